@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+# Builds the test kernel of one flavour (release or debug), unless the cache has it, and prints
+# its build directory. The key is all that decides the outcome: source version, configuration, tools.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+flavor=${1:?usage: build-kernel.sh release|debug [--print]}
+case $flavor in
+release) fragments=("$TOP/configs/base.config") ;;
+debug) fragments=("$TOP/configs/base.config" "$TOP/configs/debug.config") ;;
+*) die "no such flavour: $flavor (release or debug)" ;;
+esac
+
+src=$("$TOP/scripts/fetch-kernel.sh")
+version=$(make -s -C "$src" kernelversion)
+key=$({
+	echo "$version"
+	cat "${fragments[@]}"
+	rustc -V
+	clang-19 --version | head -n 1
+} | sha256sum | cut -c1-12)
+out=$CACHE/kernel-$version-$flavor-$key
+
+if [ "${2:-}" = --print ]; then
+	echo "$out"
+	exit 0
+fi
+if [ -f "$out/.complete" ]; then
+	echo "$out"
+	exit 0
+fi
+
+say "building Linux $version ($flavor flavour), once for this machine: 7 to 12 minutes on 2 cores"
+mkdir -p "$out"
+kmake=(make -C "$src" "O=$out" LLVM=1 "BINDGEN=$CACHE/cargo/bin/bindgen" KBUILD_BUILD_USER=rds
+	KBUILD_BUILD_HOST=rds)
+run_logged "config-$flavor" "${kmake[@]}" allnoconfig
+run_logged "merge-$flavor" env -C "$out" "$src/scripts/kconfig/merge_config.sh" -m -O "$out" \
+	"$out/.config" "${fragments[@]}"
+run_logged "oldconfig-$flavor" "${kmake[@]}" olddefconfig
+
+# merge_config.sh only warns when an option could not be had, and a kernel that lacks one fails much later.
+lost=$(cat "${fragments[@]}" | grep '^CONFIG_' | while IFS='=' read -r name value; do
+	last=$(cat "${fragments[@]}" | grep "^$name=" | tail -n 1)
+	[ "$name=$value" = "$last" ] || continue
+	[ "$value" != n ] || { ! grep -q "^$name=" "$out/.config" || echo "$name=n"; continue; }
+	grep -qx "$name=$value" "$out/.config" || echo "$name=$value"
+done)
+[ -z "$lost" ] || die "the kernel's Kconfig did not take: $(echo "$lost" | tr '\n' ' ')"
+
+# One line a minute, so that a person sees that it moves.
+( while sleep 60; do
+	say "still building: $(grep -c . "$CACHE/log/kernel-$flavor.log" 2>/dev/null || echo 0) steps so far"
+done ) &
+ticker=$!
+trap 'kill $ticker 2>/dev/null || true' EXIT
+run_logged "kernel-$flavor" "${kmake[@]}" -j"$(nproc)" bzImage modules
+run_logged "modinst-$flavor" "${kmake[@]}" INSTALL_MOD_PATH="$out/mods" modules_install
+touch "$out/.complete"
+echo "$out"

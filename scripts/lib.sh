@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: GPL-2.0
+# Shared by the set-up scripts: where the cache is, and how to talk to people.
+
+CACHE=${RDS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rds_rust}
+TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+LLVM_BIN=/usr/lib/llvm-19/bin
+BINDGEN_VERSION=0.72.1
+KERNEL_SERIES=7.2
+export PATH="$LLVM_BIN:$CACHE/cargo/bin:$PATH"
+mkdir -p "$CACHE"
+
+# Everything that people read goes to stderr: stdout is for answers.
+say() { printf '== %s\n' "$*" >&2; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# run_logged NAME COMMAND...: runs quietly, shows the end of the log on failure.
+run_logged() {
+	local name=$1 log=$CACHE/log/$1.log
+	shift
+	mkdir -p "$CACHE/log"
+	"$@" >"$log" 2>&1 </dev/null && return 0
+	printf 'error: %s failed; the end of %s:\n' "$name" "$log" >&2
+	tail -n 40 "$log" >&2
+	return 1
+}

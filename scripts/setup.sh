@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+# Installs what the build and the tests need, and says exactly what is missing where it cannot.
+# Does nothing, in well under a second, when all is there.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+PACKAGES=(clang-19 lld-19 llvm-19 libclang-19-dev flex bison libelf-dev libssl-dev bc kmod cpio
+	rsync qemu-system-x86 busybox-static iproute2 rdma-core ibverbs-utils perftest
+	rdmacm-utils strace tcpdump iputils-ping udev gcc make xz-utils python3 python3-venv
+	libibverbs-dev librdmacm-dev)
+
+missing=()
+for p in "${PACKAGES[@]}"; do
+	dpkg-query -W -f '${db:Status-Abbrev}' "$p" 2>/dev/null | grep -q '^ii' || missing+=("$p")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+	command -v apt-get >/dev/null ||
+		die "these Debian packages are missing and there is no apt-get here: ${missing[*]}"
+	[ "$(id -u)" = 0 ] ||
+		die "these packages are missing; as root: apt-get install ${missing[*]}"
+	say "installing ${#missing[@]} Debian packages: ${missing[*]}"
+	run_logged apt-index apt-get update -q
+	run_logged apt-install env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -q --no-install-recommends "${missing[@]}"
+fi
+
+if ! command -v rustc >/dev/null || ! command -v cargo >/dev/null; then
+	die "rustc and cargo (1.85 or newer) are missing: install rustup and run 'rustup default stable'"
+fi
+if [ ! -f "$(rustc --print sysroot)/lib/rustlib/src/rust/library/core/src/lib.rs" ]; then
+	command -v rustup >/dev/null ||
+		die "the Rust library source is missing: install the rust-src package of rustc $(rustc -V)"
+	say "adding the Rust library source"
+	run_logged rust-src rustup component add rust-src
+fi
+
+if [ "$("$CACHE/cargo/bin/bindgen" --version 2>/dev/null)" != "bindgen $BINDGEN_VERSION" ]; then
+	say "installing bindgen $BINDGEN_VERSION (about a minute)"
+	run_logged bindgen cargo install --locked --root "$CACHE/cargo" bindgen-cli \
+		--version "$BINDGEN_VERSION"
+fi
+
+want=$(sha256sum "$TOP/scripts/requirements.txt" | cut -c1-16)
+if [ "$(cat "$CACHE/venv/.complete" 2>/dev/null)" != "$want" ]; then
+	say "installing the test tools"
+	rm -rf "$CACHE/venv"
+	run_logged venv python3 -m venv "$CACHE/venv"
+	run_logged pip "$CACHE/venv/bin/pip" install --disable-pip-version-check \
+		-r "$TOP/scripts/requirements.txt"
+	echo "$want" >"$CACHE/venv/.complete"
+fi
