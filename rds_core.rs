@@ -5,6 +5,7 @@
 use kernel::prelude::*;
 
 mod bindings;
+mod kapi;
 
 module! {
     type: RdsModule,
