@@ -9,6 +9,7 @@
 mod proto;
 
 mod cong_bits;
+mod connect;
 mod exthdr;
 mod ib_private;
 mod rx;
