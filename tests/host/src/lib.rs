@@ -13,5 +13,6 @@ mod connect;
 mod exthdr;
 mod ib_private;
 mod rx;
+mod sim;
 mod tx;
 mod wire;
