@@ -22,6 +22,7 @@
 )]
 
 pub(crate) mod cong_bits;
+pub(crate) mod connect;
 pub(crate) mod exthdr;
 pub(crate) mod ib_private;
 pub(crate) mod rcvbuf;

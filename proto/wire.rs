@@ -195,9 +195,8 @@ impl Header {
             ext as u64,
         ];
         let checksum = !sum(&words);
-        if let [_, _, _, w3, ..] = &mut words {
-            *w3 |= u64::from(checksum);
-        }
+        let [_, _, _, w3, ..] = &mut words;
+        *w3 |= u64::from(checksum);
         for (chunk, word) in out.chunks_exact_mut(8).zip(words) {
             chunk.copy_from_slice(&word.to_be_bytes());
         }

@@ -59,7 +59,7 @@ proptest! {
                      later in prop::collection::vec((any::<bool>(), any::<u16>()), 0..200)) {
         let mut map = [0; WORDS];
         let mut model = BTreeSet::new();
-        let mut run = |map: &mut [u64; WORDS], model: &mut BTreeSet<u16>, steps: &[(bool, u16)]| {
+        let run = |map: &mut [u64; WORDS], model: &mut BTreeSet<u16>, steps: &[(bool, u16)]| {
             for (on, port) in steps {
                 let port = if *on { *port } else { *model.iter().next().unwrap_or(port) };
                 if *on {

@@ -76,6 +76,14 @@ fn short_or_absent_data() {
 }
 
 #[test]
+fn numbers_that_peers_rely_on() {
+    assert_eq!((PORT_V4, PORT_V6), (18634, 16385));
+    assert_eq!((LEN_V4, LEN_V6), (32, 56));
+    assert_eq!(REJECT_INCOMPATIBLE_OR_RACE, 1);
+    assert_eq!(MINOR_MASK, 3);
+}
+
+#[test]
 fn mapped_addresses() {
     let addr = Addr::from_v4([1, 2, 3, 4]);
     assert!(addr.is_v4());

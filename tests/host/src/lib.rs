@@ -9,8 +9,10 @@
 mod proto;
 
 mod cong_bits;
+mod connect;
 mod exthdr;
 mod ib_private;
 mod rx;
+mod sim;
 mod tx;
 mod wire;

@@ -77,6 +77,25 @@ fn golden_bytes() {
 }
 
 #[test]
+fn numbers_that_peers_rely_on() {
+    let flags = [
+        Flags::NONE,
+        Flags::CONG_BITMAP,
+        Flags::ACK_REQUIRED,
+        Flags::RETRANSMITTED,
+        Flags::HB_PING,
+        Flags::HB_PONG,
+        Flags::EXTENSION,
+    ];
+    assert_eq!(flags.map(Flags::bits), [0, 1, 2, 4, 8, 16, 32]);
+    assert_eq!(
+        (FRAGMENT, MAX_MESSAGE, CONG_MAP_BYTES),
+        (4096, 1 << 20, 8192)
+    );
+    assert_eq!((PING_PORT, PROBE_PORT), (0, 1));
+}
+
+#[test]
 fn checksum_zero_is_not_verified() {
     let (header, mut bytes) = golden();
     bytes[30] = 0;
