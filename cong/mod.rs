@@ -9,7 +9,9 @@
 #![deny(unsafe_code)]
 
 mod local;
+mod remote;
 mod waiters;
 
 pub(crate) use local::Registry;
+pub(crate) use remote::Remote;
 pub(crate) use waiters::Waiters;

@@ -47,17 +47,24 @@ impl Linked for Entry {
     }
 }
 
+/// The sockets whose keys hash to the same number.
+#[pin_data]
+struct Bucket {
+    #[pin]
+    entries: SpinLockBh<Fifo<Entry>>,
+}
+
 /// The bind table.
 pub(crate) struct Binds {
-    buckets: Pin<KBox<[SpinLockBh<Fifo<Entry>>]>>,
+    buckets: Pin<KBox<[Bucket]>>,
 }
 
 impl Binds {
     /// An empty table. May sleep.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
-            buckets: KBox::pin_slice(
-                |_| new_spinlock_bh!(Fifo::new(), "Binds::bucket"),
+            buckets: KBox::pin_slice::<_, _, Error>(
+                |_| try_pin_init!(Bucket { entries <- new_spinlock_bh!(Fifo::new(), "Binds") }),
                 BUCKETS,
                 GFP_KERNEL,
             )?,
@@ -65,7 +72,7 @@ impl Binds {
     }
 
     fn bucket(&self, key: &Key) -> Option<&SpinLockBh<Fifo<Entry>>> {
-        self.buckets.get(key.bucket())
+        Some(&self.buckets.get(key.bucket())?.entries)
     }
 
     /// Binds a socket. Fails with EADDRINUSE if another one has the address and port already.

@@ -6,9 +6,16 @@
 #![deny(unsafe_code)]
 
 mod binds;
+mod connection;
 mod node;
+mod receive;
 mod stats;
+mod transport;
+mod worker;
 
-pub(crate) use binds::Binds;
+pub(crate) use binds::{Binds, InsertError, Key as BindKey};
+pub(crate) use connection::{ConnKey, Connection, Shown, TxQueue};
 pub(crate) use node::Node;
+pub(crate) use receive::Violation;
 pub(crate) use stats::{Counter, Stats};
+pub(crate) use transport::{Endpoint, Link, Progress, Reached, Request, Transport};

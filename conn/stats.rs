@@ -90,8 +90,10 @@ counters! {
     SendPongDropped => "send_pong_dropped",
     /// A message was cancelled because its socket was closed.
     SendDropClosed => "send_drop_closed",
-    /// Work for a closing socket or a missing map had to be put off for want of memory.
+    /// A congestion map could not be kept for want of memory.
     CongUpdateFailed => "cong_update_failed",
+    /// The messages of a closed socket could not be cancelled for want of memory.
+    SendCancelFailed => "send_cancel_failed",
 }
 
 /// All counters of this node.

@@ -17,6 +17,7 @@ pub(crate) enum Errno {
     AddressFamilyNotSupported = 97,
     AddressInUse = 98,
     AddressNotAvailable = 99,
+    NetDown = 100,
     NetUnreachable = 101,
     NoBufferSpace = 105,
     NotConnected = 107,

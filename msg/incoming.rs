@@ -4,6 +4,8 @@
 
 use super::Ticket;
 use crate::kapi::{net::RecvMsg, sync::Linked};
+use crate::proto::wire::{Header, FRAGMENT};
+use crate::recv_pool::Buf;
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
 
@@ -17,8 +19,12 @@ const OVERHEAD: usize = 256;
 pub(crate) enum Payload {
     /// A short one, copied.
     Inline { len: u8, bytes: [u8; INLINE] },
-    /// In pieces, in order; all but the last are full.
+    /// In memory of its own, in pieces.
     Chunks(KVec<KVVec<u8>>),
+    /// In the buffer that it arrived in, behind the header.
+    One(Buf),
+    /// In the buffers that it arrived in, behind their headers; all but the last are full.
+    Many(KVec<Buf>),
 }
 
 impl Payload {
@@ -29,8 +35,23 @@ impl Payload {
     };
 
     /// Calls `f` with the payload's pieces in order, until it fails.
-    fn try_for_each(&self, mut f: impl FnMut(&[u8]) -> Result) -> Result {
+    fn try_for_each(&self, len: usize, mut f: impl FnMut(&[u8]) -> Result) -> Result {
+        /// The payload in a buffer, of which `left` bytes are to come.
+        fn behind_header(buf: &Buf, left: usize) -> &[u8] {
+            let end = Header::LEN.saturating_add(left.min(FRAGMENT as usize));
+            buf.bytes().get(Header::LEN..end).unwrap_or(&[])
+        }
+
         match self {
+            Self::One(buf) => f(behind_header(buf, len)),
+            Self::Many(bufs) => {
+                let mut left = len;
+                bufs.iter().try_for_each(|buf| {
+                    let piece = behind_header(buf, left);
+                    left = left.saturating_sub(piece.len());
+                    f(piece)
+                })
+            }
             Self::Inline { len, bytes } => f(bytes.get(..usize::from(*len)).unwrap_or(&[])),
             Self::Chunks(chunks) => chunks.iter().try_for_each(|chunk| f(chunk)),
         }
@@ -64,7 +85,13 @@ impl Incoming {
 
     /// What the message takes of the receiver's buffer, in bytes of memory.
     pub(crate) fn cost(&self) -> usize {
-        OVERHEAD.saturating_add(self.len as usize)
+        let payload = match &self.payload {
+            Payload::Inline { .. } => 0,
+            Payload::Chunks(_) => self.len as usize,
+            Payload::One(buf) => buf.capacity(),
+            Payload::Many(bufs) => bufs.iter().map(Buf::capacity).sum(),
+        };
+        OVERHEAD.saturating_add(payload)
     }
 
     /// Copies the payload to a reader, as much as there is room for, and returns how much that was.
@@ -73,7 +100,7 @@ impl Incoming {
     pub(crate) fn copy_to(&self, msg: &mut RecvMsg<'_>) -> Result<usize> {
         let room = msg.room();
         let mut copied = 0usize;
-        self.payload.try_for_each(|piece| {
+        self.payload.try_for_each(self.len as usize, |piece| {
             let piece = piece
                 .get(..piece.len().min(room.saturating_sub(copied)))
                 .unwrap_or(&[]);

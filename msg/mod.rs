@@ -5,9 +5,11 @@
 #![deny(unsafe_code)]
 
 mod incoming;
+mod message;
 mod socket;
 mod ticket;
 
-pub(crate) use incoming::{Incoming, Payload};
-pub(crate) use socket::{Bound, Socket, TransportId};
+pub(crate) use incoming::{Incoming, Payload, INLINE};
+pub(crate) use message::Message;
+pub(crate) use socket::{Bound, Peer, Socket, TransportId};
 pub(crate) use ticket::Ticket;

@@ -171,6 +171,16 @@ impl Sock<Socket> {
         self.sndbuf() / 2
     }
 
+    /// Whether more than half of the send buffer is in use.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.send_bytes.load(Relaxed) >= self.send_limit() / 2
+    }
+
+    /// Whether anything sent is not acknowledged yet.
+    pub(crate) fn has_unacknowledged(&self) -> bool {
+        self.send_bytes.load(Relaxed) != 0
+    }
+
     /// Whether there is room to send.
     pub(crate) fn is_writable(&self) -> bool {
         self.send_bytes.load(Relaxed) < self.send_limit()

@@ -4,7 +4,7 @@
 
 use super::Socket;
 use crate::kapi::net::Sock;
-use kernel::{prelude::*, sync::aref::ARef};
+use kernel::sync::aref::ARef;
 
 /// What a message costs its sender beyond its payload, in bytes: also an empty one takes memory.
 const OVERHEAD: usize = 256;

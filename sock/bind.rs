@@ -176,7 +176,7 @@ fn choose_port(sk: &Sock<Socket>, key: &mut BindKey) -> Result {
     const FIRST: u16 = 2;
     // CAST: any sixteen of the bits will do.
     let start = (time::random_u32() as u16).max(FIRST);
-    for port in (start..=u16::MAX).chain(FIRST..start) {
+    for port in Iterator::chain(start..=u16::MAX, FIRST..start) {
         key.port = port;
         match sk.node.binds.insert(*key, sk) {
             Ok(()) => return Ok(()),

@@ -25,17 +25,19 @@ impl Protocol for Socket {
         net: Net,
         kind: c_int,
         protocol: c_int,
-    ) -> Result<impl PinInit<Self, Error>> {
+    ) -> Result<impl PinInit<Self>> {
         if kind != SOCK_SEQPACKET || protocol != 0 {
             return Err(Errno::SocketTypeNotSupported.into());
         }
-        let node = node.clone();
-        Ok(pin_init::cast_pin_init_err(Socket::new(node, net)))
+        Ok(Socket::new(node.clone(), net))
     }
 
     fn release(sk: &Sock<Self>) {
         bind::unbind(sk);
         sk.close_receive();
+        if let Some(bound) = sk.bound.as_ref().filter(|_| sk.has_unacknowledged()) {
+            sk.node.cancel_sends(sk, bound);
+        }
     }
 
     fn bind(sk: &Sock<Self>, addr: &[u8]) -> Result {

@@ -15,11 +15,6 @@ const SOCKADDR_IN_LEN: usize = 16;
 /// Length of `struct sockaddr_in6`.
 const SOCKADDR_IN6_LEN: usize = 28;
 
-/// An IPv4 address as the IPv6 address that maps it.
-pub(crate) const fn mapped_v4(addr: Ipv4Addr) -> Ipv6Addr {
-    addr.to_ipv6_mapped()
-}
-
 /// Why bytes are no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SockAddrError {

@@ -34,7 +34,7 @@ pub(crate) trait Protocol: Send + Sync + Sized + 'static {
         net: Net,
         kind: c_int,
         protocol: c_int,
-    ) -> Result<impl PinInit<Self, Error>>;
+    ) -> Result<impl PinInit<Self>>;
 
     /// The program closed the socket. It lives on until its last reference goes.
     fn release(sk: &Sock<Self>);
@@ -239,11 +239,7 @@ impl<T: Protocol> Callbacks<T> {
         // SAFETY: `obj_size` in `Registration::new` makes the object large enough.
         let data = unsafe { Sock::<T>::data_of(sk.cast()) };
         // SAFETY: `data` is uninitialised memory of the right size and stays where it is.
-        if let Err(error) = unsafe { init.__pinned_init(data) } {
-            // SAFETY: `sk` was made above and nothing else knows of it.
-            unsafe { bindings::rds_sock_abandon(sock) };
-            return Err(error);
-        }
+        let Ok(()) = (unsafe { init.__pinned_init(data) });
         // SAFETY: Both parts of the socket are initialised now; the tables outlive every socket.
         unsafe { bindings::rds_sock_start(sock, &tables.ops, Some(Self::destruct)) };
         Ok(())

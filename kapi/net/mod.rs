@@ -7,9 +7,10 @@ mod family;
 mod msghdr;
 mod netns;
 mod sock;
+pub(crate) mod user_byte;
 
-pub(crate) use addr::{mapped_v4, SockAddr, SockAddrError};
+pub(crate) use addr::{SockAddr, SockAddrError};
 pub(crate) use family::{Protocol, Registration};
-pub(crate) use msghdr::{Cmsg, RecvMsg, SendMsg};
+pub(crate) use msghdr::{flags as msg_flags, RecvMsg, SendMsg};
 pub(crate) use netns::Net;
 pub(crate) use sock::{poll, PollMask, Sock, SockOptIn, SockOptOut, Timeout};

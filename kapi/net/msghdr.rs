@@ -21,6 +21,7 @@ pub(crate) mod flags {
     pub(crate) const EOR: u32 = 0x80;
     pub(crate) const ERRQUEUE: u32 = 0x2000;
     pub(crate) const NOSIGNAL: u32 = 0x4000;
+    pub(crate) const MORE: u32 = 0x8000;
     pub(crate) const CMSG_COMPAT: u32 = 0x8000_0000;
 }
 

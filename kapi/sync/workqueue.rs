@@ -47,6 +47,12 @@ impl OwnedQueue {
         unsafe { Queue::from_raw(self.queue.as_ptr().cast()) }
     }
 
+    /// Waits until all items that are queued now have run. Sleeps.
+    pub(crate) fn flush(&self) {
+        // SAFETY: By the type invariants the queue is alive.
+        unsafe { bindings::__flush_workqueue(self.queue.as_ptr()) }
+    }
+
     /// Lets the item run soon; nothing happens if it waits to run already. Any context.
     pub(crate) fn enqueue<T, const ID: u64>(&self, item: Arc<T>)
     where
