@@ -32,12 +32,7 @@ mod suite {
             (
                 Event::Established,
                 State::Up,
-                [Action::Disarm, Action::GoneUp],
-            ),
-            (
-                Event::Stop,
-                State::Down,
-                [Action::GoneDown, Action::Teardown],
+                [Action::Arm(1000), Action::GoneUp],
             ),
         ] {
             let outcome = machine.handle(event, &inputs(true, true));
@@ -45,6 +40,10 @@ mod suite {
             assert!(outcome.actions.eq(actions));
             assert!(!outcome.ignored);
         }
+        let outcome = machine.handle(Event::Stop, &inputs(true, true));
+        assert_eq!(outcome.state, State::Down);
+        let actions = [Action::GoneDown, Action::Teardown, Action::Disarm];
+        assert!(outcome.actions.eq(actions));
     }
 
     #[test]
