@@ -118,6 +118,12 @@ impl Iterator for Extensions<'_> {
     }
 }
 
+/// The space with [`Extension::GenNum`] alone.
+pub(crate) const fn generation(number: u32) -> [u8; SPACE] {
+    let [a, b, c, d] = number.to_be_bytes();
+    [GEN_NUM, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+}
+
 /// The extension does not fit behind the ones that are already there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSpace;

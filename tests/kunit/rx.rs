@@ -73,6 +73,21 @@ mod suite {
     }
 
     #[test]
+    fn a_new_generation_starts_over() {
+        let mut rx = RecvState::new();
+        for generation in [10, 11] {
+            let map = Header::congestion_update(0, generation);
+            assert!(rx.handle(&map, 4096).is_ok());
+            assert!(rx.handle(&map, 4096).is_ok());
+            assert_eq!(rx.next_sequence(), 1);
+            let step = rx.handle(&message(7, 0, Flags::RETRANSMITTED), 0);
+            assert_eq!(step, Ok(piece(0, 0, true)));
+            assert_eq!(rx.next_sequence(), 8);
+            rx.link_lost();
+        }
+    }
+
+    #[test]
     fn the_last_sequence_does_not_overflow() {
         let mut rx = RecvState::new();
         let header = message(u64::MAX, 0, Flags::NONE);
