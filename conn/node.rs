@@ -12,6 +12,7 @@ use crate::kapi::{
     errno::Errno,
     net::{Net, Sock},
     sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
+    time,
 };
 use crate::msg::{Bound, Socket, TransportId};
 use core::net::Ipv6Addr;
@@ -37,6 +38,8 @@ pub(crate) struct Node {
     pub(crate) cong: cong::Registry,
     #[pin]
     connections: SpinLockBh<Connections>,
+    /// Tells the peers that a node which starts again is not the one that they knew.
+    pub(crate) generation: u32,
     /// Runs the workers of connections.
     pub(crate) queue: OwnedQueue,
     /// The transport to other nodes.
@@ -56,6 +59,7 @@ impl Node {
                     "Node::connections"
                 ),
                 queue: OwnedQueue::new(c"rds_cm")?,
+                generation: time::random_u32().max(1),
                 ib,
             }),
             GFP_KERNEL,

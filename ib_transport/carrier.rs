@@ -46,8 +46,8 @@ pub(super) struct Carrier {
     unsignaled: Atomic<u32>,
     /// A sender found no room: it goes on when there is some.
     blocked: Atomic<bool>,
-    /// Refilling failed for want of memory; the next completion tries again.
-    starved: Atomic<bool>,
+    /// A frame has arrived.
+    receiving: Atomic<bool>,
     #[pin]
     recv: SpinLockBh<RecvRing>,
     max_depth: u32,
@@ -67,7 +67,7 @@ impl Carrier {
             room: Atomic::new(max_send),
             unsignaled: Atomic::new(0),
             blocked: Atomic::new(false),
-            starved: Atomic::new(false),
+            receiving: Atomic::new(false),
             recv <- new_spinlock_bh!(
                 RecvRing {
                     depth: FIRST_DEPTH.min(max_recv),
@@ -137,6 +137,10 @@ impl Carrier {
 
 impl QpHandler for Carrier {
     fn received(&self, _qp: &Qp<Self>, message: Received) {
+        if !self.receiving.load(Relaxed) {
+            self.receiving.store(true, Relaxed);
+            self.events.note_first_frame();
+        }
         self.note_received();
         match self.connection.receive(message.buf, message.len) {
             Ok(Some(buf)) => {
@@ -364,16 +368,7 @@ fn congestion_frame(
     };
     let first = queue.cong_fragments % CONG_FRAGMENTS == 0;
     let offset = if first { 0 } else { FRAGMENT };
-    let header = Header {
-        sequence: 0,
-        ack,
-        len: wire::CONG_MAP_BYTES,
-        sport: 0,
-        dport: 0,
-        flags: Flags::CONG_BITMAP,
-        credit: 0,
-        exthdr: [0; 16],
-    };
+    let header = Header::congestion_update(ack, connection.node.generation);
     let (head, rest) = match buf.bytes_mut().split_first_chunk_mut() {
         Some(parts) => parts,
         None => return false,

@@ -59,6 +59,14 @@ impl Events {
         self.connection.wake_worker();
     }
 
+    /// The first frame has arrived. To the passive side it says what the CM's last message says,
+    /// which may be late or lost. Any context.
+    pub(super) fn note_first_frame(&self) {
+        if self.proposed.as_ref().is_none() {
+            self.note(Reached::Established);
+        }
+    }
+
     /// Whether the reply to our request is acceptable.
     fn accepts_reply(&self, data: &[u8]) -> bool {
         // The passive side has made its choice when it accepted.
