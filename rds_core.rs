@@ -5,6 +5,8 @@
 use kernel::prelude::*;
 
 mod bindings;
+mod kapi;
+mod recv_pool;
 
 module! {
     type: RdsModule,
