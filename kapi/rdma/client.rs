@@ -6,6 +6,7 @@ use super::device::Device;
 use crate::bindings;
 use core::{marker::PhantomPinned, ptr};
 use kernel::{
+    error::{from_result, to_result},
     prelude::*,
     sync::{
         atomic::{ordering, Atomic},
@@ -143,8 +144,7 @@ impl<C: Client> ClientRegistration<C> {
     /// `data` must come from [`Self::added`] and not have been here before.
     unsafe fn removed(&self, device: &Device, data: *mut C::Data) {
         // SAFETY: `added` made the pointer with `Arc::into_raw`; the caller gives up that reference.
-        self.client
-            .removed(device, unsafe { Arc::from_raw(data) });
+        self.client.removed(device, unsafe { Arc::from_raw(data) });
     }
 }
 

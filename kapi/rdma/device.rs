@@ -107,8 +107,8 @@ impl Device {
         // SAFETY: `self` is a device by the type invariants.
         let node_type = unsafe { bindings::rds_ib_node_type(self.as_raw()) };
         // CAST: node types are small positive numbers.
-        node_type == bindings::rdma_node_type_RDMA_NODE_IB_CA as i32
-            || node_type == bindings::rdma_node_type_RDMA_NODE_RNIC as i32
+        node_type == bindings::RDMA_NODE_IB_CA as i32
+            || node_type == bindings::RDMA_NODE_RNIC as i32
     }
 
     /// The NUMA node next to the device, or a negative number.

@@ -35,5 +35,5 @@ pub(crate) use cm_listen::{IncomingRequest, Listener, RequestHandler};
 pub(crate) use device::{Device, DeviceCaps};
 pub(crate) use pd::Pd;
 pub(crate) use qp::{Failure, Qp, QpConfig, QpEvent, QpHandler, Queue, Received, WcStatus};
-pub(crate) use qp_ring::{PostError, SendItem, SendChain};
+pub(crate) use qp_ring::{PostError, SendChain, SendItem};
 pub(crate) use shard::{Buf, BufMut};
