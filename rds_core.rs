@@ -8,6 +8,10 @@ mod bindings;
 mod kapi;
 mod recv_pool;
 
+#[cfg(rds_kunit)]
+#[path = "tests/kunit/mod.rs"]
+mod kunit;
+
 module! {
     type: RdsModule,
     name: "rds_rust",

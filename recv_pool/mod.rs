@@ -6,4 +6,4 @@
 
 mod pool;
 
-pub(crate) use pool::{Context, Pool, PoolConfig, PoolStats};
+pub(crate) use pool::{Context, Pool, PoolConfig, PoolStats, SHARD_ORDERS};
