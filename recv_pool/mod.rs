@@ -5,8 +5,5 @@
 #![deny(unsafe_code)]
 
 mod pool;
-mod pools;
 
-pub(crate) use crate::kapi::rdma::{Batch, Buf, BufMut};
-pub(crate) use pool::{Context, Pool, PoolConfig, SHARD_ORDERS};
-pub(crate) use pools::Pools;
+pub(crate) use pool::{Context, Pool, PoolConfig, PoolStats, SHARD_ORDERS};

@@ -17,6 +17,7 @@
 
 use crate::kapi::rdma::{Arena, ArenaConfig, ArenaStats, Batch, BufMut, GrowError, Pd};
 use kernel::{
+    page::PAGE_SIZE,
     prelude::*,
     sync::{
         atomic::{ordering, Atomic},
@@ -75,6 +76,10 @@ impl Pool {
     /// A pool for queue pairs of `pd`; without one its buffers cannot be posted. May sleep.
     pub(crate) fn new(pd: Option<&Pd>, config: PoolConfig) -> Result<Arc<Self>> {
         let smallest = config.orders.iter().copied().min().ok_or(EINVAL)?;
+        let smallest_bytes = PAGE_SIZE.checked_shl(smallest).ok_or(EINVAL)?;
+        if config.buf_size == 0 || config.buf_size as usize > smallest_bytes {
+            return Err(EINVAL);
+        }
         let arena = ArenaConfig {
             buf_size: config.buf_size,
             max_bytes: config.max_bytes,
@@ -100,7 +105,7 @@ impl Pool {
     /// Adds up to `want` buffers to `out`, as far as it has room, and returns how many. The pool's lock
     /// is taken once unless a shard is missing.
     pub(crate) fn alloc_many(&self, want: usize, context: Context, out: &mut Batch) -> usize {
-        let want = want.min(Batch::MAX.saturating_sub(out.len()));
+        let want = want.min(out.room());
         let mut got = Arena::take(&self.arena, want, out);
         while got < want && self.grow(context) {
             got = got.saturating_add(Arena::take(&self.arena, want.saturating_sub(got), out));

@@ -88,6 +88,11 @@ impl Batch {
         self.len == 0
     }
 
+    /// How many buffers more there is room for.
+    pub(crate) fn room(&self) -> usize {
+        Self::MAX.saturating_sub(self.len)
+    }
+
     /// Adds what `f` gives; `f` is not called when there is no room. False if nothing was added.
     pub(super) fn push_with(&mut self, f: impl FnOnce() -> Option<BufMut>) -> bool {
         let Some(place) = self.bufs.get_mut(self.len) else {
@@ -227,8 +232,9 @@ impl Arena {
     pub(crate) fn take(this: &Arc<Self>, want: usize, out: &mut Batch) -> usize {
         let mut guard = this.lists.lock();
         let lists = &mut *guard;
-        let before = out.len();
-        while !lists.revoked && out.len().wrapping_sub(before) < want {
+        let want = want.min(out.room());
+        let mut got = 0;
+        while !lists.revoked && got < want {
             if lists.partial.is_empty() {
                 let Some(shard) = lists.empty.pop_front() else {
                     break;
@@ -242,19 +248,13 @@ impl Arena {
             };
             let shard = first.arc();
             // SAFETY: The lock is held. `keep` is set below, before it is given up.
-            let added = out.push_with(|| unsafe { shard.take() });
+            while got < want && out.push_with(|| unsafe { shard.take() }) {
+                got = usize::wrapping_add(got, 1);
+            }
             if shard.free_count() == 0 {
                 lists.full.push_back(first.remove());
-            } else if shard.free_count() == shard.slots() {
-                // There was no room, and the shard came from `empty`.
-                lists.stats.empty = lists.stats.empty.wrapping_add(1);
-                lists.empty.push_front(first.remove());
-            }
-            if !added {
-                break;
             }
         }
-        let got = out.len().wrapping_sub(before);
         if got > 0 && lists.keep.is_none() {
             lists.keep = Some(this.clone());
         }
