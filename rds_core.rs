@@ -10,7 +10,18 @@ mod cong;
 mod conn;
 mod ib_transport;
 mod kapi;
+mod loop_transport;
+mod msg;
+mod proto;
 mod recv_pool;
+mod sock;
+
+use cm::Listeners;
+use conn::Node;
+use ib_transport::Ib;
+use kapi::{net::Registration, rdma::ClientRegistration};
+use kernel::sync::Arc;
+use msg::Socket;
 
 #[cfg(rds_kunit)]
 #[path = "tests/kunit/mod.rs"]

@@ -73,7 +73,12 @@ impl Acceptor {
             let private = private.map_err(Refusal::Private)?;
             let version = negotiate(&private).map_err(Refusal::Version)?;
             let key = self.key(&request, &private)?;
-            let connection = self.node.connection(key).map_err(Refusal::Connection)?;
+            // Not by a look-up of the address: that makes CM ids, and this is a handler of one.
+            let pools = || self.transport.pools_of(&*request.device()?);
+            let connection = self
+                .node
+                .connection(key, pools)
+                .map_err(Refusal::Connection)?;
             Ok((version, connection))
         };
         let (version, connection) = match look() {

@@ -142,6 +142,11 @@ impl Ib {
         Ok((device, device_use))
     }
 
+    /// The pools of a device, if it is one of ours. Any context.
+    pub(crate) fn pools_of(&self, device: &RdmaDevice) -> Option<Arc<Pools>> {
+        Some(self.find(device)?.pools.clone())
+    }
+
     /// The device that has a local address. May sleep.
     fn device_of(&self, addr: Ipv6Addr, scope: u32) -> Option<Arc<Device>> {
         let addr = match addr.to_ipv4_mapped() {

@@ -5,5 +5,8 @@
 #![deny(unsafe_code)]
 
 mod pool;
+mod pools;
 
+pub(crate) use crate::kapi::rdma::{Batch, Buf, BufMut};
 pub(crate) use pool::{Context, Pool, PoolConfig, PoolStats, SHARD_ORDERS};
+pub(crate) use pools::Pools;

@@ -12,6 +12,7 @@
 use super::{
     addr::Storage,
     cm::{self, CmHandler, CmId, ConnParams, State},
+    device::Device,
 };
 use crate::bindings;
 use core::{mem::ManuallyDrop, net::SocketAddr, ptr::NonNull};
@@ -19,6 +20,7 @@ use kernel::{
     error::{from_err_ptr, to_result},
     prelude::*,
     sync::{
+        aref::ARef,
         atomic::{ordering, Atomic},
         Arc, ArcBorrow,
     },
@@ -141,6 +143,14 @@ impl IncomingRequest {
 
     pub(crate) fn remote_addr(&self) -> SocketAddr {
         self.remote
+    }
+
+    /// The device that the request came through.
+    pub(crate) fn device(&self) -> Option<ARef<Device>> {
+        // SAFETY: The identifier is alive.
+        let device = unsafe { bindings::rds_rdma_device(self.request.raw.as_ptr()) };
+        // SAFETY: The device stays in memory as long as an identifier is bound to it.
+        unsafe { Device::try_get(device) }
     }
 
     /// What the peer sent along: 56 bytes on InfiniBand and RoCE, padded with zeros; up to 255 on

@@ -190,6 +190,7 @@ unsafe impl Send for Poller {}
 /// - While a ring is open, `device` is valid.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Qp<H: QpHandler> {
+    #[pin]
     handler: H,
     device: *mut bindings::ib_device,
     /// The device needs cache maintenance.
@@ -222,7 +223,7 @@ impl<H: QpHandler> Qp<H> {
         cm: &CmId<E>,
         pd: &Arc<Pd>,
         config: QpConfig,
-        handler: H,
+        handler: impl PinInit<H>,
     ) -> Result<Arc<Self>> {
         let in_domain = Domain::enter(pd.domain())?;
         let domain = Arc::as_ptr(pd.domain());
@@ -244,7 +245,7 @@ impl<H: QpHandler> Qp<H> {
         };
         let this = Arc::pin_init(
             pin_init!(Self {
-                handler,
+                handler <- handler,
                 device: pd.device().as_raw(),
                 sync: !pd.device().caps().virtual_dma,
                 sends: send.range(),

@@ -399,6 +399,25 @@ impl Buf {
         self.shard().buf_size as usize
     }
 
+    /// Begins writing again, if there is no other handle.
+    #[inline]
+    pub(crate) fn thaw(self) -> Result<BufMut, Self> {
+        let alone = self
+            .shard()
+            .refs
+            .get(self.slot as usize)
+            .is_some_and(|refs| refs.as_atomic().load(ordering::Acquire) == 1);
+        if !alone {
+            return Err(self);
+        }
+        let this = ManuallyDrop::new(self);
+        // INVARIANT: The one handle was `self`, and without it nobody can make another.
+        Ok(BufMut {
+            shard: this.shard,
+            slot: this.slot,
+        })
+    }
+
     /// The bytes in `range`, or `None` if it is not within the buffer.
     #[inline]
     pub(crate) fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {

@@ -2,4 +2,11 @@
 
 //! KUnit suites, run when the module is loaded.
 
+mod cong_bits;
+mod connect;
+mod exthdr;
+mod ib_private;
 mod recv_pool;
+mod rx;
+mod tx;
+mod wire;
