@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the bindgen run of this module reads: the kernel headers that the `kernel` crate has no
+ * bindings for, and the functions of helpers.c. Only kapi/ may use the result.
+ */
+#ifndef RDS_RUST_BINDINGS_H
+#define RDS_RUST_BINDINGS_H
+
+/* Enums that appear in forward references must be complete before they do. */
+#include <linux/hrtimer_types.h>
+
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <linux/inetdevice.h>
+#include <linux/net.h>
+#include <linux/notifier.h>
+#include <linux/poll.h>
+#include <linux/rds.h>
+#include <linux/socket.h>
+#include <linux/uio.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#include <net/net_namespace.h>
+#include <net/netns/generic.h>
+#include <net/sock.h>
+#include <rdma/ib_cm.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
+
+#include "helpers.h"
+#include "helpers_rdma.h"
+
+#endif

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * C functions for the socket and synchronisation wrappers of kapi/: macros, static inlines and
+ * fields of structures that are opaque to our bindings.
+ */
+#include <linux/inetdevice.h>
+#include <linux/jiffies.h>
+#include <linux/ktime.h>
+#include <linux/module.h>
+#include <linux/percpu.h>
+#include <linux/poll.h>
+#include <linux/random.h>
+#include <linux/ratelimit.h>
+#include <linux/workqueue.h>
+#include <net/net_namespace.h>
+#include <net/route.h>
+#include <net/sock.h>
+
+#include "helpers.h"
+
+/* The module! macro has no version. Programs that look for RDS's find C's. */
+MODULE_VERSION("4.0");
+
+/* sync */
+
+void rds_spin_lock_init(spinlock_t *lock, const char *name, struct lock_class_key *key)
+{
+#ifdef CONFIG_DEBUG_SPINLOCK
+	__raw_spin_lock_init(spinlock_check(lock), name, key, LD_WAIT_CONFIG);
+#else
+	spin_lock_init(lock);
+#endif
+}
+
+void rds_spin_lock_bh(spinlock_t *lock)
+{
+	spin_lock_bh(lock);
+}
+
+void rds_spin_unlock_bh(spinlock_t *lock)
+{
+	spin_unlock_bh(lock);
+}
+
+bool rds_spin_trylock_bh(spinlock_t *lock)
+{
+	return spin_trylock_bh(lock);
+}
+
+void rds_lockdep_assert_held(spinlock_t *lock)
+{
+	lockdep_assert_held(lock);
+}
+
+struct workqueue_struct *rds_alloc_workqueue(const char *name, unsigned int flags, int max_active)
+{
+	return alloc_workqueue("%s", flags, max_active, name);
+}
+
+bool rds_mod_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
+			  unsigned long delay)
+{
+	return mod_delayed_work(wq, dwork, delay);
+}
+
+u64 rds_ktime_get_ns(void)
+{
+	return ktime_get_ns();
+}
+
+u32 rds_random_u32(void)
+{
+	return get_random_u32();
+}
+
+u64 __percpu *rds_alloc_percpu_u64(size_t count)
+{
+	return __alloc_percpu(array_size(count, sizeof(u64)), __alignof__(u64));
+}
+
+void rds_free_percpu_u64(u64 __percpu *counters)
+{
+	free_percpu(counters);
+}
+
+void rds_this_cpu_add(u64 __percpu *counter, u64 value)
+{
+	this_cpu_add(*counter, value);
+}
+
+u64 rds_sum_percpu(u64 __percpu *counter)
+{
+	u64 sum = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += READ_ONCE(*per_cpu_ptr(counter, cpu));
+	return sum;
+}
+
+bool rds_printk_ratelimit(void)
+{
+	static DEFINE_RATELIMIT_STATE(limit, DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST);
+
+	return __ratelimit(&limit);
+}
+
+/* net */
+
+void *rds_sock_alloc(struct net *net, struct socket *sock, struct proto *proto, int kern)
+{
+	struct sock *sk = sk_alloc(net, PF_RDS, GFP_KERNEL, proto, kern);
+
+	if (sk)
+		sock_init_data(sock, sk);
+	return sk;
+}
+
+void rds_sock_start(struct socket *sock, const struct proto_ops *ops,
+		    void (*destruct)(struct sock *sk))
+{
+	sock->ops = ops;
+	sock->sk->sk_protocol = 0;
+	sock->sk->sk_destruct = destruct;
+}
+
+/* A socket whose Rust part could not be made: nothing has seen it but its creator. */
+void rds_sock_abandon(struct socket *sock)
+{
+	struct sock *sk = sock->sk;
+
+	sock->sk = NULL;
+	sk->sk_socket = NULL;
+	sock_put(sk);
+}
+
+struct sock *rds_socket_sk(const struct socket *sock)
+{
+	return sock->sk;
+}
+
+int rds_socket_type(const struct socket *sock)
+{
+	return sock->type;
+}
+
+bool rds_socket_nonblock(const struct socket *sock)
+{
+	return sock->file && (READ_ONCE(sock->file->f_flags) & O_NONBLOCK);
+}
+
+void rds_sock_hold(struct sock *sk)
+{
+	sock_hold(sk);
+}
+
+void rds_sock_put(struct sock *sk)
+{
+	sock_put(sk);
+}
+
+/* Ends the socket's life for user space; the last reference may be dropped much later. */
+void rds_sock_release(struct socket *sock)
+{
+	struct sock *sk = sock->sk;
+
+	sock_orphan(sk);
+	sock->sk = NULL;
+	sock_put(sk);
+}
+
+struct net *rds_sock_net(const struct sock *sk)
+{
+	return sock_net(sk);
+}
+
+bool rds_net_is_init(const struct net *net)
+{
+	return net_eq(net, &init_net);
+}
+
+void rds_lock_sock(struct sock *sk)
+{
+	lock_sock(sk);
+}
+
+void rds_release_sock(struct sock *sk)
+{
+	release_sock(sk);
+}
+
+int rds_sk_sndbuf(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_sndbuf);
+}
+
+int rds_sk_rcvbuf(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_rcvbuf);
+}
+
+long rds_sk_sndtimeo(const struct sock *sk, bool noblock)
+{
+	return sock_sndtimeo(sk, noblock);
+}
+
+long rds_sk_rcvtimeo(const struct sock *sk, bool noblock)
+{
+	return sock_rcvtimeo(sk, noblock);
+}
+
+int rds_sk_error(struct sock *sk)
+{
+	return sock_error(sk);
+}
+
+bool rds_sk_has_error(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_err) || !skb_queue_empty_lockless(&sk->sk_error_queue);
+}
+
+u64 rds_sk_inode(struct sock *sk)
+{
+	return sock_i_ino(sk);
+}
+
+/* What remains of @timeout (in jiffies), 0 when it is over, -ERESTARTSYS after a signal. */
+long rds_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, long timeout)
+{
+	return wait_event_interruptible_timeout(*sk_sleep(sk), condition(arg), timeout);
+}
+
+void rds_sk_wake(struct sock *sk, unsigned int events, int how, int band)
+{
+	struct socket_wq *wq;
+
+	rcu_read_lock();
+	wq = rcu_dereference(sk->sk_wq);
+	if (skwq_has_sleeper(wq))
+		wake_up_interruptible_sync_poll(&wq->wait, (__force __poll_t)events);
+	sk_wake_async_rcu(sk, how, band);
+	rcu_read_unlock();
+}
+
+void rds_poll_wait(struct file *file, struct socket *sock, struct poll_table_struct *wait)
+{
+	sock_poll_wait(file, sock, wait);
+}
+
+/* -EFAULT, or 0 with all @len bytes copied. */
+int rds_sockptr_read(void *to, sockptr_t from, size_t len)
+{
+	return copy_from_sockptr(to, from, len) ? -EFAULT : 0;
+}
+
+int rds_put_user_u8(unsigned long to, u8 value)
+{
+	return put_user(value, (u8 __user *)to);
+}
+
+int rds_get_user_u8(unsigned long from, u8 *value)
+{
+	return get_user(*value, (u8 __user *)from);
+}
+
+bool rds_addr_is_local_v4(struct net *net, __be32 addr)
+{
+	return inet_addr_type(net, addr) == RTN_LOCAL;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * C functions for what Rust cannot call: macros, static inlines and fields of structures that are
+ * opaque to our bindings. They convert and forward; they decide nothing.
+ */
+#ifndef RDS_RUST_HELPERS_H
+#define RDS_RUST_HELPERS_H
+
+#include <linux/net.h>
+#include <linux/poll.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+#include <net/sock.h>
+
+/* sync */
+void rds_spin_lock_init(spinlock_t *lock, const char *name, struct lock_class_key *key);
+void rds_spin_lock_bh(spinlock_t *lock);
+void rds_spin_unlock_bh(spinlock_t *lock);
+bool rds_spin_trylock_bh(spinlock_t *lock);
+void rds_lockdep_assert_held(spinlock_t *lock);
+struct workqueue_struct *rds_alloc_workqueue(const char *name, unsigned int flags, int max_active);
+bool rds_mod_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
+			  unsigned long delay);
+u64 rds_ktime_get_ns(void);
+u32 rds_random_u32(void);
+u64 __percpu *rds_alloc_percpu_u64(size_t count);
+void rds_free_percpu_u64(u64 __percpu *counters);
+void rds_this_cpu_add(u64 __percpu *counter, u64 value);
+u64 rds_sum_percpu(u64 __percpu *counter);
+bool rds_printk_ratelimit(void);
+
+/* net */
+void *rds_sock_alloc(struct net *net, struct socket *sock, struct proto *proto, int kern);
+void rds_sock_start(struct socket *sock, const struct proto_ops *ops,
+		    void (*destruct)(struct sock *sk));
+void rds_sock_abandon(struct socket *sock);
+struct sock *rds_socket_sk(const struct socket *sock);
+int rds_socket_type(const struct socket *sock);
+bool rds_socket_nonblock(const struct socket *sock);
+void rds_sock_hold(struct sock *sk);
+void rds_sock_put(struct sock *sk);
+void rds_sock_release(struct socket *sock);
+struct net *rds_sock_net(const struct sock *sk);
+bool rds_net_is_init(const struct net *net);
+void rds_lock_sock(struct sock *sk);
+void rds_release_sock(struct sock *sk);
+int rds_sk_sndbuf(const struct sock *sk);
+int rds_sk_rcvbuf(const struct sock *sk);
+long rds_sk_sndtimeo(const struct sock *sk, bool noblock);
+long rds_sk_rcvtimeo(const struct sock *sk, bool noblock);
+int rds_sk_error(struct sock *sk);
+bool rds_sk_has_error(const struct sock *sk);
+u64 rds_sk_inode(struct sock *sk);
+long rds_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, long timeout);
+void rds_sk_wake(struct sock *sk, unsigned int events, int how, int band);
+void rds_poll_wait(struct file *file, struct socket *sock, struct poll_table_struct *wait);
+int rds_sockptr_read(void *to, sockptr_t from, size_t len);
+int rds_put_user_u8(unsigned long to, u8 value);
+int rds_get_user_u8(unsigned long from, u8 *value);
+bool rds_addr_is_local_v4(struct net *net, __be32 addr);
+
+#endif
