@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""One test machine: a QEMU guest booted with virtme-ng that runs commands for the host.
+"""One test machine: a QEMU guest that runs commands for the host.
 
 The guest sees the host's files read-only and its run directory read-write. Commands go through
 agent.py over a virtio-serial port, so everything here waits for events and never polls. The
@@ -14,14 +14,13 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-AGENT = Path(__file__).with_name("agent.py")
+HERE = Path(__file__).resolve().parent
 BOOT_SECONDS = 180
 KERNEL_LINE = re.compile(r"^(?:<\d+>)?\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? ?")
 
@@ -114,32 +113,36 @@ class Process:
 class Node:
     """A guest. wires: list of (mac, local UDP port, remote UDP port) on 127.0.0.1, one NIC each."""
 
+    stdin = stdout = subprocess.DEVNULL
+
     def __init__(self, name, kernel, rundir, wires=(), cpus=2, memory="2G", qemu=()):
-        self.name, self.kernel, self.rundir = name, Path(kernel), Path(rundir)
-        self._pidfile = self.rundir / "qemu.pid"
+        self.name, self.kernel, self.rundir = name, Path(kernel), Path(rundir).resolve()
         self.wires, self.cpus, self.memory, self.qemu = list(wires), cpus, memory, list(qemu)
         self._changed = threading.Condition()
-        self._vng = self._sock = None
+        self._qemu = self._sock = None
         self._lines, self._partial, self._processes, self._ready = [], "", {}, False
-        self._gone, self._ids, self.boots = False, 0, 0
+        self._gone, self._ids = False, 0
 
     # Life
 
     def boot(self):
         """Boots the guest and returns once it takes commands."""
         self.rundir.mkdir(parents=True, exist_ok=True)
-        self.boots += 1
         self._processes, self._ready, self._gone = {}, False, False
         self._lines, self._partial = [], ""
-        self._pidfile.unlink(missing_ok=True)
         # The path of a socket must be short; the run directory's may be long.
         with tempfile.TemporaryDirectory(prefix="rds-") as short, socket.socket(
                 socket.AF_UNIX) as listener:
             listener.bind(f"{short}/agent")
             listener.listen(1)
-            self._spawn(f"{short}/agent")
-            threading.Thread(target=self._read_console, args=(self._vng,), daemon=True).start()
-            ended = os.pidfd_open(self._vng.pid)
+            console, console_in = os.pipe()
+            try:
+                self._qemu = self._spawn(f"{short}/agent", console_in)
+            finally:
+                os.close(console_in)
+            threading.Thread(target=self._read_console, args=(self._qemu, console),
+                             daemon=True).start()
+            ended = os.pidfd_open(self._qemu.pid)
             ready, _, _ = select.select([listener, ended], [], [], BOOT_SECONDS)
             os.close(ended)
             if listener not in ready:
@@ -149,53 +152,51 @@ class Node:
         threading.Thread(target=self._read_agent, args=(self._sock,), daemon=True).start()
         try:
             self._await(lambda: self._ready, BOOT_SECONDS, "the guest to boot")
-            # modprobe and the kernel's own request_module() look below /lib/modules.
-            self.run(["mount", "--bind", str(self.kernel / "mods/lib/modules"), "/lib/modules"])
         except NodeError:
             self.kill()
             raise
         return self
 
-    def _spawn(self, sock_path):
-        opts = ["-device virtio-serial-pci,id=agentbus", f"-chardev socket,id=agent,path={sock_path}",
-                "-device virtserialport,bus=agentbus.0,name=rds.agent,chardev=agent",
-                f"-pidfile {self._pidfile}"]
+    def _spawn(self, sock_path, console_in):
+        params = ["console=ttyS0", "ignore_loglevel", "panic=-1", "ro", "rootfstype=9p",
+                  "rootflags=trans=virtio,version=9p2000.L,cache=loose,msize=512000",
+                  f"init={HERE}/init.sh", f"rds_agent={HERE}/agent.py", f"rds_name={self.name}",
+                  f"rds_rundir={self.rundir}", f"rds_modules={self.kernel}/mods"]
+        if spaced := [x for x in params if " " in x]:
+            raise NodeError(f"the kernel's command line cannot have spaces in it: {spaced}")
+        argv = ["qemu-system-x86_64", "-name", self.name, "-machine", "q35,accel=tcg", "-cpu",
+                "max", "-smp", str(self.cpus), "-m", self.memory, "-nodefaults", "-display",
+                "none", "-no-reboot", "-kernel", str(self.kernel / "arch/x86/boot/bzImage"),
+                "-append", " ".join(params),
+                "-chardev", f"file,id=console,path=/dev/fd/{console_in}",
+                "-serial", "chardev:console"]
+        for tag, path, mode in (("/dev/root", "/", "on"), ("rundir", self.rundir, "off")):
+            ident = tag.strip("/").replace("/", "")
+            argv += ["-fsdev", f"local,id={ident},path={path},security_model=none,"
+                     f"readonly={mode},multidevs=remap",
+                     "-device", f"virtio-9p-pci,fsdev={ident},mount_tag={tag}"]
+        argv += ["-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={sock_path}",
+                 "-device", "virtserialport,name=rds.agent,chardev=agent"]
         for i, (mac, local, remote) in enumerate(self.wires):
-            opts.append(f"-netdev dgram,id=w{i},local.type=inet,local.host=127.0.0.1,"
-                        f"local.port={local},remote.type=inet,remote.host=127.0.0.1,"
-                        f"remote.port={remote}")
-            opts.append(f"-device virtio-net-pci,netdev=w{i},mac={mac}")
-        opts += self.qemu
-        vng = Path(sys.executable).with_name("vng")
-        argv = [str(vng), "--run", str(self.kernel / "arch/x86/boot/bzImage"), "--disable-kvm",
-                "--skip-modules", "--verbose", "--name", self.name, "--user", "root",
-                "--cpus", str(self.cpus), "--memory", self.memory, "--cwd", str(self.rundir),
-                "--rwdir", str(self.rundir), "--append", "ignore_loglevel net.ifnames=0",
-                f"--qemu-opts={' '.join(opts)}", "--", f"/usr/bin/python3 -ISB {shlex.quote(str(AGENT))}"]
-        self._vng = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                     stderr=subprocess.STDOUT, start_new_session=True,
-                                     env={**os.environ, "PATH": f"{vng.parent}:{os.environ['PATH']}"})
-
-    def alive(self):
-        return self._vng is not None and not self._gone
+            argv += ["-netdev", f"dgram,id=w{i},local.type=inet,local.host=127.0.0.1,"
+                     f"local.port={local},remote.type=inet,remote.host=127.0.0.1,"
+                     f"remote.port={remote}", "-device", f"virtio-net-pci,netdev=w{i},mac={mac}"]
+        return subprocess.Popen(argv + self.qemu, stdin=self.stdin, stdout=self.stdout,
+                                stderr=console_in, pass_fds=(console_in,),
+                                start_new_session=self.stdin is subprocess.DEVNULL)
 
     def kill(self):
         """Ends the guest as a power failure would."""
-        if self._vng is None:
+        if self._qemu is None:
             return
-        # QEMU alone, so that the programs above it end as usual and leave nothing behind.
-        try:
-            os.kill(int(self._pidfile.read_text()), signal.SIGKILL)
-            self._vng.wait(10)
-        except (OSError, ValueError, subprocess.TimeoutExpired):
-            os.killpg(self._vng.pid, signal.SIGKILL)
-            self._vng.wait()
-        if self._sock is not None:
-            self._sock.close()
+        self._qemu.kill()
+        self._qemu.wait()
         with self._changed:
             self._gone = True
             self._changed.notify_all()
-        self._vng = self._sock = None
+        if self._sock is not None:
+            self._sock.close()
+        self._qemu = self._sock = None
 
     def restart(self):
         self.kill()
@@ -294,9 +295,9 @@ class Node:
             self._gone = self._gone or sock is self._sock
             self._changed.notify_all()
 
-    def _read_console(self, vng):
+    def _read_console(self, qemu, console):
         with open(self.rundir / "console.log", "ab") as copy:
-            while data := os.read(vng.stdout.fileno(), 65536):
+            while data := os.read(console, 65536):
                 copy.write(data)
                 copy.flush()
                 text = data.decode("utf-8", "replace").replace("\r", "")
@@ -304,8 +305,7 @@ class Node:
                     *lines, self._partial = (self._partial + text).split("\n")
                     self._lines += lines
                     self._changed.notify_all()
-        vng.stdout.close()
+        os.close(console)
         with self._changed:
-            if vng is self._vng:
-                self._gone = True
-                self._changed.notify_all()
+            self._gone = self._gone or qemu is self._qemu
+            self._changed.notify_all()
