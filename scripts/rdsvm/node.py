@@ -185,6 +185,9 @@ class Node:
                                 stderr=console_in, pass_fds=(console_in,),
                                 start_new_session=self.stdin is subprocess.DEVNULL)
 
+    def alive(self):
+        return self._qemu is not None and not self._gone
+
     def kill(self):
         """Ends the guest as a power failure would."""
         if self._qemu is None:
