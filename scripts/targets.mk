@@ -7,7 +7,7 @@ export FLAVOR KSRC BINDGEN LLVM
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast modules kernel shell lint clean print-kdir print-ko setup
+.PHONY: help demo test test-fast modules kernel shell lint clean tools print-kdir print-ko setup
 
 ifeq ($(filter $(FLAVOR),release debug),)
 $(error FLAVOR is release or debug, not '$(FLAVOR)')
@@ -61,8 +61,11 @@ endif
 demo: setup
 	@$(PYTHON) scripts/demo.py
 
-shell: modules
-	@$(PYTHON) scripts/shell.py --flavor $(FLAVOR)
+shell: modules tools
+	@$(PYTHON) scripts/shell.py
+
+tools: setup
+	@cargo build --quiet --release --manifest-path tools/Cargo.toml --target-dir build/tools
 
 test: setup
 	@$(PYTHON) scripts/run-tests.py
@@ -80,4 +83,4 @@ print-ko:
 	@echo '$(BUILD)/rds_rust.ko'
 
 clean:
-	rm -rf build tests/host/target tools/target
+	rm -rf build

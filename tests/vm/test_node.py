@@ -6,7 +6,7 @@ from rdsvm.cluster import PAIR, PAIR6
 from slow_reader import run_slow_reader
 from traffic import exchange, ping
 
-LOOPS = [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "127.1.2.3"), ("::1", "::1")]
+LOOPS = [("127.0.0.1", "127.0.0.1"), ("::1", "::1")]
 PAIRS = [PAIR, PAIR[::-1], PAIR6, (PAIR[0], PAIR[0])]
 
 
@@ -34,7 +34,9 @@ def test_many_sockets(node, tools, ends):
     exchange(tools, (node, left), (node, right), count=50, sockets=8, sizes="1..20000")
 
 
+@pytest.mark.impls("rust")
 def test_slow_reader(node, guest):
+    """C's two ends in one kernel do not tell each other that a congestion is over."""
     run_slow_reader(guest, (node, PAIR[0]), (node, PAIR[1]))
 
 
