@@ -5,6 +5,19 @@
 use kernel::prelude::*;
 
 mod bindings;
+mod cong;
+mod conn;
+mod kapi;
+mod loop_transport;
+mod msg;
+mod proto;
+mod recv_pool;
+mod sock;
+
+use conn::Node;
+use kapi::net::Registration;
+use kernel::sync::Arc;
+use msg::Socket;
 
 module! {
     type: RdsModule,
@@ -15,11 +28,29 @@ module! {
     alias: ["net-pf-21", "rds_rdma", "rds_tcp"],
 }
 
-struct RdsModule;
+/// What the module has registered. Fields are dropped in this order.
+struct RdsModule {
+    _family: Registration<Socket>,
+    node: Arc<Node>,
+}
 
 impl kernel::Module for RdsModule {
-    fn init(_module: &'static ThisModule) -> Result<Self> {
-        pr_info!("loaded\n");
-        Ok(Self)
+    fn init(module: &'static ThisModule) -> Result<Self> {
+        let node = Node::new(None)?;
+        let family = Registration::new(module, node.clone()).inspect_err(|error| {
+            if *error == EEXIST {
+                pr_err!("AF_RDS is taken: unload the C modules first (rmmod rds_rdma rds_tcp rds)\n");
+            }
+        })?;
+        Ok(Self {
+            _family: family,
+            node,
+        })
+    }
+}
+
+impl Drop for RdsModule {
+    fn drop(&mut self) {
+        self.node.stop();
     }
 }

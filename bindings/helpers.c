@@ -124,16 +124,6 @@ void rds_sock_start(struct socket *sock, const struct proto_ops *ops,
 	sock->sk->sk_destruct = destruct;
 }
 
-/* A socket whose Rust part could not be made: nothing has seen it but its creator. */
-void rds_sock_abandon(struct socket *sock)
-{
-	struct sock *sk = sock->sk;
-
-	sock->sk = NULL;
-	sk->sk_socket = NULL;
-	sock_put(sk);
-}
-
 struct sock *rds_socket_sk(const struct socket *sock)
 {
 	return sock->sk;

@@ -33,7 +33,6 @@ bool rds_printk_ratelimit(void);
 void *rds_sock_alloc(struct net *net, struct socket *sock, struct proto *proto, int kern);
 void rds_sock_start(struct socket *sock, const struct proto_ops *ops,
 		    void (*destruct)(struct sock *sk));
-void rds_sock_abandon(struct socket *sock);
 struct sock *rds_socket_sk(const struct socket *sock);
 int rds_socket_type(const struct socket *sock);
 bool rds_socket_nonblock(const struct socket *sock);

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The maps of this node's addresses: which of their ports are full.
+
+use crate::kapi::{
+    net::Net,
+    sync::{new_spinlock_bh, SpinLockBh},
+};
+use crate::proto::{
+    cong_bits,
+    wire::{CONG_MAP_BYTES, FRAGMENT},
+};
+use core::net::Ipv6Addr;
+use kernel::prelude::*;
+
+type Bits = [u64; cong_bits::WORDS];
+
+/// The map of one address. It exists from the first congestion on.
+struct Map {
+    net: Net,
+    addr: Ipv6Addr,
+    bits: KBox<Bits>,
+}
+
+/// The maps of all addresses.
+pub(crate) struct Registry {
+    maps: Pin<KBox<SpinLockBh<KVec<Map>>>>,
+}
+
+impl Registry {
+    /// No map yet. May sleep.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            maps: KBox::pin_init(
+                new_spinlock_bh!(KVec::new(), "Registry::maps"),
+                GFP_KERNEL,
+            )?,
+        })
+    }
+
+    /// Marks a port as full, or not. Returns whether that was news. Any context.
+    ///
+    /// Fails with ENOMEM if the first mark of an address finds no memory for its map.
+    pub(crate) fn mark(&self, net: Net, addr: Ipv6Addr, port: u16, full: bool) -> Result<bool> {
+        let flip = |map: &mut Map| {
+            if full {
+                cong_bits::set(&mut map.bits, port)
+            } else {
+                cong_bits::clear(&mut map.bits, port)
+            }
+        };
+        if let Some(map) = find(&mut self.maps.lock(), net, addr) {
+            return Ok(flip(map));
+        }
+        if !full {
+            return Ok(false);
+        }
+        let mut fresh = KVec::with_capacity(1, GFP_ATOMIC)?;
+        let bits = KBox::new([0; cong_bits::WORDS], GFP_ATOMIC)?;
+        fresh.push(Map { net, addr, bits }, GFP_ATOMIC)?;
+        let mut maps = self.maps.lock();
+        if find(&mut maps, net, addr).is_none() {
+            while let Some(map) = fresh.pop() {
+                maps.push(map, GFP_ATOMIC)?;
+            }
+        }
+        let news = find(&mut maps, net, addr).is_some_and(flip);
+        drop(maps);
+        Ok(news)
+    }
+
+    /// Copies one fragment of an address's map, as it goes on the wire. Any context.
+    pub(crate) fn copy_fragment(&self, net: Net, addr: Ipv6Addr, offset: u32, out: &mut [u8]) {
+        debug_assert!(offset.is_multiple_of(FRAGMENT) && offset < CONG_MAP_BYTES);
+        let mut maps = self.maps.lock();
+        match find(&mut maps, net, addr) {
+            Some(map) => {
+                let words = map.bits.iter().skip(offset as usize / 8);
+                for (to, word) in out.chunks_exact_mut(8).zip(words) {
+                    to.copy_from_slice(&word.to_le_bytes());
+                }
+            }
+            None => out.fill(0),
+        }
+    }
+}
+
+fn find(maps: &mut KVec<Map>, net: Net, addr: Ipv6Addr) -> Option<&mut Map> {
+    maps.iter_mut()
+        .find(|map| map.net == net && map.addr == addr)
+}

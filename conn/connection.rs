@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The connection between two addresses, which all their sockets share.
+//!
+//! It outlives what happens to its endpoints: messages stay queued here until the peer has
+//! acknowledged them, and what they are numbered goes on over reconnects.
+
+use super::{
+    receive::RecvSide,
+    transport::{Link, Request},
+    worker::Worker,
+    Counter, Node,
+};
+use crate::cong::{Remote, Waiters};
+use crate::kapi::{
+    net::{Net, SendMsg, Sock},
+    sync::{new_spinlock_bh, Fifo, SpinLockBh},
+};
+use crate::msg::{Message, Socket, Ticket};
+use crate::proto::{
+    connect::State,
+    tx::{AckError, AckPolicy, SendState},
+    wire::{CONG_MAP_BYTES, FRAGMENT},
+};
+use crate::recv_pool::Pools;
+use core::net::Ipv6Addr;
+use kernel::{
+    fmt,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, Mutex,
+    },
+    workqueue::{DelayedWork, Work},
+};
+
+/// What identifies a connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConnKey {
+    pub(crate) net: Net,
+    pub(crate) laddr: Ipv6Addr,
+    pub(crate) faddr: Ipv6Addr,
+    pub(crate) scope: u32,
+    pub(crate) tos: u8,
+}
+
+impl fmt::Display for ConnKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_fmt(fmt!("{} -> {}", Shown(self.laddr), Shown(self.faddr)))?;
+        if self.tos != 0 {
+            f.write_fmt(fmt!(" tos {}", self.tos))?;
+        }
+        Ok(())
+    }
+}
+
+/// An address as people write it: IPv4 where it is a mapped one.
+pub(crate) struct Shown(pub(crate) Ipv6Addr);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.to_ipv4_mapped() {
+            Some(v4) => core::fmt::Display::fmt(&v4, f),
+            None => core::fmt::Display::fmt(&self.0, f),
+        }
+    }
+}
+
+/// What waits to be sent, and what was sent and is not acknowledged.
+pub(crate) struct TxQueue {
+    pub(crate) state: SendState,
+    pub(crate) unsent: Fifo<Message>,
+    pub(crate) sent: Fifo<Message>,
+    /// Fragments of the congestion map that are still to go out.
+    pub(crate) cong_fragments: u32,
+    /// The peer waits for an acknowledgement, and no message has carried it yet.
+    pub(crate) ack_due: bool,
+}
+
+/// Fragments of a whole congestion map.
+pub(crate) const CONG_FRAGMENTS: u32 = CONG_MAP_BYTES / FRAGMENT;
+
+/// The queue, and what takes from it while the connection is up.
+pub(super) struct Tx {
+    pub(super) queue: TxQueue,
+    pub(super) link: Option<Arc<dyn Link>>,
+}
+
+impl Tx {
+    pub(super) fn transmit(&mut self, connection: &Connection) {
+        if let Some(link) = &self.link {
+            link.transmit(connection, &mut self.queue);
+        }
+    }
+}
+
+/// A connection. See the module's description.
+#[pin_data]
+pub(crate) struct Connection {
+    pub(crate) key: ConnKey,
+    pub(crate) node: Arc<Node>,
+    /// Where the memory of messages comes from.
+    pub(crate) pools: Arc<Pools>,
+    /// The peer's full ports.
+    #[pin]
+    pub(super) remote: Remote,
+    /// Senders that wait for one of them.
+    #[pin]
+    pub(crate) waiters: Waiters,
+    #[pin]
+    pub(super) tx: SpinLockBh<Tx>,
+    #[pin]
+    pub(super) rx: SpinLockBh<RecvSide>,
+    /// The sequence of the last message that was delivered: what headers acknowledge.
+    pub(super) ack: Atomic<u64>,
+    /// The state of the machine, for those who only look.
+    pub(super) state: Atomic<u32>,
+    #[pin]
+    pub(super) worker: Mutex<Worker>,
+    /// The latest request of the peer that the worker has not seen.
+    #[pin]
+    pub(super) request: SpinLockBh<Option<KBox<dyn Request>>>,
+    /// There is something to send.
+    pub(super) wanted: Atomic<bool>,
+    /// The module or the device goes away.
+    pub(super) stop: Atomic<bool>,
+    /// When the timer that runs is due, in nanoseconds; 0 if none runs.
+    pub(super) deadline: Atomic<u64>,
+    #[pin]
+    pub(super) work: Work<Connection, 0>,
+    #[pin]
+    pub(super) timer: DelayedWork<Connection, 1>,
+}
+
+impl Connection {
+    pub(super) fn new(key: ConnKey, node: Arc<Node>, pools: Arc<Pools>) -> Result<Arc<Self>> {
+        let ticketless = TxQueue {
+            state: SendState::new(AckPolicy::default()),
+            unsent: Fifo::new(),
+            sent: Fifo::new(),
+            cong_fragments: 0,
+            ack_due: false,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                key,
+                node,
+                pools,
+                remote <- Remote::new(),
+                waiters <- Waiters::new(),
+                tx <- new_spinlock_bh!(
+                    Tx { queue: ticketless, link: None },
+                    "Connection::tx"
+                ),
+                rx <- new_spinlock_bh!(RecvSide::new(), "Connection::rx"),
+                ack: Atomic::new(0),
+                state: Atomic::new(0),
+                worker <- kernel::new_mutex!(Worker::new(), "Connection::worker"),
+                request <- new_spinlock_bh!(None, "Connection::request"),
+                wanted: Atomic::new(false),
+                stop: Atomic::new(false),
+                deadline: Atomic::new(0),
+                work <- kernel::new_work!("Connection::work"),
+                timer <- kernel::new_delayed_work!("Connection::timer"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Whether our address is the lower of the two: it settles who connects.
+    pub(crate) fn is_lower(&self) -> bool {
+        self.key.laddr < self.key.faddr
+    }
+
+    /// Whether a port of the peer takes nothing for now. Any context.
+    #[inline]
+    pub(crate) fn is_congested(&self, port: u16) -> bool {
+        self.remote.is_congested(port)
+    }
+
+    /// The acknowledgement for the header of whatever is sent next.
+    #[inline]
+    pub(crate) fn ack(&self) -> u64 {
+        self.ack.load(Relaxed)
+    }
+
+    /// Queues a message of a system call. Fails with EFAULT or ENOMEM. May sleep.
+    pub(crate) fn send_from_user(
+        self: &Arc<Self>,
+        sport: u16,
+        dport: u16,
+        msg: &mut SendMsg<'_>,
+        len: u32,
+        ticket: Ticket,
+    ) -> Result {
+        let message = Message::from_user(&self.pools, (sport, dport), msg, len, ticket)?;
+        self.send(message);
+        Ok(())
+    }
+
+    /// Queues a message, and posts what it can. Any context but a hard interrupt.
+    pub(crate) fn send(self: &Arc<Self>, mut message: KBox<Message>) {
+        let mut tx = self.tx.lock();
+        message.sequence = tx.queue.state.assign();
+        tx.queue.unsent.push_back(message);
+        let up = tx.link.is_some();
+        tx.transmit(self);
+        drop(tx);
+        self.node.stats.inc(Counter::SendQueued);
+        if !up {
+            self.want();
+        }
+    }
+
+    /// There is room to post again, or something new to post. Any context but a hard interrupt.
+    pub(crate) fn resume(&self) {
+        self.tx.lock().transmit(self);
+    }
+
+    /// The peer wants an acknowledgement. Any context but a hard interrupt.
+    pub(super) fn send_ack(&self) {
+        let mut tx = self.tx.lock();
+        tx.queue.ack_due = true;
+        tx.transmit(self);
+    }
+
+    /// Sends this node's congestion map. Any context but a hard interrupt.
+    pub(crate) fn send_congestion_map(&self) {
+        let mut tx = self.tx.lock();
+        if tx.link.is_some() {
+            // If one is half out, the peer gets a whole one after it.
+            tx.queue.cong_fragments = match tx.queue.cong_fragments {
+                0 | CONG_FRAGMENTS => CONG_FRAGMENTS,
+                rest => rest.saturating_add(CONG_FRAGMENTS),
+            };
+            tx.transmit(self);
+        }
+    }
+
+    /// Takes the acknowledgement of a received header. Any context but a hard interrupt.
+    ///
+    /// # Errors
+    ///
+    /// [`AckError`] if the peer never got what it acknowledges.
+    pub(super) fn handle_ack(&self, ack: u64) -> Result<(), AckError> {
+        let mut done = Fifo::new();
+        let mut tx = self.tx.lock();
+        let Some(ack) = tx.queue.state.handle_ack(ack)? else {
+            return Ok(());
+        };
+        while tx
+            .queue
+            .sent
+            .front()
+            .is_some_and(|message| message.sequence <= ack)
+        {
+            if let Some(message) = tx.queue.sent.pop_front() {
+                done.push_back(message);
+            }
+        }
+        drop(tx);
+        // The senders get their room back here, without the lock.
+        drop(done);
+        Ok(())
+    }
+
+    /// Forgets the messages of a socket that is being closed. Process context.
+    pub(crate) fn cancel(&self, sk: &Sock<Socket>) {
+        let mut done = Fifo::new();
+        let mut ticket = None;
+        let mut tx = self.tx.lock();
+        let queue = &mut tx.queue;
+        // A message that is half out has to be completed: the peer waits for the rest.
+        let half_out = queue
+            .unsent
+            .front()
+            .is_some_and(|message| message.fragment > 0);
+        let first = half_out.then(|| queue.unsent.pop_front()).flatten();
+        queue.unsent.extract(|message| message.is_from(sk), &mut done);
+        queue.sent.extract(|message| message.is_from(sk), &mut done);
+        if let Some(mut first) = first {
+            if first.is_from(sk) {
+                ticket = first.take_ticket();
+            }
+            queue.unsent.push_front(first);
+        }
+        drop(tx);
+        self.node
+            .stats
+            .add(Counter::SendDropClosed, done.len());
+        drop(done);
+        drop(ticket);
+    }
+
+    /// The connection for `RDS_INFO_CONNECTIONS`.
+    pub(crate) fn info(&self) -> ConnInfo {
+        /// Source: `RDS_INFO_CONNECTION_FLAG_*` in `include/uapi/linux/rds.h`.
+        const CONNECTING: u8 = 2;
+        const CONNECTED: u8 = 4;
+        let state = self.state.load(Relaxed);
+        ConnInfo {
+            key: self.key,
+            next_tx: self.tx.lock().queue.state.next_sequence(),
+            next_rx: self.rx.lock().next_sequence(),
+            flags: if state == State::Up as u32 {
+                CONNECTED
+            } else if state == State::Down as u32 {
+                0
+            } else {
+                CONNECTING
+            },
+        }
+    }
+}
+
+/// What `rds-info` shows of a connection.
+pub(crate) struct ConnInfo {
+    pub(crate) key: ConnKey,
+    pub(crate) next_tx: u64,
+    pub(crate) next_rx: u64,
+    pub(crate) flags: u8,
+}

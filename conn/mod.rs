@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the sockets of this node share: who is bound where, the connections to other nodes, and
+//! the counters.
+
+#![deny(unsafe_code)]
+
+mod binds;
+mod connection;
+mod node;
+mod receive;
+mod stats;
+mod transport;
+mod worker;
+
+pub(crate) use binds::{Binds, InsertError, Key as BindKey};
+pub(crate) use connection::{ConnKey, Connection, Shown, TxQueue};
+pub(crate) use node::Node;
+pub(crate) use receive::Violation;
+pub(crate) use stats::{Counter, Stats};
+pub(crate) use transport::{Endpoint, Link, Progress, Reached, Request, Transport};

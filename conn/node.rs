@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Everything that the sockets of this node share.
+
+use super::{
+    connection::{ConnInfo, ConnKey, Connection},
+    transport::Transport,
+    Binds, Counter, Stats,
+};
+use crate::cong;
+use crate::kapi::{
+    errno::Errno,
+    net::{Net, Sock},
+    sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
+};
+use crate::msg::{Bound, Socket, TransportId};
+use core::net::Ipv6Addr;
+use kernel::{
+    prelude::*,
+    rbtree::{RBTree, RBTreeNodeReservation},
+    sync::Arc,
+};
+
+/// The connections of this node.
+struct Connections {
+    tree: RBTree<ConnKey, Arc<Connection>>,
+    /// The module is being unloaded: no new ones.
+    closed: bool,
+}
+
+/// This node: made when the module is loaded, gone when nothing uses it any more.
+#[pin_data]
+pub(crate) struct Node {
+    pub(crate) stats: Stats,
+    pub(crate) binds: Binds,
+    /// The congestion maps of the addresses of this node.
+    pub(crate) cong: cong::Registry,
+    #[pin]
+    connections: SpinLockBh<Connections>,
+    /// Runs the workers of connections.
+    pub(crate) queue: OwnedQueue,
+    /// The transport to other nodes.
+    pub(crate) ib: Option<Arc<dyn Transport>>,
+}
+
+impl Node {
+    /// May sleep.
+    pub(crate) fn new(ib: Option<Arc<dyn Transport>>) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                stats: Stats::new()?,
+                binds: Binds::new()?,
+                cong: cong::Registry::new()?,
+                connections <- new_spinlock_bh!(
+                    Connections { tree: RBTree::new(), closed: false },
+                    "Node::connections"
+                ),
+                queue: OwnedQueue::new(c"rds_cm")?,
+                ib,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Whether the RDMA transport is there at all.
+    pub(crate) fn has_ib(&self) -> bool {
+        self.ib.is_some()
+    }
+
+    /// Whether an RDMA device has a local address. May sleep.
+    pub(crate) fn has_ib_address(&self, net: Net, addr: Ipv6Addr, scope: u32) -> bool {
+        self.ib
+            .as_ref()
+            .is_some_and(|ib| ib.claims(net, addr, scope))
+    }
+
+    /// The connection between two addresses, made if there is none yet. May sleep.
+    ///
+    /// Fails with ENETUNREACH if no device has the local address any more, with ENETDOWN while the
+    /// module is being unloaded, with ENOMEM.
+    pub(crate) fn connection(self: &Arc<Self>, key: ConnKey) -> Result<Arc<Connection>> {
+        if let Some(connection) = self.connections.lock().tree.get(&key) {
+            return Ok(connection.clone());
+        }
+        let pools = self
+            .ib
+            .as_ref()
+            .and_then(|ib| ib.pools(key.laddr, key.scope))
+            .ok_or(Errno::NetUnreachable)?;
+        let fresh = Connection::new(key, self.clone(), pools)?;
+        let reservation = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let mut connections = self.connections.lock();
+        if connections.closed {
+            drop(connections);
+            return Err(Errno::NetDown.into());
+        }
+        if let Some(connection) = connections.tree.get(&key) {
+            // Another sender was faster. Ours, never used, goes after the lock.
+            let connection = connection.clone();
+            drop(connections);
+            return Ok(connection);
+        }
+        let none = connections
+            .tree
+            .insert(reservation.into_node(key, fresh.clone()));
+        drop(connections);
+        drop(none);
+        Ok(fresh)
+    }
+
+    /// Collects the connections for which `pred` holds. May sleep.
+    fn collect(&self, pred: impl Fn(&ConnKey) -> bool) -> Result<KVec<Arc<Connection>>> {
+        let mut found = KVec::new();
+        loop {
+            let count = self.connections.lock().tree.keys().count();
+            found.reserve(count, GFP_KERNEL)?;
+            let connections = self.connections.lock();
+            if connections.tree.keys().count() > found.capacity() {
+                continue;
+            }
+            for (key, connection) in connections.tree.iter() {
+                if pred(key) {
+                    // There is room for all of them.
+                    found
+                        .push_within_capacity(connection.clone())
+                        .map_err(|_| ENOMEM)?;
+                }
+            }
+            drop(connections);
+            return Ok(found);
+        }
+    }
+
+    /// The connections as `rds-info` shows them. May sleep.
+    pub(crate) fn connections_info(&self) -> Result<KVec<ConnInfo>> {
+        let mut infos = KVec::new();
+        for connection in self.collect(|_| true)? {
+            infos.push(connection.info(), GFP_KERNEL)?;
+        }
+        Ok(infos)
+    }
+
+    /// A port of this node is full, or not any more: tells the peers. Any context, no lock held.
+    pub(crate) fn announce_congestion(&self, net: Net, bound: &Bound, full: bool) {
+        if bound.transport == TransportId::Loop {
+            return;
+        }
+        match self.cong.mark(net, bound.addr, bound.port, full) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(_) => {
+                self.stats.inc(Counter::CongUpdateFailed);
+                return;
+            }
+        }
+        for (key, connection) in self.connections.lock().tree.iter() {
+            if key.net == net && key.laddr == bound.addr {
+                self.stats.inc(Counter::CongUpdateQueued);
+                connection.send_congestion_map();
+            }
+        }
+    }
+
+    /// A socket is being closed: what it sent and no peer has acknowledged is forgotten. May sleep.
+    pub(crate) fn cancel_sends(&self, sk: &Sock<Socket>, bound: &Bound) {
+        match self.collect(|key| key.net == sk.net && key.laddr == bound.addr) {
+            Ok(connections) => connections.iter().for_each(|c| c.cancel(sk)),
+            // The messages stay until they are acknowledged; they hold the module meanwhile.
+            Err(_) => self.stats.inc(Counter::SendCancelFailed),
+        }
+    }
+
+    /// Ends all connections, for good. The listeners are gone, and no socket is open. Sleeps.
+    pub(crate) fn stop(&self) {
+        let mut connections = self.connections.lock();
+        connections.closed = true;
+        let tree = core::mem::replace(&mut connections.tree, RBTree::new());
+        drop(connections);
+        for connection in tree.values() {
+            connection.begin_stop();
+        }
+        self.queue.flush();
+        for connection in tree.values() {
+            // The worker is done, so no one sets the timer again.
+            cancel_delayed::<_, 1>(connection);
+        }
+        // Here the connections go, and what they have queued.
+    }
+}

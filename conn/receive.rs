@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What arrives on a connection: from frames to messages in the queues of sockets.
+//!
+//! Everything in a frame comes from the peer. A frame that breaks a rule ends the connection, with
+//! a counter and a line that says which rule; nothing of it is delivered.
+
+use super::{BindKey, Connection, Counter};
+use crate::kapi::print::pr_warn_ratelimited;
+use crate::msg::{Incoming, Message, Payload, INLINE};
+use crate::proto::{
+    rx::{RecvState, RxError, Step},
+    tx::AckError,
+    wire::{fragments, Header, HeaderError, PING_PORT},
+};
+use crate::recv_pool::Buf;
+use kernel::{
+    fmt,
+    prelude::*,
+    sync::{atomic::Relaxed, Arc},
+};
+
+/// Payloads up to this many bytes are copied out, so that their buffer can be posted again at once.
+const COPYBREAK: usize = INLINE;
+
+/// A message of which fragments have arrived.
+struct Partial {
+    header: Header,
+    bufs: KVec<Buf>,
+    /// Memory ran out: the rest is received, and nothing is delivered.
+    failed: bool,
+}
+
+/// The receive side of a connection.
+pub(super) struct RecvSide {
+    state: RecvState,
+    partial: Option<Partial>,
+}
+
+impl RecvSide {
+    pub(super) const fn new() -> Self {
+        Self {
+            state: RecvState::new(),
+            partial: None,
+        }
+    }
+
+    pub(super) fn next_sequence(&self) -> u64 {
+        self.state.next_sequence()
+    }
+}
+
+/// The rule that a peer broke. The connection has to go.
+#[derive(Debug)]
+pub(crate) enum Violation {
+    /// Shorter than a header, in bytes.
+    Short(usize),
+    Header(HeaderError),
+    Fragment(RxError),
+    Ack(AckError),
+    /// Nothing is wrong with the peer, but a message could not be kept: it has to send it again.
+    NoMemory,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short(len) => f.write_fmt(fmt!("a frame of {} bytes has no room for a header", len)),
+            Self::Header(error) => f.write_fmt(fmt!("bad header: {:?}", error)),
+            Self::Fragment(error) => f.write_fmt(fmt!("bad fragment: {:?}", error)),
+            Self::Ack(error) => f.write_fmt(fmt!(
+                "it acknowledged message {}, but the last one sent is {}",
+                error.ack,
+                error.sent
+            )),
+            Self::NoMemory => f.write_fmt(fmt!("no memory to receive")),
+        }
+    }
+}
+
+impl Violation {
+    fn counter(&self) -> Counter {
+        match self {
+            Self::Header(HeaderError::Checksum) => Counter::RecvDropBadChecksum,
+            Self::Short(_) | Self::Header(_) => Counter::RecvDropBadHeader,
+            Self::Fragment(_) => Counter::RecvDropBadFragment,
+            Self::Ack(_) => Counter::RecvDropBadAck,
+            Self::NoMemory => Counter::RecvDropNoMemory,
+        }
+    }
+}
+
+/// What a frame completes.
+enum Complete {
+    Nothing,
+    Message(Header, KBox<Incoming>),
+    /// A message that was delivered before, or a ping's payload: only its header counts.
+    HeaderOnly(Header),
+}
+
+impl Connection {
+    /// Takes a frame of `len` bytes. Softirq context; frames of one connection come one by one.
+    ///
+    /// Returns the buffer if it can be posted again, and fails if the connection has to go.
+    pub(crate) fn receive(self: &Arc<Self>, buf: Buf, len: u32) -> Result<Option<Buf>, Violation> {
+        self.try_receive(buf, len as usize).inspect_err(|violation| {
+            self.node.stats.inc(violation.counter());
+            pr_warn_ratelimited!("{}: dropping the connection: {}\n", self.key, violation);
+        })
+    }
+
+    fn try_receive(self: &Arc<Self>, buf: Buf, len: usize) -> Result<Option<Buf>, Violation> {
+        let bytes = buf.bytes().get(..len).ok_or(Violation::Short(0))?;
+        let (header, payload) = bytes
+            .split_first_chunk::<{ Header::LEN }>()
+            .ok_or(Violation::Short(len))?;
+        let header = Header::parse(header).map_err(Violation::Header)?;
+
+        if header.ack != 0 {
+            self.handle_ack(header.ack).map_err(Violation::Ack)?;
+        }
+
+        let mut rx = self.rx.lock();
+        let step = rx
+            .state
+            .handle(&header, payload.len())
+            .map_err(Violation::Fragment)?;
+        let (complete, recycle) = match step {
+            Step::PureAck => {
+                drop(rx);
+                self.node.stats.inc(Counter::IbAckReceived);
+                return Ok(Some(buf));
+            }
+            Step::Congestion { offset, last } => {
+                drop(rx);
+                self.update_remote(offset, payload, last);
+                return Ok(Some(buf));
+            }
+            Step::Data {
+                first,
+                last,
+                duplicate,
+                ..
+            } => {
+                let only_header = duplicate || header.dport == PING_PORT;
+                if only_header {
+                    let complete = if last {
+                        Complete::HeaderOnly(header)
+                    } else {
+                        Complete::Nothing
+                    };
+                    (complete, Some(buf))
+                } else {
+                    self.assemble(&mut rx, header, buf, payload_range(len), first, last)?
+                }
+            }
+        };
+        let ack_required = rx.state.take_ack_required();
+        let ack = rx.state.ack();
+        drop(rx);
+
+        match complete {
+            Complete::Nothing => {}
+            Complete::HeaderOnly(header) => self.note_header(&header),
+            Complete::Message(header, incoming) => self.deliver(&header, incoming),
+        }
+        // Only what is in its socket's queue is acknowledged.
+        self.ack.store(ack, Relaxed);
+        if ack_required {
+            self.node.stats.inc(Counter::RecvAckRequired);
+            self.send_ack();
+        }
+        Ok(recycle)
+    }
+
+    /// Adds a fragment to its message. Called with the receive side locked.
+    fn assemble(
+        &self,
+        rx: &mut RecvSide,
+        header: Header,
+        buf: Buf,
+        payload: core::ops::Range<usize>,
+        first: bool,
+        last: bool,
+    ) -> Result<(Complete, Option<Buf>), Violation> {
+        if first && last {
+            let (payload, recycle) = if payload.len() <= COPYBREAK {
+                (copy_out(&buf, payload), Some(buf))
+            } else {
+                (Payload::One(buf), None)
+            };
+            let incoming = self.incoming(&header, payload)?;
+            return Ok((Complete::Message(header, incoming), recycle));
+        }
+        if first {
+            let bufs = KVec::with_capacity(fragments(header.len) as usize, GFP_ATOMIC)
+                .map_err(|_| Violation::NoMemory)?;
+            rx.partial = Some(Partial {
+                header,
+                bufs,
+                failed: false,
+            });
+        }
+        // The protocol core has seen the first fragment, or this one would have been an error.
+        let Some(partial) = rx.partial.as_mut() else {
+            return Err(Violation::NoMemory);
+        };
+        if partial.bufs.push(buf, GFP_ATOMIC).is_err() {
+            partial.failed = true;
+        }
+        if !last {
+            return Ok((Complete::Nothing, None));
+        }
+        match rx.partial.take() {
+            Some(Partial {
+                header,
+                bufs,
+                failed: false,
+            }) => {
+                let incoming = self.incoming(&header, Payload::Many(bufs))?;
+                Ok((Complete::Message(header, incoming), None))
+            }
+            _ => Err(Violation::NoMemory),
+        }
+    }
+
+    fn incoming(&self, header: &Header, payload: Payload) -> Result<KBox<Incoming>, Violation> {
+        let incoming = Incoming::new(self.key.faddr, header.sport, header.len, payload);
+        KBox::new(incoming, GFP_ATOMIC).map_err(|_| Violation::NoMemory)
+    }
+
+    /// A message of which only the header counts: a duplicate, or a ping.
+    fn note_header(self: &Arc<Self>, header: &Header) {
+        if header.dport != PING_PORT || header.sport == PING_PORT {
+            self.node.stats.inc(Counter::RecvDropOldSeq);
+            return;
+        }
+        self.node.stats.inc(Counter::RecvPing);
+        if self.is_congested(header.sport) || self.has_pong_backlog() {
+            self.node.stats.inc(Counter::SendPongDropped);
+            return;
+        }
+        match Message::empty(&self.pools, PING_PORT, header.sport) {
+            Ok(pong) => {
+                self.node.stats.inc(Counter::SendPong);
+                self.send(pong);
+            }
+            Err(_) => self.node.stats.inc(Counter::SendPongDropped),
+        }
+    }
+
+    /// Whether the peer lets so much pile up here that it gets no more pongs.
+    fn has_pong_backlog(&self) -> bool {
+        const MOST: usize = 4096;
+        self.tx.lock().queue.unsent.len() > MOST
+    }
+
+    fn deliver(&self, header: &Header, incoming: KBox<Incoming>) {
+        let key = BindKey {
+            net: self.key.net,
+            addr: self.key.laddr,
+            port: header.dport,
+            scope: self.key.scope,
+        };
+        match self.node.binds.lookup(&key) {
+            Some(sk) => sk.deliver(incoming),
+            None => self.node.stats.inc(Counter::RecvDropNoSock),
+        }
+    }
+
+    fn update_remote(&self, offset: u32, piece: &[u8], last: bool) {
+        match self.remote.update(offset, piece) {
+            Ok(true) => self.waiters.wake_all(),
+            Ok(false) => {}
+            Err(_) => self.node.stats.inc(Counter::CongUpdateFailed),
+        }
+        if last {
+            self.node.stats.inc(Counter::CongUpdateReceived);
+        }
+    }
+
+    /// The endpoint is gone. What was incomplete comes again, from its start. Process context.
+    pub(super) fn forget_partial(&self) {
+        let mut rx = self.rx.lock();
+        rx.state.link_lost();
+        let partial = rx.partial.take();
+        drop(rx);
+        drop(partial);
+        self.ack.store(0, Relaxed);
+    }
+}
+
+/// Where the payload of a frame of `len` bytes is.
+fn payload_range(len: usize) -> core::ops::Range<usize> {
+    Header::LEN..len.max(Header::LEN)
+}
+
+/// Copies a short payload out of its buffer.
+fn copy_out(buf: &Buf, range: core::ops::Range<usize>) -> Payload {
+    let from = buf.bytes().get(range).unwrap_or(&[]);
+    let mut bytes = [0; INLINE];
+    for (to, from) in bytes.iter_mut().zip(from) {
+        *to = *from;
+    }
+    Payload::Inline {
+        // CAST: at most `INLINE`, which fits.
+        len: from.len() as u8,
+        bytes,
+    }
+}

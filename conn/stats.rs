@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The counters of `RDS_INFO_COUNTERS`.
+//!
+//! Source: names, meaning and order of the core's and the IB transport's counters are those that
+//! `rds-info -c` shows on C RDS; what is ours alone comes after them.
+
+use crate::kapi::sync::PerCpuCounters;
+use kernel::prelude::*;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
+        /// A counter of this node.
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[repr(usize)]
+        pub(crate) enum Counter {
+            $($(#[$doc])* $variant,)*
+        }
+
+        /// The counters' names, in order.
+        const NAMES: &[&str] = &[$($name,)*];
+    };
+}
+
+counters! {
+    /// A connection was lost.
+    ConnReset => "conn_reset",
+    RecvDropBadChecksum => "recv_drop_bad_checksum",
+    RecvDropOldSeq => "recv_drop_old_seq",
+    RecvDropNoSock => "recv_drop_no_sock",
+    RecvDropDeadSock => "recv_drop_dead_sock",
+    RecvDeliverRaced => "recv_deliver_raced",
+    RecvDelivered => "recv_delivered",
+    RecvQueued => "recv_queued",
+    RecvImmediateRetry => "recv_immediate_retry",
+    RecvDelayedRetry => "recv_delayed_retry",
+    RecvAckRequired => "recv_ack_required",
+    RecvRdmaBytes => "recv_rdma_bytes",
+    RecvPing => "recv_ping",
+    SendQueueEmpty => "send_queue_empty",
+    SendQueueFull => "send_queue_full",
+    SendLockContention => "send_lock_contention",
+    SendLockQueueRaced => "send_lock_queue_raced",
+    SendImmediateRetry => "send_immediate_retry",
+    SendDelayedRetry => "send_delayed_retry",
+    SendDropAcked => "send_drop_acked",
+    SendAckRequired => "send_ack_required",
+    SendQueued => "send_queued",
+    SendRdma => "send_rdma",
+    SendRdmaBytes => "send_rdma_bytes",
+    SendPong => "send_pong",
+    PageRemainderHit => "page_remainder_hit",
+    PageRemainderMiss => "page_remainder_miss",
+    CopyToUser => "copy_to_user",
+    CopyFromUser => "copy_from_user",
+    CongUpdateQueued => "cong_update_queued",
+    CongUpdateReceived => "cong_update_received",
+    CongSendError => "cong_send_error",
+    CongSendBlocked => "cong_send_blocked",
+    RecvBytesAdded => "recv_bytes_added_to_sock",
+    RecvBytesFreed => "recv_bytes_freed_fromsock",
+    SendStuck => "send_stuck_rm",
+    MprdsCatchup => "mprds_catchup_tx0_retries",
+    IbConnectRaced => "ib_connect_raced",
+    IbListenClosedStale => "ib_listen_closed_stale",
+    IbTxRingFull => "ib_tx_ring_full",
+    IbRxRingEmpty => "ib_rx_ring_empty",
+    IbRxRefillFromCq => "ib_rx_refill_from_cq",
+    IbRxRefillFromThread => "ib_rx_refill_from_thread",
+    IbRxAllocLimit => "ib_rx_alloc_limit",
+    IbRxTotalFrags => "ib_rx_total_frags",
+    IbRxTotalIncs => "ib_rx_total_incs",
+    IbAckSent => "ib_ack_sent",
+    IbAckSendFailure => "ib_ack_send_failure",
+    IbAckSendDelayed => "ib_ack_send_delayed",
+    IbAckReceived => "ib_ack_received",
+    /// A header broke a rule other than its checksum; the connection was dropped.
+    RecvDropBadHeader => "recv_drop_bad_header",
+    /// A frame did not fit its message; the connection was dropped.
+    RecvDropBadFragment => "recv_drop_bad_fragment",
+    /// A peer acknowledged what was never sent; the connection was dropped.
+    RecvDropBadAck => "recv_drop_bad_ack",
+    /// A message was lost for want of memory at a place where its sender cannot be told.
+    RecvDropNoMemory => "recv_drop_no_memory",
+    /// A connection request was refused for what it said.
+    ConnRejectBadRequest => "conn_reject_bad_request",
+    /// An attempt to connect failed.
+    ConnAttemptFailed => "conn_attempt_failed",
+    /// A pong could not be queued.
+    SendPongDropped => "send_pong_dropped",
+    /// A message was cancelled because its socket was closed.
+    SendDropClosed => "send_drop_closed",
+    /// A congestion map could not be kept for want of memory.
+    CongUpdateFailed => "cong_update_failed",
+    /// The messages of a closed socket could not be cancelled for want of memory.
+    SendCancelFailed => "send_cancel_failed",
+}
+
+/// All counters of this node.
+pub(crate) struct Stats {
+    counters: PerCpuCounters<{ NAMES.len() }>,
+}
+
+impl Stats {
+    /// Counters that are all zero. May sleep.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            counters: PerCpuCounters::new()?,
+        })
+    }
+
+    /// Adds one. Any context.
+    #[inline]
+    pub(crate) fn inc(&self, counter: Counter) {
+        self.counters.add(counter as usize, 1);
+    }
+
+    /// Adds `value`. Any context.
+    #[inline]
+    pub(crate) fn add(&self, counter: Counter, value: usize) {
+        self.counters.add(counter as usize, value as u64);
+    }
+
+    /// Names and values in order. Any context.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        NAMES
+            .iter()
+            .enumerate()
+            .map(|(index, name)| (*name, self.counters.sum(index)))
+    }
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a connection needs of a transport.
+//!
+//! A [`Transport`] makes [`Endpoint`]s: one for each attempt to connect, whether it begins here or
+//! at the peer. An endpoint reports what becomes of it through its [`Progress`], and once it is
+//! established its [`Link`] carries messages.
+
+use super::{Connection, TxQueue};
+use crate::kapi::net::Net;
+use crate::recv_pool::Pools;
+use core::net::Ipv6Addr;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Full, Relaxed},
+        Arc,
+    },
+};
+
+/// What became of an endpoint. Set from any context, also a hard interrupt, and read by the
+/// connection's worker. Each is set once at the most.
+pub(crate) struct Progress {
+    addr_resolved: Atomic<bool>,
+    route_resolved: Atomic<bool>,
+    established: Atomic<bool>,
+    rejected: Atomic<bool>,
+    lost: Atomic<bool>,
+}
+
+/// A step of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reached {
+    AddrResolved,
+    RouteResolved,
+    Established,
+    Rejected,
+    Lost,
+}
+
+impl Progress {
+    pub(crate) const fn new() -> Self {
+        Self {
+            addr_resolved: Atomic::new(false),
+            route_resolved: Atomic::new(false),
+            established: Atomic::new(false),
+            rejected: Atomic::new(false),
+            lost: Atomic::new(false),
+        }
+    }
+
+    fn flag(&self, step: Reached) -> &Atomic<bool> {
+        match step {
+            Reached::AddrResolved => &self.addr_resolved,
+            Reached::RouteResolved => &self.route_resolved,
+            Reached::Established => &self.established,
+            Reached::Rejected => &self.rejected,
+            Reached::Lost => &self.lost,
+        }
+    }
+
+    /// Notes a step. The caller then wakes the connection's worker. Any context.
+    pub(crate) fn set(&self, step: Reached) {
+        self.flag(step).store(true, kernel::sync::atomic::Release);
+    }
+
+    /// The next step that was not taken yet, in the order in which they can happen.
+    pub(crate) fn take(&self) -> Option<Reached> {
+        const ORDER: [Reached; 5] = [
+            Reached::AddrResolved,
+            Reached::RouteResolved,
+            Reached::Established,
+            Reached::Rejected,
+            Reached::Lost,
+        ];
+        ORDER
+            .into_iter()
+            .find(|step| self.flag(*step).load(Relaxed) && self.flag(*step).xchg(false, Full))
+    }
+}
+
+/// One attempt to connect, and then the connection. Dropping it tears it down: when that is done,
+/// nothing more arrives through it. Dropping sleeps; only the connection's worker does it.
+pub(crate) trait Endpoint: Send + Sync {
+    fn progress(&self) -> &Progress;
+
+    /// Starts to resolve the route. The address has been resolved. May sleep.
+    fn resolve_route(&self) -> Result;
+
+    /// Gets ready to receive and sends the request. The route has been resolved. May sleep.
+    fn connect(&mut self) -> Result;
+
+    /// What carries messages. The endpoint is established.
+    fn link(&self) -> Option<Arc<dyn Link>>;
+}
+
+/// A peer's wish to connect. Dropping it rejects it, without a reason.
+pub(crate) trait Request: Send + Sync {
+    /// Gets ready to receive and accepts. May sleep.
+    fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;
+
+    /// Rejects, because our own request has the right of way. May sleep.
+    fn reject(&mut self);
+}
+
+/// What carries messages to a peer.
+pub(crate) trait Link: Send + Sync {
+    /// Posts what waits in the queue, as far as there is room. Called with the queue locked, in any
+    /// context but a hard interrupt.
+    fn transmit(&self, connection: &Connection, queue: &mut TxQueue);
+}
+
+/// A way to reach other nodes.
+pub(crate) trait Transport: Send + Sync {
+    /// Whether this transport serves a local address. May sleep.
+    fn claims(&self, net: Net, addr: Ipv6Addr, scope: u32) -> bool;
+
+    /// The pools of the device that has a local address. May sleep.
+    fn pools(&self, addr: Ipv6Addr, scope: u32) -> Option<Arc<Pools>>;
+
+    /// Creates an endpoint and starts to resolve the peer's address. May sleep.
+    fn resolve(&self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;
+}

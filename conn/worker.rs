@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The worker that brings a connection up and down.
+//!
+//! One work item for each connection feeds events to the state machine of `proto::connect` and
+//! carries out its actions, one by one, in process context. Whoever has an event sets a flag and
+//! wakes the worker, so handlers of the CM and of completions never wait for it.
+
+use super::{
+    connection::CONG_FRAGMENTS,
+    transport::{Endpoint, Reached, Request},
+    Connection, Counter,
+};
+use crate::kapi::{print::pr_info_ratelimited, sync::Fifo, time};
+use crate::proto::connect::{Action, Event, Inputs, Machine, State, Timing};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Full, Relaxed, Release},
+        Arc,
+    },
+    workqueue::WorkItem,
+};
+
+/// What only the worker uses.
+pub(super) struct Worker {
+    machine: Machine,
+    endpoint: Option<KBox<dyn Endpoint>>,
+    /// An action failed: the machine has to know.
+    failed: bool,
+}
+
+impl Worker {
+    pub(super) const fn new() -> Self {
+        Self {
+            machine: Machine::new(),
+            endpoint: None,
+            failed: false,
+        }
+    }
+}
+
+kernel::impl_has_work! {
+    impl HasWork<Self, 0> for Connection { self.work }
+}
+kernel::impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 1> for Connection { self.timer }
+}
+
+impl WorkItem<0> for Connection {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.work();
+    }
+}
+
+impl WorkItem<1> for Connection {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.work();
+    }
+}
+
+impl Connection {
+    /// Has the worker look for events. Any context.
+    pub(crate) fn wake_worker(self: &Arc<Self>) {
+        self.node.queue.enqueue::<_, 0>(self.clone());
+    }
+
+    /// There is something to send, so the connection is wanted. Any context.
+    pub(super) fn want(self: &Arc<Self>) {
+        self.wanted.store(true, Release);
+        self.wake_worker();
+    }
+
+    /// The peer wants to connect. A request that was not looked at yet gives way. May sleep, and must
+    /// not be called by the handler of the request's own CM id.
+    pub(crate) fn request(self: &Arc<Self>, request: KBox<dyn Request>) {
+        let old = self.request.lock().replace(request);
+        drop(old);
+        self.wake_worker();
+    }
+
+    /// Begins to shut the connection down, for good. Any context.
+    pub(super) fn begin_stop(self: &Arc<Self>) {
+        self.stop.store(true, Release);
+        self.wake_worker();
+    }
+
+    /// Handles events until there are none.
+    fn work(self: &Arc<Self>) {
+        let mut worker = self.worker.lock();
+        while let Some(event) = self.next_event(&mut worker) {
+            let inputs = Inputs {
+                lower: self.is_lower(),
+                pending: self.is_pending(),
+                random: time::random_u32(),
+                timing: Timing::default(),
+            };
+            let before = worker.machine.state();
+            let outcome = worker.machine.handle(event, &inputs);
+            self.state.store(outcome.state as u32, Relaxed);
+            if before != outcome.state {
+                pr_debug!(
+                    "{}: {} -> {} on {:?}\n",
+                    self.key,
+                    before.name(),
+                    outcome.state.name(),
+                    event
+                );
+            }
+            if event == Event::Lost && before != State::Up && !outcome.ignored {
+                self.node.stats.inc(Counter::ConnAttemptFailed);
+            }
+            for action in outcome.actions {
+                self.act(&mut worker, action);
+            }
+        }
+    }
+
+    fn next_event(&self, worker: &mut Worker) -> Option<Event> {
+        if self.stop.load(Relaxed) {
+            return (worker.machine.state() != State::Down).then_some(Event::Stop);
+        }
+        if core::mem::take(&mut worker.failed) {
+            return Some(Event::Lost);
+        }
+        if let Some(reached) = worker.endpoint.as_ref().and_then(|e| e.progress().take()) {
+            return Some(match reached {
+                Reached::AddrResolved => Event::AddrResolved,
+                Reached::RouteResolved => Event::RouteResolved,
+                Reached::Established => Event::Established,
+                Reached::Rejected => Event::Rejected,
+                Reached::Lost => Event::Lost,
+            });
+        }
+        if self.request.lock().is_some() {
+            return Some(Event::Request);
+        }
+        let deadline = self.deadline.load(Relaxed);
+        if deadline != 0 && time::monotonic_ns() >= deadline {
+            self.deadline.store(0, Relaxed);
+            return Some(Event::Timer);
+        }
+        (self.wanted.load(Relaxed) && self.wanted.xchg(false, Full)).then_some(Event::Wanted)
+    }
+
+    /// Whether messages wait to be sent or acknowledged.
+    fn is_pending(&self) -> bool {
+        let tx = self.tx.lock();
+        !tx.queue.unsent.is_empty() || !tx.queue.sent.is_empty()
+    }
+
+    fn act(self: &Arc<Self>, worker: &mut Worker, action: Action) {
+        let result = match action {
+            Action::Resolve => self.resolve(worker),
+            Action::ResolveRoute => match &worker.endpoint {
+                Some(endpoint) => endpoint.resolve_route(),
+                None => Ok(()),
+            },
+            Action::Connect => match &mut worker.endpoint {
+                Some(endpoint) => endpoint.connect(),
+                None => Ok(()),
+            },
+            Action::Accept => self.accept(worker),
+            Action::Reject => {
+                let request = self.request.lock().take();
+                if let Some(mut request) = request {
+                    self.node.stats.inc(Counter::IbConnectRaced);
+                    request.reject();
+                }
+                Ok(())
+            }
+            Action::Teardown => {
+                drop(worker.endpoint.take());
+                self.forget_partial();
+                Ok(())
+            }
+            Action::Arm(delay_ms) => {
+                let delay_ns = u64::from(delay_ms).saturating_mul(1_000_000);
+                let deadline = time::monotonic_ns().saturating_add(delay_ns);
+                self.deadline.store(deadline.max(1), Relaxed);
+                // The kernel's timer may not be early, so it comes a little late.
+                let delay_ms = delay_ms.saturating_add(1);
+                self.node.queue.arm::<_, 1>(self.clone(), delay_ms);
+                Ok(())
+            }
+            Action::Disarm => {
+                self.deadline.store(0, Relaxed);
+                Ok(())
+            }
+            Action::GoneUp => {
+                self.go_up(worker);
+                Ok(())
+            }
+            Action::GoneDown => {
+                self.go_down();
+                Ok(())
+            }
+        };
+        if let Err(error) = result {
+            pr_info_ratelimited!("{}: {:?} failed: {:?}\n", self.key, action, error);
+            worker.failed = true;
+        }
+    }
+
+    fn resolve(self: &Arc<Self>, worker: &mut Worker) -> Result {
+        let transport = self.node.ib.as_ref().ok_or(ENODEV)?;
+        worker.endpoint = Some(transport.resolve(self)?);
+        Ok(())
+    }
+
+    fn accept(self: &Arc<Self>, worker: &mut Worker) -> Result {
+        let request = self.request.lock().take();
+        let mut request = request.ok_or(ENODEV)?;
+        worker.endpoint = Some(request.accept(self)?);
+        Ok(())
+    }
+
+    /// Messages can be sent: first those that the last connection may have lost.
+    fn go_up(&self, worker: &mut Worker) {
+        let Some(link) = worker.endpoint.as_ref().and_then(|e| e.link()) else {
+            worker.failed = true;
+            return;
+        };
+        let mut tx = self.tx.lock();
+        let queue = &mut tx.queue;
+        queue.state.reconnected();
+        let mut again = Fifo::new();
+        again.append(&mut queue.sent);
+        again.append(&mut queue.unsent);
+        queue.unsent = again;
+        queue.cong_fragments = CONG_FRAGMENTS;
+        tx.link = Some(link);
+        tx.transmit(self);
+        drop(tx);
+        pr_info!("{}: connected\n", self.key);
+    }
+
+    /// Nothing can be sent any more.
+    fn go_down(&self) {
+        let mut tx = self.tx.lock();
+        let link = tx.link.take();
+        let queue = &mut tx.queue;
+        queue.cong_fragments = 0;
+        queue.sent.for_each(|message| {
+            message.sent_before = true;
+            message.fragment = 0;
+        });
+        // The first of the unsent may be half out: it starts again, and the peer forgets the half.
+        if let Some(first) = queue.unsent.front_mut() {
+            first.sent_before |= first.fragment > 0;
+            first.fragment = 0;
+        }
+        drop(tx);
+        drop(link);
+        self.node.stats.inc(Counter::ConnReset);
+        pr_info!("{}: disconnected\n", self.key);
+    }
+}

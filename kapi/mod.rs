@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe wrappers over the kernel's C interfaces that the `kernel` crate does not have.
+//!
+//! Together with `bindings/` this is the only place with `unsafe` code. Nothing here knows about
+//! RDS beyond the prefix of the helper functions: each file is written so that it could move into
+//! the `kernel` crate.
+
+pub(crate) mod errno;
+pub(crate) mod net;
+pub(crate) mod print;
+pub(crate) mod sync;
+pub(crate) mod time;

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Registration of a protocol family and the way from its C callbacks to a [`Protocol`].
+//!
+//! C header: [`include/linux/net.h`](srctree/include/linux/net.h)
+
+use super::{Net, PollMask, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut};
+use crate::bindings;
+use core::{
+    marker::{PhantomData, PhantomPinned},
+    ptr,
+    slice,
+    sync::atomic::{AtomicPtr, Ordering}, //
+};
+use kernel::{
+    error::{from_result, to_result},
+    prelude::*,
+    types::Opaque, //
+};
+
+/// What a protocol family does. All methods are called in process context and may sleep.
+pub(crate) trait Protocol: Send + Sync + Sized + 'static {
+    /// The family's number.
+    const FAMILY: c_int;
+    /// Its name in `/proc/net/protocols`.
+    const NAME: &'static [u8];
+
+    /// What new sockets are made from; shared by all of them.
+    type Context: Send + Sync + 'static;
+
+    /// The data of a new socket of the given type (`SOCK_*`) and protocol.
+    fn create(
+        context: &Self::Context,
+        net: Net,
+        kind: c_int,
+        protocol: c_int,
+    ) -> Result<impl PinInit<Self>>;
+
+    /// The program closed the socket. It lives on until its last reference goes.
+    fn release(sk: &Sock<Self>);
+
+    fn bind(sk: &Sock<Self>, addr: &[u8]) -> Result;
+    fn connect(sk: &Sock<Self>, addr: &[u8]) -> Result;
+
+    /// The socket's own address, or its peer's. `None` where there is none: `AF_UNSPEC`.
+    fn name(sk: &Sock<Self>, peer: bool) -> Result<Option<SockAddr>>;
+
+    /// What is ready. The caller is already on the socket's wait queue.
+    fn poll(sk: &Sock<Self>) -> PollMask;
+
+    fn ioctl(sk: &Sock<Self>, cmd: c_uint, arg: usize) -> Result<c_int>;
+    fn setsockopt(sk: &Sock<Self>, level: c_int, name: c_int, value: SockOptIn) -> Result;
+    fn getsockopt(
+        sk: &Sock<Self>,
+        level: c_int,
+        name: c_int,
+        value: SockOptOut<'_>,
+    ) -> Result<c_int>;
+    fn sendmsg(sk: &Sock<Self>, msg: SendMsg<'_>) -> Result<usize>;
+    fn recvmsg(sk: &Sock<Self>, msg: RecvMsg<'_>) -> Result<usize>;
+}
+
+/// The structures that the socket core keeps pointers to while the family is registered.
+struct Tables<T: Protocol> {
+    proto: Opaque<bindings::proto>,
+    ops: bindings::proto_ops,
+    family: bindings::net_proto_family,
+    context: T::Context,
+}
+
+/// The tables of the registered family: `create` gets no context from C. A module has one family.
+static TABLES: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// A protocol family that can be used from the moment this exists until it is dropped.
+///
+/// The socket core holds a reference to the module for every open socket, so that none is left when
+/// this is dropped.
+///
+/// # Invariants
+///
+/// `tables` is registered with the socket core, and [`TABLES`] points to it.
+pub(crate) struct Registration<T: Protocol> {
+    tables: KBox<Tables<T>>,
+    _pin: PhantomPinned,
+}
+
+// SAFETY: Registration and its end may happen on different threads.
+unsafe impl<T: Protocol> Send for Registration<T> {}
+// SAFETY: There is nothing to do with a shared registration.
+unsafe impl<T: Protocol> Sync for Registration<T> {}
+
+impl<T: Protocol> Registration<T> {
+    /// Registers the family. Fails with EEXIST if its number is taken. May sleep.
+    pub(crate) fn new(module: &'static ThisModule, context: T::Context) -> Result<Self> {
+        // The socket is one slab object; the data must fit its alignment.
+        const { assert!(align_of::<Sock<T>>() <= 8) };
+        let owner = module.as_ptr().cast();
+        let mut proto = bindings::proto {
+            owner,
+            obj_size: u32::try_from(size_of::<Sock<T>>()).map_err(|_| EOVERFLOW)?,
+            ..Default::default()
+        };
+        for (to, from) in proto.name.iter_mut().zip(T::NAME) {
+            // CAST: ASCII.
+            *to = *from as c_char;
+        }
+        let tables = KBox::new(
+            Tables {
+                proto: Opaque::new(proto),
+                ops: Callbacks::<T>::ops(owner),
+                family: bindings::net_proto_family {
+                    family: T::FAMILY,
+                    create: Some(Callbacks::<T>::create),
+                    owner,
+                },
+                context,
+            },
+            GFP_KERNEL,
+        )?;
+        // SAFETY: The structure lives in a box that is freed after `proto_unregister` only.
+        to_result(unsafe { bindings::proto_register(tables.proto.get(), 1) })?;
+        TABLES.store(
+            ptr::from_ref(&*tables).cast_mut().cast(),
+            Ordering::Release,
+        );
+        // SAFETY: As above, until `sock_unregister`.
+        let result = to_result(unsafe { bindings::sock_register(&tables.family) });
+        if let Err(error) = result {
+            TABLES.store(ptr::null_mut(), Ordering::Release);
+            // SAFETY: Registered above; no socket can have been made.
+            unsafe { bindings::proto_unregister(tables.proto.get()) };
+            return Err(error);
+        }
+        // INVARIANT: Registered just now.
+        Ok(Self {
+            tables,
+            _pin: PhantomPinned,
+        })
+    }
+}
+
+impl<T: Protocol> Drop for Registration<T> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants the family is registered; this waits for running creates.
+        unsafe { bindings::sock_unregister(T::FAMILY) };
+        TABLES.store(ptr::null_mut(), Ordering::Release);
+        // SAFETY: By the type invariants registered; no socket is left, as each one held the module.
+        unsafe { bindings::proto_unregister(self.tables.proto.get()) };
+    }
+}
+
+/// The C callbacks of protocol `T`.
+struct Callbacks<T>(PhantomData<T>);
+
+/// The socket of a callback.
+///
+/// # Safety
+///
+/// `sock` must be what the socket core passed to a callback of protocol `T` other than `create`, so
+/// that its `sk` was made by [`Callbacks::create`], and is alive for the duration of the callback.
+unsafe fn sock_of<'a, T: Protocol>(sock: *mut bindings::socket) -> &'a Sock<T> {
+    // SAFETY: The caller says that `sock` is alive.
+    let sk = unsafe { bindings::rds_socket_sk(sock) };
+    // SAFETY: The caller says where `sk` comes from.
+    unsafe { Sock::from_raw(sk) }
+}
+
+/// The address bytes of a callback.
+///
+/// # Safety
+///
+/// `addr` and `len` must be what the socket core passed to `bind` or `connect`: an address that it
+/// has copied to its own memory, alive for the duration of the callback.
+unsafe fn addr_of<'a>(addr: *mut bindings::sockaddr_unsized, len: c_int) -> &'a [u8] {
+    let len = usize::try_from(len).unwrap_or(0);
+    // SAFETY: The caller says that there are `len` bytes.
+    unsafe { slice::from_raw_parts(addr.cast::<u8>(), len) }
+}
+
+impl<T: Protocol> Callbacks<T> {
+    fn ops(owner: *mut bindings::module) -> bindings::proto_ops {
+        bindings::proto_ops {
+            family: T::FAMILY,
+            owner,
+            release: Some(Self::release),
+            bind: Some(Self::bind),
+            connect: Some(Self::connect),
+            socketpair: Some(bindings::sock_no_socketpair),
+            accept: Some(bindings::sock_no_accept),
+            getname: Some(Self::getname),
+            poll: Some(Self::poll),
+            ioctl: Some(Self::ioctl),
+            listen: Some(bindings::sock_no_listen),
+            shutdown: Some(bindings::sock_no_shutdown),
+            setsockopt: Some(Self::setsockopt),
+            getsockopt_iter: Some(Self::getsockopt),
+            sendmsg: Some(Self::sendmsg),
+            recvmsg: Some(Self::recvmsg),
+            mmap: Some(bindings::sock_no_mmap),
+            ..Default::default()
+        }
+    }
+
+    unsafe extern "C" fn create(
+        net: *mut bindings::net,
+        sock: *mut bindings::socket,
+        protocol: c_int,
+        kern: c_int,
+    ) -> c_int {
+        // SAFETY: The socket core gives a new socket and the live namespace that it is for.
+        from_result(|| unsafe { Self::try_create(net, sock, protocol, kern) }.map(|()| 0))
+    }
+
+    /// # Safety
+    ///
+    /// The arguments must be those of a `create` callback.
+    unsafe fn try_create(
+        net: *mut bindings::net,
+        sock: *mut bindings::socket,
+        protocol: c_int,
+        kern: c_int,
+    ) -> Result {
+        let tables = TABLES.load(Ordering::Acquire);
+        if tables.is_null() {
+            return Err(EAGAIN);
+        }
+        // SAFETY: `sock_unregister` waits for running creates before the tables are freed.
+        let tables = unsafe { &*tables.cast::<Tables<T>>() };
+        // SAFETY: The caller says that `sock` is alive.
+        let kind = unsafe { bindings::rds_socket_type(sock) };
+        // SAFETY: The caller says that `net` is alive.
+        let ns = unsafe { Net::from_raw(net) };
+        let init = T::create(&tables.context, ns, kind, protocol)?;
+        // SAFETY: The caller says that `net` and `sock` are alive; the proto is registered.
+        let sk = unsafe { bindings::rds_sock_alloc(net, sock, tables.proto.get(), kern) };
+        if sk.is_null() {
+            return Err(ENOMEM);
+        }
+        // SAFETY: `obj_size` in `Registration::new` makes the object large enough.
+        let data = unsafe { Sock::<T>::data_of(sk.cast()) };
+        // SAFETY: `data` is uninitialised memory of the right size and stays where it is.
+        let Ok(()) = (unsafe { init.__pinned_init(data) });
+        // SAFETY: Both parts of the socket are initialised now; the tables outlive every socket.
+        unsafe { bindings::rds_sock_start(sock, &tables.ops, Some(Self::destruct)) };
+        Ok(())
+    }
+
+    /// The last reference to the socket has gone. Any context.
+    unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
+        // SAFETY: `destruct` is set only on sockets that `try_create` completed.
+        let data = unsafe { Sock::<T>::data_of(sk) };
+        // SAFETY: The data is initialised, and C calls this once, before it frees the object.
+        unsafe { ptr::drop_in_place(data) };
+    }
+
+    unsafe extern "C" fn release(sock: *mut bindings::socket) -> c_int {
+        // SAFETY: The socket core may release a socket whose creation failed: it has no `sk`.
+        if !unsafe { bindings::rds_socket_sk(sock) }.is_null() {
+            // SAFETY: A callback of the socket core.
+            T::release(unsafe { sock_of(sock) });
+            // SAFETY: This gives up the reference that `sock` holds; it has an `sk`.
+            unsafe { bindings::rds_sock_release(sock) };
+        }
+        0
+    }
+
+    unsafe extern "C" fn bind(
+        sock: *mut bindings::socket,
+        addr: *mut bindings::sockaddr_unsized,
+        len: c_int,
+    ) -> c_int {
+        // SAFETY: A callback of the socket core.
+        let (sk, addr) = unsafe { (sock_of(sock), addr_of(addr, len)) };
+        from_result(|| T::bind(sk, addr).map(|()| 0))
+    }
+
+    unsafe extern "C" fn connect(
+        sock: *mut bindings::socket,
+        addr: *mut bindings::sockaddr_unsized,
+        len: c_int,
+        _flags: c_int,
+    ) -> c_int {
+        // SAFETY: A callback of the socket core.
+        let (sk, addr) = unsafe { (sock_of(sock), addr_of(addr, len)) };
+        from_result(|| T::connect(sk, addr).map(|()| 0))
+    }
+
+    unsafe extern "C" fn getname(
+        sock: *mut bindings::socket,
+        addr: *mut bindings::sockaddr,
+        peer: c_int,
+    ) -> c_int {
+        const SOCKADDR_LEN: usize = 16;
+        // SAFETY: A callback of the socket core.
+        let name = T::name(unsafe { sock_of(sock) }, peer != 0);
+        // SAFETY: The socket core has room for a `sockaddr_storage`, 128 bytes.
+        let out = unsafe { slice::from_raw_parts_mut(addr.cast::<u8>(), SockAddr::MAX_LEN) };
+        from_result(|| {
+            let (bytes, len) = name?.map_or(([0; SockAddr::MAX_LEN], SOCKADDR_LEN), |a| a.encode());
+            out.copy_from_slice(&bytes);
+            // CAST: 28 at the most.
+            Ok(len as c_int)
+        })
+    }
+
+    unsafe extern "C" fn poll(
+        file: *mut bindings::file,
+        sock: *mut bindings::socket,
+        wait: *mut bindings::poll_table_struct,
+    ) -> bindings::__poll_t {
+        // SAFETY: The socket core passes on what `poll` gave it.
+        unsafe { bindings::rds_poll_wait(file, sock, wait) };
+        // SAFETY: A callback of the socket core.
+        T::poll(unsafe { sock_of(sock) }).0
+    }
+
+    unsafe extern "C" fn ioctl(
+        sock: *mut bindings::socket,
+        cmd: c_uint,
+        arg: c_ulong,
+    ) -> c_int {
+        // SAFETY: A callback of the socket core.
+        let sk = unsafe { sock_of(sock) };
+        from_result(|| T::ioctl(sk, cmd, arg))
+    }
+
+    unsafe extern "C" fn setsockopt(
+        sock: *mut bindings::socket,
+        level: c_int,
+        name: c_int,
+        value: bindings::sockptr_t,
+        len: c_uint,
+    ) -> c_int {
+        // SAFETY: A callback of the socket core.
+        let sk = unsafe { sock_of(sock) };
+        // SAFETY: A callback of the socket core.
+        let value = unsafe { SockOptIn::new(value, len as usize) };
+        from_result(|| T::setsockopt(sk, level, name, value).map(|()| 0))
+    }
+
+    unsafe extern "C" fn getsockopt(
+        sock: *mut bindings::socket,
+        level: c_int,
+        name: c_int,
+        opt: *mut bindings::sockopt_t,
+    ) -> c_int {
+        // SAFETY: A callback of the socket core.
+        let sk = unsafe { sock_of(sock) };
+        // SAFETY: The socket core gives this call's options; nothing else uses them meanwhile.
+        let value = SockOptOut::new(unsafe { &mut *opt });
+        from_result(|| T::getsockopt(sk, level, name, value))
+    }
+
+    unsafe extern "C" fn sendmsg(
+        sock: *mut bindings::socket,
+        msg: *mut bindings::msghdr,
+        len: usize,
+    ) -> c_int {
+        // SAFETY: A callback of the socket core.
+        let sk = unsafe { sock_of(sock) };
+        // SAFETY: The socket core gives this call's message; nothing else uses it meanwhile.
+        let msg = unsafe { SendMsg::new(&mut *msg, len) };
+        from_result(|| length(T::sendmsg(sk, msg)?))
+    }
+
+    unsafe extern "C" fn recvmsg(
+        sock: *mut bindings::socket,
+        msg: *mut bindings::msghdr,
+        room: usize,
+        flags: c_int,
+    ) -> c_int {
+        // SAFETY: A callback of the socket core.
+        let sk = unsafe { sock_of(sock) };
+        // CAST: The flags are bits.
+        // SAFETY: The socket core gives this call's message; nothing else uses it meanwhile.
+        let msg = unsafe { RecvMsg::new(&mut *msg, room, flags as u32) };
+        from_result(|| length(T::recvmsg(sk, msg)?))
+    }
+}
+
+/// A byte count as the result of a system call.
+fn length(bytes: usize) -> Result<c_int> {
+    c_int::try_from(bytes).map_err(|_| EOVERFLOW)
+}

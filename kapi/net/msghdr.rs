@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `struct msghdr` of `sendmsg(2)` and `recvmsg(2)`.
+//!
+//! C header: [`include/linux/socket.h`](srctree/include/linux/socket.h)
+
+use super::SockAddr;
+use crate::bindings;
+use core::slice;
+use kernel::{
+    iov::{IovIterDest, IovIterSource},
+    prelude::*,
+};
+
+/// Flags of the two calls, as in `include/linux/socket.h`.
+pub(crate) mod flags {
+    pub(crate) const OOB: u32 = 0x1;
+    pub(crate) const PEEK: u32 = 0x2;
+    pub(crate) const TRUNC: u32 = 0x20;
+    pub(crate) const DONTWAIT: u32 = 0x40;
+    pub(crate) const EOR: u32 = 0x80;
+    pub(crate) const ERRQUEUE: u32 = 0x2000;
+    pub(crate) const NOSIGNAL: u32 = 0x4000;
+    pub(crate) const MORE: u32 = 0x8000;
+    pub(crate) const CMSG_COMPAT: u32 = 0x8000_0000;
+}
+
+/// The message of a `sendmsg(2)` call.
+pub(crate) struct SendMsg<'a> {
+    msg: &'a mut bindings::msghdr,
+    len: usize,
+}
+
+/// A control message that a program sent along.
+pub(crate) struct Cmsg<'a> {
+    pub(crate) level: i32,
+    pub(crate) kind: i32,
+    pub(crate) data: &'a [u8],
+}
+
+impl<'a> SendMsg<'a> {
+    /// # Safety
+    ///
+    /// `msg` must be what the kernel passed to `proto_ops.sendmsg`, with its total length.
+    pub(super) unsafe fn new(msg: &'a mut bindings::msghdr, len: usize) -> Self {
+        Self { msg, len }
+    }
+
+    /// Bytes of payload.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn flags(&self) -> u32 {
+        self.msg.msg_flags
+    }
+
+    /// The address that the program gave, if it gave one.
+    pub(crate) fn name(&self) -> Option<&[u8]> {
+        let len = usize::try_from(self.msg.msg_namelen).unwrap_or(0);
+        if self.msg.msg_name.is_null() || len == 0 {
+            return None;
+        }
+        // SAFETY: By `new` the kernel filled in the name: it has copied `msg_namelen` bytes from
+        // the program to memory of its own.
+        Some(unsafe { slice::from_raw_parts(self.msg.msg_name.cast(), len) })
+    }
+
+    /// The control data, which the kernel has copied from the program.
+    fn control(&self) -> &[u8] {
+        // SAFETY: Both variants of the union are the same pointer.
+        let control = unsafe { self.msg.__bindgen_anon_1.msg_control };
+        if control.is_null() || self.msg.msg_controllen == 0 {
+            return &[];
+        }
+        // SAFETY: By `new` the kernel copied `msg_controllen` bytes of control data to its memory.
+        unsafe { slice::from_raw_parts(control.cast(), self.msg.msg_controllen) }
+    }
+
+    /// The control messages in turn; an error ends them: EINVAL, one is malformed.
+    pub(crate) fn cmsgs(&self) -> impl Iterator<Item = Result<Cmsg<'_>>> {
+        let mut rest = self.control();
+        core::iter::from_fn(move || {
+            const HEADER: usize = 16;
+            if rest.len() < HEADER {
+                return None;
+            }
+            let parse = |bytes: &'_ [u8]| -> Option<(usize, i32, i32)> {
+                let (len, bytes) = bytes.split_first_chunk()?;
+                let (level, bytes) = bytes.split_first_chunk()?;
+                Some((
+                    usize::from_ne_bytes(*len),
+                    i32::from_ne_bytes(*level),
+                    i32::from_ne_bytes(*bytes.first_chunk()?),
+                ))
+            };
+            let (len, level, kind) = parse(rest)?;
+            let Some(data) = rest.get(HEADER..len) else {
+                rest = &[];
+                return Some(Err(EINVAL));
+            };
+            let next = len.checked_next_multiple_of(8).unwrap_or(usize::MAX);
+            rest = rest.get(next..).unwrap_or(&[]);
+            Some(Ok(Cmsg { level, kind, data }))
+        })
+    }
+
+    /// The payload.
+    fn iter(&mut self) -> &mut IovIterSource<'a> {
+        // SAFETY: By `new` this is the iterator of a `sendmsg` call: a valid source that stays so
+        // for `'a`, and `&mut self` is exclusive.
+        unsafe { IovIterSource::from_raw((&raw mut self.msg.msg_iter).cast()) }
+    }
+
+    /// Fills `out` with the next bytes of the payload. Fails with EFAULT. May sleep.
+    pub(crate) fn copy_to_slice(&mut self, out: &mut [u8]) -> Result {
+        if self.iter().copy_from_iter(out) == out.len() {
+            Ok(())
+        } else {
+            Err(EFAULT)
+        }
+    }
+
+    /// Appends the next `len` bytes of the payload. Fails with EFAULT or ENOMEM. May sleep.
+    pub(crate) fn copy_to_vec(&mut self, out: &mut KVVec<u8>, len: usize) -> Result {
+        out.reserve(len, GFP_KERNEL)?;
+        let spare = out.spare_capacity_mut();
+        let spare = spare.get_mut(..len).ok_or(EFAULT)?;
+        let copied = self.iter().copy_from_iter_raw(spare).len();
+        if copied != len {
+            return Err(EFAULT);
+        }
+        // SAFETY: `copied` elements behind the length were just initialised.
+        unsafe { out.inc_len(copied) };
+        Ok(())
+    }
+}
+
+/// The message of a `recvmsg(2)` call.
+pub(crate) struct RecvMsg<'a> {
+    msg: &'a mut bindings::msghdr,
+    room: usize,
+    flags: u32,
+}
+
+impl<'a> RecvMsg<'a> {
+    /// # Safety
+    ///
+    /// `msg` must be what the kernel passed to `proto_ops.recvmsg`, with its size and flags.
+    pub(super) unsafe fn new(msg: &'a mut bindings::msghdr, room: usize, flags: u32) -> Self {
+        Self { msg, room, flags }
+    }
+
+    /// Bytes of room for payload.
+    pub(crate) fn room(&self) -> usize {
+        self.room
+    }
+
+    /// What the caller asked for.
+    pub(crate) fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    /// Adds to the flags that the caller gets back.
+    pub(crate) fn add_flags(&mut self, flags: u32) {
+        self.msg.msg_flags |= flags;
+    }
+
+    /// Copies payload to the caller. Fails with EFAULT. May sleep.
+    pub(crate) fn copy_from_slice(&mut self, bytes: &[u8]) -> Result {
+        // SAFETY: By `new` this is the iterator of a `recvmsg` call: a valid destination that stays
+        // so for `'a`, and `&mut self` is exclusive.
+        let iter = unsafe { IovIterDest::from_raw((&raw mut self.msg.msg_iter).cast()) };
+        if iter.copy_to_iter(bytes) == bytes.len() {
+            Ok(())
+        } else {
+            Err(EFAULT)
+        }
+    }
+
+    /// Takes back the last `bytes` that were copied.
+    pub(crate) fn rewind(&mut self, bytes: usize) {
+        // SAFETY: As in `copy_from_slice`; the callers copied that many bytes before.
+        unsafe { bindings::iov_iter_revert(&mut self.msg.msg_iter, bytes) }
+    }
+
+    /// Tells the caller who sent the message, if it asked.
+    pub(crate) fn set_name(&mut self, addr: &SockAddr) {
+        if self.msg.msg_name.is_null() {
+            return;
+        }
+        let (bytes, len) = addr.encode();
+        // SAFETY: By `new` a name that is not null has room for a `sockaddr_storage`, 128 bytes.
+        let name = unsafe { slice::from_raw_parts_mut(self.msg.msg_name.cast::<u8>(), len) };
+        for (to, from) in name.iter_mut().zip(bytes) {
+            *to = from;
+        }
+        // CAST: 16 or 28.
+        self.msg.msg_namelen = len as c_int;
+    }
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `struct sock` with the protocol's own data behind it.
+//!
+//! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
+
+use super::{Net, Protocol};
+use crate::bindings;
+use core::{ops::Deref, ptr::NonNull};
+use kernel::{
+    prelude::*,
+    sync::aref::{ARef, AlwaysRefCounted},
+    types::Opaque,
+};
+
+/// The events of `poll(2)`.
+///
+/// Source: `include/uapi/linux/eventpoll.h`.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PollMask(pub(crate) u32);
+
+/// The bits of [`PollMask`].
+pub(crate) mod poll {
+    use super::PollMask;
+
+    pub(crate) const IN: PollMask = PollMask(0x0001 | 0x0040);
+    pub(crate) const OUT: PollMask = PollMask(0x0004 | 0x0100);
+    pub(crate) const ERR: PollMask = PollMask(0x0008);
+    pub(crate) const WRBAND: PollMask = PollMask(0x0200);
+}
+
+impl core::ops::BitOr for PollMask {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl core::ops::BitOrAssign for PollMask {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+/// How long a call may wait, in jiffies; zero for a call that must not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Timeout(pub(super) c_long);
+
+impl Timeout {
+    /// Whether the caller asked for an answer at once.
+    pub(crate) fn is_nonblocking(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// A socket of protocol `T`: the C structure, then the protocol's data, in one allocation.
+///
+/// # Invariants
+///
+/// Both parts are initialised and live until the C reference count drops to zero.
+#[repr(C)]
+pub(crate) struct Sock<T> {
+    sk: Opaque<bindings::sock>,
+    data: T,
+}
+
+// SAFETY: `struct sock` may be used from any thread; the protocol's data says so of itself.
+unsafe impl<T: Send + Sync> Send for Sock<T> {}
+// SAFETY: As above.
+unsafe impl<T: Send + Sync> Sync for Sock<T> {}
+
+// SAFETY: The count is that of `struct sock`; the object lives until it drops to zero.
+unsafe impl<T: Protocol> AlwaysRefCounted for Sock<T> {
+    fn inc_ref(&self) {
+        // SAFETY: `self` is alive, so its count is not zero.
+        unsafe { bindings::rds_sock_hold(self.sk.get()) }
+    }
+
+    unsafe fn dec_ref(this: NonNull<Self>) {
+        // SAFETY: The caller gives up one reference that it holds; `sk` is the first field.
+        unsafe { bindings::rds_sock_put(this.as_ptr().cast()) }
+    }
+}
+
+impl<T> Deref for Sock<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.data
+    }
+}
+
+impl<T: Protocol> Sock<T> {
+    /// The socket behind a C pointer.
+    ///
+    /// # Safety
+    ///
+    /// `sk` must be a socket of this protocol, fully created, and alive for `'a`.
+    pub(super) unsafe fn from_raw<'a>(sk: *mut bindings::sock) -> &'a Self {
+        // SAFETY: The caller says what `sk` is: the first field of a live `Sock<T>`.
+        unsafe { &*sk.cast::<Self>() }
+    }
+
+    /// Where the protocol's data of a socket is.
+    ///
+    /// # Safety
+    ///
+    /// `sk` must point to an object of `size_of::<Self>()` bytes.
+    pub(super) unsafe fn data_of(sk: *mut bindings::sock) -> *mut T {
+        // SAFETY: The caller says that the object is that large, so the field is inside it.
+        unsafe { &raw mut (*sk.cast::<Self>()).data }
+    }
+
+    fn as_raw(&self) -> *mut bindings::sock {
+        self.sk.get()
+    }
+
+    /// Another reference to this socket.
+    pub(crate) fn hold(&self) -> ARef<Self> {
+        self.into()
+    }
+
+    /// The namespace of the socket.
+    pub(crate) fn net(&self) -> Net {
+        // SAFETY: `self` is alive by the type invariants, and a socket has a namespace.
+        let net = unsafe { bindings::rds_sock_net(self.as_raw()) };
+        // SAFETY: A socket of a program keeps its namespace alive.
+        unsafe { Net::from_raw(net) }
+    }
+
+    /// `sk_sndbuf`: twice what the program asked for, in bytes.
+    #[inline]
+    pub(crate) fn sndbuf(&self) -> usize {
+        // SAFETY: `self` is alive by the type invariants.
+        let bytes = unsafe { bindings::rds_sk_sndbuf(self.as_raw()) };
+        usize::try_from(bytes).unwrap_or(0)
+    }
+
+    /// `sk_rcvbuf`: twice what the program asked for, in bytes.
+    #[inline]
+    pub(crate) fn rcvbuf(&self) -> usize {
+        // SAFETY: `self` is alive by the type invariants.
+        let bytes = unsafe { bindings::rds_sk_rcvbuf(self.as_raw()) };
+        usize::try_from(bytes).unwrap_or(0)
+    }
+
+    /// `SO_SNDTIMEO`, or no time at all for a non-blocking call.
+    pub(crate) fn send_timeout(&self, nonblock: bool) -> Timeout {
+        // SAFETY: `self` is alive by the type invariants.
+        Timeout(unsafe { bindings::rds_sk_sndtimeo(self.as_raw(), nonblock) })
+    }
+
+    /// `SO_RCVTIMEO`, or no time at all for a non-blocking call.
+    pub(crate) fn recv_timeout(&self, nonblock: bool) -> Timeout {
+        // SAFETY: `self` is alive by the type invariants.
+        Timeout(unsafe { bindings::rds_sk_rcvtimeo(self.as_raw(), nonblock) })
+    }
+
+    /// Whether an error or an entry of the error queue waits to be read.
+    pub(crate) fn has_error(&self) -> bool {
+        // SAFETY: `self` is alive by the type invariants.
+        unsafe { bindings::rds_sk_has_error(self.as_raw()) }
+    }
+
+    /// Runs `f` with the socket locked against other system calls. May sleep.
+    pub(crate) fn with_lock<R>(&self, f: impl FnOnce() -> R) -> R {
+        // SAFETY: `self` is alive by the type invariants.
+        unsafe { bindings::rds_lock_sock(self.as_raw()) };
+        let result = f();
+        // SAFETY: Locked above, by this thread.
+        unsafe { bindings::rds_release_sock(self.as_raw()) };
+        result
+    }
+
+    /// Sleeps until `ready` holds or `timeout` is over, which it updates to what remains.
+    ///
+    /// Returns whether `ready` held. Fails with ERESTARTSYS after a signal. Process context.
+    pub(crate) fn wait<F: FnMut() -> bool>(
+        &self,
+        timeout: &mut Timeout,
+        mut ready: F,
+    ) -> Result<bool> {
+        unsafe extern "C" fn condition<F: FnMut() -> bool>(arg: *mut c_void) -> bool {
+            // SAFETY: `arg` is the closure that `wait` passes below, and nothing else uses it.
+            let ready = unsafe { &mut *arg.cast::<F>() };
+            ready()
+        }
+
+        let arg: *mut F = &mut ready;
+        // SAFETY: `self` is alive by the type invariants; the condition gets the closure it is for,
+        // which outlives the call.
+        let left = unsafe {
+            bindings::rds_sk_wait(self.as_raw(), Some(condition::<F>), arg.cast(), timeout.0)
+        };
+        if left < 0 {
+            return Err(ERESTARTSYS);
+        }
+        timeout.0 = left;
+        Ok(left > 0)
+    }
+
+    /// Wakes who waits for something to read. Any context; the caller holds no lock that a waker
+    /// might take.
+    #[inline]
+    pub(crate) fn wake_readers(&self, events: PollMask) {
+        const SOCK_WAKE_WAITD: c_int = 1;
+        const POLL_IN: c_int = 1;
+        // SAFETY: `self` is alive by the type invariants.
+        unsafe { bindings::rds_sk_wake(self.as_raw(), events.0, SOCK_WAKE_WAITD, POLL_IN) }
+    }
+
+    /// Wakes who waits for room to write. Any context, as [`Self::wake_readers`].
+    #[inline]
+    pub(crate) fn wake_writers(&self, events: PollMask) {
+        const SOCK_WAKE_SPACE: c_int = 2;
+        const POLL_OUT: c_int = 2;
+        // SAFETY: `self` is alive by the type invariants.
+        unsafe { bindings::rds_sk_wake(self.as_raw(), events.0, SOCK_WAKE_SPACE, POLL_OUT) }
+    }
+}
+
+/// The value of a `setsockopt(2)` call.
+pub(crate) struct SockOptIn {
+    ptr: bindings::sockptr_t,
+    len: usize,
+}
+
+impl SockOptIn {
+    /// # Safety
+    ///
+    /// `ptr` must be what the kernel passed to `proto_ops.setsockopt`, with its length.
+    pub(super) unsafe fn new(ptr: bindings::sockptr_t, len: usize) -> Self {
+        Self { ptr, len }
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The first `N` bytes. Fails with EINVAL if there are fewer, EFAULT if they can't be read.
+    pub(crate) fn read<const N: usize>(&self) -> Result<[u8; N]> {
+        if self.len < N {
+            return Err(EINVAL);
+        }
+        let mut out = [0; N];
+        // SAFETY: `out` has room for `N` bytes; by `new` the source is one the kernel vouches for,
+        // and user memory is checked by the copy.
+        let ret = unsafe { bindings::rds_sockptr_read(out.as_mut_ptr().cast(), self.ptr, N) };
+        kernel::error::to_result(ret)?;
+        Ok(out)
+    }
+
+    /// An `int` option.
+    pub(crate) fn read_int(&self) -> Result<i32> {
+        self.read().map(i32::from_ne_bytes)
+    }
+}
+
+/// The buffer of a `getsockopt(2)` call.
+pub(crate) struct SockOptOut<'a> {
+    opt: &'a mut bindings::sockopt_t,
+}
+
+impl<'a> SockOptOut<'a> {
+    pub(super) fn new(opt: &'a mut bindings::sockopt_t) -> Self {
+        Self { opt }
+    }
+
+    /// Room in the caller's buffer, in bytes; negative if the caller said so.
+    pub(crate) fn len(&self) -> i32 {
+        self.opt.optlen
+    }
+
+    /// Tells the caller how many bytes there are, or would have been.
+    pub(crate) fn set_len(&mut self, len: usize) {
+        self.opt.optlen = i32::try_from(len).unwrap_or(i32::MAX);
+    }
+
+    /// Appends bytes to the caller's buffer. Fails with EFAULT.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result {
+        // SAFETY: The source is a slice; the iterator is the one of this call.
+        let copied = unsafe {
+            bindings::_copy_to_iter(bytes.as_ptr().cast(), bytes.len(), &mut self.opt.iter_out)
+        };
+        if copied == bytes.len() {
+            Ok(())
+        } else {
+            Err(EFAULT)
+        }
+    }
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Locks, queues and counters.
+
+mod fifo;
+mod percpu;
+mod spinlock_bh;
+mod workqueue;
+
+pub(crate) use fifo::{Fifo, Linked};
+pub(crate) use percpu::PerCpuCounters;
+pub(crate) use spinlock_bh::{new_spinlock_bh, GuardBh, SpinLockBh, SpinLockBhBackend};
+pub(crate) use workqueue::{cancel_delayed, OwnedQueue};

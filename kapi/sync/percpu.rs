@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Counters that each CPU adds to on its own.
+
+use crate::bindings;
+use core::ptr::NonNull;
+use kernel::prelude::*;
+
+/// `N` 64-bit counters for each CPU.
+///
+/// # Invariants
+///
+/// `counters` points to `N` per-CPU counters that are freed when `self` is dropped.
+pub(crate) struct PerCpuCounters<const N: usize> {
+    counters: NonNull<u64>,
+}
+
+// SAFETY: Per-CPU counters may be added to and read from any context on any CPU.
+unsafe impl<const N: usize> Send for PerCpuCounters<N> {}
+// SAFETY: As above.
+unsafe impl<const N: usize> Sync for PerCpuCounters<N> {}
+
+impl<const N: usize> PerCpuCounters<N> {
+    /// Allocates the counters, all zero. May sleep.
+    pub(crate) fn new() -> Result<Self> {
+        // SAFETY: The function has no preconditions.
+        let counters = unsafe { bindings::rds_alloc_percpu_u64(N) };
+        // INVARIANT: Just allocated for `N` counters.
+        Ok(Self {
+            counters: NonNull::new(counters).ok_or(ENOMEM)?,
+        })
+    }
+
+    /// The counter number `index`, where there is one.
+    fn counter(&self, index: usize) -> Option<*mut u64> {
+        (index < N).then(|| self.counters.as_ptr().wrapping_add(index))
+    }
+
+    /// Adds to a counter of this CPU; an index out of range is ignored. Any context.
+    #[inline]
+    pub(crate) fn add(&self, index: usize, value: u64) {
+        if let Some(counter) = self.counter(index) {
+            // SAFETY: By the type invariants this is one of the allocated per-CPU counters.
+            unsafe { bindings::rds_this_cpu_add(counter, value) }
+        }
+    }
+
+    /// The sum over all CPUs. Any context.
+    pub(crate) fn sum(&self, index: usize) -> u64 {
+        self.counter(index).map_or(0, |counter| {
+            // SAFETY: By the type invariants this is one of the allocated per-CPU counters.
+            unsafe { bindings::rds_sum_percpu(counter) }
+        })
+    }
+}
+
+impl<const N: usize> Drop for PerCpuCounters<N> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants `self` owns the counters, and it ends here.
+        unsafe { bindings::rds_free_percpu_u64(self.counters.as_ptr()) }
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Messages between sockets of this node: the loopback addresses, and an address to itself.
+//!
+//! A message goes straight to the queue of the socket that it is for. The sender pays for it until
+//! it is read, and a receiver that is over its limit holds senders back, so that the memory in use
+//! is bounded by the buffers of the sockets involved.
+
+#![deny(unsafe_code)]
+
+use crate::conn::{BindKey, Counter};
+use crate::kapi::net::{SendMsg, Sock};
+use crate::msg::{Bound, Incoming, Payload, Peer, Socket, Ticket, INLINE};
+use crate::proto::wire::PING_PORT;
+use kernel::{prelude::*, sync::aref::ARef};
+
+/// Payload bytes in one piece of memory, at the most.
+const CHUNK: usize = 64 << 10;
+
+/// Where a message goes to on this node.
+pub(crate) enum Destination {
+    /// A bound socket.
+    Socket(ARef<Sock<Socket>>),
+    /// The node itself, which answers.
+    Ping,
+    /// No one: the message is dropped, as RDS has no way to tell a sender.
+    Nobody,
+}
+
+impl Destination {
+    /// Looks the destination up.
+    pub(crate) fn new(sk: &Sock<Socket>, peer: &Peer) -> Self {
+        if peer.port == PING_PORT {
+            return Self::Ping;
+        }
+        let key = BindKey {
+            net: sk.net,
+            addr: peer.addr,
+            port: peer.port,
+            scope: peer.scope,
+        };
+        sk.node
+            .binds
+            .lookup(&key)
+            .map_or(Self::Nobody, Self::Socket)
+    }
+
+    /// Whether the destination takes nothing for now.
+    pub(crate) fn is_congested(&self) -> bool {
+        match self {
+            Self::Socket(target) => target.is_congested() && !target.is_closed(),
+            Self::Ping | Self::Nobody => false,
+        }
+    }
+
+    /// Has the sender woken when the destination has room again. May sleep.
+    pub(crate) fn wait_for_room(&self, sk: &Sock<Socket>) -> Result {
+        match self {
+            Self::Socket(target) => target.waiters.add(sk),
+            Self::Ping | Self::Nobody => Ok(()),
+        }
+    }
+
+    /// Sends a message of `len` bytes. Fails with EFAULT or ENOMEM. May sleep.
+    pub(crate) fn send(
+        self,
+        sk: &Sock<Socket>,
+        bound: &Bound,
+        msg: &mut SendMsg<'_>,
+        len: u32,
+        ticket: Ticket,
+    ) -> Result {
+        let mut incoming = KBox::new(
+            Incoming::new(bound.addr, bound.port, len, Payload::EMPTY),
+            GFP_KERNEL,
+        )?;
+        copy_payload(msg, len as usize, &mut incoming.payload)?;
+        let stats = &sk.node.stats;
+        match self {
+            Self::Socket(target) => {
+                incoming.ticket = Some(ticket);
+                target.deliver(incoming);
+            }
+            Self::Ping => {
+                stats.inc(Counter::RecvPing);
+                stats.inc(Counter::SendPong);
+                // The pong is the same message, from port 0 and empty.
+                incoming.sport = PING_PORT;
+                incoming.len = 0;
+                incoming.payload = Payload::EMPTY;
+                incoming.ticket = Some(ticket);
+                sk.deliver(incoming);
+            }
+            Self::Nobody => stats.inc(Counter::RecvDropNoSock),
+        }
+        Ok(())
+    }
+}
+
+/// Copies the payload of a sender. Fails with EFAULT or ENOMEM. May sleep.
+fn copy_payload(msg: &mut SendMsg<'_>, len: usize, payload: &mut Payload) -> Result {
+    if let Payload::Inline { len: stored, bytes } = payload {
+        if let Some(room) = bytes.get_mut(..len) {
+            msg.copy_to_slice(room)?;
+            // CAST: at most `INLINE`, which fits.
+            const { assert!(INLINE <= u8::MAX as usize) };
+            *stored = len as u8;
+            return Ok(());
+        }
+    }
+    let mut chunks = KVec::with_capacity(len.div_ceil(CHUNK), GFP_KERNEL)?;
+    let mut left = len;
+    while left > 0 {
+        let part = left.min(CHUNK);
+        let mut chunk = KVVec::new();
+        msg.copy_to_vec(&mut chunk, part)?;
+        chunks.push(chunk, GFP_KERNEL)?;
+        left = left.saturating_sub(part);
+    }
+    *payload = Payload::Chunks(chunks);
+    Ok(())
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A message on its way to another node.
+
+use super::{Socket, Ticket};
+use crate::kapi::{
+    net::{SendMsg, Sock},
+    sync::Linked,
+};
+use crate::proto::wire::{self, Header};
+use crate::recv_pool::{Buf, Context, Pools};
+use kernel::prelude::*;
+
+/// The buffers of a message, one for each fragment: room for the header, then the payload.
+pub(crate) enum Fragments {
+    One(Buf),
+    Many(KVec<Buf>),
+}
+
+impl Fragments {
+    /// The buffer of one fragment.
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Buf> {
+        match self {
+            Self::One(buf) => (index == 0).then_some(buf),
+            Self::Many(bufs) => bufs.get_mut(index as usize),
+        }
+    }
+}
+
+/// A message that is queued for a peer, from the system call until the peer has acknowledged it.
+pub(crate) struct Message {
+    next: Option<KBox<Message>>,
+    /// Assigned when the message is queued.
+    pub(crate) sequence: u64,
+    /// Payload bytes.
+    pub(crate) len: u32,
+    pub(crate) sport: u16,
+    pub(crate) dport: u16,
+    /// The next fragment to post; 0 while none is.
+    pub(crate) fragment: u32,
+    /// Whether an earlier connection may have brought it to the peer.
+    pub(crate) sent_before: bool,
+    /// The flags of the header, the same in all fragments.
+    pub(crate) flags: wire::Flags,
+    pub(crate) fragments: Fragments,
+    ticket: Option<Ticket>,
+}
+
+impl Message {
+    /// A message with the payload of a system call. Fails with EFAULT or ENOMEM. May sleep.
+    pub(crate) fn from_user(
+        pools: &Pools,
+        (sport, dport): (u16, u16),
+        msg: &mut SendMsg<'_>,
+        len: u32,
+        ticket: Ticket,
+    ) -> Result<KBox<Self>> {
+        let mut fill = |part: wire::Fragment| -> Result<Buf> {
+            let mut buf = pools.alloc_send(part.len, Context::MaySleep)?;
+            let end = Header::LEN.saturating_add(part.len as usize);
+            let room = buf
+                .bytes_mut()
+                .and_then(|bytes| bytes.get_mut(Header::LEN..end))
+                .ok_or(EFAULT)?;
+            msg.copy_to_slice(room)?;
+            Ok(buf)
+        };
+        let count = wire::fragments(len);
+        let first = wire::fragment(len, 0).ok_or(EINVAL)?;
+        let fragments = if first.last {
+            Fragments::One(fill(first)?)
+        } else {
+            let mut bufs = KVec::with_capacity(count as usize, GFP_KERNEL)?;
+            for index in 0..count {
+                let part = wire::fragment(len, index).ok_or(EINVAL)?;
+                bufs.push(fill(part)?, GFP_KERNEL)?;
+            }
+            Fragments::Many(bufs)
+        };
+        let message = Self::new(sport, dport, len, fragments, Some(ticket));
+        Ok(KBox::new(message, GFP_KERNEL)?)
+    }
+
+    /// An empty message that no socket pays for. Fails with ENOMEM. Any context.
+    pub(crate) fn empty(pools: &Pools, sport: u16, dport: u16) -> Result<KBox<Self>> {
+        let buf = pools.alloc_send(0, Context::Atomic)?;
+        let message = Self::new(sport, dport, 0, Fragments::One(buf), None);
+        Ok(KBox::new(message, GFP_ATOMIC)?)
+    }
+
+    fn new(
+        sport: u16,
+        dport: u16,
+        len: u32,
+        fragments: Fragments,
+        ticket: Option<Ticket>,
+    ) -> Self {
+        Self {
+            next: None,
+            sequence: 0,
+            len,
+            sport,
+            dport,
+            fragment: 0,
+            sent_before: false,
+            flags: wire::Flags::NONE,
+            fragments,
+            ticket,
+        }
+    }
+
+    /// Whether this socket sent it.
+    pub(crate) fn is_from(&self, sk: &Sock<Socket>) -> bool {
+        self.ticket
+            .as_ref()
+            .is_some_and(|ticket| core::ptr::eq(ticket.socket(), sk))
+    }
+
+    /// Whether the sender waits for more than half of its send buffer: an early acknowledgement
+    /// keeps it going.
+    pub(crate) fn sender_is_short(&self) -> bool {
+        self.ticket
+            .as_ref()
+            .is_some_and(|ticket| ticket.socket().is_half_full())
+    }
+
+    /// Separates the message from its sender, who no longer pays for it. What is returned must be
+    /// dropped without a lock.
+    pub(crate) fn take_ticket(&mut self) -> Option<Ticket> {
+        self.ticket.take()
+    }
+}
+
+impl Linked for Message {
+    fn next(&mut self) -> &mut Option<KBox<Self>> {
+        &mut self.next
+    }
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Messages and the sockets that they come from and go to.
+
+#![deny(unsafe_code)]
+
+mod incoming;
+mod message;
+mod socket;
+mod ticket;
+
+pub(crate) use incoming::{Incoming, Payload, INLINE};
+pub(crate) use message::Message;
+pub(crate) use socket::{Bound, Peer, Socket, TransportId};
+pub(crate) use ticket::Ticket;

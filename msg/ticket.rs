@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The room that a message takes in its sender's send buffer.
+
+use super::Socket;
+use crate::kapi::net::Sock;
+use kernel::sync::aref::ARef;
+
+/// What a message costs its sender beyond its payload, in bytes: also an empty one takes memory.
+const OVERHEAD: usize = 256;
+
+/// Room in a socket's send buffer. Dropping it gives the room back and wakes who waits for it, so a
+/// message pays for itself exactly once, however it ends.
+pub(crate) struct Ticket {
+    sk: ARef<Sock<Socket>>,
+    bytes: usize,
+}
+
+impl Ticket {
+    /// Takes room for a message of `len` bytes, or `None` while the send buffer is full.
+    ///
+    /// The last message may go over the limit, as on C RDS: what counts is that there was room.
+    pub(crate) fn take(sk: &Sock<Socket>, len: usize) -> Option<Self> {
+        let bytes = len.saturating_add(OVERHEAD);
+        sk.charge_send(bytes, sk.send_limit()).then(|| Self {
+            sk: sk.hold(),
+            bytes,
+        })
+    }
+
+    /// The socket that pays.
+    pub(crate) fn socket(&self) -> &Sock<Socket> {
+        &self.sk
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.sk.credit_send(self.bytes);
+    }
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The congestion map: one bit for each port of an address, set while the port is congested.
+//!
+//! The bit of port `p` is bit `p % 8` of byte `p / 8`. Read as little-endian 64-bit words it is
+//! bit `p % 64` of word `p / 64`; that is how a map should be held in memory.
+
+use super::wire::CONG_MAP_BYTES;
+
+/// 64-bit words of a map.
+pub(crate) const WORDS: usize = 1024;
+
+const _: () = assert!(WORDS * 8 == CONG_MAP_BYTES as usize);
+
+/// The word that has the bit of `port`, below [`WORDS`].
+#[inline]
+pub(crate) const fn word(port: u16) -> usize {
+    (port >> 6) as usize
+}
+
+/// The bit of `port` within its word.
+#[inline]
+pub(crate) const fn mask(port: u16) -> u64 {
+    1 << (port & 63)
+}
+
+/// Whether `port` is congested in `map`, which holds the words in host byte order.
+#[inline]
+pub(crate) fn test(map: &[u64; WORDS], port: u16) -> bool {
+    map.get(word(port))
+        .is_some_and(|word| word & mask(port) != 0)
+}
+
+/// Sets the bit of `port`; returns whether it was clear.
+#[inline]
+pub(crate) fn set(map: &mut [u64; WORDS], port: u16) -> bool {
+    map.get_mut(word(port)).is_some_and(|word| {
+        let old = *word;
+        *word |= mask(port);
+        old != *word
+    })
+}
+
+/// Clears the bit of `port`; returns whether it was set.
+#[inline]
+pub(crate) fn clear(map: &mut [u64; WORDS], port: u16) -> bool {
+    map.get_mut(word(port)).is_some_and(|word| {
+        let old = *word;
+        *word &= !mask(port);
+        old != *word
+    })
+}
+
+/// Ports of one word that were congested and are not any more. The bits of all words of a map,
+/// or'ed together, tell a socket which ports modulo 64 to try again.
+#[inline]
+pub(crate) const fn uncongested(old: u64, new: u64) -> u64 {
+    old & !new
+}
+
+/// The words of a piece of a map as it came from the wire. A rest shorter than a word, which no
+/// valid piece has, is left out.
+#[inline]
+pub(crate) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.chunks_exact(8).map(|chunk| {
+        let mut word = [0; 8];
+        word.copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    })
+}
+
+/// [`uncongested`] over two pieces of a map that start at the same word, as wire bytes.
+pub(crate) fn uncongested_mask(old: &[u8], new: &[u8]) -> u64 {
+    words(old)
+        .zip(words(new))
+        .fold(0, |mask, (old, new)| mask | uncongested(old, new))
+}

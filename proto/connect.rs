@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How a connection to a peer comes up, is lost and comes up again.
+//!
+//! The machine has at most one endpoint, one timer and one state. The driver feeds it events and
+//! carries out the [`Action`]s it gets back, in their order and before the next event. An event
+//! that belongs to an endpoint which has been torn down since must not be fed.
+//!
+//! Two nodes may connect to each other at the same time. The node with the lower address has the
+//! right of way: it rejects the request that crosses its own, and the other node gives up its own
+//! and accepts. When an established connection breaks, the lower node reconnects at once and the
+//! higher one leaves it time to do so, but not forever: the lower one may have nothing to send,
+//! or may not have noticed. What is left to chance is settled by a random backoff.
+
+/// Milliseconds that the higher node waits at least when an established connection is lost.
+const YIELD_MS: u32 = 100;
+
+/// The range of the random part on top of [`YIELD_MS`], in milliseconds.
+const YIELD_SPREAD_MS: u32 = 100;
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// No connection, and none wanted.
+    Down,
+    /// The timer runs until the next attempt.
+    Waiting,
+    /// Our endpoint resolves the peer's address.
+    ResolvingAddr,
+    /// Our endpoint resolves the route to the peer.
+    ResolvingRoute,
+    /// Our request is out.
+    Connecting,
+    /// We have accepted the peer's request and wait for it to confirm.
+    Accepting,
+    /// Messages flow.
+    Up,
+}
+
+impl State {
+    /// The name for logs and traces.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            State::Down => "down",
+            State::Waiting => "waiting",
+            State::ResolvingAddr => "resolving-addr",
+            State::ResolvingRoute => "resolving-route",
+            State::Connecting => "connecting",
+            State::Accepting => "accepting",
+            State::Up => "up",
+        }
+    }
+}
+
+/// What happens to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// There is something to send.
+    Wanted,
+    /// The peer requests a connection, and its request is valid.
+    Request,
+    /// The endpoint has resolved the address.
+    AddrResolved,
+    /// The endpoint has resolved the route.
+    RouteResolved,
+    /// The endpoint is connected.
+    Established,
+    /// The peer has rejected the endpoint's request or reply.
+    Rejected,
+    /// The endpoint has failed in any other way, or an action on it has.
+    Lost,
+    /// The timer has expired.
+    Timer,
+    /// The module or the device goes away. The driver lets no further event come.
+    Stop,
+}
+
+/// What the driver has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Create an endpoint and start to resolve the peer's address.
+    Resolve,
+    /// Start to resolve the route.
+    ResolveRoute,
+    /// Prepare the endpoint for receiving and send the request.
+    Connect,
+    /// Make the endpoint out of the peer's request, prepare it for receiving, and send the reply.
+    Accept,
+    /// Reject the peer's request.
+    Reject,
+    /// Destroy the endpoint. Completed when it has returned: nothing more arrives through it.
+    Teardown,
+    /// Start the timer, or restart it if it runs. Milliseconds, never 0.
+    Arm(u32),
+    /// Stop the timer.
+    Disarm,
+    /// Messages can be sent from here on; what was sent before and not acknowledged, first.
+    GoneUp,
+    /// Messages cannot be sent any more. Comes before the teardown, so that nobody posts to an
+    /// endpoint that is being destroyed.
+    GoneDown,
+}
+
+/// Up to four actions, an iterator over them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Actions {
+    rest: [Option<Action>; 4],
+}
+
+impl Actions {
+    fn new<const N: usize>(actions: [Action; N]) -> Self {
+        const { assert!(N <= 4) };
+        let mut rest = [None; 4];
+        for (slot, action) in rest.iter_mut().zip(actions) {
+            *slot = Some(action);
+        }
+        Actions { rest }
+    }
+}
+
+impl Iterator for Actions {
+    type Item = Action;
+
+    fn next(&mut self) -> Option<Action> {
+        let [first, rest @ ..] = self.rest;
+        let [a, b, c] = rest;
+        self.rest = [a, b, c, None];
+        first
+    }
+}
+
+/// What an event leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the machine has changed its state already and relies on the actions"]
+pub(crate) struct Outcome {
+    /// The state from now on.
+    pub(crate) state: State,
+    /// The actions, in order.
+    pub(crate) actions: Actions,
+    /// The event made no sense in the state it came in. Worth a trace, nothing else.
+    pub(crate) ignored: bool,
+}
+
+/// The delays, which may differ from event to event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timing {
+    /// The first backoff, in milliseconds.
+    pub(crate) backoff_min_ms: u32,
+    /// The longest backoff, in milliseconds.
+    pub(crate) backoff_max_ms: u32,
+    /// How long a step of the handshake may take, in milliseconds.
+    pub(crate) watchdog_ms: u32,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Timing {
+            backoff_min_ms: 1,
+            backoff_max_ms: 1000,
+            watchdog_ms: 5000,
+        }
+    }
+}
+
+/// What the decision on an event depends on, apart from the state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inputs {
+    /// Our address is lower than the peer's.
+    pub(crate) lower: bool,
+    /// Messages wait to be sent or to be acknowledged.
+    pub(crate) pending: bool,
+    /// Uniformly distributed.
+    pub(crate) random: u32,
+    /// The delays.
+    pub(crate) timing: Timing,
+}
+
+/// The connection to one peer.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    state: State,
+    /// The next backoff in milliseconds, before it is brought into its limits.
+    backoff_ms: u32,
+}
+
+impl Machine {
+    /// A connection that is down.
+    pub(crate) const fn new() -> Self {
+        Machine {
+            state: State::Down,
+            backoff_ms: 0,
+        }
+    }
+
+    /// The present state.
+    #[inline]
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    /// Takes an event and says what to do about it.
+    pub(crate) fn handle(&mut self, event: Event, inputs: &Inputs) -> Outcome {
+        let watchdog = Action::Arm(inputs.timing.watchdog_ms.max(1));
+        match (self.state, event) {
+            (State::Down, Event::Wanted) => self.resolve(inputs),
+            (
+                State::Waiting
+                | State::ResolvingAddr
+                | State::ResolvingRoute
+                | State::Connecting
+                | State::Accepting
+                | State::Up,
+                Event::Wanted,
+            ) => self.stay([]),
+
+            (State::Down | State::Waiting, Event::Request) => {
+                self.enter(State::Accepting, [Action::Accept, watchdog])
+            }
+            (State::Connecting, Event::Request) if inputs.lower => self.stay([Action::Reject]),
+            // Our request is not out yet, or has to yield, or the peer has started over.
+            (
+                State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
+                Event::Request,
+            ) => self.enter(
+                State::Accepting,
+                [Action::Teardown, Action::Accept, watchdog],
+            ),
+            (State::Up, Event::Request) => self.enter(
+                State::Accepting,
+                [Action::GoneDown, Action::Teardown, Action::Accept, watchdog],
+            ),
+
+            (State::ResolvingAddr, Event::AddrResolved) => {
+                self.enter(State::ResolvingRoute, [Action::ResolveRoute, watchdog])
+            }
+            (State::ResolvingRoute, Event::RouteResolved) => {
+                self.enter(State::Connecting, [Action::Connect, watchdog])
+            }
+            (State::Connecting | State::Accepting, Event::Established) => {
+                self.backoff_ms = 0;
+                self.enter(State::Up, [Action::Disarm, Action::GoneUp])
+            }
+
+            (State::Waiting, Event::Timer) if inputs.pending => self.resolve(inputs),
+            (State::Waiting, Event::Timer) => self.enter(State::Down, []),
+
+            (
+                State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
+                Event::Lost | Event::Timer,
+            )
+            | (State::Connecting | State::Accepting, Event::Rejected) => {
+                self.attempt_failed(inputs)
+            }
+            (State::Up, Event::Lost | Event::Rejected) => self.link_failed(inputs),
+
+            (State::Down, Event::Stop) => self.stay([]),
+            (State::Waiting, Event::Stop) => self.enter(State::Down, [Action::Disarm]),
+            (
+                State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
+                Event::Stop,
+            ) => self.enter(State::Down, [Action::Teardown, Action::Disarm]),
+            (State::Up, Event::Stop) => {
+                self.enter(State::Down, [Action::GoneDown, Action::Teardown])
+            }
+
+            (
+                State::Down
+                | State::Waiting
+                | State::ResolvingRoute
+                | State::Connecting
+                | State::Accepting
+                | State::Up,
+                Event::AddrResolved,
+            )
+            | (
+                State::Down
+                | State::Waiting
+                | State::ResolvingAddr
+                | State::Connecting
+                | State::Accepting
+                | State::Up,
+                Event::RouteResolved,
+            )
+            | (
+                State::Down
+                | State::Waiting
+                | State::ResolvingAddr
+                | State::ResolvingRoute
+                | State::Up,
+                Event::Established,
+            )
+            | (
+                State::Down | State::Waiting | State::ResolvingAddr | State::ResolvingRoute,
+                Event::Rejected,
+            )
+            | (State::Down | State::Waiting, Event::Lost)
+            | (State::Down | State::Up, Event::Timer) => Outcome {
+                ignored: true,
+                ..self.stay([])
+            },
+        }
+    }
+
+    fn stay<const N: usize>(&self, actions: [Action; N]) -> Outcome {
+        Outcome {
+            state: self.state,
+            actions: Actions::new(actions),
+            ignored: false,
+        }
+    }
+
+    fn enter<const N: usize>(&mut self, state: State, actions: [Action; N]) -> Outcome {
+        self.state = state;
+        self.stay(actions)
+    }
+
+    fn resolve(&mut self, inputs: &Inputs) -> Outcome {
+        let watchdog = Action::Arm(inputs.timing.watchdog_ms.max(1));
+        self.enter(State::ResolvingAddr, [Action::Resolve, watchdog])
+    }
+
+    fn attempt_failed(&mut self, inputs: &Inputs) -> Outcome {
+        if inputs.pending {
+            let delay = Action::Arm(self.backoff(inputs));
+            self.enter(State::Waiting, [Action::Teardown, delay])
+        } else {
+            self.enter(State::Down, [Action::Teardown, Action::Disarm])
+        }
+    }
+
+    fn link_failed(&mut self, inputs: &Inputs) -> Outcome {
+        let (down, teardown) = (Action::GoneDown, Action::Teardown);
+        if !inputs.pending {
+            self.enter(State::Down, [down, teardown])
+        } else if inputs.lower {
+            let watchdog = Action::Arm(inputs.timing.watchdog_ms.max(1));
+            self.enter(
+                State::ResolvingAddr,
+                [down, teardown, Action::Resolve, watchdog],
+            )
+        } else {
+            let latest = YIELD_MS.saturating_add(YIELD_SPREAD_MS);
+            let delay = Action::Arm(between(YIELD_MS, latest, inputs.random));
+            self.enter(State::Waiting, [down, teardown, delay])
+        }
+    }
+
+    /// The delay until the next attempt: between half of the backoff and all of it.
+    fn backoff(&mut self, inputs: &Inputs) -> u32 {
+        let min = inputs.timing.backoff_min_ms.max(1);
+        let max = inputs.timing.backoff_max_ms.max(min);
+        let backoff = self.backoff_ms.clamp(min, max);
+        self.backoff_ms = backoff.saturating_mul(2);
+        between((backoff / 2).max(1), backoff, inputs.random)
+    }
+}
+
+/// Maps `random` evenly to `low..=high`.
+fn between(low: u32, high: u32, random: u32) -> u32 {
+    let span = u64::from(high.saturating_sub(low)).saturating_add(1);
+    let part = u64::from(random).saturating_mul(span) >> 32;
+    low.saturating_add(part as u32)
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Header extensions: up to 16 bytes of `type, data` pairs, packed without gaps.
+//!
+//! An extension carries no length, each type has a fixed one. So a reader cannot step over a
+//! type that it does not know: it stops there, as it does at type 0 and at an extension that
+//! would reach beyond the space.
+
+/// Bytes that a header has for extensions.
+pub(crate) const SPACE: usize = 16;
+
+const VERSION: u8 = 1;
+const RDMA: u8 = 2;
+const RDMA_DEST: u8 = 3;
+const RDMA_BYTES: u8 = 4;
+const NPATHS: u8 = 5;
+const GEN_NUM: u8 = 6;
+const CAP_BITS: u8 = 7;
+const SPORT_IDX: u8 = 8;
+const CSUM: u8 = 9;
+
+/// One extension, in host byte order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extension {
+    /// Protocol version; defined, but sent by nobody.
+    Version(u32),
+    /// The sender has finished an RDMA operation on the memory region of the receiver with this
+    /// key.
+    Rdma {
+        /// Remote key.
+        rkey: u32,
+    },
+    /// A memory region of the sender that the receiver may access.
+    RdmaDest {
+        /// Remote key.
+        rkey: u32,
+        /// Where in the region the data starts, in bytes.
+        offset: u32,
+    },
+    /// How much the RDMA operation moved.
+    RdmaBytes {
+        /// Bytes moved.
+        bytes: u32,
+        /// 1 for a write, 2 for a read.
+        flags: u8,
+    },
+    /// How many paths the sender can use to one peer.
+    NPaths(u16),
+    /// Number that the sender draws anew whenever it starts.
+    GenNum(u32),
+    /// Capabilities of UEK kernels; bit 0 is the heartbeat.
+    CapBits(u32),
+    /// The sender chooses the path by source port; the value itself is 0.
+    SportIdx(u8),
+    /// Payload checksum of UEK kernels.
+    Csum {
+        /// CRC of the payload.
+        crc: u32,
+        /// Whether `crc` is in use.
+        enabled: u8,
+    },
+}
+
+/// Iterator over the extensions of a header.
+#[derive(Clone, Debug)]
+pub(crate) struct Extensions<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Extensions<'a> {
+    /// Starts at the first extension of `space`.
+    #[inline]
+    pub(crate) fn new(space: &'a [u8; SPACE]) -> Self {
+        Extensions { rest: space }
+    }
+
+    fn parse(&self) -> Option<(Extension, &'a [u8])> {
+        let (kind, rest) = self.rest.split_first()?;
+        Some(match *kind {
+            VERSION => map(rest, |d| Extension::Version(u32::from_be_bytes(d)))?,
+            RDMA => map(rest, |d| Extension::Rdma {
+                rkey: u32::from_be_bytes(d),
+            })?,
+            RDMA_DEST => map(rest, |[a, b, c, d, e, f, g, h]| Extension::RdmaDest {
+                rkey: u32::from_be_bytes([a, b, c, d]),
+                offset: u32::from_be_bytes([e, f, g, h]),
+            })?,
+            RDMA_BYTES => map(rest, |[a, b, c, d, flags, _, _, _]| Extension::RdmaBytes {
+                bytes: u32::from_be_bytes([a, b, c, d]),
+                flags,
+            })?,
+            NPATHS => map(rest, |d| Extension::NPaths(u16::from_be_bytes(d)))?,
+            GEN_NUM => map(rest, |d| Extension::GenNum(u32::from_be_bytes(d)))?,
+            CAP_BITS => map(rest, |d| Extension::CapBits(u32::from_be_bytes(d)))?,
+            SPORT_IDX => map(rest, |[d]| Extension::SportIdx(d))?,
+            CSUM => map(rest, |[a, b, c, d, enabled, _, _, _]| Extension::Csum {
+                crc: u32::from_be_bytes([a, b, c, d]),
+                enabled,
+            })?,
+            _ => return None,
+        })
+    }
+}
+
+/// Makes an extension of the first `N` bytes of `data`; also returns what is behind them.
+#[inline]
+fn map<const N: usize>(
+    data: &[u8],
+    make: impl FnOnce([u8; N]) -> Extension,
+) -> Option<(Extension, &[u8])> {
+    let (data, rest) = data.split_first_chunk::<N>()?;
+    Some((make(*data), rest))
+}
+
+impl Iterator for Extensions<'_> {
+    type Item = Extension;
+
+    fn next(&mut self) -> Option<Extension> {
+        match self.parse() {
+            Some((extension, rest)) => {
+                self.rest = rest;
+                Some(extension)
+            }
+            None => {
+                self.rest = &[];
+                None
+            }
+        }
+    }
+}
+
+/// The extension does not fit behind the ones that are already there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoSpace;
+
+/// Packs extensions into the space of a header.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Writer {
+    space: [u8; SPACE],
+    used: usize,
+}
+
+impl Writer {
+    /// Starts with an empty space.
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Writer::default()
+    }
+
+    /// Appends `extension`.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSpace`]; the space is unchanged then.
+    pub(crate) fn push(&mut self, extension: Extension) -> Result<(), NoSpace> {
+        match extension {
+            Extension::Version(version) => self.put(VERSION, &version.to_be_bytes()),
+            Extension::Rdma { rkey } => self.put(RDMA, &rkey.to_be_bytes()),
+            Extension::RdmaDest { rkey, offset } => {
+                let data = (u64::from(rkey) << 32) | u64::from(offset);
+                self.put(RDMA_DEST, &data.to_be_bytes())
+            }
+            Extension::RdmaBytes { bytes, flags } => {
+                let data = (u64::from(bytes) << 32) | (u64::from(flags) << 24);
+                self.put(RDMA_BYTES, &data.to_be_bytes())
+            }
+            Extension::NPaths(paths) => self.put(NPATHS, &paths.to_be_bytes()),
+            Extension::GenNum(number) => self.put(GEN_NUM, &number.to_be_bytes()),
+            Extension::CapBits(bits) => self.put(CAP_BITS, &bits.to_be_bytes()),
+            Extension::SportIdx(index) => self.put(SPORT_IDX, &[index]),
+            Extension::Csum { crc, enabled } => {
+                let data = (u64::from(crc) << 32) | (u64::from(enabled) << 24);
+                self.put(CSUM, &data.to_be_bytes())
+            }
+        }
+    }
+
+    fn put(&mut self, kind: u8, data: &[u8]) -> Result<(), NoSpace> {
+        let at = self.used.checked_add(1).ok_or(NoSpace)?;
+        let end = at.checked_add(data.len()).ok_or(NoSpace)?;
+        let (first, rest) = self
+            .space
+            .get_mut(self.used..end)
+            .and_then(<[u8]>::split_first_mut)
+            .ok_or(NoSpace)?;
+        *first = kind;
+        rest.copy_from_slice(data);
+        self.used = end;
+        Ok(())
+    }
+
+    /// The space, the unused part filled with zeros.
+    #[inline]
+    pub(crate) fn finish(self) -> [u8; SPACE] {
+        self.space
+    }
+}

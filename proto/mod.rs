@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The RDS protocol without any I/O.
+//!
+//! What arrives is handed in, what to do about it is returned. Nothing here takes a lock, reads a
+//! clock, allocates or knows a kernel object; time and randomness are arguments. The same files
+//! are compiled into the module and, by `tests/host`, for the build host, where the property
+//! tests and the two-node simulation run.
+//!
+//! Errors: everything here has to withstand numbers chosen by a hostile peer, so each parser and
+//! each state machine returns an error that says which rule was broken, and nothing panics.
+//!
+//! Context: any; each type is plain data, and the caller serialises access to it.
+
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
+
+pub(crate) mod cong_bits;
+pub(crate) mod connect;
+pub(crate) mod exthdr;
+pub(crate) mod ib_private;
+pub(crate) mod rcvbuf;
+pub(crate) mod rx;
+pub(crate) mod tx;
+pub(crate) mod wire;

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Order, duplicates and reassembly of what one peer sends.
+//!
+//! The transport delivers frames in order and whole, or it breaks the connection. So the
+//! fragments of a message follow each other; the one thing that may come between them is a pure
+//! acknowledgement, because the C implementation sends those from its completion handler, also
+//! while the rest of a long message waits for room in the send ring.
+//!
+//! Replay rule: a message is a duplicate if it is marked as retransmitted and its sequence lies
+//! before the expected one. Any other sequence is accepted and becomes the new position: it jumps
+//! forward over messages that were cancelled, and back to 1 when the peer has restarted.
+//! Sequences are compared modulo 2^64.
+
+use super::wire::{Flags, Header, FRAGMENT};
+
+/// What a received frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A header without a message.
+    PureAck,
+    /// A piece of the peer's congestion map.
+    Congestion {
+        /// Where the piece belongs, in bytes.
+        offset: u32,
+        /// Whether the map is complete with it.
+        last: bool,
+    },
+    /// A piece of a message.
+    Data {
+        /// Where the piece belongs, in bytes.
+        offset: u32,
+        /// Bytes of the piece; 0 only in an empty message.
+        len: u32,
+        /// Whether a message starts with it.
+        first: bool,
+        /// Whether the message is complete with it.
+        last: bool,
+        /// The message was delivered before and has to be dropped, but acknowledged.
+        duplicate: bool,
+    },
+}
+
+/// The rule that a received frame breaks. The connection cannot go on after any of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RxError {
+    /// The frame has another payload length than its place in the message demands.
+    FragmentSize {
+        /// Bytes demanded.
+        expected: u32,
+        /// Bytes in the frame.
+        received: usize,
+    },
+    /// A message is incomplete, and the frame does not continue it.
+    Interleaved {
+        /// Sequence of the incomplete message.
+        expected: u64,
+        /// Sequence in the frame.
+        received: u64,
+    },
+}
+
+/// The fields that all fragments of a message share. Acknowledgement and credit may differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    sequence: u64,
+    len: u32,
+    sport: u16,
+    dport: u16,
+    flags: Flags,
+}
+
+impl Identity {
+    #[inline]
+    fn of(header: &Header) -> Self {
+        Identity {
+            sequence: header.sequence,
+            len: header.len,
+            sport: header.sport,
+            dport: header.dport,
+            flags: header.flags,
+        }
+    }
+}
+
+/// A message of which more fragments are to come.
+#[derive(Clone, Copy, Debug)]
+struct Partial {
+    identity: Identity,
+    received: u32,
+    duplicate: bool,
+}
+
+/// Receive side of the protocol from one peer. It outlives the connections to that peer.
+#[derive(Clone, Debug)]
+pub(crate) struct RecvState {
+    next: u64,
+    ack: u64,
+    ack_required: bool,
+    partial: Option<Partial>,
+}
+
+impl RecvState {
+    /// A peer from which nothing has arrived yet.
+    pub(crate) const fn new() -> Self {
+        RecvState {
+            next: 1,
+            ack: 0,
+            ack_required: false,
+            partial: None,
+        }
+    }
+
+    /// Takes a frame: its header, which [`Header::parse`] has accepted, and the length of what
+    /// came behind it.
+    ///
+    /// # Errors
+    ///
+    /// [`RxError`] names the rule that the frame breaks. The state is unchanged; only
+    /// [`RecvState::link_lost`] is of use then.
+    #[inline]
+    pub(crate) fn handle(&mut self, header: &Header, payload_len: usize) -> Result<Step, RxError> {
+        if header.is_pure_ack(payload_len) {
+            return Ok(Step::PureAck);
+        }
+
+        let identity = Identity::of(header);
+        let (offset, duplicate) = match &self.partial {
+            None => (0, self.is_duplicate(header)),
+            Some(partial) if partial.identity == identity => (partial.received, partial.duplicate),
+            Some(partial) => {
+                return Err(RxError::Interleaved {
+                    expected: partial.identity.sequence,
+                    received: header.sequence,
+                })
+            }
+        };
+
+        let rest = header.len.saturating_sub(offset);
+        let len = rest.min(FRAGMENT);
+        if usize::try_from(len) != Ok(payload_len) {
+            return Err(RxError::FragmentSize {
+                expected: len,
+                received: payload_len,
+            });
+        }
+        let last = rest <= FRAGMENT;
+        self.partial = if last {
+            None
+        } else {
+            Some(Partial {
+                identity,
+                received: offset.saturating_add(len),
+                duplicate,
+            })
+        };
+
+        if last && header.flags.contains(Flags::ACK_REQUIRED) {
+            self.ack_required = true;
+        }
+        if header.flags.contains(Flags::CONG_BITMAP) {
+            return Ok(Step::Congestion { offset, last });
+        }
+        if last {
+            self.ack = header.sequence;
+            if !duplicate {
+                self.next = header.sequence.wrapping_add(1);
+            }
+        }
+        Ok(Step::Data {
+            offset,
+            len,
+            first: offset == 0,
+            last,
+            duplicate,
+        })
+    }
+
+    #[inline]
+    fn is_duplicate(&self, header: &Header) -> bool {
+        let ahead = header.sequence.wrapping_sub(self.next) as i64;
+        ahead < 0 && header.flags.contains(Flags::RETRANSMITTED)
+    }
+
+    /// The value for [`Header::ack`]: the sequence of the last message that is complete, or 0 as
+    /// long as there was none on this connection.
+    ///
+    /// What earlier connections brought must not be acknowledged on this one: a peer that has
+    /// restarted counts from 1 again and would take it for its own messages. If the peer has not
+    /// restarted, it retransmits and learns it from that.
+    #[inline]
+    pub(crate) fn ack(&self) -> u64 {
+        self.ack
+    }
+
+    /// The sequence expected next.
+    #[inline]
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether the peer has asked for an acknowledgement since the last call.
+    #[inline]
+    pub(crate) fn take_ack_required(&mut self) -> bool {
+        core::mem::take(&mut self.ack_required)
+    }
+
+    /// The connection is gone: forgets an incomplete message, which the peer will send again
+    /// from its start, and what the peer wanted acknowledged. The position stays.
+    pub(crate) fn link_lost(&mut self) {
+        self.ack = 0;
+        self.ack_required = false;
+        self.partial = None;
+    }
+}

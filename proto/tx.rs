@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sequence numbers and acknowledgements of the messages sent to one peer.
+//!
+//! A message gets its sequence number when it is queued and keeps it over reconnects. The peer
+//! acknowledges cumulatively, in any frame. Messages may be cancelled before they are sent, so
+//! the numbers on the wire can have gaps.
+
+use super::wire::Flags;
+
+/// How much may go out before the peer is asked to acknowledge at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AckPolicy {
+    /// Messages between two requests.
+    pub(crate) max_unacked_packets: u32,
+    /// Payload bytes between two requests.
+    pub(crate) max_unacked_bytes: u32,
+}
+
+impl Default for AckPolicy {
+    fn default() -> Self {
+        AckPolicy {
+            max_unacked_packets: 8,
+            max_unacked_bytes: 16 << 20,
+        }
+    }
+}
+
+/// The peer acknowledges a message that was never sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AckError {
+    /// The acknowledgement.
+    pub(crate) ack: u64,
+    /// The highest sequence sent so far.
+    pub(crate) sent: u64,
+}
+
+/// Send side of the protocol towards one peer. It outlives the connections to that peer.
+#[derive(Clone, Debug)]
+pub(crate) struct SendState {
+    policy: AckPolicy,
+    next: u64,
+    sent: u64,
+    acked: u64,
+    packets_left: u32,
+    bytes_left: u32,
+}
+
+impl SendState {
+    /// A peer to which nothing was sent yet.
+    pub(crate) const fn new(policy: AckPolicy) -> Self {
+        SendState {
+            policy,
+            next: 1,
+            sent: 0,
+            acked: 0,
+            packets_left: policy.max_unacked_packets,
+            bytes_left: policy.max_unacked_bytes,
+        }
+    }
+
+    /// Replaces the policy, from the next request to acknowledge on.
+    pub(crate) fn set_policy(&mut self, policy: AckPolicy) {
+        self.policy = policy;
+    }
+
+    /// The sequence for a message that is being queued.
+    #[inline]
+    pub(crate) fn assign(&mut self) -> u64 {
+        let sequence = self.next;
+        self.next = sequence.wrapping_add(1);
+        sequence
+    }
+
+    /// The sequence that [`SendState::assign`] returns next.
+    #[inline]
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.next
+    }
+
+    /// The highest sequence that the peer has acknowledged.
+    #[inline]
+    pub(crate) fn acked(&self) -> u64 {
+        self.acked
+    }
+
+    /// Notes that message `sequence` with `len` payload bytes goes on the wire for the first
+    /// time, and returns the flags to send it with.
+    #[inline]
+    pub(crate) fn transmit(&mut self, sequence: u64, len: u32) -> Flags {
+        self.sent = self.sent.max(sequence);
+        match (
+            self.packets_left.checked_sub(1),
+            self.bytes_left.checked_sub(len),
+        ) {
+            (Some(packets), Some(bytes)) => {
+                self.packets_left = packets;
+                self.bytes_left = bytes;
+                Flags::NONE
+            }
+            _ => {
+                self.refill();
+                Flags::ACK_REQUIRED
+            }
+        }
+    }
+
+    /// The flags of a message that goes on the wire again after a reconnect.
+    #[inline]
+    pub(crate) fn retransmit(&mut self) -> Flags {
+        self.refill();
+        Flags::ACK_REQUIRED.with(Flags::RETRANSMITTED)
+    }
+
+    /// Takes the acknowledgement out of a received header. `Some(n)`: all messages up to `n` have
+    /// arrived, and that is news. Older acknowledgements, and 0, are none.
+    ///
+    /// # Errors
+    ///
+    /// [`AckError`] if the peer acknowledges what was never sent; the connection has to go.
+    #[inline]
+    pub(crate) fn handle_ack(&mut self, ack: u64) -> Result<Option<u64>, AckError> {
+        if ack <= self.acked {
+            return Ok(None);
+        }
+        if ack > self.sent {
+            return Err(AckError {
+                ack,
+                sent: self.sent,
+            });
+        }
+        self.acked = ack;
+        Ok(Some(ack))
+    }
+
+    /// A new connection to the same peer starts.
+    pub(crate) fn reconnected(&mut self) {
+        self.refill();
+    }
+
+    fn refill(&mut self) {
+        self.packets_left = self.policy.max_unacked_packets;
+        self.bytes_left = self.policy.max_unacked_bytes;
+    }
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The 48-byte header that precedes every fragment, and how a message is cut into fragments.
+//!
+//! All fields are big endian:
+//!
+//! | offset | length | field                                                  |
+//! |--------|--------|--------------------------------------------------------|
+//! | 0      | 8      | sequence of the message, from 1; 0 without a sequence  |
+//! | 8      | 8      | ack, cumulative; 0 acknowledges nothing                |
+//! | 16     | 4      | payload length of the whole message                    |
+//! | 20     | 2      | source port                                            |
+//! | 22     | 2      | destination port                                       |
+//! | 24     | 1      | flags                                                  |
+//! | 25     | 1      | flow control credits granted                           |
+//! | 26     | 4      | padding, 0                                             |
+//! | 30     | 2      | Internet checksum of the header, 0 where not computed  |
+//! | 32     | 16     | extensions, see [`super::exthdr`]                      |
+//!
+//! The header is read and written as six 64-bit words, and the checksum is summed over the same
+//! words: a one's complement sum does not depend on the byte order it is computed in, as long as
+//! the result is stored in that order too.
+
+use super::exthdr;
+
+/// Payload bytes of every fragment of a message but the last.
+pub(crate) const FRAGMENT: u32 = 4096;
+
+/// The longest message, in payload bytes.
+pub(crate) const MAX_MESSAGE: u32 = 1 << 20;
+
+/// Payload bytes of a congestion update: one bit for each of 65,536 ports.
+pub(crate) const CONG_MAP_BYTES: u32 = 8192;
+
+/// A message to this port asks the receiving node itself for an answer.
+pub(crate) const PING_PORT: u16 = 0;
+
+/// A ping from this port is a capability probe; sockets cannot be bound to it.
+pub(crate) const PROBE_PORT: u16 = 1;
+
+/// The flags byte of a header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags(u8);
+
+impl Flags {
+    /// No flag.
+    pub(crate) const NONE: Flags = Flags(0);
+    /// The payload is the congestion map of the sender's address.
+    pub(crate) const CONG_BITMAP: Flags = Flags(0x01);
+    /// The receiver should acknowledge at once.
+    pub(crate) const ACK_REQUIRED: Flags = Flags(0x02);
+    /// The message was sent on an earlier connection too.
+    pub(crate) const RETRANSMITTED: Flags = Flags(0x04);
+    /// Heartbeat request of UEK kernels.
+    pub(crate) const HB_PING: Flags = Flags(0x08);
+    /// Heartbeat answer of UEK kernels.
+    pub(crate) const HB_PONG: Flags = Flags(0x10);
+    /// The extensions tell the size of an RDMA operation.
+    pub(crate) const EXTENSION: Flags = Flags(0x20);
+
+    const HEARTBEAT: Flags = Flags(Flags::HB_PING.0 | Flags::HB_PONG.0);
+    const KNOWN: Flags = Flags(0x3f);
+
+    /// Flags from their byte, unknown bits included.
+    #[inline]
+    pub(crate) const fn from_bits(bits: u8) -> Flags {
+        Flags(bits)
+    }
+
+    /// The byte as on the wire.
+    #[inline]
+    pub(crate) const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Whether all of `other` is set.
+    #[inline]
+    pub(crate) const fn contains(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether any of `other` is set.
+    #[inline]
+    pub(crate) const fn intersects(self, other: Flags) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// These flags and `other`.
+    #[inline]
+    pub(crate) const fn with(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+}
+
+/// The rule that a received header breaks. The connection cannot go on after any of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeaderError {
+    /// The checksum is there and wrong.
+    Checksum,
+    /// The message would be longer than [`MAX_MESSAGE`]; the value is its length.
+    TooLong(u32),
+    /// A congestion update is not [`CONG_MAP_BYTES`] long; the value is its length.
+    CongLength(u32),
+    /// A congestion update carries a flag this implementation does not know; all flags.
+    CongFlags(u8),
+}
+
+/// A header, in host byte order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Sequence of the message; 0 in a pure acknowledgement and a congestion update.
+    pub(crate) sequence: u64,
+    /// Every message up to this sequence has arrived at the sender of the header.
+    pub(crate) ack: u64,
+    /// Payload bytes of the whole message, not of the fragment.
+    pub(crate) len: u32,
+    /// Source port.
+    pub(crate) sport: u16,
+    /// Destination port.
+    pub(crate) dport: u16,
+    /// Flags.
+    pub(crate) flags: Flags,
+    /// Flow control credits granted. Without meaning unless flow control was negotiated.
+    pub(crate) credit: u8,
+    /// Extensions as on the wire, see [`super::exthdr`].
+    pub(crate) exthdr: [u8; exthdr::SPACE],
+}
+
+impl Header {
+    /// Bytes of a header on the wire.
+    pub(crate) const LEN: usize = 48;
+
+    /// Reads a header and checks all that can be checked without its payload.
+    ///
+    /// A checksum of 0 means that the sender computed none. Flag bits nobody has defined yet are
+    /// kept and otherwise ignored, as is a heartbeat: a newer peer must not lose its connection
+    /// over them. Only in a congestion update are they an error, because that one replaces a
+    /// whole map.
+    ///
+    /// # Errors
+    ///
+    /// [`HeaderError`] names the rule.
+    #[inline]
+    pub(crate) fn parse(bytes: &[u8; Header::LEN]) -> Result<Header, HeaderError> {
+        let mut words = [0; 6];
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            let mut be = [0; 8];
+            be.copy_from_slice(chunk);
+            *word = u64::from_be_bytes(be);
+        }
+        let [sequence, ack, w2, w3, ext0, ext1] = words;
+        if w3 & 0xffff != 0 && sum(&words) != 0xffff {
+            return Err(HeaderError::Checksum);
+        }
+
+        let len = (w2 >> 32) as u32;
+        let flags = Flags((w3 >> 56) as u8);
+        if len > MAX_MESSAGE {
+            return Err(HeaderError::TooLong(len));
+        }
+        if flags.contains(Flags::CONG_BITMAP) {
+            if len != CONG_MAP_BYTES {
+                return Err(HeaderError::CongLength(len));
+            }
+            if !Flags::KNOWN.contains(flags) {
+                return Err(HeaderError::CongFlags(flags.bits()));
+            }
+        }
+
+        Ok(Header {
+            sequence,
+            ack,
+            len,
+            sport: (w2 >> 16) as u16,
+            dport: w2 as u16,
+            flags,
+            credit: (w3 >> 48) as u8,
+            exthdr: ((u128::from(ext0) << 64) | u128::from(ext1)).to_be_bytes(),
+        })
+    }
+
+    /// Writes the header with its checksum.
+    #[inline]
+    pub(crate) fn emit(&self, out: &mut [u8; Header::LEN]) {
+        let ext = u128::from_be_bytes(self.exthdr);
+        let w2 =
+            (u64::from(self.len) << 32) | (u64::from(self.sport) << 16) | u64::from(self.dport);
+        let w3 = (u64::from(self.flags.bits()) << 56) | (u64::from(self.credit) << 48);
+        let mut words = [
+            self.sequence,
+            self.ack,
+            w2,
+            w3,
+            (ext >> 64) as u64,
+            ext as u64,
+        ];
+        let checksum = !sum(&words);
+        let [_, _, _, w3, ..] = &mut words;
+        *w3 |= u64::from(checksum);
+        for (chunk, word) in out.chunks_exact_mut(8).zip(words) {
+            chunk.copy_from_slice(&word.to_be_bytes());
+        }
+    }
+
+    /// Whether a frame with this header and `payload_len` bytes behind it only acknowledges.
+    ///
+    /// No socket sends from port 0 to port 0, which is what sets these frames apart. A UEK
+    /// heartbeat uses the same ports, but it has a sequence and wants to be acknowledged.
+    #[inline]
+    pub(crate) fn is_pure_ack(&self, payload_len: usize) -> bool {
+        self.sport == 0
+            && self.dport == PING_PORT
+            && self.len == 0
+            && payload_len == 0
+            && !self.flags.intersects(Flags::HEARTBEAT)
+    }
+}
+
+/// The one's complement sum of the 16-bit words of a header.
+#[inline]
+fn sum(words: &[u64; 6]) -> u16 {
+    let mut sum = 0u64;
+    for word in words {
+        let (low, carry) = sum.overflowing_add(*word);
+        // A sum that carried is below the maximum, so this does not wrap.
+        sum = low.wrapping_add(u64::from(carry));
+    }
+    sum = (sum >> 32).wrapping_add(sum & 0xffff_ffff);
+    sum = (sum >> 32).wrapping_add(sum & 0xffff_ffff);
+    sum = (sum >> 16).wrapping_add(sum & 0xffff);
+    sum = (sum >> 16).wrapping_add(sum & 0xffff);
+    sum as u16
+}
+
+/// A piece of a message, as it travels in one frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fragment {
+    /// Where it starts in the message, in bytes.
+    pub(crate) offset: u32,
+    /// Its payload in bytes; 0 only in an empty message.
+    pub(crate) len: u32,
+    /// Whether the message ends with it.
+    pub(crate) last: bool,
+}
+
+/// How many fragments a message of `len` bytes has. An empty message has one.
+#[inline]
+pub(crate) const fn fragments(len: u32) -> u32 {
+    if len == 0 {
+        1
+    } else {
+        len.div_ceil(FRAGMENT)
+    }
+}
+
+/// The fragment number `index`, from 0, of a message of `len` bytes; `None` behind the last one.
+#[inline]
+pub(crate) fn fragment(len: u32, index: u32) -> Option<Fragment> {
+    if index >= fragments(len) {
+        return None;
+    }
+    let offset = index.checked_mul(FRAGMENT)?;
+    let rest = len.checked_sub(offset)?;
+    Some(Fragment {
+        offset,
+        len: rest.min(FRAGMENT),
+        last: rest <= FRAGMENT,
+    })
+}

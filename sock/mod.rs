@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! AF_RDS as programs see it: system calls on one side, messages and bindings on the other.
+//!
+//! The interface and its error numbers are those of C RDS (`include/uapi/linux/rds.h`); where ours
+//! differ on purpose, `Documentation/abi.md` says so.
+
+#![deny(unsafe_code)]
+
+mod bind;
+mod info;
+mod ops;
+mod opts;
+mod recvmsg;
+mod sendmsg;

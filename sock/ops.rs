@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The calls of `proto_ops`.
+
+use super::{bind, opts, recvmsg, sendmsg};
+use crate::conn::Node;
+use crate::kapi::{
+    errno::Errno,
+    net::{poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut},
+};
+use crate::msg::Socket;
+use core::net::Ipv6Addr;
+use kernel::{prelude::*, sync::Arc};
+
+/// `SOCK_SEQPACKET`, the only type of an RDS socket.
+const SOCK_SEQPACKET: c_int = 5;
+
+impl Protocol for Socket {
+    const FAMILY: c_int = 21;
+    const NAME: &'static [u8] = b"RDS";
+    type Context = Arc<Node>;
+
+    fn create(
+        node: &Arc<Node>,
+        net: Net,
+        kind: c_int,
+        protocol: c_int,
+    ) -> Result<impl PinInit<Self>> {
+        if kind != SOCK_SEQPACKET || protocol != 0 {
+            return Err(Errno::SocketTypeNotSupported.into());
+        }
+        Ok(Socket::new(node.clone(), net))
+    }
+
+    fn release(sk: &Sock<Self>) {
+        bind::unbind(sk);
+        sk.close_receive();
+        if let Some(bound) = sk.bound.as_ref().filter(|_| sk.has_unacknowledged()) {
+            sk.node.cancel_sends(sk, bound);
+        }
+    }
+
+    fn bind(sk: &Sock<Self>, addr: &[u8]) -> Result {
+        sk.with_lock(|| bind::bind(sk, addr))
+    }
+
+    fn connect(sk: &Sock<Self>, addr: &[u8]) -> Result {
+        let peer = bind::parse_peer(sk, addr, bind::Call::Connect)?;
+        sk.control.lock().peer = Some(peer);
+        Ok(())
+    }
+
+    fn name(sk: &Sock<Self>, peer: bool) -> Result<Option<SockAddr>> {
+        let connected = sk.control.lock().peer;
+        if peer {
+            let peer = connected.ok_or(Errno::NotConnected)?;
+            return Ok(Some(sockaddr(peer.addr, peer.port, peer.scope)));
+        }
+        let Some(bound) = sk.bound.as_ref() else {
+            // As C does: the family of the peer, with no address.
+            return Ok(connected.map(|peer| match peer.addr.to_ipv4_mapped() {
+                Some(_) => sockaddr(core::net::Ipv4Addr::UNSPECIFIED.to_ipv6_mapped(), 0, 0),
+                None => sockaddr(Ipv6Addr::UNSPECIFIED, 0, 0),
+            }));
+        };
+        Ok(Some(sockaddr(bound.addr, bound.port, bound.scope)))
+    }
+
+    fn poll(sk: &Sock<Self>) -> PollMask {
+        let mut mask = PollMask::default();
+        if sk.is_readable() {
+            mask |= poll::IN;
+        }
+        if sk.take_congestion_news() {
+            mask |= poll::IN | poll::WRBAND;
+        }
+        if sk.is_writable() {
+            mask |= poll::OUT;
+        }
+        if sk.has_error() {
+            mask |= poll::ERR;
+        }
+        mask
+    }
+
+    fn ioctl(sk: &Sock<Self>, cmd: c_uint, arg: usize) -> Result<c_int> {
+        opts::ioctl(sk, cmd, arg)
+    }
+
+    fn setsockopt(sk: &Sock<Self>, level: c_int, name: c_int, value: SockOptIn) -> Result {
+        opts::set(sk, level, name, &value)
+    }
+
+    fn getsockopt(
+        sk: &Sock<Self>,
+        level: c_int,
+        name: c_int,
+        value: SockOptOut<'_>,
+    ) -> Result<c_int> {
+        opts::get(sk, level, name, value)
+    }
+
+    fn sendmsg(sk: &Sock<Self>, msg: SendMsg<'_>) -> Result<usize> {
+        sendmsg::sendmsg(sk, msg)
+    }
+
+    fn recvmsg(sk: &Sock<Self>, msg: RecvMsg<'_>) -> Result<usize> {
+        recvmsg::recvmsg(sk, msg)
+    }
+}
+
+/// The address as programs see it: IPv4 where it is a mapped one.
+pub(super) fn sockaddr(addr: Ipv6Addr, port: u16, scope: u32) -> SockAddr {
+    match addr.to_ipv4_mapped() {
+        Some(addr) => SockAddr::V4 { addr, port },
+        None => SockAddr::V6 { addr, port, scope },
+    }
+}

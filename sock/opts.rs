@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Socket options and ioctls.
+//!
+//! Source: `include/uapi/linux/rds.h`.
+
+use super::info;
+use crate::kapi::{
+    errno::Errno,
+    net::{user_byte, Sock, SockOptIn, SockOptOut},
+};
+use crate::msg::{Socket, TransportId};
+use kernel::prelude::*;
+
+const SOL_RDS: c_int = 276;
+const RDS_RECVERR: c_int = 5;
+const SO_RDS_TRANSPORT: c_int = 8;
+const INFO: core::ops::RangeInclusive<c_int> = 10000..=10017;
+
+/// `RDS_TRANS_NONE`: no transport yet.
+const NO_TRANSPORT: c_int = -1;
+
+const SIOCRDSSETTOS: c_uint = 0x89e0;
+const SIOCRDSGETTOS: c_uint = 0x89e1;
+
+/// The transport of a socket: that of its address, or else the one it asked for.
+fn transport(sk: &Sock<Socket>) -> Option<TransportId> {
+    match sk.bound.as_ref() {
+        Some(bound) => Some(bound.transport),
+        None => sk.control.lock().pinned,
+    }
+}
+
+pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptIn) -> Result {
+    match (level, name) {
+        (SOL_RDS, RDS_RECVERR) => {
+            sk.control.lock().recverr = value.read_int()? != 0;
+            Ok(())
+        }
+        (SOL_RDS, SO_RDS_TRANSPORT) => sk.with_lock(|| pin_transport(sk, value)),
+        _ => Err(Errno::NoProtocolOption.into()),
+    }
+}
+
+/// `SO_RDS_TRANSPORT`. The caller holds the socket lock.
+fn pin_transport(sk: &Sock<Socket>, value: &SockOptIn) -> Result {
+    /// `RDS_TRANS_COUNT`: the numbers below are known.
+    const COUNT: c_int = 3;
+
+    if transport(sk).is_some() {
+        return Err(Errno::NotSupported.into());
+    }
+    if value.len() != size_of::<c_int>() {
+        return Err(EINVAL);
+    }
+    let wanted = value.read_int()?;
+    if !(0..COUNT).contains(&wanted) {
+        return Err(EINVAL);
+    }
+    if wanted != TransportId::Tcp as c_int && !sk.net.is_init() {
+        return Err(Errno::WrongProtocolType.into());
+    }
+    if wanted != TransportId::Ib as c_int || !sk.node.has_ib() {
+        return Err(Errno::NoProtocolOption.into());
+    }
+    sk.control.lock().pinned = Some(TransportId::Ib);
+    Ok(())
+}
+
+/// Returns what `getsockopt(2)` returns: 0, or the size of a record for `RDS_INFO_*`.
+pub(super) fn get(
+    sk: &Sock<Socket>,
+    level: c_int,
+    name: c_int,
+    mut value: SockOptOut<'_>,
+) -> Result<c_int> {
+    if level != SOL_RDS {
+        return Err(Errno::NoProtocolOption.into());
+    }
+    if INFO.contains(&name) {
+        return info::get(sk, name, value);
+    }
+    let answer = match name {
+        RDS_RECVERR => c_int::from(sk.control.lock().recverr),
+        SO_RDS_TRANSPORT => transport(sk).map_or(NO_TRANSPORT, |t| t as c_int),
+        _ => return Err(Errno::NoProtocolOption.into()),
+    };
+    // CAST: four.
+    if value.len() < size_of::<c_int>() as c_int {
+        return Err(EINVAL);
+    }
+    value.write(&answer.to_ne_bytes())?;
+    value.set_len(size_of::<c_int>());
+    Ok(0)
+}
+
+pub(super) fn ioctl(sk: &Sock<Socket>, cmd: c_uint, arg: usize) -> Result<c_int> {
+    /// The socket core goes on to its own ioctls with this; user space never sees it.
+    const ENOIOCTLCMD: c_int = 515;
+
+    match cmd {
+        SIOCRDSSETTOS => {
+            let tos = user_byte::read(arg)?;
+            // As C: a socket has to have a transport first, and one that knows ToS.
+            if transport(sk) != Some(TransportId::Ib) {
+                return Err(ENOTTY);
+            }
+            let mut control = sk.control.lock();
+            if control.tos != 0 {
+                return Err(EINVAL);
+            }
+            control.tos = tos;
+            Ok(0)
+        }
+        SIOCRDSGETTOS => {
+            let tos = sk.control.lock().tos;
+            user_byte::write(arg, tos)?;
+            Ok(0)
+        }
+        _ => Err(Error::from_errno(-ENOIOCTLCMD)),
+    }
+}

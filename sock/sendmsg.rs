@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `sendmsg(2)`: a message is admitted first, copied then, and handed to its transport last.
+
+use super::bind::{parse_peer, Call};
+use crate::conn::Counter;
+use crate::kapi::{
+    errno::Errno,
+    net::{msg_flags, SendMsg, Sock, Timeout},
+};
+use crate::loop_transport;
+use crate::msg::{Bound, Peer, Socket, Ticket, TransportId};
+use crate::proto::wire::MAX_MESSAGE;
+use kernel::prelude::*;
+
+/// Flags that a sender may set. The last three ask for nothing that RDS would do differently.
+const FLAGS: u32 = msg_flags::DONTWAIT
+    | msg_flags::CMSG_COMPAT
+    | msg_flags::NOSIGNAL
+    | msg_flags::EOR
+    | msg_flags::MORE;
+
+/// `SOL_RDS`, and its control messages that carry RDMA operations (3 and 6 to 9 among others).
+const SOL_RDS: i32 = 276;
+const CMSG_RDMA: core::ops::RangeInclusive<i32> = 1..=9;
+
+/// Where a message goes.
+enum Route {
+    /// To a socket of this node.
+    Loop(loop_transport::Destination),
+    /// To another node.
+    Connection(kernel::sync::Arc<crate::conn::Connection>),
+}
+
+/// Sends one message. May sleep.
+pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> {
+    if msg.flags() & !FLAGS != 0 {
+        return Err(Errno::NotSupported.into());
+    }
+    let named = msg
+        .name()
+        .map(|name| parse_peer(sk, name, Call::Send))
+        .transpose()?;
+    let (connected, tos) = {
+        let control = sk.control.lock();
+        (control.peer, control.tos)
+    };
+    let bound = sk.bound.as_ref().ok_or(Errno::NotConnected)?;
+    let peer = named.or(connected).ok_or(Errno::NotConnected)?;
+    if bound.addr.to_ipv4_mapped().is_some() != peer.addr.to_ipv4_mapped().is_some() {
+        return Err(Errno::NotSupported.into());
+    }
+    if peer.scope != bound.scope && peer.scope != 0 {
+        return Err(EINVAL);
+    }
+    let len = msg.len();
+    let wire_len = u32::try_from(len)
+        .ok()
+        .filter(|len| *len <= MAX_MESSAGE)
+        .ok_or(Errno::MessageTooLong)?;
+    if len > sk.send_limit() {
+        return Err(Errno::MessageTooLong.into());
+    }
+    check_control(&msg)?;
+
+    let route = route(sk, bound, &peer, tos)?;
+    let timeout = sk.send_timeout(msg.flags() & msg_flags::DONTWAIT != 0);
+    let ticket = admit(sk, &route, peer.port, len, timeout)?;
+    sk.node.stats.add(Counter::CopyFromUser, len);
+    match route {
+        Route::Loop(destination) => destination.send(sk, bound, &mut msg, wire_len, ticket)?,
+        Route::Connection(connection) => {
+            connection.send_from_user(bound.port, peer.port, &mut msg, wire_len, ticket)?;
+        }
+    }
+    Ok(len)
+}
+
+/// Refuses control messages that we cannot act on.
+fn check_control(msg: &SendMsg<'_>) -> Result {
+    for cmsg in msg.cmsgs() {
+        let cmsg = cmsg?;
+        if cmsg.level != SOL_RDS {
+            continue;
+        }
+        // As C answers for a transport that has no RDMA.
+        return Err(if CMSG_RDMA.contains(&cmsg.kind) {
+            Errno::NotSupported.into()
+        } else {
+            EINVAL
+        });
+    }
+    Ok(())
+}
+
+fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer, tos: u8) -> Result<Route> {
+    // What a node sends to the very address that it sends from needs no wire.
+    if bound.transport == TransportId::Loop || bound.addr == peer.addr {
+        return Ok(Route::Loop(loop_transport::Destination::new(sk, peer)));
+    }
+    Ok(Route::Connection(sk.node.connection(
+        crate::conn::ConnKey {
+            net: sk.net,
+            laddr: bound.addr,
+            faddr: peer.addr,
+            tos,
+            scope: bound.scope,
+        },
+    )?))
+}
+
+/// Waits until the destination takes messages and the send buffer has room, and takes the room.
+///
+/// Fails with ENOBUFS (congested) or EAGAIN (send buffer full) if the call must not wait, with
+/// ETIMEDOUT after `SO_SNDTIMEO`, with ERESTARTSYS after a signal.
+fn admit(
+    sk: &Sock<Socket>,
+    route: &Route,
+    port: u16,
+    len: usize,
+    mut timeout: Timeout,
+) -> Result<Ticket> {
+    let congested = || match route {
+        Route::Loop(destination) => destination.is_congested(),
+        Route::Connection(connection) => connection.is_congested(port),
+    };
+    loop {
+        if congested() {
+            match route {
+                Route::Loop(destination) => destination.wait_for_room(sk)?,
+                Route::Connection(connection) => connection.waiters.add(sk)?,
+            }
+            // It may have ended before we were on the list.
+            if congested() {
+                if timeout.is_nonblocking() {
+                    sk.node.stats.inc(Counter::CongSendError);
+                    return Err(Errno::NoBufferSpace.into());
+                }
+                sk.node.stats.inc(Counter::CongSendBlocked);
+                if !sk.wait(&mut timeout, || !congested())? {
+                    return Err(Errno::TimedOut.into());
+                }
+                continue;
+            }
+        }
+        if let Some(ticket) = Ticket::take(sk, len) {
+            return Ok(ticket);
+        }
+        sk.node.stats.inc(Counter::SendQueueFull);
+        if timeout.is_nonblocking() {
+            return Err(EAGAIN);
+        }
+        if !sk.wait(&mut timeout, || sk.is_writable())? {
+            return Err(Errno::TimedOut.into());
+        }
+    }
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `proto/cong_bits.rs` and `proto/rcvbuf.rs`.
+
+use crate::proto::cong_bits::*;
+use crate::proto::rcvbuf::{transition, Transition};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn wire(map: &[u64; WORDS]) -> Vec<u8> {
+    map.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+#[test]
+fn bits_lie_where_the_wire_wants_them() {
+    for port in [0, 1, 7, 8, 63, 64, 4000, 32767, 32768, 65535] {
+        let mut map = [0; WORDS];
+        assert!(set(&mut map, port));
+        let bytes = wire(&map);
+        let at = usize::from(port);
+        for (index, byte) in bytes.iter().enumerate() {
+            let expected = if index == at / 8 { 1 << (at % 8) } else { 0 };
+            assert_eq!(*byte, expected, "port {port} byte {index}");
+        }
+    }
+}
+
+#[test]
+fn a_rest_below_a_word_is_left_out() {
+    assert_eq!(words(&[1, 0, 0, 0, 0, 0, 0, 0, 9]).collect::<Vec<_>>(), [1]);
+    assert_eq!(uncongested_mask(&[0xff; 7], &[0; 7]), 0);
+}
+
+#[test]
+fn receive_buffer_hysteresis() {
+    use Transition::*;
+    for (congested, bytes, expected) in [
+        (false, 100, None),
+        (false, 101, Congested),
+        (false, 0, None),
+        (true, 101, None),
+        (true, 50, None),
+        (true, 49, Cleared),
+        (true, 0, Cleared),
+    ] {
+        assert_eq!(
+            transition(congested, bytes, 100),
+            expected,
+            "{congested} {bytes}"
+        );
+    }
+    assert_eq!(transition(false, u64::MAX, u64::MAX), None);
+    assert_eq!(transition(false, 1, 0), Congested);
+}
+
+proptest! {
+    #[test]
+    fn against_a_set(steps in prop::collection::vec((any::<bool>(), any::<u16>()), 0..200),
+                     later in prop::collection::vec((any::<bool>(), any::<u16>()), 0..200)) {
+        let mut map = [0; WORDS];
+        let mut model = BTreeSet::new();
+        let run = |map: &mut [u64; WORDS], model: &mut BTreeSet<u16>, steps: &[(bool, u16)]| {
+            for (on, port) in steps {
+                let port = if *on { *port } else { *model.iter().next().unwrap_or(port) };
+                if *on {
+                    assert_eq!(set(map, port), model.insert(port));
+                } else {
+                    assert_eq!(clear(map, port), model.remove(&port));
+                }
+                assert_eq!(test(map, port), model.contains(&port));
+            }
+        };
+        run(&mut map, &mut model, &steps);
+        let (old_map, old_model) = (map, model.clone());
+        run(&mut map, &mut model, &later);
+        let mask = old_model.difference(&model).fold(0u64, |m, port| m | 1 << (port % 64));
+        prop_assert_eq!(uncongested_mask(&wire(&old_map), &wire(&map)), mask);
+        prop_assert_eq!(words(&wire(&map)).collect::<Vec<_>>(), map.to_vec());
+    }
+}

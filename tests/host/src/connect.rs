@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `proto/connect.rs`.
+
+use crate::proto::connect::*;
+use proptest::prelude::*;
+use std::fmt::Write;
+
+const EVENTS: [Event; 9] = [
+    Event::Wanted,
+    Event::Request,
+    Event::AddrResolved,
+    Event::RouteResolved,
+    Event::Established,
+    Event::Rejected,
+    Event::Lost,
+    Event::Timer,
+    Event::Stop,
+];
+
+fn inputs(lower: bool, pending: bool, random: u32) -> Inputs {
+    Inputs {
+        lower,
+        pending,
+        random,
+        timing: Timing::default(),
+    }
+}
+
+/// A machine that was led to a state.
+fn machine(state: State) -> Machine {
+    let events: &[Event] = match state {
+        State::Down => &[],
+        State::Waiting => &[Event::Wanted, Event::Lost],
+        State::ResolvingAddr => &[Event::Wanted],
+        State::ResolvingRoute => &[Event::Wanted, Event::AddrResolved],
+        State::Connecting => &[Event::Wanted, Event::AddrResolved, Event::RouteResolved],
+        State::Accepting => &[Event::Request],
+        State::Up => &[Event::Request, Event::Established],
+    };
+    let mut machine = Machine::new();
+    for event in events {
+        let outcome = machine.handle(*event, &inputs(true, true, 0));
+        assert!(!outcome.ignored);
+    }
+    assert_eq!(machine.state(), state);
+    machine
+}
+
+/// The reaction of every state to every event, one line each; all lines of a pair if they depend
+/// on the inputs.
+fn matrix() -> String {
+    let mut text = String::new();
+    for state in [
+        State::Down,
+        State::Waiting,
+        State::ResolvingAddr,
+        State::ResolvingRoute,
+        State::Connecting,
+        State::Accepting,
+        State::Up,
+    ] {
+        for event in EVENTS {
+            let mut lines: Vec<(&str, String)> = Vec::new();
+            for (name, lower, pending) in [
+                ("lower,pending", true, true),
+                ("higher,pending", false, true),
+                ("lower,idle", true, false),
+                ("higher,idle", false, false),
+            ] {
+                let outcome = machine(state).handle(event, &inputs(lower, pending, u32::MAX));
+                let mut line = format!("{:?}", outcome.state);
+                if outcome.ignored {
+                    line.push_str(" (ignored)");
+                }
+                for action in outcome.actions {
+                    write!(line, " {action:?}").unwrap();
+                }
+                lines.push((name, line));
+            }
+            let same = lines.iter().all(|(_, line)| *line == lines[0].1);
+            for (name, line) in lines.iter().take(if same { 1 } else { 4 }) {
+                let name = if same { "any" } else { name };
+                writeln!(text, "{} {event:?} {name}: {line}", state.name()).unwrap();
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn full_matrix() {
+    let expected: Vec<_> = include_str!("connect_matrix.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .collect();
+    let found = matrix();
+    let found: Vec<_> = found.lines().collect();
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found, expected);
+    }
+    assert_eq!(found.len(), expected.len());
+}
+
+/// The delay that an outcome arms the timer with.
+fn delay(outcome: Outcome) -> Option<u32> {
+    outcome.actions.into_iter().find_map(|action| match action {
+        Action::Arm(delay) => Some(delay),
+        _ => None,
+    })
+}
+
+#[test]
+fn backoff_doubles_up_to_its_limit_and_starts_over_once_up() {
+    for event in [Event::Lost, Event::Rejected, Event::Timer] {
+        let mut machine = machine(State::Connecting);
+        let mut delays = Vec::new();
+        for _ in 0..12 {
+            let latest = delay(
+                machine
+                    .clone()
+                    .handle(event, &inputs(false, true, u32::MAX)),
+            );
+            let earliest = delay(machine.handle(event, &inputs(false, true, 0)));
+            delays.push((earliest.unwrap(), latest.unwrap()));
+            for event in [Event::Timer, Event::AddrResolved, Event::RouteResolved] {
+                let _ = machine.handle(event, &inputs(false, true, 0));
+            }
+            assert_eq!(machine.state(), State::Connecting);
+        }
+        let expected = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000];
+        assert_eq!(delays, expected.map(|d| ((d / 2).max(1), d)));
+
+        let _ = machine.handle(Event::Established, &inputs(false, true, 0));
+        let _ = machine.handle(Event::Request, &inputs(false, true, 0));
+        assert_eq!(
+            delay(machine.handle(event, &inputs(false, true, 0))),
+            Some(1)
+        );
+    }
+}
+
+#[test]
+fn the_higher_node_leaves_the_lower_one_time() {
+    for (random, expected) in [(0, 100), (u32::MAX / 2, 150), (u32::MAX, 200)] {
+        let outcome = machine(State::Up).handle(Event::Lost, &inputs(false, true, random));
+        assert_eq!(delay(outcome), Some(expected));
+    }
+}
+
+#[test]
+fn odd_timing_is_brought_into_range() {
+    for (min, max, latest) in [(0, 0, 1), (50, 10, 50), (u32::MAX, u32::MAX, u32::MAX)] {
+        let timing = Timing {
+            backoff_min_ms: min,
+            backoff_max_ms: max,
+            watchdog_ms: 0,
+        };
+        let inputs = Inputs {
+            timing,
+            ..inputs(true, true, u32::MAX)
+        };
+        let mut machine = Machine::new();
+        for _ in 0..2 {
+            let _ = machine.handle(Event::Stop, &inputs);
+            assert_eq!(delay(machine.handle(Event::Wanted, &inputs)), Some(1));
+            assert_eq!(delay(machine.handle(Event::Lost, &inputs)), Some(latest));
+        }
+    }
+}
+
+proptest! {
+    /// Whatever comes in whatever order: the actions fit to what the driver holds.
+    #[test]
+    fn actions_fit(events in prop::collection::vec(
+        (0usize..9, any::<bool>(), any::<bool>(), any::<u32>()), 0..200)) {
+        let mut machine = Machine::new();
+        let (mut endpoint, mut up, mut timer) = (false, false, false);
+        for (event, lower, pending, random) in events {
+            if EVENTS[event] == Event::Timer {
+                if !timer {
+                    continue;
+                }
+                timer = false;
+            }
+            let outcome = machine.handle(EVENTS[event], &inputs(lower, pending, random));
+            for action in outcome.actions {
+                match action {
+                    Action::Resolve | Action::Accept => {
+                        prop_assert!(!endpoint);
+                        endpoint = true;
+                    }
+                    Action::ResolveRoute | Action::Connect => prop_assert!(endpoint && !up),
+                    Action::Reject => prop_assert!(EVENTS[event] == Event::Request),
+                    Action::Teardown => {
+                        prop_assert!(endpoint && !up);
+                        endpoint = false;
+                    }
+                    Action::Arm(delay) => {
+                        prop_assert!(delay > 0);
+                        timer = true;
+                    }
+                    Action::Disarm => timer = false,
+                    Action::GoneUp => {
+                        prop_assert!(endpoint && !up);
+                        up = true;
+                    }
+                    Action::GoneDown => {
+                        prop_assert!(up);
+                        up = false;
+                    }
+                }
+            }
+            let state = machine.state();
+            prop_assert_eq!(outcome.state, state);
+            prop_assert_eq!(up, state == State::Up);
+            prop_assert_eq!(endpoint, !matches!(state, State::Down | State::Waiting));
+            // No state that should pass by itself is without a timer.
+            prop_assert_eq!(timer, !matches!(state, State::Down | State::Up));
+        }
+    }
+}

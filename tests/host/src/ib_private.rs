@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `proto/ib_private.rs`.
+
+use crate::proto::ib_private::*;
+use proptest::prelude::*;
+
+fn private(major: u8, minor: u8, minor_mask: u16) -> Private {
+    Private {
+        saddr: Addr::from_v4([192, 168, 1, 2]),
+        daddr: Addr::from_v4([10, 0, 0, 1]),
+        major,
+        minor,
+        minor_mask,
+        ..Private::default()
+    }
+}
+
+#[test]
+fn golden_bytes_v4() {
+    let private = Private {
+        tos: 5,
+        frag_size: 0x4000,
+        ack_seq: 0x0102_0304_0506_0708,
+        credit: 0x1112_1314,
+        ..private(3, 1, 3)
+    };
+    #[rustfmt::skip]
+    let bytes = [
+        192, 168, 1, 2, 10, 0, 0, 1,
+        3, 1, 0, 3, 5, 0, 0x40, 0,
+        1, 2, 3, 4, 5, 6, 7, 8,
+        0x11, 0x12, 0x13, 0x14, 0, 0, 0, 0,
+    ];
+    assert_eq!(private.emit_v4(), Some(bytes));
+    assert_eq!(Private::parse_v4(&bytes), Ok(private));
+    let mut padded = [0; 56];
+    padded[..32].copy_from_slice(&bytes);
+    assert_eq!(Private::parse_v4(&padded), Ok(private));
+}
+
+#[test]
+fn golden_bytes_v6() {
+    let private = Private {
+        saddr: Addr(*b"\xfe\x80\0\0\0\0\0\0\0\0\0\0\0\0\0\x01"),
+        daddr: Addr(*b"\xfe\x80\0\0\0\0\0\0\0\0\0\0\0\0\0\x02"),
+        tos: 7,
+        ..private(4, 1, 3)
+    };
+    let bytes = private.emit_v6();
+    let mut expected = [0; 56];
+    expected[0] = 0xfe;
+    expected[1] = 0x80;
+    expected[15] = 1;
+    expected[16] = 0xfe;
+    expected[17] = 0x80;
+    expected[31] = 2;
+    expected[32..40].copy_from_slice(&[4, 1, 0, 3, 7, 0, 0, 0]);
+    assert_eq!(bytes, expected);
+    assert_eq!(Private::parse_v6(&bytes), Ok(private));
+    assert_eq!(private.emit_v4(), None);
+}
+
+#[test]
+fn short_or_absent_data() {
+    let v4 = private(3, 1, 3).emit_v4().unwrap();
+    let v6 = private(3, 1, 3).emit_v6();
+    for len in 0..v4.len() {
+        assert_eq!(Private::parse_v4(&v4[..len]), Err(PrivateError::Short(len)));
+    }
+    for len in 0..v6.len() {
+        assert_eq!(Private::parse_v6(&v6[..len]), Err(PrivateError::Short(len)));
+    }
+    assert_eq!(Private::parse_v4(&[0; 56]), Err(PrivateError::NoVersion));
+    assert_eq!(Private::parse_v6(&[0; 56]), Err(PrivateError::NoVersion));
+}
+
+#[test]
+fn numbers_that_peers_rely_on() {
+    assert_eq!((PORT_V4, PORT_V6), (18634, 16385));
+    assert_eq!((LEN_V4, LEN_V6), (32, 56));
+    assert_eq!(REJECT_INCOMPATIBLE_OR_RACE, 1);
+    assert_eq!(MINOR_MASK, 3);
+}
+
+#[test]
+fn mapped_addresses() {
+    let addr = Addr::from_v4([1, 2, 3, 4]);
+    assert!(addr.is_v4());
+    assert_eq!(addr.to_v4(), Some([1, 2, 3, 4]));
+    assert!(!Addr(*b"\0\0\0\0\0\0\0\0\0\0\0\0\x01\x02\x03\x04").is_v4());
+    assert!(!Addr::default().is_v4());
+    assert!(Addr::from_v4([9, 255, 255, 255]) < Addr::from_v4([10, 0, 0, 0]));
+}
+
+#[test]
+fn passive_negotiation() {
+    let reject = |major, minor| Err(Reject::Version { major, minor });
+    for (major, minor, mask, expected) in [
+        (3, 1, 3, Ok(Version::V3_1)),
+        (3, 1, 0, Ok(Version::V3_1)),
+        (3, 0, 3, reject(3, 0)),
+        (3, 2, 3, reject(3, 2)),
+        (4, 1, 3, Ok(Version::V4_1)),
+        (4, 1, 2, Ok(Version::V4_1)),
+        (4, 0, 1, Ok(Version::V4_0)),
+        (4, 9, 0xffff, Ok(Version::V4_1)),
+        (4, 1, 0, reject(4, 1)),
+        (4, 2, 4, reject(4, 2)),
+        (5, 1, 3, reject(5, 1)),
+        (2, 1, 3, reject(2, 1)),
+    ] {
+        assert_eq!(
+            negotiate(&private(major, minor, mask)),
+            expected,
+            "{major}.{minor}/{mask}"
+        );
+    }
+}
+
+#[test]
+fn active_check() {
+    let (here, there) = (Addr::from_v4([10, 0, 0, 1]), Addr::from_v4([10, 0, 0, 2]));
+    let request = Private::new(here, there, 3, Version::PROPOSED);
+    assert_eq!((request.major, request.minor, request.frag_size), (3, 1, 0));
+    for version in [Version::V3_1, Version::V4_0, Version::V4_1] {
+        let reply = Private::new(there, here, 3, version);
+        assert_eq!(check_reply(&request, &reply), Ok(version));
+    }
+    let reply = Private::new(there, here, 3, Version::V3_1);
+    for (change, expected) in [
+        (
+            Private {
+                saddr: here,
+                ..reply
+            },
+            Reject::Addresses,
+        ),
+        (
+            Private {
+                daddr: there,
+                ..reply
+            },
+            Reject::Addresses,
+        ),
+        (Private { tos: 0, ..reply }, Reject::Tos(0)),
+        (
+            Private { minor: 0, ..reply },
+            Reject::Version { major: 3, minor: 0 },
+        ),
+        (
+            Private {
+                major: 4,
+                minor: 2,
+                ..reply
+            },
+            Reject::Version { major: 4, minor: 2 },
+        ),
+    ] {
+        assert_eq!(check_reply(&request, &change), Err(expected));
+    }
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes(data in prop::collection::vec(any::<u8>(), 0..80)) {
+        if let Ok(private) = Private::parse_v4(&data) {
+            let out = private.emit_v4().unwrap();
+            prop_assert_eq!(Private::parse_v4(&out), Ok(private));
+            prop_assert_eq!(&out[..13], &data[..13]);
+            prop_assert_eq!(&out[14..28], &data[14..28]);
+            let _ = negotiate(&private);
+        }
+        if let Ok(private) = Private::parse_v6(&data) {
+            let out = private.emit_v6();
+            prop_assert_eq!(Private::parse_v6(&out), Ok(private));
+            prop_assert_eq!(&out[..37], &data[..37]);
+            prop_assert_eq!(&out[38..52], &data[38..52]);
+            let _ = negotiate(&private);
+        }
+    }
+}

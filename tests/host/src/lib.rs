@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Host tests of the protocol core in `proto/`: unit tests, property tests and a simulation of
+//! two nodes. `cargo test` in this folder runs them.
+
+#![cfg(test)]
+
+#[path = "../../../proto/mod.rs"]
+mod proto;
+
+mod cong_bits;
+mod connect;
+mod exthdr;
+mod ib_private;
+mod rx;
+mod sim;
+mod tx;
+mod wire;

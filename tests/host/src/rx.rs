@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `proto/rx.rs`.
+
+use crate::proto::rx::*;
+use crate::proto::wire::*;
+use proptest::prelude::*;
+
+fn data(sequence: u64, len: u32) -> Header {
+    Header {
+        sequence,
+        len,
+        sport: 1000,
+        dport: 2000,
+        ..Header::default()
+    }
+}
+
+fn retransmitted(sequence: u64) -> Header {
+    Header {
+        flags: Flags::RETRANSMITTED,
+        ..data(sequence, 0)
+    }
+}
+
+/// Feeds a whole message and returns the step of its last fragment.
+fn feed(rx: &mut RecvState, header: &Header) -> Result<Step, RxError> {
+    let mut step = Ok(Step::PureAck);
+    for index in 0..fragments(header.len) {
+        step = rx.handle(header, fragment(header.len, index).unwrap().len as usize);
+    }
+    step
+}
+
+fn duplicate(step: Result<Step, RxError>) -> bool {
+    matches!(
+        step,
+        Ok(Step::Data {
+            duplicate: true,
+            ..
+        })
+    )
+}
+
+#[test]
+fn one_fragment() {
+    let mut rx = RecvState::new();
+    for (sequence, len) in [(1, 0), (2, 1), (3, 4096)] {
+        assert_eq!(
+            rx.handle(&data(sequence, len), len as usize),
+            Ok(Step::Data {
+                offset: 0,
+                len,
+                first: true,
+                last: true,
+                duplicate: false
+            })
+        );
+        assert_eq!(rx.ack(), sequence);
+        assert_eq!(rx.next_sequence(), sequence + 1);
+    }
+}
+
+#[test]
+fn three_fragments_with_an_ack_between() {
+    let mut rx = RecvState::new();
+    let header = data(1, 8193);
+    let step = |offset, len, last| Step::Data {
+        offset,
+        len,
+        first: offset == 0,
+        last,
+        duplicate: false,
+    };
+    assert_eq!(rx.handle(&header, 4096), Ok(step(0, 4096, false)));
+    let ack = Header {
+        ack: 99,
+        ..Header::default()
+    };
+    assert_eq!(rx.handle(&ack, 0), Ok(Step::PureAck));
+    let other_ack = Header {
+        ack: 12,
+        credit: 3,
+        ..header
+    };
+    assert_eq!(rx.handle(&other_ack, 4096), Ok(step(4096, 4096, false)));
+    assert_eq!(rx.ack(), 0);
+    assert_eq!(rx.handle(&header, 1), Ok(step(8192, 1, true)));
+    assert_eq!(rx.ack(), 1);
+}
+
+#[test]
+fn wrong_fragment_size() {
+    for (len, payload, expected) in [
+        (0, 1, 0),
+        (1, 0, 1),
+        (1, 2, 1),
+        (4096, 0, 4096),
+        (4096, 4095, 4096),
+        (4097, 4097, 4096),
+        (4097, 1, 4096),
+        (MAX_MESSAGE, 0, 4096),
+        (1, usize::MAX, 1),
+        (0, 1 << 32, 0),
+    ] {
+        let mut rx = RecvState::new();
+        assert_eq!(
+            rx.handle(&data(1, len), payload),
+            Err(RxError::FragmentSize {
+                expected,
+                received: payload
+            })
+        );
+        assert_eq!(rx.ack(), 0);
+    }
+    let mut rx = RecvState::new();
+    rx.handle(&data(1, 4099), 4096).unwrap();
+    for received in [0, 2, 4, 4096] {
+        assert_eq!(
+            rx.handle(&data(1, 4099), received),
+            Err(RxError::FragmentSize {
+                expected: 3,
+                received
+            })
+        );
+    }
+    assert!(rx.handle(&data(1, 4099), 3).is_ok());
+}
+
+#[test]
+fn nothing_but_acks_may_come_between_fragments() {
+    let first = data(5, 8192);
+    let with = |change: fn(&mut Header)| {
+        let mut header = first;
+        change(&mut header);
+        header
+    };
+    for header in [
+        with(|h| h.sequence = 6),
+        with(|h| h.len = 8191),
+        with(|h| h.sport = 1001),
+        with(|h| h.dport = 2001),
+        with(|h| h.flags = Flags::ACK_REQUIRED),
+        with(|h| h.flags = Flags::CONG_BITMAP),
+    ] {
+        let mut rx = RecvState::new();
+        rx.handle(&first, 4096).unwrap();
+        assert_eq!(
+            rx.handle(&header, 4096),
+            Err(RxError::Interleaved {
+                expected: 5,
+                received: header.sequence
+            })
+        );
+        // The link is lost, and the message comes again as a whole.
+        rx.link_lost();
+        assert!(feed(&mut rx, &first).is_ok());
+        assert_eq!(rx.ack(), 5);
+    }
+}
+
+#[test]
+fn congestion_map() {
+    let mut rx = RecvState::new();
+    let map = Header {
+        len: CONG_MAP_BYTES,
+        flags: Flags::CONG_BITMAP,
+        ..Header::default()
+    };
+    let step = |offset, last| Ok(Step::Congestion { offset, last });
+    rx.handle(&data(3, 0), 0).unwrap();
+    assert_eq!(rx.handle(&map, 4096), step(0, false));
+    assert_eq!(rx.handle(&map, 4096), step(4096, true));
+    assert_eq!(rx.handle(&map, 4096), step(0, false));
+    assert_eq!((rx.ack(), rx.next_sequence()), (3, 4));
+}
+
+#[test]
+fn duplicates_and_jumps() {
+    let mut rx = RecvState::new();
+    assert!(!duplicate(feed(&mut rx, &data(4, 0))));
+    // Retransmitted and old: dropped, yet acknowledged.
+    rx.link_lost();
+    assert_eq!(rx.ack(), 0);
+    assert!(duplicate(feed(&mut rx, &retransmitted(3))));
+    assert_eq!((rx.ack(), rx.next_sequence()), (3, 5));
+    assert!(duplicate(feed(&mut rx, &retransmitted(4))));
+    assert_eq!(rx.ack(), 4);
+    // Retransmitted, but new.
+    assert!(!duplicate(feed(&mut rx, &retransmitted(5))));
+    // Cancelled messages leave a gap.
+    assert!(!duplicate(feed(&mut rx, &retransmitted(50))));
+    // A peer that has restarted.
+    assert!(!duplicate(feed(&mut rx, &data(1, 0))));
+    assert_eq!((rx.ack(), rx.next_sequence()), (1, 2));
+}
+
+#[test]
+fn sequences_wrap() {
+    let mut rx = RecvState::new();
+    assert!(!duplicate(feed(&mut rx, &data(u64::MAX - 1, 0))));
+    assert!(!duplicate(feed(&mut rx, &retransmitted(u64::MAX))));
+    assert_eq!(rx.next_sequence(), 0);
+    assert!(duplicate(feed(&mut rx, &retransmitted(u64::MAX))));
+    assert!(!duplicate(feed(&mut rx, &retransmitted(0))));
+    assert_eq!(rx.next_sequence(), 1);
+}
+
+#[test]
+fn an_ack_is_wanted_once_the_message_is_complete() {
+    let mut rx = RecvState::new();
+    let header = Header {
+        flags: Flags::ACK_REQUIRED,
+        ..data(1, 4097)
+    };
+    rx.handle(&header, 4096).unwrap();
+    assert!(!rx.take_ack_required());
+    rx.handle(&header, 1).unwrap();
+    assert!(rx.take_ack_required());
+    assert!(!rx.take_ack_required());
+    rx.handle(&data(2, 0), 0).unwrap();
+    assert!(!rx.take_ack_required());
+    let header = Header {
+        flags: Flags::ACK_REQUIRED.with(Flags::RETRANSMITTED),
+        ..data(1, 0)
+    };
+    assert!(duplicate(feed(&mut rx, &header)));
+    rx.link_lost();
+    assert!(!rx.take_ack_required());
+}
+
+#[test]
+fn heartbeat_is_a_message() {
+    let mut rx = RecvState::new();
+    let heartbeat = Header {
+        sequence: 1,
+        flags: Flags::HB_PING.with(Flags::ACK_REQUIRED),
+        ..Header::default()
+    };
+    assert!(matches!(
+        rx.handle(&heartbeat, 0),
+        Ok(Step::Data { last: true, .. })
+    ));
+    assert!(rx.take_ack_required());
+    assert_eq!(rx.ack(), 1);
+}
+
+proptest! {
+    /// Any frames: each accepted piece continues the one before, and no message grows beyond its
+    /// length.
+    #[test]
+    fn arbitrary_frames(frames in prop::collection::vec(
+        (0u64..3, prop_oneof![Just(0u32), Just(8192), 0u32..20_000], 0u8..8,
+         prop_oneof![Just(4096usize), Just(0), 0usize..5000]), 0..60)) {
+        let mut rx = RecvState::new();
+        let mut open: Option<(u32, u32)> = None;
+        for (sequence, len, flags, payload) in frames {
+            let header = Header { flags: Flags::from_bits(flags), ..data(sequence, len) };
+            match rx.handle(&header, payload) {
+                Ok(Step::Data { offset, len: piece, first, last, .. }) => {
+                    prop_assert_eq!(piece as usize, payload);
+                    prop_assert_eq!(first, offset == 0);
+                    prop_assert_eq!(open.unwrap_or((0, len)), (offset, len));
+                    prop_assert_eq!(last, offset + piece == len);
+                    open = (!last).then_some((offset + piece, len));
+                }
+                Ok(Step::Congestion { offset, last }) => {
+                    prop_assert_eq!(open.unwrap_or((0, len)), (offset, len));
+                    open = (!last).then_some((offset + payload as u32, len));
+                }
+                Ok(Step::PureAck) => prop_assert!(false, "ports are set"),
+                Err(_) => {
+                    rx.link_lost();
+                    open = None;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who decides on a node: the connection machine, or a sketch of the one in the C implementation.
+
+use crate::proto::connect::{Action, Event, Inputs, Machine, State};
+
+/// The connection machine of a node.
+pub(super) enum Brain {
+    /// The one under test.
+    Rust(Machine),
+    /// What C does: a request that finds it connecting is rejected, whoever sends it; one that
+    /// finds it up is rejected and breaks the connection; it reconnects whether or not it has
+    /// something to send, at once the first time and after a random backoff then.
+    C {
+        /// The state, of those that C has.
+        state: State,
+        /// The limit of the next backoff in milliseconds, 0 for none.
+        backoff: u32,
+    },
+}
+
+impl Brain {
+    pub(super) fn rust() -> Self {
+        Brain::Rust(Machine::new())
+    }
+
+    pub(super) fn c() -> Self {
+        Brain::C {
+            state: State::Down,
+            backoff: 0,
+        }
+    }
+
+    pub(super) fn state(&self) -> State {
+        match self {
+            Brain::Rust(machine) => machine.state(),
+            Brain::C { state, .. } => *state,
+        }
+    }
+
+    pub(super) fn handle(&mut self, event: Event, inputs: &Inputs) -> Vec<Action> {
+        match self {
+            Brain::Rust(machine) => machine.handle(event, inputs).actions.collect(),
+            Brain::C { state, backoff } => handle_c(state, backoff, event, inputs),
+        }
+    }
+}
+
+fn handle_c(state: &mut State, backoff: &mut u32, event: Event, inputs: &Inputs) -> Vec<Action> {
+    let watchdog = Action::Arm(inputs.timing.watchdog_ms);
+    let (next, actions) = match (*state, event) {
+        (State::Down, Event::Wanted) | (State::Waiting, Event::Timer) => {
+            (State::ResolvingAddr, vec![Action::Resolve, watchdog])
+        }
+        (State::Down | State::Waiting, Event::Request) => {
+            (State::Accepting, vec![Action::Accept, watchdog])
+        }
+        (State::Up, Event::Request) => {
+            let retry = reconnect(backoff, inputs.random);
+            let actions = vec![Action::Reject, Action::GoneDown, Action::Teardown, retry];
+            (State::Waiting, actions)
+        }
+        (stay, Event::Request) => (stay, vec![Action::Reject]),
+        (State::ResolvingAddr, Event::AddrResolved) => {
+            (State::ResolvingRoute, vec![Action::ResolveRoute, watchdog])
+        }
+        (State::ResolvingRoute, Event::RouteResolved) => {
+            (State::Connecting, vec![Action::Connect, watchdog])
+        }
+        (State::Connecting | State::Accepting, Event::Established) => {
+            *backoff = 0;
+            (State::Up, vec![Action::Disarm, Action::GoneUp])
+        }
+        (State::Up, Event::Lost | Event::Rejected) => {
+            let retry = reconnect(backoff, inputs.random);
+            (
+                State::Waiting,
+                vec![Action::GoneDown, Action::Teardown, retry],
+            )
+        }
+        (
+            State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
+            Event::Lost | Event::Rejected | Event::Timer,
+        ) => (
+            State::Waiting,
+            vec![Action::Teardown, reconnect(backoff, inputs.random)],
+        ),
+        (stay, _) => (stay, vec![]),
+    };
+    *state = next;
+    actions
+}
+
+fn reconnect(backoff: &mut u32, random: u32) -> Action {
+    if *backoff == 0 {
+        *backoff = 1;
+        return Action::Arm(1);
+    }
+    let delay = random % *backoff;
+    *backoff = (*backoff * 2).min(1000);
+    Action::Arm(delay.max(1))
+}

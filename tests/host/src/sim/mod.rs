@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Two nodes on a virtual clock: connection machines, send and receive states and real headers.
+//!
+//! Frames of one connection arrive in order, as on a reliable connection, until the connection
+//! breaks; CM messages are delayed, overtake each other and get lost. The seed decides all of it.
+//! A failure prints its seed; `RDS_SIM_SEED=<seed>` runs that one alone and prints every step.
+
+mod brain;
+mod node;
+mod tests;
+
+use crate::proto::connect::{Event, State};
+use crate::proto::wire::Header;
+use brain::Brain;
+use node::Node;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+/// Microseconds since the start.
+type Time = u64;
+
+/// Names an endpoint, over both nodes and for ever.
+type EndpointId = u32;
+
+const MS: Time = 1000;
+
+/// A small generator, so that a seed means the same everywhere.
+#[derive(Clone)]
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    fn percent(&mut self, chance: u64) -> bool {
+        self.below(100) < chance
+    }
+}
+
+/// What the CM of one node tells that of the other.
+#[derive(Clone, Copy, Debug)]
+enum Cm {
+    Request { from: EndpointId },
+    Reply { from: EndpointId, to: EndpointId },
+    Confirm { to: EndpointId },
+    Reject { to: EndpointId },
+    Disconnect { to: EndpointId },
+}
+
+/// What is going to happen.
+#[derive(Clone, Debug)]
+enum Happening {
+    /// The application of a node queues a message of so many bytes.
+    Queue {
+        node: usize,
+        len: u32,
+    },
+    /// The application of a node cancels its newest message, if that was not sent.
+    Cancel {
+        node: usize,
+    },
+    /// An endpoint has something to say to its machine.
+    Endpoint {
+        id: EndpointId,
+        event: Event,
+    },
+    /// A timer expires, unless it was restarted since.
+    Timer {
+        node: usize,
+        generation: u64,
+    },
+    Cm {
+        node: usize,
+        message: Cm,
+    },
+    Frame {
+        from: EndpointId,
+        to: EndpointId,
+        bytes: [u8; Header::LEN],
+        payload: usize,
+    },
+    /// The connection of this endpoint breaks.
+    Break {
+        node: usize,
+    },
+}
+
+/// How unkind the network is.
+#[derive(Clone, Copy)]
+struct Weather {
+    /// Percentage of CM messages lost and of local steps that fail.
+    loss: u64,
+    /// A CM message takes up to this long.
+    cm_delay: Time,
+    /// From here on nothing is lost and nothing breaks.
+    calm_from: Time,
+}
+
+/// The two nodes and what lies between them.
+struct World {
+    now: Time,
+    order: u64,
+    agenda: BinaryHeap<Reverse<(Time, u64, usize)>>,
+    happenings: BTreeMap<usize, Happening>,
+    rng: Rng,
+    weather: Weather,
+    nodes: [Node; 2],
+    /// The node of every endpoint that there ever was.
+    owners: Vec<usize>,
+    /// When the last frame to an endpoint arrives, and whether its connection is broken.
+    links: BTreeMap<EndpointId, (Time, bool)>,
+    trace: bool,
+}
+
+impl World {
+    /// Node 0 has the lower address.
+    fn new(seed: u64, weather: Weather, brains: [Brain; 2], trace: bool) -> Self {
+        let [a, b] = brains;
+        World {
+            now: 0,
+            order: 0,
+            agenda: BinaryHeap::new(),
+            happenings: BTreeMap::new(),
+            rng: Rng(seed),
+            weather,
+            nodes: [Node::new(a), Node::new(b)],
+            owners: Vec::new(),
+            links: BTreeMap::new(),
+            trace,
+        }
+    }
+
+    fn at(&mut self, time: Time, happening: Happening) {
+        let key = self.order as usize;
+        self.order += 1;
+        self.happenings.insert(key, happening);
+        self.agenda
+            .push(Reverse((time.max(self.now), key as u64, key)));
+    }
+
+    fn after(&mut self, delay: Time, happening: Happening) {
+        self.at(self.now + delay, happening);
+    }
+
+    fn bad_luck(&mut self) -> bool {
+        let chance = self.weather.loss;
+        self.now < self.weather.calm_from && self.rng.percent(chance)
+    }
+
+    /// Lets happen what is due until `end`. Returns whether nothing is left to happen.
+    fn run_until(&mut self, end: Time) -> bool {
+        while let Some(Reverse((time, _, key))) = self.agenda.peek().copied() {
+            if time > end {
+                return false;
+            }
+            self.agenda.pop();
+            self.now = time;
+            let happening = self.happenings.remove(&key).unwrap();
+            if self.trace {
+                eprintln!("{time:>10} {happening:x?}");
+            }
+            self.happen(happening);
+        }
+        true
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Queue { node, len } => {
+                self.nodes[node].queue(len);
+                self.feed(node, Event::Wanted);
+                self.pump(node);
+            }
+            Happening::Cancel { node } => self.nodes[node].cancel_newest(),
+            Happening::Endpoint { id, event } => {
+                let node = self.owners[id as usize];
+                if self.nodes[node].endpoint == Some(id) {
+                    self.feed(node, event);
+                }
+            }
+            Happening::Timer { node, generation } => {
+                if self.nodes[node].timer == generation {
+                    self.feed(node, Event::Timer);
+                }
+            }
+            Happening::Cm { node, message } => self.receive_cm(node, message),
+            Happening::Frame {
+                from,
+                to,
+                bytes,
+                payload,
+            } => self.receive_frame(from, to, &bytes, payload),
+            Happening::Break { node } => {
+                if let (Some(id), Some(peer)) =
+                    (self.nodes[node].endpoint, self.nodes[node].peer_endpoint)
+                {
+                    if self.now < self.weather.calm_from {
+                        self.break_link(id, peer);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nothing arrives from now on. Each side may notice soon; one that sends notices for sure.
+    fn break_link(&mut self, a: EndpointId, b: EndpointId) {
+        for id in [a, b] {
+            self.links.entry(id).or_default().1 = true;
+            if self.rng.percent(70) {
+                self.lose(id, 50 * MS);
+            }
+        }
+    }
+
+    fn lose(&mut self, id: EndpointId, within: Time) {
+        let delay = self.rng.below(within);
+        let event = Event::Lost;
+        self.after(delay, Happening::Endpoint { id, event });
+    }
+
+    fn send_cm(&mut self, from: usize, message: Cm) {
+        if !self.bad_luck() {
+            let delay = 20 + self.rng.below(self.weather.cm_delay);
+            let node = 1 - from;
+            self.after(delay, Happening::Cm { node, message });
+        }
+    }
+
+    fn receive_cm(&mut self, node: usize, message: Cm) {
+        let here = self.nodes[node].endpoint;
+        match message {
+            Cm::Request { from } => {
+                self.nodes[node].request = Some(from);
+                self.feed(node, Event::Request);
+            }
+            Cm::Reply { from, to } => {
+                if here == Some(to) && self.nodes[node].state() == State::Connecting {
+                    self.nodes[node].peer_endpoint = Some(from);
+                    self.send_cm(node, Cm::Confirm { to: from });
+                    self.feed(node, Event::Established);
+                } else {
+                    self.send_cm(node, Cm::Reject { to: from });
+                }
+            }
+            Cm::Confirm { to } if here == Some(to) => self.feed(node, Event::Established),
+            Cm::Reject { to } if here == Some(to) => self.feed(node, Event::Rejected),
+            Cm::Disconnect { to } if here == Some(to) => self.feed(node, Event::Lost),
+            Cm::Confirm { .. } | Cm::Reject { .. } | Cm::Disconnect { .. } => (),
+        }
+    }
+
+    /// Puts a frame on the wire of the endpoint of `node`.
+    fn send_frame(&mut self, node: usize, header: &Header, payload: usize) {
+        let from = self.nodes[node].endpoint.unwrap();
+        let to = self.nodes[node].peer_endpoint.unwrap();
+        let mut bytes = [0; Header::LEN];
+        header.emit(&mut bytes);
+        let delay = 5 + self.rng.below(40);
+        let link = self.links.entry(to).or_default();
+        let time = link.0.max(self.now + delay) + 1;
+        link.0 = time;
+        let frame = Happening::Frame {
+            from,
+            to,
+            bytes,
+            payload,
+        };
+        self.at(time, frame);
+    }
+
+    fn receive_frame(
+        &mut self,
+        from: EndpointId,
+        to: EndpointId,
+        bytes: &[u8; 48],
+        payload: usize,
+    ) {
+        let node = self.owners[to as usize];
+        let broken = self.links.get(&to).is_some_and(|link| link.1);
+        if broken || self.nodes[node].endpoint != Some(to) {
+            // The sender's device retries for a while and gives up.
+            self.lose(from, 20 * MS);
+            return;
+        }
+        if self.nodes[node].state() == State::Accepting {
+            // Data says as much as the confirmation does.
+            self.feed(node, Event::Established);
+        }
+        match self.nodes[node].receive(bytes, payload) {
+            Ok(()) => self.pump(node),
+            Err(error) => panic!("a node breaks the protocol: {error}"),
+        }
+    }
+}

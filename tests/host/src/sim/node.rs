@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One node of the simulation: its queues, and the driver that carries out the actions.
+
+use super::{Brain, Cm, EndpointId, Happening, World, MS};
+use crate::proto::connect::{Action, Event, Inputs, State, Timing};
+use crate::proto::rx::{RecvState, Step};
+use crate::proto::tx::{AckPolicy, SendState};
+use crate::proto::wire::{fragment, fragments, Flags, Header, CONG_MAP_BYTES};
+use std::collections::VecDeque;
+
+/// A message on its way.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    sequence: u64,
+    id: u32,
+    len: u32,
+    sent_before: bool,
+}
+
+pub(super) struct Node {
+    brain: Brain,
+    pub(super) endpoint: Option<EndpointId>,
+    pub(super) peer_endpoint: Option<EndpointId>,
+    /// The peer's endpoint in the request that is being decided on.
+    pub(super) request: Option<EndpointId>,
+    /// Generation of the timer.
+    pub(super) timer: u64,
+    tx: SendState,
+    rx: RecvState,
+    unsent: VecDeque<Message>,
+    unacked: VecDeque<Message>,
+    assembled: u32,
+    ack_due: bool,
+    /// What the peer has to receive: number and length of every message not cancelled.
+    pub(super) sent: Vec<(u32, u32)>,
+    /// What has arrived from the peer.
+    pub(super) delivered: Vec<(u32, u32)>,
+    pub(super) duplicates: u32,
+    pub(super) times_up: u32,
+}
+
+impl Node {
+    pub(super) fn new(brain: Brain) -> Self {
+        Node {
+            brain,
+            endpoint: None,
+            peer_endpoint: None,
+            request: None,
+            timer: 0,
+            tx: SendState::new(AckPolicy::default()),
+            rx: RecvState::new(),
+            unsent: VecDeque::new(),
+            unacked: VecDeque::new(),
+            assembled: 0,
+            ack_due: false,
+            sent: Vec::new(),
+            delivered: Vec::new(),
+            duplicates: 0,
+            times_up: 0,
+        }
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.brain.state()
+    }
+
+    pub(super) fn queue(&mut self, len: u32) {
+        let id = self.tx.next_sequence() as u32;
+        let sequence = self.tx.assign();
+        self.unsent.push_back(Message {
+            sequence,
+            id,
+            len,
+            sent_before: false,
+        });
+        self.sent.push((id, len));
+    }
+
+    pub(super) fn cancel_newest(&mut self) {
+        if self
+            .unsent
+            .back()
+            .is_some_and(|message| !message.sent_before)
+        {
+            self.unsent.pop_back();
+            self.sent.pop();
+        }
+    }
+
+    fn pending(&self) -> bool {
+        !self.unsent.is_empty() || !self.unacked.is_empty()
+    }
+
+    /// Whether all that was queued has been sent at least once.
+    pub(super) fn drained(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
+    pub(super) fn receive(&mut self, bytes: &[u8; 48], payload: usize) -> Result<(), String> {
+        let header = Header::parse(bytes).map_err(|error| format!("{error:?}"))?;
+        let acked = self.tx.handle_ack(header.ack);
+        if let Some(acked) = acked.map_err(|error| format!("{error:?}"))? {
+            while self.unacked.front().is_some_and(|m| m.sequence <= acked) {
+                self.unacked.pop_front();
+            }
+        }
+        let step = self.rx.handle(&header, payload);
+        match step.map_err(|error| format!("{error:?}"))? {
+            Step::PureAck | Step::Congestion { .. } => (),
+            Step::Data {
+                offset,
+                len,
+                last,
+                duplicate,
+                ..
+            } => {
+                if offset == 0 {
+                    self.assembled = 0;
+                }
+                assert_eq!(self.assembled, offset);
+                self.assembled += len;
+                self.duplicates += u32::from(last && duplicate);
+                if last && !duplicate {
+                    let id = (u32::from(header.sport) << 16) | u32::from(header.dport);
+                    self.delivered.push((id, self.assembled));
+                }
+            }
+        }
+        self.ack_due |= self.rx.take_ack_required();
+        Ok(())
+    }
+
+    /// What was sent and not acknowledged goes back to the front of the queue.
+    fn requeue(&mut self) {
+        while let Some(message) = self.unacked.pop_back() {
+            self.unsent.push_front(Message {
+                sent_before: true,
+                ..message
+            });
+        }
+    }
+
+    fn ack(&mut self) -> Header {
+        self.ack_due = false;
+        Header {
+            ack: self.rx.ack(),
+            ..Header::default()
+        }
+    }
+}
+
+impl World {
+    /// Feeds the machine of a node and carries out what it says.
+    pub(super) fn feed(&mut self, node: usize, event: Event) {
+        let inputs = Inputs {
+            lower: node == 0,
+            pending: self.nodes[node].pending(),
+            random: self.rng.next() as u32,
+            timing: Timing::default(),
+        };
+        let actions = self.nodes[node].brain.handle(event, &inputs);
+        if self.trace {
+            let state = self.nodes[node].state();
+            eprintln!(
+                "{:>10}   node {node} {event:?} -> {state:?} {actions:?}",
+                ""
+            );
+        }
+        for action in actions {
+            self.act(node, action);
+        }
+    }
+
+    fn act(&mut self, node: usize, action: Action) {
+        match action {
+            Action::Resolve => {
+                self.new_endpoint(node);
+                self.local_step(node, Event::AddrResolved);
+            }
+            Action::ResolveRoute => self.local_step(node, Event::RouteResolved),
+            Action::Connect => {
+                let from = self.nodes[node].endpoint.unwrap();
+                self.send_cm(node, Cm::Request { from });
+            }
+            Action::Accept => {
+                let to = self.nodes[node].request.take().unwrap();
+                let from = self.new_endpoint(node);
+                self.nodes[node].peer_endpoint = Some(to);
+                self.send_cm(node, Cm::Reply { from, to });
+            }
+            Action::Reject => {
+                let to = self.nodes[node].request.take().unwrap();
+                self.send_cm(node, Cm::Reject { to });
+            }
+            Action::Teardown => {
+                self.nodes[node].endpoint.take().unwrap();
+                if let Some(to) = self.nodes[node].peer_endpoint.take() {
+                    self.send_cm(node, Cm::Disconnect { to });
+                }
+                self.nodes[node].rx.link_lost();
+                self.nodes[node].ack_due = false;
+            }
+            Action::Arm(delay) => {
+                self.nodes[node].timer += 1;
+                let generation = self.nodes[node].timer;
+                let expiry = Happening::Timer { node, generation };
+                self.after(u64::from(delay) * MS, expiry);
+            }
+            Action::Disarm => self.nodes[node].timer += 1,
+            Action::GoneUp => {
+                self.nodes[node].times_up += 1;
+                self.nodes[node].tx.reconnected();
+                self.send_map(node);
+                self.pump(node);
+            }
+            Action::GoneDown => self.nodes[node].requeue(),
+        }
+    }
+
+    fn new_endpoint(&mut self, node: usize) -> EndpointId {
+        assert_eq!(self.nodes[node].endpoint, None);
+        let id = self.owners.len() as EndpointId;
+        self.owners.push(node);
+        self.nodes[node].endpoint = Some(id);
+        id
+    }
+
+    fn local_step(&mut self, node: usize, event: Event) {
+        let id = self.nodes[node].endpoint.unwrap();
+        let event = if self.bad_luck() { Event::Lost } else { event };
+        let delay = 10 + self.rng.below(2 * MS);
+        self.after(delay, Happening::Endpoint { id, event });
+    }
+
+    fn send_map(&mut self, node: usize) {
+        let header = Header {
+            len: CONG_MAP_BYTES,
+            flags: Flags::CONG_BITMAP,
+            ..self.nodes[node].ack()
+        };
+        self.send_frame(node, &header, 4096);
+        self.send_frame(node, &header, 4096);
+    }
+
+    /// Sends what there is to send.
+    pub(super) fn pump(&mut self, node: usize) {
+        if self.nodes[node].state() != State::Up {
+            return;
+        }
+        while let Some(message) = self.nodes[node].unsent.pop_front() {
+            let this = &mut self.nodes[node];
+            this.unacked.push_back(message);
+            let flags = if message.sent_before {
+                this.tx.retransmit()
+            } else {
+                this.tx.transmit(message.sequence, message.len)
+            };
+            for index in 0..fragments(message.len) {
+                let header = Header {
+                    sequence: message.sequence,
+                    len: message.len,
+                    sport: (message.id >> 16) as u16,
+                    dport: message.id as u16,
+                    flags,
+                    ..self.nodes[node].ack()
+                };
+                let piece = fragment(message.len, index).unwrap();
+                self.send_frame(node, &header, piece.len as usize);
+                if self.rng.percent(5) {
+                    let ack = self.nodes[node].ack();
+                    self.send_frame(node, &ack, 0);
+                }
+            }
+        }
+        if self.nodes[node].ack_due {
+            let ack = self.nodes[node].ack();
+            self.send_frame(node, &ack, 0);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the two nodes have to achieve.
+
+use super::{Brain, Happening, Rng, Time, Weather, World, MS};
+use crate::proto::connect::State;
+use crate::proto::wire::MAX_MESSAGE;
+use std::cell::Cell;
+
+const SECOND: Time = 1000 * MS;
+
+/// Runs `check` with many seeds, or with the one from the environment. Returns how many.
+fn seeds(count: u64, check: impl Fn(u64, bool)) -> u64 {
+    match std::env::var("RDS_SIM_SEED") {
+        Ok(seed) => {
+            check(seed.parse().expect("RDS_SIM_SEED is a number"), true);
+            1
+        }
+        Err(_) => {
+            let count = if cfg!(miri) { 1 } else { count };
+            for seed in 0..count {
+                let guard = Report(seed);
+                check(seed, false);
+                std::mem::forget(guard);
+            }
+            count
+        }
+    }
+}
+
+/// Prints the seed if the check panics.
+struct Report(u64);
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        eprintln!("failed with RDS_SIM_SEED={}", self.0);
+    }
+}
+
+/// A length that is likely to lie next to a fragment boundary.
+fn length(rng: &mut Rng) -> u32 {
+    let near = 4096 * rng.below(4) as u32;
+    match rng.below(8) {
+        0 => 0,
+        1 => rng.below(100) as u32,
+        2 => rng.below(64 << 10) as u32,
+        3 if rng.percent(5) => MAX_MESSAGE - rng.below(2) as u32,
+        4 | 5 => near,
+        6 => near + 1,
+        _ => near.saturating_sub(1),
+    }
+}
+
+fn assert_delivered(world: &World) {
+    for node in 0..2 {
+        assert_eq!(world.nodes[1 - node].delivered, world.nodes[node].sent);
+        assert!(world.nodes[node].drained());
+    }
+}
+
+/// Messages, losses and breaks for ten seconds; then all of it has to arrive. Returns how many
+/// messages arrived a second time.
+fn storm(seed: u64, trace: bool, brains: [Brain; 2]) -> u32 {
+    let mut rng = Rng(!seed);
+    let weather = Weather {
+        loss: [0, 2, 10, 40][rng.below(4) as usize],
+        cm_delay: [MS, 10 * MS, 100 * MS][rng.below(3) as usize],
+        calm_from: 10 * SECOND,
+    };
+    let mut world = World::new(seed, weather, brains, trace);
+    for _ in 0..rng.below(150) {
+        let node = rng.below(2) as usize;
+        let len = length(&mut rng);
+        let time = rng.below(10 * SECOND);
+        world.at(time, Happening::Queue { node, len });
+        if rng.percent(10) {
+            world.at(time, Happening::Cancel { node });
+        }
+        if rng.percent(20) {
+            // In the middle of what is on the wire.
+            world.at(time + rng.below(500), Happening::Break { node });
+        }
+    }
+    for _ in 0..rng.below(30) {
+        let node = rng.below(2) as usize;
+        world.at(rng.below(10 * SECOND), Happening::Break { node });
+    }
+    assert!(world.run_until(40 * SECOND), "it never comes to rest");
+    assert_delivered(&world);
+    for node in &world.nodes {
+        assert!(
+            matches!(node.state(), State::Up | State::Down),
+            "{:?}",
+            node.state()
+        );
+        assert!(node.times_up > 0 || node.sent.is_empty());
+    }
+    world.nodes.iter().map(|node| node.duplicates).sum()
+}
+
+#[test]
+fn everything_arrives_once_and_in_order() {
+    let duplicates = Cell::new(0);
+    let runs = seeds(400, |seed, trace| {
+        let found = storm(seed, trace, [Brain::rust(), Brain::rust()]);
+        duplicates.set(duplicates.get() + found);
+    });
+    assert!(
+        duplicates.get() > 0 || runs == 1,
+        "the storms were too mild"
+    );
+}
+
+#[test]
+fn everything_arrives_with_c_on_the_other_side() {
+    seeds(200, |seed, trace| {
+        let brains = if seed % 2 == 0 {
+            [Brain::rust(), Brain::c()]
+        } else {
+            [Brain::c(), Brain::rust()]
+        };
+        storm(seed, trace, brains);
+    });
+}
+
+/// Both sides send at about the same time, on a network that loses nothing. Returns when the last
+/// message has arrived.
+fn simultaneous(seed: u64, trace: bool, brains: [Brain; 2]) -> Time {
+    let mut rng = Rng(!seed);
+    let weather = Weather {
+        loss: 0,
+        cm_delay: 5 * MS,
+        calm_from: SECOND,
+    };
+    let mut world = World::new(seed, weather, brains, trace);
+    for node in 0..2 {
+        world.at(rng.below(15 * MS), Happening::Queue { node, len: 5000 });
+    }
+    let connected = finish(&mut world, 2);
+
+    // The same once more after the connection has broken.
+    let start = 900 * MS;
+    assert!(connected < start);
+    world.at(start, Happening::Break { node: 0 });
+    for node in 0..2 {
+        let len = 5000;
+        world.at(
+            start + 1 + rng.below(60 * MS),
+            Happening::Queue { node, len },
+        );
+    }
+    let again = finish(&mut world, 4) - start;
+    assert!(world.run_until(60 * SECOND));
+    assert_delivered(&world);
+    connected.max(again)
+}
+
+/// Runs until `messages` have arrived in all; returns when that was.
+fn finish(world: &mut World, messages: usize) -> Time {
+    let mut time = 0;
+    while world
+        .nodes
+        .iter()
+        .map(|node| node.delivered.len())
+        .sum::<usize>()
+        < messages
+    {
+        time = world.now + MS;
+        assert!(time < 60 * SECOND, "it does not converge");
+        world.run_until(time);
+        world.now = time;
+    }
+    time
+}
+
+#[test]
+fn simultaneous_connects_converge() {
+    seeds(1000, |seed, trace| {
+        let time = simultaneous(seed, trace, [Brain::rust(), Brain::rust()]);
+        assert!(time < 500 * MS, "{time} us");
+    });
+}
+
+#[test]
+fn simultaneous_connects_converge_with_c_on_the_other_side() {
+    seeds(1000, |seed, trace| {
+        for brains in [[Brain::rust(), Brain::c()], [Brain::c(), Brain::rust()]] {
+            let time = simultaneous(seed, trace, brains);
+            assert!(time < 500 * MS, "{time} us");
+        }
+    });
+}

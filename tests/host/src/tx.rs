@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `proto/tx.rs`.
+
+use crate::proto::tx::*;
+use crate::proto::wire::Flags;
+use proptest::prelude::*;
+
+fn policy(packets: u32, bytes: u32) -> AckPolicy {
+    AckPolicy {
+        max_unacked_packets: packets,
+        max_unacked_bytes: bytes,
+    }
+}
+
+/// Sends `count` messages and returns the positions of those that ask for an acknowledgement.
+fn requests(tx: &mut SendState, count: usize, len: u32) -> Vec<usize> {
+    (0..count)
+        .filter(|_| {
+            let sequence = tx.assign();
+            tx.transmit(sequence, len) == Flags::ACK_REQUIRED
+        })
+        .collect()
+}
+
+#[test]
+fn sequences_start_at_one() {
+    let mut tx = SendState::new(AckPolicy::default());
+    assert_eq!(tx.next_sequence(), 1);
+    assert_eq!([tx.assign(), tx.assign(), tx.assign()], [1, 2, 3]);
+    assert_eq!(tx.next_sequence(), 4);
+}
+
+#[test]
+fn asks_for_an_ack_once_the_packets_are_used_up() {
+    let mut tx = SendState::new(AckPolicy::default());
+    assert_eq!(requests(&mut tx, 30, 0), [8, 17, 26]);
+}
+
+#[test]
+fn asks_for_an_ack_once_the_bytes_are_used_up() {
+    let mut tx = SendState::new(policy(u32::MAX, 1000));
+    assert_eq!(requests(&mut tx, 9, 400), [2, 5, 8]);
+    let mut tx = SendState::new(policy(u32::MAX, 1000));
+    assert_eq!(requests(&mut tx, 4, 1001), [0, 1, 2, 3]);
+    let mut tx = SendState::new(policy(u32::MAX, 1000));
+    assert_eq!(requests(&mut tx, 4, 1000), [1, 3]);
+}
+
+#[test]
+fn retransmission_and_reconnect_refill_the_budget() {
+    let mut tx = SendState::new(policy(2, 1000));
+    assert_eq!(requests(&mut tx, 2, 0), []);
+    assert_eq!(
+        tx.retransmit(),
+        Flags::ACK_REQUIRED.with(Flags::RETRANSMITTED)
+    );
+    assert_eq!(requests(&mut tx, 2, 0), []);
+    tx.reconnected();
+    assert_eq!(requests(&mut tx, 3, 0), [2]);
+}
+
+#[test]
+fn a_new_policy_counts_from_the_next_request() {
+    let mut tx = SendState::new(policy(2, 1000));
+    tx.set_policy(policy(0, 1000));
+    assert_eq!(requests(&mut tx, 5, 0), [2, 3, 4]);
+}
+
+#[test]
+fn an_ack_of_something_never_sent_is_an_error() {
+    let mut tx = SendState::new(AckPolicy::default());
+    let first = tx.assign();
+    let second = tx.assign();
+    assert_eq!(tx.handle_ack(0), Ok(None));
+    assert_eq!(tx.handle_ack(1), Err(AckError { ack: 1, sent: 0 }));
+    tx.transmit(first, 10);
+    assert_eq!(tx.handle_ack(second), Err(AckError { ack: 2, sent: 1 }));
+    assert_eq!(
+        tx.handle_ack(u64::MAX),
+        Err(AckError {
+            ack: u64::MAX,
+            sent: 1
+        })
+    );
+    assert_eq!(tx.acked(), 0);
+    assert_eq!(tx.handle_ack(1), Ok(Some(1)));
+    assert_eq!(tx.handle_ack(1), Ok(None));
+    assert_eq!(tx.acked(), 1);
+}
+
+#[test]
+fn an_ack_may_cover_a_cancelled_message() {
+    let mut tx = SendState::new(AckPolicy::default());
+    let (_cancelled, sent) = (tx.assign(), tx.assign());
+    tx.transmit(sent, 0);
+    assert_eq!(tx.handle_ack(1), Ok(Some(1)));
+    assert_eq!(tx.handle_ack(2), Ok(Some(2)));
+}
+
+proptest! {
+    /// Against a model that keeps every message in a list.
+    #[test]
+    fn acks_against_a_model(steps in prop::collection::vec((0u8..4, 0u64..40), 0..200)) {
+        let mut tx = SendState::new(AckPolicy::default());
+        let mut queued = Vec::new();
+        let mut unacked = Vec::new();
+        let mut highest = 0;
+        for (step, number) in steps {
+            match step {
+                0 => queued.push(tx.assign()),
+                1 if !queued.is_empty() => {
+                    let sequence = queued.remove(0);
+                    tx.transmit(sequence, 1);
+                    highest = sequence;
+                    unacked.push(sequence);
+                }
+                2 => drop(queued.pop()),
+                _ => {
+                    let before = unacked.len();
+                    match tx.handle_ack(number) {
+                        Ok(Some(ack)) => {
+                            prop_assert!(number <= highest);
+                            unacked.retain(|sequence| *sequence > ack);
+                        }
+                        Ok(None) => prop_assert!(unacked.iter().all(|s| *s > number)),
+                        Err(error) => {
+                            prop_assert_eq!(error, AckError { ack: number, sent: highest });
+                            prop_assert!(number > highest);
+                        }
+                    }
+                    prop_assert!(unacked.len() <= before);
+                }
+            }
+        }
+    }
+}

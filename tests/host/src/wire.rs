@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `proto/wire.rs`.
+
+use crate::proto::wire::*;
+use proptest::prelude::*;
+
+/// The checksum of the header by the book: 16-bit words, one after the other.
+fn checksum(bytes: &[u8; Header::LEN]) -> u16 {
+    let mut sum = 0u32;
+    for pair in bytes.chunks(2) {
+        sum += u32::from(u16::from_be_bytes([pair[0], pair[1]]));
+        if sum > 0xffff {
+            sum -= 0xffff;
+        }
+    }
+    !(sum as u16)
+}
+
+fn emit(header: &Header) -> [u8; Header::LEN] {
+    let mut bytes = [0xaa; Header::LEN];
+    header.emit(&mut bytes);
+    bytes
+}
+
+/// A header as it passes the parser.
+fn any_header() -> impl Strategy<Value = Header> {
+    (
+        any::<(u64, u64, u16, u16, u8, u8, [u8; 16])>(),
+        prop_oneof![0..=MAX_MESSAGE, Just(0), Just(MAX_MESSAGE)],
+    )
+        .prop_map(
+            |((sequence, ack, sport, dport, flags, credit, exthdr), len)| {
+                let cong = flags & 1 != 0;
+                Header {
+                    sequence,
+                    ack,
+                    len: if cong { CONG_MAP_BYTES } else { len },
+                    sport,
+                    dport,
+                    flags: Flags::from_bits(if cong { flags & 0x3f } else { flags }),
+                    credit,
+                    exthdr,
+                }
+            },
+        )
+}
+
+fn golden() -> (Header, [u8; Header::LEN]) {
+    let header = Header {
+        sequence: 0x0102_0304_0506_0708,
+        ack: 0x1112_1314_1516_1718,
+        len: 0x0003_2122,
+        sport: 0x3132,
+        dport: 0x4142,
+        flags: Flags::ACK_REQUIRED.with(Flags::RETRANSMITTED),
+        credit: 0x51,
+        exthdr: *b"\x05\0\x08\x06abcd\x08\0\0\0\0\0\0\0",
+    };
+    #[rustfmt::skip]
+    let bytes = [
+        1, 2, 3, 4, 5, 6, 7, 8,
+        0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18,
+        0, 3, 0x21, 0x22, 0x31, 0x32, 0x41, 0x42,
+        6, 0x51, 0, 0, 0, 0, 0x2b, 0xe0,
+        5, 0, 8, 6, b'a', b'b', b'c', b'd',
+        8, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    (header, bytes)
+}
+
+#[test]
+fn golden_bytes() {
+    let (header, bytes) = golden();
+    assert_eq!(emit(&header), bytes);
+    assert_eq!(Header::parse(&bytes), Ok(header));
+}
+
+#[test]
+fn numbers_that_peers_rely_on() {
+    let flags = [
+        Flags::NONE,
+        Flags::CONG_BITMAP,
+        Flags::ACK_REQUIRED,
+        Flags::RETRANSMITTED,
+        Flags::HB_PING,
+        Flags::HB_PONG,
+        Flags::EXTENSION,
+    ];
+    assert_eq!(flags.map(Flags::bits), [0, 1, 2, 4, 8, 16, 32]);
+    assert_eq!(
+        (FRAGMENT, MAX_MESSAGE, CONG_MAP_BYTES),
+        (4096, 1 << 20, 8192)
+    );
+    assert_eq!((PING_PORT, PROBE_PORT), (0, 1));
+}
+
+#[test]
+fn checksum_zero_is_not_verified() {
+    let (header, mut bytes) = golden();
+    bytes[30] = 0;
+    bytes[31] = 0;
+    assert_eq!(Header::parse(&bytes), Ok(header));
+}
+
+#[test]
+fn every_bit_flip_is_noticed() {
+    let (_, bytes) = golden();
+    for bit in 0..Header::LEN * 8 {
+        let mut bad = bytes;
+        bad[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(Header::parse(&bad), Err(HeaderError::Checksum), "bit {bit}");
+    }
+}
+
+#[test]
+fn length_limits() {
+    let header = |len, flags| Header {
+        len,
+        flags,
+        ..Header::default()
+    };
+    let parse = |len, flags| Header::parse(&emit(&header(len, flags)));
+    assert!(parse(MAX_MESSAGE, Flags::NONE).is_ok());
+    for len in [MAX_MESSAGE + 1, 1 << 31, u32::MAX] {
+        assert_eq!(parse(len, Flags::NONE), Err(HeaderError::TooLong(len)));
+    }
+    assert!(parse(8192, Flags::CONG_BITMAP).is_ok());
+    for len in [0, 8191, 8193, MAX_MESSAGE] {
+        assert_eq!(
+            parse(len, Flags::CONG_BITMAP),
+            Err(HeaderError::CongLength(len))
+        );
+    }
+    // Masked, not compared: another flag does not turn the map into a message to port 0.
+    let flags = Flags::CONG_BITMAP.with(Flags::ACK_REQUIRED);
+    assert_eq!(parse(5, flags), Err(HeaderError::CongLength(5)));
+    assert!(parse(8192, flags).is_ok());
+}
+
+#[test]
+fn unknown_flags() {
+    let with = |bits, len| Header {
+        flags: Flags::from_bits(bits),
+        len,
+        ..Header::default()
+    };
+    for bits in [0x08, 0x10, 0x40, 0x80, 0xfe] {
+        let header = with(bits, 0);
+        assert_eq!(Header::parse(&emit(&header)), Ok(header));
+    }
+    assert_eq!(
+        Header::parse(&emit(&with(0x41, 8192))),
+        Err(HeaderError::CongFlags(0x41))
+    );
+}
+
+#[test]
+fn pure_ack() {
+    let ack = Header {
+        ack: 7,
+        ..Header::default()
+    };
+    assert!(ack.is_pure_ack(0));
+    assert!(!ack.is_pure_ack(1));
+    assert!(!Header { sport: 2, ..ack }.is_pure_ack(0));
+    assert!(!Header { dport: 2, ..ack }.is_pure_ack(0));
+    assert!(!Header { len: 1, ..ack }.is_pure_ack(0));
+    for heartbeat in [Flags::HB_PING, Flags::HB_PONG] {
+        let flags = heartbeat.with(Flags::ACK_REQUIRED);
+        assert!(!Header { flags, ..ack }.is_pure_ack(0));
+    }
+}
+
+#[test]
+fn fragment_boundaries() {
+    for (len, count) in [
+        (0, 1),
+        (1, 1),
+        (4095, 1),
+        (4096, 1),
+        (4097, 2),
+        (8191, 2),
+        (8192, 2),
+        (8193, 3),
+        (MAX_MESSAGE - 1, 256),
+        (MAX_MESSAGE, 256),
+        (u32::MAX, 1 << 20),
+    ] {
+        assert_eq!(fragments(len), count, "{len}");
+        assert_eq!(fragment(len, count), None);
+        assert_eq!(fragment(len, u32::MAX), None);
+        assert!(fragment(len, count - 1).is_some_and(|f| f.last));
+    }
+}
+
+proptest! {
+    #[test]
+    fn round_trip(header in any_header()) {
+        let bytes = emit(&header);
+        prop_assert_eq!(Header::parse(&bytes), Ok(header));
+        let mut cleared = bytes;
+        cleared[30] = 0;
+        cleared[31] = 0;
+        prop_assert_eq!(u16::from_be_bytes([bytes[30], bytes[31]]), checksum(&cleared));
+        prop_assert_eq!(&bytes[26..30], &[0u8; 4]);
+    }
+
+    #[test]
+    fn arbitrary_bytes(mut bytes in any::<[u8; 48]>(), fix in any::<bool>()) {
+        if fix {
+            bytes[30] = 0;
+            bytes[31] = 0;
+        }
+        if let Ok(header) = Header::parse(&bytes) {
+            prop_assert!(header.len <= MAX_MESSAGE);
+            let again = Header::parse(&emit(&header));
+            prop_assert_eq!(again, Ok(header));
+        }
+    }
+
+    #[test]
+    fn fragments_cover_the_message(len in 0..=MAX_MESSAGE) {
+        let mut at = 0;
+        let mut index = 0;
+        while let Some(f) = fragment(len, index) {
+            prop_assert_eq!(f.offset, at);
+            prop_assert!(f.last || f.len == FRAGMENT);
+            prop_assert!(f.len > 0 || len == 0);
+            at += f.len;
+            index += 1;
+            prop_assert_eq!(f.last, at == len);
+        }
+        prop_assert_eq!(at, len);
+        prop_assert_eq!(index, fragments(len));
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Errors that say what was tried, what the kernel answered, and what to do about it.
+
+use std::fmt;
+use std::io;
+
+/// A failed operation on a socket.
+#[derive(Debug)]
+pub struct Error {
+    what: String,
+    source: io::Error,
+    hint: Option<&'static str>,
+}
+
+impl Error {
+    /// An error of the kernel, `source`, in an attempt to do `what` (a verb phrase).
+    pub fn new(what: impl Into<String>, source: io::Error) -> Self {
+        Error {
+            what: what.into(),
+            source,
+            hint: None,
+        }
+    }
+
+    /// Adds what the user can do, if that is known.
+    pub fn with_hint(mut self, hint: Option<&'static str>) -> Self {
+        self.hint = hint;
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.what, self.source)?;
+        match self.hint {
+            Some(hint) => write!(f, "\n  {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Whether a send failed because the destination is congested. The socket stays writable: wait for
+/// [`crate::PollFd::UNCONGESTED`] and try again.
+pub fn is_congested(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOBUFS)
+}
+
+pub(crate) fn socket_hint(errno: Option<i32>) -> Option<&'static str> {
+    Some(match errno? {
+        libc::EAFNOSUPPORT => {
+            "no RDS in this kernel: load rds_rust.ko (insmod), or the kernel's own rds (modprobe)"
+        }
+        libc::ESOCKTNOSUPPORT => "address family 21 is there, but it is not RDS",
+        libc::EMFILE => "this process has too many files open: raise `ulimit -n`",
+        _ => return None,
+    })
+}
+
+pub(crate) fn bind_hint(errno: Option<i32>) -> Option<&'static str> {
+    Some(match errno? {
+        libc::EADDRNOTAVAIL => {
+            "no RDS transport has this address: is it one of this machine (`ip address`), on an RDMA \
+             device that is up (`rdma link`), and is the transport loaded (rds_rust, or rds_rdma or \
+             rds_tcp)?"
+        }
+        libc::EADDRINUSE => "another RDS socket is bound to this address and port",
+        libc::EINVAL => "RDS binds to one unicast address, not to a wildcard; port 1 is reserved",
+        libc::ENOPROTOOPT => "the transport that was asked for does not have this address",
+        _ => return None,
+    })
+}
+
+pub(crate) fn tos_hint(errno: Option<i32>) -> Option<&'static str> {
+    Some(match errno? {
+        libc::ENOTTY => "the transport of this address (loopback?) has no type of service",
+        libc::EINVAL => "the type of service can be set once, and before the first message",
+        _ => return None,
+    })
+}
+
+pub(crate) fn transport_hint(errno: Option<i32>) -> Option<&'static str> {
+    Some(match errno? {
+        libc::ENOPROTOOPT => "this transport is not loaded",
+        libc::EOPNOTSUPP => "the socket has a transport already: choose it before bind",
+        libc::EPROTOTYPE => "only TCP works in a network namespace other than the first",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_says_what_why_and_what_to_do() {
+        let error = io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
+        let hint = socket_hint(error.raw_os_error());
+        let text = Error::new("create an RDS socket", error)
+            .with_hint(hint)
+            .to_string();
+        assert!(text.starts_with("cannot create an RDS socket: "), "{text}");
+        assert!(text.contains("rds_rust.ko"), "{text}");
+    }
+
+    #[test]
+    fn unknown_errors_get_no_hint() {
+        assert_eq!(bind_hint(Some(libc::EIO)), None);
+        assert_eq!(bind_hint(None), None);
+    }
+}

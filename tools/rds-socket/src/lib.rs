@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Safe access to AF_RDS sockets: reliable, in-order datagrams over RDMA, TCP or loopback.
+//!
+//! [`RdsSocket`] is always non-blocking; wait with [`poll`]. How a program waits depends on why a
+//! send failed: after `EAGAIN` (its own send buffer is full) for [`PollFd::WRITABLE`], after
+//! `ENOBUFS` (the destination is congested) for [`PollFd::READABLE`] or [`PollFd::UNCONGESTED`],
+//! because a congested destination does not make the socket unwritable.
+//!
+//! All `unsafe` of the tools is in this crate.
+
+mod addr;
+mod error;
+mod poll;
+mod socket;
+
+pub use addr::source_address_for;
+pub use error::{is_congested, Error};
+pub use poll::{poll, PollFd};
+pub use socket::{RdsSocket, Received, Transport};
+
+/// Address family of RDS sockets.
+pub const AF_RDS: i32 = 21;
+
+/// Level of the RDS socket options and control messages.
+pub const SOL_RDS: i32 = 276;
+
+/// Largest payload of one message, in bytes.
+pub const MAX_MESSAGE: usize = 1 << 20;
+
+/// The kernel answers a message to this port with an empty message from this port.
+pub const PING_PORT: u16 = 0;

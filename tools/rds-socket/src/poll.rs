@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Waiting for sockets.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// A file descriptor to wait for, and what it was ready for after [`poll`].
+#[repr(transparent)]
+pub struct PollFd<'a> {
+    raw: libc::pollfd,
+    fd: PhantomData<BorrowedFd<'a>>,
+}
+
+impl<'a> PollFd<'a> {
+    /// A message, or something else that a receive call reports. RDS also sets it once whenever
+    /// the congestion map of any peer changed, with nothing to receive.
+    pub const READABLE: i16 = libc::POLLIN;
+    /// The socket's send buffer has room.
+    pub const WRITABLE: i16 = libc::POLLOUT;
+    /// The congestion map of some peer changed.
+    pub const UNCONGESTED: i16 = libc::POLLWRBAND;
+    /// Reported without having been asked for: an error is pending, or this is no open file.
+    pub const ERROR: i16 = libc::POLLERR | libc::POLLNVAL;
+
+    /// Waits for any of `events` on `fd`.
+    pub fn new<T: AsFd>(fd: &'a T, events: i16) -> Self {
+        let fd = fd.as_fd().as_raw_fd();
+        PollFd {
+            raw: libc::pollfd {
+                fd,
+                events,
+                revents: 0,
+            },
+            fd: PhantomData,
+        }
+    }
+
+    /// Whether any of `events` was reported.
+    pub fn is(&self, events: i16) -> bool {
+        self.raw.revents & events != 0
+    }
+}
+
+/// Waits until one of `fds` is ready or `timeout` is over (`None`: for ever). Returns how many are
+/// ready.
+///
+/// The timeout is rounded up to milliseconds, so that a caller with a deadline does not wake
+/// before it. A signal handler that runs ends the wait with [`io::ErrorKind::Interrupted`].
+pub fn poll(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<usize> {
+    let timeout = match timeout {
+        None => -1,
+        Some(t) => i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX),
+    };
+    let count = fds.len() as libc::nfds_t;
+    // SAFETY: `PollFd` is a transparent `pollfd`; the slice is borrowed mutably for the call, and
+    // each entry borrows its open file.
+    let ready = unsafe { libc::poll(fds.as_mut_ptr().cast(), count, timeout) };
+    usize::try_from(ready).map_err(|_| io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn tells_which_is_ready_and_for_what() {
+        let (mut a, b) = UnixStream::pair().unwrap();
+        let mut fds = [PollFd::new(&b, PollFd::READABLE)];
+        assert_eq!(poll(&mut fds, Some(Duration::ZERO)).unwrap(), 0);
+        assert!(!fds[0].is(PollFd::READABLE));
+
+        a.write_all(b"x").unwrap();
+        assert_eq!(poll(&mut fds, None).unwrap(), 1);
+        assert!(fds[0].is(PollFd::READABLE));
+        assert!(!fds[0].is(PollFd::ERROR));
+    }
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The RDS socket.
+
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::addr::{AddrBuf, RawAddr};
+use crate::error::{bind_hint, socket_hint, tos_hint, transport_hint};
+use crate::{Error, AF_RDS, SOL_RDS};
+
+const SO_RDS_TRANSPORT: i32 = 8;
+const RDS_TRANS_NONE: i32 = -1;
+
+// SIOCPROTOPRIVATE
+const SIOCRDSSETTOS: libc::c_ulong = 0x89e0;
+
+/// What carries the messages of a bound socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// RDMA: InfiniBand, RoCE or iWARP.
+    Rdma,
+    /// TCP port 16385.
+    Tcp,
+    /// Within this machine.
+    Loopback,
+    /// A number that this program does not know.
+    Other(i32),
+}
+
+impl From<i32> for Transport {
+    fn from(number: i32) -> Self {
+        match number {
+            0 => Transport::Rdma,
+            2 => Transport::Tcp,
+            3 => Transport::Loopback,
+            other => Transport::Other(other),
+        }
+    }
+}
+
+impl From<Transport> for i32 {
+    fn from(transport: Transport) -> Self {
+        match transport {
+            Transport::Rdma => 0,
+            Transport::Tcp => 2,
+            Transport::Loopback => 3,
+            Transport::Other(number) => number,
+        }
+    }
+}
+
+/// One received message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes written to the caller's buffer.
+    pub len: usize,
+    /// The sender. `None` for what is no message: a notification of a finished RDMA operation or
+    /// of a congestion update, which come only to sockets that asked for them.
+    pub from: Option<SocketAddr>,
+    /// The message was longer than the buffer; the rest is gone.
+    pub truncated: bool,
+}
+
+/// A non-blocking AF_RDS socket.
+#[derive(Debug)]
+pub struct RdsSocket {
+    fd: OwnedFd,
+}
+
+impl AsFd for RdsSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl RdsSocket {
+    /// Creates an unbound socket.
+    pub fn new() -> Result<Self, Error> {
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::socket(AF_RDS, kind, 0) };
+        if fd < 0 {
+            let error = io::Error::last_os_error();
+            let hint = socket_hint(error.raw_os_error());
+            return Err(Error::new("create an RDS socket", error).with_hint(hint));
+        }
+        // SAFETY: `fd` was just opened, and nothing else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(RdsSocket { fd })
+    }
+
+    /// Creates a socket that is bound to `addr`; with port 0 the kernel chooses the port.
+    pub fn bound(addr: SocketAddr) -> Result<Self, Error> {
+        let socket = Self::new()?;
+        socket.bind(addr)?;
+        Ok(socket)
+    }
+
+    /// Binds to a local address, which also chooses the transport.
+    pub fn bind(&self, addr: SocketAddr) -> Result<(), Error> {
+        let raw = RawAddr::from(addr);
+        // SAFETY: the address is valid for its length.
+        let ret = unsafe { libc::bind(self.raw(), raw.as_ptr(), raw.len()) };
+        check(ret).map(drop).map_err(|e| {
+            let hint = bind_hint(e.raw_os_error());
+            Error::new(format!("bind an RDS socket to {addr}"), e).with_hint(hint)
+        })
+    }
+
+    /// The address that the socket is bound to.
+    pub fn local_addr(&self) -> Result<SocketAddr, Error> {
+        let mut buf = AddrBuf::new();
+        let mut len = AddrBuf::capacity();
+        // SAFETY: the buffer is valid for `len` bytes.
+        let ret = unsafe { libc::getsockname(self.raw(), buf.as_mut_ptr(), &mut len) };
+        let unbound = || io::Error::from_raw_os_error(libc::ENOTCONN);
+        check(ret)
+            .and_then(|_| buf.get(len).ok_or_else(unbound))
+            .map_err(|e| Error::new("read the address of an RDS socket", e))
+    }
+
+    /// Queues one message for `to`.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`: the send buffer is full. `ENOBUFS`: the destination is congested. `EMSGSIZE`:
+    /// more than the send buffer limit or [`crate::MAX_MESSAGE`].
+    pub fn send_to(&self, payload: &[u8], to: SocketAddr) -> io::Result<usize> {
+        let raw = RawAddr::from(to);
+        // SAFETY: payload and address are valid for their lengths.
+        let ret = unsafe {
+            libc::sendto(
+                self.raw(),
+                payload.as_ptr().cast(),
+                payload.len(),
+                0,
+                raw.as_ptr(),
+                raw.len(),
+            )
+        };
+        check_len(ret)
+    }
+
+    /// Takes the next message from the receive queue.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`: there is none.
+    pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<Received> {
+        let mut name = AddrBuf::new();
+        let mut iov = libc::iovec {
+            iov_base: buf.as_mut_ptr().cast(),
+            iov_len: buf.len(),
+        };
+        // SAFETY: `msghdr` is integers and pointers, for which all-zero is a value.
+        let mut msg: libc::msghdr = unsafe { mem::zeroed() };
+        msg.msg_name = name.as_mut_ptr().cast();
+        msg.msg_namelen = AddrBuf::capacity();
+        msg.msg_iov = &mut iov;
+        msg.msg_iovlen = 1;
+        // SAFETY: name, iov and buffer outlive the call and are valid for the lengths in `msg`.
+        let ret = unsafe { libc::recvmsg(self.raw(), &mut msg, 0) };
+        Ok(Received {
+            len: check_len(ret)?,
+            from: name.get(msg.msg_namelen),
+            truncated: msg.msg_flags & libc::MSG_TRUNC != 0,
+        })
+    }
+
+    /// Takes the error that [`crate::PollFd::ERROR`] announced.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        let errno = self.option(libc::SOL_SOCKET, libc::SO_ERROR)?;
+        Ok((errno != 0).then(|| io::Error::from_raw_os_error(errno)))
+    }
+
+    /// Sets the type of service, which selects a connection of its own to each peer. Once only,
+    /// after bind and before the first message.
+    pub fn set_tos(&self, tos: u8) -> Result<(), Error> {
+        // SAFETY: the kernel reads one byte.
+        let ret = unsafe { libc::ioctl(self.raw(), SIOCRDSSETTOS, &tos) };
+        check(ret).map(drop).map_err(|e| {
+            let hint = tos_hint(e.raw_os_error());
+            Error::new(format!("set type of service {tos}"), e).with_hint(hint)
+        })
+    }
+
+    /// Pins the transport of a socket that is not bound yet.
+    pub fn set_transport(&self, transport: Transport) -> Result<(), Error> {
+        self.set_option(SOL_RDS, SO_RDS_TRANSPORT, transport.into())
+            .map_err(|e| {
+                let hint = transport_hint(e.raw_os_error());
+                Error::new(format!("choose the transport {transport:?}"), e).with_hint(hint)
+            })
+    }
+
+    /// The transport; `None` before bind.
+    pub fn transport(&self) -> Result<Option<Transport>, Error> {
+        let number = self
+            .option(SOL_RDS, SO_RDS_TRANSPORT)
+            .map_err(|e| Error::new("read the transport", e))?;
+        Ok((number != RDS_TRANS_NONE).then(|| number.into()))
+    }
+
+    /// Sets the limit of payload bytes that are sent and not yet acknowledged, which also limits
+    /// one message. Returns the limit as the kernel has it: an unprivileged caller gets no more
+    /// than `net.core.wmem_max`.
+    pub fn set_send_limit(&self, bytes: usize) -> Result<usize, Error> {
+        self.set_buffer(bytes, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)
+            .map_err(|e| Error::new(format!("set SO_SNDBUF to {bytes}"), e))
+    }
+
+    /// Sets the limit of payload bytes that wait to be received, beyond which the port is
+    /// congested. Returns the limit as the kernel has it: an unprivileged caller gets no more
+    /// than `net.core.rmem_max`.
+    pub fn set_receive_limit(&self, bytes: usize) -> Result<usize, Error> {
+        self.set_buffer(bytes, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)
+            .map_err(|e| Error::new(format!("set SO_RCVBUF to {bytes}"), e))
+    }
+
+    /// The kernel doubles what it is given, and RDS halves it: the net effect is the value itself.
+    fn set_buffer(&self, bytes: usize, force: i32, normal: i32) -> io::Result<usize> {
+        let value = i32::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        match self.set_option(libc::SOL_SOCKET, force, value) {
+            Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
+                self.set_option(libc::SOL_SOCKET, normal, value)?
+            }
+            other => other?,
+        }
+        let doubled = self.option(libc::SOL_SOCKET, normal)?;
+        Ok(usize::try_from(doubled / 2).unwrap_or(0))
+    }
+
+    fn set_option(&self, level: i32, name: i32, value: i32) -> io::Result<()> {
+        let len = mem::size_of::<i32>() as libc::socklen_t;
+        let value: *const i32 = &value;
+        // SAFETY: the value is valid for `len` bytes.
+        let ret = unsafe { libc::setsockopt(self.raw(), level, name, value.cast(), len) };
+        check(ret).map(drop)
+    }
+
+    fn option(&self, level: i32, name: i32) -> io::Result<i32> {
+        let mut len = mem::size_of::<i32>() as libc::socklen_t;
+        let mut value = 0i32;
+        let out: *mut i32 = &mut value;
+        // SAFETY: the value is valid for `len` bytes.
+        let ret = unsafe { libc::getsockopt(self.raw(), level, name, out.cast(), &mut len) };
+        check(ret)?;
+        Ok(value)
+    }
+
+    fn raw(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+fn check(ret: i32) -> io::Result<i32> {
+    if ret < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(ret)
+}
+
+fn check_len(ret: isize) -> io::Result<usize> {
+    usize::try_from(ret).map_err(|_| io::Error::last_os_error())
+}

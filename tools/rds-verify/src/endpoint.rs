@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: GPL-2.0
+//! One socket and the streams over it.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use anyhow::{bail, Context, Result};
+use rds_socket::{is_congested, PollFd, RdsSocket, MAX_MESSAGE, PING_PORT};
+
+use crate::args::Common;
+use crate::content::Key;
+use crate::control::{Control, Plan, Totals};
+use crate::outgoing::{check_plans, Outgoing};
+use crate::verifier::Verifier;
+
+/// Messages to send, or to receive, before the other sockets have their turn.
+const BURST: usize = 64;
+
+/// How far the receiving end of a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Receiving,
+    /// All came, and the confirmation is followed by a ping. RDS delivers in order, so the pong
+    /// tells that the confirmation was delivered, and the socket can be closed without loss.
+    Closing,
+    Finished,
+}
+
+/// The receiving end of a stream.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    from: SocketAddr,
+    phase: Phase,
+    pub(crate) verifier: Verifier,
+}
+
+impl Incoming {
+    pub(crate) fn is_finished(&self) -> bool {
+        self.phase == Phase::Finished
+    }
+
+    /// What it waits for.
+    pub(crate) fn status(&self, count: u64) -> String {
+        let doing = match self.phase {
+            Phase::Receiving => "waiting for more",
+            Phase::Closing => "the sender's kernel has not answered a ping (net.rds.ping_enable?)",
+            Phase::Finished => "finished",
+        };
+        let received = self.verifier.totals().messages;
+        format!(
+            "from {}: {received} of {count} received, {doing}",
+            self.from
+        )
+    }
+}
+
+/// Who may send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Admit {
+    Anyone,
+    Only(Option<SocketAddr>),
+}
+
+/// Counts of refused sends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Refused {
+    /// `EAGAIN`
+    pub(crate) full: u64,
+    /// `ENOBUFS`
+    pub(crate) congested: u64,
+}
+
+/// One socket and its streams.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) socket: RdsSocket,
+    pub(crate) local: SocketAddr,
+    pub(crate) outgoing: Vec<Outgoing>,
+    pub(crate) incoming: Vec<Incoming>,
+    pub(crate) refused: Refused,
+    admit: Admit,
+    plan: Plan,
+    options: Common,
+    /// Sent before any data, in order. Empty messages are pings.
+    replies: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// The kernel refused the last message because the send buffer is full.
+    full: bool,
+    turn: usize,
+}
+
+impl Endpoint {
+    /// Binds a socket to `local` and sets it up as `options` say.
+    pub(crate) fn open(options: &Common, local: SocketAddr, admit: Admit) -> Result<Self> {
+        let socket = RdsSocket::new()?;
+        if let Some(transport) = options.transport {
+            socket.set_transport(transport.into())?;
+        }
+        socket.bind(local)?;
+        if let Some(tos) = options.tos {
+            socket.set_tos(tos)?;
+        }
+        let largest = options.sizes.max();
+        let wanted = options.sndbuf.unwrap_or((2 * largest).max(MIN_SEND_LIMIT));
+        let limit = socket.set_send_limit(wanted)?;
+        if limit < largest {
+            bail!(
+                "--sizes {} needs a send buffer of {largest} bytes, and this one has {limit}: give a \
+                 larger --sndbuf, run as root, or raise net.core.wmem_max",
+                options.sizes
+            );
+        }
+        if let Some(rcvbuf) = options.rcvbuf {
+            socket.set_receive_limit(rcvbuf)?;
+        }
+        let plan = Plan {
+            seed: options.seed,
+            count: options.count,
+            sizes: options.sizes.digest(),
+        };
+        Ok(Endpoint {
+            local: socket.local_addr()?,
+            socket,
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+            refused: Refused::default(),
+            admit,
+            plan,
+            options: options.clone(),
+            replies: VecDeque::new(),
+            full: false,
+            turn: 0,
+        })
+    }
+
+    /// Adds a stream to `to`.
+    pub(crate) fn add_outgoing(&mut self, to: SocketAddr) {
+        let key = Key::new(self.options.seed, self.local, to);
+        self.outgoing
+            .push(Outgoing::new(key, self.plan, self.options.sizes, to));
+    }
+
+    /// What to poll for after [`Self::send`]. Only a full send buffer makes a socket unwritable, so
+    /// what is congested must not ask for that.
+    pub(crate) fn events(&self) -> i16 {
+        if self.full {
+            return PollFd::READABLE | PollFd::WRITABLE;
+        }
+        if !self.replies.is_empty() {
+            return PollFd::READABLE | PollFd::UNCONGESTED;
+        }
+        let mut events = PollFd::READABLE;
+        if self.outgoing.iter().any(|out| out.congested) {
+            events |= PollFd::UNCONGESTED;
+        }
+        if self
+            .outgoing
+            .iter()
+            .any(|out| out.has_data() && !out.congested)
+        {
+            events |= PollFd::WRITABLE;
+        }
+        events
+    }
+
+    /// Forgets that the send buffer was full.
+    pub(crate) fn writable(&mut self) {
+        self.full = false;
+    }
+
+    /// Sends what can be sent. Returns whether the other end moved on.
+    ///
+    /// Tries congested destinations each time: the kernel wakes a poller when congestion ends only
+    /// if a send was refused since the poll before.
+    pub(crate) fn send(&mut self) -> Result<bool> {
+        self.greet();
+        while let Some((to, message)) = self.replies.pop_front() {
+            if !self.full && self.offer(&message, to)? {
+                continue;
+            }
+            self.replies.push_front((to, message));
+            break;
+        }
+        self.outgoing
+            .iter_mut()
+            .for_each(|out| out.congested = false);
+        let mut progress = false;
+        for _ in 0..BURST {
+            if self.full || !self.replies.is_empty() || !self.send_one()? {
+                break;
+            }
+            progress = true;
+        }
+        Ok(progress)
+    }
+
+    fn greet(&mut self) {
+        let now = Instant::now();
+        for out in &mut self.outgoing {
+            if let Some(hello) = out.greeting(now) {
+                self.replies.push_back((out.to, hello.encode().to_vec()));
+            }
+        }
+    }
+
+    /// Sends a message of the next stream that has one.
+    fn send_one(&mut self) -> Result<bool> {
+        for _ in 0..self.outgoing.len() {
+            self.turn = (self.turn + 1) % self.outgoing.len();
+            let out = &mut self.outgoing[self.turn];
+            if !out.has_data() || out.congested {
+                continue;
+            }
+            let to = out.to;
+            match sent(
+                self.socket.send_to(out.message(), to),
+                &mut self.refused,
+                to,
+            )? {
+                Outcome::Sent => {
+                    out.message_sent();
+                    return Ok(true);
+                }
+                Outcome::Congested => out.congested = true,
+                Outcome::Full => {
+                    self.full = true;
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Offers a control message; returns whether the kernel took it.
+    fn offer(&mut self, message: &[u8], to: SocketAddr) -> Result<bool> {
+        let outcome = sent(self.socket.send_to(message, to), &mut self.refused, to)?;
+        self.full = outcome == Outcome::Full;
+        Ok(outcome == Outcome::Sent)
+    }
+
+    /// Receives what is there. Returns whether the other end moved on.
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<bool> {
+        let mut progress = false;
+        for _ in 0..BURST {
+            let received = match self.socket.recv_from(buffer) {
+                Ok(received) => received,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) => {
+                    return Err(e).with_context(|| format!("cannot receive at {}", self.local))
+                }
+            };
+            let Some(from) = received.from else {
+                bail!("{} received {} bytes from nobody", self.local, received.len);
+            };
+            let message = &buffer[..received.len];
+            let result = match Control::decode(message) {
+                Some(control) => self.control(from, control),
+                None if from.port() == PING_PORT && message.is_empty() => self.pong(from),
+                None => self.data(from, message, received.truncated).map(|()| true),
+            };
+            progress |= result.with_context(|| format!("from {from} to {}", self.local))?;
+        }
+        Ok(progress)
+    }
+
+    /// Takes the error that `poll` announced.
+    pub(crate) fn check_error(&self) -> Result<()> {
+        match self.socket.take_error().context("cannot read SO_ERROR")? {
+            Some(e) => bail!("the socket {} failed: {e}", self.local),
+            None => Ok(()),
+        }
+    }
+
+    fn control(&mut self, from: SocketAddr, control: Control) -> Result<bool> {
+        match control {
+            Control::Hello(theirs) => self.hello(from, theirs),
+            Control::Welcome(theirs) => self.out_to(from)?.welcomed(theirs),
+            Control::Done(totals) => self.out_to(from)?.confirmed(totals).map(|()| true),
+        }
+    }
+
+    fn out_to(&mut self, to: SocketAddr) -> Result<&mut Outgoing> {
+        let out = self.outgoing.iter_mut().find(|out| same(out.to, to));
+        out.context("foreign data: an answer to messages that were not sent")
+    }
+
+    fn hello(&mut self, from: SocketAddr, theirs: Plan) -> Result<bool> {
+        let welcome = Control::Welcome(self.plan).encode();
+        if let Err(error) = check_plans(self.plan, theirs) {
+            // So that the sender can say why, too. It is not worth waiting for.
+            let _ = self.socket.send_to(&welcome, from);
+            return Err(error);
+        }
+        let known = self.incoming.iter().find(|incoming| incoming.from == from);
+        if known.is_some_and(|incoming| incoming.verifier.totals().messages > 0) {
+            bail!("reordering: a greeting came after data");
+        }
+        let new = known.is_none();
+        if new {
+            let admitted = match self.admit {
+                Admit::Anyone => true,
+                Admit::Only(peer) => peer.is_some_and(|peer| same(peer, from)),
+            };
+            if !admitted {
+                bail!("foreign data: a greeting from a sender that is not expected");
+            }
+            let key = Key::new(self.options.seed, from, self.local);
+            let verifier = Verifier::new(key, self.options.sizes, self.options.count);
+            self.incoming.push(Incoming {
+                from,
+                phase: Phase::Receiving,
+                verifier,
+            });
+        }
+        self.replies.push_back((from, welcome.to_vec()));
+        Ok(new)
+    }
+
+    fn data(&mut self, from: SocketAddr, message: &[u8], truncated: bool) -> Result<()> {
+        let incoming = self
+            .incoming
+            .iter_mut()
+            .find(|incoming| incoming.from == from);
+        let Some(incoming) = incoming else {
+            bail!(
+                "foreign data: {} bytes from a sender that has not greeted",
+                message.len()
+            );
+        };
+        if let Err(defect) = incoming.verifier.accept(message, truncated) {
+            bail!("{defect}");
+        }
+        if incoming.verifier.is_complete() {
+            incoming.phase = Phase::Closing;
+            let done = Control::Done(incoming.verifier.totals()).encode();
+            self.replies.push_back((from, done.to_vec()));
+            let mut ping = from;
+            ping.set_port(PING_PORT);
+            self.replies.push_back((ping, Vec::new()));
+        }
+        Ok(())
+    }
+
+    fn pong(&mut self, from: SocketAddr) -> Result<bool> {
+        let mut closing = self
+            .incoming
+            .iter_mut()
+            .filter(|i| i.phase == Phase::Closing);
+        let Some(incoming) = closing.find(|incoming| incoming.from.ip() == from.ip()) else {
+            bail!("foreign data: an answer to a ping that was not sent");
+        };
+        incoming.phase = Phase::Finished;
+        Ok(true)
+    }
+
+    /// Adds up what was sent, and what was received.
+    pub(crate) fn totals(&self) -> (Totals, Totals) {
+        let (mut sent, mut received) = (Totals::default(), Totals::default());
+        self.outgoing.iter().for_each(|out| sent.add(out.totals()));
+        self.incoming
+            .iter()
+            .for_each(|incoming| received.add(incoming.verifier.totals()));
+        (sent, received)
+    }
+}
+
+/// Room for some messages even if all are small.
+const MIN_SEND_LIMIT: usize = 256 << 10;
+
+/// Size of a buffer that no message fills.
+pub(crate) const RECEIVE_BUFFER: usize = MAX_MESSAGE + 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Sent,
+    /// Send buffer full.
+    Full,
+    /// Destination congested.
+    Congested,
+}
+
+fn sent(result: io::Result<usize>, refused: &mut Refused, to: SocketAddr) -> Result<Outcome> {
+    match result {
+        Ok(_) => Ok(Outcome::Sent),
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            refused.full += 1;
+            Ok(Outcome::Full)
+        }
+        Err(e) if is_congested(&e) => {
+            refused.congested += 1;
+            Ok(Outcome::Congested)
+        }
+        Err(e) => Err(e).with_context(|| format!("cannot send to {to}")),
+    }
+}
+
+/// Whether two addresses are one, however the kernel and the user spell it.
+fn same(a: SocketAddr, b: SocketAddr) -> bool {
+    (a.ip().to_canonical(), a.port()) == (b.ip().to_canonical(), b.port())
+}
