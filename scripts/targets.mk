@@ -13,8 +13,9 @@ ifeq ($(filter $(FLAVOR),release debug),)
 $(error FLAVOR is release or debug, not '$(FLAVOR)')
 endif
 
-# The objects of each kernel are kept apart, and so are those with the KUnit suites (KUNIT=y).
-BUILD = $(CURDIR)/build/$(if $(given-kdir),kdir-$(shell echo '$(KDIR)' | cksum | cut -d' ' -f1),$(FLAVOR))$(if $(KUNIT),-kunit)
+# The objects of each kernel are kept apart, and so are those with the KUnit suites (KUNIT=y)
+# and those where a warning is an error (WERROR=y).
+BUILD = $(CURDIR)/build/$(if $(given-kdir),kdir-$(shell echo '$(KDIR)' | cksum | cut -d' ' -f1),$(FLAVOR))$(if $(KUNIT),-kunit)$(if $(WERROR),-werror)
 given-kdir := $(KDIR)
 KDIR ?= $(shell scripts/build-kernel.sh $(FLAVOR) --print)
 PYTHON = $(shell scripts/tool-path.sh python)
@@ -55,7 +56,8 @@ modules: $(if $(BINDGEN),,setup)
 		{ echo 'error: KDIR=$(KDIR) is not a configured kernel tree' >&2; exit 1; }
 endif
 	@mkdir -p '$(BUILD)'
-	@scripts/kmake.sh '$(KDIR)' M='$(CURDIR)' MO='$(BUILD)' rds-kunit=$(KUNIT) modules
+	@scripts/kmake.sh '$(KDIR)' M='$(CURDIR)' MO='$(BUILD)' rds-kunit=$(KUNIT) \
+		$(if $(WERROR),CLIPPY=1 KRUSTFLAGS='-D warnings' KCFLAGS=-Werror) modules
 	@echo 'built $(BUILD)/rds_rust.ko'
 
 demo: setup

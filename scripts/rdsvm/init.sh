@@ -1,5 +1,6 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=dash disable=SC2154 # the kernel makes rds_*=... of its command line variables
 # The first process of a guest: makes the host's read-only files a usable system, then runs the
 # agent. rds_rundir comes from the kernel's command line: the directory shared for writing.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin

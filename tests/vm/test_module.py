@@ -44,7 +44,7 @@ def test_load_beside_c_rds_is_refused(node):
     must(node.load())
     assert refused.status != 0, str(refused)
     node.mark("loaded after C RDS")
-    reason = [x for x in node.log(start) if "rds_rust" in x and "address family" in x]
+    reason = [x for x in node.log(start) if "rds_rust" in x and "AF_RDS is taken" in x]
     assert reason, "the log does not say why:\n" + "\n".join(node.log(start))
 
 
