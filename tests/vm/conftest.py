@@ -6,7 +6,6 @@ test ends with a look at the kernel logs, each combination with a search for lea
 which a test failed is not used again.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -20,11 +19,6 @@ from rdsvm.node import NodeError  # noqa: E402
 
 FAILED = pytest.StashKey[bool]()
 MACHINES = pytest.StashKey[tuple]()
-OUTCOMES = {}
-
-
-def pytest_configure(config):
-    config.addinivalue_line("markers", "impls(name...): a test of one node for these only")
 
 
 def pytest_addoption(parser):
@@ -37,7 +31,6 @@ def pytest_addoption(parser):
                     help="for tests of two nodes: the implementations on a and b")
     group.addoption("--tools", default=TOP / "build/tools/release", type=Path,
                     help="where rds-ping and rds-verify are")
-    group.addoption("--outcomes", type=Path, help="write the outcome of each test to this file")
 
 
 def pytest_generate_tests(metafunc):
@@ -175,16 +168,3 @@ def pytest_runtest_makereport(item, call):
             report.sections.append((f"kernel log of node {m.name} ({m.impl})",
                                     "\n".join(m.log(start)[-100:])))
     return report
-
-
-def pytest_runtest_logreport(report):
-    # A test has passed if all its phases have; one that was skipped has not.
-    if report.outcome != "passed" or report.when == "call":
-        if OUTCOMES.get(report.nodeid, "passed") == "passed":
-            OUTCOMES[report.nodeid] = report.outcome
-
-
-def pytest_sessionfinish(session):
-    path = session.config.getoption("outcomes")
-    if path:
-        path.write_text(json.dumps(OUTCOMES, indent=1))
