@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash disable=SC2034 # the scripts that source this use what it sets
 # Shared by the set-up scripts: where the cache is, and how to talk to people.
 
 CACHE=${RDS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rds_rust}

@@ -8,7 +8,7 @@ set -euo pipefail
 PACKAGES=(clang-19 lld-19 llvm-19 libclang-19-dev flex bison libelf-dev libssl-dev bc kmod cpio
 	rsync qemu-system-x86 busybox-static iproute2 rdma-core ibverbs-utils perftest
 	rdmacm-utils strace tcpdump iputils-ping udev gcc make xz-utils python3 python3-venv
-	libibverbs-dev librdmacm-dev)
+	libibverbs-dev librdmacm-dev shellcheck git)
 
 missing=()
 for p in "${PACKAGES[@]}"; do
@@ -28,6 +28,10 @@ fi
 if ! command -v rustc >/dev/null || ! command -v cargo >/dev/null; then
 	die "rustc and cargo (1.85 or newer) are missing: install rustup and run 'rustup default stable'"
 fi
+for tool in rustfmt clippy-driver; do
+	command -v "$tool" >/dev/null ||
+		die "$tool is missing: 'rustup component add rustfmt clippy', or install the packages of rustc's version"
+done
 if [ ! -f "$(rustc --print sysroot)/lib/rustlib/src/rust/library/core/src/lib.rs" ]; then
 	command -v rustup >/dev/null ||
 		die "the Rust library source is missing: install the rust-src package of rustc $(rustc -V)"

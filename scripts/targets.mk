@@ -1,8 +1,88 @@
 # SPDX-License-Identifier: GPL-2.0
+#
+# The targets for people; included by the root Makefile when the kernel's build is not the reader.
+
 FLAVOR ?= release
-CACHE := $(or $(RDS_CACHE),$(HOME)/.cache/rds_rust)
-export PATH := /usr/lib/llvm-19/bin:$(CACHE)/cargo/bin:$(PATH)
+export FLAVOR KSRC BINDGEN LLVM
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast modules kernel shell lint clean tools print-kdir print-ko setup
+
+ifeq ($(filter $(FLAVOR),release debug),)
+$(error FLAVOR is release or debug, not '$(FLAVOR)')
+endif
+
+# The objects of each kernel are kept apart, and so are those with the KUnit suites (KUNIT=y)
+# and those where a warning is an error (WERROR=y).
+BUILD = $(CURDIR)/build/$(if $(given-kdir),kdir-$(shell echo '$(KDIR)' | cksum | cut -d' ' -f1),$(FLAVOR))$(if $(KUNIT),-kunit)$(if $(WERROR),-werror)
+given-kdir := $(KDIR)
 KDIR ?= $(shell scripts/build-kernel.sh $(FLAVOR) --print)
-modules:
-	mkdir -p build/$(FLAVOR)
-	$(MAKE) -C $(KDIR) M=$(CURDIR) MO=$(CURDIR)/build/$(FLAVOR) LLVM=1 BINDGEN=$(CACHE)/cargo/bin/bindgen modules
+PYTHON = $(shell scripts/tool-path.sh python)
+
+help:
+	@echo 'rds_rust: Reliable Datagram Sockets (AF_RDS) in Rust for Linux 7.2'
+	@echo
+	@echo '  make demo        boot two nodes, load the module on both, and ping between them'
+	@echo '  make test        all tests: host, KUnit and virtual machines, on both kernels'
+	@echo '  make test-fast   the tests that need no virtual machine, and KUnit'
+	@echo '  make modules     build rds_rust.ko'
+	@echo '  make kernel      get and build the test kernel'
+	@echo '  make shell       a prompt on one node with the module loaded'
+	@echo '  make lint        formatting, lints, layers'
+	@echo '  make clean       remove what was built here (the kernels stay in the cache)'
+	@echo '  make -s print-kdir, make -s print-ko'
+	@echo '                   the paths of the kernel build and of the built module'
+	@echo
+	@echo '  FLAVOR=release   a lean kernel (the default)'
+	@echo '  FLAVOR=debug     with KASAN, lockdep, kmemleak and other debugging aids'
+	@echo '  KDIR=DIR         make modules: build against this prepared kernel tree'
+	@echo '  KSRC=DIR         make the test kernel from this source tree'
+	@echo '  RDS_CACHE=DIR    where kernels and tools are kept (default: ~/.cache/rds_rust)'
+
+setup:
+	@scripts/setup.sh
+
+kernel: setup
+	@scripts/build-kernel.sh $(FLAVOR)
+
+# A kernel tree of one's own needs nothing from the cache but bindgen, and not even that if
+# BINDGEN says where it is.
+ifeq ($(given-kdir),)
+modules: kernel
+else
+modules: $(if $(BINDGEN),,setup)
+	@test -f '$(KDIR)/include/config/auto.conf' || \
+		{ echo 'error: KDIR=$(KDIR) is not a configured kernel tree' >&2; exit 1; }
+endif
+	@mkdir -p '$(BUILD)'
+	@scripts/kmake.sh '$(KDIR)' M='$(CURDIR)' MO='$(BUILD)' rds-kunit=$(KUNIT) \
+		$(if $(WERROR),CLIPPY=1 KRUSTFLAGS='-D warnings' KCFLAGS=-Werror) modules
+	@echo 'built $(BUILD)/rds_rust.ko'
+
+demo: setup
+	@$(PYTHON) scripts/demo.py
+
+shell: modules tools
+	@$(PYTHON) scripts/shell.py
+
+tools: setup
+	@cargo build --quiet --release --manifest-path tools/Cargo.toml --target-dir build/tools
+
+test: setup
+	@$(PYTHON) scripts/run-tests.py
+
+test-fast: setup
+	@$(PYTHON) scripts/run-tests.py --fast
+
+lint: setup
+	@$(PYTHON) scripts/lint.py
+
+print-kdir:
+	@echo '$(KDIR)'
+
+print-ko:
+	@echo '$(BUILD)/rds_rust.ko'
+
+clean:
+	rm -rf build

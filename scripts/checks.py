@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The rules of this project that no compiler knows.
+
+Each check takes the path of a file below the root of the project and its text, and yields
+(line number, complaint).
+"""
+
+import re
+from pathlib import PurePosixPath
+
+MAX_LINES = 600
+
+# From the bottom to the top; a layer may use itself, its neighbours in the row, and what is below.
+LAYERS = (
+    ("bindings",),
+    ("kapi",),
+    ("proto",),
+    ("conn", "msg", "cong", "recv_pool"),
+    ("ib_transport", "cm", "loop_transport", "tcp_transport"),
+    ("sock",),
+    ("rds_core",),
+)
+LEVEL = {name: i for i, row in enumerate(LAYERS) for name in row}
+UNSAFE_LAYERS = ("bindings", "kapi")
+SOURCES = (".rs", ".c", ".h", ".py", ".sh", ".mk", ".toml", ".yml", ".yaml")
+NAMED_SOURCES = ("Makefile", "Kbuild", "Kconfig", "run")
+
+# Comments and literals of Rust, so that words in them are not taken for code.
+RUST_NOISE = re.compile(
+    r"""//[^\n]* | /\*.*?\*/ | b?r(\#*)".*?"\1 | b?"(?:\\.|[^"\\])*"
+        | b?'(?:\\(?:x[0-9a-fA-F]{2}|u\{[^}]*\}|.)|[^'\\\n])'""",
+    re.S | re.X,
+)
+
+
+def code_of(text):
+    """Rust source with comments and literals blanked out, line for line."""
+    return RUST_NOISE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+
+
+def layer_of(path):
+    """The layer that a Rust file of the module belongs to, or None."""
+    if not path.endswith(".rs"):
+        return None
+    top = PurePosixPath(path).parts[0].removesuffix(".rs")
+    return top if top in LEVEL else None
+
+
+def numbered(pattern, text):
+    for m in re.finditer(pattern, text):
+        yield text.count("\n", 0, m.start()) + 1, m
+
+
+def layers(path, text):
+    """Imports point only downwards, and proto/ stands on its own."""
+    own = layer_of(path)
+    if own is None:
+        return
+    code = code_of(text)
+    uses = []
+    for number, m in numbered(r"\bcrate\s*::\s*(?:(\w+)|\{([^;]*)\})", code):
+        # In `crate::{a::{b, c}, d}` only a and d are layers.
+        names = [m[1]] if m[1] else re.findall(r"(?:^|,)\s*(\w+)", flat(m[2]))
+        uses += [(number, name) for name in names]
+    depth = len(PurePosixPath(path).parts) - 1 - (path.endswith("/mod.rs"))
+    for number, m in numbered(r"\b((?:super\s*::\s*)+)(\w+)", code):
+        if m[1].count("super") > depth:
+            uses.append((number, m[2]))
+    for number, used in uses:
+        if used not in LEVEL:
+            continue
+        if LEVEL[used] > LEVEL[own]:
+            yield number, f"{own} uses {used}, which is above it"
+        elif own == "proto" and used != "proto":
+            yield number, f"proto uses {used}, but proto/ stands on core alone"
+
+
+def flat(group):
+    """A use group without the groups inside it."""
+    while (shorter := re.sub(r"\{[^{}]*\}", "", group)) != group:
+        group = shorter
+    return group
+
+
+def unsafe_code(path, text):
+    """unsafe stays in bindings/ and kapi/, and each use says why it is sound."""
+    if not path.endswith(".rs"):
+        return
+    own = layer_of(path)
+    lines = text.split("\n")
+    code = code_of(text)
+    for number, m in numbered(r"\bunsafe\b\s*(\{|impl\b|fn\b|extern\b|trait\b)?", code):
+        if re.search(r"unsafe_\w*$", code[: m.end()]):
+            continue
+        if own is not None and own not in UNSAFE_LAYERS:
+            yield number, f"unsafe in {own}/: it belongs in kapi/"
+        # A declaration states its requirements under "# Safety", which the compiler's lints check;
+        # in a type, the word makes no promise.
+        if m[1] in ("{", "impl") and not has_safety_comment(lines, number - 1):
+            yield number, "unsafe without a // SAFETY: comment before it"
+
+
+def has_safety_comment(lines, index):
+    if "SAFETY:" in lines[index].split("unsafe")[0]:
+        return True
+    # The comment stands above the statement, which may have begun some lines before.
+    for i in range(index - 1, max(-1, index - 12), -1):
+        line = lines[i].strip()
+        if line.startswith("//"):
+            while i >= 0 and lines[i].strip().startswith("//"):
+                if re.match(r"//+!?\s*SAFETY:", lines[i].strip()):
+                    return True
+                i -= 1
+            return False
+        if not line or line.endswith((";", "}")):
+            return False
+    return False
+
+
+def module_denies_unsafe(path, text):
+    """The root of every layer without unsafe says so to the compiler."""
+    own = layer_of(path)
+    if own in (None, "rds_core", *UNSAFE_LAYERS) or path != f"{own}/mod.rs":
+        return
+    wanted = "forbid" if own == "proto" else "deny"
+    if not re.search(rf"#!\[{wanted}\((?:\w+, *)*unsafe_code\b", code_of(text)):
+        yield 1, f"no #![{wanted}(unsafe_code)]"
+
+
+def spdx(path, text):
+    """The first line, or the second of a script, names the licence."""
+    name = PurePosixPath(path)
+    if name.suffix not in SOURCES and name.name not in NAMED_SOURCES:
+        return
+    lines = text.split("\n")[:2]
+    first = lines[1] if lines[0].startswith("#!") and len(lines) > 1 else lines[0]
+    if "SPDX-License-Identifier: GPL-2.0" not in first:
+        yield 1, "no SPDX-License-Identifier line"
+
+
+def length(path, text):
+    """Files stay small enough to read."""
+    if path.endswith((".rs", ".c", ".h", ".py", ".sh")):
+        lines = text.count("\n")
+        if lines >= MAX_LINES:
+            yield lines, f"{lines} lines; fewer than {MAX_LINES} are allowed"
+
+
+def purpose(path, text):
+    """A Rust file opens with what it is for."""
+    if path.endswith(".rs") and not re.match(r"(//[^!\n]*\n|\s*\n)*//!", text):
+        yield 1, "no //! comment that says what the file is for"
+
+
+CHECKS = (layers, unsafe_code, module_denies_unsafe, spdx, length, purpose)
+
+
+def check_file(path, text):
+    """All complaints about one file, as lines for people."""
+    return [f"{path}:{number}: {complaint} [{check.__name__}]"
+            for check in CHECKS for number, complaint in check(path, text)]

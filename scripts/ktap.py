@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Reads the results of KUnit out of a kernel log."""
+
+import re
+
+SUITE = re.compile(r"# Subtest: (\S+)")
+RESULT = re.compile(r"^(\s*)(not ok|ok) \d+ (\S+)(.*)$")
+
+
+def cases(lines):
+    """{"suite.case": "passed", "failed" or "skipped"}.
+
+    The line of a suite itself counts only when it tells of a failure that none of its cases does."""
+    found, suite, started = {}, None, set()
+    for line in lines:
+        if m := SUITE.search(line):
+            # A parameterised case announces itself as a subtest, too; it is the outer name that counts.
+            if not line.startswith(" " * 8):
+                suite = m[1]
+                started.add(suite)
+            continue
+        m = RESULT.match(line)
+        if not m:
+            continue
+        depth, verdict, name, rest = len(m[1]), m[2], m[3], m[4]
+        outcome = "failed" if verdict == "not ok" else "skipped" if "# SKIP" in rest else "passed"
+        if depth == 4:
+            found[f"{suite}.{name}"] = outcome
+        elif depth == 0:
+            started.discard(name)
+            told = [x for key, x in found.items() if key.startswith(f"{name}.")]
+            if outcome == "failed" and "failed" not in told or not told:
+                found[name] = "failed"
+    # A suite without a verdict was cut short.
+    found.update({name: "failed" for name in started})
+    return found

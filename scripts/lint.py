@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""make lint: formatting, the linters, and the project's own rules. Fails if any of them does."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import checks
+
+TOP = Path(__file__).resolve().parent.parent
+HOST_CRATES = ("tests/host", "tools")
+
+
+def tracked():
+    """Files that are committed or would be."""
+    out = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                         cwd=TOP, check=True, capture_output=True, text=True).stdout
+    return sorted(x for x in out.split("\0") if x and (TOP / x).is_file())
+
+
+def command(*argv, **env):
+    """Runs a linter; its output when it complains, else nothing."""
+    done = subprocess.run([str(x) for x in argv], cwd=TOP, text=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          env={**os.environ, **env})
+    return done.stdout + f"(exit status {done.returncode})" if done.returncode else ""
+
+
+def unique(text):
+    """Each line once: rustfmt names a file again for every file that has it as a module."""
+    return "\n".join(dict.fromkeys(text.splitlines()))
+
+
+def rules(files):
+    found = []
+    for path in files:
+        try:
+            found += checks.check_file(path, (TOP / path).read_text(encoding="utf-8"))
+        except UnicodeDecodeError:
+            found.append(f"{path}: not UTF-8")
+    return "\n".join(found)
+
+
+def is_shell(path):
+    if path.endswith(".sh"):
+        return True
+    with open(TOP / path, "rb") as f:
+        return f.readline().rstrip().endswith(b"sh")
+
+
+def steps(files):
+    """(what, function) of each linter."""
+    rust = [x for x in files if x.endswith(".rs")]
+    yield "the project's rules", lambda: rules(files)
+    yield "rustfmt", lambda: unique(command("rustfmt", "--check", "-l", "--edition", "2021", *rust))
+    for crate in HOST_CRATES:
+        yield f"clippy on {crate}", lambda crate=crate: command(
+            "cargo", "clippy", "--quiet", "--all-targets", "--manifest-path",
+            f"{crate}/Cargo.toml", "--target-dir", "build/clippy", "--", "-D", "warnings")
+    # Objects of its own: flags differ, and a warning must not hide in an object that is up to date.
+    yield "the module, without a warning", lambda: command(
+        "make", "-s", "modules", "WERROR=y", "KUNIT=y", FLAVOR="release")
+    yield "shellcheck", lambda: command(
+        "shellcheck", "--external-sources", "--source-path=SCRIPTDIR", *filter(is_shell, files))
+    yield "python", lambda: command(
+        sys.executable, "-W", "error", "-c",
+        "import sys\nfor p in sys.argv[1:]: compile(open(p, encoding='utf-8').read(), p, 'exec')",
+        *(x for x in files if x.endswith(".py")))
+
+
+def main():
+    failed = []
+    for what, run in steps(tracked()):
+        print(f"== {what}", flush=True)
+        if complaints := run():
+            print(complaints, flush=True)
+            failed.append(what)
+    if failed:
+        print(f"lint failed: {', '.join(failed)}")
+        return 1
+    print("lint: all clean")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

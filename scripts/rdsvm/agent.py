@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The guest's half of a node: starts commands for the host and reports what they do.
+
+Speaks JSON lines over a virtio-serial port; see node.py for the other half. Requests carry an
+"id" chosen by the host: start, stdin, signal. Reports carry it back: out, err, exit, failed.
+The host going away ends the guest, so that no test run leaves a machine behind.
+"""
+
+import errno
+import glob
+import json
+import os
+import selectors
+import signal
+import sys
+
+PORT_NAME = "rds.agent"
+ENV = {
+    "PATH": "/run/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/root",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+def open_port():
+    for name in glob.glob("/sys/class/virtio-ports/*/name"):
+        with open(name, encoding="ascii") as f:
+            if f.read().strip() == PORT_NAME:
+                return os.open("/dev/" + name.split("/")[-2], os.O_RDWR | os.O_CLOEXEC)
+    sys.exit(f"no virtio-serial port named {PORT_NAME}")
+
+
+class Job:
+    """One command: its pid, the ends of its pipes and what is still to be written to it."""
+
+    def __init__(self, agent, ident, argv, env, cwd):
+        self.agent, self.ident = agent, ident
+        r_in, self.stdin = os.pipe2(os.O_CLOEXEC)
+        self.out, w_out = os.pipe2(os.O_CLOEXEC)
+        self.err, w_err = os.pipe2(os.O_CLOEXEC)
+        self.pending = bytearray()
+        self.stdin_ends = False
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.setsid()
+                for target, fd in enumerate((r_in, w_out, w_err)):
+                    os.dup2(fd, target)
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+                os.chdir(cwd)
+                os.execvpe(argv[0], argv, {**ENV, **env})
+            except OSError as e:
+                os.write(2, f"{argv[0]}: {e.strerror}\n".encode())
+            os._exit(127)
+        for fd in (r_in, w_out, w_err):
+            os.close(fd)
+        os.set_blocking(self.stdin, False)
+        os.set_blocking(self.out, False)
+        os.set_blocking(self.err, False)
+        self.pidfd = os.pidfd_open(self.pid)
+        agent.watch(self.pidfd, selectors.EVENT_READ, self.exited)
+        agent.watch(self.out, selectors.EVENT_READ, lambda: self.forward("out"))
+        agent.watch(self.err, selectors.EVENT_READ, lambda: self.forward("err"))
+
+    def forward(self, which):
+        """Passes on one piece of output; returns whether there may be more."""
+        fd = getattr(self, which)
+        if fd < 0:
+            return False
+        try:
+            data = os.read(fd, 65536)
+        except BlockingIOError:
+            return False
+        if not data:
+            self.agent.unwatch(fd)
+            os.close(fd)
+            setattr(self, which, -1)
+            return False
+        self.agent.send({"id": self.ident, "ev": which, "data": data.decode("latin-1")})
+        return True
+
+    def feed(self, data, ends):
+        self.pending += data
+        self.stdin_ends |= ends
+        self.write_pending()
+
+    def write_pending(self):
+        if self.stdin < 0:
+            return
+        blocked = False
+        try:
+            while self.pending:
+                del self.pending[: os.write(self.stdin, self.pending)]
+        except BlockingIOError:
+            blocked = True
+        except BrokenPipeError:
+            self.pending.clear()
+            self.stdin_ends = True
+        if blocked:
+            self.agent.watch(self.stdin, selectors.EVENT_WRITE, self.write_pending)
+            return
+        self.agent.unwatch(self.stdin)
+        if self.stdin_ends:
+            os.close(self.stdin)
+            self.stdin = -1
+
+    def exited(self):
+        _, status = os.waitpid(self.pid, 0)
+        # What the command itself wrote is in the pipes by now; a daemon that it left behind may
+        # keep them open for ever, so do not wait for their end.
+        for which in ("out", "err"):
+            while self.forward(which):
+                pass
+        for fd in (self.pidfd, self.stdin, self.out, self.err):
+            if fd >= 0:
+                self.agent.unwatch(fd)
+                os.close(fd)
+        del self.agent.jobs[self.ident]
+        self.agent.send(
+            {"id": self.ident, "ev": "exit", "status": os.waitstatus_to_exitcode(status)}
+        )
+
+
+class Agent:
+    def __init__(self):
+        self.port = open_port()
+        self.selector = selectors.DefaultSelector()
+        self.jobs = {}
+        self.inbox = bytearray()
+        self.watch(self.port, selectors.EVENT_READ, self.receive)
+
+    def watch(self, fd, events, callback):
+        try:
+            self.selector.register(fd, events, callback)
+        except KeyError:
+            self.selector.modify(fd, events, callback)
+
+    def unwatch(self, fd):
+        try:
+            self.selector.unregister(fd)
+        except KeyError:
+            pass
+
+    def send(self, message):
+        data = json.dumps(message).encode() + b"\n"
+        while data:
+            data = data[os.write(self.port, data) :]
+
+    def receive(self):
+        data = os.read(self.port, 65536)
+        if not data:
+            self.power_off()
+        self.inbox += data
+        *lines, rest = self.inbox.split(b"\n")
+        self.inbox = bytearray(rest)
+        for line in lines:
+            self.request(json.loads(line))
+
+    def request(self, r):
+        ident, job = r["id"], self.jobs.get(r["id"])
+        if r["op"] == "start":
+            try:
+                self.jobs[ident] = Job(self, ident, r["argv"], r["env"], r["cwd"])
+            except OSError as e:
+                self.send({"id": ident, "ev": "failed", "why": str(e)})
+        elif r["op"] == "stdin" and job:
+            job.feed(r["data"].encode("latin-1"), r["ends"])
+        elif r["op"] == "signal" and job:
+            try:
+                os.killpg(job.pid, r["signal"])
+            except OSError as e:
+                if e.errno != errno.ESRCH:
+                    raise
+        elif r["op"] == "poweroff":
+            self.power_off()
+
+    def power_off(self):
+        with open("/proc/sysrq-trigger", "w", encoding="ascii") as f:
+            f.write("o")
+        os._exit(0)
+
+    def run(self):
+        self.send({"id": 0, "ev": "ready"})
+        while True:
+            for key, _ in self.selector.select():
+                # An earlier event of the same round may have ended the job that this is about.
+                if key.fd in self.selector.get_map():
+                    key.data()
+
+
+if __name__ == "__main__":
+    Agent().run()

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Nodes as RDS sees them: modules, soft RDMA devices, wires, and the checks at the end of a test."""
+
+import socket
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from . import klog
+from .node import Node, NodeError
+
+TOP = Path(__file__).resolve().parents[2]
+IMPLEMENTATIONS = ("rust", "c")
+# The addresses of a machine's own veth pair.
+PAIR = ("10.9.0.1", "10.9.0.2")
+PAIR6 = ("fd09::1", "fd09::2")
+
+
+def make_print(what, flavor):
+    out = subprocess.run(["make", "-s", "-C", str(TOP), f"print-{what}", f"FLAVOR={flavor}"],
+                         check=True, capture_output=True, text=True)
+    return Path(out.stdout.strip())
+
+
+def free_ports(count):
+    """UDP ports of the loopback address that nobody has: all are held until all are known."""
+    socks = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
+    try:
+        for s in socks:
+            s.bind(("127.0.0.1", 0))
+        return [s.getsockname()[1] for s in socks]
+    finally:
+        for s in socks:
+            s.close()
+
+
+def must(result):
+    """The Result of a command that has to succeed."""
+    if result.status != 0:
+        raise NodeError(str(result))
+    return result
+
+
+class Machine(Node):
+    """A node with one implementation of RDS, "rust" or "c".
+
+    flavor is that of its kernel. The C modules have known defects that the debug kernel reports,
+    so a peer that runs them boots the release kernel."""
+
+    def __init__(self, name, impl, flavor, rundir, **kwargs):
+        assert impl in IMPLEMENTATIONS
+        self.impl, self.flavor = impl, flavor
+        self.module = make_print("ko", flavor)
+        super().__init__(name, make_print("kdir", flavor), rundir, **kwargs)
+        self.netdevs = []
+        self.networks = []
+
+    @property
+    def debug(self):
+        return self.flavor == "debug"
+
+    def boot(self):
+        """Boots, and sets up again the networks that the machine had."""
+        super().boot()
+        self.netdevs = [self._netdev(mac) for mac, _, _ in self.wires]
+        # RDMA CM and the soft devices come and go with the machine, RDS with the tests.
+        self.run(["modprobe", "-a", "rdma_rxe", "siw"])
+        for commands in self.networks:
+            self.run(commands)
+        return self
+
+    def _netdev(self, mac):
+        out = self.run(f"grep -l {mac} /sys/class/net/*/address").out
+        return out.split("/")[-2]
+
+    # RDS
+
+    def load(self, impl=None):
+        """Loads RDS. Returns the Result, so that a test can look at a refusal."""
+        self.impl = impl or self.impl
+        if self.impl == "c":
+            return self.run(["modprobe", "rds_rdma"], check=False)
+        return self.run(["insmod", self.module], check=False)
+
+    def unload(self):
+        if self.impl == "c":
+            return self.run("rmmod rds_rdma && rmmod rds", check=False)
+        return self.run(["rmmod", "rds_rust"], check=False)
+
+    def loaded(self):
+        """The RDS modules that are loaded."""
+        present = self.run("cut -d' ' -f1 /proc/modules").out.split()
+        return [x for x in ("rds_rust", "rds_rdma", "rds") if x in present]
+
+    def forget(self):
+        """Loads RDS anew, without its connections. C RDS in use does not survive its own unload
+        (its CM handlers may still run), so there it takes a new boot."""
+        if self.impl == "c":
+            self.restart()
+        else:
+            must(self.unload())
+        must(self.load())
+
+    # Networks
+
+    def add_wire(self, index, host, mtu=1500, kind="rxe"):
+        """Gives wire `index` its addresses and an RDMA device; host is 1 or 2."""
+        dev = self.netdevs[index]
+        # Addresses first: the RDMA device takes them up when it appears, with nothing to wait for.
+        self._network(f"ip link set {dev} mtu {mtu} up && "
+                      f"ip addr add {wire_address(index, host)}/24 dev {dev} && "
+                      f"ip addr add {wire_address6(index, host)}/64 dev {dev} nodad && "
+                      f"rdma link add {kind}{index} type {kind} netdev {dev}")
+
+    def _network(self, commands):
+        self.run(commands)
+        self.networks.append(commands)
+
+    def add_pair(self):
+        """A veth pair in this kernel with an RDMA device on each end: PAIR's two addresses."""
+        lines = ["ip link add rdsv0 type veth peer name rdsv1"]
+        for i in (0, 1):
+            dev, other = f"rdsv{i}", 1 - i
+            lines += [
+                f"sysctl -q net.ipv4.conf.{dev}.accept_local=1 net.ipv4.conf.{dev}.rp_filter=0",
+                f"ip link set {dev} up",
+                f"ip addr add {PAIR[i]}/32 dev {dev}",
+                # Both on one end: IPv6 has no accept_local for a packet from an own address.
+                f"ip -6 addr add {PAIR6[i]}/128 dev rdsv0 nodad",
+                f"ip route add {PAIR[other]}/32 dev {dev}",
+                f"mac{i}=$(cat /sys/class/net/{dev}/address)",
+            ]
+        for i in (0, 1):
+            lines.append(f"ip neigh replace {PAIR[1 - i]} lladdr $mac{1 - i} dev rdsv{i} "
+                         "nud permanent")
+            lines.append(f"rdma link add rdsx{i} type rxe netdev rdsv{i}")
+        self._network("set -e; " + "\n".join(lines))
+
+    def set_loss(self, percent, index=0):
+        action = "replace" if percent else "del"
+        rule = f"netem loss {percent}%" if percent else ""
+        self.run(f"tc qdisc {action} dev {self.netdevs[index]} root {rule}")
+
+    def set_link(self, up, index=0):
+        """Pulls the cable of a wire, or puts it back. Addresses stay."""
+        self.run(f"ip link set {self.netdevs[index]} {'up' if up else 'down'}")
+
+    # Judgement
+
+    def complaints(self, since=0):
+        """The kernel's reports of defects since a mark."""
+        return klog.complaints(self.log(since))
+
+    def scan_leaks(self):
+        """kmemleak's reports (debug kernels). An object counts once it is 5 s old and its contents
+        did not change between two scans."""
+        if not self.debug:
+            return ""
+        return self.run("f=/sys/kernel/debug/kmemleak; echo scan >$f; sleep 6; echo scan >$f; "
+                        "echo scan >$f; cat $f", timeout=600).out
+
+
+def wire_address(index, host):
+    return f"10.{10 + index}.0.{host}"
+
+
+def wire_address6(index, host):
+    return f"fd{10 + index:02d}::{host}"
+
+
+def two_nodes(rundir, impls, flavor, wires=1, setup=True, **kwargs):
+    """Boots two nodes joined by wires, side by side. A C node's kernel is the release one."""
+    machines = []
+    ports = free_ports(2 * wires)
+    for i, impl in enumerate(impls):
+        mine = [(f"52:54:00:00:{w:02x}:{i + 1:02x}", ports[2 * w + i], ports[2 * w + 1 - i])
+                for w in range(wires)]
+        machines.append(Machine("ab"[i], impl, flavor if impl == "rust" else "release",
+                                Path(rundir) / "ab"[i], wires=mine, **kwargs))
+    boot_all(machines)
+    if setup:
+        for i, m in enumerate(machines):
+            for w in range(wires):
+                m.add_wire(w, i + 1)
+    return machines
+
+
+def one_node(rundir, impl, flavor, **kwargs):
+    m = Machine("n", impl, flavor if impl == "rust" else "release", Path(rundir) / "n", **kwargs)
+    m.boot()
+    return m
+
+
+def boot_all(machines):
+    """Boots several machines at a time; kills all of them if one does not come up."""
+    with ThreadPoolExecutor(len(machines)) as pool:
+        futures = [pool.submit(m.boot) for m in machines]
+    errors = [f.exception() for f in futures if f.exception()]
+    if errors:
+        for m in machines:
+            m.kill()
+        raise errors[0]

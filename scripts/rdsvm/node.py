@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: GPL-2.0
+"""One test machine: a QEMU guest that runs commands for the host.
+
+The guest sees the host's files read-only and its run directory read-write. Commands go through
+agent.py over a virtio-serial port, so everything here waits for events and never polls. The
+serial console is the kernel log: it is read as it comes and survives a crash of the guest.
+"""
+
+import json
+import os
+import re
+import select
+import shlex
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BOOT_SECONDS = 180
+KERNEL_LINE = re.compile(r"^(?:<\d+>)?\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? ?")
+
+
+class NodeError(Exception):
+    """The node did not do what was asked: the message has all that is known."""
+
+
+@dataclass
+class Result:
+    """How a command ended: a negative status is the signal that killed it."""
+
+    command: str
+    status: int
+    out: str
+    err: str
+
+    def __str__(self):
+        text = f"$ {self.command}\nexit status {self.status}\n{self.out}"
+        return text + (f"stderr:\n{self.err}" if self.err else "")
+
+
+class Process:
+    """A command in the guest, possibly still running."""
+
+    def __init__(self, node, ident, command):
+        self.node, self.ident, self.command = node, ident, command
+        self._out, self._err, self.status, self._why = [], [], None, None
+
+    @property
+    def out(self):
+        return "".join(self._out).encode("latin-1").decode("utf-8", "replace")
+
+    @property
+    def err(self):
+        return "".join(self._err).encode("latin-1").decode("utf-8", "replace")
+
+    @property
+    def result(self):
+        return Result(self.command, self.status, self.out, self.err)
+
+    def _event(self, event):
+        if event["ev"] == "out":
+            self._out.append(event["data"])
+        elif event["ev"] == "err":
+            self._err.append(event["data"])
+        elif event["ev"] == "exit":
+            self.status = event["status"]
+        else:
+            self._why = event["why"]
+
+    def wait(self, timeout=120, check=False):
+        """Waits for the end of the command and returns its Result."""
+        what = f"{self.command} to end"
+        self.node._await(lambda: self.status is not None or self._why, timeout, what, self)
+        if self._why:
+            raise NodeError(f"{self.node.name}: {self.command}: {self._why}")
+        if check and self.status != 0:
+            raise NodeError(f"{self.node.name}: {self.result}")
+        return self.result
+
+    def expect(self, pattern, timeout=120):
+        """Waits until the standard output matches, and returns the match."""
+        regex, found = re.compile(pattern, re.M), []
+
+        def seen():
+            found[:] = [regex.search(self.out)]
+            return found[0] or self.status is not None
+
+        self.node._await(seen, timeout, f"{self.command} to print {pattern!r}", self)
+        if not found[0]:
+            raise NodeError(f"{self.node.name}: ended without {pattern!r}: {self.result}")
+        return found[0]
+
+    def write(self, text, close=False):
+        """Writes to the command's standard input; close ends it."""
+        data = text.encode().decode("latin-1")
+        self.node._request(op="stdin", id=self.ident, data=data, ends=close)
+
+    def send_signal(self, number=signal.SIGTERM):
+        """Signals the command and what it started."""
+        self.node._request(op="signal", id=self.ident, signal=int(number))
+
+    def stop(self, number=signal.SIGTERM, timeout=60):
+        if self.status is None:
+            self.send_signal(number)
+        return self.wait(timeout)
+
+
+class Node:
+    """A guest. wires: list of (mac, local UDP port, remote UDP port) on 127.0.0.1, one NIC each."""
+
+    stdin = stdout = subprocess.DEVNULL
+
+    def __init__(self, name, kernel, rundir, wires=(), cpus=2, memory="2G", qemu=()):
+        self.name, self.kernel, self.rundir = name, Path(kernel), Path(rundir).resolve()
+        self.wires, self.cpus, self.memory, self.qemu = list(wires), cpus, memory, list(qemu)
+        self._changed = threading.Condition()
+        self._qemu = self._sock = None
+        self._lines, self._partial, self._processes, self._ready = [], "", {}, False
+        self._gone, self._ids = False, 0
+
+    # Life
+
+    def boot(self):
+        """Boots the guest and returns once it takes commands."""
+        self.rundir.mkdir(parents=True, exist_ok=True)
+        self._processes, self._ready, self._gone = {}, False, False
+        self._lines, self._partial = [], ""
+        # The path of a socket must be short; the run directory's may be long.
+        with tempfile.TemporaryDirectory(prefix="rds-") as short, socket.socket(
+                socket.AF_UNIX) as listener:
+            listener.bind(f"{short}/agent")
+            listener.listen(1)
+            console, console_in = os.pipe()
+            try:
+                self._qemu = self._spawn(f"{short}/agent", console_in)
+            finally:
+                os.close(console_in)
+            threading.Thread(target=self._read_console, args=(self._qemu, console),
+                             daemon=True).start()
+            ended = os.pidfd_open(self._qemu.pid)
+            ready, _, _ = select.select([listener, ended], [], [], BOOT_SECONDS)
+            os.close(ended)
+            if listener not in ready:
+                self.kill()
+                raise NodeError(f"{self.name}: QEMU did not start:\n{self.log_tail()}")
+            self._sock, _ = listener.accept()
+        threading.Thread(target=self._read_agent, args=(self._sock,), daemon=True).start()
+        try:
+            self._await(lambda: self._ready, BOOT_SECONDS, "the guest to boot")
+        except NodeError:
+            self.kill()
+            raise
+        return self
+
+    def _spawn(self, sock_path, console_in):
+        params = ["console=ttyS0", "ignore_loglevel", "panic=-1", "ro", "rootfstype=9p",
+                  "rootflags=trans=virtio,version=9p2000.L,cache=loose,msize=512000",
+                  f"init={HERE}/init.sh", f"rds_agent={HERE}/agent.py", f"rds_name={self.name}",
+                  f"rds_rundir={self.rundir}", f"rds_modules={self.kernel}/mods"]
+        if spaced := [x for x in params if " " in x]:
+            raise NodeError(f"the kernel's command line cannot have spaces in it: {spaced}")
+        argv = ["qemu-system-x86_64", "-name", self.name, "-machine", "q35,accel=tcg", "-cpu",
+                "max", "-smp", str(self.cpus), "-m", self.memory, "-nodefaults", "-display",
+                "none", "-no-reboot", "-kernel", str(self.kernel / "arch/x86/boot/bzImage"),
+                "-append", " ".join(params),
+                "-chardev", f"file,id=console,path=/dev/fd/{console_in}",
+                "-serial", "chardev:console"]
+        for tag, path, mode in (("/dev/root", "/", "on"), ("rundir", self.rundir, "off")):
+            ident = tag.strip("/").replace("/", "")
+            argv += ["-fsdev", f"local,id={ident},path={path},security_model=none,"
+                     f"readonly={mode},multidevs=remap",
+                     "-device", f"virtio-9p-pci,fsdev={ident},mount_tag={tag}"]
+        argv += ["-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={sock_path}",
+                 "-device", "virtserialport,name=rds.agent,chardev=agent"]
+        for i, (mac, local, remote) in enumerate(self.wires):
+            argv += ["-netdev", f"dgram,id=w{i},local.type=inet,local.host=127.0.0.1,"
+                     f"local.port={local},remote.type=inet,remote.host=127.0.0.1,"
+                     f"remote.port={remote}", "-device", f"virtio-net-pci,netdev=w{i},mac={mac}"]
+        return subprocess.Popen(argv + self.qemu, stdin=self.stdin, stdout=self.stdout,
+                                stderr=console_in, pass_fds=(console_in,),
+                                start_new_session=self.stdin is subprocess.DEVNULL)
+
+    def alive(self):
+        return self._qemu is not None and not self._gone
+
+    def kill(self):
+        """Ends the guest as a power failure would."""
+        if self._qemu is None:
+            return
+        self._qemu.kill()
+        self._qemu.wait()
+        with self._changed:
+            self._gone = True
+            self._changed.notify_all()
+        if self._sock is not None:
+            self._sock.close()
+        self._qemu = self._sock = None
+
+    def restart(self):
+        self.kill()
+        return self.boot()
+
+    # Commands
+
+    def start(self, command, env=None, cwd=None, name=None):
+        """Starts a command, a list or a line for the shell, and returns its Process."""
+        argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(map(str, command))
+        text = name or (command if isinstance(command, str) else shlex.join(argv))
+        with self._changed:
+            self._ids += 1
+            process = self._processes[self._ids] = Process(self, self._ids, text)
+        self._request(op="start", id=process.ident, argv=argv, env=env or {},
+                      cwd=str(cwd or self.rundir))
+        return process
+
+    def run(self, command, check=True, timeout=120, **kwargs):
+        """Runs a command to its end. check: a status other than 0 raises NodeError."""
+        process = self.start(command, **kwargs)
+        process.write("", close=True)
+        return process.wait(timeout, check)
+
+    # The kernel log
+
+    def log(self, since=0):
+        """The kernel's lines since a mark, without their time stamps."""
+        with self._changed:
+            lines = self._lines[since:]
+        return [KERNEL_LINE.sub("", x) for x in lines if KERNEL_LINE.match(x)]
+
+    def log_tail(self, lines=60):
+        """The end of the console as it came, for people."""
+        with self._changed:
+            return "\n".join(self._lines[-lines:] + [self._partial])
+
+    def mark(self, text):
+        """Writes a line into the kernel log and returns the index of what follows it.
+
+        The console is in order, so all that was logged before this call comes before the mark."""
+        self.run(["sh", "-c", 'echo "$0" >/dev/kmsg', f"mark: {text}"])
+        return self.wait_log(re.escape(f"mark: {text}"), newest=True)
+
+    def wait_log(self, pattern, since=0, timeout=60, newest=False):
+        """Waits for a matching kernel line since a mark; returns the index of the next line."""
+        regex, hit = re.compile(pattern), []
+
+        def seen():
+            order = range(since, len(self._lines))
+            for i in reversed(order) if newest else order:
+                if regex.search(self._lines[i]):
+                    hit[:] = [i + 1]
+                    return True
+            return False
+
+        self._await(seen, timeout, f"the kernel log to say {pattern!r}")
+        return hit[0]
+
+    # Plumbing
+
+    def _request(self, **message):
+        try:
+            self._sock.sendall(json.dumps(message).encode() + b"\n")
+        except (OSError, AttributeError) as e:
+            raise NodeError(f"{self.name} is gone:\n{self.log_tail()}") from e
+
+    def _await(self, condition, timeout, what, process=None):
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while not condition():
+                if self._gone:
+                    raise NodeError(f"{self.name}: the machine ended while waiting for {what}:\n"
+                                    f"{self.log_tail()}")
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    shown = f"\n{process.result}" if process else ""
+                    raise NodeError(f"{self.name}: waited {timeout} s in vain for {what}{shown}\n"
+                                    f"the console's end:\n{self.log_tail()}")
+                self._changed.wait(left)
+
+    def _read_agent(self, sock):
+        stream = sock.makefile("rb")
+        try:
+            for line in stream:
+                event = json.loads(line)
+                with self._changed:
+                    if event["ev"] == "ready":
+                        self._ready = True
+                    else:
+                        self._processes[event["id"]]._event(event)
+                    self._changed.notify_all()
+        except (OSError, ValueError):
+            pass  # the machine was killed in the middle of a line
+        with self._changed:
+            self._gone = self._gone or sock is self._sock
+            self._changed.notify_all()
+
+    def _read_console(self, qemu, console):
+        with open(self.rundir / "console.log", "ab") as copy:
+            while data := os.read(console, 65536):
+                copy.write(data)
+                copy.flush()
+                text = data.decode("utf-8", "replace").replace("\r", "")
+                with self._changed:
+                    *lines, self._partial = (self._partial + text).split("\n")
+                    self._lines += lines
+                    self._changed.notify_all()
+        os.close(console)
+        with self._changed:
+            self._gone = self._gone or qemu is self._qemu
+            self._changed.notify_all()

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""make test and make test-fast: runs all tests and adds up their cases.
+
+The last line is "N passed, N failed". A case that was skipped, a suite that did not build and a run
+that ended early count as failed.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import ktap
+from rdsvm import cluster
+from rdsvm.node import NodeError
+
+TOP = Path(__file__).resolve().parent.parent
+FLAVORS = ("release", "debug")
+START = time.monotonic()
+
+
+def say(text):
+    minutes, seconds = divmod(int(time.monotonic() - START), 60)
+    print(f"== [{minutes:2}:{seconds:02}] {text}", flush=True)
+
+
+class Tally:
+    """Cases by suite."""
+
+    def __init__(self):
+        self.suites = []
+
+    def add(self, suite, passed, failed, names=()):
+        """failed: how many; names: those that are known by name."""
+        self.suites.append((suite, passed, failed, list(names)))
+        say(f"{suite}: {passed} passed, {failed} failed")
+
+    def add_outcomes(self, suite, outcomes, whole=True):
+        """outcomes: {name: "passed" or not}; whole: whether the suite ran to its end."""
+        bad = [name for name, outcome in outcomes.items() if outcome != "passed"]
+        if not whole and not bad or not outcomes:
+            bad.append("the suite did not run to its end")
+        self.add(suite, len(outcomes) - len([x for x in bad if x in outcomes]), len(bad), bad)
+
+    def summary(self):
+        width = max(len(x[0]) for x in self.suites)
+        print("\nSummary")
+        for suite, passed, failed, names in self.suites:
+            print(f"  {suite.ljust(width)}  {passed:5} passed {failed:5} failed")
+            for name in names:
+                print(f"    FAILED {name}")
+        passed, failed = (sum(x[i] for x in self.suites) for i in (1, 2))
+        print(f"{passed} passed, {failed} failed")
+        return failed == 0
+
+
+def make(*arguments):
+    return subprocess.run(["make", "-s", "-C", TOP, *arguments], stdin=subprocess.DEVNULL,
+                          stdout=sys.stderr).returncode == 0
+
+
+CARGO_LINE = re.compile(r"^ *(?:Running .*?/deps/(\w+)-\w+\)|Doc-tests (\w+)|test (\S+.*?) \.\.\. (\w+))",
+                        re.M)
+
+
+def cargo_outcomes(text):
+    """{"crate name": outcome} of the output of cargo test; "ok" is the only way to pass."""
+    found, crate = {}, ""
+    for binary, documented, name, word in CARGO_LINE.findall(text):
+        if word:
+            found[f"{crate} {name}"] = "passed" if word == "ok" else word
+        else:
+            crate = binary or documented
+    return found
+
+
+def cargo(tally, crate):
+    say(f"{crate}: cargo test")
+    done = subprocess.run(
+        ["cargo", "test", "--color=never", "--no-fail-fast", "--workspace", "--manifest-path",
+         f"{crate}/Cargo.toml", "--target-dir", "build/cargo-test", "--", "--format=pretty"],
+        cwd=TOP, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True)
+    if done.returncode:
+        print(done.stdout)
+    tally.add_outcomes(f"host tests, {crate}", cargo_outcomes(done.stdout), done.returncode == 0)
+
+
+def pytest(tally, suite, *arguments):
+    say(f"{suite}: pytest")
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "outcomes"
+        done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+                               "--tb=short", "--durations=10", f"--outcomes={path}", *arguments],
+                              cwd=TOP, stdin=subprocess.DEVNULL)
+        outcomes = json.loads(path.read_text()) if path.exists() else {}
+    tally.add_outcomes(suite, outcomes, done.returncode == 0)
+
+
+def kunit(tally, flavor):
+    """Loads the module with its suites in it, which runs them, and reads the kernel log."""
+    suite = f"KUnit, {flavor} kernel"
+    say(f"{suite}: building the module with its suites")
+    if not make("modules", f"FLAVOR={flavor}", "KUNIT=y"):
+        tally.add_outcomes(suite, {})
+        return
+    with tempfile.TemporaryDirectory(prefix="rds-kunit-") as rundir:
+        machine = cluster.Machine("kunit", "rust", flavor, rundir)
+        machine.module = machine.module.parents[1] / f"{flavor}-kunit/rds_rust.ko"
+        try:
+            machine.boot()
+            start = machine.mark("KUnit starts")
+            cluster.must(machine.load())
+            machine.mark("KUnit ends")
+            cluster.must(machine.unload())
+            machine.mark("unloaded")
+            outcomes = ktap.cases(machine.log(start))
+            outcomes |= {f"clean log: {x.splitlines()[0]}": "failed"
+                         for x in machine.complaints(start)}
+            outcomes |= {"no leaks": "failed" if machine.scan_leaks() else "passed"}
+        except NodeError as e:
+            print(e)
+            outcomes = {"the machine": "failed"}
+        finally:
+            if any(x != "passed" for x in outcomes.values()):
+                print("\n".join(machine.log()))
+            machine.kill()
+    # "no leaks" alone would mean that no suite was in the module.
+    if len(outcomes) == 1:
+        outcomes["the module has suites"] = "failed"
+    tally.add_outcomes(suite, outcomes)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fast", action="store_true", help="no tests in VMs but KUnit")
+    args = parser.parse_args()
+    os.chdir(TOP)
+    # What FLAVOR says is for other targets: both kernels are tested.
+    os.environ.pop("FLAVOR", None)
+    tally = Tally()
+    flavors = FLAVORS[:1] if args.fast else FLAVORS
+
+    for crate in ("tests/host", "tools"):
+        cargo(tally, crate)
+    pytest(tally, "checks of the checks", "tests/lint")
+    if not make("tools"):
+        tally.add("tools", 0, 1, ["they do not build"])
+    for flavor in flavors:
+        say(f"{flavor} kernel: building it, as far as it is not in the cache, and the module")
+        if not make("modules", f"FLAVOR={flavor}"):
+            tally.add(f"the module, {flavor} kernel", 0, 1, ["it does not build"])
+            continue
+        kunit(tally, flavor)
+        if not args.fast:
+            # C RDS, the measure of the socket interface, is looked at on one kernel only.
+            impls = "rust,c" if flavor == "release" else "rust"
+            pytest(tally, f"virtual machines, {flavor} kernel", "tests/vm", f"--flavor={flavor}",
+                   f"--impls={impls}")
+    return 0 if tally.summary() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

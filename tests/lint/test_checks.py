@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Each of the project's own rules finds what it is there to find, and nothing else."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "scripts"))
+
+import checks  # noqa: E402
+import lint  # noqa: E402
+from rdsvm import klog  # noqa: E402
+
+HEAD = "// SPDX-License-Identifier: GPL-2.0\n//! A sample.\n"
+
+
+def complaints(check, path, text):
+    return [number for number, _ in check(path, text)]
+
+
+@pytest.mark.parametrize("path, code", [
+    ("proto/a.rs", "use crate::kapi::net;"),
+    ("proto/a.rs", "use crate::conn::Path;"),
+    ("kapi/net.rs", "use crate::proto::header;"),
+    ("conn/mod.rs", "use crate::sock::Socket;"),
+    ("msg/a.rs", "fn f() { crate::ib_transport::go() }"),
+    ("cm/mod.rs", "use crate::{\n    conn::{self, sock},\n    sock::Family,\n};"),
+    ("cm/a.rs", "use super::super::sock::Family;"),
+    ("cm/mod.rs", "use super::sock::Family;"),
+    ("sock/a.rs", "use crate::rds_core::Module;"),
+])
+def test_upward_use_is_found(path, code):
+    assert complaints(checks.layers, path, HEAD + code)
+
+
+@pytest.mark.parametrize("path, code", [
+    ("proto/a.rs", "use crate::proto::header;"),
+    ("conn/mod.rs", "use crate::{kapi::{net, sync}, msg::Message, proto};"),
+    ("cm/a.rs", "use super::sock::Thing;"),
+    ("sock/mod.rs", "use crate::ib_transport::Endpoint;"),
+    ("conn/a.rs", "// use crate::sock::Socket;\nconst S: &str = \"crate::sock\";"),
+    ("conn/a.rs", "use crate::Error;"),
+    ("tests/host/src/lib.rs", "use crate::sock::Socket;"),
+    ("rds_core.rs", "use crate::sock::Socket;"),
+])
+def test_downward_use_is_allowed(path, code):
+    assert not complaints(checks.layers, path, HEAD + code)
+
+
+@pytest.mark.parametrize("path, code", [
+    ("conn/a.rs", "// SAFETY: No.\nunsafe { f() };"),
+    ("rds_core.rs", "// SAFETY: No.\nunsafe impl Send for A {}"),
+    ("conn/a.rs", "unsafe fn f() {}"),
+    ("kapi/a.rs", "unsafe { f() };"),
+    ("kapi/a.rs", "// Why not.\nunsafe { f() };"),
+    ("kapi/a.rs", "// SAFETY: For this one.\nunsafe { f() };\nunsafe { g() };"),
+    ("kapi/a.rs", "unsafe impl Sync for A {}"),
+    ("tools/a/src/main.rs", "let x = unsafe { f() };"),
+])
+def test_unsafe_is_found(path, code):
+    assert complaints(checks.unsafe_code, path, HEAD + code)
+
+
+@pytest.mark.parametrize("path, code", [
+    ("kapi/a.rs", "// SAFETY: The caller holds the lock.\nunsafe { f() };"),
+    ("kapi/a.rs", "// SAFETY: The caller holds the\n// lock.\nlet x =\n    g(unsafe { f() });"),
+    ("kapi/a.rs", "/// # Safety\n///\n/// Never.\nunsafe fn f() {}"),
+    ("kapi/a.rs", "type F = unsafe extern \"C\" fn();"),
+    ("conn/mod.rs", "#![deny(unsafe_code)]\n// unsafe { }\nconst S: &str = \"unsafe {\";"),
+    ("conn/a.rs", "const C: char = '\"'; // unsafe { f() }\nconst D: char = '\"';"),
+])
+def test_sound_unsafe_is_allowed(path, code):
+    assert not complaints(checks.unsafe_code, path, HEAD + code)
+
+
+def test_layers_deny_unsafe():
+    check = checks.module_denies_unsafe
+    assert complaints(check, "conn/mod.rs", HEAD)
+    assert complaints(check, "proto/mod.rs", HEAD + "#![deny(unsafe_code)]")
+    assert complaints(check, "conn/mod.rs", HEAD + "// #![deny(unsafe_code)]")
+    assert not complaints(check, "conn/mod.rs", HEAD + "#![deny(unsafe_code)]")
+    assert not complaints(check, "proto/mod.rs", HEAD + "#![forbid(unsafe_code)]")
+    assert not complaints(check, "conn/path.rs", HEAD)
+
+
+def test_spdx():
+    for path in ("a.rs", "scripts/a.py", "Makefile", "a/b.c"):
+        assert complaints(checks.spdx, path, "\n")
+    assert not complaints(checks.spdx, "a.rs", HEAD)
+    assert not complaints(checks.spdx, "a.sh", "#!/bin/sh\n# SPDX-License-Identifier: GPL-2.0\n")
+    assert not complaints(checks.spdx, "README.md", "# Title\n")
+
+
+def test_length():
+    assert complaints(checks.length, "a.rs", "\n" * 600)
+    assert not complaints(checks.length, "a.rs", "\n" * 599)
+
+
+def test_purpose():
+    assert complaints(checks.purpose, "a.rs", "// SPDX-License-Identifier: GPL-2.0\nfn f() {}\n")
+    assert complaints(checks.purpose, "a.rs", "fn f() {}\n//! Late.\n")
+    assert not complaints(checks.purpose, "a.rs", HEAD)
+
+
+def bad_tree(tmp_path, files):
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return list(files)
+
+
+@pytest.mark.parametrize("step, files", [
+    ("the project's rules", {"conn/mod.rs": HEAD + "use crate::sock::A;\n"}),
+    ("rustfmt", {"a.rs": HEAD + "fn f( ) { }\n"}),
+    ("shellcheck", {"a.sh": "#!/bin/sh\n# SPDX-License-Identifier: GPL-2.0\nrm $1\n"}),
+    ("python", {"a.py": "# SPDX-License-Identifier: GPL-2.0\ndef f(:\n"}),
+])
+def test_linters_are_run(monkeypatch, tmp_path, step, files):
+    """Through lint.py itself: a step that was not wired up would say nothing."""
+    names = bad_tree(tmp_path, files)
+    monkeypatch.setattr(lint, "TOP", tmp_path)
+    steps = dict(lint.steps(names))
+    assert steps[step]()
+
+
+CRATE = """[package]
+name = "sample"
+version = "0.0.0"
+edition = "2021"
+[workspace]
+"""
+
+
+@pytest.mark.parametrize("crate", lint.HOST_CRATES)
+def test_clippy_is_run(monkeypatch, tmp_path, crate):
+    names = bad_tree(tmp_path, {
+        f"{crate}/Cargo.toml": CRATE,
+        f"{crate}/src/lib.rs": HEAD + "pub fn f(x: u32) -> bool {\n    return x == x;\n}\n",
+    })
+    monkeypatch.setattr(lint, "TOP", tmp_path)
+    assert "clippy" in dict(lint.steps(names))[f"clippy on {crate}"]()
+
+
+def test_module_warning_is_an_error():
+    """The flags of make modules WERROR=y reach the compiler."""
+    line = subprocess.run(["make", "-n", "-C", TOP, "modules", "WERROR=y", "KDIR=/none"],
+                          env={**os.environ, "BINDGEN": "bindgen"}, capture_output=True,
+                          text=True, check=True).stdout
+    assert "CLIPPY=1" in line and "KRUSTFLAGS='-D warnings'" in line and "KCFLAGS=-Werror" in line
+
+
+@pytest.mark.parametrize("line", [
+    "WARNING: CPU: 0 PID: 1 at net/core/sock.c:1 f+0x1/0x2 [rds_rust]",
+    "WARNING: possible circular locking dependency detected",
+    "WARNING: suspicious RCU usage",
+    "BUG: KASAN: slab-use-after-free in f+0x1/0x2",
+    "BUG: unable to handle page fault for address: ffff",
+    "BUG: sleeping function called from invalid context at kernel/locking/mutex.c:1",
+    "BUG: scheduling while atomic: a/1/0x2",
+    "Oops: Oops: 0000 [#1] SMP KASAN",
+    "UBSAN: array-index-out-of-bounds in a.c:1:2",
+    "DMA-API: rxe0: device driver frees DMA memory with different size",
+    "ODEBUG: free active (active state 0) object: 0 object type: timer_list",
+    "refcount_t: underflow; use-after-free.",
+    "INFO: task a:1 blocked for more than 120 seconds.",
+    "kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
+    "rust_kernel: panicked at rds_core.rs:1:2:",
+    "infiniband rxe0: restrack: leaked 1 CM_ID object",
+    "workqueue: work func f enqueued on deprecated workqueue. Use system_percpu_wq instead.",
+    "list_add corruption. prev->next should be next",
+])
+def test_report_in_the_kernel_log_is_found(line):
+    assert klog.complaints(["before", line, "after"]) == [f"{line}\nafter"]
+
+
+@pytest.mark.parametrize("line", [
+    "RDS/IB: rxe0: added",
+    "DMA-API: preallocated 65536 debug entries",
+    "DMA-API: debugging enabled by kernel config",
+    "kmemleak: Kernel memory leak detector initialized (mem pool available: 3)",
+    "rcu: \tRCU debug extended QS entry/exit.",
+    "random: crng init done",
+])
+def test_ordinary_line_is_no_report(line):
+    assert not klog.complaints([line])

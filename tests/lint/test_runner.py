@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The test runner counts what it is there to count: no failure gets lost on the way."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "scripts"))
+
+import ktap  # noqa: E402
+
+spec = importlib.util.spec_from_file_location("run_tests", TOP / "scripts/run-tests.py")
+run_tests = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(run_tests)
+
+CARGO = """
+     Running unittests src/lib.rs (build/cargo-test/debug/deps/rds_proto_host-0123456789abcdef)
+
+running 4 tests
+test wire::tests::round_trip ... ok
+test wire::tests::bad ... FAILED
+test wire::tests::slow ... ignored
+test sim::lossy - should panic ... ok
+
+test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured
+     Running unittests src/main.rs (build/cargo-test/debug/deps/rds_ping-0123456789abcdef)
+test wire::tests::bad ... ok
+   Doc-tests rds_socket
+test src/lib.rs - open (line 3) ... ok
+"""
+
+
+def test_cargo_output():
+    assert run_tests.cargo_outcomes(CARGO) == {
+        "rds_proto_host wire::tests::round_trip": "passed",
+        "rds_proto_host wire::tests::bad": "FAILED",
+        "rds_proto_host wire::tests::slow": "ignored",
+        "rds_proto_host sim::lossy - should panic": "passed",
+        "rds_ping wire::tests::bad": "passed",
+        "rds_socket src/lib.rs - open (line 3)": "passed",
+    }
+
+
+KTAP = """KTAP version 1
+1..2
+    KTAP version 1
+    # Subtest: wire
+    # module: rds_rust
+    1..4
+    ok 1 round_trip
+    # bad: ASSERTION FAILED at wire.rs:3
+    not ok 2 bad
+    ok 3 odd # SKIP not here
+        KTAP version 1
+        # Subtest: sizes
+        ok 1 0
+        ok 2 4096
+    ok 4 sizes
+# wire: pass:2 fail:1 skip:1 total:4
+not ok 1 wire
+    KTAP version 1
+    # Subtest: rx
+    1..1
+    ok 1 order
+# rx: pass:1 fail:0 skip:0 total:1
+ok 2 rx"""
+
+
+def test_ktap():
+    assert ktap.cases(KTAP.split("\n")) == {
+        "wire.round_trip": "passed",
+        "wire.bad": "failed",
+        "wire.odd": "skipped",
+        "wire.sizes": "passed",
+        "rx.order": "passed",
+    }
+
+
+def test_ktap_of_a_suite_that_was_cut_short():
+    lines = KTAP.split("\n")
+    found = ktap.cases(lines[: lines.index("    ok 1 order") + 1])
+    assert found["rx"] == "failed" and found["rx.order"] == "passed"
+
+
+def test_ktap_of_a_suite_that_fails_without_a_case():
+    found = ktap.cases(["    # Subtest: init", "    1..1", "not ok 1 init"])
+    assert found == {"init": "failed"}
+
+
+@pytest.mark.parametrize("outcomes, whole, counts", [
+    ({"a": "passed", "b": "passed"}, True, (2, 0)),
+    ({"a": "passed", "b": "skipped"}, True, (1, 1)),
+    ({"a": "passed", "b": "failed"}, False, (1, 1)),
+    ({"a": "passed"}, False, (1, 1)),
+    ({}, True, (0, 1)),
+    ({}, False, (0, 1)),
+])
+def test_tally(outcomes, whole, counts, capsys):
+    tally = run_tests.Tally()
+    tally.add_outcomes("suite", outcomes, whole)
+    assert tally.summary() == (counts[1] == 0)
+    assert capsys.readouterr().out.splitlines()[-1] == f"{counts[0]} passed, {counts[1]} failed"
+
+
+def test_outcomes_of_pytest(tmp_path):
+    """A test whose teardown fails has failed; so has one that is skipped."""
+    (tmp_path / "conftest.py").write_text((TOP / "tests/conftest.py").read_text())
+    (tmp_path / "test_sample.py").write_text(
+        "import pytest\n"
+        "@pytest.fixture\n"
+        "def late():\n    yield\n    assert False\n"
+        "def test_good(): pass\n"
+        "def test_bad(): assert False\n"
+        "def test_skipped(): pytest.skip()\n"
+        "def test_late(late): pass\n")
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "--outcomes=out", "."],
+                          cwd=tmp_path, stdout=subprocess.DEVNULL)
+    assert done.returncode == 1
+    import json
+    assert {k.split("::")[1]: v for k, v in json.loads((tmp_path / "out").read_text()).items()} == {
+        "test_good": "passed", "test_bad": "failed", "test_skipped": "skipped",
+        "test_late": "failed"}

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Fixtures of the tests that need virtual machines.
+
+Machines are booted once for each combination of implementations and used by all tests of it. Each
+test ends with a look at the kernel logs, each combination with a search for leaks; a machine on
+which a test failed is not used again.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "scripts"))
+
+from rdsvm import cluster  # noqa: E402
+from rdsvm.node import NodeError  # noqa: E402
+
+FAILED = pytest.StashKey[bool]()
+MACHINES = pytest.StashKey[tuple]()
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("rds")
+    group.addoption("--flavor", default="release", choices=("release", "debug"),
+                    help="the kernel of the nodes that run rds_rust")
+    group.addoption("--impls", default="rust,c",
+                    help="for tests of one node: the implementations, comma-separated")
+    group.addoption("--pairs", default="rust-rust,rust-c,c-rust",
+                    help="for tests of two nodes: the implementations on a and b")
+    group.addoption("--tools", default=TOP / "build/tools/release", type=Path,
+                    help="where rds-ping and rds-verify are")
+
+
+def pytest_generate_tests(metafunc):
+    config = metafunc.config
+    if "node_lab" in metafunc.fixturenames:
+        impls = config.getoption("impls").split(",")
+        for marker in metafunc.definition.iter_markers("impls"):
+            impls = [x for x in impls if x in marker.args]
+        metafunc.parametrize("node_lab", impls, indirect=True, scope="session")
+    if "pair_lab" in metafunc.fixturenames:
+        pairs = [tuple(x.split("-")) for x in config.getoption("pairs").split(",")]
+        metafunc.parametrize("pair_lab", pairs, ids="-".join, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config, items):
+    # A test that is for none of the implementations asked for does not apply.
+    asked = set(config.getoption("impls").split(","))
+    gone = [x for x in items
+            if (marker := x.get_closest_marker("impls")) and not asked & set(marker.args)]
+    config.hook.pytest_deselected(items=gone)
+    items[:] = [x for x in items if x not in gone]
+
+
+class Lab:
+    """Machines that tests share: boots them on demand, and anew after a failure."""
+
+    def __init__(self, make):
+        self.make, self.machines, self.usable = make, [], False
+
+    def get(self):
+        if not (self.usable and all(m.alive() for m in self.machines)):
+            self.close()
+            self.machines = self.make()
+            for m in self.machines:
+                if not m.loaded():
+                    cluster.must(m.load())
+            self.usable = True
+        return self.machines
+
+    def leaks(self):
+        return [m.scan_leaks() for m in self.machines if self.usable and m.alive()]
+
+    def close(self):
+        for m in self.machines:
+            m.kill()
+        self.machines, self.usable = [], False
+
+
+def lab(make):
+    made = Lab(make)
+    try:
+        yield made
+        leaks = [x for x in made.leaks() if x]
+        assert not leaks, "kmemleak reports:\n" + "\n".join(leaks)
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="session")
+def flavor(request):
+    return request.config.getoption("flavor")
+
+
+@pytest.fixture(scope="session")
+def node_lab(request, flavor, tmp_path_factory):
+    def make():
+        rundir = tmp_path_factory.mktemp("node")
+        machine = cluster.one_node(rundir, request.param, flavor)
+        machine.add_pair()
+        return [machine]
+
+    yield from lab(make)
+
+
+@pytest.fixture(scope="session")
+def pair_lab(request, flavor, tmp_path_factory):
+    yield from lab(lambda: cluster.two_nodes(tmp_path_factory.mktemp("pair"), request.param,
+                                             flavor))
+
+
+def use(request, made):
+    """Lends the machines of a lab to one test and judges their logs after it."""
+    machines = made.get()
+    name = request.node.name
+    marks = [m.mark(f"start of {name}") for m in machines]
+    request.node.stash[MACHINES] = (machines, marks)
+    yield machines
+    if request.node.stash.get(FAILED, False):
+        made.usable = False
+        return
+    try:
+        for m, start in zip(machines, marks):
+            m.mark(f"end of {name}")
+            found = m.complaints(start)
+            assert not found, f"the log of node {m.name} ({m.impl}) is not clean:\n" + found[0]
+    except (AssertionError, NodeError):
+        made.usable = False
+        raise
+
+
+
+
+
+@pytest.fixture
+def node(request, node_lab):
+    """One machine with RDS loaded and an RDMA pair within (cluster.PAIR, cluster.PAIR6)."""
+    for machines in use(request, node_lab):
+        yield machines[0]
+
+
+@pytest.fixture
+def pair(request, pair_lab):
+    """Two machines, a and b, joined by a wire, with RDS loaded."""
+    yield from use(request, pair_lab)
+
+
+@pytest.fixture(scope="session")
+def guest():
+    """Where the programs are that run in guests."""
+    return Path(__file__).with_name("guest")
+
+
+@pytest.fixture(scope="session")
+def tools(request):
+    return request.config.getoption("tools")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+        machines, marks = item.stash.get(MACHINES, ([], []))
+        for m, start in zip(machines, marks):
+            report.sections.append((f"kernel log of node {m.name} ({m.impl})",
+                                    "\n".join(m.log(start)[-100:])))
+    return report

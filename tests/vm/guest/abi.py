@@ -1,0 +1,511 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tries the socket interface case by case and prints what each answered, one JSON line a case.
+
+Knows nothing of what is right: tests/vm/test_abi.py does. Addresses 10.9.0.1 and .2, fd09::1 and
+::2 are RDMA devices of this node.
+"""
+
+import ctypes
+import errno
+import fcntl
+import json
+import mmap
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import termios
+
+from rds import MAX_MESSAGE, SO_RDS_TRANSPORT, SOL_RDS, Sock, call, sockaddr
+
+LOOP = "127.0.0.1"
+LOOP6 = "::1"
+IB = ("10.9.0.1", "10.9.0.2")
+IB6 = ("fd09::1", "fd09::2")
+CASES = {}
+ERRORS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+def outcome(function, *args):
+    """What a call does: its value, or the name of its error."""
+    try:
+        value = function(*args)
+    except OSError as e:
+        return ERRORS.get(e.errno, str(e.errno))
+    return "ok" if value is None else value
+
+
+def each(function, arguments):
+    return {name: outcome(function, *args) for name, args in arguments.items()}
+
+
+@case
+def socket_kinds():
+    def make(kind, protocol):
+        socket.socket(socket.AF_RDS, kind, protocol).close()
+
+    return each(make, {
+        "seqpacket": (socket.SOCK_SEQPACKET, 0),
+        "dgram": (socket.SOCK_DGRAM, 0),
+        "stream": (socket.SOCK_STREAM, 0),
+        "protocol": (socket.SOCK_SEQPACKET, 1),
+    })
+
+
+@case
+def unsupported_calls():
+    with Sock((LOOP, 0)) as s:
+        fds = (ctypes.c_int * 2)()
+        return {
+            "listen": outcome(call, "listen", s.fileno(), 5),
+            "accept": outcome(call, "accept", s.fileno(), None, None),
+            "shutdown": outcome(call, "shutdown", s.fileno(), 2),
+            "socketpair": outcome(call, "socketpair", socket.AF_RDS, socket.SOCK_SEQPACKET, 0, fds),
+            "mmap": outcome(lambda: mmap.mmap(s.fileno(), 4096).close()),
+            "ioctl": outcome(lambda: fcntl.ioctl(s.fileno(), termios.FIONREAD, 0)),
+        }
+
+
+@case
+def bind_errors():
+    def bind(raw):
+        with Sock() as s:
+            s.bind_raw(raw)
+
+    good = sockaddr(LOOP, 0)
+    good6 = sockaddr(LOOP6, 0)
+    return each(bind, {
+        "no bytes": (b"",),
+        "one byte": (good[:1],),
+        "short": (good[:15],),
+        "short v6": (good6[:27],),
+        "family": (struct.pack("=H14x", socket.AF_UNIX),),
+        "any": (sockaddr("0.0.0.0", 0),),
+        "broadcast": (sockaddr("255.255.255.255", 0),),
+        "multicast": (sockaddr("224.0.0.1", 0),),
+        "any v6": (sockaddr("::", 0),),
+        "multicast v6": (sockaddr("ff02::1", 0),),
+        "link-local without scope": (sockaddr("fe80::1", 0),),
+        "mapped any": (sockaddr("::ffff:0.0.0.0", 0),),
+        "mapped multicast": (sockaddr("::ffff:224.0.0.1", 0),),
+        "port 1": (sockaddr(LOOP, 1),),
+        "not ours": (sockaddr("192.0.2.1", 4000),),
+        "not ours v6": (sockaddr("2001:db8::1", 4000),),
+        "good": (good,),
+        "good v6": (good6,),
+        "mapped": (sockaddr("::ffff:127.0.0.1", 0),),
+        "long": (good + bytes(100),),
+    })
+
+
+@case
+def bind_twice():
+    with Sock((LOOP, 0)) as s:
+        return outcome(s.bind, LOOP, 0)
+
+
+@case
+def bind_in_use():
+    with Sock((LOOP, 4001)), Sock() as other:
+        taken = outcome(other.bind, LOOP, 4001)
+        return [taken, outcome(other.bind, LOOP, 4002), outcome(other.name)]
+
+
+@case
+def bind_port_of_another_address():
+    with Sock((LOOP, 4001)), Sock((IB[0], 4001)), Sock((LOOP6, 4001)):
+        return "ok"
+
+
+@case
+def bind_again_after_close():
+    for _ in range(2):
+        with Sock((LOOP, 4001)):
+            pass
+    return "ok"
+
+
+@case
+def bind_port_zero():
+    socks = [Sock((LOOP, 0)) for _ in range(32)]
+    ports = {s.name()[1] for s in socks}
+    for s in socks:
+        s.sock.close()
+    return len(ports) == 32 and min(ports) >= 2
+
+
+@case
+def names():
+    with Sock() as s:
+        fresh = [outcome(s.name), s.name_size(), outcome(s.peer)]
+        s.bind(LOOP, 4001)
+        s.connect(LOOP, 4002)
+        return fresh + [outcome(s.name), s.name_size(), outcome(s.peer)]
+
+
+@case
+def names_v6():
+    with Sock((LOOP6, 4001)) as s:
+        s.connect(LOOP6, 4002)
+        return [outcome(s.name), s.name_size(), outcome(s.peer)]
+
+
+@case
+def mapped_is_v4():
+    with Sock(("::ffff:127.0.0.1", 4001)) as s:
+        return [outcome(s.name), s.name_size()]
+
+
+@case
+def connect_errors():
+    def connect(raw):
+        with Sock() as s:
+            s.connect_raw(raw)
+
+    return each(connect, {
+        "short": (sockaddr(LOOP, 4000)[:15],),
+        "short v6": (sockaddr(LOOP6, 4000)[:27],),
+        "any": (sockaddr("0.0.0.0", 4000),),
+        "broadcast": (sockaddr("255.255.255.255", 4000),),
+        "multicast": (sockaddr("224.0.0.1", 4000),),
+        "multicast v6": (sockaddr("ff02::1", 4000),),
+        "link-local without scope": (sockaddr("fe80::1", 4000),),
+        "unspec": (bytes(16),),
+        "good": (sockaddr(LOOP, 4000),),
+        "good v6": (sockaddr(LOOP6, 4000),),
+        "nobody there": (sockaddr("192.0.2.1", 4000),),
+    })
+
+
+@case
+def connect_again():
+    with Sock() as s:
+        s.connect(LOOP, 4001)
+        s.connect(LOOP, 4002)
+        return s.peer()
+
+
+@case
+def connect_then_send():
+    with Sock((LOOP, 4001)) as a, Sock((LOOP, 4002), 5) as b:
+        a.connect(LOOP, 4002)
+        return [a.send(b"abc"), b.recv()[0].decode()]
+
+
+@case
+def send_errors():
+    def send(to, flags=0, size=1):
+        with Sock((LOOP, 0)) as s:
+            return s.send(bytes(size), to, flags)
+
+    there = (LOOP, 4000)
+    return each(send, {
+        "no destination": (None,),
+        "any": (("0.0.0.0", 4000),),
+        "broadcast": (("255.255.255.255", 4000),),
+        "multicast": (("224.0.0.1", 4000),),
+        "v6 from v4": ((LOOP6, 4000),),
+        "MSG_OOB": (there, socket.MSG_OOB),
+        "MSG_NOSIGNAL": (there, socket.MSG_NOSIGNAL),
+        "MSG_EOR": (there, socket.MSG_EOR),
+        "MSG_CONFIRM": (there, socket.MSG_CONFIRM),
+        "MSG_MORE": (there, socket.MSG_MORE),
+        "MSG_DONTWAIT": (there, socket.MSG_DONTWAIT),
+        "empty": (there, 0, 0),
+        "beyond 1 MiB": (there, 0, MAX_MESSAGE + 1),
+        "beyond the send buffer": (there, 0, 512 << 10),
+    })
+
+
+@case
+def send_unbound():
+    with Sock() as s:
+        return outcome(s.send, b"x", (LOOP, 4000))
+
+
+@case
+def send_to_v4_from_v6():
+    with Sock((LOOP6, 0)) as s:
+        return outcome(s.send, b"x", (LOOP, 4000))
+
+
+@case
+def send_short_name():
+    with Sock((LOOP, 0)) as s:
+        raw = sockaddr(LOOP, 4000)
+        return outcome(call, "sendto", s.fileno(), b"x", 1, 0, raw, 15)
+
+
+@case
+def send_bad_memory():
+    with Sock((LOOP, 0)) as s:
+        raw = sockaddr(LOOP, 4000)
+        return outcome(call, "sendto", s.fileno(), ctypes.c_void_p(8), 10, 0, raw, 16)
+
+
+@case
+def send_control():
+    def send(level, kind, data):
+        with Sock((LOOP, 0)) as s:
+            return s.sock.sendmsg([b"abc"], [(level, kind, data)], 0, (LOOP, 4000))
+
+    return each(send, {
+        "foreign level": (socket.SOL_IP, 99, b"abcd"),
+        "unknown type": (SOL_RDS, 99, b"abcd"),
+        "zero-copy cookie alone": (SOL_RDS, 12, b"abcd"),
+    })
+
+
+@case
+def recv_nothing():
+    with Sock((LOOP, 0)) as s:
+        dontwait = outcome(s.recv, 10, socket.MSG_DONTWAIT)
+        s.sock.setblocking(False)
+        return [dontwait, outcome(s.recv)]
+
+
+@case
+def recv_unbound():
+    with Sock() as s:
+        return outcome(s.recv, 10, socket.MSG_DONTWAIT)
+
+
+@case
+def recv_timeout():
+    with Sock((LOOP, 0), 0.05) as s:
+        return outcome(s.recv)
+
+
+@case
+def recv_interrupted():
+    class Alarm(Exception):
+        pass
+
+    def ring(*_):
+        raise Alarm
+
+    with Sock((LOOP, 0)) as s:
+        old = signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        try:
+            return outcome(s.sock.recv, 10)
+        except Alarm:
+            return "interrupted"
+        finally:
+            signal.signal(signal.SIGALRM, old)
+
+
+@case
+def recv_oob():
+    with Sock((LOOP, 0)) as s:
+        return outcome(lambda: len(s.recv(10, socket.MSG_OOB)[0]))
+
+
+def exchange(data, address=(LOOP, 4001)):
+    """A receiver with one message in its queue, and the sender's address."""
+    host = address[0]
+    receiver = Sock(address, 10)
+    with Sock((host, 4002)) as sender:
+        sender.send(data, address)
+        # Read while the sender is open: close() takes back what was not delivered.
+        select.select([receiver], [], [], 10)
+    return receiver
+
+
+@case
+def recv_peek():
+    with exchange(b"abcdef") as s:
+        return [s.recv(10, socket.MSG_PEEK)[0].decode(), s.recv(10)[0].decode(),
+                outcome(s.recv, 10, socket.MSG_DONTWAIT)]
+
+
+@case
+def recv_short_buffer():
+    with exchange(b"abcdef") as s:
+        data, _, flags, _ = s.sock.recvmsg(3)
+        return [data.decode(), bool(flags & socket.MSG_TRUNC),
+                outcome(s.recv, 10, socket.MSG_DONTWAIT)]
+
+
+@case
+def recv_msg_trunc():
+    with exchange(b"abcdef") as s:
+        buffer = ctypes.create_string_buffer(3)
+        return [call("recv", s.fileno(), buffer, 3, socket.MSG_TRUNC), buffer.raw.decode()]
+
+
+@case
+def recv_flags_of_a_whole_message():
+    with exchange(b"abcdef") as s:
+        data, control, flags, _ = s.sock.recvmsg(100, 1000)
+        return [data.decode(), len(control), flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC)]
+
+
+@case
+def recv_bad_memory():
+    with exchange(b"abcdef") as s:
+        return outcome(call, "recv", s.fileno(), ctypes.c_void_p(8), 6, socket.MSG_DONTWAIT)
+
+
+@case
+def recv_empty_message():
+    with exchange(b"") as s:
+        data, sender = s.recv(10)
+        return [len(data), sender]
+
+
+@case
+def recv_sender():
+    out = {}
+    for here, there in ((LOOP, LOOP), (LOOP6, LOOP6), IB, IB6):
+        with Sock((here, 4001), 10) as r, Sock((there, 4002)) as s:
+            s.send(b"x", (here, 4001))
+            out[here] = r.recv()[1]
+    return out
+
+
+@case
+def order_is_kept():
+    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002), 10) as s:
+        for i in range(100):
+            s.send(struct.pack("=I", i), (LOOP, 4001))
+        return [struct.unpack("=I", r.recv()[0])[0] for _ in range(100)] == list(range(100))
+
+
+@case
+def sizes():
+    out = {}
+    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002), 10) as s:
+        for sock, option in ((s, socket.SO_SNDBUF), (r, socket.SO_RCVBUF)):
+            sock.setsockopt(socket.SOL_SOCKET, option + 25, 4 << 20)  # SO_SNDBUFFORCE and so on
+        for size in (0, 1, 4095, 4096, 4097, 8192, 65536, MAX_MESSAGE - 1, MAX_MESSAGE):
+            data = bytes(i * 31 & 255 for i in range(min(size, 5000))) * (size // 5000 + 1)
+            sent = s.send(data[:size], (LOOP, 4001))
+            out[str(size)] = [sent == size, r.recv()[0] == data[:size]]
+    return out
+
+
+@case
+def poll_states():
+    def poll(s):
+        p = select.poll()
+        p.register(s, 0xFFF)
+        events = p.poll(0)
+        bits = events[0][1] if events else 0
+        names = [n for n in ("IN", "PRI", "OUT", "ERR", "HUP", "RDHUP")
+                 if bits & getattr(select, "POLL" + n)]
+        return " ".join(names)
+
+    states = []
+    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
+        poll(r)  # takes the one report of congestion news that a new socket may have
+        states.append(poll(r))
+        s.send(b"x", (LOOP, 4001))
+        select.select([r], [], [], 10)
+        states.append(poll(r))
+        r.recv()
+        states.append(poll(r))
+    with Sock() as s:
+        poll(s)
+        states.append(poll(s))
+    return states
+
+
+@case
+def epoll_wakes():
+    with Sock((LOOP, 4001)) as r, Sock((LOOP, 4002)) as s, select.epoll() as e:
+        e.register(r, select.EPOLLIN | select.EPOLLET)
+        e.poll(0)
+        before = e.poll(0)
+        s.send(b"x", (LOOP, 4001))
+        return [len(before), len(e.poll(10))]
+
+
+@case
+def transports():
+    out = {}
+    for host in (LOOP, LOOP6, IB[0], IB6[0]):
+        with Sock((host, 0)) as s:
+            out[host] = s.transport()
+    with Sock() as s:
+        out["unbound"] = s.transport()
+    return out
+
+
+@case
+def transport_errors():
+    def pin(value):
+        with Sock() as s:
+            s.setsockopt(SOL_RDS, SO_RDS_TRANSPORT, value)
+            return s.transport()
+
+    out = each(pin, {
+        "short": (b"abc",),
+        "long": (bytes(8),),
+        "negative": (-1,),
+        "beyond": (4,),
+        "loopback": (3,),
+        "infiniband": (0,),
+        "gap": (1,),
+    })
+    with Sock((LOOP, 0)) as s:
+        out["bound"] = outcome(s.pin, "infiniband")
+    with Sock() as s:
+        s.pin("infiniband")
+        out["pinned twice"] = outcome(s.pin, "infiniband")
+        out["pinned elsewhere"] = outcome(s.bind, LOOP, 0)
+    with Sock() as s:
+        s.pin("infiniband")
+        out["pinned there"] = outcome(s.bind, IB[0], 0)
+    return out
+
+
+@case
+def options():
+    with Sock() as s:
+        return {
+            "foreign level": outcome(s.setsockopt, 254, 1, 1),
+            "unknown": outcome(s.setsockopt, SOL_RDS, 99, 1),
+            "get unknown": outcome(s.sock.getsockopt, SOL_RDS, 99),
+            "get foreign level": outcome(s.sock.getsockopt, 254, 1),
+        }
+
+
+@case
+def fork_shares_the_socket():
+    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
+        pid = os.fork()
+        if pid == 0:
+            s.send(b"child", (LOOP, 4001))
+            os._exit(0)
+        os.waitpid(pid, 0)
+        return r.recv()[0].decode()
+
+
+def hung(*_):
+    raise TimeoutError
+
+
+def main():
+    signal.signal(signal.SIGALRM, hung)
+    for name in sys.argv[1:] or CASES:
+        signal.alarm(60)
+        try:
+            value = CASES[name]()
+        except TimeoutError:
+            value = "hung"
+        except OSError as e:
+            value = f"failed: {ERRORS.get(e.errno)}"
+        signal.alarm(0)
+        print(json.dumps({"case": name, "value": value}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What Python's socket module lacks for AF_RDS: IPv6, raw addresses, information records."""
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+from collections import namedtuple
+
+SOL_RDS = 276
+SO_RDS_TRANSPORT = 8
+RDS_INFO_CONNECTIONS = 10001
+RDS6_INFO_CONNECTIONS = 10011
+TRANSPORTS = {0: "infiniband", 2: "tcp", 3: "loopback", 0xFFFFFFFF: "none"}
+MAX_MESSAGE = 1 << 20
+FRAGMENT = 4096
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def call(name, *args):
+    """A libc function with C's return value; -1 raises OSError."""
+    result = getattr(libc, name)(*args)
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def sockaddr(host, port, scope=0):
+    """struct sockaddr_in or sockaddr_in6 as bytes."""
+    if ":" in host:
+        return struct.pack("=HHI16sI", socket.AF_INET6, socket.htons(port), 0,
+                           socket.inet_pton(socket.AF_INET6, host), scope)
+    return struct.pack("=HH4s8x", socket.AF_INET, socket.htons(port), socket.inet_aton(host))
+
+
+def parse(raw):
+    """(host, port) of a struct sockaddr, or "unspec"."""
+    family = struct.unpack_from("=H", raw)[0]
+    port = struct.unpack_from("!H", raw, 2)[0]
+    if family == socket.AF_INET:
+        return socket.inet_ntoa(raw[4:8]), port
+    if family == socket.AF_INET6:
+        return socket.inet_ntop(socket.AF_INET6, raw[8:24]), port
+    return "unspec"
+
+
+class Sock:
+    """An RDS socket with (host, port) addresses of both families."""
+
+    def __init__(self, address=None, timeout=None):
+        self.sock = socket.socket(socket.AF_RDS, socket.SOCK_SEQPACKET, 0)
+        # A timeout of Python's own would make the descriptor nonblocking.
+        if timeout is not None:
+            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                whole = int(timeout)
+                self.sock.setsockopt(socket.SOL_SOCKET, option,
+                                     struct.pack("@qq", whole, int((timeout - whole) * 1e6)))
+        if address:
+            self.bind(*address)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.sock.close()
+
+    def fileno(self):
+        return self.sock.fileno()
+
+    def bind_raw(self, raw):
+        call("bind", self.fileno(), raw, len(raw))
+
+    def bind(self, host, port=0, scope=0):
+        self.bind_raw(sockaddr(host, port, scope))
+
+    def connect_raw(self, raw):
+        call("connect", self.fileno(), raw, len(raw))
+
+    def connect(self, host, port, scope=0):
+        self.connect_raw(sockaddr(host, port, scope))
+
+    def _name(self, function):
+        raw = ctypes.create_string_buffer(128)
+        size = ctypes.c_uint32(128)
+        call(function, self.fileno(), raw, ctypes.byref(size))
+        return raw.raw, size.value
+
+    def name(self):
+        return parse(self._name("getsockname")[0])
+
+    def name_size(self):
+        return self._name("getsockname")[1]
+
+    def peer(self):
+        return parse(self._name("getpeername")[0])
+
+    def send(self, data, to=None, flags=0):
+        raw = sockaddr(*to) if to else None
+        return call("sendto", self.fileno(), bytes(data), len(data), flags, raw,
+                    len(raw) if raw else 0)
+
+    def recv(self, size=MAX_MESSAGE, flags=0):
+        """(data, sender)"""
+        data = ctypes.create_string_buffer(max(size, 1))
+        raw = ctypes.create_string_buffer(128)
+        length = ctypes.c_uint32(128)
+        count = call("recvfrom", self.fileno(), data, size, flags, raw, ctypes.byref(length))
+        return data.raw[: min(count, size)], parse(raw.raw)
+
+    def setsockopt(self, level, option, value):
+        self.sock.setsockopt(level, option, value)
+
+    def transport(self):
+        number = self.sock.getsockopt(SOL_RDS, SO_RDS_TRANSPORT) & 0xFFFFFFFF
+        return TRANSPORTS.get(number, str(number))
+
+    def pin(self, transport):
+        number = {v: k for k, v in TRANSPORTS.items()}[transport]
+        self.setsockopt(SOL_RDS, SO_RDS_TRANSPORT, number)
+
+
+def info(option):
+    """The records of one RDS_INFO_* option, each as bytes; None if there is no such option."""
+    with Sock() as s:
+        size = ctypes.c_uint32(0)
+        buffer = None
+        while True:
+            each = libc.getsockopt(s.fileno(), SOL_RDS, option, buffer, ctypes.byref(size))
+            if each >= 0:
+                data = bytes(buffer.raw[: size.value]) if buffer else b""
+                return [data[i : i + each] for i in range(0, len(data), each)] if each else []
+            number = ctypes.get_errno()
+            if number == errno.ENOPROTOOPT:
+                return None
+            if number != errno.ENOSPC:
+                raise OSError(number, os.strerror(number))
+            buffer = ctypes.create_string_buffer(size.value)
+
+
+Connection = namedtuple("Connection", "local peer transport tos next_tx next_rx state")
+STATES = ((1, "sending"), (2, "connecting"), (4, "connected"))
+
+
+def connections():
+    """The connections of this node, or None if the kernel does not tell."""
+    found = []
+    four, six = info(RDS_INFO_CONNECTIONS), info(RDS6_INFO_CONNECTIONS)
+    if four is None and six is None:
+        return None
+    for raw in four or []:
+        tx, rx, local, peer, transport, flags, tos = struct.unpack("=QQ4s4s16sBB", raw)
+        found.append((socket.inet_ntoa(local), socket.inet_ntoa(peer), transport, tos, tx, rx, flags))
+    for raw in six or []:
+        tx, rx, local, peer, transport, flags = struct.unpack("=QQ16s16s16sB", raw)
+        if not local.startswith(bytes(10) + b"\xff\xff"):
+            found.append((socket.inet_ntop(socket.AF_INET6, local),
+                          socket.inet_ntop(socket.AF_INET6, peer), transport, 0, tx, rx, flags))
+    return [Connection(local, peer, transport.rstrip(b"\0").decode(), tos, tx, rx,
+                       " ".join(name for bit, name in STATES if flags & bit) or "down")
+            for local, peer, transport, tos, tx, rx, flags in found]

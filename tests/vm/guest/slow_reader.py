@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0
+"""slow_reader.py recv HOST PORT COUNT, and slow_reader.py send HOST PORT PEER PEERPORT COUNT.
+
+The receiver has little room and does not read until a line comes on its input. The sender is
+nonblocking until it is refused for want of room at the receiver, then blocking for one message,
+then nonblocking with poll() for the rest. Every message has its number; all must come, in order.
+"""
+
+import errno
+import select
+import socket
+import struct
+import sys
+
+from rds import Sock
+
+SIZE = 1000
+
+
+def receive(host, port, count):
+    with Sock() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+        s.bind(host, port)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for i in range(count):
+            data, _ = s.recv()
+            number = struct.unpack_from("=I", data)[0]
+            if (number, len(data)) != (i, SIZE):
+                sys.exit(f"message {i} is number {number} of {len(data)} bytes")
+        try:
+            s.recv(10, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            print("all", count, flush=True)
+        else:
+            sys.exit("more came than was sent")
+
+
+def send(host, port, peer, peer_port, count):
+    def message(i):
+        return struct.pack("=I", i).ljust(SIZE, b"x")
+
+    def refused(i, flags):
+        """The name of the error that message i met, or None if it went."""
+        try:
+            s.send(message(i), (peer, peer_port), flags)
+        except OSError as e:
+            if e.errno not in (errno.EAGAIN, errno.ENOBUFS):
+                raise
+            return errno.errorcode[e.errno]
+        return None
+
+    with Sock((host, port)) as s:
+        poll = select.poll()
+        poll.register(s, select.POLLIN | select.POLLOUT | select.POLLWRBAND)
+        sent = 0
+        while (why := refused(sent, socket.MSG_DONTWAIT)) != "ENOBUFS":
+            if why is None:
+                sent += 1
+                if sent == count:
+                    sys.exit("the receiver was never congested")
+            else:
+                # Full of what is not acknowledged yet.
+                poll.modify(s, select.POLLOUT)
+                poll.poll()
+        print(f"ENOBUFS after {sent}", flush=True)
+        refused(sent, 0)
+        sent += 1
+        print("unblocked", flush=True)
+        while sent < count:
+            why = refused(sent, socket.MSG_DONTWAIT)
+            if why is None:
+                sent += 1
+                continue
+            # EAGAIN: wait for room here. ENOBUFS: wait for news of congestion, told as POLLIN.
+            poll.modify(s, select.POLLOUT if why == "EAGAIN" else select.POLLIN)
+            poll.poll()
+        # Closing would take back what is not yet delivered, so wait until the receiver is done.
+        print("sent", sent, flush=True)
+        sys.stdin.readline()
+
+
+if __name__ == "__main__":
+    role, host, port, *rest = sys.argv[1:]
+    if role == "recv":
+        receive(host, int(port), int(rest[0]))
+    else:
+        send(host, int(port), rest[0], int(rest[1]), int(rest[2]))

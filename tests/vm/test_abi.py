@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The socket interface: what each call answers, the same on C RDS and on rds_rust.
+
+guest/abi.py tries the cases, once for each implementation; the answers that count are here. Where
+the two differ on purpose, the case holds a Differ with both answers and the reason.
+"""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+
+@dataclass
+class Differ:
+    c: object
+    rust: object
+    reason: str
+
+
+LOOP = "127.0.0.1"
+EXPECTED = {
+    "socket_kinds": {"seqpacket": "ok", "dgram": "ESOCKTNOSUPPORT", "stream": "ESOCKTNOSUPPORT",
+                     "protocol": "ESOCKTNOSUPPORT"},
+    "unsupported_calls": {"listen": "EOPNOTSUPP", "accept": "EOPNOTSUPP",
+                          "shutdown": "EOPNOTSUPP", "socketpair": "EOPNOTSUPP", "mmap": "ENODEV",
+                          "ioctl": "ENOTTY"},
+    "bind_errors": {
+        "no bytes": "EINVAL", "one byte": "EINVAL", "short": "EINVAL", "short v6": "EINVAL",
+        "family": "EINVAL", "any": "EINVAL", "broadcast": "EINVAL", "multicast": "EINVAL",
+        "any v6": "EINVAL", "multicast v6": "EINVAL", "link-local without scope": "EINVAL",
+        "mapped any": "EINVAL", "mapped multicast": "EINVAL", "port 1": "EINVAL",
+        "not ours": "EADDRNOTAVAIL", "not ours v6": "EADDRNOTAVAIL", "good": "ok",
+        "good v6": "ok", "mapped": "ok", "long": "ok"},
+    "bind_twice": "EINVAL",
+    "bind_in_use": ["EADDRINUSE", "ok", [LOOP, 4002]],
+    "bind_port_of_another_address": "ok",
+    "bind_again_after_close": "ok",
+    "bind_port_zero": True,
+    "names": ["unspec", 16, "ENOTCONN", [LOOP, 4001], 16, [LOOP, 4002]],
+    "names_v6": [["::1", 4001], 28, ["::1", 4002]],
+    "mapped_is_v4": [[LOOP, 4001], 16],
+    "connect_errors": {
+        "short": "EINVAL", "short v6": "EINVAL", "any": "EDESTADDRREQ", "broadcast": "EINVAL",
+        "multicast": "EINVAL", "multicast v6": "EPROTOTYPE", "link-local without scope": "EINVAL",
+        "unspec": "EAFNOSUPPORT", "good": "ok", "good v6": "ok", "nobody there": "ok"},
+    "connect_again": [LOOP, 4002],
+    "connect_then_send": [3, "abc"],
+    "send_errors": {
+        "no destination": "ENOTCONN", "any": "EINVAL", "broadcast": "EINVAL",
+        "multicast": "EINVAL", "v6 from v4": "EOPNOTSUPP", "MSG_OOB": "EOPNOTSUPP",
+        "MSG_NOSIGNAL": "EOPNOTSUPP", "MSG_EOR": "EOPNOTSUPP", "MSG_CONFIRM": "EOPNOTSUPP",
+        "MSG_MORE": "EOPNOTSUPP", "MSG_DONTWAIT": 1, "empty": 0, "beyond 1 MiB": "EMSGSIZE",
+        "beyond the send buffer": "EMSGSIZE"},
+    "send_unbound": "ENOTCONN",
+    "send_to_v4_from_v6": "EOPNOTSUPP",
+    "send_short_name": "EINVAL",
+    "send_bad_memory": "EFAULT",
+    "send_control": {"foreign level": 3, "unknown type": "EINVAL",
+                     "zero-copy cookie alone": "EINVAL"},
+    "recv_nothing": ["EAGAIN", "EAGAIN"],
+    "recv_unbound": "EAGAIN",
+    "recv_timeout": "ETIMEDOUT",
+    "recv_interrupted": "interrupted",
+    "recv_oob": 0,
+    "recv_peek": ["abcdef", "abcdef", "EAGAIN"],
+    "recv_short_buffer": ["abc", True, "EAGAIN"],
+    "recv_msg_trunc": [6, "abc"],
+    "recv_flags_of_a_whole_message": ["abcdef", 0, 0],
+    "recv_bad_memory": "EFAULT",
+    "recv_empty_message": [0, [LOOP, 4002]],
+    "recv_sender": {LOOP: [LOOP, 4002], "::1": ["::1", 4002], "10.9.0.1": ["10.9.0.2", 4002],
+                    "fd09::1": ["fd09::2", 4002]},
+    "order_is_kept": True,
+    "sizes": {str(size): [True, True]
+              for size in (0, 1, 4095, 4096, 4097, 8192, 65536, (1 << 20) - 1, 1 << 20)},
+    "poll_states": ["OUT", "IN OUT", "OUT", "OUT"],
+    "epoll_wakes": [0, 1],
+    "transports": {LOOP: "loopback", "::1": "loopback", "10.9.0.1": "infiniband",
+                   "fd09::1": "infiniband", "unbound": "none"},
+    "transport_errors": {
+        "short": "EINVAL", "long": "EINVAL", "negative": "EINVAL", "beyond": "EINVAL",
+        "loopback": "EINVAL", "infiniband": "infiniband", "gap": "ENOPROTOOPT",
+        "bound": "EOPNOTSUPP", "pinned twice": "EOPNOTSUPP", "pinned elsewhere": "ENOPROTOOPT",
+        "pinned there": "ok"},
+    "options": {"foreign level": "ENOPROTOOPT", "unknown": "ENOPROTOOPT",
+                "get unknown": "ENOPROTOOPT", "get foreign level": "ENOPROTOOPT"},
+    "fork_shares_the_socket": "child",
+}
+
+
+@pytest.fixture(scope="session")
+def answers():
+    """What each implementation answered, by its name: filled by the first test that asks."""
+    return {}
+
+
+@pytest.mark.parametrize("case", EXPECTED)
+def test_abi(node, answers, guest, case):
+    if node.impl not in answers:
+        result = node.run(["python3", guest / "abi.py"], check=False, timeout=1200)
+        lines = [json.loads(line) for line in result.out.splitlines()]
+        answers[node.impl] = {x["case"]: x["value"] for x in lines}
+        assert set(answers[node.impl]) == set(EXPECTED), f"not all cases ran: {result}"
+    expected = EXPECTED[case]
+    if isinstance(expected, Differ):
+        expected = getattr(expected, node.impl)
+    assert answers[node.impl].get(case) == expected

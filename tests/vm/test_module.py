@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Loading and unloading rds_rust.ko."""
+
+import pytest
+from rdsvm.cluster import PAIR, must
+from traffic import exchange, ping
+
+pytestmark = pytest.mark.impls("rust")
+
+TRACES = ("cat /proc/net/protocols | grep -w RDS; ls -d /proc/sys/net/rds; "
+          "cat /proc/slabinfo | grep -o '^rds[^ ]*'; rdma resource; true")
+
+
+def test_unload_is_refused_while_a_socket_is_open(node, guest):
+    for arguments in ([], ["127.0.0.1"], [PAIR[0]]):
+        holder = node.start(["python3", guest / "hold.py", *arguments])
+        holder.expect("open")
+        refused = node.unload()
+        assert refused.status != 0 and "in use" in refused.err, str(refused)
+        holder.write("", close=True)
+        holder.wait(check=True)
+    must(node.unload())
+    must(node.load())
+
+
+def test_unload_leaves_nothing(node, tools):
+    must(node.unload())
+    before = node.run(TRACES).out
+    must(node.load())
+    assert node.run(TRACES).out != before, "the traces of a loaded module were not found"
+    exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=50)
+    exchange(tools, (node, "127.0.0.1"), (node, "127.0.0.1"), count=50)
+    must(node.unload())
+    assert node.run(TRACES).out == before
+    must(node.load())
+
+
+def test_load_beside_c_rds_is_refused(node):
+    must(node.unload())
+    node.run(["modprobe", "rds"])
+    start = node.mark("loading rds_rust beside C RDS")
+    refused = node.load()
+    node.run(["rmmod", "rds"])
+    must(node.load())
+    assert refused.status != 0, str(refused)
+    node.mark("loaded after C RDS")
+    reason = [x for x in node.log(start) if "rds_rust" in x and "AF_RDS is taken" in x]
+    assert reason, "the log does not say why:\n" + "\n".join(node.log(start))
+
+
+def test_c_rds_beside_it_is_refused(node, tools):
+    assert node.run(["modprobe", "rds"], check=False).status != 0
+    ping(tools, node, "127.0.0.1")
+
+
+def test_fifty_cycles(node, tools):
+    for i in range(50):
+        if i % 10 == 0:
+            ping(tools, node, "127.0.0.1")
+            ping(tools, node, PAIR[1], PAIR[0])
+        must(node.unload())
+        must(node.load())
+    leaks = node.scan_leaks()
+    assert not leaks, leaks
+
+
+def test_aliases(node):
+    aliases = node.run(["modinfo", "-F", "alias", node.module]).out.split()
+    assert {"net-pf-21", "rds_rdma", "rds_tcp"} <= set(aliases)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Two nodes over soft-RoCE: rds_rust with itself and with C RDS, in both roles."""
+
+import pytest
+from rdsvm.cluster import wire_address, wire_address6
+from slow_reader import run_slow_reader
+from traffic import Streams, exchange, let_packets_pass, ping
+
+A, B = wire_address(0, 1), wire_address(0, 2)
+A6, B6 = wire_address6(0, 1), wire_address6(0, 2)
+
+
+def messages(flavor, count):
+    """The debug kernel takes about six times as long for each message."""
+    return count // 4 if flavor == "debug" else count
+
+
+@pytest.mark.parametrize("version", (4, 6))
+def test_ping_both_ways(pair, tools, version):
+    a, b = pair
+    ping(tools, a, B if version == 4 else B6)
+    ping(tools, b, A if version == 4 else A6)
+
+
+@pytest.mark.parametrize("first", ("a", "b", "both"))
+def test_first_to_connect(pair, tools, first):
+    """Fresh modules on both nodes: whoever connects, all pings are answered."""
+    a, b = pair
+    for m in pair:
+        m.forget()
+    command = [tools / "rds-ping", "-c", 3, "-i", "10ms", "-W", "60"]
+    pings = []
+    if first in ("a", "both"):
+        pings.append(a.start([*command, B]))
+    if first in ("b", "both"):
+        pings.append(b.start([*command, A]))
+    for p in pings:
+        result = p.wait(240)
+        assert result.status == 0, str(result)
+    ping(tools, a, B)
+    ping(tools, b, A)
+
+
+def test_traffic(pair, tools, flavor):
+    a, b = pair
+    exchange(tools, (a, A), (b, B), count=messages(flavor, 2000))
+
+
+def test_traffic_v6(pair, tools, flavor):
+    a, b = pair
+    exchange(tools, (a, A6), (b, B6), count=messages(flavor, 200))
+
+
+def test_fragment_boundaries(pair, tools, flavor):
+    a, b = pair
+    exchange(tools, (a, A), (b, B), count=messages(flavor, 128), sizes="boundary")
+
+
+def test_many_sockets(pair, tools, flavor):
+    a, b = pair
+    exchange(tools, (a, A), (b, B), count=messages(flavor, 100), sockets=8, sizes="0..20000")
+
+
+@pytest.mark.parametrize("congested", ("a", "b"))
+def test_slow_reader(pair, guest, congested):
+    ends = [(pair[0], A), (pair[1], B)]
+    if congested == "a":
+        ends.reverse()
+    run_slow_reader(guest, *ends)
+
+
+def test_loss(pair, tools, flavor):
+    """One packet of a hundred is lost on each way."""
+    a, b = pair
+    for m in pair:
+        m.set_loss(1)
+    try:
+        exchange(tools, (a, A), (b, B), count=messages(flavor, 1000), sizes="1..30000")
+    finally:
+        for m in pair:
+            m.set_loss(0)
+
+
+@pytest.mark.parametrize("seconds", (0.3, 5), ids=("short", "long"))
+@pytest.mark.parametrize("side", ("a", "b"))
+def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
+    """The cable is pulled under load and put back: before the queue pairs give up, and after."""
+    a, b = pair
+    victim = pair["ab".index(side)]
+    streams = Streams(tools, (a, A), (b, B), count=messages(flavor, 2000), sizes="1..8192",
+                      timeout=300)
+    let_packets_pass(guest, victim, victim.netdevs[0], 500)
+    assert streams.running(), "the link was to go down under load"
+    victim.set_link(False)
+    # How long the cable is out is the scenario: nothing is waited for.
+    victim.run(["sleep", seconds])
+    victim.set_link(True)
+    streams.finish()
+
+
+def test_peer_reloads_module(pair, tools, guest, flavor):
+    """b starts anew under load: a's old connection to it gives way, and all goes well again."""
+    a, b = pair
+    streams = Streams(tools, (a, A), (b, B), count=100000, sizes="1..8192", timeout=300)
+    let_packets_pass(guest, a, a.netdevs[0], 500)
+    assert streams.running(), "the module was to go under load"
+    streams.ends[1].stop()
+    b.forget()
+    streams.ends[0].stop()
+    for m in pair:
+        m.set_loss(1)  # so that b, whose sequence numbers are new, has to retransmit
+    try:
+        exchange(tools, (a, A), (b, B), count=messages(flavor, 300), sizes="1..8192")
+    finally:
+        for m in pair:
+            m.set_loss(0)
+
+
+def test_peer_crashes(pair, tools, guest, flavor):
+    """b loses its power under load and comes back."""
+    a, b = pair
+    streams = Streams(tools, (a, A), (b, B), count=100000, sizes="1..8192", timeout=300)
+    let_packets_pass(guest, a, a.netdevs[0], 500)
+    assert streams.running(), "the peer was to crash under load"
+    b.restart()
+    b.load()
+    streams.ends[0].stop()
+    exchange(tools, (a, A), (b, B), count=messages(flavor, 300), sizes="1..8192")

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Traffic between nodes: pings and verified streams, started and judged from the host."""
+
+import itertools
+import json
+
+# Streams of one test after another must not meet the leftovers of the one before.
+_ports = itertools.count(4000, 64)
+
+
+def ports():
+    """The first of 64 ports that no other test has used."""
+    return next(_ports)
+
+
+def endpoint(host, port):
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def ping(tools, node, target, source=None, count=3):
+    """Pings and expects every answer."""
+    command = [tools / "rds-ping", "-c", count, "-i", "10ms", "-W", "60", target]
+    if source:
+        command[1:1] = ["-I", source]
+    result = node.run(command, check=False, timeout=60 * count + 30)
+    assert result.status == 0, str(result)
+    assert f"{count} sent, {count} received" in result.out, str(result)
+
+
+class Streams:
+    """Verified streams in both directions between two ends, (node, address) each."""
+
+    def __init__(self, tools, left, right, **options):
+        self.ends = []
+        port = ports()
+        arguments = list(itertools.chain.from_iterable(
+            (f"--{name.replace('_', '-')}", value) for name, value in options.items()))
+        # The two ends may be on one node, at one address.
+        for (node, mine), (_, theirs), first, second in ((left, right, port, port + 32),
+                                                         (right, left, port + 32, port)):
+            self.ends.append(node.start([tools / "rds-verify", "both",
+                                         "--bind", endpoint(mine, first),
+                                         "--to", endpoint(theirs, second), *arguments]))
+
+    def running(self):
+        return all(p.status is None for p in self.ends)
+
+    def finish(self, timeout=900):
+        """Waits for both ends; each must have got every byte of the other in order."""
+        results = [p.wait(timeout) for p in self.ends]
+        shown = "\n".join(map(str, results))
+        assert all(r.status == 0 for r in results), shown
+        reports = [json.loads(r.out) for r in results]
+        assert all(r["received"] for r in reports), shown
+        return reports
+
+
+def exchange(tools, left, right, **options):
+    return Streams(tools, left, right, **options).finish()
+
+
+def let_packets_pass(guest, node, netdev, count):
+    """Returns once `count` more packets have come in from a wire."""
+    node.run(["python3", guest / "packets.py", netdev, count], timeout=300)
