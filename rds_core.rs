@@ -19,7 +19,7 @@ mod sock;
 use cm::Listeners;
 use conn::Node;
 use ib_transport::Ib;
-use kapi::{net::Registration, rdma::ClientRegistration};
+use kapi::{errno::Errno, net::Registration, rdma::ClientRegistration};
 use kernel::sync::Arc;
 use msg::Socket;
 
@@ -45,6 +45,15 @@ struct RdsModule {
     _client: Pin<KBox<ClientRegistration<Ib>>>,
 }
 
+/// Says why the module cannot be loaded, if the reason is that C RDS is.
+fn tell_conflict(error: &Error) {
+    if *error == EEXIST || *error == Errno::AddressInUse.into() {
+        pr_err!(
+            "RDS is in this kernel already: unload C RDS first (rmmod rds_rdma rds_tcp rds)\n"
+        );
+    }
+}
+
 /// Ends all connections when it is dropped.
 struct Connections(Arc<Node>);
 
@@ -58,17 +67,11 @@ impl kernel::Module for RdsModule {
     fn init(module: &'static ThisModule) -> Result<Self> {
         let ib = Ib::new()?;
         let node = Node::new(Some(ib.clone()))?;
-        // The family first: it tells whether C RDS is loaded, before anything else is touched.
-        let family = Registration::new(module, node.clone()).inspect_err(|error| {
-            if *error == EEXIST {
-                pr_err!(
-                    "AF_RDS is taken: unload C RDS first (rmmod rds_rdma rds_tcp rds)\n"
-                );
-            }
-        })?;
         let client = ClientRegistration::new(ib.clone())?;
         let connections = Connections(node.clone());
-        let listeners = Listeners::new(&node, &ib)?;
+        let listeners = Listeners::new(&node, &ib).inspect_err(tell_conflict)?;
+        // Last: from here on there may be sockets, so nothing may fail any more.
+        let family = Registration::new(module, node).inspect_err(tell_conflict)?;
         Ok(Self {
             _family: family,
             _listeners: listeners,

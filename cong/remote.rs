@@ -39,6 +39,15 @@ impl Remote {
                 .is_some_and(|bits| cong_bits::test(bits, port))
     }
 
+    /// Forgets the map: no port counts as full. Any context.
+    pub(crate) fn clear(&self) {
+        let mut bits = self.bits.lock();
+        self.any.store(false, Relaxed);
+        if let Some(bits) = &mut *bits {
+            bits.fill(0);
+        }
+    }
+
     /// Takes one piece of the peer's map, from byte `offset` on. Any context.
     ///
     /// Returns whether a port that was full is not any more. Fails with ENOMEM if the first map with

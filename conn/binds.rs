@@ -4,7 +4,8 @@
 
 use crate::kapi::{
     net::{Net, Sock},
-    sync::{new_spinlock_bh, Fifo, Linked, SpinLockBh},
+    sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
+    time,
 };
 use crate::msg::Socket;
 use core::net::Ipv6Addr;
@@ -23,28 +24,21 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// Multiplicative hashing of the words that differ most: port and the end of the address.
-    fn bucket(&self) -> usize {
+    /// Multiplicative hashing: the upper bits depend on all bits below them.
+    fn bucket(&self, seed: u64) -> usize {
         let bits = self.addr.to_bits();
         // CAST: the halves of the address.
         let (high, low) = ((bits >> 64) as u64, bits as u64);
-        let mixed = (low ^ high.rotate_left(29) ^ u64::from(self.port).rotate_left(40))
+        let mixed = (low ^ high.rotate_left(29) ^ u64::from(self.port).rotate_left(20) ^ seed)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // CAST: 32 bits fit.
-        (mixed >> 32) as usize & (BUCKETS - 1)
+        // CAST: as many bits as number a bucket.
+        (mixed >> (u64::BITS - BUCKETS.ilog2())) as usize
     }
 }
 
 struct Entry {
-    next: Option<KBox<Entry>>,
     key: Key,
     sk: ARef<Sock<Socket>>,
-}
-
-impl Linked for Entry {
-    fn next(&mut self) -> &mut Option<KBox<Self>> {
-        &mut self.next
-    }
 }
 
 /// The sockets whose keys hash to the same number.
@@ -57,6 +51,8 @@ struct Bucket {
 /// The bind table.
 pub(crate) struct Binds {
     buckets: Pin<KBox<[Bucket]>>,
+    /// Programs choose addresses and ports, but shall not choose buckets.
+    seed: u64,
 }
 
 impl Binds {
@@ -68,20 +64,20 @@ impl Binds {
                 BUCKETS,
                 GFP_KERNEL,
             )?,
+            seed: u64::from(time::random_u32()) << 32 | u64::from(time::random_u32()),
         })
     }
 
     fn bucket(&self, key: &Key) -> Option<&SpinLockBh<Fifo<Entry>>> {
-        Some(&self.buckets.get(key.bucket())?.entries)
+        Some(&self.buckets.get(key.bucket(self.seed))?.entries)
     }
 
     /// Binds a socket. Fails with EADDRINUSE if another one has the address and port already.
     ///
     /// May sleep.
     pub(crate) fn insert(&self, key: Key, sk: &Sock<Socket>) -> Result<(), InsertError> {
-        let entry = KBox::new(
+        let entry = Item::new(
             Entry {
-                next: None,
                 key,
                 sk: sk.hold(),
             },
@@ -90,9 +86,7 @@ impl Binds {
         .map_err(|_| InsertError::NoMemory)?;
         let bucket = self.bucket(&key).ok_or(InsertError::NoMemory)?;
         let mut entries = bucket.lock();
-        let mut taken = false;
-        entries.for_each(|other| taken |= other.key == key);
-        if taken {
+        if entries.iter().any(|other| other.key == key) {
             // The entry is dropped after the lock: a socket's last reference must not go under it.
             drop(entries);
             drop(entry);
@@ -116,13 +110,9 @@ impl Binds {
 
     /// The socket that is bound to this address and port. Any context.
     pub(crate) fn lookup(&self, key: &Key) -> Option<ARef<Sock<Socket>>> {
-        let mut found = None;
-        self.bucket(key)?.lock().for_each(|entry| {
-            if entry.key == *key {
-                found = Some(entry.sk.clone());
-            }
-        });
-        found
+        let entries = self.bucket(key)?.lock();
+        let found = entries.iter().find(|entry| entry.key == *key)?;
+        Some(found.sk.clone())
     }
 }
 

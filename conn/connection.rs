@@ -14,7 +14,7 @@ use super::{
 use crate::cong::{Remote, Waiters};
 use crate::kapi::{
     net::{Net, SendMsg, Sock},
-    sync::{new_spinlock_bh, Fifo, SpinLockBh},
+    sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
 };
 use crate::msg::{Message, Socket, Ticket};
 use crate::proto::{
@@ -209,7 +209,7 @@ impl Connection {
     }
 
     /// Queues a message, and posts what it can. Any context but a hard interrupt.
-    pub(crate) fn send(self: &Arc<Self>, mut message: KBox<Message>) {
+    pub(crate) fn send(self: &Arc<Self>, mut message: Item<Message>) {
         let mut tx = self.tx.lock();
         message.sequence = tx.queue.state.assign();
         tx.queue.unsent.push_back(message);
@@ -243,10 +243,7 @@ impl Connection {
         let mut tx = self.tx.lock();
         if tx.link.is_some() {
             // If one is half out, the peer gets a whole one after it.
-            tx.queue.cong_fragments = match tx.queue.cong_fragments {
-                0 | CONG_FRAGMENTS => CONG_FRAGMENTS,
-                rest => rest.saturating_add(CONG_FRAGMENTS),
-            };
+            tx.queue.cong_fragments = CONG_FRAGMENTS + tx.queue.cong_fragments % CONG_FRAGMENTS;
             tx.transmit(self);
         }
     }
@@ -295,6 +292,7 @@ impl Connection {
         if let Some(mut first) = first {
             if first.is_from(sk) {
                 ticket = first.take_ticket();
+                self.node.stats.inc(Counter::SendDropClosed);
             }
             queue.unsent.push_front(first);
         }

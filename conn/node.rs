@@ -11,7 +11,7 @@ use crate::cong;
 use crate::kapi::{
     errno::Errno,
     net::{Net, Sock},
-    sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
+    sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
     time,
 };
 use crate::msg::{Bound, Socket, TransportId};
@@ -151,18 +151,19 @@ impl Node {
         Ok(infos)
     }
 
-    /// A port of this node is full, or not any more: tells the peers. Any context, no lock held.
-    pub(crate) fn announce_congestion(&self, net: Net, bound: &Bound, full: bool) {
+    /// A port of this node is full, or not any more: marks it in the map of its address. Any context.
+    pub(crate) fn mark_port(&self, net: Net, bound: &Bound, full: bool) {
+        if bound.transport != TransportId::Loop
+            && self.cong.mark(net, bound.addr, bound.port, full).is_err()
+        {
+            self.stats.inc(Counter::CongUpdateFailed);
+        }
+    }
+
+    /// The map of an address has changed: sends it to all peers. Any context, no lock held.
+    pub(crate) fn send_congestion_maps(&self, net: Net, bound: &Bound) {
         if bound.transport == TransportId::Loop {
             return;
-        }
-        match self.cong.mark(net, bound.addr, bound.port, full) {
-            Ok(true) => {}
-            Ok(false) => return,
-            Err(_) => {
-                self.stats.inc(Counter::CongUpdateFailed);
-                return;
-            }
         }
         for (key, connection) in self.connections.lock().tree.iter() {
             if key.net == net && key.laddr == bound.addr {
@@ -192,8 +193,10 @@ impl Node {
         }
         self.queue.flush();
         for connection in tree.values() {
-            // The worker is done, so no one sets the timer again.
+            // The worker has seen the end: the endpoint is gone, and nobody wakes the worker or sets
+            // the timer again. What is still queued goes.
             cancel_delayed::<_, 1>(connection);
+            cancel::<_, 0>(connection);
         }
         // Here the connections go, and what they have queued.
     }

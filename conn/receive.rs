@@ -6,7 +6,7 @@
 //! a counter and a line that says which rule; nothing of it is delivered.
 
 use super::{BindKey, Connection, Counter};
-use crate::kapi::print::pr_warn_ratelimited;
+use crate::kapi::{print::pr_warn_ratelimited, sync::Item};
 use crate::msg::{Incoming, Message, Payload, INLINE};
 use crate::proto::{
     rx::{RecvState, RxError, Step},
@@ -35,6 +35,8 @@ struct Partial {
 pub(super) struct RecvSide {
     state: RecvState,
     partial: Option<Partial>,
+    /// A rule was broken, so that nothing more is taken from this endpoint.
+    broken: bool,
 }
 
 impl RecvSide {
@@ -42,6 +44,7 @@ impl RecvSide {
         Self {
             state: RecvState::new(),
             partial: None,
+            broken: false,
         }
     }
 
@@ -60,6 +63,8 @@ pub(crate) enum Violation {
     Ack(AckError),
     /// Nothing is wrong with the peer, but a message could not be kept: it has to send it again.
     NoMemory,
+    /// Something came after a violation.
+    Broken,
 }
 
 impl fmt::Display for Violation {
@@ -74,6 +79,7 @@ impl fmt::Display for Violation {
                 error.sent
             )),
             Self::NoMemory => f.write_fmt(fmt!("no memory to receive")),
+            Self::Broken => f.write_fmt(fmt!("it is broken already")),
         }
     }
 }
@@ -86,6 +92,7 @@ impl Violation {
             Self::Fragment(_) => Counter::RecvDropBadFragment,
             Self::Ack(_) => Counter::RecvDropBadAck,
             Self::NoMemory => Counter::RecvDropNoMemory,
+            Self::Broken => Counter::RecvDropBroken,
         }
     }
 }
@@ -93,84 +100,99 @@ impl Violation {
 /// What a frame completes.
 enum Complete {
     Nothing,
-    Message(Header, KBox<Incoming>),
-    /// A message that was delivered before, or a ping's payload: only its header counts.
-    HeaderOnly(Header),
+    Message(Item<Incoming>),
+    /// A message that was delivered before.
+    Duplicate,
+    Ping,
 }
 
 impl Connection {
     /// Takes a frame of `len` bytes. Softirq context; frames of one connection come one by one.
     ///
     /// Returns the buffer if it can be posted again, and fails if the connection has to go.
-    pub(crate) fn receive(self: &Arc<Self>, buf: BufMut, len: u32) -> Result<Option<BufMut>, Violation> {
+    pub(crate) fn receive(
+        self: &Arc<Self>,
+        buf: BufMut,
+        len: u32,
+    ) -> Result<Option<BufMut>, Violation> {
         self.try_receive(buf, len as usize).inspect_err(|violation| {
             self.node.stats.inc(violation.counter());
-            pr_warn_ratelimited!("{}: dropping the connection: {}\n", self.key, violation);
+            if !matches!(violation, Violation::Broken) {
+                self.rx.lock().broken = true;
+                pr_warn_ratelimited!("{}: dropping the connection: {}\n", self.key, violation);
+            }
         })
     }
 
-    fn try_receive(self: &Arc<Self>, buf: BufMut, len: usize) -> Result<Option<BufMut>, Violation> {
+    fn try_receive(
+        self: &Arc<Self>,
+        buf: BufMut,
+        len: usize,
+    ) -> Result<Option<BufMut>, Violation> {
         let bytes = buf.bytes().get(..len).ok_or(Violation::Short(0))?;
         let (header, payload) = bytes
             .split_first_chunk::<{ Header::LEN }>()
             .ok_or(Violation::Short(len))?;
         let header = Header::parse(header).map_err(Violation::Header)?;
 
-        if header.ack != 0 {
-            self.handle_ack(header.ack).map_err(Violation::Ack)?;
+        let mut guard = self.rx.lock();
+        let rx = &mut *guard;
+        if rx.broken {
+            return Err(Violation::Broken);
         }
-
-        let mut rx = self.rx.lock();
+        // If there is no memory for the message it has not arrived: the peer sends it again.
+        let before = rx.state.clone();
         let step = rx
             .state
             .handle(&header, payload.len())
             .map_err(Violation::Fragment)?;
         let (complete, recycle) = match step {
-            Step::PureAck => {
-                drop(rx);
-                self.node.stats.inc(Counter::IbAckReceived);
-                return Ok(Some(buf));
-            }
+            Step::PureAck => (Complete::Nothing, Some(buf)),
             Step::Congestion { offset, last } => {
-                drop(rx);
+                drop(guard);
                 self.update_remote(offset, payload, last);
+                self.note_ack(&header)?;
                 return Ok(Some(buf));
             }
             Step::Data {
-                first,
-                last,
-                duplicate,
-                ..
-            } => {
-                let only_header = duplicate || header.dport == PING_PORT;
-                if only_header {
-                    let complete = if last {
-                        Complete::HeaderOnly(header)
-                    } else {
-                        Complete::Nothing
-                    };
-                    (complete, Some(buf))
-                } else {
-                    self.assemble(&mut rx, header, buf, payload_range(len), first, last)?
-                }
+                last, duplicate, ..
+            } if duplicate || header.dport == PING_PORT => {
+                let complete = match (last, duplicate) {
+                    (false, _) => Complete::Nothing,
+                    (true, true) => Complete::Duplicate,
+                    (true, false) => Complete::Ping,
+                };
+                (complete, Some(buf))
             }
+            Step::Data { first, last, .. } => self
+                .assemble(rx, header, buf, payload_range(len), first, last)
+                .inspect_err(|_| rx.state = before)?,
         };
-        let ack_required = rx.state.take_ack_required();
-        let ack = rx.state.ack();
-        drop(rx);
-
-        match complete {
-            Complete::Nothing => {}
-            Complete::HeaderOnly(header) => self.note_header(&header),
-            Complete::Message(header, incoming) => self.deliver(&header, incoming),
-        }
-        // Only what is in its socket's queue is acknowledged.
-        self.ack.store(ack, Relaxed);
-        if ack_required {
+        if rx.state.take_ack_required() {
             self.node.stats.inc(Counter::RecvAckRequired);
             self.ack_wanted.store(true, Relaxed);
         }
+        let ack = rx.state.ack();
+        drop(guard);
+
+        self.note_ack(&header)?;
+        match complete {
+            Complete::Nothing => {}
+            Complete::Duplicate => self.node.stats.inc(Counter::RecvDropOldSeq),
+            Complete::Ping => self.answer_ping(&header),
+            Complete::Message(incoming) => self.deliver(&header, incoming),
+        }
+        // Only what is in its socket's queue is acknowledged.
+        self.ack.store(ack, Relaxed);
         Ok(recycle)
+    }
+
+    /// Takes the acknowledgement that every header carries; 0 is none.
+    fn note_ack(&self, header: &Header) -> Result<(), Violation> {
+        if header.ack == 0 {
+            return Ok(());
+        }
+        self.handle_ack(header.ack).map_err(Violation::Ack)
     }
 
     /// Adds a fragment to its message. Called with the receive side locked.
@@ -190,7 +212,7 @@ impl Connection {
                 (Payload::One(buf), None)
             };
             let incoming = self.incoming(&header, payload)?;
-            return Ok((Complete::Message(header, incoming), recycle));
+            return Ok((Complete::Message(incoming), recycle));
         }
         if first {
             let bufs = KVec::with_capacity(fragments(header.len) as usize, GFP_ATOMIC)
@@ -218,25 +240,25 @@ impl Connection {
                 failed: false,
             }) => {
                 let incoming = self.incoming(&header, Payload::Many(bufs))?;
-                Ok((Complete::Message(header, incoming), None))
+                Ok((Complete::Message(incoming), None))
             }
             _ => Err(Violation::NoMemory),
         }
     }
 
-    fn incoming(&self, header: &Header, payload: Payload) -> Result<KBox<Incoming>, Violation> {
+    fn incoming(&self, header: &Header, payload: Payload) -> Result<Item<Incoming>, Violation> {
         let incoming = Incoming::new(self.key.faddr, header.sport, header.len, payload);
-        KBox::new(incoming, GFP_ATOMIC).map_err(|_| Violation::NoMemory)
+        Item::new(incoming, GFP_ATOMIC).map_err(|_| Violation::NoMemory)
     }
 
-    /// A message of which only the header counts: a duplicate, or a ping.
-    fn note_header(self: &Arc<Self>, header: &Header) {
-        if header.dport != PING_PORT || header.sport == PING_PORT {
-            self.node.stats.inc(Counter::RecvDropOldSeq);
+    /// Answers a ping with an empty message from port 0.
+    fn answer_ping(self: &Arc<Self>, header: &Header) {
+        // A heartbeat, and an answer to no one.
+        if header.sport == PING_PORT {
             return;
         }
         self.node.stats.inc(Counter::RecvPing);
-        if self.is_congested(header.sport) || self.has_pong_backlog() {
+        if self.is_congested(header.sport) || self.has_backlog() {
             self.node.stats.inc(Counter::SendPongDropped);
             return;
         }
@@ -249,13 +271,14 @@ impl Connection {
         }
     }
 
-    /// Whether the peer lets so much pile up here that it gets no more pongs.
-    fn has_pong_backlog(&self) -> bool {
+    /// Whether so much waits to be sent or acknowledged that the peer gets no more pongs.
+    fn has_backlog(&self) -> bool {
         const MOST: usize = 4096;
-        self.tx.lock().queue.unsent.len() > MOST
+        let tx = self.tx.lock();
+        tx.queue.unsent.len().saturating_add(tx.queue.sent.len()) > MOST
     }
 
-    fn deliver(&self, header: &Header, incoming: KBox<Incoming>) {
+    fn deliver(&self, header: &Header, incoming: Item<Incoming>) {
         let key = BindKey {
             net: self.key.net,
             addr: self.key.laddr,
@@ -283,6 +306,7 @@ impl Connection {
     pub(super) fn forget_partial(&self) {
         let mut rx = self.rx.lock();
         rx.state.link_lost();
+        rx.broken = false;
         let partial = rx.partial.take();
         drop(rx);
         drop(partial);

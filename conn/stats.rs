@@ -82,6 +82,8 @@ counters! {
     RecvDropBadAck => "recv_drop_bad_ack",
     /// A message was lost for want of memory at a place where its sender cannot be told.
     RecvDropNoMemory => "recv_drop_no_memory",
+    /// A frame came after one that ended the connection.
+    RecvDropBroken => "recv_drop_broken",
     /// A connection request was refused for what it said.
     ConnRejectBadRequest => "conn_reject_bad_request",
     /// An attempt to connect failed.

@@ -28,6 +28,8 @@ pub(super) struct Worker {
     endpoint: Option<KBox<dyn Endpoint>>,
     /// An action failed: the machine has to know.
     failed: bool,
+    /// The log has a failure since the last time that the connection was up.
+    told: bool,
 }
 
 impl Worker {
@@ -36,6 +38,7 @@ impl Worker {
             machine: Machine::new(),
             endpoint: None,
             failed: false,
+            told: false,
         }
     }
 }
@@ -59,6 +62,16 @@ impl WorkItem<1> for Connection {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        // The kernel counts in jiffies and may be early by our clock.
+        let left = this
+            .deadline
+            .load(Relaxed)
+            .saturating_sub(time::monotonic_ns());
+        if left > 0 && !this.stop.load(Relaxed) {
+            // CAST: a delay that was given in 32 bits of milliseconds.
+            let left_ms = left.div_ceil(1_000_000) as u32;
+            this.node.queue.arm::<_, 1>(this.clone(), left_ms);
+        }
         this.work();
     }
 }
@@ -119,7 +132,9 @@ impl Connection {
                     event
                 );
             }
-            if event == Event::Lost && before != State::Up && !outcome.ignored {
+            let attempted = !matches!(before, State::Down | State::Waiting | State::Up);
+            let ended = matches!(outcome.state, State::Down | State::Waiting);
+            if attempted && ended && event != Event::Stop {
                 self.node.stats.inc(Counter::ConnAttemptFailed);
             }
             for action in outcome.actions {
@@ -209,8 +224,16 @@ impl Connection {
             }
         };
         if let Err(error) = result {
-            pr_info_ratelimited!("{}: {:?} failed: {:?}\n", self.key, action, error);
             worker.failed = true;
+            // The attempts that follow fail for the same reason, most likely.
+            if !core::mem::replace(&mut worker.told, true) {
+                pr_info_ratelimited!(
+                    "{}: cannot connect ({:?}: {:?}), trying again\n",
+                    self.key,
+                    action,
+                    error
+                );
+            }
         }
     }
 
@@ -233,6 +256,7 @@ impl Connection {
             worker.failed = true;
             return;
         };
+        worker.told = false;
         let mut tx = self.tx.lock();
         let queue = &mut tx.queue;
         queue.state.reconnected();
@@ -253,17 +277,24 @@ impl Connection {
         let link = tx.link.take();
         let queue = &mut tx.queue;
         queue.cong_fragments = 0;
-        queue.sent.for_each(|message| {
+        for message in queue.sent.iter_mut() {
             message.sent_before = true;
             message.fragment = 0;
-        });
+        }
         // The first of the unsent may be half out: it starts again, and the peer forgets the half.
         if let Some(first) = queue.unsent.front_mut() {
             first.sent_before |= first.fragment > 0;
             first.fragment = 0;
         }
+        if !queue.unsent.is_empty() || !queue.sent.is_empty() {
+            // Something may have been queued since the machine looked.
+            self.wanted.store(true, Relaxed);
+        }
         drop(tx);
         drop(link);
+        // The next connection begins with the peer's map; until then nobody is held back.
+        self.remote.clear();
+        self.waiters.wake_all();
         self.node.stats.inc(Counter::ConnReset);
         pr_info!("{}: disconnected\n", self.key);
     }

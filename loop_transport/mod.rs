@@ -9,8 +9,11 @@
 #![deny(unsafe_code)]
 
 use crate::conn::{BindKey, Counter};
-use crate::kapi::net::{SendMsg, Sock};
-use crate::msg::{Bound, Incoming, Payload, Peer, Socket, Ticket, INLINE};
+use crate::kapi::{
+    net::{SendMsg, Sock},
+    sync::Item,
+};
+use crate::msg::{Bound, Incoming, Payload, Peer, Socket, Ticket, WaitingOn, INLINE};
 use crate::proto::wire::PING_PORT;
 use kernel::{prelude::*, sync::aref::ARef};
 
@@ -53,11 +56,11 @@ impl Destination {
         }
     }
 
-    /// Has the sender woken when the destination has room again. May sleep.
-    pub(crate) fn wait_for_room(&self, sk: &Sock<Socket>) -> Result {
+    /// Whose room a sender has to wait for.
+    pub(crate) fn waiting_on(&self) -> Option<WaitingOn> {
         match self {
-            Self::Socket(target) => target.waiters.add(sk),
-            Self::Ping | Self::Nobody => Ok(()),
+            Self::Socket(target) => Some(WaitingOn::Socket(target.clone())),
+            Self::Ping | Self::Nobody => None,
         }
     }
 
@@ -70,12 +73,13 @@ impl Destination {
         len: u32,
         ticket: Ticket,
     ) -> Result {
-        let mut incoming = KBox::new(
+        let mut incoming = Item::new(
             Incoming::new(bound.addr, bound.port, len, Payload::EMPTY),
             GFP_KERNEL,
         )?;
         copy_payload(msg, len as usize, &mut incoming.payload)?;
         let stats = &sk.node.stats;
+        stats.inc(Counter::SendQueued);
         match self {
             Self::Socket(target) => {
                 incoming.ticket = Some(ticket);

@@ -3,7 +3,7 @@
 //! A message that has arrived and waits to be read.
 
 use super::Ticket;
-use crate::kapi::{net::RecvMsg, sync::Linked};
+use crate::kapi::net::RecvMsg;
 use crate::proto::wire::{Header, FRAGMENT};
 use crate::recv_pool::BufMut;
 use core::net::Ipv6Addr;
@@ -60,7 +60,6 @@ impl Payload {
 
 /// A message on its way to a reader. It refers to nothing of the connection that brought it.
 pub(crate) struct Incoming {
-    next: Option<KBox<Incoming>>,
     /// Who sent it.
     pub(crate) saddr: Ipv6Addr,
     pub(crate) sport: u16,
@@ -74,7 +73,6 @@ pub(crate) struct Incoming {
 impl Incoming {
     pub(crate) fn new(saddr: Ipv6Addr, sport: u16, len: u32, payload: Payload) -> Self {
         Self {
-            next: None,
             saddr,
             sport,
             len,
@@ -109,11 +107,5 @@ impl Incoming {
             Ok(())
         })?;
         Ok(copied)
-    }
-}
-
-impl Linked for Incoming {
-    fn next(&mut self) -> &mut Option<KBox<Self>> {
-        &mut self.next
     }
 }

@@ -5,7 +5,7 @@
 use super::{Socket, Ticket};
 use crate::kapi::{
     net::{SendMsg, Sock},
-    sync::Linked,
+    sync::Item,
 };
 use crate::proto::wire::{self, Header};
 use crate::recv_pool::{Buf, BufMut, Context, Pools};
@@ -50,7 +50,6 @@ enum Fragments {
 
 /// A message that is queued for a peer, from the system call until the peer has acknowledged it.
 pub(crate) struct Message {
-    next: Option<KBox<Message>>,
     /// Assigned when the message is queued.
     pub(crate) sequence: u64,
     /// Payload bytes.
@@ -75,7 +74,7 @@ impl Message {
         msg: &mut SendMsg<'_>,
         len: u32,
         ticket: Ticket,
-    ) -> Result<KBox<Self>> {
+    ) -> Result<Item<Self>> {
         let mut fill = |part: wire::Fragment| -> Result<Piece> {
             let mut buf = pools.alloc_send(part.len, Context::MaySleep)?;
             let end = Header::LEN.saturating_add(part.len as usize);
@@ -96,14 +95,14 @@ impl Message {
             Fragments::Many(bufs)
         };
         let message = Self::new(sport, dport, len, fragments, Some(ticket));
-        Ok(KBox::new(message, GFP_KERNEL)?)
+        Ok(Item::new(message, GFP_KERNEL)?)
     }
 
     /// An empty message that no socket pays for. Fails with ENOMEM. Any context.
-    pub(crate) fn empty(pools: &Pools, sport: u16, dport: u16) -> Result<KBox<Self>> {
+    pub(crate) fn empty(pools: &Pools, sport: u16, dport: u16) -> Result<Item<Self>> {
         let buf = pools.alloc_send(0, Context::Atomic)?;
         let message = Self::new(sport, dport, 0, Fragments::One(Piece::Ready(buf)), None);
-        Ok(KBox::new(message, GFP_ATOMIC)?)
+        Ok(Item::new(message, GFP_ATOMIC)?)
     }
 
     fn new(
@@ -114,7 +113,6 @@ impl Message {
         ticket: Option<Ticket>,
     ) -> Self {
         Self {
-            next: None,
             sequence: 0,
             len,
             sport,
@@ -157,11 +155,5 @@ impl Message {
     /// dropped without a lock.
     pub(crate) fn take_ticket(&mut self) -> Option<Ticket> {
         self.ticket.take()
-    }
-}
-
-impl Linked for Message {
-    fn next(&mut self) -> &mut Option<KBox<Self>> {
-        &mut self.next
     }
 }

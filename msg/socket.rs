@@ -7,18 +7,19 @@
 
 use super::Incoming;
 use crate::cong::Waiters;
-use crate::conn::{Counter, Node};
+use crate::conn::{Connection, Counter, Node};
 use crate::kapi::{
     net::{poll, Net, Sock},
-    sync::{new_spinlock_bh, Fifo, SpinLockBh},
+    sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
 };
 use crate::proto::rcvbuf::{transition, Transition};
 use core::net::Ipv6Addr;
 use kernel::{
     prelude::*,
     sync::{
+        aref::ARef,
         atomic::{Atomic, Full, Relaxed},
-        Arc, SetOnce,
+        Arc, Mutex, SetOnce,
     },
 };
 
@@ -80,6 +81,12 @@ pub(crate) struct Socket {
     recv: SpinLockBh<RecvQueue>,
     /// Whether `recv` is over its limit: read without the lock by senders on this node.
     congested: Atomic<bool>,
+    /// Held by a reader while it has a message out of the queue.
+    #[pin]
+    reader: Mutex<()>,
+    /// The lists of waiters that this socket may be on.
+    #[pin]
+    waiting_on: Mutex<KVec<WaitingOn>>,
     /// Senders on this node that wait for this socket's reader.
     #[pin]
     pub(crate) waiters: Waiters,
@@ -116,6 +123,8 @@ impl Socket {
                 "Socket::recv"
             ),
             congested: Atomic::new(false),
+            reader <- kernel::new_mutex!((), "Socket::reader"),
+            waiting_on <- kernel::new_mutex!(KVec::new(), "Socket::waiting_on"),
             waiters <- Waiters::new(),
             send_bytes: Atomic::new(0),
             cong_news: Atomic::new(false),
@@ -196,7 +205,7 @@ impl Sock<Socket> {
     }
 
     /// Queues a message to be read. Any context, no lock held.
-    pub(crate) fn deliver(&self, message: KBox<Incoming>) {
+    pub(crate) fn deliver(&self, message: Item<Incoming>) {
         let cost = message.cost();
         let stats = &self.node.stats;
         let mut recv = self.recv.lock();
@@ -208,39 +217,47 @@ impl Sock<Socket> {
         }
         recv.messages.push_back(message);
         recv.bytes = recv.bytes.saturating_add(cost);
-        let change = self.judge(&mut recv);
+        let news = self.judge(&mut recv);
         drop(recv);
         stats.inc(Counter::RecvQueued);
         stats.add(Counter::RecvBytesAdded, cost);
         self.wake_readers(poll::IN);
-        self.announce(change);
+        self.announce(news);
     }
 
-    /// Takes the oldest message. The caller reads it or gives it back. Process context.
-    pub(crate) fn take_message(&self) -> Option<KBox<Incoming>> {
-        let mut recv = self.recv.lock();
-        let message = recv.messages.pop_front()?;
-        recv.bytes = recv.bytes.saturating_sub(message.cost());
-        let change = self.judge(&mut recv);
-        drop(recv);
-        self.announce(change);
-        Some(message)
-    }
-
-    /// Puts a message back that could not be read, or was only looked at. Process context.
-    pub(crate) fn put_back(&self, message: KBox<Incoming>) {
+    /// Has `read` read the oldest message, if there is one. The message is gone then, unless `read`
+    /// fails or says that it was only a look. Process context; may sleep.
+    pub(crate) fn read_message<R>(
+        &self,
+        read: impl FnOnce(&Incoming) -> Result<(R, Keep)>,
+    ) -> Result<Option<R>> {
+        // One reader at a time, so that order is kept when a message has to be put back.
+        let _reader = self.reader.lock();
+        let Some(message) = self.recv.lock().messages.pop_front() else {
+            return Ok(None);
+        };
+        let result = read(&message);
         let mut recv = self.recv.lock();
         if recv.closed {
             drop(recv);
             drop(message);
-            return;
+            return result.map(|(value, _)| Some(value));
         }
-        recv.bytes = recv.bytes.saturating_add(message.cost());
+        if let Ok((value, Keep::No)) = result {
+            let cost = message.cost();
+            recv.bytes = recv.bytes.saturating_sub(cost);
+            let news = self.judge(&mut recv);
+            drop(recv);
+            drop(message);
+            self.node.stats.add(Counter::RecvBytesFreed, cost);
+            self.announce(news);
+            return Ok(Some(value));
+        }
         recv.messages.push_front(message);
-        let change = self.judge(&mut recv);
         drop(recv);
+        // Someone may have looked while the message was away.
         self.wake_readers(poll::IN);
-        self.announce(change);
+        result.map(|(value, _)| Some(value))
     }
 
     /// Ends the receive queue; what is in it is dropped. Process context.
@@ -250,36 +267,86 @@ impl Sock<Socket> {
         let mut recv = self.recv.lock();
         recv.closed = true;
         dropped.append(&mut recv.messages);
-        recv.bytes = 0;
-        let change = self.judge(&mut recv);
+        let bytes = core::mem::take(&mut recv.bytes);
+        let news = self.judge(&mut recv);
         drop(recv);
         drop(dropped);
-        self.announce(change);
+        self.node.stats.add(Counter::RecvBytesFreed, bytes);
+        self.announce(news);
         self.waiters.wake_all();
     }
 
-    /// Compares the queue with its limit, and keeps what that says.
+    /// Compares the queue with its limit, and marks the port in the map of its address. Returns what is
+    /// news to others. Called with the queue locked, so that marks come in the order of what they
+    /// say.
     fn judge(&self, recv: &mut RecvQueue) -> Transition {
         let limit = self.rcvbuf() / 2;
         let change = transition(recv.congested, recv.bytes as u64, limit as u64);
-        if change != Transition::None {
-            recv.congested = change == Transition::Congested;
-            self.congested.store(recv.congested, Relaxed);
+        if change == Transition::None {
+            return change;
+        }
+        recv.congested = change == Transition::Congested;
+        self.congested.store(recv.congested, Relaxed);
+        if let Some(bound) = self.bound.as_ref() {
+            self.node.mark_port(self.net, bound, recv.congested);
         }
         change
     }
 
     /// Tells those who send to this port about a change. No lock held.
-    fn announce(&self, change: Transition) {
-        if change == Transition::None {
-            return;
-        }
-        let full = change == Transition::Congested;
-        if !full {
-            self.waiters.wake_all();
+    fn announce(&self, news: Transition) {
+        match news {
+            Transition::None => return,
+            Transition::Congested => {}
+            Transition::Cleared => self.waiters.wake_all(),
         }
         if let Some(bound) = self.bound.as_ref() {
-            self.node.announce_congestion(self.net, bound, full);
+            self.node.send_congestion_maps(self.net, bound);
         }
+    }
+
+    /// Remembers that this socket is on a list of waiters. May sleep.
+    pub(crate) fn note_waiting(&self, list: WaitingOn) -> Result {
+        let mut lists = self.waiting_on.lock();
+        if !lists.iter().any(|other| other.is(&list)) {
+            lists.push(list, GFP_KERNEL)?;
+        }
+        Ok(())
+    }
+
+    /// Takes this socket, which is being closed, off all lists of waiters. May sleep.
+    pub(crate) fn stop_waiting(&self) {
+        let lists = core::mem::replace(&mut *self.waiting_on.lock(), KVec::new());
+        for list in lists {
+            list.waiters().remove(self);
+        }
+    }
+}
+
+/// What becomes of a message that was read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    No,
+    /// It was only looked at.
+    Yes,
+}
+
+/// Whose list of waiters a socket is on.
+pub(crate) enum WaitingOn {
+    Peer(Arc<Connection>),
+    Socket(ARef<Sock<Socket>>),
+}
+
+impl WaitingOn {
+    /// The list.
+    pub(crate) fn waiters(&self) -> &Waiters {
+        match self {
+            Self::Peer(connection) => &connection.waiters,
+            Self::Socket(sk) => &sk.waiters,
+        }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        core::ptr::eq(self.waiters(), other.waiters())
     }
 }

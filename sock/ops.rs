@@ -35,6 +35,7 @@ impl Protocol for Socket {
     fn release(sk: &Sock<Self>) {
         bind::unbind(sk);
         sk.close_receive();
+        sk.stop_waiting();
         if let Some(bound) = sk.bound.as_ref().filter(|_| sk.has_unacknowledged()) {
             sk.node.cancel_sends(sk, bound);
         }
@@ -87,7 +88,7 @@ impl Protocol for Socket {
         opts::ioctl(sk, cmd, arg)
     }
 
-    fn setsockopt(sk: &Sock<Self>, level: c_int, name: c_int, value: SockOptIn) -> Result {
+    fn setsockopt(sk: &Sock<Self>, level: c_int, name: c_int, value: SockOptIn<'_>) -> Result {
         opts::set(sk, level, name, &value)
     }
 

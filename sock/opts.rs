@@ -31,7 +31,7 @@ fn transport(sk: &Sock<Socket>) -> Option<TransportId> {
     }
 }
 
-pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptIn) -> Result {
+pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptIn<'_>) -> Result {
     match (level, name) {
         (SOL_RDS, RDS_RECVERR) => {
             sk.control.lock().recverr = value.read_int()? != 0;
@@ -43,7 +43,7 @@ pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptI
 }
 
 /// `SO_RDS_TRANSPORT`. The caller holds the socket lock.
-fn pin_transport(sk: &Sock<Socket>, value: &SockOptIn) -> Result {
+fn pin_transport(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     /// `RDS_TRANS_COUNT`: the numbers below are known.
     const COUNT: c_int = 3;
 

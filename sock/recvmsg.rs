@@ -8,7 +8,7 @@ use crate::kapi::{
     errno::Errno,
     net::{msg_flags, RecvMsg, Sock},
 };
-use crate::msg::Socket;
+use crate::msg::{Incoming, Keep, Socket};
 use kernel::prelude::*;
 
 /// Reads one message, the oldest. May sleep.
@@ -17,10 +17,14 @@ pub(super) fn recvmsg(sk: &Sock<Socket>, mut msg: RecvMsg<'_>) -> Result<usize> 
     if flags & msg_flags::OOB != 0 {
         return Ok(0);
     }
+    if flags & msg_flags::ERRQUEUE != 0 {
+        // Nothing of ours is ever put there.
+        return Err(EAGAIN);
+    }
     let mut timeout = sk.recv_timeout(flags & msg_flags::DONTWAIT != 0);
-    let message = loop {
-        if let Some(message) = sk.take_message() {
-            break message;
+    loop {
+        if let Some(returned) = sk.read_message(|message| read(sk, message, &mut msg))? {
+            return Ok(returned);
         }
         if timeout.is_nonblocking() {
             return Err(EAGAIN);
@@ -28,34 +32,34 @@ pub(super) fn recvmsg(sk: &Sock<Socket>, mut msg: RecvMsg<'_>) -> Result<usize> 
         if !sk.wait(&mut timeout, || sk.is_readable())? {
             return Err(Errno::TimedOut.into());
         }
-    };
+    }
+}
 
-    let copied = match message.copy_to(&mut msg) {
-        Ok(copied) => copied,
-        Err(error) => {
-            // It was not read, so it is not lost.
-            sk.put_back(message);
-            return Err(error);
-        }
-    };
+/// Copies a message to the reader. Returns what the call returns.
+fn read(
+    sk: &Sock<Socket>,
+    message: &Incoming,
+    msg: &mut RecvMsg<'_>,
+) -> Result<(usize, Keep)> {
+    let flags = msg.flags();
+    let copied = message.copy_to(msg)?;
     let len = message.len as usize;
     let scope = sk.bound.as_ref().map_or(0, |bound| bound.scope);
     msg.set_name(&sockaddr(message.saddr, message.sport, scope));
-    let stats = &sk.node.stats;
-    stats.inc(Counter::RecvDelivered);
-    stats.add(Counter::CopyToUser, copied);
-    if flags & msg_flags::PEEK != 0 {
-        sk.put_back(message);
+    sk.node.stats.add(Counter::CopyToUser, copied);
+    let keep = if flags & msg_flags::PEEK != 0 {
+        Keep::Yes
     } else {
-        stats.add(Counter::RecvBytesFreed, message.cost());
+        sk.node.stats.inc(Counter::RecvDelivered);
+        Keep::No
+    };
+    if copied < len {
+        msg.add_flags(msg_flags::TRUNC);
     }
-    if copied == len {
-        return Ok(len);
-    }
-    msg.add_flags(msg_flags::TRUNC);
-    Ok(if flags & msg_flags::TRUNC != 0 {
+    let returned = if flags & msg_flags::TRUNC != 0 {
         len
     } else {
         copied
-    })
+    };
+    Ok((returned, keep))
 }

@@ -9,7 +9,7 @@ use crate::kapi::{
     net::{msg_flags, SendMsg, Sock, Timeout},
 };
 use crate::loop_transport;
-use crate::msg::{Bound, Peer, Socket, Ticket, TransportId};
+use crate::msg::{Bound, Peer, Socket, Ticket, TransportId, WaitingOn};
 use crate::proto::wire::MAX_MESSAGE;
 use kernel::prelude::*;
 
@@ -50,7 +50,7 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     if bound.addr.to_ipv4_mapped().is_some() != peer.addr.to_ipv4_mapped().is_some() {
         return Err(Errno::NotSupported.into());
     }
-    if peer.scope != bound.scope && peer.scope != 0 {
+    if peer.scope != 0 && bound.scope != 0 && peer.scope != bound.scope {
         return Err(EINVAL);
     }
     let len = msg.len();
@@ -104,7 +104,7 @@ fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer, tos: u8) -> Result<Route
             laddr: bound.addr,
             faddr: peer.addr,
             tos,
-            scope: bound.scope,
+            scope: if peer.scope != 0 { peer.scope } else { bound.scope },
         },
         || sk.node.pools(bound.addr, bound.scope),
     )?))
@@ -127,18 +127,29 @@ fn admit(
     };
     loop {
         if congested() {
-            match route {
-                Route::Loop(destination) => destination.wait_for_room(sk)?,
-                Route::Connection(connection) => connection.waiters.add(sk)?,
-            }
+            let waiting_on = match route {
+                Route::Loop(destination) => destination.waiting_on(),
+                Route::Connection(connection) => Some(WaitingOn::Peer(connection.clone())),
+            };
+            let Some(waiting_on) = waiting_on else {
+                continue;
+            };
+            let waiters = waiting_on.waiters();
+            waiters.add(sk)?;
             // It may have ended before we were on the list.
             if congested() {
                 if timeout.is_nonblocking() {
                     sk.node.stats.inc(Counter::CongSendError);
+                    sk.note_waiting(waiting_on)?;
                     return Err(Errno::NoBufferSpace.into());
                 }
                 sk.node.stats.inc(Counter::CongSendBlocked);
-                if !sk.wait(&mut timeout, || !congested())? {
+                // Who is woken is off the list, whichever port it was that got room.
+                let room = sk.wait(&mut timeout, || !congested() || !waiters.has(sk));
+                if room != Ok(true) {
+                    waiters.remove(sk);
+                }
+                if !room? {
                     return Err(Errno::TimedOut.into());
                 }
                 continue;

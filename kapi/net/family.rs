@@ -49,7 +49,7 @@ pub(crate) trait Protocol: Send + Sync + Sized + 'static {
     fn poll(sk: &Sock<Self>) -> PollMask;
 
     fn ioctl(sk: &Sock<Self>, cmd: c_uint, arg: usize) -> Result<c_int>;
-    fn setsockopt(sk: &Sock<Self>, level: c_int, name: c_int, value: SockOptIn) -> Result;
+    fn setsockopt(sk: &Sock<Self>, level: c_int, name: c_int, value: SockOptIn<'_>) -> Result;
     fn getsockopt(
         sk: &Sock<Self>,
         level: c_int,
@@ -91,6 +91,9 @@ unsafe impl<T: Protocol> Sync for Registration<T> {}
 
 impl<T: Protocol> Registration<T> {
     /// Registers the family. Fails with EEXIST if its number is taken. May sleep.
+    ///
+    /// Sockets can be made from here on, and a module that fails to load does not wait until they are
+    /// gone: so this has to be the last step that can fail.
     pub(crate) fn new(module: &'static ThisModule, context: T::Context) -> Result<Self> {
         // The socket is one slab object; the data must fit its alignment.
         const { assert!(align_of::<Sock<T>>() <= 8) };
@@ -141,7 +144,7 @@ impl<T: Protocol> Registration<T> {
 
 impl<T: Protocol> Drop for Registration<T> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants the family is registered; this waits for running creates.
+        // SAFETY: By the type invariants the family is registered.
         unsafe { bindings::sock_unregister(T::FAMILY) };
         TABLES.store(ptr::null_mut(), Ordering::Release);
         // SAFETY: By the type invariants registered; no socket is left, as each one held the module.
@@ -224,7 +227,8 @@ impl<T: Protocol> Callbacks<T> {
         if tables.is_null() {
             return Err(EAGAIN);
         }
-        // SAFETY: `sock_unregister` waits for running creates before the tables are freed.
+        // SAFETY: The socket core holds a reference to the module, which is not unloaded meanwhile; and
+        // nothing can fail after the registration, so the module does not go for that reason.
         let tables = unsafe { &*tables.cast::<Tables<T>>() };
         // SAFETY: The caller says that `sock` is alive.
         let kind = unsafe { bindings::rds_socket_type(sock) };

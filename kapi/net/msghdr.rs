@@ -178,12 +178,6 @@ impl<'a> RecvMsg<'a> {
         }
     }
 
-    /// Takes back the last `bytes` that were copied.
-    pub(crate) fn rewind(&mut self, bytes: usize) {
-        // SAFETY: As in `copy_from_slice`; the callers copied that many bytes before.
-        unsafe { bindings::iov_iter_revert(&mut self.msg.msg_iter, bytes) }
-    }
-
     /// Tells the caller who sent the message, if it asked.
     pub(crate) fn set_name(&mut self, addr: &SockAddr) {
         if self.msg.msg_name.is_null() {

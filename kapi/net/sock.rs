@@ -6,7 +6,7 @@
 
 use super::{Net, Protocol};
 use crate::bindings;
-use core::{ops::Deref, ptr::NonNull};
+use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
 use kernel::{
     prelude::*,
     sync::aref::{ARef, AlwaysRefCounted},
@@ -221,17 +221,23 @@ impl<T: Protocol> Sock<T> {
 }
 
 /// The value of a `setsockopt(2)` call.
-pub(crate) struct SockOptIn {
+pub(crate) struct SockOptIn<'a> {
     ptr: bindings::sockptr_t,
     len: usize,
+    _call: PhantomData<&'a ()>,
 }
 
-impl SockOptIn {
+impl SockOptIn<'_> {
     /// # Safety
     ///
-    /// `ptr` must be what the kernel passed to `proto_ops.setsockopt`, with its length.
+    /// `ptr` must be what the kernel passed to `proto_ops.setsockopt`, with its length, and the call
+    /// must last as long as the lifetime.
     pub(super) unsafe fn new(ptr: bindings::sockptr_t, len: usize) -> Self {
-        Self { ptr, len }
+        Self {
+            ptr,
+            len,
+            _call: PhantomData,
+        }
     }
 
     /// Its length in bytes.

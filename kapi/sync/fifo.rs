@@ -1,45 +1,68 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A queue of boxes that are linked through a field of their own.
+//! A queue that links its elements through the boxes that they live in.
 //!
 //! Pushing and popping never allocate and move one pointer, so it is fit for use under a spinlock.
 //! An element is in one queue at most because the queue owns it.
 
-use core::{marker::PhantomData, ptr};
-use kernel::prelude::*;
+use core::{
+    ops::{Deref, DerefMut},
+    ptr,
+};
+use kernel::{alloc::AllocError, prelude::*};
 
-/// A type with a link for a [`Fifo`].
-pub(crate) trait Linked: Sized {
-    /// The link. Only the queue uses it while the element is queued.
-    fn next(&mut self) -> &mut Option<KBox<Self>>;
+struct Node<T> {
+    next: Option<KBox<Node<T>>>,
+    value: T,
 }
 
-/// A first-in, first-out queue of `KBox<T>`.
+/// A value in a box that can be queued.
+pub(crate) struct Item<T>(KBox<Node<T>>);
+
+impl<T> Item<T> {
+    pub(crate) fn new(value: T, flags: kernel::alloc::Flags) -> Result<Self, AllocError> {
+        Ok(Self(KBox::new(Node { next: None, value }, flags)?))
+    }
+}
+
+impl<T> Deref for Item<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.value
+    }
+}
+
+impl<T> DerefMut for Item<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0.value
+    }
+}
+
+/// A first-in, first-out queue.
 ///
 /// # Invariants
 ///
-/// `tail` is null when `head` is `None`; otherwise it points to the last element that is reached
-/// from `head`.
-pub(crate) struct Fifo<T: Linked> {
-    head: Option<KBox<T>>,
-    tail: *mut T,
+/// `tail` is null when `head` is `None`; otherwise it points to the last node that is reached from
+/// `head`.
+pub(crate) struct Fifo<T> {
+    head: Option<KBox<Node<T>>>,
+    tail: *mut Node<T>,
     len: usize,
-    _own: PhantomData<KBox<T>>,
 }
 
 // SAFETY: The queue owns its elements; `tail` points to one of them.
-unsafe impl<T: Linked + Send> Send for Fifo<T> {}
+unsafe impl<T: Send> Send for Fifo<T> {}
 // SAFETY: A shared queue gives out shared references to its elements only.
-unsafe impl<T: Linked + Sync> Sync for Fifo<T> {}
+unsafe impl<T: Sync> Sync for Fifo<T> {}
 
-impl<T: Linked> Fifo<T> {
+impl<T> Fifo<T> {
     pub(crate) const fn new() -> Self {
         // INVARIANT: Empty.
         Self {
             head: None,
             tail: ptr::null_mut(),
             len: 0,
-            _own: PhantomData,
         }
     }
 
@@ -52,49 +75,52 @@ impl<T: Linked> Fifo<T> {
     }
 
     pub(crate) fn front(&self) -> Option<&T> {
-        self.head.as_deref()
+        self.head.as_ref().map(|node| &node.value)
     }
 
     pub(crate) fn front_mut(&mut self) -> Option<&mut T> {
-        self.head.as_deref_mut()
+        self.head.as_mut().map(|node| &mut node.value)
     }
 
-    pub(crate) fn push_back(&mut self, mut element: KBox<T>) {
-        *element.next() = None;
-        let raw: *mut T = &mut *element;
+    /// Hangs a chain of nodes, of which `last` is the last, behind the queue.
+    fn link(&mut self, first: KBox<Node<T>>, last: *mut Node<T>) {
         if self.tail.is_null() {
-            self.head = Some(element);
+            self.head = Some(first);
         } else {
-            // SAFETY: By the type invariants `tail` points to an element that `self` owns, and
+            // SAFETY: By the type invariants `tail` points to a node that `self` owns, and
             // `&mut self` is exclusive.
-            let last = unsafe { &mut *self.tail };
-            *last.next() = Some(element);
+            let tail = unsafe { &mut *self.tail };
+            tail.next = Some(first);
         }
-        // INVARIANT: The new element is the last one; a box does not move what it holds.
-        self.tail = raw;
+        // INVARIANT: A box does not move what it holds, so `last` is the last node of the queue.
+        self.tail = last;
+    }
+
+    pub(crate) fn push_back(&mut self, mut item: Item<T>) {
+        let last: *mut Node<T> = &mut *item.0;
+        self.link(item.0, last);
         self.len = self.len.wrapping_add(1);
     }
 
-    pub(crate) fn push_front(&mut self, mut element: KBox<T>) {
-        let raw: *mut T = &mut *element;
-        *element.next() = self.head.take();
+    pub(crate) fn push_front(&mut self, mut item: Item<T>) {
         if self.tail.is_null() {
-            // INVARIANT: The queue was empty: the first element is the last.
-            self.tail = raw;
+            // INVARIANT: The queue was empty: the first node is the last.
+            self.tail = &mut *item.0;
         }
-        self.head = Some(element);
+        item.0.next = self.head.take();
+        self.head = Some(item.0);
         self.len = self.len.wrapping_add(1);
     }
 
-    pub(crate) fn pop_front(&mut self) -> Option<KBox<T>> {
-        let mut element = self.head.take()?;
-        self.head = element.next().take();
+    pub(crate) fn pop_front(&mut self) -> Option<Item<T>> {
+        let mut node = self.head.take()?;
+        self.head = node.next.take();
         if self.head.is_none() {
             // INVARIANT: Empty again.
             self.tail = ptr::null_mut();
         }
         self.len = self.len.wrapping_sub(1);
-        Some(element)
+        Some(Item(node))
     }
 
     /// Puts all of `other` behind what is here; `other` is empty afterwards.
@@ -102,45 +128,47 @@ impl<T: Linked> Fifo<T> {
         let Some(head) = other.head.take() else {
             return;
         };
-        if self.tail.is_null() {
-            self.head = Some(head);
-        } else {
-            // SAFETY: By the type invariants `tail` points to an element that `self` owns, and
-            // `&mut self` is exclusive.
-            let last = unsafe { &mut *self.tail };
-            *last.next() = Some(head);
-        }
-        // INVARIANT: The last element of `other` is now the last of `self`, and `other` is empty.
-        self.tail = other.tail;
-        other.tail = ptr::null_mut();
-        self.len = self.len.wrapping_add(other.len);
-        other.len = 0;
+        // INVARIANT: `other` is empty from here on.
+        let last = core::mem::replace(&mut other.tail, ptr::null_mut());
+        self.link(head, last);
+        self.len = self.len.wrapping_add(core::mem::take(&mut other.len));
     }
 
     /// Moves the elements for which `pred` holds, in order, to the end of `out`.
-    pub(crate) fn extract(&mut self, mut pred: impl FnMut(&mut T) -> bool, out: &mut Self) {
+    pub(crate) fn extract(&mut self, mut pred: impl FnMut(&T) -> bool, out: &mut Self) {
         let mut kept = Self::new();
-        while let Some(mut element) = self.pop_front() {
-            if pred(&mut element) {
-                out.push_back(element);
+        while let Some(item) = self.pop_front() {
+            if pred(&item) {
+                out.push_back(item);
             } else {
-                kept.push_back(element);
+                kept.push_back(item);
             }
         }
         core::mem::swap(self, &mut kept);
     }
 
-    /// Calls `f` for each element, oldest first.
-    pub(crate) fn for_each(&mut self, mut f: impl FnMut(&mut T)) {
+    /// The elements, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        let mut next = self.head.as_deref();
+        core::iter::from_fn(move || {
+            let node = next?;
+            next = node.next.as_deref();
+            Some(&node.value)
+        })
+    }
+
+    /// The elements, oldest first, to be changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let mut next = self.head.as_deref_mut();
-        while let Some(element) = next {
-            f(element);
-            next = element.next().as_deref_mut();
-        }
+        core::iter::from_fn(move || {
+            let Node { next: rest, value } = next.take()?;
+            next = rest.as_deref_mut();
+            Some(value)
+        })
     }
 }
 
-impl<T: Linked> Drop for Fifo<T> {
+impl<T> Drop for Fifo<T> {
     fn drop(&mut self) {
         // One by one: dropping the head would recurse through all the links.
         while self.pop_front().is_some() {}

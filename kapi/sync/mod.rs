@@ -7,7 +7,7 @@ mod percpu;
 mod spinlock_bh;
 mod workqueue;
 
-pub(crate) use fifo::{Fifo, Linked};
+pub(crate) use fifo::{Fifo, Item};
 pub(crate) use percpu::PerCpuCounters;
 pub(crate) use spinlock_bh::{new_spinlock_bh, GuardBh, SpinLockBh, SpinLockBhBackend};
-pub(crate) use workqueue::{cancel_delayed, OwnedQueue};
+pub(crate) use workqueue::{cancel, cancel_delayed, OwnedQueue};

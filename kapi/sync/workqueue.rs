@@ -63,8 +63,8 @@ impl OwnedQueue {
         drop(self.queue().enqueue::<_, ID>(item));
     }
 
-    /// Sets the item's timer to `delay` jiffies from now, whether it was set before or not. Any
-    /// context.
+    /// Sets the item's timer to `delay_ms` milliseconds from now, whether it was set before or not.
+    /// Any context.
     pub(crate) fn arm<T, const ID: u64>(&self, item: Arc<T>, delay_ms: u32)
     where
         T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + Send + Sync + 'static,
@@ -85,6 +85,23 @@ impl Drop for OwnedQueue {
     fn drop(&mut self) {
         // SAFETY: By the type invariants the queue is ours; this drains it before it goes.
         unsafe { bindings::destroy_workqueue(self.queue.as_ptr()) }
+    }
+}
+
+/// Takes the item off its queue, and waits until it does not run. Sleeps.
+pub(crate) fn cancel<T, const ID: u64>(item: &Arc<T>)
+where
+    T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID>,
+{
+    let raw = Arc::as_ptr(item).cast_mut();
+    // SAFETY: The item lives in the `Arc` that we borrow.
+    let work = unsafe { T::raw_get_work(raw) };
+    // SAFETY: As above, for the field.
+    let work = unsafe { Work::raw_get(work) };
+    // SAFETY: The work is initialised, as it lives in an `Arc`.
+    if unsafe { bindings::cancel_work_sync(work.cast()) } {
+        // SAFETY: The work was pending and will not run: the reference that it held is ours now.
+        drop(unsafe { Arc::from_raw(raw.cast_const()) });
     }
 }
 
