@@ -3,6 +3,7 @@
 #include <linux/atomic.h>
 #include <linux/gfp.h>
 #include <linux/mm.h>
+#include <linux/string.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
@@ -20,9 +21,10 @@ int rds_ib_numa_node(struct ib_device *device)
 	return ibdev_to_node(device);
 }
 
-const char *rds_ib_name(const struct ib_device *device)
+/* A copy, because an administrator may rename the device meanwhile. */
+void rds_ib_name(const struct ib_device *device, char name[IB_DEVICE_NAME_MAX])
 {
-	return dev_name(&device->dev);
+	strscpy(name, device->name, IB_DEVICE_NAME_MAX);
 }
 
 bool rds_ib_device_try_get(struct ib_device *device)

@@ -24,7 +24,7 @@ struct rds_ib_limits {
 /* device */
 int rds_ib_node_type(const struct ib_device *device);
 int rds_ib_numa_node(struct ib_device *device);
-const char *rds_ib_name(const struct ib_device *device);
+void rds_ib_name(const struct ib_device *device, char name[IB_DEVICE_NAME_MAX]);
 bool rds_ib_device_try_get(struct ib_device *device);
 void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits);
 

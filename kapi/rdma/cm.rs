@@ -15,9 +15,14 @@
 //! A queue pair keeps the identifier that it belongs to, so the last [`CmId`] may be dropped before
 //! the queue pair is.
 
-use super::{addr, addr::Storage, device::Device};
-use crate::bindings;
-use core::{net::SocketAddr, ptr::NonNull, slice};
+use super::{
+    addr,
+    addr::Storage,
+    cm_event::{CmEvent, ConnParams},
+    device::Device,
+};
+use crate::{bindings, kapi::errno::Errno};
+use core::{net::SocketAddr, ptr::NonNull};
 use kernel::{
     current,
     error::{from_err_ptr, to_result},
@@ -38,149 +43,6 @@ pub(crate) trait CmHandler: Send + Sync + 'static {
     fn event(&self, event: CmEvent<'_>);
 }
 
-/// An event of a connection identifier.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum CmEvent<'a> {
-    /// The address is resolved and the identifier bound to a device.
-    AddrResolved,
-    RouteResolved,
-    /// The connection is up. The data is the peer's reply on the active side, empty on the passive
-    /// side, and may be padded with zeros.
-    Established {
-        private_data: &'a [u8],
-        responder_resources: u8,
-        initiator_depth: u8,
-    },
-    /// The peer refused, with a reason of the transport's own (an IB `REJ` reason, or a negative error
-    /// number on iWARP). `private_data` is there if the peer's user refused, as opposed to its
-    /// kernel.
-    Rejected {
-        reason: i32,
-        private_data: Option<&'a [u8]>,
-    },
-    /// No answer. A negative error number.
-    Unreachable {
-        status: i32,
-    },
-    Disconnected,
-    /// The device goes: close the queue pair and drop the identifier soon, the removal waits for it.
-    DeviceRemoval,
-    /// The network address moved to another device or port.
-    AddrChange,
-    /// The queue pair's number can be used again.
-    TimewaitExit,
-    /// Resolving or connecting failed. A negative error number.
-    Error {
-        event: u32,
-        status: i32,
-    },
-}
-
-impl<'a> CmEvent<'a> {
-    pub(super) fn new(id: *mut bindings::rdma_cm_id, event: &'a bindings::rdma_cm_event) -> Self {
-        match event.event {
-            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddrResolved,
-            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => Self::RouteResolved,
-            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
-                // SAFETY: Of the union's members this event has `conn`.
-                let conn = unsafe { &event.param.conn };
-                Self::Established {
-                    // SAFETY: The manager's event is valid.
-                    private_data: unsafe { private_data(conn) },
-                    responder_resources: conn.responder_resources,
-                    initiator_depth: conn.initiator_depth,
-                }
-            }
-            bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => Self::Rejected {
-                reason: event.status,
-                // SAFETY: `id` is alive while its event is handled; the event is a rejection.
-                private_data: unsafe { consumer_data(id, event) },
-            },
-            bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable {
-                status: event.status,
-            },
-            bindings::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => Self::Disconnected,
-            bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => Self::DeviceRemoval,
-            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => Self::AddrChange,
-            bindings::rdma_cm_event_type_RDMA_CM_EVENT_TIMEWAIT_EXIT => Self::TimewaitExit,
-            other => Self::Error {
-                event: other,
-                status: event.status,
-            },
-        }
-    }
-
-    /// The kernel's name of an event number, such as that of [`Self::Error`].
-    pub(crate) fn name(event: u32) -> &'static CStr {
-        // SAFETY: The function takes any number.
-        let name = unsafe { bindings::rdma_event_msg(event) };
-        // SAFETY: The kernel has a constant string for each.
-        unsafe { CStr::from_char_ptr(name) }
-    }
-}
-
-/// The private data of an event.
-///
-/// # Safety
-///
-/// `conn` must come from an event that is being handled, for `'a`.
-pub(super) unsafe fn private_data<'a>(conn: &'a bindings::rdma_conn_param) -> &'a [u8] {
-    match NonNull::new(conn.private_data.cast_mut().cast::<u8>()) {
-        // SAFETY: The caller says that the event is valid; then there is as much data as it says.
-        Some(data) => unsafe { slice::from_raw_parts(data.as_ptr(), conn.private_data_len.into()) },
-        None => &[],
-    }
-}
-
-/// The private data of a rejection by the peer's user.
-///
-/// # Safety
-///
-/// `event` must be a rejection of `id` that is being handled, for `'a`.
-unsafe fn consumer_data<'a>(
-    id: *mut bindings::rdma_cm_id,
-    event: &'a bindings::rdma_cm_event,
-) -> Option<&'a [u8]> {
-    let event = core::ptr::from_ref(event).cast_mut();
-    let mut len = 0;
-    // SAFETY: The caller vouches for both; the function does not change the event.
-    let data = unsafe { bindings::rdma_consumer_reject_data(id, event, &mut len) };
-    let data = NonNull::new(data.cast_mut().cast::<u8>())?;
-    // SAFETY: As the function says; the data is the event's.
-    Some(unsafe { slice::from_raw_parts(data.as_ptr(), len.into()) })
-}
-
-/// What both sides say when they connect.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ConnParams<'a> {
-    /// At most 56 bytes to connect and 196 to accept on InfiniBand and RoCE.
-    pub(crate) private_data: &'a [u8],
-    /// RDMA reads and atomics that the peer may have outstanding.
-    pub(crate) responder_resources: u8,
-    /// RDMA reads and atomics that may be outstanding from here.
-    pub(crate) initiator_depth: u8,
-    pub(crate) flow_control: bool,
-    /// 0 to 7. Ignored by the side that accepts.
-    pub(crate) retry_count: u8,
-    /// 0 to 6, or 7 for no limit.
-    pub(crate) rnr_retry_count: u8,
-}
-
-impl ConnParams<'_> {
-    fn raw(&self) -> Result<bindings::rdma_conn_param> {
-        Ok(bindings::rdma_conn_param {
-            private_data: self.private_data.as_ptr().cast(),
-            private_data_len: self.private_data.len().try_into()?,
-            responder_resources: self.responder_resources,
-            initiator_depth: self.initiator_depth,
-            flow_control: self.flow_control.into(),
-            retry_count: self.retry_count,
-            rnr_retry_count: self.rnr_retry_count,
-            ..Default::default()
-        })
-    }
-}
-
 /// Who is in the handler of an identifier, and what was done with the identifier.
 pub(super) struct State {
     /// The task that runs the handler, as an address; 0 if none does.
@@ -191,6 +53,9 @@ pub(super) struct State {
     resolving: Atomic<bool>,
     /// A queue pair was made.
     has_qp: Atomic<bool>,
+    /// There is a connection, or was: the manager's connection object stays until the end. Before that
+    /// it may go again when connecting fails, so nothing may use it.
+    connecting: Atomic<bool>,
 }
 
 impl State {
@@ -200,6 +65,7 @@ impl State {
             dropped: Atomic::new(false),
             resolving: Atomic::new(false),
             has_qp: Atomic::new(false),
+            connecting: Atomic::new(false),
         }
     }
 
@@ -367,6 +233,8 @@ impl<E: CmHandler> CmId<E> {
             }
         };
         let pointer = Arc::as_ptr(&context).cast_mut().cast();
+        // A request comes with a connection.
+        context.state.connecting.store(true, ordering::Relaxed);
         let locked = HandlerLock::new(raw, &context.state);
         // SAFETY: The handler lock is held; the context lives until the identifier is destroyed.
         unsafe {
@@ -390,7 +258,8 @@ impl<E: CmHandler> CmId<E> {
         &self.0.context.state
     }
 
-    fn lock(&self) -> HandlerLock<'_> {
+    /// The manager does nothing to the identifier while this is held. May sleep.
+    pub(super) fn lock(&self) -> HandlerLock<'_> {
         HandlerLock::new(self.0.raw, self.state())
     }
 
@@ -422,6 +291,7 @@ impl<E: CmHandler> CmId<E> {
         let dst = dst.as_mut_ptr();
         // CAST: a `long` has 32 bits at least.
         let timeout = timeout_ms as c_ulong;
+        let _lock = self.lock();
         // SAFETY: The identifier is alive; the manager copies the addresses.
         to_result(unsafe { bindings::rdma_resolve_addr(self.raw(), src, dst, timeout) })
     }
@@ -431,18 +301,20 @@ impl<E: CmHandler> CmId<E> {
     pub(crate) fn resolve_route(&self, timeout_ms: u32) -> Result {
         // CAST: a `long` has 32 bits at least.
         let timeout = timeout_ms as c_ulong;
+        let _lock = self.lock();
         // SAFETY: The identifier is alive; the manager checks its state.
         to_result(unsafe { bindings::rdma_resolve_route(self.raw(), timeout) })
     }
 
-    /// Sets the type of service, for what is resolved after this.
+    /// Sets the type of service, for what is resolved after this. May sleep.
     pub(crate) fn set_service_type(&self, tos: u8) {
+        let _lock = self.lock();
         // SAFETY: The identifier is alive.
         unsafe { bindings::rdma_set_service_type(self.raw(), tos.into()) };
     }
 
     /// Sets the time that the peer waits after a receiver-not-ready answer: the encoding of InfiniBand,
-    /// 0 to 31. Before [`Self::connect`] or [`Self::accept`].
+    /// 0 to 31. Before [`Self::connect`] or [`Self::accept`]. May sleep.
     pub(crate) fn set_min_rnr_timer(&self, timer: u8) -> Result {
         // SAFETY: The identifier is alive.
         to_result(unsafe { bindings::rdma_set_min_rnr_timer(self.raw(), timer) })
@@ -453,7 +325,9 @@ impl<E: CmHandler> CmId<E> {
         let mut params = params.raw()?;
         let _lock = self.lock();
         // SAFETY: The identifier is alive and its handler lock held; the manager copies the data.
-        to_result(unsafe { bindings::rdma_connect_locked(self.raw(), &mut params) })
+        to_result(unsafe { bindings::rdma_connect_locked(self.raw(), &mut params) })?;
+        self.state().connecting.store(true, ordering::Release);
+        Ok(())
     }
 
     /// Accepts the peer's request. The queue pair must exist. If this fails the request is rejected. May
@@ -465,15 +339,25 @@ impl<E: CmHandler> CmId<E> {
         to_result(unsafe { bindings::rdma_accept(self.raw(), &mut params) })
     }
 
+    /// `ENOTCONN` unless [`Self::connect`] succeeded or the identifier comes from a request.
+    fn check_connecting(&self) -> Result {
+        match self.state().connecting.load(ordering::Acquire) {
+            true => Ok(()),
+            false => Err(Errno::NotConnected.into()),
+        }
+    }
+
     /// Rejects the peer's request or reply, with up to 148 bytes of data on InfiniBand and RoCE. May
     /// sleep.
     pub(crate) fn reject(&self, private_data: &[u8]) -> Result {
+        self.check_connecting()?;
         // SAFETY: The identifier is alive.
         unsafe { reject(self.0.raw, private_data) }
     }
 
     /// Ends the connection; the queue pair goes to the error state. May sleep.
     pub(crate) fn disconnect(&self) -> Result {
+        self.check_connecting()?;
         // No handler lock: iWARP waits here for its own handler.
         // SAFETY: The identifier is alive.
         to_result(unsafe { bindings::rdma_disconnect(self.raw()) })
@@ -482,6 +366,7 @@ impl<E: CmHandler> CmId<E> {
     /// Tells the manager that the connection is in use, after
     /// [`QpEvent::CommunicationEstablished`](super::QpEvent). Any context.
     pub(crate) fn notify_established(&self) -> Result {
+        self.check_connecting()?;
         let event = bindings::ib_event_type_IB_EVENT_COMM_EST;
         // SAFETY: The identifier is alive.
         to_result(unsafe { bindings::rdma_notify(self.raw(), event) })
@@ -512,7 +397,7 @@ impl<E: CmHandler> CmId<E> {
 }
 
 /// The identifier's handler mutex, taken unless this task holds it because it runs the handler.
-struct HandlerLock<'a> {
+pub(super) struct HandlerLock<'a> {
     raw: NonNull<bindings::rdma_cm_id>,
     taken: bool,
     _state: core::marker::PhantomData<&'a State>,

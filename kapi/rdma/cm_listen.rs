@@ -11,7 +11,8 @@
 
 use super::{
     addr::Storage,
-    cm::{self, CmHandler, CmId, ConnParams, State},
+    cm::{self, CmHandler, CmId, State},
+    cm_event::event_data,
     device::Device,
 };
 use crate::bindings;
@@ -117,10 +118,7 @@ impl IncomingRequest {
         let raw = request.raw;
         let mut private_data = [0; Self::MAX_DATA];
         // SAFETY: `conn` belongs to the event that is being handled.
-        for (to, from) in private_data
-            .iter_mut()
-            .zip(unsafe { cm::private_data(conn) })
-        {
+        for (to, from) in private_data.iter_mut().zip(unsafe { event_data(conn) }) {
             *to = *from;
         }
         Some(Self {
@@ -162,12 +160,13 @@ impl IncomingRequest {
     }
 
     /// RDMA reads and atomics that the peer wants to have outstanding: a limit for
-    /// [`ConnParams::responder_resources`].
+    /// [`responder_resources`](super::ConnParams::responder_resources).
     pub(crate) fn responder_resources(&self) -> u8 {
         self.responder_resources
     }
 
-    /// RDMA reads and atomics that the peer can serve: a limit for [`ConnParams::initiator_depth`].
+    /// RDMA reads and atomics that the peer can serve: a limit for
+    /// [`initiator_depth`](super::ConnParams::initiator_depth).
     pub(crate) fn initiator_depth(&self) -> u8 {
         self.initiator_depth
     }
@@ -199,7 +198,8 @@ struct Context<L> {
     handler: Arc<L>,
 }
 
-/// A listening identifier. Dropping it sleeps; the handler is not called any more then.
+/// A listening identifier. Dropping it sleeps, and must not happen in its handler, which is not called
+/// any more afterwards.
 ///
 /// # Invariants
 ///

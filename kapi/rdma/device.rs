@@ -94,12 +94,12 @@ impl Device {
         Some(unsafe { ARef::from_raw(ptr.cast()) })
     }
 
-    /// The device's name, which an administrator may change at any time.
+    /// Calls `f` with the device's name, which an administrator may change at any time.
     pub(crate) fn with_name<R>(&self, f: impl FnOnce(&CStr) -> R) -> R {
-        // SAFETY: `self` is a device by the type invariants.
-        let name = unsafe { bindings::rds_ib_name(self.as_raw()) };
-        // SAFETY: A device has a name as long as it lives, which `self` makes longer than `f`.
-        f(unsafe { CStr::from_char_ptr(name) })
+        let mut name = [0u8; bindings::IB_DEVICE_NAME_MAX as usize];
+        // SAFETY: `self` is a device by the type invariants; there is room for the longest name.
+        unsafe { bindings::rds_ib_name(self.as_raw(), name.as_mut_ptr().cast()) };
+        f(CStr::from_bytes_until_nul(&name).unwrap_or_default())
     }
 
     /// Whether the device speaks InfiniBand, RoCE or iWARP, as opposed to usNIC and the like.

@@ -21,6 +21,7 @@ mod addr;
 mod arena;
 mod client;
 mod cm;
+mod cm_event;
 mod cm_listen;
 mod device;
 mod local;
@@ -31,7 +32,8 @@ mod shard;
 
 pub(crate) use arena::{Arena, ArenaConfig, ArenaStats, Batch, GrowError};
 pub(crate) use client::{Client, ClientCell, ClientRegistration};
-pub(crate) use cm::{CmEvent, CmHandler, CmId, ConnParams};
+pub(crate) use cm::{CmHandler, CmId};
+pub(crate) use cm_event::{CmEvent, ConnParams};
 pub(crate) use cm_listen::{IncomingRequest, Listener, RequestHandler};
 pub(crate) use device::{Device, DeviceCaps};
 pub(crate) use local::local_device;

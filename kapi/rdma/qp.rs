@@ -262,6 +262,9 @@ impl<H: QpHandler> Qp<H> {
             }),
             GFP_KERNEL,
         )?;
+        // The manager must not bind the identifier meanwhile. Its handler may close queue pairs, so
+        // this lock comes before that of `verbs`.
+        let _lock = cm.lock();
         // What is there already goes with `this` if the rest fails.
         this.open(config)?;
         Ok(this)
@@ -306,7 +309,7 @@ impl<H: QpHandler> Qp<H> {
         unsafe { self.send.lock().open(verbs.qp) };
         // SAFETY: As above, for the receive queue.
         unsafe { self.recv.lock().open(verbs.qp) };
-        // SAFETY: The completion queue is alive. It is new, so nothing can be missed.
+        // SAFETY: The completion queue is alive. Nothing is posted yet, so nothing can be missed.
         unsafe { bindings::rds_ib_rearm_cq(verbs.cq) };
         Ok(())
     }
@@ -414,8 +417,9 @@ impl<H: QpHandler> Qp<H> {
     fn run(&self, budget: c_int) -> c_int {
         let mut poller = self.poller.lock();
         let mut done: c_int = 0;
-        loop {
-            let cq = poller.cq;
+        let cq = poller.cq;
+        // A device may call before `open` has heard of the new queue; that asks for another call.
+        while !cq.is_null() {
             // CAST: the number of entries is small.
             let want = (poller.wcs.len() as c_int).min(budget.wrapping_sub(done));
             // SAFETY: By the invariants of `Poller` the queue is alive; there is room for `want`.
@@ -436,7 +440,7 @@ impl<H: QpHandler> Qp<H> {
             // SAFETY: This is the poll function of `iop`, which owns it now and leaves it.
             unsafe { bindings::irq_poll_complete(self.iop.get()) };
             // SAFETY: The completion queue is alive until `close` has had the lock.
-            if unsafe { bindings::rds_ib_rearm_cq(poller.cq) } {
+            if !cq.is_null() && unsafe { bindings::rds_ib_rearm_cq(cq) } {
                 // SAFETY: `iop` was initialised.
                 unsafe { bindings::irq_poll_sched(self.iop.get()) };
             }

@@ -25,7 +25,7 @@ use crate::{bindings, kapi::errno::Errno};
 use core::{mem, ptr};
 use kernel::{error::to_result, prelude::*};
 
-/// One send: the `len` bytes from `offset` of `buf`.
+/// One send: the `len` bytes, at least one, from `offset` of `buf`.
 pub(crate) struct SendItem {
     pub(crate) buf: Buf,
     /// In bytes.
@@ -39,10 +39,11 @@ pub(crate) struct SendItem {
 }
 
 impl SendItem {
-    /// Where a device of `domain` finds the bytes, if they are all within the buffer.
+    /// Where a device of `domain` finds the bytes, if there are any and all within the buffer.
     fn address(&self, domain: *const Domain) -> Option<u64> {
         let end = (self.offset as usize).checked_add(self.len as usize)?;
-        if end > self.buf.capacity() {
+        // To some devices a length of zero means 2 GiB.
+        if end > self.buf.capacity() || self.len == 0 {
             return None;
         }
         self.buf.address(domain)?.checked_add(self.offset.into())
@@ -113,8 +114,8 @@ impl SendChain {
 pub(crate) struct PostError {
     /// How many of the chain were posted, from its start on. They complete in the usual way.
     pub(crate) posted: u32,
-    /// `ENOTCONN`: the queue pair is closed. `EAGAIN`: no room. `EINVAL`: a buffer is too short or not
-    /// mapped for the queue pair's protection domain. Otherwise the device's own error.
+    /// `ENOTCONN`: the queue pair is closed. `EAGAIN`: no room. `EINVAL`: a send is empty, or its
+    /// buffer too short or not mapped for the queue pair's protection domain. Otherwise the device's own error.
     pub(crate) error: Error,
 }
 

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the connection manager tells, and what it is told to connect.
+
+use crate::bindings;
+use core::{ptr::NonNull, slice};
+use kernel::prelude::*;
+
+/// An event of a connection identifier.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CmEvent<'a> {
+    /// The address is resolved and the identifier bound to a device.
+    AddrResolved,
+    RouteResolved,
+    /// The connection is up. The data is the peer's reply on the active side, empty on the passive
+    /// side, and may be padded with zeros.
+    Established {
+        private_data: &'a [u8],
+        responder_resources: u8,
+        initiator_depth: u8,
+    },
+    /// The peer refused, with a reason of the transport's own (an IB `REJ` reason, or a negative error
+    /// number on iWARP). `private_data` is there if the peer's user refused, as opposed to its
+    /// kernel.
+    Rejected {
+        reason: i32,
+        private_data: Option<&'a [u8]>,
+    },
+    /// No answer. A negative error number.
+    Unreachable {
+        status: i32,
+    },
+    Disconnected,
+    /// The device goes: close the queue pair and drop the identifier soon, the removal waits for it.
+    DeviceRemoval,
+    /// The network address moved to another device or port.
+    AddrChange,
+    /// The queue pair's number can be used again.
+    TimewaitExit,
+    /// Resolving or connecting failed. A negative error number.
+    Error {
+        event: u32,
+        status: i32,
+    },
+}
+
+impl<'a> CmEvent<'a> {
+    pub(super) fn new(id: *mut bindings::rdma_cm_id, event: &'a bindings::rdma_cm_event) -> Self {
+        match event.event {
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddrResolved,
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => Self::RouteResolved,
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
+                // SAFETY: Of the union's members this event has `conn`.
+                let conn = unsafe { &event.param.conn };
+                Self::Established {
+                    // SAFETY: The manager's event is valid.
+                    private_data: unsafe { event_data(conn) },
+                    responder_resources: conn.responder_resources,
+                    initiator_depth: conn.initiator_depth,
+                }
+            }
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => Self::Rejected {
+                reason: event.status,
+                // SAFETY: `id` is alive while its event is handled; the event is a rejection.
+                private_data: unsafe { consumer_data(id, event) },
+            },
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable {
+                status: event.status,
+            },
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => Self::Disconnected,
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => Self::DeviceRemoval,
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => Self::AddrChange,
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_TIMEWAIT_EXIT => Self::TimewaitExit,
+            other => Self::Error {
+                event: other,
+                status: event.status,
+            },
+        }
+    }
+
+    /// The kernel's name of an event number, such as that of [`Self::Error`].
+    pub(crate) fn name(event: u32) -> &'static CStr {
+        // SAFETY: The function takes any number.
+        let name = unsafe { bindings::rdma_event_msg(event) };
+        // SAFETY: The kernel has a constant string for each.
+        unsafe { CStr::from_char_ptr(name) }
+    }
+}
+
+/// The private data of an event.
+///
+/// # Safety
+///
+/// `conn` must come from an event that is being handled, for `'a`.
+pub(super) unsafe fn event_data<'a>(conn: &'a bindings::rdma_conn_param) -> &'a [u8] {
+    match NonNull::new(conn.private_data.cast_mut().cast::<u8>()) {
+        // SAFETY: The caller says that the event is valid; then there is as much data as it says.
+        Some(data) => unsafe { slice::from_raw_parts(data.as_ptr(), conn.private_data_len.into()) },
+        None => &[],
+    }
+}
+
+/// The private data of a rejection by the peer's user.
+///
+/// # Safety
+///
+/// `event` must be a rejection of `id` that is being handled, for `'a`.
+unsafe fn consumer_data<'a>(
+    id: *mut bindings::rdma_cm_id,
+    event: &'a bindings::rdma_cm_event,
+) -> Option<&'a [u8]> {
+    let event = core::ptr::from_ref(event).cast_mut();
+    let mut len = 0;
+    // SAFETY: The caller vouches for both; the function does not change the event.
+    let data = unsafe { bindings::rdma_consumer_reject_data(id, event, &mut len) };
+    let data = NonNull::new(data.cast_mut().cast::<u8>())?;
+    // SAFETY: As the function says; the data is the event's.
+    Some(unsafe { slice::from_raw_parts(data.as_ptr(), len.into()) })
+}
+
+/// What both sides say when they connect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnParams<'a> {
+    /// At most 56 bytes to connect and 196 to accept on InfiniBand and RoCE.
+    pub(crate) private_data: &'a [u8],
+    /// RDMA reads and atomics that the peer may have outstanding.
+    pub(crate) responder_resources: u8,
+    /// RDMA reads and atomics that may be outstanding from here.
+    pub(crate) initiator_depth: u8,
+    pub(crate) flow_control: bool,
+    /// 0 to 7. Ignored by the side that accepts.
+    pub(crate) retry_count: u8,
+    /// 0 to 6, or 7 for no limit.
+    pub(crate) rnr_retry_count: u8,
+}
+
+impl ConnParams<'_> {
+    pub(super) fn raw(&self) -> Result<bindings::rdma_conn_param> {
+        Ok(bindings::rdma_conn_param {
+            private_data: self.private_data.as_ptr().cast(),
+            private_data_len: self.private_data.len().try_into()?,
+            responder_resources: self.responder_resources,
+            initiator_depth: self.initiator_depth,
+            flow_control: self.flow_control.into(),
+            retry_count: self.retry_count,
+            rnr_retry_count: self.rnr_retry_count,
+            ..Default::default()
+        })
+    }
+}
