@@ -5,8 +5,10 @@
 use kernel::prelude::*;
 
 mod bindings;
+mod cm;
 mod cong;
 mod conn;
+mod ib_transport;
 mod kapi;
 mod loop_transport;
 mod msg;
@@ -14,10 +16,16 @@ mod proto;
 mod recv_pool;
 mod sock;
 
+use cm::Listeners;
 use conn::Node;
-use kapi::net::Registration;
+use ib_transport::Ib;
+use kapi::{net::Registration, rdma::ClientRegistration};
 use kernel::sync::Arc;
 use msg::Socket;
+
+#[cfg(rds_kunit)]
+#[path = "tests/kunit/mod.rs"]
+mod kunit;
 
 module! {
     type: RdsModule,
@@ -28,29 +36,44 @@ module! {
     alias: ["net-pf-21", "rds_rdma", "rds_tcp"],
 }
 
-/// What the module has registered. Fields are dropped in this order.
+/// What the module has registered. Fields are dropped in this order, which takes down first what others
+/// call into, and last what others use.
 struct RdsModule {
     _family: Registration<Socket>,
-    node: Arc<Node>,
+    _listeners: Listeners,
+    _connections: Connections,
+    _client: Pin<KBox<ClientRegistration<Ib>>>,
+}
+
+/// Ends all connections when it is dropped.
+struct Connections(Arc<Node>);
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 impl kernel::Module for RdsModule {
     fn init(module: &'static ThisModule) -> Result<Self> {
-        let node = Node::new(None)?;
+        let ib = Ib::new()?;
+        let node = Node::new(Some(ib.clone()))?;
+        // The family first: it tells whether C RDS is loaded, before anything else is touched.
         let family = Registration::new(module, node.clone()).inspect_err(|error| {
             if *error == EEXIST {
-                pr_err!("AF_RDS is taken: unload the C modules first (rmmod rds_rdma rds_tcp rds)\n");
+                pr_err!(
+                    "AF_RDS is taken: unload C RDS first (rmmod rds_rdma rds_tcp rds)\n"
+                );
             }
         })?;
+        let client = ClientRegistration::new(ib.clone())?;
+        let connections = Connections(node.clone());
+        let listeners = Listeners::new(&node, &ib)?;
         Ok(Self {
             _family: family,
-            node,
+            _listeners: listeners,
+            _connections: connections,
+            _client: client,
         })
-    }
-}
-
-impl Drop for RdsModule {
-    fn drop(&mut self) {
-        self.node.stop();
     }
 }

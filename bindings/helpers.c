@@ -164,6 +164,11 @@ struct net *rds_sock_net(const struct sock *sk)
 	return sock_net(sk);
 }
 
+struct net *rds_init_net(void)
+{
+	return &init_net;
+}
+
 bool rds_net_is_init(const struct net *net)
 {
 	return net_eq(net, &init_net);

@@ -40,6 +40,7 @@ void rds_sock_hold(struct sock *sk);
 void rds_sock_put(struct sock *sk);
 void rds_sock_release(struct socket *sock);
 struct net *rds_sock_net(const struct sock *sk);
+struct net *rds_init_net(void);
 bool rds_net_is_init(const struct net *net);
 void rds_lock_sock(struct sock *sk);
 void rds_release_sock(struct sock *sk);

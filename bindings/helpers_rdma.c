@@ -1,11 +1,191 @@
 // SPDX-License-Identifier: GPL-2.0
 /* C functions for the RDMA wrappers of kapi/. */
+#include <linux/atomic.h>
+#include <linux/gfp.h>
+#include <linux/mm.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
 #include "helpers_rdma.h"
 
+/* device */
+
 int rds_ib_node_type(const struct ib_device *device)
 {
 	return device->node_type;
+}
+
+int rds_ib_numa_node(struct ib_device *device)
+{
+	return ibdev_to_node(device);
+}
+
+const char *rds_ib_name(const struct ib_device *device)
+{
+	return dev_name(&device->dev);
+}
+
+bool rds_ib_device_try_get(struct ib_device *device)
+{
+	return ib_device_try_get(device);
+}
+
+void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits)
+{
+	const struct ib_device_attr *attrs = &device->attrs;
+
+	limits->max_qp_wr = attrs->max_qp_wr;
+	limits->max_cqe = attrs->max_cqe;
+	limits->max_send_sge = attrs->max_send_sge;
+	limits->max_recv_sge = attrs->max_recv_sge;
+	limits->max_qp_rd_atom = attrs->max_qp_rd_atom;
+	limits->max_qp_init_rd_atom = attrs->max_qp_init_rd_atom;
+	limits->max_fast_reg_page_list_len = attrs->max_fast_reg_page_list_len;
+	limits->iwarp = rdma_protocol_iwarp(device, 1);
+	limits->mem_mgt_extensions = attrs->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS;
+	limits->virt_dma = ib_uses_virt_dma((struct ib_device *)device);
+}
+
+/* protection domain */
+
+struct ib_pd *rds_ib_alloc_pd(struct ib_device *device)
+{
+	return ib_alloc_pd(device, 0);
+}
+
+void rds_ib_dealloc_pd(struct ib_pd *pd)
+{
+	ib_dealloc_pd(pd);
+}
+
+u32 rds_ib_pd_lkey(const struct ib_pd *pd)
+{
+	return pd->local_dma_lkey;
+}
+
+/* completion queue and queue pair */
+
+/* Completion vectors in turn, so that connections spread over the device's interrupts. */
+struct ib_cq *rds_ib_create_cq(struct ib_device *device, ib_comp_handler handler, void *context,
+			       u32 cqe)
+{
+	static atomic_t next_vector;
+	struct ib_cq_init_attr attr = { .cqe = cqe };
+
+	if (device->num_comp_vectors > 1)
+		attr.comp_vector = (u32)atomic_inc_return(&next_vector) %
+				   (u32)min_t(int, device->num_comp_vectors, num_online_cpus());
+	return ib_create_cq(device, handler, NULL, context, &attr);
+}
+
+void rds_ib_destroy_cq(struct ib_cq *cq)
+{
+	ib_destroy_cq(cq);
+}
+
+int rds_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs)
+{
+	return ib_poll_cq(cq, count, wcs);
+}
+
+/* Asks for an interrupt at the next completion; true if one may have come before that. */
+bool rds_ib_rearm_cq(struct ib_cq *cq)
+{
+	return ib_req_notify_cq(cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS) > 0;
+}
+
+int rds_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+		     const struct ib_send_wr **bad_wr)
+{
+	return ib_post_send(qp, wr, bad_wr);
+}
+
+int rds_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
+		     const struct ib_recv_wr **bad_wr)
+{
+	return ib_post_recv(qp, wr, bad_wr);
+}
+
+/* memory */
+
+/*
+ * Zeroed memory on @node. Orders above @smallest only where they are at hand: no reclaim, no
+ * compaction, no reserves, because a smaller one does as well.
+ */
+void *rds_alloc_shard(int node, unsigned int order, unsigned int smallest, bool may_sleep)
+{
+	gfp_t gfp = __GFP_ZERO | __GFP_COMP | __GFP_NORETRY | __GFP_NOWARN;
+	struct page *page;
+
+	if (order > smallest)
+		gfp |= GFP_NOWAIT;
+	else
+		gfp |= may_sleep ? GFP_KERNEL : GFP_ATOMIC;
+	page = alloc_pages_node(node, gfp, order);
+	return page ? page_address(page) : NULL;
+}
+
+void rds_free_shard(void *memory, unsigned int order)
+{
+	__free_pages(virt_to_page(memory), order);
+}
+
+int rds_ib_dma_map(struct ib_device *device, void *memory, size_t size, u64 *address)
+{
+	*address = ib_dma_map_single(device, memory, size, DMA_BIDIRECTIONAL);
+	return ib_dma_mapping_error(device, *address);
+}
+
+void rds_ib_dma_unmap(struct ib_device *device, u64 address, size_t size)
+{
+	ib_dma_unmap_single(device, address, size, DMA_BIDIRECTIONAL);
+}
+
+void rds_ib_dma_sync_for_cpu(struct ib_device *device, u64 address, size_t size)
+{
+	ib_dma_sync_single_for_cpu(device, address, size, DMA_BIDIRECTIONAL);
+}
+
+void rds_ib_dma_sync_for_device(struct ib_device *device, u64 address, size_t size)
+{
+	ib_dma_sync_single_for_device(device, address, size, DMA_BIDIRECTIONAL);
+}
+
+/* connection manager */
+
+struct rdma_cm_id *rds_rdma_create_id(rdma_cm_event_handler handler, void *context)
+{
+	return rdma_create_id(&init_net, handler, context, RDMA_PS_TCP, IB_QPT_RC);
+}
+
+void *rds_rdma_context(const struct rdma_cm_id *id)
+{
+	return id->context;
+}
+
+/* Only under the handler lock of @id. */
+void rds_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler handler, void *context)
+{
+	id->context = context;
+	id->event_handler = handler;
+}
+
+struct ib_device *rds_rdma_device(const struct rdma_cm_id *id)
+{
+	return READ_ONCE(id->device);
+}
+
+struct ib_qp *rds_rdma_qp(const struct rdma_cm_id *id)
+{
+	return id->qp;
+}
+
+const struct sockaddr_storage *rds_rdma_local_addr(const struct rdma_cm_id *id)
+{
+	return &id->route.addr.src_addr;
+}
+
+const struct sockaddr_storage *rds_rdma_remote_addr(const struct rdma_cm_id *id)
+{
+	return &id->route.addr.dst_addr;
 }

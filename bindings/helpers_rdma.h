@@ -3,9 +3,62 @@
 #ifndef RDS_RUST_HELPERS_RDMA_H
 #define RDS_RUST_HELPERS_RDMA_H
 
+#include <linux/irq_poll.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
+/* What kapi/rdma/device.rs asks of a device, out of its attributes and its first port. */
+struct rds_ib_limits {
+	u32 max_qp_wr;
+	u32 max_cqe;
+	u32 max_send_sge;
+	u32 max_recv_sge;
+	u32 max_qp_rd_atom;
+	u32 max_qp_init_rd_atom;
+	u32 max_fast_reg_page_list_len;
+	bool iwarp;
+	bool mem_mgt_extensions;
+	bool virt_dma;
+};
+
+/* device */
 int rds_ib_node_type(const struct ib_device *device);
+int rds_ib_numa_node(struct ib_device *device);
+const char *rds_ib_name(const struct ib_device *device);
+bool rds_ib_device_try_get(struct ib_device *device);
+void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits);
+
+/* protection domain */
+struct ib_pd *rds_ib_alloc_pd(struct ib_device *device);
+void rds_ib_dealloc_pd(struct ib_pd *pd);
+u32 rds_ib_pd_lkey(const struct ib_pd *pd);
+
+/* completion queue and queue pair */
+struct ib_cq *rds_ib_create_cq(struct ib_device *device, ib_comp_handler handler, void *context,
+			       u32 cqe);
+void rds_ib_destroy_cq(struct ib_cq *cq);
+int rds_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs);
+bool rds_ib_rearm_cq(struct ib_cq *cq);
+int rds_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+		     const struct ib_send_wr **bad_wr);
+int rds_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
+		     const struct ib_recv_wr **bad_wr);
+
+/* memory */
+void *rds_alloc_shard(int node, unsigned int order, unsigned int smallest, bool may_sleep);
+void rds_free_shard(void *memory, unsigned int order);
+int rds_ib_dma_map(struct ib_device *device, void *memory, size_t size, u64 *address);
+void rds_ib_dma_unmap(struct ib_device *device, u64 address, size_t size);
+void rds_ib_dma_sync_for_cpu(struct ib_device *device, u64 address, size_t size);
+void rds_ib_dma_sync_for_device(struct ib_device *device, u64 address, size_t size);
+
+/* connection manager */
+struct rdma_cm_id *rds_rdma_create_id(rdma_cm_event_handler handler, void *context);
+void *rds_rdma_context(const struct rdma_cm_id *id);
+void rds_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler handler, void *context);
+struct ib_device *rds_rdma_device(const struct rdma_cm_id *id);
+struct ib_qp *rds_rdma_qp(const struct rdma_cm_id *id);
+const struct sockaddr_storage *rds_rdma_local_addr(const struct rdma_cm_id *id);
+const struct sockaddr_storage *rds_rdma_remote_addr(const struct rdma_cm_id *id);
 
 #endif

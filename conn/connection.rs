@@ -28,7 +28,7 @@ use kernel::{
     fmt,
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
+        atomic::{Atomic, Full, Relaxed},
         Arc, Mutex,
     },
     workqueue::{DelayedWork, Work},
@@ -77,6 +77,13 @@ pub(crate) struct TxQueue {
     pub(crate) ack_due: bool,
 }
 
+impl TxQueue {
+    /// Whether there is nothing to post.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.unsent.is_empty() && self.cong_fragments == 0 && !self.ack_due
+    }
+}
+
 /// Fragments of a whole congestion map.
 pub(crate) const CONG_FRAGMENTS: u32 = CONG_MAP_BYTES / FRAGMENT;
 
@@ -111,6 +118,8 @@ pub(crate) struct Connection {
     pub(super) tx: SpinLockBh<Tx>,
     #[pin]
     pub(super) rx: SpinLockBh<RecvSide>,
+    /// The peer has asked for an acknowledgement.
+    pub(super) ack_wanted: Atomic<bool>,
     /// The sequence of the last message that was delivered: what headers acknowledge.
     pub(super) ack: Atomic<u64>,
     /// The state of the machine, for those who only look.
@@ -153,6 +162,7 @@ impl Connection {
                     "Connection::tx"
                 ),
                 rx <- new_spinlock_bh!(RecvSide::new(), "Connection::rx"),
+                ack_wanted: Atomic::new(false),
                 ack: Atomic::new(0),
                 state: Atomic::new(0),
                 worker <- kernel::new_mutex!(Worker::new(), "Connection::worker"),
@@ -217,8 +227,12 @@ impl Connection {
         self.tx.lock().transmit(self);
     }
 
-    /// The peer wants an acknowledgement. Any context but a hard interrupt.
-    pub(super) fn send_ack(&self) {
+    /// Sends the acknowledgement that the peer asked for, if it did since the last call. The transport
+    /// calls it after a run of frames. Any context but a hard interrupt.
+    pub(crate) fn flush_ack(&self) {
+        if !self.ack_wanted.load(Relaxed) || !self.ack_wanted.xchg(false, Full) {
+            return;
+        }
         let mut tx = self.tx.lock();
         tx.queue.ack_due = true;
         tx.transmit(self);

@@ -14,7 +14,7 @@ mod transport;
 mod worker;
 
 pub(crate) use binds::{Binds, InsertError, Key as BindKey};
-pub(crate) use connection::{ConnKey, Connection, Shown, TxQueue};
+pub(crate) use connection::{ConnKey, Connection, Shown, TxQueue, CONG_FRAGMENTS};
 pub(crate) use node::Node;
 pub(crate) use receive::Violation;
 pub(crate) use stats::{Counter, Stats};

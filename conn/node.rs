@@ -12,8 +12,10 @@ use crate::kapi::{
     errno::Errno,
     net::{Net, Sock},
     sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
+    time,
 };
 use crate::msg::{Bound, Socket, TransportId};
+use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
 use kernel::{
     prelude::*,
@@ -37,6 +39,8 @@ pub(crate) struct Node {
     pub(crate) cong: cong::Registry,
     #[pin]
     connections: SpinLockBh<Connections>,
+    /// Tells the peers that a node which starts again is not the one that they knew.
+    pub(crate) generation: u32,
     /// Runs the workers of connections.
     pub(crate) queue: OwnedQueue,
     /// The transport to other nodes.
@@ -56,6 +60,7 @@ impl Node {
                     "Node::connections"
                 ),
                 queue: OwnedQueue::new(c"rds_cm")?,
+                generation: time::random_u32().max(1),
                 ib,
             }),
             GFP_KERNEL,
@@ -74,19 +79,20 @@ impl Node {
             .is_some_and(|ib| ib.claims(net, addr, scope))
     }
 
-    /// The connection between two addresses, made if there is none yet. May sleep.
+    /// The connection between two addresses, made if there is none yet: then with the memory that
+    /// `pools` finds. May sleep.
     ///
-    /// Fails with ENETUNREACH if no device has the local address any more, with ENETDOWN while the
-    /// module is being unloaded, with ENOMEM.
-    pub(crate) fn connection(self: &Arc<Self>, key: ConnKey) -> Result<Arc<Connection>> {
+    /// Fails with ENETUNREACH if `pools` finds none, with ENETDOWN while the module is being unloaded,
+    /// with ENOMEM.
+    pub(crate) fn connection(
+        self: &Arc<Self>,
+        key: ConnKey,
+        pools: impl FnOnce() -> Option<Arc<Pools>>,
+    ) -> Result<Arc<Connection>> {
         if let Some(connection) = self.connections.lock().tree.get(&key) {
             return Ok(connection.clone());
         }
-        let pools = self
-            .ib
-            .as_ref()
-            .and_then(|ib| ib.pools(key.laddr, key.scope))
-            .ok_or(Errno::NetUnreachable)?;
+        let pools = pools().ok_or(Errno::NetUnreachable)?;
         let fresh = Connection::new(key, self.clone(), pools)?;
         let reservation = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let mut connections = self.connections.lock();
@@ -106,6 +112,11 @@ impl Node {
         drop(connections);
         drop(none);
         Ok(fresh)
+    }
+
+    /// The pools of the device that has a local address. May sleep.
+    pub(crate) fn pools(&self, addr: Ipv6Addr, scope: u32) -> Option<Arc<Pools>> {
+        self.ib.as_ref()?.pools(addr, scope)
     }
 
     /// Collects the connections for which `pred` holds. May sleep.

@@ -13,7 +13,7 @@ use crate::proto::{
     tx::AckError,
     wire::{fragments, Header, HeaderError, PING_PORT},
 };
-use crate::recv_pool::Buf;
+use crate::recv_pool::BufMut;
 use kernel::{
     fmt,
     prelude::*,
@@ -26,7 +26,7 @@ const COPYBREAK: usize = INLINE;
 /// A message of which fragments have arrived.
 struct Partial {
     header: Header,
-    bufs: KVec<Buf>,
+    bufs: KVec<BufMut>,
     /// Memory ran out: the rest is received, and nothing is delivered.
     failed: bool,
 }
@@ -102,14 +102,14 @@ impl Connection {
     /// Takes a frame of `len` bytes. Softirq context; frames of one connection come one by one.
     ///
     /// Returns the buffer if it can be posted again, and fails if the connection has to go.
-    pub(crate) fn receive(self: &Arc<Self>, buf: Buf, len: u32) -> Result<Option<Buf>, Violation> {
+    pub(crate) fn receive(self: &Arc<Self>, buf: BufMut, len: u32) -> Result<Option<BufMut>, Violation> {
         self.try_receive(buf, len as usize).inspect_err(|violation| {
             self.node.stats.inc(violation.counter());
             pr_warn_ratelimited!("{}: dropping the connection: {}\n", self.key, violation);
         })
     }
 
-    fn try_receive(self: &Arc<Self>, buf: Buf, len: usize) -> Result<Option<Buf>, Violation> {
+    fn try_receive(self: &Arc<Self>, buf: BufMut, len: usize) -> Result<Option<BufMut>, Violation> {
         let bytes = buf.bytes().get(..len).ok_or(Violation::Short(0))?;
         let (header, payload) = bytes
             .split_first_chunk::<{ Header::LEN }>()
@@ -168,7 +168,7 @@ impl Connection {
         self.ack.store(ack, Relaxed);
         if ack_required {
             self.node.stats.inc(Counter::RecvAckRequired);
-            self.send_ack();
+            self.ack_wanted.store(true, Relaxed);
         }
         Ok(recycle)
     }
@@ -178,11 +178,11 @@ impl Connection {
         &self,
         rx: &mut RecvSide,
         header: Header,
-        buf: Buf,
+        buf: BufMut,
         payload: core::ops::Range<usize>,
         first: bool,
         last: bool,
-    ) -> Result<(Complete, Option<Buf>), Violation> {
+    ) -> Result<(Complete, Option<BufMut>), Violation> {
         if first && last {
             let (payload, recycle) = if payload.len() <= COPYBREAK {
                 (copy_out(&buf, payload), Some(buf))
@@ -296,7 +296,7 @@ fn payload_range(len: usize) -> core::ops::Range<usize> {
 }
 
 /// Copies a short payload out of its buffer.
-fn copy_out(buf: &Buf, range: core::ops::Range<usize>) -> Payload {
+fn copy_out(buf: &BufMut, range: core::ops::Range<usize>) -> Payload {
     let from = buf.bytes().get(range).unwrap_or(&[]);
     let mut bytes = [0; INLINE];
     for (to, from) in bytes.iter_mut().zip(from) {

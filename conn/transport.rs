@@ -119,5 +119,5 @@ pub(crate) trait Transport: Send + Sync {
     fn pools(&self, addr: Ipv6Addr, scope: u32) -> Option<Arc<Pools>>;
 
     /// Creates an endpoint and starts to resolve the peer's address. May sleep.
-    fn resolve(&self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;
+    fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;
 }

@@ -75,12 +75,20 @@ impl Connection {
         self.wake_worker();
     }
 
-    /// The peer wants to connect. A request that was not looked at yet gives way. May sleep, and must
-    /// not be called by the handler of the request's own CM id.
-    pub(crate) fn request(self: &Arc<Self>, request: KBox<dyn Request>) {
-        let old = self.request.lock().replace(request);
-        drop(old);
+    /// The peer wants to connect. Gives the request back if another one waits, or if the connection
+    /// ends for good. Any context.
+    pub(crate) fn request(
+        self: &Arc<Self>,
+        request: KBox<dyn Request>,
+    ) -> Result<(), KBox<dyn Request>> {
+        let mut waiting = self.request.lock();
+        if waiting.is_some() || self.stop.load(Relaxed) {
+            return Err(request);
+        }
+        *waiting = Some(request);
+        drop(waiting);
         self.wake_worker();
+        Ok(())
     }
 
     /// Begins to shut the connection down, for good. Any context.
@@ -207,7 +215,7 @@ impl Connection {
     }
 
     fn resolve(self: &Arc<Self>, worker: &mut Worker) -> Result {
-        let transport = self.node.ib.as_ref().ok_or(ENODEV)?;
+        let transport = self.node.ib.clone().ok_or(ENODEV)?;
         worker.endpoint = Some(transport.resolve(self)?);
         Ok(())
     }

@@ -9,5 +9,6 @@
 pub(crate) mod errno;
 pub(crate) mod net;
 pub(crate) mod print;
+pub(crate) mod rdma;
 pub(crate) mod sync;
 pub(crate) mod time;

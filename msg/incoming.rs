@@ -5,7 +5,7 @@
 use super::Ticket;
 use crate::kapi::{net::RecvMsg, sync::Linked};
 use crate::proto::wire::{Header, FRAGMENT};
-use crate::recv_pool::Buf;
+use crate::recv_pool::BufMut;
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
 
@@ -22,9 +22,9 @@ pub(crate) enum Payload {
     /// In memory of its own, in pieces.
     Chunks(KVec<KVVec<u8>>),
     /// In the buffer that it arrived in, behind the header.
-    One(Buf),
+    One(BufMut),
     /// In the buffers that it arrived in, behind their headers; all but the last are full.
-    Many(KVec<Buf>),
+    Many(KVec<BufMut>),
 }
 
 impl Payload {
@@ -37,7 +37,7 @@ impl Payload {
     /// Calls `f` with the payload's pieces in order, until it fails.
     fn try_for_each(&self, len: usize, mut f: impl FnMut(&[u8]) -> Result) -> Result {
         /// The payload in a buffer, of which `left` bytes are to come.
-        fn behind_header(buf: &Buf, left: usize) -> &[u8] {
+        fn behind_header(buf: &BufMut, left: usize) -> &[u8] {
             let end = Header::LEN.saturating_add(left.min(FRAGMENT as usize));
             buf.bytes().get(Header::LEN..end).unwrap_or(&[])
         }
@@ -89,7 +89,7 @@ impl Incoming {
             Payload::Inline { .. } => 0,
             Payload::Chunks(_) => self.len as usize,
             Payload::One(buf) => buf.capacity(),
-            Payload::Many(bufs) => bufs.iter().map(Buf::capacity).sum(),
+            Payload::Many(bufs) => bufs.iter().map(BufMut::capacity).sum(),
         };
         OVERHEAD.saturating_add(payload)
     }

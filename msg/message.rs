@@ -8,23 +8,44 @@ use crate::kapi::{
     sync::Linked,
 };
 use crate::proto::wire::{self, Header};
-use crate::recv_pool::{Buf, Context, Pools};
+use crate::recv_pool::{Buf, BufMut, Context, Pools};
 use kernel::prelude::*;
 
-/// The buffers of a message, one for each fragment: room for the header, then the payload.
-pub(crate) enum Fragments {
-    One(Buf),
-    Many(KVec<Buf>),
+/// The buffer of a fragment: room for the header, then the payload.
+enum Piece {
+    /// Not posted by anyone.
+    Ready(BufMut),
+    /// Posted, perhaps to a queue pair that is gone since.
+    Posted(Buf),
+    /// Never seen but by the method that changes one into the other.
+    Taken,
 }
 
-impl Fragments {
-    /// The buffer of one fragment.
-    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Buf> {
-        match self {
-            Self::One(buf) => (index == 0).then_some(buf),
-            Self::Many(bufs) => bufs.get_mut(index as usize),
-        }
+impl Piece {
+    /// Writes the header, and gives a handle to post. `None` if the buffer is still posted.
+    fn post(&mut self, header: &Header) -> Option<Buf> {
+        let mut buf = match core::mem::replace(self, Self::Taken) {
+            Self::Ready(buf) => buf,
+            Self::Posted(buf) => match buf.thaw() {
+                Ok(buf) => buf,
+                Err(buf) => {
+                    *self = Self::Posted(buf);
+                    return None;
+                }
+            },
+            Self::Taken => return None,
+        };
+        header.emit(buf.bytes_mut().first_chunk_mut()?);
+        let buf = buf.freeze();
+        *self = Self::Posted(buf.clone());
+        Some(buf)
     }
+}
+
+/// The fragments of a message.
+enum Fragments {
+    One(Piece),
+    Many(KVec<Piece>),
 }
 
 /// A message that is queued for a peer, from the system call until the peer has acknowledged it.
@@ -42,7 +63,7 @@ pub(crate) struct Message {
     pub(crate) sent_before: bool,
     /// The flags of the header, the same in all fragments.
     pub(crate) flags: wire::Flags,
-    pub(crate) fragments: Fragments,
+    fragments: Fragments,
     ticket: Option<Ticket>,
 }
 
@@ -55,15 +76,12 @@ impl Message {
         len: u32,
         ticket: Ticket,
     ) -> Result<KBox<Self>> {
-        let mut fill = |part: wire::Fragment| -> Result<Buf> {
+        let mut fill = |part: wire::Fragment| -> Result<Piece> {
             let mut buf = pools.alloc_send(part.len, Context::MaySleep)?;
             let end = Header::LEN.saturating_add(part.len as usize);
-            let room = buf
-                .bytes_mut()
-                .and_then(|bytes| bytes.get_mut(Header::LEN..end))
-                .ok_or(EFAULT)?;
+            let room = buf.bytes_mut().get_mut(Header::LEN..end).ok_or(EINVAL)?;
             msg.copy_to_slice(room)?;
-            Ok(buf)
+            Ok(Piece::Ready(buf))
         };
         let count = wire::fragments(len);
         let first = wire::fragment(len, 0).ok_or(EINVAL)?;
@@ -84,7 +102,7 @@ impl Message {
     /// An empty message that no socket pays for. Fails with ENOMEM. Any context.
     pub(crate) fn empty(pools: &Pools, sport: u16, dport: u16) -> Result<KBox<Self>> {
         let buf = pools.alloc_send(0, Context::Atomic)?;
-        let message = Self::new(sport, dport, 0, Fragments::One(buf), None);
+        let message = Self::new(sport, dport, 0, Fragments::One(Piece::Ready(buf)), None);
         Ok(KBox::new(message, GFP_ATOMIC)?)
     }
 
@@ -106,6 +124,17 @@ impl Message {
             flags: wire::Flags::NONE,
             fragments,
             ticket,
+        }
+    }
+
+    /// Writes the header of the next fragment, and gives its buffer to post.
+    ///
+    /// `None` if there is none, or if an earlier queue pair still has it.
+    pub(crate) fn fragment_to_post(&mut self, header: &Header) -> Option<Buf> {
+        match &mut self.fragments {
+            Fragments::One(piece) if self.fragment == 0 => piece.post(header),
+            Fragments::One(_) => None,
+            Fragments::Many(pieces) => pieces.get_mut(self.fragment as usize)?.post(header),
         }
     }
 

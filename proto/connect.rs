@@ -11,12 +11,19 @@
 //! and accepts. When an established connection breaks, the lower node reconnects at once and the
 //! higher one leaves it time to do so, but not forever: the lower one may have nothing to send,
 //! or may not have noticed. What is left to chance is settled by a random backoff.
+//!
+//! The backoff starts over once a connection has lasted [`PROVEN_MS`]. One that breaks earlier
+//! counts as a failed attempt: if a peer sends, after every reconnect, the same frame that is an
+//! error, the two must not reconnect as fast as they can.
 
 /// Milliseconds that the higher node waits at least when an established connection is lost.
 const YIELD_MS: u32 = 100;
 
 /// The range of the random part on top of [`YIELD_MS`], in milliseconds.
 const YIELD_SPREAD_MS: u32 = 100;
+
+/// How long a connection has to last until it counts as a success, in milliseconds.
+const PROVEN_MS: u32 = 1000;
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +96,8 @@ pub(crate) enum Action {
     /// Reject the peer's request.
     Reject,
     /// Destroy the endpoint. Completed when it has returned: nothing more arrives through it.
+    /// What was half received goes with it, see [`super::rx::RecvState::link_lost`]; that may be
+    /// so without the machine having been up, as the peer may be up before us.
     Teardown,
     /// Start the timer, or restart it if it runs. Milliseconds, never 0.
     Arm(u32),
@@ -96,8 +105,8 @@ pub(crate) enum Action {
     Disarm,
     /// Messages can be sent from here on; what was sent before and not acknowledged, first.
     GoneUp,
-    /// Messages cannot be sent any more. Comes before the teardown, so that nobody posts to an
-    /// endpoint that is being destroyed.
+    /// Messages cannot be sent any more, and those not acknowledged will have to be sent again.
+    /// Comes before the teardown, so that nobody posts to an endpoint that is being destroyed.
     GoneDown,
 }
 
@@ -179,7 +188,8 @@ pub(crate) struct Inputs {
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     state: State,
-    /// The next backoff in milliseconds, before it is brought into its limits.
+    /// The next backoff in milliseconds, before it is brought into its limits; 0 while nothing
+    /// has failed since a connection was proven.
     backoff_ms: u32,
 }
 
@@ -237,10 +247,14 @@ impl Machine {
                 self.enter(State::Connecting, [Action::Connect, watchdog])
             }
             (State::Connecting | State::Accepting, Event::Established) => {
-                self.backoff_ms = 0;
-                self.enter(State::Up, [Action::Disarm, Action::GoneUp])
+                self.backoff_ms = self.backoff_ms.max(1);
+                self.enter(State::Up, [Action::Arm(PROVEN_MS), Action::GoneUp])
             }
 
+            (State::Up, Event::Timer) => {
+                self.backoff_ms = 0;
+                self.stay([])
+            }
             (State::Waiting, Event::Timer) if inputs.pending => self.resolve(inputs),
             (State::Waiting, Event::Timer) => self.enter(State::Down, []),
 
@@ -259,9 +273,10 @@ impl Machine {
                 State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
                 Event::Stop,
             ) => self.enter(State::Down, [Action::Teardown, Action::Disarm]),
-            (State::Up, Event::Stop) => {
-                self.enter(State::Down, [Action::GoneDown, Action::Teardown])
-            }
+            (State::Up, Event::Stop) => self.enter(
+                State::Down,
+                [Action::GoneDown, Action::Teardown, Action::Disarm],
+            ),
 
             (
                 State::Down
@@ -294,7 +309,7 @@ impl Machine {
                 Event::Rejected,
             )
             | (State::Down | State::Waiting, Event::Lost)
-            | (State::Down | State::Up, Event::Timer) => Outcome {
+            | (State::Down, Event::Timer) => Outcome {
                 ignored: true,
                 ..self.stay([])
             },
@@ -330,19 +345,26 @@ impl Machine {
 
     fn link_failed(&mut self, inputs: &Inputs) -> Outcome {
         let (down, teardown) = (Action::GoneDown, Action::Teardown);
+        let proven = self.backoff_ms == 0;
         if !inputs.pending {
-            self.enter(State::Down, [down, teardown])
-        } else if inputs.lower {
+            return self.enter(State::Down, [down, teardown, Action::Disarm]);
+        }
+        if inputs.lower && proven {
             let watchdog = Action::Arm(inputs.timing.watchdog_ms.max(1));
-            self.enter(
+            return self.enter(
                 State::ResolvingAddr,
                 [down, teardown, Action::Resolve, watchdog],
-            )
-        } else {
-            let latest = YIELD_MS.saturating_add(YIELD_SPREAD_MS);
-            let delay = Action::Arm(between(YIELD_MS, latest, inputs.random));
-            self.enter(State::Waiting, [down, teardown, delay])
+            );
         }
+        let mut delay = 0;
+        if !inputs.lower {
+            let latest = YIELD_MS.saturating_add(YIELD_SPREAD_MS);
+            delay = between(YIELD_MS, latest, inputs.random);
+        }
+        if !proven {
+            delay = delay.max(self.backoff(inputs));
+        }
+        self.enter(State::Waiting, [down, teardown, Action::Arm(delay)])
     }
 
     /// The delay until the next attempt: between half of the backoff and all of it.

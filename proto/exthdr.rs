@@ -73,10 +73,24 @@ impl<'a> Extensions<'a> {
     pub(crate) fn new(space: &'a [u8; SPACE]) -> Self {
         Extensions { rest: space }
     }
+}
 
-    fn parse(&self) -> Option<(Extension, &'a [u8])> {
+/// Makes an extension of the first `N` bytes of `data`; also returns what is behind them.
+#[inline]
+fn map<const N: usize>(
+    data: &[u8],
+    make: impl FnOnce([u8; N]) -> Extension,
+) -> Option<(Extension, &[u8])> {
+    let (data, rest) = data.split_first_chunk::<N>()?;
+    Some((make(*data), rest))
+}
+
+impl Iterator for Extensions<'_> {
+    type Item = Extension;
+
+    fn next(&mut self) -> Option<Extension> {
         let (kind, rest) = self.rest.split_first()?;
-        Some(match *kind {
+        let (extension, rest) = match *kind {
             VERSION => map(rest, |d| Extension::Version(u32::from_be_bytes(d)))?,
             RDMA => map(rest, |d| Extension::Rdma {
                 rkey: u32::from_be_bytes(d),
@@ -98,35 +112,16 @@ impl<'a> Extensions<'a> {
                 enabled,
             })?,
             _ => return None,
-        })
+        };
+        self.rest = rest;
+        Some(extension)
     }
 }
 
-/// Makes an extension of the first `N` bytes of `data`; also returns what is behind them.
-#[inline]
-fn map<const N: usize>(
-    data: &[u8],
-    make: impl FnOnce([u8; N]) -> Extension,
-) -> Option<(Extension, &[u8])> {
-    let (data, rest) = data.split_first_chunk::<N>()?;
-    Some((make(*data), rest))
-}
-
-impl Iterator for Extensions<'_> {
-    type Item = Extension;
-
-    fn next(&mut self) -> Option<Extension> {
-        match self.parse() {
-            Some((extension, rest)) => {
-                self.rest = rest;
-                Some(extension)
-            }
-            None => {
-                self.rest = &[];
-                None
-            }
-        }
-    }
+/// The space with [`Extension::GenNum`] alone.
+pub(crate) const fn generation(number: u32) -> [u8; SPACE] {
+    let [a, b, c, d] = number.to_be_bytes();
+    [GEN_NUM, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
 }
 
 /// The extension does not fit behind the ones that are already there.

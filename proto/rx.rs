@@ -11,7 +11,12 @@
 //! before the expected one. Any other sequence is accepted and becomes the new position: it jumps
 //! forward over messages that were cancelled, and back to 1 when the peer has restarted.
 //! Sequences are compared modulo 2^64.
+//!
+//! That alone would drop messages of a restarted peer which it had to send twice. So the peer puts
+//! a generation number on its congestion updates, the first frame on every connection: a new
+//! number takes the position back to 1. The C implementation neither sends nor minds it.
 
+use super::exthdr::{Extension, Extensions};
 use super::wire::{Flags, Header, FRAGMENT};
 
 /// What a received frame is.
@@ -97,6 +102,7 @@ pub(crate) struct RecvState {
     next: u64,
     ack: u64,
     ack_required: bool,
+    generation: Option<u32>,
     partial: Option<Partial>,
 }
 
@@ -107,6 +113,7 @@ impl RecvState {
             next: 1,
             ack: 0,
             ack_required: false,
+            generation: None,
             partial: None,
         }
     }
@@ -159,6 +166,7 @@ impl RecvState {
             self.ack_required = true;
         }
         if header.flags.contains(Flags::CONG_BITMAP) {
+            self.learn_generation(header);
             return Ok(Step::Congestion { offset, last });
         }
         if last {
@@ -174,6 +182,21 @@ impl RecvState {
             last,
             duplicate,
         })
+    }
+
+    fn learn_generation(&mut self, header: &Header) {
+        let generation = Extensions::new(&header.exthdr).find_map(|extension| match extension {
+            Extension::GenNum(number) => Some(number),
+            _ => None,
+        });
+        if generation.is_none() || generation == self.generation {
+            return;
+        }
+        self.generation = generation;
+        // Messages that were faster have set the position already.
+        if self.ack == 0 {
+            self.next = 1;
+        }
     }
 
     #[inline]

@@ -130,6 +130,21 @@ impl Header {
     /// Bytes of a header on the wire.
     pub(crate) const LEN: usize = 48;
 
+    /// The header of both fragments of a congestion update.
+    ///
+    /// `generation` is drawn when the sender starts. The first frame on every connection has to be
+    /// a congestion update, since the receiver learns from it whether the sender has restarted;
+    /// see [`super::rx`].
+    pub(crate) fn congestion_update(ack: u64, generation: u32) -> Header {
+        Header {
+            ack,
+            len: CONG_MAP_BYTES,
+            flags: Flags::CONG_BITMAP,
+            exthdr: exthdr::generation(generation),
+            ..Header::default()
+        }
+    }
+
     /// Reads a header and checks all that can be checked without its payload.
     ///
     /// A checksum of 0 means that the sender computed none. Flag bits nobody has defined yet are

@@ -106,6 +106,7 @@ fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer, tos: u8) -> Result<Route
             tos,
             scope: bound.scope,
         },
+        || sk.node.pools(bound.addr, bound.scope),
     )?))
 }
 

@@ -28,7 +28,13 @@ impl Net {
         }
     }
 
-    /// Whether this is the namespace that the machine booted with. RDMA devices live there.
+    /// The namespace that the machine booted with. RDMA devices live there.
+    pub(crate) fn init() -> Self {
+        // SAFETY: The function has no preconditions; its result is alive for ever.
+        unsafe { Self::from_raw(bindings::rds_init_net()) }
+    }
+
+    /// Whether this is the namespace that the machine booted with.
     pub(crate) fn is_init(&self) -> bool {
         self.init
     }

@@ -36,7 +36,7 @@ fn machine(state: State) -> Machine {
         State::ResolvingRoute => &[Event::Wanted, Event::AddrResolved],
         State::Connecting => &[Event::Wanted, Event::AddrResolved, Event::RouteResolved],
         State::Accepting => &[Event::Request],
-        State::Up => &[Event::Request, Event::Established],
+        State::Up => &[Event::Request, Event::Established, Event::Timer],
     };
     let mut machine = Machine::new();
     for event in events {
@@ -111,7 +111,7 @@ fn delay(outcome: Outcome) -> Option<u32> {
 }
 
 #[test]
-fn backoff_doubles_up_to_its_limit_and_starts_over_once_up() {
+fn backoff_doubles_up_to_its_limit_and_starts_over_once_proven() {
     for event in [Event::Lost, Event::Rejected, Event::Timer] {
         let mut machine = machine(State::Connecting);
         let mut delays = Vec::new();
@@ -132,11 +132,30 @@ fn backoff_doubles_up_to_its_limit_and_starts_over_once_up() {
         assert_eq!(delays, expected.map(|d| ((d / 2).max(1), d)));
 
         let _ = machine.handle(Event::Established, &inputs(false, true, 0));
+        let _ = machine.handle(Event::Timer, &inputs(false, true, 0));
         let _ = machine.handle(Event::Request, &inputs(false, true, 0));
-        assert_eq!(
-            delay(machine.handle(event, &inputs(false, true, 0))),
-            Some(1)
-        );
+        let outcome = machine.handle(event, &inputs(false, true, 0));
+        assert_eq!(delay(outcome), Some(1));
+    }
+}
+
+#[test]
+fn connections_that_break_at_once_back_off() {
+    for (lower, expected) in [
+        (true, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000]),
+        (
+            false,
+            [200, 200, 200, 200, 200, 200, 200, 200, 256, 512, 1000, 1000],
+        ),
+    ] {
+        let inputs = inputs(lower, true, u32::MAX);
+        let mut machine = Machine::new();
+        let delays = expected.map(|_| {
+            let _ = machine.handle(Event::Request, &inputs);
+            let _ = machine.handle(Event::Established, &inputs);
+            delay(machine.handle(Event::Lost, &inputs)).unwrap()
+        });
+        assert_eq!(delays, expected);
     }
 }
 
@@ -216,7 +235,8 @@ proptest! {
             prop_assert_eq!(up, state == State::Up);
             prop_assert_eq!(endpoint, !matches!(state, State::Down | State::Waiting));
             // No state that should pass by itself is without a timer.
-            prop_assert_eq!(timer, !matches!(state, State::Down | State::Up));
+            prop_assert!(timer || matches!(state, State::Down | State::Up));
+            prop_assert!(!timer || state != State::Down);
         }
     }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Host tests of the protocol core in `proto/`: unit tests, property tests and a simulation of
-//! two nodes. `cargo test` in this folder runs them.
+//! two nodes. `cargo test` in this folder runs them; so does, with a nightly toolchain and in a few
+//! minutes, `MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo miri test`.
 
 #![cfg(test)]
 

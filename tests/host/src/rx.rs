@@ -245,6 +245,47 @@ fn heartbeat_is_a_message() {
     assert_eq!(rx.ack(), 1);
 }
 
+/// A link on which the map of a peer of this generation comes first.
+fn new_link(rx: &mut RecvState, generation: u32) {
+    rx.link_lost();
+    let map = Header::congestion_update(0, generation);
+    assert!(matches!(
+        feed(rx, &map),
+        Ok(Step::Congestion {
+            offset: 4096,
+            last: true
+        })
+    ));
+}
+
+#[test]
+fn a_restarted_peer_may_retransmit() {
+    let mut rx = RecvState::new();
+    new_link(&mut rx, 10);
+    feed(&mut rx, &data(7, 0)).unwrap();
+    new_link(&mut rx, 10);
+    assert!(duplicate(feed(&mut rx, &retransmitted(7))));
+    new_link(&mut rx, 11);
+    assert!(!duplicate(feed(&mut rx, &retransmitted(3))));
+    assert!(duplicate(feed(&mut rx, &retransmitted(3))));
+    // A map later on, or one without a generation, changes nothing.
+    feed(&mut rx, &Header::congestion_update(0, 11)).unwrap();
+    assert_eq!(rx.next_sequence(), 4);
+    let map = Header {
+        exthdr: [0; 16],
+        ..Header::congestion_update(0, 0)
+    };
+    rx.link_lost();
+    feed(&mut rx, &map).unwrap();
+    assert_eq!(rx.next_sequence(), 4);
+    // Nor does one that comes after messages.
+    feed(&mut rx, &data(1, 0)).unwrap();
+    feed(&mut rx, &Header::congestion_update(0, 12)).unwrap();
+    assert_eq!(rx.next_sequence(), 2);
+    new_link(&mut rx, 12);
+    assert!(duplicate(feed(&mut rx, &retransmitted(1))));
+}
+
 proptest! {
     /// Any frames: each accepted piece continues the one before, and no message grows beyond its
     /// length.

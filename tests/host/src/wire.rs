@@ -96,6 +96,18 @@ fn numbers_that_peers_rely_on() {
 }
 
 #[test]
+fn congestion_update() {
+    let header = Header::congestion_update(9, 0x0a0b_0c0d);
+    let bytes = emit(&header);
+    assert_eq!(
+        &bytes[..26],
+        b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x09\0\0\x20\0\0\0\0\0\x01\0"
+    );
+    assert_eq!(bytes[32..40], [6, 10, 11, 12, 13, 0, 0, 0]);
+    assert_eq!(Header::parse(&bytes), Ok(header));
+}
+
+#[test]
 fn checksum_zero_is_not_verified() {
     let (header, mut bytes) = golden();
     bytes[30] = 0;

@@ -93,6 +93,10 @@ enum Happening {
     Break {
         node: usize,
     },
+    /// A node crashes and starts anew.
+    Restart {
+        node: usize,
+    },
 }
 
 /// How unkind the network is.
@@ -133,7 +137,7 @@ impl World {
             happenings: BTreeMap::new(),
             rng: Rng(seed),
             weather,
-            nodes: [Node::new(a), Node::new(b)],
+            nodes: [Node::new(a, 1, 0), Node::new(b, 2, 0)],
             owners: Vec::new(),
             links: BTreeMap::new(),
             trace,
@@ -200,6 +204,7 @@ impl World {
                 bytes,
                 payload,
             } => self.receive_frame(from, to, &bytes, payload),
+            Happening::Restart { node } => self.restart(node),
             Happening::Break { node } => {
                 if let (Some(id), Some(peer)) =
                     (self.nodes[node].endpoint, self.nodes[node].peer_endpoint)
@@ -210,6 +215,17 @@ impl World {
                 }
             }
         }
+    }
+
+    /// All that the node knew is gone, and nobody is told.
+    fn restart(&mut self, node: usize) {
+        let generation = self.rng.next() as u32;
+        let life = self.nodes[node].life + 1;
+        let new = Node::new(Brain::rust(), generation, life);
+        let old = std::mem::replace(&mut self.nodes[node], new);
+        self.nodes[node].timer = old.timer + 1;
+        self.nodes[node].sent_before_restart = old.sent;
+        self.nodes[1 - node].due_since_restart = 0;
     }
 
     /// Nothing arrives from now on. Each side may notice soon; one that sends notices for sure.

@@ -6,7 +6,7 @@ use super::{Brain, Cm, EndpointId, Happening, World, MS};
 use crate::proto::connect::{Action, Event, Inputs, State, Timing};
 use crate::proto::rx::{RecvState, Step};
 use crate::proto::tx::{AckPolicy, SendState};
-use crate::proto::wire::{fragment, fragments, Flags, Header, CONG_MAP_BYTES};
+use crate::proto::wire::{fragment, fragments, Header};
 use std::collections::VecDeque;
 
 /// A message on its way.
@@ -37,11 +37,17 @@ pub(super) struct Node {
     /// What has arrived from the peer.
     pub(super) delivered: Vec<(u32, u32)>,
     pub(super) duplicates: u32,
+    generation: u32,
+    pub(super) life: u32,
+    /// What the node had queued in its last life.
+    pub(super) sent_before_restart: Vec<(u32, u32)>,
+    /// How many messages were queued since the peer has restarted.
+    pub(super) due_since_restart: usize,
     pub(super) times_up: u32,
 }
 
 impl Node {
-    pub(super) fn new(brain: Brain) -> Self {
+    pub(super) fn new(brain: Brain, generation: u32, life: u32) -> Self {
         Node {
             brain,
             endpoint: None,
@@ -57,6 +63,10 @@ impl Node {
             sent: Vec::new(),
             delivered: Vec::new(),
             duplicates: 0,
+            generation,
+            life,
+            sent_before_restart: Vec::new(),
+            due_since_restart: 0,
             times_up: 0,
         }
     }
@@ -66,7 +76,7 @@ impl Node {
     }
 
     pub(super) fn queue(&mut self, len: u32) {
-        let id = self.tx.next_sequence() as u32;
+        let id = (self.life << 24) | self.tx.next_sequence() as u32;
         let sequence = self.tx.assign();
         self.unsent.push_back(Message {
             sequence,
@@ -75,6 +85,7 @@ impl Node {
             sent_before: false,
         });
         self.sent.push((id, len));
+        self.due_since_restart += 1;
     }
 
     pub(super) fn cancel_newest(&mut self) {
@@ -85,6 +96,7 @@ impl Node {
         {
             self.unsent.pop_back();
             self.sent.pop();
+            self.due_since_restart = self.due_since_restart.saturating_sub(1);
         }
     }
 
@@ -234,11 +246,8 @@ impl World {
     }
 
     fn send_map(&mut self, node: usize) {
-        let header = Header {
-            len: CONG_MAP_BYTES,
-            flags: Flags::CONG_BITMAP,
-            ..self.nodes[node].ack()
-        };
+        let this = &mut self.nodes[node];
+        let header = Header::congestion_update(this.ack().ack, this.generation);
         self.send_frame(node, &header, 4096);
         self.send_frame(node, &header, 4096);
     }

@@ -123,6 +123,45 @@ fn everything_arrives_with_c_on_the_other_side() {
     });
 }
 
+/// One node crashes in the middle. What is queued later has to arrive; of what was queued before,
+/// no message may arrive twice in the life of its receiver, or out of order.
+#[test]
+fn a_restarted_node_is_not_taken_for_its_old_self() {
+    seeds(300, |seed, trace| {
+        let mut rng = Rng(!seed);
+        let weather = Weather {
+            loss: [0, 10][rng.below(2) as usize],
+            cm_delay: 10 * MS,
+            calm_from: 10 * SECOND,
+        };
+        let brains = [Brain::rust(), Brain::rust()];
+        let mut world = World::new(seed, weather, brains, trace);
+        let (crashed, other) = if rng.percent(50) { (0, 1) } else { (1, 0) };
+        let crash = 2 * SECOND + rng.below(SECOND);
+        world.at(crash, Happening::Restart { node: crashed });
+        for _ in 0..20 + rng.below(60) {
+            let node = rng.below(2) as usize;
+            let len = length(&mut rng);
+            let time = rng.below(5 * SECOND);
+            world.at(time, Happening::Queue { node, len });
+            if rng.percent(50) {
+                world.at(time + rng.below(500), Happening::Break { node });
+            }
+        }
+        assert!(world.run_until(40 * SECOND), "it never comes to rest");
+
+        let (crashed, other) = (&world.nodes[crashed], &world.nodes[other]);
+        assert!(crashed.drained() && other.drained());
+        assert!(other.sent.ends_with(&crashed.delivered));
+        assert!(crashed.delivered.len() >= other.due_since_restart);
+        let old = other.delivered.len() - crashed.sent.len();
+        assert!(crashed
+            .sent_before_restart
+            .starts_with(&other.delivered[..old]));
+        assert_eq!(other.delivered[old..], crashed.sent);
+    });
+}
+
 /// Both sides send at about the same time, on a network that loses nothing. Returns when the last
 /// message has arrived.
 fn simultaneous(seed: u64, trace: bool, brains: [Brain; 2]) -> Time {

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The CM ports of RDS, and the requests that come to them.
+//!
+//! A request says in its private data which addresses it connects; the CM knows which ones it really
+//! came over. They have to be the same: a peer speaks for no one else.
+
+use crate::conn::{ConnKey, Counter, Node};
+use crate::ib_transport::{Ib, IncomingConnection};
+use crate::kapi::{
+    net::Net,
+    print::pr_warn_ratelimited,
+    rdma::{IncomingRequest, Listener, RequestHandler},
+};
+use crate::proto::ib_private::{
+    negotiate, Private, PrivateError, Reject, PORT_V4, PORT_V6, REJECT_INCOMPATIBLE_OR_RACE,
+};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use kernel::{prelude::*, sync::Arc};
+
+/// Requests that may wait for their first look.
+const BACKLOG: u16 = 128;
+
+/// Why a request is refused.
+#[derive(Debug)]
+enum Refusal {
+    Private(PrivateError),
+    Version(Reject),
+    /// The addresses in the private data are not those of the path.
+    Addresses,
+    Connection(Error),
+    /// Another request of the same peer waits.
+    Busy,
+}
+
+/// What the listeners share.
+pub(crate) struct Acceptor {
+    node: Arc<Node>,
+    transport: Arc<Ib>,
+}
+
+impl Acceptor {
+    fn key(&self, request: &IncomingRequest, private: &Private) -> Result<ConnKey, Refusal> {
+        let mapped = |addr: SocketAddr| match addr.ip() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        let (local, remote) = (request.local_addr(), request.remote_addr());
+        let key = ConnKey {
+            net: Net::init(),
+            laddr: mapped(local),
+            faddr: mapped(remote),
+            scope: match local {
+                SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => v6.scope_id(),
+                _ => 0,
+            },
+            tos: private.tos,
+        };
+        if key.laddr.octets() != private.daddr.0 || key.faddr.octets() != private.saddr.0 {
+            return Err(Refusal::Addresses);
+        }
+        Ok(key)
+    }
+
+    /// Hands a request to the connection that it is for.
+    fn accept(&self, request: IncomingRequest) -> Result<(), Refusal> {
+        let look = || {
+            let private = if request.local_addr().is_ipv4() {
+                Private::parse_v4(request.private_data())
+            } else {
+                Private::parse_v6(request.private_data())
+            };
+            let private = private.map_err(Refusal::Private)?;
+            let version = negotiate(&private).map_err(Refusal::Version)?;
+            let key = self.key(&request, &private)?;
+            // Not by a look-up of the address: that makes CM ids, and this is a handler of one.
+            let pools = || self.transport.pools_of(&*request.device()?);
+            let connection = self
+                .node
+                .connection(key, pools)
+                .map_err(Refusal::Connection)?;
+            Ok((version, connection))
+        };
+        let (version, connection) = match look() {
+            Ok(found) => found,
+            Err(refusal) => {
+                // The peer needs no answer more than we need to give one.
+                let _ = request.reject(&REJECT_INCOMPATIBLE_OR_RACE.to_ne_bytes());
+                return Err(refusal);
+            }
+        };
+        let incoming = IncomingConnection::new(self.transport.clone(), request, version);
+        let incoming =
+            KBox::new(incoming, GFP_KERNEL).map_err(|_| Refusal::Connection(ENOMEM))?;
+        connection.request(incoming).map_err(|_| Refusal::Busy)
+    }
+}
+
+impl RequestHandler for Acceptor {
+    fn request(&self, request: IncomingRequest) {
+        let remote = request.remote_addr();
+        if let Err(refusal) = self.accept(request) {
+            self.node.stats.inc(Counter::ConnRejectBadRequest);
+            pr_warn_ratelimited!("refused a connection from {:?}: {:?}\n", remote, refusal);
+        }
+    }
+}
+
+/// The listeners, IPv4 and IPv6. Dropping them sleeps; afterwards no request comes.
+pub(crate) struct Listeners {
+    _v4: Listener<Acceptor>,
+    _v6: Option<Listener<Acceptor>>,
+}
+
+impl Listeners {
+    /// Listens on all addresses. May sleep.
+    pub(crate) fn new(node: &Arc<Node>, transport: &Arc<Ib>) -> Result<Self> {
+        let acceptor = Arc::new(
+            Acceptor {
+                node: node.clone(),
+                transport: transport.clone(),
+            },
+            GFP_KERNEL,
+        )?;
+        let listen = |addr: IpAddr, port| {
+            Listener::new(&SocketAddr::new(addr, port), BACKLOG, acceptor.clone()).inspect_err(
+                |error| pr_err!("cannot listen on CM port {}: {:?}\n", port, error),
+            )
+        };
+        Ok(Self {
+            _v4: listen(Ipv4Addr::UNSPECIFIED.into(), PORT_V4)?,
+            // There may be no IPv6, or an iWARP device on which RDS over TCP has this port.
+            _v6: listen(Ipv6Addr::UNSPECIFIED.into(), PORT_V6).ok(),
+        })
+    }
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The RDMA devices of this node.
+
+use super::endpoint::{Events, IbEndpoint};
+use crate::conn::{Connection, Endpoint, Reached, Transport};
+use crate::kapi::{
+    net::Net,
+    rdma::{local_device, Client, ClientCell, Device as RdmaDevice, DeviceCaps, Pd},
+    sync::{new_spinlock_bh, SpinLockBh},
+};
+use crate::recv_pool::Pools;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use kernel::{
+    prelude::*,
+    sync::{Arc, Completion},
+};
+
+/// The endpoints that use a device.
+struct Users {
+    events: KVec<Arc<Events>>,
+    /// The device is being removed: no new ones.
+    closed: bool,
+}
+
+/// A device that connections can use.
+#[pin_data]
+pub(crate) struct Device {
+    pub(super) pd: Arc<Pd>,
+    pub(super) pools: Arc<Pools>,
+    pub(super) caps: DeviceCaps,
+    #[pin]
+    users: SpinLockBh<Users>,
+    /// The device is being removed, and its last user has gone.
+    #[pin]
+    unused: Completion,
+}
+
+impl Device {
+    fn new(device: &RdmaDevice) -> Result<Arc<Self>> {
+        let pd = Pd::new(device)?;
+        let pools = Pools::new(&pd)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                pd,
+                pools,
+                caps: device.caps(),
+                users <- new_spinlock_bh!(
+                    Users { events: KVec::new(), closed: false },
+                    "Device::users"
+                ),
+                unused <- Completion::new(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn is(&self, device: &RdmaDevice) -> bool {
+        core::ptr::eq(self.pd.device(), device)
+    }
+
+    /// Ends all use of the device, and waits until there is none. Sleeps.
+    fn close(&self) {
+        let mut users = self.users.lock();
+        users.closed = true;
+        for events in users.events.iter() {
+            events.note(Reached::Lost);
+        }
+        let used = !users.events.is_empty();
+        drop(users);
+        if used {
+            self.unused.wait_for_completion();
+        }
+    }
+}
+
+/// The use of a device by an endpoint.
+pub(super) struct DeviceUse {
+    device: Arc<Device>,
+    events: Arc<Events>,
+}
+
+impl Drop for DeviceUse {
+    fn drop(&mut self) {
+        let mut users = self.device.users.lock();
+        let at = users
+            .events
+            .iter()
+            .position(|events| Arc::ptr_eq(events, &self.events));
+        let events = at.and_then(|at| users.events.remove(at).ok());
+        let last = users.closed && users.events.is_empty();
+        drop(users);
+        drop(events);
+        if last {
+            self.device.unused.complete_all();
+        }
+    }
+}
+
+/// The transport: the devices that it can use.
+#[pin_data]
+pub(crate) struct Ib {
+    #[pin]
+    devices: SpinLockBh<KVec<Arc<Device>>>,
+}
+
+impl Ib {
+    /// Without devices; they come when the client is registered. May sleep.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                devices <- new_spinlock_bh!(KVec::new(), "Ib::devices"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn find(&self, device: &RdmaDevice) -> Option<Arc<Device>> {
+        let devices = self.devices.lock();
+        devices.iter().find(|known| known.is(device)).cloned()
+    }
+
+    /// Enters an endpoint as a user of its device. May sleep.
+    ///
+    /// Fails with ENODEV if the device is not one of ours, or is being removed.
+    pub(super) fn use_device(
+        &self,
+        device: &RdmaDevice,
+        events: &Arc<Events>,
+    ) -> Result<(Arc<Device>, DeviceUse)> {
+        let device = self.find(device).ok_or(ENODEV)?;
+        let mut users = device.users.lock();
+        if users.closed {
+            return Err(ENODEV);
+        }
+        users.events.push(events.clone(), GFP_ATOMIC)?;
+        drop(users);
+        let device_use = DeviceUse {
+            device: device.clone(),
+            events: events.clone(),
+        };
+        Ok((device, device_use))
+    }
+
+    /// The pools of a device, if it is one of ours. Any context.
+    pub(crate) fn pools_of(&self, device: &RdmaDevice) -> Option<Arc<Pools>> {
+        Some(self.find(device)?.pools.clone())
+    }
+
+    /// The device that has a local address. May sleep.
+    fn device_of(&self, addr: Ipv6Addr, scope: u32) -> Option<Arc<Device>> {
+        let addr = match addr.to_ipv4_mapped() {
+            Some(v4) => SocketAddr::new(IpAddr::V4(v4), 0),
+            None => SocketAddr::V6(SocketAddrV6::new(addr, 0, 0, scope)),
+        };
+        self.find(&*local_device(&addr)?)
+    }
+}
+
+impl Transport for Ib {
+    fn claims(&self, net: Net, addr: Ipv6Addr, scope: u32) -> bool {
+        net.is_init() && self.device_of(addr, scope).is_some()
+    }
+
+    fn pools(&self, addr: Ipv6Addr, scope: u32) -> Option<Arc<Pools>> {
+        Some(self.device_of(addr, scope)?.pools.clone())
+    }
+
+    fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+        IbEndpoint::resolve(&self, connection)
+    }
+}
+
+/// The cell by which the device callbacks find us.
+static CELL: ClientCell = ClientCell::new();
+
+impl Client for Ib {
+    const NAME: &'static CStr = c"rds_rust";
+    type Data = Device;
+
+    fn cell() -> &'static ClientCell {
+        &CELL
+    }
+
+    fn added(&self, rdma: &RdmaDevice) -> Result<Option<Arc<Device>>> {
+        if !rdma.has_reliable_connections() {
+            return Ok(None);
+        }
+        let device = Device::new(rdma)?;
+        self.devices.lock().push(device.clone(), GFP_ATOMIC)?;
+        rdma.with_name(|name| pr_info!("{}: added\n", name));
+        Ok(Some(device))
+    }
+
+    fn removed(&self, rdma: &RdmaDevice, device: Arc<Device>) {
+        let mut devices = self.devices.lock();
+        let at = devices
+            .iter()
+            .position(|known| Arc::ptr_eq(known, &device));
+        let gone = at.and_then(|at| devices.remove(at).ok());
+        drop(devices);
+        drop(gone);
+        device.close();
+        device.pools.revoke();
+        rdma.with_name(|name| pr_info!("{}: removed\n", name));
+    }
+}

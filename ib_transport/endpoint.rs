@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One attempt to connect, and what comes of it: a CM id and its queue pair.
+
+use super::{
+    carrier::Carrier,
+    device::{Device, DeviceUse, Ib},
+};
+use crate::conn::{Connection, Counter, Endpoint, Link, Progress, Reached, Request};
+use crate::kapi::{
+    print::pr_info_ratelimited,
+    rdma::{CmEvent, CmHandler, CmId, ConnParams, IncomingRequest, Qp, QpConfig},
+};
+use crate::proto::ib_private::{
+    check_reply, Addr, Private, Version, LEN_V6, PORT_V4, PORT_V6, REJECT_INCOMPATIBLE_OR_RACE,
+};
+use crate::recv_pool::Context;
+use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use kernel::{
+    prelude::*,
+    sync::{Arc, SetOnce},
+};
+
+/// Sends and receives that a queue pair has room for, before the device's own limits.
+const MAX_SEND_WR: u32 = 256;
+const MAX_RECV_WR: u32 = 1024;
+
+/// How long resolving an address or a route may take, in milliseconds, before the CM gives up.
+const RESOLVE_TIMEOUT_MS: u32 = 2000;
+
+/// How often the device tries again when the peer does not answer, and when it has no receive posted:
+/// 7 means for ever.
+const RETRY_COUNT: u8 = 1;
+const RNR_RETRY_COUNT: u8 = 7;
+
+/// What is known of an endpoint outside of the worker that owns it.
+pub(super) struct Events {
+    connection: Arc<Connection>,
+    progress: Progress,
+    /// What we proposed, if we did: the reply is compared with it.
+    proposed: SetOnce<Private>,
+}
+
+impl Events {
+    fn new(connection: &Arc<Connection>) -> Result<Arc<Self>> {
+        Ok(Arc::new(
+            Self {
+                connection: connection.clone(),
+                progress: Progress::new(),
+                proposed: SetOnce::new(),
+            },
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// Notes a step, and wakes the worker. Any context.
+    pub(super) fn note(&self, step: Reached) {
+        self.progress.set(step);
+        self.connection.wake_worker();
+    }
+
+    /// The first frame has arrived. To the passive side it says what the CM's last message says,
+    /// which may be late or lost. Any context.
+    pub(super) fn note_first_frame(&self) {
+        if self.proposed.as_ref().is_none() {
+            self.note(Reached::Established);
+        }
+    }
+
+    /// Whether the reply to our request is acceptable.
+    fn accepts_reply(&self, data: &[u8]) -> bool {
+        // The passive side has made its choice when it accepted.
+        let Some(proposed) = self.proposed.as_ref() else {
+            return true;
+        };
+        let key = &self.connection.key;
+        let reply = match key.laddr.to_ipv4_mapped() {
+            Some(_) => Private::parse_v4(data),
+            None => Private::parse_v6(data),
+        };
+        match reply.map(|reply| check_reply(proposed, &reply)) {
+            Ok(Ok(_version)) => true,
+            Ok(Err(reject)) => {
+                pr_info_ratelimited!("{}: the peer's reply does not do: {:?}\n", key, reject);
+                false
+            }
+            Err(error) => {
+                pr_info_ratelimited!("{}: the peer's reply is malformed: {:?}\n", key, error);
+                false
+            }
+        }
+    }
+}
+
+impl CmHandler for Events {
+    fn event(&self, event: CmEvent<'_>) {
+        let key = &self.connection.key;
+        let step = match event {
+            CmEvent::AddrResolved => Reached::AddrResolved,
+            CmEvent::RouteResolved => Reached::RouteResolved,
+            CmEvent::Established { private_data, .. } => {
+                if self.accepts_reply(private_data) {
+                    Reached::Established
+                } else {
+                    Reached::Lost
+                }
+            }
+            CmEvent::Rejected { reason, .. } => {
+                pr_debug!("{}: rejected, reason {}\n", key, reason);
+                Reached::Rejected
+            }
+            // The number of a queue pair that is gone already.
+            CmEvent::TimewaitExit => return,
+            CmEvent::Unreachable { .. }
+            | CmEvent::Disconnected
+            | CmEvent::DeviceRemoval
+            | CmEvent::AddrChange
+            | CmEvent::Error { .. } => {
+                pr_debug!("{}: {:?}\n", key, event);
+                Reached::Lost
+            }
+        };
+        self.note(step);
+    }
+}
+
+/// An endpoint. Fields are dropped in this order.
+pub(super) struct IbEndpoint {
+    qp: Option<Arc<Qp<Carrier>>>,
+    id: CmId<Events>,
+    events: Arc<Events>,
+    device: Option<DeviceUse>,
+    transport: Arc<Ib>,
+}
+
+/// An address of the protocol as a socket address.
+fn socket_addr(addr: Ipv6Addr, port: u16, scope: u32) -> SocketAddr {
+    match addr.to_ipv4_mapped() {
+        Some(v4) => SocketAddr::new(v4.into(), port),
+        None => SocketAddr::V6(SocketAddrV6::new(addr, port, 0, scope)),
+    }
+}
+
+/// The port of RDS's listener for this family of addresses.
+fn cm_port(addr: Ipv6Addr) -> u16 {
+    if addr.to_ipv4_mapped().is_some() {
+        PORT_V4
+    } else {
+        PORT_V6
+    }
+}
+
+/// Private data as bytes, as long as its family has it.
+pub(crate) struct PrivateBytes {
+    bytes: [u8; LEN_V6],
+    len: usize,
+}
+
+impl PrivateBytes {
+    fn new(private: &Private) -> Self {
+        match private.emit_v4() {
+            Some(v4) => {
+                let mut bytes = [0; LEN_V6];
+                for (to, from) in bytes.iter_mut().zip(v4) {
+                    *to = from;
+                }
+                Self {
+                    bytes,
+                    len: v4.len(),
+                }
+            }
+            None => Self {
+                bytes: private.emit_v6(),
+                len: LEN_V6,
+            },
+        }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&[])
+    }
+}
+
+impl IbEndpoint {
+    /// Begins to connect: resolves the peer's address. May sleep.
+    pub(super) fn resolve(
+        transport: &Arc<Ib>,
+        connection: &Arc<Connection>,
+    ) -> Result<KBox<dyn Endpoint>> {
+        let events = Events::new(connection)?;
+        let id = CmId::new(events.clone())?;
+        let endpoint = KBox::new(
+            Self {
+                qp: None,
+                id,
+                events,
+                device: None,
+                transport: transport.clone(),
+            },
+            GFP_KERNEL,
+        )?;
+        let key = &connection.key;
+        endpoint.id.resolve_addr(
+            Some(&socket_addr(key.laddr, 0, key.scope)),
+            &socket_addr(key.faddr, cm_port(key.faddr), key.scope),
+            RESOLVE_TIMEOUT_MS,
+        )?;
+        Ok(endpoint)
+    }
+
+    /// Makes the queue pair, and posts receives. May sleep.
+    fn prepare(&mut self) -> Result<Arc<Device>> {
+        let rdma = self.id.device().ok_or(ENODEV)?;
+        let (device, device_use) = self.transport.use_device(&rdma, &self.events)?;
+        self.device = Some(device_use);
+        let config = QpConfig {
+            max_send_wr: MAX_SEND_WR.min(device.caps.max_qp_wr.saturating_sub(1)),
+            max_recv_wr: MAX_RECV_WR.min(device.caps.max_qp_wr.saturating_sub(1)),
+        };
+        let carrier = Carrier::new(
+            self.events.connection.clone(),
+            self.events.clone(),
+            device.pools.clone(),
+            (config.max_send_wr, config.max_recv_wr),
+        );
+        let qp = Qp::create(&self.id, &device.pd, config, carrier)?;
+        Carrier::refill(&qp, Context::MaySleep)?;
+        self.qp = Some(qp);
+        Ok(device)
+    }
+
+    fn params<'a>(device: &Device, private: &'a PrivateBytes) -> ConnParams<'a> {
+        ConnParams {
+            private_data: private.as_slice(),
+            responder_resources: device.caps.max_responder_resources,
+            initiator_depth: device.caps.max_initiator_depth,
+            flow_control: true,
+            retry_count: RETRY_COUNT,
+            rnr_retry_count: RNR_RETRY_COUNT,
+        }
+    }
+}
+
+impl Drop for IbEndpoint {
+    fn drop(&mut self) {
+        // Tells the peer, unless it told us; the answer is not needed.
+        let _ = self.id.disconnect();
+        if let Some(qp) = &self.qp {
+            qp.close();
+        }
+    }
+}
+
+impl Endpoint for IbEndpoint {
+    fn progress(&self) -> &Progress {
+        &self.events.progress
+    }
+
+    fn resolve_route(&self) -> Result {
+        self.id.set_service_type(self.events.connection.key.tos);
+        self.id.resolve_route(RESOLVE_TIMEOUT_MS)
+    }
+
+    fn connect(&mut self) -> Result {
+        let device = self.prepare()?;
+        let key = &self.events.connection.key;
+        let private = Private::new(
+            Addr(key.laddr.octets()),
+            Addr(key.faddr.octets()),
+            key.tos,
+            Version::PROPOSED,
+        );
+        let bytes = PrivateBytes::new(&private);
+        let _: bool = self.events.proposed.populate(private);
+        self.id.connect(&Self::params(&device, &bytes))
+    }
+
+    fn link(&self) -> Option<Arc<dyn Link>> {
+        let qp = self.qp.clone()?;
+        Some(qp)
+    }
+}
+
+/// A peer's valid request, waiting for the connection's worker.
+pub(crate) struct IncomingConnection {
+    request: Option<IncomingRequest>,
+    version: Version,
+    transport: Arc<Ib>,
+}
+
+impl IncomingConnection {
+    pub(crate) fn new(transport: Arc<Ib>, request: IncomingRequest, version: Version) -> Self {
+        Self {
+            request: Some(request),
+            version,
+            transport,
+        }
+    }
+}
+
+impl Request for IncomingConnection {
+    fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+        let request = self.request.take().ok_or(ENODEV)?;
+        let events = Events::new(connection)?;
+        let id = request.attach(events.clone())?;
+        let mut endpoint = KBox::new(
+            IbEndpoint {
+                qp: None,
+                id,
+                events,
+                device: None,
+                transport: self.transport.clone(),
+            },
+            GFP_KERNEL,
+        )?;
+        let device = endpoint.prepare()?;
+        let key = &connection.key;
+        let private = Private::new(
+            Addr(key.laddr.octets()),
+            Addr(key.faddr.octets()),
+            key.tos,
+            self.version,
+        );
+        let bytes = PrivateBytes::new(&private);
+        endpoint.id.accept(&IbEndpoint::params(&device, &bytes))?;
+        Ok(endpoint)
+    }
+
+    fn reject(&mut self) {
+        if let Some(request) = self.request.take() {
+            // The peer tries again, whether it hears of it or not.
+            let _ = request.reject(&REJECT_INCOMPATIBLE_OR_RACE.to_ne_bytes());
+        }
+    }
+}

@@ -1,0 +1,580 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connection identifiers of the RDMA connection manager.
+//!
+//! # Context
+//!
+//! The manager calls [`CmHandler::event`] in process context, one event at a time for one identifier,
+//! holding a mutex of its own. Destroying an identifier waits for that mutex, so it must not happen
+//! in a handler, with one exception that the manager offers: the handler's own identifier. A [`CmId`]
+//! that is dropped in its own handler is destroyed by the manager when the handler returns. Do not drop
+//! other identifiers in a handler, nor hold a lock while dropping one that its handler takes.
+//!
+//! # Order
+//!
+//! A queue pair keeps the identifier that it belongs to, so the last [`CmId`] may be dropped before
+//! the queue pair is.
+
+use super::{addr, addr::Storage, device::Device};
+use crate::bindings;
+use core::{net::SocketAddr, ptr::NonNull, slice};
+use kernel::{
+    current,
+    error::{from_err_ptr, to_result},
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{ordering, Atomic},
+        Arc, ArcBorrow,
+    },
+    task::Task,
+    types::NotThreadSafe,
+};
+
+/// What happens to a connection identifier.
+pub(crate) trait CmHandler: Send + Sync + 'static {
+    /// An event. Process context, under the identifier's handler mutex; may sleep. See the module's
+    /// documentation for what not to do here.
+    fn event(&self, event: CmEvent<'_>);
+}
+
+/// An event of a connection identifier.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CmEvent<'a> {
+    /// The address is resolved and the identifier bound to a device.
+    AddrResolved,
+    RouteResolved,
+    /// The connection is up. The data is the peer's reply on the active side, empty on the passive
+    /// side, and may be padded with zeros.
+    Established {
+        private_data: &'a [u8],
+        responder_resources: u8,
+        initiator_depth: u8,
+    },
+    /// The peer refused, with a reason of the transport's own (an IB `REJ` reason, or a negative error
+    /// number on iWARP). `private_data` is there if the peer's user refused, as opposed to its
+    /// kernel.
+    Rejected {
+        reason: i32,
+        private_data: Option<&'a [u8]>,
+    },
+    /// No answer. A negative error number.
+    Unreachable {
+        status: i32,
+    },
+    Disconnected,
+    /// The device goes: close the queue pair and drop the identifier soon, the removal waits for it.
+    DeviceRemoval,
+    /// The network address moved to another device or port.
+    AddrChange,
+    /// The queue pair's number can be used again.
+    TimewaitExit,
+    /// Resolving or connecting failed. A negative error number.
+    Error {
+        event: u32,
+        status: i32,
+    },
+}
+
+impl<'a> CmEvent<'a> {
+    pub(super) fn new(id: *mut bindings::rdma_cm_id, event: &'a bindings::rdma_cm_event) -> Self {
+        match event.event {
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddrResolved,
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => Self::RouteResolved,
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
+                // SAFETY: Of the union's members this event has `conn`.
+                let conn = unsafe { &event.param.conn };
+                Self::Established {
+                    // SAFETY: The manager's event is valid.
+                    private_data: unsafe { private_data(conn) },
+                    responder_resources: conn.responder_resources,
+                    initiator_depth: conn.initiator_depth,
+                }
+            }
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => Self::Rejected {
+                reason: event.status,
+                // SAFETY: `id` is alive while its event is handled; the event is a rejection.
+                private_data: unsafe { consumer_data(id, event) },
+            },
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable {
+                status: event.status,
+            },
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => Self::Disconnected,
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => Self::DeviceRemoval,
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => Self::AddrChange,
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_TIMEWAIT_EXIT => Self::TimewaitExit,
+            other => Self::Error {
+                event: other,
+                status: event.status,
+            },
+        }
+    }
+
+    /// The kernel's name of an event number, such as that of [`Self::Error`].
+    pub(crate) fn name(event: u32) -> &'static CStr {
+        // SAFETY: The function takes any number.
+        let name = unsafe { bindings::rdma_event_msg(event) };
+        // SAFETY: The kernel has a constant string for each.
+        unsafe { CStr::from_char_ptr(name) }
+    }
+}
+
+/// The private data of an event.
+///
+/// # Safety
+///
+/// `conn` must come from an event that is being handled, for `'a`.
+pub(super) unsafe fn private_data<'a>(conn: &'a bindings::rdma_conn_param) -> &'a [u8] {
+    match NonNull::new(conn.private_data.cast_mut().cast::<u8>()) {
+        // SAFETY: The caller says that the event is valid; then there is as much data as it says.
+        Some(data) => unsafe { slice::from_raw_parts(data.as_ptr(), conn.private_data_len.into()) },
+        None => &[],
+    }
+}
+
+/// The private data of a rejection by the peer's user.
+///
+/// # Safety
+///
+/// `event` must be a rejection of `id` that is being handled, for `'a`.
+unsafe fn consumer_data<'a>(
+    id: *mut bindings::rdma_cm_id,
+    event: &'a bindings::rdma_cm_event,
+) -> Option<&'a [u8]> {
+    let event = core::ptr::from_ref(event).cast_mut();
+    let mut len = 0;
+    // SAFETY: The caller vouches for both; the function does not change the event.
+    let data = unsafe { bindings::rdma_consumer_reject_data(id, event, &mut len) };
+    let data = NonNull::new(data.cast_mut().cast::<u8>())?;
+    // SAFETY: As the function says; the data is the event's.
+    Some(unsafe { slice::from_raw_parts(data.as_ptr(), len.into()) })
+}
+
+/// What both sides say when they connect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnParams<'a> {
+    /// At most 56 bytes to connect and 196 to accept on InfiniBand and RoCE.
+    pub(crate) private_data: &'a [u8],
+    /// RDMA reads and atomics that the peer may have outstanding.
+    pub(crate) responder_resources: u8,
+    /// RDMA reads and atomics that may be outstanding from here.
+    pub(crate) initiator_depth: u8,
+    pub(crate) flow_control: bool,
+    /// 0 to 7. Ignored by the side that accepts.
+    pub(crate) retry_count: u8,
+    /// 0 to 6, or 7 for no limit.
+    pub(crate) rnr_retry_count: u8,
+}
+
+impl ConnParams<'_> {
+    fn raw(&self) -> Result<bindings::rdma_conn_param> {
+        Ok(bindings::rdma_conn_param {
+            private_data: self.private_data.as_ptr().cast(),
+            private_data_len: self.private_data.len().try_into()?,
+            responder_resources: self.responder_resources,
+            initiator_depth: self.initiator_depth,
+            flow_control: self.flow_control.into(),
+            retry_count: self.retry_count,
+            rnr_retry_count: self.rnr_retry_count,
+            ..Default::default()
+        })
+    }
+}
+
+/// Who is in the handler of an identifier, and what was done with the identifier.
+pub(super) struct State {
+    /// The task that runs the handler, as an address; 0 if none does.
+    running: Atomic<usize>,
+    /// The identifier was dropped in its handler.
+    dropped: Atomic<bool>,
+    /// Resolution was started. The manager does not bear a second one.
+    resolving: Atomic<bool>,
+    /// A queue pair was made.
+    has_qp: Atomic<bool>,
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        Self {
+            running: Atomic::new(0),
+            dropped: Atomic::new(false),
+            resolving: Atomic::new(false),
+            has_qp: Atomic::new(false),
+        }
+    }
+
+    fn this_task() -> usize {
+        core::ptr::from_ref::<Task>(&**current!()) as usize
+    }
+
+    /// Whether the caller runs within the identifier's handler.
+    pub(super) fn in_handler(&self) -> bool {
+        // Only this task stores its own address, so an older value does not matter.
+        self.running.load(ordering::Relaxed) == Self::this_task()
+    }
+
+    /// Runs `f` as the identifier's handler. Returns what the manager must know: not zero if the
+    /// identifier is to be destroyed.
+    pub(super) fn handle(&self, f: impl FnOnce()) -> c_int {
+        self.running.store(Self::this_task(), ordering::Relaxed);
+        f();
+        self.running.store(0, ordering::Relaxed);
+        self.dropped.load(ordering::Relaxed).into()
+    }
+
+    /// Destroys the identifier, or has the manager do it if the caller runs within its handler.
+    ///
+    /// # Safety
+    ///
+    /// `id` must be an identifier with this state that the caller owns and gives up.
+    pub(super) unsafe fn destroy(&self, id: *mut bindings::rdma_cm_id) {
+        if self.in_handler() {
+            self.dropped.store(true, ordering::Relaxed);
+        } else {
+            // SAFETY: The caller owns the identifier.
+            unsafe { bindings::rdma_destroy_id(id) };
+        }
+    }
+}
+
+/// What the context of an identifier points to.
+struct Context<E> {
+    state: State,
+    handler: Arc<E>,
+}
+
+/// # Invariants
+///
+/// `raw` is an identifier that `self` owns; its context is `context`, with [`Inner::on_event`] as
+/// handler.
+struct Inner<E: CmHandler> {
+    raw: NonNull<bindings::rdma_cm_id>,
+    context: Arc<Context<E>>,
+}
+
+// SAFETY: The manager locks; any thread may use and destroy an identifier.
+unsafe impl<E: CmHandler> Send for Inner<E> {}
+// SAFETY: As above.
+unsafe impl<E: CmHandler> Sync for Inner<E> {}
+
+impl<E: CmHandler> Inner<E> {
+    unsafe extern "C" fn on_event(
+        id: *mut bindings::rdma_cm_id,
+        event: *mut bindings::rdma_cm_event,
+    ) -> c_int {
+        // SAFETY: The manager gives a valid identifier.
+        let context = unsafe { bindings::rds_rdma_context(id) };
+        // SAFETY: By the type invariants; destroying the identifier waits for this handler.
+        let context: Arc<_> = unsafe { ArcBorrow::<Context<E>>::from_raw(context.cast()) }.into();
+        // SAFETY: The manager gives a valid event.
+        let event = CmEvent::new(id, unsafe { &*event });
+        context.state.handle(|| context.handler.event(event))
+    }
+}
+
+impl<E: CmHandler> Drop for Inner<E> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants the identifier is ours; its queue pair holds a reference.
+        unsafe { self.context.state.destroy(self.raw.as_ptr()) };
+    }
+}
+
+/// What a queue pair needs of its identifier.
+pub(super) trait Anchor: Send + Sync {
+    /// Makes the identifier's only queue pair ever.
+    fn create_qp(
+        &self,
+        pd: *mut bindings::ib_pd,
+        attr: &mut bindings::ib_qp_init_attr,
+    ) -> Result<*mut bindings::ib_qp>;
+
+    /// Destroys what [`Self::create_qp`] made; the caller owns it.
+    fn destroy_qp(&self);
+}
+
+impl<E: CmHandler> Anchor for Inner<E> {
+    fn create_qp(
+        &self,
+        pd: *mut bindings::ib_pd,
+        attr: &mut bindings::ib_qp_init_attr,
+    ) -> Result<*mut bindings::ib_qp> {
+        if self.context.state.has_qp.xchg(true, ordering::Full) {
+            return Err(EBUSY);
+        }
+        let raw = self.raw.as_ptr();
+        // SAFETY: Identifier and protection domain are alive; the manager compares their devices.
+        to_result(unsafe { bindings::rdma_create_qp(raw, pd, attr) })?;
+        // SAFETY: The identifier is alive and has a queue pair now.
+        Ok(unsafe { bindings::rds_rdma_qp(raw) })
+    }
+
+    fn destroy_qp(&self) {
+        // SAFETY: The identifier is alive, and the caller owns its queue pair.
+        unsafe { bindings::rdma_destroy_qp(self.raw.as_ptr()) };
+    }
+}
+
+/// A connection identifier whose events go to an `E`. Clones name the same identifier, which is destroyed
+/// with the last one and its queue pair. Dropping sleeps; see the module's documentation.
+///
+/// The handler usually keeps a `CmId` of its own: take it out to end the cycle.
+pub(crate) struct CmId<E: CmHandler>(Arc<Inner<E>>);
+
+impl<E: CmHandler> Clone for CmId<E> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<E: CmHandler> CmId<E> {
+    /// An identifier for a connection that is made from here. Events come once
+    /// [`Self::resolve_addr`] was called. May sleep.
+    pub(crate) fn new(handler: Arc<E>) -> Result<Self> {
+        let context = Context {
+            state: State::new(),
+            handler,
+        };
+        let context = Arc::new(context, GFP_KERNEL)?;
+        let pointer = Arc::as_ptr(&context).cast_mut().cast();
+        // SAFETY: The context lives until after the identifier is destroyed.
+        let raw = unsafe { bindings::rds_rdma_create_id(Some(Inner::<E>::on_event), pointer) };
+        let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
+        // INVARIANT: New, with this context.
+        Ok(Self(Arc::new(Inner { raw, context }, GFP_KERNEL)?))
+    }
+
+    /// Makes `raw` an identifier of `handler`. If something happened to it before that the old
+    /// handler remembered, `earlier` gives it, to be handled now. May sleep.
+    ///
+    /// # Safety
+    ///
+    /// The caller gives up its identifier, whose handler must not be running in this task.
+    pub(super) unsafe fn adopt(
+        raw: NonNull<bindings::rdma_cm_id>,
+        handler: Arc<E>,
+        earlier: impl FnOnce() -> Option<bindings::rdma_cm_event>,
+    ) -> Result<Self> {
+        let context = Context {
+            state: State::new(),
+            handler,
+        };
+        let context = match Arc::new(context, GFP_KERNEL) {
+            Ok(context) => context,
+            Err(error) => {
+                // SAFETY: The caller gave the identifier to us.
+                unsafe { bindings::rdma_destroy_id(raw.as_ptr()) };
+                return Err(error.into());
+            }
+        };
+        let pointer = Arc::as_ptr(&context).cast_mut().cast();
+        let locked = HandlerLock::new(raw, &context.state);
+        // SAFETY: The handler lock is held; the context lives until the identifier is destroyed.
+        unsafe {
+            bindings::rds_rdma_set_context(raw.as_ptr(), Some(Inner::<E>::on_event), pointer)
+        };
+        if let Some(event) = earlier() {
+            let event = CmEvent::new(raw.as_ptr(), &event);
+            // There is no `CmId` yet that the handler could drop.
+            context.state.handle(|| context.handler.event(event));
+        }
+        drop(locked);
+        // INVARIANT: The context was set just now.
+        Ok(Self(Arc::new(Inner { raw, context }, GFP_KERNEL)?))
+    }
+
+    fn raw(&self) -> *mut bindings::rdma_cm_id {
+        self.0.raw.as_ptr()
+    }
+
+    fn state(&self) -> &State {
+        &self.0.context.state
+    }
+
+    fn lock(&self) -> HandlerLock<'_> {
+        HandlerLock::new(self.0.raw, self.state())
+    }
+
+    pub(super) fn anchor(&self) -> Arc<dyn Anchor> {
+        self.0.clone()
+    }
+
+    /// What the events go to.
+    pub(crate) fn handler(&self) -> &Arc<E> {
+        &self.0.context.handler
+    }
+
+    /// Starts to find out which device leads to `dst`; ends in [`CmEvent::AddrResolved`] or an error.
+    /// Once for an identifier: `EBUSY` the second time. May sleep.
+    pub(crate) fn resolve_addr(
+        &self,
+        src: Option<&SocketAddr>,
+        dst: &SocketAddr,
+        timeout_ms: u32,
+    ) -> Result {
+        if self.state().resolving.xchg(true, ordering::Full) {
+            return Err(EBUSY);
+        }
+        let mut src = src.map(Storage::new);
+        let mut dst = Storage::new(dst);
+        let src = src
+            .as_mut()
+            .map_or(core::ptr::null_mut(), Storage::as_mut_ptr);
+        let dst = dst.as_mut_ptr();
+        // CAST: a `long` has 32 bits at least.
+        let timeout = timeout_ms as c_ulong;
+        // SAFETY: The identifier is alive; the manager copies the addresses.
+        to_result(unsafe { bindings::rdma_resolve_addr(self.raw(), src, dst, timeout) })
+    }
+
+    /// Starts to find the way to the resolved address; ends in [`CmEvent::RouteResolved`] or an error.
+    /// May sleep.
+    pub(crate) fn resolve_route(&self, timeout_ms: u32) -> Result {
+        // CAST: a `long` has 32 bits at least.
+        let timeout = timeout_ms as c_ulong;
+        // SAFETY: The identifier is alive; the manager checks its state.
+        to_result(unsafe { bindings::rdma_resolve_route(self.raw(), timeout) })
+    }
+
+    /// Sets the type of service, for what is resolved after this.
+    pub(crate) fn set_service_type(&self, tos: u8) {
+        // SAFETY: The identifier is alive.
+        unsafe { bindings::rdma_set_service_type(self.raw(), tos.into()) };
+    }
+
+    /// Sets the time that the peer waits after a receiver-not-ready answer: the encoding of InfiniBand,
+    /// 0 to 31. Before [`Self::connect`] or [`Self::accept`].
+    pub(crate) fn set_min_rnr_timer(&self, timer: u8) -> Result {
+        // SAFETY: The identifier is alive.
+        to_result(unsafe { bindings::rdma_set_min_rnr_timer(self.raw(), timer) })
+    }
+
+    /// Asks the peer for the connection. The queue pair must exist. May sleep.
+    pub(crate) fn connect(&self, params: &ConnParams<'_>) -> Result {
+        let mut params = params.raw()?;
+        let _lock = self.lock();
+        // SAFETY: The identifier is alive and its handler lock held; the manager copies the data.
+        to_result(unsafe { bindings::rdma_connect_locked(self.raw(), &mut params) })
+    }
+
+    /// Accepts the peer's request. The queue pair must exist. If this fails the request is rejected. May
+    /// sleep.
+    pub(crate) fn accept(&self, params: &ConnParams<'_>) -> Result {
+        let mut params = params.raw()?;
+        let _lock = self.lock();
+        // SAFETY: The identifier is alive and its handler lock held; the manager copies the data.
+        to_result(unsafe { bindings::rdma_accept(self.raw(), &mut params) })
+    }
+
+    /// Rejects the peer's request or reply, with up to 148 bytes of data on InfiniBand and RoCE. May
+    /// sleep.
+    pub(crate) fn reject(&self, private_data: &[u8]) -> Result {
+        // SAFETY: The identifier is alive.
+        unsafe { reject(self.0.raw, private_data) }
+    }
+
+    /// Ends the connection; the queue pair goes to the error state. May sleep.
+    pub(crate) fn disconnect(&self) -> Result {
+        // No handler lock: iWARP waits here for its own handler.
+        // SAFETY: The identifier is alive.
+        to_result(unsafe { bindings::rdma_disconnect(self.raw()) })
+    }
+
+    /// Tells the manager that the connection is in use, after
+    /// [`QpEvent::CommunicationEstablished`](super::QpEvent). Any context.
+    pub(crate) fn notify_established(&self) -> Result {
+        let event = bindings::ib_event_type_IB_EVENT_COMM_EST;
+        // SAFETY: The identifier is alive.
+        to_result(unsafe { bindings::rdma_notify(self.raw(), event) })
+    }
+
+    /// The address here, once it is known. May sleep.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        let _lock = self.lock();
+        // SAFETY: The identifier is alive, and with the handler lock held its address is stable.
+        unsafe { local_addr(self.0.raw) }
+    }
+
+    /// The address of the peer, once it is known. May sleep.
+    pub(crate) fn remote_addr(&self) -> Option<SocketAddr> {
+        let _lock = self.lock();
+        // SAFETY: The identifier is alive, and with the handler lock held its address is stable.
+        unsafe { remote_addr(self.0.raw) }
+    }
+
+    /// The device that the identifier is bound to, unless that is going. May sleep.
+    pub(crate) fn device(&self) -> Option<ARef<Device>> {
+        let _lock = self.lock();
+        // SAFETY: The identifier is alive.
+        let device = unsafe { bindings::rds_rdma_device(self.raw()) };
+        // SAFETY: The device stays in memory as long as an identifier is bound to it.
+        unsafe { Device::try_get(device) }
+    }
+}
+
+/// The identifier's handler mutex, taken unless this task holds it because it runs the handler.
+struct HandlerLock<'a> {
+    raw: NonNull<bindings::rdma_cm_id>,
+    taken: bool,
+    _state: core::marker::PhantomData<&'a State>,
+    _not_send: NotThreadSafe,
+}
+
+impl<'a> HandlerLock<'a> {
+    /// `raw` is alive as long as `state`, which is the one in its context.
+    fn new(raw: NonNull<bindings::rdma_cm_id>, state: &'a State) -> Self {
+        let taken = !state.in_handler();
+        if taken {
+            // SAFETY: The identifier is alive.
+            unsafe { bindings::rdma_lock_handler(raw.as_ptr()) };
+        }
+        Self {
+            raw,
+            taken,
+            _state: core::marker::PhantomData,
+            _not_send: NotThreadSafe,
+        }
+    }
+}
+
+impl Drop for HandlerLock<'_> {
+    fn drop(&mut self) {
+        if self.taken {
+            // SAFETY: `new` took the lock in this task.
+            unsafe { bindings::rdma_unlock_handler(self.raw.as_ptr()) };
+        }
+    }
+}
+
+/// Rejects a request or a reply.
+///
+/// # Safety
+///
+/// `raw` must be alive.
+pub(super) unsafe fn reject(raw: NonNull<bindings::rdma_cm_id>, private_data: &[u8]) -> Result {
+    // The one reason that is for users of the manager, by the InfiniBand specification.
+    const CONSUMER_DEFINED: u8 = bindings::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as u8;
+    let len = private_data.len().try_into()?;
+    let data = private_data.as_ptr().cast();
+    // SAFETY: The caller says that the identifier is alive; the manager copies the data.
+    to_result(unsafe { bindings::rdma_reject(raw.as_ptr(), data, len, CONSUMER_DEFINED) })
+}
+
+/// # Safety
+///
+/// `raw` must be alive and its address not change meanwhile.
+pub(super) unsafe fn local_addr(raw: NonNull<bindings::rdma_cm_id>) -> Option<SocketAddr> {
+    // SAFETY: The caller says that the identifier is alive.
+    let addr = unsafe { bindings::rds_rdma_local_addr(raw.as_ptr()) };
+    // SAFETY: It is part of the identifier, and stable as the caller says.
+    unsafe { addr::read(addr) }
+}
+
+/// # Safety
+///
+/// `raw` must be alive and its address not change meanwhile.
+pub(super) unsafe fn remote_addr(raw: NonNull<bindings::rdma_cm_id>) -> Option<SocketAddr> {
+    // SAFETY: The caller says that the identifier is alive.
+    let addr = unsafe { bindings::rds_rdma_remote_addr(raw.as_ptr()) };
+    // SAFETY: It is part of the identifier, and stable as the caller says.
+    unsafe { addr::read(addr) }
+}

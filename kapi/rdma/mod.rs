@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA verbs and the RDMA connection manager.
+//!
+//! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h),
+//! [`include/rdma/rdma_cm.h`](srctree/include/rdma/rdma_cm.h)
+//!
+//! # Ownership
+//!
+//! Children keep their parents: a [`Qp`] holds its [`Pd`] and its [`CmId`], a [`Pd`] its
+//! [`Device`]. What is posted belongs to the queue pair until the device is done with it, so safe code
+//! can neither free nor read a buffer that the device may write.
+//!
+//! # Removal of a device
+//!
+//! [`Client::removed`] must end with no object of the device left: [`Qp::close`] every queue pair,
+//! drop every [`CmId`], [`Arena::revoke`] every arena (buffers in the hands of readers stay
+//! readable), drop the [`Pd`]. The kernel waits for the last reference to the device.
+
+mod addr;
+mod arena;
+mod client;
+mod cm;
+mod cm_listen;
+mod device;
+mod local;
+mod pd;
+mod qp;
+mod qp_ring;
+mod shard;
+
+pub(crate) use arena::{Arena, ArenaConfig, ArenaStats, Batch, GrowError};
+pub(crate) use client::{Client, ClientCell, ClientRegistration};
+pub(crate) use cm::{CmEvent, CmHandler, CmId, ConnParams};
+pub(crate) use cm_listen::{IncomingRequest, Listener, RequestHandler};
+pub(crate) use device::{Device, DeviceCaps};
+pub(crate) use local::local_device;
+pub(crate) use pd::Pd;
+pub(crate) use qp::{Failure, Qp, QpConfig, QpEvent, QpHandler, Queue, Received, WcStatus};
+pub(crate) use qp_ring::{PostError, SendChain, SendItem};
+pub(crate) use shard::{Buf, BufMut};

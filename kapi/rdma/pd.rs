@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Protection domains.
+
+use super::device::Device;
+use crate::bindings;
+use core::ptr::NonNull;
+use kernel::{
+    error::from_err_ptr,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{ordering, Atomic},
+        Arc,
+    },
+};
+
+/// Set in [`Domain::users`] when no queue pair may be made any more.
+const CLOSED: u32 = 1 << 31;
+
+/// What queue pairs and the memory that they use have in common.
+///
+/// It outlives the [`Pd`] for as long as someone compares with it, so that its address names one
+/// protection domain for ever.
+pub(super) struct Domain {
+    /// Number of queue pairs, and [`CLOSED`].
+    users: Atomic<u32>,
+}
+
+impl Domain {
+    /// Counts a queue pair in, unless the domain is closed.
+    pub(super) fn enter(this: &Arc<Self>) -> Result<DomainUse> {
+        let users = &this.users;
+        let mut old = users.load(ordering::Relaxed);
+        loop {
+            if old & CLOSED != 0 {
+                return Err(ENODEV);
+            }
+            match users.cmpxchg(old, old.wrapping_add(1), ordering::Full) {
+                Ok(_) => return Ok(DomainUse(this.clone())),
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// From now on no queue pair can be made. `EBUSY`, and nothing changed, if there is one.
+    pub(super) fn close(&self) -> Result {
+        match self.users.cmpxchg(0, CLOSED, ordering::Full) {
+            Ok(_) | Err(CLOSED) => Ok(()),
+            Err(_) => Err(EBUSY),
+        }
+    }
+}
+
+/// The share of a queue pair in its [`Domain`]: while there is one, no memory of it is unmapped.
+pub(super) struct DomainUse(Arc<Domain>);
+
+impl DomainUse {
+    /// Whether this is the domain at `other`.
+    #[inline]
+    pub(super) fn is(&self, other: *const Domain) -> bool {
+        core::ptr::eq(Arc::as_ptr(&self.0), other)
+    }
+}
+
+impl Drop for DomainUse {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, ordering::Full);
+    }
+}
+
+/// A protection domain: which memory which queue pairs may use. Dropping it sleeps.
+///
+/// # Invariants
+///
+/// `raw` is a protection domain of `device` that `self` owns.
+pub(crate) struct Pd {
+    raw: NonNull<bindings::ib_pd>,
+    domain: Arc<Domain>,
+    device: ARef<Device>,
+}
+
+// SAFETY: A protection domain may be used and destroyed from any thread.
+unsafe impl Send for Pd {}
+// SAFETY: Nothing here changes it.
+unsafe impl Sync for Pd {}
+
+impl Pd {
+    /// May sleep.
+    pub(crate) fn new(device: &Device) -> Result<Arc<Self>> {
+        let domain = Arc::new(
+            Domain {
+                users: Atomic::new(0),
+            },
+            GFP_KERNEL,
+        )?;
+        // SAFETY: A `Device` is registered.
+        let raw = from_err_ptr(unsafe { bindings::rds_ib_alloc_pd(device.as_raw()) })?;
+        // INVARIANT: New, and nobody else's.
+        let this = Self {
+            raw: NonNull::new(raw).ok_or(ENOMEM)?,
+            domain,
+            device: device.into(),
+        };
+        Ok(Arc::new(this, GFP_KERNEL)?)
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    pub(super) fn as_raw(&self) -> *mut bindings::ib_pd {
+        self.raw.as_ptr()
+    }
+
+    /// The key for local access to all memory that is mapped for the device.
+    pub(super) fn local_dma_lkey(&self) -> u32 {
+        // SAFETY: The protection domain is alive by the type invariants.
+        unsafe { bindings::rds_ib_pd_lkey(self.as_raw()) }
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants it is ours. Its queue pairs hold a reference to `self`, so
+        // there are none.
+        unsafe { bindings::rds_ib_dealloc_pd(self.as_raw()) };
+    }
+}

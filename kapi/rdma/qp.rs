@@ -1,0 +1,567 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reliable connected queue pairs that own what is posted to them.
+//!
+//! # Operation
+//!
+//! A queue pair has one completion queue for both directions, which it polls itself in the softirq of
+//! `irq_poll`, as the kernel's own polling (`ib_alloc_cq`) does. Polling it here gives two things that
+//! one callback per completion cannot: a ring's lock is taken once for a batch of completions, and the
+//! handler is told when a run of completions has ended ([`QpHandler::polled`]), which is the time to
+//! refill the receive ring and to acknowledge.
+//!
+//! # Locks
+//!
+//! Each ring has a lock, which is also held while its chain is given to the device, so any number of
+//! contexts may post. Callers that serialise posting anyway pay for one uncontended lock. Polling holds
+//! a lock of its own, the outermost one, while it calls the handler; [`Qp::close`] waits for it.
+//!
+//! # The end
+//!
+//! [`Qp::close`] refuses further posts, has the device flush what is posted, destroys the queue pair
+//! and then frees the buffers that are left. Memory is safe even if flushing fails: the device is done
+//! with all buffers when the queue pair is destroyed.
+
+use super::{
+    arena::Batch,
+    cm::{Anchor, CmHandler, CmId},
+    pd::{Domain, DomainUse, Pd},
+    qp_ring::{CqeRange, PostError, RecvRing, SendChain, SendRing},
+    shard::BufMut,
+};
+use crate::{
+    bindings,
+    kapi::{
+        errno::Errno,
+        sync::{new_spinlock_bh, SpinLockBh},
+    },
+};
+use core::{marker::PhantomPinned, ptr};
+use kernel::{
+    error::from_err_ptr,
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+    types::Opaque,
+};
+
+/// Most completions that are taken from the device at once.
+const POLL_BATCH: usize = 16;
+/// Most completions in one run of the softirq.
+const POLL_BUDGET: c_int = 256;
+
+/// A message that arrived: the first `len` bytes of `buf`.
+pub(crate) struct Received {
+    pub(crate) buf: BufMut,
+    /// In bytes; never more than the buffer has.
+    pub(crate) len: u32,
+}
+
+/// Which queue a completion is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    Send,
+    Recv,
+}
+
+/// Status of a completion: `enum ib_wc_status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WcStatus(pub(crate) u32);
+
+impl WcStatus {
+    /// The work request did not fail: the queue pair was in error already.
+    pub(crate) fn is_flush(self) -> bool {
+        self.0 == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR
+    }
+
+    /// The kernel's words for it.
+    pub(crate) fn message(self) -> &'static CStr {
+        // SAFETY: The function takes any number.
+        let message = unsafe { bindings::ib_wc_status_msg(self.0) };
+        // SAFETY: The kernel has a constant string for each.
+        unsafe { CStr::from_char_ptr(message) }
+    }
+}
+
+/// A work request that failed. The queue pair can do nothing any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure {
+    pub(crate) queue: Queue,
+    pub(crate) status: WcStatus,
+    /// What else the device says.
+    pub(crate) vendor_err: u32,
+}
+
+/// An asynchronous event of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QpEvent {
+    /// A message arrived before the connection manager's last one: see
+    /// [`CmId::notify_established`].
+    CommunicationEstablished,
+    /// The queue pair can do nothing any more.
+    Fatal(u32),
+    /// Any other `enum ib_event_type`.
+    Other(u32),
+}
+
+impl QpEvent {
+    fn new(event: u32) -> Self {
+        match event {
+            bindings::ib_event_type_IB_EVENT_COMM_EST => Self::CommunicationEstablished,
+            bindings::ib_event_type_IB_EVENT_QP_FATAL
+            | bindings::ib_event_type_IB_EVENT_QP_REQ_ERR
+            | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR => Self::Fatal(event),
+            _ => Self::Other(event),
+        }
+    }
+}
+
+/// What becomes of completions. All but [`Self::event`] are called in softirq context, one at a time
+/// for one queue pair.
+pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
+    /// A message arrived.
+    fn received(&self, qp: &Qp<Self>, message: Received);
+
+    /// `count` sends are done and their slots free: the signaled one and all before it.
+    fn sent(&self, qp: &Qp<Self>, count: u32);
+
+    /// The first work request failed, or was flushed. Reported once for each queue, and again if a
+    /// failure follows that is more than a flush. The buffers are freed.
+    fn failed(&self, qp: &Qp<Self>, failure: Failure);
+
+    /// A run of completions has ended, 256 at most; the next run may follow at once.
+    fn polled(&self, qp: &Qp<Self>);
+
+    /// An asynchronous event. Any context, also a hard interrupt: take no lock.
+    fn event(&self, qp: &Qp<Self>, event: QpEvent);
+}
+
+/// Sizes of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QpConfig {
+    /// Most sends that may be outstanding. One more is asked of the device, to drain the queue.
+    pub(crate) max_send_wr: u32,
+    /// Most receives that may be outstanding. One more is asked of the device.
+    pub(crate) max_recv_wr: u32,
+}
+
+/// What exists in C for a queue pair, and what it needs.
+///
+/// # Invariants
+///
+/// `cq` is null or a completion queue that this owns; `qp` is null or the queue pair of the
+/// connection id `cm`, which uses `cq`.
+struct Verbs {
+    cq: *mut bindings::ib_cq,
+    qp: *mut bindings::ib_qp,
+    cm: Arc<dyn Anchor>,
+    _in_domain: DomainUse,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: The pointers are to things that any thread may use.
+unsafe impl Send for Verbs {}
+
+/// What one poller at a time uses.
+///
+/// # Invariants
+///
+/// `cq` is null or the queue pair's completion queue, which is not destroyed before `cq` is null.
+struct Poller {
+    cq: *mut bindings::ib_cq,
+    wcs: KVec<bindings::ib_wc>,
+    /// Queues whose failure was reported.
+    send_failed: bool,
+    recv_failed: bool,
+}
+
+// SAFETY: Any thread may use the completion queue; pointers in old completions are not used.
+unsafe impl Send for Poller {}
+
+/// A reliable connected queue pair with its completion queue and its buffers.
+///
+/// Dropping it closes it, which sleeps: call [`Self::close`] where the last reference may be dropped
+/// in a softirq.
+///
+/// # Invariants
+///
+/// - The completion queue and the queue pair have the address of `self` as context and are destroyed
+///   before `self` goes.
+/// - While a ring is open, `device` is valid.
+#[pin_data(PinnedDrop)]
+pub(crate) struct Qp<H: QpHandler> {
+    #[pin]
+    handler: H,
+    device: *mut bindings::ib_device,
+    /// The device needs cache maintenance.
+    sync: bool,
+    sends: CqeRange,
+    recvs: CqeRange,
+    #[pin]
+    send: SpinLockBh<SendRing>,
+    #[pin]
+    recv: SpinLockBh<RecvRing>,
+    #[pin]
+    poller: SpinLockBh<Poller>,
+    #[pin]
+    iop: Opaque<bindings::irq_poll>,
+    #[pin]
+    verbs: Mutex<Option<Verbs>>,
+    #[pin]
+    _pin: PhantomPinned,
+}
+
+// SAFETY: All that changes is atomic or behind locks; `device` is a shared reference by nature.
+unsafe impl<H: QpHandler> Send for Qp<H> {}
+// SAFETY: As above.
+unsafe impl<H: QpHandler> Sync for Qp<H> {}
+
+impl<H: QpHandler> Qp<H> {
+    /// Makes the queue pair of `cm`, which must have resolved its address or come from a request, and
+    /// have none yet. Receives can be posted at once. Process context; may sleep.
+    pub(crate) fn create<E: CmHandler>(
+        cm: &CmId<E>,
+        pd: &Arc<Pd>,
+        config: QpConfig,
+        handler: impl PinInit<H>,
+    ) -> Result<Arc<Self>> {
+        let in_domain = Domain::enter(pd.domain())?;
+        let domain = Arc::as_ptr(pd.domain());
+        let lkey = pd.local_dma_lkey();
+        let send = SendRing::new(config.max_send_wr, domain, lkey)?;
+        let recv = RecvRing::new(config.max_recv_wr, domain, lkey)?;
+        let poller = Poller {
+            cq: ptr::null_mut(),
+            wcs: KVec::from_elem(bindings::ib_wc::default(), POLL_BATCH, GFP_KERNEL)?,
+            send_failed: false,
+            recv_failed: false,
+        };
+        let verbs = Verbs {
+            cq: ptr::null_mut(),
+            qp: ptr::null_mut(),
+            cm: cm.anchor(),
+            _in_domain: in_domain,
+            pd: pd.clone(),
+        };
+        let this = Arc::pin_init(
+            pin_init!(Self {
+                handler <- handler,
+                device: pd.device().as_raw(),
+                sync: !pd.device().caps().virtual_dma,
+                sends: send.range(),
+                recvs: recv.range(),
+                send <- new_spinlock_bh!(send, "rdma_qp_send"),
+                recv <- new_spinlock_bh!(recv, "rdma_qp_recv"),
+                poller <- new_spinlock_bh!(poller, "rdma_qp_poll"),
+                iop <- Opaque::ffi_init(|slot| {
+                    // SAFETY: The slot is ours to fill.
+                    unsafe { bindings::irq_poll_init(slot, POLL_BUDGET, Some(Self::poll)) };
+                }),
+                verbs <- new_mutex!(Some(verbs), "rdma_qp_verbs"),
+                _pin: PhantomPinned,
+            }),
+            GFP_KERNEL,
+        )?;
+        // What is there already goes with `this` if the rest fails.
+        this.open(config)?;
+        Ok(this)
+    }
+
+    fn open(&self, config: QpConfig) -> Result {
+        let mut guard = self.verbs.lock();
+        let Some(verbs) = (*guard).as_mut() else {
+            return Err(Errno::NotConnected.into());
+        };
+        let cap = bindings::ib_qp_cap {
+            max_send_wr: config.max_send_wr.saturating_add(1),
+            max_recv_wr: config.max_recv_wr.saturating_add(1),
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            ..Default::default()
+        };
+        let context: *mut c_void = ptr::from_ref(self).cast_mut().cast();
+        let entries = cap.max_send_wr.saturating_add(cap.max_recv_wr);
+        // SAFETY: `pd` keeps the device registered; the context lives until the queue is destroyed.
+        let cq = unsafe {
+            bindings::rds_ib_create_cq(self.device, Some(Self::completion), context, entries)
+        };
+        // INVARIANT: New, and nobody else's.
+        verbs.cq = from_err_ptr(cq)?;
+        self.poller.lock().cq = verbs.cq;
+
+        let mut attr = bindings::ib_qp_init_attr {
+            event_handler: Some(Self::async_event),
+            qp_context: context,
+            send_cq: verbs.cq,
+            recv_cq: verbs.cq,
+            cap,
+            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: bindings::ib_qp_type_IB_QPT_RC,
+            ..Default::default()
+        };
+        // INVARIANT: The connection id owns the queue pair, and `verbs` is its only user.
+        verbs.qp = verbs.cm.create_qp(verbs.pd.as_raw(), &mut attr)?;
+        // SAFETY: `close` closes the ring before it destroys the queue pair. Only this ring's slots
+        // are posted to its send queue.
+        unsafe { self.send.lock().open(verbs.qp) };
+        // SAFETY: As above, for the receive queue.
+        unsafe { self.recv.lock().open(verbs.qp) };
+        // SAFETY: The completion queue is alive. It is new, so nothing can be missed.
+        unsafe { bindings::rds_ib_rearm_cq(verbs.cq) };
+        Ok(())
+    }
+
+    /// Refuses further posts, has everything posted flushed (which ends in [`QpHandler::failed`]) and
+    /// destroys the queue pair; when it returns the handler is not called any more. Does nothing a
+    /// second time. Process context; sleeps.
+    pub(crate) fn close(&self) {
+        let mut guard = self.verbs.lock();
+        let Some(verbs) = guard.take() else {
+            return;
+        };
+        self.send.lock().close();
+        self.recv.lock().close();
+        if !verbs.qp.is_null() {
+            // SAFETY: By the invariants of `Verbs` the queue pair is alive. The rings are closed, so
+            // nobody posts, and there is room: one more was asked for in each queue.
+            unsafe { bindings::ib_drain_qp(verbs.qp) };
+            verbs.cm.destroy_qp();
+        }
+        // SAFETY: `iop` was initialised. From here on it is not scheduled any more.
+        unsafe { bindings::irq_poll_disable(self.iop.get()) };
+        // The poller asks for another interrupt after it has left `iop`: wait for that too.
+        self.poller.lock().cq = ptr::null_mut();
+        if !verbs.cq.is_null() {
+            // SAFETY: By the invariants of `Verbs` it is ours, and its queue pair is gone.
+            unsafe { bindings::rds_ib_destroy_cq(verbs.cq) };
+        }
+        // SAFETY: The queue pair is destroyed.
+        let sends = unsafe { self.send.lock().take_slots() };
+        // SAFETY: As above.
+        let recvs = unsafe { self.recv.lock().take_slots() };
+        drop(guard);
+        drop(sends);
+        drop(recvs);
+        drop(verbs);
+    }
+
+    pub(crate) fn handler(&self) -> &H {
+        &self.handler
+    }
+
+    /// Number of sends that can be posted now.
+    pub(crate) fn send_space(&self) -> u32 {
+        self.send.lock().space()
+    }
+
+    /// Number of receives that are posted.
+    pub(crate) fn posted_recvs(&self) -> u32 {
+        self.recv.lock().posted()
+    }
+
+    /// Number of receives that can be posted now.
+    pub(crate) fn recv_space(&self) -> u32 {
+        self.recv.lock().space()
+    }
+
+    /// Posts `chain`, in order. An error that posted nothing leaves the chain as it was, unless it
+    /// came from the device. Any context but a hard interrupt.
+    pub(crate) fn post_send(&self, chain: &mut SendChain) -> Result<(), PostError> {
+        let mut ring = self.send.lock();
+        ring.post(chain, |address, len| self.sync_for_device(address, len))
+    }
+
+    /// Posts the buffers of `batch` to receive into, as many as there is room for, and returns how many.
+    /// Any context but a hard interrupt.
+    pub(crate) fn post_recv(&self, batch: &mut Batch) -> Result<u32> {
+        let mut ring = self.recv.lock();
+        ring.post(batch, |address, len| self.sync_for_device(address, len))
+    }
+
+    /// Only with the lock of an open ring.
+    #[inline]
+    fn sync_for_device(&self, address: u64, len: usize) {
+        if self.sync {
+            // SAFETY: A ring is open, so the device is valid and its mappings are kept.
+            unsafe { bindings::rds_ib_dma_sync_for_device(self.device, address, len) };
+        }
+    }
+
+    unsafe extern "C" fn completion(_cq: *mut bindings::ib_cq, context: *mut c_void) {
+        // SAFETY: By the type invariants the context is a live `Self`.
+        let this = unsafe { &*context.cast::<Self>() };
+        // SAFETY: `iop` was initialised.
+        unsafe { bindings::irq_poll_sched(this.iop.get()) };
+    }
+
+    unsafe extern "C" fn async_event(event: *mut bindings::ib_event, context: *mut c_void) {
+        // SAFETY: By the type invariants the context is a live `Self`.
+        let this = unsafe { &*context.cast::<Self>() };
+        // SAFETY: The kernel gives a valid event.
+        let event = QpEvent::new(unsafe { (*event).event });
+        this.handler.event(this, event);
+    }
+
+    unsafe extern "C" fn poll(iop: *mut bindings::irq_poll, budget: c_int) -> c_int {
+        let iop: *mut Opaque<bindings::irq_poll> = iop.cast();
+        // SAFETY: Only `iop` fields of this type are initialised with this function, and `close`
+        // waits for it.
+        let this = unsafe { &*kernel::container_of!(iop, Self, iop) };
+        this.run(budget)
+    }
+
+    /// One run of the softirq: handles up to `budget` completions and returns how many.
+    fn run(&self, budget: c_int) -> c_int {
+        let mut poller = self.poller.lock();
+        let mut done: c_int = 0;
+        loop {
+            let cq = poller.cq;
+            // CAST: the number of entries is small.
+            let want = (poller.wcs.len() as c_int).min(budget.wrapping_sub(done));
+            // SAFETY: By the invariants of `Poller` the queue is alive; there is room for `want`.
+            let got = unsafe { bindings::rds_ib_poll_cq(cq, want, poller.wcs.as_mut_ptr()) };
+            let Ok(count) = usize::try_from(got) else {
+                break;
+            };
+            self.complete(&mut poller, count);
+            done = done.wrapping_add(got);
+            if got < want || done >= budget {
+                break;
+            }
+        }
+        if done > 0 {
+            self.handler.polled(self);
+        }
+        if done < budget {
+            // SAFETY: This is the poll function of `iop`, which owns it now and leaves it.
+            unsafe { bindings::irq_poll_complete(self.iop.get()) };
+            // SAFETY: The completion queue is alive until `close` has had the lock.
+            if unsafe { bindings::rds_ib_rearm_cq(poller.cq) } {
+                // SAFETY: `iop` was initialised.
+                unsafe { bindings::irq_poll_sched(self.iop.get()) };
+            }
+        }
+        done
+    }
+
+    /// Handles the first `count` entries of `poller.wcs`.
+    fn complete(&self, poller: &mut Poller, count: usize) {
+        let Poller {
+            cq,
+            wcs,
+            send_failed,
+            recv_failed,
+        } = poller;
+        let Some(wcs) = wcs.get_mut(..count) else {
+            return;
+        };
+        let mut messages = [const { None }; POLL_BATCH];
+        self.take_received(wcs, &mut messages);
+        let sent = self.take_sent(wcs);
+        if sent > 0 {
+            self.handler.sent(self, sent);
+        }
+        for (wc, message) in wcs.iter_mut().zip(messages) {
+            if let Some(message) = message {
+                self.handler.received(self, message);
+            }
+            let (queue, reported) = match cqe_address(wc) {
+                at if self.recvs.slot(at).is_some() => (Queue::Recv, &mut *recv_failed),
+                at if self.sends.slot(at).is_some() => (Queue::Send, &mut *send_failed),
+                _ => {
+                    forward(*cq, wc);
+                    continue;
+                }
+            };
+            let failure = Failure {
+                queue,
+                status: WcStatus(wc.status),
+                vendor_err: wc.vendor_err,
+            };
+            let again = !succeeded(wc) && core::mem::replace(reported, true);
+            if !succeeded(wc) && !(again && failure.status.is_flush()) {
+                self.handler.failed(self, failure);
+            }
+        }
+    }
+
+    /// Takes the receives among `wcs` out of their ring, with one lock.
+    fn take_received(
+        &self,
+        wcs: &[bindings::ib_wc],
+        messages: &mut [Option<Received>; POLL_BATCH],
+    ) {
+        let mut ring = None;
+        for (wc, message) in wcs.iter().zip(messages) {
+            let Some(slot) = self.recvs.slot(cqe_address(wc)) else {
+                continue;
+            };
+            let ring = ring.get_or_insert_with(|| self.recv.lock());
+            let buf = ring.complete(slot).filter(|_| succeeded(wc));
+            *message = buf.map(|buf| self.message(buf, wc.byte_len));
+        }
+    }
+
+    /// Takes the sends among `wcs` out of their ring, with one lock, and returns how many sends are
+    /// done.
+    fn take_sent(&self, wcs: &[bindings::ib_wc]) -> u32 {
+        let mut sent = 0u32;
+        let mut ring = None;
+        for wc in wcs {
+            let Some(slot) = self.sends.slot(cqe_address(wc)) else {
+                continue;
+            };
+            let ring = ring.get_or_insert_with(|| self.send.lock());
+            let count = ring.complete(slot);
+            if succeeded(wc) {
+                sent = sent.wrapping_add(count);
+            }
+        }
+        sent
+    }
+
+    /// What arrived in `buf`, ready for the CPU.
+    fn message(&self, buf: BufMut, len: u32) -> Received {
+        // CAST: a buffer is smaller than a shard.
+        let len = len.min(buf.capacity() as u32);
+        if let (true, Some(address)) = (self.sync, buf.posted_address()) {
+            // SAFETY: The queue pair still exists, so the device is valid and its mappings are kept.
+            unsafe { bindings::rds_ib_dma_sync_for_cpu(self.device, address, len as usize) };
+        }
+        Received { buf, len }
+    }
+}
+
+/// Whether fields other than the status and the completion entry mean anything.
+#[inline]
+fn succeeded(wc: &bindings::ib_wc) -> bool {
+    wc.status == bindings::ib_wc_status_IB_WC_SUCCESS
+}
+
+/// The address of the completion entry; 0 if there is none.
+#[inline]
+fn cqe_address(wc: &bindings::ib_wc) -> usize {
+    // SAFETY: Both members of the union are plain numbers of the same size on all machines with RDMA.
+    let wr_id = unsafe { wc.__bindgen_anon_1.wr_id };
+    // CAST: the kernel puts a pointer there.
+    wr_id as usize
+}
+
+/// Hands a completion that is not for a ring to whoever posted it: `ib_drain_qp`.
+fn forward(cq: *mut bindings::ib_cq, wc: &mut bindings::ib_wc) {
+    let cqe = cqe_address(wc) as *const bindings::ib_cqe;
+    // SAFETY: All work requests of our queue pairs name a live completion entry, and this one is not
+    // in a ring.
+    let done = unsafe { cqe.as_ref() }.and_then(|cqe| cqe.done);
+    if let Some(done) = done {
+        // SAFETY: This is how completions are delivered; `wc` is valid.
+        unsafe { done(cq, wc) };
+    }
+}
+
+#[pinned_drop]
+impl<H: QpHandler> PinnedDrop for Qp<H> {
+    fn drop(self: Pin<&mut Self>) {
+        self.close();
+    }
+}

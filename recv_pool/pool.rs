@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Pools of equal buffers, one DMA mapping for many of them.
+//!
+//! # Operation
+//!
+//! A pool cuts its buffers from shards of 64 KiB. Large contiguous memory is an optimisation, never a
+//! need: when there is none at hand the pool takes the next smaller order, down to the smallest that
+//! it was given, and only that one is worth an effort of the page allocator. What a pool may hold is
+//! limited; an allocation beyond that is refused and counted.
+//!
+//! The mechanics of slots, shards and mappings are in [`Arena`]; this is the policy.
+//!
+//! # Ownership
+//!
+//! Buffers outlive the pool. What they hold is freed with the last buffer of a shard.
+
+use crate::kapi::rdma::{Arena, ArenaConfig, ArenaStats, Batch, BufMut, GrowError, Pd};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        atomic::{ordering, Atomic},
+        Arc,
+    },
+};
+
+/// Whether an allocation may sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Context {
+    /// Process context, no spinlock held.
+    MaySleep,
+    /// Any but a hard interrupt.
+    Atomic,
+}
+
+/// The page orders of shards, in the order in which they are tried: 64 KiB to 8 KiB.
+pub(crate) const SHARD_ORDERS: &[u32] = &[4, 3, 2, 1];
+
+/// What a [`Pool`] is like.
+#[derive(Clone, Copy)]
+pub(crate) struct PoolConfig {
+    /// For log messages.
+    pub(crate) name: &'static CStr,
+    /// Bytes of a buffer.
+    pub(crate) buf_size: u32,
+    /// Most bytes of all shards together.
+    pub(crate) max_bytes: usize,
+    /// Page orders of shards, most wanted first; [`SHARD_ORDERS`] unless there is a reason.
+    pub(crate) orders: &'static [u32],
+}
+
+/// Numbers about a [`Pool`].
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct PoolStats {
+    pub(crate) arena: ArenaStats,
+    /// Allocations that got less than they wanted because of the limit.
+    pub(crate) refused: u64,
+    /// Allocations that got less because there was no memory.
+    pub(crate) failed: u64,
+    /// Shards of another order than the most wanted.
+    pub(crate) fallbacks: u64,
+}
+
+/// A pool of equal buffers.
+pub(crate) struct Pool {
+    arena: Arc<Arena>,
+    config: PoolConfig,
+    smallest: u32,
+    refused: Atomic<u64>,
+    failed: Atomic<u64>,
+    fallbacks: Atomic<u64>,
+}
+
+impl Pool {
+    /// A pool for queue pairs of `pd`; without one its buffers cannot be posted. May sleep.
+    pub(crate) fn new(pd: Option<&Pd>, config: PoolConfig) -> Result<Arc<Self>> {
+        let smallest = config.orders.iter().copied().min().ok_or(EINVAL)?;
+        let smallest_bytes = PAGE_SIZE.checked_shl(smallest).ok_or(EINVAL)?;
+        if config.buf_size == 0 || config.buf_size as usize > smallest_bytes {
+            return Err(EINVAL);
+        }
+        let arena = ArenaConfig {
+            buf_size: config.buf_size,
+            max_bytes: config.max_bytes,
+        };
+        let this = Self {
+            arena: Arena::new(pd, arena)?,
+            config,
+            smallest,
+            refused: Atomic::new(0),
+            failed: Atomic::new(0),
+            fallbacks: Atomic::new(0),
+        };
+        Ok(Arc::new(this, GFP_KERNEL)?)
+    }
+
+    /// One buffer, with old contents, or `None` if the limit is reached or memory is short.
+    pub(crate) fn alloc(&self, context: Context) -> Option<BufMut> {
+        let mut batch = Batch::new();
+        self.alloc_many(1, context, &mut batch);
+        batch.pop()
+    }
+
+    /// Adds up to `want` buffers to `out`, as far as it has room, and returns how many. The pool's lock
+    /// is taken once unless a shard is missing.
+    pub(crate) fn alloc_many(&self, want: usize, context: Context, out: &mut Batch) -> usize {
+        let want = want.min(out.room());
+        let mut got = Arena::take(&self.arena, want, out);
+        while got < want && self.grow(context) {
+            got = got.saturating_add(Arena::take(&self.arena, want.saturating_sub(got), out));
+        }
+        got
+    }
+
+    /// Adds a shard of the first order that is to be had.
+    fn grow(&self, context: Context) -> bool {
+        let may_sleep = context == Context::MaySleep;
+        let mut counter = &self.failed;
+        for order in self.config.orders {
+            match self.arena.grow(*order, self.smallest, may_sleep) {
+                Ok(()) => {
+                    let fallback = Some(order) != self.config.orders.first();
+                    self.fallbacks.fetch_add(fallback.into(), ordering::Relaxed);
+                    return true;
+                }
+                Err(GrowError::NoMemory) => {}
+                // A smaller shard may fit in the limit.
+                Err(GrowError::Limit) => counter = &self.refused,
+                Err(GrowError::Revoked) => return false,
+            }
+        }
+        counter.fetch_add(1, ordering::Relaxed);
+        false
+    }
+
+    pub(crate) fn config(&self) -> &PoolConfig {
+        &self.config
+    }
+
+    pub(crate) fn stats(&self) -> PoolStats {
+        PoolStats {
+            arena: self.arena.stats(),
+            refused: self.refused.load(ordering::Relaxed),
+            failed: self.failed.load(ordering::Relaxed),
+            fallbacks: self.fallbacks.load(ordering::Relaxed),
+        }
+    }
+
+    /// Gives empty shards back to the kernel and returns their bytes.
+    pub(crate) fn trim(&self) -> usize {
+        self.arena.trim()
+    }
+
+    /// Ends the pool's use before its device goes: nothing is mapped any more when this returns, and
+    /// no buffer can be had. Buffers that are in use stay readable. `EBUSY`, and nothing happened, while
+    /// the protection domain has a queue pair. Process context.
+    pub(crate) fn revoke(&self) -> Result {
+        self.arena.revoke()
+    }
+}

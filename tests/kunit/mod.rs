@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit suites, run when the module is loaded.
+
+mod cong_bits;
+mod connect;
+mod exthdr;
+mod ib_private;
+mod recv_pool;
+mod rx;
+mod tx;
+mod wire;

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Pools without a device: slots, shards, limits, revocation.
+
+use kernel::prelude::*;
+
+#[kunit_tests(rds_recv_pool)]
+mod suite {
+    use crate::{
+        kapi::rdma::{Batch, BufMut},
+        recv_pool::{Context, Pool, PoolConfig, SHARD_ORDERS},
+    };
+    use kernel::{prelude::*, sync::Arc};
+
+    /// Header and fragment: 15 of them in a shard.
+    const SIZE: u32 = 4352;
+    const SHARD: usize = 65536;
+    const SLOTS: usize = 15;
+
+    #[test]
+    fn all_slots_and_back() -> Result {
+        let pool = pool(SIZE, SHARD, &[4])?;
+        let mut bufs = take_all(&pool)?;
+        assert_eq!(bufs.len(), SLOTS);
+        let stats = pool.stats();
+        assert_eq!(stats.arena.in_use, SLOTS);
+        assert_eq!(stats.arena.shards, 1);
+        assert_eq!(stats.arena.bytes, SHARD);
+        assert_eq!(stats.arena.empty, 0);
+        assert_eq!(stats.refused, 1);
+        assert_eq!(stats.failed, 0);
+
+        bufs.clear();
+        let stats = pool.stats();
+        assert_eq!(stats.arena.in_use, 0);
+        assert_eq!(stats.arena.high_water, SLOTS);
+        assert_eq!(stats.arena.empty, 1);
+        assert_eq!(take_all(&pool)?.len(), SLOTS);
+        Ok(())
+    }
+
+    #[test]
+    fn buffers_do_not_overlap() -> Result {
+        for (size, slots) in [(SIZE, SLOTS), (256, 256), (272, 240), (65536, 1)] {
+            let pool = pool(size, SHARD, &[4])?;
+            let mut bufs = take_all(&pool)?;
+            assert_eq!(bufs.len(), slots);
+            for (buf, value) in bufs.iter_mut().zip(0u32..) {
+                assert_eq!(buf.capacity(), size as usize);
+                for chunk in buf.bytes_mut().chunks_exact_mut(4) {
+                    chunk.copy_from_slice(&value.to_le_bytes());
+                }
+            }
+            for (buf, value) in bufs.iter().zip(0u32..) {
+                let value = value.to_le_bytes();
+                assert!(buf.bytes().chunks_exact(4).all(|chunk| chunk == value));
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn new_memory_is_zero() -> Result {
+        let pool = pool(SIZE, SHARD, &[4])?;
+        let bufs = take_all(&pool)?;
+        assert!(bufs.iter().all(|buf| buf.bytes().iter().all(|b| *b == 0)));
+        Ok(())
+    }
+
+    #[test]
+    fn last_handle_frees() -> Result {
+        let pool = pool(SIZE, SHARD, &[4])?;
+        let mut buf = alloc(&pool)?;
+        buf.bytes_mut().fill(7);
+        let first = buf.freeze();
+        let second = first.clone();
+        drop(first);
+        assert_eq!(pool.stats().arena.in_use, 1);
+        assert_eq!(
+            second.bytes(4000..4352).map(|b| b.iter().all(|b| *b == 7)),
+            Some(true)
+        );
+        assert!(second.bytes(4000..4353).is_none());
+        assert!(second.bytes(usize::MAX - 1..usize::MAX).is_none());
+        drop(second);
+        assert_eq!(pool.stats().arena.in_use, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn full_shards_come_back() -> Result {
+        let pool = pool(SIZE, 3 * SHARD, &[4])?;
+        let mut bufs = take_all(&pool)?;
+        assert_eq!(bufs.len(), 3 * SLOTS);
+        // One slot of each shard: the next three allocations need no new shard.
+        for index in [2 * SLOTS, SLOTS, 0] {
+            drop(bufs.remove(index).map_err(|_| EINVAL)?);
+        }
+        let refused = pool.stats().refused;
+        for _ in 0..3 {
+            bufs.push(alloc(&pool)?, GFP_KERNEL)?;
+        }
+        assert_eq!(pool.stats().refused, refused);
+        assert_eq!(pool.stats().arena.in_use, 3 * SLOTS);
+        assert!(pool.alloc(Context::MaySleep).is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn one_empty_shard_is_spared() -> Result {
+        let pool = pool(SIZE, 3 * SHARD, &[4])?;
+        let mut bufs = take_all(&pool)?;
+        assert_eq!(pool.stats().arena.shards, 3);
+        bufs.clear();
+        assert_eq!(pool.stats().arena.shards, 1);
+        assert_eq!(pool.stats().arena.bytes, SHARD);
+        assert_eq!(pool.trim(), SHARD);
+        assert_eq!(pool.stats().arena.shards, 0);
+        assert_eq!(pool.stats().arena.bytes, 0);
+        assert_eq!(pool.trim(), 0);
+        // A single buffer per shard goes from full to empty at once.
+        let pool = pool_of_large()?;
+        let bufs = take_all(&pool)?;
+        assert_eq!(bufs.len(), 3);
+        drop(bufs);
+        assert_eq!(pool.stats().arena.shards, 1);
+        Ok(())
+    }
+
+    #[test]
+    fn partial_shards_are_filled_first() -> Result {
+        let pool = pool(SIZE, 2 * SHARD, &[4])?;
+        let mut bufs = take_all(&pool)?;
+        // The second shard gets empty, the first one has a single free slot.
+        bufs.truncate(SLOTS);
+        drop(bufs.pop());
+        assert_eq!(pool.stats().arena.empty, 1);
+        let buf = alloc(&pool)?;
+        assert_eq!(pool.stats().arena.empty, 1);
+        bufs.push(alloc(&pool)?, GFP_KERNEL)?;
+        assert_eq!(pool.stats().arena.empty, 0);
+        drop(buf);
+        Ok(())
+    }
+
+    #[test]
+    fn smaller_orders_when_there_is_no_memory() -> Result {
+        // No page allocator has order 11.
+        let pool = pool(SIZE, 2 * SHARD, &[11, 2, 1])?;
+        let buf = alloc(&pool)?;
+        let stats = pool.stats();
+        assert_eq!(stats.fallbacks, 1);
+        assert_eq!(stats.failed, 0);
+        assert_eq!(stats.arena.bytes, SHARD / 4);
+        drop(buf);
+
+        let pool = super_orders()?;
+        assert!(pool.alloc(Context::Atomic).is_none());
+        assert_eq!(pool.stats().failed, 1);
+        assert_eq!(pool.stats().refused, 0);
+        assert_eq!(pool.stats().arena.bytes, 0);
+        assert_eq!(pool.stats().arena.shards, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn smaller_orders_when_the_limit_is_near() -> Result {
+        let pool = pool(SIZE, SHARD + SHARD / 2, SHARD_ORDERS)?;
+        // 64 KiB with 15 buffers, then 32 KiB with 7.
+        assert_eq!(take_all(&pool)?.len(), SLOTS + 7);
+        assert_eq!(pool.stats().fallbacks, 1);
+        assert_eq!(pool.stats().refused, 1);
+        Ok(())
+    }
+
+    #[test]
+    fn batches() -> Result {
+        let pool = pool(SIZE, 2 * SHARD, &[4])?;
+        let mut batch = Batch::new();
+        assert_eq!(pool.alloc_many(5, Context::Atomic, &mut batch), 5);
+        assert_eq!(
+            pool.alloc_many(40, Context::Atomic, &mut batch),
+            Batch::MAX - 5
+        );
+        assert_eq!(pool.alloc_many(1, Context::Atomic, &mut batch), 0);
+        assert_eq!(batch.len(), Batch::MAX);
+        assert_eq!(pool.stats().arena.in_use, Batch::MAX);
+        let buf = alloc(&pool)?;
+        assert!(batch.push(buf).is_err());
+        assert_eq!(pool.stats().arena.in_use, Batch::MAX);
+        assert!(batch.pop().is_some());
+        assert!(batch.push(alloc(&pool)?).is_ok());
+        drop(batch);
+        assert_eq!(pool.stats().arena.in_use, 0);
+        assert_eq!(pool.stats().arena.shards, 1);
+        Ok(())
+    }
+
+    #[test]
+    fn revoked_buffers_stay_readable() -> Result {
+        let pool = pool(SIZE, 4 * SHARD, &[4])?;
+        let mut bufs = take_all(&pool)?;
+        for buf in bufs.iter_mut() {
+            buf.bytes_mut().fill(3);
+        }
+        // One shard full, one partial, one spare, one gone.
+        bufs.truncate(2 * SLOTS - 1);
+        pool.revoke()?;
+        assert!(pool.alloc(Context::MaySleep).is_none());
+        assert_eq!(pool.stats().arena.shards, 2);
+        assert!(bufs.iter().all(|buf| buf.bytes().iter().all(|b| *b == 3)));
+        pool.revoke()?;
+        bufs.truncate(SLOTS);
+        assert_eq!(pool.stats().arena.shards, 1);
+        bufs.clear();
+        assert_eq!(pool.stats().arena.shards, 0);
+        assert_eq!(pool.stats().arena.bytes, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn buffers_outlive_the_pool() -> Result {
+        let pool = pool(SIZE, 2 * SHARD, &[4])?;
+        let mut bufs = take_all(&pool)?;
+        for buf in bufs.iter_mut() {
+            buf.bytes_mut().fill(9);
+        }
+        drop(pool);
+        bufs.truncate(3);
+        assert!(bufs.iter().all(|buf| buf.bytes().iter().all(|b| *b == 9)));
+        Ok(())
+    }
+
+    #[test]
+    fn any_order_of_use() -> Result {
+        let pool = pool(SIZE, 4 * SHARD, &[4])?;
+        let mut bufs: KVec<(BufMut, u8)> = KVec::new();
+        let mut random = 1u32;
+        for step in 0..4000u32 {
+            random = random.wrapping_mul(1664525).wrapping_add(1013904223);
+            let pick = (random >> 8) as usize;
+            // More allocations than frees in even thousands, fewer in odd ones.
+            if (pick % 8 < 5) == ((step / 1000) % 2 == 0) {
+                if let Some(mut buf) = pool.alloc(Context::MaySleep) {
+                    let mark = (step % 251) as u8;
+                    buf.bytes_mut().fill(mark);
+                    bufs.push((buf, mark), GFP_KERNEL)?;
+                } else {
+                    assert_eq!(bufs.len(), 4 * SLOTS);
+                }
+            } else if !bufs.is_empty() {
+                let (buf, mark) = bufs.remove(pick % bufs.len()).map_err(|_| EINVAL)?;
+                assert!(buf.bytes().iter().all(|b| *b == mark));
+            }
+            let stats = pool.stats().arena;
+            assert_eq!(stats.in_use, bufs.len());
+            assert_eq!(stats.bytes, stats.shards * SHARD);
+            assert!(stats.shards * SLOTS >= stats.in_use);
+            assert!(stats.empty <= 1);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn sizes_that_cannot_work() -> Result {
+        assert!(pool(SIZE, SHARD, &[]).is_err());
+        assert!(pool(0, SHARD, &[4]).is_err());
+        // No room for a buffer in the smallest shard.
+        assert!(pool(8193, SHARD, SHARD_ORDERS).is_err());
+        Ok(())
+    }
+
+    fn pool(buf_size: u32, max_bytes: usize, orders: &'static [u32]) -> Result<Arc<Pool>> {
+        let config = PoolConfig {
+            name: c"test",
+            buf_size,
+            max_bytes,
+            orders,
+        };
+        Pool::new(None, config)
+    }
+
+    fn pool_of_large() -> Result<Arc<Pool>> {
+        pool(65536, 3 * SHARD, &[4])
+    }
+
+    fn super_orders() -> Result<Arc<Pool>> {
+        pool(SIZE, usize::MAX, &[12, 11])
+    }
+
+    fn alloc(pool: &Pool) -> Result<BufMut> {
+        pool.alloc(Context::MaySleep).ok_or(ENOMEM)
+    }
+
+    fn take_all(pool: &Pool) -> Result<KVec<BufMut>> {
+        let mut bufs = KVec::new();
+        while let Some(buf) = pool.alloc(Context::MaySleep) {
+            bufs.push(buf, GFP_KERNEL)?;
+        }
+        Ok(bufs)
+    }
+}
