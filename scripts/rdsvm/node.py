@@ -72,10 +72,13 @@ class Process:
         else:
             self._why = event["why"]
 
+    def running(self):
+        return self.status is None and self._why is None
+
     def wait(self, timeout=120, check=False):
         """Waits for the end of the command and returns its Result."""
         what = f"{self.command} to end"
-        self.node._await(lambda: self.status is not None or self._why, timeout, what, self)
+        self.node._await(lambda: not self.running(), timeout, what, self)
         if self._why:
             raise NodeError(f"{self.node.name}: {self.command}: {self._why}")
         if check and self.status != 0:
@@ -105,7 +108,7 @@ class Process:
         self.node._request(op="signal", id=self.ident, signal=int(number))
 
     def stop(self, number=signal.SIGTERM, timeout=60):
-        if self.status is None:
+        if self.running():
             self.send_signal(number)
         return self.wait(timeout)
 
@@ -224,6 +227,13 @@ class Node:
         process.write("", close=True)
         return process.wait(timeout, check)
 
+    def stop_all(self):
+        """Kills what is still running, for want of anyone who waits for it."""
+        with self._changed:
+            left = [p for p in self._processes.values() if p.running()]
+        for process in left:
+            process.stop(signal.SIGKILL)
+
     # The kernel log
 
     def log(self, since=0):
@@ -241,7 +251,7 @@ class Node:
         """Writes a line into the kernel log and returns the index of what follows it.
 
         The console is in order, so all that was logged before this call comes before the mark."""
-        self.run(["sh", "-c", 'echo "$0" >/dev/kmsg', f"mark: {text}"])
+        self._request(op="kmsg", id=0, text=f"mark: {text}")
         return self.wait_log(re.escape(f"mark: {text}"), newest=True)
 
     def wait_log(self, pattern, since=0, timeout=60, newest=False):

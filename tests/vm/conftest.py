@@ -2,8 +2,8 @@
 """Fixtures of the tests that need virtual machines.
 
 Machines are booted once for each combination of implementations and used by all tests of it. Each
-test ends with a look at the kernel logs, each combination with a search for leaks; a machine on
-which a test failed is not used again.
+test ends with a look at the kernel logs, each combination with a search for leaks. After a failure the
+module is loaded anew, and if that does not go well, the machines are booted anew.
 """
 
 import sys
@@ -119,19 +119,17 @@ def use(request, made):
     request.node.stash[MACHINES] = (machines, marks)
     yield machines
     if request.node.stash.get(FAILED, False):
-        made.usable = False
+        made.usable = all([m.recover(start) for m, start in zip(machines, marks)])
         return
     try:
         for m, start in zip(machines, marks):
+            m.stop_all()
             m.mark(f"end of {name}")
             found = m.complaints(start)
             assert not found, f"the log of node {m.name} ({m.impl}) is not clean:\n" + found[0]
     except (AssertionError, NodeError):
         made.usable = False
         raise
-
-
-
 
 
 @pytest.fixture

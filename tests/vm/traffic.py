@@ -43,7 +43,7 @@ class Streams:
                                          "--to", endpoint(theirs, second), *arguments]))
 
     def running(self):
-        return all(p.status is None for p in self.ends)
+        return all(p.running() for p in self.ends)
 
     def finish(self, timeout=900):
         """Waits for both ends; each must have got every byte of the other in order."""

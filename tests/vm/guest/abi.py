@@ -213,15 +213,22 @@ def send_errors():
         "multicast": (("224.0.0.1", 4000),),
         "v6 from v4": ((LOOP6, 4000),),
         "MSG_OOB": (there, socket.MSG_OOB),
-        "MSG_NOSIGNAL": (there, socket.MSG_NOSIGNAL),
-        "MSG_EOR": (there, socket.MSG_EOR),
         "MSG_CONFIRM": (there, socket.MSG_CONFIRM),
-        "MSG_MORE": (there, socket.MSG_MORE),
         "MSG_DONTWAIT": (there, socket.MSG_DONTWAIT),
         "empty": (there, 0, 0),
         "beyond 1 MiB": (there, 0, MAX_MESSAGE + 1),
         "beyond the send buffer": (there, 0, 512 << 10),
     })
+
+
+@case
+def send_hints():
+    def send(flag):
+        with Sock((LOOP, 0)) as s:
+            return s.send(b"x", (LOOP, 4000), flag)
+
+    return each(send, {"MSG_NOSIGNAL": (socket.MSG_NOSIGNAL,), "MSG_EOR": (socket.MSG_EOR,),
+                       "MSG_MORE": (socket.MSG_MORE,)})
 
 
 @case
