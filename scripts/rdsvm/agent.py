@@ -177,7 +177,7 @@ class Agent:
                     raise
         elif r["op"] == "kmsg":
             with open("/dev/kmsg", "w", encoding="utf-8") as f:
-                f.write(r["text"])
+                f.write(r["text"] + "\n")
 
     def power_off(self):
         with open("/proc/sysrq-trigger", "w", encoding="ascii") as f:
