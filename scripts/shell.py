@@ -17,10 +17,10 @@ class Interactive(cluster.Machine):
 
     stdin = stdout = None
 
-    def _spawn(self, sock_path, console_in):
+    def _spawn(self, *channels):
         self.qemu = ["-chardev", "stdio,id=tty,signal=off", "-device", "virtio-serial-pci",
                      "-device", "virtconsole,chardev=tty"]
-        return super()._spawn(sock_path, console_in)
+        return super()._spawn(*channels)
 
 
 def main():

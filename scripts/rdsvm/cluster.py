@@ -92,7 +92,9 @@ class Machine(Node):
         try:
             self.stop_all()
             for netdev in self.netdevs:
-                self.run(f"tc qdisc del dev {netdev} root; ip link set {netdev} up", check=False)
+                self.run(f"tc qdisc del dev {netdev} root", check=False)
+            for index in range(len(self.wires)):
+                self.set_link(True, index)
             if self.impl == "rust" and not self.complaints(since):
                 must(self.unload())
                 must(self.load())
@@ -156,8 +158,11 @@ class Machine(Node):
         self.run(f"tc qdisc {action} dev {self.netdevs[index]} root {rule}")
 
     def set_link(self, up, index=0):
-        """Pulls the cable of a wire, or puts it back. Addresses stay."""
-        self.run(f"ip link set {self.netdevs[index]} {'up' if up else 'down'}")
+        """Pulls the cable of a wire, or puts it back: the guest sees its carrier go or come.
+
+        Not "ip link set down": rxe fails the queue pair of its CM for good when it has to send
+        without a route, and no connection can be made until the device is deleted."""
+        self.monitor("set_link", name=f"w{index}", up=up)
 
     # Judgement
 

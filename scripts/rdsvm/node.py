@@ -122,7 +122,7 @@ class Node:
         self.name, self.kernel, self.rundir = name, Path(kernel), Path(rundir).resolve()
         self.wires, self.cpus, self.memory, self.qemu = list(wires), cpus, memory, list(qemu)
         self._changed = threading.Condition()
-        self._qemu = self._sock = None
+        self._qemu = self._sock = self._monitor = None
         self._lines, self._partial, self._processes, self._ready = [], "", {}, False
         self._gone, self._ids = False, 0
 
@@ -139,10 +139,12 @@ class Node:
             listener.bind(f"{short}/agent")
             listener.listen(1)
             console, console_in = os.pipe()
+            self._monitor, monitor_in = socket.socketpair()
             try:
-                self._qemu = self._spawn(f"{short}/agent", console_in)
+                self._qemu = self._spawn(f"{short}/agent", console_in, monitor_in.fileno())
             finally:
                 os.close(console_in)
+                monitor_in.close()
             threading.Thread(target=self._read_console, args=(self._qemu, console),
                              daemon=True).start()
             ended = os.pidfd_open(self._qemu.pid)
@@ -160,7 +162,7 @@ class Node:
             raise
         return self
 
-    def _spawn(self, sock_path, console_in):
+    def _spawn(self, sock_path, console_in, monitor_in):
         params = ["console=ttyS0", "ignore_loglevel", "panic=-1", "ro", "rootfstype=9p",
                   "rootflags=trans=virtio,version=9p2000.L,cache=loose,msize=512000",
                   f"init={HERE}/init.sh", f"rds_agent={HERE}/agent.py", f"rds_name={self.name}",
@@ -172,7 +174,8 @@ class Node:
                 "none", "-no-reboot", "-kernel", str(self.kernel / "arch/x86/boot/bzImage"),
                 "-append", " ".join(params),
                 "-chardev", f"file,id=console,path=/dev/fd/{console_in}",
-                "-serial", "chardev:console"]
+                "-serial", "chardev:console", "-chardev", f"socket,id=monitor,fd={monitor_in}",
+                "-mon", "chardev=monitor,mode=control"]
         for tag, path, mode in (("/dev/root", "/", "on"), ("rundir", self.rundir, "off")):
             ident = tag.strip("/").replace("/", "")
             argv += ["-fsdev", f"local,id={ident},path={path},security_model=none,"
@@ -185,7 +188,7 @@ class Node:
                      f"local.port={local},remote.type=inet,remote.host=127.0.0.1,"
                      f"remote.port={remote}", "-device", f"virtio-net-pci,netdev=w{i},mac={mac}"]
         return subprocess.Popen(argv + self.qemu, stdin=self.stdin, stdout=self.stdout,
-                                stderr=console_in, pass_fds=(console_in,),
+                                stderr=console_in, pass_fds=(console_in, monitor_in),
                                 start_new_session=self.stdin is subprocess.DEVNULL)
 
     def alive(self):
@@ -200,13 +203,27 @@ class Node:
         with self._changed:
             self._gone = True
             self._changed.notify_all()
-        if self._sock is not None:
-            self._sock.close()
-        self._qemu = self._sock = None
+        for sock in (self._sock, self._monitor):
+            if sock is not None:
+                sock.close()
+        self._qemu = self._sock = self._monitor = None
 
     def restart(self):
         self.kill()
         return self.boot()
+
+    def monitor(self, command, **arguments):
+        """One command of QEMU's own protocol (QMP); returns its answer."""
+        stream = self._monitor.makefile("rw")
+        for request in ({"execute": "qmp_capabilities"},
+                        {"execute": command, "arguments": arguments}):
+            stream.write(json.dumps(request) + "\n")
+            stream.flush()
+            while not {"return", "error"} & set(answer := json.loads(stream.readline())):
+                pass
+        if "error" in answer:
+            raise NodeError(f"{self.name}: {command}: {answer['error']['desc']}")
+        return answer["return"]
 
     # Commands
 
