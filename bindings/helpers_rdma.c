@@ -177,6 +177,22 @@ struct ib_device *rds_rdma_device(const struct rdma_cm_id *id)
 	return READ_ONCE(id->device);
 }
 
+/* Whether the network device of the identifier's path is up. Without one the question is moot. */
+bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
+{
+	const struct rdma_dev_addr *addr = &id->route.addr.dev_addr;
+	struct net_device *dev;
+	bool up;
+
+	if (!addr->bound_dev_if)
+		return true;
+	rcu_read_lock();
+	dev = dev_get_by_index_rcu(addr->net, addr->bound_dev_if);
+	up = dev && (READ_ONCE(dev->flags) & IFF_UP);
+	rcu_read_unlock();
+	return up;
+}
+
 struct ib_qp *rds_rdma_qp(const struct rdma_cm_id *id)
 {
 	return id->qp;

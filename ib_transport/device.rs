@@ -6,8 +6,8 @@ use super::endpoint::{Events, IbEndpoint};
 use crate::conn::{Connection, Endpoint, Reached, Transport};
 use crate::kapi::{
     net::Net,
-    rdma::{local_device, Client, ClientCell, Device as RdmaDevice, DeviceCaps, Pd},
-    sync::{new_spinlock_bh, SpinLockBh},
+    rdma::{local_device, Client, ClientCell, CmId, Device as RdmaDevice, DeviceCaps, Pd},
+    sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
 };
 use crate::recv_pool::Pools;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -102,6 +102,10 @@ impl Drop for DeviceUse {
 pub(crate) struct Ib {
     #[pin]
     devices: SpinLockBh<KVec<Arc<Device>>>,
+    /// CM ids of connections that were lost with their network device. To destroy one sends a message,
+    /// and a message that finds no route leaves soft-RoCE without its management queue pair for good.
+    #[pin]
+    parked: SpinLockBh<Fifo<CmId<Events>>>,
 }
 
 impl Ib {
@@ -110,6 +114,7 @@ impl Ib {
         Arc::pin_init(
             pin_init!(Self {
                 devices <- new_spinlock_bh!(KVec::new(), "Ib::devices"),
+                parked <- new_spinlock_bh!(Fifo::new(), "Ib::parked"),
             }),
             GFP_KERNEL,
         )
@@ -118,6 +123,37 @@ impl Ib {
     fn find(&self, device: &RdmaDevice) -> Option<Arc<Device>> {
         let devices = self.devices.lock();
         devices.iter().find(|known| known.is(device)).cloned()
+    }
+
+    /// Keeps the CM id of a lost connection until its network device is up. Its queue pair is closed.
+    /// May sleep.
+    pub(super) fn park(&self, id: CmId<Events>) {
+        // Without memory it is destroyed at once, as it would be if there were no need to wait.
+        if let Ok(id) = Item::new(id, GFP_KERNEL) {
+            self.parked.lock().push_back(id);
+        }
+    }
+
+    /// Destroys the parked CM ids that can tell their peers now. Sleeps.
+    pub(super) fn sweep(&self) {
+        let mut ready = Fifo::new();
+        self.parked
+            .lock()
+            .extract(|id| id.path_is_up(), &mut ready);
+        // They go here, without the lock.
+    }
+
+    /// Destroys all parked CM ids of a device. Sleeps.
+    fn sweep_device(&self, device: &RdmaDevice) {
+        let mut gone = Fifo::new();
+        let mut all = Fifo::new();
+        all.append(&mut *self.parked.lock());
+        all.extract(
+            |id| id.device().is_none_or(|its| core::ptr::eq(&*its, device)),
+            &mut gone,
+        );
+        self.parked.lock().append(&mut all);
+        // Those of the device go here, without the lock.
     }
 
     /// Enters an endpoint as a user of its device. May sleep.
@@ -201,6 +237,7 @@ impl Client for Ib {
         drop(devices);
         drop(gone);
         device.close();
+        self.sweep_device(rdma);
         device.pools.revoke();
         rdma.with_name(|name| pr_info!("{}: removed\n", name));
     }

@@ -243,10 +243,16 @@ impl IbEndpoint {
 
 impl Drop for IbEndpoint {
     fn drop(&mut self) {
-        // Tells the peer, unless it told us; the answer is not needed.
-        let _ = self.id.disconnect();
-        if let Some(qp) = &self.qp {
+        let Some(qp) = &self.qp else {
+            return;
+        };
+        if self.id.path_is_up() {
+            // Tells the peer, unless it told us; the answer is not needed.
+            let _ = self.id.disconnect();
             qp.close();
+        } else {
+            qp.close();
+            self.transport.park(self.id.clone());
         }
     }
 }
@@ -257,6 +263,8 @@ impl Endpoint for IbEndpoint {
     }
 
     fn resolve_route(&self) -> Result {
+        // The address is resolved, so there is a way to the peer again.
+        self.transport.sweep();
         self.id.set_service_type(self.events.connection.key.tos);
         self.id.resolve_route(RESOLVE_TIMEOUT_MS)
     }

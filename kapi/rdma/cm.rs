@@ -372,6 +372,13 @@ impl<E: CmHandler> CmId<E> {
         to_result(unsafe { bindings::rdma_notify(self.raw(), event) })
     }
 
+    /// Whether the network device of the path is up, so that messages of the connection manager have a
+    /// way out. Any context.
+    pub(crate) fn path_is_up(&self) -> bool {
+        // SAFETY: The identifier is alive; the path's device does not change once it is resolved.
+        unsafe { bindings::rds_rdma_path_is_up(self.raw()) }
+    }
+
     /// The address here, once it is known. May sleep.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         let _lock = self.lock();
