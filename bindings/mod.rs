@@ -2,10 +2,15 @@
 
 //! The raw C interface, as bindgen makes it from `bindings.h`.
 //!
-//! Nothing but `kapi/` uses this module: it wraps each of these items in a type that is safe to use.
+//! Nothing but `kapi/` uses this module: it wraps each of these items in a type that is safe to
+//! use.
 
 #![allow(
     clippy::all,
+    clippy::cast_lossless,
+    clippy::ptr_as_ptr,
+    clippy::ref_as_ptr,
+    clippy::undocumented_unsafe_blocks,
     dead_code,
     improper_ctypes,
     missing_docs,
