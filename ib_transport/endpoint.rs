@@ -116,7 +116,7 @@ impl CmHandler for Events {
             | CmEvent::DeviceRemoval
             | CmEvent::AddrChange
             | CmEvent::Error { .. } => {
-                pr_debug!("{}: {:?}\n", key, event);
+                pr_debug!("{}: {}\n", key, event);
                 Reached::Lost
             }
         };

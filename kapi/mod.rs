@@ -6,6 +6,8 @@
 //! RDS beyond the prefix of the helper functions: each file is written so that it could move into
 //! the `kernel` crate.
 
+#![warn(clippy::multiple_unsafe_ops_per_block)]
+
 pub(crate) mod errno;
 pub(crate) mod net;
 pub(crate) mod print;

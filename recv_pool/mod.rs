@@ -8,5 +8,5 @@ mod pool;
 mod pools;
 
 pub(crate) use crate::kapi::rdma::{Batch, Buf, BufMut};
-pub(crate) use pool::{Context, Pool, PoolConfig, PoolStats, SHARD_ORDERS};
+pub(crate) use pool::{Context, Pool, PoolConfig, SHARD_ORDERS};
 pub(crate) use pools::Pools;

@@ -4,10 +4,10 @@
 //!
 //! # Operation
 //!
-//! A pool cuts its buffers from shards of 64 KiB. Large contiguous memory is an optimisation, never a
-//! need: when there is none at hand the pool takes the next smaller order, down to the smallest that
-//! it was given, and only that one is worth an effort of the page allocator. What a pool may hold is
-//! limited; an allocation beyond that is refused and counted.
+//! A pool cuts its buffers from shards of 64 KiB. Large contiguous memory is an optimisation, never
+//! a need: when there is none at hand the pool takes the next smaller order, down to the smallest
+//! that it was given, and only that one is worth an effort of the page allocator. What a pool may
+//! hold is limited; an allocation beyond that is refused and counted.
 //!
 //! The mechanics of slots, shards and mappings are in [`Arena`]; this is the policy.
 //!
@@ -40,8 +40,6 @@ pub(crate) const SHARD_ORDERS: &[u32] = &[4, 3, 2, 1];
 /// What a [`Pool`] is like.
 #[derive(Clone, Copy)]
 pub(crate) struct PoolConfig {
-    /// For log messages.
-    pub(crate) name: &'static CStr,
     /// Bytes of a buffer.
     pub(crate) buf_size: u32,
     /// Most bytes of all shards together.
@@ -102,8 +100,8 @@ impl Pool {
         batch.pop()
     }
 
-    /// Adds up to `want` buffers to `out`, as far as it has room, and returns how many. The pool's lock
-    /// is taken once unless a shard is missing.
+    /// Adds up to `want` buffers to `out`, as far as it has room, and returns how many. The pool's
+    /// lock is taken once unless a shard is missing.
     pub(crate) fn alloc_many(&self, want: usize, context: Context, out: &mut Batch) -> usize {
         let want = want.min(out.room());
         let mut got = Arena::take(&self.arena, want, out);
@@ -134,10 +132,7 @@ impl Pool {
         false
     }
 
-    pub(crate) fn config(&self) -> &PoolConfig {
-        &self.config
-    }
-
+    #[cfg_attr(not(rds_kunit), expect(dead_code, reason = "for a view of the pools"))]
     pub(crate) fn stats(&self) -> PoolStats {
         PoolStats {
             arena: self.arena.stats(),
@@ -148,13 +143,14 @@ impl Pool {
     }
 
     /// Gives empty shards back to the kernel and returns their bytes.
+    #[cfg_attr(not(rds_kunit), expect(dead_code, reason = "for a shrinker"))]
     pub(crate) fn trim(&self) -> usize {
         self.arena.trim()
     }
 
-    /// Ends the pool's use before its device goes: nothing is mapped any more when this returns, and
-    /// no buffer can be had. Buffers that are in use stay readable. `EBUSY`, and nothing happened, while
-    /// the protection domain has a queue pair. Process context.
+    /// Ends the pool's use before its device goes: nothing is mapped any more when this returns,
+    /// and no buffer can be had. Buffers that are in use stay readable. `EBUSY`, and nothing
+    /// happened, while the protection domain has a queue pair. Process context.
     pub(crate) fn revoke(&self) -> Result {
         self.arena.revoke()
     }

@@ -15,7 +15,8 @@ const SMALL: u32 = 256;
 /// The most that each pool of a device may take, in bytes.
 const MAX_BYTES: usize = 1 << 30;
 
-const _: () = assert!(LARGE as usize >= Header::LEN + FRAGMENT as usize && (64 << 10) / LARGE == 15);
+const _: () =
+    assert!(LARGE as usize >= Header::LEN + FRAGMENT as usize && (64 << 10) / LARGE == 15);
 
 /// The pools of one device: one for what arrives, and two sizes for what is sent.
 pub(crate) struct Pools {
@@ -27,9 +28,8 @@ pub(crate) struct Pools {
 impl Pools {
     /// Empty pools for the queue pairs of `pd`. May sleep.
     pub(crate) fn new(pd: &Pd) -> Result<Arc<Self>> {
-        let pool = |name, buf_size| {
+        let pool = |buf_size| {
             let config = PoolConfig {
-                name,
                 buf_size,
                 max_bytes: MAX_BYTES,
                 orders: SHARD_ORDERS,
@@ -38,9 +38,9 @@ impl Pools {
         };
         Ok(Arc::new(
             Self {
-                recv: pool(c"recv", LARGE)?,
-                small: pool(c"send_small", SMALL)?,
-                large: pool(c"send_large", LARGE)?,
+                recv: pool(LARGE)?,
+                small: pool(SMALL)?,
+                large: pool(LARGE)?,
             },
             GFP_KERNEL,
         )?)
@@ -57,7 +57,8 @@ impl Pools {
             .ok_or_else(|| crate::kapi::errno::Errno::NoBufferSpace.into())
     }
 
-    /// Ends the pools' use before their device goes. No queue pair of the device is left. May sleep.
+    /// Ends the pools' use before their device goes. No queue pair of the device is left. May
+    /// sleep.
     pub(crate) fn revoke(&self) -> Result {
         self.recv.revoke()?;
         self.small.revoke()?;

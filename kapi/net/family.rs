@@ -92,8 +92,8 @@ unsafe impl<T: Protocol> Sync for Registration<T> {}
 impl<T: Protocol> Registration<T> {
     /// Registers the family. Fails with EEXIST if its number is taken. May sleep.
     ///
-    /// Sockets can be made from here on, and a module that fails to load does not wait until they are
-    /// gone: so this has to be the last step that can fail.
+    /// Sockets can be made from here on, and a module that fails to load does not wait until they
+    /// are gone: so this has to be the last step that can fail.
     pub(crate) fn new(module: &'static ThisModule, context: T::Context) -> Result<Self> {
         // The socket is one slab object; the data must fit its alignment.
         const { assert!(align_of::<Sock<T>>() <= 8) };
@@ -122,10 +122,7 @@ impl<T: Protocol> Registration<T> {
         )?;
         // SAFETY: The structure lives in a box that is freed after `proto_unregister` only.
         to_result(unsafe { bindings::proto_register(tables.proto.get(), 1) })?;
-        TABLES.store(
-            ptr::from_ref(&*tables).cast_mut().cast(),
-            Ordering::Release,
-        );
+        TABLES.store(ptr::from_ref(&*tables).cast_mut().cast(), Ordering::Release);
         // SAFETY: As above, until `sock_unregister`.
         let result = to_result(unsafe { bindings::sock_register(&tables.family) });
         if let Err(error) = result {
@@ -147,7 +144,8 @@ impl<T: Protocol> Drop for Registration<T> {
         // SAFETY: By the type invariants the family is registered.
         unsafe { bindings::sock_unregister(T::FAMILY) };
         TABLES.store(ptr::null_mut(), Ordering::Release);
-        // SAFETY: By the type invariants registered; no socket is left, as each one held the module.
+        // SAFETY: By the type invariants registered; no socket is left, as each one held the
+        // module.
         unsafe { bindings::proto_unregister(self.tables.proto.get()) };
     }
 }
@@ -204,6 +202,9 @@ impl<T: Protocol> Callbacks<T> {
         }
     }
 
+    /// # Safety
+    ///
+    /// Only for the socket core, as `net_proto_family.create` of a registered family.
     unsafe extern "C" fn create(
         net: *mut bindings::net,
         sock: *mut bindings::socket,
@@ -227,8 +228,8 @@ impl<T: Protocol> Callbacks<T> {
         if tables.is_null() {
             return Err(EAGAIN);
         }
-        // SAFETY: The socket core holds a reference to the module, which is not unloaded meanwhile; and
-        // nothing can fail after the registration, so the module does not go for that reason.
+        // SAFETY: The socket core holds a reference to the module, which is not unloaded meanwhile;
+        // and nothing can fail after the registration, so the module does not go for that reason.
         let tables = unsafe { &*tables.cast::<Tables<T>>() };
         // SAFETY: The caller says that `sock` is alive.
         let kind = unsafe { bindings::rds_socket_type(sock) };
@@ -243,13 +244,17 @@ impl<T: Protocol> Callbacks<T> {
         // SAFETY: `obj_size` in `Registration::new` makes the object large enough.
         let data = unsafe { Sock::<T>::data_of(sk.cast()) };
         // SAFETY: `data` is uninitialised memory of the right size and stays where it is.
-        let Ok(()) = (unsafe { init.__pinned_init(data) });
+        let Ok(()) = unsafe { init.__pinned_init(data) };
         // SAFETY: Both parts of the socket are initialised now; the tables outlive every socket.
         unsafe { bindings::rds_sock_start(sock, &tables.ops, Some(Self::destruct)) };
         Ok(())
     }
 
     /// The last reference to the socket has gone. Any context.
+    ///
+    /// # Safety
+    ///
+    /// Only for the socket core, as `sk_destruct` of a socket that [`Self::try_create`] completed.
     unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
         // SAFETY: `destruct` is set only on sockets that `try_create` completed.
         let data = unsafe { Sock::<T>::data_of(sk) };
@@ -257,6 +262,9 @@ impl<T: Protocol> Callbacks<T> {
         unsafe { ptr::drop_in_place(data) };
     }
 
+    /// # Safety
+    ///
+    /// Only for the socket core, as `proto_ops.release` of a socket of `T`.
     unsafe extern "C" fn release(sock: *mut bindings::socket) -> c_int {
         // SAFETY: The socket core may release a socket whose creation failed: it has no `sk`.
         if !unsafe { bindings::rds_socket_sk(sock) }.is_null() {
@@ -268,16 +276,24 @@ impl<T: Protocol> Callbacks<T> {
         0
     }
 
+    /// # Safety
+    ///
+    /// Only for the socket core, as `proto_ops.bind` of a socket of `T`.
     unsafe extern "C" fn bind(
         sock: *mut bindings::socket,
         addr: *mut bindings::sockaddr_unsized,
         len: c_int,
     ) -> c_int {
         // SAFETY: A callback of the socket core.
-        let (sk, addr) = unsafe { (sock_of(sock), addr_of(addr, len)) };
+        let sk = unsafe { sock_of(sock) };
+        // SAFETY: As above.
+        let addr = unsafe { addr_of(addr, len) };
         from_result(|| T::bind(sk, addr).map(|()| 0))
     }
 
+    /// # Safety
+    ///
+    /// Only for the socket core, as `proto_ops.connect` of a socket of `T`.
     unsafe extern "C" fn connect(
         sock: *mut bindings::socket,
         addr: *mut bindings::sockaddr_unsized,
@@ -285,10 +301,15 @@ impl<T: Protocol> Callbacks<T> {
         _flags: c_int,
     ) -> c_int {
         // SAFETY: A callback of the socket core.
-        let (sk, addr) = unsafe { (sock_of(sock), addr_of(addr, len)) };
+        let sk = unsafe { sock_of(sock) };
+        // SAFETY: As above.
+        let addr = unsafe { addr_of(addr, len) };
         from_result(|| T::connect(sk, addr).map(|()| 0))
     }
 
+    /// # Safety
+    ///
+    /// Only for the socket core, as `proto_ops.getname` of a socket of `T`.
     unsafe extern "C" fn getname(
         sock: *mut bindings::socket,
         addr: *mut bindings::sockaddr,
@@ -307,6 +328,9 @@ impl<T: Protocol> Callbacks<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Only for the socket core, as `proto_ops.poll` of a socket of `T`.
     unsafe extern "C" fn poll(
         file: *mut bindings::file,
         sock: *mut bindings::socket,
@@ -318,16 +342,18 @@ impl<T: Protocol> Callbacks<T> {
         T::poll(unsafe { sock_of(sock) }).0
     }
 
-    unsafe extern "C" fn ioctl(
-        sock: *mut bindings::socket,
-        cmd: c_uint,
-        arg: c_ulong,
-    ) -> c_int {
+    /// # Safety
+    ///
+    /// Only for the socket core, as `proto_ops.ioctl` of a socket of `T`.
+    unsafe extern "C" fn ioctl(sock: *mut bindings::socket, cmd: c_uint, arg: c_ulong) -> c_int {
         // SAFETY: A callback of the socket core.
         let sk = unsafe { sock_of(sock) };
         from_result(|| T::ioctl(sk, cmd, arg))
     }
 
+    /// # Safety
+    ///
+    /// Only for the socket core, as `proto_ops.setsockopt` of a socket of `T`.
     unsafe extern "C" fn setsockopt(
         sock: *mut bindings::socket,
         level: c_int,
@@ -342,6 +368,9 @@ impl<T: Protocol> Callbacks<T> {
         from_result(|| T::setsockopt(sk, level, name, value).map(|()| 0))
     }
 
+    /// # Safety
+    ///
+    /// Only for the socket core, as `proto_ops.getsockopt_iter` of a socket of `T`.
     unsafe extern "C" fn getsockopt(
         sock: *mut bindings::socket,
         level: c_int,
@@ -355,6 +384,9 @@ impl<T: Protocol> Callbacks<T> {
         from_result(|| T::getsockopt(sk, level, name, value))
     }
 
+    /// # Safety
+    ///
+    /// Only for the socket core, as `proto_ops.sendmsg` of a socket of `T`.
     unsafe extern "C" fn sendmsg(
         sock: *mut bindings::socket,
         msg: *mut bindings::msghdr,
@@ -363,10 +395,15 @@ impl<T: Protocol> Callbacks<T> {
         // SAFETY: A callback of the socket core.
         let sk = unsafe { sock_of(sock) };
         // SAFETY: The socket core gives this call's message; nothing else uses it meanwhile.
-        let msg = unsafe { SendMsg::new(&mut *msg, len) };
+        let msg = unsafe { &mut *msg };
+        // SAFETY: The message and its length are those of the callback.
+        let msg = unsafe { SendMsg::new(msg, len) };
         from_result(|| length(T::sendmsg(sk, msg)?))
     }
 
+    /// # Safety
+    ///
+    /// Only for the socket core, as `proto_ops.recvmsg` of a socket of `T`.
     unsafe extern "C" fn recvmsg(
         sock: *mut bindings::socket,
         msg: *mut bindings::msghdr,
@@ -375,9 +412,11 @@ impl<T: Protocol> Callbacks<T> {
     ) -> c_int {
         // SAFETY: A callback of the socket core.
         let sk = unsafe { sock_of(sock) };
-        // CAST: The flags are bits.
         // SAFETY: The socket core gives this call's message; nothing else uses it meanwhile.
-        let msg = unsafe { RecvMsg::new(&mut *msg, room, flags as u32) };
+        let msg = unsafe { &mut *msg };
+        // CAST: The flags are bits.
+        // SAFETY: The message, its size and the flags are those of the callback.
+        let msg = unsafe { RecvMsg::new(msg, room, flags as u32) };
         from_result(|| length(T::recvmsg(sk, msg)?))
     }
 }

@@ -32,10 +32,9 @@ pub(crate) struct SendMsg<'a> {
 }
 
 /// A control message that a program sent along.
-pub(crate) struct Cmsg<'a> {
+pub(crate) struct Cmsg {
     pub(crate) level: i32,
     pub(crate) kind: i32,
-    pub(crate) data: &'a [u8],
 }
 
 impl<'a> SendMsg<'a> {
@@ -78,7 +77,7 @@ impl<'a> SendMsg<'a> {
     }
 
     /// The control messages in turn; an error ends them: EINVAL, one is malformed.
-    pub(crate) fn cmsgs(&self) -> impl Iterator<Item = Result<Cmsg<'_>>> {
+    pub(crate) fn cmsgs(&self) -> impl Iterator<Item = Result<Cmsg>> + '_ {
         let mut rest = self.control();
         core::iter::from_fn(move || {
             const HEADER: usize = 16;
@@ -95,13 +94,13 @@ impl<'a> SendMsg<'a> {
                 ))
             };
             let (len, level, kind) = parse(rest)?;
-            let Some(data) = rest.get(HEADER..len) else {
+            if rest.get(HEADER..len).is_none() {
                 rest = &[];
                 return Some(Err(EINVAL));
-            };
+            }
             let next = len.checked_next_multiple_of(8).unwrap_or(usize::MAX);
             rest = rest.get(next..).unwrap_or(&[]);
-            Some(Ok(Cmsg { level, kind, data }))
+            Some(Ok(Cmsg { level, kind }))
         })
     }
 

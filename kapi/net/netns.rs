@@ -30,17 +30,14 @@ impl Net {
 
     /// The namespace that the machine booted with. RDMA devices live there.
     pub(crate) fn init() -> Self {
-        // SAFETY: The function has no preconditions; its result is alive for ever.
-        unsafe { Self::from_raw(bindings::rds_init_net()) }
+        // SAFETY: The function has no preconditions.
+        let net = unsafe { bindings::rds_init_net() };
+        // SAFETY: This namespace is alive for ever.
+        unsafe { Self::from_raw(net) }
     }
 
     /// Whether this is the namespace that the machine booted with.
     pub(crate) fn is_init(&self) -> bool {
         self.init
-    }
-
-    /// A number that differs between any two live namespaces.
-    pub(crate) fn key(&self) -> usize {
-        self.key
     }
 }

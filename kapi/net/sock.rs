@@ -4,7 +4,7 @@
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
-use super::{Net, Protocol};
+use super::Protocol;
 use crate::bindings;
 use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
 use kernel::{
@@ -121,14 +121,6 @@ impl<T: Protocol> Sock<T> {
         self.into()
     }
 
-    /// The namespace of the socket.
-    pub(crate) fn net(&self) -> Net {
-        // SAFETY: `self` is alive by the type invariants, and a socket has a namespace.
-        let net = unsafe { bindings::rds_sock_net(self.as_raw()) };
-        // SAFETY: A socket of a program keeps its namespace alive.
-        unsafe { Net::from_raw(net) }
-    }
-
     /// `sk_sndbuf`: twice what the program asked for, in bytes.
     #[inline]
     pub(crate) fn sndbuf(&self) -> usize {
@@ -181,6 +173,9 @@ impl<T: Protocol> Sock<T> {
         timeout: &mut Timeout,
         mut ready: F,
     ) -> Result<bool> {
+        /// # Safety
+        ///
+        /// `arg` must point to an `F` that nothing else uses meanwhile.
         unsafe extern "C" fn condition<F: FnMut() -> bool>(arg: *mut c_void) -> bool {
             // SAFETY: `arg` is the closure that `wait` passes below, and nothing else uses it.
             let ready = unsafe { &mut *arg.cast::<F>() };
@@ -230,8 +225,8 @@ pub(crate) struct SockOptIn<'a> {
 impl SockOptIn<'_> {
     /// # Safety
     ///
-    /// `ptr` must be what the kernel passed to `proto_ops.setsockopt`, with its length, and the call
-    /// must last as long as the lifetime.
+    /// `ptr` must be what the kernel passed to `proto_ops.setsockopt`, with its length, and the
+    /// call must last as long as the lifetime.
     pub(super) unsafe fn new(ptr: bindings::sockptr_t, len: usize) -> Self {
         Self {
             ptr,

@@ -2,16 +2,16 @@
 
 //! Arenas: shards with equal buffers, sorted by how full they are.
 //!
-//! An arena knows which of its shards have free slots; how many shards there may be and how large they
-//! are is for its user to say. Every shard is in one of three lists: `full`, `partial`, `empty`.
-//! Buffers come from `partial` before `empty`, so that shards get empty again, and an empty shard
-//! beyond one spare goes back to the kernel at once.
+//! An arena knows which of its shards have free slots; how many shards there may be and how large
+//! they are is for its user to say. Every shard is in one of three lists: `full`, `partial`,
+//! `empty`. Buffers come from `partial` before `empty`, so that shards get empty again, and an
+//! empty shard beyond one spare goes back to the kernel at once.
 //!
 //! # Revocation
 //!
-//! When the device goes, [`Arena::revoke`] unmaps all shards. It can do that because a [`Pd`] counts
-//! its queue pairs: with none left, and none to come, nothing is posted. Buffers that are in use
-//! stay readable; their pages are freed with the last one.
+//! When the device goes, [`Arena::revoke`] unmaps all shards. It can do that because a [`Pd`]
+//! counts its queue pairs: with none left, and none to come, nothing is posted. Buffers that are in
+//! use stay readable; their pages are freed with the last one.
 
 use super::{
     device::Device,
@@ -82,10 +82,6 @@ impl Batch {
 
     pub(crate) fn len(&self) -> usize {
         self.len
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// How many buffers more there is room for.

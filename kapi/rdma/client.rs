@@ -15,8 +15,8 @@ use kernel::{
     types::Opaque,
 };
 
-/// Where the C callbacks find a [`Client`]: they get a device and nothing else. One registration at a
-/// time.
+/// Where the C callbacks find a [`Client`]: they get a device and nothing else. One registration at
+/// a time.
 pub(crate) struct ClientCell(Atomic<usize>);
 
 impl ClientCell {
@@ -45,7 +45,8 @@ pub(crate) trait Client: Send + Sync + 'static {
     fn removed(&self, device: &Device, data: Arc<Self::Data>);
 }
 
-/// A registered [`Client`]. Dropping it sleeps, and calls [`Client::removed`] for every device first.
+/// A registered [`Client`]. Dropping it sleeps, and calls [`Client::removed`] for every device
+/// first.
 ///
 /// # Invariants
 ///
@@ -113,6 +114,9 @@ impl<C: Client> ClientRegistration<C> {
         unsafe { &*(address as *const Self) }
     }
 
+    /// # Safety
+    ///
+    /// Only for the RDMA core, as `ib_client.add` of a registered client of type `C`.
     unsafe extern "C" fn add(device: *mut bindings::ib_device) -> c_int {
         // SAFETY: This is a callback of `C`.
         let this = unsafe { Self::current() };
@@ -120,6 +124,9 @@ impl<C: Client> ClientRegistration<C> {
         from_result(|| this.added(unsafe { Device::from_raw(device) }))
     }
 
+    /// # Safety
+    ///
+    /// Only for the RDMA core, as `ib_client.remove` of a registered client of type `C`.
     unsafe extern "C" fn remove(device: *mut bindings::ib_device, data: *mut c_void) {
         // SAFETY: This is a callback of `C`.
         let this = unsafe { Self::current() };
@@ -143,7 +150,8 @@ impl<C: Client> ClientRegistration<C> {
     ///
     /// `data` must come from [`Self::added`] and not have been here before.
     unsafe fn removed(&self, device: &Device, data: *mut C::Data) {
-        // SAFETY: `added` made the pointer with `Arc::into_raw`; the caller gives up that reference.
+        // SAFETY: `added` made the pointer with `Arc::into_raw`; the caller gives up that
+        // reference.
         self.client.removed(device, unsafe { Arc::from_raw(data) });
     }
 }

@@ -4,11 +4,12 @@
 //!
 //! # Context
 //!
-//! The manager calls [`CmHandler::event`] in process context, one event at a time for one identifier,
-//! holding a mutex of its own. Destroying an identifier waits for that mutex, so it must not happen
-//! in a handler, with one exception that the manager offers: the handler's own identifier. A [`CmId`]
-//! that is dropped in its own handler is destroyed by the manager when the handler returns. Do not drop
-//! other identifiers in a handler, nor hold a lock while dropping one that its handler takes.
+//! The manager calls [`CmHandler::event`] in process context, one event at a time for one
+//! identifier, holding a mutex of its own. Destroying an identifier waits for that mutex, so it
+//! must not happen in a handler, with one exception that the manager offers: the handler's own
+//! identifier. A [`CmId`] that is dropped in its own handler is destroyed by the manager when the
+//! handler returns. Do not drop other identifiers in a handler, nor hold a lock while dropping one
+//! that its handler takes.
 //!
 //! # Order
 //!
@@ -53,8 +54,8 @@ pub(super) struct State {
     resolving: Atomic<bool>,
     /// A queue pair was made.
     has_qp: Atomic<bool>,
-    /// There is a connection, or was: the manager's connection object stays until the end. Before that
-    /// it may go again when connecting fails, so nothing may use it.
+    /// There is a connection, or was: the manager's connection object stays until the end. Before
+    /// that it may go again when connecting fails, so nothing may use it.
     connecting: Atomic<bool>,
 }
 
@@ -124,6 +125,10 @@ unsafe impl<E: CmHandler> Send for Inner<E> {}
 unsafe impl<E: CmHandler> Sync for Inner<E> {}
 
 impl<E: CmHandler> Inner<E> {
+    /// # Safety
+    ///
+    /// Only for the connection manager, as handler of an identifier whose context is a `Context<E>`
+    /// in an `Arc` that outlives the identifier.
     unsafe extern "C" fn on_event(
         id: *mut bindings::rdma_cm_id,
         event: *mut bindings::rdma_cm_event,
@@ -133,7 +138,7 @@ impl<E: CmHandler> Inner<E> {
         // SAFETY: By the type invariants; destroying the identifier waits for this handler.
         let context: Arc<_> = unsafe { ArcBorrow::<Context<E>>::from_raw(context.cast()) }.into();
         // SAFETY: The manager gives a valid event.
-        let event = CmEvent::new(id, unsafe { &*event });
+        let event = CmEvent::new(unsafe { &*event });
         context.state.handle(|| context.handler.event(event))
     }
 }
@@ -180,8 +185,8 @@ impl<E: CmHandler> Anchor for Inner<E> {
     }
 }
 
-/// A connection identifier whose events go to an `E`. Clones name the same identifier, which is destroyed
-/// with the last one and its queue pair. Dropping sleeps; see the module's documentation.
+/// A connection identifier whose events go to an `E`. Clones name the same identifier, which is
+/// destroyed with the last one and its queue pair. Dropping sleeps; see the module's documentation.
 ///
 /// The handler usually keeps a `CmId` of its own: take it out to end the cycle.
 pub(crate) struct CmId<E: CmHandler>(Arc<Inner<E>>);
@@ -241,7 +246,7 @@ impl<E: CmHandler> CmId<E> {
             bindings::rds_rdma_set_context(raw.as_ptr(), Some(Inner::<E>::on_event), pointer)
         };
         if let Some(event) = earlier() {
-            let event = CmEvent::new(raw.as_ptr(), &event);
+            let event = CmEvent::new(&event);
             // There is no `CmId` yet that the handler could drop.
             context.state.handle(|| context.handler.event(event));
         }
@@ -267,13 +272,8 @@ impl<E: CmHandler> CmId<E> {
         self.0.clone()
     }
 
-    /// What the events go to.
-    pub(crate) fn handler(&self) -> &Arc<E> {
-        &self.0.context.handler
-    }
-
-    /// Starts to find out which device leads to `dst`; ends in [`CmEvent::AddrResolved`] or an error.
-    /// Once for an identifier: `EBUSY` the second time. May sleep.
+    /// Starts to find out which device leads to `dst`; ends in [`CmEvent::AddrResolved`] or an
+    /// error. Once for an identifier: `EBUSY` the second time. May sleep.
     pub(crate) fn resolve_addr(
         &self,
         src: Option<&SocketAddr>,
@@ -296,8 +296,8 @@ impl<E: CmHandler> CmId<E> {
         to_result(unsafe { bindings::rdma_resolve_addr(self.raw(), src, dst, timeout) })
     }
 
-    /// Starts to find the way to the resolved address; ends in [`CmEvent::RouteResolved`] or an error.
-    /// May sleep.
+    /// Starts to find the way to the resolved address; ends in [`CmEvent::RouteResolved`] or an
+    /// error. May sleep.
     pub(crate) fn resolve_route(&self, timeout_ms: u32) -> Result {
         // CAST: a `long` has 32 bits at least.
         let timeout = timeout_ms as c_ulong;
@@ -313,13 +313,6 @@ impl<E: CmHandler> CmId<E> {
         unsafe { bindings::rdma_set_service_type(self.raw(), tos.into()) };
     }
 
-    /// Sets the time that the peer waits after a receiver-not-ready answer: the encoding of InfiniBand,
-    /// 0 to 31. Before [`Self::connect`] or [`Self::accept`]. May sleep.
-    pub(crate) fn set_min_rnr_timer(&self, timer: u8) -> Result {
-        // SAFETY: The identifier is alive.
-        to_result(unsafe { bindings::rdma_set_min_rnr_timer(self.raw(), timer) })
-    }
-
     /// Asks the peer for the connection. The queue pair must exist. May sleep.
     pub(crate) fn connect(&self, params: &ConnParams<'_>) -> Result {
         let mut params = params.raw()?;
@@ -330,8 +323,8 @@ impl<E: CmHandler> CmId<E> {
         Ok(())
     }
 
-    /// Accepts the peer's request. The queue pair must exist. If this fails the request is rejected. May
-    /// sleep.
+    /// Accepts the peer's request. The queue pair must exist. If this fails the request is
+    /// rejected. May sleep.
     pub(crate) fn accept(&self, params: &ConnParams<'_>) -> Result {
         let mut params = params.raw()?;
         let _lock = self.lock();
@@ -347,14 +340,6 @@ impl<E: CmHandler> CmId<E> {
         }
     }
 
-    /// Rejects the peer's request or reply, with up to 148 bytes of data on InfiniBand and RoCE. May
-    /// sleep.
-    pub(crate) fn reject(&self, private_data: &[u8]) -> Result {
-        self.check_connecting()?;
-        // SAFETY: The identifier is alive.
-        unsafe { reject(self.0.raw, private_data) }
-    }
-
     /// Ends the connection; the queue pair goes to the error state. May sleep.
     pub(crate) fn disconnect(&self) -> Result {
         self.check_connecting()?;
@@ -365,6 +350,10 @@ impl<E: CmHandler> CmId<E> {
 
     /// Tells the manager that the connection is in use, after
     /// [`QpEvent::CommunicationEstablished`](super::QpEvent). Any context.
+    #[expect(
+        dead_code,
+        reason = "for a first message that comes before the manager's last one"
+    )]
     pub(crate) fn notify_established(&self) -> Result {
         self.check_connecting()?;
         let event = bindings::ib_event_type_IB_EVENT_COMM_EST;
@@ -372,25 +361,11 @@ impl<E: CmHandler> CmId<E> {
         to_result(unsafe { bindings::rdma_notify(self.raw(), event) })
     }
 
-    /// Whether the network device of the path is up, so that messages of the connection manager have a
-    /// way out. Any context.
+    /// Whether the network device of the path is up, so that messages of the connection manager
+    /// have a way out. Any context.
     pub(crate) fn path_is_up(&self) -> bool {
         // SAFETY: The identifier is alive; the path's device does not change once it is resolved.
         unsafe { bindings::rds_rdma_path_is_up(self.raw()) }
-    }
-
-    /// The address here, once it is known. May sleep.
-    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
-        let _lock = self.lock();
-        // SAFETY: The identifier is alive, and with the handler lock held its address is stable.
-        unsafe { local_addr(self.0.raw) }
-    }
-
-    /// The address of the peer, once it is known. May sleep.
-    pub(crate) fn remote_addr(&self) -> Option<SocketAddr> {
-        let _lock = self.lock();
-        // SAFETY: The identifier is alive, and with the handler lock held its address is stable.
-        unsafe { remote_addr(self.0.raw) }
     }
 
     /// The device that the identifier is bound to, unless that is going. May sleep.

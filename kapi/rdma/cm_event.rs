@@ -4,10 +4,10 @@
 
 use crate::bindings;
 use core::{ptr::NonNull, slice};
-use kernel::prelude::*;
+use kernel::{fmt, prelude::*};
 
 /// An event of a connection identifier.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) enum CmEvent<'a> {
     /// The address is resolved and the identifier bound to a device.
     AddrResolved,
@@ -16,22 +16,19 @@ pub(crate) enum CmEvent<'a> {
     /// side, and may be padded with zeros.
     Established {
         private_data: &'a [u8],
-        responder_resources: u8,
-        initiator_depth: u8,
     },
-    /// The peer refused, with a reason of the transport's own (an IB `REJ` reason, or a negative error
-    /// number on iWARP). `private_data` is there if the peer's user refused, as opposed to its
-    /// kernel.
+    /// The peer refused, with a reason of the transport's own (an IB `REJ` reason, or a negative
+    /// error number on iWARP).
     Rejected {
         reason: i32,
-        private_data: Option<&'a [u8]>,
     },
     /// No answer. A negative error number.
     Unreachable {
         status: i32,
     },
     Disconnected,
-    /// The device goes: close the queue pair and drop the identifier soon, the removal waits for it.
+    /// The device goes: close the queue pair and drop the identifier soon, the removal waits for
+    /// it.
     DeviceRemoval,
     /// The network address moved to another device or port.
     AddrChange,
@@ -45,7 +42,7 @@ pub(crate) enum CmEvent<'a> {
 }
 
 impl<'a> CmEvent<'a> {
-    pub(super) fn new(id: *mut bindings::rdma_cm_id, event: &'a bindings::rdma_cm_event) -> Self {
+    pub(super) fn new(event: &'a bindings::rdma_cm_event) -> Self {
         match event.event {
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddrResolved,
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => Self::RouteResolved,
@@ -55,14 +52,10 @@ impl<'a> CmEvent<'a> {
                 Self::Established {
                     // SAFETY: The manager's event is valid.
                     private_data: unsafe { event_data(conn) },
-                    responder_resources: conn.responder_resources,
-                    initiator_depth: conn.initiator_depth,
                 }
             }
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => Self::Rejected {
                 reason: event.status,
-                // SAFETY: `id` is alive while its event is handled; the event is a rejection.
-                private_data: unsafe { consumer_data(id, event) },
             },
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable {
                 status: event.status,
@@ -77,13 +70,31 @@ impl<'a> CmEvent<'a> {
             },
         }
     }
+}
 
-    /// The kernel's name of an event number, such as that of [`Self::Error`].
-    pub(crate) fn name(event: u32) -> &'static CStr {
-        // SAFETY: The function takes any number.
-        let name = unsafe { bindings::rdma_event_msg(event) };
-        // SAFETY: The kernel has a constant string for each.
-        unsafe { CStr::from_char_ptr(name) }
+/// The kernel's name of an event number.
+fn name(event: u32) -> &'static CStr {
+    // SAFETY: The function takes any number.
+    let name = unsafe { bindings::rdma_event_msg(event) };
+    // SAFETY: The kernel has a constant string for each.
+    unsafe { CStr::from_char_ptr(name) }
+}
+
+/// For the log.
+impl fmt::Display for CmEvent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddrResolved => f.write_str("address resolved"),
+            Self::RouteResolved => f.write_str("route resolved"),
+            Self::Established { .. } => f.write_str("established"),
+            Self::Rejected { reason } => f.write_fmt(fmt!("rejected, reason {reason}")),
+            Self::Unreachable { status } => f.write_fmt(fmt!("no answer, status {status}")),
+            Self::Disconnected => f.write_str("disconnected"),
+            Self::DeviceRemoval => f.write_str("device removal"),
+            Self::AddrChange => f.write_str("address change"),
+            Self::TimewaitExit => f.write_str("timewait exit"),
+            Self::Error { event, status } => f.write_fmt(fmt!("{}, status {status}", name(*event))),
+        }
     }
 }
 
@@ -98,24 +109,6 @@ pub(super) unsafe fn event_data<'a>(conn: &'a bindings::rdma_conn_param) -> &'a 
         Some(data) => unsafe { slice::from_raw_parts(data.as_ptr(), conn.private_data_len.into()) },
         None => &[],
     }
-}
-
-/// The private data of a rejection by the peer's user.
-///
-/// # Safety
-///
-/// `event` must be a rejection of `id` that is being handled, for `'a`.
-unsafe fn consumer_data<'a>(
-    id: *mut bindings::rdma_cm_id,
-    event: &'a bindings::rdma_cm_event,
-) -> Option<&'a [u8]> {
-    let event = core::ptr::from_ref(event).cast_mut();
-    let mut len = 0;
-    // SAFETY: The caller vouches for both; the function does not change the event.
-    let data = unsafe { bindings::rdma_consumer_reject_data(id, event, &mut len) };
-    let data = NonNull::new(data.cast_mut().cast::<u8>())?;
-    // SAFETY: As the function says; the data is the event's.
-    Some(unsafe { slice::from_raw_parts(data.as_ptr(), len.into()) })
 }
 
 /// What both sides say when they connect.

@@ -2,10 +2,11 @@
 
 //! Listening for connections.
 //!
-//! The connection manager makes an identifier for each request and calls the listener's handler, which
-//! gets it as an [`IncomingRequest`]. From then on events of the new identifier go to a small context of
-//! its own, which remembers that the peer or the device went away. [`IncomingRequest::attach`] hands the
-//! identifier over to its final handler, and passes on what was remembered.
+//! The connection manager makes an identifier for each request and calls the listener's handler,
+//! which gets it as an [`IncomingRequest`]. From then on events of the new identifier go to a small
+//! context of its own, which remembers that the peer or the device went away.
+//! [`IncomingRequest::attach`] hands the identifier over to its final handler, and passes on what
+//! was remembered.
 //!
 //! A request that is dropped is rejected.
 
@@ -29,9 +30,9 @@ use kernel::{
 
 /// Who decides about requests.
 pub(crate) trait RequestHandler: Send + Sync + 'static {
-    /// A peer asks for a connection. Process context, under handler mutexes of the listener and of the
-    /// request, so do not [attach](IncomingRequest::attach) it here: keep it for a worker, or refuse it
-    /// by dropping it or with [`IncomingRequest::reject`].
+    /// A peer asks for a connection. Process context, under handler mutexes of the listener and of
+    /// the request, so do not [attach](IncomingRequest::attach) it here: keep it for a worker, or
+    /// refuse it by dropping it or with [`IncomingRequest::reject`].
     fn request(&self, request: IncomingRequest);
 }
 
@@ -44,6 +45,9 @@ struct Unattached {
 }
 
 impl Unattached {
+    /// # Safety
+    ///
+    /// Only for the connection manager, as handler of the identifier of a [`Request`].
     unsafe extern "C" fn on_event(
         id: *mut bindings::rdma_cm_id,
         event: *mut bindings::rdma_cm_event,
@@ -177,9 +181,9 @@ impl IncomingRequest {
         unsafe { cm::reject(self.request.raw, private_data) }
     }
 
-    /// Makes `handler` the one that gets the identifier's events from now on; what happened meanwhile it
-    /// gets before this returns. A request that cannot be attached is rejected. `EBUSY` within
-    /// [`RequestHandler::request`]. Process context; sleeps.
+    /// Makes `handler` the one that gets the identifier's events from now on; what happened
+    /// meanwhile it gets before this returns. A request that cannot be attached is rejected.
+    /// `EBUSY` within [`RequestHandler::request`]. Process context; sleeps.
     pub(crate) fn attach<E: CmHandler>(self, handler: Arc<E>) -> Result<CmId<E>> {
         if self.request.context.state.in_handler() {
             return Err(EBUSY);
@@ -198,15 +202,15 @@ struct Context<L> {
     handler: Arc<L>,
 }
 
-/// A listening identifier. Dropping it sleeps, and must not happen in its handler, which is not called
-/// any more afterwards.
+/// A listening identifier. Dropping it sleeps, and must not happen in its handler, which is not
+/// called any more afterwards.
 ///
 /// # Invariants
 ///
-/// `raw` is an identifier that `self` owns; its context is `context`.
+/// `raw` is an identifier that `self` owns; its context is `_context`.
 pub(crate) struct Listener<L: RequestHandler> {
     raw: NonNull<bindings::rdma_cm_id>,
-    context: Arc<Context<L>>,
+    _context: Arc<Context<L>>,
 }
 
 // SAFETY: The manager locks; any thread may destroy an identifier.
@@ -225,7 +229,7 @@ impl<L: RequestHandler> Listener<L> {
         // INVARIANT: New, with this context.
         let this = Self {
             raw: NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?,
-            context,
+            _context: context,
         };
         let raw = this.raw.as_ptr();
         if addr.is_ipv6() {
@@ -241,6 +245,10 @@ impl<L: RequestHandler> Listener<L> {
     }
 
     /// The listener's own events, and the first one of each new identifier.
+    ///
+    /// # Safety
+    ///
+    /// Only for the connection manager, as handler of the identifier of a [`Listener`].
     unsafe extern "C" fn on_event(
         id: *mut bindings::rdma_cm_id,
         event: *mut bindings::rdma_cm_event,
@@ -249,8 +257,10 @@ impl<L: RequestHandler> Listener<L> {
         let context = unsafe { bindings::rds_rdma_context(id) };
         // SAFETY: By the type invariants; destroying the listener waits for this handler.
         let context = unsafe { ArcBorrow::<Context<L>>::from_raw(context.cast()) };
-        // SAFETY: The manager gives valid arguments.
-        unsafe { context.on_event(id, &*event) }
+        // SAFETY: The manager gives a valid event.
+        let event = unsafe { &*event };
+        // SAFETY: Identifier and event are those of the call.
+        unsafe { context.on_event(id, event) }
     }
 }
 

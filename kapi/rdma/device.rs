@@ -29,8 +29,8 @@ unsafe impl Sync for Device {}
 // SAFETY: The count of an `ib_device` keeps it registered and thereby in memory.
 unsafe impl AlwaysRefCounted for Device {
     fn inc_ref(&self) {
-        // SAFETY: `self` is a device by the type invariants. The count is above zero, so this cannot
-        // fail.
+        // SAFETY: `self` is a device by the type invariants. The count is above zero, so this
+        // cannot fail.
         unsafe { bindings::rds_ib_device_try_get(self.as_raw()) };
     }
 
@@ -62,7 +62,8 @@ pub(crate) struct DeviceCaps {
     /// The sink of an RDMA read needs a registration that allows remote writes, and there are no
     /// atomics (iWARP).
     pub(crate) read_sink_is_remote: bool,
-    /// The device reads and writes memory through the CPU, so that buffers need no cache maintenance.
+    /// The device reads and writes memory through the CPU, so that buffers need no cache
+    /// maintenance.
     pub(crate) virtual_dma: bool,
 }
 

@@ -7,10 +7,10 @@ use crate::bindings;
 use core::{net::SocketAddr, ptr};
 use kernel::{error::from_err_ptr, prelude::*, sync::aref::ARef};
 
-/// The device that a local address belongs to, as the connection manager sees it. May sleep; takes the
-/// manager's locks, so not for use in a handler of it.
+/// The device that a local address belongs to, as the connection manager sees it. May sleep; takes
+/// the manager's locks, so not for use in a handler of it.
 pub(crate) fn local_device(addr: &SocketAddr) -> Option<ARef<Device>> {
-    unsafe extern "C" fn no_event(
+    extern "C" fn no_event(
         _id: *mut bindings::rdma_cm_id,
         _event: *mut bindings::rdma_cm_event,
     ) -> c_int {

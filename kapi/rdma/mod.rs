@@ -8,8 +8,8 @@
 //! # Ownership
 //!
 //! Children keep their parents: a [`Qp`] holds its [`Pd`] and its [`CmId`], a [`Pd`] its
-//! [`Device`]. What is posted belongs to the queue pair until the device is done with it, so safe code
-//! can neither free nor read a buffer that the device may write.
+//! [`Device`]. What is posted belongs to the queue pair until the device is done with it, so safe
+//! code can neither free nor read a buffer that the device may write.
 //!
 //! # Removal of a device
 //!
@@ -38,6 +38,6 @@ pub(crate) use cm_listen::{IncomingRequest, Listener, RequestHandler};
 pub(crate) use device::{Device, DeviceCaps};
 pub(crate) use local::local_device;
 pub(crate) use pd::Pd;
-pub(crate) use qp::{Failure, Qp, QpConfig, QpEvent, QpHandler, Queue, Received, WcStatus};
-pub(crate) use qp_ring::{PostError, SendChain, SendItem};
+pub(crate) use qp::{Failure, Qp, QpConfig, QpEvent, QpHandler, Received};
+pub(crate) use qp_ring::{SendChain, SendItem};
 pub(crate) use shard::{Buf, BufMut};

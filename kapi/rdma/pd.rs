@@ -55,14 +55,6 @@ impl Domain {
 /// The share of a queue pair in its [`Domain`]: while there is one, no memory of it is unmapped.
 pub(super) struct DomainUse(Arc<Domain>);
 
-impl DomainUse {
-    /// Whether this is the domain at `other`.
-    #[inline]
-    pub(super) fn is(&self, other: *const Domain) -> bool {
-        core::ptr::eq(Arc::as_ptr(&self.0), other)
-    }
-}
-
 impl Drop for DomainUse {
     fn drop(&mut self) {
         self.0.users.fetch_sub(1, ordering::Full);

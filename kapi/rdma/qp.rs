@@ -4,29 +4,30 @@
 //!
 //! # Operation
 //!
-//! A queue pair has one completion queue for both directions, which it polls itself in the softirq of
-//! `irq_poll`, as the kernel's own polling (`ib_alloc_cq`) does. Polling it here gives two things that
-//! one callback per completion cannot: a ring's lock is taken once for a batch of completions, and the
-//! handler is told when a run of completions has ended ([`QpHandler::polled`]), which is the time to
-//! refill the receive ring and to acknowledge.
+//! A queue pair has one completion queue for both directions, which it polls itself in the softirq
+//! of `irq_poll`, as the kernel's own polling (`ib_alloc_cq`) does. Polling it here gives two
+//! things that one callback per completion cannot: a ring's lock is taken once for a batch of
+//! completions, and the handler is told when a run of completions has ended
+//! ([`QpHandler::polled`]), which is the time to refill the receive ring and to acknowledge.
 //!
 //! # Locks
 //!
-//! Each ring has a lock, which is also held while its chain is given to the device, so any number of
-//! contexts may post. Callers that serialise posting anyway pay for one uncontended lock. Polling holds
-//! a lock of its own, the outermost one, while it calls the handler; [`Qp::close`] waits for it.
+//! Each ring has a lock, which is also held while its chain is given to the device, so any number
+//! of contexts may post. Callers that serialise posting anyway pay for one uncontended lock.
+//! Polling holds a lock of its own, the outermost one, while it calls the handler; [`Qp::close`]
+//! waits for it.
 //!
 //! # The end
 //!
-//! [`Qp::close`] refuses further posts, has the device flush what is posted, destroys the queue pair
-//! and then frees the buffers that are left. Memory is safe even if flushing fails: the device is done
-//! with all buffers when the queue pair is destroyed.
+//! [`Qp::close`] refuses further posts, has the device flush what is posted, destroys the queue
+//! pair and then frees the buffers that are left. Memory is safe even if flushing fails: the device
+//! is done with all buffers when the queue pair is destroyed.
 
 use super::{
     arena::Batch,
     cm::{Anchor, CmHandler, CmId},
     pd::{Domain, DomainUse, Pd},
-    qp_ring::{CqeRange, PostError, RecvRing, SendChain, SendRing},
+    qp_ring::{CqeRange, RecvRing, SendChain, SendRing},
     shard::BufMut,
 };
 use crate::{
@@ -116,8 +117,8 @@ impl QpEvent {
     }
 }
 
-/// What becomes of completions. All but [`Self::event`] are called in softirq context, one at a time
-/// for one queue pair.
+/// What becomes of completions. All but [`Self::event`] are called in softirq context, one at a
+/// time for one queue pair.
 pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
     /// A message arrived.
     fn received(&self, qp: &Qp<Self>, message: Received);
@@ -180,13 +181,13 @@ unsafe impl Send for Poller {}
 
 /// A reliable connected queue pair with its completion queue and its buffers.
 ///
-/// Dropping it closes it, which sleeps: call [`Self::close`] where the last reference may be dropped
-/// in a softirq.
+/// Dropping it closes it, which sleeps: call [`Self::close`] where the last reference may be
+/// dropped in a softirq.
 ///
 /// # Invariants
 ///
-/// - The completion queue and the queue pair have the address of `self` as context and are destroyed
-///   before `self` goes.
+/// - The completion queue and the queue pair have the address of `self` as context and are
+///   destroyed before `self` goes.
 /// - While a ring is open, `device` is valid.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Qp<H: QpHandler> {
@@ -217,8 +218,8 @@ unsafe impl<H: QpHandler> Send for Qp<H> {}
 unsafe impl<H: QpHandler> Sync for Qp<H> {}
 
 impl<H: QpHandler> Qp<H> {
-    /// Makes the queue pair of `cm`, which must have resolved its address or come from a request, and
-    /// have none yet. Receives can be posted at once. Process context; may sleep.
+    /// Makes the queue pair of `cm`, which must have resolved its address or come from a request,
+    /// and have none yet. Receives can be posted at once. Process context; may sleep.
     pub(crate) fn create<E: CmHandler>(
         cm: &CmId<E>,
         pd: &Arc<Pd>,
@@ -314,9 +315,9 @@ impl<H: QpHandler> Qp<H> {
         Ok(())
     }
 
-    /// Refuses further posts, has everything posted flushed (which ends in [`QpHandler::failed`]) and
-    /// destroys the queue pair; when it returns the handler is not called any more. Does nothing a
-    /// second time. Process context; sleeps.
+    /// Refuses further posts, has everything posted flushed (which ends in [`QpHandler::failed`])
+    /// and destroys the queue pair; when it returns the handler is not called any more. Does
+    /// nothing a second time. Process context; sleeps.
     pub(crate) fn close(&self) {
         let mut guard = self.verbs.lock();
         let Some(verbs) = guard.take() else {
@@ -325,8 +326,8 @@ impl<H: QpHandler> Qp<H> {
         self.send.lock().close();
         self.recv.lock().close();
         if !verbs.qp.is_null() {
-            // SAFETY: By the invariants of `Verbs` the queue pair is alive. The rings are closed, so
-            // nobody posts, and there is room: one more was asked for in each queue.
+            // SAFETY: By the invariants of `Verbs` the queue pair is alive. The rings are closed,
+            // so nobody posts, and there is room: one more was asked for in each queue.
             unsafe { bindings::ib_drain_qp(verbs.qp) };
             verbs.cm.destroy_qp();
         }
@@ -352,30 +353,19 @@ impl<H: QpHandler> Qp<H> {
         &self.handler
     }
 
-    /// Number of sends that can be posted now.
-    pub(crate) fn send_space(&self) -> u32 {
-        self.send.lock().space()
-    }
-
-    /// Number of receives that are posted.
-    pub(crate) fn posted_recvs(&self) -> u32 {
-        self.recv.lock().posted()
-    }
-
-    /// Number of receives that can be posted now.
-    pub(crate) fn recv_space(&self) -> u32 {
-        self.recv.lock().space()
-    }
-
-    /// Posts `chain`, in order. An error that posted nothing leaves the chain as it was, unless it
-    /// came from the device. Any context but a hard interrupt.
-    pub(crate) fn post_send(&self, chain: &mut SendChain) -> Result<(), PostError> {
+    /// Posts `chain`, in order. Any context but a hard interrupt.
+    ///
+    /// Fails with ENOTCONN if the queue pair is closed, EAGAIN if there is no room for all of it,
+    /// EINVAL if a send is empty, or its buffer too short or not mapped for the queue pair's
+    /// protection domain: then the chain is as it was. Otherwise the error is the device's own; a
+    /// part of the chain may be posted, and completes in the usual way, and the rest is dropped.
+    pub(crate) fn post_send(&self, chain: &mut SendChain) -> Result {
         let mut ring = self.send.lock();
         ring.post(chain, |address, len| self.sync_for_device(address, len))
     }
 
-    /// Posts the buffers of `batch` to receive into, as many as there is room for, and returns how many.
-    /// Any context but a hard interrupt.
+    /// Posts the buffers of `batch` to receive into, as many as there is room for, and returns how
+    /// many. Any context but a hard interrupt.
     pub(crate) fn post_recv(&self, batch: &mut Batch) -> Result<u32> {
         let mut ring = self.recv.lock();
         ring.post(batch, |address, len| self.sync_for_device(address, len))
@@ -390,6 +380,10 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
+    /// # Safety
+    ///
+    /// Only for the driver, as `comp_handler` of the completion queue of a `Self`, which is its
+    /// context.
     unsafe extern "C" fn completion(_cq: *mut bindings::ib_cq, context: *mut c_void) {
         // SAFETY: By the type invariants the context is a live `Self`.
         let this = unsafe { &*context.cast::<Self>() };
@@ -397,19 +391,27 @@ impl<H: QpHandler> Qp<H> {
         unsafe { bindings::irq_poll_sched(this.iop.get()) };
     }
 
+    /// # Safety
+    ///
+    /// Only for the RDMA core, as `event_handler` of the queue pair of a `Self`, which is its
+    /// context.
     unsafe extern "C" fn async_event(event: *mut bindings::ib_event, context: *mut c_void) {
         // SAFETY: By the type invariants the context is a live `Self`.
         let this = unsafe { &*context.cast::<Self>() };
         // SAFETY: The kernel gives a valid event.
-        let event = QpEvent::new(unsafe { (*event).event });
-        this.handler.event(this, event);
+        let event = unsafe { (*event).event };
+        this.handler.event(this, QpEvent::new(event));
     }
 
+    /// # Safety
+    ///
+    /// Only for `irq_poll`, as poll function of the `iop` of a `Self`.
     unsafe extern "C" fn poll(iop: *mut bindings::irq_poll, budget: c_int) -> c_int {
         let iop: *mut Opaque<bindings::irq_poll> = iop.cast();
-        // SAFETY: Only `iop` fields of this type are initialised with this function, and `close`
-        // waits for it.
-        let this = unsafe { &*kernel::container_of!(iop, Self, iop) };
+        // SAFETY: Only `iop` fields of this type are initialised with this function.
+        let this: *const Self = unsafe { kernel::container_of!(iop, Self, iop) };
+        // SAFETY: `close` waits for this function, and `Self` is closed before it goes.
+        let this = unsafe { &*this };
         this.run(budget)
     }
 
@@ -477,13 +479,16 @@ impl<H: QpHandler> Qp<H> {
                     continue;
                 }
             };
+            if succeeded(wc) {
+                continue;
+            }
             let failure = Failure {
                 queue,
                 status: WcStatus(wc.status),
                 vendor_err: wc.vendor_err,
             };
-            let again = !succeeded(wc) && core::mem::replace(reported, true);
-            if !succeeded(wc) && !(again && failure.status.is_flush()) {
+            let again = core::mem::replace(reported, true);
+            if !again || !failure.status.is_flush() {
                 self.handler.failed(self, failure);
             }
         }
@@ -529,7 +534,8 @@ impl<H: QpHandler> Qp<H> {
         // CAST: a buffer is smaller than a shard.
         let len = len.min(buf.capacity() as u32);
         if let (true, Some(address)) = (self.sync, buf.posted_address()) {
-            // SAFETY: The queue pair still exists, so the device is valid and its mappings are kept.
+            // SAFETY: The queue pair still exists, so the device is valid and its mappings are
+            // kept.
             unsafe { bindings::rds_ib_dma_sync_for_cpu(self.device, address, len as usize) };
         }
         Received { buf, len }
@@ -545,7 +551,8 @@ fn succeeded(wc: &bindings::ib_wc) -> bool {
 /// The address of the completion entry; 0 if there is none.
 #[inline]
 fn cqe_address(wc: &bindings::ib_wc) -> usize {
-    // SAFETY: Both members of the union are plain numbers of the same size on all machines with RDMA.
+    // SAFETY: Both members of the union are plain numbers of the same size on all machines with
+    // RDMA.
     let wr_id = unsafe { wc.__bindgen_anon_1.wr_id };
     // CAST: the kernel puts a pointer there.
     wr_id as usize
@@ -554,8 +561,8 @@ fn cqe_address(wc: &bindings::ib_wc) -> usize {
 /// Hands a completion that is not for a ring to whoever posted it: `ib_drain_qp`.
 fn forward(cq: *mut bindings::ib_cq, wc: &mut bindings::ib_wc) {
     let cqe = cqe_address(wc) as *const bindings::ib_cqe;
-    // SAFETY: All work requests of our queue pairs name a live completion entry, and this one is not
-    // in a ring.
+    // SAFETY: All work requests of our queue pairs name a live completion entry, and this one is
+    // not in a ring.
     let done = unsafe { cqe.as_ref() }.and_then(|cqe| cqe.done);
     if let Some(done) = done {
         // SAFETY: This is how completions are delivered; `wc` is valid.

@@ -2,16 +2,16 @@
 
 //! What is posted to a queue pair.
 //!
-//! Each ring has one slot per work request that may be outstanding. A slot holds everything that the
-//! request needs: its completion entry, the C request with its one scatter/gather entry, and the
-//! buffer. All but the entry's address is written once, so posting writes a few words; the `next`
-//! pointers go round the ring for ever and are cut at the end of a chain while it is posted.
+//! Each ring has one slot per work request that may be outstanding. A slot holds everything that
+//! the request needs: its completion entry, the C request with its one scatter/gather entry, and
+//! the buffer. All but the entry's address is written once, so posting writes a few words; the
+//! `next` pointers go round the ring for ever and are cut at the end of a chain while it is posted.
 //!
 //! The completion names the slot: `wr_cqe` points into the ring. A slot is taken while it holds a
-//! buffer, and free otherwise. Work requests of a reliable connection start and complete in the order
-//! in which they were posted (InfiniBand Architecture Specification, volume 1, chapter 10.8), so the slots
-//! can be used in turn. If a device broke this rule, posting would find no free slot; no buffer would
-//! be given back early.
+//! buffer, and free otherwise. Work requests of a reliable connection start and complete in the
+//! order in which they were posted (InfiniBand Architecture Specification, volume 1, chapter 10.8),
+//! so the slots can be used in turn. If a device broke this rule, posting would find no free slot;
+//! no buffer would be given back early.
 //!
 //! Successful sends report themselves only if they were posted `signaled`; such a completion stands
 //! for all sends before it.
@@ -109,16 +109,6 @@ impl SendChain {
     }
 }
 
-/// Why a chain was not posted, or not all of it.
-#[derive(Debug)]
-pub(crate) struct PostError {
-    /// How many of the chain were posted, from its start on. They complete in the usual way.
-    pub(crate) posted: u32,
-    /// `ENOTCONN`: the queue pair is closed. `EAGAIN`: no room. `EINVAL`: a send is empty, or its
-    /// buffer too short or not mapped for the queue pair's protection domain. Otherwise the device's own error.
-    pub(crate) error: Error,
-}
-
 /// Where the completion entries of a ring are.
 #[derive(Clone, Copy)]
 pub(super) struct CqeRange {
@@ -177,8 +167,8 @@ struct SendSlot {
 ///
 /// - `qp` is null, or a queue pair of the protection domain `domain` which is not destroyed before
 ///   `qp` is made null.
-/// - The pointers in `slots` point into `slots`, which never moves: `next` to the next slot, `sg_list`
-///   and `wr_cqe` to the same one.
+/// - The pointers in `slots` point into `slots`, which never moves: `next` to the next slot,
+///   `sg_list` and `wr_cqe` to the same one.
 /// - While a work request may still complete, its buffer is in its slot.
 pub(super) struct RecvRing {
     qp: *mut bindings::ib_qp,
@@ -286,8 +276,8 @@ impl RecvRing {
         self.posted = self.posted.wrapping_add(count);
         let next = self.set_next(last, ptr::null_mut());
         let mut bad: *const bindings::ib_recv_wr = ptr::null();
-        // SAFETY: By the type invariants the queue pair is alive and the chain from `first` to `last`
-        // well formed; each buffer stays in its slot until its completion.
+        // SAFETY: By the type invariants the queue pair is alive and the chain from `first` to
+        // `last` well formed; each buffer stays in its slot until its completion.
         let ret = unsafe { bindings::rds_ib_post_recv(self.qp, wr, &mut bad) };
         self.set_next(last, next);
         let Err(error) = to_result(ret) else {
@@ -332,17 +322,6 @@ impl RecvRing {
         let buf = self.slots.get_mut(slot)?.buf.take()?;
         self.posted = self.posted.wrapping_sub(1);
         Some(buf)
-    }
-
-    /// Number of receives that are posted.
-    pub(super) fn posted(&self) -> u32 {
-        self.posted
-    }
-
-    /// Number of receives that could be posted now.
-    pub(super) fn space(&self) -> u32 {
-        // CAST: `new` got the number as a `u32`.
-        (self.slots.len() as u32).saturating_sub(self.posted)
     }
 
     /// Ends the use of the queue pair: nothing is posted any more.
@@ -437,23 +416,18 @@ impl SendRing {
 
     /// Posts all of `chain`, in order, with one call to the device. An error with nothing posted
     /// leaves `chain` as it was, unless it came from the device.
-    pub(super) fn post(
-        &mut self,
-        chain: &mut SendChain,
-        prepare: impl Fn(u64, usize),
-    ) -> Result<(), PostError> {
-        let refuse = |error| Err(PostError { posted: 0, error });
+    pub(super) fn post(&mut self, chain: &mut SendChain, prepare: impl Fn(u64, usize)) -> Result {
         // CAST: a chain is short.
         let count = chain.len() as u32;
         if self.qp.is_null() {
-            return refuse(Errno::NotConnected.into());
+            return Err(Errno::NotConnected.into());
         }
         if count > self.space() {
-            return refuse(EAGAIN);
+            return Err(EAGAIN);
         }
         let domain = self.domain;
         if chain.iter().any(|item| item.address(domain).is_none()) {
-            return refuse(EINVAL);
+            return Err(EINVAL);
         }
         let first = self.head;
         let mut last = first;
@@ -478,14 +452,14 @@ impl SendRing {
     }
 
     /// Gives the `count` slots from `first` to `last` to the device.
-    fn submit(&mut self, first: usize, last: usize, count: u32) -> Result<(), PostError> {
+    fn submit(&mut self, first: usize, last: usize, count: u32) -> Result {
         let Some(wr) = self.slots.get(first).map(|slot| &raw const slot.wr) else {
             return Ok(());
         };
         let next = self.set_next(last, ptr::null_mut());
         let mut bad: *const bindings::ib_send_wr = ptr::null();
-        // SAFETY: By the type invariants the queue pair is alive and the chain from `first` to `last`
-        // well formed; each buffer stays in its slot until its completion.
+        // SAFETY: By the type invariants the queue pair is alive and the chain from `first` to
+        // `last` well formed; each buffer stays in its slot until its completion.
         let ret = unsafe { bindings::rds_ib_post_send(self.qp, wr, &mut bad) };
         self.set_next(last, next);
         let Err(error) = to_result(ret) else {
@@ -493,22 +467,17 @@ impl SendRing {
         };
         // Everything from `bad` on was not posted. If the device does not say, all might have been.
         let Some(bad) = self.range().slot(bad as usize) else {
-            return Err(PostError {
-                posted: count,
-                error,
-            });
+            return Err(error);
         };
-        let mut left = 0;
         let mut index = bad;
-        while left < count && self.free(index) {
-            left = left.wrapping_add(1);
+        for _ in 0..count {
+            if !self.free(index) {
+                break;
+            }
             index = after(index, self.slots.len());
         }
         self.head = bad;
-        Err(PostError {
-            posted: count.wrapping_sub(left),
-            error,
-        })
+        Err(error)
     }
 
     fn set_next(

@@ -2,9 +2,9 @@
 
 //! Shards: pieces of memory with one DMA mapping each, cut into equal buffers.
 //!
-//! A buffer has a handle of one of two kinds. [`BufMut`] is its only handle: it may be written, and it
-//! is what a receive is posted with. [`Buf`] is one of several that may read. A posted [`BufMut`]
-//! belongs to the queue pair, so nobody reads what the device may be writing.
+//! A buffer has a handle of one of two kinds. [`BufMut`] is its only handle: it may be written, and
+//! it is what a receive is posted with. [`Buf`] is one of several that may read. A posted
+//! [`BufMut`] belongs to the queue pair, so nobody reads what the device may be writing.
 //!
 //! A handle is 16 bytes and points to its shard without counting a reference: a shard leaves its
 //! [`Arena`] only when all of its slots are free.
@@ -13,7 +13,6 @@ use super::{arena::Arena, device::Device, pd::Domain};
 use crate::bindings;
 use core::{
     mem::ManuallyDrop,
-    ops::Range,
     ptr::{self, NonNull},
 };
 use kernel::{
@@ -105,8 +104,9 @@ impl Drop for Mapping {
 /// # Invariants
 ///
 /// - `memory` holds `slots` buffers of `buf_size` bytes; `refs` has `slots` entries.
-/// - A slot whose bit in `free` is clear belongs to one [`BufMut`] or to one or more [`Buf`]s, which
-///   are the only users of its bytes. Bits and `free_count` change under the lock of `arena` only.
+/// - A slot whose bit in `free` is clear belongs to one [`BufMut`] or to one or more [`Buf`]s,
+///   which are the only users of its bytes. Bits and `free_count` change under the lock of `arena`
+///   only.
 /// - The shard is in one of the lists of `arena`, and `arena` alive, while a bit is clear.
 /// - While the domain at `domain` has users, `mapping` is there and `address` is where it starts.
 #[pin_data]
@@ -370,8 +370,8 @@ impl Drop for BufMut {
     }
 }
 
-/// A handle of a buffer that may have others and is only read. Cloning counts one up; dropping the last
-/// handle frees the buffer. Any context but a hard interrupt.
+/// A handle of a buffer that may have others and is only read. Cloning counts one up; dropping the
+/// last handle frees the buffer. Any context but a hard interrupt.
 ///
 /// # Invariants
 ///
@@ -416,18 +416,6 @@ impl Buf {
             shard: this.shard,
             slot: this.slot,
         })
-    }
-
-    /// The bytes in `range`, or `None` if it is not within the buffer.
-    #[inline]
-    pub(crate) fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
-        let shard = self.shard();
-        // SAFETY: The slot's bytes are initialised (the pages were zeroed). By the invariants of the
-        // types only `Buf`s use them, which do not write.
-        let all = unsafe {
-            core::slice::from_raw_parts(shard.slot_ptr(self.slot), shard.buf_size as usize)
-        };
-        all.get(range)
     }
 
     /// Where a device finds the buffer, if it is mapped in `domain`.

@@ -5,13 +5,13 @@
 //! C header: [`include/linux/spinlock.h`](srctree/include/linux/spinlock.h)
 //!
 //! The lock for everything that both system calls and completion handlers touch. There is no
-//! variant for hard interrupts on purpose: disabling softirqs is a counter, so guards may be dropped
-//! in any order, and no handler of ours that runs in a hard interrupt takes a lock.
+//! variant for hard interrupts on purpose: disabling softirqs is a counter, so guards may be
+//! dropped in any order, and no handler of ours that runs in a hard interrupt takes a lock.
 
 use crate::bindings;
 use kernel::{
     prelude::*,
-    sync::lock::{Backend, Guard, Lock},
+    sync::lock::{Backend, Lock},
 };
 
 /// Backend for [`SpinLockBh`].
@@ -19,9 +19,6 @@ pub(crate) struct SpinLockBhBackend;
 
 /// A spinlock for process and softirq context.
 pub(crate) type SpinLockBh<T> = Lock<T, SpinLockBhBackend>;
-
-/// The guard of a [`SpinLockBh`].
-pub(crate) type GuardBh<'a, T> = Guard<'a, T, SpinLockBhBackend>;
 
 // SAFETY: The C spinlock gives exclusive ownership between lock and unlock, also against softirqs;
 // `relock` is the default, which locks the same way.

@@ -72,10 +72,11 @@ impl OwnedQueue {
         let raw = Arc::into_raw(item).cast_mut();
         let work = delayed_work::<T, ID>(raw);
         let delay = kernel::time::msecs_to_jiffies(delay_ms);
-        // SAFETY: The queue is alive by the type invariants. The item is initialised, as it lives in
-        // an `Arc`, and the reference that `raw` stands for keeps it alive until it has run.
+        // SAFETY: The queue is alive by the type invariants. The item is initialised, as it lives
+        // in an `Arc`, and the reference that `raw` stands for keeps it alive until it has run.
         if unsafe { bindings::rds_mod_delayed_work(self.queue.as_ptr(), work, delay) } {
-            // SAFETY: The timer was set before, with a reference of its own; this one is still ours.
+            // SAFETY: The timer was set before, with a reference of its own; this one is still
+            // ours.
             drop(unsafe { Arc::from_raw(raw) });
         }
     }
