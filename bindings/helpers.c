@@ -3,7 +3,6 @@
  * C functions for the socket and synchronisation wrappers of kapi/: macros, static inlines and
  * fields of structures that are opaque to our bindings.
  */
-#include <linux/inetdevice.h>
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/module.h>
@@ -13,7 +12,6 @@
 #include <linux/ratelimit.h>
 #include <linux/workqueue.h>
 #include <net/net_namespace.h>
-#include <net/route.h>
 #include <net/sock.h>
 
 #include "helpers.h"
@@ -134,11 +132,6 @@ int rds_socket_type(const struct socket *sock)
 	return sock->type;
 }
 
-bool rds_socket_nonblock(const struct socket *sock)
-{
-	return sock->file && (READ_ONCE(sock->file->f_flags) & O_NONBLOCK);
-}
-
 void rds_sock_hold(struct sock *sk)
 {
 	sock_hold(sk);
@@ -157,11 +150,6 @@ void rds_sock_release(struct socket *sock)
 	sock_orphan(sk);
 	sock->sk = NULL;
 	sock_put(sk);
-}
-
-struct net *rds_sock_net(const struct sock *sk)
-{
-	return sock_net(sk);
 }
 
 struct net *rds_init_net(void)
@@ -204,19 +192,9 @@ long rds_sk_rcvtimeo(const struct sock *sk, bool noblock)
 	return sock_rcvtimeo(sk, noblock);
 }
 
-int rds_sk_error(struct sock *sk)
-{
-	return sock_error(sk);
-}
-
 bool rds_sk_has_error(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_err) || !skb_queue_empty_lockless(&sk->sk_error_queue);
-}
-
-u64 rds_sk_inode(struct sock *sk)
-{
-	return sock_i_ino(sk);
 }
 
 /* What remains of @timeout (in jiffies), 0 when it is over, -ERESTARTSYS after a signal. */
@@ -256,9 +234,4 @@ int rds_put_user_u8(unsigned long to, u8 value)
 int rds_get_user_u8(unsigned long from, u8 *value)
 {
 	return get_user(*value, (u8 __user *)from);
-}
-
-bool rds_addr_is_local_v4(struct net *net, __be32 addr)
-{
-	return inet_addr_type(net, addr) == RTN_LOCAL;
 }

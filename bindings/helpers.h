@@ -35,11 +35,9 @@ void rds_sock_start(struct socket *sock, const struct proto_ops *ops,
 		    void (*destruct)(struct sock *sk));
 struct sock *rds_socket_sk(const struct socket *sock);
 int rds_socket_type(const struct socket *sock);
-bool rds_socket_nonblock(const struct socket *sock);
 void rds_sock_hold(struct sock *sk);
 void rds_sock_put(struct sock *sk);
 void rds_sock_release(struct socket *sock);
-struct net *rds_sock_net(const struct sock *sk);
 struct net *rds_init_net(void);
 bool rds_net_is_init(const struct net *net);
 void rds_lock_sock(struct sock *sk);
@@ -48,15 +46,12 @@ int rds_sk_sndbuf(const struct sock *sk);
 int rds_sk_rcvbuf(const struct sock *sk);
 long rds_sk_sndtimeo(const struct sock *sk, bool noblock);
 long rds_sk_rcvtimeo(const struct sock *sk, bool noblock);
-int rds_sk_error(struct sock *sk);
 bool rds_sk_has_error(const struct sock *sk);
-u64 rds_sk_inode(struct sock *sk);
 long rds_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, long timeout);
 void rds_sk_wake(struct sock *sk, unsigned int events, int how, int band);
 void rds_poll_wait(struct file *file, struct socket *sock, struct poll_table_struct *wait);
 int rds_sockptr_read(void *to, sockptr_t from, size_t len);
 int rds_put_user_u8(unsigned long to, u8 value);
 int rds_get_user_u8(unsigned long from, u8 *value);
-bool rds_addr_is_local_v4(struct net *net, __be32 addr);
 
 #endif
