@@ -68,10 +68,3 @@ pub(crate) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
         u64::from_le_bytes(word)
     })
 }
-
-/// [`uncongested`] over two pieces of a map that start at the same word, as wire bytes.
-pub(crate) fn uncongested_mask(old: &[u8], new: &[u8]) -> u64 {
-    words(old)
-        .zip(words(new))
-        .fold(0, |mask, (old, new)| mask | uncongested(old, new))
-}

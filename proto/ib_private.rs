@@ -69,12 +69,6 @@ impl Addr {
             _ => None,
         }
     }
-
-    /// Whether this is an IPv4 address.
-    #[inline]
-    pub(crate) const fn is_v4(self) -> bool {
-        self.to_v4().is_some()
-    }
 }
 
 /// A protocol version that this implementation speaks.

@@ -59,11 +59,6 @@ impl SendState {
         }
     }
 
-    /// Replaces the policy, from the next request to acknowledge on.
-    pub(crate) fn set_policy(&mut self, policy: AckPolicy) {
-        self.policy = policy;
-    }
-
     /// The sequence for a message that is being queued.
     #[inline]
     pub(crate) fn assign(&mut self) -> u64 {
@@ -76,12 +71,6 @@ impl SendState {
     #[inline]
     pub(crate) fn next_sequence(&self) -> u64 {
         self.next
-    }
-
-    /// The highest sequence that the peer has acknowledged.
-    #[inline]
-    pub(crate) fn acked(&self) -> u64 {
-        self.acked
     }
 
     /// Notes that message `sequence` with `len` payload bytes goes on the wire for the first

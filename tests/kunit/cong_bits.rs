@@ -37,7 +37,12 @@ mod suite {
     fn ports_that_got_free() {
         let old = [0b0110, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x80];
         let new = [0b1100, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(uncongested_mask(&old, &new), 0b0011 | 1 << 63);
+        let mut freed = words(&old)
+            .zip(words(&new))
+            .map(|(old, new)| uncongested(old, new));
+        assert_eq!(freed.next(), Some(0b0010));
+        assert_eq!(freed.next(), Some(1 | 1 << 63));
+        assert_eq!(freed.next(), None);
     }
 
     #[test]

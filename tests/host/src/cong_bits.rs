@@ -28,7 +28,7 @@ fn bits_lie_where_the_wire_wants_them() {
 #[test]
 fn a_rest_below_a_word_is_left_out() {
     assert_eq!(words(&[1, 0, 0, 0, 0, 0, 0, 0, 9]).collect::<Vec<_>>(), [1]);
-    assert_eq!(uncongested_mask(&[0xff; 7], &[0; 7]), 0);
+    assert_eq!(words(&[0xff; 7]).count(), 0);
 }
 
 #[test]
@@ -74,7 +74,8 @@ proptest! {
         let (old_map, old_model) = (map, model.clone());
         run(&mut map, &mut model, &later);
         let mask = old_model.difference(&model).fold(0u64, |m, port| m | 1 << (port % 64));
-        prop_assert_eq!(uncongested_mask(&wire(&old_map), &wire(&map)), mask);
+        let freed = old_map.iter().zip(&map).fold(0, |m, (old, new)| m | uncongested(*old, *new));
+        prop_assert_eq!(freed, mask);
         prop_assert_eq!(words(&wire(&map)).collect::<Vec<_>>(), map.to_vec());
     }
 }

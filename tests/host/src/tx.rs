@@ -61,13 +61,6 @@ fn retransmission_and_reconnect_refill_the_budget() {
 }
 
 #[test]
-fn a_new_policy_counts_from_the_next_request() {
-    let mut tx = SendState::new(policy(2, 1000));
-    tx.set_policy(policy(0, 1000));
-    assert_eq!(requests(&mut tx, 5, 0), [2, 3, 4]);
-}
-
-#[test]
 fn an_ack_of_something_never_sent_is_an_error() {
     let mut tx = SendState::new(AckPolicy::default());
     let first = tx.assign();
@@ -83,10 +76,8 @@ fn an_ack_of_something_never_sent_is_an_error() {
             sent: 1
         })
     );
-    assert_eq!(tx.acked(), 0);
     assert_eq!(tx.handle_ack(1), Ok(Some(1)));
     assert_eq!(tx.handle_ack(1), Ok(None));
-    assert_eq!(tx.acked(), 1);
 }
 
 #[test]
