@@ -31,10 +31,7 @@ impl Registry {
     /// No map yet. May sleep.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
-            maps: KBox::pin_init(
-                new_spinlock_bh!(KVec::new(), "Registry::maps"),
-                GFP_KERNEL,
-            )?,
+            maps: KBox::pin_init(new_spinlock_bh!(KVec::new(), "Registry::maps"), GFP_KERNEL)?,
         })
     }
 

@@ -50,8 +50,8 @@ impl Remote {
 
     /// Takes one piece of the peer's map, from byte `offset` on. Any context.
     ///
-    /// Returns whether a port that was full is not any more. Fails with ENOMEM if the first map with
-    /// a full port finds no memory: then nothing is held back.
+    /// Returns whether a port that was full is not any more. Fails with ENOMEM if the first map
+    /// with a full port finds no memory: then nothing is held back.
     pub(crate) fn update(&self, offset: u32, piece: &[u8]) -> Result<bool> {
         let full = piece.iter().any(|byte| *byte != 0);
         let mut bits = self.bits.lock();
@@ -74,8 +74,7 @@ impl Remote {
             freed |= cong_bits::uncongested(*old, new);
             *old = new;
         }
-        self.any
-            .store(map.iter().any(|word| *word != 0), Relaxed);
+        self.any.store(map.iter().any(|word| *word != 0), Relaxed);
         Ok(freed != 0)
     }
 }

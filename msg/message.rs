@@ -105,13 +105,7 @@ impl Message {
         Ok(Item::new(message, GFP_ATOMIC)?)
     }
 
-    fn new(
-        sport: u16,
-        dport: u16,
-        len: u32,
-        fragments: Fragments,
-        ticket: Option<Ticket>,
-    ) -> Self {
+    fn new(sport: u16, dport: u16, len: u32, fragments: Fragments, ticket: Option<Ticket>) -> Self {
         Self {
             sequence: 0,
             len,

@@ -276,9 +276,9 @@ impl Sock<Socket> {
         self.waiters.wake_all();
     }
 
-    /// Compares the queue with its limit, and marks the port in the map of its address. Returns what is
-    /// news to others. Called with the queue locked, so that marks come in the order of what they
-    /// say.
+    /// Compares the queue with its limit, and marks the port in the map of its address. Returns
+    /// what is news to others. Called with the queue locked, so that marks come in the order of
+    /// what they say.
     fn judge(&self, recv: &mut RecvQueue) -> Transition {
         let limit = self.rcvbuf() / 2;
         let change = transition(recv.congested, recv.bytes as u64, limit as u64);
