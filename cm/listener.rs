@@ -16,13 +16,12 @@ use crate::proto::ib_private::{
     negotiate, Private, PrivateError, Reject, PORT_V4, PORT_V6, REJECT_INCOMPATIBLE_OR_RACE,
 };
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use kernel::{prelude::*, sync::Arc};
+use kernel::{fmt, prelude::*, sync::Arc};
 
 /// Requests that may wait for their first look.
 const BACKLOG: u16 = 128;
 
 /// Why a request is refused.
-#[derive(Debug)]
 enum Refusal {
     Private(PrivateError),
     Version(Reject),
@@ -31,6 +30,18 @@ enum Refusal {
     Connection(Error),
     /// Another request of the same peer waits.
     Busy,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Private(error) => f.write_fmt(fmt!("bad private data: {:?}", error)),
+            Self::Version(reject) => f.write_fmt(fmt!("no common version: {:?}", reject)),
+            Self::Addresses => f.write_str("it speaks for other addresses than its own"),
+            Self::Connection(error) => f.write_fmt(fmt!("no connection: {:?}", error)),
+            Self::Busy => f.write_str("another request of it waits"),
+        }
+    }
 }
 
 /// What the listeners share.
@@ -101,7 +112,7 @@ impl RequestHandler for Acceptor {
         let remote = request.remote_addr();
         if let Err(refusal) = self.accept(request) {
             self.node.stats.inc(Counter::ConnRejectBadRequest);
-            pr_warn_ratelimited!("refused a connection from {:?}: {:?}\n", remote, refusal);
+            pr_warn_ratelimited!("refused a connection from {:?}: {}\n", remote, refusal);
         }
     }
 }

@@ -16,6 +16,5 @@ mod worker;
 pub(crate) use binds::{Binds, InsertError, Key as BindKey};
 pub(crate) use connection::{ConnKey, Connection, Shown, TxQueue, CONG_FRAGMENTS};
 pub(crate) use node::Node;
-pub(crate) use receive::Violation;
 pub(crate) use stats::{Counter, Stats};
 pub(crate) use transport::{Endpoint, Link, Progress, Reached, Request, Transport};

@@ -238,7 +238,12 @@ impl Client for Ib {
         drop(gone);
         device.close();
         self.sweep_device(rdma);
-        device.pools.revoke();
+        if let Err(error) = device.pools.revoke() {
+            // `close` has waited for all queue pairs, so this is a defect.
+            rdma.with_name(|name| {
+                pr_err!("{}: removed with buffers that are still mapped for it: {:?}\n", name, error)
+            });
+        }
         rdma.with_name(|name| pr_info!("{}: removed\n", name));
     }
 }

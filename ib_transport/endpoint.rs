@@ -6,7 +6,7 @@ use super::{
     carrier::Carrier,
     device::{Device, DeviceUse, Ib},
 };
-use crate::conn::{Connection, Counter, Endpoint, Link, Progress, Reached, Request};
+use crate::conn::{Connection, Endpoint, Link, Progress, Reached, Request};
 use crate::kapi::{
     print::pr_info_ratelimited,
     rdma::{CmEvent, CmHandler, CmId, ConnParams, IncomingRequest, Qp, QpConfig},
