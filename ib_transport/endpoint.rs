@@ -309,6 +309,8 @@ impl IncomingConnection {
 impl Request for IncomingConnection {
     fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         let request = self.request.take().ok_or(ENODEV)?;
+        let (responder_resources, initiator_depth) =
+            (request.responder_resources(), request.initiator_depth());
         let events = Events::new(connection)?;
         let id = request.attach(events.clone())?;
         let mut endpoint = KBox::new(
@@ -330,7 +332,11 @@ impl Request for IncomingConnection {
             self.version,
         );
         let bytes = PrivateBytes::new(&private);
-        endpoint.id.accept(&IbEndpoint::params(&device, &bytes))?;
+        let mut params = IbEndpoint::params(&device, &bytes);
+        // No more than the peer can use and serve.
+        params.responder_resources = params.responder_resources.min(responder_resources);
+        params.initiator_depth = params.initiator_depth.min(initiator_depth);
+        endpoint.id.accept(&params)?;
         Ok(endpoint)
     }
 
