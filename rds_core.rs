@@ -49,7 +49,7 @@ struct RdsModule {
 fn tell_conflict(error: &Error) {
     if *error == EEXIST || *error == Errno::AddressInUse.into() {
         pr_err!(
-            "RDS is in this kernel already: unload C RDS first (rmmod rds_rdma rds_tcp rds)\n"
+            "AF_RDS is taken: unload C RDS first (rmmod rds_rdma rds_tcp rds)\n"
         );
     }
 }

@@ -177,7 +177,7 @@ struct ib_device *rds_rdma_device(const struct rdma_cm_id *id)
 	return READ_ONCE(id->device);
 }
 
-/* Whether the network device of the identifier's path is up. Without one the question is moot. */
+/* Whether the network device of the path can send. Without a device the question is moot. */
 bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 {
 	const struct rdma_dev_addr *addr = &id->route.addr.dev_addr;
@@ -188,7 +188,7 @@ bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 		return true;
 	rcu_read_lock();
 	dev = dev_get_by_index_rcu(addr->net, addr->bound_dev_if);
-	up = dev && (READ_ONCE(dev->flags) & IFF_UP);
+	up = dev && (READ_ONCE(dev->flags) & IFF_UP) && netif_carrier_ok(dev);
 	rcu_read_unlock();
 	return up;
 }

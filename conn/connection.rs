@@ -310,10 +310,12 @@ impl Connection {
         const CONNECTING: u8 = 2;
         const CONNECTED: u8 = 4;
         let state = self.state.load(Relaxed);
+        let next_tx = self.tx.lock().queue.state.next_sequence();
+        let next_rx = self.rx.lock().next_sequence();
         ConnInfo {
             key: self.key,
-            next_tx: self.tx.lock().queue.state.next_sequence(),
-            next_rx: self.rx.lock().next_sequence(),
+            next_tx,
+            next_rx,
             flags: if state == State::Up as u32 {
                 CONNECTED
             } else if state == State::Down as u32 {

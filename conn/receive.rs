@@ -135,6 +135,8 @@ impl Connection {
             .ok_or(Violation::Short(len))?;
         let header = Header::parse(header).map_err(Violation::Header)?;
 
+        // First, because a wrong one must not cost the message that it comes with.
+        self.note_ack(&header)?;
         let mut guard = self.rx.lock();
         let rx = &mut *guard;
         if rx.broken {
@@ -151,7 +153,6 @@ impl Connection {
             Step::Congestion { offset, last } => {
                 drop(guard);
                 self.update_remote(offset, payload, last);
-                self.note_ack(&header)?;
                 return Ok(Some(buf));
             }
             Step::Data {
@@ -175,7 +176,6 @@ impl Connection {
         let ack = rx.state.ack();
         drop(guard);
 
-        self.note_ack(&header)?;
         match complete {
             Complete::Nothing => {}
             Complete::Duplicate => self.node.stats.inc(Counter::RecvDropOldSeq),

@@ -305,11 +305,11 @@ impl Sock<Socket> {
         }
     }
 
-    /// Remembers that this socket is on a list of waiters. May sleep.
-    pub(crate) fn note_waiting(&self, list: WaitingOn) -> Result {
+    /// Remembers that this socket may be on a list of waiters. May sleep.
+    pub(crate) fn note_waiting(&self, list: &WaitingOn) -> Result {
         let mut lists = self.waiting_on.lock();
-        if !lists.iter().any(|other| other.is(&list)) {
-            lists.push(list, GFP_KERNEL)?;
+        if !lists.iter().any(|other| other.is(list)) {
+            lists.push(list.clone(), GFP_KERNEL)?;
         }
         Ok(())
     }
@@ -332,6 +332,7 @@ pub(crate) enum Keep {
 }
 
 /// Whose list of waiters a socket is on.
+#[derive(Clone)]
 pub(crate) enum WaitingOn {
     Peer(Arc<Connection>),
     Socket(ARef<Sock<Socket>>),

@@ -134,22 +134,19 @@ fn admit(
             let Some(waiting_on) = waiting_on else {
                 continue;
             };
+            // The socket remembers the list, so that it can be taken off it when it is closed.
+            sk.note_waiting(&waiting_on)?;
             let waiters = waiting_on.waiters();
             waiters.add(sk)?;
             // It may have ended before we were on the list.
             if congested() {
                 if timeout.is_nonblocking() {
                     sk.node.stats.inc(Counter::CongSendError);
-                    sk.note_waiting(waiting_on)?;
                     return Err(Errno::NoBufferSpace.into());
                 }
                 sk.node.stats.inc(Counter::CongSendBlocked);
                 // Who is woken is off the list, whichever port it was that got room.
-                let room = sk.wait(&mut timeout, || !congested() || !waiters.has(sk));
-                if room != Ok(true) {
-                    waiters.remove(sk);
-                }
-                if !room? {
+                if !sk.wait(&mut timeout, || !congested() || !waiters.has(sk))? {
                     return Err(Errno::TimedOut.into());
                 }
                 continue;
