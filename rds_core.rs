@@ -48,9 +48,7 @@ struct RdsModule {
 /// Says why the module cannot be loaded, if the reason is that C RDS is.
 fn tell_conflict(error: &Error) {
     if *error == EEXIST || *error == Errno::AddressInUse.into() {
-        pr_err!(
-            "AF_RDS is taken: unload C RDS first (rmmod rds_rdma rds_tcp rds)\n"
-        );
+        pr_err!("AF_RDS is taken: unload C RDS first (rmmod rds_rdma rds_tcp rds)\n");
     }
 }
 

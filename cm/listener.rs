@@ -101,8 +101,7 @@ impl Acceptor {
             }
         };
         let incoming = IncomingConnection::new(self.transport.clone(), request, version);
-        let incoming =
-            KBox::new(incoming, GFP_KERNEL).map_err(|_| Refusal::Connection(ENOMEM))?;
+        let incoming = KBox::new(incoming, GFP_KERNEL).map_err(|_| Refusal::Connection(ENOMEM))?;
         connection.request(incoming).map_err(|_| Refusal::Busy)
     }
 }
@@ -134,9 +133,8 @@ impl Listeners {
             GFP_KERNEL,
         )?;
         let listen = |addr: IpAddr, port| {
-            Listener::new(&SocketAddr::new(addr, port), BACKLOG, acceptor.clone()).inspect_err(
-                |error| pr_err!("cannot listen on CM port {}: {:?}\n", port, error),
-            )
+            Listener::new(&SocketAddr::new(addr, port), BACKLOG, acceptor.clone())
+                .inspect_err(|error| pr_err!("cannot listen on CM port {}: {:?}\n", port, error))
         };
         Ok(Self {
             _v4: listen(Ipv4Addr::UNSPECIFIED.into(), PORT_V4)?,

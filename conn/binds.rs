@@ -76,14 +76,8 @@ impl Binds {
     ///
     /// May sleep.
     pub(crate) fn insert(&self, key: Key, sk: &Sock<Socket>) -> Result<(), InsertError> {
-        let entry = Item::new(
-            Entry {
-                key,
-                sk: sk.hold(),
-            },
-            GFP_KERNEL,
-        )
-        .map_err(|_| InsertError::NoMemory)?;
+        let entry = Item::new(Entry { key, sk: sk.hold() }, GFP_KERNEL)
+            .map_err(|_| InsertError::NoMemory)?;
         let bucket = self.bucket(&key).ok_or(InsertError::NoMemory)?;
         let mut entries = bucket.lock();
         if entries.iter().any(|other| other.key == key) {
@@ -102,9 +96,7 @@ impl Binds {
             return;
         };
         let mut out = Fifo::new();
-        bucket
-            .lock()
-            .extract(|entry| entry.key == *key, &mut out);
+        bucket.lock().extract(|entry| entry.key == *key, &mut out);
         // `out` goes here, after the lock.
     }
 

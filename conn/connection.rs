@@ -287,7 +287,9 @@ impl Connection {
             .front()
             .is_some_and(|message| message.fragment > 0);
         let first = half_out.then(|| queue.unsent.pop_front()).flatten();
-        queue.unsent.extract(|message| message.is_from(sk), &mut done);
+        queue
+            .unsent
+            .extract(|message| message.is_from(sk), &mut done);
         queue.sent.extract(|message| message.is_from(sk), &mut done);
         if let Some(mut first) = first {
             if first.is_from(sk) {
@@ -297,9 +299,7 @@ impl Connection {
             queue.unsent.push_front(first);
         }
         drop(tx);
-        self.node
-            .stats
-            .add(Counter::SendDropClosed, done.len());
+        self.node.stats.add(Counter::SendDropClosed, done.len());
         drop(done);
         drop(ticket);
     }

@@ -70,7 +70,9 @@ pub(crate) enum Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Short(len) => f.write_fmt(fmt!("a frame of {} bytes has no room for a header", len)),
+            Self::Short(len) => {
+                f.write_fmt(fmt!("a frame of {} bytes has no room for a header", len))
+            }
             Self::Header(error) => f.write_fmt(fmt!("bad header: {:?}", error)),
             Self::Fragment(error) => f.write_fmt(fmt!("bad fragment: {:?}", error)),
             Self::Ack(error) => f.write_fmt(fmt!(
@@ -115,20 +117,17 @@ impl Connection {
         buf: BufMut,
         len: u32,
     ) -> Result<Option<BufMut>, Violation> {
-        self.try_receive(buf, len as usize).inspect_err(|violation| {
-            self.node.stats.inc(violation.counter());
-            if !matches!(violation, Violation::Broken) {
-                self.rx.lock().broken = true;
-                pr_warn_ratelimited!("{}: dropping the connection: {}\n", self.key, violation);
-            }
-        })
+        self.try_receive(buf, len as usize)
+            .inspect_err(|violation| {
+                self.node.stats.inc(violation.counter());
+                if !matches!(violation, Violation::Broken) {
+                    self.rx.lock().broken = true;
+                    pr_warn_ratelimited!("{}: dropping the connection: {}\n", self.key, violation);
+                }
+            })
     }
 
-    fn try_receive(
-        self: &Arc<Self>,
-        buf: BufMut,
-        len: usize,
-    ) -> Result<Option<BufMut>, Violation> {
+    fn try_receive(self: &Arc<Self>, buf: BufMut, len: usize) -> Result<Option<BufMut>, Violation> {
         let bytes = buf.bytes().get(..len).ok_or(Violation::Short(0))?;
         let (header, payload) = bytes
             .split_first_chunk::<{ Header::LEN }>()

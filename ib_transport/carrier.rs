@@ -105,9 +105,7 @@ impl Carrier {
             let found = batch.len();
             let posted = qp.post_recv(&mut batch);
             let mut recv = this.recv.lock();
-            recv.posted = recv
-                .posted
-                .saturating_add(*posted.as_ref().unwrap_or(&0));
+            recv.posted = recv.posted.saturating_add(*posted.as_ref().unwrap_or(&0));
             let none = recv.posted == 0;
             drop(recv);
             posted?;
@@ -382,7 +380,11 @@ fn congestion_frame(
         .node
         .cong
         .copy_fragment(key.net, key.laddr, offset, piece);
-    frames.push(buf.freeze(), FRAGMENT.saturating_add(Header::LEN as u32), !first);
+    frames.push(
+        buf.freeze(),
+        FRAGMENT.saturating_add(Header::LEN as u32),
+        !first,
+    );
     queue.cong_fragments = queue.cong_fragments.saturating_sub(1);
     true
 }

@@ -137,9 +137,7 @@ impl Ib {
     /// Destroys the parked CM ids that can tell their peers now. Sleeps.
     pub(super) fn sweep(&self) {
         let mut ready = Fifo::new();
-        self.parked
-            .lock()
-            .extract(|id| id.path_is_up(), &mut ready);
+        self.parked.lock().extract(|id| id.path_is_up(), &mut ready);
         // They go here, without the lock.
     }
 
@@ -230,9 +228,7 @@ impl Client for Ib {
 
     fn removed(&self, rdma: &RdmaDevice, device: Arc<Device>) {
         let mut devices = self.devices.lock();
-        let at = devices
-            .iter()
-            .position(|known| Arc::ptr_eq(known, &device));
+        let at = devices.iter().position(|known| Arc::ptr_eq(known, &device));
         let gone = at.and_then(|at| devices.remove(at).ok());
         drop(devices);
         drop(gone);
@@ -241,7 +237,11 @@ impl Client for Ib {
         if let Err(error) = device.pools.revoke() {
             // `close` has waited for all queue pairs, so this is a defect.
             rdma.with_name(|name| {
-                pr_err!("{}: removed with buffers that are still mapped for it: {:?}\n", name, error)
+                pr_err!(
+                    "{}: removed with buffers that are still mapped for it: {:?}\n",
+                    name,
+                    error
+                )
             });
         }
         rdma.with_name(|name| pr_info!("{}: removed\n", name));

@@ -116,7 +116,9 @@ fn parse_local(sk: &Sock<Socket>, addr: &[u8]) -> Result<(Ipv6Addr, u16, u32)> {
 /// The transport that serves a local address.
 fn transport_of(sk: &Sock<Socket>, addr: Ipv6Addr, scope: u32) -> Result<TransportId> {
     let pinned = sk.control.lock().pinned;
-    let loopback = addr.to_ipv4_mapped().map_or(addr.is_loopback(), |v4| v4.is_loopback());
+    let loopback = addr
+        .to_ipv4_mapped()
+        .map_or(addr.is_loopback(), |v4| v4.is_loopback());
     if loopback {
         return match pinned {
             None | Some(TransportId::Loop) => Ok(TransportId::Loop),

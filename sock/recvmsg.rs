@@ -36,11 +36,7 @@ pub(super) fn recvmsg(sk: &Sock<Socket>, mut msg: RecvMsg<'_>) -> Result<usize> 
 }
 
 /// Copies a message to the reader. Returns what the call returns.
-fn read(
-    sk: &Sock<Socket>,
-    message: &Incoming,
-    msg: &mut RecvMsg<'_>,
-) -> Result<(usize, Keep)> {
+fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>) -> Result<(usize, Keep)> {
     let flags = msg.flags();
     let copied = message.copy_to(msg)?;
     let len = message.len as usize;

@@ -104,7 +104,11 @@ fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer, tos: u8) -> Result<Route
             laddr: bound.addr,
             faddr: peer.addr,
             tos,
-            scope: if peer.scope != 0 { peer.scope } else { bound.scope },
+            scope: if peer.scope != 0 {
+                peer.scope
+            } else {
+                bound.scope
+            },
         },
         || sk.node.pools(bound.addr, bound.scope),
     )?))
