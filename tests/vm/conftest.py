@@ -42,6 +42,8 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("node_lab", impls, indirect=True, scope="session")
     if "pair_lab" in metafunc.fixturenames:
         pairs = [tuple(x.split("-")) for x in config.getoption("pairs").split(",")]
+        for marker in metafunc.definition.iter_markers("pairs"):
+            pairs = [x for x in pairs if "-".join(x) in marker.args]
         metafunc.parametrize("pair_lab", pairs, ids="-".join, indirect=True, scope="session")
 
 

@@ -81,6 +81,9 @@ def test_loss(pair, tools, flavor):
             m.set_loss(0)
 
 
+# C RDS does not always come back from this: it was seen to keep a connection whose queue pair was in
+# the error state, on both sides of the wire.
+@pytest.mark.pairs("rust-rust")
 @pytest.mark.parametrize("seconds", (0.3, 5), ids=("short", "long"))
 @pytest.mark.parametrize("side", ("a", "b"))
 def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
@@ -116,6 +119,7 @@ def test_peer_reloads_module(pair, tools, guest, flavor):
             m.set_loss(0)
 
 
+@pytest.mark.pairs("rust-rust")
 def test_peer_crashes(pair, tools, guest, flavor):
     """b loses its power under load and comes back."""
     a, b = pair
