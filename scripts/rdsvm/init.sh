@@ -19,9 +19,20 @@ bb ln -sf /proc/self/fd/2 /dev/stderr
 bb mount -t debugfs debugfs /sys/kernel/debug
 bb mount -t tracefs tracefs /sys/kernel/tracing
 bb mount -t cgroup2 cgroup2 /sys/fs/cgroup
+# The checkout and the modules may be below a directory that gets a file system of its own here.
+top=${rds_agent%/scripts/rdsvm/*}
+bb mkdir /dev/shm/top /dev/shm/modules
+bb mount --bind "$top" /dev/shm/top
+bb mount --bind "$rds_modules" /dev/shm/modules
 for dir in /tmp /run /var/tmp /mnt; do
 	bb mount -t tmpfs tmpfs "$dir"
 done
+restore() {
+	[ -d "$2" ] || { bb mkdir -p "$2" && bb mount --bind "$1" "$2"; }
+	bb umount "$1" && bb rmdir "$1"
+}
+restore /dev/shm/top "$top"
+restore /dev/shm/modules "$rds_modules"
 bb mkdir -p "$rds_rundir" || exit 1
 bb mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 rundir "$rds_rundir" || exit 1
 # The kernel's modules are not below the host's /lib/modules.
