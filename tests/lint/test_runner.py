@@ -2,6 +2,7 @@
 """The test runner counts what it is there to count: no failure gets lost on the way."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -120,7 +121,6 @@ def test_outcomes_of_pytest(tmp_path):
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "--outcomes=out", "."],
                           cwd=tmp_path, stdout=subprocess.DEVNULL)
     assert done.returncode == 1
-    import json
     assert {k.split("::")[1]: v for k, v in json.loads((tmp_path / "out").read_text()).items()} == {
         "test_good": "passed", "test_bad": "failed", "test_skipped": "skipped",
         "test_late": "failed"}

@@ -90,8 +90,7 @@ def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
     """The cable is pulled under load and put back: before the queue pairs give up, and after."""
     a, b = pair
     victim = pair["ab".index(side)]
-    streams = Streams(tools, (a, A), (b, B), count=messages(flavor, 2000), sizes="1..8192",
-                      timeout=300)
+    streams = Streams(tools, (a, A), (b, B), count=messages(flavor, 2000), sizes="1..8192")
     let_packets_pass(guest, victim, victim.netdevs[0], 500)
     assert streams.running(), "the link was to go down under load"
     victim.set_link(False)
@@ -104,7 +103,7 @@ def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
 def test_peer_reloads_module(pair, tools, guest, flavor):
     """b starts anew under load: a's old connection to it gives way, and all goes well again."""
     a, b = pair
-    streams = Streams(tools, (a, A), (b, B), count=100000, sizes="1..8192", timeout=300)
+    streams = Streams(tools, (a, A), (b, B), count=100000, sizes="1..8192")
     let_packets_pass(guest, a, a.netdevs[0], 500)
     assert streams.running(), "the module was to go under load"
     streams.ends[1].stop()
@@ -123,7 +122,7 @@ def test_peer_reloads_module(pair, tools, guest, flavor):
 def test_peer_crashes(pair, tools, guest, flavor):
     """b loses its power under load and comes back."""
     a, b = pair
-    streams = Streams(tools, (a, A), (b, B), count=100000, sizes="1..8192", timeout=300)
+    streams = Streams(tools, (a, A), (b, B), count=100000, sizes="1..8192")
     let_packets_pass(guest, a, a.netdevs[0], 500)
     assert streams.running(), "the peer was to crash under load"
     b.restart()

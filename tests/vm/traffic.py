@@ -33,6 +33,8 @@ class Streams:
     def __init__(self, tools, left, right, **options):
         self.ends = []
         port = ports()
+        # A CM request that was lost keeps C RDS from accepting another for about a minute.
+        options.setdefault("timeout", 300)
         arguments = list(itertools.chain.from_iterable(
             (f"--{name.replace('_', '-')}", value) for name, value in options.items()))
         # The two ends may be on one node, at one address.
