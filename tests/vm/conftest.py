@@ -48,10 +48,12 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
-    # A test that is for none of the implementations asked for does not apply.
-    asked = set(config.getoption("impls").split(","))
-    gone = [x for x in items
-            if (marker := x.get_closest_marker("impls")) and not asked & set(marker.args)]
+    # A test that is for none of the implementations asked for, or for another kernel, does not
+    # apply.
+    asked = {"impls": set(config.getoption("impls").split(",")),
+             "flavors": {config.getoption("flavor")}}
+    gone = [x for x in items for name, wanted in asked.items()
+            if (marker := x.get_closest_marker(name)) and not wanted & set(marker.args)]
     config.hook.pytest_deselected(items=gone)
     items[:] = [x for x in items if x not in gone]
 
