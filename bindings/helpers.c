@@ -55,10 +55,16 @@ struct workqueue_struct *rds_alloc_workqueue(const char *name, unsigned int flag
 	return alloc_workqueue("%s", flags, max_active, name);
 }
 
-bool rds_mod_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
-			  unsigned long delay)
+/*
+ * Sets a timer anew. Returns how many references to the item are left over: that of the timer that was
+ * set before, and the caller's if someone else sets the timer or waits for it to be cancelled.
+ */
+unsigned int rds_arm_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
+				  unsigned long delay)
 {
-	return mod_delayed_work(wq, dwork, delay);
+	unsigned int left = cancel_delayed_work(dwork);
+
+	return left + !queue_delayed_work(wq, dwork, delay);
 }
 
 u64 rds_ktime_get_ns(void)

@@ -74,9 +74,9 @@ impl OwnedQueue {
         let delay = kernel::time::msecs_to_jiffies(delay_ms);
         // SAFETY: The queue is alive by the type invariants. The item is initialised, as it lives
         // in an `Arc`, and the reference that `raw` stands for keeps it alive until it has run.
-        if unsafe { bindings::rds_mod_delayed_work(self.queue.as_ptr(), work, delay) } {
-            // SAFETY: The timer was set before, with a reference of its own; this one is still
-            // ours.
+        let left = unsafe { bindings::rds_arm_delayed_work(self.queue.as_ptr(), work, delay) };
+        for _ in 0..left {
+            // SAFETY: Each set timer has one reference; so many do not belong to one any more.
             drop(unsafe { Arc::from_raw(raw) });
         }
     }
