@@ -6,7 +6,7 @@
 //! `ENOBUFS` (the destination is congested) for [`PollFd::READABLE`] or [`PollFd::UNCONGESTED`],
 //! because a congested destination does not make the socket unwritable.
 //!
-//! All `unsafe` of the tools is in this crate.
+//! All `unsafe` of the tools is in this crate, but for the marks of `rds-bench`.
 
 mod addr;
 mod error;

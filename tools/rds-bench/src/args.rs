@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The command line.
+
+use std::net::Ipv4Addr;
+
+use clap::Parser;
+
+use crate::rows::Row;
+
+const ABOUT: &str = "\
+Measures with the clock, one operation at a time. On an emulated machine with one CPU whose clock
+counts instructions (QEMU: -smp 1 -icount shift=0,sleep=off), a nanosecond is an instruction, and
+the results repeat; elsewhere they are times.
+
+Prints one line of JSON for each row: its name, the unit of its numbers (instructions, KiB or
+nanoseconds), the number of samples, their median (p50), mean, smallest and largest, and how many
+operations ran between the marks for a profiler.";
+
+/// Measures what operations on RDS sockets cost, with both ends in this process
+#[derive(Parser, Debug)]
+#[command(version, long_about = ABOUT)]
+pub(crate) struct Args {
+    /// Rows to measure, comma-separated [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = Row::parse)]
+    pub(crate) rows: Vec<Row>,
+
+    /// Print the names of the rows
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// A few samples of each row, to see that it works
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Samples of each row [default: as many as the row needs]
+    #[arg(long, value_name = "N")]
+    pub(crate) samples: Option<usize>,
+
+    /// Address of one RDMA device of this machine
+    #[arg(long, value_name = "ADDRESS", default_value = "10.9.0.1")]
+    pub(crate) local: Ipv4Addr,
+
+    /// Address of another RDMA device of this machine, joined with the first
+    #[arg(long, value_name = "ADDRESS", default_value = "10.9.0.2")]
+    pub(crate) remote: Ipv4Addr,
+
+    /// Pairs of addresses for new connections: the first is next to --local, the next is next to
+    /// that, and so on
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) peers: u8,
+}
+
+impl Args {
+    pub(crate) fn wants(&self, row: Row) -> bool {
+        self.rows.is_empty() || self.rows.contains(&row)
+    }
+}

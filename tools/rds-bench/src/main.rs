@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `rds-bench`: what operations on RDS sockets cost.
+//!
+//! Both ends of each connection are sockets of this process, so that nothing but the kernel is
+//! between a send and the wake-up of its receiver. Run by `scripts/bench.py` in a machine whose clock
+//! counts instructions.
+#![deny(unsafe_code)]
+
+mod args;
+mod bind;
+mod floor;
+mod mark;
+mod measure;
+mod memory;
+mod peers;
+mod rows;
+mod traffic;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+use rustix::process::{getrlimit, setrlimit, Resource};
+
+use args::Args;
+use rows::{Bench, Row};
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // In one write, so that the lines of two programs do not mix.
+            let message = format!("rds-bench: {error:#}\n");
+            eprint!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    if args.list {
+        for row in Row::ALL {
+            writeln!(out, "{}", row.name())?;
+        }
+        return Ok(());
+    }
+    allow_many_files()?;
+    let mut bench = Bench::new(args);
+    for row in Row::ALL.into_iter().filter(|row| args.wants(*row)) {
+        let report = bench.measure(row)?;
+        writeln!(out, "{}", serde_json::to_string(&report)?)?;
+        // Whoever reads the line does so now, and not during the next measurement.
+        std::thread::sleep(measure::PAUSE);
+    }
+    Ok(())
+}
+
+/// Rows with an operation that a socket can do once have a socket for each sample.
+fn allow_many_files() -> anyhow::Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).context("cannot have more open files")
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The rows of the table: which there are, and with what effort each is measured.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::{Context, Result};
+
+use crate::args::Args;
+use crate::measure::{Effort, Report, Samples, Unit};
+use crate::peers::{self, Peers};
+use crate::traffic::{self, RdsPair, UnixPair};
+use crate::{bind, floor};
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Row {
+    EmptyCall,
+    UdpBind,
+    UnixRoundTrip,
+    UnixOneWay,
+    BindFresh,
+    LoopRoundTrip,
+    LoopOneWay,
+    BindUsed,
+    RoundTrip64,
+    RoundTrip4k,
+    RoundTrip64k,
+    OneWay64,
+    OneWay8k,
+    Setup,
+    Memory,
+}
+
+impl Row {
+    /// In the order in which they are measured: what needs an address without a connection comes
+    /// first.
+    pub(crate) const ALL: [Row; 15] = [
+        Row::EmptyCall,
+        Row::UdpBind,
+        Row::UnixRoundTrip,
+        Row::UnixOneWay,
+        Row::BindFresh,
+        Row::LoopRoundTrip,
+        Row::LoopOneWay,
+        Row::BindUsed,
+        Row::RoundTrip64,
+        Row::RoundTrip4k,
+        Row::RoundTrip64k,
+        Row::OneWay64,
+        Row::OneWay8k,
+        Row::Setup,
+        Row::Memory,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Row::EmptyCall => "empty-call",
+            Row::UdpBind => "udp-bind",
+            Row::UnixRoundTrip => "unix-64-rtt",
+            Row::UnixOneWay => "unix-8k",
+            Row::BindFresh => "bind-fresh",
+            Row::LoopRoundTrip => "loop-64-rtt",
+            Row::LoopOneWay => "loop-8k",
+            Row::BindUsed => "bind-used",
+            Row::RoundTrip64 => "rxe-64-rtt",
+            Row::RoundTrip4k => "rxe-4k-rtt",
+            Row::RoundTrip64k => "rxe-64k-rtt",
+            Row::OneWay64 => "rxe-64",
+            Row::OneWay8k => "rxe-8k",
+            Row::Setup => "setup",
+            Row::Memory => "memory",
+        }
+    }
+
+    pub(crate) fn parse(name: &str) -> Result<Row, String> {
+        let found = Row::ALL.into_iter().find(|row| row.name() == name);
+        found.ok_or_else(|| {
+            let names: Vec<_> = Row::ALL.iter().map(|row| row.name()).collect();
+            format!("the rows are {}", names.join(", "))
+        })
+    }
+
+    fn unit(self) -> Unit {
+        match self {
+            Row::Setup => Unit::Nanoseconds,
+            Row::Memory => Unit::Kibibytes,
+            _ => Unit::Instructions,
+        }
+    }
+
+    fn effort(self) -> Effort {
+        let (warm_up, samples) = match self {
+            Row::RoundTrip64k => (20, 100),
+            Row::RoundTrip4k => (100, 500),
+            Row::OneWay64 | Row::OneWay8k | Row::LoopOneWay | Row::UnixOneWay => (10, 100),
+            _ => (200, 1000),
+        };
+        Effort { warm_up, samples }
+    }
+}
+
+/// What rows share.
+pub(crate) struct Bench<'a> {
+    args: &'a Args,
+    peers: Option<Peers>,
+}
+
+impl<'a> Bench<'a> {
+    pub(crate) fn new(args: &'a Args) -> Self {
+        Bench { args, peers: None }
+    }
+
+    pub(crate) fn measure(&mut self, row: Row) -> Result<Report> {
+        let samples = self
+            .samples(row)
+            .with_context(|| format!("cannot measure {}", row.name()))?;
+        let report = samples.report(row.name(), row.unit());
+        report.with_context(|| format!("{} has no samples", row.name()))
+    }
+
+    fn samples(&mut self, row: Row) -> Result<Samples> {
+        let mut effort = row.effort();
+        if self.args.quick {
+            effort.samples = 5;
+            effort.warm_up = 2;
+        }
+        if let Some(samples) = self.args.samples {
+            effort.samples = samples;
+        }
+        let local = self.local();
+        match row {
+            Row::EmptyCall => floor::empty_call(effort),
+            Row::UdpBind => floor::udp_bind(effort),
+            Row::UnixRoundTrip => traffic::round_trips(&UnixPair::new()?, 64, effort),
+            Row::UnixOneWay => traffic::one_way(&UnixPair::new()?, 8192, 1, effort),
+            Row::BindFresh => bind::binds(local, effort),
+            Row::LoopRoundTrip => traffic::round_trips(&loopback()?, 64, effort),
+            Row::LoopOneWay => traffic::one_way(&loopback()?, 8192, 1, effort),
+            Row::BindUsed => {
+                self.pair()?.connect()?;
+                bind::binds(local, effort)
+            }
+            Row::RoundTrip64 => traffic::round_trips(&self.pair()?, 64, effort),
+            Row::RoundTrip4k => traffic::round_trips(&self.pair()?, 4096, effort),
+            Row::RoundTrip64k => traffic::round_trips(&self.pair()?, 65536, effort),
+            Row::OneWay64 => traffic::one_way(&self.pair()?, 64, 64, effort),
+            Row::OneWay8k => traffic::one_way(&self.pair()?, 8192, 16, effort),
+            Row::Setup => Ok(self.peers()?.setup()),
+            Row::Memory => Ok(self.peers()?.memory()),
+        }
+    }
+
+    fn local(&self) -> SocketAddr {
+        (self.args.local, 0).into()
+    }
+
+    fn pair(&self) -> Result<RdsPair> {
+        RdsPair::new(self.local(), (self.args.remote, 0).into())
+    }
+
+    /// Connections to new peers, made when they are first asked for.
+    fn peers(&mut self) -> Result<&Peers> {
+        if self.peers.is_none() {
+            // What a device needs once is not part of a connection.
+            self.pair()?.connect()?;
+            let count = if self.args.quick { 2 } else { self.args.peers };
+            self.peers = Some(peers::connect(self.args.local, self.args.remote, count)?);
+        }
+        self.peers.as_ref().context("no peers")
+    }
+}
+
+fn loopback() -> Result<RdsPair> {
+    let any_port: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+    RdsPair::new(any_port, any_port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_distinct_and_parse() {
+        for row in Row::ALL {
+            assert_eq!(Row::parse(row.name()), Ok(row));
+        }
+        assert!(Row::parse("x").unwrap_err().contains("bind-fresh"));
+    }
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The cost of messages between two sockets.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use anyhow::{bail, Context, Result};
+use rds_socket::{poll, PollFd, RdsSocket};
+use rustix::io::Errno;
+use rustix::net::{
+    connect, recv, send, socketpair, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType,
+};
+
+use crate::measure::{repeat, Effort, Samples};
+
+/// Room for all messages in flight, at either end.
+const BUFFER: usize = 1 << 20;
+
+/// Two non-blocking sockets that are each other's peers.
+pub(crate) trait Pair {
+    type Socket: AsFd;
+
+    fn ends(&self) -> &[Self::Socket; 2];
+}
+
+/// Two RDS sockets of this process.
+pub(crate) struct RdsPair([RdsSocket; 2]);
+
+impl RdsPair {
+    pub(crate) fn new(first: SocketAddr, second: SocketAddr) -> Result<Self> {
+        let sockets = [RdsSocket::bound(first)?, RdsSocket::bound(second)?];
+        connect(&sockets[0], &sockets[1].local_addr()?)?;
+        connect(&sockets[1], &sockets[0].local_addr()?)?;
+        for socket in &sockets {
+            socket.set_send_limit(BUFFER)?;
+            socket.set_receive_limit(BUFFER)?;
+        }
+        Ok(RdsPair(sockets))
+    }
+
+    /// Sends a message from end 0 to end 1, which makes the connection if there is none.
+    pub(crate) fn connect(&self) -> Result<()> {
+        transfer(self, 0, b"first", &mut [0; 16])
+    }
+}
+
+impl Pair for RdsPair {
+    type Socket = RdsSocket;
+
+    fn ends(&self) -> &[RdsSocket; 2] {
+        &self.0
+    }
+}
+
+/// Two sockets of AF_UNIX.
+pub(crate) struct UnixPair([OwnedFd; 2]);
+
+impl UnixPair {
+    pub(crate) fn new() -> Result<Self> {
+        let (first, second) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        Ok(UnixPair([first, second]))
+    }
+}
+
+impl Pair for UnixPair {
+    type Socket = OwnedFd;
+
+    fn ends(&self) -> &[OwnedFd; 2] {
+        &self.0
+    }
+}
+
+/// A message of `size` bytes there and one back; each end waits with `poll()`.
+pub(crate) fn round_trips(pair: &impl Pair, size: usize, effort: Effort) -> Result<Samples> {
+    let payload = vec![0x55; size];
+    let mut buffer = vec![0; size];
+    repeat(effort, 1, || {
+        transfer(pair, 0, &payload, &mut buffer)?;
+        transfer(pair, 1, &payload, &mut buffer)
+    })
+}
+
+/// Messages of `size` bytes one way, `flight` at a time: all are sent, then all are received.
+pub(crate) fn one_way(
+    pair: &impl Pair,
+    size: usize,
+    flight: usize,
+    effort: Effort,
+) -> Result<Samples> {
+    let payload = vec![0x55; size];
+    let mut buffer = vec![0; size];
+    repeat(effort, flight, || {
+        for _ in 0..flight {
+            send_all(pair, 0, &payload)?;
+        }
+        for _ in 0..flight {
+            if !receive_now(pair, 1, size, &mut buffer)? {
+                receive(pair, 1, size, &mut buffer)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn transfer(pair: &impl Pair, from: usize, payload: &[u8], buffer: &mut [u8]) -> Result<()> {
+    send_all(pair, from, payload)?;
+    receive(pair, 1 - from, payload.len(), buffer)
+}
+
+/// Sends a message; waits while the kernel has no room for it.
+fn send_all(pair: &impl Pair, from: usize, payload: &[u8]) -> Result<()> {
+    loop {
+        match send(&pair.ends()[from], payload, SendFlags::empty()) {
+            Ok(_) => return Ok(()),
+            Err(Errno::AGAIN) => wait(&pair.ends()[from], PollFd::WRITABLE)?,
+            Err(e) => return Err(e).context("cannot send"),
+        }
+    }
+}
+
+/// Takes a message, which must have `size` bytes; returns false if there is none.
+fn receive_now(pair: &impl Pair, at: usize, size: usize, buffer: &mut [u8]) -> Result<bool> {
+    match recv(&pair.ends()[at], &mut *buffer, RecvFlags::empty()) {
+        Ok((len, _)) if len == size => Ok(true),
+        Ok((len, _)) => bail!("received {len} bytes of {size}"),
+        Err(Errno::AGAIN) => Ok(false),
+        Err(e) => Err(e).context("cannot receive"),
+    }
+}
+
+/// Waits for a message, then takes it.
+fn receive(pair: &impl Pair, at: usize, size: usize, buffer: &mut [u8]) -> Result<()> {
+    loop {
+        wait(&pair.ends()[at], PollFd::READABLE)?;
+        // RDS says that a socket is readable when a peer's congestion changed, too.
+        if receive_now(pair, at, size, buffer)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Without a time limit, which would cost instructions; who runs this program has one.
+fn wait(socket: &impl AsFd, events: i16) -> Result<()> {
+    poll(&mut [PollFd::new(socket, events)], None)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EFFORT: Effort = Effort {
+        warm_up: 1,
+        samples: 3,
+    };
+
+    #[test]
+    fn round_trips_of_unix_sockets() {
+        let samples = round_trips(&UnixPair::new().unwrap(), 64, EFFORT).unwrap();
+        assert_eq!(samples.values.len(), 3);
+        assert!(samples.values.iter().all(|&x| x > 0.0));
+    }
+
+    #[test]
+    fn one_way_leaves_nothing_behind() {
+        let pair = UnixPair::new().unwrap();
+        let samples = one_way(&pair, 1000, 8, EFFORT).unwrap();
+        assert_eq!(samples.marked, 24);
+        let nothing = recv(&pair.0[1], &mut [0; 1000], RecvFlags::empty());
+        assert_eq!(nothing.unwrap_err(), Errno::AGAIN);
+    }
+
+    #[test]
+    fn a_message_of_another_size_is_an_error() {
+        let pair = UnixPair::new().unwrap();
+        send_all(&pair, 0, b"short").unwrap();
+        let error = receive(&pair, 1, 6, &mut [0; 16]).unwrap_err();
+        assert!(error.to_string().contains("5 bytes of 6"), "{error}");
+    }
+}
