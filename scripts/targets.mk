@@ -66,8 +66,13 @@ demo: setup
 shell: modules tools
 	@$(PYTHON) scripts/shell.py
 
-tools: setup
+tools: setup build/tools/insntrace.so
 	@cargo build --quiet --release --manifest-path tools/Cargo.toml --target-dir build/tools
+
+# A plugin for QEMU.
+build/tools/insntrace.so: scripts/insntrace/trace.c | setup
+	@mkdir -p $(@D)
+	@gcc -O2 -Wall -Wextra -Wno-unused-parameter -Werror -shared -fPIC -fvisibility=hidden -o $@ $<
 
 test: setup
 	@$(PYTHON) scripts/run-tests.py
