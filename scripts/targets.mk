@@ -7,7 +7,7 @@ export FLAVOR KSRC BINDGEN LLVM
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast modules kernel shell lint clean tools print-kdir print-ko setup
+.PHONY: help demo test test-fast modules kernel shell lint clean tools print-kdir print-ko setup bench
 
 ifeq ($(filter $(FLAVOR),release debug),)
 $(error FLAVOR is release or debug, not '$(FLAVOR)')
@@ -26,6 +26,7 @@ help:
 	@echo '  make demo        boot two nodes, load the module on both, and ping between them'
 	@echo '  make test        all tests: host, KUnit and virtual machines, on both kernels'
 	@echo '  make test-fast   the tests that need no virtual machine, and KUnit'
+	@echo '  make bench       what RDS costs, C RDS and this module side by side'
 	@echo '  make modules     build rds_rust.ko'
 	@echo '  make kernel      get and build the test kernel'
 	@echo '  make shell       a prompt on one node with the module loaded'
@@ -36,6 +37,7 @@ help:
 	@echo
 	@echo '  FLAVOR=release   a lean kernel (the default)'
 	@echo '  FLAVOR=debug     with KASAN, lockdep, kmemleak and other debugging aids'
+	@echo '  ROWS=NAME,...    make bench: only these rows; more options in Documentation/performance.md'
 	@echo '  KDIR=DIR         make modules: build against this prepared kernel tree'
 	@echo '  KSRC=DIR         make the test kernel from this source tree'
 	@echo '  RDS_CACHE=DIR    where kernels and tools are kept (default: ~/.cache/rds_rust)'
@@ -68,6 +70,13 @@ shell: modules tools
 
 tools: setup build/tools/insntrace.so
 	@cargo build --quiet --release --manifest-path tools/Cargo.toml --target-dir build/tools
+
+# Always on the release kernel: what a debugging kernel does tells nothing.
+bench: override FLAVOR := release
+bench: modules tools
+	@$(PYTHON) scripts/bench.py $(if $(ROWS),--rows='$(ROWS)') $(if $(IMPLS),--impls='$(IMPLS)') \
+		$(if $(OUT),--out='$(OUT)') $(if $(BASE),--base='$(BASE)') \
+		$(if $(PROFILE),--profile='$(if $(filter 1 y yes,$(PROFILE)),build/profile,$(PROFILE))')
 
 # A plugin for QEMU.
 build/tools/insntrace.so: scripts/insntrace/trace.c | setup

@@ -152,6 +152,21 @@ class Machine(Node):
             lines.append(f"rdma link add rdsx{i} type rxe netdev rdsv{i}")
         self._network("set -e; " + "\n".join(lines))
 
+    def add_peers(self, count):
+        """More addresses on the ends of the pair, for connections that there were not yet: in the
+        place of PAIR in other networks, 10.9.1.1 and 10.9.1.2 and so on."""
+        lines = ["set -e"]
+        for i in (0, 1):
+            lines.append(f"mac{i}=$(cat /sys/class/net/rdsv{i}/address)")
+        for k in range(1, count + 1):
+            addrs = [x.replace("10.9.0.", f"10.9.{k}.") for x in PAIR]
+            for i in (0, 1):
+                lines += [f"ip addr add {addrs[i]}/32 dev rdsv{i}",
+                          f"ip route add {addrs[1 - i]}/32 dev rdsv{i}",
+                          f"ip neigh replace {addrs[1 - i]} lladdr $mac{1 - i} dev rdsv{i} "
+                          "nud permanent"]
+        self._network("\n".join(lines))
+
     def set_loss(self, percent, index=0):
         action = "replace" if percent else "del"
         rule = f"netem loss {percent}%" if percent else ""

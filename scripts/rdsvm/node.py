@@ -98,6 +98,20 @@ class Process:
             raise NodeError(f"{self.node.name}: ended without {pattern!r}: {self.result}")
         return found[0]
 
+    def lines(self, timeout=120):
+        """The whole lines of the standard output, each as it comes, until the command ends."""
+        seen = 0
+        while True:
+            what = f"{self.command} to print a line"
+            self.node._await(lambda: not self.running() or self.out.count("\n") > seen, timeout,
+                             what, self)
+            ended = not self.running()
+            for line in self.out.split("\n")[seen:-1]:
+                seen += 1
+                yield line
+            if ended:
+                return
+
     def write(self, text, close=False):
         """Writes to the command's standard input; close ends it."""
         data = text.encode().decode("latin-1")

@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""make bench: what operations on RDS sockets cost with C RDS and with this module.
+
+One machine after the other, with one CPU whose clock counts instructions, so the numbers repeat
+whatever else this computer does. Documentation/performance.md has what each row means.
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from insntrace import trace
+from rdsvm import cluster
+from rdsvm.node import NodeError
+
+TOP = cluster.TOP
+TOOL = TOP / "build/tools/release/rds-bench"
+PLUGIN = TOP / "build/tools/insntrace.so"
+NAMES = {"c": "C", "rust": "Rust"}
+PEERS = 16
+# Wall-clock seconds: a row takes a few, and some dozens with a profile.
+ROW_SECONDS = 300
+PROFILE_SAMPLES = 30
+START = time.monotonic()
+
+
+@dataclass
+class Row:
+    """A row of the table; floor: the row with what the kernel needs for the same without RDS."""
+
+    name: str
+    what: str
+    goal: float | None = None
+    floor: str | None = None
+
+
+ROWS = [
+    Row("empty-call", "empty system call"),
+    Row("udp-bind", "UDP bind()"),
+    Row("unix-64-rtt", "AF_UNIX 64 B round trip"),
+    Row("unix-8k", "AF_UNIX 8 KiB one way"),
+    Row("bind-fresh", "bind(), address without a connection", 700, "udp-bind"),
+    Row("bind-used", "bind(), address with a connection", 700, "udp-bind"),
+    Row("loop-64-rtt", "loopback 64 B round trip", 7_000, "unix-64-rtt"),
+    Row("loop-8k", "loopback 8 KiB one way", 18_000, "unix-8k"),
+    Row("rxe-64-rtt", "rxe 64 B round trip", 66_000),
+    Row("rxe-4k-rtt", "rxe 4 KiB round trip", 162_000),
+    Row("rxe-64k-rtt", "rxe 64 KiB round trip", 1_850_000),
+    Row("rxe-64", "rxe 64 B one way, 64 in flight", 19_000),
+    Row("rxe-8k", "rxe 8 KiB one way, 16 in flight", 120_000),
+    Row("memory", "memory of an idle connection, KiB", 768),
+    Row("setup", "first message to a new peer, ns", 15_000_000),
+]
+
+
+def say(text):
+    print(f"== [{time.monotonic() - START:4.0f} s] {text}", file=sys.stderr, flush=True)
+
+
+def number(value):
+    return "" if value is None else f"{value:,.0f}"
+
+
+class Run:
+    """One machine with one implementation, and what was measured there."""
+
+    def __init__(self, impl, args, rundir):
+        self.impl, self.args, self.rundir = impl, args, Path(rundir)
+        self.reports = {}
+
+    def measure(self):
+        say(f"{NAMES[self.impl]}: booting")
+        m = self.machine()
+        try:
+            m.boot()
+            m.add_pair()
+            m.add_peers(PEERS)
+            cluster.must(m.load())
+            self.rows(m)
+            if found := m.complaints() if self.impl == "rust" else []:
+                raise NodeError(f"the kernel log is not clean:\n{found[0]}")
+            if self.args.profile:
+                self.profile(m)
+        finally:
+            m.kill()
+
+    def machine(self):
+        qemu = ["-icount", "shift=0,sleep=off"]
+        if self.args.profile:
+            qemu += ["-plugin", f"{PLUGIN},out={self.rundir}/{self.impl}"]
+        m = cluster.Machine(f"bench-{self.impl}", self.impl, "release", self.rundir / self.impl,
+                            cpus=1, qemu=qemu)
+        m.kernel = self.args.kdir or m.kernel
+        m.module = self.args.ko or m.module
+        return m
+
+    def rows(self, m):
+        argv = [TOOL, "--peers", PEERS, "--rows", ",".join(x.name for x in self.args.rows)]
+        argv += ["--quick"] if self.args.quick else []
+        argv += ["--samples", PROFILE_SAMPLES] if self.args.profile and not self.args.quick else []
+        process = m.start(argv, name="rds-bench")
+        for line in process.lines(ROW_SECONDS):
+            report = json.loads(line)
+            self.reports[report["row"]] = report
+            what = next(x.what for x in ROWS if x.name == report["row"])
+            say(f"{NAMES[self.impl]}: {what}: {number(report['p50'])}")
+        cluster.must(process.wait(ROW_SECONDS))
+
+    def profile(self, m):
+        """Writes a file for each row that has a profile, and prints the top of it."""
+        symbols = trace.Symbols(m.run("cat /proc/kallsyms").out)
+        marked = [x for x in self.reports.values() if x["marked"]]
+        self.args.profile.mkdir(parents=True, exist_ok=True)
+        for section, report in enumerate(marked):
+            made = trace.Profile(f"{self.rundir}/{self.impl}.{section}", symbols, report["marked"])
+            parts = [made.by_module(), made.table(), made.tree()]
+            if self.impl == "rust":
+                text = m.run("cat /sys/module/rds_rust/sections/.text").out
+                source = trace.Source(m.module, int(text, 16))
+                parts.insert(2, made.by_line("rds_rust", source))
+            path = self.args.profile / f"{report['row']}.{self.impl}.txt"
+            path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+            print(f"\n{report['row']}, {NAMES[self.impl]} (all of it: {path})\n"
+                  f"{made.table(20)}\n{made.by_module()}", flush=True)
+
+
+def results(runs, base):
+    """One dictionary for each row that was measured."""
+    found = []
+    for row in ROWS:
+        c, rust = (runs[x].reports.get(row.name) if x in runs else None for x in NAMES)
+        if not (c or rust):
+            continue
+        p50 = [x and x["p50"] for x in (c, rust)]
+        found.append({
+            "row": row.name, "what": row.what, "unit": (c or rust)["unit"], "c": c, "rust": rust,
+            "ratio": p50[1] / p50[0] if all(p50) else None, "goal": row.goal, "floor": row.floor,
+            "met": p50[1] <= row.goal if row.goal and rust else None, "before": base.get(row.name),
+        })
+    return found
+
+
+def print_table(found, base):
+    columns = ["operation", "C", "Rust", "Rust/C", "goal", "", "floor"]
+    if base:
+        columns += ["Rust before", "change"]
+    floors = {x["row"]: (x["c"] or x["rust"])["p50"] for x in found}
+    lines = [columns]
+    for x in found:
+        c, rust = (x[i] and x[i]["p50"] for i in NAMES)
+        met = {None: "", True: "met", False: "missed"}[x["met"]]
+        line = [x["what"], number(c), number(rust), f"{x['ratio']:.2f}" if x["ratio"] else "",
+                number(x["goal"]), met, number(floors.get(x["floor"]))]
+        if base:
+            before = x["before"]
+            line += [number(before), f"{100 * (rust / before - 1):+.1f} %" if before and rust else ""]
+        lines.append(line)
+    widths = [max(len(x) for x in column) for column in zip(*lines)]
+    print()
+    for line in lines:
+        cells = [x.ljust(w) if i in (0, 5) else x.rjust(w)
+                 for i, (x, w) in enumerate(zip(line, widths))]
+        print("  ".join(cells).rstrip())
+    print("\nInstructions of the guest, median, if nothing else is said.", flush=True)
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    names = ", ".join(x.name for x in ROWS)
+    parser.add_argument("--rows", default="", help=f"comma-separated, of: {names} [default: all]")
+    parser.add_argument("--impls", default="c,rust", help="c, rust or both [default: both]")
+    parser.add_argument("--out", type=Path, help="write the results to this file, as JSON")
+    parser.add_argument("--base", type=Path, help="compare with a file that --out wrote")
+    parser.add_argument("--profile", type=Path, metavar="DIR",
+                        help="count the instructions of each function, into files in DIR")
+    parser.add_argument("--quick", action="store_true", help="a few samples of each row")
+    parser.add_argument("--ko", type=Path, help="measure this rds_rust.ko")
+    parser.add_argument("--kdir", type=Path, help="on this kernel, which has to be like ours")
+    args = parser.parse_args(argv)
+    wanted = set(filter(None, args.rows.split(",")))
+    if wrong := wanted - {x.name for x in ROWS}:
+        parser.error(f"no rows: {', '.join(sorted(wrong))}; the rows are {names}")
+    for path in (TOOL, PLUGIN):
+        if not path.exists():
+            parser.error(f"{path} is not there: make tools")
+    args.impls = args.impls.split(",")
+    if not set(args.impls) <= set(NAMES):
+        parser.error("--impls takes c, rust, or c,rust")
+    wanted |= {x.floor for x in ROWS if x.name in wanted and not args.profile}
+    args.rows = [x for x in ROWS if not wanted or x.name in wanted]
+    return args
+
+
+def main(argv=None):
+    args = parse(argv)
+    base = {}
+    if args.base:
+        old = json.loads(args.base.read_text(encoding="utf-8"))
+        base = {x["row"]: x["rust"]["p50"] for x in old["rows"] if x["rust"]}
+    runs, failed = {}, False
+    with tempfile.TemporaryDirectory(prefix="rds-bench-") as rundir:
+        for impl in args.impls:
+            runs[impl] = Run(impl, args, rundir)
+            try:
+                runs[impl].measure()
+            except NodeError as e:
+                print(f"error: {NAMES[impl]}: {e}", file=sys.stderr)
+                failed = True
+    found = results(runs, base)
+    if found:
+        print_table(found, base)
+    if args.out:
+        args.out.write_text(json.dumps({"rows": found}, indent=1) + "\n", encoding="utf-8")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(main())
+    sys.exit(130)
