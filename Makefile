@@ -14,7 +14,7 @@ rds-kunit ?= $(CONFIG_KUNIT)
 endif
 
 obj-$(CONFIG_RDS_RUST) += rds_rust.o
-rds_rust-y := rds_core.o bindings/helpers.o bindings/helpers_rdma.o
+rds_rust-y := rds_core.o bindings/helpers.o bindings/helpers_addr.o bindings/helpers_rdma.o
 
 rustflags-$(rds-kunit) += --cfg rds_kunit
 ccflags-y += -I$(src)/bindings
@@ -34,7 +34,7 @@ quiet_cmd_rds_bindgen = BINDGEN $@
 	--enable-function-attribute-detection -o $@ -- $(rds-bindgen-cflags)
 
 targets += bindings/generated.rs
-$(obj)/bindings/generated.rs: $(src)/bindings/bindings.h $(src)/bindings/helpers.h $(src)/bindings/helpers_rdma.h \
+$(obj)/bindings/generated.rs: $(src)/bindings/bindings.h $(src)/bindings/helpers.h $(src)/bindings/helpers_addr.h $(src)/bindings/helpers_rdma.h \
 		$(src)/bindings/bindgen_parameters FORCE
 	$(call if_changed,rds_bindgen)
 

@@ -16,10 +16,13 @@ mod proto;
 mod recv_pool;
 mod sock;
 
-use cm::Listeners;
+use cm::{
+    laddr::{AddrEvents, LocalAddrs},
+    Listeners,
+};
 use conn::Node;
 use ib_transport::Ib;
-use kapi::{errno::Errno, net::Registration, rdma::ClientRegistration};
+use kapi::{errno::Errno, net::Registration, rdma::ClientRegistration, sync::OwnedQueue};
 use kernel::sync::Arc;
 use msg::Socket;
 
@@ -43,6 +46,7 @@ struct RdsModule {
     _listeners: Listeners,
     _connections: Connections,
     _client: Pin<KBox<ClientRegistration<Ib>>>,
+    _addr_events: AddrEvents,
 }
 
 /// Says why the module cannot be loaded, if the reason is that C RDS is.
@@ -63,11 +67,16 @@ impl Drop for Connections {
 
 impl kernel::Module for RdsModule {
     fn init(module: &'static ThisModule) -> Result<Self> {
-        let ib = Ib::new()?;
-        let node = Node::new(Some(ib.clone()))?;
+        let queue = Arc::new(OwnedQueue::new(c"rds")?, GFP_KERNEL)?;
+        let addrs = LocalAddrs::new(queue.clone())?;
+        let ib = Ib::new(addrs.clone())?;
+        let node = Node::new(Some(ib.clone()), queue)?;
+        let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;
         let connections = Connections(node.clone());
         let listeners = Listeners::new(&node, &ib).inspect_err(tell_conflict)?;
+        // The first bind shall find what it asks for.
+        addrs.start();
         // Last: from here on there may be sockets, so nothing may fail any more.
         let family = Registration::new(module, node).inspect_err(tell_conflict)?;
         Ok(Self {
@@ -75,6 +84,7 @@ impl kernel::Module for RdsModule {
             _listeners: listeners,
             _connections: connections,
             _client: client,
+            _addr_events: addr_events,
         })
     }
 }

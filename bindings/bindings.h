@@ -28,6 +28,7 @@
 #include <rdma/rdma_cm.h>
 
 #include "helpers.h"
+#include "helpers_addr.h"
 #include "helpers_rdma.h"
 
 #endif

@@ -32,6 +32,11 @@ bool rds_ib_device_try_get(struct ib_device *device)
 	return ib_device_try_get(device);
 }
 
+u32 rds_ib_device_index(const struct ib_device *device)
+{
+	return device->index;
+}
+
 void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits)
 {
 	const struct ib_device_attr *attrs = &device->attrs;

@@ -26,6 +26,7 @@ int rds_ib_node_type(const struct ib_device *device);
 int rds_ib_numa_node(struct ib_device *device);
 void rds_ib_name(const struct ib_device *device, char name[IB_DEVICE_NAME_MAX]);
 bool rds_ib_device_try_get(struct ib_device *device);
+u32 rds_ib_device_index(const struct ib_device *device);
 void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits);
 
 /* protection domain */

@@ -8,6 +8,7 @@
 use crate::conn::{ConnKey, Counter, Node};
 use crate::ib_transport::{Ib, IncomingConnection};
 use crate::kapi::{
+    errno::Errno,
     net::Net,
     print::pr_warn_ratelimited,
     rdma::{IncomingRequest, Listener, RequestHandler},
@@ -85,7 +86,13 @@ impl Acceptor {
             let version = negotiate(&private).map_err(Refusal::Version)?;
             let key = self.key(&request, &private)?;
             // Not by a look-up of the address: that makes CM ids, and this is a handler of one.
-            let pools = || self.transport.pools_of(&*request.device()?);
+            let pools = || {
+                let device = request.device().ok_or(Errno::NetUnreachable)?;
+                Ok(self
+                    .transport
+                    .pools_of(&device)
+                    .ok_or(Errno::NetUnreachable)?)
+            };
             let connection = self
                 .node
                 .connection(key, pools)

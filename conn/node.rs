@@ -10,7 +10,7 @@ use super::{
 use crate::cong;
 use crate::kapi::{
     errno::Errno,
-    net::{Net, Sock},
+    net::{IpBits, Net, Sock},
     sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
     time,
 };
@@ -42,14 +42,14 @@ pub(crate) struct Node {
     /// Tells the peers that a node which starts again is not the one that they knew.
     pub(crate) generation: u32,
     /// Runs the workers of connections.
-    pub(crate) queue: OwnedQueue,
+    pub(crate) queue: Arc<OwnedQueue>,
     /// The transport to other nodes.
     pub(crate) ib: Option<Arc<dyn Transport>>,
 }
 
 impl Node {
     /// May sleep.
-    pub(crate) fn new(ib: Option<Arc<dyn Transport>>) -> Result<Arc<Self>> {
+    pub(crate) fn new(ib: Option<Arc<dyn Transport>>, queue: Arc<OwnedQueue>) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
                 stats: Stats::new()?,
@@ -59,7 +59,7 @@ impl Node {
                     Connections { tree: RBTree::new(), closed: false },
                     "Node::connections"
                 ),
-                queue: OwnedQueue::new(c"rds_cm")?,
+                queue,
                 generation: time::random_u32().max(1),
                 ib,
             }),
@@ -72,28 +72,30 @@ impl Node {
         self.ib.is_some()
     }
 
-    /// Whether an RDMA device has a local address. May sleep.
-    pub(crate) fn has_ib_address(&self, net: Net, addr: Ipv6Addr, scope: u32) -> bool {
-        self.ib
-            .as_ref()
-            .is_some_and(|ib| ib.claims(net, addr, scope))
+    /// Whether an RDMA device has a local address. May sleep, unless that is known.
+    ///
+    /// Fails with ENOMEM.
+    #[inline]
+    pub(crate) fn has_ib_address(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool> {
+        match &self.ib {
+            Some(ib) => ib.claims(net, addr, scope),
+            None => Ok(false),
+        }
     }
 
     /// The connection between two addresses, made if there is none yet: then with the memory that
     /// `pools` finds. May sleep.
     ///
-    /// Fails with ENETUNREACH if `pools` finds none, with ENETDOWN while the module is being unloaded,
-    /// with ENOMEM.
+    /// Fails with the error of `pools`, with ENETDOWN while the module is being unloaded, with ENOMEM.
     pub(crate) fn connection(
         self: &Arc<Self>,
         key: ConnKey,
-        pools: impl FnOnce() -> Option<Arc<Pools>>,
+        pools: impl FnOnce() -> Result<Arc<Pools>>,
     ) -> Result<Arc<Connection>> {
         if let Some(connection) = self.connections.lock().tree.get(&key) {
             return Ok(connection.clone());
         }
-        let pools = pools().ok_or(Errno::NetUnreachable)?;
-        let fresh = Connection::new(key, self.clone(), pools)?;
+        let fresh = Connection::new(key, self.clone(), pools()?)?;
         let reservation = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let mut connections = self.connections.lock();
         if connections.closed {
@@ -115,8 +117,11 @@ impl Node {
     }
 
     /// The pools of the device that has a local address. May sleep.
-    pub(crate) fn pools(&self, addr: Ipv6Addr, scope: u32) -> Option<Arc<Pools>> {
-        self.ib.as_ref()?.pools(addr, scope)
+    ///
+    /// Fails with ENETUNREACH if none has it, with ENOMEM.
+    pub(crate) fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>> {
+        let ib = self.ib.as_ref().ok_or(Errno::NetUnreachable)?;
+        Ok(ib.pools(addr, scope)?.ok_or(Errno::NetUnreachable)?)
     }
 
     /// Collects the connections for which `pred` holds. May sleep.

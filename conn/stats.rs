@@ -95,6 +95,8 @@ counters! {
     SendDropClosed => "send_drop_closed",
     /// A congestion map could not be kept for want of memory.
     CongUpdateFailed => "cong_update_failed",
+    /// A local address could not be looked up for want of memory.
+    IbLaddrFailed => "ib_laddr_failed",
     /// The messages of a closed socket could not be cancelled for want of memory.
     SendCancelFailed => "send_cancel_failed",
 }

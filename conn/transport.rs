@@ -7,7 +7,7 @@
 //! established its [`Link`] carries messages.
 
 use super::{Connection, TxQueue};
-use crate::kapi::net::Net;
+use crate::kapi::net::{IpBits, Net};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
 use kernel::{
@@ -112,11 +112,15 @@ pub(crate) trait Link: Send + Sync {
 
 /// A way to reach other nodes.
 pub(crate) trait Transport: Send + Sync {
-    /// Whether this transport serves a local address. May sleep.
-    fn claims(&self, net: Net, addr: Ipv6Addr, scope: u32) -> bool;
+    /// Whether this transport serves a local address. May sleep, unless that is known.
+    ///
+    /// Fails with ENOMEM.
+    fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool>;
 
     /// The pools of the device that has a local address. May sleep.
-    fn pools(&self, addr: Ipv6Addr, scope: u32) -> Option<Arc<Pools>>;
+    ///
+    /// Fails with ENOMEM.
+    fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Option<Arc<Pools>>>;
 
     /// Creates an endpoint and starts to resolve the peer's address. May sleep.
     fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;

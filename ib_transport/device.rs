@@ -3,14 +3,15 @@
 //! The RDMA devices of this node.
 
 use super::endpoint::{Events, IbEndpoint};
+use crate::cm::laddr::{DeviceAddrs, LocalAddrs};
 use crate::conn::{Connection, Endpoint, Reached, Transport};
 use crate::kapi::{
-    net::Net,
-    rdma::{local_device, Client, ClientCell, CmId, Device as RdmaDevice, DeviceCaps, Pd},
+    net::{IpBits, Net},
+    rdma::{Client, ClientCell, CmId, Device as RdmaDevice, DeviceCaps, DeviceId, Pd},
     sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
 };
 use crate::recv_pool::Pools;
-use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use core::net::Ipv6Addr;
 use kernel::{
     prelude::*,
     sync::{Arc, Completion},
@@ -26,6 +27,7 @@ struct Users {
 /// A device that connections can use.
 #[pin_data]
 pub(crate) struct Device {
+    id: DeviceId,
     pub(super) pd: Arc<Pd>,
     pub(super) pools: Arc<Pools>,
     pub(super) caps: DeviceCaps,
@@ -42,6 +44,7 @@ impl Device {
         let pools = Pools::new(&pd)?;
         Arc::pin_init(
             pin_init!(Self {
+                id: device.id(),
                 pd,
                 pools,
                 caps: device.caps(),
@@ -100,6 +103,7 @@ impl Drop for DeviceUse {
 /// The transport: the devices that it can use.
 #[pin_data]
 pub(crate) struct Ib {
+    addrs: Arc<LocalAddrs>,
     #[pin]
     devices: SpinLockBh<KVec<Arc<Device>>>,
     /// CM ids of connections that were lost with their network device. To destroy one sends a message,
@@ -110,9 +114,10 @@ pub(crate) struct Ib {
 
 impl Ib {
     /// Without devices; they come when the client is registered. May sleep.
-    pub(crate) fn new() -> Result<Arc<Self>> {
+    pub(crate) fn new(addrs: Arc<LocalAddrs>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
+                addrs,
                 devices <- new_spinlock_bh!(KVec::new(), "Ib::devices"),
                 parked <- new_spinlock_bh!(Fifo::new(), "Ib::parked"),
             }),
@@ -123,6 +128,15 @@ impl Ib {
     fn find(&self, device: &RdmaDevice) -> Option<Arc<Device>> {
         let devices = self.devices.lock();
         devices.iter().find(|known| known.is(device)).cloned()
+    }
+
+    /// Takes a device off the list.
+    fn forget(&self, device: &Arc<Device>) {
+        let mut devices = self.devices.lock();
+        let at = devices.iter().position(|known| Arc::ptr_eq(known, device));
+        let gone = at.and_then(|at| devices.remove(at).ok());
+        drop(devices);
+        drop(gone);
     }
 
     /// Keeps the CM id of a lost connection until its network device is up. Its queue pair is closed.
@@ -180,24 +194,21 @@ impl Ib {
     pub(crate) fn pools_of(&self, device: &RdmaDevice) -> Option<Arc<Pools>> {
         Some(self.find(device)?.pools.clone())
     }
-
-    /// The device that has a local address. May sleep.
-    fn device_of(&self, addr: Ipv6Addr, scope: u32) -> Option<Arc<Device>> {
-        let addr = match addr.to_ipv4_mapped() {
-            Some(v4) => SocketAddr::new(IpAddr::V4(v4), 0),
-            None => SocketAddr::V6(SocketAddrV6::new(addr, 0, 0, scope)),
-        };
-        self.find(&*local_device(&addr)?)
-    }
 }
 
 impl Transport for Ib {
-    fn claims(&self, net: Net, addr: Ipv6Addr, scope: u32) -> bool {
-        net.is_init() && self.device_of(addr, scope).is_some()
+    fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool> {
+        if !net.is_init() {
+            return Ok(false);
+        }
+        self.addrs.has(addr, scope)
     }
 
-    fn pools(&self, addr: Ipv6Addr, scope: u32) -> Option<Arc<Pools>> {
-        Some(self.device_of(addr, scope)?.pools.clone())
+    fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Option<Arc<Pools>>> {
+        let id = self.addrs.device_of(IpBits::new(addr), scope)?;
+        let devices = self.devices.lock();
+        let device = devices.iter().find(|device| Some(device.id) == id);
+        Ok(device.map(|device| device.pools.clone()))
     }
 
     fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
@@ -205,33 +216,53 @@ impl Transport for Ib {
     }
 }
 
+/// What is kept of a device while it is there. Fields are dropped in this order.
+pub(crate) struct Member {
+    _addrs: DeviceAddrs,
+    device: Arc<Device>,
+}
+
 /// The cell by which the device callbacks find us.
 static CELL: ClientCell = ClientCell::new();
 
 impl Client for Ib {
     const NAME: &'static CStr = c"rds_rust";
-    type Data = Device;
+    type Data = Member;
 
     fn cell() -> &'static ClientCell {
         &CELL
     }
 
-    fn added(&self, rdma: &RdmaDevice) -> Result<Option<Arc<Device>>> {
+    fn added(&self, rdma: &RdmaDevice) -> Result<Option<Arc<Member>>> {
         if !rdma.has_reliable_connections() {
             return Ok(None);
         }
         let device = Device::new(rdma)?;
         self.devices.lock().push(device.clone(), GFP_ATOMIC)?;
-        rdma.with_name(|name| pr_info!("{}: added\n", name));
-        Ok(Some(device))
+        // Only now: who finds the device by an address finds it on the list.
+        let addrs = self.addrs.add_device(rdma);
+        let member = addrs.and_then(|addrs| {
+            let member = Member {
+                _addrs: addrs,
+                device: device.clone(),
+            };
+            Ok(Arc::new(member, GFP_KERNEL)?)
+        });
+        if member.is_err() {
+            self.forget(&device);
+        }
+        rdma.with_name(|name| match &member {
+            Ok(_) => pr_info!("{}: added\n", name),
+            Err(error) => pr_err!("{}: cannot be used: {:?}\n", name, error),
+        });
+        member.map(Some)
     }
 
-    fn removed(&self, rdma: &RdmaDevice, device: Arc<Device>) {
-        let mut devices = self.devices.lock();
-        let at = devices.iter().position(|known| Arc::ptr_eq(known, &device));
-        let gone = at.and_then(|at| devices.remove(at).ok());
-        drop(devices);
-        drop(gone);
+    fn removed(&self, rdma: &RdmaDevice, member: Arc<Member>) {
+        let device = member.device.clone();
+        // No socket can be bound to it from here on.
+        drop(member);
+        self.forget(&device);
         device.close();
         self.sweep_device(rdma);
         if let Err(error) = device.pools.revoke() {

@@ -2,10 +2,10 @@
 
 //! `bind(2)`, and the addresses that programs give.
 
-use crate::conn::{BindKey, InsertError};
+use crate::conn::{BindKey, Counter, InsertError};
 use crate::kapi::{
     errno::Errno,
-    net::{Sock, SockAddr, SockAddrError},
+    net::{IpBits, Sock, SockAddr, SockAddrError},
     print::pr_info_ratelimited,
     time,
 };
@@ -125,8 +125,13 @@ fn transport_of(sk: &Sock<Socket>, addr: Ipv6Addr, scope: u32) -> Result<Transpo
             Some(_) => Err(Errno::NoProtocolOption.into()),
         };
     }
-    if sk.node.has_ib_address(sk.net, addr, scope) {
-        return Ok(TransportId::Ib);
+    match sk.node.has_ib_address(sk.net, IpBits::new(addr), scope) {
+        Ok(true) => return Ok(TransportId::Ib),
+        Ok(false) => {}
+        Err(error) => {
+            sk.node.stats.inc(Counter::IbLaddrFailed);
+            return Err(error);
+        }
     }
     if pinned.is_some() {
         return Err(Errno::NoProtocolOption.into());

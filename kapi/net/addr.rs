@@ -100,3 +100,22 @@ impl SockAddr {
         (out, len)
     }
 }
+
+/// An IPv6 address, or an IPv4 one as a mapped address, as a number: it is passed, compared and hashed
+/// in registers, where an [`Ipv6Addr`] is sixteen bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct IpBits(u128);
+
+impl IpBits {
+    #[inline]
+    pub(crate) fn new(addr: Ipv6Addr) -> Self {
+        Self(addr.to_bits())
+    }
+
+    /// Its upper and its lower half.
+    #[inline]
+    pub(crate) fn halves(self) -> (u64, u64) {
+        // CAST: the halves.
+        ((self.0 >> 64) as u64, self.0 as u64)
+    }
+}

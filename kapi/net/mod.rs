@@ -4,13 +4,17 @@
 
 mod addr;
 mod family;
+mod local;
 mod msghdr;
 mod netns;
+mod notify;
 mod sock;
 pub(crate) mod user_byte;
 
-pub(crate) use addr::{SockAddr, SockAddrError};
+pub(crate) use addr::{IpBits, SockAddr, SockAddrError};
 pub(crate) use family::{Protocol, Registration};
+pub(crate) use local::{for_each_assigned, locality, Locality};
 pub(crate) use msghdr::{flags as msg_flags, RecvMsg, SendMsg};
 pub(crate) use netns::Net;
+pub(crate) use notify::{AddressWatch, Watch};
 pub(crate) use sock::{poll, PollMask, Sock, SockOptIn, SockOptOut, Timeout};

@@ -40,6 +40,10 @@ unsafe impl AlwaysRefCounted for Device {
     }
 }
 
+/// Which device it is: a number that no other device has at the same time, nor for long after it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DeviceId(pub(crate) u32);
+
 /// What a device can do, decided once when it appears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceCaps {
@@ -93,6 +97,12 @@ impl Device {
         }
         // SAFETY: The reference just taken belongs to the result; `Device` is transparent.
         Some(unsafe { ARef::from_raw(ptr.cast()) })
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> DeviceId {
+        // SAFETY: `self` is a device by the type invariants.
+        DeviceId(unsafe { bindings::rds_ib_device_index(self.as_raw()) })
     }
 
     /// Calls `f` with the device's name, which an administrator may change at any time.

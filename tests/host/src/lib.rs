@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Host tests of the protocol core in `proto/`: unit tests, property tests and a simulation of
-//! two nodes. `cargo test` in this folder runs them; so does, with a nightly toolchain and in a few
+//! two nodes. The table of local addresses, which needs `core` alone too, is tested beside it. `cargo test` in this folder runs them; so does, with a nightly toolchain and in a few
 //! minutes, `MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo miri test`.
 
 #![cfg(test)]
@@ -13,6 +13,7 @@ mod cong_bits;
 mod connect;
 mod exthdr;
 mod ib_private;
+mod laddr_table;
 mod rx;
 mod sim;
 mod tx;

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+/* C functions for the wrappers in kapi/net/ that are about addresses of this machine. */
+#include <linux/inetdevice.h>
+#include <linux/netdevice.h>
+#include <linux/string.h>
+#include <net/addrconf.h>
+#include <net/if_inet6.h>
+#include <net/net_namespace.h>
+
+#include "helpers_addr.h"
+
+enum rds_locality rds_locality_v4(const u8 addr[4])
+{
+	enum rds_locality locality = RDS_ADDR_ELSEWHERE;
+	const struct in_ifaddr *ifa;
+	struct in_device *in_dev;
+	struct net_device *dev;
+	__be32 wanted;
+
+	memcpy(&wanted, addr, sizeof(wanted));
+	rcu_read_lock();
+	dev = __ip_dev_find(&init_net, wanted, false);
+	in_dev = dev ? __in_dev_get_rcu(dev) : NULL;
+	if (in_dev) {
+		locality = RDS_ADDR_ROUTED;
+		in_dev_for_each_ifa_rcu(ifa, in_dev) {
+			if (ifa->ifa_local == wanted) {
+				locality = RDS_ADDR_ASSIGNED;
+				break;
+			}
+		}
+	}
+	rcu_read_unlock();
+	return locality;
+}
+
+enum rds_locality rds_locality_v6(const u8 addr[16], u32 scope)
+{
+	enum rds_locality locality = RDS_ADDR_ELSEWHERE;
+#if IS_ENABLED(CONFIG_IPV6)
+	struct net_device *dev;
+	struct in6_addr wanted;
+
+	memcpy(&wanted, addr, sizeof(wanted));
+	rcu_read_lock();
+	if (scope) {
+		dev = dev_get_by_index_rcu(&init_net, scope);
+		if (dev && ipv6_chk_addr(&init_net, &wanted, dev, 1))
+			locality = RDS_ADDR_ASSIGNED;
+	} else {
+		for_each_netdev_rcu(&init_net, dev) {
+			if (ipv6_chk_addr(&init_net, &wanted, dev, 1)) {
+				locality = RDS_ADDR_ASSIGNED;
+				break;
+			}
+		}
+	}
+	rcu_read_unlock();
+#endif
+	return locality;
+}
+
+static void put_addr(struct rds_local_addr *out, const struct in6_addr *addr, u32 scope)
+{
+	memcpy(out->addr, addr, sizeof(out->addr));
+	out->scope = scope;
+}
+
+static size_t put_addrs_v4(struct rds_local_addr *out, size_t room, struct net_device *dev)
+{
+	struct in_device *in_dev = __in_dev_get_rcu(dev);
+	const struct in_ifaddr *ifa;
+	struct in6_addr mapped;
+	size_t count = 0;
+
+	if (!in_dev)
+		return 0;
+	in_dev_for_each_ifa_rcu(ifa, in_dev) {
+		if (count == room)
+			break;
+		ipv6_addr_set_v4mapped(ifa->ifa_local, &mapped);
+		put_addr(&out[count++], &mapped, 0);
+	}
+	return count;
+}
+
+static size_t put_addrs_v6(struct rds_local_addr *out, size_t room, struct net_device *dev)
+{
+	size_t count = 0;
+#if IS_ENABLED(CONFIG_IPV6)
+	struct inet6_dev *in6_dev = __in6_dev_get(dev);
+	const struct inet6_ifaddr *ifa;
+	bool link_local;
+
+	if (!in6_dev)
+		return 0;
+	list_for_each_entry_rcu(ifa, &in6_dev->addr_list, if_list) {
+		if (count == room)
+			break;
+		link_local = ipv6_addr_type(&ifa->addr) & IPV6_ADDR_LINKLOCAL;
+		put_addr(&out[count++], &ifa->addr, link_local ? dev->ifindex : 0);
+	}
+#endif
+	return count;
+}
+
+/* As many addresses as there is room for, without those of the loopback device. */
+size_t rds_local_addrs(struct rds_local_addr *out, size_t room)
+{
+	struct net_device *dev;
+	size_t count = 0;
+
+	rcu_read_lock();
+	for_each_netdev_rcu(&init_net, dev) {
+		if (dev->flags & IFF_LOOPBACK)
+			continue;
+		count += put_addrs_v4(out + count, room - count, dev);
+		count += put_addrs_v6(out + count, room - count, dev);
+	}
+	rcu_read_unlock();
+	return count;
+}
+
+int rds_register_netdev_notifier(struct notifier_block *block)
+{
+	return register_netdevice_notifier_net(&init_net, block);
+}
+
+void rds_unregister_netdev_notifier(struct notifier_block *block)
+{
+	unregister_netdevice_notifier_net(&init_net, block);
+}
+
+int rds_register_inet6addr_notifier(struct notifier_block *block)
+{
+	return IS_ENABLED(CONFIG_IPV6) ? register_inet6addr_notifier(block) : 0;
+}
+
+void rds_unregister_inet6addr_notifier(struct notifier_block *block)
+{
+	if (IS_ENABLED(CONFIG_IPV6))
+		unregister_inet6addr_notifier(block);
+}
+
+bool rds_ifa_is_init(const void *ifa)
+{
+	const struct in_ifaddr *address = ifa;
+
+	return net_eq(dev_net(address->ifa_dev->dev), &init_net);
+}
+
+bool rds_ifa6_is_init(const void *ifa)
+{
+	const struct inet6_ifaddr *address = ifa;
+
+	return net_eq(dev_net(address->idev->dev), &init_net);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * C functions for the addresses of this machine, as helpers.h has them for sockets. All are about
+ * the initial network namespace.
+ */
+#ifndef RDS_RUST_HELPERS_ADDR_H
+#define RDS_RUST_HELPERS_ADDR_H
+
+#include <linux/in6.h>
+#include <linux/notifier.h>
+#include <linux/types.h>
+
+/* An address of a network device; an IPv4 address as a mapped one. */
+struct rds_local_addr {
+	u8 addr[16];
+	u32 scope;
+};
+
+/* What the IP layer makes of an address. */
+enum rds_locality {
+	RDS_ADDR_ELSEWHERE,
+	RDS_ADDR_ASSIGNED,
+	RDS_ADDR_ROUTED,
+};
+
+enum rds_locality rds_locality_v4(const u8 addr[4]);
+enum rds_locality rds_locality_v6(const u8 addr[16], u32 scope);
+size_t rds_local_addrs(struct rds_local_addr *out, size_t room);
+
+int rds_register_netdev_notifier(struct notifier_block *block);
+void rds_unregister_netdev_notifier(struct notifier_block *block);
+int rds_register_inet6addr_notifier(struct notifier_block *block);
+void rds_unregister_inet6addr_notifier(struct notifier_block *block);
+bool rds_ifa_is_init(const void *ifa);
+bool rds_ifa6_is_init(const void *ifa);
+
+#endif

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Being told when the ports of an RDMA device change: their addresses, their state.
+
+use super::device::Device;
+use crate::{bindings, kapi::net::Watch};
+use core::marker::PhantomPinned;
+use kernel::{prelude::*, sync::aref::ARef, sync::Arc, types::Opaque};
+
+/// A registered [`Watch`] for the ports of a device, GID table included. Dropping it sleeps; nothing
+/// is called afterwards. It keeps the device, so it has to go when the device is removed.
+///
+/// # Invariants
+///
+/// `raw` is registered with `device` while `self` exists.
+#[repr(C)]
+#[pin_data(PinnedDrop)]
+pub(crate) struct PortWatch<W: Watch> {
+    /// First, so that callbacks find the rest.
+    #[pin]
+    raw: Opaque<bindings::ib_event_handler>,
+    watcher: Arc<W>,
+    device: ARef<Device>,
+    #[pin]
+    _pin: PhantomPinned,
+}
+
+// SAFETY: The handler may be unregistered on any thread, and `W` may be used from all of them.
+unsafe impl<W: Watch> Send for PortWatch<W> {}
+// SAFETY: There is nothing to do with a shared reference.
+unsafe impl<W: Watch> Sync for PortWatch<W> {}
+
+impl<W: Watch> PortWatch<W> {
+    /// Registers `watcher`. May sleep.
+    pub(crate) fn new(device: &Device, watcher: &Arc<W>) -> Result<Pin<KBox<Self>>> {
+        let this = KBox::pin_init(
+            pin_init!(Self {
+                raw <- Opaque::ffi_init(|slot: *mut bindings::ib_event_handler| {
+                    let raw = bindings::ib_event_handler {
+                        device: device.as_raw(),
+                        handler: Some(Self::called),
+                        // The list node is initialised when it is added to the list.
+                        ..Default::default()
+                    };
+                    // SAFETY: The slot is ours to fill.
+                    unsafe { slot.write(raw) };
+                }),
+                watcher: watcher.clone(),
+                device: device.into(),
+                _pin: PhantomPinned,
+            }),
+            GFP_KERNEL,
+        )?;
+        // INVARIANT: Registered here.
+        // SAFETY: `raw` is initialised, and pinned until `drop` has unregistered it; `device` keeps
+        // the device as long.
+        unsafe { bindings::ib_register_event_handler(this.raw.get()) };
+        Ok(this)
+    }
+
+    /// # Safety
+    ///
+    /// Only for the RDMA core, as the handler of a registered watch of type `W`.
+    unsafe extern "C" fn called(
+        handler: *mut bindings::ib_event_handler,
+        _event: *mut bindings::ib_event,
+    ) {
+        // SAFETY: `raw` is the first field of a watch that lives while it is registered.
+        let this = unsafe { &*handler.cast::<Self>() };
+        // All of them: they are few, and each may change what addresses a port has.
+        this.watcher.changed();
+    }
+}
+
+#[pinned_drop]
+impl<W: Watch> PinnedDrop for PortWatch<W> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: By the type invariants the handler is registered.
+        unsafe { bindings::ib_unregister_event_handler(self.raw.get()) };
+    }
+}

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: GPL-2.0
+"""laddr.py COMMAND [ARGUMENT]...: binds sockets to local addresses, and judges what comes of it.
+
+Each command prints one line of JSON at the end. Its calls are those of test_laddr.py.
+"""
+
+import errno
+import json
+import os
+import random
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from rds import Sock, sockaddr
+
+TRACING = "/sys/kernel/tracing"
+PATIENCE = 60
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True)
+
+
+def write(name, text, flags=os.O_TRUNC):
+    fd = os.open(f"{TRACING}/{name}", os.O_WRONLY | flags)
+    os.write(fd, text.encode())
+    os.close(fd)
+
+
+class Probes:
+    """What the RDMA CM is asked, by address: calls of rdma_bind_addr, and CM ids that were made."""
+
+    EVENTS = (("bind", "rdma_bind_addr family=+0($arg2):u16 four=+4($arg2):x32 "
+                       "high=+8($arg2):x64 low=+16($arg2):x64"),
+              ("create", "__rdma_create_kernel_id"))
+
+    def start(self):
+        for name, event in self.EVENTS:
+            write("kprobe_events", f"p:laddr/{name} {event}\n", os.O_APPEND)
+        write("events/laddr/enable", "1")
+        write("trace", "\n")
+        return self
+
+    def stop(self):
+        write("events/laddr/enable", "0")
+        for name, _ in self.EVENTS:
+            write("kprobe_events", f"-:laddr/{name}\n", os.O_APPEND)
+
+    def count(self):
+        """Calls by address since the last count; ids under "ids"."""
+        with open(f"{TRACING}/trace", encoding="ascii") as f:
+            lines = [x for x in f if not x.startswith("#")]
+        write("trace", "\n")
+        assert not any("LOST" in x for x in lines), "the trace is not whole"
+        calls = {"ids": 0}
+        for line in lines:
+            if " create: " in line:
+                calls["ids"] += 1
+                continue
+            fields = dict(x.split("=") for x in line.split() if "=" in x)
+            if int(fields["family"]) == socket.AF_INET:
+                raw = int(fields["four"], 16).to_bytes(4, "little")
+                address = socket.inet_ntop(socket.AF_INET, raw)
+            else:
+                raw = b"".join(int(fields[x], 16).to_bytes(8, "little") for x in ("high", "low"))
+                address = socket.inet_ntop(socket.AF_INET6, raw)
+            calls[address] = calls.get(address, 0) + 1
+        return calls
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+def outcome(host, port=0, scope=0):
+    """The error number of a bind, or 0."""
+    with Sock() as s:
+        try:
+            s.bind(host, port, scope)
+        except OSError as e:
+            return e.errno
+    return 0
+
+
+def until(wanted, *where):
+    """Binds until the outcome is the wanted one: with `ip addr add`, or a new device, the device's
+    table of addresses is filled later, by the kernel's own worker, and nobody is told."""
+    deadline = time.monotonic() + PATIENCE
+    while (seen := outcome(*where)) != wanted:
+        assert seen in (0, errno.EADDRNOTAVAIL), (where, errno.errorcode[seen])
+        assert time.monotonic() < deadline, (where, seen, wanted)
+
+
+def quiet():
+    """Waits until what has been set off by events is over: the CM is asked nothing any more.
+
+    To be called with probes on. What is set off runs after some milliseconds."""
+    probes = Probes()
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        probes.count()
+        time.sleep(0.5)
+        calls = probes.count()
+        if calls == {"ids": 0}:
+            return
+        assert time.monotonic() < deadline, calls
+
+
+def burst(host, count, scope=0):
+    """Binds many sockets that are open at a time."""
+    # As the socket module would, but without its overhead.
+    socks = [Sock() for _ in range(count)]
+    for number, s in enumerate(socks):
+        s.bind_raw(sockaddr(host, 2000 + number, scope))
+    for s in socks:
+        s.sock.close()
+
+
+class Binders:
+    """Threads that bind to addresses, over and over."""
+
+    def __init__(self, count, hosts):
+        self.over, self.seen, self.turns = False, {}, [0] * count
+        self.threads = [threading.Thread(target=self.run, args=(i, hosts)) for i in range(count)]
+
+    def run(self, number, hosts):
+        seen, me = {}, number
+        while not self.over:
+            host, scope = hosts[number % len(hosts)]
+            number += 1
+            self.turns[me] += 1
+            result = outcome(host, 0, scope)
+            seen[result] = seen.get(result, 0) + 1
+        for result, count in seen.items():
+            self.seen[result] = self.seen.get(result, 0) + count
+
+    def wait(self):
+        """Returns when each thread has bound from beginning to end."""
+        before = list(self.turns)
+        while not all(now > then + 1 for now, then in zip(self.turns, before)):
+            time.sleep(0)
+
+    def __enter__(self):
+        for t in self.threads:
+            t.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over = True
+        for t in self.threads:
+            t.join()
+
+
+def probes_on():
+    Probes().start()
+
+
+def probes_off():
+    probes = Probes()
+    calls = probes.count()
+    probes.stop()
+    return calls
+
+
+def bursts(count, *hosts):
+    """Two bursts to each address, the first ever and another one. Probes are on already."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(count) + 100,) * 2)
+    for host in hosts * 2:
+        burst(host, int(count))
+
+
+def cycles(rounds, dev, *prefixes):
+    """Takes addresses away and gives them back under concurrent binds."""
+    index = socket.if_nametoindex(dev)
+    hosts = []
+    for prefix in prefixes:
+        host = prefix.partition("/")[0]
+        hosts.append((host, index if host.startswith("fe80") else 0))
+        more = ["nodad"] if ":" in host else []
+        ip("addr", "add", prefix, "dev", dev, *more)
+        until(0, host, 0, hosts[-1][1])
+    with Binders(3, hosts) as binders:
+        for _ in range(int(rounds)):
+            for prefix, (host, scope) in zip(prefixes, hosts):
+                ip("addr", "del", prefix, "dev", dev)
+                for _ in range(20):
+                    assert outcome(host, 0, scope) == errno.EADDRNOTAVAIL, host
+                ip("addr", "add", prefix, "dev", dev, *(["nodad"] if ":" in host else []))
+                until(0, host, 0, scope)
+    for prefix in prefixes:
+        ip("addr", "del", prefix, "dev", dev)
+    return binders.seen
+
+
+def removals(rounds, link, netdev, *hosts):
+    """Removes an RDMA device and makes it anew under concurrent binds."""
+    with Binders(3, [(host, 0) for host in hosts]) as binders:
+        for _ in range(int(rounds)):
+            subprocess.run(["rdma", "link", "del", link], check=True)
+            for host in hosts:
+                assert outcome(host) == errno.EADDRNOTAVAIL, host
+            subprocess.run(["rdma", "link", "add", link, "type", "rxe", "netdev", netdev],
+                           check=True)
+            for host in hosts:
+                until(0, host)
+    return binders.seen
+
+
+def scopes(dev, other, bare, prefix):
+    """A link-local address of one device, tried with the indices of three devices and with none."""
+    host = prefix.partition("/")[0]
+    ip("addr", "add", prefix, "dev", dev, "nodad")
+    until(0, host, 0, socket.if_nametoindex(dev))
+    seen = {x: outcome(host, 0, socket.if_nametoindex(x)) for x in (dev, other, bare)}
+    seen |= {"none": outcome(host), "unknown": outcome(host, 0, 999999)}
+    ip("addr", "del", prefix, "dev", dev)
+    seen["gone"] = outcome(host, 0, socket.if_nametoindex(dev))
+    return {name: errno.errorcode.get(number, number) for name, number in seen.items()}
+
+
+def unknown(count, known):
+    """Binds to addresses that this machine does not have, and then to one that it has."""
+    with Probes() as probes:
+        quiet()
+        results = set()
+        numbers = random.Random(1)
+        for _ in range(int(count)):
+            results.add(outcome(f"203.0.{numbers.randrange(256)}.{numbers.randrange(256)}"))
+            results.add(outcome(f"2001:db8::{numbers.randrange(65536):x}"))
+        first = probes.count()
+        return {"results": sorted(results), "calls": first, "known": outcome(known),
+                "then": probes.count()}
+
+
+def bare(count, dev, known):
+    """Binds to addresses of a device that is no RDMA device; there are more than can be kept."""
+    hosts = [f"198.18.{i // 200}.{i % 200 + 1}" for i in range(int(count))]
+    batch = "\n".join(f"addr add {host}/32 dev {dev}" for host in hosts)
+    subprocess.run(["ip", "-batch", "-"], input=batch, text=True, check=True)
+    with Probes() as probes:
+        quiet()
+        few = hosts[:20]
+        results = {outcome(host) for host in few for _ in range(10)}
+        calls = probes.count()
+        results |= {outcome(host) for host in hosts for _ in range(2)}
+        known = [outcome(known) for _ in range(10)]
+    ip("addr", "flush", "dev", dev)
+    return {"results": sorted(results), "few": calls, "known": known}
+
+
+def shared(rounds, dev, host):
+    """After an event many bind at once: together they ask the CM once, or an event came again."""
+    worst = 0
+    with Probes() as probes, Binders(4, [(host, 0)]) as binders:
+        for _ in range(int(rounds)):
+            quiet()
+            # Two events, which need no answer about an RDMA device.
+            ip("addr", "add", "198.18.0.1/32", "dev", dev)
+            ip("addr", "del", "198.18.0.1/32", "dev", dev)
+            binders.wait()
+            worst = max(worst, probes.count().get(host, 0))
+    return {"worst": worst, "seen": binders.seen}
+
+
+def routed(prefix, dev, hosts, known):
+    """Addresses that are ours by a route alone, which can be withdrawn without an event."""
+    ip("route", "add", "local", prefix, "dev", dev)
+    results = {outcome(host) for host in hosts.split(",") for _ in range(3)}
+    ip("route", "del", "local", prefix, "dev", dev)
+    after = {outcome(host) for host in hosts.split(",")}
+    return {"results": sorted(results), "after": sorted(after), "known": outcome(known)}
+
+
+def tentative(prefix, dev):
+    """An address that other nodes might have is ours only after a while; no event says when."""
+    host = prefix.partition("/")[0]
+    ip("addr", "add", prefix, "dev", dev)
+    first = outcome(host)
+    until(0, host)
+    ip("addr", "del", prefix, "dev", dev)
+    return {"first": first, "gone": outcome(host)}
+
+
+def one(host):
+    return outcome(host)
+
+
+def bound(host):
+    """Returns when sockets can be bound to an address that was just added."""
+    until(0, host)
+
+
+def quiet_calls(host, *command):
+    """What the CM is asked when a command runs and a socket is bound afterwards."""
+    with Probes() as probes:
+        quiet()
+        subprocess.run(command, check=True)
+        return {"result": outcome(host), "calls": probes.count()}
+
+
+print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))
