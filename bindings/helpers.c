@@ -128,11 +128,6 @@ void rds_sock_start(struct socket *sock, const struct proto_ops *ops,
 	sock->sk->sk_destruct = destruct;
 }
 
-struct sock *rds_socket_sk(const struct socket *sock)
-{
-	return sock->sk;
-}
-
 int rds_socket_type(const struct socket *sock)
 {
 	return sock->type;
@@ -166,16 +161,6 @@ struct net *rds_init_net(void)
 bool rds_net_is_init(const struct net *net)
 {
 	return net_eq(net, &init_net);
-}
-
-void rds_lock_sock(struct sock *sk)
-{
-	lock_sock(sk);
-}
-
-void rds_release_sock(struct sock *sk)
-{
-	release_sock(sk);
 }
 
 int rds_sk_sndbuf(const struct sock *sk)

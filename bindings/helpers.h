@@ -33,15 +33,12 @@ bool rds_printk_ratelimit(void);
 void *rds_sock_alloc(struct net *net, struct socket *sock, struct proto *proto, int kern);
 void rds_sock_start(struct socket *sock, const struct proto_ops *ops,
 		    void (*destruct)(struct sock *sk));
-struct sock *rds_socket_sk(const struct socket *sock);
 int rds_socket_type(const struct socket *sock);
 void rds_sock_hold(struct sock *sk);
 void rds_sock_put(struct sock *sk);
 void rds_sock_release(struct socket *sock);
 struct net *rds_init_net(void);
 bool rds_net_is_init(const struct net *net);
-void rds_lock_sock(struct sock *sk);
-void rds_release_sock(struct sock *sk);
 int rds_sk_sndbuf(const struct sock *sk);
 int rds_sk_rcvbuf(const struct sock *sk);
 long rds_sk_sndtimeo(const struct sock *sk, bool noblock);

@@ -3,32 +3,47 @@
 //! Which socket is bound to an address and port.
 
 use crate::kapi::{
-    net::{Net, Sock},
-    sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
+    net::{BoundList, IpBits, Net, Sock},
+    sync::{new_spinlock_bh, SpinLockBh},
     time,
 };
-use crate::msg::Socket;
-use core::net::Ipv6Addr;
-use kernel::{prelude::*, sync::aref::ARef};
+use crate::msg::{Bound, Socket, TransportId};
+use kernel::{
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{Atomic, Relaxed},
+    },
+};
 
 /// Number of hash buckets; a power of two.
 const BUCKETS: usize = 2048;
 
-/// What identifies a bound socket.
+/// The first port that a socket can get without asking for it; 0 and 1 have meanings of their own.
+pub(crate) const FIRST_PORT: u16 = 2;
+
+/// What identifies a bound socket in its namespace.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
-    pub(crate) net: Net,
-    pub(crate) addr: Ipv6Addr,
+    pub(crate) addr: IpBits,
     pub(crate) port: u16,
     pub(crate) scope: u32,
 }
 
 impl Key {
-    /// Multiplicative hashing: the upper bits depend on all bits below them.
-    fn bucket(&self, seed: u64) -> usize {
-        let bits = self.addr.to_bits();
-        // CAST: the halves of the address.
-        let (high, low) = ((bits >> 64) as u64, bits as u64);
+    #[inline]
+    fn of(bound: &Bound) -> Self {
+        Self {
+            addr: IpBits::new(bound.addr),
+            port: bound.port,
+            scope: bound.scope,
+        }
+    }
+
+    /// The number of the bucket. Multiplicative hashing: the upper bits depend on all bits below them.
+    #[inline]
+    fn hash(&self, seed: u64) -> usize {
+        let (high, low) = self.addr.halves();
         let mixed = (low ^ high.rotate_left(29) ^ u64::from(self.port).rotate_left(20) ^ seed)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // CAST: as many bits as number a bucket.
@@ -36,82 +51,106 @@ impl Key {
     }
 }
 
-struct Entry {
-    key: Key,
-    sk: ARef<Sock<Socket>>,
-}
-
 /// The sockets whose keys hash to the same number.
 #[pin_data]
 struct Bucket {
     #[pin]
-    entries: SpinLockBh<Fifo<Entry>>,
+    sockets: SpinLockBh<BoundList<Socket>>,
+}
+
+/// The socket with this key, if it is on the list.
+#[inline]
+fn find<'a>(sockets: &'a BoundList<Socket>, net: &Net, key: &Key) -> Option<&'a Sock<Socket>> {
+    sockets
+        .iter()
+        .find(|sk| sk.bound().is_some_and(|bound| Key::of(bound) == *key) && sk.net == *net)
 }
 
 /// The bind table.
 pub(crate) struct Binds {
-    buckets: Pin<KBox<[Bucket]>>,
+    buckets: Pin<KBox<[Bucket; BUCKETS]>>,
     /// Programs choose addresses and ports, but shall not choose buckets.
     seed: u64,
+    /// How many ports were suggested.
+    suggested: Atomic<u64>,
 }
 
 impl Binds {
     /// An empty table. May sleep.
     pub(crate) fn new() -> Result<Self> {
+        let bucket =
+            |_| pin_init!(Bucket { sockets <- new_spinlock_bh!(BoundList::new(), "Binds") });
         Ok(Self {
-            buckets: KBox::pin_slice::<_, _, Error>(
-                |_| try_pin_init!(Bucket { entries <- new_spinlock_bh!(Fifo::new(), "Binds") }),
-                BUCKETS,
-                GFP_KERNEL,
-            )?,
+            buckets: KBox::pin_init(pin_init::pin_init_array_from_fn(bucket), GFP_KERNEL)?,
             seed: u64::from(time::random_u32()) << 32 | u64::from(time::random_u32()),
+            suggested: Atomic::new(0),
         })
     }
 
-    fn bucket(&self, key: &Key) -> Option<&SpinLockBh<Fifo<Entry>>> {
-        Some(&self.buckets.get(key.bucket(self.seed))?.entries)
+    #[inline]
+    fn bucket(&self, key: &Key) -> Option<&SpinLockBh<BoundList<Socket>>> {
+        Some(&self.buckets.get(key.hash(self.seed))?.sockets)
     }
 
-    /// Binds a socket. Fails with EADDRINUSE if another one has the address and port already.
-    ///
-    /// May sleep.
-    pub(crate) fn insert(&self, key: Key, sk: &Sock<Socket>) -> Result<(), InsertError> {
-        let entry = Item::new(Entry { key, sk: sk.hold() }, GFP_KERNEL)
-            .map_err(|_| InsertError::NoMemory)?;
-        let bucket = self.bucket(&key).ok_or(InsertError::NoMemory)?;
-        let mut entries = bucket.lock();
-        if entries.iter().any(|other| other.key == key) {
-            // The entry is dropped after the lock: a socket's last reference must not go under it.
-            drop(entries);
-            drop(entry);
-            return Err(InsertError::InUse);
+    /// A port that is probably free: not one of the last few thousand, nor next to the one before.
+    #[inline]
+    pub(crate) fn suggest(&self) -> u16 {
+        // Steps of the golden ratio fall where most room is left.
+        let step = 0x9e37_79b9_7f4a_7c15u64;
+        let place = self
+            .seed
+            .wrapping_add(self.suggested.fetch_add(1, Relaxed).wrapping_mul(step));
+        // CAST: the upper bits.
+        ((place >> 48) as u16).max(FIRST_PORT)
+    }
+
+    /// Binds a socket, which is for life, to an address that `transport` serves. Any context.
+    #[inline]
+    pub(crate) fn bind(
+        &self,
+        sk: &Sock<Socket>,
+        key: Key,
+        transport: TransportId,
+    ) -> Result<(), BindError> {
+        let bucket = self.bucket(&key).ok_or(BindError::InUse)?;
+        let mut sockets = bucket.lock();
+        if find(&sockets, &sk.net, &key).is_some() {
+            return Err(BindError::InUse);
         }
-        entries.push_back(entry);
+        let bound = Bound {
+            addr: key.addr.addr(),
+            port: key.port,
+            scope: key.scope,
+            transport,
+        };
+        if !sockets.bind(sk, bound) {
+            return Err(BindError::Bound);
+        }
         Ok(())
     }
 
-    /// Ends a binding. May sleep.
-    pub(crate) fn remove(&self, key: &Key) {
-        let Some(bucket) = self.bucket(key) else {
-            return;
-        };
-        let mut out = Fifo::new();
-        bucket.lock().extract(|entry| entry.key == *key, &mut out);
-        // `out` goes here, after the lock.
+    /// Frees the address and port of a socket that is being closed. Any context.
+    pub(crate) fn unbind(&self, sk: &Sock<Socket>, bound: &Bound) {
+        let key = Key::of(bound);
+        let found = self
+            .bucket(&key)
+            .and_then(|bucket| bucket.lock().remove(sk));
+        // After the lock: a socket's last reference must not go under it.
+        drop(found);
     }
 
     /// The socket that is bound to this address and port. Any context.
-    pub(crate) fn lookup(&self, key: &Key) -> Option<ARef<Sock<Socket>>> {
-        let entries = self.bucket(key)?.lock();
-        let found = entries.iter().find(|entry| entry.key == *key)?;
-        Some(found.sk.clone())
+    pub(crate) fn lookup(&self, net: Net, key: &Key) -> Option<ARef<Sock<Socket>>> {
+        let sockets = self.bucket(key)?.lock();
+        find(&sockets, &net, key).map(Sock::hold)
     }
 }
 
 /// Why a socket could not be bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum InsertError {
+pub(crate) enum BindError {
     /// The address and port belong to another socket.
     InUse,
-    NoMemory,
+    /// The socket is bound already.
+    Bound,
 }

@@ -13,7 +13,7 @@ mod stats;
 mod transport;
 mod worker;
 
-pub(crate) use binds::{Binds, InsertError, Key as BindKey};
+pub(crate) use binds::{BindError, Binds, Key as BindKey, FIRST_PORT};
 pub(crate) use connection::{ConnKey, Connection, Shown, TxQueue, CONG_FRAGMENTS};
 pub(crate) use node::Node;
 pub(crate) use stats::{Counter, Stats};

@@ -6,7 +6,7 @@
 //! a counter and a line that says which rule; nothing of it is delivered.
 
 use super::{BindKey, Connection, Counter};
-use crate::kapi::{print::pr_warn_ratelimited, sync::Item};
+use crate::kapi::{net::IpBits, print::pr_warn_ratelimited, sync::Item};
 use crate::msg::{Incoming, Message, Payload, INLINE};
 use crate::proto::{
     rx::{RecvState, RxError, Step},
@@ -279,12 +279,11 @@ impl Connection {
 
     fn deliver(&self, header: &Header, incoming: Item<Incoming>) {
         let key = BindKey {
-            net: self.key.net,
-            addr: self.key.laddr,
+            addr: IpBits::new(self.key.laddr),
             port: header.dport,
             scope: self.key.scope,
         };
-        match self.node.binds.lookup(&key) {
+        match self.node.binds.lookup(self.key.net, &key) {
             Some(sk) => sk.deliver(incoming),
             None => self.node.stats.inc(Counter::RecvDropNoSock),
         }

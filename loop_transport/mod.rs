@@ -10,7 +10,7 @@
 
 use crate::conn::{BindKey, Counter};
 use crate::kapi::{
-    net::{SendMsg, Sock},
+    net::{IpBits, SendMsg, Sock},
     sync::Item,
 };
 use crate::msg::{Bound, Incoming, Payload, Peer, Socket, Ticket, WaitingOn, INLINE};
@@ -37,14 +37,13 @@ impl Destination {
             return Self::Ping;
         }
         let key = BindKey {
-            net: sk.net,
-            addr: peer.addr,
+            addr: IpBits::new(peer.addr),
             port: peer.port,
             scope: peer.scope,
         };
         sk.node
             .binds
-            .lookup(&key)
+            .lookup(sk.net, &key)
             .map_or(Self::Nobody, Self::Socket)
     }
 

@@ -54,9 +54,6 @@ pub(crate) struct Peer {
 /// What system calls set.
 pub(crate) struct Control {
     pub(crate) peer: Option<Peer>,
-    /// The transport that `SO_RDS_TRANSPORT` asked for.
-    pub(crate) pinned: Option<TransportId>,
-    pub(crate) tos: u8,
     pub(crate) recverr: bool,
 }
 
@@ -74,9 +71,12 @@ struct RecvQueue {
 pub(crate) struct Socket {
     pub(crate) node: Arc<Node>,
     pub(crate) net: Net,
-    pub(crate) bound: SetOnce<Bound>,
+    /// The transport that `SO_RDS_TRANSPORT` asked for.
+    pub(crate) pinned: SetOnce<TransportId>,
     #[pin]
     pub(crate) control: SpinLockBh<Control>,
+    /// Type of service of what is sent.
+    pub(crate) tos: Atomic<u32>,
     #[pin]
     recv: SpinLockBh<RecvQueue>,
     /// Whether `recv` is over its limit: read without the lock by senders on this node.
@@ -103,16 +103,15 @@ impl Socket {
         pin_init!(Self {
             node,
             net,
-            bound: SetOnce::new(),
+            pinned: SetOnce::new(),
             control <- new_spinlock_bh!(
                 Control {
                     peer: None,
-                    pinned: None,
-                    tos: 0,
                     recverr: false,
                 },
                 "Socket::control"
             ),
+            tos: Atomic::new(0),
             recv <- new_spinlock_bh!(
                 RecvQueue {
                     messages: Fifo::new(),
@@ -145,6 +144,13 @@ impl Socket {
             }
         }
         false
+    }
+
+    /// Type of service of what is sent. Any context.
+    #[inline]
+    pub(crate) fn tos(&self) -> u8 {
+        // CAST: only bytes are stored.
+        self.tos.load(Relaxed) as u8
     }
 
     /// Whether the port of this socket takes no more for now. Any context.
@@ -287,7 +293,7 @@ impl Sock<Socket> {
         }
         recv.congested = change == Transition::Congested;
         self.congested.store(recv.congested, Relaxed);
-        if let Some(bound) = self.bound.as_ref() {
+        if let Some(bound) = self.bound() {
             self.node.mark_port(self.net, bound, recv.congested);
         }
         change
@@ -300,7 +306,7 @@ impl Sock<Socket> {
             Transition::Congested => {}
             Transition::Cleared => self.waiters.wake_all(),
         }
-        if let Some(bound) = self.bound.as_ref() {
+        if let Some(bound) = self.bound() {
             self.node.send_congestion_maps(self.net, bound);
         }
     }

@@ -2,14 +2,13 @@
 
 //! `bind(2)`, and the addresses that programs give.
 
-use crate::conn::{BindKey, Counter, InsertError};
+use crate::conn::{BindError, BindKey, Counter, FIRST_PORT};
 use crate::kapi::{
     errno::Errno,
     net::{IpBits, Sock, SockAddr, SockAddrError},
     print::pr_info_ratelimited,
-    time,
 };
-use crate::msg::{Bound, Peer, Socket, TransportId};
+use crate::msg::{Peer, Socket, TransportId};
 use crate::proto::wire::PROBE_PORT;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;
@@ -40,7 +39,7 @@ pub(super) fn parse_peer(sk: &Sock<Socket>, addr: &[u8], call: Call) -> Result<P
         (SockAddrError::Family, Call::Connect) => Errno::AddressFamilyNotSupported.into(),
         _ => EINVAL,
     })?;
-    let bound = sk.bound.as_ref();
+    let bound = sk.bound();
     match parsed {
         SockAddr::V4 { addr, port } => {
             if addr.is_unspecified() {
@@ -83,125 +82,119 @@ pub(super) fn parse_peer(sk: &Sock<Socket>, addr: &[u8], call: Call) -> Result<P
     }
 }
 
-/// Reads and checks the address of a `bind(2)` call.
-fn parse_local(sk: &Sock<Socket>, addr: &[u8]) -> Result<(Ipv6Addr, u16, u32)> {
-    let check = |addr: Ipv4Addr| {
-        check_v4(addr)?;
-        if addr.is_unspecified() {
-            return Err(EINVAL);
-        }
-        Ok(addr.to_ipv6_mapped())
-    };
-    match SockAddr::parse(addr).map_err(|_| EINVAL)? {
-        SockAddr::V4 { addr, port } => Ok((check(addr)?, port, 0)),
-        SockAddr::V6 { addr, port, scope } => {
-            if let Some(v4) = addr.to_ipv4_mapped() {
-                return Ok((check(v4)?, port, 0));
-            }
-            if addr.is_unspecified() || addr.is_multicast() {
-                return Err(EINVAL);
-            }
-            if !is_link_local(&addr) {
-                return Ok((addr, port, 0));
-            }
-            let peer = sk.control.lock().peer;
-            if scope == 0 || peer.is_some_and(|p| p.scope != 0 && p.scope != scope) {
-                return Err(EINVAL);
-            }
-            Ok((addr, port, scope))
-        }
-    }
-}
-
-/// The transport that serves a local address.
-fn transport_of(sk: &Sock<Socket>, addr: Ipv6Addr, scope: u32) -> Result<TransportId> {
-    let pinned = sk.control.lock().pinned;
-    let loopback = addr
-        .to_ipv4_mapped()
-        .map_or(addr.is_loopback(), |v4| v4.is_loopback());
+/// The transport that serves a local address. May sleep, unless that is known.
+#[inline]
+fn transport_of(
+    sk: &Sock<Socket>,
+    addr: IpBits,
+    scope: u32,
+    loopback: bool,
+) -> Result<TransportId> {
     if loopback {
-        return match pinned {
+        return match sk.pinned.copy() {
             None | Some(TransportId::Loop) => Ok(TransportId::Loop),
             Some(_) => Err(Errno::NoProtocolOption.into()),
         };
     }
-    match sk.node.has_ib_address(sk.net, IpBits::new(addr), scope) {
-        Ok(true) => return Ok(TransportId::Ib),
-        Ok(false) => {}
+    // Whoever asked for a transport asked for this one.
+    match sk.node.has_ib_address(sk.net, addr, scope) {
+        Ok(true) => Ok(TransportId::Ib),
+        Ok(false) => Err(no_transport(sk, addr)),
         Err(error) => {
             sk.node.stats.inc(Counter::IbLaddrFailed);
-            return Err(error);
+            Err(error)
         }
     }
-    if pinned.is_some() {
-        return Err(Errno::NoProtocolOption.into());
+}
+
+/// Says that no transport has an address.
+#[cold]
+fn no_transport(sk: &Sock<Socket>, addr: IpBits) -> Error {
+    if sk.pinned.as_ref().is_some() {
+        return Errno::NoProtocolOption.into();
     }
     pr_info_ratelimited!(
         "bind: no transport has the address {}: is it up on an RDMA device?\n",
-        crate::conn::Shown(addr)
+        crate::conn::Shown(addr.addr())
     );
-    Err(Errno::AddressNotAvailable.into())
+    Errno::AddressNotAvailable.into()
 }
 
-/// Binds a socket. The caller holds the socket lock. May sleep.
-pub(super) fn bind(sk: &Sock<Socket>, addr: &[u8]) -> Result {
-    let (addr, port, scope) = parse_local(sk, addr)?;
-    if sk.bound.as_ref().is_some() || port == PROBE_PORT {
+/// Checks an IPv4 address that a socket is to have. Fails with EINVAL.
+#[inline]
+fn check_own_v4(addr: Ipv4Addr) -> Result {
+    check_v4(addr)?;
+    if addr.is_unspecified() {
         return Err(EINVAL);
     }
-    let transport = transport_of(sk, addr, scope)?;
-    let mut key = BindKey {
-        net: sk.net,
-        addr,
-        port,
-        scope,
-    };
-    if port == 0 {
-        choose_port(sk, &mut key)?;
-    } else {
-        insert(sk, &key)?;
-    }
-    // The socket lock keeps a second bind out, so the place is still free.
-    let _: bool = sk.bound.populate(Bound {
-        addr,
-        port: key.port,
-        scope,
-        transport,
-    });
     Ok(())
 }
 
-fn insert(sk: &Sock<Socket>, key: &BindKey) -> Result {
-    sk.node.binds.insert(*key, sk).map_err(|error| match error {
-        InsertError::InUse => Errno::AddressInUse.into(),
-        InsertError::NoMemory => ENOMEM,
-    })
+/// Checks an IPv6 address that a socket is to have, and returns the scope that counts. Fails with
+/// EINVAL.
+fn check_own_v6(sk: &Sock<Socket>, addr: &Ipv6Addr, scope: u32) -> Result<u32> {
+    if let Some(v4) = addr.to_ipv4_mapped() {
+        return check_own_v4(v4).map(|()| 0);
+    }
+    if addr.is_unspecified() || addr.is_multicast() {
+        return Err(EINVAL);
+    }
+    if !is_link_local(addr) {
+        return Ok(0);
+    }
+    let peer = sk.control.lock().peer;
+    if scope == 0 || peer.is_some_and(|p| p.scope != 0 && p.scope != scope) {
+        return Err(EINVAL);
+    }
+    Ok(scope)
 }
 
-/// Binds to the first free port from a random one on; 0 and 1 have meanings of their own.
-fn choose_port(sk: &Sock<Socket>, key: &mut BindKey) -> Result {
-    const FIRST: u16 = 2;
-    // CAST: any sixteen of the bits will do.
-    let start = (time::random_u32() as u16).max(FIRST);
-    for port in Iterator::chain(start..=u16::MAX, FIRST..start) {
-        key.port = port;
-        match sk.node.binds.insert(*key, sk) {
-            Ok(()) => return Ok(()),
-            Err(InsertError::InUse) => {}
-            Err(InsertError::NoMemory) => return Err(ENOMEM),
+/// Binds a socket. May sleep.
+#[inline]
+pub(super) fn bind(sk: &Sock<Socket>, addr: &[u8]) -> Result {
+    let (addr, port, scope, loopback) = match SockAddr::parse(addr).map_err(|_| EINVAL)? {
+        SockAddr::V4 { addr, port } => {
+            check_own_v4(addr)?;
+            (IpBits::mapped(addr), port, 0, addr.is_loopback())
+        }
+        SockAddr::V6 { addr, port, scope } => {
+            let scope = check_own_v6(sk, &addr, scope)?;
+            let addr = IpBits::new(addr);
+            (addr, port, scope, addr.is_loopback())
+        }
+    };
+    if port == PROBE_PORT {
+        return Err(EINVAL);
+    }
+    let binds = &sk.node.binds;
+    let any_port = port == 0;
+    let port = if any_port { binds.suggest() } else { port };
+    let key = BindKey { addr, port, scope };
+    let result = match transport_of(sk, addr, scope, loopback) {
+        Ok(transport) => match binds.bind(sk, key, transport) {
+            Err(BindError::InUse) if any_port => search_port(sk, key, transport),
+            result => result,
+        },
+        // That it is bound already comes before anything about the new address.
+        Err(_) if sk.bound().is_some() => return Err(EINVAL),
+        Err(error) => return Err(error),
+    };
+    match result {
+        Ok(()) => Ok(()),
+        Err(BindError::InUse) if sk.bound().is_none() => Err(Errno::AddressInUse.into()),
+        Err(BindError::InUse | BindError::Bound) => Err(EINVAL),
+    }
+}
+
+/// Binds to the first free port after one that is not.
+#[cold]
+fn search_port(sk: &Sock<Socket>, key: BindKey, transport: TransportId) -> Result<(), BindError> {
+    let after = key.port.saturating_add(1);
+    for port in Iterator::chain(after..=u16::MAX, FIRST_PORT..key.port) {
+        match sk.node.binds.bind(sk, BindKey { port, ..key }, transport) {
+            Err(BindError::InUse) => {}
+            result => return result,
         }
     }
-    Err(Errno::AddressInUse.into())
-}
-
-/// Ends the binding of a socket that is being closed. May sleep.
-pub(super) fn unbind(sk: &Sock<Socket>) {
-    if let Some(bound) = sk.bound.as_ref() {
-        sk.node.binds.remove(&BindKey {
-            net: sk.net,
-            addr: bound.addr,
-            port: bound.port,
-            scope: bound.scope,
-        });
-    }
+    Err(BindError::InUse)
 }

@@ -8,7 +8,7 @@ use crate::kapi::{
     errno::Errno,
     net::{poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut},
 };
-use crate::msg::Socket;
+use crate::msg::{Bound, Socket};
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 
@@ -18,6 +18,7 @@ const SOCK_SEQPACKET: c_int = 5;
 impl Protocol for Socket {
     const FAMILY: c_int = 21;
     const NAME: &'static [u8] = b"RDS";
+    type Bound = Bound;
     type Context = Arc<Node>;
 
     fn create(
@@ -33,16 +34,19 @@ impl Protocol for Socket {
     }
 
     fn release(sk: &Sock<Self>) {
-        bind::unbind(sk);
+        if let Some(bound) = sk.bound() {
+            sk.node.binds.unbind(sk, bound);
+        }
         sk.close_receive();
         sk.stop_waiting();
-        if let Some(bound) = sk.bound.as_ref().filter(|_| sk.has_unacknowledged()) {
+        if let Some(bound) = sk.bound().filter(|_| sk.has_unacknowledged()) {
             sk.node.cancel_sends(sk, bound);
         }
     }
 
+    #[inline]
     fn bind(sk: &Sock<Self>, addr: &[u8]) -> Result {
-        sk.with_lock(|| bind::bind(sk, addr))
+        bind::bind(sk, addr)
     }
 
     fn connect(sk: &Sock<Self>, addr: &[u8]) -> Result {
@@ -57,7 +61,7 @@ impl Protocol for Socket {
             let peer = connected.ok_or(Errno::NotConnected)?;
             return Ok(Some(sockaddr(peer.addr, peer.port, peer.scope)));
         }
-        let Some(bound) = sk.bound.as_ref() else {
+        let Some(bound) = sk.bound() else {
             // As C does: the family of the peer, with no address.
             return Ok(connected.map(|peer| match peer.addr.to_ipv4_mapped() {
                 Some(_) => sockaddr(core::net::Ipv4Addr::UNSPECIFIED.to_ipv6_mapped(), 0, 0),

@@ -10,7 +10,7 @@ use crate::kapi::{
     net::{user_byte, Sock, SockOptIn, SockOptOut},
 };
 use crate::msg::{Socket, TransportId};
-use kernel::prelude::*;
+use kernel::{prelude::*, sync::atomic::Relaxed};
 
 const SOL_RDS: c_int = 276;
 const RDS_RECVERR: c_int = 5;
@@ -25,9 +25,9 @@ const SIOCRDSGETTOS: c_uint = 0x89e1;
 
 /// The transport of a socket: that of its address, or else the one it asked for.
 fn transport(sk: &Sock<Socket>) -> Option<TransportId> {
-    match sk.bound.as_ref() {
+    match sk.bound() {
         Some(bound) => Some(bound.transport),
-        None => sk.control.lock().pinned,
+        None => sk.pinned.copy(),
     }
 }
 
@@ -37,12 +37,13 @@ pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptI
             sk.control.lock().recverr = value.read_int()? != 0;
             Ok(())
         }
-        (SOL_RDS, SO_RDS_TRANSPORT) => sk.with_lock(|| pin_transport(sk, value)),
+        (SOL_RDS, SO_RDS_TRANSPORT) => pin_transport(sk, value),
         _ => Err(Errno::NoProtocolOption.into()),
     }
 }
 
-/// `SO_RDS_TRANSPORT`. The caller holds the socket lock.
+/// `SO_RDS_TRANSPORT`. A `bind(2)` at the same time may not see it; the socket then has the transport
+/// of its address.
 fn pin_transport(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     /// `RDS_TRANS_COUNT`: the numbers below are known.
     const COUNT: c_int = 3;
@@ -63,7 +64,9 @@ fn pin_transport(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     if wanted != TransportId::Ib as c_int || !sk.node.has_ib() {
         return Err(Errno::NoProtocolOption.into());
     }
-    sk.control.lock().pinned = Some(TransportId::Ib);
+    if !sk.pinned.populate(TransportId::Ib) {
+        return Err(Errno::NotSupported.into());
+    }
     Ok(())
 }
 
@@ -105,16 +108,14 @@ pub(super) fn ioctl(sk: &Sock<Socket>, cmd: c_uint, arg: usize) -> Result<c_int>
             if transport(sk) != Some(TransportId::Ib) {
                 return Err(ENOTTY);
             }
-            let mut control = sk.control.lock();
-            if control.tos != 0 {
+            // Once it is set it stays.
+            if sk.tos.cmpxchg(0, tos.into(), Relaxed).is_err() {
                 return Err(EINVAL);
             }
-            control.tos = tos;
             Ok(0)
         }
         SIOCRDSGETTOS => {
-            let tos = sk.control.lock().tos;
-            user_byte::write(arg, tos)?;
+            user_byte::write(arg, sk.tos())?;
             Ok(0)
         }
         _ => Err(Error::from_errno(-ENOIOCTLCMD)),

@@ -40,7 +40,7 @@ fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>) -> Result<
     let flags = msg.flags();
     let copied = message.copy_to(msg)?;
     let len = message.len as usize;
-    let scope = sk.bound.as_ref().map_or(0, |bound| bound.scope);
+    let scope = sk.bound().map_or(0, |bound| bound.scope);
     msg.set_name(&sockaddr(message.saddr, message.sport, scope));
     sk.node.stats.add(Counter::CopyToUser, copied);
     let keep = if flags & msg_flags::PEEK != 0 {

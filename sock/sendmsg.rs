@@ -41,12 +41,11 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
         .name()
         .map(|name| parse_peer(sk, name, Call::Send))
         .transpose()?;
-    let (connected, tos) = {
-        let control = sk.control.lock();
-        (control.peer, control.tos)
+    let bound = sk.bound().ok_or(Errno::NotConnected)?;
+    let peer = match named {
+        Some(peer) => peer,
+        None => sk.control.lock().peer.ok_or(Errno::NotConnected)?,
     };
-    let bound = sk.bound.as_ref().ok_or(Errno::NotConnected)?;
-    let peer = named.or(connected).ok_or(Errno::NotConnected)?;
     if bound.addr.to_ipv4_mapped().is_some() != peer.addr.to_ipv4_mapped().is_some() {
         return Err(Errno::NotSupported.into());
     }
@@ -63,7 +62,7 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     }
     check_control(&msg)?;
 
-    let route = route(sk, bound, &peer, tos)?;
+    let route = route(sk, bound, &peer)?;
     let timeout = sk.send_timeout(msg.flags() & msg_flags::DONTWAIT != 0);
     let ticket = admit(sk, &route, peer.port, len, timeout)?;
     sk.node.stats.add(Counter::CopyFromUser, len);
@@ -93,7 +92,8 @@ fn check_control(msg: &SendMsg<'_>) -> Result {
     Ok(())
 }
 
-fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer, tos: u8) -> Result<Route> {
+/// Where a message goes.
+fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer) -> Result<Route> {
     // What a node sends to the very address that it sends from needs no wire.
     if bound.transport == TransportId::Loop || bound.addr == peer.addr {
         return Ok(Route::Loop(loop_transport::Destination::new(sk, peer)));
@@ -103,7 +103,7 @@ fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer, tos: u8) -> Result<Route
             net: sk.net,
             laddr: bound.addr,
             faddr: peer.addr,
-            tos,
+            tos: sk.tos(),
             scope: if peer.scope != 0 {
                 peer.scope
             } else {

@@ -43,57 +43,52 @@ impl SockAddr {
     pub(crate) const MAX_LEN: usize = SOCKADDR_IN6_LEN;
 
     /// Reads the address that a program gave.
+    #[inline]
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, SockAddrError> {
-        let (family, rest) = bytes.split_first_chunk().ok_or(SockAddrError::TooShort)?;
-        let (port, rest) = match u16::from_ne_bytes(*family) {
-            AF_INET | AF_INET6 => rest.split_first_chunk().ok_or(SockAddrError::TooShort)?,
-            _ => return Err(SockAddrError::Family),
-        };
-        let port = u16::from_be_bytes(*port);
-        if u16::from_ne_bytes(*family) == AF_INET {
-            if bytes.len() < SOCKADDR_IN_LEN {
-                return Err(SockAddrError::TooShort);
+        use SockAddrError::TooShort;
+        match u16::from_ne_bytes(*bytes.first_chunk().ok_or(TooShort)?) {
+            AF_INET => {
+                let bytes: &[u8; SOCKADDR_IN_LEN] = bytes.first_chunk().ok_or(TooShort)?;
+                let [_, _, p, q, a, b, c, d, ..] = *bytes;
+                Ok(Self::V4 {
+                    addr: Ipv4Addr::new(a, b, c, d),
+                    port: u16::from_be_bytes([p, q]),
+                })
             }
-            let addr: &[u8; 4] = rest.first_chunk().ok_or(SockAddrError::TooShort)?;
-            return Ok(Self::V4 {
-                addr: Ipv4Addr::from(*addr),
-                port,
-            });
+            AF_INET6 => Self::parse_v6(bytes),
+            _ => Err(SockAddrError::Family),
         }
-        let (_flowinfo, rest) = rest
-            .split_first_chunk::<4>()
-            .ok_or(SockAddrError::TooShort)?;
-        let (addr, rest) = rest
-            .split_first_chunk::<16>()
-            .ok_or(SockAddrError::TooShort)?;
-        let scope = rest.first_chunk::<4>().ok_or(SockAddrError::TooShort)?;
+    }
+
+    /// Reads an address whose family is known.
+    fn parse_v6(bytes: &[u8]) -> Result<Self, SockAddrError> {
+        use SockAddrError::TooShort;
+        let bytes: &[u8; SOCKADDR_IN6_LEN] = bytes.first_chunk().ok_or(TooShort)?;
+        let (head, rest) = bytes.split_first_chunk::<8>().ok_or(TooShort)?;
+        let (addr, scope) = rest.split_first_chunk::<16>().ok_or(TooShort)?;
+        let [_family, _, p, q, _flowinfo @ ..] = *head;
         Ok(Self::V6 {
             addr: Ipv6Addr::from(*addr),
-            port,
-            scope: u32::from_ne_bytes(*scope),
+            port: u16::from_be_bytes([p, q]),
+            scope: u32::from_ne_bytes(*scope.first_chunk().ok_or(TooShort)?),
         })
     }
 
     /// The bytes of the C structure and how many of them count.
     pub(crate) fn encode(&self) -> ([u8; Self::MAX_LEN], usize) {
         let mut out = [0; Self::MAX_LEN];
-        let mut put = |at: usize, bytes: &[u8]| {
-            for (to, from) in out.iter_mut().skip(at).zip(bytes) {
-                *to = *from;
-            }
-        };
         let len = match self {
             Self::V4 { addr, port } => {
-                put(0, &AF_INET.to_ne_bytes());
-                put(2, &port.to_be_bytes());
-                put(4, &addr.octets());
+                out[0..2].copy_from_slice(&AF_INET.to_ne_bytes());
+                out[2..4].copy_from_slice(&port.to_be_bytes());
+                out[4..8].copy_from_slice(&addr.octets());
                 SOCKADDR_IN_LEN
             }
             Self::V6 { addr, port, scope } => {
-                put(0, &AF_INET6.to_ne_bytes());
-                put(2, &port.to_be_bytes());
-                put(8, &addr.octets());
-                put(24, &scope.to_ne_bytes());
+                out[0..2].copy_from_slice(&AF_INET6.to_ne_bytes());
+                out[2..4].copy_from_slice(&port.to_be_bytes());
+                out[8..24].copy_from_slice(&addr.octets());
+                out[24..28].copy_from_slice(&scope.to_ne_bytes());
                 SOCKADDR_IN6_LEN
             }
         };
@@ -107,9 +102,29 @@ impl SockAddr {
 pub(crate) struct IpBits(u128);
 
 impl IpBits {
+    const MAPPED: u128 = 0xffff << 32;
+
     #[inline]
     pub(crate) fn new(addr: Ipv6Addr) -> Self {
         Self(addr.to_bits())
+    }
+
+    #[inline]
+    pub(crate) fn mapped(addr: Ipv4Addr) -> Self {
+        Self(Self::MAPPED | u128::from(addr.to_bits()))
+    }
+
+    /// The address.
+    #[inline]
+    pub(crate) fn addr(self) -> Ipv6Addr {
+        Ipv6Addr::from_bits(self.0)
+    }
+
+    /// Whether it is one of the addresses by which a node speaks to itself.
+    #[inline]
+    pub(crate) fn is_loopback(self) -> bool {
+        const V4: u128 = IpBits::MAPPED | 127 << 24;
+        self.0 >> 24 == V4 >> 24 || self.0 == 1
     }
 
     /// Its upper and its lower half.

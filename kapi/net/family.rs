@@ -4,7 +4,7 @@
 //!
 //! C header: [`include/linux/net.h`](srctree/include/linux/net.h)
 
-use super::{Net, PollMask, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut};
+use super::{sock::Ours, Net, PollMask, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut};
 use crate::bindings;
 use core::{
     marker::{PhantomData, PhantomPinned},
@@ -24,6 +24,9 @@ pub(crate) trait Protocol: Send + Sync + Sized + 'static {
     const FAMILY: c_int;
     /// Its name in `/proc/net/protocols`.
     const NAME: &'static [u8];
+
+    /// Where a socket is bound.
+    type Bound: Send + Sync + 'static;
 
     /// What new sockets are made from; shared by all of them.
     type Context: Send + Sync + 'static;
@@ -161,7 +164,7 @@ struct Callbacks<T>(PhantomData<T>);
 /// that its `sk` was made by [`Callbacks::create`], and is alive for the duration of the callback.
 unsafe fn sock_of<'a, T: Protocol>(sock: *mut bindings::socket) -> &'a Sock<T> {
     // SAFETY: The caller says that `sock` is alive.
-    let sk = unsafe { bindings::rds_socket_sk(sock) };
+    let sk = unsafe { (*sock).sk };
     // SAFETY: The caller says where `sk` comes from.
     unsafe { Sock::from_raw(sk) }
 }
@@ -242,9 +245,9 @@ impl<T: Protocol> Callbacks<T> {
             return Err(ENOMEM);
         }
         // SAFETY: `obj_size` in `Registration::new` makes the object large enough.
-        let data = unsafe { Sock::<T>::data_of(sk.cast()) };
-        // SAFETY: `data` is uninitialised memory of the right size and stays where it is.
-        let Ok(()) = unsafe { init.__pinned_init(data) };
+        let ours = unsafe { Sock::<T>::ours_of(sk.cast()) };
+        // SAFETY: `ours` is uninitialised memory of the right size and stays where it is.
+        let Ok(()) = unsafe { Ours::new(init).__pinned_init(ours) };
         // SAFETY: Both parts of the socket are initialised now; the tables outlive every socket.
         unsafe { bindings::rds_sock_start(sock, &tables.ops, Some(Self::destruct)) };
         Ok(())
@@ -257,9 +260,9 @@ impl<T: Protocol> Callbacks<T> {
     /// Only for the socket core, as `sk_destruct` of a socket that [`Self::try_create`] completed.
     unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
         // SAFETY: `destruct` is set only on sockets that `try_create` completed.
-        let data = unsafe { Sock::<T>::data_of(sk) };
-        // SAFETY: The data is initialised, and C calls this once, before it frees the object.
-        unsafe { ptr::drop_in_place(data) };
+        let ours = unsafe { Sock::<T>::ours_of(sk) };
+        // SAFETY: Our part is initialised, and C calls this once, before it frees the object.
+        unsafe { ptr::drop_in_place(ours) };
     }
 
     /// # Safety
@@ -267,7 +270,7 @@ impl<T: Protocol> Callbacks<T> {
     /// Only for the socket core, as `proto_ops.release` of a socket of `T`.
     unsafe extern "C" fn release(sock: *mut bindings::socket) -> c_int {
         // SAFETY: The socket core may release a socket whose creation failed: it has no `sk`.
-        if !unsafe { bindings::rds_socket_sk(sock) }.is_null() {
+        if !unsafe { (*sock).sk }.is_null() {
             // SAFETY: A callback of the socket core.
             T::release(unsafe { sock_of(sock) });
             // SAFETY: This gives up the reference that `sock` holds; it has an `sk`.

@@ -3,6 +3,7 @@
 //! Sockets: a protocol family with its sockets, messages and addresses.
 
 mod addr;
+mod bound;
 mod family;
 mod local;
 mod msghdr;
@@ -12,6 +13,7 @@ mod sock;
 pub(crate) mod user_byte;
 
 pub(crate) use addr::{IpBits, SockAddr, SockAddrError};
+pub(crate) use bound::BoundList;
 pub(crate) use family::{Protocol, Registration};
 pub(crate) use local::{for_each_assigned, locality, Locality};
 pub(crate) use msghdr::{flags as msg_flags, RecvMsg, SendMsg};

@@ -4,7 +4,7 @@
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
-use super::Protocol;
+use super::{bound::Place, Protocol};
 use crate::bindings;
 use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
 use kernel::{
@@ -54,21 +54,39 @@ impl Timeout {
     }
 }
 
-/// A socket of protocol `T`: the C structure, then the protocol's data, in one allocation.
+/// A socket of protocol `T`: the C structure, then what we have, in one allocation.
 ///
 /// # Invariants
 ///
-/// Both parts are initialised and live until the C reference count drops to zero.
+/// All parts are initialised and live until the C reference count drops to zero.
 #[repr(C)]
-pub(crate) struct Sock<T> {
+pub(crate) struct Sock<T: Protocol> {
     sk: Opaque<bindings::sock>,
+    ours: Ours<T>,
+}
+
+/// The part of a socket that C knows nothing about.
+#[pin_data]
+pub(super) struct Ours<T: Protocol> {
+    place: Place<T>,
+    #[pin]
     data: T,
 }
 
-// SAFETY: `struct sock` may be used from any thread; the protocol's data says so of itself.
-unsafe impl<T: Send + Sync> Send for Sock<T> {}
+impl<T: Protocol> Ours<T> {
+    pub(super) fn new(data: impl PinInit<T>) -> impl PinInit<Self> {
+        pin_init!(Self {
+            place: Place::new(),
+            data <- data,
+        })
+    }
+}
+
+// SAFETY: `struct sock` may be used from any thread; a protocol's data may by itself, and so may its
+// place, which only the list that it is on changes.
+unsafe impl<T: Protocol> Send for Sock<T> {}
 // SAFETY: As above.
-unsafe impl<T: Send + Sync> Sync for Sock<T> {}
+unsafe impl<T: Protocol> Sync for Sock<T> {}
 
 // SAFETY: The count is that of `struct sock`; the object lives until it drops to zero.
 unsafe impl<T: Protocol> AlwaysRefCounted for Sock<T> {
@@ -83,11 +101,12 @@ unsafe impl<T: Protocol> AlwaysRefCounted for Sock<T> {
     }
 }
 
-impl<T> Deref for Sock<T> {
+impl<T: Protocol> Deref for Sock<T> {
     type Target = T;
 
+    #[inline]
     fn deref(&self) -> &T {
-        &self.data
+        &self.ours.data
     }
 }
 
@@ -102,14 +121,25 @@ impl<T: Protocol> Sock<T> {
         unsafe { &*sk.cast::<Self>() }
     }
 
-    /// Where the protocol's data of a socket is.
+    /// Where our part of a socket is.
     ///
     /// # Safety
     ///
     /// `sk` must point to an object of `size_of::<Self>()` bytes.
-    pub(super) unsafe fn data_of(sk: *mut bindings::sock) -> *mut T {
+    pub(super) unsafe fn ours_of(sk: *mut bindings::sock) -> *mut Ours<T> {
         // SAFETY: The caller says that the object is that large, so the field is inside it.
-        unsafe { &raw mut (*sk.cast::<Self>()).data }
+        unsafe { &raw mut (*sk.cast::<Self>()).ours }
+    }
+
+    #[inline]
+    pub(super) fn place(&self) -> &Place<T> {
+        &self.ours.place
+    }
+
+    /// Where the socket is bound, once it is. Any context.
+    #[inline]
+    pub(crate) fn bound(&self) -> Option<&T::Bound> {
+        self.place().bound()
     }
 
     fn as_raw(&self) -> *mut bindings::sock {
@@ -153,16 +183,6 @@ impl<T: Protocol> Sock<T> {
     pub(crate) fn has_error(&self) -> bool {
         // SAFETY: `self` is alive by the type invariants.
         unsafe { bindings::rds_sk_has_error(self.as_raw()) }
-    }
-
-    /// Runs `f` with the socket locked against other system calls. May sleep.
-    pub(crate) fn with_lock<R>(&self, f: impl FnOnce() -> R) -> R {
-        // SAFETY: `self` is alive by the type invariants.
-        unsafe { bindings::rds_lock_sock(self.as_raw()) };
-        let result = f();
-        // SAFETY: Locked above, by this thread.
-        unsafe { bindings::rds_release_sock(self.as_raw()) };
-        result
     }
 
     /// Sleeps until `ready` holds or `timeout` is over, which it updates to what remains.
