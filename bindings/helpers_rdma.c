@@ -113,6 +113,36 @@ int rds_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 	return ib_post_recv(qp, wr, bad_wr);
 }
 
+static void rds_poll_kick(struct irq_work *work)
+{
+	irq_poll_sched(&container_of(work, struct rds_poll, kick)->iop);
+}
+
+void rds_poll_init(struct rds_poll *poll, int budget, irq_poll_fn *fn)
+{
+	irq_poll_init(&poll->iop, budget, fn);
+	init_irq_work(&poll->kick, rds_poll_kick);
+}
+
+/*
+ * Software devices complete in process context with interrupts disabled. A softirq that is raised
+ * there runs in ksoftirqd, which costs two context switches for each completion; raised in an
+ * interrupt, it runs at the end of that.
+ */
+void rds_poll_sched(struct rds_poll *poll)
+{
+	if (in_interrupt())
+		irq_poll_sched(&poll->iop);
+	else
+		irq_work_queue(&poll->kick);
+}
+
+/* After this no earlier rds_poll_sched() has an effect any more. May sleep. */
+void rds_poll_sync(struct rds_poll *poll)
+{
+	irq_work_sync(&poll->kick);
+}
+
 /* memory */
 
 /*

@@ -4,6 +4,7 @@
 #define RDS_RUST_HELPERS_RDMA_H
 
 #include <linux/irq_poll.h>
+#include <linux/irq_work.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
@@ -44,6 +45,16 @@ int rds_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 		     const struct ib_send_wr **bad_wr);
 int rds_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 		     const struct ib_recv_wr **bad_wr);
+
+/* Polling of a completion queue in a softirq. @iop comes first. */
+struct rds_poll {
+	struct irq_poll iop;
+	struct irq_work kick;
+};
+
+void rds_poll_init(struct rds_poll *poll, int budget, irq_poll_fn *fn);
+void rds_poll_sched(struct rds_poll *poll);
+void rds_poll_sync(struct rds_poll *poll);
 
 /* memory */
 void *rds_alloc_shard(int node, unsigned int order, unsigned int smallest, bool may_sleep);

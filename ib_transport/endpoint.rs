@@ -3,7 +3,7 @@
 //! One attempt to connect, and what comes of it: a CM id and its queue pair.
 
 use super::{
-    carrier::Carrier,
+    carrier::{Carrier, RecvRing},
     device::{Device, DeviceUse, Ib},
 };
 use crate::conn::{Connection, Endpoint, Link, Progress, Reached, Request};
@@ -14,7 +14,6 @@ use crate::kapi::{
 use crate::proto::ib_private::{
     check_reply, Addr, Private, Version, LEN_V6, PORT_V4, PORT_V6, REJECT_INCOMPATIBLE_OR_RACE,
 };
-use crate::recv_pool::Context;
 use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use kernel::{
     prelude::*,
@@ -221,11 +220,13 @@ impl IbEndpoint {
             self.events.connection.clone(),
             self.events.clone(),
             device.pools.clone(),
-            (config.max_send_wr, config.max_recv_wr),
         );
-        let qp = Qp::create(&self.id, &device.pd, config, carrier)?;
-        Carrier::refill(&qp, Context::MaySleep)?;
+        let ring = RecvRing::new(config.max_recv_wr);
+        let qp = Qp::create(&self.id, &device.pd, config, carrier, ring)?;
+        let posted = Carrier::fill(&qp);
+        // From here on it has to be closed.
         self.qp = Some(qp);
+        posted?;
         Ok(device)
     }
 

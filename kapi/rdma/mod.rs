@@ -29,6 +29,7 @@ mod local;
 mod pd;
 mod qp;
 mod qp_ring;
+mod send_chain;
 mod shard;
 
 pub(crate) use arena::{Arena, ArenaConfig, ArenaStats, Batch, GrowError};
@@ -41,5 +42,6 @@ pub(crate) use events::PortWatch;
 pub(crate) use local::local_device;
 pub(crate) use pd::Pd;
 pub(crate) use qp::{Failure, Qp, QpConfig, QpEvent, QpHandler, Received};
-pub(crate) use qp_ring::{SendChain, SendItem};
+pub(crate) use qp_ring::SendItem;
+pub(crate) use send_chain::SendChain;
 pub(crate) use shard::{Buf, BufMut};

@@ -27,7 +27,7 @@ use super::{
     arena::Batch,
     cm::{Anchor, CmHandler, CmId},
     pd::{Domain, DomainUse, Pd},
-    qp_ring::{CqeRange, RecvRing, SendChain, SendRing},
+    qp_ring::{RecvRing, SendRing, Slot},
     shard::BufMut,
 };
 use crate::{
@@ -120,18 +120,21 @@ impl QpEvent {
 /// What becomes of completions. All but [`Self::event`] are called in softirq context, one at a
 /// time for one queue pair.
 pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
-    /// A message arrived.
-    fn received(&self, qp: &Qp<Self>, message: Received);
+    /// What only polling works with, so that it needs no lock of its own.
+    type Poll: Send + Unpin;
 
-    /// `count` sends are done and their slots free: the signaled one and all before it.
-    fn sent(&self, qp: &Qp<Self>, count: u32);
+    /// A message arrived.
+    fn received(&self, qp: &Qp<Self>, poll: &mut Self::Poll, message: Received);
+
+    /// Sends are done and their slots free.
+    fn sent(&self, qp: &Qp<Self>);
 
     /// The first work request failed, or was flushed. Reported once for each queue, and again if a
     /// failure follows that is more than a flush. The buffers are freed.
     fn failed(&self, qp: &Qp<Self>, failure: Failure);
 
     /// A run of completions has ended, 256 at most; the next run may follow at once.
-    fn polled(&self, qp: &Qp<Self>);
+    fn polled(&self, qp: &Qp<Self>, poll: &mut Self::Poll);
 
     /// An asynchronous event. Any context, also a hard interrupt: take no lock.
     fn event(&self, qp: &Qp<Self>, event: QpEvent);
@@ -168,16 +171,19 @@ unsafe impl Send for Verbs {}
 /// # Invariants
 ///
 /// `cq` is null or the queue pair's completion queue, which is not destroyed before `cq` is null.
-struct Poller {
+struct Poller<T> {
     cq: *mut bindings::ib_cq,
     wcs: KVec<bindings::ib_wc>,
+    /// Messages of `wcs` on their way to the handler; all `None` between two batches.
+    messages: KVec<Option<Received>>,
+    handler: T,
     /// Queues whose failure was reported.
     send_failed: bool,
     recv_failed: bool,
 }
 
 // SAFETY: Any thread may use the completion queue; pointers in old completions are not used.
-unsafe impl Send for Poller {}
+unsafe impl<T: Send> Send for Poller<T> {}
 
 /// A reliable connected queue pair with its completion queue and its buffers.
 ///
@@ -196,16 +202,14 @@ pub(crate) struct Qp<H: QpHandler> {
     device: *mut bindings::ib_device,
     /// The device needs cache maintenance.
     sync: bool,
-    sends: CqeRange,
-    recvs: CqeRange,
     #[pin]
-    send: SpinLockBh<SendRing>,
+    pub(super) send: SpinLockBh<SendRing>,
     #[pin]
     recv: SpinLockBh<RecvRing>,
     #[pin]
-    poller: SpinLockBh<Poller>,
+    poller: SpinLockBh<Poller<H::Poll>>,
     #[pin]
-    iop: Opaque<bindings::irq_poll>,
+    softirq: Opaque<bindings::rds_poll>,
     #[pin]
     verbs: Mutex<Option<Verbs>>,
     #[pin]
@@ -225,15 +229,22 @@ impl<H: QpHandler> Qp<H> {
         pd: &Arc<Pd>,
         config: QpConfig,
         handler: impl PinInit<H>,
+        poll: H::Poll,
     ) -> Result<Arc<Self>> {
         let in_domain = Domain::enter(pd.domain())?;
         let domain = Arc::as_ptr(pd.domain());
         let lkey = pd.local_dma_lkey();
         let send = SendRing::new(config.max_send_wr, domain, lkey)?;
         let recv = RecvRing::new(config.max_recv_wr, domain, lkey)?;
+        let mut messages = KVec::with_capacity(POLL_BATCH, GFP_KERNEL)?;
+        for _ in 0..POLL_BATCH {
+            messages.push_within_capacity(None).map_err(|_| ENOMEM)?;
+        }
         let poller = Poller {
             cq: ptr::null_mut(),
             wcs: KVec::from_elem(bindings::ib_wc::default(), POLL_BATCH, GFP_KERNEL)?,
+            messages,
+            handler: poll,
             send_failed: false,
             recv_failed: false,
         };
@@ -249,14 +260,12 @@ impl<H: QpHandler> Qp<H> {
                 handler <- handler,
                 device: pd.device().as_raw(),
                 sync: !pd.device().caps().virtual_dma,
-                sends: send.range(),
-                recvs: recv.range(),
                 send <- new_spinlock_bh!(send, "rdma_qp_send"),
                 recv <- new_spinlock_bh!(recv, "rdma_qp_recv"),
                 poller <- new_spinlock_bh!(poller, "rdma_qp_poll"),
-                iop <- Opaque::ffi_init(|slot| {
+                softirq <- Opaque::ffi_init(|slot| {
                     // SAFETY: The slot is ours to fill.
-                    unsafe { bindings::irq_poll_init(slot, POLL_BUDGET, Some(Self::poll)) };
+                    unsafe { bindings::rds_poll_init(slot, POLL_BUDGET, Some(Self::poll)) };
                 }),
                 verbs <- new_mutex!(Some(verbs), "rdma_qp_verbs"),
                 _pin: PhantomPinned,
@@ -331,14 +340,17 @@ impl<H: QpHandler> Qp<H> {
             unsafe { bindings::ib_drain_qp(verbs.qp) };
             verbs.cm.destroy_qp();
         }
-        // SAFETY: `iop` was initialised. From here on it is not scheduled any more.
-        unsafe { bindings::irq_poll_disable(self.iop.get()) };
-        // The poller asks for another interrupt after it has left `iop`: wait for that too.
+        // SAFETY: `softirq` was initialised. From here on it does not poll any more.
+        unsafe { bindings::irq_poll_disable(self.iop()) };
+        // The poller asks for another interrupt after it has left `irq_poll`: wait for that too.
         self.poller.lock().cq = ptr::null_mut();
         if !verbs.cq.is_null() {
             // SAFETY: By the invariants of `Verbs` it is ours, and its queue pair is gone.
             unsafe { bindings::rds_ib_destroy_cq(verbs.cq) };
         }
+        // SAFETY: `softirq` was initialised, and there is no completion queue any more to schedule
+        // it.
+        unsafe { bindings::rds_poll_sync(self.softirq.get()) };
         // SAFETY: The queue pair is destroyed.
         let sends = unsafe { self.send.lock().take_slots() };
         // SAFETY: As above.
@@ -349,19 +361,18 @@ impl<H: QpHandler> Qp<H> {
         drop(verbs);
     }
 
-    pub(crate) fn handler(&self) -> &H {
-        &self.handler
+    /// Runs `f` with what only polling works with; nothing is polled meanwhile. Any context but a
+    /// hard interrupt, and not from the handler.
+    pub(crate) fn with_poll<R>(&self, f: impl FnOnce(&mut H::Poll) -> R) -> R {
+        f(&mut self.poller.lock().handler)
     }
 
-    /// Posts `chain`, in order. Any context but a hard interrupt.
-    ///
-    /// Fails with ENOTCONN if the queue pair is closed, EAGAIN if there is no room for all of it,
-    /// EINVAL if a send is empty, or its buffer too short or not mapped for the queue pair's
-    /// protection domain: then the chain is as it was. Otherwise the error is the device's own; a
-    /// part of the chain may be posted, and completes in the usual way, and the rest is dropped.
-    pub(crate) fn post_send(&self, chain: &mut SendChain) -> Result {
-        let mut ring = self.send.lock();
-        ring.post(chain, |address, len| self.sync_for_device(address, len))
+    fn iop(&self) -> *mut bindings::irq_poll {
+        self.softirq.get().cast()
+    }
+
+    pub(crate) fn handler(&self) -> &H {
+        &self.handler
     }
 
     /// Posts the buffers of `batch` to receive into, as many as there is room for, and returns how
@@ -373,7 +384,7 @@ impl<H: QpHandler> Qp<H> {
 
     /// Only with the lock of an open ring.
     #[inline]
-    fn sync_for_device(&self, address: u64, len: usize) {
+    pub(super) fn sync_for_device(&self, address: u64, len: usize) {
         if self.sync {
             // SAFETY: A ring is open, so the device is valid and its mappings are kept.
             unsafe { bindings::rds_ib_dma_sync_for_device(self.device, address, len) };
@@ -387,8 +398,8 @@ impl<H: QpHandler> Qp<H> {
     unsafe extern "C" fn completion(_cq: *mut bindings::ib_cq, context: *mut c_void) {
         // SAFETY: By the type invariants the context is a live `Self`.
         let this = unsafe { &*context.cast::<Self>() };
-        // SAFETY: `iop` was initialised.
-        unsafe { bindings::irq_poll_sched(this.iop.get()) };
+        // SAFETY: `softirq` was initialised.
+        unsafe { bindings::rds_poll_sched(this.softirq.get()) };
     }
 
     /// # Safety
@@ -405,11 +416,12 @@ impl<H: QpHandler> Qp<H> {
 
     /// # Safety
     ///
-    /// Only for `irq_poll`, as poll function of the `iop` of a `Self`.
+    /// Only for `irq_poll`, as poll function of the `softirq` of a `Self`.
     unsafe extern "C" fn poll(iop: *mut bindings::irq_poll, budget: c_int) -> c_int {
-        let iop: *mut Opaque<bindings::irq_poll> = iop.cast();
-        // SAFETY: Only `iop` fields of this type are initialised with this function.
-        let this: *const Self = unsafe { kernel::container_of!(iop, Self, iop) };
+        // `iop` is the first field.
+        let softirq: *mut Opaque<bindings::rds_poll> = iop.cast();
+        // SAFETY: Only `softirq` fields of this type are initialised with this function.
+        let this: *const Self = unsafe { kernel::container_of!(softirq, Self, softirq) };
         // SAFETY: `close` waits for this function, and `Self` is closed before it goes.
         let this = unsafe { &*this };
         this.run(budget)
@@ -436,45 +448,46 @@ impl<H: QpHandler> Qp<H> {
             }
         }
         if done > 0 {
-            self.handler.polled(self);
+            self.handler.polled(self, &mut poller.handler);
         }
         if done < budget {
-            // SAFETY: This is the poll function of `iop`, which owns it now and leaves it.
-            unsafe { bindings::irq_poll_complete(self.iop.get()) };
+            // SAFETY: This is the poll function, which `irq_poll` has taken off its list for now.
+            unsafe { bindings::irq_poll_complete(self.iop()) };
             // SAFETY: The completion queue is alive until `close` has had the lock.
             if !cq.is_null() && unsafe { bindings::rds_ib_rearm_cq(cq) } {
-                // SAFETY: `iop` was initialised.
-                unsafe { bindings::irq_poll_sched(self.iop.get()) };
+                // SAFETY: `softirq` was initialised.
+                unsafe { bindings::rds_poll_sched(self.softirq.get()) };
             }
         }
         done
     }
 
     /// Handles the first `count` entries of `poller.wcs`.
-    fn complete(&self, poller: &mut Poller, count: usize) {
+    fn complete(&self, poller: &mut Poller<H::Poll>, count: usize) {
         let Poller {
             cq,
             wcs,
+            messages,
+            handler,
             send_failed,
             recv_failed,
         } = poller;
         let Some(wcs) = wcs.get_mut(..count) else {
             return;
         };
-        let mut messages = [const { None }; POLL_BATCH];
-        self.take_received(wcs, &mut messages);
-        let sent = self.take_sent(wcs);
-        if sent > 0 {
-            self.handler.sent(self, sent);
+        self.take_received(wcs, messages);
+        if self.take_sent(wcs) {
+            self.handler.sent(self);
         }
-        for (wc, message) in wcs.iter_mut().zip(messages) {
-            if let Some(message) = message {
-                self.handler.received(self, message);
+        for (wc, message) in wcs.iter_mut().zip(messages.iter_mut()) {
+            if let Some(message) = message.take() {
+                self.handler.received(self, handler, message);
+                continue;
             }
-            let (queue, reported) = match cqe_address(wc) {
-                at if self.recvs.slot(at).is_some() => (Queue::Recv, &mut *recv_failed),
-                at if self.sends.slot(at).is_some() => (Queue::Send, &mut *send_failed),
-                _ => {
+            let (queue, reported) = match slot_of(wc) {
+                Slot::Recv(_) => (Queue::Recv, &mut *recv_failed),
+                Slot::Send(_) => (Queue::Send, &mut *send_failed),
+                Slot::Foreign => {
                     forward(*cq, wc);
                     continue;
                 }
@@ -495,14 +508,10 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Takes the receives among `wcs` out of their ring, with one lock.
-    fn take_received(
-        &self,
-        wcs: &[bindings::ib_wc],
-        messages: &mut [Option<Received>; POLL_BATCH],
-    ) {
+    fn take_received(&self, wcs: &[bindings::ib_wc], messages: &mut [Option<Received>]) {
         let mut ring = None;
         for (wc, message) in wcs.iter().zip(messages) {
-            let Some(slot) = self.recvs.slot(cqe_address(wc)) else {
+            let Slot::Recv(slot) = slot_of(wc) else {
                 continue;
             };
             let ring = ring.get_or_insert_with(|| self.recv.lock());
@@ -511,22 +520,17 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Takes the sends among `wcs` out of their ring, with one lock, and returns how many sends are
-    /// done.
-    fn take_sent(&self, wcs: &[bindings::ib_wc]) -> u32 {
-        let mut sent = 0u32;
+    /// Takes the sends among `wcs` out of their ring, with one lock, and returns whether there were
+    /// any.
+    fn take_sent(&self, wcs: &[bindings::ib_wc]) -> bool {
         let mut ring = None;
         for wc in wcs {
-            let Some(slot) = self.sends.slot(cqe_address(wc)) else {
+            let Slot::Send(slot) = slot_of(wc) else {
                 continue;
             };
-            let ring = ring.get_or_insert_with(|| self.send.lock());
-            let count = ring.complete(slot);
-            if succeeded(wc) {
-                sent = sent.wrapping_add(count);
-            }
+            ring.get_or_insert_with(|| self.send.lock()).complete(slot);
         }
-        sent
+        ring.is_some()
     }
 
     /// What arrived in `buf`, ready for the CPU.
@@ -548,21 +552,19 @@ fn succeeded(wc: &bindings::ib_wc) -> bool {
     wc.status == bindings::ib_wc_status_IB_WC_SUCCESS
 }
 
-/// The address of the completion entry; 0 if there is none.
+/// Which slot a completion is for.
 #[inline]
-fn cqe_address(wc: &bindings::ib_wc) -> usize {
+fn slot_of(wc: &bindings::ib_wc) -> Slot {
     // SAFETY: Both members of the union are plain numbers of the same size on all machines with
     // RDMA.
-    let wr_id = unsafe { wc.__bindgen_anon_1.wr_id };
-    // CAST: the kernel puts a pointer there.
-    wr_id as usize
+    Slot::of(unsafe { wc.__bindgen_anon_1.wr_id })
 }
 
 /// Hands a completion that is not for a ring to whoever posted it: `ib_drain_qp`.
 fn forward(cq: *mut bindings::ib_cq, wc: &mut bindings::ib_wc) {
-    let cqe = cqe_address(wc) as *const bindings::ib_cqe;
-    // SAFETY: All work requests of our queue pairs name a live completion entry, and this one is
-    // not in a ring.
+    // SAFETY: What names no slot was not posted by us, so that this is the member that was written.
+    let cqe = unsafe { wc.__bindgen_anon_1.wr_cqe };
+    // SAFETY: Others of the kernel's work requests name a live completion entry.
     let done = unsafe { cqe.as_ref() }.and_then(|cqe| cqe.done);
     if let Some(done) = done {
         // SAFETY: This is how completions are delivered; `wc` is valid.

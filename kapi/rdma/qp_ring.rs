@@ -2,13 +2,13 @@
 
 //! What is posted to a queue pair.
 //!
-//! Each ring has one slot per work request that may be outstanding. A slot holds everything that
-//! the request needs: its completion entry, the C request with its one scatter/gather entry, and
-//! the buffer. All but the entry's address is written once, so posting writes a few words; the
-//! `next` pointers go round the ring for ever and are cut at the end of a chain while it is posted.
+//! Each ring has one slot per work request that may be outstanding. A slot holds the buffer and
+//! nothing else. The C requests that name a chain's buffers to the device are read while it is posted
+//! and not after that, so a ring has one chain of them, each with its one scatter/gather entry. It is
+//! linked once; posting writes a few words into each, and cuts the chain where it ends.
 //!
-//! The completion names the slot: `wr_cqe` points into the ring. A slot is taken while it holds a
-//! buffer, and free otherwise. Work requests of a reliable connection start and complete in the
+//! The completion names the slot: `wr_id` is its number, with [`SEND`] for a send. A slot is taken
+//! while it holds a buffer, and free otherwise. Work requests of a reliable connection start and complete in the
 //! order in which they were posted (InfiniBand Architecture Specification, volume 1, chapter 10.8),
 //! so the slots can be used in turn. If a device broke this rule, posting would find no free slot;
 //! no buffer would be given back early.
@@ -25,15 +25,14 @@ use crate::{bindings, kapi::errno::Errno};
 use core::{mem, ptr};
 use kernel::{error::to_result, prelude::*};
 
-/// One send: the `len` bytes, at least one, from `offset` of `buf`.
+/// Every so many sends one reports its completion, and that of all before it.
+const SIGNAL_EVERY: u32 = 16;
+
+/// One send: the first `len` bytes, at least one, of `buf`.
 pub(crate) struct SendItem {
     pub(crate) buf: Buf,
     /// In bytes.
-    pub(crate) offset: u32,
-    /// In bytes.
     pub(crate) len: u32,
-    /// Report the completion of this and of all earlier sends.
-    pub(crate) signaled: bool,
     /// Ask the receiver to treat the message as an event.
     pub(crate) solicited: bool,
 }
@@ -41,96 +40,36 @@ pub(crate) struct SendItem {
 impl SendItem {
     /// Where a device of `domain` finds the bytes, if there are any and all within the buffer.
     fn address(&self, domain: *const Domain) -> Option<u64> {
-        let end = (self.offset as usize).checked_add(self.len as usize)?;
         // To some devices a length of zero means 2 GiB.
-        if end > self.buf.capacity() || self.len == 0 {
+        if self.len as usize > self.buf.capacity() || self.len == 0 {
             return None;
         }
-        self.buf.address(domain)?.checked_add(self.offset.into())
-    }
-
-    fn flags(&self) -> c_int {
-        let mut flags = 0;
-        if self.signaled {
-            flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
-        }
-        if self.solicited {
-            flags |= bindings::ib_send_flags_IB_SEND_SOLICITED;
-        }
-        // CAST: flags are small.
-        flags as c_int
+        self.buf.address(domain)
     }
 }
 
-/// Sends that are posted together, in order.
-pub(crate) struct SendChain {
-    items: [Option<SendItem>; Self::MAX],
-    len: usize,
+/// Set in the `wr_id` of sends, to tell them from receives. Both are far below any address, so that
+/// they cannot be taken for the completion entries of others.
+const SEND: u64 = 1 << 31;
+
+/// Which slot a `wr_id` names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Slot {
+    Recv(usize),
+    Send(usize),
+    /// None of ours: the address of a completion entry.
+    Foreign,
 }
 
-impl SendChain {
-    /// Most sends in a chain.
-    pub(crate) const MAX: usize = 16;
-
-    pub(crate) const fn new() -> Self {
-        Self {
-            items: [const { None }; Self::MAX],
-            len: 0,
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Adds a send at the end, or gives it back if there is no room.
-    pub(crate) fn push(&mut self, item: SendItem) -> Result<(), SendItem> {
-        match self.items.get_mut(self.len) {
-            Some(place) => {
-                *place = Some(item);
-                self.len = self.len.wrapping_add(1);
-                Ok(())
-            }
-            None => Err(item),
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &SendItem> + '_ {
-        self.items.iter().map_while(Option::as_ref)
-    }
-
-    fn drain(&mut self) -> impl Iterator<Item = SendItem> + '_ {
-        self.len = 0;
-        self.items.iter_mut().map_while(Option::take)
-    }
-}
-
-/// Where the completion entries of a ring are.
-#[derive(Clone, Copy)]
-pub(super) struct CqeRange {
-    base: usize,
-    stride: usize,
-    slots: usize,
-}
-
-impl CqeRange {
-    fn new<T>(slots: &[T]) -> Self {
-        Self {
-            base: slots.as_ptr() as usize,
-            stride: size_of::<T>(),
-            slots: slots.len(),
-        }
-    }
-
-    /// The slot within which `address` is.
+impl Slot {
     #[inline]
-    pub(super) fn slot(&self, address: usize) -> Option<usize> {
-        let index = address.wrapping_sub(self.base).checked_div(self.stride)?;
-        (index < self.slots).then_some(index)
+    pub(super) fn of(wr_id: u64) -> Self {
+        // CAST: both numbers have 31 bits at most.
+        match wr_id {
+            id if id < SEND => Self::Recv(id as usize),
+            id if id < 2 * SEND => Self::Send((id - SEND) as usize),
+            _ => Self::Foreign,
+        }
     }
 }
 
@@ -141,24 +80,124 @@ fn after(index: usize, slots: usize) -> usize {
     }
 }
 
-/// One receive.
-#[repr(C)]
-struct RecvSlot {
-    /// Only its address is used: the queue pair polls its completion queue itself.
-    cqe: bindings::ib_cqe,
-    wr: bindings::ib_recv_wr,
-    sge: bindings::ib_sge,
-    buf: Option<BufMut>,
+/// The slot `count`, at most `slots`, before `index`.
+fn before(index: usize, count: usize, slots: usize) -> usize {
+    match index.checked_sub(count) {
+        Some(index) => index,
+        None => index.wrapping_add(slots).wrapping_sub(count),
+    }
 }
 
-/// One send.
-#[repr(C)]
-struct SendSlot {
-    /// As in [`RecvSlot`].
-    cqe: bindings::ib_cqe,
-    wr: bindings::ib_send_wr,
-    sge: bindings::ib_sge,
-    buf: Option<Buf>,
+/// Work requests that the device is about to be given.
+///
+/// # Invariants
+///
+/// Each request's `next` points to the one after it, or is null in the last one, and its `sg_list` to
+/// the entry of the same number.
+struct Chain<Wr> {
+    wrs: [Wr; CHAIN],
+    sges: [bindings::ib_sge; CHAIN],
+}
+
+/// Most work requests that are posted at once: a message of 64 KiB and some.
+const CHAIN: usize = 24;
+
+/// What [`Chain`] needs of `struct ib_recv_wr` and `struct ib_send_wr`.
+trait WorkRequest: Copy + Default {
+    fn link(&mut self, next: *mut Self, sge: *mut bindings::ib_sge);
+    fn next(&mut self) -> &mut *mut Self;
+    fn set_id(&mut self, id: u64);
+}
+
+impl WorkRequest for bindings::ib_recv_wr {
+    fn link(&mut self, next: *mut Self, sge: *mut bindings::ib_sge) {
+        self.next = next;
+        self.sg_list = sge;
+        self.num_sge = 1;
+    }
+
+    fn next(&mut self) -> &mut *mut Self {
+        &mut self.next
+    }
+
+    #[inline]
+    fn set_id(&mut self, id: u64) {
+        self.__bindgen_anon_1.wr_id = id;
+    }
+}
+
+impl WorkRequest for bindings::ib_send_wr {
+    fn link(&mut self, next: *mut Self, sge: *mut bindings::ib_sge) {
+        self.next = next;
+        self.sg_list = sge;
+        self.num_sge = 1;
+        self.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
+    }
+
+    fn next(&mut self) -> &mut *mut Self {
+        &mut self.next
+    }
+
+    #[inline]
+    fn set_id(&mut self, id: u64) {
+        self.__bindgen_anon_1.wr_id = id;
+    }
+}
+
+impl<Wr: WorkRequest> Chain<Wr> {
+    /// May sleep.
+    fn new(lkey: u32) -> Result<KBox<Self>> {
+        let sge = bindings::ib_sge {
+            lkey,
+            ..Default::default()
+        };
+        let mut this = KBox::new(
+            Self {
+                wrs: [Wr::default(); CHAIN],
+                sges: [sge; CHAIN],
+            },
+            GFP_KERNEL,
+        )?;
+        let Self { wrs, sges } = &mut *this;
+        // INVARIANT: The box does not move what is in it.
+        let mut next = ptr::null_mut();
+        for (wr, sge) in wrs.iter_mut().zip(sges).rev() {
+            wr.link(next, sge);
+            next = wr;
+        }
+        Ok(this)
+    }
+
+    /// The request of this number and its entry.
+    #[inline]
+    fn at(&mut self, index: usize) -> Option<(&mut Wr, &mut bindings::ib_sge)> {
+        self.wrs.get_mut(index).zip(self.sges.get_mut(index))
+    }
+
+    /// Calls `post` with the first `count` requests. Fails with the number of those that were posted.
+    fn post(
+        &mut self,
+        count: usize,
+        post: impl FnOnce(*const Wr, &mut *const Wr) -> c_int,
+    ) -> Result<(), (usize, Error)> {
+        let mut bad: *const Wr = ptr::null();
+        let cut = count.wrapping_sub(1);
+        let next = self.set_next(cut, ptr::null_mut());
+        let result = to_result(post(self.wrs.as_ptr(), &mut bad));
+        self.set_next(cut, next);
+        result.map_err(|error| {
+            // Everything from `bad` on was not posted. If the device does not say, all might have been.
+            let offset = (bad as usize).wrapping_sub(self.wrs.as_ptr() as usize);
+            ((offset / size_of::<Wr>()).min(count), error)
+        })
+    }
+
+    fn set_next(&mut self, index: usize, next: *mut Wr) -> *mut Wr {
+        match self.wrs.get_mut(index) {
+            Some(wr) => mem::replace(wr.next(), next),
+            None => ptr::null_mut(),
+        }
+    }
 }
 
 /// The receives of a queue pair.
@@ -167,68 +206,43 @@ struct SendSlot {
 ///
 /// - `qp` is null, or a queue pair of the protection domain `domain` which is not destroyed before
 ///   `qp` is made null.
-/// - The pointers in `slots` point into `slots`, which never moves: `next` to the next slot,
-///   `sg_list` and `wr_cqe` to the same one.
 /// - While a work request may still complete, its buffer is in its slot.
 pub(super) struct RecvRing {
     qp: *mut bindings::ib_qp,
     domain: *const Domain,
-    slots: KVVec<RecvSlot>,
+    slots: KVVec<Option<BufMut>>,
+    chain: KBox<Chain<bindings::ib_recv_wr>>,
     /// The slot of the next receive.
     head: usize,
-    /// Slots with a buffer.
-    posted: u32,
 }
 
 // SAFETY: The pointers are to the ring's own memory or to things that any thread may use.
 unsafe impl Send for RecvRing {}
 
+/// Slots without a buffer. May sleep.
+fn empty_slots<T>(count: u32) -> Result<KVVec<Option<T>>> {
+    let mut slots = KVVec::with_capacity(count as usize, GFP_KERNEL)?;
+    for _ in 0..count {
+        slots.push_within_capacity(None)?;
+    }
+    Ok(slots)
+}
+
 impl RecvRing {
     /// May sleep.
     pub(super) fn new(slots: u32, domain: *const Domain, lkey: u32) -> Result<Self> {
-        let mut this = Self {
+        Ok(Self {
             qp: ptr::null_mut(),
             domain,
-            slots: KVVec::with_capacity(slots as usize, GFP_KERNEL)?,
+            slots: empty_slots(slots)?,
+            chain: Chain::new(lkey)?,
             head: 0,
-            posted: 0,
-        };
-        for _ in 0..slots {
-            let slot = RecvSlot {
-                cqe: bindings::ib_cqe::default(),
-                wr: bindings::ib_recv_wr {
-                    num_sge: 1,
-                    ..Default::default()
-                },
-                sge: bindings::ib_sge {
-                    lkey,
-                    ..Default::default()
-                },
-                buf: None,
-            };
-            this.slots.push_within_capacity(slot)?;
-        }
-        // INVARIANT: The slots do not move after this.
-        let mut next = this
-            .slots
-            .first_mut()
-            .map_or(ptr::null_mut(), |slot| &raw mut slot.wr);
-        for slot in this.slots.iter_mut().rev() {
-            slot.wr.__bindgen_anon_1.wr_cqe = &raw mut slot.cqe;
-            slot.wr.sg_list = &raw mut slot.sge;
-            slot.wr.next = next;
-            next = &raw mut slot.wr;
-        }
-        Ok(this)
-    }
-
-    pub(super) fn range(&self) -> CqeRange {
-        CqeRange::new(&self.slots)
+        })
     }
 
     /// # Safety
     ///
-    /// As the type invariants say of `qp`. Its completions must name the slots of this ring.
+    /// As the type invariants say of `qp`. Its receives must name the slots of this ring.
     pub(super) unsafe fn open(&mut self, qp: *mut bindings::ib_qp) {
         self.qp = qp;
     }
@@ -240,88 +254,63 @@ impl RecvRing {
             return Err(Errno::NotConnected.into());
         }
         let slots = self.slots.len();
-        let first = self.head;
-        let mut last = None;
-        let mut count = 0u32;
-        while let Some(slot) = self.slots.get_mut(self.head).filter(|s| s.buf.is_none()) {
+        let mut count = 0usize;
+        while let Some(slot) = self.slots.get_mut(self.head).filter(|slot| slot.is_none()) {
+            let Some((wr, sge)) = self.chain.at(count) else {
+                break;
+            };
             let Some(buf) = batch.pop() else {
                 break;
             };
             let Some(address) = buf.address(self.domain) else {
-                return match last {
-                    Some(last) => self.submit(first, last, count, batch),
-                    None => Err(EINVAL),
-                };
+                if count == 0 {
+                    return Err(EINVAL);
+                }
+                break;
             };
             prepare(address, buf.capacity());
-            slot.sge.addr = address;
+            wr.set_id(self.head as u64);
+            sge.addr = address;
             // CAST: a buffer is smaller than a shard.
-            slot.sge.length = buf.capacity() as u32;
-            slot.buf = Some(buf);
-            last = Some(self.head);
+            sge.length = buf.capacity() as u32;
+            *slot = Some(buf);
             self.head = after(self.head, slots);
             count = count.wrapping_add(1);
         }
-        match last {
-            Some(last) => self.submit(first, last, count, batch),
-            None => Ok(0),
-        }
-    }
-
-    /// Gives the `count` slots from `first` to `last` to the device.
-    fn submit(&mut self, first: usize, last: usize, count: u32, batch: &mut Batch) -> Result<u32> {
-        let Some(wr) = self.slots.get(first).map(|slot| &raw const slot.wr) else {
+        if count == 0 {
             return Ok(0);
+        }
+        let qp = self.qp;
+        // SAFETY: By the type invariants the queue pair is alive, and by those of `Chain` the chain
+        // is well formed; each buffer stays in its slot until its completion.
+        let post = |wr, bad: &mut _| unsafe { bindings::rds_ib_post_recv(qp, wr, bad) };
+        let Err((posted, error)) = self.chain.post(count, post) else {
+            // CAST: a chain is short.
+            return Ok(count as u32);
         };
-        self.posted = self.posted.wrapping_add(count);
-        let next = self.set_next(last, ptr::null_mut());
-        let mut bad: *const bindings::ib_recv_wr = ptr::null();
-        // SAFETY: By the type invariants the queue pair is alive and the chain from `first` to
-        // `last` well formed; each buffer stays in its slot until its completion.
-        let ret = unsafe { bindings::rds_ib_post_recv(self.qp, wr, &mut bad) };
-        self.set_next(last, next);
-        let Err(error) = to_result(ret) else {
-            return Ok(count);
-        };
-        // Everything from `bad` on was not posted. If the device does not say, all might have been.
-        let Some(bad) = self.range().slot(bad as usize) else {
-            return Err(error);
-        };
-        let mut left = 0;
-        let mut index = bad;
-        while left < count {
-            let Some(buf) = self.complete(index) else {
-                break;
-            };
+        let left = count.wrapping_sub(posted);
+        self.head = before(self.head, left, slots);
+        let mut at = self.head;
+        for _ in 0..left {
             // There is room: it came from there.
-            drop(batch.push(buf));
-            left = left.wrapping_add(1);
-            index = after(index, self.slots.len());
+            if let Some(buf) = self.complete(at) {
+                drop(batch.push(buf));
+            }
+            at = after(at, slots);
         }
-        self.head = bad;
-        match count.wrapping_sub(left) {
+        // CAST: as above.
+        match posted as u32 {
             0 => Err(error),
-            posted => Ok(posted),
-        }
-    }
-
-    fn set_next(
-        &mut self,
-        slot: usize,
-        next: *mut bindings::ib_recv_wr,
-    ) -> *mut bindings::ib_recv_wr {
-        match self.slots.get_mut(slot) {
-            Some(slot) => mem::replace(&mut slot.wr.next, next),
-            None => ptr::null_mut(),
+            posted if left > 0 => Ok(posted),
+            // The device did not say what it refused.
+            _ => Err(error),
         }
     }
 
     /// The buffer of a receive that the device is done with.
     #[inline]
     pub(super) fn complete(&mut self, slot: usize) -> Option<BufMut> {
-        let buf = self.slots.get_mut(slot)?.buf.take()?;
-        self.posted = self.posted.wrapping_sub(1);
-        Some(buf)
+        self.slots.get_mut(slot)?.take()
     }
 
     /// Ends the use of the queue pair: nothing is posted any more.
@@ -343,14 +332,19 @@ impl RecvRing {
 ///
 /// # Invariants
 ///
-/// As those of [`RecvRing`]. The `used` slots from `tail` on have buffers, and `head` follows them.
+/// As those of [`RecvRing`]. The `used` slots from `tail` on have buffers, and `head` follows them;
+/// the last `staged` of them were not given to the device yet, but are in `chain`.
 pub(super) struct SendRing {
     qp: *mut bindings::ib_qp,
     domain: *const Domain,
-    slots: KVVec<SendSlot>,
+    slots: KVVec<Option<Buf>>,
+    chain: KBox<Chain<bindings::ib_send_wr>>,
     head: usize,
     tail: usize,
     used: u32,
+    staged: usize,
+    /// Sends since the last that reports its completion.
+    unsignaled: u32,
 }
 
 // SAFETY: As for `RecvRing`.
@@ -359,51 +353,22 @@ unsafe impl Send for SendRing {}
 impl SendRing {
     /// May sleep.
     pub(super) fn new(slots: u32, domain: *const Domain, lkey: u32) -> Result<Self> {
-        let mut this = Self {
+        Ok(Self {
             qp: ptr::null_mut(),
             domain,
-            slots: KVVec::with_capacity(slots as usize, GFP_KERNEL)?,
+            slots: empty_slots(slots)?,
+            chain: Chain::new(lkey)?,
             head: 0,
             tail: 0,
             used: 0,
-        };
-        for _ in 0..slots {
-            let slot = SendSlot {
-                cqe: bindings::ib_cqe::default(),
-                wr: bindings::ib_send_wr {
-                    num_sge: 1,
-                    opcode: bindings::ib_wr_opcode_IB_WR_SEND,
-                    ..Default::default()
-                },
-                sge: bindings::ib_sge {
-                    lkey,
-                    ..Default::default()
-                },
-                buf: None,
-            };
-            this.slots.push_within_capacity(slot)?;
-        }
-        // INVARIANT: The slots do not move after this.
-        let mut next = this
-            .slots
-            .first_mut()
-            .map_or(ptr::null_mut(), |slot| &raw mut slot.wr);
-        for slot in this.slots.iter_mut().rev() {
-            slot.wr.__bindgen_anon_1.wr_cqe = &raw mut slot.cqe;
-            slot.wr.sg_list = &raw mut slot.sge;
-            slot.wr.next = next;
-            next = &raw mut slot.wr;
-        }
-        Ok(this)
-    }
-
-    pub(super) fn range(&self) -> CqeRange {
-        CqeRange::new(&self.slots)
+            staged: 0,
+            unsignaled: 0,
+        })
     }
 
     /// # Safety
     ///
-    /// As the type invariants say of `qp`. Its completions must name the slots of this ring.
+    /// As the type invariants say of `qp`. Its sends must name the slots of this ring.
     pub(super) unsafe fn open(&mut self, qp: *mut bindings::ib_qp) {
         self.qp = qp;
     }
@@ -414,96 +379,84 @@ impl SendRing {
         (self.slots.len() as u32).saturating_sub(self.used)
     }
 
-    /// Posts all of `chain`, in order, with one call to the device. An error with nothing posted
-    /// leaves `chain` as it was, unless it came from the device.
-    pub(super) fn post(&mut self, chain: &mut SendChain, prepare: impl Fn(u64, usize)) -> Result {
-        // CAST: a chain is short.
-        let count = chain.len() as u32;
+    /// Puts a send behind those that are staged, after those were given to the device if there are
+    /// many.
+    ///
+    /// Fails with ENOTCONN if the queue pair is closed, EAGAIN if there is no room, EINVAL if the
+    /// send is empty, or its buffer too short or not mapped for the queue pair's protection domain,
+    /// and as [`Self::submit`] does.
+    pub(super) fn stage(&mut self, item: SendItem, prepare: impl Fn(u64, usize)) -> Result {
         if self.qp.is_null() {
             return Err(Errno::NotConnected.into());
         }
-        if count > self.space() {
-            return Err(EAGAIN);
+        let address = item.address(self.domain).ok_or(EINVAL)?;
+        if self.staged >= CHAIN {
+            self.submit()?;
         }
-        let domain = self.domain;
-        if chain.iter().any(|item| item.address(domain).is_none()) {
-            return Err(EINVAL);
+        let slot = self
+            .slots
+            .get_mut(self.head)
+            .filter(|slot| slot.is_none())
+            .ok_or(EAGAIN)?;
+        let (wr, sge) = self.chain.at(self.staged).ok_or(EAGAIN)?;
+        prepare(address, item.len as usize);
+        self.unsignaled = self.unsignaled.wrapping_add(1);
+        let mut flags = 0;
+        if self.unsignaled >= SIGNAL_EVERY {
+            self.unsignaled = 0;
+            flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
         }
-        let first = self.head;
-        let mut last = first;
-        for item in chain.drain() {
-            let Some((slot, address)) = self.slots.get_mut(self.head).zip(item.address(domain))
-            else {
-                break;
-            };
-            prepare(address, item.len as usize);
-            slot.sge.addr = address;
-            slot.sge.length = item.len;
-            slot.wr.send_flags = item.flags();
-            slot.buf = Some(item.buf);
-            last = self.head;
-            self.head = after(self.head, self.slots.len());
-            self.used = self.used.wrapping_add(1);
+        if item.solicited {
+            flags |= bindings::ib_send_flags_IB_SEND_SOLICITED;
         }
+        sge.addr = address;
+        sge.length = item.len;
+        wr.set_id(SEND | self.head as u64);
+        // CAST: flags are small.
+        wr.send_flags = flags as c_int;
+        *slot = Some(item.buf);
+        self.head = after(self.head, self.slots.len());
+        self.used = self.used.wrapping_add(1);
+        self.staged = self.staged.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Gives what is staged to the device, in order, with one call. If the device refuses, a part
+    /// may be posted, and completes in the usual way; the rest is dropped.
+    pub(super) fn submit(&mut self) -> Result {
+        let count = mem::take(&mut self.staged);
         if count == 0 {
             return Ok(());
         }
-        self.submit(first, last, count)
-    }
-
-    /// Gives the `count` slots from `first` to `last` to the device.
-    fn submit(&mut self, first: usize, last: usize, count: u32) -> Result {
-        let Some(wr) = self.slots.get(first).map(|slot| &raw const slot.wr) else {
+        let qp = self.qp;
+        // SAFETY: By the type invariants the queue pair is alive, and by those of `Chain` the chain
+        // is well formed; each buffer stays in its slot until its completion.
+        let post = |wr, bad: &mut _| unsafe { bindings::rds_ib_post_send(qp, wr, bad) };
+        let Err((posted, error)) = self.chain.post(count, post) else {
             return Ok(());
         };
-        let next = self.set_next(last, ptr::null_mut());
-        let mut bad: *const bindings::ib_send_wr = ptr::null();
-        // SAFETY: By the type invariants the queue pair is alive and the chain from `first` to
-        // `last` well formed; each buffer stays in its slot until its completion.
-        let ret = unsafe { bindings::rds_ib_post_send(self.qp, wr, &mut bad) };
-        self.set_next(last, next);
-        let Err(error) = to_result(ret) else {
-            return Ok(());
-        };
-        // Everything from `bad` on was not posted. If the device does not say, all might have been.
-        let Some(bad) = self.range().slot(bad as usize) else {
-            return Err(error);
-        };
-        let mut index = bad;
-        for _ in 0..count {
-            if !self.free(index) {
-                break;
-            }
-            index = after(index, self.slots.len());
+        let slots = self.slots.len();
+        let left = count.wrapping_sub(posted);
+        self.head = before(self.head, left, slots);
+        let mut at = self.head;
+        for _ in 0..left {
+            self.free(at);
+            at = after(at, slots);
         }
-        self.head = bad;
         Err(error)
-    }
-
-    fn set_next(
-        &mut self,
-        slot: usize,
-        next: *mut bindings::ib_send_wr,
-    ) -> *mut bindings::ib_send_wr {
-        match self.slots.get_mut(slot) {
-            Some(slot) => mem::replace(&mut slot.wr.next, next),
-            None => ptr::null_mut(),
-        }
     }
 
     /// Drops the buffer of a slot; false if there was none.
     fn free(&mut self, slot: usize) -> bool {
-        let taken = self.slots.get_mut(slot).and_then(|slot| slot.buf.take());
+        let taken = self.slots.get_mut(slot).and_then(|slot| slot.take());
         self.used = self.used.wrapping_sub(u32::from(taken.is_some()));
         taken.is_some()
     }
 
-    /// The device is done with `slot` and with all before it. Returns how many sends that were.
-    pub(super) fn complete(&mut self, slot: usize) -> u32 {
-        let mut count = 0;
+    /// The device is done with `slot` and with all before it.
+    pub(super) fn complete(&mut self, slot: usize) {
         let mut at = self.tail;
         while self.free(at) {
-            count = u32::wrapping_add(count, 1);
             let done = at == slot;
             at = after(at, self.slots.len());
             if done {
@@ -511,7 +464,6 @@ impl SendRing {
             }
         }
         self.tail = at;
-        count
     }
 
     /// Ends the use of the queue pair: nothing is posted any more.

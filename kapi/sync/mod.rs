@@ -9,5 +9,5 @@ mod workqueue;
 
 pub(crate) use fifo::{Fifo, Item};
 pub(crate) use percpu::PerCpuCounters;
-pub(crate) use spinlock_bh::{new_spinlock_bh, SpinLockBh};
+pub(crate) use spinlock_bh::{new_spinlock_bh, SpinLockBh, SpinLockBhGuard};
 pub(crate) use workqueue::{cancel, cancel_delayed, OwnedQueue};

@@ -11,7 +11,7 @@
 use crate::bindings;
 use kernel::{
     prelude::*,
-    sync::lock::{Backend, Lock},
+    sync::lock::{Backend, Guard, Lock},
 };
 
 /// Backend for [`SpinLockBh`].
@@ -19,6 +19,9 @@ pub(crate) struct SpinLockBhBackend;
 
 /// A spinlock for process and softirq context.
 pub(crate) type SpinLockBh<T> = Lock<T, SpinLockBhBackend>;
+
+/// What holds a [`SpinLockBh`].
+pub(crate) type SpinLockBhGuard<'a, T> = Guard<'a, T, SpinLockBhBackend>;
 
 // SAFETY: The C spinlock gives exclusive ownership between lock and unlock, also against softirqs;
 // `relock` is the default, which locks the same way.

@@ -96,7 +96,7 @@ def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
     """The cable is pulled under load and put back: before the queue pairs give up, and after."""
     a, b = pair
     victim = pair["ab".index(side)]
-    streams = Streams(tools, (a, A), (b, B), count=messages(flavor, 2000), sizes="1..8192")
+    streams = Streams(tools, (a, A), (b, B), count=messages(flavor, 5000), sizes="1..8192")
     let_packets_pass(guest, victim, victim.netdevs[0], 500)
     assert streams.running(), "the link was to go down under load"
     victim.set_link(False)

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sends that are posted together, filled in right where the device reads them.
+
+use super::{
+    qp::{Qp, QpHandler},
+    qp_ring::{SendItem, SendRing},
+};
+use crate::kapi::sync::SpinLockBhGuard;
+use kernel::prelude::*;
+
+/// Sends that are given to the device together, in order, when this is dropped or posted. Nobody
+/// else can send meanwhile.
+pub(crate) struct SendChain<'a, H: QpHandler> {
+    ring: SpinLockBhGuard<'a, SendRing>,
+    qp: &'a Qp<H>,
+}
+
+impl<H: QpHandler> Qp<H> {
+    /// Begins a chain of sends. Any context but a hard interrupt.
+    pub(crate) fn chain(&self) -> SendChain<'_, H> {
+        SendChain {
+            ring: self.send.lock(),
+            qp: self,
+        }
+    }
+}
+
+impl<'a, H: QpHandler> SendChain<'a, H> {
+    /// The queue pair.
+    pub(crate) fn qp(&self) -> &'a Qp<H> {
+        self.qp
+    }
+
+    /// Number of sends that can still be added.
+    pub(crate) fn room(&self) -> u32 {
+        self.ring.space()
+    }
+
+    /// Adds a send.
+    ///
+    /// Fails with ENOTCONN if the queue pair is closed, EAGAIN if there is no room, EINVAL if the
+    /// send is empty, or its buffer too short or not mapped for the queue pair's protection domain.
+    pub(crate) fn push(&mut self, item: SendItem) -> Result {
+        let qp = self.qp;
+        self.ring
+            .stage(item, |address, len| qp.sync_for_device(address, len))
+    }
+
+    /// Posts the chain. The error is the device's own; a part of the chain may be posted, and
+    /// completes in the usual way, and the rest is dropped.
+    pub(crate) fn post(mut self) -> Result {
+        self.ring.submit()
+    }
+}
+
+impl<H: QpHandler> Drop for SendChain<'_, H> {
+    fn drop(&mut self) {
+        // An error was reported by `post`; without it, by the completions that are flushed.
+        let _ = self.ring.submit();
+    }
+}
