@@ -7,11 +7,11 @@
 
 use super::{BindKey, Connection, Counter};
 use crate::kapi::{net::IpBits, print::pr_warn_ratelimited, sync::Item};
-use crate::msg::{Incoming, Message, Payload, INLINE};
+use crate::msg::{Incoming, Message, Payload};
 use crate::proto::{
     rx::{RecvState, RxError, Step},
     tx::AckError,
-    wire::{fragments, Header, HeaderError, PING_PORT},
+    wire::{Header, HeaderError, PING_PORT},
 };
 use crate::recv_pool::BufMut;
 use kernel::{
@@ -20,13 +20,12 @@ use kernel::{
     sync::{atomic::Relaxed, Arc},
 };
 
-/// Payloads up to this many bytes are copied out, so that their buffer can be posted again at once.
-const COPYBREAK: usize = INLINE;
-
 /// A message of which fragments have arrived.
 struct Partial {
     header: Header,
     bufs: KVec<BufMut>,
+    /// Payload of every fragment but the last, in bytes.
+    size: u32,
     /// Memory ran out: the rest is received, and nothing is delivered.
     failed: bool,
 }
@@ -205,20 +204,31 @@ impl Connection {
         last: bool,
     ) -> Result<(Complete, Option<BufMut>), Violation> {
         if first && last {
-            let (payload, recycle) = if payload.len() <= COPYBREAK {
-                (copy_out(&buf, payload), Some(buf))
-            } else {
-                (Payload::One(buf), None)
+            let mut incoming = self.incoming(&header)?;
+            let bytes = buf.bytes().get(payload).unwrap_or(&[]);
+            let copied = incoming.inline.set(bytes) || {
+                // A buffer on loan is charged whole: not for less than a quarter of it.
+                let small = bytes.len() <= buf.capacity() / 4;
+                small && incoming.set_copy(bytes)
             };
-            let incoming = self.incoming(&header, payload)?;
+            let recycle = if copied {
+                Some(buf)
+            } else {
+                incoming.payload = Payload::One(buf);
+                None
+            };
             return Ok((Complete::Message(incoming), recycle));
         }
         if first {
-            let bufs = KVec::with_capacity(fragments(header.len) as usize, GFP_ATOMIC)
-                .map_err(|_| Violation::NoMemory)?;
+            // CAST: a frame is short. It is not empty, or the message would end with it.
+            let size = payload.len().max(1) as u32;
+            let count = header.len.div_ceil(size);
+            let bufs =
+                KVec::with_capacity(count as usize, GFP_ATOMIC).map_err(|_| Violation::NoMemory)?;
             rx.partial = Some(Partial {
                 header,
                 bufs,
+                size,
                 failed: false,
             });
         }
@@ -236,18 +246,20 @@ impl Connection {
             Some(Partial {
                 header,
                 bufs,
+                size,
                 failed: false,
             }) => {
-                let incoming = self.incoming(&header, Payload::Many(bufs))?;
+                let mut incoming = self.incoming(&header)?;
+                incoming.payload = Payload::Many(bufs, size);
                 Ok((Complete::Message(incoming), None))
             }
             _ => Err(Violation::NoMemory),
         }
     }
 
-    fn incoming(&self, header: &Header, payload: Payload) -> Result<Item<Incoming>, Violation> {
-        let incoming = Incoming::new(self.key.faddr, header.sport, header.len, payload);
-        Item::new(incoming, GFP_ATOMIC).map_err(|_| Violation::NoMemory)
+    fn incoming(&self, header: &Header) -> Result<Item<Incoming>, Violation> {
+        Incoming::new(self.key.faddr, header.sport, header.len, GFP_ATOMIC)
+            .map_err(|_| Violation::NoMemory)
     }
 
     /// Answers a ping with an empty message from port 0.
@@ -315,18 +327,4 @@ impl Connection {
 /// Where the payload of a frame of `len` bytes is.
 fn payload_range(len: usize) -> core::ops::Range<usize> {
     Header::LEN..len.max(Header::LEN)
-}
-
-/// Copies a short payload out of its buffer.
-fn copy_out(buf: &BufMut, range: core::ops::Range<usize>) -> Payload {
-    let from = buf.bytes().get(range).unwrap_or(&[]);
-    let mut bytes = [0; INLINE];
-    for (to, from) in bytes.iter_mut().zip(from) {
-        *to = *from;
-    }
-    Payload::Inline {
-        // CAST: at most `INLINE`, which fits.
-        len: from.len() as u8,
-        bytes,
-    }
 }

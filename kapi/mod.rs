@@ -9,8 +9,11 @@
 #![warn(clippy::multiple_unsafe_ops_per_block)]
 
 pub(crate) mod errno;
+mod inline_bytes;
 pub(crate) mod net;
 pub(crate) mod print;
 pub(crate) mod rdma;
 pub(crate) mod sync;
 pub(crate) mod time;
+
+pub(crate) use inline_bytes::InlineBytes;

@@ -9,10 +9,7 @@
 #![deny(unsafe_code)]
 
 use crate::conn::{BindKey, Counter};
-use crate::kapi::{
-    net::{IpBits, SendMsg, Sock},
-    sync::Item,
-};
+use crate::kapi::net::{IpBits, SendMsg, Sock};
 use crate::msg::{Bound, Incoming, Payload, Peer, Socket, Ticket, WaitingOn, INLINE};
 use crate::proto::wire::PING_PORT;
 use kernel::{prelude::*, sync::aref::ARef};
@@ -72,11 +69,8 @@ impl Destination {
         len: u32,
         ticket: Ticket,
     ) -> Result {
-        let mut incoming = Item::new(
-            Incoming::new(bound.addr, bound.port, len, Payload::EMPTY),
-            GFP_KERNEL,
-        )?;
-        copy_payload(msg, len as usize, &mut incoming.payload)?;
+        let mut incoming = Incoming::new(bound.addr, bound.port, len, GFP_KERNEL)?;
+        copy_payload(msg, len as usize, &mut incoming)?;
         let stats = &sk.node.stats;
         stats.inc(Counter::SendQueued);
         match self {
@@ -90,7 +84,8 @@ impl Destination {
                 // The pong is the same message, from port 0 and empty.
                 incoming.sport = PING_PORT;
                 incoming.len = 0;
-                incoming.payload = Payload::EMPTY;
+                incoming.payload = Payload::Inline;
+                incoming.inline.set(&[]);
                 incoming.ticket = Some(ticket);
                 sk.deliver(incoming);
             }
@@ -101,15 +96,15 @@ impl Destination {
 }
 
 /// Copies the payload of a sender. Fails with EFAULT or ENOMEM. May sleep.
-fn copy_payload(msg: &mut SendMsg<'_>, len: usize, payload: &mut Payload) -> Result {
-    if let Payload::Inline { len: stored, bytes } = payload {
-        if let Some(room) = bytes.get_mut(..len) {
-            msg.copy_to_slice(room)?;
-            // CAST: at most `INLINE`, which fits.
-            const { assert!(INLINE <= u8::MAX as usize) };
-            *stored = len as u8;
-            return Ok(());
-        }
+fn copy_payload(msg: &mut SendMsg<'_>, len: usize, incoming: &mut Incoming) -> Result {
+    if len <= INLINE {
+        return msg.copy_to_inline(&mut incoming.inline, len);
+    }
+    if len <= CHUNK {
+        let mut chunk = KVVec::new();
+        msg.copy_to_vec(&mut chunk, len)?;
+        incoming.payload = Payload::Chunk(chunk);
+        return Ok(());
     }
     let mut chunks = KVec::with_capacity(len.div_ceil(CHUNK), GFP_KERNEL)?;
     let mut left = len;
@@ -120,6 +115,6 @@ fn copy_payload(msg: &mut SendMsg<'_>, len: usize, payload: &mut Payload) -> Res
         chunks.push(chunk, GFP_KERNEL)?;
         left = left.saturating_sub(part);
     }
-    *payload = Payload::Chunks(chunks);
+    incoming.payload = Payload::Chunks(chunks);
     Ok(())
 }

@@ -3,13 +3,14 @@
 //! A message that has arrived and waits to be read.
 
 use super::Ticket;
-use crate::kapi::net::RecvMsg;
-use crate::proto::wire::{Header, FRAGMENT};
+use crate::kapi::{net::RecvMsg, sync::Item, InlineBytes};
+use crate::proto::wire::Header;
 use crate::recv_pool::BufMut;
 use core::net::Ipv6Addr;
-use kernel::prelude::*;
+use kernel::{alloc::AllocError, prelude::*};
 
-/// Payloads up to this many bytes are kept in the message itself.
+/// Payloads up to this many bytes are kept in the message itself. One that arrived is copied out, so
+/// that its buffer can be posted again at once.
 pub(crate) const INLINE: usize = 160;
 
 /// What a message costs its receiver beyond its payload, in bytes.
@@ -17,43 +18,42 @@ const OVERHEAD: usize = 256;
 
 /// The bytes of a message.
 pub(crate) enum Payload {
-    /// A short one, copied.
-    Inline { len: u8, bytes: [u8; INLINE] },
+    /// A short one, in [`Incoming::inline`].
+    Inline,
+    /// In memory of its own.
+    Chunk(KVVec<u8>),
     /// In memory of its own, in pieces.
     Chunks(KVec<KVVec<u8>>),
     /// In the buffer that it arrived in, behind the header.
     One(BufMut),
-    /// In the buffers that it arrived in, behind their headers; all but the last are full.
-    Many(KVec<BufMut>),
+    /// In the buffers that it arrived in, behind their headers. All but the last have as much as the
+    /// first, this many bytes.
+    Many(KVec<BufMut>, u32),
 }
 
-impl Payload {
-    /// No bytes at all.
-    pub(crate) const EMPTY: Self = Self::Inline {
-        len: 0,
-        bytes: [0; INLINE],
-    };
-
+impl Incoming {
     /// Calls `f` with the payload's pieces in order, until it fails.
-    fn try_for_each(&self, len: usize, mut f: impl FnMut(&[u8]) -> Result) -> Result {
-        /// The payload in a buffer, of which `left` bytes are to come.
-        fn behind_header(buf: &BufMut, left: usize) -> &[u8] {
-            let end = Header::LEN.saturating_add(left.min(FRAGMENT as usize));
+    fn try_for_each(&self, mut f: impl FnMut(&[u8]) -> Result) -> Result {
+        /// The first `len` bytes of payload in a buffer.
+        fn behind_header(buf: &BufMut, len: usize) -> &[u8] {
+            let end = Header::LEN.saturating_add(len);
             buf.bytes().get(Header::LEN..end).unwrap_or(&[])
         }
 
-        match self {
-            Self::One(buf) => f(behind_header(buf, len)),
-            Self::Many(bufs) => {
+        let len = self.len as usize;
+        match &self.payload {
+            Payload::One(buf) => f(behind_header(buf, len)),
+            Payload::Many(bufs, size) => {
                 let mut left = len;
                 bufs.iter().try_for_each(|buf| {
-                    let piece = behind_header(buf, left);
+                    let piece = behind_header(buf, left.min(*size as usize));
                     left = left.saturating_sub(piece.len());
                     f(piece)
                 })
             }
-            Self::Inline { len, bytes } => f(bytes.get(..usize::from(*len)).unwrap_or(&[])),
-            Self::Chunks(chunks) => chunks.iter().try_for_each(|chunk| f(chunk)),
+            Payload::Inline => f(self.inline.as_slice()),
+            Payload::Chunk(chunk) => f(chunk),
+            Payload::Chunks(chunks) => chunks.iter().try_for_each(|chunk| f(chunk)),
         }
     }
 }
@@ -66,28 +66,49 @@ pub(crate) struct Incoming {
     /// Payload bytes.
     pub(crate) len: u32,
     pub(crate) payload: Payload,
+    pub(crate) inline: InlineBytes<INLINE>,
     /// On the loop transport the sender pays until the message is read.
     pub(crate) ticket: Option<Ticket>,
 }
 
 impl Incoming {
-    pub(crate) fn new(saddr: Ipv6Addr, sport: u16, len: u32, payload: Payload) -> Self {
-        Self {
-            saddr,
-            sport,
-            len,
-            payload,
-            ticket: None,
+    /// A message of `len` bytes that are still to be added: there are none yet.
+    pub(crate) fn new(
+        saddr: Ipv6Addr,
+        sport: u16,
+        len: u32,
+        flags: kernel::alloc::Flags,
+    ) -> Result<Item<Self>, AllocError> {
+        Item::init(
+            init!(Self {
+                saddr,
+                sport,
+                len,
+                payload: Payload::Inline,
+                inline <- InlineBytes::init(),
+                ticket: None,
+            }),
+            flags,
+        )
+    }
+
+    /// Gives the message a copy of `bytes` in memory of its own. False if there is none. Any context.
+    pub(crate) fn set_copy(&mut self, bytes: &[u8]) -> bool {
+        let mut copy = KVVec::new();
+        let copied = copy.extend_from_slice(bytes, GFP_ATOMIC).is_ok();
+        if copied {
+            self.payload = Payload::Chunk(copy);
         }
+        copied
     }
 
     /// What the message takes of the receiver's buffer, in bytes of memory.
     pub(crate) fn cost(&self) -> usize {
         let payload = match &self.payload {
-            Payload::Inline { .. } => 0,
-            Payload::Chunks(_) => self.len as usize,
+            Payload::Inline => 0,
+            Payload::Chunk(_) | Payload::Chunks(_) => self.len as usize,
             Payload::One(buf) => buf.capacity(),
-            Payload::Many(bufs) => bufs.iter().map(BufMut::capacity).sum(),
+            Payload::Many(bufs, _) => bufs.iter().map(BufMut::capacity).sum(),
         };
         OVERHEAD.saturating_add(payload)
     }
@@ -98,7 +119,7 @@ impl Incoming {
     pub(crate) fn copy_to(&self, msg: &mut RecvMsg<'_>) -> Result<usize> {
         let room = msg.room();
         let mut copied = 0usize;
-        self.payload.try_for_each(self.len as usize, |piece| {
+        self.try_for_each(|piece| {
             let piece = piece
                 .get(..piece.len().min(room.saturating_sub(copied)))
                 .unwrap_or(&[]);

@@ -55,6 +55,8 @@ pub(crate) struct Peer {
 pub(crate) struct Control {
     pub(crate) peer: Option<Peer>,
     pub(crate) recverr: bool,
+    /// The connection of the last message: the next one most often goes the same way.
+    pub(crate) last: Option<Arc<Connection>>,
 }
 
 /// What waits to be read.
@@ -79,6 +81,8 @@ pub(crate) struct Socket {
     pub(crate) tos: Atomic<u32>,
     #[pin]
     recv: SpinLockBh<RecvQueue>,
+    /// Whether `recv` has messages: read without the lock by those who wait for one.
+    readable: Atomic<bool>,
     /// Whether `recv` is over its limit: read without the lock by senders on this node.
     congested: Atomic<bool>,
     /// Held by a reader while it has a message out of the queue.
@@ -108,6 +112,7 @@ impl Socket {
                 Control {
                     peer: None,
                     recverr: false,
+                    last: None,
                 },
                 "Socket::control"
             ),
@@ -121,6 +126,7 @@ impl Socket {
                 },
                 "Socket::recv"
             ),
+            readable: Atomic::new(false),
             congested: Atomic::new(false),
             reader <- kernel::new_mutex!((), "Socket::reader"),
             waiting_on <- kernel::new_mutex!(KVec::new(), "Socket::waiting_on"),
@@ -175,7 +181,7 @@ impl Socket {
 
     /// Whether a message waits to be read. Any context.
     pub(crate) fn is_readable(&self) -> bool {
-        !self.recv.lock().messages.is_empty()
+        self.readable.load(Relaxed)
     }
 }
 
@@ -224,6 +230,7 @@ impl Sock<Socket> {
         recv.messages.push_back(message);
         recv.bytes = recv.bytes.saturating_add(cost);
         let news = self.judge(&mut recv);
+        self.readable.store(true, Relaxed);
         drop(recv);
         stats.inc(Counter::RecvQueued);
         stats.add(Counter::RecvBytesAdded, cost);
@@ -232,38 +239,67 @@ impl Sock<Socket> {
     }
 
     /// Has `read` read the oldest message, if there is one. The message is gone then, unless `read`
-    /// fails or says that it was only a look. Process context; may sleep.
+    /// fails or `keep` says that it is only a look. Process context; may sleep.
     pub(crate) fn read_message<R>(
         &self,
-        read: impl FnOnce(&Incoming) -> Result<(R, Keep)>,
+        keep: Keep,
+        read: impl FnOnce(&Incoming) -> Result<R>,
     ) -> Result<Option<R>> {
         // One reader at a time, so that order is kept when a message has to be put back.
         let _reader = self.reader.lock();
-        let Some(message) = self.recv.lock().messages.pop_front() else {
+        let mut recv = self.recv.lock();
+        let Some(message) = recv.messages.pop_front() else {
             return Ok(None);
         };
+        let mut cost = 0;
+        let mut news = Transition::None;
+        if keep == Keep::No {
+            cost = message.cost();
+            recv.bytes = recv.bytes.saturating_sub(cost);
+            news = self.judge(&mut recv);
+        }
+        if keep == Keep::No {
+            self.note_readable(&recv);
+        }
+        drop(recv);
         let result = read(&message);
+        if result.is_ok() && keep == Keep::No {
+            drop(message);
+            self.node.stats.add(Counter::RecvBytesFreed, cost);
+            self.announce(news);
+            return result.map(Some);
+        }
+        self.put_back(keep, message, cost, news);
+        result.map(Some)
+    }
+
+    /// Puts a message back that was taken out to be read, with its `cost` where that was taken off;
+    /// `news` came of it and was not announced.
+    fn put_back(&self, keep: Keep, message: Item<Incoming>, cost: usize, news: Transition) {
         let mut recv = self.recv.lock();
         if recv.closed {
             drop(recv);
             drop(message);
-            return result.map(|(value, _)| Some(value));
-        }
-        if let Ok((value, Keep::No)) = result {
-            let cost = message.cost();
-            recv.bytes = recv.bytes.saturating_sub(cost);
-            let news = self.judge(&mut recv);
-            drop(recv);
-            drop(message);
-            self.node.stats.add(Counter::RecvBytesFreed, cost);
-            self.announce(news);
-            return Ok(Some(value));
+            return;
         }
         recv.messages.push_front(message);
+        recv.bytes = recv.bytes.saturating_add(cost);
+        let again = self.judge(&mut recv);
+        self.note_readable(&recv);
         drop(recv);
-        // Someone may have looked while the message was away.
-        self.wake_readers(poll::IN);
-        result.map(|(value, _)| Some(value))
+        if keep == Keep::No {
+            // Someone may have looked while the message was away.
+            self.wake_readers(poll::IN);
+        }
+        if news == Transition::None || again == Transition::None {
+            self.announce(news);
+            self.announce(again);
+        }
+    }
+
+    /// Remembers whether there is something to read. Called with the queue locked.
+    fn note_readable(&self, recv: &RecvQueue) {
+        self.readable.store(!recv.messages.is_empty(), Relaxed);
     }
 
     /// Ends the receive queue; what is in it is dropped. Process context.
@@ -275,6 +311,7 @@ impl Sock<Socket> {
         dropped.append(&mut recv.messages);
         let bytes = core::mem::take(&mut recv.bytes);
         let news = self.judge(&mut recv);
+        self.note_readable(&recv);
         drop(recv);
         drop(dropped);
         self.node.stats.add(Counter::RecvBytesFreed, bytes);

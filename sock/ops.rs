@@ -42,6 +42,9 @@ impl Protocol for Socket {
         if let Some(bound) = sk.bound().filter(|_| sk.has_unacknowledged()) {
             sk.node.cancel_sends(sk, bound);
         }
+        // The connection's queue may hold this socket: break the circle.
+        let last = sk.control.lock().last.take();
+        drop(last);
     }
 
     #[inline]

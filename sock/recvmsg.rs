@@ -21,9 +21,15 @@ pub(super) fn recvmsg(sk: &Sock<Socket>, mut msg: RecvMsg<'_>) -> Result<usize> 
         // Nothing of ours is ever put there.
         return Err(EAGAIN);
     }
+    let keep = if flags & msg_flags::PEEK != 0 {
+        Keep::Yes
+    } else {
+        Keep::No
+    };
     let mut timeout = sk.recv_timeout(flags & msg_flags::DONTWAIT != 0);
     loop {
-        if let Some(returned) = sk.read_message(|message| read(sk, message, &mut msg))? {
+        let read = sk.read_message(keep, |message| read(sk, message, &mut msg, keep))?;
+        if let Some(returned) = read {
             return Ok(returned);
         }
         if timeout.is_nonblocking() {
@@ -36,26 +42,22 @@ pub(super) fn recvmsg(sk: &Sock<Socket>, mut msg: RecvMsg<'_>) -> Result<usize> 
 }
 
 /// Copies a message to the reader. Returns what the call returns.
-fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>) -> Result<(usize, Keep)> {
+fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<usize> {
     let flags = msg.flags();
     let copied = message.copy_to(msg)?;
     let len = message.len as usize;
     let scope = sk.bound().map_or(0, |bound| bound.scope);
     msg.set_name(&sockaddr(message.saddr, message.sport, scope));
     sk.node.stats.add(Counter::CopyToUser, copied);
-    let keep = if flags & msg_flags::PEEK != 0 {
-        Keep::Yes
-    } else {
+    if keep == Keep::No {
         sk.node.stats.inc(Counter::RecvDelivered);
-        Keep::No
-    };
+    }
     if copied < len {
         msg.add_flags(msg_flags::TRUNC);
     }
-    let returned = if flags & msg_flags::TRUNC != 0 {
+    Ok(if flags & msg_flags::TRUNC != 0 {
         len
     } else {
         copied
-    };
-    Ok((returned, keep))
+    })
 }

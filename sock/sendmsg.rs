@@ -3,7 +3,7 @@
 //! `sendmsg(2)`: a message is admitted first, copied then, and handed to its transport last.
 
 use super::bind::{parse_peer, Call};
-use crate::conn::Counter;
+use crate::conn::{ConnKey, Connection, Counter};
 use crate::kapi::{
     errno::Errno,
     net::{msg_flags, SendMsg, Sock, Timeout},
@@ -11,7 +11,7 @@ use crate::kapi::{
 use crate::loop_transport;
 use crate::msg::{Bound, Peer, Socket, Ticket, TransportId, WaitingOn};
 use crate::proto::wire::MAX_MESSAGE;
-use kernel::prelude::*;
+use kernel::{prelude::*, sync::Arc};
 
 /// Flags that a sender may set. The last three ask for nothing that RDS would do differently.
 const FLAGS: u32 = msg_flags::DONTWAIT
@@ -29,7 +29,7 @@ enum Route {
     /// To a socket of this node.
     Loop(loop_transport::Destination),
     /// To another node.
-    Connection(kernel::sync::Arc<crate::conn::Connection>),
+    Connection(Arc<Connection>),
 }
 
 /// Sends one message. May sleep.
@@ -98,20 +98,28 @@ fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer) -> Result<Route> {
     if bound.transport == TransportId::Loop || bound.addr == peer.addr {
         return Ok(Route::Loop(loop_transport::Destination::new(sk, peer)));
     }
-    Ok(Route::Connection(sk.node.connection(
-        crate::conn::ConnKey {
-            net: sk.net,
-            laddr: bound.addr,
-            faddr: peer.addr,
-            tos: sk.tos(),
-            scope: if peer.scope != 0 {
-                peer.scope
-            } else {
-                bound.scope
-            },
+    let key = ConnKey {
+        net: sk.net,
+        laddr: bound.addr,
+        faddr: peer.addr,
+        tos: sk.tos(),
+        scope: if peer.scope != 0 {
+            peer.scope
+        } else {
+            bound.scope
         },
-        || sk.node.pools(bound.addr, bound.scope),
-    )?))
+    };
+    // Most often it is that of the last message.
+    let last = sk.control.lock().last.clone();
+    if let Some(last) = last.filter(|last| last.key == key) {
+        return Ok(Route::Connection(last));
+    }
+    let connection = sk
+        .node
+        .connection(key, || sk.node.pools(bound.addr, bound.scope))?;
+    let before = sk.control.lock().last.replace(connection.clone());
+    drop(before);
+    Ok(Route::Connection(connection))
 }
 
 /// Waits until the destination takes messages and the send buffer has room, and takes the room.

@@ -5,7 +5,10 @@
 //! C header: [`include/linux/socket.h`](srctree/include/linux/socket.h)
 
 use super::SockAddr;
-use crate::bindings;
+use crate::{
+    bindings,
+    kapi::{errno::Errno, InlineBytes},
+};
 use core::slice;
 use kernel::{
     iov::{IovIterDest, IovIterSource},
@@ -120,6 +123,23 @@ impl<'a> SendMsg<'a> {
         }
     }
 
+    /// Fills `out` with the next `len` bytes of the payload. Fails with EMSGSIZE if `out` has no room
+    /// for them, with EFAULT. May sleep.
+    pub(crate) fn copy_to_inline<const N: usize>(
+        &mut self,
+        out: &mut InlineBytes<N>,
+        len: usize,
+    ) -> Result {
+        let iter = self.iter();
+        // SAFETY: What the iterator returns are the bytes that it initialised, from the start.
+        let copied = unsafe { out.fill(len, |room| iter.copy_from_iter_raw(room).len()) };
+        match copied {
+            Some(copied) if copied == len => Ok(()),
+            Some(_) => Err(EFAULT),
+            None => Err(Errno::MessageTooLong.into()),
+        }
+    }
+
     /// Appends the next `len` bytes of the payload. Fails with EFAULT or ENOMEM. May sleep.
     pub(crate) fn copy_to_vec(&mut self, out: &mut KVVec<u8>, len: usize) -> Result {
         out.reserve(len, GFP_KERNEL)?;
@@ -184,10 +204,12 @@ impl<'a> RecvMsg<'a> {
         }
         let (bytes, len) = addr.encode();
         // SAFETY: By `new` a name that is not null has room for a `sockaddr_storage`, 128 bytes.
-        let name = unsafe { slice::from_raw_parts_mut(self.msg.msg_name.cast::<u8>(), len) };
-        for (to, from) in name.iter_mut().zip(bytes) {
-            *to = from;
-        }
+        unsafe {
+            self.msg
+                .msg_name
+                .cast::<[u8; SockAddr::MAX_LEN]>()
+                .write_unaligned(bytes)
+        };
         // CAST: 16 or 28.
         self.msg.msg_namelen = len as c_int;
     }

@@ -23,6 +23,21 @@ impl<T> Item<T> {
     pub(crate) fn new(value: T, flags: kernel::alloc::Flags) -> Result<Self, AllocError> {
         Ok(Self(KBox::new(Node { next: None, value }, flags)?))
     }
+
+    /// As [`Self::new`], but the value is made where it stays.
+    pub(crate) fn init(
+        value: impl Init<T>,
+        flags: kernel::alloc::Flags,
+    ) -> Result<Self, AllocError> {
+        let node = init!(Node {
+            next: None,
+            value <- value,
+        });
+        match KBox::init::<core::convert::Infallible>(node, flags) {
+            Ok(node) => Ok(Self(node)),
+            Err(_) => Err(AllocError),
+        }
+    }
 }
 
 impl<T> Deref for Item<T> {
