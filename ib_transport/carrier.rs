@@ -276,11 +276,11 @@ fn message_frame(
         message.flags = if message.sent_before {
             queue.state.retransmit()
         } else {
-            queue.state.transmit(message.sequence, message.len)
+            let pressure = message.pressure();
+            queue
+                .state
+                .transmit(message.sequence, message.len, pressure)
         };
-        if message.sender_is_short() {
-            message.flags = message.flags.with(Flags::ACK_REQUIRED);
-        }
         if message.flags.contains(Flags::ACK_REQUIRED) {
             connection.node.stats.inc(Counter::SendAckRequired);
         }

@@ -7,7 +7,10 @@ use crate::kapi::{
     net::{SendMsg, Sock},
     sync::Item,
 };
-use crate::proto::wire::{self, Header};
+use crate::proto::{
+    tx::Pressure,
+    wire::{self, Header},
+};
 use crate::recv_pool::{Buf, BufMut, Context, Pools};
 use kernel::prelude::*;
 
@@ -137,12 +140,12 @@ impl Message {
             .is_some_and(|ticket| core::ptr::eq(ticket.socket(), sk))
     }
 
-    /// Whether the sender waits for more than half of its send buffer: an early acknowledgement
-    /// keeps it going.
-    pub(crate) fn sender_is_short(&self) -> bool {
-        self.ticket
-            .as_ref()
-            .is_some_and(|ticket| ticket.socket().is_half_full())
+    /// How much of its send buffer the sender uses.
+    pub(crate) fn pressure(&self) -> Pressure {
+        match &self.ticket {
+            Some(ticket) => ticket.socket().pressure(),
+            None => Pressure::Low,
+        }
     }
 
     /// Separates the message from its sender, who no longer pays for it. What is returned must be

@@ -12,7 +12,10 @@ use crate::kapi::{
     net::{poll, Net, Sock},
     sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
 };
-use crate::proto::rcvbuf::{transition, Transition};
+use crate::proto::{
+    rcvbuf::{transition, Transition},
+    tx::Pressure,
+};
 use core::net::Ipv6Addr;
 use kernel::{
     prelude::*,
@@ -192,9 +195,14 @@ impl Sock<Socket> {
         self.sndbuf() / 2
     }
 
-    /// Whether more than half of the send buffer is in use.
-    pub(super) fn is_half_full(&self) -> bool {
-        self.send_bytes.load(Relaxed) >= self.send_limit() / 2
+    /// How much of the send buffer is in use.
+    pub(super) fn pressure(&self) -> Pressure {
+        let limit = self.send_limit();
+        match self.send_bytes.load(Relaxed) {
+            bytes if bytes >= limit => Pressure::Full,
+            bytes if bytes >= limit / 2 => Pressure::High,
+            _ => Pressure::Low,
+        }
     }
 
     /// Whether anything sent is not acknowledged yet.

@@ -18,12 +18,29 @@ pub(crate) struct AckPolicy {
 }
 
 impl Default for AckPolicy {
+    /// C asks after eight messages. An acknowledgement is a frame like any other, so that costs a
+    /// ninth of the throughput; [`Pressure`] takes care of senders that cannot wait for so many.
     fn default() -> Self {
         AckPolicy {
-            max_unacked_packets: 8,
+            max_unacked_packets: 32,
             max_unacked_bytes: 16 << 20,
         }
     }
+}
+
+/// Messages between two requests of a sender with [`Pressure::High`].
+const HIGH_PACKETS: u32 = 8;
+
+/// How much of its send buffer the sender of a message uses, with the messages up to this one and
+/// perhaps some behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Pressure {
+    /// Less than half.
+    Low,
+    /// Half or more: an early acknowledgement keeps the sender going.
+    High,
+    /// All: it can send no more until something is acknowledged.
+    Full,
 }
 
 /// The peer acknowledges a message that was never sent.
@@ -42,6 +59,8 @@ pub(crate) struct SendState {
     next: u64,
     sent: u64,
     acked: u64,
+    /// The last message that asked for an acknowledgement.
+    asked: u64,
     packets_left: u32,
     bytes_left: u32,
 }
@@ -54,6 +73,7 @@ impl SendState {
             next: 1,
             sent: 0,
             acked: 0,
+            asked: 0,
             packets_left: policy.max_unacked_packets,
             bytes_left: policy.max_unacked_bytes,
         }
@@ -76,19 +96,27 @@ impl SendState {
     /// Notes that message `sequence` with `len` payload bytes goes on the wire for the first
     /// time, and returns the flags to send it with.
     #[inline]
-    pub(crate) fn transmit(&mut self, sequence: u64, len: u32) -> Flags {
+    pub(crate) fn transmit(&mut self, sequence: u64, len: u32, pressure: Pressure) -> Flags {
         self.sent = self.sent.max(sequence);
-        match (
-            self.packets_left.checked_sub(1),
-            self.bytes_left.checked_sub(len),
-        ) {
-            (Some(packets), Some(bytes)) => {
+        let budget = self
+            .packets_left
+            .checked_sub(1)
+            .zip(self.bytes_left.checked_sub(len));
+        let asks = match pressure {
+            Pressure::Low => false,
+            // One request at a time is enough to get there, unless much was sent since.
+            Pressure::High => self.asked <= self.acked || self.since_asked() >= HIGH_PACKETS,
+            Pressure::Full => true,
+        };
+        match budget {
+            Some((packets, bytes)) if !asks => {
                 self.packets_left = packets;
                 self.bytes_left = bytes;
                 Flags::NONE
             }
             _ => {
                 self.refill();
+                self.asked = sequence;
                 Flags::ACK_REQUIRED
             }
         }
@@ -124,7 +152,16 @@ impl SendState {
 
     /// A new connection to the same peer starts.
     pub(crate) fn reconnected(&mut self) {
+        // Nothing that was asked on the old one is answered.
+        self.asked = 0;
         self.refill();
+    }
+
+    /// Messages since one asked for an acknowledgement.
+    fn since_asked(&self) -> u32 {
+        self.policy
+            .max_unacked_packets
+            .saturating_sub(self.packets_left)
     }
 
     fn refill(&mut self) {

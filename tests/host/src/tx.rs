@@ -18,7 +18,7 @@ fn requests(tx: &mut SendState, count: usize, len: u32) -> Vec<usize> {
     (0..count)
         .filter(|_| {
             let sequence = tx.assign();
-            tx.transmit(sequence, len) == Flags::ACK_REQUIRED
+            tx.transmit(sequence, len, Pressure::Low) == Flags::ACK_REQUIRED
         })
         .collect()
 }
@@ -34,7 +34,7 @@ fn sequences_start_at_one() {
 #[test]
 fn asks_for_an_ack_once_the_packets_are_used_up() {
     let mut tx = SendState::new(AckPolicy::default());
-    assert_eq!(requests(&mut tx, 30, 0), [8, 17, 26]);
+    assert_eq!(requests(&mut tx, 100, 0), [32, 65, 98]);
 }
 
 #[test]
@@ -45,6 +45,45 @@ fn asks_for_an_ack_once_the_bytes_are_used_up() {
     assert_eq!(requests(&mut tx, 4, 1001), [0, 1, 2, 3]);
     let mut tx = SendState::new(policy(u32::MAX, 1000));
     assert_eq!(requests(&mut tx, 4, 1000), [1, 3]);
+}
+
+#[test]
+fn a_sender_that_runs_short_asks_early() {
+    let mut tx = SendState::new(AckPolicy::default());
+    let mut send = |pressure| {
+        let sequence = tx.assign();
+        let asks = tx.transmit(sequence, 0, pressure) == Flags::ACK_REQUIRED;
+        (sequence, asks)
+    };
+    assert_eq!(send(Pressure::Low), (1, false));
+    assert_eq!(send(Pressure::High), (2, true));
+    // The answer to that is on its way.
+    assert_eq!(send(Pressure::High), (3, false));
+    // It may not be enough for one that waits: this one always asks.
+    assert_eq!(send(Pressure::Full), (4, true));
+    assert_eq!(send(Pressure::Full), (5, true));
+    assert_eq!(tx.handle_ack(4), Ok(Some(4)));
+    let sequence = tx.assign();
+    assert_eq!(tx.transmit(sequence, 0, Pressure::High), Flags::NONE);
+    assert_eq!(tx.handle_ack(5), Ok(Some(5)));
+    let sequence = tx.assign();
+    assert_eq!(
+        tx.transmit(sequence, 0, Pressure::High),
+        Flags::ACK_REQUIRED
+    );
+    // Nor is one request enough for ever.
+    for count in 0..9 {
+        let sequence = tx.assign();
+        let asks = tx.transmit(sequence, 0, Pressure::High) == Flags::ACK_REQUIRED;
+        assert_eq!(asks, count == 8);
+    }
+    // A new connection knows nothing of what was asked on the old one.
+    tx.reconnected();
+    let sequence = tx.assign();
+    assert_eq!(
+        tx.transmit(sequence, 0, Pressure::High),
+        Flags::ACK_REQUIRED
+    );
 }
 
 #[test]
@@ -67,7 +106,7 @@ fn an_ack_of_something_never_sent_is_an_error() {
     let second = tx.assign();
     assert_eq!(tx.handle_ack(0), Ok(None));
     assert_eq!(tx.handle_ack(1), Err(AckError { ack: 1, sent: 0 }));
-    tx.transmit(first, 10);
+    tx.transmit(first, 10, Pressure::Low);
     assert_eq!(tx.handle_ack(second), Err(AckError { ack: 2, sent: 1 }));
     assert_eq!(
         tx.handle_ack(u64::MAX),
@@ -84,7 +123,7 @@ fn an_ack_of_something_never_sent_is_an_error() {
 fn an_ack_may_cover_a_cancelled_message() {
     let mut tx = SendState::new(AckPolicy::default());
     let (_cancelled, sent) = (tx.assign(), tx.assign());
-    tx.transmit(sent, 0);
+    tx.transmit(sent, 0, Pressure::Low);
     assert_eq!(tx.handle_ack(1), Ok(Some(1)));
     assert_eq!(tx.handle_ack(2), Ok(Some(2)));
 }
@@ -102,7 +141,7 @@ proptest! {
                 0 => queued.push(tx.assign()),
                 1 if !queued.is_empty() => {
                     let sequence = queued.remove(0);
-                    tx.transmit(sequence, 1);
+                    tx.transmit(sequence, 1, Pressure::High);
                     highest = sequence;
                     unacked.push(sequence);
                 }

@@ -5,7 +5,7 @@
 use super::{Brain, Cm, EndpointId, Happening, World, MS};
 use crate::proto::connect::{Action, Event, Inputs, State, Timing};
 use crate::proto::rx::{RecvState, Step};
-use crate::proto::tx::{AckPolicy, SendState};
+use crate::proto::tx::{AckPolicy, Pressure, SendState};
 use crate::proto::wire::{fragment, fragments, Header};
 use std::collections::VecDeque;
 
@@ -263,7 +263,8 @@ impl World {
             let flags = if message.sent_before {
                 this.tx.retransmit()
             } else {
-                this.tx.transmit(message.sequence, message.len)
+                this.tx
+                    .transmit(message.sequence, message.len, Pressure::Low)
             };
             for index in 0..fragments(message.len) {
                 let header = Header {
