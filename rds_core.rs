@@ -22,9 +22,13 @@ use cm::{
 };
 use conn::Node;
 use ib_transport::Ib;
-use kapi::{errno::Errno, net::Registration, rdma::ClientRegistration, sync::OwnedQueue};
+use kapi::{
+    errno::Errno, net::Registration, rdma::ClientRegistration, shrinker::total_memory,
+    sync::OwnedQueue,
+};
 use kernel::sync::Arc;
 use msg::Socket;
+use recv_pool::{Counters, Limits};
 
 #[cfg(rds_kunit)]
 #[path = "tests/kunit/mod.rs"]
@@ -37,6 +41,20 @@ module! {
     description: "Reliable Datagram Sockets",
     license: "GPL v2",
     alias: ["net-pf-21", "rds_rdma", "rds_tcp"],
+    params: {
+        pool_limit_mib: u32 {
+            default: 0,
+            description: "Most memory of one pool of buffers in MiB; 0 is a quarter of all memory",
+        },
+    },
+}
+
+/// The most that one pool may take, in bytes.
+fn pool_limit() -> usize {
+    match *module_parameters::pool_limit_mib.value() {
+        0 => total_memory() / 4,
+        mib => (mib as usize).saturating_mul(1 << 20),
+    }
 }
 
 /// What the module has registered. Fields are dropped in this order, which takes down first what others
@@ -68,8 +86,13 @@ impl Drop for Connections {
 impl kernel::Module for RdsModule {
     fn init(module: &'static ThisModule) -> Result<Self> {
         let queue = Arc::new(OwnedQueue::new(c"rds")?, GFP_KERNEL)?;
+        let limits = Limits {
+            max_bytes: pool_limit(),
+            counters: Arc::new(Counters::new(), GFP_KERNEL)?,
+            queue: queue.clone(),
+        };
         let addrs = LocalAddrs::new(queue.clone())?;
-        let ib = Ib::new(addrs.clone())?;
+        let ib = Ib::new(addrs.clone(), limits)?;
         let node = Node::new(Some(ib.clone()), queue)?;
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;

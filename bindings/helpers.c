@@ -5,6 +5,7 @@
  */
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/percpu.h>
 #include <linux/poll.h>
@@ -107,6 +108,44 @@ bool rds_printk_ratelimit(void)
 	static DEFINE_RATELIMIT_STATE(limit, DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST);
 
 	return __ratelimit(&limit);
+}
+
+/* mm */
+
+/* kapi/shrinker.rs has these numbers, because bindgen cannot read their casts. */
+static_assert(SHRINK_STOP == ULONG_MAX && SHRINK_EMPTY == ULONG_MAX - 1);
+
+struct shrinker *
+rds_shrinker_register(const char *name, long batch,
+		      unsigned long (*count)(struct shrinker *, struct shrink_control *),
+		      unsigned long (*scan)(struct shrinker *, struct shrink_control *),
+		      void *data)
+{
+	struct shrinker *shrinker = shrinker_alloc(0, "%s", name);
+
+	if (!shrinker)
+		return NULL;
+	shrinker->count_objects = count;
+	shrinker->scan_objects = scan;
+	shrinker->batch = batch;
+	shrinker->private_data = data;
+	shrinker_register(shrinker);
+	return shrinker;
+}
+
+void *rds_shrinker_data(const struct shrinker *shrinker)
+{
+	return shrinker->private_data;
+}
+
+unsigned long rds_shrink_want(const struct shrink_control *control)
+{
+	return control->nr_to_scan;
+}
+
+unsigned long rds_totalram_pages(void)
+{
+	return totalram_pages();
 }
 
 /* net */

@@ -8,6 +8,7 @@
 
 #include <linux/net.h>
 #include <linux/poll.h>
+#include <linux/shrinker.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 #include <net/sock.h>
@@ -28,6 +29,16 @@ void rds_free_percpu_u64(u64 __percpu *counters);
 void rds_this_cpu_add(u64 __percpu *counter, u64 value);
 u64 rds_sum_percpu(u64 __percpu *counter);
 bool rds_printk_ratelimit(void);
+
+/* mm */
+struct shrinker *
+rds_shrinker_register(const char *name, long batch,
+		      unsigned long (*count)(struct shrinker *, struct shrink_control *),
+		      unsigned long (*scan)(struct shrinker *, struct shrink_control *),
+		      void *data);
+void *rds_shrinker_data(const struct shrinker *shrinker);
+unsigned long rds_shrink_want(const struct shrink_control *control);
+unsigned long rds_totalram_pages(void);
 
 /* net */
 void *rds_sock_alloc(struct net *net, struct socket *sock, struct proto *proto, int kern);

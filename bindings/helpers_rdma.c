@@ -147,19 +147,25 @@ void rds_poll_sync(struct rds_poll *poll)
 
 /*
  * Zeroed memory on @node. Orders above @smallest only where they are at hand: no reclaim, no
- * compaction, no reserves, because a smaller one does as well.
+ * compaction, no reserves, no other node, because a smaller one does as well. For the smallest no
+ * process is killed.
  */
 void *rds_alloc_shard(int node, unsigned int order, unsigned int smallest, bool may_sleep)
 {
-	gfp_t gfp = __GFP_ZERO | __GFP_COMP | __GFP_NORETRY | __GFP_NOWARN;
+	gfp_t gfp = __GFP_ZERO | __GFP_COMP | __GFP_NOWARN;
 	struct page *page;
 
 	if (order > smallest)
-		gfp |= GFP_NOWAIT;
+		gfp |= GFP_NOWAIT | __GFP_NORETRY | (node == NUMA_NO_NODE ? 0 : __GFP_THISNODE);
 	else
-		gfp |= may_sleep ? GFP_KERNEL : GFP_ATOMIC;
+		gfp |= may_sleep ? GFP_KERNEL | __GFP_RETRY_MAYFAIL : GFP_ATOMIC;
 	page = alloc_pages_node(node, gfp, order);
 	return page ? page_address(page) : NULL;
+}
+
+int rds_node_of(const void *memory)
+{
+	return page_to_nid(virt_to_page(memory));
 }
 
 void rds_free_shard(void *memory, unsigned int order)

@@ -59,6 +59,7 @@ void rds_poll_sync(struct rds_poll *poll);
 /* memory */
 void *rds_alloc_shard(int node, unsigned int order, unsigned int smallest, bool may_sleep);
 void rds_free_shard(void *memory, unsigned int order);
+int rds_node_of(const void *memory);
 int rds_ib_dma_map(struct ib_device *device, void *memory, size_t size, u64 *address);
 void rds_ib_dma_unmap(struct ib_device *device, u64 address, size_t size);
 void rds_ib_dma_sync_for_cpu(struct ib_device *device, u64 address, size_t size);

@@ -116,6 +116,16 @@ impl Node {
         Ok(fresh)
     }
 
+    /// Names and values for `RDS_INFO_COUNTERS`, in order. May sleep.
+    pub(crate) fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        self.stats
+            .iter()
+            .for_each(|(name, value)| each(name, value));
+        if let Some(ib) = &self.ib {
+            ib.for_each_counter(each);
+        }
+    }
+
     /// The pools of the device that has a local address. May sleep.
     ///
     /// Fails with ENETUNREACH if none has it, with ENOMEM.

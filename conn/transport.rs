@@ -122,6 +122,9 @@ pub(crate) trait Transport: Send + Sync {
     /// Fails with ENOMEM.
     fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Option<Arc<Pools>>>;
 
+    /// Gives names and values of counters of the transport's own. May sleep.
+    fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64));
+
     /// Creates an endpoint and starts to resolve the peer's address. May sleep.
     fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;
 }

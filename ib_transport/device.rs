@@ -8,9 +8,10 @@ use crate::conn::{Connection, Endpoint, Reached, Transport};
 use crate::kapi::{
     net::{IpBits, Net},
     rdma::{Client, ClientCell, CmId, Device as RdmaDevice, DeviceCaps, DeviceId, Pd},
+    shrinker::Shrinker,
     sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
 };
-use crate::recv_pool::Pools;
+use crate::recv_pool::{Holdings, Limits, Pools};
 use core::net::Ipv6Addr;
 use kernel::{
     prelude::*,
@@ -30,6 +31,7 @@ pub(crate) struct Device {
     id: DeviceId,
     pub(super) pd: Arc<Pd>,
     pub(super) pools: Arc<Pools>,
+    _shrinker: Shrinker<Pools>,
     pub(super) caps: DeviceCaps,
     #[pin]
     users: SpinLockBh<Users>,
@@ -39,13 +41,14 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    fn new(device: &RdmaDevice) -> Result<Arc<Self>> {
+    fn new(device: &RdmaDevice, limits: &Limits) -> Result<Arc<Self>> {
         let pd = Pd::new(device)?;
-        let pools = Pools::new(&pd)?;
+        let pools = Pools::new(&pd, limits)?;
         Arc::pin_init(
-            pin_init!(Self {
+            try_pin_init!(Self {
                 id: device.id(),
                 pd,
+                _shrinker: Shrinker::new(pools.clone())?,
                 pools,
                 caps: device.caps(),
                 users <- new_spinlock_bh!(
@@ -106,6 +109,7 @@ pub(crate) struct Ib {
     addrs: Arc<LocalAddrs>,
     #[pin]
     devices: SpinLockBh<KVec<Arc<Device>>>,
+    limits: Limits,
     /// CM ids of connections that were lost with their network device. To destroy one sends a message,
     /// and a message that finds no route leaves soft-RoCE without its management queue pair for good.
     #[pin]
@@ -114,11 +118,12 @@ pub(crate) struct Ib {
 
 impl Ib {
     /// Without devices; they come when the client is registered. May sleep.
-    pub(crate) fn new(addrs: Arc<LocalAddrs>) -> Result<Arc<Self>> {
+    pub(crate) fn new(addrs: Arc<LocalAddrs>, limits: Limits) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 addrs,
                 devices <- new_spinlock_bh!(KVec::new(), "Ib::devices"),
+                limits,
                 parked <- new_spinlock_bh!(Fifo::new(), "Ib::parked"),
             }),
             GFP_KERNEL,
@@ -211,6 +216,14 @@ impl Transport for Ib {
         Ok(device.map(|device| device.pools.clone()))
     }
 
+    fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        let mut holdings = Holdings::default();
+        for device in self.devices.lock().iter() {
+            device.pools.add_to(&mut holdings);
+        }
+        holdings.report(&self.limits.counters, each);
+    }
+
     fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         IbEndpoint::resolve(&self, connection)
     }
@@ -237,7 +250,7 @@ impl Client for Ib {
         if !rdma.has_reliable_connections() {
             return Ok(None);
         }
-        let device = Device::new(rdma)?;
+        let device = Device::new(rdma, &self.limits)?;
         self.devices.lock().push(device.clone(), GFP_ATOMIC)?;
         // Only now: who finds the device by an address finds it on the list.
         let addrs = self.addrs.add_device(rdma);

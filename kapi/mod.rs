@@ -13,6 +13,7 @@ mod inline_bytes;
 pub(crate) mod net;
 pub(crate) mod print;
 pub(crate) mod rdma;
+pub(crate) mod shrinker;
 pub(crate) mod sync;
 pub(crate) mod time;
 

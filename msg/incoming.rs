@@ -107,8 +107,8 @@ impl Incoming {
         let payload = match &self.payload {
             Payload::Inline => 0,
             Payload::Chunk(_) | Payload::Chunks(_) => self.len as usize,
-            Payload::One(buf) => buf.capacity(),
-            Payload::Many(bufs, _) => bufs.iter().map(BufMut::capacity).sum(),
+            Payload::One(buf) => buf.true_size(),
+            Payload::Many(bufs, _) => bufs.iter().map(BufMut::true_size).sum(),
         };
         OVERHEAD.saturating_add(payload)
     }

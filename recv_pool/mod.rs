@@ -4,9 +4,11 @@
 
 #![deny(unsafe_code)]
 
+mod counters;
 mod pool;
 mod pools;
 
 pub(crate) use crate::kapi::rdma::{Batch, Buf, BufMut};
+pub(crate) use counters::{Counters, Holdings};
 pub(crate) use pool::{Context, Pool, PoolConfig, SHARD_ORDERS};
-pub(crate) use pools::Pools;
+pub(crate) use pools::{Limits, Pools};

@@ -7,7 +7,8 @@
 //! A pool cuts its buffers from shards of 64 KiB. Large contiguous memory is an optimisation, never
 //! a need: when there is none at hand the pool takes the next smaller order, down to the smallest
 //! that it was given, and only that one is worth an effort of the page allocator. What a pool may
-//! hold is limited; an allocation beyond that is refused and counted.
+//! hold is limited; an allocation beyond that is refused and counted. Memory that is not needed goes
+//! back to the kernel after a while, and at once when the kernel asks for it.
 //!
 //! The mechanics of slots, shards and mappings are in [`Arena`]; this is the policy.
 //!
@@ -15,14 +16,15 @@
 //!
 //! Buffers outlive the pool. What they hold is freed with the last buffer of a shard.
 
-use crate::kapi::rdma::{Arena, ArenaConfig, ArenaStats, Batch, BufMut, GrowError, Pd};
+use super::Counters;
+use crate::kapi::{
+    rdma::{Arena, ArenaConfig, ArenaStats, Batch, BufMut, GrowError, Pd},
+    sync::OwnedQueue,
+};
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,
-    sync::{
-        atomic::{ordering, Atomic},
-        Arc,
-    },
+    sync::{atomic::Relaxed, Arc},
 };
 
 /// Whether an allocation may sleep.
@@ -48,15 +50,12 @@ pub(crate) struct PoolConfig {
     pub(crate) orders: &'static [u32],
 }
 
-/// Numbers about a [`Pool`].
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+/// Numbers about a [`Pool`] and its counters.
+#[cfg(rds_kunit)]
 pub(crate) struct PoolStats {
     pub(crate) arena: ArenaStats,
-    /// Allocations that got less than they wanted because of the limit.
     pub(crate) refused: u64,
-    /// Allocations that got less because there was no memory.
     pub(crate) failed: u64,
-    /// Shards of another order than the most wanted.
     pub(crate) fallbacks: u64,
 }
 
@@ -65,14 +64,18 @@ pub(crate) struct Pool {
     arena: Arc<Arena>,
     config: PoolConfig,
     smallest: u32,
-    refused: Atomic<u64>,
-    failed: Atomic<u64>,
-    fallbacks: Atomic<u64>,
+    counters: Arc<Counters>,
 }
 
 impl Pool {
-    /// A pool for queue pairs of `pd`; without one its buffers cannot be posted. May sleep.
-    pub(crate) fn new(pd: Option<&Pd>, config: PoolConfig) -> Result<Arc<Self>> {
+    /// A pool for queue pairs of `pd`; without one its buffers cannot be posted. Without a queue
+    /// memory that is not needed waits until the kernel asks for it. May sleep.
+    pub(crate) fn new(
+        pd: Option<&Pd>,
+        queue: Option<Arc<OwnedQueue>>,
+        counters: Arc<Counters>,
+        config: PoolConfig,
+    ) -> Result<Arc<Self>> {
         let smallest = config.orders.iter().copied().min().ok_or(EINVAL)?;
         let smallest_bytes = PAGE_SIZE.checked_shl(smallest).ok_or(EINVAL)?;
         if config.buf_size == 0 || config.buf_size as usize > smallest_bytes {
@@ -83,21 +86,22 @@ impl Pool {
             max_bytes: config.max_bytes,
         };
         let this = Self {
-            arena: Arena::new(pd, arena)?,
+            arena: Arena::new(pd, queue, arena)?,
             config,
             smallest,
-            refused: Atomic::new(0),
-            failed: Atomic::new(0),
-            fallbacks: Atomic::new(0),
+            counters,
         };
         Ok(Arc::new(this, GFP_KERNEL)?)
     }
 
     /// One buffer, with old contents, or `None` if the limit is reached or memory is short.
     pub(crate) fn alloc(&self, context: Context) -> Option<BufMut> {
-        let mut batch = Batch::new();
-        self.alloc_many(1, context, &mut batch);
-        batch.pop()
+        loop {
+            let buf = Arena::take_one(&self.arena);
+            if buf.is_some() || !self.grow(context) {
+                return buf;
+            }
+        }
     }
 
     /// Adds up to `want` buffers to `out`, as far as it has room, and returns how many. The pool's
@@ -114,38 +118,53 @@ impl Pool {
     /// Adds a shard of the first order that is to be had.
     fn grow(&self, context: Context) -> bool {
         let may_sleep = context == Context::MaySleep;
-        let mut counter = &self.failed;
+        let mut counter = &self.counters.failed;
         for order in self.config.orders {
             match self.arena.grow(*order, self.smallest, may_sleep) {
                 Ok(()) => {
                     let fallback = Some(order) != self.config.orders.first();
-                    self.fallbacks.fetch_add(fallback.into(), ordering::Relaxed);
+                    self.counters.fallbacks.fetch_add(fallback.into(), Relaxed);
                     return true;
                 }
                 Err(GrowError::NoMemory) => {}
                 // A smaller shard may fit in the limit.
-                Err(GrowError::Limit) => counter = &self.refused,
+                Err(GrowError::Limit) => counter = &self.counters.refused,
                 Err(GrowError::Revoked) => return false,
             }
         }
-        counter.fetch_add(1, ordering::Relaxed);
+        counter.fetch_add(1, Relaxed);
         false
     }
 
-    #[cfg_attr(not(rds_kunit), expect(dead_code, reason = "for a view of the pools"))]
+    pub(crate) fn arena_stats(&self) -> ArenaStats {
+        self.arena.stats()
+    }
+
+    /// Bytes that [`Self::trim`] could give back.
+    pub(super) fn trimmable(&self) -> usize {
+        self.arena.trimmable()
+    }
+
+    /// Gives empty shards back to the kernel, until `want` bytes are reached, and returns how many
+    /// bytes that were. Any context but a hard interrupt.
+    pub(crate) fn trim(&self, want: usize) -> usize {
+        self.arena.trim(want)
+    }
+
+    /// Gives back what was not needed since the last call. Any context but a hard interrupt.
+    #[cfg(rds_kunit)]
+    pub(crate) fn reap(&self) {
+        self.arena.reap();
+    }
+
+    #[cfg(rds_kunit)]
     pub(crate) fn stats(&self) -> PoolStats {
         PoolStats {
             arena: self.arena.stats(),
-            refused: self.refused.load(ordering::Relaxed),
-            failed: self.failed.load(ordering::Relaxed),
-            fallbacks: self.fallbacks.load(ordering::Relaxed),
+            refused: self.counters.refused.load(Relaxed),
+            failed: self.counters.failed.load(Relaxed),
+            fallbacks: self.counters.fallbacks.load(Relaxed),
         }
-    }
-
-    /// Gives empty shards back to the kernel and returns their bytes.
-    #[cfg_attr(not(rds_kunit), expect(dead_code, reason = "for a shrinker"))]
-    pub(crate) fn trim(&self) -> usize {
-        self.arena.trim()
     }
 
     /// Ends the pool's use before its device goes: nothing is mapped any more when this returns,

@@ -38,10 +38,13 @@ pub(super) fn get(sk: &Sock<Socket>, name: c_int, mut out: SockOptOut<'_>) -> Re
     let mut table = KVVec::new();
     let record = match name {
         COUNTERS => {
-            for (name, value) in sk.node.stats.iter() {
-                table.extend_from_slice(&put_name::<COUNTER_NAME>(name), GFP_KERNEL)?;
-                table.extend_from_slice(&value.to_ne_bytes(), GFP_KERNEL)?;
-            }
+            let mut result = Ok(());
+            sk.node.for_each_counter(&mut |name, value| {
+                if result.is_ok() {
+                    result = counter(&mut table, name, value);
+                }
+            });
+            result?;
             COUNTER_NAME + size_of::<u64>()
         }
         CONNECTIONS => connections(sk, &mut table)?,
@@ -54,6 +57,13 @@ pub(super) fn get(sk: &Sock<Socket>, name: c_int, mut out: SockOptOut<'_>) -> Re
     }
     out.write(&table)?;
     c_int::try_from(record).map_err(|_| EOVERFLOW)
+}
+
+/// Adds a `struct rds_info_counter`.
+fn counter(table: &mut KVVec<u8>, name: &str, value: u64) -> Result {
+    table.extend_from_slice(&put_name::<COUNTER_NAME>(name), GFP_KERNEL)?;
+    table.extend_from_slice(&value.to_ne_bytes(), GFP_KERNEL)?;
+    Ok(())
 }
 
 /// `struct rds_info_connection`, 42 bytes, of the IPv4 connections in the caller's namespace.

@@ -3,9 +3,13 @@
 //! Arenas: shards with equal buffers, sorted by how full they are.
 //!
 //! An arena knows which of its shards have free slots; how many shards there may be and how large
-//! they are is for its user to say. Every shard is in one of three lists: `full`, `partial`,
-//! `empty`. Buffers come from `partial` before `empty`, so that shards get empty again, and an
-//! empty shard beyond one spare goes back to the kernel at once.
+//! they are is for its user to say. Every shard is in one of four lists, by how full it is. Buffers
+//! come from the fullest shards that have any, so that the others get empty: only an empty shard can
+//! go back to the kernel.
+//!
+//! Empty shards are kept, because making and mapping one costs as much as many messages. They go
+//! when the kernel asks ([`Arena::trim`]), and one by one spare also when they were not needed for a
+//! while ([`QUIET_MS`]), if the arena has a queue on which to look at them.
 //!
 //! # Revocation
 //!
@@ -18,16 +22,20 @@ use super::{
     pd::{Domain, Pd},
     shard::{shard_bytes, BufMut, Shard, ShardSpec},
 };
-use crate::kapi::sync::{new_spinlock_bh, SpinLockBh};
+use crate::kapi::sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh};
 use core::ptr::NonNull;
 use kernel::{
     list::{List, ListArc},
     prelude::*,
     sync::{aref::ARef, Arc},
+    workqueue::{DelayedWork, WorkItem},
 };
 
-/// Empty shards that are kept for the next allocation.
+/// Empty shards that are kept even if they are not needed.
 const SPARE_SHARDS: usize = 1;
+
+/// Empty shards that nobody needed for this long are given back, in milliseconds.
+const QUIET_MS: u32 = 5000;
 
 /// What an [`Arena`] holds.
 #[derive(Clone, Copy)]
@@ -50,6 +58,8 @@ pub(crate) struct ArenaStats {
     pub(crate) high_water: usize,
     /// Shards without a used buffer.
     pub(crate) empty: usize,
+    /// Shards on another NUMA node than the device.
+    pub(crate) foreign: usize,
 }
 
 /// Why an arena did not grow.
@@ -113,57 +123,160 @@ impl Batch {
     }
 }
 
+/// How full a shard is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Filling {
+    Empty,
+    Sparse,
+    Dense,
+    Full,
+}
+
+impl Filling {
+    fn of(shard: &Shard) -> Self {
+        match shard.free_count() {
+            0 => Self::Full,
+            free if free == shard.slots() => Self::Empty,
+            free if free > shard.slots() / 2 => Self::Sparse,
+            _ => Self::Dense,
+        }
+    }
+}
+
+/// The right to take a slot of a shard, which the holder of the lock gives.
+struct TakeSlot<'a>(&'a Shard);
+
+impl TakeSlot<'_> {
+    #[inline]
+    fn take(self) -> Option<BufMut> {
+        // SAFETY: `Lists::take` made `self`: there is a `&mut` to the lists, so that the lock is held,
+        // and its caller keeps the arena.
+        unsafe { self.0.take() }
+    }
+}
+
 /// The shards by their filling.
 ///
 /// # Invariants
 ///
 /// - All shards here belong to the arena that holds this, and no other shard does.
-/// - A shard is in `full` if no slot is free, in `empty` if all are, in `partial` otherwise.
+/// - A shard is in the list of its filling.
 /// - `keep` is there if and only if `stats.in_use` is not zero.
 struct Lists {
-    partial: List<Shard>,
     empty: List<Shard>,
+    sparse: List<Shard>,
+    dense: List<Shard>,
     full: List<Shard>,
     /// Keeps the arena while a buffer is in use: buffers do not count references.
     keep: Option<Arc<Arena>>,
     /// What new shards are mapped for.
     device: Option<ARef<Device>>,
     revoked: bool,
+    /// The fewest empty shards there were since someone last looked: so many are not needed.
+    idle: usize,
+    /// Someone will look.
+    watched: bool,
+    /// The node next to the device, or a negative number.
+    node: i32,
     stats: ArenaStats,
 }
 
 impl Lists {
-    /// Takes a shard that leaves the arena out of the account.
+    fn list(&mut self, filling: Filling) -> &mut List<Shard> {
+        match filling {
+            Filling::Empty => &mut self.empty,
+            Filling::Sparse => &mut self.sparse,
+            Filling::Dense => &mut self.dense,
+            Filling::Full => &mut self.full,
+        }
+    }
+
+    /// The fullest shards that have a free slot.
+    #[inline]
+    fn fullest(&mut self) -> (Filling, &mut List<Shard>) {
+        if !self.dense.is_empty() {
+            (Filling::Dense, &mut self.dense)
+        } else if !self.sparse.is_empty() {
+            (Filling::Sparse, &mut self.sparse)
+        } else {
+            (Filling::Empty, &mut self.empty)
+        }
+    }
+
+    /// Hands up to `want` free buffers to `give`, until it has no room and takes none, and returns
+    /// how many.
+    ///
+    /// # Safety
+    ///
+    /// `keep` must be set before the lock is given up, unless the result is zero.
+    #[inline]
+    unsafe fn take(&mut self, want: usize, mut give: impl FnMut(TakeSlot<'_>) -> bool) -> usize {
+        let mut got = 0;
+        while got < want {
+            let (before, list) = self.fullest();
+            let mut cursor = list.cursor_front();
+            let Some(first) = cursor.peek_next() else {
+                break;
+            };
+            let shard = first.arc();
+            while got < want && give(TakeSlot(&shard)) {
+                got = usize::wrapping_add(got, 1);
+            }
+            let after = Filling::of(&shard);
+            if after == before {
+                // Enough, or no room for more: otherwise it would be full.
+                break;
+            }
+            let shard = first.remove();
+            self.list(after).push_front(shard);
+            if before == Filling::Empty {
+                self.stats.empty = self.stats.empty.wrapping_sub(1);
+                self.idle = self.idle.min(self.stats.empty);
+            }
+        }
+        self.stats.in_use = self.stats.in_use.wrapping_add(got);
+        self.stats.high_water = self.stats.high_water.max(self.stats.in_use);
+        got
+    }
+
+    fn is_foreign(&self, shard: &Shard) -> bool {
+        self.node >= 0 && shard.node() != self.node
+    }
+
+    /// Takes a shard out of the account, or one that was reserved and did not come.
     fn forget(&mut self, bytes: usize) {
         self.stats.shards = self.stats.shards.wrapping_sub(1);
         self.stats.bytes = self.stats.bytes.wrapping_sub(bytes);
     }
 
-    /// Puts a slot back. A shard that is not needed any more is returned, to be dropped when the
-    /// lock is not held.
+    /// Takes a shard that leaves the arena out of the account.
+    fn leave(&mut self, shard: &Shard) {
+        let foreign = usize::from(self.is_foreign(shard));
+        self.stats.foreign = self.stats.foreign.wrapping_sub(foreign);
+        self.forget(shard.bytes());
+    }
+
+    /// Puts a slot back. A shard that cannot be kept is returned, to be dropped when the lock is not
+    /// held.
     ///
     /// # Safety
     ///
     /// The last handle of the slot must be on its way out, and the shard belong to this arena.
     unsafe fn put(&mut self, shard: &Shard, slot: u32) -> Option<ListArc<Shard>> {
-        let was_full = shard.free_count() == 0;
+        let before = Filling::of(shard);
         // SAFETY: `self` is only reached through the lock; the caller vouches for the slot.
-        let all_free = unsafe { shard.put(slot) } == shard.slots();
+        unsafe { shard.put(slot) };
         self.stats.in_use = self.stats.in_use.wrapping_sub(1);
-        if !was_full && !all_free {
+        let after = Filling::of(shard);
+        if before == after {
             return None;
         }
-        let list = if was_full {
-            &mut self.full
-        } else {
-            &mut self.partial
-        };
         // SAFETY: The shard belongs to this arena; by the type invariants it is in this list.
-        let shard = unsafe { list.remove(shard) }?;
-        if !all_free {
-            self.partial.push_back(shard);
-        } else if self.revoked || self.stats.empty >= SPARE_SHARDS {
-            self.forget(shard.bytes());
+        let shard = unsafe { self.list(before).remove(shard) }?;
+        if after != Filling::Empty {
+            self.list(after).push_back(shard);
+        } else if self.revoked {
+            self.leave(&shard);
             return Some(shard);
         } else {
             self.stats.empty = self.stats.empty.wrapping_add(1);
@@ -172,15 +285,27 @@ impl Lists {
         None
     }
 
-    /// Takes out the empty shards, to be dropped when the lock is not held.
-    fn take_empty(&mut self) -> List<Shard> {
+    /// Takes out empty shards until `bytes` are reached, to be dropped when the lock is not held.
+    fn take_empty(&mut self, bytes: usize) -> List<Shard> {
         let mut out = List::new();
-        while let Some(shard) = self.empty.pop_front() {
-            self.forget(shard.bytes());
+        let mut freed = 0usize;
+        while freed < bytes {
+            // The one that was used last comes last.
+            let Some(shard) = self.empty.pop_back() else {
+                break;
+            };
+            freed = freed.saturating_add(shard.bytes());
+            self.leave(&shard);
+            self.stats.empty = self.stats.empty.wrapping_sub(1);
             out.push_back(shard);
         }
-        self.stats.empty = 0;
+        self.idle = self.idle.min(self.stats.empty);
         out
+    }
+
+    /// Whether more shards are empty than are kept without a reason, and nobody looks at them yet.
+    fn needs_watch(&self) -> bool {
+        self.stats.empty > SPARE_SHARDS && !self.watched && !self.revoked
     }
 }
 
@@ -191,20 +316,45 @@ pub(crate) struct Arena {
     lists: SpinLockBh<Lists>,
     config: ArenaConfig,
     domain: Option<Arc<Domain>>,
-    node: i32,
+    /// Where unneeded shards are looked for.
+    queue: Option<Arc<OwnedQueue>>,
+    #[pin]
+    watch: DelayedWork<Arena, 0>,
+}
+
+kernel::impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 0> for Arena { self.watch }
+}
+
+impl WorkItem<0> for Arena {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.reap();
+        this.watch_if_needed();
+    }
 }
 
 impl Arena {
     /// An arena without shards, for queue pairs of `pd`. Without one its buffers cannot be posted.
-    pub(crate) fn new(pd: Option<&Pd>, config: ArenaConfig) -> Result<Arc<Self>> {
+    /// Without a queue empty shards stay until someone trims the arena. May sleep.
+    pub(crate) fn new(
+        pd: Option<&Pd>,
+        queue: Option<Arc<OwnedQueue>>,
+        config: ArenaConfig,
+    ) -> Result<Arc<Self>> {
         const NO_NODE: i32 = -1;
         let lists = Lists {
-            partial: List::new(),
             empty: List::new(),
+            sparse: List::new(),
+            dense: List::new(),
             full: List::new(),
             keep: None,
             device: pd.map(|pd| pd.device().into()),
             revoked: false,
+            idle: 0,
+            watched: false,
+            node: pd.map_or(NO_NODE, |pd| pd.device().numa_node()),
             stats: ArenaStats::default(),
         };
         // INVARIANT (of `Lists`): There are no shards.
@@ -213,7 +363,8 @@ impl Arena {
                 lists <- new_spinlock_bh!(lists, "rdma_arena"),
                 config,
                 domain: pd.map(|pd| pd.domain().clone()),
-                node: pd.map_or(NO_NODE, |pd| pd.device().numa_node()),
+                queue,
+                watch <- kernel::new_delayed_work!("rdma_arena"),
             }),
             GFP_KERNEL,
         )
@@ -223,40 +374,40 @@ impl Arena {
         self.lists.lock().stats
     }
 
+    /// Bytes of the empty shards. Any context but a hard interrupt.
+    pub(crate) fn trimmable(&self) -> usize {
+        let lists = self.lists.lock();
+        lists.empty.iter().map(|shard| shard.bytes()).sum()
+    }
+
     /// Moves up to `want` free buffers to `out`, as far as there is room, and returns how many. Any
     /// context but a hard interrupt; takes the lock once.
     pub(crate) fn take(this: &Arc<Self>, want: usize, out: &mut Batch) -> usize {
-        let mut guard = this.lists.lock();
-        let lists = &mut *guard;
-        let want = want.min(out.room());
-        let mut got = 0;
-        while !lists.revoked && got < want {
-            if lists.partial.is_empty() {
-                let Some(shard) = lists.empty.pop_front() else {
-                    break;
-                };
-                lists.stats.empty = lists.stats.empty.wrapping_sub(1);
-                lists.partial.push_front(shard);
-            }
-            let mut cursor = lists.partial.cursor_front();
-            let Some(first) = cursor.peek_next() else {
-                break;
-            };
-            let shard = first.arc();
-            // SAFETY: The lock is held. `keep` is set below, before it is given up.
-            while got < want && out.push_with(|| unsafe { shard.take() }) {
-                got = usize::wrapping_add(got, 1);
-            }
-            if shard.free_count() == 0 {
-                lists.full.push_back(first.remove());
-            }
+        Self::take_with(this, want, |slot| out.push_with(|| slot.take()))
+    }
+
+    /// A free buffer, if there is one. Any context but a hard interrupt.
+    #[inline]
+    pub(crate) fn take_one(this: &Arc<Self>) -> Option<BufMut> {
+        let mut one = None;
+        Self::take_with(this, 1, |slot| {
+            one = slot.take();
+            one.is_some()
+        });
+        one
+    }
+
+    #[inline]
+    fn take_with(this: &Arc<Self>, want: usize, give: impl FnMut(TakeSlot<'_>) -> bool) -> usize {
+        let mut lists = this.lists.lock();
+        if lists.revoked {
+            return 0;
         }
+        // SAFETY: `keep` is set at once.
+        let got = unsafe { lists.take(want, give) };
         if got > 0 && lists.keep.is_none() {
             lists.keep = Some(this.clone());
         }
-        let stats = &mut lists.stats;
-        stats.in_use = stats.in_use.wrapping_add(got);
-        stats.high_water = stats.high_water.max(stats.in_use);
         got
     }
 
@@ -264,7 +415,7 @@ impl Arena {
     /// `may_sleep`, otherwise any context but a hard interrupt.
     pub(crate) fn grow(&self, order: u32, smallest: u32, may_sleep: bool) -> Result<(), GrowError> {
         let bytes = shard_bytes(order);
-        let device = {
+        let (node, device) = {
             let mut lists = self.lists.lock();
             let total = lists.stats.bytes.saturating_add(bytes);
             if lists.revoked {
@@ -275,22 +426,24 @@ impl Arena {
             }
             lists.stats.bytes = total;
             lists.stats.shards = lists.stats.shards.wrapping_add(1);
-            lists.device.clone()
+            (lists.node, lists.device.clone())
         };
         let shard = Shard::new(ShardSpec {
             arena: NonNull::from(self),
             buf_size: self.config.buf_size,
             order,
             smallest,
-            node: self.node,
+            node,
             may_sleep,
             target: self.domain.as_ref().zip(device),
         });
         let mut lists = self.lists.lock();
         match shard {
             Ok(shard) if !lists.revoked => {
+                let foreign = usize::from(lists.is_foreign(&shard));
+                lists.stats.foreign = lists.stats.foreign.wrapping_add(foreign);
                 lists.stats.empty = lists.stats.empty.wrapping_add(1);
-                lists.empty.push_back(shard);
+                lists.empty.push_front(shard);
                 Ok(())
             }
             shard => {
@@ -301,22 +454,51 @@ impl Arena {
         }
     }
 
-    /// Gives empty shards back to the kernel and returns their bytes. Any context but a hard
-    /// interrupt.
-    pub(crate) fn trim(&self) -> usize {
+    /// Gives empty shards back to the kernel, until `want` bytes are reached, and returns how many
+    /// bytes that were. Any context but a hard interrupt.
+    pub(crate) fn trim(&self, want: usize) -> usize {
         let mut lists = self.lists.lock();
         let before = lists.stats.bytes;
-        let empty = lists.take_empty();
+        let empty = lists.take_empty(want);
         let freed = before.wrapping_sub(lists.stats.bytes);
         drop(lists);
         drop(empty);
         freed
     }
 
+    /// Gives back what was empty since the last call, but for a spare. Any context but a hard
+    /// interrupt.
+    pub(crate) fn reap(&self) {
+        let mut gone = List::new();
+        let mut lists = self.lists.lock();
+        lists.watched = false;
+        for _ in SPARE_SHARDS..lists.idle {
+            // One at a time, as they may differ in size.
+            gone.push_all_back(&mut lists.take_empty(1));
+        }
+        lists.idle = lists.stats.empty;
+        drop(lists);
+        drop(gone);
+    }
+
+    /// Has someone look at the empty shards in a while, if there are too many. Any context but a hard
+    /// interrupt.
+    fn watch_if_needed(self: &Arc<Self>) {
+        let Some(queue) = &self.queue else {
+            return;
+        };
+        let mut lists = self.lists.lock();
+        if lists.needs_watch() {
+            lists.watched = true;
+            // With the lock, so that `revoke` finds the timer running or never to run.
+            queue.arm::<_, 0>(self.clone(), QUIET_MS);
+        }
+    }
+
     /// Ends the arena's use: there will be no buffers from it any more, and nothing of it is mapped
     /// when this returns. `EBUSY`, and nothing happened, while the protection domain has a queue
-    /// pair; afterwards it cannot get one. Process context.
-    pub(crate) fn revoke(&self) -> Result {
+    /// pair; afterwards it cannot get one. Process context; sleeps.
+    pub(crate) fn revoke(self: &Arc<Self>) -> Result {
         if let Some(domain) = &self.domain {
             domain.close()?;
         }
@@ -324,8 +506,8 @@ impl Arena {
         let lists = &mut *guard;
         lists.revoked = true;
         let device = lists.device.take();
-        let empty = lists.take_empty();
-        for list in [&mut lists.partial, &mut lists.full] {
+        let empty = lists.take_empty(usize::MAX);
+        for list in [&mut lists.sparse, &mut lists.dense, &mut lists.full] {
             let mut unmapped = List::new();
             while let Some(mut shard) = list.pop_front() {
                 drop(shard.mapping_mut().take());
@@ -336,6 +518,7 @@ impl Arena {
         drop(guard);
         drop(empty);
         drop(device);
+        cancel_delayed::<_, 0>(self);
         Ok(())
     }
 
@@ -352,12 +535,16 @@ impl Arena {
         let mut lists = this.lists.lock();
         // SAFETY: The caller vouches for the slot, and `this` is the shard's arena.
         let unused = unsafe { lists.put(shard, slot) };
+        let watch = lists.needs_watch().then(|| lists.keep.clone()).flatten();
         let keep = match lists.stats.in_use {
             0 => lists.keep.take(),
             _ => None,
         };
         drop(lists);
         drop(unused);
+        if let Some(this) = watch {
+            this.watch_if_needed();
+        }
         // This may end the arena.
         drop(keep);
     }

@@ -118,6 +118,8 @@ pub(super) struct Shard {
     arena: NonNull<Arena>,
     buf_size: u32,
     slots: u32,
+    /// Memory that a slot stands for, in bytes: more than its size.
+    share: usize,
     free_count: Atomic<u32>,
     free: [Atomic<u64>; BITMAP_WORDS],
     refs: KVec<Refcount>,
@@ -207,6 +209,7 @@ impl Shard {
                 arena: spec.arena,
                 buf_size: spec.buf_size,
                 slots,
+                share: len.checked_div(*slots as usize).unwrap_or(len),
                 free: all_free(*slots),
                 free_count: Atomic::new(*slots),
                 refs,
@@ -230,6 +233,12 @@ impl Shard {
 
     pub(super) fn bytes(&self) -> usize {
         shard_bytes(self.memory.order)
+    }
+
+    /// The NUMA node that the memory is on.
+    pub(super) fn node(&self) -> i32 {
+        // SAFETY: By the type invariants of `Memory` these are pages.
+        unsafe { bindings::rds_node_of(self.memory.ptr.as_ptr().cast()) }
     }
 
     /// Number of free slots. Stable under the arena's lock only.
@@ -259,19 +268,18 @@ impl Shard {
         })
     }
 
-    /// Makes a slot free and returns how many are now.
+    /// Makes a slot free.
     ///
     /// # Safety
     ///
     /// The arena's lock must be held, and the slot's last handle be on its way out.
-    pub(super) unsafe fn put(&self, slot: u32) -> u32 {
+    pub(super) unsafe fn put(&self, slot: u32) {
         if let Some(word) = self.free.get((slot / u64::BITS) as usize) {
             let bit = 1u64.wrapping_shl(slot % u64::BITS);
             word.store(word.load(ordering::Relaxed) | bit, ordering::Relaxed);
         }
-        let count = self.free_count().wrapping_add(1);
-        self.free_count.store(count, ordering::Relaxed);
-        count
+        self.free_count
+            .store(self.free_count().wrapping_add(1), ordering::Relaxed);
     }
 
     /// Where the slot's bytes are: `buf_size` of them.
@@ -315,6 +323,13 @@ impl BufMut {
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
         self.shard().buf_size as usize
+    }
+
+    /// Memory that the buffer takes, its share of what is lost at the end of its shard included, in
+    /// bytes.
+    #[inline]
+    pub(crate) fn true_size(&self) -> usize {
+        self.shard().share
     }
 
     /// All bytes. What was not written since the buffer was allocated has old contents.

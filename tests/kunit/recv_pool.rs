@@ -8,7 +8,7 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         kapi::rdma::{Batch, BufMut},
-        recv_pool::{Context, Pool, PoolConfig, SHARD_ORDERS},
+        recv_pool::{Context, Counters, Pool, PoolConfig, SHARD_ORDERS},
     };
     use kernel::{prelude::*, sync::Arc};
 
@@ -106,39 +106,103 @@ mod suite {
     }
 
     #[test]
-    fn one_empty_shard_is_spared() -> Result {
-        let pool = pool(SIZE, 3 * SHARD, &[4])?;
+    fn empty_shards_are_kept_while_they_are_needed() -> Result {
+        let pool = pool(SIZE, 4 * SHARD, &[4])?;
         let mut bufs = take_all(&pool)?;
-        assert_eq!(pool.stats().arena.shards, 3);
+        assert_eq!(pool.stats().arena.shards, 4);
         bufs.clear();
+        assert_eq!(pool.stats().arena.empty, 4);
+        // All were in use since the last look.
+        pool.reap();
+        assert_eq!(pool.stats().arena.shards, 4);
+        // Two were needed, if only for a moment, and one is spare: the fourth goes.
+        for _ in 0..SLOTS + 1 {
+            bufs.push(alloc(&pool)?, GFP_KERNEL)?;
+        }
+        bufs.clear();
+        pool.reap();
+        assert_eq!(pool.stats().arena.shards, 3);
+        pool.reap();
+        assert_eq!(pool.stats().arena.shards, 1);
+        pool.reap();
         assert_eq!(pool.stats().arena.shards, 1);
         assert_eq!(pool.stats().arena.bytes, SHARD);
-        assert_eq!(pool.trim(), SHARD);
-        assert_eq!(pool.stats().arena.shards, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn trim_gives_back_what_was_asked_for() -> Result {
+        let pool = pool(SIZE, 4 * SHARD, &[4])?;
+        let mut bufs = take_all(&pool)?;
+        assert_eq!(pool.trim(usize::MAX), 0);
+        bufs.truncate(SLOTS);
+        assert_eq!(pool.trim(0), 0);
+        assert_eq!(pool.trim(1), SHARD);
+        assert_eq!(pool.stats().arena.empty, 2);
+        assert_eq!(pool.trim(usize::MAX), 2 * SHARD);
+        assert_eq!(pool.stats().arena.shards, 1);
+        assert_eq!(pool.stats().arena.bytes, SHARD);
+        bufs.clear();
+        assert_eq!(pool.trim(SHARD + 1), SHARD);
         assert_eq!(pool.stats().arena.bytes, 0);
-        assert_eq!(pool.trim(), 0);
         // A single buffer per shard goes from full to empty at once.
         let pool = pool_of_large()?;
         let bufs = take_all(&pool)?;
         assert_eq!(bufs.len(), 3);
         drop(bufs);
-        assert_eq!(pool.stats().arena.shards, 1);
+        assert_eq!(pool.stats().arena.empty, 3);
+        assert_eq!(pool.trim(usize::MAX), 3 * SHARD);
         Ok(())
     }
 
     #[test]
-    fn partial_shards_are_filled_first() -> Result {
-        let pool = pool(SIZE, 2 * SHARD, &[4])?;
+    fn the_fullest_shards_are_filled_first() -> Result {
+        let pool = pool(SIZE, 3 * SHARD, &[4])?;
         let mut bufs = take_all(&pool)?;
-        // The second shard gets empty, the first one has a single free slot.
-        bufs.truncate(SLOTS);
+        // The first shard has a free slot, the second is almost empty, the third is.
+        bufs.truncate(SLOTS + 1);
+        drop(bufs.remove(0).map_err(|_| EINVAL)?);
+        assert_eq!(pool.stats().arena.empty, 1);
+        let first = alloc(&pool)?;
+        // The last buffer of the second shard goes: it has got nothing new.
         drop(bufs.pop());
+        assert_eq!(pool.stats().arena.empty, 2);
+        let second = alloc(&pool)?;
         assert_eq!(pool.stats().arena.empty, 1);
-        let buf = alloc(&pool)?;
-        assert_eq!(pool.stats().arena.empty, 1);
+        // One that is in use comes before one that is not.
         bufs.push(alloc(&pool)?, GFP_KERNEL)?;
-        assert_eq!(pool.stats().arena.empty, 0);
-        drop(buf);
+        assert_eq!(pool.stats().arena.empty, 1);
+        drop((first, second));
+        Ok(())
+    }
+
+    #[test]
+    fn buffers_know_what_they_take() -> Result {
+        for (orders, share) in [
+            (&[4], SHARD / SLOTS),
+            (&[3], SHARD / 2 / 7),
+            (&[2], SHARD / 4 / 3),
+            (&[1], SHARD / 8),
+        ] {
+            let pool = pool(SIZE, SHARD, orders)?;
+            assert_eq!(alloc(&pool)?.true_size(), share);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn every_smaller_order_is_tried() -> Result {
+        // Each pool has to do without one order more.
+        let all: [&'static [u32]; 4] = [&[11, 4, 3, 2, 1], &[11, 3, 2, 1], &[11, 2, 1], &[11, 1]];
+        for (orders, bytes) in all
+            .into_iter()
+            .zip([SHARD, SHARD / 2, SHARD / 4, SHARD / 8])
+        {
+            let pool = pool(SIZE, usize::MAX, orders)?;
+            let _buf = alloc(&pool)?;
+            assert_eq!(pool.stats().arena.bytes, bytes);
+            assert_eq!(pool.stats().fallbacks, 1);
+        }
         Ok(())
     }
 
@@ -191,7 +255,7 @@ mod suite {
         assert!(batch.push(alloc(&pool)?).is_ok());
         drop(batch);
         assert_eq!(pool.stats().arena.in_use, 0);
-        assert_eq!(pool.stats().arena.shards, 1);
+        assert_eq!(pool.stats().arena.empty, 2);
         Ok(())
     }
 
@@ -202,7 +266,7 @@ mod suite {
         for buf in bufs.iter_mut() {
             buf.bytes_mut().fill(3);
         }
-        // One shard full, one partial, one spare, one gone.
+        // One shard full, one partial, two empty.
         bufs.truncate(2 * SLOTS - 1);
         pool.revoke()?;
         assert!(pool.alloc(Context::MaySleep).is_none());
@@ -255,7 +319,8 @@ mod suite {
             assert_eq!(stats.in_use, bufs.len());
             assert_eq!(stats.bytes, stats.shards * SHARD);
             assert!(stats.shards * SLOTS >= stats.in_use);
-            assert!(stats.empty <= 1);
+            // What is in use fits: no shard is there without having been needed.
+            assert!(stats.shards <= 4);
         }
         Ok(())
     }
@@ -275,7 +340,7 @@ mod suite {
             max_bytes,
             orders,
         };
-        Pool::new(None, config)
+        Pool::new(None, None, Arc::new(Counters::new(), GFP_KERNEL)?, config)
     }
 
     fn pool_of_large() -> Result<Arc<Pool>> {

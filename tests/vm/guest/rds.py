@@ -10,6 +10,7 @@ from collections import namedtuple
 
 SOL_RDS = 276
 SO_RDS_TRANSPORT = 8
+RDS_INFO_COUNTERS = 10000
 RDS_INFO_CONNECTIONS = 10001
 RDS6_INFO_CONNECTIONS = 10011
 TRANSPORTS = {0: "infiniband", 2: "tcp", 3: "loopback", 0xFFFFFFFF: "none"}
@@ -138,6 +139,12 @@ def info(option):
             if number != errno.ENOSPC:
                 raise OSError(number, os.strerror(number))
             buffer = ctypes.create_string_buffer(size.value)
+
+
+def counters():
+    """The counters of this node by their names."""
+    pairs = (struct.unpack("=32sQ", raw) for raw in info(RDS_INFO_COUNTERS))
+    return {name.rstrip(b"\0").decode(): value for name, value in pairs}
 
 
 Connection = namedtuple("Connection", "local peer transport tos next_tx next_rx state")

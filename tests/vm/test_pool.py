@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Buffer pools: what they cost, and what they do when memory is short."""
+
+import json
+
+import pytest
+from rdsvm.cluster import PAIR
+from traffic import exchange
+
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
+
+FRAGMENTS_OF_1MIB = 256
+KPROBES = "/sys/kernel/tracing/kprobe_events"
+
+
+def counters(node, guest):
+    return json.loads(node.run(["python3", guest / "counters.py"]).out)
+
+
+def wait_for(node, guest, condition):
+    """Reads the counters until they are as they should be; there is no event to wait for."""
+    for _ in range(240):
+        seen = counters(node, guest)
+        if condition(seen):
+            return seen
+        node.run(["sleep", "0.5"])
+    raise AssertionError(f"waited in vain, the counters are {seen}")
+
+
+class Probes:
+    """Counts the calls of functions of the module."""
+
+    def __init__(self, node, *functions):
+        self.node, self.functions = node, functions
+
+    def __enter__(self):
+        for name in self.functions:
+            self.node.run(f"echo 'p:rdspool/{name} rds_rust:{name}' >>{KPROBES} && "
+                          f"echo 1 >{KPROBES.replace('kprobe_events', '')}events/rdspool/{name}/enable")
+        return self
+
+    def __exit__(self, *_):
+        self.node.run(f"cd {KPROBES.replace('kprobe_events', '')}; echo 0 >events/rdspool/enable; "
+                      f"{'; '.join(f'echo -:rdspool/{x} >>kprobe_events' for x in self.functions)}")
+
+    def hits(self):
+        lines = self.node.run("cat /sys/kernel/tracing/kprobe_profile").out.splitlines()
+        found = {x.split()[0]: int(x.split()[1]) for x in lines}
+        return [found[name] for name in self.functions]
+
+
+def test_nothing_is_mapped_for_a_message(node, tools):
+    """Buffers are mapped with their shard. Once there are enough shards, no message makes one, however
+    large it is."""
+    large = {"sizes": "1000000..1000000"}
+    exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=10, **large)
+    with Probes(node, "rds_ib_dma_map", "rds_alloc_shard", "rds_ib_post_recv") as probes:
+        exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=40, **large)
+        maps, allocations, posts = probes.hits()
+    assert posts > 40, "the probes do not see the module"
+    frames = 2 * 40 * FRAGMENTS_OF_1MIB
+    assert max(maps, allocations) * 50 < frames
+
+
+def test_receives_are_posted_in_chains(node, tools):
+    with Probes(node, "rds_ib_post_recv") as probes:
+        exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=3000, sizes="1..100")
+        posts, = probes.hits()
+    assert 0 < posts * 3 < 6000
+
+
+def test_shrinker(node, tools, guest):
+    """What is empty goes back when the kernel asks."""
+    exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=20, sizes="1000000..1000000")
+    before = counters(node, guest)
+    node.run("echo 2 >/proc/sys/vm/drop_caches")
+    after = counters(node, guest)
+    gone = before["ib_pool_bytes"] - after["ib_pool_bytes"]
+    assert gone >= 1 << 20
+    assert after["ib_pool_shrunk_bytes"] - before["ib_pool_shrunk_bytes"] >= 1 << 20
+    exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=20)
+
+
+def test_unneeded_memory_goes_after_a_while(node, tools, guest):
+    exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=20, sizes="1000000..1000000")
+    before = counters(node, guest)
+    assert before["ib_pool_bytes"] > 2 << 20
+    after = wait_for(node, guest, lambda now: now["ib_pool_bytes"] < 3 << 19)
+    assert after["ib_pool_shrunk_bytes"] == before["ib_pool_shrunk_bytes"]
