@@ -14,7 +14,7 @@ use super::{
 use crate::cong::{Remote, Waiters};
 use crate::kapi::{
     net::{Net, SendMsg, Sock},
-    sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
+    sync::{new_spinlock_bh, Fifo, Item, Latest, SpinLockBh},
 };
 use crate::msg::{Message, Socket, Ticket};
 use crate::proto::{
@@ -106,8 +106,9 @@ impl Tx {
 pub(crate) struct Connection {
     pub(crate) key: ConnKey,
     pub(crate) node: Arc<Node>,
-    /// Where the memory of messages comes from.
-    pub(crate) pools: Arc<Pools>,
+    /// Where the memory of messages comes from: the pools of the device that the last endpoint had.
+    #[pin]
+    pools: Latest<Pools>,
     /// The peer's full ports.
     #[pin]
     pub(super) remote: Remote,
@@ -151,10 +152,10 @@ impl Connection {
             ack_due: false,
         };
         Arc::pin_init(
-            pin_init!(Self {
+            try_pin_init!(Self {
                 key,
                 node,
-                pools,
+                pools <- Latest::new(pools),
                 remote <- Remote::new(),
                 waiters <- Waiters::new(),
                 tx <- new_spinlock_bh!(
@@ -194,6 +195,17 @@ impl Connection {
         self.ack.load(Relaxed)
     }
 
+    /// Where the memory of messages comes from. Any context.
+    #[inline]
+    pub(super) fn pools(&self) -> &Pools {
+        self.pools.get()
+    }
+
+    /// From now on messages go through a device with these pools. Fails with ENOMEM. Process context.
+    pub(crate) fn set_pools(&self, pools: &Arc<Pools>) -> Result {
+        self.pools.set(pools)
+    }
+
     /// Queues a message of a system call. Fails with EFAULT or ENOMEM. May sleep.
     pub(crate) fn send_from_user(
         self: &Arc<Self>,
@@ -203,7 +215,7 @@ impl Connection {
         len: u32,
         ticket: Ticket,
     ) -> Result {
-        let message = Message::from_user(&self.pools, (sport, dport), msg, len, ticket)?;
+        let message = Message::from_user(self.pools(), (sport, dport), msg, len, ticket)?;
         self.send(message);
         Ok(())
     }

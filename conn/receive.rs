@@ -273,7 +273,7 @@ impl Connection {
             self.node.stats.inc(Counter::SendPongDropped);
             return;
         }
-        match Message::empty(&self.pools, PING_PORT, header.sport) {
+        match Message::empty(self.pools(), PING_PORT, header.sport) {
             Ok(pong) => {
                 self.node.stats.inc(Counter::SendPong);
                 self.send(pong);

@@ -2,14 +2,14 @@
 
 //! The data path: frames out of the connection's queue, and into it.
 
-use super::endpoint::Events;
+use super::{device::Device, endpoint::Events};
 use crate::conn::{Connection, Counter, Link, Reached, TxQueue, CONG_FRAGMENTS};
 use crate::kapi::{
     print::pr_info_ratelimited,
     rdma::{Failure, Qp, QpEvent, QpHandler, Received, SendChain, SendItem},
 };
 use crate::proto::wire::{self, Flags, Header, FRAGMENT};
-use crate::recv_pool::{Batch, Buf, Context, Pools};
+use crate::recv_pool::{Batch, Buf, Context};
 use kernel::{
     prelude::*,
     sync::{
@@ -35,7 +35,7 @@ pub(super) struct RecvRing {
 pub(super) struct Carrier {
     connection: Arc<Connection>,
     events: Arc<Events>,
-    pools: Arc<Pools>,
+    device: Arc<Device>,
     /// A sender found no room: it goes on when there is some.
     blocked: Atomic<bool>,
     /// A frame has arrived.
@@ -79,7 +79,7 @@ impl RecvRing {
             let wanted = (self.missing() as usize)
                 .min(Batch::MAX)
                 .saturating_sub(self.spare.len());
-            let pool = &carrier.pools.recv;
+            let pool = &carrier.device.pools.recv;
             pool.alloc_many(wanted, Context::Atomic, &mut self.spare);
             let posted = qp.post_recv(&mut self.spare)?;
             if posted == 0 {
@@ -93,11 +93,15 @@ impl RecvRing {
 }
 
 impl Carrier {
-    pub(super) fn new(connection: Arc<Connection>, events: Arc<Events>, pools: Arc<Pools>) -> Self {
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        events: Arc<Events>,
+        device: Arc<Device>,
+    ) -> Self {
         Self {
             connection,
             events,
-            pools,
+            device,
             blocked: Atomic::new(false),
             receiving: Atomic::new(false),
         }
@@ -120,7 +124,7 @@ impl Carrier {
                 return Ok(());
             }
             let mut batch = Batch::new();
-            let pool = &this.pools.recv;
+            let pool = &this.device.pools.recv;
             let found = pool.alloc_many(missing as usize, Context::MaySleep, &mut batch);
             if found == 0 {
                 this.connection.node.stats.inc(Counter::IbRxAllocLimit);
@@ -298,7 +302,8 @@ fn message_frame(
         credit: 0,
         exthdr: [0; 16],
     };
-    let Some(buf) = message.fragment_to_post(&header) else {
+    let pools = &chain.qp().handler().device.pools;
+    let Some(buf) = message.fragment_to_post(&header, part, pools) else {
         return Added::Failed;
     };
     message.fragment = message.fragment.saturating_add(1);
@@ -324,7 +329,7 @@ fn congestion_frame(
     chain: &mut SendChain<'_, Carrier>,
 ) -> Added {
     let carrier = chain.qp().handler();
-    let Ok(mut buf) = carrier.pools.alloc_send(FRAGMENT, Context::Atomic) else {
+    let Ok(mut buf) = carrier.device.pools.alloc_send(FRAGMENT, Context::Atomic) else {
         // Without its map the peer would not hold back, or never go on: reconnect and try again.
         connection.node.stats.inc(Counter::CongUpdateFailed);
         return Added::Failed;
@@ -357,7 +362,7 @@ fn congestion_frame(
 /// Adds a header that only acknowledges.
 fn ack_frame(connection: &Connection, ack: u64, chain: &mut SendChain<'_, Carrier>) -> Added {
     let stats = &connection.node.stats;
-    let pools = &chain.qp().handler().pools;
+    let pools = &chain.qp().handler().device.pools;
     let Ok(mut buf) = pools.alloc_send(0, Context::Atomic) else {
         // It stays due: the next frame, of whatever kind, carries it.
         stats.inc(Counter::IbAckSendFailure);

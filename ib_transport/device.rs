@@ -11,7 +11,7 @@ use crate::kapi::{
     shrinker::Shrinker,
     sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
 };
-use crate::recv_pool::{Holdings, Limits, Pools};
+use crate::recv_pool::{Holdings, Limits, Pools, Unmapped};
 use core::net::Ipv6Addr;
 use kernel::{
     prelude::*,
@@ -41,9 +41,9 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    fn new(device: &RdmaDevice, limits: &Limits) -> Result<Arc<Self>> {
+    fn new(device: &RdmaDevice, unmapped: &Arc<Pools>, limits: &Limits) -> Result<Arc<Self>> {
         let pd = Pd::new(device)?;
-        let pools = Pools::new(&pd, limits)?;
+        let pools = Pools::new(&pd, unmapped.clone(), limits)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 id: device.id(),
@@ -110,6 +110,9 @@ pub(crate) struct Ib {
     #[pin]
     devices: SpinLockBh<KVec<Arc<Device>>>,
     limits: Limits,
+    /// The memory of messages that wait while their device has gone.
+    unmapped: Unmapped,
+    _shrinker: Shrinker<Pools>,
     /// CM ids of connections that were lost with their network device. To destroy one sends a message,
     /// and a message that finds no route leaves soft-RoCE without its management queue pair for good.
     #[pin]
@@ -119,11 +122,14 @@ pub(crate) struct Ib {
 impl Ib {
     /// Without devices; they come when the client is registered. May sleep.
     pub(crate) fn new(addrs: Arc<LocalAddrs>, limits: Limits) -> Result<Arc<Self>> {
+        let unmapped = Unmapped::new(&limits)?;
         Arc::pin_init(
-            pin_init!(Self {
+            try_pin_init!(Self {
                 addrs,
                 devices <- new_spinlock_bh!(KVec::new(), "Ib::devices"),
                 limits,
+                _shrinker: Shrinker::new(unmapped.pools().clone())?,
+                unmapped,
                 parked <- new_spinlock_bh!(Fifo::new(), "Ib::parked"),
             }),
             GFP_KERNEL,
@@ -218,6 +224,7 @@ impl Transport for Ib {
 
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
         let mut holdings = Holdings::default();
+        self.unmapped.pools().add_to(&mut holdings);
         for device in self.devices.lock().iter() {
             device.pools.add_to(&mut holdings);
         }
@@ -250,7 +257,7 @@ impl Client for Ib {
         if !rdma.has_reliable_connections() {
             return Ok(None);
         }
-        let device = Device::new(rdma, &self.limits)?;
+        let device = Device::new(rdma, self.unmapped.pools(), &self.limits)?;
         self.devices.lock().push(device.clone(), GFP_ATOMIC)?;
         // Only now: who finds the device by an address finds it on the list.
         let addrs = self.addrs.add_device(rdma);

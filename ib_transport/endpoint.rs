@@ -219,8 +219,10 @@ impl IbEndpoint {
         let carrier = Carrier::new(
             self.events.connection.clone(),
             self.events.clone(),
-            device.pools.clone(),
+            device.clone(),
         );
+        // What is sent from now on need not be copied; what waits will be.
+        self.events.connection.set_pools(&device.pools)?;
         let ring = RecvRing::new(config.max_recv_wr);
         let qp = Qp::create(&self.id, &device.pd, config, carrier, ring)?;
         let posted = Carrier::fill(&qp);

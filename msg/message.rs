@@ -25,9 +25,11 @@ enum Piece {
 }
 
 impl Piece {
-    /// Writes the header, and gives a handle to post. `None` if the buffer is still posted.
-    fn post(&mut self, header: &Header) -> Option<Buf> {
-        let mut buf = match core::mem::replace(self, Self::Taken) {
+    /// Writes the header, and gives a handle to post to queue pairs of the device that has `pools`.
+    /// `len` bytes of payload are in the buffer. `None` if it is still posted, or had to be moved and
+    /// could not be.
+    fn post(&mut self, header: &Header, len: u32, pools: &Pools) -> Option<Buf> {
+        let buf = match core::mem::replace(self, Self::Taken) {
             Self::Ready(buf) => buf,
             Self::Posted(buf) => match buf.thaw() {
                 Ok(buf) => buf,
@@ -37,6 +39,14 @@ impl Piece {
                 }
             },
             Self::Taken => return None,
+        };
+        let mut buf = if pools.can_send(&buf) {
+            buf
+        } else if let Some(copy) = pools.copy(&buf, len) {
+            copy
+        } else {
+            *self = Self::Ready(buf);
+            return None;
         };
         header.emit(buf.bytes_mut().first_chunk_mut()?);
         let buf = buf.freeze();
@@ -122,15 +132,23 @@ impl Message {
         }
     }
 
-    /// Writes the header of the next fragment, and gives its buffer to post.
+    /// Writes the header of the next fragment, which is `part` of the message, and gives its buffer to
+    /// post to queue pairs of the device that has `pools`.
     ///
-    /// `None` if there is none, or if an earlier queue pair still has it.
-    pub(crate) fn fragment_to_post(&mut self, header: &Header) -> Option<Buf> {
-        match &mut self.fragments {
-            Fragments::One(piece) if self.fragment == 0 => piece.post(header),
-            Fragments::One(_) => None,
-            Fragments::Many(pieces) => pieces.get_mut(self.fragment as usize)?.post(header),
-        }
+    /// `None` if there is none, if an earlier queue pair still has it, or if it has to be copied to the
+    /// memory of another device and there is no memory.
+    pub(crate) fn fragment_to_post(
+        &mut self,
+        header: &Header,
+        part: wire::Fragment,
+        pools: &Pools,
+    ) -> Option<Buf> {
+        let piece = match &mut self.fragments {
+            Fragments::One(piece) if self.fragment == 0 => piece,
+            Fragments::One(_) => return None,
+            Fragments::Many(pieces) => pieces.get_mut(self.fragment as usize)?,
+        };
+        piece.post(header, part.len, pools)
     }
 
     /// Whether this socket sent it.

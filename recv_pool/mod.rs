@@ -11,4 +11,4 @@ mod pools;
 pub(crate) use crate::kapi::rdma::{Batch, Buf, BufMut};
 pub(crate) use counters::{Counters, Holdings};
 pub(crate) use pool::{Context, Pool, PoolConfig, SHARD_ORDERS};
-pub(crate) use pools::{Limits, Pools};
+pub(crate) use pools::{Limits, Pools, Unmapped};

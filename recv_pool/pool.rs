@@ -140,6 +140,12 @@ impl Pool {
         self.arena.stats()
     }
 
+    /// Whether what can reach the buffers of this pool can reach `buf`.
+    #[inline]
+    pub(crate) fn reaches(&self, buf: &BufMut) -> bool {
+        buf.is_for(&self.arena)
+    }
+
     /// Bytes that [`Self::trim`] could give back.
     pub(super) fn trimmable(&self) -> usize {
         self.arena.trimmable()
@@ -165,6 +171,11 @@ impl Pool {
             failed: self.counters.failed.load(Relaxed),
             fallbacks: self.counters.fallbacks.load(Relaxed),
         }
+    }
+
+    /// Whether the pool was revoked. Any context but a hard interrupt.
+    pub(super) fn is_revoked(&self) -> bool {
+        self.arena.is_revoked()
     }
 
     /// Ends the pool's use before its device goes: nothing is mapped any more when this returns,

@@ -34,12 +34,13 @@ pub(crate) struct Pools {
     pub(crate) recv: Arc<Pool>,
     small: Arc<Pool>,
     large: Arc<Pool>,
+    /// Where messages to be sent go when the device has gone.
+    unmapped: Option<Arc<Pools>>,
     counters: Arc<Counters>,
 }
 
 impl Pools {
-    /// Empty pools for the queue pairs of `pd`. May sleep.
-    pub(crate) fn new(pd: &Pd, limits: &Limits) -> Result<Arc<Self>> {
+    fn make(pd: Option<&Pd>, unmapped: Option<Arc<Pools>>, limits: &Limits) -> Result<Arc<Self>> {
         let pool = |buf_size| {
             let config = PoolConfig {
                 buf_size,
@@ -47,32 +48,65 @@ impl Pools {
                 orders: SHARD_ORDERS,
             };
             let queue = Some(limits.queue.clone());
-            Pool::new(Some(pd), queue, limits.counters.clone(), config)
+            Pool::new(pd, queue, limits.counters.clone(), config)
         };
         Ok(Arc::new(
             Self {
                 recv: pool(LARGE)?,
                 small: pool(SMALL)?,
                 large: pool(LARGE)?,
+                unmapped,
                 counters: limits.counters.clone(),
             },
             GFP_KERNEL,
         )?)
     }
 
+    /// Empty pools for the queue pairs of `pd`. When they are revoked, buffers for what is to be sent
+    /// come from `unmapped`. May sleep.
+    pub(crate) fn new(pd: &Pd, unmapped: Arc<Pools>, limits: &Limits) -> Result<Arc<Self>> {
+        Self::make(Some(pd), Some(unmapped), limits)
+    }
+
     fn all(&self) -> [&Arc<Pool>; 3] {
         [&self.recv, &self.small, &self.large]
+    }
+
+    fn send(&self, len: u32) -> &Pool {
+        if len <= SMALL - Header::LEN as u32 {
+            &self.small
+        } else {
+            &self.large
+        }
     }
 
     /// A buffer for a header and `len` bytes of payload behind it. Fails with ENOMEM, also if the
     /// pool is at its limit.
     pub(crate) fn alloc_send(&self, len: u32, context: Context) -> Result<BufMut> {
-        let pool = if len <= SMALL - Header::LEN as u32 {
-            &self.small
-        } else {
-            &self.large
-        };
-        pool.alloc(context).ok_or(ENOMEM)
+        let pool = self.send(len);
+        pool.alloc(context)
+            .or_else(|| {
+                let unmapped = self.unmapped.as_ref().filter(|_| pool.is_revoked())?;
+                unmapped.send(len).alloc(context)
+            })
+            .ok_or(ENOMEM)
+    }
+
+    /// Whether a buffer can be posted to queue pairs of the device.
+    #[inline]
+    pub(crate) fn can_send(&self, buf: &BufMut) -> bool {
+        self.small.reaches(buf)
+    }
+
+    /// A buffer that can be posted to queue pairs of the device, with what another one has: a header
+    /// and `len` bytes of payload. `None` if there is no memory. Any context but a hard interrupt.
+    #[cold]
+    pub(crate) fn copy(&self, other: &BufMut, len: u32) -> Option<BufMut> {
+        let mut copy = self.alloc_send(len, Context::Atomic).ok()?;
+        let end = Header::LEN.saturating_add(len as usize);
+        let from = other.bytes().get(..end)?;
+        copy.bytes_mut().get_mut(..end)?.copy_from_slice(from);
+        Some(copy)
     }
 
     /// Adds what the pools hold. Any context but a hard interrupt.
@@ -80,9 +114,31 @@ impl Pools {
         self.all().iter().for_each(|pool| holdings.add(pool));
     }
 
-    /// Ends the pools' use before their device goes. No queue pair of the device is left. Sleeps.
+    /// Ends the pools' use before their device goes, or the module. No queue pair of the device is
+    /// left. Sleeps.
     pub(crate) fn revoke(&self) -> Result {
         self.all().map(|pool| pool.revoke()).into_iter().collect()
+    }
+}
+
+/// Pools of no device: for messages that have none to go through for now. Dropping it sleeps.
+pub(crate) struct Unmapped(Arc<Pools>);
+
+impl Unmapped {
+    /// Empty pools. May sleep.
+    pub(crate) fn new(limits: &Limits) -> Result<Self> {
+        Ok(Self(Pools::make(None, None, limits)?))
+    }
+
+    pub(crate) fn pools(&self) -> &Arc<Pools> {
+        &self.0
+    }
+}
+
+impl Drop for Unmapped {
+    fn drop(&mut self) {
+        // Only queue pairs could be in the way, and there are none of no device.
+        let _ = self.0.revoke();
     }
 }
 

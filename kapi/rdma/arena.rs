@@ -23,7 +23,7 @@ use super::{
     shard::{shard_bytes, BufMut, Shard, ShardSpec},
 };
 use crate::kapi::sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh};
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use kernel::{
     list::{List, ListArc},
     prelude::*,
@@ -374,10 +374,21 @@ impl Arena {
         self.lists.lock().stats
     }
 
+    /// Whether the arena was revoked. Any context but a hard interrupt.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.lists.lock().revoked
+    }
+
     /// Bytes of the empty shards. Any context but a hard interrupt.
     pub(crate) fn trimmable(&self) -> usize {
         let lists = self.lists.lock();
         lists.empty.iter().map(|shard| shard.bytes()).sum()
+    }
+
+    /// The domain that the buffers are mapped for; null if they are not.
+    #[inline]
+    pub(super) fn domain(&self) -> *const Domain {
+        self.domain.as_ref().map_or(ptr::null(), Arc::as_ptr)
     }
 
     /// Moves up to `want` free buffers to `out`, as far as there is room, and returns how many. Any

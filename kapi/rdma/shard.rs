@@ -332,6 +332,12 @@ impl BufMut {
         self.shard().share
     }
 
+    /// Whether what can reach the buffers of `arena` can reach this one.
+    #[inline]
+    pub(crate) fn is_for(&self, arena: &Arena) -> bool {
+        ptr::eq(self.shard().domain, arena.domain())
+    }
+
     /// All bytes. What was not written since the buffer was allocated has old contents.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {

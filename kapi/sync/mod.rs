@@ -3,11 +3,13 @@
 //! Locks, queues and counters.
 
 mod fifo;
+mod latest;
 mod percpu;
 mod spinlock_bh;
 mod workqueue;
 
 pub(crate) use fifo::{Fifo, Item};
+pub(crate) use latest::Latest;
 pub(crate) use percpu::PerCpuCounters;
 pub(crate) use spinlock_bh::{new_spinlock_bh, SpinLockBh, SpinLockBhGuard};
 pub(crate) use workqueue::{cancel, cancel_delayed, OwnedQueue};

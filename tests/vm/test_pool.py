@@ -5,7 +5,7 @@ import json
 
 import pytest
 from rdsvm.cluster import PAIR
-from traffic import exchange
+from traffic import Streams, exchange, let_packets_pass
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
 
@@ -87,3 +87,20 @@ def test_unneeded_memory_goes_after_a_while(node, tools, guest):
     assert before["ib_pool_bytes"] > 2 << 20
     after = wait_for(node, guest, lambda now: now["ib_pool_bytes"] < 3 << 19)
     assert after["ib_pool_shrunk_bytes"] == before["ib_pool_shrunk_bytes"]
+
+
+@pytest.mark.parametrize("index", (0, 1), ids=("sender", "receiver"))
+def test_device_goes_and_comes_back(node, tools, guest, index):
+    """Under load: what was under way waits in memory of no device, and all of it comes through the new
+    one."""
+    streams = Streams(tools, (node, PAIR[0]), (node, PAIR[1]), count=3000, sizes="1..30000")
+    let_packets_pass(guest, node, "rdsv0", 500)
+    assert streams.running(), "the device was to go under load"
+    node.run(["rdma", "link", "del", f"rdsx{index}"])
+    try:
+        # It had queued messages, and now gets some that no device has seen.
+        let = node.run(["python3", guest / "counters.py"])
+        assert json.loads(let.out)["ib_pool_bytes"] > 0
+    finally:
+        node.run(["rdma", "link", "add", f"rdsx{index}", "type", "rxe", "netdev", f"rdsv{index}"])
+    streams.finish()
