@@ -20,7 +20,7 @@ use crate::msg::{Message, Socket, Ticket};
 use crate::proto::{
     connect::State,
     tx::{AckError, AckPolicy, SendState},
-    wire::{CONG_MAP_BYTES, FRAGMENT},
+    wire::{CONG_MAP_BYTES, FRAGMENT, PING_PORT, PROBE_PORT},
 };
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
@@ -231,6 +231,29 @@ impl Connection {
         self.node.stats.inc(Counter::SendQueued);
         if !up {
             self.want();
+        }
+    }
+
+    /// Sends `count` pings whose answers nobody reads, if the connection is up and idle. Any context but
+    /// a hard interrupt.
+    ///
+    /// Not to C RDS: it takes a ping from this port for the question of RDS over TCP, and warns.
+    pub(crate) fn probe(self: &Arc<Self>, count: u32) {
+        if !self.rx.lock().peer_is_like_us() {
+            return;
+        }
+        for _ in 0..count {
+            let tx = self.tx.lock();
+            let idle = tx.link.is_some() && tx.queue.unsent.is_empty();
+            drop(tx);
+            if !idle {
+                return;
+            }
+            match Message::empty(self.pools(), PROBE_PORT, PING_PORT) {
+                Ok(ping) => self.send(ping),
+                Err(_) => return,
+            }
+            self.node.stats.inc(Counter::SendProbe);
         }
     }
 

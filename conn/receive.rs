@@ -11,7 +11,7 @@ use crate::msg::{Incoming, Message, Payload};
 use crate::proto::{
     rx::{RecvState, RxError, Step},
     tx::AckError,
-    wire::{Header, HeaderError, PING_PORT},
+    wire::{Header, HeaderError, PING_PORT, PROBE_PORT},
 };
 use crate::recv_pool::BufMut;
 use kernel::{
@@ -45,6 +45,11 @@ impl RecvSide {
             partial: None,
             broken: false,
         }
+    }
+
+    /// Whether the peer runs this implementation.
+    pub(super) fn peer_is_like_us(&self) -> bool {
+        self.state.tells_generation()
     }
 
     pub(super) fn next_sequence(&self) -> u64 {
@@ -155,11 +160,13 @@ impl Connection {
             }
             Step::Data {
                 last, duplicate, ..
-            } if duplicate || header.dport == PING_PORT => {
+            } if duplicate || header.dport == PING_PORT || is_probe_answer(&header) => {
                 let complete = match (last, duplicate) {
                     (false, _) => Complete::Nothing,
                     (true, true) => Complete::Duplicate,
-                    (true, false) => Complete::Ping,
+                    (true, false) if header.dport == PING_PORT => Complete::Ping,
+                    // It has made the receive ring smaller by one: that was all.
+                    (true, false) => Complete::Nothing,
                 };
                 (complete, Some(buf))
             }
@@ -322,6 +329,11 @@ impl Connection {
         drop(partial);
         self.ack.store(0, Relaxed);
     }
+}
+
+/// Whether this is an answer to [`Connection::probe`].
+fn is_probe_answer(header: &Header) -> bool {
+    header.dport == PROBE_PORT && header.sport == PING_PORT
 }
 
 /// Where the payload of a frame of `len` bytes is.

@@ -75,6 +75,12 @@ counters! {
     IbAckSendFailure => "ib_ack_send_failure",
     IbAckSendDelayed => "ib_ack_send_delayed",
     IbAckReceived => "ib_ack_received",
+    /// A peer was faster than a receive ring was refilled: the ring is deeper now.
+    IbRxRingGrown => "ib_rx_ring_grown",
+    /// A receive ring was not used much: it is less deep now.
+    IbRxRingShrunk => "ib_rx_ring_shrunk",
+    /// A ping that only makes the receive ring of an idle connection smaller.
+    SendProbe => "send_probe",
     /// A header broke a rule other than its checksum; the connection was dropped.
     RecvDropBadHeader => "recv_drop_bad_header",
     /// A frame did not fit its message; the connection was dropped.

@@ -5,10 +5,14 @@
 use super::{device::Device, endpoint::Events};
 use crate::conn::{Connection, Counter, Link, Reached, TxQueue, CONG_FRAGMENTS};
 use crate::kapi::{
+    errno::Errno,
     print::pr_info_ratelimited,
     rdma::{Failure, Qp, QpEvent, QpHandler, Received, SendChain, SendItem},
 };
-use crate::proto::wire::{self, Flags, Header, FRAGMENT};
+use crate::proto::{
+    recv_depth::RecvDepth,
+    wire::{self, Flags, Header, FRAGMENT},
+};
 use crate::recv_pool::{Batch, Buf, Context};
 use kernel::{
     prelude::*,
@@ -18,17 +22,30 @@ use kernel::{
     },
 };
 
-/// Receives posted for a new connection: what one shard of the pool holds.
+/// Receives posted for a connection that is new or idle: what one shard of the pool holds.
 const FIRST_DEPTH: u32 = 15;
+
+/// The most memory that a receive ring may have posted, in bytes of payload.
+const MAX_RING_BYTES: u32 = 4 << 20;
+
+/// The most pings in a period that make the receive ring of an idle connection smaller.
+const MAX_PROBES: u32 = 64;
 
 /// How deep the receive ring is.
 pub(super) struct RecvRing {
-    /// How many receives are to be posted.
-    depth: u32,
-    max_depth: u32,
-    posted: u32,
+    depth: RecvDepth,
     /// Buffers that can be posted again.
     spare: Batch,
+}
+
+/// When a connection is to be looked at again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tended {
+    /// Not unless it asks for it.
+    Done,
+    AtNextPeriod,
+    /// As soon as there may be memory: it has nothing posted.
+    Soon,
 }
 
 /// What an endpoint's queue pair works with.
@@ -43,40 +60,22 @@ pub(super) struct Carrier {
 }
 
 impl RecvRing {
-    /// A ring that has room for `slots` receives.
-    pub(super) fn new(slots: u32) -> Self {
+    /// A ring that has room for `slots` receives. It is as deep as it can be from the start if `whole`.
+    pub(super) fn new(slots: u32, whole: bool) -> Self {
+        let most = slots.min(MAX_RING_BYTES / FRAGMENT);
+        let first = if whole { most } else { FIRST_DEPTH };
         Self {
-            depth: FIRST_DEPTH.min(slots),
-            max_depth: slots,
-            posted: 0,
+            depth: RecvDepth::new(first, most),
             spare: Batch::new(),
         }
     }
 
-    fn missing(&self) -> u32 {
-        self.depth.saturating_sub(self.posted)
-    }
-
-    /// A frame has arrived: its place in the ring is free.
-    fn arrive(&mut self) {
-        self.posted = self.posted.saturating_sub(1);
-        // The peer sends faster than one ring's worth for each refill: make the ring deeper.
-        if self.posted < self.depth / 4 && self.depth < self.max_depth {
-            self.depth = self.depth.saturating_mul(2).min(self.max_depth);
-        }
-    }
-
-    /// Whether so few receives are posted that it is time for more.
-    fn is_low(&self) -> bool {
-        self.posted <= self.depth - self.depth / 4
-    }
-
-    /// Posts what is spare, and more from the pool, until the ring is as deep as it should be, or memory
-    /// is short. Fails with ENOMEM if none is posted at all, or as the device does.
+    /// Posts what is spare, and more from the pool, until the ring is as deep as it should be. In
+    /// the end fewer may be posted: fails with ENOMEM if memory is short, or as the device does.
     fn refill(&mut self, qp: &Qp<Carrier>) -> Result {
         let carrier = qp.handler();
-        while self.missing() > 0 {
-            let wanted = (self.missing() as usize)
+        while self.depth.missing() > 0 {
+            let wanted = (self.depth.missing() as usize)
                 .min(Batch::MAX)
                 .saturating_sub(self.spare.len());
             let pool = &carrier.device.pools.recv;
@@ -84,9 +83,9 @@ impl RecvRing {
             let posted = qp.post_recv(&mut self.spare)?;
             if posted == 0 {
                 carrier.connection.node.stats.inc(Counter::IbRxAllocLimit);
-                return if self.posted > 0 { Ok(()) } else { Err(ENOMEM) };
+                return Err(ENOMEM);
             }
-            self.posted = self.posted.saturating_add(posted);
+            self.depth.add(posted);
         }
         Ok(())
     }
@@ -119,7 +118,8 @@ impl Carrier {
     pub(super) fn fill(qp: &Qp<Self>) -> Result {
         let this = qp.handler();
         loop {
-            let (missing, posted) = qp.with_poll(|ring| (ring.missing(), ring.posted));
+            let (missing, posted) =
+                qp.with_poll(|ring| (ring.depth.missing(), ring.depth.posted()));
             if missing == 0 {
                 return Ok(());
             }
@@ -131,9 +131,43 @@ impl Carrier {
                 return if posted > 0 { Ok(()) } else { Err(ENOMEM) };
             }
             qp.with_poll(|ring| -> Result {
-                ring.posted = ring.posted.saturating_add(qp.post_recv(&mut batch)?);
+                ring.depth.add(qp.post_recv(&mut batch)?);
                 Ok(())
             })?;
+        }
+    }
+
+    /// Looks after the ring: refills it if that did not go in a softirq, and at the end of a period
+    /// judges its depth. May sleep.
+    pub(super) fn tend(qp: &Qp<Self>, period_ends: bool) -> Tended {
+        let this = qp.handler();
+        let stats = &this.connection.node.stats;
+        // Something may have found no memory.
+        this.connection.resume();
+        if period_ends {
+            let verdict = qp.with_poll(|ring| ring.depth.end_period(MAX_PROBES));
+            stats.add(Counter::IbRxRingShrunk, verdict.shrank.into());
+            this.connection.probe(verdict.ask);
+        }
+        if qp.with_poll(|ring| ring.depth.is_low()) {
+            stats.inc(Counter::IbRxRefillFromThread);
+            match Self::fill(qp) {
+                Ok(()) => {}
+                // With nothing posted nothing completes, so no one else would try again. The peer
+                // waits.
+                Err(error) if error == ENOMEM => {
+                    stats.inc(Counter::IbRxRingEmpty);
+                    return Tended::Soon;
+                }
+                // It is being closed.
+                Err(error) if error == Errno::NotConnected.into() => {}
+                Err(_) => this.fail(),
+            }
+        }
+        if qp.with_poll(|ring| ring.depth.is_small()) {
+            Tended::Done
+        } else {
+            Tended::AtNextPeriod
         }
     }
 }
@@ -146,10 +180,17 @@ impl QpHandler for Carrier {
             self.receiving.store(true, Relaxed);
             self.events.note_first_frame();
         }
-        ring.arrive();
+        if ring.depth.arrive() {
+            self.connection.node.stats.inc(Counter::IbRxRingGrown);
+            self.device.tend_later();
+        }
         match self.connection.receive(message.buf, message.len) {
             // What there is no room for goes back to the pool.
-            Ok(Some(buf)) => drop(ring.spare.push(buf)),
+            // CAST: a batch is small.
+            Ok(Some(buf)) if ring.depth.wants_back(ring.spare.len() as u32) => {
+                drop(ring.spare.push(buf));
+            }
+            Ok(Some(buf)) => drop(buf),
             Ok(None) => {}
             Err(_) => self.fail(),
         }
@@ -176,14 +217,14 @@ impl QpHandler for Carrier {
 
     fn polled(&self, qp: &Qp<Self>, ring: &mut RecvRing) {
         self.connection.flush_ack();
-        if !ring.is_low() {
+        ring.depth.end_run();
+        if !ring.depth.is_low() {
             return;
         }
         self.connection.node.stats.inc(Counter::IbRxRefillFromCq);
         if ring.refill(qp).is_err() {
-            // With nothing posted nothing completes, so no one would try again.
-            self.connection.node.stats.inc(Counter::IbRxRingEmpty);
-            self.fail();
+            // Someone who can wait for memory finds more.
+            self.device.tend_now();
         }
     }
 
@@ -364,8 +405,9 @@ fn ack_frame(connection: &Connection, ack: u64, chain: &mut SendChain<'_, Carrie
     let stats = &connection.node.stats;
     let pools = &chain.qp().handler().device.pools;
     let Ok(mut buf) = pools.alloc_send(0, Context::Atomic) else {
-        // It stays due: the next frame, of whatever kind, carries it.
+        // It stays due: the next frame carries it, or it is tried again when there may be memory.
         stats.inc(Counter::IbAckSendFailure);
+        chain.qp().handler().device.tend_now();
         return Added::Nothing;
     };
     let header = Header {

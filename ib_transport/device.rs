@@ -2,25 +2,45 @@
 
 //! The RDMA devices of this node.
 
-use super::endpoint::{Events, IbEndpoint};
+use super::{
+    carrier::{Carrier, Tended},
+    endpoint::{Events, IbEndpoint},
+};
 use crate::cm::laddr::{DeviceAddrs, LocalAddrs};
 use crate::conn::{Connection, Endpoint, Reached, Transport};
 use crate::kapi::{
     net::{IpBits, Net},
-    rdma::{Client, ClientCell, CmId, Device as RdmaDevice, DeviceCaps, DeviceId, Pd},
+    rdma::{Client, ClientCell, CmId, Device as RdmaDevice, DeviceCaps, DeviceId, Pd, Qp},
     shrinker::Shrinker,
-    sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
+    sync::{cancel_delayed, new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
+    time,
 };
 use crate::recv_pool::{Holdings, Limits, Pools, Unmapped};
 use core::net::Ipv6Addr;
 use kernel::{
     prelude::*,
-    sync::{Arc, Completion},
+    sync::{
+        atomic::{Atomic, Full, Relaxed},
+        Arc, Completion,
+    },
+    workqueue::{DelayedWork, WorkItem},
 };
+
+/// How often the receive rings of a device are looked at, if any is deep, in milliseconds.
+const PERIOD_MS: u32 = 2000;
+/// How often it is tried to refill one that is empty.
+const STARVED_MS: u32 = 20;
+
+/// An endpoint that uses a device.
+struct User {
+    events: Arc<Events>,
+    /// Its queue pair, once it has one.
+    qp: Option<Arc<Qp<Carrier>>>,
+}
 
 /// The endpoints that use a device.
 struct Users {
-    events: KVec<Arc<Events>>,
+    list: KVec<User>,
     /// The device is being removed: no new ones.
     closed: bool,
 }
@@ -38,6 +58,26 @@ pub(crate) struct Device {
     /// The device is being removed, and its last user has gone.
     #[pin]
     unused: Completion,
+    queue: Arc<OwnedQueue>,
+    /// Looks after the receive rings.
+    #[pin]
+    tend: DelayedWork<Device, 0>,
+    /// It is going to.
+    tending: Atomic<bool>,
+    /// When the current period ends, in nanoseconds.
+    period_end: Atomic<u64>,
+}
+
+kernel::impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 0> for Device { self.tend }
+}
+
+impl WorkItem<0> for Device {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.tend();
+    }
 }
 
 impl Device {
@@ -52,10 +92,14 @@ impl Device {
                 pools,
                 caps: device.caps(),
                 users <- new_spinlock_bh!(
-                    Users { events: KVec::new(), closed: false },
+                    Users { list: KVec::new(), closed: false },
                     "Device::users"
                 ),
                 unused <- Completion::new(),
+                queue: limits.queue.clone(),
+                tend <- kernel::new_delayed_work!("Device::tend"),
+                tending: Atomic::new(false),
+                period_end: Atomic::new(0),
             }),
             GFP_KERNEL,
         )
@@ -66,16 +110,65 @@ impl Device {
     }
 
     /// Ends all use of the device, and waits until there is none. Sleeps.
-    fn close(&self) {
+    fn close(self: &Arc<Self>) {
         let mut users = self.users.lock();
         users.closed = true;
-        for events in users.events.iter() {
-            events.note(Reached::Lost);
+        for user in users.list.iter() {
+            user.events.note(Reached::Lost);
         }
-        let used = !users.events.is_empty();
+        let used = !users.list.is_empty();
         drop(users);
         if used {
             self.unused.wait_for_completion();
+        }
+        // Without users there is no one who would arm it again.
+        cancel_delayed::<_, 0>(self);
+    }
+
+    /// Has the receive rings looked at when the period ends. Any context.
+    pub(super) fn tend_later(self: &Arc<Self>) {
+        if !self.tending.load(Relaxed) && !self.tending.xchg(true, Full) {
+            self.queue.arm::<_, 0>(self.clone(), PERIOD_MS);
+        }
+    }
+
+    /// Has them looked at after `delay_ms`, even if that is before the end of the period. Any context.
+    fn tend_in(self: &Arc<Self>, delay_ms: u32) {
+        self.tending.store(true, Relaxed);
+        self.queue.arm::<_, 0>(self.clone(), delay_ms);
+    }
+
+    /// Has them looked at at once. Any context.
+    pub(super) fn tend_now(self: &Arc<Self>) {
+        self.tend_in(0);
+    }
+
+    /// Looks after the receive rings of all endpoints. Sleeps.
+    fn tend(self: &Arc<Self>) {
+        self.tending.store(false, Relaxed);
+        let now = time::monotonic_ns();
+        let period_ends = now >= self.period_end.load(Relaxed);
+        if period_ends {
+            let period = u64::from(PERIOD_MS).saturating_mul(1_000_000);
+            self.period_end.store(now.saturating_add(period), Relaxed);
+        }
+        let mut next = Tended::Done;
+        // Downwards: when one goes meanwhile, another is looked at twice, and none is missed.
+        let mut index = self.users.lock().list.len();
+        while let Some(below) = index.checked_sub(1) {
+            index = below;
+            let users = self.users.lock();
+            let qp = users.list.get(index).and_then(|user| user.qp.clone());
+            drop(users);
+            let Some(qp) = qp else {
+                continue;
+            };
+            next = next.max(Carrier::tend(&qp, period_ends));
+        }
+        match next {
+            Tended::Done => {}
+            Tended::AtNextPeriod => self.tend_later(),
+            Tended::Soon => self.tend_in(STARVED_MS),
         }
     }
 }
@@ -86,17 +179,26 @@ pub(super) struct DeviceUse {
     events: Arc<Events>,
 }
 
+impl DeviceUse {
+    /// The endpoint has a queue pair.
+    pub(super) fn set_qp(&self, qp: &Arc<Qp<Carrier>>) {
+        let mut users = self.device.users.lock();
+        let mut list = users.list.iter_mut();
+        if let Some(user) = list.find(|user| Arc::ptr_eq(&user.events, &self.events)) {
+            user.qp = Some(qp.clone());
+        }
+    }
+}
+
 impl Drop for DeviceUse {
     fn drop(&mut self) {
         let mut users = self.device.users.lock();
-        let at = users
-            .events
-            .iter()
-            .position(|events| Arc::ptr_eq(events, &self.events));
-        let events = at.and_then(|at| users.events.remove(at).ok());
-        let last = users.closed && users.events.is_empty();
+        let mut list = users.list.iter();
+        let at = list.position(|user| Arc::ptr_eq(&user.events, &self.events));
+        let user = at.and_then(|at| users.list.remove(at).ok());
+        let last = users.closed && users.list.is_empty();
         drop(users);
-        drop(events);
+        drop(user);
         if last {
             self.device.unused.complete_all();
         }
@@ -192,7 +294,11 @@ impl Ib {
         if users.closed {
             return Err(ENODEV);
         }
-        users.events.push(events.clone(), GFP_ATOMIC)?;
+        let user = User {
+            events: events.clone(),
+            qp: None,
+        };
+        users.list.push(user, GFP_ATOMIC)?;
         drop(users);
         let device_use = DeviceUse {
             device: device.clone(),

@@ -9,7 +9,7 @@ use super::{
 use crate::conn::{Connection, Endpoint, Link, Progress, Reached, Request};
 use crate::kapi::{
     print::pr_info_ratelimited,
-    rdma::{CmEvent, CmHandler, CmId, ConnParams, IncomingRequest, Qp, QpConfig},
+    rdma::{CmEvent, CmHandler, CmId, ConnParams, IncomingRequest, Qp, QpConfig, RnrTimer},
 };
 use crate::proto::ib_private::{
     check_reply, Addr, Private, Version, LEN_V6, PORT_V4, PORT_V6, REJECT_INCOMPATIBLE_OR_RACE,
@@ -21,8 +21,12 @@ use kernel::{
 };
 
 /// Sends and receives that a queue pair has room for, before the device's own limits.
-const MAX_SEND_WR: u32 = 256;
-const MAX_RECV_WR: u32 = 1024;
+///
+/// One of each comes on top, to drain the queues, and devices round up to powers of two: soft-RoCE
+/// after adding one. Both queues together fit in 512 completions. A peer with C RDS can have 256 sends
+/// under way.
+const MAX_SEND_WR: u32 = 126;
+const MAX_RECV_WR: u32 = 382;
 
 /// How long resolving an address or a route may take, in milliseconds, before the CM gives up.
 const RESOLVE_TIMEOUT_MS: u32 = 2000;
@@ -31,6 +35,9 @@ const RESOLVE_TIMEOUT_MS: u32 = 2000;
 /// 7 means for ever.
 const RETRY_COUNT: u8 = 1;
 const RNR_RETRY_COUNT: u8 = 7;
+
+/// How long a peer waits when it was faster than our receive ring could grow.
+const RNR_TIMER: RnrTimer = RnrTimer::Microseconds40;
 
 /// What is known of an endpoint outside of the worker that owns it.
 pub(super) struct Events {
@@ -210,6 +217,7 @@ impl IbEndpoint {
     /// Makes the queue pair, and posts receives. May sleep.
     fn prepare(&mut self) -> Result<Arc<Device>> {
         let rdma = self.id.device().ok_or(ENODEV)?;
+        self.id.set_rnr_timer(RNR_TIMER)?;
         let (device, device_use) = self.transport.use_device(&rdma, &self.events)?;
         self.device = Some(device_use);
         let config = QpConfig {
@@ -223,8 +231,13 @@ impl IbEndpoint {
         );
         // What is sent from now on need not be copied; what waits will be.
         self.events.connection.set_pools(&device.pools)?;
-        let ring = RecvRing::new(config.max_recv_wr);
+        // iWARP has no "receiver not ready": a frame that finds no receive ends the connection.
+        let whole = device.caps.read_sink_is_remote;
+        let ring = RecvRing::new(config.max_recv_wr, whole);
         let qp = Qp::create(&self.id, &device.pd, config, carrier, ring)?;
+        if let Some(device_use) = &self.device {
+            device_use.set_qp(&qp);
+        }
         let posted = Carrier::fill(&qp);
         // From here on it has to be closed.
         self.qp = Some(qp);

@@ -26,6 +26,7 @@ pub(crate) mod connect;
 pub(crate) mod exthdr;
 pub(crate) mod ib_private;
 pub(crate) mod rcvbuf;
+pub(crate) mod recv_depth;
 pub(crate) mod rx;
 pub(crate) mod tx;
 pub(crate) mod wire;

@@ -103,6 +103,7 @@ pub(crate) struct RecvState {
     ack: u64,
     ack_required: bool,
     generation: Option<u32>,
+    tells_generation: bool,
     partial: Option<Partial>,
 }
 
@@ -114,6 +115,7 @@ impl RecvState {
             ack: 0,
             ack_required: false,
             generation: None,
+            tells_generation: false,
             partial: None,
         }
     }
@@ -189,6 +191,7 @@ impl RecvState {
             Extension::GenNum(number) => Some(number),
             _ => None,
         });
+        self.tells_generation |= generation.is_some();
         if generation.is_none() || generation == self.generation {
             return;
         }
@@ -216,6 +219,13 @@ impl RecvState {
         self.ack
     }
 
+    /// Whether the peer has told a generation on this connection: it is an implementation like this
+    /// one.
+    #[inline]
+    pub(crate) fn tells_generation(&self) -> bool {
+        self.tells_generation
+    }
+
     /// The sequence expected next.
     #[inline]
     pub(crate) fn next_sequence(&self) -> u64 {
@@ -233,6 +243,7 @@ impl RecvState {
     pub(crate) fn link_lost(&mut self) {
         self.ack = 0;
         self.ack_required = false;
+        self.tells_generation = false;
         self.partial = None;
     }
 }

@@ -150,6 +150,15 @@ impl<E: CmHandler> Drop for Inner<E> {
     }
 }
 
+/// A time that a peer waits for us to post receives.
+///
+/// Source: InfiniBand Architecture Specification, volume 1, table "Encoding for RNR NAK Timer Field".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum RnrTimer {
+    Microseconds40 = 4,
+}
+
 /// What a queue pair needs of its identifier.
 pub(super) trait Anchor: Send + Sync {
     /// Makes the identifier's only queue pair ever.
@@ -311,6 +320,13 @@ impl<E: CmHandler> CmId<E> {
         let _lock = self.lock();
         // SAFETY: The identifier is alive.
         unsafe { bindings::rdma_set_service_type(self.raw(), tos.into()) };
+    }
+
+    /// Sets how long the peer waits before it sends again what found no receive posted; without this
+    /// it is 655 ms. Before [`Self::connect`] or [`Self::accept`]. May sleep.
+    pub(crate) fn set_rnr_timer(&self, timer: RnrTimer) -> Result {
+        // SAFETY: The identifier is alive, and of the kind that has reliable connections.
+        to_result(unsafe { bindings::rdma_set_min_rnr_timer(self.raw(), timer as u8) })
     }
 
     /// Asks the peer for the connection. The queue pair must exist. May sleep.

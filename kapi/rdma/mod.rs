@@ -34,7 +34,7 @@ mod shard;
 
 pub(crate) use arena::{Arena, ArenaConfig, ArenaStats, Batch, GrowError};
 pub(crate) use client::{Client, ClientCell, ClientRegistration};
-pub(crate) use cm::{CmHandler, CmId};
+pub(crate) use cm::{CmHandler, CmId, RnrTimer};
 pub(crate) use cm_event::{CmEvent, ConnParams};
 pub(crate) use cm_listen::{IncomingRequest, Listener, RequestHandler};
 pub(crate) use device::{Device, DeviceCaps, DeviceId};

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Buffer pools: what they cost, and what they do when memory is short."""
+"""Buffer pools and receive rings: what they cost, and what they do when memory is short."""
 
 import json
 
 import pytest
-from rdsvm.cluster import PAIR
-from traffic import Streams, exchange, let_packets_pass
+from rdsvm import cluster
+from rdsvm.cluster import PAIR, must
+from traffic import Streams, exchange, let_packets_pass, ping, ports
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
 
@@ -15,6 +16,10 @@ KPROBES = "/sys/kernel/tracing/kprobe_events"
 
 def counters(node, guest):
     return json.loads(node.run(["python3", guest / "counters.py"]).out)
+
+
+def change(node, guest, before, name):
+    return counters(node, guest)[name] - before[name]
 
 
 def wait_for(node, guest, condition):
@@ -49,6 +54,24 @@ class Probes:
         return [found[name] for name in self.functions]
 
 
+def late_reader(guest, node, count, size, ends=PAIR):
+    """A sender and a receiver that does not read yet: (sender, receiver)."""
+    program, port = guest / "late_reader.py", ports()
+    recv = node.start(["python3", program, "recv", ends[1], port, count, size])
+    recv.expect("ready")
+    send = node.start(["python3", program, "send", ends[0], port + 1, ends[1], port, count, size])
+    return send, recv
+
+
+def read_late(send, recv, count):
+    recv.write("read\n")
+    recv.expect(f"^all {count}$")
+    send.expect(f"^sent {count}$")
+    send.write("done\n")
+    for process in (send, recv):
+        process.wait(check=True)
+
+
 def test_nothing_is_mapped_for_a_message(node, tools):
     """Buffers are mapped with their shard. Once there are enough shards, no message makes one, however
     large it is."""
@@ -67,6 +90,23 @@ def test_receives_are_posted_in_chains(node, tools):
         exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=3000, sizes="1..100")
         posts, = probes.hits()
     assert 0 < posts * 3 < 6000
+
+
+def test_rings_grow_and_get_small_again(node, tools, guest):
+    """And the memory that was posted comes back, though nothing more is sent."""
+    before = counters(node, guest)
+    for _ in range(20):
+        exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=100, sockets=4,
+                 sizes="100000..200000")
+        if change(node, guest, before, "ib_rx_ring_grown"):
+            break
+    else:
+        raise AssertionError("no ring grew")
+    after = wait_for(node, guest, lambda now: now["ib_rx_ring_shrunk"] - before["ib_rx_ring_shrunk"]
+                     >= now["ib_rx_ring_grown"] - before["ib_rx_ring_grown"])
+    # Each end: a ring of 15, and sends of which nothing was heard yet.
+    ends = after["ib_pool_bufs_in_use"] / (2 * (15 + 16))
+    assert ends <= 3, f"buffers for {ends} connections are in use"
 
 
 def test_shrinker(node, tools, guest):
@@ -104,3 +144,17 @@ def test_device_goes_and_comes_back(node, tools, guest, index):
     finally:
         node.run(["rdma", "link", "add", f"rdsx{index}", "type", "rxe", "netdev", f"rdsv{index}"])
     streams.finish()
+
+
+@pytest.mark.flavors("release")
+def test_memory_of_an_idle_connection(flavor, guest, tmp_path):
+    """Both ends together, with the queues of the device's driver."""
+    node = cluster.one_node(tmp_path, "rust", flavor, cpus=1)
+    try:
+        node.add_pair()
+        must(node.load())
+        result = node.run(["python3", guest / "idle_memory.py", 4, 48], timeout=600)
+        kib = json.loads(result.out)
+        assert kib["free"] <= 768, kib
+    finally:
+        node.kill()

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `proto/recv_depth.rs`.
+
+use crate::proto::recv_depth::*;
+use proptest::prelude::*;
+
+const MOST: u32 = 64;
+
+/// A full ring.
+fn ring(first: u32, max: u32) -> RecvDepth {
+    let mut ring = RecvDepth::new(first, max);
+    ring.add(ring.missing());
+    ring
+}
+
+/// A burst of frames, as far as receives are posted, and then a refill.
+fn burst(ring: &mut RecvDepth, frames: u32) {
+    for _ in 0..frames.min(ring.posted()) {
+        ring.arrive();
+    }
+    if ring.is_low() {
+        ring.add(ring.missing());
+    }
+    ring.end_run();
+}
+
+/// A ring that a burst has made as deep as it gets.
+fn deepest(first: u32, max: u32) -> RecvDepth {
+    let mut ring = ring(first, max);
+    while ring.depth() < max {
+        burst(&mut ring, max);
+    }
+    assert_eq!((ring.posted(), ring.surplus()), (max, 0));
+    ring.end_period(MOST);
+    ring
+}
+
+#[test]
+fn starts_small() {
+    let ring = RecvDepth::new(15, 510);
+    assert_eq!((ring.depth(), ring.missing(), ring.surplus()), (15, 15, 0));
+    assert!(ring.is_small() && ring.is_low());
+    // A device may have less room than we want.
+    assert_eq!(RecvDepth::new(15, 4).depth(), 4);
+}
+
+#[test]
+fn doubles_below_a_quarter() {
+    let mut r = ring(16, 100);
+    for _ in 0..12 {
+        assert!(!r.arrive());
+    }
+    assert!(r.arrive());
+    assert_eq!((r.depth(), r.posted(), r.missing()), (32, 3, 29));
+    // Once until there was a chance to refill, even if there was no memory for that.
+    assert!(!r.arrive());
+    r.end_run();
+    assert!(r.arrive());
+    assert_eq!((r.depth(), r.posted()), (64, 1));
+    r.end_run();
+    assert!(r.arrive());
+    assert_eq!((r.depth(), r.posted()), (100, 0));
+    r.end_run();
+    assert!(!r.arrive());
+    assert_eq!((r.depth(), r.posted()), (100, 0));
+}
+
+#[test]
+fn asks_for_a_refill_when_a_quarter_is_missing() {
+    let mut r = ring(16, 16);
+    let lows: Vec<_> = (0..4)
+        .map(|_| {
+            r.arrive();
+            r.is_low()
+        })
+        .collect();
+    assert_eq!(lows, [false, false, false, true]);
+}
+
+#[test]
+fn halves_when_little_was_used() {
+    let mut r = deepest(15, 480);
+    let mut depths = vec![];
+    for _ in 0..6 {
+        assert!(r.end_period(0).shrank != r.is_small() || r.depth() == 15);
+        depths.push(r.depth());
+    }
+    assert_eq!(depths, [240, 120, 60, 30, 15, 15]);
+    assert!(!r.end_period(0).shrank);
+}
+
+#[test]
+fn keeps_its_depth_while_it_is_used() {
+    let mut r = deepest(15, 480);
+    // Half of it, again and again.
+    for _ in 0..10 {
+        burst(&mut r, 240);
+        assert!(!r.end_period(MOST).shrank);
+    }
+    assert_eq!(r.depth(), 480);
+}
+
+#[test]
+fn a_surplus_goes_as_frames_arrive() {
+    let mut r = deepest(15, 480);
+    r.end_period(0);
+    assert_eq!((r.depth(), r.posted(), r.surplus()), (240, 480, 240));
+    assert!(!r.wants_back(0) && !r.is_low());
+    for _ in 0..240 {
+        assert_eq!(r.missing(), 0);
+        r.arrive();
+    }
+    assert_eq!((r.surplus(), r.missing()), (0, 0));
+    assert!(!r.wants_back(0));
+    r.arrive();
+    assert!(r.wants_back(0) && !r.wants_back(1));
+}
+
+#[test]
+fn a_quiet_ring_asks_for_frames_until_it_is_small() {
+    let mut r = deepest(15, 480);
+    let mut asked = 0;
+    for _ in 0..40 {
+        let verdict = r.end_period(MOST);
+        assert!(verdict.ask <= MOST);
+        asked += verdict.ask;
+        for _ in 0..verdict.ask {
+            r.arrive();
+            // The buffer is not posted again.
+            assert!(!r.wants_back(0));
+            r.end_run();
+        }
+    }
+    assert_eq!((r.depth(), r.posted(), asked), (15, 15, 465));
+    assert!(r.is_small());
+}
+
+#[test]
+fn a_ring_with_traffic_asks_for_none() {
+    let mut r = deepest(15, 480);
+    for _ in 0..20 {
+        for _ in 0..3 {
+            burst(&mut r, 5);
+        }
+        assert_eq!(r.end_period(MOST).ask, 0);
+    }
+    // It was used so little that it got smaller all the same.
+    assert_eq!(r.depth(), 15);
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Arrive(u32),
+    Refill(u32),
+    Period,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        (0..600u32).prop_map(Op::Arrive),
+        (0..600u32).prop_map(Op::Refill),
+        Just(Op::Period),
+    ];
+    prop::collection::vec(op, 0..200)
+}
+
+proptest! {
+    /// Whatever happens: the depth stays in its range, no more is posted than ever was asked for, and a
+    /// device is never given more than it has room for.
+    #[test]
+    fn stays_in_range(first in 1..64u32, max in 1..1024u32, ops in ops()) {
+        let mut r = RecvDepth::new(first, max);
+        for op in ops {
+            let before = r;
+            match op {
+                Op::Arrive(count) => {
+                    for _ in 0..count.min(r.posted()) {
+                        r.arrive();
+                    }
+                    r.end_run();
+                }
+                Op::Refill(count) => r.add(count.min(r.missing())),
+                Op::Period => {
+                    let verdict = r.end_period(MOST);
+                    prop_assert!(verdict.ask <= r.surplus());
+                    prop_assert_eq!(verdict.shrank, r.depth() < before.depth());
+                }
+            }
+            prop_assert!(r.depth() >= first.min(max) && r.depth() <= max);
+            prop_assert!(r.posted() <= max);
+            prop_assert!(r.missing() == 0 || r.surplus() == 0);
+        }
+    }
+
+    /// A load that does not change makes a ring settle: it does not get deeper and less deep in turn.
+    #[test]
+    fn settles(load in 0..2000u32, max in 15..1024u32) {
+        let mut r = deepest(15, max);
+        let mut turns = 0;
+        let mut grew = true;
+        for _ in 0..64 {
+            let before = r.depth();
+            burst(&mut r, load);
+            burst(&mut r, load);
+            r.end_period(MOST);
+            if r.depth() != before && grew != (r.depth() > before) {
+                grew = r.depth() > before;
+                turns += 1;
+            }
+        }
+        prop_assert!(turns <= 2, "{turns} turns");
+    }
+}

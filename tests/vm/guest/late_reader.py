@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0
+"""late_reader.py recv HOST PORT COUNT SIZE, and late_reader.py send HOST PORT PEER PEERPORT COUNT SIZE.
+
+The receiver has room for everything, so that its port is never congested, and reads nothing until a
+line comes on its input. The sender blocks whenever it must. Every message has its number; all must
+come, in order.
+"""
+
+import socket
+import struct
+import sys
+
+from rds import Sock
+
+SO_RCVBUFFORCE = 33
+
+
+def receive(host, port, count, size):
+    with Sock() as s:
+        s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 30)
+        s.bind(host, port)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for i in range(count):
+            data, _ = s.recv()
+            number = struct.unpack_from("=I", data)[0]
+            if (number, len(data)) != (i, size):
+                sys.exit(f"message {i} is number {number} of {len(data)} bytes")
+    print("all", count, flush=True)
+
+
+def send(host, port, peer, peer_port, count, size):
+    with Sock((host, port)) as s:
+        for i in range(count):
+            s.send(struct.pack("=I", i).ljust(size, b"x"), (peer, peer_port))
+        print("sent", count, flush=True)
+        # Closing would take back what is not yet delivered.
+        sys.stdin.readline()
+
+
+if __name__ == "__main__":
+    role, host, port, *rest = sys.argv[1:]
+    if role == "recv":
+        receive(host, int(port), *map(int, rest))
+    else:
+        send(host, int(port), rest[0], *map(int, rest[1:]))
