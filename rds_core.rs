@@ -28,6 +28,7 @@ use kapi::{
 };
 use kernel::sync::Arc;
 use msg::Socket;
+use proto::wire::FragmentSize;
 use recv_pool::{Counters, Limits};
 
 #[cfg(rds_kunit)]
@@ -42,6 +43,10 @@ module! {
     license: "GPL v2",
     alias: ["net-pf-21", "rds_rdma", "rds_tcp"],
     params: {
+        max_frag: u32 {
+            default: 8192,
+            description: "Most payload of a frame in bytes: 4096, 8192 or 16384",
+        },
         pool_limit_mib: u32 {
             default: 0,
             description: "Most memory of one pool of buffers in MiB; 0 is a quarter of all memory",
@@ -55,6 +60,20 @@ fn pool_limit() -> usize {
         0 => total_memory() / 4,
         mib => (mib as usize).saturating_mul(1 << 20),
     }
+}
+
+/// The fragments that peers are asked for.
+fn max_fragment() -> FragmentSize {
+    let wanted = *module_parameters::max_frag.value();
+    let size = FragmentSize::at_most(wanted);
+    if size.bytes() != wanted {
+        pr_warn!(
+            "max_frag={} is none of 4096, 8192 and 16384: taking {}\n",
+            wanted,
+            size.bytes()
+        );
+    }
+    size
 }
 
 /// What the module has registered. Fields are dropped in this order, which takes down first what others
@@ -92,7 +111,7 @@ impl kernel::Module for RdsModule {
             queue: queue.clone(),
         };
         let addrs = LocalAddrs::new(queue.clone())?;
-        let ib = Ib::new(addrs.clone(), limits)?;
+        let ib = Ib::new(addrs.clone(), limits, max_fragment())?;
         let node = Node::new(Some(ib.clone()), queue)?;
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;

@@ -97,9 +97,9 @@ impl Acceptor {
                 .node
                 .connection(key, pools)
                 .map_err(Refusal::Connection)?;
-            Ok((version, connection))
+            Ok((version, private.fragment(), connection))
         };
-        let (version, connection) = match look() {
+        let (version, fragment, connection) = match look() {
             Ok(found) => found,
             Err(refusal) => {
                 // The peer needs no answer more than we need to give one.
@@ -107,7 +107,7 @@ impl Acceptor {
                 return Err(refusal);
             }
         };
-        let incoming = IncomingConnection::new(self.transport.clone(), request, version);
+        let incoming = IncomingConnection::new(self.transport.clone(), request, version, fragment);
         let incoming = KBox::new(incoming, GFP_KERNEL).map_err(|_| Refusal::Connection(ENOMEM))?;
         connection.request(incoming).map_err(|_| Refusal::Busy)
     }

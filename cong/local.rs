@@ -6,10 +6,7 @@ use crate::kapi::{
     net::Net,
     sync::{new_spinlock_bh, SpinLockBh},
 };
-use crate::proto::{
-    cong_bits,
-    wire::{CONG_MAP_BYTES, FRAGMENT},
-};
+use crate::proto::cong_bits;
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
 
@@ -66,9 +63,9 @@ impl Registry {
         Ok(news)
     }
 
-    /// Copies one fragment of an address's map, as it goes on the wire. Any context.
+    /// Copies a part of an address's map, whole words from byte `offset` on, as it goes on the wire. Any
+    /// context.
     pub(crate) fn copy_fragment(&self, net: Net, addr: Ipv6Addr, offset: u32, out: &mut [u8]) {
-        debug_assert!(offset.is_multiple_of(FRAGMENT) && offset < CONG_MAP_BYTES);
         let mut maps = self.maps.lock();
         match find(&mut maps, net, addr) {
             Some(map) => {

@@ -20,7 +20,7 @@ use crate::msg::{Message, Socket, Ticket};
 use crate::proto::{
     connect::State,
     tx::{AckError, AckPolicy, SendState},
-    wire::{CONG_MAP_BYTES, FRAGMENT, PING_PORT, PROBE_PORT},
+    wire::{FragmentSize, CONG_MAP_BYTES, PING_PORT, PROBE_PORT},
 };
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
@@ -71,8 +71,10 @@ pub(crate) struct TxQueue {
     pub(crate) state: SendState,
     pub(crate) unsent: Fifo<Message>,
     pub(crate) sent: Fifo<Message>,
-    /// Fragments of the congestion map that are still to go out.
-    pub(crate) cong_fragments: u32,
+    /// Bytes of the congestion map that are still to go out.
+    pub(crate) cong_left: u32,
+    /// The map has changed since the part of it that is out went: it has to go again after that.
+    pub(crate) cong_again: bool,
     /// The peer waits for an acknowledgement, and no message has carried it yet.
     pub(crate) ack_due: bool,
 }
@@ -80,12 +82,9 @@ pub(crate) struct TxQueue {
 impl TxQueue {
     /// Whether there is nothing to post.
     pub(crate) fn is_idle(&self) -> bool {
-        self.unsent.is_empty() && self.cong_fragments == 0 && !self.ack_due
+        self.unsent.is_empty() && self.cong_left == 0 && !self.ack_due
     }
 }
-
-/// Fragments of a whole congestion map.
-pub(crate) const CONG_FRAGMENTS: u32 = CONG_MAP_BYTES / FRAGMENT;
 
 /// The queue, and what takes from it while the connection is up.
 pub(super) struct Tx {
@@ -109,6 +108,9 @@ pub(crate) struct Connection {
     /// Where the memory of messages comes from: the pools of the device that the last endpoint had.
     #[pin]
     pools: Latest<Pools>,
+    /// What was agreed on with the peer the last time, or will be most likely: payload bytes of a
+    /// fragment.
+    pub(super) fragment: Atomic<u32>,
     /// The peer's full ports.
     #[pin]
     pub(super) remote: Remote,
@@ -144,11 +146,16 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(super) fn new(key: ConnKey, node: Arc<Node>, pools: Arc<Pools>) -> Result<Arc<Self>> {
+        let fragment = node
+            .ib
+            .as_ref()
+            .map_or_else(FragmentSize::default, |ib| ib.fragment());
         let ticketless = TxQueue {
             state: SendState::new(AckPolicy::default()),
             unsent: Fifo::new(),
             sent: Fifo::new(),
-            cong_fragments: 0,
+            cong_left: 0,
+            cong_again: false,
             ack_due: false,
         };
         Arc::pin_init(
@@ -156,6 +163,7 @@ impl Connection {
                 key,
                 node,
                 pools <- Latest::new(pools),
+                fragment: Atomic::new(fragment.bytes()),
                 remote <- Remote::new(),
                 waiters <- Waiters::new(),
                 tx <- new_spinlock_bh!(
@@ -215,7 +223,8 @@ impl Connection {
         len: u32,
         ticket: Ticket,
     ) -> Result {
-        let message = Message::from_user(self.pools(), (sport, dport), msg, len, ticket)?;
+        let cut = FragmentSize::at_most(self.fragment.load(Relaxed));
+        let message = Message::from_user(self.pools(), cut, (sport, dport), msg, len, ticket)?;
         self.send(message);
         Ok(())
     }
@@ -277,8 +286,11 @@ impl Connection {
     pub(crate) fn send_congestion_map(&self) {
         let mut tx = self.tx.lock();
         if tx.link.is_some() {
-            // If one is half out, the peer gets a whole one after it.
-            tx.queue.cong_fragments = CONG_FRAGMENTS + tx.queue.cong_fragments % CONG_FRAGMENTS;
+            if (1..CONG_MAP_BYTES).contains(&tx.queue.cong_left) {
+                tx.queue.cong_again = true;
+            } else {
+                tx.queue.cong_left = CONG_MAP_BYTES;
+            }
             tx.transmit(self);
         }
     }

@@ -14,7 +14,7 @@ mod transport;
 mod worker;
 
 pub(crate) use binds::{BindError, Binds, Key as BindKey, FIRST_PORT};
-pub(crate) use connection::{ConnKey, Connection, Shown, TxQueue, CONG_FRAGMENTS};
+pub(crate) use connection::{ConnKey, Connection, Shown, TxQueue};
 pub(crate) use node::Node;
 pub(crate) use stats::{Counter, Stats};
 pub(crate) use transport::{Endpoint, Link, Progress, Reached, Request, Transport};

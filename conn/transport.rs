@@ -8,6 +8,7 @@
 
 use super::{Connection, TxQueue};
 use crate::kapi::net::{IpBits, Net};
+use crate::proto::wire::FragmentSize;
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
 use kernel::{
@@ -105,6 +106,9 @@ pub(crate) trait Request: Send + Sync {
 
 /// What carries messages to a peer.
 pub(crate) trait Link: Send + Sync {
+    /// How messages are cut. Any context.
+    fn fragment(&self) -> FragmentSize;
+
     /// Posts what waits in the queue, as far as there is room. Called with the queue locked, in any
     /// context but a hard interrupt.
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue);
@@ -112,6 +116,9 @@ pub(crate) trait Link: Send + Sync {
 
 /// A way to reach other nodes.
 pub(crate) trait Transport: Send + Sync {
+    /// The fragments that peers are asked for. Any context.
+    fn fragment(&self) -> FragmentSize;
+
     /// Whether this transport serves a local address. May sleep, unless that is known.
     ///
     /// Fails with ENOMEM.

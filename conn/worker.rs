@@ -7,12 +7,14 @@
 //! wakes the worker, so handlers of the CM and of completions never wait for it.
 
 use super::{
-    connection::CONG_FRAGMENTS,
     transport::{Endpoint, Reached, Request},
     Connection, Counter,
 };
 use crate::kapi::{print::pr_info_ratelimited, sync::Fifo, time};
-use crate::proto::connect::{Action, Event, Inputs, Machine, State, Timing};
+use crate::proto::{
+    connect::{Action, Event, Inputs, Machine, State, Timing},
+    wire::CONG_MAP_BYTES,
+};
 use kernel::{
     prelude::*,
     sync::{
@@ -257,6 +259,7 @@ impl Connection {
             return;
         };
         worker.told = false;
+        self.fragment.store(link.fragment().bytes(), Relaxed);
         let mut tx = self.tx.lock();
         let queue = &mut tx.queue;
         queue.state.reconnected();
@@ -264,11 +267,16 @@ impl Connection {
         again.append(&mut queue.sent);
         again.append(&mut queue.unsent);
         queue.unsent = again;
-        queue.cong_fragments = CONG_FRAGMENTS;
+        queue.cong_left = CONG_MAP_BYTES;
+        queue.cong_again = false;
         tx.link = Some(link);
         tx.transmit(self);
         drop(tx);
-        pr_info!("{}: connected\n", self.key);
+        pr_info!(
+            "{}: connected, fragments of {} bytes\n",
+            self.key,
+            self.fragment.load(Relaxed)
+        );
     }
 
     /// Nothing can be sent any more.
@@ -276,7 +284,7 @@ impl Connection {
         let mut tx = self.tx.lock();
         let link = tx.link.take();
         let queue = &mut tx.queue;
-        queue.cong_fragments = 0;
+        queue.cong_left = 0;
         for message in queue.sent.iter_mut() {
             message.sent_before = true;
             message.fragment = 0;

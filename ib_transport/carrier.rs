@@ -3,7 +3,7 @@
 //! The data path: frames out of the connection's queue, and into it.
 
 use super::{device::Device, endpoint::Events};
-use crate::conn::{Connection, Counter, Link, Reached, TxQueue, CONG_FRAGMENTS};
+use crate::conn::{Connection, Counter, Link, Reached, TxQueue};
 use crate::kapi::{
     errno::Errno,
     print::pr_info_ratelimited,
@@ -11,7 +11,7 @@ use crate::kapi::{
 };
 use crate::proto::{
     recv_depth::RecvDepth,
-    wire::{self, Flags, Header, FRAGMENT},
+    wire::{self, Flags, FragmentSize, Header, CONG_MAP_BYTES},
 };
 use crate::recv_pool::{Batch, Buf, Context};
 use kernel::{
@@ -22,8 +22,15 @@ use kernel::{
     },
 };
 
-/// Receives posted for a connection that is new or idle: what one shard of the pool holds.
-const FIRST_DEPTH: u32 = 15;
+/// Receives posted for a connection that is new or idle: what one shard of the pool holds if fragments
+/// are small, and two if they are not.
+const fn first_depth(size: FragmentSize) -> u32 {
+    match size {
+        FragmentSize::K4 => 15,
+        FragmentSize::K8 => 14,
+        FragmentSize::K16 => 6,
+    }
+}
 
 /// The most memory that a receive ring may have posted, in bytes of payload.
 const MAX_RING_BYTES: u32 = 4 << 20;
@@ -60,10 +67,11 @@ pub(super) struct Carrier {
 }
 
 impl RecvRing {
-    /// A ring that has room for `slots` receives. It is as deep as it can be from the start if `whole`.
-    pub(super) fn new(slots: u32, whole: bool) -> Self {
-        let most = slots.min(MAX_RING_BYTES / FRAGMENT);
-        let first = if whole { most } else { FIRST_DEPTH };
+    /// A ring for fragments of `size` that has room for `slots` receives. It is as deep as it can be
+    /// from the start if `whole`.
+    pub(super) fn new(size: FragmentSize, slots: u32, whole: bool) -> Self {
+        let most = slots.min(MAX_RING_BYTES / size.bytes());
+        let first = if whole { most } else { first_depth(size) };
         Self {
             depth: RecvDepth::new(first, most),
             spare: Batch::new(),
@@ -78,7 +86,7 @@ impl RecvRing {
             let wanted = (self.depth.missing() as usize)
                 .min(Batch::MAX)
                 .saturating_sub(self.spare.len());
-            let pool = &carrier.device.pools.recv;
+            let pool = carrier.device.pools.recv(carrier.events.fragment());
             pool.alloc_many(wanted, Context::Atomic, &mut self.spare);
             let posted = qp.post_recv(&mut self.spare)?;
             if posted == 0 {
@@ -114,21 +122,21 @@ impl Carrier {
     /// Posts receives until the ring is as deep as it should be, or memory is short. May sleep.
     ///
     /// Fails with ENOMEM if there is not even one: nothing would ever complete then. Otherwise the
-    /// error is the device's.
-    pub(super) fn fill(qp: &Qp<Self>) -> Result {
+    /// error is the device's. Returns whether the ring is as deep as it should be.
+    pub(super) fn fill(qp: &Qp<Self>) -> Result<bool> {
         let this = qp.handler();
         loop {
             let (missing, posted) =
                 qp.with_poll(|ring| (ring.depth.missing(), ring.depth.posted()));
             if missing == 0 {
-                return Ok(());
+                return Ok(true);
             }
             let mut batch = Batch::new();
-            let pool = &this.device.pools.recv;
+            let pool = this.device.pools.recv(this.events.fragment());
             let found = pool.alloc_many(missing as usize, Context::MaySleep, &mut batch);
             if found == 0 {
                 this.connection.node.stats.inc(Counter::IbRxAllocLimit);
-                return if posted > 0 { Ok(()) } else { Err(ENOMEM) };
+                return if posted > 0 { Ok(false) } else { Err(ENOMEM) };
             }
             qp.with_poll(|ring| -> Result {
                 ring.depth.add(qp.post_recv(&mut batch)?);
@@ -152,12 +160,17 @@ impl Carrier {
         if qp.with_poll(|ring| ring.depth.is_low()) {
             stats.inc(Counter::IbRxRefillFromThread);
             match Self::fill(qp) {
-                Ok(()) => {}
+                Ok(_) => {}
                 // With nothing posted nothing completes, so no one else would try again. The peer
                 // waits.
-                Err(error) if error == ENOMEM => {
+                Err(error) if error == ENOMEM && this.events.fragment() == FragmentSize::K4 => {
                     stats.inc(Counter::IbRxRingEmpty);
                     return Tended::Soon;
+                }
+                // Memory may only be short in large pieces: the next connection takes small ones.
+                Err(error) if error == ENOMEM => {
+                    stats.inc(Counter::IbRxRingEmpty);
+                    this.fail();
                 }
                 // It is being closed.
                 Err(error) if error == Errno::NotConnected.into() => {}
@@ -245,6 +258,10 @@ enum Added {
 }
 
 impl Link for Qp<Carrier> {
+    fn fragment(&self) -> FragmentSize {
+        self.handler().events.fragment()
+    }
+
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {
         if queue.is_idle() {
             return;
@@ -295,7 +312,7 @@ fn next_frame(
     chain: &mut SendChain<'_, Carrier>,
 ) -> Added {
     let half_out = queue.unsent.front().is_some_and(|m| m.fragment > 0);
-    if queue.cong_fragments > 0 && !half_out {
+    if queue.cong_left > 0 && !half_out {
         return congestion_frame(connection, queue, ack, chain);
     }
     if queue.unsent.front().is_some() {
@@ -330,7 +347,9 @@ fn message_frame(
             connection.node.stats.inc(Counter::SendAckRequired);
         }
     }
-    let Some(part) = wire::fragment(message.len, message.fragment) else {
+    let carrier = chain.qp().handler();
+    let size = carrier.events.fragment();
+    let Some(part) = wire::fragment(message.len, message.fragment, size) else {
         return Added::Failed;
     };
     let header = Header {
@@ -343,8 +362,8 @@ fn message_frame(
         credit: 0,
         exthdr: [0; 16],
     };
-    let pools = &chain.qp().handler().device.pools;
-    let Some(buf) = message.fragment_to_post(&header, part, pools) else {
+    let pools = &carrier.device.pools;
+    let Some(buf) = message.fragment_to_post(&header, part, size, pools) else {
         return Added::Failed;
     };
     message.fragment = message.fragment.saturating_add(1);
@@ -370,20 +389,20 @@ fn congestion_frame(
     chain: &mut SendChain<'_, Carrier>,
 ) -> Added {
     let carrier = chain.qp().handler();
-    let Ok(mut buf) = carrier.device.pools.alloc_send(FRAGMENT, Context::Atomic) else {
+    let offset = CONG_MAP_BYTES.saturating_sub(queue.cong_left);
+    let len = queue.cong_left.min(carrier.events.fragment().bytes());
+    let Ok(mut buf) = carrier.device.pools.alloc_send(len, Context::Atomic) else {
         // Without its map the peer would not hold back, or never go on: reconnect and try again.
         connection.node.stats.inc(Counter::CongUpdateFailed);
         return Added::Failed;
     };
-    let first = queue.cong_fragments % CONG_FRAGMENTS == 0;
-    let offset = if first { 0 } else { FRAGMENT };
     let header = Header::congestion_update(ack, connection.node.generation);
     let (head, rest) = match buf.bytes_mut().split_first_chunk_mut() {
         Some(parts) => parts,
         None => return Added::Failed,
     };
     header.emit(head);
-    let Some(piece) = rest.get_mut(..FRAGMENT as usize) else {
+    let Some(piece) = rest.get_mut(..len as usize) else {
         return Added::Failed;
     };
     let key = &connection.key;
@@ -391,12 +410,16 @@ fn congestion_frame(
         .node
         .cong
         .copy_fragment(key.net, key.laddr, offset, piece);
-    queue.cong_fragments = queue.cong_fragments.saturating_sub(1);
+    queue.cong_left = queue.cong_left.saturating_sub(len);
+    let last = queue.cong_left == 0;
+    if last && core::mem::take(&mut queue.cong_again) {
+        queue.cong_left = CONG_MAP_BYTES;
+    }
     add(
         chain,
         buf.freeze(),
-        FRAGMENT.saturating_add(Header::LEN as u32),
-        !first,
+        len.saturating_add(Header::LEN as u32),
+        last,
     )
 }
 

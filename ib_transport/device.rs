@@ -15,6 +15,7 @@ use crate::kapi::{
     sync::{cancel_delayed, new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
     time,
 };
+use crate::proto::wire::FragmentSize;
 use crate::recv_pool::{Holdings, Limits, Pools, Unmapped};
 use core::net::Ipv6Addr;
 use kernel::{
@@ -212,6 +213,8 @@ pub(crate) struct Ib {
     #[pin]
     devices: SpinLockBh<KVec<Arc<Device>>>,
     limits: Limits,
+    /// The fragments that peers are asked for.
+    pub(super) fragment: FragmentSize,
     /// The memory of messages that wait while their device has gone.
     unmapped: Unmapped,
     _shrinker: Shrinker<Pools>,
@@ -223,13 +226,18 @@ pub(crate) struct Ib {
 
 impl Ib {
     /// Without devices; they come when the client is registered. May sleep.
-    pub(crate) fn new(addrs: Arc<LocalAddrs>, limits: Limits) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        addrs: Arc<LocalAddrs>,
+        limits: Limits,
+        fragment: FragmentSize,
+    ) -> Result<Arc<Self>> {
         let unmapped = Unmapped::new(&limits)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 addrs,
                 devices <- new_spinlock_bh!(KVec::new(), "Ib::devices"),
                 limits,
+                fragment,
                 _shrinker: Shrinker::new(unmapped.pools().clone())?,
                 unmapped,
                 parked <- new_spinlock_bh!(Fifo::new(), "Ib::parked"),
@@ -314,6 +322,10 @@ impl Ib {
 }
 
 impl Transport for Ib {
+    fn fragment(&self) -> FragmentSize {
+        self.fragment
+    }
+
     fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool> {
         if !net.is_init() {
             return Ok(false);

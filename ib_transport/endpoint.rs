@@ -14,10 +14,14 @@ use crate::kapi::{
 use crate::proto::ib_private::{
     check_reply, Addr, Private, Version, LEN_V6, PORT_V4, PORT_V6, REJECT_INCOMPATIBLE_OR_RACE,
 };
+use crate::proto::wire::FragmentSize;
 use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use kernel::{
     prelude::*,
-    sync::{Arc, SetOnce},
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, SetOnce,
+    },
 };
 
 /// Sends and receives that a queue pair has room for, before the device's own limits.
@@ -45,18 +49,33 @@ pub(super) struct Events {
     progress: Progress,
     /// What we proposed, if we did: the reply is compared with it.
     proposed: SetOnce<Private>,
+    /// Payload bytes of a fragment: as agreed on, once the connection is established.
+    fragment: Atomic<u32>,
 }
 
 impl Events {
-    fn new(connection: &Arc<Connection>) -> Result<Arc<Self>> {
+    fn new(connection: &Arc<Connection>, fragment: FragmentSize) -> Result<Arc<Self>> {
         Ok(Arc::new(
             Self {
                 connection: connection.clone(),
                 progress: Progress::new(),
                 proposed: SetOnce::new(),
+                fragment: Atomic::new(fragment.bytes()),
             },
             GFP_KERNEL,
         )?)
+    }
+
+    /// How messages are cut. Any context.
+    #[inline]
+    pub(super) fn fragment(&self) -> FragmentSize {
+        FragmentSize::at_most(self.fragment.load(Relaxed))
+    }
+
+    /// Fragments are not to be larger than `size`. Before the connection is established.
+    fn limit_fragment(&self, size: FragmentSize) {
+        self.fragment
+            .store(self.fragment().min(size).bytes(), Relaxed);
     }
 
     /// Notes a step, and wakes the worker. Any context.
@@ -84,9 +103,12 @@ impl Events {
             Some(_) => Private::parse_v4(data),
             None => Private::parse_v6(data),
         };
-        match reply.map(|reply| check_reply(proposed, &reply)) {
-            Ok(Ok(_version)) => true,
-            Ok(Err(reject)) => {
+        match reply.map(|reply| (check_reply(proposed, &reply), reply.fragment())) {
+            Ok((Ok(_version), fragment)) => {
+                self.limit_fragment(fragment);
+                true
+            }
+            Ok((Err(reject), _)) => {
                 pr_info_ratelimited!("{}: the peer's reply does not do: {:?}\n", key, reject);
                 false
             }
@@ -193,7 +215,7 @@ impl IbEndpoint {
         transport: &Arc<Ib>,
         connection: &Arc<Connection>,
     ) -> Result<KBox<dyn Endpoint>> {
-        let events = Events::new(connection)?;
+        let events = Events::new(connection, transport.fragment)?;
         let id = CmId::new(events.clone())?;
         let endpoint = KBox::new(
             Self {
@@ -233,12 +255,17 @@ impl IbEndpoint {
         self.events.connection.set_pools(&device.pools)?;
         // iWARP has no "receiver not ready": a frame that finds no receive ends the connection.
         let whole = device.caps.read_sink_is_remote;
-        let ring = RecvRing::new(config.max_recv_wr, whole);
+        let ring = RecvRing::new(self.events.fragment(), config.max_recv_wr, whole);
         let qp = Qp::create(&self.id, &device.pd, config, carrier, ring)?;
         if let Some(device_use) = &self.device {
             device_use.set_qp(&qp);
         }
-        let posted = Carrier::fill(&qp);
+        let mut posted = Carrier::fill(&qp);
+        if !matches!(posted, Ok(true)) {
+            // Memory may only be short in large pieces.
+            self.events.limit_fragment(FragmentSize::K4);
+            posted = Carrier::fill(&qp);
+        }
         // From here on it has to be closed.
         self.qp = Some(qp);
         posted?;
@@ -293,6 +320,7 @@ impl Endpoint for IbEndpoint {
             Addr(key.faddr.octets()),
             key.tos,
             Version::PROPOSED,
+            self.events.fragment(),
         );
         let bytes = PrivateBytes::new(&private);
         let _: bool = self.events.proposed.populate(private);
@@ -309,14 +337,22 @@ impl Endpoint for IbEndpoint {
 pub(crate) struct IncomingConnection {
     request: Option<IncomingRequest>,
     version: Version,
+    /// The fragments that the peer proposes.
+    fragment: FragmentSize,
     transport: Arc<Ib>,
 }
 
 impl IncomingConnection {
-    pub(crate) fn new(transport: Arc<Ib>, request: IncomingRequest, version: Version) -> Self {
+    pub(crate) fn new(
+        transport: Arc<Ib>,
+        request: IncomingRequest,
+        version: Version,
+        fragment: FragmentSize,
+    ) -> Self {
         Self {
             request: Some(request),
             version,
+            fragment,
             transport,
         }
     }
@@ -327,7 +363,8 @@ impl Request for IncomingConnection {
         let request = self.request.take().ok_or(ENODEV)?;
         let (responder_resources, initiator_depth) =
             (request.responder_resources(), request.initiator_depth());
-        let events = Events::new(connection)?;
+        let fragment = self.fragment.min(self.transport.fragment);
+        let events = Events::new(connection, fragment)?;
         let id = request.attach(events.clone())?;
         let mut endpoint = KBox::new(
             IbEndpoint {
@@ -346,6 +383,7 @@ impl Request for IncomingConnection {
             Addr(key.faddr.octets()),
             key.tos,
             self.version,
+            endpoint.events.fragment(),
         );
         let bytes = PrivateBytes::new(&private);
         let mut params = IbEndpoint::params(&device, &bytes);

@@ -9,7 +9,7 @@ use crate::kapi::{
 };
 use crate::proto::{
     tx::Pressure,
-    wire::{self, Header},
+    wire::{self, FragmentSize, Header},
 };
 use crate::recv_pool::{Buf, BufMut, Context, Pools};
 use kernel::prelude::*;
@@ -25,6 +25,19 @@ enum Piece {
 }
 
 impl Piece {
+    /// The buffer, for reading. `None` if an earlier queue pair still has it.
+    fn read(&mut self) -> Option<&[u8]> {
+        if let Self::Posted(_) = self {
+            if let Self::Posted(buf) = core::mem::replace(self, Self::Taken) {
+                *self = buf.thaw().map_or_else(Self::Posted, Self::Ready);
+            }
+        }
+        match self {
+            Self::Ready(buf) => Some(buf.bytes()),
+            _ => None,
+        }
+    }
+
     /// Writes the header, and gives a handle to post to queue pairs of the device that has `pools`.
     /// `len` bytes of payload are in the buffer. `None` if it is still posted, or had to be moved and
     /// could not be.
@@ -76,13 +89,17 @@ pub(crate) struct Message {
     /// The flags of the header, the same in all fragments.
     pub(crate) flags: wire::Flags,
     fragments: Fragments,
+    /// How `fragments` are cut.
+    cut: FragmentSize,
     ticket: Option<Ticket>,
 }
 
 impl Message {
-    /// A message with the payload of a system call. Fails with EFAULT or ENOMEM. May sleep.
+    /// A message with the payload of a system call, cut for fragments of `cut`. Fails with EFAULT or
+    /// ENOMEM. May sleep.
     pub(crate) fn from_user(
         pools: &Pools,
+        cut: FragmentSize,
         (sport, dport): (u16, u16),
         msg: &mut SendMsg<'_>,
         len: u32,
@@ -95,19 +112,20 @@ impl Message {
             msg.copy_to_slice(room)?;
             Ok(Piece::Ready(buf))
         };
-        let count = wire::fragments(len);
-        let first = wire::fragment(len, 0).ok_or(EINVAL)?;
+        let count = wire::fragments(len, cut);
+        let first = wire::fragment(len, 0, cut).ok_or(EINVAL)?;
         let fragments = if first.last {
             Fragments::One(fill(first)?)
         } else {
             let mut bufs = KVec::with_capacity(count as usize, GFP_KERNEL)?;
             for index in 0..count {
-                let part = wire::fragment(len, index).ok_or(EINVAL)?;
+                let part = wire::fragment(len, index, cut).ok_or(EINVAL)?;
                 bufs.push(fill(part)?, GFP_KERNEL)?;
             }
             Fragments::Many(bufs)
         };
-        let message = Self::new(sport, dport, len, fragments, Some(ticket));
+        let mut message = Self::new(sport, dport, len, fragments, Some(ticket));
+        message.cut = cut;
         Ok(Item::new(message, GFP_KERNEL)?)
     }
 
@@ -128,27 +146,59 @@ impl Message {
             sent_before: false,
             flags: wire::Flags::NONE,
             fragments,
+            cut: FragmentSize::default(),
             ticket,
         }
     }
 
-    /// Writes the header of the next fragment, which is `part` of the message, and gives its buffer to
-    /// post to queue pairs of the device that has `pools`.
+    fn piece(&mut self, index: u32) -> Option<&mut Piece> {
+        match &mut self.fragments {
+            Fragments::One(piece) if index == 0 => Some(piece),
+            Fragments::One(_) => None,
+            Fragments::Many(pieces) => pieces.get_mut(index as usize),
+        }
+    }
+
+    /// Writes the header of the next fragment, which is `part` of the message cut by `size`, and gives
+    /// its buffer to post to queue pairs of the device that has `pools`.
     ///
-    /// `None` if there is none, if an earlier queue pair still has it, or if it has to be copied to the
-    /// memory of another device and there is no memory.
+    /// `None` if there is none, if an earlier queue pair still has it, or if it has to be copied, to
+    /// the memory of another device or because the message is cut otherwise, and there is no memory.
     pub(crate) fn fragment_to_post(
         &mut self,
         header: &Header,
         part: wire::Fragment,
+        size: FragmentSize,
         pools: &Pools,
     ) -> Option<Buf> {
-        let piece = match &mut self.fragments {
-            Fragments::One(piece) if self.fragment == 0 => piece,
-            Fragments::One(_) => return None,
-            Fragments::Many(pieces) => pieces.get_mut(self.fragment as usize)?,
-        };
-        piece.post(header, part.len, pools)
+        let same = size == self.cut || self.len <= size.min(self.cut).bytes();
+        if same {
+            return self.piece(self.fragment)?.post(header, part.len, pools);
+        }
+        let mut copy = pools.alloc_send(part.len, Context::Atomic).ok()?;
+        let (head, payload) = copy.bytes_mut().split_first_chunk_mut()?;
+        header.emit(head);
+        self.copy_out(part.offset, payload.get_mut(..part.len as usize)?)?;
+        Some(copy.freeze())
+    }
+
+    /// Copies payload from byte `offset` on. `None` if a queue pair still has some of it.
+    fn copy_out(&mut self, offset: u32, mut out: &mut [u8]) -> Option<()> {
+        let cut = self.cut.bytes();
+        let mut at = offset;
+        while !out.is_empty() {
+            let within = at % cut;
+            let count = out.len().min(cut.saturating_sub(within) as usize);
+            let start = Header::LEN.saturating_add(within as usize);
+            let bytes = self.piece(at / cut)?.read()?;
+            let from = bytes.get(start..start.saturating_add(count))?;
+            let (now, rest) = out.split_at_mut_checked(count)?;
+            now.copy_from_slice(from);
+            out = rest;
+            // CAST: at most a fragment.
+            at = at.saturating_add(count as u32);
+        }
+        Some(())
     }
 
     /// Whether this socket sent it.

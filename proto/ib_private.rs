@@ -21,6 +21,8 @@
 //! The CM pads what it delivers with zeros up to its own maximum. "No private data" therefore
 //! arrives as zeros, and is told apart by the major version.
 
+use super::wire::FragmentSize;
+
 /// Port of the IPv4 listener, in the TCP port space of the RDMA CM.
 pub(crate) const PORT_V4: u16 = 18634;
 
@@ -124,6 +126,8 @@ pub(crate) enum Reject {
     },
     /// The reply is for other addresses than the request.
     Addresses,
+    /// The reply asks for larger fragments, in bytes, than the request allows.
+    Fragment(u16),
     /// The reply is for another type of service than the request, as of a peer that has none and
     /// would put all connections of an address pair into one.
     Tos(u8),
@@ -153,10 +157,20 @@ pub(crate) struct Private {
 }
 
 impl Private {
-    /// What to send in a request or a reply. Flow control is never offered, and fragments have
-    /// 4096 bytes.
-    pub(crate) fn new(saddr: Addr, daddr: Addr, tos: u8, version: Version) -> Private {
+    /// What to send in a request or a reply. Flow control is never offered.
+    pub(crate) fn new(
+        saddr: Addr,
+        daddr: Addr,
+        tos: u8,
+        version: Version,
+        fragment: FragmentSize,
+    ) -> Private {
         Private {
+            frag_size: match fragment {
+                FragmentSize::K4 => 0,
+                // CAST: the sizes are small.
+                size => size.bytes() as u16,
+            },
             saddr,
             daddr,
             major: version.major(),
@@ -165,6 +179,11 @@ impl Private {
             tos,
             ..Private::default()
         }
+    }
+
+    /// The fragments that the sender proposes, or agrees to.
+    pub(crate) fn fragment(&self) -> FragmentSize {
+        FragmentSize::at_most(self.frag_size.into())
     }
 
     /// Reads the private data of an IPv4 connection; bytes behind it are ignored.
@@ -273,6 +292,9 @@ pub(crate) fn check_reply(request: &Private, reply: &Private) -> Result<Version,
     }
     if reply.tos != request.tos {
         return Err(Reject::Tos(reply.tos));
+    }
+    if reply.fragment() > request.fragment() {
+        return Err(Reject::Fragment(reply.frag_size));
     }
     match (reply.major, reply.minor) {
         (3, 1) => Ok(Version::V3_1),

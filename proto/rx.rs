@@ -7,6 +7,10 @@
 //! acknowledgement, because the C implementation sends those from its completion handler, also
 //! while the rest of a long message waits for room in the send ring.
 //!
+//! How long fragments are is agreed on when a connection is made, but the side that asked for it may
+//! get the first frames before the answer. So it is the first fragment of a message that says it: it
+//! has all of the message, or as much as one of the sizes that there are.
+//!
 //! Replay rule: a message is a duplicate if it is marked as retransmitted and its sequence lies
 //! before the expected one. Any other sequence is accepted and becomes the new position: it jumps
 //! forward over messages that were cancelled, and back to 1 when the peer has restarted.
@@ -17,7 +21,7 @@
 //! number takes the position back to 1. The C implementation neither sends nor minds it.
 
 use super::exthdr::{Extension, Extensions};
-use super::wire::{Flags, Header, FRAGMENT};
+use super::wire::{Flags, FragmentSize, Header};
 
 /// What a received frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +96,7 @@ impl Identity {
 #[derive(Clone, Copy, Debug)]
 struct Partial {
     identity: Identity,
+    size: FragmentSize,
     received: u32,
     duplicate: bool,
 }
@@ -134,9 +139,14 @@ impl RecvState {
         }
 
         let identity = Identity::of(header);
-        let (offset, duplicate) = match &self.partial {
-            None => (0, self.is_duplicate(header)),
-            Some(partial) if partial.identity == identity => (partial.received, partial.duplicate),
+        let (offset, size, duplicate) = match &self.partial {
+            None => {
+                let size = FragmentSize::exactly(payload_len).unwrap_or_default();
+                (0, size, self.is_duplicate(header))
+            }
+            Some(partial) if partial.identity == identity => {
+                (partial.received, partial.size, partial.duplicate)
+            }
             Some(partial) => {
                 return Err(RxError::Interleaved {
                     expected: partial.identity.sequence,
@@ -146,19 +156,23 @@ impl RecvState {
         };
 
         let rest = header.len.saturating_sub(offset);
-        let len = rest.min(FRAGMENT);
+        let whole = offset == 0
+            && rest <= FragmentSize::LARGEST.bytes()
+            && usize::try_from(rest) == Ok(payload_len);
+        let last = whole || rest <= size.bytes();
+        let len = if last { rest } else { size.bytes() };
         if usize::try_from(len) != Ok(payload_len) {
             return Err(RxError::FragmentSize {
                 expected: len,
                 received: payload_len,
             });
         }
-        let last = rest <= FRAGMENT;
         self.partial = if last {
             None
         } else {
             Some(Partial {
                 identity,
+                size,
                 received: offset.saturating_add(len),
                 duplicate,
             })

@@ -24,7 +24,62 @@
 use super::exthdr;
 
 /// Payload bytes of every fragment of a message but the last.
-pub(crate) const FRAGMENT: u32 = 4096;
+///
+/// Mainline kernels know the smallest size only. UEK kernels agree on one of the three when they
+/// connect, see [`super::ib_private`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FragmentSize {
+    /// 4096 bytes.
+    #[default]
+    K4,
+    /// 8192 bytes.
+    K8,
+    /// 16384 bytes.
+    K16,
+}
+
+impl FragmentSize {
+    /// The largest size that there is.
+    pub(crate) const LARGEST: FragmentSize = FragmentSize::K16;
+
+    /// All sizes, the largest first.
+    const ALL: [FragmentSize; 3] = [FragmentSize::K16, FragmentSize::K8, FragmentSize::K4];
+
+    /// The size in bytes.
+    #[inline]
+    pub(crate) const fn bytes(self) -> u32 {
+        match self {
+            FragmentSize::K4 => 4096,
+            FragmentSize::K8 => 8192,
+            FragmentSize::K16 => 16384,
+        }
+    }
+
+    /// The largest size that is not above `bytes`; the smallest if there is none.
+    pub(crate) fn at_most(bytes: u32) -> FragmentSize {
+        FragmentSize::ALL
+            .into_iter()
+            .find(|size| size.bytes() <= bytes)
+            .unwrap_or_default()
+    }
+
+    /// The smallest size that is not below `bytes`; the largest if there is none.
+    pub(crate) const fn at_least(bytes: u32) -> FragmentSize {
+        match bytes {
+            0..=4096 => FragmentSize::K4,
+            4097..=8192 => FragmentSize::K8,
+            _ => FragmentSize::K16,
+        }
+    }
+
+    /// The size of exactly so many bytes.
+    #[inline]
+    pub(crate) fn exactly(bytes: usize) -> Option<FragmentSize> {
+        FragmentSize::ALL
+            .into_iter()
+            .find(|size| usize::try_from(size.bytes()) == Ok(bytes))
+    }
+}
 
 /// The longest message, in payload bytes.
 pub(crate) const MAX_MESSAGE: u32 = 1 << 20;
@@ -265,25 +320,25 @@ pub(crate) struct Fragment {
 
 /// How many fragments a message of `len` bytes has. An empty message has one.
 #[inline]
-pub(crate) const fn fragments(len: u32) -> u32 {
+pub(crate) const fn fragments(len: u32, size: FragmentSize) -> u32 {
     if len == 0 {
         1
     } else {
-        len.div_ceil(FRAGMENT)
+        len.div_ceil(size.bytes())
     }
 }
 
 /// The fragment number `index`, from 0, of a message of `len` bytes; `None` behind the last one.
 #[inline]
-pub(crate) fn fragment(len: u32, index: u32) -> Option<Fragment> {
-    if index >= fragments(len) {
+pub(crate) fn fragment(len: u32, index: u32, size: FragmentSize) -> Option<Fragment> {
+    if index >= fragments(len, size) {
         return None;
     }
-    let offset = index.checked_mul(FRAGMENT)?;
+    let offset = index.checked_mul(size.bytes())?;
     let rest = len.checked_sub(offset)?;
     Some(Fragment {
         offset,
-        len: rest.min(FRAGMENT),
-        last: rest <= FRAGMENT,
+        len: rest.min(size.bytes()),
+        last: rest <= size.bytes(),
     })
 }

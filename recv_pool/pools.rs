@@ -4,20 +4,61 @@
 
 use super::{BufMut, Context, Counters, Holdings, Pool, PoolConfig, SHARD_ORDERS};
 use crate::kapi::{rdma::Pd, shrinker::Cache, sync::OwnedQueue};
-use crate::proto::wire::{Header, FRAGMENT};
+use crate::proto::wire::{FragmentSize, Header};
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::{atomic::Relaxed, Arc},
 };
 
-/// A buffer for a whole fragment: as large as lets fifteen into a shard of 64 KiB.
-const LARGE: u32 = 4352;
 /// A buffer for a header and a short payload.
 const SMALL: u32 = 256;
 
-const _: () =
-    assert!(LARGE as usize >= Header::LEN + FRAGMENT as usize && (64 << 10) / LARGE == 15);
+/// A buffer for a whole fragment: as large as lets so many of them into a shard of 64 KiB.
+const fn buf_size(size: FragmentSize) -> u32 {
+    match size {
+        // 15
+        FragmentSize::K4 => 4352,
+        // 7
+        FragmentSize::K8 => 9344,
+        // 3
+        FragmentSize::K16 => 21824,
+    }
+}
+
+/// The page orders of shards for such buffers.
+const fn orders(size: FragmentSize) -> &'static [u32] {
+    match size {
+        FragmentSize::K4 => SHARD_ORDERS,
+        FragmentSize::K8 => &[4, 3, 2],
+        FragmentSize::K16 => &[4, 3],
+    }
+}
+
+/// For each size of fragments.
+struct BySize<T> {
+    k4: T,
+    k8: T,
+    k16: T,
+}
+
+impl<T> BySize<T> {
+    fn try_new(mut make: impl FnMut(FragmentSize) -> Result<T>) -> Result<Self> {
+        Ok(Self {
+            k4: make(FragmentSize::K4)?,
+            k8: make(FragmentSize::K8)?,
+            k16: make(FragmentSize::K16)?,
+        })
+    }
+
+    fn get(&self, size: FragmentSize) -> &T {
+        match size {
+            FragmentSize::K4 => &self.k4,
+            FragmentSize::K8 => &self.k8,
+            FragmentSize::K16 => &self.k16,
+        }
+    }
+}
 
 /// What all pools of a node have in common.
 #[derive(Clone)]
@@ -29,11 +70,11 @@ pub(crate) struct Limits {
     pub(crate) queue: Arc<OwnedQueue>,
 }
 
-/// The pools of one device: one for what arrives, and two sizes for what is sent.
+/// The pools of one device, for what arrives and for what is sent.
 pub(crate) struct Pools {
-    pub(crate) recv: Arc<Pool>,
+    recv: BySize<Arc<Pool>>,
     small: Arc<Pool>,
-    large: Arc<Pool>,
+    large: BySize<Arc<Pool>>,
     /// Where messages to be sent go when the device has gone.
     unmapped: Option<Arc<Pools>>,
     counters: Arc<Counters>,
@@ -41,20 +82,20 @@ pub(crate) struct Pools {
 
 impl Pools {
     fn make(pd: Option<&Pd>, unmapped: Option<Arc<Pools>>, limits: &Limits) -> Result<Arc<Self>> {
-        let pool = |buf_size| {
+        let pool = |buf_size, orders| {
             let config = PoolConfig {
                 buf_size,
                 max_bytes: limits.max_bytes,
-                orders: SHARD_ORDERS,
+                orders,
             };
             let queue = Some(limits.queue.clone());
             Pool::new(pd, queue, limits.counters.clone(), config)
         };
         Ok(Arc::new(
             Self {
-                recv: pool(LARGE)?,
-                small: pool(SMALL)?,
-                large: pool(LARGE)?,
+                recv: BySize::try_new(|size| pool(buf_size(size), orders(size)))?,
+                small: pool(SMALL, SHARD_ORDERS)?,
+                large: BySize::try_new(|size| pool(buf_size(size), orders(size)))?,
                 unmapped,
                 counters: limits.counters.clone(),
             },
@@ -68,15 +109,29 @@ impl Pools {
         Self::make(Some(pd), Some(unmapped), limits)
     }
 
-    fn all(&self) -> [&Arc<Pool>; 3] {
-        [&self.recv, &self.small, &self.large]
+    fn all(&self) -> [&Arc<Pool>; 7] {
+        let (recv, large) = (&self.recv, &self.large);
+        [
+            &recv.k4,
+            &recv.k8,
+            &recv.k16,
+            &self.small,
+            &large.k4,
+            &large.k8,
+            &large.k16,
+        ]
+    }
+
+    /// The pool that receives for fragments of `size` are posted from.
+    pub(crate) fn recv(&self, size: FragmentSize) -> &Pool {
+        self.recv.get(size)
     }
 
     fn send(&self, len: u32) -> &Pool {
         if len <= SMALL - Header::LEN as u32 {
             &self.small
         } else {
-            &self.large
+            self.large.get(FragmentSize::at_least(len))
         }
     }
 

@@ -75,12 +75,13 @@ class Machine(Node):
 
     # RDS
 
-    def load(self, impl=None):
-        """Loads RDS. Returns the Result, so that a test can look at a refusal."""
+    def load(self, impl=None, options=()):
+        """Loads RDS, ours with module parameters. Returns the Result, so that a test can look at a
+        refusal."""
         self.impl = impl or self.impl
         if self.impl == "c":
             return self.run(["modprobe", "rds_rdma"], check=False)
-        return self.run(["insmod", self.module], check=False)
+        return self.run(["insmod", self.module, *options], check=False)
 
     def unload(self):
         if self.impl == "c":

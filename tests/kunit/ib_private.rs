@@ -3,6 +3,7 @@
 //! KUnit tests of the CM private data.
 
 use crate::proto::ib_private::*;
+use crate::proto::wire::FragmentSize;
 use kernel::prelude::*;
 
 #[kunit_tests(rds_ib_private)]
@@ -13,7 +14,7 @@ mod suite {
     fn golden_bytes_v4() {
         let request = request();
         let bytes = [
-            10, 0, 0, 1, 10, 0, 0, 2, 3, 1, 0, 3, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            10, 0, 0, 1, 10, 0, 0, 2, 3, 1, 0, 3, 5, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
             0, 0, 0, 0,
         ];
         assert_eq!(request.emit_v4(), Some(bytes));
@@ -66,7 +67,13 @@ mod suite {
     #[test]
     fn replies() {
         let request = request();
-        let reply = Private::new(request.daddr, request.saddr, 5, Version::V3_1);
+        let reply = Private::new(
+            request.daddr,
+            request.saddr,
+            5,
+            Version::V3_1,
+            FragmentSize::K4,
+        );
         assert_eq!(check_reply(&request, &reply), Ok(Version::V3_1));
         let other = Private {
             saddr: Addr::from_v4([10, 0, 0, 3]),
@@ -84,6 +91,7 @@ mod suite {
             Addr::from_v4(there),
             5,
             Version::PROPOSED,
+            FragmentSize::K8,
         )
     }
 }

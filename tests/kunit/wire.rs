@@ -55,17 +55,17 @@ mod suite {
 
     #[test]
     fn fragment_boundaries() {
-        assert_eq!(fragments(0), 1);
-        assert_eq!(fragments(4096), 1);
-        assert_eq!(fragments(4097), 2);
-        assert_eq!(fragments(MAX_MESSAGE), 256);
+        assert_eq!(fragments(0, FragmentSize::K4), 1);
+        assert_eq!(fragments(4096, FragmentSize::K4), 1);
+        assert_eq!(fragments(4097, FragmentSize::K4), 2);
+        assert_eq!(fragments(MAX_MESSAGE, FragmentSize::K4), 256);
         let last = Fragment {
             offset: 4096,
             len: 1,
             last: true,
         };
-        assert_eq!(fragment(4097, 1), Some(last));
-        assert_eq!(fragment(4097, 2), None);
+        assert_eq!(fragment(4097, 1, FragmentSize::K4), Some(last));
+        assert_eq!(fragment(4097, 2, FragmentSize::K4), None);
     }
 
     fn message(len: u32) -> Header {

@@ -3,6 +3,7 @@
 //! Tests of `proto/ib_private.rs`.
 
 use crate::proto::ib_private::*;
+use crate::proto::wire::FragmentSize;
 use proptest::prelude::*;
 
 fn private(major: u8, minor: u8, minor_mask: u16) -> Private {
@@ -121,13 +122,17 @@ fn passive_negotiation() {
 #[test]
 fn active_check() {
     let (here, there) = (Addr::from_v4([10, 0, 0, 1]), Addr::from_v4([10, 0, 0, 2]));
-    let request = Private::new(here, there, 3, Version::PROPOSED);
-    assert_eq!((request.major, request.minor, request.frag_size), (3, 1, 0));
+    let request = Private::new(here, there, 3, Version::PROPOSED, FragmentSize::K8);
+    assert_eq!(
+        (request.major, request.minor, request.frag_size),
+        (3, 1, 8192)
+    );
     for version in [Version::V3_1, Version::V4_0, Version::V4_1] {
-        let reply = Private::new(there, here, 3, version);
+        let reply = Private::new(there, here, 3, version, FragmentSize::K4);
+        assert_eq!((reply.frag_size, reply.fragment()), (0, FragmentSize::K4));
         assert_eq!(check_reply(&request, &reply), Ok(version));
     }
-    let reply = Private::new(there, here, 3, Version::V3_1);
+    let reply = Private::new(there, here, 3, Version::V3_1, FragmentSize::K4);
     for (change, expected) in [
         (
             Private {
@@ -144,6 +149,13 @@ fn active_check() {
             Reject::Addresses,
         ),
         (Private { tos: 0, ..reply }, Reject::Tos(0)),
+        (
+            Private {
+                frag_size: 16384,
+                ..reply
+            },
+            Reject::Fragment(16384),
+        ),
         (
             Private { minor: 0, ..reply },
             Reject::Version { major: 3, minor: 0 },

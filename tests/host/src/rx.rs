@@ -26,8 +26,9 @@ fn retransmitted(sequence: u64) -> Header {
 /// Feeds a whole message and returns the step of its last fragment.
 fn feed(rx: &mut RecvState, header: &Header) -> Result<Step, RxError> {
     let mut step = Ok(Step::PureAck);
-    for index in 0..fragments(header.len) {
-        step = rx.handle(header, fragment(header.len, index).unwrap().len as usize);
+    for index in 0..fragments(header.len, FragmentSize::K4) {
+        let piece = fragment(header.len, index, FragmentSize::K4).unwrap();
+        step = rx.handle(header, piece.len as usize);
     }
     step
 }
@@ -97,7 +98,7 @@ fn wrong_fragment_size() {
         (1, 2, 1),
         (4096, 0, 4096),
         (4096, 4095, 4096),
-        (4097, 4097, 4096),
+        (16385, 16385, 4096),
         (4097, 1, 4096),
         (MAX_MESSAGE, 0, 4096),
         (1, usize::MAX, 1),
@@ -125,6 +126,49 @@ fn wrong_fragment_size() {
         );
     }
     assert!(rx.handle(&data(1, 4099), 3).is_ok());
+}
+
+/// The first fragment says how long those that follow are.
+#[test]
+fn fragments_of_any_agreed_size() {
+    for size in [FragmentSize::K4, FragmentSize::K8, FragmentSize::K16] {
+        let mut rx = RecvState::new();
+        let header = data(1, 40000);
+        for index in 0..fragments(header.len, size) {
+            let piece = fragment(header.len, index, size).unwrap();
+            assert_eq!(
+                rx.handle(&header, piece.len as usize),
+                Ok(Step::Data {
+                    offset: piece.offset,
+                    len: piece.len,
+                    first: index == 0,
+                    last: piece.last,
+                    duplicate: false,
+                })
+            );
+        }
+        assert_eq!(rx.ack(), 1);
+        // The size must not change within a message.
+        rx.handle(&data(2, 40000), size.bytes() as usize).unwrap();
+        for other in [0, 1, 4096, 8192, 16384] {
+            if other != size.bytes() {
+                let wrong = rx.clone().handle(&data(2, 40000), other as usize);
+                assert_eq!(
+                    wrong,
+                    Err(RxError::FragmentSize {
+                        expected: size.bytes(),
+                        received: other as usize
+                    })
+                );
+            }
+        }
+    }
+    // A whole message in one frame, and sizes that nobody agrees on.
+    let mut rx = RecvState::new();
+    assert!(rx.handle(&data(1, 16384), 16384).is_ok());
+    for wrong in [1, 4095, 5000, 12288, 32768] {
+        assert!(rx.handle(&data(2, 40000), wrong).is_err(), "{wrong}");
+    }
 }
 
 #[test]
@@ -171,6 +215,7 @@ fn congestion_map() {
     rx.handle(&data(3, 0), 0).unwrap();
     assert_eq!(rx.handle(&map, 4096), step(0, false));
     assert_eq!(rx.handle(&map, 4096), step(4096, true));
+    assert_eq!(rx.handle(&map, 8192), step(0, true));
     assert_eq!(rx.handle(&map, 4096), step(0, false));
     assert_eq!((rx.ack(), rx.next_sequence()), (3, 4));
 }

@@ -89,7 +89,7 @@ fn numbers_that_peers_rely_on() {
     ];
     assert_eq!(flags.map(Flags::bits), [0, 1, 2, 4, 8, 16, 32]);
     assert_eq!(
-        (FRAGMENT, MAX_MESSAGE, CONG_MAP_BYTES),
+        (FragmentSize::default().bytes(), MAX_MESSAGE, CONG_MAP_BYTES),
         (4096, 1 << 20, 8192)
     );
     assert_eq!((PING_PORT, PROBE_PORT), (0, 1));
@@ -199,10 +199,33 @@ fn fragment_boundaries() {
         (MAX_MESSAGE, 256),
         (u32::MAX, 1 << 20),
     ] {
-        assert_eq!(fragments(len), count, "{len}");
-        assert_eq!(fragment(len, count), None);
-        assert_eq!(fragment(len, u32::MAX), None);
-        assert!(fragment(len, count - 1).is_some_and(|f| f.last));
+        let size = FragmentSize::K4;
+        assert_eq!(fragments(len, size), count, "{len}");
+        assert_eq!(fragment(len, count, size), None);
+        assert_eq!(fragment(len, u32::MAX, size), None);
+        assert!(fragment(len, count - 1, size).is_some_and(|f| f.last));
+    }
+}
+
+#[test]
+fn fragment_sizes() {
+    for (bytes, size) in [
+        (0, FragmentSize::K4),
+        (1, FragmentSize::K4),
+        (4096, FragmentSize::K4),
+        (8191, FragmentSize::K4),
+        (8192, FragmentSize::K8),
+        (16383, FragmentSize::K8),
+        (16384, FragmentSize::K16),
+        (u32::MAX, FragmentSize::K16),
+    ] {
+        assert_eq!(FragmentSize::at_most(bytes), size, "{bytes}");
+        if bytes <= 16384 {
+            let above = FragmentSize::at_least(bytes);
+            assert!(above.bytes() >= bytes && (above == size || above.bytes() > bytes));
+        }
+        let exact = (size.bytes() == bytes).then_some(size);
+        assert_eq!(FragmentSize::exactly(bytes as usize), exact);
     }
 }
 
@@ -232,18 +255,19 @@ proptest! {
     }
 
     #[test]
-    fn fragments_cover_the_message(len in 0..=MAX_MESSAGE) {
+    fn fragments_cover_the_message(len in 0..=MAX_MESSAGE, most in 0..20000u32) {
+        let size = FragmentSize::at_most(most);
         let mut at = 0;
         let mut index = 0;
-        while let Some(f) = fragment(len, index) {
+        while let Some(f) = fragment(len, index, size) {
             prop_assert_eq!(f.offset, at);
-            prop_assert!(f.last || f.len == FRAGMENT);
+            prop_assert!(f.last || f.len == size.bytes());
             prop_assert!(f.len > 0 || len == 0);
             at += f.len;
             index += 1;
             prop_assert_eq!(f.last, at == len);
         }
         prop_assert_eq!(at, len);
-        prop_assert_eq!(index, fragments(len));
+        prop_assert_eq!(index, fragments(len, size));
     }
 }

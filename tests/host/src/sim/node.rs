@@ -6,7 +6,7 @@ use super::{Brain, Cm, EndpointId, Happening, World, MS};
 use crate::proto::connect::{Action, Event, Inputs, State, Timing};
 use crate::proto::rx::{RecvState, Step};
 use crate::proto::tx::{AckPolicy, Pressure, SendState};
-use crate::proto::wire::{fragment, fragments, Header};
+use crate::proto::wire::{fragment, fragments, FragmentSize, Header};
 use std::collections::VecDeque;
 
 /// A message on its way.
@@ -266,7 +266,7 @@ impl World {
                 this.tx
                     .transmit(message.sequence, message.len, Pressure::Low)
             };
-            for index in 0..fragments(message.len) {
+            for index in 0..fragments(message.len, FragmentSize::K4) {
                 let header = Header {
                     sequence: message.sequence,
                     len: message.len,
@@ -275,7 +275,7 @@ impl World {
                     flags,
                     ..self.nodes[node].ack()
                 };
-                let piece = fragment(message.len, index).unwrap();
+                let piece = fragment(message.len, index, FragmentSize::K4).unwrap();
                 self.send_frame(node, &header, piece.len as usize);
                 if self.rng.percent(5) {
                     let ack = self.nodes[node].ack();

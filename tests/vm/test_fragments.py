@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0
+"""How messages are cut: what two nodes agree on, and what becomes of messages cut otherwise."""
+
+import pytest
+from rdsvm.cluster import must, wire_address
+from traffic import exchange, ports
+
+A, B = wire_address(0, 1), wire_address(0, 2)
+
+# On the debug kernel two nodes report a defect of soft-RoCE; see test_pair.
+pytestmark = [pytest.mark.pairs("rust-rust"), pytest.mark.flavors("release")]
+
+
+@pytest.fixture
+def loads(pair):
+    """Loads the modules anew with these largest fragments, and as they were in the end."""
+    def load(*sizes):
+        for m, size in zip(pair, sizes):
+            must(m.unload())
+            must(m.load(options=[f"max_frag={size}"]))
+
+    yield load
+    for m in pair:
+        m.forget()
+
+
+@pytest.mark.parametrize("ours, theirs", [(16384, 16384), (8192, 16384), (16384, 4096)])
+def test_smaller_size_is_agreed_on(pair, tools, flavor, loads, ours, theirs):
+    a, b = pair
+    loads(ours, theirs)
+    marks = [m.mark("loaded") for m in pair]
+    # The first messages are cut before the peer has answered.
+    exchange(tools, (a, A), (b, B), count=64, sizes="boundary")
+    exchange(tools, (a, A), (b, B), count=64, sizes="0..70000")
+    agreed = f"connected, fragments of {min(ours, theirs)} bytes"
+    for m, mark in zip(pair, marks):
+        assert any(agreed in line for line in m.log(mark)), m.log(mark)
+
+
+@pytest.mark.parametrize("before, after", [(4096, 16384), (16384, 4096)])
+def test_queued_messages_are_cut_anew(pair, tools, guest, loads, before, after):
+    """Messages wait for a peer that comes back with another size."""
+    a, b = pair
+    loads(16384, before)
+    exchange(tools, (a, A), (b, B), count=16, sizes="boundary")
+    must(b.unload())
+    port = ports()
+    sender = a.start(["python3", guest / "queued.py", "send", A, port, B, port])
+    sender.expect("queued")
+    # The receiver is to be there before the connection is.
+    a.set_loss(100)
+    must(b.load(options=[f"max_frag={after}"]))
+    receiver = b.start(["python3", guest / "queued.py", "recv", B, port])
+    receiver.expect("ready")
+    a.set_loss(0)
+    result = receiver.wait(300)
+    assert result.status == 0, str(result)
+    sender.write("\n")
+    assert sender.wait().status == 0
+
+
+def test_bad_size(pair):
+    """What is no size is rounded down, and said."""
+    a, _ = pair
+    must(a.unload())
+    mark = a.mark("bad size")
+    must(a.load(options=["max_frag=12288"]))
+    assert any("max_frag=12288" in line and "8192" in line for line in a.log(mark)), a.log(mark)
+    a.forget()
