@@ -84,6 +84,18 @@ impl TxQueue {
     pub(crate) fn is_idle(&self) -> bool {
         self.unsent.is_empty() && self.cong_left == 0 && !self.ack_due
     }
+
+    /// Whether the next frame would be a message that may share it.
+    pub(crate) fn is_packable_next(&self) -> bool {
+        self.cong_left == 0 && self.unsent.front().is_some_and(Message::is_packable)
+    }
+
+    /// Whether the first two unsent messages may share a frame.
+    pub(crate) fn can_pack(&self) -> bool {
+        let mut first = self.unsent.iter().take(2);
+        let both = first.by_ref().all(Message::is_packable);
+        both && self.unsent.len() > 1
+    }
 }
 
 /// The queue, and what takes from it while the connection is up.
@@ -121,6 +133,8 @@ pub(crate) struct Connection {
     pub(super) tx: SpinLockBh<Tx>,
     #[pin]
     pub(super) rx: SpinLockBh<RecvSide>,
+    /// The peer has told that it takes several messages in a frame.
+    pub(super) packs: Atomic<bool>,
     /// The peer has asked for an acknowledgement.
     pub(super) ack_wanted: Atomic<bool>,
     /// The sequence of the last message that was delivered: what headers acknowledge.
@@ -171,6 +185,7 @@ impl Connection {
                     "Connection::tx"
                 ),
                 rx <- new_spinlock_bh!(RecvSide::new(), "Connection::rx"),
+                packs: Atomic::new(false),
                 ack_wanted: Atomic::new(false),
                 ack: Atomic::new(0),
                 state: Atomic::new(0),
@@ -195,6 +210,12 @@ impl Connection {
     #[inline]
     pub(crate) fn is_congested(&self, port: u16) -> bool {
         self.remote.is_congested(port)
+    }
+
+    /// Whether the peer takes several messages in a frame. Any context.
+    #[inline]
+    pub(crate) fn packs(&self) -> bool {
+        self.packs.load(Relaxed)
     }
 
     /// The acknowledgement for the header of whatever is sent next.

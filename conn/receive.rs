@@ -9,6 +9,7 @@ use super::{BindKey, Connection, Counter};
 use crate::kapi::{net::IpBits, print::pr_warn_ratelimited, sync::Item};
 use crate::msg::{Incoming, Message, Payload};
 use crate::proto::{
+    packed::{SplitError, Unpacker},
     rx::{RecvState, RxError, Step},
     tx::AckError,
     wire::{Header, HeaderError, PING_PORT, PROBE_PORT},
@@ -63,6 +64,8 @@ pub(crate) enum Violation {
     /// Shorter than a header, in bytes.
     Short(usize),
     Header(HeaderError),
+    /// Several messages in it, but not to its end.
+    Packed(SplitError),
     Fragment(RxError),
     Ack(AckError),
     /// Nothing is wrong with the peer, but a message could not be kept: it has to send it again.
@@ -78,6 +81,7 @@ impl fmt::Display for Violation {
                 f.write_fmt(fmt!("a frame of {} bytes has no room for a header", len))
             }
             Self::Header(error) => f.write_fmt(fmt!("bad header: {:?}", error)),
+            Self::Packed(error) => f.write_fmt(fmt!("bad frame of several messages: {:?}", error)),
             Self::Fragment(error) => f.write_fmt(fmt!("bad fragment: {:?}", error)),
             Self::Ack(error) => f.write_fmt(fmt!(
                 "it acknowledged message {}, but the last one sent is {}",
@@ -94,11 +98,46 @@ impl Violation {
     fn counter(&self) -> Counter {
         match self {
             Self::Header(HeaderError::Checksum) => Counter::RecvDropBadChecksum,
-            Self::Short(_) | Self::Header(_) => Counter::RecvDropBadHeader,
+            Self::Packed(SplitError::Header(HeaderError::Checksum)) => Counter::RecvDropBadChecksum,
+            Self::Short(_) | Self::Header(_) | Self::Packed(_) => Counter::RecvDropBadHeader,
             Self::Fragment(_) => Counter::RecvDropBadFragment,
             Self::Ack(_) => Counter::RecvDropBadAck,
             Self::NoMemory => Counter::RecvDropNoMemory,
             Self::Broken => Counter::RecvDropBroken,
+        }
+    }
+}
+
+/// A message or a fragment of one.
+enum Piece<'a> {
+    /// In a buffer, behind a header: both together have so many bytes.
+    Frame(BufMut, usize),
+    /// A whole message in a frame that has others too. Its payload.
+    Shared(&'a [u8]),
+}
+
+impl Piece<'_> {
+    fn payload(&self) -> &[u8] {
+        match self {
+            Self::Frame(buf, len) => buf.bytes().get(Header::LEN..*len).unwrap_or(&[]),
+            Self::Shared(payload) => payload,
+        }
+    }
+
+    /// Whether its message is better copied than given the buffer.
+    fn is_to_be_copied(&self) -> bool {
+        match self {
+            // A buffer on loan is charged whole: not for less than a quarter of it.
+            Self::Frame(buf, _) => self.payload().len() < buf.capacity() / 4,
+            Self::Shared(_) => true,
+        }
+    }
+
+    /// The buffer, if there is one.
+    fn into_buf(self) -> Option<BufMut> {
+        match self {
+            Self::Frame(buf, _) => Some(buf),
+            Self::Shared(_) => None,
         }
     }
 }
@@ -132,14 +171,30 @@ impl Connection {
     }
 
     fn try_receive(self: &Arc<Self>, buf: BufMut, len: usize) -> Result<Option<BufMut>, Violation> {
-        let bytes = buf.bytes().get(..len).ok_or(Violation::Short(0))?;
-        let (header, payload) = bytes
+        let frame = buf.bytes().get(..len).ok_or(Violation::Short(0))?;
+        let (header, payload) = frame
             .split_first_chunk::<{ Header::LEN }>()
             .ok_or(Violation::Short(len))?;
         let header = Header::parse(header).map_err(Violation::Header)?;
+        if payload.len() <= header.len as usize {
+            return self.take(&header, Piece::Frame(buf, len));
+        }
+        self.node.stats.inc(Counter::IbRxPacked);
+        for message in Unpacker::new(frame) {
+            let (header, payload) = message.map_err(Violation::Packed)?;
+            self.take(&header, Piece::Shared(payload))?;
+        }
+        Ok(Some(buf))
+    }
 
+    /// Takes a message or a fragment of one. Returns its buffer if it has one that can be posted again.
+    fn take(
+        self: &Arc<Self>,
+        header: &Header,
+        piece: Piece<'_>,
+    ) -> Result<Option<BufMut>, Violation> {
         // First, because a wrong one must not cost the message that it comes with.
-        self.note_ack(&header)?;
+        self.note_ack(header)?;
         let mut guard = self.rx.lock();
         let rx = &mut *guard;
         if rx.broken {
@@ -149,18 +204,19 @@ impl Connection {
         let before = rx.state.clone();
         let step = rx
             .state
-            .handle(&header, payload.len())
+            .handle(header, piece.payload().len())
             .map_err(Violation::Fragment)?;
         let (complete, recycle) = match step {
-            Step::PureAck => (Complete::Nothing, Some(buf)),
+            Step::PureAck => (Complete::Nothing, piece.into_buf()),
             Step::Congestion { offset, last } => {
+                self.packs.store(rx.state.takes_packed(), Relaxed);
                 drop(guard);
-                self.update_remote(offset, payload, last);
-                return Ok(Some(buf));
+                self.update_remote(offset, piece.payload(), last);
+                return Ok(piece.into_buf());
             }
             Step::Data {
                 last, duplicate, ..
-            } if duplicate || header.dport == PING_PORT || is_probe_answer(&header) => {
+            } if duplicate || header.dport == PING_PORT || is_probe_answer(header) => {
                 let complete = match (last, duplicate) {
                     (false, _) => Complete::Nothing,
                     (true, true) => Complete::Duplicate,
@@ -168,10 +224,10 @@ impl Connection {
                     // It has made the receive ring smaller by one: that was all.
                     (true, false) => Complete::Nothing,
                 };
-                (complete, Some(buf))
+                (complete, piece.into_buf())
             }
             Step::Data { first, last, .. } => self
-                .assemble(rx, header, buf, payload_range(len), first, last)
+                .assemble(rx, header, piece, first, last)
                 .inspect_err(|_| rx.state = before)?,
         };
         if rx.state.take_ack_required() {
@@ -184,8 +240,8 @@ impl Connection {
         match complete {
             Complete::Nothing => {}
             Complete::Duplicate => self.node.stats.inc(Counter::RecvDropOldSeq),
-            Complete::Ping => self.answer_ping(&header),
-            Complete::Message(incoming) => self.deliver(&header, incoming),
+            Complete::Ping => self.answer_ping(header),
+            Complete::Message(incoming) => self.deliver(header, incoming),
         }
         // Only what is in its socket's queue is acknowledged.
         self.ack.store(ack, Relaxed);
@@ -204,43 +260,38 @@ impl Connection {
     fn assemble(
         &self,
         rx: &mut RecvSide,
-        header: Header,
-        buf: BufMut,
-        payload: core::ops::Range<usize>,
+        header: &Header,
+        piece: Piece<'_>,
         first: bool,
         last: bool,
     ) -> Result<(Complete, Option<BufMut>), Violation> {
         if first && last {
-            let mut incoming = self.incoming(&header)?;
-            let bytes = buf.bytes().get(payload).unwrap_or(&[]);
-            let copied = incoming.inline.set(bytes) || {
-                // A buffer on loan is charged whole: not for less than a quarter of it.
-                let small = bytes.len() <= buf.capacity() / 4;
-                small && incoming.set_copy(bytes)
-            };
-            let recycle = if copied {
-                Some(buf)
-            } else {
-                incoming.payload = Payload::One(buf);
-                None
-            };
-            return Ok((Complete::Message(incoming), recycle));
+            let mut incoming = self.incoming(header)?;
+            let bytes = piece.payload();
+            let copied =
+                incoming.inline.set(bytes) || piece.is_to_be_copied() && incoming.set_copy(bytes);
+            if copied {
+                return Ok((Complete::Message(incoming), piece.into_buf()));
+            }
+            incoming.payload = Payload::One(piece.into_buf().ok_or(Violation::NoMemory)?);
+            return Ok((Complete::Message(incoming), None));
         }
         if first {
             // CAST: a frame is short. It is not empty, or the message would end with it.
-            let size = payload.len().max(1) as u32;
+            let size = piece.payload().len().max(1) as u32;
             let count = header.len.div_ceil(size);
             let bufs =
                 KVec::with_capacity(count as usize, GFP_ATOMIC).map_err(|_| Violation::NoMemory)?;
             rx.partial = Some(Partial {
-                header,
+                header: *header,
                 bufs,
                 size,
                 failed: false,
             });
         }
         // The protocol core has seen the first fragment, or this one would have been an error.
-        let Some(partial) = rx.partial.as_mut() else {
+        // What shares a frame is whole.
+        let (Some(partial), Some(buf)) = (rx.partial.as_mut(), piece.into_buf()) else {
             return Err(Violation::NoMemory);
         };
         if partial.bufs.push(buf, GFP_ATOMIC).is_err() {
@@ -327,6 +378,7 @@ impl Connection {
         let partial = rx.partial.take();
         drop(rx);
         drop(partial);
+        self.packs.store(false, Relaxed);
         self.ack.store(0, Relaxed);
     }
 }
@@ -334,9 +386,4 @@ impl Connection {
 /// Whether this is an answer to [`Connection::probe`].
 fn is_probe_answer(header: &Header) -> bool {
     header.dport == PROBE_PORT && header.sport == PING_PORT
-}
-
-/// Where the payload of a frame of `len` bytes is.
-fn payload_range(len: usize) -> core::ops::Range<usize> {
-    Header::LEN..len.max(Header::LEN)
 }

@@ -79,6 +79,10 @@ counters! {
     IbRxRingGrown => "ib_rx_ring_grown",
     /// A receive ring was not used much: it is less deep now.
     IbRxRingShrunk => "ib_rx_ring_shrunk",
+    /// A frame with several messages was sent.
+    IbTxPacked => "ib_tx_packed",
+    /// A frame with several messages has arrived.
+    IbRxPacked => "ib_rx_packed",
     /// A ping that only makes the receive ring of an idle connection smaller.
     SendProbe => "send_probe",
     /// A header broke a rule other than its checksum; the connection was dropped.

@@ -7,10 +7,13 @@ use crate::conn::{Connection, Counter, Link, Reached, TxQueue};
 use crate::kapi::{
     errno::Errno,
     print::pr_info_ratelimited,
-    rdma::{Failure, Qp, QpEvent, QpHandler, Received, SendChain, SendItem},
+    rdma::{Failure, Qp, QpEvent, QpHandler, Received, SendChain, SendItem, MAX_UNREPORTED},
 };
+use crate::msg::Message;
 use crate::proto::{
+    packed::{self, Packer},
     recv_depth::RecvDepth,
+    tx::SendState,
     wire::{self, Flags, FragmentSize, Header, CONG_MAP_BYTES},
 };
 use crate::recv_pool::{Batch, Buf, Context};
@@ -34,6 +37,10 @@ const fn first_depth(size: FragmentSize) -> u32 {
 
 /// The most memory that a receive ring may have posted, in bytes of payload.
 const MAX_RING_BYTES: u32 = 4 << 20;
+
+/// With so many frames in flight short messages wait, so that they can share a frame. The device has
+/// enough to do: a message that waits for some of them is not later than one behind all of them.
+const CROWDED: u32 = 2 * MAX_UNREPORTED;
 
 /// The most pings in a period that make the receive ring of an idle connection smaller.
 const MAX_PROBES: u32 = 64;
@@ -276,6 +283,11 @@ impl Link for Qp<Carrier> {
                 carrier.blocked.store(true, Relaxed);
                 break false;
             }
+            if chain.in_flight() >= CROWDED && connection.packs() && queue.is_packable_next() {
+                // Some of those frames will report, and that comes here as well.
+                carrier.blocked.store(true, Relaxed);
+                break false;
+            }
             match next_frame(connection, queue, ack, &mut chain) {
                 Added::Frame => queue.ack_due = false,
                 Added::Nothing => break false,
@@ -315,6 +327,9 @@ fn next_frame(
     if queue.cong_left > 0 && !half_out {
         return congestion_frame(connection, queue, ack, chain);
     }
+    if connection.packs() && queue.can_pack() {
+        return packed_frame(connection, queue, ack, chain);
+    }
     if queue.unsent.front().is_some() {
         return message_frame(connection, queue, ack, chain);
     }
@@ -322,6 +337,64 @@ fn next_frame(
         return ack_frame(connection, ack, chain);
     }
     Added::Nothing
+}
+
+/// Decides on the flags of a message of which nothing is out.
+fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Message) {
+    message.flags = if message.sent_before {
+        state.retransmit()
+    } else {
+        let pressure = message.pressure();
+        state.transmit(message.sequence, message.len, pressure)
+    };
+    if message.flags.contains(Flags::ACK_REQUIRED) {
+        connection.node.stats.inc(Counter::SendAckRequired);
+    }
+}
+
+fn header_of(message: &Message, ack: u64) -> Header {
+    Header {
+        sequence: message.sequence,
+        ack,
+        len: message.len,
+        sport: message.sport,
+        dport: message.dport,
+        flags: message.flags,
+        credit: 0,
+        exthdr: [0; 16],
+    }
+}
+
+/// Adds a frame with as many of the first unsent messages as have room in it.
+fn packed_frame(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    ack: u64,
+    chain: &mut SendChain<'_, Carrier>,
+) -> Added {
+    let pools = &chain.qp().handler().device.pools;
+    let Ok(mut buf) = pools.alloc_send(packed::ROOM, Context::Atomic) else {
+        // Alone it needs none.
+        return message_frame(connection, queue, ack, chain);
+    };
+    let mut packer = Packer::new(buf.bytes_mut());
+    while let Some(message) = queue.unsent.front_mut() {
+        if !message.is_packable() || !packer.has_room(message.len) {
+            break;
+        }
+        set_flags(connection, &mut queue.state, message);
+        let header = header_of(message, ack);
+        if message.pack(&header, &mut packer).is_none() {
+            return Added::Failed;
+        }
+        message.fragment = 1;
+        if let Some(message) = queue.unsent.pop_front() {
+            queue.sent.push_back(message);
+        }
+    }
+    let len = packer.len();
+    connection.node.stats.inc(Counter::IbTxPacked);
+    add(chain, buf.freeze(), len, true)
 }
 
 /// Adds the next fragment of the first unsent message.
@@ -335,33 +408,14 @@ fn message_frame(
         return Added::Nothing;
     };
     if message.fragment == 0 {
-        message.flags = if message.sent_before {
-            queue.state.retransmit()
-        } else {
-            let pressure = message.pressure();
-            queue
-                .state
-                .transmit(message.sequence, message.len, pressure)
-        };
-        if message.flags.contains(Flags::ACK_REQUIRED) {
-            connection.node.stats.inc(Counter::SendAckRequired);
-        }
+        set_flags(connection, &mut queue.state, message);
     }
     let carrier = chain.qp().handler();
     let size = carrier.events.fragment();
     let Some(part) = wire::fragment(message.len, message.fragment, size) else {
         return Added::Failed;
     };
-    let header = Header {
-        sequence: message.sequence,
-        ack,
-        len: message.len,
-        sport: message.sport,
-        dport: message.dport,
-        flags: message.flags,
-        credit: 0,
-        exthdr: [0; 16],
-    };
+    let header = header_of(message, ack);
     let pools = &carrier.device.pools;
     let Some(buf) = message.fragment_to_post(&header, part, size, pools) else {
         return Added::Failed;

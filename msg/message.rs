@@ -8,6 +8,7 @@ use crate::kapi::{
     sync::Item,
 };
 use crate::proto::{
+    packed::{self, Packer},
     tx::Pressure,
     wire::{self, FragmentSize, Header},
 };
@@ -180,6 +181,19 @@ impl Message {
         header.emit(head);
         self.copy_out(part.offset, payload.get_mut(..part.len as usize)?)?;
         Some(copy.freeze())
+    }
+
+    /// Whether the message may share a frame with others: it is short, and nothing of it is out.
+    pub(crate) fn is_packable(&self) -> bool {
+        self.fragment == 0 && self.len <= packed::LONGEST
+    }
+
+    /// Adds the whole message to a frame that has room for it. `None` if an earlier queue pair still
+    /// has it.
+    pub(crate) fn pack(&mut self, header: &Header, packer: &mut Packer<'_>) -> Option<()> {
+        let end = Header::LEN.saturating_add(self.len as usize);
+        let payload = self.piece(0)?.read()?.get(Header::LEN..end)?;
+        packer.push(header, payload).then_some(())
     }
 
     /// Copies payload from byte `offset` on. `None` if a queue pair still has some of it.

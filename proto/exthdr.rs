@@ -118,10 +118,15 @@ impl Iterator for Extensions<'_> {
     }
 }
 
-/// The space with [`Extension::GenNum`] alone.
-pub(crate) const fn generation(number: u32) -> [u8; SPACE] {
-    let [a, b, c, d] = number.to_be_bytes();
-    [GEN_NUM, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+/// In [`Extension::CapBits`]: the sender takes frames with several messages, see [`super::packed`].
+/// UEK kernels count their bits from the other end, and send them in pings only.
+pub(crate) const CAP_PACKED: u32 = 1 << 31;
+
+/// The space with [`Extension::GenNum`] and what this implementation is capable of.
+pub(crate) const fn introduction(generation: u32) -> [u8; SPACE] {
+    let [a, b, c, d] = generation.to_be_bytes();
+    let [e, f, g, h] = CAP_PACKED.to_be_bytes();
+    [GEN_NUM, a, b, c, d, CAP_BITS, e, f, g, h, 0, 0, 0, 0, 0, 0]
 }
 
 /// The extension does not fit behind the ones that are already there.

@@ -25,6 +25,7 @@ pub(crate) mod cong_bits;
 pub(crate) mod connect;
 pub(crate) mod exthdr;
 pub(crate) mod ib_private;
+pub(crate) mod packed;
 pub(crate) mod rcvbuf;
 pub(crate) mod recv_depth;
 pub(crate) mod rx;

@@ -20,7 +20,7 @@
 //! a generation number on its congestion updates, the first frame on every connection: a new
 //! number takes the position back to 1. The C implementation neither sends nor minds it.
 
-use super::exthdr::{Extension, Extensions};
+use super::exthdr::{Extension, Extensions, CAP_PACKED};
 use super::wire::{Flags, FragmentSize, Header};
 
 /// What a received frame is.
@@ -109,6 +109,7 @@ pub(crate) struct RecvState {
     ack_required: bool,
     generation: Option<u32>,
     tells_generation: bool,
+    takes_packed: bool,
     partial: Option<Partial>,
 }
 
@@ -121,6 +122,7 @@ impl RecvState {
             ack_required: false,
             generation: None,
             tells_generation: false,
+            takes_packed: false,
             partial: None,
         }
     }
@@ -182,7 +184,7 @@ impl RecvState {
             self.ack_required = true;
         }
         if header.flags.contains(Flags::CONG_BITMAP) {
-            self.learn_generation(header);
+            self.learn_peer(header);
             return Ok(Step::Congestion { offset, last });
         }
         if last {
@@ -200,11 +202,16 @@ impl RecvState {
         })
     }
 
-    fn learn_generation(&mut self, header: &Header) {
-        let generation = Extensions::new(&header.exthdr).find_map(|extension| match extension {
-            Extension::GenNum(number) => Some(number),
-            _ => None,
-        });
+    /// Learns what a congestion update tells of the peer.
+    fn learn_peer(&mut self, header: &Header) {
+        let mut generation = None;
+        for extension in Extensions::new(&header.exthdr) {
+            match extension {
+                Extension::GenNum(number) => generation = Some(number),
+                Extension::CapBits(bits) => self.takes_packed |= bits & CAP_PACKED != 0,
+                _ => {}
+            }
+        }
         self.tells_generation |= generation.is_some();
         if generation.is_none() || generation == self.generation {
             return;
@@ -240,6 +247,12 @@ impl RecvState {
         self.tells_generation
     }
 
+    /// Whether the peer has told on this connection that it takes several messages in a frame.
+    #[inline]
+    pub(crate) fn takes_packed(&self) -> bool {
+        self.takes_packed
+    }
+
     /// The sequence expected next.
     #[inline]
     pub(crate) fn next_sequence(&self) -> u64 {
@@ -258,6 +271,7 @@ impl RecvState {
         self.ack = 0;
         self.ack_required = false;
         self.tells_generation = false;
+        self.takes_packed = false;
         self.partial = None;
     }
 }

@@ -200,7 +200,7 @@ impl Header {
             ack,
             len: CONG_MAP_BYTES,
             flags: Flags::CONG_BITMAP,
-            exthdr: exthdr::generation(generation),
+            exthdr: exthdr::introduction(generation),
             ..Header::default()
         }
     }

@@ -43,5 +43,5 @@ pub(crate) use local::local_device;
 pub(crate) use pd::Pd;
 pub(crate) use qp::{Failure, Qp, QpConfig, QpEvent, QpHandler, Received};
 pub(crate) use qp_ring::SendItem;
-pub(crate) use send_chain::SendChain;
+pub(crate) use send_chain::{SendChain, MAX_UNREPORTED};
 pub(crate) use shard::{Buf, BufMut};

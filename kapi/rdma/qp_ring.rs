@@ -25,8 +25,9 @@ use crate::{bindings, kapi::errno::Errno};
 use core::{mem, ptr};
 use kernel::{error::to_result, prelude::*};
 
-/// Every so many sends one reports its completion, and that of all before it.
-const SIGNAL_EVERY: u32 = 16;
+/// Every so many sends one reports its completion, and that of all before it. In a ring of fewer slots
+/// half of them do, or no one would hear that there is room again.
+pub(super) const SIGNAL_EVERY: u32 = 16;
 
 /// One send: the first `len` bytes, at least one, of `buf`.
 pub(crate) struct SendItem {
@@ -343,7 +344,9 @@ pub(super) struct SendRing {
     tail: usize,
     used: u32,
     staged: usize,
-    /// Sends since the last that reports its completion.
+    /// Every so many sends one reports its completion.
+    signal_every: u32,
+    /// Sends since the last that does.
     unsignaled: u32,
 }
 
@@ -362,6 +365,7 @@ impl SendRing {
             tail: 0,
             used: 0,
             staged: 0,
+            signal_every: SIGNAL_EVERY.min(slots / 2),
             unsignaled: 0,
         })
     }
@@ -377,6 +381,11 @@ impl SendRing {
     pub(super) fn space(&self) -> u32 {
         // CAST: `new` got the number as a `u32`.
         (self.slots.len() as u32).saturating_sub(self.used)
+    }
+
+    /// Number of sends that were posted or staged, and are not known to be done.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.used
     }
 
     /// Puts a send behind those that are staged, after those were given to the device if there are
@@ -402,7 +411,7 @@ impl SendRing {
         prepare(address, item.len as usize);
         self.unsignaled = self.unsignaled.wrapping_add(1);
         let mut flags = 0;
-        if self.unsignaled >= SIGNAL_EVERY {
+        if self.unsignaled >= self.signal_every {
             self.unsignaled = 0;
             flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
         }

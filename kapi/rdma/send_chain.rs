@@ -4,10 +4,13 @@
 
 use super::{
     qp::{Qp, QpHandler},
-    qp_ring::{SendItem, SendRing},
+    qp_ring::{SendItem, SendRing, SIGNAL_EVERY},
 };
 use crate::kapi::sync::SpinLockBhGuard;
 use kernel::prelude::*;
+
+/// Of so many sends in flight, one will report its completion at least.
+pub(crate) const MAX_UNREPORTED: u32 = SIGNAL_EVERY;
 
 /// Sends that are given to the device together, in order, when this is dropped or posted. Nobody
 /// else can send meanwhile.
@@ -35,6 +38,12 @@ impl<'a, H: QpHandler> SendChain<'a, H> {
     /// Number of sends that can still be added.
     pub(crate) fn room(&self) -> u32 {
         self.ring.space()
+    }
+
+    /// Number of sends that are not known to be done. The handler will hear of room
+    /// ([`QpHandler::sent`]) if there are [`MAX_UNREPORTED`] or more.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.ring.in_flight()
     }
 
     /// Adds a send.

@@ -6,6 +6,7 @@ mod cong_bits;
 mod connect;
 mod exthdr;
 mod ib_private;
+mod packed;
 mod recv_pool;
 mod rx;
 mod tx;

@@ -14,6 +14,7 @@ mod connect;
 mod exthdr;
 mod ib_private;
 mod laddr_table;
+mod packed;
 mod recv_depth;
 mod rx;
 mod sim;

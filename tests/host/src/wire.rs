@@ -103,7 +103,9 @@ fn congestion_update() {
         &bytes[..26],
         b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x09\0\0\x20\0\0\0\0\0\x01\0"
     );
-    assert_eq!(bytes[32..40], [6, 10, 11, 12, 13, 0, 0, 0]);
+    // The generation, and that frames with several messages are welcome.
+    assert_eq!(bytes[32..40], [6, 10, 11, 12, 13, 7, 0x80, 0]);
+    assert_eq!(bytes[40..48], [0; 8]);
     assert_eq!(Header::parse(&bytes), Ok(header));
 }
 

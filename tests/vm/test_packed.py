@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Short messages that share frames when much is in flight: none is lost, and only peers that know of
+it get such frames."""
+
+import json
+
+import pytest
+from rdsvm.cluster import PAIR, wire_address
+from traffic import Streams, exchange, let_packets_pass
+
+A, B = wire_address(0, 1), wire_address(0, 2)
+
+
+def counters(node, guest):
+    return json.loads(node.run(["python3", guest / "counters.py"]).out)
+
+
+def slow_down(*ends):
+    """So that senders are ahead of what is acknowledged, however fast the machine is."""
+    for node, netdev in ends:
+        node.run(f"tc qdisc replace dev {netdev} root netem delay 20ms limit 10000")
+
+
+@pytest.mark.impls("rust")
+def test_short_messages_share_frames(node, tools, guest):
+    netdevs = ("rdsv0", "rdsv1")
+    before = counters(node, guest)
+    slow_down(*((node, x) for x in netdevs))
+    try:
+        exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=3000, sizes="0..600")
+    finally:
+        for netdev in netdevs:
+            node.run(f"tc qdisc del dev {netdev} root")
+    after = counters(node, guest)
+    sent, received = (after[x] - before[x] for x in ("ib_tx_packed", "ib_rx_packed"))
+    assert sent > 20
+    assert sent == received
+
+
+@pytest.mark.pairs("rust-c", "c-rust")
+def test_c_gets_no_such_frames(pair, tools, guest, flavor):
+    slow_down(*((m, m.netdevs[0]) for m in pair))
+    try:
+        exchange(tools, (pair[0], A), (pair[1], B), count=1000, sizes="0..600")
+    finally:
+        for m in pair:
+            m.set_loss(0)
+    for m in pair:
+        if m.impl == "rust":
+            assert counters(m, guest)["ib_tx_packed"] == 0
+
+
+@pytest.mark.flavors("release")
+@pytest.mark.pairs("rust-rust")
+def test_lost_frames_are_sent_again(pair, tools, guest):
+    """The connection ends under load, and the messages are packed anew on the next one."""
+    slow_down(*((m, m.netdevs[0]) for m in pair))
+    a, b = pair
+    before = counters(a, guest)
+    streams = Streams(tools, (a, A), (b, B), count=20000, sizes="0..600")
+    let_packets_pass(guest, a, a.netdevs[0], 200)
+    for m in pair:
+        m.set_loss(100)
+    while counters(a, guest)["conn_reset"] == before["conn_reset"]:
+        assert streams.running(), "the wire was to be cut under load"
+        a.run(["sleep", "0.2"])
+    slow_down(*((m, m.netdevs[0]) for m in pair))
+    try:
+        streams.finish()
+    finally:
+        for m in pair:
+            m.set_loss(0)
+    assert counters(a, guest)["ib_tx_packed"] > before["ib_tx_packed"]
