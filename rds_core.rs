@@ -49,16 +49,19 @@ module! {
         },
         pool_limit_mib: u32 {
             default: 0,
-            description: "Most memory of one pool of buffers in MiB; 0 is a quarter of all memory",
+            description: "Most memory of one pool of buffers in MiB, at least 2; 0 is a quarter of all memory",
         },
     },
 }
+
+/// What a message of the largest size takes, and the ring that it arrives in.
+const LEAST_POOL_MIB: u32 = 2;
 
 /// The most that one pool may take, in bytes.
 fn pool_limit() -> usize {
     match *module_parameters::pool_limit_mib.value() {
         0 => total_memory() / 4,
-        mib => (mib as usize).saturating_mul(1 << 20),
+        mib => (mib.max(LEAST_POOL_MIB) as usize).saturating_mul(1 << 20),
     }
 }
 

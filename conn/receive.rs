@@ -359,6 +359,11 @@ impl Connection {
         }
     }
 
+    /// Whether a message has arrived in part.
+    pub(crate) fn is_amid_message(&self) -> bool {
+        self.rx.lock().partial.is_some()
+    }
+
     fn update_remote(&self, offset: u32, piece: &[u8], last: bool) {
         match self.remote.update(offset, piece) {
             Ok(true) => self.waiters.wake_all(),

@@ -16,7 +16,7 @@ use crate::proto::{
     tx::SendState,
     wire::{self, Flags, FragmentSize, Header, CONG_MAP_BYTES},
 };
-use crate::recv_pool::{Batch, Buf, Context};
+use crate::recv_pool::{Batch, Buf, Context, GrowError};
 use kernel::{
     prelude::*,
     sync::{
@@ -45,11 +45,51 @@ const CROWDED: u32 = 2 * MAX_UNREPORTED;
 /// The most pings in a period that make the receive ring of an idle connection smaller.
 const MAX_PROBES: u32 = 64;
 
+/// How often in a row nothing was to be had for an empty ring before it is asked whether messages that
+/// have arrived in part keep the memory which the rest of them needs: see [`Device::may_give_up_one`].
+const PATIENCE: u32 = 50;
+
 /// How deep the receive ring is.
 pub(super) struct RecvRing {
     depth: RecvDepth,
     /// Buffers that can be posted again.
     spare: Batch,
+    /// How often in a row there was nothing to post to the empty ring.
+    starved: u32,
+}
+
+/// Why not even one receive is posted.
+pub(super) enum Unfilled {
+    /// The pool is at its limit: there are buffers again when readers have read.
+    Limit,
+    /// Memory is short, maybe only in pieces as large as the fragments need.
+    NoMemory,
+    Failed(Error),
+}
+
+impl From<Error> for Unfilled {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<GrowError> for Unfilled {
+    fn from(error: GrowError) -> Self {
+        match error {
+            GrowError::Limit => Self::Limit,
+            GrowError::NoMemory => Self::NoMemory,
+            GrowError::Revoked => Self::Failed(ENODEV),
+        }
+    }
+}
+
+impl From<Unfilled> for Error {
+    fn from(why: Unfilled) -> Error {
+        match why {
+            Unfilled::Limit | Unfilled::NoMemory => ENOMEM,
+            Unfilled::Failed(error) => error,
+        }
+    }
 }
 
 /// When a connection is to be looked at again.
@@ -82,6 +122,7 @@ impl RecvRing {
         Self {
             depth: RecvDepth::new(first, most),
             spare: Batch::new(),
+            starved: 0,
         }
     }
 
@@ -94,7 +135,8 @@ impl RecvRing {
                 .min(Batch::MAX)
                 .saturating_sub(self.spare.len());
             let pool = carrier.device.pools.recv(carrier.events.fragment());
-            pool.alloc_many(wanted, Context::Atomic, &mut self.spare);
+            // If there is none, what is spare may do.
+            let _ = pool.alloc_many(wanted, Context::Atomic, &mut self.spare);
             let posted = qp.post_recv(&mut self.spare)?;
             if posted == 0 {
                 carrier.connection.node.stats.inc(Counter::IbRxAllocLimit);
@@ -128,9 +170,9 @@ impl Carrier {
 
     /// Posts receives until the ring is as deep as it should be, or memory is short. May sleep.
     ///
-    /// Fails with ENOMEM if there is not even one: nothing would ever complete then. Otherwise the
-    /// error is the device's. Returns whether the ring is as deep as it should be.
-    pub(super) fn fill(qp: &Qp<Self>) -> Result<bool> {
+    /// Fails if there is not even one: nothing would ever complete then. Returns whether the ring is as
+    /// deep as it should be.
+    pub(super) fn fill(qp: &Qp<Self>) -> Result<bool, Unfilled> {
         let this = qp.handler();
         loop {
             let (missing, posted) =
@@ -141,12 +183,17 @@ impl Carrier {
             let mut batch = Batch::new();
             let pool = this.device.pools.recv(this.events.fragment());
             let found = pool.alloc_many(missing as usize, Context::MaySleep, &mut batch);
-            if found == 0 {
+            if let Err(why) = found {
                 this.connection.node.stats.inc(Counter::IbRxAllocLimit);
-                return if posted > 0 { Ok(false) } else { Err(ENOMEM) };
+                return if posted > 0 {
+                    Ok(false)
+                } else {
+                    Err(why.into())
+                };
             }
             qp.with_poll(|ring| -> Result {
                 ring.depth.add(qp.post_recv(&mut batch)?);
+                ring.starved = 0;
                 Ok(())
             })?;
         }
@@ -168,20 +215,15 @@ impl Carrier {
             stats.inc(Counter::IbRxRefillFromThread);
             match Self::fill(qp) {
                 Ok(_) => {}
-                // With nothing posted nothing completes, so no one else would try again. The peer
-                // waits.
-                Err(error) if error == ENOMEM && this.events.fragment() == FragmentSize::K4 => {
-                    stats.inc(Counter::IbRxRingEmpty);
-                    return Tended::Soon;
-                }
                 // Memory may only be short in large pieces: the next connection takes small ones.
-                Err(error) if error == ENOMEM => {
+                Err(Unfilled::NoMemory) if this.events.fragment() != FragmentSize::K4 => {
                     stats.inc(Counter::IbRxRingEmpty);
                     this.fail();
                 }
+                Err(Unfilled::Limit | Unfilled::NoMemory) => return Self::starve(qp),
                 // It is being closed.
-                Err(error) if error == Errno::NotConnected.into() => {}
-                Err(_) => this.fail(),
+                Err(Unfilled::Failed(error)) if error == Errno::NotConnected.into() => {}
+                Err(Unfilled::Failed(_)) => this.fail(),
             }
         }
         if qp.with_poll(|ring| ring.depth.is_small()) {
@@ -189,6 +231,33 @@ impl Carrier {
         } else {
             Tended::AtNextPeriod
         }
+    }
+}
+
+impl Carrier {
+    /// Nothing is posted and there is nothing to post. The peer waits; as nothing completes, no one
+    /// else would try again.
+    ///
+    /// A message that has arrived in part keeps its memory until the rest has come. Where all memory is
+    /// kept like this, one of these messages has to go, with its connection, and comes again.
+    fn starve(qp: &Qp<Self>) -> Tended {
+        let this = qp.handler();
+        let stats = &this.connection.node.stats;
+        stats.inc(Counter::IbRxRingEmpty);
+        let starved = qp.with_poll(|ring| {
+            ring.starved = ring.starved.saturating_add(1);
+            ring.starved
+        });
+        if starved >= PATIENCE && this.connection.is_amid_message() && this.device.may_give_up_one()
+        {
+            stats.inc(Counter::IbRxGivenUp);
+            pr_info_ratelimited!(
+                "{}: giving up a message that has arrived in part, for want of memory\n",
+                this.connection.key
+            );
+            this.fail();
+        }
+        Tended::Soon
     }
 }
 

@@ -31,6 +31,8 @@ use kernel::{
 const PERIOD_MS: u32 = 2000;
 /// How often it is tried to refill one that is empty.
 const STARVED_MS: u32 = 20;
+/// At the most so often a connection is given up for the memory that it keeps.
+const GIVE_UP_MS: u32 = 1000;
 
 /// An endpoint that uses a device.
 struct User {
@@ -67,6 +69,13 @@ pub(crate) struct Device {
     tending: Atomic<bool>,
     /// When the current period ends, in nanoseconds.
     period_end: Atomic<u64>,
+    /// Until then no connection may be given up, in nanoseconds.
+    spared_until: Atomic<u64>,
+}
+
+/// `delay_ms` after `now`, which is in nanoseconds.
+fn later(now: u64, delay_ms: u32) -> u64 {
+    now.saturating_add(u64::from(delay_ms).saturating_mul(1_000_000))
 }
 
 kernel::impl_has_delayed_work! {
@@ -101,6 +110,7 @@ impl Device {
                 tend <- kernel::new_delayed_work!("Device::tend"),
                 tending: Atomic::new(false),
                 period_end: Atomic::new(0),
+                spared_until: Atomic::new(0),
             }),
             GFP_KERNEL,
         )
@@ -144,14 +154,24 @@ impl Device {
         self.tend_in(0);
     }
 
+    /// Whether a connection may be given up for the memory that it keeps: one at a time, as the others
+    /// can do with what it had. Only from `tend`.
+    pub(super) fn may_give_up_one(&self) -> bool {
+        let now = time::monotonic_ns();
+        let may = now >= self.spared_until.load(Relaxed);
+        if may {
+            self.spared_until.store(later(now, GIVE_UP_MS), Relaxed);
+        }
+        may
+    }
+
     /// Looks after the receive rings of all endpoints. Sleeps.
     fn tend(self: &Arc<Self>) {
         self.tending.store(false, Relaxed);
         let now = time::monotonic_ns();
         let period_ends = now >= self.period_end.load(Relaxed);
         if period_ends {
-            let period = u64::from(PERIOD_MS).saturating_mul(1_000_000);
-            self.period_end.store(now.saturating_add(period), Relaxed);
+            self.period_end.store(later(now, PERIOD_MS), Relaxed);
         }
         let mut next = Tended::Done;
         // Downwards: when one goes meanwhile, another is looked at twice, and none is missed.

@@ -8,7 +8,7 @@ mod counters;
 mod pool;
 mod pools;
 
-pub(crate) use crate::kapi::rdma::{Batch, Buf, BufMut};
+pub(crate) use crate::kapi::rdma::{Batch, Buf, BufMut, GrowError};
 pub(crate) use counters::{Counters, Holdings};
 pub(crate) use pool::{Context, Pool, PoolConfig, SHARD_ORDERS};
 pub(crate) use pools::{Limits, Pools, Unmapped};

@@ -98,42 +98,56 @@ impl Pool {
     pub(crate) fn alloc(&self, context: Context) -> Option<BufMut> {
         loop {
             let buf = Arena::take_one(&self.arena);
-            if buf.is_some() || !self.grow(context) {
+            if buf.is_some() || self.grow(context).is_err() {
                 return buf;
             }
         }
     }
 
-    /// Adds up to `want` buffers to `out`, as far as it has room, and returns how many. The pool's
-    /// lock is taken once unless a shard is missing.
-    pub(crate) fn alloc_many(&self, want: usize, context: Context, out: &mut Batch) -> usize {
+    /// Adds up to `want` buffers to `out`, as far as it has room, and returns how many. If there is
+    /// none to be had, it says why. The pool's lock is taken once unless a shard is missing.
+    pub(crate) fn alloc_many(
+        &self,
+        want: usize,
+        context: Context,
+        out: &mut Batch,
+    ) -> Result<usize, GrowError> {
         let want = want.min(out.room());
         let mut got = Arena::take(&self.arena, want, out);
-        while got < want && self.grow(context) {
+        while got < want {
+            match self.grow(context) {
+                Ok(()) => {}
+                Err(why) if got == 0 => return Err(why),
+                Err(_) => break,
+            }
             got = got.saturating_add(Arena::take(&self.arena, want.saturating_sub(got), out));
         }
-        got
+        Ok(got)
     }
 
     /// Adds a shard of the first order that is to be had.
-    fn grow(&self, context: Context) -> bool {
+    fn grow(&self, context: Context) -> Result<(), GrowError> {
         let may_sleep = context == Context::MaySleep;
-        let mut counter = &self.counters.failed;
+        let mut why = GrowError::NoMemory;
         for order in self.config.orders {
             match self.arena.grow(*order, self.smallest, may_sleep) {
                 Ok(()) => {
                     let fallback = Some(order) != self.config.orders.first();
                     self.counters.fallbacks.fetch_add(fallback.into(), Relaxed);
-                    return true;
+                    return Ok(());
                 }
                 Err(GrowError::NoMemory) => {}
                 // A smaller shard may fit in the limit.
-                Err(GrowError::Limit) => counter = &self.counters.refused,
-                Err(GrowError::Revoked) => return false,
+                Err(GrowError::Limit) => why = GrowError::Limit,
+                Err(GrowError::Revoked) => return Err(GrowError::Revoked),
             }
         }
+        let counter = match why {
+            GrowError::Limit => &self.counters.refused,
+            _ => &self.counters.failed,
+        };
         counter.fetch_add(1, Relaxed);
-        false
+        Err(why)
     }
 
     pub(crate) fn arena_stats(&self) -> ArenaStats {

@@ -8,7 +8,7 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         kapi::rdma::{Batch, BufMut},
-        recv_pool::{Context, Counters, Pool, PoolConfig, SHARD_ORDERS},
+        recv_pool::{Context, Counters, GrowError, Pool, PoolConfig, SHARD_ORDERS},
     };
     use kernel::{prelude::*, sync::Arc};
 
@@ -240,12 +240,12 @@ mod suite {
     fn batches() -> Result {
         let pool = pool(SIZE, 2 * SHARD, &[4])?;
         let mut batch = Batch::new();
-        assert_eq!(pool.alloc_many(5, Context::Atomic, &mut batch), 5);
+        assert_eq!(pool.alloc_many(5, Context::Atomic, &mut batch), Ok(5));
         assert_eq!(
             pool.alloc_many(40, Context::Atomic, &mut batch),
-            Batch::MAX - 5
+            Ok(Batch::MAX - 5)
         );
-        assert_eq!(pool.alloc_many(1, Context::Atomic, &mut batch), 0);
+        assert_eq!(pool.alloc_many(1, Context::Atomic, &mut batch), Ok(0));
         assert_eq!(batch.len(), Batch::MAX);
         assert_eq!(pool.stats().arena.in_use, Batch::MAX);
         let buf = alloc(&pool)?;
@@ -256,6 +256,23 @@ mod suite {
         drop(batch);
         assert_eq!(pool.stats().arena.in_use, 0);
         assert_eq!(pool.stats().arena.empty, 2);
+        Ok(())
+    }
+
+    #[test]
+    fn a_pool_says_why_it_has_no_buffer() -> Result {
+        let few = pool(SIZE, SHARD, &[4])?;
+        let mut batch = Batch::new();
+        // What there is comes first.
+        let got = few.alloc_many(Batch::MAX, Context::Atomic, &mut batch);
+        assert_eq!(got, Ok(SLOTS));
+        let got = few.alloc_many(1, Context::Atomic, &mut batch);
+        assert_eq!(got, Err(GrowError::Limit));
+        let got = super_orders()?.alloc_many(1, Context::Atomic, &mut batch);
+        assert_eq!(got, Err(GrowError::NoMemory));
+        few.revoke()?;
+        let got = few.alloc_many(1, Context::Atomic, &mut batch);
+        assert_eq!(got, Err(GrowError::Revoked));
         Ok(())
     }
 
