@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0
-"""fragment_memory.py: leaves hardly any free memory in pieces larger than a page.
+"""fragment_memory.py ORDER: leaves free memory in pieces of 2^ORDER pages and smaller ones only.
 
-Takes almost all memory, in pages that nobody may move, and gives every other page back. Prints how many
-free pieces of 64 KiB or more are left, and keeps things so until its input ends.
+Takes almost all memory, in pages that nobody may move, and gives back those whose places are apart by as
+much as they are long. What is left over in larger pieces is taken by packet sockets, piece by piece.
+Prints "fragmented" and keeps things so until its input ends.
 """
 
+import array
 import ctypes
 import mmap
+import socket
+import struct
 import sys
 
 PAGE = mmap.PAGESIZE
 MADV_DONTNEED_LOCKED = 24
 STEP = 4 << 20
 # Below this the kernel would begin to kill, in KiB.
-RESERVE = 16 << 10
-SHARD_ORDER = 4
+RESERVE = 24 << 10
+PFN_MASK = (1 << 55) - 1
+SOL_PACKET, PACKET_RX_RING = 263, 5
+TRIES = 100
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -32,26 +38,64 @@ def free():
     return int(fields["MemFree"].split()[0])
 
 
-def large_pieces():
-    return sum(int(count) << order for line in open("/proc/buddyinfo")
-               for order, count in enumerate(line.split()[4 + SHARD_ORDER:]))
+def pieces():
+    """How many free pieces of each order there are, in all zones."""
+    rows = [list(map(int, line.split()[4:])) for line in open("/proc/buddyinfo")]
+    return [sum(column) for column in zip(*rows)]
 
 
-def main():
-    # Compaction would undo it.
-    write("/proc/sys/vm/compact_unevictable_allowed", "0")
-    write("/proc/sys/vm/drop_caches", "3")
+def take():
+    """Areas of locked memory, until there is hardly any more: [(area, address)]."""
     taken = []
     while free() > RESERVE:
-        area = mmap.mmap(-1, STEP)
+        area = mmap.mmap(-1, STEP, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         base = ctypes.addressof(ctypes.c_char.from_buffer(area))
         if libc.mlock(base, STEP):
             sys.exit("mlock failed")
         taken.append((area, base))
-    for _, base in taken:
-        for offset in range(0, STEP, 2 * PAGE):
-            libc.madvise(base + offset, PAGE, MADV_DONTNEED_LOCKED)
-    print("pieces", large_pieces(), flush=True)
+    return taken
+
+
+def punch(base, order, pagemap):
+    """Gives back every other group of 2^order pages of an area, as they lie in physical memory."""
+    pagemap.seek(base // PAGE * 8)
+    frames = array.array("Q", pagemap.read(STEP // PAGE * 8))
+    start = None
+    for i in range(len(frames) + 1):
+        gone = i < len(frames) and not (frames[i] & PFN_MASK) >> order & 1
+        if gone and start is None:
+            start = i
+        elif not gone and start is not None:
+            libc.madvise(base + start * PAGE, (i - start) * PAGE, MADV_DONTNEED_LOCKED)
+            start = None
+
+
+def eat(order):
+    """Takes all free pieces that are larger: (sockets that hold them)."""
+    held = []
+    for _ in range(TRIES):
+        large = [(o, count) for o, count in enumerate(pieces()) if o > order and count]
+        if not large:
+            return held
+        o, count = large[-1]
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        # Block size and count, frame size and count.
+        sock.setsockopt(SOL_PACKET, PACKET_RX_RING,
+                        struct.pack("=IIII", PAGE << o, count, PAGE << o, count))
+        held.append(sock)
+    sys.exit(f"there are still large pieces: {pieces()}")
+
+
+def main():
+    order = int(sys.argv[1])
+    # Compaction would undo it.
+    write("/proc/sys/vm/compact_unevictable_allowed", "0")
+    taken = take()
+    with open("/proc/self/pagemap", "rb") as pagemap:
+        for _, base in taken:
+            punch(base, order, pagemap)
+    held = eat(order)
+    print("fragmented", len(held), *pieces(), flush=True)
     sys.stdin.read()
 
 
