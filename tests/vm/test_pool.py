@@ -6,7 +6,8 @@ import json
 import pytest
 from rdsvm import cluster
 from rdsvm.cluster import PAIR, must, wire_address
-from traffic import Streams, exchange, let_packets_pass, ports
+from traffic import (Streams, counters, exchange, late_reader, let_packets_pass, ports, read_late,
+                     wait_for)
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
 
@@ -18,22 +19,8 @@ FRAMES_OF_1MB = 123
 KPROBES = "/sys/kernel/tracing/kprobe_events"
 
 
-def counters(node, guest):
-    return json.loads(node.run(["python3", guest / "counters.py"]).out)
-
-
 def change(node, guest, before, name):
     return counters(node, guest)[name] - before[name]
-
-
-def wait_for(node, guest, condition):
-    """Reads the counters until they are as they should be; there is no event to wait for."""
-    for _ in range(240):
-        seen = counters(node, guest)
-        if condition(seen):
-            return seen
-        node.run(["sleep", "0.5"])
-    raise AssertionError(f"waited in vain, the counters are {seen}")
 
 
 class Probes:
@@ -72,27 +59,9 @@ def starve(node, guest):
     """Messages that nobody reads take all buffers that a pool may have: (sender, receiver, how many
     there are to be read)."""
     before, count = counters(node, guest), 2 * SMALL_POOL_BUFS
-    send, recv = late_reader(guest, node, count, 8000)
+    send, recv = late_reader(guest, node, count, 8000, PAIR)
     wait_for(node, guest, lambda now: now["ib_rx_ring_empty"] > before["ib_rx_ring_empty"])
     return send, recv, count
-
-
-def late_reader(guest, node, count, size, ends=PAIR):
-    """A sender and a receiver that does not read yet: (sender, receiver)."""
-    program, port = guest / "late_reader.py", ports()
-    recv = node.start(["python3", program, "recv", ends[1], port, count, size])
-    recv.expect("ready")
-    send = node.start(["python3", program, "send", ends[0], port + 1, ends[1], port, count, size])
-    return send, recv
-
-
-def read_late(send, recv, count):
-    recv.write("read\n")
-    recv.expect(f"^all {count}$")
-    send.expect(f"^sent {count}$")
-    send.write("done\n")
-    for process in (send, recv):
-        process.wait(check=True)
 
 
 def test_nothing_is_mapped_for_a_message(node, tools):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Traffic between nodes: pings and verified streams, started and judged from the host."""
+"""Traffic between nodes: pings and verified streams, started and judged from the host, and what the
+counters say of it."""
 
 import itertools
 import json
@@ -64,3 +65,37 @@ def exchange(tools, left, right, **options):
 def let_packets_pass(guest, node, netdev, count):
     """Returns once `count` more packets have come in from a wire."""
     node.run(["python3", guest / "packets.py", netdev, count], timeout=300)
+
+
+def counters(node, guest):
+    """The counters of RDS_INFO_COUNTERS by their names."""
+    return json.loads(node.run(["python3", guest / "counters.py"]).out)
+
+
+def wait_for(node, guest, condition):
+    """Reads the counters until they are as they should be; there is no event to wait for."""
+    for _ in range(240):
+        seen = counters(node, guest)
+        if condition(seen):
+            return seen
+        node.run(["sleep", "0.5"])
+    raise AssertionError(f"waited in vain, the counters are {seen}")
+
+
+def late_reader(guest, node, count, size, ends):
+    """A sender and a receiver on one node that does not read yet: (sender, receiver)."""
+    program, port = guest / "late_reader.py", ports()
+    recv = node.start(["python3", program, "recv", ends[1], port, count, size])
+    recv.expect("ready")
+    send = node.start(["python3", program, "send", ends[0], port + 1, ends[1], port, count, size])
+    return send, recv
+
+
+def read_late(send, recv, count):
+    """Has the receiver of late_reader() read, and waits for both ends."""
+    recv.write("read\n")
+    recv.expect(f"^all {count}$")
+    send.expect(f"^sent {count}$")
+    send.write("done\n")
+    for process in (send, recv):
+        process.wait(check=True)
