@@ -54,7 +54,7 @@ module! {
     },
 }
 
-/// What a message of the largest size takes, and the ring that it arrives in.
+/// What a message of the largest size takes, and the rings of a few connections.
 const LEAST_POOL_MIB: u32 = 2;
 
 /// The most that one pool may take, in bytes.

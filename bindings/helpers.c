@@ -68,6 +68,13 @@ unsigned int rds_arm_delayed_work(struct workqueue_struct *wq, struct delayed_wo
 	return left + !queue_delayed_work(wq, dwork, delay);
 }
 
+/* Sets a timer unless it is set, or the item waits to run: then it returns false. */
+bool rds_queue_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
+			    unsigned long delay)
+{
+	return queue_delayed_work(wq, dwork, delay);
+}
+
 u64 rds_ktime_get_ns(void)
 {
 	return ktime_get_ns();

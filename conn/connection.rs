@@ -19,6 +19,7 @@ use crate::kapi::{
 use crate::msg::{Message, Socket, Ticket};
 use crate::proto::{
     connect::State,
+    packed,
     tx::{AckError, AckPolicy, SendState},
     wire::{FragmentSize, CONG_MAP_BYTES, PING_PORT, PROBE_PORT},
 };
@@ -71,6 +72,9 @@ pub(crate) struct TxQueue {
     pub(crate) state: SendState,
     pub(crate) unsent: Fifo<Message>,
     pub(crate) sent: Fifo<Message>,
+    /// What the unsent messages take of a frame that they share, in bytes; more if they may not, or if
+    /// some were sent since the queue was empty.
+    pub(super) backlog: u32,
     /// Bytes of the congestion map that are still to go out.
     pub(crate) cong_left: u32,
     /// The map has changed since the part of it that is out went: it has to go again after that.
@@ -85,9 +89,23 @@ impl TxQueue {
         self.unsent.is_empty() && self.cong_left == 0 && !self.ack_due
     }
 
-    /// Whether the next frame would be a message that may share it.
-    pub(crate) fn is_packable_next(&self) -> bool {
-        self.cong_left == 0 && self.unsent.front().is_some_and(Message::is_packable)
+    /// Adds a message to those to be sent.
+    fn push(&mut self, message: Item<Message>) {
+        if self.unsent.is_empty() {
+            self.backlog = 0;
+        }
+        let bytes = if message.is_packable() {
+            packed::bytes(message.len)
+        } else {
+            u32::MAX
+        };
+        self.backlog = self.backlog.saturating_add(bytes);
+        self.unsent.push_back(message);
+    }
+
+    /// Whether all that waits are messages that may share a frame, and they do not fill it.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.cong_left == 0 && !self.unsent.is_empty() && self.backlog < packed::LONGEST_FRAME
     }
 
     /// Whether the first two unsent messages may share a frame.
@@ -137,6 +155,8 @@ pub(crate) struct Connection {
     pub(super) packs: Atomic<bool>,
     /// The peer has asked for an acknowledgement.
     pub(super) ack_wanted: Atomic<bool>,
+    /// The last acknowledgement of the peer that was news.
+    pub(super) acked: Atomic<u64>,
     /// The sequence of the last message that was delivered: what headers acknowledge.
     pub(super) ack: Atomic<u64>,
     /// The state of the machine, for those who only look.
@@ -168,6 +188,7 @@ impl Connection {
             state: SendState::new(AckPolicy::default()),
             unsent: Fifo::new(),
             sent: Fifo::new(),
+            backlog: 0,
             cong_left: 0,
             cong_again: false,
             ack_due: false,
@@ -187,6 +208,7 @@ impl Connection {
                 rx <- new_spinlock_bh!(RecvSide::new(), "Connection::rx"),
                 packs: Atomic::new(false),
                 ack_wanted: Atomic::new(false),
+                acked: Atomic::new(0),
                 ack: Atomic::new(0),
                 state: Atomic::new(0),
                 worker <- kernel::new_mutex!(Worker::new(), "Connection::worker"),
@@ -254,7 +276,7 @@ impl Connection {
     pub(crate) fn send(self: &Arc<Self>, mut message: Item<Message>) {
         let mut tx = self.tx.lock();
         message.sequence = tx.queue.state.assign();
-        tx.queue.unsent.push_back(message);
+        tx.queue.push(message);
         let up = tx.link.is_some();
         tx.transmit(self);
         drop(tx);
@@ -327,6 +349,7 @@ impl Connection {
         let Some(ack) = tx.queue.state.handle_ack(ack)? else {
             return Ok(());
         };
+        self.acked.store(ack, Relaxed);
         while tx
             .queue
             .sent

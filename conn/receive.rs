@@ -3,7 +3,8 @@
 //! What arrives on a connection: from frames to messages in the queues of sockets.
 //!
 //! Everything in a frame comes from the peer. A frame that breaks a rule ends the connection, with
-//! a counter and a line that says which rule; nothing of it is delivered.
+//! a counter and a line that says which rule. No message that breaks one is delivered; those before it
+//! in the same frame are.
 
 use super::{BindKey, Connection, Counter};
 use crate::kapi::{net::IpBits, print::pr_warn_ratelimited, sync::Item};
@@ -99,6 +100,9 @@ impl Violation {
         match self {
             Self::Header(HeaderError::Checksum) => Counter::RecvDropBadChecksum,
             Self::Packed(SplitError::Header(HeaderError::Checksum)) => Counter::RecvDropBadChecksum,
+            Self::Packed(SplitError::Short(_) | SplitError::Cut(..) | SplitError::Long(_)) => {
+                Counter::RecvDropBadFragment
+            }
             Self::Short(_) | Self::Header(_) | Self::Packed(_) => Counter::RecvDropBadHeader,
             Self::Fragment(_) => Counter::RecvDropBadFragment,
             Self::Ack(_) => Counter::RecvDropBadAck,
@@ -221,7 +225,7 @@ impl Connection {
                     (false, _) => Complete::Nothing,
                     (true, true) => Complete::Duplicate,
                     (true, false) if header.dport == PING_PORT => Complete::Ping,
-                    // It has made the receive ring smaller by one: that was all.
+                    // Its frame has made the receive ring smaller by one: that was all.
                     (true, false) => Complete::Nothing,
                 };
                 (complete, piece.into_buf())
@@ -248,9 +252,9 @@ impl Connection {
         Ok(recycle)
     }
 
-    /// Takes the acknowledgement that every header carries; 0 is none.
+    /// Takes the acknowledgement that every header carries; 0 is none. What is no news needs no lock.
     fn note_ack(&self, header: &Header) -> Result<(), Violation> {
-        if header.ack == 0 {
+        if header.ack <= self.acked.load(Relaxed) {
             return Ok(());
         }
         self.handle_ack(header.ack).map_err(Violation::Ack)

@@ -83,7 +83,7 @@ counters! {
     IbTxPacked => "ib_tx_packed",
     /// A frame with several messages has arrived.
     IbRxPacked => "ib_rx_packed",
-    /// A message that had arrived in part was given up, with its connection, for its memory.
+    /// A connection was given up for the memory that it kept or needed.
     IbRxGivenUp => "ib_rx_given_up",
     /// A ping that only makes the receive ring of an idle connection smaller.
     SendProbe => "send_probe",

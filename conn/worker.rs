@@ -267,6 +267,7 @@ impl Connection {
         again.append(&mut queue.sent);
         again.append(&mut queue.unsent);
         queue.unsent = again;
+        queue.backlog = u32::MAX;
         queue.cong_left = CONG_MAP_BYTES;
         queue.cong_again = false;
         tx.link = Some(link);

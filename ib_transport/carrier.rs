@@ -8,6 +8,7 @@ use crate::kapi::{
     errno::Errno,
     print::pr_info_ratelimited,
     rdma::{Failure, Qp, QpEvent, QpHandler, Received, SendChain, SendItem, MAX_UNREPORTED},
+    time,
 };
 use crate::msg::Message;
 use crate::proto::{
@@ -38,29 +39,30 @@ const fn first_depth(size: FragmentSize) -> u32 {
 /// The most memory that a receive ring may have posted, in bytes of payload.
 const MAX_RING_BYTES: u32 = 4 << 20;
 
-/// With so many frames in flight short messages wait, so that they can share a frame. The device has
-/// enough to do: a message that waits for some of them is not later than one behind all of them.
+/// With so many frames in flight short messages wait for others to share a frame with, until that is
+/// full or some of the frames are done: a round trip at the most. The device has enough to do.
 const CROWDED: u32 = 2 * MAX_UNREPORTED;
 
 /// The most pings in a period that make the receive ring of an idle connection smaller.
 const MAX_PROBES: u32 = 64;
 
-/// How often in a row nothing was to be had for an empty ring before it is asked whether messages that
-/// have arrived in part keep the memory which the rest of them needs: see [`Device::may_give_up_one`].
-const PATIENCE: u32 = 50;
+/// How long nothing may be posted, in nanoseconds, before a connection is given up for the memory that
+/// it keeps or needs: see [`Device::may_give_up_one`].
+const PATIENCE: u64 = 1_000_000_000;
 
 /// How deep the receive ring is.
 pub(super) struct RecvRing {
     depth: RecvDepth,
     /// Buffers that can be posted again.
     spare: Batch,
-    /// How often in a row there was nothing to post to the empty ring.
-    starved: u32,
+    /// Since when the ring is empty for want of buffers, in nanoseconds; 0 if it is not.
+    starved_since: u64,
 }
 
 /// Why not even one receive is posted.
 pub(super) enum Unfilled {
-    /// The pool is at its limit: there are buffers again when readers have read.
+    /// The pool is at its limit: there are buffers again when readers have read, or when another ring
+    /// needs fewer.
     Limit,
     /// Memory is short, maybe only in pieces as large as the fragments need.
     NoMemory,
@@ -107,7 +109,7 @@ pub(super) struct Carrier {
     connection: Arc<Connection>,
     events: Arc<Events>,
     device: Arc<Device>,
-    /// A sender found no room: it goes on when there is some.
+    /// Something waits for room, or for frames in flight: it goes on when a send is done.
     blocked: Atomic<bool>,
     /// A frame has arrived.
     receiving: Atomic<bool>,
@@ -122,7 +124,14 @@ impl RecvRing {
         Self {
             depth: RecvDepth::new(first, most),
             spare: Batch::new(),
-            starved: 0,
+            starved_since: 0,
+        }
+    }
+
+    fn note_posted(&mut self, count: u32) {
+        self.depth.add(count);
+        if count > 0 {
+            self.starved_since = 0;
         }
     }
 
@@ -142,7 +151,7 @@ impl RecvRing {
                 carrier.connection.node.stats.inc(Counter::IbRxAllocLimit);
                 return Err(ENOMEM);
             }
-            self.depth.add(posted);
+            self.note_posted(posted);
         }
         Ok(())
     }
@@ -192,8 +201,7 @@ impl Carrier {
                 };
             }
             qp.with_poll(|ring| -> Result {
-                ring.depth.add(qp.post_recv(&mut batch)?);
-                ring.starved = 0;
+                ring.note_posted(qp.post_recv(&mut batch)?);
                 Ok(())
             })?;
         }
@@ -232,27 +240,33 @@ impl Carrier {
             Tended::AtNextPeriod
         }
     }
-}
 
-impl Carrier {
-    /// Nothing is posted and there is nothing to post. The peer waits; as nothing completes, no one
+    /// Nothing is posted and there is nothing to post: the peer waits. Unless something is sent no one
     /// else would try again.
     ///
     /// A message that has arrived in part keeps its memory until the rest has come. Where all memory is
-    /// kept like this, one of these messages has to go, with its connection, and comes again.
+    /// kept like this, one of these messages has to go, with its connection, and comes again. And if the
+    /// receives of idle connections have all memory, the next connection takes small ones, which come
+    /// from another pool.
     fn starve(qp: &Qp<Self>) -> Tended {
         let this = qp.handler();
         let stats = &this.connection.node.stats;
         stats.inc(Counter::IbRxRingEmpty);
-        let starved = qp.with_poll(|ring| {
-            ring.starved = ring.starved.saturating_add(1);
-            ring.starved
+        let now = time::monotonic_ns();
+        let since = qp.with_poll(|ring| {
+            if ring.starved_since == 0 {
+                ring.starved_since = now.max(1);
+            }
+            ring.starved_since
         });
-        if starved >= PATIENCE && this.connection.is_amid_message() && this.device.may_give_up_one()
-        {
+        let large = this.events.fragment() != FragmentSize::K4;
+        let gives = large || this.connection.is_amid_message();
+        let impatient = now.saturating_sub(since) >= PATIENCE;
+        if gives && impatient && this.device.may_give_up_one() {
+            qp.with_poll(|ring| ring.starved_since = 0);
             stats.inc(Counter::IbRxGivenUp);
             pr_info_ratelimited!(
-                "{}: giving up a message that has arrived in part, for want of memory\n",
+                "{}: giving the connection up for want of memory to receive\n",
                 this.connection.key
             );
             this.fail();
@@ -352,7 +366,7 @@ impl Link for Qp<Carrier> {
                 carrier.blocked.store(true, Relaxed);
                 break false;
             }
-            if chain.in_flight() >= CROWDED && connection.packs() && queue.is_packable_next() {
+            if chain.in_flight() >= CROWDED && connection.packs() && queue.may_wait() {
                 // Some of those frames will report, and that comes here as well.
                 carrier.blocked.store(true, Relaxed);
                 break false;
@@ -443,7 +457,7 @@ fn packed_frame(
 ) -> Added {
     let pools = &chain.qp().handler().device.pools;
     let Ok(mut buf) = pools.alloc_send(packed::ROOM, Context::Atomic) else {
-        // Alone it needs none.
+        // Alone it has its own.
         return message_frame(connection, queue, ack, chain);
     };
     let mut packer = Packer::new(buf.bytes_mut());

@@ -139,7 +139,8 @@ impl Device {
     /// Has the receive rings looked at when the period ends. Any context.
     pub(super) fn tend_later(self: &Arc<Self>) {
         if !self.tending.load(Relaxed) && !self.tending.xchg(true, Full) {
-            self.queue.arm::<_, 0>(self.clone(), PERIOD_MS);
+            // Someone may have asked for less meanwhile.
+            self.queue.arm_unless_set::<_, 0>(self.clone(), PERIOD_MS);
         }
     }
 
@@ -154,7 +155,7 @@ impl Device {
         self.tend_in(0);
     }
 
-    /// Whether a connection may be given up for the memory that it keeps: one at a time, as the others
+    /// Whether a connection may be given up for the memory that it keeps or needs: one at a time, as the others
     /// can do with what it had. Only from `tend`.
     pub(super) fn may_give_up_one(&self) -> bool {
         let now = time::monotonic_ns();

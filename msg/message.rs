@@ -10,7 +10,7 @@ use crate::kapi::{
 use crate::proto::{
     packed::{self, Packer},
     tx::Pressure,
-    wire::{self, FragmentSize, Header},
+    wire::{self, FragmentSize, Header, PROBE_PORT},
 };
 use crate::recv_pool::{Buf, BufMut, Context, Pools};
 use kernel::prelude::*;
@@ -183,9 +183,13 @@ impl Message {
         Some(copy.freeze())
     }
 
-    /// Whether the message may share a frame with others: it is short, and nothing of it is out.
+    /// Whether the message may share a frame with others: it is short, and nothing of it is out. A probe
+    /// is for the sake of its frame.
     pub(crate) fn is_packable(&self) -> bool {
-        self.fragment == 0 && self.len <= packed::LONGEST
+        self.fragment == 0
+            && self.len <= packed::LONGEST
+            && self.sport != PROBE_PORT
+            && self.dport != PROBE_PORT
     }
 
     /// Adds the whole message to a frame that has room for it. `None` if an earlier queue pair still

@@ -119,7 +119,7 @@ impl Iterator for Extensions<'_> {
 }
 
 /// In [`Extension::CapBits`]: the sender takes frames with several messages, see [`super::packed`].
-/// UEK kernels count their bits from the other end, and send them in pings only.
+/// UEK kernels count their bits from the other end, and send them in pings and pongs.
 pub(crate) const CAP_PACKED: u32 = 1 << 31;
 
 /// The space with [`Extension::GenNum`] and what this implementation is capable of.

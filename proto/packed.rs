@@ -19,22 +19,36 @@ const ALIGN: usize = 8;
 /// ends: for longer ones that would cost more than their frames do.
 pub(crate) const LONGEST: u32 = 512;
 
-/// The most bytes of such a frame behind the header of its first message.
+/// The most bytes of such a frame behind the header of its first message, so that a frame is not too
+/// much work at once.
 pub(crate) const ROOM: u32 = 4096;
+
+/// The most bytes of such a frame.
+pub(crate) const LONGEST_FRAME: u32 = Header::LEN as u32 + ROOM;
+
+/// How many bytes of a frame a message of `len` takes, with what fills up behind it.
+pub(crate) fn bytes(len: u32) -> u32 {
+    let framed = len.saturating_add(Header::LEN as u32);
+    framed
+        .checked_next_multiple_of(ALIGN as u32)
+        .unwrap_or(u32::MAX)
+}
 
 /// Why a frame cannot be taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SplitError {
     /// So many bytes are left, too few for a header.
     Short(usize),
+    /// The frame is longer than [`ROOM`] allows: its length.
+    Long(usize),
     /// A header breaks a rule.
     Header(HeaderError),
     /// The last message is cut off: its length, and how many bytes there are.
     Cut(u32, usize),
 }
 
-/// Bytes of a message in a frame, before what fills up to the next.
-const fn bytes(len: usize) -> usize {
+/// Bytes of a message with its header, before what fills up to the next.
+const fn framed(len: usize) -> usize {
     Header::LEN.saturating_add(len)
 }
 
@@ -52,7 +66,7 @@ pub(crate) struct Packer<'a> {
 impl<'a> Packer<'a> {
     /// An empty frame in `frame`, or at its start if it is longer than frames are.
     pub(crate) fn new(frame: &'a mut [u8]) -> Self {
-        let most = frame.len().min(bytes(ROOM as usize));
+        let most = frame.len().min(LONGEST_FRAME as usize);
         Self {
             frame: frame.get_mut(..most).unwrap_or_default(),
             used: 0,
@@ -61,7 +75,7 @@ impl<'a> Packer<'a> {
 
     /// Whether there is room for a message of `len` bytes.
     pub(crate) fn has_room(&self, len: u32) -> bool {
-        let end = aligned(self.used).and_then(|at| at.checked_add(bytes(len as usize)));
+        let end = aligned(self.used).and_then(|at| at.checked_add(framed(len as usize)));
         end.is_some_and(|end| end <= self.frame.len())
     }
 
@@ -86,7 +100,7 @@ impl<'a> Packer<'a> {
         fill.fill(0);
         header.emit(head);
         body.copy_from_slice(payload);
-        self.used = at.saturating_add(bytes(payload.len()));
+        self.used = at.saturating_add(framed(payload.len()));
         true
     }
 
@@ -110,6 +124,9 @@ impl<'a> Unpacker<'a> {
 
     fn split(&mut self) -> Result<(Header, &'a [u8]), SplitError> {
         let frame = core::mem::take(&mut self.rest);
+        if frame.len() > LONGEST_FRAME as usize {
+            return Err(SplitError::Long(frame.len()));
+        }
         let Some((head, rest)) = frame.split_first_chunk() else {
             return Err(SplitError::Short(frame.len()));
         };
@@ -118,10 +135,14 @@ impl<'a> Unpacker<'a> {
         let payload = rest
             .get(..len)
             .ok_or(SplitError::Cut(header.len, rest.len()))?;
-        // Nothing has to fill up behind the last one.
-        self.rest = aligned(bytes(len))
-            .and_then(|next| frame.get(next..))
-            .unwrap_or(&[]);
+        let used = framed(len);
+        if used < frame.len() {
+            // What fills up is in front of another message only.
+            self.rest = aligned(used)
+                .and_then(|next| frame.get(next..))
+                .filter(|rest| !rest.is_empty())
+                .ok_or(SplitError::Short(frame.len().saturating_sub(used)))?;
+        }
         Ok((header, payload))
     }
 }

@@ -136,10 +136,9 @@ impl Pool {
                     self.counters.fallbacks.fetch_add(fallback.into(), Relaxed);
                     return Ok(());
                 }
-                Err(GrowError::NoMemory) => {}
-                // A smaller shard may fit in the limit.
-                Err(GrowError::Limit) => why = GrowError::Limit,
                 Err(GrowError::Revoked) => return Err(GrowError::Revoked),
+                // A smaller shard may be had, or fit in the limit.
+                Err(error) => why = error,
             }
         }
         let counter = match why {

@@ -48,8 +48,8 @@ use kernel::{
 
 /// Most completions that are taken from the device at once.
 const POLL_BATCH: usize = 16;
-/// Most completions in one run of the softirq.
-const POLL_BUDGET: c_int = 256;
+/// Most completions in one run of the softirq. Each may be a frame of many messages.
+const POLL_BUDGET: c_int = 64;
 
 /// A message that arrived: the first `len` bytes of `buf`.
 pub(crate) struct Received {
@@ -133,7 +133,7 @@ pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
     /// failure follows that is more than a flush. The buffers are freed.
     fn failed(&self, qp: &Qp<Self>, failure: Failure);
 
-    /// A run of completions has ended, 256 at most; the next run may follow at once.
+    /// A run of completions has ended, 64 at most; the next run may follow at once.
     fn polled(&self, qp: &Qp<Self>, poll: &mut Self::Poll);
 
     /// An asynchronous event. Any context, also a hard interrupt: take no lock.

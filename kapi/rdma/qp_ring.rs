@@ -25,8 +25,8 @@ use crate::{bindings, kapi::errno::Errno};
 use core::{mem, ptr};
 use kernel::{error::to_result, prelude::*};
 
-/// Every so many sends one reports its completion, and that of all before it. In a ring of fewer slots
-/// half of them do, or no one would hear that there is room again.
+/// Every so many sends one reports its completion, and that of all before it. In a small ring it is one
+/// for each half of the ring, or no one would hear that there is room again.
 pub(super) const SIGNAL_EVERY: u32 = 16;
 
 /// One send: the first `len` bytes, at least one, of `buf`.

@@ -80,6 +80,23 @@ impl OwnedQueue {
             drop(unsafe { Arc::from_raw(raw) });
         }
     }
+
+    /// As [`Self::arm`], but a timer that is set stays as it is. Any context.
+    pub(crate) fn arm_unless_set<T, const ID: u64>(&self, item: Arc<T>, delay_ms: u32)
+    where
+        T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + Send + Sync + 'static,
+    {
+        let raw = Arc::into_raw(item).cast_mut();
+        let work = delayed_work::<T, ID>(raw);
+        let delay = kernel::time::msecs_to_jiffies(delay_ms);
+        // SAFETY: The queue is alive by the type invariants. The item is initialised, as it lives
+        // in an `Arc`, and the reference that `raw` stands for keeps it alive until it has run.
+        let set = unsafe { bindings::rds_queue_delayed_work(self.queue.as_ptr(), work, delay) };
+        if !set {
+            // SAFETY: The timer that is set has a reference of its own, so this one is ours still.
+            drop(unsafe { Arc::from_raw(raw) });
+        }
+    }
 }
 
 impl Drop for OwnedQueue {

@@ -50,5 +50,6 @@ mod suite {
         let mut found = Unpacker::new(&frame[..57]);
         assert!(matches!(found.next(), Some(Ok(_))));
         assert_eq!(found.next(), Some(Err(SplitError::Short(1))));
+        assert_eq!(found.next(), None);
     }
 }

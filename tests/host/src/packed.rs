@@ -66,6 +66,9 @@ fn layout() {
 fn a_frame_has_room_for_a_header_and_4096_bytes() {
     let (frame, count) = pack(&vec![vec![1; 64]; 100]);
     assert_eq!(count, 37);
+    assert_eq!(37 * bytes(64), LONGEST_FRAME);
+    assert_eq!(pack(&vec![vec![1; LONGEST as usize]; 9]).1, 7);
+    assert_eq!((bytes(0), bytes(1), bytes(u32::MAX)), (48, 56, u32::MAX));
     assert!(frame.len() <= 48 + 4096);
     assert!(frame.len() + 112 > 48 + 4096);
     let (frame, count) = pack(&[vec![1; 4096]]);
@@ -89,15 +92,21 @@ fn short_buffer() {
 fn rules() {
     let (frame, _) = pack(&[b"abc".to_vec(), b"1234".to_vec()]);
     assert_eq!(unpack(&[]), Ok(vec![]));
-    // Cut in the header, in the payload, and in what fills up, which is nobody's loss.
+    // Cut in the header, in the payload, in what fills up, and behind it.
     assert_eq!(unpack(&frame[..47]), Err(SplitError::Short(47)));
     assert_eq!(unpack(&frame[..50]), Err(SplitError::Cut(3, 2)));
-    assert_eq!(unpack(&frame[..53]).map(|found| found.len()), Ok(1));
+    assert_eq!(unpack(&frame[..51]).map(|found| found.len()), Ok(1));
+    assert_eq!(unpack(&frame[..53]), Err(SplitError::Short(2)));
+    assert_eq!(unpack(&frame[..56]), Err(SplitError::Short(5)));
     assert_eq!(unpack(&frame[..60]), Err(SplitError::Short(4)));
     assert_eq!(
         unpack(&frame[..frame.len() - 1]),
         Err(SplitError::Cut(4, 3))
     );
+    let long = pack(&[vec![1; 4096]]).0;
+    assert_eq!(unpack(&long).map(|found| found.len()), Ok(1));
+    let long = [long, vec![0; 56]].concat();
+    assert_eq!(unpack(&long), Err(SplitError::Long(48 + 4096 + 56)));
     let mut bad = frame.clone();
     bad[56] ^= 1;
     assert_eq!(unpack(&bad), Err(SplitError::Header(HeaderError::Checksum)));
