@@ -5,7 +5,7 @@
 //! A request says in its private data which addresses it connects; the CM knows which ones it really
 //! came over. They have to be the same: a peer speaks for no one else.
 
-use crate::conn::{ConnKey, Counter, Node};
+use crate::conn::{ConnKey, Counter, Node, Transport};
 use crate::ib_transport::{Ib, IncomingConnection};
 use crate::kapi::{
     errno::Errno,
@@ -83,7 +83,8 @@ impl Acceptor {
                 Private::parse_v6(request.private_data())
             };
             let private = private.map_err(Refusal::Private)?;
-            let version = negotiate(&private).map_err(Refusal::Version)?;
+            let agreed =
+                negotiate(&private, self.transport.fragment()).map_err(Refusal::Version)?;
             let key = self.key(&request, &private)?;
             // Not by a look-up of the address: that makes CM ids, and this is a handler of one.
             let pools = || {
@@ -97,9 +98,9 @@ impl Acceptor {
                 .node
                 .connection(key, pools)
                 .map_err(Refusal::Connection)?;
-            Ok((version, private.fragment(), connection))
+            Ok((agreed, connection))
         };
-        let (version, fragment, connection) = match look() {
+        let (agreed, connection) = match look() {
             Ok(found) => found,
             Err(refusal) => {
                 // The peer needs no answer more than we need to give one.
@@ -107,7 +108,7 @@ impl Acceptor {
                 return Err(refusal);
             }
         };
-        let incoming = IncomingConnection::new(self.transport.clone(), request, version, fragment);
+        let incoming = IncomingConnection::new(self.transport.clone(), request, agreed);
         let incoming = KBox::new(incoming, GFP_KERNEL).map_err(|_| Refusal::Connection(ENOMEM))?;
         connection.request(incoming).map_err(|_| Refusal::Busy)
     }

@@ -166,6 +166,8 @@ pub(crate) struct Connection {
     /// The latest request of the peer that the worker has not seen.
     #[pin]
     pub(super) request: SpinLockBh<Option<KBox<dyn Request>>>,
+    /// How many of our requests the peer has refused since the connection was up.
+    pub(super) refusals: Atomic<u32>,
     /// There is something to send.
     pub(super) wanted: Atomic<bool>,
     /// The module or the device goes away.
@@ -213,6 +215,7 @@ impl Connection {
                 state: Atomic::new(0),
                 worker <- kernel::new_mutex!(Worker::new(), "Connection::worker"),
                 request <- new_spinlock_bh!(None, "Connection::request"),
+                refusals: Atomic::new(0),
                 wanted: Atomic::new(false),
                 stop: Atomic::new(false),
                 deadline: Atomic::new(0),
@@ -226,6 +229,16 @@ impl Connection {
     /// Whether our address is the lower of the two: it settles who connects.
     pub(crate) fn is_lower(&self) -> bool {
         self.key.laddr < self.key.faddr
+    }
+
+    /// The peer itself, not its CM, has refused a request of ours. Any context.
+    pub(crate) fn note_refusal(&self) {
+        self.refusals.fetch_add(1, Relaxed);
+    }
+
+    /// How many of our requests the peer has refused since the connection was up. Any context.
+    pub(crate) fn refusals(&self) -> u32 {
+        self.refusals.load(Relaxed)
     }
 
     /// Whether a port of the peer takes nothing for now. Any context.

@@ -259,6 +259,7 @@ impl Connection {
             return;
         };
         worker.told = false;
+        self.refusals.store(0, Relaxed);
         self.fragment.store(link.fragment().bytes(), Relaxed);
         let mut tx = self.tx.lock();
         let queue = &mut tx.queue;

@@ -12,7 +12,8 @@ use crate::kapi::{
     rdma::{CmEvent, CmHandler, CmId, ConnParams, IncomingRequest, Qp, QpConfig, RnrTimer},
 };
 use crate::proto::ib_private::{
-    check_reply, Addr, Private, Version, LEN_V6, PORT_V4, PORT_V6, REJECT_INCOMPATIBLE_OR_RACE,
+    check_reply, Addr, Agreed, Private, Version, LEN_V6, PORT_V4, PORT_V6,
+    REJECT_INCOMPATIBLE_OR_RACE,
 };
 use crate::proto::wire::FragmentSize;
 use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -103,12 +104,12 @@ impl Events {
             Some(_) => Private::parse_v4(data),
             None => Private::parse_v6(data),
         };
-        match reply.map(|reply| (check_reply(proposed, &reply), reply.fragment())) {
-            Ok((Ok(_version), fragment)) => {
-                self.limit_fragment(fragment);
+        match reply.map(|reply| check_reply(proposed, &reply)) {
+            Ok(Ok(agreed)) => {
+                self.limit_fragment(agreed.fragment);
                 true
             }
-            Ok((Err(reject), _)) => {
+            Ok(Err(reject)) => {
                 pr_info_ratelimited!("{}: the peer's reply does not do: {:?}\n", key, reject);
                 false
             }
@@ -133,8 +134,14 @@ impl CmHandler for Events {
                     Reached::Lost
                 }
             }
-            CmEvent::Rejected { reason, .. } => {
+            CmEvent::Rejected {
+                reason,
+                by_consumer,
+            } => {
                 pr_debug!("{}: rejected, reason {}\n", key, reason);
+                if by_consumer {
+                    self.connection.note_refusal();
+                }
                 Reached::Rejected
             }
             // The number of a queue pair that is gone already.
@@ -313,13 +320,16 @@ impl Endpoint for IbEndpoint {
     }
 
     fn connect(&mut self) -> Result {
+        let connection = &self.events.connection;
+        let version = Version::proposed(connection.key.tos, connection.refusals());
+        self.events.limit_fragment(version.max_fragment());
         let device = self.prepare()?;
         let key = &self.events.connection.key;
         let private = Private::new(
             Addr(key.laddr.octets()),
             Addr(key.faddr.octets()),
             key.tos,
-            Version::PROPOSED,
+            version,
             self.events.fragment(),
         );
         let bytes = PrivateBytes::new(&private);
@@ -336,23 +346,16 @@ impl Endpoint for IbEndpoint {
 /// A peer's valid request, waiting for the connection's worker.
 pub(crate) struct IncomingConnection {
     request: Option<IncomingRequest>,
-    version: Version,
-    /// The fragments that the peer proposes.
-    fragment: FragmentSize,
+    /// What the reply will say.
+    agreed: Agreed,
     transport: Arc<Ib>,
 }
 
 impl IncomingConnection {
-    pub(crate) fn new(
-        transport: Arc<Ib>,
-        request: IncomingRequest,
-        version: Version,
-        fragment: FragmentSize,
-    ) -> Self {
+    pub(crate) fn new(transport: Arc<Ib>, request: IncomingRequest, agreed: Agreed) -> Self {
         Self {
             request: Some(request),
-            version,
-            fragment,
+            agreed,
             transport,
         }
     }
@@ -363,8 +366,7 @@ impl Request for IncomingConnection {
         let request = self.request.take().ok_or(ENODEV)?;
         let (responder_resources, initiator_depth) =
             (request.responder_resources(), request.initiator_depth());
-        let fragment = self.fragment.min(self.transport.fragment);
-        let events = Events::new(connection, fragment)?;
+        let events = Events::new(connection, self.agreed.fragment)?;
         let id = request.attach(events.clone())?;
         let mut endpoint = KBox::new(
             IbEndpoint {
@@ -382,7 +384,7 @@ impl Request for IncomingConnection {
             Addr(key.laddr.octets()),
             Addr(key.faddr.octets()),
             key.tos,
-            self.version,
+            self.agreed.version,
             endpoint.events.fragment(),
         );
         let bytes = PrivateBytes::new(&private);

@@ -73,20 +73,41 @@ impl Addr {
     }
 }
 
-/// A protocol version that this implementation speaks.
+/// A protocol version that this implementation speaks. They differ in what the private data can
+/// say, not in what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Version {
     /// 3.1, what mainline kernels propose.
     V3_1,
     /// 4.0.
     V4_0,
-    /// 4.1, what UEK kernels propose.
+    /// 4.1, what UEK kernels propose: the first with a type of service, and with fragments of
+    /// another size than 4096.
     V4_1,
 }
 
 impl Version {
-    /// The version that a connect proposes: every peer knows it.
-    pub(crate) const PROPOSED: Version = Version::V3_1;
+    /// The version to propose, when the peer itself has refused the last `refused` requests.
+    ///
+    /// A peer that knows 3.1 only refuses 4.1. Others refuse while they connect themselves, and
+    /// say the same. So 3.1 comes after two refusals, and for one attempt: where it was not
+    /// needed, it costs the larger fragments. It never comes for a type of service: a peer that
+    /// knows 3.1 only would take the request for one without, and drop that connection for it.
+    pub(crate) const fn proposed(tos: u8, refused: u32) -> Version {
+        match (tos, refused % 3) {
+            (0, 2) => Version::V3_1,
+            _ => Version::V4_1,
+        }
+    }
+
+    /// The largest fragments that both sides understand each other about. In 3.1 and 4.0 UEK
+    /// kernels announce a size, and may then use 4096 all the same.
+    pub(crate) const fn max_fragment(self) -> FragmentSize {
+        match self {
+            Version::V3_1 | Version::V4_0 => FragmentSize::K4,
+            Version::V4_1 => FragmentSize::LARGEST,
+        }
+    }
 
     /// The major number.
     pub(crate) const fn major(self) -> u8 {
@@ -133,6 +154,15 @@ pub(crate) enum Reject {
     Tos(u8),
 }
 
+/// What two sides have agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Agreed {
+    /// The version.
+    pub(crate) version: Version,
+    /// The largest fragments that may be sent.
+    pub(crate) fragment: FragmentSize,
+}
+
 /// Private data, in host byte order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Private {
@@ -166,7 +196,7 @@ impl Private {
         fragment: FragmentSize,
     ) -> Private {
         Private {
-            frag_size: match fragment {
+            frag_size: match fragment.min(version.max_fragment()) {
                 FragmentSize::K4 => 0,
                 // CAST: the sizes are small.
                 size => size.bytes() as u16,
@@ -266,19 +296,22 @@ impl Private {
     }
 }
 
-/// The passive side: the version to answer `request` with.
+/// The passive side: what to answer `request` with, and fragments of up to `limit`.
 ///
 /// # Errors
 ///
 /// [`Reject::Version`] if there is no common one.
-pub(crate) fn negotiate(request: &Private) -> Result<Version, Reject> {
+pub(crate) fn negotiate(request: &Private, limit: FragmentSize) -> Result<Agreed, Reject> {
     let common = request.minor_mask & MINOR_MASK;
-    match (request.major, request.minor) {
-        (3, 1) => Ok(Version::V3_1),
-        (4, _) if common & 0x2 != 0 => Ok(Version::V4_1),
-        (4, _) if common & 0x1 != 0 => Ok(Version::V4_0),
-        (major, minor) => Err(Reject::Version { major, minor }),
-    }
+    let version = match (request.major, request.minor) {
+        // Also for a type of service: mainline kernels ask so.
+        (3, 1) => Version::V3_1,
+        (4, _) if common & 0x2 != 0 => Version::V4_1,
+        (4, _) if common & 0x1 != 0 => Version::V4_0,
+        (major, minor) => return Err(Reject::Version { major, minor }),
+    };
+    let fragment = request.fragment().min(limit).min(version.max_fragment());
+    Ok(Agreed { version, fragment })
 }
 
 /// The active side: whether the answer `reply` to our `request` is one to go on with.
@@ -286,7 +319,7 @@ pub(crate) fn negotiate(request: &Private) -> Result<Version, Reject> {
 /// # Errors
 ///
 /// [`Reject`] says what is wrong with it; the connection has to go.
-pub(crate) fn check_reply(request: &Private, reply: &Private) -> Result<Version, Reject> {
+pub(crate) fn check_reply(request: &Private, reply: &Private) -> Result<Agreed, Reject> {
     if reply.saddr != request.daddr || reply.daddr != request.saddr {
         return Err(Reject::Addresses);
     }
@@ -296,10 +329,12 @@ pub(crate) fn check_reply(request: &Private, reply: &Private) -> Result<Version,
     if reply.fragment() > request.fragment() {
         return Err(Reject::Fragment(reply.frag_size));
     }
-    match (reply.major, reply.minor) {
-        (3, 1) => Ok(Version::V3_1),
-        (4, 0) => Ok(Version::V4_0),
-        (4, 1) => Ok(Version::V4_1),
-        (major, minor) => Err(Reject::Version { major, minor }),
-    }
+    let version = match (reply.major, reply.minor) {
+        (3, 1) => Version::V3_1,
+        (4, 0) => Version::V4_0,
+        (4, 1) => Version::V4_1,
+        (major, minor) => return Err(Reject::Version { major, minor }),
+    };
+    let fragment = reply.fragment().min(version.max_fragment());
+    Ok(Agreed { version, fragment })
 }

@@ -3,8 +3,13 @@
 //! What the connection manager tells, and what it is told to connect.
 
 use crate::bindings;
+use crate::kapi::errno::Errno;
 use core::{ptr::NonNull, slice};
 use kernel::{fmt, prelude::*};
+
+/// The consumer's own reason in an IB `REJ`.
+// CAST: a reason is a 16-bit number.
+const CONSUMER_DEFINED: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as i32;
 
 /// An event of a connection identifier.
 #[derive(Clone, Copy)]
@@ -21,6 +26,9 @@ pub(crate) enum CmEvent<'a> {
     /// error number on iWARP).
     Rejected {
         reason: i32,
+        /// It was not the manager on the other side, but who listens there. On iWARP it may have
+        /// been that nobody listens.
+        by_consumer: bool,
     },
     /// No answer. A negative error number.
     Unreachable {
@@ -56,6 +64,8 @@ impl<'a> CmEvent<'a> {
             }
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => Self::Rejected {
                 reason: event.status,
+                by_consumer: event.status == CONSUMER_DEFINED
+                    || event.status == Error::from(Errno::ConnectionRefused).to_errno(),
             },
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable {
                 status: event.status,
@@ -87,7 +97,7 @@ impl fmt::Display for CmEvent<'_> {
             Self::AddrResolved => f.write_str("address resolved"),
             Self::RouteResolved => f.write_str("route resolved"),
             Self::Established { .. } => f.write_str("established"),
-            Self::Rejected { reason } => f.write_fmt(fmt!("rejected, reason {reason}")),
+            Self::Rejected { reason, .. } => f.write_fmt(fmt!("rejected, reason {reason}")),
             Self::Unreachable { status } => f.write_fmt(fmt!("no answer, status {status}")),
             Self::Disconnected => f.write_str("disconnected"),
             Self::DeviceRemoval => f.write_str("device removal"),

@@ -14,7 +14,7 @@ mod suite {
     fn golden_bytes_v4() {
         let request = request();
         let bytes = [
-            10, 0, 0, 1, 10, 0, 0, 2, 3, 1, 0, 3, 5, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            10, 0, 0, 1, 10, 0, 0, 2, 4, 1, 0, 3, 5, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
             0, 0, 0, 0,
         ];
         assert_eq!(request.emit_v4(), Some(bytes));
@@ -50,16 +50,18 @@ mod suite {
     #[test]
     fn versions() {
         let offer = |major, minor, minor_mask| {
-            negotiate(&Private {
+            let request = Private {
                 major,
                 minor,
                 minor_mask,
                 ..request()
-            })
+            };
+            negotiate(&request, FragmentSize::K16)
         };
-        assert_eq!(offer(3, 1, 0), Ok(Version::V3_1));
-        assert_eq!(offer(4, 1, 3), Ok(Version::V4_1));
-        assert_eq!(offer(4, 0, 1), Ok(Version::V4_0));
+        let agreed = |version, fragment| Ok(Agreed { version, fragment });
+        assert_eq!(offer(3, 1, 0), agreed(Version::V3_1, FragmentSize::K4));
+        assert_eq!(offer(4, 1, 3), agreed(Version::V4_1, FragmentSize::K8));
+        assert_eq!(offer(4, 0, 1), agreed(Version::V4_0, FragmentSize::K4));
         assert_eq!(offer(4, 2, 4), Err(Reject::Version { major: 4, minor: 2 }));
         assert_eq!(offer(3, 0, 3), Err(Reject::Version { major: 3, minor: 0 }));
     }
@@ -74,7 +76,11 @@ mod suite {
             Version::V3_1,
             FragmentSize::K4,
         );
-        assert_eq!(check_reply(&request, &reply), Ok(Version::V3_1));
+        let agreed = Agreed {
+            version: Version::V3_1,
+            fragment: FragmentSize::K4,
+        };
+        assert_eq!(check_reply(&request, &reply), Ok(agreed));
         let other = Private {
             saddr: Addr::from_v4([10, 0, 0, 3]),
             ..reply
@@ -90,7 +96,7 @@ mod suite {
             Addr::from_v4(here),
             Addr::from_v4(there),
             5,
-            Version::PROPOSED,
+            Version::proposed(5, 0),
             FragmentSize::K8,
         )
     }

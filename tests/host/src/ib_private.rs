@@ -94,43 +94,85 @@ fn mapped_addresses() {
     assert!(Addr::from_v4([9, 255, 255, 255]) < Addr::from_v4([10, 0, 0, 0]));
 }
 
+fn agreed(version: Version, fragment: FragmentSize) -> Agreed {
+    Agreed { version, fragment }
+}
+
 #[test]
 fn passive_negotiation() {
+    use FragmentSize::{K16, K4, K8};
     let reject = |major, minor| Err(Reject::Version { major, minor });
     for (major, minor, mask, expected) in [
-        (3, 1, 3, Ok(Version::V3_1)),
-        (3, 1, 0, Ok(Version::V3_1)),
+        (3, 1, 3, Ok(agreed(Version::V3_1, K4))),
+        (3, 1, 0, Ok(agreed(Version::V3_1, K4))),
         (3, 0, 3, reject(3, 0)),
         (3, 2, 3, reject(3, 2)),
-        (4, 1, 3, Ok(Version::V4_1)),
-        (4, 1, 2, Ok(Version::V4_1)),
-        (4, 0, 1, Ok(Version::V4_0)),
-        (4, 9, 0xffff, Ok(Version::V4_1)),
+        (4, 1, 3, Ok(agreed(Version::V4_1, K8))),
+        (4, 1, 2, Ok(agreed(Version::V4_1, K8))),
+        (4, 0, 1, Ok(agreed(Version::V4_0, K4))),
+        (4, 9, 0xffff, Ok(agreed(Version::V4_1, K8))),
         (4, 1, 0, reject(4, 1)),
         (4, 2, 4, reject(4, 2)),
         (5, 1, 3, reject(5, 1)),
         (2, 1, 3, reject(2, 1)),
     ] {
-        assert_eq!(
-            negotiate(&private(major, minor, mask)),
-            expected,
-            "{major}.{minor}/{mask}"
-        );
+        let request = Private {
+            frag_size: 16384,
+            ..private(major, minor, mask)
+        };
+        assert_eq!(negotiate(&request, K8), expected, "{major}.{minor}/{mask}");
+    }
+    for (frag_size, limit, expected) in [
+        (0, K16, K4),
+        (4096, K16, K4),
+        (8192, K4, K4),
+        (8192, K16, K8),
+        (16383, K16, K8),
+        (u16::MAX, K16, K16),
+        (1, K16, K4),
+    ] {
+        let request = Private {
+            frag_size,
+            ..private(4, 1, 3)
+        };
+        assert_eq!(negotiate(&request, limit).unwrap().fragment, expected);
+    }
+}
+
+#[test]
+fn proposals() {
+    let versions = |tos| [0, 1, 2, 3, 4, 5, u32::MAX].map(|n| Version::proposed(tos, n));
+    let (old, new) = (Version::V3_1, Version::V4_1);
+    assert_eq!(versions(0), [new, new, old, new, new, old, new]);
+    assert_eq!(versions(1), [new; 7]);
+    let (here, there) = (Addr::from_v4([10, 0, 0, 1]), Addr::from_v4([10, 0, 0, 2]));
+    for (version, expected) in [(old, 0), (Version::V4_0, 0), (new, 16384)] {
+        let private = Private::new(here, there, 0, version, FragmentSize::K16);
+        assert_eq!(private.frag_size, expected);
     }
 }
 
 #[test]
 fn active_check() {
     let (here, there) = (Addr::from_v4([10, 0, 0, 1]), Addr::from_v4([10, 0, 0, 2]));
-    let request = Private::new(here, there, 3, Version::PROPOSED, FragmentSize::K8);
+    let request = Private::new(here, there, 3, Version::V4_1, FragmentSize::K8);
     assert_eq!(
         (request.major, request.minor, request.frag_size),
-        (3, 1, 8192)
+        (4, 1, 8192)
     );
-    for version in [Version::V3_1, Version::V4_0, Version::V4_1] {
-        let reply = Private::new(there, here, 3, version, FragmentSize::K4);
-        assert_eq!((reply.frag_size, reply.fragment()), (0, FragmentSize::K4));
-        assert_eq!(check_reply(&request, &reply), Ok(version));
+    for (version, frag_size, fragment) in [
+        (Version::V3_1, 0, FragmentSize::K4),
+        (Version::V3_1, 8192, FragmentSize::K4),
+        (Version::V4_0, 8192, FragmentSize::K4),
+        (Version::V4_1, 0, FragmentSize::K4),
+        (Version::V4_1, 4096, FragmentSize::K4),
+        (Version::V4_1, 8192, FragmentSize::K8),
+    ] {
+        let reply = Private {
+            frag_size,
+            ..Private::new(there, here, 3, version, FragmentSize::K4)
+        };
+        assert_eq!(check_reply(&request, &reply), Ok(agreed(version, fragment)));
     }
     let reply = Private::new(there, here, 3, Version::V3_1, FragmentSize::K4);
     for (change, expected) in [
@@ -181,14 +223,14 @@ proptest! {
             prop_assert_eq!(Private::parse_v4(&out), Ok(private));
             prop_assert_eq!(&out[..13], &data[..13]);
             prop_assert_eq!(&out[14..28], &data[14..28]);
-            let _ = negotiate(&private);
+            let _ = negotiate(&private, FragmentSize::K16);
         }
         if let Ok(private) = Private::parse_v6(&data) {
             let out = private.emit_v6();
             prop_assert_eq!(Private::parse_v6(&out), Ok(private));
             prop_assert_eq!(&out[..37], &data[..37]);
             prop_assert_eq!(&out[38..52], &data[38..52]);
-            let _ = negotiate(&private);
+            let _ = negotiate(&private, FragmentSize::K16);
         }
     }
 }

@@ -19,4 +19,5 @@ mod recv_depth;
 mod rx;
 mod sim;
 mod tx;
+mod versions;
 mod wire;

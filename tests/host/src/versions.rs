@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who connects to whom: our proposals and answers against those of every kind of peer. In the end
+//! both sides have the same idea of the version, the type of service and the fragments, or no
+//! connection.
+
+use crate::proto::ib_private::*;
+use crate::proto::wire::FragmentSize::{self, K16, K4, K8};
+
+const SIZES: [FragmentSize; 3] = [K4, K8, K16];
+
+/// A peer, and how it behaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Peer {
+    Ours(FragmentSize),
+    /// Linux 7.2: proposes 3.1, knows 4.0 and 4.1, has no idea of fragment sizes.
+    Mainline,
+    /// UEK: proposes 4.1, and 3.1 after a refusal unless there is a type of service. Has 4096
+    /// below 4.1, unless the other side's number is its own.
+    Uek(FragmentSize),
+    /// From before the type of service: 3.1 only, the other fields are 0.
+    Old,
+}
+
+fn peers() -> Vec<Peer> {
+    let mut peers = vec![Peer::Mainline, Peer::Old];
+    peers.extend(SIZES.map(Peer::Ours));
+    peers.extend(SIZES.map(Peer::Uek));
+    peers
+}
+
+/// What one side believes to be agreed on: version, type of service, fragment bytes.
+type Belief = ((u8, u8), u8, u32);
+
+impl Peer {
+    /// What the fragments of a UEK peer become when it reads `announced`.
+    fn uek_fragment(own: FragmentSize, version: (u8, u8), announced: u16) -> u32 {
+        let (own, announced) = (own.bytes(), u32::from(announced));
+        match own.min(announced) {
+            size if own == announced => size,
+            size @ (8192 | 16384) if version >= (4, 1) => size,
+            _ => 4096,
+        }
+    }
+
+    /// What it sends to connect, after so many refusals.
+    fn request(self, tos: u8, refused: u32) -> Private {
+        let (here, there) = addrs();
+        let fields = |major, minor, minor_mask, tos, frag_size| Private {
+            saddr: here,
+            daddr: there,
+            major,
+            minor,
+            minor_mask,
+            tos,
+            frag_size,
+            ..Private::default()
+        };
+        match self {
+            Peer::Ours(limit) => {
+                Private::new(here, there, tos, Version::proposed(tos, refused), limit)
+            }
+            Peer::Mainline => fields(3, 1, 3, tos, 0),
+            Peer::Uek(own) if refused > 0 && tos == 0 => fields(3, 1, 3, 0, own.bytes() as u16),
+            Peer::Uek(own) => fields(4, 1, 3, tos, own.bytes() as u16),
+            Peer::Old => fields(3, 1, 1, 0, 0),
+        }
+    }
+
+    /// What it answers, and believes from then on; nothing if it refuses.
+    fn reply(self, request: &Private) -> Option<(Private, Belief)> {
+        let (major, minor) = match (request.major, request.minor, request.minor_mask & 3) {
+            (3, 1, _) => (3, 1),
+            (4, _, 0) => return None,
+            (4, _, mask) => (4, u8::from(mask > 1)),
+            _ => return None,
+        };
+        let mut reply = Private {
+            saddr: request.daddr,
+            daddr: request.saddr,
+            frag_size: 0,
+            major,
+            minor,
+            ..*request
+        };
+        let fragment = match self {
+            Peer::Ours(limit) => {
+                let agreed = negotiate(request, limit).ok()?;
+                let (here, there) = (request.daddr, request.saddr);
+                reply = Private::new(here, there, request.tos, agreed.version, agreed.fragment);
+                agreed.fragment.bytes()
+            }
+            Peer::Mainline => 4096,
+            Peer::Uek(own) => {
+                let size = Self::uek_fragment(own, (major, minor), request.frag_size);
+                reply.frag_size = size as u16;
+                size
+            }
+            Peer::Old if major != 3 => return None,
+            Peer::Old => {
+                reply.tos = 0;
+                4096
+            }
+        };
+        let belief = ((reply.major, reply.minor), reply.tos, fragment);
+        Some((reply, belief))
+    }
+
+    /// What it makes of the answer to its request; nothing if it gives up.
+    fn accept(self, request: &Private, reply: &Private) -> Option<Belief> {
+        let version = (reply.major, reply.minor);
+        let fragment = match self {
+            Peer::Ours(_) => {
+                let agreed = check_reply(request, reply).ok()?;
+                assert_eq!((agreed.version.major(), agreed.version.minor()), version);
+                agreed.fragment.bytes()
+            }
+            Peer::Uek(own) => Self::uek_fragment(own, version, reply.frag_size),
+            Peer::Mainline | Peer::Old => 4096,
+        };
+        Some((version, request.tos, fragment))
+    }
+}
+
+fn addrs() -> (Addr, Addr) {
+    (Addr::from_v4([10, 0, 0, 1]), Addr::from_v4([10, 0, 0, 2]))
+}
+
+/// Bytes as on the wire and back.
+fn travel(private: &Private) -> Private {
+    Private::parse_v4(&private.emit_v4().unwrap()).unwrap()
+}
+
+/// Connects until it works or six requests have come to nothing; the first `races` meet a peer
+/// that connects itself and refuses them. Returns what both believe, and after how many refusals.
+fn connect(active: Peer, passive: Peer, tos: u8, races: u32) -> Option<(Belief, u32)> {
+    for refused in 0..6 {
+        let request = travel(&active.request(tos, refused));
+        if refused < races {
+            continue;
+        }
+        let Some((reply, theirs)) = passive.reply(&request) else {
+            continue;
+        };
+        let reply = travel(&reply);
+        let Some(ours) = active.accept(&request, &reply) else {
+            continue;
+        };
+        assert_eq!(
+            ours, theirs,
+            "{active:?} to {passive:?} tos {tos} races {races}"
+        );
+        return Some((ours, refused));
+    }
+    None
+}
+
+#[test]
+fn both_sides_agree_or_there_is_no_connection() {
+    let mut connected = 0;
+    for limit in SIZES {
+        for peer in peers() {
+            for (tos, races) in [(0, 0), (0, 1), (0, 2), (0, 3), (7, 0), (7, 1), (7, 2)] {
+                for (active, passive) in [(Peer::Ours(limit), peer), (peer, Peer::Ours(limit))] {
+                    let outcome = connect(active, passive, tos, races);
+                    // 3.1 as it was cannot carry a type of service, so there is none with it.
+                    let cannot = passive == Peer::Old && tos != 0;
+                    assert_eq!(
+                        outcome.is_some(),
+                        !cannot,
+                        "{active:?} to {passive:?} tos {tos} races {races}"
+                    );
+                    connected += u32::from(outcome.is_some());
+                }
+            }
+        }
+    }
+    assert_eq!(connected, 3 * (8 * 7 * 2 - 3));
+}
+
+#[test]
+fn the_best_that_the_peer_can_do_comes_out() {
+    for limit in SIZES {
+        for tos in [0, 7] {
+            for other in SIZES {
+                let best = (((4, 1), tos, limit.min(other).bytes()), 0);
+                for peer in [Peer::Ours(other), Peer::Uek(other)] {
+                    assert_eq!(connect(Peer::Ours(limit), peer, tos, 0), Some(best));
+                    assert_eq!(connect(peer, Peer::Ours(limit), tos, 0), Some(best));
+                }
+            }
+            let ours = Peer::Ours(limit);
+            let (new, old) = ((4, 1), (3, 1));
+            let outcome = connect(ours, Peer::Mainline, tos, 0);
+            assert_eq!(outcome, Some(((new, tos, 4096), 0)));
+            let outcome = connect(Peer::Mainline, ours, tos, 0);
+            assert_eq!(outcome, Some(((old, tos, 4096), 0)));
+        }
+        let outcome = connect(Peer::Ours(limit), Peer::Old, 0, 0);
+        assert_eq!(outcome, Some((((3, 1), 0, 4096), 2)));
+    }
+}
+
+/// A request that a peer of 3.1 would take for one without a type of service is never made.
+#[test]
+fn a_type_of_service_is_not_proposed_in_3_1() {
+    for refused in 0..10 {
+        let request = Peer::Ours(K8).request(7, refused);
+        assert_eq!((request.major, request.minor), (4, 1));
+        assert!(Peer::Old.reply(&request).is_none());
+    }
+}
