@@ -6,7 +6,7 @@ use crate::proto::connect::*;
 use proptest::prelude::*;
 use std::fmt::Write;
 
-const EVENTS: [Event; 9] = [
+pub(crate) const EVENTS: [Event; 9] = [
     Event::Wanted,
     Event::Request,
     Event::AddrResolved,
@@ -16,6 +16,16 @@ const EVENTS: [Event; 9] = [
     Event::Lost,
     Event::Timer,
     Event::Stop,
+];
+
+pub(crate) const STATES: [State; 7] = [
+    State::Down,
+    State::Waiting,
+    State::ResolvingAddr,
+    State::ResolvingRoute,
+    State::Connecting,
+    State::Accepting,
+    State::Up,
 ];
 
 fn inputs(lower: bool, pending: bool, random: u32) -> Inputs {
@@ -51,15 +61,7 @@ fn machine(state: State) -> Machine {
 /// on the inputs.
 fn matrix() -> String {
     let mut text = String::new();
-    for state in [
-        State::Down,
-        State::Waiting,
-        State::ResolvingAddr,
-        State::ResolvingRoute,
-        State::Connecting,
-        State::Accepting,
-        State::Up,
-    ] {
+    for state in STATES {
         for event in EVENTS {
             let mut lines: Vec<(&str, String)> = Vec::new();
             for (name, lower, pending) in [

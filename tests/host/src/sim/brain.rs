@@ -5,6 +5,7 @@
 use crate::proto::connect::{Action, Event, Inputs, Machine, State};
 
 /// The connection machine of a node.
+#[derive(Clone)]
 pub(super) enum Brain {
     /// The one under test.
     Rust(Machine),

@@ -8,6 +8,7 @@
 
 mod brain;
 mod node;
+mod pairs;
 mod tests;
 
 use crate::proto::connect::{Event, State};
@@ -100,7 +101,7 @@ enum Happening {
 }
 
 /// How unkind the network is.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Weather {
     /// Percentage of CM messages lost and of local steps that fail.
     loss: u64,
@@ -108,9 +109,12 @@ struct Weather {
     cm_delay: Time,
     /// From here on nothing is lost and nothing breaks.
     calm_from: Time,
+    /// The next CM messages, the first one in the lowest bit: whether it is lost.
+    fate: u32,
 }
 
 /// The two nodes and what lies between them.
+#[derive(Clone)]
 struct World {
     now: Time,
     order: u64,
@@ -163,19 +167,26 @@ impl World {
 
     /// Lets happen what is due until `end`. Returns whether nothing is left to happen.
     fn run_until(&mut self, end: Time) -> bool {
-        while let Some(Reverse((time, _, key))) = self.agenda.peek().copied() {
+        while let Some(Reverse((time, _, _))) = self.agenda.peek().copied() {
             if time > end {
                 return false;
             }
-            self.agenda.pop();
-            self.now = time;
-            let happening = self.happenings.remove(&key).unwrap();
-            if self.trace {
-                eprintln!("{time:>10} {happening:x?}");
-            }
-            self.happen(happening);
+            self.run_one();
         }
         true
+    }
+
+    /// Lets the next thing happen.
+    fn run_one(&mut self) {
+        let Some(Reverse((time, _, key))) = self.agenda.pop() else {
+            return;
+        };
+        self.now = time;
+        let happening = self.happenings.remove(&key).unwrap();
+        if self.trace {
+            eprintln!("{time:>10} {happening:x?}");
+        }
+        self.happen(happening);
     }
 
     fn happen(&mut self, happening: Happening) {
@@ -245,7 +256,9 @@ impl World {
     }
 
     fn send_cm(&mut self, from: usize, message: Cm) {
-        if !self.bad_luck() {
+        let doomed = self.weather.fate & 1 == 1;
+        self.weather.fate >>= 1;
+        if !self.bad_luck() && !doomed {
             let delay = 20 + self.rng.below(self.weather.cm_delay);
             let node = 1 - from;
             self.after(delay, Happening::Cm { node, message });

@@ -18,6 +18,7 @@ struct Message {
     sent_before: bool,
 }
 
+#[derive(Clone)]
 pub(super) struct Node {
     brain: Brain,
     pub(super) endpoint: Option<EndpointId>,
@@ -71,6 +72,10 @@ impl Node {
         }
     }
 
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self.brain, Brain::Rust(_))
+    }
+
     pub(super) fn state(&self) -> State {
         self.brain.state()
     }
@@ -100,7 +105,7 @@ impl Node {
         }
     }
 
-    fn pending(&self) -> bool {
+    pub(super) fn pending(&self) -> bool {
         !self.unsent.is_empty() || !self.unacked.is_empty()
     }
 

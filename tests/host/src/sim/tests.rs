@@ -3,14 +3,14 @@
 //! What the two nodes have to achieve.
 
 use super::{Brain, Happening, Rng, Time, Weather, World, MS};
-use crate::proto::connect::State;
+use crate::proto::connect::{Event, State};
 use crate::proto::wire::MAX_MESSAGE;
 use std::cell::Cell;
 
-const SECOND: Time = 1000 * MS;
+pub(super) const SECOND: Time = 1000 * MS;
 
 /// Runs `check` with many seeds, or with the one from the environment. Returns how many.
-fn seeds(count: u64, check: impl Fn(u64, bool)) -> u64 {
+pub(super) fn seeds(count: u64, check: impl Fn(u64, bool)) -> u64 {
     match std::env::var("RDS_SIM_SEED") {
         Ok(seed) => {
             check(seed.parse().expect("RDS_SIM_SEED is a number"), true);
@@ -66,6 +66,7 @@ fn storm(seed: u64, trace: bool, brains: [Brain; 2]) -> u32 {
         loss: [0, 2, 10, 40][rng.below(4) as usize],
         cm_delay: [MS, 10 * MS, 100 * MS][rng.below(3) as usize],
         calm_from: 10 * SECOND,
+        fate: 0,
     };
     let mut world = World::new(seed, weather, brains, trace);
     for _ in 0..rng.below(150) {
@@ -133,6 +134,7 @@ fn a_restarted_node_is_not_taken_for_its_old_self() {
             loss: [0, 10][rng.below(2) as usize],
             cm_delay: 10 * MS,
             calm_from: 10 * SECOND,
+            fate: 0,
         };
         let brains = [Brain::rust(), Brain::rust()];
         let mut world = World::new(seed, weather, brains, trace);
@@ -170,6 +172,7 @@ fn simultaneous(seed: u64, trace: bool, brains: [Brain; 2]) -> Time {
         loss: 0,
         cm_delay: 5 * MS,
         calm_from: SECOND,
+        fate: 0,
     };
     let mut world = World::new(seed, weather, brains, trace);
     for node in 0..2 {
@@ -228,4 +231,76 @@ fn simultaneous_connects_converge_with_c_on_the_other_side() {
             assert!(time < 500 * MS, "{time} us");
         }
     });
+}
+
+/// The queue pair of one of two nodes fails, when everything has long been delivered; `before` says
+/// how long the connection has lasted. Then one of them, or both, have something to send. Returns
+/// how long after the failure, or after it was sent if that was later, the last message arrives.
+fn queue_pair_error(seed: u64, trace: bool, brains: [Brain; 2], before: Time) -> Time {
+    let mut rng = Rng(!seed);
+    let weather = Weather {
+        loss: 0,
+        cm_delay: 5 * MS,
+        calm_from: 60 * SECOND,
+        fate: 0,
+    };
+    let mut world = World::new(seed, weather, brains, trace);
+    // Who has sent last does not know whether that has arrived, and wants the connection.
+    let node = rng.below(2) as usize;
+    world.happen(Happening::Queue { node, len: 100 });
+    let mut first = finish(&mut world, 1);
+    if rng.percent(50) {
+        let node = 1 - node;
+        world.happen(Happening::Queue { node, len: 100 });
+        first = finish(&mut world, 2);
+    }
+    let failure = first + before;
+    world.run_until(failure);
+    world.now = failure;
+
+    let id = world.nodes[rng.below(2) as usize].endpoint.unwrap();
+    let event = Event::Lost;
+    world.happen(Happening::Endpoint { id, event });
+    let senders = 1 + rng.below(3);
+    let mut last = failure;
+    for node in (0..2).filter(|node| senders & (1 << node) != 0) {
+        let time = failure
+            + [0, rng.below(300), rng.below(20 * MS), rng.below(SECOND)][rng.below(4) as usize];
+        world.at(
+            time,
+            Happening::Queue {
+                node: node as usize,
+                len: 5000,
+            },
+        );
+        last = last.max(time);
+    }
+    let already = world.nodes.iter().map(|node| node.delivered.len());
+    let already = already.sum::<usize>();
+    let done = finish(&mut world, already + senders.count_ones() as usize);
+    assert!(world.run_until(done + 60 * SECOND));
+    assert_delivered(&world);
+    done.saturating_sub(last)
+}
+
+#[test]
+fn traffic_goes_on_soon_after_a_queue_pair_error() {
+    let worst = Cell::new([0; 3]);
+    seeds(4000, |seed, trace| {
+        let mut found = worst.get();
+        for (kind, found) in found.iter_mut().enumerate() {
+            let brains = match kind {
+                0 => [Brain::rust(), Brain::rust()],
+                1 => [Brain::rust(), Brain::c()],
+                _ => [Brain::c(), Brain::rust()],
+            };
+            // Short enough that the connection was not proven, and long enough.
+            let before = [20 * MS, 500 * MS, 5 * SECOND][seed as usize % 3];
+            let time = queue_pair_error(seed, trace, brains, before);
+            assert!(time < 500 * MS, "{time} us");
+            *found = time.max(*found);
+        }
+        worst.set(found);
+    });
+    println!("{:?} ms at the most", worst.get().map(|time| time / MS));
 }
