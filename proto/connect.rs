@@ -8,7 +8,8 @@
 //!
 //! Two nodes may connect to each other at the same time. The node with the lower address has the
 //! right of way: it rejects the request that crosses its own, and the other node gives up its own
-//! and accepts. When an established connection breaks, the lower node reconnects at once and the
+//! and accepts. If the other node asks once more, it has not got the request that it should have
+//! accepted, so it is accepted itself. When an established connection breaks, the lower node reconnects at once and the
 //! higher one leaves it time to do so, but not forever: the lower one may have nothing to send,
 //! or may not have noticed. What is left to chance is settled by a random backoff.
 //!
@@ -191,6 +192,8 @@ pub(crate) struct Machine {
     /// The next backoff in milliseconds, before it is brought into its limits; 0 while nothing
     /// has failed since a connection was proven.
     backoff_ms: u32,
+    /// The peer's request was rejected because ours is out.
+    crossed: bool,
 }
 
 impl Machine {
@@ -199,6 +202,7 @@ impl Machine {
         Machine {
             state: State::Down,
             backoff_ms: 0,
+            crossed: false,
         }
     }
 
@@ -226,7 +230,10 @@ impl Machine {
             (State::Down | State::Waiting, Event::Request) => {
                 self.enter(State::Accepting, [Action::Accept, watchdog])
             }
-            (State::Connecting, Event::Request) if inputs.lower => self.stay([Action::Reject]),
+            (State::Connecting, Event::Request) if inputs.lower && !self.crossed => {
+                self.crossed = true;
+                self.stay([Action::Reject])
+            }
             // Our request is not out yet, or has to yield, or the peer has started over.
             (
                 State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
@@ -244,6 +251,7 @@ impl Machine {
                 self.enter(State::ResolvingRoute, [Action::ResolveRoute, watchdog])
             }
             (State::ResolvingRoute, Event::RouteResolved) => {
+                self.crossed = false;
                 self.enter(State::Connecting, [Action::Connect, watchdog])
             }
             (State::Connecting | State::Accepting, Event::Established) => {

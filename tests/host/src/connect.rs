@@ -169,6 +169,30 @@ fn the_higher_node_leaves_the_lower_one_time() {
     }
 }
 
+/// A request that crosses ours is rejected once for each of ours.
+#[test]
+fn a_peer_that_asks_again_is_accepted() {
+    let inputs = inputs(true, true, 0);
+    let mut machine = machine(State::Connecting);
+    for _ in 0..2 {
+        let outcome = machine.handle(Event::Request, &inputs);
+        assert_eq!(outcome.state, State::Connecting);
+        assert!(outcome.actions.eq([Action::Reject]));
+        let outcome = machine.clone().handle(Event::Request, &inputs);
+        assert_eq!(outcome.state, State::Accepting);
+        let again = [
+            Event::Rejected,
+            Event::Timer,
+            Event::AddrResolved,
+            Event::RouteResolved,
+        ];
+        for event in again {
+            assert!(!machine.handle(event, &inputs).ignored);
+        }
+        assert_eq!(machine.state(), State::Connecting);
+    }
+}
+
 #[test]
 fn odd_timing_is_brought_into_range() {
     for (min, max, latest) in [(0, 0, 1), (50, 10, 50), (u32::MAX, u32::MAX, u32::MAX)] {
