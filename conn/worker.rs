@@ -143,6 +143,11 @@ impl Connection {
                 self.act(&mut worker, action);
             }
         }
+        if self.stop.load(Relaxed) {
+            // Nobody takes it any more, and no other one can come.
+            let request = self.request.lock().take();
+            drop(request);
+        }
     }
 
     fn next_event(&self, worker: &mut Worker) -> Option<Event> {
