@@ -4,7 +4,6 @@
 
 use crate::proto::connect::*;
 use proptest::prelude::*;
-use std::fmt::Write;
 
 pub(crate) const EVENTS: [Event; 9] = [
     Event::Wanted,
@@ -38,7 +37,7 @@ fn inputs(lower: bool, pending: bool, random: u32) -> Inputs {
 }
 
 /// A machine that was led to a state.
-fn machine(state: State) -> Machine {
+pub(crate) fn machine(state: State) -> Machine {
     let events: &[Event] = match state {
         State::Down => &[],
         State::Waiting => &[Event::Wanted, Event::Lost],
@@ -55,53 +54,6 @@ fn machine(state: State) -> Machine {
     }
     assert_eq!(machine.state(), state);
     machine
-}
-
-/// The reaction of every state to every event, one line each; all lines of a pair if they depend
-/// on the inputs.
-fn matrix() -> String {
-    let mut text = String::new();
-    for state in STATES {
-        for event in EVENTS {
-            let mut lines: Vec<(&str, String)> = Vec::new();
-            for (name, lower, pending) in [
-                ("lower,pending", true, true),
-                ("higher,pending", false, true),
-                ("lower,idle", true, false),
-                ("higher,idle", false, false),
-            ] {
-                let outcome = machine(state).handle(event, &inputs(lower, pending, u32::MAX));
-                let mut line = format!("{:?}", outcome.state);
-                if outcome.ignored {
-                    line.push_str(" (ignored)");
-                }
-                for action in outcome.actions {
-                    write!(line, " {action:?}").unwrap();
-                }
-                lines.push((name, line));
-            }
-            let same = lines.iter().all(|(_, line)| *line == lines[0].1);
-            for (name, line) in lines.iter().take(if same { 1 } else { 4 }) {
-                let name = if same { "any" } else { name };
-                writeln!(text, "{} {event:?} {name}: {line}", state.name()).unwrap();
-            }
-        }
-    }
-    text
-}
-
-#[test]
-fn full_matrix() {
-    let expected: Vec<_> = include_str!("connect_matrix.txt")
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .collect();
-    let found = matrix();
-    let found: Vec<_> = found.lines().collect();
-    for (found, expected) in found.iter().zip(&expected) {
-        assert_eq!(found, expected);
-    }
-    assert_eq!(found.len(), expected.len());
 }
 
 /// The delay that an outcome arms the timer with.

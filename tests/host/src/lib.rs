@@ -11,6 +11,7 @@ mod proto;
 
 mod cong_bits;
 mod connect;
+mod connections_md;
 mod exthdr;
 mod ib_private;
 mod laddr_table;
