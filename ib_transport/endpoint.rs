@@ -252,6 +252,7 @@ impl IbEndpoint {
         let config = QpConfig {
             max_send_wr: MAX_SEND_WR.min(device.caps.max_qp_wr.saturating_sub(1)),
             max_recv_wr: MAX_RECV_WR.min(device.caps.max_qp_wr.saturating_sub(1)),
+            report_all_sends: device.caps.report_all_sends,
         };
         let carrier = Carrier::new(
             self.events.connection.clone(),

@@ -66,6 +66,14 @@ pub(crate) struct DeviceCaps {
     /// The sink of an RDMA read needs a registration that allows remote writes, and there are no
     /// atomics (iWARP).
     pub(crate) read_sink_is_remote: bool,
+    /// A message that finds no receive is sent again later. Otherwise it ends the connection (iWARP).
+    pub(crate) receiver_not_ready: bool,
+    /// The side that asked for the connection has to send first: what comes from the other side
+    /// before that is taken for a part of the handshake, and ends it (iWARP).
+    pub(crate) active_side_first: bool,
+    /// A send's buffer may be in use until the peer has got it, unless the send reports its own
+    /// completion (iWARP: soft-iWARP leaves pages of unreported sends to TCP).
+    pub(crate) report_all_sends: bool,
     /// The device reads and writes memory through the CPU, so that buffers need no cache
     /// maintenance.
     pub(crate) virtual_dma: bool,
@@ -144,6 +152,9 @@ impl Device {
             max_fast_reg_pages: limits.max_fast_reg_page_list_len,
             fast_registration: limits.mem_mgt_extensions,
             read_sink_is_remote: limits.iwarp,
+            receiver_not_ready: !limits.iwarp,
+            active_side_first: limits.iwarp,
+            report_all_sends: limits.iwarp,
             virtual_dma: limits.virt_dma,
         }
     }

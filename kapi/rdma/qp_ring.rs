@@ -354,8 +354,14 @@ pub(super) struct SendRing {
 unsafe impl Send for SendRing {}
 
 impl SendRing {
-    /// May sleep.
-    pub(super) fn new(slots: u32, domain: *const Domain, lkey: u32) -> Result<Self> {
+    /// Every `signal_every`th send reports its completion, or more do if there are few slots. May
+    /// sleep.
+    pub(super) fn new(
+        slots: u32,
+        domain: *const Domain,
+        lkey: u32,
+        signal_every: u32,
+    ) -> Result<Self> {
         Ok(Self {
             qp: ptr::null_mut(),
             domain,
@@ -365,7 +371,7 @@ impl SendRing {
             tail: 0,
             used: 0,
             staged: 0,
-            signal_every: SIGNAL_EVERY.min(slots / 2),
+            signal_every: signal_every.min(slots / 2),
             unsignaled: 0,
         })
     }
