@@ -52,6 +52,9 @@ pub(super) struct Events {
     proposed: SetOnce<Private>,
     /// Payload bytes of a fragment: as agreed on, once the connection is established.
     fragment: Atomic<u32>,
+    /// The device wants the active side to send first: see
+    /// [`DeviceCaps`](crate::kapi::rdma::DeviceCaps::active_side_first).
+    active_side_first: Atomic<bool>,
 }
 
 impl Events {
@@ -62,6 +65,7 @@ impl Events {
                 progress: Progress::new(),
                 proposed: SetOnce::new(),
                 fragment: Atomic::new(fragment.bytes()),
+                active_side_first: Atomic::new(false),
             },
             GFP_KERNEL,
         )?)
@@ -85,10 +89,15 @@ impl Events {
         self.connection.wake_worker();
     }
 
+    /// Whether the peer asked for the connection.
+    fn is_passive(&self) -> bool {
+        self.proposed.as_ref().is_none()
+    }
+
     /// The first frame has arrived. To the passive side it says what the CM's last message says,
-    /// which may be late or lost. Any context.
+    /// which may be late or lost, and that it may send now. Any context.
     pub(super) fn note_first_frame(&self) {
-        if self.proposed.as_ref().is_none() {
+        if self.is_passive() {
             self.note(Reached::Established);
         }
     }
@@ -127,6 +136,12 @@ impl CmHandler for Events {
         let step = match event {
             CmEvent::AddrResolved => Reached::AddrResolved,
             CmEvent::RouteResolved => Reached::RouteResolved,
+            // The active side begins with its congestion map, which will come.
+            CmEvent::Established { .. }
+                if self.is_passive() && self.active_side_first.load(Relaxed) =>
+            {
+                return
+            }
             CmEvent::Established { private_data, .. } => {
                 if self.accepts_reply(private_data) {
                     Reached::Established
@@ -249,6 +264,9 @@ impl IbEndpoint {
         self.id.set_rnr_timer(RNR_TIMER)?;
         let (device, device_use) = self.transport.use_device(&rdma, &self.events)?;
         self.device = Some(device_use);
+        self.events
+            .active_side_first
+            .store(device.caps.active_side_first, Relaxed);
         let config = QpConfig {
             max_send_wr: MAX_SEND_WR.min(device.caps.max_qp_wr.saturating_sub(1)),
             max_recv_wr: MAX_RECV_WR.min(device.caps.max_qp_wr.saturating_sub(1)),

@@ -18,7 +18,7 @@ pub(crate) enum CmEvent<'a> {
     AddrResolved,
     RouteResolved,
     /// The connection is up. The data is the peer's reply on the active side, empty on the passive
-    /// side, and may be padded with zeros.
+    /// side, and may be padded with zeros. On iWARP the passive side may not send yet.
     Established {
         private_data: &'a [u8],
     },
