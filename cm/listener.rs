@@ -98,9 +98,9 @@ impl Acceptor {
                 .node
                 .connection(key, pools)
                 .map_err(Refusal::Connection)?;
-            Ok((agreed, connection))
+            Ok((agreed, private.credit, connection))
         };
-        let (agreed, connection) = match look() {
+        let (agreed, credit, connection) = match look() {
             Ok(found) => found,
             Err(refusal) => {
                 // The peer needs no answer more than we need to give one.
@@ -108,7 +108,7 @@ impl Acceptor {
                 return Err(refusal);
             }
         };
-        let incoming = IncomingConnection::new(self.transport.clone(), request, agreed);
+        let incoming = IncomingConnection::new(self.transport.clone(), request, agreed, credit);
         let incoming = KBox::new(incoming, GFP_KERNEL).map_err(|_| Refusal::Connection(ENOMEM))?;
         connection.request(incoming).map_err(|_| Refusal::Busy)
     }

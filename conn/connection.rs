@@ -19,6 +19,7 @@ use crate::kapi::{
 use crate::msg::{Message, Socket, Ticket};
 use crate::proto::{
     connect::State,
+    credits::Credits,
     packed,
     tx::{AckError, AckPolicy, SendState},
     wire::{FragmentSize, CONG_MAP_BYTES, PING_PORT, PROBE_PORT},
@@ -81,12 +82,19 @@ pub(crate) struct TxQueue {
     pub(crate) cong_again: bool,
     /// The peer waits for an acknowledgement, and no message has carried it yet.
     pub(crate) ack_due: bool,
+    /// What the peer has receives for.
+    pub(crate) credits: Credits,
 }
 
 impl TxQueue {
     /// Whether there is nothing to post.
     pub(crate) fn is_idle(&self) -> bool {
-        self.unsent.is_empty() && self.cong_left == 0 && !self.ack_due
+        self.unsent.is_empty() && self.cong_left == 0 && !self.is_header_due()
+    }
+
+    /// Whether a header has to go out though there is nothing to send.
+    pub(crate) fn is_header_due(&self) -> bool {
+        self.ack_due || self.credits.is_due()
     }
 
     /// Adds a message to those to be sent.
@@ -194,6 +202,7 @@ impl Connection {
             cong_left: 0,
             cong_again: false,
             ack_due: false,
+            credits: Credits::off(),
         };
         Arc::pin_init(
             try_pin_init!(Self {
@@ -336,6 +345,39 @@ impl Connection {
         let mut tx = self.tx.lock();
         tx.queue.ack_due = true;
         tx.transmit(self);
+    }
+
+    /// A new endpoint is being made, whose flow is controlled if `on`. Process context.
+    pub(crate) fn begin_credits(&self, on: bool) {
+        let begin = if on { Credits::on } else { Credits::off };
+        self.tx.lock().queue.credits = begin();
+    }
+
+    /// The receives to tell the peer of with private data: 0 without flow control. Process context.
+    pub(crate) fn offer_credits(&self) -> u32 {
+        self.tx.lock().queue.credits.offer()
+    }
+
+    /// The peer's private data offers so many receives. Process context.
+    pub(crate) fn take_offer(&self, credit: u32) {
+        self.tx.lock().queue.credits.begin(credit);
+    }
+
+    /// The peer has told of more receives. Any context but a hard interrupt.
+    pub(super) fn grant(&self, credit: u8) {
+        let mut tx = self.tx.lock();
+        tx.queue.credits.grant(credit.into());
+        tx.transmit(self);
+    }
+
+    /// The endpoint has posted `count` receives, and now there are `all`. Any context but a hard
+    /// interrupt.
+    pub(crate) fn posted(&self, count: u32, all: u32) {
+        let mut tx = self.tx.lock();
+        tx.queue.credits.posted(count, all);
+        if tx.queue.credits.is_due() {
+            tx.transmit(self);
+        }
     }
 
     /// Sends this node's congestion map. Any context but a hard interrupt.

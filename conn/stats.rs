@@ -65,6 +65,8 @@ counters! {
     IbConnectRaced => "ib_connect_raced",
     IbListenClosedStale => "ib_listen_closed_stale",
     IbTxRingFull => "ib_tx_ring_full",
+    /// A frame waits, as the peer has no receive for it.
+    IbTxThrottle => "ib_tx_throttle",
     IbRxRingEmpty => "ib_rx_ring_empty",
     IbRxRefillFromCq => "ib_rx_refill_from_cq",
     IbRxRefillFromThread => "ib_rx_refill_from_thread",

@@ -152,6 +152,7 @@ impl RecvRing {
                 return Err(ENOMEM);
             }
             self.note_posted(posted);
+            carrier.tell_posted(posted, self.depth.posted());
         }
         Ok(())
     }
@@ -175,6 +176,13 @@ impl Carrier {
     /// The endpoint can do nothing any more. Any context.
     fn fail(&self) {
         self.events.note(Reached::Lost);
+    }
+
+    /// `count` receives were posted, and now there are `all`. Any context but a hard interrupt.
+    fn tell_posted(&self, count: u32, all: u32) {
+        if !self.device.caps.receiver_not_ready {
+            self.connection.posted(count, all);
+        }
     }
 
     /// Posts receives until the ring is as deep as it should be, or memory is short. May sleep.
@@ -201,7 +209,10 @@ impl Carrier {
                 };
             }
             qp.with_poll(|ring| -> Result {
-                ring.note_posted(qp.post_recv(&mut batch)?);
+                let posted = qp.post_recv(&mut batch)?;
+                ring.note_posted(posted);
+                // Not later, when another endpoint may have begun to count.
+                this.tell_posted(posted, ring.depth.posted());
                 Ok(())
             })?;
         }
@@ -371,8 +382,16 @@ impl Link for Qp<Carrier> {
                 carrier.blocked.store(true, Relaxed);
                 break false;
             }
+            if !queue.credits.may_send() {
+                // What the peer tells comes here as well.
+                connection.node.stats.inc(Counter::IbTxThrottle);
+                break false;
+            }
             match next_frame(connection, queue, ack, &mut chain) {
-                Added::Frame => queue.ack_due = false,
+                Added::Frame => {
+                    queue.ack_due = false;
+                    queue.credits.spend();
+                }
                 Added::Nothing => break false,
                 Added::Failed => break true,
             }
@@ -416,8 +435,8 @@ fn next_frame(
     if queue.unsent.front().is_some() {
         return message_frame(connection, queue, ack, chain);
     }
-    if queue.ack_due {
-        return ack_frame(connection, ack, chain);
+    if queue.is_header_due() {
+        return ack_frame(connection, queue, ack, chain);
     }
     Added::Nothing
 }
@@ -435,7 +454,7 @@ fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Messa
     }
 }
 
-fn header_of(message: &Message, ack: u64) -> Header {
+fn header_of(message: &Message, ack: u64, credit: u8) -> Header {
     Header {
         sequence: message.sequence,
         ack,
@@ -443,7 +462,7 @@ fn header_of(message: &Message, ack: u64) -> Header {
         sport: message.sport,
         dport: message.dport,
         flags: message.flags,
-        credit: 0,
+        credit,
         exthdr: [0; 16],
     }
 }
@@ -461,12 +480,14 @@ fn packed_frame(
         return message_frame(connection, queue, ack, chain);
     };
     let mut packer = Packer::new(buf.bytes_mut());
+    let mut credit = queue.credits.tell();
     while let Some(message) = queue.unsent.front_mut() {
         if !message.is_packable() || !packer.has_room(message.len) {
             break;
         }
         set_flags(connection, &mut queue.state, message);
-        let header = header_of(message, ack);
+        // The first header speaks for the frame.
+        let header = header_of(message, ack, core::mem::take(&mut credit));
         if message.pack(&header, &mut packer).is_none() {
             return Added::Failed;
         }
@@ -498,7 +519,7 @@ fn message_frame(
     let Some(part) = wire::fragment(message.len, message.fragment, size) else {
         return Added::Failed;
     };
-    let header = header_of(message, ack);
+    let header = header_of(message, ack, queue.credits.tell());
     let pools = &carrier.device.pools;
     let Some(buf) = message.fragment_to_post(&header, part, size, pools) else {
         return Added::Failed;
@@ -533,7 +554,8 @@ fn congestion_frame(
         connection.node.stats.inc(Counter::CongUpdateFailed);
         return Added::Failed;
     };
-    let header = Header::congestion_update(ack, connection.node.generation);
+    let mut header = Header::congestion_update(ack, connection.node.generation);
+    header.credit = queue.credits.tell();
     let (head, rest) = match buf.bytes_mut().split_first_chunk_mut() {
         Some(parts) => parts,
         None => return Added::Failed,
@@ -560,8 +582,13 @@ fn congestion_frame(
     )
 }
 
-/// Adds a header that only acknowledges.
-fn ack_frame(connection: &Connection, ack: u64, chain: &mut SendChain<'_, Carrier>) -> Added {
+/// Adds a header that only acknowledges, and tells of receives.
+fn ack_frame(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    ack: u64,
+    chain: &mut SendChain<'_, Carrier>,
+) -> Added {
     let stats = &connection.node.stats;
     let pools = &chain.qp().handler().device.pools;
     let Ok(mut buf) = pools.alloc_send(0, Context::Atomic) else {
@@ -577,7 +604,7 @@ fn ack_frame(connection: &Connection, ack: u64, chain: &mut SendChain<'_, Carrie
         sport: 0,
         dport: 0,
         flags: Flags::NONE,
-        credit: 0,
+        credit: queue.credits.tell(),
         exthdr: [0; 16],
     };
     let Some(head) = buf.bytes_mut().first_chunk_mut() else {

@@ -11,6 +11,7 @@ use crate::kapi::{
     print::pr_info_ratelimited,
     rdma::{CmEvent, CmHandler, CmId, ConnParams, IncomingRequest, Qp, QpConfig, RnrTimer},
 };
+use crate::proto::credits::Credits;
 use crate::proto::ib_private::{
     check_reply, Addr, Agreed, Private, Version, LEN_V6, PORT_V4, PORT_V6,
     REJECT_INCOMPATIBLE_OR_RACE,
@@ -113,12 +114,13 @@ impl Events {
             Some(_) => Private::parse_v4(data),
             None => Private::parse_v6(data),
         };
-        match reply.map(|reply| check_reply(proposed, &reply)) {
-            Ok(Ok(agreed)) => {
+        match reply.map(|reply| (check_reply(proposed, &reply), reply.credit)) {
+            Ok((Ok(agreed), credit)) => {
                 self.limit_fragment(agreed.fragment);
+                self.connection.take_offer(credit);
                 true
             }
-            Ok(Err(reject)) => {
+            Ok((Err(reject), _)) => {
                 pr_info_ratelimited!("{}: the peer's reply does not do: {:?}\n", key, reject);
                 false
             }
@@ -258,8 +260,8 @@ impl IbEndpoint {
         Ok(endpoint)
     }
 
-    /// Makes the queue pair, and posts receives. May sleep.
-    fn prepare(&mut self) -> Result<Arc<Device>> {
+    /// Makes the queue pair, and posts receives. Returns how many the peer is to be told of. May sleep.
+    fn prepare(&mut self) -> Result<(Arc<Device>, u32)> {
         let rdma = self.id.device().ok_or(ENODEV)?;
         self.id.set_rnr_timer(RNR_TIMER)?;
         let (device, device_use) = self.transport.use_device(&rdma, &self.events)?;
@@ -279,9 +281,10 @@ impl IbEndpoint {
         );
         // What is sent from now on need not be copied; what waits will be.
         self.events.connection.set_pools(&device.pools)?;
-        // iWARP has no "receiver not ready": a frame that finds no receive ends the connection.
-        let whole = device.caps.read_sink_is_remote;
-        let ring = RecvRing::new(self.events.fragment(), config.max_recv_wr, whole);
+        let controlled = !device.caps.receiver_not_ready;
+        self.events.connection.begin_credits(controlled);
+        // What the peer may send without asking is not to depend on luck.
+        let ring = RecvRing::new(self.events.fragment(), config.max_recv_wr, controlled);
         let qp = Qp::create(&self.id, &device.pd, config, carrier, ring)?;
         if let Some(device_use) = &self.device {
             device_use.set_qp(&qp);
@@ -295,7 +298,11 @@ impl IbEndpoint {
         // From here on it has to be closed.
         self.qp = Some(qp);
         posted?;
-        Ok(device)
+        let credit = self.events.connection.offer_credits();
+        if controlled && credit < Credits::LEAST {
+            return Err(ENOMEM);
+        }
+        Ok((device, credit))
     }
 
     fn params<'a>(device: &Device, private: &'a PrivateBytes) -> ConnParams<'a> {
@@ -342,7 +349,7 @@ impl Endpoint for IbEndpoint {
         let connection = &self.events.connection;
         let version = Version::proposed(connection.key.tos, connection.refusals());
         self.events.limit_fragment(version.max_fragment());
-        let device = self.prepare()?;
+        let (device, credit) = self.prepare()?;
         let key = &self.events.connection.key;
         let private = Private::new(
             Addr(key.laddr.octets()),
@@ -350,6 +357,7 @@ impl Endpoint for IbEndpoint {
             key.tos,
             version,
             self.events.fragment(),
+            credit,
         );
         let bytes = PrivateBytes::new(&private);
         let _: bool = self.events.proposed.populate(private);
@@ -367,14 +375,22 @@ pub(crate) struct IncomingConnection {
     request: Option<IncomingRequest>,
     /// What the reply will say.
     agreed: Agreed,
+    /// The receives that the peer offers.
+    credit: u32,
     transport: Arc<Ib>,
 }
 
 impl IncomingConnection {
-    pub(crate) fn new(transport: Arc<Ib>, request: IncomingRequest, agreed: Agreed) -> Self {
+    pub(crate) fn new(
+        transport: Arc<Ib>,
+        request: IncomingRequest,
+        agreed: Agreed,
+        credit: u32,
+    ) -> Self {
         Self {
             request: Some(request),
             agreed,
+            credit,
             transport,
         }
     }
@@ -397,7 +413,8 @@ impl Request for IncomingConnection {
             },
             GFP_KERNEL,
         )?;
-        let device = endpoint.prepare()?;
+        let (device, credit) = endpoint.prepare()?;
+        connection.take_offer(self.credit);
         let key = &connection.key;
         let private = Private::new(
             Addr(key.laddr.octets()),
@@ -405,6 +422,7 @@ impl Request for IncomingConnection {
             key.tos,
             self.agreed.version,
             endpoint.events.fragment(),
+            credit,
         );
         let bytes = PrivateBytes::new(&private);
         let mut params = IbEndpoint::params(&device, &bytes);

@@ -187,13 +187,14 @@ pub(crate) struct Private {
 }
 
 impl Private {
-    /// What to send in a request or a reply. Flow control is never offered.
+    /// What to send in a request or a reply, with `credit` receives offered.
     pub(crate) fn new(
         saddr: Addr,
         daddr: Addr,
         tos: u8,
         version: Version,
         fragment: FragmentSize,
+        credit: u32,
     ) -> Private {
         Private {
             frag_size: match fragment.min(version.max_fragment()) {
@@ -207,6 +208,7 @@ impl Private {
             minor: version.minor(),
             minor_mask: MINOR_MASK,
             tos,
+            credit,
             ..Private::default()
         }
     }

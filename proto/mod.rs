@@ -23,6 +23,7 @@
 
 pub(crate) mod cong_bits;
 pub(crate) mod connect;
+pub(crate) mod credits;
 pub(crate) mod exthdr;
 pub(crate) mod ib_private;
 pub(crate) mod packed;

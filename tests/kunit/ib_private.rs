@@ -75,6 +75,7 @@ mod suite {
             5,
             Version::V3_1,
             FragmentSize::K4,
+            0,
         );
         let agreed = Agreed {
             version: Version::V3_1,
@@ -98,6 +99,7 @@ mod suite {
             5,
             Version::proposed(5, 0),
             FragmentSize::K8,
+            0,
         )
     }
 }

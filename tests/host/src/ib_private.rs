@@ -147,7 +147,7 @@ fn proposals() {
     assert_eq!(versions(1), [new; 7]);
     let (here, there) = (Addr::from_v4([10, 0, 0, 1]), Addr::from_v4([10, 0, 0, 2]));
     for (version, expected) in [(old, 0), (Version::V4_0, 0), (new, 16384)] {
-        let private = Private::new(here, there, 0, version, FragmentSize::K16);
+        let private = Private::new(here, there, 0, version, FragmentSize::K16, 0);
         assert_eq!(private.frag_size, expected);
     }
 }
@@ -155,7 +155,7 @@ fn proposals() {
 #[test]
 fn active_check() {
     let (here, there) = (Addr::from_v4([10, 0, 0, 1]), Addr::from_v4([10, 0, 0, 2]));
-    let request = Private::new(here, there, 3, Version::V4_1, FragmentSize::K8);
+    let request = Private::new(here, there, 3, Version::V4_1, FragmentSize::K8, 0);
     assert_eq!(
         (request.major, request.minor, request.frag_size),
         (4, 1, 8192)
@@ -170,11 +170,11 @@ fn active_check() {
     ] {
         let reply = Private {
             frag_size,
-            ..Private::new(there, here, 3, version, FragmentSize::K4)
+            ..Private::new(there, here, 3, version, FragmentSize::K4, 0)
         };
         assert_eq!(check_reply(&request, &reply), Ok(agreed(version, fragment)));
     }
-    let reply = Private::new(there, here, 3, Version::V3_1, FragmentSize::K4);
+    let reply = Private::new(there, here, 3, Version::V3_1, FragmentSize::K4, 0);
     for (change, expected) in [
         (
             Private {

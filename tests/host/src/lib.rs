@@ -12,6 +12,7 @@ mod proto;
 mod cong_bits;
 mod connect;
 mod connections_md;
+mod credits;
 mod exthdr;
 mod ib_private;
 mod laddr_table;

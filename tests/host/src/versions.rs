@@ -58,7 +58,7 @@ impl Peer {
         };
         match self {
             Peer::Ours(limit) => {
-                Private::new(here, there, tos, Version::proposed(tos, refused), limit)
+                Private::new(here, there, tos, Version::proposed(tos, refused), limit, 0)
             }
             Peer::Mainline => fields(3, 1, 3, tos, 0),
             Peer::Uek(own) if refused > 0 && tos == 0 => fields(3, 1, 3, 0, own.bytes() as u16),
@@ -87,7 +87,7 @@ impl Peer {
             Peer::Ours(limit) => {
                 let agreed = negotiate(request, limit).ok()?;
                 let (here, there) = (request.daddr, request.saddr);
-                reply = Private::new(here, there, request.tos, agreed.version, agreed.fragment);
+                reply = Private::new(here, there, request.tos, agreed.version, agreed.fragment, 0);
                 agreed.fragment.bytes()
             }
             Peer::Mainline => 4096,

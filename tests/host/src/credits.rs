@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `proto/credits.rs`: two sides with wires between them.
+
+use crate::proto::credits::*;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+/// One side: its ring, what it has to send, and what is on the way to it.
+struct Side {
+    credits: Credits,
+    depth: u32,
+    posted: u32,
+    unsent: u32,
+    got: u32,
+    wire: VecDeque<(bool, u8)>,
+    bare: u32,
+}
+
+impl Side {
+    fn new(depth: u32) -> Self {
+        let mut side = Self {
+            credits: Credits::on(),
+            depth,
+            posted: 0,
+            unsent: 0,
+            got: 0,
+            wire: VecDeque::new(),
+            bare: 0,
+        };
+        side.refill();
+        side
+    }
+
+    /// As `RecvDepth::is_low` has it.
+    fn refill(&mut self) {
+        if self.posted <= self.depth - self.depth / 4 {
+            let missing = self.depth - self.posted;
+            self.posted = self.depth;
+            self.credits.posted(missing, self.posted);
+        }
+    }
+
+    fn transmit(&mut self, peer: &mut Side) -> bool {
+        let mut any = false;
+        while self.credits.may_send() && (self.unsent > 0 || self.credits.is_due()) {
+            let data = self.unsent > 0;
+            self.unsent -= u32::from(data);
+            self.bare += u32::from(!data);
+            peer.wire.push_back((data, self.credits.tell()));
+            self.credits.spend();
+            any = true;
+        }
+        any
+    }
+
+    /// Takes up to `count` frames without a chance to refill.
+    fn receive(&mut self, count: usize) -> bool {
+        let count = count.min(self.wire.len());
+        for (data, credit) in self.wire.drain(..count) {
+            self.posted = self
+                .posted
+                .checked_sub(1)
+                .expect("a frame found no receive");
+            self.credits.grant(credit.into());
+            self.got += u32::from(data);
+        }
+        count > 0
+    }
+}
+
+fn connected(depths: (u32, u32)) -> (Side, Side) {
+    let (mut a, mut b) = (Side::new(depths.0), Side::new(depths.1));
+    let (from_a, from_b) = (a.credits.offer(), b.credits.offer());
+    assert_eq!((from_a, from_b), depths);
+    a.credits.begin(from_b);
+    b.credits.begin(from_a);
+    (a, b)
+}
+
+#[test]
+fn without_control_everything_may_be_sent() {
+    let mut credits = Credits::off();
+    credits.posted(300, 300);
+    assert!(credits.may_send() && !credits.is_due());
+    assert_eq!((credits.offer(), credits.tell()), (0, 0));
+    // A peer that offers nothing does not count.
+    let mut credits = Credits::on();
+    assert!(!credits.may_send());
+    credits.begin(0);
+    assert!(credits.may_send());
+    assert_eq!(credits, Credits::off());
+}
+
+#[test]
+fn the_last_receive_is_for_a_frame_that_brings_some() {
+    let mut credits = Credits::on();
+    credits.posted(8, 8);
+    assert_eq!(credits.offer(), 8);
+    credits.begin(2);
+    assert!(credits.may_send());
+    credits.spend();
+    assert!(!credits.may_send());
+    credits.posted(1, 8);
+    assert!(credits.may_send());
+    assert_eq!(credits.tell(), 1);
+    credits.spend();
+    credits.posted(1, 8);
+    assert!(!credits.may_send());
+}
+
+#[test]
+fn half_of_the_ring_is_told_without_a_message() {
+    let mut credits = Credits::on();
+    credits.posted(600, 600);
+    credits.offer();
+    credits.posted(299, 600);
+    assert!(!credits.is_due());
+    credits.posted(1, 600);
+    assert!(credits.is_due());
+    // More than there is room for in a header is told by the next one.
+    assert_eq!(
+        (credits.tell(), credits.tell(), credits.tell()),
+        (255, 45, 0)
+    );
+    assert!(!credits.is_due());
+}
+
+proptest! {
+    /// No frame finds no receive, all frames arrive, and then nothing more is sent.
+    #[test]
+    fn nothing_sticks(
+        depths in (Credits::LEAST..400, Credits::LEAST..400),
+        steps in prop::collection::vec((any::<bool>(), 0u32..1000, 0usize..500), 0..40),
+    ) {
+        let (mut a, mut b) = connected(depths);
+        let mut sent = (0, 0);
+        for (first, messages, arrive) in steps {
+            let (side, peer, sent) = match first {
+                true => (&mut a, &mut b, &mut sent.0),
+                false => (&mut b, &mut a, &mut sent.1),
+            };
+            side.unsent += messages;
+            *sent += messages;
+            side.transmit(peer);
+            peer.receive(arrive);
+            peer.refill();
+            peer.transmit(side);
+        }
+        for _ in 0..100_000 {
+            let mut any = a.transmit(&mut b) | b.transmit(&mut a);
+            any |= a.receive(usize::MAX) | b.receive(usize::MAX);
+            a.refill();
+            b.refill();
+            if !any {
+                break;
+            }
+        }
+        prop_assert_eq!((b.got, a.got), sent);
+        prop_assert!(a.wire.is_empty() && b.wire.is_empty());
+        // It takes two frames to be told without a message, so that telling comes to an end.
+        prop_assert!(2 * a.bare <= a.got + b.bare + 2);
+        prop_assert!(2 * b.bare <= b.got + a.bare + 2);
+    }
+}
