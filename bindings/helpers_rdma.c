@@ -3,7 +3,9 @@
 #include <linux/atomic.h>
 #include <linux/gfp.h>
 #include <linux/mm.h>
+#include <linux/sched/signal.h>
 #include <linux/string.h>
+#include <linux/timer.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
@@ -216,6 +218,39 @@ void rds_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler handler, 
 struct ib_device *rds_rdma_device(const struct rdma_cm_id *id)
 {
 	return READ_ONCE(id->device);
+}
+
+/* Ends the interruptible waits of a task. */
+struct rds_limit {
+	struct timer_list timer;
+	struct task_struct *task;
+};
+
+static void rds_limit_reached(struct timer_list *timer)
+{
+	struct rds_limit *limit = timer_container_of(limit, timer, timer);
+
+	set_tsk_thread_flag(limit->task, TIF_NOTIFY_SIGNAL);
+	wake_up_process(limit->task);
+}
+
+/*
+ * rdma_connect_locked() in a worker or another kernel thread. On InfiniBand and RoCE it does not wait.
+ * Soft-iWARP waits in it for the peer's TCP, interruptibly but for minutes.
+ */
+int rds_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param,
+			    unsigned int timeout_ms)
+{
+	struct rds_limit limit = { .task = current };
+	int ret;
+
+	timer_setup_on_stack(&limit.timer, rds_limit_reached, 0);
+	mod_timer(&limit.timer, jiffies + msecs_to_jiffies(timeout_ms));
+	ret = rdma_connect_locked(id, param);
+	timer_delete_sync(&limit.timer);
+	timer_destroy_on_stack(&limit.timer);
+	clear_notify_signal();
+	return ret;
 }
 
 /* Whether the network device of the path can send. Without a device the question is moot. */

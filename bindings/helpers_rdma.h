@@ -70,6 +70,8 @@ struct rdma_cm_id *rds_rdma_create_id(rdma_cm_event_handler handler, void *conte
 void *rds_rdma_context(const struct rdma_cm_id *id);
 void rds_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler handler, void *context);
 struct ib_device *rds_rdma_device(const struct rdma_cm_id *id);
+int rds_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param,
+			    unsigned int timeout_ms);
 bool rds_rdma_path_is_up(const struct rdma_cm_id *id);
 struct ib_qp *rds_rdma_qp(const struct rdma_cm_id *id);
 const struct sockaddr_storage *rds_rdma_local_addr(const struct rdma_cm_id *id);

@@ -37,6 +37,9 @@ const MAX_RECV_WR: u32 = 382;
 /// How long resolving an address or a route may take, in milliseconds, before the CM gives up.
 const RESOLVE_TIMEOUT_MS: u32 = 2000;
 
+/// How long an iWARP peer may take to answer at the level of TCP, in milliseconds.
+const TCP_TIMEOUT_MS: u32 = 2000;
+
 /// How often the device tries again when the peer does not answer, and when it has no receive posted:
 /// 7 means for ever.
 const RETRY_COUNT: u8 = 1;
@@ -361,7 +364,8 @@ impl Endpoint for IbEndpoint {
         );
         let bytes = PrivateBytes::new(&private);
         let _: bool = self.events.proposed.populate(private);
-        self.id.connect(&Self::params(&device, &bytes))
+        self.id
+            .connect(&Self::params(&device, &bytes), TCP_TIMEOUT_MS)
     }
 
     fn link(&self) -> Option<Arc<dyn Link>> {

@@ -329,12 +329,15 @@ impl<E: CmHandler> CmId<E> {
         to_result(unsafe { bindings::rdma_set_min_rnr_timer(self.raw(), timer as u8) })
     }
 
-    /// Asks the peer for the connection. The queue pair must exist. May sleep.
-    pub(crate) fn connect(&self, params: &ConnParams<'_>) -> Result {
+    /// Asks the peer for the connection. The queue pair must exist. On iWARP this waits for the
+    /// peer's TCP, for `timeout_ms` at the most. In a worker; may sleep.
+    pub(crate) fn connect(&self, params: &ConnParams<'_>, timeout_ms: u32) -> Result {
         let mut params = params.raw()?;
         let _lock = self.lock();
         // SAFETY: The identifier is alive and its handler lock held; the manager copies the data.
-        to_result(unsafe { bindings::rdma_connect_locked(self.raw(), &mut params) })?;
+        to_result(unsafe {
+            bindings::rds_rdma_connect_locked(self.raw(), &mut params, timeout_ms)
+        })?;
         self.state().connecting.store(true, ordering::Release);
         Ok(())
     }
