@@ -380,6 +380,18 @@ impl Connection {
         }
     }
 
+    /// Sends a header without a message. Returns false if the connection is not up. Any context but a
+    /// hard interrupt.
+    pub(crate) fn send_header(&self) -> bool {
+        let mut tx = self.tx.lock();
+        if tx.link.is_none() {
+            return false;
+        }
+        tx.queue.ack_due = true;
+        tx.transmit(self);
+        true
+    }
+
     /// Sends this node's congestion map. Any context but a hard interrupt.
     pub(crate) fn send_congestion_map(&self) {
         let mut tx = self.tx.lock();

@@ -100,7 +100,8 @@ pub(super) enum Tended {
     /// Not unless it asks for it.
     Done,
     AtNextPeriod,
-    /// As soon as there may be memory: it has nothing posted.
+    /// In a moment: it has nothing posted, and there may be memory then, or its peer may have to be
+    /// sent something.
     Soon,
 }
 
@@ -171,6 +172,14 @@ impl Carrier {
             blocked: Atomic::new(false),
             receiving: Atomic::new(false),
         }
+    }
+
+    /// Whether the peer may not have seen our first frame: a passive side whose device had not taken
+    /// over the socket when it came (soft-iWARP) sees it with the next one.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.device.caps.active_side_first
+            && !self.events.is_passive()
+            && !self.receiving.load(Relaxed)
     }
 
     /// The endpoint can do nothing any more. Any context.
@@ -245,7 +254,9 @@ impl Carrier {
                 Err(Unfilled::Failed(_)) => this.fail(),
             }
         }
-        if qp.with_poll(|ring| ring.depth.is_small()) {
+        if this.is_unheard() && this.connection.send_header() {
+            Tended::Soon
+        } else if qp.with_poll(|ring| ring.depth.is_small()) {
             Tended::Done
         } else {
             Tended::AtNextPeriod

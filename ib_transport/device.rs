@@ -29,9 +29,9 @@ use kernel::{
 
 /// How often the receive rings of a device are looked at, if any is deep, in milliseconds.
 const PERIOD_MS: u32 = 2000;
-/// How often it is tried to refill one that is empty.
-const STARVED_MS: u32 = 20;
-/// At the most so often a connection is given up for the memory that it keeps.
+/// How often an endpoint is looked after that cannot wait for that.
+const SOON_MS: u32 = 20;
+/// At the most so often a connection is given up for the memory that it keeps or needs.
 const GIVE_UP_MS: u32 = 1000;
 
 /// An endpoint that uses a device.
@@ -190,7 +190,7 @@ impl Device {
         match next {
             Tended::Done => {}
             Tended::AtNextPeriod => self.tend_later(),
-            Tended::Soon => self.tend_in(STARVED_MS),
+            Tended::Soon => self.tend_in(SOON_MS),
         }
     }
 }
@@ -202,6 +202,11 @@ pub(super) struct DeviceUse {
 }
 
 impl DeviceUse {
+    /// Has the endpoint looked after in a moment.
+    pub(super) fn tend_soon(&self) {
+        self.device.tend_in(SOON_MS);
+    }
+
     /// The endpoint has a queue pair.
     pub(super) fn set_qp(&self, qp: &Arc<Qp<Carrier>>) {
         let mut users = self.device.users.lock();

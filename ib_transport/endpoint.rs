@@ -94,7 +94,7 @@ impl Events {
     }
 
     /// Whether the peer asked for the connection.
-    fn is_passive(&self) -> bool {
+    pub(super) fn is_passive(&self) -> bool {
         self.proposed.as_ref().is_none()
     }
 
@@ -370,6 +370,9 @@ impl Endpoint for IbEndpoint {
 
     fn link(&self) -> Option<Arc<dyn Link>> {
         let qp = self.qp.clone()?;
+        if let (true, Some(device_use)) = (qp.handler().is_unheard(), &self.device) {
+            device_use.tend_soon();
+        }
         Some(qp)
     }
 }
