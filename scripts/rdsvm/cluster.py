@@ -11,6 +11,8 @@ from .node import Node, NodeError
 
 TOP = Path(__file__).resolve().parents[2]
 IMPLEMENTATIONS = ("rust", "c")
+# Of soft RDMA devices: RoCE and iWARP.
+KINDS = ("rxe", "siw")
 # The addresses of a machine's own veth pair.
 PAIR = ("10.9.0.1", "10.9.0.2")
 PAIR6 = ("fd09::1", "fd09::2")
@@ -45,11 +47,11 @@ class Machine(Node):
     """A node with one implementation of RDS, "rust" or "c".
 
     flavor is that of its kernel. The C modules have known defects that the debug kernel reports,
-    so a peer that runs them boots the release kernel."""
+    so a peer that runs them boots the release kernel. kind is that of its RDMA devices."""
 
-    def __init__(self, name, impl, flavor, rundir, **kwargs):
-        assert impl in IMPLEMENTATIONS
-        self.impl, self.flavor = impl, flavor
+    def __init__(self, name, impl, flavor, rundir, kind="rxe", **kwargs):
+        assert impl in IMPLEMENTATIONS and kind in KINDS
+        self.impl, self.flavor, self.kind = impl, flavor, kind
         self.module = make_print("ko", flavor)
         super().__init__(name, make_print("kdir", flavor), rundir, **kwargs)
         self.netdevs = []
@@ -120,14 +122,14 @@ class Machine(Node):
 
     # Networks
 
-    def add_wire(self, index, host, mtu=1500, kind="rxe"):
+    def add_wire(self, index, host, mtu=1500):
         """Gives wire `index` its addresses and an RDMA device; host is 1 or 2."""
         dev = self.netdevs[index]
         # Addresses first: the RDMA device takes them up when it appears, with nothing to wait for.
         self._network(f"ip link set {dev} mtu {mtu} up && "
                       f"ip addr add {wire_address(index, host)}/24 dev {dev} && "
                       f"ip addr add {wire_address6(index, host)}/64 dev {dev} nodad && "
-                      f"rdma link add {kind}{index} type {kind} netdev {dev}")
+                      f"rdma link add {self.kind}{index} type {self.kind} netdev {dev}")
 
     def _network(self, commands):
         self.run(commands)
@@ -136,6 +138,11 @@ class Machine(Node):
     def add_pair(self):
         """A veth pair in this kernel with an RDMA device on each end: PAIR's two addresses."""
         lines = ["ip link add rdsv0 type veth peer name rdsv1"]
+        if self.kind == "siw":
+            # TCP would reach the other end's address through the loopback device, and siw listens on
+            # its own device only: the routes over the pair, which are for one address each, go first.
+            lines += ["ip rule add pref 2 lookup local", "ip rule del pref 0",
+                      "ip rule add pref 1 iif lo lookup main suppress_prefixlength 31"]
         for i in (0, 1):
             dev, other = f"rdsv{i}", 1 - i
             lines += [
@@ -150,7 +157,7 @@ class Machine(Node):
         for i in (0, 1):
             lines.append(f"ip neigh replace {PAIR[1 - i]} lladdr $mac{1 - i} dev rdsv{i} "
                          "nud permanent")
-            lines.append(f"rdma link add rdsx{i} type rxe netdev rdsv{i}")
+            lines.append(f"rdma link add rdsx{i} type {self.kind} netdev rdsv{i}")
         self._network("set -e; " + "\n".join(lines))
 
     def add_peers(self, count):

@@ -29,8 +29,29 @@ def pytest_addoption(parser):
                     help="for tests of one node: the implementations, comma-separated")
     group.addoption("--pairs", default="rust-rust,rust-c,c-rust",
                     help="for tests of two nodes: the implementations on a and b")
+    group.addoption("--kinds", default="rxe,siw",
+                    help="the kinds of RDMA devices of the nodes, comma-separated")
     group.addoption("--tools", default=TOP / "build/tools/release", type=Path,
                     help="where rds-ping and rds-verify are")
+
+
+def on_kinds(metafunc, labs):
+    """Parameters of a lab: each of its combinations with each kind of devices. C RDS is for RoCE only.
+
+    A test on siw is one of those that make test runs if it is marked so."""
+    kinds = metafunc.config.getoption("kinds").split(",")
+    for marker in metafunc.definition.iter_markers("kinds"):
+        kinds = [x for x in kinds if x in marker.args]
+    chosen = any(metafunc.definition.iter_markers("on_siw"))
+    params = []
+    for impls in labs:
+        name = "-".join(impls)
+        if "rxe" in kinds:
+            params.append(pytest.param((impls, "rxe"), id=name))
+        if "siw" in kinds and "c" not in impls:
+            params.append(pytest.param((impls, "siw"), id=f"{name}-siw",
+                                       marks=() if chosen else pytest.mark.more_siw))
+    return params
 
 
 def pytest_generate_tests(metafunc):
@@ -39,18 +60,20 @@ def pytest_generate_tests(metafunc):
         impls = config.getoption("impls").split(",")
         for marker in metafunc.definition.iter_markers("impls"):
             impls = [x for x in impls if x in marker.args]
-        metafunc.parametrize("node_lab", impls, indirect=True, scope="session")
+        metafunc.parametrize("node_lab", on_kinds(metafunc, [(x,) for x in impls]), indirect=True,
+                             scope="session")
     if "pair_lab" in metafunc.fixturenames:
         pairs = [tuple(x.split("-")) for x in config.getoption("pairs").split(",")]
         for marker in metafunc.definition.iter_markers("pairs"):
             pairs = [x for x in pairs if "-".join(x) in marker.args]
-        metafunc.parametrize("pair_lab", pairs, ids="-".join, indirect=True, scope="session")
+        metafunc.parametrize("pair_lab", on_kinds(metafunc, pairs), indirect=True, scope="session")
 
 
 def pytest_collection_modifyitems(config, items):
-    # A test that is for none of the implementations asked for, or for another kernel, does not
-    # apply.
+    # A test that is for none of the implementations or devices asked for, or for another kernel, does
+    # not apply.
     asked = {"impls": set(config.getoption("impls").split(",")),
+             "kinds": set(config.getoption("kinds").split(",")),
              "flavors": {config.getoption("flavor")}}
     gone = [x for x in items for name, wanted in asked.items()
             if (marker := x.get_closest_marker(name)) and not wanted & set(marker.args)]
@@ -100,9 +123,11 @@ def flavor(request):
 
 @pytest.fixture(scope="session")
 def node_lab(request, flavor, tmp_path_factory):
+    (impl,), kind = request.param
+
     def make():
         rundir = tmp_path_factory.mktemp("node")
-        machine = cluster.one_node(rundir, request.param, flavor)
+        machine = cluster.one_node(rundir, impl, flavor, kind=kind)
         machine.add_pair()
         return [machine]
 
@@ -111,8 +136,9 @@ def node_lab(request, flavor, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def pair_lab(request, flavor, tmp_path_factory):
-    yield from lab(lambda: cluster.two_nodes(tmp_path_factory.mktemp("pair"), request.param,
-                                             flavor))
+    impls, kind = request.param
+    yield from lab(lambda: cluster.two_nodes(tmp_path_factory.mktemp("pair"), impls, flavor,
+                                             kind=kind))
 
 
 def use(request, made):

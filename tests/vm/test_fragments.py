@@ -37,6 +37,7 @@ def test_smaller_size_is_agreed_on(pair, tools, flavor, loads, ours, theirs):
         assert any(agreed in line for line in m.log(mark)), m.log(mark)
 
 
+@pytest.mark.on_siw
 @pytest.mark.parametrize("before, after", [(4096, 16384), (16384, 4096)])
 def test_queued_messages_are_cut_anew(pair, tools, guest, loads, before, after):
     """Messages wait for a peer that comes back with another size."""

@@ -62,7 +62,7 @@ def test_addresses_come_and_go(node, laddr):
 
 
 def test_device_comes_and_goes(node, laddr):
-    seen = laddr("removals", 3 if node.debug else 10, "rdsx0", "rdsv0", PAIR[0], *PAIR6)
+    seen = laddr("removals", 3 if node.debug else 10, node.kind, "rdsx0", "rdsv0", PAIR[0], *PAIR6)
     assert codes(seen) == {"0", "EADDRNOTAVAIL"}, seen
     must(node.unload())
     must(node.load())

@@ -23,6 +23,7 @@ def test_unload_is_refused_while_a_socket_is_open(node, guest):
     must(node.load())
 
 
+@pytest.mark.on_siw
 def test_unload_leaves_nothing(node, tools):
     must(node.unload())
     before = node.run(TRACES).out

@@ -10,12 +10,14 @@ LOOPS = [("127.0.0.1", "127.0.0.1"), ("::1", "::1")]
 PAIRS = [PAIR, PAIR[::-1], PAIR6, (PAIR[0], PAIR[0])]
 
 
+@pytest.mark.on_siw
 @pytest.mark.parametrize("ends", LOOPS + PAIRS, ids="-".join)
 def test_ping(node, tools, ends):
     source, target = ends
     ping(tools, node, target, source)
 
 
+@pytest.mark.on_siw
 @pytest.mark.parametrize("ends", LOOPS + [PAIR, PAIR6, (PAIR[1], PAIR[1])], ids="-".join)
 def test_traffic(node, tools, ends):
     left, right = ends
@@ -34,6 +36,7 @@ def test_many_sockets(node, tools, ends):
     exchange(tools, (node, left), (node, right), count=50, sockets=8, sizes="1..20000")
 
 
+@pytest.mark.on_siw
 @pytest.mark.impls("rust")
 def test_slow_reader(node, guest):
     """C's two ends in one kernel do not tell each other that a congestion is over."""

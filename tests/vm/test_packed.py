@@ -37,6 +37,7 @@ def test_short_messages_wait_when_much_is_in_flight(slow_node, tools, guest):
     assert 2 <= now["ib_tx_packed"] - before["ib_tx_packed"] <= 4
 
 
+@pytest.mark.on_siw
 @pytest.mark.impls("rust")
 def test_streams_of_short_messages(slow_node, tools, guest):
     before = counters(slow_node, guest)
@@ -60,6 +61,8 @@ def test_c_gets_no_such_frames(pair, tools, guest, flavor):
             assert counters(m, guest)["ib_tx_packed"] == 0
 
 
+# On iWARP a cut wire ends no connection: TCP goes on trying for a quarter of an hour.
+@pytest.mark.kinds("rxe")
 @pytest.mark.flavors("release")
 @pytest.mark.pairs("rust-rust")
 def test_lost_frames_are_sent_again(pair, tools, guest):

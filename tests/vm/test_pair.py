@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Two nodes over soft-RoCE: rds_rust with itself and with C RDS, in both roles."""
+"""Two nodes over soft-RoCE and soft-iWARP: rds_rust with itself and with C RDS, in both roles."""
 
 import pytest
 from rdsvm.cluster import wire_address, wire_address6
@@ -21,6 +21,7 @@ def messages(flavor, count):
     return count // 4 if flavor == "debug" else count
 
 
+@pytest.mark.on_siw
 @pytest.mark.parametrize("version", (4, 6))
 def test_ping_both_ways(pair, tools, version):
     a, b = pair
@@ -28,6 +29,7 @@ def test_ping_both_ways(pair, tools, version):
     ping(tools, b, A if version == 4 else A6)
 
 
+@pytest.mark.on_siw
 @pytest.mark.parametrize("first", ("a", "b", "both"))
 def test_first_to_connect(pair, tools, first):
     """Fresh modules on both nodes: whoever connects, all pings are answered."""
@@ -47,6 +49,7 @@ def test_first_to_connect(pair, tools, first):
     ping(tools, b, A)
 
 
+@pytest.mark.on_siw
 def test_traffic(pair, tools, flavor):
     a, b = pair
     exchange(tools, (a, A), (b, B), count=messages(flavor, 2000))
@@ -106,6 +109,7 @@ def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
     streams.finish()
 
 
+@pytest.mark.on_siw
 def test_peer_reloads_module(pair, tools, guest, flavor):
     """b starts anew under load: a's old connection to it gives way, and all goes well again."""
     a, b = pair

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The kernel's own test of RDS, unchanged."""
+"""The kernel's own test of RDS, unchanged. It makes its devices itself: soft-RoCE."""
 
 import subprocess
 
+import pytest
 from rdsvm.cluster import TOP
 
 
+@pytest.mark.kinds("rxe")
 def test_kernel_selftest_over_rdma(node):
     source = subprocess.run([TOP / "scripts/fetch-kernel.sh"], check=True, capture_output=True,
                             text=True).stdout.strip()

@@ -198,14 +198,14 @@ def cycles(rounds, dev, *prefixes):
     return binders.seen
 
 
-def removals(rounds, link, netdev, *hosts):
+def removals(rounds, kind, link, netdev, *hosts):
     """Removes an RDMA device and makes it anew under concurrent binds."""
     with Binders(3, [(host, 0) for host in hosts]) as binders:
         for _ in range(int(rounds)):
             subprocess.run(["rdma", "link", "del", link], check=True)
             for host in hosts:
                 assert outcome(host) == errno.EADDRNOTAVAIL, host
-            subprocess.run(["rdma", "link", "add", link, "type", "rxe", "netdev", netdev],
+            subprocess.run(["rdma", "link", "add", link, "type", kind, "netdev", netdev],
                            check=True)
             for host in hosts:
                 until(0, host)

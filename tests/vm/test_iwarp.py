@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What is different on iWARP: nothing there holds a fast sender back, nor says when a buffer is free."""
+
+import json
+
+import pytest
+from rdsvm.cluster import PAIR, must, wire_address
+from traffic import Streams, exchange, ping, ports
+
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.pairs("rust-rust"), pytest.mark.kinds("siw"),
+              pytest.mark.on_siw]
+
+A, B = wire_address(0, 1), wire_address(0, 2)
+
+
+def counters(node, guest):
+    return json.loads(node.run(["python3", guest / "counters.py"]).out)
+
+
+@pytest.fixture
+def slow(node):
+    """Packets of the pair take a while, so that much is on the way."""
+    for netdev in ("rdsv0", "rdsv1"):
+        node.run(f"tc qdisc replace dev {netdev} root netem delay 20ms limit 10000")
+    yield
+    for netdev in ("rdsv0", "rdsv1"):
+        node.run(f"tc qdisc del dev {netdev} root")
+
+
+def test_no_frame_finds_no_receive(node, tools, guest, slow):
+    """A receive ring is shorter than what TCP takes."""
+    before = counters(node, guest)
+    exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=5000, sockets=8, sizes="513..700")
+    after = counters(node, guest)
+    assert after["ib_tx_throttle"] > before["ib_tx_throttle"], "the ring was long enough"
+    assert after["conn_reset"] == before["conn_reset"]
+
+
+def test_cancelled_messages_go_out_as_they_were(node, tools, guest, slow):
+    """They are on the way in TCP, and others take their buffers."""
+    before = counters(node, guest)
+    port = ports()
+    streams = Streams(tools, (node, PAIR[0]), (node, PAIR[1]), count=500, sizes="1..30000")
+    node.run(["python3", guest / "cancel.py", PAIR[0], port, PAIR[1], port + 1, 100], timeout=300)
+    streams.finish()
+    after = counters(node, guest)
+    assert after["send_drop_closed"] > before["send_drop_closed"]
+    for name in ("recv_drop_bad_header", "recv_drop_bad_fragment", "recv_drop_bad_checksum",
+                 "conn_reset"):
+        assert after[name] == before[name], name
+
+
+def test_silent_peer(pair, tools, guest):
+    """Nobody answers, though there is a way to the peer: one attempt after the other fails, and the
+    first one after the peer is back succeeds."""
+    a, b = pair
+    a.forget()
+    ping(tools, a, B)
+    must(a.unload())
+    a.set_loss(100)
+    must(a.load())
+    attempts = counters(a, guest)["conn_attempt_failed"]
+    mac = b.run(f"cat /sys/class/net/{b.netdevs[0]}/address").out.strip()
+    a.run(f"ip neigh replace {B} lladdr {mac} dev {a.netdevs[0]} nud permanent")
+    try:
+        pinger = a.start([tools / "rds-ping", "-c", 1, "-W", "200", B])
+        while counters(a, guest)["conn_attempt_failed"] < attempts + 2:
+            assert pinger.running(), str(pinger.wait())
+            a.run(["sleep", "0.2"])
+    finally:
+        a.run(f"ip neigh del {B} dev {a.netdevs[0]}")
+        a.set_loss(0)
+    result = pinger.wait(300)
+    assert result.status == 0, str(result)
