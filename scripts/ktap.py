@@ -3,6 +3,7 @@
 
 import re
 
+PLAN = re.compile(r"^(    )?1\.\.(\d+)$")
 SUITE = re.compile(r"# Subtest: (\S+)")
 RESULT = re.compile(r"^(\s*)(not ok|ok) \d+ (\S+)(.*)$")
 
@@ -10,14 +11,22 @@ RESULT = re.compile(r"^(\s*)(not ok|ok) \d+ (\S+)(.*)$")
 def cases(lines):
     """{"suite.case": "passed", "failed" or "skipped"}.
 
-    The line of a suite itself counts only when it tells of a failure that none of its cases does."""
+    The line of a suite itself counts only when it tells of a failure that none of its cases does.
+    What was announced and is not there counts as failed: suites and cases."""
     found, suite, started = {}, None, set()
+    planned, ended, cases_planned = None, 0, {}
     for line in lines:
         if m := SUITE.search(line):
             # A parameterised case announces itself as a subtest, too; it is the outer name that counts.
             if not line.startswith(" " * 8):
                 suite = m[1]
                 started.add(suite)
+            continue
+        if m := PLAN.match(line):
+            if m[1]:
+                cases_planned[suite] = int(m[2])
+            else:
+                planned = (planned or 0) + int(m[2])
             continue
         m = RESULT.match(line)
         if not m:
@@ -27,10 +36,19 @@ def cases(lines):
         if depth == 4:
             found[f"{suite}.{name}"] = outcome
         elif depth == 0:
+            ended += 1
             started.discard(name)
-            told = [x for key, x in found.items() if key.startswith(f"{name}.")]
+            told = of_suite(found, name)
             if outcome == "failed" and "failed" not in told or not told:
                 found[name] = "failed"
+            elif len(told) != cases_planned.get(name):
+                found[f"{name}, all cases"] = "failed"
     # A suite without a verdict was cut short.
     found.update({name: "failed" for name in started})
+    if not planned or ended != planned:
+        found[f"all suites ({ended} of {planned or 'an unknown number'} ended)"] = "failed"
     return found
+
+
+def of_suite(found, name):
+    return [outcome for key, outcome in found.items() if key.startswith(f"{name}.")]

@@ -193,10 +193,15 @@ class Machine(Node):
         """The kernel's reports of defects since a mark."""
         return klog.complaints(self.log(since))
 
+    @property
+    def finds_leaks(self):
+        """Whether the kernel has kmemleak."""
+        return self.debug
+
     def scan_leaks(self):
-        """kmemleak's reports (debug kernels). An object counts once it is 5 s old and its contents
-        did not change between two scans."""
-        if not self.debug:
+        """kmemleak's reports, if the kernel has it. An object counts once it is 5 s old and its
+        contents did not change between two scans."""
+        if not self.finds_leaks:
             return ""
         return self.run("f=/sys/kernel/debug/kmemleak; echo scan >$f; sleep 6; echo scan >$f; "
                         "echo scan >$f; cat $f", timeout=600).out

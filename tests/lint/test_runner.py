@@ -88,8 +88,27 @@ def test_ktap_of_a_suite_that_was_cut_short():
 
 
 def test_ktap_of_a_suite_that_fails_without_a_case():
-    found = ktap.cases(["    # Subtest: init", "    1..1", "not ok 1 init"])
+    found = ktap.cases(["1..1", "    # Subtest: init", "    1..1", "not ok 1 init"])
     assert found == {"init": "failed"}
+
+
+def test_ktap_of_a_suite_that_never_ran():
+    lines = KTAP.split("\n")
+    found = ktap.cases(lines[: lines.index("not ok 1 wire") + 1])
+    assert found["all suites (1 of 2 ended)"] == "failed"
+    assert "failed" not in ktap.cases(["1..1", *lines[-5:]]).values()
+
+
+@pytest.mark.parametrize("lines", ([], KTAP.split("\n")[2:], ["KTAP version 1", "1..0"]),
+                         ids=("nothing", "no plan", "no suites"))
+def test_ktap_of_nothing(lines):
+    assert [v for k, v in ktap.cases(lines).items() if k.startswith("all suites")] == ["failed"]
+
+
+def test_ktap_of_a_case_that_is_missing():
+    lines = KTAP.split("\n")
+    lines.remove("    ok 1 round_trip")
+    assert ktap.cases(lines)["wire, all cases"] == "failed"
 
 
 @pytest.mark.parametrize("outcomes, whole, counts", [
