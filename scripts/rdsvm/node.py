@@ -128,13 +128,16 @@ class Process:
 
 
 class Node:
-    """A guest. wires: list of (mac, local UDP port, remote UDP port) on 127.0.0.1, one NIC each."""
+    """A guest. wires: list of (mac, local UDP port, remote UDP port) on 127.0.0.1, one NIC each, which
+    QEMU calls nic."""
 
     stdin = stdout = subprocess.DEVNULL
 
-    def __init__(self, name, kernel, rundir, wires=(), cpus=2, memory="2G", qemu=()):
+    def __init__(self, name, kernel, rundir, wires=(), nic="virtio-net-pci", cpus=2, memory="2G",
+                 qemu=()):
         self.name, self.kernel, self.rundir = name, Path(kernel), Path(rundir).resolve()
-        self.wires, self.cpus, self.memory, self.qemu = list(wires), cpus, memory, list(qemu)
+        self.wires, self.nic = list(wires), nic
+        self.cpus, self.memory, self.qemu = cpus, memory, list(qemu)
         self._changed = threading.Condition()
         self._qemu = self._sock = self._monitor = None
         self._lines, self._partial, self._processes, self._ready = [], "", {}, False
@@ -200,7 +203,7 @@ class Node:
         for i, (mac, local, remote) in enumerate(self.wires):
             argv += ["-netdev", f"dgram,id=w{i},local.type=inet,local.host=127.0.0.1,"
                      f"local.port={local},remote.type=inet,remote.host=127.0.0.1,"
-                     f"remote.port={remote}", "-device", f"virtio-net-pci,netdev=w{i},mac={mac}"]
+                     f"remote.port={remote}", "-device", f"{self.nic},netdev=w{i},mac={mac}"]
         return subprocess.Popen(argv + self.qemu, stdin=self.stdin, stdout=self.stdout,
                                 stderr=console_in, pass_fds=(console_in, monitor_in),
                                 start_new_session=self.stdin is subprocess.DEVNULL)

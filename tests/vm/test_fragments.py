@@ -7,8 +7,7 @@ from traffic import exchange, ports
 
 A, B = wire_address(0, 1), wire_address(0, 2)
 
-# On the debug kernel two nodes report a defect of soft-RoCE; see test_pair.
-pytestmark = [pytest.mark.pairs("rust-rust"), pytest.mark.flavors("release")]
+pytestmark = pytest.mark.pairs("rust-rust")
 
 
 @pytest.fixture

@@ -2,18 +2,12 @@
 """Two nodes over soft-RoCE and soft-iWARP: rds_rust with itself and with C RDS, in both roles."""
 
 import pytest
-from rdsvm.cluster import wire_address, wire_address6
+from rdsvm.cluster import must, wire_address, wire_address6
 from slow_reader import run_slow_reader
 from traffic import Streams, exchange, let_packets_pass, ping
 
 A, B = wire_address(0, 1), wire_address(0, 2)
 A6, B6 = wire_address6(0, 1), wire_address6(0, 2)
-
-# When a connection is lost with packets waiting, rxe_receiver() frees them with interrupts disabled.
-# virtio_net's packets come from a page pool, so the debug kernel reports that
-# (page_pool_put_unrefed_netmem) and switches lockdep off. The pair of devices in test_node has no
-# page pool, so the debug kernel looks at the module there.
-pytestmark = pytest.mark.flavors("release")
 
 
 def messages(flavor, count):
