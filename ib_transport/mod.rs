@@ -26,6 +26,7 @@
 mod carrier;
 mod device;
 mod endpoint;
+mod transmit;
 
 pub(crate) use device::Ib;
 pub(crate) use endpoint::IncomingConnection;

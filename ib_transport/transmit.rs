@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Frames out of the connection's queue, to the queue pair.
+
+use super::carrier::Carrier;
+use crate::conn::{Connection, Counter, Link, TxQueue};
+use crate::kapi::{
+    print::pr_info_ratelimited,
+    rdma::{Qp, SendChain, SendItem, MAX_UNREPORTED},
+};
+use crate::msg::Message;
+use crate::proto::{
+    packed::{self, Packer},
+    tx::SendState,
+    wire::{self, Flags, FragmentSize, Header, CONG_MAP_BYTES},
+};
+use crate::recv_pool::{Buf, Context};
+use kernel::sync::atomic::Relaxed;
+
+/// With so many frames in flight short messages wait for others to share a frame with, until that is
+/// full or some of the frames are done: a round trip at the most. The device has enough to do.
+const CROWDED: u32 = 2 * MAX_UNREPORTED;
+
+/// What became of the wish to add a frame.
+enum Added {
+    Frame,
+    /// There is none.
+    Nothing,
+    /// The endpoint is of no use any more.
+    Failed,
+}
+
+impl Link for Qp<Carrier> {
+    fn fragment(&self) -> FragmentSize {
+        self.handler().events.fragment()
+    }
+
+    fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {
+        if queue.is_idle() {
+            return;
+        }
+        let carrier = self.handler();
+        let ack = connection.ack();
+        let mut chain = self.chain();
+        let failed = loop {
+            if chain.room() == 0 {
+                connection.node.stats.inc(Counter::IbTxRingFull);
+                // Whoever makes room takes the lock of `chain` for it, and looks here after that.
+                carrier.blocked.store(true, Relaxed);
+                break false;
+            }
+            if chain.in_flight() >= CROWDED && connection.packs() && queue.may_wait() {
+                // Some of those frames will report, and that comes here as well.
+                carrier.blocked.store(true, Relaxed);
+                break false;
+            }
+            if !queue.credits.may_send() {
+                // What the peer tells comes here as well.
+                connection.node.stats.inc(Counter::IbTxThrottle);
+                break false;
+            }
+            match next_frame(connection, queue, ack, &mut chain) {
+                Added::Frame => {
+                    queue.ack_due = false;
+                    queue.credits.spend();
+                }
+                Added::Nothing => break false,
+                Added::Failed => break true,
+            }
+        };
+        if let Err(error) = chain.post() {
+            pr_info_ratelimited!("{}: posting a send failed: {:?}\n", connection.key, error);
+            carrier.fail();
+        } else if failed {
+            carrier.fail();
+        }
+    }
+}
+
+/// Adds a frame of `len` bytes. There is room.
+fn add(chain: &mut SendChain<'_, Carrier>, buf: Buf, len: u32, solicited: bool) -> Added {
+    let item = SendItem {
+        buf,
+        len,
+        solicited,
+    };
+    match chain.push(item) {
+        Ok(()) => Added::Frame,
+        Err(_) => Added::Failed,
+    }
+}
+
+/// Adds the next frame that the queue has, if it has one.
+fn next_frame(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    ack: u64,
+    chain: &mut SendChain<'_, Carrier>,
+) -> Added {
+    let half_out = queue.unsent.front().is_some_and(|m| m.fragment > 0);
+    if queue.cong_left > 0 && !half_out {
+        return congestion_frame(connection, queue, ack, chain);
+    }
+    if connection.packs() && queue.can_pack() {
+        return packed_frame(connection, queue, ack, chain);
+    }
+    if queue.unsent.front().is_some() {
+        return message_frame(connection, queue, ack, chain);
+    }
+    if queue.is_header_due() {
+        return ack_frame(connection, queue, ack, chain);
+    }
+    Added::Nothing
+}
+
+/// Decides on the flags of a message of which nothing is out.
+fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Message) {
+    message.flags = if message.sent_before {
+        state.retransmit()
+    } else {
+        let pressure = message.pressure();
+        state.transmit(message.sequence, message.len, pressure)
+    };
+    if message.flags.contains(Flags::ACK_REQUIRED) {
+        connection.node.stats.inc(Counter::SendAckRequired);
+    }
+}
+
+fn header_of(message: &Message, ack: u64, credit: u8) -> Header {
+    Header {
+        sequence: message.sequence,
+        ack,
+        len: message.len,
+        sport: message.sport,
+        dport: message.dport,
+        flags: message.flags,
+        credit,
+        exthdr: [0; 16],
+    }
+}
+
+/// Adds a frame with as many of the first unsent messages as have room in it.
+fn packed_frame(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    ack: u64,
+    chain: &mut SendChain<'_, Carrier>,
+) -> Added {
+    let pools = &chain.qp().handler().device.pools;
+    let Ok(mut buf) = pools.alloc_send(packed::ROOM, Context::Atomic) else {
+        // Alone it has its own.
+        return message_frame(connection, queue, ack, chain);
+    };
+    let mut packer = Packer::new(buf.bytes_mut());
+    let mut credit = queue.credits.tell();
+    while let Some(message) = queue.unsent.front_mut() {
+        if !message.is_packable() || !packer.has_room(message.len) {
+            break;
+        }
+        set_flags(connection, &mut queue.state, message);
+        // The first header speaks for the frame.
+        let header = header_of(message, ack, core::mem::take(&mut credit));
+        if message.pack(&header, &mut packer).is_none() {
+            return Added::Failed;
+        }
+        message.fragment = 1;
+        if let Some(message) = queue.unsent.pop_front() {
+            queue.sent.push_back(message);
+        }
+    }
+    let len = packer.len();
+    connection.node.stats.inc(Counter::IbTxPacked);
+    add(chain, buf.freeze(), len, true)
+}
+
+/// Adds the next fragment of the first unsent message.
+fn message_frame(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    ack: u64,
+    chain: &mut SendChain<'_, Carrier>,
+) -> Added {
+    let Some(message) = queue.unsent.front_mut() else {
+        return Added::Nothing;
+    };
+    if message.fragment == 0 {
+        set_flags(connection, &mut queue.state, message);
+    }
+    let carrier = chain.qp().handler();
+    let size = carrier.events.fragment();
+    let Some(part) = wire::fragment(message.len, message.fragment, size) else {
+        return Added::Failed;
+    };
+    let header = header_of(message, ack, queue.credits.tell());
+    let pools = &carrier.device.pools;
+    let Some(buf) = message.fragment_to_post(&header, part, size, pools) else {
+        return Added::Failed;
+    };
+    message.fragment = message.fragment.saturating_add(1);
+    let added = add(
+        chain,
+        buf,
+        part.len.saturating_add(Header::LEN as u32),
+        part.last,
+    );
+    if part.last {
+        if let Some(message) = queue.unsent.pop_front() {
+            queue.sent.push_back(message);
+        }
+    }
+    added
+}
+
+/// Adds the next fragment of this node's congestion map.
+fn congestion_frame(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    ack: u64,
+    chain: &mut SendChain<'_, Carrier>,
+) -> Added {
+    let carrier = chain.qp().handler();
+    let offset = CONG_MAP_BYTES.saturating_sub(queue.cong_left);
+    let len = queue.cong_left.min(carrier.events.fragment().bytes());
+    let Ok(mut buf) = carrier.device.pools.alloc_send(len, Context::Atomic) else {
+        // Without its map the peer would not hold back, or never go on: reconnect and try again.
+        connection.node.stats.inc(Counter::CongUpdateFailed);
+        return Added::Failed;
+    };
+    let mut header = Header::congestion_update(ack, connection.node.generation);
+    header.credit = queue.credits.tell();
+    let (head, rest) = match buf.bytes_mut().split_first_chunk_mut() {
+        Some(parts) => parts,
+        None => return Added::Failed,
+    };
+    header.emit(head);
+    let Some(piece) = rest.get_mut(..len as usize) else {
+        return Added::Failed;
+    };
+    let key = &connection.key;
+    connection
+        .node
+        .cong
+        .copy_fragment(key.net, key.laddr, offset, piece);
+    queue.cong_left = queue.cong_left.saturating_sub(len);
+    let last = queue.cong_left == 0;
+    if last && core::mem::take(&mut queue.cong_again) {
+        queue.cong_left = CONG_MAP_BYTES;
+    }
+    add(
+        chain,
+        buf.freeze(),
+        len.saturating_add(Header::LEN as u32),
+        last,
+    )
+}
+
+/// Adds a header that only acknowledges, and tells of receives.
+fn ack_frame(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    ack: u64,
+    chain: &mut SendChain<'_, Carrier>,
+) -> Added {
+    let stats = &connection.node.stats;
+    let pools = &chain.qp().handler().device.pools;
+    let Ok(mut buf) = pools.alloc_send(0, Context::Atomic) else {
+        // It stays due: the next frame carries it, or it is tried again when there may be memory.
+        stats.inc(Counter::IbAckSendFailure);
+        chain.qp().handler().device.tend_now();
+        return Added::Nothing;
+    };
+    let header = Header {
+        sequence: 0,
+        ack,
+        len: 0,
+        sport: 0,
+        dport: 0,
+        flags: Flags::NONE,
+        credit: queue.credits.tell(),
+        exthdr: [0; 16],
+    };
+    let Some(head) = buf.bytes_mut().first_chunk_mut() else {
+        return Added::Failed;
+    };
+    header.emit(head);
+    stats.inc(Counter::IbAckSent);
+    add(chain, buf.freeze(), Header::LEN as u32, true)
+}
