@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 import ktap
-from rdsvm import cluster
-from rdsvm.node import NodeError
+from rdsvm import cluster, klog
+from rdsvm.node import KERNEL_LINE, NodeError
 
 TOP = Path(__file__).resolve().parent.parent
 FLAVORS = ("release", "debug")
@@ -135,6 +135,23 @@ def kunit(tally, flavor):
     tally.add_outcomes(suite, outcomes)
 
 
+def kunit_in_tree(tally):
+    """The suites in the kernel's own tree, run by its kunit.py, whose verdict counts, too."""
+    suite = "KUnit, in the kernel tree"
+    say(f"{suite}: building the kernel, as far as it is not in the cache, and running kunit.py")
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "log"
+        done = subprocess.run(["scripts/kunit-intree.sh", path], cwd=TOP, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        lines = path.read_text().splitlines() if path.exists() else []
+    lines = [KERNEL_LINE.sub("", x) for x in lines]
+    outcomes = ktap.cases(lines) if lines else {}
+    outcomes |= {f"clean log: {x.splitlines()[0]}": "failed" for x in klog.complaints(lines)}
+    if done.returncode or any(x != "passed" for x in outcomes.values()):
+        print(done.stdout, "\n".join(lines), sep="\n")
+    tally.add_outcomes(suite, outcomes, done.returncode == 0)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fast", action="store_true", help="no tests in VMs but KUnit")
@@ -150,6 +167,8 @@ def main():
     pytest(tally, "checks of the checks", "tests/lint")
     if not make("tools"):
         tally.add("tools", 0, 1, ["they do not build"])
+    if not args.fast:
+        kunit_in_tree(tally)
     for flavor in flavors:
         say(f"{flavor} kernel: building it, as far as it is not in the cache, and the module")
         if not make("modules", f"FLAVOR={flavor}"):

@@ -7,7 +7,7 @@ export FLAVOR KSRC BINDGEN LLVM
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast modules kernel shell lint clean tools print-kdir print-ko setup bench
+.PHONY: help demo test test-fast kunit modules kernel shell lint clean tools print-kdir print-ko setup bench
 
 ifeq ($(filter $(FLAVOR),release debug),)
 $(error FLAVOR is release or debug, not '$(FLAVOR)')
@@ -26,6 +26,7 @@ help:
 	@echo '  make demo        boot two nodes, load the module on both, and ping between them'
 	@echo '  make test        all tests: host, KUnit and virtual machines, on both kernels'
 	@echo '  make test-fast   the tests that need no virtual machine, and KUnit'
+	@echo '  make kunit       the KUnit suites in a kernel tree, run by its kunit.py'
 	@echo '  make bench       what RDS costs, C RDS and this module side by side'
 	@echo '  make modules     build rds_rust.ko'
 	@echo '  make kernel      get and build the test kernel'
@@ -88,6 +89,9 @@ test: setup
 
 test-fast: setup
 	@$(PYTHON) scripts/run-tests.py --fast
+
+kunit: setup
+	@scripts/kunit-intree.sh
 
 lint: setup
 	@$(PYTHON) scripts/lint.py

@@ -111,6 +111,44 @@ def test_ktap_of_a_case_that_is_missing():
     assert ktap.cases(lines)["wire, all cases"] == "failed"
 
 
+LOGS = {
+    "pass": ("1..1\n    # Subtest: wire\n    1..1\n    ok 1 parse\nok 1 wire\n", 0, (1, 0)),
+    "fail": ("1..1\n    # Subtest: wire\n    1..1\n    not ok 1 parse\nnot ok 1 wire\n", 1, (0, 1)),
+    "timed": ("[    0.5] 1..1\n[    0.5]     # Subtest: wire\n[    0.5]     1..1\n"
+              "[    0.5]     ok 1 parse\n[    0.5] ok 1 wire\n", 0, (1, 0)),
+    "verdict": ("1..1\n    # Subtest: wire\n    1..1\n    ok 1 parse\nok 1 wire\n", 1, (1, 1)),
+    "warning": ("WARNING: rds\n1..1\n    # Subtest: wire\n    1..1\n    ok 1 parse\nok 1 wire\n", 0,
+                (1, 1)),
+    "unbuilt": (None, 1, (0, 1)),
+    "crash": ("1..2\n    # Subtest: wire\n    1..1\n    ok 1 parse\nok 1 wire\n", 1, (1, 1)),
+}
+
+
+@pytest.mark.parametrize("log, status, counts", LOGS.values(), ids=LOGS)
+def test_kunit_in_tree(log, status, counts, tmp_path, monkeypatch):
+    """What kunit.py leaves behind, and how it ends, become counts."""
+    script = tmp_path / "scripts/kunit-intree.sh"
+    script.parent.mkdir()
+    (tmp_path / "log").write_text(log or "")
+    script.write_text(f"#!/bin/sh\n{'cp log $1' if log else ':'}\nexit {status}\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(run_tests, "TOP", tmp_path)
+    tally = run_tests.Tally()
+    run_tests.kunit_in_tree(tally)
+    assert tally.suites[0][1:3] == counts
+
+
+def test_qemu_is_run_without_kvm(tmp_path):
+    """The wrapper for kunit.py takes accelerators away and hands on all else."""
+    real = tmp_path / "qemu-system-x86_64"
+    real.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    real.chmod(0o755)
+    asked = ["-accel", "kvm", "-m", "1024", "-accel", "tcg", "-append", "a b", "-enable-kvm"]
+    done = subprocess.run(["qemu-system-x86_64", *asked], capture_output=True, text=True,
+                          env={"PATH": f"{TOP}/scripts/tcg:{tmp_path}:/usr/bin:/bin"})
+    assert done.stdout.splitlines() == ["-accel", "tcg", "-m", "1024", "-append", "a b"]
+
+
 @pytest.mark.parametrize("outcomes, whole, counts", [
     ({"a": "passed", "b": "passed"}, True, (2, 0)),
     ({"a": "passed", "b": "skipped"}, True, (1, 1)),
