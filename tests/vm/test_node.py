@@ -36,7 +36,6 @@ def test_many_sockets(node, tools, ends):
     exchange(tools, (node, left), (node, right), count=50, sockets=8, sizes="1..20000")
 
 
-@pytest.mark.on_siw
 @pytest.mark.impls("rust")
 def test_slow_reader(node, guest):
     """C's two ends in one kernel do not tell each other that a congestion is over."""

@@ -54,6 +54,7 @@ def test_traffic_v6(pair, tools, flavor):
     exchange(tools, (a, A6), (b, B6), count=messages(flavor, 200))
 
 
+@pytest.mark.on_siw
 def test_fragment_boundaries(pair, tools, flavor):
     a, b = pair
     exchange(tools, (a, A), (b, B), count=messages(flavor, 128), sizes="boundary")
