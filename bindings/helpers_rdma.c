@@ -115,6 +115,14 @@ int rds_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 	return ib_post_recv(qp, wr, bad_wr);
 }
 
+/* Once the queue pair is connected. May sleep. */
+int rds_ib_set_rnr_timer(struct ib_qp *qp, u8 timer)
+{
+	struct ib_qp_attr attr = { .min_rnr_timer = timer };
+
+	return ib_modify_qp(qp, &attr, IB_QP_MIN_RNR_TIMER);
+}
+
 static void rds_poll_kick(struct irq_work *work)
 {
 	irq_poll_sched(&container_of(work, struct rds_poll, kick)->iop);

@@ -45,6 +45,7 @@ int rds_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 		     const struct ib_send_wr **bad_wr);
 int rds_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 		     const struct ib_recv_wr **bad_wr);
+int rds_ib_set_rnr_timer(struct ib_qp *qp, u8 timer);
 
 /* Polling of a completion queue in a softirq. @iop comes first. */
 struct rds_poll {

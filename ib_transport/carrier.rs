@@ -2,12 +2,15 @@
 
 //! What a queue pair works with: its receive ring, and where its completions go.
 
-use super::{device::Device, endpoint::Events};
+use super::{
+    device::Device,
+    endpoint::{Events, RNR_TIMER},
+};
 use crate::conn::{Connection, Counter, Reached};
 use crate::kapi::{
     errno::Errno,
     print::pr_info_ratelimited,
-    rdma::{Failure, Qp, QpEvent, QpHandler, Received},
+    rdma::{Failure, Qp, QpEvent, QpHandler, Received, RnrTimer},
     time,
 };
 use crate::proto::{recv_depth::RecvDepth, wire::FragmentSize};
@@ -37,8 +40,14 @@ const MAX_RING_BYTES: u32 = 4 << 20;
 const MAX_PROBES: u32 = 64;
 
 /// How long nothing may be posted, in nanoseconds, before a connection is given up for the memory that
-/// it keeps or needs: see [`Device::may_give_up_one`].
+/// its message keeps, and before it is because the next one can do with less: see
+/// [`Device::may_give_up_one`]. That readers read may take a while.
 const PATIENCE: u64 = 1_000_000_000;
+const LONG_PATIENCE: u64 = 30 * PATIENCE;
+
+/// How long a peer waits if there is nothing to post: as long as it takes us to look again. To send
+/// again and again would only cost both of us time.
+const STARVED_TIMER: RnrTimer = RnrTimer::Milliseconds20;
 
 /// How deep the receive ring is.
 pub(super) struct RecvRing {
@@ -47,6 +56,8 @@ pub(super) struct RecvRing {
     spare: Batch,
     /// Since when the ring is empty for want of buffers, in nanoseconds; 0 if it is not.
     starved_since: u64,
+    /// The peer was told to wait longer when it finds no receive.
+    slowed: bool,
 }
 
 /// Why not even one receive is posted.
@@ -116,6 +127,7 @@ impl RecvRing {
             depth: RecvDepth::new(first, most),
             spare: Batch::new(),
             starved_since: 0,
+            slowed: false,
         }
     }
 
@@ -244,6 +256,10 @@ impl Carrier {
                 Err(Unfilled::Failed(_)) => this.fail(),
             }
         }
+        if qp.with_poll(|ring| core::mem::take(&mut ring.slowed)) {
+            // If it fails the peer only waits longer than it needs to.
+            let _ = qp.set_rnr_timer(RNR_TIMER);
+        }
         if this.is_unheard() && this.connection.send_header() {
             Tended::Soon
         } else if qp.with_poll(|ring| ring.depth.is_small()) {
@@ -271,10 +287,21 @@ impl Carrier {
             }
             ring.starved_since
         });
-        let large = this.events.fragment() != FragmentSize::K4;
-        let gives = large || this.connection.is_amid_message();
-        let impatient = now.saturating_sub(since) >= PATIENCE;
-        if gives && impatient && this.device.may_give_up_one() {
+        if this.device.caps.receiver_not_ready
+            && !qp.with_poll(|ring| core::mem::replace(&mut ring.slowed, true))
+        {
+            // If it fails the peer only tries more often than it needs to, or is not there yet.
+            let _ = qp.set_rnr_timer(STARVED_TIMER);
+        }
+        let patience = if this.connection.is_amid_message() {
+            Some(PATIENCE)
+        } else if this.events.fragment() != FragmentSize::K4 {
+            Some(LONG_PATIENCE)
+        } else {
+            None
+        };
+        let impatient = patience.is_some_and(|patience| now.saturating_sub(since) >= patience);
+        if impatient && this.device.may_give_up_one() {
             qp.with_poll(|ring| ring.starved_since = 0);
             stats.inc(Counter::IbRxGivenUp);
             pr_info_ratelimited!(

@@ -46,7 +46,7 @@ const RETRY_COUNT: u8 = 1;
 const RNR_RETRY_COUNT: u8 = 7;
 
 /// How long a peer waits when it was faster than our receive ring could grow.
-const RNR_TIMER: RnrTimer = RnrTimer::Microseconds40;
+pub(super) const RNR_TIMER: RnrTimer = RnrTimer::Microseconds40;
 
 /// What is known of an endpoint outside of the worker that owns it.
 pub(super) struct Events {

@@ -157,6 +157,7 @@ impl<E: CmHandler> Drop for Inner<E> {
 #[repr(u8)]
 pub(crate) enum RnrTimer {
     Microseconds40 = 4,
+    Milliseconds20 = 22,
 }
 
 /// What a queue pair needs of its identifier.

@@ -25,7 +25,7 @@
 
 use super::{
     arena::Batch,
-    cm::{Anchor, CmHandler, CmId},
+    cm::{Anchor, CmHandler, CmId, RnrTimer},
     pd::{Domain, DomainUse, Pd},
     qp_ring::{RecvRing, SendRing, Slot, SIGNAL_EVERY},
     shard::BufMut,
@@ -39,7 +39,7 @@ use crate::{
 };
 use core::{marker::PhantomPinned, ptr};
 use kernel::{
-    error::from_err_ptr,
+    error::{from_err_ptr, to_result},
     new_mutex,
     prelude::*,
     sync::{Arc, Mutex},
@@ -387,6 +387,14 @@ impl<H: QpHandler> Qp<H> {
     pub(crate) fn post_recv(&self, batch: &mut Batch) -> Result<u32> {
         let mut ring = self.recv.lock();
         ring.post(batch, |address, len| self.sync_for_device(address, len))
+    }
+
+    /// How long the peer of a connected queue pair waits from now on if it finds no receive. Sleeps.
+    pub(crate) fn set_rnr_timer(&self, timer: RnrTimer) -> Result {
+        let verbs = self.verbs.lock();
+        let verbs = (*verbs).as_ref().ok_or(Errno::NotConnected)?;
+        // SAFETY: By the invariants of `Verbs` the queue pair is alive, as `open` has made it.
+        to_result(unsafe { bindings::rds_ib_set_rnr_timer(verbs.qp, timer as u8) })
     }
 
     /// Only with the lock of an open ring.

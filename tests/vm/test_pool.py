@@ -23,6 +23,11 @@ def change(node, guest, before, name):
     return counters(node, guest)[name] - before[name]
 
 
+def fewer(node, count):
+    """The debug kernel takes about six times as long for each message."""
+    return count // 4 if node.debug else count
+
+
 class Probes:
     """Counts the calls of functions of the module."""
 
@@ -58,7 +63,8 @@ def small_pools(node):
 def starve(node, guest):
     """Messages that nobody reads take all buffers that a pool may have: (sender, receiver, how many
     there are to be read)."""
-    before, count = counters(node, guest), 2 * SMALL_POOL_BUFS
+    # The send buffer of a socket has room for 26.
+    before, count = counters(node, guest), SMALL_POOL_BUFS + 60
     send, recv = late_reader(guest, node, count, 8000, PAIR)
     wait_for(node, guest, lambda now: now["ib_rx_ring_empty"] > before["ib_rx_ring_empty"])
     return send, recv, count
@@ -67,20 +73,20 @@ def starve(node, guest):
 def test_nothing_is_mapped_for_a_message(node, tools):
     """Buffers are mapped with their shard. Once there are enough shards, no message makes one, however
     large it is."""
-    large = {"sizes": "1000000..1000000"}
-    exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=10, **large)
+    large, count = {"sizes": "1000000..1000000"}, fewer(node, 40)
+    exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=count // 4, **large)
     with Probes(node, "rds_ib_dma_map", "rds_alloc_shard", "rds_ib_post_recv") as probes:
-        exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=40, **large)
+        exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=count, **large)
         maps, allocations, posts = probes.hits()
-    assert posts > 40, "the probes do not see the module"
-    frames = 2 * 40 * FRAMES_OF_1MB
+    assert posts > count, "the probes do not see the module"
+    frames = 2 * count * FRAMES_OF_1MB
     assert max(maps, allocations) * 50 < frames
 
 
 def test_receives_are_posted_in_chains(node, tools, guest):
     """A ring is refilled when a quarter of it is missing, however soon each frame is dealt with: that is
     three of the smallest ring. Each message is a frame; so is an acknowledgement that none carries."""
-    before, count = counters(node, guest), 1000
+    before, count = counters(node, guest), fewer(node, 2000)
     with Probes(node, "rds_ib_post_recv") as probes:
         exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=count, sizes="1..100")
         posts, = probes.hits()
@@ -152,11 +158,12 @@ def test_messages_in_part_do_not_wait_for_each_other(pair, tools, guest):
         b.forget()
 
 
+@pytest.mark.flavors("release")
 @pytest.mark.parametrize("order", (1, 2))
 def test_fragmented_memory(flavor, guest, tools, tmp_path, order):
     """There is no free memory in pieces larger than 8 or 16 KiB: connections come up, with fragments that
     fit, and traffic runs."""
-    node = cluster.one_node(tmp_path, "rust", flavor, memory="1G" if flavor == "debug" else "512M")
+    node = cluster.one_node(tmp_path, "rust", flavor, memory="256M")
     try:
         node.add_pair()
         must(node.load())
@@ -165,7 +172,8 @@ def test_fragmented_memory(flavor, guest, tools, tmp_path, order):
         holder = node.start(["python3", guest / "fragment_memory.py", order])
         holder.expect("^fragmented", timeout=600)
         mark = node.mark("fragmented")
-        exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=100, sizes="0..70000")
+        exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=fewer(node, 100),
+                 sizes="0..70000")
         agreed = f"connected, fragments of {4096 * order} bytes"
         assert any(agreed in line for line in node.log(mark)), node.log(mark)
         seen = counters(node, guest)
@@ -184,7 +192,7 @@ def test_no_large_pages(node, guest, tools):
     node.run(f"{knobs} echo 2 >min-order && echo N >ignore-gfp-wait && echo 0 >verbose && "
              "echo -1 >times && echo 100 >probability")
     try:
-        exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=100, sizes="0..70000")
+        exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=30, sizes="0..70000")
         seen = counters(node, guest)
     finally:
         node.run(f"{knobs} echo 0 >probability")
@@ -217,7 +225,8 @@ def test_unneeded_memory_goes_after_a_while(node, tools, guest):
 def test_device_goes_and_comes_back(node, tools, guest, index):
     """Under load: what was under way waits in memory of no device, and all of it comes through the new
     one."""
-    streams = Streams(tools, (node, PAIR[0]), (node, PAIR[1]), count=3000, sizes="1..30000")
+    streams = Streams(tools, (node, PAIR[0]), (node, PAIR[1]), count=fewer(node, 3000),
+                      sizes="1..30000")
     let_packets_pass(guest, node, "rdsv0", 500)
     assert streams.running(), "the device was to go under load"
     node.run(["rdma", "link", "del", f"rdsx{index}"])

@@ -94,7 +94,7 @@ def late_reader(guest, node, count, size, ends):
 def read_late(send, recv, count):
     """Has the receiver of late_reader() read, and waits for both ends."""
     recv.write("read\n")
-    recv.expect(f"^all {count}$")
+    recv.expect(f"^all {count}$", timeout=600)
     send.expect(f"^sent {count}$")
     send.write("done\n")
     for process in (send, recv):

