@@ -17,6 +17,12 @@ obj-$(CONFIG_RDS_RUST) += rds_rust.o
 rds_rust-y := rds_core.o bindings/helpers.o bindings/helpers_addr.o bindings/helpers_rdma.o
 
 rustflags-$(rds-kunit) += --cfg rds_kunit
+# One suite needs more hardware than the machine has that kunit.py boots.
+ifneq ($(KBUILD_EXTMOD),)
+rds_rust-$(rds-kunit) += bindings/helpers_kunit.o
+rustflags-$(rds-kunit) += --cfg rds_kunit_iommu
+ccflags-$(rds-kunit) += -DRDS_RUST_KUNIT_IOMMU
+endif
 ccflags-y += -I$(src)/bindings
 
 # Rust reads the bindings with include!(env!("RDS_BINDINGS")): they depend on the kernel's
@@ -34,7 +40,7 @@ quiet_cmd_rds_bindgen = BINDGEN $@
 	--enable-function-attribute-detection -o $@ -- $(rds-bindgen-cflags)
 
 targets += bindings/generated.rs
-$(obj)/bindings/generated.rs: $(src)/bindings/bindings.h $(src)/bindings/helpers.h $(src)/bindings/helpers_addr.h $(src)/bindings/helpers_rdma.h \
+$(obj)/bindings/generated.rs: $(src)/bindings/bindings.h $(src)/bindings/helpers.h $(src)/bindings/helpers_addr.h $(src)/bindings/helpers_rdma.h $(src)/bindings/helpers_kunit.h \
 		$(src)/bindings/bindgen_parameters FORCE
 	$(call if_changed,rds_bindgen)
 

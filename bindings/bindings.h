@@ -30,5 +30,8 @@
 #include "helpers.h"
 #include "helpers_addr.h"
 #include "helpers_rdma.h"
+#ifdef RDS_RUST_KUNIT_IOMMU
+#include "helpers_kunit.h"
+#endif
 
 #endif

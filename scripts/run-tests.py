@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import ktap
-from rdsvm import cluster, klog
+from rdsvm import cluster, hardware, klog
 from rdsvm.node import KERNEL_LINE, NodeError
 
 TOP = Path(__file__).resolve().parent.parent
@@ -111,7 +111,7 @@ def kunit(tally, flavor):
         tally.add_outcomes(suite, {})
         return
     with tempfile.TemporaryDirectory(prefix="rds-kunit-") as rundir:
-        machine = cluster.Machine("kunit", "rust", flavor, rundir)
+        machine = cluster.Machine("kunit", "rust", flavor, rundir, **hardware.with_iommu())
         machine.module = machine.module.parents[1] / f"{flavor}-kunit/rds_rust.ko"
         try:
             machine.boot()

@@ -7,7 +7,8 @@ export FLAVOR KSRC BINDGEN LLVM
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast kunit modules kernel shell lint clean tools print-kdir print-ko setup bench
+.PHONY: help demo test test-fast kunit modules kernel shell lint clean tools print-kdir print-ko setup bench \
+	bench-pool
 
 ifeq ($(filter $(FLAVOR),release debug),)
 $(error FLAVOR is release or debug, not '$(FLAVOR)')
@@ -28,6 +29,7 @@ help:
 	@echo '  make test-fast   the tests that need no virtual machine, and KUnit'
 	@echo '  make kunit       the KUnit suites in a kernel tree, run by its kunit.py'
 	@echo '  make bench       what RDS costs, C RDS and this module side by side'
+	@echo '  make bench-pool  what it costs to map receive buffers, one by one and by shard'
 	@echo '  make modules     build rds_rust.ko'
 	@echo '  make kernel      get and build the test kernel'
 	@echo '  make shell       a prompt on one node with the module loaded'
@@ -78,6 +80,11 @@ bench: modules tools
 	@$(PYTHON) scripts/bench.py $(if $(ROWS),--rows='$(ROWS)') $(if $(IMPLS),--impls='$(IMPLS)') \
 		$(if $(OUT),--out='$(OUT)') $(if $(BASE),--base='$(BASE)') \
 		$(if $(PROFILE),--profile='$(if $(filter 1 y yes,$(PROFILE)),build/profile,$(PROFILE))')
+
+bench-pool: override FLAVOR := release
+bench-pool: override KUNIT := y
+bench-pool: modules
+	@$(PYTHON) scripts/bench_pool.py $(if $(STRICT),--strict) $(if $(OUT),--out='$(OUT)')
 
 # A plugin for QEMU.
 build/tools/insntrace.so: scripts/insntrace/trace.c | setup

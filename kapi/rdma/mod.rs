@@ -31,6 +31,8 @@ mod qp;
 mod qp_ring;
 mod send_chain;
 mod shard;
+#[cfg(rds_kunit_iommu)]
+pub(crate) mod stub;
 
 pub(crate) use arena::{Arena, ArenaConfig, ArenaStats, Batch, GrowError};
 pub(crate) use client::{Client, ClientCell, ClientRegistration};

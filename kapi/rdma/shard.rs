@@ -77,7 +77,11 @@ impl Mapping {
     /// # Safety
     ///
     /// The `len` bytes of `memory` must outlive the result.
-    unsafe fn new(device: ARef<Device>, memory: NonNull<u8>, len: usize) -> Result<Self> {
+    pub(super) unsafe fn new(
+        device: ARef<Device>,
+        memory: NonNull<u8>,
+        len: usize,
+    ) -> Result<Self> {
         let mut address = 0;
         // SAFETY: The device is registered, the caller vouches for the memory.
         to_result(unsafe {
@@ -89,6 +93,17 @@ impl Mapping {
             address,
             len,
         })
+    }
+
+    /// Where the device finds the first byte.
+    #[cfg(rds_kunit_iommu)]
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+
+    #[cfg(rds_kunit_iommu)]
+    pub(super) fn device(&self) -> &Device {
+        &self.device
     }
 }
 

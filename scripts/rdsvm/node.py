@@ -129,15 +129,16 @@ class Process:
 
 class Node:
     """A guest. wires: list of (mac, local UDP port, remote UDP port) on 127.0.0.1, one NIC each, which
-    QEMU calls nic."""
+    QEMU calls nic. qemu and cmdline: more arguments of QEMU and of the kernel."""
 
     stdin = stdout = subprocess.DEVNULL
 
     def __init__(self, name, kernel, rundir, wires=(), nic="virtio-net-pci", cpus=2, memory="2G",
-                 qemu=()):
+                 qemu=(), cmdline=()):
         self.name, self.kernel, self.rundir = name, Path(kernel), Path(rundir).resolve()
         self.wires, self.nic = list(wires), nic
-        self.cpus, self.memory, self.qemu = cpus, memory, list(qemu)
+        self.cpus, self.memory = cpus, memory
+        self.qemu, self.cmdline = list(qemu), list(cmdline)
         self._changed = threading.Condition()
         self._qemu = self._sock = self._monitor = None
         self._lines, self._partial, self._processes, self._ready = [], "", {}, False
@@ -183,7 +184,7 @@ class Node:
         params = ["console=ttyS0", "ignore_loglevel", "panic=-1", "ro", "rootfstype=9p",
                   "rootflags=trans=virtio,version=9p2000.L,cache=loose,msize=512000",
                   f"init={HERE}/init.sh", f"rds_agent={HERE}/agent.py", f"rds_name={self.name}",
-                  f"rds_rundir={self.rundir}", f"rds_modules={self.kernel}/mods"]
+                  f"rds_rundir={self.rundir}", f"rds_modules={self.kernel}/mods", *self.cmdline]
         if spaced := [x for x in params if " " in x]:
             raise NodeError(f"the kernel's command line cannot have spaces in it: {spaced}")
         argv = ["qemu-system-x86_64", "-name", self.name, "-machine", "q35,accel=tcg", "-cpu",

@@ -7,6 +7,8 @@ mod connect;
 mod exthdr;
 mod ib_private;
 mod packed;
+#[cfg(rds_kunit_iommu)]
+mod pool_dma;
 mod recv_pool;
 mod rx;
 mod tx;

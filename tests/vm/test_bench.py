@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""make bench works: every row has a number for both implementations. Not: which number."""
+"""make bench and make bench-pool work: every row has a number. Not: which number."""
 
 import json
 import re
 
 import bench
+import bench_pool
 import pytest
 
 pytestmark = pytest.mark.flavors("release")
@@ -24,6 +25,20 @@ def test_every_row_has_a_number(tmp_path, capsys):
         for impl, module in (("c", "rds"), ("rust", "rds_rust")):
             if row[impl]["marked"]:
                 check(row, impl, module, (profiles / f"{row['row']}.{impl}.txt").read_text())
+
+
+def test_mappings_have_numbers(tmp_path, capsys):
+    out = tmp_path / "out.json"
+    status = bench_pool.main(["--quick", f"--out={out}"])
+    shown = capsys.readouterr()
+    assert status == 0, shown.err
+    rows = json.loads(out.read_text())["rows"]
+    assert [(x["ring"], x["connections"], x["way"]) for x in rows] == [
+        (ring, count, way) for ring in bench_pool.RINGS for count in (1, 10)
+        for way in bench_pool.WAYS]
+    for row in rows:
+        assert min(row[x] for x in ("mappings", "ranges", "pages", "setup_each", "refill")) > 0, row
+    assert all(f"| {what} " in shown.out for what in bench_pool.WAYS.values())
 
 
 def check(row, impl, module, profile):

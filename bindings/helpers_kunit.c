@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * C functions for the KUnit suites: an RDMA device that can do nothing, except that memory can be mapped
+ * for it. That goes to a PCI device, the e1000 that QEMU has.
+ */
+#include <linux/completion.h>
+#include <linux/iommu.h>
+#include <linux/module.h>
+#include <linux/nodemask.h>
+#include <linux/pci.h>
+#include <rdma/ib_verbs.h>
+
+#include "helpers_kunit.h"
+
+#define RDS_STUB_PCI_DEVICE 0x100e
+
+static unsigned int pool_dma_connections = 10;
+module_param(pool_dma_connections, uint, 0444);
+MODULE_PARM_DESC(pool_dma_connections, "Most connections in the suite rds_pool_dma");
+
+unsigned int rds_pool_dma_connections(void)
+{
+	return pool_dma_connections;
+}
+
+struct rds_stub {
+	struct ib_device device;
+	struct pci_dev *pci;
+	int node;
+};
+
+struct rds_stub_pd {
+	struct ib_pd pd;
+};
+
+static int rds_stub_alloc_pd(struct ib_pd *pd, struct ib_udata *udata)
+{
+	return 0;
+}
+
+static int rds_stub_dealloc_pd(struct ib_pd *pd, struct ib_udata *udata)
+{
+	return 0;
+}
+
+static const struct ib_device_ops rds_stub_ops = {
+	.alloc_pd = rds_stub_alloc_pd,
+	.dealloc_pd = rds_stub_dealloc_pd,
+	INIT_RDMA_OBJ_SIZE(ib_pd, rds_stub_pd, pd),
+};
+
+/* The PCI device counts as one of NUMA node @node meanwhile, unless that is negative. */
+struct ib_device *rds_stub_alloc(int node)
+{
+	struct pci_dev *pci = pci_get_device(PCI_VENDOR_ID_INTEL, RDS_STUB_PCI_DEVICE, NULL);
+	struct rds_stub *stub;
+
+	if (!pci)
+		return NULL;
+	stub = ib_alloc_device(rds_stub, device);
+	if (!stub) {
+		pci_dev_put(pci);
+		return NULL;
+	}
+	stub->pci = pci;
+	stub->node = dev_to_node(&pci->dev);
+	if (node >= 0)
+		set_dev_node(&pci->dev, node);
+	ib_set_device_ops(&stub->device, &rds_stub_ops);
+	stub->device.dev.parent = &pci->dev;
+	stub->device.dma_device = &pci->dev;
+	stub->device.attrs.kernel_cap_flags = IBK_LOCAL_DMA_LKEY;
+	/* As a registered device has it. */
+	refcount_set(&stub->device.refcount, 1);
+	return &stub->device;
+}
+
+/* Waits for the last reference. */
+void rds_stub_free(struct ib_device *device)
+{
+	struct rds_stub *stub = container_of(device, struct rds_stub, device);
+	struct pci_dev *pci = stub->pci;
+
+	ib_device_put(device);
+	wait_for_completion(&device->unreg_completion);
+	set_dev_node(&pci->dev, stub->node);
+	ib_dealloc_device(device);
+	pci_dev_put(pci);
+}
+
+/* Whether an IOMMU stands between the device and memory, with a page table. */
+bool rds_stub_translates(struct ib_device *device)
+{
+	struct iommu_domain *domain = iommu_get_domain_for_dev(device->dma_device);
+
+	return domain && domain->type & __IOMMU_DOMAIN_PAGING;
+}
+
+int rds_online_nodes(void)
+{
+	return num_online_nodes();
+}

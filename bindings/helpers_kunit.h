@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* C functions for the KUnit suites, as helpers.h has them for the module. */
+#ifndef RDS_RUST_HELPERS_KUNIT_H
+#define RDS_RUST_HELPERS_KUNIT_H
+
+#include <rdma/ib_verbs.h>
+
+struct ib_device *rds_stub_alloc(int node);
+void rds_stub_free(struct ib_device *device);
+bool rds_stub_translates(struct ib_device *device);
+int rds_online_nodes(void);
+unsigned int rds_pool_dma_connections(void);
+
+#endif

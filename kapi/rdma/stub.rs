@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! For the KUnit suites: an RDMA device that can do nothing, except that memory can be mapped for it.
+//! That goes to a real PCI device.
+
+use super::{
+    device::Device,
+    pd::{Domain, DomainUse, Pd},
+    shard::{BufMut, Mapping},
+};
+use crate::bindings;
+use core::ptr::NonNull;
+use kernel::{prelude::*, sync::Arc};
+
+/// The device. Dropping it waits for the last reference.
+///
+/// # Invariants
+///
+/// The pointer is to a device with a reference that `self` owns.
+pub(crate) struct StubDevice(NonNull<bindings::ib_device>);
+
+impl StubDevice {
+    /// A device next to the NUMA node `node`; a negative number means wherever the PCI device is. Fails
+    /// with ENODEV if there is no PCI device. May sleep.
+    pub(crate) fn new(node: i32) -> Result<Self> {
+        // SAFETY: The function has no preconditions.
+        let raw = unsafe { bindings::rds_stub_alloc(node) };
+        // INVARIANT: The device is new, and its reference ours.
+        NonNull::new(raw).map(Self).ok_or(ENODEV)
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        // SAFETY: By the type invariants the device is there, and no one frees it but `drop`.
+        unsafe { Device::from_raw(self.0.as_ptr()) }
+    }
+
+    /// Whether an IOMMU stands between the device and memory.
+    pub(crate) fn translates(&self) -> bool {
+        // SAFETY: The device is there by the type invariants.
+        unsafe { bindings::rds_stub_translates(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for StubDevice {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants the device is ours.
+        unsafe { bindings::rds_stub_free(self.0.as_ptr()) };
+    }
+}
+
+/// In the place of a queue pair: what is mapped in its protection domain stays mapped.
+pub(crate) struct StubQp {
+    _in_domain: DomainUse,
+    pd: Arc<Pd>,
+}
+
+impl StubQp {
+    pub(crate) fn new(pd: &Arc<Pd>) -> Result<Self> {
+        Ok(Self {
+            _in_domain: Domain::enter(pd.domain())?,
+            pd: pd.clone(),
+        })
+    }
+
+    /// Where the device finds a buffer, if it is mapped in the domain.
+    pub(crate) fn address(&self, buf: &BufMut) -> Option<u64> {
+        buf.address(Arc::as_ptr(self.pd.domain()))
+    }
+
+    /// What a receive ring does with a buffer before the CPU reads it.
+    pub(crate) fn sync_for_cpu(&self, buf: &BufMut) {
+        if let Some(address) = self.address(buf) {
+            let device = self.pd.device().as_raw();
+            // SAFETY: The buffer is mapped for the device, and stays so while the domain is in use.
+            unsafe { bindings::rds_ib_dma_sync_for_cpu(device, address, buf.capacity()) };
+        }
+    }
+
+    /// What it does with a buffer before it posts it.
+    pub(crate) fn sync_for_device(&self, buf: &BufMut) {
+        if let Some(address) = self.address(buf) {
+            let device = self.pd.device().as_raw();
+            // SAFETY: As above.
+            unsafe { bindings::rds_ib_dma_sync_for_device(device, address, buf.capacity()) };
+        }
+    }
+}
+
+/// A buffer with a mapping of its own. Fields are dropped in this order.
+pub(crate) struct MappedBuf {
+    mapping: Mapping,
+    buf: BufMut,
+}
+
+impl MappedBuf {
+    pub(crate) fn new(device: &Device, mut buf: BufMut) -> Result<Self> {
+        let bytes = buf.bytes_mut();
+        let len = bytes.len();
+        let memory = NonNull::from(bytes).cast();
+        // SAFETY: The buffer is dropped after its mapping.
+        let mapping = unsafe { Mapping::new(device.into(), memory, len) }?;
+        Ok(Self { mapping, buf })
+    }
+
+    /// Where the device finds the buffer.
+    pub(crate) fn address(&self) -> u64 {
+        self.mapping.address()
+    }
+
+    /// What a user that keeps its buffers mapped does with each message.
+    pub(crate) fn sync(&self) {
+        let (device, len) = (self.mapping.device().as_raw(), self.buf.capacity());
+        // SAFETY: The mapping is ours.
+        unsafe { bindings::rds_ib_dma_sync_for_cpu(device, self.address(), len) };
+        // SAFETY: As above.
+        unsafe { bindings::rds_ib_dma_sync_for_device(device, self.address(), len) };
+    }
+}
+
+/// The NUMA node that a buffer is on.
+pub(crate) fn node_of(buf: &BufMut) -> i32 {
+    // SAFETY: A buffer lies in pages that the kernel has mapped where it has all memory.
+    unsafe { bindings::rds_node_of(buf.bytes().as_ptr().cast()) }
+}
+
+/// How many NUMA nodes there are.
+pub(crate) fn online_nodes() -> i32 {
+    // SAFETY: The function has no preconditions.
+    unsafe { bindings::rds_online_nodes() }
+}
+
+/// How many connections the suite `rds_pool_dma` goes up to.
+pub(crate) fn most_connections() -> usize {
+    // SAFETY: The function has no preconditions.
+    unsafe { bindings::rds_pool_dma_connections() as usize }
+}

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Machines with more hardware than a Node has."""
+
+
+def with_iommu(memory_mib=2048, strict=False):
+    """Arguments of a Machine that has two NUMA nodes and a PCI device behind an IOMMU. strict: a mapping
+    that ends is taken out of the IOTLB at once, not with others a little later."""
+    half = memory_mib // 2
+    qemu = ["-device", "intel-iommu", "-device", "e1000,romfile="]
+    for node in (0, 1):
+        qemu += ["-object", f"memory-backend-ram,id=m{node},size={half}M",
+                 "-numa", f"node,nodeid={node},memdev=m{node}"]
+    return {"qemu": qemu, "memory": f"{2 * half}M",
+            "cmdline": ["intel_iommu=on", "iommu.passthrough=0", f"iommu.strict={int(strict)}"]}
