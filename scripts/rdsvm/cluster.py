@@ -98,9 +98,8 @@ class Machine(Node):
         """Makes the machine fit for another test after one that failed; False: it takes a boot."""
         try:
             self.stop_all()
-            for netdev in self.netdevs:
-                self.run(f"tc qdisc del dev {netdev} root", check=False)
             for index in range(len(self.wires)):
+                self.set_loss(0, index)
                 self.set_link(True, index)
             if self.impl == "rust" and not self.complaints(since):
                 must(self.unload())
@@ -130,7 +129,8 @@ class Machine(Node):
         """Gives wire `index` its addresses and an RDMA device; host is 1 or 2."""
         dev = self.netdevs[index]
         # Addresses first: the RDMA device takes them up when it appears, with nothing to wait for.
-        self._network(f"ip link set {dev} mtu {mtu} up && "
+        self._network(f"tc qdisc add dev {dev} root netem limit 10000 && "
+                      f"ip link set {dev} mtu {mtu} up && "
                       f"ip addr add {wire_address(index, host)}/24 dev {dev} && "
                       f"ip addr add {wire_address6(index, host)}/64 dev {dev} nodad && "
                       f"rdma link add {self.kind}{index} type {self.kind} netdev {dev}")
@@ -180,9 +180,13 @@ class Machine(Node):
         self._network("\n".join(lines))
 
     def set_loss(self, percent, index=0):
-        action = "replace" if percent else "del"
-        rule = f"netem loss {percent}%" if percent else ""
-        self.run(f"tc qdisc {action} dev {self.netdevs[index]} root {rule}")
+        """How many of the packets that this node sends get lost. With all of them the wire is cut, and
+        the carrier stays.
+
+        The queue is netem's from the start, and only changed. While tc puts another one in its place a
+        packet may be refused, and rxe fails a queue pair for good that was about to send, be it the
+        one of the CM."""
+        self.run(f"tc qdisc replace dev {self.netdevs[index]} root netem limit 10000 loss {percent}%")
 
     def set_link(self, up, index=0):
         """Pulls the cable of a wire, or puts it back: the guest sees its carrier go or come.
