@@ -380,16 +380,13 @@ impl Connection {
         }
     }
 
-    /// Sends a header without a message. Returns false if the connection is not up. Any context but a
-    /// hard interrupt.
-    pub(crate) fn send_header(&self) -> bool {
+    /// Sends a header without a message if the connection is up. Any context but a hard interrupt.
+    pub(crate) fn send_header(&self) {
         let mut tx = self.tx.lock();
-        if tx.link.is_none() {
-            return false;
+        if tx.link.is_some() {
+            tx.queue.ack_due = true;
+            tx.transmit(self);
         }
-        tx.queue.ack_due = true;
-        tx.transmit(self);
-        true
     }
 
     /// Sends this node's congestion map. Any context but a hard interrupt.

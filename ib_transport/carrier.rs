@@ -244,6 +244,16 @@ impl Carrier {
         if qp.with_poll(|ring| ring.depth.is_low()) {
             stats.inc(Counter::IbRxRefillFromThread);
             match Self::fill(qp) {
+                // With flow control the peer stops before the ring is empty, and nobody else tries again.
+                Ok(false) if !this.device.caps.receiver_not_ready => {
+                    let posted = qp.with_poll(|ring| ring.depth.posted());
+                    this.tell_posted(0, posted);
+                    return if posted <= 1 {
+                        Self::starve(qp)
+                    } else {
+                        Tended::Soon
+                    };
+                }
                 Ok(_) => {}
                 // Memory may only be short in large pieces: the next connection takes small ones.
                 Err(Unfilled::NoMemory) if this.events.fragment() != FragmentSize::K4 => {
@@ -260,7 +270,9 @@ impl Carrier {
             // If it fails the peer only waits longer than it needs to.
             let _ = qp.set_rnr_timer(RNR_TIMER);
         }
-        if this.is_unheard() && this.connection.send_header() {
+        if this.is_unheard() {
+            // It may not be up yet.
+            this.connection.send_header();
             Tended::Soon
         } else if qp.with_poll(|ring| ring.depth.is_small()) {
             Tended::Done
@@ -269,7 +281,7 @@ impl Carrier {
         }
     }
 
-    /// Nothing is posted and there is nothing to post: the peer waits. Unless something is sent no one
+    /// Nothing is posted, or the one that flow control keeps, and there is nothing to post: the peer waits. Unless something is sent no one
     /// else would try again.
     ///
     /// A message that has arrived in part keeps its memory until the rest has come. Where all memory is

@@ -67,11 +67,12 @@ impl Credits {
         }
     }
 
-    /// `count` receives were posted, and now there are `all`.
+    /// `count` receives were posted, and now there are `all`. None were if no more are to be had: what
+    /// was too few to tell of before may be all that is left now.
     pub(crate) fn posted(&mut self, count: u32, all: u32) {
         if self.on {
             self.untold = self.untold.saturating_add(count);
-            self.due = self.untold >= all.saturating_sub(self.untold);
+            self.due = self.untold > 0 && self.untold >= all.saturating_sub(self.untold);
         }
     }
 

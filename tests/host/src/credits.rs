@@ -78,6 +78,22 @@ fn connected(depths: (u32, u32)) -> (Side, Side) {
     (a, b)
 }
 
+/// Receives run out while half of them are not told of: the peer hears of those that are left.
+#[test]
+fn the_last_are_told() {
+    let mut credits = Credits::on();
+    credits.begin(8);
+    credits.posted(192, 192);
+    assert_eq!(credits.offer(), 192);
+    credits.posted(190, 382);
+    assert!(!credits.is_due());
+    credits.posted(0, 191);
+    assert!(credits.is_due());
+    assert_eq!(credits.tell(), 190);
+    credits.posted(0, 0);
+    assert!(!credits.is_due());
+}
+
 #[test]
 fn without_control_everything_may_be_sent() {
     let mut credits = Credits::off();
