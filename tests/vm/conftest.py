@@ -44,7 +44,9 @@ def on_kinds(metafunc, labs):
     kinds = config.getoption("kinds").split(",")
     for marker in metafunc.definition.iter_markers("kinds"):
         kinds = [x for x in kinds if x in marker.args]
-    chosen = any(metafunc.definition.iter_markers("on_siw"))
+    # Two nodes take too long on the debug kernel for that.
+    slow = config.getoption("flavor") == "debug" and "pair_lab" in metafunc.fixturenames
+    chosen = any(metafunc.definition.iter_markers("on_siw")) and not slow
     c_chosen = config.getoption("flavor") != "debug" or any(
         metafunc.definition.iter_markers("c_on_debug"))
     params = []

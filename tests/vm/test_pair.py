@@ -109,8 +109,10 @@ def test_wire_cut(pair, tools, guest, flavor, long):
     streams.finish()
 
 
-# Not with C RDS: soft-RoCE fails the queue pair of the CM for good when it has to send without a route,
-# and C RDS sends while there is no carrier. test_wire_cut is for C, too.
+# Soft-RoCE fails the queue pair of the CM for good when it has to send without a route. C RDS sends while
+# there is no carrier; this module tries not to, but on the debug kernel, which takes its time to notice, it
+# was seen to happen, too. test_wire_cut is for all of them.
+@pytest.mark.flavors("release")
 @pytest.mark.pairs("rust-rust")
 @pytest.mark.parametrize("seconds", (0.3, 5), ids=("short", "long"))
 @pytest.mark.parametrize("side", ("a", "b"))
