@@ -57,22 +57,16 @@ struct workqueue_struct *rds_alloc_workqueue(const char *name, unsigned int flag
 }
 
 /*
- * Sets a timer anew. Returns how many references to the item are left over: that of the timer that was
- * set before, and the caller's if someone else sets the timer or waits for it to be cancelled.
+ * Sets a timer, one that is set before only if @anew. Returns how many references to the item are left
+ * over: that of the timer that was set before and is not any more, and the caller's if that stays, or if
+ * someone else sets the timer or waits for it to be cancelled.
  */
 unsigned int rds_arm_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
-				  unsigned long delay)
+				  unsigned long delay, bool anew)
 {
-	unsigned int left = cancel_delayed_work(dwork);
+	unsigned int left = anew && cancel_delayed_work(dwork);
 
 	return left + !queue_delayed_work(wq, dwork, delay);
-}
-
-/* Sets a timer unless it is set, or the item waits to run: then it returns false. */
-bool rds_queue_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
-			    unsigned long delay)
-{
-	return queue_delayed_work(wq, dwork, delay);
 }
 
 u64 rds_ktime_get_ns(void)

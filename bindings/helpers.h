@@ -21,9 +21,7 @@ bool rds_spin_trylock_bh(spinlock_t *lock);
 void rds_lockdep_assert_held(spinlock_t *lock);
 struct workqueue_struct *rds_alloc_workqueue(const char *name, unsigned int flags, int max_active);
 unsigned int rds_arm_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
-				  unsigned long delay);
-bool rds_queue_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
-			    unsigned long delay);
+				  unsigned long delay, bool anew);
 u64 rds_ktime_get_ns(void);
 u32 rds_random_u32(void);
 u64 __percpu *rds_alloc_percpu_u64(size_t count);

@@ -118,9 +118,7 @@ impl TxQueue {
 
     /// Whether the first two unsent messages may share a frame.
     pub(crate) fn can_pack(&self) -> bool {
-        let mut first = self.unsent.iter().take(2);
-        let both = first.by_ref().all(Message::is_packable);
-        both && self.unsent.len() > 1
+        self.unsent.len() > 1 && self.unsent.iter().take(2).all(Message::is_packable)
     }
 }
 

@@ -19,9 +19,7 @@ version=$(make -s -C "$src" kernelversion)
 key=$({
 	echo "$version"
 	cat "${fragments[@]}"
-	rustc -V
-	clang-19 --version | head -n 1
-} | sha256sum | cut -c1-12)
+} | cache_key)
 out=$CACHE/kernel-$version-$flavor-$key
 
 if [ "${2:-}" = --print ]; then

@@ -18,9 +18,7 @@ lean=(EXPERT=y ACPI=n BLOCK=n CPU_MITIGATIONS=n FTRACE=n HID_SUPPORT=n HWMON=n H
 key=$({
 	echo "$version $src ${lean[*]}"
 	cat "$config"
-	rustc -V
-	clang-19 --version | head -n 1
-} | sha256sum | cut -c1-12)
+} | cache_key)
 dir=$CACHE/kunit-$version-$key
 tree=$dir/tree build=$dir/build
 

@@ -24,3 +24,12 @@ run_logged() {
 	tail -n 40 "$log" >&2
 	return 1
 }
+
+# cache_key: a name for what these compilers make of what is read.
+cache_key() {
+	{
+		cat
+		rustc -V
+		clang-19 --version | head -n 1
+	} | sha256sum | cut -c1-12
+}

@@ -69,16 +69,7 @@ impl OwnedQueue {
     where
         T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + Send + Sync + 'static,
     {
-        let raw = Arc::into_raw(item).cast_mut();
-        let work = delayed_work::<T, ID>(raw);
-        let delay = kernel::time::msecs_to_jiffies(delay_ms);
-        // SAFETY: The queue is alive by the type invariants. The item is initialised, as it lives
-        // in an `Arc`, and the reference that `raw` stands for keeps it alive until it has run.
-        let left = unsafe { bindings::rds_arm_delayed_work(self.queue.as_ptr(), work, delay) };
-        for _ in 0..left {
-            // SAFETY: Each set timer has one reference; so many do not belong to one any more.
-            drop(unsafe { Arc::from_raw(raw) });
-        }
+        self.set_timer::<T, ID>(item, delay_ms, true);
     }
 
     /// As [`Self::arm`], but a timer that is set stays as it is. Any context.
@@ -86,14 +77,22 @@ impl OwnedQueue {
     where
         T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + Send + Sync + 'static,
     {
+        self.set_timer::<T, ID>(item, delay_ms, false);
+    }
+
+    fn set_timer<T, const ID: u64>(&self, item: Arc<T>, delay_ms: u32, anew: bool)
+    where
+        T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + Send + Sync + 'static,
+    {
         let raw = Arc::into_raw(item).cast_mut();
         let work = delayed_work::<T, ID>(raw);
         let delay = kernel::time::msecs_to_jiffies(delay_ms);
+        let queue = self.queue.as_ptr();
         // SAFETY: The queue is alive by the type invariants. The item is initialised, as it lives
         // in an `Arc`, and the reference that `raw` stands for keeps it alive until it has run.
-        let set = unsafe { bindings::rds_queue_delayed_work(self.queue.as_ptr(), work, delay) };
-        if !set {
-            // SAFETY: The timer that is set has a reference of its own, so this one is ours still.
+        let left = unsafe { bindings::rds_arm_delayed_work(queue, work, delay, anew) };
+        for _ in 0..left {
+            // SAFETY: Each set timer has one reference; so many do not belong to one any more.
             drop(unsafe { Arc::from_raw(raw) });
         }
     }

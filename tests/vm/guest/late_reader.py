@@ -10,7 +10,7 @@ import socket
 import struct
 import sys
 
-from rds import Sock
+from rds import Sock, read_numbered
 
 SO_RCVBUFFORCE = 33
 
@@ -21,11 +21,7 @@ def receive(host, port, count, size):
         s.bind(host, port)
         print("ready", flush=True)
         sys.stdin.readline()
-        for i in range(count):
-            data, _ = s.recv()
-            number = struct.unpack_from("=I", data)[0]
-            if (number, len(data)) != (i, size):
-                sys.exit(f"message {i} is number {number} of {len(data)} bytes")
+        read_numbered(s, count, size)
     print("all", count, flush=True)
 
 

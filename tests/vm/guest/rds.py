@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import struct
+import sys
 from collections import namedtuple
 
 SOL_RDS = 276
@@ -121,6 +122,15 @@ class Sock:
     def pin(self, transport):
         number = {v: k for k, v in TRANSPORTS.items()}[transport]
         self.setsockopt(SOL_RDS, SO_RDS_TRANSPORT, number)
+
+
+def read_numbered(sock, count, size):
+    """Reads messages of `size` bytes that begin with their numbers; all have to come, in order."""
+    for i in range(count):
+        data, _ = sock.recv()
+        number = struct.unpack_from("=I", data)[0]
+        if (number, len(data)) != (i, size):
+            sys.exit(f"message {i} is number {number} of {len(data)} bytes")
 
 
 def info(option):

@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 
-from rds import Sock
+from rds import Sock, read_numbered
 
 SIZE = 1000
 
@@ -23,11 +23,7 @@ def receive(host, port, count):
         s.bind(host, port)
         print("ready", flush=True)
         sys.stdin.readline()
-        for i in range(count):
-            data, _ = s.recv()
-            number = struct.unpack_from("=I", data)[0]
-            if (number, len(data)) != (i, SIZE):
-                sys.exit(f"message {i} is number {number} of {len(data)} bytes")
+        read_numbered(s, count, SIZE)
         try:
             s.recv(10, socket.MSG_DONTWAIT)
         except BlockingIOError:
