@@ -94,6 +94,13 @@ void rds_this_cpu_add(u64 __percpu *counter, u64 value)
 	this_cpu_add(*counter, value);
 }
 
+/* One more of @events, with @value of @amount. */
+void rds_this_cpu_count(u64 __percpu *events, u64 __percpu *amount, u64 value)
+{
+	this_cpu_inc(*events);
+	this_cpu_add(*amount, value);
+}
+
 u64 rds_sum_percpu(u64 __percpu *counter)
 {
 	u64 sum = 0;
@@ -112,6 +119,18 @@ bool rds_printk_ratelimit(void)
 }
 
 /* mm */
+
+void *rds_kmalloc(size_t size, bool atomic)
+{
+	gfp_t gfp = atomic ? GFP_ATOMIC : GFP_KERNEL;
+
+	/* Which cache it is for a constant size is known when this is compiled. */
+	if (size > 128 && size <= 192)
+		return kmalloc(192, gfp);
+	if (size > 192 && size <= 256)
+		return kmalloc(256, gfp);
+	return kmalloc(size, gfp);
+}
 
 /* kapi/shrinker.rs has these numbers, because bindgen cannot read their casts. */
 static_assert(SHRINK_STOP == ULONG_MAX && SHRINK_EMPTY == ULONG_MAX - 1);

@@ -27,10 +27,12 @@ u32 rds_random_u32(void);
 u64 __percpu *rds_alloc_percpu_u64(size_t count);
 void rds_free_percpu_u64(u64 __percpu *counters);
 void rds_this_cpu_add(u64 __percpu *counter, u64 value);
+void rds_this_cpu_count(u64 __percpu *events, u64 __percpu *amount, u64 value);
 u64 rds_sum_percpu(u64 __percpu *counter);
 bool rds_printk_ratelimit(void);
 
 /* mm */
+void *rds_kmalloc(size_t size, bool atomic);
 struct shrinker *
 rds_shrinker_register(const char *name, long batch,
 		      unsigned long (*count)(struct shrinker *, struct shrink_control *),

@@ -288,6 +288,7 @@ impl Connection {
     ) -> Result {
         let cut = FragmentSize::at_most(self.fragment.load(Relaxed));
         let message = Message::from_user(self.pools(), cut, (sport, dport), msg, len, ticket)?;
+        self.node.stats.add(Counter::CopyFromUser, len as usize);
         self.send(message);
         Ok(())
     }

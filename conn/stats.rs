@@ -140,6 +140,13 @@ impl Stats {
         self.counters.add(counter as usize, value as u64);
     }
 
+    /// Counts an event, and the `bytes` that came of it. Any context.
+    #[inline]
+    pub(crate) fn count(&self, event: Counter, amount: Counter, bytes: usize) {
+        self.counters
+            .count(event as usize, amount as usize, bytes as u64);
+    }
+
     /// Names and values in order. Any context.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         NAMES

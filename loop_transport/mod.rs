@@ -72,7 +72,7 @@ impl Destination {
         let mut incoming = Incoming::new(bound.addr, bound.port, len, GFP_KERNEL)?;
         copy_payload(msg, len as usize, &mut incoming)?;
         let stats = &sk.node.stats;
-        stats.inc(Counter::SendQueued);
+        stats.count(Counter::SendQueued, Counter::CopyFromUser, len as usize);
         match self {
             Self::Socket(target) => {
                 incoming.ticket = Some(ticket);

@@ -240,8 +240,7 @@ impl Sock<Socket> {
         let news = self.judge(&mut recv);
         self.readable.store(true, Relaxed);
         drop(recv);
-        stats.inc(Counter::RecvQueued);
-        stats.add(Counter::RecvBytesAdded, cost);
+        stats.count(Counter::RecvQueued, Counter::RecvBytesAdded, cost);
         self.wake_readers(poll::IN);
         self.announce(news);
     }

@@ -48,9 +48,10 @@ fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep
     let len = message.len as usize;
     let scope = sk.bound().map_or(0, |bound| bound.scope);
     msg.set_name(&sockaddr(message.saddr, message.sport, scope));
-    sk.node.stats.add(Counter::CopyToUser, copied);
-    if keep == Keep::No {
-        sk.node.stats.inc(Counter::RecvDelivered);
+    let stats = &sk.node.stats;
+    match keep {
+        Keep::No => stats.count(Counter::RecvDelivered, Counter::CopyToUser, copied),
+        Keep::Yes => stats.add(Counter::CopyToUser, copied),
     }
     if copied < len {
         msg.add_flags(msg_flags::TRUNC);

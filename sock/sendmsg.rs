@@ -65,7 +65,6 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     let route = route(sk, bound, &peer)?;
     let timeout = sk.send_timeout(msg.flags() & msg_flags::DONTWAIT != 0);
     let ticket = admit(sk, &route, peer.port, len, timeout)?;
-    sk.node.stats.add(Counter::CopyFromUser, len);
     match route {
         Route::Loop(destination) => destination.send(sk, bound, &mut msg, wire_len, ticket)?,
         Route::Connection(connection) => {

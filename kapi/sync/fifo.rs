@@ -5,23 +5,42 @@
 //! Pushing and popping never allocate and move one pointer, so it is fit for use under a spinlock.
 //! An element is in one queue at most because the queue owns it.
 
+use crate::kapi::alloc::Direct;
 use core::{
+    mem::ManuallyDrop,
     ops::{Deref, DerefMut},
     ptr,
 };
-use kernel::{alloc::AllocError, prelude::*};
+use kernel::{
+    alloc::{kbox::Box, AllocError},
+    prelude::*,
+};
+
+/// The next node, if there is one. It is never dropped in its place: queues are emptied one by one, and
+/// otherwise each message would pay for the question whether there is something to drop.
+type Link<T> = ManuallyDrop<Option<Box<Node<T>, Direct>>>;
+
+const fn link<T>(node: Option<Box<Node<T>, Direct>>) -> Link<T> {
+    ManuallyDrop::new(node)
+}
 
 struct Node<T> {
-    next: Option<KBox<Node<T>>>,
+    next: Link<T>,
     value: T,
 }
 
 /// A value in a box that can be queued.
-pub(crate) struct Item<T>(KBox<Node<T>>);
+///
+/// # Invariants
+///
+/// The node has no next one.
+pub(crate) struct Item<T>(Box<Node<T>, Direct>);
 
 impl<T> Item<T> {
     pub(crate) fn new(value: T, flags: kernel::alloc::Flags) -> Result<Self, AllocError> {
-        Ok(Self(KBox::new(Node { next: None, value }, flags)?))
+        let next = link(None);
+        // INVARIANT: There is no next one.
+        Ok(Self(Box::new(Node { next, value }, flags)?))
     }
 
     /// As [`Self::new`], but the value is made where it stays.
@@ -30,10 +49,11 @@ impl<T> Item<T> {
         flags: kernel::alloc::Flags,
     ) -> Result<Self, AllocError> {
         let node = init!(Node {
-            next: None,
+            next: link(None),
             value <- value,
         });
-        match KBox::init::<core::convert::Infallible>(node, flags) {
+        match Box::init::<core::convert::Infallible>(node, flags) {
+            // INVARIANT: There is no next one.
             Ok(node) => Ok(Self(node)),
             Err(_) => Err(AllocError),
         }
@@ -61,7 +81,7 @@ impl<T> DerefMut for Item<T> {
 /// `tail` is null when `head` is `None`; otherwise it points to the last node that is reached from
 /// `head`.
 pub(crate) struct Fifo<T> {
-    head: Option<KBox<Node<T>>>,
+    head: Link<T>,
     tail: *mut Node<T>,
     len: usize,
 }
@@ -75,7 +95,7 @@ impl<T> Fifo<T> {
     pub(crate) const fn new() -> Self {
         // INVARIANT: Empty.
         Self {
-            head: None,
+            head: link(None),
             tail: ptr::null_mut(),
             len: 0,
         }
@@ -98,14 +118,14 @@ impl<T> Fifo<T> {
     }
 
     /// Hangs a chain of nodes, of which `last` is the last, behind the queue.
-    fn link(&mut self, first: KBox<Node<T>>, last: *mut Node<T>) {
+    fn hang(&mut self, first: Box<Node<T>, Direct>, last: *mut Node<T>) {
         if self.tail.is_null() {
-            self.head = Some(first);
+            self.head = link(Some(first));
         } else {
             // SAFETY: By the type invariants `tail` points to a node that `self` owns, and
             // `&mut self` is exclusive.
             let tail = unsafe { &mut *self.tail };
-            tail.next = Some(first);
+            tail.next = link(Some(first));
         }
         // INVARIANT: A box does not move what it holds, so `last` is the last node of the queue.
         self.tail = last;
@@ -113,7 +133,7 @@ impl<T> Fifo<T> {
 
     pub(crate) fn push_back(&mut self, mut item: Item<T>) {
         let last: *mut Node<T> = &mut *item.0;
-        self.link(item.0, last);
+        self.hang(item.0, last);
         self.len = self.len.wrapping_add(1);
     }
 
@@ -122,19 +142,20 @@ impl<T> Fifo<T> {
             // INVARIANT: The queue was empty: the first node is the last.
             self.tail = &mut *item.0;
         }
-        item.0.next = self.head.take();
-        self.head = Some(item.0);
+        item.0.next = link(self.head.take());
+        self.head = link(Some(item.0));
         self.len = self.len.wrapping_add(1);
     }
 
     pub(crate) fn pop_front(&mut self) -> Option<Item<T>> {
         let mut node = self.head.take()?;
-        self.head = node.next.take();
+        self.head = link(node.next.take());
         if self.head.is_none() {
             // INVARIANT: Empty again.
             self.tail = ptr::null_mut();
         }
         self.len = self.len.wrapping_sub(1);
+        // INVARIANT: The next one was taken off it.
         Some(Item(node))
     }
 
@@ -145,7 +166,7 @@ impl<T> Fifo<T> {
         };
         // INVARIANT: `other` is empty from here on.
         let last = core::mem::replace(&mut other.tail, ptr::null_mut());
-        self.link(head, last);
+        self.hang(head, last);
         self.len = self.len.wrapping_add(core::mem::take(&mut other.len));
     }
 

@@ -45,6 +45,15 @@ impl<const N: usize> PerCpuCounters<N> {
         }
     }
 
+    /// Adds one to the counter `events` and `value` to the counter `amount`, in one call. Any context.
+    #[inline]
+    pub(crate) fn count(&self, events: usize, amount: usize, value: u64) {
+        if let (Some(events), Some(amount)) = (self.counter(events), self.counter(amount)) {
+            // SAFETY: By the type invariants these are two of the allocated per-CPU counters.
+            unsafe { bindings::rds_this_cpu_count(events, amount, value) }
+        }
+    }
+
     /// The sum over all CPUs. Any context.
     pub(crate) fn sum(&self, index: usize) -> u64 {
         self.counter(index).map_or(0, |counter| {
