@@ -11,5 +11,5 @@ mod ticket;
 
 pub(crate) use incoming::{Incoming, Payload, INLINE};
 pub(crate) use message::Message;
-pub(crate) use socket::{Bound, Keep, Peer, Socket, TransportId, WaitingOn};
+pub(crate) use socket::{Bound, Keep, Peer, Socket, TransportId, WaitingOn, Way};
 pub(crate) use ticket::Ticket;

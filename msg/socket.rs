@@ -22,7 +22,7 @@ use kernel::{
     sync::{
         aref::ARef,
         atomic::{Atomic, Full, Relaxed},
-        Arc, Mutex, SetOnce,
+        Arc, Mutex, SetOnce, SpinLock,
     },
 };
 
@@ -58,8 +58,17 @@ pub(crate) struct Peer {
 pub(crate) struct Control {
     pub(crate) peer: Option<Peer>,
     pub(crate) recverr: bool,
-    /// The connection of the last message: the next one most often goes the same way.
-    pub(crate) last: Option<Arc<Connection>>,
+    /// Where the last message went: the next one most often goes the same way.
+    pub(crate) last: Option<Way>,
+}
+
+/// The way that messages take.
+#[derive(Clone)]
+pub(crate) enum Way {
+    /// To another node.
+    Connection(Arc<Connection>),
+    /// To a socket of this node.
+    Socket(ARef<Sock<Socket>>),
 }
 
 /// What waits to be read.
@@ -78,8 +87,9 @@ pub(crate) struct Socket {
     pub(crate) net: Net,
     /// The transport that `SO_RDS_TRANSPORT` asked for.
     pub(crate) pinned: SetOnce<TransportId>,
+    /// Not for softirqs.
     #[pin]
-    pub(crate) control: SpinLockBh<Control>,
+    pub(crate) control: SpinLock<Control>,
     /// Type of service of what is sent.
     pub(crate) tos: Atomic<u32>,
     #[pin]
@@ -111,7 +121,7 @@ impl Socket {
             node,
             net,
             pinned: SetOnce::new(),
-            control <- new_spinlock_bh!(
+            control <- kernel::new_spinlock!(
                 Control {
                     peer: None,
                     recverr: false,
@@ -219,9 +229,16 @@ impl Sock<Socket> {
     pub(super) fn credit_send(&self, bytes: usize) {
         // Full order: who waits either sees the room or is seen waiting.
         let old = self.send_bytes.fetch_sub(bytes, Full);
-        if old.wrapping_sub(bytes) < self.send_limit() {
+        let limit = self.send_limit();
+        // While there is room nobody waits. For a limit that is raised the kernel wakes them.
+        if old >= limit && old.wrapping_sub(bytes) < limit {
             self.wake_writers(poll::OUT);
         }
+    }
+
+    /// From here on nobody finds this socket, and who has found it before looks again. Any context.
+    pub(crate) fn begin_close(&self) {
+        self.closed.store(true, Relaxed);
     }
 
     /// Queues a message to be read. Any context, no lock held.
@@ -263,9 +280,10 @@ impl Sock<Socket> {
         if keep == Keep::No {
             cost = message.cost();
             recv.bytes = recv.bytes.saturating_sub(cost);
-            news = self.judge(&mut recv);
-        }
-        if keep == Keep::No {
+            // What leaves a queue does not fill it.
+            if recv.congested {
+                news = self.judge(&mut recv);
+            }
             self.note_readable(&recv);
         }
         drop(recv);
@@ -311,7 +329,6 @@ impl Sock<Socket> {
 
     /// Ends the receive queue; what is in it is dropped. Process context.
     pub(crate) fn close_receive(&self) {
-        self.closed.store(true, Relaxed);
         let mut dropped = Fifo::new();
         let mut recv = self.recv.lock();
         recv.closed = true;
@@ -344,11 +361,17 @@ impl Sock<Socket> {
     }
 
     /// Tells those who send to this port about a change. No lock held.
+    #[inline]
     fn announce(&self, news: Transition) {
-        match news {
-            Transition::None => return,
-            Transition::Congested => {}
-            Transition::Cleared => self.waiters.wake_all(),
+        if news != Transition::None {
+            self.announce_change(news);
+        }
+    }
+
+    #[cold]
+    fn announce_change(&self, news: Transition) {
+        if news == Transition::Cleared {
+            self.waiters.wake_all();
         }
         if let Some(bound) = self.bound() {
             self.node.send_congestion_maps(self.net, bound);

@@ -17,12 +17,12 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Takes room for a message of `len` bytes, or `None` while the send buffer is full.
+    /// Takes room for a message of `len` bytes, or `None` while `limit` bytes or more are taken.
     ///
     /// The last message may go over the limit, as on C RDS: what counts is that there was room.
-    pub(crate) fn take(sk: &Sock<Socket>, len: usize) -> Option<Self> {
+    pub(crate) fn take(sk: &Sock<Socket>, len: usize, limit: usize) -> Option<Self> {
         let bytes = len.saturating_add(OVERHEAD);
-        sk.charge_send(bytes, sk.send_limit()).then(|| Self {
+        sk.charge_send(bytes, limit).then(|| Self {
             sk: sk.hold(),
             bytes,
         })

@@ -34,6 +34,8 @@ impl Protocol for Socket {
     }
 
     fn release(sk: &Sock<Self>) {
+        // First, or a sender that knows this socket would miss the next one that is bound here.
+        sk.begin_close();
         if let Some(bound) = sk.bound() {
             sk.node.binds.unbind(sk, bound);
         }
@@ -42,7 +44,7 @@ impl Protocol for Socket {
         if let Some(bound) = sk.bound().filter(|_| sk.has_unacknowledged()) {
             sk.node.cancel_sends(sk, bound);
         }
-        // The connection's queue may hold this socket: break the circle.
+        // What is there may hold this socket: break the circle.
         let last = sk.control.lock().last.take();
         drop(last);
     }

@@ -8,8 +8,8 @@ use crate::kapi::{
     errno::Errno,
     net::{msg_flags, SendMsg, Sock, Timeout},
 };
-use crate::loop_transport;
-use crate::msg::{Bound, Peer, Socket, Ticket, TransportId, WaitingOn};
+use crate::loop_transport::Destination;
+use crate::msg::{Bound, Peer, Socket, Ticket, TransportId, WaitingOn, Way};
 use crate::proto::wire::MAX_MESSAGE;
 use kernel::{prelude::*, sync::Arc};
 
@@ -27,7 +27,7 @@ const CMSG_RDMA: core::ops::RangeInclusive<i32> = 1..=9;
 /// Where a message goes.
 enum Route {
     /// To a socket of this node.
-    Loop(loop_transport::Destination),
+    Loop(Destination),
     /// To another node.
     Connection(Arc<Connection>),
 }
@@ -42,10 +42,10 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
         .map(|name| parse_peer(sk, name, Call::Send))
         .transpose()?;
     let bound = sk.bound().ok_or(Errno::NotConnected)?;
-    let peer = match named {
-        Some(peer) => peer,
-        None => sk.control.lock().peer.ok_or(Errno::NotConnected)?,
-    };
+    let control = sk.control.lock();
+    let (connected, last) = (control.peer, control.last.clone());
+    drop(control);
+    let peer = named.or(connected).ok_or(Errno::NotConnected)?;
     if bound.addr.to_ipv4_mapped().is_some() != peer.addr.to_ipv4_mapped().is_some() {
         return Err(Errno::NotSupported.into());
     }
@@ -57,14 +57,15 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
         .ok()
         .filter(|len| *len <= MAX_MESSAGE)
         .ok_or(Errno::MessageTooLong)?;
-    if len > sk.send_limit() {
+    let limit = sk.send_limit();
+    if len > limit {
         return Err(Errno::MessageTooLong.into());
     }
     check_control(&msg)?;
 
-    let route = route(sk, bound, &peer)?;
+    let route = route(sk, bound, &peer, last)?;
     let timeout = sk.send_timeout(msg.flags() & msg_flags::DONTWAIT != 0);
-    let ticket = admit(sk, &route, peer.port, len, timeout)?;
+    let ticket = admit(sk, &route, peer.port, len, limit, timeout)?;
     match route {
         Route::Loop(destination) => destination.send(sk, bound, &mut msg, wire_len, ticket)?,
         Route::Connection(connection) => {
@@ -91,11 +92,20 @@ fn check_control(msg: &SendMsg<'_>) -> Result {
     Ok(())
 }
 
-/// Where a message goes.
-fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer) -> Result<Route> {
+/// Where a message goes: the `last` one went that way.
+fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer, last: Option<Way>) -> Result<Route> {
     // What a node sends to the very address that it sends from needs no wire.
     if bound.transport == TransportId::Loop || bound.addr == peer.addr {
-        return Ok(Route::Loop(loop_transport::Destination::new(sk, peer)));
+        if let Some(Way::Socket(target)) = last {
+            if leads_to(&target, peer) {
+                return Ok(Route::Loop(Destination::Socket(target)));
+            }
+        }
+        let found = Destination::new(sk, peer);
+        if let Destination::Socket(target) = &found {
+            remember(sk, Way::Socket(target.clone()));
+        }
+        return Ok(Route::Loop(found));
     }
     let key = ConnKey {
         net: sk.net,
@@ -108,20 +118,35 @@ fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer) -> Result<Route> {
             bound.scope
         },
     };
-    // Most often it is that of the last message.
-    let last = sk.control.lock().last.clone();
-    if let Some(last) = last.filter(|last| last.key == key) {
-        return Ok(Route::Connection(last));
+    if let Some(Way::Connection(last)) = last {
+        if last.key == key {
+            return Ok(Route::Connection(last));
+        }
     }
     let connection = sk
         .node
         .connection(key, || sk.node.pools(bound.addr, bound.scope))?;
-    let before = sk.control.lock().last.replace(connection.clone());
-    drop(before);
+    remember(sk, Way::Connection(connection.clone()));
     Ok(Route::Connection(connection))
 }
 
-/// Waits until the destination takes messages and the send buffer has room, and takes the room.
+/// Whether a socket of the sender's namespace is still the one that is bound to `peer`.
+fn leads_to(target: &Sock<Socket>, peer: &Peer) -> bool {
+    let is_it = |bound: &Bound| {
+        bound.port == peer.port && bound.addr == peer.addr && bound.scope == peer.scope
+    };
+    target.bound().is_some_and(is_it) && !target.is_closed()
+}
+
+/// The next message most often goes the same way.
+fn remember(sk: &Sock<Socket>, way: Way) {
+    let before = sk.control.lock().last.replace(way);
+    // It may hold the last reference, so it goes without the lock.
+    drop(before);
+}
+
+/// Waits until the destination takes messages and the send buffer has room, and takes the room. `limit` is
+/// what the socket's was a moment ago.
 ///
 /// Fails with ENOBUFS (congested) or EAGAIN (send buffer full) if the call must not wait, with
 /// ETIMEDOUT after `SO_SNDTIMEO`, with ERESTARTSYS after a signal.
@@ -130,6 +155,7 @@ fn admit(
     route: &Route,
     port: u16,
     len: usize,
+    mut limit: usize,
     mut timeout: Timeout,
 ) -> Result<Ticket> {
     let congested = || match route {
@@ -163,9 +189,11 @@ fn admit(
                 continue;
             }
         }
-        if let Some(ticket) = Ticket::take(sk, len) {
+        if let Some(ticket) = Ticket::take(sk, len, limit) {
             return Ok(ticket);
         }
+        // It may have been changed since.
+        limit = sk.send_limit();
         sk.node.stats.inc(Counter::SendQueueFull);
         if timeout.is_nonblocking() {
             return Err(EAGAIN);
