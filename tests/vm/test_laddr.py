@@ -8,7 +8,7 @@ import pytest
 from rdsvm.cluster import PAIR, PAIR6, must
 from traffic import ping
 
-pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
+pytestmark = pytest.mark.impls("rust")
 
 # As many sockets as a rack's monitoring opens in an interval.
 BURST = 4224

@@ -9,7 +9,7 @@ from rdsvm.cluster import PAIR, must, wire_address
 from traffic import (Streams, counters, exchange, late_reader, let_packets_pass, ports, read_late,
                      wait_for)
 
-pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
+pytestmark = pytest.mark.impls("rust")
 
 # What a fresh connection has posted, and the most sends of which it has not heard, on both ends.
 IDLE_BUFS = 2 * (14 + 16)
