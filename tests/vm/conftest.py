@@ -38,8 +38,7 @@ def pytest_addoption(parser):
 def on_kinds(metafunc, labs):
     """Parameters of a lab: each of its combinations with each kind of devices. C RDS is for RoCE only.
 
-    A test on siw, and one with a C node on the debug kernel, is one of those that make test runs if it is
-    marked so."""
+    A test on siw is one of those that make test runs if it is marked so."""
     config = metafunc.config
     kinds = config.getoption("kinds").split(",")
     for marker in metafunc.definition.iter_markers("kinds"):
@@ -47,14 +46,11 @@ def on_kinds(metafunc, labs):
     # Two nodes take too long on the debug kernel for that.
     slow = config.getoption("flavor") == "debug" and "pair_lab" in metafunc.fixturenames
     chosen = any(metafunc.definition.iter_markers("on_siw")) and not slow
-    c_chosen = config.getoption("flavor") != "debug" or any(
-        metafunc.definition.iter_markers("c_on_debug"))
     params = []
     for impls in labs:
         name = "-".join(impls)
         if "rxe" in kinds:
-            params.append(pytest.param((impls, "rxe"), id=name, marks=() if c_chosen or "c" not in impls
-                                       else pytest.mark.long))
+            params.append(pytest.param((impls, "rxe"), id=name))
         if "siw" in kinds and "c" not in impls:
             params.append(pytest.param((impls, "siw"), id=f"{name}-siw",
                                        marks=() if chosen else pytest.mark.more_siw))
