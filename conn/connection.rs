@@ -157,6 +157,8 @@ pub(crate) struct Connection {
     pub(super) tx: SpinLockBh<Tx>,
     #[pin]
     pub(super) rx: SpinLockBh<RecvSide>,
+    /// The peer broke a rule, so that nothing more is taken from this endpoint.
+    pub(super) broken: Atomic<bool>,
     /// The peer has told that it takes several messages in a frame.
     pub(super) packs: Atomic<bool>,
     /// The peer has asked for an acknowledgement.
@@ -215,6 +217,7 @@ impl Connection {
                     "Connection::tx"
                 ),
                 rx <- new_spinlock_bh!(RecvSide::new(), "Connection::rx"),
+                broken: Atomic::new(false),
                 packs: Atomic::new(false),
                 ack_wanted: Atomic::new(false),
                 acked: Atomic::new(0),

@@ -36,8 +36,6 @@ struct Partial {
 pub(super) struct RecvSide {
     state: RecvState,
     partial: Option<Partial>,
-    /// A rule was broken, so that nothing more is taken from this endpoint.
-    broken: bool,
 }
 
 impl RecvSide {
@@ -45,7 +43,6 @@ impl RecvSide {
         Self {
             state: RecvState::new(),
             partial: None,
-            broken: false,
         }
     }
 
@@ -168,13 +165,16 @@ impl Connection {
             .inspect_err(|violation| {
                 self.node.stats.inc(violation.counter());
                 if !matches!(violation, Violation::Broken) {
-                    self.rx.lock().broken = true;
+                    self.broken.store(true, Relaxed);
                     pr_warn_ratelimited!("{}: dropping the connection: {}\n", self.key, violation);
                 }
             })
     }
 
     fn try_receive(self: &Arc<Self>, buf: BufMut, len: usize) -> Result<Option<BufMut>, Violation> {
+        if self.broken.load(Relaxed) {
+            return Err(Violation::Broken);
+        }
         let frame = buf.bytes().get(..len).ok_or(Violation::Short(0))?;
         let (header, payload) = frame
             .split_first_chunk::<{ Header::LEN }>()
@@ -204,9 +204,6 @@ impl Connection {
         self.note_ack(header)?;
         let mut guard = self.rx.lock();
         let rx = &mut *guard;
-        if rx.broken {
-            return Err(Violation::Broken);
-        }
         // If there is no memory for the message it has not arrived: the peer sends it again.
         let before = rx.state.clone();
         let step = rx
@@ -386,10 +383,10 @@ impl Connection {
     pub(super) fn forget_partial(&self) {
         let mut rx = self.rx.lock();
         rx.state.link_lost();
-        rx.broken = false;
         let partial = rx.partial.take();
         drop(rx);
         drop(partial);
+        self.broken.store(false, Relaxed);
         self.packs.store(false, Relaxed);
         self.ack.store(0, Relaxed);
     }
