@@ -111,11 +111,12 @@ u64 rds_sum_percpu(u64 __percpu *counter)
 	return sum;
 }
 
-bool rds_printk_ratelimit(void)
+bool rds_printk_ratelimit(bool change)
 {
 	static DEFINE_RATELIMIT_STATE(limit, DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST);
+	static DEFINE_RATELIMIT_STATE(changes, DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST);
 
-	return __ratelimit(&limit);
+	return __ratelimit(change ? &changes : &limit);
 }
 
 /* mm */

@@ -10,7 +10,11 @@ use super::{
     transport::{Endpoint, Reached, Request},
     Connection, Counter,
 };
-use crate::kapi::{print::pr_info_ratelimited, sync::Fifo, time};
+use crate::kapi::{
+    print::{pr_change_ratelimited, pr_info_ratelimited},
+    sync::Fifo,
+    time,
+};
 use crate::proto::{
     connect::{Action, Event, Inputs, Machine, State, Timing},
     wire::CONG_MAP_BYTES,
@@ -279,7 +283,7 @@ impl Connection {
         tx.link = Some(link);
         tx.transmit(self);
         drop(tx);
-        pr_info!(
+        pr_change_ratelimited!(
             "{}: connected, fragments of {} bytes\n",
             self.key,
             self.fragment.load(Relaxed)
@@ -311,6 +315,6 @@ impl Connection {
         self.remote.clear();
         self.waiters.wake_all();
         self.node.stats.inc(Counter::ConnReset);
-        pr_info!("{}: disconnected\n", self.key);
+        pr_change_ratelimited!("{}: disconnected\n", self.key);
     }
 }
