@@ -7,8 +7,12 @@
 //! in the same frame are.
 
 use super::{BindKey, Connection, Counter};
-use crate::kapi::{net::IpBits, print::pr_warn_ratelimited, sync::Item};
-use crate::msg::{Incoming, Message, Payload};
+use crate::kapi::{
+    net::{IpBits, Sock},
+    print::pr_warn_ratelimited,
+    sync::Item,
+};
+use crate::msg::{Incoming, Message, Payload, Socket};
 use crate::proto::{
     packed::{SplitError, Unpacker},
     rx::{RecvState, RxError, Step},
@@ -19,7 +23,7 @@ use crate::recv_pool::BufMut;
 use kernel::{
     fmt,
     prelude::*,
-    sync::{atomic::Relaxed, Arc},
+    sync::{aref::ARef, atomic::Relaxed, Arc},
 };
 
 /// A message of which fragments have arrived.
@@ -68,6 +72,9 @@ pub(crate) enum Violation {
     Ack(AckError),
     /// Nothing is wrong with the peer, but a message could not be kept: it has to send it again.
     NoMemory,
+    /// The reader of this port does not keep up by far, and the peer takes no notice. It may send the
+    /// message again.
+    Overrun(u16),
     /// Something came after a violation.
     Broken,
 }
@@ -87,6 +94,10 @@ impl fmt::Display for Violation {
                 error.sent
             )),
             Self::NoMemory => f.write_fmt(fmt!("no memory to receive")),
+            Self::Overrun(port) => f.write_fmt(fmt!(
+                "it goes on sending to port {}, which is congested and has no room left",
+                port
+            )),
             Self::Broken => f.write_fmt(fmt!("it is broken already")),
         }
     }
@@ -104,6 +115,7 @@ impl Violation {
             Self::Fragment(_) => Counter::RecvDropBadFragment,
             Self::Ack(_) => Counter::RecvDropBadAck,
             Self::NoMemory => Counter::RecvDropNoMemory,
+            Self::Overrun(_) => Counter::RecvDropOverrun,
             Self::Broken => Counter::RecvDropBroken,
         }
     }
@@ -230,10 +242,24 @@ impl Connection {
                 };
                 (complete, piece.into_buf())
             }
-            Step::Data { first, last, .. } => self
-                .assemble(rx, header, piece, first, last)
-                .inspect_err(|_| rx.state = before)?,
+            Step::Data { first, last, .. } => match self.assemble(rx, header, piece, first, last) {
+                Ok(done) => done,
+                Err(violation) => {
+                    rx.state = before;
+                    return Err(violation);
+                }
+            },
         };
+        let target = match &complete {
+            Complete::Message(_) => self.target(header),
+            _ => None,
+        };
+        if target.as_ref().is_some_and(|sk| sk.is_overrun()) {
+            rx.state = before;
+            // What is dropped next is dropped without the lock.
+            drop(guard);
+            return Err(Violation::Overrun(header.dport));
+        }
         if rx.state.take_ack_required() {
             self.node.stats.inc(Counter::RecvAckRequired);
             self.ack_wanted.store(true, Relaxed);
@@ -245,7 +271,10 @@ impl Connection {
             Complete::Nothing => {}
             Complete::Duplicate => self.node.stats.inc(Counter::RecvDropOldSeq),
             Complete::Ping => self.answer_ping(header),
-            Complete::Message(incoming) => self.deliver(header, incoming),
+            Complete::Message(incoming) => match target {
+                Some(sk) => sk.deliver(incoming),
+                None => self.node.stats.inc(Counter::RecvDropNoSock),
+            },
         }
         // Only what is in its socket's queue is acknowledged.
         self.ack.store(ack, Relaxed);
@@ -351,16 +380,14 @@ impl Connection {
         tx.queue.unsent.len().saturating_add(tx.queue.sent.len()) > MOST
     }
 
-    fn deliver(&self, header: &Header, incoming: Item<Incoming>) {
+    /// The socket that a message is for.
+    fn target(&self, header: &Header) -> Option<ARef<Sock<Socket>>> {
         let key = BindKey {
             addr: IpBits::new(self.key.laddr),
             port: header.dport,
             scope: self.key.scope,
         };
-        match self.node.binds.lookup(self.key.net, &key) {
-            Some(sk) => sk.deliver(incoming),
-            None => self.node.stats.inc(Counter::RecvDropNoSock),
-        }
+        self.node.binds.lookup(self.key.net, &key)
     }
 
     /// Whether a message has arrived in part.

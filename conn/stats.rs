@@ -99,6 +99,8 @@ counters! {
     RecvDropNoMemory => "recv_drop_no_memory",
     /// A frame came after one that ended the connection.
     RecvDropBroken => "recv_drop_broken",
+    /// A peer went on sending to a socket that is full; the connection was dropped.
+    RecvDropOverrun => "recv_drop_overrun",
     /// A connection request was refused for what it said.
     ConnRejectBadRequest => "conn_reject_bad_request",
     /// An attempt to connect failed.

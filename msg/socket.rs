@@ -13,7 +13,7 @@ use crate::kapi::{
     sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
 };
 use crate::proto::{
-    rcvbuf::{transition, Transition},
+    rcvbuf::{is_overrun, transition, Transition},
     tx::Pressure,
 };
 use core::net::Ipv6Addr;
@@ -98,6 +98,8 @@ pub(crate) struct Socket {
     readable: Atomic<bool>,
     /// Whether `recv` is over its limit: read without the lock by senders on this node.
     congested: Atomic<bool>,
+    /// Whether `recv` is so far over its limit that peers get no more in.
+    overrun: Atomic<bool>,
     /// Held by a reader while it has a message out of the queue.
     #[pin]
     reader: Mutex<()>,
@@ -141,6 +143,7 @@ impl Socket {
             ),
             readable: Atomic::new(false),
             congested: Atomic::new(false),
+            overrun: Atomic::new(false),
             reader <- kernel::new_mutex!((), "Socket::reader"),
             waiting_on <- kernel::new_mutex!(KVec::new(), "Socket::waiting_on"),
             waiters <- Waiters::new(),
@@ -348,6 +351,10 @@ impl Sock<Socket> {
     /// what they say.
     fn judge(&self, recv: &mut RecvQueue) -> Transition {
         let limit = self.rcvbuf() / 2;
+        let overrun = is_overrun(recv.bytes as u64, limit as u64);
+        if overrun != self.is_overrun() {
+            self.overrun.store(overrun, Relaxed);
+        }
         let change = transition(recv.congested, recv.bytes as u64, limit as u64);
         if change == Transition::None {
             return change;
@@ -358,6 +365,12 @@ impl Sock<Socket> {
             self.node.mark_port(self.net, bound, recv.congested);
         }
         change
+    }
+
+    /// Whether a peer sends and sends, though the port is congested. Any context.
+    #[inline]
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.overrun.load(Relaxed)
     }
 
     /// Tells those who send to this port about a change. No lock held.

@@ -27,3 +27,15 @@ pub(crate) const fn transition(congested: bool, bytes: u64, limit: u64) -> Trans
         Transition::None
     }
 }
+
+/// What a socket takes at the least before [`is_overrun`], in bytes.
+const PATIENCE: u64 = 32 << 20;
+
+/// Whether so much waits to be read that a peer cannot be taking notice of the congestion any more.
+///
+/// What its sockets had sent when they were told may still come, and every one of them may have a send
+/// buffer full of it.
+#[inline]
+pub(crate) const fn is_overrun(bytes: u64, limit: u64) -> bool {
+    bytes > PATIENCE && bytes / 4 > limit
+}

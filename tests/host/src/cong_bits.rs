@@ -3,7 +3,7 @@
 //! Tests of `proto/cong_bits.rs` and `proto/rcvbuf.rs`.
 
 use crate::proto::cong_bits::*;
-use crate::proto::rcvbuf::{transition, Transition};
+use crate::proto::rcvbuf::{is_overrun, transition, Transition};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -78,4 +78,16 @@ proptest! {
         prop_assert_eq!(freed, mask);
         prop_assert_eq!(words(&wire(&map)).collect::<Vec<_>>(), map.to_vec());
     }
+}
+
+#[test]
+fn only_a_peer_that_takes_no_notice_overruns_a_socket() {
+    const MIB: u64 = 1 << 20;
+    assert!(!is_overrun(32 * MIB, 100_000));
+    assert!(is_overrun(32 * MIB + 1, 100_000));
+    // A program that asked for much room gets more.
+    assert!(!is_overrun(64 * MIB + 3, 16 * MIB));
+    assert!(is_overrun(64 * MIB + 4, 16 * MIB));
+    assert!(!is_overrun(4 * MIB, u64::MAX));
+    assert!(is_overrun(u64::MAX, 0));
 }
