@@ -3,17 +3,34 @@
 //! Flow control: how many more frames the peer has receives for.
 //!
 //! Each side tells with its private data how many receives it has posted, and with the headers of its
-//! frames how many more it has posted since. Each frame takes one of them.
+//! frames how many more it has posted since. Each frame takes one of them. It is for both or neither: a
+//! request that offers none is answered with none.
+//!
+//! An answer that offers none leaves us free to send. C RDS answers so and keeps to our offer all the
+//! same, if its own flow control is on; its headers give that away. So once a header tells of receives, ours
+//! do, too.
 //!
 //! The last of the peer's receives is for a frame that brings the peer some of ours, so that two nodes
 //! that have both sent all they may do not wait for each other. When half of what the peer could have
 //! is not told, it is told without a message.
 
+/// Who keeps to what the other has told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Nobody.
+    Off,
+    /// Both of us.
+    Both,
+    /// We need not. The peer may, and would show it.
+    MaybePeer,
+    /// The peer.
+    Peer,
+}
+
 /// Both directions of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Credits {
-    /// Otherwise any number of frames may be sent.
-    on: bool,
+    mode: Mode,
     /// Receives of the peer that are left for our frames.
     left: u32,
     /// Receives of ours that the peer was not told of.
@@ -30,17 +47,17 @@ impl Credits {
     /// A connection that is not controlled.
     pub(crate) const fn off() -> Self {
         Self {
-            on: false,
+            mode: Mode::Off,
             left: 0,
             untold: 0,
             due: false,
         }
     }
 
-    /// A new connection on which nothing may be sent before [`Self::begin`].
+    /// A new connection that we want controlled. Nothing may be sent before [`Self::begin`].
     pub(crate) const fn on() -> Self {
         Self {
-            on: true,
+            mode: Mode::Both,
             ..Self::off()
         }
     }
@@ -51,34 +68,50 @@ impl Credits {
         core::mem::take(&mut self.untold)
     }
 
-    /// The peer's private data has come. One that offers nothing does not control the flow.
+    /// The peer's private data has come.
     pub(crate) fn begin(&mut self, offered: u32) {
-        if offered == 0 {
-            *self = Self::off();
-        } else {
-            self.grant(offered);
+        match (self.mode, offered) {
+            (Mode::Both, 0) => {
+                // Its first header may have been faster than what the CM says.
+                let told = core::mem::take(&mut self.left);
+                self.mode = Mode::MaybePeer;
+                self.due = false;
+                self.grant(told);
+            }
+            (Mode::Both, _) => self.grant(offered),
+            _ => {}
         }
     }
 
     /// The peer has told of `count` more receives.
     pub(crate) fn grant(&mut self, count: u32) {
-        if self.on {
-            self.left = self.left.saturating_add(count);
+        match self.mode {
+            Mode::Both => self.left = self.left.saturating_add(count),
+            Mode::MaybePeer if count > 0 => {
+                self.mode = Mode::Peer;
+                // It may have waited for this for a while.
+                self.due = self.untold > 0;
+            }
+            _ => {}
         }
     }
 
-    /// `count` receives were posted, and now there are `all`. None were if no more are to be had: what
-    /// was too few to tell of before may be all that is left now.
+    /// `count` receives were posted, and now there are `all`. None were if no more are to be had, or if
+    /// there will be fewer: what was too few to tell of before may be all that is left now.
     pub(crate) fn posted(&mut self, count: u32, all: u32) {
-        if self.on {
-            self.untold = self.untold.saturating_add(count);
-            self.due = self.untold > 0 && self.untold >= all.saturating_sub(self.untold);
-        }
+        self.untold = match self.mode {
+            Mode::Off => return,
+            _ => self.untold.saturating_add(count),
+        };
+        self.due = match self.mode {
+            Mode::Off | Mode::MaybePeer => false,
+            _ => self.untold > 0 && self.untold >= all.saturating_sub(self.untold),
+        };
     }
 
     /// Whether a frame may be sent.
     pub(crate) const fn may_send(&self) -> bool {
-        !self.on || self.left > 1 || (self.left == 1 && self.untold > 0)
+        !matches!(self.mode, Mode::Both) || self.left > 1 || (self.left == 1 && self.untold > 0)
     }
 
     /// Whether the peer has to hear of our receives.
@@ -88,9 +121,12 @@ impl Credits {
 
     /// What the header of the next frame tells.
     pub(crate) fn tell(&mut self) -> u8 {
+        if matches!(self.mode, Mode::MaybePeer) {
+            return 0;
+        }
         let told = u8::try_from(self.untold).unwrap_or(u8::MAX);
         self.untold = self.untold.saturating_sub(told.into());
-        self.due = false;
+        self.due &= self.untold >= u8::MAX.into();
         told
     }
 

@@ -11,6 +11,8 @@ struct Side {
     credits: Credits,
     depth: u32,
     posted: u32,
+    /// What `depth` is at the least.
+    first: u32,
     unsent: u32,
     got: u32,
     wire: VecDeque<(bool, u8)>,
@@ -23,6 +25,7 @@ impl Side {
             credits: Credits::on(),
             depth,
             posted: 0,
+            first: depth,
             unsent: 0,
             got: 0,
             wire: VecDeque::new(),
@@ -38,6 +41,21 @@ impl Side {
             let missing = self.depth - self.posted;
             self.posted = self.depth;
             self.credits.posted(missing, self.posted);
+        }
+    }
+
+    /// As `RecvDepth::arrive` has it.
+    fn grow(&mut self) {
+        self.depth = (self.depth * 2).min(4096);
+        self.refill();
+    }
+
+    /// As `RecvDepth::end_period` has it.
+    fn shrink(&mut self) {
+        let half = (self.depth / 2).max(self.first);
+        if half < self.depth {
+            self.depth = half;
+            self.credits.posted(0, half.min(self.posted));
         }
     }
 
@@ -100,12 +118,79 @@ fn without_control_everything_may_be_sent() {
     credits.posted(300, 300);
     assert!(credits.may_send() && !credits.is_due());
     assert_eq!((credits.offer(), credits.tell()), (0, 0));
-    // A peer that offers nothing does not count.
-    let mut credits = Credits::on();
-    assert!(!credits.may_send());
-    credits.begin(0);
-    assert!(credits.may_send());
+    // Nor does it without us.
+    credits.begin(300);
+    credits.grant(300);
     assert_eq!(credits, Credits::off());
+}
+
+/// An answer that offers nothing leaves us free, and the peer hears of no receives.
+#[test]
+fn a_peer_may_not_want_it() {
+    let mut credits = Credits::on();
+    credits.posted(8, 8);
+    assert_eq!(credits.offer(), 8);
+    assert!(!credits.may_send());
+    // What is due by then, as the ring was not full at first, is not.
+    credits.posted(8, 16);
+    assert!(credits.is_due());
+    credits.begin(0);
+    assert!(!credits.is_due());
+    for _ in 0..1000 {
+        assert!(credits.may_send());
+        credits.spend();
+        credits.posted(8, 8);
+        assert!(!credits.is_due());
+        assert_eq!(credits.tell(), 0);
+    }
+    // What is no news is not taken for any.
+    credits.grant(0);
+    assert!(!credits.is_due());
+}
+
+/// C RDS as the passive side with its flow control on: it offers nothing, keeps to what we offered, and
+/// says with the first header that it does.
+#[test]
+fn a_peer_may_keep_to_our_offer_alone() {
+    let mut credits = Credits::on();
+    credits.posted(8, 8);
+    assert_eq!(credits.offer(), 8);
+    credits.begin(0);
+    // It has sent seven frames, the first of which is looked at after all of them were replaced.
+    credits.posted(7, 8);
+    assert!(!credits.is_due());
+    credits.grant(255);
+    assert!(credits.is_due());
+    assert_eq!(credits.tell(), 7);
+    // The same if its header comes before its reply does.
+    let mut early = Credits::on();
+    early.posted(8, 8);
+    early.offer();
+    early.grant(255);
+    early.posted(1, 8);
+    early.begin(0);
+    assert!(early.may_send() && early.is_due());
+    // It may be free with its own receives, but the device makes us wait for them.
+    for _ in 0..1000 {
+        assert!(credits.may_send());
+        credits.spend();
+    }
+    credits.posted(4, 8);
+    assert!(credits.is_due());
+    assert_eq!(credits.tell(), 4);
+}
+
+/// The ring gets smaller while not quite half of it is untold: no more is posted until the rest has gone.
+#[test]
+fn a_smaller_ring_is_told_at_once() {
+    let mut credits = Credits::on();
+    credits.begin(8);
+    credits.posted(30, 30);
+    credits.offer();
+    credits.posted(14, 30);
+    assert!(!credits.is_due());
+    credits.posted(0, 15);
+    assert!(credits.is_due());
 }
 
 #[test]
@@ -140,6 +225,10 @@ fn half_of_the_ring_is_told_without_a_message() {
         (255, 45, 0)
     );
     assert!(!credits.is_due());
+    // And that is sent for it if it is as much again.
+    credits.posted(600, 900);
+    assert_eq!((credits.tell(), credits.is_due()), (255, true));
+    assert_eq!((credits.tell(), credits.is_due()), (255, false));
 }
 
 proptest! {
@@ -147,11 +236,11 @@ proptest! {
     #[test]
     fn nothing_sticks(
         depths in (Credits::LEAST..400, Credits::LEAST..400),
-        steps in prop::collection::vec((any::<bool>(), 0u32..1000, 0usize..500), 0..40),
+        steps in prop::collection::vec((any::<bool>(), 0u32..1000, 0usize..500, 0u8..6), 0..40),
     ) {
         let (mut a, mut b) = connected(depths);
         let mut sent = (0, 0);
-        for (first, messages, arrive) in steps {
+        for (first, messages, arrive, ring) in steps {
             let (side, peer, sent) = match first {
                 true => (&mut a, &mut b, &mut sent.0),
                 false => (&mut b, &mut a, &mut sent.1),
@@ -160,14 +249,18 @@ proptest! {
             *sent += messages;
             side.transmit(peer);
             peer.receive(arrive);
-            peer.refill();
+            match ring {
+                0 => peer.grow(),
+                1 => peer.shrink(),
+                _ => peer.refill(),
+            }
             peer.transmit(side);
         }
         for _ in 0..100_000 {
-            let mut any = a.transmit(&mut b) | b.transmit(&mut a);
-            any |= a.receive(usize::MAX) | b.receive(usize::MAX);
             a.refill();
             b.refill();
+            let mut any = a.transmit(&mut b) | b.transmit(&mut a);
+            any |= a.receive(usize::MAX) | b.receive(usize::MAX);
             if !any {
                 break;
             }
