@@ -21,10 +21,10 @@ use cm::{
     Listeners,
 };
 use conn::Node;
-use ib_transport::Ib;
+use ib_transport::{Ib, Tunables};
 use kapi::{
     errno::Errno, net::Registration, rdma::ClientRegistration, shrinker::total_memory,
-    sync::OwnedQueue,
+    sync::OwnedQueue, sysctl::Directory,
 };
 use kernel::sync::Arc;
 use msg::Socket;
@@ -83,6 +83,7 @@ fn max_fragment() -> FragmentSize {
 /// call into, and last what others use.
 struct RdsModule {
     _family: Registration<Socket>,
+    _tunables: Directory<Tunables>,
     _listeners: Listeners,
     _connections: Connections,
     _client: Pin<KBox<ClientRegistration<Ib>>>,
@@ -114,7 +115,8 @@ impl kernel::Module for RdsModule {
             queue: queue.clone(),
         };
         let addrs = LocalAddrs::new(queue.clone())?;
-        let ib = Ib::new(addrs.clone(), limits, max_fragment())?;
+        let tunables = Arc::new(Tunables::new(), GFP_KERNEL)?;
+        let ib = Ib::new(addrs.clone(), limits, max_fragment(), tunables.clone())?;
         let node = Node::new(Some(ib.clone()), queue)?;
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;
@@ -122,10 +124,12 @@ impl kernel::Module for RdsModule {
         let listeners = Listeners::new(&node, &ib).inspect_err(tell_conflict)?;
         // The first bind shall find what it asks for.
         addrs.start();
+        let tunables = Directory::new(tunables).inspect_err(tell_conflict)?;
         // Last: from here on there may be sockets, so nothing may fail any more.
         let family = Registration::new(module, node).inspect_err(tell_conflict)?;
         Ok(Self {
             _family: family,
+            _tunables: tunables,
             _listeners: listeners,
             _connections: connections,
             _client: client,

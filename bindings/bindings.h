@@ -17,6 +17,7 @@
 #include <linux/poll.h>
 #include <linux/rds.h>
 #include <linux/socket.h>
+#include <linux/sysctl.h>
 #include <linux/uio.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>

@@ -111,6 +111,8 @@ pub(super) struct Carrier {
     connection: Arc<Connection>,
     pub(super) events: Arc<Events>,
     pub(super) device: Arc<Device>,
+    /// The peer was or will be offered receives, and is told of more.
+    controlled: bool,
     /// Something waits for room, or for frames in flight: it goes on when a send is done.
     pub(super) blocked: Atomic<bool>,
     /// A frame has arrived.
@@ -166,11 +168,13 @@ impl Carrier {
         connection: Arc<Connection>,
         events: Arc<Events>,
         device: Arc<Device>,
+        controlled: bool,
     ) -> Self {
         Self {
             connection,
             events,
             device,
+            controlled,
             blocked: Atomic::new(false),
             receiving: Atomic::new(false),
         }
@@ -191,7 +195,7 @@ impl Carrier {
 
     /// `count` receives were posted, and now there are `all`. Any context but a hard interrupt.
     fn tell_posted(&self, count: u32, all: u32) {
-        if !self.device.caps.receiver_not_ready {
+        if self.controlled {
             self.connection.posted(count, all);
         }
     }
@@ -237,7 +241,14 @@ impl Carrier {
         // Something may have found no memory.
         this.connection.resume();
         if period_ends {
-            let verdict = qp.with_poll(|ring| ring.depth.end_period(MAX_PROBES));
+            let verdict = qp.with_poll(|ring| {
+                let verdict = ring.depth.end_period(MAX_PROBES);
+                if verdict.shrank {
+                    // Nothing is posted before the rest has gone, so this is not to hang on it.
+                    this.tell_posted(0, ring.depth.depth().min(ring.depth.posted()));
+                }
+                verdict
+            });
             stats.add(Counter::IbRxRingShrunk, verdict.shrank.into());
             this.connection.probe(verdict.ask);
         }
@@ -245,7 +256,7 @@ impl Carrier {
             stats.inc(Counter::IbRxRefillFromThread);
             match Self::fill(qp) {
                 // With flow control the peer stops before the ring is empty, and nobody else tries again.
-                Ok(false) if !this.device.caps.receiver_not_ready => {
+                Ok(false) if this.controlled => {
                     let posted = qp.with_poll(|ring| ring.depth.posted());
                     this.tell_posted(0, posted);
                     return if posted <= 1 {

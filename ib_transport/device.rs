@@ -5,6 +5,7 @@
 use super::{
     carrier::{Carrier, Tended},
     endpoint::{Events, IbEndpoint},
+    Tunables,
 };
 use crate::cm::laddr::{DeviceAddrs, LocalAddrs};
 use crate::conn::{Connection, Endpoint, Reached, Transport};
@@ -241,6 +242,7 @@ pub(crate) struct Ib {
     limits: Limits,
     /// The fragments that peers are asked for.
     pub(super) fragment: FragmentSize,
+    pub(super) tunables: Arc<Tunables>,
     /// The memory of messages that wait while their device has gone.
     unmapped: Unmapped,
     _shrinker: Shrinker<Pools>,
@@ -256,6 +258,7 @@ impl Ib {
         addrs: Arc<LocalAddrs>,
         limits: Limits,
         fragment: FragmentSize,
+        tunables: Arc<Tunables>,
     ) -> Result<Arc<Self>> {
         let unmapped = Unmapped::new(&limits)?;
         Arc::pin_init(
@@ -264,6 +267,7 @@ impl Ib {
                 devices <- new_spinlock_bh!(KVec::new(), "Ib::devices"),
                 limits,
                 fragment,
+                tunables,
                 _shrinker: Shrinker::new(unmapped.pools().clone())?,
                 unmapped,
                 parked <- new_spinlock_bh!(Fifo::new(), "Ib::parked"),

@@ -263,8 +263,9 @@ impl IbEndpoint {
         Ok(endpoint)
     }
 
-    /// Makes the queue pair, and posts receives. Returns how many the peer is to be told of. May sleep.
-    fn prepare(&mut self) -> Result<(Arc<Device>, u32)> {
+    /// Makes the queue pair, and posts receives. Returns how many the peer is to be told of: 0 without flow
+    /// control, which there is only if it is `wanted` by the peer, too, as far as that is known. May sleep.
+    fn prepare(&mut self, wanted: bool) -> Result<(Arc<Device>, u32)> {
         let rdma = self.id.device().ok_or(ENODEV)?;
         self.id.set_rnr_timer(RNR_TIMER)?;
         let (device, device_use) = self.transport.use_device(&rdma, &self.events)?;
@@ -277,17 +278,19 @@ impl IbEndpoint {
             max_recv_wr: MAX_RECV_WR.min(device.caps.max_qp_wr.saturating_sub(1)),
             report_all_sends: device.caps.report_all_sends,
         };
+        let needed = !device.caps.receiver_not_ready;
+        let controlled = wanted && (needed || self.transport.tunables.flow_control.get() != 0);
         let carrier = Carrier::new(
             self.events.connection.clone(),
             self.events.clone(),
             device.clone(),
+            controlled,
         );
         // What is sent from now on need not be copied; what waits will be.
         self.events.connection.set_pools(&device.pools)?;
-        let controlled = !device.caps.receiver_not_ready;
         self.events.connection.begin_credits(controlled);
         // What the peer may send without asking is not to depend on luck.
-        let ring = RecvRing::new(self.events.fragment(), config.max_recv_wr, controlled);
+        let ring = RecvRing::new(self.events.fragment(), config.max_recv_wr, needed);
         let qp = Qp::create(&self.id, &device.pd, config, carrier, ring)?;
         if let Some(device_use) = &self.device {
             device_use.set_qp(&qp);
@@ -302,10 +305,14 @@ impl IbEndpoint {
         self.qp = Some(qp);
         posted?;
         let credit = self.events.connection.offer_credits();
-        if controlled && credit < Credits::LEAST {
+        if !controlled || credit >= Credits::LEAST {
+            return Ok((device, credit));
+        }
+        if needed {
             return Err(ENOMEM);
         }
-        Ok((device, credit))
+        self.events.connection.begin_credits(false);
+        Ok((device, 0))
     }
 
     fn params<'a>(device: &Device, private: &'a PrivateBytes) -> ConnParams<'a> {
@@ -352,7 +359,7 @@ impl Endpoint for IbEndpoint {
         let connection = &self.events.connection;
         let version = Version::proposed(connection.key.tos, connection.refusals());
         self.events.limit_fragment(version.max_fragment());
-        let (device, credit) = self.prepare()?;
+        let (device, credit) = self.prepare(true)?;
         let key = &self.events.connection.key;
         let private = Private::new(
             Addr(key.laddr.octets()),
@@ -420,7 +427,7 @@ impl Request for IncomingConnection {
             },
             GFP_KERNEL,
         )?;
-        let (device, credit) = endpoint.prepare()?;
+        let (device, credit) = endpoint.prepare(self.credit > 0)?;
         connection.take_offer(self.credit);
         let key = &connection.key;
         let private = Private::new(

@@ -27,6 +27,8 @@ mod carrier;
 mod device;
 mod endpoint;
 mod transmit;
+mod tunables;
 
 pub(crate) use device::Ib;
 pub(crate) use endpoint::IncomingConnection;
+pub(crate) use tunables::Tunables;

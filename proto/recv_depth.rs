@@ -55,7 +55,6 @@ impl RecvDepth {
     }
 
     /// How many receives are to be posted.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) const fn depth(&self) -> u32 {
         self.depth
     }

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Flow control by credits where the device does not need it: off by default, on by a sysctl.
+
+That it is in force shows in senders that wait (ib_tx_throttle), and in receivers that never have to tell
+a sender that it was too fast (the device's counter send_rnr_err)."""
+
+import pytest
+from rdsvm.cluster import PAIR, must, wire_address
+from slow_reader import run_slow_reader
+from traffic import counters, exchange, late_reader, ping, read_late, wait_for
+
+# iWARP has it always: test_iwarp.py.
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
+
+A, B = wire_address(0, 1), wire_address(0, 2)
+FLOW_CONTROL = "/proc/sys/net/rds/ib/flow_control"
+
+
+def turn_on(node):
+    node.run(f"echo 1 >{FLOW_CONTROL}")
+
+
+def refusals(node):
+    """How often this node's devices had no receive for a frame."""
+    return int(node.run("cat /sys/class/infiniband/*/ports/1/hw_counters/send_rnr_err | "
+                        "awk '{n += $1} END {print n}'").out)
+
+
+class Watch:
+    """What has changed on a node since."""
+
+    def __init__(self, node, guest):
+        self.node, self.guest = node, guest
+        self.counters, self.refusals = counters(node, guest), refusals(node)
+
+    def throttled(self):
+        return counters(self.node, self.guest)["ib_tx_throttle"] - self.counters["ib_tx_throttle"]
+
+    def refused(self):
+        return refusals(self.node) - self.refusals
+
+    def check(self):
+        """Nothing was wrong with what came."""
+        now = counters(self.node, self.guest)
+        for name in ("recv_drop_bad_header", "recv_drop_bad_fragment", "recv_drop_bad_ack",
+                     "ib_rx_given_up"):
+            assert now[name] == self.counters[name], name
+
+
+def traffic(pair, tools, guest, flavor, slow):
+    """Short and long messages both ways, and with `slow` a receiver on each side that does not read at
+    first."""
+    ends = (pair[0], A), (pair[1], B)
+    exchange(tools, *ends, count=100 if flavor == "debug" else 400, sockets=8, sizes="1..700")
+    exchange(tools, *ends, count=20 if flavor == "debug" else 80, sizes="1..100000")
+    if slow:
+        run_slow_reader(guest, *ends)
+        run_slow_reader(guest, *reversed(ends))
+
+
+def test_values(node):
+    """0 and 1, and nothing else; it begins with 0 and goes with the module."""
+    def tried(value):
+        return node.run(f"echo {value} >{FLOW_CONTROL}", check=False)
+
+    def value():
+        return node.run(f"cat {FLOW_CONTROL}").out.strip()
+
+    node.forget()
+    assert value() == "0"
+    for good in ("1", "0", "1"):
+        must(tried(good))
+        assert value() == good
+    for bad in ("2", "-1", "256", "4294967296", "on"):
+        result = tried(bad)
+        assert result.status != 0 and "Invalid argument" in result.err, str(result)
+        assert value() == "1"
+    must(node.unload())
+    assert node.run(f"cat {FLOW_CONTROL}", check=False).status != 0
+    must(node.load())
+    assert value() == "0"
+
+
+def test_unload_while_it_is_read(node):
+    """Who reads and writes does not meet a module that has gone."""
+    readers = [node.start(f"while :; do cat {FLOW_CONTROL}; echo {i} >{FLOW_CONTROL}; done 2>/dev/null")
+               for i in (0, 1)]
+    for reader in readers:
+        reader.expect("^[01]$")
+    for _ in range(5):
+        node.forget()
+    for reader in readers:
+        reader.stop()
+
+
+@pytest.mark.pairs("rust-rust")
+@pytest.mark.parametrize("on", [*(pytest.param(x, marks=pytest.mark.flavors("release")) for x in "ab"),
+                                "both"])
+def test_it_takes_two(pair, tools, guest, flavor, on):
+    """With both no sender is too fast; with one there is none."""
+    for name, m in zip("ab", pair):
+        m.forget()
+        if on in (name, "both"):
+            turn_on(m)
+    watches = [Watch(m, guest) for m in pair]
+    ping(tools, pair[0], B)
+    traffic(pair, tools, guest, flavor, slow=on == "both")
+    for watch in watches:
+        watch.check()
+        if on == "both":
+            assert watch.refused() == 0
+    if on == "both":
+        assert all(watch.throttled() > 0 for watch in watches), "the rings were deep enough"
+    else:
+        assert all(watch.throttled() == 0 for watch in watches)
+
+
+@pytest.mark.pairs("rust-rust")
+def test_idle_in_between(pair, tools, guest, flavor):
+    """Rings that have become deep get small again, and no receive is forgotten about."""
+    for m in pair:
+        m.forget()
+        turn_on(m)
+    watches = [Watch(m, guest) for m in pair]
+    ends = (pair[0], A), (pair[1], B)
+    for _ in range(2):
+        exchange(tools, *ends, count=15 if flavor == "debug" else 60, sockets=8, sizes="1..30000")
+        for watch in watches:
+            grown = counters(watch.node, guest)["ib_rx_ring_grown"]
+            if grown > watch.counters["ib_rx_ring_grown"]:
+                wait_for(watch.node, guest, lambda now, before=watch.counters:
+                         now["ib_rx_ring_shrunk"] > before["ib_rx_ring_shrunk"])
+    for watch in watches:
+        watch.check()
+        assert watch.refused() == 0
+
+
+@pytest.mark.pairs("rust-c")
+@pytest.mark.parametrize("rust, c, first", ((1, 1, "rust"), (1, 1, "c"), (1, 0, "rust"), (0, 1, "c")))
+def test_c(pair, tools, guest, flavor, rust, c, first):
+    """C RDS offers nothing, whoever connects. If it accepts, and its own flow control is on, it keeps to
+    what we offer all the same, and would wait for ever if it heard of no more."""
+    a, b = pair
+    for m, on in zip(pair, (rust, c)):
+        m.forget()
+        if on:
+            turn_on(m)
+    mark = b.mark("connecting")
+    watch = Watch(a, guest)
+    ping(tools, *((a, B) if first == "rust" else (b, A)))
+    traffic(pair, tools, guest, flavor, slow=rust and c)
+    watch.check()
+    assert watch.throttled() == 0
+    connected = [x for x in b.log(mark) if "conn connected" in x]
+    assert len(connected) == 1, connected
+    assert ("flow control" in connected[0]) == bool(rust and c and first == "rust"), connected
+
+
+@pytest.fixture
+def small_pools(node):
+    """Loads the module with pools that are soon at their limit, and as it was in the end."""
+    must(node.unload())
+    must(node.load(options=["pool_limit_mib=2"]))
+    yield
+    node.stop_all()
+    node.forget()
+
+
+def test_without_memory(node, tools, guest, small_pools):
+    """Messages that nobody reads take all memory. Senders wait because they have no credits, nobody is
+    refused, and all goes on when someone reads."""
+    turn_on(node)
+    # A connection may begin when there is memory, and its first message is not delivered to late readers.
+    ping(tools, node, PAIR[1], source=PAIR[0])
+    watch, count = Watch(node, guest), 300
+    send, recv = late_reader(guest, node, count, 8000, PAIR)
+    wait_for(node, guest, lambda now: now["ib_rx_ring_empty"] > watch.counters["ib_rx_ring_empty"])
+    assert "sent" not in send.out, "the sender was to wait"
+    read_late(send, recv, count)
+    watch.check()
+    assert watch.throttled() > 0
+    assert watch.refused() == 0
+    exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=100, sizes="1..100")
