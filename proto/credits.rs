@@ -98,6 +98,10 @@ impl Credits {
 
     /// `count` receives were posted, and now there are `all`. None were if no more are to be had, or if
     /// there will be fewer: what was too few to tell of before may be all that is left now.
+    ///
+    /// One that was posted is never told of for itself. It may be half of all there is, on both sides, and
+    /// each frame that tells of one takes another: it would go on and on. Where memory is that short, a
+    /// call without any comes after a while.
     pub(crate) fn posted(&mut self, count: u32, all: u32) {
         self.untold = match self.mode {
             Mode::Off => return,
@@ -105,7 +109,10 @@ impl Credits {
         };
         self.due = match self.mode {
             Mode::Off | Mode::MaybePeer => false,
-            _ => self.untold > 0 && self.untold >= all.saturating_sub(self.untold),
+            _ => {
+                let least = if count > 0 { 2 } else { 1 };
+                self.untold >= least && self.untold >= all.saturating_sub(self.untold)
+            }
         };
     }
 

@@ -231,6 +231,31 @@ fn half_of_the_ring_is_told_without_a_message() {
     assert_eq!((credits.tell(), credits.is_due()), (255, false));
 }
 
+/// Both have two receives: messages get through, some with each look for memory, and in between nothing
+/// is sent for nothing. With one they wait for memory.
+#[test]
+fn two_that_are_short_of_memory() {
+    let (mut a, mut b) = connected((4, 4));
+    (a.depth, b.depth) = (2, 2);
+    (a.unsent, b.unsent) = (20, 20);
+    let mut looks = 0;
+    while a.got < 20 || b.got < 20 {
+        let mut rounds = 0;
+        while a.transmit(&mut b) | b.transmit(&mut a) {
+            a.receive(usize::MAX);
+            b.receive(usize::MAX);
+            a.refill();
+            b.refill();
+            rounds += 1;
+            assert!(rounds < 100, "they do not stop");
+        }
+        a.credits.posted(0, a.posted);
+        b.credits.posted(0, b.posted);
+        looks += 1;
+        assert!(looks < 100, "they do not go on");
+    }
+}
+
 proptest! {
     /// No frame finds no receive, all frames arrive, and then nothing more is sent.
     #[test]
