@@ -68,6 +68,8 @@ pub(crate) struct Device {
     tend: DelayedWork<Device, 0>,
     /// It is going to.
     tending: Atomic<bool>,
+    /// It is going to in a moment.
+    soon: Atomic<bool>,
     /// When the current period ends, in nanoseconds.
     period_end: Atomic<u64>,
     /// Until then no connection may be given up, in nanoseconds.
@@ -110,6 +112,7 @@ impl Device {
                 queue: limits.queue.clone(),
                 tend <- kernel::new_delayed_work!("Device::tend"),
                 tending: Atomic::new(false),
+                soon: Atomic::new(false),
                 period_end: Atomic::new(0),
                 spared_until: Atomic::new(0),
             }),
@@ -151,6 +154,14 @@ impl Device {
         self.queue.arm::<_, 0>(self.clone(), delay_ms);
     }
 
+    /// Has them looked at in a moment. Any context.
+    pub(super) fn tend_soon(self: &Arc<Self>) {
+        // Who asks again and again does not put it off.
+        if !self.soon.xchg(true, Full) {
+            self.tend_in(SOON_MS);
+        }
+    }
+
     /// Has them looked at at once. Any context.
     pub(super) fn tend_now(self: &Arc<Self>) {
         self.tend_in(0);
@@ -170,6 +181,7 @@ impl Device {
     /// Looks after the receive rings of all endpoints. Sleeps.
     fn tend(self: &Arc<Self>) {
         self.tending.store(false, Relaxed);
+        self.soon.store(false, Relaxed);
         let now = time::monotonic_ns();
         let period_ends = now >= self.period_end.load(Relaxed);
         if period_ends {
@@ -191,7 +203,7 @@ impl Device {
         match next {
             Tended::Done => {}
             Tended::AtNextPeriod => self.tend_later(),
-            Tended::Soon => self.tend_in(SOON_MS),
+            Tended::Soon => self.tend_soon(),
         }
     }
 }
@@ -205,7 +217,7 @@ pub(super) struct DeviceUse {
 impl DeviceUse {
     /// Has the endpoint looked after in a moment.
     pub(super) fn tend_soon(&self) {
-        self.device.tend_in(SOON_MS);
+        self.device.tend_soon();
     }
 
     /// The endpoint has a queue pair.

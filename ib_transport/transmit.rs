@@ -264,9 +264,10 @@ fn ack_frame(
     let stats = &connection.node.stats;
     let pools = &chain.qp().handler().device.pools;
     let Ok(mut buf) = pools.alloc_send(0, Context::Atomic) else {
-        // It stays due: the next frame carries it, or it is tried again when there may be memory.
+        // It stays due: the next frame carries it, or it is tried again when there may be memory. Not at
+        // once, or whoever tends would do nothing else meanwhile.
         stats.inc(Counter::IbAckSendFailure);
-        chain.qp().handler().device.tend_now();
+        chain.qp().handler().device.tend_soon();
         return Added::Nothing;
     };
     let header = Header {

@@ -119,6 +119,30 @@ def test_at_its_limit_a_pool_makes_peers_wait(node, tools, guest, small_pools):
 
 
 @pytest.mark.kinds("rxe")
+def test_an_acknowledgement_waits_for_memory(node, guest, small_pools):
+    """Messages for a peer that is not there take all buffers for short ones. What waits to be acknowledged
+    is tried again now and then, each 20 ms, and not as often as the machine can."""
+    filler = node.start(["python3", guest / "fill_pool.py", PAIR[0], "10.9.0.77"])
+    filler.expect("^full")
+    count, size = 40, 100
+    send, recv = late_reader(guest, node, count, size, PAIR[::-1])
+    wait_for(node, guest, lambda now: now["ib_ack_send_failure"] > 0)
+    send.expect(f"^sent {count}$")
+    seconds = "cut -d' ' -f1 /proc/uptime"
+    start, before = float(node.run(seconds).out), counters(node, guest)
+    node.run(["sleep", "2"])
+    after, end = counters(node, guest), float(node.run(seconds).out)
+    tries = after["ib_ack_send_failure"] - before["ib_ack_send_failure"]
+    # Twice as often, as the interval may be cut short.
+    assert 0 < tries <= (end - start) * 100
+    filler.write("enough\n")
+    filler.wait(check=True)
+    wait_for(node, guest, lambda now: now["ib_ack_sent"] > after["ib_ack_sent"])
+    read_late(send, recv, count)
+    assert counters(node, guest)["conn_reset"] == before["conn_reset"]
+
+
+@pytest.mark.kinds("rxe")
 def test_rings_grow_and_get_small_again(node, guest, small_pools):
     """A ring that runs low, here because nobody reads, gets deeper. When it is not needed any more, what
     was posted comes back, though nothing more is sent."""
