@@ -18,6 +18,13 @@ class Differ:
     reason: str
 
 
+def tos_answers(after_a_message):
+    return {"unbound": [0, "ENOTTY"], "pinned": ["ok", 4], "loopback": "ENOTTY",
+            "bad memory": ["EFAULT", "EFAULT"], "set": ["ok", "ok", 255],
+            "set again": ["EINVAL", "EINVAL", 255], "connected": ["ok", 4],
+            "after a message": after_a_message}
+
+
 LOOP = "127.0.0.1"
 HINTS = ("MSG_NOSIGNAL", "MSG_EOR", "MSG_MORE")
 EXPECTED = {
@@ -86,6 +93,9 @@ EXPECTED = {
         "loopback": "EINVAL", "infiniband": "infiniband", "gap": "ENOPROTOOPT",
         "bound": "EOPNOTSUPP", "pinned twice": "EOPNOTSUPP", "pinned elsewhere": "ENOPROTOOPT",
         "pinned there": "ok"},
+    "type_of_service": Differ(
+        c=tos_answers(after_a_message=["EINVAL", 0]), rust=tos_answers(after_a_message=["ok", 4]),
+        reason="connections are looked up for each message, so it can be set until it is"),
     "options": {"foreign level": "ENOPROTOOPT", "unknown": "ENOPROTOOPT",
                 "get unknown": "ENOPROTOOPT", "get foreign level": "ENOPROTOOPT"},
     "fork_shares_the_socket": "child",

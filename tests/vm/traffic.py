@@ -18,11 +18,13 @@ def endpoint(host, port):
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def ping(tools, node, target, source=None, count=3):
+def ping(tools, node, target, source=None, count=3, tos=None):
     """Pings and expects every answer."""
     command = [tools / "rds-ping", "-c", count, "-i", "10ms", "-W", "60", target]
     if source:
         command[1:1] = ["-I", source]
+    if tos is not None:
+        command[1:1] = ["-Q", tos]
     result = node.run(command, check=False, timeout=60 * count + 30)
     assert result.status == 0, str(result)
     assert f"{count} sent, {count} received" in result.out, str(result)

@@ -18,7 +18,8 @@ import struct
 import sys
 import termios
 
-from rds import MAX_MESSAGE, SO_RDS_TRANSPORT, SOL_RDS, Sock, call, sockaddr
+from rds import (MAX_MESSAGE, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SOL_RDS, Sock, call,
+                 sockaddr)
 
 LOOP = "127.0.0.1"
 LOOP6 = "::1"
@@ -471,6 +472,30 @@ def transport_errors():
     with Sock() as s:
         s.pin("infiniband")
         out["pinned there"] = outcome(s.bind, IB[0], 0)
+    return out
+
+
+@case
+def type_of_service():
+    out = {}
+    with Sock() as s:
+        out["unbound"] = [outcome(s.tos), outcome(s.set_tos, 4)]
+        s.pin("infiniband")
+        out["pinned"] = [outcome(s.set_tos, 4), s.tos()]
+    with Sock((LOOP, 0)) as s:
+        out["loopback"] = outcome(s.set_tos, 4)
+    with Sock((IB[0], 0)) as s:
+        out["bad memory"] = [outcome(call, "ioctl", s.fileno(), ctypes.c_ulong(x), ctypes.c_void_p(8))
+                             for x in (SIOCRDSSETTOS, SIOCRDSGETTOS)]
+        out["set"] = [outcome(s.set_tos, 0), outcome(s.set_tos, 255), s.tos()]
+        out["set again"] = [outcome(s.set_tos, 0), outcome(s.set_tos, 255), s.tos()]
+    with Sock((IB[0], 0)) as s:
+        s.connect(IB[1], 4001)
+        out["connected"] = [outcome(s.set_tos, 4), s.tos()]
+    with Sock((IB[0], 0)) as s, Sock((IB[1], 4001), 10) as r:
+        s.send(b"abc", (IB[1], 4001))
+        r.recv()
+        out["after a message"] = [outcome(s.set_tos, 4), s.tos()]
     return out
 
 

@@ -3,6 +3,7 @@
 
 import ctypes
 import errno
+import fcntl
 import os
 import socket
 import struct
@@ -11,6 +12,7 @@ from collections import namedtuple
 
 SOL_RDS = 276
 SO_RDS_TRANSPORT = 8
+SIOCRDSSETTOS, SIOCRDSGETTOS = 0x89E0, 0x89E1
 RDS_INFO_COUNTERS = 10000
 RDS_INFO_CONNECTIONS = 10001
 RDS6_INFO_CONNECTIONS = 10011
@@ -118,6 +120,12 @@ class Sock:
     def transport(self):
         number = self.sock.getsockopt(SOL_RDS, SO_RDS_TRANSPORT) & 0xFFFFFFFF
         return TRANSPORTS.get(number, str(number))
+
+    def set_tos(self, tos):
+        fcntl.ioctl(self.fileno(), SIOCRDSSETTOS, struct.pack("=B", tos))
+
+    def tos(self):
+        return fcntl.ioctl(self.fileno(), SIOCRDSGETTOS, b"\xff")[0]
 
     def pin(self, transport):
         number = {v: k for k, v in TRANSPORTS.items()}[transport]

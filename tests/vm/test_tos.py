@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The type of service of a socket: a connection of its own, and packets that carry it."""
+
+import json
+
+import pytest
+from rdsvm.cluster import PAIR, wire_address, wire_address6
+from traffic import ping
+
+A, B = wire_address(0, 1), wire_address(0, 2)
+A6, B6 = wire_address6(0, 1), wire_address6(0, 2)
+# The lowest two bits of the byte are for ECN.
+TOS = 0x28
+
+
+def connections(node, guest, peer):
+    """{type of service: (next sent, next received)} of the connections to a peer, which are up."""
+    lines = node.run(["python3", guest / "connections.py", node.name]).out.splitlines()[1:]
+    rows = [x.split() for x in lines if x.split()[2] == peer]
+    assert all(x[-1] == "connected" for x in rows), lines
+    return {int(x[4]): (int(x[5]), int(x[6])) for x in rows}
+
+
+@pytest.mark.on_siw
+def test_connection_of_its_own(pair, tools, guest):
+    """Each type of service has its own connection and numbers, with either side as the one that asks."""
+    a, b = pair
+    for m in pair:
+        m.forget()
+    ping(tools, a, B)
+    ping(tools, a, B, tos=TOS)
+    ping(tools, b, A, tos=TOS + 4)
+    ways = [(a, B), (b, A)]
+    before = [connections(m, guest, peer) for m, peer in ways]
+    assert [set(x) for x in before] == [{0, TOS, TOS + 4}] * 2
+    ping(tools, a, B, tos=TOS, count=5)
+    after = [connections(m, guest, peer) for m, peer in ways]
+    for old, new in zip(before, after):
+        assert new[0] == old[0] and new[TOS + 4] == old[TOS + 4]
+        # A ping each way, and no message on another connection.
+        assert all(y - x == 5 for x, y in zip(old[TOS], new[TOS])), (old, new)
+
+
+# On iWARP the type of service selects the connection and is not on the wire.
+@pytest.mark.kinds("rxe")
+@pytest.mark.flavors("release")
+@pytest.mark.parametrize("first", ("a", "b"))
+@pytest.mark.parametrize("version", (4, 6))
+def test_packets_carry_it(pair, tools, guest, first, version):
+    """Also those of the side that was asked for the connection."""
+    a, b = pair
+    for m in pair:
+        m.forget()
+    node, peer = (a, B if version == 4 else B6) if first == "a" else (b, A if version == 4 else A6)
+    for tos in (TOS, 0):
+        watch = a.start(["python3", guest / "roce_tos.py", a.netdevs[0]])
+        watch.expect("ready")
+        ping(tools, node, peer, tos=tos)
+        watch.write("enough\n")
+        seen = json.loads(watch.wait(check=True).out.splitlines()[-1])
+        assert seen == {"in": [tos], "out": [tos]}
+
+
+def test_connections_within_a_node(node, tools, guest):
+    """A queue pair each, on both ends."""
+    def queue_pairs():
+        return node.run("rdma res show qp | grep -c 'type RC'").out.strip()
+
+    node.forget()
+    ping(tools, node, PAIR[1], source=PAIR[0])
+    ping(tools, node, PAIR[1], source=PAIR[0], tos=TOS)
+    assert set(connections(node, guest, PAIR[1])) == {0, TOS}
+    assert set(connections(node, guest, PAIR[0])) == {0, TOS}
+    assert queue_pairs() == "4"
