@@ -26,6 +26,7 @@ pub(crate) struct Progress {
     route_resolved: Atomic<bool>,
     established: Atomic<bool>,
     rejected: Atomic<bool>,
+    moved: Atomic<bool>,
     lost: Atomic<bool>,
 }
 
@@ -36,6 +37,8 @@ pub(crate) enum Reached {
     RouteResolved,
     Established,
     Rejected,
+    /// The local address has left the endpoint's device.
+    Moved,
     Lost,
 }
 
@@ -46,6 +49,7 @@ impl Progress {
             route_resolved: Atomic::new(false),
             established: Atomic::new(false),
             rejected: Atomic::new(false),
+            moved: Atomic::new(false),
             lost: Atomic::new(false),
         }
     }
@@ -56,6 +60,7 @@ impl Progress {
             Reached::RouteResolved => &self.route_resolved,
             Reached::Established => &self.established,
             Reached::Rejected => &self.rejected,
+            Reached::Moved => &self.moved,
             Reached::Lost => &self.lost,
         }
     }
@@ -67,11 +72,12 @@ impl Progress {
 
     /// The next step that was not taken yet, in the order in which they can happen.
     pub(crate) fn take(&self) -> Option<Reached> {
-        const ORDER: [Reached; 5] = [
+        const ORDER: [Reached; 6] = [
             Reached::AddrResolved,
             Reached::RouteResolved,
             Reached::Established,
             Reached::Rejected,
+            Reached::Moved,
             Reached::Lost,
         ];
         ORDER

@@ -167,6 +167,7 @@ impl Connection {
                 Reached::RouteResolved => Event::RouteResolved,
                 Reached::Established => Event::Established,
                 Reached::Rejected => Event::Rejected,
+                Reached::Moved => Event::Moved,
                 Reached::Lost => Event::Lost,
             });
         }

@@ -13,6 +13,9 @@
 //! higher one leaves it time to do so, but not forever: the lower one may have nothing to send,
 //! or may not have noticed. What is left to chance is settled by a random backoff.
 //!
+//! When the local address has moved to another device, the node that has it connects at once, lower
+//! or higher: its peer cannot know.
+//!
 //! The backoff starts over once a connection has lasted [`PROVEN_MS`]. One that breaks earlier
 //! counts as a failed attempt: if a peer sends, after every reconnect, the same frame that is an
 //! error, the two must not reconnect as fast as they can.
@@ -75,6 +78,8 @@ pub(crate) enum Event {
     Established,
     /// The peer has rejected the endpoint's request or reply.
     Rejected,
+    /// The local address has left the endpoint's device.
+    Moved,
     /// The endpoint has failed in any other way, or an action on it has.
     Lost,
     /// The timer has expired.
@@ -275,6 +280,20 @@ impl Machine {
             }
             (State::Up, Event::Lost | Event::Rejected) => self.link_failed(inputs),
 
+            (
+                State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
+                Event::Moved,
+            ) => {
+                // What has failed so far says nothing of the new device.
+                self.backoff_ms = 0;
+                self.attempt_failed(inputs)
+            }
+            // The peer cannot know, so there is nobody to leave time to.
+            (State::Up, Event::Moved) => self.link_failed(&Inputs {
+                lower: true,
+                ..*inputs
+            }),
+
             (State::Down, Event::Stop) => self.stay([]),
             (State::Waiting, Event::Stop) => self.enter(State::Down, [Action::Disarm]),
             (
@@ -316,7 +335,7 @@ impl Machine {
                 State::Down | State::Waiting | State::ResolvingAddr | State::ResolvingRoute,
                 Event::Rejected,
             )
-            | (State::Down | State::Waiting, Event::Lost)
+            | (State::Down | State::Waiting, Event::Moved | Event::Lost)
             | (State::Down, Event::Timer) => Outcome {
                 ignored: true,
                 ..self.stay([])

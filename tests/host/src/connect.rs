@@ -5,13 +5,14 @@
 use crate::proto::connect::*;
 use proptest::prelude::*;
 
-pub(crate) const EVENTS: [Event; 9] = [
+pub(crate) const EVENTS: [Event; 10] = [
     Event::Wanted,
     Event::Request,
     Event::AddrResolved,
     Event::RouteResolved,
     Event::Established,
     Event::Rejected,
+    Event::Moved,
     Event::Lost,
     Event::Timer,
     Event::Stop,
@@ -119,6 +120,44 @@ fn the_higher_node_leaves_the_lower_one_time() {
         let outcome = machine(State::Up).handle(Event::Lost, &inputs(false, true, random));
         assert_eq!(delay(outcome), Some(expected));
     }
+}
+
+/// Nobody yields to a peer that cannot know, and what failed on the old device does not count.
+#[test]
+fn a_connection_whose_address_moved_starts_over_at_once() {
+    for lower in [false, true] {
+        let inputs = inputs(lower, true, u32::MAX);
+        let outcome = machine(State::Up).handle(Event::Moved, &inputs);
+        assert_eq!(outcome.state, State::ResolvingAddr);
+
+        for state in [
+            State::ResolvingAddr,
+            State::ResolvingRoute,
+            State::Connecting,
+            State::Accepting,
+        ] {
+            let mut machine = machine(state);
+            for _ in 0..12 {
+                let _ = machine.handle(Event::Lost, &inputs);
+                let _ = machine.handle(Event::Timer, &inputs);
+            }
+            let outcome = machine.handle(Event::Moved, &inputs);
+            assert_eq!((outcome.state, delay(outcome)), (State::Waiting, Some(1)));
+        }
+    }
+}
+
+/// It may move as fast as it can: a connection that was not proven backs off.
+#[test]
+fn an_address_that_moves_all_the_time_backs_off() {
+    let inputs = inputs(false, true, u32::MAX);
+    let mut machine = Machine::new();
+    let delays = [(); 6].map(|()| {
+        let _ = machine.handle(Event::Request, &inputs);
+        let _ = machine.handle(Event::Established, &inputs);
+        delay(machine.handle(Event::Moved, &inputs)).unwrap()
+    });
+    assert_eq!(delays, [1, 2, 4, 8, 16, 32]);
 }
 
 /// A request that crosses ours is rejected once for each of ours.

@@ -131,6 +131,7 @@ fn event_name(event: Event) -> &'static str {
         Event::RouteResolved => "route resolved",
         Event::Established => "established",
         Event::Rejected => "rejected",
+        Event::Moved => "moved",
         Event::Lost => "lost",
         Event::Timer => "timer",
         Event::Stop => "stop",

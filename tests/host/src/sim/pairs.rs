@@ -78,6 +78,7 @@ impl World {
             | Event::RouteResolved
             | Event::Established
             | Event::Rejected
+            | Event::Moved
             | Event::Lost => self.feed(node, event),
         }
     }
