@@ -6,9 +6,12 @@
 #include <linux/sched/signal.h>
 #include <linux/string.h>
 #include <linux/timer.h>
+#include <net/ipv6.h>
+#include <rdma/ib_cache.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
+#include "helpers_addr.h"
 #include "helpers_rdma.h"
 
 /* device */
@@ -261,7 +264,38 @@ int rds_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param
 	return ret;
 }
 
-/* Whether the network device of the path can send. Without a device the question is moot. */
+/*
+ * Whether the IP layer still has the path's local address, and the device too: the table of a device
+ * follows the IP layer with a delay, and an address that comes back gets another entry.
+ */
+static bool has_source(const struct rdma_cm_id *id)
+{
+	const struct ib_gid_attr *bound = id->route.addr.dev_addr.sgid_attr, *attr;
+	const struct sockaddr_storage *src = &id->route.addr.src_addr;
+	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)src;
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)src;
+	enum rds_locality locality;
+	u32 scope = 0;
+
+	if (src->ss_family == AF_INET) {
+		locality = rds_locality_v4((const u8 *)&v4->sin_addr);
+	} else {
+		if (ipv6_addr_type(&v6->sin6_addr) & IPV6_ADDR_LINKLOCAL)
+			scope = v6->sin6_scope_id;
+		locality = rds_locality_v6(v6->sin6_addr.s6_addr, scope);
+	}
+	if (locality == RDS_ADDR_ELSEWHERE)
+		return false;
+	if (!bound)
+		return true;
+	attr = rdma_get_gid_attr(id->device, id->port_num, bound->index);
+	if (IS_ERR(attr))
+		return false;
+	rdma_put_gid_attr(attr);
+	return attr == bound;
+}
+
+/* Whether a message can be sent on the path. Without a network device the question is moot. */
 bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 {
 	const struct rdma_dev_addr *addr = &id->route.addr.dev_addr;
@@ -274,6 +308,9 @@ bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 	dev = dev_get_by_index_rcu(addr->net, addr->bound_dev_if);
 	up = dev && (READ_ONCE(dev->flags) & IFF_UP) && netif_carrier_ok(dev);
 	rcu_read_unlock();
+	/* Only soft-RoCE needs the local address for more than what it writes into the packet. */
+	if (rdma_protocol_roce(id->device, id->port_num) && ib_uses_virt_dma(id->device))
+		up = up && has_source(id);
 	return up;
 }
 
