@@ -115,6 +115,8 @@ counters! {
     IbLaddrFailed => "ib_laddr_failed",
     /// The messages of a closed socket could not be cancelled for want of memory.
     SendCancelFailed => "send_cancel_failed",
+    /// A connection, or an attempt, was given up because its local address has left its device.
+    IbAddrMoved => "ib_addr_moved",
 }
 
 /// All counters of this node.

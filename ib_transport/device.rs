@@ -5,10 +5,11 @@
 use super::{
     carrier::{Carrier, Tended},
     endpoint::{Events, IbEndpoint},
+    users::{User, Users},
     Tunables,
 };
 use crate::cm::laddr::{DeviceAddrs, LocalAddrs};
-use crate::conn::{Connection, Endpoint, Reached, Transport};
+use crate::conn::{ConnKey, Connection, Endpoint, Reached, Transport};
 use crate::kapi::{
     net::{IpBits, Net},
     rdma::{Client, ClientCell, CmId, Device as RdmaDevice, DeviceCaps, DeviceId, Pd, Qp},
@@ -35,20 +36,6 @@ const SOON_MS: u32 = 20;
 /// At the most so often a connection is given up for the memory that it keeps or needs.
 const GIVE_UP_MS: u32 = 1000;
 
-/// An endpoint that uses a device.
-struct User {
-    events: Arc<Events>,
-    /// Its queue pair, once it has one.
-    qp: Option<Arc<Qp<Carrier>>>,
-}
-
-/// The endpoints that use a device.
-struct Users {
-    list: KVec<User>,
-    /// The device is being removed: no new ones.
-    closed: bool,
-}
-
 /// A device that connections can use.
 #[pin_data]
 pub(crate) struct Device {
@@ -57,8 +44,7 @@ pub(crate) struct Device {
     pub(super) pools: Arc<Pools>,
     _shrinker: Shrinker<Pools>,
     pub(super) caps: DeviceCaps,
-    #[pin]
-    users: SpinLockBh<Users>,
+    users: Arc<Users>,
     /// The device is being removed, and its last user has gone.
     #[pin]
     unused: Completion,
@@ -104,10 +90,7 @@ impl Device {
                 _shrinker: Shrinker::new(pools.clone())?,
                 pools,
                 caps: device.caps(),
-                users <- new_spinlock_bh!(
-                    Users { list: KVec::new(), closed: false },
-                    "Device::users"
-                ),
+                users: Users::new(device.id())?,
                 unused <- Completion::new(),
                 queue: limits.queue.clone(),
                 tend <- kernel::new_delayed_work!("Device::tend"),
@@ -210,7 +193,7 @@ impl Device {
 
 /// The use of a device by an endpoint.
 pub(super) struct DeviceUse {
-    device: Arc<Device>,
+    pub(super) device: Arc<Device>,
     events: Arc<Events>,
 }
 
@@ -338,7 +321,7 @@ impl Ib {
         &self,
         device: &RdmaDevice,
         events: &Arc<Events>,
-    ) -> Result<(Arc<Device>, DeviceUse)> {
+    ) -> Result<DeviceUse> {
         let device = self.find(device).ok_or(ENODEV)?;
         let mut users = device.users.lock();
         if users.closed {
@@ -350,11 +333,17 @@ impl Ib {
         };
         users.list.push(user, GFP_ATOMIC)?;
         drop(users);
-        let device_use = DeviceUse {
-            device: device.clone(),
+        // It may have moved before it was on the list.
+        events.check_address(&self.addrs, device.id);
+        Ok(DeviceUse {
+            device,
             events: events.clone(),
-        };
-        Ok((device, device_use))
+        })
+    }
+
+    /// Which device has the local address of a connection, as far as that is certain. May sleep.
+    pub(super) fn home_of(&self, key: &ConnKey) -> Option<Option<DeviceId>> {
+        self.addrs.settled(IpBits::new(key.laddr), key.scope)
     }
 
     /// The pools of a device, if it is one of ours. Any context.
@@ -420,7 +409,7 @@ impl Client for Ib {
         let device = Device::new(rdma, self.unmapped.pools(), &self.limits)?;
         self.devices.lock().push(device.clone(), GFP_ATOMIC)?;
         // Only now: who finds the device by an address finds it on the list.
-        let addrs = self.addrs.add_device(rdma);
+        let addrs = self.addrs.add_device(rdma, device.users.clone());
         let member = addrs.and_then(|addrs| {
             let member = Member {
                 _addrs: addrs,

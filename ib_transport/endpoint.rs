@@ -6,10 +6,14 @@ use super::{
     carrier::{Carrier, RecvRing},
     device::{Device, DeviceUse, Ib},
 };
-use crate::conn::{Connection, Endpoint, Link, Progress, Reached, Request};
+use crate::cm::laddr::LocalAddrs;
+use crate::conn::{Connection, Counter, Endpoint, Link, Progress, Reached, Request};
 use crate::kapi::{
+    net::IpBits,
     print::pr_info_ratelimited,
-    rdma::{CmEvent, CmHandler, CmId, ConnParams, IncomingRequest, Qp, QpConfig, RnrTimer},
+    rdma::{
+        CmEvent, CmHandler, CmId, ConnParams, DeviceId, IncomingRequest, Qp, QpConfig, RnrTimer,
+    },
 };
 use crate::proto::credits::Credits;
 use crate::proto::ib_private::{
@@ -21,7 +25,7 @@ use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
+        atomic::{Atomic, Full, Relaxed},
         Arc, SetOnce,
     },
 };
@@ -59,10 +63,21 @@ pub(super) struct Events {
     /// The device wants the active side to send first: see
     /// [`DeviceCaps`](crate::kapi::rdma::DeviceCaps::active_side_first).
     active_side_first: Atomic<bool>,
+    /// Which device had the local address at the start, if that was certain. Not always the endpoint's:
+    /// iWARP takes a request that comes over another one.
+    home: Option<Option<DeviceId>>,
+    /// The local address has left the endpoint's device, and the worker was told.
+    moved: Atomic<bool>,
 }
 
 impl Events {
-    fn new(connection: &Arc<Connection>, fragment: FragmentSize) -> Result<Arc<Self>> {
+    /// Before the endpoint has a device. May sleep.
+    fn new(
+        transport: &Ib,
+        connection: &Arc<Connection>,
+        fragment: FragmentSize,
+    ) -> Result<Arc<Self>> {
+        let home = transport.home_of(&connection.key);
         Ok(Arc::new(
             Self {
                 connection: connection.clone(),
@@ -70,6 +85,8 @@ impl Events {
                 proposed: SetOnce::new(),
                 fragment: Atomic::new(fragment.bytes()),
                 active_side_first: Atomic::new(false),
+                home,
+                moved: Atomic::new(false),
             },
             GFP_KERNEL,
         )?)
@@ -91,6 +108,24 @@ impl Events {
     pub(super) fn note(&self, step: Reached) {
         self.progress.set(step);
         self.connection.wake_worker();
+    }
+
+    /// Gives the endpoint up if its local address has left its device, `device`. May sleep.
+    pub(super) fn check_address(&self, addrs: &LocalAddrs, device: DeviceId) {
+        let key = &self.connection.key;
+        let Some(now) = addrs.settled(IpBits::new(key.laddr), key.scope) else {
+            return;
+        };
+        if now == Some(device) || Some(now) == self.home || self.moved.xchg(true, Full) {
+            return;
+        }
+        self.connection.node.stats.inc(Counter::IbAddrMoved);
+        let what = match now {
+            Some(_) => "on another RDMA device now, going there",
+            None => "on no RDMA device any more, waiting for it",
+        };
+        pr_info_ratelimited!("{}: the local address is {}\n", key, what);
+        self.note(Reached::Moved);
     }
 
     /// Whether the peer asked for the connection.
@@ -242,9 +277,9 @@ impl IbEndpoint {
         transport: &Arc<Ib>,
         connection: &Arc<Connection>,
     ) -> Result<KBox<dyn Endpoint>> {
-        let events = Events::new(connection, transport.fragment)?;
+        let events = Events::new(transport, connection, transport.fragment)?;
         let id = CmId::new(events.clone())?;
-        let endpoint = KBox::new(
+        let mut endpoint = KBox::new(
             Self {
                 qp: None,
                 id,
@@ -260,16 +295,24 @@ impl IbEndpoint {
             &socket_addr(key.faddr, cm_port(key.faddr), key.scope),
             RESOLVE_TIMEOUT_MS,
         )?;
+        endpoint.use_device()?;
         Ok(endpoint)
+    }
+
+    /// Enters the endpoint as a user of its device, which is that of the local address from the start.
+    /// May sleep.
+    fn use_device(&mut self) -> Result {
+        let rdma = self.id.device().ok_or(ENODEV)?;
+        self.device = Some(self.transport.use_device(&rdma, &self.events)?);
+        Ok(())
     }
 
     /// Makes the queue pair, and posts receives. Returns how many the peer is to be told of: 0 without flow
     /// control, which there is only if it is `wanted` by the peer, too, as far as that is known. May sleep.
     fn prepare(&mut self, wanted: bool) -> Result<(Arc<Device>, u32)> {
-        let rdma = self.id.device().ok_or(ENODEV)?;
+        let device_use = self.device.as_ref().ok_or(ENODEV)?;
+        let device = device_use.device.clone();
         self.id.set_rnr_timer(RNR_TIMER)?;
-        let (device, device_use) = self.transport.use_device(&rdma, &self.events)?;
-        self.device = Some(device_use);
         self.events
             .active_side_first
             .store(device.caps.active_side_first, Relaxed);
@@ -292,9 +335,7 @@ impl IbEndpoint {
         // What the peer may send without asking is not to depend on luck.
         let ring = RecvRing::new(self.events.fragment(), config.max_recv_wr, needed);
         let qp = Qp::create(&self.id, &device.pd, config, carrier, ring)?;
-        if let Some(device_use) = &self.device {
-            device_use.set_qp(&qp);
-        }
+        device_use.set_qp(&qp);
         let mut posted = Carrier::fill(&qp);
         if !matches!(posted, Ok(true)) {
             // Memory may only be short in large pieces.
@@ -415,7 +456,7 @@ impl Request for IncomingConnection {
         let request = self.request.take().ok_or(ENODEV)?;
         let (responder_resources, initiator_depth) =
             (request.responder_resources(), request.initiator_depth());
-        let events = Events::new(connection, self.agreed.fragment)?;
+        let events = Events::new(&self.transport, connection, self.agreed.fragment)?;
         let id = request.attach(events.clone())?;
         let mut endpoint = KBox::new(
             IbEndpoint {
@@ -427,6 +468,7 @@ impl Request for IncomingConnection {
             },
             GFP_KERNEL,
         )?;
+        endpoint.use_device()?;
         let (device, credit) = endpoint.prepare(self.credit > 0)?;
         connection.take_offer(self.credit);
         let key = &connection.key;

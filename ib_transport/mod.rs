@@ -28,6 +28,7 @@ mod device;
 mod endpoint;
 mod transmit;
 mod tunables;
+mod users;
 
 pub(crate) use device::Ib;
 pub(crate) use endpoint::IncomingConnection;

@@ -11,6 +11,9 @@
 //! a bind finds its answer there, the first one as well. If it does not, it asks by itself; who wants
 //! to know the same meanwhile waits for that answer.
 //!
+//! Then those who use the addresses of a device, its [`Tenant`]s, are told to look whether it still has
+//! them.
+//!
 //! Only addresses that network devices have are remembered, whether an RDMA device has them or not.
 //! All others need no memory: the IP layer says that they are elsewhere. Some it takes for ours only
 //! because of a route, of whose end nobody would tell us; about those the manager is asked each time.
@@ -52,6 +55,19 @@ const REFRESH_MAX: usize = SETS * WAYS / 2;
 /// Time from an event to the questions, in milliseconds: events come in groups.
 const REFRESH_DELAY_MS: u32 = 20;
 
+/// Who uses the addresses of a device.
+pub(crate) trait Tenant: Send + Sync {
+    /// Something has changed: which device has an address, perhaps. Process context, without a lock;
+    /// may sleep.
+    fn recheck(&self, addrs: &LocalAddrs);
+}
+
+/// A device that connections can use.
+struct Home {
+    id: DeviceId,
+    tenant: Arc<dyn Tenant>,
+}
+
 /// A question that is being asked.
 #[pin_data]
 struct Question {
@@ -70,7 +86,7 @@ pub(crate) struct LocalAddrs {
     writer: SpinLockBh<Writer>,
     /// The devices that connections can use.
     #[pin]
-    devices: SpinLockBh<KVec<DeviceId>>,
+    devices: SpinLockBh<KVec<Home>>,
     #[pin]
     questions: SpinLockBh<KVec<Arc<Question>>>,
     /// Somebody will call `start`: the work item, or at first who made this.
@@ -118,9 +134,18 @@ impl LocalAddrs {
         )
     }
 
-    /// A device that connections can use from now on, until the result is dropped. May sleep.
-    pub(crate) fn add_device(self: &Arc<Self>, device: &Device) -> Result<DeviceAddrs> {
-        self.devices.lock().push(device.id(), GFP_ATOMIC)?;
+    /// A device that connections can use from now on, until the result is dropped, and who is told when
+    /// its addresses may have moved. May sleep.
+    pub(crate) fn add_device(
+        self: &Arc<Self>,
+        device: &Device,
+        tenant: Arc<dyn Tenant>,
+    ) -> Result<DeviceAddrs> {
+        let home = Home {
+            id: device.id(),
+            tenant,
+        };
+        self.devices.lock().push(home, GFP_ATOMIC)?;
         // Whatever fails below, it goes off the list again.
         let mut this = DeviceAddrs {
             ports: None,
@@ -144,6 +169,18 @@ impl LocalAddrs {
     /// The device that has an address, otherwise as [`Self::has`].
     pub(crate) fn device_of(&self, addr: IpBits, scope: u32) -> Result<Option<DeviceId>> {
         Ok(self.answer(addr, scope)?.map(DeviceId))
+    }
+
+    /// The device that has an address, if it has one, as far as that is certain: otherwise there is no
+    /// answer. That goes also for addresses that are ours by a route only. Context as [`Self::has`].
+    pub(crate) fn settled(&self, addr: IpBits, scope: u32) -> Option<Option<DeviceId>> {
+        let key = Key::new(addr.halves(), scope);
+        if locality(key.addr(), scope) == Locality::Elsewhere {
+            return Some(None);
+        }
+        self.answer(addr, scope).ok()?;
+        // Only what is certain is remembered.
+        Some(self.table.get(&key)?.map(DeviceId))
     }
 
     #[inline(always)]
@@ -211,7 +248,7 @@ impl LocalAddrs {
             Ok(device) => {
                 let id = device.id();
                 // The CM loses a device that is removed after us, and nobody tells us then.
-                let ours = self.devices.lock().contains(&id);
+                let ours = self.devices.lock().iter().any(|home| home.id == id);
                 (Ok(ours.then_some(id.0)), ours)
             }
             Err(ENODEV) => (Ok(None), true),
@@ -220,8 +257,8 @@ impl LocalAddrs {
         }
     }
 
-    /// Finds the answers for the addresses that this machine has, and from here on also after each
-    /// event. Has to be called once, after there are devices and [`AddrEvents`]. May sleep.
+    /// Finds the answers for the addresses that this machine has, has those who use them look whether
+    /// they still do, and from here on also after each event. Has to be called once, after there are devices and [`AddrEvents`]. May sleep.
     pub(crate) fn start(&self) {
         // Before anything is looked at: what happens from here on has to be looked at again.
         self.armed.xchg(false, Full);
@@ -234,6 +271,17 @@ impl LocalAddrs {
         };
         // Without memory the same goes for all of them.
         let _ = for_each_assigned(REFRESH_MAX, ask);
+        // Downwards: when one goes meanwhile, another is told twice, and none is missed.
+        let mut index = self.devices.lock().len();
+        while let Some(below) = index.checked_sub(1) {
+            index = below;
+            let devices = self.devices.lock();
+            let tenant = devices.get(index).map(|home| home.tenant.clone());
+            drop(devices);
+            if let Some(tenant) = tenant {
+                tenant.recheck(self);
+            }
+        }
     }
 }
 
@@ -247,10 +295,11 @@ pub(crate) struct DeviceAddrs {
 impl Drop for DeviceAddrs {
     fn drop(&mut self) {
         let mut devices = self.addrs.devices.lock();
-        let at = devices.iter().position(|id| *id == self.id);
+        let at = devices.iter().position(|home| home.id == self.id);
         // It is there: this is what took it in.
-        let _ = at.and_then(|at| devices.remove(at).ok());
+        let home = at.and_then(|at| devices.remove(at).ok());
         drop(devices);
+        drop(home);
         // Only now, or an answer could be remembered that still has the device.
         self.addrs.changed();
         drop(self.ports.take());
