@@ -69,7 +69,9 @@ class Machine(Node):
     def boot(self):
         """Boots, and sets up again the networks that the machine had."""
         super().boot()
-        self.netdevs = [self._netdev(mac) for mac, _, _ in self.wires]
+        # The first of each wire, and then the others.
+        self.netdevs = [self._netdev(macs[0]) for macs, _, _ in self.wires]
+        self.netdevs += [self._netdev(mac) for macs, _, _ in self.wires for mac in macs[1:]]
         # RDMA CM and the soft devices come and go with the machine, RDS with the tests.
         self.run(["modprobe", "-a", "rdma_rxe", "siw"])
         for commands in self.networks:
@@ -224,20 +226,24 @@ def wire_address6(index, host):
     return f"fd{10 + index:02d}::{host}"
 
 
-def two_nodes(rundir, impls, flavor, wires=1, setup=True, **kwargs):
-    """Boots two nodes joined by wires, side by side. A C node's kernel is the release one."""
+def two_nodes(rundir, impls, flavor, spare=False, **kwargs):
+    """Boots two nodes joined by a wire, side by side. A C node's kernel is the release one.
+
+    spare: there is a second wire, with two ports on node a and one on b. What is on it is up to the
+    tests."""
     machines = []
+    wires = 2 if spare else 1
     ports = free_ports(2 * wires)
     for i, impl in enumerate(impls):
-        mine = [(f"52:54:00:00:{w:02x}:{i + 1:02x}", ports[2 * w + i], ports[2 * w + 1 - i])
+        mine = [([f"52:54:00:00:{w:02x}:{i + 1:02x}"], ports[2 * w + i], ports[2 * w + 1 - i])
                 for w in range(wires)]
+        if spare and i == 0:
+            mine[1][0].append("52:54:00:00:01:11")
         machines.append(Machine("ab"[i], impl, flavor if impl == "rust" else "release",
                                 Path(rundir) / "ab"[i], wires=mine, **kwargs))
     boot_all(machines)
-    if setup:
-        for i, m in enumerate(machines):
-            for w in range(wires):
-                m.add_wire(w, i + 1)
+    for i, m in enumerate(machines):
+        m.add_wire(0, i + 1)
     return machines
 
 

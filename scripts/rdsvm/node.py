@@ -128,8 +128,9 @@ class Process:
 
 
 class Node:
-    """A guest. wires: list of (mac, local UDP port, remote UDP port) on 127.0.0.1, one NIC each, which
-    QEMU calls nic. qemu and cmdline: more arguments of QEMU and of the kernel."""
+    """A guest. wires: list of (macs, local UDP port, remote UDP port) on 127.0.0.1, one NIC for each
+    mac, which QEMU calls nic. Several on one wire are on a hub. qemu and cmdline: more arguments of
+    QEMU and of the kernel."""
 
     stdin = stdout = subprocess.DEVNULL
 
@@ -201,10 +202,18 @@ class Node:
                      "-device", f"virtio-9p-pci,fsdev={ident},mount_tag={tag}"]
         argv += ["-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={sock_path}",
                  "-device", "virtserialport,name=rds.agent,chardev=agent"]
-        for i, (mac, local, remote) in enumerate(self.wires):
+        for i, (macs, local, remote) in enumerate(self.wires):
             argv += ["-netdev", f"dgram,id=w{i},local.type=inet,local.host=127.0.0.1,"
                      f"local.port={local},remote.type=inet,remote.host=127.0.0.1,"
-                     f"remote.port={remote}", "-device", f"{self.nic},netdev=w{i},mac={mac}"]
+                     f"remote.port={remote}"]
+            ends = [f"w{i}"]
+            if len(macs) > 1:
+                argv += ["-netdev", f"hubport,id=h{i},hubid={i},netdev=w{i}"]
+                ends = [f"w{i}p{j}" for j in range(len(macs))]
+                for end in ends:
+                    argv += ["-netdev", f"hubport,id={end},hubid={i}"]
+            for end, mac in zip(ends, macs):
+                argv += ["-device", f"{self.nic},netdev={end},mac={mac}"]
         return subprocess.Popen(argv + self.qemu, stdin=self.stdin, stdout=self.stdout,
                                 stderr=console_in, pass_fds=(console_in, monitor_in),
                                 start_new_session=self.stdin is subprocess.DEVNULL)

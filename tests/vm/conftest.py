@@ -141,7 +141,7 @@ def node_lab(request, flavor, tmp_path_factory):
 def pair_lab(request, flavor, tmp_path_factory):
     impls, kind = request.param
     yield from lab(lambda: cluster.two_nodes(tmp_path_factory.mktemp("pair"), impls, flavor,
-                                             kind=kind))
+                                             spare=True, kind=kind))
 
 
 def use(request, made):
@@ -174,7 +174,7 @@ def node(request, node_lab):
 
 @pytest.fixture
 def pair(request, pair_lab):
-    """Two machines, a and b, joined by a wire, with RDS loaded."""
+    """Two machines, a and b, joined by a wire, with RDS loaded. There is a second wire, which is down."""
     yield from use(request, pair_lab)
 
 

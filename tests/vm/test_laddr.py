@@ -6,7 +6,7 @@ import json
 
 import pytest
 from rdsvm.cluster import PAIR, PAIR6, must
-from traffic import ping
+from traffic import links_of, ping
 
 pytestmark = pytest.mark.impls("rust")
 
@@ -75,15 +75,8 @@ def test_link_local_addresses_have_a_scope(laddr, node, bare):
                     "none": "EINVAL", "unknown": "EADDRNOTAVAIL", "gone": "EADDRNOTAVAIL"}
 
 
-def links_of(node, address):
-    """The RDMA devices of the connections from an address."""
-    cm_ids = json.loads(node.run("rdma -j res show cm_id").out)
-    return {x["ifname"] for x in cm_ids
-            if x.get("src-addr", "").startswith(f"{address}:") and x.get("state") == "CONNECT"}
-
-
 def test_moved_address_is_served_by_its_new_device(node, laddr, tools):
-    """The ends are one and the other of the pair, as connections stay with their device."""
+    """Each time with the end of the pair as its peer that does not have it."""
     moved = "10.9.0.79"
     for i, peer in ((0, PAIR[1]), (1, PAIR[0])):
         node.run(f"ip addr add {moved}/32 dev rdsv{i} && "

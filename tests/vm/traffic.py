@@ -69,6 +69,14 @@ def let_packets_pass(guest, node, netdev, count):
     node.run(["python3", guest / "packets.py", netdev, count], timeout=300)
 
 
+def links_of(node, address):
+    """The RDMA devices of the connections from an address."""
+    cm_ids = json.loads(node.run("rdma -j res show cm_id").out)
+    prefixes = (f"{address}:", f"[{address}]:")
+    return {x["ifname"] for x in cm_ids
+            if x.get("src-addr", "").startswith(prefixes) and x.get("state") == "CONNECT"}
+
+
 def counters(node, guest):
     """The counters of RDS_INFO_COUNTERS by their names."""
     return json.loads(node.run(["python3", guest / "counters.py"]).out)

@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Addresses that move, wires that die, hardware addresses that change: connections move, and nothing
+is lost, doubled or out of order."""
+
+import itertools
+import json
+
+import pytest
+from rdsvm.cluster import wire_address
+from traffic import Streams, counters, links_of, ping, wait_for
+
+pytestmark = pytest.mark.pairs("rust-rust")
+
+# Each test has networks of its own, so that its connections are new.
+_networks = itertools.count(30)
+
+
+def messages(flavor, count):
+    """The debug kernel takes about six times as long for each message."""
+    return count // 4 if flavor == "debug" else count
+
+
+class Address:
+    """An address that a test gives to one port and another of a machine."""
+
+    def __init__(self, machine, guest, network, version):
+        self.machine, self.guest, self.port = machine, guest, None
+        number = 1 if machine.name == "a" else 2
+        self.host = f"10.{network}.0.{number}" if version == 4 else f"fd{network}::{number}"
+        self.prefix = f"{self.host}/24" if version == 4 else f"{self.host}/64"
+
+    def give(self, port):
+        flags = "nodad" if ":" in self.host else ""
+        self.machine.run(f"ip addr add {self.prefix} dev {port} {flags}")
+        self.port = port
+        # The RDMA core is a moment behind.
+        self.machine.run(["python3", self.guest / "laddr.py", "bound", self.host])
+        self.announce()
+
+    def take(self):
+        self.machine.run(f"ip addr del {self.prefix} dev {self.port}")
+        self.port = None
+
+    def move(self, port):
+        self.take()
+        self.give(port)
+
+    def announce(self):
+        self.machine.run(["python3", self.guest / "announce.py", self.port, self.host])
+
+
+class Wires:
+    """The wires of two nodes: 0 is that of all tests; 1 has the ports 1 and 2 of a and 1 of b."""
+
+    def __init__(self, pair, guest):
+        self.a, self.b = self.pair = pair
+        self.guest = guest
+        self.given = []
+
+    def port(self, machine, number):
+        return machine.netdevs[number]
+
+    def addresses(self, a_port, b_port, version=4):
+        """Gives an address of a new network to a port of a and one to a port of b."""
+        network = next(_networks)
+        found = [Address(m, self.guest, network, version) for m in self.pair]
+        for address, number in zip(found, (a_port, b_port)):
+            address.give(self.port(address.machine, number))
+        self.given += found
+        return found
+
+    def set_up(self):
+        for m in self.pair:
+            # A port answers for its own addresses only, or two on one wire are in each other's way.
+            m.run("sysctl -q net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2")
+            for number, port in enumerate(m.netdevs[1:], 1):
+                m.run(f"ip link set {port} up && "
+                      f"rdma link add spare{number} type {m.kind} netdev {port}")
+
+    def take_down(self):
+        for address in self.given:
+            if address.port:
+                address.take()
+        for m in self.pair:
+            for number, port in enumerate(m.netdevs[1:], 1):
+                m.run(f"rdma link del spare{number} && ip link set {port} down")
+            # Soft-RoCE may have lost the queue pair of its CM with the wire.
+            m.run(f"rdma link del {m.kind}0 && "
+                  f"rdma link add {m.kind}0 type {m.kind} netdev {m.netdevs[0]}")
+            m.run("sysctl -q net.ipv4.conf.all.arp_ignore=0 net.ipv4.conf.all.arp_announce=0")
+
+
+@pytest.fixture
+def wires(pair, guest):
+    made = Wires(pair, guest)
+    made.set_up()
+    yield made
+    made.take_down()
+
+
+def of_rdma(machine, number):
+    """The RDMA device of a port."""
+    return f"spare{number}" if number else f"{machine.kind}0"
+
+
+def start_streams(tools, mine, theirs, flavor):
+    """Streams in both directions."""
+    return Streams(tools, (mine.machine, mine.host), (theirs.machine, theirs.host),
+                   count=messages(flavor, 5000), sizes="1..8192")
+
+
+def let_messages_pass(streams, guest, node, count=100):
+    """Returns once so many more have arrived, and more are to come."""
+    due = counters(node, guest)["recv_delivered"] + count
+    wait_for(node, guest, lambda seen: seen["recv_delivered"] >= due or not streams.running())
+    assert streams.running(), "something was to happen under load"
+
+
+def move_under_load(wires, tools, guest, flavor, version):
+    """a's address moves to another port and back. Only a can know."""
+    a, b = wires.pair
+    mine, theirs = wires.addresses(1, 1, version)
+    moved = counters(b, guest)["ib_addr_moved"]
+    for number in (2, 1):
+        streams = start_streams(tools, mine, theirs, flavor)
+        let_messages_pass(streams, guest, b)
+        mine.move(wires.port(a, number))
+        streams.finish()
+        assert links_of(a, mine.host) == {of_rdma(a, number)}
+    assert counters(b, guest)["ib_addr_moved"] == moved
+
+
+@pytest.mark.on_siw
+def test_address_moves_to_another_port(wires, tools, guest, flavor):
+    move_under_load(wires, tools, guest, flavor, 4)
+
+
+# Soft-RoCE crashes on an IPv6 packet for an address that its device has lost: rxe_rcv() of Linux 7.2 puts a
+# queue pair that it has not looked up yet.
+@pytest.mark.kinds("siw")
+@pytest.mark.on_siw
+def test_address_moves_to_another_port_v6(wires, tools, guest, flavor):
+    move_under_load(wires, tools, guest, flavor, 6)
+
+
+def move_while_idle(wires, tools, guest, active, version):
+    """a's address moves to another port and back, whoever made the connection, and whoever sends next."""
+    a, b = wires.pair
+    mine, theirs = wires.addresses(1, 1, version)
+    first, second = (mine, theirs) if active == "a" else (theirs, mine)
+    ping(tools, first.machine, second.host, first.host)
+    for number, sender in ((2, first), (1, second)):
+        before = counters(a, guest)
+        mine.move(wires.port(a, number))
+        after = wait_for(a, guest, lambda seen, x=before["ib_addr_moved"]: seen["ib_addr_moved"] > x)
+        assert after["ib_addr_moved"] == before["ib_addr_moved"] + 1
+        target = second if sender is first else first
+        ping(tools, sender.machine, target.host, sender.host)
+        assert links_of(a, mine.host) == {of_rdma(a, number)}
+
+
+@pytest.mark.on_siw
+@pytest.mark.parametrize("active", ("a", "b"))
+def test_address_of_an_idle_connection_moves(wires, tools, guest, active):
+    move_while_idle(wires, tools, guest, active, 4)
+
+
+@pytest.mark.kinds("siw")
+@pytest.mark.on_siw
+def test_address_of_an_idle_connection_moves_v6(wires, tools, guest):
+    move_while_idle(wires, tools, guest, "a", 6)
+
+
+@pytest.mark.on_siw
+def test_address_goes_and_comes_back(wires, tools, guest):
+    """What is sent meanwhile waits for it."""
+    a, b = wires.pair
+    mine, theirs = wires.addresses(1, 1)
+    ping(tools, a, theirs.host, mine.host)
+    moved = counters(a, guest)["ib_addr_moved"]
+    port = mine.port
+    mine.take()
+    wait_for(a, guest, lambda seen: seen["ib_addr_moved"] > moved)
+    waiting = b.start([tools / "rds-ping", "-I", theirs.host, "-c", 1, "-W", 120, mine.host])
+    failed = counters(b, guest)["conn_reset"]
+    # b's queue pair gives up; on iWARP nobody tells it.
+    if b.kind == "rxe":
+        wait_for(b, guest, lambda seen: seen["conn_reset"] > failed)
+    assert waiting.running(), str(waiting.result)
+    mine.give(port)
+    result = waiting.wait(240)
+    assert result.status == 0, str(result)
+
+
+def events_elsewhere(wires):
+    """Addresses that no connection has come and go, on the ports that are in use and on others."""
+    for m in wires.pair:
+        for port in m.netdevs:
+            m.run(f"ip addr add 198.18.0.1/32 dev {port} && ip addr add 2001:db8::1/128 dev {port} "
+                  f"nodad && ip addr del 198.18.0.1/32 dev {port} && "
+                  f"ip addr del 2001:db8::1/128 dev {port}")
+
+
+def test_events_elsewhere_cost_no_connection(wires, guest, tools, flavor):
+    """Neither an idle one nor one under load. There the queue pair may give up for another reason, as
+    it tries twice only and the machine may be slow."""
+    a, _ = wires.pair
+    mine, theirs = wires.addresses(1, 1)
+    ping(tools, a, theirs.host, mine.host)
+    before = [counters(m, guest) for m in wires.pair]
+    for _ in range(10):
+        events_elsewhere(wires)
+    ping(tools, a, theirs.host, mine.host)
+    idle = [counters(m, guest) for m in wires.pair]
+    streams = start_streams(tools, mine, theirs, flavor)
+    let_messages_pass(streams, guest, a)
+    while streams.running():
+        events_elsewhere(wires)
+    streams.finish()
+    loaded = [counters(m, guest) for m in wires.pair]
+    for seen in zip(before, idle, loaded):
+        assert len({x["ib_addr_moved"] for x in seen}) == 1, seen
+        assert seen[0]["conn_reset"] == seen[1]["conn_reset"], seen
+
+
+def fail_over(wires, tools, guest, flavor, pulled, given_up):
+    """Both addresses move from wire 0, which dies under load, to wire 1."""
+    a, _ = wires.pair
+    mine, theirs = wires.addresses(0, 0)
+    streams = start_streams(tools, mine, theirs, flavor)
+    let_messages_pass(streams, guest, a)
+    mark = a.mark("the wire dies")
+    try:
+        if pulled:
+            a.set_link(False)
+        else:
+            for m in wires.pair:
+                m.set_loss(100)
+        if given_up:
+            a.wait_log(f"{mine.host}.*: disconnected", mark)
+        for address in (mine, theirs):
+            address.move(wires.port(address.machine, 1))
+        streams.finish()
+        for address in (mine, theirs):
+            assert links_of(address.machine, address.host) == {"spare1"}
+    finally:
+        a.set_link(True)
+        for m in wires.pair:
+            m.set_loss(0)
+
+
+@pytest.mark.on_siw
+@pytest.mark.parametrize("pulled", (True, False), ids=("pulled", "cut"))
+def test_wire_dies_and_addresses_move(wires, tools, guest, flavor, pulled):
+    """a sees its carrier go, or it does not; the addresses move while the connection is up."""
+    fail_over(wires, tools, guest, flavor, pulled, given_up=False)
+
+
+# On iWARP no connection is given up: TCP goes on trying for a quarter of an hour.
+@pytest.mark.kinds("rxe")
+@pytest.mark.parametrize("pulled", (True, False), ids=("pulled", "cut"))
+def test_addresses_move_during_an_attempt(wires, tools, guest, flavor, pulled):
+    """The connection is given up, and one attempt after the other is made on the dead wire."""
+    fail_over(wires, tools, guest, flavor, pulled, given_up=True)
+
+
+@pytest.mark.on_siw
+def test_neighbour_gets_a_new_hardware_address(wires, tools, guest, flavor):
+    a, b = wires.pair
+    mine, theirs = wires.addresses(1, 1)
+    old = b.run(f"cat /sys/class/net/{theirs.port}/address").out.strip()
+    try:
+        for new in ("52:54:00:00:01:77", old):
+            streams = start_streams(tools, mine, theirs, flavor)
+            let_messages_pass(streams, guest, a)
+            b.run(f"ip link set {theirs.port} address {new}")
+            theirs.announce()
+            streams.finish()
+    finally:
+        b.run(f"ip link set {theirs.port} address {old}")
+
+
+# iWARP is TCP: the next packet goes where the neighbour is.
+@pytest.mark.kinds("rxe")
+@pytest.mark.parametrize("version", (4, 6))
+def test_next_hop_is_elsewhere(wires, tools, guest, version):
+    """The RDMA CM tells who made the connection, even if it is idle."""
+    a, b = wires.pair
+    mine, theirs = wires.addresses(1, 1, version)
+    ping(tools, a, theirs.host, mine.host)
+    resets = counters(a, guest)["conn_reset"]
+    a.run(f"ip neigh replace {theirs.host} lladdr 52:54:00:00:01:77 dev {mine.port} nud reachable")
+    wait_for(a, guest, lambda seen: seen["conn_reset"] > resets)
+    theirs.announce()
+    ping(tools, b, mine.host, theirs.host)
+    ping(tools, a, theirs.host, mine.host)
+
+
+def queue_pair(node, own, peer):
+    """The queue pair of the connection between two addresses, and the number of the packet that it
+    expects, as words."""
+    found = [x for x in json.loads(node.run("rdma -j res show cm_id").out)
+             if x.get("state") == "CONNECT" and x["src-addr"].startswith(f"{own}:")
+             and x["dst-addr"].startswith(f"{peer}:")]
+    assert len(found) == 1, found
+    name = [found[0][x] for x in ("ifname", "lqpn")]
+    qps = json.loads(node.run("rdma -j -dd res show qp").out)
+    return next((x["lqpn"], x["rq-psn"]) for x in qps if [x["ifname"], x["lqpn"]] == name)
+
+
+# The debug kernel takes too long for the limit.
+@pytest.mark.flavors("release")
+@pytest.mark.parametrize("sender", ("victim", "spoiler", "both"))
+@pytest.mark.parametrize("victim", ("a", "b"), ids=("lower", "higher"))
+def test_queue_pair_error_between_idle_nodes(pair, tools, guest, victim, sender):
+    """Messages are answered again within half a second: what matters is who is the lower node, and who
+    sends next."""
+    victim = pair["ab".index(victim)]
+    spoiler = pair[1 - pair.index(victim)]
+    own, peer = (wire_address(0, "ab".index(m.name) + 1) for m in (victim, spoiler))
+    took = []
+    for _ in range(3):
+        ping(tools, victim, peer, own)
+        # That they are idle is the scenario: nothing is waited for.
+        victim.run(["sleep", "1.5"])
+        resets = counters(victim, guest)["conn_reset"]
+        target = queue_pair(victim, own, peer) if victim.kind == "rxe" else ()
+        silent = {m: "" if sender in (name, "both") else "-silent"
+                  for m, name in ((victim, "victim"), (spoiler, "spoiler"))}
+        program = ["python3", guest / "qp_error.py"]
+        waits = victim.start([*program, f"victim{silent[victim]}", own, peer])
+        waits.expect("^ready$")
+        spoils = spoiler.start([*program, f"spoiler{silent[spoiler]}", peer, own, *target])
+        results = [x.wait(120, check=True).out.split() for x in (spoils, waits)]
+        took += [float(x) for result in results for x in result[1:]]
+        assert counters(victim, guest)["conn_reset"] > resets, "the queue pair was to fail"
+    print(f"answered after {took} ms")
+    assert max(took) < 500, took
