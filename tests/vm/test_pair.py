@@ -159,3 +159,31 @@ def test_peer_crashes(pair, tools, guest, flavor):
     must(b.load())
     streams.ends[0].stop()
     exchange(tools, (a, A), (b, B), count=messages(flavor, 300), sizes="1..8192")
+
+
+# The node that goes on is ours, as C drops and acknowledges what a rebooted peer retransmits. A cut wire
+# ends no connection of iWARP.
+@pytest.mark.kinds("rxe")
+def test_crashed_peer_retransmits(pair, tools, guest, flavor):
+    """A node loses its power under load, comes back, and has to send its first messages twice: they
+    are not taken for those of its former life."""
+    ends = [(pair[0], A), (pair[1], B)]
+    if pair[0].impl == "rust":
+        ends.reverse()
+    (victim, _), (survivor, _) = ends
+    streams = Streams(tools, *ends, count=100000, sizes="1..8192")
+    let_packets_pass(guest, survivor, survivor.netdevs[0], 500)
+    assert streams.running(), "the peer was to crash under load"
+    victim.restart()
+    must(victim.load())
+    streams.ends[1].stop()
+    streams = Streams(tools, *ends, count=messages(flavor, 2000), sizes="1..8192")
+    let_packets_pass(guest, survivor, survivor.netdevs[0], 200)
+    assert streams.running(), "the wire was to be cut under load"
+    mark = survivor.mark("the wire is cut")
+    for m in pair:
+        m.set_loss(100)
+    survivor.wait_log(": disconnected", mark, timeout=120)
+    for m in pair:
+        m.set_loss(0)
+    streams.finish()
