@@ -20,7 +20,7 @@ use cm::{
     laddr::{AddrEvents, LocalAddrs},
     Listeners,
 };
-use conn::Node;
+use conn::{Bounds, Node};
 use ib_transport::{Ib, Tunables};
 use kapi::{
     errno::Errno, net::Registration, rdma::ClientRegistration, shrinker::total_memory,
@@ -50,6 +50,14 @@ module! {
         pool_limit_mib: u32 {
             default: 0,
             description: "Most memory of one pool of buffers in MiB, at least 2; 0 is a quarter of all memory",
+        },
+        max_conns: u32 {
+            default: 65536,
+            description: "Most connections of this node, at least 1",
+        },
+        max_conns_per_peer: u32 {
+            default: 1024,
+            description: "Most connections with one peer address, over all local addresses and types of service, at least 1",
         },
     },
 }
@@ -117,7 +125,11 @@ impl kernel::Module for RdsModule {
         let addrs = LocalAddrs::new(queue.clone())?;
         let tunables = Arc::new(Tunables::new(), GFP_KERNEL)?;
         let ib = Ib::new(addrs.clone(), limits, max_fragment(), tunables.clone())?;
-        let node = Node::new(Some(ib.clone()), queue)?;
+        let bounds = Bounds {
+            all: *module_parameters::max_conns.value() as usize,
+            per_peer: *module_parameters::max_conns_per_peer.value() as usize,
+        };
+        let node = Node::new(Some(ib.clone()), queue, bounds)?;
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;
         let connections = Connections(node.clone());

@@ -5,7 +5,7 @@
 //! A request says in its private data which addresses it connects; the CM knows which ones it really
 //! came over. They have to be the same: a peer speaks for no one else.
 
-use crate::conn::{ConnKey, Counter, Node, Transport};
+use crate::conn::{ConnKey, Counter, NoConnection, Node, Transport};
 use crate::ib_transport::{Ib, IncomingConnection};
 use crate::kapi::{
     errno::Errno,
@@ -28,7 +28,7 @@ enum Refusal {
     Version(Reject),
     /// The addresses in the private data are not those of the path.
     Addresses,
-    Connection(Error),
+    Connection(NoConnection),
     /// Another request of the same peer waits.
     Busy,
 }
@@ -39,7 +39,7 @@ impl fmt::Display for Refusal {
             Self::Private(error) => f.write_fmt(fmt!("bad private data: {:?}", error)),
             Self::Version(reject) => f.write_fmt(fmt!("no common version: {:?}", reject)),
             Self::Addresses => f.write_str("it speaks for other addresses than its own"),
-            Self::Connection(error) => f.write_fmt(fmt!("no connection: {:?}", error)),
+            Self::Connection(why) => f.write_fmt(fmt!("no connection: {}", why)),
             Self::Busy => f.write_str("another request of it waits"),
         }
     }
@@ -109,7 +109,8 @@ impl Acceptor {
             }
         };
         let incoming = IncomingConnection::new(self.transport.clone(), request, agreed, credit);
-        let incoming = KBox::new(incoming, GFP_KERNEL).map_err(|_| Refusal::Connection(ENOMEM))?;
+        let incoming =
+            KBox::new(incoming, GFP_KERNEL).map_err(|_| Refusal::Connection(ENOMEM.into()))?;
         connection.request(incoming).map_err(|_| Refusal::Busy)
     }
 }
@@ -117,9 +118,13 @@ impl Acceptor {
 impl RequestHandler for Acceptor {
     fn request(&self, request: IncomingRequest) {
         let remote = request.remote_addr();
-        if let Err(refusal) = self.accept(request) {
-            self.node.stats.inc(Counter::ConnRejectBadRequest);
-            pr_warn_ratelimited!("refused a connection from {:?}: {}\n", remote, refusal);
+        match self.accept(request) {
+            // The node has said so.
+            Ok(()) | Err(Refusal::Connection(NoConnection::Full)) => {}
+            Err(refusal) => {
+                self.node.stats.inc(Counter::ConnRejectBadRequest);
+                pr_warn_ratelimited!("refused a connection from {:?}: {}\n", remote, refusal);
+            }
         }
     }
 }

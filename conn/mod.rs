@@ -10,11 +10,15 @@ mod connection;
 mod node;
 mod receive;
 mod stats;
+mod table;
 mod transport;
 mod worker;
 
 pub(crate) use binds::{BindError, Binds, Key as BindKey, FIRST_PORT};
 pub(crate) use connection::{ConnKey, Connection, Shown, TxQueue};
-pub(crate) use node::Node;
+pub(crate) use node::{NoConnection, Node};
 pub(crate) use stats::{Counter, Stats};
+pub(crate) use table::Bounds;
+#[cfg(rds_kunit)]
+pub(crate) use table::{Full, Place, Table};
 pub(crate) use transport::{Endpoint, Link, Progress, Reached, Request, Transport};

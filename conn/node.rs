@@ -4,6 +4,7 @@
 
 use super::{
     connection::{ConnInfo, ConnKey, Connection},
+    table::{Bounds, Full, Place, Table},
     transport::Transport,
     Binds, Counter, Stats,
 };
@@ -11,23 +12,53 @@ use crate::cong;
 use crate::kapi::{
     errno::Errno,
     net::{IpBits, Net, Sock},
+    print::pr_info_ratelimited,
     sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
     time,
 };
 use crate::msg::{Bound, Socket, TransportId};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
-use kernel::{
-    prelude::*,
-    rbtree::{RBTree, RBTreeNodeReservation},
-    sync::Arc,
-};
+use kernel::{fmt, prelude::*, sync::Arc};
 
 /// The connections of this node.
-struct Connections {
-    tree: RBTree<ConnKey, Arc<Connection>>,
+pub(super) struct Connections {
+    pub(super) tree: Table<Arc<Connection>>,
     /// The module is being unloaded: no new ones.
-    closed: bool,
+    pub(super) closed: bool,
+}
+
+/// Why there is no connection.
+pub(crate) enum NoConnection {
+    /// There are too many. Counted, and in the log.
+    Full,
+    Failed(Error),
+}
+
+impl From<Error> for NoConnection {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// What a system call returns.
+impl From<NoConnection> for Error {
+    fn from(why: NoConnection) -> Error {
+        match why {
+            // Not ENOBUFS, which says that `poll(2)` will tell when there is room.
+            NoConnection::Full => ENOMEM,
+            NoConnection::Failed(error) => error,
+        }
+    }
+}
+
+impl fmt::Display for NoConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("there are too many"),
+            Self::Failed(error) => f.write_fmt(fmt!("{:?}", error)),
+        }
+    }
 }
 
 /// This node: made when the module is loaded, gone when nothing uses it any more.
@@ -38,7 +69,7 @@ pub(crate) struct Node {
     /// The congestion maps of the addresses of this node.
     pub(crate) cong: cong::Registry,
     #[pin]
-    connections: SpinLockBh<Connections>,
+    pub(super) connections: SpinLockBh<Connections>,
     /// Tells the peers that a node which starts again is not the one that they knew.
     pub(crate) generation: u32,
     /// Runs the workers of connections.
@@ -49,14 +80,18 @@ pub(crate) struct Node {
 
 impl Node {
     /// May sleep.
-    pub(crate) fn new(ib: Option<Arc<dyn Transport>>, queue: Arc<OwnedQueue>) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        ib: Option<Arc<dyn Transport>>,
+        queue: Arc<OwnedQueue>,
+        bounds: Bounds,
+    ) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
                 stats: Stats::new()?,
                 binds: Binds::new()?,
                 cong: cong::Registry::new()?,
                 connections <- new_spinlock_bh!(
-                    Connections { tree: RBTree::new(), closed: false },
+                    Connections { tree: Table::new(bounds), closed: false },
                     "Node::connections"
                 ),
                 queue,
@@ -86,21 +121,28 @@ impl Node {
     /// The connection between two addresses, made if there is none yet: then with the memory that
     /// `pools` finds. May sleep.
     ///
-    /// Fails with the error of `pools`, with ENETDOWN while the module is being unloaded, with ENOMEM.
+    /// Fails if there are too many, with the error of `pools`, with ENETDOWN while the module is being
+    /// unloaded, with ENOMEM.
     pub(crate) fn connection(
         self: &Arc<Self>,
         key: ConnKey,
         pools: impl FnOnce() -> Result<Arc<Pools>>,
-    ) -> Result<Arc<Connection>> {
-        if let Some(connection) = self.connections.lock().tree.get(&key) {
+    ) -> Result<Arc<Connection>, NoConnection> {
+        let connections = self.connections.lock();
+        if let Some(connection) = connections.tree.get(&key) {
             return Ok(connection.clone());
         }
+        // Whoever is refused is to cost little.
+        let room = connections.tree.has_room(&key);
+        drop(connections);
+        room.map_err(|full| self.refuse(&key, full))?;
+
         let fresh = Connection::new(key, self.clone(), pools()?)?;
-        let reservation = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let place = Place::new()?;
         let mut connections = self.connections.lock();
         if connections.closed {
             drop(connections);
-            return Err(Errno::NetDown.into());
+            return Err(Error::from(Errno::NetDown).into());
         }
         if let Some(connection) = connections.tree.get(&key) {
             // Another sender was faster. Ours, never used, goes after the lock.
@@ -108,12 +150,17 @@ impl Node {
             drop(connections);
             return Ok(connection);
         }
-        let none = connections
-            .tree
-            .insert(reservation.into_node(key, fresh.clone()));
+        let inserted = connections.tree.insert(key, fresh.clone(), place);
         drop(connections);
-        drop(none);
+        inserted.map_err(|full| self.refuse(&key, full))?;
         Ok(fresh)
+    }
+
+    /// There is to be no connection with this key.
+    fn refuse(&self, key: &ConnKey, full: Full) -> NoConnection {
+        self.stats.inc(Counter::ConnRefusedLimit);
+        pr_info_ratelimited!("{}: refused, {}\n", key, full);
+        NoConnection::Full
     }
 
     /// Names and values for `RDS_INFO_COUNTERS`, in order. May sleep.
@@ -138,10 +185,10 @@ impl Node {
     fn collect(&self, pred: impl Fn(&ConnKey) -> bool) -> Result<KVec<Arc<Connection>>> {
         let mut found = KVec::new();
         loop {
-            let count = self.connections.lock().tree.keys().count();
+            let count = self.connections.lock().tree.len();
             found.reserve(count, GFP_KERNEL)?;
             let connections = self.connections.lock();
-            if connections.tree.keys().count() > found.capacity() {
+            if connections.tree.len() > found.capacity() {
                 continue;
             }
             for (key, connection) in connections.tree.iter() {
@@ -201,7 +248,7 @@ impl Node {
     pub(crate) fn stop(&self) {
         let mut connections = self.connections.lock();
         connections.closed = true;
-        let tree = core::mem::replace(&mut connections.tree, RBTree::new());
+        let tree = connections.tree.take();
         drop(connections);
         for connection in tree.values() {
             connection.begin_stop();

@@ -117,6 +117,8 @@ counters! {
     SendCancelFailed => "send_cancel_failed",
     /// A connection, or an attempt, was given up because its local address has left its device.
     IbAddrMoved => "ib_addr_moved",
+    /// A connection was refused because there were too many.
+    ConnRefusedLimit => "conn_refused_limit",
 }
 
 /// All counters of this node.

@@ -3,6 +3,7 @@
 //! KUnit suites, run when the module is loaded.
 
 mod cong_bits;
+mod conn_table;
 mod connect;
 mod exthdr;
 mod ib_private;

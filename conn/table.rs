@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The connections of a node by their keys, and how many there may be.
+
+use super::connection::{ConnKey, Shown};
+use crate::kapi::net::Net;
+use core::net::Ipv6Addr;
+use kernel::{
+    fmt,
+    prelude::*,
+    rbtree::{RBTree, RBTreeNodeReservation},
+};
+
+/// How many connections a node may have.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    /// In all.
+    pub(crate) all: usize,
+    /// With one peer address: from any address of ours, with any type of service.
+    pub(crate) per_peer: usize,
+}
+
+/// Which bound does not allow another connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    All(usize),
+    Peer(Ipv6Addr, usize),
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All(bound) => f.write_fmt(fmt!(
+                "this node has {} connections, raise max_conns to allow more",
+                bound
+            )),
+            Self::Peer(addr, bound) => f.write_fmt(fmt!(
+                "there are {} connections with {}, raise max_conns_per_peer to allow more",
+                bound,
+                Shown(*addr)
+            )),
+        }
+    }
+}
+
+/// A peer address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct PeerKey {
+    net: Net,
+    faddr: Ipv6Addr,
+    scope: u32,
+}
+
+impl PeerKey {
+    fn of(key: &ConnKey) -> Self {
+        Self {
+            net: key.net,
+            faddr: key.faddr,
+            scope: key.scope,
+        }
+    }
+}
+
+/// The memory that an entry takes.
+pub(crate) struct Place<V> {
+    entry: RBTreeNodeReservation<ConnKey, V>,
+    peer: RBTreeNodeReservation<PeerKey, usize>,
+}
+
+impl<V> Place<V> {
+    /// May sleep.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            entry: RBTreeNodeReservation::new(GFP_KERNEL)?,
+            peer: RBTreeNodeReservation::new(GFP_KERNEL)?,
+        })
+    }
+}
+
+/// The connections.
+///
+/// # Invariants
+///
+/// `len` is how many entries `tree` has, and `peers` has how many of them each peer address has, if any.
+pub(crate) struct Table<V> {
+    tree: RBTree<ConnKey, V>,
+    peers: RBTree<PeerKey, usize>,
+    len: usize,
+    bounds: Bounds,
+}
+
+impl<V> Table<V> {
+    /// An empty table. There may be one connection at least.
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        // INVARIANT: Empty.
+        Self {
+            tree: RBTree::new(),
+            peers: RBTree::new(),
+            len: 0,
+            bounds: Bounds {
+                all: bounds.all.max(1),
+                per_peer: bounds.per_peer.max(1),
+            },
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn get(&self, key: &ConnKey) -> Option<&V> {
+        self.tree.get(key)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&ConnKey, &V)> {
+        self.tree.iter()
+    }
+
+    fn with_peer(&self, key: &ConnKey) -> usize {
+        self.peers.get(&PeerKey::of(key)).copied().unwrap_or(0)
+    }
+
+    /// Whether there may be another connection, which would have this key.
+    pub(crate) fn has_room(&self, key: &ConnKey) -> Result<(), Full> {
+        if self.len >= self.bounds.all {
+            return Err(Full::All(self.bounds.all));
+        }
+        if self.with_peer(key) >= self.bounds.per_peer {
+            return Err(Full::Peer(key.faddr, self.bounds.per_peer));
+        }
+        Ok(())
+    }
+
+    /// Adds an entry, unless there is no room. There is none with this key.
+    pub(crate) fn insert(&mut self, key: ConnKey, value: V, place: Place<V>) -> Result<(), Full> {
+        self.has_room(&key)?;
+        let peer = PeerKey::of(&key);
+        // INVARIANT: One more in all three; the key was not there, so nothing is replaced.
+        match self.peers.get_mut(&peer) {
+            Some(count) => *count = count.saturating_add(1),
+            None => drop(self.peers.insert(place.peer.into_node(peer, 1))),
+        }
+        self.len = self.len.saturating_add(1);
+        drop(self.tree.insert(place.entry.into_node(key, value)));
+        Ok(())
+    }
+
+    /// Takes all out.
+    pub(crate) fn take(&mut self) -> RBTree<ConnKey, V> {
+        // INVARIANT: Empty.
+        self.len = 0;
+        self.peers = RBTree::new();
+        core::mem::replace(&mut self.tree, RBTree::new())
+    }
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The table of connections and its bounds.
+
+use kernel::prelude::*;
+
+#[kunit_tests(rds_conn_table)]
+mod suite {
+    use crate::{
+        conn::{Bounds, ConnKey, Full, Place, Table},
+        kapi::net::Net,
+    };
+    use core::net::Ipv6Addr;
+    use kernel::prelude::*;
+
+    #[test]
+    fn a_peer_is_counted_over_addresses_and_types_of_service() -> Result {
+        let mut table = table(100, 3);
+        for key in [key(1, 9, 0), key(1, 9, 1), key(2, 9, 0), key(1, 8, 0)] {
+            assert_eq!(add(&mut table, key)?, Ok(()));
+        }
+        let full = Err(Full::Peer(addr(9), 3));
+        assert_eq!(add(&mut table, key(3, 9, 0))?, full);
+        assert_eq!(table.has_room(&key(3, 9, 7)), full);
+        assert_eq!(add(&mut table, key(3, 8, 0))?, Ok(()));
+        assert_eq!(table.len(), 5);
+        // Another scope is another peer.
+        let other = ConnKey {
+            scope: 1,
+            ..key(3, 9, 0)
+        };
+        assert_eq!(add(&mut table, other)?, Ok(()));
+
+        Ok(())
+    }
+
+    #[test]
+    fn all_are_counted() -> Result {
+        let mut table = table(4, 100);
+        for n in 1..=4 {
+            assert_eq!(add(&mut table, key(1, n, 0))?, Ok(()));
+        }
+        assert_eq!(add(&mut table, key(1, 5, 0))?, Err(Full::All(4)));
+        assert_eq!(table.take().values().count(), 4);
+        assert_eq!(add(&mut table, key(1, 5, 0))?, Ok(()));
+        Ok(())
+    }
+
+    #[test]
+    fn one_is_always_allowed() -> Result {
+        let mut table = table(0, 0);
+        assert_eq!(add(&mut table, key(1, 1, 0))?, Ok(()));
+        assert_eq!(add(&mut table, key(1, 2, 0))?, Err(Full::All(1)));
+        Ok(())
+    }
+
+    fn table(all: usize, per_peer: usize) -> Table<u16> {
+        Table::new(Bounds { all, per_peer })
+    }
+
+    /// The values are the local addresses.
+    fn add(table: &mut Table<u16>, key: ConnKey) -> Result<Result<(), Full>> {
+        let [.., local] = key.laddr.segments();
+        Ok(table.insert(key, local, Place::new()?))
+    }
+
+    fn addr(n: u16) -> Ipv6Addr {
+        Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n)
+    }
+
+    fn key(local: u16, peer: u16, tos: u8) -> ConnKey {
+        ConnKey {
+            net: Net::init(),
+            laddr: addr(local),
+            faddr: addr(peer),
+            scope: 0,
+            tos,
+        }
+    }
+}
