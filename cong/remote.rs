@@ -11,7 +11,8 @@ use kernel::{
 
 type Bits = [u64; cong_bits::WORDS];
 
-/// A peer's map. It takes no memory until the peer has a full port for the first time.
+/// A peer's map. It takes no memory until the peer has a full port for the first time, nor after the
+/// connection is lost.
 #[pin_data]
 pub(crate) struct Remote {
     /// Whether any port is full: what senders look at first.
@@ -43,9 +44,9 @@ impl Remote {
     pub(crate) fn clear(&self) {
         let mut bits = self.bits.lock();
         self.any.store(false, Relaxed);
-        if let Some(bits) = &mut *bits {
-            bits.fill(0);
-        }
+        let map = bits.take();
+        drop(bits);
+        drop(map);
     }
 
     /// Takes one piece of the peer's map, from byte `offset` on. Any context.
