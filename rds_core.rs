@@ -28,7 +28,7 @@ use kapi::{
 };
 use kernel::sync::Arc;
 use msg::Socket;
-use proto::wire::FragmentSize;
+use proto::{idle::Patience, wire::FragmentSize};
 use recv_pool::{Counters, Limits};
 
 #[cfg(rds_kunit)]
@@ -58,6 +58,10 @@ module! {
         max_conns_per_peer: u32 {
             default: 1024,
             description: "Most connections with one peer address, over all local addresses and types of service, at least 1",
+        },
+        idle_secs: u32 {
+            default: 600,
+            description: "Seconds without a message after which a connection is closed until the next one; 0: never",
         },
     },
 }
@@ -129,7 +133,8 @@ impl kernel::Module for RdsModule {
             all: *module_parameters::max_conns.value() as usize,
             per_peer: *module_parameters::max_conns_per_peer.value() as usize,
         };
-        let node = Node::new(Some(ib.clone()), queue, bounds)?;
+        let patience = Patience::new(*module_parameters::idle_secs.value());
+        let node = Node::new(Some(ib.clone()), queue, bounds, patience)?;
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;
         let connections = Connections(node.clone());

@@ -15,11 +15,13 @@ use crate::cong::{Remote, Waiters};
 use crate::kapi::{
     net::{Net, SendMsg, Sock},
     sync::{new_spinlock_bh, Fifo, Item, Latest, SpinLockBh},
+    time,
 };
 use crate::msg::{Message, Socket, Ticket};
 use crate::proto::{
     connect::State,
     credits::Credits,
+    idle::Idleness,
     packed,
     tx::{AckError, AckPolicy, SendState},
     wire::{FragmentSize, CONG_MAP_BYTES, PING_PORT, PROBE_PORT},
@@ -126,6 +128,10 @@ impl TxQueue {
 pub(super) struct Tx {
     pub(super) queue: TxQueue,
     pub(super) link: Option<Arc<dyn Link>>,
+    /// How often there was a link.
+    pub(super) times_up: u64,
+    /// What the looks at the connection have found.
+    pub(super) idleness: Idleness,
 }
 
 impl Tx {
@@ -134,6 +140,11 @@ impl Tx {
             link.transmit(connection, &mut self.queue);
         }
     }
+
+    /// Whether messages wait to be sent or acknowledged.
+    pub(super) fn is_pending(&self) -> bool {
+        !self.queue.unsent.is_empty() || !self.queue.sent.is_empty()
+    }
 }
 
 /// A connection. See the module's description.
@@ -141,6 +152,9 @@ impl Tx {
 pub(crate) struct Connection {
     pub(crate) key: ConnKey,
     pub(crate) node: Arc<Node>,
+    /// Tells the peer that our numbers have started again, when the node has, or has forgotten the
+    /// connection that there was before.
+    pub(crate) generation: u32,
     /// Where the memory of messages comes from: the pools of the device that the last endpoint had.
     #[pin]
     pools: Latest<Pools>,
@@ -178,7 +192,10 @@ pub(crate) struct Connection {
     pub(super) refusals: Atomic<u32>,
     /// There is something to send.
     pub(super) wanted: Atomic<bool>,
-    /// The module or the device goes away.
+    /// No message goes either way.
+    pub(super) idle: Atomic<bool>,
+    /// The connection ends for good: the module goes away, or nobody needs it. In the latter case set with
+    /// `tx` and `request` locked, and down.
     pub(super) stop: Atomic<bool>,
     /// When the timer that runs is due, in nanoseconds; 0 if none runs.
     pub(super) deadline: Atomic<u64>,
@@ -208,12 +225,18 @@ impl Connection {
             try_pin_init!(Self {
                 key,
                 node,
+                generation: time::random_u32().max(1),
                 pools <- Latest::new(pools),
                 fragment: Atomic::new(fragment.bytes()),
                 remote <- Remote::new(),
                 waiters <- Waiters::new(),
                 tx <- new_spinlock_bh!(
-                    Tx { queue: ticketless, link: None },
+                    Tx {
+                        queue: ticketless,
+                        link: None,
+                        times_up: 0,
+                        idleness: Idleness::new(),
+                    },
                     "Connection::tx"
                 ),
                 rx <- new_spinlock_bh!(RecvSide::new(), "Connection::rx"),
@@ -227,6 +250,7 @@ impl Connection {
                 request <- new_spinlock_bh!(None, "Connection::request"),
                 refusals: Atomic::new(0),
                 wanted: Atomic::new(false),
+                idle: Atomic::new(false),
                 stop: Atomic::new(false),
                 deadline: Atomic::new(0),
                 work <- kernel::new_work!("Connection::work"),
@@ -280,25 +304,27 @@ impl Connection {
         self.pools.set(pools)
     }
 
-    /// Queues a message of a system call. Fails with EFAULT or ENOMEM. May sleep.
-    pub(crate) fn send_from_user(
-        self: &Arc<Self>,
-        sport: u16,
-        dport: u16,
+    /// A message of a system call, for [`Self::send`]. Fails with EFAULT or ENOMEM. May sleep.
+    pub(crate) fn message_from_user(
+        &self,
+        (sport, dport): (u16, u16),
         msg: &mut SendMsg<'_>,
         len: u32,
         ticket: Ticket,
-    ) -> Result {
+    ) -> Result<Item<Message>> {
         let cut = FragmentSize::at_most(self.fragment.load(Relaxed));
         let message = Message::from_user(self.pools(), cut, (sport, dport), msg, len, ticket)?;
         self.node.stats.add(Counter::CopyFromUser, len as usize);
-        self.send(message);
-        Ok(())
+        Ok(message)
     }
 
-    /// Queues a message, and posts what it can. Any context but a hard interrupt.
-    pub(crate) fn send(self: &Arc<Self>, mut message: Item<Message>) {
+    /// Queues a message, and posts what it can. Gives the message back if the connection has ended: there
+    /// is another one for the same addresses, or may be. Any context but a hard interrupt.
+    pub(crate) fn send(self: &Arc<Self>, mut message: Item<Message>) -> Result<(), Item<Message>> {
         let mut tx = self.tx.lock();
+        if self.has_ended() {
+            return Err(message);
+        }
         message.sequence = tx.queue.state.assign();
         tx.queue.push(message);
         let up = tx.link.is_some();
@@ -308,6 +334,7 @@ impl Connection {
         if !up {
             self.want();
         }
+        Ok(())
     }
 
     /// Sends `count` pings whose answers nobody reads, if the connection is up and idle. Any context but
@@ -325,9 +352,11 @@ impl Connection {
             if !idle {
                 return;
             }
-            match Message::empty(self.pools(), PROBE_PORT, PING_PORT) {
-                Ok(ping) => self.send(ping),
-                Err(_) => return,
+            let Ok(ping) = Message::empty(self.pools(), PROBE_PORT, PING_PORT) else {
+                return;
+            };
+            if self.send(ping).is_err() {
+                return;
             }
             self.node.stats.inc(Counter::SendProbe);
         }

@@ -7,6 +7,7 @@
 
 mod binds;
 mod connection;
+mod idle;
 mod node;
 mod receive;
 mod stats;

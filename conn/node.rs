@@ -14,12 +14,12 @@ use crate::kapi::{
     net::{IpBits, Net, Sock},
     print::pr_info_ratelimited,
     sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
-    time,
 };
 use crate::msg::{Bound, Socket, TransportId};
+use crate::proto::idle::Patience;
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
-use kernel::{fmt, prelude::*, sync::Arc};
+use kernel::{fmt, prelude::*, sync::Arc, workqueue::DelayedWork};
 
 /// The connections of this node.
 pub(super) struct Connections {
@@ -70,8 +70,10 @@ pub(crate) struct Node {
     pub(crate) cong: cong::Registry,
     #[pin]
     pub(super) connections: SpinLockBh<Connections>,
-    /// Tells the peers that a node which starts again is not the one that they knew.
-    pub(crate) generation: u32,
+    /// How long connections may be idle.
+    pub(super) patience: Patience,
+    #[pin]
+    pub(super) looks: DelayedWork<Node, 0>,
     /// Runs the workers of connections.
     pub(crate) queue: Arc<OwnedQueue>,
     /// The transport to other nodes.
@@ -84,6 +86,7 @@ impl Node {
         ib: Option<Arc<dyn Transport>>,
         queue: Arc<OwnedQueue>,
         bounds: Bounds,
+        patience: Patience,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
@@ -95,7 +98,8 @@ impl Node {
                     "Node::connections"
                 ),
                 queue,
-                generation: time::random_u32().max(1),
+                patience,
+                looks <- kernel::new_delayed_work!("Node::looks"),
                 ib,
             }),
             GFP_KERNEL,
@@ -153,6 +157,7 @@ impl Node {
         let inserted = connections.tree.insert(key, fresh.clone(), place);
         drop(connections);
         inserted.map_err(|full| self.refuse(&key, full))?;
+        self.look_later();
         Ok(fresh)
     }
 
@@ -245,11 +250,12 @@ impl Node {
     }
 
     /// Ends all connections, for good. The listeners are gone, and no socket is open. Sleeps.
-    pub(crate) fn stop(&self) {
+    pub(crate) fn stop(self: &Arc<Self>) {
         let mut connections = self.connections.lock();
         connections.closed = true;
         let tree = connections.tree.take();
         drop(connections);
+        cancel_delayed::<_, 0>(self);
         for connection in tree.values() {
             connection.begin_stop();
         }

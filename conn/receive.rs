@@ -58,6 +58,16 @@ impl RecvSide {
     pub(super) fn next_sequence(&self) -> u64 {
         self.state.next_sequence()
     }
+
+    /// Whether no message has ever arrived.
+    pub(super) fn is_unused(&self) -> bool {
+        self.state.is_unused()
+    }
+
+    /// Whether a message has arrived in part.
+    pub(super) fn has_partial(&self) -> bool {
+        self.partial.is_some()
+    }
 }
 
 /// The rule that a peer broke. The connection has to go.
@@ -364,13 +374,13 @@ impl Connection {
             self.node.stats.inc(Counter::SendPongDropped);
             return;
         }
-        match Message::empty(self.pools(), PING_PORT, header.sport) {
-            Ok(pong) => {
-                self.node.stats.inc(Counter::SendPong);
-                self.send(pong);
-            }
-            Err(_) => self.node.stats.inc(Counter::SendPongDropped),
-        }
+        let pong = Message::empty(self.pools(), PING_PORT, header.sport);
+        let sent = pong.is_ok_and(|pong| self.send(pong).is_ok());
+        self.node.stats.inc(if sent {
+            Counter::SendPong
+        } else {
+            Counter::SendPongDropped
+        });
     }
 
     /// Whether so much waits to be sent or acknowledged that the peer gets no more pongs.
@@ -392,7 +402,7 @@ impl Connection {
 
     /// Whether a message has arrived in part.
     pub(crate) fn is_amid_message(&self) -> bool {
-        self.rx.lock().partial.is_some()
+        self.rx.lock().has_partial()
     }
 
     fn update_remote(&self, offset: u32, piece: &[u8], last: bool) {

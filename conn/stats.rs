@@ -119,6 +119,10 @@ counters! {
     IbAddrMoved => "ib_addr_moved",
     /// A connection was refused because there were too many.
     ConnRefusedLimit => "conn_refused_limit",
+    /// A connection was closed because no message went either way for long.
+    ConnIdleClosed => "conn_idle_closed",
+    /// A connection was forgotten because nobody needed it.
+    ConnForgotten => "conn_forgotten",
 }
 
 /// All counters of this node.

@@ -8,7 +8,7 @@ use core::net::Ipv6Addr;
 use kernel::{
     fmt,
     prelude::*,
-    rbtree::{RBTree, RBTreeNodeReservation},
+    rbtree::{CursorMut, RBTree, RBTreeNodeReservation},
 };
 
 /// How many connections a node may have.
@@ -18,6 +18,11 @@ pub(crate) struct Bounds {
     pub(crate) all: usize,
     /// With one peer address: from any address of ours, with any type of service.
     pub(crate) per_peer: usize,
+}
+
+/// Whether a bound is so near that what is not needed should make room: an eighth is left.
+fn is_near(count: usize, bound: usize) -> bool {
+    count >= bound.saturating_sub(bound / 8)
 }
 
 /// Which bound does not allow another connection.
@@ -131,6 +136,11 @@ impl<V> Table<V> {
         Ok(())
     }
 
+    /// Whether a bound that counts the connection of this key is near.
+    pub(crate) fn is_crowded(&self, key: &ConnKey) -> bool {
+        is_near(self.len, self.bounds.all) || is_near(self.with_peer(key), self.bounds.per_peer)
+    }
+
     /// Adds an entry, unless there is no room. There is none with this key.
     pub(crate) fn insert(&mut self, key: ConnKey, value: V, place: Place<V>) -> Result<(), Full> {
         self.has_room(&key)?;
@@ -145,11 +155,51 @@ impl<V> Table<V> {
         Ok(())
     }
 
+    /// Takes an entry out.
+    pub(crate) fn remove(&mut self, key: &ConnKey) -> Option<V> {
+        let value = self.tree.remove(key)?;
+        let peer = PeerKey::of(key);
+        // INVARIANT: One less in all three.
+        self.len = self.len.saturating_sub(1);
+        match self.peers.get_mut(&peer) {
+            Some(count) if *count > 1 => *count = count.saturating_sub(1),
+            _ => drop(self.peers.remove(&peer)),
+        }
+        Some(value)
+    }
+
     /// Takes all out.
     pub(crate) fn take(&mut self) -> RBTree<ConnKey, V> {
         // INVARIANT: Empty.
         self.len = 0;
         self.peers = RBTree::new();
         core::mem::replace(&mut self.tree, RBTree::new())
+    }
+
+    /// The entry with a key, or the one behind it.
+    pub(crate) fn cursor_lower_bound_mut(
+        &mut self,
+        key: &ConnKey,
+    ) -> Option<CursorMut<'_, ConnKey, V>> {
+        self.tree.cursor_lower_bound_mut(key)
+    }
+
+    /// Has `each` see up to `most` entries in the order of their keys, from `start` on. Returns the key
+    /// of the next one.
+    pub(crate) fn walk(
+        &mut self,
+        start: Option<ConnKey>,
+        most: usize,
+        mut each: impl FnMut(&V),
+    ) -> Option<ConnKey> {
+        let mut cursor = match start {
+            Some(key) => self.cursor_lower_bound_mut(&key),
+            None => self.tree.cursor_front_mut(),
+        }?;
+        for _ in 0..most {
+            each(cursor.current().1);
+            cursor = cursor.move_next()?;
+        }
+        Some(*cursor.current().0)
     }
 }

@@ -47,6 +47,11 @@ impl Worker {
             told: false,
         }
     }
+
+    /// Whether there is no connection and none is wanted.
+    pub(super) fn is_down(&self) -> bool {
+        self.machine.state() == State::Down
+    }
 }
 
 kernel::impl_has_work! {
@@ -143,6 +148,9 @@ impl Connection {
             if attempted && ended && event != Event::Stop {
                 self.node.stats.inc(Counter::ConnAttemptFailed);
             }
+            if event == Event::Idle && before != outcome.state {
+                self.node.stats.inc(Counter::ConnIdleClosed);
+            }
             for action in outcome.actions {
                 self.act(&mut worker, action);
             }
@@ -179,13 +187,15 @@ impl Connection {
             self.deadline.store(0, Relaxed);
             return Some(Event::Timer);
         }
-        (self.wanted.load(Relaxed) && self.wanted.xchg(false, Full)).then_some(Event::Wanted)
+        if self.wanted.load(Relaxed) && self.wanted.xchg(false, Full) {
+            return Some(Event::Wanted);
+        }
+        (self.idle.load(Relaxed) && self.idle.xchg(false, Full)).then_some(Event::Idle)
     }
 
     /// Whether messages wait to be sent or acknowledged.
     fn is_pending(&self) -> bool {
-        let tx = self.tx.lock();
-        !tx.queue.unsent.is_empty() || !tx.queue.sent.is_empty()
+        self.tx.lock().is_pending()
     }
 
     fn act(self: &Arc<Self>, worker: &mut Worker, action: Action) {
@@ -282,6 +292,7 @@ impl Connection {
         queue.cong_left = CONG_MAP_BYTES;
         queue.cong_again = false;
         tx.link = Some(link);
+        tx.times_up = tx.times_up.wrapping_add(1);
         tx.transmit(self);
         drop(tx);
         pr_change_ratelimited!(
@@ -306,7 +317,7 @@ impl Connection {
             first.sent_before |= first.fragment > 0;
             first.fragment = 0;
         }
-        if !queue.unsent.is_empty() || !queue.sent.is_empty() {
+        if tx.is_pending() {
             // Something may have been queued since the machine looked.
             self.wanted.store(true, Relaxed);
         }

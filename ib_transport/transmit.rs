@@ -226,7 +226,7 @@ fn congestion_frame(
         connection.node.stats.inc(Counter::CongUpdateFailed);
         return Added::Failed;
     };
-    let mut header = Header::congestion_update(ack, connection.node.generation);
+    let mut header = Header::congestion_update(ack, connection.generation);
     header.credit = queue.credits.tell();
     let (head, rest) = match buf.bytes_mut().split_first_chunk_mut() {
         Some(parts) => parts,

@@ -84,6 +84,8 @@ pub(crate) enum Event {
     Lost,
     /// The timer has expired.
     Timer,
+    /// No message has gone either way for long.
+    Idle,
     /// The module or the device goes away. The driver lets no further event come.
     Stop,
 }
@@ -293,6 +295,21 @@ impl Machine {
                 lower: true,
                 ..*inputs
             }),
+            // What was queued since somebody looked needs the connection.
+            (State::Up, Event::Idle) if !inputs.pending => self.enter(
+                State::Down,
+                [Action::GoneDown, Action::Teardown, Action::Disarm],
+            ),
+            (
+                State::Down
+                | State::Waiting
+                | State::ResolvingAddr
+                | State::ResolvingRoute
+                | State::Connecting
+                | State::Accepting
+                | State::Up,
+                Event::Idle,
+            ) => self.stay([]),
 
             (State::Down, Event::Stop) => self.stay([]),
             (State::Waiting, Event::Stop) => self.enter(State::Down, [Action::Disarm]),

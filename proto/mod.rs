@@ -26,6 +26,7 @@ pub(crate) mod connect;
 pub(crate) mod credits;
 pub(crate) mod exthdr;
 pub(crate) mod ib_private;
+pub(crate) mod idle;
 pub(crate) mod packed;
 pub(crate) mod rcvbuf;
 pub(crate) mod recv_depth;

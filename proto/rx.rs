@@ -247,6 +247,11 @@ impl RecvState {
         self.tells_generation
     }
 
+    /// Whether no message has ever arrived: there is no position to keep.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.next == 1 && self.ack == 0 && self.partial.is_none()
+    }
+
     /// Whether the peer has told on this connection that it takes several messages in a frame.
     #[inline]
     pub(crate) fn takes_packed(&self) -> bool {

@@ -93,6 +93,11 @@ impl SendState {
         self.next
     }
 
+    /// Whether no message was ever sent: the peer knows no number of ours.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.sent == 0
+    }
+
     /// Notes that message `sequence` with `len` payload bytes goes on the wire for the first
     /// time, and returns the flags to send it with.
     #[inline]

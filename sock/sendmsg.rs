@@ -68,8 +68,14 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     let ticket = admit(sk, &route, peer.port, len, limit, timeout)?;
     match route {
         Route::Loop(destination) => destination.send(sk, bound, &mut msg, wire_len, ticket)?,
-        Route::Connection(connection) => {
-            connection.send_from_user(bound.port, peer.port, &mut msg, wire_len, ticket)?;
+        Route::Connection(mut connection) => {
+            let ports = (bound.port, peer.port);
+            let mut message = connection.message_from_user(ports, &mut msg, wire_len, ticket)?;
+            while let Err(back) = connection.send(message) {
+                // It was idle, and has just been forgotten.
+                message = back;
+                connection = find_connection(sk, bound, connection.key)?;
+            }
         }
     }
     Ok(len)
@@ -119,15 +125,20 @@ fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer, last: Option<Way>) -> Re
         },
     };
     if let Some(Way::Connection(last)) = last {
-        if last.key == key {
+        if last.key == key && !last.has_ended() {
             return Ok(Route::Connection(last));
         }
     }
+    Ok(Route::Connection(find_connection(sk, bound, key)?))
+}
+
+/// The connection with a key, which the socket remembers as its last one.
+fn find_connection(sk: &Sock<Socket>, bound: &Bound, key: ConnKey) -> Result<Arc<Connection>> {
     let connection = sk
         .node
         .connection(key, || sk.node.pools(bound.addr, bound.scope))?;
     remember(sk, Way::Connection(connection.clone()));
-    Ok(Route::Connection(connection))
+    Ok(connection)
 }
 
 /// Whether a socket of the sender's namespace is still the one that is bound to `peer`.

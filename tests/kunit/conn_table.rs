@@ -31,6 +31,11 @@ mod suite {
         };
         assert_eq!(add(&mut table, other)?, Ok(()));
 
+        assert_eq!(table.remove(&key(3, 9, 0)), None);
+        assert_eq!(table.has_room(&key(3, 9, 0)), full);
+        assert!(table.remove(&key(2, 9, 0)).is_some());
+        assert_eq!(add(&mut table, key(3, 9, 0))?, Ok(()));
+        assert_eq!(add(&mut table, key(4, 9, 0))?, full);
         Ok(())
     }
 
@@ -41,6 +46,14 @@ mod suite {
             assert_eq!(add(&mut table, key(1, n, 0))?, Ok(()));
         }
         assert_eq!(add(&mut table, key(1, 5, 0))?, Err(Full::All(4)));
+        for n in 1..=4 {
+            assert!(table.remove(&key(1, n, 0)).is_some());
+            assert!(table.remove(&key(1, n, 0)).is_none());
+        }
+        assert_eq!(table.len(), 0);
+        for n in 5..=8 {
+            assert_eq!(add(&mut table, key(1, n, 0))?, Ok(()));
+        }
         assert_eq!(table.take().values().count(), 4);
         assert_eq!(add(&mut table, key(1, 5, 0))?, Ok(()));
         Ok(())
@@ -51,6 +64,52 @@ mod suite {
         let mut table = table(0, 0);
         assert_eq!(add(&mut table, key(1, 1, 0))?, Ok(()));
         assert_eq!(add(&mut table, key(1, 2, 0))?, Err(Full::All(1)));
+        Ok(())
+    }
+
+    #[test]
+    fn it_is_crowded_before_it_is_full() -> Result {
+        let mut table = table(16, 8);
+        for n in 1..=6 {
+            add(&mut table, key(n, 9, 0))?.map_err(|_| EINVAL)?;
+        }
+        assert!(!table.is_crowded(&key(1, 9, 0)));
+        add(&mut table, key(7, 9, 0))?.map_err(|_| EINVAL)?;
+        assert!(table.is_crowded(&key(1, 9, 0)));
+        assert!(!table.is_crowded(&key(1, 8, 0)));
+        for n in 1..=7 {
+            add(&mut table, key(1, 10 + n, 0))?.map_err(|_| EINVAL)?;
+        }
+        assert!(table.is_crowded(&key(1, 8, 0)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_walk_comes_by_all_that_stay() -> Result {
+        let mut table = table(100, 100);
+        for n in 1..=10 {
+            add(&mut table, key(n, 9, 0))?.map_err(|_| EINVAL)?;
+        }
+        let mut seen = KVec::new();
+        let mut next = None;
+        for round in 0..3 {
+            let mut batch = KVec::new();
+            next = table.walk(next, 3, |value| {
+                assert!(batch.push(*value, GFP_KERNEL).is_ok());
+            });
+            assert_eq!(next.is_none(), round == 2);
+            for value in batch {
+                seen.push(value, GFP_KERNEL)?;
+            }
+            // What is behind, and the one to go on with.
+            table.remove(&key(1, 9, 0));
+            table.remove(&key(4, 9, 0));
+        }
+        assert!(seen.iter().copied().eq([1u16, 2, 3, 5, 6, 7, 8, 9, 10]));
+        assert_eq!(
+            table.walk(None, 0, |_| {}).map(|key| key.laddr),
+            Some(addr(2))
+        );
         Ok(())
     }
 

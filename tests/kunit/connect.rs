@@ -81,6 +81,18 @@ mod suite {
     }
 
     #[test]
+    fn an_idle_connection_is_closed_unless_something_was_queued() {
+        for (pending, state) in [(true, State::Up), (false, State::Down)] {
+            let mut machine = connecting();
+            let _ = machine.handle(Event::Established, &inputs(true, true));
+            assert_eq!(
+                machine.handle(Event::Idle, &inputs(true, pending)).state,
+                state
+            );
+        }
+    }
+
+    #[test]
     fn a_late_event_is_ignored() {
         let mut machine = Machine::new();
         let outcome = machine.handle(Event::Established, &inputs(true, true));

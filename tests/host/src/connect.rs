@@ -5,7 +5,7 @@
 use crate::proto::connect::*;
 use proptest::prelude::*;
 
-pub(crate) const EVENTS: [Event; 10] = [
+pub(crate) const EVENTS: [Event; 11] = [
     Event::Wanted,
     Event::Request,
     Event::AddrResolved,
@@ -15,6 +15,7 @@ pub(crate) const EVENTS: [Event; 10] = [
     Event::Moved,
     Event::Lost,
     Event::Timer,
+    Event::Idle,
     Event::Stop,
 ];
 
@@ -209,7 +210,7 @@ proptest! {
     /// Whatever comes in whatever order: the actions fit to what the driver holds.
     #[test]
     fn actions_fit(events in prop::collection::vec(
-        (0usize..9, any::<bool>(), any::<bool>(), any::<u32>()), 0..200)) {
+        (0usize..EVENTS.len(), any::<bool>(), any::<bool>(), any::<u32>()), 0..200)) {
         let mut machine = Machine::new();
         let (mut endpoint, mut up, mut timer) = (false, false, false);
         for (event, lower, pending, random) in events {

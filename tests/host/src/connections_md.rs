@@ -134,6 +134,7 @@ fn event_name(event: Event) -> &'static str {
         Event::Moved => "moved",
         Event::Lost => "lost",
         Event::Timer => "timer",
+        Event::Idle => "idle",
         Event::Stop => "stop",
     }
 }

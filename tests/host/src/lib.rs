@@ -15,6 +15,7 @@ mod connections_md;
 mod credits;
 mod exthdr;
 mod ib_private;
+mod idle;
 mod laddr_table;
 mod packed;
 mod recv_depth;

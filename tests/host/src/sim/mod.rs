@@ -12,6 +12,7 @@ mod pairs;
 mod tests;
 
 use crate::proto::connect::{Event, State};
+use crate::proto::idle::{Patience, Verdict};
 use crate::proto::wire::Header;
 use brain::Brain;
 use node::Node;
@@ -25,6 +26,9 @@ type Time = u64;
 type EndpointId = u32;
 
 const MS: Time = 1000;
+
+/// How long connections may be idle, where somebody looks.
+const IDLE: Patience = Patience::new(2);
 
 /// A small generator, so that a seed means the same everywhere.
 #[derive(Clone)]
@@ -98,6 +102,14 @@ enum Happening {
     Restart {
         node: usize,
     },
+    /// Somebody says that the connection of a node is idle.
+    Idle {
+        node: usize,
+    },
+    /// A node looks whether its connection is idle, and does so again and again.
+    Look {
+        node: usize,
+    },
 }
 
 /// How unkind the network is.
@@ -127,6 +139,8 @@ struct World {
     owners: Vec<usize>,
     /// When the last frame to an endpoint arrives, and whether its connection is broken.
     links: BTreeMap<EndpointId, (Time, bool)>,
+    /// When the looks end.
+    looks_until: Time,
     trace: bool,
 }
 
@@ -144,6 +158,7 @@ impl World {
             nodes: [Node::new(a, 1, 0), Node::new(b, 2, 0)],
             owners: Vec::new(),
             links: BTreeMap::new(),
+            looks_until: 0,
             trace,
         }
     }
@@ -216,6 +231,8 @@ impl World {
                 payload,
             } => self.receive_frame(from, to, &bytes, payload),
             Happening::Restart { node } => self.restart(node),
+            Happening::Idle { node } => self.feed(node, Event::Idle),
+            Happening::Look { node } => self.look(node),
             Happening::Break { node } => {
                 if let (Some(id), Some(peer)) =
                     (self.nodes[node].endpoint, self.nodes[node].peer_endpoint)
@@ -237,6 +254,29 @@ impl World {
         self.nodes[node].timer = old.timer + 1;
         self.nodes[node].sent_before_restart = old.sent;
         self.nodes[1 - node].due_since_restart = 0;
+    }
+
+    /// Looks whether the connection of a node is idle, and does what is to be done.
+    fn look(&mut self, node: usize) {
+        let verdict = self.nodes[node].look(self.now, IDLE);
+        if self.trace {
+            eprintln!("{:>10}   node {node} {verdict:?}", "");
+        }
+        match verdict {
+            Verdict::Keep => {}
+            Verdict::Acknowledge => self.acknowledge(node),
+            Verdict::Close => self.feed(node, Event::Idle),
+            Verdict::Forget => {}
+            Verdict::ForgetForRoom if !self.nodes[node].has_room => {
+                let generation = self.rng.next() as u32;
+                self.nodes[node].forget(generation);
+            }
+            Verdict::ForgetForRoom => {}
+        }
+        if self.now < self.looks_until {
+            let period = u64::from(IDLE.period_ms()) * MS;
+            self.after(period, Happening::Look { node });
+        }
     }
 
     /// Nothing arrives from now on. Each side may notice soon; one that sends notices for sure.

@@ -2,8 +2,9 @@
 
 //! One node of the simulation: its queues, and the driver that carries out the actions.
 
-use super::{Brain, Cm, EndpointId, Happening, World, MS};
+use super::{Brain, Cm, EndpointId, Happening, Time, World, MS};
 use crate::proto::connect::{Action, Event, Inputs, State, Timing};
+use crate::proto::idle::{Idleness, Marks, Patience, Sight, Verdict};
 use crate::proto::rx::{RecvState, Step};
 use crate::proto::tx::{AckPolicy, Pressure, SendState};
 use crate::proto::wire::{fragment, fragments, FragmentSize, Header};
@@ -45,6 +46,11 @@ pub(super) struct Node {
     /// How many messages were queued since the peer has restarted.
     pub(super) due_since_restart: usize,
     pub(super) times_up: u32,
+    pub(super) up_since: Time,
+    idleness: Idleness,
+    /// Connections that are idle need not be forgotten.
+    pub(super) has_room: bool,
+    pub(super) times_forgotten: u32,
 }
 
 impl Node {
@@ -69,6 +75,10 @@ impl Node {
             sent_before_restart: Vec::new(),
             due_since_restart: 0,
             times_up: 0,
+            up_since: 0,
+            idleness: Idleness::new(),
+            has_room: true,
+            times_forgotten: 0,
         }
     }
 
@@ -107,6 +117,41 @@ impl Node {
 
     pub(super) fn pending(&self) -> bool {
         !self.unsent.is_empty() || !self.unacked.is_empty()
+    }
+
+    fn marks(&self) -> Marks {
+        Marks {
+            next_tx: self.tx.next_sequence(),
+            next_rx: self.rx.next_sequence(),
+            times_up: self.times_up.into(),
+        }
+    }
+
+    pub(super) fn look(&mut self, now: Time, patience: Patience) -> Verdict {
+        let state = self.state();
+        let sight = Sight {
+            marks: self.marks(),
+            up: state == State::Up,
+            down: state == State::Down,
+            pending: self.pending(),
+            unused: self.tx.is_unused() && self.rx.is_unused(),
+            like_us: self.rx.tells_generation(),
+        };
+        // The clock here counts microseconds.
+        self.idleness.look(&sight, now * 1000, patience)
+    }
+
+    /// The node makes room: it will not know its peer again.
+    pub(super) fn forget(&mut self, generation: u32) {
+        assert!(!self.pending() && self.endpoint.is_none());
+        assert!(self.idleness.is_about(&self.marks()));
+        self.tx = SendState::new(AckPolicy::default());
+        self.rx = RecvState::new();
+        self.brain = Brain::rust();
+        self.generation = generation;
+        self.idleness = Idleness::new();
+        self.times_forgotten += 1;
+        self.life += 1;
     }
 
     /// Whether all that was queued has been sent at least once.
@@ -227,6 +272,7 @@ impl World {
             Action::Disarm => self.nodes[node].timer += 1,
             Action::GoneUp => {
                 self.nodes[node].times_up += 1;
+                self.nodes[node].up_since = self.now;
                 self.nodes[node].tx.reconnected();
                 self.send_map(node);
                 self.pump(node);
@@ -248,6 +294,14 @@ impl World {
         let event = if self.bad_luck() { Event::Lost } else { event };
         let delay = 10 + self.rng.below(2 * MS);
         self.after(delay, Happening::Endpoint { id, event });
+    }
+
+    /// Sends a header that acknowledges, if the node is up.
+    pub(super) fn acknowledge(&mut self, node: usize) {
+        if self.nodes[node].state() == State::Up {
+            let ack = self.nodes[node].ack();
+            self.send_frame(node, &ack, 0);
+        }
     }
 
     fn send_map(&mut self, node: usize) {
@@ -289,8 +343,7 @@ impl World {
             }
         }
         if self.nodes[node].ack_due {
-            let ack = self.nodes[node].ack();
-            self.send_frame(node, &ack, 0);
+            self.acknowledge(node);
         }
     }
 }

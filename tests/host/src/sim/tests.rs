@@ -2,7 +2,7 @@
 
 //! What the two nodes have to achieve.
 
-use super::{Brain, Happening, Rng, Time, Weather, World, MS};
+use super::{Brain, Happening, Node, Rng, Time, Weather, World, MS};
 use crate::proto::connect::{Event, State};
 use crate::proto::wire::MAX_MESSAGE;
 use std::cell::Cell;
@@ -80,6 +80,11 @@ fn storm(seed: u64, trace: bool, brains: [Brain; 2]) -> u32 {
         if rng.percent(20) {
             // In the middle of what is on the wire.
             world.at(time + rng.below(500), Happening::Break { node });
+        }
+        if rng.percent(20) {
+            // Before it, or while it is under way.
+            let node = rng.below(2) as usize;
+            world.at(time + rng.below(500), Happening::Idle { node });
         }
     }
     for _ in 0..rng.below(30) {
@@ -162,6 +167,57 @@ fn a_restarted_node_is_not_taken_for_its_old_self() {
             .starts_with(&other.delivered[..old]));
         assert_eq!(other.delivered[old..], crashed.sent);
     });
+}
+
+/// Messages, with idle times between them in which both nodes close the connection, and one or both forget
+/// it as soon as they may. Returns how often the connection came up and was forgotten.
+fn idle_times(seed: u64, trace: bool) -> (u32, u32) {
+    let mut rng = Rng(!seed);
+    let weather = Weather {
+        loss: [0, 0, 10][rng.below(3) as usize],
+        cm_delay: [MS, 20 * MS][rng.below(2) as usize],
+        calm_from: 120 * SECOND,
+        fate: 0,
+    };
+    let mut world = World::new(seed, weather, [Brain::rust(), Brain::rust()], trace);
+    world.looks_until = 140 * SECOND;
+    let short_of_room = 1 + rng.below(3);
+    for node in 0..2 {
+        world.nodes[node].has_room = short_of_room & (1 << node) == 0;
+        world.at(rng.below(SECOND), Happening::Look { node });
+    }
+    let mut time = 0;
+    while time < 110 * SECOND {
+        time += [rng.below(SECOND), rng.below(8 * SECOND)][rng.below(2) as usize];
+        let node = rng.below(2) as usize;
+        let len = length(&mut rng);
+        world.at(time, Happening::Queue { node, len });
+        if rng.percent(20) {
+            // Also before it was acknowledged for the first time.
+            let within = [10 * MS, 10 * MS, 4 * SECOND][rng.below(3) as usize];
+            world.at(time + rng.below(within), Happening::Break { node });
+        }
+    }
+    assert!(world.run_until(200 * SECOND), "it never comes to rest");
+    assert_delivered(&world);
+    for node in &world.nodes {
+        assert_eq!((node.state(), node.endpoint), (State::Down, None));
+    }
+    let sum = |count: fn(&Node) -> u32| world.nodes.iter().map(count).sum();
+    (sum(|node| node.times_up), sum(|node| node.times_forgotten))
+}
+
+#[test]
+fn idle_connections_are_closed_and_forgotten_and_nothing_is_lost() {
+    let total = Cell::new((0, 0));
+    let runs = seeds(300, |seed, trace| {
+        let (up, forgotten) = idle_times(seed, trace);
+        let (all_up, all_forgotten) = total.get();
+        total.set((all_up + up, all_forgotten + forgotten));
+    });
+    let (up, forgotten) = total.get();
+    println!("up {up} times, forgotten {forgotten} times in {runs} runs");
+    assert!(runs == 1 || (u64::from(up) > 10 * runs && u64::from(forgotten) > 5 * runs));
 }
 
 /// Both sides send at about the same time, on a network that loses nothing. Returns when the last

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! When an idle connection gives up its queue pair, and when it is forgotten.
+//!
+//! A message costs nothing here: every now and then somebody looks at each connection, and compares
+//! the sequence numbers with those of the last look.
+//!
+//! A connection is forgotten as a whole if it has never carried a message. Otherwise its numbers are
+//! what makes messages arrive once and in order: they stay, unless there is no room for more
+//! connections. A peer like us notices then that our numbers start again; its own go on, and ours
+//! is the side that takes any number. Only what it sends for the second time could be taken twice. So
+//! it must have nothing left to send again: our acknowledgement went out on a connection which was
+//! still up at the look after that, and no message has come since.
+
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;
+
+/// How long a connection that was never used stays, at the most, in seconds.
+const UNUSED_SECS: u32 = 60;
+
+/// How long idle connections stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Patience {
+    /// How long no message may go either way, in seconds; 0: for ever.
+    idle_secs: u32,
+}
+
+impl Patience {
+    /// Connections may be idle for `idle_secs` seconds; 0: for ever.
+    pub(crate) const fn new(idle_secs: u32) -> Self {
+        Self { idle_secs }
+    }
+
+    /// How long a connection stays that was never used, in seconds.
+    fn unused_secs(self) -> u32 {
+        match self.idle_secs {
+            0 => UNUSED_SECS,
+            idle => idle.min(UNUSED_SECS),
+        }
+    }
+
+    /// The time from one look to the next, in milliseconds: a quarter of the shorter limit.
+    pub(crate) fn period_ms(self) -> u32 {
+        self.unused_secs().saturating_mul(250)
+    }
+
+    fn is_idle(self, quiet_ns: u64) -> bool {
+        self.idle_secs > 0 && quiet_ns >= u64::from(self.idle_secs).saturating_mul(SECOND)
+    }
+
+    fn is_unused(self, quiet_ns: u64) -> bool {
+        quiet_ns >= u64::from(self.unused_secs()).saturating_mul(SECOND)
+    }
+}
+
+/// What hangs on a connection, and changes with each message and each time that it comes up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// The sequence of the next message that is queued.
+    pub(crate) next_tx: u64,
+    /// The sequence expected next.
+    pub(crate) next_rx: u64,
+    /// How often the connection came up.
+    pub(crate) times_up: u64,
+}
+
+/// What a look at a connection sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sight {
+    /// What to compare.
+    pub(crate) marks: Marks,
+    /// Messages flow.
+    pub(crate) up: bool,
+    /// There is no endpoint, and none is wanted.
+    pub(crate) down: bool,
+    /// Messages wait to be sent or to be acknowledged, or one has arrived in part.
+    pub(crate) pending: bool,
+    /// No message was ever sent, nor has one arrived.
+    pub(crate) unused: bool,
+    /// The peer has told on this connection that it runs this implementation. C RDS reconnects at once,
+    /// whether it needs to or not, and does not notice that numbers start again.
+    pub(crate) like_us: bool,
+}
+
+/// What to do about a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing.
+    Keep,
+    /// Acknowledge what has arrived, so that the peer has nothing pending either. Once, when it begins to
+    /// be idle.
+    Acknowledge,
+    /// Close it: the next message opens it again.
+    Close,
+    /// Forget it. Nothing hangs on it.
+    Forget,
+    /// Forget it if there is no room for more connections. Its numbers start again then.
+    ForgetForRoom,
+}
+
+/// What the looks at a connection have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Idleness {
+    marks: Marks,
+    /// When the marks were seen as they are for the first time, in nanoseconds. 0: they were not.
+    since: u64,
+    /// All that had arrived was acknowledged.
+    acknowledged: bool,
+    /// The connection was still up at a look after that: the peer has the acknowledgement.
+    settled: bool,
+}
+
+impl Idleness {
+    /// A connection at which nobody has looked.
+    pub(crate) const fn new() -> Self {
+        Self {
+            marks: Marks {
+                next_tx: 0,
+                next_rx: 0,
+                times_up: 0,
+            },
+            since: 0,
+            acknowledged: false,
+            settled: false,
+        }
+    }
+
+    /// Whether these are the marks of the last look.
+    pub(crate) fn is_about(&self, marks: &Marks) -> bool {
+        self.marks == *marks
+    }
+
+    /// Looks at the connection, `now` by a monotonic clock in nanoseconds.
+    pub(crate) fn look(&mut self, sight: &Sight, now: u64, patience: Patience) -> Verdict {
+        if self.marks != sight.marks || self.since == 0 {
+            *self = Self {
+                marks: sight.marks,
+                since: now.max(1),
+                ..Self::new()
+            };
+            return Verdict::Keep;
+        }
+        let quiet = now.saturating_sub(self.since);
+        if sight.up && sight.like_us {
+            if !self.acknowledged {
+                self.acknowledged = true;
+                return Verdict::Acknowledge;
+            }
+            self.settled = true;
+        }
+        if sight.pending {
+            return Verdict::Keep;
+        }
+        match (sight.up, sight.down) {
+            (true, _) if sight.like_us && patience.is_idle(quiet) => Verdict::Close,
+            (_, true) if sight.unused && patience.is_unused(quiet) => Verdict::Forget,
+            (_, true) if self.settled && patience.is_idle(quiet) => Verdict::ForgetForRoom,
+            _ => Verdict::Keep,
+        }
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `proto/idle.rs`.
+
+use crate::proto::idle::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A connection that has carried messages, and is up.
+fn up() -> Sight {
+    Sight {
+        marks: Marks {
+            next_tx: 5,
+            next_rx: 9,
+            times_up: 1,
+        },
+        up: true,
+        down: false,
+        pending: false,
+        unused: false,
+        like_us: true,
+    }
+}
+
+/// The same, down.
+fn down() -> Sight {
+    Sight {
+        up: false,
+        down: true,
+        like_us: false,
+        ..up()
+    }
+}
+
+/// One that never was up.
+fn unused() -> Sight {
+    Sight {
+        unused: true,
+        marks: Marks {
+            next_tx: 2,
+            next_rx: 1,
+            times_up: 0,
+        },
+        ..down()
+    }
+}
+
+/// What comes of looks at a connection, after so many seconds each.
+fn looks<const N: usize>(idle_secs: u32, looks: [(u64, Sight); N]) -> [Verdict; N] {
+    let mut idleness = Idleness::new();
+    let patience = Patience::new(idle_secs);
+    looks.map(|(time, sight)| idleness.look(&sight, (1000 + time) * SECOND, patience))
+}
+
+use Verdict::*;
+
+#[test]
+fn an_idle_connection_acknowledges_and_is_closed() {
+    let found = looks(600, [0, 15, 30, 599, 600, 615].map(|time| (time, up())));
+    assert_eq!(found, [Keep, Acknowledge, Keep, Keep, Close, Close]);
+}
+
+#[test]
+fn a_message_or_a_reconnect_starts_over() {
+    for change in [
+        |marks: &mut Marks| marks.next_tx += 1,
+        |marks: &mut Marks| marks.next_rx += 1,
+        |marks: &mut Marks| marks.next_rx = 1,
+        |marks: &mut Marks| marks.times_up += 1,
+    ] {
+        let mut changed = up();
+        change(&mut changed.marks);
+        let mut idleness = Idleness::new();
+        let _ = idleness.look(&up(), SECOND, Patience::new(2));
+        assert!(idleness.is_about(&up().marks) && !idleness.is_about(&changed.marks));
+        let times = [(0, up()), (15, up()), (600, changed), (1199, changed)];
+        assert_eq!(looks(600, times), [Keep, Acknowledge, Keep, Acknowledge]);
+        let times = [(0, up()), (600, changed), (615, changed), (1200, changed)];
+        assert_eq!(looks(600, times), [Keep, Keep, Acknowledge, Close]);
+    }
+}
+
+#[test]
+fn what_is_pending_keeps_it() {
+    for sight in [up(), down(), unused()] {
+        let pending = Sight {
+            pending: true,
+            ..sight
+        };
+        let found = looks(2, [(0, pending), (2, pending), (9, pending)]);
+        assert!(found.iter().all(|x| [Keep, Acknowledge].contains(x)));
+    }
+}
+
+/// C RDS would reconnect at once.
+#[test]
+fn other_peers_are_left_alone() {
+    let other = Sight {
+        like_us: false,
+        ..up()
+    };
+    let times = [
+        (0, other),
+        (5, other),
+        (900, other),
+        (901, down()),
+        (1800, down()),
+    ];
+    assert_eq!(looks(600, times), [Keep; 5]);
+}
+
+#[test]
+fn what_was_never_used_is_forgotten_after_a_minute() {
+    for (idle_secs, wait) in [(0, 60), (600, 60), (60, 60), (2, 2)] {
+        let times = [(0, unused()), (wait - 1, unused()), (wait, unused())];
+        assert_eq!(looks(idle_secs, times), [Keep, Keep, Forget]);
+        let between = Sight {
+            down: false,
+            ..unused()
+        };
+        assert_eq!(looks(idle_secs, [(0, between), (wait, between)]), [Keep; 2]);
+    }
+}
+
+#[test]
+fn what_was_used_is_forgotten_only_if_the_peer_has_the_acknowledgement() {
+    let settled = [
+        (0, up()),
+        (15, up()),
+        (30, up()),
+        (599, down()),
+        (600, down()),
+    ];
+    let expected = [Keep, Acknowledge, Keep, Keep, ForgetForRoom];
+    assert_eq!(looks(600, settled), expected);
+    // It may have broken with the acknowledgement under way.
+    let broken = [
+        (0, up()),
+        (15, up()),
+        (30, down()),
+        (600, down()),
+        (9999, down()),
+    ];
+    assert_eq!(looks(600, broken), [Keep, Acknowledge, Keep, Keep, Keep]);
+    // A new link says nothing about the old one.
+    let mut again = up();
+    again.marks.times_up = 2;
+    let again = [
+        (0, up()),
+        (15, up()),
+        (30, again),
+        (45, down()),
+        (9999, down()),
+    ];
+    assert_eq!(looks(600, again), [Keep, Acknowledge, Keep, Keep, Keep]);
+}
+
+#[test]
+fn zero_is_for_ever() {
+    let times = [
+        (0, up()),
+        (15, up()),
+        (30, up()),
+        (1 << 30, up()),
+        (1 << 31, down()),
+    ];
+    assert_eq!(looks(0, times), [Keep, Acknowledge, Keep, Keep, Keep]);
+}
+
+#[test]
+fn there_are_four_looks_in_the_shortest_time() {
+    for (idle_secs, period_ms) in [
+        (0, 15000),
+        (1, 250),
+        (2, 500),
+        (59, 14750),
+        (u32::MAX, 15000),
+    ] {
+        assert_eq!(Patience::new(idle_secs).period_ms(), period_ms);
+    }
+}
