@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Programs that make connections come and go.
+
+limits.py tos LOCAL PEER TOS...: sends a message with each of these types of service, each from a socket of
+its own. Prints "ok" or the name of the error for each, as JSON.
+
+limits.py strangers LOCAL COUNT: an unprivileged program that sends a message to each of COUNT addresses where
+nobody is. Prints what came of it: {"ok": 100, ...}; goes on when a line comes, and sends to one more each
+time until its input ends.
+
+limits.py talk LOCAL PEER TOS: two sockets which stay open. For each number that comes as a line, each of them
+sends so many messages to the other, and has to get as many, in the order in which they were sent. Prints
+"all" and the number of the last one.
+"""
+
+import collections
+import errno
+import fcntl
+import json
+import os
+import socket
+import struct
+import sys
+
+from rds import Sock
+
+SIOCRDSSETTOS = 0x89E0
+PORT, OTHER_PORT = 3900, 3901
+NOBODY = 65534
+
+
+def attempt(sock, to):
+    try:
+        sock.send(b"x", to, socket.MSG_DONTWAIT)
+        return "ok"
+    except OSError as e:
+        return errno.errorcode[e.errno]
+
+
+def open_sock(local, port, tos, timeout=None):
+    sock = Sock((local, port), timeout=timeout)
+    if tos:
+        fcntl.ioctl(sock.fileno(), SIOCRDSSETTOS, struct.pack("=B", tos))
+    return sock
+
+
+def tos(local, peer, *values):
+    found = []
+    for value in map(int, values):
+        with open_sock(local, 0, value) as sock:
+            found.append(attempt(sock, (peer, PORT)))
+    print(json.dumps(found))
+
+
+def strangers(local, count):
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    number = 0
+    with Sock((local, 0)) as sock:
+        for batch in [int(count)] + [1] * 1000:
+            found = collections.Counter()
+            for _ in range(batch):
+                found[attempt(sock, (f"10.77.{number // 250}.{1 + number % 250}", PORT))] += 1
+                number += 1
+            print(json.dumps(found), flush=True)
+            if not sys.stdin.readline():
+                return
+
+
+def talk(local, peer, value):
+    ends = [open_sock(local, PORT, int(value), 60), open_sock(peer, OTHER_PORT, int(value), 60)]
+    names = [(local, PORT), (peer, OTHER_PORT)]
+    sent = 0
+    print("ready", flush=True)
+    for line in sys.stdin:
+        for number in range(sent, sent + int(line)):
+            for i in (0, 1):
+                ends[i].send(struct.pack("=I", number), names[1 - i])
+        for number in range(sent, sent + int(line)):
+            for i in (0, 1):
+                data, _ = ends[i].recv()
+                if data != struct.pack("=I", number):
+                    sys.exit(f"{names[i]}: {data} is not message {number}")
+        sent += int(line)
+        print(f"all {sent}", flush=True)
+    for i in (0, 1):
+        try:
+            data, _ = ends[i].recv(flags=socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            continue
+        sys.exit(f"{names[i]}: {data} came twice")
+
+
+{"tos": tos, "strangers": strangers, "talk": talk}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0
+"""How many connections there may be, and what becomes of those that nobody needs."""
+
+import json
+
+import pytest
+from rdsvm.cluster import PAIR, must
+from traffic import counters, ping, wait_for
+
+pytestmark = pytest.mark.impls("rust")
+
+# Another address on each end of the pair, see add_peers().
+MORE = [x.replace("10.9.0.", "10.9.1.") for x in PAIR]
+A, B = PAIR
+
+
+@pytest.fixture
+def load(node):
+    """Loads the module with parameters, and as it was in the end."""
+    def load(*options):
+        must(node.unload())
+        must(node.load(options=options))
+
+    yield load
+    node.stop_all()
+    node.forget()
+
+
+@pytest.fixture
+def peers(node):
+    """MORE, for good."""
+    if MORE[0] not in node.run("ip addr").out:
+        node.add_peers(1)
+
+
+def known(node, guest):
+    """The states of the connections that the node has, by local address, peer and type of service."""
+    lines = node.run(["python3", guest / "connections.py", "n"]).out.splitlines()
+    rows = [x.split() for x in lines[1:]]
+    return {(row[1], row[2], int(row[4])): row[-1] for row in rows}
+
+
+def send(node, guest, local, peer, *tos):
+    """What becomes of a message with each of these types of service."""
+    return json.loads(node.run(["python3", guest / "limits.py", "tos", local, peer, *tos]).out)
+
+
+def ping_tos(node, tools, source, target, *values):
+    for tos in values:
+        node.run([tools / "rds-ping", "-I", source, "-Q", tos, "-c", 1, "-W", 60, target], timeout=90)
+
+
+class Talk:
+    """Two sockets that stay open, and send to each other when they are asked to."""
+
+    def __init__(self, node, guest, local, peer, tos=0):
+        self.process = node.start(["python3", guest / "limits.py", "talk", local, peer, tos])
+        self.process.expect("^ready$")
+        self.sent = 0
+
+    def go(self, count):
+        self.sent += count
+        self.process.write(f"{count}\n")
+        self.process.expect(f"^all {self.sent}$")
+
+    def finish(self):
+        self.process.write("", close=True)
+        self.process.wait(check=True)
+
+
+def test_connections_of_a_peer(node, tools, guest, load, peers):
+    """A peer address has the connections that it may have. The next one is refused, to a program here and
+    to the peer itself, whatever its own address or type of service."""
+    load("max_conns_per_peer=4", "idle_secs=0")
+    mark = node.mark("bound")
+    # From one of the addresses of an end, so that the other end has as many peers as it may.
+    ping_tos(node, tools, MORE[1], A, 0, 1, 2, 3)
+    assert counters(node, guest)["conn_refused_limit"] == 0
+    assert send(node, guest, MORE[1], A, 4, 5, 3) == ["ENOMEM", "ENOMEM", "ok"]
+    assert send(node, guest, B, A, 0) == ["ENOMEM"]
+    seen = counters(node, guest)
+    assert seen["conn_refused_limit"] == 3
+    # The request arrives at the end for which this is a fifth connection.
+    sender = Talk(node, guest, A, MORE[1], 0)
+    sender.go(3)
+    assert send(node, guest, A, B, 0) == ["ok"]
+    seen = wait_for(node, guest, lambda now: now["conn_refused_limit"] > seen["conn_refused_limit"])
+    assert seen["conn_reject_bad_request"] == 0
+    reason = f"there are 4 connections with {A}, raise max_conns_per_peer to allow more"
+    assert any(reason in line for line in node.log(mark)), node.log(mark)
+    # Others go on, those of this peer that are there already, too.
+    sender.go(3)
+    sender.finish()
+    ping(tools, node, MORE[0], B)
+    ping_tos(node, tools, MORE[1], A, 3)
+
+
+def test_strangers_are_collected(node, guest, load):
+    """A program sends to addresses where nobody is, more than a node may have connections. They go with
+    its messages."""
+    load("max_conns=100", "idle_secs=2")
+    mark = node.mark("bound")
+    program = node.start(["python3", guest / "limits.py", "strangers", A, 120])
+    program.expect('^{"ok": 100, "ENOMEM": 20}$')
+    assert len(known(node, guest)) == 100
+    assert counters(node, guest)["conn_refused_limit"] == 20
+    reason = "this node has 100 connections, raise max_conns to allow more"
+    assert any(reason in line for line in node.log(mark)), node.log(mark)
+    # What waits to be sent keeps its connection.
+    program.write("\n")
+    program.expect('^{"ENOMEM": 1}$')
+    program.write("", close=True)
+    program.wait(check=True)
+    wait_for(node, guest, lambda now: now["conn_forgotten"] == 100)
+    assert not known(node, guest)
+    # The next ones are collected, too.
+    program = node.start(["python3", guest / "limits.py", "strangers", A, 5])
+    program.expect('^{"ok": 5}$')
+    program.write("", close=True)
+    program.wait(check=True)
+    wait_for(node, guest, lambda now: now["conn_forgotten"] == 105)
+
+
+@pytest.mark.on_siw
+def test_idle_connections_close_and_come_back(node, guest, load):
+    """Their memory goes, their numbers stay."""
+    load("idle_secs=0")
+    talk = Talk(node, guest, A, B, 1)
+    talk.go(20)
+    talk.finish()
+    seen = counters(node, guest)
+    assert seen["ib_pool_bufs_in_use"] > 0 and seen["conn_reset"] == 0
+
+    load("idle_secs=2")
+    talk = Talk(node, guest, A, B, 1)
+    for rounds in (1, 2):
+        talk.go(20)
+        # One end or both, whichever is first.
+        seen = wait_for(node, guest, lambda now, ends=2 * rounds: now["conn_reset"] >= ends
+                        and now["ib_pool_bufs_in_use"] == 0)
+        assert seen["conn_idle_closed"] >= rounds
+        assert known(node, guest) == {(A, B, 1): "down", (B, A, 1): "down"}
+    assert seen["conn_forgotten"] == 0
+    talk.go(20)
+    talk.finish()
+
+
+def test_idle_connections_make_room(node, guest, load):
+    """A node that has as many connections as it may forgets one that is closed. The sockets that used it go
+    on, and get each message once, though only one end starts to count anew."""
+    load("max_conns=2", "idle_secs=2")
+    talk = Talk(node, guest, A, B, 1)
+    for rounds in (1, 2, 3):
+        talk.go(10)
+        wait_for(node, guest, lambda now, rounds=rounds: now["conn_forgotten"] == rounds)
+        assert known(node, guest) == {(B, A, 1): "down"}, "there is room again"
+    talk.go(10)
+    talk.finish()
