@@ -38,7 +38,7 @@ use kernel::{
     workqueue::{DelayedWork, Work},
 };
 
-/// What identifies a connection.
+/// What identifies a connection. In this order, those of one local address are next to each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnKey {
     pub(crate) net: Net,
@@ -46,6 +46,24 @@ pub(crate) struct ConnKey {
     pub(crate) faddr: Ipv6Addr,
     pub(crate) scope: u32,
     pub(crate) tos: u8,
+}
+
+impl ConnKey {
+    /// No key of the local address is less than this one.
+    pub(super) fn least_of(net: Net, laddr: Ipv6Addr) -> Self {
+        Self {
+            net,
+            laddr,
+            faddr: Ipv6Addr::UNSPECIFIED,
+            scope: 0,
+            tos: 0,
+        }
+    }
+
+    /// Whether it is the key of a connection of the local address.
+    pub(super) fn is_of(&self, net: Net, laddr: Ipv6Addr) -> bool {
+        self.net == net && self.laddr == laddr
+    }
 }
 
 impl fmt::Display for ConnKey {

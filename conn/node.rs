@@ -19,7 +19,7 @@ use crate::msg::{Bound, Socket, TransportId};
 use crate::proto::idle::Patience;
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
-use kernel::{fmt, prelude::*, sync::Arc, workqueue::DelayedWork};
+use kernel::{fmt, prelude::*, rbtree::CursorMut, sync::Arc, workqueue::DelayedWork};
 
 /// The connections of this node.
 pub(super) struct Connections {
@@ -57,6 +57,37 @@ impl fmt::Display for NoConnection {
         match self {
             Self::Full => f.write_str("there are too many"),
             Self::Failed(error) => f.write_fmt(fmt!("{:?}", error)),
+        }
+    }
+}
+
+impl Connections {
+    /// The first connection of a local address in the order of the tree, behind the one with the key
+    /// `after` if there is one given.
+    fn first_of(
+        &mut self,
+        net: Net,
+        laddr: Ipv6Addr,
+        after: Option<&ConnKey>,
+    ) -> Option<CursorMut<'_, ConnKey, Arc<Connection>>> {
+        let start = after.copied().unwrap_or(ConnKey::least_of(net, laddr));
+        let cursor = self.tree.cursor_lower_bound_mut(&start)?;
+        let cursor = if after == Some(cursor.current().0) {
+            cursor.move_next()?
+        } else {
+            cursor
+        };
+        cursor.current().0.is_of(net, laddr).then_some(cursor)
+    }
+
+    /// Calls `each` for all connections of a local address.
+    fn for_each_of(&mut self, net: Net, laddr: Ipv6Addr, mut each: impl FnMut(&Arc<Connection>)) {
+        let mut next = self.first_of(net, laddr, None);
+        while let Some(cursor) = next {
+            let (_, connection) = cursor.current();
+            each(connection);
+            next = cursor.move_next();
+            next = next.filter(|cursor| cursor.current().0.is_of(net, laddr));
         }
     }
 }
@@ -186,8 +217,8 @@ impl Node {
         Ok(ib.pools(addr, scope)?.ok_or(Errno::NetUnreachable)?)
     }
 
-    /// Collects the connections for which `pred` holds. May sleep.
-    fn collect(&self, pred: impl Fn(&ConnKey) -> bool) -> Result<KVec<Arc<Connection>>> {
+    /// Collects the connections. May sleep.
+    fn collect(&self) -> Result<KVec<Arc<Connection>>> {
         let mut found = KVec::new();
         loop {
             let count = self.connections.lock().tree.len();
@@ -196,13 +227,11 @@ impl Node {
             if connections.tree.len() > found.capacity() {
                 continue;
             }
-            for (key, connection) in connections.tree.iter() {
-                if pred(key) {
-                    // There is room for all of them.
-                    found
-                        .push_within_capacity(connection.clone())
-                        .map_err(|_| ENOMEM)?;
-                }
+            for (_, connection) in connections.tree.iter() {
+                // There is room for all of them.
+                found
+                    .push_within_capacity(connection.clone())
+                    .map_err(|_| ENOMEM)?;
             }
             drop(connections);
             return Ok(found);
@@ -212,7 +241,7 @@ impl Node {
     /// The connections as `rds-info` shows them. May sleep.
     pub(crate) fn connections_info(&self) -> Result<KVec<ConnInfo>> {
         let mut infos = KVec::new();
-        for connection in self.collect(|_| true)? {
+        for connection in self.collect()? {
             infos.push(connection.info(), GFP_KERNEL)?;
         }
         Ok(infos)
@@ -232,20 +261,37 @@ impl Node {
         if bound.transport == TransportId::Loop {
             return;
         }
-        for (key, connection) in self.connections.lock().tree.iter() {
-            if key.net == net && key.laddr == bound.addr {
-                self.stats.inc(Counter::CongUpdateQueued);
-                connection.send_congestion_map();
-            }
-        }
+        let mut connections = self.connections.lock();
+        connections.for_each_of(net, bound.addr, |connection| {
+            self.stats.inc(Counter::CongUpdateQueued);
+            connection.send_congestion_map();
+        });
     }
 
-    /// A socket is being closed: what it sent and no peer has acknowledged is forgotten. May sleep.
-    pub(crate) fn cancel_sends(&self, sk: &Sock<Socket>, bound: &Bound) {
-        match self.collect(|key| key.net == sk.net && key.laddr == bound.addr) {
-            Ok(connections) => connections.iter().for_each(|c| c.cancel(sk)),
-            // The messages stay until they are acknowledged; they hold the module meanwhile.
-            Err(_) => self.stats.inc(Counter::SendCancelFailed),
+    /// A socket is being closed: what it sent and no peer has acknowledged is forgotten. That is most
+    /// likely on one connection, which is looked at first. May sleep.
+    pub(crate) fn cancel_sends(
+        &self,
+        sk: &Sock<Socket>,
+        bound: &Bound,
+        likely: Option<&Connection>,
+    ) {
+        if let Some(connection) = likely {
+            connection.cancel(sk);
+        }
+        let mut last: Option<Arc<Connection>> = None;
+        while sk.has_unacknowledged() {
+            let mut connections = self.connections.lock();
+            let after = last.as_ref().map(|last| &last.key);
+            let next = connections.first_of(sk.net, bound.addr, after);
+            let next = next.map(|cursor| cursor.current().1.clone());
+            drop(connections);
+            // The one before goes after the lock.
+            last = next;
+            match &last {
+                Some(connection) => connection.cancel(sk),
+                None => return,
+            }
         }
     }
 

@@ -113,8 +113,6 @@ counters! {
     CongUpdateFailed => "cong_update_failed",
     /// A local address could not be looked up for want of memory.
     IbLaddrFailed => "ib_laddr_failed",
-    /// The messages of a closed socket could not be cancelled for want of memory.
-    SendCancelFailed => "send_cancel_failed",
     /// A connection, or an attempt, was given up because its local address has left its device.
     IbAddrMoved => "ib_addr_moved",
     /// A connection was refused because there were too many.

@@ -8,7 +8,7 @@ use crate::kapi::{
     errno::Errno,
     net::{poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut},
 };
-use crate::msg::{Bound, Socket};
+use crate::msg::{Bound, Socket, Way};
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 
@@ -41,11 +41,15 @@ impl Protocol for Socket {
         }
         sk.close_receive();
         sk.stop_waiting();
-        if let Some(bound) = sk.bound().filter(|_| sk.has_unacknowledged()) {
-            sk.node.cancel_sends(sk, bound);
-        }
         // What is there may hold this socket: break the circle.
         let last = sk.control.lock().last.take();
+        if let Some(bound) = sk.bound().filter(|_| sk.has_unacknowledged()) {
+            let likely = match &last {
+                Some(Way::Connection(connection)) => Some(&**connection),
+                _ => None,
+            };
+            sk.node.cancel_sends(sk, bound, likely);
+        }
         drop(last);
     }
 
