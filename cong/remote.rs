@@ -54,7 +54,7 @@ impl Remote {
     /// Returns whether a port that was full is not any more. Fails with ENOMEM if the first map
     /// with a full port finds no memory: then nothing is held back.
     pub(crate) fn update(&self, offset: u32, piece: &[u8]) -> Result<bool> {
-        let full = piece.iter().any(|byte| *byte != 0);
+        let full = cong_bits::words(piece).any(|word| word != 0);
         let mut bits = self.bits.lock();
         if bits.is_none() {
             if !full {
