@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from insntrace import trace
-from rdsvm import cluster
+from rdsvm import cluster, hardware
 from rdsvm.node import NodeError
 
 TOP = cluster.TOP
@@ -91,7 +91,7 @@ class Run:
             m.kill()
 
     def machine(self):
-        qemu = ["-icount", "shift=0,sleep=off"]
+        qemu = [*hardware.COUNTING_CLOCK]
         if self.args.profile:
             qemu += ["-plugin", f"{PLUGIN},out={self.rundir}/{self.impl}"]
         m = cluster.Machine(f"bench-{self.impl}", self.impl, "release", self.rundir / self.impl,
@@ -146,6 +146,16 @@ def results(runs, base):
     return found
 
 
+def print_columns(lines, left):
+    """Lines of cells, one below the other; `left`: the columns that begin at the left."""
+    widths = [max(len(x) for x in column) for column in zip(*lines)]
+    print()
+    for line in lines:
+        cells = [x.ljust(w) if i in left else x.rjust(w)
+                 for i, (x, w) in enumerate(zip(line, widths))]
+        print("  ".join(cells).rstrip())
+
+
 def print_table(found, base):
     columns = ["operation", "C", "Rust", "Rust/C", "goal", "", "floor"]
     if base:
@@ -161,12 +171,7 @@ def print_table(found, base):
             before = x["before"]
             line += [number(before), f"{100 * (rust / before - 1):+.1f} %" if before and rust else ""]
         lines.append(line)
-    widths = [max(len(x) for x in column) for column in zip(*lines)]
-    print()
-    for line in lines:
-        cells = [x.ljust(w) if i in (0, 5) else x.rjust(w)
-                 for i, (x, w) in enumerate(zip(line, widths))]
-        print("  ".join(cells).rstrip())
+    print_columns(lines, left=(0, 5))
     print("\nInstructions of the guest, median, if nothing else is said.", flush=True)
 
 

@@ -56,7 +56,7 @@ def measure(most, strict, rundir):
 
 
 def add_clock(arguments):
-    return {**arguments, "qemu": [*arguments["qemu"], "-icount", "shift=0,sleep=off"]}
+    return {**arguments, "qemu": [*arguments["qemu"], *hardware.COUNTING_CLOCK]}
 
 
 def parse_row(text):

@@ -173,14 +173,15 @@ class Machine(Node):
         lines = ["set -e"]
         for i in (0, 1):
             lines.append(f"mac{i}=$(cat /sys/class/net/rdsv{i}/address)")
+        # One process for all of them: to start one takes longer than what it does.
+        lines.append("ip -batch - <<END")
         for k in range(1, count + 1):
-            addrs = [x.replace("10.9.0.", f"10.9.{k}.") for x in PAIR]
+            addrs = [peer_address(k, i) for i in (0, 1)]
             for i in (0, 1):
-                lines += [f"ip addr add {addrs[i]}/32 dev rdsv{i}",
-                          f"ip route add {addrs[1 - i]}/32 dev rdsv{i}",
-                          f"ip neigh replace {addrs[1 - i]} lladdr $mac{1 - i} dev rdsv{i} "
-                          "nud permanent"]
-        self._network("\n".join(lines))
+                lines += [f"addr add {addrs[i]}/32 dev rdsv{i}",
+                          f"route add {addrs[1 - i]}/32 dev rdsv{i}",
+                          f"neigh replace {addrs[1 - i]} lladdr $mac{1 - i} dev rdsv{i} nud permanent"]
+        self._network("\n".join([*lines, "END"]))
 
     def set_loss(self, percent, index=0):
         """How many of the packets that this node sends get lost. With all of them the wire is cut, and
@@ -216,6 +217,11 @@ class Machine(Node):
             return ""
         return self.run("f=/sys/kernel/debug/kmemleak; echo scan >$f; sleep 6; echo scan >$f; "
                         "echo scan >$f; cat $f", timeout=600).out
+
+
+def peer_address(index, end):
+    """What add_peers() has made: the addresses of index 0 are PAIR."""
+    return PAIR[end].replace("10.9.0.", f"10.9.{index}.")
 
 
 def wire_address(index, host):

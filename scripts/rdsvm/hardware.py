@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Machines with more hardware than a Node has."""
+"""Machines with more hardware than a Node has, or with another clock."""
+
+# With one CPU, the clock advances a nanosecond for each instruction, and jumps to the next timer when there
+# is nothing to do.
+COUNTING_CLOCK = ("-icount", "shift=0,sleep=off")
 
 
 def with_iommu(memory_mib=2048, strict=False):
