@@ -48,6 +48,20 @@ pub(crate) struct Args {
     /// that, and so on
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub(crate) peers: u8,
+
+    /// Instead of rows: what operations cost with so many connections, 10 to an address, and that
+    /// to two others with 5 types of service each
+    #[arg(long, value_name = "N", conflicts_with = "rows",
+          value_parser = clap::value_parser!(u16).range(1..=2540))]
+    pub(crate) connections: Option<u16>,
+
+    /// So many of these connections are there already
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "connections")]
+    pub(crate) known: u16,
+
+    /// Asks for all of these connections at once, and measures nothing else
+    #[arg(long, requires = "connections")]
+    pub(crate) storm: bool,
 }
 
 impl Args {

@@ -14,6 +14,7 @@ mod measure;
 mod memory;
 mod peers;
 mod rows;
+mod scaling;
 mod traffic;
 
 use std::io::Write;
@@ -24,6 +25,7 @@ use clap::Parser;
 use rustix::process::{getrlimit, setrlimit, Resource};
 
 use args::Args;
+use measure::Report;
 use rows::{Bench, Row};
 
 fn main() -> ExitCode {
@@ -47,12 +49,18 @@ fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     allow_many_files()?;
-    let mut bench = Bench::new(args);
-    for row in Row::ALL.into_iter().filter(|row| args.wants(*row)) {
-        let report = bench.measure(row)?;
+    let mut print = |report: Report| -> anyhow::Result<()> {
         writeln!(out, "{}", serde_json::to_string(&report)?)?;
         // Whoever reads the line does so now, and not during the next measurement.
         std::thread::sleep(measure::PAUSE);
+        Ok(())
+    };
+    if let Some(count) = args.connections {
+        return scaling::measure(args, count, &mut print);
+    }
+    let mut bench = Bench::new(args);
+    for row in Row::ALL.into_iter().filter(|row| args.wants(*row)) {
+        print(bench.measure(row)?)?;
     }
     Ok(())
 }

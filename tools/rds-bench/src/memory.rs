@@ -7,9 +7,44 @@ use anyhow::{bail, Context, Result};
 
 const PAGE_KIB: u64 = 4;
 
+/// Memory in use, by its kind, in KiB.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Memory {
+    /// All of it: what more would take away from the free pages.
+    pub(crate) all: f64,
+    /// What of it is in slabs.
+    pub(crate) slab: f64,
+}
+
+impl Memory {
+    /// What is free, counted downwards, and what is in slabs: only differences mean something.
+    pub(crate) fn now() -> Result<Self> {
+        let text = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+        let slab = meminfo(&text, "Slab:").context("/proc/meminfo does not tell of slabs")?;
+        Ok(Self {
+            all: -(free_kib()? as f64),
+            slab: slab as f64,
+        })
+    }
+
+    /// For each of `count` things, what there is more than there was before.
+    pub(crate) fn each_since(self, before: Self, count: usize) -> Self {
+        Self {
+            all: (self.all - before.all) / count as f64,
+            slab: (self.slab - before.slab) / count as f64,
+        }
+    }
+}
+
+fn meminfo(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
 /// Free memory in KiB: the pages of all zones that are free, and those that a CPU keeps for its next
 /// allocations, which the kernel's own sum leaves out.
-pub(crate) fn free_kib() -> Result<u64> {
+fn free_kib() -> Result<u64> {
     let text = fs::read_to_string("/proc/zoneinfo").context("cannot read /proc/zoneinfo")?;
     let pages = free_pages(&text).context("/proc/zoneinfo is not as it should be")?;
     if pages == 0 {
@@ -55,6 +90,30 @@ Node 0, zone    DMA32
 ";
         assert_eq!(free_pages(text), Some(3967));
         assert_eq!(free_pages("  pages free     many\n"), None);
+    }
+
+    #[test]
+    fn finds_a_kind_of_memory() {
+        let text = "MemTotal:  100 kB\nSlab:    27360 kB\nSReclaimable: 7 kB\n";
+        assert_eq!(meminfo(text, "Slab:"), Some(27360));
+        assert_eq!(meminfo(text, "Slub:"), None);
+    }
+
+    #[test]
+    fn differences_are_for_each() {
+        let before = Memory {
+            all: -100.0,
+            slab: 10.0,
+        };
+        let after = Memory {
+            all: -40.0,
+            slab: 16.0,
+        };
+        let each = Memory {
+            all: 30.0,
+            slab: 3.0,
+        };
+        assert_eq!(after.each_since(before, 2), each);
     }
 
     #[test]

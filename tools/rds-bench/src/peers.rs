@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::mark;
 use crate::measure::{nanoseconds, Samples};
-use crate::memory::free_kib;
+use crate::memory::Memory;
 use crate::traffic::RdsPair;
 
 /// After this time without traffic a connection is idle, and what was freed is free.
@@ -18,7 +18,7 @@ const IDLE: Duration = Duration::from_secs(5);
 /// What the new connections took.
 pub(crate) struct Peers {
     setup: Vec<f64>,
-    kib: f64,
+    memory: Memory,
 }
 
 impl Peers {
@@ -33,38 +33,41 @@ impl Peers {
     /// KiB for both ends of an idle connection; one number, the mean.
     pub(crate) fn memory(&self) -> Samples {
         Samples {
-            values: vec![self.kib],
+            values: vec![self.memory.all],
+            marked: 0,
+        }
+    }
+
+    /// What of that is in slabs.
+    pub(crate) fn slab(&self) -> Samples {
+        Samples {
+            values: vec![self.memory.slab],
             marked: 0,
         }
     }
 }
 
-/// Connects `count` pairs of addresses, those after `local` and those after `remote`: third byte one
-/// higher, last byte from 1.
-pub(crate) fn connect(local: Ipv4Addr, remote: Ipv4Addr, count: u8) -> Result<Peers> {
-    let pairs = (1..=count)
-        .map(|i| RdsPair::new((beside(local, i), 0).into(), (beside(remote, i), 0).into()))
-        .collect::<Result<Vec<_>>>()?;
+/// The `index`-th address in the same place of another network: 10.9.0.1, 10.9.1.1, 10.9.2.1.
+pub(crate) fn beside(addr: Ipv4Addr, index: u8) -> Ipv4Addr {
+    let [a, b, c, d] = addr.octets();
+    Ipv4Addr::new(a, b, c.wrapping_add(index), d)
+}
+
+/// Connects pairs of sockets that have no connection yet, one after the other.
+pub(crate) fn connect(pairs: &[RdsPair]) -> Result<Peers> {
     sleep(IDLE);
     let mut setup = Vec::with_capacity(pairs.len());
-    let before = free_kib()?;
+    let before = Memory::now()?;
     mark::start();
-    for pair in &pairs {
+    for pair in pairs {
         let start = Instant::now();
         pair.connect()?;
         setup.push(nanoseconds(start.elapsed()));
     }
     mark::stop();
     sleep(IDLE);
-    let after = free_kib()?;
-    let kib = (before as f64 - after as f64) / pairs.len() as f64;
-    Ok(Peers { setup, kib })
-}
-
-/// The `index`-th address in the same place of another network: 10.9.0.1, 10.9.1.1, 10.9.2.1.
-fn beside(addr: Ipv4Addr, index: u8) -> Ipv4Addr {
-    let [a, b, c, d] = addr.octets();
-    Ipv4Addr::new(a, b, c.wrapping_add(index), d)
+    let memory = Memory::now()?.each_since(before, pairs.len());
+    Ok(Peers { setup, memory })
 }
 
 #[cfg(test)]

@@ -164,7 +164,12 @@ impl<'a> Bench<'a> {
             // What a device needs once is not part of a connection.
             self.pair()?.connect()?;
             let count = if self.args.quick { 2 } else { self.args.peers };
-            self.peers = Some(peers::connect(self.args.local, self.args.remote, count)?);
+            let (local, remote) = (self.args.local, self.args.remote);
+            let pairs = (1..=count)
+                .map(|i| [local, remote].map(|addr| (peers::beside(addr, i), 0).into()))
+                .map(|ends| RdsPair::with_tos(ends, 0))
+                .collect::<Result<Vec<_>>>()?;
+            self.peers = Some(peers::connect(&pairs)?);
         }
         self.peers.as_ref().context("no peers")
     }

@@ -16,6 +16,9 @@ use crate::measure::{repeat, Effort, Samples};
 /// Room for all messages in flight, at either end.
 const BUFFER: usize = 1 << 20;
 
+/// What makes a connection.
+const FIRST: &[u8; 5] = b"first";
+
 /// Two non-blocking sockets that are each other's peers.
 pub(crate) trait Pair {
     type Socket: AsFd;
@@ -28,7 +31,15 @@ pub(crate) struct RdsPair([RdsSocket; 2]);
 
 impl RdsPair {
     pub(crate) fn new(first: SocketAddr, second: SocketAddr) -> Result<Self> {
+        Self::with_tos([first, second], 0)
+    }
+
+    /// With a type of service, that is, on a connection of its own.
+    pub(crate) fn with_tos([first, second]: [SocketAddr; 2], tos: u8) -> Result<Self> {
         let sockets = [RdsSocket::bound(first)?, RdsSocket::bound(second)?];
+        if tos != 0 {
+            sockets.iter().try_for_each(|socket| socket.set_tos(tos))?;
+        }
         connect(&sockets[0], &sockets[1].local_addr()?)?;
         connect(&sockets[1], &sockets[0].local_addr()?)?;
         for socket in &sockets {
@@ -40,7 +51,18 @@ impl RdsPair {
 
     /// Sends a message from end 0 to end 1, which makes the connection if there is none.
     pub(crate) fn connect(&self) -> Result<()> {
-        transfer(self, 0, b"first", &mut [0; 16])
+        self.ask()?;
+        self.take_first()
+    }
+
+    /// Sends the message of [`Self::connect`], and does not wait for it.
+    pub(crate) fn ask(&self) -> Result<()> {
+        send_all(self, 0, FIRST)
+    }
+
+    /// Waits for that message.
+    pub(crate) fn take_first(&self) -> Result<()> {
+        receive(self, 1, FIRST.len(), &mut [0; FIRST.len()])
     }
 }
 
@@ -77,9 +99,16 @@ impl Pair for UnixPair {
 
 /// A message of `size` bytes there and one back; each end waits with `poll()`.
 pub(crate) fn round_trips(pair: &impl Pair, size: usize, effort: Effort) -> Result<Samples> {
+    round_trips_on(std::slice::from_ref(pair), size, effort)
+}
+
+/// The same on one pair after the other, round and round.
+pub(crate) fn round_trips_on(pairs: &[impl Pair], size: usize, effort: Effort) -> Result<Samples> {
     let payload = vec![0x55; size];
     let mut buffer = vec![0; size];
+    let mut turns = pairs.iter().cycle();
     repeat(effort, 1, || {
+        let pair = turns.next().context("there are no pairs")?;
         transfer(pair, 0, &payload, &mut buffer)?;
         transfer(pair, 1, &payload, &mut buffer)
     })
@@ -95,16 +124,26 @@ pub(crate) fn one_way(
     let payload = vec![0x55; size];
     let mut buffer = vec![0; size];
     repeat(effort, flight, || {
-        for _ in 0..flight {
-            send_all(pair, 0, &payload)?;
-        }
-        for _ in 0..flight {
-            if !receive_now(pair, 1, size, &mut buffer)? {
-                receive(pair, 1, size, &mut buffer)?;
-            }
-        }
-        Ok(())
+        burst(pair, &payload, flight, &mut buffer)
     })
+}
+
+/// Sends so many messages, then receives them.
+pub(crate) fn burst(
+    pair: &impl Pair,
+    payload: &[u8],
+    count: usize,
+    buffer: &mut [u8],
+) -> Result<()> {
+    for _ in 0..count {
+        send_all(pair, 0, payload)?;
+    }
+    for _ in 0..count {
+        if !receive_now(pair, 1, payload.len(), buffer)? {
+            receive(pair, 1, payload.len(), buffer)?;
+        }
+    }
+    Ok(())
 }
 
 fn transfer(pair: &impl Pair, from: usize, payload: &[u8], buffer: &mut [u8]) -> Result<()> {
@@ -134,7 +173,7 @@ fn receive_now(pair: &impl Pair, at: usize, size: usize, buffer: &mut [u8]) -> R
 }
 
 /// Waits for a message, then takes it.
-fn receive(pair: &impl Pair, at: usize, size: usize, buffer: &mut [u8]) -> Result<()> {
+pub(crate) fn receive(pair: &impl Pair, at: usize, size: usize, buffer: &mut [u8]) -> Result<()> {
     loop {
         wait(&pair.ends()[at], PollFd::READABLE)?;
         // RDS says that a socket is readable when a peer's congestion changed, too.
@@ -164,6 +203,15 @@ mod tests {
         let samples = round_trips(&UnixPair::new().unwrap(), 64, EFFORT).unwrap();
         assert_eq!(samples.values.len(), 3);
         assert!(samples.values.iter().all(|&x| x > 0.0));
+    }
+
+    #[test]
+    fn round_trips_take_turns() {
+        let pairs = [UnixPair::new().unwrap(), UnixPair::new().unwrap()];
+        let samples = round_trips_on(&pairs, 64, EFFORT).unwrap();
+        assert_eq!(samples.values.len(), 3);
+        let none: [UnixPair; 0] = [];
+        assert!(round_trips_on(&none, 64, EFFORT).is_err());
     }
 
     #[test]
