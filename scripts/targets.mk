@@ -8,7 +8,7 @@ export FLAVOR KSRC BINDGEN LLVM
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast kunit modules kernel shell lint clean tools print-kdir print-ko setup bench \
-	bench-pool
+	bench-pool bench-scaling
 
 ifeq ($(filter $(FLAVOR),release debug),)
 $(error FLAVOR is release or debug, not '$(FLAVOR)')
@@ -30,6 +30,8 @@ help:
 	@echo '  make kunit       the KUnit suites in a kernel tree, run by its kunit.py'
 	@echo '  make bench       what RDS costs, C RDS and this module side by side'
 	@echo '  make bench-pool  what it costs to map receive buffers, one by one and by shard'
+	@echo '  make bench-scaling'
+	@echo '                   what 1 to 1,000 connections on one node cost'
 	@echo '  make modules     build rds_rust.ko'
 	@echo '  make kernel      get and build the test kernel'
 	@echo '  make shell       a prompt on one node with the module loaded'
@@ -85,6 +87,11 @@ bench-pool: override FLAVOR := release
 bench-pool: override KUNIT := y
 bench-pool: modules
 	@$(PYTHON) scripts/bench_pool.py $(if $(STRICT),--strict) $(if $(OUT),--out='$(OUT)')
+
+bench-scaling: override FLAVOR := release
+bench-scaling: modules tools
+	@$(PYTHON) scripts/bench_scaling.py $(if $(STRICT),--strict) $(if $(OUT),--out='$(OUT)') \
+		$(if $(IMPLS),--impls='$(IMPLS)') $(if $(CONNECTIONS),--connections='$(CONNECTIONS)')
 
 # A plugin for QEMU.
 build/tools/insntrace.so: scripts/insntrace/trace.c | setup

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""make bench and make bench-pool work: every row has a number. Not: which number."""
+"""make bench, make bench-pool and make bench-scaling work: every row has a number. Not: which number."""
 
 import json
 import re
 
 import bench
 import bench_pool
+import bench_scaling
 import pytest
 
 pytestmark = pytest.mark.flavors("release")
@@ -39,6 +40,22 @@ def test_mappings_have_numbers(tmp_path, capsys):
     for row in rows:
         assert min(row[x] for x in ("mappings", "ranges", "pages", "setup_each", "refill")) > 0, row
     assert all(f"| {what} " in shown.out for what in bench_pool.WAYS.values())
+
+
+def test_connections_have_numbers(tmp_path, capsys):
+    out = tmp_path / "out.json"
+    status = bench_scaling.main(["--quick", f"--out={out}"])
+    shown = capsys.readouterr()
+    assert status == 0, shown.err
+    rows = json.loads(out.read_text())["rows"]
+    assert [x["row"] for x in rows] == [x.name for x in bench_scaling.ROWS]
+    for row in rows:
+        assert row["what"] in shown.out
+        for impl in ("rust",) if row["row"] in ("pools", "storm-failed") else ("c", "rust"):
+            numbers = row[impl]["connections"]
+            assert list(numbers) == [str(x) for x in bench_scaling.QUICK], row
+            # The last shard may have had room for what is new.
+            assert row["unit"] in ("KiB", "attempts") or min(numbers.values()) > 0, row
 
 
 def check(row, impl, module, profile):
