@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 
+from memory import memory
 from rds import Sock, connections
 
 DEVICES = ("rdsv0", "rdsv1")
@@ -45,18 +46,6 @@ def connect(pairs):
             b.recv()
             b.send(b"y", (address(0, i), PORT))
             a.recv()
-
-
-def memory():
-    """KiB by kind, after what can be freed was freed."""
-    with open("/proc/sys/vm/drop_caches", "w") as f:
-        f.write("3\n")
-    fields = dict(line.split(":") for line in open("/proc/meminfo"))
-    kib = {name: int(text.split()[0]) for name, text in fields.items()}
-    return {"free": -kib["MemFree"] - kib["Cached"] - kib["Buffers"],
-            "available": -kib["MemAvailable"], "slab": kib["Slab"],
-            "vmalloc": kib["VmallocUsed"], "percpu": kib["Percpu"],
-            "stacks": kib["KernelStack"]}
 
 
 def main():

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0
+"""concerned.py connect|close|congest COUNT: what happens to one local address, of three that have a connection
+each to COUNT peers. The addresses are those of Machine.add_peers().
+
+connect makes the connections. close closes a socket with a message to each peer on the way. congest lets a
+message wait that is too long for its socket, then reads it.
+"""
+
+import socket
+import sys
+
+from rds import Sock
+
+PORT = 4000
+TOO_LONG = 8000
+
+
+def near(index):
+    return f"10.9.{index}.1"
+
+
+def main():
+    what, count = sys.argv[1], int(sys.argv[2])
+    peers = [Sock((f"10.9.{k}.2", PORT), timeout=60) for k in range(1, count + 1)]
+    if what == "connect":
+        for index in (1, 2, 3):
+            with Sock((near(index), PORT)) as sock:
+                send_to_all(sock, peers)
+    elif what == "close":
+        with Sock((near(2), PORT)) as sock:
+            send_to_all(sock, peers)
+    else:
+        with Sock((near(2), PORT), timeout=60) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, TOO_LONG // 4)
+            peers[0].send(bytes(TOO_LONG), (near(2), PORT))
+            sock.recv()
+
+
+def send_to_all(sock, peers):
+    """Returns when all have arrived. Nobody has acknowledged so few."""
+    for peer in peers:
+        sock.send(b"x", peer.name())
+        peer.recv()
+
+
+main()
