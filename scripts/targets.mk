@@ -73,7 +73,7 @@ demo: setup
 shell: modules tools
 	@$(PYTHON) scripts/shell.py
 
-tools: setup build/tools/insntrace.so
+tools: setup build/tools/insntrace.so build/tools/verbs.so
 	@cargo build --quiet --release --manifest-path tools/Cargo.toml --target-dir build/tools
 
 # Always on the release kernel: what a debugging kernel does tells nothing.
@@ -97,6 +97,11 @@ bench-scaling: modules tools
 build/tools/insntrace.so: scripts/insntrace/trace.c | setup
 	@mkdir -p $(@D)
 	@gcc -O2 -Wall -Wextra -Wno-unused-parameter -Werror -shared -fPIC -fvisibility=hidden -o $@ $<
+
+# For a peer in Python that keeps to no rule.
+build/tools/verbs.so: tests/vm/guest/verbs.c | setup
+	@mkdir -p $(@D)
+	@gcc -O2 -Wall -Wextra -Werror -shared -fPIC -o $@ $< -lrdmacm -libverbs
 
 test: setup
 	@$(PYTHON) scripts/run-tests.py

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The other end of an RDS connection, played with RDMA verbs by a program that keeps to no rule.
+
+It lives in a network namespace of its own, with a device and addresses that the node has no RDS for,
+and looks at the counters and the log of the node from there."""
+
+import contextlib
+import ctypes
+import os
+import re
+import select
+import struct
+import time
+
+import frames
+import rds
+from rds import libc, sockaddr
+
+CLONE_NEWNET = 0x40000000
+PORTS = {False: 18634, True: 16385}
+# Events of the RDMA CM.
+(CONNECT_REQUEST, CONNECT_RESPONSE, CONNECT_ERROR, UNREACHABLE, REJECTED, ESTABLISHED,
+ DISCONNECTED) = range(4, 11)
+# Operations of verbs.
+(WRITE, WRITE_WITH_IMM, SEND, SEND_WITH_IMM, READ, COMPARE_AND_SWAP, FETCH_AND_ADD) = range(7)
+SEND_WITH_INVALIDATE = 9
+# How long anything may take, in seconds: only what hangs takes longer.
+PATIENCE = 60
+PING_FROM = 77
+# The receives of a peer: the same in its private data, where those count.
+RECEIVES = 64
+
+verbs = None
+
+
+class PeerError(Exception):
+    """The node did not do what it should, or the verbs did not."""
+
+
+def load(path):
+    global verbs
+    verbs = ctypes.CDLL(path, use_errno=True)
+    for name in ("end_new",):
+        getattr(verbs, name).restype = ctypes.c_void_p
+
+
+def checked(what, result):
+    if result < 0:
+        raise PeerError(f"{what}: {os.strerror(-result)}")
+    return result
+
+
+def raw_address(host, port):
+    return sockaddr(host, port).ljust(28, b"\0")
+
+
+class Home:
+    """The node as seen from the rogue's namespace: its counters and its log."""
+
+    def __init__(self, namespace):
+        self.ours = os.open("/proc/self/ns/net", os.O_RDONLY)
+        self.theirs = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
+        self.kmsg = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        os.lseek(self.kmsg, 0, os.SEEK_END)
+        self.enter(self.theirs)
+
+    @staticmethod
+    def enter(namespace):
+        if libc.setns(namespace, CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "setns")
+
+    @contextlib.contextmanager
+    def at_home(self):
+        self.enter(self.ours)
+        try:
+            yield
+        finally:
+            self.enter(self.theirs)
+
+    def counters(self):
+        with self.at_home():
+            return rds.counters()
+
+    def connections(self):
+        with self.at_home():
+            return rds.connections()
+
+    def wait_for(self, what, condition):
+        """Reads the counters until they are as they should be; there is no event to wait for."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition(seen := self.counters()):
+            if time.monotonic() > deadline:
+                raise PeerError(f"waited in vain for {what}; the counters are {seen}")
+            time.sleep(0.05)
+        return seen
+
+    def log(self):
+        """What the kernel has said since the last call."""
+        lines = []
+        while True:
+            try:
+                lines.append(os.read(self.kmsg, 8192).decode("utf-8", "replace").split(";", 1)[1])
+            except BlockingIOError:
+                return lines
+            except BrokenPipeError:
+                continue  # what was overwritten is lost
+
+    def said(self, pattern):
+        return any(re.search(pattern, line) for line in self.log())
+
+
+class End:
+    """One end over verbs: a listener, or one side of a connection."""
+
+    def __init__(self, handle=None):
+        self.handle = ctypes.c_void_p(handle or verbs.end_new())
+        if not self.handle:
+            raise PeerError(f"no CM id: {os.strerror(ctypes.get_errno())}")
+        self.buffer = ctypes.create_string_buffer(20 << 10)
+        self.has_qp = self.gone = False
+        self.failure = None
+        self.inbox = []
+        self.untold = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.free()
+
+    def free(self):
+        if self.handle:
+            verbs.end_free(self.handle)
+            self.handle = None
+
+    def call(self, name, *args):
+        return checked(name, getattr(verbs, "end_" + name)(self.handle, *args))
+
+    def resolve(self, source, target, port=None, tos=0):
+        port = PORTS[":" in target] if port is None else port
+        self.call("resolve", raw_address(source, 0), raw_address(target, port), tos)
+
+    def qp(self, receives=RECEIVES):
+        self.call("qp", receives)
+        self.has_qp = True
+
+    def last_event(self):
+        """(event, status, private data)"""
+        status, data = ctypes.c_int(), ctypes.create_string_buffer(256)
+        event = verbs.end_last_event(self.handle, ctypes.byref(status), data)
+        return event, status.value, data.raw[:verbs.end_data_len(self.handle)]
+
+    def event(self, seconds=PATIENCE):
+        """The next event of the CM as last_event() has it, or None."""
+        if not self.call("event", int(seconds * 1000)):
+            return None
+        found = self.last_event()
+        self.gone |= found[0] in (DISCONNECTED, REJECTED, UNREACHABLE, CONNECT_ERROR)
+        return found
+
+    def connect(self, data):
+        """Asks for a connection and returns the answer: an event."""
+        self.ask(data)
+        answer = self.event()
+        if answer is None:
+            raise PeerError("the node did not answer a request")
+        return answer
+
+    def ask(self, data):
+        self.call("connect", data or None, len(data))
+
+    def disconnect(self):
+        with contextlib.suppress(PeerError):
+            self.call("disconnect")
+
+    # Frames
+
+    def pump(self, seconds):
+        """Takes what there is, or waits for something. False if nothing came in that time."""
+        value = ctypes.c_int()
+        kind = self.call("poll", self.buffer, ctypes.byref(value)) if self.has_qp else 0
+        if kind == 1:
+            self.inbox.append(self.buffer.raw[:value.value])
+            self.untold += 1
+        elif kind == 3:
+            self.failure = value.value
+        if kind or self.event(0):
+            return True
+        poll = select.poll()
+        poll.register(verbs.end_cm_fd(self.handle), select.POLLIN)
+        if self.has_qp:
+            poll.register(verbs.end_cq_fd(self.handle), select.POLLIN)
+        return bool(poll.poll(int(seconds * 1000)))
+
+    def send(self, *all_frames, opcode=SEND):
+        """Sends frames, as far as the node still wants them. False if it does not."""
+        for frame in all_frames:
+            deadline = time.monotonic() + PATIENCE
+            while not self.gone:
+                result = verbs.end_post(self.handle, opcode, frame, len(frame))
+                if result == 0:
+                    break
+                if result != -11:
+                    # The node has ended the connection.
+                    return False
+                if not self.pump(1) and time.monotonic() > deadline:
+                    raise PeerError("the node takes no more frames")
+            if self.failure:
+                return False
+        return not self.gone
+
+    def frame(self, seconds=PATIENCE):
+        """The next frame from the node; None if the connection ends first or none comes."""
+        deadline = time.monotonic() + seconds
+        while not self.inbox:
+            if self.gone or self.failure or time.monotonic() > deadline:
+                return None
+            self.pump(max(0, deadline - time.monotonic()))
+        return self.inbox.pop(0)
+
+    def await_failure(self):
+        """Waits until the node or its device has refused what was sent."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.gone and not self.failure:
+            if time.monotonic() > deadline:
+                raise PeerError("the node and its device take everything")
+            self.pump(1)
+
+    def await_end(self):
+        """Waits until the node has ended the connection, and answers it as the CM wants."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.gone:
+            if time.monotonic() > deadline:
+                raise PeerError("the node keeps the connection")
+            self.pump(1)
+        self.disconnect()
+
+
+class Peer(End):
+    """An end that can also behave, so that one can see what the node makes of it."""
+
+    def __init__(self, source, target, tos=0, handle=None):
+        super().__init__(handle)
+        self.source, self.target, self.tos = source, target, tos
+        self.seq = 0
+        self.seen = 0
+
+    def private(self, **fields):
+        return frames.private(self.source, self.target, **{"tos": self.tos, "credit": RECEIVES, **fields})
+
+    def open(self, receives=RECEIVES, data=None, **fields):
+        """Connects, and expects to be accepted. Returns the private data of the reply."""
+        self.resolve(self.source, self.target, tos=self.tos)
+        self.qp(receives)
+        event, status, reply = self.connect(data or self.private(**fields))
+        if event != ESTABLISHED:
+            raise PeerError(f"the node did not accept: event {event}, status {status}, {reply.hex()}")
+        return frames.decode_private(reply, ":" in self.source)
+
+    def number(self):
+        self.seq += 1
+        return self.seq
+
+    def note(self, frame):
+        """The messages of a frame; keeps the number of the last."""
+        found = list(frames.split(frame))
+        self.seen = max([self.seen, *(header.seq for header, _ in found)])
+        return found
+
+    def told(self):
+        """What a header says of the receives that were posted again: where it counts, the node sends no
+        more otherwise."""
+        credit = min(self.untold, 255)
+        self.untold -= credit
+        return credit
+
+    def ping(self):
+        """Whether the node answers a ping, which acknowledges all that came before; it does not if it
+        ends the connection."""
+        marker = 1000 + self.number() % 60000
+        self.send(frames.message(self.seq, sport=marker, ack=self.seen, credit=self.told()))
+        return self.await_pong(marker)
+
+    def await_pong(self, marker):
+        while (frame := self.frame()) is not None:
+            if any(header.dport == marker for header, _ in self.note(frame)):
+                return True
+        if not self.gone and not self.failure:
+            raise PeerError("no pong came, and the connection is there")
+        return False
+
+    def read_up_to(self, number):
+        """Reads frames until a message with this number has come."""
+        while self.seen < number:
+            frame = self.frame()
+            if frame is None:
+                raise PeerError(f"message {number} did not come, the last was {self.seen}")
+            self.note(frame)
+
+    def acknowledge(self):
+        """Acknowledges all that the node has sent, alone."""
+        return self.send(frames.header(ack=self.seen, credit=self.told()))
+
+    def settle(self):
+        """Leaves nothing behind that the node would have to send again, and disconnects."""
+        if not self.gone and self.ping():
+            self.acknowledge()
+            self.drain()
+        self.disconnect()
+
+    def drain(self):
+        """Waits until all that was sent is done."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.gone and verbs.end_busy(self.handle) and time.monotonic() < deadline:
+            self.pump(1)

@@ -1,0 +1,565 @@
+# SPDX-License-Identifier: GPL-2.0
+"""rogue.py LIBRARY ATTACK [NUMBER]: a peer that keeps to no rule, against the RDS of this kernel.
+
+It plays the other end of RDS connections from the network namespace "rogue", see test_rogue.py, and
+ends with status 1 and a line for each thing that the node did not answer as it should. LIBRARY is
+verbs.c, compiled. NUMBER is how often, for attacks that go on and on, or the seed of "random"."""
+
+import contextlib
+import ctypes
+import errno
+import random
+import socket
+import struct
+import sys
+import time
+
+import attacks
+import frames
+import peer
+from peer import (ESTABLISHED, PATIENCE, REJECTED, End, Home, Peer,
+                  PeerError, raw_address)
+from rds import Sock
+
+NODE, NODE6 = "10.8.0.100", "fd08::100"
+MINE, MINE6 = [f"10.8.0.{i}" for i in range(1, 9)], "fd08::1"
+VIOLATIONS = ("recv_drop_bad_header", "recv_drop_bad_fragment", "recv_drop_bad_checksum",
+              "recv_drop_bad_ack")
+REFUSED, FAILED = "conn_reject_bad_request", "conn_attempt_failed"
+
+
+def need(condition, text):
+    if not condition:
+        raise PeerError(text)
+
+
+def rise(before, after, names=VIOLATIONS):
+    """What has gone up by how much."""
+    return {x: after[x] - before[x] for x in names if after[x] != before[x]}
+
+
+def until_said(home, pattern, attack):
+    """Attacks until the node says so: its lines are limited to some in a while."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        home.log()
+        attack()
+        lines = home.log()
+        if any(peer.re.search(pattern, line) for line in lines):
+            return
+        need(time.monotonic() < deadline, f"the log did not say {pattern!r}, last {lines}")
+
+
+@contextlib.contextmanager
+def connected(home, source=MINE[0], target=NODE, **fields):
+    """A peer with a connection, which leaves nothing behind."""
+    with Peer(source, target) as p:
+        p.open(**fields)
+        yield p
+        p.settle()
+
+
+# Rows of a table: each is a generator of (what, function).
+
+def broken(home, table):
+    """Each ends the connection, is counted once, and the node says why."""
+    def attack(make, counter):
+        with Peer(MINE[0], NODE) as p:
+            p.open()
+            all_frames = make(p)
+            before = home.counters()
+            p.send(*all_frames)
+            p.await_end()
+            rose = rise(before, home.counters())
+        need(rose == {counter: 1} or counter is None and sum(rose.values()) == 1, f"counted {rose}")
+
+    for what, make, counter, line in table:
+        yield what, lambda: until_said(home, f"{MINE[0]}.*dropping the connection: .*{line}",
+                                       lambda: attack(make, counter))
+
+
+def harmless(home, _number):
+    """None ends the connection: one is enough for all."""
+    p = Peer(MINE[0], NODE)
+    p.open()
+
+    def attack(make, counter):
+        need(not p.gone, "there is no connection")
+        before = home.counters()
+        need(p.send(*make(p)) and p.ping(), "the node has ended the connection")
+        after = home.counters()
+        need(not rise(before, after), f"counted {rise(before, after)}")
+        need(not counter or after[counter] > before[counter], f"{counter} did not go up")
+
+    for what, make, counter in attacks.HARMLESS:
+        yield what, lambda: attack(make, counter)
+    yield "the end", p.settle
+    p.free()
+
+
+def operations(home, _number):
+    """What RDS does not use of verbs, and memory that nobody has given away."""
+    def ends(opcode, frame):
+        with Peer(MINE[0], NODE) as p:
+            p.open()
+            p.send(frame, opcode=opcode)
+            p.await_failure()
+            p.disconnect()
+        with connected(home) as p:
+            need(p.ping(), "the node does not serve any more")
+
+    def with_immediate():
+        with connected(home) as p:
+            p.send(frames.message(p.number(), sport=2000), opcode=peer.SEND_WITH_IMM)
+            need(p.await_pong(2000) and p.ping(), "the connection is lost")
+
+    for what, opcode, size in (("write", peer.WRITE, 64), ("read", peer.READ, 64),
+                               ("write and tell", peer.WRITE_WITH_IMM, 64),
+                               ("write nothing and tell", peer.WRITE_WITH_IMM, 0),
+                               ("compare and swap", peer.COMPARE_AND_SWAP, 8),
+                               ("fetch and add", peer.FETCH_AND_ADD, 8),
+                               ("send and invalidate", peer.SEND_WITH_INVALIDATE, 48),
+                               ("longer than a receive", peer.SEND, 8400)):
+        yield what, lambda: ends(opcode, frames.message(1).ljust(size, b"\0")[:size])
+    yield "send with immediate data", with_immediate
+
+
+def requests(home, source, target):
+    v6 = ":" in target
+
+    def refused(make, line):
+        with End() as e:
+            e.resolve(source, target)
+            e.qp()
+            before = home.counters()
+            event, _, data = e.connect(make(source, target))
+            need(event == REJECTED, f"not refused: event {event}")
+            need(data[:4] == struct.pack("=i", 1), f"refused with {data.hex()}")
+            # The answer goes first.
+            after = home.wait_for("a refusal", lambda x: x[REFUSED] > before[REFUSED])
+            need(after[REFUSED] == before[REFUSED] + 1, "it was refused more than once")
+
+    def accepted(fields, wanted):
+        with Peer(source, target) as p:
+            reply = p.open(**fields)
+            wrong = {k: (getattr(reply, k), v) for k, v in wanted.items() if getattr(reply, k) != v}
+            need(not wrong, f"the reply is {reply}: {wrong}")
+            need((reply.source, reply.target) == (target, source), f"the reply is {reply}")
+            need(p.ping(), "no traffic")
+            p.settle()
+
+    for what, make, line in attacks.BAD_REQUESTS:
+        pattern = f"refused a connection from .*{source}.*{line}"
+        yield what, lambda: until_said(home, pattern, lambda: refused(make, line))
+    for fields, wanted in attacks.GOOD_REQUESTS:
+        fields = {"mask": 3, "fragment": 8192, **fields}
+        yield f"accepted: {fields}", lambda: accepted(fields, wanted)
+    if not v6:
+        yield "a request while its victim is connected", lambda: impersonate(home)
+
+
+def impersonate(home):
+    """One address has a connection; requests from another one that speak for it change nothing."""
+    with connected(home, MINE[0]) as victim:
+        for i in range(20):
+            with End() as e:
+                e.resolve(MINE[1], NODE)
+                e.qp()
+                event, *_ = e.connect(frames.private(MINE[0], NODE))
+                need(event == REJECTED, f"event {event}")
+        need(victim.ping(), "the victim has lost its connection")
+
+
+def replies(home, _number):
+    """The node asks for a connection, and each of its attempts gets another answer."""
+    source, port = MINE[2], 7000
+    listener = End()
+    listener.call("listen", raw_address(source, peer.PORTS[False]))
+    with home.at_home():
+        sock = Sock((NODE, 0))
+        sock.send(attacks.TEXT, (source, port))
+
+    def request():
+        found = ctypes.c_void_p()
+        while not found.value:
+            got = peer.verbs.end_request(listener.handle, PATIENCE * 1000, ctypes.byref(found))
+            need(got == 1, "the node does not try again")
+        p = Peer(source, NODE, handle=found.value)
+        asked = frames.decode_private(p.last_event()[2])
+        need((asked.source, asked.target) == (NODE, source), f"asked {asked}")
+        need((asked.major, asked.minor) in ((4, 1), (3, 1)) and asked.mask == 3, f"asked {asked}")
+        return p, asked
+
+    def answer(make):
+        p, _ = request()
+        with p:
+            p.qp()
+            before = home.counters()
+            p.call("accept", data := make(source, NODE), len(data))
+            p.await_end()
+            home.wait_for("a failed attempt", lambda x: x[FAILED] > before[FAILED])
+
+    def reject(data):
+        p, asked = request()
+        with p:
+            p.call("reject", data or None, len(data))
+        return asked.major
+
+    def rejected():
+        majors = [reject(data) for data in attacks.REJECTIONS * 2]
+        need(3 in majors and 4 in majors, f"proposed {majors}")
+
+    def silence():
+        p, _ = request()
+        before = home.counters()
+        home.wait_for("the end of a silent attempt", lambda x: x[FAILED] > before[FAILED])
+        p.free()
+
+    def goes_silent():
+        """Accepts, and answers nothing from then on, not even the end."""
+        p, asked = request()
+        p.qp(0)
+        data = p.private(fragment=0)
+        p.call("accept", data, len(data))
+        p.call("kill_qp")
+        before = home.counters()
+        home.wait_for("a lost connection", lambda x: x["conn_reset"] > before["conn_reset"])
+        p.free()
+
+    def at_last():
+        p, asked = request()
+        with p:
+            p.qp()
+            data = p.private(major=asked.major, minor=asked.minor, fragment=0)
+            p.call("accept", data, len(data))
+            found = []
+            while not found:
+                need((frame := p.frame()) is not None, "the message did not come")
+                found = [payload for header, payload in p.note(frame) if header.dport == port]
+            need(found == [attacks.TEXT], f"{found} came")
+            p.settle()
+
+    for what, make, line in attacks.BAD_REPLIES:
+        yield what, lambda: until_said(home, f"the peer's reply .*{line}", lambda: answer(make))
+    yield "rejections", rejected
+    yield "no answer", silence
+    yield "silent after the answer", goes_silent
+    yield "a good reply at last", at_last
+    listener.free()
+    with home.at_home():
+        sock.sock.close()
+
+
+def many_requests(home, number):
+    """From one address at once, and hung up in all phases."""
+    def at_once():
+        ends = []
+        for _ in range(number // 8):
+            e = Peer(MINE[3], NODE)
+            e.resolve(MINE[3], NODE)
+            e.qp(4)
+            ends.append(e)
+        for e in ends:
+            e.ask(e.private())
+        for e in ends:
+            need(e.event() is not None, "a request without an answer")
+        for e in ends:
+            e.free()
+        with connected(home, MINE[3]) as p:
+            need(p.ping(), "no traffic afterwards")
+
+    def hang_up(after):
+        home.log()
+        begun = time.monotonic()
+        for _ in range(number):
+            with Peer(MINE[3], NODE) as p:
+                p.resolve(MINE[3], NODE)
+                p.qp(1)
+                p.ask(p.private())
+                after(p)
+        lines = [x for x in home.log() if MINE[3] in x and "connected" in x]
+        # Ten in five seconds.
+        most = 10 * ((time.monotonic() - begun) // 5 + 2)
+        need(len(lines) <= most, f"{len(lines)} lines of connections, no more than {most} are allowed")
+        with connected(home, MINE[3]) as p:
+            need(p.ping(), "no traffic afterwards")
+
+    def no_confirmation():
+        before = home.counters()
+        with Peer(MINE[3], NODE) as p:
+            p.resolve(MINE[3], NODE)
+            p.qp(1)
+            p.ask(p.private())
+            # The answer is not taken, so nothing confirms it.
+            home.wait_for("the end of an attempt", lambda x: x[FAILED] > before[FAILED])
+
+    yield "at once", at_once
+    yield "hung up before the answer", lambda: hang_up(lambda p: None)
+    yield "hung up after it", lambda: hang_up(lambda p: p.event())
+    yield "hung up in order", lambda: hang_up(lambda p: (p.event(), p.disconnect()))
+    yield "no confirmation", no_confirmation
+
+
+def resources(home, number):
+    """Connections that come and go, in all the ways there are, leave nothing."""
+    def some(count):
+        for i in range(count):
+            with Peer(MINE[4 + i % 2], NODE) as p:
+                p.open()
+                p.send(*rng.choice(attacks.BROKEN_FRAMES)[1](p))
+                p.await_end()
+
+    rng = random.Random(1)
+
+    def pool():
+        return home.counters()["ib_pool_bytes"]
+
+    def grows():
+        some(number)
+        before = pool()
+        some(3 * number)
+        need(pool() <= before, f"the pools grew from {before} to {pool()} bytes")
+
+    yield "comes and goes", grows
+
+
+def flood(home, number):
+    """More than there is room for."""
+    def unread():
+        """Nothing is acknowledged: the node stops to answer, and goes on when it is."""
+        with connected(home, MINE[5]) as p:
+            # Let it use few frames.
+            p.send(*frames.congestion(ext=frames.introduction(1, 1 << 31)))
+            need(p.ping(), "no traffic")
+            before = home.counters()
+            p.send(*attacks.several(p, 5600, sport=2000))
+            after = home.wait_for("5600 pings", lambda x: x["recv_ping"] >= before["recv_ping"] + 5600)
+            answered = after["send_pong"] - before["send_pong"]
+            need(4000 < answered < 4200, f"{answered} pings were answered")
+            need(after["send_pong_dropped"] - before["send_pong_dropped"] == 5600 - answered,
+                 "the other pongs were not counted")
+            p.read_up_to(p.seen + answered)
+
+    def amid_a_message():
+        """A message of 1 MiB begins, and does not go on: others do."""
+        peers = []
+        for source in MINE:
+            p = Peer(source, NODE)
+            p.open()
+            p.send(*frames.fragments(1, bytes(frames.MAX_MESSAGE), dport=attacks.NOBODY)[:-1])
+            p.drain()
+            peers.append(p)
+        with connected(home, MINE6, NODE6) as other:
+            need(other.ping(), "another one is not served")
+        held = home.counters()["ib_pool_bufs_in_use"]
+        for p in peers:
+            p.disconnect()
+            p.free()
+        home.wait_for("the memory of the messages",
+                      lambda x: x["ib_pool_bufs_in_use"] <= held - 200 * len(MINE))
+
+    def one_by_one():
+        """Many small frames: more than the node has receives for."""
+        with connected(home, MINE[5]) as p:
+            before = home.counters()
+            for _ in range(number):
+                p.send(frames.message(p.number(), attacks.TEXT, dport=attacks.NOBODY))
+            need(p.ping(), "the connection is lost")
+            rose = rise(before, home.counters(), ("recv_drop_no_sock",))
+            need(rose["recv_drop_no_sock"] >= number, f"counted {rose}")
+
+    def full_port():
+        """A program that does not read, and a peer that minds no congestion. What was taken can be read,
+        and the rest comes when there is room again."""
+        with home.at_home():
+            sock = Sock((NODE, 7002))
+        with sock, Peer(MINE[5], NODE) as p:
+            p.open()
+            before = home.counters()
+            p.send(*(frames.message(p.number(), bytes(8192), dport=7002) for _ in range(6000)))
+            p.await_end()
+            rose = rise(before, home.counters(), ("recv_drop_overrun", "recv_queued"))
+            need(rose.get("recv_drop_overrun") == 1, f"counted {rose}")
+            for _ in range(3000):
+                sock.recv(1)
+            p.free()
+            with connected(home, MINE[5]) as again:
+                again.send(frames.message(1, bytes(8192), dport=7002))
+                need(again.ping(), "there is room, and the connection is lost")
+
+    yield "a full port", full_port
+    yield "pongs that nobody acknowledges", unread
+    yield "long messages in part", amid_a_message
+    yield "more frames than receives", one_by_one
+
+
+def full_socket(sock, target):
+    """Sends until there is no room. Returns how many bytes that took."""
+    total = 0
+    while True:
+        try:
+            total += sock.send(bytes(8000), (target, 7001), socket.MSG_DONTWAIT)
+        except OSError as e:
+            need(e.errno == errno.EAGAIN, f"sending failed with {errno.errorcode[e.errno]}")
+            return total
+        need(total < 16 << 20, "the send buffer has no end")
+
+
+def deaf(home, _number):
+    """A peer to which a program of the node sends, and which does not take part in that."""
+    def play(receives, rest):
+        source = MINE[6]
+        with connected(home, source):
+            pass  # Nothing is left from before.
+        with home.at_home():
+            sock = Sock((NODE, 0))
+        with sock, Peer(source, NODE) as p:
+            p.open(receives)
+            with home.at_home():
+                sent = full_socket(sock, source)
+            rest(p, sock, sent)
+        # Nothing is left to send: the node stops to try.
+        home.wait_for("the end of the connection", lambda _: all(
+            x.state == "down" for x in home.connections() if x.peer == source))
+
+    def no_receives(p, sock, sent):
+        before = home.counters()
+        p.send(*[frames.message(p.number(), dport=attacks.NOBODY) for _ in range(20)])
+        home.wait_for("frames taken while nothing can be sent",
+                      lambda x: x["recv_drop_no_sock"] >= before["recv_drop_no_sock"] + 20)
+        p.disconnect()
+
+    def no_acknowledgement(p, sock, sent):
+        got = 0
+        while got < sent:
+            frame = p.frame()
+            need(frame is not None, f"{got} bytes of {sent} came")
+            got += sum(len(payload) for header, payload in p.note(frame) if header.dport == 7001)
+        with home.at_home():
+            need(full_socket(sock, MINE[6]) == 0, "there was room before anything was acknowledged")
+        p.acknowledge()
+        p.drain()
+        need(p.ping(), "the connection is lost")
+        with home.at_home():
+            need(full_socket(sock, MINE[6]) > 0, "there is no room after all was acknowledged")
+        # The pong would be sent again for ever.
+        p.acknowledge()
+        p.drain()
+
+    def vanishes(p, sock, sent):
+        p.call("kill_qp")
+        before = home.counters()
+        home.wait_for("a lost connection", lambda x: x["conn_reset"] > before["conn_reset"])
+
+    yield "posts no receives", lambda: play(0, no_receives)
+    yield "acknowledges nothing", lambda: play(64, no_acknowledgement)
+    yield "is gone without a word", lambda: play(64, vanishes)
+
+
+def credits(home, _number):
+    """Where they count: on iWARP."""
+    def stays(credit, *said):
+        with connected(home, MINE[0], credit=credit) as p:
+            p.send(*said)
+            need(p.ping(), "the connection is lost")
+
+    def ends(receives, credit, *said):
+        with Peer(MINE[0], NODE) as p:
+            p.open(receives, credit=credit)
+            p.send(*said)
+            p.await_end()
+        stays(peer.RECEIVES)
+
+    def stingy():
+        """The node may send one frame, and needs two for its map."""
+        with home.at_home():
+            sock = Sock((NODE, 0))
+        with sock, Peer(MINE[6], NODE) as p:
+            before = home.counters()
+            p.open(credit=1, fragment=0)
+            # On iWARP the side that asked begins.
+            p.send(*frames.congestion())
+            full_socket(sock, MINE[6])
+            need(home.counters()["ib_tx_throttle"] > before["ib_tx_throttle"], "nothing had to wait")
+            p.disconnect()
+
+    def greedy():
+        """More than the node has receives for: it need not keep the connection."""
+        with Peer(MINE[0], NODE) as p:
+            p.open()
+            if p.send(*[frames.message(p.number(), attacks.TEXT, dport=attacks.NOBODY)] * 2000) and p.ping():
+                p.settle()
+        stays(peer.RECEIVES)
+
+    yield "told without end", lambda: stays(peer.RECEIVES, *[frames.header(credit=255)] * 300)
+    yield "all there are, and more", lambda: stays(2**32 - 1, *[frames.header(credit=255)] * 3)
+    yield "none", lambda: stays(0)
+    yield "not meant", lambda: ends(0, 1000, *frames.congestion())
+    yield "one", stingy
+    yield "ignored", greedy
+
+
+def noise(home, seed, count):
+    """Frames with random faults: the connection ends, or it works."""
+    rng = random.Random(seed)
+    p = None
+    for i in range(count):
+        if p is None:
+            p = Peer(MINE[7], NODE)
+            p.open()
+        some = attacks.mutated(rng, p)
+
+        def attack():
+            try:
+                if p.send(*some) and p.ping():
+                    return
+                p.await_end()
+            except PeerError as e:
+                raise PeerError(f"{e}; seed {seed}, {[x[:80].hex() for x in some]}") from e
+
+        yield f"number {i}", attack
+        if p.gone or p.failure:
+            p.free()
+            p = None
+    # Its pongs must not be left behind.
+    p = p or Peer(MINE[7], NODE)
+    if not p.has_qp:
+        p.open()
+    p.settle()
+    p.free()
+
+
+ATTACKS = {
+    "frames": lambda home, _: broken(home, attacks.BROKEN_FRAMES),
+    "packed": lambda home, _: broken(home, attacks.BROKEN_PACKED),
+    "maps": lambda home, _: broken(home, attacks.BROKEN_MAPS),
+    "harmless": harmless,
+    "operations": operations,
+    "requests": lambda home, _: requests(home, MINE[1], NODE),
+    "requests6": lambda home, _: requests(home, MINE6, NODE6),
+    "replies": replies,
+    "many-requests": many_requests,
+    "resources": resources,
+    "flood": flood,
+    "deaf": deaf,
+    "credits": credits,
+    "random": lambda home, seed: noise(home, seed, 300),
+}
+
+
+def main():
+    library, name, *number = sys.argv[1:]
+    peer.load(library)
+    home = Home("rogue")
+    failed = 0
+    for what, attack in ATTACKS[name](home, int(*number)):
+        try:
+            attack()
+        except PeerError as e:
+            failed += 1
+            print(f"{name}, {what}: {e}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A peer that keeps to no rule: a program that plays the other end with RDMA verbs, from a network
+namespace of its own on the same machine.
+
+Whatever it sends, it is refused or dropped as Documentation/protocol.md has it, counted, and named in the
+log. Meanwhile two other addresses of the node exchange verified streams, and do not notice."""
+
+import json
+import random
+
+import pytest
+from rdsvm.cluster import PAIR
+from traffic import exchange, ping
+
+pytestmark = pytest.mark.impls("rust")
+
+# The rogue's addresses are below the node's: it prevails when both connect at the same time.
+NETWORK = """set -e
+ip netns add rogue
+ip link add rog0 type veth peer name rog1 netns rogue
+ip addr add 10.8.0.100/24 dev rog0
+ip -6 addr add fd08::100/64 dev rog0 nodad
+ip link set rog0 up
+ip -n rogue link set lo up
+for i in 1 2 3 4 5 6 7 8; do ip -n rogue addr add 10.8.0.$i/24 dev rog1; done
+ip -n rogue -6 addr add fd08::1/64 dev rog1 nodad
+ip -n rogue link set rog1 up
+rdma link add rogx0 type {kind} netdev rog0
+ip netns exec rogue rdma link add rogx1 type {kind} netdev rog1
+"""
+
+
+def connections(node, device):
+    """The addresses and the numbers of the CM ids of a device that have a peer: a connection that is made
+    anew has another number."""
+    found = json.loads(node.run(["rdma", "-j", "resource", "show", "cm_id", "link", f"{device}/1"]).out)
+    return sorted((sorted(x[end].rsplit(":", 1)[0] for end in ("src-addr", "dst-addr")), x["cm-idn"])
+                  for x in found if "dst-addr" in x)
+
+
+def bystanders(node):
+    """Those of the two that must not notice."""
+    return [x for device in ("rdsx0", "rdsx1") for x in connections(node, device) if x[0] == sorted(PAIR)]
+
+
+@pytest.fixture
+def rogue(node, tools, guest):
+    """Runs one attack beside a stream that must not notice."""
+    if "rogue" not in node.run("ip netns list").out:
+        node.run(NETWORK.format(kind=node.kind))
+    ends = [(node, x) for x in PAIR]
+    exchange(tools, *ends, count=20)
+
+    def attack(name, *number):
+        before = bystanders(node)
+        assert len(before) == 2, before
+        process = node.start(["python3", guest / "rogue.py", tools.parent / "verbs.so", name, *number])
+        while process.running():
+            exchange(tools, *ends, count=20)
+        result = process.wait()
+        assert result.status == 0, str(result)
+        ping(tools, node, PAIR[1], PAIR[0])
+        assert bystanders(node) == before, "another connection was lost"
+
+    return attack
+
+
+@pytest.mark.parametrize("attack", ["frames", "packed", "maps", "harmless", "operations"])
+def test_frames(rogue, attack):
+    rogue(attack)
+
+
+@pytest.mark.on_siw
+@pytest.mark.parametrize("attack", ["requests", "requests6"])
+def test_requests(rogue, attack):
+    """No version, no private data, no address of one's own: a peer speaks for itself alone."""
+    rogue(attack)
+
+
+def test_many_requests(rogue, flavor):
+    rogue("many-requests", 40 if flavor == "debug" else 200)
+
+
+def test_replies(rogue):
+    """The node asks for the connection."""
+    rogue("replies")
+
+
+def test_flood(rogue, flavor):
+    rogue("flood", 300 if flavor == "debug" else 2000)
+
+
+def test_deaf(rogue):
+    """A peer that takes nothing: its senders wait."""
+    rogue("deaf")
+
+
+@pytest.mark.kinds("siw")
+@pytest.mark.on_siw
+def test_credits(rogue):
+    rogue("credits")
+
+
+def test_random(rogue):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rogue("random", seed)
+
+
+def test_nothing_grows(node, rogue, flavor):
+    """Each connection of the rogue's is gone in the end, and the next one does with its memory."""
+    rogue("resources", 10 if flavor == "debug" else 50)
+    for _ in range(100):
+        if not (left := connections(node, "rogx0")):
+            return
+        node.run(["sleep", "0.2"])
+    raise AssertionError(f"left over: {left}")
