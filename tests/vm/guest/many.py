@@ -90,8 +90,7 @@ def main():
             elif wanted != events[number][1]:
                 events[number][1] = wanted
                 poll.modify(number, wanted)
-    # A request that crossed another one may come late: then its connection is made anew. There is no event
-    # to wait for.
+    # Where both ends ask at the same time, a connection may be made anew. There is no event to wait for.
     while len(up := [c for c in connections() if c.state == "connected"]) < len(ends):
         time.sleep(0.1)
     print(json.dumps({"up": len(up)}))
