@@ -28,7 +28,7 @@ use kapi::{
 };
 use kernel::sync::Arc;
 use msg::Socket;
-use proto::{idle::Patience, wire::FragmentSize};
+use proto::{idle::Patience, rcvbuf::patience as unread_patience, wire::FragmentSize};
 use recv_pool::{Counters, Limits};
 
 #[cfg(rds_kunit)]
@@ -134,7 +134,9 @@ impl kernel::Module for RdsModule {
             per_peer: *module_parameters::max_conns_per_peer.value() as usize,
         };
         let patience = Patience::new(*module_parameters::idle_secs.value());
-        let node = Node::new(Some(ib.clone()), queue, bounds, patience)?;
+        // CAST: memory fits.
+        let unread = unread_patience(total_memory() as u64);
+        let node = Node::new(Some(ib.clone()), queue, bounds, patience, unread)?;
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;
         let connections = Connections(node.clone());

@@ -109,6 +109,8 @@ impl Node {
         if gone.is_none() {
             return;
         }
+        // Who waits looks for the connection that there is now.
+        connection.waiters.wake_all();
         // No endpoint is left to set it going again.
         cancel_delayed::<_, 1>(connection);
         cancel::<_, 0>(connection);

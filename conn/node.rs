@@ -103,6 +103,8 @@ pub(crate) struct Node {
     pub(super) connections: SpinLockBh<Connections>,
     /// How long connections may be idle.
     pub(super) patience: Patience,
+    /// How much may wait to be read at a socket in any case, in bytes.
+    pub(crate) unread_patience: u64,
     #[pin]
     pub(super) looks: DelayedWork<Node, 0>,
     /// Runs the workers of connections.
@@ -118,6 +120,7 @@ impl Node {
         queue: Arc<OwnedQueue>,
         bounds: Bounds,
         patience: Patience,
+        unread_patience: u64,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
@@ -130,6 +133,7 @@ impl Node {
                 ),
                 queue,
                 patience,
+                unread_patience,
                 looks <- kernel::new_delayed_work!("Node::looks"),
                 ib,
             }),
@@ -218,8 +222,9 @@ impl Node {
     }
 
     /// Collects the connections. May sleep.
-    fn collect(&self) -> Result<KVec<Arc<Connection>>> {
-        let mut found = KVec::new();
+    fn collect(&self) -> Result<KVVec<Arc<Connection>>> {
+        // There may be too many for one piece of memory.
+        let mut found = KVVec::new();
         loop {
             let count = self.connections.lock().tree.len();
             found.reserve(count, GFP_KERNEL)?;
@@ -239,8 +244,8 @@ impl Node {
     }
 
     /// The connections as `rds-info` shows them. May sleep.
-    pub(crate) fn connections_info(&self) -> Result<KVec<ConnInfo>> {
-        let mut infos = KVec::new();
+    pub(crate) fn connections_info(&self) -> Result<KVVec<ConnInfo>> {
+        let mut infos = KVVec::new();
         for connection in self.collect()? {
             infos.push(connection.info(), GFP_KERNEL)?;
         }
@@ -299,8 +304,9 @@ impl Node {
     pub(crate) fn stop(self: &Arc<Self>) {
         let mut connections = self.connections.lock();
         connections.closed = true;
-        let tree = connections.tree.take();
+        let (tree, peers) = connections.tree.take();
         drop(connections);
+        drop(peers);
         cancel_delayed::<_, 0>(self);
         for connection in tree.values() {
             connection.begin_stop();

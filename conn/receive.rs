@@ -426,6 +426,14 @@ impl Connection {
         self.broken.store(false, Relaxed);
         self.packs.store(false, Relaxed);
         self.ack.store(0, Relaxed);
+        // A map may have come after the connection went down, or before it was up.
+        self.forget_map();
+    }
+
+    /// The next connection begins with the peer's map; until then nobody is held back. Any context.
+    pub(super) fn forget_map(&self) {
+        self.remote.clear();
+        self.waiters.wake_all();
     }
 }
 

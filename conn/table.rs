@@ -168,12 +168,12 @@ impl<V> Table<V> {
         Some(value)
     }
 
-    /// Takes all out.
-    pub(crate) fn take(&mut self) -> RBTree<ConnKey, V> {
+    /// Takes all out. The caller drops both without a lock.
+    pub(crate) fn take(&mut self) -> (RBTree<ConnKey, V>, impl Sized) {
         // INVARIANT: Empty.
         self.len = 0;
-        self.peers = RBTree::new();
-        core::mem::replace(&mut self.tree, RBTree::new())
+        let peers = core::mem::replace(&mut self.peers, RBTree::new());
+        (core::mem::replace(&mut self.tree, RBTree::new()), peers)
     }
 
     /// The entry with a key, or the one behind it.

@@ -323,9 +323,7 @@ impl Connection {
         }
         drop(tx);
         drop(link);
-        // The next connection begins with the peer's map; until then nobody is held back.
-        self.remote.clear();
-        self.waiters.wake_all();
+        self.forget_map();
         self.node.stats.inc(Counter::ConnReset);
         pr_change_ratelimited!("{}: disconnected\n", self.key);
     }

@@ -351,7 +351,7 @@ impl Sock<Socket> {
     /// what they say.
     fn judge(&self, recv: &mut RecvQueue) -> Transition {
         let limit = self.rcvbuf() / 2;
-        let overrun = is_overrun(recv.bytes as u64, limit as u64);
+        let overrun = is_overrun(recv.bytes as u64, limit as u64, self.node.unread_patience);
         if overrun != self.is_overrun() {
             self.overrun.store(overrun, Relaxed);
         }

@@ -28,14 +28,22 @@ pub(crate) const fn transition(congested: bool, bytes: u64, limit: u64) -> Trans
     }
 }
 
-/// What a socket takes at the least before [`is_overrun`], in bytes.
-const PATIENCE: u64 = 32 << 20;
+/// What a socket takes in any case before [`is_overrun`], in bytes, on a node with `memory` bytes.
+pub(crate) const fn patience(memory: u64) -> u64 {
+    const LEAST: u64 = 32 << 20;
+    if memory / 32 > LEAST {
+        memory / 32
+    } else {
+        LEAST
+    }
+}
 
-/// Whether so much waits to be read that a peer cannot be taking notice of the congestion any more.
+/// Whether so much waits to be read, more than `patience` bytes, that a peer can hardly be taking notice of
+/// the congestion any more.
 ///
 /// What its sockets had sent when they were told may still come, and every one of them may have a send
 /// buffer full of it.
 #[inline]
-pub(crate) const fn is_overrun(bytes: u64, limit: u64) -> bool {
-    bytes > PATIENCE && bytes / 4 > limit
+pub(crate) const fn is_overrun(bytes: u64, limit: u64, patience: u64) -> bool {
+    bytes > patience && bytes / 4 > limit
 }

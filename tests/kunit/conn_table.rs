@@ -54,7 +54,7 @@ mod suite {
         for n in 5..=8 {
             assert_eq!(add(&mut table, key(1, n, 0))?, Ok(()));
         }
-        assert_eq!(table.take().values().count(), 4);
+        assert_eq!(table.take().0.values().count(), 4);
         assert_eq!(add(&mut table, key(1, 5, 0))?, Ok(()));
         Ok(())
     }

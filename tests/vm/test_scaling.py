@@ -9,7 +9,7 @@ from rdsvm import cluster
 from rdsvm.cluster import must
 from traffic import counters, wait_for
 
-pytestmark = [pytest.mark.flavors("release"), pytest.mark.long]
+pytestmark = pytest.mark.flavors("release")
 
 NETWORKS, TYPES, MESSAGES = 40, 10, 20
 # An idle one takes more than this, both ends.

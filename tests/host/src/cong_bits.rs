@@ -3,7 +3,7 @@
 //! Tests of `proto/cong_bits.rs` and `proto/rcvbuf.rs`.
 
 use crate::proto::cong_bits::*;
-use crate::proto::rcvbuf::{is_overrun, transition, Transition};
+use crate::proto::rcvbuf::{is_overrun, patience, transition, Transition};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -83,11 +83,13 @@ proptest! {
 #[test]
 fn only_a_peer_that_takes_no_notice_overruns_a_socket() {
     const MIB: u64 = 1 << 20;
-    assert!(!is_overrun(32 * MIB, 100_000));
-    assert!(is_overrun(32 * MIB + 1, 100_000));
+    assert_eq!(patience(512 * MIB), 32 * MIB);
+    assert_eq!(patience(64 << 30), 2 << 30);
+    assert!(!is_overrun(32 * MIB, 100_000, 32 * MIB));
+    assert!(is_overrun(32 * MIB + 1, 100_000, 32 * MIB));
     // A program that asked for much room gets more.
-    assert!(!is_overrun(64 * MIB + 3, 16 * MIB));
-    assert!(is_overrun(64 * MIB + 4, 16 * MIB));
-    assert!(!is_overrun(4 * MIB, u64::MAX));
-    assert!(is_overrun(u64::MAX, 0));
+    assert!(!is_overrun(64 * MIB + 3, 16 * MIB, 32 * MIB));
+    assert!(is_overrun(64 * MIB + 4, 16 * MIB, 32 * MIB));
+    assert!(!is_overrun(4 * MIB, u64::MAX, 32 * MIB));
+    assert!(is_overrun(u64::MAX, 0, u64::MAX - 1));
 }

@@ -376,7 +376,7 @@ def flood(home, number):
         with sock, Peer(MINE[5], NODE) as p:
             p.open()
             before = home.counters()
-            p.send(*(frames.message(p.number(), bytes(8192), dport=7002) for _ in range(6000)))
+            p.send(*(frames.message(p.number(), bytes(8192), dport=7002) for _ in range(9000)))
             p.await_end()
             rose = rise(before, home.counters(), ("recv_drop_overrun", "recv_queued"))
             need(rose.get("recv_drop_overrun") == 1, f"counted {rose}")
