@@ -69,12 +69,23 @@ def let_packets_pass(guest, node, netdev, count):
     node.run(["python3", guest / "packets.py", netdev, count], timeout=300)
 
 
+def queue_pairs(node, own, peer=""):
+    """The queue pairs of the connections from an address, as "rdma res show qp" has them. A CM id may be
+    there for longer than its queue pair."""
+    def is_on(end, host):
+        return not host or end.startswith((f"{host}:", f"[{host}]:"))
+
+    live = {(x["ifname"], x["lqpn"]): x for x in json.loads(node.run("rdma -j -dd res show qp").out)
+            if x["state"] == "RTS"}
+    names = [(x["ifname"], x["lqpn"]) for x in json.loads(node.run("rdma -j res show cm_id").out)
+             if x.get("state") == "CONNECT" and is_on(x["src-addr"], own)
+             and is_on(x["dst-addr"], peer)]
+    return [live[x] for x in names if x in live]
+
+
 def links_of(node, address):
     """The RDMA devices of the connections from an address."""
-    cm_ids = json.loads(node.run("rdma -j res show cm_id").out)
-    prefixes = (f"{address}:", f"[{address}]:")
-    return {x["ifname"] for x in cm_ids
-            if x.get("src-addr", "").startswith(prefixes) and x.get("state") == "CONNECT"}
+    return {x["ifname"] for x in queue_pairs(node, address)}
 
 
 def counters(node, guest):
