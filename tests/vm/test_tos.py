@@ -44,6 +44,7 @@ def test_connection_of_its_own(pair, tools, guest):
 # On iWARP the type of service selects the connection and is not on the wire.
 @pytest.mark.kinds("rxe")
 @pytest.mark.flavors("release")
+@pytest.mark.pairs("rust-rust", "rust-c")
 @pytest.mark.parametrize("first", ("a", "b"))
 @pytest.mark.parametrize("version", (4, 6))
 def test_packets_carry_it(pair, tools, guest, first, version):

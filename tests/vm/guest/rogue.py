@@ -333,11 +333,11 @@ def flood(home, number):
             need(p.ping(), "no traffic")
             before = home.counters()
             p.send(*attacks.several(p, 5600, sport=2000))
-            after = home.wait_for("5600 pings", lambda x: x["recv_ping"] >= before["recv_ping"] + 5600)
+            names = ("send_pong", "send_pong_dropped")
+            after = home.wait_for("5600 pongs, sent or dropped", lambda x: sum(
+                x[name] - before[name] for name in names) == 5600)
             answered = after["send_pong"] - before["send_pong"]
             need(4000 < answered < 4200, f"{answered} pings were answered")
-            need(after["send_pong_dropped"] - before["send_pong_dropped"] == 5600 - answered,
-                 "the other pongs were not counted")
             p.read_up_to(p.seen + answered)
 
     def amid_a_message():
@@ -360,7 +360,7 @@ def flood(home, number):
 
     def one_by_one():
         """Many small frames: more than the node has receives for."""
-        with connected(home, MINE[5]) as p:
+        with connected(home, MINE[3]) as p:
             before = home.counters()
             for _ in range(number):
                 p.send(frames.message(p.number(), attacks.TEXT, dport=attacks.NOBODY))
@@ -446,14 +446,8 @@ def deaf(home, _number):
         p.acknowledge()
         p.drain()
 
-    def vanishes(p, sock, sent):
-        p.call("kill_qp")
-        before = home.counters()
-        home.wait_for("a lost connection", lambda x: x["conn_reset"] > before["conn_reset"])
-
     yield "posts no receives", lambda: play(0, no_receives)
     yield "acknowledges nothing", lambda: play(64, no_acknowledgement)
-    yield "is gone without a word", lambda: play(64, vanishes)
 
 
 def credits(home, _number):
