@@ -86,18 +86,15 @@ impl Acceptor {
             let agreed =
                 negotiate(&private, self.transport.fragment()).map_err(Refusal::Version)?;
             let key = self.key(&request, &private)?;
-            // Not by a look-up of the address: that makes CM ids, and this is a handler of one.
-            let pools = || {
-                let device = request.device().ok_or(Errno::NetUnreachable)?;
-                Ok(self
-                    .transport
-                    .pools_of(&device)
-                    .ok_or(Errno::NetUnreachable)?)
-            };
-            let connection = self
-                .node
-                .connection(key, pools)
-                .map_err(Refusal::Connection)?;
+            // Not by a look-up of the address: that makes CM ids, and this is a handler of one. A device that
+            // is going has no pools any more.
+            let device = request.device();
+            let pools = device.and_then(|device| self.transport.pools_of(&device));
+            let connection = match pools {
+                Some(pools) => self.node.connection(key, || Ok(pools)),
+                None => Err(Error::from(Errno::NetUnreachable).into()),
+            }
+            .map_err(Refusal::Connection)?;
             Ok((agreed, private.credit, connection))
         };
         let (agreed, credit, connection) = match look() {

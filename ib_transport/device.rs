@@ -433,6 +433,9 @@ impl Client for Ib {
         drop(member);
         self.forget(&device);
         device.close();
+        // A request that waited for its worker goes, too: the CM gives up what an identifier has of the device a
+        // moment after it says that the identifier is gone, and that may be too late for the device.
+        self.limits.queue.flush();
         self.sweep_device(rdma);
         if let Err(error) = device.pools.revoke() {
             // `close` has waited for all queue pairs, so this is a defect.

@@ -93,6 +93,7 @@ def test_unload_while_it_is_read(node):
         reader.stop()
 
 
+@pytest.mark.long
 @pytest.mark.pairs("rust-rust")
 @pytest.mark.parametrize("on", [*(pytest.param(x, marks=pytest.mark.flavors("release")) for x in "ab"),
                                 "both"])
@@ -115,6 +116,7 @@ def test_it_takes_two(pair, tools, guest, flavor, on):
         assert all(watch.throttled() == 0 for watch in watches)
 
 
+@pytest.mark.long
 @pytest.mark.pairs("rust-rust")
 def test_idle_in_between(pair, tools, guest, flavor):
     """Rings that have become deep get small again, and no receive is forgotten about."""
@@ -135,6 +137,7 @@ def test_idle_in_between(pair, tools, guest, flavor):
         assert watch.refused() == 0
 
 
+@pytest.mark.long
 @pytest.mark.pairs("rust-c")
 @pytest.mark.parametrize("rust, c, first", [
     (1, 1, "rust"), *(pytest.param(*x, marks=pytest.mark.flavors("release"))

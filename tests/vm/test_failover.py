@@ -8,7 +8,7 @@ import pytest
 from rdsvm.cluster import wire_address
 from traffic import Streams, counters, links_of, ping, queue_pairs, wait_for
 
-pytestmark = pytest.mark.pairs("rust-rust")
+pytestmark = [pytest.mark.pairs("rust-rust"), pytest.mark.long]
 
 # Each test has networks of its own, so that its connections are new.
 _networks = itertools.count(30)

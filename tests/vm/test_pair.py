@@ -164,6 +164,7 @@ def test_peer_crashes(pair, tools, guest, flavor):
 # The node that goes on is ours, as C drops and acknowledges what a rebooted peer retransmits. A cut wire
 # ends no connection of iWARP.
 @pytest.mark.kinds("rxe")
+@pytest.mark.long
 def test_crashed_peer_retransmits(pair, tools, guest, flavor):
     """A node loses its power under load, comes back, and has to send its first messages twice: they
     are not taken for those of its former life."""

@@ -226,8 +226,12 @@ def test_no_large_pages(node, guest, tools):
 
 def test_shrinker(node, tools, guest):
     """What is empty goes back when the kernel asks."""
-    exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=20, sizes="1000000..1000000")
-    before = counters(node, guest)
+    for _ in range(5):
+        exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=20, sizes="1000000..1000000")
+        before = counters(node, guest)
+        # On a slow machine it may have gone by itself.
+        if before["ib_pool_bytes"] >= 2 << 20:
+            break
     node.run("echo 2 >/proc/sys/vm/drop_caches")
     after = counters(node, guest)
     gone = before["ib_pool_bytes"] - after["ib_pool_bytes"]

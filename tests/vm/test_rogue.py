@@ -12,7 +12,7 @@ import pytest
 from rdsvm.cluster import PAIR
 from traffic import exchange, ping
 
-pytestmark = pytest.mark.impls("rust")
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
 
 # The rogue's addresses are below the node's: it prevails when both connect at the same time.
 NETWORK = """set -e
@@ -70,7 +70,6 @@ def test_frames(rogue, attack):
     rogue(attack)
 
 
-@pytest.mark.on_siw
 @pytest.mark.parametrize("attack", ["requests", "requests6"])
 def test_requests(rogue, attack):
     """No version, no private data, no address of one's own: a peer speaks for itself alone."""

@@ -22,6 +22,7 @@ def connections(node, guest, peer):
 
 
 @pytest.mark.on_siw
+@pytest.mark.long
 def test_connection_of_its_own(pair, tools, guest):
     """Each type of service has its own connection and numbers, with either side as the one that asks."""
     a, b = pair
