@@ -109,7 +109,7 @@ def test_random(rogue):
 def test_nothing_grows(node, rogue, flavor):
     """Each connection of the rogue's is gone in the end, and the next one does with its memory."""
     rogue("resources", 10 if flavor == "debug" else 20)
-    for _ in range(100):
+    for _ in range(900):
         if not (left := connections(node, "rogx0")):
             return
         node.run(["sleep", "0.2"])
