@@ -171,18 +171,10 @@ impl Device {
             self.period_end.store(later(now, PERIOD_MS), Relaxed);
         }
         let mut next = Tended::Done;
-        // Downwards: when one goes meanwhile, another is looked at twice, and none is missed.
-        let mut index = self.users.lock().list.len();
-        while let Some(below) = index.checked_sub(1) {
-            index = below;
-            let users = self.users.lock();
-            let qp = users.list.get(index).and_then(|user| user.qp.clone());
-            drop(users);
-            let Some(qp) = qp else {
-                continue;
-            };
-            next = next.max(Carrier::tend(&qp, period_ends));
-        }
+        self.users.for_each(
+            |user| user.qp.clone(),
+            |qp| next = next.max(Carrier::tend(&qp, period_ends)),
+        );
         match next {
             Tended::Done => {}
             Tended::AtNextPeriod => self.tend_later(),
@@ -433,8 +425,9 @@ impl Client for Ib {
         drop(member);
         self.forget(&device);
         device.close();
-        // A request that waited for its worker goes, too: the CM gives up what an identifier has of the device a
-        // moment after it says that the identifier is gone, and that may be too late for the device.
+        // A request that waited for its worker goes, too: the CM gives up what an identifier has of the
+        // device a moment after it says that the identifier is gone, and that may be too late for the
+        // device.
         self.limits.queue.flush();
         self.sweep_device(rdma);
         if let Err(error) = device.pools.revoke() {

@@ -50,20 +50,27 @@ impl Users {
     pub(super) fn lock(&self) -> SpinLockBhGuard<'_, UserList> {
         self.users.lock()
     }
+
+    /// Calls `each`, without the lock, with what `pick` finds of each user.
+    pub(super) fn for_each<T>(&self, pick: impl Fn(&User) -> Option<T>, mut each: impl FnMut(T)) {
+        // Downwards: when one goes meanwhile, another is seen twice, and none is missed.
+        let count = self.lock().list.len();
+        for index in (0..count).rev() {
+            let users = self.lock();
+            let picked = users.list.get(index).and_then(&pick);
+            drop(users);
+            if let Some(picked) = picked {
+                each(picked);
+            }
+        }
+    }
 }
 
 impl Tenant for Users {
     fn recheck(&self, addrs: &LocalAddrs) {
-        // Downwards: when one goes meanwhile, another is looked at twice, and none is missed.
-        let mut index = self.lock().list.len();
-        while let Some(below) = index.checked_sub(1) {
-            index = below;
-            let users = self.lock();
-            let events = users.list.get(index).map(|user| user.events.clone());
-            drop(users);
-            if let Some(events) = events {
-                events.check_address(addrs, self.device);
-            }
-        }
+        self.for_each(
+            |user| Some(user.events.clone()),
+            |events| events.check_address(addrs, self.device),
+        );
     }
 }

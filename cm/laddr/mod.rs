@@ -258,7 +258,8 @@ impl LocalAddrs {
     }
 
     /// Finds the answers for the addresses that this machine has, has those who use them look whether
-    /// they still do, and from here on also after each event. Has to be called once, after there are devices and [`AddrEvents`]. May sleep.
+    /// they still do, and from here on also after each event. Has to be called once, after there are
+    /// devices and [`AddrEvents`]. May sleep.
     pub(crate) fn start(&self) {
         // Before anything is looked at: what happens from here on has to be looked at again.
         self.armed.xchg(false, Full);
@@ -272,9 +273,8 @@ impl LocalAddrs {
         // Without memory the same goes for all of them.
         let _ = for_each_assigned(REFRESH_MAX, ask);
         // Downwards: when one goes meanwhile, another is told twice, and none is missed.
-        let mut index = self.devices.lock().len();
-        while let Some(below) = index.checked_sub(1) {
-            index = below;
+        let count = self.devices.lock().len();
+        for index in (0..count).rev() {
             let devices = self.devices.lock();
             let tenant = devices.get(index).map(|home| home.tenant.clone());
             drop(devices);
