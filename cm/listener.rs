@@ -88,13 +88,14 @@ impl Acceptor {
             let key = self.key(&request, &private)?;
             // Not by a look-up of the address: that makes CM ids, and this is a handler of one. A device that
             // is going has no pools any more.
-            let device = request.device();
-            let pools = device.and_then(|device| self.transport.pools_of(&device));
-            let connection = match pools {
-                Some(pools) => self.node.connection(key, || Ok(pools)),
-                None => Err(Error::from(Errno::NetUnreachable).into()),
-            }
-            .map_err(Refusal::Connection)?;
+            let pools = request
+                .device()
+                .and_then(|device| self.transport.pools_of(&device))
+                .ok_or_else(|| Refusal::Connection(Error::from(Errno::NetUnreachable).into()))?;
+            let connection = self
+                .node
+                .connection(key, || Ok(pools))
+                .map_err(Refusal::Connection)?;
             Ok((agreed, private.credit, connection))
         };
         let (agreed, credit, connection) = match look() {
