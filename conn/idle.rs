@@ -16,6 +16,7 @@ use crate::proto::{
     connect::State,
     idle::{Marks, Sight, Verdict},
 };
+use core::convert::Infallible;
 use kernel::{
     prelude::*,
     sync::{
@@ -25,9 +26,6 @@ use kernel::{
     workqueue::WorkItem,
 };
 
-/// Connections that are looked at from one time to the next that the table is locked.
-const BATCH: usize = 32;
-
 kernel::impl_has_delayed_work! {
     impl HasDelayedWork<Self, 0> for Node { self.looks }
 }
@@ -36,7 +34,10 @@ impl WorkItem<0> for Node {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.look_at_all();
+        let Ok(()) = this.try_for_each::<Infallible>(|connection| {
+            this.look(connection);
+            Ok(())
+        });
         this.look_later();
     }
 }
@@ -51,27 +52,6 @@ impl Node {
         if needed {
             let period_ms = self.patience.period_ms();
             self.queue.arm_unless_set::<_, 0>(self.clone(), period_ms);
-        }
-    }
-
-    fn look_at_all(&self) {
-        let mut next = None;
-        loop {
-            let mut batch = [const { None }; BATCH];
-            let mut slots = batch.iter_mut();
-            let mut connections = self.connections.lock();
-            next = connections.tree.walk(next, BATCH, |connection| {
-                if let Some(slot) = slots.next() {
-                    *slot = Some(connection.clone());
-                }
-            });
-            drop(connections);
-            for connection in batch.into_iter().flatten() {
-                self.look(&connection);
-            }
-            if next.is_none() {
-                return;
-            }
         }
     }
 

@@ -21,6 +21,9 @@ use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
 use kernel::{fmt, prelude::*, rbtree::CursorMut, sync::Arc, workqueue::DelayedWork};
 
+/// Connections that are looked at from one time to the next that the table is locked.
+const BATCH: usize = 32;
+
 /// The connections of this node.
 pub(super) struct Connections {
     pub(super) tree: Table<Arc<Connection>>,
@@ -221,34 +224,37 @@ impl Node {
         Ok(ib.pools(addr, scope)?.ok_or(Errno::NetUnreachable)?)
     }
 
-    /// Collects the connections. May sleep.
-    fn collect(&self) -> Result<KVVec<Arc<Connection>>> {
-        // There may be too many for one piece of memory.
-        let mut found = KVVec::new();
+    /// Calls `each` for all connections that are there all the time, without a lock, until it fails. May
+    /// sleep.
+    pub(super) fn try_for_each<E>(
+        &self,
+        mut each: impl FnMut(&Arc<Connection>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut next = None;
         loop {
-            let count = self.connections.lock().tree.len();
-            found.reserve(count, GFP_KERNEL)?;
-            let connections = self.connections.lock();
-            if connections.tree.len() > found.capacity() {
-                continue;
+            let mut batch = [const { None }; BATCH];
+            let mut slots = batch.iter_mut();
+            next = self
+                .connections
+                .lock()
+                .tree
+                .walk(next, BATCH, |connection| {
+                    if let Some(slot) = slots.next() {
+                        *slot = Some(connection.clone());
+                    }
+                });
+            batch.iter().flatten().try_for_each(&mut each)?;
+            if next.is_none() {
+                return Ok(());
             }
-            for (_, connection) in connections.tree.iter() {
-                // There is room for all of them.
-                found
-                    .push_within_capacity(connection.clone())
-                    .map_err(|_| ENOMEM)?;
-            }
-            drop(connections);
-            return Ok(found);
         }
     }
 
     /// The connections as `rds-info` shows them. May sleep.
     pub(crate) fn connections_info(&self) -> Result<KVVec<ConnInfo>> {
+        // There may be too many for one piece of memory.
         let mut infos = KVVec::new();
-        for connection in self.collect()? {
-            infos.push(connection.info(), GFP_KERNEL)?;
-        }
+        self.try_for_each(|connection| infos.push(connection.info(), GFP_KERNEL))?;
         Ok(infos)
     }
 

@@ -117,10 +117,6 @@ impl<V> Table<V> {
         self.tree.get(key)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&ConnKey, &V)> {
-        self.tree.iter()
-    }
-
     fn with_peer(&self, key: &ConnKey) -> usize {
         self.peers.get(&PeerKey::of(key)).copied().unwrap_or(0)
     }
