@@ -175,31 +175,61 @@ def print_table(found, base):
     print("\nInstructions of the guest, median, if nothing else is said.", flush=True)
 
 
-def parse(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
-    names = ", ".join(x.name for x in ROWS)
-    parser.add_argument("--rows", default="", help=f"comma-separated, of: {names} [default: all]")
+def add_arguments(parser):
+    """Those of all benchmarks with machines of both implementations."""
     parser.add_argument("--impls", default="c,rust", help="c, rust or both [default: both]")
     parser.add_argument("--out", type=Path, help="write the results to this file, as JSON")
-    parser.add_argument("--base", type=Path, help="compare with a file that --out wrote")
-    parser.add_argument("--profile", type=Path, metavar="DIR",
-                        help="count the instructions of each function, into files in DIR")
-    parser.add_argument("--quick", action="store_true", help="a few samples of each row")
     parser.add_argument("--ko", type=Path, help="measure this rds_rust.ko")
-    parser.add_argument("--kdir", type=Path, help="on this kernel, which has to be like ours")
-    args = parser.parse_args(argv)
-    wanted = set(filter(None, args.rows.split(",")))
-    if wrong := wanted - {x.name for x in ROWS}:
-        parser.error(f"no rows: {', '.join(sorted(wrong))}; the rows are {names}")
+
+
+def check(parser, args):
+    """Checks what add_arguments() has added, and that what is measured with is there."""
     for path in (TOOL, PLUGIN):
         if not path.exists():
             parser.error(f"{path} is not there: make tools")
     args.impls = args.impls.split(",")
     if not set(args.impls) <= set(NAMES):
         parser.error("--impls takes c, rust, or c,rust")
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    names = ", ".join(x.name for x in ROWS)
+    parser.add_argument("--rows", default="", help=f"comma-separated, of: {names} [default: all]")
+    add_arguments(parser)
+    parser.add_argument("--base", type=Path, help="compare with a file that --out wrote")
+    parser.add_argument("--profile", type=Path, metavar="DIR",
+                        help="count the instructions of each function, into files in DIR")
+    parser.add_argument("--quick", action="store_true", help="a few samples of each row")
+    parser.add_argument("--kdir", type=Path, help="on this kernel, which has to be like ours")
+    args = parser.parse_args(argv)
+    wanted = set(filter(None, args.rows.split(",")))
+    if wrong := wanted - {x.name for x in ROWS}:
+        parser.error(f"no rows: {', '.join(sorted(wrong))}; the rows are {names}")
+    check(parser, args)
     wanted |= {x.floor for x in ROWS if x.name in wanted and not args.profile}
     args.rows = [x for x in ROWS if not wanted or x.name in wanted]
     return args
+
+
+def measure(make_run, args):
+    """Measures each implementation: ({implementation: run}, whether one failed)."""
+    runs, failed = {}, False
+    with tempfile.TemporaryDirectory(prefix="rds-bench-") as rundir:
+        for impl in args.impls:
+            runs[impl] = make_run(impl, args, rundir)
+            try:
+                runs[impl].measure()
+            except NodeError as e:
+                print(f"error: {NAMES[impl]}: {e}", file=sys.stderr)
+                failed = True
+    return runs, failed
+
+
+def write(args, found):
+    """Writes the rows where they were asked for."""
+    if args.out:
+        args.out.write_text(json.dumps({"rows": found}, indent=1) + "\n", encoding="utf-8")
 
 
 def main(argv=None):
@@ -208,20 +238,11 @@ def main(argv=None):
     if args.base:
         old = json.loads(args.base.read_text(encoding="utf-8"))
         base = {x["row"]: x["rust"]["p50"] for x in old["rows"] if x["rust"]}
-    runs, failed = {}, False
-    with tempfile.TemporaryDirectory(prefix="rds-bench-") as rundir:
-        for impl in args.impls:
-            runs[impl] = Run(impl, args, rundir)
-            try:
-                runs[impl].measure()
-            except NodeError as e:
-                print(f"error: {NAMES[impl]}: {e}", file=sys.stderr)
-                failed = True
+    runs, failed = measure(Run, args)
     found = results(runs, base)
     if found:
         print_table(found, base)
-    if args.out:
-        args.out.write_text(json.dumps({"rows": found}, indent=1) + "\n", encoding="utf-8")
+    write(args, found)
     return 1 if failed else 0
 
 

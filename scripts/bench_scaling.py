@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import json
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -212,37 +211,22 @@ def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--connections", default="", metavar="N,...",
                         help=f"how many, rising [default: {','.join(map(str, COUNTS))}]")
-    parser.add_argument("--impls", default="c,rust", help="c, rust or both [default: both]")
-    parser.add_argument("--out", type=Path, help="write the results to this file, as JSON")
+    bench.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="few connections, few samples")
     parser.add_argument("--strict", action="store_true",
                         help=f"fail if this module has growth of more than {GROWTH}")
-    parser.add_argument("--ko", type=Path, help="measure this rds_rust.ko")
     args = parser.parse_args(argv)
-    args.impls = args.impls.split(",")
-    if not set(args.impls) <= set(NAMES):
-        parser.error("--impls takes c, rust, or c,rust")
+    bench.check(parser, args)
     args.connections = [int(x) for x in args.connections.split(",") if x] or list(
         QUICK if args.quick else COUNTS)
     if args.connections != sorted(set(args.connections)) or args.connections[0] < 1:
         parser.error("--connections takes rising numbers")
-    for path in (TOOL, PLUGIN):
-        if not path.exists():
-            parser.error(f"{path} is not there: make tools")
     return args
 
 
 def main(argv=None):
     args = parse(argv)
-    runs, failed = {}, False
-    with tempfile.TemporaryDirectory(prefix="rds-bench-scaling-") as rundir:
-        for impl in args.impls:
-            runs[impl] = Run(impl, args, rundir)
-            try:
-                runs[impl].measure()
-            except NodeError as e:
-                print(f"error: {NAMES[impl]}: {e}", file=sys.stderr)
-                failed = True
+    runs, failed = bench.measure(Run, args)
     found = results(runs)
     print_table(found, args.connections)
     for row in found if args.strict else []:
@@ -250,8 +234,7 @@ def main(argv=None):
             print(f"error: {row['what']}: {ratio:.2f} times as much with "
                   f"{max(args.connections)} connections", file=sys.stderr)
             failed = True
-    if args.out:
-        args.out.write_text(json.dumps({"rows": found}, indent=1) + "\n", encoding="utf-8")
+    bench.write(args, found)
     return 1 if failed else 0
 
 
