@@ -173,6 +173,18 @@ def node(request, node_lab):
 
 
 @pytest.fixture
+def load(node):
+    """Loads the module with parameters, and as it was in the end."""
+    def load(*options):
+        cluster.must(node.unload())
+        cluster.must(node.load(options=options))
+
+    yield load
+    node.stop_all()
+    node.forget()
+
+
+@pytest.fixture
 def pair(request, pair_lab):
     """Two machines, a and b, joined by a wire, with RDS loaded. There is a second wire, which is down."""
     yield from use(request, pair_lab)

@@ -7,7 +7,7 @@ a sender that it was too fast (the device's counter send_rnr_err)."""
 import pytest
 from rdsvm.cluster import PAIR, must, wire_address
 from slow_reader import run_slow_reader
-from traffic import counters, exchange, late_reader, ping, read_late, wait_for
+from traffic import counters, exchange, late_reader, messages, ping, read_late, wait_for
 
 # iWARP has it always: test_iwarp.py.
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
@@ -51,8 +51,8 @@ def traffic(pair, tools, guest, flavor, slow):
     """Short and long messages both ways, and with `slow` a receiver on each side that does not read at
     first."""
     ends = (pair[0], A), (pair[1], B)
-    exchange(tools, *ends, count=100 if flavor == "debug" else 400, sockets=8, sizes="1..700")
-    exchange(tools, *ends, count=20 if flavor == "debug" else 80, sizes="1..100000")
+    exchange(tools, *ends, count=messages(flavor, 400), sockets=8, sizes="1..700")
+    exchange(tools, *ends, count=messages(flavor, 80), sizes="1..100000")
     if slow:
         run_slow_reader(guest, *ends)
         run_slow_reader(guest, *reversed(ends))
@@ -126,7 +126,7 @@ def test_idle_in_between(pair, tools, guest, flavor):
     watches = [Watch(m, guest) for m in pair]
     ends = (pair[0], A), (pair[1], B)
     for _ in range(2):
-        exchange(tools, *ends, count=15 if flavor == "debug" else 60, sockets=8, sizes="1..30000")
+        exchange(tools, *ends, count=messages(flavor, 60), sockets=8, sizes="1..30000")
         for watch in watches:
             grown = counters(watch.node, guest)["ib_rx_ring_grown"]
             if grown > watch.counters["ib_rx_ring_grown"]:
@@ -161,19 +161,10 @@ def test_c(pair, tools, guest, flavor, rust, c, first):
     assert ("flow control" in connected[0]) == bool(rust and c and first == "rust"), connected
 
 
-@pytest.fixture
-def small_pools(node):
-    """Loads the module with pools that are soon at their limit, and as it was in the end."""
-    must(node.unload())
-    must(node.load(options=["pool_limit_mib=2"]))
-    yield
-    node.stop_all()
-    node.forget()
-
-
-def test_without_memory(node, tools, guest, small_pools):
+def test_without_memory(node, tools, guest, load):
     """Messages that nobody reads take all memory. Senders wait because they have no credits, nobody is
     refused, and all goes on when someone reads."""
+    load("pool_limit_mib=2")
     turn_on(node)
     # A connection may begin when there is memory, and its first message is not delivered to late readers.
     ping(tools, node, PAIR[1], source=PAIR[0])

@@ -6,17 +6,12 @@ import itertools
 
 import pytest
 from rdsvm.cluster import wire_address
-from traffic import Streams, counters, links_of, ping, queue_pairs, wait_for
+from traffic import Streams, counters, links_of, messages, ping, queue_pairs, wait_for
 
 pytestmark = [pytest.mark.pairs("rust-rust"), pytest.mark.long]
 
 # Each test has networks of its own, so that its connections are new.
 _networks = itertools.count(30)
-
-
-def messages(flavor, count):
-    """The debug kernel takes about six times as long for each message."""
-    return count // 4 if flavor == "debug" else count
 
 
 class Address:

@@ -4,26 +4,14 @@
 import json
 
 import pytest
-from rdsvm.cluster import PAIR, must
+from rdsvm.cluster import PAIR, peer_address
 from traffic import counters, ping, wait_for
 
 pytestmark = pytest.mark.impls("rust")
 
 # Another address on each end of the pair, see add_peers().
-MORE = [x.replace("10.9.0.", "10.9.1.") for x in PAIR]
+MORE = [peer_address(1, end) for end in (0, 1)]
 A, B = PAIR
-
-
-@pytest.fixture
-def load(node):
-    """Loads the module with parameters, and as it was in the end."""
-    def load(*options):
-        must(node.unload())
-        must(node.load(options=options))
-
-    yield load
-    node.stop_all()
-    node.forget()
 
 
 @pytest.fixture

@@ -4,15 +4,10 @@
 import pytest
 from rdsvm.cluster import must, wire_address, wire_address6
 from slow_reader import run_slow_reader
-from traffic import Streams, exchange, let_packets_pass, ping
+from traffic import Streams, exchange, let_packets_pass, messages, ping
 
 A, B = wire_address(0, 1), wire_address(0, 2)
 A6, B6 = wire_address6(0, 1), wire_address6(0, 2)
-
-
-def messages(flavor, count):
-    """The debug kernel takes about six times as long for each message."""
-    return count // 4 if flavor == "debug" else count
 
 
 @pytest.mark.on_siw

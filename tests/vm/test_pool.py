@@ -6,8 +6,8 @@ import json
 import pytest
 from rdsvm import cluster
 from rdsvm.cluster import PAIR, must, wire_address
-from traffic import (Streams, counters, exchange, late_reader, let_packets_pass, ports, read_late,
-                     wait_for)
+from traffic import (Streams, counters, exchange, late_reader, let_packets_pass, messages, ports,
+                     read_late, wait_for)
 
 pytestmark = pytest.mark.impls("rust")
 
@@ -21,11 +21,6 @@ KPROBES = "/sys/kernel/tracing/kprobe_events"
 
 def change(node, guest, before, name):
     return counters(node, guest)[name] - before[name]
-
-
-def fewer(node, count):
-    """The debug kernel takes about six times as long for each message."""
-    return count // 4 if node.debug else count
 
 
 class Probes:
@@ -51,13 +46,9 @@ class Probes:
 
 
 @pytest.fixture
-def small_pools(node):
-    """Loads the module with pools that are soon at their limit, and as it was in the end."""
-    must(node.unload())
-    must(node.load(options=[SMALL_POOL]))
-    yield
-    node.stop_all()
-    node.forget()
+def small_pools(load):
+    """Pools that are soon at their limit."""
+    load(SMALL_POOL)
 
 
 def starve(node, guest):
@@ -73,7 +64,7 @@ def starve(node, guest):
 def test_nothing_is_mapped_for_a_message(node, tools):
     """Buffers are mapped with their shard. Once there are enough shards, no message makes one, however
     large it is."""
-    large, count = {"sizes": "1000000..1000000"}, fewer(node, 40)
+    large, count = {"sizes": "1000000..1000000"}, messages(node.flavor, 40)
     exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=count // 4, **large)
     with Probes(node, "rds_ib_dma_map", "rds_alloc_shard", "rds_ib_post_recv") as probes:
         exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=count, **large)
@@ -86,7 +77,7 @@ def test_nothing_is_mapped_for_a_message(node, tools):
 def test_receives_are_posted_in_chains(node, tools, guest):
     """A ring is refilled when a quarter of it is missing, however soon each frame is dealt with: that is
     three of the smallest ring. Each message is a frame; so is an acknowledgement that none carries."""
-    before, count = counters(node, guest), fewer(node, 2000)
+    before, count = counters(node, guest), messages(node.flavor, 2000)
     with Probes(node, "rds_ib_post_recv") as probes:
         exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=count, sizes="1..100")
         posts, = probes.hits()
@@ -196,7 +187,7 @@ def test_fragmented_memory(flavor, guest, tools, tmp_path, order):
         holder = node.start(["python3", guest / "fragment_memory.py", order])
         holder.expect("^fragmented", timeout=600)
         mark = node.mark("fragmented")
-        exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=fewer(node, 100),
+        exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=messages(node.flavor, 100),
                  sizes="0..70000")
         agreed = f"connected, fragments of {4096 * order} bytes"
         assert any(agreed in line for line in node.log(mark)), node.log(mark)
@@ -224,14 +215,20 @@ def test_no_large_pages(node, guest, tools):
     assert seen["ib_pool_refused_memory"] > 0, "fragments of 8 KiB have no shards as small as that"
 
 
-def test_shrinker(node, tools, guest):
-    """What is empty goes back when the kernel asks."""
+def grow_pools(node, tools, guest):
+    """Has messages make pools grow. Returns the counters then; on a slow machine what has grown may have
+    gone by itself."""
     for _ in range(5):
         exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=20, sizes="1000000..1000000")
-        before = counters(node, guest)
-        # On a slow machine it may have gone by itself.
-        if before["ib_pool_bytes"] >= 2 << 20:
+        seen = counters(node, guest)
+        if seen["ib_pool_bytes"] > 2 << 20:
             break
+    return seen
+
+
+def test_shrinker(node, tools, guest):
+    """What is empty goes back when the kernel asks."""
+    before = grow_pools(node, tools, guest)
     node.run("echo 2 >/proc/sys/vm/drop_caches")
     after = counters(node, guest)
     gone = before["ib_pool_bytes"] - after["ib_pool_bytes"]
@@ -241,8 +238,7 @@ def test_shrinker(node, tools, guest):
 
 
 def test_unneeded_memory_goes_after_a_while(node, tools, guest):
-    exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=20, sizes="1000000..1000000")
-    before = counters(node, guest)
+    before = grow_pools(node, tools, guest)
     assert before["ib_pool_bytes"] > 2 << 20
     after = wait_for(node, guest, lambda now: now["ib_pool_bytes"] < 3 << 19)
     assert after["ib_pool_shrunk_bytes"] == before["ib_pool_shrunk_bytes"]
@@ -253,7 +249,7 @@ def test_unneeded_memory_goes_after_a_while(node, tools, guest):
 def test_device_goes_and_comes_back(node, tools, guest, index):
     """Under load: what was under way waits in memory of no device, and all of it comes through the new
     one."""
-    streams = Streams(tools, (node, PAIR[0]), (node, PAIR[1]), count=fewer(node, 3000),
+    streams = Streams(tools, (node, PAIR[0]), (node, PAIR[1]), count=messages(node.flavor, 3000),
                       sizes="1..30000")
     let_packets_pass(guest, node, "rdsv0", 500)
     assert streams.running(), "the device was to go under load"

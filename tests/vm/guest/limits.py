@@ -15,7 +15,6 @@ sends so many messages to the other, and has to get as many, in the order in whi
 
 import collections
 import errno
-import fcntl
 import json
 import os
 import socket
@@ -24,7 +23,6 @@ import sys
 
 from rds import Sock
 
-SIOCRDSSETTOS = 0x89E0
 PORT, OTHER_PORT = 3900, 3901
 NOBODY = 65534
 
@@ -40,7 +38,7 @@ def attempt(sock, to):
 def open_sock(local, port, tos, timeout=None):
     sock = Sock((local, port), timeout=timeout)
     if tos:
-        fcntl.ioctl(sock.fileno(), SIOCRDSSETTOS, struct.pack("=B", tos))
+        sock.set_tos(tos)
     return sock
 
 

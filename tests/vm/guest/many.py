@@ -6,7 +6,6 @@ and every message has to come once, in order, and as it was sent. Prints how man
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import resource
@@ -17,7 +16,6 @@ import time
 
 from rds import Sock, connections
 
-SIOCRDSSETTOS = 0x89E0
 PORT = 4000
 LONGEST = 3000
 
@@ -29,7 +27,7 @@ class End:
         self.mine, self.peer, self.tos, self.count = (mine, PORT + tos), (peer, PORT + tos), tos, count
         self.sent = self.received = 0
         self.sock = Sock(self.mine)
-        fcntl.ioctl(self.sock.fileno(), SIOCRDSSETTOS, bytes([tos]))
+        self.sock.set_tos(tos)
 
     def send(self):
         """Sends what there is room for; returns whether that was all."""
