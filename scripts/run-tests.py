@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ktap
@@ -61,8 +62,9 @@ class Tally:
 
 
 def make(*arguments):
-    return subprocess.run(["make", "-s", "-C", TOP, *arguments], stdin=subprocess.DEVNULL,
-                          stdout=sys.stderr).returncode == 0
+    """Builds in the time that machines leave, if some run."""
+    return subprocess.run(["nice", "make", "-s", "-C", TOP, *arguments],
+                          stdin=subprocess.DEVNULL, stdout=sys.stderr).returncode == 0
 
 
 CARGO_LINE = re.compile(r"^ *(?:Running .*?/deps/(\w+)-\w+\)|Doc-tests (\w+)|test (\S+.*?) \.\.\. (\w+))",
@@ -92,24 +94,25 @@ def cargo(tally, crate):
     tally.add_outcomes(f"host tests, {crate}", cargo_outcomes(done.stdout), done.returncode == 0)
 
 
-def pytest(tally, suite, *arguments):
+def pytest(tally, suite, prefix, *arguments):
+    """prefix: what each line begins with, as two may run at a time."""
     say(f"{suite}: pytest")
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "outcomes"
-        done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
-                               "--tb=short", "--durations=10", f"--outcomes={path}", *arguments],
-                              cwd=TOP, stdin=subprocess.DEVNULL)
+        command = [sys.executable, "-u", "-m", "pytest", "-v", "-p", "no:cacheprovider", "--tb=short",
+                   "--durations=10", f"--outcomes={path}", *arguments]
+        with subprocess.Popen(command, cwd=TOP, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace") as running:
+            for line in running.stdout:
+                print(f"{prefix}: {line}", end="", flush=True)
         outcomes = json.loads(path.read_text()) if path.exists() else {}
-    tally.add_outcomes(suite, outcomes, done.returncode == 0)
+    tally.add_outcomes(suite, outcomes, running.returncode == 0)
 
 
 def kunit(tally, flavor):
     """Loads the module with its suites in it, which runs them, and reads the kernel log."""
     suite = f"KUnit, {flavor} kernel"
-    say(f"{suite}: building the module with its suites")
-    if not make("modules", f"FLAVOR={flavor}", "KUNIT=y"):
-        tally.add_outcomes(suite, {})
-        return
+    say(suite)
     with tempfile.TemporaryDirectory(prefix="rds-kunit-") as rundir:
         machine = cluster.Machine("kunit", "rust", flavor, rundir, **hardware.with_iommu())
         machine.module = machine.module.parents[1] / f"{flavor}-kunit/rds_rust.ko"
@@ -152,11 +155,21 @@ def kunit_in_tree(tally):
     tally.add_outcomes(suite, outcomes, done.returncode == 0)
 
 
-def build_ahead(flavor):
-    """Begins to build a kernel, in the time that waiting machines leave. If it fails, so will the
-    build of the module for it."""
-    return subprocess.Popen(["nice", "-n", "19", "make", "-s", "-C", TOP, "kernel", f"FLAVOR={flavor}"],
-                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+def build(tally, flavor):
+    """A kernel, the module for it, and the module with its KUnit suites."""
+    say(f"{flavor} kernel: building it, as far as it is not in the cache, and the module")
+    built = all(make("modules", f"FLAVOR={flavor}", *more) for more in ((), ("KUNIT=y",)))
+    if not built:
+        tally.add(f"the module, {flavor} kernel", 0, 1, ["it does not build"])
+    return built
+
+
+def in_machines(tally, flavor, fast):
+    kunit(tally, flavor)
+    if not fast:
+        left_out = "not more_siw and not long" if flavor == "debug" else "not more_siw"
+        pytest(tally, f"virtual machines, {flavor} kernel", flavor, "tests/vm", f"--flavor={flavor}",
+               "--impls=rust", "-m", left_out)
 
 
 def main():
@@ -167,28 +180,20 @@ def main():
     # What FLAVOR says is for other targets: both kernels are tested.
     os.environ.pop("FLAVOR", None)
     tally = Tally()
-    flavors = FLAVORS[:1] if args.fast else FLAVORS
 
     for crate in ("tests/host", "tools"):
         cargo(tally, crate)
-    pytest(tally, "checks of the checks", "tests/lint")
+    pytest(tally, "checks of the checks", "checks", "tests/lint")
     if not make("tools"):
         tally.add("tools", 0, 1, ["they do not build"])
-    if not args.fast:
-        kunit_in_tree(tally)
-    ahead = {flavor: build_ahead(flavor) for flavor in flavors[1:]}
-    for flavor in flavors:
-        if flavor in ahead:
-            ahead[flavor].wait()
-        say(f"{flavor} kernel: building it, as far as it is not in the cache, and the module")
-        if not make("modules", f"FLAVOR={flavor}"):
-            tally.add(f"the module, {flavor} kernel", 0, 1, ["it does not build"])
-            continue
-        kunit(tally, flavor)
+    # The tests of both kernels run side by side, as machines often wait; builds go one after the other.
+    with ThreadPoolExecutor() as pool:
+        running = [pool.submit(in_machines, tally, flavor, args.fast)
+                   for flavor in FLAVORS[:1 if args.fast else None] if build(tally, flavor)]
         if not args.fast:
-            left_out = "not more_siw and not long" if flavor == "debug" else "not more_siw"
-            pytest(tally, f"virtual machines, {flavor} kernel", "tests/vm", f"--flavor={flavor}",
-                   "--impls=rust", "-m", left_out)
+            kunit_in_tree(tally)
+    for suites in running:
+        suites.result()
     return 0 if tally.summary() else 1
 
 
