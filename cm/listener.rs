@@ -86,8 +86,8 @@ impl Acceptor {
             let agreed =
                 negotiate(&private, self.transport.fragment()).map_err(Refusal::Version)?;
             let key = self.key(&request, &private)?;
-            // Not by a look-up of the address: that makes CM ids, and this is a handler of one. A device that
-            // is going has no pools any more.
+            // Not by a look-up of the address: that makes CM ids, and this is a handler of one. A device
+            // that is going has no pools any more.
             let pools = request
                 .device()
                 .and_then(|device| self.transport.pools_of(&device))

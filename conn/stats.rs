@@ -63,6 +63,7 @@ counters! {
     SendStuck => "send_stuck_rm",
     MprdsCatchup => "mprds_catchup_tx0_retries",
     IbConnectRaced => "ib_connect_raced",
+    /// A request was not looked at because its peer had withdrawn it.
     IbListenClosedStale => "ib_listen_closed_stale",
     IbTxRingFull => "ib_tx_ring_full",
     /// A frame waits, as the peer has no receive for it.

@@ -103,6 +103,9 @@ pub(crate) trait Endpoint: Send + Sync {
 
 /// A peer's wish to connect. Dropping it rejects it, without a reason.
 pub(crate) trait Request: Send + Sync {
+    /// Whether nobody waits for an answer any more. Any context.
+    fn has_ended(&self) -> bool;
+
     /// Gets ready to receive and accepts. May sleep.
     fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;
 

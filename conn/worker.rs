@@ -179,7 +179,7 @@ impl Connection {
                 Reached::Lost => Event::Lost,
             });
         }
-        if self.request.lock().is_some() {
+        if self.has_request() {
             return Some(Event::Request);
         }
         let deadline = self.deadline.load(Relaxed);
@@ -191,6 +191,22 @@ impl Connection {
             return Some(Event::Wanted);
         }
         (self.idle.load(Relaxed) && self.idle.xchg(false, Full)).then_some(Event::Idle)
+    }
+
+    /// Whether the peer waits for an answer to a request.
+    fn has_request(&self) -> bool {
+        let ended = {
+            let mut waiting = self.request.lock();
+            match &*waiting {
+                None => return false,
+                Some(request) if !request.has_ended() => return true,
+                Some(_) => waiting.take(),
+            }
+        };
+        // Without the lock: it sleeps.
+        drop(ended);
+        self.node.stats.inc(Counter::IbListenClosedStale);
+        false
     }
 
     /// Whether messages wait to be sent or acknowledged.

@@ -452,6 +452,10 @@ impl IncomingConnection {
 }
 
 impl Request for IncomingConnection {
+    fn has_ended(&self) -> bool {
+        self.request.as_ref().is_none_or(IncomingRequest::has_ended)
+    }
+
     fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         let request = self.request.take().ok_or(ENODEV)?;
         let (responder_resources, initiator_depth) =

@@ -62,7 +62,7 @@ impl Unattached {
     }
 
     fn remember(&self, event: &bindings::rdma_cm_event) {
-        // The handler mutex orders this with all that reads it.
+        // The handler mutex orders this with `recall`.
         if self.event.load(ordering::Relaxed) == 0 {
             self.status.store(event.status, ordering::Relaxed);
             self.event
@@ -161,6 +161,12 @@ impl IncomingRequest {
         self.private_data
             .get(..self.private_data_len.into())
             .unwrap_or_default()
+    }
+
+    /// Whether the peer has withdrawn it, or its device goes: nobody waits for an answer any more. Any
+    /// context.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.request.context.event.load(ordering::Relaxed) != 0
     }
 
     /// RDMA reads and atomics that the peer wants to have outstanding: a limit for

@@ -55,11 +55,26 @@ impl Rng {
 /// What the CM of one node tells that of the other.
 #[derive(Clone, Copy, Debug)]
 enum Cm {
-    Request { from: EndpointId },
-    Reply { from: EndpointId, to: EndpointId },
-    Confirm { to: EndpointId },
-    Reject { to: EndpointId },
-    Disconnect { to: EndpointId },
+    Request {
+        from: EndpointId,
+    },
+    /// Nobody waits for an answer to this request any more.
+    Withdraw {
+        from: EndpointId,
+    },
+    Reply {
+        from: EndpointId,
+        to: EndpointId,
+    },
+    Confirm {
+        to: EndpointId,
+    },
+    Reject {
+        to: EndpointId,
+    },
+    Disconnect {
+        to: EndpointId,
+    },
 }
 
 /// What is going to happen.
@@ -87,6 +102,11 @@ enum Happening {
     Cm {
         node: usize,
         message: Cm,
+    },
+    /// The worker of a node comes to the request that waits for it.
+    Request {
+        node: usize,
+        from: EndpointId,
     },
     Frame {
         from: EndpointId,
@@ -119,6 +139,8 @@ struct Weather {
     loss: u64,
     /// A CM message takes up to this long.
     cm_delay: Time,
+    /// A request waits up to this long for the worker.
+    worker_delay: Time,
     /// From here on nothing is lost and nothing breaks.
     calm_from: Time,
     /// The next CM messages, the first one in the lowest bit: whether it is lost.
@@ -224,6 +246,11 @@ impl World {
                 }
             }
             Happening::Cm { node, message } => self.receive_cm(node, message),
+            Happening::Request { node, from } => {
+                if self.nodes[node].request == Some(from) {
+                    self.feed(node, Event::Request);
+                }
+            }
             Happening::Frame {
                 from,
                 to,
@@ -308,9 +335,17 @@ impl World {
     fn receive_cm(&mut self, node: usize, message: Cm) {
         let here = self.nodes[node].endpoint;
         match message {
+            // Another one waits for the worker.
+            Cm::Request { from } if self.nodes[node].request.is_some() => {
+                self.send_cm(node, Cm::Reject { to: from });
+            }
             Cm::Request { from } => {
                 self.nodes[node].request = Some(from);
-                self.feed(node, Event::Request);
+                let delay = self.rng.below(self.weather.worker_delay + 1);
+                self.after(delay, Happening::Request { node, from });
+            }
+            Cm::Withdraw { from } => {
+                self.nodes[node].request.take_if(|request| *request == from);
             }
             Cm::Reply { from, to } => {
                 if here == Some(to) && self.nodes[node].state() == State::Connecting {

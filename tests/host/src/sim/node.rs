@@ -256,9 +256,10 @@ impl World {
                 self.send_cm(node, Cm::Reject { to });
             }
             Action::Teardown => {
-                self.nodes[node].endpoint.take().unwrap();
-                if let Some(to) = self.nodes[node].peer_endpoint.take() {
-                    self.send_cm(node, Cm::Disconnect { to });
+                let from = self.nodes[node].endpoint.take().unwrap();
+                match self.nodes[node].peer_endpoint.take() {
+                    Some(to) => self.send_cm(node, Cm::Disconnect { to }),
+                    None => self.send_cm(node, Cm::Withdraw { from }),
                 }
                 self.nodes[node].rx.link_lost();
                 self.nodes[node].ack_due = false;

@@ -168,6 +168,7 @@ fn converge(world: &World, node: usize, event: Event, trouble: Trouble) -> (Time
     world.weather = Weather {
         loss: 0,
         cm_delay: 2 * MS,
+        worker_delay: 2 * MS,
         calm_from: world.now + TROUBLE,
         fate: 0,
     };
@@ -224,6 +225,7 @@ fn explore(seed: u64, trace: bool, brains: [Brain; 2], seen: &mut Seen) -> (Time
     let weather = Weather {
         loss: [0, 10, 40][rng.below(3) as usize],
         cm_delay: [MS, 20 * MS][rng.below(2) as usize],
+        worker_delay: 0,
         calm_from: 3 * SECOND,
         fate: 0,
     };

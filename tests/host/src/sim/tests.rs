@@ -65,6 +65,7 @@ fn storm(seed: u64, trace: bool, brains: [Brain; 2]) -> u32 {
     let weather = Weather {
         loss: [0, 2, 10, 40][rng.below(4) as usize],
         cm_delay: [MS, 10 * MS, 100 * MS][rng.below(3) as usize],
+        worker_delay: [0, 30 * MS][rng.below(2) as usize],
         calm_from: 10 * SECOND,
         fate: 0,
     };
@@ -138,6 +139,7 @@ fn a_restarted_node_is_not_taken_for_its_old_self() {
         let weather = Weather {
             loss: [0, 10][rng.below(2) as usize],
             cm_delay: 10 * MS,
+            worker_delay: 10 * MS,
             calm_from: 10 * SECOND,
             fate: 0,
         };
@@ -176,6 +178,7 @@ fn idle_times(seed: u64, trace: bool) -> (u32, u32) {
     let weather = Weather {
         loss: [0, 0, 10][rng.below(3) as usize],
         cm_delay: [MS, 20 * MS][rng.below(2) as usize],
+        worker_delay: 5 * MS,
         calm_from: 120 * SECOND,
         fate: 0,
     };
@@ -227,6 +230,7 @@ fn simultaneous(seed: u64, trace: bool, brains: [Brain; 2]) -> Time {
     let weather = Weather {
         loss: 0,
         cm_delay: 5 * MS,
+        worker_delay: 0,
         calm_from: SECOND,
         fate: 0,
     };
@@ -289,6 +293,33 @@ fn simultaneous_connects_converge_with_c_on_the_other_side() {
     });
 }
 
+/// Where many want to connect, a request waits for its worker until after the peer has taken ours and
+/// withdrawn it. Then it must not replace what has just come up.
+#[test]
+fn a_request_that_was_withdrawn_is_not_taken() {
+    let twice = Cell::new(0);
+    let runs = seeds(500, |seed, trace| {
+        let mut rng = Rng(!seed);
+        let weather = Weather {
+            loss: 0,
+            cm_delay: MS,
+            worker_delay: 50 * MS,
+            calm_from: 0,
+            fate: 0,
+        };
+        let mut world = World::new(seed, weather, [Brain::rust(), Brain::rust()], trace);
+        for node in 0..2 {
+            world.at(rng.below(2 * MS), Happening::Queue { node, len: 5000 });
+        }
+        assert!(world.run_until(60 * SECOND));
+        assert_delivered(&world);
+        twice.set(twice.get() + u64::from(world.nodes.iter().any(|node| node.times_up > 1)));
+    });
+    println!("connected more than once in {} of {runs} runs", twice.get());
+    // The worker may come to it while the news is under way.
+    assert!(twice.get() <= runs / 20);
+}
+
 /// The queue pair of one of two nodes fails, when everything has long been delivered; `before` says
 /// how long the connection has lasted. Then one of them, or both, have something to send. Returns
 /// how long after the failure, or after it was sent if that was later, the last message arrives.
@@ -297,6 +328,7 @@ fn queue_pair_error(seed: u64, trace: bool, brains: [Brain; 2], before: Time) ->
     let weather = Weather {
         loss: 0,
         cm_delay: 5 * MS,
+        worker_delay: 0,
         calm_from: 60 * SECOND,
         fate: 0,
     };
