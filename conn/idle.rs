@@ -117,6 +117,7 @@ impl Connection {
             up: state == State::Up as u32,
             down: state == State::Down as u32,
             pending: tx.is_pending() || rx.has_partial(),
+            ack_due: tx.queue.ack_due,
             unused: tx.queue.state.is_unused() && rx.is_unused(),
             like_us: rx.peer_is_like_us(),
         };

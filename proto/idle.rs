@@ -75,6 +75,8 @@ pub(crate) struct Sight {
     pub(crate) down: bool,
     /// Messages wait to be sent or to be acknowledged, or one has arrived in part.
     pub(crate) pending: bool,
+    /// An acknowledgement waits for room to go out.
+    pub(crate) ack_due: bool,
     /// No message was ever sent, nor has one arrived.
     pub(crate) unused: bool,
     /// The peer has told on this connection that it runs this implementation. C RDS reconnects at once,
@@ -142,6 +144,11 @@ impl Idleness {
         }
         let quiet = now.saturating_sub(self.since);
         if sight.up && sight.like_us {
+            if sight.ack_due {
+                // The look that counts is one after it has gone out.
+                self.acknowledged = false;
+                return Verdict::Keep;
+            }
             if !self.acknowledged {
                 self.acknowledged = true;
                 return Verdict::Acknowledge;

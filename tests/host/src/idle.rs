@@ -17,6 +17,7 @@ fn up() -> Sight {
         up: true,
         down: false,
         pending: false,
+        ack_due: false,
         unused: false,
         like_us: true,
     }
@@ -58,6 +59,26 @@ use Verdict::*;
 fn an_idle_connection_acknowledges_and_is_closed() {
     let found = looks(600, [0, 15, 30, 599, 600, 615].map(|time| (time, up())));
     assert_eq!(found, [Keep, Acknowledge, Keep, Keep, Close, Close]);
+}
+
+/// While the peer may not have the acknowledgement, it may send its last messages once more.
+#[test]
+fn what_waits_to_acknowledge_is_not_settled() {
+    let stuck = Sight {
+        ack_due: true,
+        ..up()
+    };
+    let times = [(0, up()), (1, up()), (2, stuck), (9, stuck), (10, down())];
+    assert_eq!(looks(2, times), [Keep, Acknowledge, Keep, Keep, Keep]);
+    let times = [(0, up()), (1, stuck), (2, up()), (3, down())];
+    assert_eq!(looks(2, times), [Keep, Keep, Acknowledge, Keep]);
+    let times = [(0, up()), (1, up()), (2, stuck), (3, up()), (4, up())];
+    assert_eq!(
+        looks(2, times),
+        [Keep, Acknowledge, Keep, Acknowledge, Close]
+    );
+    let times = [(0, up()), (1, up()), (1, up()), (2, down())];
+    assert_eq!(looks(2, times), [Keep, Acknowledge, Keep, ForgetForRoom]);
 }
 
 #[test]

@@ -134,6 +134,7 @@ impl Node {
             up: state == State::Up,
             down: state == State::Down,
             pending: self.pending(),
+            ack_due: self.ack_due,
             unused: self.tx.is_unused() && self.rx.is_unused(),
             like_us: self.rx.tells_generation(),
         };
