@@ -3,6 +3,7 @@
 is lost, doubled or out of order."""
 
 import itertools
+import json
 
 import pytest
 from rdsvm.cluster import wire_address
@@ -290,8 +291,19 @@ def test_next_hop_is_elsewhere(wires, tools, guest, version):
     ping(tools, a, theirs.host, mine.host)
 
 
-# The limit is not for a kernel that checks itself. What breaks a queue pair is a packet of RoCE.
-@pytest.mark.kinds("rxe")
+def weak_point(victim, own, peer):
+    """Where the queue pair of the victim can be hit, as qp_error.py takes it."""
+    (end,) = queue_pairs(victim, own, peer)
+    if victim.kind == "rxe":
+        return "rxe", end["lqpn"], end["rq-psn"]
+    ids = json.loads(victim.run("rdma -j res show cm_id").out)
+    (ports,) = {(x["dst-addr"].rsplit(":", 1)[1], x["src-addr"].rsplit(":", 1)[1]) for x in ids
+                if x.get("lqpn") == end["lqpn"]}
+    return "siw", *ports
+
+
+# The limit is not for a kernel that checks itself.
+@pytest.mark.on_siw
 @pytest.mark.flavors("release")
 @pytest.mark.parametrize("sender", ("victim", "spoiler", "both"))
 @pytest.mark.parametrize("victim", ("a", "b"), ids=("lower", "higher"))
@@ -307,8 +319,7 @@ def test_queue_pair_error_between_idle_nodes(pair, tools, guest, victim, sender)
         # That they are idle is the scenario: nothing is waited for.
         victim.run(["sleep", "1.5"])
         resets = counters(victim, guest)["conn_reset"]
-        (end,) = queue_pairs(victim, own, peer)
-        target = (end["lqpn"], end["rq-psn"])
+        target = weak_point(victim, own, peer)
         silent = {m: "" if sender in (name, "both") else "-silent"
                   for m, name in ((victim, "victim"), (spoiler, "spoiler"))}
         program = ["python3", guest / "qp_error.py"]

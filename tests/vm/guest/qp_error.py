@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""qp_error.py ROLE OWN PEER [QPN PSN]: breaks an idle connection from outside, and tells how long it takes
-until RDS messages are answered again, in milliseconds of this machine's clock.
+"""qp_error.py ROLE OWN PEER [rxe QPN PSN | siw PORT PEERPORT]: breaks an idle connection from outside, and
+tells how long it takes until RDS messages are answered again, in milliseconds of this machine's clock.
 
-"spoiler" sends the queue pair QPN of its peer, on soft-RoCE, the end of a message that never began. Such
-a packet ends a queue pair by the InfiniBand specification, if it comes from the right address and has the
-number that is due, PSN. "victim" waits to be told that this was done. ROLE may end in "-silent": then
-nothing is sent from here.
+"spoiler" breaks the queue pair of its peer. On soft-RoCE it sends to queue pair QPN the end of a message
+that never began. Such a packet ends a queue pair by the InfiniBand specification, if it comes from the right
+address and has the number that is due, PSN. On soft-iWARP it resets the peer's end of the TCP connection
+between two ports. "victim" waits to be told that this was done. ROLE may end in "-silent": then nothing is
+sent from here.
 """
 
 import socket
@@ -18,6 +19,7 @@ from rds import Sock
 
 TELL_PORT = 4799
 ROCE_PORT, SEND_LAST, DEFAULT_PKEY = 4791, 0x02, 0xFFFF
+SYN, RST, ACK = 0x02, 0x04, 0x10
 
 
 def ip_header(own, peer, protocol, size, tos=0, ttl=64, check=0):
@@ -40,20 +42,52 @@ def lone_end(own, peer, qpn, psn):
     return packet(0, 0) + struct.pack("<I", zlib.crc32(masked))
 
 
+def segment(own, peer, ports, number, flag):
+    """A TCP segment without data. Its checksum covers the addresses, too."""
+    def with_check(check):
+        return struct.pack("!HHIIBBHHH", *ports, number, 0, 5 << 4, flag, 0, check, 0)
+
+    covered = (socket.inet_aton(own) + socket.inet_aton(peer)
+               + struct.pack("!HH", socket.IPPROTO_TCP, 20) + with_check(0))
+    total = sum(struct.unpack("!16H", covered))
+    return with_check(~((total & 0xFFFF) + (total >> 16)) & 0xFFFF)
+
+
+def break_roce(own, peer, qpn, psn):
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+        raw.sendto(lone_end(own, peer, qpn, psn), (peer, 0))
+
+
+def break_iwarp(own, peer, *ports):
+    """A reset counts if it has the number that is due. The peer tells it to whoever seems to connect from
+    the same port once more (RFC 5961)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP) as raw:
+        raw.bind((own, 0))
+        raw.connect((peer, 0))
+        raw.settimeout(30)
+        raw.send(segment(own, peer, ports, 0, SYN))
+        while True:
+            answer = raw.recv(64)[20:]
+            *found, _, due, _, flags = struct.unpack("!HHIIBB", answer[:14])
+            if tuple(found) == ports[::-1] and flags == ACK:
+                break
+        raw.send(segment(own, peer, ports, due, RST))
+
+
 def ping(rds, peer):
     rds.send(b"", (peer, 0))
     rds.recv()
 
 
 role, own, peer, *rest = sys.argv[1:]
-with (Sock((own, 0), timeout=60) as rds, socket.socket(type=socket.SOCK_DGRAM) as told,
-      socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw):
+with Sock((own, 0), timeout=60) as rds, socket.socket(type=socket.SOCK_DGRAM) as told:
     told.bind((own, TELL_PORT))
     print("ready", flush=True)
     if role.startswith("spoiler"):
-        packet = lone_end(own, peer, *map(int, rest))
+        kind, *numbers = rest
+        spoil = {"rxe": break_roce, "siw": break_iwarp}[kind]
         start = time.monotonic()
-        raw.sendto(packet, (peer, 0))
+        spoil(own, peer, *map(int, numbers))
         told.sendto(b"done", (peer, TELL_PORT))
     else:
         told.recv(4)
