@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""make test and make test-fast: runs all tests and adds up their cases.
+"""make test, make test-fast and make test-more: runs tests and adds up their cases.
 
 The last line is "N passed, N failed". A case that was skipped, a suite that did not build and a run
 that ended early count as failed.
@@ -164,33 +164,37 @@ def build(tally, flavor):
     return built
 
 
-def in_machines(tally, flavor, fast):
-    kunit(tally, flavor)
-    if not fast:
-        left_out = "not more_siw and not long" if flavor == "debug" else "not more_siw"
+def in_machines(tally, flavor, args):
+    if not args.more:
+        kunit(tally, flavor)
+    if not args.fast:
+        which = "more" if args.more else "not more"
         pytest(tally, f"virtual machines, {flavor} kernel", flavor, "tests/vm", f"--flavor={flavor}",
-               "--impls=rust", "-m", left_out)
+               "--impls=rust", "-m", which)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fast", action="store_true", help="no tests in VMs but KUnit")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--fast", action="store_true", help="no tests in VMs but KUnit")
+    which.add_argument("--more", action="store_true", help="the tests in VMs that are left out else")
     args = parser.parse_args()
     os.chdir(TOP)
     # What FLAVOR says is for other targets: both kernels are tested.
     os.environ.pop("FLAVOR", None)
     tally = Tally()
 
-    for crate in ("tests/host", "tools"):
-        cargo(tally, crate)
-    pytest(tally, "checks of the checks", "checks", "tests/lint")
+    if not args.more:
+        for crate in ("tests/host", "tools"):
+            cargo(tally, crate)
+        pytest(tally, "checks of the checks", "checks", "tests/lint")
     if not make("tools"):
         tally.add("tools", 0, 1, ["they do not build"])
     # The tests of both kernels run side by side, as machines often wait; builds go one after the other.
     with ThreadPoolExecutor() as pool:
-        running = [pool.submit(in_machines, tally, flavor, args.fast)
+        running = [pool.submit(in_machines, tally, flavor, args)
                    for flavor in FLAVORS[:1 if args.fast else None] if build(tally, flavor)]
-        if not args.fast:
+        if not (args.fast or args.more):
             kunit_in_tree(tally)
     for suites in running:
         suites.result()

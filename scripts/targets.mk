@@ -7,7 +7,7 @@ export FLAVOR KSRC BINDGEN LLVM
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast kunit modules kernel shell lint clean tools print-kdir print-ko setup bench \
+.PHONY: help demo test test-fast test-more kunit modules kernel shell lint clean tools print-kdir print-ko setup bench \
 	bench-pool bench-scaling
 
 ifeq ($(filter $(FLAVOR),release debug),)
@@ -26,6 +26,8 @@ help:
 	@echo
 	@echo '  make demo        boot two nodes, load the module on both, and ping between them'
 	@echo '  make test        all tests: host, KUnit and virtual machines, on both kernels'
+	@echo '  make test-more   what make test leaves out for the time that it takes: the other tests on soft-iWARP,'
+	@echo '                   and long ones on the debug kernel'
 	@echo '  make test-fast   the tests that need no virtual machine, and KUnit'
 	@echo '  make kunit       the KUnit suites in a kernel tree, run by its kunit.py'
 	@echo '  make bench       what RDS costs, C RDS and this module side by side'
@@ -108,6 +110,9 @@ test: setup
 
 test-fast: setup
 	@$(PYTHON) scripts/run-tests.py --fast
+
+test-more: setup
+	@$(PYTHON) scripts/run-tests.py --more
 
 kunit: setup
 	@scripts/kunit-intree.sh

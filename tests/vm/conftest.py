@@ -53,7 +53,7 @@ def on_kinds(metafunc, labs):
             params.append(pytest.param((impls, "rxe"), id=name))
         if "siw" in kinds and "c" not in impls:
             params.append(pytest.param((impls, "siw"), id=f"{name}-siw",
-                                       marks=() if chosen else pytest.mark.more_siw))
+                                       marks=() if chosen else pytest.mark.more))
     return params
 
 
@@ -82,6 +82,10 @@ def pytest_collection_modifyitems(config, items):
             if (marker := x.get_closest_marker(name)) and not wanted & set(marker.args)]
     config.hook.pytest_deselected(items=gone)
     items[:] = [x for x in items if x not in gone]
+    if config.getoption("flavor") == "debug":
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker("more")
 
 
 class Lab:
