@@ -72,6 +72,13 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("pair_lab", on_kinds(metafunc, pairs), indirect=True, scope="session")
 
 
+def machines_of(item):
+    """What a test says of the machines that it needs; None if it boots its own."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    return params.get("node_lab") or params.get("pair_lab")
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
     # A test that is for none of the implementations or devices asked for, or for another kernel, does
     # not apply.
@@ -86,6 +93,11 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker("more")
+    yield
+    # So that no machines are booted twice. pytest's own order goes by the place of a parameter in the list
+    # of its test.
+    order = list(dict.fromkeys(map(machines_of, items)))
+    items.sort(key=lambda item: order.index(machines_of(item)))
 
 
 class Lab:
