@@ -9,8 +9,11 @@ The host going away ends the guest, so that no test run leaves a machine behind.
 
 import errno
 import glob
+import importlib
+import io
 import json
 import os
+import runpy
 import selectors
 import signal
 import sys
@@ -34,6 +37,27 @@ def open_port():
     sys.exit(f"no virtio-serial port named {PORT_NAME}")
 
 
+class Script(Exception):
+    """Raised in a new process, to get rid of the agent in it and run a script instead. A machine without
+    hardware support takes a second to start an interpreter, and scripts are what most tests run."""
+
+    def __init__(self, argv, env):
+        self.argv, self.env = argv, env
+
+    def run(self):
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        os.environ.clear()
+        os.environ.update(self.env)
+        sys.stdin = open(0, encoding="utf-8")
+        sys.stdout, sys.stderr = (
+            io.TextIOWrapper(open(fd, "wb", buffering=0), encoding="utf-8", write_through=True)
+            for fd in (1, 2)
+        )
+        sys.argv = self.argv
+        sys.path[0] = os.path.dirname(self.argv[0])
+        runpy.run_path(self.argv[0], run_name="__main__")
+
+
 class Job:
     """One command: its pid, the ends of its pipes and what is still to be written to it."""
 
@@ -50,9 +74,12 @@ class Job:
                 os.setsid()
                 for target, fd in enumerate((r_in, w_out, w_err)):
                     os.dup2(fd, target)
-                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
                 os.chdir(cwd)
-                os.execvpe(argv[0], argv, {**ENV, **env})
+                env = {**ENV, **env}
+                if argv[0] == "python3" and argv[1].endswith(".py"):
+                    raise Script(argv[1:], env)
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+                os.execvpe(argv[0], argv, env)
             except OSError as e:
                 os.write(2, f"{argv[0]}: {e.strerror}\n".encode())
             os._exit(127)
@@ -193,5 +220,18 @@ class Agent:
                     key.data()
 
 
+def main():
+    # What most scripts need is there already when they begin.
+    for name in ("ctypes", "random", "socket", "struct", "subprocess"):
+        importlib.import_module(name)
+    agent = Agent()
+    try:
+        agent.run()
+    except Script as e:
+        agent.selector.close()
+        return e
+    raise AssertionError("the agent does not end")
+
+
 if __name__ == "__main__":
-    Agent().run()
+    main().run()
