@@ -10,10 +10,10 @@ use anyhow::{bail, Context, Result};
 use rds_socket::{is_congested, PollFd, RdsSocket, MAX_MESSAGE, PING_PORT};
 
 use crate::args::Common;
-use crate::content::Key;
 use crate::control::{Control, Plan, Totals};
 use crate::outgoing::{check_plans, Outgoing};
 use crate::verifier::Verifier;
+use rds_content::Key;
 
 /// Messages to send, or to receive, before the other sockets have their turn.
 const BURST: usize = 64;

@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod content;
 mod control;
 mod endpoint;
 mod engine;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
 
-use crate::content::{Hash, Key};
 use crate::control::{Control, Plan, Totals};
 use crate::sizes::Sizes;
+use rds_content::{Hash, Key};
 
 /// How long to wait for an answer before greeting again: a greeting that came before the receiver
 /// bound its port is lost.
@@ -132,7 +132,7 @@ impl Outgoing {
         Totals {
             messages: self.sent,
             bytes: self.bytes,
-            hash: self.hash.0,
+            hash: self.hash.value(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use rds_socket::MAX_MESSAGE;
 
-use crate::content::{mix, Key};
+use rds_content::{mix, Key};
 
 /// Payload of one fragment on the wire.
 const FRAGMENT: usize = 4096;

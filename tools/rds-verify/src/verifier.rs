@@ -8,9 +8,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::content::{Hash, Key};
 use crate::control::Totals;
 use crate::sizes::Sizes;
+use rds_content::{Hash, Key};
 
 /// What is wrong, in message numbers that count from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl Verifier {
         Totals {
             messages: self.next,
             bytes: self.bytes,
-            hash: self.hash.0,
+            hash: self.hash.value(),
         }
     }
 

@@ -63,7 +63,7 @@ fn a_good_stream_is_complete() {
             Totals {
                 messages: COUNT,
                 bytes,
-                hash: hash.0
+                hash: hash.value()
             }
         );
     }

@@ -5,6 +5,7 @@
 //! The generator is wyrand (an addition, a widening multiplication, an exclusive or for each
 //! word). The hash is FxHash over the words; it tells whether both ends saw the same bytes in the
 //! same order, and resists nobody.
+#![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +15,7 @@ const WYRAND_XOR: u64 = 0xe703_7ed1_a0b4_28db;
 const FX: u64 = 0x517c_c1b7_2722_0a95;
 
 /// Folds `b` into `a`; every bit of the result depends on all of both.
-pub(crate) fn mix(a: u64, b: u64) -> u64 {
+pub fn mix(a: u64, b: u64) -> u64 {
     fold(a ^ WYRAND_ADD, b ^ fold(a ^ b, WYRAND_XOR))
 }
 
@@ -38,10 +39,10 @@ impl Words {
 /// The addresses of both ends are part of it: a message that the kernel gives to the wrong socket,
 /// or under the wrong name, does not verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key(u64);
+pub struct Key(u64);
 
 impl Key {
-    pub(crate) fn new(seed: u64, from: SocketAddr, to: SocketAddr) -> Self {
+    pub fn new(seed: u64, from: SocketAddr, to: SocketAddr) -> Self {
         let end = |key, addr: SocketAddr| {
             let ip = match addr.ip().to_canonical() {
                 IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
@@ -54,7 +55,7 @@ impl Key {
     }
 
     /// A number for message `seq` that has nothing to do with its content.
-    pub(crate) fn draw(self, seq: u64) -> u64 {
+    pub fn draw(self, seq: u64) -> u64 {
         const NOT_CONTENT: u64 = 1 << 63;
         mix(self.0, seq ^ NOT_CONTENT)
     }
@@ -64,7 +65,7 @@ impl Key {
     }
 
     /// Writes the content of message `seq`.
-    pub(crate) fn fill(self, seq: u64, message: &mut [u8]) {
+    pub fn fill(self, seq: u64, message: &mut [u8]) {
         let mut words = self.words(seq);
         let mut chunks = message.chunks_exact_mut(WORD);
         for chunk in &mut chunks {
@@ -76,7 +77,7 @@ impl Key {
     }
 
     /// How many bytes at the start of `message` are those of message `seq`.
-    pub(crate) fn matching_prefix(self, seq: u64, message: &[u8]) -> usize {
+    pub fn matching_prefix(self, seq: u64, message: &[u8]) -> usize {
         let mut words = self.words(seq);
         for (i, chunk) in message.chunks(WORD).enumerate() {
             let expected = words.next().to_le_bytes();
@@ -92,7 +93,7 @@ impl Key {
     }
 
     /// How many bytes of `message` are those of message `seq`.
-    pub(crate) fn matching_bytes(self, seq: u64, message: &[u8]) -> usize {
+    pub fn matching_bytes(self, seq: u64, message: &[u8]) -> usize {
         let mut words = self.words(seq);
         let chunks = message.chunks(WORD);
         let matching = chunks.map(|chunk| {
@@ -107,7 +108,7 @@ impl Key {
     }
 
     /// Whether `message` is message `seq`. If so, adds it to `hash`.
-    pub(crate) fn verify(self, seq: u64, message: &[u8], hash: &mut Hash) -> bool {
+    pub fn verify(self, seq: u64, message: &[u8], hash: &mut Hash) -> bool {
         let mut words = self.words(seq);
         let mut state = hash.0;
         let mut difference = 0;
@@ -148,11 +149,16 @@ fn end(state: u64, len: usize) -> u64 {
 
 /// The running hash of all messages of a stream, in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Hash(pub(crate) u64);
+pub struct Hash(u64);
 
 impl Hash {
+    /// The hash as a number.
+    pub fn value(self) -> u64 {
+        self.0
+    }
+
     /// Adds one message.
-    pub(crate) fn update(&mut self, message: &[u8]) {
+    pub fn update(&mut self, message: &[u8]) {
         let mut chunks = message.chunks_exact(WORD);
         let mut state = self.0;
         for chunk in &mut chunks {
