@@ -10,11 +10,13 @@
 
 mod addr;
 mod error;
+mod info;
 mod poll;
 mod socket;
 
 pub use addr::source_address_for;
 pub use error::{is_congested, Error};
+pub use info::Table;
 pub use poll::{poll, PollFd};
 pub use socket::{RdsSocket, Received, Transport};
 

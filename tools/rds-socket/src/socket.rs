@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::addr::{AddrBuf, RawAddr};
 use crate::error::{bind_hint, socket_hint, tos_hint, transport_hint};
+use crate::info::{read_table, Answer, Table};
 use crate::{Error, AF_RDS, SOL_RDS};
 
 const SO_RDS_TRANSPORT: i32 = 8;
@@ -217,6 +218,34 @@ impl RdsSocket {
     pub fn set_receive_limit(&self, bytes: usize) -> Result<usize, Error> {
         self.set_buffer(bytes, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)
             .map_err(|e| Error::new(format!("set SO_RCVBUF to {bytes}"), e))
+    }
+
+    /// A snapshot of the table of the option `number` (`RDS_INFO_*`); `None` if the kernel does not have it,
+    /// or the transport that it is of is not loaded. The socket need not be bound.
+    pub fn table(&self, number: i32) -> Result<Option<Table>, Error> {
+        match read_table(|room| self.ask_for_table(number, room)) {
+            Ok(table) => Ok(Some(table)),
+            Err(e) if e.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
+            Err(e) => Err(Error::new(format!("read the RDS table {number}"), e)),
+        }
+    }
+
+    fn ask_for_table(&self, number: i32, room: &mut [u8]) -> io::Result<Answer> {
+        let too_long = |_| io::Error::from_raw_os_error(libc::EFBIG);
+        let mut len = libc::socklen_t::try_from(room.len()).map_err(too_long)?;
+        let out = room.as_mut_ptr().cast();
+        // SAFETY: `out` is valid for writes of `len` bytes.
+        let ret = unsafe { libc::getsockopt(self.raw(), SOL_RDS, number, out, &mut len) };
+        match check(ret) {
+            Ok(each) => Ok(Answer::Written {
+                len: len as usize,
+                each: each as usize,
+            }),
+            Err(e) if e.raw_os_error() == Some(libc::ENOSPC) => Ok(Answer::TooShort {
+                needed: len as usize,
+            }),
+            Err(e) => Err(e),
+        }
     }
 
     /// The kernel doubles what it is given, and RDS halves it: the net effect is the value itself.

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The command line.
+
+use clap::Parser;
+
+use crate::tables::Kind;
+
+const EXAMPLES: &str = "\
+Examples:
+  rds-info                 every table that this kernel has
+  rds-info -n              is the connection to a peer up?
+  rds-info -an             the same, with those over IPv6
+  rds-info -c              what was sent, received, dropped, and why
+  rds-info -Iv             queue pairs, with what their devices allow
+  rds-info -n --json | jq '.connections[] | select(.flags | index(\"connected\"))'
+
+Flags of a connection (Flgs): s: a message is just being sent, c: being set up, C: up,
+E: in error (only Oracle's kernel tells). NextTX is the number of the next message to the peer, NextRX
+the number that the next message from the peer should have.
+
+The tables of sockets and messages have the limits of buffers and sizes in bytes. The columns are those of
+Oracle's rds-tools. With --json the output is one object, with a list for each table that was asked for, or
+null if the kernel does not have the table.
+
+A table that the kernel does not have, or the transport of which is not loaded, is named on the standard
+error output. The exit status is 0 if all went well, 1 if not, 2 for a wrong command line. A table that the
+kernel does not have is a failure only if it was asked for by its letter.";
+
+/// Shows what the kernel tells of its RDS sockets, connections, messages and counters.
+///
+/// Without options that name a table, shows all of them.
+#[derive(Parser, Debug)]
+#[command(version, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Counters of the whole machine, since the module was loaded
+    #[arg(short = 'c', long)]
+    counters: bool,
+
+    /// Sockets: addresses, limits of their buffers, inode number
+    #[arg(short = 'k', long)]
+    sockets: bool,
+
+    /// Connections to peers
+    #[arg(short = 'n', long)]
+    connections: bool,
+
+    /// Messages that wait for a program to receive them
+    #[arg(short = 'r', long)]
+    recv: bool,
+
+    /// Messages that wait to be sent
+    #[arg(short = 's', long)]
+    send: bool,
+
+    /// Messages that were sent, and that the peer has not confirmed
+    #[arg(short = 't', long)]
+    retrans: bool,
+
+    /// TCP connections that carry RDS
+    #[arg(short = 'T', long)]
+    tcp: bool,
+
+    /// Queue pairs that carry RDS: InfiniBand, RoCE and iWARP
+    #[arg(short = 'I', long)]
+    ib: bool,
+
+    /// Show what has IPv6 addresses, too [default: IPv4 alone]
+    #[arg(short = 'a', long)]
+    pub(crate) all_addresses: bool,
+
+    /// More about each queue pair
+    #[arg(short = 'v', long, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    /// Print one object of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Args {
+    /// The tables that were named; none: all.
+    pub(crate) fn named(&self) -> Vec<Kind> {
+        let named = |kind: &Kind| match kind {
+            Kind::Ib => self.ib,
+            Kind::Tcp => self.tcp,
+            Kind::Counters => self.counters,
+            Kind::Sockets => self.sockets,
+            Kind::Connections => self.connections,
+            Kind::Recv => self.recv,
+            Kind::Send => self.send,
+            Kind::Retrans => self.retrans,
+        };
+        Kind::ALL.into_iter().filter(named).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        Args::try_parse_from(line.split_whitespace())
+    }
+
+    #[test]
+    fn definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn letters_of_the_established_tool() {
+        let all = "rds-info -c -k -n -r -s -t -T -I";
+        assert_eq!(parse(all).unwrap().named(), Kind::ALL);
+        let args = parse("rds-info -avvn").unwrap();
+        assert_eq!(args.named(), [Kind::Connections]);
+        assert!(args.all_addresses && args.verbose == 2 && !args.json);
+        for (letter, kind) in [
+            ("c", Kind::Counters),
+            ("k", Kind::Sockets),
+            ("n", Kind::Connections),
+            ("r", Kind::Recv),
+            ("s", Kind::Send),
+            ("t", Kind::Retrans),
+            ("T", Kind::Tcp),
+            ("I", Kind::Ib),
+        ] {
+            let args = parse(&format!("rds-info -{letter}")).unwrap();
+            assert_eq!(args.named(), [kind]);
+        }
+    }
+
+    #[test]
+    fn no_letter_names_no_table() {
+        assert!(parse("rds-info -a --json").unwrap().named().is_empty());
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in ["rds-info -x", "rds-info n", "rds-info --json=1"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

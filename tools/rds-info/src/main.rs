@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `rds-info`: shows what the kernel tells of its RDS sockets, connections, messages and counters.
+//!
+//! Takes the options and prints the tables of the tool of the same name in Oracle's rds-tools.
+#![forbid(unsafe_code)]
+
+mod args;
+mod record;
+mod show;
+mod tables;
+
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use rds_socket::RdsSocket;
+use serde_json::{Map, Value};
+
+use args::Args;
+use record::Family;
+use show::Layout;
+use tables::Kind;
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// In one write, so that the lines of two programs do not mix.
+fn complain(text: &str) {
+    let message = format!("rds-info: {text}\n");
+    eprint!("{message}");
+}
+
+/// Returns whether all went well.
+fn run(args: &Args) -> Result<bool> {
+    let named = args.named();
+    let kinds = if named.is_empty() {
+        Kind::ALL.to_vec()
+    } else {
+        named.clone()
+    };
+    let family = if args.all_addresses {
+        Family::V6
+    } else {
+        Family::V4
+    };
+    let socket = RdsSocket::new()?;
+    let (mut object, mut good) = (Map::new(), true);
+    for kind in kinds {
+        match show(kind, &socket, family, args) {
+            Ok(Some(value)) => {
+                object.insert(kind.key().to_owned(), value);
+            }
+            Ok(None) => {
+                object.insert(kind.key().to_owned(), Value::Null);
+                let what = kind.description();
+                complain(&format!(
+                    "this kernel has no table of {what}, or its transport is not loaded"
+                ));
+                good &= named.is_empty();
+            }
+            // The other tables may tell why.
+            Err(error) => {
+                complain(&format!("{error:#}"));
+                good = false;
+            }
+        }
+    }
+    if args.json {
+        print(&format!("{}\n", Value::Object(object)))?;
+    }
+    Ok(good)
+}
+
+/// Prints a table, or returns it for JSON; `None` if the kernel does not have it.
+fn show(kind: Kind, socket: &RdsSocket, family: Family, args: &Args) -> Result<Option<Value>> {
+    let Some((table, family)) = kind.read(socket, family)? else {
+        return Ok(None);
+    };
+    if args.json {
+        return kind.json(&table, family).map(Some);
+    }
+    let verbose = args.verbose > 0;
+    print(&kind.text(&table, Layout { family, verbose })?)?;
+    Ok(Some(Value::Null))
+}
+
+/// A reader that has seen enough (`head`) is no error.
+fn print(text: &str) -> Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write the tables"),
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The tables: numbers, names, and what becomes of their bytes.
+
+use anyhow::{Context, Result};
+use rds_socket::{RdsSocket, Table};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::record::{
+    decode, Connection, Counter, Family, IbConnection, Message, Record, Socket, TcpConnection,
+};
+use crate::show::{self, Layout, Row};
+
+/// A table, in the order in which Oracle's tool shows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Ib,
+    Tcp,
+    Counters,
+    Connections,
+    Sockets,
+    Recv,
+    Send,
+    Retrans,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 8] = [
+        Kind::Ib,
+        Kind::Tcp,
+        Kind::Counters,
+        Kind::Sockets,
+        Kind::Connections,
+        Kind::Recv,
+        Kind::Send,
+        Kind::Retrans,
+    ];
+
+    /// The name in JSON.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Kind::Ib => "ib",
+            Kind::Tcp => "tcp",
+            Kind::Counters => "counters",
+            Kind::Sockets => "sockets",
+            Kind::Connections => "connections",
+            Kind::Recv => "recv",
+            Kind::Send => "send",
+            Kind::Retrans => "retrans",
+        }
+    }
+
+    /// What it is, in words.
+    pub(crate) fn description(self) -> &'static str {
+        match self {
+            Kind::Ib => "IB transport connections",
+            Kind::Tcp => "TCP transport sockets",
+            Kind::Counters => "statistic counters",
+            Kind::Sockets => "sockets",
+            Kind::Connections => "connections",
+            Kind::Recv => "recv queue messages",
+            Kind::Send => "send queue messages",
+            Kind::Retrans => "retransmit queue messages",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Kind::Ib => "RDS IB Connections",
+            Kind::Tcp => "TCP Connections",
+            Kind::Counters => "Counters",
+            Kind::Sockets => "RDS Sockets",
+            Kind::Connections => "RDS Connections",
+            Kind::Recv => "Receive Message Queue",
+            Kind::Send => "Send Message Queue",
+            Kind::Retrans => "Retransmit Message Queue",
+        }
+    }
+
+    /// The socket option (`RDS_INFO_*`, `RDS6_INFO_*`).
+    fn number(self, family: Family) -> i32 {
+        let (v4, v6) = match self {
+            Kind::Counters => (10000, 10000),
+            Kind::Connections => (10001, 10011),
+            Kind::Send => (10003, 10012),
+            Kind::Retrans => (10004, 10013),
+            Kind::Recv => (10005, 10014),
+            Kind::Sockets => (10006, 10015),
+            Kind::Tcp => (10007, 10016),
+            Kind::Ib => (10008, 10017),
+        };
+        match family {
+            Family::V4 => v4,
+            Family::V6 => v6,
+        }
+    }
+
+    /// The table of this family, or that of IPv4 if the kernel has no other; `None` if it has neither.
+    pub(crate) fn read(
+        self,
+        socket: &RdsSocket,
+        family: Family,
+    ) -> Result<Option<(Table, Family)>> {
+        for family in [family, Family::V4] {
+            if let Some(table) = socket.table(self.number(family))? {
+                return Ok(Some((table, family)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The table as text.
+    pub(crate) fn text(self, table: &Table, layout: Layout) -> Result<String> {
+        match self {
+            Kind::Ib => self.text_of::<IbConnection>(table, layout),
+            Kind::Tcp => self.text_of::<TcpConnection>(table, layout),
+            Kind::Counters => self.text_of::<Counter>(table, layout),
+            Kind::Sockets => self.text_of::<Socket>(table, layout),
+            Kind::Connections => self.text_of::<Connection>(table, layout),
+            Kind::Recv | Kind::Send | Kind::Retrans => self.text_of::<Message>(table, layout),
+        }
+    }
+
+    /// The table as a list.
+    pub(crate) fn json(self, table: &Table, family: Family) -> Result<Value> {
+        match self {
+            Kind::Ib => self.json_of::<IbConnection>(table, family),
+            Kind::Tcp => self.json_of::<TcpConnection>(table, family),
+            Kind::Counters => self.json_of::<Counter>(table, family),
+            Kind::Sockets => self.json_of::<Socket>(table, family),
+            Kind::Connections => self.json_of::<Connection>(table, family),
+            Kind::Recv | Kind::Send | Kind::Retrans => self.json_of::<Message>(table, family),
+        }
+    }
+
+    fn text_of<R: Record + Row>(self, table: &Table, layout: Layout) -> Result<String> {
+        let records: Vec<R> = self.records(table, layout.family)?;
+        show::table(self.title(), &records, layout).context("cannot lay out a table")
+    }
+
+    fn json_of<R: Record + Serialize>(self, table: &Table, family: Family) -> Result<Value> {
+        let records: Vec<R> = self.records(table, family)?;
+        serde_json::to_value(records).context("cannot make JSON of a table")
+    }
+
+    fn records<R: Record>(self, table: &Table, family: Family) -> Result<Vec<R>> {
+        decode(table, family).with_context(|| {
+            let (what, len, each) = (self.description(), table.data.len(), table.each);
+            format!("the kernel's table of {what} has {len} bytes, and {each} for each record")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_table_has_a_number_of_its_own() {
+        let mut numbers: Vec<i32> = Kind::ALL
+            .into_iter()
+            .flat_map(|kind| [Family::V4, Family::V6].map(|family| kind.number(family)))
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        // The counters have no family.
+        assert_eq!(numbers.len(), 2 * Kind::ALL.len() - 1);
+        assert!(numbers.iter().all(|x| (10000..=10017).contains(x)));
+    }
+
+    #[test]
+    fn a_table_of_odd_size_is_an_error() {
+        let table = Table {
+            data: vec![0; 41],
+            each: 40,
+        };
+        let error = Kind::Counters.json(&table, Family::V4).unwrap_err();
+        assert!(error.to_string().contains("statistic counters"), "{error}");
+        assert!(error.to_string().contains("41"), "{error}");
+    }
+
+    #[test]
+    fn an_empty_table_is_a_title_or_a_list() {
+        let layout = Layout {
+            family: Family::V6,
+            verbose: true,
+        };
+        for kind in Kind::ALL {
+            let text = kind.text(&Table::default(), layout).unwrap();
+            assert_eq!(text.lines().count(), 3, "{text}");
+            let json = kind.json(&Table::default(), Family::V4).unwrap();
+            assert_eq!(json, serde_json::json!([]));
+        }
+    }
+}
