@@ -42,6 +42,7 @@ impl Words {
 pub struct Key(u64);
 
 impl Key {
+    /// Of the stream between these ends. A mapped IPv4 address is that IPv4 address.
     pub fn new(seed: u64, from: SocketAddr, to: SocketAddr) -> Self {
         let end = |key, addr: SocketAddr| {
             let ip = match addr.ip().to_canonical() {

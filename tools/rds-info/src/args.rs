@@ -14,17 +14,16 @@ Examples:
   rds-info -Iv             queue pairs, with what their devices allow
   rds-info -n --json | jq '.connections[] | select(.flags | index(\"connected\"))'
 
-Flags of a connection (Flgs): s: a message is just being sent, c: being set up, C: up,
-E: in error (only Oracle's kernel tells). NextTX is the number of the next message to the peer, NextRX
-the number that the next message from the peer should have.
+Flags of a connection (Flgs): s: a message is just being sent, c: being set up, C: up, E: in
+error, which only Oracle's kernel tells. NextTX is the number of the next message to the peer,
+NextRX the number that the next message from the peer should have.
 
-The tables of sockets and messages have the limits of buffers and sizes in bytes. The columns are those of
-Oracle's rds-tools. With --json the output is one object, with a list for each table that was asked for, or
-null if the kernel does not have the table.
+The columns are those of Oracle's rds-tools. With --json the output is one object, with a list for
+each table that was asked for, or null if the kernel does not have the table.
 
-A table that the kernel does not have, or the transport of which is not loaded, is named on the standard
-error output. The exit status is 0 if all went well, 1 if not, 2 for a wrong command line. A table that the
-kernel does not have is a failure only if it was asked for by its letter.";
+A table that the kernel does not have, or the transport of which is not loaded, is named on the
+standard error output. The exit status is 0 if all went well, 1 if not, 2 for a wrong command
+line. A table that is not there is a failure only if its letter was given.";
 
 /// Shows what the kernel tells of its RDS sockets, connections, messages and counters.
 ///

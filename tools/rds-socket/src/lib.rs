@@ -12,12 +12,14 @@ mod addr;
 mod error;
 mod info;
 mod poll;
+mod priority;
 mod socket;
 
 pub use addr::source_address_for;
 pub use error::{is_congested, Error};
 pub use info::Table;
 pub use poll::{poll, PollFd};
+pub use priority::run_before_others;
 pub use socket::{RdsSocket, Received, Transport};
 
 /// Address family of RDS sockets.

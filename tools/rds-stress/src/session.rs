@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: GPL-2.0
+//! One end of a test: its tasks, and what it agrees upon with the other end.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail, Context, Result};
+use rds_socket::run_before_others;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::control::{Control, Hello, Message};
+use crate::cpu::Ticks;
+use crate::options::Options;
+use crate::stats::{header, Counters, Counts};
+use crate::task::{Phase, Shared, Task};
+
+/// Seconds before the rates are counted.
+const BURN_IN: u32 = 2;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How much longer to wait for the other end than it waits for us.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What wakes an end.
+enum Event {
+    Control(Message),
+    /// The control connection ended, and why.
+    Gone(anyhow::Error),
+    /// A task has all its answers.
+    Drained,
+    TaskFailed(anyhow::Error),
+    Signal,
+}
+
+/// One end.
+pub(crate) struct Session {
+    control: Control,
+    events: Receiver<Event>,
+    sender: Sender<Event>,
+    /// What counts once the two have agreed.
+    tasks: Vec<JoinHandle<()>>,
+    counters: Vec<Arc<Counters>>,
+    shared: Arc<Shared>,
+    drained: usize,
+    report_cpu: bool,
+}
+
+/// How long to send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    /// The active end, for so many seconds, or until a signal.
+    Seconds(Option<u32>),
+    /// The passive end.
+    Told,
+}
+
+impl Session {
+    /// Takes the connection to the other end, and the signals.
+    pub(crate) fn new(control: Control, report_cpu: bool) -> Result<Self> {
+        let (sender, events) = channel();
+        let mut reader = control.reader()?;
+        let to = sender.clone();
+        thread::spawn(move || loop {
+            let event = match reader.read() {
+                Ok(message) => Event::Control(message),
+                Err(error) => Event::Gone(error),
+            };
+            let last = matches!(event, Event::Gone(_));
+            if to.send(event).is_err() || last {
+                return;
+            }
+        });
+        let mut signals =
+            Signals::new([SIGINT, SIGTERM]).context("cannot install a signal handler")?;
+        let to = sender.clone();
+        thread::spawn(move || signals.forever().all(|_| to.send(Event::Signal).is_ok()));
+        Ok(Session {
+            control,
+            events,
+            sender,
+            tasks: Vec::new(),
+            counters: Vec::new(),
+            shared: Arc::default(),
+            drained: 0,
+            report_cpu,
+        })
+    }
+
+    /// The active end. Returns when all went well.
+    pub(crate) fn run_active(&mut self, hello: Hello, seconds: Option<u32>) -> Result<()> {
+        let result = self.active(hello, Until::Seconds(seconds));
+        self.tell_failure(result)
+    }
+
+    /// The passive end. Returns when all went well.
+    pub(crate) fn run_passive(&mut self, local: SocketAddr) -> Result<()> {
+        let result = self.passive(local);
+        self.tell_failure(result)
+    }
+
+    /// The other end need not wait until it notices.
+    fn tell_failure(&mut self, result: Result<()>) -> Result<()> {
+        if let Err(error) = &result {
+            // It may be gone, and then its own error is the better one.
+            let _ = self.control.send(&Message::Failed(format!("{error:#}")));
+        }
+        result
+    }
+
+    fn active(&mut self, hello: Hello, until: Until) -> Result<()> {
+        let options = hello.options.clone();
+        self.control.send(&Message::Hello(hello.clone()))?;
+        match self.await_message(&options)? {
+            Message::Ready => {}
+            other => bail!("the other end said {other:?} where \"Ready\" was due"),
+        }
+        self.start_tasks(hello.active, hello.passive, &options, true)?;
+        self.control.send(&Message::Go)?;
+        self.measure(&options, until)?;
+        self.control.send(&Message::Stop)?;
+        self.shared.set(Phase::Draining);
+        let mut other_drained = false;
+        while !other_drained || self.drained < self.tasks.len() {
+            match self.await_event(&options)? {
+                Event::Control(Message::Drained) => other_drained = true,
+                Event::Control(other) => {
+                    bail!("the other end said {other:?} where \"Drained\" was due")
+                }
+                _ => {}
+            }
+        }
+        let counts = self.finish()?;
+        self.control.send(&Message::Finish(counts))?;
+        self.compare(&counts, &options)
+    }
+
+    fn passive(&mut self, local: SocketAddr) -> Result<()> {
+        let hello = loop {
+            match self.next_event(None)? {
+                Some(Event::Control(Message::Hello(hello))) => break hello,
+                Some(Event::Control(other)) => {
+                    bail!("the other end said {other:?} where \"Hello\" was due")
+                }
+                Some(Event::Signal) => bail!("interrupted"),
+                _ => {}
+            }
+        };
+        hello.check()?;
+        let options = hello.options.clone();
+        // The other end may know this one by another address.
+        let local = SocketAddr::new(local.ip(), hello.passive.port());
+        if local != hello.passive {
+            bail!("the other end sends to {}, and this one is at {local}: give both the same address (-r, -s)", hello.passive);
+        }
+        self.start_tasks(local, hello.active, &options, !options.one_way)?;
+        self.control.send(&Message::Ready)?;
+        match self.await_message(&options)? {
+            Message::Go => {}
+            other => bail!("the other end said {other:?} where \"Go\" was due"),
+        }
+        self.measure(&options, Until::Told)?;
+        self.shared.set(Phase::Draining);
+        while self.drained < self.tasks.len() {
+            self.await_event(&options)?;
+        }
+        self.control.send(&Message::Drained)?;
+        let theirs = self.await_finish(&options)?;
+        let mine = self.finish()?;
+        self.control.send(&Message::Finish(mine))?;
+        agree(&mine, &theirs)
+    }
+
+    fn await_finish(&mut self, options: &Options) -> Result<Counts> {
+        match self.await_message(options)? {
+            Message::Finish(counts) => Ok(counts),
+            other => bail!("the other end said {other:?} where \"Finish\" was due"),
+        }
+    }
+
+    fn compare(&mut self, mine: &Counts, options: &Options) -> Result<()> {
+        let theirs = self.await_finish(options)?;
+        agree(mine, &theirs)
+    }
+
+    /// Opens all sockets, and then starts the tasks.
+    fn start_tasks(
+        &mut self,
+        local: SocketAddr,
+        peer: SocketAddr,
+        options: &Options,
+        asks: bool,
+    ) -> Result<()> {
+        say("negotiated options, tasks start\n")?;
+        let ports = (local.port()..=u16::MAX).take(options.tasks.into());
+        let open = |port| Task::open(SocketAddr::new(local.ip(), port), peer, options, asks);
+        let tasks: Vec<Task> = ports.map(open).collect::<Result<_>>()?;
+        for mut task in tasks {
+            self.counters.push(task.counters());
+            let (shared, to) = (Arc::clone(&self.shared), self.sender.clone());
+            let run = move || {
+                // Nobody listens when the program is about to end.
+                let drained = || drop(to.send(Event::Drained));
+                if let Err(error) = task.run(&shared, drained) {
+                    drop(to.send(Event::TaskFailed(error)));
+                }
+            };
+            let spawned = thread::Builder::new().spawn(run);
+            self.tasks
+                .push(spawned.context("cannot start a thread for a task")?);
+        }
+        Ok(())
+    }
+
+    fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        self.counters.iter().for_each(|c| c.add_to(&mut sum));
+        sum
+    }
+
+    /// Lets the tasks run and prints their rates, until the end.
+    fn measure(&mut self, options: &Options, until: Until) -> Result<()> {
+        if options.rtprio {
+            run_before_others()?;
+        }
+        self.shared.set(Phase::Running);
+        say("Starting up")?;
+        for _ in 0..BURN_IN {
+            if self.ends_before(Instant::now() + SECOND, until)? {
+                say("\n")?;
+                return Ok(());
+            }
+            say(".")?;
+        }
+        say("\n")?;
+        say(&format!("{}\n", header()))?;
+        let ticks = || self.report_cpu.then(Ticks::now).transpose();
+        let (first, first_counts, first_ticks) = (Instant::now(), self.counts(), ticks()?);
+        let end = match until {
+            Until::Seconds(Some(seconds)) => Some(first + Duration::from_secs(seconds.into())),
+            _ => None,
+        };
+        let (mut last, mut last_counts, mut last_ticks) = (first, first_counts, first_ticks);
+        loop {
+            let wake = end.map_or(last + SECOND, |end| end.min(last + SECOND));
+            let ended = self.ends_before(wake, until)?;
+            let (now, counts) = (Instant::now(), self.counts());
+            let now_ticks = self.report_cpu.then(Ticks::now).transpose()?;
+            let row = |since: Instant, before: Counts, ticks: Option<Ticks>| {
+                let cpu = now_ticks
+                    .zip(ticks)
+                    .map(|(now, then)| now.percent_since(then));
+                let seconds = (now - since).as_secs_f64().max(1e-6);
+                (counts - before).row(options, seconds, cpu)
+            };
+            let over = ended || end.is_some_and(|end| now >= end);
+            // The last second may be cut short.
+            if !options.summary_only && (!over || now - last >= SECOND / 2) {
+                say(&format!("{}\n", row(last, last_counts, last_ticks)))?;
+            }
+            if over {
+                if !options.summary_only {
+                    say(&format!("{}\n", "-".repeat(45)))?;
+                }
+                let average = row(first, first_counts, first_ticks);
+                return say(&format!("{average}  (average)\n"));
+            }
+            (last, last_counts, last_ticks) = (now, counts, now_ticks);
+        }
+    }
+
+    /// Waits until `wake`. Returns whether the test ended before: by a signal to the active end, or because
+    /// that end told the passive one.
+    fn ends_before(&mut self, wake: Instant, until: Until) -> Result<bool> {
+        loop {
+            match (self.next_event(Some(wake))?, until) {
+                (None, _) => return Ok(false),
+                (Some(Event::Signal), Until::Seconds(_)) => return Ok(true),
+                (Some(Event::Signal), Until::Told) => {
+                    bail!("interrupted: end the active end instead")
+                }
+                (Some(Event::Control(Message::Stop)), Until::Told) => return Ok(true),
+                (Some(Event::Control(other)), _) => {
+                    bail!("the other end said {other:?} during the test")
+                }
+                (Some(_), _) => {}
+            }
+        }
+    }
+
+    /// Ends the tasks, which have nothing left to do. Returns what they counted.
+    fn finish(&mut self) -> Result<Counts> {
+        self.shared.set(Phase::Finished);
+        for task in self.tasks.drain(..) {
+            task.join().map_err(|_| anyhow!("a task panicked"))?;
+        }
+        // The events of tasks are in the queue when these have ended.
+        while let Ok(event) = self.events.try_recv() {
+            if let Event::TaskFailed(error) = event {
+                return Err(error);
+            }
+        }
+        Ok(self.counts())
+    }
+
+    /// The next thing that the other end says.
+    fn await_message(&mut self, options: &Options) -> Result<Message> {
+        loop {
+            if let Event::Control(message) = self.await_event(options)? {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// The next event that is no failure. A task that is done is counted.
+    fn await_event(&mut self, options: &Options) -> Result<Event> {
+        let deadline = Instant::now() + options.timeout() + GRACE;
+        match self.next_event(Some(deadline))? {
+            Some(Event::Signal) => bail!("interrupted before every message was answered"),
+            Some(Event::Drained) => {
+                self.drained += 1;
+                Ok(Event::Drained)
+            }
+            Some(event) => Ok(event),
+            None => bail!("the other end does not answer"),
+        }
+    }
+
+    /// The next event until `deadline`; failures are errors.
+    fn next_event(&mut self, deadline: Option<Instant>) -> Result<Option<Event>> {
+        let event = match deadline {
+            None => self
+                .events
+                .recv()
+                .map_err(|_| RecvTimeoutError::Disconnected),
+            Some(deadline) => {
+                let wait = deadline.saturating_duration_since(Instant::now());
+                self.events.recv_timeout(wait)
+            }
+        };
+        match event {
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => bail!("all threads of this program have ended"),
+            Ok(Event::TaskFailed(error)) => Err(error),
+            Ok(Event::Gone(error)) => Err(error),
+            Ok(Event::Control(Message::Failed(why))) => bail!("the other end failed: {why}"),
+            Ok(event) => Ok(Some(event)),
+        }
+    }
+}
+
+fn agree(mine: &Counts, theirs: &Counts) -> Result<()> {
+    match mine.disagreement(theirs) {
+        Some(disagreement) => bail!(disagreement),
+        None => Ok(()),
+    }
+}
+
+/// Prints at once.
+pub(crate) fn say(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.context("cannot write the results")
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the tasks count, and the rows made of it, in the columns of Oracle's rds-stress.
+
+use std::ops::Sub;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::Op;
+use crate::options::Options;
+
+/// The counters of one task, which another thread reads.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    req_tx: AtomicU64,
+    req_rx: AtomicU64,
+    ack_tx: AtomicU64,
+    ack_rx: AtomicU64,
+    send_nanos: AtomicU64,
+    rtt_nanos: AtomicU64,
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Counters {
+    /// A message was sent, in a call that took that long.
+    pub(crate) fn sent(&self, op: Op, took: Duration) {
+        match op {
+            Op::Ack => self.ack_tx.fetch_add(1, Relaxed),
+            Op::Request => {
+                self.send_nanos.fetch_add(nanos(took), Relaxed);
+                self.req_tx.fetch_add(1, Relaxed)
+            }
+        };
+    }
+
+    pub(crate) fn received_request(&self) {
+        self.req_rx.fetch_add(1, Relaxed);
+    }
+
+    /// An ack was received, that long after its request.
+    pub(crate) fn received_ack(&self, rtt: Duration) {
+        self.rtt_nanos.fetch_add(nanos(rtt), Relaxed);
+        self.ack_rx.fetch_add(1, Relaxed);
+    }
+
+    /// Adds these counters to `sum`.
+    pub(crate) fn add_to(&self, sum: &mut Counts) {
+        sum.req_tx += self.req_tx.load(Relaxed);
+        sum.req_rx += self.req_rx.load(Relaxed);
+        sum.ack_tx += self.ack_tx.load(Relaxed);
+        sum.ack_rx += self.ack_rx.load(Relaxed);
+        sum.send_nanos += self.send_nanos.load(Relaxed);
+        sum.rtt_nanos += self.rtt_nanos.load(Relaxed);
+    }
+}
+
+/// Counts of messages, sent and received, and sums of times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    pub(crate) req_tx: u64,
+    pub(crate) req_rx: u64,
+    pub(crate) ack_tx: u64,
+    pub(crate) ack_rx: u64,
+    /// In calls to send requests.
+    pub(crate) send_nanos: u64,
+    /// From requests to their acks.
+    pub(crate) rtt_nanos: u64,
+}
+
+impl Sub for Counts {
+    type Output = Counts;
+
+    fn sub(self, before: Counts) -> Counts {
+        Counts {
+            req_tx: self.req_tx.saturating_sub(before.req_tx),
+            req_rx: self.req_rx.saturating_sub(before.req_rx),
+            ack_tx: self.ack_tx.saturating_sub(before.ack_tx),
+            ack_rx: self.ack_rx.saturating_sub(before.ack_rx),
+            send_nanos: self.send_nanos.saturating_sub(before.send_nanos),
+            rtt_nanos: self.rtt_nanos.saturating_sub(before.rtt_nanos),
+        }
+    }
+}
+
+impl Counts {
+    /// What the other end should have received and has not, or the other way round.
+    pub(crate) fn disagreement(&self, other: &Counts) -> Option<String> {
+        let ways = [
+            ("requests sent", self.req_tx, other.req_rx),
+            ("acks sent", self.ack_tx, other.ack_rx),
+            ("requests received", self.req_rx, other.req_tx),
+            ("acks received", self.ack_rx, other.ack_tx),
+        ];
+        let differ = ways.into_iter().find(|(_, mine, theirs)| mine != theirs);
+        differ.map(|(what, mine, theirs)| {
+            format!("loss or duplication: {what} here: {mine}, the other end counts {theirs}")
+        })
+    }
+
+    /// The row for `seconds`.
+    pub(crate) fn row(&self, options: &Options, seconds: f64, cpu: Option<f64>) -> String {
+        let rate = |count: u64| (count as f64 / seconds) as u64;
+        let micros = |sum: u64, count: u64| sum as f64 / 1000.0 / count.max(1) as f64;
+        let bytes = (self.req_tx + self.req_rx) as f64 * f64::from(options.req_bytes)
+            + (self.ack_tx + self.ack_rx) as f64 * f64::from(options.ack_bytes);
+        format!(
+            "{:4} {:6} {:6} {:10.2} {:10.2} {:10.2} {:7.2} {:8.2} {:5.2}",
+            options.tasks,
+            rate(self.req_tx),
+            rate(self.req_rx),
+            bytes / 1024.0 / seconds,
+            0.0,
+            0.0,
+            micros(self.send_nanos, self.req_tx),
+            micros(self.rtt_nanos, self.ack_rx),
+            cpu.unwrap_or(-1.0),
+        )
+    }
+}
+
+/// The line above the rows.
+pub(crate) fn header() -> String {
+    format!(
+        "{:>4} {:>6} {:>6} {:>10} {:>10} {:>10} {:>7} {:>8} {:>5}",
+        "tsks", "tx/s", "rx/s", "tx+rx K/s", "mbi K/s", "mbo K/s", "tx us/c", "rtt us", "cpu %"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::example;
+
+    fn sum(counters: &[&Counters]) -> Counts {
+        let mut sum = Counts::default();
+        counters.iter().for_each(|c| c.add_to(&mut sum));
+        sum
+    }
+
+    #[test]
+    fn rows_have_the_columns_of_the_header() {
+        let counters = Counters::default();
+        for _ in 0..200 {
+            counters.sent(Op::Request, Duration::from_micros(5));
+            counters.received_ack(Duration::from_micros(250));
+        }
+        for _ in 0..100 {
+            counters.received_request();
+            counters.sent(Op::Ack, Duration::from_secs(1));
+        }
+        let counts = sum(&[&counters]);
+        assert_eq!(
+            [
+                header(),
+                counts.row(&example(), 2.0, None),
+                counts.row(&example(), 2.0, Some(50.0))
+            ],
+            [
+                "tsks   tx/s   rx/s  tx+rx K/s    mbi K/s    mbo K/s tx us/c   rtt us cpu %",
+                "   2    100     50     159.38       0.00       0.00    5.00   250.00 -1.00",
+                "   2    100     50     159.38       0.00       0.00    5.00   250.00 50.00",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_idle_second_has_no_averages() {
+        let row = Counts::default().row(&example(), 1.0, None);
+        assert!(!row.contains("NaN") && !row.contains("inf"), "{row}");
+    }
+
+    #[test]
+    fn sums_and_differences() {
+        let (a, b) = (Counters::default(), Counters::default());
+        a.received_request();
+        let before = sum(&[&a, &b]);
+        b.received_request();
+        b.sent(Op::Request, Duration::from_nanos(3));
+        let wanted = Counts {
+            req_rx: 1,
+            req_tx: 1,
+            send_nanos: 3,
+            ..Counts::default()
+        };
+        assert_eq!(sum(&[&a, &b]) - before, wanted);
+    }
+
+    #[test]
+    fn ends_that_disagree() {
+        let (mine, theirs) = (
+            Counts {
+                req_tx: 5,
+                ack_rx: 5,
+                ..Counts::default()
+            },
+            Counts {
+                req_rx: 5,
+                ack_tx: 5,
+                ..Counts::default()
+            },
+        );
+        assert_eq!(mine.disagreement(&theirs), None);
+        let less = Counts {
+            req_rx: 4,
+            ..theirs
+        };
+        let text = mine.disagreement(&less).unwrap();
+        assert!(
+            text.contains("requests sent here: 5") && text.contains("counts 4"),
+            "{text}"
+        );
+        assert!(theirs.disagreement(&Counts { ack_rx: 6, ..mine }).is_some());
+    }
+}
