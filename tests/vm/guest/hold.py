@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""hold.py [ADDRESS]: holds a socket open, bound if there is an address, until its input ends."""
+"""hold.py [ADDRESS [COUNT]]: holds a socket open, or COUNT of them, bound if there is an address, until its
+input ends."""
 
 import sys
 
 from rds import Sock
 
-with Sock((sys.argv[1], 0) if len(sys.argv) > 1 else None):
-    print("open", flush=True)
-    sys.stdin.read()
+address = (sys.argv[1], 0) if len(sys.argv) > 1 else None
+held = [Sock(address) for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 1)]
+print("open", flush=True)
+sys.stdin.read()

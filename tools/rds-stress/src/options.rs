@@ -15,6 +15,9 @@ const MAX_TASKS: u16 = 4096;
 /// Beyond this a task needs too much memory for what it waits for.
 const MAX_DEPTH: u32 = 1 << 16;
 
+/// What a message may count in a buffer beyond its payload, as kernels may count the memory that it takes.
+const OVERHEAD: u64 = 5120;
+
 /// The kernel doubles what it is given, in an `int`.
 const MAX_BUFFER: u64 = i32::MAX as u64 / 2;
 
@@ -78,8 +81,8 @@ impl Options {
     /// What the buffers of a socket have to hold: all messages to or from all tasks of the other end at once,
     /// and as much again.
     pub(crate) fn buffer(&self) -> usize {
-        let pair = u64::from(self.req_bytes) + u64::from(self.ack_bytes);
-        // At most 2^12 * 2^16 * 2^21 * 2.
+        let pair = u64::from(self.req_bytes) + u64::from(self.ack_bytes) + 2 * OVERHEAD;
+        // Each factor has a limit that keeps this far from an overflow.
         let bytes = u64::from(self.tasks) * u64::from(self.depth) * pair * 2;
         bytes.min(MAX_BUFFER) as usize
     }
@@ -132,7 +135,7 @@ mod tests {
 
     #[test]
     fn buffers_have_a_limit() {
-        assert_eq!(example().buffer(), 2 * 4 * (1024 + 64) * 2);
+        assert_eq!(example().buffer(), 2 * 4 * (1024 + 64 + 2 * 5120) * 2);
         let large = Options {
             req_bytes: MAX_MESSAGE as u32,
             ack_bytes: MAX_MESSAGE as u32,

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: GPL-2.0
+"""rds-info and rds-stress: what they show against the traffic that was made, and that they notice what is
+wrong."""
+
+import json
+
+import pytest
+from rdsvm.cluster import PAIR, PAIR6, wire_address
+from traffic import counters, exchange, late_reader, ping, ports, read_late
+
+A, B = wire_address(0, 1), wire_address(0, 2)
+LOOP = ("127.0.0.1", "127.0.0.1")
+
+# Every table, with its letter and title.
+LETTERS = {
+    "ib": ("-I", "RDS IB Connections"), "tcp": ("-T", "TCP Connections"), "counters": ("-c", "Counters"),
+    "sockets": ("-k", "RDS Sockets"), "connections": ("-n", "RDS Connections"),
+    "recv": ("-r", "Receive Message Queue"), "send": ("-s", "Send Message Queue"),
+    "retrans": ("-t", "Retransmit Message Queue")}
+# Those of each implementation. That of TCP is its transport's, which is not loaded.
+TABLES = {"c": set(LETTERS) - {"tcp"}, "rust": {"counters", "connections"}}
+# Tests of one table are for those that have it.
+WITH_ALL_TABLES = pytest.mark.impls(*(x for x, tables in TABLES.items() if "sockets" in tables))
+
+CONNECTIONS = "      LocalAddr      RemoteAddr  Tos           NextTX           NextRX Flgs"
+STRESS = "tsks   tx/s   rx/s  tx+rx K/s    mbi K/s    mbo K/s tx us/c   rtt us cpu %"
+
+
+def info(node, tools, *options, check=True):
+    """The tables as JSON."""
+    return json.loads(node.run([tools / "rds-info", "--json", *options], check=check).out)
+
+
+def connection(node, tools, local, peer, tos=0, options=("-n",)):
+    found = [x for x in info(node, tools, *options)["connections"]
+             if (x["local"], x["peer"], x["tos"]) == (local, peer, tos)]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_info_shows_every_table(node, tools):
+    """Without letters all tables are shown, and one that is not there is no failure."""
+    result = node.run([tools / "rds-info"])
+    titles = {x.removesuffix(":") for x in result.out.splitlines() if x.endswith(":")}
+    assert titles == {LETTERS[x][1] for x in TABLES[node.impl]}
+    assert result.err.count("this kernel has no table of") == len(LETTERS) - len(TABLES[node.impl])
+    tables = info(node, tools)
+    assert set(tables) == set(LETTERS)
+    assert {x for x, rows in tables.items() if rows is not None} == TABLES[node.impl]
+
+
+@pytest.mark.parametrize("table", LETTERS)
+def test_info_shows_one_table(node, tools, table):
+    letter, title = LETTERS[table]
+    result = node.run([tools / "rds-info", letter], check=False)
+    if table in TABLES[node.impl]:
+        assert result.status == 0 and result.out.startswith(f"\n{title}:\n"), str(result)
+        assert list(info(node, tools, letter)) == [table]
+    else:
+        assert result.status == 1 and not result.out, str(result)
+
+
+def test_info_counts_pings(node, tools, guest):
+    ping(tools, node, PAIR[1], source=PAIR[0])
+
+    def look():
+        ends = [connection(node, tools, *x) for x in (PAIR, PAIR[::-1])]
+        assert all("connected" in x["flags"] and x["transport"] == "infiniband" for x in ends)
+        pings = {x["name"]: x["value"] for x in info(node, tools, "-c")["counters"]}
+        return [(x["next_tx"], x["next_rx"]) for x in ends], (pings["recv_ping"], pings["send_pong"])
+
+    before, pings_before = look()
+    ping(tools, node, PAIR[1], source=PAIR[0], count=5)
+    after, pings_after = look()
+    assert [[y - x for x, y in zip(*ends)] for ends in zip(before, after)] == [[5, 5]] * 2
+    assert [y - x for x, y in zip(pings_before, pings_after)] == [5, 5]
+    shown = {x["name"]: x["value"] for x in info(node, tools, "-c")["counters"]}
+    assert shown == counters(node, guest)
+
+
+def test_info_has_the_columns_of_oracle(node, tools):
+    ping(tools, node, PAIR[1], source=PAIR[0])
+    there = connection(node, tools, *PAIR)
+    lines = node.run([tools / "rds-info", "-n"]).out.splitlines()
+    assert lines[:3] == ["", "RDS Connections:", CONNECTIONS]
+    rows = [x.split() for x in lines[3:]]
+    expected = [*PAIR, "0", str(there["next_tx"]), str(there["next_rx"]), "--C-"]
+    assert expected in rows, rows
+    assert all(len(x) == len(CONNECTIONS) for x in lines[2:])
+    lines = node.run([tools / "rds-info", "-c"]).out.splitlines()
+    assert lines[2].split() == ["CounterName", "Value"]
+    assert all(len(x) == 49 and len(x.split()) == 2 for x in lines[2:])
+
+
+@WITH_ALL_TABLES
+def test_info_shows_ipv6(node, tools):
+    """-a shows the connections of both families. There C RDS does not tell the type of service."""
+    for ends in (PAIR, PAIR6):
+        ping(tools, node, ends[1], source=ends[0])
+    for ends in (PAIR, PAIR6):
+        found = [x for x in info(node, tools, "-an")["connections"] if (x["local"], x["peer"]) == ends]
+        assert [x["flags"] for x in found] == [["connected"]]
+    assert not any(":" in x["local"] for x in info(node, tools, "-n")["connections"])
+    assert PAIR6[0] in node.run([tools / "rds-info", "-an"]).out
+
+
+@WITH_ALL_TABLES
+def test_info_shows_sockets_and_messages(node, tools, guest):
+    """Messages that wait to be read are in the table with their sizes and ports."""
+    send, recv = late_reader(guest, node, 5, 3000, PAIR)
+    send.expect("^sent 5$")
+    waiting = [x for x in info(node, tools, "-r")["recv"] if x["bytes"] == 3000]
+    assert len(waiting) == 5
+    assert {(x["local"], x["peer"]) for x in waiting} == {PAIR[::-1]}
+    assert {x["seq"] for x in waiting} == set(range(waiting[0]["seq"], waiting[0]["seq"] + 5))
+    sockets = {(x["bound"], x["bound_port"]): x for x in info(node, tools, "-k")["sockets"]}
+    reader = sockets[PAIR[1], waiting[0]["local_port"]]
+    assert reader["rcvbuf"] > 1 << 29 and reader["inode"] > 0
+    assert (PAIR[0], waiting[0]["peer_port"]) in sockets
+    read_late(send, recv, 5)
+
+
+@WITH_ALL_TABLES
+def test_info_reads_large_tables(node, tools, guest):
+    """More than the first buffer of rds-info holds."""
+    held = node.start(["python3", guest / "hold.py", PAIR[0], 700])
+    held.expect("^open$")
+    bound = [x for x in info(node, tools, "-k")["sockets"] if x["bound"] == PAIR[0]]
+    assert len({x["bound_port"] for x in bound}) == len({x["inode"] for x in bound}) == 700
+    held.write("", close=True)
+    held.wait(check=True)
+
+
+@WITH_ALL_TABLES
+def test_info_shows_queue_pairs(node, tools):
+    ping(tools, node, PAIR[1], source=PAIR[0])
+    found = [x for x in info(node, tools, "-I")["ib"] if (x["local"], x["peer"]) == PAIR]
+    assert len(found) == 1
+    assert found[0]["local_gid"] == f"::ffff:{PAIR[0]}" and found[0]["peer_gid"] == f"::ffff:{PAIR[1]}"
+    assert found[0]["send_wr"] > 0 and found[0]["recv_wr"] > 0
+    lines = node.run([tools / "rds-info", "-Iv"]).out
+    assert f"send_wr={found[0]['send_wr']}, recv_wr={found[0]['recv_wr']}" in lines
+
+
+class Stress:
+    """rds-stress between two ends, (node, address) each: the first is active."""
+
+    def __init__(self, tools, active, passive, *options, seconds=3):
+        (node, own), (other, peer) = active, passive
+        self.seconds, self.port = seconds, ports()
+        base = [tools / "rds-stress", "-p", self.port]
+        self.passive = other.start([*base, "-r", peer])
+        self.passive.expect("^waiting for incoming connection")
+        # A CM request that was lost keeps C RDS from accepting another for about a minute.
+        self.active = node.start([*base, "-r", own, "-s", peer, "-T", seconds, "--timeout", 200, *options])
+
+    def averages(self):
+        """Waits for the end and returns the numbers in the last line of each end."""
+        found = []
+        for process in (self.active, self.passive):
+            result = process.wait(timeout=400)
+            assert result.status == 0, str(result)
+            lines = result.out.splitlines()
+            assert STRESS in lines, str(result)
+            assert lines[-1].endswith("  (average)"), str(result)
+            found.append([float(x) for x in lines[-1].split()[:-1]])
+            assert len(found[-1]) == len(STRESS.replace(" K/s", "").replace(" us", "").replace(" %", "").split())
+        return found
+
+
+def check_both_ways(averages, tasks, size):
+    """Both ends sent and received, and what one sent the other received, but for the edges of the time."""
+    for number, tx, rx, rate, mbi, mbo, _, rtt, cpu in averages:
+        assert number == tasks and tx > 0 and rx > 0 and rtt > 0
+        assert (mbi, mbo, cpu) == (0, 0, -1)
+        # A request and an ack each way for each request.
+        assert rate * 1024 >= (tx + rx) * size
+
+
+@pytest.mark.on_siw
+@pytest.mark.parametrize("ends", [LOOP, ("::1", "::1"), PAIR, PAIR6], ids="-".join)
+def test_stress(node, tools, ends):
+    left, right = ends
+    stress = Stress(tools, (node, left), (node, right), "-t", 2, "-d", 3, "-q", "5000")
+    check_both_ways(stress.averages(), 2, 5000)
+
+
+def test_stress_with_options(node, tools):
+    """Large messages one way, on another connection, without the rows of each second."""
+    stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), "-o", "-z", "-c", "-R", "-v", "--show-params",
+                    "-Q", 8, "-q", "1M", "-a", "1K")
+    active, passive = stress.averages()
+    assert active[1] > 0 and active[2] == 0
+    assert passive[1] == 0 and passive[2] > 0
+    assert 0 < active[-1] <= 100 and passive[-1] == -1
+    rows = [x for x in stress.active.out.splitlines() if x.startswith("   1 ")]
+    assert len(rows) == 1
+    assert "  Req size   1048576" in stress.active.out
+    if "connections" in TABLES[node.impl]:
+        assert connection(node, tools, *PAIR, tos=8)["next_tx"] > 1
+
+
+def test_stress_counts_what_the_kernel_counts(node, tools, guest):
+    """The kernel delivers a message for each that the two ends count, and no other is there."""
+    before = counters(node, guest)
+    stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), "-V")
+    stress.averages()
+    delivered = counters(node, guest)["recv_delivered"] - before["recv_delivered"]
+    traced = [x for p in (stress.active, stress.passive) for x in p.err.splitlines()]
+    assert sum(" from " in x for x in traced) == sum(" to " in x for x in traced) == delivered > 0
+
+
+def test_stress_until_interrupted(node, tools):
+    """SIGINT to the active end ends both well."""
+    stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), seconds=0)
+    stress.active.expect("(?s)cpu %.*-1.00$")
+    stress.active.send_signal(2)
+    stress.averages()
+
+
+def test_stress_notices_a_foreign_message(node, tools, guest):
+    """Both ends fail, and say why."""
+    stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), seconds=300)
+    stress.active.expect("cpu %")
+    program = (f"from rds import Sock\nwith Sock(('{PAIR[0]}', 0)) as s:\n"
+               f"    s.send(b'x' * 1024, ('{PAIR[1]}', {stress.port + 1}))\n    input()")
+    other = node.start(["python3", "-c", program], env={"PYTHONPATH": str(guest)})
+    results = [x.wait(timeout=100) for x in (stress.passive, stress.active)]
+    assert [x.status for x in results] == [1, 1]
+    assert "foreign data" in results[0].err
+    assert "the other end failed" in results[1].err and "foreign data" in results[1].err
+    other.write("\n")
+    other.wait(check=True)
+
+
+def test_stress_notices_that_the_other_end_is_gone(node, tools):
+    stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), seconds=300)
+    stress.active.expect("cpu %")
+    stress.passive.stop(9)
+    result = stress.active.wait(timeout=100)
+    assert result.status == 1 and "the other end" in result.err
+
+
+def test_stress_refuses(node, tools):
+    """What it cannot do, in words."""
+    for options, words in ((("-s", PAIR[1], "-D", "64K"), "no RDMA"),
+                           (("-s", PAIR[1], "-p", ports()), "is a passive rds-stress waiting there?"),
+                           (("-r", "10.99.0.1"), "cannot listen")):
+        result = node.run([tools / "rds-stress", *options], check=False)
+        assert result.status == 1 and words in result.err, str(result)
+    # The passive end cannot bind: the active one is told.
+    port = ports()
+    held = node.start(["python3", "-c", "import socket\ns = socket.socket(socket.AF_RDS, socket.SOCK_SEQPACKET)\n"
+                       f"s.bind(('{PAIR[1]}', {port + 1}))\nprint('open', flush=True)\ninput()"])
+    held.expect("^open$")
+    passive = node.start([tools / "rds-stress", "-p", port, "-r", PAIR[1]])
+    passive.expect("^waiting")
+    result = node.run([tools / "rds-stress", "-p", port, "-r", PAIR[0], "-s", PAIR[1]], check=False)
+    assert result.status == 1 and "the other end failed: cannot bind" in result.err, str(result)
+    assert passive.wait().status == 1
+    held.write("\n")
+    held.wait(check=True)
+
+
+@pytest.mark.on_siw
+@pytest.mark.parametrize("active", ("a", "b"))
+def test_stress_between_nodes(pair, tools, active):
+    ends = [(pair[0], A), (pair[1], B)]
+    if active == "b":
+        ends.reverse()
+    stress = Stress(tools, *ends, "-t", 2, "-d", 4, "-q", "8K", "-a", "100")
+    check_both_ways(stress.averages(), 2, 8192)
+    exchange(tools, *ends, count=10)
