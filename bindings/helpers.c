@@ -233,6 +233,11 @@ int rds_sk_rcvbuf(const struct sock *sk)
 	return READ_ONCE(sk->sk_rcvbuf);
 }
 
+u64 rds_sk_inode(const struct sock *sk)
+{
+	return sock_i_ino(sk);
+}
+
 long rds_sk_sndtimeo(const struct sock *sk, bool noblock)
 {
 	return sock_sndtimeo(sk, noblock);

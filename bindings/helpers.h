@@ -54,6 +54,7 @@ struct net *rds_init_net(void);
 bool rds_net_is_init(const struct net *net);
 int rds_sk_sndbuf(const struct sock *sk);
 int rds_sk_rcvbuf(const struct sock *sk);
+u64 rds_sk_inode(const struct sock *sk);
 long rds_sk_sndtimeo(const struct sock *sk, bool noblock);
 long rds_sk_rcvtimeo(const struct sock *sk, bool noblock);
 bool rds_sk_has_error(const struct sock *sk);

@@ -314,6 +314,15 @@ bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 	return up;
 }
 
+/* On iWARP the GIDs are made of the addresses, and there is no path record. */
+void rds_rdma_path(struct rdma_cm_id *id, struct rds_rdma_path *path)
+{
+	const struct sa_path_rec *rec = id->route.path_rec;
+
+	rdma_read_gids(id, (union ib_gid *)path->local_gid, (union ib_gid *)path->peer_gid);
+	path->service_level = rec ? rec->sl : 0;
+}
+
 struct ib_qp *rds_rdma_qp(const struct rdma_cm_id *id)
 {
 	return id->qp;

@@ -74,6 +74,13 @@ struct ib_device *rds_rdma_device(const struct rdma_cm_id *id);
 int rds_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param,
 			    unsigned int timeout_ms);
 bool rds_rdma_path_is_up(const struct rdma_cm_id *id);
+/* What an identifier has found out about its path. */
+struct rds_rdma_path {
+	u8 local_gid[16];
+	u8 peer_gid[16];
+	u8 service_level;
+};
+void rds_rdma_path(struct rdma_cm_id *id, struct rds_rdma_path *path);
 struct ib_qp *rds_rdma_qp(const struct rdma_cm_id *id);
 const struct sockaddr_storage *rds_rdma_local_addr(const struct rdma_cm_id *id);
 const struct sockaddr_storage *rds_rdma_remote_addr(const struct rdma_cm_id *id);

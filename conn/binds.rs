@@ -139,6 +139,30 @@ impl Binds {
         drop(found);
     }
 
+    /// Calls `each`, without a lock, for all sockets that are bound all the time, until it fails. May
+    /// sleep. Fails with ENOMEM, too.
+    pub(crate) fn try_for_each(&self, mut each: impl FnMut(&Sock<Socket>) -> Result) -> Result {
+        let mut batch = KVec::new();
+        for bucket in self.buckets.iter() {
+            loop {
+                let sockets = bucket.sockets.lock();
+                // Like all who look for a socket; there are few.
+                let count = sockets.iter().count();
+                if count <= batch.capacity() {
+                    for sk in sockets.iter() {
+                        // There is room.
+                        let _ = batch.push_within_capacity(sk.hold());
+                    }
+                    break;
+                }
+                drop(sockets);
+                batch.reserve(count, GFP_KERNEL)?;
+            }
+            batch.drain_all().try_for_each(|sk| each(&sk))?;
+        }
+        Ok(())
+    }
+
     /// The socket that is bound to this address and port. Any context.
     pub(crate) fn lookup(&self, net: Net, key: &Key) -> Option<ARef<Sock<Socket>>> {
         let sockets = self.bucket(key)?.lock();

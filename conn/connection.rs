@@ -19,7 +19,6 @@ use crate::kapi::{
 };
 use crate::msg::{Message, Socket, Ticket};
 use crate::proto::{
-    connect::State,
     credits::Credits,
     idle::Idleness,
     packed,
@@ -507,34 +506,4 @@ impl Connection {
         drop(done);
         drop(ticket);
     }
-
-    /// The connection for `RDS_INFO_CONNECTIONS`.
-    pub(crate) fn info(&self) -> ConnInfo {
-        /// Source: `RDS_INFO_CONNECTION_FLAG_*` in `include/uapi/linux/rds.h`.
-        const CONNECTING: u8 = 2;
-        const CONNECTED: u8 = 4;
-        let state = self.state.load(Relaxed);
-        let next_tx = self.tx.lock().queue.state.next_sequence();
-        let next_rx = self.rx.lock().next_sequence();
-        ConnInfo {
-            key: self.key,
-            next_tx,
-            next_rx,
-            flags: if state == State::Up as u32 {
-                CONNECTED
-            } else if state == State::Down as u32 {
-                0
-            } else {
-                CONNECTING
-            },
-        }
-    }
-}
-
-/// What `rds-info` shows of a connection.
-pub(crate) struct ConnInfo {
-    pub(crate) key: ConnKey,
-    pub(crate) next_tx: u64,
-    pub(crate) next_rx: u64,
-    pub(crate) flags: u8,
 }

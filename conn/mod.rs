@@ -8,6 +8,7 @@
 mod binds;
 mod connection;
 mod idle;
+mod info;
 mod node;
 mod receive;
 mod stats;
@@ -17,6 +18,7 @@ mod worker;
 
 pub(crate) use binds::{BindError, Binds, Key as BindKey, FIRST_PORT};
 pub(crate) use connection::{ConnKey, Connection, Shown, TxQueue};
+pub(crate) use info::Outbox;
 pub(crate) use node::{NoConnection, Node};
 pub(crate) use stats::{Counter, Stats};
 pub(crate) use table::Bounds;

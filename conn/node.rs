@@ -3,7 +3,7 @@
 //! Everything that the sockets of this node share.
 
 use super::{
-    connection::{ConnInfo, ConnKey, Connection},
+    connection::{ConnKey, Connection},
     table::{Bounds, Full, Place, Table},
     transport::Transport,
     Binds, Counter, Stats,
@@ -226,7 +226,7 @@ impl Node {
 
     /// Calls `each` for all connections that are there all the time, without a lock, until it fails. May
     /// sleep.
-    pub(super) fn try_for_each<E>(
+    pub(crate) fn try_for_each<E>(
         &self,
         mut each: impl FnMut(&Arc<Connection>) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -248,14 +248,6 @@ impl Node {
                 return Ok(());
             }
         }
-    }
-
-    /// The connections as `rds-info` shows them. May sleep.
-    pub(crate) fn connections_info(&self) -> Result<KVVec<ConnInfo>> {
-        // There may be too many for one piece of memory.
-        let mut infos = KVVec::new();
-        self.try_for_each(|connection| infos.push(connection.info(), GFP_KERNEL))?;
-        Ok(infos)
     }
 
     /// A port of this node is full, or not any more: marks it in the map of its address. Any context.

@@ -359,8 +359,11 @@ impl Connection {
     }
 
     fn incoming(&self, header: &Header) -> Result<Item<Incoming>, Violation> {
-        Incoming::new(self.key.faddr, header.sport, header.len, GFP_ATOMIC)
-            .map_err(|_| Violation::NoMemory)
+        let mut incoming = Incoming::new(self.key.faddr, header.sport, header.len, GFP_ATOMIC)
+            .map_err(|_| Violation::NoMemory)?;
+        incoming.tos = self.key.tos;
+        incoming.sequence = header.sequence;
+        Ok(incoming)
     }
 
     /// Answers a ping with an empty message from port 0.

@@ -8,7 +8,7 @@
 
 use super::{Connection, TxQueue};
 use crate::kapi::net::{IpBits, Net};
-use crate::proto::wire::FragmentSize;
+use crate::proto::{info::RdmaPath, wire::FragmentSize};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
 use kernel::{
@@ -117,6 +117,9 @@ pub(crate) trait Request: Send + Sync {
 pub(crate) trait Link: Send + Sync {
     /// How messages are cut. Any context.
     fn fragment(&self) -> FragmentSize;
+
+    /// What messages go through, for people to look at. Any context.
+    fn path(&self) -> RdmaPath;
 
     /// Posts what waits in the queue, as far as there is room. Called with the queue locked, in any
     /// context but a hard interrupt.

@@ -10,16 +10,16 @@ use crate::conn::{Connection, Counter, Reached};
 use crate::kapi::{
     errno::Errno,
     print::pr_info_ratelimited,
-    rdma::{Failure, Qp, QpEvent, QpHandler, Received, RnrTimer},
+    rdma::{Failure, Qp, QpConfig, QpEvent, QpHandler, Received, RnrTimer},
     time,
 };
-use crate::proto::{recv_depth::RecvDepth, wire::FragmentSize};
+use crate::proto::{info::RdmaPath, recv_depth::RecvDepth, wire::FragmentSize};
 use crate::recv_pool::{Batch, Context, GrowError};
 use kernel::{
     prelude::*,
     sync::{
         atomic::{Atomic, Full, Relaxed},
-        Arc,
+        Arc, SetOnce,
     },
 };
 
@@ -111,6 +111,9 @@ pub(super) struct Carrier {
     connection: Arc<Connection>,
     pub(super) events: Arc<Events>,
     pub(super) device: Arc<Device>,
+    pub(super) config: QpConfig,
+    /// What messages go through, once the connection is established.
+    pub(super) path: SetOnce<RdmaPath>,
     /// The peer was or will be offered receives, and is told of more.
     controlled: bool,
     /// Something waits for room, or for frames in flight: it goes on when a send is done.
@@ -168,12 +171,15 @@ impl Carrier {
         connection: Arc<Connection>,
         events: Arc<Events>,
         device: Arc<Device>,
+        config: QpConfig,
         controlled: bool,
     ) -> Self {
         Self {
             connection,
             events,
             device,
+            config,
+            path: SetOnce::new(),
             controlled,
             blocked: Atomic::new(false),
             receiving: Atomic::new(false),

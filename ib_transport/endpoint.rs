@@ -20,6 +20,7 @@ use crate::proto::ib_private::{
     check_reply, Addr, Agreed, Private, Version, LEN_V6, PORT_V4, PORT_V6,
     REJECT_INCOMPATIBLE_OR_RACE,
 };
+use crate::proto::info::RdmaPath;
 use crate::proto::wire::FragmentSize;
 use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use kernel::{
@@ -327,6 +328,7 @@ impl IbEndpoint {
             self.events.connection.clone(),
             self.events.clone(),
             device.clone(),
+            config,
             controlled,
         );
         // What is sent from now on need not be copied; what waits will be.
@@ -418,6 +420,16 @@ impl Endpoint for IbEndpoint {
 
     fn link(&self) -> Option<Arc<dyn Link>> {
         let qp = self.qp.clone()?;
+        let carrier = qp.handler();
+        let (local_gid, peer_gid, service_level) = self.id.path();
+        let _: bool = carrier.path.populate(RdmaPath {
+            local_gid,
+            peer_gid,
+            max_send_wr: carrier.config.max_send_wr,
+            max_recv_wr: carrier.config.max_recv_wr,
+            max_send_sge: 1,
+            service_level,
+        });
         if let (true, Some(device_use)) = (qp.handler().is_unheard(), &self.device) {
             device_use.tend_soon();
         }

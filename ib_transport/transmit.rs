@@ -10,6 +10,7 @@ use crate::kapi::{
 };
 use crate::msg::Message;
 use crate::proto::{
+    info::RdmaPath,
     packed::{self, Packer},
     tx::SendState,
     wire::{self, Flags, FragmentSize, Header, CONG_MAP_BYTES},
@@ -33,6 +34,10 @@ enum Added {
 impl Link for Qp<Carrier> {
     fn fragment(&self) -> FragmentSize {
         self.handler().events.fragment()
+    }
+
+    fn path(&self) -> RdmaPath {
+        self.handler().path.copy().unwrap_or_default()
     }
 
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {

@@ -63,13 +63,20 @@ pub(crate) struct Incoming {
     /// Who sent it.
     pub(crate) saddr: Ipv6Addr,
     pub(crate) sport: u16,
+    /// The type of service of the connection that brought it.
+    pub(crate) tos: u8,
     /// Payload bytes.
     pub(crate) len: u32,
+    /// Its number on the connection that brought it; 0 on the loop transport.
+    pub(crate) sequence: u64,
     pub(crate) payload: Payload,
     pub(crate) inline: InlineBytes<INLINE>,
     /// On the loop transport the sender pays until the message is read.
     pub(crate) ticket: Option<Ticket>,
 }
+
+/// With the link of its queue this is one piece of memory of 256 bytes.
+const _: () = assert!(size_of::<Incoming>() <= 248);
 
 impl Incoming {
     /// A message of `len` bytes that are still to be added: there are none yet.
@@ -83,7 +90,9 @@ impl Incoming {
             init!(Self {
                 saddr,
                 sport,
+                tos: 0,
                 len,
+                sequence: 0,
                 payload: Payload::Inline,
                 inline <- InlineBytes::init(),
                 ticket: None,

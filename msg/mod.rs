@@ -8,6 +8,7 @@ mod incoming;
 mod message;
 mod socket;
 mod ticket;
+mod unread;
 
 pub(crate) use incoming::{Incoming, Payload, INLINE};
 pub(crate) use message::Message;

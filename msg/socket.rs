@@ -72,8 +72,8 @@ pub(crate) enum Way {
 }
 
 /// What waits to be read.
-struct RecvQueue {
-    messages: Fifo<Incoming>,
+pub(super) struct RecvQueue {
+    pub(super) messages: Fifo<Incoming>,
     /// Memory of the messages, in bytes.
     bytes: usize,
     congested: bool,
@@ -93,7 +93,7 @@ pub(crate) struct Socket {
     /// Type of service of what is sent.
     pub(crate) tos: Atomic<u32>,
     #[pin]
-    recv: SpinLockBh<RecvQueue>,
+    pub(super) recv: SpinLockBh<RecvQueue>,
     /// Whether `recv` has messages: read without the lock by those who wait for one.
     readable: Atomic<bool>,
     /// Whether `recv` is over its limit: read without the lock by senders on this node.

@@ -27,6 +27,7 @@ pub(crate) mod credits;
 pub(crate) mod exthdr;
 pub(crate) mod ib_private;
 pub(crate) mod idle;
+pub(crate) mod info;
 pub(crate) mod packed;
 pub(crate) mod rcvbuf;
 pub(crate) mod recv_depth;

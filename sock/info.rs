@@ -3,90 +3,260 @@
 //! `RDS_INFO_*`: tables that `rds-info` reads.
 //!
 //! Each is an array of packed records. The call returns the size of one; a buffer that is too small
-//! gets ENOSPC and the length that would do.
+//! gets ENOSPC and the length that would do. All but the counters are about the caller's network
+//! namespace.
+//!
+//! Records go to the program as they are found, a page of them at a time, so a table takes no memory that
+//! grows with it, and what is told of a table that changes meanwhile is what was found.
 //!
 //! Source: `include/uapi/linux/rds.h`.
 
+use crate::conn::{Connection, Outbox};
 use crate::kapi::{
     errno::Errno,
     net::{Sock, SockOptOut},
 };
 use crate::msg::Socket;
-use kernel::prelude::*;
+use crate::proto::info::{self, Emitted, Family};
+use core::net::Ipv6Addr;
+use kernel::{prelude::*, sync::Arc};
 
-const COUNTERS: c_int = 10000;
-const CONNECTIONS: c_int = 10001;
+/// The name of the transport to other nodes. The loop transport has no connections.
+const TRANSPORT: &str = "infiniband";
 
-/// Bytes of a name in a record, with the NUL behind it.
-const COUNTER_NAME: usize = 32;
-const TRANSPORT_NAME: usize = 16;
+/// C refuses buffers that are longer by a page.
+const MAX_LEN: c_int = c_int::MAX - 4095;
 
-/// Copies a name into a record's field; the last byte stays NUL.
-fn put_name<const N: usize>(name: &str) -> [u8; N] {
-    let mut field = [0; N];
-    for (to, from) in field.iter_mut().take(N.saturating_sub(1)).zip(name.bytes()) {
-        *to = from;
+/// What a table is about.
+#[derive(Clone, Copy)]
+enum Topic {
+    Counters,
+    Connections,
+    Outgoing(Outbox),
+    Unread,
+    Sockets,
+    Rdma,
+}
+
+/// The table of an option's number.
+fn table(name: c_int) -> Option<(Topic, Family)> {
+    let (topic, family) = match name {
+        10000 => (Topic::Counters, Family::V4),
+        10001 => (Topic::Connections, Family::V4),
+        10003 => (Topic::Outgoing(Outbox::Unsent), Family::V4),
+        10004 => (Topic::Outgoing(Outbox::Sent), Family::V4),
+        10005 => (Topic::Unread, Family::V4),
+        10006 => (Topic::Sockets, Family::V4),
+        10008 => (Topic::Rdma, Family::V4),
+        10011 => (Topic::Connections, Family::V6),
+        10012 => (Topic::Outgoing(Outbox::Unsent), Family::V6),
+        10013 => (Topic::Outgoing(Outbox::Sent), Family::V6),
+        10014 => (Topic::Unread, Family::V6),
+        10015 => (Topic::Sockets, Family::V6),
+        10017 => (Topic::Rdma, Family::V6),
+        _ => return None,
+    };
+    Some((topic, family))
+}
+
+/// A table on its way to the program.
+struct Writer<'a, 'b> {
+    family: Family,
+    out: &'a mut SockOptOut<'b>,
+    /// Records that are still to be written.
+    page: KVec<u8>,
+    /// Bytes of all records, whether or not there is room for them.
+    total: usize,
+    /// Bytes that the program has room for.
+    room: usize,
+}
+
+/// Bytes that are kept before they are written.
+const PAGE: usize = 4096;
+
+impl Writer<'_, '_> {
+    /// Whether there are records of this local address.
+    fn shows(&self, local: Ipv6Addr) -> bool {
+        self.family == Family::V6 || local.to_ipv4_mapped().is_some()
     }
-    field
+
+    /// Adds a record, if there is one for the family. Fails with EFAULT. May sleep.
+    fn add(&mut self, value: &impl Emitted) -> Result {
+        let Some(record) = value.emit(self.family) else {
+            return Ok(());
+        };
+        let bytes = record.as_slice();
+        self.total = self.total.saturating_add(bytes.len());
+        if self.total > self.room {
+            return Ok(());
+        }
+        if self.page.len().saturating_add(bytes.len()) > PAGE {
+            self.flush()?;
+        }
+        self.page.extend_from_slice(bytes, GFP_KERNEL)?;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result {
+        self.out.write(&self.page)?;
+        self.page.clear();
+        Ok(())
+    }
+
+    /// Ends the table. Fails with ENOSPC if there was too little room, with EFAULT. May sleep.
+    fn finish(mut self) -> Result {
+        self.flush()?;
+        self.out.set_len(self.total);
+        if self.total > self.room {
+            return Err(ENOSPC);
+        }
+        Ok(())
+    }
 }
 
 /// Answers a request for a table. May sleep.
 pub(super) fn get(sk: &Sock<Socket>, name: c_int, mut out: SockOptOut<'_>) -> Result<c_int> {
-    if out.len() < 0 {
+    if !(0..=MAX_LEN).contains(&out.len()) {
         return Err(EINVAL);
     }
-    let mut table = KVVec::new();
-    let record = match name {
-        COUNTERS => {
-            let mut result = Ok(());
-            sk.node.for_each_counter(&mut |name, value| {
-                if result.is_ok() {
-                    result = counter(&mut table, name, value);
-                }
-            });
-            result?;
-            COUNTER_NAME + size_of::<u64>()
-        }
-        CONNECTIONS => connections(sk, &mut table)?,
-        _ => return Err(Errno::NoProtocolOption.into()),
-    };
+    let (topic, family) = table(name).ok_or(Errno::NoProtocolOption)?;
     let room = usize::try_from(out.len()).unwrap_or(0);
-    out.set_len(table.len());
-    if table.len() > room {
-        return Err(ENOSPC);
-    }
-    out.write(&table)?;
+    let mut writer = Writer {
+        family,
+        page: KVec::with_capacity(PAGE, GFP_KERNEL)?,
+        total: 0,
+        room,
+        out: &mut out,
+    };
+    let record = match topic {
+        Topic::Counters => counters(sk, &mut writer)?,
+        Topic::Connections => connections(sk, &mut writer)?,
+        Topic::Outgoing(outbox) => outgoing(sk, outbox, &mut writer)?,
+        Topic::Unread => unread(sk, &mut writer)?,
+        Topic::Sockets => sockets(sk, &mut writer)?,
+        Topic::Rdma => rdma(sk, &mut writer)?,
+    };
+    writer.finish()?;
     c_int::try_from(record).map_err(|_| EOVERFLOW)
 }
 
-/// Adds a `struct rds_info_counter`.
-fn counter(table: &mut KVVec<u8>, name: &str, value: u64) -> Result {
-    table.extend_from_slice(&put_name::<COUNTER_NAME>(name), GFP_KERNEL)?;
-    table.extend_from_slice(&value.to_ne_bytes(), GFP_KERNEL)?;
-    Ok(())
+fn counters(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
+    let mut result = Ok(());
+    sk.node.for_each_counter(&mut |name, value| {
+        if result.is_ok() {
+            result = writer.add(&info::Counter { name, value });
+        }
+    });
+    result?;
+    Ok(info::Counter::size(writer.family))
 }
 
-/// `struct rds_info_connection`, 42 bytes, of the IPv4 connections in the caller's namespace.
-fn connections(sk: &Sock<Socket>, table: &mut KVVec<u8>) -> Result<usize> {
-    const RECORD: usize = 8 + 8 + 4 + 4 + TRANSPORT_NAME + 1 + 1;
-
-    for info in sk.node.connections_info()? {
-        let (Some(laddr), Some(faddr)) = (
-            info.key.laddr.to_ipv4_mapped(),
-            info.key.faddr.to_ipv4_mapped(),
-        ) else {
-            continue;
-        };
-        if info.key.net != sk.net {
-            continue;
+/// Calls `each` for the connections of the caller's namespace, until it fails. May sleep.
+fn for_each_connection(
+    sk: &Sock<Socket>,
+    mut each: impl FnMut(&Arc<Connection>) -> Result,
+) -> Result {
+    sk.node.try_for_each(|connection| {
+        if connection.key.net != sk.net {
+            return Ok(());
         }
-        table.extend_from_slice(&info.next_tx.to_ne_bytes(), GFP_KERNEL)?;
-        table.extend_from_slice(&info.next_rx.to_ne_bytes(), GFP_KERNEL)?;
-        table.extend_from_slice(&laddr.octets(), GFP_KERNEL)?;
-        table.extend_from_slice(&faddr.octets(), GFP_KERNEL)?;
-        table.extend_from_slice(&put_name::<TRANSPORT_NAME>("infiniband"), GFP_KERNEL)?;
-        table.push(info.flags, GFP_KERNEL)?;
-        table.push(info.key.tos, GFP_KERNEL)?;
-    }
-    Ok(RECORD)
+        each(connection)
+    })
+}
+
+fn connections(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
+    for_each_connection(sk, |connection| {
+        let key = &connection.key;
+        let now = connection.info();
+        writer.add(&info::Connection {
+            next_tx: now.next_tx,
+            next_rx: now.next_rx,
+            laddr: key.laddr,
+            faddr: key.faddr,
+            transport: TRANSPORT,
+            flags: now.flags,
+            tos: key.tos,
+        })
+    })?;
+    Ok(info::Connection::size(writer.family))
+}
+
+fn outgoing(sk: &Sock<Socket>, outbox: Outbox, writer: &mut Writer<'_, '_>) -> Result<usize> {
+    for_each_connection(sk, |connection| {
+        let key = &connection.key;
+        if !writer.shows(key.laddr) {
+            return Ok(());
+        }
+        connection.try_for_each_message(outbox, |message| {
+            writer.add(&info::Message {
+                sequence: message.sequence,
+                len: message.len,
+                laddr: key.laddr,
+                faddr: key.faddr,
+                lport: message.sport,
+                fport: message.dport,
+                tos: key.tos,
+            })
+        })
+    })?;
+    Ok(info::Message::size(writer.family))
+}
+
+/// Calls `each` for the bound sockets of the caller's namespace, until it fails. May sleep.
+fn for_each_socket(
+    sk: &Sock<Socket>,
+    mut each: impl FnMut(&Sock<Socket>, (Ipv6Addr, u16)) -> Result,
+) -> Result {
+    sk.node.binds.try_for_each(|other| match other.bound() {
+        Some(bound) if other.net == sk.net => each(other, (bound.addr, bound.port)),
+        _ => Ok(()),
+    })
+}
+
+fn unread(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
+    for_each_socket(sk, |other, (addr, port)| {
+        if !writer.shows(addr) {
+            return Ok(());
+        }
+        other.try_for_each_unread(|message| {
+            writer.add(&info::Message {
+                sequence: message.sequence,
+                len: message.len,
+                laddr: addr,
+                faddr: message.saddr,
+                lport: port,
+                fport: message.sport,
+                tos: message.tos,
+            })
+        })
+    })?;
+    Ok(info::Message::size(writer.family))
+}
+
+fn sockets(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
+    let limit = |bytes: usize| u32::try_from(bytes / 2).unwrap_or(u32::MAX);
+    for_each_socket(sk, |other, bound| {
+        let peer = other.control.lock().peer;
+        writer.add(&info::Socket {
+            sndbuf: limit(other.sndbuf()),
+            rcvbuf: limit(other.rcvbuf()),
+            bound,
+            connected: peer.map_or((Ipv6Addr::UNSPECIFIED, 0), |peer| (peer.addr, peer.port)),
+            inode: other.inode(),
+        })
+    })?;
+    Ok(info::Socket::size(writer.family))
+}
+
+fn rdma(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
+    for_each_connection(sk, |connection| {
+        let key = &connection.key;
+        writer.add(&info::RdmaConnection {
+            laddr: key.laddr,
+            faddr: key.faddr,
+            tos: key.tos,
+            path: connection.path().unwrap_or_default(),
+        })
+    })?;
+    Ok(info::RdmaConnection::size(writer.family))
 }

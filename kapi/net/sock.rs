@@ -167,6 +167,12 @@ impl<T: Protocol> Sock<T> {
         usize::try_from(bytes).unwrap_or(0)
     }
 
+    /// The number of the socket's inode; 0 once the program has closed it.
+    pub(crate) fn inode(&self) -> u64 {
+        // SAFETY: `self` is alive by the type invariants.
+        unsafe { bindings::rds_sk_inode(self.as_raw()) }
+    }
+
     /// `SO_SNDTIMEO`, or no time at all for a non-blocking call.
     pub(crate) fn send_timeout(&self, nonblock: bool) -> Timeout {
         // SAFETY: `self` is alive by the type invariants.

@@ -388,6 +388,15 @@ impl<E: CmHandler> CmId<E> {
         unsafe { bindings::rds_rdma_path_is_up(self.raw()) }
     }
 
+    /// The local GID, the peer's, and the service level of the path, which is resolved. May sleep.
+    pub(crate) fn path(&self) -> ([u8; 16], [u8; 16], u8) {
+        let mut path = bindings::rds_rdma_path::default();
+        let _lock = self.lock();
+        // SAFETY: The identifier is alive; its handler, which may change the path, does not run.
+        unsafe { bindings::rds_rdma_path(self.raw(), &mut path) };
+        (path.local_gid, path.peer_gid, path.service_level)
+    }
+
     /// The device that the identifier is bound to, unless that is going. May sleep.
     pub(crate) fn device(&self) -> Option<ARef<Device>> {
         let _lock = self.lock();

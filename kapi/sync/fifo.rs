@@ -14,6 +14,7 @@ use core::{
 use kernel::{
     alloc::{kbox::Box, AllocError},
     prelude::*,
+    sync::atomic::{Atomic, Relaxed},
 };
 
 /// The next node, if there is one. It is never dropped in its place: queues are emptied one by one, and
@@ -74,16 +75,54 @@ impl<T> DerefMut for Item<T> {
     }
 }
 
+/// The number of a queue's first element. What is put in front of it has lower ones.
+const FIRST: u64 = 1 << 63;
+
+/// The number that a queue gets when it is walked for the first time.
+static NEXT_ID: Atomic<u64> = Atomic::new(1);
+
 /// A first-in, first-out queue.
 ///
 /// # Invariants
 ///
 /// `tail` is null when `head` is `None`; otherwise it points to the last node that is reached from
 /// `head`.
+///
+/// The elements have the numbers from `popped` to `pushed - 1`, in this order. A number from `settled` on
+/// was never another element's since `id` was set; 64 bits do not overflow. Not zero, `id` is no other
+/// queue's, ever.
 pub(crate) struct Fifo<T> {
     head: Link<T>,
     tail: *mut Node<T>,
-    len: usize,
+    popped: u64,
+    pushed: u64,
+    settled: u64,
+    id: u64,
+}
+
+/// How far a walk over a queue has come. See [`Fifo::walk`].
+///
+/// # Invariants
+///
+/// Unless it is null, `last` points to what was the node of element `next - 1` of the queue `id`.
+pub(crate) struct Walk<T> {
+    id: u64,
+    next: u64,
+    end: u64,
+    last: *const Node<T>,
+}
+
+impl<T> Walk<T> {
+    /// At the start of whatever queue it is used for first.
+    pub(crate) const fn new() -> Self {
+        // INVARIANT: Null.
+        Self {
+            id: 0,
+            next: 0,
+            end: 0,
+            last: ptr::null(),
+        }
+    }
 }
 
 // SAFETY: The queue owns its elements; `tail` points to one of them.
@@ -97,7 +136,10 @@ impl<T> Fifo<T> {
         Self {
             head: link(None),
             tail: ptr::null_mut(),
-            len: 0,
+            popped: FIRST,
+            pushed: FIRST,
+            settled: FIRST,
+            id: 0,
         }
     }
 
@@ -106,7 +148,8 @@ impl<T> Fifo<T> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len
+        // CAST: no more than fit in memory.
+        self.pushed.wrapping_sub(self.popped) as usize
     }
 
     pub(crate) fn front(&self) -> Option<&T> {
@@ -134,7 +177,7 @@ impl<T> Fifo<T> {
     pub(crate) fn push_back(&mut self, mut item: Item<T>) {
         let last: *mut Node<T> = &mut *item.0;
         self.hang(item.0, last);
-        self.len = self.len.wrapping_add(1);
+        self.pushed = self.pushed.wrapping_add(1);
     }
 
     pub(crate) fn push_front(&mut self, mut item: Item<T>) {
@@ -144,7 +187,9 @@ impl<T> Fifo<T> {
         }
         item.0.next = link(self.head.take());
         self.head = link(Some(item.0));
-        self.len = self.len.wrapping_add(1);
+        // INVARIANT: The number that it gets was another element's, maybe, and so were those below.
+        self.settled = self.settled.max(self.popped);
+        self.popped = self.popped.wrapping_sub(1);
     }
 
     pub(crate) fn pop_front(&mut self) -> Option<Item<T>> {
@@ -154,7 +199,7 @@ impl<T> Fifo<T> {
             // INVARIANT: Empty again.
             self.tail = ptr::null_mut();
         }
-        self.len = self.len.wrapping_sub(1);
+        self.popped = self.popped.wrapping_add(1);
         // INVARIANT: The next one was taken off it.
         Some(Item(node))
     }
@@ -167,7 +212,10 @@ impl<T> Fifo<T> {
         // INVARIANT: `other` is empty from here on.
         let last = core::mem::replace(&mut other.tail, ptr::null_mut());
         self.hang(head, last);
-        self.len = self.len.wrapping_add(core::mem::take(&mut other.len));
+        // INVARIANT: They get new numbers here, and the ones that they had are not used again there.
+        let count = other.pushed.wrapping_sub(other.popped);
+        other.popped = other.pushed;
+        self.pushed = self.pushed.wrapping_add(count);
     }
 
     /// Moves the elements for which `pred` holds, in order, to the end of `out`.
@@ -180,7 +228,79 @@ impl<T> Fifo<T> {
                 kept.push_back(item);
             }
         }
+        // INVARIANT: The numbers start again, and so `id` does.
         core::mem::swap(self, &mut kept);
+    }
+
+    /// Has `each` see up to `most` elements, oldest first, from where the walk has come to, as far as the
+    /// queue went when the walk began. Returns whether there may be more. The queue may be used between
+    /// two calls; none of them has more to do than to see `most` elements, unless elements were taken out
+    /// of its midst: then it looks for those that are not `seen` yet.
+    pub(crate) fn walk(
+        &mut self,
+        walk: &mut Walk<T>,
+        most: usize,
+        seen: impl Fn(&T) -> bool,
+        mut each: impl FnMut(&T),
+    ) -> bool {
+        if self.id == 0 {
+            // INVARIANT: The only one that gets this number. Whatever is numbered later is pushed, unless
+            // it comes to the front.
+            self.id = NEXT_ID.fetch_add(1, Relaxed);
+            self.settled = self.popped;
+        }
+        let started = walk.id != 0;
+        if walk.id != self.id {
+            // INVARIANT: Null.
+            *walk = Walk {
+                id: self.id,
+                next: self.popped,
+                end: self.pushed,
+                last: ptr::null(),
+            };
+            if started {
+                while let Some(node) = self.node_at(walk) {
+                    if !seen(&node.value) {
+                        break;
+                    }
+                    // INVARIANT: The node that was at `next`.
+                    walk.last = node;
+                    walk.next = walk.next.wrapping_add(1);
+                }
+            }
+        }
+        for _ in 0..most {
+            if walk.next.max(self.popped) >= walk.end {
+                return false;
+            }
+            let Some(node) = self.node_at(walk) else {
+                return false;
+            };
+            each(&node.value);
+            // INVARIANT: As above.
+            walk.last = node;
+            walk.next = walk.next.wrapping_add(1);
+        }
+        true
+    }
+
+    /// The element at which a walk over this queue is, or the first one if it is gone: the walk is there
+    /// then.
+    fn node_at(&self, walk: &mut Walk<T>) -> Option<&Node<T>> {
+        let last = walk.next.wrapping_sub(1);
+        if !walk.last.is_null() && last >= self.popped.max(self.settled) && last < self.pushed {
+            // SAFETY: By the invariants of both types it is the node that has this number now: it is in
+            // the queue, which is borrowed.
+            let node = unsafe { &*walk.last };
+            return node.next.as_deref();
+        }
+        let mut node = self.head.as_deref()?;
+        // Few: only what was put in front again can be between.
+        for _ in self.popped..walk.next {
+            node = node.next.as_deref()?;
+        }
+        walk.next = walk.next.max(self.popped);
+        Some(node)
     }
 
     /// The elements, oldest first.

@@ -8,7 +8,7 @@ mod percpu;
 mod spinlock_bh;
 mod workqueue;
 
-pub(crate) use fifo::{Fifo, Item};
+pub(crate) use fifo::{Fifo, Item, Walk};
 pub(crate) use latest::Latest;
 pub(crate) use percpu::PerCpuCounters;
 pub(crate) use spinlock_bh::{new_spinlock_bh, SpinLockBh, SpinLockBhGuard};

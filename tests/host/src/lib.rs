@@ -16,6 +16,7 @@ mod credits;
 mod exthdr;
 mod ib_private;
 mod idle;
+mod info;
 mod laddr_table;
 mod packed;
 mod recv_depth;

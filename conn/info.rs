@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What others are shown of a connection.
+
+use super::Connection;
+use crate::kapi::sync::Walk;
+use crate::proto::{connect::State, info::RdmaPath};
+use kernel::{prelude::*, sync::atomic::Relaxed};
+
+/// Messages that are looked at from one time to the next that their queue is locked.
+const BATCH: usize = 64;
+
+/// A queue of messages to the peer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outbox {
+    /// Those that wait to be sent.
+    Unsent,
+    /// Those that the peer has not acknowledged.
+    Sent,
+}
+
+/// What is shown of a message to the peer.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct MessageInfo {
+    pub(crate) sequence: u64,
+    pub(crate) len: u32,
+    pub(crate) sport: u16,
+    pub(crate) dport: u16,
+}
+
+/// What is shown of a connection.
+pub(crate) struct ConnInfo {
+    pub(crate) next_tx: u64,
+    pub(crate) next_rx: u64,
+    /// `RDS_INFO_CONNECTION_FLAG_*`.
+    pub(crate) flags: u8,
+}
+
+impl Connection {
+    /// How the connection is now. Process context.
+    pub(crate) fn info(&self) -> ConnInfo {
+        /// Source: `RDS_INFO_CONNECTION_FLAG_*` in `include/uapi/linux/rds.h`.
+        const CONNECTING: u8 = 2;
+        const CONNECTED: u8 = 4;
+        let state = self.state.load(Relaxed);
+        let next_tx = self.tx.lock().queue.state.next_sequence();
+        let rx = self.rx.lock();
+        // As C RDS has it.
+        let next_rx = if rx.is_unused() {
+            0
+        } else {
+            rx.next_sequence()
+        };
+        drop(rx);
+        ConnInfo {
+            next_tx,
+            next_rx,
+            flags: if state == State::Up as u32 {
+                CONNECTED
+            } else if state == State::Down as u32 {
+                0
+            } else {
+                CONNECTING
+            },
+        }
+    }
+
+    /// What the connection goes through, while it is up. Process context.
+    pub(crate) fn path(&self) -> Option<RdmaPath> {
+        let link = self.tx.lock().link.clone();
+        link.map(|link| link.path())
+    }
+
+    /// Calls `each`, without a lock, for the messages of a queue, oldest first, until it fails. What comes
+    /// or goes meanwhile may be missed, and no message is seen twice. May sleep.
+    ///
+    /// There may be millions, of many sockets.
+    pub(crate) fn try_for_each_message(
+        &self,
+        outbox: Outbox,
+        mut each: impl FnMut(&MessageInfo) -> Result,
+    ) -> Result {
+        let mut walk = Walk::new();
+        let mut seen = 0;
+        loop {
+            let mut batch = [MessageInfo::default(); BATCH];
+            let mut slots = batch.iter_mut();
+            let mut tx = self.tx.lock();
+            let queue = match outbox {
+                Outbox::Unsent => &mut tx.queue.unsent,
+                Outbox::Sent => &mut tx.queue.sent,
+            };
+            let more = queue.walk(
+                &mut walk,
+                BATCH,
+                |message| message.sequence <= seen,
+                |message| {
+                    if let Some(slot) = slots.next() {
+                        *slot = MessageInfo {
+                            sequence: message.sequence,
+                            len: message.len,
+                            sport: message.sport,
+                            dport: message.dport,
+                        };
+                    }
+                },
+            );
+            drop(tx);
+            let filled = BATCH.saturating_sub(slots.len());
+            for message in batch.iter().take(filled) {
+                seen = message.sequence;
+                each(message)?;
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+}

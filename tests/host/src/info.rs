@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `proto/info.rs`: each record is what a C compiler makes of the structure.
+
+use crate::proto::info::*;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+const L4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const F4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+const L6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+const F6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
+
+/// The bytes of a record, which are as many as it says.
+fn bytes<E: Emitted>(value: &E, family: Family) -> Option<Vec<u8>> {
+    let bytes = value.emit(family)?.as_slice().to_vec();
+    assert_eq!(bytes.len(), E::size(family));
+    Some(bytes)
+}
+
+fn joined(parts: &[&[u8]]) -> Option<Vec<u8>> {
+    Some(parts.concat())
+}
+
+/// Two addresses, and how the records for IPv4 and for IPv6 show them.
+type Shown = ((Ipv6Addr, Ipv6Addr), Option<Vec<u8>>, Vec<u8>);
+
+fn pairs() -> [Shown; 2] {
+    let mapped = (L4.to_ipv6_mapped(), F4.to_ipv6_mapped());
+    let four = [L4.octets(), F4.octets()].concat();
+    let six = [mapped.0.octets(), mapped.1.octets()].concat();
+    [
+        (mapped, Some(four), six),
+        ((L6, F6), None, [L6.octets(), F6.octets()].concat()),
+    ]
+}
+
+#[test]
+fn counter() {
+    let long = "a name that is longer than its field";
+    for (name, shown) in [("conn_reset", "conn_reset"), (long, &long[..31])] {
+        let mut field = shown.as_bytes().to_vec();
+        field.resize(32, 0);
+        let record = Counter { name, value: 7 };
+        assert_eq!(
+            bytes(&record, Family::V4),
+            joined(&[&field, &7u64.to_ne_bytes()])
+        );
+    }
+}
+
+#[test]
+fn connection() {
+    for ((laddr, faddr), four, six) in pairs() {
+        let record = Connection {
+            next_tx: 0x0102,
+            next_rx: 0x0304,
+            laddr,
+            faddr,
+            transport: "infiniband",
+            flags: 4,
+            tos: 9,
+        };
+        let numbers = [0x0102u64.to_ne_bytes(), 0x0304u64.to_ne_bytes()].concat();
+        let name = b"infiniband\0\0\0\0\0\0";
+        assert_eq!(
+            bytes(&record, Family::V4),
+            four.and_then(|four| joined(&[&numbers, &four, name, &[4, 9]]))
+        );
+        assert_eq!(
+            bytes(&record, Family::V6),
+            joined(&[&numbers, &six, name, &[4]])
+        );
+    }
+}
+
+#[test]
+fn message() {
+    for ((laddr, faddr), four, six) in pairs() {
+        let record = Message {
+            sequence: 5,
+            len: 6,
+            laddr,
+            faddr,
+            lport: 0x1234,
+            fport: 0x5678,
+            tos: 9,
+        };
+        let head = [&5u64.to_ne_bytes()[..], &6u32.to_ne_bytes()].concat();
+        let tail = [0x12, 0x34, 0x56, 0x78, 0, 9];
+        assert_eq!(
+            bytes(&record, Family::V4),
+            four.and_then(|four| joined(&[&head, &four, &tail]))
+        );
+        assert_eq!(bytes(&record, Family::V6), joined(&[&head, &six, &tail]));
+    }
+}
+
+#[test]
+fn socket() {
+    for ((laddr, faddr), four, six) in pairs() {
+        let record = Socket {
+            sndbuf: 1,
+            rcvbuf: 2,
+            bound: (laddr, 0x1234),
+            connected: (faddr, 0x5678),
+            inode: 3,
+        };
+        let head = 1u32.to_ne_bytes();
+        let tail = [
+            &[0x12, 0x34, 0x56, 0x78][..],
+            &2u32.to_ne_bytes(),
+            &3u64.to_ne_bytes(),
+        ]
+        .concat();
+        assert_eq!(
+            bytes(&record, Family::V4),
+            four.and_then(|four| joined(&[&head, &four, &tail]))
+        );
+        assert_eq!(bytes(&record, Family::V6), joined(&[&head, &six, &tail]));
+    }
+}
+
+#[test]
+fn socket_without_a_peer() {
+    let record = Socket {
+        sndbuf: 0,
+        rcvbuf: 0,
+        bound: (L4.to_ipv6_mapped(), 1),
+        connected: (Ipv6Addr::UNSPECIFIED, 0),
+        inode: 0,
+    };
+    let shown = bytes(&record, Family::V4).expect("it is bound to an IPv4 address");
+    assert_eq!(shown[4..16], [192, 0, 2, 1, 0, 0, 0, 0, 0, 1, 0, 0]);
+    let shown = bytes(&record, Family::V6).expect("there is a record for everything");
+    assert_eq!(shown[20..36], [0; 16]);
+}
+
+#[test]
+fn rdma_connection() {
+    for ((laddr, faddr), four, six) in pairs() {
+        let record = RdmaConnection {
+            laddr,
+            faddr,
+            tos: 9,
+            path: RdmaPath {
+                local_gid: [1; 16],
+                peer_gid: [2; 16],
+                max_send_wr: 3,
+                max_recv_wr: 4,
+                max_send_sge: 5,
+                service_level: 6,
+            },
+        };
+        let numbers = [3u32, 4, 5, 0, 0].map(u32::to_ne_bytes).concat();
+        let rest = [&[1; 16][..], &[2; 16], &numbers, &[9, 6], &[0; 6]].concat();
+        assert_eq!(
+            bytes(&record, Family::V4),
+            four.and_then(|four| joined(&[&four, &rest]))
+        );
+        assert_eq!(bytes(&record, Family::V6), joined(&[&six, &rest]));
+    }
+}

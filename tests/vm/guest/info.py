@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Reads the RDS_INFO_* tables case by case and prints what they showed, one JSON line a case.
+
+Knows nothing of what is right: tests/vm/test_info.py does. Addresses are those of abi.py.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+
+from abi import ERRORS, IB, IB6, LOOP, LOOP6, hung, outcome
+from rds import SOL_RDS, Sock, info, libc
+
+CONNECTIONS, SEND, RETRANS, RECV, SOCKETS, RDMA = 10001, 10003, 10004, 10005, 10006, 10008
+# The IPv6 form of each table has another number.
+SIX = {CONNECTIONS: 10011, SEND: 10012, RETRANS: 10013, RECV: 10014, SOCKETS: 10015, RDMA: 10017}
+# Nobody has these addresses.
+NOWHERE, NOWHERE6 = "10.9.0.200", "fd09::200"
+CLONE_NEWNET = 0x40000000
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+def addr(raw):
+    """An address as text; a mapped one stays what it is."""
+    return socket.inet_ntop(socket.AF_INET6 if len(raw) == 16 else socket.AF_INET, raw)
+
+
+def rows(option, six, wanted=None):
+    """The records of a table as tuples, those with a local address of `wanted`."""
+    layouts = {CONNECTIONS: "=QQ{0}{0}16sB" + ("" if six else "B"), SEND: "=QI{0}{0}2s2sBB",
+               SOCKETS: "=I{0}{0}2s2sIQ", RDMA: "={0}{0}16s16sIIIIIBB2sI"}
+    layouts[RETRANS] = layouts[RECV] = layouts[SEND]
+    layout = struct.Struct(layouts[option].format("16s" if six else "4s"))
+    at = {CONNECTIONS: (2, 3), SOCKETS: (1, 2), RDMA: (0, 1)}.get(option, (2, 3))
+    ports = {SOCKETS: (3, 4), SEND: (4, 5), RETRANS: (4, 5), RECV: (4, 5)}.get(option, ())
+    found = []
+    for raw in info(SIX[option] if six else option):
+        row = list(layout.unpack(raw))
+        for i in at:
+            row[i] = addr(row[i])
+        for i in ports:
+            row[i] = struct.unpack("!H", row[i])[0]
+        if wanted is None or row[at[0]].removeprefix("::ffff:") in wanted:
+            found.append([x.hex() if isinstance(x, bytes) else x for x in row])
+    return found
+
+
+def both(function, *args):
+    """What a function finds in the table for IPv4 and in that for IPv6."""
+    return [function(*args, six=six) for six in (False, True)]
+
+
+def eventually(condition):
+    """Waits for what comes by itself, and returns it; the last that there was if it does not come."""
+    for _ in range(200):
+        seen = condition()
+        if seen:
+            break
+        time.sleep(0.05)
+    return seen
+
+
+def ask(option, length, room=None, poison=0xA5):
+    """getsockopt() with a buffer of its own: (result, length afterwards, bytes beyond it as they were)."""
+    with Sock() as s:
+        room = length if room is None else room
+        buffer = ctypes.create_string_buffer(bytes([poison]) * (max(room, 0) + 64), max(room, 0) + 64)
+        size = ctypes.c_int(length)
+        result = libc.getsockopt(s.fileno(), SOL_RDS, option, buffer, ctypes.byref(size))
+        if result < 0:
+            result = ERRORS.get(ctypes.get_errno(), "?")
+        return result, size.value, buffer.raw[max(room, 0):] == bytes([poison]) * 64
+
+
+@case
+def record_sizes():
+    def size(option):
+        return ask(option, 1 << 20)[0]
+
+    return {str(option): size(option) for option in range(9999, 10019)}
+
+
+@case
+def lengths():
+    """Three sockets of this namespace's own, so that nobody else counts."""
+    def child():
+        held = [Sock((LOOP, 5000 + i)) for i in range(3)]
+        each = 28
+        seen = {str(length - 3 * each): ask(SOCKETS, length)
+                for length in (0, 1, each, 3 * each - 1, 3 * each, 3 * each + 1, 4096)}
+        seen["negative"] = ask(SOCKETS, -1)[0]
+        seen["longest"] = ask(SOCKETS, 0x7fffffff, 4096)[0]
+        seen["empty"] = ask(SEND, 0)[:2]
+        seen["empty, with room"] = ask(SEND, 4096)[:2]
+        with Sock() as s:
+            size = ctypes.c_int(4096)
+            libc.getsockopt(s.fileno(), SOL_RDS, SOCKETS, ctypes.c_void_p(8), ctypes.byref(size))
+            seen["bad memory"] = ERRORS.get(ctypes.get_errno())
+        for s in held:
+            s.sock.close()
+        return seen
+
+    return elsewhere(child)
+
+
+def elsewhere(function):
+    """What a function returns in a network namespace of its own."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        if libc.unshare(CLONE_NEWNET):
+            os._exit(1)
+        os.system("ip link set lo up")
+        os.write(writer, json.dumps(outcome(function)).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answers:
+        answer = answers.read()
+    os.waitpid(pid, 0)
+    return json.loads(answer)
+
+
+@case
+def sockets():
+    with Sock((LOOP, 4001)) as a, Sock((LOOP6, 4002)) as b, Sock((IB[0], 4003)) as c:
+        a.connect(LOOP, 4004)
+        b.connect(LOOP6, 4005)
+        for option, size in ((socket.SO_SNDBUF, 30000), (socket.SO_RCVBUF, 40000)):
+            c.sock.setsockopt(socket.SOL_SOCKET, option, size)
+        inodes = [os.fstat(s.fileno()).st_ino for s in (a, b, c)]
+
+        def shown(six):
+            found = [x for x in rows(SOCKETS, six, (LOOP, LOOP6, IB[0])) if 4001 <= x[3] <= 4003]
+            for row in found:
+                row[-1] = inodes.index(row[-1]) if row[-1] in inodes else "?"
+            return sorted(found, key=lambda row: row[3])
+
+        return both(shown)
+
+
+@case
+def unbound_and_closed_sockets():
+    with Sock((LOOP, 4001)):
+        pass
+    with Sock():
+        return [x for x in rows(SOCKETS, False, (LOOP, "0.0.0.0")) if x[3] in (0, 4001)]
+
+
+def messages(option, port, six, numbers=True):
+    """The messages with a local port; numbers relative to the first, as far as there are numbers."""
+    found = [x for x in rows(option, six) if x[4] == port]
+    first = found[0][0] if found else 0
+    for row in found:
+        row[0] = row[0] - first if numbers else None
+    return found
+
+
+@case
+def unread_on_loopback():
+    with Sock((LOOP, 4001)), Sock((LOOP, 4002)) as s, Sock((LOOP, 4003)) as t:
+        for sender, size in ((s, 10), (t, 5000), (s, 0)):
+            sender.send(bytes(size), (LOOP, 4001))
+        return both(lambda six: messages(RECV, 4001, six, numbers=False))
+
+
+def unread(local, peer):
+    with Sock((peer, 4001)) as r, Sock((local, 4002)) as s:
+        s.set_tos(4)
+        for size in (10, 20000, 0):
+            s.send(bytes(size), (peer, 4001))
+        eventually(lambda: len(messages(RECV, 4001, True)) == 3)
+        before = both(lambda six: messages(RECV, 4001, six))
+        r.recv()
+        return [*before, len(messages(RECV, 4001, True)), messages(RECV, 4001, True)[0][1]]
+
+
+@case
+def unread_from_a_peer():
+    return unread(*IB)
+
+
+@case
+def unread_from_a_peer_v6():
+    return unread(*IB6)
+
+
+def unsent(local, nowhere):
+    with Sock((local, 4001)) as s:
+        s.set_tos(6)
+        for size in (10, 20000, 0):
+            s.send(bytes(size), (nowhere, 4002), socket.MSG_DONTWAIT)
+        seen = both(lambda six: messages(SEND, 4001, six))
+        kind = [x for x in rows(CONNECTIONS, True) if x[3].endswith(nowhere)]
+        seen.append([[x[0], x[1], x[3]] for x in kind])
+        seen.append(both(lambda six: messages(RETRANS, 4001, six)))
+        # Never a byte of what was there before: all but the addresses and the type of service is zero.
+        seen.append([[x for x in rows(RDMA, six) if x[1].endswith(nowhere)] for six in (False, True)])
+    return seen + [len(messages(SEND, 4001, True))]
+
+
+@case
+def unsent_to_nobody():
+    return unsent(IB[0], NOWHERE)
+
+
+@case
+def unsent_to_nobody_v6():
+    return unsent(IB6[0], NOWHERE6)
+
+
+@case
+def unacknowledged():
+    """On a connection of their own, too few to be acknowledged at once."""
+    with Sock((IB[1], 4001)) as r, Sock((IB[0], 4002)) as s:
+        s.set_tos(8)
+        for size in (10, 5000):
+            s.send(bytes(size), (IB[1], 4001))
+            r.recv()
+        return both(lambda six: messages(RETRANS, 4002, six))
+
+
+@case
+def connections_that_are_up():
+    def shown(six):
+        found = [x for x in rows(CONNECTIONS, six, IB)
+                 if x[4] == b"infiniband".ljust(16, b"\0").hex()]
+        # The one of unacknowledged(): both ends.
+        found = [x for x in found if six or x[-1] == 8]
+        # How they stand is known for that one only, and it may be sending.
+        return sorted([*(x if not six else ["", "", *x[2:4]])[:5], x[5] & ~1] for x in found
+                      if not six or x[0] == 3 or x[1] == 3)
+
+    return both(shown)
+
+
+@case
+def rdma_connections():
+    def shown(six):
+        found = [x for x in rows(RDMA, six, IB) if x[9] == 8]
+        # How much there is room for is a matter of taste.
+        return sorted([*x[:4], x[4] > 0, x[5] > 0, x[6] > 0, *x[9:12]] for x in found)
+
+    return both(shown)
+
+
+@case
+def namespaces():
+    def child():
+        with Sock((LOOP, 4001)), Sock((LOOP, 4002)) as s:
+            s.send(b"abc", (LOOP, 4001))
+            return [[x[3] for x in rows(SOCKETS, False)],
+                    [x[1] for x in rows(RECV, False)],
+                    [len(info(x)) for x in (SEND, RETRANS, RDMA, SIX[SEND], SIX[RETRANS], SIX[RDMA])],
+                    [row[2] for row in rows(CONNECTIONS, True) if row[2].endswith(IB[0])]]
+
+    with Sock((LOOP, 4011)), Sock((IB[0], 4012)) as s:
+        s.send(b"abc", (NOWHERE, 4011), socket.MSG_DONTWAIT)
+        there = elsewhere(child)
+        here = [x[3] for x in rows(SOCKETS, False) if x[3] in (4001, 4002, 4011, 4012)]
+    return [sorted(there[0]), *there[1:], sorted(here)]
+
+
+def main():
+    signal.signal(signal.SIGALRM, hung)
+    for name in sys.argv[1:] or CASES:
+        signal.alarm(60)
+        try:
+            value = CASES[name]()
+        except TimeoutError:
+            value = "hung"
+        except OSError as e:
+            value = f"failed: {ERRORS.get(e.errno)}"
+        signal.alarm(0)
+        print(json.dumps({"case": name, "value": value}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

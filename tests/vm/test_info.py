@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The tables of RDS_INFO_*: what they show, the same on C RDS and on rds_rust.
+
+guest/info.py reads them; what they should have is here. A Differ says where the two differ on purpose.
+"""
+
+import json
+
+import pytest
+from rdsvm.cluster import PAIR, PAIR6
+from test_abi import Differ
+
+LOOP, LOOP6 = "127.0.0.1", "::1"
+NOWHERE, NOWHERE6 = "10.9.0.200", "fd09::200"
+A, B = PAIR
+NO_GID = "00" * 16
+SIZES = {10000: 40, 10001: 42, 10003: 26, 10004: 26, 10005: 26, 10006: 28, 10008: 68,
+         10011: 65, 10012: 50, 10013: 50, 10014: 50, 10015: 52, 10017: 92}
+NO_ADDRESS = "C shows 0.0.0.0 for both addresses: it takes them from the wrong end of the mapped ones"
+
+
+def mapped(host):
+    return host if ":" in host else f"::ffff:{host}"
+
+
+def both(rows, at=2):
+    """Rows with two addresses, as the tables for IPv4 and for IPv6 have them."""
+    four = [row for row in rows if ":" not in row[at]]
+    return [four, [[*row[:at], *(mapped(x) if x else "::" for x in row[at:at + 2]), *row[at + 2:]]
+                   for row in rows]]
+
+
+def none_of_c(tables):
+    """What C has for IPv4 addresses."""
+    return [[[*row[:2], "0.0.0.0", "0.0.0.0", *row[4:]] for row in tables[0]], tables[1]]
+
+
+def messages(local, peer, ports, sizes, tos):
+    return both([[i, size, local, peer, *ports, 0, tos] for i, size in enumerate(sizes)])
+
+
+def gid(host):
+    return f"{'0' * 20}ffff{bytes(int(x) for x in host.split('.')).hex()}"
+
+
+def unsent(local, nowhere):
+    sent = messages(local, nowhere, (4001, 4002), (10, 20000, 0), 6)
+    rest = [[[4, 0, mapped(nowhere)]], [[], []],
+            both([[local, nowhere, NO_GID, NO_GID, 0, 0, 0, 0, 0, 6, 0, "0000", 0]], at=0), 0]
+    if ":" in local:
+        return [*sent, *rest]
+    return Differ(c=[*none_of_c(sent), *rest], rust=[*sent, *rest], reason=NO_ADDRESS)
+
+
+def rdma(service_level):
+    return both([[x, y, gid(x), gid(y), True, True, True, 8, service_level, "0000"]
+                 for x, y in (PAIR, PAIR[::-1])], at=0)
+
+
+LEFT = messages(A, B, (4002, 4001), (5000,), 8)
+LOOP_SOCKET, LOOP_MESSAGE = (106496, LOOP, LOOP, 4001), (LOOP, LOOP, 4001)
+EXPECTED = {
+    "record_sizes": {str(x): SIZES.get(x, "ENOPROTOOPT") for x in range(9999, 10019)},
+    "lengths": {**{str(x): ["ENOSPC", 84, True] for x in (-84, -83, -56, -1)},
+                **{str(x): [28, 84, True] for x in (0, 1, 4012)},
+                "negative": "EINVAL", "longest": "EINVAL", "empty": [26, 0],
+                "empty, with room": [26, 0], "bad memory": "EFAULT"},
+    "sockets": [
+        [[*LOOP_SOCKET, 4004, 106496, 0], [30000, A, "0.0.0.0", 4003, 0, 40000, 2]],
+        [[106496, mapped(LOOP), mapped(LOOP), 4001, 4004, 106496, 0],
+         [106496, LOOP6, LOOP6, 4002, 4005, 106496, 1],
+         [30000, mapped(A), "::", 4003, 0, 40000, 2]]],
+    "unbound_and_closed_sockets": [],
+    "unread_on_loopback": both([[None, 10, *LOOP_MESSAGE, 4002, 0, 0],
+                                [None, 5000, *LOOP_MESSAGE, 4003, 0, 0],
+                                [None, 0, *LOOP_MESSAGE, 4002, 0, 0]]),
+    "unread_from_a_peer": [*messages(B, A, (4001, 4002), (10, 20000, 0), 4), 2, 20000],
+    "unread_from_a_peer_v6": [*messages(*PAIR6[::-1], (4001, 4002), (10, 20000, 0), 4), 2, 20000],
+    "unsent_to_nobody": unsent(A, NOWHERE),
+    "unsent_to_nobody_v6": unsent(PAIR6[0], NOWHERE6),
+    "unacknowledged": Differ(c=none_of_c(LEFT), rust=LEFT, reason=NO_ADDRESS),
+    "connections_that_are_up": [
+        [[1, 3, B, A, b"infiniband".ljust(16, b"\0").hex(), 4],
+         [3, 0, A, B, b"infiniband".ljust(16, b"\0").hex(), 4]],
+        [["", "", mapped(x), mapped(y), 4] for x, y in (PAIR, PAIR[::-1])]],
+    "rdma_connections": Differ(
+        c=rdma(8), rust=rdma(0),
+        reason="C takes the type of service for the service level; here the route decides"),
+    "namespaces": [[4001, 4002], [3], [0] * 6, [], [4011, 4012]],
+}
+
+
+@pytest.fixture(scope="session")
+def shown():
+    """What each implementation showed, by its name: filled by the first test that asks."""
+    return {}
+
+
+@pytest.mark.parametrize("case", EXPECTED)
+def test_info(node, shown, guest, case):
+    if node.impl not in shown:
+        result = node.run(["python3", guest / "info.py"], check=False, timeout=1200)
+        lines = [json.loads(line) for line in result.out.splitlines()]
+        shown[node.impl] = {x["case"]: x["value"] for x in lines}
+        assert set(shown[node.impl]) == set(EXPECTED), f"not all cases ran: {result}"
+    expected = EXPECTED[case]
+    if isinstance(expected, Differ):
+        expected = getattr(expected, node.impl)
+    assert shown[node.impl][case] == expected
+
+
+@pytest.mark.impls("rust")
+def test_tables_that_change(node, guest):
+    """20,000 messages and 5,000 sockets are told of while others come and go, and whatever stays is told of
+    each time, once."""
+    scale = 5 if node.debug else 1
+    result = node.run(["python3", guest / "info_load.py", 5000 // scale, 20000 // scale], check=False,
+                      timeout=900)
+    assert result.status == 0, str(result)
+    seen = json.loads(result.out.splitlines()[-1])
+    assert min(seen["reads"].values()) >= 3, seen
+    assert seen["wrong"] == []
