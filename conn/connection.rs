@@ -393,6 +393,11 @@ impl Connection {
         let mut tx = self.tx.lock();
         tx.queue.ack_due = true;
         tx.transmit(self);
+        let delayed = tx.queue.ack_due;
+        drop(tx);
+        if delayed {
+            self.node.stats.inc(Counter::IbAckSendDelayed);
+        }
     }
 
     /// A new endpoint is being made, whose flow is controlled if `on`. Process context.
@@ -413,6 +418,7 @@ impl Connection {
 
     /// The peer has told of more receives. Any context but a hard interrupt.
     pub(super) fn grant(&self, credit: u8) {
+        self.node.stats.inc(Counter::IbRxCreditUpdates);
         let mut tx = self.tx.lock();
         tx.queue.credits.grant(credit.into());
         tx.transmit(self);
@@ -473,6 +479,7 @@ impl Connection {
             }
         }
         drop(tx);
+        self.node.stats.add(Counter::SendDropAcked, done.len());
         // The senders get their room back here, without the lock.
         drop(done);
         Ok(())

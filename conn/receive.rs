@@ -233,7 +233,10 @@ impl Connection {
             .handle(header, piece.payload().len())
             .map_err(Violation::Fragment)?;
         let (complete, recycle) = match step {
-            Step::PureAck => (Complete::Nothing, piece.into_buf()),
+            Step::PureAck => {
+                self.node.stats.inc(Counter::IbAckReceived);
+                (Complete::Nothing, piece.into_buf())
+            }
             Step::Congestion { offset, last } => {
                 self.packs.store(rx.state.takes_packed(), Relaxed);
                 drop(guard);

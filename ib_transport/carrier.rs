@@ -367,7 +367,15 @@ impl QpHandler for Carrier {
         }
     }
 
-    fn sent(&self, _qp: &Qp<Self>) {
+    fn notified(&self) {
+        self.connection.node.stats.inc(Counter::IbEvtHandlerCall);
+    }
+
+    fn sent(&self, _qp: &Qp<Self>, reports: usize) {
+        self.connection
+            .node
+            .stats
+            .add(Counter::IbTxCqEvent, reports);
         if self.blocked.load(Relaxed) && self.blocked.xchg(false, Full) {
             self.connection.resume();
         }
@@ -388,7 +396,13 @@ impl QpHandler for Carrier {
 
     fn polled(&self, qp: &Qp<Self>, ring: &mut RecvRing) {
         self.connection.flush_ack();
-        ring.depth.end_run();
+        let frames = ring.depth.end_run();
+        if frames > 0 {
+            self.connection
+                .node
+                .stats
+                .add(Counter::IbRxCqEvent, frames as usize);
+        }
         if !ring.depth.is_low() {
             return;
         }

@@ -10,6 +10,7 @@ use crate::kapi::{
 };
 use crate::msg::Message;
 use crate::proto::{
+    credits::Credits,
     info::RdmaPath,
     packed::{self, Packer},
     tx::SendState,
@@ -66,7 +67,10 @@ impl Link for Qp<Carrier> {
             }
             match next_frame(connection, queue, ack, &mut chain) {
                 Added::Frame => {
-                    queue.ack_due = false;
+                    // Every frame acknowledges.
+                    if core::mem::take(&mut queue.ack_due) {
+                        connection.node.stats.inc(Counter::IbAckSendPiggybacked);
+                    }
                     queue.credits.spend();
                 }
                 Added::Nothing => break false,
@@ -80,6 +84,16 @@ impl Link for Qp<Carrier> {
             carrier.fail();
         }
     }
+}
+
+/// What the header of the next frame tells of our receives.
+#[inline]
+fn tell(connection: &Connection, credits: &mut Credits) -> u8 {
+    let credit = credits.tell();
+    if credit > 0 {
+        connection.node.stats.inc(Counter::IbTxCreditUpdates);
+    }
+    credit
 }
 
 /// Adds a frame of `len` bytes. There is room.
@@ -157,7 +171,7 @@ fn packed_frame(
         return message_frame(connection, queue, ack, chain);
     };
     let mut packer = Packer::new(buf.bytes_mut());
-    let mut credit = queue.credits.tell();
+    let mut credit = tell(connection, &mut queue.credits);
     while let Some(message) = queue.unsent.front_mut() {
         if !message.is_packable() || !packer.has_room(message.len) {
             break;
@@ -196,7 +210,7 @@ fn message_frame(
     let Some(part) = wire::fragment(message.len, message.fragment, size) else {
         return Added::Failed;
     };
-    let header = header_of(message, ack, queue.credits.tell());
+    let header = header_of(message, ack, tell(connection, &mut queue.credits));
     let pools = &carrier.device.pools;
     let Some(buf) = message.fragment_to_post(&header, part, size, pools) else {
         return Added::Failed;
@@ -232,7 +246,7 @@ fn congestion_frame(
         return Added::Failed;
     };
     let mut header = Header::congestion_update(ack, connection.generation);
-    header.credit = queue.credits.tell();
+    header.credit = tell(connection, &mut queue.credits);
     let (head, rest) = match buf.bytes_mut().split_first_chunk_mut() {
         Some(parts) => parts,
         None => return Added::Failed,
@@ -282,13 +296,14 @@ fn ack_frame(
         sport: 0,
         dport: 0,
         flags: Flags::NONE,
-        credit: queue.credits.tell(),
+        credit: tell(connection, &mut queue.credits),
         exthdr: [0; 16],
     };
     let Some(head) = buf.bytes_mut().first_chunk_mut() else {
         return Added::Failed;
     };
     header.emit(head);
+    queue.ack_due = false;
     stats.inc(Counter::IbAckSent);
     add(chain, buf.freeze(), Header::LEN as u32, true)
 }

@@ -108,12 +108,14 @@ impl RecvDepth {
         grows
     }
 
-    /// There was a chance to refill.
-    pub(crate) fn end_run(&mut self) {
-        self.longest = self.longest.max(self.run);
-        self.arrived = self.arrived.saturating_add(self.run);
+    /// There was a chance to refill. Returns how many frames had arrived since the one before.
+    pub(crate) fn end_run(&mut self) -> u32 {
+        let run = self.run;
+        self.longest = self.longest.max(run);
+        self.arrived = self.arrived.saturating_add(run);
         self.run = 0;
         self.grown = false;
+        run
     }
 
     /// Ends a period of measurement and begins the next, in which the peer is asked for `most` frames

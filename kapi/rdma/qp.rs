@@ -117,7 +117,7 @@ impl QpEvent {
     }
 }
 
-/// What becomes of completions. All but [`Self::event`] are called in softirq context, one at a
+/// What becomes of completions. All but [`Self::event`] and [`Self::notified`] are called in softirq context, one at a
 /// time for one queue pair.
 pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
     /// What only polling works with, so that it needs no lock of its own.
@@ -126,8 +126,8 @@ pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
     /// A message arrived.
     fn received(&self, qp: &Qp<Self>, poll: &mut Self::Poll, message: Received);
 
-    /// Sends are done and their slots free.
-    fn sent(&self, qp: &Qp<Self>);
+    /// Sends are done and their slots free: `reports` of them have said so.
+    fn sent(&self, qp: &Qp<Self>, reports: usize);
 
     /// The first work request failed, or was flushed. Reported once for each queue, and again if a
     /// failure follows that is more than a flush. The buffers are freed.
@@ -135,6 +135,9 @@ pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
 
     /// A run of completions has ended, 64 at most; the next run may follow at once.
     fn polled(&self, qp: &Qp<Self>, poll: &mut Self::Poll);
+
+    /// There are completions, which will be polled. Any context, also a hard interrupt: take no lock.
+    fn notified(&self);
 
     /// An asynchronous event. Any context, also a hard interrupt: take no lock.
     fn event(&self, qp: &Qp<Self>, event: QpEvent);
@@ -413,6 +416,7 @@ impl<H: QpHandler> Qp<H> {
     unsafe extern "C" fn completion(_cq: *mut bindings::ib_cq, context: *mut c_void) {
         // SAFETY: By the type invariants the context is a live `Self`.
         let this = unsafe { &*context.cast::<Self>() };
+        this.handler.notified();
         // SAFETY: `softirq` was initialised.
         unsafe { bindings::rds_poll_sched(this.softirq.get()) };
     }
@@ -491,8 +495,9 @@ impl<H: QpHandler> Qp<H> {
             return;
         };
         self.take_received(wcs, messages);
-        if self.take_sent(wcs) {
-            self.handler.sent(self);
+        let reports = self.take_sent(wcs);
+        if reports > 0 {
+            self.handler.sent(self, reports);
         }
         for (wc, message) in wcs.iter_mut().zip(messages.iter_mut()) {
             if let Some(message) = message.take() {
@@ -535,17 +540,16 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Takes the sends among `wcs` out of their ring, with one lock, and returns whether there were
-    /// any.
-    fn take_sent(&self, wcs: &[bindings::ib_wc]) -> bool {
-        let mut ring = None;
+    /// Takes the sends among `wcs` out of their ring, with one lock, and returns how many there were.
+    fn take_sent(&self, wcs: &[bindings::ib_wc]) -> usize {
+        let (mut ring, mut reports) = (None, 0usize);
         for wc in wcs {
-            let Slot::Send(slot) = slot_of(wc) else {
-                continue;
-            };
-            ring.get_or_insert_with(|| self.send.lock()).complete(slot);
+            if let Slot::Send(slot) = slot_of(wc) {
+                ring.get_or_insert_with(|| self.send.lock()).complete(slot);
+                reports = reports.wrapping_add(1);
+            }
         }
-        ring.is_some()
+        reports
     }
 
     /// What arrived in `buf`, ready for the CPU.

@@ -9,6 +9,7 @@ import json
 import pytest
 from rdsvm.cluster import PAIR, PAIR6
 from test_abi import Differ
+from traffic import counters, exchange, ping, wait_for
 
 LOOP, LOOP6 = "127.0.0.1", "::1"
 NOWHERE, NOWHERE6 = "10.9.0.200", "fd09::200"
@@ -57,10 +58,34 @@ def rdma(service_level):
                  for x, y in (PAIR, PAIR[::-1])], at=0)
 
 
+# The core's and the IB transport's.
+COUNTERS = """
+    conn_reset recv_drop_bad_checksum recv_drop_old_seq recv_drop_no_sock
+    recv_drop_dead_sock recv_deliver_raced recv_delivered recv_queued
+    recv_immediate_retry recv_delayed_retry recv_ack_required recv_rdma_bytes recv_ping
+    send_queue_empty send_queue_full send_lock_contention send_lock_queue_raced
+    send_immediate_retry send_delayed_retry send_drop_acked send_ack_required
+    send_queued send_rdma send_rdma_bytes send_pong page_remainder_hit
+    page_remainder_miss copy_to_user copy_from_user cong_update_queued
+    cong_update_received cong_send_error cong_send_blocked recv_bytes_added_to_sock
+    recv_bytes_freed_fromsock send_stuck_rm mprds_catchup_tx0_retries ib_connect_raced
+    ib_listen_closed_stale ib_evt_handler_call ib_tasklet_call ib_tx_cq_event
+    ib_tx_ring_full ib_tx_throttle ib_tx_sg_mapping_failure ib_tx_stalled
+    ib_tx_credit_updates ib_rx_cq_event ib_rx_ring_empty ib_rx_refill_from_cq
+    ib_rx_refill_from_thread ib_rx_alloc_limit ib_rx_total_frags ib_rx_total_incs
+    ib_rx_credit_updates ib_ack_sent ib_ack_send_failure ib_ack_send_delayed
+    ib_ack_send_piggybacked ib_ack_received ib_rdma_mr_8k_alloc ib_rdma_mr_8k_free
+    ib_rdma_mr_8k_used ib_rdma_mr_8k_pool_flush ib_rdma_mr_8k_pool_wait
+    ib_rdma_mr_8k_pool_depleted ib_rdma_mr_1m_alloc ib_rdma_mr_1m_free
+    ib_rdma_mr_1m_used ib_rdma_mr_1m_pool_flush ib_rdma_mr_1m_pool_wait
+    ib_rdma_mr_1m_pool_depleted ib_rdma_mr_8k_reused ib_rdma_mr_1m_reused ib_atomic_cswp
+    ib_atomic_fadd
+""".split()
 LEFT = messages(A, B, (4002, 4001), (5000,), 8)
 LOOP_SOCKET, LOOP_MESSAGE = (106496, LOOP, LOOP, 4001), (LOOP, LOOP, 4001)
 EXPECTED = {
     "record_sizes": {str(x): SIZES.get(x, "ENOPROTOOPT") for x in range(9999, 10019)},
+    "counter_names": COUNTERS,
     "lengths": {**{str(x): ["ENOSPC", 84, True] for x in (-84, -83, -56, -1)},
                 **{str(x): [28, 84, True] for x in (0, 1, 4012)},
                 "negative": "EINVAL", "longest": "EINVAL", "empty": [26, 0],
@@ -107,6 +132,34 @@ def test_info(node, shown, guest, case):
     if isinstance(expected, Differ):
         expected = getattr(expected, node.impl)
     assert shown[node.impl][case] == expected
+
+
+@pytest.mark.impls("rust")
+def test_counters(node, tools, guest):
+    """Each counts what Documentation/abi.md says: here whether it happens at all, or how often."""
+    node.run("sysctl -w net.rds.ib.flow_control=1")
+    before = counters(node, guest)
+
+    def since(now):
+        return {name: value - before[name] for name, value in now.items()}
+
+    try:
+        # The flow of connections that are there already is not controlled.
+        ping(tools, node, B, A, count=3, tos=12)
+        exchange(tools, (node, A), (node, B), count=400, sizes="0..9000", tos=12)
+        # What is under way when the streams end may not be counted yet at the other end.
+        seen = since(wait_for(node, guest, lambda now: since(now)["ib_ack_sent"]
+                              == since(now)["ib_ack_received"]))
+    finally:
+        node.run("sysctl -w net.rds.ib.flow_control=0")
+    assert seen["recv_ping"] == seen["send_pong"] == 3, seen
+    assert seen["recv_delivered"] >= 803, seen
+    assert seen["recv_bytes_added_to_sock"] == seen["recv_bytes_freed_fromsock"] > 0, seen
+    assert seen["send_queued"] >= seen["send_drop_acked"] > 700, seen
+    for name in ("ib_evt_handler_call", "ib_tx_cq_event", "ib_rx_cq_event", "ib_ack_sent",
+                 "ib_ack_send_piggybacked", "ib_tx_credit_updates"):
+        assert seen[name] > 0, (name, seen)
+    assert seen["ib_tx_credit_updates"] == seen["ib_rx_credit_updates"], seen
 
 
 @pytest.mark.impls("rust")

@@ -91,6 +91,11 @@ def record_sizes():
 
 
 @case
+def counter_names():
+    return [raw[:32].rstrip(b"\0").decode() for raw in info(10000)][:76]
+
+
+@case
 def lengths():
     """Three sockets of this namespace's own, so that nobody else counts."""
     def child():
