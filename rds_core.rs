@@ -21,7 +21,7 @@ use cm::{
     Listeners,
 };
 use conn::{Bounds, Node};
-use ib_transport::{Ib, Tunables};
+use ib_transport::Ib;
 use kapi::{
     errno::Errno, net::Registration, rdma::ClientRegistration, shrinker::total_memory,
     sync::OwnedQueue, sysctl::Directory,
@@ -95,7 +95,7 @@ fn max_fragment() -> FragmentSize {
 /// call into, and last what others use.
 struct RdsModule {
     _family: Registration<Socket>,
-    _tunables: Directory<Tunables>,
+    _tunables: (Directory<conn::Tunables>, Directory<ib_transport::Tunables>),
     _listeners: Listeners,
     _connections: Connections,
     _client: Pin<KBox<ClientRegistration<Ib>>>,
@@ -127,8 +127,8 @@ impl kernel::Module for RdsModule {
             queue: queue.clone(),
         };
         let addrs = LocalAddrs::new(queue.clone())?;
-        let tunables = Arc::new(Tunables::new(), GFP_KERNEL)?;
-        let ib = Ib::new(addrs.clone(), limits, max_fragment(), tunables.clone())?;
+        let ib_tunables = Arc::new(ib_transport::Tunables::new(), GFP_KERNEL)?;
+        let ib = Ib::new(addrs.clone(), limits, max_fragment(), ib_tunables.clone())?;
         let bounds = Bounds {
             all: *module_parameters::max_conns.value() as usize,
             per_peer: *module_parameters::max_conns_per_peer.value() as usize,
@@ -136,14 +136,25 @@ impl kernel::Module for RdsModule {
         let patience = Patience::new(*module_parameters::idle_secs.value());
         // CAST: memory fits.
         let unread = unread_patience(total_memory() as u64);
-        let node = Node::new(Some(ib.clone()), queue, bounds, patience, unread)?;
+        let tunables = Arc::new(conn::Tunables::new(), GFP_KERNEL)?;
+        let node = Node::new(
+            Some(ib.clone()),
+            queue,
+            tunables.clone(),
+            bounds,
+            patience,
+            unread,
+        )?;
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;
         let connections = Connections(node.clone());
         let listeners = Listeners::new(&node, &ib).inspect_err(tell_conflict)?;
         // The first bind shall find what it asks for.
         addrs.start();
-        let tunables = Directory::new(tunables).inspect_err(tell_conflict)?;
+        let tunables = (
+            Directory::new(tunables).inspect_err(tell_conflict)?,
+            Directory::new(ib_tunables).inspect_err(tell_conflict)?,
+        );
         // Last: from here on there may be sockets, so nothing may fail any more.
         let family = Registration::new(module, node).inspect_err(tell_conflict)?;
         Ok(Self {

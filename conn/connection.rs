@@ -22,7 +22,7 @@ use crate::proto::{
     credits::Credits,
     idle::Idleness,
     packed,
-    tx::{AckError, AckPolicy, SendState},
+    tx::{AckError, SendState},
     wire::{FragmentSize, CONG_MAP_BYTES, PING_PORT, PROBE_PORT},
 };
 use crate::recv_pool::Pools;
@@ -229,7 +229,7 @@ impl Connection {
             .as_ref()
             .map_or_else(FragmentSize::default, |ib| ib.fragment());
         let ticketless = TxQueue {
-            state: SendState::new(AckPolicy::default()),
+            state: SendState::new(node.tunables.ack_policy()),
             unsent: Fifo::new(),
             sent: Fifo::new(),
             backlog: 0,

@@ -14,6 +14,7 @@ mod receive;
 mod stats;
 mod table;
 mod transport;
+mod tunables;
 mod worker;
 
 pub(crate) use binds::{BindError, Binds, Key as BindKey, FIRST_PORT};
@@ -25,3 +26,4 @@ pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]
 pub(crate) use table::{Full, Place, Table};
 pub(crate) use transport::{Endpoint, Link, Progress, Reached, Request, Transport};
+pub(crate) use tunables::Tunables;

@@ -6,7 +6,7 @@ use super::{
     connection::{ConnKey, Connection},
     table::{Bounds, Full, Place, Table},
     transport::Transport,
-    Binds, Counter, Stats,
+    Binds, Counter, Stats, Tunables,
 };
 use crate::cong;
 use crate::kapi::{
@@ -99,6 +99,7 @@ impl Connections {
 #[pin_data]
 pub(crate) struct Node {
     pub(crate) stats: Stats,
+    pub(crate) tunables: Arc<Tunables>,
     pub(crate) binds: Binds,
     /// The congestion maps of the addresses of this node.
     pub(crate) cong: cong::Registry,
@@ -121,6 +122,7 @@ impl Node {
     pub(crate) fn new(
         ib: Option<Arc<dyn Transport>>,
         queue: Arc<OwnedQueue>,
+        tunables: Arc<Tunables>,
         bounds: Bounds,
         patience: Patience,
         unread_patience: u64,
@@ -128,6 +130,7 @@ impl Node {
         Arc::pin_init(
             try_pin_init!(Self {
                 stats: Stats::new()?,
+                tunables,
                 binds: Binds::new()?,
                 cong: cong::Registry::new()?,
                 connections <- new_spinlock_bh!(

@@ -375,6 +375,10 @@ impl Connection {
         if header.sport == PING_PORT {
             return;
         }
+        if !self.node.tunables.answers_pings() {
+            self.node.stats.inc(Counter::RecvDropNoSock);
+            return;
+        }
         self.node.stats.inc(Counter::RecvPing);
         if self.is_congested(header.sport) || self.has_backlog() {
             self.node.stats.inc(Counter::SendPongDropped);

@@ -16,7 +16,7 @@ use crate::kapi::{
     time,
 };
 use crate::proto::{
-    connect::{Action, Event, Inputs, Machine, State, Timing},
+    connect::{Action, Event, Inputs, Machine, State},
     wire::CONG_MAP_BYTES,
 };
 use kernel::{
@@ -129,7 +129,7 @@ impl Connection {
                 lower: self.is_lower(),
                 pending: self.is_pending(),
                 random: time::random_u32(),
-                timing: Timing::default(),
+                timing: self.node.tunables.timing(),
             };
             let before = worker.machine.state();
             let outcome = worker.machine.handle(event, &inputs);

@@ -11,9 +11,7 @@ use crate::conn::{Connection, Counter, Endpoint, Link, Progress, Reached, Reques
 use crate::kapi::{
     net::IpBits,
     print::pr_info_ratelimited,
-    rdma::{
-        CmEvent, CmHandler, CmId, ConnParams, DeviceId, IncomingRequest, Qp, QpConfig, RnrTimer,
-    },
+    rdma::{CmEvent, CmHandler, CmId, ConnParams, DeviceId, IncomingRequest, Qp, RnrTimer},
 };
 use crate::proto::credits::Credits;
 use crate::proto::ib_private::{
@@ -30,14 +28,6 @@ use kernel::{
         Arc, SetOnce,
     },
 };
-
-/// Sends and receives that a queue pair has room for, before the device's own limits.
-///
-/// One of each comes on top, to drain the queues, and devices round up to powers of two: soft-RoCE
-/// after adding one. Both queues together fit in 512 completions. A peer with C RDS can have 256 sends
-/// under way.
-const MAX_SEND_WR: u32 = 126;
-const MAX_RECV_WR: u32 = 382;
 
 /// How long resolving an address or a route may take, in milliseconds, before the CM gives up.
 const RESOLVE_TIMEOUT_MS: u32 = 2000;
@@ -317,13 +307,9 @@ impl IbEndpoint {
         self.events
             .active_side_first
             .store(device.caps.active_side_first, Relaxed);
-        let config = QpConfig {
-            max_send_wr: MAX_SEND_WR.min(device.caps.max_qp_wr.saturating_sub(1)),
-            max_recv_wr: MAX_RECV_WR.min(device.caps.max_qp_wr.saturating_sub(1)),
-            report_all_sends: device.caps.report_all_sends,
-        };
+        let config = self.transport.tunables.qp_config(&device.caps);
         let needed = !device.caps.receiver_not_ready;
-        let controlled = wanted && (needed || self.transport.tunables.flow_control.get() != 0);
+        let controlled = wanted && (needed || self.transport.tunables.controls_flow());
         let carrier = Carrier::new(
             self.events.connection.clone(),
             self.events.clone(),

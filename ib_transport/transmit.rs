@@ -142,6 +142,7 @@ fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Messa
     };
     if message.flags.contains(Flags::ACK_REQUIRED) {
         connection.node.stats.inc(Counter::SendAckRequired);
+        state.set_policy(connection.node.tunables.ack_policy());
     }
 }
 

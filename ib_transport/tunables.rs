@@ -1,29 +1,83 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What root may set of this transport while the module is loaded.
+//! What root may set of this transport while the module is loaded. New connections are made as it says
+//! then; those that are there stay as they are.
 
-use crate::kapi::sysctl::{Setting, Settings};
+use crate::kapi::{
+    rdma::{DeviceCaps, QpConfig, MAX_UNREPORTED},
+    sysctl::{Entry, Setting, Settings},
+};
 use kernel::prelude::*;
+
+/// Sends and receives that a queue pair has room for, before the device's own limits.
+///
+/// One of each comes on top, to drain the queues, and devices round up to powers of two: soft-RoCE
+/// after adding one. Both queues together fit in 512 completions. A peer with C RDS can have 256 sends
+/// under way.
+const MAX_SEND_WR: c_int = 126;
+const MAX_RECV_WR: c_int = 382;
+
+/// What they may be set to.
+const WRS: core::ops::RangeInclusive<c_int> = 16..=16384;
 
 /// The settings in `/proc/sys/net/rds/ib`.
 pub(crate) struct Tunables {
+    max_send_wr: Setting,
+    max_recv_wr: Setting,
+    /// Of so many sends one reports its completion.
+    max_unsignaled_wr: Setting,
     /// Whether new connections want their flow controlled where the device does not need it: 0 or 1.
-    pub(super) flow_control: Setting,
+    flow_control: Setting,
 }
 
 impl Tunables {
     /// As they are when the module is loaded.
     pub(crate) const fn new() -> Self {
         Self {
+            max_send_wr: Setting::new(MAX_SEND_WR, WRS),
+            max_recv_wr: Setting::new(MAX_RECV_WR, WRS),
+            // CAST: a small number.
+            max_unsignaled_wr: Setting::new(MAX_UNREPORTED as c_int, 1..=64),
             flow_control: Setting::new(0, 0..=1),
         }
+    }
+
+    /// How queue pairs of a device are made. Any context.
+    pub(super) fn qp_config(&self, caps: &DeviceCaps) -> QpConfig {
+        let number = |setting: &Setting| u32::try_from(setting.get()).unwrap_or(1);
+        // One of each is asked for on top.
+        let most = caps.max_qp_wr.saturating_sub(1);
+        let max_send_wr = number(&self.max_send_wr).min(most);
+        let completions = caps.max_cqe.saturating_sub(2);
+        QpConfig {
+            max_send_wr,
+            max_recv_wr: number(&self.max_recv_wr)
+                .min(most)
+                .min(completions.saturating_sub(max_send_wr)),
+            report_every: if caps.report_all_sends {
+                1
+            } else {
+                number(&self.max_unsignaled_wr).min(MAX_UNREPORTED)
+            },
+        }
+    }
+
+    /// Whether new connections want their flow controlled. Any context.
+    pub(super) fn controls_flow(&self) -> bool {
+        self.flow_control.get() != 0
     }
 }
 
 impl Settings for Tunables {
     const PATH: &'static CStr = c"net/rds/ib";
 
-    fn each(&self) -> impl Iterator<Item = (&'static CStr, &Setting)> {
-        [(c"flow_control", &self.flow_control)].into_iter()
+    fn each(&self) -> impl Iterator<Item = Entry<'_>> {
+        [
+            Entry::new(c"max_send_wr", &self.max_send_wr),
+            Entry::new(c"max_recv_wr", &self.max_recv_wr),
+            Entry::new(c"max_unsignaled_wr", &self.max_unsignaled_wr),
+            Entry::new(c"flow_control", &self.flow_control),
+        ]
+        .into_iter()
     }
 }

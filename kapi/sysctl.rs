@@ -39,13 +39,44 @@ impl Setting {
     }
 }
 
+/// A file of a setting.
+pub(crate) struct Entry<'a> {
+    name: &'static CStr,
+    setting: &'a Setting,
+    least: *const c_int,
+    most: *const c_int,
+}
+
+impl<'a> Entry<'a> {
+    pub(crate) const fn new(name: &'static CStr, setting: &'a Setting) -> Self {
+        Self {
+            name,
+            setting,
+            least: &raw const setting.least,
+            most: &raw const setting.most,
+        }
+    }
+
+    /// What is less than another setting is at the moment is refused, too.
+    pub(crate) const fn at_least(mut self, other: &'a Setting) -> Self {
+        self.least = other.value.as_ptr();
+        self
+    }
+
+    /// What is more than another setting is at the moment is refused, too.
+    pub(crate) const fn at_most(mut self, other: &'a Setting) -> Self {
+        self.most = other.value.as_ptr();
+        self
+    }
+}
+
 /// The settings of one directory.
 pub(crate) trait Settings: Send + Sync + 'static {
     /// The directory below `/proc/sys`.
     const PATH: &'static CStr;
 
-    /// The names of the files, and what is in them.
-    fn each(&self) -> impl Iterator<Item = (&'static CStr, &Setting)>;
+    /// The files.
+    fn each(&self) -> impl Iterator<Item = Entry<'_>>;
 }
 
 /// A directory of settings of the initial network namespace.
@@ -76,16 +107,16 @@ impl<S: Settings> Directory<S> {
         // SAFETY: It lives as long as the reference in `Self`, and all there ever is are shared ones.
         let shared: &S = unsafe { &*Arc::as_ptr(&settings) };
         let mut table = KVec::new();
-        for (name, setting) in shared.each() {
+        for file in shared.each() {
             let entry = bindings::ctl_table {
-                procname: name.as_char_ptr(),
-                data: setting.value.as_ptr().cast(),
+                procname: file.name.as_char_ptr(),
+                data: file.setting.value.as_ptr().cast(),
                 // CAST: four.
                 maxlen: size_of::<c_int>() as c_int,
                 mode: 0o644,
                 proc_handler: Some(bindings::proc_dointvec_minmax),
-                extra1: (&raw const setting.least).cast_mut().cast(),
-                extra2: (&raw const setting.most).cast_mut().cast(),
+                extra1: file.least.cast_mut().cast(),
+                extra2: file.most.cast_mut().cast(),
                 ..Default::default()
             };
             table.push(entry, GFP_KERNEL)?;

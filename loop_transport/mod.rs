@@ -31,7 +31,10 @@ impl Destination {
     /// Looks the destination up.
     pub(crate) fn new(sk: &Sock<Socket>, peer: &Peer) -> Self {
         if peer.port == PING_PORT {
-            return Self::Ping;
+            return match sk.node.tunables.answers_pings() {
+                true => Self::Ping,
+                false => Self::Nobody,
+            };
         }
         let key = BindKey {
             addr: IpBits::new(peer.addr),

@@ -155,6 +155,12 @@ impl SendState {
         Ok(Some(ack))
     }
 
+    /// From the next message on the peer is asked by this policy. It has just been asked.
+    pub(crate) fn set_policy(&mut self, policy: AckPolicy) {
+        self.policy = policy;
+        self.refill();
+    }
+
     /// A new connection to the same peer starts.
     pub(crate) fn reconnected(&mut self) {
         // Nothing that was asked on the old one is answered.

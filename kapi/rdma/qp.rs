@@ -150,9 +150,8 @@ pub(crate) struct QpConfig {
     pub(crate) max_send_wr: u32,
     /// Most receives that may be outstanding. One more is asked of the device.
     pub(crate) max_recv_wr: u32,
-    /// Each send reports its completion, see
-    /// [`DeviceCaps::report_all_sends`](super::DeviceCaps::report_all_sends).
-    pub(crate) report_all_sends: bool,
+    /// Of so many sends, [`MAX_UNREPORTED`](super::MAX_UNREPORTED) at the most, one reports its completion.
+    pub(crate) report_every: u32,
 }
 
 /// What exists in C for a queue pair, and what it needs.
@@ -240,10 +239,7 @@ impl<H: QpHandler> Qp<H> {
         let in_domain = Domain::enter(pd.domain())?;
         let domain = Arc::as_ptr(pd.domain());
         let lkey = pd.local_dma_lkey();
-        let signal_every = match config.report_all_sends {
-            true => 1,
-            false => SIGNAL_EVERY,
-        };
+        let signal_every = config.report_every.clamp(1, SIGNAL_EVERY);
         let send = SendRing::new(config.max_send_wr, domain, lkey, signal_every)?;
         let recv = RecvRing::new(config.max_recv_wr, domain, lkey)?;
         let mut messages = KVec::with_capacity(POLL_BATCH, GFP_KERNEL)?;

@@ -165,3 +165,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_new_policy_counts_from_the_next_message_on() {
+    let mut tx = SendState::new(policy(1, 1000));
+    assert_eq!(requests(&mut tx, 2, 1), [1]);
+    tx.set_policy(policy(0, 1000));
+    assert_eq!(requests(&mut tx, 3, 1), [0, 1, 2]);
+    tx.set_policy(policy(100, 10));
+    assert_eq!(requests(&mut tx, 3, 10), [1]);
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What root may set of connections while the module is loaded.
+
+use crate::kapi::sysctl::{Entry, Setting, Settings};
+use crate::proto::{connect::Timing, tx::AckPolicy};
+use kernel::prelude::*;
+
+/// The longest delay between two attempts to connect, in milliseconds.
+const LONGEST_DELAY_MS: c_int = 3_600_000;
+
+/// The most messages that go out between two requests for an acknowledgement.
+const MOST_PACKETS: c_int = 65_535;
+
+/// The settings in `/proc/sys/net/rds`.
+pub(crate) struct Tunables {
+    reconnect_min_delay_ms: Setting,
+    reconnect_max_delay_ms: Setting,
+    max_unacked_packets: Setting,
+    max_unacked_bytes: Setting,
+    ping_enable: Setting,
+}
+
+/// A setting that begins with the protocol's own choice.
+fn chosen(value: u32, range: core::ops::RangeInclusive<c_int>) -> Setting {
+    Setting::new(c_int::try_from(value).unwrap_or(c_int::MAX), range)
+}
+
+/// What a setting says, which is not negative.
+fn number(setting: &Setting) -> u32 {
+    u32::try_from(setting.get()).unwrap_or(0)
+}
+
+impl Tunables {
+    /// As they are when the module is loaded.
+    pub(crate) fn new() -> Self {
+        let (timing, policy) = (Timing::default(), AckPolicy::default());
+        let delays = 1..=LONGEST_DELAY_MS;
+        Self {
+            reconnect_min_delay_ms: chosen(timing.backoff_min_ms, delays.clone()),
+            reconnect_max_delay_ms: chosen(timing.backoff_max_ms, delays),
+            max_unacked_packets: chosen(policy.max_unacked_packets, 0..=MOST_PACKETS),
+            max_unacked_bytes: chosen(policy.max_unacked_bytes, 0..=c_int::MAX),
+            ping_enable: Setting::new(1, 0..=1),
+        }
+    }
+
+    /// The delays for the next attempt to connect. Any context.
+    pub(super) fn timing(&self) -> Timing {
+        Timing {
+            backoff_min_ms: number(&self.reconnect_min_delay_ms),
+            backoff_max_ms: number(&self.reconnect_max_delay_ms),
+            ..Timing::default()
+        }
+    }
+
+    /// When the peer is asked to acknowledge. Any context.
+    pub(crate) fn ack_policy(&self) -> AckPolicy {
+        AckPolicy {
+            max_unacked_packets: number(&self.max_unacked_packets),
+            max_unacked_bytes: number(&self.max_unacked_bytes),
+        }
+    }
+
+    /// Whether pings are answered. Any context.
+    pub(crate) fn answers_pings(&self) -> bool {
+        self.ping_enable.get() != 0
+    }
+}
+
+impl Settings for Tunables {
+    const PATH: &'static CStr = c"net/rds";
+
+    fn each(&self) -> impl Iterator<Item = Entry<'_>> {
+        let (shortest, longest) = (&self.reconnect_min_delay_ms, &self.reconnect_max_delay_ms);
+        [
+            Entry::new(c"reconnect_min_delay_ms", shortest).at_most(longest),
+            Entry::new(c"reconnect_max_delay_ms", longest).at_least(shortest),
+            Entry::new(c"max_unacked_packets", &self.max_unacked_packets),
+            Entry::new(c"max_unacked_bytes", &self.max_unacked_bytes),
+            Entry::new(c"ping_enable", &self.ping_enable),
+        ]
+        .into_iter()
+    }
+}

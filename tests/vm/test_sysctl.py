@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The settings in /proc/sys/net/rds: what they may be, and what they do."""
+
+import json
+import time
+
+import pytest
+from rdsvm.cluster import PAIR
+from traffic import counters, exchange, ping
+
+pytestmark = pytest.mark.impls("rust")
+
+A, B = PAIR
+LOOP = "127.0.0.1"
+HOUR_MS = 3_600_000
+# Name: what it is at first, the least and the most that it may be.
+SETTINGS = {
+    "reconnect_min_delay_ms": (1, 1, 1000), "reconnect_max_delay_ms": (1000, 1, HOUR_MS),
+    "max_unacked_packets": (32, 0, 65535), "max_unacked_bytes": (16 << 20, 0, 0x7fffffff),
+    "ping_enable": (1, 0, 1), "ib.max_send_wr": (126, 16, 16384), "ib.max_recv_wr": (382, 16, 16384),
+    "ib.max_unsignaled_wr": (16, 1, 64), "ib.flow_control": (0, 0, 1),
+}
+
+
+class Sysctl:
+    def __init__(self, node):
+        self.node, self.before = node, {}
+
+    def read(self, name):
+        return int(self.node.run(f"sysctl -n net.rds.{name}").out)
+
+    def try_to_set(self, name, value):
+        result = self.node.run(f"sysctl -w net.rds.{name}={value}", check=False)
+        return result.status == 0 or "Invalid argument" not in result.err
+
+    def set(self, **values):
+        for name, value in values.items():
+            name = name.replace("ib_", "ib.", 1)
+            self.before.setdefault(name, self.read(name))
+            assert self.try_to_set(name, value), name
+            assert self.read(name) == value
+
+
+@pytest.fixture
+def sysctl(node):
+    settings = Sysctl(node)
+    yield settings
+    # What limits another one comes back before that.
+    for name, value in reversed(settings.before.items()):
+        node.run(f"sysctl -w net.rds.{name}={value}")
+
+
+def since(node, guest, before):
+    return {name: value - before[name] for name, value in counters(node, guest).items()}
+
+
+def test_ranges(sysctl):
+    seen = {name: (sysctl.read(name),
+                   [x for x in (low - 1, low, high, high + 1) if sysctl.try_to_set(name, x)])
+            for name, (_, low, high) in SETTINGS.items()
+            if sysctl.try_to_set(name, sysctl.read(name))}
+    for name, (first, _, _) in SETTINGS.items():
+        sysctl.try_to_set(name, first)
+    assert seen == {name: (first, [low, high]) for name, (first, low, high) in SETTINGS.items()}
+    assert {x: sysctl.read(x) for x in SETTINGS} == {x: y[0] for x, y in SETTINGS.items()}
+
+
+def test_delays_limit_each_other(sysctl):
+    sysctl.set(reconnect_max_delay_ms=500, reconnect_min_delay_ms=400)
+    assert not sysctl.try_to_set("reconnect_min_delay_ms", 501)
+    assert not sysctl.try_to_set("reconnect_max_delay_ms", 399)
+
+
+def test_no_settings_in_other_namespaces(node):
+    node.run("ip netns add other")
+    try:
+        assert node.run("ip netns exec other ls /proc/sys/net/rds", check=False).status != 0
+    finally:
+        node.run("ip netns del other")
+
+
+def test_ping_enable(node, tools, guest, sysctl):
+    ends = ((LOOP, LOOP), (A, B))
+    for source, target in ends:
+        ping(tools, node, target, source)
+    sysctl.set(ping_enable=0)
+    before = counters(node, guest)
+    for source, target in ends:
+        result = node.run([tools / "rds-ping", "-I", source, "-c", 2, "-i", "10ms", "-W", 1, target],
+                          check=False, timeout=60)
+        assert "2 sent, 0 received" in result.out, str(result)
+    seen = since(node, guest, before)
+    assert (seen["recv_ping"], seen["send_pong"], seen["recv_drop_no_sock"]) == (0, 0, 4), seen
+    sysctl.set(ping_enable=1)
+    for source, target in ends:
+        ping(tools, node, target, source)
+
+
+def requests_of(node, tools, guest, **options):
+    """The share of messages that ask for an acknowledgement."""
+    exchange(tools, (node, A), (node, B), count=50, **options)
+    before = counters(node, guest)
+    exchange(tools, (node, A), (node, B), count=300, **options)
+    seen = since(node, guest, before)
+    return seen["send_ack_required"] / seen["send_queued"]
+
+
+def test_unacked(node, tools, guest, sysctl):
+    usual = requests_of(node, tools, guest, sizes="100")
+    sysctl.set(max_unacked_packets=0)
+    # Those that the first round had asked for by the old rule are over.
+    assert requests_of(node, tools, guest, sizes="100") == 1
+    sysctl.set(max_unacked_packets=32)
+    assert requests_of(node, tools, guest, sizes="100") < 0.5 and usual < 0.5
+    sysctl.set(max_unacked_bytes=99)
+    assert requests_of(node, tools, guest, sizes="100") == 1
+
+
+def test_reconnect_delays(node, guest, sysctl):
+    """There is no route to the peer, so each attempt fails at once."""
+    def attempts(milliseconds):
+        sysctl.set(reconnect_max_delay_ms=HOUR_MS)
+        sysctl.set(reconnect_min_delay_ms=milliseconds)
+        sysctl.set(reconnect_max_delay_ms=milliseconds)
+        program = node.start(["python3", guest / "limits.py", "strangers", A, 1])
+        program.expect('^{"ok": 1}$')
+        before = counters(node, guest)
+        begin = time.monotonic()
+        time.sleep(6)
+        seen = since(node, guest, before)["conn_attempt_failed"]
+        program.write("", close=True)
+        program.wait(check=True)
+        return seen / (time.monotonic() - begin)
+
+    assert attempts(50) > 2
+    assert attempts(5000) < 1
+
+
+def depths(node, guest, tos):
+    """(sends, receives) that the connections with a type of service have room for."""
+    program = ("import info; print(__import__('json').dumps([row[4:6] for row in "
+               f"info.rows(info.RDMA, False) if row[9] == {tos}]))")
+    found = json.loads(node.run(["env", f"PYTHONPATH={guest}", "python3", "-c", program]).out)
+    assert len(found) == 2
+    return {tuple(x) for x in found}
+
+
+def test_work_requests(node, tools, guest, sysctl):
+    """New connections have as many as was said last, as far as the device goes."""
+    ping(tools, node, B, A, tos=20)
+    sysctl.set(ib_max_send_wr=40, ib_max_recv_wr=100)
+    ping(tools, node, B, A, tos=24)
+    exchange(tools, (node, A), (node, B), count=300, tos=24)
+    assert depths(node, guest, 24) == {(40, 100)}
+    sysctl.set(ib_max_send_wr=16384, ib_max_recv_wr=16384)
+    ping(tools, node, B, A, tos=28)
+    (sends, receives), = depths(node, guest, 28)
+    assert 126 < sends <= 16384 and 382 < receives <= 16384
+    assert depths(node, guest, 20) == {(126, 382)}, "a connection that was there has changed"
+
+
+def test_unsignaled(node, tools, guest, sysctl):
+    def reports(tos):
+        before = counters(node, guest)
+        exchange(tools, (node, A), (node, B), count=300, sizes="4000", tos=tos)
+        seen = since(node, guest, before)
+        return seen["ib_tx_cq_event"] / seen["ib_rx_cq_event"]
+
+    assert reports(32) < 0.2
+    sysctl.set(ib_max_unsignaled_wr=1)
+    assert reports(36) > 0.9
