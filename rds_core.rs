@@ -157,6 +157,8 @@ impl kernel::Module for RdsModule {
         );
         // Last: from here on there may be sockets, so nothing may fail any more.
         let family = Registration::new(module, node).inspect_err(tell_conflict)?;
+        // Programs look for C's words.
+        pr_info!("Registered RDS/infiniband transport\n");
         Ok(Self {
             _family: family,
             _tunables: tunables,

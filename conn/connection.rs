@@ -87,6 +87,15 @@ impl fmt::Display for Shown {
     }
 }
 
+/// An address as C RDS writes it: a mapped one stays what it is.
+pub(crate) struct AsIs(pub(crate) Ipv6Addr);
+
+impl fmt::Display for AsIs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        core::fmt::Display::fmt(&self.0, f)
+    }
+}
+
 /// What waits to be sent, and what was sent and is not acknowledged.
 pub(crate) struct TxQueue {
     pub(crate) state: SendState,

@@ -18,7 +18,7 @@ mod tunables;
 mod worker;
 
 pub(crate) use binds::{BindError, Binds, Key as BindKey, FIRST_PORT};
-pub(crate) use connection::{ConnKey, Connection, Shown, TxQueue};
+pub(crate) use connection::{AsIs, ConnKey, Connection, Shown, TxQueue};
 pub(crate) use info::Outbox;
 pub(crate) use node::{NoConnection, Node};
 pub(crate) use stats::{Counter, Stats};

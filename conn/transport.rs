@@ -121,6 +121,9 @@ pub(crate) trait Link: Send + Sync {
     /// What messages go through, for people to look at. Any context.
     fn path(&self) -> RdmaPath;
 
+    /// Says in the log that the connection is up. Process context.
+    fn announce(&self, connection: &Connection);
+
     /// Posts what waits in the queue, as far as there is room. Called with the queue locked, in any
     /// context but a hard interrupt.
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue);

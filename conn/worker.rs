@@ -307,15 +307,11 @@ impl Connection {
         queue.backlog = u32::MAX;
         queue.cong_left = CONG_MAP_BYTES;
         queue.cong_again = false;
-        tx.link = Some(link);
+        tx.link = Some(link.clone());
         tx.times_up = tx.times_up.wrapping_add(1);
         tx.transmit(self);
         drop(tx);
-        pr_change_ratelimited!(
-            "{}: connected, fragments of {} bytes\n",
-            self.key,
-            self.fragment.load(Relaxed)
-        );
+        link.announce(self);
     }
 
     /// Nothing can be sent any more.

@@ -115,7 +115,7 @@ pub(super) struct Carrier {
     /// What messages go through, once the connection is established.
     pub(super) path: SetOnce<RdmaPath>,
     /// The peer was or will be offered receives, and is told of more.
-    controlled: bool,
+    pub(super) controlled: bool,
     /// Something waits for room, or for frames in flight: it goes on when a send is done.
     pub(super) blocked: Atomic<bool>,
     /// A frame has arrived.

@@ -413,7 +413,8 @@ impl Client for Ib {
             self.forget(&device);
         }
         rdma.with_name(|name| match &member {
-            Ok(_) => pr_info!("{}: added\n", name),
+            // Programs look for C's words.
+            Ok(_) => pr_info!("RDS/IB: {}: added\n", name),
             Err(error) => pr_err!("{}: cannot be used: {:?}\n", name, error),
         });
         member.map(Some)

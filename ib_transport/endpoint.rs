@@ -51,6 +51,8 @@ pub(super) struct Events {
     proposed: SetOnce<Private>,
     /// Payload bytes of a fragment: as agreed on, once the connection is established.
     fragment: Atomic<u32>,
+    /// The version that was agreed on.
+    version: SetOnce<Version>,
     /// The device wants the active side to send first: see
     /// [`DeviceCaps`](crate::kapi::rdma::DeviceCaps::active_side_first).
     active_side_first: Atomic<bool>,
@@ -75,6 +77,7 @@ impl Events {
                 progress: Progress::new(),
                 proposed: SetOnce::new(),
                 fragment: Atomic::new(fragment.bytes()),
+                version: SetOnce::new(),
                 active_side_first: Atomic::new(false),
                 home,
                 moved: Atomic::new(false),
@@ -87,6 +90,11 @@ impl Events {
     #[inline]
     pub(super) fn fragment(&self) -> FragmentSize {
         FragmentSize::at_most(self.fragment.load(Relaxed))
+    }
+
+    /// The version that was agreed on, once it was. Any context.
+    pub(super) fn version(&self) -> Option<Version> {
+        self.version.copy()
     }
 
     /// Fragments are not to be larger than `size`. Before the connection is established.
@@ -146,6 +154,7 @@ impl Events {
         match reply.map(|reply| (check_reply(proposed, &reply), reply.credit)) {
             Ok((Ok(agreed), credit)) => {
                 self.limit_fragment(agreed.fragment);
+                let _: bool = self.version.populate(agreed.version);
                 self.connection.take_offer(credit);
                 true
             }
@@ -459,6 +468,7 @@ impl Request for IncomingConnection {
         let (responder_resources, initiator_depth) =
             (request.responder_resources(), request.initiator_depth());
         let events = Events::new(&self.transport, connection, self.agreed.fragment)?;
+        let _: bool = events.version.populate(self.agreed.version);
         let id = request.attach(events.clone())?;
         let mut endpoint = KBox::new(
             IbEndpoint {

@@ -3,9 +3,9 @@
 //! Frames out of the connection's queue, to the queue pair.
 
 use super::carrier::Carrier;
-use crate::conn::{Connection, Counter, Link, TxQueue};
+use crate::conn::{AsIs, Connection, Counter, Link, TxQueue};
 use crate::kapi::{
-    print::pr_info_ratelimited,
+    print::{pr_change_ratelimited, pr_info_ratelimited},
     rdma::{Qp, SendChain, SendItem, MAX_UNREPORTED},
 };
 use crate::msg::Message;
@@ -39,6 +39,34 @@ impl Link for Qp<Carrier> {
 
     fn path(&self) -> RdmaPath {
         self.handler().path.copy().unwrap_or_default()
+    }
+
+    fn announce(&self, connection: &Connection) {
+        let (carrier, key) = (self.handler(), &connection.key);
+        let events = &carrier.events;
+        let (major, minor) = events
+            .version()
+            .map_or((0, 0), |version| (version.major(), version.minor()));
+        // Programs look for C's words.
+        pr_change_ratelimited!(
+            "RDS/IB: {} conn connected <{},{},{}> version {}.{}{}, fragments of {} bytes\n",
+            if events.is_passive() {
+                "Passive"
+            } else {
+                "Active"
+            },
+            AsIs(key.laddr),
+            AsIs(key.faddr),
+            key.tos,
+            major,
+            minor,
+            if carrier.controlled {
+                ", flow control"
+            } else {
+                ""
+            },
+            events.fragment().bytes()
+        );
     }
 
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {

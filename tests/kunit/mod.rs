@@ -6,6 +6,7 @@ mod cong_bits;
 mod conn_table;
 mod connect;
 mod exthdr;
+mod fifo;
 mod ib_private;
 mod packed;
 #[cfg(rds_kunit_iommu)]

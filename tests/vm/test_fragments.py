@@ -31,7 +31,7 @@ def test_smaller_size_is_agreed_on(pair, tools, flavor, loads, ours, theirs):
     # The first messages are cut before the peer has answered.
     exchange(tools, (a, A), (b, B), count=64, sizes="boundary")
     exchange(tools, (a, A), (b, B), count=64, sizes="0..70000")
-    agreed = f"connected, fragments of {min(ours, theirs)} bytes"
+    agreed = f", fragments of {min(ours, theirs)} bytes"
     for m, mark in zip(pair, marks):
         assert any(agreed in line for line in m.log(mark)), m.log(mark)
 

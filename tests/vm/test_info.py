@@ -152,8 +152,8 @@ def test_counters(node, tools, guest):
                               == since(now)["ib_ack_received"]))
     finally:
         node.run("sysctl -w net.rds.ib.flow_control=0")
-    # The module pings, too, to make receive rings smaller.
-    assert seen["recv_ping"] == seen["send_pong"] == 3 + seen["send_probe"], seen
+    # Others ping, too: rds-verify when it begins, and the module to make receive rings smaller.
+    assert seen["recv_ping"] == seen["send_pong"] >= 3 + seen["send_probe"], seen
     assert seen["recv_delivered"] >= 803, seen
     assert seen["recv_bytes_added_to_sock"] == seen["recv_bytes_freed_fromsock"] > 0, seen
     assert seen["send_queued"] >= seen["send_drop_acked"] > 700, seen

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Loading and unloading rds_rust.ko."""
 
+import re
+
 import pytest
 from rdsvm.cluster import PAIR, must
 from traffic import exchange, ping
@@ -63,6 +65,22 @@ def test_fifty_cycles(node, tools):
         must(node.load())
     leaks = node.scan_leaks()
     assert not leaks, leaks
+
+
+def test_words_of_c_rds(node, tools):
+    """What programs that look for RDS find."""
+    must(node.unload())
+    mark = node.mark("unloaded")
+    must(node.load())
+    ping(tools, node, PAIR[1], PAIR[0])
+    log = "\n".join(node.log(mark))
+    assert "Registered RDS/infiniband transport" in log
+    assert re.search(r"RDS/IB: \S+: added$", log, re.M), log
+    ends = rf"::ffff:{PAIR[0]},::ffff:{PAIR[1]},0"
+    assert re.search(rf"RDS/IB: Active conn connected <{ends}> version 4.1, fragments", log), log
+    assert "RDS/IB: Passive conn connected <" in log, log
+    assert node.run("cat /sys/module/rds_rust/version").out.strip() == "4.0"
+    assert node.run("grep -c '^RDS ' /proc/net/protocols").out.strip() == "1"
 
 
 def test_aliases(node):

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit tests of walks over a queue that is used meanwhile.
+
+use crate::kapi::sync::{Fifo, Item, Walk};
+use kernel::prelude::*;
+
+#[kunit_tests(rds_fifo)]
+mod suite {
+    use super::*;
+
+    fn push(fifo: &mut Fifo<u32>, numbers: core::ops::Range<u32>) {
+        for number in numbers {
+            fifo.push_back(Item::new(number, GFP_KERNEL).unwrap());
+        }
+    }
+
+    fn queue(numbers: core::ops::Range<u32>) -> Fifo<u32> {
+        let mut fifo = Fifo::new();
+        push(&mut fifo, numbers);
+        fifo
+    }
+
+    /// The next elements, at most two, and whether there may be more.
+    fn two(fifo: &mut Fifo<u32>, walk: &mut Walk<u32>) -> (KVec<u32>, bool) {
+        let mut found = KVec::new();
+        let more = fifo.walk(walk, 2, |_| true, |x| found.push(*x, GFP_KERNEL).unwrap());
+        (found, more)
+    }
+
+    /// The rest, two by two.
+    fn rest(fifo: &mut Fifo<u32>, walk: &mut Walk<u32>) -> KVec<u32> {
+        let mut all = KVec::new();
+        loop {
+            let (found, more) = two(fifo, walk);
+            for x in found {
+                all.push(x, GFP_KERNEL).unwrap();
+            }
+            if !more {
+                return all;
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_changes() {
+        assert!(rest(&mut Fifo::new(), &mut Walk::new()).is_empty());
+        assert_eq!(
+            rest(&mut queue(0..5), &mut Walk::new())[..],
+            [0, 1, 2, 3, 4]
+        );
+        assert_eq!(queue(0..5).len(), 5);
+    }
+
+    #[test]
+    fn what_is_pushed_meanwhile_is_left_out() {
+        let (mut fifo, mut walk) = (queue(0..3), Walk::new());
+        assert_eq!(two(&mut fifo, &mut walk).0[..], [0, 1]);
+        push(&mut fifo, 3..9);
+        assert_eq!(rest(&mut fifo, &mut walk)[..], [2]);
+    }
+
+    #[test]
+    fn what_is_popped_meanwhile_is_gone() {
+        for count in 0..7 {
+            let (mut fifo, mut walk) = (queue(0..6), Walk::new());
+            assert_eq!(two(&mut fifo, &mut walk).0[..], [0, 1]);
+            for _ in 0..count {
+                drop(fifo.pop_front());
+            }
+            push(&mut fifo, 6..8);
+            let left = rest(&mut fifo, &mut walk);
+            assert_eq!(left[..], [2, 3, 4, 5][(count.max(2) - 2).min(4)..]);
+        }
+    }
+
+    #[test]
+    fn what_is_put_back_is_not_seen_twice() {
+        for pops in 1..4 {
+            let (mut fifo, mut walk) = (queue(0..6), Walk::new());
+            assert_eq!(two(&mut fifo, &mut walk).0[..], [0, 1]);
+            let mut taken = KVec::new();
+            for _ in 0..pops {
+                taken.push(fifo.pop_front().unwrap(), GFP_KERNEL).unwrap();
+            }
+            while let Some(item) = taken.pop() {
+                fifo.push_front(Item::new(*item, GFP_KERNEL).unwrap());
+            }
+            assert_eq!(fifo.len(), 6);
+            assert_eq!(rest(&mut fifo, &mut walk)[..], [2, 3, 4, 5]);
+        }
+    }
+
+    #[test]
+    fn elements_go_from_the_midst() {
+        let (mut fifo, mut walk) = (queue(0..9), Walk::new());
+        assert_eq!(two(&mut fifo, &mut walk).0[..], [0, 1]);
+        let mut out = Fifo::new();
+        fifo.extract(|x| x % 3 == 1, &mut out);
+        assert_eq!(rest(&mut out, &mut Walk::new())[..], [1, 4, 7]);
+        let mut found = KVec::new();
+        while fifo.walk(
+            &mut walk,
+            1,
+            |x| *x <= 1,
+            |x| found.push(*x, GFP_KERNEL).unwrap(),
+        ) {}
+        assert_eq!(found[..], [2, 3, 5, 6, 8]);
+    }
+
+    #[test]
+    fn another_queue_takes_all() {
+        let (mut fifo, mut walk) = (queue(0..4), Walk::new());
+        assert_eq!(two(&mut fifo, &mut walk).0[..], [0, 1]);
+        let mut other = queue(7..8);
+        other.append(&mut fifo);
+        assert_eq!((fifo.len(), other.len()), (0, 5));
+        assert!(rest(&mut fifo, &mut walk).is_empty());
+        assert_eq!(rest(&mut other, &mut Walk::new())[..], [7, 0, 1, 2, 3]);
+    }
+}
