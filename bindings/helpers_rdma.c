@@ -314,7 +314,7 @@ bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 	return up;
 }
 
-/* On iWARP the GIDs are made of the addresses, and there is no path record. */
+/* On iWARP the GIDs are bytes of hardware addresses, and there is no path record. */
 void rds_rdma_path(struct rdma_cm_id *id, struct rds_rdma_path *path)
 {
 	const struct sa_path_rec *rec = id->route.path_rec;
