@@ -48,20 +48,21 @@ pub(crate) struct ConnKey {
 }
 
 impl ConnKey {
-    /// No key of the local address is less than this one.
-    pub(super) fn least_of(net: Net, laddr: Ipv6Addr) -> Self {
+    /// No key of the local address, or of this and the peer address if one is given, is less than this
+    /// one.
+    pub(super) fn least_of(net: Net, laddr: Ipv6Addr, faddr: Option<Ipv6Addr>) -> Self {
         Self {
             net,
             laddr,
-            faddr: Ipv6Addr::UNSPECIFIED,
+            faddr: faddr.unwrap_or(Ipv6Addr::UNSPECIFIED),
             scope: 0,
             tos: 0,
         }
     }
 
-    /// Whether it is the key of a connection of the local address.
-    pub(super) fn is_of(&self, net: Net, laddr: Ipv6Addr) -> bool {
-        self.net == net && self.laddr == laddr
+    /// Whether it is the key of a connection of the local address, to the peer address if one is given.
+    pub(super) fn is_of(&self, net: Net, laddr: Ipv6Addr, faddr: Option<Ipv6Addr>) -> bool {
+        self.net == net && self.laddr == laddr && faddr.is_none_or(|faddr| self.faddr == faddr)
     }
 }
 
@@ -494,8 +495,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Forgets the messages of a socket that is being closed. Process context.
-    pub(crate) fn cancel(&self, sk: &Sock<Socket>) {
+    /// Forgets the messages of a socket that is being closed, or only those to a port. Process context.
+    pub(crate) fn cancel(&self, sk: &Sock<Socket>, port: Option<u16>) {
+        let is_meant = |message: &Message| {
+            message.is_from(sk) && port.is_none_or(|port| message.dport == port)
+        };
+        let counter = match port {
+            Some(_) => Counter::SendDropCancelled,
+            None => Counter::SendDropClosed,
+        };
         let mut done = Fifo::new();
         let mut ticket = None;
         let mut tx = self.tx.lock();
@@ -506,19 +514,17 @@ impl Connection {
             .front()
             .is_some_and(|message| message.fragment > 0);
         let first = half_out.then(|| queue.unsent.pop_front()).flatten();
-        queue
-            .unsent
-            .extract(|message| message.is_from(sk), &mut done);
-        queue.sent.extract(|message| message.is_from(sk), &mut done);
+        queue.unsent.extract(is_meant, &mut done);
+        queue.sent.extract(is_meant, &mut done);
         if let Some(mut first) = first {
-            if first.is_from(sk) {
+            if is_meant(&first) {
                 ticket = first.take_ticket();
-                self.node.stats.inc(Counter::SendDropClosed);
+                self.node.stats.inc(counter);
             }
             queue.unsent.push_front(first);
         }
         drop(tx);
-        self.node.stats.add(Counter::SendDropClosed, done.len());
+        self.node.stats.add(counter, done.len());
         drop(done);
         drop(ticket);
     }

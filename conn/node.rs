@@ -15,7 +15,7 @@ use crate::kapi::{
     print::pr_info_ratelimited,
     sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
 };
-use crate::msg::{Bound, Socket, TransportId};
+use crate::msg::{Bound, Peer, Socket, TransportId};
 use crate::proto::idle::Patience;
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
@@ -65,32 +65,37 @@ impl fmt::Display for NoConnection {
 }
 
 impl Connections {
-    /// The first connection of a local address in the order of the tree, behind the one with the key
-    /// `after` if there is one given.
+    /// The first connection of a local address, to the peer address if one is given, in the order of the
+    /// tree, behind the one with the key `after` if there is one given.
     fn first_of(
         &mut self,
         net: Net,
         laddr: Ipv6Addr,
+        faddr: Option<Ipv6Addr>,
         after: Option<&ConnKey>,
     ) -> Option<CursorMut<'_, ConnKey, Arc<Connection>>> {
-        let start = after.copied().unwrap_or(ConnKey::least_of(net, laddr));
+        let start = match after {
+            Some(after) => *after,
+            None => ConnKey::least_of(net, laddr, faddr),
+        };
         let cursor = self.tree.cursor_lower_bound_mut(&start)?;
         let cursor = if after == Some(cursor.current().0) {
             cursor.move_next()?
         } else {
             cursor
         };
-        cursor.current().0.is_of(net, laddr).then_some(cursor)
+        let key = cursor.current().0;
+        key.is_of(net, laddr, faddr).then_some(cursor)
     }
 
     /// Calls `each` for all connections of a local address.
     fn for_each_of(&mut self, net: Net, laddr: Ipv6Addr, mut each: impl FnMut(&Arc<Connection>)) {
-        let mut next = self.first_of(net, laddr, None);
+        let mut next = self.first_of(net, laddr, None, None);
         while let Some(cursor) = next {
             let (_, connection) = cursor.current();
             each(connection);
             next = cursor.move_next();
-            next = next.filter(|cursor| cursor.current().0.is_of(net, laddr));
+            next = next.filter(|cursor| cursor.current().0.is_of(net, laddr, None));
         }
     }
 }
@@ -283,20 +288,51 @@ impl Node {
         likely: Option<&Connection>,
     ) {
         if let Some(connection) = likely {
-            connection.cancel(sk);
+            connection.cancel(sk, None);
         }
+        if !sk.has_unacknowledged() {
+            return;
+        }
+        self.walk_of(sk.net, bound.addr, None, |connection| {
+            connection.cancel(sk, None);
+            sk.has_unacknowledged()
+        });
+    }
+
+    /// Forgets what a socket sent to an address and port and no peer has acknowledged; a scope of 0 means
+    /// any. May sleep.
+    pub(crate) fn cancel_sent_to(&self, sk: &Sock<Socket>, bound: &Bound, to: &Peer) {
+        if !sk.has_unacknowledged() {
+            return;
+        }
+        self.walk_of(sk.net, bound.addr, Some(to.addr), |connection| {
+            if to.scope == 0 || connection.key.scope == to.scope {
+                connection.cancel(sk, Some(to.port));
+            }
+            sk.has_unacknowledged()
+        });
+    }
+
+    /// Calls `each` for the connections of a local address, to the peer address if one is given, one by
+    /// one without a lock, as long as it returns true. May sleep.
+    fn walk_of(
+        &self,
+        net: Net,
+        laddr: Ipv6Addr,
+        faddr: Option<Ipv6Addr>,
+        mut each: impl FnMut(&Arc<Connection>) -> bool,
+    ) {
         let mut last: Option<Arc<Connection>> = None;
-        while sk.has_unacknowledged() {
+        loop {
             let mut connections = self.connections.lock();
             let after = last.as_ref().map(|last| &last.key);
-            let next = connections.first_of(sk.net, bound.addr, after);
+            let next = connections.first_of(net, laddr, faddr, after);
             let next = next.map(|cursor| cursor.current().1.clone());
             drop(connections);
             // The one before goes after the lock.
             last = next;
-            match &last {
-                Some(connection) => connection.cancel(sk),
-                None => return,
+            if !last.as_ref().is_some_and(&mut each) {
+                return;
             }
         }
     }

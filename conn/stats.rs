@@ -137,6 +137,8 @@ counters! {
     SendPongDropped => "send_pong_dropped",
     /// A message was cancelled because its socket was closed.
     SendDropClosed => "send_drop_closed",
+    /// A message was cancelled because its socket asked for that.
+    SendDropCancelled => "send_drop_cancelled",
     /// A congestion map could not be kept for want of memory.
     CongUpdateFailed => "cong_update_failed",
     /// A local address could not be looked up for want of memory.

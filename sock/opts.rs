@@ -7,12 +7,13 @@
 use super::info;
 use crate::kapi::{
     errno::Errno,
-    net::{user_byte, Sock, SockOptIn, SockOptOut},
+    net::{user_byte, Sock, SockAddr, SockOptIn, SockOptOut},
 };
-use crate::msg::{Socket, TransportId};
+use crate::msg::{Peer, Socket, TransportId};
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
 const SOL_RDS: c_int = 276;
+const RDS_CANCEL_SENT_TO: c_int = 1;
 const RDS_RECVERR: c_int = 5;
 const SO_RDS_TRANSPORT: c_int = 8;
 const INFO: core::ops::RangeInclusive<c_int> = 10000..=10017;
@@ -33,6 +34,7 @@ fn transport(sk: &Sock<Socket>) -> Option<TransportId> {
 
 pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptIn<'_>) -> Result {
     match (level, name) {
+        (SOL_RDS, RDS_CANCEL_SENT_TO) => cancel_sent_to(sk, value),
         (SOL_RDS, RDS_RECVERR) => {
             sk.control.lock().recverr = value.read_int()? != 0;
             Ok(())
@@ -40,6 +42,34 @@ pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptI
         (SOL_RDS, SO_RDS_TRANSPORT) => pin_transport(sk, value),
         _ => Err(Errno::NoProtocolOption.into()),
     }
+}
+
+/// `RDS_CANCEL_SENT_TO`: forgets what was sent to an address and port and is not acknowledged.
+fn cancel_sent_to(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
+    let bound = sk.bound().ok_or(Errno::NotConnected)?;
+    if value.len() < SockAddr::MIN_LEN {
+        return Err(EINVAL);
+    }
+    let (bytes, len) = value.read_up_to::<{ SockAddr::MAX_LEN }>()?;
+    let to = match SockAddr::parse(bytes.get(..len).unwrap_or(&[])).map_err(|_| EINVAL)? {
+        SockAddr::V4 { addr, port } => Peer {
+            addr: addr.to_ipv6_mapped(),
+            port,
+            scope: 0,
+        },
+        SockAddr::V6 { addr, port, scope } => Peer {
+            addr,
+            port,
+            // It means nothing elsewhere.
+            scope: if addr.is_unicast_link_local() {
+                scope
+            } else {
+                0
+            },
+        },
+    };
+    sk.node.cancel_sent_to(sk, bound, &to);
+    Ok(())
 }
 
 /// `SO_RDS_TRANSPORT`. A `bind(2)` at the same time may not see it; the socket then has the transport

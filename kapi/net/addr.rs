@@ -39,6 +39,8 @@ pub(crate) enum SockAddr {
 }
 
 impl SockAddr {
+    /// No address is shorter.
+    pub(crate) const MIN_LEN: usize = SOCKADDR_IN_LEN;
     /// The most bytes that [`Self::encode`] gives.
     pub(crate) const MAX_LEN: usize = SOCKADDR_IN6_LEN;
 

@@ -279,6 +279,17 @@ impl SockOptIn<'_> {
         Ok(out)
     }
 
+    /// The first `N` bytes, or all if there are fewer, and how many those are. Fails with EFAULT.
+    pub(crate) fn read_up_to<const N: usize>(&self) -> Result<([u8; N], usize)> {
+        let mut out = [0; N];
+        let len = self.len.min(N);
+        // SAFETY: `out` has room for `len` bytes; by `new` the source is one the kernel vouches for,
+        // and user memory is checked by the copy.
+        let ret = unsafe { bindings::rds_sockptr_read(out.as_mut_ptr().cast(), self.ptr, len) };
+        kernel::error::to_result(ret)?;
+        Ok((out, len))
+    }
+
     /// An `int` option.
     pub(crate) fn read_int(&self) -> Result<i32> {
         self.read().map(i32::from_ne_bytes)

@@ -25,6 +25,12 @@ def tos_answers(after_a_message):
             "after a message": after_a_message}
 
 
+def cancel_answers(wrong):
+    return {"unbound": "ENOTCONN", "no bytes": "EINVAL", "short": "EINVAL", "short v6": wrong,
+            "family": wrong, "bad memory": "EFAULT", "nothing there": "ok", "nothing there v6": "ok",
+            "any": "ok", "storage": "ok", "storage v6": "ok"}
+
+
 LOOP = "127.0.0.1"
 HINTS = ("MSG_NOSIGNAL", "MSG_EOR", "MSG_MORE")
 EXPECTED = {
@@ -98,6 +104,14 @@ EXPECTED = {
         reason="connections are looked up for each message, so it can be set until it is"),
     "options": {"foreign level": "ENOPROTOOPT", "unknown": "ENOPROTOOPT",
                 "get unknown": "ENOPROTOOPT", "get foreign level": "ENOPROTOOPT"},
+    "cancel_errors": Differ(
+        c=cancel_answers("ok"), rust=cancel_answers("EINVAL"),
+        reason="C does not look at the family, and would cancel nothing and say so to nobody"),
+    "cancel_frees_the_send_buffer": {x: [False, False, True] for x in ("10.9.0.1", "fd09::1")},
+    "cancel_leaves_other_sockets_alone": [True, False],
+    "cancel_wakes_a_writer": [True, [3]],
+    "cancel_with_a_longer_address": Differ(
+        c=False, rust=True, reason="C takes whatever is 28 bytes or longer for IPv6"),
     "fork_shares_the_socket": "child",
 }
 

@@ -6,45 +6,19 @@ Knows nothing of what is right: tests/vm/test_abi.py does. Addresses 10.9.0.1 an
 """
 
 import ctypes
-import errno
 import fcntl
-import json
 import mmap
 import os
 import select
 import signal
 import socket
 import struct
-import sys
 import termios
 
+import abi_options  # noqa: F401  (more cases)
+from cases import IB, IB6, LOOP, LOOP6, case, each, exchange, main, outcome
 from rds import (MAX_MESSAGE, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SOL_RDS, Sock, call,
                  sockaddr)
-
-LOOP = "127.0.0.1"
-LOOP6 = "::1"
-IB = ("10.9.0.1", "10.9.0.2")
-IB6 = ("fd09::1", "fd09::2")
-CASES = {}
-ERRORS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
-
-
-def outcome(function, *args):
-    """What a call does: its value, or the name of its error."""
-    try:
-        value = function(*args)
-    except OSError as e:
-        return ERRORS.get(e.errno, str(e.errno))
-    return "ok" if value is None else value
-
-
-def each(function, arguments):
-    return {name: outcome(function, *args) for name, args in arguments.items()}
 
 
 @case
@@ -316,17 +290,6 @@ def recv_oob():
         return outcome(lambda: len(s.recv(10, socket.MSG_OOB)[0]))
 
 
-def exchange(data, address=(LOOP, 4001)):
-    """A receiver with one message in its queue, and the sender's address."""
-    host = address[0]
-    receiver = Sock(address, 10)
-    with Sock((host, 4002)) as sender:
-        sender.send(data, address)
-        # Read while the sender is open: close() takes back what was not delivered.
-        select.select([receiver], [], [], 10)
-    return receiver
-
-
 @case
 def recv_peek():
     with exchange(b"abcdef") as s:
@@ -519,24 +482,6 @@ def fork_shares_the_socket():
             os._exit(0)
         os.waitpid(pid, 0)
         return r.recv()[0].decode()
-
-
-def hung(*_):
-    raise TimeoutError
-
-
-def main():
-    signal.signal(signal.SIGALRM, hung)
-    for name in sys.argv[1:] or CASES:
-        signal.alarm(60)
-        try:
-            value = CASES[name]()
-        except TimeoutError:
-            value = "hung"
-        except OSError as e:
-            value = f"failed: {ERRORS.get(e.errno)}"
-        signal.alarm(0)
-        print(json.dumps({"case": name, "value": value}), flush=True)
 
 
 if __name__ == "__main__":

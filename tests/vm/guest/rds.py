@@ -11,6 +11,7 @@ import sys
 from collections import namedtuple
 
 SOL_RDS = 276
+RDS_CANCEL_SENT_TO = 1
 SO_RDS_TRANSPORT = 8
 SIOCRDSSETTOS, SIOCRDSGETTOS = 0x89E0, 0x89E1
 RDS_INFO_COUNTERS = 10000
@@ -117,6 +118,12 @@ class Sock:
     def setsockopt(self, level, option, value):
         self.sock.setsockopt(level, option, value)
 
+    def set_raw(self, option, raw, level=SOL_RDS):
+        call("setsockopt", self.fileno(), level, option, raw, len(raw) if raw else 0)
+
+    def cancel(self, host, port):
+        self.set_raw(RDS_CANCEL_SENT_TO, sockaddr(host, port))
+
     def transport(self):
         number = self.sock.getsockopt(SOL_RDS, SO_RDS_TRANSPORT) & 0xFFFFFFFF
         return TRANSPORTS.get(number, str(number))
@@ -130,6 +137,16 @@ class Sock:
     def pin(self, transport):
         number = {v: k for k, v in TRANSPORTS.items()}[transport]
         self.setsockopt(SOL_RDS, SO_RDS_TRANSPORT, number)
+
+
+class BadMemory:
+    """A buffer that is not there."""
+
+    def __init__(self, size):
+        self.size, self._as_parameter_ = size, ctypes.c_void_p(8)
+
+    def __len__(self):
+        return self.size
 
 
 def read_numbered(sock, count, size):

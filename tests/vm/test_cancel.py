@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Messages that are taken back: RDS_CANCEL_SENT_TO."""
+
+import pytest
+from rdsvm.cluster import PAIR
+from traffic import ports
+
+
+@pytest.mark.impls("rust")
+@pytest.mark.on_siw
+def test_long_messages(node, guest, flavor):
+    """Also those that are half out: the peer gets them whole, and other messages come all the same."""
+    count = 50 if flavor == "release" else 10
+    result = node.run(["python3", guest / "cancel_sent_to.py", *PAIR, ports(), count], timeout=300)
+    cancelled, *broken = map(int, result.out.split())
+    assert cancelled >= count
+    assert broken == [0, 0, 0]
