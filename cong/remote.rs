@@ -51,14 +51,14 @@ impl Remote {
 
     /// Takes one piece of the peer's map, from byte `offset` on. Any context.
     ///
-    /// Returns whether a port that was full is not any more. Fails with ENOMEM if the first map
+    /// Returns which ports that were full are not any more, modulo 64. Fails with ENOMEM if the first map
     /// with a full port finds no memory: then nothing is held back.
-    pub(crate) fn update(&self, offset: u32, piece: &[u8]) -> Result<bool> {
+    pub(crate) fn update(&self, offset: u32, piece: &[u8]) -> Result<u64> {
         let full = cong_bits::words(piece).any(|word| word != 0);
         let mut bits = self.bits.lock();
         if bits.is_none() {
             if !full {
-                return Ok(false);
+                return Ok(0);
             }
             drop(bits);
             let fresh = KBox::new([0; cong_bits::WORDS], GFP_ATOMIC)?;
@@ -67,7 +67,7 @@ impl Remote {
             *bits = Some(fresh);
         }
         let Some(map) = &mut *bits else {
-            return Ok(false);
+            return Ok(0);
         };
         let mut freed = 0;
         let words = map.iter_mut().skip(offset as usize / 8);
@@ -76,6 +76,6 @@ impl Remote {
             *old = new;
         }
         self.any.store(map.iter().any(|word| *word != 0), Relaxed);
-        Ok(freed != 0)
+        Ok(freed)
     }
 }

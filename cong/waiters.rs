@@ -7,13 +7,29 @@ use crate::kapi::{
     sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
 };
 use crate::msg::Socket;
+use crate::proto::cong_bits;
 use kernel::{prelude::*, sync::aref::ARef};
+
+/// A socket that waits for a port, or for one of those that are the same modulo 64.
+struct Waiter {
+    sk: ARef<Sock<Socket>>,
+    /// The bit of the port.
+    port: u64,
+    /// Whether a send was refused. Otherwise it waits itself.
+    refused: bool,
+}
+
+impl Waiter {
+    fn is(&self, sk: &Sock<Socket>, port: u64) -> bool {
+        core::ptr::eq(&*self.sk, sk) && self.port == port
+    }
+}
 
 /// The sockets to wake when a port has room again. A socket that is closed has to be removed.
 #[pin_data]
 pub(crate) struct Waiters {
     #[pin]
-    list: SpinLockBh<Fifo<ARef<Sock<Socket>>>>,
+    list: SpinLockBh<Fifo<Waiter>>,
 }
 
 impl Waiters {
@@ -23,27 +39,33 @@ impl Waiters {
         })
     }
 
-    /// Puts a socket on the list, once. The caller then looks at the congestion again: it may have
-    /// ended before. Process context; may sleep.
-    pub(crate) fn add(&self, sk: &Sock<Socket>) -> Result {
-        let waiter = Item::new(sk.hold(), GFP_KERNEL)?;
+    /// Puts a socket on the list, once for a port; `refused` says that its call does not wait. The caller
+    /// then looks at the congestion again: it may have ended before. Process context; may sleep.
+    pub(crate) fn add(&self, sk: &Sock<Socket>, port: u16, refused: bool) -> Result {
+        let port = cong_bits::mask(port);
+        let fresh = Waiter {
+            sk: sk.hold(),
+            port,
+            refused,
+        };
+        let fresh = Item::new(fresh, GFP_KERNEL)?;
         let mut list = self.list.lock();
-        if list.iter().any(|other| core::ptr::eq(&**other, sk)) {
-            drop(list);
-            drop(waiter);
-        } else {
-            list.push_back(waiter);
+        let known = list.iter_mut().find(|waiter| waiter.is(sk, port));
+        match known {
+            Some(known) => {
+                known.refused |= refused;
+                drop(list);
+                drop(fresh);
+            }
+            None => list.push_back(fresh),
         }
         Ok(())
     }
 
-    /// Whether a socket is on the list: [`Self::wake_all`] has not been called since it was added.
-    /// Any context.
-    pub(crate) fn has(&self, sk: &Sock<Socket>) -> bool {
-        self.list
-            .lock()
-            .iter()
-            .any(|other| core::ptr::eq(&**other, sk))
+    /// Whether a socket waits for a port: it has not been woken since it was added. Any context.
+    pub(crate) fn has(&self, sk: &Sock<Socket>, port: u16) -> bool {
+        let port = cong_bits::mask(port);
+        self.list.lock().iter().any(|waiter| waiter.is(sk, port))
     }
 
     /// Takes a socket off the list. Any context.
@@ -51,17 +73,31 @@ impl Waiters {
         let mut removed = Fifo::new();
         self.list
             .lock()
-            .extract(|other| core::ptr::eq(&**other, sk), &mut removed);
+            .extract(|waiter| core::ptr::eq(&*waiter.sk, sk), &mut removed);
         // A last reference goes here, after the lock.
+    }
+
+    /// Wakes who waits for one of some ports, given modulo 64, and forgets that they did. Any context, no
+    /// lock held.
+    pub(crate) fn wake(&self, ports: u64) {
+        let mut woken = Fifo::new();
+        self.list
+            .lock()
+            .extract(|waiter| waiter.port & ports != 0, &mut woken);
+        tell(woken);
     }
 
     /// Wakes all that wait, and forgets them. Any context, no lock held.
     pub(crate) fn wake_all(&self) {
         let mut woken = Fifo::new();
         woken.append(&mut *self.list.lock());
-        while let Some(sk) = woken.pop_front() {
-            sk.note_congestion_news();
-            sk.wake_writers(poll::IN | poll::OUT | poll::WRBAND);
-        }
+        tell(woken);
+    }
+}
+
+fn tell(mut woken: Fifo<Waiter>) {
+    while let Some(waiter) = woken.pop_front() {
+        waiter.sk.news.add(waiter.port, waiter.refused);
+        waiter.sk.wake_writers(poll::IN | poll::OUT | poll::WRBAND);
     }
 }

@@ -417,8 +417,8 @@ impl Connection {
 
     fn update_remote(&self, offset: u32, piece: &[u8], last: bool) {
         match self.remote.update(offset, piece) {
-            Ok(true) => self.waiters.wake_all(),
-            Ok(false) => {}
+            Ok(0) => {}
+            Ok(freed) => self.waiters.wake(freed),
             Err(_) => self.node.stats.inc(Counter::CongUpdateFailed),
         }
         if last {

@@ -6,6 +6,7 @@
 
 mod incoming;
 mod message;
+mod news;
 mod socket;
 mod ticket;
 mod unread;

@@ -5,7 +5,7 @@
 //! System calls work on it from above (`sock/`), transports from below; so it lives with the
 //! messages that they exchange.
 
-use super::Incoming;
+use super::{news::News, Incoming};
 use crate::cong::Waiters;
 use crate::conn::{Connection, Counter, Node};
 use crate::kapi::{
@@ -111,8 +111,7 @@ pub(crate) struct Socket {
     pub(crate) waiters: Waiters,
     /// Bytes sent and not yet acknowledged, or not yet read on the loop transport.
     send_bytes: Atomic<usize>,
-    /// A port that was congested for this socket may not be so any more; for `poll(2)`, once.
-    cong_news: Atomic<bool>,
+    pub(crate) news: News,
     /// The program has closed the socket.
     closed: Atomic<bool>,
 }
@@ -148,7 +147,7 @@ impl Socket {
             waiting_on <- kernel::new_mutex!(KVec::new(), "Socket::waiting_on"),
             waiters <- Waiters::new(),
             send_bytes: Atomic::new(0),
-            cong_news: Atomic::new(false),
+            news: News::new(),
             closed: Atomic::new(false),
         })
     }
@@ -183,16 +182,6 @@ impl Socket {
     /// The program has closed the socket: nothing is delivered or sent for it any more.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Relaxed)
-    }
-
-    /// A congested port may have room again; the next `poll(2)` says so. Any context.
-    pub(crate) fn note_congestion_news(&self) {
-        self.cong_news.store(true, Relaxed);
-    }
-
-    /// Whether there was such news since the last call.
-    pub(crate) fn take_congestion_news(&self) -> bool {
-        self.cong_news.load(Relaxed) && self.cong_news.xchg(false, Full)
     }
 
     /// Whether a message waits to be read. Any context.

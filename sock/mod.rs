@@ -13,3 +13,8 @@ mod ops;
 mod opts;
 mod recvmsg;
 mod sendmsg;
+
+use kernel::prelude::*;
+
+/// The level of the options and control messages of RDS.
+const SOL_RDS: c_int = 276;

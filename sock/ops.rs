@@ -85,7 +85,11 @@ impl Protocol for Socket {
         if sk.is_readable() {
             mask |= poll::IN;
         }
-        if sk.take_congestion_news() {
+        if sk.news.is_monitor() {
+            if sk.news.ports() != 0 {
+                mask |= poll::IN;
+            }
+        } else if sk.news.take_any() {
             mask |= poll::IN | poll::WRBAND;
         }
         if sk.is_writable() {

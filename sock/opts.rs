@@ -4,7 +4,7 @@
 //!
 //! Source: `include/uapi/linux/rds.h`.
 
-use super::info;
+use super::{info, SOL_RDS};
 use crate::kapi::{
     errno::Errno,
     net::{user_byte, Sock, SockAddr, SockOptIn, SockOptOut},
@@ -12,9 +12,9 @@ use crate::kapi::{
 use crate::msg::{Peer, Socket, TransportId};
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
-const SOL_RDS: c_int = 276;
 const RDS_CANCEL_SENT_TO: c_int = 1;
 const RDS_RECVERR: c_int = 5;
+const RDS_CONG_MONITOR: c_int = 6;
 const SO_RDS_TRANSPORT: c_int = 8;
 const INFO: core::ops::RangeInclusive<c_int> = 10000..=10017;
 
@@ -37,6 +37,10 @@ pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptI
         (SOL_RDS, RDS_CANCEL_SENT_TO) => cancel_sent_to(sk, value),
         (SOL_RDS, RDS_RECVERR) => {
             sk.control.lock().recverr = value.read_int()? != 0;
+            Ok(())
+        }
+        (SOL_RDS, RDS_CONG_MONITOR) => {
+            sk.news.set_monitor(value.read_int()? != 0);
             Ok(())
         }
         (SOL_RDS, SO_RDS_TRANSPORT) => pin_transport(sk, value),

@@ -2,14 +2,16 @@
 
 //! `recvmsg(2)`.
 
-use super::ops::sockaddr;
+use super::{ops::sockaddr, SOL_RDS};
 use crate::conn::Counter;
 use crate::kapi::{
     errno::Errno,
-    net::{msg_flags, RecvMsg, Sock},
+    net::{msg_flags, poll, RecvMsg, Sock},
 };
 use crate::msg::{Incoming, Keep, Socket};
 use kernel::prelude::*;
+
+const CMSG_CONG_UPDATE: c_int = 5;
 
 /// Reads one message, the oldest. May sleep.
 pub(super) fn recvmsg(sk: &Sock<Socket>, mut msg: RecvMsg<'_>) -> Result<usize> {
@@ -28,17 +30,48 @@ pub(super) fn recvmsg(sk: &Sock<Socket>, mut msg: RecvMsg<'_>) -> Result<usize> 
     };
     let mut timeout = sk.recv_timeout(flags & msg_flags::DONTWAIT != 0);
     loop {
+        if sk.news.ports() != 0 && tell_news(sk, &mut msg, keep)? {
+            return Ok(0);
+        }
         let read = sk.read_message(keep, |message| read(sk, message, &mut msg, keep))?;
         if let Some(returned) = read {
             return Ok(returned);
         }
+        if sk.news.ports() != 0 {
+            if msg.has_control_room(size_of::<u64>()) {
+                continue;
+            }
+            // It waits for a call that has room: this one shall know.
+            msg.add_flags(msg_flags::CTRUNC);
+            return Ok(0);
+        }
         if timeout.is_nonblocking() {
             return Err(EAGAIN);
         }
-        if !sk.wait(&mut timeout, || sk.is_readable())? {
+        if !sk.wait(&mut timeout, || sk.is_readable() || sk.news.ports() != 0)? {
             return Err(Errno::TimedOut.into());
         }
     }
+}
+
+/// Tells which ports may have room again, in a control message without a message. Returns whether there
+/// was room for it; if not they wait for a call that has some.
+#[cold]
+fn tell_news(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<bool> {
+    if !msg.has_control_room(size_of::<u64>()) {
+        return Ok(false);
+    }
+    let ports = sk.news.take_ports();
+    if ports == 0 || !sk.news.is_monitor() {
+        return Ok(false);
+    }
+    let told = msg.put_control(SOL_RDS, CMSG_CONG_UPDATE, &ports.to_ne_bytes());
+    if told.is_err() || keep == Keep::Yes {
+        sk.news.put_back(ports);
+        // Someone may have looked while they were away.
+        sk.wake_readers(poll::IN);
+    }
+    told.map(|()| true)
 }
 
 /// Copies a message to the reader. Returns what the call returns.

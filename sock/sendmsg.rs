@@ -2,7 +2,10 @@
 
 //! `sendmsg(2)`: a message is admitted first, copied then, and handed to its transport last.
 
-use super::bind::{parse_peer, Call};
+use super::{
+    bind::{parse_peer, Call},
+    SOL_RDS,
+};
 use crate::conn::{ConnKey, Connection, Counter};
 use crate::kapi::{
     errno::Errno,
@@ -20,8 +23,7 @@ const FLAGS: u32 = msg_flags::DONTWAIT
     | msg_flags::EOR
     | msg_flags::MORE;
 
-/// `SOL_RDS`, and its control messages that carry RDMA operations (3 and 6 to 9 among others).
-const SOL_RDS: i32 = 276;
+/// Control messages of `SOL_RDS` that carry RDMA operations (3 and 6 to 9 among others).
 const CMSG_RDMA: core::ops::RangeInclusive<i32> = 1..=9;
 
 /// Where a message goes.
@@ -185,7 +187,7 @@ fn admit(
             // The socket remembers the list, so that it can be taken off it when it is closed.
             sk.note_waiting(&waiting_on)?;
             let waiters = waiting_on.waiters();
-            waiters.add(sk)?;
+            waiters.add(sk, port, timeout.is_nonblocking())?;
             // It may have ended before we were on the list.
             if congested() {
                 if timeout.is_nonblocking() {
@@ -194,7 +196,7 @@ fn admit(
                 }
                 sk.node.stats.inc(Counter::CongSendBlocked);
                 // Who is woken is off the list, whichever port it was that got room.
-                if !sk.wait(&mut timeout, || !congested() || !waiters.has(sk))? {
+                if !sk.wait(&mut timeout, || !congested() || !waiters.has(sk, port))? {
                     return Err(Errno::TimedOut.into());
                 }
                 continue;

@@ -11,6 +11,7 @@ use crate::{
 };
 use core::slice;
 use kernel::{
+    error::to_result,
     iov::{IovIterDest, IovIterSource},
     prelude::*,
 };
@@ -19,6 +20,7 @@ use kernel::{
 pub(crate) mod flags {
     pub(crate) const OOB: u32 = 0x1;
     pub(crate) const PEEK: u32 = 0x2;
+    pub(crate) const CTRUNC: u32 = 0x8;
     pub(crate) const TRUNC: u32 = 0x20;
     pub(crate) const DONTWAIT: u32 = 0x40;
     pub(crate) const EOR: u32 = 0x80;
@@ -83,8 +85,7 @@ impl<'a> SendMsg<'a> {
     pub(crate) fn cmsgs(&self) -> impl Iterator<Item = Result<Cmsg>> + '_ {
         let mut rest = self.control();
         core::iter::from_fn(move || {
-            const HEADER: usize = 16;
-            if rest.len() < HEADER {
+            if rest.len() < CMSG_HEADER {
                 return None;
             }
             let parse = |bytes: &'_ [u8]| -> Option<(usize, i32, i32)> {
@@ -97,7 +98,7 @@ impl<'a> SendMsg<'a> {
                 ))
             };
             let (len, level, kind) = parse(rest)?;
-            if rest.get(HEADER..len).is_none() {
+            if rest.get(CMSG_HEADER..len).is_none() {
                 rest = &[];
                 return Some(Err(EINVAL));
             }
@@ -155,6 +156,11 @@ impl<'a> SendMsg<'a> {
     }
 }
 
+/// Bytes of `struct cmsghdr`.
+const CMSG_HEADER: usize = 16;
+/// Bytes of `struct compat_cmsghdr`, for a 32-bit program.
+const COMPAT_CMSG_HEADER: usize = 12;
+
 /// The message of a `recvmsg(2)` call.
 pub(crate) struct RecvMsg<'a> {
     msg: &'a mut bindings::msghdr,
@@ -195,6 +201,30 @@ impl<'a> RecvMsg<'a> {
         } else {
             Err(EFAULT)
         }
+    }
+
+    /// Whether there is room for a control message with `len` bytes of data.
+    pub(crate) fn has_control_room(&self, len: usize) -> bool {
+        let header = if self.msg.msg_flags & flags::CMSG_COMPAT != 0 {
+            COMPAT_CMSG_HEADER
+        } else {
+            CMSG_HEADER
+        };
+        // SAFETY: Both variants of the union are the same pointer.
+        let control = unsafe { self.msg.__bindgen_anon_1.msg_control };
+        !control.is_null() && self.msg.msg_controllen >= header.saturating_add(len)
+    }
+
+    /// Gives the caller a control message. One that there is too little room for is cut, and the caller
+    /// gets `MSG_CTRUNC`. Fails with EFAULT. May sleep.
+    pub(crate) fn put_control(&mut self, level: c_int, kind: c_int, data: &[u8]) -> Result {
+        let len = c_int::try_from(data.len()).map_err(|_| EINVAL)?;
+        // SAFETY: By `new` the message is that of a `recvmsg` call; the data is a slice of `len` bytes,
+        // which is only read.
+        let ret = unsafe {
+            bindings::put_cmsg(self.msg, level, kind, len, data.as_ptr().cast_mut().cast())
+        };
+        to_result(ret)
     }
 
     /// Tells the caller who sent the message, if it asked.

@@ -4,13 +4,14 @@
 from traffic import ports
 
 
-def run_slow_reader(guest, sender, receiver, count=400):
+def run_slow_reader(guest, sender, receiver, count=400, monitor=False):
     """A receiver that does not read: its sender is held back, goes on after it, loses nothing."""
     (from_node, source), (to_node, target) = sender, receiver
     program, port = guest / "slow_reader.py", ports()
     recv = to_node.start(["python3", program, "recv", target, port, count])
     recv.expect("ready")
-    send = from_node.start(["python3", program, "send", source, port + 1, target, port, count])
+    send = from_node.start(["python3", program, "send", source, port + 1, target, port, count,
+                            *["monitor"] * monitor])
     send.expect("ENOBUFS after")
     recv.write("read\n")
     send.expect("^unblocked$")

@@ -113,6 +113,8 @@ EXPECTED = {
     "cancel_with_a_longer_address": Differ(
         c=False, rust=True, reason="C takes whatever is 28 bytes or longer for IPv6"),
     "fork_shares_the_socket": "child",
+    "monitor_errors": {"no bytes": "EINVAL", "short": "EINVAL", "bad memory": "EFAULT", "on": "ok", "off": "ok",
+                       "long": "ok", "get": "ENOPROTOOPT"},
 }
 
 

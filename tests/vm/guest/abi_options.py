@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Cases for abi.py: messages that are taken back."""
+"""Cases for abi.py: options on messages that were sent, and on what is told of congestion."""
 
 import select
 import socket
 import struct
 import threading
 
-from cases import IB, IB6, LOOP, LOOP6, case, each
-from rds import RDS_CANCEL_SENT_TO, BadMemory, Sock, sockaddr
+from cases import IB, IB6, LOOP, LOOP6, case, each, outcome
+from rds import RDS_CANCEL_SENT_TO, SOL_RDS, BadMemory, Sock, sockaddr
+
+RDS_CONG_MONITOR = 6
 
 
 @case
@@ -95,3 +97,16 @@ def cancel_with_a_longer_address():
         fill(s, ("10.9.0.77", 4000))
         s.set_raw(RDS_CANCEL_SENT_TO, sockaddr("10.9.0.77", 4000).ljust(128, b"\0"))
         return has_room(s)
+
+
+@case
+def monitor_errors():
+    def monitor(raw):
+        with Sock() as s:
+            s.set_raw(RDS_CONG_MONITOR, raw)
+
+    out = each(monitor, {"no bytes": (None,), "short": (b"abc",), "bad memory": (BadMemory(4),),
+                         "on": (struct.pack("=i", 1),), "off": (bytes(4),), "long": (bytes(8),)})
+    with Sock() as s:
+        out["get"] = outcome(s.sock.getsockopt, SOL_RDS, RDS_CONG_MONITOR)
+    return out

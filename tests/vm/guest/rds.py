@@ -149,6 +149,23 @@ class BadMemory:
         return self.size
 
 
+def recvmsg(sock, size, room, flags=0, control=None):
+    """(data, [(level, type, data of a control message)], flags), with room for control messages at any
+    address."""
+    data, memory = ctypes.create_string_buffer(max(size, 1)), ctypes.create_string_buffer(max(room, 1))
+    iov = ctypes.create_string_buffer(struct.pack("=QQ", ctypes.addressof(data), size))
+    header = ctypes.create_string_buffer(struct.pack(
+        "=QI4xQQQQi4x", 0, 0, ctypes.addressof(iov), 1, control or ctypes.addressof(memory), room, 0))
+    count = call("recvmsg", sock.fileno(), header, flags)
+    used, flags = struct.unpack_from("=Qi", header.raw, 40)
+    raw, found = memory.raw[:used], []
+    while len(raw) >= 16:
+        length, level, kind = struct.unpack_from("=Qii", raw)
+        found.append((level, kind, raw[16:length]))
+        raw = raw[(length + 7) & ~7:]
+    return data.raw[: min(count, size)], found, flags
+
+
 def read_numbered(sock, count, size):
     """Reads messages of `size` bytes that begin with their numbers; all have to come, in order."""
     for i in range(count):

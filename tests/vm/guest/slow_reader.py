@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""slow_reader.py recv HOST PORT COUNT, and slow_reader.py send HOST PORT PEER PEERPORT COUNT.
+"""slow_reader.py recv HOST PORT COUNT, and slow_reader.py send HOST PORT PEER PEERPORT COUNT [monitor].
 
 The receiver has little room and does not read until a line comes on its input. The sender is
 nonblocking until it is refused for want of room at the receiver, then blocking for one message,
-then nonblocking with poll() for the rest. Every message has its number; all must come, in order.
+then nonblocking with poll() for the rest. Every message has its number; all must come, in order. With
+"monitor" it has to be told which port has room again.
 """
 
 import errno
@@ -12,9 +13,10 @@ import socket
 import struct
 import sys
 
-from rds import Sock, read_numbered
+from rds import SOL_RDS, Sock, read_numbered, recvmsg
 
 SIZE = 1000
+RDS_CONG_MONITOR, CMSG_CONG_UPDATE = 6, 5
 
 
 def receive(host, port, count):
@@ -32,7 +34,17 @@ def receive(host, port, count):
             sys.exit("more came than was sent")
 
 
-def send(host, port, peer, peer_port, count):
+def wait_for_news(s, poll, port):
+    """With RDS_CONG_MONITOR."""
+    poll.modify(s, select.POLLIN)
+    poll.poll()
+    data, control, _ = recvmsg(s, 10, 100, socket.MSG_DONTWAIT)
+    told = [(level, kind, struct.unpack("=Q", raw)[0]) for level, kind, raw in control]
+    if (data, told) != (b"", [(SOL_RDS, CMSG_CONG_UPDATE, 1 << port % 64)]):
+        sys.exit(f"port {port} has room again, and what is told is {told}")
+
+
+def send(host, port, peer, peer_port, count, monitor):
     def message(i):
         return struct.pack("=I", i).ljust(SIZE, b"x")
 
@@ -47,6 +59,8 @@ def send(host, port, peer, peer_port, count):
         return None
 
     with Sock((host, port)) as s:
+        if monitor:
+            s.setsockopt(SOL_RDS, RDS_CONG_MONITOR, 1)
         poll = select.poll()
         poll.register(s, select.POLLIN | select.POLLOUT | select.POLLWRBAND)
         sent = 0
@@ -68,6 +82,9 @@ def send(host, port, peer, peer_port, count):
             if why is None:
                 sent += 1
                 continue
+            if monitor and why == "ENOBUFS":
+                wait_for_news(s, poll, peer_port)
+                continue
             # EAGAIN: wait for room here. ENOBUFS: wait for news of congestion, told as POLLIN.
             poll.modify(s, select.POLLOUT if why == "EAGAIN" else select.POLLIN)
             poll.poll()
@@ -81,4 +98,4 @@ if __name__ == "__main__":
     if role == "recv":
         receive(host, int(port), int(rest[0]))
     else:
-        send(host, int(port), rest[0], int(rest[1]), int(rest[2]))
+        send(host, int(port), rest[0], int(rest[1]), int(rest[2]), rest[3:] == ["monitor"])

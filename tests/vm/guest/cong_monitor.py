@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0
+"""cong_monitor.py HOST PEER PORT: what a socket at HOST is told about two ports of PEER, an address of this node
+too, that were congested and have room again. PORT and the next one must be free."""
+
+import errno
+import select
+import socket
+import struct
+import sys
+import threading
+import time
+
+from rds import SOL_RDS, Sock, recvmsg
+
+RDS_CONG_MONITOR, CMSG_CONG_UPDATE = 6, 5
+SIZE = 1000
+WAIT_MS = 60000
+
+
+def check(what, found, wanted):
+    if found != wanted:
+        sys.exit(f"{what}: {found}, not {wanted}")
+
+
+def events(s, wait_ms=0):
+    poll = select.poll()
+    poll.register(s, select.POLLIN | select.POLLWRBAND)
+    found = poll.poll(wait_ms)
+    return found[0][1] if found else 0
+
+
+def send(s, to):
+    """The name of the error that a message met, or None."""
+    try:
+        s.send(bytes(SIZE), to, socket.MSG_DONTWAIT)
+    except OSError as e:
+        return errno.errorcode[e.errno]
+    return None
+
+
+def fill(s, to):
+    while (why := send(s, to)) != "ENOBUFS":
+        if why:
+            sys.exit(f"{why} before the port was congested")
+
+
+def drain(r, until):
+    """Reads what there is and what is on the way, until the sender knows that there is room."""
+    while not until():
+        try:
+            r.recv(SIZE, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            select.select([r], [], [], 0.01)
+
+
+def told(s, flags=socket.MSG_DONTWAIT):
+    """The ports that the next receive tells of, modulo 64."""
+    data, control, _ = recvmsg(s, SIZE, 100, flags)
+    check("what came with it", (data, [x[:2] for x in control]), (b"", [(SOL_RDS, CMSG_CONG_UPDATE)]))
+    mask = struct.unpack("=Q", control[0][2])[0]
+    return [x for x in range(64) if mask >> x & 1]
+
+
+def nothing(s):
+    try:
+        recvmsg(s, SIZE, 100, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def socket_at(address, option, size):
+    s = Sock(address, timeout=60)
+    s.sock.setsockopt(socket.SOL_SOCKET, option, size)
+    return s
+
+
+def main():
+    host, peer, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    first, second = (peer, port), (peer, port + 1)
+    # SO_SNDBUFFORCE: on loopback a sender pays until its messages are read.
+    with socket_at((host, 0), socket.SO_SNDBUF + 25, 16 << 20) as s, \
+            socket_at(first, socket.SO_RCVBUF, 16384) as r1, \
+            socket_at(second, socket.SO_RCVBUF, 16384) as r2:
+        s.setsockopt(SOL_RDS, RDS_CONG_MONITOR, 1)
+        for to in (first, second):
+            fill(s, to)
+        check("events before there is room", events(s), 0)
+        drain(r1, lambda: events(s))
+        check("events", events(s), select.POLLIN)
+        check("without room for it", recvmsg(s, SIZE, 20)[::2], (b"", socket.MSG_CTRUNC))
+        r2.send(b"data", s.name())
+        while (data := recvmsg(s, SIZE, 0)[0]) == b"":
+            time.sleep(0.01)
+        check("a message comes first then", data, b"data")
+        try:
+            recvmsg(s, SIZE, 100, 0, control=8)
+            sys.exit("bad memory is good enough")
+        except OSError as e:
+            check("to bad memory", errno.errorcode[e.errno], "EFAULT")
+        check("a look", told(s, socket.MSG_PEEK), [port % 64])
+        check("the first port", told(s), [port % 64])
+        check("after it was read", (nothing(s), events(s)), (True, 0))
+        found = []
+        reader = threading.Thread(target=lambda: found.extend(told(s, 0)))
+        reader.start()
+        drain(r2, lambda: not reader.is_alive())
+        check("the second port", found, [(port + 1) % 64])
+
+        fill(s, first)
+        s.setsockopt(SOL_RDS, RDS_CONG_MONITOR, 0)
+        drain(r1, lambda: events(s))
+        check("events without the option, once taken", events(s), 0)
+        check("nothing to read without the option", nothing(s), True)
+
+        s.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+        r1.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF + 25, 16 << 20)
+        fill(r1, s.name())
+        for on in (1, 0):
+            s.setsockopt(SOL_RDS, RDS_CONG_MONITOR, on)
+            check("a port of one's own stays congested", send(r1, s.name()), "ENOBUFS")
+    print("all")
+
+
+main()

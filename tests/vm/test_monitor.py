@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: GPL-2.0
+"""RDS_CONG_MONITOR: which ports have room again."""
+
+import pytest
+from rdsvm.cluster import PAIR, PAIR6, wire_address
+from slow_reader import run_slow_reader
+from traffic import ports
+
+A, B = wire_address(0, 1), wire_address(0, 2)
+
+
+@pytest.mark.impls("rust")
+@pytest.mark.on_siw
+@pytest.mark.parametrize("ends", [PAIR, PAIR6, ("127.0.0.1", "127.0.0.1")], ids="-".join)
+def test_what_is_told(node, guest, ends):
+    """C's two ends in one kernel do not tell each other that a congestion is over."""
+    result = node.run(["python3", guest / "cong_monitor.py", *ends, ports()], timeout=300)
+    assert result.out == "all\n"
+
+
+def test_slow_reader(pair, guest):
+    """The sender is told of the right port, whoever the receiver is."""
+    a, b = pair
+    run_slow_reader(guest, (a, A), (b, B), monitor=True)
