@@ -74,6 +74,11 @@ u64 rds_ktime_get_ns(void)
 	return ktime_get_ns();
 }
 
+u64 rds_ktime_get_real_ns(void)
+{
+	return ktime_get_real_ns();
+}
+
 u32 rds_random_u32(void)
 {
 	return get_random_u32();
@@ -236,6 +241,28 @@ int rds_sk_rcvbuf(const struct sock *sk)
 u64 rds_sk_inode(const struct sock *sk)
 {
 	return sock_i_ino(sk);
+}
+
+/* sk_rcvbuf, which is not negative, and in the highest bit whether the time of arrival is wanted. */
+unsigned int rds_sk_recv_buffer(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_rcvbuf) | (unsigned int)sock_flag(sk, SOCK_RCVTSTAMP) << 31;
+}
+
+/* Whether the time of arrival is wanted (1), in nanoseconds (2), by the newer of its two numbers (4). */
+unsigned int rds_sk_timestamps(const struct sock *sk)
+{
+	return sock_flag(sk, SOCK_RCVTSTAMP) | sock_flag(sk, SOCK_RCVTSTAMPNS) << 1 |
+	       sock_flag(sk, SOCK_TSTAMP_NEW) << 2;
+}
+
+void rds_sk_set_timestamps(struct sock *sk, bool on, bool new)
+{
+	lock_sock(sk);
+	sock_valbool_flag(sk, SOCK_RCVTSTAMP, on);
+	sock_valbool_flag(sk, SOCK_TSTAMP_NEW, on && new);
+	sock_reset_flag(sk, SOCK_RCVTSTAMPNS);
+	release_sock(sk);
 }
 
 long rds_sk_sndtimeo(const struct sock *sk, bool noblock)

@@ -23,6 +23,7 @@ struct workqueue_struct *rds_alloc_workqueue(const char *name, unsigned int flag
 unsigned int rds_arm_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
 				  unsigned long delay, bool anew);
 u64 rds_ktime_get_ns(void);
+u64 rds_ktime_get_real_ns(void);
 u32 rds_random_u32(void);
 u64 __percpu *rds_alloc_percpu_u64(size_t count);
 void rds_free_percpu_u64(u64 __percpu *counters);
@@ -55,6 +56,9 @@ bool rds_net_is_init(const struct net *net);
 int rds_sk_sndbuf(const struct sock *sk);
 int rds_sk_rcvbuf(const struct sock *sk);
 u64 rds_sk_inode(const struct sock *sk);
+unsigned int rds_sk_recv_buffer(const struct sock *sk);
+unsigned int rds_sk_timestamps(const struct sock *sk);
+void rds_sk_set_timestamps(struct sock *sk, bool on, bool new);
 long rds_sk_sndtimeo(const struct sock *sk, bool noblock);
 long rds_sk_rcvtimeo(const struct sock *sk, bool noblock);
 bool rds_sk_has_error(const struct sock *sk);

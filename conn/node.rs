@@ -15,11 +15,20 @@ use crate::kapi::{
     print::pr_info_ratelimited,
     sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
 };
-use crate::msg::{Bound, Peer, Socket, TransportId};
+use crate::msg::{Bound, Peer, Socket, Stamps, TransportId};
 use crate::proto::idle::Patience;
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
-use kernel::{fmt, prelude::*, rbtree::CursorMut, sync::Arc, workqueue::DelayedWork};
+use kernel::{
+    fmt,
+    prelude::*,
+    rbtree::CursorMut,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+    workqueue::DelayedWork,
+};
 
 /// Connections that are looked at from one time to the next that the table is locked.
 const BATCH: usize = 32;
@@ -114,6 +123,8 @@ pub(crate) struct Node {
     pub(super) patience: Patience,
     /// How much may wait to be read at a socket in any case, in bytes.
     pub(crate) unread_patience: u64,
+    /// Sockets that want to know of the receive path.
+    tracing: Atomic<u32>,
     #[pin]
     pub(super) looks: DelayedWork<Node, 0>,
     /// Runs the workers of connections.
@@ -145,6 +156,7 @@ impl Node {
                 queue,
                 patience,
                 unread_patience,
+                tracing: Atomic::new(0),
                 looks <- kernel::new_delayed_work!("Node::looks"),
                 ib,
             }),
@@ -165,6 +177,24 @@ impl Node {
         match &self.ib {
             Some(ib) => ib.claims(net, addr, scope),
             None => Ok(false),
+        }
+    }
+
+    /// The stamps of a message that is coming in, if any socket may ask for them. Any context.
+    #[inline]
+    pub(crate) fn begin_stamps(&self) -> Option<KBox<Stamps>> {
+        if self.tracing.load(Relaxed) == 0 {
+            return None;
+        }
+        Stamps::begin()
+    }
+
+    /// A socket did not ask for stamps if `idle`, and does not if `idle_now`. Any context.
+    pub(crate) fn note_tracing(&self, idle: bool, idle_now: bool) {
+        match (idle, idle_now) {
+            (true, false) => drop(self.tracing.fetch_add(1, Relaxed)),
+            (false, true) => drop(self.tracing.fetch_sub(1, Relaxed)),
+            _ => {}
         }
     }
 

@@ -12,7 +12,7 @@ use crate::kapi::{
     print::pr_warn_ratelimited,
     sync::Item,
 };
-use crate::msg::{Incoming, Message, Payload, Socket};
+use crate::msg::{Incoming, Message, Payload, Socket, Stamps};
 use crate::proto::{
     packed::{SplitError, Unpacker},
     rx::{RecvState, RxError, Step},
@@ -34,6 +34,7 @@ struct Partial {
     size: u32,
     /// Memory ran out: the rest is received, and nothing is delivered.
     failed: bool,
+    stamps: Option<KBox<Stamps>>,
 }
 
 /// The receive side of a connection.
@@ -312,7 +313,7 @@ impl Connection {
         last: bool,
     ) -> Result<(Complete, Option<BufMut>), Violation> {
         if first && last {
-            let mut incoming = self.incoming(header)?;
+            let mut incoming = self.incoming(header, self.node.begin_stamps())?;
             let bytes = piece.payload();
             let copied =
                 incoming.inline.set(bytes) || piece.is_to_be_copied() && incoming.set_copy(bytes);
@@ -333,6 +334,7 @@ impl Connection {
                 bufs,
                 size,
                 failed: false,
+                stamps: self.node.begin_stamps(),
             });
         }
         // The protocol core has seen the first fragment, or this one would have been an error.
@@ -352,8 +354,9 @@ impl Connection {
                 bufs,
                 size,
                 failed: false,
+                stamps,
             }) => {
-                let mut incoming = self.incoming(&header)?;
+                let mut incoming = self.incoming(&header, stamps)?;
                 incoming.payload = Payload::Many(bufs, size);
                 Ok((Complete::Message(incoming), None))
             }
@@ -361,8 +364,13 @@ impl Connection {
         }
     }
 
-    fn incoming(&self, header: &Header) -> Result<Item<Incoming>, Violation> {
-        let mut incoming = Incoming::new(self.key.faddr, header.sport, header.len, GFP_ATOMIC)
+    fn incoming(
+        &self,
+        header: &Header,
+        stamps: Option<KBox<Stamps>>,
+    ) -> Result<Item<Incoming>, Violation> {
+        let (saddr, sport) = (self.key.faddr, header.sport);
+        let mut incoming = Incoming::new(saddr, sport, header.len, stamps, GFP_ATOMIC)
             .map_err(|_| Violation::NoMemory)?;
         incoming.tos = self.key.tos;
         incoming.sequence = header.sequence;

@@ -11,19 +11,20 @@ fn uninit<const N: usize>() -> impl Init<[MaybeUninit<u8>; N]> {
     unsafe { pin_init::init_from_closure(|_| Ok(())) }
 }
 
-/// Up to `N` bytes.
+/// Up to `N` bytes, which is less than 256.
 ///
 /// # Invariants
 ///
 /// `len` is at most `N`, and so many of `bytes` are initialised.
 pub(crate) struct InlineBytes<const N: usize> {
-    len: usize,
+    len: u8,
     bytes: [MaybeUninit<u8>; N],
 }
 
 impl<const N: usize> InlineBytes<N> {
     /// No bytes.
     pub(crate) fn init() -> impl Init<Self> {
+        const { assert!(N <= u8::MAX as usize) };
         init!(Self {
             // INVARIANT: So none of `bytes` needs to be initialised.
             len: 0,
@@ -40,8 +41,9 @@ impl<const N: usize> InlineBytes<N> {
         unsafe {
             ptr::copy_nonoverlapping(from.as_ptr(), self.bytes.as_mut_ptr().cast(), from.len());
         }
+        // CAST: at most `N`, which `init` has checked.
         // INVARIANT: So many were just copied.
-        self.len = from.len();
+        self.len = from.len() as u8;
         true
     }
 
@@ -57,13 +59,14 @@ impl<const N: usize> InlineBytes<N> {
         fill: impl FnOnce(&mut [MaybeUninit<u8>]) -> usize,
     ) -> Option<usize> {
         let filled = fill(self.bytes.get_mut(..len)?).min(len);
+        // CAST: As in `set`.
         // INVARIANT: The caller vouches for `fill`.
-        self.len = filled;
+        self.len = filled as u8;
         Some(filled)
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {
         // SAFETY: By the type invariants these are initialised.
-        unsafe { slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len) }
+        unsafe { slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len.into()) }
     }
 }

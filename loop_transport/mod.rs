@@ -72,7 +72,8 @@ impl Destination {
         len: u32,
         ticket: Ticket,
     ) -> Result {
-        let mut incoming = Incoming::new(bound.addr, bound.port, len, GFP_KERNEL)?;
+        let stamps = sk.node.begin_stamps();
+        let mut incoming = Incoming::new(bound.addr, bound.port, len, stamps, GFP_KERNEL)?;
         copy_payload(msg, len as usize, &mut incoming)?;
         let stats = &sk.node.stats;
         stats.count(Counter::SendQueued, Counter::CopyFromUser, len as usize);

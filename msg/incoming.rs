@@ -2,7 +2,7 @@
 
 //! A message that has arrived and waits to be read.
 
-use super::Ticket;
+use super::{Stamps, Ticket};
 use crate::kapi::{net::RecvMsg, sync::Item, InlineBytes};
 use crate::proto::wire::Header;
 use crate::recv_pool::BufMut;
@@ -73,6 +73,8 @@ pub(crate) struct Incoming {
     pub(crate) inline: InlineBytes<INLINE>,
     /// On the loop transport the sender pays until the message is read.
     pub(crate) ticket: Option<Ticket>,
+    /// Only while somebody asks.
+    pub(crate) stamps: Option<KBox<Stamps>>,
 }
 
 /// With the link of its queue this is one piece of memory of 256 bytes.
@@ -84,6 +86,7 @@ impl Incoming {
         saddr: Ipv6Addr,
         sport: u16,
         len: u32,
+        stamps: Option<KBox<Stamps>>,
         flags: kernel::alloc::Flags,
     ) -> Result<Item<Self>, AllocError> {
         Item::init(
@@ -96,6 +99,7 @@ impl Incoming {
                 payload: Payload::Inline,
                 inline <- InlineBytes::init(),
                 ticket: None,
+                stamps,
             }),
             flags,
         )

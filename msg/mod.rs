@@ -8,10 +8,12 @@ mod incoming;
 mod message;
 mod news;
 mod socket;
+mod stamps;
 mod ticket;
 mod unread;
 
 pub(crate) use incoming::{Incoming, Payload, INLINE};
 pub(crate) use message::Message;
 pub(crate) use socket::{Bound, Keep, Peer, Socket, TransportId, WaitingOn, Way};
+pub(crate) use stamps::{Stamps, Traces};
 pub(crate) use ticket::Ticket;

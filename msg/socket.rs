@@ -5,7 +5,7 @@
 //! System calls work on it from above (`sock/`), transports from below; so it lives with the
 //! messages that they exchange.
 
-use super::{news::News, Incoming};
+use super::{news::News, Incoming, Stamps, Traces};
 use crate::cong::Waiters;
 use crate::conn::{Connection, Counter, Node};
 use crate::kapi::{
@@ -58,6 +58,8 @@ pub(crate) struct Peer {
 pub(crate) struct Control {
     pub(crate) peer: Option<Peer>,
     pub(crate) recverr: bool,
+    /// What the program wants to know of the receive path.
+    pub(crate) traces: Traces,
     /// Where the last message went: the next one most often goes the same way.
     pub(crate) last: Option<Way>,
 }
@@ -126,6 +128,7 @@ impl Socket {
                 Control {
                     peer: None,
                     recverr: false,
+                    traces: Traces::NONE,
                     last: None,
                 },
                 "Socket::control"
@@ -234,8 +237,12 @@ impl Sock<Socket> {
     }
 
     /// Queues a message to be read. Any context, no lock held.
-    pub(crate) fn deliver(&self, message: Item<Incoming>) {
+    pub(crate) fn deliver(&self, mut message: Item<Incoming>) {
         let cost = message.cost();
+        let buffer = self.recv_buffer();
+        if buffer.stamps || message.stamps.is_some() {
+            Stamps::deliver(&mut message.stamps);
+        }
         let stats = &self.node.stats;
         let mut recv = self.recv.lock();
         if recv.closed {
@@ -246,7 +253,7 @@ impl Sock<Socket> {
         }
         recv.messages.push_back(message);
         recv.bytes = recv.bytes.saturating_add(cost);
-        let news = self.judge(&mut recv);
+        let news = self.judge(&mut recv, buffer.bytes);
         self.readable.store(true, Relaxed);
         drop(recv);
         stats.count(Counter::RecvQueued, Counter::RecvBytesAdded, cost);
@@ -274,7 +281,7 @@ impl Sock<Socket> {
             recv.bytes = recv.bytes.saturating_sub(cost);
             // What leaves a queue does not fill it.
             if recv.congested {
-                news = self.judge(&mut recv);
+                news = self.judge(&mut recv, self.rcvbuf());
             }
             self.note_readable(&recv);
         }
@@ -301,7 +308,7 @@ impl Sock<Socket> {
         }
         recv.messages.push_front(message);
         recv.bytes = recv.bytes.saturating_add(cost);
-        let again = self.judge(&mut recv);
+        let again = self.judge(&mut recv, self.rcvbuf());
         self.note_readable(&recv);
         drop(recv);
         if keep == Keep::No {
@@ -326,7 +333,7 @@ impl Sock<Socket> {
         recv.closed = true;
         dropped.append(&mut recv.messages);
         let bytes = core::mem::take(&mut recv.bytes);
-        let news = self.judge(&mut recv);
+        let news = self.judge(&mut recv, self.rcvbuf());
         self.note_readable(&recv);
         drop(recv);
         drop(dropped);
@@ -335,11 +342,11 @@ impl Sock<Socket> {
         self.waiters.wake_all();
     }
 
-    /// Compares the queue with its limit, and marks the port in the map of its address. Returns
+    /// Compares the queue with its limit, which is half of the buffer's size in bytes, and marks the port in the map of its address. Returns
     /// what is news to others. Called with the queue locked, so that marks come in the order of
     /// what they say.
-    fn judge(&self, recv: &mut RecvQueue) -> Transition {
-        let limit = self.rcvbuf() / 2;
+    fn judge(&self, recv: &mut RecvQueue, buffer: usize) -> Transition {
+        let limit = buffer / 2;
         let overrun = is_overrun(recv.bytes as u64, limit as u64, self.node.unread_patience);
         if overrun != self.is_overrun() {
             self.overrun.store(overrun, Relaxed);
@@ -378,6 +385,13 @@ impl Sock<Socket> {
         if let Some(bound) = self.bound() {
             self.node.send_congestion_maps(self.net, bound);
         }
+    }
+
+    /// Sets what the program wants to know of the receive path. Process context.
+    pub(crate) fn set_traces(&self, traces: Traces) {
+        let mut control = self.control.lock();
+        let before = core::mem::replace(&mut control.traces, traces);
+        self.node.note_tracing(before.is_empty(), traces.is_empty());
     }
 
     /// Remembers that this socket may be on a list of waiters. May sleep.

@@ -8,7 +8,7 @@ use crate::kapi::{
     errno::Errno,
     net::{poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut},
 };
-use crate::msg::{Bound, Socket, Way};
+use crate::msg::{Bound, Socket, Traces, Way};
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 
@@ -40,6 +40,7 @@ impl Protocol for Socket {
             sk.node.binds.unbind(sk, bound);
         }
         sk.close_receive();
+        sk.set_traces(Traces::NONE);
         sk.stop_waiting();
         // What is there may hold this socket: break the circle.
         let last = sk.control.lock().last.take();

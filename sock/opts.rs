@@ -7,15 +7,16 @@
 use super::{info, SOL_RDS};
 use crate::kapi::{
     errno::Errno,
-    net::{user_byte, Sock, SockAddr, SockOptIn, SockOptOut},
+    net::{timestamp, user_byte, Sock, SockAddr, SockOptIn, SockOptOut},
 };
-use crate::msg::{Peer, Socket, TransportId};
+use crate::msg::{Peer, Socket, Traces, TransportId};
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
 const RDS_CANCEL_SENT_TO: c_int = 1;
 const RDS_RECVERR: c_int = 5;
 const RDS_CONG_MONITOR: c_int = 6;
 const SO_RDS_TRANSPORT: c_int = 8;
+const SO_RDS_MSG_RXPATH_LATENCY: c_int = 10;
 const INFO: core::ops::RangeInclusive<c_int> = 10000..=10017;
 
 /// `RDS_TRANS_NONE`: no transport yet.
@@ -44,8 +45,26 @@ pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptI
             Ok(())
         }
         (SOL_RDS, SO_RDS_TRANSPORT) => pin_transport(sk, value),
+        (SOL_RDS, SO_RDS_MSG_RXPATH_LATENCY) => {
+            let traces = Traces::parse(exactly(value)?);
+            sk.set_traces(traces.unwrap_or(Traces::NONE));
+            traces.map(|_| ()).ok_or(EFAULT)
+        }
+        (SOL_RDS, timestamp::SO_TIMESTAMP_OLD | timestamp::SO_TIMESTAMP_NEW) => {
+            let on = c_int::from_ne_bytes(exactly(value)?) != 0;
+            sk.set_timestamps(on, name == timestamp::SO_TIMESTAMP_NEW);
+            Ok(())
+        }
         _ => Err(Errno::NoProtocolOption.into()),
     }
+}
+
+/// An option of four bytes. Fails with EFAULT, as on C RDS, if there are more or fewer.
+fn exactly(value: &SockOptIn<'_>) -> Result<[u8; 4]> {
+    if value.len() != size_of::<[u8; 4]>() {
+        return Err(EFAULT);
+    }
+    value.read()
 }
 
 /// `RDS_CANCEL_SENT_TO`: forgets what was sent to an address and port and is not acknowledged.

@@ -8,10 +8,11 @@ use crate::kapi::{
     errno::Errno,
     net::{msg_flags, poll, RecvMsg, Sock},
 };
-use crate::msg::{Incoming, Keep, Socket};
+use crate::msg::{Incoming, Keep, Socket, Stamps};
 use kernel::prelude::*;
 
 const CMSG_CONG_UPDATE: c_int = 5;
+const CMSG_RXPATH_LATENCY: c_int = 11;
 
 /// Reads one message, the oldest. May sleep.
 pub(super) fn recvmsg(sk: &Sock<Socket>, mut msg: RecvMsg<'_>) -> Result<usize> {
@@ -78,6 +79,9 @@ fn tell_news(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<boo
 fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<usize> {
     let flags = msg.flags();
     let copied = message.copy_to(msg)?;
+    if let Some(stamps) = &message.stamps {
+        tell_times(sk, stamps, msg)?;
+    }
     let len = message.len as usize;
     let scope = sk.bound().map_or(0, |bound| bound.scope);
     msg.set_name(&sockaddr(message.saddr, message.sport, scope));
@@ -94,4 +98,15 @@ fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep
     } else {
         copied
     })
+}
+
+/// Tells what the program has asked for of the times of a message. Fails with EFAULT.
+#[cold]
+fn tell_times(sk: &Sock<Socket>, stamps: &Stamps, msg: &mut RecvMsg<'_>) -> Result {
+    sk.put_timestamp(msg, stamps.at)?;
+    let traces = sk.control.lock().traces;
+    if traces.is_empty() {
+        return Ok(());
+    }
+    msg.put_control(SOL_RDS, CMSG_RXPATH_LATENCY, &traces.answer(stamps))
 }

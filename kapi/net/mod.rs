@@ -10,6 +10,7 @@ mod msghdr;
 mod netns;
 mod notify;
 mod sock;
+pub(crate) mod timestamp;
 pub(crate) mod user_byte;
 
 pub(crate) use addr::{IpBits, SockAddr, SockAddrError};

@@ -54,6 +54,14 @@ impl Timeout {
     }
 }
 
+/// The receive buffer of a socket.
+pub(crate) struct RecvBuffer {
+    /// `sk_rcvbuf`: twice what the program asked for, in bytes.
+    pub(crate) bytes: usize,
+    /// Whether the program wants to know when messages arrived.
+    pub(crate) stamps: bool,
+}
+
 /// A socket of protocol `T`: the C structure, then what we have, in one allocation.
 ///
 /// # Invariants
@@ -142,7 +150,7 @@ impl<T: Protocol> Sock<T> {
         self.place().bound()
     }
 
-    fn as_raw(&self) -> *mut bindings::sock {
+    pub(super) fn as_raw(&self) -> *mut bindings::sock {
         self.sk.get()
     }
 
@@ -171,6 +179,18 @@ impl<T: Protocol> Sock<T> {
     pub(crate) fn inode(&self) -> u64 {
         // SAFETY: `self` is alive by the type invariants.
         unsafe { bindings::rds_sk_inode(self.as_raw()) }
+    }
+
+    /// What a message that is being delivered has to know.
+    #[inline]
+    pub(crate) fn recv_buffer(&self) -> RecvBuffer {
+        const STAMPS: u32 = 1 << 31;
+        // SAFETY: `self` is alive by the type invariants.
+        let both = unsafe { bindings::rds_sk_recv_buffer(self.as_raw()) };
+        RecvBuffer {
+            bytes: (both & !STAMPS) as usize,
+            stamps: both & STAMPS != 0,
+        }
     }
 
     /// `SO_SNDTIMEO`, or no time at all for a non-blocking call.

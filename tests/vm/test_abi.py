@@ -31,6 +31,16 @@ def cancel_answers(wrong):
             "any": "ok", "storage": "ok", "storage v6": "ok"}
 
 
+def stamp_answers(old_after_new, nanoseconds):
+    def told(*control):
+        return ["abc", *control]
+
+    old, new = [1, 29, True], [1, 63, True]
+    return {"not asked": told(), "rds": told(old), "rds off": told(), "socket": told(old),
+            "socket off": told(), "new": told(new), "old after new": told([1, old_after_new, True]),
+            "nanoseconds": told(nanoseconds), "loopback": told(old)}
+
+
 LOOP = "127.0.0.1"
 HINTS = ("MSG_NOSIGNAL", "MSG_EOR", "MSG_MORE")
 EXPECTED = {
@@ -115,6 +125,22 @@ EXPECTED = {
     "fork_shares_the_socket": "child",
     "monitor_errors": {"no bytes": "EINVAL", "short": "EINVAL", "bad memory": "EFAULT", "on": "ok", "off": "ok",
                        "long": "ok", "get": "ENOPROTOOPT"},
+    "timestamp_errors": {**{f"{name} {option}": "ok" if name == "on" else "EFAULT" for option in (29, 63)
+                            for name in ("short", "long", "bad memory", "on")}, "get": "ENOPROTOOPT"},
+    "timestamps": Differ(
+        c=stamp_answers(old_after_new=63, nanoseconds=[1, 29, True]),
+        rust=stamp_answers(old_after_new=29, nanoseconds=[1, 35, True]),
+        reason="C does not go back to the older one of its numbers, and knows no nanoseconds"),
+    "latency_errors": {"short": "EFAULT", "long": "EFAULT", "bad memory": "EFAULT", "four": "EFAULT",
+                       "beyond": "EFAULT", "off": "ok", "one": "ok", "all": "ok", "get": "ENOPROTOOPT",
+                       "numbers": [0, 1, 2, 3], "positions": [0, 1, 2]},
+    "latency": {
+        **{x: [[276, 11, 3, [2, 1, 0], [True, True, True], []]] for x in ("three", "fragments")},
+        "one": [[276, 11, 1, [2, 0, 0], [True, True, True], [0, 0]]],
+        "after an error": []},
+    "control_without_room": [["abc", 0, True], ["abc", 0, True], ["abc", 0, True], ["abc", 1, False]],
+    "control_to_bad_memory": Differ(
+        c=["EFAULT", "EAGAIN"], rust=["EFAULT", "abc"], reason="C loses the message"),
 }
 
 

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Cases for abi.py: options on messages that were sent, and on what is told of congestion."""
+"""Cases for abi.py: the options that change what becomes of messages and what is told beside them."""
 
 import select
 import socket
 import struct
 import threading
+import time
 
 from cases import IB, IB6, LOOP, LOOP6, case, each, outcome
-from rds import RDS_CANCEL_SENT_TO, SOL_RDS, BadMemory, Sock, sockaddr
+from rds import RDS_CANCEL_SENT_TO, SOL_RDS, BadMemory, Sock, recvmsg, sockaddr
 
 RDS_CONG_MONITOR = 6
+SO_RDS_MSG_RXPATH_LATENCY = 10
+SO_TIMESTAMP_OLD, SO_TIMESTAMPNS_OLD, SO_TIMESTAMP_NEW = 29, 35, 63
 
 
 @case
@@ -110,3 +113,115 @@ def monitor_errors():
     with Sock() as s:
         out["get"] = outcome(s.sock.getsockopt, SOL_RDS, RDS_CONG_MONITOR)
     return out
+
+
+@case
+def timestamp_errors():
+    def stamp(option, raw):
+        with Sock() as s:
+            s.set_raw(option, raw)
+
+    values = {"short": b"abc", "long": bytes(8), "bad memory": BadMemory(4), "on": struct.pack("=i", 1)}
+    out = {f"{name} {option}": outcome(stamp, option, raw) for name, raw in values.items()
+           for option in (SO_TIMESTAMP_OLD, SO_TIMESTAMP_NEW)}
+    with Sock() as s:
+        out["get"] = outcome(s.sock.getsockopt, SOL_RDS, SO_TIMESTAMP_OLD)
+    return out
+
+
+def stamps(r, s, nanos=False):
+    """The control messages of the next message: level, type, length, and whether the time is right."""
+    s.send(b"abc", r.name())
+    data, control, _ = recvmsg(r, 100, 1000)
+    unit = 1e9 if nanos else 1e6
+    found = []
+    for level, kind, raw in control:
+        seconds, part = struct.unpack("=qq", raw)
+        found.append([level, kind, abs(seconds + part / unit - time.time()) < 60])
+    return [data.decode(), *found]
+
+
+@case
+def timestamps():
+    on, off = struct.pack("=i", 1), bytes(4)
+    out = {}
+    with Sock((IB[1], 4001), 20) as r, Sock((IB[0], 4002), 20) as s:
+        out["not asked"] = stamps(r, s)
+        for name, level in (("rds", SOL_RDS), ("socket", socket.SOL_SOCKET)):
+            r.set_raw(SO_TIMESTAMP_OLD, on, level)
+            out[name] = stamps(r, s)
+            r.set_raw(SO_TIMESTAMP_OLD, off, level)
+            out[name + " off"] = stamps(r, s)
+        r.set_raw(SO_TIMESTAMP_NEW, on)
+        out["new"] = stamps(r, s)
+        r.set_raw(SO_TIMESTAMP_OLD, on)
+        out["old after new"] = stamps(r, s)
+        r.set_raw(SO_TIMESTAMPNS_OLD, on, socket.SOL_SOCKET)
+        out["nanoseconds"] = stamps(r, s, True)
+    with Sock((LOOP, 4001), 20) as r, Sock((LOOP, 4002)) as s:
+        r.set_raw(SO_TIMESTAMP_OLD, on)
+        out["loopback"] = stamps(r, s)
+    return out
+
+
+@case
+def latency_errors():
+    def latency(raw):
+        with Sock() as s:
+            s.set_raw(SO_RDS_MSG_RXPATH_LATENCY, raw)
+
+    out = each(latency, {"short": (b"abc",), "long": (bytes(5),), "bad memory": (BadMemory(4),),
+                         "four": (b"\4\0\1\2",), "beyond": (b"\1\3\0\0",), "off": (b"\0\377\377\377",),
+                         "one": (b"\1\2\377\377",), "all": (b"\3\0\1\2",)})
+    with Sock() as s:
+        out["get"] = outcome(s.sock.getsockopt, SOL_RDS, SO_RDS_MSG_RXPATH_LATENCY)
+    out["numbers"] = [x for x in range(256) if outcome(latency, bytes((x, 0, 0, 0))) == "ok"]
+    out["positions"] = [x for x in range(256) if outcome(latency, bytes((3, 0, 0, x))) == "ok"]
+    return out
+
+
+def traces(r, s, size=3):
+    """What is told of the receive path: number, positions, and whether the spans are sane."""
+    s.send(bytes(size), r.name())
+    _, control, _ = recvmsg(r, 20000, 1000)
+    found = []
+    for level, kind, raw in control:
+        count, *rest = struct.unpack("=B3B4x3Q", raw)
+        spans = rest[3:]
+        found.append([level, kind, count, rest[:3], [0 <= x < 60e9 for x in spans], spans[count:]])
+    return found
+
+
+@case
+def latency():
+    with Sock((IB[1], 4001), 20) as r, Sock((IB[0], 4002), 20) as s:
+        out = {}
+        r.set_raw(SO_RDS_MSG_RXPATH_LATENCY, b"\3\2\1\0")
+        out["three"] = traces(r, s)
+        out["fragments"] = traces(r, s, 20000)
+        r.set_raw(SO_RDS_MSG_RXPATH_LATENCY, b"\1\2\1\0")
+        out["one"] = traces(r, s)
+        outcome(r.set_raw, SO_RDS_MSG_RXPATH_LATENCY, b"\1\3\0\0")
+        out["after an error"] = traces(r, s)
+        return out
+
+
+@case
+def control_without_room():
+    """What has no room is left out or cut; the message comes all the same."""
+    out = []
+    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
+        r.set_raw(SO_TIMESTAMP_OLD, struct.pack("=i", 1))
+        for room in (0, 1, 15, 16 + 16):
+            s.send(b"abc", (LOOP, 4001))
+            data, control, flags = recvmsg(r, 10, room)
+            out.append([data.decode(), len(control), bool(flags & socket.MSG_CTRUNC)])
+    return out
+
+
+@case
+def control_to_bad_memory():
+    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
+        r.set_raw(SO_TIMESTAMP_OLD, struct.pack("=i", 1))
+        s.send(b"abc", (LOOP, 4001))
+        return [outcome(recvmsg, r, 10, 100, 0, 8), outcome(lambda: r.recv(10, socket.MSG_DONTWAIT)[0].decode())]
