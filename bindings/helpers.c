@@ -265,6 +265,12 @@ void rds_sk_set_timestamps(struct sock *sk, bool on, bool new)
 	release_sock(sk);
 }
 
+/* Whether the caller administers the socket's network namespace. */
+bool rds_sk_net_admin(const struct sock *sk)
+{
+	return ns_capable(sock_net(sk)->user_ns, CAP_NET_ADMIN);
+}
+
 long rds_sk_sndtimeo(const struct sock *sk, bool noblock)
 {
 	return sock_sndtimeo(sk, noblock);

@@ -59,6 +59,7 @@ u64 rds_sk_inode(const struct sock *sk);
 unsigned int rds_sk_recv_buffer(const struct sock *sk);
 unsigned int rds_sk_timestamps(const struct sock *sk);
 void rds_sk_set_timestamps(struct sock *sk, bool on, bool new);
+bool rds_sk_net_admin(const struct sock *sk);
 long rds_sk_sndtimeo(const struct sock *sk, bool noblock);
 long rds_sk_rcvtimeo(const struct sock *sk, bool noblock);
 bool rds_sk_has_error(const struct sock *sk);

@@ -221,6 +221,8 @@ pub(crate) struct Connection {
     pub(super) wanted: Atomic<bool>,
     /// No message goes either way.
     pub(super) idle: Atomic<bool>,
+    /// A program wants the connection to be made anew.
+    pub(super) reset: Atomic<bool>,
     /// The connection ends for good: the module goes away, or nobody needs it. In the latter case set with
     /// `tx` and `request` locked, and down.
     pub(super) stop: Atomic<bool>,
@@ -278,6 +280,7 @@ impl Connection {
                 refusals: Atomic::new(0),
                 wanted: Atomic::new(false),
                 idle: Atomic::new(false),
+                reset: Atomic::new(false),
                 stop: Atomic::new(false),
                 deadline: Atomic::new(0),
                 work <- kernel::new_work!("Connection::work"),

@@ -343,6 +343,23 @@ impl Node {
         });
     }
 
+    /// Resets the connection between two addresses with a type of service, on any link, or without a peer
+    /// address all connections of the local one. They come back by themselves. May sleep.
+    pub(crate) fn reset_connections(
+        &self,
+        net: Net,
+        laddr: Ipv6Addr,
+        faddr: Option<Ipv6Addr>,
+        tos: u8,
+    ) {
+        self.walk_of(net, laddr, faddr, |connection| {
+            if faddr.is_none() || connection.key.tos == tos {
+                connection.begin_reset();
+            }
+            true
+        });
+    }
+
     /// Calls `each` for the connections of a local address, to the peer address if one is given, one by
     /// one without a lock, as long as it returns true. May sleep.
     fn walk_of(

@@ -48,6 +48,10 @@ impl Worker {
         }
     }
 
+    fn is_up(&self) -> bool {
+        self.machine.state() == State::Up
+    }
+
     /// Whether there is no connection and none is wanted.
     pub(super) fn is_down(&self) -> bool {
         self.machine.state() == State::Down
@@ -96,6 +100,12 @@ impl Connection {
     /// There is something to send, so the connection is wanted. Any context.
     pub(super) fn want(self: &Arc<Self>) {
         self.wanted.store(true, Release);
+        self.wake_worker();
+    }
+
+    /// Has the connection made anew, if it is up. Any context.
+    pub(super) fn begin_reset(self: &Arc<Self>) {
+        self.reset.store(true, Release);
         self.wake_worker();
     }
 
@@ -167,6 +177,12 @@ impl Connection {
             return (worker.machine.state() != State::Down).then_some(Event::Stop);
         }
         if core::mem::take(&mut worker.failed) {
+            return Some(Event::Lost);
+        }
+        if self.reset.load(Relaxed) && self.reset.xchg(false, Full) && worker.is_up() {
+            pr_info_ratelimited!("{}: reset by a program\n", self.key);
+            // Also if nothing waits to be sent.
+            self.wanted.store(true, Relaxed);
             return Some(Event::Lost);
         }
         if let Some(reached) = worker.endpoint.as_ref().and_then(|e| e.progress().take()) {

@@ -10,12 +10,17 @@ use crate::kapi::{
     net::{timestamp, user_byte, Sock, SockAddr, SockOptIn, SockOptOut},
 };
 use crate::msg::{Peer, Socket, Traces, TransportId};
+use core::net::{Ipv4Addr, Ipv6Addr};
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
 const RDS_CANCEL_SENT_TO: c_int = 1;
 const RDS_RECVERR: c_int = 5;
 const RDS_CONG_MONITOR: c_int = 6;
 const SO_RDS_TRANSPORT: c_int = 8;
+/// What Oracle's UEK kernels have for the number before, told apart by its length, and for transports.
+const UEK_CONN_RESET: c_int = 8;
+const UEK_TRANSPORT: c_int = 9;
+const UEK_CONN_RESET6: c_int = 11;
 const SO_RDS_MSG_RXPATH_LATENCY: c_int = 10;
 const INFO: core::ops::RangeInclusive<c_int> = 10000..=10017;
 
@@ -44,7 +49,9 @@ pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptI
             sk.news.set_monitor(value.read_int()? != 0);
             Ok(())
         }
-        (SOL_RDS, SO_RDS_TRANSPORT) => pin_transport(sk, value),
+        (SOL_RDS, UEK_CONN_RESET) if value.len() == RESET_LEN => reset(sk, value),
+        (SOL_RDS, SO_RDS_TRANSPORT | UEK_TRANSPORT) => pin_transport(sk, value),
+        (SOL_RDS, UEK_CONN_RESET6) => reset6(sk, value),
         (SOL_RDS, SO_RDS_MSG_RXPATH_LATENCY) => {
             let traces = Traces::parse(exactly(value)?);
             sk.set_traces(traces.unwrap_or(Traces::NONE));
@@ -123,6 +130,42 @@ fn pin_transport(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     Ok(())
 }
 
+/// Bytes of UEK's `struct rds_reset`: type of service, three bytes of padding, local address, peer.
+const RESET_LEN: usize = 12;
+/// Bytes of `struct rds6_reset`, the same for IPv6.
+const RESET6_LEN: usize = 36;
+
+/// `RDS_CONN_RESET` of UEK.
+fn reset(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
+    if !sk.is_net_admin() {
+        return Err(EACCES);
+    }
+    let [tos, _, _, _, a, b, c, d, p, q, r, s]: [u8; RESET_LEN] = value.read()?;
+    let laddr = Ipv4Addr::new(a, b, c, d).to_ipv6_mapped();
+    let faddr = Ipv4Addr::new(p, q, r, s);
+    let faddr = (!faddr.is_unspecified()).then(|| faddr.to_ipv6_mapped());
+    sk.node.reset_connections(sk.net, laddr, faddr, tos);
+    Ok(())
+}
+
+/// `RDS6_CONN_RESET` of UEK.
+fn reset6(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
+    if !sk.is_net_admin() {
+        return Err(EACCES);
+    }
+    if value.len() != RESET6_LEN {
+        return Err(EINVAL);
+    }
+    let bytes: [u8; RESET6_LEN] = value.read()?;
+    let ([tos, ..], addrs) = bytes.split_first_chunk::<4>().ok_or(EINVAL)?;
+    let (laddr, rest) = addrs.split_first_chunk::<16>().ok_or(EINVAL)?;
+    let faddr = Ipv6Addr::from(*rest.first_chunk::<16>().ok_or(EINVAL)?);
+    let faddr = (!faddr.is_unspecified()).then_some(faddr);
+    sk.node
+        .reset_connections(sk.net, Ipv6Addr::from(*laddr), faddr, *tos);
+    Ok(())
+}
+
 /// Returns what `getsockopt(2)` returns: 0, or the size of a record for `RDS_INFO_*`.
 pub(super) fn get(
     sk: &Sock<Socket>,
@@ -138,7 +181,7 @@ pub(super) fn get(
     }
     let answer = match name {
         RDS_RECVERR => c_int::from(sk.control.lock().recverr),
-        SO_RDS_TRANSPORT => transport(sk).map_or(NO_TRANSPORT, |t| t as c_int),
+        SO_RDS_TRANSPORT | UEK_TRANSPORT => transport(sk).map_or(NO_TRANSPORT, |t| t as c_int),
         _ => return Err(Errno::NoProtocolOption.into()),
     };
     // CAST: four.

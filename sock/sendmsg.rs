@@ -16,12 +16,13 @@ use crate::msg::{Bound, Peer, Socket, Ticket, TransportId, WaitingOn, Way};
 use crate::proto::wire::MAX_MESSAGE;
 use kernel::{prelude::*, sync::Arc};
 
-/// Flags that a sender may set. The last three ask for nothing that RDS would do differently.
+/// Flags that a sender may set. The last four ask for nothing that RDS would do differently.
 const FLAGS: u32 = msg_flags::DONTWAIT
     | msg_flags::CMSG_COMPAT
     | msg_flags::NOSIGNAL
     | msg_flags::EOR
-    | msg_flags::MORE;
+    | msg_flags::MORE
+    | msg_flags::BATCH;
 
 /// Control messages of `SOL_RDS` that carry RDMA operations (3 and 6 to 9 among others).
 const CMSG_RDMA: core::ops::RangeInclusive<i32> = 1..=9;

@@ -194,6 +194,9 @@ impl<T: Protocol> Callbacks<T> {
             getname: Some(Self::getname),
             poll: Some(Self::poll),
             ioctl: Some(Self::ioctl),
+            // What an ioctl points to is the same for a 32-bit program.
+            #[cfg(CONFIG_COMPAT)]
+            compat_ioctl: Some(Self::ioctl),
             listen: Some(bindings::sock_no_listen),
             shutdown: Some(bindings::sock_no_shutdown),
             setsockopt: Some(Self::setsockopt),

@@ -27,6 +27,8 @@ pub(crate) mod flags {
     pub(crate) const ERRQUEUE: u32 = 0x2000;
     pub(crate) const NOSIGNAL: u32 = 0x4000;
     pub(crate) const MORE: u32 = 0x8000;
+    /// More calls follow at once: from `sendmmsg(2)`.
+    pub(crate) const BATCH: u32 = 0x4_0000;
     pub(crate) const CMSG_COMPAT: u32 = 0x8000_0000;
 }
 

@@ -41,6 +41,11 @@ def stamp_answers(old_after_new, nanoseconds):
             "nanoseconds": told(nanoseconds), "loopback": told(old)}
 
 
+def compat_answers(tos):
+    return {"get tos": tos, "set tos": tos, "timestamp": 0, "message": ["abc", 0],
+            "control": [[1, 29, 8]]}
+
+
 LOOP = "127.0.0.1"
 HINTS = ("MSG_NOSIGNAL", "MSG_EOR", "MSG_MORE")
 EXPECTED = {
@@ -141,6 +146,29 @@ EXPECTED = {
     "control_without_room": [["abc", 0, True], ["abc", 0, True], ["abc", 0, True], ["abc", 1, False]],
     "control_to_bad_memory": Differ(
         c=["EFAULT", "EAGAIN"], rust=["EFAULT", "abc"], reason="C loses the message"),
+    "recv_flags": {
+        **{x: "abcdef" for x in ("MSG_WAITALL", "MSG_NOSIGNAL", "MSG_CMSG_CLOEXEC", "MSG_DONTROUTE")},
+        "MSG_ERRQUEUE": "EAGAIN", "MSG_OOB": 0, "MSG_PEEK | MSG_TRUNC": 6, "then": "abcdef"},
+    "write_and_read": Differ(
+        c=["EOPNOTSUPP", ""], rust=[3, "abc"], reason="C refuses MSG_EOR, which write(2) sets"),
+    "send_several": Differ(
+        c=["EOPNOTSUPP", ["EAGAIN"] * 3], rust=[3, ["abc"] * 3],
+        reason="C refuses MSG_BATCH, which sendmmsg(2) sets"),
+    "uek_options": Differ(
+        c={"reset nothing": "EINVAL", "reset bad memory": "EINVAL", "reset nothing v6": "ENOPROTOOPT",
+           "reset short v6": "ENOPROTOOPT", "reset long v6": "ENOPROTOOPT",
+           "transport": ["ENOPROTOOPT", "ENOPROTOOPT", -1]},
+        rust={"reset nothing": "ok", "reset bad memory": "EFAULT", "reset nothing v6": "ok",
+              "reset short v6": "EINVAL", "reset long v6": "EINVAL", "transport": ["ok", 0, 0]},
+        reason="programs for Oracle's kernels use these numbers"),
+    "uek_reset_needs_a_capability": Differ(
+        c=["EINVAL", "ENOPROTOOPT"], rust=["EACCES", "EACCES"], reason="C has no such options"),
+    "program_of_32_bits": Differ(
+        c=compat_answers("ENOTTY"), rust=compat_answers(0),
+        reason="C does not offer its ioctls to 32-bit programs, though they mean the same"),
+    "io_uring": Differ(
+        c=["EOPNOTSUPP", None, ""], rust=[3, 3, "abc"],
+        reason="C refuses MSG_NOSIGNAL, which io_uring sets"),
 }
 
 

@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Cases for abi.py: the options that change what becomes of messages and what is told beside them."""
+"""Cases for abi.py: the options that change what becomes of messages and what is told beside them, flags, other
+ways into the calls."""
 
+import ctypes
+import os
 import select
 import socket
 import struct
 import threading
 import time
 
-from cases import IB, IB6, LOOP, LOOP6, case, each, outcome
-from rds import RDS_CANCEL_SENT_TO, SOL_RDS, BadMemory, Sock, recvmsg, sockaddr
+import compat
+import uring
+from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, each, exchange, outcome
+from rds import (RDS_CANCEL_SENT_TO, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SOL_RDS, BadMemory, Sock,
+                 call, recvmsg, sockaddr)
 
 RDS_CONG_MONITOR = 6
+UEK_CONN_RESET, UEK_TRANSPORT, UEK_CONN_RESET6 = 8, 9, 11
 SO_RDS_MSG_RXPATH_LATENCY = 10
 SO_TIMESTAMP_OLD, SO_TIMESTAMPNS_OLD, SO_TIMESTAMP_NEW = 29, 35, 63
+MSG_ERRQUEUE, MSG_CMSG_CLOEXEC = 0x2000, 0x40000000
+NOBODY = 65534
 
 
 @case
@@ -225,3 +234,116 @@ def control_to_bad_memory():
         r.set_raw(SO_TIMESTAMP_OLD, struct.pack("=i", 1))
         s.send(b"abc", (LOOP, 4001))
         return [outcome(recvmsg, r, 10, 100, 0, 8), outcome(lambda: r.recv(10, socket.MSG_DONTWAIT)[0].decode())]
+
+
+@case
+def recv_flags():
+    out = {}
+    for name, flag in (("MSG_WAITALL", socket.MSG_WAITALL), ("MSG_NOSIGNAL", socket.MSG_NOSIGNAL),
+                       ("MSG_CMSG_CLOEXEC", MSG_CMSG_CLOEXEC), ("MSG_DONTROUTE", socket.MSG_DONTROUTE)):
+        with exchange(b"abcdef") as s:
+            out[name] = outcome(lambda: s.recv(10, flag)[0].decode())
+    with exchange(b"abcdef") as s:
+        out["MSG_ERRQUEUE"] = outcome(s.recv, 10, MSG_ERRQUEUE)
+        out["MSG_OOB"] = len(s.recv(10, socket.MSG_OOB)[0])
+        buffer = ctypes.create_string_buffer(3)
+        peek = socket.MSG_PEEK | socket.MSG_TRUNC
+        out["MSG_PEEK | MSG_TRUNC"] = call("recv", s.fileno(), buffer, 3, peek)
+        out["then"] = s.recv(10)[0].decode()
+    return out
+
+
+@case
+def write_and_read():
+    """write(2) marks the end of a record, as the type of the socket says."""
+    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
+        s.connect(LOOP, 4001)
+        written = outcome(os.write, s.fileno(), b"abc")
+        return [written, os.read(r.fileno(), 10).decode() if written == 3 else ""]
+
+
+@case
+def send_several():
+    """sendmmsg(2) says that more calls follow."""
+    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
+        s.connect(LOOP, 4001)
+        data = ctypes.create_string_buffer(b"abc", 3)
+        iov = struct.pack("=QQ", ctypes.addressof(data), 3)
+        iovs = ctypes.create_string_buffer(iov)
+        header = struct.pack("=QI4xQQQQi4xI4x", 0, 0, ctypes.addressof(iovs), 1, 0, 0, 0, 0)
+        headers = ctypes.create_string_buffer(header * 3)
+        sent = outcome(call, "sendmmsg", s.fileno(), headers, 3, 0)
+        return [sent, [outcome(lambda: r.recv(10, socket.MSG_DONTWAIT)[0].decode()) for _ in range(3)]]
+
+
+@case
+def uek_options():
+    def reset(option, raw):
+        with Sock() as s:
+            s.set_raw(option, raw)
+
+    there = socket.inet_aton(IB[0]) + socket.inet_aton("10.9.0.99")
+    there6 = socket.inet_pton(socket.AF_INET6, IB6[0]) * 2
+    out = each(reset, {
+        "reset nothing": (UEK_CONN_RESET, bytes(4) + there),
+        "reset bad memory": (UEK_CONN_RESET, BadMemory(12)),
+        "reset nothing v6": (UEK_CONN_RESET6, bytes(4) + there6),
+        "reset short v6": (UEK_CONN_RESET6, bytes(35)),
+        "reset long v6": (UEK_CONN_RESET6, bytes(37)),
+    })
+    with Sock() as s:
+        out["transport"] = [outcome(s.set_raw, UEK_TRANSPORT, struct.pack("=i", 0)),
+                            outcome(s.sock.getsockopt, SOL_RDS, UEK_TRANSPORT),
+                            outcome(s.sock.getsockopt, SOL_RDS, SO_RDS_TRANSPORT)]
+    return out
+
+
+@case
+def uek_reset_needs_a_capability():
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        with Sock() as s:
+            told = [outcome(s.set_raw, UEK_CONN_RESET, bytes(12)), outcome(s.set_raw, UEK_CONN_RESET6, bytes(36))]
+        os.write(write, " ".join(told).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return os.read(read, 100).decode().split()
+
+
+@case
+def program_of_32_bits():
+    """The same calls from a 32-bit program."""
+    with Sock((IB[1], 4001), 20) as r, Sock((IB[0], 4002), 20) as s:
+        tos = compat.memory(4)
+        out = {"get tos": outcome(compat.ioctl, r.fileno(), SIOCRDSGETTOS, tos),
+               "set tos": outcome(compat.ioctl, s.fileno(), SIOCRDSSETTOS, tos)}
+        on = compat.memory(4, struct.pack("=i", 1))
+        out["timestamp"] = outcome(compat.setsockopt, r.fileno(), SOL_RDS, SO_TIMESTAMP_OLD, on, 4)
+        s.send(b"abc", (IB[1], 4001))
+        select.select([r], [], [], 20)
+        data, control, flags = compat.recvmsg(r.fileno(), 100, 12 + 8)
+        out["message"] = [data.decode(), flags]
+        out["control"] = [[level, kind, len(raw)] for level, kind, raw in control]
+        return out
+
+
+@case
+def io_uring():
+    """Sends and receives through the ring, the receive before there is a message."""
+    with uring.Ring() as ring, Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
+        s.connect(LOOP, 4001)
+        received = ctypes.create_string_buffer(10)
+        ring.queue(uring.RECV, r.fileno(), received, 10, 1)
+        ring.enter(0)
+        data = ctypes.create_string_buffer(b"abc", 3)
+        ring.queue(uring.SEND, s.fileno(), data, 3, 2)
+        results = {}
+        ring.enter(1)
+        results.update(ring.results())
+        if results == {2: 3}:
+            ring.enter(1)
+            results.update(ring.results())
+        sent = results.get(2)
+        return [sent if sent >= 0 else ERRORS[-sent], results.get(1), received.value.decode()]

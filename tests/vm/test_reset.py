@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Connections that an administrator resets, as programs for Oracle's kernels do."""
+
+import pytest
+from rdsvm.cluster import PAIR, PAIR6
+from traffic import ports
+
+pytestmark = pytest.mark.impls("rust")
+
+
+@pytest.mark.on_siw
+@pytest.mark.parametrize("ends", [PAIR, PAIR6], ids="-".join)
+def test_one_connection(node, guest, ends):
+    """The others do not notice, and it is back without a message that needs it."""
+    node.forget()
+    node.run(["python3", guest / "reset.py", "one", *ends, ports()], timeout=300)
+
+
+def test_all_connections_of_an_address(node, guest):
+    node.forget()
+    node.run(["python3", guest / "reset.py", "all", *PAIR, ports()], timeout=300)
+
+
+def test_under_traffic(node, guest):
+    """Several threads reset a connection again and again: messages are late, and that is all."""
+    node.run(["python3", guest / "reset.py", "traffic", *PAIR, ports()], timeout=500)
