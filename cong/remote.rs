@@ -2,7 +2,7 @@
 
 //! The map that a peer sent: which of its ports are full.
 
-use crate::kapi::sync::{new_spinlock_bh, SpinLockBh};
+use crate::kapi::sync::{new_spinlock_bh, Peek, SpinLockBh};
 use crate::proto::cong_bits;
 use kernel::{
     prelude::*,
@@ -32,7 +32,7 @@ impl Remote {
     /// Whether a port takes nothing for now. Any context.
     #[inline]
     pub(crate) fn is_congested(&self, port: u16) -> bool {
-        self.any.load(Relaxed)
+        self.any.peek()
             && self
                 .bits
                 .lock()

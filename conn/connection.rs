@@ -14,7 +14,7 @@ use super::{
 use crate::cong::{Remote, Waiters};
 use crate::kapi::{
     net::{Net, SendMsg, Sock},
-    sync::{new_spinlock_bh, Fifo, Item, Latest, SpinLockBh},
+    sync::{new_spinlock_bh, Fifo, Item, Latest, Peek, SpinLockBh},
     time,
 };
 use crate::msg::{Message, Socket, Ticket};
@@ -314,13 +314,13 @@ impl Connection {
     /// Whether the peer takes several messages in a frame. Any context.
     #[inline]
     pub(crate) fn packs(&self) -> bool {
-        self.packs.load(Relaxed)
+        self.packs.peek()
     }
 
     /// The acknowledgement for the header of whatever is sent next.
     #[inline]
     pub(crate) fn ack(&self) -> u64 {
-        self.ack.load(Relaxed)
+        self.ack.peek()
     }
 
     /// Where the memory of messages comes from. Any context.
@@ -342,7 +342,7 @@ impl Connection {
         len: u32,
         ticket: Ticket,
     ) -> Result<Item<Message>> {
-        let cut = FragmentSize::at_most(self.fragment.load(Relaxed));
+        let cut = FragmentSize::at_most(self.fragment.peek());
         let message = Message::from_user(self.pools(), cut, (sport, dport), msg, len, ticket)?;
         self.node.stats.add(Counter::CopyFromUser, len as usize);
         Ok(message)
@@ -400,7 +400,7 @@ impl Connection {
     /// Sends the acknowledgement that the peer asked for, if it did since the last call. The transport
     /// calls it after a run of frames. Any context but a hard interrupt.
     pub(crate) fn flush_ack(&self) {
-        if !self.ack_wanted.load(Relaxed) || !self.ack_wanted.xchg(false, Full) {
+        if !self.ack_wanted.peek() || !self.ack_wanted.xchg(false, Full) {
             return;
         }
         let mut tx = self.tx.lock();

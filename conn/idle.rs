@@ -9,7 +9,7 @@
 
 use super::{connection::Tx, receive::RecvSide, Connection, Counter, Node};
 use crate::kapi::{
-    sync::{cancel, cancel_delayed},
+    sync::{cancel, cancel_delayed, Peek},
     time,
 };
 use crate::proto::{
@@ -130,7 +130,7 @@ impl Connection {
     /// Any context.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
-        self.stop.load(Relaxed)
+        self.stop.peek()
     }
 
     /// Ends the connection, if nothing has happened since the last look. It is down, and its worker is

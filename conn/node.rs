@@ -13,7 +13,7 @@ use crate::kapi::{
     errno::Errno,
     net::{IpBits, Net, Sock},
     print::pr_info_ratelimited,
-    sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
+    sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, Peek, SpinLockBh},
 };
 use crate::msg::{Bound, Peer, Socket, Stamps, TransportId};
 use crate::proto::idle::Patience;
@@ -183,7 +183,7 @@ impl Node {
     /// The stamps of a message that is coming in, if any socket may ask for them. Any context.
     #[inline]
     pub(crate) fn begin_stamps(&self) -> Option<KBox<Stamps>> {
-        if self.tracing.load(Relaxed) == 0 {
+        if self.tracing.peek() == 0 {
             return None;
         }
         Stamps::begin()

@@ -10,7 +10,7 @@ use super::{BindKey, Connection, Counter};
 use crate::kapi::{
     net::{IpBits, Sock},
     print::pr_warn_ratelimited,
-    sync::Item,
+    sync::{Item, Peek},
 };
 use crate::msg::{Incoming, Message, Payload, Socket, Stamps};
 use crate::proto::{
@@ -195,7 +195,7 @@ impl Connection {
     }
 
     fn try_receive(self: &Arc<Self>, buf: BufMut, len: usize) -> Result<Option<BufMut>, Violation> {
-        if self.broken.load(Relaxed) {
+        if self.broken.peek() {
             return Err(Violation::Broken);
         }
         let frame = buf.bytes().get(..len).ok_or(Violation::Short(0))?;
@@ -297,7 +297,7 @@ impl Connection {
 
     /// Takes the acknowledgement that every header carries; 0 is none. What is no news needs no lock.
     fn note_ack(&self, header: &Header) -> Result<(), Violation> {
-        if header.ack <= self.acked.load(Relaxed) {
+        if header.ack <= self.acked.peek() {
             return Ok(());
         }
         self.handle_ack(header.ack).map_err(Violation::Ack)

@@ -11,6 +11,7 @@ use crate::kapi::{
     errno::Errno,
     print::pr_info_ratelimited,
     rdma::{Failure, Qp, QpConfig, QpEvent, QpHandler, Received, RnrTimer},
+    sync::Peek,
     time,
 };
 use crate::proto::{info::RdmaPath, recv_depth::RecvDepth, wire::FragmentSize};
@@ -189,9 +190,7 @@ impl Carrier {
     /// Whether the peer may not have seen our first frame: a passive side whose device had not taken
     /// over the socket when it came (soft-iWARP) sees it with the next one.
     pub(super) fn is_unheard(&self) -> bool {
-        self.device.caps.active_side_first
-            && !self.events.is_passive()
-            && !self.receiving.load(Relaxed)
+        self.device.caps.active_side_first && !self.events.is_passive() && !self.receiving.peek()
     }
 
     /// The endpoint can do nothing any more. Any context.
@@ -347,7 +346,7 @@ impl QpHandler for Carrier {
     type Poll = RecvRing;
 
     fn received(&self, _qp: &Qp<Self>, ring: &mut RecvRing, message: Received) {
-        if !self.receiving.load(Relaxed) {
+        if !self.receiving.peek() {
             self.receiving.store(true, Relaxed);
             self.events.note_first_frame();
         }
@@ -376,7 +375,7 @@ impl QpHandler for Carrier {
             .node
             .stats
             .add(Counter::IbTxCqEvent, reports);
-        if self.blocked.load(Relaxed) && self.blocked.xchg(false, Full) {
+        if self.blocked.peek() && self.blocked.xchg(false, Full) {
             self.connection.resume();
         }
     }

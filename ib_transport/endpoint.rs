@@ -12,6 +12,7 @@ use crate::kapi::{
     net::IpBits,
     print::pr_info_ratelimited,
     rdma::{CmEvent, CmHandler, CmId, ConnParams, DeviceId, IncomingRequest, Qp, RnrTimer},
+    sync::Peek,
 };
 use crate::proto::credits::Credits;
 use crate::proto::ib_private::{
@@ -89,7 +90,7 @@ impl Events {
     /// How messages are cut. Any context.
     #[inline]
     pub(super) fn fragment(&self) -> FragmentSize {
-        FragmentSize::at_most(self.fragment.load(Relaxed))
+        FragmentSize::at_most(self.fragment.peek())
     }
 
     /// The version that was agreed on, once it was. Any context.

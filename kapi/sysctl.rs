@@ -5,14 +5,11 @@
 //! C headers: [`include/linux/sysctl.h`](srctree/include/linux/sysctl.h),
 //! [`include/net/net_namespace.h`](srctree/include/net/net_namespace.h)
 
-use crate::bindings;
+use crate::{bindings, kapi::sync::Peek};
 use core::{ffi::c_int, ops::RangeInclusive, ptr::NonNull};
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{Atomic, Relaxed},
-        Arc,
-    },
+    sync::{atomic::Atomic, Arc},
 };
 
 /// A number that root may set at any time.
@@ -35,7 +32,7 @@ impl Setting {
     /// What it is now. Any context.
     #[inline]
     pub(crate) fn get(&self) -> c_int {
-        self.value.load(Relaxed)
+        self.value.peek()
     }
 }
 

@@ -2,6 +2,7 @@
 
 //! What a socket is told about ports that were congested.
 
+use crate::kapi::sync::Peek;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 
 /// News of ports that a send was held back for and that may have room again.
@@ -36,7 +37,7 @@ impl News {
 
     /// Whether the socket has `RDS_CONG_MONITOR`. Any context.
     pub(crate) fn is_monitor(&self) -> bool {
-        self.monitor.load(Relaxed)
+        self.monitor.peek()
     }
 
     /// Some of these ports may have room again; `refused` says whether a send got ENOBUFS for one of them.
@@ -51,13 +52,13 @@ impl News {
 
     /// Whether there is news for `poll(2)`, which is told once.
     pub(crate) fn take_any(&self) -> bool {
-        self.any.load(Relaxed) && self.any.xchg(false, Full)
+        self.any.peek() && self.any.xchg(false, Full)
     }
 
     /// The ports that `recvmsg(2)` has to tell of. Any context.
     #[inline]
     pub(crate) fn ports(&self) -> u64 {
-        self.ports.load(Relaxed)
+        self.ports.peek()
     }
 
     /// As [`Self::ports`], and the next call returns none.
@@ -67,7 +68,7 @@ impl News {
 
     /// Adds to what `recvmsg(2)` has to tell of. Any context.
     pub(crate) fn put_back(&self, ports: u64) {
-        let mut old = self.ports.load(Relaxed);
+        let mut old = self.ports.peek();
         while let Err(now) = self.ports.cmpxchg(old, old | ports, Full) {
             old = now;
         }

@@ -10,7 +10,7 @@ use crate::cong::Waiters;
 use crate::conn::{Connection, Counter, Node};
 use crate::kapi::{
     net::{poll, Net, Sock},
-    sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
+    sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
 };
 use crate::proto::{
     rcvbuf::{is_overrun, transition, Transition},
@@ -157,7 +157,7 @@ impl Socket {
 
     /// Adds to what is being sent if it is below `limit`. Any context.
     pub(super) fn charge_send(&self, bytes: usize, limit: usize) -> bool {
-        let mut old = self.send_bytes.load(Relaxed);
+        let mut old = self.send_bytes.peek();
         while old < limit {
             match self
                 .send_bytes
@@ -174,22 +174,22 @@ impl Socket {
     #[inline]
     pub(crate) fn tos(&self) -> u8 {
         // CAST: only bytes are stored.
-        self.tos.load(Relaxed) as u8
+        self.tos.peek() as u8
     }
 
     /// Whether the port of this socket takes no more for now. Any context.
     pub(crate) fn is_congested(&self) -> bool {
-        self.congested.load(Relaxed)
+        self.congested.peek()
     }
 
     /// The program has closed the socket: nothing is delivered or sent for it any more.
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Relaxed)
+        self.closed.peek()
     }
 
     /// Whether a message waits to be read. Any context.
     pub(crate) fn is_readable(&self) -> bool {
-        self.readable.load(Relaxed)
+        self.readable.peek()
     }
 }
 
@@ -203,7 +203,7 @@ impl Sock<Socket> {
     /// How much of the send buffer is in use.
     pub(super) fn pressure(&self) -> Pressure {
         let limit = self.send_limit();
-        match self.send_bytes.load(Relaxed) {
+        match self.send_bytes.peek() {
             bytes if bytes >= limit => Pressure::Full,
             bytes if bytes >= limit / 2 => Pressure::High,
             _ => Pressure::Low,
@@ -212,12 +212,12 @@ impl Sock<Socket> {
 
     /// Whether anything sent is not acknowledged yet.
     pub(crate) fn has_unacknowledged(&self) -> bool {
-        self.send_bytes.load(Relaxed) != 0
+        self.send_bytes.peek() != 0
     }
 
     /// Whether there is room to send.
     pub(crate) fn is_writable(&self) -> bool {
-        self.send_bytes.load(Relaxed) < self.send_limit()
+        self.send_bytes.peek() < self.send_limit()
     }
 
     /// Gives room in the send buffer back. Any context.
@@ -366,7 +366,7 @@ impl Sock<Socket> {
     /// Whether a peer sends and sends, though the port is congested. Any context.
     #[inline]
     pub(crate) fn is_overrun(&self) -> bool {
-        self.overrun.load(Relaxed)
+        self.overrun.peek()
     }
 
     /// Tells those who send to this port about a change. No lock held.
