@@ -17,10 +17,8 @@ LETTERS = {
     "sockets": ("-k", "RDS Sockets"), "connections": ("-n", "RDS Connections"),
     "recv": ("-r", "Receive Message Queue"), "send": ("-s", "Send Message Queue"),
     "retrans": ("-t", "Retransmit Message Queue")}
-# Those of each implementation. That of TCP is its transport's, which is not loaded.
-TABLES = {"c": set(LETTERS) - {"tcp"}, "rust": {"counters", "connections"}}
-# Tests of one table are for those that have it.
-WITH_ALL_TABLES = pytest.mark.impls(*(x for x, tables in TABLES.items() if "sockets" in tables))
+# That of TCP is its transport's, which is not there.
+TABLES = set(LETTERS) - {"tcp"}
 
 CONNECTIONS = "      LocalAddr      RemoteAddr  Tos           NextTX           NextRX Flgs"
 STRESS = "tsks   tx/s   rx/s  tx+rx K/s    mbi K/s    mbo K/s tx us/c   rtt us cpu %"
@@ -42,18 +40,18 @@ def test_info_shows_every_table(node, tools):
     """Without letters all tables are shown, and one that is not there is no failure."""
     result = node.run([tools / "rds-info"])
     titles = {x.removesuffix(":") for x in result.out.splitlines() if x.endswith(":")}
-    assert titles == {LETTERS[x][1] for x in TABLES[node.impl]}
-    assert result.err.count("this kernel has no table of") == len(LETTERS) - len(TABLES[node.impl])
+    assert titles == {LETTERS[x][1] for x in TABLES}
+    assert result.err.count("this kernel has no table of") == len(LETTERS) - len(TABLES)
     tables = info(node, tools)
     assert set(tables) == set(LETTERS)
-    assert {x for x, rows in tables.items() if rows is not None} == TABLES[node.impl]
+    assert {x for x, rows in tables.items() if rows is not None} == TABLES
 
 
 @pytest.mark.parametrize("table", LETTERS)
 def test_info_shows_one_table(node, tools, table):
     letter, title = LETTERS[table]
     result = node.run([tools / "rds-info", letter], check=False)
-    if table in TABLES[node.impl]:
+    if table in TABLES:
         assert result.status == 0 and result.out.startswith(f"\n{title}:\n"), str(result)
         assert list(info(node, tools, letter)) == [table]
     else:
@@ -92,7 +90,6 @@ def test_info_has_the_columns_of_oracle(node, tools):
     assert all(len(x) == 49 and len(x.split()) == 2 for x in lines[2:])
 
 
-@WITH_ALL_TABLES
 def test_info_shows_ipv6(node, tools):
     """-a shows the connections of both families. There C RDS does not tell the type of service."""
     for ends in (PAIR, PAIR6):
@@ -104,7 +101,6 @@ def test_info_shows_ipv6(node, tools):
     assert PAIR6[0] in node.run([tools / "rds-info", "-an"]).out
 
 
-@WITH_ALL_TABLES
 def test_info_shows_sockets_and_messages(node, tools, guest):
     """Messages that wait to be read are in the table with their sizes and ports."""
     send, recv = late_reader(guest, node, 5, 3000, PAIR)
@@ -120,7 +116,6 @@ def test_info_shows_sockets_and_messages(node, tools, guest):
     read_late(send, recv, 5)
 
 
-@WITH_ALL_TABLES
 def test_info_reads_large_tables(node, tools, guest):
     """More than the first buffer of rds-info holds."""
     held = node.start(["python3", guest / "hold.py", PAIR[0], 700])
@@ -131,7 +126,6 @@ def test_info_reads_large_tables(node, tools, guest):
     held.wait(check=True)
 
 
-@WITH_ALL_TABLES
 def test_info_shows_queue_pairs(node, tools):
     ping(tools, node, PAIR[1], source=PAIR[0])
     found = [x for x in info(node, tools, "-I")["ib"] if (x["local"], x["peer"]) == PAIR]
@@ -196,8 +190,7 @@ def test_stress_with_options(node, tools):
     rows = [x for x in stress.active.out.splitlines() if x.startswith("   1 ")]
     assert len(rows) == 1
     assert "  Req size   1048576" in stress.active.out
-    if "connections" in TABLES[node.impl]:
-        assert connection(node, tools, *PAIR, tos=8)["next_tx"] > 1
+    assert connection(node, tools, *PAIR, tos=8)["next_tx"] > 1
 
 
 def test_stress_counts_what_the_kernel_counts(node, tools, guest):
