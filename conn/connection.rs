@@ -521,6 +521,7 @@ impl Connection {
         queue.sent.extract(is_meant, &mut done);
         if let Some(mut first) = first {
             if is_meant(&first) {
+                first.cancelled = true;
                 ticket = first.take_ticket();
                 self.node.stats.inc(counter);
             }

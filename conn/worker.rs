@@ -336,6 +336,16 @@ impl Connection {
         let link = tx.link.take();
         let queue = &mut tx.queue;
         queue.cong_left = 0;
+        // What was cancelled while it was half out was only to be completed.
+        let mut cancelled = Fifo::new();
+        queue
+            .sent
+            .extract(|message| message.cancelled, &mut cancelled);
+        if queue.unsent.front().is_some_and(|first| first.cancelled) {
+            if let Some(first) = queue.unsent.pop_front() {
+                cancelled.push_back(first);
+            }
+        }
         for message in queue.sent.iter_mut() {
             message.sent_before = true;
             message.fragment = 0;
@@ -351,6 +361,7 @@ impl Connection {
         }
         drop(tx);
         drop(link);
+        drop(cancelled);
         self.forget_map();
         self.node.stats.inc(Counter::ConnReset);
         pr_change_ratelimited!("{}: disconnected\n", self.key);

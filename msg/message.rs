@@ -87,6 +87,8 @@ pub(crate) struct Message {
     pub(crate) fragment: u32,
     /// Whether an earlier connection may have brought it to the peer.
     pub(crate) sent_before: bool,
+    /// Its sender has cancelled it while it was half out: it is completed, and not sent again.
+    pub(crate) cancelled: bool,
     /// The flags of the header, the same in all fragments.
     pub(crate) flags: wire::Flags,
     fragments: Fragments,
@@ -145,6 +147,7 @@ impl Message {
             dport,
             fragment: 0,
             sent_before: false,
+            cancelled: false,
             flags: wire::Flags::NONE,
             fragments,
             cut: FragmentSize::default(),
