@@ -10,18 +10,17 @@ use crate::msg::Socket;
 use crate::proto::cong_bits;
 use kernel::{prelude::*, sync::aref::ARef};
 
-/// A socket that waits for a port, or for one of those that are the same modulo 64.
+/// A socket that waits for ports. The masks have bit p for the ports that are p modulo 64.
 struct Waiter {
     sk: ARef<Sock<Socket>>,
-    /// The bit of the port.
-    port: u64,
-    /// Whether a send was refused. Otherwise it waits itself.
-    refused: bool,
+    ports: u64,
+    /// Those of them that a send was refused for. For the others it waits itself.
+    refused: u64,
 }
 
 impl Waiter {
-    fn is(&self, sk: &Sock<Socket>, port: u64) -> bool {
-        core::ptr::eq(&*self.sk, sk) && self.port == port
+    fn is(&self, sk: &Sock<Socket>) -> bool {
+        core::ptr::eq(&*self.sk, sk)
     }
 }
 
@@ -39,20 +38,22 @@ impl Waiters {
         })
     }
 
-    /// Puts a socket on the list, once for a port; `refused` says that its call does not wait. The caller
-    /// then looks at the congestion again: it may have ended before. Process context; may sleep.
+    /// Puts a socket on the list, once, to wait for a port; `refused` says that its call does not wait. The
+    /// caller then looks at the congestion again: it may have ended before. Process context; may sleep.
     pub(crate) fn add(&self, sk: &Sock<Socket>, port: u16, refused: bool) -> Result {
-        let port = cong_bits::mask(port);
+        let ports = cong_bits::mask(port);
+        let refused = if refused { ports } else { 0 };
         let fresh = Waiter {
             sk: sk.hold(),
-            port,
+            ports,
             refused,
         };
         let fresh = Item::new(fresh, GFP_KERNEL)?;
         let mut list = self.list.lock();
-        let known = list.iter_mut().find(|waiter| waiter.is(sk, port));
+        let known = list.iter_mut().find(|waiter| waiter.is(sk));
         match known {
             Some(known) => {
+                known.ports |= ports;
                 known.refused |= refused;
                 drop(list);
                 drop(fresh);
@@ -65,7 +66,10 @@ impl Waiters {
     /// Whether a socket waits for a port: it has not been woken since it was added. Any context.
     pub(crate) fn has(&self, sk: &Sock<Socket>, port: u16) -> bool {
         let port = cong_bits::mask(port);
-        self.list.lock().iter().any(|waiter| waiter.is(sk, port))
+        self.list
+            .lock()
+            .iter()
+            .any(|waiter| waiter.is(sk) && waiter.ports & port != 0)
     }
 
     /// Takes a socket off the list. Any context.
@@ -73,17 +77,17 @@ impl Waiters {
         let mut removed = Fifo::new();
         self.list
             .lock()
-            .extract(|waiter| core::ptr::eq(&*waiter.sk, sk), &mut removed);
+            .extract(|waiter| waiter.is(sk), &mut removed);
         // A last reference goes here, after the lock.
     }
 
-    /// Wakes who waits for one of some ports, given modulo 64, and forgets that they did. Any context, no
-    /// lock held.
+    /// Wakes who waits for one of some ports, given modulo 64, and forgets them: who waits for others, too,
+    /// looks for itself. Any context, no lock held.
     pub(crate) fn wake(&self, ports: u64) {
         let mut woken = Fifo::new();
         self.list
             .lock()
-            .extract(|waiter| waiter.port & ports != 0, &mut woken);
+            .extract(|waiter| waiter.ports & ports != 0, &mut woken);
         tell(woken);
     }
 
@@ -97,7 +101,7 @@ impl Waiters {
 
 fn tell(mut woken: Fifo<Waiter>) {
     while let Some(waiter) = woken.pop_front() {
-        waiter.sk.news.add(waiter.port, waiter.refused);
+        waiter.sk.news.add(waiter.refused);
         waiter.sk.wake_writers(poll::IN | poll::OUT | poll::WRBAND);
     }
 }

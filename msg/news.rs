@@ -16,6 +16,8 @@ pub(crate) struct News {
     any: Atomic<bool>,
     /// For `recvmsg(2)`: bit p is for the ports that are p modulo 64.
     ports: Atomic<u64>,
+    /// A call without room for `ports` was told that there are some: it is not told again.
+    told_short: Atomic<bool>,
 }
 
 impl News {
@@ -24,14 +26,16 @@ impl News {
             monitor: Atomic::new(false),
             any: Atomic::new(false),
             ports: Atomic::new(0),
+            told_short: Atomic::new(false),
         }
     }
 
-    /// Sets `RDS_CONG_MONITOR`. What there was for `recvmsg(2)` is forgotten when that ends. Any context.
+    /// Sets `RDS_CONG_MONITOR`. When it ends, what nobody has read is left to `poll(2)`. The caller wakes
+    /// who may wait. Any context.
     pub(crate) fn set_monitor(&self, on: bool) {
-        self.monitor.store(on, Relaxed);
-        if !on {
-            self.ports.store(0, Relaxed);
+        let before = self.monitor.xchg(on, Full);
+        if before != on && self.ports.xchg(0, Full) != 0 && !on {
+            self.any.store(true, Relaxed);
         }
     }
 
@@ -40,13 +44,13 @@ impl News {
         self.monitor.peek()
     }
 
-    /// Some of these ports may have room again; `refused` says whether a send got ENOBUFS for one of them.
-    /// The caller wakes who may wait. Any context.
-    pub(crate) fn add(&self, ports: u64, refused: bool) {
+    /// Some ports may have room again; `refused` are those that a send got ENOBUFS for. The caller wakes who
+    /// may wait. Any context.
+    pub(crate) fn add(&self, refused: u64) {
         if !self.is_monitor() {
             self.any.store(true, Relaxed);
-        } else if refused {
-            self.put_back(ports);
+        } else if refused != 0 {
+            self.put_back(refused);
         }
     }
 
@@ -58,7 +62,22 @@ impl News {
     /// The ports that `recvmsg(2)` has to tell of. Any context.
     #[inline]
     pub(crate) fn ports(&self) -> u64 {
-        self.ports.peek()
+        match self.ports.peek() {
+            0 => 0,
+            ports if self.is_monitor() => ports,
+            _ => 0,
+        }
+    }
+
+    /// Whether to wait for nothing else: there are such ports, and no call was told of them in vain.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.ports() != 0 && !self.told_short.peek()
+    }
+
+    /// Notes that a call has no room for the ports; they stay. Returns whether it is the first one.
+    pub(crate) fn tell_short(&self) -> bool {
+        self.is_due() && !self.told_short.xchg(true, Full)
     }
 
     /// As [`Self::ports`], and the next call returns none.
@@ -72,5 +91,6 @@ impl News {
         while let Err(now) = self.ports.cmpxchg(old, old | ports, Full) {
             old = now;
         }
+        self.told_short.store(false, Relaxed);
     }
 }

@@ -87,7 +87,7 @@ impl Protocol for Socket {
             mask |= poll::IN;
         }
         if sk.news.is_monitor() {
-            if sk.news.ports() != 0 {
+            if sk.news.is_due() {
                 mask |= poll::IN;
             }
         } else if sk.news.take_any() {

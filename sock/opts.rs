@@ -7,7 +7,7 @@
 use super::{info, SOL_RDS};
 use crate::kapi::{
     errno::Errno,
-    net::{timestamp, user_byte, Sock, SockAddr, SockOptIn, SockOptOut},
+    net::{poll, timestamp, user_byte, Sock, SockAddr, SockOptIn, SockOptOut},
 };
 use crate::msg::{Peer, Socket, Traces, TransportId};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -47,6 +47,8 @@ pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptI
         }
         (SOL_RDS, RDS_CONG_MONITOR) => {
             sk.news.set_monitor(value.read_int()? != 0);
+            // What nobody has read is for others now.
+            sk.wake_readers(poll::IN | poll::WRBAND);
             Ok(())
         }
         (SOL_RDS, UEK_CONN_RESET) if value.len() == RESET_LEN => reset(sk, value),

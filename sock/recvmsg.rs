@@ -6,7 +6,7 @@ use super::{ops::sockaddr, SOL_RDS};
 use crate::conn::Counter;
 use crate::kapi::{
     errno::Errno,
-    net::{msg_flags, poll, RecvMsg, Sock},
+    net::{msg_flags, poll, Aligned, RecvMsg, Sock},
 };
 use crate::msg::{Incoming, Keep, Socket, Stamps};
 use kernel::prelude::*;
@@ -38,18 +38,15 @@ pub(super) fn recvmsg(sk: &Sock<Socket>, mut msg: RecvMsg<'_>) -> Result<usize> 
         if let Some(returned) = read {
             return Ok(returned);
         }
-        if sk.news.ports() != 0 {
-            if msg.has_control_room(size_of::<u64>()) {
-                continue;
-            }
-            // It waits for a call that has room: this one shall know.
+        // The ports wait for a call that has room: this one shall know, once.
+        if sk.news.is_due() && !msg.has_control_room(size_of::<u64>()) && sk.news.tell_short() {
             msg.add_flags(msg_flags::CTRUNC);
             return Ok(0);
         }
         if timeout.is_nonblocking() {
             return Err(EAGAIN);
         }
-        if !sk.wait(&mut timeout, || sk.is_readable() || sk.news.ports() != 0)? {
+        if !sk.wait(&mut timeout, || sk.is_readable() || sk.news.is_due())? {
             return Err(Errno::TimedOut.into());
         }
     }
@@ -62,12 +59,23 @@ fn tell_news(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<boo
     if !msg.has_control_room(size_of::<u64>()) {
         return Ok(false);
     }
+    let tell = |ports: u64, msg: &mut RecvMsg<'_>| {
+        let data = Aligned(ports.to_ne_bytes());
+        msg.put_control(SOL_RDS, CMSG_CONG_UPDATE, &data)
+    };
+    if keep == Keep::Yes {
+        let ports = sk.news.ports();
+        return match ports {
+            0 => Ok(false),
+            ports => tell(ports, msg).map(|()| true),
+        };
+    }
     let ports = sk.news.take_ports();
-    if ports == 0 || !sk.news.is_monitor() {
+    if ports == 0 {
         return Ok(false);
     }
-    let told = msg.put_control(SOL_RDS, CMSG_CONG_UPDATE, &ports.to_ne_bytes());
-    if told.is_err() || keep == Keep::Yes {
+    let told = tell(ports, msg);
+    if told.is_err() {
         sk.news.put_back(ports);
         // Someone may have looked while they were away.
         sk.wake_readers(poll::IN);
@@ -108,5 +116,9 @@ fn tell_times(sk: &Sock<Socket>, stamps: &Stamps, msg: &mut RecvMsg<'_>) -> Resu
     if traces.is_empty() {
         return Ok(());
     }
-    msg.put_control(SOL_RDS, CMSG_RXPATH_LATENCY, &traces.answer(stamps))
+    msg.put_control(
+        SOL_RDS,
+        CMSG_RXPATH_LATENCY,
+        &Aligned(traces.answer(stamps)),
+    )
 }

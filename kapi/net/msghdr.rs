@@ -163,6 +163,10 @@ const CMSG_HEADER: usize = 16;
 /// Bytes of `struct compat_cmsghdr`, for a 32-bit program.
 const COMPAT_CMSG_HEADER: usize = 12;
 
+/// The data of a control message, where C may look at it as numbers of 64 bits.
+#[repr(C, align(8))]
+pub(crate) struct Aligned<const N: usize>(pub(crate) [u8; N]);
+
 /// The message of a `recvmsg(2)` call.
 pub(crate) struct RecvMsg<'a> {
     msg: &'a mut bindings::msghdr,
@@ -219,13 +223,17 @@ impl<'a> RecvMsg<'a> {
 
     /// Gives the caller a control message. One that there is too little room for is cut, and the caller
     /// gets `MSG_CTRUNC`. Fails with EFAULT. May sleep.
-    pub(crate) fn put_control(&mut self, level: c_int, kind: c_int, data: &[u8]) -> Result {
-        let len = c_int::try_from(data.len()).map_err(|_| EINVAL)?;
-        // SAFETY: By `new` the message is that of a `recvmsg` call; the data is a slice of `len` bytes,
-        // which is only read.
-        let ret = unsafe {
-            bindings::put_cmsg(self.msg, level, kind, len, data.as_ptr().cast_mut().cast())
-        };
+    pub(crate) fn put_control<const N: usize>(
+        &mut self,
+        level: c_int,
+        kind: c_int,
+        data: &Aligned<N>,
+    ) -> Result {
+        let len = c_int::try_from(N).map_err(|_| EINVAL)?;
+        let data = core::ptr::from_ref(data).cast_mut();
+        // SAFETY: By `new` the message is that of a `recvmsg` call. The data has `len` bytes, which are only
+        // read; for a 32-bit program times are read as numbers of 64 bits, which are aligned.
+        let ret = unsafe { bindings::put_cmsg(self.msg, level, kind, len, data.cast()) };
         to_result(ret)
     }
 

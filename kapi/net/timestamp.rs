@@ -4,7 +4,7 @@
 //!
 //! C header: [`include/uapi/asm-generic/socket.h`](srctree/include/uapi/asm-generic/socket.h)
 
-use super::{Protocol, RecvMsg, Sock};
+use super::{Aligned, Protocol, RecvMsg, Sock};
 use crate::bindings;
 use kernel::prelude::*;
 
@@ -57,6 +57,6 @@ impl<T: Protocol> Sock<T> {
         let (seconds, rest) = data.split_at_mut(8);
         seconds.copy_from_slice(&(ns / NS_PER_S).to_ne_bytes());
         rest.copy_from_slice(&part.to_ne_bytes());
-        msg.put_control(SOL_SOCKET, kind, &data)
+        msg.put_control(SOL_SOCKET, kind, &Aligned(data))
     }
 }

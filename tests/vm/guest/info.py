@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Reads the RDS_INFO_* tables case by case and prints what they showed, one JSON line a case.
 
-Knows nothing of what is right: tests/vm/test_info.py does. Addresses are those of abi.py.
+Knows nothing of what is right: tests/vm/test_info.py does. Addresses are those of cases.py.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import struct
 import sys
 import time
 
-from abi import ERRORS, IB, IB6, LOOP, LOOP6, hung, outcome
+from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, main, outcome
 from rds import SOL_RDS, Sock, info, libc
 
 CONNECTIONS, SEND, RETRANS, RECV, SOCKETS, RDMA = 10001, 10003, 10004, 10005, 10006, 10008
@@ -22,12 +22,6 @@ SIX = {CONNECTIONS: 10011, SEND: 10012, RETRANS: 10013, RECV: 10014, SOCKETS: 10
 # Nobody has these addresses.
 NOWHERE, NOWHERE6 = "10.9.0.200", "fd09::200"
 CLONE_NEWNET = 0x40000000
-CASES = {}
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
 
 
 def addr(raw):
@@ -273,20 +267,6 @@ def namespaces():
         there = elsewhere(child)
         here = [x[3] for x in rows(SOCKETS, False) if x[3] in (4001, 4002, 4011, 4012)]
     return [sorted(there[0]), *there[1:], sorted(here)]
-
-
-def main():
-    signal.signal(signal.SIGALRM, hung)
-    for name in sys.argv[1:] or CASES:
-        signal.alarm(60)
-        try:
-            value = CASES[name]()
-        except TimeoutError:
-            value = "hung"
-        except OSError as e:
-            value = f"failed: {ERRORS.get(e.errno)}"
-        signal.alarm(0)
-        print(json.dumps({"case": name, "value": value}), flush=True)
 
 
 if __name__ == "__main__":
