@@ -11,6 +11,7 @@
 #include <linux/poll.h>
 #include <linux/random.h>
 #include <linux/ratelimit.h>
+#include <linux/sched/signal.h>
 #include <linux/workqueue.h>
 #include <net/net_namespace.h>
 #include <net/sock.h>
@@ -77,6 +78,11 @@ u64 rds_ktime_get_ns(void)
 u64 rds_ktime_get_real_ns(void)
 {
 	return ktime_get_real_ns();
+}
+
+bool rds_is_killed(void)
+{
+	return fatal_signal_pending(current);
 }
 
 u32 rds_random_u32(void)

@@ -5,7 +5,7 @@
 use crate::kapi::{
     net::{BoundList, IpBits, Net, Sock},
     sync::{new_spinlock_bh, SpinLockBh},
-    time,
+    task, time,
 };
 use crate::msg::{Bound, Socket, TransportId};
 use kernel::{
@@ -140,7 +140,7 @@ impl Binds {
     }
 
     /// Calls `each`, without a lock, for all sockets that are bound all the time, until it fails. May
-    /// sleep. Fails with ENOMEM, too.
+    /// sleep. Fails with ENOMEM, too, and with EINTR if the process is to die.
     pub(crate) fn try_for_each(&self, mut each: impl FnMut(&Sock<Socket>) -> Result) -> Result {
         let mut batch = KVec::new();
         for bucket in self.buckets.iter() {
@@ -159,6 +159,7 @@ impl Binds {
                 batch.reserve(count, GFP_KERNEL)?;
             }
             batch.drain_all().try_for_each(|sk| each(&sk))?;
+            task::check_killed()?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! What others are shown of a connection.
 
 use super::Connection;
-use crate::kapi::sync::Walk;
+use crate::kapi::{sync::Walk, task};
 use crate::proto::{connect::State, info::RdmaPath};
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
@@ -72,45 +72,51 @@ impl Connection {
     }
 
     /// Calls `each`, without a lock, for the messages of a queue, oldest first, until it fails. What comes
-    /// or goes meanwhile may be missed, and no message is seen twice. May sleep.
+    /// or goes meanwhile may be missed, and no message is seen twice. May sleep. Fails with EINTR if the
+    /// process is to die.
     ///
-    /// There may be millions, of many sockets.
+    /// There may be millions, of many sockets. The walk begins again when a socket cancels its messages,
+    /// but ends where the queue did at first.
     pub(crate) fn try_for_each_message(
         &self,
         outbox: Outbox,
         mut each: impl FnMut(&MessageInfo) -> Result,
     ) -> Result {
         let mut walk = Walk::new();
-        let mut seen = 0;
+        let (mut seen, mut end) = (0, None);
         loop {
             let mut batch = [MessageInfo::default(); BATCH];
             let mut slots = batch.iter_mut();
             let mut tx = self.tx.lock();
+            let end = *end.get_or_insert(tx.queue.state.next_sequence());
             let queue = match outbox {
                 Outbox::Unsent => &mut tx.queue.unsent,
                 Outbox::Sent => &mut tx.queue.sent,
             };
-            let more = queue.walk(
-                &mut walk,
-                BATCH,
-                |message| message.sequence <= seen,
-                |message| {
-                    if let Some(slot) = slots.next() {
-                        *slot = MessageInfo {
-                            sequence: message.sequence,
-                            len: message.len,
-                            sport: message.sport,
-                            dport: message.dport,
-                        };
-                    }
-                },
-            );
+            let more = queue.walk(&mut walk, BATCH, |message| {
+                if message.sequence >= end {
+                    return false;
+                }
+                if message.sequence <= seen {
+                    return true;
+                }
+                if let Some(slot) = slots.next() {
+                    *slot = MessageInfo {
+                        sequence: message.sequence,
+                        len: message.len,
+                        sport: message.sport,
+                        dport: message.dport,
+                    };
+                }
+                true
+            });
             drop(tx);
             let filled = BATCH.saturating_sub(slots.len());
             for message in batch.iter().take(filled) {
                 seen = message.sequence;
                 each(message)?;
             }
+            task::check_killed()?;
             if !more {
                 return Ok(());
             }

@@ -17,6 +17,7 @@ pub(crate) mod rdma;
 pub(crate) mod shrinker;
 pub(crate) mod sync;
 pub(crate) mod sysctl;
+pub(crate) mod task;
 pub(crate) mod time;
 
 pub(crate) use inline_bytes::InlineBytes;

@@ -3,7 +3,7 @@
 //! What others are shown of the messages that wait to be read.
 
 use super::Socket;
-use crate::kapi::{net::Sock, sync::Walk};
+use crate::kapi::{net::Sock, sync::Walk, task};
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
 
@@ -23,6 +23,7 @@ pub(crate) struct UnreadInfo {
 impl Sock<Socket> {
     /// Calls `each`, without a lock, for the messages that wait to be read, oldest first, until it fails.
     /// What comes or goes meanwhile may be missed, and no message is seen twice. May sleep.
+    /// Fails with EINTR if the process is to die.
     pub(crate) fn try_for_each_unread(
         &self,
         mut each: impl FnMut(&UnreadInfo) -> Result,
@@ -34,8 +35,7 @@ impl Sock<Socket> {
             let more = self.recv.lock().messages.walk(
                 &mut walk,
                 BATCH,
-                // Nothing is taken out of the midst of this queue.
-                |_| true,
+                // Nothing is taken out of the midst of this queue, so none comes twice.
                 |message| {
                     if let Some(slot) = slots.next() {
                         *slot = Some(UnreadInfo {
@@ -46,9 +46,11 @@ impl Sock<Socket> {
                             tos: message.tos,
                         });
                     }
+                    true
                 },
             );
             batch.iter().flatten().try_for_each(&mut each)?;
+            task::check_killed()?;
             if !more {
                 return Ok(());
             }

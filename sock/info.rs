@@ -15,6 +15,7 @@ use crate::conn::{Connection, Outbox};
 use crate::kapi::{
     errno::Errno,
     net::{Sock, SockOptOut},
+    task,
 };
 use crate::msg::Socket;
 use crate::proto::info::{self, Emitted, Family};
@@ -151,12 +152,14 @@ fn counters(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
     Ok(info::Counter::size(writer.family))
 }
 
-/// Calls `each` for the connections of the caller's namespace, until it fails. May sleep.
+/// Calls `each` for the connections of the caller's namespace, until it fails. May sleep. Fails with EINTR
+/// if the process is to die.
 fn for_each_connection(
     sk: &Sock<Socket>,
     mut each: impl FnMut(&Arc<Connection>) -> Result,
 ) -> Result {
     sk.node.try_for_each(|connection| {
+        task::check_killed()?;
         if connection.key.net != sk.net {
             return Ok(());
         }

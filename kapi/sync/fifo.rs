@@ -233,15 +233,15 @@ impl<T> Fifo<T> {
     }
 
     /// Has `each` see up to `most` elements, oldest first, from where the walk has come to, as far as the
-    /// queue went when the walk began. Returns whether there may be more. The queue may be used between
-    /// two calls; none of them has more to do than to see `most` elements, unless elements were taken out
-    /// of its midst: then it looks for those that are not `seen` yet.
+    /// queue went when the walk began, or until `each` returns false. Returns whether there may be more.
+    ///
+    /// The queue may be used between two calls. If elements were taken out of its midst the walk begins
+    /// again: `each` sees elements twice, and those that have come since.
     pub(crate) fn walk(
         &mut self,
         walk: &mut Walk<T>,
         most: usize,
-        seen: impl Fn(&T) -> bool,
-        mut each: impl FnMut(&T),
+        mut each: impl FnMut(&T) -> bool,
     ) -> bool {
         if self.id == 0 {
             // INVARIANT: The only one that gets this number. Whatever is numbered later is pushed, unless
@@ -249,7 +249,6 @@ impl<T> Fifo<T> {
             self.id = NEXT_ID.fetch_add(1, Relaxed);
             self.settled = self.popped;
         }
-        let started = walk.id != 0;
         if walk.id != self.id {
             // INVARIANT: Null.
             *walk = Walk {
@@ -258,16 +257,6 @@ impl<T> Fifo<T> {
                 end: self.pushed,
                 last: ptr::null(),
             };
-            if started {
-                while let Some(node) = self.node_at(walk) {
-                    if !seen(&node.value) {
-                        break;
-                    }
-                    // INVARIANT: The node that was at `next`.
-                    walk.last = node;
-                    walk.next = walk.next.wrapping_add(1);
-                }
-            }
         }
         for _ in 0..most {
             if walk.next.max(self.popped) >= walk.end {
@@ -276,8 +265,10 @@ impl<T> Fifo<T> {
             let Some(node) = self.node_at(walk) else {
                 return false;
             };
-            each(&node.value);
-            // INVARIANT: As above.
+            if !each(&node.value) {
+                return false;
+            }
+            // INVARIANT: The node that was at `next`.
             walk.last = node;
             walk.next = walk.next.wrapping_add(1);
         }

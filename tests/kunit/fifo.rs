@@ -24,7 +24,10 @@ mod suite {
     /// The next elements, at most two, and whether there may be more.
     fn two(fifo: &mut Fifo<u32>, walk: &mut Walk<u32>) -> (KVec<u32>, bool) {
         let mut found = KVec::new();
-        let more = fifo.walk(walk, 2, |_| true, |x| found.push(*x, GFP_KERNEL).unwrap());
+        let more = fifo.walk(walk, 2, |x| {
+            found.push(*x, GFP_KERNEL).unwrap();
+            true
+        });
         (found, more)
     }
 
@@ -98,14 +101,21 @@ mod suite {
         let mut out = Fifo::new();
         fifo.extract(|x| x % 3 == 1, &mut out);
         assert_eq!(rest(&mut out, &mut Walk::new())[..], [1, 4, 7]);
-        let mut found = KVec::new();
-        while fifo.walk(
-            &mut walk,
-            1,
-            |x| *x <= 1,
-            |x| found.push(*x, GFP_KERNEL).unwrap(),
-        ) {}
-        assert_eq!(found[..], [2, 3, 5, 6, 8]);
+        push(&mut fifo, 9..11);
+        // Again, with those that have come.
+        assert_eq!(two(&mut fifo, &mut walk).0[..], [0, 2]);
+        push(&mut fifo, 11..12);
+        assert_eq!(rest(&mut fifo, &mut walk)[..], [3, 5, 6, 8, 9, 10]);
+    }
+
+    #[test]
+    fn a_walk_ends_where_it_is_told_to() {
+        let (mut fifo, mut walk, mut seen) = (queue(0..5), Walk::new(), 0);
+        let more = fifo.walk(&mut walk, 5, |x| {
+            seen += 1;
+            *x < 2
+        });
+        assert_eq!((more, seen), (false, 3));
     }
 
     #[test]
