@@ -139,17 +139,22 @@ impl Binds {
         drop(found);
     }
 
-    /// Calls `each`, without a lock, for all sockets that are bound all the time, until it fails. May
-    /// sleep. Fails with ENOMEM, too, and with EINTR if the process is to die.
-    pub(crate) fn try_for_each(&self, mut each: impl FnMut(&Sock<Socket>) -> Result) -> Result {
-        let mut batch = KVec::new();
+    /// Calls `each`, without a lock, for all sockets of a namespace that are bound all the time, until it
+    /// fails. May sleep. Fails with ENOMEM, too, and with EINTR if the process is to die.
+    pub(crate) fn try_for_each(
+        &self,
+        net: Net,
+        mut each: impl FnMut(&Sock<Socket>) -> Result,
+    ) -> Result {
+        let mut batch = KVVec::new();
         for bucket in self.buckets.iter() {
             loop {
                 let sockets = bucket.sockets.lock();
                 // Like all who look for a socket; there are few.
-                let count = sockets.iter().count();
+                let ours = || sockets.iter().filter(|sk| sk.net == net);
+                let count = ours().count();
                 if count <= batch.capacity() {
-                    for sk in sockets.iter() {
+                    for sk in ours() {
                         // There is room.
                         let _ = batch.push_within_capacity(sk.hold());
                     }

@@ -210,10 +210,12 @@ fn for_each_socket(
     sk: &Sock<Socket>,
     mut each: impl FnMut(&Sock<Socket>, (Ipv6Addr, u16)) -> Result,
 ) -> Result {
-    sk.node.binds.try_for_each(|other| match other.bound() {
-        Some(bound) if other.net == sk.net => each(other, (bound.addr, bound.port)),
-        _ => Ok(()),
-    })
+    sk.node
+        .binds
+        .try_for_each(sk.net, |other| match other.bound() {
+            Some(bound) => each(other, (bound.addr, bound.port)),
+            None => Ok(()),
+        })
 }
 
 fn unread(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
