@@ -10,7 +10,7 @@ use kernel::prelude::*;
 const LONGEST_DELAY_MS: c_int = 3_600_000;
 
 /// The most messages that go out between two requests for an acknowledgement.
-const MOST_PACKETS: c_int = 65_535;
+const MOST_PACKETS: c_int = 4096;
 
 /// The settings in `/proc/sys/net/rds`.
 pub(crate) struct Tunables {

@@ -318,6 +318,10 @@ impl IbEndpoint {
             .active_side_first
             .store(device.caps.active_side_first, Relaxed);
         let config = self.transport.tunables.qp_config(&device.caps);
+        if config.max_send_wr == 0 || config.max_recv_wr == 0 {
+            // The device has no room for one of each: nothing would ever complete.
+            return Err(ENOSPC);
+        }
         let needed = !device.caps.receiver_not_ready;
         let controlled = wanted && (needed || self.transport.tunables.controls_flow());
         let carrier = Carrier::new(

@@ -17,8 +17,8 @@ use kernel::prelude::*;
 const MAX_SEND_WR: c_int = 126;
 const MAX_RECV_WR: c_int = 382;
 
-/// What they may be set to.
-const WRS: core::ops::RangeInclusive<c_int> = 16..=16384;
+/// What they may be set to. Whole rings are posted, and completed, under a lock.
+const WRS: core::ops::RangeInclusive<c_int> = 16..=4096;
 
 /// The settings in `/proc/sys/net/rds/ib`.
 pub(crate) struct Tunables {
@@ -47,8 +47,9 @@ impl Tunables {
         let number = |setting: &Setting| u32::try_from(setting.get()).unwrap_or(1);
         // One of each is asked for on top.
         let most = caps.max_qp_wr.saturating_sub(1);
-        let max_send_wr = number(&self.max_send_wr).min(most);
         let completions = caps.max_cqe.saturating_sub(2);
+        // Where a queue has room for few completions, half of them are for receives.
+        let max_send_wr = number(&self.max_send_wr).min(most).min(completions / 2);
         QpConfig {
             max_send_wr,
             max_recv_wr: number(&self.max_recv_wr)
