@@ -318,8 +318,12 @@ bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 void rds_rdma_path(struct rdma_cm_id *id, struct rds_rdma_path *path)
 {
 	const struct sa_path_rec *rec = id->route.path_rec;
+	union ib_gid local = {}, peer = {};
 
-	rdma_read_gids(id, (union ib_gid *)path->local_gid, (union ib_gid *)path->peer_gid);
+	/* They are aligned, and those of the structure are not. */
+	rdma_read_gids(id, &local, &peer);
+	memcpy(path->local_gid, local.raw, sizeof(path->local_gid));
+	memcpy(path->peer_gid, peer.raw, sizeof(path->peer_gid));
 	path->service_level = rec ? rec->sl : 0;
 }
 
