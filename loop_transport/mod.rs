@@ -74,6 +74,7 @@ impl Destination {
     ) -> Result {
         let stamps = sk.node.begin_stamps();
         let mut incoming = Incoming::new(bound.addr, bound.port, len, stamps, GFP_KERNEL)?;
+        incoming.tos = sk.tos();
         copy_payload(msg, len as usize, &mut incoming)?;
         let stats = &sk.node.stats;
         stats.count(Counter::SendQueued, Counter::CopyFromUser, len as usize);

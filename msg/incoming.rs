@@ -63,7 +63,7 @@ pub(crate) struct Incoming {
     /// Who sent it.
     pub(crate) saddr: Ipv6Addr,
     pub(crate) sport: u16,
-    /// The type of service of the connection that brought it.
+    /// The type of service of the connection that brought it, or of the sender on the loop transport.
     pub(crate) tos: u8,
     /// Payload bytes.
     pub(crate) len: u32,

@@ -99,6 +99,7 @@ EXPECTED = {
     "unread_on_loopback": both([[None, 10, *LOOP_MESSAGE, 4002, 0, 0],
                                 [None, 5000, *LOOP_MESSAGE, 4003, 0, 0],
                                 [None, 0, *LOOP_MESSAGE, 4002, 0, 0]]),
+    "unread_from_itself": both([[None, 10, A, A, 4001, 4002, 0, 4]]),
     "unread_from_a_peer": [*messages(B, A, (4001, 4002), (10, 20000, 0), 4), 2, 20000],
     "unread_from_a_peer_v6": [*messages(*PAIR6[::-1], (4001, 4002), (10, 20000, 0), 4), 2, 20000],
     "unsent_to_nobody": unsent(A, NOWHERE),

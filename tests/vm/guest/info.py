@@ -172,6 +172,16 @@ def unread_on_loopback():
         return both(lambda six: messages(RECV, 4001, six, numbers=False))
 
 
+@case
+def unread_from_itself():
+    """An address that has types of service."""
+    with Sock((IB[0], 4001)), Sock((IB[0], 4002)) as s:
+        s.set_tos(4)
+        s.send(bytes(10), (IB[0], 4001))
+        eventually(lambda: len(messages(RECV, 4001, True)) == 1)
+        return both(lambda six: messages(RECV, 4001, six, numbers=False))
+
+
 def unread(local, peer):
     with Sock((peer, 4001)) as r, Sock((local, 4002)) as s:
         s.set_tos(4)
