@@ -67,8 +67,7 @@ impl Connection {
 
     /// What the connection goes through, while it is up. Process context.
     pub(crate) fn path(&self) -> Option<RdmaPath> {
-        let link = self.tx.lock().link.clone();
-        link.map(|link| link.path())
+        self.tx.lock().link.as_ref().map(|link| link.path())
     }
 
     /// Calls `each`, without a lock, for the messages of a queue, oldest first, until it fails. What comes
