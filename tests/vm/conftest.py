@@ -16,6 +16,7 @@ sys.path.insert(0, str(TOP / "scripts"))
 
 from rdsvm import cluster  # noqa: E402
 from rdsvm.node import NodeError  # noqa: E402
+from traffic import slow_down  # noqa: E402
 
 FAILED = pytest.StashKey[bool]()
 MACHINES = pytest.StashKey[tuple]()
@@ -186,6 +187,16 @@ def node(request, node_lab):
     """One machine with RDS loaded and an RDMA pair within (cluster.PAIR, cluster.PAIR6)."""
     for machines in use(request, node_lab):
         yield machines[0]
+
+
+@pytest.fixture
+def slow_node(node):
+    """The same, and packets between its two devices take a while."""
+    netdevs = ("rdsv0", "rdsv1")
+    slow_down(*((node, x) for x in netdevs), delay="100ms")
+    yield node
+    for netdev in netdevs:
+        node.run(f"tc qdisc del dev {netdev} root")
 
 
 @pytest.fixture

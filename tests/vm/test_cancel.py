@@ -15,3 +15,11 @@ def test_long_messages(node, guest, flavor):
     cancelled, *broken = map(int, result.out.split())
     assert cancelled >= count
     assert broken == [0, 0, 0]
+
+
+@pytest.mark.impls("rust")
+@pytest.mark.on_siw
+def test_half_out_and_disconnected(slow_node, guest):
+    """What was only to be completed is not begun anew on the next connection."""
+    result = slow_node.run(["python3", guest / "cancel_half_out.py", *PAIR, ports()], timeout=300)
+    assert result.out == "0\n"

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """What is different on iWARP: nothing there holds a fast sender back, nor says when a buffer is free."""
 
-import json
-
 import pytest
 from rdsvm.cluster import PAIR, must, wire_address
-from traffic import Streams, exchange, ping, ports
+from traffic import Streams, counters, exchange, ping, ports
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.pairs("rust-rust"), pytest.mark.kinds("siw"),
               pytest.mark.on_siw]
@@ -13,39 +11,25 @@ pytestmark = [pytest.mark.impls("rust"), pytest.mark.pairs("rust-rust"), pytest.
 A, B = wire_address(0, 1), wire_address(0, 2)
 
 
-def counters(node, guest):
-    return json.loads(node.run(["python3", guest / "counters.py"]).out)
-
-
-@pytest.fixture
-def slow(node):
-    """Packets of the pair take a while, so that much is on the way."""
-    for netdev in ("rdsv0", "rdsv1"):
-        node.run(f"tc qdisc replace dev {netdev} root netem delay 20ms limit 10000")
-    yield
-    for netdev in ("rdsv0", "rdsv1"):
-        node.run(f"tc qdisc del dev {netdev} root")
-
-
-def test_no_frame_finds_no_receive(node, tools, guest, flavor, slow):
+def test_no_frame_finds_no_receive(slow_node, tools, guest, flavor):
     """A receive ring is shorter than what TCP takes: the sender waits for the receiver."""
-    before = counters(node, guest)
-    exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=400 if flavor == "debug" else 2000,
+    before = counters(slow_node, guest)
+    exchange(tools, (slow_node, PAIR[0]), (slow_node, PAIR[1]), count=400 if flavor == "debug" else 2000,
              sockets=8, sizes="513..700")
-    after = counters(node, guest)
+    after = counters(slow_node, guest)
     assert after["ib_tx_throttle"] > before["ib_tx_throttle"], "the ring was long enough"
     assert after["conn_reset"] == before["conn_reset"]
 
 
-def test_cancelled_messages_go_out_as_they_were(node, tools, guest, flavor, slow):
+def test_cancelled_messages_go_out_as_they_were(slow_node, tools, guest, flavor):
     """They are on the way in TCP, and others take their buffers."""
-    before = counters(node, guest)
+    before = counters(slow_node, guest)
     port = ports()
-    streams = Streams(tools, (node, PAIR[0]), (node, PAIR[1]),
+    streams = Streams(tools, (slow_node, PAIR[0]), (slow_node, PAIR[1]),
                       count=100 if flavor == "debug" else 500, sizes="1..30000")
-    node.run(["python3", guest / "cancel.py", PAIR[0], port, PAIR[1], port + 1, 100], timeout=300)
+    slow_node.run(["python3", guest / "cancel.py", PAIR[0], port, PAIR[1], port + 1, 100], timeout=300)
     streams.finish()
-    after = counters(node, guest)
+    after = counters(slow_node, guest)
     assert after["send_drop_closed"] > before["send_drop_closed"]
     for name in ("recv_drop_bad_header", "recv_drop_bad_fragment", "recv_drop_bad_checksum",
                  "conn_reset"):

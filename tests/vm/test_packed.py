@@ -4,24 +4,10 @@ it get such frames."""
 
 import pytest
 from rdsvm.cluster import PAIR, wire_address
-from traffic import Streams, counters, exchange, late_reader, let_packets_pass, ping, read_late
+from traffic import (Streams, counters, exchange, late_reader, let_packets_pass, ping, read_late,
+                     slow_down)
 
 A, B = wire_address(0, 1), wire_address(0, 2)
-
-
-def slow_down(*ends, delay="20ms"):
-    """So that senders are ahead of what is acknowledged, however fast the machine is."""
-    for node, netdev in ends:
-        node.run(f"tc qdisc replace dev {netdev} root netem delay {delay} limit 10000")
-
-
-@pytest.fixture
-def slow_node(node):
-    netdevs = ("rdsv0", "rdsv1")
-    slow_down(*((node, x) for x in netdevs), delay="200ms")
-    yield node
-    for netdev in netdevs:
-        node.run(f"tc qdisc del dev {netdev} root")
 
 
 # On the debug kernel the sender may be slower than the wire; on iWARP a send is done when TCP has it.

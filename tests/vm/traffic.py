@@ -74,6 +74,13 @@ def let_packets_pass(guest, node, netdev, count):
     node.run(["python3", guest / "packets.py", netdev, count], timeout=300)
 
 
+def slow_down(*ends, delay="20ms"):
+    """Packets out of these network devices, (node, name) each, take a while. So senders are ahead of what is
+    acknowledged, however fast the machine is."""
+    for node, netdev in ends:
+        node.run(f"tc qdisc replace dev {netdev} root netem delay {delay} limit 10000")
+
+
 def queue_pairs(node, own, peer=""):
     """The queue pairs of the connections from an address, as "rdma res show qp" has them. A CM id may be
     there for longer than its queue pair."""

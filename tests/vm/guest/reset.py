@@ -104,4 +104,5 @@ def traffic(host, peer, port):
             sys.exit("nothing was reset")
 
 
-main()
+if __name__ == "__main__":
+    main()

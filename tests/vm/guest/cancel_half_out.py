@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-2.0
+"""cancel_half_out.py HOST PEER PORT: cancels long messages to PORT of PEER, an address of this node too, while
+the first one is half out on a slow wire, and has the connection made anew before it is complete. Prints how
+many of them have come before the next message."""
+
+import socket
+import sys
+
+from rds import MAX_MESSAGE, Sock
+from reset import reset
+
+COUNT = 3
+
+
+def main():
+    host, peer, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    with Sock((host, 0), timeout=60) as s, Sock((peer, port), timeout=60) as r:
+        s.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF + 25, 64 << 20)  # SO_SNDBUFFORCE
+        r.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF + 25, 64 << 20)
+        s.send(b"first", (peer, port))
+        r.recv()
+        for _ in range(COUNT):
+            s.send(bytes(MAX_MESSAGE), (peer, port))
+        s.cancel(peer, port)
+        reset(host, peer)
+        s.send(b"last", (peer, port))
+        came = 0
+        while r.recv()[0] != b"last":
+            came += 1
+        print(came)
+
+
+main()
