@@ -28,7 +28,8 @@ START = time.monotonic()
 
 def say(text):
     minutes, seconds = divmod(int(time.monotonic() - START), 60)
-    print(f"== [{minutes:2}:{seconds:02}] {text}", flush=True)
+    # With its end in one piece, as several threads print.
+    print(f"== [{minutes:2}:{seconds:02}] {text}\n", end="", flush=True)
 
 
 class Tally:
