@@ -31,6 +31,7 @@
 #include "helpers.h"
 #include "helpers_addr.h"
 #include "helpers_rdma.h"
+#include "helpers_trace.h"
 #ifdef RDS_RUST_KUNIT_IOMMU
 #include "helpers_kunit.h"
 #endif

@@ -12,6 +12,7 @@ use crate::kapi::{
     net::Net,
     print::pr_warn_ratelimited,
     rdma::{IncomingRequest, Listener, RequestHandler},
+    trace,
 };
 use crate::proto::ib_private::{
     negotiate, Private, PrivateError, Reject, PORT_V4, PORT_V6, REJECT_INCOMPATIBLE_OR_RACE,
@@ -45,6 +46,14 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// The IP address, IPv4 as a mapped one.
+fn mapped(addr: SocketAddr) -> Ipv6Addr {
+    match addr.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
 /// What the listeners share.
 pub(crate) struct Acceptor {
     node: Arc<Node>,
@@ -53,10 +62,6 @@ pub(crate) struct Acceptor {
 
 impl Acceptor {
     fn key(&self, request: &IncomingRequest, private: &Private) -> Result<ConnKey, Refusal> {
-        let mapped = |addr: SocketAddr| match addr.ip() {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-            IpAddr::V6(v6) => v6,
-        };
         let (local, remote) = (request.local_addr(), request.remote_addr());
         let key = ConnKey {
             net: Net::init(),
@@ -115,12 +120,14 @@ impl Acceptor {
 
 impl RequestHandler for Acceptor {
     fn request(&self, request: IncomingRequest) {
-        let remote = request.remote_addr();
+        let (local, remote) = (request.local_addr(), request.remote_addr());
         match self.accept(request) {
             // The node has said so.
             Ok(()) | Err(Refusal::Connection(NoConnection::Full)) => {}
             Err(refusal) => {
                 self.node.stats.inc(Counter::ConnRejectBadRequest);
+                let conn = trace::Conn::new(mapped(local), mapped(remote), 0);
+                trace::dropped(&conn, Counter::ConnRejectBadRequest.name(), 1);
                 pr_warn_ratelimited!("refused a connection from {:?}: {}\n", remote, refusal);
             }
         }

@@ -15,7 +15,7 @@ use crate::cong::{Remote, Waiters};
 use crate::kapi::{
     net::{Net, SendMsg, Sock},
     sync::{new_spinlock_bh, Fifo, Item, Latest, Peek, SpinLockBh},
-    time,
+    time, trace,
 };
 use crate::msg::{Message, Socket, Ticket};
 use crate::proto::{
@@ -63,6 +63,14 @@ impl ConnKey {
     /// Whether it is the key of a connection of the local address, to the peer address if one is given.
     pub(super) fn is_of(&self, net: Net, laddr: Ipv6Addr, faddr: Option<Ipv6Addr>) -> bool {
         self.net == net && self.laddr == laddr && faddr.is_none_or(|faddr| self.faddr == faddr)
+    }
+}
+
+impl ConnKey {
+    /// For tracepoints.
+    #[cold]
+    pub(super) fn traced(&self) -> trace::Conn {
+        trace::Conn::new(self.laddr, self.faddr, self.tos)
     }
 }
 
@@ -498,6 +506,15 @@ impl Connection {
         Ok(())
     }
 
+    /// Counts and traces messages or frames that are dropped, if there are any. Any context.
+    #[cold]
+    pub(super) fn note_drop(&self, reason: Counter, count: usize) {
+        if count > 0 {
+            self.node.stats.add(reason, count);
+            trace::dropped(&self.key.traced(), reason.name(), count);
+        }
+    }
+
     /// Forgets the messages of a socket that is being closed, or only those to a port. Process context.
     pub(crate) fn cancel(&self, sk: &Sock<Socket>, port: Option<u16>) {
         let is_meant = |message: &Message| {
@@ -523,12 +540,12 @@ impl Connection {
             if is_meant(&first) {
                 first.cancelled = true;
                 ticket = first.take_ticket();
-                self.node.stats.inc(counter);
+                self.note_drop(counter, 1);
             }
             queue.unsent.push_front(first);
         }
         drop(tx);
-        self.node.stats.add(counter, done.len());
+        self.note_drop(counter, done.len());
         drop(done);
         drop(ticket);
     }

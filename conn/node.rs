@@ -14,6 +14,7 @@ use crate::kapi::{
     net::{IpBits, Net, Sock},
     print::pr_info_ratelimited,
     sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, Peek, SpinLockBh},
+    trace,
 };
 use crate::msg::{Bound, Peer, Socket, Stamps, TransportId};
 use crate::proto::idle::Patience;
@@ -240,6 +241,7 @@ impl Node {
     /// There is to be no connection with this key.
     fn refuse(&self, key: &ConnKey, full: Full) -> NoConnection {
         self.stats.inc(Counter::ConnRefusedLimit);
+        trace::dropped(&key.traced(), Counter::ConnRefusedLimit.name(), 1);
         pr_info_ratelimited!("{}: refused, {}\n", key, full);
         NoConnection::Full
     }
@@ -290,6 +292,7 @@ impl Node {
 
     /// A port of this node is full, or not any more: marks it in the map of its address. Any context.
     pub(crate) fn mark_port(&self, net: Net, bound: &Bound, full: bool) {
+        trace::congestion(bound.addr, bound.port, full);
         if bound.transport != TransportId::Loop
             && self.cong.mark(net, bound.addr, bound.port, full).is_err()
         {

@@ -186,7 +186,7 @@ impl Connection {
     ) -> Result<Option<BufMut>, Violation> {
         self.try_receive(buf, len as usize)
             .inspect_err(|violation| {
-                self.node.stats.inc(violation.counter());
+                self.note_drop(violation.counter(), 1);
                 if !matches!(violation, Violation::Broken) {
                     self.broken.store(true, Relaxed);
                     pr_warn_ratelimited!("{}: dropping the connection: {}\n", self.key, violation);
@@ -283,11 +283,11 @@ impl Connection {
 
         match complete {
             Complete::Nothing => {}
-            Complete::Duplicate => self.node.stats.inc(Counter::RecvDropOldSeq),
+            Complete::Duplicate => self.note_drop(Counter::RecvDropOldSeq, 1),
             Complete::Ping => self.answer_ping(header),
             Complete::Message(incoming) => match target {
                 Some(sk) => sk.deliver(incoming),
-                None => self.node.stats.inc(Counter::RecvDropNoSock),
+                None => self.note_drop(Counter::RecvDropNoSock, 1),
             },
         }
         // Only what is in its socket's queue is acknowledged.
@@ -384,21 +384,20 @@ impl Connection {
             return;
         }
         if !self.node.tunables.answers_pings() {
-            self.node.stats.inc(Counter::RecvDropNoSock);
+            self.note_drop(Counter::RecvDropNoSock, 1);
             return;
         }
         self.node.stats.inc(Counter::RecvPing);
         if self.is_congested(header.sport) || self.has_backlog() {
-            self.node.stats.inc(Counter::SendPongDropped);
+            self.note_drop(Counter::SendPongDropped, 1);
             return;
         }
         let pong = Message::empty(self.pools(), PING_PORT, header.sport);
-        let sent = pong.is_ok_and(|pong| self.send(pong).is_ok());
-        self.node.stats.inc(if sent {
-            Counter::SendPong
+        if pong.is_ok_and(|pong| self.send(pong).is_ok()) {
+            self.node.stats.inc(Counter::SendPong);
         } else {
-            Counter::SendPongDropped
-        });
+            self.note_drop(Counter::SendPongDropped, 1);
+        }
     }
 
     /// Whether so much waits to be sent or acknowledged that the peer gets no more pongs.
@@ -427,7 +426,7 @@ impl Connection {
         match self.remote.update(offset, piece) {
             Ok(0) => {}
             Ok(freed) => self.waiters.wake(freed),
-            Err(_) => self.node.stats.inc(Counter::CongUpdateFailed),
+            Err(_) => self.note_drop(Counter::CongUpdateFailed, 1),
         }
         if last {
             self.node.stats.inc(Counter::CongUpdateReceived);

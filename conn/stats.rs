@@ -20,6 +20,15 @@ macro_rules! counters {
 
         /// The counters' names, in order.
         const NAMES: &[&str] = &[$($name,)*];
+
+        impl Counter {
+            /// As `rds-info -c` shows it.
+            pub(crate) const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
     };
 }
 

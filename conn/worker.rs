@@ -13,7 +13,7 @@ use super::{
 use crate::kapi::{
     print::{pr_change_ratelimited, pr_info_ratelimited},
     sync::Fifo,
-    time,
+    time, trace,
 };
 use crate::proto::{
     connect::{Action, Event, Inputs, Machine, State},
@@ -145,13 +145,8 @@ impl Connection {
             let outcome = worker.machine.handle(event, &inputs);
             self.state.store(outcome.state as u32, Relaxed);
             if before != outcome.state {
-                pr_debug!(
-                    "{}: {} -> {} on {:?}\n",
-                    self.key,
-                    before.name(),
-                    outcome.state.name(),
-                    event
-                );
+                let conn = self.key.traced();
+                trace::conn_state(&conn, event.name(), before.name(), outcome.state.name());
             }
             let attempted = !matches!(before, State::Down | State::Waiting | State::Up);
             let ended = matches!(outcome.state, State::Down | State::Waiting);

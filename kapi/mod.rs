@@ -3,8 +3,8 @@
 //! Safe wrappers over the kernel's C interfaces that the `kernel` crate does not have.
 //!
 //! Together with `bindings/` this is the only place with `unsafe` code. Nothing here knows about
-//! RDS beyond the prefix of the helper functions: each file is written so that it could move into
-//! the `kernel` crate.
+//! RDS beyond the prefix of the helper functions, but for the tracepoints: each file is written so that it
+//! could move into the `kernel` crate.
 
 #![warn(clippy::multiple_unsafe_ops_per_block)]
 
@@ -19,5 +19,6 @@ pub(crate) mod sync;
 pub(crate) mod sysctl;
 pub(crate) mod task;
 pub(crate) mod time;
+pub(crate) mod trace;
 
 pub(crate) use inline_bytes::InlineBytes;

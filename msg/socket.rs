@@ -11,6 +11,7 @@ use crate::conn::{Connection, Counter, Node};
 use crate::kapi::{
     net::{poll, Net, Sock},
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
+    trace,
 };
 use crate::proto::{
     rcvbuf::{is_overrun, transition, Transition},
@@ -248,6 +249,10 @@ impl Sock<Socket> {
         if recv.closed {
             drop(recv);
             stats.inc(Counter::RecvDropDeadSock);
+            if let Some(bound) = self.bound() {
+                let conn = trace::Conn::new(bound.addr, message.saddr, message.tos);
+                trace::dropped(&conn, Counter::RecvDropDeadSock.name(), 1);
+            }
             drop(message);
             return;
         }

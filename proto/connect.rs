@@ -90,6 +90,25 @@ pub(crate) enum Event {
     Stop,
 }
 
+impl Event {
+    /// The name for logs and traces.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Event::Wanted => "wanted",
+            Event::Request => "request",
+            Event::AddrResolved => "address resolved",
+            Event::RouteResolved => "route resolved",
+            Event::Established => "established",
+            Event::Rejected => "rejected",
+            Event::Moved => "moved",
+            Event::Lost => "lost",
+            Event::Timer => "timer",
+            Event::Idle => "idle",
+            Event::Stop => "stop",
+        }
+    }
+}
+
 /// What the driver has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {

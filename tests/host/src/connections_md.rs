@@ -123,22 +123,6 @@ fn cases(state: State, event: Event, fixed: [Option<bool>; 4], lines: &mut Lines
     lines.push((condition, answer));
 }
 
-fn event_name(event: Event) -> &'static str {
-    match event {
-        Event::Wanted => "wanted",
-        Event::Request => "request",
-        Event::AddrResolved => "address resolved",
-        Event::RouteResolved => "route resolved",
-        Event::Established => "established",
-        Event::Rejected => "rejected",
-        Event::Moved => "moved",
-        Event::Lost => "lost",
-        Event::Timer => "timer",
-        Event::Idle => "idle",
-        Event::Stop => "stop",
-    }
-}
-
 /// Every state and event. Events with the same answers share their lines.
 fn machine_table() -> String {
     let mut text =
@@ -151,8 +135,8 @@ fn machine_table() -> String {
             cases(state, event, [None; 4], &mut lines);
             told += 1;
             match groups.iter_mut().find(|(_, known)| *known == lines) {
-                Some((events, _)) => events.push(event_name(event)),
-                None => groups.push((vec![event_name(event)], lines)),
+                Some((events, _)) => events.push(event.name()),
+                None => groups.push((vec![event.name()], lines)),
             }
         }
         for (events, lines) in groups {

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The tracepoints rds:*."""
+
+import pytest
+from rdsvm.cluster import PAIR
+from slow_reader import run_slow_reader
+from traffic import ping, ports
+
+pytestmark = pytest.mark.impls("rust")
+
+EVENTS = "/sys/kernel/tracing/events/rds"
+
+
+@pytest.fixture
+def trace(node):
+    """What the tracepoints have told since the test began, line by line, without what ftrace adds."""
+    node.run(f"echo > /sys/kernel/tracing/trace; echo 1 > {EVENTS}/enable")
+
+    def read():
+        lines = node.run(["cat", "/sys/kernel/tracing/trace"]).out.splitlines()
+        return [line.partition(" rds_")[2] for line in lines if " rds_" in line]
+
+    yield read
+    node.run(f"echo 0 > {EVENTS}/enable; echo > /sys/kernel/tracing/trace")
+
+
+def test_connections(node, tools, trace):
+    tos = 33
+    ends = f"<::ffff:{PAIR[0]},::ffff:{PAIR[1]},{tos}>"
+    ping(tools, node, PAIR[1], PAIR[0], tos=tos)
+    start = f"conn_state: {ends} "
+    told = [x.removeprefix(start) for x in trace() if x.startswith(start)]
+    assert told == ["wanted: down -> resolving-addr",
+                    "address resolved: resolving-addr -> resolving-route",
+                    "route resolved: resolving-route -> connecting", "established: connecting -> up"]
+
+
+def test_drops(node, tools, guest, trace):
+    node.run(["python3", guest / "to_nobody.py", PAIR[0], PAIR[1], ports()])
+    assert f"drop: <::ffff:{PAIR[1]},::ffff:{PAIR[0]},0> recv_drop_no_sock 1" in trace()
+
+
+def test_congestion(node, guest, trace):
+    """The port of a reader that does not read is full, and has room again when it has read."""
+    run_slow_reader(guest, *((node, x) for x in PAIR))
+    told = [x for x in trace() if x.startswith(f"congestion: ::ffff:{PAIR[1]} ")]
+    states = [x.split(maxsplit=4)[4] for x in told]
+    assert states == ["congested", "has room"] * (len(states) // 2) and states, told
+    assert len({x.split()[3] for x in told}) == 1, told
