@@ -106,8 +106,8 @@ EXPECTED = {
     "unsent_to_nobody_v6": unsent(PAIR6[0], NOWHERE6),
     "unacknowledged": Differ(c=none_of_c(LEFT), rust=LEFT, reason=NO_ADDRESS),
     "connections_that_are_up": [
-        [[1, 3, B, A, b"infiniband".ljust(16, b"\0").hex(), 4],
-         [3, 0, A, B, b"infiniband".ljust(16, b"\0").hex(), 4]],
+        [[2, 3, B, A, b"infiniband".ljust(16, b"\0").hex(), 4],
+         [3, 2, A, B, b"infiniband".ljust(16, b"\0").hex(), 4]],
         [["", "", mapped(x), mapped(y), 4] for x, y in (PAIR, PAIR[::-1])]],
     "rdma_connections": Differ(
         c=rdma(8), rust=rdma(0),
