@@ -41,13 +41,13 @@ class Script(Exception):
     """Raised in a new process, to get rid of the agent in it and run a script instead. A machine without
     hardware support takes a second to start an interpreter, and scripts are what most tests run."""
 
-    def __init__(self, argv, env):
-        self.argv, self.env = argv, env
+    def __init__(self, argv):
+        self.argv = argv
 
     def run(self):
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         os.environ.clear()
-        os.environ.update(self.env)
+        os.environ.update(ENV)
         sys.stdin = open(0, encoding="utf-8")
         sys.stdout, sys.stderr = (
             io.TextIOWrapper(open(fd, "wb", buffering=0), encoding="utf-8", write_through=True)
@@ -75,11 +75,11 @@ class Job:
                 for target, fd in enumerate((r_in, w_out, w_err)):
                     os.dup2(fd, target)
                 os.chdir(cwd)
-                env = {**ENV, **env}
-                if argv[0] == "python3" and argv[1].endswith(".py"):
-                    raise Script(argv[1:], env)
+                # With variables of its own it may need an interpreter of its own.
+                if argv[0] == "python3" and argv[1].endswith(".py") and not env:
+                    raise Script(argv[1:])
                 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-                os.execvpe(argv[0], argv, env)
+                os.execvpe(argv[0], argv, {**ENV, **env})
             except OSError as e:
                 os.write(2, f"{argv[0]}: {e.strerror}\n".encode())
             os._exit(127)
