@@ -53,7 +53,8 @@ def rogue(node, tools, guest):
 
     def attack(name, *number):
         before = bystanders(node)
-        assert len(before) == 2, before
+        # Others of the same addresses may be there, of another type of service.
+        assert len(before) >= 2, before
         process = node.start(["python3", guest / "rogue.py", tools.parent / "verbs.so", name, *number])
         while process.running():
             exchange(tools, *ends, count=20)
