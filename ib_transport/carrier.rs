@@ -297,8 +297,8 @@ impl Carrier {
         }
     }
 
-    /// Nothing is posted, or the one that flow control keeps, and there is nothing to post: the peer waits. Unless something is sent no one
-    /// else would try again.
+    /// Nothing is posted, or the one that flow control keeps, and there is nothing to post: the peer waits.
+    /// Unless something is sent no one else would try again.
     ///
     /// A message that has arrived in part keeps its memory until the rest has come. Where all memory is
     /// kept like this, one of these messages has to go, with its connection, and comes again. And if the

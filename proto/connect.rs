@@ -9,9 +9,10 @@
 //! Two nodes may connect to each other at the same time. The node with the lower address has the
 //! right of way: it rejects the request that crosses its own, and the other node gives up its own
 //! and accepts. If the other node asks once more, it has not got the request that it should have
-//! accepted, so it is accepted itself. When an established connection breaks, the lower node reconnects at once and the
-//! higher one leaves it time to do so, but not forever: the lower one may have nothing to send,
-//! or may not have noticed. What is left to chance is settled by a random backoff.
+//! accepted, so it is accepted itself. When an established connection breaks, the lower node
+//! reconnects at once and the higher one leaves it time to do so, but not forever: the lower one may
+//! have nothing to send, or may not have noticed. What is left to chance is settled by a random
+//! backoff.
 //!
 //! When the local address has moved to another device, the node that has it connects at once, lower
 //! or higher: its peer cannot know.
