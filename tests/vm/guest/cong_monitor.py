@@ -40,7 +40,10 @@ def send(s, to):
 
 def fill(s, to):
     while (why := send(s, to)) != "ENOBUFS":
-        if why:
+        if why == "EAGAIN":
+            # The news that it is full is still on the way.
+            select.select([], [s], [])
+        elif why:
             sys.exit(f"{why} before the port was congested")
 
 
