@@ -97,7 +97,8 @@ def test_info_shows_ipv6(node, tools):
         ping(tools, node, ends[1], source=ends[0])
     for ends in (PAIR, PAIR6):
         found = [x for x in info(node, tools, "-an")["connections"] if (x["local"], x["peer"]) == ends]
-        assert [x["flags"] for x in found] == [["connected"]]
+        # There may be others, of another type of service.
+        assert ["connected"] in [x["flags"] for x in found]
     assert not any(":" in x["local"] for x in info(node, tools, "-n")["connections"])
     assert PAIR6[0] in node.run([tools / "rds-info", "-an"]).out
 
