@@ -22,6 +22,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
+use rds_socket::complain;
 use rustix::process::{getrlimit, setrlimit, Resource};
 
 use args::Args;
@@ -32,9 +33,7 @@ fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // In one write, so that the lines of two programs do not mix.
-            let message = format!("rds-bench: {error:#}\n");
-            eprint!("{message}");
+            complain("rds-bench", format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }

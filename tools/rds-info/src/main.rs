@@ -9,6 +9,7 @@ mod record;
 mod show;
 mod tables;
 
+use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
@@ -27,16 +28,14 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            complain(&format!("{error:#}"));
+            complain(format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// In one write, so that the lines of two programs do not mix.
-fn complain(text: &str) {
-    let message = format!("rds-info: {text}\n");
-    eprint!("{message}");
+fn complain(what: impl Display) {
+    rds_socket::complain("rds-info", what);
 }
 
 /// Returns whether all went well.
@@ -62,14 +61,14 @@ fn run(args: &Args) -> Result<bool> {
             Ok(None) => {
                 object.insert(kind.key().to_owned(), Value::Null);
                 let what = kind.description();
-                complain(&format!(
+                complain(format_args!(
                     "this kernel has no table of {what}, or its transport is not loaded"
                 ));
                 good &= named.is_empty();
             }
             // The other tables may tell why.
             Err(error) => {
-                complain(&format!("{error:#}"));
+                complain(format_args!("{error:#}"));
                 good = false;
             }
         }

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use rds_socket::source_address_for;
+use rds_socket::{complain, source_address_for};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use args::Args;
@@ -25,9 +25,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            // In one write, so that the lines of two programs do not mix.
-            let message = format!("rds-ping: {error:#}\n");
-            eprint!("{message}");
+            complain("rds-ping", format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }

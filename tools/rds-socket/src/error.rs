@@ -4,6 +4,12 @@
 use std::fmt;
 use std::io;
 
+/// Tells people what went wrong, in one write, so that the lines of two programs do not mix.
+pub fn complain(program: &str, what: impl fmt::Display) {
+    let message = format!("{program}: {what}\n");
+    eprint!("{message}");
+}
+
 /// A failed operation on a socket.
 #[derive(Debug)]
 pub struct Error {

@@ -16,7 +16,7 @@ mod priority;
 mod socket;
 
 pub use addr::source_address_for;
-pub use error::{is_congested, Error};
+pub use error::{complain, is_congested, Error};
 pub use info::Table;
 pub use poll::{poll, PollFd};
 pub use priority::run_before_others;

@@ -19,6 +19,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use rds_socket::complain;
 
 use args::Args;
 use control::{Control, Hello};
@@ -29,9 +30,7 @@ fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // In one write, so that the lines of two programs do not mix.
-            let message = format!("rds-stress: {error:#}\n");
-            eprint!("{message}");
+            complain("rds-stress", format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }

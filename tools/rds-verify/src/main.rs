@@ -14,6 +14,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use rds_socket::complain;
 use serde::Serialize;
 
 use args::{Args, Role};
@@ -92,9 +93,7 @@ fn main() -> ExitCode {
     match run(&Args::parse().role) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // In one write, so that the lines of two programs do not mix.
-            let message = format!("rds-verify: {error:#}\n");
-            eprint!("{message}");
+            complain("rds-verify", format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }
