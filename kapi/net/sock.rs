@@ -181,6 +181,12 @@ impl<T: Protocol> Sock<T> {
         unsafe { bindings::rds_sk_inode(self.as_raw()) }
     }
 
+    /// Whether the caller administers the socket's network namespace.
+    pub(crate) fn is_net_admin(&self) -> bool {
+        // SAFETY: `self` is alive by the type invariants.
+        unsafe { bindings::rds_sk_net_admin(self.as_raw()) }
+    }
+
     /// What a message that is being delivered has to know.
     #[inline]
     pub(crate) fn recv_buffer(&self) -> RecvBuffer {

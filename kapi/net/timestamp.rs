@@ -23,12 +23,6 @@ impl<T: Protocol> Sock<T> {
         unsafe { bindings::rds_sk_set_timestamps(self.as_raw(), on, new) }
     }
 
-    /// Whether the caller administers the socket's network namespace.
-    pub(crate) fn is_net_admin(&self) -> bool {
-        // SAFETY: `self` is alive by the type invariants.
-        unsafe { bindings::rds_sk_net_admin(self.as_raw()) }
-    }
-
     /// Tells the reader when a message arrived, in nanoseconds since 1970, the way that it asked for, if it
     /// did. Fails with EFAULT. May sleep.
     pub(crate) fn put_timestamp(&self, msg: &mut RecvMsg<'_>, ns: u64) -> Result {
