@@ -64,9 +64,7 @@ impl ConnKey {
     pub(super) fn is_of(&self, net: Net, laddr: Ipv6Addr, faddr: Option<Ipv6Addr>) -> bool {
         self.net == net && self.laddr == laddr && faddr.is_none_or(|faddr| self.faddr == faddr)
     }
-}
 
-impl ConnKey {
     /// For tracepoints.
     #[cold]
     pub(super) fn traced(&self) -> trace::Conn {
@@ -489,15 +487,9 @@ impl Connection {
             return Ok(());
         };
         self.acked.store(ack, Relaxed);
-        while tx
-            .queue
-            .sent
-            .front()
-            .is_some_and(|message| message.sequence <= ack)
-        {
-            if let Some(message) = tx.queue.sent.pop_front() {
-                done.push_back(message);
-            }
+        let sent = &mut tx.queue.sent;
+        while let Some(message) = sent.pop_front_if(|message| message.sequence <= ack) {
+            done.push_back(message);
         }
         drop(tx);
         self.node.stats.add(Counter::SendDropAcked, done.len());
@@ -529,11 +521,7 @@ impl Connection {
         let mut tx = self.tx.lock();
         let queue = &mut tx.queue;
         // A message that is half out has to be completed: the peer waits for the rest.
-        let half_out = queue
-            .unsent
-            .front()
-            .is_some_and(|message| message.fragment > 0);
-        let first = half_out.then(|| queue.unsent.pop_front()).flatten();
+        let first = queue.unsent.pop_front_if(|message| message.fragment > 0);
         queue.unsent.extract(is_meant, &mut done);
         queue.sent.extract(is_meant, &mut done);
         if let Some(mut first) = first {

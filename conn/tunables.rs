@@ -26,11 +26,6 @@ fn chosen(value: u32, range: core::ops::RangeInclusive<c_int>) -> Setting {
     Setting::new(c_int::try_from(value).unwrap_or(c_int::MAX), range)
 }
 
-/// What a setting says, which is not negative.
-fn number(setting: &Setting) -> u32 {
-    u32::try_from(setting.get()).unwrap_or(0)
-}
-
 impl Tunables {
     /// As they are when the module is loaded.
     pub(crate) fn new() -> Self {
@@ -48,8 +43,8 @@ impl Tunables {
     /// The delays for the next attempt to connect. Any context.
     pub(super) fn timing(&self) -> Timing {
         Timing {
-            backoff_min_ms: number(&self.reconnect_min_delay_ms),
-            backoff_max_ms: number(&self.reconnect_max_delay_ms),
+            backoff_min_ms: self.reconnect_min_delay_ms.count(),
+            backoff_max_ms: self.reconnect_max_delay_ms.count(),
             ..Timing::default()
         }
     }
@@ -57,8 +52,8 @@ impl Tunables {
     /// When the peer is asked to acknowledge. Any context.
     pub(crate) fn ack_policy(&self) -> AckPolicy {
         AckPolicy {
-            max_unacked_packets: number(&self.max_unacked_packets),
-            max_unacked_bytes: number(&self.max_unacked_bytes),
+            max_unacked_packets: self.max_unacked_packets.count(),
+            max_unacked_bytes: self.max_unacked_bytes.count(),
         }
     }
 

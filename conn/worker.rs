@@ -336,10 +336,8 @@ impl Connection {
         queue
             .sent
             .extract(|message| message.cancelled, &mut cancelled);
-        if queue.unsent.front().is_some_and(|first| first.cancelled) {
-            if let Some(first) = queue.unsent.pop_front() {
-                cancelled.push_back(first);
-            }
+        if let Some(first) = queue.unsent.pop_front_if(|first| first.cancelled) {
+            cancelled.push_back(first);
         }
         for message in queue.sent.iter_mut() {
             message.sent_before = true;

@@ -44,21 +44,22 @@ impl Tunables {
 
     /// How queue pairs of a device are made. Any context.
     pub(super) fn qp_config(&self, caps: &DeviceCaps) -> QpConfig {
-        let number = |setting: &Setting| u32::try_from(setting.get()).unwrap_or(1);
         // One of each is asked for on top.
         let most = caps.max_qp_wr.saturating_sub(1);
         let completions = caps.max_cqe.saturating_sub(2);
         // Where a queue has room for few completions, half of them are for receives.
-        let max_send_wr = number(&self.max_send_wr).min(most).min(completions / 2);
+        let max_send_wr = self.max_send_wr.count().min(most).min(completions / 2);
         QpConfig {
             max_send_wr,
-            max_recv_wr: number(&self.max_recv_wr)
+            max_recv_wr: self
+                .max_recv_wr
+                .count()
                 .min(most)
                 .min(completions.saturating_sub(max_send_wr)),
             report_every: if caps.report_all_sends {
                 1
             } else {
-                number(&self.max_unsignaled_wr).min(MAX_UNREPORTED)
+                self.max_unsignaled_wr.count().min(MAX_UNREPORTED)
             },
         }
     }

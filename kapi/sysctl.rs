@@ -34,6 +34,11 @@ impl Setting {
     pub(crate) fn get(&self) -> c_int {
         self.value.peek()
     }
+
+    /// What it is now, if it is never negative. Any context.
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.get()).unwrap_or(0)
+    }
 }
 
 /// A file of a setting.

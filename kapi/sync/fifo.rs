@@ -192,6 +192,16 @@ impl<T> Fifo<T> {
         self.popped = self.popped.wrapping_sub(1);
     }
 
+    /// Takes the first element if `pred` holds for it.
+    #[inline]
+    pub(crate) fn pop_front_if(&mut self, pred: impl FnOnce(&T) -> bool) -> Option<Item<T>> {
+        if pred(self.front()?) {
+            self.pop_front()
+        } else {
+            None
+        }
+    }
+
     pub(crate) fn pop_front(&mut self) -> Option<Item<T>> {
         let mut node = self.head.take()?;
         self.head = link(node.next.take());
