@@ -100,8 +100,8 @@ def pytest(tally, suite, prefix, *arguments):
     say(f"{suite}: pytest")
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "outcomes"
-        command = [sys.executable, "-u", "-m", "pytest", "-v", "-p", "no:cacheprovider", "--tb=short",
-                   "--durations=10", f"--outcomes={path}", *arguments]
+        command = [sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider", "--tb=short",
+                   "--no-summary", "--at-once", f"--outcomes={path}", *arguments]
         with subprocess.Popen(command, cwd=TOP, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, errors="replace") as running:
             for line in running.stdout:

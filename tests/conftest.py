@@ -1,14 +1,39 @@
 # SPDX-License-Identifier: GPL-2.0
-"""For all tests in Python: --outcomes tells scripts/run-tests.py how each of them ended."""
+"""For all tests in Python, run by scripts/run-tests.py: --outcomes tells it how each of them ended, and --at-once
+tells people what failed when it fails, as they may wait an hour for the end."""
 
 import json
 from pathlib import Path
+
+import pytest
 
 OUTCOMES = {}
 
 
 def pytest_addoption(parser):
     parser.addoption("--outcomes", type=Path, help="write the outcome of each test to this file")
+    parser.addoption("--at-once", action="store_true", help="print each failure when it happens")
+
+
+class AtOnce:
+    def __init__(self, terminal):
+        self.terminal = terminal
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self.terminal.ensure_newline()
+            self.terminal.write_sep("_", f"FAILED {report.nodeid} ({report.when})")
+            self.terminal.write_line(report.longreprtext)
+            for name, text in report.sections:
+                self.terminal.write_sep("-", name)
+                self.terminal.write_line(text)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    if config.getoption("at_once"):
+        config.pluginmanager.register(AtOnce(config.pluginmanager.get_plugin("terminalreporter")))
 
 
 def pytest_runtest_logreport(report):

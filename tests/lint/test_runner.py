@@ -3,6 +3,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -175,9 +176,12 @@ def test_outcomes_of_pytest(tmp_path):
         "def test_bad(): assert False\n"
         "def test_skipped(): pytest.skip()\n"
         "def test_late(late): pass\n")
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "--outcomes=out", "."],
-                          cwd=tmp_path, stdout=subprocess.DEVNULL)
+    done = subprocess.run([sys.executable, "-m", "pytest", "--no-summary", "--at-once", "--outcomes=out", "."],
+                          cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     assert done.returncode == 1
+    told = [x.strip("_ ") for x in done.stdout.split("\n") if "FAILED" in x]
+    assert told == ["FAILED test_sample.py::test_bad (call)", "FAILED test_sample.py::test_late (teardown)"]
+    assert len(re.findall("^E +assert False", done.stdout, re.M)) == 2
     assert {k.split("::")[1]: v for k, v in json.loads((tmp_path / "out").read_text()).items()} == {
         "test_good": "passed", "test_bad": "failed", "test_skipped": "skipped",
         "test_late": "failed"}
