@@ -95,7 +95,7 @@ class Run:
         if self.args.profile:
             qemu += ["-plugin", f"{PLUGIN},out={self.rundir}/{self.impl}"]
         m = cluster.Machine(f"bench-{self.impl}", self.impl, "release", self.rundir / self.impl,
-                            cpus=1, qemu=qemu)
+                            cpus=1, cpu=hardware.COUNTED_CPU, qemu=qemu)
         m.kernel = self.args.kdir or m.kernel
         m.module = self.args.ko or m.module
         return m

@@ -85,7 +85,7 @@ class Run:
         say(f"{NAMES[self.impl]}: booting")
         qemu = [*hardware.COUNTING_CLOCK, "-plugin", f"{PLUGIN},count={self.counts_file}"]
         m = cluster.Machine(f"scaling-{self.impl}", self.impl, "release", self.rundir, cpus=1,
-                            memory=MEMORY, qemu=qemu)
+                            memory=MEMORY, cpu=hardware.COUNTED_CPU, qemu=qemu)
         m.module = self.args.ko or m.module
         try:
             m.boot()

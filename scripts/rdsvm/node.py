@@ -22,6 +22,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BOOT_SECONDS = 180
+# Five levels of page tables are a quarter of the time of the emulation, and no node has the memory for them.
+# Byte by byte, as the kernel copies where it is told that this is fast, it is slow.
+CPU = "max,la57=off,erms=off,fsrm=off"
 KERNEL_LINE = re.compile(r"^(?:<\d+>)?\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? ?")
 
 
@@ -129,16 +132,16 @@ class Process:
 
 class Node:
     """A guest. wires: list of (macs, local UDP port, remote UDP port) on 127.0.0.1, one NIC for each
-    mac, which QEMU calls nic. Several on one wire are on a hub. qemu and cmdline: more arguments of
-    QEMU and of the kernel."""
+    mac, which QEMU calls nic. Several on one wire are on a hub. cpu: its model and features. qemu and
+    cmdline: more arguments of QEMU and of the kernel."""
 
     stdin = stdout = subprocess.DEVNULL
 
     def __init__(self, name, kernel, rundir, wires=(), nic="virtio-net-pci", cpus=2, memory="2G",
-                 qemu=(), cmdline=()):
+                 cpu=CPU, qemu=(), cmdline=()):
         self.name, self.kernel, self.rundir = name, Path(kernel), Path(rundir).resolve()
         self.wires, self.nic = list(wires), nic
-        self.cpus, self.memory = cpus, memory
+        self.cpus, self.memory, self.cpu = cpus, memory, cpu
         self.qemu, self.cmdline = list(qemu), list(cmdline)
         self._changed = threading.Condition()
         self._qemu = self._sock = self._monitor = None
@@ -189,7 +192,7 @@ class Node:
         if spaced := [x for x in params if " " in x]:
             raise NodeError(f"the kernel's command line cannot have spaces in it: {spaced}")
         argv = ["qemu-system-x86_64", "-name", self.name, "-machine", "q35,accel=tcg", "-cpu",
-                "max", "-smp", str(self.cpus), "-m", self.memory, "-nodefaults", "-display",
+                self.cpu, "-smp", str(self.cpus), "-m", self.memory, "-nodefaults", "-display",
                 "none", "-no-reboot", "-kernel", str(self.kernel / "arch/x86/boot/bzImage"),
                 "-append", " ".join(params),
                 "-chardev", f"file,id=console,path=/dev/fd/{console_in}",
@@ -256,7 +259,7 @@ class Node:
 
     def start(self, command, env=None, cwd=None, name=None):
         """Starts a command, a list or a line for the shell, and returns its Process."""
-        argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(map(str, command))
+        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(map(str, command))
         text = name or (command if isinstance(command, str) else shlex.join(argv))
         with self._changed:
             self._ids += 1
