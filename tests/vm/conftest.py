@@ -39,22 +39,25 @@ def pytest_addoption(parser):
 def on_kinds(metafunc, labs):
     """Parameters of a lab: each of its combinations with each kind of devices. C RDS is for RoCE only.
 
-    A test on siw is one of those that make test runs if it is marked so."""
+    A test on siw is one of those that make test runs if it is marked so, and so is one on the debug kernel
+    with a peer that runs C RDS."""
     config = metafunc.config
     kinds = config.getoption("kinds").split(",")
     for marker in metafunc.definition.iter_markers("kinds"):
         kinds = [x for x in kinds if x in marker.args]
     # Two nodes take too long on the debug kernel for that.
     slow = config.getoption("flavor") == "debug" and "pair_lab" in metafunc.fixturenames
-    chosen = any(metafunc.definition.iter_markers("on_siw")) and not slow
+    on_siw = any(metafunc.definition.iter_markers("on_siw")) and not slow
+    on_c = any(metafunc.definition.iter_markers("on_c")) or not slow
     params = []
     for impls in labs:
         name = "-".join(impls)
         if "rxe" in kinds:
-            params.append(pytest.param((impls, "rxe"), id=name))
+            params.append(pytest.param((impls, "rxe"), id=name,
+                                       marks=() if on_c or "c" not in impls else pytest.mark.more))
         if "siw" in kinds and "c" not in impls:
             params.append(pytest.param((impls, "siw"), id=f"{name}-siw",
-                                       marks=() if chosen else pytest.mark.more))
+                                       marks=() if on_siw else pytest.mark.more))
     return params
 
 
@@ -193,7 +196,7 @@ def node(request, node_lab):
 def slow_node(node):
     """The same, and packets between its two devices take a while."""
     netdevs = ("rdsv0", "rdsv1")
-    slow_down(*((node, x) for x in netdevs), delay="100ms")
+    slow_down(*((node, x) for x in netdevs), delay="50ms")
     yield node
     for netdev in netdevs:
         node.run(f"tc qdisc del dev {netdev} root")

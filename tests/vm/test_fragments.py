@@ -23,6 +23,7 @@ def loads(pair):
         m.forget()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ours, theirs", [(16384, 16384), (8192, 16384), (16384, 4096)])
 def test_smaller_size_is_agreed_on(pair, tools, flavor, loads, ours, theirs):
     a, b = pair

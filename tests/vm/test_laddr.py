@@ -41,6 +41,7 @@ def codes(seen):
     return {errno.errorcode.get(int(x), x) for x in seen}
 
 
+@pytest.mark.long
 def test_burst_asks_the_cm_once(node, laddr):
     hosts = [*PAIR, *PAIR6]
     must(node.unload())
@@ -55,6 +56,7 @@ def test_burst_asks_the_cm_once(node, laddr):
     assert calls.pop("ids") == sum(calls.values())
 
 
+@pytest.mark.long
 def test_addresses_come_and_go(node, laddr):
     prefixes = ("10.9.0.77/32", "fd09::77/128", "fe80::77/64")
     seen = laddr("cycles", 5 if node.debug else 20, "rdsv0", *prefixes)
@@ -97,6 +99,7 @@ def test_unknown_addresses_cost_the_cm_nothing(node, laddr):
     assert seen == {"results": [NONE], "calls": {"ids": 0}, "known": 0, "then": {"ids": 0}}
 
 
+@pytest.mark.long
 def test_more_addresses_than_can_be_kept(laddr, bare):
     seen = laddr("bare", 1200, bare, PAIR[0])
     assert seen["results"] == [NONE]

@@ -140,7 +140,8 @@ def test_idle_connections_make_room(node, guest, load):
     talk = Talk(node, guest, A, B, 1)
     for rounds in (1, 2, 3):
         talk.go(10)
-        wait_for(node, guest, lambda now, rounds=rounds: now["conn_forgotten"] == rounds)
-        assert known(node, guest) == {(B, A, 1): "down"}, "there is room again"
+        # Another may have been forgotten already for the first to come back.
+        wait_for(node, guest, lambda now, rounds=rounds: now["conn_forgotten"] >= rounds
+                 and list(known(node, guest).values()) == ["down"])
     talk.go(10)
     talk.finish()

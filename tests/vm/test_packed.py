@@ -30,9 +30,11 @@ def test_streams_of_short_messages(slow_node, tools, guest):
     before = counters(slow_node, guest)
     exchange(tools, (slow_node, PAIR[0]), (slow_node, PAIR[1]), count=2000, sizes="0..600")
     after = counters(slow_node, guest)
-    sent, received = (after[x] - before[x] for x in ("ib_tx_packed", "ib_rx_packed"))
+    sent, received, resets = (after[x] - before[x]
+                              for x in ("ib_tx_packed", "ib_rx_packed", "conn_reset"))
     assert sent > 20
-    assert sent == received
+    # A machine that stands still for a second loses the connection, and what was in flight with it.
+    assert sent == received or (resets and sent > received > 20), (sent, received, resets)
 
 
 @pytest.mark.pairs("rust-c", "c-rust")

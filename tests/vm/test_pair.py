@@ -18,6 +18,7 @@ def test_ping_both_ways(pair, tools, version):
     ping(tools, b, A if version == 4 else A6)
 
 
+@pytest.mark.on_c
 @pytest.mark.on_siw
 @pytest.mark.parametrize("first", ("a", "b", "both"))
 def test_first_to_connect(pair, tools, first):
@@ -38,6 +39,7 @@ def test_first_to_connect(pair, tools, first):
     ping(tools, b, A)
 
 
+@pytest.mark.on_c
 @pytest.mark.on_siw
 def test_traffic(pair, tools, flavor):
     a, b = pair
@@ -49,6 +51,7 @@ def test_traffic_v6(pair, tools, flavor):
     exchange(tools, (a, A6), (b, B6), count=messages(flavor, 200))
 
 
+@pytest.mark.on_c
 @pytest.mark.on_siw
 def test_fragment_boundaries(pair, tools, flavor):
     a, b = pair
@@ -144,6 +147,7 @@ def test_peer_reloads_module(pair, tools, guest, flavor):
             m.set_loss(0)
 
 
+@pytest.mark.on_c
 def test_peer_crashes(pair, tools, guest, flavor):
     """b loses its power under load and comes back."""
     a, b = pair

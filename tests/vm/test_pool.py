@@ -66,12 +66,15 @@ def test_nothing_is_mapped_for_a_message(node, tools):
     large it is."""
     large, count = {"sizes": "1000000..1000000"}, messages(node.flavor, 40)
     exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=count // 4, **large)
-    with Probes(node, "rds_ib_dma_map", "rds_alloc_shard", "rds_ib_post_recv") as probes:
-        exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=count, **large)
-        maps, allocations, posts = probes.hits()
-    assert posts > count, "the probes do not see the module"
-    frames = 2 * count * FRAMES_OF_1MB
-    assert max(maps, allocations) * 50 < frames
+    # How many are enough depends on how far the receivers are behind: they may be further the next time.
+    for _ in range(4):
+        with Probes(node, "rds_ib_dma_map", "rds_alloc_shard", "rds_ib_post_recv") as probes:
+            exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=count, **large)
+            maps, allocations, posts = probes.hits()
+        assert posts > count, "the probes do not see the module"
+        if max(maps, allocations) * 50 < 2 * count * FRAMES_OF_1MB:
+            return
+    raise AssertionError(f"{maps} mappings and {allocations} allocations for {count} messages each way")
 
 
 def test_receives_are_posted_in_chains(node, tools, guest):
@@ -237,6 +240,7 @@ def test_shrinker(node, tools, guest):
     exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=20)
 
 
+@pytest.mark.long
 def test_unneeded_memory_goes_after_a_while(node, tools, guest):
     before = grow_pools(node, tools, guest)
     assert before["ib_pool_bytes"] > 2 << 20

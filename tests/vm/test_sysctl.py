@@ -140,6 +140,7 @@ def depths(node, guest, tos):
     return {tuple(x) for x in found}
 
 
+@pytest.mark.long
 def test_work_requests(node, tools, guest, sysctl):
     """New connections have as many as was said last, as far as the device goes."""
     ping(tools, node, B, A, tos=20)

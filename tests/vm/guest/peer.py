@@ -117,7 +117,7 @@ class End:
         if not self.handle:
             raise PeerError(f"no CM id: {os.strerror(ctypes.get_errno())}")
         self.buffer = ctypes.create_string_buffer(20 << 10)
-        self.has_qp = self.gone = False
+        self.has_qp = self.gone = self.heard = False
         self.failure = None
         self.inbox = []
         self.untold = 0
@@ -181,6 +181,7 @@ class End:
         kind = self.call("poll", self.buffer, ctypes.byref(value)) if self.has_qp else 0
         if kind == 1:
             self.inbox.append(self.buffer.raw[:value.value])
+            self.heard = True
             self.untold += 1
         elif kind == 3:
             self.failure = value.value
@@ -215,8 +216,12 @@ class End:
         while not self.inbox:
             if self.gone or self.failure or time.monotonic() > deadline:
                 return None
-            self.pump(max(0, deadline - time.monotonic()))
+            if not self.pump(min(0.5, max(0, deadline - time.monotonic()))):
+                self.idle()
         return self.inbox.pop(0)
+
+    def idle(self):
+        """Nothing has come for a while."""
 
     def await_failure(self):
         """Waits until the node or its device has refused what was sent."""
@@ -273,6 +278,12 @@ class Peer(End):
         credit = min(self.untold, 255)
         self.untold -= credit
         return credit
+
+    def idle(self):
+        """A soft-iWARP that accepts does not notice what comes before it looks after the socket, until more
+        comes."""
+        if not self.heard and self.has_qp:
+            verbs.end_post(self.handle, SEND, header := frames.header(ack=self.seen), len(header))
 
     def ping(self):
         """Whether the node answers a ping, which acknowledges all that came before; it does not if it

@@ -459,7 +459,12 @@ def credits(home, _number):
             # On iWARP the side that asked begins.
             p.send(*frames.congestion())
             full_socket(sock, MINE[6])
-            need(home.counters()["ib_tx_throttle"] > before["ib_tx_throttle"], "nothing had to wait")
+
+            def waits(now):
+                p.idle()
+                return now["ib_tx_throttle"] > before["ib_tx_throttle"]
+
+            home.wait_for("a frame that waits", waits)
             p.disconnect()
 
     def greedy():
