@@ -185,7 +185,7 @@ class Node:
         return self
 
     def _spawn(self, sock_path, console_in, monitor_in):
-        params = ["console=ttyS0", "ignore_loglevel", "panic=-1", "ro", "rootfstype=9p",
+        params = ["console=ttyS0", "ignore_loglevel", "panic=-1", "ro", "root=/dev/root", "rootfstype=9p",
                   "rootflags=trans=virtio,version=9p2000.L,cache=loose,msize=512000",
                   f"init={HERE}/init.sh", f"rds_agent={HERE}/agent.py", f"rds_name={self.name}",
                   f"rds_rundir={self.rundir}", f"rds_modules={self.kernel}/mods", *self.cmdline]
