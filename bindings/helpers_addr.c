@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* C functions for the wrappers in kapi/net/ that are about addresses of this machine. */
 #include <linux/inetdevice.h>
+#include <linux/ipv6.h>
 #include <linux/netdevice.h>
 #include <linux/string.h>
 #include <net/addrconf.h>
@@ -41,6 +42,9 @@ enum rds_locality rds_locality_v6(const u8 addr[16], u32 scope)
 	struct net_device *dev;
 	struct in6_addr wanted;
 
+	/* With ipv6.disable=1 there is no table of addresses to look into. */
+	if (!ipv6_mod_enabled())
+		return locality;
 	memcpy(&wanted, addr, sizeof(wanted));
 	rcu_read_lock();
 	if (scope) {

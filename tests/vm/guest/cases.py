@@ -60,5 +60,7 @@ def main():
             value = "hung"
         except OSError as e:
             value = f"failed: {ERRORS.get(e.errno)}"
+        except AssertionError as e:
+            value = str(e)
         signal.alarm(0)
         print(json.dumps({"case": name, "value": value}), flush=True)

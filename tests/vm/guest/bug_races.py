@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Cases for bugs.py: calls at the same time, in threads, processes and network namespaces that end."""
+
+import contextlib
+import socket
+import threading
+
+from cases import IB, IB6, LOOP, case, outcome
+from info import elsewhere
+from rds import Sock, connections, info
+
+
+def need(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+@contextlib.contextmanager
+def queued(data, count=1, **options):
+    """A receiver of 127.0.0.1:4001 with messages from port 4002 in its queue. options: what it wants to be
+    told beside them."""
+    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
+        for name, value in options.items():
+            r.set_raw({"stamps": 29, "latency": 10}[name], value)
+        for _ in range(count):
+            s.send(data, (LOOP, 4001))
+        yield r
+
+
+@contextlib.contextmanager
+def short_of_room(host, port, size=5000):
+    """A receiver that is soon full."""
+    with Sock(None, 10) as r:
+        r.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size // 2)
+        r.bind(host, port)
+        yield r
+
+
+def at_once(*functions, seconds=50):
+    """Runs them at the same time. An error of one is the case's."""
+    failures = []
+
+    def run(function):
+        try:
+            function()
+        except Exception as e:  # noqa: BLE001
+            failures.append(e)
+
+    threads = [threading.Thread(target=run, args=(f,), daemon=True) for f in functions]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(seconds)
+        need(not t.is_alive(), "one is stuck")
+    if failures:
+        raise failures[0]
+
+
+@case
+def h11_bind_while_it_sends():
+    """CVE-2015-7990: one thread binds, the other one sends."""
+    for _ in range(30):
+        with Sock() as s, Sock((LOOP, 4001)):
+            def send(s=s):
+                told = {outcome(s.send, b"x", (LOOP, 4001)) for _ in range(10)}
+                need(told <= {1, "ENOTCONN"}, f"sent: {told}")
+
+            at_once(lambda s=s: s.bind(LOOP, 4002), send)
+
+
+@case
+def h16_namespaces_that_end():
+    """CVE-2019-11815, H-59, H-60, H-63: a namespace goes with all that is under way in it."""
+    def child():
+        with Sock((LOOP, 4001)), Sock((LOOP, 4002)) as s:
+            for _ in range(5):
+                s.send(bytes(5000), (LOOP, 4001))
+            left = Sock((LOOP, 4003))
+            left.send(b"x", (LOOP, 4001))
+            left.sock.detach()
+        with Sock() as s:
+            return [outcome(s.bind, *IB[:1], 0)]
+
+    for _ in range(10):
+        need(elsewhere(child) == ["EADDRNOTAVAIL"], "an address of another namespace")
+
+
+@case
+def h18_one_connection():
+    """CVE-2021-45480: many who are the first to send to a peer make one connection."""
+    peer = "10.9.0.78"
+
+    def send():
+        with Sock((IB[0], 0)) as s:
+            s.send(b"x", (peer, 4001))
+
+    at_once(*[send] * 16)
+    made = [x for x in connections() if (x.local, x.peer, x.tos) == (IB[0], peer, 0)]
+    need(len(made) == 1, f"there are {made}")
+
+
+@case
+def h39_infiniband_elsewhere():
+    """CVE-2026-53077: connections over InfiniBand are the first namespace's."""
+    def child():
+        with Sock() as s, Sock() as t:
+            return [outcome(s.pin, "infiniband"), outcome(t.bind, IB[0], 0)]
+
+    told = elsewhere(child)
+    need(told[1] == "EADDRNOTAVAIL" and told[0] in ("ok", "EPROTOTYPE", "ENOPROTOOPT"), f"{told}")
+
+
+@case
+def h43_same_address_elsewhere():
+    """CVE-2026-68335, L-04, L-05, L-13: an address of another namespace is another address."""
+    def child():
+        with Sock((LOOP, 4001), 5) as r, Sock((LOOP, 4002)) as s:
+            s.send(b"theirs", (LOOP, 4001))
+            mine = r.recv()[0].decode()
+            # Full there is not full here.
+            while outcome(s.send, bytes(20000), (LOOP, 4001), socket.MSG_DONTWAIT) == 20000:
+                pass
+            return [mine, elsewhere(grandchild)]
+
+    def grandchild():
+        with Sock((LOOP, 4001), 5) as r, Sock((LOOP, 4002)) as s:
+            s.send(b"below", (LOOP, 4001))
+            return r.recv()[0].decode()
+
+    with Sock((LOOP, 4001), 5) as r, Sock((LOOP, 4002)) as s:
+        told = elsewhere(child)
+        need(told == ["theirs", "below"], f"there: {told}")
+        need(outcome(r.recv, 10, socket.MSG_DONTWAIT) == "EAGAIN", "a message of another namespace came")
+        s.send(b"ours", (LOOP, 4001))
+        need(r.recv()[0] == b"ours", "here")
+
+
+@case
+def h49_binds_and_senders():
+    """syzbot, 2018 and 2019: sockets come and go while others send to them."""
+    def storm():
+        for _ in range(60):
+            with Sock((LOOP, 4100)), Sock((LOOP, 4101)):
+                pass
+
+    def send():
+        with Sock((LOOP, 0)) as s:
+            for i in range(300):
+                told = outcome(s.send, b"x", (LOOP, 4100 + i % 2), socket.MSG_DONTWAIT)
+                need(told in (1, "EAGAIN", "ENOBUFS"), f"sent: {told}")
+
+    at_once(storm, send, send)
+
+
+@case
+def h72_senders_on_one_socket():
+    """KCSAN, 2023: two threads send to two peers with one socket."""
+    with Sock((LOOP, 4001), 10) as a, Sock((LOOP, 4003), 10) as b, Sock((LOOP, 4002), 10) as s:
+        def send(port):
+            for i in range(100):
+                s.send(bytes([i]), (LOOP, port))
+
+        def read(r):
+            got = [r.recv()[0][0] for _ in range(100)]
+            need(got == list(range(100)), f"order: {got}")
+
+        at_once(lambda: send(4001), lambda: send(4003), lambda: read(a), lambda: read(b))
+
+
+@case
+def h81_waiting_senders():
+    """Lost wake-ups: nobody who waits for room is forgotten."""
+    count, size = 40, 3000
+    for host in (LOOP, IB[0]):
+        with short_of_room(host, 4001) as r:
+            def send(host=host):
+                with Sock((host, 0), 40) as s:
+                    for _ in range(count):
+                        s.send(bytes(size), (host, 4001))
+
+            def read(r=r):
+                for _ in range(4 * count):
+                    r.recv()
+
+            at_once(read, *[send] * 4)
+
+
+@case
+def l11_one_winner():
+    """Two who want the same port: one of them has it."""
+    for port in range(4200, 4260):
+        socks, told = [Sock(), Sock()], []
+        gate = threading.Barrier(2)
+
+        def bind(s, port=port, gate=gate, told=told):
+            gate.wait(20)
+            told.append(outcome(s.bind, LOOP, port))
+
+        at_once(*[lambda s=s: bind(s) for s in socks])
+        for s in socks:
+            s.sock.close()
+        need(sorted(told) == ["EADDRINUSE", "ok"], f"port {port}: {told}")
+
+
+@case
+def l44_tables_while_connections_go():
+    """Rows are read while what they show is made anew."""
+    both = bytes(4) + socket.inet_aton(IB[0]) + socket.inet_aton(IB[1])
+    with Sock((IB[0], 4002), 20) as s, Sock((IB[1], 4001), 20) as r:
+        done = threading.Event()
+
+        def read():
+            while not done.is_set():
+                for option in (10001, 10008, 10011, 10017):
+                    info(option)
+
+        def make():
+            try:
+                for i in range(5):
+                    s.send(bytes([i]), (IB[1], 4001))
+                    need(r.recv()[0] == bytes([i]), "a message came")
+                    s.set_raw(8, both)
+            finally:
+                done.set()
+
+        at_once(read, make)
+
+
+@case
+def l50_whole_names():
+    """A name that changes is the one or the other."""
+    names = (IB6[1], 4001), ("fd88::ffff:ffff", 4999)
+    with Sock() as s:
+        done = threading.Event()
+
+        def connect():
+            for i in range(400):
+                s.connect(*names[i % 2])
+            done.set()
+
+        def look():
+            while not done.is_set():
+                seen = outcome(s.peer)
+                need(seen in names or seen == "ENOTCONN", f"seen: {seen}")
+
+        at_once(connect, look)

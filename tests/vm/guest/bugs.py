@@ -1,0 +1,457 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What has gone wrong in RDS before, case by case: one for each defect of the C implementation that a program
+can reach through its sockets. Prints one JSON line a case: null, or what was wrong.
+
+h.. are defects that C had, l.. those that it has. Addresses are those of cases.py.
+"""
+
+import ctypes
+import mmap
+import os
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+
+import bug_races  # noqa: F401  (more cases)
+from bug_races import need, queued, short_of_room
+from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, main, outcome
+from info import elsewhere, eventually
+from rds import SOL_RDS, Sock, call, info, libc, recvmsg, sockaddr
+
+KERNEL = 0xFFFF888000100000
+RDMA_ARGS, RDMA_DEST, RDMA_MAP, ATOMIC_FADD, ZEROCOPY_COOKIE = 1, 2, 3, 5, 12
+CANCEL_SENT_TO, GET_MR, FREE_MR, CONG_MONITOR, GET_MR_FOR_DEST = 1, 2, 3, 6, 7
+SO_ZEROCOPY, MSG_ZEROCOPY = 60, 0x4000000
+TABLES = (*range(10000, 10009), *range(10011, 10018))
+FAMILIES = (socket.AF_UNSPEC, socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_RDS, 0xFFFF)
+
+
+def errors(results, *allowed):
+    """All of these calls were refused, for one of these reasons."""
+    wrong = {str(k): v for k, v in results.items() if v not in allowed}
+    need(not wrong, f"answered {wrong}, not {' or '.join(allowed)}")
+
+
+def send_control(s, kind, data, flags=0):
+    """To where the socket is connected."""
+    return s.sock.sendmsg([b"abc"], [(SOL_RDS, kind, data)], flags)
+
+
+@case
+def h01_addresses_of_the_kernel():
+    """CVE-2010-3904: memory is the program's own, or there is none."""
+    lengths = {"kernel": (KERNEL, 64), "wraps": (2**64 - 32, 64), "ends beyond": (2**47 - 4096 - 16, 8192)}
+    raw = sockaddr(LOOP, 4001)
+    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002), 10) as s:
+        errors({name: outcome(call, "sendto", s.fileno(), ctypes.c_void_p(at), size, 0, raw, 16)
+                for name, (at, size) in lengths.items()}, "EFAULT")
+        for name, (at, size) in lengths.items():
+            s.send(bytes(size), (LOOP, 4001))
+            errors({name: outcome(call, "recv", r.fileno(), ctypes.c_void_p(at), size, 0)}, "EFAULT")
+            outcome(r.recv, 10, socket.MSG_DONTWAIT)
+
+
+@case
+def h04_congestion_of_oneself():
+    """CVE-2011-1023, CVE-2012-2372: a map of ports that goes to the address that it is about."""
+    for host in (LOOP, IB[0], LOOP6, IB6[0]):
+        with short_of_room(host, 4001) as r, Sock((host, 4002), 10) as s:
+            sent = 0
+            while outcome(s.send, bytes(3000), (host, 4001), socket.MSG_DONTWAIT) == 3000:
+                sent += 1
+            need(sent, f"{host} takes nothing")
+            for _ in range(sent):
+                r.recv()
+            need(s.send(b"x", (host, 4001)) == 1 and r.recv()[0] == b"x", f"{host} does not go on")
+
+
+@case
+def h06_name_of_nobody():
+    """CVE-2012-3430: what is no message has no sender."""
+    def name(s, flags, room=0):
+        memory, control = ctypes.create_string_buffer(b"\xaa" * 128, 128), ctypes.create_string_buffer(room or 1)
+        iov = ctypes.create_string_buffer(struct.pack("=QQ", ctypes.addressof(memory), 0))
+        header = ctypes.create_string_buffer(struct.pack(
+            "=QI4xQQQQi4x", ctypes.addressof(memory), 128, ctypes.addressof(iov), 1,
+            ctypes.addressof(control) if room else 0, room, 0))
+        told = outcome(call, "recvmsg", s.fileno(), header, flags)
+        return told, struct.unpack_from("=I", header.raw, 8)[0], memory.raw
+
+    def untouched(told):
+        return told[2] == b"\xaa" * 128 and (told[1] == 0 or isinstance(told[0], str))
+
+    with Sock((LOOP, 0)) as s:
+        for flags in (0, socket.MSG_PEEK, socket.MSG_OOB):
+            told = name(s, flags | socket.MSG_DONTWAIT)
+            need(untouched(told), f"flags {flags:#x}: {told[:2]}")
+        # The first news of congestion that a monitor may have.
+        s.set_raw(CONG_MONITOR, struct.pack("=i", 1))
+        told = name(s, socket.MSG_DONTWAIT, 100)
+        need(untouched(told), f"news: {told[:2]}")
+    with queued(b"abc") as r:
+        told = name(r, 0)
+        need(told[1] == 16 and told[2][:4] == struct.pack("=HH", socket.AF_INET, socket.htons(4002)),
+             f"a message: {told[:2]}")
+
+
+@case
+def h07_address_without_rdma():
+    """CVE-2013-7339, CVE-2014-2678, CVE-2026-74563: an address of a device that is none for RDMA."""
+    subprocess.run("ip link add bugs0 type dummy && ip addr add 10.77.0.1/24 dev bugs0 && "
+                   "ip addr add fd77::1/64 dev bugs0 nodad && ip link set bugs0 up", shell=True, check=True)
+    try:
+        for address in (("10.77.0.1", 0), ("fd77::1", 0)):
+            with Sock() as s, Sock() as pinned:
+                pinned.pin("infiniband")
+                errors({address: outcome(s.bind, *address), "pinned": outcome(pinned.bind, *address)},
+                       "EADDRNOTAVAIL", "ENOPROTOOPT")
+                need(s.name() == "unspec", f"{address} has stayed: {s.name()}")
+        number = socket.if_nametoindex("bugs0")
+
+        def bind_link_local():
+            for _ in range(100):
+                with Sock() as s:
+                    outcome(s.bind, "fe80::77", 0, number)
+
+        thread = threading.Thread(target=bind_link_local)
+        thread.start()
+        for _ in range(5):
+            subprocess.run("ip addr add fe80::77/64 dev bugs0 nodad; ip addr del fe80::77/64 dev bugs0",
+                           shell=True, check=False)
+    finally:
+        subprocess.run("ip link del bugs0", shell=True, check=True)
+    thread.join(60)
+
+
+@case
+def h10_no_address():
+    """CVE-2015-6937: a socket that is not bound sends nothing."""
+    with Sock() as s:
+        told = {"to": outcome(s.send, b"x", (LOOP, 4001)), "to v6": outcome(s.send, b"x", (LOOP6, 4001))}
+        s.connect(IB[1], 4001)
+        told["connected"] = outcome(s.send, b"x")
+        errors(told, "ENOTCONN")
+
+
+@case
+def h12_padding():
+    """CVE-2016-5244, CVE-2019-16714, CVE-2026-52995: tables hold what is meant for the reader, and nothing
+    else. Connections that are not up have a row, too."""
+    with Sock((IB[0], 4001)) as s, queued(b"abc"):
+        s.send(b"x", ("10.9.0.77", 4001))
+        for option in TABLES:
+            for _ in range(100):
+                seen = []
+                for poison in (b"\xaa", b"\x55"):
+                    size = ctypes.c_uint32(1 << 16)
+                    memory = ctypes.create_string_buffer(poison * size.value, size.value)
+                    told = libc.getsockopt(s.fileno(), SOL_RDS, option, memory, ctypes.byref(size))
+                    seen.append((told, memory.raw[: size.value] if told > 0 else b""))
+                if seen[0] == seen[1]:
+                    break
+            else:
+                # Numbers may change in between, but not each time.
+                need(False, f"{option}: two reads differ each time")
+        for raw in info(10008) or []:
+            if raw[:8] == socket.inet_aton(IB[0]) + socket.inet_aton("10.9.0.77"):
+                need(not any(raw[8:40]), f"a connection that is not up has identifiers: {raw.hex()}")
+
+
+@case
+def h19_nowhere_for_control():
+    """CVE-2021-47249: what is told beside a message has no room, or a place that is not there."""
+    with queued(b"abcdef", 3, stamps=struct.pack("=i", 1), latency=b"\3\0\1\2") as r:
+        for address, room, expected in ((8, 1000, "EFAULT"), (KERNEL, 1000, "EFAULT"), (None, 1, "ok")):
+            told = outcome(lambda: len(recvmsg(r, 10, room, socket.MSG_DONTWAIT, address)))
+            need(told in (expected, 3), f"{address} with room for {room}: {told}")
+        left = 0
+        while outcome(r.recv, 10, socket.MSG_DONTWAIT) != "EAGAIN":
+            left += 1
+        need(left <= 2, f"{left} messages are left of 3, of which one was read")
+
+
+@case
+def h21_zero_copy():
+    """CVE-2023-1078, CVE-2026-43494, CVE-2026-43502 and their kind: what has no zero copy says so, and
+    keeps no page, whatever the memory is."""
+    memory = mmap.mmap(-1, 8192)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    libc.munmap(ctypes.c_void_p(base + 4096), 4096)
+    iov = ctypes.create_string_buffer(struct.pack("=QQQQ", base, 4096, base + 4096, 4096))
+    name = ctypes.create_string_buffer(sockaddr(LOOP, 4001))
+    cookie = struct.pack("=QiiI4x", 20, SOL_RDS, ZEROCOPY_COOKIE, 1)
+    with Sock((LOOP, 4001)), Sock((LOOP, 4002)) as s:
+        s.connect(LOOP, 4001)
+        outcome(s.setsockopt, socket.SOL_SOCKET, SO_ZEROCOPY, 1)
+        for control in (b"", cookie, cookie[:18], cookie * 2):
+            room = ctypes.create_string_buffer(control or b"\0")
+            header = ctypes.create_string_buffer(struct.pack(
+                "=QI4xQQQQi4x", ctypes.addressof(name), 16, ctypes.addressof(iov), 2,
+                ctypes.addressof(room) if control else 0, len(control), 0))
+            errors({control: outcome(call, "sendmsg", s.fileno(), header, MSG_ZEROCOPY)},
+                   "EOPNOTSUPP", "EINVAL", "EFAULT")
+        for _ in range(200):
+            outcome(send_control, s, ZEROCOPY_COOKIE, b"abcd", MSG_ZEROCOPY)
+
+
+@case
+def h23_positions_of_traces():
+    """CVE-2024-23849: a position that there is not."""
+    with Sock() as s:
+        for position in range(256):
+            told = outcome(s.set_raw, 10, bytes((1, position, 0, 0)))
+            need((told == "ok") == (position < 3), f"position {position}: {told}")
+
+
+@case
+def h25_memory_regions_of_no_transport():
+    """CVE-2018-7492, CVE-2018-5333, CVE-2024-27024, CVE-2024-35902, CVE-2026-31425: registration where
+    there is nobody to do it, or no connection yet."""
+    area = ctypes.create_string_buffer(4096)
+    args = struct.pack("=QQQQ", ctypes.addressof(area), 4096, ctypes.addressof(area), 0)
+    for host in (None, LOOP, IB[0], IB6[0]):
+        with Sock((host, 0) if host else None) as s:
+            there = (host or LOOP, 4001)
+            s.connect(*there)
+            told = {"get": outcome(s.set_raw, GET_MR, args),
+                    "get for": outcome(s.set_raw, GET_MR_FOR_DEST, sockaddr(*there).ljust(128, b"\0") + args),
+                    "free": outcome(s.set_raw, FREE_MR, struct.pack("=QQ", 77, 0)),
+                    "map": outcome(send_control, s, RDMA_MAP, args),
+                    "dest": outcome(send_control, s, RDMA_DEST, bytes(8)),
+                    "add": outcome(send_control, s, ATOMIC_FADD, struct.pack("=Q56x", 1))}
+            wrong = {k: v for k, v in told.items() if v not in ERRORS.values()}
+            need(not wrong, f"{host}: {wrong}")
+
+
+@case
+def h57_family_of_the_address():
+    """KMSAN, 2019: no byte beyond an address is read, and none that lacks is made up."""
+    page = mmap.mmap(-1, 8192)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    libc.munmap(ctypes.c_void_p(base + 4096), 4096)
+    for family in FAMILIES:
+        raw = struct.pack("=HH", family, socket.htons(4001)).ljust(28, b"\0")
+        for length in range(29):
+            at = ctypes.c_void_p(base + 4096 - length)
+            ctypes.memmove(at, raw, length)
+            with Sock() as s, Sock((LOOP, 0)) as bound:
+                told = {"bind": outcome(call, "bind", s.fileno(), at, length),
+                        "connect": outcome(call, "connect", s.fileno(), at, length),
+                        "send": outcome(call, "sendto", bound.fileno(), b"x", 1, 0, at, length),
+                        "cancel": outcome(call, "setsockopt", bound.fileno(), SOL_RDS, CANCEL_SENT_TO, at, length)}
+                # There is nothing to cancel.
+                wrong = {k: v for k, v in told.items() if v not in ERRORS.values() and (k, v) != ("cancel", 0)}
+                need(not wrong, f"family {family}, {length} bytes: {wrong}")
+
+
+@case
+def h46_resets_at_once():
+    """CVE-2023-22024: an administrator who resets a connection from many threads."""
+    with Sock((IB[0], 4002), 20) as s, Sock((IB[1], 4001), 20) as r:
+        s.send(b"x", (IB[1], 4001))
+        r.recv()
+        both = bytes(4) + socket.inet_aton(IB[0]) + socket.inet_aton(IB[1])
+
+        def reset():
+            for _ in range(5):
+                with Sock() as own:
+                    own.set_raw(8, both)
+
+        threads = [threading.Thread(target=reset) for _ in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(50)
+        s.send(b"y", (IB[1], 4001))
+        need(r.recv()[0] == b"y", "another message came")
+
+
+@case
+def h53_any_flag():
+    """syzbot, 2018: no flag and no control message gives more than an error."""
+    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002), 10) as s:
+        s.connect(LOOP, 4001)
+        for bit in range(32):
+            flag = ctypes.c_int(1 << bit).value
+            told = outcome(s.send, b"x", (LOOP, 4001), flag | socket.MSG_DONTWAIT)
+            need(told == 1 or told in ERRORS.values(), f"flag {flag:#x}: {told}")
+            outcome(r.recv, 10, flag | socket.MSG_DONTWAIT)
+        for kind in range(-1, 20):
+            for size in (0, 1, 7, 8, 15, 16, 48, 72, 200):
+                told = outcome(send_control, s, kind, bytes(size))
+                need(told == 3 or told in ERRORS.values(), f"type {kind} of {size} bytes: {told}")
+        while outcome(r.recv, 10, socket.MSG_DONTWAIT) != "EAGAIN":
+            pass
+
+
+@case
+def h55_sizes_of_rdma():
+    """CVE-2010-3865, CVE-2010-4175, CVE-2018-5332, CVE-2022-21385, L-21 and H-79: lists of memory whose
+    sizes overflow, or that are cut short. The kernel warns of none."""
+    vectors = ctypes.create_string_buffer(16 * 1024)
+    for length in (0, 1, 4096, 2**31, 2**32 - 1, 2**47, 2**63, 2**64 - 1):
+        for i in range(1024):
+            struct.pack_into("=QQ", vectors, 16 * i, 0x1000, length)
+        for count in (0, 1, 2, 128, 1024, 1025, 2**32, 2**60 + 1, 2**64 - 1):
+            args = struct.pack("=QQQQQQQ", 0, ctypes.addressof(vectors), min(length * 2, 2**64 - 1),
+                               ctypes.addressof(vectors), count, 0, 0)
+            for host in (LOOP, IB[0]):
+                with Sock((host, 0)) as s:
+                    s.connect(host, 4001)
+                    told = outcome(send_control, s, RDMA_ARGS, args)
+                    need(told in ERRORS.values(), f"{count} pieces of {length} bytes on {host}: {told}")
+    with Sock((LOOP, 0)) as s:
+        s.connect(LOOP, 4001)
+        for size in range(0, 64):
+            told = outcome(send_control, s, RDMA_ARGS, args[:size])
+            need(told in ERRORS.values(), f"{size} bytes: {told}")
+
+
+@case
+def h77_nothing_of_others():
+    """H-77, L-49: who comes into a new network namespace sees nothing of the others."""
+    with queued(b"abc"), Sock((IB[0], 4001)) as s:
+        s.send(b"x", ("10.9.0.77", 4001))
+
+        def child():
+            rows = {option: len(info(option) or []) for option in TABLES if option != 10000}
+            used = [raw[:32].rstrip(b"\0").decode() for raw in info(10000) if struct.unpack_from("=Q", raw, 32)[0]]
+            return [{k: v for k, v in rows.items() if v}, used]
+
+        seen = elsewhere(child)
+    need(seen == [{}, []], f"it sees {seen}")
+
+
+@case
+def h78_table_into_a_file():
+    """What is written to a mapped file is in the file."""
+    with tempfile.NamedTemporaryFile(dir="/tmp") as file, Sock((LOOP, 4001)) as s:
+        file.truncate(65536)
+        with mmap.mmap(file.fileno(), 65536) as memory:
+            size = ctypes.c_uint32(65536)
+            at = ctypes.c_char.from_buffer(memory)
+            each = libc.getsockopt(s.fileno(), SOL_RDS, 10000, ctypes.byref(at), ctypes.byref(size))
+            del at
+        os.sync()
+        file.seek(0)
+        names = [raw[:32].rstrip(b"\0") for raw in (file.read(each) for _ in range(size.value // each))]
+        need(names[0] == b"conn_reset" and all(names), f"the file has {names[:3]}")
+
+
+@case
+def l02_messages_of_no_bytes():
+    """What is empty takes room, too."""
+    def fill(s, to, most=20000):
+        for count in range(most):
+            told = outcome(s.send, b"", to, socket.MSG_DONTWAIT)
+            if told != 0:
+                return count, told
+        return most, "no end"
+
+    with Sock((IB[0], 4002)) as s:
+        count, told = fill(s, ("10.9.0.77", 4001))
+        need(told == "EAGAIN" and count < 5000, f"to nobody: {count} messages, then {told}")
+    with short_of_room(LOOP, 4001) as r, Sock((LOOP, 4002)) as s:
+        count, told = fill(s, (LOOP, 4001))
+        need(told in ("EAGAIN", "ENOBUFS") and count < 5000, f"to a socket that reads nothing: {count}, then {told}")
+        for _ in range(count):
+            need(r.recv(10, socket.MSG_DONTWAIT)[0] == b"", "one is missing")
+
+
+@case
+def l03_loopback_is_bounded():
+    """A sender to a socket of 127.0.0.1 that does not read waits."""
+    with short_of_room(LOOP, 4001, 200000) as r, Sock((LOOP, 4002)) as s:
+        sent = 0
+        while outcome(s.send, bytes(50000), (LOOP, 4001), socket.MSG_DONTWAIT) == 50000:
+            sent += 1
+            need(sent < 50, "there is no end")
+        for _ in range(sent):
+            need(len(r.recv()[0]) == 50000, "one is missing")
+
+
+@case
+def l14_refused_binds():
+    """A bind that fails keeps nothing: the module can be unloaded when its sockets have gone."""
+    with open("/sys/module/rds_rust/refcnt", encoding="ascii") as f:
+        before = int(f.read())
+    with Sock((LOOP, 4001)), Sock() as s:
+        for _ in range(1000):
+            need(outcome(s.bind, LOOP, 4001) == "EADDRINUSE", "the address is taken")
+            need(outcome(s.bind, LOOP, 1) in ("EINVAL", "EACCES", "EADDRINUSE"), "port 1 is the kernel's")
+        need(s.name() == "unspec", f"it has an address: {s.name()}")
+        s.bind(LOOP, 4003)
+    after = eventually(lambda: int(open("/sys/module/rds_rust/refcnt", encoding="ascii").read()) <= before)
+    need(after, "there are more references than before")
+
+
+@case
+def l24_ports_of_another_address():
+    """A full socket on one local address has nothing to do with the same port of another one."""
+    with short_of_room(IB[1], 4001) as full, Sock((IB[0], 4001), 10) as free, \
+            Sock((IB[0], 4002)) as s, Sock((IB[1], 4003), 10) as other:
+        while outcome(s.send, bytes(3000), (IB[1], 4001), socket.MSG_DONTWAIT) == 3000:
+            pass
+        other.send(b"abc", (IB[0], 4001))
+        need(free.recv()[0] == b"abc", "a message to the other address")
+        while outcome(full.recv, 4000, socket.MSG_DONTWAIT) != "EAGAIN":
+            pass
+
+
+@case
+def l25_monitor_of_a_full_socket():
+    """Who asks for news of congestion, or does not any more, does not make room."""
+    with short_of_room(LOOP, 4001, 20000) as r, Sock((LOOP, 4002)) as s:
+        sent = 0
+        for value in (0, 1, 0, 1, 0):
+            while outcome(s.send, bytes(3000), (LOOP, 4001), socket.MSG_DONTWAIT) == 3000:
+                sent += 1
+            r.set_raw(CONG_MONITOR, struct.pack("=i", value))
+        need(3000 * sent <= 60000, f"a socket for 20000 bytes holds {sent} messages of 3000")
+        for _ in range(sent):
+            r.recv()
+
+
+@case
+def l27_close_with_a_long_queue():
+    """What a program can queue is soon walked: no table and no close takes the processor for seconds."""
+    with Sock((IB[0], 4002)) as s:
+        while outcome(s.send, b"", ("10.9.0.77", 4001), socket.MSG_DONTWAIT) == 0:
+            pass
+        for option in (10003, 10004, 10013, 10014):
+            need(len(info(option)) < 10000, f"table {option} is long")
+
+
+@case
+def l28_time_limit_of_a_sender():
+    """A sender that waits for room does not wait longer than it wants to."""
+    for host, to in ((LOOP, (LOOP, 4001)), (IB[0], (IB[0], 4001))):
+        with short_of_room(host, 4001), Sock((host, 4002), 0.2) as s:
+            # It is told so when the time is over.
+            while (told := outcome(s.send, bytes(3000), to)) == 3000:
+                pass
+            need(told in ("EAGAIN", "ETIMEDOUT"), f"{host}: {told}")
+
+
+@case
+def l29_news_are_not_lost():
+    """What is told beside a message and has no room does not take the message along."""
+    with queued(b"abcdef", stamps=struct.pack("=i", 1)) as r:
+        data, control, flags = recvmsg(r, 10, 1)
+        need(data == b"abcdef" and not control and flags & socket.MSG_CTRUNC, f"{data}, {control}, {flags:#x}")
+
+
+@case
+def l46_foreign_addresses():
+    """No peer makes an address one of ours."""
+    told = {}
+    for address in ("8.8.8.8", "10.9.0.77", "fd09::77"):
+        with Sock() as s:
+            told[address] = outcome(s.bind, address, 0)
+    errors(told, "EADDRNOTAVAIL")
+
+
+if __name__ == "__main__":
+    main()

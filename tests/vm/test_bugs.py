@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Defects that C RDS has or had: guest/bugs.py tries them, one case each."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from rdsvm import cluster
+
+pytestmark = pytest.mark.impls("rust")
+
+GUEST = Path(__file__).with_name("guest")
+CASES = [name for file in ("bugs.py", "bug_races.py")
+         for name in re.findall(r"^@case\ndef (\w+)", (GUEST / file).read_text(), re.M)]
+
+
+@pytest.mark.on_siw
+@pytest.mark.parametrize("case", CASES)
+def test_bug(node, guest, case):
+    result = node.run(["python3", guest / "bugs.py", case], check=False)
+    assert [json.loads(x) for x in result.out.splitlines()] == [{"case": case, "value": None}], str(result)
+
+
+def test_h42_no_ipv6(tmp_path, flavor, guest):
+    """CVE-2026-68322: a kernel that has IPv6 and was told to do without."""
+    node = cluster.one_node(tmp_path, "rust", flavor, cmdline=["ipv6.disable=1"])
+    try:
+        cluster.must(node.load())
+        node.mark("loaded")
+        result = node.run(["python3", guest / "no_ipv6.py"])
+        assert json.loads(result.out) == {"::1": "ok", "::2": "EADDRNOTAVAIL", "fe80::1": "EADDRNOTAVAIL",
+                                          "::ffff:1.2.3.4": "EADDRNOTAVAIL", "::ffff:127.0.0.1": "ok",
+                                          "127.0.0.1": "ok", "message": "abc"}
+        cluster.must(node.unload())
+        assert not node.complaints(0)
+    finally:
+        node.kill()
