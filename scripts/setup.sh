@@ -8,7 +8,7 @@ set -euo pipefail
 PACKAGES=(clang-19 lld-19 llvm-19 libclang-19-dev flex bison libelf-dev libssl-dev bc kmod cpio
 	rsync qemu-system-x86 busybox-static iproute2 rdma-core ibverbs-utils perftest
 	rdmacm-utils strace tcpdump iputils-ping udev gcc make xz-utils python3 python3-venv
-	libibverbs-dev librdmacm-dev shellcheck git)
+	libibverbs-dev libpython3.11-testsuite librdmacm-dev shellcheck git)
 
 missing=()
 for p in "${PACKAGES[@]}"; do
