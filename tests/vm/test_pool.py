@@ -144,9 +144,9 @@ def test_rings_grow_and_get_small_again(node, guest, small_pools):
     send, recv, count = starve(node, guest)
     assert change(node, guest, before, "ib_rx_ring_grown") > 0
     read_late(send, recv, count)
-    wait_for(node, guest, lambda now: now["ib_pool_bufs_in_use"] <= IDLE_BUFS)
-    now = counters(node, guest)
-    assert now["ib_rx_ring_shrunk"] > before["ib_rx_ring_shrunk"]
+    # Little is in use as well when a ring that is still deep has just run empty.
+    wait_for(node, guest, lambda now: now["ib_pool_bufs_in_use"] <= IDLE_BUFS
+             and now["ib_rx_ring_shrunk"] > before["ib_rx_ring_shrunk"])
 
 
 # Two nodes, because the messages to be sent must not be limited. See test_pair for the kernel.
