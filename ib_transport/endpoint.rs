@@ -278,6 +278,10 @@ impl IbEndpoint {
         transport: &Arc<Ib>,
         connection: &Arc<Connection>,
     ) -> Result<KBox<dyn Endpoint>> {
+        // No device has it, though the CM resolves it: soft-RoCE does not get over a message without a route.
+        if IpBits::new(connection.key.faddr).is_loopback() {
+            return Err(ENODEV);
+        }
         let events = Events::new(transport, connection, transport.fragment)?;
         let id = CmId::new(events.clone())?;
         let mut endpoint = KBox::new(

@@ -18,7 +18,7 @@ import bug_races  # noqa: F401  (more cases)
 from bug_races import need, queued, short_of_room
 from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, main, outcome
 from info import elsewhere, eventually
-from rds import SOL_RDS, Sock, call, info, libc, recvmsg, sockaddr
+from rds import SOL_RDS, Sock, call, counters, info, libc, recvmsg, sockaddr
 
 KERNEL = 0xFFFF888000100000
 RDMA_ARGS, RDMA_DEST, RDMA_MAP, ATOMIC_FADD, ZEROCOPY_COOKIE = 1, 2, 3, 5, 12
@@ -441,6 +441,24 @@ def l29_news_are_not_lost():
     with queued(b"abcdef", stamps=struct.pack("=i", 1)) as r:
         data, control, flags = recvmsg(r, 10, 1)
         need(data == b"abcdef" and not control and flags & socket.MSG_CTRUNC, f"{data}, {control}, {flags:#x}")
+
+
+@case
+def loopback_is_no_peer():
+    """A message of soft-RoCE's connection manager that finds no route is its last one: whoever sent to ::1 from an
+    address of the device ended all connections of all others for good."""
+    for here, there in ((IB6[0], LOOP6), (IB[0], LOOP)):
+        before = counters()["conn_attempt_failed"]
+        with Sock((here, 0)) as s:
+            s.send(b"x", (there, 4001))
+            failed = eventually(lambda before=before: counters()["conn_attempt_failed"] > before)
+            need(failed, f"{here} waits for {there}")
+    for ends in (IB, IB6):
+        # A connection that there was not yet.
+        with Sock((ends[0], 4002), 20) as s, Sock((ends[1], 4001), 20) as r:
+            s.set_tos(132)
+            s.send(b"abc", (ends[1], 4001))
+            need(r.recv()[0] == b"abc", f"another message from {ends[0]}")
 
 
 @case
