@@ -36,7 +36,8 @@ class End:
                 self.sock.send(message(self.mine, self.sent), self.peer, socket.MSG_DONTWAIT)
                 self.sent += 1
         except OSError as e:
-            if e.errno != errno.EAGAIN:
+            # Its own send buffer is full, or the peer's socket.
+            if e.errno not in (errno.EAGAIN, errno.ENOBUFS):
                 raise
         return self.sent == self.count
 
