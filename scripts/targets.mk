@@ -7,7 +7,7 @@ export FLAVOR KSRC BINDGEN LLVM
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-more kunit modules kernel shell lint clean tools print-kdir print-ko setup bench \
+.PHONY: help demo test test-fast test-more fuzz kunit modules kernel shell lint clean tools print-kdir print-ko setup bench \
 	bench-pool bench-scaling
 
 ifeq ($(filter $(FLAVOR),release debug),)
@@ -29,6 +29,7 @@ help:
 	@echo '  make test-more   what make test leaves out for the time that it takes: the other tests on soft-iWARP,'
 	@echo '                   and long ones on the debug kernel'
 	@echo '  make test-fast   the tests that need no virtual machine, and KUnit'
+	@echo '  make fuzz        random calls on sockets for SECONDS=600, on the debug kernel; SEED=N for those of a run'
 	@echo '  make kunit       the KUnit suites in a kernel tree, run by its kunit.py'
 	@echo '  make bench       what RDS costs, C RDS and this module side by side'
 	@echo '  make bench-pool  what it costs to map receive buffers, one by one and by shard'
@@ -113,6 +114,12 @@ test-fast: setup
 
 test-more: setup
 	@$(PYTHON) scripts/run-tests.py --more
+
+# Of the debug kernel, which notices more.
+fuzz: override FLAVOR := debug
+fuzz: modules tools
+	@$(PYTHON) -m pytest -q -s -p no:cacheprovider --tb=short tests/vm/test_fuzz.py --impls=rust --flavor=debug \
+		--kinds=rxe --fuzz-seconds=$(or $(SECONDS),600) $(if $(SEED),--fuzz-seed=$(SEED))
 
 kunit: setup
 	@scripts/kunit-intree.sh

@@ -32,6 +32,8 @@ def pytest_addoption(parser):
                     help="for tests of two nodes: the implementations on a and b")
     group.addoption("--kinds", default="rxe,siw",
                     help="the kinds of RDMA devices of the nodes, comma-separated")
+    group.addoption("--fuzz-seconds", type=int, help="how long the fuzzer of sockets runs")
+    group.addoption("--fuzz-seed", type=int, help="the seed of a run that found something")
     group.addoption("--tools", default=TOP / "build/tools/release", type=Path,
                     help="where rds-ping and rds-verify are")
 

@@ -6,7 +6,8 @@
 //! `ENOBUFS` (the destination is congested) for [`PollFd::READABLE`] or [`PollFd::UNCONGESTED`],
 //! because a congested destination does not make the socket unwritable.
 //!
-//! All `unsafe` of the tools is in this crate, but for the marks of `rds-bench`.
+//! All `unsafe` of the tools is in this crate, but for the marks of `rds-bench`, and for `rds-fuzz`, which calls what
+//! safe code cannot.
 
 mod addr;
 mod error;

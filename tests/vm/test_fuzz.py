@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Random calls on sockets, while the kernel watches. make fuzz does the same for longer."""
+
+import json
+import random
+
+import pytest
+from rdsvm.cluster import PAIR, PAIR6
+from traffic import ping
+
+pytestmark = pytest.mark.impls("rust")
+
+SECONDS = {"release": 10, "debug": 20}
+# Both ends of the pair and loopback, most often; who is not there, and who cannot be.
+HOSTS = (*(*PAIR, *PAIR6, "127.0.0.1", "::1") * 3, "10.9.0.77", "0.0.0.0", "224.0.0.1", "fe80::1")
+# It is not only refused.
+CALLS = ("socket", "bind", "connect", "sendmsg", "recvmsg", "setsockopt", "getsockopt", "ioctl", "getname")
+
+
+@pytest.mark.on_siw
+def test_fuzz(node, tools, flavor, request):
+    option = request.config.getoption
+    seed = random.randrange(2**32) if option("fuzz_seed") is None else option("fuzz_seed")
+    seconds = option("fuzz_seconds") or SECONDS[flavor]
+    print(f"seed {seed}")
+    result = node.run([tools / "rds-fuzz", "--seed", seed, "--seconds", seconds, *HOSTS], timeout=seconds + 300)
+    calls = json.loads(result.out)["calls"]
+    for name, outcomes in calls.items():
+        print(f"{name:12}", ", ".join(f"{text}: {count}" for text, count in outcomes.items()))
+    assert all(calls[name].get("ok") for name in CALLS), f"seed {seed}: one of them never went well"
+    ping(tools, node, PAIR[1], PAIR[0])

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Calls RDS sockets in any order, with any arguments, from several processes and threads at the same time.
+//! Whether the kernel minds is for its log to say; what this program notices is a call that does not come back.
+//!
+//! What `run` and `memory` are for is what safe code cannot do.
+
+mod call;
+mod memory;
+mod run;
+
+use std::io;
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicI32;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{bail, Context, Result};
+use clap::Parser;
+use serde_json::{json, Map, Value};
+
+use call::NAMES;
+use run::{Counts, Runner, Sockets, ERRORS};
+
+/// How long the processes may take to end, after they should.
+const GRACE: Duration = Duration::from_secs(120);
+
+/// Makes random calls on RDS sockets, good and bad ones
+///
+/// Prints one line of JSON: the seed, and how often each call ended in which way. The exit status is 1 if
+/// a process did not end. With more than one thread or process the order of calls, and so their answers, is
+/// never quite the same again; the calls of each thread are.
+#[derive(Parser, Debug)]
+#[command(version)]
+struct Args {
+    /// How long, in seconds
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// The seed; a new one each time if it is left out
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Processes with sockets of their own
+    #[arg(long, default_value_t = 2)]
+    processes: u64,
+    /// Threads of each process, which share its sockets
+    #[arg(long, default_value_t = 2)]
+    threads: u64,
+    /// The addresses that are bound and sent to
+    #[arg(required = true)]
+    hosts: Vec<IpAddr>,
+}
+
+fn main() -> ExitCode {
+    match Args::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rds-fuzz: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Args {
+    fn run(&self) -> Result<()> {
+        let seed = match self.seed {
+            Some(seed) => seed,
+            None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64,
+        };
+        // Before anything can go wrong.
+        eprintln!("rds-fuzz: seed {seed}");
+        let counts = Counts::new()?;
+        let end = Instant::now() + Duration::from_secs(self.seconds);
+        // So that it is told of the processes that the calls make, too.
+        // SAFETY: The call changes nothing but who is told.
+        unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+        let mut left = Vec::new();
+        for number in 0..self.processes {
+            // SAFETY: There are no other threads yet.
+            match unsafe { libc::fork() } {
+                -1 => return Err(io::Error::last_os_error()).context("fork"),
+                0 => {
+                    let done = self.process(seed.wrapping_add(number << 32), &counts, end);
+                    if let Err(error) = &done {
+                        eprintln!("rds-fuzz: {error:#}");
+                    }
+                    std::process::exit(done.is_err().into());
+                }
+                pid => left.push(pid),
+            }
+        }
+        let failed = wait(&mut left, end + GRACE)?;
+        println!("{}", json!({"seed": seed, "calls": told(&counts)}));
+        match failed {
+            Some(0) => Ok(()),
+            Some(failed) => bail!("{failed} processes failed"),
+            None => bail!(
+                "a process does not end, {left:?} or one of theirs: see /proc/PID/task/*/stack"
+            ),
+        }
+    }
+
+    fn process(&self, seed: u64, counts: &Counts, end: Instant) -> Result<()> {
+        // SAFETY: Nobody waits for the children that the calls make.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        let sockets: Sockets = [const { AtomicI32::new(-1) }; call::SLOTS];
+        thread::scope(|scope| {
+            let running: Vec<_> = (0..self.threads)
+                .map(|thread| {
+                    let sockets = &sockets;
+                    scope.spawn(move || -> Result<()> {
+                        let seed = seed.wrapping_add(thread);
+                        Runner::new(seed, &self.hosts, sockets, counts, end)?.run();
+                        Ok(())
+                    })
+                })
+                .collect();
+            running
+                .into_iter()
+                .try_for_each(|x| x.join().expect("a thread does not panic"))
+        })
+    }
+}
+
+/// Waits until all processes have ended, those that calls made, too, but not for ever. Those that have are taken
+/// from the list. Returns how many of the list failed; `None` if one is left.
+fn wait(left: &mut Vec<i32>, until: Instant) -> Result<Option<u32>> {
+    let mut failed = 0;
+    while Instant::now() < until {
+        let mut status = 0;
+        // SAFETY: The status is this function's own.
+        match unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) } {
+            -1 if io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD) => {
+                return Ok(Some(failed))
+            }
+            -1 => return Err(io::Error::last_os_error()).context("waitpid"),
+            0 => thread::sleep(Duration::from_millis(50)),
+            pid => {
+                if let Some(at) = left.iter().position(|x| *x == pid) {
+                    left.swap_remove(at);
+                    failed += u32::from(status != 0);
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn told(counts: &Counts) -> Value {
+    let outcome = |error: usize| match error {
+        0 => "ok".to_owned(),
+        _ => io::Error::from_raw_os_error(error as i32).to_string(),
+    };
+    let calls = NAMES.iter().enumerate().map(|(call, name)| {
+        let outcomes: Map<_, _> = (0..ERRORS)
+            .map(|error| (outcome(error), counts.of(call, error)))
+            .filter(|(_, count)| *count > 0)
+            .map(|(text, count)| (text, count.into()))
+            .collect();
+        ((*name).to_owned(), Value::Object(outcomes))
+    });
+    Value::Object(calls.collect())
+}

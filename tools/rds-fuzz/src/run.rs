@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Makes the calls.
+
+use std::io;
+use std::mem;
+use std::net::IpAddr;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::Instant;
+
+use anyhow::Result;
+use libc::{c_int, c_void, socklen_t};
+use rand::rngs::SmallRng;
+use rand::SeedableRng;
+
+use crate::call::{Area, Call, Chooser, Message, Place, NAMES, SLOTS};
+use crate::memory::{shared, Memory};
+
+const AF_RDS: c_int = 21;
+/// Error numbers that are told apart.
+pub(crate) const ERRORS: usize = 200;
+/// Processes that `Call::Fork` makes at a time, at the most, and what each of them calls.
+const FORKS: u64 = 8;
+const CALLS_OF_A_FORK: usize = 200;
+/// How long a call may wait, in microseconds.
+const PATIENCE: i64 = 20_000;
+
+/// What all processes count together.
+pub(crate) struct Counts {
+    words: &'static [AtomicU64],
+}
+
+impl Counts {
+    const SIZE: usize = NAMES.len() * ERRORS + 1;
+
+    pub(crate) fn new() -> Result<Self> {
+        let at = shared(Self::SIZE * 8)?;
+        // SAFETY: The mapping has as many words, all zero, and stays until the process ends.
+        let words = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>(), Self::SIZE) };
+        Ok(Self { words })
+    }
+
+    /// How often a call ended with an error; 0 is success.
+    pub(crate) fn of(&self, call: usize, error: usize) -> u64 {
+        self.words[call * ERRORS + error].load(Ordering::Relaxed)
+    }
+
+    fn add(&self, call: usize, error: usize) {
+        self.words[call * ERRORS + error.min(ERRORS - 1)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn forks(&self) -> &AtomicU64 {
+        &self.words[Self::SIZE - 1]
+    }
+}
+
+/// The sockets of a process.
+pub(crate) type Sockets = [AtomicI32; SLOTS];
+
+/// One thread.
+pub(crate) struct Runner<'a> {
+    pub(crate) chooser: Chooser<'a, SmallRng>,
+    pub(crate) memory: Memory,
+    pub(crate) sockets: &'a Sockets,
+    pub(crate) counts: &'a Counts,
+    /// When it is over.
+    pub(crate) end: Instant,
+}
+
+fn result(value: i64) -> usize {
+    if value >= 0 {
+        0
+    } else {
+        io::Error::last_os_error().raw_os_error().unwrap_or(0) as usize
+    }
+}
+
+impl<'a> Runner<'a> {
+    pub(crate) fn new(
+        seed: u64,
+        hosts: &'a [IpAddr],
+        sockets: &'a Sockets,
+        counts: &'a Counts,
+        end: Instant,
+    ) -> Result<Self> {
+        Ok(Self {
+            chooser: Chooser {
+                rng: SmallRng::seed_from_u64(seed),
+                hosts,
+            },
+            memory: Memory::new()?,
+            sockets,
+            counts,
+            end,
+        })
+    }
+
+    /// Calls until the end.
+    pub(crate) fn run(&mut self) {
+        for slot in 0..SLOTS {
+            let call = self.chooser.socket(slot);
+            self.call(&call);
+        }
+        while Instant::now() < self.end {
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        let call = self.chooser.next();
+        self.memory.reset();
+        let error = self.call(&call);
+        self.counts.add(call.number(), error);
+    }
+
+    fn fd(&self, slot: usize) -> c_int {
+        self.sockets[slot].load(Ordering::Relaxed)
+    }
+
+    /// Puts a descriptor, or -1, into a slot; the one that was there is closed.
+    fn put(&self, slot: usize, fd: c_int) -> usize {
+        let old = self.sockets[slot].swap(fd, Ordering::Relaxed);
+        // SAFETY: What is in a slot is nobody else's but the sockets' of this process.
+        result(unsafe { libc::close(old) }.into())
+    }
+
+    fn call(&mut self, call: &Call) -> usize {
+        match call {
+            Call::Socket { slot, name } => self.socket(*slot, name.as_ref()),
+            Call::Close { slot } => self.put(*slot, -1),
+            Call::Dup { slot, to } => {
+                // SAFETY: Any number may be given.
+                let fd = unsafe { libc::dup(self.fd(*slot)) };
+                if fd >= 0 {
+                    self.put(*to, fd);
+                }
+                result(fd.into())
+            }
+            Call::Bind { slot, name } => {
+                let at = self.memory.put(name);
+                // SAFETY: The kernel checks the address.
+                result(
+                    unsafe { libc::bind(self.fd(*slot), at.cast(), name.length as socklen_t) }
+                        .into(),
+                )
+            }
+            Call::Connect { slot, name } => {
+                let at = self.memory.put(name);
+                // SAFETY: The kernel checks the address.
+                result(
+                    unsafe { libc::connect(self.fd(*slot), at.cast(), name.length as socklen_t) }
+                        .into(),
+                )
+            }
+            Call::Send { slot, message } => {
+                let (header, _pieces) = self.header(message);
+                // SAFETY: The header is good; the kernel checks what it points to.
+                result(unsafe { libc::sendmsg(self.fd(*slot), &header, message.flags) } as i64)
+            }
+            Call::Recv { slot, message } => {
+                let (mut header, _pieces) = self.header(message);
+                // SAFETY: The header is good; where it points to is nothing of this program's own.
+                result(unsafe { libc::recvmsg(self.fd(*slot), &mut header, message.flags) } as i64)
+            }
+            Call::Set {
+                slot,
+                level,
+                option,
+                value,
+            } => {
+                let at = self.memory.put(value);
+                let length = value.length as socklen_t;
+                // SAFETY: The kernel checks the address.
+                result(
+                    unsafe { libc::setsockopt(self.fd(*slot), *level, *option, at, length) }.into(),
+                )
+            }
+            Call::Get {
+                slot,
+                level,
+                option,
+                value,
+                length,
+            } => {
+                let at = self.memory.put(value);
+                let length = self.length(value, *length);
+                // SAFETY: Where it points to is nothing of this program's own.
+                result(
+                    unsafe { libc::getsockopt(self.fd(*slot), *level, *option, at, length) }.into(),
+                )
+            }
+            Call::Ioctl {
+                slot,
+                number,
+                value,
+            } => {
+                let at = self.memory.put(value);
+                // SAFETY: Where it points to is nothing of this program's own.
+                result(unsafe { libc::ioctl(self.fd(*slot), *number, at) }.into())
+            }
+            Call::Name {
+                slot,
+                peer,
+                value,
+                length,
+            } => {
+                let at = self.memory.put(value);
+                let length = self.length(value, *length);
+                let call = if *peer {
+                    libc::getpeername
+                } else {
+                    libc::getsockname
+                };
+                // SAFETY: Where it points to is nothing of this program's own.
+                result(unsafe { call(self.fd(*slot), at.cast(), length) }.into())
+            }
+            Call::Poll { slot } => {
+                let mut fd = libc::pollfd {
+                    fd: self.fd(*slot),
+                    events: -1,
+                    revents: 0,
+                };
+                // SAFETY: There is one.
+                result(unsafe { libc::poll(&mut fd, 1, 0) }.into())
+            }
+            // SAFETY: Any number may be given.
+            Call::Shutdown { slot } => result(unsafe { libc::shutdown(self.fd(*slot), 2) }.into()),
+            Call::Fork { seed } => self.fork(*seed),
+            Call::Unshare => unshare(),
+        }
+    }
+
+    fn socket(&mut self, slot: usize, name: Option<&Area>) -> usize {
+        // SAFETY: The call has no preconditions.
+        let fd = unsafe { libc::socket(AF_RDS, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return result(-1);
+        }
+        let time = libc::timeval {
+            tv_sec: 0,
+            tv_usec: PATIENCE,
+        };
+        for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+            let size = mem::size_of_val(&time) as socklen_t;
+            // SAFETY: The value is good, and as long as is said.
+            unsafe {
+                libc::setsockopt(
+                    fd,
+                    libc::SOL_SOCKET,
+                    option,
+                    ptr::from_ref(&time).cast(),
+                    size,
+                )
+            };
+        }
+        if let Some(name) = name {
+            let at = self.memory.put(name);
+            // SAFETY: The kernel checks the address.
+            unsafe { libc::bind(fd, at.cast(), name.length as socklen_t) };
+        }
+        self.put(slot, fd);
+        0
+    }
+
+    /// The place of a length that is read and written.
+    fn length(&mut self, value: &Area, place: Place) -> *mut socklen_t {
+        let content = (value.length as u32).to_ne_bytes().to_vec();
+        self.memory
+            .put(&Area {
+                place,
+                content,
+                size: 4,
+                length: 4,
+            })
+            .cast()
+    }
+
+    fn header(&mut self, message: &Message) -> (libc::msghdr, Vec<libc::iovec>) {
+        let mut pieces: Vec<libc::iovec> = Vec::with_capacity(message.pieces.len());
+        for piece in &message.pieces {
+            let at = self.memory.put(piece);
+            pieces.push(libc::iovec {
+                iov_base: at,
+                iov_len: piece.length as usize,
+            });
+        }
+        let mut put = |area: &Option<Area>| -> (*mut c_void, u64) {
+            area.as_ref()
+                .map_or((ptr::null_mut(), 0), |x| (self.memory.put(x), x.length))
+        };
+        let (name, name_length) = put(&message.name);
+        let (control, control_length) = put(&message.control);
+        let header = libc::msghdr {
+            msg_name: name,
+            msg_namelen: name_length as socklen_t,
+            msg_iov: pieces.as_mut_ptr(),
+            msg_iovlen: pieces.len(),
+            msg_control: control,
+            msg_controllen: control_length as usize,
+            msg_flags: 0,
+        };
+        (header, pieces)
+    }
+
+    fn fork(&mut self, seed: u64) -> usize {
+        if self.counts.forks().fetch_add(1, Ordering::Relaxed) >= FORKS {
+            self.counts.forks().fetch_sub(1, Ordering::Relaxed);
+            return libc::EAGAIN as usize;
+        }
+        // SAFETY: The child goes on with this thread alone, whose memory is its own.
+        let pid = unsafe { libc::fork() };
+        if pid != 0 {
+            return result(pid.into());
+        }
+        self.chooser.rng = SmallRng::seed_from_u64(seed);
+        for _ in 0..CALLS_OF_A_FORK {
+            if Instant::now() >= self.end {
+                break;
+            }
+            self.step();
+        }
+        self.counts.forks().fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: Nothing of what exit() does is for a copy of the process.
+        unsafe { libc::_exit(0) }
+    }
+}
+
+/// Takes the thread into a new network namespace, in which there is loopback.
+fn unshare() -> usize {
+    // SAFETY: The call has no preconditions.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        return result(-1);
+    }
+    // SAFETY: The call has no preconditions.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    // SAFETY: All of it may be zeros.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = libc::IFF_UP as i16;
+    // SAFETY: The request is good.
+    let up = unsafe { libc::ioctl(fd, libc::SIOCSIFFLAGS, &request) };
+    let error = result(up.into());
+    // SAFETY: It is this function's own.
+    unsafe { libc::close(fd) };
+    error
+}
