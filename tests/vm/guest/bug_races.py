@@ -8,6 +8,7 @@ import threading
 from cases import IB, IB6, LOOP, case, outcome
 from info import elsewhere
 from rds import Sock, connections, info
+from reset import reset
 
 
 def need(condition, text):
@@ -34,6 +35,23 @@ def short_of_room(host, port, size=5000):
         r.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size // 2)
         r.bind(host, port)
         yield r
+
+
+def fill(s, to, size=3000, most=20000):
+    """Sends without waiting until it is refused: (how many went, why there was an end)."""
+    for count in range(most):
+        told = outcome(s.send, bytes(size), to, socket.MSG_DONTWAIT)
+        if told != size:
+            return count, told
+    return most, "no end"
+
+
+def drain(r):
+    """Reads all that there is, and returns how many messages that were."""
+    count = 0
+    while outcome(r.recv, 10, socket.MSG_DONTWAIT) != "EAGAIN":
+        count += 1
+    return count
 
 
 def at_once(*functions, seconds=50):
@@ -118,8 +136,7 @@ def h43_same_address_elsewhere():
             s.send(b"theirs", (LOOP, 4001))
             mine = r.recv()[0].decode()
             # Full there is not full here.
-            while outcome(s.send, bytes(20000), (LOOP, 4001), socket.MSG_DONTWAIT) == 20000:
-                pass
+            fill(s, (LOOP, 4001), 20000)
             return [mine, elsewhere(grandchild)]
 
     def grandchild():
@@ -205,7 +222,6 @@ def l11_one_winner():
 @case
 def l44_tables_while_connections_go():
     """Rows are read while what they show is made anew."""
-    both = bytes(4) + socket.inet_aton(IB[0]) + socket.inet_aton(IB[1])
     with Sock((IB[0], 4002), 20) as s, Sock((IB[1], 4001), 20) as r:
         done = threading.Event()
 
@@ -219,7 +235,7 @@ def l44_tables_while_connections_go():
                 for i in range(5):
                     s.send(bytes([i]), (IB[1], 4001))
                     need(r.recv()[0] == bytes([i]), "a message came")
-                    s.set_raw(8, both)
+                    reset(*IB)
             finally:
                 done.set()
 

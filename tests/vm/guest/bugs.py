@@ -15,15 +15,16 @@ import tempfile
 import threading
 
 import bug_races  # noqa: F401  (more cases)
-from bug_races import need, queued, short_of_room
+from bug_races import at_once, drain, fill, need, queued, short_of_room
 from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, main, outcome
 from info import elsewhere, eventually
-from rds import SOL_RDS, Sock, call, counters, info, libc, recvmsg, sockaddr
+from rds import RDS_CANCEL_SENT_TO, SOL_RDS, Sock, call, counters, info, libc, recvmsg, sockaddr
+from reset import reset
 
 KERNEL = 0xFFFF888000100000
 RDMA_ARGS, RDMA_DEST, RDMA_MAP, ATOMIC_FADD, ZEROCOPY_COOKIE = 1, 2, 3, 5, 12
-CANCEL_SENT_TO, GET_MR, FREE_MR, CONG_MONITOR, GET_MR_FOR_DEST = 1, 2, 3, 6, 7
-SO_ZEROCOPY, MSG_ZEROCOPY = 60, 0x4000000
+GET_MR, FREE_MR, CONG_MONITOR, GET_MR_FOR_DEST = 2, 3, 6, 7
+SO_ZEROCOPY, MSG_ZEROCOPY, PROT_NONE = 60, 0x4000000, 0
 TABLES = (*range(10000, 10009), *range(10011, 10018))
 FAMILIES = (socket.AF_UNSPEC, socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_RDS, 0xFFFF)
 
@@ -32,6 +33,15 @@ def errors(results, *allowed):
     """All of these calls were refused, for one of these reasons."""
     wrong = {str(k): v for k, v in results.items() if v not in allowed}
     need(not wrong, f"answered {wrong}, not {' or '.join(allowed)}")
+
+
+def page_before_nothing():
+    """A page of memory that another one follows, of which nothing can be touched: (what keeps both, the end of
+    the first)."""
+    memory = mmap.mmap(-1, 8192)
+    end = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + 4096
+    call("mprotect", ctypes.c_void_p(end), 4096, PROT_NONE)
+    return memory, end
 
 
 def send_control(s, kind, data, flags=0):
@@ -58,9 +68,7 @@ def h04_congestion_of_oneself():
     """CVE-2011-1023, CVE-2012-2372: a map of ports that goes to the address that it is about."""
     for host in (LOOP, IB[0], LOOP6, IB6[0]):
         with short_of_room(host, 4001) as r, Sock((host, 4002), 10) as s:
-            sent = 0
-            while outcome(s.send, bytes(3000), (host, 4001), socket.MSG_DONTWAIT) == 3000:
-                sent += 1
+            sent, _ = fill(s, (host, 4001))
             need(sent, f"{host} takes nothing")
             for _ in range(sent):
                 r.recv()
@@ -166,9 +174,7 @@ def h19_nowhere_for_control():
         for address, room, expected in ((8, 1000, "EFAULT"), (KERNEL, 1000, "EFAULT"), (None, 1, "ok")):
             told = outcome(lambda: len(recvmsg(r, 10, room, socket.MSG_DONTWAIT, address)))
             need(told in (expected, 3), f"{address} with room for {room}: {told}")
-        left = 0
-        while outcome(r.recv, 10, socket.MSG_DONTWAIT) != "EAGAIN":
-            left += 1
+        left = drain(r)
         need(left <= 2, f"{left} messages are left of 3, of which one was read")
 
 
@@ -176,10 +182,8 @@ def h19_nowhere_for_control():
 def h21_zero_copy():
     """CVE-2023-1078, CVE-2026-43494, CVE-2026-43502 and their kind: what has no zero copy says so, and
     keeps no page, whatever the memory is."""
-    memory = mmap.mmap(-1, 8192)
-    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    libc.munmap(ctypes.c_void_p(base + 4096), 4096)
-    iov = ctypes.create_string_buffer(struct.pack("=QQQQ", base, 4096, base + 4096, 4096))
+    _memory, end = page_before_nothing()
+    iov = ctypes.create_string_buffer(struct.pack("=QQQQ", end - 4096, 4096, end, 4096))
     name = ctypes.create_string_buffer(sockaddr(LOOP, 4001))
     cookie = struct.pack("=QiiI4x", 20, SOL_RDS, ZEROCOPY_COOKIE, 1)
     with Sock((LOOP, 4001)), Sock((LOOP, 4002)) as s:
@@ -228,19 +232,17 @@ def h25_memory_regions_of_no_transport():
 @case
 def h57_family_of_the_address():
     """KMSAN, 2019: no byte beyond an address is read, and none that lacks is made up."""
-    page = mmap.mmap(-1, 8192)
-    base = ctypes.addressof(ctypes.c_char.from_buffer(page))
-    libc.munmap(ctypes.c_void_p(base + 4096), 4096)
+    _memory, end = page_before_nothing()
     for family in FAMILIES:
         raw = struct.pack("=HH", family, socket.htons(4001)).ljust(28, b"\0")
         for length in range(29):
-            at = ctypes.c_void_p(base + 4096 - length)
+            at = ctypes.c_void_p(end - length)
             ctypes.memmove(at, raw, length)
             with Sock() as s, Sock((LOOP, 0)) as bound:
                 told = {"bind": outcome(call, "bind", s.fileno(), at, length),
                         "connect": outcome(call, "connect", s.fileno(), at, length),
                         "send": outcome(call, "sendto", bound.fileno(), b"x", 1, 0, at, length),
-                        "cancel": outcome(call, "setsockopt", bound.fileno(), SOL_RDS, CANCEL_SENT_TO, at, length)}
+                        "cancel": outcome(call, "setsockopt", bound.fileno(), SOL_RDS, RDS_CANCEL_SENT_TO, at, length)}
                 # There is nothing to cancel.
                 wrong = {k: v for k, v in told.items() if v not in ERRORS.values() and (k, v) != ("cancel", 0)}
                 need(not wrong, f"family {family}, {length} bytes: {wrong}")
@@ -252,18 +254,12 @@ def h46_resets_at_once():
     with Sock((IB[0], 4002), 20) as s, Sock((IB[1], 4001), 20) as r:
         s.send(b"x", (IB[1], 4001))
         r.recv()
-        both = bytes(4) + socket.inet_aton(IB[0]) + socket.inet_aton(IB[1])
 
-        def reset():
+        def resets():
             for _ in range(5):
-                with Sock() as own:
-                    own.set_raw(8, both)
+                reset(*IB)
 
-        threads = [threading.Thread(target=reset) for _ in range(8)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join(50)
+        at_once(*[resets] * 8)
         s.send(b"y", (IB[1], 4001))
         need(r.recv()[0] == b"y", "another message came")
 
@@ -282,8 +278,7 @@ def h53_any_flag():
             for size in (0, 1, 7, 8, 15, 16, 48, 72, 200):
                 told = outcome(send_control, s, kind, bytes(size))
                 need(told == 3 or told in ERRORS.values(), f"type {kind} of {size} bytes: {told}")
-        while outcome(r.recv, 10, socket.MSG_DONTWAIT) != "EAGAIN":
-            pass
+        drain(r)
 
 
 @case
@@ -317,8 +312,7 @@ def h77_nothing_of_others():
 
         def child():
             rows = {option: len(info(option) or []) for option in TABLES if option != 10000}
-            used = [raw[:32].rstrip(b"\0").decode() for raw in info(10000) if struct.unpack_from("=Q", raw, 32)[0]]
-            return [{k: v for k, v in rows.items() if v}, used]
+            return [{k: v for k, v in rows.items() if v}, [name for name, value in counters().items() if value]]
 
         seen = elsewhere(child)
     need(seen == [{}, []], f"it sees {seen}")
@@ -343,18 +337,11 @@ def h78_table_into_a_file():
 @case
 def l02_messages_of_no_bytes():
     """What is empty takes room, too."""
-    def fill(s, to, most=20000):
-        for count in range(most):
-            told = outcome(s.send, b"", to, socket.MSG_DONTWAIT)
-            if told != 0:
-                return count, told
-        return most, "no end"
-
     with Sock((IB[0], 4002)) as s:
-        count, told = fill(s, ("10.9.0.77", 4001))
+        count, told = fill(s, ("10.9.0.77", 4001), 0)
         need(told == "EAGAIN" and count < 5000, f"to nobody: {count} messages, then {told}")
     with short_of_room(LOOP, 4001) as r, Sock((LOOP, 4002)) as s:
-        count, told = fill(s, (LOOP, 4001))
+        count, told = fill(s, (LOOP, 4001), 0)
         need(told in ("EAGAIN", "ENOBUFS") and count < 5000, f"to a socket that reads nothing: {count}, then {told}")
         for _ in range(count):
             need(r.recv(10, socket.MSG_DONTWAIT)[0] == b"", "one is missing")
@@ -364,10 +351,8 @@ def l02_messages_of_no_bytes():
 def l03_loopback_is_bounded():
     """A sender to a socket of 127.0.0.1 that does not read waits."""
     with short_of_room(LOOP, 4001, 200000) as r, Sock((LOOP, 4002)) as s:
-        sent = 0
-        while outcome(s.send, bytes(50000), (LOOP, 4001), socket.MSG_DONTWAIT) == 50000:
-            sent += 1
-            need(sent < 50, "there is no end")
+        sent, _ = fill(s, (LOOP, 4001), 50000, 50)
+        need(sent < 50, "there is no end")
         for _ in range(sent):
             need(len(r.recv()[0]) == 50000, "one is missing")
 
@@ -392,12 +377,10 @@ def l24_ports_of_another_address():
     """A full socket on one local address has nothing to do with the same port of another one."""
     with short_of_room(IB[1], 4001) as full, Sock((IB[0], 4001), 10) as free, \
             Sock((IB[0], 4002)) as s, Sock((IB[1], 4003), 10) as other:
-        while outcome(s.send, bytes(3000), (IB[1], 4001), socket.MSG_DONTWAIT) == 3000:
-            pass
+        fill(s, (IB[1], 4001))
         other.send(b"abc", (IB[0], 4001))
         need(free.recv()[0] == b"abc", "a message to the other address")
-        while outcome(full.recv, 4000, socket.MSG_DONTWAIT) != "EAGAIN":
-            pass
+        drain(full)
 
 
 @case
@@ -406,8 +389,7 @@ def l25_monitor_of_a_full_socket():
     with short_of_room(LOOP, 4001, 20000) as r, Sock((LOOP, 4002)) as s:
         sent = 0
         for value in (0, 1, 0, 1, 0):
-            while outcome(s.send, bytes(3000), (LOOP, 4001), socket.MSG_DONTWAIT) == 3000:
-                sent += 1
+            sent += fill(s, (LOOP, 4001))[0]
             r.set_raw(CONG_MONITOR, struct.pack("=i", value))
         need(3000 * sent <= 60000, f"a socket for 20000 bytes holds {sent} messages of 3000")
         for _ in range(sent):
@@ -418,8 +400,7 @@ def l25_monitor_of_a_full_socket():
 def l27_close_with_a_long_queue():
     """What a program can queue is soon walked: no table and no close takes the processor for seconds."""
     with Sock((IB[0], 4002)) as s:
-        while outcome(s.send, b"", ("10.9.0.77", 4001), socket.MSG_DONTWAIT) == 0:
-            pass
+        fill(s, ("10.9.0.77", 4001), 0)
         for option in (10003, 10004, 10013, 10014):
             need(len(info(option)) < 10000, f"table {option} is long")
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
+use rds_socket::SOL_RDS;
 
 /// Sockets that a process has at the most.
 pub(crate) const SLOTS: usize = 8;
@@ -163,7 +164,6 @@ impl Call {
 }
 
 const SOL_SOCKET: i32 = 1;
-const SOL_RDS: i32 = 276;
 /// Around what means something to somebody.
 const EDGES: [u64; 24] = [
     0,

@@ -8,6 +8,7 @@ mod call;
 mod memory;
 mod run;
 
+use std::fmt::Display;
 use std::io;
 use std::net::IpAddr;
 use std::process::ExitCode;
@@ -54,10 +55,14 @@ fn main() -> ExitCode {
     match Args::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("rds-fuzz: {error:#}");
+            complain(format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }
+}
+
+fn complain(what: impl Display) {
+    rds_socket::complain("rds-fuzz", what);
 }
 
 impl Args {
@@ -67,7 +72,7 @@ impl Args {
             None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64,
         };
         // Before anything can go wrong.
-        eprintln!("rds-fuzz: seed {seed}");
+        complain(format_args!("seed {seed}"));
         let counts = Counts::new()?;
         let end = Instant::now() + Duration::from_secs(self.seconds);
         // So that it is told of the processes that the calls make, too.
@@ -81,7 +86,7 @@ impl Args {
                 0 => {
                     let done = self.process(seed.wrapping_add(number << 32), &counts, end);
                     if let Err(error) = &done {
-                        eprintln!("rds-fuzz: {error:#}");
+                        complain(format_args!("{error:#}"));
                     }
                     std::process::exit(done.is_err().into());
                 }

@@ -12,11 +12,11 @@ use anyhow::Result;
 use libc::{c_int, c_void, socklen_t};
 use rand::rngs::SmallRng;
 use rand::SeedableRng;
+use rds_socket::AF_RDS;
 
 use crate::call::{Area, Call, Chooser, Message, Place, NAMES, SLOTS};
 use crate::memory::{shared, Memory};
 
-const AF_RDS: c_int = 21;
 /// Error numbers that are told apart.
 pub(crate) const ERRORS: usize = 200;
 /// Processes that `Call::Fork` makes at a time, at the most, and what each of them calls.
@@ -59,12 +59,12 @@ pub(crate) type Sockets = [AtomicI32; SLOTS];
 
 /// One thread.
 pub(crate) struct Runner<'a> {
-    pub(crate) chooser: Chooser<'a, SmallRng>,
-    pub(crate) memory: Memory,
-    pub(crate) sockets: &'a Sockets,
-    pub(crate) counts: &'a Counts,
+    chooser: Chooser<'a, SmallRng>,
+    memory: Memory,
+    sockets: &'a Sockets,
+    counts: &'a Counts,
     /// When it is over.
-    pub(crate) end: Instant,
+    end: Instant,
 }
 
 fn result(value: i64) -> usize {
@@ -136,14 +136,7 @@ impl<'a> Runner<'a> {
                 }
                 result(fd.into())
             }
-            Call::Bind { slot, name } => {
-                let at = self.memory.put(name);
-                // SAFETY: The kernel checks the address.
-                result(
-                    unsafe { libc::bind(self.fd(*slot), at.cast(), name.length as socklen_t) }
-                        .into(),
-                )
-            }
+            Call::Bind { slot, name } => self.bind(self.fd(*slot), name),
             Call::Connect { slot, name } => {
                 let at = self.memory.put(name);
                 // SAFETY: The kernel checks the address.
@@ -230,6 +223,12 @@ impl<'a> Runner<'a> {
         }
     }
 
+    fn bind(&mut self, fd: c_int, name: &Area) -> usize {
+        let at = self.memory.put(name);
+        // SAFETY: The kernel checks the address.
+        result(unsafe { libc::bind(fd, at.cast(), name.length as socklen_t) }.into())
+    }
+
     fn socket(&mut self, slot: usize, name: Option<&Area>) -> usize {
         // SAFETY: The call has no preconditions.
         let fd = unsafe { libc::socket(AF_RDS, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
@@ -254,9 +253,7 @@ impl<'a> Runner<'a> {
             };
         }
         if let Some(name) = name {
-            let at = self.memory.put(name);
-            // SAFETY: The kernel checks the address.
-            unsafe { libc::bind(fd, at.cast(), name.length as socklen_t) };
+            self.bind(fd, name);
         }
         self.put(slot, fd);
         0
