@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -38,25 +39,27 @@ class Tally:
     def __init__(self):
         self.suites = []
 
-    def add(self, suite, passed, failed, names=()):
-        """failed: how many; names: those that are known by name."""
-        self.suites.append((suite, passed, failed, list(names)))
+    def add(self, suite, passed, failed, told=()):
+        """failed: how many; told: what is known of each, from its name on."""
+        self.suites.append((suite, passed, failed, list(told)))
         say(f"{suite}: {passed} passed, {failed} failed")
 
     def add_outcomes(self, suite, outcomes, whole=True):
-        """outcomes: {name: "passed" or not}; whole: whether the suite ran to its end."""
+        """outcomes: {name: "passed" or what happened}; whole: whether the suite ran to its end."""
         bad = [name for name, outcome in outcomes.items() if outcome != "passed"]
+        passed = len(outcomes) - len(bad)
+        told = [f"{x}: {outcomes[x]}" for x in bad]
         if not whole and not bad or not outcomes:
-            bad.append("the suite did not run to its end")
-        self.add(suite, len(outcomes) - len([x for x in bad if x in outcomes]), len(bad), bad)
+            told.append("the suite did not run to its end")
+        self.add(suite, passed, len(told), told)
 
     def summary(self):
         width = max(len(x[0]) for x in self.suites)
         print("\nSummary")
-        for suite, passed, failed, names in self.suites:
+        for suite, passed, failed, told in self.suites:
             print(f"  {suite.ljust(width)}  {passed:5} passed {failed:5} failed")
-            for name in names:
-                print(f"    FAILED {name}")
+            for text in told:
+                print(textwrap.indent(f"FAILED {text}", "    "))
         passed, failed = (sum(x[i] for x in self.suites) for i in (1, 2))
         print(f"{passed} passed, {failed} failed")
         return failed == 0

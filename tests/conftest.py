@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""For all tests in Python, run by scripts/run-tests.py: --outcomes tells it how each of them ended, and --at-once
-tells people what failed when it fails, as they may wait an hour for the end."""
+"""For all tests in Python, run by scripts/run-tests.py: --outcomes tells it how each of them ended and why, and
+--at-once tells people what failed when it fails, as they may wait an hour for the end."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 OUTCOMES = {}
+# How much of a failure the summary repeats: lines, and characters of each.
+SHORT = 8, 400
 
 
 def pytest_addoption(parser):
@@ -36,11 +38,18 @@ def pytest_configure(config):
         config.pluginmanager.register(AtOnce(config.pluginmanager.get_plugin("terminalreporter")))
 
 
+def why(report):
+    """The beginning of what pytest says of a failure."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = (crash.message if crash else report.longreprtext).splitlines()
+    return "\n".join(x[:SHORT[1]] for x in lines[:SHORT[0]])
+
+
 def pytest_runtest_logreport(report):
     # A test has passed if all its phases have; one that was skipped has not.
     if report.outcome != "passed" or report.when == "call":
         if OUTCOMES.get(report.nodeid, "passed") == "passed":
-            OUTCOMES[report.nodeid] = report.outcome
+            OUTCOMES[report.nodeid] = f"failed: {why(report)}" if report.failed else report.outcome
 
 
 def pytest_sessionfinish(session):

@@ -162,7 +162,9 @@ def test_tally(outcomes, whole, counts, capsys):
     tally = run_tests.Tally()
     tally.add_outcomes("suite", outcomes, whole)
     assert tally.summary() == (counts[1] == 0)
-    assert capsys.readouterr().out.splitlines()[-1] == f"{counts[0]} passed, {counts[1]} failed"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"{counts[0]} passed, {counts[1]} failed"
+    assert len([x for x in lines if "FAILED" in x]) == counts[1]
 
 
 def test_outcomes_of_pytest(tmp_path):
@@ -173,7 +175,7 @@ def test_outcomes_of_pytest(tmp_path):
         "@pytest.fixture\n"
         "def late():\n    yield\n    assert False\n"
         "def test_good(): pass\n"
-        "def test_bad(): assert False\n"
+        "def test_bad(): assert not list(range(99)), 'it is\\n' + 20 * 'bad\\n'\n"
         "def test_skipped(): pytest.skip()\n"
         "def test_late(late): pass\n")
     done = subprocess.run([sys.executable, "-m", "pytest", "--no-summary", "--at-once", "--outcomes=out", "."],
@@ -181,7 +183,7 @@ def test_outcomes_of_pytest(tmp_path):
     assert done.returncode == 1
     told = [x.strip("_ ") for x in done.stdout.split("\n") if "FAILED" in x]
     assert told == ["FAILED test_sample.py::test_bad (call)", "FAILED test_sample.py::test_late (teardown)"]
-    assert len(re.findall("^E +assert False", done.stdout, re.M)) == 2
+    assert len(re.findall("^E +(AssertionError: it is|assert False)", done.stdout, re.M)) == 2
     assert {k.split("::")[1]: v for k, v in json.loads((tmp_path / "out").read_text()).items()} == {
-        "test_good": "passed", "test_bad": "failed", "test_skipped": "skipped",
-        "test_late": "failed"}
+        "test_good": "passed", "test_bad": "failed: AssertionError: it is" + 7 * "\n  bad",
+        "test_skipped": "skipped", "test_late": "failed: assert False"}
