@@ -28,7 +28,7 @@ use kapi::{
 };
 use kernel::sync::Arc;
 use msg::Socket;
-use proto::{idle::Patience, rcvbuf::patience as unread_patience, wire::FragmentSize};
+use proto::{idle::Patience, wire::FragmentSize};
 use recv_pool::{Counters, Limits};
 
 #[cfg(rds_kunit)]
@@ -134,8 +134,6 @@ impl kernel::Module for RdsModule {
             per_peer: *module_parameters::max_conns_per_peer.value() as usize,
         };
         let patience = Patience::new(*module_parameters::idle_secs.value());
-        // CAST: memory fits.
-        let unread = unread_patience(total_memory() as u64);
         let tunables = Arc::new(conn::Tunables::new(), GFP_KERNEL)?;
         let node = Node::new(
             Some(ib.clone()),
@@ -143,7 +141,7 @@ impl kernel::Module for RdsModule {
             tunables.clone(),
             bounds,
             patience,
-            unread,
+            total_memory() as u64,
         )?;
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;

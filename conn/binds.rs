@@ -4,7 +4,7 @@
 
 use crate::kapi::{
     net::{BoundList, IpBits, Net, Sock},
-    sync::{new_spinlock_bh, SpinLockBh},
+    sync::{new_spinlock_bh, Peek, SpinLockBh},
     task, time,
 };
 use crate::msg::{Bound, Socket, TransportId};
@@ -16,8 +16,16 @@ use kernel::{
     },
 };
 
-/// Number of hash buckets; a power of two.
-const BUCKETS: usize = 2048;
+/// Memory of the machine for each hash bucket, in bytes. The sockets of a full list take more than that, so
+/// lists stay short however many there are.
+const MEMORY_PER_BUCKET: u64 = 16 << 10;
+
+/// How many buckets there may be. All are powers of two.
+const FEWEST: u64 = 2048;
+const MOST: u64 = 1 << 18;
+
+/// Buckets that are allocated together.
+const CHUNK: usize = 256;
 
 /// The first port that a socket can get without asking for it; 0 and 1 have meanings of their own.
 pub(crate) const FIRST_PORT: u16 = 2;
@@ -40,14 +48,12 @@ impl Key {
         }
     }
 
-    /// The number of the bucket. Multiplicative hashing: the upper bits depend on all bits below them.
+    /// Multiplicative hashing: the upper bits depend on all bits below them.
     #[inline]
-    fn hash(&self, seed: u64) -> usize {
+    fn hash(&self, seed: u64) -> u64 {
         let (high, low) = self.addr.halves();
-        let mixed = (low ^ high.rotate_left(29) ^ u64::from(self.port).rotate_left(20) ^ seed)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // CAST: as many bits as number a bucket.
-        (mixed >> (u64::BITS - BUCKETS.ilog2())) as usize
+        (low ^ high.rotate_left(29) ^ u64::from(self.port).rotate_left(20) ^ seed)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }
 
@@ -58,6 +64,14 @@ struct Bucket {
     sockets: SpinLockBh<BoundList<Socket>>,
 }
 
+/// Buckets, and whether a socket was ever in one of them.
+#[pin_data]
+struct Chunk {
+    #[pin]
+    buckets: [Bucket; CHUNK],
+    used: Atomic<bool>,
+}
+
 /// The socket with this key, if it is on the list.
 #[inline]
 fn find<'a>(sockets: &'a BoundList<Socket>, net: &Net, key: &Key) -> Option<&'a Sock<Socket>> {
@@ -66,9 +80,11 @@ fn find<'a>(sockets: &'a BoundList<Socket>, net: &Net, key: &Key) -> Option<&'a 
         .find(|sk| sk.bound().is_some_and(|bound| Key::of(bound) == *key) && sk.net == *net)
 }
 
-/// The bind table.
+/// The bind table. Its size is that of the machine: it does not grow, so nobody ever waits for that.
 pub(crate) struct Binds {
-    buckets: Pin<KBox<[Bucket; BUCKETS]>>,
+    chunks: KVec<Pin<KBox<Chunk>>>,
+    /// Bits of a hash that do not number the bucket.
+    shift: u32,
     /// Programs choose addresses and ports, but shall not choose buckets.
     seed: u64,
     /// How many ports were suggested.
@@ -76,20 +92,35 @@ pub(crate) struct Binds {
 }
 
 impl Binds {
-    /// An empty table. May sleep.
-    pub(crate) fn new() -> Result<Self> {
+    /// An empty table for a machine with so many bytes of memory. May sleep.
+    pub(crate) fn new(memory: u64) -> Result<Self> {
         let bucket =
             |_| pin_init!(Bucket { sockets <- new_spinlock_bh!(BoundList::new(), "Binds") });
+        let count = (memory / MEMORY_PER_BUCKET)
+            .clamp(FEWEST, MOST)
+            .next_power_of_two();
+        let mut chunks = KVec::new();
+        for _ in 0..count / CHUNK as u64 {
+            let chunk = pin_init!(Chunk {
+                buckets <- pin_init::pin_init_array_from_fn(bucket),
+                used: Atomic::new(false),
+            });
+            chunks.push(KBox::pin_init(chunk, GFP_KERNEL)?, GFP_KERNEL)?;
+        }
         Ok(Self {
-            buckets: KBox::pin_init(pin_init::pin_init_array_from_fn(bucket), GFP_KERNEL)?,
+            chunks,
+            shift: u64::BITS.saturating_sub(count.ilog2()),
             seed: u64::from(time::random_u32()) << 32 | u64::from(time::random_u32()),
             suggested: Atomic::new(0),
         })
     }
 
     #[inline]
-    fn bucket(&self, key: &Key) -> Option<&SpinLockBh<BoundList<Socket>>> {
-        Some(&self.buckets.get(key.hash(self.seed))?.sockets)
+    fn bucket(&self, key: &Key) -> Option<(&Chunk, &SpinLockBh<BoundList<Socket>>)> {
+        // CAST: no more bits than number a bucket.
+        let number = (key.hash(self.seed) >> self.shift) as usize;
+        let chunk: &Chunk = self.chunks.get(number / CHUNK)?;
+        Some((chunk, &chunk.buckets.get(number % CHUNK)?.sockets))
     }
 
     /// A port that is probably free: not one of the last few thousand, nor next to the one before.
@@ -105,14 +136,15 @@ impl Binds {
     }
 
     /// Binds a socket, which is for life, to an address that `transport` serves. Any context.
-    #[inline]
+    // Not inlined it takes 50 instructions more.
+    #[inline(always)]
     pub(crate) fn bind(
         &self,
         sk: &Sock<Socket>,
         key: Key,
         transport: TransportId,
     ) -> Result<(), BindError> {
-        let bucket = self.bucket(&key).ok_or(BindError::InUse)?;
+        let (chunk, bucket) = self.bucket(&key).ok_or(BindError::InUse)?;
         let mut sockets = bucket.lock();
         if find(&sockets, &sk.net, &key).is_some() {
             return Err(BindError::InUse);
@@ -126,6 +158,9 @@ impl Binds {
         if !sockets.bind(sk, bound) {
             return Err(BindError::Bound);
         }
+        if !chunk.used.peek() {
+            chunk.used.store(true, Relaxed);
+        }
         Ok(())
     }
 
@@ -134,7 +169,7 @@ impl Binds {
         let key = Key::of(bound);
         let found = self
             .bucket(&key)
-            .and_then(|bucket| bucket.lock().remove(sk));
+            .and_then(|(_, bucket)| bucket.lock().remove(sk));
         // After the lock: a socket's last reference must not go under it.
         drop(found);
     }
@@ -147,7 +182,8 @@ impl Binds {
         mut each: impl FnMut(&Sock<Socket>) -> Result,
     ) -> Result {
         let mut batch = KVVec::new();
-        for bucket in self.buckets.iter() {
+        let used = self.chunks.iter().filter(|chunk| chunk.used.peek());
+        for bucket in used.flat_map(|chunk| chunk.buckets.iter()) {
             loop {
                 let sockets = bucket.sockets.lock();
                 // Like all who look for a socket; there are few.
@@ -171,7 +207,7 @@ impl Binds {
 
     /// The socket that is bound to this address and port. Any context.
     pub(crate) fn lookup(&self, net: Net, key: &Key) -> Option<ARef<Sock<Socket>>> {
-        let sockets = self.bucket(key)?.lock();
+        let sockets = self.bucket(key)?.1.lock();
         find(&sockets, &net, key).map(Sock::hold)
     }
 }

@@ -17,7 +17,7 @@ use crate::kapi::{
     trace,
 };
 use crate::msg::{Bound, Peer, Socket, Stamps, TransportId};
-use crate::proto::idle::Patience;
+use crate::proto::{idle::Patience, rcvbuf};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
 use kernel::{
@@ -135,20 +135,20 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// May sleep.
+    /// `memory` is what the machine has, in bytes. May sleep.
     pub(crate) fn new(
         ib: Option<Arc<dyn Transport>>,
         queue: Arc<OwnedQueue>,
         tunables: Arc<Tunables>,
         bounds: Bounds,
         patience: Patience,
-        unread_patience: u64,
+        memory: u64,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
                 stats: Stats::new()?,
                 tunables,
-                binds: Binds::new()?,
+                binds: Binds::new(memory)?,
                 cong: cong::Registry::new()?,
                 connections <- new_spinlock_bh!(
                     Connections { tree: Table::new(bounds), closed: false },
@@ -156,7 +156,7 @@ impl Node {
                 ),
                 queue,
                 patience,
-                unread_patience,
+                unread_patience: rcvbuf::patience(memory),
                 tracing: Atomic::new(0),
                 looks <- kernel::new_delayed_work!("Node::looks"),
                 ib,

@@ -19,12 +19,13 @@ def test_every_row_has_a_number(tmp_path, capsys):
     assert status == 0, shown.err
     rows = json.loads(out.read_text())["rows"]
     assert [x["row"] for x in rows] == [x.name for x in bench.ROWS]
-    for row in rows:
-        assert row["c"]["p50"] > 0 and row["rust"]["p50"] > 0 and row["ratio"] > 0, row
+    for row, asked in zip(rows, bench.ROWS, strict=True):
+        assert all(row[impl]["p50"] > 0 for impl in asked.impls), row
+        assert len(asked.impls) < 2 or row["ratio"] > 0, row
         assert row["what"] in shown.out
         assert row["goal"] is None or row["met"] in (True, False)
         for impl, module in (("c", "rds"), ("rust", "rds_rust")):
-            if row[impl]["marked"]:
+            if impl in asked.impls and row[impl]["marked"]:
                 check(row, impl, module, (profiles / f"{row['row']}.{impl}.txt").read_text())
 
 

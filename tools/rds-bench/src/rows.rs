@@ -4,6 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
+use rds_socket::RdsSocket;
 
 use crate::args::Args;
 use crate::measure::{Effort, Report, Samples, Unit};
@@ -29,12 +30,15 @@ pub(crate) enum Row {
     OneWay8k,
     Setup,
     Memory,
+    Close,
+    BindMany,
+    CloseMany,
 }
 
 impl Row {
     /// In the order in which they are measured: what needs an address without a connection comes
-    /// first.
-    pub(crate) const ALL: [Row; 15] = [
+    /// first, what takes much memory last.
+    pub(crate) const ALL: [Row; 18] = [
         Row::EmptyCall,
         Row::UdpBind,
         Row::UnixRoundTrip,
@@ -50,6 +54,9 @@ impl Row {
         Row::OneWay8k,
         Row::Setup,
         Row::Memory,
+        Row::Close,
+        Row::BindMany,
+        Row::CloseMany,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -69,6 +76,9 @@ impl Row {
             Row::OneWay8k => "rxe-8k",
             Row::Setup => "setup",
             Row::Memory => "memory",
+            Row::Close => "close",
+            Row::BindMany => "bind-many",
+            Row::CloseMany => "close-many",
         }
     }
 
@@ -103,11 +113,17 @@ impl Row {
 pub(crate) struct Bench<'a> {
     args: &'a Args,
     peers: Option<Peers>,
+    /// Sockets that are bound, for the rows that want many.
+    bound: Vec<RdsSocket>,
 }
 
 impl<'a> Bench<'a> {
     pub(crate) fn new(args: &'a Args) -> Self {
-        Bench { args, peers: None }
+        Bench {
+            args,
+            peers: None,
+            bound: Vec::new(),
+        }
     }
 
     pub(crate) fn measure(&mut self, row: Row) -> Result<Report> {
@@ -147,7 +163,23 @@ impl<'a> Bench<'a> {
             Row::OneWay8k => traffic::one_way(&self.pair()?, 8192, 16, effort),
             Row::Setup => Ok(self.peers()?.setup()),
             Row::Memory => Ok(self.peers()?.memory()),
+            Row::Close => bind::closes(local, effort),
+            Row::BindMany => {
+                self.bind_many()?;
+                bind::binds(local, effort)
+            }
+            Row::CloseMany => {
+                self.bind_many()?;
+                bind::closes(local, effort)
+            }
         }
+    }
+
+    fn bind_many(&mut self) -> Result<()> {
+        if self.bound.is_empty() {
+            self.bound = bind::many(if self.args.quick { 5_000 } else { 200_000 })?;
+        }
+        Ok(())
     }
 
     fn local(&self) -> SocketAddr {
