@@ -20,7 +20,7 @@ use cm::{
     laddr::{AddrEvents, LocalAddrs},
     Listeners,
 };
-use conn::{Bounds, Node};
+use conn::{Bounds, Node, Views};
 use ib_transport::Ib;
 use kapi::{
     errno::Errno, net::Registration, rdma::ClientRegistration, shrinker::total_memory,
@@ -96,6 +96,7 @@ fn max_fragment() -> FragmentSize {
 struct RdsModule {
     _family: Registration<Socket>,
     _tunables: (Directory<conn::Tunables>, Directory<ib_transport::Tunables>),
+    _views: Views,
     _listeners: Listeners,
     _connections: Connections,
     _client: Pin<KBox<ClientRegistration<Ib>>>,
@@ -147,6 +148,7 @@ impl kernel::Module for RdsModule {
         let client = ClientRegistration::new(ib.clone())?;
         let connections = Connections(node.clone());
         let listeners = Listeners::new(&node, &ib).inspect_err(tell_conflict)?;
+        let views = Views::new(&node)?;
         // The first bind shall find what it asks for.
         addrs.start();
         let tunables = (
@@ -160,6 +162,7 @@ impl kernel::Module for RdsModule {
         Ok(Self {
             _family: family,
             _tunables: tunables,
+            _views: views,
             _listeners: listeners,
             _connections: connections,
             _client: client,

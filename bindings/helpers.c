@@ -130,6 +130,37 @@ bool rds_printk_ratelimit(bool change)
 	return __ratelimit(change ? &changes : &limit);
 }
 
+/* debugfs */
+
+static int rds_view_show(struct seq_file *m, void *unused)
+{
+	struct rds_view *view = m->private;
+
+	return view->show(m, view->data);
+}
+/* With this module as their owner. */
+DEFINE_SHOW_ATTRIBUTE(rds_view);
+
+struct dentry *rds_debugfs_dir(const char *name)
+{
+	return debugfs_create_dir(name, NULL);
+}
+
+void rds_debugfs_file(const char *name, struct dentry *dir, struct rds_view *view)
+{
+	debugfs_create_file(name, 0400, dir, view, &rds_view_fops);
+}
+
+void rds_debugfs_remove(struct dentry *dir)
+{
+	debugfs_remove(dir);
+}
+
+bool rds_seq_is_full(struct seq_file *m)
+{
+	return seq_has_overflowed(m);
+}
+
 /* mm */
 
 void *rds_kmalloc(size_t size, bool atomic)

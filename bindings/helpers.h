@@ -6,8 +6,10 @@
 #ifndef RDS_RUST_HELPERS_H
 #define RDS_RUST_HELPERS_H
 
+#include <linux/debugfs.h>
 #include <linux/net.h>
 #include <linux/poll.h>
+#include <linux/seq_file.h>
 #include <linux/shrinker.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
@@ -32,6 +34,16 @@ void rds_this_cpu_add(u64 __percpu *counter, u64 value);
 void rds_this_cpu_count(u64 __percpu *events, u64 __percpu *amount, u64 value);
 u64 rds_sum_percpu(u64 __percpu *counter);
 bool rds_printk_ratelimit(bool change);
+
+/* debugfs */
+struct rds_view {
+	int (*show)(struct seq_file *m, void *data);
+	void *data;
+};
+struct dentry *rds_debugfs_dir(const char *name);
+void rds_debugfs_file(const char *name, struct dentry *dir, struct rds_view *view);
+void rds_debugfs_remove(struct dentry *dir);
+bool rds_seq_is_full(struct seq_file *m);
 
 /* mm */
 void *rds_kmalloc(size_t size, bool atomic);

@@ -7,6 +7,7 @@
 
 mod binds;
 mod connection;
+mod debugfs;
 mod idle;
 mod info;
 mod node;
@@ -19,6 +20,7 @@ mod worker;
 
 pub(crate) use binds::{BindError, Binds, Key as BindKey, FIRST_PORT};
 pub(crate) use connection::{AsIs, ConnKey, Connection, Shown, TxQueue};
+pub(crate) use debugfs::Views;
 pub(crate) use info::Outbox;
 pub(crate) use node::{NoConnection, Node};
 pub(crate) use stats::{Counter, Stats};

@@ -12,6 +12,7 @@ use crate::proto::{info::RdmaPath, wire::FragmentSize};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
 use kernel::{
+    fmt,
     prelude::*,
     sync::{
         atomic::{Atomic, Full, Relaxed},
@@ -121,6 +122,9 @@ pub(crate) trait Link: Send + Sync {
     /// What messages go through, for people to look at. Any context.
     fn path(&self) -> RdmaPath;
 
+    /// Writes for people what messages go through, as words with a value each. Process context.
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+
     /// Says in the log that the connection is up. Process context.
     fn announce(&self, connection: &Connection);
 
@@ -146,6 +150,9 @@ pub(crate) trait Transport: Send + Sync {
 
     /// Gives names and values of counters of the transport's own. May sleep.
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64));
+
+    /// Calls `each` for the pools of all devices, and of none, with whose they are. Process context.
+    fn for_each_pools(&self, each: &mut dyn FnMut(&dyn fmt::Display, &Pools));
 
     /// Creates an endpoint and starts to resolve the peer's address. May sleep.
     fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;

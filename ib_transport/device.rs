@@ -21,6 +21,7 @@ use crate::proto::wire::FragmentSize;
 use crate::recv_pool::{Holdings, Limits, Pools, Unmapped};
 use core::net::Ipv6Addr;
 use kernel::{
+    fmt,
     prelude::*,
     sync::{
         atomic::{Atomic, Full, Relaxed},
@@ -370,6 +371,19 @@ impl Transport for Ib {
             device.pools.add_to(&mut holdings);
         }
         holdings.report(&self.limits.counters, each);
+    }
+
+    fn for_each_pools(&self, each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {
+        for at in 0.. {
+            // Shown without the lock.
+            let device = self.devices.lock().get(at).cloned();
+            let Some(device) = device else {
+                break;
+            };
+            let rdma = device.pd.device();
+            rdma.with_name(|name| each(&name, &device.pools));
+        }
+        each(&"none", self.unmapped.pools());
     }
 
     fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {

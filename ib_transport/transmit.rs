@@ -17,7 +17,7 @@ use crate::proto::{
     wire::{self, Flags, FragmentSize, Header, CONG_MAP_BYTES},
 };
 use crate::recv_pool::{Buf, Context};
-use kernel::sync::atomic::Relaxed;
+use kernel::{fmt, prelude::*, sync::atomic::Relaxed};
 
 /// With so many frames in flight short messages wait for others to share a frame with, until that is
 /// full or some of the frames are done: a round trip at the most. The device has enough to do.
@@ -39,6 +39,23 @@ impl Link for Qp<Carrier> {
 
     fn path(&self) -> RdmaPath {
         self.handler().path.copy().unwrap_or_default()
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (carrier, path) = (self.handler(), self.path());
+        carrier
+            .device
+            .pd
+            .device()
+            .with_name(|name| f.write_fmt(fmt!("device={}", name)))?;
+        f.write_fmt(fmt!(
+            " passive={} flow_control={} send_ring={} recv_ring={} service_level={}",
+            u8::from(carrier.events.is_passive()),
+            u8::from(carrier.controlled),
+            path.max_send_wr,
+            path.max_recv_wr,
+            path.service_level
+        ))
     }
 
     fn announce(&self, connection: &Connection) {

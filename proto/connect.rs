@@ -50,6 +50,21 @@ pub(crate) enum State {
 }
 
 impl State {
+    const ALL: [State; 7] = [
+        State::Down,
+        State::Waiting,
+        State::ResolvingAddr,
+        State::ResolvingRoute,
+        State::Connecting,
+        State::Accepting,
+        State::Up,
+    ];
+
+    /// The state that is `number` as an integer.
+    pub(crate) fn from_number(number: u32) -> Option<State> {
+        State::ALL.into_iter().find(|x| *x as u32 == number)
+    }
+
     /// The name for logs and traces.
     pub(crate) const fn name(self) -> &'static str {
         match self {

@@ -22,6 +22,7 @@ use crate::kapi::{
     sync::OwnedQueue,
 };
 use kernel::{
+    fmt,
     page::PAGE_SIZE,
     prelude::*,
     sync::{atomic::Relaxed, Arc},
@@ -65,6 +66,23 @@ pub(crate) struct Pool {
     config: PoolConfig,
     smallest: u32,
     counters: Arc<Counters>,
+}
+
+impl fmt::Display for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let arena = self.arena.stats();
+        f.write_fmt(fmt!(
+            "buffer={} in_use={} most_in_use={} bytes={} limit={} shards={} empty_shards={} foreign_shards={}",
+            self.config.buf_size,
+            arena.in_use,
+            arena.high_water,
+            arena.bytes,
+            self.config.max_bytes,
+            arena.shards,
+            arena.empty,
+            arena.foreign
+        ))
+    }
 }
 
 impl Pool {

@@ -169,6 +169,20 @@ impl Pools {
         self.all().iter().for_each(|pool| holdings.add(pool));
     }
 
+    /// The pools, with names for people.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &Pool)> {
+        const NAMES: [&str; 7] = [
+            "recv-4096",
+            "recv-8192",
+            "recv-16384",
+            "send-short",
+            "send-4096",
+            "send-8192",
+            "send-16384",
+        ];
+        NAMES.into_iter().zip(self.all().map(|pool| &**pool))
+    }
+
     /// Ends the pools' use before their device goes, or the module. No queue pair of the device is
     /// left. Sleeps.
     pub(crate) fn revoke(&self) -> Result {

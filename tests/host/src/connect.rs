@@ -258,3 +258,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_state_is_its_number() {
+    let states: Vec<_> = (0..)
+        .map_while(State::from_number)
+        .map(State::name)
+        .collect();
+    assert_eq!(states.len(), 7);
+    assert_eq!((states[0], states[6]), ("down", "up"));
+    assert_eq!(
+        State::from_number(State::Waiting as u32),
+        Some(State::Waiting)
+    );
+}

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What people see in debugfs."""
+
+import re
+
+import pytest
+from rdsvm.cluster import PAIR, must
+from traffic import ping
+
+pytestmark = pytest.mark.impls("rust")
+
+DIR = "/sys/kernel/debug/rds"
+
+
+def view(node, name):
+    """{what a line is about: {word: value}}."""
+    lines = node.run(["cat", f"{DIR}/{name}"]).out.splitlines()
+    split = [line.split(": ", 1) for line in lines]
+    return {what: dict(x.split("=") for x in words.split()) for what, words in split}
+
+
+def test_connections(node, tools):
+    tos = 35
+    local, peer = PAIR
+    ping(tools, node, peer, local, count=3, tos=tos)
+    up = view(node, "connections")[f"{local} -> {peer} tos {tos}"]
+    assert up["state"] == "up" and up["ups"] == "1" and up["refusals"] == "0", up
+    assert int(up["next_tx"]) >= 4 and int(up["next_rx"]) >= 4, up
+    # What was cancelled is in neither queue.
+    assert int(up["next_tx"]) - int(up["acked"]) - 1 >= int(up["unsent"]) + int(up["unacked"]), up
+    assert up["device"] in node.run("ls /sys/class/infiniband").out.split(), up
+    assert up["flow_control"] == "0" and int(up["send_ring"]) > 0 < int(up["recv_ring"]), up
+    ends = view(node, "connections")
+    assert {ends[f"{a} -> {b} tos {tos}"]["passive"] for a, b in (PAIR, PAIR[::-1])} == {"0", "1"}
+
+
+def test_a_connection_that_is_not_up(node):
+    nobody = "10.9.0.211"
+    node.run(["python3", "-c", "from socket import *; s = socket(AF_RDS, SOCK_SEQPACKET); "
+              f"s.bind(('{PAIR[0]}', 0)); s.sendto(b'', MSG_DONTWAIT, ('{nobody}', 4000))"])
+    down = view(node, "connections")[f"{PAIR[0]} -> {nobody}"]
+    assert down["state"] != "up" and down["ups"] == "0" and "device" not in down, down
+
+
+def test_pools(node, tools):
+    ping(tools, node, PAIR[1], PAIR[0])
+    pools = view(node, "pools")
+    devices = node.run("ls /sys/class/infiniband").out.split()
+    assert {x.split()[0] for x in pools} == {*devices, "none"}
+    for words in pools.values():
+        numbers = {name: int(value) for name, value in words.items()}
+        assert numbers["in_use"] <= numbers["most_in_use"], words
+        assert numbers["in_use"] * numbers["buffer"] <= numbers["bytes"] <= numbers["limit"], words
+        assert numbers["empty_shards"] <= numbers["shards"], words
+    used = [name for name, words in pools.items() if words["in_use"] != "0"]
+    assert any(re.fullmatch(rf"{x} recv-\d+", name) for name in used for x in devices), pools
+
+
+@pytest.mark.parametrize("name", ["connections", "pools"])
+def test_an_open_file_keeps_the_module(node, name):
+    """Or closing it would call what is not there any more."""
+    result = node.run(f"exec 3<{DIR}/{name}; rmmod rds_rust", check=False)
+    assert result.status != 0 and "in use" in result.err, str(result)
+    must(node.unload())
+    assert node.run(f"ls {DIR}", check=False).status != 0
+    must(node.load())
+    assert sorted(node.run(f"ls {DIR}").out.split()) == ["connections", "pools"]
