@@ -5,6 +5,7 @@
 mod cong_bits;
 mod conn_table;
 mod connect;
+mod connection;
 mod exthdr;
 mod fifo;
 mod ib_private;

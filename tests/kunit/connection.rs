@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A connection whose transport does what real devices do at the worst moment only.
+
+use kernel::prelude::*;
+
+#[kunit_tests(rds_connection)]
+mod suite {
+    use crate::{
+        conn::{
+            Bounds, ConnKey, Connection, Endpoint, Link, Node, Progress, Reached, Transport,
+            Tunables, TxQueue,
+        },
+        kapi::{
+            net::{IpBits, Net},
+            sync::OwnedQueue,
+        },
+        msg::Message,
+        proto::{
+            idle::Patience,
+            info::RdmaPath,
+            wire::{FragmentSize, Header, CONG_MAP_BYTES},
+        },
+        recv_pool::{Context, Counters, Limits, Pools, Unmapped},
+    };
+    use core::net::Ipv6Addr;
+    use kernel::{
+        fmt,
+        prelude::*,
+        sync::{
+            atomic::{Atomic, Relaxed},
+            Arc,
+        },
+    };
+
+    const PORT: u16 = 4000;
+
+    #[test]
+    fn a_map_that_comes_while_the_queue_pair_is_closed_holds_nobody_back() -> Result {
+        let bench = Bench::new(true)?;
+        let connection = bench.connect()?;
+        let held_before = connection.is_congested(PORT);
+        let held_by_it = deliver_map(&connection)?;
+        bench.fake.is_over.store(true, Relaxed);
+        bench
+            .node
+            .reset_connections(Net::init(), connection.key.laddr, None, 0);
+        bench.queue.flush();
+        let held_after = connection.is_congested(PORT);
+        let (ups, late) = bench.end();
+        assert_eq!((ups, late), (1, 1));
+        assert_eq!((held_before, held_by_it, held_after), (false, true, false));
+        Ok(())
+    }
+
+    #[test]
+    fn a_map_that_comes_before_the_peer_refuses_holds_nobody_back() -> Result {
+        let bench = Bench::new(false)?;
+        bench.fake.is_over.store(true, Relaxed);
+        let connection = bench.connect()?;
+        let held = connection.is_congested(PORT);
+        let (ups, late) = bench.end();
+        assert_eq!((ups, late, held), (0, 1, false));
+        Ok(())
+    }
+
+    /// Receives a map in which all ports are full, and returns whether that holds.
+    fn deliver_map(connection: &Arc<Connection>) -> Result<bool> {
+        const SIZE: FragmentSize = FragmentSize::K4;
+        let pools = connection.node.pools(connection.key.laddr, 0)?;
+        for _ in 0..CONG_MAP_BYTES / SIZE.bytes() {
+            let mut frame = pools.recv(SIZE).alloc(Context::MaySleep).ok_or(ENOMEM)?;
+            let bytes = frame.bytes_mut();
+            bytes.fill(0xff);
+            let header = bytes.first_chunk_mut::<{ Header::LEN }>().ok_or(EINVAL)?;
+            Header::congestion_update(0, 1).emit(header);
+            let len = SIZE.bytes() + Header::LEN as u32;
+            connection.receive(frame, len).map_err(|_| EINVAL)?;
+        }
+        Ok(connection.is_congested(PORT))
+    }
+
+    /// A node that reaches its peers through [`Fake`].
+    struct Bench {
+        queue: Arc<OwnedQueue>,
+        fake: Arc<Fake>,
+        node: Arc<Node>,
+    }
+
+    impl Bench {
+        fn new(accepts: bool) -> Result<Self> {
+            let queue = Arc::new(OwnedQueue::new(c"rds_kunit")?, GFP_KERNEL)?;
+            let limits = Limits {
+                max_bytes: 4 << 20,
+                counters: Arc::new(Counters::new(), GFP_KERNEL)?,
+                queue: queue.clone(),
+            };
+            let fake = Fake {
+                unmapped: Unmapped::new(&limits)?,
+                accepts,
+                is_over: Atomic::new(false),
+                ups: Atomic::new(0),
+                late: Atomic::new(0),
+            };
+            let fake = Arc::new(fake, GFP_KERNEL)?;
+            let node = Node::new(
+                Some(fake.clone()),
+                queue.clone(),
+                Arc::new(Tunables::new(), GFP_KERNEL)?,
+                Bounds {
+                    all: 10,
+                    per_peer: 10,
+                },
+                Patience::new(0),
+                1 << 20,
+            )?;
+            Ok(Self { queue, fake, node })
+        }
+
+        /// Ends it, before a failure does that keeps all there is. How often the connection was up, and how
+        /// many maps came late and held senders back.
+        fn end(self) -> (u32, u32) {
+            let fake = self.fake.clone();
+            drop(self);
+            (fake.ups.load(Relaxed), fake.late.load(Relaxed))
+        }
+
+        /// A connection that has a message to send, and has tried to connect.
+        fn connect(&self) -> Result<Arc<Connection>> {
+            let key = ConnKey {
+                net: Net::init(),
+                laddr: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1),
+                faddr: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2),
+                scope: 0,
+                tos: 0,
+            };
+            let pools = self.fake.unmapped.pools();
+            let connection = self.node.connection(key, || Ok(pools.clone()))?;
+            let message = Message::empty(pools, PORT, PORT)?;
+            connection.send(message).map_err(|_| EINVAL)?;
+            self.queue.flush();
+            Ok(connection)
+        }
+    }
+
+    impl Drop for Bench {
+        fn drop(&mut self) {
+            self.node.stop();
+        }
+    }
+
+    /// A transport without devices: each step of an attempt succeeds at once, but for the last one if the
+    /// peer does not accept.
+    struct Fake {
+        unmapped: Unmapped,
+        accepts: bool,
+        /// The last endpoint is here: a map arrives while it is closed, and there is no other one.
+        is_over: Atomic<bool>,
+        ups: Atomic<u32>,
+        /// Maps that held senders back when an endpoint was closed.
+        late: Atomic<u32>,
+    }
+
+    impl Transport for Fake {
+        fn fragment(&self) -> FragmentSize {
+            FragmentSize::K4
+        }
+
+        fn claims(&self, _: Net, _: IpBits, _: u32) -> Result<bool> {
+            Ok(true)
+        }
+
+        fn pools(&self, _: Ipv6Addr, _: u32) -> Result<Option<Arc<Pools>>> {
+            Ok(Some(self.unmapped.pools().clone()))
+        }
+
+        fn for_each_counter(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+
+        fn for_each_pools(&self, _: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {}
+
+        fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+            if self.late.load(Relaxed) > 0 {
+                return Err(ENODEV);
+            }
+            let end = FakeEnd {
+                fake: self,
+                connection: connection.clone(),
+                progress: Progress::new(),
+            };
+            end.progress.set(Reached::AddrResolved);
+            Ok(KBox::new(end, GFP_KERNEL)?)
+        }
+    }
+
+    struct FakeEnd {
+        fake: Arc<Fake>,
+        connection: Arc<Connection>,
+        progress: Progress,
+    }
+
+    impl Endpoint for FakeEnd {
+        fn progress(&self) -> &Progress {
+            &self.progress
+        }
+
+        fn resolve_route(&self) -> Result {
+            self.progress.set(Reached::RouteResolved);
+            Ok(())
+        }
+
+        fn connect(&mut self) -> Result {
+            self.progress.set(if self.fake.accepts {
+                Reached::Established
+            } else {
+                Reached::Rejected
+            });
+            Ok(())
+        }
+
+        fn link(&self) -> Option<Arc<dyn Link>> {
+            Some(self.fake.clone())
+        }
+    }
+
+    impl Drop for FakeEnd {
+        fn drop(&mut self) {
+            if self.fake.is_over.load(Relaxed) && deliver_map(&self.connection) == Ok(true) {
+                self.fake.late.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    impl Link for Fake {
+        fn fragment(&self) -> FragmentSize {
+            FragmentSize::K4
+        }
+
+        fn path(&self) -> RdmaPath {
+            RdmaPath::default()
+        }
+
+        fn show(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            Ok(())
+        }
+
+        fn announce(&self, _: &Connection) {
+            self.ups.fetch_add(1, Relaxed);
+        }
+
+        fn transmit(&self, _: &Connection, _: &mut TxQueue) {}
+    }
+}
