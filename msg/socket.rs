@@ -5,7 +5,7 @@
 //! System calls work on it from above (`sock/`), transports from below; so it lives with the
 //! messages that they exchange.
 
-use super::{news::News, Incoming, Stamps, Traces};
+use super::{news::News, unread::UnreadInfo, Incoming, Stamps, Traces};
 use crate::cong::Waiters;
 use crate::conn::{Connection, Counter, Node};
 use crate::kapi::{
@@ -77,6 +77,8 @@ pub(crate) enum Way {
 /// What waits to be read.
 pub(super) struct RecvQueue {
     pub(super) messages: Fifo<Incoming>,
+    /// The message in front of them that a reader looks at, and will put back.
+    pub(super) looked_at: Option<UnreadInfo>,
     /// Memory of the messages, in bytes.
     bytes: usize,
     congested: bool,
@@ -138,6 +140,7 @@ impl Socket {
             recv <- new_spinlock_bh!(
                 RecvQueue {
                     messages: Fifo::new(),
+                    looked_at: None,
                     bytes: 0,
                     congested: false,
                     closed: false,
@@ -281,7 +284,9 @@ impl Sock<Socket> {
         };
         let mut cost = 0;
         let mut news = Transition::None;
-        if keep == Keep::No {
+        if keep == Keep::Yes {
+            recv.looked_at = Some(UnreadInfo::of(&message));
+        } else {
             cost = message.cost();
             recv.bytes = recv.bytes.saturating_sub(cost);
             // What leaves a queue does not fill it.
@@ -306,6 +311,7 @@ impl Sock<Socket> {
     /// `news` came of it and was not announced.
     fn put_back(&self, keep: Keep, message: Item<Incoming>, cost: usize, news: Transition) {
         let mut recv = self.recv.lock();
+        recv.looked_at = None;
         if recv.closed {
             drop(recv);
             drop(message);

@@ -2,7 +2,7 @@
 
 //! What others are shown of the messages that wait to be read.
 
-use super::Socket;
+use super::{Incoming, Socket};
 use crate::kapi::{net::Sock, sync::Walk, task};
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
@@ -20,35 +20,49 @@ pub(crate) struct UnreadInfo {
     pub(crate) tos: u8,
 }
 
+impl UnreadInfo {
+    pub(super) fn of(message: &Incoming) -> Self {
+        Self {
+            sequence: message.sequence,
+            len: message.len,
+            saddr: message.saddr,
+            sport: message.sport,
+            tos: message.tos,
+        }
+    }
+}
+
 impl Sock<Socket> {
     /// Calls `each`, without a lock, for the messages that wait to be read, oldest first, until it fails.
-    /// What comes or goes meanwhile may be missed, and no message is seen twice. May sleep.
-    /// Fails with EINTR if the process is to die.
+    /// What comes or goes meanwhile may be missed, and no message is seen twice. One that a reader only
+    /// looks at is there all the time, however long that takes. May sleep. Fails with EINTR if the process
+    /// is to die.
     pub(crate) fn try_for_each_unread(
         &self,
         mut each: impl FnMut(&UnreadInfo) -> Result,
     ) -> Result {
         let mut walk = Walk::new();
+        let mut begun = false;
         loop {
             let mut batch = [const { None }; BATCH];
             let mut slots = batch.iter_mut();
-            let more = self.recv.lock().messages.walk(
+            let mut recv = self.recv.lock();
+            // In front of all that the walk will come by.
+            let looked_at = recv.looked_at.filter(|_| !begun);
+            begun = true;
+            let more = recv.messages.walk(
                 &mut walk,
                 BATCH,
                 // Nothing is taken out of the midst of this queue, so none comes twice.
                 |message| {
                     if let Some(slot) = slots.next() {
-                        *slot = Some(UnreadInfo {
-                            sequence: message.sequence,
-                            len: message.len,
-                            saddr: message.saddr,
-                            sport: message.sport,
-                            tos: message.tos,
-                        });
+                        *slot = Some(UnreadInfo::of(message));
                     }
                     true
                 },
             );
+            drop(recv);
+            looked_at.iter().try_for_each(&mut each)?;
             batch.iter().flatten().try_for_each(&mut each)?;
             task::check_killed()?;
             if !more {

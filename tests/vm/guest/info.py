@@ -5,12 +5,15 @@ Knows nothing of what is right: tests/vm/test_info.py does. Addresses are those 
 """
 
 import ctypes
+import fcntl
 import json
+import mmap
 import os
 import signal
 import socket
 import struct
 import sys
+import threading
 import time
 
 from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, main, outcome
@@ -169,7 +172,50 @@ def unread_on_loopback():
     with Sock((LOOP, 4001)), Sock((LOOP, 4002)) as s, Sock((LOOP, 4003)) as t:
         for sender, size in ((s, 10), (t, 5000), (s, 0)):
             sender.send(bytes(size), (LOOP, 4001))
+        eventually(lambda: len(messages(RECV, 4001, True)) == 3)
         return both(lambda six: messages(RECV, 4001, six, numbers=False))
+
+
+class Uffd:
+    """A page that is missing until fill(): who touches it waits."""
+
+    SYSCALL, API, REGISTER, ZEROPAGE = 323, 0xc018aa3f, 0xc020aa00, 0xc020aa04
+    MISSING = 1
+
+    def __init__(self):
+        self.fd = os.fdopen(libc.syscall(self.SYSCALL, os.O_CLOEXEC), "rb", buffering=0)
+        fcntl.ioctl(self.fd, self.API, bytearray(struct.pack("=QQQ", 0xaa, 0, 0)))
+        self.page = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.at = ctypes.addressof(ctypes.c_char.from_buffer(self.page))
+        fcntl.ioctl(self.fd, self.REGISTER,
+                    bytearray(struct.pack("=QQQQ", self.at, mmap.PAGESIZE, self.MISSING, 0)))
+
+    def wait(self):
+        """Until someone touches it."""
+        self.fd.read(32)
+
+    def fill(self):
+        fcntl.ioctl(self.fd, self.ZEROPAGE, bytearray(struct.pack("=QQQq", self.at, mmap.PAGESIZE, 0, 0)))
+
+
+@case
+def unread_and_looked_at():
+    """A reader with MSG_PEEK is in the midst of it."""
+    with Sock((LOOP, 4001)) as r, Sock((LOOP, 4002)) as s:
+        for size in (10, 5000, 0):
+            s.send(bytes(size), (LOOP, 4001))
+        eventually(lambda: len(messages(RECV, 4001, True)) == 3)
+        memory = Uffd()
+        reader = threading.Thread(daemon=True, target=lambda: libc.recv(
+            r.fileno(), ctypes.c_void_p(memory.at), 100, socket.MSG_PEEK))
+        reader.start()
+        try:
+            memory.wait()
+            seen = both(lambda six: messages(RECV, 4001, six, numbers=False))
+        finally:
+            memory.fill()
+        reader.join()
+        return [seen, both(lambda six: messages(RECV, 4001, six, numbers=False))]
 
 
 @case
@@ -246,15 +292,14 @@ def unacknowledged():
 @case
 def connections_that_are_up():
     def shown(six):
-        found = [x for x in rows(CONNECTIONS, six, IB)
-                 if x[4] == b"infiniband".ljust(16, b"\0").hex()]
-        # The one of unacknowledged(): both ends.
-        found = [x for x in found if six or x[-1] == 8]
-        # How they stand is known for that one only, and it may be sending.
-        return sorted([*(x if not six else ["", "", *x[2:4]])[:5], x[5] & ~1] for x in found
-                      if not six or x[0] == 3 or x[1] == 3)
+        """Both ends of that of unacknowledged(), which may be sending."""
+        found = [x for x in rows(CONNECTIONS, six, IB) if x[4] == b"infiniband".ljust(16, b"\0").hex()]
+        return sorted((*x[:4], x[5] & ~1) for x in found if six or x[6] == 8)
 
-    return both(shown)
+    four = shown(False)
+    # The other table has no type of service.
+    wanted = [(*x[:2], f"::ffff:{x[2]}", f"::ffff:{x[3]}", x[4]) for x in four]
+    return [four, sorted({x for x in shown(True) if x in wanted})]
 
 
 @case
@@ -272,6 +317,7 @@ def namespaces():
     def child():
         with Sock((LOOP, 4001)), Sock((LOOP, 4002)) as s:
             s.send(b"abc", (LOOP, 4001))
+            eventually(lambda: rows(RECV, False))
             return [[x[3] for x in rows(SOCKETS, False)],
                     [x[1] for x in rows(RECV, False)],
                     [len(info(x)) for x in (SEND, RETRANS, RDMA, SIX[SEND], SIX[RETRANS], SIX[RDMA])],
