@@ -6,17 +6,9 @@ the two differ on purpose, the case holds a Differ with both answers and the rea
 """
 
 import json
-from dataclasses import dataclass
 
 import pytest
-
-
-@dataclass
-class Differ:
-    c: object
-    rust: object
-    reason: str
-
+from differ import Differ
 
 def tos_answers(after_a_message):
     return {"unbound": [0, "ENOTTY"], "pinned": ["ok", 4], "loopback": "ENOTTY",
@@ -178,6 +170,7 @@ def answers():
     return {}
 
 
+@pytest.mark.on_c
 @pytest.mark.parametrize("case", EXPECTED)
 def test_abi(node, answers, guest, case):
     if node.impl not in answers:

@@ -7,8 +7,8 @@ guest/info.py reads them; what they should have is here. A Differ says where the
 import json
 
 import pytest
+from differ import Differ
 from rdsvm.cluster import PAIR, PAIR6
-from test_abi import Differ
 from traffic import counters, exchange, ping, wait_for
 
 LOOP, LOOP6 = "127.0.0.1", "::1"
@@ -123,6 +123,7 @@ def shown():
     return {}
 
 
+@pytest.mark.on_c
 @pytest.mark.parametrize("case", EXPECTED)
 def test_info(node, shown, guest, case):
     if node.impl not in shown:

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Documentation/abi.md lists each answer that differs from C's. RDS_WRITE_TABLES=1 writes the list anew."""
+
+import os
+import sys
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TOP / "scripts"), str(TOP / "tests/vm")]
+
+import differ  # noqa: E402
+import test_abi  # noqa: E402
+import test_info  # noqa: E402
+
+PAGE = TOP / "Documentation/abi.md"
+BEGIN, END = "<!-- answers: begin -->\n\n", "\n<!-- answers: end -->"
+HEAD = ["| Case | Answer | C RDS | Here | Why |", "|---|---|---|---|---|"]
+
+
+def test_each_answer_that_differs_is_listed():
+    rows = [*HEAD, *differ.table(test_abi.EXPECTED), *differ.table(test_info.EXPECTED)]
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    found, _, behind = rest.partition(END)
+    if os.environ.get("RDS_WRITE_TABLES"):
+        PAGE.write_text("".join([before, BEGIN, "\n".join(rows), "\n", END, behind]))
+    else:
+        assert found.splitlines() == rows, "Documentation/abi.md is out of date"
+
+
+def test_single_answers():
+    assert list(differ.single({"a": [1, "x"], "b": 2}, {"a": [1, "y"], "b": 2})) == [(("a", "2"), "x", "y")]
+    assert list(differ.single([1], [1, 2])) == [((), [1], [1, 2])]
+    assert list(differ.single({"a": 1}, {"b": 1})) == [((), {"a": 1}, {"b": 1})]
+    assert not list(differ.single({"a": (1, None)}, {"a": [1, None]}))

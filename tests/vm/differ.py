@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Answers that differ between C RDS and this module on purpose."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Differ:
+    c: object
+    rust: object
+    reason: str
+
+
+def single(c, rust, path=()):
+    """Each answer that differs: where it is, C's and ours."""
+    if isinstance(c, dict) and isinstance(rust, dict) and c.keys() == rust.keys():
+        pairs = [(key, c[key], rust[key]) for key in c]
+    elif isinstance(c, list | tuple) and isinstance(rust, list | tuple) and len(c) == len(rust):
+        pairs = [(i, *x) for i, x in enumerate(zip(c, rust, strict=True), 1)]
+    else:
+        pairs = []
+        if c != rust:
+            yield path, c, rust
+    for key, its, ours in pairs:
+        yield from single(its, ours, (*path, str(key)))
+
+
+def table(expected):
+    """Rows for Documentation/abi.md: what C answers, what we do, and why."""
+    rows = []
+    for case, answers in expected.items():
+        if not isinstance(answers, Differ):
+            continue
+        places = {}
+        for path, its, ours in single(answers.c, answers.rust):
+            places.setdefault((repr(its), repr(ours)), []).append(".".join(path))
+        for (its, ours), where in places.items():
+            rows.append(f"| `{case}` | {', '.join(x for x in where if x)} | `{its}` | `{ours}` | {answers.reason} |")
+    return rows
