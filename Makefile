@@ -17,6 +17,8 @@ obj-$(CONFIG_RDS_RUST) += rds_rust.o
 rds_rust-y := rds_core.o bindings/helpers.o bindings/helpers_addr.o bindings/helpers_rdma.o \
 	bindings/helpers_trace.o
 
+KCOV_INSTRUMENT := $(rds-kcov)
+
 rustflags-$(rds-kunit) += --cfg rds_kunit
 # One suite needs more hardware than the machine has that kunit.py boots.
 ifneq ($(KBUILD_EXTMOD),)

@@ -14,9 +14,10 @@ ifeq ($(filter $(FLAVOR),release debug),)
 $(error FLAVOR is release or debug, not '$(FLAVOR)')
 endif
 
-# The objects of each kernel are kept apart, and so are those with the KUnit suites (KUNIT=y)
-# and those where a warning is an error (WERROR=y).
-BUILD = $(CURDIR)/build/$(if $(given-kdir),kdir-$(shell echo '$(KDIR)' | cksum | cut -d' ' -f1),$(FLAVOR))$(if $(KUNIT),-kunit)$(if $(WERROR),-werror)
+# The objects of each kernel are kept apart, and so are those with the KUnit suites (KUNIT=y), those
+# that tell what of them runs (KCOV=y, for the debug kernel), and those where a warning is an error
+# (WERROR=y).
+BUILD = $(CURDIR)/build/$(if $(given-kdir),kdir-$(shell echo '$(KDIR)' | cksum | cut -d' ' -f1),$(FLAVOR))$(if $(KUNIT),-kunit)$(if $(KCOV),-kcov)$(if $(WERROR),-werror)
 given-kdir := $(KDIR)
 KDIR ?= $(shell scripts/build-kernel.sh $(FLAVOR) --print)
 PYTHON = $(shell scripts/tool-path.sh python)
@@ -66,7 +67,7 @@ modules: $(if $(BINDGEN),,setup)
 		{ echo 'error: KDIR=$(KDIR) is not a configured kernel tree' >&2; exit 1; }
 endif
 	@mkdir -p '$(BUILD)'
-	@scripts/kmake.sh '$(KDIR)' M='$(CURDIR)' MO='$(BUILD)' rds-kunit=$(KUNIT) \
+	@scripts/kmake.sh '$(KDIR)' M='$(CURDIR)' MO='$(BUILD)' rds-kunit=$(KUNIT) rds-kcov=$(KCOV) \
 		$(if $(WERROR),CLIPPY=1 KRUSTFLAGS='-D warnings' KCFLAGS=-Werror) modules
 	@echo 'built $(BUILD)/rds_rust.ko'
 
@@ -117,9 +118,10 @@ test-more: setup
 
 # Of the debug kernel, which notices more.
 fuzz: override FLAVOR := debug
+fuzz: override KCOV := y
 fuzz: modules tools
-	@$(PYTHON) -m pytest -q -s -p no:cacheprovider --tb=short tests/vm/test_fuzz.py --impls=rust --flavor=debug \
-		--kinds=rxe --fuzz-seconds=$(or $(SECONDS),600) $(if $(SEED),--fuzz-seed=$(SEED))
+	@KCOV=y $(PYTHON) -m pytest -q -s -p no:cacheprovider --tb=short tests/vm/test_fuzz.py --impls=rust --flavor=debug \
+		--kinds=rxe --fuzz-coverage --fuzz-seconds=$(or $(SECONDS),600) $(if $(SEED),--fuzz-seed=$(SEED))
 
 kunit: setup
 	@scripts/kunit-intree.sh

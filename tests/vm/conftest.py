@@ -34,6 +34,8 @@ def pytest_addoption(parser):
                     help="the kinds of RDMA devices of the nodes, comma-separated")
     group.addoption("--fuzz-seconds", type=int, help="how long the fuzzer of sockets runs")
     group.addoption("--fuzz-seed", type=int, help="the seed of a run that found something")
+    group.addoption("--fuzz-coverage", action="store_true",
+                    help="print which lines of sock/ it reached; KCOV=y says that it is to be the module for it")
     group.addoption("--tools", default=TOP / "build/tools/release", type=Path,
                     help="where rds-ping and rds-verify are")
 

@@ -5,6 +5,7 @@ import json
 import random
 
 import pytest
+from rdsvm import cluster, coverage
 from rdsvm.cluster import PAIR, PAIR6
 from traffic import ping
 
@@ -23,8 +24,15 @@ def test_fuzz(node, tools, flavor, request):
     seed = random.randrange(2**32) if option("fuzz_seed") is None else option("fuzz_seed")
     seconds = option("fuzz_seconds") or SECONDS[flavor]
     print(f"seed {seed}")
-    result = node.run([tools / "rds-fuzz", "--seed", seed, "--seconds", seconds, *HOSTS], timeout=seconds + 300)
-    calls = json.loads(result.out)["calls"]
+    kcov = option("fuzz_coverage")
+    result = node.run([tools / "rds-fuzz", *["--coverage"] * kcov, "--seed", seed, "--seconds", seconds, *HOSTS],
+                      timeout=seconds + 300)
+    told = json.loads(result.out)
+    if kcov:
+        found = coverage.lines(node.module, coverage.starts(node, "rds_rust"), set(told["reached"]))
+        print("Lines that were reached, and those that were not:",
+              *coverage.table(found, cluster.TOP / "sock"), sep="\n")
+    calls = told["calls"]
     for name, outcomes in calls.items():
         print(f"{name:12}", ", ".join(f"{text}: {count}" for text, count in outcomes.items()))
     assert all(calls[name].get("ok") for name in CALLS), f"seed {seed}: one of them never went well"

@@ -2,9 +2,10 @@
 //! Calls RDS sockets in any order, with any arguments, from several processes and threads at the same time.
 //! Whether the kernel minds is for its log to say; what this program notices is a call that does not come back.
 //!
-//! What `run` and `memory` are for is what safe code cannot do.
+//! What `run`, `memory` and `coverage` are for is what safe code cannot do.
 
 mod call;
+mod coverage;
 mod memory;
 mod run;
 
@@ -21,7 +22,8 @@ use clap::Parser;
 use serde_json::{json, Map, Value};
 
 use call::NAMES;
-use run::{Counts, Runner, Sockets, ERRORS};
+use coverage::Reached;
+use run::{Common, Counts, Runner, Sockets, ERRORS};
 
 /// How long the processes may take to end, after they should.
 const GRACE: Duration = Duration::from_secs(120);
@@ -46,6 +48,9 @@ struct Args {
     /// Threads of each process, which share its sockets
     #[arg(long, default_value_t = 2)]
     threads: u64,
+    /// Print as "reached" which addresses of the kernel's code the calls came by, where it was built for KCOV
+    #[arg(long)]
+    coverage: bool,
     /// The addresses that are bound and sent to
     #[arg(required = true)]
     hosts: Vec<IpAddr>,
@@ -73,8 +78,12 @@ impl Args {
         };
         // Before anything can go wrong.
         complain(format_args!("seed {seed}"));
-        let counts = Counts::new()?;
-        let end = Instant::now() + Duration::from_secs(self.seconds);
+        let common = Common {
+            hosts: &self.hosts,
+            counts: Counts::new()?,
+            reached: self.coverage.then(Reached::new).transpose()?,
+            end: Instant::now() + Duration::from_secs(self.seconds),
+        };
         // So that it is told of the processes that the calls make, too.
         // SAFETY: The call changes nothing but who is told.
         unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
@@ -84,7 +93,7 @@ impl Args {
             match unsafe { libc::fork() } {
                 -1 => return Err(io::Error::last_os_error()).context("fork"),
                 0 => {
-                    let done = self.process(seed.wrapping_add(number << 32), &counts, end);
+                    let done = self.process(seed.wrapping_add(number << 32), &common);
                     if let Err(error) = &done {
                         complain(format_args!("{error:#}"));
                     }
@@ -93,8 +102,12 @@ impl Args {
                 pid => left.push(pid),
             }
         }
-        let failed = wait(&mut left, end + GRACE)?;
-        println!("{}", json!({"seed": seed, "calls": told(&counts)}));
+        let failed = wait(&mut left, common.end + GRACE)?;
+        let reached = common.reached.as_ref().map(Reached::sorted);
+        println!(
+            "{}",
+            json!({"seed": seed, "calls": told(&common.counts), "reached": reached})
+        );
         match failed {
             Some(0) => Ok(()),
             Some(failed) => bail!("{failed} processes failed"),
@@ -104,7 +117,7 @@ impl Args {
         }
     }
 
-    fn process(&self, seed: u64, counts: &Counts, end: Instant) -> Result<()> {
+    fn process(&self, seed: u64, common: &Common<'_>) -> Result<()> {
         // SAFETY: Nobody waits for the children that the calls make.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
         let sockets: Sockets = [const { AtomicI32::new(-1) }; call::SLOTS];
@@ -114,7 +127,7 @@ impl Args {
                     let sockets = &sockets;
                     scope.spawn(move || -> Result<()> {
                         let seed = seed.wrapping_add(thread);
-                        Runner::new(seed, &self.hosts, sockets, counts, end)?.run();
+                        Runner::new(seed, sockets, common)?.run();
                         Ok(())
                     })
                 })

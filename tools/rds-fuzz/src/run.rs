@@ -15,6 +15,7 @@ use rand::SeedableRng;
 use rds_socket::AF_RDS;
 
 use crate::call::{Area, Call, Chooser, Message, Place, NAMES, SLOTS};
+use crate::coverage::{Coverage, Reached};
 use crate::memory::{shared, Memory};
 
 /// Error numbers that are told apart.
@@ -54,6 +55,24 @@ impl Counts {
     }
 }
 
+/// What all threads of all processes have in common.
+pub(crate) struct Common<'a> {
+    /// The addresses that are bound and sent to.
+    pub(crate) hosts: &'a [IpAddr],
+    pub(crate) counts: Counts,
+    /// What they reach, if that is asked for.
+    pub(crate) reached: Option<Reached>,
+    /// When it is over.
+    pub(crate) end: Instant,
+}
+
+impl Common<'_> {
+    /// The coverage of the thread that calls it.
+    fn coverage(&self) -> Result<Option<Coverage<'_>>> {
+        self.reached.as_ref().map(Coverage::start).transpose()
+    }
+}
+
 /// The sockets of a process.
 pub(crate) type Sockets = [AtomicI32; SLOTS];
 
@@ -62,9 +81,8 @@ pub(crate) struct Runner<'a> {
     chooser: Chooser<'a, SmallRng>,
     memory: Memory,
     sockets: &'a Sockets,
-    counts: &'a Counts,
-    /// When it is over.
-    end: Instant,
+    common: &'a Common<'a>,
+    coverage: Option<Coverage<'a>>,
 }
 
 fn result(value: i64) -> usize {
@@ -76,22 +94,16 @@ fn result(value: i64) -> usize {
 }
 
 impl<'a> Runner<'a> {
-    pub(crate) fn new(
-        seed: u64,
-        hosts: &'a [IpAddr],
-        sockets: &'a Sockets,
-        counts: &'a Counts,
-        end: Instant,
-    ) -> Result<Self> {
+    pub(crate) fn new(seed: u64, sockets: &'a Sockets, common: &'a Common<'a>) -> Result<Self> {
         Ok(Self {
             chooser: Chooser {
                 rng: SmallRng::seed_from_u64(seed),
-                hosts,
+                hosts: common.hosts,
             },
             memory: Memory::new()?,
             sockets,
-            counts,
-            end,
+            common,
+            coverage: common.coverage()?,
         })
     }
 
@@ -101,7 +113,7 @@ impl<'a> Runner<'a> {
             let call = self.chooser.socket(slot);
             self.call(&call);
         }
-        while Instant::now() < self.end {
+        while Instant::now() < self.common.end {
             self.step();
         }
     }
@@ -109,8 +121,14 @@ impl<'a> Runner<'a> {
     fn step(&mut self) {
         let call = self.chooser.next();
         self.memory.reset();
+        if let Some(coverage) = &self.coverage {
+            coverage.begin();
+        }
         let error = self.call(&call);
-        self.counts.add(call.number(), error);
+        if let Some(coverage) = &self.coverage {
+            coverage.end();
+        }
+        self.common.counts.add(call.number(), error);
     }
 
     fn fd(&self, slot: usize) -> c_int {
@@ -300,8 +318,9 @@ impl<'a> Runner<'a> {
     }
 
     fn fork(&mut self, seed: u64) -> usize {
-        if self.counts.forks().fetch_add(1, Ordering::Relaxed) >= FORKS {
-            self.counts.forks().fetch_sub(1, Ordering::Relaxed);
+        let forks = self.common.counts.forks();
+        if forks.fetch_add(1, Ordering::Relaxed) >= FORKS {
+            forks.fetch_sub(1, Ordering::Relaxed);
             return libc::EAGAIN as usize;
         }
         // SAFETY: The child goes on with this thread alone, whose memory is its own.
@@ -310,13 +329,15 @@ impl<'a> Runner<'a> {
             return result(pid.into());
         }
         self.chooser.rng = SmallRng::seed_from_u64(seed);
+        // A child is not watched with its parent. If it cannot be by itself, that is no reason to stop.
+        self.coverage = self.common.coverage().ok().flatten();
         for _ in 0..CALLS_OF_A_FORK {
-            if Instant::now() >= self.end {
+            if Instant::now() >= self.common.end {
                 break;
             }
             self.step();
         }
-        self.counts.forks().fetch_sub(1, Ordering::Relaxed);
+        forks.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: Nothing of what exit() does is for a copy of the process.
         unsafe { libc::_exit(0) }
     }

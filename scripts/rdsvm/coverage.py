@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Which lines of a module were reached, from the addresses that KCOV tells of.
+
+The compiler calls a function at each place where code branches; KCOV tells the address behind the call. A line
+counts if it has such a place, and as reached if one of its places was.
+"""
+
+import collections
+import re
+import subprocess
+
+CALLEE = "__sanitizer_cov_trace_pc"
+# Where the kernel's image would be if its place were not random, which KCOV takes into account for modules, too.
+TEXT = 0xffffffff81000000
+
+
+def run(*command, text=None):
+    return subprocess.run([str(x) for x in command], input=text, check=True, capture_output=True, text=True).stdout
+
+
+def places(module):
+    """{section: offsets behind the calls} of an object file."""
+    found, section = {}, None
+    for line in run("readelf", "-rW", module).splitlines():
+        if begin := re.match(r"Relocation section '\.rela(\S+)'", line):
+            section = begin[1]
+        elif re.search(rf"R_X86_64_P(LT|C)32 .* {CALLEE} ", line):
+            # The address is in the last four bytes of the call.
+            found.setdefault(section, []).append(int(line.split()[0], 16) + 4)
+    return found
+
+
+def lines_of(module, section, offsets):
+    """The file and line of each offset: of the innermost function that is inlined there."""
+    told = run("addr2line", "-e", module, "-j", section, text="".join(f"{x - 1:#x}\n" for x in offsets))
+    return [tuple(x.split(" (")[0].rsplit(":", 1)) for x in told.splitlines()]
+
+
+def lines(module, starts, reached):
+    """{file: {line: whether it was reached}}. starts: where each section is."""
+    found = collections.defaultdict(dict)
+    for section, offsets in places(module).items():
+        # What ran when the module was loaded is there no more.
+        if section not in starts:
+            continue
+        for offset, (path, line) in zip(offsets, lines_of(module, section, offsets), strict=True):
+            if line.isdigit():
+                seen = found[path].get(int(line), False)
+                found[path][int(line)] = seen or starts[section] + offset in reached
+    return found
+
+
+def starts(node, name):
+    """Where the sections of a loaded module are, in KCOV's terms."""
+    text = int(node.run("grep ' _text$' /proc/kallsyms").out.split()[0], 16)
+    at = node.run(f"cd /sys/module/{name}/sections && grep -H . .text*").out.splitlines()
+    return {section: int(address, 16) - (text - TEXT) for section, address in (x.split(":") for x in at)}
+
+
+def table(found, top):
+    """Rows of text for the files in a folder, with the lines that were not reached."""
+    rows = []
+    total = [0, 0]
+    for path in sorted(found):
+        if path.startswith(f"{top}/"):
+            hit, all_ = sum(found[path].values()), len(found[path])
+            missed = " ".join(str(x) for x in sorted(found[path]) if not found[path][x])
+            rows.append(f"{path.removeprefix(f'{top}/'):28} {hit:5} of {all_:5} {hit * 100 // all_:4} %   {missed}")
+            total = [total[0] + hit, total[1] + all_]
+    return [*rows, f"{'all':28} {total[0]:5} of {total[1]:5} {total[0] * 100 // max(total[1], 1):4} %"]
