@@ -19,6 +19,14 @@ rds_rust-y := rds_core.o bindings/helpers.o bindings/helpers_addr.o bindings/hel
 
 KCOV_INSTRUMENT := $(rds-kcov)
 
+# For scripts/decode_stacktrace.sh, and for profiles by line, if the kernel was built without.
+ifneq ($(KBUILD_EXTMOD),)
+ifeq ($(CONFIG_DEBUG_INFO),)
+ccflags-y += -g
+rustflags-y += -Cdebuginfo=1
+endif
+endif
+
 rustflags-$(rds-kunit) += --cfg rds_kunit
 # One suite needs more hardware than the machine has that kunit.py boots.
 ifneq ($(KBUILD_EXTMOD),)

@@ -12,9 +12,10 @@ src=$("$TOP/scripts/fetch-kernel.sh")
 version=$(make -s -C "$src" kernelversion)
 config=$TOP/tests/kunit/.kunitconfig
 # What the suites do not need and the build would take time for.
-lean=(EXPERT=y ACPI=n BLOCK=n CPU_MITIGATIONS=n FTRACE=n HID_SUPPORT=n HWMON=n HW_RANDOM=n
-	INET_DIAG=n INPUT=n IO_URING=n IPV6_SIT=n SUSPEND=n SWAP=n THERMAL=n USB_SUPPORT=n
-	VIRTUALIZATION=n VT=n WIRELESS=n)
+lean=(EXPERT=y ACPI=n AIO=n BLOCK=n COREDUMP=n CPU_MITIGATIONS=n DNOTIFY=n ETHTOOL_NETLINK=n
+	FTRACE=n HID_SUPPORT=n HWMON=n HW_RANDOM=n INET_DIAG=n INOTIFY_USER=n INPUT=n IO_URING=n
+	IPV6_SIT=n PERF_EVENTS_AMD_UNCORE=n SECCOMP=n SERIO=n SUSPEND=n SWAP=n THERMAL=n
+	USB_SUPPORT=n VIRTUALIZATION=n VT=n WIRELESS=n)
 key=$({
 	echo "$version $src ${lean[*]}"
 	cat "$config"

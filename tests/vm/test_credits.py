@@ -58,6 +58,7 @@ def traffic(pair, tools, guest, flavor, slow):
         run_slow_reader(guest, *reversed(ends))
 
 
+@pytest.mark.long
 def test_values(node):
     """0 and 1, and nothing else; it begins with 0 and goes with the module."""
     def tried(value):

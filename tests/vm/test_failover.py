@@ -197,8 +197,8 @@ def events_elsewhere(wires):
 
 
 def test_events_elsewhere_cost_no_connection(wires, guest, tools, flavor):
-    """Neither an idle one nor one under load. There the queue pair may give up for another reason, as
-    it tries twice only and the machine may be slow."""
+    """Neither an idle one nor one under load. The queue pair may give up for another reason, as it tries twice
+    only and the machine may be slow."""
     a, _ = wires.pair
     mine, theirs = wires.addresses(1, 1)
     ping(tools, a, theirs.host, mine.host)
@@ -215,7 +215,6 @@ def test_events_elsewhere_cost_no_connection(wires, guest, tools, flavor):
     loaded = [counters(m, guest) for m in wires.pair]
     for seen in zip(before, idle, loaded):
         assert len({x["ib_addr_moved"] for x in seen}) == 1, seen
-        assert seen[0]["conn_reset"] == seen[1]["conn_reset"], seen
 
 
 def fail_over(wires, tools, guest, flavor, pulled, given_up):

@@ -77,6 +77,7 @@ def test_link_local_addresses_have_a_scope(laddr, node, bare):
                     "none": "EINVAL", "unknown": "EADDRNOTAVAIL", "gone": "EADDRNOTAVAIL"}
 
 
+@pytest.mark.long
 def test_moved_address_is_served_by_its_new_device(node, laddr, tools):
     """Each time with the end of the pair as its peer that does not have it."""
     moved = "10.9.0.79"
@@ -108,6 +109,7 @@ def test_more_addresses_than_can_be_kept(laddr, bare):
     assert all(count == 1 for host, count in seen["few"].items() if host != "ids"), seen["few"]
 
 
+@pytest.mark.long
 def test_binds_after_an_event_share_one_question(laddr, bare, node):
     seen = laddr("shared", 5 if node.debug else 20, bare, PAIR[0])
     # Two events, so that the question may be asked after the first and after the second one.

@@ -56,6 +56,7 @@ def test_c_rds_beside_it_is_refused(node, tools):
     ping(tools, node, "127.0.0.1")
 
 
+@pytest.mark.long
 def test_fifty_cycles(node, tools):
     for i in range(50):
         if i % 10 == 0:

@@ -85,7 +85,7 @@ def test_loss(pair, tools, flavor):
 
 # On iWARP a cut wire ends no connection: TCP goes on trying for a quarter of an hour.
 @pytest.mark.kinds("rxe")
-@pytest.mark.parametrize("long", (False, True), ids=("short", "long"))
+@pytest.mark.parametrize("long", (False, pytest.param(True, marks=pytest.mark.long)), ids=("short", "long"))
 def test_wire_cut(pair, tools, guest, flavor, long):
     """All packets get lost under load and neither node sees its carrier go: for a moment, and until
     a connection is given up."""

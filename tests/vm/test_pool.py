@@ -61,6 +61,7 @@ def starve(node, guest):
     return send, recv, count
 
 
+@pytest.mark.long
 def test_nothing_is_mapped_for_a_message(node, tools):
     """Buffers are mapped with their shard. Once there are enough shards, no message makes one, however
     large it is."""
@@ -136,6 +137,7 @@ def test_an_acknowledgement_waits_for_memory(node, guest, small_pools):
     assert counters(node, guest)["conn_reset"] == before["conn_reset"]
 
 
+@pytest.mark.long
 @pytest.mark.kinds("rxe")
 def test_rings_grow_and_get_small_again(node, guest, small_pools):
     """A ring that runs low, here because nobody reads, gets deeper. When it is not needed any more, what
@@ -229,6 +231,7 @@ def grow_pools(node, tools, guest):
     return seen
 
 
+@pytest.mark.long
 def test_shrinker(node, tools, guest):
     """What is empty goes back when the kernel asks."""
     before = grow_pools(node, tools, guest)

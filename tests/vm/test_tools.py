@@ -264,6 +264,7 @@ def test_stress_refuses(node, tools):
     held.wait(check=True)
 
 
+@pytest.mark.long
 @pytest.mark.on_siw
 @pytest.mark.parametrize("active", ("a", "b"))
 def test_stress_between_nodes(pair, tools, active):
