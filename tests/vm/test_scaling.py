@@ -41,7 +41,7 @@ def test_hundreds_at_once(crowd, guest):
         before = memory(crowd, guest)
         must(crowd.load())
         result = crowd.run(["python3", guest / "many.py", NETWORKS, TYPES, MESSAGES], timeout=900)
-        assert json.loads(result.out) == {"up": 2 * count}
+        assert 1.9 * count < json.loads(result.out)["up"] <= 2 * count, str(result)
         seen = counters(crowd, guest)
         assert seen["recv_queued"] == 2 * count * MESSAGES
         assert not [x for x, n in seen.items() if x.startswith("recv_drop_bad") and n], seen

@@ -2,7 +2,7 @@
 """many.py NETWORKS TYPES COUNT: COUNT messages each way on NETWORKS times TYPES connections at once.
 
 The addresses are those of Machine.add_peers(). Both ends of each connection ask for it at the same time,
-and every message has to come once, in order, and as it was sent. Prints how many ends are up as JSON.
+and every message has to come once, in order, and as it was sent. Prints how many ends are still up as JSON.
 """
 
 import errno
@@ -12,7 +12,6 @@ import resource
 import select
 import socket
 import sys
-import time
 
 from rds import Sock, connections
 
@@ -89,10 +88,8 @@ def main():
             elif wanted != events[number][1]:
                 events[number][1] = wanted
                 poll.modify(number, wanted)
-    # Where both ends ask at the same time, a connection may be made anew. There is no event to wait for.
-    while len(up := [c for c in connections() if c.state == "connected"]) < len(ends):
-        time.sleep(0.1)
-    print(json.dumps({"up": len(up)}))
+    # One may have been lost since, on a busy machine. Nothing waits to be sent, so it does not come back.
+    print(json.dumps({"up": len([c for c in connections() if c.state == "connected"])}))
 
 
 main()
