@@ -50,7 +50,8 @@ pub(crate) enum State {
 }
 
 impl State {
-    const ALL: [State; 7] = [
+    /// All states, by their numbers.
+    pub(crate) const ALL: [State; 7] = [
         State::Down,
         State::Waiting,
         State::ResolvingAddr,

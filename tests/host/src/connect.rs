@@ -19,16 +19,6 @@ pub(crate) const EVENTS: [Event; 11] = [
     Event::Stop,
 ];
 
-pub(crate) const STATES: [State; 7] = [
-    State::Down,
-    State::Waiting,
-    State::ResolvingAddr,
-    State::ResolvingRoute,
-    State::Connecting,
-    State::Accepting,
-    State::Up,
-];
-
 fn inputs(lower: bool, pending: bool, random: u32) -> Inputs {
     Inputs {
         lower,

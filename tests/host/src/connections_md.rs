@@ -3,7 +3,7 @@
 //! The tables in `Documentation/connections.md`, made from what the connection machine does.
 //! `RDS_WRITE_TABLES=1 cargo test connections_md` writes them anew.
 
-use crate::connect::{machine, EVENTS, STATES};
+use crate::connect::{machine, EVENTS};
 use crate::proto::connect::*;
 use std::fmt::Write;
 
@@ -128,7 +128,7 @@ fn machine_table() -> String {
     let mut text =
         "| State | Event | If | New state | Actions |\n|---|---|---|---|---|\n".to_string();
     let mut told = 0;
-    for state in STATES {
+    for state in State::ALL {
         let mut groups: Vec<(Vec<&str>, Lines)> = Vec::new();
         for event in EVENTS {
             let mut lines = Vec::new();
@@ -148,7 +148,7 @@ fn machine_table() -> String {
             }
         }
     }
-    assert_eq!(told, STATES.len() * EVENTS.len());
+    assert_eq!(told, State::ALL.len() * EVENTS.len());
     text
 }
 

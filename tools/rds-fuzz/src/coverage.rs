@@ -30,9 +30,7 @@ impl Reached {
     const SLOTS: usize = 1 << 16;
 
     pub(crate) fn new() -> Result<Self> {
-        let at = shared(Self::SLOTS * 8)?;
-        // SAFETY: The mapping has as many words, all zero, and stays until the process ends.
-        let slots = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>(), Self::SLOTS) };
+        let slots = shared(Self::SLOTS)?;
         Ok(Self { slots })
     }
 

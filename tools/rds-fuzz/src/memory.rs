@@ -2,7 +2,9 @@
 //! Memory for the buffers of calls: good, bad, and good up to a point.
 
 use std::io;
+use std::mem::size_of;
 use std::ptr;
+use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, Result};
 use libc::c_void;
@@ -40,9 +42,12 @@ fn map(size: usize, protection: i32, flags: i32) -> Result<*mut u8> {
     Ok(at.cast())
 }
 
-/// Counters that processes share: zeros.
-pub(crate) fn shared(size: usize) -> Result<*mut u8> {
-    map(size, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
+/// Words that processes share: zeros.
+pub(crate) fn shared(words: usize) -> Result<&'static [AtomicU64]> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let at = map(words * size_of::<AtomicU64>(), protection, libc::MAP_SHARED)?;
+    // SAFETY: The mapping has as many words, all zero, and stays until the process ends.
+    Ok(unsafe { std::slice::from_raw_parts(at.cast(), words) })
 }
 
 impl Memory {

@@ -35,9 +35,7 @@ impl Counts {
     const SIZE: usize = NAMES.len() * ERRORS + 1;
 
     pub(crate) fn new() -> Result<Self> {
-        let at = shared(Self::SIZE * 8)?;
-        // SAFETY: The mapping has as many words, all zero, and stays until the process ends.
-        let words = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>(), Self::SIZE) };
+        let words = shared(Self::SIZE)?;
         Ok(Self { words })
     }
 

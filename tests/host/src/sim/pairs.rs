@@ -6,7 +6,7 @@
 
 use super::tests::{seeds, SECOND};
 use super::{Brain, Cm, Happening, Rng, Time, Weather, World, MS};
-use crate::connect::{EVENTS, STATES};
+use crate::connect::EVENTS;
 use crate::proto::connect::{Event, State, Timing};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -288,8 +288,8 @@ fn explore_all(count: u64, brains: impl Fn(u64) -> [Brain; 2]) {
         delivered / MS
     );
     let found = found.into_inner();
-    for a in STATES {
-        for b in STATES {
+    for a in State::ALL {
+        for b in State::ALL {
             let pair = format!("{:?}", [a, b]);
             let seen = found.keys().any(|(states, _)| *states == pair);
             assert!(seen || runs < count || cfg!(miri), "{pair} did not come up");
