@@ -11,6 +11,22 @@ from rdsvm import cluster
 pytestmark = pytest.mark.impls("rust")
 
 GUEST = Path(__file__).with_name("guest")
+# Rows of defects that tests of other files stand for.
+ELSEWHERE = {
+    "h09": "test_sysctl.py::test_ranges",
+    "h64": "test_fuzz.py::test_fuzz",
+    "l08": "test_limits.py::test_strangers_are_collected",
+    "l09": "test_rogue.py::test_flood",
+    "l15": "test_rogue.py::test_frames",
+    "l26": "test_rogue.py::test_flood",
+    "l31": "test_module.py::test_unload_is_refused_while_a_socket_is_open",
+    "l34": "test_rogue.py::test_frames",
+    "l35": "test_rogue.py::test_flood",
+    "l36": "test_rogue.py::test_requests",
+    "l37": "test_rogue.py::test_credits",
+    "l38": "test_rogue.py::test_frames",
+    "l53": "test_rogue.py::test_frames",
+}
 CASES = [name for file in ("bugs.py", "bug_races.py")
          for name in re.findall(r"^@case\ndef (\w+)", (GUEST / file).read_text(), re.M)]
 

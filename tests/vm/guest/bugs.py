@@ -8,6 +8,7 @@ h.. are defects that C had, l.. those that it has. Addresses are those of cases.
 import ctypes
 import mmap
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -450,6 +451,19 @@ def l46_foreign_addresses():
         with Sock() as s:
             told[address] = outcome(s.bind, address, 0)
     errors(told, "EADDRNOTAVAIL")
+
+
+@case
+def l30_link_of_the_destination():
+    """A message to the same address of another link does not go where the last one went."""
+    to = "fe80::7730"
+    scopes = [socket.if_nametoindex(x) for x in ("rdsv0", "rdsv1")]
+    with Sock((IB6[0], 0)) as s:
+        for scope in scopes:
+            s.send(b"abc", (to, 4000, scope), socket.MSG_DONTWAIT)
+        with open("/sys/kernel/debug/rds/connections", encoding="ascii") as f:
+            found = [int(scope) for scope in re.findall(rf"-> {to}: scope=(\d+)", f.read())]
+    need(sorted(found) == sorted(scopes), f"connections of the links {found}, not {scopes}")
 
 
 if __name__ == "__main__":

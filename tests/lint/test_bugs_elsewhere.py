@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The tests that tests/vm/test_bugs.py says stand for a defect are there, and a defect has one place."""
+
+import re
+import sys
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TOP / "scripts"), str(TOP / "tests/vm")]
+
+import test_bugs  # noqa: E402
+
+
+def test_each_is_there():
+    for row, where in test_bugs.ELSEWHERE.items():
+        file, name = where.split("::")
+        assert re.search(rf"^def {name}\(", (TOP / "tests/vm" / file).read_text(), re.M), (row, where)
+
+
+def test_each_is_once():
+    rows = [re.match(r"[hl]\d\d", name)[0] for name in test_bugs.CASES if re.match(r"[hl]\d\d", name)]
+    rows += test_bugs.ELSEWHERE
+    assert sorted(rows) == sorted(set(rows))
