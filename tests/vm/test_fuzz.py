@@ -3,8 +3,10 @@
 
 import json
 import random
+from contextlib import nullcontext
 
 import pytest
+from faults import faults
 from rdsvm import cluster, coverage
 from rdsvm.cluster import PAIR, PAIR6
 from traffic import ping
@@ -14,6 +16,7 @@ pytestmark = pytest.mark.impls("rust")
 SECONDS = {"release": 10, "debug": 20}
 # Both ends of the pair and loopback, most often; who is not there, and who cannot be.
 HOSTS = (*(*PAIR, *PAIR6, "127.0.0.1", "::1") * 3, "10.9.0.77", "0.0.0.0", "224.0.0.1", "fe80::1")
+FAULTS = ("failslab", "fail_page_alloc", "fail_usercopy")
 # It is not only refused.
 CALLS = ("socket", "bind", "connect", "sendmsg", "recvmsg", "setsockopt", "getsockopt", "ioctl", "getname")
 
@@ -25,8 +28,10 @@ def test_fuzz(node, tools, flavor, request):
     seconds = option("fuzz_seconds") or SECONDS[flavor]
     print(f"seed {seed}")
     kcov = option("fuzz_coverage")
-    result = node.run([tools / "rds-fuzz", *["--coverage"] * kcov, "--seed", seed, "--seconds", seconds, *HOSTS],
-                      timeout=seconds + 300)
+    command = [tools / "rds-fuzz", *["--coverage"] * kcov, "--seed", seed, "--seconds", seconds, *HOSTS]
+    # Memory runs out for some of the calls, and for the connections that they need.
+    with faults(node, *FAULTS, probability=2) if node.debug else nullcontext():
+        result = node.run(command, timeout=seconds + 300)
     told = json.loads(result.out)
     if kcov:
         found = coverage.lines(node.module, coverage.starts(node, "rds_rust"), set(told["reached"]))

@@ -4,6 +4,7 @@
 import json
 
 import pytest
+from faults import faults
 from rdsvm import cluster
 from rdsvm.cluster import PAIR, must, wire_address
 from traffic import (Streams, counters, exchange, late_reader, let_packets_pass, messages, ports,
@@ -206,16 +207,11 @@ def test_fragmented_memory(flavor, guest, tools, tmp_path, order):
 
 @pytest.mark.flavors("debug")
 def test_no_large_pages(node, guest, tools):
-    """The page allocator refuses all that is larger than 8 KiB."""
+    """The page allocator refuses the module all that is larger than 8 KiB."""
     node.forget()
-    knobs = "cd /sys/kernel/debug/fail_page_alloc &&"
-    node.run(f"{knobs} echo 2 >min-order && echo N >ignore-gfp-wait && echo 0 >verbose && "
-             "echo -1 >times && echo 100 >probability")
-    try:
+    with faults(node, "fail_page_alloc", min_order=2, probability=100):
         exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=30, sizes="0..70000")
         seen = counters(node, guest)
-    finally:
-        node.run(f"{knobs} echo 0 >probability")
     assert seen["ib_pool_small_shards"] > 0
     assert seen["ib_pool_refused_memory"] > 0, "fragments of 8 KiB have no shards as small as that"
 
