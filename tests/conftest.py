@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""For all tests in Python, run by scripts/run-tests.py: --outcomes tells it how each of them ended and why, and
---at-once tells people what failed when it fails, as they may wait an hour for the end."""
+"""For all tests in Python, run by scripts/run-tests.py: --outcomes tells it how each of them ended and why, and which
+may be run again; --at-once tells people what failed when it fails, as they may wait an hour for the end."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 OUTCOMES = {}
+# Which of those that failed may be run again: all reports of their failures have may_pass.
+AGAIN = {}
 # How much of a failure the summary repeats: lines, and characters of each.
 SHORT = 8, 400
 
@@ -50,9 +52,11 @@ def pytest_runtest_logreport(report):
     if report.outcome != "passed" or report.when == "call":
         if OUTCOMES.get(report.nodeid, "passed") == "passed":
             OUTCOMES[report.nodeid] = f"failed: {why(report)}" if report.failed else report.outcome
+    if report.failed:
+        AGAIN[report.nodeid] = AGAIN.get(report.nodeid, True) and getattr(report, "may_pass", False)
 
 
 def pytest_sessionfinish(session):
     path = session.config.getoption("outcomes")
     if path:
-        path.write_text(json.dumps(OUTCOMES))
+        path.write_text(json.dumps({"outcomes": OUTCOMES, "again": [k for k, may in AGAIN.items() if may]}))

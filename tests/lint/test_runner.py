@@ -184,6 +184,55 @@ def test_outcomes_of_pytest(tmp_path):
     told = [x.strip("_ ") for x in done.stdout.split("\n") if "FAILED" in x]
     assert told == ["FAILED test_sample.py::test_bad (call)", "FAILED test_sample.py::test_late (teardown)"]
     assert len(re.findall("^E +(AssertionError: it is|assert False)", done.stdout, re.M)) == 2
-    assert {k.split("::")[1]: v for k, v in json.loads((tmp_path / "out").read_text()).items()} == {
+    assert {k.split("::")[1]: v for k, v in json.loads((tmp_path / "out").read_text())["outcomes"].items()} == {
         "test_good": "passed", "test_bad": "failed: AssertionError: it is" + 7 * "\n  bad",
         "test_skipped": "skipped", "test_late": "failed: assert False"}
+
+
+AGAIN = """
+import pytest
+from pathlib import Path
+
+def runs(name):
+    path = Path(__file__).with_name(name)
+    path.write_text(path.read_text() + "x" if path.exists() else "x")
+    return len(path.read_text())
+
+def test_good(): assert runs("good") == 1
+def test_busy(): assert runs("busy") == 2, "not the first time"
+"""
+
+
+@pytest.mark.parametrize("more, counts, runs", [
+    ("", (2, 0), 2),
+    ("def test_bad(): assert 0\n", (2, 1), 2),
+    # Of these one may not be run again.
+    ("def test_defect(): assert 0\n", (1, 2), 1),
+    ("@pytest.mark.parametrize('x', range(3))\ndef test_many(x): assert 0\n", (1, 4), 1),
+    ("def test_skipped(): pytest.skip()\n", (1, 2), 1),
+    ("def test_end(): pytest.exit('end', 3)\n", (1, 1), 1),
+], ids=("busy", "bad", "defect", "many", "skipped", "end"))
+def test_once_more(more, counts, runs, tmp_path, monkeypatch, capsys):
+    """What a busy machine may have made fail is run again, and only that."""
+    vm = tmp_path / "tests/vm"
+    vm.mkdir(parents=True)
+    (tmp_path / "tests/pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "tests/conftest.py").write_text((TOP / "tests/conftest.py").read_text())
+    (vm / "conftest.py").write_text(
+        "import pytest\n"
+        "@pytest.hookimpl(wrapper=True)\n"
+        "def pytest_runtest_makereport(item, call):\n"
+        "    report = yield\n"
+        "    report.may_pass = 'defect' not in item.name\n"
+        "    return report\n")
+    (vm / "test_sample.py").write_text(AGAIN + more)
+    monkeypatch.setattr(run_tests, "TOP", tmp_path)
+    tally = run_tests.Tally()
+    suite = run_tests.Pytest("suite", "prefix", "tests/vm").run()
+    suite.run_again()
+    suite.add_to(tally)
+    assert tally.suites[0][1:3] == counts
+    assert len((vm / "busy").read_text()) == runs and len((vm / "good").read_text()) == 1
+    tally.summary()
+    told = [x for x in capsys.readouterr().out.splitlines() if "PASSED WHEN RUN AGAIN" in x]
+    assert len(told) == runs - 1 and all("test_busy: failed: AssertionError: not the first time" in x for x in told)
