@@ -52,6 +52,17 @@ void rds_lockdep_assert_held(spinlock_t *lock)
 	lockdep_assert_held(lock);
 }
 
+void rds_init_completion(struct completion *done)
+{
+	init_completion(done);
+}
+
+/* False if it has not happened in time. Sleeps. */
+bool rds_wait_for_completion(struct completion *done, unsigned int timeout_ms)
+{
+	return wait_for_completion_timeout(done, msecs_to_jiffies(timeout_ms)) > 0;
+}
+
 struct workqueue_struct *rds_alloc_workqueue(const char *name, unsigned int flags, int max_active)
 {
 	return alloc_workqueue("%s", flags, max_active, name);

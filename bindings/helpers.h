@@ -6,6 +6,7 @@
 #ifndef RDS_RUST_HELPERS_H
 #define RDS_RUST_HELPERS_H
 
+#include <linux/completion.h>
 #include <linux/debugfs.h>
 #include <linux/net.h>
 #include <linux/poll.h>
@@ -21,6 +22,8 @@ void rds_spin_lock_bh(spinlock_t *lock);
 void rds_spin_unlock_bh(spinlock_t *lock);
 bool rds_spin_trylock_bh(spinlock_t *lock);
 void rds_lockdep_assert_held(spinlock_t *lock);
+void rds_init_completion(struct completion *done);
+bool rds_wait_for_completion(struct completion *done, unsigned int timeout_ms);
 struct workqueue_struct *rds_alloc_workqueue(const char *name, unsigned int flags, int max_active);
 unsigned int rds_arm_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
 				  unsigned long delay, bool anew);

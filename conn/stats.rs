@@ -154,6 +154,8 @@ counters! {
     IbLaddrFailed => "ib_laddr_failed",
     /// A connection, or an attempt, was given up because its local address has left its device.
     IbAddrMoved => "ib_addr_moved",
+    /// A device did not flush a queue pair, or not in time.
+    IbNotFlushed => "ib_not_flushed",
     /// A connection was refused because there were too many.
     ConnRefusedLimit => "conn_refused_limit",
     /// A connection was closed because no message went either way for long.

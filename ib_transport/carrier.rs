@@ -9,7 +9,7 @@ use super::{
 use crate::conn::{Connection, Counter, Reached};
 use crate::kapi::{
     errno::Errno,
-    print::pr_info_ratelimited,
+    print::{pr_info_ratelimited, pr_warn_ratelimited},
     rdma::{Failure, Qp, QpConfig, QpEvent, QpHandler, Received, RnrTimer},
     sync::Peek,
     time,
@@ -391,6 +391,15 @@ impl QpHandler for Carrier {
             );
         }
         self.fail();
+    }
+
+    fn not_flushed(&self, error: Error) {
+        self.connection.node.stats.inc(Counter::IbNotFlushed);
+        pr_warn_ratelimited!(
+            "{}: the device did not flush a queue pair (error {}), which is destroyed as it is\n",
+            self.connection.key,
+            error.to_errno()
+        );
     }
 
     fn polled(&self, qp: &Qp<Self>, ring: &mut RecvRing) {

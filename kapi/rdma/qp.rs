@@ -20,12 +20,13 @@
 //! # The end
 //!
 //! [`Qp::close`] refuses further posts, has the device flush what is posted, destroys the queue
-//! pair and then frees the buffers that are left. Memory is safe even if flushing fails: the device
-//! is done with all buffers when the queue pair is destroyed.
+//! pair and then frees the buffers that are left. Memory is safe even if flushing fails or takes too
+//! long: the device is done with all buffers when the queue pair is destroyed.
 
 use super::{
     arena::Batch,
     cm::{Anchor, CmHandler, CmId, RnrTimer},
+    drain::{forward, Drain},
     pd::{Domain, DomainUse, Pd},
     qp_ring::{RecvRing, SendRing, Slot, SIGNAL_EVERY},
     shard::BufMut,
@@ -117,8 +118,8 @@ impl QpEvent {
     }
 }
 
-/// What becomes of completions. All but [`Self::event`] and [`Self::notified`] are called in softirq context, one at a
-/// time for one queue pair.
+/// What becomes of completions. Where nothing else is said, in softirq context, one at a time for one queue
+/// pair.
 pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
     /// What only polling works with, so that it needs no lock of its own.
     type Poll: Send + Unpin;
@@ -132,6 +133,10 @@ pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
     /// The first work request failed, or was flushed. Reported once for each queue, and again if a
     /// failure follows that is more than a flush. The buffers are freed.
     fn failed(&self, qp: &Qp<Self>, failure: Failure);
+
+    /// The device has not flushed what was posted when the queue pair was closed, or not in time; it
+    /// is destroyed as it is. Process context.
+    fn not_flushed(&self, error: Error);
 
     /// A run of completions has ended, 64 at most; the next run may follow at once.
     fn polled(&self, qp: &Qp<Self>, poll: &mut Self::Poll);
@@ -330,20 +335,26 @@ impl<H: QpHandler> Qp<H> {
         Ok(())
     }
 
-    /// Refuses further posts, has everything posted flushed (which ends in [`QpHandler::failed`])
-    /// and destroys the queue pair; when it returns the handler is not called any more. Does
-    /// nothing a second time. Process context; sleeps.
+    /// Refuses further posts, has everything posted flushed (which ends in [`QpHandler::failed`], or
+    /// after some seconds in [`QpHandler::not_flushed`], unless the driver drains by itself) and
+    /// destroys the queue pair; when it returns the handler is not called any more. Does nothing a
+    /// second time, and does not wait for the first then. Process context; sleeps.
     pub(crate) fn close(&self) {
-        let mut guard = self.verbs.lock();
-        let Some(verbs) = guard.take() else {
+        // Flushing may take seconds: not with the lock, which others take to find out that it is closed.
+        let verbs = self.verbs.lock().take();
+        let Some(verbs) = verbs else {
             return;
         };
         self.send.lock().close();
         self.recv.lock().close();
+        pin_init::stack_pin_init!(let drain = Drain::new());
         if !verbs.qp.is_null() {
             // SAFETY: By the invariants of `Verbs` the queue pair is alive. The rings are closed,
-            // so nobody posts, and there is room: one more was asked for in each queue.
-            unsafe { bindings::ib_drain_qp(verbs.qp) };
+            // so nobody posts, and there is room: one more was asked for in each queue. `drain`
+            // goes at the end of this function, when the completion queue is gone.
+            if let Err(error) = unsafe { drain.as_ref().wait(verbs.qp) } {
+                self.handler.not_flushed(error);
+            }
             verbs.cm.destroy_qp();
         }
         // SAFETY: `softirq` was initialised. From here on it does not poll any more.
@@ -361,7 +372,6 @@ impl<H: QpHandler> Qp<H> {
         let sends = unsafe { self.send.lock().take_slots() };
         // SAFETY: As above.
         let recvs = unsafe { self.recv.lock().take_slots() };
-        drop(guard);
         drop(sends);
         drop(recvs);
         drop(verbs);
@@ -573,18 +583,6 @@ fn slot_of(wc: &bindings::ib_wc) -> Slot {
     // SAFETY: Both members of the union are plain numbers of the same size on all machines with
     // RDMA.
     Slot::of(unsafe { wc.__bindgen_anon_1.wr_id })
-}
-
-/// Hands a completion that is not for a ring to whoever posted it: `ib_drain_qp`.
-fn forward(cq: *mut bindings::ib_cq, wc: &mut bindings::ib_wc) {
-    // SAFETY: What names no slot was not posted by us, so that this is the member that was written.
-    let cqe = unsafe { wc.__bindgen_anon_1.wr_cqe };
-    // SAFETY: Others of the kernel's work requests name a live completion entry.
-    let done = unsafe { cqe.as_ref() }.and_then(|cqe| cqe.done);
-    if let Some(done) = done {
-        // SAFETY: This is how completions are delivered; `wc` is valid.
-        unsafe { done(cq, wc) };
-    }
 }
 
 #[pinned_drop]

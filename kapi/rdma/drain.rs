@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The end of what is posted to a queue pair: the last completions before it is destroyed.
+//!
+//! As `ib_drain_qp()`, but for its waiting without bound: soft-RoCE, for one, never flushes the
+//! receives of a queue pair for which it found no memory when the connection manager made it ready.
+//! Nothing needs the flush but a peer's last messages, so a device that takes long goes without it.
+//! Drivers that drain by themselves (mlx4, mlx5, hns) know when no completion will come, and wait as
+//! long as they find right.
+
+use crate::bindings;
+use core::ptr;
+use kernel::{error::to_result, prelude::*, types::Opaque};
+
+/// How long a device may take to flush one of the queues, in milliseconds. A flush takes less than one.
+const PATIENCE_MS: c_uint = 5_000;
+
+/// What completes when all before it in its queue has.
+///
+/// `cqe` comes first, as the completion names it.
+#[pin_data]
+#[repr(C)]
+struct Mark {
+    cqe: bindings::ib_cqe,
+    #[pin]
+    done: Opaque<bindings::completion>,
+}
+
+impl Mark {
+    fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            cqe: bindings::ib_cqe {
+                done: Some(Self::done),
+            },
+            done <- Opaque::ffi_init(|slot| {
+                // SAFETY: The slot is ours to fill.
+                unsafe { bindings::rds_init_completion(slot) };
+            }),
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Only as `done` of the `cqe` of a live `Self`, with a valid completion of it.
+    unsafe extern "C" fn done(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
+        // SAFETY: The caller gives a valid completion.
+        let wc = unsafe { &*wc };
+        // SAFETY: The work request named a completion entry.
+        let cqe = unsafe { wc.__bindgen_anon_1.wr_cqe };
+        // SAFETY: It is that of a live `Self`, whose first field it is.
+        let this = unsafe { &*cqe.cast::<Self>() };
+        // SAFETY: `done` was initialised.
+        unsafe { bindings::complete(this.done.get()) };
+    }
+
+    /// Whether it has completed in time. Sleeps.
+    fn wait(&self) -> Result {
+        // SAFETY: `done` was initialised.
+        if unsafe { bindings::rds_wait_for_completion(self.done.get(), PATIENCE_MS) } {
+            Ok(())
+        } else {
+            Err(ETIMEDOUT)
+        }
+    }
+
+    /// Its address as that of the first field, from which `done` comes back.
+    fn cqe(&self) -> *mut bindings::ib_cqe {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+}
+
+/// A mark for each queue.
+#[pin_data]
+pub(super) struct Drain {
+    #[pin]
+    send: Mark,
+    #[pin]
+    recv: Mark,
+}
+
+impl Drain {
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            send <- Mark::new(),
+            recv <- Mark::new(),
+        })
+    }
+
+    /// Puts `qp` into the error state and waits until all that was posted has been completed and
+    /// polled. Fails with ETIMEDOUT if that takes too long, and as the device does. Process context;
+    /// sleeps.
+    ///
+    /// # Safety
+    ///
+    /// `qp` must be alive, with room for a work request in each queue, and nobody may post to it any
+    /// more. Its completion queue must be destroyed, and not be polled any more, before `self` goes.
+    pub(super) unsafe fn wait(self: Pin<&Self>, qp: *mut bindings::ib_qp) -> Result {
+        // SAFETY: The caller says that it is alive.
+        if unsafe { bindings::rds_ib_drains_itself(qp) } {
+            // SAFETY: As the caller says.
+            unsafe { bindings::ib_drain_qp(qp) };
+            return Ok(());
+        }
+        // SAFETY: As above.
+        to_result(unsafe { bindings::rds_ib_qp_to_error(qp) })?;
+        let mut send = bindings::ib_send_wr {
+            opcode: bindings::ib_wr_opcode_IB_WR_SEND,
+            // CAST: flags are small.
+            send_flags: bindings::ib_send_flags_IB_SEND_SIGNALED as c_int,
+            ..Default::default()
+        };
+        send.__bindgen_anon_1.wr_cqe = self.send.cqe();
+        let mut refused = ptr::null();
+        // SAFETY: As the caller says; the completion entry outlives the completion.
+        to_result(unsafe { bindings::rds_ib_post_send(qp, &send, &mut refused) })?;
+        self.send.wait()?;
+        let mut recv = bindings::ib_recv_wr::default();
+        recv.__bindgen_anon_1.wr_cqe = self.recv.cqe();
+        let mut refused = ptr::null();
+        // SAFETY: As above.
+        to_result(unsafe { bindings::rds_ib_post_recv(qp, &recv, &mut refused) })?;
+        self.recv.wait()
+    }
+}
+
+/// Hands a completion that is not for a ring to whoever posted it.
+pub(super) fn forward(cq: *mut bindings::ib_cq, wc: &mut bindings::ib_wc) {
+    // SAFETY: What names no slot was not posted for a ring, so that this is the member that was written.
+    let cqe = unsafe { wc.__bindgen_anon_1.wr_cqe };
+    // SAFETY: Such work requests name a live completion entry.
+    let done = unsafe { cqe.as_ref() }.and_then(|cqe| cqe.done);
+    if let Some(done) = done {
+        // SAFETY: This is how completions are delivered; `wc` is valid.
+        unsafe { done(cq, wc) };
+    }
+}
