@@ -409,6 +409,10 @@ impl Sock<Socket> {
     pub(crate) fn note_waiting(&self, list: &WaitingOn) -> Result {
         let mut lists = self.waiting_on.lock();
         if !lists.iter().any(|other| other.is(list)) {
+            if lists.len() == lists.capacity() {
+                // Or a program that opens and closes sockets would fill memory.
+                lists.retain(|list| !list.has_ended());
+            }
             lists.push(list.clone(), GFP_KERNEL)?;
         }
         Ok(())
@@ -449,5 +453,13 @@ impl WaitingOn {
 
     fn is(&self, other: &Self) -> bool {
         core::ptr::eq(self.waiters(), other.waiters())
+    }
+
+    /// Whether nobody waits for it any more: who did was woken when it ended.
+    fn has_ended(&self) -> bool {
+        match self {
+            Self::Peer(connection) => connection.has_ended(),
+            Self::Socket(sk) => sk.is_closed(),
+        }
     }
 }
