@@ -326,10 +326,12 @@ impl Sock<Socket> {
             // Someone may have looked while the message was away.
             self.wake_readers(poll::IN);
         }
-        if news == Transition::None || again == Transition::None {
-            self.announce(news);
-            self.announce(again);
-        }
+        // If both are news the port is as before, but a map that was sent meanwhile may say otherwise.
+        self.announce(if again == Transition::None {
+            news
+        } else {
+            again
+        });
     }
 
     /// Remembers whether there is something to read. Called with the queue locked.

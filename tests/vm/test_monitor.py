@@ -22,3 +22,10 @@ def test_slow_reader(pair, guest):
     """The sender is told of the right port, whoever the receiver is."""
     a, b = pair
     run_slow_reader(guest, (a, A), (b, B), monitor=True)
+
+
+@pytest.mark.impls("rust")
+def test_failed_read(node, guest):
+    """Peers hear that a port is still full."""
+    result = node.run(["python3", guest / "failed_read.py", *PAIR, ports()], timeout=300)
+    assert result.out == "all\n"

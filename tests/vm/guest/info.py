@@ -5,9 +5,7 @@ Knows nothing of what is right: tests/vm/test_info.py does. Addresses are those 
 """
 
 import ctypes
-import fcntl
 import json
-import mmap
 import os
 import signal
 import socket
@@ -18,6 +16,7 @@ import time
 
 from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, main, outcome
 from rds import SOL_RDS, Sock, info, libc
+from uffd import Uffd
 
 CONNECTIONS, SEND, RETRANS, RECV, SOCKETS, RDMA = 10001, 10003, 10004, 10005, 10006, 10008
 # The IPv6 form of each table has another number.
@@ -174,28 +173,6 @@ def unread_on_loopback():
             sender.send(bytes(size), (LOOP, 4001))
         eventually(lambda: len(messages(RECV, 4001, True)) == 3)
         return both(lambda six: messages(RECV, 4001, six, numbers=False))
-
-
-class Uffd:
-    """A page that is missing until fill(): who touches it waits."""
-
-    SYSCALL, API, REGISTER, ZEROPAGE = 323, 0xc018aa3f, 0xc020aa00, 0xc020aa04
-    MISSING = 1
-
-    def __init__(self):
-        self.fd = os.fdopen(libc.syscall(self.SYSCALL, os.O_CLOEXEC), "rb", buffering=0)
-        fcntl.ioctl(self.fd, self.API, bytearray(struct.pack("=QQQ", 0xaa, 0, 0)))
-        self.page = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self.at = ctypes.addressof(ctypes.c_char.from_buffer(self.page))
-        fcntl.ioctl(self.fd, self.REGISTER,
-                    bytearray(struct.pack("=QQQQ", self.at, mmap.PAGESIZE, self.MISSING, 0)))
-
-    def wait(self):
-        """Until someone touches it."""
-        self.fd.read(32)
-
-    def fill(self):
-        fcntl.ioctl(self.fd, self.ZEROPAGE, bytearray(struct.pack("=QQQq", self.at, mmap.PAGESIZE, 0, 0)))
 
 
 @case

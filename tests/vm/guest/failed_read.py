@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0
+"""failed_read.py HOST PEER PORT: a reader at PORT of PEER fails amid a message, and the port is as full as before. The
+map that goes out meanwhile, as the next port becomes full, is not the last word."""
+
+import ctypes
+import errno
+import select
+import socket
+import sys
+import threading
+
+from rds import Sock, libc
+from uffd import Uffd
+
+# More than the receiver may have unread, and it takes thousands of empty messages to make half of that.
+SIZE, LIMIT = 1 << 20, 600000
+
+
+def has_room(s, to):
+    """Whether a port has room, as far as the sender knows."""
+    while True:
+        try:
+            s.send(b"", to, socket.MSG_DONTWAIT)
+            return True
+        except OSError as e:
+            if e.errno == errno.ENOBUFS:
+                return False
+            if e.errno != errno.EAGAIN:
+                raise
+        select.select([], [s], [])
+
+
+def wait_until_full(s, to, most):
+    for _ in range(most):
+        if not has_room(s, to):
+            return
+    sys.exit(f"{most} messages later port {to[1]} has still room")
+
+
+def receiver(name, limit):
+    s = Sock(name, 60)
+    s.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF + 25, limit)  # SO_RCVBUFFORCE
+    return s
+
+
+def main():
+    host, peer, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    first, second = (peer, port), (peer, port + 1)
+    with Sock((host, 0), 60) as s, receiver(first, LIMIT) as r, receiver(second, 16384):
+        s.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF + 25, SIZE)  # SO_SNDBUFFORCE
+        s.send(b"", first)
+        r.recv()
+        s.send(bytes(SIZE), first)
+        wait_until_full(s, first, 1000)
+        memory, result = Uffd(), []
+
+        def read():
+            count = libc.recv(r.fileno(), ctypes.c_void_p(memory.at), SIZE, 0)
+            result.append((count, ctypes.get_errno()))
+
+        reader = threading.Thread(daemon=True, target=read)
+        reader.start()
+        memory.wait()
+        wait_until_full(s, second, 1000)
+        while not has_room(s, first):
+            select.select([], [], [], 0.01)
+        memory.remove()
+        reader.join()
+        if result != [(-1, errno.EFAULT)]:
+            sys.exit(f"the read ended with {result}")
+        wait_until_full(s, first, 20000)
+    print("all")
+
+
+main()
