@@ -3,7 +3,7 @@
 //! What a socket is told about ports that were congested.
 
 use crate::kapi::sync::Peek;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::{Atomic, Full, Relaxed, Release};
 
 /// News of ports that a send was held back for and that may have room again.
 ///
@@ -30,11 +30,11 @@ impl News {
         }
     }
 
-    /// Sets `RDS_CONG_MONITOR`. When it ends, what nobody has read is left to `poll(2)`. The caller wakes
-    /// who may wait. Any context.
+    /// Sets `RDS_CONG_MONITOR`. What nobody was told yet is left to the other way to tell it. The caller wakes who
+    /// may wait. Any context.
     pub(crate) fn set_monitor(&self, on: bool) {
-        let before = self.monitor.xchg(on, Full);
-        if before != on && self.ports.xchg(0, Full) != 0 && !on {
+        self.monitor.store(on, Relaxed);
+        if !on && self.ports.peek() != 0 {
             self.any.store(true, Relaxed);
         }
     }
@@ -47,16 +47,22 @@ impl News {
     /// Some ports may have room again; `refused` are those that a send got ENOBUFS for. The caller wakes who
     /// may wait. Any context.
     pub(crate) fn add(&self, refused: u64) {
-        if !self.is_monitor() {
-            self.any.store(true, Relaxed);
-        } else if refused != 0 {
+        // For both ways, as the program may change its mind. Whoever tells the one takes the other back.
+        if refused != 0 {
             self.put_back(refused);
+        }
+        if refused != 0 || !self.is_monitor() {
+            self.any.store(true, Release);
         }
     }
 
     /// Whether there is news for `poll(2)`, which is told once.
     pub(crate) fn take_any(&self) -> bool {
-        self.any.peek() && self.any.xchg(false, Full)
+        let any = self.any.peek() && self.any.xchg(false, Full);
+        if any {
+            self.ports.xchg(0, Full);
+        }
+        any
     }
 
     /// The ports that `recvmsg(2)` has to tell of. Any context.
@@ -82,6 +88,7 @@ impl News {
 
     /// As [`Self::ports`], and the next call returns none.
     pub(crate) fn take_ports(&self) -> u64 {
+        self.any.xchg(false, Full);
         self.ports.xchg(0, Full)
     }
 

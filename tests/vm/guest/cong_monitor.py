@@ -124,6 +124,14 @@ def main():
         check("events without the option, once taken", events(s), 0)
         check("nothing to read without the option", nothing(s), True)
 
+        fill(s, first)
+        drain(r1, lambda: send(s, first) is None)
+        s.setsockopt(SOL_RDS, RDS_CONG_MONITOR, 1)
+        check("events that nobody asked for before the option", bool(events(s, WAIT_MS)), True)
+        check("the port that they are of", told(s), [port % 64])
+        s.setsockopt(SOL_RDS, RDS_CONG_MONITOR, 0)
+        check("events after that", events(s), 0)
+
         s.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
         r1.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF + 25, 16 << 20)
         fill(r1, s.name())
