@@ -36,10 +36,11 @@ impl Protocol for Socket {
     fn release(sk: &Sock<Self>) {
         // First, or a sender that knows this socket would miss the next one that is bound here.
         sk.begin_close();
+        // Before the port is free: whether it is congested is for its next owner to say.
+        sk.close_receive();
         if let Some(bound) = sk.bound() {
             sk.node.binds.unbind(sk, bound);
         }
-        sk.close_receive();
         sk.set_traces(Traces::NONE);
         sk.stop_waiting();
         // What is there may hold this socket: break the circle.
