@@ -50,9 +50,11 @@ impl Key {
 
     /// Multiplicative hashing: the upper bits depend on all bits below them.
     #[inline]
-    fn hash(&self, seed: u64) -> u64 {
+    fn hash(&self, net: Net, seed: u64) -> u64 {
         let (high, low) = self.addr.halves();
-        (low ^ high.rotate_left(29) ^ u64::from(self.port).rotate_left(20) ^ seed)
+        // In an IPv4 address the port falls on zeros; a namespace is at a multiple of 64.
+        let place = u64::from(self.port).rotate_left(48) ^ u64::from(self.scope).rotate_left(40);
+        (low ^ high.rotate_left(29) ^ place ^ net.number().rotate_left(17) ^ seed)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }
@@ -116,9 +118,9 @@ impl Binds {
     }
 
     #[inline]
-    fn bucket(&self, key: &Key) -> Option<(&Chunk, &SpinLockBh<BoundList<Socket>>)> {
+    fn bucket(&self, net: Net, key: &Key) -> Option<(&Chunk, &SpinLockBh<BoundList<Socket>>)> {
         // CAST: no more bits than number a bucket.
-        let number = (key.hash(self.seed) >> self.shift) as usize;
+        let number = (key.hash(net, self.seed) >> self.shift) as usize;
         let chunk: &Chunk = self.chunks.get(number / CHUNK)?;
         Some((chunk, &chunk.buckets.get(number % CHUNK)?.sockets))
     }
@@ -144,7 +146,7 @@ impl Binds {
         key: Key,
         transport: TransportId,
     ) -> Result<(), BindError> {
-        let (chunk, bucket) = self.bucket(&key).ok_or(BindError::InUse)?;
+        let (chunk, bucket) = self.bucket(sk.net, &key).ok_or(BindError::InUse)?;
         let mut sockets = bucket.lock();
         if find(&sockets, &sk.net, &key).is_some() {
             return Err(BindError::InUse);
@@ -168,7 +170,7 @@ impl Binds {
     pub(crate) fn unbind(&self, sk: &Sock<Socket>, bound: &Bound) {
         let key = Key::of(bound);
         let found = self
-            .bucket(&key)
+            .bucket(sk.net, &key)
             .and_then(|(_, bucket)| bucket.lock().remove(sk));
         // After the lock: a socket's last reference must not go under it.
         drop(found);
@@ -207,7 +209,7 @@ impl Binds {
 
     /// The socket that is bound to this address and port. Any context.
     pub(crate) fn lookup(&self, net: Net, key: &Key) -> Option<ARef<Sock<Socket>>> {
-        let sockets = self.bucket(key)?.1.lock();
+        let sockets = self.bucket(net, key)?.1.lock();
         find(&sockets, &net, key).map(Sock::hold)
     }
 }

@@ -36,6 +36,12 @@ impl Net {
         unsafe { Self::from_raw(net) }
     }
 
+    /// A number that tells it from others, to be hashed.
+    #[inline]
+    pub(crate) fn number(&self) -> u64 {
+        self.key as u64
+    }
+
     /// Whether this is the namespace that the machine booted with.
     pub(crate) fn is_init(&self) -> bool {
         self.init
