@@ -133,12 +133,16 @@ u64 rds_sum_percpu(u64 __percpu *counter)
 	return sum;
 }
 
-bool rds_printk_ratelimit(bool change)
+/* There are three kinds of messages. */
+bool rds_printk_ratelimit(unsigned int kind)
 {
-	static DEFINE_RATELIMIT_STATE(limit, DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST);
-	static DEFINE_RATELIMIT_STATE(changes, DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST);
+	static struct ratelimit_state limits[] = {
+		RATELIMIT_STATE_INIT(limits[0], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
+		RATELIMIT_STATE_INIT(limits[1], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
+		RATELIMIT_STATE_INIT(limits[2], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
+	};
 
-	return __ratelimit(change ? &changes : &limit);
+	return __ratelimit(&limits[kind]);
 }
 
 /* debugfs */

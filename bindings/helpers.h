@@ -36,7 +36,7 @@ void rds_free_percpu_u64(u64 __percpu *counters);
 void rds_this_cpu_add(u64 __percpu *counter, u64 value);
 void rds_this_cpu_count(u64 __percpu *events, u64 __percpu *amount, u64 value);
 u64 rds_sum_percpu(u64 __percpu *counter);
-bool rds_printk_ratelimit(bool change);
+bool rds_printk_ratelimit(unsigned int kind);
 
 /* debugfs */
 struct rds_view {

@@ -6,7 +6,7 @@ use crate::conn::{BindError, BindKey, Counter, FIRST_PORT};
 use crate::kapi::{
     errno::Errno,
     net::{IpBits, Sock, SockAddr, SockAddrError},
-    print::pr_info_ratelimited,
+    print::pr_program_ratelimited,
 };
 use crate::msg::{Peer, Socket, TransportId};
 use crate::proto::wire::PROBE_PORT;
@@ -113,7 +113,7 @@ fn no_transport(sk: &Sock<Socket>, addr: IpBits) -> Error {
     if sk.pinned.as_ref().is_some() {
         return Errno::NoProtocolOption.into();
     }
-    pr_info_ratelimited!(
+    pr_program_ratelimited!(
         "bind: no transport has the address {}: is it up on an RDMA device?\n",
         crate::conn::Shown(addr.addr())
     );
