@@ -77,17 +77,17 @@ impl WorkItem<1> for Connection {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        // The kernel counts in jiffies and may be early by our clock.
-        let left = this
-            .deadline
-            .load(Relaxed)
-            .saturating_sub(time::monotonic_ns());
-        if left > 0 && !this.stop.load(Relaxed) {
+        this.work();
+        // The worker may have set the timer meanwhile, which runs and so was not to be cancelled: not without it.
+        let _worker = this.worker.lock();
+        let deadline = this.deadline.load(Relaxed);
+        if deadline != 0 && !this.stop.load(Relaxed) {
+            // The kernel counts in jiffies and may have been early by our clock.
+            let left = deadline.saturating_sub(time::monotonic_ns());
             // CAST: a delay that was given in 32 bits of milliseconds.
             let left_ms = left.div_ceil(1_000_000) as u32;
             this.node.queue.arm::<_, 1>(this.clone(), left_ms);
         }
-        this.work();
     }
 }
 
