@@ -474,6 +474,8 @@ impl Request for IncomingConnection {
 
     fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         let request = self.request.take().ok_or(ENODEV)?;
+        // A message has come, so there is a way to peers again.
+        self.transport.sweep();
         let (responder_resources, initiator_depth) =
             (request.responder_resources(), request.initiator_depth());
         let events = Events::new(&self.transport, connection, self.agreed.fragment)?;
