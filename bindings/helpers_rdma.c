@@ -309,6 +309,12 @@ static bool has_source(const struct rdma_cm_id *id)
 	return attr == bound;
 }
 
+/* 0 if it is not known. */
+u32 rds_rdma_interface(const struct rdma_cm_id *id)
+{
+	return (u32)id->route.addr.dev_addr.bound_dev_if;
+}
+
 /* Whether a message can be sent on the path. Without a network device the question is moot. */
 bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 {

@@ -75,6 +75,7 @@ void rds_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler handler, 
 struct ib_device *rds_rdma_device(const struct rdma_cm_id *id);
 int rds_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param,
 			    unsigned int timeout_ms);
+u32 rds_rdma_interface(const struct rdma_cm_id *id);
 bool rds_rdma_path_is_up(const struct rdma_cm_id *id);
 /* What an identifier has found out about its path. */
 struct rds_rdma_path {

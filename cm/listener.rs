@@ -54,6 +54,10 @@ fn mapped(addr: SocketAddr) -> Ipv6Addr {
     }
 }
 
+fn is_link_local(addr: SocketAddr) -> bool {
+    matches!(addr, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local())
+}
+
 /// What the listeners share.
 pub(crate) struct Acceptor {
     node: Arc<Node>,
@@ -67,9 +71,10 @@ impl Acceptor {
             net: Net::init(),
             laddr: mapped(local),
             faddr: mapped(remote),
-            scope: match local {
-                SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => v6.scope_id(),
-                _ => 0,
+            scope: if is_link_local(local) || is_link_local(remote) {
+                request.interface()
+            } else {
+                0
             },
             tos: private.tos,
         };

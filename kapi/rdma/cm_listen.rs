@@ -147,6 +147,13 @@ impl IncomingRequest {
         self.remote
     }
 
+    /// The number of the network interface that the request came through, which the addresses do not always
+    /// tell.
+    pub(crate) fn interface(&self) -> u32 {
+        // SAFETY: The identifier is alive; it belongs to an interface from its beginning.
+        unsafe { bindings::rds_rdma_interface(self.request.raw.as_ptr()) }
+    }
+
     /// The device that the request came through.
     pub(crate) fn device(&self) -> Option<ARef<Device>> {
         // SAFETY: The identifier is alive.

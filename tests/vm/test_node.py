@@ -4,7 +4,7 @@
 import pytest
 from rdsvm.cluster import PAIR, PAIR6
 from slow_reader import run_slow_reader
-from traffic import exchange, ping
+from traffic import exchange, ping, there_and_back
 
 LOOPS = [("127.0.0.1", "127.0.0.1"), ("::1", "::1")]
 PAIRS = [PAIR, PAIR[::-1], PAIR6, (PAIR[0], PAIR[0])]
@@ -46,3 +46,36 @@ def test_slow_reader(node, guest):
 def test_slow_reader_on_loopback(node, guest):
     """C has no back-pressure here."""
     run_slow_reader(guest, (node, "127.0.0.1"), (node, "127.0.0.1"))
+
+
+@pytest.mark.impls("rust")
+@pytest.mark.on_siw
+def test_link_local(node, guest):
+    addresses = {"rdsv0": "fe80::771", "rdsv1": "fe80::772"}
+    for netdev, address in addresses.items():
+        node.run(f"ip addr add {address}/64 dev {netdev} nodad")
+    there_and_back(guest, *((node, *x) for x in addresses.items()))
+    for netdev, address in addresses.items():
+        node.run(f"ip addr del {address}/64 dev {netdev}")
+
+
+@pytest.mark.impls("rust")
+def test_receivers_that_are_gone(node, guest):
+    """A sender does not keep the sockets that once held it back."""
+    result = node.run(["python3", guest / "receivers.py"], timeout=300)
+    assert int(result.out) < 500, "1,000 were closed"
+
+
+@pytest.mark.impls("rust")
+@pytest.mark.kinds("rxe")
+def test_noise(node, tools):
+    """A program that asks for what cannot be hides no message of a connection."""
+    mark = node.mark("noise")
+    node.run(["python3", "-c", "import socket\n"
+              "s = socket.socket(socket.AF_RDS, socket.SOCK_SEQPACKET, 0)\n"
+              "for _ in range(1000):\n"
+              "    try:\n        s.bind(('192.0.2.1', 0))\n"
+              "    except OSError:\n        pass\n"])
+    assert any("no transport has the address 192.0.2.1" in line for line in node.log(mark))
+    node.start([tools / "rds-ping", "-c", "1", "-I", PAIR[0], "127.0.0.1"])
+    node.wait_log(f"{PAIR[0]} -> 127.0.0.1: cannot connect", mark)

@@ -4,7 +4,7 @@
 import pytest
 from rdsvm.cluster import must, wire_address, wire_address6
 from slow_reader import run_slow_reader
-from traffic import Streams, exchange, let_packets_pass, messages, ping
+from traffic import Streams, exchange, let_packets_pass, messages, ping, there_and_back
 
 A, B = wire_address(0, 1), wire_address(0, 2)
 A6, B6 = wire_address6(0, 1), wire_address6(0, 2)
@@ -16,6 +16,20 @@ def test_ping_both_ways(pair, tools, version):
     a, b = pair
     ping(tools, a, B if version == 4 else B6)
     ping(tools, b, A if version == 4 else A6)
+
+
+@pytest.mark.on_siw
+@pytest.mark.pairs("rust-rust")
+def test_link_local(pair, guest):
+    """From and to link-local addresses, and between those and others."""
+    netdevs = [m.netdevs[0] for m in pair]
+    addresses = ("fe80::771", "fe80::772")
+    for m, netdev, address in zip(pair, netdevs, addresses):
+        m.run(f"ip addr add {address}/64 dev {netdev} nodad")
+    for source, target in (addresses, (A6, addresses[1]), (addresses[0], B6)):
+        there_and_back(guest, *zip(pair, netdevs, (source, target)))
+    for m, netdev, address in zip(pair, netdevs, addresses):
+        m.run(f"ip addr del {address}/64 dev {netdev}")
 
 
 @pytest.mark.on_c

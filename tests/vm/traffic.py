@@ -115,6 +115,17 @@ def wait_for(node, guest, condition):
     raise AssertionError(f"waited in vain, the counters are {seen}")
 
 
+def there_and_back(guest, left, right):
+    """A message from left to right, each a node with a network device and an address of it, and back."""
+    (a, near, source), (b, far, target) = left, right
+    port = ports()
+    program = ["python3", guest / "link_local.py"]
+    echo = b.start([*program, far, "echo", target, port])
+    echo.expect("^bound")
+    a.run([*program, near, "ask", source, port, target])
+    echo.wait(check=True)
+
+
 def late_reader(guest, node, count, size, ends):
     """A sender and a receiver on one node that does not read yet: (sender, receiver)."""
     program, port = guest / "late_reader.py", ports()

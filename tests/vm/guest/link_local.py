@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0
+"""link_local.py NETDEV echo ADDRESS PORT: sends a message that comes back to where it came from.
+link_local.py NETDEV ask ADDRESS PORT PEER: sends one to PORT of PEER and waits until it comes back.
+
+Addresses that are link-local are those of the link of NETDEV."""
+
+import socket
+import sys
+
+from rds import Sock
+
+DATA = b"abc"
+
+
+def name(netdev, host, port):
+    return host, port, socket.if_nametoindex(netdev) if host.startswith("fe80:") else 0
+
+
+def main():
+    netdev, what, host, port, *peer = sys.argv[1:]
+    if what == "echo":
+        with Sock(name(netdev, host, int(port)), 60) as s:
+            print("bound", flush=True)
+            data, sender = s.recv()
+            s.send(data, name(netdev, *sender))
+            # Not closed before it is there: that would take it back.
+            s.recv()
+        return
+    to = name(netdev, *peer, int(port))
+    with Sock(name(netdev, host, 0), 60) as s:
+        s.send(DATA, to)
+        data, _ = s.recv()
+        if data != DATA:
+            sys.exit(f"{data} came back")
+        s.send(b"", to)
+    print("back")
+
+
+main()
