@@ -49,6 +49,9 @@ class Machine(Node):
     flavor is that of its kernel. The C modules have known defects that the debug kernel reports,
     so a peer that runs them boots the release kernel. kind is that of its RDMA devices."""
 
+    # All that were booted; whoever wants to know of some empties it before.
+    booted = []
+
     def __init__(self, name, impl, flavor, rundir, kind="rxe", **kwargs):
         assert impl in IMPLEMENTATIONS and kind in KINDS
         self.impl, self.flavor, self.kind = impl, flavor, kind
@@ -68,6 +71,7 @@ class Machine(Node):
 
     def boot(self):
         """Boots, and sets up again the networks that the machine had."""
+        self.booted.append(self)
         super().boot()
         # The first of each wire, and then the others.
         self.netdevs = [self._netdev(macs[0]) for macs, _, _ in self.wires]

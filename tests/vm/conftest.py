@@ -236,6 +236,11 @@ def tools(request):
     return request.config.getoption("tools")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    cluster.Machine.booted.clear()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
@@ -245,7 +250,10 @@ def pytest_runtest_makereport(item, call):
         for m, start in zip(machines, marks):
             report.sections.append((f"kernel log of node {m.name} ({m.impl})",
                                     "\n".join(m.log(start)[-100:])))
-        # What a kernel complained of, or died of, is a defect even if it does not happen again.
-        report.may_pass = bool(machines) and call.when == "call" and all(
-            m.alive() and not m.complaints(start) for m, start in zip(machines, marks))
+        # What a kernel complained of, or died of, is a defect even if it does not happen again. A test ends its
+        # own machines itself.
+        own = [m for m in cluster.Machine.booted if m not in machines]
+        report.may_pass = call.when == "call" and all(
+            m.alive() and not m.complaints(start) for m, start in zip(machines, marks)) and not any(
+            m.complaints() for m in own)
     return report

@@ -59,6 +59,8 @@ def test_link_local(node, guest):
         node.run(f"ip addr del {address}/64 dev {netdev}")
 
 
+# KASAN keeps what was freed for a while.
+@pytest.mark.flavors("release")
 @pytest.mark.impls("rust")
 def test_receivers_that_are_gone(node, guest):
     """A sender does not keep the sockets that once held it back."""
