@@ -54,10 +54,6 @@ fn mapped(addr: SocketAddr) -> Ipv6Addr {
     }
 }
 
-fn is_link_local(addr: SocketAddr) -> bool {
-    matches!(addr, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local())
-}
-
 /// What the listeners share.
 pub(crate) struct Acceptor {
     node: Arc<Node>,
@@ -66,12 +62,13 @@ pub(crate) struct Acceptor {
 
 impl Acceptor {
     fn key(&self, request: &IncomingRequest, private: &Private) -> Result<ConnKey, Refusal> {
-        let (local, remote) = (request.local_addr(), request.remote_addr());
+        let laddr = mapped(request.local_addr());
+        let faddr = mapped(request.remote_addr());
         let key = ConnKey {
             net: Net::init(),
-            laddr: mapped(local),
-            faddr: mapped(remote),
-            scope: if is_link_local(local) || is_link_local(remote) {
+            laddr,
+            faddr,
+            scope: if laddr.is_unicast_link_local() || faddr.is_unicast_link_local() {
                 request.interface()
             } else {
                 0

@@ -6,8 +6,6 @@ touched."""
 
 from contextlib import contextmanager
 
-DEVICES = ("rdma_rxe", "siw")
-
 
 def place(node, module):
     """From where to where a module's code is."""
@@ -26,10 +24,9 @@ def place_of(node, function, module):
 
 @contextmanager
 def faults(node, *what, probability, **knobs):
-    """Memory runs out for rds_rust, but not for what it asks a device for."""
-    device = next(x for x in DEVICES if node.run(f"grep ^{x} /proc/modules", check=False).status == 0)
+    """Memory runs out for rds_rust, but not for what it asks soft-RoCE for, which does not outlive that."""
     with faults_within(node, place(node, "rds_rust"), *what, probability=probability,
-                       spared=place(node, device), **knobs):
+                       spared=place(node, "rdma_rxe"), **knobs):
         yield
 
 
@@ -42,17 +39,14 @@ def faults_within(node, callers, *what, probability, spared=(0, 0), **knobs):
               "reject-start": spared[0], "reject-end": spared[1],
               **{k.replace("_", "-"): v for k, v in knobs.items()}}
 
-    def write(knob, value):
-        for name in what:
-            path = f"/sys/kernel/debug/{name}/{knob}"
-            # Copies have no flags.
-            node.run(f"echo {value} >{path}" if knob != "ignore-gfp-wait" else
-                     f"[ ! -e {path} ] || echo {value} >{path}")
+    def write(knobs):
+        paths = {f"/sys/kernel/debug/{name}/{knob}": value for knob, value in knobs.items() for name in what}
+        # Copies have no flags to ignore.
+        node.run(" && ".join(("[ ! -e {0} ] || " if "ignore" in path else "").format(path)
+                             + f"echo {value} >{path}" for path, value in paths.items()))
 
-    for knob, value in values.items():
-        write(knob, value)
-    write("probability", probability)
+    write({**values, "probability": probability})
     try:
         yield
     finally:
-        write("probability", 0)
+        write({"probability": 0})

@@ -4,7 +4,7 @@
 import pytest
 from rdsvm.cluster import PAIR, PAIR6
 from slow_reader import run_slow_reader
-from traffic import exchange, ping, there_and_back
+from traffic import exchange, ping, there_and_back, with_addresses
 
 LOOPS = [("127.0.0.1", "127.0.0.1"), ("::1", "::1")]
 PAIRS = [PAIR, PAIR[::-1], PAIR6, (PAIR[0], PAIR[0])]
@@ -51,12 +51,9 @@ def test_slow_reader_on_loopback(node, guest):
 @pytest.mark.impls("rust")
 @pytest.mark.on_siw
 def test_link_local(node, guest):
-    addresses = {"rdsv0": "fe80::771", "rdsv1": "fe80::772"}
-    for netdev, address in addresses.items():
-        node.run(f"ip addr add {address}/64 dev {netdev} nodad")
-    there_and_back(guest, *((node, *x) for x in addresses.items()))
-    for netdev, address in addresses.items():
-        node.run(f"ip addr del {address}/64 dev {netdev}")
+    ends = (node, "rdsv0", "fe80::771"), (node, "rdsv1", "fe80::772")
+    with with_addresses(*ends):
+        there_and_back(guest, *ends)
 
 
 # KASAN keeps what was freed for a while.

@@ -4,7 +4,8 @@
 import pytest
 from rdsvm.cluster import must, wire_address, wire_address6
 from slow_reader import run_slow_reader
-from traffic import Streams, exchange, let_packets_pass, messages, ping, there_and_back
+from traffic import (Streams, exchange, let_packets_pass, messages, ping, there_and_back,
+                     with_addresses)
 
 A, B = wire_address(0, 1), wire_address(0, 2)
 A6, B6 = wire_address6(0, 1), wire_address6(0, 2)
@@ -24,12 +25,9 @@ def test_link_local(pair, guest):
     """From and to link-local addresses, and between those and others."""
     netdevs = [m.netdevs[0] for m in pair]
     addresses = ("fe80::771", "fe80::772")
-    for m, netdev, address in zip(pair, netdevs, addresses):
-        m.run(f"ip addr add {address}/64 dev {netdev} nodad")
-    for source, target in (addresses, (A6, addresses[1]), (addresses[0], B6)):
-        there_and_back(guest, *zip(pair, netdevs, (source, target)))
-    for m, netdev, address in zip(pair, netdevs, addresses):
-        m.run(f"ip addr del {address}/64 dev {netdev}")
+    with with_addresses(*zip(pair, netdevs, addresses)):
+        for ends in (addresses, (A6, addresses[1]), (addresses[0], B6)):
+            there_and_back(guest, *zip(pair, netdevs, ends))
 
 
 @pytest.mark.on_c

@@ -4,6 +4,7 @@ counters say of it."""
 
 import itertools
 import json
+from contextlib import contextmanager
 
 # Streams of one test after another must not meet the leftovers of the one before.
 _ports = itertools.count(4000, 64)
@@ -113,6 +114,16 @@ def wait_for(node, guest, condition):
             return seen
         node.run(["sleep", "0.5"])
     raise AssertionError(f"waited in vain, the counters are {seen}")
+
+
+@contextmanager
+def with_addresses(*ends):
+    """Each a node with a network device and an address that it has for a while."""
+    for m, netdev, address in ends:
+        m.run(f"ip addr add {address}/64 dev {netdev} nodad")
+    yield
+    for m, netdev, address in ends:
+        m.run(f"ip addr del {address}/64 dev {netdev}")
 
 
 def there_and_back(guest, left, right):

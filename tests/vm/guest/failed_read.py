@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 
+from cases import outcome
 from rds import Sock, libc
 from uffd import Uffd
 
@@ -18,16 +19,11 @@ SIZE, LIMIT = 1 << 20, 600000
 
 def has_room(s, to):
     """Whether a port has room, as far as the sender knows."""
-    while True:
-        try:
-            s.send(b"", to, socket.MSG_DONTWAIT)
-            return True
-        except OSError as e:
-            if e.errno == errno.ENOBUFS:
-                return False
-            if e.errno != errno.EAGAIN:
-                raise
+    while (told := outcome(s.send, b"", to, socket.MSG_DONTWAIT)) == "EAGAIN":
         select.select([], [s], [])
+    if told not in (0, "ENOBUFS"):
+        sys.exit(f"{told} on the way to port {to[1]}")
+    return told == 0
 
 
 def wait_until_full(s, to, most):

@@ -2,12 +2,12 @@
 """receivers.py: a sender outlives receivers whose congestion it has met. Prints how many sockets more the kernel has
 then than before."""
 
-import errno
 import socket
+import sys
 
+from cases import LOOP, outcome
 from rds import Sock
 
-LOOP = "127.0.0.1"
 COUNT = 1000
 
 
@@ -20,13 +20,10 @@ def meet(s):
     """A receiver that is full."""
     with Sock((LOOP, 0)) as r:
         r.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-        while True:
-            try:
-                s.send(b"", r.name(), socket.MSG_DONTWAIT)
-            except OSError as e:
-                if e.errno != errno.ENOBUFS:
-                    raise
-                return
+        while (told := outcome(s.send, b"", r.name(), socket.MSG_DONTWAIT)) == 0:
+            pass
+        if told != "ENOBUFS":
+            sys.exit(f"{told} before the receiver was full")
 
 
 with Sock((LOOP, 0)) as sender:
