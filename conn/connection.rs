@@ -340,6 +340,11 @@ impl Connection {
         self.pools.set(pools)
     }
 
+    /// What a message of `len` bytes takes of memory, in bytes.
+    pub(crate) fn cost_of_message(&self, len: u32) -> usize {
+        Message::cost(len, FragmentSize::at_most(self.fragment.peek()))
+    }
+
     /// A message of a system call, for [`Self::send`]. Fails with EFAULT or ENOMEM. May sleep.
     pub(crate) fn message_from_user(
         &self,

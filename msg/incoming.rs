@@ -13,7 +13,7 @@ use kernel::{alloc::AllocError, prelude::*};
 /// that its buffer can be posted again at once.
 pub(crate) const INLINE: usize = 160;
 
-/// What a message costs its receiver beyond its payload, in bytes.
+/// What a message takes beyond its payload, in bytes.
 const OVERHEAD: usize = 256;
 
 /// The bytes of a message.
@@ -113,6 +113,12 @@ impl Incoming {
             self.payload = Payload::Chunk(copy);
         }
         copied
+    }
+
+    /// What a message of `len` bytes takes of memory on the loop transport, in bytes.
+    pub(crate) fn cost_of_copy(len: usize) -> usize {
+        let payload = if len <= INLINE { 0 } else { len };
+        OVERHEAD.saturating_add(payload)
     }
 
     /// What the message takes of the receiver's buffer, in bytes of memory.

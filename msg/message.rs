@@ -132,6 +132,20 @@ impl Message {
         Ok(Item::new(message, GFP_KERNEL)?)
     }
 
+    /// What a message of `len` bytes takes of memory if it is cut for fragments of `cut`, in bytes.
+    pub(crate) fn cost(len: u32, cut: FragmentSize) -> usize {
+        let mut rest = len;
+        let mut whole = 0;
+        if len > cut.bytes() {
+            // At most 255 fragments, each of less than 22 KiB.
+            let count = (len - 1) / cut.bytes();
+            rest = len.saturating_sub(count.saturating_mul(cut.bytes()));
+            whole = count.saturating_mul(Pools::send_size(cut.bytes()));
+        }
+        let buffers = whole.saturating_add(Pools::send_size(rest));
+        size_of::<Self>().saturating_add(buffers as usize)
+    }
+
     /// An empty message that no socket pays for. Fails with ENOMEM. Any context.
     pub(crate) fn empty(pools: &Pools, sport: u16, dport: u16) -> Result<Item<Self>> {
         let buf = pools.alloc_send(0, Context::Atomic)?;

@@ -6,9 +6,6 @@ use super::Socket;
 use crate::kapi::net::Sock;
 use kernel::sync::aref::ARef;
 
-/// What a message costs its sender beyond its payload, in bytes: also an empty one takes memory.
-const OVERHEAD: usize = 256;
-
 /// Room in a socket's send buffer. Dropping it gives the room back and wakes who waits for it, so a
 /// message pays for itself exactly once, however it ends.
 pub(crate) struct Ticket {
@@ -17,11 +14,11 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Takes room for a message of `len` bytes, or `None` while `limit` bytes or more are taken.
+    /// Takes room for a message that takes so many bytes of memory, or `None` while `limit` bytes or more are
+    /// taken.
     ///
     /// The last message may go over the limit, as on C RDS: what counts is that there was room.
-    pub(crate) fn take(sk: &Sock<Socket>, len: usize, limit: usize) -> Option<Self> {
-        let bytes = len.saturating_add(OVERHEAD);
+    pub(crate) fn take(sk: &Sock<Socket>, bytes: usize, limit: usize) -> Option<Self> {
         sk.charge_send(bytes, limit).then(|| Self {
             sk: sk.hold(),
             bytes,

@@ -11,8 +11,9 @@ use kernel::{
     sync::{atomic::Relaxed, Arc},
 };
 
-/// A buffer for a header and a short payload.
-const SMALL: u32 = 256;
+/// Buffers for a header and a payload that is shorter than any fragment, in bytes: 256, 60 and 30 of them
+/// are in a shard of 64 KiB.
+const SHORT: [u32; 3] = [256, 1088, 2176];
 
 /// A buffer for a whole fragment: as large as lets so many of them into a shard of 64 KiB.
 const fn buf_size(size: FragmentSize) -> u32 {
@@ -23,6 +24,24 @@ const fn buf_size(size: FragmentSize) -> u32 {
         FragmentSize::K8 => 9344,
         // 3
         FragmentSize::K16 => 21824,
+    }
+}
+
+/// Which of these is for a header and `len` bytes of payload that are sent.
+#[inline(always)]
+fn for_sending<T>(len: u32, short: [T; SHORT.len()], large: impl FnOnce(FragmentSize) -> T) -> T {
+    const fn room(size: u32) -> u32 {
+        size - Header::LEN as u32
+    }
+    let [a, b, c] = short;
+    if len <= const { room(SHORT[0]) } {
+        a
+    } else if len <= const { room(SHORT[1]) } {
+        b
+    } else if len <= const { room(SHORT[2]) } {
+        c
+    } else {
+        large(FragmentSize::at_least(len))
     }
 }
 
@@ -73,7 +92,7 @@ pub(crate) struct Limits {
 /// The pools of one device, for what arrives and for what is sent.
 pub(crate) struct Pools {
     recv: BySize<Arc<Pool>>,
-    small: Arc<Pool>,
+    short: [Arc<Pool>; SHORT.len()],
     large: BySize<Arc<Pool>>,
     /// Where messages to be sent go when the device has gone.
     unmapped: Option<Arc<Pools>>,
@@ -91,10 +110,12 @@ impl Pools {
             let queue = Some(limits.queue.clone());
             Pool::new(pd, queue, limits.counters.clone(), config)
         };
+        let [a, b, c] = SHORT;
+        let short = |buf_size| pool(buf_size, SHARD_ORDERS);
         Ok(Arc::new(
             Self {
                 recv: BySize::try_new(|size| pool(buf_size(size), orders(size)))?,
-                small: pool(SMALL, SHARD_ORDERS)?,
+                short: [short(a)?, short(b)?, short(c)?],
                 large: BySize::try_new(|size| pool(buf_size(size), orders(size)))?,
                 unmapped,
                 counters: limits.counters.clone(),
@@ -109,16 +130,11 @@ impl Pools {
         Self::make(Some(pd), Some(unmapped), limits)
     }
 
-    fn all(&self) -> [&Arc<Pool>; 7] {
+    fn all(&self) -> [&Arc<Pool>; 9] {
         let (recv, large) = (&self.recv, &self.large);
+        let [a, b, c] = &self.short;
         [
-            &recv.k4,
-            &recv.k8,
-            &recv.k16,
-            &self.small,
-            &large.k4,
-            &large.k8,
-            &large.k16,
+            &recv.k4, &recv.k8, &recv.k16, a, b, c, &large.k4, &large.k8, &large.k16,
         ]
     }
 
@@ -128,11 +144,14 @@ impl Pools {
     }
 
     fn send(&self, len: u32) -> &Pool {
-        if len <= SMALL - Header::LEN as u32 {
-            &self.small
-        } else {
-            self.large.get(FragmentSize::at_least(len))
-        }
+        for_sending(len, self.short.each_ref().map(|pool| &**pool), |size| {
+            self.large.get(size)
+        })
+    }
+
+    /// The memory that [`Self::alloc_send`] takes for so much payload, in bytes.
+    pub(crate) fn send_size(len: u32) -> u32 {
+        for_sending(len, SHORT, buf_size)
     }
 
     /// A buffer for a header and `len` bytes of payload behind it. Fails with ENOMEM, also if the
@@ -150,7 +169,7 @@ impl Pools {
     /// Whether a buffer can be posted to queue pairs of the device.
     #[inline]
     pub(crate) fn can_send(&self, buf: &BufMut) -> bool {
-        self.small.reaches(buf)
+        self.large.k4.reaches(buf)
     }
 
     /// A buffer that can be posted to queue pairs of the device, with what another one has: a header
@@ -171,11 +190,13 @@ impl Pools {
 
     /// The pools, with names for people.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &Pool)> {
-        const NAMES: [&str; 7] = [
+        const NAMES: [&str; 9] = [
             "recv-4096",
             "recv-8192",
             "recv-16384",
-            "send-short",
+            "send-208",
+            "send-1040",
+            "send-2128",
             "send-4096",
             "send-8192",
             "send-16384",

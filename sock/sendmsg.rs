@@ -12,7 +12,7 @@ use crate::kapi::{
     net::{msg_flags, SendMsg, Sock, Timeout},
 };
 use crate::loop_transport::Destination;
-use crate::msg::{Bound, Peer, Socket, Ticket, TransportId, WaitingOn, Way};
+use crate::msg::{Bound, Incoming, Peer, Socket, Ticket, TransportId, WaitingOn, Way};
 use crate::proto::wire::MAX_MESSAGE;
 use kernel::{prelude::*, sync::Arc};
 
@@ -68,7 +68,11 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
 
     let route = route(sk, bound, &peer, last)?;
     let timeout = sk.send_timeout(msg.flags() & msg_flags::DONTWAIT != 0);
-    let ticket = admit(sk, &route, peer.port, len, limit, timeout)?;
+    let cost = match &route {
+        Route::Loop(_) => Incoming::cost_of_copy(len),
+        Route::Connection(connection) => connection.cost_of_message(wire_len),
+    };
+    let ticket = admit(sk, &route, peer.port, cost, limit, timeout)?;
     match route {
         Route::Loop(destination) => destination.send(sk, bound, &mut msg, wire_len, ticket)?,
         Route::Connection(mut connection) => {
@@ -159,8 +163,8 @@ fn remember(sk: &Sock<Socket>, way: Way) {
     drop(before);
 }
 
-/// Waits until the destination takes messages and the send buffer has room, and takes the room. `limit` is
-/// what the socket's was a moment ago.
+/// Waits until the destination takes messages and the send buffer has room, and takes `cost` bytes of it.
+/// `limit` is what the socket's was a moment ago.
 ///
 /// Fails with ENOBUFS (congested) or EAGAIN (send buffer full) if the call must not wait, with
 /// ETIMEDOUT after `SO_SNDTIMEO`, with ERESTARTSYS after a signal.
@@ -168,7 +172,7 @@ fn admit(
     sk: &Sock<Socket>,
     route: &Route,
     port: u16,
-    len: usize,
+    cost: usize,
     mut limit: usize,
     mut timeout: Timeout,
 ) -> Result<Ticket> {
@@ -203,7 +207,7 @@ fn admit(
                 continue;
             }
         }
-        if let Some(ticket) = Ticket::take(sk, len, limit) {
+        if let Some(ticket) = Ticket::take(sk, cost, limit) {
             return Ok(ticket);
         }
         // It may have been changed since.

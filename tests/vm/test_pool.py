@@ -216,6 +216,16 @@ def test_no_large_pages(node, guest, tools):
     assert seen["ib_pool_refused_memory"] > 0, "fragments of 8 KiB have no shards as small as that"
 
 
+def test_a_sender_pays_for_all(node, guest):
+    """What a socket sends takes no more memory than its send buffer, of 1 MiB, and one message."""
+    node.forget()
+    found = json.loads(node.run(["python3", guest / "send_memory.py"]).out)
+    for size, (count, taken) in found.items():
+        each = taken / count
+        assert (1 << 20) - 2 * each - 256 * count < taken <= (1 << 20) + each, (size, count, taken)
+        assert each >= int(size) + 48
+
+
 def grow_pools(node, tools, guest):
     """Has messages make pools grow. Returns the counters then; on a slow machine what has grown may have
     gone by itself."""
