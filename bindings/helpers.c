@@ -178,9 +178,10 @@ bool rds_seq_is_full(struct seq_file *m)
 
 /* mm */
 
+/* Who may sleep is a program that makes it, or a kernel thread, which nothing is charged to. */
 void *rds_kmalloc(size_t size, bool atomic)
 {
-	gfp_t gfp = atomic ? GFP_ATOMIC : GFP_KERNEL;
+	gfp_t gfp = atomic ? GFP_ATOMIC : GFP_KERNEL_ACCOUNT;
 
 	/* Which cache it is for a constant size is known when this is compiled. */
 	if (size > 128 && size <= 192)

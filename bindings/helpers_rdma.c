@@ -175,11 +175,11 @@ void rds_poll_sync(struct rds_poll *poll)
 /*
  * Zeroed memory on @node. Orders above @smallest only where they are at hand: no reclaim, no
  * compaction, no reserves, no other node, because a smaller one does as well. For the smallest no
- * process is killed.
+ * process is killed. The program that made it necessary is charged, if there is one.
  */
 void *rds_alloc_shard(int node, unsigned int order, unsigned int smallest, bool may_sleep)
 {
-	gfp_t gfp = __GFP_ZERO | __GFP_COMP | __GFP_NOWARN;
+	gfp_t gfp = __GFP_ZERO | __GFP_COMP | __GFP_NOWARN | (may_sleep ? __GFP_ACCOUNT : 0);
 	struct page *page;
 
 	if (order > smallest)

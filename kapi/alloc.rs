@@ -12,7 +12,8 @@ use kernel::{
     prelude::*,
 };
 
-/// `kmalloc()` and `kfree()`, as they are.
+/// `kmalloc()` and `kfree()`, as they are. What is made with `GFP_KERNEL` is charged to the memory control
+/// group of the program that makes it.
 pub(crate) struct Direct;
 
 // SAFETY: Memory of `kmalloc()` is valid until `kfree()`. Its alignment is `MIN_ALIGN`, and `alloc` leaves

@@ -111,13 +111,13 @@ fn copy_payload(msg: &mut SendMsg<'_>, len: usize, incoming: &mut Incoming) -> R
         incoming.payload = Payload::Chunk(chunk);
         return Ok(());
     }
-    let mut chunks = KVec::with_capacity(len.div_ceil(CHUNK), GFP_KERNEL)?;
+    let mut chunks = KVec::with_capacity(len.div_ceil(CHUNK), GFP_KERNEL_ACCOUNT)?;
     let mut left = len;
     while left > 0 {
         let part = left.min(CHUNK);
         let mut chunk = KVVec::new();
         msg.copy_to_vec(&mut chunk, part)?;
-        chunks.push(chunk, GFP_KERNEL)?;
+        chunks.push(chunk, GFP_KERNEL_ACCOUNT)?;
         left = left.saturating_sub(part);
     }
     incoming.payload = Payload::Chunks(chunks);

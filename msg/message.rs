@@ -120,10 +120,10 @@ impl Message {
         let fragments = if first.last {
             Fragments::One(fill(first)?)
         } else {
-            let mut bufs = KVec::with_capacity(count as usize, GFP_KERNEL)?;
+            let mut bufs = KVec::with_capacity(count as usize, GFP_KERNEL_ACCOUNT)?;
             for index in 0..count {
                 let part = wire::fragment(len, index, cut).ok_or(EINVAL)?;
-                bufs.push(fill(part)?, GFP_KERNEL)?;
+                bufs.push(fill(part)?, GFP_KERNEL_ACCOUNT)?;
             }
             Fragments::Many(bufs)
         };

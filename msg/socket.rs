@@ -415,7 +415,7 @@ impl Sock<Socket> {
                 // Or a program that opens and closes sockets would fill memory.
                 lists.retain(|list| !list.has_ended());
             }
-            lists.push(list.clone(), GFP_KERNEL)?;
+            lists.push(list.clone(), GFP_KERNEL_ACCOUNT)?;
         }
         Ok(())
     }

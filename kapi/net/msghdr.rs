@@ -145,7 +145,7 @@ impl<'a> SendMsg<'a> {
 
     /// Appends the next `len` bytes of the payload. Fails with EFAULT or ENOMEM. May sleep.
     pub(crate) fn copy_to_vec(&mut self, out: &mut KVVec<u8>, len: usize) -> Result {
-        out.reserve(len, GFP_KERNEL)?;
+        out.reserve(len, GFP_KERNEL_ACCOUNT)?;
         let spare = out.spare_capacity_mut();
         let spare = spare.get_mut(..len).ok_or(EFAULT)?;
         let copied = self.iter().copy_from_iter_raw(spare).len();
