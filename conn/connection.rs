@@ -19,6 +19,7 @@ use crate::kapi::{
 };
 use crate::msg::{Message, Socket, Ticket};
 use crate::proto::{
+    rdma::Cookie,
     credits::Credits,
     idle::Idleness,
     packed,
@@ -351,10 +352,12 @@ impl Connection {
         (sport, dport): (u16, u16),
         msg: &mut SendMsg<'_>,
         len: u32,
+        cookie: Option<Cookie>,
         ticket: Ticket,
     ) -> Result<Item<Message>> {
         let cut = FragmentSize::at_most(self.fragment.peek());
-        let message = Message::from_user(self.pools(), cut, (sport, dport), msg, len, ticket)?;
+        let ports = (sport, dport);
+        let message = Message::from_user(self.pools(), cut, ports, msg, len, cookie, ticket)?;
         self.node.stats.add(Counter::CopyFromUser, len as usize);
         Ok(message)
     }

@@ -5,14 +5,16 @@
 use super::{
     connection::{ConnKey, Connection},
     table::{Bounds, Full, Place, Table},
-    transport::Transport,
+    transport::{RemoteMemory, Transport},
     Binds, Counter, Stats, Tunables,
 };
 use crate::cong;
 use crate::kapi::{
     errno::Errno,
     net::{IpBits, Net, Sock},
+    pin::PinnedMemory,
     print::pr_info_ratelimited,
+    rdma::Access,
     sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, Peek, SpinLockBh},
     trace,
 };
@@ -262,6 +264,25 @@ impl Node {
     pub(crate) fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>> {
         let ib = self.ib.as_ref().ok_or(Errno::NetUnreachable)?;
         Ok(ib.pools(addr, scope)?.ok_or(Errno::NetUnreachable)?)
+    }
+
+    /// Lets peers of a local address use memory of a program. Sleeps. Fails with EOPNOTSUPP if there is no transport
+    /// that can do that, and as [`Transport::register`] does.
+    pub(crate) fn register(
+        &self,
+        bound: &Bound,
+        memory: PinnedMemory,
+        access: Access,
+    ) -> Result<KBox<dyn RemoteMemory>> {
+        let ib = self.ib.as_ref().ok_or(Errno::NotSupported)?;
+        ib.register(bound.addr, bound.scope, memory, access)
+    }
+
+    /// Waits until no peer can use memory whose registration was dropped before. Sleeps.
+    pub(crate) fn settle_memory(&self) {
+        if let Some(ib) = &self.ib {
+            ib.settle_memory();
+        }
     }
 
     /// Calls `each` for all connections that are there all the time, without a lock, until it fails. May

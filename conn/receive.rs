@@ -15,6 +15,7 @@ use crate::kapi::{
 use crate::msg::{Incoming, Message, Payload, Socket, Stamps};
 use crate::proto::{
     packed::{SplitError, Unpacker},
+    rdma::Attached,
     rx::{RecvState, RxError, Step},
     tx::AckError,
     wire::{Header, HeaderError, PING_PORT, PROBE_PORT},
@@ -286,7 +287,12 @@ impl Connection {
             Complete::Duplicate => self.note_drop(Counter::RecvDropOldSeq, 1),
             Complete::Ping => self.answer_ping(header),
             Complete::Message(incoming) => match target {
-                Some(sk) => sk.deliver(incoming),
+                Some(sk) => {
+                    if let Some(Attached::Used(rkey)) = incoming.attached.as_deref() {
+                        sk.memory.used(*rkey);
+                    }
+                    sk.deliver(incoming);
+                }
                 None => self.note_drop(Counter::RecvDropNoSock, 1),
             },
         }
@@ -374,6 +380,10 @@ impl Connection {
             .map_err(|_| Violation::NoMemory)?;
         incoming.tos = self.key.tos;
         incoming.sequence = header.sequence;
+        if let Some(attached) = Attached::read(&header.exthdr) {
+            let attached = KBox::new(attached, GFP_ATOMIC);
+            incoming.attached = Some(attached.map_err(|_| Violation::NoMemory)?);
+        }
         Ok(incoming)
     }
 

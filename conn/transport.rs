@@ -7,8 +7,12 @@
 //! established its [`Link`] carries messages.
 
 use super::{Connection, TxQueue};
-use crate::kapi::net::{IpBits, Net};
-use crate::proto::{info::RdmaPath, wire::FragmentSize};
+use crate::kapi::{
+    net::{IpBits, Net},
+    pin::PinnedMemory,
+    rdma::Access,
+};
+use crate::proto::{info::RdmaPath, rdma::Cookie, wire::FragmentSize};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
 use kernel::{
@@ -133,6 +137,12 @@ pub(crate) trait Link: Send + Sync {
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue);
 }
 
+/// Memory of a program that peers may use. Dropping it ends that, in a moment; any context but a hard interrupt, without
+/// a lock.
+pub(crate) trait RemoteMemory: Send + Sync {
+    fn cookie(&self) -> Cookie;
+}
+
 /// A way to reach other nodes.
 pub(crate) trait Transport: Send + Sync {
     /// The fragments that peers are asked for. Any context.
@@ -147,6 +157,21 @@ pub(crate) trait Transport: Send + Sync {
     ///
     /// Fails with ENOMEM.
     fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Option<Arc<Pools>>>;
+
+    /// Lets peers of a local address use memory of a program. Sleeps.
+    ///
+    /// Fails with ENODEV if no device has the address, or it goes, EMSGSIZE if the memory is too large, and as the device
+    /// does.
+    fn register(
+        &self,
+        addr: Ipv6Addr,
+        scope: u32,
+        memory: PinnedMemory,
+        access: Access,
+    ) -> Result<KBox<dyn RemoteMemory>>;
+
+    /// Waits until no peer can use memory whose registration was dropped before. Sleeps.
+    fn settle_memory(&self);
 
     /// Gives names and values of counters of the transport's own. May sleep.
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64));

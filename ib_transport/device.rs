@@ -4,15 +4,17 @@
 
 use super::{
     carrier::{Carrier, Tended},
-    endpoint::{Events, IbEndpoint},
+    endpoint::{socket_addr, Events, IbEndpoint},
+    regions::Regions,
     users::{User, Users},
     Tunables,
 };
 use crate::cm::laddr::{DeviceAddrs, LocalAddrs};
-use crate::conn::{ConnKey, Connection, Endpoint, Reached, Transport};
+use crate::conn::{ConnKey, Connection, Endpoint, Reached, RemoteMemory, Transport};
 use crate::kapi::{
     net::{IpBits, Net},
-    rdma::{Client, ClientCell, CmId, Device as RdmaDevice, DeviceCaps, DeviceId, Pd, Qp},
+    pin::PinnedMemory,
+    rdma::{Access, Client, ClientCell, CmId, Device as RdmaDevice, DeviceCaps, DeviceId, Pd, Qp},
     shrinker::Shrinker,
     sync::{cancel_delayed, new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
     time,
@@ -46,6 +48,7 @@ pub(crate) struct Device {
     _shrinker: Shrinker<Pools>,
     pub(super) caps: DeviceCaps,
     users: Arc<Users>,
+    regions: Arc<Regions>,
     /// The device is being removed, and its last user has gone.
     #[pin]
     unused: Completion,
@@ -84,9 +87,11 @@ impl Device {
     fn new(device: &RdmaDevice, unmapped: &Arc<Pools>, limits: &Limits) -> Result<Arc<Self>> {
         let pd = Pd::new(device)?;
         let pools = Pools::new(&pd, unmapped.clone(), limits)?;
+        let regions = Regions::new(&pd, &limits.queue)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 id: device.id(),
+                regions,
                 pd,
                 _shrinker: Shrinker::new(pools.clone())?,
                 pools,
@@ -120,6 +125,7 @@ impl Device {
         if used {
             self.unused.wait_for_completion();
         }
+        self.regions.close();
         // Without users there is no one who would arm it again.
         cancel_delayed::<_, 0>(self);
     }
@@ -362,6 +368,36 @@ impl Transport for Ib {
         let devices = self.devices.lock();
         let device = devices.iter().find(|device| Some(device.id) == id);
         Ok(device.map(|device| device.pools.clone()))
+    }
+
+    fn register(
+        &self,
+        addr: Ipv6Addr,
+        scope: u32,
+        memory: PinnedMemory,
+        access: Access,
+    ) -> Result<KBox<dyn RemoteMemory>> {
+        let id = self.addrs.device_of(IpBits::new(addr), scope)?;
+        let devices = self.devices.lock();
+        let device = devices.iter().find(|device| Some(device.id) == id);
+        let regions = device.ok_or(ENODEV)?.regions.clone();
+        drop(devices);
+        let held = regions.register(&socket_addr(addr, 0, scope), memory, access)?;
+        Ok(KBox::new(held, GFP_KERNEL)?)
+    }
+
+    fn settle_memory(&self) {
+        for at in 0.. {
+            let regions = self
+                .devices
+                .lock()
+                .get(at)
+                .map(|device| device.regions.clone());
+            let Some(regions) = regions else {
+                break;
+            };
+            regions.sweep();
+        }
     }
 
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {

@@ -225,7 +225,7 @@ pub(super) struct IbEndpoint {
 }
 
 /// An address of the protocol as a socket address.
-fn socket_addr(addr: Ipv6Addr, port: u16, scope: u32) -> SocketAddr {
+pub(super) fn socket_addr(addr: Ipv6Addr, port: u16, scope: u32) -> SocketAddr {
     match addr.to_ipv4_mapped() {
         Some(v4) => SocketAddr::new(v4.into(), port),
         None => SocketAddr::V6(SocketAddrV6::new(addr, port, 0, scope)),

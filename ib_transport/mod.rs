@@ -26,6 +26,8 @@
 mod carrier;
 mod device;
 mod endpoint;
+mod regions;
+mod registrar;
 mod transmit;
 mod tunables;
 mod users;

@@ -200,7 +200,7 @@ fn header_of(message: &Message, ack: u64, credit: u8) -> Header {
         dport: message.dport,
         flags: message.flags,
         credit,
-        exthdr: [0; 16],
+        exthdr: message.extensions(),
     }
 }
 

@@ -11,7 +11,10 @@
 use crate::conn::{BindKey, Counter};
 use crate::kapi::net::{IpBits, SendMsg, Sock};
 use crate::msg::{Bound, Incoming, Payload, Peer, Socket, Ticket, WaitingOn, INLINE};
-use crate::proto::wire::PING_PORT;
+use crate::proto::{
+    rdma::{Attached, Cookie},
+    wire::PING_PORT,
+};
 use kernel::{prelude::*, sync::aref::ARef};
 
 /// Payload bytes in one piece of memory, at the most.
@@ -70,11 +73,15 @@ impl Destination {
         bound: &Bound,
         msg: &mut SendMsg<'_>,
         len: u32,
+        cookie: Option<Cookie>,
         ticket: Ticket,
     ) -> Result {
         let stamps = sk.node.begin_stamps();
         let mut incoming = Incoming::new(bound.addr, bound.port, len, stamps, GFP_KERNEL)?;
         incoming.tos = sk.tos();
+        if let Some(cookie) = cookie {
+            incoming.attached = Some(KBox::new(Attached::Memory(cookie), GFP_KERNEL)?);
+        }
         copy_payload(msg, len as usize, &mut incoming)?;
         let stats = &sk.node.stats;
         stats.count(Counter::SendQueued, Counter::CopyFromUser, len as usize);

@@ -4,14 +4,14 @@
 
 use super::{Stamps, Ticket};
 use crate::kapi::{net::RecvMsg, sync::Item, InlineBytes};
-use crate::proto::wire::Header;
+use crate::proto::{rdma::Attached, wire::Header};
 use crate::recv_pool::BufMut;
 use core::net::Ipv6Addr;
 use kernel::{alloc::AllocError, prelude::*};
 
 /// Payloads up to this many bytes are kept in the message itself. One that arrived is copied out, so
 /// that its buffer can be posted again at once.
-pub(crate) const INLINE: usize = 160;
+pub(crate) const INLINE: usize = 152;
 
 /// What a message takes beyond its payload, in bytes.
 const OVERHEAD: usize = 256;
@@ -69,6 +69,8 @@ pub(crate) struct Incoming {
     pub(crate) len: u32,
     /// Its number on the connection that brought it; 0 on the loop transport.
     pub(crate) sequence: u64,
+    /// What the sender says beside the payload.
+    pub(crate) attached: Option<KBox<Attached>>,
     pub(crate) payload: Payload,
     pub(crate) inline: InlineBytes<INLINE>,
     /// On the loop transport the sender pays until the message is read.
@@ -96,6 +98,7 @@ impl Incoming {
                 tos: 0,
                 len,
                 sequence: 0,
+                attached: None,
                 payload: Payload::Inline,
                 inline <- InlineBytes::init(),
                 ticket: None,

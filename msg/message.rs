@@ -8,7 +8,9 @@ use crate::kapi::{
     sync::Item,
 };
 use crate::proto::{
+    exthdr,
     packed::{self, Packer},
+    rdma::Cookie,
     tx::Pressure,
     wire::{self, FragmentSize, Header, PROBE_PORT},
 };
@@ -92,6 +94,8 @@ pub(crate) struct Message {
     /// The flags of the header, the same in all fragments.
     pub(crate) flags: wire::Flags,
     fragments: Fragments,
+    /// The memory of its sender that it tells the receiver of.
+    cookie: Option<Cookie>,
     /// How `fragments` are cut.
     cut: FragmentSize,
     ticket: Option<Ticket>,
@@ -106,6 +110,7 @@ impl Message {
         (sport, dport): (u16, u16),
         msg: &mut SendMsg<'_>,
         len: u32,
+        cookie: Option<Cookie>,
         ticket: Ticket,
     ) -> Result<Item<Self>> {
         let mut fill = |part: wire::Fragment| -> Result<Piece> {
@@ -129,6 +134,7 @@ impl Message {
         };
         let mut message = Self::new(sport, dport, len, fragments, Some(ticket));
         message.cut = cut;
+        message.cookie = cookie;
         Ok(Item::new(message, GFP_KERNEL)?)
     }
 
@@ -163,6 +169,7 @@ impl Message {
             sent_before: false,
             cancelled: false,
             flags: wire::Flags::NONE,
+            cookie: None,
             fragments,
             cut: FragmentSize::default(),
             ticket,
@@ -234,6 +241,12 @@ impl Message {
             at = at.saturating_add(count as u32);
         }
         Some(())
+    }
+
+    /// What its headers tell beside the message.
+    #[inline]
+    pub(crate) fn extensions(&self) -> [u8; exthdr::SPACE] {
+        self.cookie.map_or([0; exthdr::SPACE], Cookie::introduction)
     }
 
     /// Whether this socket sent it.

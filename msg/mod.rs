@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 mod incoming;
+mod memory;
 mod message;
 mod news;
 mod socket;

@@ -5,7 +5,7 @@
 //! System calls work on it from above (`sock/`), transports from below; so it lives with the
 //! messages that they exchange.
 
-use super::{news::News, unread::UnreadInfo, Incoming, Stamps, Traces};
+use super::{memory::Memory, news::News, unread::UnreadInfo, Incoming, Stamps, Traces};
 use crate::cong::Waiters;
 use crate::conn::{Connection, Counter, Node};
 use crate::kapi::{
@@ -117,6 +117,8 @@ pub(crate) struct Socket {
     /// Bytes sent and not yet acknowledged, or not yet read on the loop transport.
     send_bytes: Atomic<usize>,
     pub(crate) news: News,
+    #[pin]
+    pub(crate) memory: Memory,
     /// The program has closed the socket.
     closed: Atomic<bool>,
 }
@@ -155,6 +157,7 @@ impl Socket {
             waiters <- Waiters::new(),
             send_bytes: Atomic::new(0),
             news: News::new(),
+            memory <- Memory::new(),
             closed: Atomic::new(false),
         })
     }

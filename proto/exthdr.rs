@@ -140,10 +140,6 @@ pub(crate) struct Writer {
     used: usize,
 }
 
-#[cfg_attr(
-    not(any(test, rds_kunit)),
-    expect(dead_code, reason = "only tests write extensions yet")
-)]
 impl Writer {
     /// Starts with an empty space.
     #[inline]

@@ -30,6 +30,7 @@ pub(crate) mod idle;
 pub(crate) mod info;
 pub(crate) mod packed;
 pub(crate) mod rcvbuf;
+pub(crate) mod rdma;
 pub(crate) mod recv_depth;
 pub(crate) mod rx;
 pub(crate) mod tx;

@@ -11,6 +11,7 @@ mod bind;
 mod info;
 mod ops;
 mod opts;
+mod rdma;
 mod recvmsg;
 mod sendmsg;
 

@@ -43,6 +43,7 @@ impl Protocol for Socket {
         }
         sk.set_traces(Traces::NONE);
         sk.stop_waiting();
+        sk.memory.close();
         // What is there may hold this socket: break the circle.
         let last = sk.control.lock().last.take();
         if let Some(bound) = sk.bound().filter(|_| sk.has_unacknowledged()) {

@@ -4,7 +4,7 @@
 //!
 //! Source: `include/uapi/linux/rds.h`.
 
-use super::{info, SOL_RDS};
+use super::{info, rdma, SOL_RDS};
 use crate::kapi::{
     errno::Errno,
     net::{poll, timestamp, user_byte, Sock, SockAddr, SockOptIn, SockOptOut},
@@ -14,8 +14,11 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
 const RDS_CANCEL_SENT_TO: c_int = 1;
+const RDS_GET_MR: c_int = 2;
+const RDS_FREE_MR: c_int = 3;
 const RDS_RECVERR: c_int = 5;
 const RDS_CONG_MONITOR: c_int = 6;
+const RDS_GET_MR_FOR_DEST: c_int = 7;
 const SO_RDS_TRANSPORT: c_int = 8;
 /// What Oracle's UEK kernels have for the number before, told apart by its length, and for transports.
 const UEK_CONN_RESET: c_int = 8;
@@ -41,6 +44,9 @@ fn transport(sk: &Sock<Socket>) -> Option<TransportId> {
 pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptIn<'_>) -> Result {
     match (level, name) {
         (SOL_RDS, RDS_CANCEL_SENT_TO) => cancel_sent_to(sk, value),
+        (SOL_RDS, RDS_GET_MR) => rdma::get_mr(sk, value),
+        (SOL_RDS, RDS_GET_MR_FOR_DEST) => rdma::get_mr_for_dest(sk, value),
+        (SOL_RDS, RDS_FREE_MR) => rdma::free_mr(sk, value),
         (SOL_RDS, RDS_RECVERR) => {
             sk.control.lock().recverr = value.read_int()? != 0;
             Ok(())

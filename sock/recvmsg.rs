@@ -9,8 +9,10 @@ use crate::kapi::{
     net::{msg_flags, poll, Aligned, RecvMsg, Sock},
 };
 use crate::msg::{Incoming, Keep, Socket, Stamps};
+use crate::proto::rdma::Attached;
 use kernel::prelude::*;
 
+const CMSG_RDMA_DEST: c_int = 2;
 const CMSG_CONG_UPDATE: c_int = 5;
 const CMSG_RXPATH_LATENCY: c_int = 11;
 
@@ -87,6 +89,10 @@ fn tell_news(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<boo
 fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<usize> {
     let flags = msg.flags();
     let copied = message.copy_to(msg)?;
+    if let Some(Attached::Memory(cookie)) = message.attached.as_deref() {
+        let data = Aligned(cookie.to_bits().to_ne_bytes());
+        msg.put_control(SOL_RDS, CMSG_RDMA_DEST, &data)?;
+    }
     if let Some(stamps) = &message.stamps {
         tell_times(sk, stamps, msg)?;
     }

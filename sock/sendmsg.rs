@@ -4,7 +4,7 @@
 
 use super::{
     bind::{parse_peer, Call},
-    SOL_RDS,
+    rdma, SOL_RDS,
 };
 use crate::conn::{ConnKey, Connection, Counter};
 use crate::kapi::{
@@ -13,7 +13,10 @@ use crate::kapi::{
 };
 use crate::loop_transport::Destination;
 use crate::msg::{Bound, Incoming, Peer, Socket, Ticket, TransportId, WaitingOn, Way};
-use crate::proto::wire::MAX_MESSAGE;
+use crate::proto::{
+    rdma::{Cookie, GetMr},
+    wire::MAX_MESSAGE,
+};
 use kernel::{prelude::*, sync::Arc};
 
 /// Flags that a sender may set. The last four ask for nothing that RDS would do differently.
@@ -26,6 +29,9 @@ const FLAGS: u32 = msg_flags::DONTWAIT
 
 /// Control messages of `SOL_RDS` that carry RDMA operations (3 and 6 to 9 among others).
 const CMSG_RDMA: core::ops::RangeInclusive<i32> = 1..=9;
+
+const CMSG_RDMA_DEST: i32 = 2;
+const CMSG_RDMA_MAP: i32 = 3;
 
 /// Where a message goes.
 enum Route {
@@ -64,7 +70,7 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     if len > limit {
         return Err(Errno::MessageTooLong.into());
     }
-    check_control(&msg)?;
+    let memory = memory_of(&msg)?;
 
     let route = route(sk, bound, &peer, last)?;
     let timeout = sk.send_timeout(msg.flags() & msg_flags::DONTWAIT != 0);
@@ -74,10 +80,15 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     };
     let ticket = admit(sk, &route, peer.port, cost, limit, timeout)?;
     match route {
-        Route::Loop(destination) => destination.send(sk, bound, &mut msg, wire_len, ticket)?,
+        Route::Loop(destination) => {
+            let cookie = memory.map(|it| it.cookie(sk)).transpose()?;
+            destination.send(sk, bound, &mut msg, wire_len, cookie, ticket)?;
+        }
         Route::Connection(mut connection) => {
             let ports = (bound.port, peer.port);
-            let mut message = connection.message_from_user(ports, &mut msg, wire_len, ticket)?;
+            let cookie = memory.map(|it| it.cookie(sk)).transpose()?;
+            let mut message =
+                connection.message_from_user(ports, &mut msg, wire_len, cookie, ticket)?;
             while let Err(back) = connection.send(message) {
                 // It was idle, and has just been forgotten.
                 message = back;
@@ -88,21 +99,51 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     Ok(len)
 }
 
-/// Refuses control messages that we cannot act on.
-fn check_control(msg: &SendMsg<'_>) -> Result {
+/// The memory of the sender that a message tells the receiver of.
+enum Told {
+    /// What the program has registered before.
+    Known(Cookie),
+    /// What it registers with the message.
+    New(GetMr),
+}
+
+impl Told {
+    /// Registers it if that was not done before. Sleeps.
+    fn cookie(self, sk: &Sock<Socket>) -> Result<Cookie> {
+        match self {
+            Self::Known(cookie) => Ok(cookie),
+            Self::New(args) => rdma::register(sk, &args),
+        }
+    }
+}
+
+/// What the control messages ask for. Refuses what we cannot act on.
+fn memory_of(msg: &SendMsg<'_>) -> Result<Option<Told>> {
+    let mut memory = None;
     for cmsg in msg.cmsgs() {
         let cmsg = cmsg?;
         if cmsg.level != SOL_RDS {
             continue;
         }
-        // As C answers for a transport that has no RDMA.
-        return Err(if CMSG_RDMA.contains(&cmsg.kind) {
-            Errno::NotSupported.into()
-        } else {
-            EINVAL
-        });
+        let told = match cmsg.kind {
+            CMSG_RDMA_DEST => {
+                let bits = cmsg.data.first_chunk().ok_or(EINVAL)?;
+                Told::Known(Cookie::from_bits(u64::from_ne_bytes(*bits)))
+            }
+            CMSG_RDMA_MAP => {
+                let args = cmsg.data.first_chunk().ok_or(EINVAL)?;
+                Told::New(GetMr::parse(args).ok_or(EINVAL)?)
+            }
+            // As C answers for a transport that has no RDMA.
+            kind if CMSG_RDMA.contains(&kind) => return Err(Errno::NotSupported.into()),
+            _ => return Err(EINVAL),
+        };
+        // There is room for one.
+        if memory.replace(told).is_some() {
+            return Err(EINVAL);
+        }
     }
-    Ok(())
+    Ok(memory)
 }
 
 /// Where a message goes: the `last` one went that way.

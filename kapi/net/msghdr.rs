@@ -39,9 +39,10 @@ pub(crate) struct SendMsg<'a> {
 }
 
 /// A control message that a program sent along.
-pub(crate) struct Cmsg {
+pub(crate) struct Cmsg<'a> {
     pub(crate) level: i32,
     pub(crate) kind: i32,
+    pub(crate) data: &'a [u8],
 }
 
 impl<'a> SendMsg<'a> {
@@ -84,7 +85,7 @@ impl<'a> SendMsg<'a> {
     }
 
     /// The control messages in turn; an error ends them: EINVAL, one is malformed.
-    pub(crate) fn cmsgs(&self) -> impl Iterator<Item = Result<Cmsg>> + '_ {
+    pub(crate) fn cmsgs(&self) -> impl Iterator<Item = Result<Cmsg<'_>>> + '_ {
         let mut rest = self.control();
         core::iter::from_fn(move || {
             if rest.len() < CMSG_HEADER {
@@ -100,13 +101,13 @@ impl<'a> SendMsg<'a> {
                 ))
             };
             let (len, level, kind) = parse(rest)?;
-            if rest.get(CMSG_HEADER..len).is_none() {
+            let Some(data) = rest.get(CMSG_HEADER..len) else {
                 rest = &[];
                 return Some(Err(EINVAL));
-            }
+            };
             let next = len.checked_next_multiple_of(8).unwrap_or(usize::MAX);
             rest = rest.get(next..).unwrap_or(&[]);
-            Some(Ok(Cmsg { level, kind }))
+            Some(Ok(Cmsg { level, kind, data }))
         })
     }
 

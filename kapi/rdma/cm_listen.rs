@@ -257,6 +257,12 @@ impl<L: RequestHandler> Listener<L> {
         Ok(this)
     }
 
+    /// Where it listens, with the port that it was given if it asked for none.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        // SAFETY: The identifier is alive; its address does not change.
+        unsafe { cm::local_addr(self.raw) }
+    }
+
     /// The listener's own events, and the first one of each new identifier.
     ///
     /// # Safety

@@ -8,66 +8,13 @@
 //! Drivers that drain by themselves (mlx4, mlx5, hns) know when no completion will come, and wait as
 //! long as they find right.
 
+use super::mark::Mark;
 use crate::bindings;
 use core::ptr;
-use kernel::{error::to_result, prelude::*, types::Opaque};
+use kernel::{error::to_result, prelude::*};
 
 /// How long a device may take to flush one of the queues, in milliseconds. A flush takes less than one.
-const PATIENCE_MS: c_uint = 5_000;
-
-/// What completes when all before it in its queue has.
-///
-/// `cqe` comes first, as the completion names it.
-#[pin_data]
-#[repr(C)]
-struct Mark {
-    cqe: bindings::ib_cqe,
-    #[pin]
-    done: Opaque<bindings::completion>,
-}
-
-impl Mark {
-    fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
-            cqe: bindings::ib_cqe {
-                done: Some(Self::done),
-            },
-            done <- Opaque::ffi_init(|slot| {
-                // SAFETY: The slot is ours to fill.
-                unsafe { bindings::rds_init_completion(slot) };
-            }),
-        })
-    }
-
-    /// # Safety
-    ///
-    /// Only as `done` of the `cqe` of a live `Self`, with a valid completion of it.
-    unsafe extern "C" fn done(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
-        // SAFETY: The caller gives a valid completion.
-        let wc = unsafe { &*wc };
-        // SAFETY: The work request named a completion entry.
-        let cqe = unsafe { wc.__bindgen_anon_1.wr_cqe };
-        // SAFETY: It is that of a live `Self`, whose first field it is.
-        let this = unsafe { &*cqe.cast::<Self>() };
-        // SAFETY: `done` was initialised.
-        unsafe { bindings::complete(this.done.get()) };
-    }
-
-    /// Whether it has completed in time. Sleeps.
-    fn wait(&self) -> Result {
-        // SAFETY: `done` was initialised.
-        if unsafe { bindings::rds_wait_for_completion(self.done.get(), PATIENCE_MS) } {
-            Ok(())
-        } else {
-            Err(ETIMEDOUT)
-        }
-    }
-
-    /// Its address as that of the first field, from which `done` comes back.
-    fn cqe(&self) -> *mut bindings::ib_cqe {
-        ptr::from_ref(self).cast_mut().cast()
-    }
-}
+const PATIENCE_MS: u32 = 5_000;
 
 /// A mark for each queue.
 #[pin_data]
@@ -113,13 +60,14 @@ impl Drain {
         let mut refused = ptr::null();
         // SAFETY: As the caller says; the completion entry outlives the completion.
         to_result(unsafe { bindings::rds_ib_post_send(qp, &send, &mut refused) })?;
-        self.send.wait()?;
+        self.send.wait(PATIENCE_MS)?;
         let mut recv = bindings::ib_recv_wr::default();
         recv.__bindgen_anon_1.wr_cqe = self.recv.cqe();
         let mut refused = ptr::null();
         // SAFETY: As above.
         to_result(unsafe { bindings::rds_ib_post_recv(qp, &recv, &mut refused) })?;
-        self.recv.wait()
+        self.recv.wait(PATIENCE_MS)?;
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@ mod fifo;
 mod latest;
 mod peek;
 mod percpu;
+mod signal;
 mod spinlock_bh;
 mod workqueue;
 
@@ -13,5 +14,6 @@ pub(crate) use fifo::{Fifo, Item, Walk};
 pub(crate) use latest::Latest;
 pub(crate) use peek::Peek;
 pub(crate) use percpu::PerCpuCounters;
+pub(crate) use signal::Signal;
 pub(crate) use spinlock_bh::{new_spinlock_bh, SpinLockBh, SpinLockBhGuard};
 pub(crate) use workqueue::{cancel, cancel_delayed, OwnedQueue};

@@ -19,6 +19,7 @@ mod idle;
 mod info;
 mod laddr_table;
 mod packed;
+mod rdma;
 mod recv_depth;
 mod rx;
 mod sim;

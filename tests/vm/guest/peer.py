@@ -220,6 +220,19 @@ class End:
                 self.idle()
         return self.inbox.pop(0)
 
+    def operate(self, opcode, cookie, at, data):
+        """Writes `data` to memory that a cookie names, `at` bytes from its beginning, reads as much from there, or
+        changes eight bytes. Returns what it brought; None if it was refused."""
+        self.call("aim", ctypes.c_ulonglong((cookie >> 32) + at), ctypes.c_uint(cookie & 0xffffffff))
+        self.call("post", opcode, data, len(data))
+        while verbs.end_busy(self.handle) and not self.failure and not self.gone:
+            self.pump(1)
+        if self.failure or self.gone:
+            return None
+        brought = ctypes.create_string_buffer(len(data))
+        self.call("brought", brought, len(data))
+        return brought.raw
+
     def idle(self):
         """Nothing has come for a while."""
 

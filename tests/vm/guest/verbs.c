@@ -27,6 +27,9 @@ struct end {
 	struct ibv_qp *qp;
 	unsigned char *memory;
 	int receives;
+	/* What operations on memory of the peer are for. */
+	uint64_t aim_addr;
+	uint32_t aim_key;
 	unsigned long long sent, sends_done;
 	/* The last event of the connection manager. */
 	int event, status;
@@ -91,6 +94,8 @@ static struct end *empty(void)
 
 	if (!e)
 		return NULL;
+	e->aim_addr = 0xffff888000001000ull;
+	e->aim_key = 0x1234;
 	e->channel = rdma_create_event_channel();
 	if (!e->channel || fcntl(e->channel->fd, F_SETFL, O_NONBLOCK)) {
 		end_free(e);
@@ -304,14 +309,26 @@ int end_disconnect(struct end *e)
 	return rdma_disconnect(e->id) ? failed() : 0;
 }
 
-/*
- * Posts a send, or another operation: on memory of the peer that it has not given away. -EAGAIN: too
- * many are not done yet.
- */
+/* Which memory of the peer operations are on; without this it is some that nobody has given away. */
+int end_aim(struct end *e, unsigned long long addr, unsigned int key)
+{
+	e->aim_addr = addr;
+	e->aim_key = key;
+	return 0;
+}
+
+/* What the last operation has brought. */
+int end_brought(struct end *e, void *bytes, unsigned int len)
+{
+	memcpy(bytes, e->memory + (size_t)((e->sent - 1) % SENDS) * FRAME, len);
+	return 0;
+}
+
+/* Posts a send, or an operation on memory of the peer. -EAGAIN: too many are not done yet. */
 int end_post(struct end *e, int opcode, const void *bytes, unsigned int len)
 {
-	const uint64_t foreign_addr = 0xffff888000001000ull;
-	const uint32_t foreign_key = 0x1234;
+	const uint64_t foreign_addr = e->aim_addr;
+	const uint32_t foreign_key = e->aim_key;
 
 	int index = e->sent % SENDS, rc;
 	struct ibv_sge sge = slot(e, index, len);

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+/* C functions for memory of programs that peers may use, as helpers.c has them for the others. */
+#include <linux/capability.h>
+#include <linux/mm.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/user.h>
+
+#include "helpers_mr.h"
+
+/*
+ * Charges the calling process, and its user as far as RLIMIT_MEMLOCK binds it. EPERM if the process
+ * may lock nothing at all, ENOMEM if it would be too much.
+ */
+int rds_pin_charge(struct rds_pin_charge *charge, unsigned long pages)
+{
+	struct user_struct *user = NULL;
+
+	if (!current->mm)
+		return -EFAULT;
+	if (!can_do_mlock())
+		return -EPERM;
+	if (!capable(CAP_IPC_LOCK)) {
+		unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+		long old;
+
+		user = current_user();
+		old = atomic_long_read(&user->locked_vm);
+		do {
+			if ((unsigned long)old + pages > limit)
+				return -ENOMEM;
+		} while (!atomic_long_try_cmpxchg(&user->locked_vm, &old, old + (long)pages));
+		get_uid(user);
+	}
+	mmgrab(current->mm);
+	atomic64_add((s64)pages, &current->mm->pinned_vm);
+	*charge = (struct rds_pin_charge){ .user = user, .mm = current->mm, .pages = pages };
+	return 0;
+}
+
+/* May sleep. */
+void rds_pin_uncharge(struct rds_pin_charge *charge)
+{
+	atomic64_sub((s64)charge->pages, &charge->mm->pinned_vm);
+	mmdrop(charge->mm);
+	if (charge->user) {
+		atomic_long_sub((long)charge->pages, &charge->user->locked_vm);
+		free_uid(charge->user);
+	}
+}
+
+/* How many were pinned, which may be fewer, or an error if none was. Sleeps. */
+long rds_pin_pages(unsigned long address, unsigned int count, bool writable, struct page **pages)
+{
+	return pin_user_pages_fast(address, (int)count,
+				   FOLL_LONGTERM | (writable ? FOLL_WRITE : 0), pages);
+}
+
+/* Sleeps. */
+void rds_unpin_pages(struct page **pages, unsigned long count, bool dirty)
+{
+	unpin_user_pages_dirty_lock(pages, count, dirty);
+}
+
+/* Maps @size bytes from @offset in the first of the pages on. Sleeps. */
+int rds_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int count,
+		     unsigned int offset, unsigned long size, bool writable,
+		     struct rds_ib_mapping *mapping)
+{
+	int err;
+
+	mapping->direction = writable ? DMA_BIDIRECTIONAL : DMA_TO_DEVICE;
+	err = sg_alloc_table_from_pages(&mapping->table, pages, count, offset, size, GFP_KERNEL);
+	if (err)
+		return err;
+	err = ib_dma_map_sgtable_attrs(device, &mapping->table, mapping->direction, 0);
+	if (err)
+		sg_free_table(&mapping->table);
+	return err;
+}
+
+void rds_ib_unmap_pages(struct ib_device *device, struct rds_ib_mapping *mapping)
+{
+	ib_dma_unmap_sgtable_attrs(device, &mapping->table, mapping->direction, 0);
+	sg_free_table(&mapping->table);
+}
+
+struct ib_mr *rds_ib_alloc_mr(struct ib_pd *pd, u32 pages)
+{
+	return ib_alloc_mr(pd, IB_MR_TYPE_MEM_REG, pages);
+}
+
+int rds_ib_dereg_mr(struct ib_mr *mr)
+{
+	return ib_dereg_mr(mr);
+}
+
+/*
+ * Gives the region the pages, and another key, so that who knows the old one cannot use it. Peers count
+ * from the start of the first page. Not ib_map_mr_sg_zbva(): with that the bounds would count from there,
+ * too, wherever the memory begins.
+ */
+int rds_ib_mr_map(struct ib_mr *mr, struct rds_ib_mapping *mapping)
+{
+	int mapped = ib_map_mr_sg(mr, mapping->table.sgl, (int)mapping->table.nents, NULL, PAGE_SIZE);
+
+	if (mapped < 0)
+		return mapped;
+	if ((unsigned int)mapped < mapping->table.nents)
+		return -EINVAL;
+	mr->iova &= PAGE_SIZE - 1;
+	ib_update_fast_reg_key(mr, (u8)ib_inc_rkey(mr->rkey));
+	return 0;
+}
+
+u32 rds_ib_mr_rkey(const struct ib_mr *mr)
+{
+	return mr->rkey;
+}
+
+struct ib_cq *rds_ib_alloc_cq(struct ib_device *device, int entries)
+{
+	return ib_alloc_cq_any(device, NULL, entries, IB_POLL_SOFTIRQ);
+}
+
+void rds_ib_free_cq(struct ib_cq *cq)
+{
+	ib_free_cq(cq);
+}
+
+int rds_ib_post_reg_mr(struct ib_qp *qp, struct ib_mr *mr, int access, struct ib_cqe *cqe)
+{
+	struct ib_reg_wr wr = {
+		.wr = {
+			.wr_cqe = cqe,
+			.opcode = IB_WR_REG_MR,
+			.send_flags = IB_SEND_SIGNALED,
+		},
+		.mr = mr,
+		.key = mr->rkey,
+		.access = access,
+	};
+
+	return ib_post_send(qp, &wr.wr, NULL);
+}
+
+int rds_ib_post_local_inv(struct ib_qp *qp, u32 rkey, struct ib_cqe *cqe)
+{
+	struct ib_send_wr wr = {
+		.wr_cqe = cqe,
+		.opcode = IB_WR_LOCAL_INV,
+		.send_flags = IB_SEND_SIGNALED,
+		.ex.invalidate_rkey = rkey,
+	};
+
+	return ib_post_send(qp, &wr, NULL);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* C functions for memory of programs that peers may use, as helpers.h has them for the others. */
+#ifndef RDS_RUST_HELPERS_MR_H
+#define RDS_RUST_HELPERS_MR_H
+
+#include <linux/scatterlist.h>
+#include <rdma/ib_verbs.h>
+
+/* Who pays for pinned pages. */
+struct rds_pin_charge {
+	/* NULL if the process needed no limit. */
+	struct user_struct *user;
+	struct mm_struct *mm;
+	unsigned long pages;
+};
+
+int rds_pin_charge(struct rds_pin_charge *charge, unsigned long pages);
+void rds_pin_uncharge(struct rds_pin_charge *charge);
+long rds_pin_pages(unsigned long address, unsigned int count, bool writable, struct page **pages);
+void rds_unpin_pages(struct page **pages, unsigned long count, bool dirty);
+
+/* Pages as a device sees them. */
+struct rds_ib_mapping {
+	struct sg_table table;
+	enum dma_data_direction direction;
+};
+
+int rds_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int count,
+		     unsigned int offset, unsigned long size, bool writable,
+		     struct rds_ib_mapping *mapping);
+void rds_ib_unmap_pages(struct ib_device *device, struct rds_ib_mapping *mapping);
+
+/* memory regions */
+struct ib_mr *rds_ib_alloc_mr(struct ib_pd *pd, u32 pages);
+int rds_ib_dereg_mr(struct ib_mr *mr);
+int rds_ib_mr_map(struct ib_mr *mr, struct rds_ib_mapping *mapping);
+u32 rds_ib_mr_rkey(const struct ib_mr *mr);
+struct ib_cq *rds_ib_alloc_cq(struct ib_device *device, int entries);
+void rds_ib_free_cq(struct ib_cq *cq);
+int rds_ib_post_reg_mr(struct ib_qp *qp, struct ib_mr *mr, int access, struct ib_cqe *cqe);
+int rds_ib_post_local_inv(struct ib_qp *qp, u32 rkey, struct ib_cqe *cqe);
+
+#endif

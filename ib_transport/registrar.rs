@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The queue pair by which a device registers memory: connected to another one of this node, on the same
+//! device, for the sole reason that devices ask for a connection.
+
+use crate::kapi::{
+    rdma::{
+        CmEvent, CmHandler, CmId, ConnParams, IncomingRequest, Listener, LocalQp, Pd,
+        RequestHandler,
+    },
+    sync::{new_spinlock_bh, OwnedQueue, Signal, SpinLockBh},
+    time,
+};
+use core::net::SocketAddr;
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    workqueue::{new_work, Work, WorkItem},
+};
+
+/// How long each step may take, in milliseconds. All of them stay on this node.
+const PATIENCE_MS: u32 = 5_000;
+
+/// What has happened to one end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    AddrResolved,
+    RouteResolved,
+    Established,
+    Failed,
+}
+
+/// Who hears of one end.
+#[pin_data]
+struct End {
+    #[pin]
+    step: SpinLockBh<Option<Step>>,
+    #[pin]
+    signal: Signal,
+}
+
+impl End {
+    fn new() -> Result<Arc<Self>> {
+        Ok(Arc::pin_init(
+            pin_init!(Self {
+                step <- new_spinlock_bh!(None, "registrar::End"),
+                signal <- Signal::new(),
+            }),
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// Waits for a step. Fails with ETIMEDOUT, or with EIO if something else happens.
+    fn wait_for(&self, wanted: Step) -> Result {
+        self.signal.wait(PATIENCE_MS)?;
+        let step = self.step.lock().take();
+        if step == Some(wanted) {
+            Ok(())
+        } else {
+            Err(EIO)
+        }
+    }
+}
+
+impl CmHandler for End {
+    fn event(&self, event: CmEvent<'_>) {
+        let step = match event {
+            CmEvent::AddrResolved => Step::AddrResolved,
+            CmEvent::RouteResolved => Step::RouteResolved,
+            CmEvent::Established { .. } => Step::Established,
+            // The queue pair needs no address once it is connected.
+            CmEvent::AddrChange | CmEvent::TimewaitExit => return,
+            CmEvent::Rejected { .. }
+            | CmEvent::Unreachable { .. }
+            | CmEvent::Disconnected
+            | CmEvent::DeviceRemoval
+            | CmEvent::Error { .. } => Step::Failed,
+        };
+        let mut last = self.step.lock();
+        if *last != Some(Step::Failed) {
+            *last = Some(step);
+        }
+        drop(last);
+        self.signal.signal();
+    }
+}
+
+/// Who waits for the request of our own.
+#[pin_data]
+struct Expected {
+    /// By which it is known.
+    word: [u8; 8],
+    #[pin]
+    request: SpinLockBh<Option<IncomingRequest>>,
+    #[pin]
+    signal: Signal,
+}
+
+impl RequestHandler for Expected {
+    fn request(&self, request: IncomingRequest) {
+        // Others are rejected.
+        if !request.private_data().starts_with(&self.word) {
+            return;
+        }
+        let before = self.request.lock().replace(request);
+        drop(before);
+        self.signal.signal();
+    }
+}
+
+/// The two ends. Dropping it takes them down, and sleeps.
+pub(super) struct Registrar {
+    qp: Arc<LocalQp>,
+    other: Arc<LocalQp>,
+    ids: [CmId<End>; 2],
+}
+
+/// A registrar that a worker is to make.
+#[pin_data]
+struct Making {
+    pd: Arc<Pd>,
+    here: SocketAddr,
+    #[pin]
+    made: SpinLockBh<Option<Result<Registrar>>>,
+    #[pin]
+    signal: Signal,
+    #[pin]
+    work: Work<Making>,
+}
+
+kernel::impl_has_work! {
+    impl HasWork<Self> for Making { self.work }
+}
+
+impl WorkItem for Making {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let made = Registrar::new(&this.pd, &this.here);
+        *this.made.lock() = Some(made);
+        this.signal.signal();
+    }
+}
+
+impl Registrar {
+    /// As [`Self::new`], but by a worker: soft-iWARP makes its sockets in the network namespace of who calls. Sleeps.
+    pub(super) fn make(queue: &OwnedQueue, pd: &Arc<Pd>, here: &SocketAddr) -> Result<Self> {
+        let making = Arc::pin_init(
+            pin_init!(Making {
+                pd: pd.clone(),
+                here: *here,
+                made <- new_spinlock_bh!(None, "registrar::Making"),
+                signal <- Signal::new(),
+                work <- new_work!("registrar::Making"),
+            }),
+            GFP_KERNEL,
+        )?;
+        queue.enqueue::<_, 0>(making.clone());
+        // Each step has a limit of its own.
+        making.signal.wait(20 * PATIENCE_MS)?;
+        let made = making.made.lock().take();
+        made.unwrap_or(Err(EIO))
+    }
+
+    /// Connects the device of `pd` with itself, by way of an address that it has, without a port. Fails with ENODEV if that is not so,
+    /// and with ETIMEDOUT or EIO if connecting does not go well. Sleeps.
+    fn new(pd: &Arc<Pd>, here: &SocketAddr) -> Result<Self> {
+        let [a, b] = [time::random_u32(), time::random_u32()];
+        let word = (u64::from(a) << 32 | u64::from(b)).to_ne_bytes();
+        let expected = Arc::pin_init(
+            pin_init!(Expected {
+                word,
+                request <- new_spinlock_bh!(None, "registrar::Expected"),
+                signal <- Signal::new(),
+            }),
+            GFP_KERNEL,
+        )?;
+        let listener = Listener::new(here, 1, expected.clone())?;
+        let there = listener.local_addr().ok_or(EINVAL)?;
+
+        let (active, passive) = (End::new()?, End::new()?);
+        let id = CmId::new(active.clone())?;
+        id.resolve_addr(Some(here), &there, PATIENCE_MS)?;
+        active.wait_for(Step::AddrResolved)?;
+        if !id
+            .device()
+            .is_some_and(|its| core::ptr::eq(&*its, pd.device()))
+        {
+            return Err(ENODEV);
+        }
+        id.resolve_route(PATIENCE_MS)?;
+        active.wait_for(Step::RouteResolved)?;
+        let qp = LocalQp::create(&id, pd)?;
+        let params = ConnParams {
+            private_data: &word,
+            responder_resources: 0,
+            initiator_depth: 0,
+            flow_control: true,
+            retry_count: 7,
+            rnr_retry_count: 7,
+        };
+        id.connect(&params, PATIENCE_MS)?;
+
+        expected.signal.wait(PATIENCE_MS)?;
+        let request = expected.request.lock().take().ok_or(EIO)?;
+        let other_id = request.attach(passive.clone())?;
+        let other = LocalQp::create(&other_id, pd)?;
+        other_id.accept(&ConnParams {
+            private_data: &[],
+            ..params
+        })?;
+        let this = Self {
+            qp,
+            other,
+            ids: [id, other_id],
+        };
+        active.wait_for(Step::Established)?;
+        passive.wait_for(Step::Established)?;
+        Ok(this)
+    }
+
+    /// Where memory is registered.
+    pub(super) fn qp(&self) -> &LocalQp {
+        &self.qp
+    }
+}
+
+impl Drop for Registrar {
+    fn drop(&mut self) {
+        for id in &self.ids {
+            // The other one hears of it, or knows.
+            let _ = id.disconnect();
+        }
+        self.qp.close();
+        self.other.close();
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs that carry no messages, but only what a device does to itself: registering memory.
+//!
+//! A device takes such work requests on a connected queue pair alone. One of the device's own lets memory
+//! be registered before there is a connection to a peer, and outlive it.
+//!
+//! One call at a time uses the queue pair, and waits until the device is done. A device that fails, or that takes
+//! too long, gets no second chance: the queue pair is closed, and another one has to be made.
+
+use super::{
+    cm::{Anchor, CmHandler, CmId},
+    drain::Drain,
+    mr::{Access, Mapping, Mr, Region},
+    pd::{Domain, DomainUse, Pd},
+};
+use crate::{
+    bindings,
+    kapi::{errno::Errno, pin::PinnedMemory},
+};
+use core::ptr;
+use kernel::{
+    error::{from_err_ptr, to_result},
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
+
+/// Most work requests that may be outstanding.
+const DEPTH: u32 = 64;
+/// How long a device may take for what should take microseconds, in milliseconds.
+const PATIENCE_MS: u32 = 5_000;
+
+/// What exists in C.
+///
+/// # Invariants
+///
+/// `cq` is null or a completion queue that this owns; `qp` is null or the queue pair of the connection id
+/// `cm`, which uses `cq`. Nothing is posted to `qp` that was not waited for.
+struct Verbs {
+    cq: *mut bindings::ib_cq,
+    qp: *mut bindings::ib_qp,
+    cm: Arc<dyn Anchor>,
+    _in_domain: DomainUse,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: The pointers are to things that any thread may use.
+unsafe impl Send for Verbs {}
+
+impl Drop for Verbs {
+    fn drop(&mut self) {
+        pin_init::stack_pin_init!(let drain = Drain::new());
+        if !self.qp.is_null() {
+            // SAFETY: By the type invariants the queue pair is alive, and `&mut self` says that nobody else
+            // posts. What was posted is done, so there is room. `drain` goes after the completion queue.
+            let flushed = unsafe { drain.as_ref().wait(self.qp) };
+            if let Err(error) = flushed {
+                pr_warn!(
+                    "a device did not flush its own queue pair (error {})\n",
+                    error.to_errno()
+                );
+            }
+            self.cm.destroy_qp();
+        }
+        if !self.cq.is_null() {
+            // SAFETY: By the type invariants it is ours, and its queue pair is gone. This waits for its polling.
+            unsafe { bindings::rds_ib_free_cq(self.cq) };
+        }
+    }
+}
+
+/// A queue pair for local work. Dropping it sleeps.
+#[pin_data]
+pub(crate) struct LocalQp {
+    #[pin]
+    verbs: Mutex<Option<Verbs>>,
+}
+
+impl LocalQp {
+    /// Makes the queue pair of `cm`, as [`Qp::create`](super::Qp::create) does. Process context; may sleep.
+    pub(crate) fn create<E: CmHandler>(cm: &CmId<E>, pd: &Arc<Pd>) -> Result<Arc<Self>> {
+        let mut verbs = Verbs {
+            cq: ptr::null_mut(),
+            qp: ptr::null_mut(),
+            cm: cm.anchor(),
+            _in_domain: Domain::enter(pd.domain())?,
+            pd: pd.clone(),
+        };
+        let cap = bindings::ib_qp_cap {
+            // One more of each to drain the queue.
+            max_send_wr: DEPTH.saturating_add(1),
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            ..Default::default()
+        };
+        // CAST: small.
+        let entries = DEPTH.saturating_add(2) as c_int;
+        // SAFETY: `pd` keeps the device registered.
+        let cq = unsafe { bindings::rds_ib_alloc_cq(pd.device().as_raw(), entries) };
+        // INVARIANT: New, and nobody else's.
+        verbs.cq = from_err_ptr(cq)?;
+        let mut attr = bindings::ib_qp_init_attr {
+            send_cq: verbs.cq,
+            recv_cq: verbs.cq,
+            cap,
+            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: bindings::ib_qp_type_IB_QPT_RC,
+            ..Default::default()
+        };
+        // The manager must not bind the identifier meanwhile.
+        let locked = cm.lock();
+        // INVARIANT: The connection id owns the queue pair, and `verbs` is its only user.
+        verbs.qp = verbs.cm.create_qp(pd.as_raw(), &mut attr)?;
+        drop(locked);
+        Ok(Arc::pin_init(
+            pin_init!(Self {
+                verbs <- new_mutex!(Some(verbs), "rdma_local_qp"),
+            }),
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// Destroys the queue pair. Does nothing a second time. Process context; sleeps.
+    pub(crate) fn close(&self) {
+        let verbs = self.verbs.lock().take();
+        drop(verbs);
+    }
+
+    /// Whether it can be used no more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.verbs.lock().is_none()
+    }
+
+    /// Gives the memory to `mr`, for peers to use as `access` says.
+    ///
+    /// Fails with ENOTCONN if the queue pair is closed or not connected, EMSGSIZE if the region has not so many
+    /// pages, EIO or ETIMEDOUT if the device fails; the memory and the region are given up then. Sleeps.
+    pub(crate) fn register(
+        &self,
+        mut mr: Mr,
+        memory: PinnedMemory,
+        access: Access,
+    ) -> Result<Region> {
+        let mapping = Mapping::new(mr.pd(), memory)?;
+        mr.set_pages(&mapping)?;
+        let mut guard = self.verbs.lock();
+        let verbs = (*guard).as_mut().ok_or(Errno::NotConnected)?;
+        let cqe = mr.mark().cqe();
+        // SAFETY: The queue pair is alive, and so is the region until its completion, or until the queue pair
+        // is destroyed: see below.
+        let posted =
+            unsafe { bindings::rds_ib_post_reg_mr(verbs.qp, mr.as_raw(), access.flags(), cqe) };
+        to_result(posted)?;
+        if let Err(error) = mr.finish(PATIENCE_MS) {
+            // Only without the queue pair may the region go.
+            drop(guard.take());
+            return Err(error);
+        }
+        drop(guard);
+        Ok(Region::new(mr, mapping))
+    }
+
+    /// Ends what peers may do with the regions; [`Region::release`] tells whether that went well. Fails with
+    /// ENOTCONN if the queue pair is closed, EIO or ETIMEDOUT if the device fails. Sleeps.
+    pub(crate) fn invalidate(&self, regions: &[Region]) -> Result {
+        regions
+            .chunks(DEPTH as usize)
+            .try_for_each(|some| self.invalidate_some(some))
+    }
+
+    fn invalidate_some(&self, regions: &[Region]) -> Result {
+        let mut guard = self.verbs.lock();
+        let verbs = (*guard).as_mut().ok_or(Errno::NotConnected)?;
+        let mut result = Ok(());
+        let mut posted = 0usize;
+        for region in regions {
+            let cqe = region.mr().mark().cqe();
+            // SAFETY: As in `register`; there is room for so many.
+            result =
+                to_result(unsafe { bindings::rds_ib_post_local_inv(verbs.qp, region.rkey(), cqe) });
+            if result.is_err() {
+                break;
+            }
+            posted = posted.saturating_add(1);
+        }
+        for region in regions.iter().take(posted) {
+            match region.mr().finish(PATIENCE_MS) {
+                Ok(()) => region.set_invalid(),
+                Err(error) => {
+                    // Only without the queue pair may the others go.
+                    drop(guard.take());
+                    return Err(error);
+                }
+            }
+        }
+        result
+    }
+}

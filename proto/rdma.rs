@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What programs say about memory that peers may use, and about the use of peers' memory.
+//!
+//! All numbers are in the byte order of the machine.
+//!
+//! Source: `include/uapi/linux/rds.h`.
+
+use super::exthdr::{self, Extension, Extensions};
+
+/// The most payload that one operation moves, in bytes.
+pub(crate) const MAX_BYTES: u64 = 1 << 20;
+/// The most pieces of local memory of one operation.
+pub(crate) const MAX_LOCAL: u64 = 1024;
+
+/// By what a program's memory is known to its peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cookie {
+    pub(crate) rkey: u32,
+    /// Where the memory begins, from where the key counts, in bytes.
+    pub(crate) offset: u32,
+}
+
+impl Cookie {
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self {
+            // CAST: the lower half, and the upper one.
+            rkey: bits as u32,
+            offset: (bits >> 32) as u32,
+        }
+    }
+
+    pub(crate) const fn to_bits(self) -> u64 {
+        (self.offset as u64) << 32 | self.rkey as u64
+    }
+
+    /// The extensions of the header of a message that tells the peer of the memory.
+    pub(crate) fn introduction(self) -> [u8; exthdr::SPACE] {
+        let Self { rkey, offset } = self;
+        let mut writer = exthdr::Writer::new();
+        // It fits by itself.
+        let _ = writer.push(Extension::RdmaDest { rkey, offset });
+        writer.finish()
+    }
+}
+
+/// What a message says beside its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attached {
+    /// The receiver may use this memory of the sender's.
+    Memory(Cookie),
+    /// The sender has used memory of the receiver's that has this key.
+    Used(u32),
+}
+
+impl Attached {
+    /// Reads the extensions of a header, of which the last counts that means anything to us.
+    #[inline]
+    pub(crate) fn read(space: &[u8; exthdr::SPACE]) -> Option<Self> {
+        if *space == [0; exthdr::SPACE] {
+            return None;
+        }
+        Extensions::new(space).fold(None, |found, extension| match extension {
+            Extension::RdmaDest { rkey, offset } => Some(Self::Memory(Cookie { rkey, offset })),
+            Extension::Rdma { rkey } => Some(Self::Used(rkey)),
+            _ => found,
+        })
+    }
+}
+
+/// `RDS_RDMA_*`: what is asked of a region or of an operation. Others mean nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flags(pub(crate) u64);
+
+impl Flags {
+    /// A region: peers may write, too. An operation: it writes to the peer's memory.
+    pub(crate) const READWRITE: Self = Self(0x01);
+    /// An operation: those before it are done when it begins.
+    pub(crate) const FENCE: Self = Self(0x02);
+    /// The key is to be good no more when the call returns.
+    pub(crate) const INVALIDATE: Self = Self(0x04);
+    /// The region goes when a peer says that it has used it.
+    pub(crate) const USE_ONCE: Self = Self(0x08);
+    /// The program wants to hear how the operation ended.
+    pub(crate) const NOTIFY_ME: Self = Self(0x20);
+    /// The peer's program is not to hear of the operation.
+    pub(crate) const SILENT: Self = Self(0x40);
+
+    pub(crate) const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Takes 64-bit numbers off the front of what a program gave.
+struct Words<'a>(&'a [u8]);
+
+impl Words<'_> {
+    fn next(&mut self) -> Option<u64> {
+        let (word, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_ne_bytes(*word))
+    }
+}
+
+/// Memory of a program, as it names it: `struct rds_iovec`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Area {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Area {
+    pub(crate) const LEN: usize = 16;
+
+    pub(crate) fn parse(bytes: &[u8; Self::LEN]) -> Option<Self> {
+        Self::take(&mut Words(bytes))
+    }
+
+    fn take(words: &mut Words<'_>) -> Option<Self> {
+        Some(Self {
+            address: words.next()?,
+            bytes: words.next()?,
+        })
+    }
+
+    /// How many pages it has a part of. `None` if it has no bytes, or wraps around.
+    pub(crate) fn pages(&self, page_size: u64) -> Option<u64> {
+        let last = self.address.checked_add(self.bytes.checked_sub(1)?)?;
+        let first_page = self.address.checked_div(page_size)?;
+        last.checked_div(page_size)?
+            .checked_sub(first_page)?
+            .checked_add(1)
+    }
+}
+
+/// `struct rds_get_mr_args`, and the end of `struct rds_get_mr_for_dest_args`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GetMr {
+    pub(crate) area: Area,
+    /// Where the program wants the cookie.
+    pub(crate) cookie_address: u64,
+    pub(crate) flags: Flags,
+}
+
+impl GetMr {
+    pub(crate) const LEN: usize = 32;
+    /// Behind the destination's `struct sockaddr_storage`.
+    pub(crate) const LEN_FOR_DEST: usize = 128 + Self::LEN;
+
+    pub(crate) fn parse(bytes: &[u8; Self::LEN]) -> Option<Self> {
+        let mut words = Words(bytes);
+        Some(Self {
+            area: Area::take(&mut words)?,
+            cookie_address: words.next()?,
+            flags: Flags(words.next()?),
+        })
+    }
+}
+
+/// `struct rds_free_mr_args`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FreeMr {
+    /// `None` for all that was freed before, and may still be in use.
+    pub(crate) cookie: Option<Cookie>,
+    pub(crate) flags: Flags,
+}
+
+impl FreeMr {
+    pub(crate) const LEN: usize = 16;
+
+    pub(crate) fn parse(bytes: &[u8; Self::LEN]) -> Option<Self> {
+        let mut words = Words(bytes);
+        let cookie = words.next()?;
+        Some(Self {
+            cookie: (cookie != 0).then_some(Cookie::from_bits(cookie)),
+            flags: Flags(words.next()?),
+        })
+    }
+}
+
+/// Why an operation cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bad {
+    /// It contradicts itself.
+    Invalid,
+    /// It is more than one operation may be.
+    TooLarge,
+}
+
+/// `struct rds_rdma_args`: a write to a peer's memory, or a read from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transfer {
+    pub(crate) cookie: Cookie,
+    /// In the peer's memory; the address counts from where the cookie says that it begins.
+    pub(crate) remote: Area,
+    /// Where the program has its [`Area`]s.
+    pub(crate) local_address: u64,
+    /// How many they are: 1 to [`MAX_LOCAL`].
+    pub(crate) local_count: u64,
+    pub(crate) flags: Flags,
+    /// What the program calls it by when it hears of its end.
+    pub(crate) token: u64,
+}
+
+impl Transfer {
+    pub(crate) const LEN: usize = 56;
+
+    pub(crate) fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, Bad> {
+        let mut words = Words(bytes);
+        let this = Self::take(&mut words).ok_or(Bad::Invalid)?;
+        if this.local_count == 0 {
+            return Err(Bad::Invalid);
+        }
+        if this.local_count > MAX_LOCAL || this.remote.bytes > MAX_BYTES {
+            return Err(Bad::TooLarge);
+        }
+        Ok(this)
+    }
+
+    fn take(words: &mut Words<'_>) -> Option<Self> {
+        Some(Self {
+            cookie: Cookie::from_bits(words.next()?),
+            remote: Area::take(words)?,
+            local_address: words.next()?,
+            local_count: words.next()?,
+            flags: Flags(words.next()?),
+            token: words.next()?,
+        })
+    }
+
+    /// Where in the peer's memory it begins, as devices name it. Fails if that is nowhere.
+    pub(crate) fn remote_address(&self) -> Result<u64, Bad> {
+        let from = u64::from(self.cookie.offset).checked_add(self.remote.address);
+        let from = from.ok_or(Bad::Invalid)?;
+        from.checked_add(self.remote.bytes).ok_or(Bad::Invalid)?;
+        Ok(from)
+    }
+
+    /// How many bytes the local memory has. Fails if a piece is not memory, or if there is more than the peer has.
+    pub(crate) fn local_bytes(
+        &self,
+        mut areas: impl Iterator<Item = Area>,
+        page_size: u64,
+    ) -> Result<u32, Bad> {
+        let bytes = areas.try_fold(0u64, |sum, area| {
+            area.pages(page_size)?;
+            sum.checked_add(area.bytes)
+        });
+        let bytes = bytes.ok_or(Bad::Invalid)?;
+        if bytes > self.remote.bytes {
+            return Err(Bad::Invalid);
+        }
+        u32::try_from(bytes).map_err(|_| Bad::TooLarge)
+    }
+}
+
+/// How an operation ended, as programs hear of it: `RDS_RDMA_SUCCESS` and so on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Status {
+    Success = 0,
+    /// The peer's memory is not there, or not for that.
+    RemoteError = 1,
+    /// The program has cancelled it.
+    Canceled = 2,
+    /// The connection ended before it was known to be done, and it was not tried again.
+    Dropped = 3,
+    OtherError = 4,
+}
+
+/// `struct rds_rdma_notify`: token, status, and four bytes of nothing.
+pub(crate) fn notification(token: u64, status: Status) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let (head, tail) = bytes.split_at_mut(8);
+    head.copy_from_slice(&token.to_ne_bytes());
+    if let Some(place) = tail.first_chunk_mut() {
+        *place = (status as i32).to_ne_bytes();
+    }
+    bytes
+}

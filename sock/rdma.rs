@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory of programs that peers may use.
+//!
+//! Source: `include/uapi/linux/rds.h`, rds-rdma(7).
+
+use crate::kapi::{
+    errno::Errno,
+    net::{user_byte, Sock, SockOptIn},
+    pin::PinnedMemory,
+    rdma::Access,
+};
+use crate::msg::{Socket, TransportId};
+use crate::proto::rdma::{Cookie, Flags, FreeMr, GetMr, MAX_BYTES};
+use kernel::{page::PAGE_SIZE, prelude::*};
+
+/// The most pages that a region has a part of.
+const MAX_PAGES: u64 = MAX_BYTES / PAGE_SIZE as u64 + 1;
+
+/// `RDS_GET_MR`.
+pub(super) fn get_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
+    if value.len() != GetMr::LEN {
+        return Err(EINVAL);
+    }
+    let bytes: [u8; GetMr::LEN] = value.read()?;
+    register(sk, &GetMr::parse(&bytes).ok_or(EINVAL)?).map(drop)
+}
+
+/// `RDS_GET_MR_FOR_DEST`. Devices let in whoever knows the key, so the destination is of no use.
+pub(super) fn get_mr_for_dest(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
+    if value.len() != GetMr::LEN_FOR_DEST {
+        return Err(EINVAL);
+    }
+    let bytes: [u8; GetMr::LEN_FOR_DEST] = value.read()?;
+    let args = bytes.last_chunk().ok_or(EINVAL)?;
+    register(sk, &GetMr::parse(args).ok_or(EINVAL)?).map(drop)
+}
+
+/// Registers memory and tells the program its cookie.
+///
+/// Fails with ENOTCONN if the socket is not bound, EOPNOTSUPP if its transport has no RDMA, EINVAL if this is not
+/// memory, EMSGSIZE if it is too much, EFAULT if it is not there, and as [`PinnedMemory::pin`] and the device do.
+pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<Cookie> {
+    let bound = sk.bound().ok_or(Errno::NotConnected)?;
+    if bound.transport != TransportId::Ib {
+        return Err(Errno::NotSupported.into());
+    }
+    let len = u32::try_from(args.area.bytes).map_err(|_| EINVAL)?;
+    let pages = args.area.pages(PAGE_SIZE as u64).ok_or(EINVAL)?;
+    if pages > MAX_PAGES {
+        return Err(Errno::MessageTooLong.into());
+    }
+    let write = args.flags.contains(Flags::READWRITE);
+    let memory = PinnedMemory::pin(args.area.address, len, write)?;
+    let access = Access {
+        write,
+        atomic: write,
+    };
+    let region = sk.node.register(bound, memory, access)?;
+    let cookie = region.cookie();
+    sk.memory
+        .add(region, args.flags.contains(Flags::USE_ONCE))?;
+    user_byte::write_u64(args.cookie_address, cookie.to_bits()).inspect_err(|_| {
+        sk.memory.remove(cookie.rkey);
+    })?;
+    Ok(cookie)
+}
+
+/// `RDS_FREE_MR`. Without a cookie it waits until no peer can use what was freed before.
+///
+/// Fails with EINVAL if there is no such region.
+pub(super) fn free_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
+    if value.len() != FreeMr::LEN {
+        return Err(EINVAL);
+    }
+    let bytes: [u8; FreeMr::LEN] = value.read()?;
+    let args = FreeMr::parse(&bytes).ok_or(EINVAL)?;
+    let at_once = match args.cookie {
+        Some(cookie) if !sk.memory.remove(cookie.rkey) => return Err(EINVAL),
+        Some(_) => args.flags.contains(Flags::INVALIDATE),
+        None => {
+            sk.bound()
+                .filter(|bound| bound.transport == TransportId::Ib)
+                .ok_or(EINVAL)?;
+            true
+        }
+    };
+    if at_once {
+        sk.node.settle_memory();
+    }
+    Ok(())
+}

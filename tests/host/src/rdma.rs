@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What programs say about memory: parsing, and the numbers that they might choose.
+
+use crate::proto::rdma::*;
+use proptest::prelude::*;
+
+fn bytes<const N: usize>(words: &[u64]) -> [u8; N] {
+    let all: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    all.try_into().unwrap()
+}
+
+#[test]
+fn cookies() {
+    let cookie = Cookie { rkey: 0x1234_5678, offset: 0x9ab };
+    assert_eq!(cookie.to_bits(), 0x0000_09ab_1234_5678);
+    assert_eq!(Cookie::from_bits(cookie.to_bits()), cookie);
+}
+
+#[test]
+fn regions() {
+    let args = GetMr::parse(&bytes(&[0x1000, 0x2000, 0x3000, 9])).unwrap();
+    assert_eq!(args.area, Area { address: 0x1000, bytes: 0x2000 });
+    assert_eq!(args.cookie_address, 0x3000);
+    assert!(args.flags.contains(Flags::READWRITE) && args.flags.contains(Flags::USE_ONCE));
+    assert!(!args.flags.contains(Flags::INVALIDATE));
+
+    let all = FreeMr::parse(&bytes(&[0, 4])).unwrap();
+    assert_eq!(all.cookie, None);
+    assert!(all.flags.contains(Flags::INVALIDATE));
+    let one = FreeMr::parse(&bytes(&[0x7_0000_0003, 0])).unwrap();
+    assert_eq!(one.cookie, Some(Cookie { rkey: 3, offset: 7 }));
+}
+
+#[test]
+fn pages() {
+    let pages = |address, bytes| Area { address, bytes }.pages(4096);
+    assert_eq!(pages(0, 0), None);
+    assert_eq!(pages(0, 1), Some(1));
+    assert_eq!(pages(4095, 2), Some(2));
+    assert_eq!(pages(4096, 4096), Some(1));
+    assert_eq!(pages(1, 1 << 20), Some(257));
+    assert_eq!(pages(u64::MAX, 1), Some(1));
+    assert_eq!(pages(u64::MAX, 2), None);
+    assert_eq!(pages(4096, u64::MAX), None);
+}
+
+fn transfer(remote: Area, count: u64) -> Result<Transfer, Bad> {
+    let cookie = Cookie { rkey: 5, offset: 100 }.to_bits();
+    Transfer::parse(&bytes(&[cookie, remote.address, remote.bytes, 0x5000, count, 0x21, 77]))
+}
+
+const REMOTE: Area = Area { address: 8, bytes: 4096 };
+
+#[test]
+fn transfers() {
+    let good = transfer(REMOTE, 2).unwrap();
+    assert_eq!(good.remote_address(), Ok(108));
+    assert_eq!((good.local_address, good.local_count, good.token), (0x5000, 2, 77));
+    assert!(good.flags.contains(Flags::READWRITE) && good.flags.contains(Flags::NOTIFY_ME));
+    assert_eq!(transfer(REMOTE, 0), Err(Bad::Invalid));
+    assert_eq!(transfer(REMOTE, MAX_LOCAL).map(|it| it.local_count), Ok(MAX_LOCAL));
+    assert_eq!(transfer(REMOTE, MAX_LOCAL + 1), Err(Bad::TooLarge));
+    assert_eq!(transfer(REMOTE, u64::MAX), Err(Bad::TooLarge));
+    let too_large = Area { bytes: MAX_BYTES + 1, ..REMOTE };
+    assert_eq!(transfer(too_large, 1), Err(Bad::TooLarge));
+    let nowhere = Area { address: u64::MAX - 50, ..REMOTE };
+    assert_eq!(transfer(nowhere, 1).unwrap().remote_address(), Err(Bad::Invalid));
+}
+
+#[test]
+fn local_memory() {
+    let good = transfer(REMOTE, 2).unwrap();
+    let sum = |areas: &[(u64, u64)]| {
+        let areas = areas.iter().map(|&(address, bytes)| Area { address, bytes });
+        good.local_bytes(areas, 4096)
+    };
+    assert_eq!(sum(&[(0, 4000), (9000, 96)]), Ok(4096));
+    assert_eq!(sum(&[(0, 4000), (9000, 97)]), Err(Bad::Invalid));
+    assert_eq!(sum(&[(0, 4000), (9000, 0)]), Err(Bad::Invalid));
+    assert_eq!(sum(&[(0, 1 << 63), (0, 1 << 63)]), Err(Bad::Invalid));
+    assert_eq!(sum(&[(u64::MAX, 2)]), Err(Bad::Invalid));
+}
+
+#[test]
+fn notifications() {
+    let bytes = notification(0x0102_0304_0506_0708, Status::Dropped);
+    assert_eq!(bytes[..8], 0x0102_0304_0506_0708u64.to_ne_bytes());
+    assert_eq!(bytes[8..12], 3i32.to_ne_bytes());
+    assert_eq!(bytes[12..], [0; 4]);
+}
+
+proptest! {
+    #[test]
+    fn no_number_makes_trouble(words in any::<[u64; 7]>(), areas in any::<Vec<(u64, u64)>>()) {
+        if let Ok(transfer) = Transfer::parse(&bytes(&words)) {
+            prop_assert!((1..=MAX_LOCAL).contains(&transfer.local_count));
+            let _ = transfer.remote_address();
+            let areas = areas.into_iter().map(|(address, bytes)| Area { address, bytes });
+            if let Ok(bytes) = transfer.local_bytes(areas, 4096) {
+                prop_assert!(u64::from(bytes) <= transfer.remote.bytes);
+            }
+        }
+    }
+}

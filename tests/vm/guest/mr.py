@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: GPL-2.0
+"""mr.py LIBRARY ATOMICS: memory that a program has registered, as peers see it that use verbs. LIBRARY is verbs.c,
+compiled; ATOMICS is 1 if the devices have them. The network is that of rogue.py."""
+
+import ctypes
+import mmap
+import struct
+import sys
+import time
+
+import frames
+import peer
+from cases import ERRORS
+from peer import FETCH_AND_ADD, PATIENCE, READ, WRITE, Home, Peer, PeerError
+from rds import Sock
+from rogue import MINE, NODE, connected, need
+
+SOL_RDS, GET_MR, FREE_MR = 276, 2, 3
+READWRITE, INVALIDATE, USE_ONCE = 1, 4, 8
+RDMA = 2
+
+
+class Memory:
+    """Memory of a program, and a socket that may register some of it."""
+
+    def __init__(self, home, pages=3):
+        with home.at_home():
+            self.sock = Sock((NODE, 0))
+        self.pages = mmap.mmap(-1, pages * mmap.PAGESIZE)
+        self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.pages))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.sock.sock.close()
+
+    def register(self, at, length, flags=READWRITE):
+        cookie = ctypes.c_ulonglong()
+        raw = struct.pack("=QQQQ", self.base + at, length, ctypes.addressof(cookie), flags)
+        self.sock.set_raw(GET_MR, raw)
+        return cookie.value
+
+    def free(self, cookie, flags=0):
+        self.sock.set_raw(FREE_MR, struct.pack("=QQ", cookie, flags))
+
+
+def refused(function, *args):
+    """The name of the error that a call meets."""
+    try:
+        function(*args)
+    except OSError as e:
+        return ERRORS[e.errno]
+    return None
+
+
+def tried(home, opcode, cookie, at, data):
+    """What a peer of its own gets, or None."""
+    with Peer(MINE[0], NODE) as p:
+        p.open()
+        brought = p.operate(opcode, cookie, at, data)
+        # On iWARP a write is done before it is refused.
+        if brought is not None and not p.ping():
+            brought = None
+        if brought is None:
+            p.await_end()
+        else:
+            p.settle()
+    return brought
+
+
+def uses(home):
+    """A peer reads and writes, over one connection and the next."""
+    with Memory(home) as m:
+        cookie = m.register(100, 5000)
+        need(cookie >> 32 == (m.base + 100) % mmap.PAGESIZE, f"the cookie is {cookie:#x}")
+        for at in (0, 7, 4090, 4990):
+            data = bytes([at % 251 + 1]) * 10
+            need(tried(home, WRITE, cookie, at, data) is not None, f"a write at {at} was refused")
+            need(m.pages[100 + at:110 + at] == data, f"a write at {at} is not there")
+            need(tried(home, READ, cookie, at, bytes(10)) == data, f"a read at {at} brought something else")
+        need(m.pages[90:100] == bytes(10) and m.pages[5100:5110] == bytes(10), "too much was written")
+
+
+def adds(home):
+    with Memory(home) as m:
+        cookie = m.register(0, 4096)
+        m.pages[8:16] = struct.pack("=Q", 41)
+        brought = tried(home, FETCH_AND_ADD, cookie, 8, bytes(8))
+        need(brought == struct.pack("=Q", 41), f"fetch and add brought {brought}")
+
+
+def limits(home):
+    """Outside of what was registered, or not for what it was registered for."""
+    with Memory(home) as m:
+        cookie = m.register(100, 5000)
+        for what, opcode, at in (("before", WRITE, -1), ("behind", WRITE, 4991), ("far", READ, 1 << 40)):
+            need(tried(home, opcode, cookie, at, bytes(10)) is None, f"it got to what is {what}")
+        need(tried(home, WRITE, cookie ^ 1, 0, bytes(10)) is None, "another key will do")
+        need(tried(home, WRITE, cookie, 0, bytes(10)) is not None, "the key is no good any more")
+        readable = m.register(0, 100, flags=0)
+        need(tried(home, READ, readable, 0, bytes(10)) is not None, "memory that is only to be read is not")
+        need(tried(home, WRITE, readable, 0, bytes(10)) is None, "memory that is only to be read is written")
+
+
+def ends(home):
+    """Freed at once, freed with others, freed with its socket."""
+    with Memory(home) as m:
+        cookie = m.register(0, 100)
+        m.free(cookie, INVALIDATE)
+        need(tried(home, READ, cookie, 0, bytes(10)) is None, "it outlives its end")
+        need(refused(m.free, cookie) == "EINVAL", "it can be freed twice")
+        some = [m.register(0, 100) for _ in range(100)]
+        need(len(set(some) | {cookie}) == 101, "keys come again too soon")
+        for each in some:
+            m.free(each)
+        m.free(0)
+        need(tried(home, READ, some[50], 0, bytes(10)) is None, "it outlives the end of all")
+        kept = m.register(0, 100)
+    with Memory(home) as m:
+        # Frees what the socket had.
+        m.free(0)
+        need(tried(home, READ, kept, 0, bytes(10)) is None, "it outlives its socket")
+
+
+def once(home):
+    """A peer says that it has used memory."""
+    with Memory(home) as m, connected(home) as p:
+        port = m.sock.name()[1]
+        twice, single = m.register(0, 100), m.register(0, 100, READWRITE | USE_ONCE)
+        for cookie in (twice, single):
+            ext = frames.extension(RDMA, struct.pack("!I", cookie & 0xffffffff))
+            p.send(frames.message(p.number(), b"used", dport=port, sport=4000, ext=ext))
+            need(m.sock.recv()[0] == b"used", "the message did not come")
+        m.free(twice)
+        need(refused(m.free, single) == "EINVAL", "memory for one use is there after it")
+
+
+def wrong(home):
+    """What cannot be registered."""
+    with Memory(home) as m:
+        cases = {
+            "EINVAL": [(0, 0), (0, 1 << 63), (-m.base + (1 << 64) - 10, 100)],
+            "EMSGSIZE": [(0, (1 << 20) + 4097), (1, 1 << 21)],
+            "EFAULT": [(3 * mmap.PAGESIZE + (1 << 40), 100)],
+        }
+        for error, areas in cases.items():
+            for at, length in areas:
+                found = refused(m.register, at, length)
+                need(found == error, f"{at:#x}, {length:#x}: {found}, not {error}")
+        raw = struct.pack("=QQQQ", m.base, 100, 8, 0)
+        need(refused(m.sock.set_raw, GET_MR, raw) == "EFAULT", "the cookie can be written to nowhere")
+        for length in (31, 33):
+            need(refused(m.sock.set_raw, GET_MR, raw.ljust(33)[:length]) == "EINVAL", f"{length} bytes will do")
+        with home.at_home():
+            unbound, loop = Sock(), Sock(("127.0.0.1", 0))
+        need(refused(unbound.set_raw, GET_MR, raw) == "ENOTCONN", "a socket without an address will do")
+        need(refused(loop.set_raw, GET_MR, raw) == "EOPNOTSUPP", "a socket on loopback will do")
+        need(refused(loop.set_raw, FREE_MR, bytes(16)) == "EINVAL", "there is nothing to flush on loopback")
+
+
+def pins():
+    with open("/proc/vmstat", encoding="ascii") as f:
+        seen = dict(line.split() for line in f)
+    return int(seen["nr_foll_pin_acquired"]) - int(seen["nr_foll_pin_released"])
+
+
+def main():
+    peer.load(sys.argv[1])
+    home = Home("rogue")
+    failed = 0
+    for function in (uses, *[adds] * int(sys.argv[2]), limits, ends, once, wrong):
+        try:
+            function(home)
+        except PeerError as e:
+            failed += 1
+            print(f"{function.__name__}: {e}", flush=True)
+    deadline = time.monotonic() + PATIENCE
+    while left := pins():
+        if time.monotonic() > deadline:
+            failed += 1
+            print(f"{left} pages are still pinned")
+            break
+        time.sleep(0.1)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
