@@ -79,6 +79,22 @@ int rds_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int
 	return err;
 }
 
+/* What the device is told of the pages; 0 if there is no room for it. Without keys. */
+unsigned int rds_ib_mapping_pieces(const struct rds_ib_mapping *mapping, struct ib_sge *sges,
+				   unsigned int room)
+{
+	struct scatterlist *sg;
+	unsigned int i;
+
+	if (mapping->table.nents > room)
+		return 0;
+	for_each_sgtable_dma_sg((struct sg_table *)&mapping->table, sg, i) {
+		sges[i].addr = sg_dma_address(sg);
+		sges[i].length = sg_dma_len(sg);
+	}
+	return mapping->table.nents;
+}
+
 void rds_ib_unmap_pages(struct ib_device *device, struct rds_ib_mapping *mapping)
 {
 	ib_dma_unmap_sgtable_attrs(device, &mapping->table, mapping->direction, 0);
@@ -118,6 +134,11 @@ u32 rds_ib_mr_rkey(const struct ib_mr *mr)
 	return mr->rkey;
 }
 
+u32 rds_ib_mr_lkey(const struct ib_mr *mr)
+{
+	return mr->lkey;
+}
+
 struct ib_cq *rds_ib_alloc_cq(struct ib_device *device, int entries)
 {
 	return ib_alloc_cq_any(device, NULL, entries, IB_POLL_SOFTIRQ);
@@ -142,6 +163,52 @@ int rds_ib_post_reg_mr(struct ib_qp *qp, struct ib_mr *mr, int access, struct ib
 	};
 
 	return ib_post_send(qp, &wr.wr, NULL);
+}
+
+static bool is_atomic(enum ib_wr_opcode opcode)
+{
+	return opcode == IB_WR_ATOMIC_CMP_AND_SWP || opcode == IB_WR_ATOMIC_FETCH_AND_ADD ||
+	       opcode == IB_WR_MASKED_ATOMIC_CMP_AND_SWP ||
+	       opcode == IB_WR_MASKED_ATOMIC_FETCH_AND_ADD;
+}
+
+/* Its completion has @id. */
+int rds_ib_post_operation(struct ib_qp *qp, const struct rds_ib_operation *operation, u64 id)
+{
+	struct ib_sge sge = {
+		.addr = operation->address,
+		.length = operation->length,
+		.lkey = operation->lkey,
+	};
+	struct ib_send_wr common = {
+		.wr_id = id,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = operation->opcode,
+		.send_flags = operation->signaled ? IB_SEND_SIGNALED : 0,
+	};
+
+	if (is_atomic(operation->opcode)) {
+		struct ib_atomic_wr wr = {
+			.wr = common,
+			.remote_addr = operation->remote_address,
+			.compare_add = operation->compare_add,
+			.swap = operation->swap,
+			.compare_add_mask = operation->compare_add_mask,
+			.swap_mask = operation->swap_mask,
+			.rkey = operation->rkey,
+		};
+
+		return ib_post_send(qp, &wr.wr, NULL);
+	} else {
+		struct ib_rdma_wr wr = {
+			.wr = common,
+			.remote_addr = operation->remote_address,
+			.rkey = operation->rkey,
+		};
+
+		return ib_post_send(qp, &wr.wr, NULL);
+	}
 }
 
 int rds_ib_post_local_inv(struct ib_qp *qp, u32 rkey, struct ib_cqe *cqe)

@@ -55,6 +55,8 @@ void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits)
 	limits->max_fast_reg_page_list_len = attrs->max_fast_reg_page_list_len;
 	limits->iwarp = rdma_protocol_iwarp(device, 1);
 	limits->mem_mgt_extensions = attrs->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS;
+	limits->atomics = attrs->atomic_cap != IB_ATOMIC_NONE;
+	limits->masked_atomics = attrs->masked_atomic_cap != IB_ATOMIC_NONE;
 	limits->virt_dma = ib_uses_virt_dma((struct ib_device *)device);
 }
 

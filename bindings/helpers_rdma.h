@@ -19,6 +19,8 @@ struct rds_ib_limits {
 	u32 max_fast_reg_page_list_len;
 	bool iwarp;
 	bool mem_mgt_extensions;
+	bool atomics;
+	bool masked_atomics;
 	bool virt_dma;
 };
 

@@ -14,12 +14,11 @@ use super::{
 use crate::cong::{Remote, Waiters};
 use crate::kapi::{
     net::{Net, SendMsg, Sock},
-    sync::{new_spinlock_bh, Fifo, Item, Latest, Peek, SpinLockBh},
+    sync::{new_spinlock_bh, Fifo, Item, Latest, Peek, SpinLockBh, SpinLockBhGuard},
     time, trace,
 };
-use crate::msg::{Message, Socket, Ticket};
+use crate::msg::{Attached, Message, Socket, Ticket};
 use crate::proto::{
-    rdma::Cookie,
     credits::Credits,
     idle::Idleness,
     packed,
@@ -109,6 +108,8 @@ pub(crate) struct TxQueue {
     pub(crate) state: SendState,
     pub(crate) unsent: Fifo<Message>,
     pub(crate) sent: Fifo<Message>,
+    /// Messages that were there for an operation that is posted; to be dropped without the lock.
+    pub(crate) finished: Fifo<Message>,
     /// What the unsent messages take of a frame that they share, in bytes; more if they may not, or if
     /// some were sent since the queue was empty.
     pub(super) backlog: u32,
@@ -145,6 +146,13 @@ impl TxQueue {
         };
         self.backlog = self.backlog.saturating_add(bytes);
         self.unsent.push_back(message);
+    }
+
+    /// Whether what is posted next is a read.
+    pub(crate) fn reads_next(&self) -> bool {
+        let reads =
+            |first: &Message| first.reads_next() && (self.cong_left == 0 || first.is_half_out());
+        self.unsent.front().is_some_and(reads)
     }
 
     /// Whether all that waits are messages that may share a frame, and they do not fill it.
@@ -251,6 +259,7 @@ impl Connection {
             state: SendState::new(node.tunables.ack_policy()),
             unsent: Fifo::new(),
             sent: Fifo::new(),
+            finished: Fifo::new(),
             backlog: 0,
             cong_left: 0,
             cong_again: false,
@@ -352,12 +361,12 @@ impl Connection {
         (sport, dport): (u16, u16),
         msg: &mut SendMsg<'_>,
         len: u32,
-        cookie: Option<Cookie>,
-        ticket: Ticket,
+        attached: Attached,
+        ticket: Option<Ticket>,
     ) -> Result<Item<Message>> {
         let cut = FragmentSize::at_most(self.fragment.peek());
         let ports = (sport, dport);
-        let message = Message::from_user(self.pools(), cut, ports, msg, len, cookie, ticket)?;
+        let message = Message::from_user(self.pools(), cut, ports, msg, len, attached, ticket)?;
         self.node.stats.add(Counter::CopyFromUser, len as usize);
         Ok(message)
     }
@@ -369,11 +378,10 @@ impl Connection {
         if self.has_ended() {
             return Err(message);
         }
-        message.sequence = tx.queue.state.assign();
+        message.queue(tx.queue.state.assign());
         tx.queue.push(message);
         let up = tx.link.is_some();
-        tx.transmit(self);
-        drop(tx);
+        self.transmit_and_unlock(tx);
         self.node.stats.inc(Counter::SendQueued);
         if !up {
             self.want();
@@ -408,7 +416,24 @@ impl Connection {
 
     /// There is room to post again, or something new to post. Any context but a hard interrupt.
     pub(crate) fn resume(&self) {
-        self.tx.lock().transmit(self);
+        self.transmit_and_unlock(self.tx.lock());
+    }
+
+    /// Posts what it can, and drops without the lock what that has finished. Any context but a hard interrupt.
+    pub(super) fn transmit_and_unlock(&self, mut tx: SpinLockBhGuard<'_, Tx>) {
+        tx.transmit(self);
+        Self::unlock(tx);
+    }
+
+    /// Drops what is finished when the lock is released.
+    fn unlock(mut tx: SpinLockBhGuard<'_, Tx>) {
+        if tx.queue.finished.is_empty() {
+            return;
+        }
+        let mut finished = Fifo::new();
+        finished.append(&mut tx.queue.finished);
+        drop(tx);
+        drop(finished);
     }
 
     /// Sends the acknowledgement that the peer asked for, if it did since the last call. The transport
@@ -421,7 +446,7 @@ impl Connection {
         tx.queue.ack_due = true;
         tx.transmit(self);
         let delayed = tx.queue.ack_due;
-        drop(tx);
+        Self::unlock(tx);
         if delayed {
             self.node.stats.inc(Counter::IbAckSendDelayed);
         }
@@ -448,7 +473,7 @@ impl Connection {
         self.node.stats.inc(Counter::IbRxCreditUpdates);
         let mut tx = self.tx.lock();
         tx.queue.credits.grant(credit.into());
-        tx.transmit(self);
+        self.transmit_and_unlock(tx);
     }
 
     /// The endpoint has posted `count` receives, and now there are `all`. Any context but a hard
@@ -457,7 +482,7 @@ impl Connection {
         let mut tx = self.tx.lock();
         tx.queue.credits.posted(count, all);
         if tx.queue.credits.is_due() {
-            tx.transmit(self);
+            self.transmit_and_unlock(tx);
         }
     }
 
@@ -466,7 +491,7 @@ impl Connection {
         let mut tx = self.tx.lock();
         if tx.link.is_some() {
             tx.queue.ack_due = true;
-            tx.transmit(self);
+            self.transmit_and_unlock(tx);
         }
     }
 
@@ -479,7 +504,7 @@ impl Connection {
             } else {
                 tx.queue.cong_left = CONG_MAP_BYTES;
             }
-            tx.transmit(self);
+            self.transmit_and_unlock(tx);
         }
     }
 
@@ -497,6 +522,7 @@ impl Connection {
         self.acked.store(ack, Relaxed);
         let sent = &mut tx.queue.sent;
         while let Some(message) = sent.pop_front_if(|message| message.sequence <= ack) {
+            message.acknowledge();
             done.push_back(message);
         }
         drop(tx);
@@ -529,7 +555,7 @@ impl Connection {
         let mut tx = self.tx.lock();
         let queue = &mut tx.queue;
         // A message that is half out has to be completed: the peer waits for the rest.
-        let first = queue.unsent.pop_front_if(|message| message.fragment > 0);
+        let first = queue.unsent.pop_front_if(Message::is_half_out);
         queue.unsent.extract(is_meant, &mut done);
         queue.sent.extract(is_meant, &mut done);
         if let Some(mut first) = first {
@@ -541,8 +567,24 @@ impl Connection {
             queue.unsent.push_front(first);
         }
         drop(tx);
+        done.iter().for_each(Message::cancel);
         self.note_drop(counter, done.len());
         drop(done);
         drop(ticket);
+    }
+
+    /// The queue pair is gone: drops the messages whose operations it may have done or not. They must not arrive
+    /// without what the operations were to bring, and who sent them is told. Process context.
+    pub(super) fn drop_lost_operations(&self) {
+        let mut done = Fifo::new();
+        let mut tx = self.tx.lock();
+        tx.queue
+            .unsent
+            .extract(Message::has_lost_operation, &mut done);
+        tx.queue
+            .sent
+            .extract(Message::has_lost_operation, &mut done);
+        drop(tx);
+        self.note_drop(Counter::SendDropOperation, done.len());
     }
 }

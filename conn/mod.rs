@@ -27,5 +27,8 @@ pub(crate) use stats::{Counter, Stats};
 pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]
 pub(crate) use table::{Full, Place, Table};
-pub(crate) use transport::{Endpoint, Link, Progress, Reached, RemoteMemory, Request, Transport};
+pub(crate) use transport::{
+    Endpoint, Link, LocalMemory, Mapped, Needs, Progress, Reached, Released, RemoteMemory, Request,
+    Transport,
+};
 pub(crate) use tunables::Tunables;

@@ -5,7 +5,7 @@
 use super::{
     connection::{ConnKey, Connection},
     table::{Bounds, Full, Place, Table},
-    transport::{RemoteMemory, Transport},
+    transport::{Mapped, Needs, Released, RemoteMemory, Transport},
     Binds, Counter, Stats, Tunables,
 };
 use crate::cong;
@@ -276,6 +276,19 @@ impl Node {
     ) -> Result<KBox<dyn RemoteMemory>> {
         let ib = self.ib.as_ref().ok_or(Errno::NotSupported)?;
         ib.register(bound.addr, bound.scope, memory, access)
+    }
+
+    /// Has the device of a local address see memory of a program, for an operation of its own. Sleeps. Fails as
+    /// [`Self::register`] does.
+    pub(crate) fn map(
+        &self,
+        bound: &Bound,
+        memory: PinnedMemory,
+        needs: Needs,
+        then: Arc<dyn Released>,
+    ) -> Result<Mapped> {
+        let ib = self.ib.as_ref().ok_or(Errno::NotSupported)?;
+        ib.map(bound.addr, bound.scope, memory, needs, then)
     }
 
     /// Waits until no peer can use memory whose registration was dropped before. Sleeps.

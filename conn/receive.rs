@@ -15,7 +15,7 @@ use crate::kapi::{
 use crate::msg::{Incoming, Message, Payload, Socket, Stamps};
 use crate::proto::{
     packed::{SplitError, Unpacker},
-    rdma::Attached,
+    rdma::Extras,
     rx::{RecvState, RxError, Step},
     tx::AckError,
     wire::{Header, HeaderError, PING_PORT, PROBE_PORT},
@@ -288,8 +288,8 @@ impl Connection {
             Complete::Ping => self.answer_ping(header),
             Complete::Message(incoming) => match target {
                 Some(sk) => {
-                    if let Some(Attached::Used(rkey)) = incoming.attached.as_deref() {
-                        sk.memory.used(*rkey);
+                    if let Some(rkey) = incoming.extras.as_ref().and_then(|it| it.used) {
+                        sk.memory.used(rkey);
                     }
                     sk.deliver(incoming);
                 }
@@ -380,9 +380,9 @@ impl Connection {
             .map_err(|_| Violation::NoMemory)?;
         incoming.tos = self.key.tos;
         incoming.sequence = header.sequence;
-        if let Some(attached) = Attached::read(&header.exthdr) {
-            let attached = KBox::new(attached, GFP_ATOMIC);
-            incoming.attached = Some(attached.map_err(|_| Violation::NoMemory)?);
+        if let Some(extras) = Extras::read(&header.exthdr) {
+            let extras = KBox::new(extras, GFP_ATOMIC);
+            incoming.extras = Some(extras.map_err(|_| Violation::NoMemory)?);
         }
         Ok(incoming)
     }

@@ -148,6 +148,8 @@ counters! {
     SendDropClosed => "send_drop_closed",
     /// A message was cancelled because its socket asked for that.
     SendDropCancelled => "send_drop_cancelled",
+    /// A message was dropped because the connection ended before its operation was known to be done.
+    SendDropOperation => "send_drop_operation",
     /// A congestion map could not be kept for want of memory.
     CongUpdateFailed => "cong_update_failed",
     /// A local address could not be looked up for want of memory.

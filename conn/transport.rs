@@ -10,7 +10,7 @@ use super::{Connection, TxQueue};
 use crate::kapi::{
     net::{IpBits, Net},
     pin::PinnedMemory,
-    rdma::Access,
+    rdma::{Access, Pieces},
 };
 use crate::proto::{info::RdmaPath, rdma::Cookie, wire::FragmentSize};
 use crate::recv_pool::Pools;
@@ -143,6 +143,34 @@ pub(crate) trait RemoteMemory: Send + Sync {
     fn cookie(&self) -> Cookie;
 }
 
+/// Memory of a program that an operation of its own uses. Dropping it ends that, in a moment; any context but a hard
+/// interrupt.
+pub(crate) trait LocalMemory: Send + Sync {}
+
+/// Who waits for the release of memory: it hears of it by being dropped, in process context.
+pub(crate) trait Released: Send + Sync {}
+
+/// Memory that an operation is to use.
+pub(crate) struct Mapped {
+    pub(crate) memory: KBox<dyn LocalMemory>,
+    pub(crate) pieces: Pieces,
+    /// That a write is done does not mean that it went well: what is sent after it, and acknowledged, does.
+    pub(crate) unheard: bool,
+}
+
+/// What an operation needs of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// To write to a peer.
+    Write,
+    /// To read from a peer.
+    Read,
+    /// To change a peer's memory in one go.
+    Atomic,
+    /// The same, with masks.
+    MaskedAtomic,
+}
+
 /// A way to reach other nodes.
 pub(crate) trait Transport: Send + Sync {
     /// The fragments that peers are asked for. Any context.
@@ -169,6 +197,19 @@ pub(crate) trait Transport: Send + Sync {
         memory: PinnedMemory,
         access: Access,
     ) -> Result<KBox<dyn RemoteMemory>>;
+
+    /// Has the device of a local address see memory of a program, for operations of its own. `then` is dropped when the
+    /// memory is released. Sleeps.
+    ///
+    /// Fails as [`Self::register`] does, and with EOPNOTSUPP if the device cannot do what is needed.
+    fn map(
+        &self,
+        addr: Ipv6Addr,
+        scope: u32,
+        memory: PinnedMemory,
+        needs: Needs,
+        then: Arc<dyn Released>,
+    ) -> Result<Mapped>;
 
     /// Waits until no peer can use memory whose registration was dropped before. Sleeps.
     fn settle_memory(&self);

@@ -248,6 +248,7 @@ impl Connection {
             Action::Teardown => {
                 drop(worker.endpoint.take());
                 self.forget_partial();
+                self.drop_lost_operations();
                 Ok(())
             }
             Action::Arm(delay_ms) => {
@@ -320,8 +321,7 @@ impl Connection {
         queue.cong_again = false;
         tx.link = Some(link.clone());
         tx.times_up = tx.times_up.wrapping_add(1);
-        tx.transmit(self);
-        drop(tx);
+        self.transmit_and_unlock(tx);
         link.announce(self);
     }
 

@@ -10,8 +10,11 @@ use super::{
     Tunables,
 };
 use crate::cm::laddr::{DeviceAddrs, LocalAddrs};
-use crate::conn::{ConnKey, Connection, Endpoint, Reached, RemoteMemory, Transport};
+use crate::conn::{
+    ConnKey, Connection, Endpoint, Mapped, Needs, Reached, Released, RemoteMemory, Transport,
+};
 use crate::kapi::{
+    errno::Errno,
     net::{IpBits, Net},
     pin::PinnedMemory,
     rdma::{Access, Client, ClientCell, CmId, Device as RdmaDevice, DeviceCaps, DeviceId, Pd, Qp},
@@ -351,6 +354,16 @@ impl Ib {
     }
 }
 
+impl Ib {
+    /// The device that has a local address. Fails with ENOMEM. May sleep.
+    fn device_of(&self, addr: Ipv6Addr, scope: u32) -> Result<Option<Arc<Device>>> {
+        let id = self.addrs.device_of(IpBits::new(addr), scope)?;
+        let devices = self.devices.lock();
+        let device = devices.iter().find(|device| Some(device.id) == id);
+        Ok(device.cloned())
+    }
+}
+
 impl Transport for Ib {
     fn fragment(&self) -> FragmentSize {
         self.fragment
@@ -364,9 +377,7 @@ impl Transport for Ib {
     }
 
     fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Option<Arc<Pools>>> {
-        let id = self.addrs.device_of(IpBits::new(addr), scope)?;
-        let devices = self.devices.lock();
-        let device = devices.iter().find(|device| Some(device.id) == id);
+        let device = self.device_of(addr, scope)?;
         Ok(device.map(|device| device.pools.clone()))
     }
 
@@ -377,13 +388,50 @@ impl Transport for Ib {
         memory: PinnedMemory,
         access: Access,
     ) -> Result<KBox<dyn RemoteMemory>> {
-        let id = self.addrs.device_of(IpBits::new(addr), scope)?;
-        let devices = self.devices.lock();
-        let device = devices.iter().find(|device| Some(device.id) == id);
-        let regions = device.ok_or(ENODEV)?.regions.clone();
-        drop(devices);
-        let held = regions.register(&socket_addr(addr, 0, scope), memory, access)?;
+        let device = self.device_of(addr, scope)?.ok_or(ENODEV)?;
+        let access = match access {
+            Access::Writable { .. } => Access::Writable {
+                atomics: device.caps.atomics,
+            },
+            other => other,
+        };
+        let addr = socket_addr(addr, 0, scope);
+        let held = device.regions.register(&addr, memory, access)?;
         Ok(KBox::new(held, GFP_KERNEL)?)
+    }
+
+    fn map(
+        &self,
+        addr: Ipv6Addr,
+        scope: u32,
+        memory: PinnedMemory,
+        needs: Needs,
+        then: Arc<dyn Released>,
+    ) -> Result<Mapped> {
+        let device = self.device_of(addr, scope)?.ok_or(ENODEV)?;
+        let caps = &device.caps;
+        let able = match needs {
+            Needs::Write => true,
+            Needs::Read => caps.max_initiator_depth > 0,
+            Needs::Atomic => caps.atomics && caps.max_initiator_depth > 0,
+            Needs::MaskedAtomic => caps.masked_atomics && caps.max_initiator_depth > 0,
+        };
+        if !able {
+            return Err(Errno::NotSupported.into());
+        }
+        let access = match needs {
+            Needs::Write => Access::Source,
+            _ => Access::Sink {
+                by_peer: caps.read_sink_is_remote,
+            },
+        };
+        let addr = socket_addr(addr, 0, scope);
+        let (held, pieces) = device.regions.map(&addr, memory, access, then)?;
+        Ok(Mapped {
+            memory: KBox::new(held, GFP_KERNEL_ACCOUNT)?,
+            pieces,
+            unheard: needs == Needs::Write && caps.writes_unheard,
+        })
     }
 
     fn settle_memory(&self) {

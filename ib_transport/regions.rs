@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory regions of a device: those that programs have, and those that wait to be used again.
+//! The memory of programs that a device uses: regions for peers, and what operations of this node's take from and
+//! bring to.
 //!
-//! A program's region is a [`Held`]. When that is dropped, in whatever context, its region becomes stale: peers may
-//! still use it for a moment, until the device's worker has invalidated it, together with others. Its memory is
-//! released then, and its [`Mr`] kept for the next one.
+//! What a program or an operation has is a [`Held`]. When that is dropped, in whatever context, its memory becomes
+//! stale: peers may still use a region for a moment, until the device's worker has invalidated it, together with
+//! others. The memory is released then, and the [`Mr`] kept for the next region.
 //!
-//! When the device goes, regions go with it; what programs have of them stands for nothing from then on.
+//! When the device goes, all goes with it; what is held of it stands for nothing from then on.
 
 use super::registrar::Registrar;
-use crate::conn::RemoteMemory;
+use crate::conn::{LocalMemory, Released, RemoteMemory};
 use crate::kapi::{
     errno::Errno,
     pin::PinnedMemory,
-    rdma::{Access, Mr, Pd, Region},
+    rdma::{Access, LentMapping, Mapping, Mr, Pd, Pieces, Region},
     sync::{new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
 };
 use crate::proto::rdma::Cookie;
@@ -26,8 +27,8 @@ use kernel::{
     workqueue::{new_work, Work, WorkItem},
 };
 
-/// The most pages that a region may have: 1 MiB that does not begin with a page.
-pub(crate) const MAX_PAGES: usize = 257;
+/// The most pages that a region may have, unless the device has a lower limit: 1 MiB that does not begin with a page.
+const MAX_PAGES: usize = 257;
 /// Pages of the smaller kind of regions.
 const SMALL_PAGES: usize = 3;
 /// How many of each kind are kept for the next one.
@@ -87,15 +88,18 @@ impl Device {
         }
     }
 
-    /// Ends what peers may do with the regions, releases their memory, and keeps what can be used again. Sleeps.
-    fn invalidate(&mut self, mut stale: Fifo<Region>) {
+    /// Releases memory, and keeps what can be used again. Who waits for it is added to `released`. Sleeps.
+    fn invalidate(&mut self, mut stale: Fifo<Kept>, released: &mut Fifo<Kept>) {
         let mut some: KVec<Region> = KVec::new();
         loop {
-            let next = stale.pop_front().map(Item::into_inner);
+            let next = stale.pop_front();
             let last = next.is_none();
-            // Without memory for it, a region goes by itself; that ends all that peers may do.
-            if let Some(region) = next {
-                drop(some.push(region, GFP_KERNEL));
+            if let Some(mut kept) = next {
+                // Without memory for it, a region goes by itself; that ends all that peers may do.
+                if let Some(region) = kept.release() {
+                    let _ = some.push(region, GFP_KERNEL);
+                }
+                released.push_back(kept);
             }
             if some.len() < BATCH && !last {
                 continue;
@@ -121,19 +125,48 @@ impl Device {
 /// How many are invalidated at once.
 const BATCH: usize = 32;
 
+/// Memory of a program.
+enum Memory {
+    Region(Region),
+    /// It has no key of its own.
+    Lent(Arc<LentMapping>),
+    Released,
+}
+
+/// Memory, and who waits for its release. Dropping it releases it, and sleeps.
+struct Kept {
+    /// Goes first.
+    memory: Memory,
+    _then: Option<Arc<dyn Released>>,
+}
+
+impl Kept {
+    /// Releases the memory, or gives the region that is to be invalidated for it. Sleeps.
+    fn release(&mut self) -> Option<Region> {
+        match core::mem::replace(&mut self.memory, Memory::Released) {
+            Memory::Region(region) => Some(region),
+            Memory::Lent(lent) => {
+                lent.release();
+                None
+            }
+            Memory::Released => None,
+        }
+    }
+}
+
 /// What changes in any context.
 struct State {
-    /// What programs have, by number.
-    held: RBTree<u64, Item<Region>>,
+    /// What is held, by number.
+    held: RBTree<u64, Item<Kept>>,
     next: u64,
-    stale: Fifo<Region>,
-    closed: bool,
+    stale: Fifo<Kept>,
+    /// `None` when the device goes: it waits for all who have this.
+    pd: Option<Arc<Pd>>,
 }
 
 /// The regions of a device.
 #[pin_data]
 pub(super) struct Regions {
-    pd: Arc<Pd>,
     queue: Arc<OwnedQueue>,
     /// Before `state`.
     #[pin]
@@ -159,20 +192,25 @@ impl WorkItem for Regions {
 impl Regions {
     /// Has none, and asks the device for none before [`Self::register`]. May sleep.
     pub(super) fn new(pd: &Arc<Pd>, queue: &Arc<OwnedQueue>) -> Result<Arc<Self>> {
+        let caps = pd.device().caps();
+        let most = if caps.fast_registration {
+            caps.max_fast_reg_pages as usize
+        } else {
+            0
+        };
         let device = Device {
             registrar: None,
-            small: Spare::new(SMALL_PAGES)?,
-            large: Spare::new(MAX_PAGES)?,
+            small: Spare::new(SMALL_PAGES.min(most))?,
+            large: Spare::new(MAX_PAGES.min(most))?,
         };
         let state = State {
             held: RBTree::new(),
             next: 0,
             stale: Fifo::new(),
-            closed: false,
+            pd: Some(pd.clone()),
         };
         Arc::pin_init(
             pin_init!(Self {
-                pd: pd.clone(),
                 queue: queue.clone(),
                 device <- new_mutex!(device, "Regions::device"),
                 state <- new_spinlock_bh!(state, "Regions::state"),
@@ -182,107 +220,186 @@ impl Regions {
         )
     }
 
-    /// Registers memory of a program, by way of a local address of the device if it was not asked before.
+    /// Registers memory of a program for peers, by way of a local address of the device if it was not asked before.
     ///
-    /// Fails with EMSGSIZE for more than [`MAX_PAGES`], ENODEV if the device goes or has not the address, EIO or
+    /// Fails with EMSGSIZE if these are more pages than the device takes, or than [`MAX_PAGES`], ENODEV if the device goes or has not the address, EIO or
     /// ETIMEDOUT if it fails, ENOMEM. Process context; sleeps.
     pub(super) fn register(
         self: &Arc<Self>,
         addr: &SocketAddr,
         memory: PinnedMemory,
         access: Access,
-    ) -> Result<Held> {
-        let pages = memory.page_count();
-        if pages > MAX_PAGES {
-            return Err(Errno::MessageTooLong.into());
-        }
-        let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
-        let mut device = self.device.lock();
-        if self.state.lock().closed {
-            return Err(ENODEV);
-        }
-        let spare = device.spare(pages);
-        let size = u32::try_from(spare.pages)?;
-        let mr = match spare.mrs.pop() {
-            Some(mr) => mr,
-            None => Mr::new(&self.pd, size).or_else(|_| {
-                // Those that are about to go may be in the way.
-                device.invalidate(self.take_stale());
-                Mr::new(&self.pd, size)
-            })?,
-        };
-        let registrar = device.registrar(&self.queue, &self.pd, addr)?;
-        let region = registrar.qp().register(mr, memory, access)?;
+    ) -> Result<Held<Cookie>> {
+        let mapping = Arc::new(Mapping::new(&self.pd()?, memory)?, GFP_KERNEL_ACCOUNT)?;
+        let region = self.region(addr, mapping, access)?;
         let cookie = Cookie {
             rkey: region.rkey(),
             offset: region.offset(),
         };
-        let region = Item::new(region, GFP_KERNEL)?;
+        self.keep(Memory::Region(region), cookie, None)
+    }
+
+    /// Has the device see memory of a program, for an operation of this node's. `then` is dropped when the memory is
+    /// released. Fails as [`Self::register`] does. Process context; sleeps.
+    pub(super) fn map(
+        self: &Arc<Self>,
+        addr: &SocketAddr,
+        memory: PinnedMemory,
+        access: Access,
+        then: Arc<dyn Released>,
+    ) -> Result<(Held<()>, Pieces)> {
+        let mapping = Arc::new(Mapping::new(&self.pd()?, memory)?, GFP_KERNEL_ACCOUNT)?;
+        let few = match access {
+            // The peer needs a key.
+            Access::Sink { by_peer: true } => None,
+            _ => LentMapping::new(&mapping)?,
+        };
+        let (memory, pieces) = match few {
+            Some((lent, pieces)) => (Memory::Lent(lent), pieces),
+            None => {
+                let region = self.region(addr, mapping, access)?;
+                let pieces = region.pieces()?;
+                (Memory::Region(region), pieces)
+            }
+        };
+        Ok((self.keep(memory, (), Some(then))?, pieces))
+    }
+
+    /// Fails with ENODEV if the device goes.
+    fn pd(&self) -> Result<Arc<Pd>> {
+        self.state.lock().pd.clone().ok_or(ENODEV)
+    }
+
+    /// Makes a region. Sleeps.
+    fn region(&self, addr: &SocketAddr, mapping: Arc<Mapping>, access: Access) -> Result<Region> {
+        let pages = mapping.page_count();
+        // Without the lock.
+        let mut released = Fifo::new();
+        let mut device = self.device.lock();
+        let pd = self.pd()?;
+        let spare = device.spare(pages);
+        if spare.pages == 0 {
+            // It has no registration by work requests.
+            return Err(Errno::NotSupported.into());
+        }
+        if pages > spare.pages {
+            return Err(Errno::MessageTooLong.into());
+        }
+        let size = u32::try_from(spare.pages)?;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let mr = match device.spare(pages).mrs.pop() {
+                Some(mr) => mr,
+                None => Mr::new(&pd, size).or_else(|_| {
+                    // Those that are about to go may be in the way.
+                    device.invalidate(self.take_stale(), &mut released);
+                    Mr::new(&pd, size)
+                })?,
+            };
+            let registrar = device.registrar(&self.queue, &pd, addr)?;
+            match registrar.qp().register(mr, mapping.clone(), access) {
+                // It may have failed long ago; another one is made then.
+                Err(_) if attempts < 2 && registrar.qp().is_closed() => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Keeps memory until what this returns is dropped. May sleep.
+    fn keep<T>(
+        self: &Arc<Self>,
+        memory: Memory,
+        what: T,
+        then: Option<Arc<dyn Released>>,
+    ) -> Result<Held<T>> {
+        let place = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let kept = Kept {
+            memory,
+            _then: then,
+        };
+        let kept = Item::new(kept, GFP_KERNEL_ACCOUNT)?;
         let mut state = self.state.lock();
+        if state.pd.is_none() {
+            drop(state);
+            return Err(ENODEV);
+        }
         let number = state.next;
         state.next = number.wrapping_add(1);
         // The number is new.
-        state.held.insert(place.into_node(number, region));
+        state.held.insert(place.into_node(number, kept));
         drop(state);
-        drop(device);
         Ok(Held {
             home: self.clone(),
             number,
-            cookie,
+            what,
         })
     }
 
-    fn take_stale(&self) -> Fifo<Region> {
+    fn take_stale(&self) -> Fifo<Kept> {
         let mut stale = Fifo::new();
         stale.append(&mut self.state.lock().stale);
         stale
     }
 
-    /// Ends what peers may do with stale regions. Sleeps.
+    /// Releases stale memory, and tells who waits for that. Sleeps.
     pub(super) fn sweep(&self) {
+        let mut released = Fifo::new();
         let mut device = self.device.lock();
         let stale = self.take_stale();
-        device.invalidate(stale);
+        device.invalidate(stale, &mut released);
+        drop(device);
+        drop(released);
     }
 
     /// The device goes: nothing of it is left when this returns, and nothing can be registered any more. Sleeps.
     pub(super) fn close(&self) {
+        let mut released = Fifo::new();
         let mut device = self.device.lock();
         let mut state = self.state.lock();
-        state.closed = true;
-        let held = core::mem::replace(&mut state.held, RBTree::new());
+        let pd = state.pd.take();
+        let mut held = core::mem::replace(&mut state.held, RBTree::new());
         drop(state);
         let stale = self.take_stale();
-        device.invalidate(stale);
-        // These are destroyed.
-        drop(held);
+        device.invalidate(stale, &mut released);
         device.small.mrs.clear();
         device.large.mrs.clear();
         device.registrar = None;
+        drop(device);
+        // Regions are destroyed.
+        for kept in held.values_mut() {
+            drop(kept.release());
+        }
+        drop(held);
+        drop(released);
+        drop(pd);
     }
 }
 
-/// A region that a program has. May be dropped in any context but a hard interrupt, without locks of this module.
-pub(crate) struct Held {
+/// What a program or an operation holds of the memory. May be dropped in any context but a hard interrupt, without locks
+/// of this module.
+pub(super) struct Held<T> {
     home: Arc<Regions>,
     number: u64,
-    cookie: Cookie,
+    what: T,
 }
 
-impl RemoteMemory for Held {
+impl RemoteMemory for Held<Cookie> {
     fn cookie(&self) -> Cookie {
-        self.cookie
+        self.what
     }
 }
 
-impl Drop for Held {
+impl LocalMemory for Held<()> {}
+
+impl<T> Drop for Held<T> {
     fn drop(&mut self) {
         let mut state = self.home.state.lock();
-        let Some(region) = state.held.remove(&self.number) else {
+        let Some(kept) = state.held.remove(&self.number) else {
             // It went with its device.
             return;
         };
-        state.stale.push_back(region);
+        state.stale.push_back(kept);
         drop(state);
         self.home.queue.enqueue::<_, 0>(self.home.clone());
     }

@@ -41,13 +41,13 @@ struct End {
 
 impl End {
     fn new() -> Result<Arc<Self>> {
-        Ok(Arc::pin_init(
+        Arc::pin_init(
             pin_init!(Self {
                 step <- new_spinlock_bh!(None, "registrar::End"),
                 signal <- Signal::new(),
             }),
             GFP_KERNEL,
-        )?)
+        )
     }
 
     /// Waits for a step. Fails with ETIMEDOUT, or with EIO if something else happens.

@@ -8,7 +8,7 @@ use crate::kapi::{
     print::{pr_change_ratelimited, pr_info_ratelimited},
     rdma::{Qp, SendChain, SendItem, MAX_UNREPORTED},
 };
-use crate::msg::Message;
+use crate::msg::{Message, Posted};
 use crate::proto::{
     credits::Credits,
     info::RdmaPath,
@@ -26,6 +26,8 @@ const CROWDED: u32 = 2 * MAX_UNREPORTED;
 /// What became of the wish to add a frame.
 enum Added {
     Frame,
+    /// Something else that takes room in the send queue, but no receive of the peer's.
+    WorkRequest,
     /// There is none.
     Nothing,
     /// The endpoint is of no use any more.
@@ -105,6 +107,11 @@ impl Link for Qp<Carrier> {
                 carrier.blocked.store(true, Relaxed);
                 break false;
             }
+            if chain.awaits_reads() && !queue.reads_next() {
+                // That they are done comes here as well.
+                carrier.blocked.store(true, Relaxed);
+                break false;
+            }
             if !queue.credits.may_send() {
                 // What the peer tells comes here as well.
                 connection.node.stats.inc(Counter::IbTxThrottle);
@@ -118,6 +125,7 @@ impl Link for Qp<Carrier> {
                     }
                     queue.credits.spend();
                 }
+                Added::WorkRequest => {}
                 Added::Nothing => break false,
                 Added::Failed => break true,
             }
@@ -147,7 +155,12 @@ fn add(chain: &mut SendChain<'_, Carrier>, buf: Buf, len: u32, solicited: bool) 
         buf,
         len,
         solicited,
+        fence: false,
     };
+    push(chain, item)
+}
+
+fn push(chain: &mut SendChain<'_, Carrier>, item: SendItem) -> Added {
     match chain.push(item) {
         Ok(()) => Added::Frame,
         Err(_) => Added::Failed,
@@ -161,14 +174,17 @@ fn next_frame(
     ack: u64,
     chain: &mut SendChain<'_, Carrier>,
 ) -> Added {
-    let half_out = queue.unsent.front().is_some_and(|m| m.fragment > 0);
+    let half_out = queue.unsent.front().is_some_and(Message::is_half_out);
     if queue.cong_left > 0 && !half_out {
         return congestion_frame(connection, queue, ack, chain);
     }
     if connection.packs() && queue.can_pack() {
         return packed_frame(connection, queue, ack, chain);
     }
-    if queue.unsent.front().is_some() {
+    if let Some(message) = queue.unsent.front() {
+        if message.has_to_operate() {
+            return work_request(connection, queue, chain);
+        }
         return message_frame(connection, queue, ack, chain);
     }
     if queue.is_header_due() {
@@ -185,6 +201,9 @@ fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Messa
         let pressure = message.pressure();
         state.transmit(message.sequence, message.len, pressure)
     };
+    if message.wants_ack() {
+        message.flags = message.flags.with(Flags::ACK_REQUIRED);
+    }
     if message.flags.contains(Flags::ACK_REQUIRED) {
         connection.node.stats.inc(Counter::SendAckRequired);
         state.set_policy(connection.node.tunables.ack_policy());
@@ -238,6 +257,35 @@ fn packed_frame(
     add(chain, buf.freeze(), len, true)
 }
 
+/// Posts the next work request of the first unsent message's operation.
+fn work_request(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    chain: &mut SendChain<'_, Carrier>,
+) -> Added {
+    let operation = queue
+        .unsent
+        .front_mut()
+        .and_then(|it| it.attached.operation.as_mut());
+    let Some(operation) = operation else {
+        return Added::Nothing;
+    };
+    let finished = match operation.post_next(|item| chain.operate(item)) {
+        Posted::Yes => operation.silent && !operation.is_waiting(),
+        Posted::Never => {
+            connection.node.stats.inc(Counter::SendDropOperation);
+            true
+        }
+        Posted::Failed => return Added::Failed,
+    };
+    if finished {
+        if let Some(message) = queue.unsent.pop_front() {
+            queue.finished.push_back(message);
+        }
+    }
+    Added::WorkRequest
+}
+
 /// Adds the next fragment of the first unsent message.
 fn message_frame(
     connection: &Connection,
@@ -261,13 +309,14 @@ fn message_frame(
     let Some(buf) = message.fragment_to_post(&header, part, size, pools) else {
         return Added::Failed;
     };
-    message.fragment = message.fragment.saturating_add(1);
-    let added = add(
-        chain,
+    let item = SendItem {
         buf,
-        part.len.saturating_add(Header::LEN as u32),
-        part.last,
-    );
+        len: part.len.saturating_add(Header::LEN as u32),
+        solicited: part.last,
+        fence: message.fragment == 0 && message.is_fenced(),
+    };
+    message.fragment = message.fragment.saturating_add(1);
+    let added = push(chain, item);
     if part.last {
         if let Some(message) = queue.unsent.pop_front() {
             queue.sent.push_back(message);

@@ -61,6 +61,7 @@ impl Tunables {
             } else {
                 self.max_unsignaled_wr.count().min(MAX_UNREPORTED)
             },
+            wait_for_reads: caps.reads_end_late,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::conn::{BindKey, Counter};
 use crate::kapi::net::{IpBits, SendMsg, Sock};
 use crate::msg::{Bound, Incoming, Payload, Peer, Socket, Ticket, WaitingOn, INLINE};
 use crate::proto::{
-    rdma::{Attached, Cookie},
+    rdma::{Cookie, Extras},
     wire::PING_PORT,
 };
 use kernel::{prelude::*, sync::aref::ARef};
@@ -80,7 +80,11 @@ impl Destination {
         let mut incoming = Incoming::new(bound.addr, bound.port, len, stamps, GFP_KERNEL)?;
         incoming.tos = sk.tos();
         if let Some(cookie) = cookie {
-            incoming.attached = Some(KBox::new(Attached::Memory(cookie), GFP_KERNEL)?);
+            let extras = Extras {
+                memory: Some(cookie),
+                used: None,
+            };
+            incoming.extras = Some(KBox::new(extras, GFP_KERNEL)?);
         }
         copy_payload(msg, len as usize, &mut incoming)?;
         let stats = &sk.node.stats;

@@ -4,7 +4,7 @@
 
 use super::{Stamps, Ticket};
 use crate::kapi::{net::RecvMsg, sync::Item, InlineBytes};
-use crate::proto::{rdma::Attached, wire::Header};
+use crate::proto::{rdma::Extras, wire::Header};
 use crate::recv_pool::BufMut;
 use core::net::Ipv6Addr;
 use kernel::{alloc::AllocError, prelude::*};
@@ -70,7 +70,7 @@ pub(crate) struct Incoming {
     /// Its number on the connection that brought it; 0 on the loop transport.
     pub(crate) sequence: u64,
     /// What the sender says beside the payload.
-    pub(crate) attached: Option<KBox<Attached>>,
+    pub(crate) extras: Option<KBox<Extras>>,
     pub(crate) payload: Payload,
     pub(crate) inline: InlineBytes<INLINE>,
     /// On the loop transport the sender pays until the message is read.
@@ -98,7 +98,7 @@ impl Incoming {
                 tos: 0,
                 len,
                 sequence: 0,
-                attached: None,
+                extras: None,
                 payload: Payload::Inline,
                 inline <- InlineBytes::init(),
                 ticket: None,

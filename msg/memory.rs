@@ -11,7 +11,7 @@ use kernel::{
 
 /// A region that a program has registered.
 struct Registered {
-    memory: KBox<dyn RemoteMemory>,
+    _memory: KBox<dyn RemoteMemory>,
     /// It goes when a peer has used it.
     once: bool,
 }
@@ -33,7 +33,12 @@ impl Memory {
     /// Adds a region. Fails with ENOMEM, or with EBADF if the socket is closed. May sleep.
     pub(crate) fn add(&self, memory: KBox<dyn RemoteMemory>, once: bool) -> Result {
         let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
-        let node = place.into_node(memory.cookie().rkey, Registered { memory, once });
+        let rkey = memory.cookie().rkey;
+        let registered = Registered {
+            _memory: memory,
+            once,
+        };
+        let node = place.into_node(rkey, registered);
         let mut by_key = self.by_key.lock();
         let Some(tree) = &mut *by_key else {
             drop(by_key);
@@ -45,6 +50,14 @@ impl Memory {
         drop(by_key);
         drop(before);
         Ok(())
+    }
+
+    /// Whether there is a region with the key. Any context but a hard interrupt.
+    pub(crate) fn has(&self, rkey: u32) -> bool {
+        let by_key = self.by_key.lock();
+        by_key
+            .as_ref()
+            .is_some_and(|tree| tree.get(&rkey).is_some())
     }
 
     /// Takes a region away; false if there is none with the key. Any context but a hard interrupt.

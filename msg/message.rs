@@ -2,7 +2,7 @@
 
 //! A message on its way to another node.
 
-use super::{Socket, Ticket};
+use super::{Attachment, Socket, Ticket};
 use crate::kapi::{
     net::{SendMsg, Sock},
     sync::Item,
@@ -10,7 +10,7 @@ use crate::kapi::{
 use crate::proto::{
     exthdr,
     packed::{self, Packer},
-    rdma::Cookie,
+    rdma::{Cookie, Extras},
     tx::Pressure,
     wire::{self, FragmentSize, Header, PROBE_PORT},
 };
@@ -77,6 +77,14 @@ enum Fragments {
     Many(KVec<Piece>),
 }
 
+/// What a message has beside its payload.
+#[derive(Default)]
+pub(crate) struct Attached {
+    /// The memory of its sender that it tells the receiver of.
+    pub(crate) memory: Option<Cookie>,
+    pub(crate) operation: Option<KBox<Attachment>>,
+}
+
 /// A message that is queued for a peer, from the system call until the peer has acknowledged it.
 pub(crate) struct Message {
     /// Assigned when the message is queued.
@@ -94,8 +102,7 @@ pub(crate) struct Message {
     /// The flags of the header, the same in all fragments.
     pub(crate) flags: wire::Flags,
     fragments: Fragments,
-    /// The memory of its sender that it tells the receiver of.
-    cookie: Option<Cookie>,
+    pub(crate) attached: Attached,
     /// How `fragments` are cut.
     cut: FragmentSize,
     ticket: Option<Ticket>,
@@ -110,8 +117,8 @@ impl Message {
         (sport, dport): (u16, u16),
         msg: &mut SendMsg<'_>,
         len: u32,
-        cookie: Option<Cookie>,
-        ticket: Ticket,
+        attached: Attached,
+        ticket: Option<Ticket>,
     ) -> Result<Item<Self>> {
         let mut fill = |part: wire::Fragment| -> Result<Piece> {
             let mut buf = pools.alloc_send(part.len, Context::MaySleep)?;
@@ -132,9 +139,9 @@ impl Message {
             }
             Fragments::Many(bufs)
         };
-        let mut message = Self::new(sport, dport, len, fragments, Some(ticket));
+        let mut message = Self::new(sport, dport, len, fragments, ticket);
         message.cut = cut;
-        message.cookie = cookie;
+        message.attached = attached;
         Ok(Item::new(message, GFP_KERNEL)?)
     }
 
@@ -169,7 +176,7 @@ impl Message {
             sent_before: false,
             cancelled: false,
             flags: wire::Flags::NONE,
-            cookie: None,
+            attached: Attached::default(),
             fragments,
             cut: FragmentSize::default(),
             ticket,
@@ -212,6 +219,7 @@ impl Message {
     pub(crate) fn is_packable(&self) -> bool {
         self.fragment == 0
             && self.len <= packed::LONGEST
+            && self.attached.operation.is_none()
             && self.sport != PROBE_PORT
             && self.dport != PROBE_PORT
     }
@@ -246,14 +254,86 @@ impl Message {
     /// What its headers tell beside the message.
     #[inline]
     pub(crate) fn extensions(&self) -> [u8; exthdr::SPACE] {
-        self.cookie.map_or([0; exthdr::SPACE], Cookie::introduction)
+        let Attached { memory, operation } = &self.attached;
+        if memory.is_none() && operation.is_none() {
+            return [0; exthdr::SPACE];
+        }
+        let used = operation.as_ref().and_then(|it| it.rkey);
+        let extras = Extras {
+            memory: *memory,
+            used,
+        };
+        extras.emit()
+    }
+
+    /// Whether the peer waits for the rest of it.
+    pub(crate) fn is_half_out(&self) -> bool {
+        let operation = self.attached.operation.as_ref();
+        self.fragment > 0 || operation.is_some_and(|it| it.is_half_out())
+    }
+
+    /// Whether its operation has work requests that wait to be posted.
+    #[inline]
+    pub(crate) fn has_to_operate(&self) -> bool {
+        let operation = self.attached.operation.as_ref();
+        operation.is_some_and(|it| it.is_waiting())
+    }
+
+    /// Whether the next work request of its operation is a read.
+    pub(crate) fn reads_next(&self) -> bool {
+        let operation = self.attached.operation.as_ref();
+        operation.is_some_and(|it| it.reads_next())
+    }
+
+    /// Whether it is sent when its operation is done.
+    #[inline]
+    pub(crate) fn is_fenced(&self) -> bool {
+        let operation = self.attached.operation.as_ref();
+        operation.is_some_and(|it| it.fence)
+    }
+
+    /// Whether its operation is done when it is acknowledged.
+    #[inline]
+    pub(crate) fn wants_ack(&self) -> bool {
+        let operation = self.attached.operation.as_ref();
+        operation.is_some_and(|it| it.is_unheard())
+    }
+
+    /// Whether it has an operation that cannot be known to have gone well, as the queue pair is gone.
+    pub(crate) fn has_lost_operation(&self) -> bool {
+        let operation = self.attached.operation.as_ref();
+        operation.is_some_and(|it| it.is_lost())
+    }
+
+    /// It is in the queue of a connection.
+    pub(crate) fn queue(&mut self, sequence: u64) {
+        self.sequence = sequence;
+        if let Some(operation) = &self.attached.operation {
+            operation.queue();
+        }
+    }
+
+    /// The peer has got it.
+    pub(crate) fn acknowledge(&self) {
+        if let Some(operation) = &self.attached.operation {
+            operation.acknowledge();
+        }
+    }
+
+    /// The program does not want it any more.
+    pub(crate) fn cancel(&self) {
+        if let Some(operation) = &self.attached.operation {
+            operation.cancel();
+        }
     }
 
     /// Whether this socket sent it.
     pub(crate) fn is_from(&self, sk: &Sock<Socket>) -> bool {
-        self.ticket
-            .as_ref()
-            .is_some_and(|ticket| core::ptr::eq(ticket.socket(), sk))
+        match (&self.ticket, &self.attached.operation) {
+            (Some(ticket), _) => core::ptr::eq(ticket.socket(), sk),
+            (None, Some(operation)) => operation.is_from(sk),
+            (None, None) => false,
+        }
     }
 
     /// How much of its send buffer the sender uses.

@@ -8,13 +8,16 @@ mod incoming;
 mod memory;
 mod message;
 mod news;
+mod notices;
+mod operation;
 mod socket;
 mod stamps;
 mod ticket;
 mod unread;
 
 pub(crate) use incoming::{Incoming, Payload, INLINE};
-pub(crate) use message::Message;
+pub(crate) use message::{Attached, Message};
+pub(crate) use operation::{Attachment, Op, Outcome, Posted, Told};
 pub(crate) use socket::{Bound, Keep, Peer, Socket, TransportId, WaitingOn, Way};
 pub(crate) use stamps::{Stamps, Traces};
 pub(crate) use ticket::Ticket;

@@ -5,7 +5,9 @@
 //! System calls work on it from above (`sock/`), transports from below; so it lives with the
 //! messages that they exchange.
 
-use super::{memory::Memory, news::News, unread::UnreadInfo, Incoming, Stamps, Traces};
+use super::{
+    memory::Memory, news::News, notices::Notices, unread::UnreadInfo, Incoming, Stamps, Traces,
+};
 use crate::cong::Waiters;
 use crate::conn::{Connection, Counter, Node};
 use crate::kapi::{
@@ -119,6 +121,8 @@ pub(crate) struct Socket {
     pub(crate) news: News,
     #[pin]
     pub(crate) memory: Memory,
+    #[pin]
+    pub(crate) notices: Notices,
     /// The program has closed the socket.
     closed: Atomic<bool>,
 }
@@ -158,6 +162,7 @@ impl Socket {
             send_bytes: Atomic::new(0),
             news: News::new(),
             memory <- Memory::new(),
+            notices <- Notices::new(),
             closed: Atomic::new(false),
         })
     }

@@ -33,38 +33,46 @@ impl Cookie {
     pub(crate) const fn to_bits(self) -> u64 {
         (self.offset as u64) << 32 | self.rkey as u64
     }
-
-    /// The extensions of the header of a message that tells the peer of the memory.
-    pub(crate) fn introduction(self) -> [u8; exthdr::SPACE] {
-        let Self { rkey, offset } = self;
-        let mut writer = exthdr::Writer::new();
-        // It fits by itself.
-        let _ = writer.push(Extension::RdmaDest { rkey, offset });
-        writer.finish()
-    }
 }
 
 /// What a message says beside its payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attached {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extras {
     /// The receiver may use this memory of the sender's.
-    Memory(Cookie),
+    pub(crate) memory: Option<Cookie>,
     /// The sender has used memory of the receiver's that has this key.
-    Used(u32),
+    pub(crate) used: Option<u32>,
 }
 
-impl Attached {
-    /// Reads the extensions of a header, of which the last counts that means anything to us.
+impl Extras {
+    /// Reads the extensions of a header. `None` if there are none that mean anything to us.
     #[inline]
     pub(crate) fn read(space: &[u8; exthdr::SPACE]) -> Option<Self> {
         if *space == [0; exthdr::SPACE] {
             return None;
         }
-        Extensions::new(space).fold(None, |found, extension| match extension {
-            Extension::RdmaDest { rkey, offset } => Some(Self::Memory(Cookie { rkey, offset })),
-            Extension::Rdma { rkey } => Some(Self::Used(rkey)),
-            _ => found,
-        })
+        let mut this = Self::default();
+        for extension in Extensions::new(space) {
+            match extension {
+                Extension::RdmaDest { rkey, offset } => this.memory = Some(Cookie { rkey, offset }),
+                Extension::Rdma { rkey } => this.used = Some(rkey),
+                _ => {}
+            }
+        }
+        (this != Self::default()).then_some(this)
+    }
+
+    /// The extensions of the header.
+    pub(crate) fn emit(self) -> [u8; exthdr::SPACE] {
+        let mut writer = exthdr::Writer::new();
+        // There is room for both.
+        if let Some(rkey) = self.used {
+            let _ = writer.push(Extension::Rdma { rkey });
+        }
+        if let Some(Cookie { rkey, offset }) = self.memory {
+            let _ = writer.push(Extension::RdmaDest { rkey, offset });
+        }
+        writer.finish()
     }
 }
 
@@ -75,7 +83,7 @@ pub(crate) struct Flags(pub(crate) u64);
 impl Flags {
     /// A region: peers may write, too. An operation: it writes to the peer's memory.
     pub(crate) const READWRITE: Self = Self(0x01);
-    /// An operation: those before it are done when it begins.
+    /// An operation: the message is sent when it is done. Otherwise it may arrive before all is read.
     pub(crate) const FENCE: Self = Self(0x02);
     /// The key is to be good no more when the call returns.
     pub(crate) const INVALIDATE: Self = Self(0x04);
@@ -121,6 +129,21 @@ impl Area {
             address: words.next()?,
             bytes: words.next()?,
         })
+    }
+
+    /// What is before the first multiple of `boundary` within it, and what is from there on.
+    pub(crate) fn split(self, boundary: u64) -> (Self, Option<Self>) {
+        let before = self.address.checked_rem(boundary).unwrap_or(0);
+        let room = boundary.saturating_sub(before);
+        let first = Self {
+            address: self.address,
+            bytes: self.bytes.min(room),
+        };
+        let second = Self {
+            address: self.address.saturating_add(room),
+            bytes: self.bytes.saturating_sub(room),
+        };
+        (first, (second.bytes > 0).then_some(second))
     }
 
     /// How many pages it has a part of. `None` if it has no bytes, or wraps around.
@@ -254,6 +277,114 @@ impl Transfer {
     }
 }
 
+/// What an atomic operation does. All numbers are in the byte order of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    FetchAdd {
+        add: u64,
+    },
+    CompareSwap {
+        compare: u64,
+        swap: u64,
+    },
+    MaskedFetchAdd {
+        add: u64,
+        boundary: u64,
+    },
+    MaskedCompareSwap {
+        compare: u64,
+        swap: u64,
+        compare_mask: u64,
+        swap_mask: u64,
+    },
+}
+
+impl Change {
+    /// The same without masks, if they make no difference: few devices have masks.
+    fn simplified(self) -> Self {
+        match self {
+            Self::MaskedFetchAdd { add, boundary: 0 } => Self::FetchAdd { add },
+            Self::MaskedCompareSwap {
+                compare,
+                swap,
+                compare_mask: u64::MAX,
+                swap_mask: u64::MAX,
+            } => Self::CompareSwap { compare, swap },
+            other => other,
+        }
+    }
+}
+
+/// Which control message asks for an atomic operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtomicKind {
+    FetchAdd,
+    CompareSwap,
+    MaskedFetchAdd,
+    MaskedCompareSwap,
+}
+
+/// `struct rds_atomic_args`: a change of eight bytes of a peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AtomicArgs {
+    pub(crate) cookie: Cookie,
+    /// Where the program wants what was there before: a multiple of 8.
+    pub(crate) local_address: u64,
+    /// From where the cookie says that the peer's memory begins.
+    remote_address: u64,
+    pub(crate) change: Change,
+    pub(crate) flags: Flags,
+    pub(crate) token: u64,
+}
+
+impl AtomicArgs {
+    pub(crate) const LEN: usize = 72;
+    /// How many bytes are changed.
+    pub(crate) const BYTES: u32 = 8;
+
+    pub(crate) fn parse(kind: AtomicKind, bytes: &[u8; Self::LEN]) -> Option<Self> {
+        let mut words = Words(bytes);
+        let cookie = Cookie::from_bits(words.next()?);
+        let (local_address, remote_address) = (words.next()?, words.next()?);
+        let [a, b, c, d] = [words.next()?, words.next()?, words.next()?, words.next()?];
+        let change = match kind {
+            AtomicKind::FetchAdd => Change::FetchAdd { add: a },
+            AtomicKind::CompareSwap => Change::CompareSwap {
+                compare: a,
+                swap: b,
+            },
+            AtomicKind::MaskedFetchAdd => Change::MaskedFetchAdd {
+                add: a,
+                boundary: b,
+            },
+            AtomicKind::MaskedCompareSwap => Change::MaskedCompareSwap {
+                compare: a,
+                swap: b,
+                compare_mask: c,
+                swap_mask: d,
+            },
+        };
+        Some(Self {
+            cookie,
+            local_address,
+            remote_address,
+            change: change.simplified(),
+            flags: Flags(words.next()?),
+            token: words.next()?,
+        })
+    }
+
+    /// Where in the peer's memory the bytes are, as devices name it. Fails if that is nowhere, or not a multiple of 8,
+    /// which would end the connection.
+    pub(crate) fn remote_address(&self) -> Result<u64, Bad> {
+        const BYTES: u64 = AtomicArgs::BYTES as u64;
+        u64::from(self.cookie.offset)
+            .checked_add(self.remote_address)
+            .filter(|at| at.is_multiple_of(BYTES) && at.checked_add(BYTES).is_some())
+            .ok_or(Bad::Invalid)
+    }
+}
+
 /// How an operation ended, as programs hear of it: `RDS_RDMA_SUCCESS` and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -268,9 +399,21 @@ pub(crate) enum Status {
     OtherError = 4,
 }
 
+impl Status {
+    pub(crate) fn from_number(number: i32) -> Option<Self> {
+        use Status::*;
+        [Success, RemoteError, Canceled, Dropped, OtherError]
+            .into_iter()
+            .find(|status| *status as i32 == number)
+    }
+}
+
+/// Bytes of [`notification`].
+pub(crate) const NOTIFICATION: usize = 16;
+
 /// `struct rds_rdma_notify`: token, status, and four bytes of nothing.
-pub(crate) fn notification(token: u64, status: Status) -> [u8; 16] {
-    let mut bytes = [0; 16];
+pub(crate) fn notification(token: u64, status: Status) -> [u8; NOTIFICATION] {
+    let mut bytes = [0; NOTIFICATION];
     let (head, tail) = bytes.split_at_mut(8);
     head.copy_from_slice(&token.to_ne_bytes());
     if let Some(place) = tail.first_chunk_mut() {

@@ -9,6 +9,7 @@
 
 mod bind;
 mod info;
+mod operation;
 mod ops;
 mod opts;
 mod rdma;

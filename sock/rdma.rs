@@ -51,19 +51,38 @@ pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<Cookie> {
         return Err(Errno::MessageTooLong.into());
     }
     let write = args.flags.contains(Flags::READWRITE);
-    let memory = PinnedMemory::pin(args.area.address, len, write)?;
-    let access = Access {
-        write,
-        atomic: write,
+    let memory = pin(sk, args.area.address, len, write)?;
+    let access = if write {
+        Access::Writable { atomics: true }
+    } else {
+        Access::Readable
     };
     let region = sk.node.register(bound, memory, access)?;
     let cookie = region.cookie();
     sk.memory
         .add(region, args.flags.contains(Flags::USE_ONCE))?;
-    user_byte::write_u64(args.cookie_address, cookie.to_bits()).inspect_err(|_| {
-        sk.memory.remove(cookie.rkey);
-    })?;
+    if args.cookie_address != 0 {
+        user_byte::write_u64(args.cookie_address, cookie.to_bits()).inspect_err(|_| {
+            sk.memory.remove(cookie.rkey);
+        })?;
+    }
     Ok(cookie)
+}
+
+/// Pins memory of the program. If it has as much as it may, what it has given back may count still.
+pub(super) fn pin(
+    sk: &Sock<Socket>,
+    address: u64,
+    len: u32,
+    writable: bool,
+) -> Result<PinnedMemory> {
+    match PinnedMemory::pin(address, len, writable) {
+        Err(error) if error == ENOMEM => {
+            sk.node.settle_memory();
+            PinnedMemory::pin(address, len, writable)
+        }
+        other => other,
+    }
 }
 
 /// `RDS_FREE_MR`. Without a cookie it waits until no peer can use what was freed before.

@@ -9,10 +9,11 @@ use crate::kapi::{
     net::{msg_flags, poll, Aligned, RecvMsg, Sock},
 };
 use crate::msg::{Incoming, Keep, Socket, Stamps};
-use crate::proto::rdma::Attached;
+use crate::proto::rdma::{notification, NOTIFICATION};
 use kernel::prelude::*;
 
 const CMSG_RDMA_DEST: c_int = 2;
+const CMSG_RDMA_STATUS: c_int = 4;
 const CMSG_CONG_UPDATE: c_int = 5;
 const CMSG_RXPATH_LATENCY: c_int = 11;
 
@@ -33,6 +34,9 @@ pub(super) fn recvmsg(sk: &Sock<Socket>, mut msg: RecvMsg<'_>) -> Result<usize> 
     };
     let mut timeout = sk.recv_timeout(flags & msg_flags::DONTWAIT != 0);
     loop {
+        if sk.notices.any() && tell_ends(sk, &mut msg, keep)? {
+            return Ok(0);
+        }
         if sk.news.ports() != 0 && tell_news(sk, &mut msg, keep)? {
             return Ok(0);
         }
@@ -45,13 +49,50 @@ pub(super) fn recvmsg(sk: &Sock<Socket>, mut msg: RecvMsg<'_>) -> Result<usize> 
             msg.add_flags(msg_flags::CTRUNC);
             return Ok(0);
         }
+        if sk.notices.any() {
+            if msg.has_control_room(NOTIFICATION) {
+                // It has just come.
+                continue;
+            }
+            // Or a program that never has room would never wait.
+            if keep == Keep::No {
+                drop(sk.notices.take());
+            }
+            msg.add_flags(msg_flags::CTRUNC);
+            return Ok(0);
+        }
         if timeout.is_nonblocking() {
             return Err(EAGAIN);
         }
-        if !sk.wait(&mut timeout, || sk.is_readable() || sk.news.is_due())? {
+        let is_due = || sk.is_readable() || sk.news.is_due() || sk.notices.any();
+        if !sk.wait(&mut timeout, is_due)? {
             return Err(Errno::TimedOut.into());
         }
     }
+}
+
+/// Tells how operations have ended, as many as there is room for, in control messages without a message. Returns
+/// whether there was room for one.
+#[cold]
+fn tell_ends(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<bool> {
+    let mut told = false;
+    while msg.has_control_room(NOTIFICATION) {
+        let Some(notice) = sk.notices.take() else {
+            break;
+        };
+        let data = Aligned(notification(notice.token, notice.status));
+        let result = msg.put_control(SOL_RDS, CMSG_RDMA_STATUS, &data);
+        if result.is_err() || keep == Keep::Yes {
+            sk.notices.put_back(notice);
+            // Someone may have looked while it was away.
+            sk.wake_readers(poll::IN);
+            return result
+                .map(|()| true)
+                .or_else(|error| told.then_some(true).ok_or(error));
+        }
+        told = true;
+    }
+    Ok(told)
 }
 
 /// Tells which ports may have room again, in a control message without a message. Returns whether there
@@ -89,7 +130,7 @@ fn tell_news(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<boo
 fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<usize> {
     let flags = msg.flags();
     let copied = message.copy_to(msg)?;
-    if let Some(Attached::Memory(cookie)) = message.attached.as_deref() {
+    if let Some(cookie) = message.extras.as_ref().and_then(|it| it.memory) {
         let data = Aligned(cookie.to_bits().to_ne_bytes());
         msg.put_control(SOL_RDS, CMSG_RDMA_DEST, &data)?;
     }

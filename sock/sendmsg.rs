@@ -4,6 +4,7 @@
 
 use super::{
     bind::{parse_peer, Call},
+    operation::Wish,
     rdma, SOL_RDS,
 };
 use crate::conn::{ConnKey, Connection, Counter};
@@ -12,9 +13,9 @@ use crate::kapi::{
     net::{msg_flags, SendMsg, Sock, Timeout},
 };
 use crate::loop_transport::Destination;
-use crate::msg::{Bound, Incoming, Peer, Socket, Ticket, TransportId, WaitingOn, Way};
+use crate::msg::{Attached, Bound, Incoming, Peer, Socket, Ticket, TransportId, WaitingOn, Way};
 use crate::proto::{
-    rdma::{Cookie, GetMr},
+    rdma::{AtomicArgs, AtomicKind, Cookie, GetMr, Transfer},
     wire::MAX_MESSAGE,
 };
 use kernel::{prelude::*, sync::Arc};
@@ -27,11 +28,14 @@ const FLAGS: u32 = msg_flags::DONTWAIT
     | msg_flags::MORE
     | msg_flags::BATCH;
 
-/// Control messages of `SOL_RDS` that carry RDMA operations (3 and 6 to 9 among others).
-const CMSG_RDMA: core::ops::RangeInclusive<i32> = 1..=9;
-
+/// Control messages of `SOL_RDS`.
+const CMSG_RDMA_ARGS: i32 = 1;
 const CMSG_RDMA_DEST: i32 = 2;
 const CMSG_RDMA_MAP: i32 = 3;
+const CMSG_ATOMIC_FADD: i32 = 6;
+const CMSG_ATOMIC_CSWP: i32 = 7;
+const CMSG_MASKED_ATOMIC_FADD: i32 = 8;
+const CMSG_MASKED_ATOMIC_CSWP: i32 = 9;
 
 /// Where a message goes.
 enum Route {
@@ -46,15 +50,18 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     if msg.flags() & !FLAGS != 0 {
         return Err(Errno::NotSupported.into());
     }
-    let named = msg
-        .name()
-        .map(|name| parse_peer(sk, name, Call::Send))
-        .transpose()?;
+    let named = match msg.name() {
+        Some(name) => Some(parse_peer(sk, name, Call::Send)?),
+        None => None,
+    };
     let bound = sk.bound().ok_or(Errno::NotConnected)?;
     let control = sk.control.lock();
-    let (connected, last) = (control.peer, control.last.clone());
+    let last = control.last.clone();
+    let peer = match named {
+        Some(peer) => peer,
+        None => control.peer.ok_or(Errno::NotConnected)?,
+    };
     drop(control);
-    let peer = named.or(connected).ok_or(Errno::NotConnected)?;
     if bound.addr.to_ipv4_mapped().is_some() != peer.addr.to_ipv4_mapped().is_some() {
         return Err(Errno::NotSupported.into());
     }
@@ -70,7 +77,11 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     if len > limit {
         return Err(Errno::MessageTooLong.into());
     }
-    let memory = memory_of(&msg)?;
+    let control = if msg.has_control() {
+        control_of(&msg)?
+    } else {
+        None
+    };
 
     let route = route(sk, bound, &peer, last)?;
     let timeout = sk.send_timeout(msg.flags() & msg_flags::DONTWAIT != 0);
@@ -79,24 +90,93 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
         Route::Connection(connection) => connection.cost_of_message(wire_len),
     };
     let ticket = admit(sk, &route, peer.port, cost, limit, timeout)?;
-    match route {
-        Route::Loop(destination) => {
-            let cookie = memory.map(|it| it.cookie(sk)).transpose()?;
-            destination.send(sk, bound, &mut msg, wire_len, cookie, ticket)?;
-        }
-        Route::Connection(mut connection) => {
-            let ports = (bound.port, peer.port);
-            let cookie = memory.map(|it| it.cookie(sk)).transpose()?;
-            let mut message =
-                connection.message_from_user(ports, &mut msg, wire_len, cookie, ticket)?;
-            while let Err(back) = connection.send(message) {
-                // It was idle, and has just been forgotten.
-                message = back;
-                connection = find_connection(sk, bound, connection.key)?;
-            }
+    let sending = Sending {
+        sk,
+        bound,
+        port: peer.port,
+        len: wire_len,
+    };
+    match control {
+        None => sending.hand_over(route, &mut msg, Attached::default(), Some(ticket))?,
+        Some(control) => {
+            sending.hand_over_with(KBox::into_inner(control), route, &mut msg, ticket)?
         }
     }
     Ok(len)
+}
+
+/// A message that was admitted.
+struct Sending<'a> {
+    sk: &'a Sock<Socket>,
+    bound: &'a Bound,
+    port: u16,
+    len: u32,
+}
+
+impl Sending<'_> {
+    #[inline(always)]
+    fn hand_over(
+        &self,
+        route: Route,
+        msg: &mut SendMsg<'_>,
+        attached: Attached,
+        ticket: Option<Ticket>,
+    ) -> Result {
+        let &Self {
+            sk,
+            bound,
+            port,
+            len,
+        } = self;
+        let mut connection = match route {
+            Route::Loop(destination) => {
+                let ticket = ticket.ok_or(EINVAL)?;
+                return destination.send(sk, bound, msg, len, attached.memory, ticket);
+            }
+            Route::Connection(connection) => connection,
+        };
+        let ports = (bound.port, port);
+        let mut message = connection.message_from_user(ports, msg, len, attached, ticket)?;
+        while let Err(back) = connection.send(message) {
+            // It was idle, and has just been forgotten.
+            message = back;
+            connection = find_connection(sk, bound, connection.key)?;
+        }
+        Ok(())
+    }
+
+    /// The same, with what control messages ask for. Sleeps.
+    #[cold]
+    #[inline(never)]
+    fn hand_over_with(
+        &self,
+        control: Control,
+        route: Route,
+        msg: &mut SendMsg<'_>,
+        ticket: Ticket,
+    ) -> Result {
+        let Self { sk, bound, .. } = *self;
+        if matches!(route, Route::Loop(_)) && control.operation.is_some() {
+            // There is no peer.
+            return Err(Errno::NotSupported.into());
+        }
+        let is_new = matches!(control.memory, Some(Told::New(_)));
+        let memory = control.memory.map(|it| it.cookie(sk)).transpose()?;
+        let mut ticket = Some(ticket);
+        let prepare = |wish: Wish| {
+            let is_silent = memory.is_none() && wish.is_silent(self.len);
+            wish.prepare(sk, bound, ticket.take_if(|_| is_silent))
+        };
+        let operation = control.operation.map(prepare).transpose();
+        let sent = operation.and_then(|operation| {
+            self.hand_over(route, msg, Attached { memory, operation }, ticket)
+        });
+        if let (Err(_), true, Some(cookie)) = (&sent, is_new, memory) {
+            // Nobody knows of it.
+            sk.memory.remove(cookie.rkey);
+        }
+        sent
+    }
 }
 
 /// The memory of the sender that a message tells the receiver of.
@@ -108,42 +188,82 @@ enum Told {
 }
 
 impl Told {
-    /// Registers it if that was not done before. Sleeps.
+    /// Registers it if that was not done before. Fails with EINVAL if the socket does not have it. Sleeps.
     fn cookie(self, sk: &Sock<Socket>) -> Result<Cookie> {
         match self {
+            Self::Known(cookie) if !sk.memory.has(cookie.rkey) => Err(EINVAL),
             Self::Known(cookie) => Ok(cookie),
             Self::New(args) => rdma::register(sk, &args),
         }
     }
 }
 
-/// What the control messages ask for. Refuses what we cannot act on.
-fn memory_of(msg: &SendMsg<'_>) -> Result<Option<Told>> {
-    let mut memory = None;
+/// What the control messages ask for.
+#[derive(Default)]
+struct Control {
+    memory: Option<Told>,
+    operation: Option<Wish>,
+}
+
+impl Control {
+    /// Each can be asked for once.
+    fn set_memory(&mut self, told: Told) -> Result {
+        match self.memory.replace(told) {
+            None => Ok(()),
+            Some(_) => Err(EINVAL),
+        }
+    }
+
+    fn set_operation(&mut self, wish: Wish) -> Result {
+        match self.operation.replace(wish) {
+            None => Ok(()),
+            Some(_) => Err(EINVAL),
+        }
+    }
+}
+
+/// Reads the control messages. Refuses what we cannot act on.
+#[cold]
+fn control_of(msg: &SendMsg<'_>) -> Result<Option<KBox<Control>>> {
+    let mut control = Control::default();
     for cmsg in msg.cmsgs() {
         let cmsg = cmsg?;
         if cmsg.level != SOL_RDS {
             continue;
         }
-        let told = match cmsg.kind {
+        let atomic = |kind| -> Result<Wish> {
+            let args = cmsg.data.first_chunk().ok_or(EINVAL)?;
+            Ok(Wish::Atomic(AtomicArgs::parse(kind, args).ok_or(EINVAL)?))
+        };
+        match cmsg.kind {
             CMSG_RDMA_DEST => {
                 let bits = cmsg.data.first_chunk().ok_or(EINVAL)?;
-                Told::Known(Cookie::from_bits(u64::from_ne_bytes(*bits)))
+                let cookie = Cookie::from_bits(u64::from_ne_bytes(*bits));
+                control.set_memory(Told::Known(cookie))?;
             }
             CMSG_RDMA_MAP => {
                 let args = cmsg.data.first_chunk().ok_or(EINVAL)?;
-                Told::New(GetMr::parse(args).ok_or(EINVAL)?)
+                control.set_memory(Told::New(GetMr::parse(args).ok_or(EINVAL)?))?;
             }
-            // As C answers for a transport that has no RDMA.
-            kind if CMSG_RDMA.contains(&kind) => return Err(Errno::NotSupported.into()),
+            CMSG_RDMA_ARGS => {
+                let args = cmsg.data.first_chunk().ok_or(EINVAL)?;
+                control.set_operation(Wish::Transfer(Transfer::parse(args)?))?;
+            }
+            CMSG_ATOMIC_FADD => control.set_operation(atomic(AtomicKind::FetchAdd)?)?,
+            CMSG_ATOMIC_CSWP => control.set_operation(atomic(AtomicKind::CompareSwap)?)?,
+            CMSG_MASKED_ATOMIC_FADD => {
+                control.set_operation(atomic(AtomicKind::MaskedFetchAdd)?)?
+            }
+            CMSG_MASKED_ATOMIC_CSWP => {
+                control.set_operation(atomic(AtomicKind::MaskedCompareSwap)?)?;
+            }
             _ => return Err(EINVAL),
-        };
-        // There is room for one.
-        if memory.replace(told).is_some() {
-            return Err(EINVAL);
         }
     }
-    Ok(memory)
+    if control.memory.is_none() && control.operation.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(KBox::new(control, GFP_KERNEL)?))
 }
 
 /// Where a message goes: the `last` one went that way.

@@ -12,6 +12,7 @@ mod notify;
 mod sock;
 pub(crate) mod timestamp;
 pub(crate) mod user_byte;
+pub(crate) mod user_bytes;
 
 pub(crate) use addr::{IpBits, SockAddr, SockAddrError};
 pub(crate) use bound::BoundList;

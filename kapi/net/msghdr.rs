@@ -84,6 +84,12 @@ impl<'a> SendMsg<'a> {
         unsafe { slice::from_raw_parts(control.cast(), self.msg.msg_controllen) }
     }
 
+    /// Whether there may be control messages.
+    #[inline]
+    pub(crate) fn has_control(&self) -> bool {
+        !self.control().is_empty()
+    }
+
     /// The control messages in turn; an error ends them: EINVAL, one is malformed.
     pub(crate) fn cmsgs(&self) -> impl Iterator<Item = Result<Cmsg<'_>>> + '_ {
         let mut rest = self.control();

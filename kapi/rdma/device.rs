@@ -63,9 +63,18 @@ pub(crate) struct DeviceCaps {
     pub(crate) max_fast_reg_pages: u32,
     /// Memory can be registered by work requests.
     pub(crate) fast_registration: bool,
-    /// The sink of an RDMA read needs a registration that allows remote writes, and there are no
-    /// atomics (iWARP).
+    /// Peers may change memory of this node in one go, and the other way round.
+    pub(crate) atomics: bool,
+    /// Also if they look at some of the bits only.
+    pub(crate) masked_atomics: bool,
+    /// The sink of an RDMA read needs a registration that allows remote writes (iWARP).
     pub(crate) read_sink_is_remote: bool,
+    /// A read is reported when what it brings has come, and what was posted after it when it is sent, which may
+    /// be before that (iWARP).
+    pub(crate) reads_end_late: bool,
+    /// A write is done when it is sent: that it has arrived is known when something that was sent after it is
+    /// answered (iWARP).
+    pub(crate) writes_unheard: bool,
     /// A message that finds no receive is sent again later. Otherwise it ends the connection (iWARP).
     pub(crate) receiver_not_ready: bool,
     /// The side that asked for the connection has to send first: what comes from the other side
@@ -151,7 +160,11 @@ impl Device {
             max_initiator_depth: depth(limits.max_qp_init_rd_atom),
             max_fast_reg_pages: limits.max_fast_reg_page_list_len,
             fast_registration: limits.mem_mgt_extensions,
+            atomics: limits.atomics,
+            masked_atomics: limits.masked_atomics,
             read_sink_is_remote: limits.iwarp,
+            reads_end_late: limits.iwarp,
+            writes_unheard: limits.iwarp,
             receiver_not_ready: !limits.iwarp,
             active_side_first: limits.iwarp,
             report_all_sends: limits.iwarp,

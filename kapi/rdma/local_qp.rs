@@ -14,10 +14,7 @@ use super::{
     mr::{Access, Mapping, Mr, Region},
     pd::{Domain, DomainUse, Pd},
 };
-use crate::{
-    bindings,
-    kapi::{errno::Errno, pin::PinnedMemory},
-};
+use crate::{bindings, kapi::errno::Errno};
 use core::ptr;
 use kernel::{
     error::{from_err_ptr, to_result},
@@ -42,7 +39,7 @@ struct Verbs {
     qp: *mut bindings::ib_qp,
     cm: Arc<dyn Anchor>,
     _in_domain: DomainUse,
-    pd: Arc<Pd>,
+    _pd: Arc<Pd>,
 }
 
 // SAFETY: The pointers are to things that any thread may use.
@@ -85,7 +82,7 @@ impl LocalQp {
             qp: ptr::null_mut(),
             cm: cm.anchor(),
             _in_domain: Domain::enter(pd.domain())?,
-            pd: pd.clone(),
+            _pd: pd.clone(),
         };
         let cap = bindings::ib_qp_cap {
             // One more of each to drain the queue.
@@ -114,12 +111,12 @@ impl LocalQp {
         // INVARIANT: The connection id owns the queue pair, and `verbs` is its only user.
         verbs.qp = verbs.cm.create_qp(pd.as_raw(), &mut attr)?;
         drop(locked);
-        Ok(Arc::pin_init(
+        Arc::pin_init(
             pin_init!(Self {
                 verbs <- new_mutex!(Some(verbs), "rdma_local_qp"),
             }),
             GFP_KERNEL,
-        )?)
+        )
     }
 
     /// Destroys the queue pair. Does nothing a second time. Process context; sleeps.
@@ -133,26 +130,29 @@ impl LocalQp {
         self.verbs.lock().is_none()
     }
 
-    /// Gives the memory to `mr`, for peers to use as `access` says.
+    /// Gives the memory to `mr`, for use as `access` says.
     ///
     /// Fails with ENOTCONN if the queue pair is closed or not connected, EMSGSIZE if the region has not so many
     /// pages, EIO or ETIMEDOUT if the device fails; the memory and the region are given up then. Sleeps.
     pub(crate) fn register(
         &self,
         mut mr: Mr,
-        memory: PinnedMemory,
+        mapping: Arc<Mapping>,
         access: Access,
     ) -> Result<Region> {
-        let mapping = Mapping::new(mr.pd(), memory)?;
         mr.set_pages(&mapping)?;
         let mut guard = self.verbs.lock();
         let verbs = (*guard).as_mut().ok_or(Errno::NotConnected)?;
         let cqe = mr.mark().cqe();
         // SAFETY: The queue pair is alive, and so is the region until its completion, or until the queue pair
         // is destroyed: see below.
-        let posted =
-            unsafe { bindings::rds_ib_post_reg_mr(verbs.qp, mr.as_raw(), access.flags(), cqe) };
-        to_result(posted)?;
+        let post =
+            |flags| unsafe { bindings::rds_ib_post_reg_mr(verbs.qp, mr.as_raw(), flags, cqe) };
+        // Some devices have atomic operations, but refuse such regions.
+        to_result(post(access.flags())).or_else(|error| match access.plainer() {
+            Some(access) => to_result(post(access.flags())),
+            None => Err(error),
+        })?;
         if let Err(error) = mr.finish(PATIENCE_MS) {
             // Only without the queue pair may the region go.
             drop(guard.take());

@@ -2,7 +2,7 @@
 
 //! Waiting for one work request.
 
-use super::qp::WcStatus;
+use super::wc_status::WcStatus;
 use crate::{bindings, kapi::sync::Signal};
 use core::ptr;
 use kernel::{

@@ -8,8 +8,19 @@
 //!
 //! A region never gives its memory back while its key is good: it is invalidated first, or the `Mr` is destroyed.
 
-use super::{mark::Mark, pd::Pd, qp::WcStatus};
-use crate::{bindings, kapi::pin::PinnedMemory};
+use super::{
+    mark::Mark,
+    operation::{Lender, LocalPiece},
+    pd::{Domain, Pd},
+    wc_status::WcStatus,
+};
+use crate::{
+    bindings,
+    kapi::{
+        pin::PinnedMemory,
+        sync::{new_spinlock_bh, SpinLockBh},
+    },
+};
 use core::ptr::NonNull;
 use kernel::{
     error::{from_err_ptr, to_result},
@@ -20,36 +31,58 @@ use kernel::{
     },
 };
 
-/// What peers may do with a region. They may always read it.
+/// What a region is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Access {
-    pub(crate) write: bool,
-    pub(crate) atomic: bool,
+pub(crate) enum Access {
+    /// Peers may read it.
+    Readable,
+    /// Peers may read and write it, and do atomics to it.
+    Writable { atomics: bool },
+    /// What an operation of this node's takes from.
+    Source,
+    /// What an operation of this node's brings to: in the peer's name, with iWARP.
+    Sink { by_peer: bool },
 }
 
 impl Access {
+    /// The same without atomic operations.
+    pub(super) fn plainer(self) -> Option<Self> {
+        (self == Self::Writable { atomics: true }).then_some(Self::Writable { atomics: false })
+    }
+
     /// As C wants it.
     pub(super) fn flags(self) -> c_int {
-        let mut flags = bindings::ib_access_flags_IB_ACCESS_REMOTE_READ;
-        if self.write {
-            // Who lets others write has to be let, too.
-            flags |= bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
-                | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
-        }
-        if self.write && self.atomic {
-            flags |= bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
-        }
+        const WRITE: c_uint = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE;
+        // Who lets others write has to be let, too.
+        const BY_PEER: c_uint = WRITE | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
+        const READ: c_uint = bindings::ib_access_flags_IB_ACCESS_REMOTE_READ;
+        let flags = match self {
+            Self::Readable => READ,
+            Self::Writable { atomics: false } => BY_PEER | READ,
+            Self::Writable { atomics: true } => {
+                BY_PEER | READ | bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC
+            }
+            Self::Source => 0,
+            Self::Sink { by_peer: false } => WRITE,
+            Self::Sink { by_peer: true } => BY_PEER,
+        };
         // CAST: small.
         flags as c_int
     }
 }
+
+/// Local memory of an operation, in the order of its bytes.
+pub(crate) type Pieces = KVec<LocalPiece>;
+
+/// Most pieces that are better named one by one: a work request costs less than a region.
+const MAX_PIECES: usize = 4;
 
 /// Pages as a device sees them. Dropping it sleeps.
 ///
 /// # Invariants
 ///
 /// `raw` maps the pages of `memory` for the device of `pd`.
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     raw: bindings::rds_ib_mapping,
     memory: PinnedMemory,
     pd: Arc<Pd>,
@@ -62,7 +95,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Sleeps.
-    pub(super) fn new(pd: &Arc<Pd>, memory: PinnedMemory) -> Result<Self> {
+    pub(crate) fn new(pd: &Arc<Pd>, memory: PinnedMemory) -> Result<Self> {
         let mut raw = bindings::rds_ib_mapping::default();
         let pages = memory.pages();
         // SAFETY: `pd` keeps the device registered. The pages are pinned, and have so much memory.
@@ -86,11 +119,75 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// How many pages the memory has a part of.
+    pub(crate) fn page_count(&self) -> usize {
+        self.memory.page_count()
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         let device = self.pd.device().as_raw();
         // SAFETY: By the type invariants; the pages are given back after this.
         unsafe { bindings::rds_ib_unmap_pages(device, &mut self.raw) };
+    }
+}
+
+/// A mapping that operations use under the key of all memory, until it is released.
+#[pin_data]
+pub(crate) struct LentMapping {
+    #[pin]
+    mapping: SpinLockBh<Option<Arc<Mapping>>>,
+    domain: Arc<Domain>,
+}
+
+impl LentMapping {
+    /// Lends it if the device sees it in few pieces. Fails with ENOMEM. May sleep.
+    pub(crate) fn new(mapping: &Arc<Mapping>) -> Result<Option<(Arc<Self>, Pieces)>> {
+        let mut sges = [bindings::ib_sge::default(); MAX_PIECES];
+        // CAST: small.
+        let room = MAX_PIECES as c_uint;
+        let raw = &mapping.raw;
+        // SAFETY: By the type invariants the memory is mapped; there is room for so many.
+        let count = unsafe { bindings::rds_ib_mapping_pieces(raw, sges.as_mut_ptr(), room) };
+        let Some(sges) = sges.get(..count as usize).filter(|it| !it.is_empty()) else {
+            return Ok(None);
+        };
+        let domain = mapping.pd.domain();
+        let lent = Arc::pin_init(
+            pin_init!(Self {
+                mapping <- new_spinlock_bh!(Some(mapping.clone()), "LentMapping"),
+                domain: domain.clone(),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        let mut pieces = Pieces::with_capacity(sges.len(), GFP_KERNEL_ACCOUNT)?;
+        for sge in sges {
+            let piece = LocalPiece {
+                lkey: mapping.pd.local_dma_lkey(),
+                address: sge.addr,
+                len: sge.length,
+                of: Lender::Mapping(lent.clone()),
+            };
+            pieces.push(piece, GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(Some((lent, pieces)))
+    }
+
+    pub(super) fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// For what is posted: it has to be dropped before [`Self::release`] may be called.
+    pub(super) fn mapping(&self) -> Option<Arc<Mapping>> {
+        self.mapping.lock().clone()
+    }
+
+    /// Lends it no more. Sleeps.
+    pub(crate) fn release(&self) {
+        let mapping = self.mapping.lock().take();
+        drop(mapping);
     }
 }
 
@@ -126,10 +223,6 @@ impl Mr {
 
     pub(super) fn as_raw(&self) -> *mut bindings::ib_mr {
         self.raw.as_ptr()
-    }
-
-    pub(super) fn pd(&self) -> &Arc<Pd> {
-        &self.pd
     }
 
     pub(super) fn mark(&self) -> &Mark {
@@ -168,12 +261,12 @@ impl Drop for Mr {
 pub(crate) struct Region {
     /// Goes first, as memory must not go before it.
     mr: Mr,
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     invalid: Atomic<bool>,
 }
 
 impl Region {
-    pub(super) fn new(mr: Mr, mapping: Mapping) -> Self {
+    pub(super) fn new(mr: Mr, mapping: Arc<Mapping>) -> Self {
         Self {
             mr,
             mapping,
@@ -189,6 +282,20 @@ impl Region {
     pub(crate) fn rkey(&self) -> u32 {
         // SAFETY: The region is alive.
         unsafe { bindings::rds_ib_mr_rkey(self.mr.as_raw()) }
+    }
+
+    /// For operations of this node's.
+    pub(crate) fn pieces(&self) -> Result<Pieces> {
+        let mut pieces = Pieces::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
+        let piece = LocalPiece {
+            // SAFETY: The region is alive.
+            lkey: unsafe { bindings::rds_ib_mr_lkey(self.mr.as_raw()) },
+            address: self.offset().into(),
+            len: self.mapping.memory.len(),
+            of: Lender::Region(self.mr.pd.domain().clone()),
+        };
+        pieces.push(piece, GFP_KERNEL_ACCOUNT)?;
+        Ok(pieces)
     }
 
     /// Where the memory begins, as peers have to name it, in bytes.

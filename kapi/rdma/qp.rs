@@ -27,15 +27,18 @@ use super::{
     arena::Batch,
     cm::{Anchor, CmHandler, CmId, RnrTimer},
     drain::{forward, Drain},
+    operation::OperationItem,
     pd::{Domain, DomainUse, Pd},
-    qp_ring::{RecvRing, SendRing, Slot, SIGNAL_EVERY},
+    qp_ring::{RecvRing, Slot, SIGNAL_EVERY},
+    send_ring::SendRing,
     shard::BufMut,
+    wc_status::WcStatus,
 };
 use crate::{
     bindings,
     kapi::{
         errno::Errno,
-        sync::{new_spinlock_bh, SpinLockBh},
+        sync::{new_spinlock_bh, Fifo, SpinLockBh},
     },
 };
 use core::{marker::PhantomPinned, ptr};
@@ -64,25 +67,6 @@ pub(crate) struct Received {
 pub(crate) enum Queue {
     Send,
     Recv,
-}
-
-/// Status of a completion: `enum ib_wc_status`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WcStatus(pub(crate) u32);
-
-impl WcStatus {
-    /// The work request did not fail: the queue pair was in error already.
-    pub(crate) fn is_flush(self) -> bool {
-        self.0 == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR
-    }
-
-    /// The kernel's words for it.
-    pub(crate) fn message(self) -> &'static CStr {
-        // SAFETY: The function takes any number.
-        let message = unsafe { bindings::ib_wc_status_msg(self.0) };
-        // SAFETY: The kernel has a constant string for each.
-        unsafe { CStr::from_char_ptr(message) }
-    }
 }
 
 /// A work request that failed. The queue pair can do nothing any more.
@@ -157,6 +141,8 @@ pub(crate) struct QpConfig {
     pub(crate) max_recv_wr: u32,
     /// Of so many sends, [`MAX_UNREPORTED`](super::MAX_UNREPORTED) at the most, one reports its completion.
     pub(crate) report_every: u32,
+    /// Whether nothing may be posted behind a read but other reads, as completions come in order only then.
+    pub(crate) wait_for_reads: bool,
 }
 
 /// What exists in C for a queue pair, and what it needs.
@@ -245,7 +231,8 @@ impl<H: QpHandler> Qp<H> {
         let domain = Arc::as_ptr(pd.domain());
         let lkey = pd.local_dma_lkey();
         let signal_every = config.report_every.clamp(1, SIGNAL_EVERY);
-        let send = SendRing::new(config.max_send_wr, domain, lkey, signal_every)?;
+        let mut send = SendRing::new(config.max_send_wr, domain, lkey, signal_every)?;
+        send.wait_for_reads(config.wait_for_reads);
         let recv = RecvRing::new(config.max_recv_wr, domain, lkey)?;
         let mut messages = KVec::with_capacity(POLL_BATCH, GFP_KERNEL)?;
         for _ in 0..POLL_BATCH {
@@ -549,11 +536,17 @@ impl<H: QpHandler> Qp<H> {
     /// Takes the sends among `wcs` out of their ring, with one lock, and returns how many there were.
     fn take_sent(&self, wcs: &[bindings::ib_wc]) -> usize {
         let (mut ring, mut reports) = (None, 0usize);
+        let mut told: Fifo<OperationItem> = Fifo::new();
         for wc in wcs {
             if let Slot::Send(slot) = slot_of(wc) {
-                ring.get_or_insert_with(|| self.send.lock()).complete(slot);
+                let ring = ring.get_or_insert_with(|| self.send.lock());
+                ring.complete(slot, WcStatus(wc.status), &mut told);
                 reports = reports.wrapping_add(1);
             }
+        }
+        drop(ring);
+        while let Some(item) = told.pop_front() {
+            item.who.done(item.last, item.status);
         }
         reports
     }

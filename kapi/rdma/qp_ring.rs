@@ -36,11 +36,13 @@ pub(crate) struct SendItem {
     pub(crate) len: u32,
     /// Ask the receiver to treat the message as an event.
     pub(crate) solicited: bool,
+    /// Reads and atomics before it are done when it begins.
+    pub(crate) fence: bool,
 }
 
 impl SendItem {
     /// Where a device of `domain` finds the bytes, if there are any and all within the buffer.
-    fn address(&self, domain: *const Domain) -> Option<u64> {
+    pub(super) fn address(&self, domain: *const Domain) -> Option<u64> {
         // To some devices a length of zero means 2 GiB.
         if self.len as usize > self.buf.capacity() || self.len == 0 {
             return None;
@@ -51,7 +53,7 @@ impl SendItem {
 
 /// Set in the `wr_id` of sends, to tell them from receives. Both are far below any address, so that
 /// they cannot be taken for the completion entries of others.
-const SEND: u64 = 1 << 31;
+pub(super) const SEND: u64 = 1 << 31;
 
 /// Which slot a `wr_id` names.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,7 +76,7 @@ impl Slot {
     }
 }
 
-fn after(index: usize, slots: usize) -> usize {
+pub(super) fn after(index: usize, slots: usize) -> usize {
     match index.wrapping_add(1) {
         next if next < slots => next,
         _ => 0,
@@ -82,7 +84,7 @@ fn after(index: usize, slots: usize) -> usize {
 }
 
 /// The slot `count`, at most `slots`, before `index`.
-fn before(index: usize, count: usize, slots: usize) -> usize {
+pub(super) fn before(index: usize, count: usize, slots: usize) -> usize {
     match index.checked_sub(count) {
         Some(index) => index,
         None => index.wrapping_add(slots).wrapping_sub(count),
@@ -95,16 +97,16 @@ fn before(index: usize, count: usize, slots: usize) -> usize {
 ///
 /// Each request's `next` points to the one after it, or is null in the last one, and its `sg_list` to
 /// the entry of the same number.
-struct Chain<Wr> {
+pub(super) struct Chain<Wr> {
     wrs: [Wr; CHAIN],
     sges: [bindings::ib_sge; CHAIN],
 }
 
 /// Most work requests that are posted at once: a message of 64 KiB and some.
-const CHAIN: usize = 24;
+pub(super) const CHAIN: usize = 24;
 
 /// What [`Chain`] needs of `struct ib_recv_wr` and `struct ib_send_wr`.
-trait WorkRequest: Copy + Default {
+pub(super) trait WorkRequest: Copy + Default {
     fn link(&mut self, next: *mut Self, sge: *mut bindings::ib_sge);
     fn next(&mut self) -> &mut *mut Self;
     fn set_id(&mut self, id: u64);
@@ -147,7 +149,7 @@ impl WorkRequest for bindings::ib_send_wr {
 
 impl<Wr: WorkRequest> Chain<Wr> {
     /// May sleep.
-    fn new(lkey: u32) -> Result<KBox<Self>> {
+    pub(super) fn new(lkey: u32) -> Result<KBox<Self>> {
         let sge = bindings::ib_sge {
             lkey,
             ..Default::default()
@@ -171,12 +173,12 @@ impl<Wr: WorkRequest> Chain<Wr> {
 
     /// The request of this number and its entry.
     #[inline]
-    fn at(&mut self, index: usize) -> Option<(&mut Wr, &mut bindings::ib_sge)> {
+    pub(super) fn at(&mut self, index: usize) -> Option<(&mut Wr, &mut bindings::ib_sge)> {
         self.wrs.get_mut(index).zip(self.sges.get_mut(index))
     }
 
     /// Calls `post` with the first `count` requests. Fails with the number of those that were posted.
-    fn post(
+    pub(super) fn post(
         &mut self,
         count: usize,
         post: impl FnOnce(*const Wr, &mut *const Wr) -> c_int,
@@ -221,7 +223,7 @@ pub(super) struct RecvRing {
 unsafe impl Send for RecvRing {}
 
 /// Slots without a buffer. May sleep.
-fn empty_slots<T>(count: u32) -> Result<KVVec<Option<T>>> {
+pub(super) fn empty_slots<T>(count: u32) -> Result<KVVec<Option<T>>> {
     let mut slots = KVVec::with_capacity(count as usize, GFP_KERNEL)?;
     for _ in 0..count {
         slots.push_within_capacity(None)?;
@@ -312,173 +314,6 @@ impl RecvRing {
     #[inline]
     pub(super) fn complete(&mut self, slot: usize) -> Option<BufMut> {
         self.slots.get_mut(slot)?.take()
-    }
-
-    /// Ends the use of the queue pair: nothing is posted any more.
-    pub(super) fn close(&mut self) {
-        self.qp = ptr::null_mut();
-    }
-
-    /// Takes the ring apart; to be dropped when no lock is held.
-    ///
-    /// # Safety
-    ///
-    /// The queue pair must have been destroyed.
-    pub(super) unsafe fn take_slots(&mut self) -> impl Sized {
-        mem::replace(&mut self.slots, KVVec::new())
-    }
-}
-
-/// The sends of a queue pair.
-///
-/// # Invariants
-///
-/// As those of [`RecvRing`]. The `used` slots from `tail` on have buffers, and `head` follows them;
-/// the last `staged` of them were not given to the device yet, but are in `chain`.
-pub(super) struct SendRing {
-    qp: *mut bindings::ib_qp,
-    domain: *const Domain,
-    slots: KVVec<Option<Buf>>,
-    chain: KBox<Chain<bindings::ib_send_wr>>,
-    head: usize,
-    tail: usize,
-    used: u32,
-    staged: usize,
-    /// Every so many sends one reports its completion.
-    signal_every: u32,
-    /// Sends since the last that does.
-    unsignaled: u32,
-}
-
-// SAFETY: As for `RecvRing`.
-unsafe impl Send for SendRing {}
-
-impl SendRing {
-    /// Every `signal_every`th send reports its completion, or more do if there are few slots. May
-    /// sleep.
-    pub(super) fn new(
-        slots: u32,
-        domain: *const Domain,
-        lkey: u32,
-        signal_every: u32,
-    ) -> Result<Self> {
-        Ok(Self {
-            qp: ptr::null_mut(),
-            domain,
-            slots: empty_slots(slots)?,
-            chain: Chain::new(lkey)?,
-            head: 0,
-            tail: 0,
-            used: 0,
-            staged: 0,
-            signal_every: signal_every.min(slots / 2),
-            unsignaled: 0,
-        })
-    }
-
-    /// # Safety
-    ///
-    /// As the type invariants say of `qp`. Its sends must name the slots of this ring.
-    pub(super) unsafe fn open(&mut self, qp: *mut bindings::ib_qp) {
-        self.qp = qp;
-    }
-
-    /// Number of sends that could be posted now.
-    pub(super) fn space(&self) -> u32 {
-        // CAST: `new` got the number as a `u32`.
-        (self.slots.len() as u32).saturating_sub(self.used)
-    }
-
-    /// Number of sends that were posted or staged, and are not known to be done.
-    pub(super) fn in_flight(&self) -> u32 {
-        self.used
-    }
-
-    /// Puts a send behind those that are staged, after those were given to the device if there are
-    /// many.
-    ///
-    /// Fails with ENOTCONN if the queue pair is closed, EAGAIN if there is no room, EINVAL if the
-    /// send is empty, or its buffer too short or not mapped for the queue pair's protection domain,
-    /// and as [`Self::submit`] does.
-    pub(super) fn stage(&mut self, item: SendItem, prepare: impl Fn(u64, usize)) -> Result {
-        if self.qp.is_null() {
-            return Err(Errno::NotConnected.into());
-        }
-        let address = item.address(self.domain).ok_or(EINVAL)?;
-        if self.staged >= CHAIN {
-            self.submit()?;
-        }
-        let slot = self
-            .slots
-            .get_mut(self.head)
-            .filter(|slot| slot.is_none())
-            .ok_or(EAGAIN)?;
-        let (wr, sge) = self.chain.at(self.staged).ok_or(EAGAIN)?;
-        prepare(address, item.len as usize);
-        self.unsignaled = self.unsignaled.wrapping_add(1);
-        let mut flags = 0;
-        if self.unsignaled >= self.signal_every {
-            self.unsignaled = 0;
-            flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
-        }
-        if item.solicited {
-            flags |= bindings::ib_send_flags_IB_SEND_SOLICITED;
-        }
-        sge.addr = address;
-        sge.length = item.len;
-        wr.set_id(SEND | self.head as u64);
-        // CAST: flags are small.
-        wr.send_flags = flags as c_int;
-        *slot = Some(item.buf);
-        self.head = after(self.head, self.slots.len());
-        self.used = self.used.wrapping_add(1);
-        self.staged = self.staged.wrapping_add(1);
-        Ok(())
-    }
-
-    /// Gives what is staged to the device, in order, with one call. If the device refuses, a part
-    /// may be posted, and completes in the usual way; the rest is dropped.
-    pub(super) fn submit(&mut self) -> Result {
-        let count = mem::take(&mut self.staged);
-        if count == 0 {
-            return Ok(());
-        }
-        let qp = self.qp;
-        // SAFETY: By the type invariants the queue pair is alive, and by those of `Chain` the chain
-        // is well formed; each buffer stays in its slot until its completion.
-        let post = |wr, bad: &mut _| unsafe { bindings::rds_ib_post_send(qp, wr, bad) };
-        let Err((posted, error)) = self.chain.post(count, post) else {
-            return Ok(());
-        };
-        let slots = self.slots.len();
-        let left = count.wrapping_sub(posted);
-        self.head = before(self.head, left, slots);
-        let mut at = self.head;
-        for _ in 0..left {
-            self.free(at);
-            at = after(at, slots);
-        }
-        Err(error)
-    }
-
-    /// Drops the buffer of a slot; false if there was none.
-    fn free(&mut self, slot: usize) -> bool {
-        let taken = self.slots.get_mut(slot).and_then(|slot| slot.take());
-        self.used = self.used.wrapping_sub(u32::from(taken.is_some()));
-        taken.is_some()
-    }
-
-    /// The device is done with `slot` and with all before it.
-    pub(super) fn complete(&mut self, slot: usize) {
-        let mut at = self.tail;
-        while self.free(at) {
-            let done = at == slot;
-            at = after(at, self.slots.len());
-            if done {
-                break;
-            }
-        }
-        self.tail = at;
     }
 
     /// Ends the use of the queue pair: nothing is posted any more.

@@ -3,10 +3,12 @@
 //! Sends that are posted together, filled in right where the device reads them.
 
 use super::{
+    operation::{OperationItem, Refused},
     qp::{Qp, QpHandler},
-    qp_ring::{SendItem, SendRing, SIGNAL_EVERY},
+    qp_ring::{SendItem, SIGNAL_EVERY},
+    send_ring::SendRing,
 };
-use crate::kapi::sync::SpinLockBhGuard;
+use crate::kapi::sync::{Item, SpinLockBhGuard};
 use kernel::prelude::*;
 
 /// Of so many sends in flight, one will report its completion at least.
@@ -40,6 +42,11 @@ impl<'a, H: QpHandler> SendChain<'a, H> {
         self.ring.space()
     }
 
+    /// Whether nothing but reads may be added. The handler will hear of their end ([`QpHandler::sent`]).
+    pub(crate) fn awaits_reads(&self) -> bool {
+        self.ring.awaits_reads()
+    }
+
     /// Number of sends that are not known to be done. The handler will hear of room
     /// ([`QpHandler::sent`]) if there are [`MAX_UNREPORTED`] or more.
     pub(crate) fn in_flight(&self) -> u32 {
@@ -54,6 +61,13 @@ impl<'a, H: QpHandler> SendChain<'a, H> {
         let qp = self.qp;
         self.ring
             .stage(item, |address, len| qp.sync_for_device(address, len))
+    }
+
+    /// Posts what was added, and a work request of an operation behind it, or gives that back: with ENOTCONN if the
+    /// queue pair is closed, EAGAIN if there is no room, EINVAL or ENODEV if its memory is not there for the queue
+    /// pair, or with what the device says.
+    pub(crate) fn operate(&mut self, item: Item<OperationItem>) -> Result<(), Refused> {
+        self.ring.operate(item)
     }
 
     /// Posts the chain. The error is the device's own; a part of the chain may be posted, and

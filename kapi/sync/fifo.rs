@@ -59,11 +59,6 @@ impl<T> Item<T> {
             Err(_) => Err(AllocError),
         }
     }
-
-    /// The value, without its box.
-    pub(crate) fn into_inner(self) -> T {
-        Box::into_inner(self.0).value
-    }
 }
 
 impl<T> Deref for Item<T> {

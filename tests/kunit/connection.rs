@@ -8,11 +8,13 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         conn::{
-            Bounds, ConnKey, Connection, Endpoint, Link, Node, Progress, Reached, Transport,
-            Tunables, TxQueue,
+            Bounds, ConnKey, Connection, Endpoint, Link, Mapped, Needs, Node, Progress, Reached,
+            Released, RemoteMemory, Transport, Tunables, TxQueue,
         },
         kapi::{
             net::{IpBits, Net},
+            pin::PinnedMemory,
+            rdma::Access,
             sync::OwnedQueue,
         },
         msg::Message,
@@ -173,6 +175,29 @@ mod suite {
         fn pools(&self, _: Ipv6Addr, _: u32) -> Result<Option<Arc<Pools>>> {
             Ok(Some(self.unmapped.pools().clone()))
         }
+
+        fn register(
+            &self,
+            _: Ipv6Addr,
+            _: u32,
+            _: PinnedMemory,
+            _: Access,
+        ) -> Result<KBox<dyn RemoteMemory>> {
+            Err(ENODEV)
+        }
+
+        fn map(
+            &self,
+            _: Ipv6Addr,
+            _: u32,
+            _: PinnedMemory,
+            _: Needs,
+            _: Arc<dyn Released>,
+        ) -> Result<Mapped> {
+            Err(ENODEV)
+        }
+
+        fn settle_memory(&self) {}
 
         fn for_each_counter(&self, _: &mut dyn FnMut(&'static str, u64)) {}
 

@@ -11,15 +11,28 @@ fn bytes<const N: usize>(words: &[u64]) -> [u8; N] {
 
 #[test]
 fn cookies() {
-    let cookie = Cookie { rkey: 0x1234_5678, offset: 0x9ab };
+    let cookie = Cookie {
+        rkey: 0x1234_5678,
+        offset: 0x9ab,
+    };
     assert_eq!(cookie.to_bits(), 0x0000_09ab_1234_5678);
     assert_eq!(Cookie::from_bits(cookie.to_bits()), cookie);
 }
 
 #[test]
 fn regions() {
+    assert_eq!(
+        (GetMr::LEN, GetMr::LEN_FOR_DEST, FreeMr::LEN),
+        (32, 160, 16)
+    );
     let args = GetMr::parse(&bytes(&[0x1000, 0x2000, 0x3000, 9])).unwrap();
-    assert_eq!(args.area, Area { address: 0x1000, bytes: 0x2000 });
+    assert_eq!(
+        args.area,
+        Area {
+            address: 0x1000,
+            bytes: 0x2000
+        }
+    );
     assert_eq!(args.cookie_address, 0x3000);
     assert!(args.flags.contains(Flags::READWRITE) && args.flags.contains(Flags::USE_ONCE));
     assert!(!args.flags.contains(Flags::INVALIDATE));
@@ -44,34 +57,96 @@ fn pages() {
     assert_eq!(pages(4096, u64::MAX), None);
 }
 
-fn transfer(remote: Area, count: u64) -> Result<Transfer, Bad> {
-    let cookie = Cookie { rkey: 5, offset: 100 }.to_bits();
-    Transfer::parse(&bytes(&[cookie, remote.address, remote.bytes, 0x5000, count, 0x21, 77]))
+#[test]
+fn areas() {
+    assert_eq!(
+        Area::parse(&bytes(&[5, 6])),
+        Some(Area {
+            address: 5,
+            bytes: 6
+        })
+    );
+    assert_eq!(Area::LEN, 16);
 }
 
-const REMOTE: Area = Area { address: 8, bytes: 4096 };
+#[test]
+fn split_areas() {
+    let split = |address, bytes| Area { address, bytes }.split(1 << 20);
+    let area = |address, bytes| Area { address, bytes };
+    assert_eq!(split(0, 1 << 20), (area(0, 1 << 20), None));
+    assert_eq!(split(5, 100), (area(5, 100), None));
+    assert_eq!(
+        split(1, 1 << 20),
+        (area(1, (1 << 20) - 1), Some(area(1 << 20, 1)))
+    );
+    assert_eq!(
+        split((3 << 20) - 1, 2),
+        (area((3 << 20) - 1, 1), Some(area(3 << 20, 1)))
+    );
+    assert_eq!(split(u64::MAX, 1), (area(u64::MAX, 1), None));
+}
+
+fn transfer(remote: Area, count: u64) -> Result<Transfer, Bad> {
+    let cookie = Cookie {
+        rkey: 5,
+        offset: 100,
+    }
+    .to_bits();
+    Transfer::parse(&bytes(&[
+        cookie,
+        remote.address,
+        remote.bytes,
+        0x5000,
+        count,
+        0x21,
+        77,
+    ]))
+}
+
+const REMOTE: Area = Area {
+    address: 8,
+    bytes: 4096,
+};
 
 #[test]
 fn transfers() {
     let good = transfer(REMOTE, 2).unwrap();
     assert_eq!(good.remote_address(), Ok(108));
-    assert_eq!((good.local_address, good.local_count, good.token), (0x5000, 2, 77));
+    assert_eq!(
+        (good.local_address, good.local_count, good.token),
+        (0x5000, 2, 77)
+    );
     assert!(good.flags.contains(Flags::READWRITE) && good.flags.contains(Flags::NOTIFY_ME));
+    assert!(!good.flags.contains(Flags::FENCE) && !good.flags.contains(Flags::SILENT));
     assert_eq!(transfer(REMOTE, 0), Err(Bad::Invalid));
-    assert_eq!(transfer(REMOTE, MAX_LOCAL).map(|it| it.local_count), Ok(MAX_LOCAL));
+    assert_eq!(
+        transfer(REMOTE, MAX_LOCAL).map(|it| it.local_count),
+        Ok(MAX_LOCAL)
+    );
     assert_eq!(transfer(REMOTE, MAX_LOCAL + 1), Err(Bad::TooLarge));
     assert_eq!(transfer(REMOTE, u64::MAX), Err(Bad::TooLarge));
-    let too_large = Area { bytes: MAX_BYTES + 1, ..REMOTE };
+    let too_large = Area {
+        bytes: MAX_BYTES + 1,
+        ..REMOTE
+    };
     assert_eq!(transfer(too_large, 1), Err(Bad::TooLarge));
-    let nowhere = Area { address: u64::MAX - 50, ..REMOTE };
-    assert_eq!(transfer(nowhere, 1).unwrap().remote_address(), Err(Bad::Invalid));
+    let nowhere = Area {
+        address: u64::MAX - 50,
+        ..REMOTE
+    };
+    assert_eq!(
+        transfer(nowhere, 1).unwrap().remote_address(),
+        Err(Bad::Invalid)
+    );
 }
 
 #[test]
 fn local_memory() {
     let good = transfer(REMOTE, 2).unwrap();
     let sum = |areas: &[(u64, u64)]| {
-        let areas = areas.iter().map(|&(address, bytes)| Area { address, bytes });
+        let areas = areas
+            .iter()
+            .map(|&(address, bytes)| Area { address, bytes });
         good.local_bytes(areas, 4096)
     };
     assert_eq!(sum(&[(0, 4000), (9000, 96)]), Ok(4096));
@@ -87,6 +162,105 @@ fn notifications() {
     assert_eq!(bytes[..8], 0x0102_0304_0506_0708u64.to_ne_bytes());
     assert_eq!(bytes[8..12], 3i32.to_ne_bytes());
     assert_eq!(bytes[12..], [0; 4]);
+}
+
+#[test]
+fn atomics() {
+    let parse = |kind, words: [u64; 9]| AtomicArgs::parse(kind, &bytes(&words)).unwrap();
+    let cookie = Cookie {
+        rkey: 5,
+        offset: 104,
+    }
+    .to_bits();
+    let words = [cookie, 0x5000, 16, 1, 2, 3, 4, 0x20, 77];
+    let add = parse(AtomicKind::FetchAdd, words);
+    assert_eq!(add.change, Change::FetchAdd { add: 1 });
+    assert_eq!(
+        (add.local_address, add.remote_address(), add.token),
+        (0x5000, Ok(120), 77)
+    );
+    assert!(add.flags.contains(Flags::NOTIFY_ME));
+    let swap = parse(AtomicKind::CompareSwap, words);
+    assert_eq!(
+        swap.change,
+        Change::CompareSwap {
+            compare: 1,
+            swap: 2
+        }
+    );
+    let masked = parse(AtomicKind::MaskedFetchAdd, words);
+    assert_eq!(
+        masked.change,
+        Change::MaskedFetchAdd {
+            add: 1,
+            boundary: 2
+        }
+    );
+    let masked = parse(AtomicKind::MaskedCompareSwap, words);
+    let wanted = Change::MaskedCompareSwap {
+        compare: 1,
+        swap: 2,
+        compare_mask: 3,
+        swap_mask: 4,
+    };
+    assert_eq!(masked.change, wanted);
+    for odd in [1, 7, u64::MAX - 104, u64::MAX] {
+        let at = parse(AtomicKind::FetchAdd, [cookie, 0, odd, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(at.remote_address(), Err(Bad::Invalid), "{odd:#x}");
+    }
+}
+
+#[test]
+fn masks_without_effect() {
+    let words = [0, 0, 0, 1, 0, 0, 0, 0, 0];
+    let add = AtomicArgs::parse(AtomicKind::MaskedFetchAdd, &bytes(&words)).unwrap();
+    assert_eq!(add.change, Change::FetchAdd { add: 1 });
+    let words = [0, 0, 0, 1, 2, u64::MAX, u64::MAX, 0, 0];
+    let swap = AtomicArgs::parse(AtomicKind::MaskedCompareSwap, &bytes(&words)).unwrap();
+    assert_eq!(
+        swap.change,
+        Change::CompareSwap {
+            compare: 1,
+            swap: 2
+        }
+    );
+}
+
+#[test]
+fn extras() {
+    let memory = Some(Cookie {
+        rkey: 0x0102_0304,
+        offset: 0x0506_0708,
+    });
+    assert_eq!(Extras::read(&Extras::default().emit()), None);
+    for extras in [
+        Extras { memory, used: None },
+        Extras {
+            memory: None,
+            used: Some(9),
+        },
+        Extras {
+            memory,
+            used: Some(9),
+        },
+    ] {
+        assert_eq!(Extras::read(&extras.emit()), Some(extras));
+    }
+    let both = Extras {
+        memory,
+        used: Some(9),
+    }
+    .emit();
+    assert_eq!(both, [2, 0, 0, 0, 9, 3, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0]);
+}
+
+#[test]
+fn ends() {
+    for number in 0..5 {
+        assert_eq!(Status::from_number(number).unwrap() as i32, number);
+    }
+    assert_eq!(Status::from_number(-1), None);
+    assert_eq!(Status::from_number(5), None);
 }
 
 proptest! {

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is posted to the send queue of a queue pair: messages, and operations on memory of the peer. See
+//! [`qp_ring`](super::qp_ring) for what rings have in common.
+
+use super::{
+    operation::{OperationItem, Posted, Refused},
+    pd::Domain,
+    qp_ring::{after, before, empty_slots, Chain, SendItem, WorkRequest, CHAIN, SEND},
+    wc_status::WcStatus,
+};
+use crate::{
+    bindings,
+    kapi::{
+        errno::Errno,
+        sync::{Fifo, Item},
+    },
+};
+use core::{mem, ptr};
+use kernel::{error::to_result, prelude::*};
+
+/// The sends of a queue pair.
+///
+/// # Invariants
+///
+/// As those of [`RecvRing`]. The `used` slots from `tail` on have buffers, and `head` follows them;
+/// the last `staged` of them were not given to the device yet, but are in `chain`.
+pub(super) struct SendRing {
+    qp: *mut bindings::ib_qp,
+    domain: *const Domain,
+    slots: KVVec<Option<Posted>>,
+    chain: KBox<Chain<bindings::ib_send_wr>>,
+    head: usize,
+    tail: usize,
+    used: u32,
+    staged: usize,
+    /// Every so many sends one reports its completion.
+    signal_every: u32,
+    /// Sends since the last that does.
+    unsignaled: u32,
+    /// Whether all waits for the reads before it.
+    wait_for_reads: bool,
+    /// Reads that were posted, and are not known to be done.
+    reads: u32,
+}
+
+// SAFETY: As for `RecvRing`.
+unsafe impl Send for SendRing {}
+
+/// Counts a send, and says whether it reports its completion.
+#[inline]
+fn reports(unsignaled: &mut u32, signal_every: u32) -> bool {
+    *unsignaled = unsignaled.wrapping_add(1);
+    let reports = *unsignaled >= signal_every;
+    if reports {
+        *unsignaled = 0;
+    }
+    reports
+}
+
+impl SendRing {
+    /// Every `signal_every`th send reports its completion, or more do if there are few slots. May
+    /// sleep.
+    pub(super) fn new(
+        slots: u32,
+        domain: *const Domain,
+        lkey: u32,
+        signal_every: u32,
+    ) -> Result<Self> {
+        Ok(Self {
+            qp: ptr::null_mut(),
+            domain,
+            slots: empty_slots(slots)?,
+            chain: Chain::new(lkey)?,
+            head: 0,
+            tail: 0,
+            used: 0,
+            staged: 0,
+            signal_every: signal_every.min(slots / 2),
+            unsignaled: 0,
+            wait_for_reads: false,
+            reads: 0,
+        })
+    }
+
+    /// Whether callers have to wait for reads before they post anything else: see [`Self::awaits_reads`]. A fence
+    /// will not do: a device of which both ends wait so is stuck (soft-iWARP).
+    pub(super) fn wait_for_reads(&mut self, on: bool) {
+        self.wait_for_reads = on;
+    }
+
+    /// Whether nothing but reads may be posted.
+    pub(super) fn awaits_reads(&self) -> bool {
+        self.wait_for_reads && self.reads > 0
+    }
+
+    /// # Safety
+    ///
+    /// As the type invariants say of `qp`. Its sends must name the slots of this ring.
+    pub(super) unsafe fn open(&mut self, qp: *mut bindings::ib_qp) {
+        self.qp = qp;
+    }
+
+    /// Number of sends that could be posted now.
+    pub(super) fn space(&self) -> u32 {
+        // CAST: `new` got the number as a `u32`.
+        (self.slots.len() as u32).saturating_sub(self.used)
+    }
+
+    /// Number of sends that were posted or staged, and are not known to be done.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.used
+    }
+
+    /// Puts a send behind those that are staged, after those were given to the device if there are
+    /// many.
+    ///
+    /// Fails with ENOTCONN if the queue pair is closed, EAGAIN if there is no room, EINVAL if the
+    /// send is empty, or its buffer too short or not mapped for the queue pair's protection domain,
+    /// and as [`Self::submit`] does.
+    pub(super) fn stage(&mut self, item: SendItem, prepare: impl Fn(u64, usize)) -> Result {
+        if self.qp.is_null() {
+            return Err(Errno::NotConnected.into());
+        }
+        let address = item.address(self.domain).ok_or(EINVAL)?;
+        if self.staged >= CHAIN {
+            self.submit()?;
+        }
+        let waits = item.fence && !self.wait_for_reads;
+        let slot = self
+            .slots
+            .get_mut(self.head)
+            .filter(|slot| slot.is_none())
+            .ok_or(EAGAIN)?;
+        let (wr, sge) = self.chain.at(self.staged).ok_or(EAGAIN)?;
+        prepare(address, item.len as usize);
+        let mut flags = 0;
+        if waits {
+            flags |= bindings::ib_send_flags_IB_SEND_FENCE;
+        }
+        if reports(&mut self.unsignaled, self.signal_every) {
+            flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
+        }
+        if item.solicited {
+            flags |= bindings::ib_send_flags_IB_SEND_SOLICITED;
+        }
+        sge.addr = address;
+        sge.length = item.len;
+        wr.set_id(SEND | self.head as u64);
+        // CAST: flags are small.
+        wr.send_flags = flags as c_int;
+        *slot = Some(Posted::Frame(item.buf));
+        self.head = after(self.head, self.slots.len());
+        self.used = self.used.wrapping_add(1);
+        self.staged = self.staged.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Gives what is staged to the device, in order, with one call. If the device refuses, a part
+    /// may be posted, and completes in the usual way; the rest is dropped.
+    pub(super) fn submit(&mut self) -> Result {
+        let count = mem::take(&mut self.staged);
+        if count == 0 {
+            return Ok(());
+        }
+        let qp = self.qp;
+        // SAFETY: By the type invariants the queue pair is alive, and by those of `Chain` the chain
+        // is well formed; each buffer stays in its slot until its completion.
+        let post = |wr, bad: &mut _| unsafe { bindings::rds_ib_post_send(qp, wr, bad) };
+        let Err((posted, error)) = self.chain.post(count, post) else {
+            return Ok(());
+        };
+        let slots = self.slots.len();
+        let left = count.wrapping_sub(posted);
+        self.head = before(self.head, left, slots);
+        let mut at = self.head;
+        for _ in 0..left {
+            drop(self.free(at));
+            at = after(at, slots);
+        }
+        Err(error)
+    }
+
+    /// Posts a work request of an operation behind all that is staged, or gives it back: with ENOTCONN if the queue
+    /// pair is closed, EAGAIN if there is no room, EINVAL or ENODEV if its memory is not there for the queue pair, or
+    /// with what the device says.
+    pub(super) fn operate(&mut self, mut item: Item<OperationItem>) -> Result<(), Refused> {
+        match self.try_operate(&mut item) {
+            Ok(head) => {
+                if let Some(slot) = self.slots.get_mut(head) {
+                    *slot = Some(Posted::Operation(item));
+                }
+                self.head = after(head, self.slots.len());
+                self.used = self.used.wrapping_add(1);
+                Ok(())
+            }
+            Err(error) => {
+                item.kept = None;
+                Err((item, error))
+            }
+        }
+    }
+
+    /// Posts a work request, which the caller puts into the slot that this returns.
+    fn try_operate(&mut self, item: &mut OperationItem) -> Result<usize> {
+        if self.qp.is_null() {
+            return Err(Errno::NotConnected.into());
+        }
+        if !ptr::eq(item.local.domain(), self.domain) {
+            return Err(EINVAL);
+        }
+        item.kept = item.local.keep()?;
+        self.submit()?;
+        let (head, qp) = (self.head, self.qp);
+        if self.slots.get(head).is_none_or(|slot| slot.is_some()) {
+            return Err(EAGAIN);
+        }
+        let signaled = reports(&mut self.unsignaled, self.signal_every) || item.last;
+        let raw = item.raw(signaled);
+        // SAFETY: By the type invariants the queue pair is alive. The item keeps the memory until the completion.
+        to_result(unsafe { bindings::rds_ib_post_operation(qp, &raw, SEND | head as u64) })?;
+        self.reads = self.reads.wrapping_add(u32::from(item.is_read()));
+        Ok(head)
+    }
+
+    /// Takes what is in a slot.
+    fn free(&mut self, slot: usize) -> Option<Posted> {
+        let taken = self.slots.get_mut(slot).and_then(|slot| slot.take());
+        self.used = self.used.wrapping_sub(u32::from(taken.is_some()));
+        taken
+    }
+
+    /// The device is done with `slot`, and with all before it, which went well. Who has to be told is added to
+    /// `told`.
+    pub(super) fn complete(
+        &mut self,
+        slot: usize,
+        status: WcStatus,
+        told: &mut Fifo<OperationItem>,
+    ) {
+        // CAST: a `u32` fits.
+        if before(slot, self.tail, self.slots.len()) >= self.used as usize {
+            // It is not outstanding: nobody is to believe it.
+            return;
+        }
+        let mut at = self.tail;
+        while let Some(posted) = self.free(at) {
+            let done = at == slot;
+            at = after(at, self.slots.len());
+            if let Posted::Operation(mut item) = posted {
+                self.reads = self.reads.wrapping_sub(u32::from(item.is_read()));
+                if done {
+                    item.status = status;
+                }
+                told.push_back(item);
+            }
+            if done {
+                break;
+            }
+        }
+        self.tail = at;
+    }
+
+    /// Ends the use of the queue pair: nothing is posted any more.
+    pub(super) fn close(&mut self) {
+        self.qp = ptr::null_mut();
+    }
+
+    /// Takes the ring apart; to be dropped when no lock is held.
+    ///
+    /// # Safety
+    ///
+    /// The queue pair must have been destroyed.
+    pub(super) unsafe fn take_slots(&mut self) -> impl Sized {
+        mem::replace(&mut self.slots, KVVec::new())
+    }
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Operations on memory of peers that go with messages.
+//!
+//! An operation goes through these hands: its work requests wait in the [`Attachment`] of a message, then in the send
+//! queue of a queue pair. All of them hold the [`Op`], which holds the local memory. When the last one is done, the
+//! memory goes to be released, and the [`Told`] that comes with it tells the program, once, whatever has happened.
+
+use super::{notices::Notice, Socket, Ticket};
+use crate::conn::{LocalMemory, Released};
+use crate::kapi::{
+    net::{poll, Sock},
+    rdma::{Operation, OperationItem, Refused, WcStatus},
+    sync::{Fifo, Item, Peek},
+};
+use crate::proto::rdma::Status;
+use kernel::{
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+};
+
+/// How an operation has ended, as far as it is known.
+pub(crate) struct Outcome(Atomic<i32>);
+
+impl Outcome {
+    /// Its message is not queued: the system call tells.
+    const UNQUEUED: i32 = -1;
+
+    /// Of an operation whose message is not queued yet. Fails with ENOMEM. May sleep.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Ok(Arc::new(
+            Self(Atomic::new(Self::UNQUEUED)),
+            GFP_KERNEL_ACCOUNT,
+        )?)
+    }
+
+    fn set(&self, status: Status) {
+        self.0.store(status as i32, Relaxed);
+    }
+
+    /// `None` as long as the message is not queued.
+    fn get(&self) -> Option<Status> {
+        Status::from_number(self.0.peek())
+    }
+}
+
+/// Who tells the program how its operation has ended, by being dropped: always if it has asked for that, and if it went
+/// wrong.
+pub(crate) struct Told {
+    sk: ARef<Sock<Socket>>,
+    outcome: Arc<Outcome>,
+    always: bool,
+    /// Made in time, so that there is memory.
+    notice: Option<Item<Notice>>,
+}
+
+impl Told {
+    /// The program calls the operation by `token`. Fails with ENOMEM. May sleep.
+    pub(crate) fn new(
+        sk: &Sock<Socket>,
+        outcome: &Arc<Outcome>,
+        token: u64,
+        always: bool,
+    ) -> Result<Arc<Self>> {
+        let notice = Notice {
+            token,
+            status: Status::Dropped,
+        };
+        let this = Self {
+            sk: sk.hold(),
+            outcome: outcome.clone(),
+            always,
+            notice: Some(Item::new(notice, GFP_KERNEL_ACCOUNT)?),
+        };
+        Ok(Arc::new(this, GFP_KERNEL_ACCOUNT)?)
+    }
+}
+
+impl Released for Told {}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let Some(status) = self.outcome.get() else {
+            return;
+        };
+        if (status == Status::Success && !self.always) || self.sk.is_closed() {
+            return;
+        }
+        if let Some(mut notice) = self.notice.take() {
+            notice.status = status;
+            self.sk.notices.add(notice);
+            self.sk.wake_readers(poll::IN);
+        }
+    }
+}
+
+/// An operation, and what it holds until it is done.
+pub(crate) struct Op {
+    outcome: Arc<Outcome>,
+    /// Also if the memory goes earlier, with its device.
+    told: Arc<Told>,
+    _memory: KVVec<KBox<dyn LocalMemory>>,
+    /// What a message without a frame takes of the send buffer.
+    _ticket: Option<Ticket>,
+    /// That its work requests are done does not mean that they went well: the peer's acknowledgement does.
+    unheard: bool,
+}
+
+impl Op {
+    /// Holds the memory. Fails with ENOMEM. May sleep.
+    pub(crate) fn new(
+        told: Arc<Told>,
+        memory: KVVec<KBox<dyn LocalMemory>>,
+        ticket: Option<Ticket>,
+        unheard: bool,
+    ) -> Result<Arc<Self>> {
+        let this = Self {
+            outcome: told.outcome.clone(),
+            told,
+            _memory: memory,
+            _ticket: ticket,
+            unheard,
+        };
+        Ok(Arc::new(this, GFP_KERNEL_ACCOUNT)?)
+    }
+}
+
+impl Operation for Op {
+    fn done(&self, last: bool, status: WcStatus) {
+        if status == WcStatus::SUCCESS {
+            if last && !self.unheard {
+                self.outcome.set(Status::Success);
+            }
+        } else if status.is_refused_by_peer() {
+            self.outcome.set(Status::RemoteError);
+        } else if !status.is_flush() {
+            self.outcome.set(Status::OtherError);
+        }
+    }
+}
+
+/// What became of a work request.
+pub(crate) enum Posted {
+    Yes,
+    /// The memory is of another device than the queue pair, or was released with its device.
+    Never,
+    /// The queue pair is of no use.
+    Failed,
+}
+
+/// What a message has of its operation.
+pub(crate) struct Attachment {
+    /// Who is told.
+    sk: ARef<Sock<Socket>>,
+    /// Work requests that wait to be posted, in order. The last one is in front when the others are gone.
+    to_post: Fifo<OperationItem>,
+    begun: bool,
+    outcome: Arc<Outcome>,
+    /// Kept for the acknowledgement.
+    unheard: Option<Arc<Op>>,
+    /// The message goes when a read is done, not before.
+    pub(crate) fence: bool,
+    /// The message is there for the operation only, and no frame is sent.
+    pub(crate) silent: bool,
+    /// The peer's key, if the peer is to hear that it was used.
+    pub(crate) rkey: Option<u32>,
+}
+
+impl Attachment {
+    /// Fails with ENOMEM. May sleep.
+    pub(crate) fn new(
+        op: &Arc<Op>,
+        to_post: Fifo<OperationItem>,
+        (fence, silent): (bool, bool),
+        rkey: Option<u32>,
+    ) -> Result<KBox<Self>> {
+        let this = Self {
+            sk: op.told.sk.clone(),
+            to_post,
+            begun: false,
+            outcome: op.outcome.clone(),
+            unheard: op.unheard.then(|| op.clone()),
+            fence,
+            silent,
+            rkey,
+        };
+        Ok(KBox::new(this, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Whether this socket sent it.
+    pub(super) fn is_from(&self, sk: &Sock<Socket>) -> bool {
+        core::ptr::eq(&*self.sk, sk)
+    }
+
+    /// The message is queued: from now on the program is told.
+    pub(super) fn queue(&self) {
+        self.outcome.set(Status::Dropped);
+    }
+
+    /// Takes the next work request and has it posted by `post`, which may give it back.
+    pub(crate) fn post_next(
+        &mut self,
+        post: impl FnOnce(Item<OperationItem>) -> Result<(), Refused>,
+    ) -> Posted {
+        let Some(item) = self.to_post.pop_front() else {
+            return Posted::Failed;
+        };
+        let Err((item, error)) = post(item) else {
+            self.begun = true;
+            return Posted::Yes;
+        };
+        // It is not dropped here, with what it holds.
+        self.to_post.push_front(item);
+        if !self.begun && (error == EINVAL || error == ENODEV) {
+            Posted::Never
+        } else {
+            Posted::Failed
+        }
+    }
+
+    /// Whether there is one.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.to_post.is_empty()
+    }
+
+    /// Whether the next work request is a read.
+    pub(super) fn reads_next(&self) -> bool {
+        self.to_post.front().is_some_and(OperationItem::is_read)
+    }
+
+    /// Whether some was posted, and others were not.
+    pub(super) fn is_half_out(&self) -> bool {
+        self.begun && self.is_waiting()
+    }
+
+    /// Whether only the peer's acknowledgement tells that it went well.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.unheard.is_some()
+    }
+
+    /// The peer has got the message.
+    pub(super) fn acknowledge(&self) {
+        if self.unheard.is_some() && !self.is_waiting() {
+            self.outcome.set(Status::Success);
+        }
+    }
+
+    /// Whether the queue pair that had some of it is gone, and it is not known to have gone well.
+    pub(super) fn is_lost(&self) -> bool {
+        self.begun && self.outcome.get() != Some(Status::Success)
+    }
+
+    /// The program does not want it any more.
+    pub(super) fn cancel(&self) {
+        if !self.begun {
+            self.outcome.set(Status::Canceled);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Operations on memory of a peer, as programs ask for them with a message.
+//!
+//! Source: `include/uapi/linux/rds.h`, rds-rdma(7).
+
+use super::rdma;
+use crate::conn::{Counter, LocalMemory, Mapped, Needs, Released, Stats};
+use crate::kapi::{
+    errno::Errno,
+    net::{user_bytes, Sock},
+    rdma::{LocalPiece, OperationItem, Verb},
+    sync::{Fifo, Item},
+};
+use crate::msg::{Attachment, Bound, Op, Outcome, Socket, Ticket, Told};
+use crate::proto::rdma::{Area, AtomicArgs, Bad, Change, Flags, Transfer, MAX_BYTES};
+use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
+
+/// Ends of operations that a program may leave unread.
+const MAX_UNREAD: usize = 16 << 10;
+
+/// Up to an address that is a multiple of so many bytes, memory is given to the device in one piece: soft-iWARP takes
+/// 256 pages. No area is longer.
+const MAX_AREA: u64 = MAX_BYTES;
+
+impl From<Bad> for Error {
+    fn from(bad: Bad) -> Self {
+        match bad {
+            Bad::Invalid => EINVAL,
+            Bad::TooLarge => Errno::MessageTooLong.into(),
+        }
+    }
+}
+
+/// What a message is to do beside arriving.
+pub(super) enum Wish {
+    Transfer(Transfer),
+    Atomic(AtomicArgs),
+}
+
+impl Wish {
+    fn flags(&self) -> Flags {
+        match self {
+            Self::Transfer(args) => args.flags,
+            Self::Atomic(args) => args.flags,
+        }
+    }
+
+    fn token(&self) -> u64 {
+        match self {
+            Self::Transfer(args) => args.token,
+            Self::Atomic(args) => args.token,
+        }
+    }
+
+    /// Whether the message is there for the operation only, if it has so many bytes: it has no frame then.
+    pub(super) fn is_silent(&self, len: u32) -> bool {
+        len == 0 && self.flags().contains(Flags::SILENT)
+    }
+
+    /// Pins the local memory, has the device see it, and says what is to be posted. `ticket`: what pays for a silent
+    /// message.
+    ///
+    /// Fails with ENOBUFS if the program does not read how operations end, EINVAL and EMSGSIZE if it cannot be, EFAULT if the memory is not there, or for an atomic operation is
+    /// not at a multiple of 8, EOPNOTSUPP if the device cannot do it, and as [`PinnedMemory::pin`] and the device do.
+    /// Sleeps.
+    pub(super) fn prepare(
+        &self,
+        sk: &Sock<Socket>,
+        bound: &Bound,
+        ticket: Option<Ticket>,
+    ) -> Result<KBox<Attachment>> {
+        if sk.notices.len() >= MAX_UNREAD {
+            return Err(Errno::NoBufferSpace.into());
+        }
+        let flags = self.flags();
+        let outcome = Outcome::new()?;
+        let told = Told::new(sk, &outcome, self.token(), flags.contains(Flags::NOTIFY_ME))?;
+        let mut local = Local {
+            sk,
+            bound,
+            told: told.clone(),
+            memory: KVVec::new(),
+            pieces: KVVec::new(),
+            unheard: false,
+        };
+        let (verb, rkey, mut remote) = match self {
+            Self::Transfer(args) => {
+                let verb = local.add_areas(args)?;
+                (verb, args.cookie.rkey, args.remote_address()?)
+            }
+            Self::Atomic(args) => {
+                let verb = local.add_word(args)?;
+                (verb, args.cookie.rkey, args.remote_address()?)
+            }
+        };
+        count(&sk.node.stats, verb, &local.pieces);
+        let silent = ticket.is_some();
+        // What arrives by itself has no acknowledgement.
+        let unheard = local.unheard && !silent;
+        let op = Op::new(told, local.memory, ticket, unheard)?;
+        let mut to_post = Fifo::new();
+        let mut pieces = local.pieces.into_iter().peekable();
+        while let Some(piece) = pieces.next() {
+            let (at, last) = (remote, pieces.peek().is_none());
+            remote = remote.saturating_add(piece.len().into());
+            let item = OperationItem::new(verb, piece, rkey, at, last, op.clone());
+            to_post.push_back(Item::new(item, GFP_KERNEL_ACCOUNT)?);
+        }
+        let fence = flags.contains(Flags::FENCE);
+        let used = matches!(self, Self::Transfer(_)).then_some(rkey);
+        Attachment::new(&op, to_post, (fence, silent), used)
+    }
+}
+
+/// Counts an operation as it begins.
+fn count(stats: &Stats, verb: Verb, pieces: &[LocalPiece]) {
+    let bytes = pieces
+        .iter()
+        .fold(0usize, |sum, it| sum.saturating_add(it.len() as usize));
+    match verb {
+        Verb::Write => stats.count(Counter::SendRdma, Counter::SendRdmaBytes, bytes),
+        Verb::Read => stats.count(Counter::SendRdma, Counter::RecvRdmaBytes, bytes),
+        Verb::FetchAdd { .. } | Verb::MaskedFetchAdd { .. } => stats.inc(Counter::IbAtomicFadd),
+        Verb::CompareSwap { .. } | Verb::MaskedCompareSwap { .. } => {
+            stats.inc(Counter::IbAtomicCswp);
+        }
+    }
+}
+
+/// Local memory of an operation that is being prepared.
+struct Local<'a> {
+    sk: &'a Sock<Socket>,
+    bound: &'a Bound,
+    told: Arc<Told>,
+    memory: KVVec<KBox<dyn LocalMemory>>,
+    pieces: KVVec<LocalPiece>,
+    unheard: bool,
+}
+
+impl Local<'_> {
+    /// Adds the areas of a transfer.
+    fn add_areas(&mut self, args: &Transfer) -> Result<Verb> {
+        // At most 16 KiB.
+        let len = (args.local_count as usize).saturating_mul(Area::LEN);
+        // They are read once: the program may change them at any time.
+        let bytes = user_bytes::read(args.local_address, len)?;
+        let areas = || {
+            bytes
+                .chunks_exact(Area::LEN)
+                .filter_map(|it| Area::parse(it.first_chunk()?))
+        };
+        args.local_bytes(areas(), PAGE_SIZE as u64)?;
+        let (verb, needs) = if args.flags.contains(Flags::READWRITE) {
+            (Verb::Write, Needs::Write)
+        } else {
+            (Verb::Read, Needs::Read)
+        };
+        for area in areas() {
+            let (first, second) = area.split(MAX_AREA);
+            for area in [Some(first), second].into_iter().flatten() {
+                self.add(area.address, u32::try_from(area.bytes)?, needs)?;
+            }
+        }
+        Ok(verb)
+    }
+
+    /// Adds the place for what an atomic operation brings.
+    fn add_word(&mut self, args: &AtomicArgs) -> Result<Verb> {
+        if args.local_address % u64::from(AtomicArgs::BYTES) != 0 {
+            return Err(EFAULT);
+        }
+        let (verb, needs) = match args.change {
+            Change::FetchAdd { add } => (Verb::FetchAdd { add }, Needs::Atomic),
+            Change::CompareSwap { compare, swap } => {
+                (Verb::CompareSwap { compare, swap }, Needs::Atomic)
+            }
+            Change::MaskedFetchAdd { add, boundary } => {
+                (Verb::MaskedFetchAdd { add, boundary }, Needs::MaskedAtomic)
+            }
+            Change::MaskedCompareSwap {
+                compare,
+                swap,
+                compare_mask,
+                swap_mask,
+            } => {
+                let verb = Verb::MaskedCompareSwap {
+                    compare,
+                    swap,
+                    compare_mask,
+                    swap_mask,
+                };
+                (verb, Needs::MaskedAtomic)
+            }
+        };
+        self.add(args.local_address, AtomicArgs::BYTES, needs)?;
+        Ok(verb)
+    }
+
+    fn add(&mut self, address: u64, len: u32, needs: Needs) -> Result {
+        let memory = rdma::pin(self.sk, address, len, needs != Needs::Write)?;
+        let then: Arc<dyn Released> = self.told.clone();
+        let Mapped {
+            memory,
+            pieces,
+            unheard,
+        } = self.sk.node.map(self.bound, memory, needs, then)?;
+        self.memory.push(memory, GFP_KERNEL_ACCOUNT)?;
+        for piece in pieces {
+            self.pieces.push(piece, GFP_KERNEL_ACCOUNT)?;
+        }
+        self.unheard |= unheard;
+        Ok(())
+    }
+}

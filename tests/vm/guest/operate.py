@@ -1,0 +1,436 @@
+# SPDX-License-Identifier: GPL-2.0
+"""operate.py ATOMICS CASE...: operations on memory of a peer, on one machine. ATOMICS is 1 if the devices have them."""
+
+import errno
+import os
+import resource
+import select
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+import rdma
+from cases import ERRORS, IB
+from rdma import FENCE, NOTIFY_ME, READWRITE, SILENT, Memory
+
+A, B = (IB[0], 4001), (IB[1], 4002)
+ATOMICS = sys.argv[1] == "1"
+PAGE = 4096
+
+
+def need(true, what):
+    if not true:
+        raise AssertionError(what)
+
+
+def refused(function, *args):
+    try:
+        function(*args)
+    except OSError as e:
+        return ERRORS[e.errno]
+    return None
+
+
+def pattern(size, seed):
+    return bytes((i * 7 + i // 251 + seed) % 256 for i in range(size))
+
+
+class Pair:
+    """A socket that operates, one that is operated on, and memory of both."""
+
+    def __init__(self, pages=300):
+        self.pins = rdma.pins()
+        self.a, self.b = rdma.connected(A, B), rdma.connected(B, A)
+        self.ours, self.theirs = Memory(self.a, pages), Memory(self.b, pages)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        self.a.sock.close()
+        self.b.sock.close()
+        end = time.monotonic() + 60
+        while rdma.pins() != self.pins:
+            if time.monotonic() > end:
+                if kind is None:
+                    raise AssertionError(f"{rdma.pins()} pages are pinned, {self.pins} were")
+                break
+            time.sleep(0.01)
+
+    def transfer(self, payload, cookie, remote, areas, flags, token=0):
+        control, _place = rdma.transfer(cookie, remote, [(self.ours.base + at, n) for at, n in areas], flags, token)
+        return rdma.send(self.a, payload, control)
+
+    def write(self, payload, cookie, areas, token, flags=0, at=0):
+        size = sum(n for _, n in areas)
+        return self.transfer(payload, cookie, (at, size), areas, READWRITE | NOTIFY_ME | flags, token)
+
+    def read(self, payload, cookie, areas, token, flags=FENCE, at=0):
+        size = sum(n for _, n in areas)
+        return self.transfer(payload, cookie, (at, size), areas, NOTIFY_ME | flags, token)
+
+
+def areas():
+    """Kinds of local memory: pieces of it."""
+    yield "a byte", [(5, 1)]
+    yield "a page", [(PAGE, PAGE)]
+    yield "over a boundary", [(100, 5000)]
+    yield "64 KiB", [(0, 65536)]
+    yield "64 KiB and some", [(123, 65536)]
+    yield "1 MiB", [(77, 1 << 20)]
+    yield "pieces", [(i * 5000, 100 + i) for i in range(40)]
+    yield "many pieces", [(i * 1100, 1000) for i in range(1024)]
+
+
+def gather(memory, pieces):
+    return b"".join(memory.pages[at:at + n] for at, n in pieces)
+
+
+def transfers():
+    """What is written or read is there when the message comes, and the sender is told once."""
+    with Pair() as p:
+        cookie = p.theirs.register(0, 1 << 20)
+        for number, (what, pieces) in enumerate(areas()):
+            size = sum(n for _, n in pieces)
+            data = pattern(size, number)
+            p.ours.fill(0, pattern(len(p.ours.pages), number + 1))
+            p.theirs.fill(0, bytes(len(p.theirs.pages)))
+            at = (1 << 20) - size
+            p.write(b"written", cookie, pieces, number, at=at)
+            need(rdma.receive(p.b) == (b"written", []), f"{what}: the message")
+            need(p.theirs.pages[at:at + size] == gather(p.ours, pieces), f"{what}: what was written")
+            need(p.theirs.pages[:at] == bytes(at), f"{what}: what is before it")
+            need(rdma.status(p.a) == (number, rdma.SUCCESS), f"{what}: the end of the write")
+
+            p.theirs.fill(at, data)
+            p.read(b"read", cookie, pieces, number + 100, at=at)
+            need(rdma.receive(p.b)[0] == b"read", f"{what}: the message")
+            need(rdma.status(p.a) == (number + 100, rdma.SUCCESS), f"{what}: the end of the read")
+            need(gather(p.ours, pieces) == data, f"{what}: what was read")
+        need(not select.select([p.a, p.b], [], [], 0)[0], "there is more to read")
+        p.theirs.free(cookie, rdma.INVALIDATE)
+
+
+def silent():
+    """Without a message, and without a notice."""
+    with Pair(4) as p:
+        cookie = p.theirs.register(0, 4 * PAGE)
+        p.ours.fill(0, pattern(PAGE, 3))
+        p.write(b"", cookie, [(0, PAGE)], 1, SILENT)
+        need(rdma.status(p.a) == (1, rdma.SUCCESS), "the end of a silent write")
+        need(p.theirs.pages[:PAGE] == pattern(PAGE, 3), "what was written")
+        p.write(b"heard", cookie, [(0, PAGE)], 2, SILENT, at=PAGE)
+        need(rdma.receive(p.b)[0] == b"heard", "the message of a silent write")
+        need(rdma.status(p.a) == (2, rdma.SUCCESS), "the end of it")
+        p.transfer(b"untold", cookie, (2 * PAGE, PAGE), [(0, PAGE)], READWRITE, 3)
+        need(rdma.receive(p.b)[0] == b"untold", "the message")
+        need(p.theirs.pages[2 * PAGE:3 * PAGE] == pattern(PAGE, 3), "what was written")
+        p.write(b"", cookie, [(0, PAGE)], 4)
+        need(rdma.receive(p.b)[0] == b"", "an empty message")
+        need(rdma.status(p.a) == (4, rdma.SUCCESS), "only what was asked for is told")
+
+
+def cookies():
+    """A program sends its memory's cookie; the answer comes with what was written there, once."""
+    with Pair(4) as p:
+        cookie = p.theirs.register(10, 5000, READWRITE | rdma.USE_ONCE)
+        rdma.send(p.b, b"mine", (rdma.SOL_RDS, rdma.DEST, struct.pack("=Q", cookie)))
+        data, controls = rdma.receive(p.a)
+        need((data, controls) == (b"mine", [(rdma.DEST, struct.pack("=Q", cookie))]), f"{data} {controls}")
+        p.ours.fill(0, pattern(5000, 9))
+        p.write(b"there", cookie, [(0, 5000)], 1)
+        need(rdma.receive(p.b)[0] == b"there", "the answer")
+        need(p.theirs.pages[10:5010] == pattern(5000, 9), "what was written")
+        need(rdma.status(p.a) == (1, rdma.SUCCESS), "the end")
+        need(refused(p.theirs.free, cookie) == "EINVAL", "memory that was to be used once is still there")
+
+
+def bits(memory, at):
+    return struct.unpack_from("=Q", memory.pages, at)[0]
+
+
+def atomics():
+    """All four, and what they bring."""
+    with Pair(2) as p:
+        cookie = p.theirs.register(16, 4096)
+        top = 1 << 64
+
+        def change(kind, numbers, token, at=8):
+            control = rdma.atomic(kind, cookie, p.ours.base + 64, at, numbers, NOTIFY_ME, token)
+            rdma.send(p.a, b"changed", control)
+            need(rdma.receive(p.b)[0] == b"changed", "the message")
+            need(rdma.status(p.a) == (token, rdma.SUCCESS), "the end")
+            return bits(p.ours, 64), bits(p.theirs, 16 + at)
+
+        if not ATOMICS:
+            for kind in (rdma.FETCH_ADD, rdma.COMPARE_SWAP, rdma.MASKED_FETCH_ADD, rdma.MASKED_COMPARE_SWAP):
+                need(refused(change, kind, (1, 1), 1) == "EOPNOTSUPP", f"kind {kind}")
+            return
+        struct.pack_into("=Q", p.theirs.pages, 24, 0x1122334455667788)
+        need(change(rdma.FETCH_ADD, [8], 1) == (0x1122334455667788, 0x1122334455667790), "fetch and add")
+        need(change(rdma.FETCH_ADD, [top - 0x90], 2) == (0x1122334455667790, 0x1122334455667700), "a carry")
+        need(change(rdma.COMPARE_SWAP, [1, 2], 3)[1] == 0x1122334455667700, "another number was swapped")
+        need(change(rdma.COMPARE_SWAP, [0x1122334455667700, 2], 4) == (0x1122334455667700, 2), "compare and swap")
+        need(change(rdma.MASKED_FETCH_ADD, [5, 0], 5) == (2, 7), "a mask without a bit")
+        need(change(rdma.MASKED_COMPARE_SWAP, [7, 9, top - 1, top - 1], 6) == (7, 9), "masks with all bits")
+        masked = refused(change, rdma.MASKED_FETCH_ADD, (1, 1 << 7), 7)
+        need(masked in (None, "EOPNOTSUPP"), f"real masks: {masked}")
+
+        def asked(local, remote):
+            return refused(rdma.send, p.a, b"", rdma.atomic(rdma.FETCH_ADD, cookie, local, remote, [1], 0))
+
+        need(asked(p.ours.base + 4, 0) == "EFAULT", "local memory between two numbers")
+        need(asked(8, 0) == "EFAULT", "local memory that is not there")
+        need(asked(p.ours.base, 3) == "EINVAL", "memory of the peer between two numbers")
+        need(asked(p.ours.base, top - 8) == "EINVAL", "memory of the peer nowhere")
+
+
+def bad_arguments():
+    """What cannot be is refused, and leaves nothing."""
+    with Pair(4) as p:
+        cookie = p.theirs.register(0, PAGE)
+        base = p.ours.base
+
+        def asked(remote, pieces, flags=READWRITE):
+            control, _place = rdma.transfer(cookie, remote, pieces, flags)
+            return refused(rdma.send, p.a, b"bad", control)
+
+        some = [(base, 100)]
+        cases = {
+            "no piece": (asked((0, 100), []), "EINVAL"),
+            "too many pieces": (asked((0, 2000), [(base, 1)] * 1025), "EMSGSIZE"),
+            "an empty piece": (asked((0, 100), [(base, 0)]), "EINVAL"),
+            "more than there": (asked((0, 99), some), "EINVAL"),
+            "too much": (asked((0, (1 << 20) + 1), some), "EMSGSIZE"),
+            "a piece of 4 GiB": (asked((0, 100), [(base, 1 << 32)]), "EINVAL"),
+            "pieces that wrap": (asked((0, 100), [(base, (1 << 64) - 1), (base, 2)]), "EINVAL"),
+            "nowhere": (asked((0, 100), [(8, 100)]), "EFAULT"),
+            "the kernel": (asked((0, 100), [(0xffff888000000000, 100)]), "EFAULT"),
+            "the second is nowhere": (asked((0, 200), some + [(8, 100)]), "EFAULT"),
+            "around the end": (asked(((1 << 64) - 50, 100), some), "EINVAL"),
+        }
+        wrong = {name: got for name, (got, wanted) in cases.items() if got != wanted}
+        need(not wrong, f"{wrong}")
+        control, _place = rdma.transfer(cookie, (0, 100), some, READWRITE)
+        need(refused(rdma.send, p.a, b"", control, control) == "EINVAL", "two operations")
+        need(refused(rdma.send, p.a, b"", (control[0], control[1], control[2][:55])) == "EINVAL", "half of one")
+        with rdma.connected(("127.0.0.1", 0), ("127.0.0.1", 4009)) as loop:
+            need(refused(rdma.send, loop, b"", control) == "EOPNOTSUPP", "on loopback")
+        rdma.send(p.a, b"good")
+        need(rdma.receive(p.b)[0] == b"good", "nothing bad arrives")
+
+
+def bad_keys():
+    """Who has a bad key is told; all else arrives, in order and once."""
+    with Pair(4) as p, rdma.connected((IB[0], 4003), B) as other:
+        cookie = p.theirs.register(0, PAGE)
+        sent = 0
+        bad = [(p.write, cookie ^ 0xff, 10), (p.read, cookie, 2 * PAGE), (p.write, cookie + 0x5500, 10)]
+        for number, (operate, key, length) in enumerate(bad):
+            for _ in range(20):
+                rdma.send(other, b"%d" % sent)
+                sent += 1
+            # It is dropped if the connection that the one before has ended is not what it will be.
+            for _ in range(10):
+                operate(b"never", key, [(0, length)], number)
+                rdma.send(other, b"%d" % sent)
+                sent += 1
+                token, how = rdma.status(p.a)
+                need(token == number and how in (rdma.REMOTE_ERROR, rdma.DROPPED), f"{token}: {how}")
+                if how == rdma.REMOTE_ERROR or not ATOMICS:
+                    break
+            else:
+                raise AssertionError(f"{number}: it is always dropped")
+        for number in range(sent):
+            data = rdma.receive(p.b)[0]
+            need(data == b"%d" % number, f"{data} arrived, {number} was next")
+        p.write(b"good", cookie, [(0, 10)], 100)
+        need(rdma.receive(p.b)[0] == b"good", "a good one")
+        need(rdma.status(p.a) == (100, rdma.SUCCESS), "its end")
+
+
+def untold():
+    """An operation that fails is told of also if the program did not ask."""
+    with Pair(4) as p:
+        p.transfer(b"never", 0x12345600, (0, 10), [(0, 10)], READWRITE, 77)
+        need(rdma.status(p.a)[0] == 77, "the end")
+        rdma.send(p.a, b"good")
+        need(rdma.receive(p.b)[0] == b"good", "what came after it")
+
+
+def closed():
+    """Who goes in the middle of operations leaves nothing."""
+    for _ in range(20):
+        with Pair() as p:
+            cookie = p.theirs.register(0, 1 << 20)
+            for token in range(8):
+                p.write(b"x", cookie, [(0, 1 << 20)], token)
+
+
+def killed():
+    """As is who is killed."""
+    with Pair(4):
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                with Pair() as p:
+                    cookie = p.theirs.register(0, 1 << 20)
+                    for token in range(8):
+                        p.write(b"x", cookie, [(0, 1 << 20)], token)
+                    os.kill(os.getpid(), 9)
+            os.waitpid(child, 0)
+
+
+def unfenced():
+    """Reads without a fence, and messages behind them: what is read is there when the program knows of the end."""
+    with Pair() as p, rdma.connected((IB[0], 4003), B) as other:
+        cookie = p.theirs.register(0, 1 << 20)
+        for number in range(20):
+            data = pattern(1 << 20, number)
+            p.theirs.fill(0, data)
+            p.read(b"", cookie, [(1, 1 << 20)], number, SILENT if number % 2 else 0)
+            for _ in range(5):
+                rdma.send(other, b"after it")
+            need(rdma.status(p.a) == (number, rdma.SUCCESS), "its end")
+            need(gather(p.ours, [(1, 1 << 20)]) == data, f"{number}: what was read")
+            for _ in range(5 + (number + 1) % 2):
+                rdma.receive(p.b)
+
+
+def unread():
+    """A program that has no room for what it is told of misses it, and does not hang or spin."""
+    with Pair(4) as p:
+        cookie = p.theirs.register(0, PAGE)
+        for token in range(2):
+            p.write(b"", cookie, [(0, 10)], token, SILENT)
+        for _ in range(2):
+            need(select.select([p.a], [], [], 60)[0], "it is not told")
+            data, controls, flags, _ = p.a.sock.recvmsg(10)
+            need((data, controls) == (b"", []) and flags & socket.MSG_CTRUNC, f"{data} {controls} {flags}")
+        need(not select.select([p.a], [], [], 0)[0], "there is more to read")
+        for _ in range(3):
+            p.write(b"", cookie, [(0, 10)], 7, SILENT)
+            need(select.select([p.a], [], [], 60)[0], "it is not told")
+            need(rdma.status(p.a) == (7, rdma.SUCCESS), "its end")
+
+
+def forgotten():
+    """Memory that is registered with a message goes if the message does; a place for the cookie is not needed."""
+    with Pair(4) as p:
+        nowhere = rdma.transfer(1, (0, 10), [(8, 10)], READWRITE)[0]
+        for address in (0, p.ours.base + 8):
+            args = (rdma.SOL_RDS, rdma.MAP, struct.pack("=QQQQ", p.ours.base, PAGE, address, READWRITE))
+            before = rdma.pins()
+            need(refused(rdma.send, p.a, b"x", args, nowhere) == "EFAULT", "an operation with memory that is not there")
+            unpinned(before)
+            rdma.send(p.a, b"x", args)
+            data, ((kind, _cookie),) = rdma.receive(p.b)
+            need((data, kind) == (b"x", rdma.DEST), f"{data} {kind}")
+        other = (rdma.SOL_RDS, rdma.DEST, struct.pack("=Q", 12345))
+        need(refused(rdma.send, p.a, b"x", other) == "EINVAL", "a cookie of nobody")
+
+
+def unpinned(count):
+    """Waits until so many pages are pinned."""
+    end = time.monotonic() + 60
+    while rdma.pins() != count:
+        if time.monotonic() > end:
+            raise AssertionError(f"{rdma.pins()} pages are pinned, {count} were")
+        time.sleep(0.01)
+
+
+def link(what, *args):
+    subprocess.run(["rdma", "link", what, "rdsx0", *args], check=True)
+
+
+def removed():
+    """The device goes in the middle of operations, and with some that wait: all of them end, nothing is left pinned, and
+    it goes on with the device that comes."""
+    kind = "rxe" if ATOMICS else "siw"
+    for there in (B, (IB[1], 4999), ("10.9.0.200", 4001)):
+        pins = rdma.pins()
+        with Pair() as p:
+            p.a.connect(*there)
+            cookie = p.theirs.register(0, 1 << 20)
+            p.ours.register(0, 5000)
+            tokens = list(range(12))
+            for token in tokens:
+                p.write(b"x", cookie, [(0, 1 << 20)], token)
+            link("del")
+            try:
+                ends = []
+                if there[0] == "10.9.0.200":
+                    # They wait for a connection.
+                    unpinned(pins + 256)
+                    p.a.cancel(*there)
+                while len(ends) < len(tokens):
+                    ends += rdma.ends(p.a)
+                need(sorted(token for token, _ in ends) == tokens, f"{ends}")
+                need({how for _, how in ends} <= {rdma.SUCCESS, rdma.DROPPED, rdma.OTHER_ERROR, rdma.CANCELED}, f"{ends}")
+                # What the other device has.
+                p.b.sock.close()
+                unpinned(pins)
+                need(refused(p.write, b"x", cookie, [(0, 10)], 1) in ("ENODEV", "ENETUNREACH"), "without a device")
+            finally:
+                link("add", "type", kind, "netdev", "rdsv0")
+        with Pair() as p:
+            cookie = p.theirs.register(0, 1 << 20)
+            p.write(b"again", cookie, [(0, 1 << 20)], 99)
+            need(rdma.receive(p.b)[0] == b"again", "the message")
+            need(rdma.status(p.a) == (99, rdma.SUCCESS), "its end")
+
+
+def waiting():
+    """An operation for a peer that is not there ends when its program cancels it, or goes."""
+    nowhere = ("10.9.0.200", 4001)
+    pins = rdma.pins()
+    with rdma.connected(A, nowhere) as a:
+        ours = Memory(a, 4)
+        control, _place = rdma.transfer(1, (0, 100), [(ours.base, 100)], READWRITE | NOTIFY_ME, 5)
+        rdma.send(a, b"x", control)
+        need(rdma.pins() == pins + 1, "the memory is not pinned")
+        a.cancel(*nowhere)
+        need(rdma.status(a) == (5, rdma.CANCELED), "its end")
+        need(rdma.pins() == pins, "the memory is pinned")
+        control, _place = rdma.transfer(1, (0, 100), [(ours.base, 100)], READWRITE | NOTIFY_ME | SILENT, 6)
+        rdma.send(a, b"", control)
+        a.cancel(*nowhere)
+        need(rdma.status(a) == (6, rdma.CANCELED), "the end of a silent one")
+        rdma.send(a, b"x", control)
+        rdma.send(a, b"", control)
+    unpinned(pins)
+
+
+def limits():
+    """What is pinned counts, and counts no more when the program knows of the end."""
+    with Pair(4) as p:
+        cookie = p.theirs.register(0, PAGE)
+        # For the first two pages; those of root are not limited.
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (2 * PAGE, 2 * PAGE))
+        os.seteuid(1000)
+        try:
+            for token in range(200):
+                p.write(b"", cookie, [(10, PAGE)], token, SILENT)
+                need(rdma.status(p.a) == (token, rdma.SUCCESS), "its end")
+            need(refused(p.write, b"", cookie, [(0, 1), (PAGE, 1), (2 * PAGE, 1)], 1) == "ENOMEM", "three pages")
+            cookies = [p.ours.register(0, PAGE), p.ours.register(PAGE, PAGE)]
+            need(refused(p.ours.register, 0, 1) == "ENOMEM", "a page more")
+            need(refused(p.write, b"", cookie, [(0, 1)], 1) == "ENOMEM", "a page more")
+            for mine in cookies:
+                p.ours.free(mine, rdma.INVALIDATE)
+            p.write(b"", cookie, [(0, 1)], 1, SILENT)
+            need(rdma.status(p.a) == (1, rdma.SUCCESS), "its end")
+        finally:
+            os.seteuid(0)
+
+
+if __name__ == "__main__":
+    for case in sys.argv[2:]:
+        try:
+            globals()[case]()
+        except (AssertionError, OSError) as e:
+            if isinstance(e, OSError) and e.errno == errno.EINTR:
+                raise
+            raise SystemExit(f"{case}: {e!r}") from e

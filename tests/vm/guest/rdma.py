@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What programs say that use memory of peers, or let peers use theirs: see rds.h and rds-rdma(7)."""
+
+import ctypes
+import mmap
+import socket
+import struct
+
+from rds import SOL_RDS, Sock
+
+GET_MR, FREE_MR = 2, 3
+ARGS, DEST, MAP, STATUS, FETCH_ADD, COMPARE_SWAP, MASKED_FETCH_ADD, MASKED_COMPARE_SWAP = 1, 2, 3, 4, 6, 7, 8, 9
+READWRITE, FENCE, INVALIDATE, USE_ONCE, NOTIFY_ME, SILENT = 1, 2, 4, 8, 0x20, 0x40
+SUCCESS, REMOTE_ERROR, CANCELED, DROPPED, OTHER_ERROR = range(5)
+
+
+class Memory:
+    """Pages, and a socket that may register some of them."""
+
+    def __init__(self, sock, pages):
+        self.sock = sock
+        self.pages = mmap.mmap(-1, pages * mmap.PAGESIZE)
+        self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.pages))
+
+    def register(self, at, length, flags=READWRITE):
+        """The cookie of some of it."""
+        cookie = ctypes.c_ulonglong()
+        raw = struct.pack("=QQQQ", self.base + at, length, ctypes.addressof(cookie), flags)
+        self.sock.set_raw(GET_MR, raw)
+        return cookie.value
+
+    def free(self, cookie, flags=0):
+        self.sock.set_raw(FREE_MR, struct.pack("=QQ", cookie, flags))
+
+    def fill(self, at, data):
+        self.pages[at:at + len(data)] = data
+
+
+def connected(here, there, timeout=60):
+    """A socket at an address, connected to another one."""
+    s = Sock(here, timeout)
+    s.connect(*there)
+    return s
+
+
+def transfer(cookie, remote, areas, flags, token=0):
+    """A control message that asks for a write (flag READWRITE) or a read. `remote` and each of `areas`: address and
+    bytes. The result must live until it is sent."""
+    local = b"".join(struct.pack("=QQ", *area) for area in areas)
+    place = ctypes.create_string_buffer(local, len(local))
+    raw = struct.pack("=QQQQQQQ", cookie, *remote, ctypes.addressof(place), len(areas), flags, token)
+    return (SOL_RDS, ARGS, raw), place
+
+
+def atomic(kind, cookie, local, remote, numbers, flags, token=0):
+    """A control message that asks for an atomic operation."""
+    numbers = list(numbers) + [0] * (4 - len(numbers))
+    return SOL_RDS, kind, struct.pack("=QQQQQQQQQ", cookie, local, remote, *numbers, flags, token)
+
+
+def send(sock, payload, *controls, flags=0):
+    return sock.sock.sendmsg([payload], list(controls), flags)
+
+
+def receive(sock, size=1 << 20):
+    """A message and its control messages by kind; ETIMEDOUT if none comes."""
+    data, controls, flags, _ = sock.sock.recvmsg(size, 1024)
+    assert not flags & socket.MSG_CTRUNC, "there are more control messages"
+    return data, [(kind, raw) for level, kind, raw in controls if level == SOL_RDS]
+
+
+def ends(sock):
+    """(token, status) of operations that have ended, one or more."""
+    data, controls = receive(sock)
+    assert data == b"" and controls, f"{data!r} {controls}"
+    found = []
+    for kind, raw in controls:
+        token, number, rest = struct.unpack("=Qii", raw)
+        assert (kind, rest) == (STATUS, 0), f"{kind} {raw.hex()}"
+        found.append((token, number))
+    return found
+
+
+def status(sock):
+    """(token, status) of the operation that has ended."""
+    found, = ends(sock)
+    return found
+
+
+def pins():
+    """Pages that are pinned for now."""
+    with open("/proc/sys/vm/stat_refresh", "w", encoding="ascii") as f:
+        f.write("1")
+    with open("/proc/vmstat", encoding="ascii") as f:
+        counts = dict(line.split() for line in f)
+    return int(counts["nr_foll_pin_acquired"]) - int(counts["nr_foll_pin_released"])

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-2.0
+"""rdma_end.py owner|user HERE THERE ROUNDS: operations between two nodes. The owner sends cookies of its memory; the user
+writes there and reads what it finds, and says when it has."""
+
+import errno
+import struct
+import sys
+import time
+
+import rdma
+from rdma import DEST, FENCE, MAP, NOTIFY_ME, READWRITE, Memory
+
+SIZE = 40000
+PORT = 4010
+
+
+def pattern(seed):
+    return bytes((i * 13 + seed) % 256 for i in range(SIZE))
+
+
+def offer(sock, memory, at):
+    """Sends a cookie of memory that is registered for that. C asks to try again while there is no connection."""
+    while True:
+        args = (rdma.SOL_RDS, MAP, struct.pack("=QQQQ", memory.base + at, SIZE, memory.base + 4 * SIZE, READWRITE))
+        try:
+            rdma.send(sock, b"here", args)
+            return struct.unpack_from("=Q", memory.pages, 4 * SIZE)[0]
+        except OSError as e:
+            if e.errno != errno.EAGAIN:
+                raise
+            time.sleep(0.1)
+
+
+def own(sock, rounds):
+    memory = Memory(sock, 50)
+    for number in range(rounds):
+        memory.fill(100, pattern(number))
+        cookie = offer(sock, memory, 100)
+        data, _ = rdma.receive(sock)
+        assert data == b"read", f"{number}: {data}"
+        data, _ = rdma.receive(sock)
+        assert data == b"written", f"{number}: {data}"
+        assert memory.pages[100:100 + SIZE] == pattern(number + 1), f"{number}: other bytes"
+        memory.free(cookie)
+        rdma.send(sock, b"seen")
+    print("owner: done", flush=True)
+
+
+def use(sock, rounds):
+    memory = Memory(sock, 50)
+    for number in range(rounds):
+        data, controls = rdma.receive(sock)
+        assert data == b"here", f"{number}: {data}"
+        (kind, raw), = controls
+        assert kind == DEST, f"{number}: {controls}"
+        cookie, = struct.unpack("=Q", raw)
+
+        def operate(flags, token, message):
+            control, _place = rdma.transfer(cookie, (0, SIZE), [(memory.base + 7, SIZE)], flags | NOTIFY_ME, token)
+            rdma.send(sock, message, control)
+
+        def end(token):
+            told = rdma.status(sock)
+            assert told == (token, rdma.SUCCESS), f"{number}: {told}"
+
+        operate(FENCE, 2 * number, b"read")
+        end(2 * number)
+        assert memory.pages[7:7 + SIZE] == pattern(number), f"{number}: other bytes"
+        memory.fill(7, pattern(number + 1))
+        operate(READWRITE, 2 * number + 1, b"written")
+        # The answer may be faster than the end.
+        both = [rdma.receive(sock) for _ in range(2)]
+        ended = (b"", [(rdma.STATUS, struct.pack("=Qii", 2 * number + 1, rdma.SUCCESS, 0))])
+        assert sorted(both) == [ended, (b"seen", [])], f"{number}: {both}"
+    print("user: done", flush=True)
+
+
+if __name__ == "__main__":
+    role, here, there, rounds = sys.argv[1:]
+    end = rdma.connected((here, PORT), (there, PORT), 120)
+    if role == "user":
+        # C registers nothing without a connection.
+        rdma.send(end, b"")
+    else:
+        print("owner: ready", flush=True)
+        rdma.receive(end)
+    {"owner": own, "user": use}[role](end, int(rounds))
