@@ -186,6 +186,68 @@ def test_stress(node, tools, ends):
     check_both_ways(stress.averages(), 2, 5000)
 
 
+RUST_ONLY = pytest.mark.impls("rust")
+
+
+def check_operations(averages, size, ways=2):
+    """Both ends moved bytes, `ways` of in and out. That these agree, the two ends have seen to."""
+    for _, tx, rx, _, mbi, mbo, *_ in averages:
+        assert tx + rx > 0
+        assert (mbi > 0) + (mbo > 0) == ways, averages
+        # An operation for each request, in or out, but for those that had not ended.
+        assert (mbi + mbo) * 1024 >= (tx + rx) * size * 0.5, averages
+
+
+@RUST_ONLY
+@pytest.mark.on_siw
+@pytest.mark.parametrize("options", (
+    "-q 256 -D 64K", "-q 256 -D 16K -I 4 -t 2 -d 3", "-D 1001 -I 3 --rdma-alignment 5 --rdma-use-once 0 -d 2",
+    "-D 32K --rdma-cache-mrs 1 -d 4", "-D 1M --rdma-use-get-mr 1", "-D 8K -M 1 -d 2", "-D 8K -M 2 -d 2"))
+def test_stress_with_rdma(node, tools, options):
+    """Writes and reads of whatever shape, and in whatever region, bring what they should."""
+    words = options.split()
+    averages = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), *words).averages()
+    buffers = int(words[words.index("-I") + 1]) if "-I" in words else 1
+    size = words[words.index("-D") + 1]
+    size = int(size[:-1]) << {"K": 10, "M": 20}[size[-1]] if size[-1] in "KM" else int(size)
+    check_operations(averages, size * buffers)
+
+
+@RUST_ONLY
+@pytest.mark.kinds("rxe")
+@pytest.mark.parametrize("options", ("--atomics -t 2 -d 3", "--atomics -D 4K -d 3", "--atomics --rdma-cache-mrs 1"))
+def test_stress_with_atomics(node, tools, options):
+    """Additions bring what was there and leave the sum, alone and between transfers."""
+    stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), *options.split())
+    check_operations(stress.averages(), 8)
+
+
+@RUST_ONLY
+def test_stress_with_rdma_one_way(node, tools):
+    """Reads of what only the active end offers: bytes go out of it."""
+    stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), "-o", "-D", "8K", "-M", 1)
+    active, passive = stress.averages()
+    assert active[4] == 0 < active[5] and passive[5] == 0 < passive[4]
+
+
+@RUST_ONLY
+@pytest.mark.on_siw
+def test_stress_refuses_operations(node, tools):
+    """Both ends say what cannot be done, and what to do."""
+    cases = [(LOOP, "-D 4K", "RDMA is between addresses of RDMA devices"), (PAIR, "-D 2M", "up to 1048576 bytes")]
+    if node.kind == "siw":
+        cases.append((PAIR, "--atomics", "iWARP devices have no atomic operations"))
+    for ends, options, words in cases:
+        stress = Stress(tools, (node, ends[0]), (node, ends[1]), *options.split())
+        active = stress.active.wait(timeout=100)
+        assert active.status == 1 and words in active.err, str(active)
+        if "2M" in options:
+            stress.passive.stop(2)
+            continue
+        passive = stress.passive.wait(timeout=100)
+        assert passive.status == 1 and words in passive.err, str(passive)
+
+
 def test_stress_with_options(node, tools, flavor):
     """Large messages one way, on another connection, without the rows of each second."""
     # On the debug kernel a message of 1 MiB may take longer than the test.
@@ -245,7 +307,7 @@ def test_stress_notices_that_the_other_end_is_gone(node, tools):
 
 def test_stress_refuses(node, tools):
     """What it cannot do, in words."""
-    for options, words in ((("-s", PAIR[1], "-D", "64K"), "no RDMA"),
+    for options, words in ((("-s", PAIR[1], "-D", "64K", "--rdma-use-fence", 0), "cannot be verified"),
                            (("-s", PAIR[1], "-p", ports()), "is a passive rds-stress waiting there?"),
                            (("-r", "10.99.0.1"), "cannot listen")):
         result = node.run([tools / "rds-stress", *options], check=False)

@@ -95,6 +95,22 @@ pub(crate) fn transport_hint(errno: Option<i32>) -> Option<&'static str> {
     })
 }
 
+/// What to do about an error of a message that came with an operation, or registered memory.
+pub fn operation_hint(error: &io::Error) -> Option<&'static str> {
+    Some(match error.raw_os_error()? {
+        libc::EOPNOTSUPP => {
+            "RDMA is between addresses of RDMA devices, not on loopback; iWARP devices have no atomic operations"
+        }
+        libc::ENOPROTOOPT => "no transport of this kernel's RDS has RDMA: load rds_rust, or rds_rdma",
+        libc::EPERM | libc::ENOMEM => {
+            "memory that peers use is locked: run as root, or raise `ulimit -l`; or the device has no more regions"
+        }
+        libc::EMSGSIZE => "an operation moves up to 1 MiB",
+        libc::ENODEV => "the RDMA device of the local address is gone",
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

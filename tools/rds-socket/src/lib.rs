@@ -10,18 +10,23 @@
 //! safe code cannot.
 
 mod addr;
+mod control;
 mod error;
 mod info;
+mod memory;
 mod poll;
 mod priority;
+mod rdma;
 mod socket;
 
 pub use addr::source_address_for;
-pub use error::{complain, is_congested, Error};
+pub use error::{complain, is_congested, operation_hint, Error};
 pub use info::Table;
+pub use memory::{Area, Memory};
 pub use poll::{poll, PollFd};
 pub use priority::run_before_others;
-pub use socket::{RdsSocket, Received, Transport};
+pub use rdma::{Control, Cookie, Direction, Ended, Lifetime, Notices, Status};
+pub use socket::{RdsSocket, Received, Sent, Transport};
 
 /// Address family of RDS sockets.
 pub const AF_RDS: i32 = 21;
@@ -31,6 +36,9 @@ pub const SOL_RDS: i32 = 276;
 
 /// Largest payload of one message, in bytes.
 pub const MAX_MESSAGE: usize = 1 << 20;
+
+/// The most that one RDMA operation moves, in bytes.
+pub const MAX_TRANSFER: usize = 1 << 20;
 
 /// The kernel answers a message to this port with an empty message from this port.
 pub const PING_PORT: u16 = 0;

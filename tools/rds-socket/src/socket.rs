@@ -5,11 +5,17 @@ use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
 
 use crate::addr::{AddrBuf, RawAddr};
-use crate::error::{bind_hint, socket_hint, tos_hint, transport_hint};
+use crate::error::{bind_hint, operation_hint, socket_hint, tos_hint, transport_hint};
 use crate::info::{read_table, Answer, Table};
+use crate::memory::Area;
+use crate::rdma::{region, Control, Cookie, Lifetime, Notices, RawControl};
 use crate::{Error, AF_RDS, SOL_RDS};
+
+const RDS_GET_MR: i32 = 2;
+const RDS_FREE_MR: i32 = 3;
 
 const SO_RDS_TRANSPORT: i32 = 8;
 const RDS_TRANS_NONE: i32 = -1;
@@ -50,6 +56,18 @@ impl From<Transport> for i32 {
             Transport::Other(number) => number,
         }
     }
+}
+
+/// Room for control messages: those of about a hundred operations that have ended. The kernel keeps the others.
+const CONTROL_ROOM: usize = 4096;
+
+/// A message that the kernel has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Bytes of the payload.
+    pub len: usize,
+    /// The cookie of what [`Control::Register`] has registered.
+    pub region: Option<Cookie>,
 }
 
 /// One received message.
@@ -144,12 +162,73 @@ impl RdsSocket {
         check_len(ret)
     }
 
-    /// Takes the next message from the receive queue.
+    /// Queues one message for `to`, with an operation or a region. What it names has to be there only for the call:
+    /// the kernel keeps the pages until it has done with them.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::send_to`], after which nothing is registered, and those that [`operation_hint`] knows. `EINVAL`:
+    /// the local memory of an atomic operation has less than eight bytes.
+    pub fn send_with(
+        &self,
+        payload: &[u8],
+        to: SocketAddr,
+        control: Control<'_>,
+    ) -> io::Result<Sent> {
+        // An atomic operation brings eight bytes, and what is behind the area may be another's.
+        if matches!(&control, Control::FetchAdd { local, .. } if local.len() < mem::size_of::<u64>())
+        {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let raw = RawAddr::from(to);
+        let registers = matches!(control, Control::Register(..));
+        let mut cookie = 0;
+        let mut control = RawControl::new(control, &mut cookie);
+        let mut iov = libc::iovec {
+            iov_base: payload.as_ptr().cast_mut().cast(),
+            iov_len: payload.len(),
+        };
+        // SAFETY: `msghdr` is integers and pointers, for which all-zero is a value.
+        let mut msg: libc::msghdr = unsafe { mem::zeroed() };
+        msg.msg_name = raw.as_ptr().cast_mut().cast();
+        msg.msg_namelen = raw.len();
+        msg.msg_iov = &mut iov;
+        msg.msg_iovlen = 1;
+        msg.msg_control = control.bytes.as_mut_ptr().cast();
+        msg.msg_controllen = control.bytes.len();
+        // SAFETY: address, payload and control message outlive the call and are valid for the lengths in `msg`, as
+        // is what the control message has the addresses of. The kernel writes to none of them but the cookie, which
+        // is there for it, and devices write to `Memory` alone, which nothing has a reference to.
+        let ret = unsafe { libc::sendmsg(self.raw(), &msg, 0) };
+        Ok(Sent {
+            len: check_len(ret)?,
+            region: registers.then(|| written(&cookie)),
+        })
+    }
+
+    /// Takes the next message from the receive queue, but not what came with it.
     ///
     /// # Errors
     ///
     /// `EAGAIN`: there is none.
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<Received> {
+        self.receive(buf, &mut []).map(|(received, _)| received)
+    }
+
+    /// Takes the next message from the receive queue, or what there is to know of operations that have ended.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`: there is none. `EBADMSG`: what came with it makes no sense.
+    pub fn recv_with(&self, buf: &mut [u8]) -> io::Result<(Received, Notices)> {
+        let mut control = [0; CONTROL_ROOM];
+        let (received, len) = self.receive(buf, &mut control)?;
+        let notices = Notices::parse(control.get(..len).unwrap_or_default())?;
+        Ok((received, notices))
+    }
+
+    /// Returns also how many bytes of control messages there are.
+    fn receive(&self, buf: &mut [u8], control: &mut [u8]) -> io::Result<(Received, usize)> {
         let mut name = AddrBuf::new();
         let mut iov = libc::iovec {
             iov_base: buf.as_mut_ptr().cast(),
@@ -161,13 +240,37 @@ impl RdsSocket {
         msg.msg_namelen = AddrBuf::capacity();
         msg.msg_iov = &mut iov;
         msg.msg_iovlen = 1;
-        // SAFETY: name, iov and buffer outlive the call and are valid for the lengths in `msg`.
+        msg.msg_control = control.as_mut_ptr().cast();
+        msg.msg_controllen = control.len();
+        // SAFETY: name, iov, buffer and room for control messages outlive the call and are valid for the lengths in
+        // `msg`.
         let ret = unsafe { libc::recvmsg(self.raw(), &mut msg, 0) };
-        Ok(Received {
+        let received = Received {
             len: check_len(ret)?,
             from: name.get(msg.msg_namelen),
             truncated: msg.msg_flags & libc::MSG_TRUNC != 0,
-        })
+        };
+        Ok((received, msg.msg_controllen))
+    }
+
+    /// Registers memory, for peers to read, write and do atomic operations on.
+    pub fn register(&self, area: Area<'_>, lifetime: Lifetime) -> Result<Cookie, Error> {
+        let mut cookie = 0;
+        let args = region(area, lifetime, &mut cookie);
+        // SAFETY: the memory is there, and so is the cookie, which the kernel writes.
+        unsafe { self.set_numbers(RDS_GET_MR, &args) }.map_err(|e| {
+            let hint = operation_hint(&e);
+            Error::new(format!("register {} bytes of memory", area.len()), e).with_hint(hint)
+        })?;
+        Ok(written(&cookie))
+    }
+
+    /// Ends a region that [`Self::register`] or [`Control::Register`] has made.
+    pub fn free(&self, region: Cookie) -> Result<(), Error> {
+        let args = [region.number(), 0];
+        // SAFETY: neither is an address.
+        unsafe { self.set_numbers(RDS_FREE_MR, &args) }
+            .map_err(|e| Error::new(format!("free the region {region:?}"), e))
     }
 
     /// Takes the error that [`crate::PollFd::ERROR`] announced.
@@ -269,6 +372,19 @@ impl RdsSocket {
         check(ret).map(drop)
     }
 
+    /// Sets an option of RDS that is a structure of numbers.
+    ///
+    /// # Safety
+    ///
+    /// The addresses among them have to be valid for what the kernel does with them.
+    unsafe fn set_numbers(&self, name: i32, numbers: &[u64]) -> io::Result<()> {
+        let len = mem::size_of_val(numbers) as libc::socklen_t;
+        let value = numbers.as_ptr().cast();
+        // SAFETY: the numbers are valid for `len` bytes, and what they point to by the promise of the caller.
+        let ret = unsafe { libc::setsockopt(self.raw(), SOL_RDS, name, value, len) };
+        check(ret).map(drop)
+    }
+
     fn option(&self, level: i32, name: i32) -> io::Result<i32> {
         let mut len = mem::size_of::<i32>() as libc::socklen_t;
         let mut value = 0i32;
@@ -282,6 +398,12 @@ impl RdsSocket {
     fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
+}
+
+/// A cookie that the kernel has written, of which the compiler does not know.
+fn written(cookie: &u64) -> Cookie {
+    // SAFETY: a reference is valid for reads.
+    Cookie::new(unsafe { ptr::from_ref(cookie).read_volatile() })
 }
 
 fn check(ret: i32) -> io::Result<i32> {

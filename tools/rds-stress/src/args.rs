@@ -7,7 +7,7 @@ use anyhow::{bail, Context, Result};
 use clap::{Args as ClapArgs, Parser};
 
 use crate::message::HEADER;
-use crate::options::Options;
+use crate::options::{Mode, Options, Rdma};
 
 const ABOUT: &str = "\
 Verified RDS messages between many tasks of two nodes, and how fast they are.
@@ -20,6 +20,10 @@ that of -p. Each task sends requests to each task of the other end, and keeps as
 answer as -d says. Each request is answered with an ack. When the time is over (-T, or SIGINT to
 the active end), all requests are still answered, and the two ends compare what they counted.
 
+With -D or --atomics, each request tells the cookie of memory that the task has registered, and
+the ack comes with an operation on that memory: by turns an RDMA write to it, an RDMA read from
+it, and a fetch-and-add, as far as they are asked for. What they bring is verified.
+
 A message that is lost, comes twice, late, at the wrong socket, or with a wrong byte ends the
 test on both ends with an error that says so.";
 
@@ -27,6 +31,9 @@ const EXAMPLES: &str = "\
 Examples:
   10.0.0.2$ rds-stress
   10.0.0.1$ rds-stress -s 10.0.0.2 -q 4096 -t 2 -d 2 -T 10
+
+  With each request an RDMA of 64 KiB, in four pieces:
+  10.0.0.1$ rds-stress -s 10.0.0.2 -q 256 -D 16K -I 4 -T 10
 
   One node with two RDMA addresses, or with none:
   $ rds-stress -r 10.0.0.2 & rds-stress -r 10.0.0.1 -s 10.0.0.2 -T 10
@@ -36,7 +43,7 @@ Columns, one row a second and the average at the end:
   tsks       tasks of this end
   tx/s rx/s  requests sent and received
   tx+rx K/s  KiB of requests and acks, sent and received
-  mbi mbo    KiB of RDMA operations: 0
+  mbi mbo    KiB that RDMA moved into the memory of this end, and out of it
   tx us/c    microseconds in a call to send a request
   rtt us     microseconds from a request to its ack
   cpu %      time that the CPUs of this node were busy; -1.00 without -c
@@ -81,7 +88,7 @@ pub(crate) struct Args {
     both: Both,
 
     #[command(flatten)]
-    rdma: Rdma,
+    rdma: RdmaArgs,
 }
 
 /// What the active end decides for both.
@@ -145,54 +152,82 @@ struct Both {
     timeout: u32,
 }
 
-/// Options of Oracle's tool for RDMA, which get an answer better than "unexpected argument".
+/// Those for operations on memory, the names of which are Oracle's but for that of atomics.
 #[derive(ClapArgs, Debug)]
-struct Rdma {
-    #[arg(short = 'D', long, hide = true)]
-    rdma_bytes: Option<String>,
-    #[arg(short = 'I', long, hide = true)]
-    rdma_buffers: Option<String>,
-    #[arg(short = 'M', long, hide = true)]
-    rdma_mode: Option<String>,
-    #[arg(long, hide = true)]
-    rdma_use_once: Option<String>,
-    #[arg(long, hide = true)]
-    rdma_use_get_mr: Option<String>,
-    #[arg(long, hide = true)]
-    rdma_use_fence: Option<String>,
-    #[arg(long, hide = true)]
-    rdma_use_notify: Option<String>,
-    #[arg(long, hide = true)]
-    rdma_cache_mrs: Option<String>,
-    #[arg(long, hide = true)]
-    rdma_alignment: Option<String>,
+#[command(next_help_heading = "RDMA options of the active end, which count for both")]
+struct RdmaArgs {
+    /// Bytes of a buffer that RDMA moves for each request, or with the suffix K or M
+    #[arg(short = 'D', long, value_name = "SIZE", default_value_t = 0, value_parser = size)]
+    rdma_bytes: u32,
+
+    /// Local buffers of an RDMA, each of the bytes of -D; up to 512, and up to 1M in all
+    #[arg(short = 'I', long, value_name = "N", default_value_t = 1)]
+    rdma_buffers: u32,
+
+    /// 0: RDMA writes and reads by turns, 1: reads, 2: writes
+    #[arg(short = 'M', long, value_name = "0|1|2", default_value = "0", value_parser = mode)]
+    rdma_mode: Mode,
+
+    /// Also, or without -D alone, atomic additions to a number in the other end's memory
+    #[arg(long)]
+    atomics: bool,
+
+    /// A region goes with its first use; the default is 1 but with --rdma-cache-mrs 1
+    #[arg(long, value_name = "0|1", value_parser = switch)]
+    rdma_use_once: Option<bool>,
+
+    /// Register with RDS_GET_MR, not with the message; the default is 0 but with --rdma-cache-mrs 1
+    #[arg(long, value_name = "0|1", value_parser = switch)]
+    rdma_use_get_mr: Option<bool>,
+
+    /// Keep regions for all requests
+    #[arg(long, value_name = "0|1", default_value = "0", value_parser = switch, action = clap::ArgAction::Set)]
+    rdma_cache_mrs: bool,
+
+    /// Where in a page the memory begins, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    rdma_alignment: u32,
+
+    /// An ack waits for its RDMA read: always 1
+    #[arg(long, value_name = "1", default_value = "1", value_parser = switch, action = clap::ArgAction::Set)]
+    rdma_use_fence: bool,
+
+    /// Of no effect, as in Oracle's tool
+    #[arg(long, hide = true, value_name = "0|1", value_parser = switch)]
+    rdma_use_notify: Option<bool>,
+
+    /// Not there, and refused in words.
     #[arg(long, hide = true)]
     rdma_key_o_meter: bool,
 }
 
-impl Rdma {
-    fn is_asked_for(&self) -> bool {
-        let given = [
-            &self.rdma_bytes,
-            &self.rdma_buffers,
-            &self.rdma_mode,
-            &self.rdma_use_once,
-            &self.rdma_use_get_mr,
-            &self.rdma_use_fence,
-            &self.rdma_use_notify,
-            &self.rdma_cache_mrs,
-            &self.rdma_alignment,
-        ];
-        self.rdma_key_o_meter || given.into_iter().any(Option::is_some)
+impl RdmaArgs {
+    fn options(&self) -> Result<Rdma> {
+        if self.rdma_key_o_meter {
+            bail!("--rdma-key-o-meter: this rds-stress does not count keys that come again");
+        }
+        if !self.rdma_use_fence {
+            bail!(
+                "--rdma-use-fence 0: without the fence memory is used anew while it is still read, \
+                 and what is read cannot be verified"
+            );
+        }
+        Ok(Rdma {
+            bytes: self.rdma_bytes,
+            buffers: self.rdma_buffers,
+            mode: self.rdma_mode,
+            atomics: self.atomics,
+            use_once: self.rdma_use_once.unwrap_or(!self.rdma_cache_mrs),
+            use_get_mr: self.rdma_use_get_mr.unwrap_or(self.rdma_cache_mrs),
+            cache_mrs: self.rdma_cache_mrs,
+            alignment: self.rdma_alignment,
+        })
     }
 }
 
 impl Args {
     /// What both ends have to know.
     pub(crate) fn options(&self) -> Result<Options> {
-        if self.rdma.is_asked_for() {
-            bail!("this rds-stress does no RDMA and no atomic operations (-D, -I, -M, --rdma-...): it sends messages");
-        }
         let options = Options {
             req_bytes: self.both.req_bytes,
             ack_bytes: self.both.ack_bytes,
@@ -205,6 +240,7 @@ impl Args {
             rtprio: self.both.rtprio,
             trace: self.both.trace,
             timeout: self.both.timeout,
+            rdma: self.rdma.options()?,
         };
         options.check()?;
         Ok(options)
@@ -280,6 +316,24 @@ fn size(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "too large".to_owned())
 }
 
+/// 0 or 1, as Oracle's tool has it.
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err("use 0 or 1".to_owned()),
+    }
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    match text {
+        "0" => Ok(Mode::ReadWrite),
+        "1" => Ok(Mode::ReadOnly),
+        "2" => Ok(Mode::WriteOnly),
+        _ => Err("use 0 (both), 1 (reads) or 2 (writes)".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,6 +372,11 @@ mod tests {
             rtprio: true,
             trace: true,
             timeout: 60,
+            rdma: Rdma {
+                buffers: 1,
+                use_once: true,
+                ..Rdma::default()
+            },
         };
         assert_eq!(args.options().unwrap(), wanted);
     }
@@ -336,18 +395,72 @@ mod tests {
         assert!(options.verify && !options.one_way);
     }
 
+    fn rdma(line: &str) -> Rdma {
+        let args = parse(&format!("rds-stress -s 10.0.0.2 {line}")).unwrap();
+        args.options().unwrap().rdma
+    }
+
     #[test]
-    fn rdma_is_refused_in_words() {
-        for option in [
-            "-D 64K",
-            "-I 2",
-            "-M 1",
-            "--rdma-use-once 1",
-            "--rdma-key-o-meter",
+    fn rdma_options_of_the_established_tool() {
+        let defaults = rdma("");
+        assert!(!defaults.is_on());
+        let on = rdma("-D 64K");
+        let wanted = Rdma {
+            bytes: 65536,
+            ..defaults
+        };
+        assert_eq!(on, wanted);
+        assert!(on.is_on() && on.use_once && !on.use_get_mr);
+        let all = rdma(
+            "--rdma-bytes 1000 --rdma-buffers 4 --rdma-mode 2 --rdma-use-once 0 --rdma-use-get-mr 1 \
+             --rdma-cache-mrs 1 --rdma-alignment 24 --rdma-use-fence 1 --rdma-use-notify 0 --atomics",
+        );
+        let wanted = Rdma {
+            bytes: 1000,
+            buffers: 4,
+            mode: Mode::WriteOnly,
+            atomics: true,
+            use_once: false,
+            use_get_mr: true,
+            cache_mrs: true,
+            alignment: 24,
+        };
+        assert_eq!(all, wanted);
+        assert_eq!(rdma("-D 2K -I 512 -M 1").mode, Mode::ReadOnly);
+        assert!(rdma("--atomics").is_on());
+        let cached = rdma("-D 4K --rdma-cache-mrs 1");
+        assert!(!cached.use_once && cached.use_get_mr);
+    }
+
+    #[test]
+    fn what_rdma_cannot_be_is_refused_in_words() {
+        for (options, words) in [
+            ("-D 4K --rdma-use-fence 0", "verified"),
+            ("-D 4K --rdma-key-o-meter", "does not count"),
+            ("-D 4K -I 257", "1048576 bytes"),
+            ("-D 2M", "1048576 bytes"),
+            ("-D 1 -I 513", "512 buffers"),
+            ("-I 0", "512 buffers"),
+            ("-D 1 --rdma-alignment 4096", "less than 4096"),
+            ("--atomics --rdma-alignment 4", "multiple of 8"),
+            (
+                "--rdma-cache-mrs 1 --rdma-use-once 1",
+                "cannot be used again",
+            ),
+            ("--rdma-cache-mrs 1 --rdma-use-get-mr 0", "for that message"),
         ] {
-            let args = parse(&format!("rds-stress -s 10.0.0.2 {option}")).unwrap();
+            let args = parse(&format!("rds-stress -s 10.0.0.2 {options}")).unwrap();
             let error = args.options().unwrap_err().to_string();
-            assert!(error.contains("no RDMA"), "{error}");
+            assert!(error.contains(words), "{options}: {error}");
+        }
+        for line in [
+            "-M 3",
+            "-D 4X",
+            "-I -1",
+            "--rdma-use-once 2",
+            "--rdma-cache-mrs yes",
+        ] {
+            assert!(parse(&format!("rds-stress {line}")).is_err(), "{line}");
         }
     }
 

@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::stats::Counts;
 
 /// Changes with the protocol, also that of the RDS messages.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// No line is as long.
 const LONGEST: u64 = 1 << 16;

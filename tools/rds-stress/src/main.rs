@@ -9,6 +9,7 @@ mod control;
 mod cpu;
 mod message;
 mod options;
+mod rdma;
 mod session;
 mod stats;
 mod stream;
@@ -89,8 +90,8 @@ fn show(options: &Options) -> String {
         ("Tasks", u32::from(options.tasks)),
         ("Req size", options.req_bytes),
         ("ACK size", options.ack_bytes),
-        ("RDMA size", 0),
+        ("RDMA size", options.rdma.bytes),
     ];
     let rows = rows.map(|(name, value)| format!("  {name:<10} {value:<7}\n"));
-    format!("Options:\n{}\n", rows.concat())
+    format!("Options:\n{}{}\n", rows.concat(), options.rdma)
 }

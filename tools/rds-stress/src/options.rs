@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What the active end decides for both.
 
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::{ensure, Result};
-use rds_socket::MAX_MESSAGE;
+use rds_socket::{MAX_MESSAGE, MAX_TRANSFER};
 use serde::{Deserialize, Serialize};
 
 use crate::message::HEADER;
@@ -20,6 +21,146 @@ const OVERHEAD: u64 = 5120;
 
 /// The kernel doubles what it is given, in an `int`.
 const MAX_BUFFER: u64 = i32::MAX as u64 / 2;
+
+/// As Oracle's tool has it.
+const MAX_BUFFERS: u32 = 512;
+
+/// Memory that does not begin with a page begins in the first one.
+const MAX_ALIGNMENT: u32 = 4096;
+
+/// What a task that answers a request does with memory of the one that asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// RDMA write to it.
+    Write,
+    /// RDMA read from it.
+    Read,
+    /// Atomic addition to a number in it.
+    FetchAdd,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Operation::Write => "RDMA write",
+            Operation::Read => "RDMA read",
+            Operation::FetchAdd => "fetch-and-add",
+        })
+    }
+}
+
+/// Which transfers there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Mode {
+    /// Both by turns.
+    #[default]
+    ReadWrite,
+    ReadOnly,
+    WriteOnly,
+}
+
+/// The operations of a test.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Rdma {
+    /// Bytes of each local buffer of a transfer. 0: no transfers.
+    pub(crate) bytes: u32,
+    /// Local buffers of a transfer.
+    pub(crate) buffers: u32,
+    pub(crate) mode: Mode,
+    /// Atomic additions.
+    pub(crate) atomics: bool,
+    /// Regions go with their first use.
+    pub(crate) use_once: bool,
+    /// Register with RDS_GET_MR, not with the message that tells the cookie.
+    pub(crate) use_get_mr: bool,
+    /// Register once for all requests.
+    pub(crate) cache_mrs: bool,
+    /// Bytes of the first page that are not used.
+    pub(crate) alignment: u32,
+}
+
+impl Rdma {
+    /// Whether each request has an operation.
+    pub(crate) fn is_on(&self) -> bool {
+        self.bytes > 0 || self.atomics
+    }
+
+    /// Bytes of a transfer.
+    pub(crate) fn transfer(&self) -> usize {
+        self.bytes as usize * self.buffers as usize
+    }
+
+    /// Bytes of the largest operation.
+    pub(crate) fn largest(&self) -> usize {
+        let number = if self.atomics { size_of::<u64>() } else { 0 };
+        self.transfer().max(number)
+    }
+
+    /// The operation whose turn it is; they take turns.
+    pub(crate) fn operation(&self, turn: u64) -> Operation {
+        let transfers: &[Operation] = match self.mode {
+            _ if self.bytes == 0 => &[],
+            Mode::ReadWrite => &[Operation::Write, Operation::Read],
+            Mode::ReadOnly => &[Operation::Read],
+            Mode::WriteOnly => &[Operation::Write],
+        };
+        let all = transfers.len() as u64 + u64::from(self.atomics);
+        let turn = (turn % all.max(1)) as usize;
+        transfers.get(turn).copied().unwrap_or(Operation::FetchAdd)
+    }
+
+    /// Whether they make sense.
+    fn check(&self) -> Result<()> {
+        let (bytes, buffers, alignment) = (self.bytes, self.buffers, self.alignment);
+        ensure!(
+            (1..=MAX_BUFFERS).contains(&buffers),
+            "-I {buffers}: from 1 to {MAX_BUFFERS} buffers"
+        );
+        ensure!(
+            u64::from(bytes) * u64::from(buffers) <= MAX_TRANSFER as u64,
+            "-D {bytes} -I {buffers}: all buffers have up to {MAX_TRANSFER} bytes"
+        );
+        ensure!(
+            alignment < MAX_ALIGNMENT,
+            "--rdma-alignment {alignment}: less than {MAX_ALIGNMENT} bytes"
+        );
+        ensure!(
+            !self.atomics || alignment % 8 == 0,
+            "--rdma-alignment {alignment}: atomic operations need a multiple of 8"
+        );
+        ensure!(
+            !(self.cache_mrs && self.use_once),
+            "--rdma-cache-mrs 1 and --rdma-use-once 1: a region that goes with its use cannot be used again"
+        );
+        ensure!(
+            !self.cache_mrs || self.use_get_mr,
+            "--rdma-cache-mrs 1 and --rdma-use-get-mr 0: what is registered with a message is so for that message"
+        );
+        Ok(())
+    }
+}
+
+/// The row of `--show-params`.
+impl fmt::Display for Rdma {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "  {:<10}", "RDMA opts")?;
+        for (is, name) in [
+            (self.use_once, "use_once"),
+            (self.use_get_mr, "use_get_mr"),
+            (true, "use_fence"),
+            (self.cache_mrs, "cache_mrs"),
+            (self.atomics, "atomics"),
+        ] {
+            if is {
+                write!(f, " {name}")?;
+            }
+        }
+        if self.alignment > 0 {
+            write!(f, " align={}", self.alignment)?;
+        }
+        writeln!(f)
+    }
+}
 
 /// A test, as the command line of the active end has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +187,7 @@ pub(crate) struct Options {
     pub(crate) trace: bool,
     /// Seconds without progress that are a failure.
     pub(crate) timeout: u32,
+    pub(crate) rdma: Rdma,
 }
 
 impl Options {
@@ -70,7 +212,7 @@ impl Options {
             "-d {depth}: from 1 to {MAX_DEPTH} requests"
         );
         ensure!(self.timeout > 0, "--timeout 0: at least a second");
-        Ok(())
+        self.rdma.check()
     }
 
     /// Bytes of the largest message.
@@ -106,6 +248,11 @@ pub(crate) fn example() -> Options {
         rtprio: false,
         trace: false,
         timeout: 60,
+        rdma: Rdma {
+            buffers: 1,
+            use_once: true,
+            ..Rdma::default()
+        },
     }
 }
 
@@ -116,7 +263,7 @@ mod tests {
     #[test]
     fn what_another_program_sends_is_checked() {
         assert!(example().check().is_ok());
-        let bad: [fn(&mut Options); 8] = [
+        let bad: [fn(&mut Options); 16] = [
             |o| o.req_bytes = HEADER as u32 - 1,
             |o| o.req_bytes = u32::MAX,
             |o| o.ack_bytes = 0,
@@ -125,12 +272,60 @@ mod tests {
             |o| o.depth = 0,
             |o| o.depth = u32::MAX,
             |o| o.timeout = 0,
+            |o| o.rdma.buffers = 0,
+            |o| o.rdma.buffers = MAX_BUFFERS + 1,
+            |o| o.rdma.bytes = MAX_TRANSFER as u32 + 1,
+            |o| (o.rdma.bytes, o.rdma.buffers) = (u32::MAX, MAX_BUFFERS),
+            |o| o.rdma.alignment = MAX_ALIGNMENT,
+            |o| (o.rdma.atomics, o.rdma.alignment) = (true, 4),
+            |o| o.rdma.cache_mrs = true,
+            |o| (o.rdma.cache_mrs, o.rdma.use_once) = (true, false),
         ];
         for spoil in bad {
             let mut options = example();
             spoil(&mut options);
             assert!(options.check().is_err(), "{options:?}");
         }
+    }
+
+    #[test]
+    fn operations_take_turns() {
+        use Operation::{FetchAdd, Read, Write};
+        let turns = |bytes, mode, atomics| {
+            let rdma = Rdma {
+                bytes,
+                mode,
+                atomics,
+                ..example().rdma
+            };
+            assert_eq!(rdma.is_on(), bytes > 0 || atomics);
+            [0, 1, 2, 3, u64::MAX].map(|turn| rdma.operation(turn))
+        };
+        let both = [Write, Read, Write, Read, Read];
+        assert_eq!(turns(1, Mode::ReadWrite, false), both);
+        assert_eq!(turns(1, Mode::ReadOnly, false), [Read; 5]);
+        assert_eq!(turns(1, Mode::WriteOnly, false), [Write; 5]);
+        assert_eq!(turns(0, Mode::ReadWrite, true), [FetchAdd; 5]);
+        let all = [Write, Read, FetchAdd, Write, Write];
+        assert_eq!(turns(1, Mode::ReadWrite, true), all);
+        turns(0, Mode::ReadWrite, false);
+    }
+
+    #[test]
+    fn an_operation_is_no_less_than_a_number() {
+        let sizes = |bytes, buffers, atomics| {
+            let rdma = Rdma {
+                bytes,
+                buffers,
+                atomics,
+                ..example().rdma
+            };
+            (rdma.transfer(), rdma.largest())
+        };
+        assert_eq!(sizes(0, 1, false), (0, 0));
+        assert_eq!(sizes(0, 1, true), (0, 8));
+        assert_eq!(sizes(3, 2, true), (6, 8));
+        assert_eq!(sizes(1000, 3, true), (3000, 3000));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::Op;
 use crate::options::Options;
+use crate::rdma::Moved;
 
 /// The counters of one task, which another thread reads.
 #[derive(Debug, Default)]
@@ -19,6 +20,8 @@ pub(crate) struct Counters {
     ack_rx: AtomicU64,
     send_nanos: AtomicU64,
     rtt_nanos: AtomicU64,
+    rdma_in: AtomicU64,
+    rdma_out: AtomicU64,
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -47,6 +50,12 @@ impl Counters {
         self.ack_rx.fetch_add(1, Relaxed);
     }
 
+    /// Operations moved so much.
+    pub(crate) fn moved(&self, moved: Moved) {
+        self.rdma_in.fetch_add(moved.bytes_in, Relaxed);
+        self.rdma_out.fetch_add(moved.bytes_out, Relaxed);
+    }
+
     /// Adds these counters to `sum`.
     pub(crate) fn add_to(&self, sum: &mut Counts) {
         sum.req_tx += self.req_tx.load(Relaxed);
@@ -55,6 +64,8 @@ impl Counters {
         sum.ack_rx += self.ack_rx.load(Relaxed);
         sum.send_nanos += self.send_nanos.load(Relaxed);
         sum.rtt_nanos += self.rtt_nanos.load(Relaxed);
+        sum.rdma_in += self.rdma_in.load(Relaxed);
+        sum.rdma_out += self.rdma_out.load(Relaxed);
     }
 }
 
@@ -69,6 +80,9 @@ pub(crate) struct Counts {
     pub(crate) send_nanos: u64,
     /// From requests to their acks.
     pub(crate) rtt_nanos: u64,
+    /// Bytes that operations moved to the memory of this end, and out of it.
+    pub(crate) rdma_in: u64,
+    pub(crate) rdma_out: u64,
 }
 
 impl Sub for Counts {
@@ -82,6 +96,8 @@ impl Sub for Counts {
             ack_rx: self.ack_rx.saturating_sub(before.ack_rx),
             send_nanos: self.send_nanos.saturating_sub(before.send_nanos),
             rtt_nanos: self.rtt_nanos.saturating_sub(before.rtt_nanos),
+            rdma_in: self.rdma_in.saturating_sub(before.rdma_in),
+            rdma_out: self.rdma_out.saturating_sub(before.rdma_out),
         }
     }
 }
@@ -94,6 +110,8 @@ impl Counts {
             ("acks sent", self.ack_tx, other.ack_rx),
             ("requests received", self.req_rx, other.req_tx),
             ("acks received", self.ack_rx, other.ack_tx),
+            ("RDMA bytes in", self.rdma_in, other.rdma_out),
+            ("RDMA bytes out", self.rdma_out, other.rdma_in),
         ];
         let differ = ways.into_iter().find(|(_, mine, theirs)| mine != theirs);
         differ.map(|(what, mine, theirs)| {
@@ -113,8 +131,8 @@ impl Counts {
             rate(self.req_tx),
             rate(self.req_rx),
             bytes / 1024.0 / seconds,
-            0.0,
-            0.0,
+            self.rdma_in as f64 / 1024.0 / seconds,
+            self.rdma_out as f64 / 1024.0 / seconds,
             micros(self.send_nanos, self.req_tx),
             micros(self.rtt_nanos, self.ack_rx),
             cpu.unwrap_or(-1.0),
@@ -152,6 +170,10 @@ mod tests {
             counters.received_request();
             counters.sent(Op::Ack, Duration::from_secs(1));
         }
+        counters.moved(Moved {
+            bytes_in: 65536,
+            bytes_out: 1024,
+        });
         let counts = sum(&[&counters]);
         assert_eq!(
             [
@@ -161,8 +183,8 @@ mod tests {
             ],
             [
                 "tsks   tx/s   rx/s  tx+rx K/s    mbi K/s    mbo K/s tx us/c   rtt us cpu %",
-                "   2    100     50     159.38       0.00       0.00    5.00   250.00 -1.00",
-                "   2    100     50     159.38       0.00       0.00    5.00   250.00 50.00",
+                "   2    100     50     159.38      32.00       0.50    5.00   250.00 -1.00",
+                "   2    100     50     159.38      32.00       0.50    5.00   250.00 50.00",
             ]
         );
     }
@@ -214,5 +236,8 @@ mod tests {
             "{text}"
         );
         assert!(theirs.disagreement(&Counts { ack_rx: 6, ..mine }).is_some());
+        let more = Counts { rdma_in: 8, ..mine };
+        let text = more.disagreement(&theirs).unwrap();
+        assert!(text.contains("RDMA bytes in here: 8"), "{text}");
     }
 }

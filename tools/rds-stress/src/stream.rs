@@ -6,10 +6,13 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use anyhow::{ensure, Result};
 use rds_content::Key;
+use rds_socket::{Control, Cookie, RdsSocket};
 
 use crate::message::{Defect, Header, Op};
 use crate::options::Options;
+use crate::rdma::{Moved, Operations};
 
 /// A received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,8 @@ pub(crate) struct Stream {
     waiting: VecDeque<Instant>,
     /// Requests that were received, the last of them `next_incoming - 1`, and not answered.
     owed: u64,
+    /// What goes with requests and acks, if anything.
+    pub(crate) operations: Option<Operations>,
 }
 
 impl Stream {
@@ -50,7 +55,18 @@ impl Stream {
             next_incoming: 0,
             waiting: VecDeque::new(),
             owed: 0,
+            operations: None,
         }
+    }
+
+    /// Whether neither end waits for anything.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.waiting() == 0 && self.owed == 0 && self.under_way() == 0
+    }
+
+    /// Operations that have not ended.
+    pub(crate) fn under_way(&self) -> usize {
+        self.operations.as_ref().map_or(0, Operations::under_way)
     }
 
     /// Requests that wait for an ack.
@@ -63,13 +79,16 @@ impl Stream {
         self.owed
     }
 
-    /// What to send next: what is owed, and then a request if there `may` be one.
+    /// What to send next: what is owed, and then a request if there `may` be one. Nothing until the memory is free for
+    /// the operation that goes with what is owed.
     pub(crate) fn next(&self, may: bool, options: &Options) -> Option<Header> {
         let seq = self.next_out;
         if self.owed > 0 {
             let request = self.next_incoming - self.owed;
             let op = Op::Ack;
-            return Some(Header { op, seq, request });
+            let operations = self.operations.as_ref();
+            let busy = operations.is_some_and(|x| x.is_busy(request));
+            return (!busy).then_some(Header { op, seq, request });
         }
         (may && self.waiting.len() < options.depth as usize).then_some(Header {
             op: Op::Request,
@@ -83,9 +102,33 @@ impl Stream {
         header.write(self.out_key, message, options.verify);
     }
 
-    /// Notes that the kernel has taken what [`Self::next`] said, `now`.
-    pub(crate) fn sent(&mut self, header: Header, now: Instant) {
+    /// What goes with the message to send.
+    pub(crate) fn control(
+        &mut self,
+        socket: &RdsSocket,
+        header: Header,
+    ) -> Result<Option<Control<'_>>> {
+        let Some(operations) = &mut self.operations else {
+            return Ok(None);
+        };
+        match header.op {
+            Op::Request => operations.ask(header.request, |area, lifetime| {
+                Ok(socket.register(area, lifetime)?)
+            }),
+            Op::Ack => operations.answer(header.request),
+        }
+        .map(Some)
+    }
+
+    /// Notes that the kernel has taken what [`Self::next`] said, `now`, and may have registered a region with it.
+    pub(crate) fn sent(&mut self, header: Header, region: Option<Cookie>, now: Instant) {
         self.next_out += 1;
+        if let Some(operations) = &mut self.operations {
+            match header.op {
+                Op::Request => operations.asked_for(header.request, region),
+                Op::Ack => operations.answer_sent(header.request),
+            }
+        }
         match header.op {
             Op::Ack => self.owed -= 1,
             Op::Request => {
@@ -129,6 +172,36 @@ impl Stream {
         self.next_in += 1;
         Ok((header, incoming))
     }
+
+    /// Takes what came with a message, after [`Self::accept`]. Returns what was moved for it.
+    pub(crate) fn accept_control(
+        &mut self,
+        socket: &RdsSocket,
+        header: Header,
+        region: Option<Cookie>,
+    ) -> Result<Moved> {
+        let Header { op, request, .. } = header;
+        match (op, &mut self.operations) {
+            (Op::Request, Some(operations)) => {
+                operations.requested(request, region)?;
+                Ok(Moved::default())
+            }
+            (Op::Ack, Some(operations)) if region.is_none() => {
+                let (moved, region) = operations.answered(request)?;
+                if let Some(region) = region {
+                    socket.free(region)?;
+                }
+                Ok(moved)
+            }
+            _ => {
+                ensure!(
+                    region.is_none(),
+                    "foreign data: a cookie came with the {op} of request {request}"
+                );
+                Ok(Moved::default())
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -147,7 +220,7 @@ mod tests {
         let header = stream.next(may, &options)?;
         let mut message = vec![0; header.op.size(&options)];
         stream.write(header, &mut message, &options);
-        stream.sent(header, Instant::now());
+        stream.sent(header, None, Instant::now());
         Some(message)
     }
 

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A task: one socket, and a stream to each task of the other end.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
-use rds_socket::{is_congested, poll, PollFd, RdsSocket};
+use rds_socket::{
+    is_congested, operation_hint, poll, Ended, Error, Notices, PollFd, RdsSocket, Received, Sent,
+};
 
 use crate::message::{Defect, Op};
 use crate::options::Options;
+use crate::rdma::Operations;
 use crate::stats::Counters;
 use crate::stream::{Incoming, Stream};
 
@@ -93,13 +96,16 @@ impl Task {
         );
         socket.set_receive_limit(options.buffer())?;
         let ports = peer.port()..=u16::MAX;
-        let peers = ports
-            .take(options.tasks.into())
-            .map(|port| SocketAddr::new(peer.ip(), port));
+        let mut streams = Vec::with_capacity(options.tasks.into());
+        for (index, port) in ports.take(options.tasks.into()).enumerate() {
+            let mut stream = Stream::new(local, SocketAddr::new(peer.ip(), port));
+            stream.operations = Operations::new(index, local, stream.to, options)?;
+            streams.push(stream);
+        }
         Ok(Task {
             socket,
             local,
-            streams: peers.map(|to| Stream::new(local, to)).collect(),
+            streams,
             first_port: peer.port(),
             options: options.clone(),
             asks,
@@ -125,7 +131,8 @@ impl Task {
         self.last_progress = Instant::now();
         loop {
             let phase = shared.get();
-            if phase == Phase::Finished {
+            // The end of an operation may come after the ack that it went with.
+            if phase == Phase::Finished && self.streams.iter().all(|s| s.under_way() == 0) {
                 return self.end();
             }
             self.send_all(phase == Phase::Running && self.asks)?;
@@ -141,9 +148,7 @@ impl Task {
     }
 
     fn is_quiet(&self) -> bool {
-        self.streams
-            .iter()
-            .all(|s| s.waiting() == 0 && s.owed() == 0)
+        self.streams.iter().all(Stream::is_quiet)
     }
 
     /// Offers what there is, until the send buffer is full. A congested destination is offered a message each
@@ -158,11 +163,24 @@ impl Task {
                     .get_mut(..size)
                     .context("a message beyond the largest")?;
                 stream.write(header, message, &self.options);
+                let (local, to) = (self.local, stream.to);
+                let control = stream.control(&self.socket, header);
+                let control = control
+                    .with_context(|| format!("cannot send {header:?} from {local} to {to}"))?;
                 let start = Instant::now();
-                let result = self.socket.send_to(message, stream.to);
+                let result = match control {
+                    Some(control) => self.socket.send_with(message, to, control),
+                    None => self
+                        .socket
+                        .send_to(message, to)
+                        .map(|len| Sent { len, region: None }),
+                };
                 let now = Instant::now();
-                match result {
-                    Ok(sent) => ensure!(sent == size, "the kernel took {sent} of {size} bytes"),
+                let region = match result {
+                    Ok(Sent { len, region }) => {
+                        ensure!(len == size, "the kernel took {len} of {size} bytes");
+                        region
+                    }
                     Err(e) if e.kind() == ErrorKind::WouldBlock => {
                         self.full = true;
                         return Ok(());
@@ -172,11 +190,12 @@ impl Task {
                         break;
                     }
                     Err(e) => {
-                        let (local, to) = (self.local, stream.to);
-                        return Err(e).with_context(|| format!("cannot send from {local} to {to}"));
+                        let hint = stream.operations.as_ref().and_then(|_| operation_hint(&e));
+                        let what = format!("send from {local} to {to}");
+                        return Err(Error::new(what, e).with_hint(hint).into());
                     }
-                }
-                stream.sent(header, now);
+                };
+                stream.sent(header, region, now);
                 self.counters.sent(header.op, now - start);
                 self.last_progress = now;
                 if self.options.trace {
@@ -210,11 +229,15 @@ impl Task {
 
     fn receive(&mut self) -> Result<()> {
         for _ in 0..BURST {
-            let received = match self.socket.recv_from(&mut self.buffer) {
+            let (received, notices) = match self.receive_one() {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
                 result => result.with_context(|| format!("cannot receive at {}", self.local))?,
             };
             let now = Instant::now();
+            for ended in &notices.ended {
+                self.end_operation(ended)?;
+                self.last_progress = now;
+            }
             // Not a message.
             let Some(from) = received.from else { continue };
             let message = self.buffer.get(..received.len).unwrap_or_default();
@@ -235,10 +258,37 @@ impl Task {
                 Incoming::Request => self.counters.received_request(),
                 Incoming::Ack(rtt) => self.counters.received_ack(rtt),
             }
+            let moved = stream.accept_control(&self.socket, header, notices.region);
+            self.counters
+                .moved(moved.with_context(|| format!("{from} to {}", self.local))?);
             self.last_progress = now;
             if self.options.trace {
                 eprintln!("{} from {from}: {header:?}", self.local);
             }
+        }
+        Ok(())
+    }
+
+    fn receive_one(&mut self) -> io::Result<(Received, Notices)> {
+        if self.options.rdma.is_on() {
+            return self.socket.recv_with(&mut self.buffer);
+        }
+        let received = self.socket.recv_from(&mut self.buffer)?;
+        Ok((received, Notices::default()))
+    }
+
+    fn end_operation(&mut self, ended: &Ended) -> Result<()> {
+        let index = usize::try_from(ended.token / u64::from(self.options.depth));
+        let stream = index.ok().and_then(|index| self.streams.get_mut(index));
+        let Some((to, operations)) = stream.and_then(|s| Some((s.to, s.operations.as_mut()?)))
+        else {
+            bail!("{}: foreign data: {ended:?} is of no operation", self.local);
+        };
+        let moved = operations.ended(ended);
+        self.counters
+            .moved(moved.with_context(|| format!("{} to {to}", self.local))?);
+        if self.options.trace {
+            eprintln!("{} to {to}: {ended:?}", self.local);
         }
         Ok(())
     }
@@ -250,13 +300,15 @@ impl Task {
         }
         let waiting: usize = self.streams.iter().map(Stream::waiting).sum();
         let owed: u64 = self.streams.iter().map(Stream::owed).sum();
+        let under_way: usize = self.streams.iter().map(Stream::under_way).sum();
         let why = match (self.full, self.congested) {
             (true, _) => ": the send buffer is full",
             (_, true) => ": the other end is congested",
             _ => "",
         };
         bail!(
-            "{}: no progress for {} s: {waiting} {}s without an answer, {owed} {}s not sent{why}",
+            "{}: no progress for {} s: {waiting} {}s without an answer, {owed} {}s not sent, {under_way} \
+             operations that have not ended{why}",
             self.local,
             self.options.timeout,
             Op::Request,
