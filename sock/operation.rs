@@ -61,9 +61,9 @@ impl Wish {
     /// Pins the local memory, has the device see it, and says what is to be posted. `ticket`: what pays for a silent
     /// message.
     ///
-    /// Fails with ENOBUFS if the program does not read how operations end, EINVAL and EMSGSIZE if it cannot be, EFAULT if the memory is not there, or for an atomic operation is
-    /// not at a multiple of 8, EOPNOTSUPP if the device cannot do it, and as [`PinnedMemory::pin`] and the device do.
-    /// Sleeps.
+    /// Fails with ENOBUFS if the program does not read how operations end, EINVAL and EMSGSIZE if it cannot be, EFAULT
+    /// if the memory is not there, or for an atomic operation is not at a multiple of 8, EOPNOTSUPP if the device cannot
+    /// do it, and as [`rdma::pin`] and the device do. Sleeps.
     pub(super) fn prepare(
         &self,
         sk: &Sock<Socket>,
