@@ -349,6 +349,10 @@ impl QpHandler for Carrier {
         if !self.receiving.peek() {
             self.receiving.store(true, Relaxed);
             self.events.note_first_frame();
+            if self.device.caps.active_side_first {
+                // A read may have waited for it. Whoever looks after this has the lock after us.
+                self.connection.resume();
+            }
         }
         if ring.depth.arrive() {
             self.connection.node.stats.inc(Counter::IbRxRingGrown);

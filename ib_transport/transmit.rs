@@ -107,8 +107,14 @@ impl Link for Qp<Carrier> {
                 carrier.blocked.store(true, Relaxed);
                 break false;
             }
-            if chain.awaits_reads() && !queue.reads_next() {
-                // That they are done comes here as well.
+            let waits = if queue.reads_next() {
+                // Nothing goes behind a read, and something has to go if the peer has not heard of us.
+                carrier.is_unheard()
+            } else {
+                chain.awaits_reads()
+            };
+            if waits {
+                // The peer's first frame comes here as well, and so does the end of reads.
                 carrier.blocked.store(true, Relaxed);
                 break false;
             }

@@ -299,6 +299,30 @@ def unfenced():
                 rdma.receive(p.b)
 
 
+def first_of_all():
+    """A read is what a connection begins with: each type of service has one of its own. With others that use the CPUs,
+    the passive side of soft-iWARP may be late."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6)]
+    try:
+        reads_first()
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def reads_first():
+    for tos in range(1, 17):
+        with Pair(20) as p:
+            p.a.set_tos(tos)
+            cookie = p.theirs.register(0, 65536)
+            data = pattern(65536, tos)
+            p.theirs.fill(0, data)
+            p.read(b"", cookie, [(0, 65536)], tos, SILENT)
+            need(rdma.status(p.a) == (tos, rdma.SUCCESS), f"{tos}: its end")
+            need(p.ours.pages[:65536] == data, f"{tos}: what was read")
+
+
 def unread():
     """A program that has no room for what it is told of misses it, and does not hang or spin."""
     with Pair(4) as p:
