@@ -5,15 +5,10 @@ import contextlib
 import socket
 import threading
 
-from cases import IB, IB6, LOOP, case, outcome
+from cases import IB, IB6, LOOP, case, need, outcome
 from info import elsewhere
 from rds import Sock, connections, info
 from reset import reset
-
-
-def need(condition, text):
-    if not condition:
-        raise AssertionError(text)
 
 
 @contextlib.contextmanager

@@ -16,15 +16,15 @@ import tempfile
 import threading
 
 import bug_races  # noqa: F401  (more cases)
-from bug_races import at_once, drain, fill, need, queued, short_of_room
-from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, main, outcome
+import rdma
+from bug_races import at_once, drain, fill, queued, short_of_room
+from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, main, need, outcome
 from info import elsewhere, eventually
 from rds import RDS_CANCEL_SENT_TO, SOL_RDS, Sock, call, counters, info, libc, recvmsg, sockaddr
 from reset import reset
 
 KERNEL = 0xFFFF888000100000
-RDMA_ARGS, RDMA_DEST, RDMA_MAP, ATOMIC_FADD, ZEROCOPY_COOKIE = 1, 2, 3, 6, 12
-GET_MR, FREE_MR, CONG_MONITOR, GET_MR_FOR_DEST = 2, 3, 6, 7
+ZEROCOPY_COOKIE, CONG_MONITOR = 12, 6
 SO_ZEROCOPY, MSG_ZEROCOPY, PROT_NONE = 60, 0x4000000, 0
 TABLES = (*range(10000, 10009), *range(10011, 10018))
 FAMILIES = (socket.AF_UNSPEC, socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_RDS, 0xFFFF)
@@ -220,12 +220,12 @@ def h25_memory_regions_of_no_transport():
         with Sock((host, 0) if host else None) as s:
             there = (host or LOOP, 4001)
             s.connect(*there)
-            told = {"get": outcome(s.set_raw, GET_MR, args),
-                    "get for": outcome(s.set_raw, GET_MR_FOR_DEST, sockaddr(*there).ljust(128, b"\0") + args),
-                    "free": outcome(s.set_raw, FREE_MR, struct.pack("=QQ", 77, 0)),
-                    "map": outcome(send_control, s, RDMA_MAP, args),
-                    "dest": outcome(send_control, s, RDMA_DEST, bytes(8)),
-                    "add": outcome(send_control, s, ATOMIC_FADD, struct.pack("=Q64x", 1))}
+            told = {"get": outcome(s.set_raw, rdma.GET_MR, args),
+                    "get for": outcome(s.set_raw, rdma.GET_MR_FOR_DEST, sockaddr(*there).ljust(128, b"\0") + args),
+                    "free": outcome(s.set_raw, rdma.FREE_MR, struct.pack("=QQ", 77, 0)),
+                    "map": outcome(send_control, s, rdma.MAP, args),
+                    "dest": outcome(send_control, s, rdma.DEST, bytes(8)),
+                    "add": outcome(send_control, s, rdma.FETCH_ADD, struct.pack("=Q64x", 1))}
             works = {"get", "get for", "map"} if host in (IB[0], IB6[0]) else set()
             wrong = {k: v for k, v in told.items() if (v not in ERRORS.values()) != (k in works)}
             need(not wrong, f"{host}: {wrong}")
@@ -297,12 +297,12 @@ def h55_sizes_of_rdma():
             for host in (LOOP, IB[0]):
                 with Sock((host, 0)) as s:
                     s.connect(host, 4001)
-                    told = outcome(send_control, s, RDMA_ARGS, args)
+                    told = outcome(send_control, s, rdma.ARGS, args)
                     need(told in ERRORS.values(), f"{count} pieces of {length} bytes on {host}: {told}")
     with Sock((LOOP, 0)) as s:
         s.connect(LOOP, 4001)
         for size in range(0, 64):
-            told = outcome(send_control, s, RDMA_ARGS, args[:size])
+            told = outcome(send_control, s, rdma.ARGS, args[:size])
             need(told in ERRORS.values(), f"{size} bytes: {told}")
 
 

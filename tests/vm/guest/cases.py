@@ -37,6 +37,11 @@ def each(function, arguments):
     return {name: outcome(function, *args) for name, args in arguments.items()}
 
 
+def need(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
 def exchange(data, address=(LOOP, 4001)):
     """A receiver with one message in its queue, and the sender's address."""
     host = address[0]

@@ -2,7 +2,6 @@
 """mr.py LIBRARY ATOMICS: memory that a program has registered, as peers see it that use verbs. LIBRARY is verbs.c,
 compiled; ATOMICS is 1 if the devices have them. The network is that of rogue.py."""
 
-import ctypes
 import mmap
 import struct
 import sys
@@ -10,48 +9,28 @@ import time
 
 import frames
 import peer
-from cases import ERRORS
+import rdma
+from cases import outcome
 from peer import FETCH_AND_ADD, PATIENCE, READ, WRITE, Home, Peer, PeerError
+from rdma import FREE_MR, GET_MR, INVALIDATE, READWRITE, USE_ONCE
 from rds import Sock
 from rogue import MINE, NODE, connected, need
 
-SOL_RDS, GET_MR, FREE_MR = 276, 2, 3
-READWRITE, INVALIDATE, USE_ONCE = 1, 4, 8
 RDMA = 2
 
 
-class Memory:
-    """Memory of a program, and a socket that may register some of it."""
+class Memory(rdma.Memory):
+    """Memory of a program with a socket of its own."""
 
     def __init__(self, home, pages=3):
         with home.at_home():
-            self.sock = Sock((NODE, 0))
-        self.pages = mmap.mmap(-1, pages * mmap.PAGESIZE)
-        self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.pages))
+            super().__init__(Sock((NODE, 0)), pages)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.sock.sock.close()
-
-    def register(self, at, length, flags=READWRITE):
-        cookie = ctypes.c_ulonglong()
-        raw = struct.pack("=QQQQ", self.base + at, length, ctypes.addressof(cookie), flags)
-        self.sock.set_raw(GET_MR, raw)
-        return cookie.value
-
-    def free(self, cookie, flags=0):
-        self.sock.set_raw(FREE_MR, struct.pack("=QQ", cookie, flags))
-
-
-def refused(function, *args):
-    """The name of the error that a call meets."""
-    try:
-        function(*args)
-    except OSError as e:
-        return ERRORS[e.errno]
-    return None
 
 
 def tried(home, opcode, cookie, at, data):
@@ -109,7 +88,7 @@ def ends(home):
         cookie = m.register(0, 100)
         m.free(cookie, INVALIDATE)
         need(tried(home, READ, cookie, 0, bytes(10)) is None, "it outlives its end")
-        need(refused(m.free, cookie) == "EINVAL", "it can be freed twice")
+        need(outcome(m.free, cookie) == "EINVAL", "it can be freed twice")
         some = [m.register(0, 100) for _ in range(100)]
         need(len(set(some) | {cookie}) == 101, "keys come again too soon")
         for each in some:
@@ -133,7 +112,7 @@ def once(home):
             p.send(frames.message(p.number(), b"used", dport=port, sport=4000, ext=ext))
             need(m.sock.recv()[0] == b"used", "the message did not come")
         m.free(twice)
-        need(refused(m.free, single) == "EINVAL", "memory for one use is there after it")
+        need(outcome(m.free, single) == "EINVAL", "memory for one use is there after it")
 
 
 def wrong(home):
@@ -146,23 +125,17 @@ def wrong(home):
         }
         for error, areas in cases.items():
             for at, length in areas:
-                found = refused(m.register, at, length)
+                found = outcome(m.register, at, length)
                 need(found == error, f"{at:#x}, {length:#x}: {found}, not {error}")
         raw = struct.pack("=QQQQ", m.base, 100, 8, 0)
-        need(refused(m.sock.set_raw, GET_MR, raw) == "EFAULT", "the cookie can be written to nowhere")
+        need(outcome(m.sock.set_raw, GET_MR, raw) == "EFAULT", "the cookie can be written to nowhere")
         for length in (31, 33):
-            need(refused(m.sock.set_raw, GET_MR, raw.ljust(33)[:length]) == "EINVAL", f"{length} bytes will do")
+            need(outcome(m.sock.set_raw, GET_MR, raw.ljust(33)[:length]) == "EINVAL", f"{length} bytes will do")
         with home.at_home():
             unbound, loop = Sock(), Sock(("127.0.0.1", 0))
-        need(refused(unbound.set_raw, GET_MR, raw) == "ENOTCONN", "a socket without an address will do")
-        need(refused(loop.set_raw, GET_MR, raw) == "EOPNOTSUPP", "a socket on loopback will do")
-        need(refused(loop.set_raw, FREE_MR, bytes(16)) == "EINVAL", "there is nothing to flush on loopback")
-
-
-def pins():
-    with open("/proc/vmstat", encoding="ascii") as f:
-        seen = dict(line.split() for line in f)
-    return int(seen["nr_foll_pin_acquired"]) - int(seen["nr_foll_pin_released"])
+        need(outcome(unbound.set_raw, GET_MR, raw) == "ENOTCONN", "a socket without an address will do")
+        need(outcome(loop.set_raw, GET_MR, raw) == "EOPNOTSUPP", "a socket on loopback will do")
+        need(outcome(loop.set_raw, FREE_MR, bytes(16)) == "EINVAL", "there is nothing to flush on loopback")
 
 
 def main():
@@ -176,7 +149,7 @@ def main():
             failed += 1
             print(f"{function.__name__}: {e}", flush=True)
     deadline = time.monotonic() + PATIENCE
-    while left := pins():
+    while left := rdma.pins():
         if time.monotonic() > deadline:
             failed += 1
             print(f"{left} pages are still pinned")
