@@ -367,18 +367,3 @@ int rds_sockptr_read(void *to, sockptr_t from, size_t len)
 {
 	return copy_from_sockptr(to, from, len) ? -EFAULT : 0;
 }
-
-int rds_put_user_u64(unsigned long to, u64 value)
-{
-	return put_user(value, (u64 __user *)to);
-}
-
-int rds_put_user_u8(unsigned long to, u8 value)
-{
-	return put_user(value, (u8 __user *)to);
-}
-
-int rds_get_user_u8(unsigned long from, u8 *value)
-{
-	return get_user(*value, (u8 __user *)from);
-}

@@ -83,8 +83,5 @@ long rds_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, long 
 void rds_sk_wake(struct sock *sk, unsigned int events, int how, int band);
 void rds_poll_wait(struct file *file, struct socket *sock, struct poll_table_struct *wait);
 int rds_sockptr_read(void *to, sockptr_t from, size_t len);
-int rds_put_user_u64(unsigned long to, u64 value);
-int rds_put_user_u8(unsigned long to, u8 value);
-int rds_get_user_u8(unsigned long from, u8 *value);
 
 #endif

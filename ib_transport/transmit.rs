@@ -107,13 +107,7 @@ impl Link for Qp<Carrier> {
                 carrier.blocked.store(true, Relaxed);
                 break false;
             }
-            let waits = if queue.reads_next() {
-                // Nothing goes behind a read, and something has to go if the peer has not heard of us.
-                carrier.is_unheard()
-            } else {
-                chain.awaits_reads()
-            };
-            if waits {
+            if carrier.config.wait_for_reads && has_to_wait(carrier, queue, &chain) {
                 // The peer's first frame comes here as well, and so does the end of reads.
                 carrier.blocked.store(true, Relaxed);
                 break false;
@@ -142,6 +136,16 @@ impl Link for Qp<Carrier> {
         } else if failed {
             carrier.fail();
         }
+    }
+}
+
+/// Whether what is next must not be posted yet, to a device on which nothing goes behind a read.
+fn has_to_wait(carrier: &Carrier, queue: &TxQueue, chain: &SendChain<'_, Carrier>) -> bool {
+    if queue.reads_next() {
+        // Something has to go if the peer has not heard of us.
+        carrier.is_unheard()
+    } else {
+        chain.awaits_reads()
     }
 }
 

@@ -60,7 +60,7 @@ unsafe impl Send for PinnedMemory {}
 unsafe impl Sync for PinnedMemory {}
 
 /// How many pages so much memory has a part of. `None` if there is no such memory.
-pub(crate) fn pages_of(address: u64, len: u64) -> Option<u64> {
+fn pages_of(address: u64, len: u64) -> Option<u64> {
     let page = PAGE_SIZE as u64;
     let last = address.checked_add(len.checked_sub(1)?)?;
     (last / page).checked_sub(address / page)?.checked_add(1)

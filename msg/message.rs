@@ -254,82 +254,77 @@ impl Message {
     /// What its headers tell beside the message.
     #[inline]
     pub(crate) fn extensions(&self) -> [u8; exthdr::SPACE] {
-        let Attached { memory, operation } = &self.attached;
+        let (memory, operation) = (self.attached.memory, self.operation());
         if memory.is_none() && operation.is_none() {
             return [0; exthdr::SPACE];
         }
-        let used = operation.as_ref().and_then(|it| it.rkey);
-        let extras = Extras {
-            memory: *memory,
-            used,
-        };
-        extras.emit()
+        let used = operation.and_then(|it| it.rkey);
+        Extras { memory, used }.emit()
+    }
+
+    #[inline]
+    fn operation(&self) -> Option<&Attachment> {
+        self.attached.operation.as_deref()
     }
 
     /// Whether the peer waits for the rest of it.
     pub(crate) fn is_half_out(&self) -> bool {
-        let operation = self.attached.operation.as_ref();
-        self.fragment > 0 || operation.is_some_and(|it| it.is_half_out())
+        self.fragment > 0 || self.operation().is_some_and(Attachment::is_half_out)
     }
 
     /// Whether its operation has work requests that wait to be posted.
     #[inline]
     pub(crate) fn has_to_operate(&self) -> bool {
-        let operation = self.attached.operation.as_ref();
-        operation.is_some_and(|it| it.is_waiting())
+        self.operation().is_some_and(Attachment::is_waiting)
     }
 
     /// Whether the next work request of its operation is a read.
     pub(crate) fn reads_next(&self) -> bool {
-        let operation = self.attached.operation.as_ref();
-        operation.is_some_and(|it| it.reads_next())
+        self.operation().is_some_and(Attachment::reads_next)
     }
 
     /// Whether it is sent when its operation is done.
     #[inline]
     pub(crate) fn is_fenced(&self) -> bool {
-        let operation = self.attached.operation.as_ref();
-        operation.is_some_and(|it| it.fence)
+        self.operation().is_some_and(|it| it.fence)
     }
 
     /// Whether its operation is done when it is acknowledged.
     #[inline]
     pub(crate) fn wants_ack(&self) -> bool {
-        let operation = self.attached.operation.as_ref();
-        operation.is_some_and(|it| it.is_unheard())
+        self.operation().is_some_and(Attachment::is_unheard)
     }
 
     /// Whether it has an operation that cannot be known to have gone well, as the queue pair is gone.
     pub(crate) fn has_lost_operation(&self) -> bool {
-        let operation = self.attached.operation.as_ref();
-        operation.is_some_and(|it| it.is_lost())
+        self.operation().is_some_and(Attachment::is_lost)
     }
 
     /// It is in the queue of a connection.
     pub(crate) fn queue(&mut self, sequence: u64) {
         self.sequence = sequence;
-        if let Some(operation) = &self.attached.operation {
+        if let Some(operation) = self.operation() {
             operation.queue();
         }
     }
 
     /// The peer has got it.
     pub(crate) fn acknowledge(&self) {
-        if let Some(operation) = &self.attached.operation {
+        if let Some(operation) = self.operation() {
             operation.acknowledge();
         }
     }
 
     /// The program does not want it any more.
     pub(crate) fn cancel(&self) {
-        if let Some(operation) = &self.attached.operation {
+        if let Some(operation) = self.operation() {
             operation.cancel();
         }
     }
 
     /// Whether this socket sent it.
     pub(crate) fn is_from(&self, sk: &Sock<Socket>) -> bool {
-        match (&self.ticket, &self.attached.operation) {
+        match (&self.ticket, self.operation()) {
             (Some(ticket), _) => core::ptr::eq(ticket.socket(), sk),
             (None, Some(operation)) => operation.is_from(sk),
             (None, None) => false,

@@ -17,7 +17,7 @@ mod unread;
 
 pub(crate) use incoming::{Incoming, Payload, INLINE};
 pub(crate) use message::{Attached, Message};
-pub(crate) use operation::{Attachment, Op, Outcome, Posted, Told};
+pub(crate) use operation::{Attachment, Op, Posted, Told};
 pub(crate) use socket::{Bound, Keep, Peer, Socket, TransportId, WaitingOn, Way};
 pub(crate) use stamps::{Stamps, Traces};
 pub(crate) use ticket::Ticket;

@@ -24,14 +24,14 @@ use kernel::{
 };
 
 /// How an operation has ended, as far as it is known.
-pub(crate) struct Outcome(Atomic<i32>);
+struct Outcome(Atomic<i32>);
 
 impl Outcome {
     /// Its message is not queued: the system call tells.
     const UNQUEUED: i32 = -1;
 
     /// Of an operation whose message is not queued yet. Fails with ENOMEM. May sleep.
-    pub(crate) fn new() -> Result<Arc<Self>> {
+    fn new() -> Result<Arc<Self>> {
         Ok(Arc::new(
             Self(Atomic::new(Self::UNQUEUED)),
             GFP_KERNEL_ACCOUNT,
@@ -60,19 +60,14 @@ pub(crate) struct Told {
 
 impl Told {
     /// The program calls the operation by `token`. Fails with ENOMEM. May sleep.
-    pub(crate) fn new(
-        sk: &Sock<Socket>,
-        outcome: &Arc<Outcome>,
-        token: u64,
-        always: bool,
-    ) -> Result<Arc<Self>> {
+    pub(crate) fn new(sk: &Sock<Socket>, token: u64, always: bool) -> Result<Arc<Self>> {
         let notice = Notice {
             token,
             status: Status::Dropped,
         };
         let this = Self {
             sk: sk.hold(),
-            outcome: outcome.clone(),
+            outcome: Outcome::new()?,
             always,
             notice: Some(Item::new(notice, GFP_KERNEL_ACCOUNT)?),
         };
@@ -100,7 +95,6 @@ impl Drop for Told {
 
 /// An operation, and what it holds until it is done.
 pub(crate) struct Op {
-    outcome: Arc<Outcome>,
     /// Also if the memory goes earlier, with its device.
     told: Arc<Told>,
     _memory: KVVec<KBox<dyn LocalMemory>>,
@@ -119,7 +113,6 @@ impl Op {
         unheard: bool,
     ) -> Result<Arc<Self>> {
         let this = Self {
-            outcome: told.outcome.clone(),
             told,
             _memory: memory,
             _ticket: ticket,
@@ -131,14 +124,15 @@ impl Op {
 
 impl Operation for Op {
     fn done(&self, last: bool, status: WcStatus) {
+        let outcome = &self.told.outcome;
         if status == WcStatus::SUCCESS {
             if last && !self.unheard {
-                self.outcome.set(Status::Success);
+                outcome.set(Status::Success);
             }
         } else if status.is_refused_by_peer() {
-            self.outcome.set(Status::RemoteError);
+            outcome.set(Status::RemoteError);
         } else if !status.is_flush() {
-            self.outcome.set(Status::OtherError);
+            outcome.set(Status::OtherError);
         }
     }
 }
@@ -182,7 +176,7 @@ impl Attachment {
             sk: op.told.sk.clone(),
             to_post,
             begun: false,
-            outcome: op.outcome.clone(),
+            outcome: op.told.outcome.clone(),
             unheard: op.unheard.then(|| op.clone()),
             fence,
             silent,

@@ -280,18 +280,10 @@ impl Transfer {
 /// What an atomic operation does. All numbers are in the byte order of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    FetchAdd {
-        add: u64,
-    },
+    /// Each bit of `boundary` is the last that a carry goes to.
+    FetchAdd { add: u64, boundary: u64 },
+    /// Looks at the bits of `compare_mask`, and changes those of `swap_mask`.
     CompareSwap {
-        compare: u64,
-        swap: u64,
-    },
-    MaskedFetchAdd {
-        add: u64,
-        boundary: u64,
-    },
-    MaskedCompareSwap {
         compare: u64,
         swap: u64,
         compare_mask: u64,
@@ -300,18 +292,17 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// The same without masks, if they make no difference: few devices have masks.
-    fn simplified(self) -> Self {
-        match self {
-            Self::MaskedFetchAdd { add, boundary: 0 } => Self::FetchAdd { add },
-            Self::MaskedCompareSwap {
-                compare,
-                swap,
-                compare_mask: u64::MAX,
-                swap_mask: u64::MAX,
-            } => Self::CompareSwap { compare, swap },
-            other => other,
-        }
+    /// Whether the masks make a difference: few devices have masks.
+    pub(crate) fn is_masked(self) -> bool {
+        !matches!(
+            self,
+            Self::FetchAdd { boundary: 0, .. }
+                | Self::CompareSwap {
+                    compare_mask: u64::MAX,
+                    swap_mask: u64::MAX,
+                    ..
+                }
+        )
     }
 }
 
@@ -347,28 +338,24 @@ impl AtomicArgs {
         let cookie = Cookie::from_bits(words.next()?);
         let (local_address, remote_address) = (words.next()?, words.next()?);
         let [a, b, c, d] = [words.next()?, words.next()?, words.next()?, words.next()?];
+        let add = |boundary| Change::FetchAdd { add: a, boundary };
+        let swap = |compare_mask, swap_mask| Change::CompareSwap {
+            compare: a,
+            swap: b,
+            compare_mask,
+            swap_mask,
+        };
         let change = match kind {
-            AtomicKind::FetchAdd => Change::FetchAdd { add: a },
-            AtomicKind::CompareSwap => Change::CompareSwap {
-                compare: a,
-                swap: b,
-            },
-            AtomicKind::MaskedFetchAdd => Change::MaskedFetchAdd {
-                add: a,
-                boundary: b,
-            },
-            AtomicKind::MaskedCompareSwap => Change::MaskedCompareSwap {
-                compare: a,
-                swap: b,
-                compare_mask: c,
-                swap_mask: d,
-            },
+            AtomicKind::FetchAdd => add(0),
+            AtomicKind::CompareSwap => swap(u64::MAX, u64::MAX),
+            AtomicKind::MaskedFetchAdd => add(b),
+            AtomicKind::MaskedCompareSwap => swap(c, d),
         };
         Some(Self {
             cookie,
             local_address,
             remote_address,
-            change: change.simplified(),
+            change,
             flags: Flags(words.next()?),
             token: words.next()?,
         })

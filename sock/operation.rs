@@ -8,11 +8,11 @@ use super::rdma;
 use crate::conn::{Counter, LocalMemory, Mapped, Needs, Released, Stats};
 use crate::kapi::{
     errno::Errno,
-    net::{user_bytes, Sock},
+    net::{user, Sock},
     rdma::{LocalPiece, OperationItem, Verb},
     sync::{Fifo, Item},
 };
-use crate::msg::{Attachment, Bound, Op, Outcome, Socket, Ticket, Told};
+use crate::msg::{Attachment, Bound, Op, Socket, Ticket, Told};
 use crate::proto::rdma::{Area, AtomicArgs, Bad, Change, Flags, Transfer, MAX_BYTES};
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
@@ -74,8 +74,7 @@ impl Wish {
             return Err(Errno::NoBufferSpace.into());
         }
         let flags = self.flags();
-        let outcome = Outcome::new()?;
-        let told = Told::new(sk, &outcome, self.token(), flags.contains(Flags::NOTIFY_ME))?;
+        let told = Told::new(sk, self.token(), flags.contains(Flags::NOTIFY_ME))?;
         let mut local = Local {
             sk,
             bound,
@@ -121,10 +120,8 @@ fn count(stats: &Stats, verb: Verb, pieces: &[LocalPiece]) {
     match verb {
         Verb::Write => stats.count(Counter::SendRdma, Counter::SendRdmaBytes, bytes),
         Verb::Read => stats.count(Counter::SendRdma, Counter::RecvRdmaBytes, bytes),
-        Verb::FetchAdd { .. } | Verb::MaskedFetchAdd { .. } => stats.inc(Counter::IbAtomicFadd),
-        Verb::CompareSwap { .. } | Verb::MaskedCompareSwap { .. } => {
-            stats.inc(Counter::IbAtomicCswp);
-        }
+        Verb::FetchAdd { .. } => stats.inc(Counter::IbAtomicFadd),
+        Verb::CompareSwap { .. } => stats.inc(Counter::IbAtomicCswp),
     }
 }
 
@@ -144,7 +141,7 @@ impl Local<'_> {
         // At most 16 KiB.
         let len = (args.local_count as usize).saturating_mul(Area::LEN);
         // They are read once: the program may change them at any time.
-        let bytes = user_bytes::read(args.local_address, len)?;
+        let bytes = user::read_bytes(args.local_address, len)?;
         let areas = || {
             bytes
                 .chunks_exact(Area::LEN)
@@ -170,28 +167,24 @@ impl Local<'_> {
         if args.local_address % u64::from(AtomicArgs::BYTES) != 0 {
             return Err(EFAULT);
         }
-        let (verb, needs) = match args.change {
-            Change::FetchAdd { add } => (Verb::FetchAdd { add }, Needs::Atomic),
-            Change::CompareSwap { compare, swap } => {
-                (Verb::CompareSwap { compare, swap }, Needs::Atomic)
-            }
-            Change::MaskedFetchAdd { add, boundary } => {
-                (Verb::MaskedFetchAdd { add, boundary }, Needs::MaskedAtomic)
-            }
-            Change::MaskedCompareSwap {
+        let verb = match args.change {
+            Change::FetchAdd { add, boundary } => Verb::FetchAdd { add, boundary },
+            Change::CompareSwap {
                 compare,
                 swap,
                 compare_mask,
                 swap_mask,
-            } => {
-                let verb = Verb::MaskedCompareSwap {
-                    compare,
-                    swap,
-                    compare_mask,
-                    swap_mask,
-                };
-                (verb, Needs::MaskedAtomic)
-            }
+            } => Verb::CompareSwap {
+                compare,
+                swap,
+                compare_mask,
+                swap_mask,
+            },
+        };
+        let needs = if args.change.is_masked() {
+            Needs::MaskedAtomic
+        } else {
+            Needs::Atomic
         };
         self.add(args.local_address, AtomicArgs::BYTES, needs)?;
         Ok(verb)

@@ -7,7 +7,7 @@
 use super::{info, rdma, SOL_RDS};
 use crate::kapi::{
     errno::Errno,
-    net::{poll, timestamp, user_byte, Sock, SockAddr, SockOptIn, SockOptOut},
+    net::{poll, timestamp, user, Sock, SockAddr, SockOptIn, SockOptOut},
 };
 use crate::msg::{Peer, Socket, Traces, TransportId};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -207,7 +207,7 @@ pub(super) fn ioctl(sk: &Sock<Socket>, cmd: c_uint, arg: usize) -> Result<c_int>
 
     match cmd {
         SIOCRDSSETTOS => {
-            let tos = user_byte::read(arg)?;
+            let tos: u8 = user::read(arg as u64)?;
             // As C: a socket has to have a transport first, and one that knows ToS.
             if transport(sk) != Some(TransportId::Ib) {
                 return Err(ENOTTY);
@@ -219,7 +219,7 @@ pub(super) fn ioctl(sk: &Sock<Socket>, cmd: c_uint, arg: usize) -> Result<c_int>
             Ok(0)
         }
         SIOCRDSGETTOS => {
-            user_byte::write(arg, sk.tos())?;
+            user::write(arg as u64, sk.tos())?;
             Ok(0)
         }
         _ => Err(Error::from_errno(-ENOIOCTLCMD)),

@@ -6,7 +6,7 @@
 
 use crate::kapi::{
     errno::Errno,
-    net::{user_byte, Sock, SockOptIn},
+    net::{user, Sock, SockOptIn},
     pin::PinnedMemory,
     rdma::Access,
 };
@@ -62,7 +62,7 @@ pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<Cookie> {
     sk.memory
         .add(region, args.flags.contains(Flags::USE_ONCE))?;
     if args.cookie_address != 0 {
-        user_byte::write_u64(args.cookie_address, cookie.to_bits()).inspect_err(|_| {
+        user::write(args.cookie_address, cookie.to_bits()).inspect_err(|_| {
             sk.memory.remove(cookie.rkey);
         })?;
     }

@@ -11,8 +11,7 @@ mod netns;
 mod notify;
 mod sock;
 pub(crate) mod timestamp;
-pub(crate) mod user_byte;
-pub(crate) mod user_bytes;
+pub(crate) mod user;
 
 pub(crate) use addr::{IpBits, SockAddr, SockAddrError};
 pub(crate) use bound::BoundList;

@@ -16,22 +16,14 @@ use kernel::{prelude::*, sync::Arc};
 pub(crate) enum Verb {
     Write,
     Read,
-    /// Adds to eight bytes, and brings what they were.
+    /// Adds to eight bytes, and brings what they were. Each bit of `boundary` is the last that a carry goes to.
     FetchAdd {
-        add: u64,
-    },
-    /// Changes eight bytes if they are as expected, and brings what they were.
-    CompareSwap {
-        compare: u64,
-        swap: u64,
-    },
-    /// [`Self::FetchAdd`] of several numbers: each bit of `boundary` is the last that a carry goes to.
-    MaskedFetchAdd {
         add: u64,
         boundary: u64,
     },
-    /// [`Self::CompareSwap`] that looks at and changes some bits only.
-    MaskedCompareSwap {
+    /// Changes the bits of `swap_mask` in eight bytes if those of `compare_mask` are as expected, and brings what
+    /// they were.
+    CompareSwap {
         compare: u64,
         swap: u64,
         compare_mask: u64,
@@ -146,19 +138,14 @@ impl OperationItem {
         raw.opcode = match self.verb {
             Verb::Write => bindings::ib_wr_opcode_IB_WR_RDMA_WRITE,
             Verb::Read => bindings::ib_wr_opcode_IB_WR_RDMA_READ,
-            Verb::FetchAdd { add } => {
-                raw.compare_add = add;
-                bindings::ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD
-            }
-            Verb::CompareSwap { compare, swap } => {
-                (raw.compare_add, raw.swap) = (compare, swap);
-                bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP
-            }
-            Verb::MaskedFetchAdd { add, boundary } => {
+            Verb::FetchAdd { add, boundary } => {
                 (raw.compare_add, raw.compare_add_mask) = (add, boundary);
-                bindings::ib_wr_opcode_IB_WR_MASKED_ATOMIC_FETCH_AND_ADD
+                match boundary {
+                    0 => bindings::ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD,
+                    _ => bindings::ib_wr_opcode_IB_WR_MASKED_ATOMIC_FETCH_AND_ADD,
+                }
             }
-            Verb::MaskedCompareSwap {
+            Verb::CompareSwap {
                 compare,
                 swap,
                 compare_mask,
@@ -166,7 +153,10 @@ impl OperationItem {
             } => {
                 (raw.compare_add, raw.swap) = (compare, swap);
                 (raw.compare_add_mask, raw.swap_mask) = (compare_mask, swap_mask);
-                bindings::ib_wr_opcode_IB_WR_MASKED_ATOMIC_CMP_AND_SWP
+                match (compare_mask, swap_mask) {
+                    (u64::MAX, u64::MAX) => bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP,
+                    _ => bindings::ib_wr_opcode_IB_WR_MASKED_ATOMIC_CMP_AND_SWP,
+                }
             }
         };
         raw

@@ -231,8 +231,8 @@ impl<H: QpHandler> Qp<H> {
         let domain = Arc::as_ptr(pd.domain());
         let lkey = pd.local_dma_lkey();
         let signal_every = config.report_every.clamp(1, SIGNAL_EVERY);
-        let mut send = SendRing::new(config.max_send_wr, domain, lkey, signal_every)?;
-        send.wait_for_reads(config.wait_for_reads);
+        let wait = config.wait_for_reads;
+        let send = SendRing::new(config.max_send_wr, domain, lkey, signal_every, wait)?;
         let recv = RecvRing::new(config.max_recv_wr, domain, lkey)?;
         let mut messages = KVec::with_capacity(POLL_BATCH, GFP_KERNEL)?;
         for _ in 0..POLL_BATCH {

@@ -38,7 +38,8 @@ pub(super) struct SendRing {
     signal_every: u32,
     /// Sends since the last that does.
     unsignaled: u32,
-    /// Whether all waits for the reads before it.
+    /// Whether callers have to wait for reads before they post anything else. A fence will not do: a device of
+    /// which both ends wait so is stuck (soft-iWARP).
     wait_for_reads: bool,
     /// Reads that were posted, and are not known to be done.
     reads: u32,
@@ -66,6 +67,7 @@ impl SendRing {
         domain: *const Domain,
         lkey: u32,
         signal_every: u32,
+        wait_for_reads: bool,
     ) -> Result<Self> {
         Ok(Self {
             qp: ptr::null_mut(),
@@ -78,15 +80,9 @@ impl SendRing {
             staged: 0,
             signal_every: signal_every.min(slots / 2),
             unsignaled: 0,
-            wait_for_reads: false,
+            wait_for_reads,
             reads: 0,
         })
-    }
-
-    /// Whether callers have to wait for reads before they post anything else: see [`Self::awaits_reads`]. A fence
-    /// will not do: a device of which both ends wait so is stuck (soft-iWARP).
-    pub(super) fn wait_for_reads(&mut self, on: bool) {
-        self.wait_for_reads = on;
     }
 
     /// Whether nothing but reads may be posted.

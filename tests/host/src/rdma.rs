@@ -174,7 +174,14 @@ fn atomics() {
     .to_bits();
     let words = [cookie, 0x5000, 16, 1, 2, 3, 4, 0x20, 77];
     let add = parse(AtomicKind::FetchAdd, words);
-    assert_eq!(add.change, Change::FetchAdd { add: 1 });
+    assert_eq!(
+        add.change,
+        Change::FetchAdd {
+            add: 1,
+            boundary: 0
+        }
+    );
+    assert!(!add.change.is_masked());
     assert_eq!(
         (add.local_address, add.remote_address(), add.token),
         (0x5000, Ok(120), 77)
@@ -185,25 +192,30 @@ fn atomics() {
         swap.change,
         Change::CompareSwap {
             compare: 1,
-            swap: 2
+            swap: 2,
+            compare_mask: u64::MAX,
+            swap_mask: u64::MAX,
         }
     );
+    assert!(!swap.change.is_masked());
     let masked = parse(AtomicKind::MaskedFetchAdd, words);
     assert_eq!(
         masked.change,
-        Change::MaskedFetchAdd {
+        Change::FetchAdd {
             add: 1,
             boundary: 2
         }
     );
+    assert!(masked.change.is_masked());
     let masked = parse(AtomicKind::MaskedCompareSwap, words);
-    let wanted = Change::MaskedCompareSwap {
+    let wanted = Change::CompareSwap {
         compare: 1,
         swap: 2,
         compare_mask: 3,
         swap_mask: 4,
     };
     assert_eq!(masked.change, wanted);
+    assert!(masked.change.is_masked());
     for odd in [1, 7, u64::MAX - 104, u64::MAX] {
         let at = parse(AtomicKind::FetchAdd, [cookie, 0, odd, 1, 0, 0, 0, 0, 0]);
         assert_eq!(at.remote_address(), Err(Bad::Invalid), "{odd:#x}");
@@ -212,18 +224,23 @@ fn atomics() {
 
 #[test]
 fn masks_without_effect() {
-    let words = [0, 0, 0, 1, 0, 0, 0, 0, 0];
-    let add = AtomicArgs::parse(AtomicKind::MaskedFetchAdd, &bytes(&words)).unwrap();
-    assert_eq!(add.change, Change::FetchAdd { add: 1 });
-    let words = [0, 0, 0, 1, 2, u64::MAX, u64::MAX, 0, 0];
-    let swap = AtomicArgs::parse(AtomicKind::MaskedCompareSwap, &bytes(&words)).unwrap();
+    let parse = |kind, words: [u64; 9]| AtomicArgs::parse(kind, &bytes(&words)).unwrap().change;
+    let plain = [0, 0, 0, 1, 2, 0, 0, 0, 0];
+    let add = parse(AtomicKind::MaskedFetchAdd, [0, 0, 0, 1, 0, 0, 0, 0, 0]);
+    assert_eq!(add, parse(AtomicKind::FetchAdd, plain));
+    assert!(!add.is_masked());
+    let swap = |one, other| {
+        parse(
+            AtomicKind::MaskedCompareSwap,
+            [0, 0, 0, 1, 2, one, other, 0, 0],
+        )
+    };
     assert_eq!(
-        swap.change,
-        Change::CompareSwap {
-            compare: 1,
-            swap: 2
-        }
+        swap(u64::MAX, u64::MAX),
+        parse(AtomicKind::CompareSwap, plain)
     );
+    assert!(!swap(u64::MAX, u64::MAX).is_masked());
+    assert!(swap(u64::MAX, 1).is_masked() && swap(1, u64::MAX).is_masked());
 }
 
 #[test]
