@@ -101,21 +101,6 @@ class Machine(Node):
             return self.run("rmmod rds_rdma && rmmod rds", check=False)
         return self.run(["rmmod", "rds_rust"], check=False)
 
-    def recover(self, since):
-        """Makes the machine fit for another test after one that failed; False: it takes a boot."""
-        try:
-            self.stop_all()
-            for index in range(len(self.wires)):
-                self.set_loss(0, index)
-                self.set_link(True, index)
-            if self.impl == "rust" and not self.complaints(since):
-                must(self.unload())
-                must(self.load())
-                return True
-        except NodeError:
-            pass
-        return False
-
     def loaded(self):
         """The RDS modules that are loaded."""
         present = self.run("cut -d' ' -f1 /proc/modules").out.split()
