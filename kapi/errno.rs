@@ -22,6 +22,7 @@ pub(crate) enum Errno {
     NoBufferSpace = 105,
     NotConnected = 107,
     TimedOut = 110,
+    ConnectionReset = 104,
     ConnectionRefused = 111,
     DestinationRequired = 89,
     MessageTooLong = 90,

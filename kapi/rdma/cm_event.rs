@@ -21,13 +21,15 @@ pub(crate) enum CmEvent<'a> {
     /// side, and may be padded with zeros. On iWARP the passive side may not send yet.
     Established {
         private_data: &'a [u8],
+        /// On the active side: RDMA reads and atomics that may be outstanding from here, as agreed on.
+        initiator_depth: u8,
     },
     /// The peer refused, with a reason of the transport's own (an IB `REJ` reason, or a negative
     /// error number on iWARP).
     Rejected {
         reason: i32,
         /// It was not the manager on the other side, but who listens there. On iWARP it may have
-        /// been that nobody listens.
+        /// been that nobody listens, or that the TCP connection was reset.
         by_consumer: bool,
     },
     /// No answer. A negative error number.
@@ -60,12 +62,16 @@ impl<'a> CmEvent<'a> {
                 Self::Established {
                     // SAFETY: The manager's event is valid.
                     private_data: unsafe { event_data(conn) },
+                    initiator_depth: conn.initiator_depth,
                 }
             }
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => Self::Rejected {
                 reason: event.status,
+                // The last is what soft-iWARP says.
                 by_consumer: event.status == CONSUMER_DEFINED
-                    || event.status == Error::from(Errno::ConnectionRefused).to_errno(),
+                    || [Errno::ConnectionRefused, Errno::ConnectionReset]
+                        .into_iter()
+                        .any(|errno| event.status == Error::from(errno).to_errno()),
             },
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable {
                 status: event.status,

@@ -43,15 +43,24 @@ def bystanders(node):
     return [x for device in ("rdsx0", "rdsx1") for x in connections(node, device) if x[0] == sorted(PAIR)]
 
 
+def add_rogue(node, guest):
+    """The rogue's network, if the node has none yet."""
+    if "rogue" in node.run("ip netns list").out:
+        return
+    node.run(NETWORK.format(kind=node.kind))
+    if node.kind == "siw":
+        # A listener's sockets for a new device are made where that was added, and would be in the rogue's way.
+        node.forget()
+    # The RDMA core is a moment behind. A connection that is made before it knows which device has the
+    # address may have to move.
+    for address in ("10.8.0.100", "fd08::100"):
+        node.run(["python3", guest / "laddr.py", "bound", address])
+
+
 @pytest.fixture
 def rogue(node, tools, guest):
     """Runs one attack beside a stream that must not notice."""
-    if "rogue" not in node.run("ip netns list").out:
-        node.run(NETWORK.format(kind=node.kind))
-        # The RDMA core is a moment behind. A connection that is made before it knows which device has the
-        # address may have to move.
-        for address in ("10.8.0.100", "fd08::100"):
-            node.run(["python3", guest / "laddr.py", "bound", address])
+    add_rogue(node, guest)
     ends = [(node, x) for x in PAIR]
     exchange(tools, *ends, count=20)
 

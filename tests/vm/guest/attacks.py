@@ -2,11 +2,10 @@
 """What the rogue peer sends, in tables: frames that break a rule and those that break none, requests,
 replies. rogue.py sends them and judges the answers."""
 
-import random
 import struct
 
 from frames import (ACK_REQUIRED, CONG, EXTENSION, EXTENSIONS, HB_PING, HB_PONG, MAP, MAX_MESSAGE,
-                    RETRANSMITTED, congestion, extension, fixed, folded, fragments, header,
+                    RETRANSMITTED, congestion, extension, fixed, fragments, header,
                     introduction, message, packed, private)
 
 # Nobody is bound to this port.

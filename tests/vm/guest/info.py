@@ -7,10 +7,8 @@ Knows nothing of what is right: tests/vm/test_info.py does. Addresses are those 
 import ctypes
 import json
 import os
-import signal
 import socket
 import struct
-import sys
 import threading
 import time
 

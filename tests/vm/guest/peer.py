@@ -9,7 +9,6 @@ import ctypes
 import os
 import re
 import select
-import struct
 import time
 
 import frames
