@@ -92,7 +92,11 @@ impl PinnedMemory {
                 }
                 Ok(_) => result = Err(EFAULT),
                 // CAST: an error number.
-                Err(_) => result = Err(Error::from_errno(got as c_int)),
+                Err(_) => match Error::from_errno(got as c_int) {
+                    // The end of all addresses, where no program has memory.
+                    EOVERFLOW => result = Err(EFAULT),
+                    other => result = Err(other),
+                },
             }
             if result.is_err() {
                 break;
