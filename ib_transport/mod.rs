@@ -28,6 +28,7 @@ mod device;
 mod endpoint;
 mod regions;
 mod registrar;
+pub(crate) mod spares;
 mod transmit;
 mod tunables;
 mod users;

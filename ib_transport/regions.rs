@@ -9,10 +9,9 @@
 //!
 //! When the device goes, all goes with it; what is held of it stands for nothing from then on.
 
-use super::registrar::Registrar;
+use super::{registrar::Registrar, spares::Spares};
 use crate::conn::{LocalMemory, Released, RemoteMemory};
 use crate::kapi::{
-    errno::Errno,
     pin::PinnedMemory,
     rdma::{Access, LentMapping, Mapping, Mr, Pd, Pieces, Region},
     sync::{new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
@@ -27,35 +26,11 @@ use kernel::{
     workqueue::{new_work, Work, WorkItem},
 };
 
-/// The most pages that a region may have, unless the device has a lower limit: 1 MiB that does not begin with a page.
-const MAX_PAGES: usize = 257;
-/// Pages of the smaller kind of regions.
-const SMALL_PAGES: usize = 3;
-/// How many of each kind are kept for the next one.
-const SPARE: usize = 64;
-
-/// Those that wait to be used again, of one kind.
-struct Spare {
-    pages: usize,
-    mrs: KVec<Mr>,
-}
-
-impl Spare {
-    /// Room for all of them. May sleep.
-    fn new(pages: usize) -> Result<Self> {
-        Ok(Self {
-            pages,
-            mrs: KVec::with_capacity(SPARE, GFP_KERNEL)?,
-        })
-    }
-}
-
 /// What one caller at a time uses.
 struct Device {
     /// Made when it is needed for the first time, and again when it has failed.
     registrar: Option<Registrar>,
-    small: Spare,
-    large: Spare,
+    spares: Spares<Mr>,
 }
 
 impl Device {
@@ -78,14 +53,6 @@ impl Device {
             None => Registrar::make(queue, pd, addr)?,
         };
         Ok(self.registrar.insert(registrar))
-    }
-
-    fn spare(&mut self, pages: usize) -> &mut Spare {
-        if pages <= SMALL_PAGES {
-            &mut self.small
-        } else {
-            &mut self.large
-        }
     }
 
     /// Releases memory, and keeps what can be used again. Who waits for it is added to `released`. Sleeps.
@@ -111,8 +78,7 @@ impl Device {
             while let Some(region) = some.pop() {
                 let pages = region.pages();
                 if let Some(mr) = region.release() {
-                    // There is room for some; the others go.
-                    drop(self.spare(pages).mrs.push_within_capacity(mr));
+                    drop(self.spares.keep(pages, mr));
                 }
             }
             if last {
@@ -194,14 +160,13 @@ impl Regions {
     pub(super) fn new(pd: &Arc<Pd>, queue: &Arc<OwnedQueue>) -> Result<Arc<Self>> {
         let caps = pd.device().caps();
         let most = if caps.fast_registration {
-            caps.max_fast_reg_pages as usize
+            caps.max_fast_reg_pages
         } else {
             0
         };
         let device = Device {
             registrar: None,
-            small: Spare::new(SMALL_PAGES.min(most))?,
-            large: Spare::new(MAX_PAGES.min(most))?,
+            spares: Spares::new(most)?,
         };
         let state = State {
             held: RBTree::new(),
@@ -222,8 +187,8 @@ impl Regions {
 
     /// Registers memory of a program for peers, by way of a local address of the device if it was not asked before.
     ///
-    /// Fails with EMSGSIZE if these are more pages than the device takes, or than [`MAX_PAGES`], ENODEV if the device goes or has not the address, EIO or
-    /// ETIMEDOUT if it fails, ENOMEM. Process context; sleeps.
+    /// Fails as [`Spares::room_for`] does, with ENODEV if the device goes or has not the address, EIO or ETIMEDOUT if it
+    /// fails, ENOMEM. Process context; sleeps.
     pub(super) fn register(
         self: &Arc<Self>,
         addr: &SocketAddr,
@@ -277,19 +242,11 @@ impl Regions {
         let mut released = Fifo::new();
         let mut device = self.device.lock();
         let pd = self.pd()?;
-        let spare = device.spare(pages);
-        if spare.pages == 0 {
-            // It has no registration by work requests.
-            return Err(Errno::NotSupported.into());
-        }
-        if pages > spare.pages {
-            return Err(Errno::MessageTooLong.into());
-        }
-        let size = u32::try_from(spare.pages)?;
+        let size = device.spares.room_for(pages)?;
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let mr = match device.spare(pages).mrs.pop() {
+            let mr = match device.spares.take(pages) {
                 Some(mr) => mr,
                 None => Mr::new(&pd, size).or_else(|_| {
                     // Those that are about to go may be in the way.
@@ -362,8 +319,7 @@ impl Regions {
         drop(state);
         let stale = self.take_stale();
         device.invalidate(stale, &mut released);
-        device.small.mrs.clear();
-        device.large.mrs.clear();
+        device.spares.clear();
         device.registrar = None;
         drop(device);
         // Regions are destroyed.

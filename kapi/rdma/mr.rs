@@ -200,6 +200,8 @@ pub(crate) struct Mr {
     raw: NonNull<bindings::ib_mr>,
     mark: Pin<KBox<Mark>>,
     pd: Arc<Pd>,
+    /// How many keys it has had.
+    keys: u8,
 }
 
 // SAFETY: Any thread may use a memory region.
@@ -218,6 +220,7 @@ impl Mr {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
             mark,
             pd: pd.clone(),
+            keys: 0,
         })
     }
 
@@ -232,9 +235,15 @@ impl Mr {
     /// Has it stand for other pages when it is registered, with another key. Fails with EMSGSIZE if they are too
     /// many.
     pub(super) fn set_pages(&mut self, mapping: &Mapping) -> Result {
+        self.keys = self.keys.saturating_add(1);
         let raw = core::ptr::from_ref(&mapping.raw).cast_mut();
         // SAFETY: Both are alive; the mapping is only read.
         to_result(unsafe { bindings::rds_ib_mr_map(self.as_raw(), raw) })
+    }
+
+    /// Whether the next key would be one that it has had: a key differs from the one before in a byte.
+    fn is_worn(&self) -> bool {
+        self.keys == u8::MAX
     }
 
     /// Waits for the work request that has its mark. Fails with EIO or ETIMEDOUT. Sleeps.
@@ -319,7 +328,7 @@ impl Region {
             mapping,
             invalid,
         } = self;
-        let again = invalid.load(ordering::Acquire);
+        let again = invalid.load(ordering::Acquire) && !mr.is_worn();
         // What was not invalidated has to go before its memory.
         let mr = again.then_some(mr);
         drop(mapping);

@@ -12,6 +12,7 @@ mod ib_private;
 mod packed;
 #[cfg(rds_kunit_iommu)]
 mod pool_dma;
+mod rdma;
 mod recv_pool;
 mod rx;
 mod tx;

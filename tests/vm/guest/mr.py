@@ -93,6 +93,12 @@ def ends(home):
         need(len(set(some) | {cookie}) == 101, "keys come again too soon")
         for each in some:
             m.free(each)
+        seen = set()
+        for _ in range(600):
+            cookie = m.register(0, 100)
+            m.free(cookie, INVALIDATE)
+            seen.add(cookie)
+        need(len(seen) == 600, f"of 600 keys, {600 - len(seen)} were there before")
         m.free(0)
         need(tried(home, READ, some[50], 0, bytes(10)) is None, "it outlives the end of all")
         kept = m.register(0, 100)

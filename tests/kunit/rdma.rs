@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit tests of operations on memory of peers: keys, what programs ask for, and what a device keeps of regions.
+
+use kernel::prelude::*;
+
+#[kunit_tests(rds_rdma)]
+mod suite {
+    use crate::{ib_transport::spares::Spares, kapi::errno::Errno, proto::exthdr, proto::rdma::*};
+    use kernel::prelude::*;
+
+    /// What a program gives: numbers, one after the other.
+    fn words<const N: usize>(numbers: &[u64]) -> [u8; N] {
+        let mut bytes = [0; N];
+        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_ne_bytes());
+        }
+        bytes
+    }
+
+    fn transfer(numbers: [u64; 7]) -> core::result::Result<Transfer, Bad> {
+        Transfer::parse(&words(&numbers))
+    }
+
+    #[test]
+    fn keys_and_where_they_count_from() {
+        let cookie = Cookie::from_bits(0x0000_0fff_1234_5600);
+        assert_eq!((cookie.rkey, cookie.offset), (0x1234_5600, 0xfff));
+        assert_eq!(cookie.to_bits(), 0x0000_0fff_1234_5600);
+
+        // 4,095 bytes on, and one more than 64 bits have.
+        let read = |address| transfer([cookie.to_bits(), address, 1, 0, 1, 0, 0]);
+        assert_eq!(read(1).and_then(|it| it.remote_address()), Ok(0x1000));
+        let wraps = read(u64::MAX - 0xfff).and_then(|it| it.remote_address());
+        assert_eq!(wraps, Err(Bad::Invalid));
+    }
+
+    #[test]
+    fn keys_go_with_messages() {
+        let extras = Extras {
+            memory: Some(Cookie { rkey: 1, offset: 2 }),
+            used: Some(3),
+        };
+        assert_eq!(Extras::read(&extras.emit()), Some(extras));
+        assert_eq!(Extras::read(&[0; exthdr::SPACE]), None);
+    }
+
+    #[test]
+    fn limits_of_transfers() {
+        let refused = |bytes, count| transfer([1, 0, bytes, 0, count, 0, 0]).err();
+        assert_eq!(refused(MAX_BYTES, MAX_LOCAL), None);
+        assert_eq!(refused(MAX_BYTES + 1, 1), Some(Bad::TooLarge));
+        assert_eq!(refused(1, MAX_LOCAL + 1), Some(Bad::TooLarge));
+        assert_eq!(refused(1, 0), Some(Bad::Invalid));
+    }
+
+    #[test]
+    fn masks() {
+        let change = |kind, numbers: [u64; 9]| {
+            AtomicArgs::parse(kind, &words(&numbers)).map(|it| it.change.is_masked())
+        };
+        let all = [1, 0, 0, 5, 6, u64::MAX, u64::MAX, 0, 0];
+        assert_eq!(change(AtomicKind::FetchAdd, all), Some(false));
+        assert_eq!(change(AtomicKind::CompareSwap, all), Some(false));
+        assert_eq!(change(AtomicKind::MaskedCompareSwap, all), Some(false));
+        assert_eq!(change(AtomicKind::MaskedFetchAdd, all), Some(true));
+    }
+
+    #[test]
+    fn ends_of_operations() {
+        let bytes = notification(7, Status::Canceled);
+        assert_eq!(bytes, words(&[7, 2]));
+        assert_eq!(Status::from_number(4), Some(Status::OtherError));
+        assert_eq!(Status::from_number(5), None);
+        assert_eq!(Status::from_number(-1), None);
+    }
+
+    #[test]
+    fn spares_are_of_two_kinds() -> Result {
+        let mut spares = Spares::new(1000)?;
+        for (pages, room) in [(1, 3), (3, 3), (4, 257), (257, 257)] {
+            assert_eq!(spares.room_for(pages), Ok(room));
+        }
+        assert_eq!(spares.room_for(258), Err(Errno::MessageTooLong.into()));
+
+        assert_eq!(spares.keep(2, 'a'), None);
+        assert_eq!(spares.take(4), None);
+        assert_eq!(spares.take(3), Some('a'));
+        assert_eq!(spares.take(3), None);
+        Ok(())
+    }
+
+    #[test]
+    fn spares_have_a_limit() -> Result {
+        let mut spares = Spares::new(1000)?;
+        let kept = (0..100).filter(|i| spares.keep(5, *i).is_none()).count();
+        assert_eq!(kept, 64);
+        // The other kind has a limit of its own.
+        assert_eq!(spares.keep(1, 100), None);
+        spares.clear();
+        assert_eq!((spares.take(5), spares.take(1)), (None, None));
+        Ok(())
+    }
+
+    #[test]
+    fn devices_decide() -> Result {
+        let mut none = Spares::<u8>::new(0)?;
+        assert_eq!(none.room_for(1), Err(Errno::NotSupported.into()));
+        let mut few = Spares::<u8>::new(16)?;
+        assert_eq!(few.room_for(16), Ok(16));
+        assert_eq!(few.room_for(17), Err(Errno::MessageTooLong.into()));
+        Ok(())
+    }
+}
