@@ -57,6 +57,8 @@ pub(super) struct Events {
     /// The device wants the active side to send first: see
     /// [`DeviceCaps`](crate::kapi::rdma::DeviceCaps::active_side_first).
     active_side_first: Atomic<bool>,
+    /// The peer serves no reads and atomics: the device would never do them, or end the connection.
+    unserved: Atomic<bool>,
     /// Which device had the local address at the start, if that was certain. Not always the endpoint's:
     /// iWARP takes a request that comes over another one.
     home: Option<Option<DeviceId>>,
@@ -80,6 +82,7 @@ impl Events {
                 fragment: Atomic::new(fragment.bytes()),
                 version: SetOnce::new(),
                 active_side_first: Atomic::new(false),
+                unserved: Atomic::new(false),
                 home,
                 moved: Atomic::new(false),
             },
@@ -96,6 +99,16 @@ impl Events {
     /// The version that was agreed on, once it was. Any context.
     pub(super) fn version(&self) -> Option<Version> {
         self.version.copy()
+    }
+
+    /// Whether reads and atomics can be posted, once the connection is established. Any context.
+    pub(super) fn serves_reads(&self) -> bool {
+        !self.unserved.peek()
+    }
+
+    /// How many reads and atomics may be outstanding, as agreed on. Before the connection is established.
+    fn set_initiator_depth(&self, depth: u8) {
+        self.unserved.store(depth == 0, Relaxed);
     }
 
     /// Fragments are not to be larger than `size`. Before the connection is established.
@@ -142,11 +155,12 @@ impl Events {
     }
 
     /// Whether the reply to our request is acceptable.
-    fn accepts_reply(&self, data: &[u8]) -> bool {
+    fn accepts_reply(&self, data: &[u8], initiator_depth: u8) -> bool {
         // The passive side has made its choice when it accepted.
         let Some(proposed) = self.proposed.as_ref() else {
             return true;
         };
+        self.set_initiator_depth(initiator_depth);
         let key = &self.connection.key;
         let reply = match key.laddr.to_ipv4_mapped() {
             Some(_) => Private::parse_v4(data),
@@ -183,8 +197,11 @@ impl CmHandler for Events {
             {
                 return
             }
-            CmEvent::Established { private_data, .. } => {
-                if self.accepts_reply(private_data) {
+            CmEvent::Established {
+                private_data,
+                initiator_depth,
+            } => {
+                if self.accepts_reply(private_data, initiator_depth) {
                     Reached::Established
                 } else {
                     Reached::Lost
@@ -508,6 +525,7 @@ impl Request for IncomingConnection {
         // No more than the peer can use and serve.
         params.responder_resources = params.responder_resources.min(responder_resources);
         params.initiator_depth = params.initiator_depth.min(initiator_depth);
+        endpoint.events.set_initiator_depth(params.initiator_depth);
         endpoint.id.accept(&params)?;
         Ok(endpoint)
     }

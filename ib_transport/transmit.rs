@@ -280,7 +280,13 @@ fn work_request(
     let Some(operation) = operation else {
         return Added::Nothing;
     };
-    let finished = match operation.post_next(|item| chain.operate(item)) {
+    let events = &chain.qp().handler().events;
+    let posted = if !events.serves_reads() && operation.refuse_unserved() {
+        Posted::Never
+    } else {
+        operation.post_next(|item| chain.operate(item))
+    };
+    let finished = match posted {
         Posted::Yes => operation.silent && !operation.is_waiting(),
         Posted::Never => {
             connection.node.stats.inc(Counter::SendDropOperation);

@@ -195,6 +195,18 @@ impl Attachment {
         self.outcome.set(Status::Dropped);
     }
 
+    /// Ends an operation that this peer does not serve, so that nothing of it can be posted. Returns whether that is so.
+    pub(crate) fn refuse_unserved(&mut self) -> bool {
+        let unserved = self
+            .to_post
+            .front()
+            .is_some_and(OperationItem::is_served_by_peer);
+        if unserved {
+            self.outcome.set(Status::OtherError);
+        }
+        unserved
+    }
+
     /// Takes the next work request and has it posted by `post`, which may give it back.
     pub(crate) fn post_next(
         &mut self,

@@ -124,6 +124,11 @@ impl OperationItem {
         self.verb == Verb::Read
     }
 
+    /// Whether the peer has to answer with bytes: it serves only so many of these at a time.
+    pub(crate) fn is_served_by_peer(&self) -> bool {
+        self.verb != Verb::Write
+    }
+
     /// As C wants it.
     pub(super) fn raw(&self, signaled: bool) -> bindings::rds_ib_operation {
         let mut raw = bindings::rds_ib_operation {

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Memory regions: registered, used by peers, and gone."""
+"""Memory regions, registered, used by peers, and gone; and peers that serve no operations on theirs."""
 
 import pytest
-from test_rogue import NETWORK
+from test_rogue import add_rogue
 
-pytestmark = pytest.mark.impls("rust")
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.on_siw]
 
 
-@pytest.mark.on_siw
+def play(program, node, tools, guest):
+    """Runs a program with a peer over verbs."""
+    add_rogue(node, guest)
+    node.run(["python3", guest / program, tools.parent / "verbs.so", int(node.kind == "rxe")], timeout=600)
+
+
 def test_regions(node, tools, guest):
-    if "rogue" not in node.run("ip netns list").out:
-        node.run(NETWORK.format(kind=node.kind))
-        node.run(["python3", guest / "laddr.py", "bound", "10.8.0.100"])
-    node.run(["python3", guest / "mr.py", tools.parent / "verbs.so", int(node.kind == "rxe")], timeout=600)
+    play("mr.py", node, tools, guest)
+
+
+def test_peer_that_serves_nothing(node, tools, guest):
+    play("unserved.py", node, tools, guest)

@@ -27,6 +27,8 @@ struct end {
 	struct ibv_qp *qp;
 	unsigned char *memory;
 	int receives;
+	/* How many reads and atomics each side may have under way. */
+	int depth;
 	/* What operations on memory of the peer are for. */
 	uint64_t aim_addr;
 	uint32_t aim_key;
@@ -96,6 +98,7 @@ static struct end *empty(void)
 		return NULL;
 	e->aim_addr = 0xffff888000001000ull;
 	e->aim_key = 0x1234;
+	e->depth = 1;
 	e->channel = rdma_create_event_channel();
 	if (!e->channel || fcntl(e->channel->fd, F_SETFL, O_NONBLOCK)) {
 		end_free(e);
@@ -272,13 +275,19 @@ int end_qp(struct end *e, int receives)
 	return 0;
 }
 
-static struct rdma_conn_param params(const void *data, int len)
+int end_depth(struct end *e, int depth)
+{
+	e->depth = depth;
+	return 0;
+}
+
+static struct rdma_conn_param params(struct end *e, const void *data, int len)
 {
 	return (struct rdma_conn_param){
 		.private_data = data,
 		.private_data_len = len,
-		.responder_resources = 1,
-		.initiator_depth = 1,
+		.responder_resources = e->depth,
+		.initiator_depth = e->depth,
 		.retry_count = 7,
 		.rnr_retry_count = 7,
 		.flow_control = 1,
@@ -287,14 +296,14 @@ static struct rdma_conn_param params(const void *data, int len)
 
 int end_connect(struct end *e, const void *data, int len)
 {
-	struct rdma_conn_param param = params(data, len);
+	struct rdma_conn_param param = params(e, data, len);
 
 	return rdma_connect(e->id, &param) ? failed() : 0;
 }
 
 int end_accept(struct end *e, const void *data, int len)
 {
-	struct rdma_conn_param param = params(data, len);
+	struct rdma_conn_param param = params(e, data, len);
 
 	return rdma_accept(e->id, &param) ? failed() : 0;
 }
