@@ -14,8 +14,8 @@ rds-kunit ?= $(CONFIG_KUNIT)
 endif
 
 obj-$(CONFIG_RDS_RUST) += rds_rust.o
-rds_rust-y := rds_core.o bindings/helpers.o bindings/helpers_addr.o bindings/helpers_mr.o \
-	bindings/helpers_rdma.o bindings/helpers_trace.o
+rds_rust-y := rds_core.o bindings/helpers.o bindings/helpers_addr.o bindings/helpers_fault.o \
+	bindings/helpers_mr.o bindings/helpers_rdma.o bindings/helpers_trace.o
 
 KCOV_INSTRUMENT := $(rds-kcov)
 
@@ -51,7 +51,8 @@ quiet_cmd_rds_bindgen = BINDGEN $@
 	--enable-function-attribute-detection -o $@ -- $(rds-bindgen-cflags)
 
 targets += bindings/generated.rs
-$(obj)/bindings/generated.rs: $(src)/bindings/bindings.h $(src)/bindings/helpers.h $(src)/bindings/helpers_addr.h $(src)/bindings/helpers_rdma.h \
+$(obj)/bindings/generated.rs: $(src)/bindings/bindings.h $(src)/bindings/helpers.h $(src)/bindings/helpers_addr.h \
+		$(src)/bindings/helpers_fault.h $(src)/bindings/helpers_rdma.h \
 		$(src)/bindings/helpers_mr.h \
 		$(src)/bindings/helpers_trace.h $(src)/bindings/helpers_kunit.h \
 		$(src)/bindings/bindgen_parameters FORCE

@@ -23,8 +23,12 @@ use cm::{
 use conn::{Bounds, Node, Views};
 use ib_transport::Ib;
 use kapi::{
-    errno::Errno, net::Registration, rdma::ClientRegistration, shrinker::total_memory,
-    sync::OwnedQueue, sysctl::Directory,
+    errno::Errno,
+    net::Registration,
+    rdma::{ClientRegistration, Faults},
+    shrinker::total_memory,
+    sync::OwnedQueue,
+    sysctl::Directory,
 };
 use kernel::sync::Arc;
 use msg::Socket;
@@ -101,6 +105,7 @@ struct RdsModule {
     _connections: Connections,
     _client: Pin<KBox<ClientRegistration<Ib>>>,
     _addr_events: AddrEvents,
+    _faults: Faults,
 }
 
 /// Says why the module cannot be loaded, if the reason is that C RDS is.
@@ -144,6 +149,7 @@ impl kernel::Module for RdsModule {
             patience,
             total_memory() as u64,
         )?;
+        let faults = Faults::new();
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;
         let connections = Connections(node.clone());
@@ -167,6 +173,7 @@ impl kernel::Module for RdsModule {
             _connections: connections,
             _client: client,
             _addr_events: addr_events,
+            _faults: faults,
         })
     }
 }

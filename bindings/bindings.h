@@ -30,6 +30,7 @@
 
 #include "helpers.h"
 #include "helpers_addr.h"
+#include "helpers_fault.h"
 #include "helpers_mr.h"
 #include "helpers_rdma.h"
 #include "helpers_trace.h"

@@ -6,6 +6,7 @@
 #include <linux/sched/signal.h>
 #include <linux/sched/user.h>
 
+#include "helpers_fault.h"
 #include "helpers_mr.h"
 
 /*
@@ -70,7 +71,8 @@ int rds_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int
 	int err;
 
 	mapping->direction = writable ? DMA_BIDIRECTIONAL : DMA_TO_DEVICE;
-	err = sg_alloc_table_from_pages(&mapping->table, pages, count, offset, size, GFP_KERNEL);
+	err = sg_alloc_table_from_pages_segment(&mapping->table, pages, count, offset, size,
+						ib_dma_max_seg_size(device), GFP_KERNEL);
 	if (err)
 		return err;
 	err = ib_dma_map_sgtable_attrs(device, &mapping->table, mapping->direction, 0);
@@ -162,7 +164,9 @@ int rds_ib_post_reg_mr(struct ib_qp *qp, struct ib_mr *mr, int access, struct ib
 		.access = access,
 	};
 
-	return ib_post_send(qp, &wr.wr, NULL);
+	if (rds_registration_is_lost())
+		return 0;
+	return rds_post(qp, &wr.wr, NULL);
 }
 
 static bool is_atomic(enum ib_wr_opcode opcode)
@@ -199,7 +203,7 @@ int rds_ib_post_operation(struct ib_qp *qp, const struct rds_ib_operation *opera
 			.rkey = operation->rkey,
 		};
 
-		return ib_post_send(qp, &wr.wr, NULL);
+		return rds_post(qp, &wr.wr, NULL);
 	} else {
 		struct ib_rdma_wr wr = {
 			.wr = common,
@@ -207,7 +211,7 @@ int rds_ib_post_operation(struct ib_qp *qp, const struct rds_ib_operation *opera
 			.rkey = operation->rkey,
 		};
 
-		return ib_post_send(qp, &wr.wr, NULL);
+		return rds_post(qp, &wr.wr, NULL);
 	}
 }
 
@@ -220,5 +224,7 @@ int rds_ib_post_local_inv(struct ib_qp *qp, u32 rkey, struct ib_cqe *cqe)
 		.ex.invalidate_rkey = rkey,
 	};
 
-	return ib_post_send(qp, &wr, NULL);
+	if (rds_registration_is_lost())
+		return 0;
+	return rds_post(qp, &wr, NULL);
 }

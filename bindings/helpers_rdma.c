@@ -12,6 +12,7 @@
 #include <rdma/rdma_cm.h>
 
 #include "helpers_addr.h"
+#include "helpers_fault.h"
 #include "helpers_rdma.h"
 
 /* device */
@@ -58,6 +59,14 @@ void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits)
 	limits->atomics = attrs->atomic_cap != IB_ATOMIC_NONE;
 	limits->masked_atomics = attrs->masked_atomic_cap != IB_ATOMIC_NONE;
 	limits->virt_dma = ib_uses_virt_dma((struct ib_device *)device);
+	if (rds_device_lacks(RDS_LACKS_REGISTRATION))
+		limits->mem_mgt_extensions = false;
+	if (rds_device_lacks(RDS_LACKS_ATOMICS))
+		limits->atomics = limits->masked_atomics = false;
+	if (rds_device_lacks(RDS_LACKS_INITIATOR_DEPTH))
+		limits->max_qp_init_rd_atom = 0;
+	if (rds_device_lacks(RDS_LACKS_RESPONDER_RESOURCES))
+		limits->max_qp_rd_atom = 0;
 }
 
 /* protection domain */
@@ -111,7 +120,7 @@ bool rds_ib_rearm_cq(struct ib_cq *cq)
 int rds_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 		     const struct ib_send_wr **bad_wr)
 {
-	return ib_post_send(qp, wr, bad_wr);
+	return rds_post(qp, wr, bad_wr);
 }
 
 int rds_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,

@@ -6,6 +6,9 @@ touched."""
 
 from contextlib import contextmanager
 
+# Knobs that only memory has, and only pages.
+OF_SOME = ("ignore-gfp-wait", "min-order")
+
 
 def place(node, module):
     """From where to where a module's code is."""
@@ -34,15 +37,14 @@ def faults(node, *what, probability, **knobs):
 def faults_within(node, callers, *what, probability, spared=(0, 0), **knobs):
     """callers, spared: places; what: folders of debugfs, as failslab; probability: in percent; knobs: what else to
     write there, with _ for -. What may sleep can fail, too."""
-    values = {"verbose": 0, "times": -1, "ignore-gfp-wait": "N",
+    values = {"verbose": 0, "times": -1, "space": 0, "ignore-gfp-wait": "N",
               "require-start": callers[0], "require-end": callers[1],
               "reject-start": spared[0], "reject-end": spared[1],
               **{k.replace("_", "-"): v for k, v in knobs.items()}}
 
     def write(knobs):
         paths = {f"/sys/kernel/debug/{name}/{knob}": value for knob, value in knobs.items() for name in what}
-        # Copies have no flags to ignore.
-        node.run(" && ".join(("[ ! -e {0} ] || " if "ignore" in path else "").format(path)
+        node.run(" && ".join(("[ ! -e {0} ] || " if path.endswith(OF_SOME) else "").format(path)
                              + f"echo {value} >{path}" for path, value in paths.items()))
 
     write({**values, "probability": probability})

@@ -2,18 +2,80 @@
 """Operations on memory of peers: RDMA reads and writes, and atomics."""
 
 import pytest
-from rdsvm.cluster import must, wire_address
+from faults import faults
+from rdsvm.cluster import PAIR, must, wire_address
 
-pytestmark = [pytest.mark.impls("rust"), pytest.mark.on_siw]
+pytestmark = pytest.mark.impls("rust")
 CASES = ("transfers", "silent", "cookies", "atomics", "bad_arguments", "bad_keys", "untold", "closed", "killed",
          "unfenced",
          # The debug kernel takes too long for so many connections with so few CPUs.
-         pytest.param("first_of_all", marks=pytest.mark.flavors("release")), "unread", "forgotten", "waiting", "limits", "removed")
+         pytest.param("first_of_all", marks=pytest.mark.flavors("release")), "unread", "forgotten", "waiting", "limits", "copied",
+         "moved", "removed")
 
 
+@pytest.mark.on_siw
 @pytest.mark.parametrize("case", CASES)
 def test_operations(case, node, guest):
     node.run(["python3", guest / "operate.py", int(node.kind == "rxe"), case], timeout=600)
+
+
+# What does not go, and of how many percent.
+FAULTS = {"memory": (("failslab", "fail_page_alloc"), 1), "posting": (("rds_faults/fail_post",), 5)}
+
+
+@pytest.mark.flavors("debug")
+@pytest.mark.parametrize("what", FAULTS)
+def test_faults(what, node, guest):
+    """Each step of a registration and of an operation fails now and then: pages, mappings, work requests."""
+    program = ["python3", guest / "operate.py", int(node.kind == "rxe")]
+    names, probability = FAULTS[what]
+    with faults(node, *names, probability=probability, min_order=0):
+        node.run([*program, "short_of_memory"], timeout=600)
+    node.run([*program, "cookies"])
+
+
+@pytest.mark.flavors("debug")
+@pytest.mark.parametrize("case,times,space", (
+    # A new queue pair does it.
+    ("registered", 1, 0),
+    ("unregistered", 2, 0),
+    # The second work request.
+    ("not_ended", 1, 2)))
+def test_lost_registration(case, times, space, node, guest):
+    """A device that never says that it has registered memory, or ended that, is not waited for without end, and
+    does so again with a queue pair that is made for it."""
+    program = ["python3", guest / "operate.py", int(node.kind == "rxe")]
+    node.run([*program, "cookies"])
+    with faults(node, "rds_faults/lose_registration", probability=100, times=times, space=space):
+        node.run([*program, case])
+        assert node.run("cat /sys/kernel/debug/rds_faults/lose_registration/times").out.strip() == "0"
+    node.run([*program, "cookies"])
+
+
+MASKS = {"registration": 1, "atomics": 2, "initiator-depth": 4, "responder-resources": 8}
+
+
+@pytest.mark.on_siw
+@pytest.mark.flavors("debug")
+@pytest.mark.parametrize("lacking", MASKS)
+def test_less_able_device(lacking, node, guest):
+    """What a device cannot do is refused, and all else works."""
+    mask = "/sys/kernel/debug/rds_faults/mask_caps"
+
+    def new_devices():
+        for i in (0, 1):
+            node.run(f"rdma link del rdsx{i} && rdma link add rdsx{i} type {node.kind} netdev rdsv{i}")
+        for address in PAIR:
+            node.run(["python3", guest / "laddr.py", "bound", address])
+
+    node.run(f"echo {MASKS[lacking]} >{mask}")
+    try:
+        new_devices()
+        node.run(["python3", guest / "less_able.py", int(node.kind == "rxe"), lacking])
+    finally:
+        node.run(f"echo 0 >{mask}")
+        new_devices()
+    node.run(["python3", guest / "operate.py", int(node.kind == "rxe"), "cookies"])
 
 
 def between(owner, user, guest, rounds):
@@ -29,6 +91,7 @@ def between(owner, user, guest, rounds):
 A, B = wire_address(0, 1), wire_address(0, 2)
 
 
+@pytest.mark.on_siw
 @pytest.mark.pairs("rust-rust")
 def test_two_nodes(pair, guest):
     between((pair[0], A), (pair[1], B), guest, 20)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """operate.py ATOMICS CASE...: operations on memory of a peer, on one machine. ATOMICS is 1 if the devices have them."""
 
+import ctypes
 import errno
 import os
 import resource
@@ -9,52 +10,19 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 
 import rdma
 from cases import IB, need, outcome
-from rdma import FENCE, NOTIFY_ME, READWRITE, SILENT, Memory
+from rdma import A, B, NOTIFY_ME, READWRITE, SILENT, Pair, unpinned
 
-A, B = (IB[0], 4001), (IB[1], 4002)
 ATOMICS = sys.argv[1] == "1"
 PAGE = 4096
+# What a program may be told when memory is short.
+SHORT = (errno.ENOMEM, errno.ENOBUFS, errno.EIO)
 
 
 def pattern(size, seed):
     return bytes((i * 7 + i // 251 + seed) % 256 for i in range(size))
-
-
-class Pair:
-    """A socket that operates, one that is operated on, and memory of both."""
-
-    def __init__(self, pages=300):
-        self.pins = rdma.pins()
-        self.a, self.b = rdma.connected(A, B), rdma.connected(B, A)
-        self.ours, self.theirs = Memory(self.a, pages), Memory(self.b, pages)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *_):
-        self.a.sock.close()
-        self.b.sock.close()
-        try:
-            unpinned(self.pins)
-        except AssertionError:
-            if kind is None:
-                raise
-
-    def transfer(self, payload, cookie, remote, areas, flags, token=0):
-        control, _place = rdma.transfer(cookie, remote, [(self.ours.base + at, n) for at, n in areas], flags, token)
-        return rdma.send(self.a, payload, control)
-
-    def write(self, payload, cookie, areas, token, flags=0, at=0):
-        size = sum(n for _, n in areas)
-        return self.transfer(payload, cookie, (at, size), areas, READWRITE | NOTIFY_ME | flags, token)
-
-    def read(self, payload, cookie, areas, token, flags=FENCE, at=0):
-        size = sum(n for _, n in areas)
-        return self.transfer(payload, cookie, (at, size), areas, NOTIFY_ME | flags, token)
 
 
 def areas():
@@ -341,15 +309,6 @@ def forgotten():
         need(outcome(rdma.send, p.a, b"x", other) == "EINVAL", "a cookie of nobody")
 
 
-def unpinned(count):
-    """Waits until so many pages are pinned."""
-    end = time.monotonic() + 60
-    while rdma.pins() != count:
-        if time.monotonic() > end:
-            raise AssertionError(f"{rdma.pins()} pages are pinned, {count} were")
-        time.sleep(0.01)
-
-
 def link(what, *args):
     subprocess.run(["rdma", "link", what, "rdsx0", *args], check=True)
 
@@ -396,7 +355,7 @@ def waiting():
     nowhere = ("10.9.0.200", 4001)
     pins = rdma.pins()
     with rdma.connected(A, nowhere) as a:
-        ours = Memory(a, 4)
+        ours = rdma.Memory(a, 4)
         control, _place = rdma.transfer(1, (0, 100), [(ours.base, 100)], READWRITE | NOTIFY_ME, 5)
         rdma.send(a, b"x", control)
         need(rdma.pins() == pins + 1, "the memory is not pinned")
@@ -433,6 +392,122 @@ def limits():
             need(rdma.status(p.a) == (1, rdma.SUCCESS), "its end")
         finally:
             os.seteuid(0)
+
+
+def short_of_memory():
+    """Some of what is asked for does not go for want of memory. It is refused, or ends with another status, once; what
+    went well has happened, and in order."""
+    ok, bad = [], 0
+    with Pair(300) as p:
+        for token in range(200):
+            size = 1 << 20 if token % 10 == 0 else 5000
+            data = pattern(size, token)
+            p.theirs.fill(0, bytes(size))
+            p.ours.fill(100, data)
+            try:
+                cookie = p.theirs.register(0, size)
+            except OSError as e:
+                need(e.errno in SHORT, f"{token}: {e}")
+                bad += 1
+                continue
+            try:
+                p.write(b"%d" % token, cookie, [(100, size)], token)
+            except OSError as e:
+                need(e.errno in SHORT, f"{token}: {e}")
+                bad += 1
+            else:
+                found, how = rdma.status(p.a)
+                need(found == token and how in (rdma.SUCCESS, rdma.DROPPED, rdma.OTHER_ERROR), f"{token}: {found}, {how}")
+                if how == rdma.SUCCESS:
+                    need(p.theirs.pages[:size] == data, f"{token}: what was written")
+                    ok.append(b"%d" % token)
+                else:
+                    bad += 1
+            p.theirs.free(cookie, rdma.INVALIDATE)
+        arrived = []
+        while not ok or ok[-1] not in arrived:
+            arrived.append(rdma.receive(p.b)[0])
+        need([x for x in arrived if x in ok] == ok, f"{arrived} arrived, {ok} went well")
+        need(arrived == sorted(set(arrived), key=int), f"{arrived} arrived")
+    need(ok and bad, f"{len(ok)} went well, {bad} did not")
+
+
+def copied():
+    """A program that forks keeps its memory, and so do its peers; the other one has a copy."""
+    with Pair(8) as p:
+        cookie = p.theirs.register(0, 4 * PAGE)
+        p.theirs.fill(0, pattern(4 * PAGE, 1))
+        r, w = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(w)
+            os.read(r, 1)
+            # Of before the fork, whatever came after it.
+            os._exit(p.theirs.pages[:4 * PAGE] != pattern(4 * PAGE, 1))
+        os.close(r)
+        p.theirs.fill(0, pattern(4 * PAGE, 2))
+        p.read(b"", cookie, [(0, 4 * PAGE)], 1, SILENT)
+        need(rdma.status(p.a) == (1, rdma.SUCCESS), "the end of the read")
+        need(p.ours.pages[:4 * PAGE] == pattern(4 * PAGE, 2), "what the peer reads")
+        p.ours.fill(0, pattern(4 * PAGE, 3))
+        p.write(b"", cookie, [(0, 4 * PAGE)], 2, SILENT)
+        need(rdma.status(p.a) == (2, rdma.SUCCESS), "the end of the write")
+        need(p.theirs.pages[:4 * PAGE] == pattern(4 * PAGE, 3), "what the peer has written")
+        os.close(w)
+        need(os.waitpid(child, 0)[1] == 0, "what the other one has")
+
+
+def moved():
+    """Memory that a program moves, or gives back, while peers may use it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for name in ("mmap", "mremap"):
+        getattr(libc, name).restype = ctypes.c_void_p
+    size = 4 * PAGE
+
+    def fresh():
+        return libc.mmap(None, ctypes.c_size_t(size), 3, 0x22, -1, 0)
+
+    with Pair(8) as p:
+        old, new = fresh(), fresh()
+        cookie = rdma.register(p.b, old, size)
+        at = libc.mremap(ctypes.c_void_p(old), ctypes.c_size_t(size), ctypes.c_size_t(size), 3, ctypes.c_void_p(new))
+        need(at == new, "the memory was not moved")
+        for number in range(2):
+            p.ours.fill(0, pattern(size, number))
+            p.write(b"", cookie, [(0, size)], number, SILENT)
+            need(rdma.status(p.a) == (number, rdma.SUCCESS), "the end of the write")
+            if number == 0:
+                need(ctypes.string_at(new, size) == pattern(size, 0), "what was written to memory that was moved")
+                need(libc.munmap(ctypes.c_void_p(new), ctypes.c_size_t(size)) == 0, "munmap")
+        p.ours.fill(0, bytes(size))
+        p.read(b"", cookie, [(0, size)], 3, SILENT)
+        need(rdma.status(p.a) == (3, rdma.SUCCESS), "the end of the read")
+        need(p.ours.pages[:size] == pattern(size, 1), "what was written to memory that was given back")
+
+
+def registered():
+    """Memory is registered, whatever that takes."""
+    with Pair(4) as p:
+        p.theirs.register(0, PAGE)
+
+
+def unregistered():
+    """The device does not say that it has registered memory."""
+    with Pair(4) as p:
+        told = outcome(p.theirs.register, 0, PAGE)
+        need(told == "ETIMEDOUT", f"{told}")
+
+
+def not_ended():
+    """The device does not say that it has ended a region: it has in the end, all the same."""
+    with Pair(4) as p:
+        before = rdma.pins()
+        cookie = p.theirs.register(0, PAGE)
+        p.theirs.free(cookie, rdma.INVALIDATE)
+        unpinned(before)
+        p.write(b"x", cookie, [(0, 10)], 5)
+        token, how = rdma.status(p.a)
+        need(token == 5 and how in (rdma.REMOTE_ERROR, rdma.DROPPED), f"{token}: {how}")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,13 @@ import ctypes
 import mmap
 import socket
 import struct
+import time
 
+from cases import IB
 from rds import SOL_RDS, Sock
+
+# The two ends on one machine.
+A, B = (IB[0], 4001), (IB[1], 4002)
 
 GET_MR, FREE_MR, GET_MR_FOR_DEST = 2, 3, 7
 ARGS, DEST, MAP, STATUS, FETCH_ADD, COMPARE_SWAP, MASKED_FETCH_ADD, MASKED_COMPARE_SWAP = 1, 2, 3, 4, 6, 7, 8, 9
@@ -14,20 +19,24 @@ READWRITE, FENCE, INVALIDATE, USE_ONCE, NOTIFY_ME, SILENT = 1, 2, 4, 8, 0x20, 0x
 SUCCESS, REMOTE_ERROR, CANCELED, DROPPED, OTHER_ERROR = range(5)
 
 
+def register(sock, address, length, flags=READWRITE):
+    """The cookie of memory at an address."""
+    cookie = ctypes.c_ulonglong()
+    sock.set_raw(GET_MR, struct.pack("=QQQQ", address, length, ctypes.addressof(cookie), flags))
+    return cookie.value
+
+
 class Memory:
     """Pages, and a socket that may register some of them."""
 
     def __init__(self, sock, pages):
         self.sock = sock
-        self.pages = mmap.mmap(-1, pages * mmap.PAGESIZE)
+        self.pages = mmap.mmap(-1, pages * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.pages))
 
     def register(self, at, length, flags=READWRITE):
         """The cookie of some of it."""
-        cookie = ctypes.c_ulonglong()
-        raw = struct.pack("=QQQQ", self.base + at, length, ctypes.addressof(cookie), flags)
-        self.sock.set_raw(GET_MR, raw)
-        return cookie.value
+        return register(self.sock, self.base + at, length, flags)
 
     def free(self, cookie, flags=0):
         self.sock.set_raw(FREE_MR, struct.pack("=QQ", cookie, flags))
@@ -94,3 +103,42 @@ def pins():
     with open("/proc/vmstat", encoding="ascii") as f:
         counts = dict(line.split() for line in f)
     return int(counts["nr_foll_pin_acquired"]) - int(counts["nr_foll_pin_released"])
+
+
+def unpinned(count):
+    """Waits until so many pages are pinned."""
+    end = time.monotonic() + 60
+    while pins() != count:
+        if time.monotonic() > end:
+            raise AssertionError(f"{pins()} pages are pinned, {count} were")
+        time.sleep(0.01)
+
+
+class Pair:
+    """A socket that operates, one that is operated on, memory of both, and nothing pinned in the end."""
+
+    def __init__(self, pages=300):
+        self.pins = pins()
+        self.a, self.b = connected(A, B), connected(B, A)
+        self.ours, self.theirs = Memory(self.a, pages), Memory(self.b, pages)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        self.a.sock.close()
+        self.b.sock.close()
+        if kind is None:
+            unpinned(self.pins)
+
+    def transfer(self, payload, cookie, remote, areas, flags, token=0):
+        control, _place = transfer(cookie, remote, [(self.ours.base + at, n) for at, n in areas], flags, token)
+        return send(self.a, payload, control)
+
+    def write(self, payload, cookie, areas, token, flags=0, at=0):
+        size = sum(n for _, n in areas)
+        return self.transfer(payload, cookie, (at, size), areas, READWRITE | NOTIFY_ME | flags, token)
+
+    def read(self, payload, cookie, areas, token, flags=FENCE, at=0):
+        size = sum(n for _, n in areas)
+        return self.transfer(payload, cookie, (at, size), areas, NOTIFY_ME | flags, token)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0
+"""less_able.py ATOMICS LACKING: what works, and what is refused, on devices that lack something. ATOMICS is 1 if they have
+atomic operations else."""
+
+import struct
+import sys
+
+import rdma
+from cases import need, outcome
+from rdma import NOTIFY_ME, Pair
+
+ATOMICS, LACKING = int(sys.argv[1]), sys.argv[2]
+PAGE = 4096
+
+
+def tried(p, *control):
+    """What becomes of an operation: how it ends, or why it is refused."""
+    told = outcome(rdma.send, p.a, b"", *control)
+    if told != 0:
+        return told
+    _, how = rdma.status(p.a)
+    if how == rdma.SUCCESS:
+        rdma.receive(p.b)
+    return how
+
+
+def main():
+    with Pair(4) as p:
+        rdma.send(p.a, b"message")
+        need(rdma.receive(p.b)[0] == b"message", "another message came")
+        if LACKING == "registration":
+            need(outcome(p.theirs.register, 0, PAGE) == "EOPNOTSUPP", "memory can be registered")
+            args = struct.pack("=QQQQ", p.ours.base, PAGE, 0, rdma.READWRITE)
+            need(outcome(rdma.send, p.a, b"x", (rdma.SOL_RDS, rdma.MAP, args)) == "EOPNOTSUPP", "with a message, too")
+        else:
+            cookie = p.theirs.register(0, PAGE)
+            write, _place = rdma.transfer(cookie, (0, 8), [(p.ours.base, 8)], rdma.READWRITE | NOTIFY_ME, 1)
+            read, _place2 = rdma.transfer(cookie, (0, 8), [(p.ours.base, 8)], NOTIFY_ME, 2)
+            add = rdma.atomic(rdma.FETCH_ADD, cookie, p.ours.base, 0, [1], NOTIFY_ME, 3)
+            found = [tried(p, x) for x in (write, read, add)]
+            no, late, yes = "EOPNOTSUPP", rdma.OTHER_ERROR, rdma.SUCCESS
+            wanted = {"atomics": [yes, yes, no],
+                      "initiator-depth": [yes, no, no],
+                      "responder-resources": [yes, late, late if ATOMICS else no]}[LACKING]
+            need(found == wanted, f"{found}, not {wanted}")
+        rdma.send(p.a, b"message")
+        need(rdma.receive(p.b)[0] == b"message", "another message came")
+
+
+if __name__ == "__main__":
+    main()
