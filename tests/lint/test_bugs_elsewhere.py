@@ -13,7 +13,8 @@ import test_bugs  # noqa: E402
 
 def test_each_is_there():
     for row, where in test_bugs.ELSEWHERE.items():
-        file, name = where.split("::")
+        # With the parameter that stands for it, if not all do.
+        file, name = where.split("[")[0].split("::")
         assert re.search(rf"^def {name}\(", (TOP / "tests/vm" / file).read_text(), re.M), (row, where)
 
 

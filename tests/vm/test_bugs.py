@@ -14,10 +14,18 @@ GUEST = Path(__file__).with_name("guest")
 # Rows of defects that tests of other files stand for.
 ELSEWHERE = {
     "h09": "test_sysctl.py::test_ranges",
+    "h36": "test_operations.py::test_operations[atomics]",
+    "h56": "test_operations.py::test_operations[transfers]",
     "h64": "test_fuzz.py::test_fuzz",
+    "h66": "test_operations.py::test_operations[removed]",
+    "h83": "test_operations.py::test_faults",
+    "h84": "test_operations.py::test_faults",
+    "h89": "test_operations.py::test_operations[transfers]",
+    "h95": "test_rogue.py::test_requests",
     "l08": "test_limits.py::test_strangers_are_collected",
     "l09": "test_rogue.py::test_flood",
     "l15": "test_rogue.py::test_frames",
+    "l23": "test_operations.py::test_operations[limits]",
     "l26": "test_rogue.py::test_flood",
     "l31": "test_module.py::test_unload_is_refused_while_a_socket_is_open",
     "l34": "test_rogue.py::test_frames",
@@ -25,9 +33,11 @@ ELSEWHERE = {
     "l36": "test_rogue.py::test_requests",
     "l37": "test_rogue.py::test_credits",
     "l38": "test_rogue.py::test_frames",
+    "l41": "test_operations.py::test_operations[removed]",
+    "l45": "test_operations.py::test_lost_registration",
     "l53": "test_rogue.py::test_frames",
 }
-CASES = [name for file in ("bugs.py", "bug_races.py")
+CASES = [name for file in ("bugs.py", "bug_races.py", "bug_rdma.py")
          for name in re.findall(r"^@case\ndef (\w+)", (GUEST / file).read_text(), re.M)]
 
 

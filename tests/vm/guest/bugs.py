@@ -16,6 +16,7 @@ import tempfile
 import threading
 
 import bug_races  # noqa: F401  (more cases)
+import bug_rdma  # noqa: F401  (and more)
 import rdma
 from bug_races import at_once, drain, fill, queued, short_of_room
 from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, main, need, outcome
@@ -285,7 +286,7 @@ def h53_any_flag():
 
 @case
 def h55_sizes_of_rdma():
-    """CVE-2010-3865, CVE-2010-4175, CVE-2018-5332, CVE-2022-21385, L-21 and H-79: lists of memory whose
+    """CVE-2010-3865, CVE-2010-4175, CVE-2018-5332, L-21, L-22 and H-79: lists of memory whose
     sizes overflow, or that are cut short. The kernel warns of none."""
     vectors = ctypes.create_string_buffer(16 * 1024)
     for length in (0, 1, 4096, 2**31, 2**32 - 1, 2**47, 2**63, 2**64 - 1):

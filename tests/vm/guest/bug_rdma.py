@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Cases for bugs.py: memory regions, RDMA and atomic operations."""
+
+import ctypes
+import mmap
+import struct
+import threading
+
+import rdma
+from bug_races import at_once
+from cases import ERRORS, IB, case, need, outcome
+from rdma import A, B, INVALIDATE, NOTIFY_ME, READWRITE, SILENT, USE_ONCE, Pair, unpinned
+from rds import Sock, call
+from reset import reset
+
+PAGE = mmap.PAGESIZE
+ATOMIC_KINDS = (rdma.FETCH_ADD, rdma.COMPARE_SWAP, rdma.MASKED_FETCH_ADD, rdma.MASKED_COMPARE_SWAP)
+PROT_NONE, PROT_READ = 0, 1
+
+
+def works(p):
+    """An operation and a message go well."""
+    cookie = p.theirs.register(0, PAGE)
+    p.write(b"x", cookie, [(0, 100)], 4711)
+    need(rdma.receive(p.b)[0] == b"x", "another message came")
+    need(rdma.status(p.a) == (4711, rdma.SUCCESS), "the operation did not go well")
+    p.theirs.free(cookie, INVALIDATE)
+
+
+def unreadable(protection):
+    """A page, and where it is: nobody may write to it, or nobody may touch it."""
+    memory = mmap.mmap(-1, PAGE)
+    at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    call("mprotect", ctypes.c_void_p(at), PAGE, protection)
+    return memory, at
+
+
+@case
+def h14_atomics_without_memory():
+    """CVE-2018-5333: memory for what an atomic brings that is not there, not the program's, or not aligned."""
+    with Pair(4) as p:
+        cookie = p.theirs.register(0, PAGE)
+        _none, none = unreadable(PROT_NONE)
+        _read, read = unreadable(PROT_READ)
+        for kind in ATOMIC_KINDS:
+            for at in (0, 1, 8, p.ours.base + 1, p.ours.base + 4, none, read, 0xFFFF888000100000, 2**64 - 8):
+                for _ in range(20):
+                    told = outcome(rdma.send, p.a, b"x", rdma.atomic(kind, cookie, at, 0, [1, 0, 0, 0], NOTIFY_ME))
+                    need(told in ("EFAULT", "EOPNOTSUPP"), f"kind {kind} at {at:#x}: {told}")
+        works(p)
+
+
+@case
+def h35_cookie_to_where_nobody_writes():
+    """CVE-2026-46053: the kernel cannot say which cookie a region has."""
+    with Pair(4) as p:
+        for protection in (PROT_NONE, PROT_READ):
+            _memory, at = unreadable(protection)
+            args = struct.pack("=QQQQ", p.ours.base, PAGE, at, READWRITE)
+            for _ in range(200):
+                told = outcome(p.a.set_raw, rdma.GET_MR, args)
+                need(told == "EFAULT", f"registered: {told}")
+                # The peer is told the cookie, which does.
+                told = outcome(rdma.send, p.a, b"x", (rdma.SOL_RDS, rdma.MAP, args))
+                need(told in (1, "EFAULT"), f"sent: {told}")
+                if told == 1:
+                    rdma.receive(p.b)
+        works(p)
+
+
+@case
+def h45_list_that_changes():
+    """CVE-2022-21385: another thread changes the list of memory while the kernel reads it."""
+    with Pair(64) as p:
+        cookie = p.theirs.register(0, 64 * PAGE)
+        good = struct.pack("=QQ", p.ours.base, 100) * 64
+        bad = struct.pack("=QQ", p.ours.base, 60 * PAGE) * 63 + struct.pack("=QQ", 8, 2**64 - 1)
+        place = ctypes.create_string_buffer(good, len(good))
+        raw = struct.pack("=QQQQQQQ", cookie, 0, 6400, ctypes.addressof(place), 64, READWRITE | NOTIFY_ME | SILENT, 1)
+        over = threading.Event()
+
+        def change():
+            while not over.is_set():
+                ctypes.memmove(place, bad, len(bad))
+                ctypes.memmove(place, good, len(good))
+
+        def send():
+            try:
+                for _ in range(300):
+                    told = outcome(rdma.send, p.a, b"", (rdma.SOL_RDS, rdma.ARGS, raw))
+                    need(told == 0 or told in ERRORS.values(), f"{told}")
+                    if told == 0:
+                        need(rdma.status(p.a) == (1, rdma.SUCCESS), "its end")
+            finally:
+                over.set()
+
+        at_once(change, send, seconds=200)
+        works(p)
+
+
+@case
+def h62_region_that_ends_three_times():
+    """Freed by its program, used by the peer, and its socket closed, all at once."""
+    for _ in range(20):
+        with Pair(4) as p:
+            cookie = p.theirs.register(0, PAGE, READWRITE | USE_ONCE)
+            at_once(lambda p=p, cookie=cookie: p.write(b"x", cookie, [(0, 100)], 1),
+                    lambda p=p, cookie=cookie: outcome(p.theirs.free, cookie, INVALIDATE),
+                    lambda p=p: outcome(p.theirs.free, 0),
+                    p.b.sock.close)
+            need(rdma.status(p.a)[0] == 1, "its end")
+    with Pair(4) as p:
+        works(p)
+
+
+@case
+def h90_socket_that_goes_before_its_regions():
+    """A socket is closed while messages with its regions are under way, and the connection is reset."""
+    for _ in range(20):
+        with Pair(4) as p:
+            args = struct.pack("=QQQQ", p.ours.base, PAGE, 0, READWRITE)
+            for _ in range(4):
+                rdma.send(p.a, b"x", (rdma.SOL_RDS, rdma.MAP, args))
+            cookie = p.theirs.register(0, PAGE)
+            p.write(b"x", cookie, [(0, 100)], 1)
+            p.a.sock.close()
+            reset(*IB)
+            p.b.sock.close()
+    with Pair(4) as p:
+        works(p)
+
+
+@case
+def h92_pages_are_given_back():
+    """As many pages are pinned in the end as were in the beginning."""
+    with Pair(4) as p:
+        for number in range(1000):
+            p.ours.free(p.ours.register(number % PAGE, 2 * PAGE), INVALIDATE if number % 2 else 0)
+        p.ours.free(0)
+        unpinned(p.pins)
+        works(p)
+
+
+@case
+def l12_registration_by_who_is_not_bound_yet():
+    """One thread binds, to ports that are taken, and another one registers memory."""
+    memory = mmap.mmap(-1, PAGE)
+    args = struct.pack("=QQQQ", ctypes.addressof(ctypes.c_char.from_buffer(memory)), PAGE, 0, READWRITE)
+    with Sock(A):
+        for _ in range(30):
+            with Sock() as s:
+                def bind(s=s):
+                    for _ in range(20):
+                        need(outcome(s.bind, *A) == "EADDRINUSE", "there are two at a port")
+
+                def register(s=s):
+                    for _ in range(20):
+                        told = outcome(s.set_raw, rdma.GET_MR, args)
+                        need(told == "ENOTCONN", f"registered: {told}")
+
+                at_once(bind, register)
+
+
+@case
+def l40_atomics_that_the_device_refuses():
+    """Masks that the device does not have are refused, and others go on."""
+    with Pair(4) as p, rdma.connected((IB[0], 4003), B) as other:
+        cookie = p.theirs.register(0, PAGE)
+        for number in range(50):
+            for kind in ATOMIC_KINDS[2:]:
+                args = rdma.atomic(kind, cookie, p.ours.base, 0, [1, 2, 1 << 7, 1 << 9], NOTIFY_ME, number)
+                told = outcome(rdma.send, p.a, b"", args)
+                if told == 0:
+                    need(rdma.status(p.a) == (number, rdma.SUCCESS), "its end")
+                    need(rdma.receive(p.b)[0] == b"", "its message")
+                else:
+                    need(told == "EOPNOTSUPP", f"{told}")
+            rdma.send(other, b"%d" % number)
+            need(rdma.receive(p.b)[0] == b"%d" % number, "another message came")
+        works(p)
