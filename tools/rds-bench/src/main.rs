@@ -12,6 +12,7 @@ mod floor;
 mod mark;
 mod measure;
 mod memory;
+mod operations;
 mod peers;
 mod rows;
 mod scaling;

@@ -4,13 +4,16 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
-use rds_socket::RdsSocket;
+use rds_socket::{Direction, RdsSocket};
 
 use crate::args::Args;
 use crate::measure::{Effort, Report, Samples, Unit};
 use crate::peers::{self, Peers};
 use crate::traffic::{self, RdsPair, UnixPair};
-use crate::{bind, floor};
+use crate::{bind, floor, operations};
+
+const KIB_64: usize = 64 << 10;
+const MIB: usize = 1 << 20;
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,12 @@ pub(crate) enum Row {
     RoundTrip64k,
     OneWay64,
     OneWay8k,
+    Region64k,
+    Write64k,
+    Read64k,
+    Write1m,
+    Read1m,
+    FetchAdd,
     Setup,
     Memory,
     Close,
@@ -38,7 +47,7 @@ pub(crate) enum Row {
 impl Row {
     /// In the order in which they are measured: what needs an address without a connection comes
     /// first, what takes much memory last.
-    pub(crate) const ALL: [Row; 18] = [
+    pub(crate) const ALL: [Row; 24] = [
         Row::EmptyCall,
         Row::UdpBind,
         Row::UnixRoundTrip,
@@ -52,6 +61,12 @@ impl Row {
         Row::RoundTrip64k,
         Row::OneWay64,
         Row::OneWay8k,
+        Row::Region64k,
+        Row::Write64k,
+        Row::Read64k,
+        Row::Write1m,
+        Row::Read1m,
+        Row::FetchAdd,
         Row::Setup,
         Row::Memory,
         Row::Close,
@@ -74,6 +89,12 @@ impl Row {
             Row::RoundTrip64k => "rxe-64k-rtt",
             Row::OneWay64 => "rxe-64",
             Row::OneWay8k => "rxe-8k",
+            Row::Region64k => "region-64k",
+            Row::Write64k => "write-64k",
+            Row::Read64k => "read-64k",
+            Row::Write1m => "write-1m",
+            Row::Read1m => "read-1m",
+            Row::FetchAdd => "fetch-add",
             Row::Setup => "setup",
             Row::Memory => "memory",
             Row::Close => "close",
@@ -100,7 +121,9 @@ impl Row {
 
     fn effort(self) -> Effort {
         let (warm_up, samples) = match self {
-            Row::RoundTrip64k => (20, 100),
+            Row::Write1m | Row::Read1m => (3, 20),
+            Row::RoundTrip64k | Row::Write64k | Row::Read64k => (20, 100),
+            Row::Region64k | Row::FetchAdd => (20, 200),
             Row::RoundTrip4k => (100, 500),
             Row::OneWay64 | Row::OneWay8k | Row::LoopOneWay | Row::UnixOneWay => (10, 100),
             _ => (200, 1000),
@@ -158,9 +181,15 @@ impl<'a> Bench<'a> {
             }
             Row::RoundTrip64 => traffic::round_trips(&self.pair()?, 64, effort),
             Row::RoundTrip4k => traffic::round_trips(&self.pair()?, 4096, effort),
-            Row::RoundTrip64k => traffic::round_trips(&self.pair()?, 65536, effort),
+            Row::RoundTrip64k => traffic::round_trips(&self.pair()?, KIB_64, effort),
             Row::OneWay64 => traffic::one_way(&self.pair()?, 64, 64, effort),
             Row::OneWay8k => traffic::one_way(&self.pair()?, 8192, 16, effort),
+            Row::Region64k => operations::regions(&self.pair()?, KIB_64, effort),
+            Row::Write64k => self.transfers(Direction::Write, KIB_64, effort),
+            Row::Read64k => self.transfers(Direction::Read, KIB_64, effort),
+            Row::Write1m => self.transfers(Direction::Write, MIB, effort),
+            Row::Read1m => self.transfers(Direction::Read, MIB, effort),
+            Row::FetchAdd => operations::additions(&self.pair()?, effort),
             Row::Setup => Ok(self.peers()?.setup()),
             Row::Memory => Ok(self.peers()?.memory()),
             Row::Close => bind::closes(local, effort),
@@ -184,6 +213,10 @@ impl<'a> Bench<'a> {
 
     fn local(&self) -> SocketAddr {
         (self.args.local, 0).into()
+    }
+
+    fn transfers(&self, direction: Direction, size: usize, effort: Effort) -> Result<Samples> {
+        operations::transfers(&self.pair()?, direction, size, effort)
     }
 
     fn pair(&self) -> Result<RdsPair> {
