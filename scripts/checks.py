@@ -152,7 +152,16 @@ def purpose(path, text):
         yield 1, "no //! comment that says what the file is for"
 
 
-CHECKS = (layers, unsafe_code, module_denies_unsafe, spdx, length, purpose)
+def work_queues(path, text):
+    """Nothing is queued on the system's work queues, as no unload waits for their items."""
+    if layer_of(path) is None and not path.startswith("bindings/"):
+        return
+    code = code_of(text) if path.endswith(".rs") else text
+    for number, m in numbered(r"\bworkqueue::system\w*|\bsystem_\w*wq\b|\bschedule_(?:delayed_)?work\w*", code):
+        yield number, f"{m[0]}: the module has a queue of its own"
+
+
+CHECKS = (layers, unsafe_code, module_denies_unsafe, spdx, length, purpose, work_queues)
 
 
 def check_file(path, text):

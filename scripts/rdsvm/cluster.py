@@ -194,6 +194,14 @@ class Machine(Node):
         """The kernel's reports of defects since a mark."""
         return klog.complaints(self.log(since))
 
+    def pins(self):
+        """What the kernel counts of pinned pages if some are still pinned a while after the last program went,
+        else nothing."""
+        return self.run("for i in $(seq 100); do echo 1 >/proc/sys/vm/stat_refresh; "
+                        "pins=$(grep nr_foll_pin /proc/vmstat); "
+                        "[ $(echo \"$pins\" | cut -d' ' -f2 | uniq | wc -l) = 1 ] && exit; sleep 0.1; done; "
+                        "echo \"$pins\"").out
+
     @property
     def finds_leaks(self):
         """Whether the kernel has kmemleak."""
@@ -204,7 +212,7 @@ class Machine(Node):
         contents did not change between two scans."""
         if not self.finds_leaks:
             return ""
-        return self.run("f=/sys/kernel/debug/kmemleak; echo scan >$f; sleep 6; echo scan >$f; "
+        return self.run("set -e; f=/sys/kernel/debug/kmemleak; echo scan >$f; sleep 6; echo scan >$f; "
                         "echo scan >$f; cat $f", timeout=600).out
 
 

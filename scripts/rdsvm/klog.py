@@ -26,12 +26,15 @@ COMPLAINT = re.compile(
     | unregister_netdevice:\ waiting
     | enqueued\ on\ deprecated\ workqueue
     | ref_tracker:
+    # Those who would complain do not any more.
+    | trying\ to\ register\ non-static\ key | turning\ off\ the\ locking\ correctness\ validator
+    | Kernel\ memory\ leak\ detector\ disabled
     """,
     re.X,
 )
 # Lines of a healthy boot that look like one.
 HARMLESS = re.compile(
-    r"Kmemleak testing|kmemleak: (Kernel memory leak detector|Automatic memory scanning)"
+    r"Kmemleak testing|kmemleak: (Kernel memory leak detector initialized|Automatic memory scanning)"
     r"|KASAN: enabled|kasan: Kernel|BUG_ON_DATA|DEBUG_LOCKS"
 )
 

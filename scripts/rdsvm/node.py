@@ -154,7 +154,8 @@ class Node:
         """Boots the guest and returns once it takes commands."""
         self.rundir.mkdir(parents=True, exist_ok=True)
         self._processes, self._ready, self._gone = {}, False, False
-        self._lines, self._partial = [], ""
+        # What an earlier kernel has said is kept: whoever has marked a place judges that, too.
+        self._partial = ""
         # The path of a socket must be short; the run directory's may be long.
         with tempfile.TemporaryDirectory(prefix="rds-") as short, socket.socket(
                 socket.AF_UNIX) as listener:

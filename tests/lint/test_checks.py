@@ -87,6 +87,25 @@ def test_layers_deny_unsafe():
     assert not complaints(check, "conn/path.rs", HEAD)
 
 
+@pytest.mark.parametrize("path, code", [
+    ("conn/a.rs", "fn f() { workqueue::system().enqueue(work) }"),
+    ("kapi/a.rs", "use kernel::workqueue::system_unbound;"),
+    ("bindings/helpers.c", "queue_work(system_wq, work);"),
+    ("bindings/helpers.c", "schedule_delayed_work(work, 1);"),
+])
+def test_system_work_queues_are_found(path, code):
+    assert complaints(checks.work_queues, path, HEAD + code)
+
+
+@pytest.mark.parametrize("path, code", [
+    ("conn/a.rs", "// Not workqueue::system().\nqueue.enqueue(work);"),
+    ("tests/vm/a.py", "system_wq"),
+    ("bindings/helpers.c", "queue_work(wq, work);"),
+])
+def test_other_work_queues_are_allowed(path, code):
+    assert not complaints(checks.work_queues, path, HEAD + code)
+
+
 def test_spdx():
     for path in ("a.rs", "scripts/a.py", "Makefile", "a/b.c"):
         assert complaints(checks.spdx, path, "\n")
@@ -173,6 +192,9 @@ def test_module_warning_is_an_error():
     "infiniband rxe0: restrack: leaked 1 CM_ID object",
     "workqueue: work func f enqueued on deprecated workqueue. Use system_percpu_wq instead.",
     "list_add corruption. prev->next should be next",
+    "INFO: trying to register non-static key.",
+    "turning off the locking correctness validator.",
+    "kmemleak: Kernel memory leak detector disabled",
 ])
 def test_report_in_the_kernel_log_is_found(line):
     assert klog.complaints(["before", line, "after"]) == [f"{line}\nafter"]

@@ -3,6 +3,7 @@
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -178,8 +179,10 @@ def test_outcomes_of_pytest(tmp_path):
         "def test_bad(): assert not list(range(99)), 'it is\\n' + 20 * 'bad\\n'\n"
         "def test_skipped(): pytest.skip()\n"
         "def test_late(late): pass\n")
+    # Whatever options whoever runs the tests has asked for.
+    env = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
     done = subprocess.run([sys.executable, "-m", "pytest", "--no-summary", "--at-once", "--outcomes=out", "."],
-                          cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+                          cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
     assert done.returncode == 1
     told = [x.strip("_ ") for x in done.stdout.split("\n") if "FAILED" in x]
     assert told == ["FAILED test_sample.py::test_bad (call)", "FAILED test_sample.py::test_late (teardown)"]
