@@ -17,7 +17,8 @@ esac
 src=$("$TOP/scripts/fetch-kernel.sh")
 version=$(make -s -C "$src" kernelversion)
 key=$({
-	echo "$version"
+	# Another tree of the same version may be another kernel.
+	echo "$version${KSRC:+ $src}"
 	cat "${fragments[@]}"
 } | cache_key)
 out=$CACHE/kernel-$version-$flavor-$key

@@ -19,11 +19,15 @@ fi
 
 # The package lives in other suites of the mirror that apt is already set up for, so ask apt
 # where that is and keep the look-up away from the system's own lists.
+for tool in apt-get dpkg-deb; do
+	command -v "$tool" >/dev/null ||
+		die "no $tool here to get the Linux $KERNEL_SERIES source with: KSRC=DIR uses a tree that is there"
+done
 say "fetching the Linux $KERNEL_SERIES source (164 MB)"
 apt=$CACHE/apt
 mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/download"
 # shellcheck disable=SC2016
-uri=$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | head -n 1)
+uri=$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | head -n 1 || true)
 [ -n "$uri" ] || die "apt knows no mirror; run 'apt-get update' and try again"
 cat >"$apt/kernel.sources" <<SOURCES
 Types: deb

@@ -42,7 +42,7 @@ def main():
                   f"Files written to {rundir} go when you leave: exit or Ctrl-D.\r", flush=True)
             machine.start(
                 f"stty -F /dev/hvc0 sane rows {size.lines} cols {size.columns}; "
-                f"exec setsid -c bash -i </dev/hvc0 >/dev/hvc0 2>&1",
+                f"exec setsid --ctty --wait bash -i </dev/hvc0 >/dev/hvc0 2>&1",
                 env={"TERM": os.environ.get("TERM", "linux"), "PS1": r"\h:\w# ",
                      "PATH": f"{tools}:/run/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
             ).wait(timeout=10**9)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0
+"""make demo and make shell, as people run them."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+from rdsvm.cluster import PAIR, TOP
+
+pytestmark = pytest.mark.flavors("release")
+SECONDS = 300
+
+
+def demo(**env):
+    return subprocess.run(["make", "-s", "-C", TOP, "demo"], env={**os.environ, **env}, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=SECONDS)
+
+
+def test_demo():
+    done = demo()
+    assert done.returncode == 0, str(done)
+    assert "all 10 pings were answered" in done.stdout
+    # Both nodes' tables have the connection.
+    assert len(re.findall(r"^  .*10\.10\.0\.[12]\b.*10\.10\.0\.[12]\b", done.stdout, re.M)) >= 2, done.stdout
+
+
+def test_demo_without_an_answer(tmp_path):
+    """It says so, and fails, when the pings do."""
+    program = tmp_path / "program.py"
+    program.write_text(f"import sys\nsys.path.insert(0, {str(TOP / 'scripts')!r})\nimport demo\n"
+                       "demo.wire_address = lambda index, host: f'10.{10 + index}.0.{host if host == 1 else 77}'\n"
+                       "demo.PINGS = 1\nsys.exit(demo.main())\n")
+    done = subprocess.run([sys.executable, program], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=SECONDS)
+    assert done.returncode == 1, str(done)
+    assert "some pings were not answered" in done.stdout
+
+
+def test_shell():
+    """A prompt, programs in the path, and an end."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvp("make", ["make", "-s", "-C", str(TOP), "shell"])
+    seen = b""
+
+    def until(pattern):
+        nonlocal seen
+        deadline = time.monotonic() + SECONDS
+        while not re.search(pattern, seen):
+            assert select.select([terminal], [], [], deadline - time.monotonic())[0], seen.decode(errors="replace")
+            try:
+                seen += os.read(terminal, 65536)
+            except OSError:
+                break
+        found = re.search(pattern, seen)
+        assert found, seen.decode(errors="replace")
+        seen = seen[found.end():]
+
+    until(rb"rds_rust is loaded")
+    until(rb"# ")
+    os.write(terminal, f"rds-ping -c 1 -I {PAIR[0]} {PAIR[1]}; echo status $?\n".encode())
+    until(rb"status 0")
+    os.write(terminal, b"exit\n")
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
