@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * C functions for fault injection, in kernels that have such. /sys/kernel/debug/rds_faults has fail_post,
- * lose_registration, for work requests that register memory or end that, and never complete, and mask_caps.
- */
+/* C functions for fault injection, in kernels that have such: /sys/kernel/debug/rds_faults. */
+#include <linux/dcache.h>
 #include <linux/debugfs.h>
 #include <linux/fault-inject.h>
 
@@ -10,37 +8,48 @@
 
 #ifdef CONFIG_FAULT_INJECTION_DEBUG_FS
 
-static DECLARE_FAULT_ATTR(fail_post);
-static DECLARE_FAULT_ATTR(lose_registration);
+static struct {
+	const char *name;
+	struct fault_attr attr;
+} faults[RDS_FAULTS] = {
+	[RDS_FAIL_MAP] = { "fail_map", FAULT_ATTR_INITIALIZER },
+	[RDS_FAIL_ALLOC_MR] = { "fail_alloc_mr", FAULT_ATTR_INITIALIZER },
+	[RDS_FAIL_POST] = { "fail_post", FAULT_ATTR_INITIALIZER },
+	[RDS_LOSE_REGISTRATION] = { "lose_registration", FAULT_ATTR_INITIALIZER },
+};
 static struct dentry *dir;
 static u32 masked_caps;
 
-bool rds_post_fails(void)
+bool rds_fails(enum rds_fault fault)
 {
-	return should_fail(&fail_post, 1);
+	return should_fail(&faults[fault].attr, 1);
 }
 
-bool rds_registration_is_lost(void)
+bool rds_device_lacks(enum rds_lack lack)
 {
-	return should_fail(&lose_registration, 1);
-}
-
-bool rds_device_lacks(enum rds_fault_cap cap)
-{
-	return READ_ONCE(masked_caps) & cap;
+	return READ_ONCE(masked_caps) & lack;
 }
 
 void rds_faults_begin(void)
 {
+	int i;
+
 	dir = debugfs_create_dir("rds_faults", NULL);
 	debugfs_create_x32("mask_caps", 0600, dir, &masked_caps);
-	fault_create_debugfs_attr("fail_post", dir, &fail_post);
-	fault_create_debugfs_attr("lose_registration", dir, &lose_registration);
+	for (i = 0; i < RDS_FAULTS; i++)
+		fault_create_debugfs_attr(faults[i].name, dir, &faults[i].attr);
 }
 
 void rds_faults_end(void)
 {
+	int i;
+
 	debugfs_remove(dir);
+	/* fault_create_debugfs_attr() has taken these. */
+	for (i = 0; i < RDS_FAULTS; i++) {
+		dput(faults[i].attr.dname);
+		faults[i].attr.dname = NULL;
+	}
 }
 
 #else

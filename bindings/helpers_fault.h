@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Fault injection: devices refuse what is posted to a send queue, lose it, or lack what they have. */
+/* Fault injection: devices fail, or lack what they have. */
 #ifndef RDS_RUST_HELPERS_FAULT_H
 #define RDS_RUST_HELPERS_FAULT_H
 
@@ -9,8 +9,21 @@
 void rds_faults_begin(void);
 void rds_faults_end(void);
 
+/* What does not go. */
+enum rds_fault {
+	/* Memory is not mapped for the device. */
+	RDS_FAIL_MAP,
+	/* The device has no memory region left. */
+	RDS_FAIL_ALLOC_MR,
+	/* A work request for a send queue is refused. */
+	RDS_FAIL_POST,
+	/* One that registers memory, or ends that, never completes. */
+	RDS_LOSE_REGISTRATION,
+	RDS_FAULTS,
+};
+
 /* What a device lacks: bits of /sys/kernel/debug/rds_faults/mask_caps when the device appears. */
-enum rds_fault_cap {
+enum rds_lack {
 	RDS_LACKS_REGISTRATION = 1,
 	RDS_LACKS_ATOMICS = 2,
 	/* RDMA reads and atomics from here, and those of peers. */
@@ -19,21 +32,15 @@ enum rds_fault_cap {
 };
 
 #ifdef CONFIG_FAULT_INJECTION_DEBUG_FS
-bool rds_post_fails(void);
-bool rds_registration_is_lost(void);
-bool rds_device_lacks(enum rds_fault_cap cap);
+bool rds_fails(enum rds_fault fault);
+bool rds_device_lacks(enum rds_lack lack);
 #else
-static inline bool rds_post_fails(void)
+static inline bool rds_fails(enum rds_fault fault)
 {
 	return false;
 }
 
-static inline bool rds_registration_is_lost(void)
-{
-	return false;
-}
-
-static inline bool rds_device_lacks(enum rds_fault_cap cap)
+static inline bool rds_device_lacks(enum rds_lack lack)
 {
 	return false;
 }
@@ -42,7 +49,7 @@ static inline bool rds_device_lacks(enum rds_fault_cap cap)
 static inline int rds_post(struct ib_qp *qp, const struct ib_send_wr *wr,
 			   const struct ib_send_wr **bad_wr)
 {
-	if (rds_post_fails()) {
+	if (rds_fails(RDS_FAIL_POST)) {
 		if (bad_wr)
 			*bad_wr = wr;
 		return -ENOMEM;

@@ -123,6 +123,13 @@ int rds_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 	return rds_post(qp, wr, bad_wr);
 }
 
+/* Of a queue pair that is closed: what is refused here would be lost. No faults are injected. */
+int rds_ib_post_last_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+			  const struct ib_send_wr **bad_wr)
+{
+	return ib_post_send(qp, wr, bad_wr);
+}
+
 int rds_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 		     const struct ib_recv_wr **bad_wr)
 {
@@ -244,11 +251,26 @@ void *rds_rdma_context(const struct rdma_cm_id *id)
 	return id->context;
 }
 
+/* Whether the driver reports a peer's refusal as a reset of the TCP connection. */
+bool rds_rdma_refuses_by_reset(const struct rdma_cm_id *id)
+{
+	return id->device && (id->device->ops.driver_id == RDMA_DRIVER_SIW ||
+			      id->device->ops.driver_id == RDMA_DRIVER_ERDMA);
+}
+
 /* Only under the handler lock of @id. */
 void rds_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler handler, void *context)
 {
 	id->context = context;
 	id->event_handler = handler;
+}
+
+/* For the connection that is asked for next. Only under the handler lock of @id, with the route resolved. */
+void rds_rdma_set_service_level(struct rdma_cm_id *id, u8 level)
+{
+	/* On iWARP there is no such thing. */
+	if (rdma_cap_ib_sa(id->device, id->port_num) || rdma_protocol_roce(id->device, id->port_num))
+		id->route.path_rec->sl = level;
 }
 
 struct ib_device *rds_rdma_device(const struct rdma_cm_id *id)

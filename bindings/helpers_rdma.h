@@ -45,6 +45,8 @@ int rds_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs);
 bool rds_ib_rearm_cq(struct ib_cq *cq);
 int rds_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 		     const struct ib_send_wr **bad_wr);
+int rds_ib_post_last_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+			  const struct ib_send_wr **bad_wr);
 int rds_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 		     const struct ib_recv_wr **bad_wr);
 int rds_ib_set_rnr_timer(struct ib_qp *qp, u8 timer);
@@ -73,7 +75,9 @@ void rds_ib_dma_sync_for_device(struct ib_device *device, u64 address, size_t si
 /* connection manager */
 struct rdma_cm_id *rds_rdma_create_id(rdma_cm_event_handler handler, void *context);
 void *rds_rdma_context(const struct rdma_cm_id *id);
+bool rds_rdma_refuses_by_reset(const struct rdma_cm_id *id);
 void rds_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler handler, void *context);
+void rds_rdma_set_service_level(struct rdma_cm_id *id, u8 level);
 struct ib_device *rds_rdma_device(const struct rdma_cm_id *id);
 int rds_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param,
 			    unsigned int timeout_ms);

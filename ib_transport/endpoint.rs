@@ -41,6 +41,9 @@ const TCP_TIMEOUT_MS: u32 = 2000;
 const RETRY_COUNT: u8 = 1;
 const RNR_RETRY_COUNT: u8 = 7;
 
+/// The bits of a type of service that are the service level.
+const SERVICE_LEVELS: u8 = 0xf;
+
 /// How long a peer waits when it was faster than our receive ring could grow.
 pub(super) const RNR_TIMER: RnrTimer = RnrTimer::Microseconds40;
 
@@ -160,7 +163,10 @@ impl Events {
         let Some(proposed) = self.proposed.as_ref() else {
             return true;
         };
-        self.set_initiator_depth(initiator_depth);
+        // What drivers for iWARP say there is something else, or nothing.
+        if !self.active_side_first.load(Relaxed) {
+            self.set_initiator_depth(initiator_depth);
+        }
         let key = &self.connection.key;
         let reply = match key.laddr.to_ipv4_mapped() {
             Some(_) => Private::parse_v4(data),
@@ -435,6 +441,10 @@ impl Endpoint for IbEndpoint {
         );
         let bytes = PrivateBytes::new(&private);
         let _: bool = self.events.proposed.populate(private);
+        // Without a type of service the fabric decides.
+        if key.tos != 0 {
+            self.id.set_service_level(key.tos & SERVICE_LEVELS);
+        }
         self.id
             .connect(&Self::params(&device, &bytes), TCP_TIMEOUT_MS)
     }
@@ -522,10 +532,14 @@ impl Request for IncomingConnection {
         );
         let bytes = PrivateBytes::new(&private);
         let mut params = IbEndpoint::params(&device, &bytes);
-        // No more than the peer can use and serve.
-        params.responder_resources = params.responder_resources.min(responder_resources);
-        params.initiator_depth = params.initiator_depth.min(initiator_depth);
-        endpoint.events.set_initiator_depth(params.initiator_depth);
+        // No more than the peer can use and serve. On iWARP none may mean that it did not say.
+        let unsaid =
+            device.caps.active_side_first && (responder_resources, initiator_depth) == (0, 0);
+        if !unsaid {
+            params.responder_resources = params.responder_resources.min(responder_resources);
+            params.initiator_depth = params.initiator_depth.min(initiator_depth);
+            endpoint.events.set_initiator_depth(params.initiator_depth);
+        }
         endpoint.id.accept(&params)?;
         Ok(endpoint)
     }

@@ -28,6 +28,11 @@ impl<T> Kind<T> {
     }
 }
 
+fn is_small(pages: usize) -> bool {
+    // CAST: small.
+    pages <= SMALL_PAGES as usize
+}
+
 /// Two kinds of things that wait to be used again: for a few pages, and for many.
 pub(crate) struct Spares<T> {
     small: Kind<T>,
@@ -44,8 +49,7 @@ impl<T> Spares<T> {
     }
 
     fn kind(&mut self, pages: usize) -> &mut Kind<T> {
-        // CAST: small.
-        if pages <= SMALL_PAGES as usize {
+        if is_small(pages) {
             &mut self.small
         } else {
             &mut self.large
@@ -54,8 +58,13 @@ impl<T> Spares<T> {
 
     /// How many pages a new one for `pages` has room for. Fails with EOPNOTSUPP if the device makes none, EMSGSIZE if
     /// none is so large.
-    pub(crate) fn room_for(&mut self, pages: usize) -> Result<u32> {
-        match self.kind(pages).pages {
+    pub(crate) fn room_for(&self, pages: usize) -> Result<u32> {
+        let kind = if is_small(pages) {
+            &self.small
+        } else {
+            &self.large
+        };
+        match kind.pages {
             0 => Err(Errno::NotSupported.into()),
             // CAST: a `u32` fits.
             room if pages > room as usize => Err(Errno::MessageTooLong.into()),

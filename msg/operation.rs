@@ -140,7 +140,8 @@ impl Operation for Op {
 /// What became of a work request.
 pub(crate) enum Posted {
     Yes,
-    /// The memory is of another device than the queue pair, or was released with its device.
+    /// The memory is of another device than the queue pair, or was released with its device; or the peer does not serve
+    /// it.
     Never,
     /// The queue pair is of no use.
     Failed,

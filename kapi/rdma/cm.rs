@@ -137,8 +137,10 @@ impl<E: CmHandler> Inner<E> {
         let context = unsafe { bindings::rds_rdma_context(id) };
         // SAFETY: By the type invariants; destroying the identifier waits for this handler.
         let context: Arc<_> = unsafe { ArcBorrow::<Context<E>>::from_raw(context.cast()) }.into();
+        // SAFETY: The manager gives a valid identifier.
+        let by_reset = unsafe { bindings::rds_rdma_refuses_by_reset(id) };
         // SAFETY: The manager gives a valid event.
-        let event = CmEvent::new(unsafe { &*event });
+        let event = CmEvent::new(unsafe { &*event }, by_reset);
         context.state.handle(|| context.handler.event(event))
     }
 }
@@ -256,7 +258,8 @@ impl<E: CmHandler> CmId<E> {
             bindings::rds_rdma_set_context(raw.as_ptr(), Some(Inner::<E>::on_event), pointer)
         };
         if let Some(event) = earlier() {
-            let event = CmEvent::new(&event);
+            // That of a request that was accepted: it is not about a refusal.
+            let event = CmEvent::new(&event, false);
             // There is no `CmId` yet that the handler could drop.
             context.state.handle(|| context.handler.event(event));
         }
@@ -321,6 +324,14 @@ impl<E: CmHandler> CmId<E> {
         let _lock = self.lock();
         // SAFETY: The identifier is alive.
         unsafe { bindings::rdma_set_service_type(self.raw(), tos.into()) };
+    }
+
+    /// Sets the service level, in place of that which the route has. Between the end of [`Self::resolve_route`] and
+    /// [`Self::connect`]. May sleep.
+    pub(crate) fn set_service_level(&self, level: u8) {
+        let _lock = self.lock();
+        // SAFETY: The identifier is alive, its handler lock held, and by the caller's word there is a route.
+        unsafe { bindings::rds_rdma_set_service_level(self.raw(), level) };
     }
 
     /// Sets how long the peer waits before it sends again what found no receive posted; without this

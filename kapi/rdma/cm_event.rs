@@ -21,7 +21,8 @@ pub(crate) enum CmEvent<'a> {
     /// side, and may be padded with zeros. On iWARP the passive side may not send yet.
     Established {
         private_data: &'a [u8],
-        /// On the active side: RDMA reads and atomics that may be outstanding from here, as agreed on.
+        /// On the active side, but on iWARP, whose drivers mean different things by it: RDMA reads and atomics that
+        /// may be outstanding from here, as agreed on.
         initiator_depth: u8,
     },
     /// The peer refused, with a reason of the transport's own (an IB `REJ` reason, or a negative
@@ -29,7 +30,7 @@ pub(crate) enum CmEvent<'a> {
     Rejected {
         reason: i32,
         /// It was not the manager on the other side, but who listens there. On iWARP it may have
-        /// been that nobody listens, or that the TCP connection was reset.
+        /// been that nobody listens, and with soft-iWARP that the TCP connection was reset.
         by_consumer: bool,
     },
     /// No answer. A negative error number.
@@ -52,7 +53,8 @@ pub(crate) enum CmEvent<'a> {
 }
 
 impl<'a> CmEvent<'a> {
-    pub(super) fn new(event: &'a bindings::rdma_cm_event) -> Self {
+    /// `refuses_by_reset`: a peer's refusal comes as a reset of the connection.
+    pub(super) fn new(event: &'a bindings::rdma_cm_event, refuses_by_reset: bool) -> Self {
         match event.event {
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddrResolved,
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => Self::RouteResolved,
@@ -67,11 +69,10 @@ impl<'a> CmEvent<'a> {
             }
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => Self::Rejected {
                 reason: event.status,
-                // The last is what soft-iWARP says.
                 by_consumer: event.status == CONSUMER_DEFINED
-                    || [Errno::ConnectionRefused, Errno::ConnectionReset]
-                        .into_iter()
-                        .any(|errno| event.status == Error::from(errno).to_errno()),
+                    || event.status == Error::from(Errno::ConnectionRefused).to_errno()
+                    || (refuses_by_reset
+                        && event.status == Error::from(Errno::ConnectionReset).to_errno()),
             },
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable {
                 status: event.status,

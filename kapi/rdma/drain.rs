@@ -59,7 +59,7 @@ impl Drain {
         send.__bindgen_anon_1.wr_cqe = self.send.cqe();
         let mut refused = ptr::null();
         // SAFETY: As the caller says; the completion entry outlives the completion.
-        to_result(unsafe { bindings::rds_ib_post_send(qp, &send, &mut refused) })?;
+        to_result(unsafe { bindings::rds_ib_post_last_send(qp, &send, &mut refused) })?;
         self.send.wait(PATIENCE_MS)?;
         let mut recv = bindings::ib_recv_wr::default();
         recv.__bindgen_anon_1.wr_cqe = self.recv.cqe();

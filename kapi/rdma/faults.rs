@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fault injection by `/sys/kernel/debug/rds_faults`: what is posted to a send queue is refused as often as `fail_post` says,
-//! and what registers memory is lost as `lose_registration` says; `mask_caps` is what devices that appear lack.
+//! Fault injection by `/sys/kernel/debug/rds_faults`: devices fail as often as that says, or lack what they have. See
+//! `bindings/helpers_fault.h`.
 //!
 //! Only kernels with `CONFIG_FAULT_INJECTION_DEBUG_FS` have it.
 //!

@@ -150,8 +150,10 @@ impl LocalQp {
             |flags| unsafe { bindings::rds_ib_post_reg_mr(verbs.qp, mr.as_raw(), flags, cqe) };
         // Some devices have atomic operations, but refuse such regions.
         to_result(post(access.flags())).or_else(|error| match access.plainer() {
-            Some(access) => to_result(post(access.flags())),
-            None => Err(error),
+            Some(access) if error == EINVAL || error == Errno::NotSupported.into() => {
+                to_result(post(access.flags()))
+            }
+            _ => Err(error),
         })?;
         if let Err(error) = mr.finish(PATIENCE_MS) {
             // Only without the queue pair may the region go.

@@ -321,7 +321,8 @@ impl Region {
         self.invalid.store(true, ordering::Release);
     }
 
-    /// Gives the memory back to its program, and what can be used again if the region was invalidated. Sleeps.
+    /// Gives the memory back to its program, and what can be used again if the region was invalidated and has keys left.
+    /// Sleeps.
     pub(crate) fn release(self) -> Option<Mr> {
         let Self {
             mr,

@@ -104,9 +104,9 @@ mod suite {
 
     #[test]
     fn devices_decide() -> Result {
-        let mut none = Spares::<u8>::new(0)?;
+        let none = Spares::<u8>::new(0)?;
         assert_eq!(none.room_for(1), Err(Errno::NotSupported.into()));
-        let mut few = Spares::<u8>::new(16)?;
+        let few = Spares::<u8>::new(16)?;
         assert_eq!(few.room_for(16), Ok(16));
         assert_eq!(few.room_for(17), Err(Errno::MessageTooLong.into()));
         Ok(())

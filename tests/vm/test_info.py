@@ -53,11 +53,6 @@ def unsent(local, nowhere):
     return Differ(c=[*none_of_c(sent), *rest], rust=[*sent, *rest], reason=NO_ADDRESS)
 
 
-def rdma(service_level):
-    return both([[x, y, gid(x), gid(y), True, True, True, 8, service_level, "0000"]
-                 for x, y in (PAIR, PAIR[::-1])], at=0)
-
-
 # The core's and the IB transport's.
 COUNTERS = """
     conn_reset recv_drop_bad_checksum recv_drop_old_seq recv_drop_no_sock
@@ -110,9 +105,8 @@ EXPECTED = {
     "unacknowledged": Differ(c=none_of_c(LEFT), rust=LEFT, reason=NO_ADDRESS),
     "connections_that_are_up": [
         [[2, 3, B, A, 4], [3, 2, A, B, 4]], [[2, 3, mapped(B), mapped(A), 4], [3, 2, mapped(A), mapped(B), 4]]],
-    "rdma_connections": Differ(
-        c=rdma(8), rust=rdma(0),
-        reason="C takes the type of service for the service level; here the route decides"),
+    "rdma_connections": both([[x, y, gid(x), gid(y), True, True, True, 8, 8, "0000"] for x, y in (PAIR, PAIR[::-1])],
+                             at=0),
     "namespaces": [[4001, 4002], [3], [0] * 6, [], [4011, 4012]],
 }
 

@@ -17,5 +17,7 @@ def test_regions(node, tools, guest):
     play("mr.py", node, tools, guest)
 
 
+# On iWARP nobody can tell: drivers say different things of what was agreed on.
+@pytest.mark.kinds("rxe")
 def test_peer_that_serves_nothing(node, tools, guest):
     play("unserved.py", node, tools, guest)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""unserved.py LIBRARY ATOMICS: a peer that serves no reads and no atomics, whoever asked for the connection. LIBRARY is
-verbs.c, compiled; ATOMICS is 1 if the devices have them. The network is that of rogue.py."""
+"""unserved.py LIBRARY: a peer that serves no reads and no atomics, whoever asked for the connection. LIBRARY is verbs.c,
+compiled. The network is that of rogue.py, of soft-RoCE."""
 
 import contextlib
 import ctypes
@@ -51,7 +51,7 @@ def arrived(p, payload):
             return
 
 
-def refused(home, source, connecting, atomics):
+def refused(home, source, connecting):
     """Operations that it would have to serve fail at once; the connection stays, and so do messages."""
     with home.at_home():
         sock = rdma.connected((NODE, 0), (source, PORT))
@@ -64,9 +64,9 @@ def refused(home, source, connecting, atomics):
         read, _place = rdma.transfer(1, (0, 8), [(memory.base, 8)], NOTIFY_ME, 1)
         silent, _place2 = rdma.transfer(1, (0, 8), [(memory.base, 8)], NOTIFY_ME | SILENT, 2)
         add = rdma.atomic(rdma.FETCH_ADD, 1, memory.base, 0, [1], NOTIFY_ME, 3)
-        tried = [read, silent, *[add] * atomics]
+        tried = [read, silent, add]
         for token, control in enumerate(tried, 1):
-            rdma.send(sock, b"never", control)
+            rdma.send(sock, b"" if control is silent else b"never", control)
             found = rdma.status(sock)
             need(found == (token, rdma.OTHER_ERROR), f"operation {token}: {found}")
         need(home.counters()["send_drop_operation"] == before + len(tried), "they are not counted")
@@ -81,7 +81,7 @@ def main():
     peer.load(sys.argv[1])
     home = Home("rogue")
     for source, connecting in zip(MINE, (it_asks, node_asks)):
-        refused(home, source, connecting, int(sys.argv[2]))
+        refused(home, source, connecting)
 
 
 if __name__ == "__main__":
