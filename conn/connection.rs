@@ -6,6 +6,7 @@
 //! acknowledged them, and what they are numbered goes on over reconnects.
 
 use super::{
+    info::Outbox,
     receive::RecvSide,
     transport::{Link, Request},
     worker::Worker,
@@ -13,11 +14,11 @@ use super::{
 };
 use crate::cong::{Remote, Waiters};
 use crate::kapi::{
-    net::{Net, SendMsg, Sock},
+    net::{Net, SendMsg},
     sync::{new_spinlock_bh, Fifo, Item, Latest, Peek, SpinLockBh, SpinLockBhGuard},
     time, trace,
 };
-use crate::msg::{Attached, Message, Socket, Ticket};
+use crate::msg::{Attached, Message, Ticket};
 use crate::proto::{
     credits::Credits,
     idle::Idleness,
@@ -108,7 +109,7 @@ pub(crate) struct TxQueue {
     pub(crate) state: SendState,
     pub(crate) unsent: Fifo<Message>,
     pub(crate) sent: Fifo<Message>,
-    /// Messages that were there for an operation that is posted; to be dropped without the lock.
+    /// Messages that were there for an operation that is posted, or that was refused; to be dropped without the lock.
     pub(crate) finished: Fifo<Message>,
     /// What the unsent messages take of a frame that they share, in bytes; more if they may not, or if
     /// some were sent since the queue was empty.
@@ -132,6 +133,13 @@ impl TxQueue {
     /// Whether a header has to go out though there is nothing to send.
     pub(crate) fn is_header_due(&self) -> bool {
         self.ack_due || self.credits.is_due()
+    }
+
+    pub(super) fn outbox(&mut self, outbox: Outbox) -> &mut Fifo<Message> {
+        match outbox {
+            Outbox::Unsent => &mut self.unsent,
+            Outbox::Sent => &mut self.sent,
+        }
     }
 
     /// Adds a message to those to be sent.
@@ -534,57 +542,10 @@ impl Connection {
 
     /// Counts and traces messages or frames that are dropped, if there are any. Any context.
     #[cold]
-    pub(super) fn note_drop(&self, reason: Counter, count: usize) {
+    pub(crate) fn note_drop(&self, reason: Counter, count: usize) {
         if count > 0 {
             self.node.stats.add(reason, count);
             trace::dropped(&self.key.traced(), reason.name(), count);
         }
-    }
-
-    /// Forgets the messages of a socket that is being closed, or only those to a port. Process context.
-    pub(crate) fn cancel(&self, sk: &Sock<Socket>, port: Option<u16>) {
-        let is_meant = |message: &Message| {
-            message.is_from(sk) && port.is_none_or(|port| message.dport == port)
-        };
-        let counter = match port {
-            Some(_) => Counter::SendDropCancelled,
-            None => Counter::SendDropClosed,
-        };
-        let mut done = Fifo::new();
-        let mut ticket = None;
-        let mut tx = self.tx.lock();
-        let queue = &mut tx.queue;
-        // A message that is half out has to be completed: the peer waits for the rest.
-        let first = queue.unsent.pop_front_if(Message::is_half_out);
-        queue.unsent.extract(is_meant, &mut done);
-        queue.sent.extract(is_meant, &mut done);
-        if let Some(mut first) = first {
-            if is_meant(&first) {
-                first.cancelled = true;
-                ticket = first.take_ticket();
-                self.note_drop(counter, 1);
-            }
-            queue.unsent.push_front(first);
-        }
-        drop(tx);
-        done.iter().for_each(Message::cancel);
-        self.note_drop(counter, done.len());
-        drop(done);
-        drop(ticket);
-    }
-
-    /// The queue pair is gone: drops the messages whose operations it may have done or not. They must not arrive
-    /// without what the operations were to bring, and who sent them is told. Process context.
-    pub(super) fn drop_lost_operations(&self) {
-        let mut done = Fifo::new();
-        let mut tx = self.tx.lock();
-        tx.queue
-            .unsent
-            .extract(Message::has_lost_operation, &mut done);
-        tx.queue
-            .sent
-            .extract(Message::has_lost_operation, &mut done);
-        drop(tx);
-        self.note_drop(Counter::SendDropOperation, done.len());
     }
 }

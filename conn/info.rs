@@ -8,7 +8,7 @@ use crate::proto::{connect::State, info::RdmaPath};
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
 /// Messages that are looked at from one time to the next that their queue is locked.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 
 /// A queue of messages to the peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,10 +88,7 @@ impl Connection {
             let mut slots = batch.iter_mut();
             let mut tx = self.tx.lock();
             let end = *end.get_or_insert(tx.queue.state.next_sequence());
-            let queue = match outbox {
-                Outbox::Unsent => &mut tx.queue.unsent,
-                Outbox::Sent => &mut tx.queue.sent,
-            };
+            let queue = tx.queue.outbox(outbox);
             let more = queue.walk(&mut walk, BATCH, |message| {
                 if message.sequence >= end {
                     return false;

@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod binds;
+mod cancel;
 mod connection;
 mod debugfs;
 mod idle;

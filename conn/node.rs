@@ -354,11 +354,14 @@ impl Node {
         bound: &Bound,
         likely: Option<&Connection>,
     ) {
-        if let Some(connection) = likely {
-            connection.cancel(sk, None);
-        }
         if !sk.has_unacknowledged() {
             return;
+        }
+        if let Some(connection) = likely {
+            connection.cancel(sk, None);
+            if !sk.has_unacknowledged() {
+                return;
+            }
         }
         self.walk_of(sk.net, bound.addr, None, |connection| {
             connection.cancel(sk, None);

@@ -289,7 +289,7 @@ fn work_request(
     let finished = match posted {
         Posted::Yes => operation.silent && !operation.is_waiting(),
         Posted::Never => {
-            connection.node.stats.inc(Counter::SendDropOperation);
+            connection.note_drop(Counter::SendDropOperation, 1);
             true
         }
         Posted::Failed => return Added::Failed,

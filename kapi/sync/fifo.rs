@@ -109,7 +109,7 @@ pub(crate) struct Walk<T> {
     id: u64,
     next: u64,
     end: u64,
-    last: *const Node<T>,
+    last: *mut Node<T>,
 }
 
 impl<T> Walk<T> {
@@ -120,7 +120,7 @@ impl<T> Walk<T> {
             id: 0,
             next: 0,
             end: 0,
-            last: ptr::null(),
+            last: ptr::null_mut(),
         }
     }
 }
@@ -253,26 +253,9 @@ impl<T> Fifo<T> {
         most: usize,
         mut each: impl FnMut(&T) -> bool,
     ) -> bool {
-        if self.id == 0 {
-            // INVARIANT: The only one that gets this number. Whatever is numbered later is pushed, unless
-            // it comes to the front.
-            self.id = NEXT_ID.fetch_add(1, Relaxed);
-            self.settled = self.popped;
-        }
-        if walk.id != self.id {
-            // INVARIANT: Null.
-            *walk = Walk {
-                id: self.id,
-                next: self.popped,
-                end: self.pushed,
-                last: ptr::null(),
-            };
-        }
+        self.begin(walk);
         for _ in 0..most {
-            if walk.next.max(self.popped) >= walk.end {
-                return false;
-            }
-            let Some(node) = self.node_at(walk) else {
+            let Some(node) = self.link_at(walk).and_then(|place| place.as_deref_mut()) else {
                 return false;
             };
             if !each(&node.value) {
@@ -285,23 +268,99 @@ impl<T> Fifo<T> {
         true
     }
 
-    /// The element at which a walk over this queue is, or the first one if it is gone: the walk is there
-    /// then.
-    fn node_at(&self, walk: &mut Walk<T>) -> Option<&Node<T>> {
+    /// Moves those of up to `most` elements for which `pred` holds, in order, to the end of `out`: oldest first, from
+    /// where the walk has come to, as far as the queue went when the walk began. Returns whether there may be more.
+    ///
+    /// As [`Self::walk`]. Other walks begin again if this takes elements.
+    pub(crate) fn extract_some(
+        &mut self,
+        walk: &mut Walk<T>,
+        most: usize,
+        mut pred: impl FnMut(&mut T) -> bool,
+        out: &mut Self,
+    ) -> bool {
+        self.begin(walk);
+        let before = self.pushed;
+        let mut more = true;
+        for _ in 0..most {
+            let Some(place) = self.link_at(walk) else {
+                more = false;
+                break;
+            };
+            let Some(mut node) = place.take() else {
+                more = false;
+                break;
+            };
+            if !pred(&mut node.value) {
+                let last: *mut Node<T> = &mut *node;
+                *place = link(Some(node));
+                // INVARIANT: The node that was at `next`.
+                walk.last = last;
+                walk.next = walk.next.wrapping_add(1);
+                continue;
+            }
+            *place = link(node.next.take());
+            if place.is_none() {
+                // INVARIANT: It was the last one; the one before it is now, if there is one.
+                self.tail = walk.last;
+            }
+            self.pushed = self.pushed.wrapping_sub(1);
+            walk.end = walk.end.wrapping_sub(1);
+            // INVARIANT: The next one was taken off it.
+            out.push_back(Item(node));
+        }
+        if self.pushed != before {
+            // INVARIANT: The numbers start again, but this walk knows.
+            self.id = NEXT_ID.fetch_add(1, Relaxed);
+            self.settled = self.popped;
+            walk.id = self.id;
+        }
+        more
+    }
+
+    /// Sets a walk to the start of this queue, unless it is on its way over it.
+    fn begin(&mut self, walk: &mut Walk<T>) {
+        if self.id == 0 {
+            // INVARIANT: The only one that gets this number. Whatever is numbered later is pushed, unless
+            // it comes to the front.
+            self.id = NEXT_ID.fetch_add(1, Relaxed);
+            self.settled = self.popped;
+        }
+        if walk.id != self.id {
+            // INVARIANT: Null.
+            *walk = Walk {
+                id: self.id,
+                next: self.popped,
+                end: self.pushed,
+                last: ptr::null_mut(),
+            };
+        }
+    }
+
+    /// The link to the element at which a walk over this queue is, or to the first one if it is gone: the walk is
+    /// there then. `None` if the walk is over. From here on `walk.last` is the node before it, or null.
+    fn link_at(&mut self, walk: &mut Walk<T>) -> Option<&mut Link<T>> {
+        if walk.next.max(self.popped) >= walk.end {
+            return None;
+        }
         let last = walk.next.wrapping_sub(1);
         if !walk.last.is_null() && last >= self.popped.max(self.settled) && last < self.pushed {
             // SAFETY: By the invariants of both types it is the node that has this number now: it is in
             // the queue, which is borrowed.
-            let node = unsafe { &*walk.last };
-            return node.next.as_deref();
+            let node = unsafe { &mut *walk.last };
+            return Some(&mut node.next);
         }
-        let mut node = self.head.as_deref()?;
+        let mut place = &mut self.head;
+        // INVARIANT: Null, or what is passed below.
+        walk.last = ptr::null_mut();
         // Few: only what was put in front again can be between.
         for _ in self.popped..walk.next {
-            node = node.next.as_deref()?;
+            let node = place.as_deref_mut()?;
+            walk.last = node;
+            place = &mut node.next;
         }
         walk.next = walk.next.max(self.popped);
-        Some(node)
+        Some(place)
     }
 
     /// The elements, oldest first.

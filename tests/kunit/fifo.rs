@@ -108,6 +108,73 @@ mod suite {
         assert_eq!(rest(&mut fifo, &mut walk)[..], [3, 5, 6, 8, 9, 10]);
     }
 
+    /// Takes the multiples of three, looking at two at a time, with `between` after each time.
+    fn take_thirds(fifo: &mut Fifo<u32>, mut between: impl FnMut(&mut Fifo<u32>)) -> Fifo<u32> {
+        let (mut out, mut walk) = (Fifo::new(), Walk::new());
+        while fifo.extract_some(&mut walk, 2, |x| *x % 3 == 0, &mut out) {
+            between(fifo);
+        }
+        out
+    }
+
+    fn all(fifo: &mut Fifo<u32>) -> KVec<u32> {
+        rest(fifo, &mut Walk::new())
+    }
+
+    #[test]
+    fn elements_are_taken_in_pieces() {
+        for count in 0..12 {
+            let mut fifo = queue(0..count);
+            let mut out = take_thirds(&mut fifo, |_| {});
+            assert!(all(&mut out).iter().all(|x| x % 3 == 0));
+            assert!(all(&mut fifo).iter().all(|x| x % 3 != 0));
+            assert_eq!((fifo.len() + out.len()) as u32, count);
+            // The last one is known.
+            push(&mut fifo, 100..101);
+            assert_eq!(all(&mut fifo).last(), Some(&100));
+        }
+        let mut fifo = queue(0..0);
+        for _ in 0..5 {
+            push(&mut fifo, 3..4);
+        }
+        assert_eq!(take_thirds(&mut fifo, |_| {}).len(), 5);
+        assert!(fifo.is_empty());
+        push(&mut fifo, 7..9);
+        assert_eq!(all(&mut fifo)[..], [7, 8]);
+    }
+
+    #[test]
+    fn elements_are_taken_while_others_come_and_go() {
+        // What goes is not taken, nor what has come since.
+        let (mut fifo, mut next) = (queue(0..12), 12);
+        let mut out = take_thirds(&mut fifo, |fifo| {
+            drop(fifo.pop_front());
+            push(fifo, next..next + 1);
+            next += 1;
+        });
+        assert!(all(&mut out).iter().all(|x| x % 3 == 0 && *x < 12));
+        assert!(all(&mut fifo).iter().all(|x| x % 3 != 0 || *x >= 12));
+        assert_eq!(all(&mut fifo).last(), Some(&(next - 1)));
+
+        // What is put back is passed over: it was seen.
+        let mut fifo = queue(0..9);
+        let mut out = take_thirds(&mut fifo, |fifo| {
+            if let Some(first) = fifo.pop_front() {
+                fifo.push_front(first);
+            }
+        });
+        assert_eq!(all(&mut out)[..], [0, 3, 6]);
+        assert_eq!(all(&mut fifo)[..], [1, 2, 4, 5, 7, 8]);
+    }
+
+    #[test]
+    fn other_walks_begin_again() {
+        let (mut fifo, mut walk) = (queue(0..6), Walk::new());
+        assert_eq!(two(&mut fifo, &mut walk).0[..], [0, 1]);
+        drop(take_thirds(&mut fifo, |_| {}));
+        assert_eq!(rest(&mut fifo, &mut walk)[..], [1, 2, 4, 5]);
+    }
+
     #[test]
     fn a_walk_ends_where_it_is_told_to() {
         let (mut fifo, mut walk, mut seen) = (queue(0..5), Walk::new(), 0);
