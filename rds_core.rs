@@ -108,6 +108,13 @@ struct RdsModule {
     _faults: Faults,
 }
 
+impl Drop for RdsModule {
+    fn drop(&mut self) {
+        // C's words as well.
+        pr_info!("Unregistered RDS/infiniband transport\n");
+    }
+}
+
 /// Says why the module cannot be loaded, if the reason is that C RDS is.
 fn tell_conflict(error: &Error) {
     if *error == EEXIST || *error == Errno::AddressInUse.into() {

@@ -14,8 +14,10 @@ import test_bugs  # noqa: E402
 def test_each_is_there():
     for row, where in test_bugs.ELSEWHERE.items():
         # With the parameter that stands for it, if not all do.
-        file, name = where.split("[")[0].split("::")
-        assert re.search(rf"^def {name}\(", (TOP / "tests/vm" / file).read_text(), re.M), (row, where)
+        file, name, parameter = re.fullmatch(r"(.*)::(\w+)(?:\[(\w+)])?", where).groups()
+        text = (TOP / "tests/vm" / file).read_text()
+        assert re.search(rf"^def {name}\(", text, re.M), (row, where)
+        assert not parameter or f'"{parameter}"' in text, (row, where)
 
 
 def test_each_is_once():

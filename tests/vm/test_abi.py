@@ -101,6 +101,8 @@ EXPECTED = {
     "epoll_wakes": [0, 1],
     "transports": {LOOP: "loopback", "::1": "loopback", "10.9.0.1": "infiniband",
                    "fd09::1": "infiniband", "unbound": "none"},
+    "send_waits": ["ETIMEDOUT", "EINTR"],
+    "recverr": [[0, 1, 1, 0], "EINVAL", "EINVAL", "EFAULT"],
     "transport_errors": {
         "short": "EINVAL", "long": "EINVAL", "negative": "EINVAL", "beyond": "EINVAL",
         "loopback": "EINVAL", "infiniband": "infiniband", "gap": "ENOPROTOOPT",

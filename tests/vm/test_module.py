@@ -38,12 +38,13 @@ def test_unload_leaves_nothing(node, tools):
     must(node.load())
 
 
-def test_load_beside_c_rds_is_refused(node):
+@pytest.mark.parametrize("modules", (["rds"], ["rds_rdma", "rds"]), ids=("core", "rdma"))
+def test_load_beside_c_rds_is_refused(modules, node):
     must(node.unload())
-    node.run(["modprobe", "rds"])
+    node.run(["modprobe", modules[0]])
     start = node.mark("loading rds_rust beside C RDS")
     refused = node.load()
-    node.run(["rmmod", "rds"])
+    node.run(["rmmod", *modules])
     must(node.load())
     assert refused.status != 0, str(refused)
     node.mark("loaded after C RDS")
@@ -56,8 +57,10 @@ def test_c_rds_beside_it_is_refused(node, tools):
     ping(tools, node, "127.0.0.1")
 
 
-@pytest.mark.long
+# The one that finds leaks.
+@pytest.mark.flavors("debug")
 def test_fifty_cycles(node, tools):
+    assert node.finds_leaks
     for i in range(50):
         if i % 10 == 0:
             ping(tools, node, "127.0.0.1")
@@ -70,12 +73,13 @@ def test_fifty_cycles(node, tools):
 
 def test_words_of_c_rds(node, tools):
     """What programs that look for RDS find."""
+    mark = node.mark("unloading")
     must(node.unload())
-    mark = node.mark("unloaded")
+    node.wait_log("rds_rust: Unregistered RDS/infiniband transport", mark)
     must(node.load())
     ping(tools, node, PAIR[1], PAIR[0])
     log = "\n".join(node.log(mark))
-    assert "Registered RDS/infiniband transport" in log
+    assert "rds_rust: Registered RDS/infiniband transport" in log
     assert re.search(r"RDS/IB: \S+: added$", log, re.M), log
     ends = rf"::ffff:{PAIR[0]},::ffff:{PAIR[1]},0"
     assert re.search(rf"RDS/IB: Active conn connected <{ends}> version 4.1, fragments", log), log

@@ -6,11 +6,10 @@ from faults import faults
 from rdsvm.cluster import PAIR, must, wire_address
 
 pytestmark = pytest.mark.impls("rust")
-CASES = ("transfers", "silent", "cookies", "atomics", "bad_arguments", "bad_keys", "untold", "closed", "killed",
-         "unfenced",
-         # The debug kernel takes too long for so many connections with so few CPUs.
-         pytest.param("first_of_all", marks=pytest.mark.flavors("release")), "unread", "forgotten", "waiting", "limits", "copied",
-         "moved", "removed")
+# The debug kernel takes too long for so many connections with so few CPUs.
+CASES = (pytest.param("first_of_all", marks=pytest.mark.flavors("release")), "transfers", "silent", "cookies", "for_dest",
+         "over_ipv6", "read_only", "atomics", "bad_arguments", "bad_keys", "untold", "closed", "killed", "unfenced", "unread",
+         "forgotten", "waiting", "limits", "copied", "moved", "removed")
 
 
 @pytest.mark.on_siw
@@ -20,17 +19,28 @@ def test_operations(case, node, guest):
 
 
 # What does not go, and of how many percent.
-FAULTS = {"memory": (("failslab", "fail_page_alloc"), 1), "posting": (("rds_faults/fail_post",), 5)}
+FAULTS = {"memory": (("failslab", "fail_page_alloc"), 1), "device": (
+    ("rds_faults/fail_map", "rds_faults/fail_alloc_mr", "rds_faults/fail_post"), 5)}
 
 
 @pytest.mark.flavors("debug")
 @pytest.mark.parametrize("what", FAULTS)
 def test_faults(what, node, guest):
-    """Each step of a registration and of an operation fails now and then: pages, mappings, work requests."""
+    """Each step of a registration and of an operation fails now and then: pages, mappings, regions, work requests."""
     program = ["python3", guest / "operate.py", int(node.kind == "rxe")]
     names, probability = FAULTS[what]
     with faults(node, *names, probability=probability, min_order=0):
         node.run([*program, "short_of_memory"], timeout=600)
+    node.run([*program, "cookies"])
+
+
+@pytest.mark.flavors("debug")
+def test_no_region_left(node, guest):
+    program = ["python3", guest / "operate.py", int(node.kind == "rxe")]
+    # Those that are kept for later go.
+    node.forget()
+    with faults(node, "rds_faults/fail_alloc_mr", probability=100):
+        node.run([*program, "exhausted"])
     node.run([*program, "cookies"])
 
 
@@ -94,8 +104,9 @@ A, B = wire_address(0, 1), wire_address(0, 2)
 @pytest.mark.on_siw
 @pytest.mark.pairs("rust-rust")
 def test_two_nodes(pair, guest):
-    between((pair[0], A), (pair[1], B), guest, 20)
-    between((pair[1], B), (pair[0], A), guest, 20)
+    ends = [(pair[0], A), (pair[1], B)]
+    between(*ends, guest, 20)
+    between(*ends[::-1], guest, 20)
 
 
 @pytest.mark.on_c

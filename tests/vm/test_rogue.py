@@ -12,7 +12,7 @@ import pytest
 from rdsvm.cluster import PAIR
 from traffic import exchange, ping
 
-pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
+pytestmark = pytest.mark.impls("rust")
 
 # The rogue's addresses are below the node's: it prevails when both connect at the same time.
 NETWORK = """set -e
@@ -79,30 +79,36 @@ def rogue(node, tools, guest):
     return attack
 
 
+@pytest.mark.on_siw
 @pytest.mark.parametrize("attack", ["frames", "packed", "maps", "harmless", "operations"])
 def test_frames(rogue, attack):
     rogue(attack)
 
 
+@pytest.mark.on_siw
 @pytest.mark.parametrize("attack", ["requests", "requests6"])
 def test_requests(rogue, attack):
     """No version, no private data, no address of one's own: a peer speaks for itself alone."""
     rogue(attack)
 
 
+@pytest.mark.long
 def test_many_requests(rogue, flavor):
     rogue("many-requests", 24 if flavor == "debug" else 80)
 
 
+@pytest.mark.on_siw
 def test_replies(rogue):
     """The node asks for the connection."""
     rogue("replies")
 
 
+@pytest.mark.long
 def test_flood(rogue):
     rogue("flood", 300)
 
 
+@pytest.mark.long
 def test_deaf(rogue):
     """A peer that takes nothing: its senders wait."""
     rogue("deaf")
@@ -114,12 +120,14 @@ def test_credits(rogue):
     rogue("credits")
 
 
+@pytest.mark.long
 def test_random(rogue):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rogue("random", seed)
 
 
+@pytest.mark.long
 def test_nothing_grows(node, rogue, flavor):
     """Each connection of the rogue's is gone in the end, and the next one does with its memory."""
     rogue("resources", 10 if flavor == "debug" else 20)

@@ -1,18 +1,34 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The kernel's own test of RDS, unchanged. It makes its devices itself: soft-RoCE."""
+"""The kernel's own tests of RDS, unchanged."""
 
+import re
 import subprocess
 
 import pytest
-from rdsvm.cluster import TOP
+from rdsvm.cluster import TOP, must
+
+
+@pytest.fixture(scope="session")
+def selftests():
+    """Where the kernel has its tests of the network."""
+    source = subprocess.run([TOP / "scripts/fetch-kernel.sh"], check=True, capture_output=True,
+                            text=True).stdout.strip()
+    return f"{source}/tools/testing/selftests/net"
+
+
+# It makes its devices itself: soft-RoCE.
+@pytest.mark.kinds("rxe")
+def test_kernel_selftest_over_rdma(node, selftests):
+    result = node.run(["python3", f"{selftests}/rds/test.py", "--transport", "rdma"], check=False,
+                      env={"PYTHONPATH": selftests}, timeout=900)
+    assert result.status == 0, str(result)[-3000:]
+    assert "ok 1 rds selftest rdma" in result.out, result.out[-3000:]
 
 
 @pytest.mark.kinds("rxe")
-def test_kernel_selftest_over_rdma(node):
-    source = subprocess.run([TOP / "scripts/fetch-kernel.sh"], check=True, capture_output=True,
-                            text=True).stdout.strip()
-    net = f"{source}/tools/testing/selftests/net"
-    result = node.run(["python3", f"{net}/rds/test.py", "--transport", "rdma"], check=False,
-                      env={"PYTHONPATH": net}, timeout=900)
-    assert result.status == 0, str(result)[-3000:]
-    assert "ok 1 rds selftest rdma" in result.out, result.out[-3000:]
+def test_kernel_selftest_of_getsockopt(node, selftests):
+    program = node.rundir / "getsockopt"
+    subprocess.run(["gcc", "-O2", "-D_GNU_SOURCE=", "-o", program, f"{selftests}/rds/getsockopt.c"], check=True)
+    result = must(node.run([program], check=False))
+    passed, skipped = (int(re.search(rf"{x}:(\d+)", result.out)[1]) for x in ("pass", "skip"))
+    assert passed >= 7 and not skipped, str(result)

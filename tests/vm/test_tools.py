@@ -338,3 +338,11 @@ def test_stress_between_nodes(pair, tools, active):
     stress = Stress(tools, *ends, "-t", 2, "-d", 4, "-q", "8K", "-a", "100")
     check_both_ways(stress.averages(), 2, 8192)
     exchange(tools, *ends, count=10)
+
+
+@pytest.mark.long
+@pytest.mark.on_siw
+@pytest.mark.pairs("rust-rust")
+def test_stress_with_rdma_between_nodes(pair, tools):
+    options = ("-t", 2, "-d", 4, "-q", "256", "-D", "64K")
+    check_operations(Stress(tools, (pair[0], A), (pair[1], B), *options).averages(), 65536)

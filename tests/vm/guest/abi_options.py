@@ -5,6 +5,7 @@ ways into the calls."""
 import ctypes
 import os
 import select
+import signal
 import socket
 import struct
 import threading
@@ -16,7 +17,7 @@ from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, each, exchange, outcome
 from rds import (RDS_CANCEL_SENT_TO, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SOL_RDS, BadMemory, Sock,
                  call, recvmsg, sockaddr)
 
-RDS_CONG_MONITOR = 6
+RDS_RECVERR, RDS_CONG_MONITOR = 5, 6
 UEK_CONN_RESET, UEK_TRANSPORT, UEK_CONN_RESET6 = 8, 9, 11
 SO_RDS_MSG_RXPATH_LATENCY = 10
 SO_TIMESTAMP_OLD, SO_TIMESTAMPNS_OLD, SO_TIMESTAMP_NEW = 29, 35, 63
@@ -53,6 +54,42 @@ def fill(s, to):
             s.send(bytes(20000), to, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
+
+
+@case
+def send_waits():
+    """A sender without room waits as long as it said, or until it is interrupted."""
+    nobody = ("10.9.0.77", 4000)
+
+    def waits(seconds):
+        with Sock((IB[0], 0)) as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("=qq", 0, int(seconds * 1e6)))
+            fill(s, nobody)
+            s.send(bytes(20000), nobody)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    ringer = threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1))
+    try:
+        late = outcome(waits, 0.1)
+        ringer.start()
+        return [late, outcome(waits, 0)]
+    finally:
+        ringer.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+@case
+def recverr():
+    def value(size=4):
+        return struct.unpack("=i", s.sock.getsockopt(SOL_RDS, RDS_RECVERR, size))[0]
+
+    with Sock() as s:
+        values = [value()]
+        for wanted in (1, 7, 0):
+            s.set_raw(RDS_RECVERR, struct.pack("=i", wanted))
+            values.append(value())
+        return [values, outcome(value, 3), outcome(s.set_raw, RDS_RECVERR, bytes(3)),
+                outcome(s.set_raw, RDS_RECVERR, BadMemory(4))]
 
 
 def has_room(s):

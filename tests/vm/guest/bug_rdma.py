@@ -8,7 +8,7 @@ import threading
 
 import rdma
 from bug_races import at_once
-from cases import ERRORS, IB, case, need, outcome
+from cases import IB, case, need, outcome
 from rdma import A, B, INVALIDATE, NOTIFY_ME, READWRITE, SILENT, USE_ONCE, Pair, unpinned
 from rds import Sock, call
 from reset import reset
@@ -27,7 +27,7 @@ def works(p):
     p.theirs.free(cookie, INVALIDATE)
 
 
-def unreadable(protection):
+def protected(protection):
     """A page, and where it is: nobody may write to it, or nobody may touch it."""
     memory = mmap.mmap(-1, PAGE)
     at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -40,8 +40,8 @@ def h14_atomics_without_memory():
     """CVE-2018-5333: memory for what an atomic brings that is not there, not the program's, or not aligned."""
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)
-        _none, none = unreadable(PROT_NONE)
-        _read, read = unreadable(PROT_READ)
+        _none, none = protected(PROT_NONE)
+        _read, read = protected(PROT_READ)
         for kind in ATOMIC_KINDS:
             for at in (0, 1, 8, p.ours.base + 1, p.ours.base + 4, none, read, 0xFFFF888000100000, 2**64 - 8):
                 for _ in range(20):
@@ -55,7 +55,7 @@ def h35_cookie_to_where_nobody_writes():
     """CVE-2026-46053: the kernel cannot say which cookie a region has."""
     with Pair(4) as p:
         for protection in (PROT_NONE, PROT_READ):
-            _memory, at = unreadable(protection)
+            _memory, at = protected(protection)
             args = struct.pack("=QQQQ", p.ours.base, PAGE, at, READWRITE)
             for _ in range(200):
                 told = outcome(p.a.set_raw, rdma.GET_MR, args)
@@ -88,7 +88,7 @@ def h45_list_that_changes():
             try:
                 for _ in range(300):
                     told = outcome(rdma.send, p.a, b"", (rdma.SOL_RDS, rdma.ARGS, raw))
-                    need(told == 0 or told in ERRORS.values(), f"{told}")
+                    need(told in (0, "EINVAL", "EFAULT"), f"{told}")
                     if told == 0:
                         need(rdma.status(p.a) == (1, rdma.SUCCESS), "its end")
             finally:

@@ -37,6 +37,8 @@ def tried(home, opcode, cookie, at, data):
     """What a peer of its own gets, or None."""
     with Peer(MINE[0], NODE) as p:
         p.open()
+        # The passive side of soft-iWARP may not see the first frame before the second, and nothing is behind a read.
+        need(p.ping(), "there is no connection")
         brought = p.operate(opcode, cookie, at, data)
         # On iWARP a write is done before it is refused.
         if brought is not None and not p.ping():
@@ -57,7 +59,8 @@ def uses(home):
             data = bytes([at % 251 + 1]) * 10
             need(tried(home, WRITE, cookie, at, data) is not None, f"a write at {at} was refused")
             need(m.pages[100 + at:110 + at] == data, f"a write at {at} is not there")
-            need(tried(home, READ, cookie, at, bytes(10)) == data, f"a read at {at} brought something else")
+            brought = tried(home, READ, cookie, at, bytes(10))
+            need(brought == data, f"a read at {at} brought {brought}")
         need(m.pages[90:100] == bytes(10) and m.pages[5100:5110] == bytes(10), "too much was written")
 
 

@@ -8,14 +8,14 @@ import struct
 import time
 
 from cases import IB
-from rds import SOL_RDS, Sock
+from rds import SOL_RDS, Sock, sockaddr
 
 # The two ends on one machine.
 A, B = (IB[0], 4001), (IB[1], 4002)
 
 GET_MR, FREE_MR, GET_MR_FOR_DEST = 2, 3, 7
 ARGS, DEST, MAP, STATUS, FETCH_ADD, COMPARE_SWAP, MASKED_FETCH_ADD, MASKED_COMPARE_SWAP = 1, 2, 3, 4, 6, 7, 8, 9
-READWRITE, FENCE, INVALIDATE, USE_ONCE, NOTIFY_ME, SILENT = 1, 2, 4, 8, 0x20, 0x40
+READWRITE, FENCE, INVALIDATE, USE_ONCE, DONTWAIT, NOTIFY_ME, SILENT = 1, 2, 4, 8, 0x10, 0x20, 0x40
 SUCCESS, REMOTE_ERROR, CANCELED, DROPPED, OTHER_ERROR = range(5)
 
 
@@ -112,6 +112,14 @@ def unpinned(count):
         if time.monotonic() > end:
             raise AssertionError(f"{pins()} pages are pinned, {count} were")
         time.sleep(0.01)
+
+
+def register_for(sock, dest, address, length, flags=READWRITE):
+    """The same, for a destination."""
+    cookie = ctypes.c_ulonglong()
+    raw = struct.pack("=QQQQ", address, length, ctypes.addressof(cookie), flags)
+    sock.set_raw(GET_MR_FOR_DEST, sockaddr(*dest).ljust(128, b"\0") + raw)
+    return cookie.value
 
 
 class Pair:
