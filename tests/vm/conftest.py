@@ -43,16 +43,17 @@ def pytest_addoption(parser):
 def on_kinds(metafunc, labs):
     """Parameters of a lab: each of its combinations with each kind of devices. C RDS is for RoCE only.
 
-    A test on siw is one of those that make test runs if it is marked so, and so is one of a node that runs
-    C RDS, and one on the debug kernel with a peer that does."""
+    A test on siw is one of those that make test runs if it is marked so, maybe for one flavour only, and so is one of
+    a node that runs C RDS, and one on the debug kernel with a peer that does."""
     config = metafunc.config
     kinds = config.getoption("kinds").split(",")
     for marker in metafunc.definition.iter_markers("kinds"):
         kinds = [x for x in kinds if x in marker.args]
     # Two nodes take too long on the debug kernel for that.
     one = "node_lab" in metafunc.fixturenames
-    slow = config.getoption("flavor") == "debug" and not one
-    on_siw = any(metafunc.definition.iter_markers("on_siw")) and not slow
+    flavor = config.getoption("flavor")
+    slow = flavor == "debug" and not one
+    on_siw = not slow and any(flavor in (x.args or [flavor]) for x in metafunc.definition.iter_markers("on_siw"))
     on_c = any(metafunc.definition.iter_markers("on_c")) or not (slow or one)
     params = []
     for impls in labs:

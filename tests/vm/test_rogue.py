@@ -79,13 +79,11 @@ def rogue(node, tools, guest):
     return attack
 
 
-@pytest.mark.on_siw
 @pytest.mark.parametrize("attack", ["frames", "packed", "maps", "harmless", "operations"])
 def test_frames(rogue, attack):
     rogue(attack)
 
 
-@pytest.mark.on_siw
 @pytest.mark.parametrize("attack", ["requests", "requests6"])
 def test_requests(rogue, attack):
     """No version, no private data, no address of one's own: a peer speaks for itself alone."""
@@ -97,7 +95,7 @@ def test_many_requests(rogue, flavor):
     rogue("many-requests", 24 if flavor == "debug" else 80)
 
 
-@pytest.mark.on_siw
+@pytest.mark.on_siw("release")
 def test_replies(rogue):
     """The node asks for the connection."""
     rogue("replies")

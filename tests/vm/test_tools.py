@@ -199,7 +199,7 @@ def check_operations(averages, size, ways=2):
 
 
 @RUST_ONLY
-@pytest.mark.on_siw
+@pytest.mark.on_siw("release")
 @pytest.mark.parametrize("options", (
     "-q 256 -D 64K", "-q 256 -D 16K -I 4 -t 2 -d 3", "-D 1001 -I 3 --rdma-alignment 5 --rdma-use-once 0 -d 2",
     "-D 32K --rdma-cache-mrs 1 -d 4", "-D 8K -M 1 -d 2", "-D 8K -M 2 -d 2",

@@ -435,6 +435,8 @@ def deaf(home, _number):
         with connected(home, MINE[5]) as other:
             need(other.ping(), "another one is not served")
         p.disconnect()
+        with connected(home, MINE[6]):
+            pass  # It takes them, or they would be sent again for ever.
 
     def no_acknowledgement(p, sock, sent):
         got = 0
