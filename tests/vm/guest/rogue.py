@@ -425,19 +425,6 @@ def deaf(home, _number):
                       lambda x: x["recv_drop_no_sock"] >= before["recv_drop_no_sock"] + 20)
         p.disconnect()
 
-    def pings(p, sock, sent):
-        before = home.counters()
-        for _ in range(100):
-            p.send(*[frames.message(p.number(), sport=2000) for _ in range(50)])
-        home.wait_for("pings without a pong", lambda x: x["send_pong_dropped"] > before["send_pong_dropped"])
-        rose = rise(before, home.counters(), ("recv_ping", "send_pong", "send_pong_dropped"))
-        need(rose["send_pong"] <= 4200, f"so many pongs wait: {rose}")
-        with connected(home, MINE[5]) as other:
-            need(other.ping(), "another one is not served")
-        p.disconnect()
-        with connected(home, MINE[6]):
-            pass  # It takes them, or they would be sent again for ever.
-
     def no_acknowledgement(p, sock, sent):
         got = 0
         while got < sent:
@@ -456,7 +443,6 @@ def deaf(home, _number):
         p.drain()
 
     yield "posts no receives", lambda: play(0, no_receives)
-    yield "takes no pongs", lambda: play(0, pings)
     yield "acknowledges nothing", lambda: play(64, no_acknowledgement)
 
 
