@@ -12,10 +12,15 @@ CASES = (pytest.param("first_of_all", marks=pytest.mark.flavors("release")), "tr
          "forgotten", "waiting", "limits", "copied", "moved", "removed")
 
 
+def operate(node, guest, case, **kwargs):
+    """A case of operate.py."""
+    node.run(["python3", guest / "operate.py", int(node.kind == "rxe"), case], **kwargs)
+
+
 @pytest.mark.on_siw
 @pytest.mark.parametrize("case", CASES)
 def test_operations(case, node, guest):
-    node.run(["python3", guest / "operate.py", int(node.kind == "rxe"), case], timeout=600)
+    operate(node, guest, case, timeout=600)
 
 
 # What does not go, and of how many percent.
@@ -27,21 +32,19 @@ FAULTS = {"memory": (("failslab", "fail_page_alloc"), 1), "device": (
 @pytest.mark.parametrize("what", FAULTS)
 def test_faults(what, node, guest):
     """Each step of a registration and of an operation fails now and then: pages, mappings, regions, work requests."""
-    program = ["python3", guest / "operate.py", int(node.kind == "rxe")]
     names, probability = FAULTS[what]
     with faults(node, *names, probability=probability, min_order=0):
-        node.run([*program, "short_of_memory"], timeout=600)
-    node.run([*program, "cookies"])
+        operate(node, guest, "short_of_memory", timeout=600)
+    operate(node, guest, "cookies")
 
 
 @pytest.mark.flavors("debug")
 def test_no_region_left(node, guest):
-    program = ["python3", guest / "operate.py", int(node.kind == "rxe")]
     # Those that are kept for later go.
     node.forget()
     with faults(node, "rds_faults/fail_alloc_mr", probability=100):
-        node.run([*program, "exhausted"])
-    node.run([*program, "cookies"])
+        operate(node, guest, "exhausted")
+    operate(node, guest, "cookies")
 
 
 @pytest.mark.flavors("debug")
@@ -54,12 +57,11 @@ def test_no_region_left(node, guest):
 def test_lost_registration(case, times, space, node, guest):
     """A device that never says that it has registered memory, or ended that, is not waited for without end, and
     does so again with a queue pair that is made for it."""
-    program = ["python3", guest / "operate.py", int(node.kind == "rxe")]
-    node.run([*program, "cookies"])
+    operate(node, guest, "cookies")
     with faults(node, "rds_faults/lose_registration", probability=100, times=times, space=space):
-        node.run([*program, case])
+        operate(node, guest, case)
         assert node.run("cat /sys/kernel/debug/rds_faults/lose_registration/times").out.strip() == "0"
-    node.run([*program, "cookies"])
+    operate(node, guest, "cookies")
 
 
 MASKS = {"registration": 1, "atomics": 2, "initiator-depth": 4, "responder-resources": 8}
@@ -85,7 +87,7 @@ def test_less_able_device(lacking, node, guest):
     finally:
         node.run(f"echo 0 >{mask}")
         new_devices()
-    node.run(["python3", guest / "operate.py", int(node.kind == "rxe"), "cookies"])
+    operate(node, guest, "cookies")
 
 
 def between(owner, user, guest, rounds):

@@ -5,13 +5,12 @@ compiled; ATOMICS is 1 if the devices have them. The network is that of rogue.py
 import mmap
 import struct
 import sys
-import time
 
 import frames
 import peer
 import rdma
 from cases import outcome
-from peer import FETCH_AND_ADD, PATIENCE, READ, WRITE, Home, Peer, PeerError
+from peer import FETCH_AND_ADD, READ, WRITE, Home, Peer, PeerError
 from rdma import FREE_MR, GET_MR, INVALIDATE, READWRITE, USE_ONCE
 from rds import Sock
 from rogue import MINE, NODE, connected, need
@@ -157,13 +156,11 @@ def main():
         except PeerError as e:
             failed += 1
             print(f"{function.__name__}: {e}", flush=True)
-    deadline = time.monotonic() + PATIENCE
-    while left := rdma.pins():
-        if time.monotonic() > deadline:
-            failed += 1
-            print(f"{left} pages are still pinned")
-            break
-        time.sleep(0.1)
+    try:
+        rdma.unpinned(0)
+    except AssertionError as e:
+        failed += 1
+        print(e)
     return 1 if failed else 0
 
 

@@ -104,7 +104,7 @@ def cookies():
 def for_dest():
     """Memory that is registered for a destination, and flags that mean nothing."""
     with Pair(4) as p:
-        cookie = rdma.register_for(p.b, A, p.theirs.base + 10, 5000, READWRITE | rdma.DONTWAIT)
+        cookie = rdma.register(p.b, p.theirs.base + 10, 5000, READWRITE | rdma.DONTWAIT, dest=A)
         p.ours.fill(0, pattern(5000, 4))
         p.write(b"there", cookie, [(0, 5000)], 1, rdma.DONTWAIT | rdma.USE_ONCE | rdma.INVALIDATE)
         need(rdma.receive(p.b)[0] == b"there", "the message")

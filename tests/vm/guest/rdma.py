@@ -19,10 +19,14 @@ READWRITE, FENCE, INVALIDATE, USE_ONCE, DONTWAIT, NOTIFY_ME, SILENT = 1, 2, 4, 8
 SUCCESS, REMOTE_ERROR, CANCELED, DROPPED, OTHER_ERROR = range(5)
 
 
-def register(sock, address, length, flags=READWRITE):
-    """The cookie of memory at an address."""
+def register(sock, address, length, flags=READWRITE, dest=None):
+    """The cookie of memory at an address, maybe for a destination."""
     cookie = ctypes.c_ulonglong()
-    sock.set_raw(GET_MR, struct.pack("=QQQQ", address, length, ctypes.addressof(cookie), flags))
+    raw = struct.pack("=QQQQ", address, length, ctypes.addressof(cookie), flags)
+    if dest:
+        sock.set_raw(GET_MR_FOR_DEST, sockaddr(*dest).ljust(128, b"\0") + raw)
+    else:
+        sock.set_raw(GET_MR, raw)
     return cookie.value
 
 
@@ -112,14 +116,6 @@ def unpinned(count):
         if time.monotonic() > end:
             raise AssertionError(f"{pins()} pages are pinned, {count} were")
         time.sleep(0.01)
-
-
-def register_for(sock, dest, address, length, flags=READWRITE):
-    """The same, for a destination."""
-    cookie = ctypes.c_ulonglong()
-    raw = struct.pack("=QQQQ", address, length, ctypes.addressof(cookie), flags)
-    sock.set_raw(GET_MR_FOR_DEST, sockaddr(*dest).ljust(128, b"\0") + raw)
-    return cookie.value
 
 
 class Pair:
