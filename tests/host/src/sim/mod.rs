@@ -3,7 +3,8 @@
 //! Two nodes on a virtual clock: connection machines, send and receive states and real headers.
 //!
 //! Frames of one connection arrive in order, as on a reliable connection, until the connection
-//! breaks; CM messages are delayed, overtake each other and get lost. The seed decides all of it.
+//! breaks; what was not acknowledged then is sent again, so messages come twice. CM messages are
+//! delayed, overtake each other and get lost. The seed decides all of it.
 //! A failure prints its seed; `RDS_SIM_SEED=<seed>` runs that one alone and prints every step.
 
 mod brain;

@@ -37,6 +37,27 @@ impl Drop for Report {
     }
 }
 
+/// Whoever sees a failure has what it takes to see it again.
+#[test]
+#[cfg_attr(miri, ignore = "no processes there")]
+fn a_failure_prints_its_seed() {
+    const FAIL: &str = "RDS_SIM_FAIL";
+    if std::env::var_os(FAIL).is_some() {
+        seeds(10, |seed, _| assert_ne!(seed, 7));
+        return;
+    }
+    let test = "sim::tests::a_failure_prints_its_seed";
+    let done = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", test])
+        .env_remove("RDS_SIM_SEED")
+        .env(FAIL, "1")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(told.contains("failed with RDS_SIM_SEED=7\n"), "{told}");
+    assert!(!done.status.success());
+}
+
 /// A length that is likely to lie next to a fragment boundary.
 fn length(rng: &mut Rng) -> u32 {
     let near = 4096 * rng.below(4) as u32;
