@@ -39,30 +39,29 @@ class Tally:
     def __init__(self):
         self.suites = []
 
-    def add(self, suite, passed, failed, told=(), at_first=()):
-        """failed: how many; told: what is known of each, from its name on; at_first: of those that passed when they
-        were run again."""
-        self.suites.append((suite, passed, failed, list(told), list(at_first)))
+    def add(self, suite, passed, failed, told=(), notes=()):
+        """failed: how many; told: what is known of each, from its name on; notes: what else people are to know."""
+        self.suites.append((suite, passed, failed, list(told), list(notes)))
         say(f"{suite}: {passed} passed, {failed} failed")
 
-    def add_outcomes(self, suite, outcomes, whole=True, at_first=()):
-        """outcomes: {name: "passed" or what happened}; whole: whether the suite ran to its end; at_first: see add()."""
+    def add_outcomes(self, suite, outcomes, whole=True, notes=()):
+        """outcomes: {name: "passed" or what happened}; whole: whether the suite ran to its end; notes: see add()."""
         bad = [name for name, outcome in outcomes.items() if outcome != "passed"]
         passed = len(outcomes) - len(bad)
         told = [f"{x}: {outcomes[x]}" for x in bad]
         if not whole and not bad or not outcomes:
             told.append("the suite did not run to its end")
-        self.add(suite, passed, len(told), told, at_first)
+        self.add(suite, passed, len(told), told, notes)
 
     def summary(self):
         width = max(len(x[0]) for x in self.suites)
         print("\nSummary")
-        for suite, passed, failed, told, at_first in self.suites:
+        for suite, passed, failed, told, notes in self.suites:
             print(f"  {suite.ljust(width)}  {passed:5} passed {failed:5} failed")
             for text in told:
                 print(textwrap.indent(f"FAILED {text}", "    "))
-            for text in at_first:
-                print(textwrap.indent(f"PASSED WHEN RUN AGAIN {text}", "    "))
+            for text in notes:
+                print(textwrap.indent(text, "    "))
         passed, failed = (sum(x[i] for x in self.suites) for i in (1, 2))
         print(f"{passed} passed, {failed} failed")
         return failed == 0
@@ -109,7 +108,7 @@ class Pytest:
     def __init__(self, suite, prefix, *arguments):
         """prefix: what each line begins with, as two may run at a time; arguments: of pytest, where first."""
         self.suite, self.prefix, self.arguments = suite, prefix, arguments
-        self.outcomes, self.may_pass, self.status, self.at_first = {}, [], None, []
+        self.outcomes, self.may_pass, self.status, self.notes = {}, [], None, []
 
     def once(self, *arguments):
         """Returns the outcomes, which tests may be run again, and how pytest ended."""
@@ -121,7 +120,8 @@ class Pytest:
                                   stderr=subprocess.STDOUT, text=True, errors="replace") as running:
                 for line in running.stdout:
                     print(f"{self.prefix}: {line}", end="", flush=True)
-            told = json.loads(path.read_text()) if path.exists() else {"outcomes": {}, "again": []}
+            told = json.loads(path.read_text()) if path.exists() else {"outcomes": {}, "again": [], "warnings": []}
+        self.notes += [f"WARNING {x}" for x in told["warnings"]]
         return told["outcomes"], told["again"], running.returncode
 
     def run(self):
@@ -138,11 +138,11 @@ class Pytest:
             return
         say(f"{self.suite}: {len(bad)} once more")
         outcomes, _, self.status = self.once(*(f"tests/{x}" for x in bad), *self.arguments[1:])
-        self.at_first = [f"{k}: {v}" for k, v in bad.items() if outcomes.get(k) == "passed"]
+        self.notes += [f"PASSED WHEN RUN AGAIN {k}: {v}" for k, v in bad.items() if outcomes.get(k) == "passed"]
         self.outcomes |= {k: outcomes.get(k, "not run again") for k in bad}
 
     def add_to(self, tally):
-        tally.add_outcomes(self.suite, self.outcomes, self.status == 0, self.at_first)
+        tally.add_outcomes(self.suite, self.outcomes, self.status == 0, self.notes)
 
 
 def kunit(tally, flavor):

@@ -10,6 +10,8 @@ import pytest
 OUTCOMES = {}
 # Which of those that failed may be run again: all reports of their failures have may_pass.
 AGAIN = {}
+# What tests, or what they use, warned of.
+WARNINGS = []
 # How much of a failure the summary repeats: lines, and characters of each.
 SHORT = 8, 400
 
@@ -56,7 +58,12 @@ def pytest_runtest_logreport(report):
         AGAIN[report.nodeid] = AGAIN.get(report.nodeid, True) and getattr(report, "may_pass", False)
 
 
+def pytest_warning_recorded(warning_message, nodeid):
+    WARNINGS.append(f"{nodeid}: {warning_message.message}")
+
+
 def pytest_sessionfinish(session):
     path = session.config.getoption("outcomes")
     if path:
-        path.write_text(json.dumps({"outcomes": OUTCOMES, "again": [k for k, may in AGAIN.items() if may]}))
+        path.write_text(json.dumps({"outcomes": OUTCOMES, "again": [k for k, may in AGAIN.items() if may],
+                                    "warnings": WARNINGS}))

@@ -3,7 +3,7 @@
 """The guest's half of a node: starts commands for the host and reports what they do.
 
 Speaks JSON lines over a virtio-serial port; see node.py for the other half. Requests carry an
-"id" chosen by the host: start, stdin, signal, kmsg. Reports carry it back: out, err, exit, failed.
+"id" chosen by the host: start, stdin, signal, read, write. Reports carry it back: out, err, exit, failed.
 The host going away ends the guest, so that no test run leaves a machine behind.
 """
 
@@ -209,9 +209,13 @@ class Agent:
             except OSError as e:
                 if e.errno != errno.ESRCH:
                     raise
-        elif r["op"] == "kmsg":
-            with open("/dev/kmsg", "w", encoding="utf-8") as f:
-                f.write(r["text"] + "\n")
+        elif r["op"] == "write":
+            with open(r["path"], "w", encoding="utf-8") as f:
+                f.write(r["text"])
+        elif r["op"] == "read":
+            with open(r["path"], encoding="latin-1") as f:
+                self.send({"id": ident, "ev": "out", "data": f.read()})
+            self.send({"id": ident, "ev": "exit", "status": 0})
 
     def power_off(self):
         with open("/proc/sysrq-trigger", "w", encoding="ascii") as f:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Nodes as RDS sees them: modules, soft RDMA devices, wires, and the checks at the end of a test."""
 
+import re
 import socket
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -195,12 +197,16 @@ class Machine(Node):
         return klog.complaints(self.log(since))
 
     def pins(self):
-        """What the kernel counts of pinned pages if some are still pinned a while after the last program went,
-        else nothing."""
-        return self.run("for i in $(seq 100); do echo 1 >/proc/sys/vm/stat_refresh; "
-                        "pins=$(grep nr_foll_pin /proc/vmstat); "
-                        "[ $(echo \"$pins\" | cut -d' ' -f2 | uniq | wc -l) = 1 ] && exit; sleep 0.1; done; "
-                        "echo \"$pins\"").out
+        """What the kernel counts of pinned pages if some are still pinned 10 s after the last program went, else
+        nothing."""
+        deadline = time.monotonic() + 10
+        while True:
+            self.write_file("/proc/sys/vm/stat_refresh", "1\n")
+            pins = dict(re.findall(r"^(nr_foll_pin_\w+) (\d+)$", self.read_file("/proc/vmstat"), re.M))
+            acquired, released = (pins[f"nr_foll_pin_{x}"] for x in ("acquired", "released"))
+            if acquired == released or time.monotonic() > deadline:
+                return "" if acquired == released else f"{acquired} were pinned and {released} given back"
+            time.sleep(0.1)
 
     @property
     def finds_leaks(self):

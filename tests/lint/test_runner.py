@@ -194,6 +194,7 @@ def test_outcomes_of_pytest(tmp_path):
 
 AGAIN = """
 import pytest
+import warnings
 from pathlib import Path
 
 def runs(name):
@@ -201,7 +202,10 @@ def runs(name):
     path.write_text(path.read_text() + "x" if path.exists() else "x")
     return len(path.read_text())
 
-def test_good(): assert runs("good") == 1
+def test_good():
+    warnings.warn("it took two")
+    assert runs("good") == 1
+
 def test_busy(): assert runs("busy") == 2, "not the first time"
 """
 
@@ -237,5 +241,7 @@ def test_once_more(more, counts, runs, tmp_path, monkeypatch, capsys):
     assert tally.suites[0][1:3] == counts
     assert len((vm / "busy").read_text()) == runs and len((vm / "good").read_text()) == 1
     tally.summary()
-    told = [x for x in capsys.readouterr().out.splitlines() if "PASSED WHEN RUN AGAIN" in x]
+    said = capsys.readouterr().out.splitlines()
+    assert [x.strip() for x in said if "WARNING" in x] == ["WARNING vm/test_sample.py::test_good: it took two"]
+    told = [x for x in said if "PASSED WHEN RUN AGAIN" in x]
     assert len(told) == runs - 1 and all("test_busy: failed: AssertionError: not the first time" in x for x in told)

@@ -256,7 +256,7 @@ def pytest_runtest_makereport(item, call):
         # What a kernel complained of, or died of, is a defect even if it does not happen again. A test ends its
         # own machines itself.
         own = [m for m in cluster.Machine.booted if m not in machines]
-        report.may_pass = call.when == "call" and all(
+        report.may_pass = call.when != "teardown" and all(
             m.alive() and not m.complaints(start) for m, start in zip(machines, marks)) and not any(
             m.complaints() for m in own)
     return report

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The machines that the other tests run on."""
+
+import pytest
+from rdsvm import cluster, node
+from rdsvm.node import Node
+
+pytestmark = pytest.mark.flavors("release")
+
+
+class Stopped(Node):
+    """A guest whose processors do not run, the first times."""
+
+    def __init__(self, *args, monkeypatch, times):
+        super().__init__(*args)
+        self.monkeypatch, self.times = monkeypatch, times
+
+    def _spawn(self, *args):
+        stopped, self.times = self.times > 0, self.times - 1
+        self.qemu = ["-S"] if stopped else []
+        self.monkeypatch.setattr(node, "BOOT_SECONDS", 2 if stopped else 180)
+        return super()._spawn(*args)
+
+
+def make(tmp_path, monkeypatch, times):
+    return Stopped("n", cluster.make_print("kdir", "release"), tmp_path, monkeypatch=monkeypatch, times=times)
+
+
+def test_a_guest_that_stops_is_booted_again(tmp_path, monkeypatch):
+    machine = make(tmp_path, monkeypatch, 1)
+    with pytest.warns(UserWarning, match=r"booted a second time: n: waited 2 s in vain[^$]*EIP="):
+        machine.boot()
+    try:
+        assert machine.run("echo here").out == "here\n"
+        assert "MemTotal" in machine.read_file("/proc/meminfo")
+    finally:
+        machine.kill()
+
+
+def test_once(tmp_path, monkeypatch):
+    with pytest.warns(UserWarning), pytest.raises(node.Hung):
+        make(tmp_path, monkeypatch, 2).boot()
