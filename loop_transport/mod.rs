@@ -15,6 +15,7 @@ use crate::proto::{
     rdma::{Cookie, Extras},
     wire::PING_PORT,
 };
+use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::aref::ARef};
 
 /// Payload bytes in one piece of memory, at the most.
@@ -24,8 +25,8 @@ const CHUNK: usize = 64 << 10;
 pub(crate) enum Destination {
     /// A bound socket.
     Socket(ARef<Sock<Socket>>),
-    /// The node itself, which answers.
-    Ping,
+    /// The node itself, which answers from the address that was asked.
+    Ping(Ipv6Addr),
     /// No one: the message is dropped, as RDS has no way to tell a sender.
     Nobody,
 }
@@ -35,7 +36,7 @@ impl Destination {
     pub(crate) fn new(sk: &Sock<Socket>, peer: &Peer) -> Self {
         if peer.port == PING_PORT {
             return match sk.node.tunables.answers_pings() {
-                true => Self::Ping,
+                true => Self::Ping(peer.addr),
                 false => Self::Nobody,
             };
         }
@@ -54,7 +55,7 @@ impl Destination {
     pub(crate) fn is_congested(&self) -> bool {
         match self {
             Self::Socket(target) => target.is_congested() && !target.is_closed(),
-            Self::Ping | Self::Nobody => false,
+            Self::Ping(_) | Self::Nobody => false,
         }
     }
 
@@ -62,7 +63,7 @@ impl Destination {
     pub(crate) fn waiting_on(&self) -> Option<WaitingOn> {
         match self {
             Self::Socket(target) => Some(WaitingOn::Socket(target.clone())),
-            Self::Ping | Self::Nobody => None,
+            Self::Ping(_) | Self::Nobody => None,
         }
     }
 
@@ -94,10 +95,11 @@ impl Destination {
                 incoming.ticket = Some(ticket);
                 target.deliver(incoming);
             }
-            Self::Ping => {
+            Self::Ping(asked) => {
                 stats.inc(Counter::RecvPing);
                 stats.inc(Counter::SendPong);
                 // The pong is the same message, from port 0 and empty.
+                incoming.saddr = asked;
                 incoming.sport = PING_PORT;
                 incoming.len = 0;
                 incoming.payload = Payload::Inline;
