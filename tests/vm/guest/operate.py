@@ -4,6 +4,7 @@
 import ctypes
 import errno
 import os
+import random
 import resource
 import select
 import socket
@@ -23,7 +24,7 @@ SHORT = (errno.ENOMEM, errno.ENOBUFS, errno.EIO)
 
 
 def pattern(size, seed):
-    return bytes((i * 7 + i // 251 + seed) % 256 for i in range(size))
+    return random.Random(seed).randbytes(size)
 
 
 def areas():

@@ -3,6 +3,7 @@
 writes there and reads what it finds, and says when it has."""
 
 import errno
+import random
 import struct
 import sys
 import time
@@ -15,7 +16,7 @@ PORT = 4010
 
 
 def pattern(seed):
-    return bytes((i * 13 + seed) % 256 for i in range(SIZE))
+    return random.Random(seed).randbytes(SIZE)
 
 
 def offer(sock, memory, at):
