@@ -5,10 +5,12 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
+# That of Debian's own python3, which guests run, and which may be yet to come.
+python=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo 3.11)
 PACKAGES=(clang-19 lld-19 llvm-19 libclang-19-dev flex bison libelf-dev libssl-dev bc kmod cpio
 	rsync qemu-system-x86 busybox-static iproute2 rdma-core ibverbs-utils perftest
 	rdmacm-utils strace tcpdump iputils-ping udev gcc make xz-utils python3 python3-venv
-	libibverbs-dev libpython3.11-testsuite librdmacm-dev shellcheck git)
+	libibverbs-dev "libpython$python-testsuite" librdmacm-dev shellcheck git)
 
 missing=()
 for p in "${PACKAGES[@]}"; do

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Nodes as RDS sees them: modules, soft RDMA devices, wires, and the checks at the end of a test."""
 
+import json
 import re
 import socket
 import subprocess
@@ -182,6 +183,10 @@ class Machine(Node):
         packet may be refused, and rxe fails a queue pair for good that was about to send, be it the
         one of the CM."""
         self.run(f"tc qdisc replace dev {self.netdevs[index]} root netem limit 10000 loss {percent}%")
+
+    def lost(self, index=0):
+        """How many packets were lost that way since the machine booted."""
+        return json.loads(self.run(f"tc -s -j qdisc show dev {self.netdevs[index]} root").out)[0]["drops"]
 
     def set_link(self, up, index=0):
         """Pulls the cable of a wire, or puts it back: the guest sees its carrier go or come.

@@ -38,7 +38,7 @@ def test_unload_leaves_nothing(node, tools):
     must(node.load())
 
 
-@pytest.mark.parametrize("modules", (["rds"], ["rds_rdma", "rds"]), ids=("core", "rdma"))
+@pytest.mark.parametrize("modules", (["rds"], ["rds_rdma", "rds"], ["rds_tcp", "rds"]), ids=("core", "rdma", "tcp"))
 def test_load_beside_c_rds_is_refused(modules, node):
     must(node.unload())
     node.run(["modprobe", modules[0]])

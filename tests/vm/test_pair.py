@@ -4,7 +4,7 @@
 import pytest
 from rdsvm.cluster import must, wire_address, wire_address6
 from slow_reader import run_slow_reader
-from traffic import (Streams, exchange, let_packets_pass, messages, ping, there_and_back,
+from traffic import (Streams, exchange, let_packets_pass, messages, ping, ports, read_late, there_and_back,
                      with_addresses)
 
 A, B = wire_address(0, 1), wire_address(0, 2)
@@ -84,15 +84,18 @@ def test_slow_reader(pair, guest, congested):
 
 
 def test_loss(pair, tools, flavor):
-    """One packet of a hundred is lost on each way."""
+    """One packet of a hundred is lost on each way, of messages that are mostly small and of some of 1 MiB."""
     a, b = pair
+    before = [m.lost() for m in pair]
     for m in pair:
         m.set_loss(1)
     try:
-        exchange(tools, (a, A), (b, B), count=messages(flavor, 1000), sizes="1..30000")
+        exchange(tools, (a, A), (b, B), count=messages(flavor, 1000))
     finally:
         for m in pair:
             m.set_loss(0)
+    after = [m.lost() for m in pair]
+    assert all(x < y for x, y in zip(before, after)), f"packets were to be lost: {before}, {after}"
 
 
 # On iWARP a cut wire ends no connection: TCP goes on trying for a quarter of an hour.
@@ -157,6 +160,29 @@ def test_peer_reloads_module(pair, tools, guest, flavor):
     finally:
         for m in pair:
             m.set_loss(0)
+
+
+# C drops and acknowledges what comes for a socket that is not there yet, and takes a new boot.
+@pytest.mark.on_siw
+@pytest.mark.pairs("rust-rust")
+def test_what_is_queued_survives_a_reload(pair, tools, guest):
+    """What a sends while b has no RDS, and while no packet passes, arrives once and in order."""
+    a, b = pair
+    ping(tools, a, B)
+    must(b.unload())
+    for m in pair:
+        m.set_loss(100)
+    # As many as a send buffer takes.
+    count, size = 20, 8000
+    program, port = guest / "late_reader.py", ports()
+    send = a.start(["python3", program, "send", A, port, B, port, count, size])
+    send.expect(f"^sent {count}$")
+    must(b.load())
+    recv = b.start(["python3", program, "recv", B, port, count, size])
+    recv.expect("ready")
+    for m in pair:
+        m.set_loss(0)
+    read_late(send, recv, count)
 
 
 @pytest.mark.on_c

@@ -2,11 +2,12 @@
 """link_local.py NETDEV echo ADDRESS PORT: sends a message that comes back to where it came from.
 link_local.py NETDEV ask ADDRESS PORT PEER: sends one to PORT of PEER and waits until it comes back.
 
-Addresses that are link-local are those of the link of NETDEV."""
+Addresses that are link-local are those of the link of NETDEV; there is no way from one link to another."""
 
 import socket
 import sys
 
+from cases import need, outcome
 from rds import Sock
 
 DATA = b"abc"
@@ -28,6 +29,10 @@ def main():
         return
     to = name(netdev, *peer, int(port))
     with Sock(name(netdev, host, 0), 60) as s:
+        if host.startswith("fe80:"):
+            elsewhere = "fe80::1", int(port), socket.if_nametoindex("lo")
+            need(outcome(s.connect, *elsewhere) == "EINVAL", "a socket of one link connects on another")
+            need(outcome(s.send, DATA, elsewhere) == "EINVAL", "a socket of one link sends on another")
         s.send(DATA, to)
         data, _ = s.recv()
         if data != DATA:
