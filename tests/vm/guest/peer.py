@@ -241,7 +241,8 @@ class End:
         while not self.gone and not self.failure:
             if time.monotonic() > deadline:
                 raise PeerError("the node and its device take everything")
-            self.pump(1)
+            if not self.pump(0.5):
+                self.idle()
 
     def await_end(self):
         """Waits until the node has ended the connection, and answers it as the CM wants."""
@@ -249,7 +250,8 @@ class End:
         while not self.gone:
             if time.monotonic() > deadline:
                 raise PeerError("the node keeps the connection")
-            self.pump(1)
+            if not self.pump(0.5):
+                self.idle()
         self.disconnect()
 
 

@@ -128,7 +128,9 @@ def operations(home, _number):
                                ("send and invalidate", peer.SEND_WITH_INVALIDATE, 48),
                                ("longer than a receive", peer.SEND, 8400)):
         yield what, lambda: ends(opcode, frames.message(1).ljust(size, b"\0")[:size])
-    yield "send with immediate data", with_immediate
+    # iWARP has no immediate data.
+    if not is_iwarp():
+        yield "send with immediate data", with_immediate
 
 
 def requests(home, source, target):
@@ -141,7 +143,9 @@ def requests(home, source, target):
             before = home.counters()
             event, _, data = e.connect(make(source, target))
             need(event == REJECTED, f"not refused: event {event}")
-            need(data[:4] == struct.pack("=i", 1), f"refused with {data.hex()}")
+            # Soft-iWARP hangs up behind its answer, which may be faster.
+            lost = is_iwarp() and not data
+            need(lost or data[:4] == struct.pack("=i", 1), f"refused with {data.hex()}")
             # The answer goes first.
             after = home.wait_for("a refusal", lambda x: x[REFUSED] > before[REFUSED])
             need(after[REFUSED] == before[REFUSED] + 1, "it was refused more than once")
