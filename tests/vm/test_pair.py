@@ -90,7 +90,7 @@ def test_loss(pair, tools, flavor):
     for m in pair:
         m.set_loss(1)
     try:
-        exchange(tools, (a, A), (b, B), count=messages(flavor, 1000))
+        exchange(tools, (a, A), (b, B), count=messages(flavor, 300))
     finally:
         for m in pair:
             m.set_loss(0)
@@ -172,8 +172,8 @@ def test_what_is_queued_survives_a_reload(pair, tools, guest):
     must(b.unload())
     for m in pair:
         m.set_loss(100)
-    # As many as a send buffer takes.
-    count, size = 20, 8000
+    # Less than a send buffer takes.
+    count, size = 10, 8000
     program, port = guest / "late_reader.py", ports()
     send = a.start(["python3", program, "send", A, port, B, port, count, size])
     send.expect(f"^sent {count}$")

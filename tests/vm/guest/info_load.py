@@ -25,7 +25,7 @@ NOWHERE = "10.9.0.200"
 # Where the ports of each kind begin.
 PLAIN, READER, SENDER, OTHERS = 10000, 20000, 30000, 40000
 ENDS = 50
-SECONDS = 30
+SECONDS = 10
 MESSAGE = {False: struct.Struct("=QI4s4s2s2sBB"), True: struct.Struct("=QI16s16s2s2sBB")}
 SOCKET = {False: struct.Struct("=I4s4s2s2sIQ"), True: struct.Struct("=I16s16s2s2sIQ")}
 BUFFER = ctypes.create_string_buffer(8 << 20)
