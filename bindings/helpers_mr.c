@@ -150,7 +150,11 @@ u32 rds_ib_mr_lkey(const struct ib_mr *mr)
 
 struct ib_cq *rds_ib_alloc_cq(struct ib_device *device, int entries)
 {
-	return ib_alloc_cq_any(device, NULL, entries, IB_POLL_SOFTIRQ);
+	/*
+	 * ib_free_cq() waits for a work item, but not for a softirq to its end: ib_poll_handler() asks for
+	 * another interrupt after it has left irq_poll.
+	 */
+	return ib_alloc_cq_any(device, NULL, entries, IB_POLL_WORKQUEUE);
 }
 
 void rds_ib_free_cq(struct ib_cq *cq)

@@ -161,7 +161,14 @@ def work_queues(path, text):
         yield number, f"{m[0]}: the module has a queue of its own"
 
 
-CHECKS = (layers, unsafe_code, module_denies_unsafe, spdx, length, purpose, work_queues)
+def softirq_cqs(path, text):
+    """Nothing waits for the polling of such a completion queue when it is freed."""
+    if path.startswith("bindings/"):
+        for number, _ in numbered(r"\bIB_POLL_SOFTIRQ\b", text):
+            yield number, "ib_free_cq() may free this completion queue under ib_poll_handler()"
+
+
+CHECKS = (layers, unsafe_code, module_denies_unsafe, spdx, length, purpose, work_queues, softirq_cqs)
 
 
 def check_file(path, text):

@@ -61,7 +61,8 @@ impl Drop for Verbs {
             self.cm.destroy_qp();
         }
         if !self.cq.is_null() {
-            // SAFETY: By the type invariants it is ours, and its queue pair is gone. This waits for its polling.
+            // SAFETY: By the type invariants it is ours, and its queue pair is gone. This waits for its polling,
+            // as that is a work item: see `rds_ib_alloc_cq()`.
             unsafe { bindings::rds_ib_free_cq(self.cq) };
         }
     }
