@@ -162,8 +162,9 @@ impl Registrar {
         made.unwrap_or(Err(EIO))
     }
 
-    /// Connects the device of `pd` with itself, by way of an address that it has, without a port. Fails with ENODEV if that is not so,
-    /// and with ETIMEDOUT or EIO if connecting does not go well. Sleeps.
+    /// Connects the device of `pd` with itself, by way of an address that it has, without a port.
+    /// Fails with ENODEV if that is not so, and with ETIMEDOUT or EIO if connecting does not go
+    /// well. Sleeps.
     fn new(pd: &Arc<Pd>, here: &SocketAddr) -> Result<Self> {
         let [a, b] = [time::random_u32(), time::random_u32()];
         let word = (u64::from(a) << 32 | u64::from(b)).to_ne_bytes();

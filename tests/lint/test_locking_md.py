@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Documentation/locking.md has every lock."""
+
+import re
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+FOLDERS = ("cm", "cong", "conn", "ib_transport", "kapi", "loop_transport", "msg", "recv_pool", "sock")
+# Its name is the last argument.
+LOCK = re.compile(r'\bnew_(?:spinlock(?:_bh)?|mutex)!\([^"]*"([^"]+)"\s*\)')
+
+
+def test_every_lock_is_there():
+    code = "".join(x.read_text() for folder in FOLDERS for x in sorted((TOP / folder).rglob("*.rs")))
+    locks = LOCK.findall(code)
+    assert len(locks) == len(re.findall(r"\bnew_(?:spinlock(?:_bh)?|mutex)!\(", code)) > 20
+    page = (TOP / "Documentation/locking.md").read_text()
+    assert not [x for x in locks if f"`{x}`" not in page]
