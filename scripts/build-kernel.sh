@@ -50,12 +50,7 @@ lost=$(cat "${fragments[@]}" | grep '^CONFIG_' | while IFS='=' read -r name valu
 done)
 [ -z "$lost" ] || die "the kernel's Kconfig did not take: $(echo "$lost" | tr '\n' ' ')"
 
-# One line a minute, so that a person sees that it moves.
-( while sleep 60; do
-	say "still building: $(find "$out" -name '*.o' | wc -l) of about 1900 object files"
-done ) &
-ticker=$!
-trap 'kill $ticker 2>/dev/null || true' EXIT
+progress() { echo "$(find "$out" -name '*.o' | wc -l) of about 1900 object files"; }
 run_logged "kernel-$flavor" "${kmake[@]}" -j"$(nproc)" bzImage modules
 run_logged "modinst-$flavor" "${kmake[@]}" INSTALL_MOD_PATH="$out/mods" modules_install
 touch "$out/.complete"

@@ -14,12 +14,22 @@ mkdir -p "$CACHE"
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-# run_logged NAME COMMAND...: runs quietly, shows the end of the log on failure.
+# progress LOG: how far a command is that run_logged runs.
+progress() { tail -n 1 "$1" | cut -c1-100; }
+
+# run_logged NAME COMMAND...: runs quietly but for a line a minute, shows the end of the log on failure.
 run_logged() {
-	local name=$1 log=$CACHE/log/$1.log
+	local name=$1 log=$CACHE/log/$1.log ticker status=0
 	shift
 	mkdir -p "$CACHE/log"
-	"$@" >"$log" 2>&1 </dev/null && return 0
+	( while sleep "${RDS_TICK:-60}" >/dev/null 2>&1 && kill -0 $$; do
+		say "still at $name: $(progress "$log")"
+	done ) &
+	ticker=$!
+	"$@" >"$log" 2>&1 </dev/null || status=$?
+	kill "$ticker" 2>/dev/null || true
+	wait "$ticker" 2>/dev/null || true
+	[ "$status" != 0 ] || return 0
 	printf 'error: %s failed; the end of %s:\n' "$name" "$log" >&2
 	tail -n 40 "$log" >&2
 	return 1

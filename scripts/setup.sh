@@ -16,24 +16,35 @@ missing=()
 for p in "${PACKAGES[@]}"; do
 	dpkg-query -W -f '${db:Status-Abbrev}' "$p" 2>/dev/null | grep -q '^ii' || missing+=("$p")
 done
+
+# Debian 12 has too old a one.
+rust=
+version=$(rustc -V 2>/dev/null || true)
+if [ -z "$version" ] || ! command -v cargo >/dev/null; then
+	rust="rustc and cargo (1.85 or newer) are missing: install rustup and run 'rustup default stable'"
+elif ! [[ $version =~ ^rustc\ ([0-9]+)\.([0-9]+) ]] || ((BASH_REMATCH[1] * 1000 + BASH_REMATCH[2] < 1085)); then
+	rust="$version is too old, 1.85 or newer is needed: run 'rustup update stable'"
+else
+	for tool in rustfmt clippy-driver; do
+		command -v "$tool" >/dev/null ||
+			rust="$tool is missing: 'rustup component add rustfmt clippy', or install the packages of rustc's version"
+	done
+fi
+
 if [ ${#missing[@]} -gt 0 ]; then
 	command -v apt-get >/dev/null ||
-		die "these Debian packages are missing and there is no apt-get here: ${missing[*]}"
+		die "these Debian packages are missing and there is no apt-get here: ${missing[*]}${rust:+; and $rust}"
 	[ "$(id -u)" = 0 ] ||
-		die "these packages are missing; as root: apt-get install ${missing[*]}"
+		die "these packages are missing; as root: apt-get install ${missing[*]}${rust:+; and $rust}"
+fi
+[ -z "$rust" ] || die "$rust"
+if [ ${#missing[@]} -gt 0 ]; then
 	say "installing ${#missing[@]} Debian packages: ${missing[*]}"
 	run_logged apt-index apt-get update -q
 	run_logged apt-install env DEBIAN_FRONTEND=noninteractive \
 		apt-get install -y -q --no-install-recommends "${missing[@]}"
 fi
 
-if ! command -v rustc >/dev/null || ! command -v cargo >/dev/null; then
-	die "rustc and cargo (1.85 or newer) are missing: install rustup and run 'rustup default stable'"
-fi
-for tool in rustfmt clippy-driver; do
-	command -v "$tool" >/dev/null ||
-		die "$tool is missing: 'rustup component add rustfmt clippy', or install the packages of rustc's version"
-done
 if [ ! -f "$(rustc --print sysroot)/lib/rustlib/src/rust/library/core/src/lib.rs" ]; then
 	command -v rustup >/dev/null ||
 		die "the Rust library source is missing: install the rust-src package of rustc $(rustc -V)"

@@ -50,12 +50,29 @@ def test_not_root(machine):
 
 def test_one_package_is_missing(machine):
     told = machine("setup.sh", dpkg_query='#!/bin/sh\n[ "$4" != bc ] && echo ii\n')
-    assert told.strip().endswith(": bc"), told
+    assert ": bc; and rustc" in told, told
 
 
 def test_no_rust(machine):
     told = machine("setup.sh", dpkg_query=INSTALLED)
     assert "rustc and cargo (1.85 or newer) are missing: install rustup" in told, told
+
+
+def test_old_rust(machine):
+    told = machine("setup.sh", dpkg_query=INSTALLED, cargo="#!/bin/sh\n", rustc="#!/bin/sh\necho rustc 1.84.1\n")
+    assert "rustc 1.84.1 is too old, 1.85 or newer is needed" in told, told
+
+
+def test_no_rustfmt(machine):
+    told = machine("setup.sh", dpkg_query=INSTALLED, cargo="#!/bin/sh\n", rustc="#!/bin/sh\necho rustc 2.1.0\n",
+                   clippy_driver="#!/bin/sh\n")
+    assert "rustfmt is missing: 'rustup component add rustfmt clippy'" in told, told
+
+
+def test_all_is_told_at_once(machine):
+    told = machine("setup.sh", dpkg_query='#!/bin/sh\n[ "$4" != bc ] && echo ii\n', apt_get="#!/bin/sh\nexit 1\n",
+                   id="#!/bin/sh\necho 1000\n")
+    assert "as root: apt-get install bc; and rustc and cargo (1.85 or newer) are missing" in told, told
 
 
 def test_no_kernel_source(machine):
@@ -67,6 +84,26 @@ def test_no_mirror(machine):
     nothing = "#!/bin/sh\nexit 0\n"
     told = machine("fetch-kernel.sh", apt_get=nothing, dpkg_deb=nothing)
     assert "apt knows no mirror; run 'apt-get update'" in told, told
+
+
+def test_kernel_source_that_is_there(tmp_path):
+    def fetch():
+        return subprocess.run([TOP / "scripts/fetch-kernel.sh"], env={**os.environ, "KSRC": str(tmp_path)},
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+    assert f"KSRC={tmp_path} is not a kernel source tree" in fetch().stderr
+    (tmp_path / "Makefile").touch()
+    assert fetch().stdout == f"{tmp_path}\n"
+
+
+@pytest.mark.parametrize("status", (0, 3))
+def test_long_steps_say_how_far_they_are(tmp_path, status):
+    program = f'. {TOP}/scripts/lib.sh; run_logged step sh -c "echo half; sleep 2; echo whole; exit {status}"'
+    done = subprocess.run(["bash", "-c", program], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          env={**os.environ, "RDS_CACHE": str(tmp_path), "RDS_TICK": "0.1"})
+    assert "== still at step: half\n" in done.stderr and done.stdout == ""
+    assert done.returncode == (1 if status else 0)
+    assert ("error: step failed" in done.stderr) == bool(status)
 
 
 @pytest.mark.parametrize("flavor", ("release", "debug"))
