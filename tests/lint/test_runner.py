@@ -245,3 +245,36 @@ def test_once_more(more, counts, runs, tmp_path, monkeypatch, capsys):
     assert [x.strip() for x in said if "WARNING" in x] == ["WARNING vm/test_sample.py::test_good: it took two"]
     told = [x for x in said if "PASSED WHEN RUN AGAIN" in x]
     assert len(told) == runs - 1 and all("test_busy: failed: AssertionError: not the first time" in x for x in told)
+
+
+@pytest.mark.parametrize("option, wanted", [
+    (None, {"cargo", "tests/lint", "build release", "build debug", "kunit release", "kunit debug", "in tree",
+            "tests/vm release not more", "tests/vm debug not more"}),
+    ("--fast", {"cargo", "tests/lint", "build release", "kunit release"}),
+    ("--more", {"build release", "build debug", "tests/vm release more", "tests/vm debug more"}),
+])
+def test_what_runs(option, wanted, monkeypatch, capsys):
+    """make test runs everything, on both kernels; make test-fast no machine but those of KUnit."""
+    ran = set()
+
+    class Suite(run_tests.Pytest):
+        def run(self):
+            kernel = [x.removeprefix("--flavor=") for x in self.arguments if x.startswith("--flavor=")]
+            ran.add(" ".join([self.arguments[0], *kernel, *self.arguments[-1:] * bool(kernel)]))
+            self.outcomes, self.status = {"test": "passed"}, 0
+            return self
+
+    def build(_tally, flavor):
+        ran.add(f"build {flavor}")
+        return True
+
+    for name, stub in {"cargo": lambda *_: ran.add("cargo"), "build": build, "make": lambda *_: True,
+                       "kunit": lambda _, flavor: ran.add(f"kunit {flavor}"),
+                       "kunit_in_tree": lambda _: ran.add("in tree"), "Pytest": Suite}.items():
+        monkeypatch.setattr(run_tests, name, stub)
+    monkeypatch.setattr(sys, "argv", ["run-tests.py", *[option] * bool(option)])
+    monkeypatch.chdir(TOP)
+    assert run_tests.main() == 0
+    assert ran == wanted
+    count = sum(x.startswith("tests/") for x in wanted)
+    assert capsys.readouterr().out.splitlines()[-1] == f"{count} passed, 0 failed"
