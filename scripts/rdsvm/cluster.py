@@ -218,13 +218,13 @@ class Machine(Node):
         """Whether the kernel has kmemleak."""
         return self.debug
 
-    def scan_leaks(self):
+    def scan_leaks(self, timeout=600):
         """kmemleak's reports, if the kernel has it. An object counts once it is 5 s old and its
         contents did not change between two scans."""
         if not self.finds_leaks:
             return ""
         return self.run("set -e; f=/sys/kernel/debug/kmemleak; echo scan >$f; sleep 6; echo scan >$f; "
-                        "echo scan >$f; cat $f", timeout=600).out
+                        "echo scan >$f; cat $f", timeout=timeout).out
 
 
 def peer_address(index, end):

@@ -33,6 +33,10 @@ class NodeError(Exception):
     """The node did not do what was asked: the message has all that is known."""
 
 
+class Defect(AssertionError):
+    """What was seen is wrong, however busy the machine was."""
+
+
 class Hung(NodeError):
     """The guest stopped before its first program: nothing that is tested had begun."""
 
@@ -335,16 +339,17 @@ class Node:
         """Writes a line into the kernel log and returns the index of what follows it.
 
         The console is in order, so all that was logged before this call comes before the mark."""
+        # There may be an older one that says the same, also from an earlier boot.
+        since = len(self._lines)
         self.write_file("/dev/kmsg", f"mark: {text}\n")
-        return self.wait_log(re.escape(f"mark: {text}"), newest=True)
+        return self.wait_log(re.escape(f"mark: {text}"), since)
 
-    def wait_log(self, pattern, since=0, timeout=60, newest=False):
+    def wait_log(self, pattern, since=0, timeout=60):
         """Waits for a matching kernel line since a mark; returns the index of the next line."""
         regex, hit = re.compile(pattern), []
 
         def seen():
-            order = range(since, len(self._lines))
-            for i in reversed(order) if newest else order:
+            for i in range(since, len(self._lines)):
                 if regex.search(self._lines[i]):
                     hit[:] = [i + 1]
                     return True

@@ -22,6 +22,20 @@ class Stopped(Node):
         return super()._spawn(*args)
 
 
+def test_marks_are_no_older_than_what_they_mark(tmp_path, monkeypatch):
+    machine = make(tmp_path, monkeypatch, 0)
+    for _ in range(2):
+        machine.boot()
+        try:
+            for line in ("first", "second"):
+                mark = machine.mark("here")
+                machine.write_file("/dev/kmsg", f"{line}\n")
+                machine.mark("there")
+                assert [x for x in machine.log(mark) if x in ("first", "second")] == [line]
+        finally:
+            machine.kill()
+
+
 def make(tmp_path, monkeypatch, times):
     return Stopped("n", cluster.make_print("kdir", "release"), tmp_path, monkeypatch=monkeypatch, times=times)
 

@@ -6,6 +6,8 @@ import itertools
 import json
 from contextlib import contextmanager
 
+from rdsvm.node import Defect
+
 # Streams of one test after another must not meet the leftovers of the one before.
 _ports = itertools.count(4000, 64)
 
@@ -24,9 +26,9 @@ def endpoint(host, port):
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def ping(tools, node, target, source=None, count=3, tos=None):
+def ping(tools, node, target, source=None, count=3, tos=None, interval="10ms"):
     """Pings and expects every answer."""
-    command = [tools / "rds-ping", "-c", count, "-i", "10ms", "-W", "60", target]
+    command = [tools / "rds-ping", "-c", count, "-i", interval, "-W", "60", target]
     if source:
         command[1:1] = ["-I", source]
     if tos is not None:
@@ -60,8 +62,11 @@ class Streams:
         """Waits for both ends; each must have got every byte of the other in order."""
         results = [p.wait(timeout) for p in self.ends]
         shown = "\n".join(map(str, results))
+        reports = [json.loads(r.out or "{}") for r in results]
+        errors = [x["error"] for x in reports if x.get("error")]
+        if any(not x.startswith("no progress") for x in errors):
+            raise Defect(shown)
         assert all(r.status == 0 for r in results), shown
-        reports = [json.loads(r.out) for r in results]
         assert all(r["received"] for r in reports), shown
         return reports
 
