@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""make demo and make shell, as people run them."""
+"""make demo, make shell and make modules, as people run them."""
 
 import os
 import pty
@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from rdsvm import cluster
 from rdsvm.cluster import PAIR, TOP
 
 pytestmark = pytest.mark.flavors("release")
@@ -25,15 +26,23 @@ def test_demo():
     done = demo()
     assert done.returncode == 0, str(done)
     assert "all 10 pings were answered" in done.stdout
+    assert len(re.findall(r"^ +\d+: \d+ usec$", done.stdout, re.M)) == 10, done.stdout
+    # The kernel is there: the second time takes under a minute.
+    assert "building Linux" not in done.stdout + done.stderr, str(done)
     # Both nodes' tables have the connection.
     assert len(re.findall(r"^  .*10\.10\.0\.[12]\b.*10\.10\.0\.[12]\b", done.stdout, re.M)) >= 2, done.stdout
 
 
-def test_demo_without_an_answer(tmp_path):
+@pytest.mark.parametrize("unanswered", (1, 2), ids=("on-one-node", "on-both"))
+def test_demo_without_an_answer(tmp_path, unanswered):
     """It says so, and fails, when the pings do."""
     program = tmp_path / "program.py"
     program.write_text(f"import sys\nsys.path.insert(0, {str(TOP / 'scripts')!r})\nimport demo\n"
-                       "demo.wire_address = lambda index, host: f'10.{10 + index}.0.{host if host == 1 else 77}'\n"
+                       "right = demo.ping\n"
+                       "def ping(node, name, source, target):\n"
+                       f"    return right(node, name, source, target if name == 'node b' and {unanswered} == 1"
+                       " else '10.10.0.77')\n"
+                       "demo.ping = ping\n"
                        "demo.PINGS = 1\nsys.exit(demo.main())\n")
     done = subprocess.run([sys.executable, program], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           timeout=SECONDS)
@@ -68,3 +77,30 @@ def test_shell():
     os.write(terminal, b"exit\n")
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def make(*arguments):
+    return subprocess.run(["make", "-s", "-C", TOP, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=SECONDS)
+
+
+def test_modules_for_a_tree(tmp_path):
+    """Any tree that is prepared will do, and where the module is can be asked for."""
+    tree = cluster.make_print("kdir", "release")
+    done = make("modules", f"KDIR={tree}")
+    assert done.returncode == 0, str(done)
+    asked = make("print-ko", f"KDIR={tree}")
+    machine = cluster.Machine("n", "rust", "release", tmp_path)
+    assert asked.stdout.rstrip() != str(machine.module), "that is the one for the test kernel"
+    machine.module = asked.stdout.rstrip()
+    try:
+        machine.boot()
+        cluster.must(machine.load())
+    finally:
+        machine.kill()
+
+
+def test_modules_for_no_tree(tmp_path):
+    done = make("modules", f"KDIR={tmp_path}")
+    assert done.returncode != 0
+    assert f"KDIR={tmp_path} is not a configured kernel tree" in done.stderr, str(done)

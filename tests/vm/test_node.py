@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """One node: loopback, and two soft RDMA devices on the ends of a veth pair."""
 
+import time
+
 import pytest
 from rdsvm.cluster import PAIR, PAIR6
 from slow_reader import run_slow_reader
@@ -15,6 +17,12 @@ PAIRS = [PAIR, PAIR[::-1], PAIR6, (PAIR[0], PAIR[0])]
 def test_ping(node, tools, ends):
     source, target = ends
     ping(tools, node, target, source)
+
+
+def test_ping_takes_its_time(node, tools):
+    start = time.monotonic()
+    ping(tools, node, "127.0.0.1", interval="0.5")
+    assert time.monotonic() - start >= 1
 
 
 @pytest.mark.on_siw
@@ -43,9 +51,10 @@ def test_slow_reader(node, guest):
 
 
 @pytest.mark.impls("rust")
-def test_slow_reader_on_loopback(node, guest):
+@pytest.mark.parametrize("host", ("127.0.0.1", "::1"))
+def test_slow_reader_on_loopback(node, guest, host):
     """C has no back-pressure here."""
-    run_slow_reader(guest, (node, "127.0.0.1"), (node, "127.0.0.1"))
+    run_slow_reader(guest, (node, host), (node, host))
 
 
 @pytest.mark.impls("rust")

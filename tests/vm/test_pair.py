@@ -84,13 +84,14 @@ def test_slow_reader(pair, guest, congested):
 
 
 def test_loss(pair, tools, flavor):
-    """One packet of a hundred is lost on each way, of messages that are mostly small and of some of 1 MiB."""
+    """One packet of a hundred is lost on each way, of some messages of 1 MiB and of thousands of small ones."""
     a, b = pair
     before = [m.lost() for m in pair]
     for m in pair:
         m.set_loss(1)
     try:
         exchange(tools, (a, A), (b, B), count=messages(flavor, 300))
+        exchange(tools, (a, A), (b, B), count=messages(flavor, 2000), sizes="0..5000")
     finally:
         for m in pair:
             m.set_loss(0)
@@ -106,6 +107,7 @@ def test_wire_cut(pair, tools, guest, flavor, long):
     a connection is given up."""
     a, b = pair
     watcher = a if a.impl == "rust" else b
+    before = sum(m.lost() for m in pair)
     streams = Streams(tools, (a, A), (b, B), count=messages(flavor, 5000), sizes="1..8192")
     let_packets_pass(guest, a, a.netdevs[0], 500)
     assert streams.running(), "the wire was to be cut under load"
@@ -120,6 +122,7 @@ def test_wire_cut(pair, tools, guest, flavor, long):
     for m in pair:
         m.set_loss(0)
     streams.finish()
+    assert sum(m.lost() for m in pair) > before, "no packet was lost"
 
 
 # Soft-RoCE fails the queue pair of the CM for good when it has to send without a route. C RDS sends while
@@ -136,11 +139,14 @@ def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
     streams = Streams(tools, (a, A), (b, B), count=messages(flavor, 5000), sizes="1..8192")
     let_packets_pass(guest, victim, victim.netdevs[0], 500)
     assert streams.running(), "the link was to go down under load"
+    marks = [m.mark("the cable is pulled") for m in pair]
     victim.set_link(False)
     # How long the cable is out is the scenario: nothing is waited for.
     victim.run(["sleep", seconds])
     victim.set_link(True)
     streams.finish()
+    given_up = any(": disconnected" in x for m, mark in zip(pair, marks) for x in m.log(mark))
+    assert given_up or seconds < 1, "the queue pairs were to give up"
 
 
 @pytest.mark.on_siw
@@ -189,6 +195,8 @@ def test_what_is_queued_survives_a_reload(pair, tools, guest):
 def test_peer_crashes(pair, tools, guest, flavor):
     """b loses its power under load and comes back."""
     a, b = pair
+    # What it has leaked until now goes with it.
+    assert not (leaks := b.scan_leaks()), leaks
     streams = Streams(tools, (a, A), (b, B), count=100000, sizes="1..8192")
     let_packets_pass(guest, a, a.netdevs[0], 500)
     assert streams.running(), "the peer was to crash under load"
@@ -209,6 +217,7 @@ def test_crashed_peer_retransmits(pair, tools, guest, flavor):
     if pair[0].impl == "rust":
         ends.reverse()
     (victim, _), (survivor, _) = ends
+    assert not (leaks := victim.scan_leaks()), leaks
     streams = Streams(tools, *ends, count=100000, sizes="1..8192")
     let_packets_pass(guest, survivor, survivor.netdevs[0], 500)
     assert streams.running(), "the peer was to crash under load"
