@@ -84,6 +84,10 @@ def test_frames(rogue, attack):
     rogue(attack)
 
 
+def test_cancelled(rogue):
+    rogue("cancelled", 100)
+
+
 @pytest.mark.parametrize("attack", ["requests", "requests6"])
 def test_requests(rogue, attack):
     """No version, no private data, no address of one's own: a peer speaks for itself alone."""

@@ -10,6 +10,8 @@ from frames import (ACK_REQUIRED, CONG, EXTENSION, EXTENSIONS, HB_PING, HB_PONG,
 
 # Nobody is bound to this port.
 NOBODY = 999
+# Somebody is, to whom nothing of a broken message may come.
+READER = 998
 TEXT = bytes(range(100))
 
 BAD_HEADER, BAD_FRAGMENT, BAD_CHECKSUM, BAD_ACK = (
@@ -23,13 +25,13 @@ def spoiled(frame, at=0):
 
 def amid(*then, size=3 * 4096):
     """Frames in the place of the second fragment of a message."""
-    return [fragments(1, bytes(size), dport=NOBODY)[0], *then]
+    return [fragments(1, bytes(size), dport=READER)[0], *then]
 
 
 def second(**wrong):
     """The second fragment of a message, but for a field."""
-    right = {"seq": 1, "len": 2 * 4096, "dport": NOBODY}
-    return [fragments(1, bytes(2 * 4096), dport=NOBODY)[0],
+    right = {"seq": 1, "len": 2 * 4096, "dport": READER}
+    return [fragments(1, bytes(2 * 4096), dport=READER)[0],
             message(**{**right, **wrong}, payload=bytes(4096))]
 
 
@@ -50,23 +52,23 @@ BROKEN_FRAMES = [
     ("1 MiB and a byte", lambda p: [message(1, bytes(4096), len=MAX_MESSAGE + 1)], BAD_HEADER,
      r"TooLong\(1048577\)"),
     ("4 GiB", lambda p: [message(1, bytes(4096), len=2**32 - 1)], BAD_HEADER, r"TooLong\(4294967295\)"),
-    ("a byte too few", lambda p: [message(1, TEXT[:99], len=100)], BAD_FRAGMENT,
+    ("a byte too few", lambda p: [message(1, TEXT[:99], len=100, dport=READER)], BAD_FRAGMENT,
      r"FragmentSize \{ expected: 100, received: 99"),
     ("a byte too many", lambda p: [message(1, TEXT, len=99)], BAD_FRAGMENT, r"Short\(1\)"),
     ("a byte and no message", lambda p: [message(1, b"x", len=0, dport=NOBODY)], BAD_FRAGMENT, r"Short\(1\)"),
-    ("a first fragment of no size", lambda p: [message(1, bytes(4000), len=8192)], BAD_FRAGMENT,
+    ("a first fragment of no size", lambda p: [message(1, bytes(4000), len=8192, dport=READER)], BAD_FRAGMENT,
      "FragmentSize"),
     ("a first fragment without payload", lambda p: [message(1, b"", len=8192)], BAD_FRAGMENT, "FragmentSize"),
     ("a second fragment of another size",
-     lambda p: amid(message(1, bytes(8192 - 48), len=3 * 4096, dport=NOBODY)), BAD_FRAGMENT, "FragmentSize"),
-    ("a second fragment without payload", lambda p: amid(message(1, b"", len=3 * 4096, dport=NOBODY)),
+     lambda p: amid(message(1, bytes(8192 - 48), len=3 * 4096, dport=READER)), BAD_FRAGMENT, "FragmentSize"),
+    ("a second fragment without payload", lambda p: amid(message(1, b"", len=3 * 4096, dport=READER)),
      BAD_FRAGMENT, "FragmentSize"),
     ("a last fragment too short",
-     lambda p: amid(message(1, bytes(4095), len=8192, dport=NOBODY), size=8192), BAD_FRAGMENT, "FragmentSize"),
+     lambda p: amid(message(1, bytes(4095), len=8192, dport=READER), size=8192), BAD_FRAGMENT, "FragmentSize"),
     ("a fragment of another message", lambda p: second(seq=2), BAD_FRAGMENT, "Interleaved"),
     ("a fragment of another length", lambda p: second(len=3 * 4096), BAD_FRAGMENT, "Interleaved"),
     ("a fragment from another port", lambda p: second(sport=78), BAD_FRAGMENT, "Interleaved"),
-    ("a fragment to another port", lambda p: second(dport=NOBODY + 1), BAD_FRAGMENT, "Interleaved"),
+    ("a fragment to another port", lambda p: second(dport=NOBODY), BAD_FRAGMENT, "Interleaved"),
     ("a fragment with other flags", lambda p: second(flags=RETRANSMITTED), BAD_FRAGMENT, "Interleaved"),
     ("a message within a message", lambda p: amid(message(2, TEXT)), BAD_FRAGMENT, "Interleaved"),
     ("a ping within a message", lambda p: amid(message(2)), BAD_FRAGMENT, "Interleaved"),

@@ -165,6 +165,28 @@ def h49_binds_and_senders():
 
 
 @case
+def h51_messages_for_who_binds():
+    """NULL, 2019: a peer's messages are there before a socket is that has just been bound."""
+    a, b = IB
+
+    def bind():
+        for _ in range(100):
+            with Sock((b, 4100), 10) as r:
+                drain(r)
+
+    def send():
+        with Sock((a, 0)) as s:
+            for _ in range(300):
+                told = outcome(s.send, b"x", (b, 4100), socket.MSG_DONTWAIT)
+                need(told in (1, "EAGAIN", "ENOBUFS"), f"sent: {told}")
+
+    at_once(bind, send, send)
+    with Sock((a, 4101), 10) as s, Sock((b, 4102), 10) as r:
+        s.send(b"y", (b, 4102))
+        need(r.recv()[0] == b"y", "another message came")
+
+
+@case
 def h72_senders_on_one_socket():
     """KCSAN, 2023: two threads send to two peers with one socket."""
     with Sock((LOOP, 4001), 10) as a, Sock((LOOP, 4003), 10) as b, Sock((LOOP, 4002), 10) as s:
