@@ -164,7 +164,8 @@ class Node:
         try:
             return self._boot()
         except Hung as e:
-            # The emulation loses something: the debug kernel was seen to stop while it looked for PCI devices.
+            # Seen on the debug kernel, where processors are slow: one waits in watchdog_check_skew() for the
+            # other, which is in stop_machine() and waits for the first.
             warnings.warn(f"booted a second time: {e}")
             return self._boot()
 

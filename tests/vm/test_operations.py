@@ -4,6 +4,7 @@
 import pytest
 from faults import faults
 from rdsvm.cluster import PAIR, must, wire_address
+from traffic import let_packets_pass, messages
 
 pytestmark = pytest.mark.impls("rust")
 # The debug kernel takes too long for so many connections with so few CPUs.
@@ -109,6 +110,48 @@ def test_two_nodes(pair, guest):
     ends = [(pair[0], A), (pair[1], B)]
     between(*ends, guest, 20)
     between(*ends[::-1], guest, 20)
+
+
+def under_way(pair, guest, rounds):
+    """Operations of a program on b that does again what ends with a connection, on memory of one on a."""
+    first = pair[0].start(["python3", guest / "rdma_end.py", "owner", A, B, rounds])
+    first.expect("ready")
+    return first, pair[1].start(["python3", guest / "rdma_end.py", "user", B, A, rounds, "insist"])
+
+
+def done(first, second):
+    second.wait(300, check=True)
+    first.wait(60, check=True)
+
+
+@pytest.mark.pairs("rust-rust")
+def test_packets_lost(pair, guest):
+    """One packet of a hundred is lost: what soft-RoCE does not send again in time ends, and can be done again."""
+    for m in pair:
+        m.set_loss(1)
+    try:
+        done(*under_way(pair, guest, 20))
+    finally:
+        for m in pair:
+            m.set_loss(0)
+
+
+# A cut wire ends no connection of iWARP.
+@pytest.mark.kinds("rxe")
+@pytest.mark.pairs("rust-rust")
+def test_wire_cut(pair, guest, flavor):
+    """Operations that are under way when a connection is lost end, and the memory can be used on the next."""
+    _, b = pair
+    ends = under_way(pair, guest, messages(flavor, 300))
+    let_packets_pass(guest, b, b.netdevs[0], 500)
+    assert ends[1].running(), "the wire was to be cut while operations are under way"
+    mark = b.mark("the wire is cut")
+    for m in pair:
+        m.set_loss(100)
+    b.wait_log(": disconnected", mark, timeout=120)
+    for m in pair:
+        m.set_loss(0)
+    done(*ends)
 
 
 @pytest.mark.on_c

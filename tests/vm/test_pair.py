@@ -146,7 +146,8 @@ def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
     victim.set_link(True)
     streams.finish()
     given_up = any(": disconnected" in x for m, mark in zip(pair, marks) for x in m.log(mark))
-    assert given_up or seconds < 1, "the queue pairs were to give up"
+    # TCP does not give up so soon.
+    assert given_up or seconds < 1 or a.kind == "siw", "the queue pairs were to give up"
 
 
 @pytest.mark.on_siw

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""rdma_end.py owner|user HERE THERE ROUNDS: operations between two nodes. The owner sends cookies of its memory; the user
-writes there and reads what it finds, and says when it has."""
+"""rdma_end.py owner|user HERE THERE ROUNDS [insist]: operations between two nodes. The owner sends cookies of its memory;
+the user writes there and reads what it finds, and says when it has. If it insists, it does again what ended with a
+connection."""
 
 import errno
 import random
@@ -74,7 +75,7 @@ class Inbox:
         return self.ends[token]
 
 
-def use(sock, rounds):
+def use(sock, rounds, insist):
     memory = Memory(sock, 50)
     inbox = Inbox(sock)
     for number in range(rounds):
@@ -85,26 +86,36 @@ def use(sock, rounds):
         cookie, = struct.unpack("=Q", raw)
 
         def operate(flags, token, message):
-            control, _place = rdma.transfer(cookie, (0, SIZE), [(memory.base + 7, SIZE)], flags | NOTIFY_ME, token)
-            rdma.send(sock, message, control)
+            """The message goes with the operation, or behind it, when that has ended well."""
+            while True:
+                control, _place = rdma.transfer(cookie, (0, SIZE), [(memory.base + 7, SIZE)], flags | NOTIFY_ME, token)
+                rdma.send(sock, b"" if insist else message, control)
+                how = inbox.end(token)
+                # The one that the device gave up has an error of its own.
+                if not (insist and how in (rdma.DROPPED, rdma.OTHER_ERROR)):
+                    break
+                token += 2 * rounds
+            assert how == rdma.SUCCESS, f"{number}: {inbox.ends}"
+            if insist:
+                rdma.send(sock, message)
 
-        operate(FENCE, 2 * number, b"read")
-        assert inbox.end(2 * number) == rdma.SUCCESS, f"{number}: {inbox.ends}"
+        silent = rdma.SILENT if insist else 0
+        operate(FENCE | silent, 2 * number, b"read")
         assert memory.pages[7:7 + SIZE] == pattern(number), f"{number}: other bytes"
         memory.fill(7, pattern(number + 1))
-        operate(READWRITE, 2 * number + 1, b"written")
-        assert inbox.end(2 * number + 1) == rdma.SUCCESS, f"{number}: {inbox.ends}"
+        operate(READWRITE | silent, 2 * number + 1, b"written")
         assert inbox.message() == (b"seen", []), f"{number}"
     print("user: done", flush=True)
 
 
 if __name__ == "__main__":
-    role, here, there, rounds = sys.argv[1:]
+    role, here, there, rounds, *insist = sys.argv[1:]
     end = rdma.connected((here, PORT), (there, PORT), 120)
     if role == "user":
         # C registers nothing without a connection.
         rdma.send(end, b"")
+        use(end, int(rounds), bool(insist))
     else:
         print("owner: ready", flush=True)
         rdma.receive(end)
-    {"owner": own, "user": use}[role](end, int(rounds))
+        own(end, int(rounds))
