@@ -4,7 +4,7 @@
 import pytest
 from faults import faults
 from rdsvm.cluster import PAIR, must, wire_address
-from traffic import let_packets_pass, messages
+from traffic import let_packets_pass, losing, messages
 
 pytestmark = pytest.mark.impls("rust")
 # The debug kernel takes too long for so many connections with so few CPUs.
@@ -127,13 +127,8 @@ def done(first, second):
 @pytest.mark.pairs("rust-rust")
 def test_packets_lost(pair, guest):
     """One packet of a hundred is lost: what soft-RoCE does not send again in time ends, and can be done again."""
-    for m in pair:
-        m.set_loss(1)
-    try:
+    with losing(pair, 1):
         done(*under_way(pair, guest, 20))
-    finally:
-        for m in pair:
-            m.set_loss(0)
 
 
 # A cut wire ends no connection of iWARP.
@@ -146,11 +141,8 @@ def test_wire_cut(pair, guest, flavor):
     let_packets_pass(guest, b, b.netdevs[0], 500)
     assert ends[1].running(), "the wire was to be cut while operations are under way"
     mark = b.mark("the wire is cut")
-    for m in pair:
-        m.set_loss(100)
-    b.wait_log(": disconnected", mark, timeout=120)
-    for m in pair:
-        m.set_loss(0)
+    with losing(pair, 100):
+        b.wait_log(": disconnected", mark, timeout=120)
     done(*ends)
 
 

@@ -4,8 +4,8 @@
 import pytest
 from rdsvm.cluster import must, wire_address, wire_address6
 from slow_reader import run_slow_reader
-from traffic import (Streams, exchange, let_packets_pass, messages, ping, ports, read_late, there_and_back,
-                     with_addresses)
+from traffic import (Streams, exchange, let_packets_pass, losing, messages, ping, ports, read_late,
+                     there_and_back, with_addresses)
 
 A, B = wire_address(0, 1), wire_address(0, 2)
 A6, B6 = wire_address6(0, 1), wire_address6(0, 2)
@@ -87,14 +87,9 @@ def test_loss(pair, tools, flavor):
     """One packet of a hundred is lost on each way, of some messages of 1 MiB and of thousands of small ones."""
     a, b = pair
     before = [m.lost() for m in pair]
-    for m in pair:
-        m.set_loss(1)
-    try:
+    with losing(pair, 1):
         exchange(tools, (a, A), (b, B), count=messages(flavor, 300))
         exchange(tools, (a, A), (b, B), count=messages(flavor, 2000), sizes="0..5000")
-    finally:
-        for m in pair:
-            m.set_loss(0)
     after = [m.lost() for m in pair]
     assert all(x < y for x, y in zip(before, after)), f"packets were to be lost: {before}, {after}"
 
@@ -112,15 +107,12 @@ def test_wire_cut(pair, tools, guest, flavor, long):
     let_packets_pass(guest, a, a.netdevs[0], 500)
     assert streams.running(), "the wire was to be cut under load"
     mark = watcher.mark("the wire is cut")
-    for m in pair:
-        m.set_loss(100)
-    if long:
-        watcher.wait_log(": disconnected", mark, timeout=120)
-    else:
-        # That it is short is the scenario: nothing is waited for.
-        watcher.run(["sleep", 0.3])
-    for m in pair:
-        m.set_loss(0)
+    with losing(pair, 100):
+        if long:
+            watcher.wait_log(": disconnected", mark, timeout=120)
+        else:
+            # That it is short is the scenario: nothing is waited for.
+            watcher.run(["sleep", 0.3])
     streams.finish()
     assert sum(m.lost() for m in pair) > before, "no packet was lost"
 
@@ -160,13 +152,8 @@ def test_peer_reloads_module(pair, tools, guest, flavor):
     streams.ends[1].stop()
     b.forget()
     streams.ends[0].stop()
-    for m in pair:
-        m.set_loss(1)  # so that b, whose sequence numbers are new, has to retransmit
-    try:
+    with losing(pair, 1):  # so that b, whose sequence numbers are new, has to retransmit
         exchange(tools, (a, A), (b, B), count=messages(flavor, 300), sizes="1..8192")
-    finally:
-        for m in pair:
-            m.set_loss(0)
 
 
 # C drops and acknowledges what comes for a socket that is not there yet, and takes a new boot.
@@ -177,18 +164,15 @@ def test_what_is_queued_survives_a_reload(pair, tools, guest):
     a, b = pair
     ping(tools, a, B)
     must(b.unload())
-    for m in pair:
-        m.set_loss(100)
     # Less than a send buffer takes.
     count, size = 10, 8000
     program, port = guest / "late_reader.py", ports()
-    send = a.start(["python3", program, "send", A, port, B, port, count, size])
-    send.expect(f"^sent {count}$")
-    must(b.load())
-    recv = b.start(["python3", program, "recv", B, port, count, size])
-    recv.expect("ready")
-    for m in pair:
-        m.set_loss(0)
+    with losing(pair, 100):
+        send = a.start(["python3", program, "send", A, port, B, port, count, size])
+        send.expect(f"^sent {count}$")
+        must(b.load())
+        recv = b.start(["python3", program, "recv", B, port, count, size])
+        recv.expect("ready")
     read_late(send, recv, count)
 
 
@@ -229,9 +213,6 @@ def test_crashed_peer_retransmits(pair, tools, guest, flavor):
     let_packets_pass(guest, survivor, survivor.netdevs[0], 200)
     assert streams.running(), "the wire was to be cut under load"
     mark = survivor.mark("the wire is cut")
-    for m in pair:
-        m.set_loss(100)
-    survivor.wait_log(": disconnected", mark, timeout=120)
-    for m in pair:
-        m.set_loss(0)
+    with losing(pair, 100):
+        survivor.wait_log(": disconnected", mark, timeout=120)
     streams.finish()

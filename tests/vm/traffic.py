@@ -80,6 +80,18 @@ def let_packets_pass(guest, node, netdev, count):
     node.run(["python3", guest / "packets.py", netdev, count], timeout=300)
 
 
+@contextmanager
+def losing(machines, percent):
+    """So many of the packets between these get lost for a while. With all of them the wire is cut."""
+    for m in machines:
+        m.set_loss(percent)
+    try:
+        yield
+    finally:
+        for m in machines:
+            m.set_loss(0)
+
+
 def slow_down(*ends, delay="20ms"):
     """Packets out of these network devices, (node, name) each, take a while. So senders are ahead of what is
     acknowledged, however fast the machine is."""
