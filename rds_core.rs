@@ -23,7 +23,6 @@ use cm::{
 use conn::{Bounds, Node, Views};
 use ib_transport::Ib;
 use kapi::{
-    errno::Errno,
     net::Registration,
     rdma::{ClientRegistration, Faults},
     shrinker::total_memory,
@@ -117,7 +116,7 @@ impl Drop for RdsModule {
 
 /// Says why the module cannot be loaded, if the reason is that C RDS is.
 fn tell_conflict(error: &Error) {
-    if *error == EEXIST || *error == Errno::AddressInUse.into() {
+    if *error == EEXIST {
         pr_err!("AF_RDS is taken: unload C RDS first (rmmod rds_rdma rds_tcp rds)\n");
     }
 }
@@ -160,7 +159,7 @@ impl kernel::Module for RdsModule {
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;
         let connections = Connections(node.clone());
-        let listeners = Listeners::new(&node, &ib).inspect_err(tell_conflict)?;
+        let listeners = Listeners::new(&node, &ib)?;
         let views = Views::new(&node)?;
         // The first bind shall find what it asks for.
         addrs.start();

@@ -136,6 +136,15 @@ impl RequestHandler for Acceptor {
     }
 }
 
+/// Says why there is no listener, and what to do.
+fn tell(port: u16, error: Error) {
+    if error == Errno::AddressInUse.into() {
+        pr_err!("CM port {port} is taken: unload C RDS (rmmod rds_rdma) or end what listens there (rdma resource show cm_id)\n");
+    } else {
+        pr_err!("cannot listen on CM port {port}: {error:?}\n");
+    }
+}
+
 /// The listeners, IPv4 and IPv6. Dropping them sleeps; afterwards no request comes.
 pub(crate) struct Listeners {
     _v4: Listener<Acceptor>,
@@ -154,7 +163,7 @@ impl Listeners {
         )?;
         let listen = |addr: IpAddr, port| {
             Listener::new(&SocketAddr::new(addr, port), BACKLOG, acceptor.clone())
-                .inspect_err(|error| pr_err!("cannot listen on CM port {}: {:?}\n", port, error))
+                .inspect_err(|error| tell(port, *error))
         };
         Ok(Self {
             _v4: listen(Ipv4Addr::UNSPECIFIED.into(), PORT_V4)?,

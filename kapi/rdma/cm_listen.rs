@@ -16,7 +16,7 @@ use super::{
     cm_event::event_data,
     device::Device,
 };
-use crate::bindings;
+use crate::{bindings, kapi::errno::Errno};
 use core::{mem::ManuallyDrop, net::SocketAddr, ptr::NonNull};
 use kernel::{
     error::{from_err_ptr, to_result},
@@ -234,6 +234,10 @@ unsafe impl<L: RequestHandler> Sync for Listener<L> {}
 impl<L: RequestHandler> Listener<L> {
     /// Listens at `addr` on all devices that have it, or on all there are and will be if it is
     /// unspecified. An IPv6 listener does not take IPv4 requests. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE` if somebody has the port.
     pub(crate) fn new(addr: &SocketAddr, backlog: u16, handler: Arc<L>) -> Result<Self> {
         let context = Arc::new(Context { handler }, GFP_KERNEL)?;
         let pointer = Arc::as_ptr(&context).cast_mut().cast();
@@ -251,7 +255,15 @@ impl<L: RequestHandler> Listener<L> {
         }
         let mut storage = Storage::new(addr);
         // SAFETY: The identifier is alive; the manager copies the address.
-        to_result(unsafe { bindings::rdma_bind_addr(raw, storage.as_mut_ptr()) })?;
+        let bound = unsafe { bindings::rdma_bind_addr(raw, storage.as_mut_ptr()) };
+        to_result(bound).map_err(|error| {
+            // The manager's word for a port that is taken, if either side has all addresses.
+            if addr.ip().is_unspecified() && error == Errno::AddressNotAvailable.into() {
+                Errno::AddressInUse.into()
+            } else {
+                error
+            }
+        })?;
         // SAFETY: The identifier is alive and has an address.
         to_result(unsafe { bindings::rdma_listen(raw, backlog.into()) })?;
         Ok(this)

@@ -38,8 +38,12 @@ def test_unload_leaves_nothing(node, tools):
     must(node.load())
 
 
-@pytest.mark.parametrize("modules", (["rds"], ["rds_rdma", "rds"], ["rds_tcp", "rds"]), ids=("core", "rdma", "tcp"))
-def test_load_beside_c_rds_is_refused(modules, node):
+@pytest.mark.parametrize("modules, told", (
+    (["rds"], "AF_RDS is taken: unload C RDS"),
+    (["rds_rdma", "rds"], "CM port 18634 is taken: unload C RDS"),
+    (["rds_tcp", "rds"], "AF_RDS is taken: unload C RDS"),
+), ids=("core", "rdma", "tcp"))
+def test_load_beside_c_rds_is_refused(modules, told, node):
     must(node.unload())
     node.run(["modprobe", modules[0]])
     start = node.mark("loading rds_rust beside C RDS")
@@ -48,7 +52,7 @@ def test_load_beside_c_rds_is_refused(modules, node):
     must(node.load())
     assert refused.status != 0, str(refused)
     node.mark("loaded after C RDS")
-    reason = [x for x in node.log(start) if "rds_rust" in x and "AF_RDS is taken" in x]
+    reason = [x for x in node.log(start) if f"rds_rust: {told}" in x]
     assert reason, "the log does not say why:\n" + "\n".join(node.log(start))
 
 
