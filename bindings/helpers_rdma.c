@@ -7,6 +7,7 @@
 #include <linux/string.h>
 #include <linux/timer.h>
 #include <net/ipv6.h>
+#include <net/sch_generic.h>
 #include <rdma/ib_cache.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
@@ -359,7 +360,9 @@ bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 		return true;
 	rcu_read_lock();
 	dev = dev_get_by_index_rcu(addr->net, addr->bound_dev_if);
-	up = dev && (READ_ONCE(dev->flags) & IFF_UP) && netif_carrier_ok(dev);
+	/* The queues get going a moment after the carrier is back. */
+	up = dev && (READ_ONCE(dev->flags) & IFF_UP) && netif_carrier_ok(dev) &&
+	     !qdisc_tx_is_noop(dev);
 	rcu_read_unlock();
 	/* Only soft-RoCE needs the local address for more than what it writes into the packet. */
 	if (rdma_protocol_roce(id->device, id->port_num) && ib_uses_virt_dma(id->device))

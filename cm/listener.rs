@@ -30,6 +30,8 @@ enum Refusal {
     /// The addresses in the private data are not those of the path.
     Addresses,
     Connection(NoConnection),
+    /// It is answered when that can be sent.
+    PathDown,
     /// Another request of the same peer waits.
     Busy,
 }
@@ -41,6 +43,7 @@ impl fmt::Display for Refusal {
             Self::Version(reject) => f.write_fmt(fmt!("no common version: {:?}", reject)),
             Self::Addresses => f.write_str("it speaks for other addresses than its own"),
             Self::Connection(why) => f.write_fmt(fmt!("no connection: {}", why)),
+            Self::PathDown => f.write_str("its network device is not up yet"),
             Self::Busy => f.write_str("another request of it waits"),
         }
     }
@@ -83,6 +86,11 @@ impl Acceptor {
 
     /// Hands a request to the connection that it is for.
     fn accept(&self, request: IncomingRequest) -> Result<(), Refusal> {
+        if !request.path_is_up() {
+            // Packets come in a moment before others go out.
+            self.transport.park_request(request);
+            return Err(Refusal::PathDown);
+        }
         let look = || {
             let private = if request.local_addr().is_ipv4() {
                 Private::parse_v4(request.private_data())

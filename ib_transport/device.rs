@@ -17,7 +17,10 @@ use crate::kapi::{
     errno::Errno,
     net::{IpBits, Net},
     pin::PinnedMemory,
-    rdma::{Access, Client, ClientCell, CmId, Device as RdmaDevice, DeviceCaps, DeviceId, Pd, Qp},
+    rdma::{
+        Access, Client, ClientCell, CmId, Device as RdmaDevice, DeviceCaps, DeviceId,
+        IncomingRequest, Pd, Qp,
+    },
     shrinker::Shrinker,
     sync::{cancel_delayed, new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
     time,
@@ -230,6 +233,33 @@ impl Drop for DeviceUse {
     }
 }
 
+/// A CM id that would answer its peer, were it destroyed.
+pub(super) enum Parked {
+    /// Of a connection that was lost with its network device. The queue pair is closed.
+    Connection(CmId<Events>),
+    /// Of a request that came while nothing could be sent.
+    Request(KBox<IncomingRequest>),
+}
+
+impl Parked {
+    /// Whether the peer can be told. Any context.
+    fn path_is_up(&self) -> bool {
+        match self {
+            Self::Connection(id) => id.path_is_up(),
+            Self::Request(request) => request.path_is_up(),
+        }
+    }
+
+    /// Whether it goes with this device. May sleep.
+    fn goes_with(&self, device: &RdmaDevice) -> bool {
+        let its = match self {
+            Self::Connection(id) => id.device(),
+            Self::Request(request) => request.device(),
+        };
+        its.is_none_or(|its| core::ptr::eq(&*its, device))
+    }
+}
+
 /// The transport: the devices that it can use.
 #[pin_data]
 pub(crate) struct Ib {
@@ -243,10 +273,10 @@ pub(crate) struct Ib {
     /// The memory of messages that wait while their device has gone.
     unmapped: Unmapped,
     _shrinker: Shrinker<Pools>,
-    /// CM ids of connections that were lost with their network device. To destroy one sends a message,
-    /// and a message that finds no route leaves soft-RoCE without its management queue pair for good.
+    /// To destroy one of these sends a message, and a message that finds no way out leaves soft-RoCE without
+    /// its management queue pair for good.
     #[pin]
-    parked: SpinLockBh<Fifo<CmId<Events>>>,
+    parked: SpinLockBh<Fifo<Parked>>,
 }
 
 impl Ib {
@@ -287,12 +317,19 @@ impl Ib {
         drop(gone);
     }
 
-    /// Keeps the CM id of a lost connection until its network device is up. Its queue pair is closed.
-    /// May sleep.
-    pub(super) fn park(&self, id: CmId<Events>) {
+    /// Keeps a CM id until its network device is up. May sleep.
+    pub(super) fn park(&self, id: Parked) {
         // Without memory it is destroyed at once, as it would be if there were no need to wait.
         if let Ok(id) = Item::new(id, GFP_KERNEL) {
             self.parked.lock().push_back(id);
+        }
+    }
+
+    /// Keeps a request until it can be rejected. May sleep.
+    pub(crate) fn park_request(&self, request: IncomingRequest) {
+        // Without memory it is rejected at once.
+        if let Ok(request) = KBox::new(request, GFP_KERNEL) {
+            self.park(Parked::Request(request));
         }
     }
 
@@ -308,10 +345,7 @@ impl Ib {
         let mut gone = Fifo::new();
         let mut all = Fifo::new();
         all.append(&mut *self.parked.lock());
-        all.extract(
-            |id| id.device().is_none_or(|its| core::ptr::eq(&*its, device)),
-            &mut gone,
-        );
+        all.extract(|id| id.goes_with(device), &mut gone);
         self.parked.lock().append(&mut all);
         // Those of the device go here, without the lock.
     }

@@ -4,11 +4,12 @@
 
 use super::{
     carrier::{Carrier, RecvRing},
-    device::{Device, DeviceUse, Ib},
+    device::{Device, DeviceUse, Ib, Parked},
 };
 use crate::cm::laddr::LocalAddrs;
 use crate::conn::{Connection, Counter, Endpoint, Link, Progress, Reached, Request};
 use crate::kapi::{
+    errno::Errno,
     net::IpBits,
     print::pr_info_ratelimited,
     rdma::{CmEvent, CmHandler, CmId, ConnParams, DeviceId, IncomingRequest, Qp, RnrTimer},
@@ -408,7 +409,7 @@ impl Drop for IbEndpoint {
             qp.close();
         } else {
             qp.close();
-            self.transport.park(self.id.clone());
+            self.transport.park(Parked::Connection(self.id.clone()));
         }
     }
 }
@@ -419,8 +420,12 @@ impl Endpoint for IbEndpoint {
     }
 
     fn resolve_route(&self) -> Result {
-        // The address is resolved, so there is a way to the peer again.
+        // The address is resolved, so there may be a way to the peer again.
         self.transport.sweep();
+        if !self.id.path_is_up() {
+            // What the next step sends would fail soft-RoCE's queue pair of the CM for good.
+            return Err(Errno::NetDown.into());
+        }
         self.id.set_service_type(self.events.connection.key.tos);
         self.id.resolve_route(RESOLVE_TIMEOUT_MS)
     }

@@ -170,6 +170,12 @@ impl IncomingRequest {
             .unwrap_or_default()
     }
 
+    /// Whether an answer has a way out, as [`CmId::path_is_up`]. Any context.
+    pub(crate) fn path_is_up(&self) -> bool {
+        // SAFETY: The identifier is alive; it belongs to an interface from its beginning.
+        unsafe { bindings::rds_rdma_path_is_up(self.request.raw.as_ptr()) }
+    }
+
     /// Whether the peer has withdrawn it, or its device goes: nobody waits for an answer any more. Any
     /// context.
     pub(crate) fn has_ended(&self) -> bool {

@@ -4,7 +4,7 @@
 import pytest
 from rdsvm.cluster import must, wire_address, wire_address6
 from slow_reader import run_slow_reader
-from traffic import (Streams, exchange, let_packets_pass, losing, messages, ping, ports, read_late,
+from traffic import (Streams, exchange, first_log, let_packets_pass, losing, messages, ping, ports, read_late,
                      there_and_back, with_addresses)
 
 A, B = wire_address(0, 1), wire_address(0, 2)
@@ -101,34 +101,35 @@ def test_wire_cut(pair, tools, guest, flavor, long):
     """All packets get lost under load and neither node sees its carrier go: for a moment, and until
     a connection is given up."""
     a, b = pair
-    watcher = a if a.impl == "rust" else b
     before = sum(m.lost() for m in pair)
     streams = Streams(tools, (a, A), (b, B), count=messages(flavor, 5000), sizes="1..8192")
     let_packets_pass(guest, a, a.netdevs[0], 500)
     assert streams.running(), "the wire was to be cut under load"
-    mark = watcher.mark("the wire is cut")
+    marks = [m.mark("the wire is cut") for m in pair]
     with losing(pair, 100):
         if long:
-            watcher.wait_log(": disconnected", mark, timeout=120)
+            # The words of both implementations. Who has nothing on its way does not notice.
+            first_log(pair, r": disconnected|disconnecting and reconnecting", marks, timeout=120)
         else:
             # That it is short is the scenario: nothing is waited for.
-            watcher.run(["sleep", 0.3])
+            a.run(["sleep", 0.3])
     streams.finish()
     assert sum(m.lost() for m in pair) > before, "no packet was lost"
 
 
-# Soft-RoCE fails the queue pair of the CM for good when it has to send without a route. C RDS sends while
+# Soft-RoCE fails the queue pair of the CM for good when it has to send without a way out. C RDS sends while
 # there is no carrier; this module tries not to, but on the debug kernel, which takes its time to notice, it
-# was seen to happen, too. test_wire_cut is for all of them.
+# was seen to happen, too. test_wire_cut is for all of them. The longer one ends before the CM repeats a request
+# that it has sent before the driver noticed, which takes 4.8 s after the queue pairs gave up.
 @pytest.mark.flavors("release")
 @pytest.mark.pairs("rust-rust")
-@pytest.mark.parametrize("seconds", (0.3, 5), ids=("short", "long"))
+@pytest.mark.parametrize("seconds", (0.3, 2.5), ids=("short", "long"))
 @pytest.mark.parametrize("side", ("a", "b"))
 def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
     """The cable is pulled under load and put back: before the queue pairs give up, and after."""
     a, b = pair
     victim = pair["ab".index(side)]
-    streams = Streams(tools, (a, A), (b, B), count=messages(flavor, 5000), sizes="1..8192")
+    streams = Streams(tools, (a, A), (b, B), count=messages(flavor, 5000), sizes="1..8192", timeout=100)
     let_packets_pass(guest, victim, victim.netdevs[0], 500)
     assert streams.running(), "the link was to go down under load"
     marks = [m.mark("the cable is pulled") for m in pair]

@@ -4,9 +4,10 @@ counters say of it."""
 
 import itertools
 import json
+import time
 from contextlib import contextmanager
 
-from rdsvm.node import Defect
+from rdsvm.node import Defect, NodeError
 
 # Streams of one test after another must not meet the leftovers of the one before.
 _ports = itertools.count(4000, 64)
@@ -43,6 +44,7 @@ class Streams:
 
     def __init__(self, tools, left, right, **options):
         self.ends = []
+        self.nodes = {node.name: node for node, _ in (left, right)}
         port = ports()
         # A CM request that was lost keeps C RDS from accepting another for about a minute.
         options.setdefault("timeout", 300)
@@ -66,9 +68,17 @@ class Streams:
         errors = [x["error"] for x in reports if x.get("error")]
         if any(not x.startswith("no progress") for x in errors):
             raise Defect(shown)
-        assert all(r.status == 0 for r in results), shown
+        assert all(r.status == 0 for r in results), f"{self.cm_queue_pairs()}\n{shown}"
         assert all(r["received"] for r in reports), shown
         return reports
+
+    def cm_queue_pairs(self):
+        """The states of the queue pairs of the CM. One that soft-RoCE has failed makes connections no more."""
+        found = ((name, json.loads(node.run("rdma -j resource show qp").out or "[]"))
+                 for name, node in self.nodes.items())
+        states = [f"{name}: {', '.join(x['state'] for x in pairs if x['type'] == 'GSI') or 'none'}"
+                  for name, pairs in found]
+        return "queue pairs of the CM: " + "; ".join(states)
 
 
 def exchange(tools, left, right, **options):
@@ -90,6 +100,18 @@ def losing(machines, percent):
     finally:
         for m in machines:
             m.set_loss(0)
+
+
+def first_log(machines, pattern, marks, timeout):
+    """Waits until the kernel log of any of these machines matches since its mark."""
+    deadline = time.monotonic() + timeout
+    while True:
+        for m, mark in zip(machines, marks):
+            try:
+                return m.wait_log(pattern, mark, timeout=1)
+            except NodeError:
+                if time.monotonic() > deadline:
+                    raise
 
 
 def slow_down(*ends, delay="20ms"):
