@@ -18,7 +18,7 @@ import termios
 import abi_options  # noqa: F401  (more cases)
 from cases import IB, IB6, LOOP, LOOP6, case, each, exchange, main, outcome
 from rds import (MAX_MESSAGE, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SOL_RDS, Sock, call,
-                 sockaddr)
+                 sendmsg, sockaddr)
 
 
 @case
@@ -71,6 +71,7 @@ def bind_errors():
         "mapped any": (sockaddr("::ffff:0.0.0.0", 0),),
         "mapped multicast": (sockaddr("::ffff:224.0.0.1", 0),),
         "port 1": (sockaddr(LOOP, 1),),
+        "port 1 v6": (sockaddr(LOOP6, 1),),
         "not ours": (sockaddr("192.0.2.1", 4000),),
         "not ours v6": (sockaddr("2001:db8::1", 4000),),
         "good": (good,),
@@ -130,6 +131,16 @@ def names_v6():
     with Sock((LOOP6, 4001)) as s:
         s.connect(LOOP6, 4002)
         return [outcome(s.name), s.name_size(), outcome(s.peer)]
+
+
+@case
+def names_of_a_socket_that_is_only_connected():
+    out = []
+    for host in (LOOP, LOOP6):
+        with Sock() as s:
+            s.connect(host, 4002)
+            out.append([outcome(s.name), s.name_size(), outcome(s.peer)])
+    return out
 
 
 @case
@@ -242,6 +253,28 @@ def send_control():
         "foreign level": (socket.SOL_IP, 99, b"abcd"),
         "unknown type": (SOL_RDS, 99, b"abcd"),
         "zero-copy cookie alone": (SOL_RDS, 12, b"abcd"),
+        "what is only received": (SOL_RDS, 4, bytes(16)),
+        **{f"short {name}": (SOL_RDS, kind, b"abcd") for kind, name in (
+            (1, "arguments"), (2, "destination"), (3, "map"), (6, "fetch-and-add"), (7, "compare-and-swap"),
+            (8, "masked fetch-and-add"), (9, "masked compare-and-swap"))},
+    })
+
+
+@case
+def send_malformed_control():
+    def send(control):
+        with Sock((LOOP, 0)) as s:
+            return sendmsg(s, b"abc", (LOOP, 4000), control)
+
+    def header(length, room):
+        return struct.pack("=QII", length, SOL_RDS, 2).ljust(room, b"\0")
+
+    return each(send, {
+        "not even a header": (bytes(15),),
+        "shorter than a header": (header(15, 24),),
+        "longer than the buffer": (header(25, 24),),
+        "far longer": (header(1 << 63, 24),),
+        "a second one": (struct.pack("=QII", 20, socket.SOL_IP, 99).ljust(24, b"\0") + header(0, 16),),
     })
 
 

@@ -56,6 +56,24 @@ def fill(s, to):
             return
 
 
+def interrupted(seconds, function, *args):
+    """What a call does that a signal interrupts after a while."""
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    ringer = threading.Timer(seconds, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1))
+    ringer.start()
+    try:
+        return outcome(function, *args)
+    finally:
+        ringer.cancel()
+        ringer.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def send_at_most(s, seconds, to):
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("=qq", 0, int(seconds * 1e6)))
+    return s.send(bytes(20000), to)
+
+
 @case
 def send_waits():
     """A sender without room waits as long as it said, or until it is interrupted."""
@@ -63,19 +81,33 @@ def send_waits():
 
     def waits(seconds):
         with Sock((IB[0], 0)) as s:
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("=qq", 0, int(seconds * 1e6)))
             fill(s, nobody)
-            s.send(bytes(20000), nobody)
+            send_at_most(s, seconds, nobody)
 
-    before = signal.signal(signal.SIGUSR1, lambda *_: None)
-    ringer = threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1))
-    try:
-        late = outcome(waits, 0.1)
-        ringer.start()
-        return [late, outcome(waits, 0)]
-    finally:
-        ringer.join()
-        signal.signal(signal.SIGUSR1, before)
+    return [outcome(waits, 0.1), interrupted(0.3, waits, 0)]
+
+
+@case
+def send_to_a_full_receiver():
+    """The sender has room, the receiver has not. (On the loopback interface C's takes everything.)"""
+    to = (IB[1], 4001)
+    with Sock() as r, Sock((IB[0], 0)) as s:
+        r.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+        r.bind(*to)
+        sent = 0
+        while (full := outcome(s.send, bytes(20000), to, socket.MSG_DONTWAIT)) in (20000, "EAGAIN"):
+            if full == 20000:
+                sent += 1
+            else:
+                # Not all of it is delivered yet.
+                select.select([], [s], [])
+        s.sock.setblocking(False)
+        nonblocking = outcome(s.send, bytes(20000), to)
+        s.sock.setblocking(True)
+        waited = [interrupted(1, send_at_most, s, 0.1, to), interrupted(0.3, send_at_most, s, 0, to)]
+        for _ in range(sent):
+            r.recv()
+        return [full, nonblocking, *waited, outcome(send_at_most, s, 0, to)]
 
 
 @case

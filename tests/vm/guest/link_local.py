@@ -33,6 +33,10 @@ def main():
             elsewhere = "fe80::1", int(port), socket.if_nametoindex("lo")
             need(outcome(s.connect, *elsewhere) == "EINVAL", "a socket of one link connects on another")
             need(outcome(s.send, DATA, elsewhere) == "EINVAL", "a socket of one link sends on another")
+            with Sock() as late:
+                late.connect(*elsewhere)
+                need(outcome(late.bind, *name(netdev, host, 0)) == "EINVAL",
+                     "a socket that is connected on one link is bound on another")
         s.send(DATA, to)
         data, _ = s.recv()
         if data != DATA:

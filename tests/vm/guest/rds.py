@@ -166,6 +166,17 @@ def recvmsg(sock, size, room, flags=0, control=None):
     return data.raw[: min(count, size)], found, flags
 
 
+def sendmsg(sock, data, to, control):
+    """Sends with a control buffer of any bytes."""
+    name, payload = ctypes.create_string_buffer(sockaddr(*to)), ctypes.create_string_buffer(bytes(data))
+    buffer = ctypes.create_string_buffer(bytes(control), len(control))
+    iov = ctypes.create_string_buffer(struct.pack("=QQ", ctypes.addressof(payload), len(data)))
+    header = ctypes.create_string_buffer(struct.pack(
+        "=QI4xQQQQi4x", ctypes.addressof(name), len(sockaddr(*to)), ctypes.addressof(iov), 1,
+        ctypes.addressof(buffer), len(control), 0))
+    return call("sendmsg", sock.fileno(), header, 0)
+
+
 def read_numbered(sock, count, size):
     """Reads messages of `size` bytes that begin with their numbers; all have to come, in order."""
     for i in range(count):
