@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """Buffer pools and receive rings: what they cost, and what they do when memory is short."""
 
+import itertools
 import json
 
 import pytest
 from faults import faults
+from probes import Probes
 from rdsvm import cluster
 from rdsvm.cluster import PAIR, must, wire_address
-from traffic import (Streams, counters, exchange, late_reader, let_packets_pass, messages, ports,
+from traffic import (Streams, counters, exchange, late_reader, let_packets_pass, messages, ping, ports,
                      read_late, wait_for)
 
 pytestmark = pytest.mark.impls("rust")
@@ -17,33 +19,10 @@ IDLE_BUFS = 2 * (14 + 16)
 # Pools of 2 MiB: the fewest that there may be. 7 buffers for fragments of 8 KiB in a shard of 64.
 SMALL_POOL, SMALL_POOL_BUFS = "pool_limit_mib=2", 32 * 7
 FRAMES_OF_1MB = 123
-KPROBES = "/sys/kernel/tracing/kprobe_events"
 
 
 def change(node, guest, before, name):
     return counters(node, guest)[name] - before[name]
-
-
-class Probes:
-    """Counts the calls of functions of the module."""
-
-    def __init__(self, node, *functions):
-        self.node, self.functions = node, functions
-
-    def __enter__(self):
-        for name in self.functions:
-            self.node.run(f"echo 'p:rdspool/{name} rds_rust:{name}' >>{KPROBES} && "
-                          f"echo 1 >{KPROBES.replace('kprobe_events', '')}events/rdspool/{name}/enable")
-        return self
-
-    def __exit__(self, *_):
-        self.node.run(f"cd {KPROBES.replace('kprobe_events', '')}; echo 0 >events/rdspool/enable; "
-                      f"{'; '.join(f'echo -:rdspool/{x} >>kprobe_events' for x in self.functions)}")
-
-    def hits(self):
-        lines = self.node.run("cat /sys/kernel/tracing/kprobe_profile").out.splitlines()
-        found = {x.split()[0]: int(x.split()[1]) for x in lines}
-        return [found[name] for name in self.functions]
 
 
 @pytest.fixture
@@ -77,6 +56,20 @@ def test_nothing_is_mapped_for_a_message(node, tools):
         if max(maps, allocations) * 50 < 2 * count * FRAMES_OF_1MB:
             return
     raise AssertionError(f"{maps} mappings and {allocations} allocations for {count} messages each way")
+
+
+# With a device of which the work requests can be looked at.
+@pytest.mark.kinds("rxe")
+def test_receives_are_posted_first(node, tools):
+    """Before a connection is asked for, and before one is accepted; one piece of memory each."""
+    node.forget()
+    functions = ("rds_ib_post_recv", "rds_rdma_connect_locked", "rdma_accept", "rxe_post_recv pieces=+24(%si):s32")
+    with Probes(node, *functions) as probes:
+        ping(tools, node, PAIR[1], PAIR[0])
+        calls = probes.calls()
+    steps = [name for name, _ in itertools.groupby(name for name, _ in calls if name != "rxe_post_recv")]
+    assert steps[:4] == ["rds_ib_post_recv", "rds_rdma_connect_locked", "rds_ib_post_recv", "rdma_accept"], calls
+    assert {told for name, told in calls if name == "rxe_post_recv"} == {"pieces=1"}, calls
 
 
 def test_receives_are_posted_in_chains(node, tools, guest):
