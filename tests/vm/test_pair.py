@@ -157,6 +157,25 @@ def test_peer_reloads_module(pair, tools, guest, flavor):
         exchange(tools, (a, A), (b, B), count=messages(flavor, 300), sizes="1..8192")
 
 
+@pytest.mark.on_siw
+def test_messages_go_on_when_a_peer_reloads(pair, guest, flavor):
+    """a does not stop sending while b starts anew: whoever then has b's port gets all from the first
+    message that comes, in order."""
+    a, b = pair
+    program, port, endless = guest / "late_reader.py", ports(), 1 << 30
+    former = b.start(["python3", program, "some", B, port, endless])
+    send = a.start(["python3", program, "send", A, port + 1, B, port, endless, 3000])
+    let_packets_pass(guest, b, b.netdevs[0], 300)
+    assert send.running() and former.running(), "the module was to go under load"
+    former.stop()
+    b.forget()
+    assert send.running(), "the messages were to go on"
+    present = b.start(["python3", program, "some", B, port, messages(flavor, 5000)])
+    assert int(present.expect(r"^from (\d+)$", timeout=600)[1]) > 0
+    present.wait(check=True)
+    send.stop()
+
+
 # C drops and acknowledges what comes for a socket that is not there yet, and takes a new boot.
 @pytest.mark.on_siw
 @pytest.mark.pairs("rust-rust")

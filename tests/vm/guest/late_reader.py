@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""late_reader.py recv HOST PORT COUNT SIZE, and late_reader.py send HOST PORT PEER PEERPORT COUNT SIZE.
+"""late_reader.py recv HOST PORT COUNT SIZE, late_reader.py send HOST PORT PEER PEERPORT COUNT SIZE, and
+late_reader.py some HOST PORT COUNT.
 
 The receiver has room for everything, so that its port is never congested, and reads nothing until a
 line comes on its input. The sender blocks whenever it must. Every message has its number; all must
-come, in order.
+come, in order. With "some" it reads so many at once, whichever is the first.
 """
 
 import socket
@@ -25,6 +26,16 @@ def receive(host, port, count, size):
     print("all", count, flush=True)
 
 
+def read_some(host, port, count):
+    with Sock((host, port)) as s:
+        first = struct.unpack_from("=I", s.recv(4)[0])[0]
+        for expected in range(first + 1, first + count):
+            number = struct.unpack_from("=I", s.recv(4)[0])[0]
+            if number != expected:
+                sys.exit(f"message {number} comes instead of {expected}")
+    print("from", first, flush=True)
+
+
 def send(host, port, peer, peer_port, count, size):
     with Sock((host, port)) as s:
         for i in range(count):
@@ -38,5 +49,7 @@ if __name__ == "__main__":
     role, host, port, *rest = sys.argv[1:]
     if role == "recv":
         receive(host, int(port), *map(int, rest))
+    elif role == "some":
+        read_some(host, int(port), int(rest[0]))
     else:
         send(host, int(port), rest[0], *map(int, rest[1:]))
