@@ -126,7 +126,9 @@ fuzz: modules tools
 kunit: setup
 	@scripts/kunit-intree.sh
 
-lint: setup
+# What the linters need of the kernel takes long the first time, and they keep what is printed to themselves.
+lint: override FLAVOR := release
+lint: kernel
 	@$(PYTHON) scripts/lint.py
 
 print-kdir:
