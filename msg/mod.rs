@@ -17,6 +17,8 @@ mod unread;
 
 pub(crate) use incoming::{Incoming, Payload, INLINE};
 pub(crate) use message::{Attached, Message};
+#[cfg(rds_kunit)]
+pub(crate) use operation::Outcome;
 pub(crate) use operation::{Attachment, Op, Posted, Told};
 pub(crate) use socket::{Bound, Keep, Peer, Socket, TransportId, WaitingOn, Way};
 pub(crate) use stamps::{Stamps, Traces};

@@ -23,15 +23,15 @@ use kernel::{
     },
 };
 
-/// How an operation has ended, as far as it is known.
-struct Outcome(Atomic<i32>);
+/// How an operation has ended, as far as it is known: "dropped" until more is.
+pub(crate) struct Outcome(Atomic<i32>);
 
 impl Outcome {
     /// Its message is not queued: the system call tells.
     const UNQUEUED: i32 = -1;
 
     /// Of an operation whose message is not queued yet. Fails with ENOMEM. May sleep.
-    fn new() -> Result<Arc<Self>> {
+    pub(crate) fn new() -> Result<Arc<Self>> {
         Ok(Arc::new(
             Self(Atomic::new(Self::UNQUEUED)),
             GFP_KERNEL_ACCOUNT,
@@ -43,8 +43,42 @@ impl Outcome {
     }
 
     /// `None` as long as the message is not queued.
-    fn get(&self) -> Option<Status> {
+    pub(crate) fn get(&self) -> Option<Status> {
         Status::from_number(self.0.peek())
+    }
+
+    /// The message is queued: from now on the program is told.
+    pub(crate) fn queue(&self) {
+        self.set(Status::Dropped);
+    }
+
+    /// A work request is done, the last one or another one. `unheard`: that it is done does not mean that it went
+    /// well, which the peer's acknowledgement does.
+    pub(crate) fn done(&self, last: bool, unheard: bool, status: WcStatus) {
+        if status == WcStatus::SUCCESS {
+            if last && !unheard {
+                self.set(Status::Success);
+            }
+        } else if status.is_refused_by_peer() {
+            self.set(Status::RemoteError);
+        } else if !status.is_flush() {
+            self.set(Status::OtherError);
+        }
+    }
+
+    /// The peer has got what came after the last work request.
+    pub(crate) fn acknowledge(&self) {
+        self.set(Status::Success);
+    }
+
+    /// The program does not want it any more, and nothing was posted.
+    pub(crate) fn cancel(&self) {
+        self.set(Status::Canceled);
+    }
+
+    /// Nothing of it can be posted to this peer.
+    pub(crate) fn refuse(&self) {
+        self.set(Status::OtherError);
     }
 }
 
@@ -124,16 +158,7 @@ impl Op {
 
 impl Operation for Op {
     fn done(&self, last: bool, status: WcStatus) {
-        let outcome = &self.told.outcome;
-        if status == WcStatus::SUCCESS {
-            if last && !self.unheard {
-                outcome.set(Status::Success);
-            }
-        } else if status.is_refused_by_peer() {
-            outcome.set(Status::RemoteError);
-        } else if !status.is_flush() {
-            outcome.set(Status::OtherError);
-        }
+        self.told.outcome.done(last, self.unheard, status);
     }
 }
 
@@ -193,7 +218,7 @@ impl Attachment {
 
     /// The message is queued: from now on the program is told.
     pub(super) fn queue(&self) {
-        self.outcome.set(Status::Dropped);
+        self.outcome.queue();
     }
 
     /// Ends an operation that this peer does not serve, so that nothing of it can be posted. Returns whether that is so.
@@ -203,7 +228,7 @@ impl Attachment {
             .front()
             .is_some_and(OperationItem::is_served_by_peer);
         if unserved {
-            self.outcome.set(Status::OtherError);
+            self.outcome.refuse();
         }
         unserved
     }
@@ -252,7 +277,7 @@ impl Attachment {
     /// The peer has got the message.
     pub(super) fn acknowledge(&self) {
         if self.unheard.is_some() && !self.is_waiting() {
-            self.outcome.set(Status::Success);
+            self.outcome.acknowledge();
         }
     }
 
@@ -264,7 +289,7 @@ impl Attachment {
     /// The program does not want it any more.
     pub(super) fn cancel(&self) {
         if !self.begun {
-            self.outcome.set(Status::Canceled);
+            self.outcome.cancel();
         }
     }
 }

@@ -6,7 +6,13 @@ use kernel::prelude::*;
 
 #[kunit_tests(rds_rdma)]
 mod suite {
-    use crate::{ib_transport::spares::Spares, kapi::errno::Errno, proto::exthdr, proto::rdma::*};
+    use crate::{
+        ib_transport::spares::Spares,
+        kapi::{errno::Errno, rdma::WcStatus},
+        msg::Outcome,
+        proto::exthdr,
+        proto::rdma::*,
+    };
     use kernel::prelude::*;
 
     /// What a program gives: numbers, one after the other.
@@ -73,6 +79,84 @@ mod suite {
         assert_eq!(Status::from_number(4), Some(Status::OtherError));
         assert_eq!(Status::from_number(5), None);
         assert_eq!(Status::from_number(-1), None);
+    }
+
+    /// `enum ib_wc_status`.
+    const LOCAL_PROTECTION: WcStatus = WcStatus(4);
+    const FLUSHED: WcStatus = WcStatus(5);
+    const REMOTE_ACCESS: WcStatus = WcStatus(10);
+    const RETRIES_EXCEEDED: WcStatus = WcStatus(12);
+
+    /// How an operation ends of which the message is queued and work requests are done like that, the last one too.
+    fn end(unheard: bool, done: &[WcStatus]) -> Result<Option<Status>> {
+        let outcome = Outcome::new()?;
+        outcome.queue();
+        for (i, status) in done.iter().enumerate() {
+            outcome.done(i + 1 == done.len(), unheard, *status);
+        }
+        Ok(outcome.get())
+    }
+
+    #[test]
+    fn nobody_is_told_before_the_message_is_queued() -> Result {
+        let outcome = Outcome::new()?;
+        assert_eq!(outcome.get(), None);
+        outcome.queue();
+        assert_eq!(outcome.get(), Some(Status::Dropped));
+        outcome.cancel();
+        assert_eq!(outcome.get(), Some(Status::Canceled));
+        Ok(())
+    }
+
+    #[test]
+    fn the_last_work_request_decides() -> Result {
+        const WELL: WcStatus = WcStatus::SUCCESS;
+        assert_eq!(end(false, &[WELL, WELL])?, Some(Status::Success));
+        assert_eq!(end(false, &[WELL, FLUSHED])?, Some(Status::Dropped));
+        assert_eq!(end(false, &[FLUSHED, FLUSHED])?, Some(Status::Dropped));
+        let outcome = Outcome::new()?;
+        outcome.queue();
+        outcome.done(false, false, WELL);
+        assert_eq!(outcome.get(), Some(Status::Dropped));
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_flushed_afterwards_hides_no_error() -> Result {
+        assert_eq!(
+            end(false, &[REMOTE_ACCESS, FLUSHED])?,
+            Some(Status::RemoteError)
+        );
+        assert_eq!(
+            end(false, &[LOCAL_PROTECTION, FLUSHED])?,
+            Some(Status::OtherError)
+        );
+        assert_eq!(
+            end(false, &[RETRIES_EXCEEDED, FLUSHED])?,
+            Some(Status::OtherError)
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn what_nobody_answers_waits_for_the_acknowledgement() -> Result {
+        assert_eq!(end(true, &[WcStatus::SUCCESS])?, Some(Status::Dropped));
+        assert_eq!(end(true, &[REMOTE_ACCESS])?, Some(Status::RemoteError));
+        let outcome = Outcome::new()?;
+        outcome.queue();
+        outcome.done(true, true, WcStatus::SUCCESS);
+        outcome.acknowledge();
+        assert_eq!(outcome.get(), Some(Status::Success));
+        Ok(())
+    }
+
+    #[test]
+    fn what_a_peer_does_not_serve_is_an_error() -> Result {
+        let outcome = Outcome::new()?;
+        outcome.queue();
+        outcome.refuse();
+        assert_eq!(outcome.get(), Some(Status::OtherError));
+        Ok(())
     }
 
     #[test]
