@@ -288,7 +288,9 @@ BAD_REPLIES = [
 ]
 
 # The data of rejections: what C RDS sends, and what it does not.
-REJECTIONS = [b"", struct.pack("=i", 1), struct.pack("=i", -22), b"\xff" * 148]
+# The last two are those of Oracle's kernels.
+REJECTIONS = [b"", struct.pack("=i", 1), struct.pack("=i", -22), b"\xff" * 148, struct.pack(">I", 0x04010020),
+              struct.pack("=i", -95)]
 
 
 def mutated(rng, peer):
