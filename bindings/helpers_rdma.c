@@ -353,16 +353,18 @@ u32 rds_rdma_interface(const struct rdma_cm_id *id)
 bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 {
 	const struct rdma_dev_addr *addr = &id->route.addr.dev_addr;
+	/* Of other devices the CM's messages take no network device, and it may go without the device. */
+	bool up = !ib_uses_virt_dma(id->device);
 	struct net_device *dev;
-	bool up;
 
 	if (!addr->bound_dev_if)
 		return true;
 	rcu_read_lock();
 	dev = dev_get_by_index_rcu(addr->net, addr->bound_dev_if);
 	/* The queues get going a moment after the carrier is back. */
-	up = dev && (READ_ONCE(dev->flags) & IFF_UP) && netif_carrier_ok(dev) &&
-	     !qdisc_tx_is_noop(dev);
+	if (dev)
+		up = (READ_ONCE(dev->flags) & IFF_UP) && netif_carrier_ok(dev) &&
+		     !qdisc_tx_is_noop(dev);
 	rcu_read_unlock();
 	/* Only soft-RoCE needs the local address for more than what it writes into the packet. */
 	if (rdma_protocol_roce(id->device, id->port_num) && ib_uses_virt_dma(id->device))

@@ -88,7 +88,7 @@ impl Acceptor {
     fn accept(&self, request: IncomingRequest) -> Result<(), Refusal> {
         if !request.path_is_up() {
             // Packets come in a moment before others go out.
-            self.transport.park_request(request);
+            self.transport.park(request);
             return Err(Refusal::PathDown);
         }
         let look = || {

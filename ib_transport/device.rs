@@ -5,6 +5,7 @@
 use super::{
     carrier::{Carrier, Tended},
     endpoint::{socket_addr, Events, IbEndpoint},
+    parked::{Parked, Parking},
     regions::Regions,
     users::{User, Users},
     Tunables,
@@ -18,11 +19,11 @@ use crate::kapi::{
     net::{IpBits, Net},
     pin::PinnedMemory,
     rdma::{
-        Access, Client, ClientCell, CmId, Device as RdmaDevice, DeviceCaps, DeviceId,
-        IncomingRequest, Pd, Qp,
+        Access, Client, ClientCell, Device as RdmaDevice, DeviceCaps, DeviceId, IncomingRequest,
+        Pd, Qp,
     },
     shrinker::Shrinker,
-    sync::{cancel_delayed, new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
+    sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
     time,
 };
 use crate::proto::wire::FragmentSize;
@@ -48,7 +49,7 @@ const GIVE_UP_MS: u32 = 1000;
 /// A device that connections can use.
 #[pin_data]
 pub(crate) struct Device {
-    id: DeviceId,
+    pub(super) id: DeviceId,
     pub(super) pd: Arc<Pd>,
     pub(super) pools: Arc<Pools>,
     _shrinker: Shrinker<Pools>,
@@ -59,6 +60,7 @@ pub(crate) struct Device {
     #[pin]
     unused: Completion,
     queue: Arc<OwnedQueue>,
+    parking: Arc<Parking>,
     /// Looks after the receive rings.
     #[pin]
     tend: DelayedWork<Device, 0>,
@@ -90,7 +92,12 @@ impl WorkItem<0> for Device {
 }
 
 impl Device {
-    fn new(device: &RdmaDevice, unmapped: &Arc<Pools>, limits: &Limits) -> Result<Arc<Self>> {
+    fn new(
+        device: &RdmaDevice,
+        unmapped: &Arc<Pools>,
+        limits: &Limits,
+        parking: &Arc<Parking>,
+    ) -> Result<Arc<Self>> {
         let pd = Pd::new(device)?;
         let pools = Pools::new(&pd, unmapped.clone(), limits)?;
         let regions = Regions::new(&pd, &limits.queue)?;
@@ -105,6 +112,7 @@ impl Device {
                 users: Users::new(device.id())?,
                 unused <- Completion::new(),
                 queue: limits.queue.clone(),
+                parking: parking.clone(),
                 tend <- kernel::new_delayed_work!("Device::tend"),
                 tending: Atomic::new(false),
                 soon: Atomic::new(false),
@@ -174,7 +182,7 @@ impl Device {
         may
     }
 
-    /// Looks after the receive rings of all endpoints. Sleeps.
+    /// Looks after the receive rings of all endpoints, and what is parked. Sleeps.
     fn tend(self: &Arc<Self>) {
         self.tending.store(false, Relaxed);
         self.soon.store(false, Relaxed);
@@ -188,6 +196,9 @@ impl Device {
             |user| user.qp.clone(),
             |qp| next = next.max(Carrier::tend(&qp, period_ends)),
         );
+        if self.parking.sweep(self.id) {
+            next = next.max(Tended::AtNextPeriod);
+        }
         match next {
             Tended::Done => {}
             Tended::AtNextPeriod => self.tend_later(),
@@ -233,33 +244,6 @@ impl Drop for DeviceUse {
     }
 }
 
-/// A CM id that would answer its peer, were it destroyed.
-pub(super) enum Parked {
-    /// Of a connection that was lost with its network device. The queue pair is closed.
-    Connection(CmId<Events>),
-    /// Of a request that came while nothing could be sent.
-    Request(KBox<IncomingRequest>),
-}
-
-impl Parked {
-    /// Whether the peer can be told. Any context.
-    fn path_is_up(&self) -> bool {
-        match self {
-            Self::Connection(id) => id.path_is_up(),
-            Self::Request(request) => request.path_is_up(),
-        }
-    }
-
-    /// Whether it goes with this device. May sleep.
-    fn goes_with(&self, device: &RdmaDevice) -> bool {
-        let its = match self {
-            Self::Connection(id) => id.device(),
-            Self::Request(request) => request.device(),
-        };
-        its.is_none_or(|its| core::ptr::eq(&*its, device))
-    }
-}
-
 /// The transport: the devices that it can use.
 #[pin_data]
 pub(crate) struct Ib {
@@ -273,10 +257,7 @@ pub(crate) struct Ib {
     /// The memory of messages that wait while their device has gone.
     unmapped: Unmapped,
     _shrinker: Shrinker<Pools>,
-    /// To destroy one of these sends a message, and a message that finds no way out leaves soft-RoCE without
-    /// its management queue pair for good.
-    #[pin]
-    parked: SpinLockBh<Fifo<Parked>>,
+    pub(super) parking: Arc<Parking>,
 }
 
 impl Ib {
@@ -297,7 +278,7 @@ impl Ib {
                 tunables,
                 _shrinker: Shrinker::new(unmapped.pools().clone())?,
                 unmapped,
-                parked <- new_spinlock_bh!(Fifo::new(), "Ib::parked"),
+                parking: Parking::new()?,
             }),
             GFP_KERNEL,
         )
@@ -317,37 +298,27 @@ impl Ib {
         drop(gone);
     }
 
-    /// Keeps a CM id until its network device is up. May sleep.
-    pub(super) fn park(&self, id: Parked) {
-        // Without memory it is destroyed at once, as it would be if there were no need to wait.
-        if let Ok(id) = Item::new(id, GFP_KERNEL) {
-            self.parked.lock().push_back(id);
-        }
-    }
-
-    /// Keeps a request until it can be rejected. May sleep.
-    pub(crate) fn park_request(&self, request: IncomingRequest) {
-        // Without memory it is rejected at once.
-        if let Ok(request) = KBox::new(request, GFP_KERNEL) {
-            self.park(Parked::Request(request));
-        }
-    }
-
-    /// Destroys the parked CM ids that can tell their peers now. Sleeps.
-    pub(super) fn sweep(&self) {
-        let mut ready = Fifo::new();
-        self.parked.lock().extract(|id| id.path_is_up(), &mut ready);
-        // They go here, without the lock.
-    }
-
-    /// Destroys all parked CM ids of a device. Sleeps.
-    fn sweep_device(&self, device: &RdmaDevice) {
-        let mut gone = Fifo::new();
-        let mut all = Fifo::new();
-        all.append(&mut *self.parked.lock());
-        all.extract(|id| id.goes_with(device), &mut gone);
-        self.parked.lock().append(&mut all);
-        // Those of the device go here, without the lock.
+    /// Keeps a request until its network device is up, and rejects it then. May sleep.
+    pub(crate) fn park(&self, request: IncomingRequest) {
+        let Some(rdma) = request.device() else {
+            return;
+        };
+        let Ok(request) = Parked::request(rdma.id(), request) else {
+            return;
+        };
+        let devices = self.devices.lock();
+        // Nobody looks again after a device that goes.
+        let device = devices.iter().find(|known| known.is(&rdma));
+        let refused = match device {
+            Some(device) => {
+                self.parking.park(request);
+                device.tend_later();
+                None
+            }
+            None => Some(request),
+        };
+        drop(devices);
+        drop(refused);
     }
 
     /// Enters an endpoint as a user of its device. May sleep.
@@ -469,16 +440,13 @@ impl Transport for Ib {
     }
 
     fn settle_memory(&self) {
-        for at in 0.. {
-            let regions = self
-                .devices
-                .lock()
-                .get(at)
-                .map(|device| device.regions.clone());
-            let Some(regions) = regions else {
-                break;
-            };
-            regions.sweep();
+        // Downwards: when one goes meanwhile, another is swept twice, and none is missed.
+        let count = self.devices.lock().len();
+        for at in (0..count).rev() {
+            let device = self.devices.lock().get(at).cloned();
+            if let Some(device) = device {
+                device.regions.sweep();
+            }
         }
     }
 
@@ -530,7 +498,7 @@ impl Client for Ib {
         if !rdma.has_reliable_connections() {
             return Ok(None);
         }
-        let device = Device::new(rdma, self.unmapped.pools(), &self.limits)?;
+        let device = Device::new(rdma, self.unmapped.pools(), &self.limits, &self.parking)?;
         self.devices.lock().push(device.clone(), GFP_ATOMIC)?;
         // Only now: who finds the device by an address finds it on the list.
         let addrs = self.addrs.add_device(rdma, device.users.clone());
@@ -562,7 +530,9 @@ impl Client for Ib {
         // device a moment after it says that the identifier is gone, and that may be too late for the
         // device.
         self.limits.queue.flush();
-        self.sweep_device(rdma);
+        self.parking.clear(device.id);
+        // Another may just be destroying one.
+        self.limits.queue.flush();
         if let Err(error) = device.pools.revoke() {
             // `close` has waited for all queue pairs, so this is a defect.
             rdma.with_name(|name| {

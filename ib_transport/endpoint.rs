@@ -4,7 +4,8 @@
 
 use super::{
     carrier::{Carrier, RecvRing},
-    device::{Device, DeviceUse, Ib, Parked},
+    device::{Device, DeviceUse, Ib},
+    parked::Parked,
 };
 use crate::cm::laddr::LocalAddrs;
 use crate::conn::{Connection, Counter, Endpoint, Link, Progress, Reached, Request};
@@ -409,7 +410,14 @@ impl Drop for IbEndpoint {
             qp.close();
         } else {
             qp.close();
-            self.transport.park(Parked::Connection(self.id.clone()));
+            let Some(DeviceUse { device, .. }) = &self.device else {
+                return;
+            };
+            // Without memory it goes at once, as it would if there were no need to wait.
+            if let Ok(parked) = Parked::connection(device.id, self.id.clone()) {
+                self.transport.parking.park(parked);
+                device.tend_later();
+            }
         }
     }
 }
@@ -421,9 +429,11 @@ impl Endpoint for IbEndpoint {
 
     fn resolve_route(&self) -> Result {
         // The address is resolved, so there may be a way to the peer again.
-        self.transport.sweep();
+        if let Some(device) = self.id.device() {
+            self.transport.parking.sweep(device.id());
+        }
+        // What `connect` sends would fail soft-RoCE's queue pair of the CM for good.
         if !self.id.path_is_up() {
-            // What the next step sends would fail soft-RoCE's queue pair of the CM for good.
             return Err(Errno::NetDown.into());
         }
         self.id.set_service_type(self.events.connection.key.tos);
@@ -449,6 +459,9 @@ impl Endpoint for IbEndpoint {
         // Without a type of service the fabric decides.
         if key.tos != 0 {
             self.id.set_service_level(key.tos & SERVICE_LEVELS);
+        }
+        if !self.id.path_is_up() {
+            return Err(Errno::NetDown.into());
         }
         self.id
             .connect(&Self::params(&device, &bytes), TCP_TIMEOUT_MS)
@@ -506,8 +519,10 @@ impl Request for IncomingConnection {
 
     fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         let request = self.request.take().ok_or(ENODEV)?;
-        // A message has come, so there is a way to peers again.
-        self.transport.sweep();
+        if !request.path_is_up() {
+            self.transport.park(request);
+            return Err(Errno::NetDown.into());
+        }
         let (responder_resources, initiator_depth) =
             (request.responder_resources(), request.initiator_depth());
         let events = Events::new(&self.transport, connection, self.agreed.fragment)?;
@@ -551,6 +566,9 @@ impl Request for IncomingConnection {
 
     fn reject(&mut self) {
         if let Some(request) = self.request.take() {
+            if !request.path_is_up() {
+                return self.transport.park(request);
+            }
             // The peer tries again, whether it hears of it or not.
             let _ = request.reject(&REJECT_INCOMPATIBLE_OR_RACE.to_ne_bytes());
         }

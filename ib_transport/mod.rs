@@ -26,6 +26,7 @@
 mod carrier;
 mod device;
 mod endpoint;
+mod parked;
 mod regions;
 mod registrar;
 pub(crate) mod spares;
