@@ -283,19 +283,21 @@ struct ib_device *rds_rdma_device(const struct rdma_cm_id *id)
 struct rds_limit {
 	struct timer_list timer;
 	struct task_struct *task;
+	bool reached;
 };
 
 static void rds_limit_reached(struct timer_list *timer)
 {
 	struct rds_limit *limit = timer_container_of(limit, timer, timer);
 
+	limit->reached = true;
 	set_tsk_thread_flag(limit->task, TIF_NOTIFY_SIGNAL);
 	wake_up_process(limit->task);
 }
 
 /*
  * rdma_connect_locked() in a worker or another kernel thread. On InfiniBand and RoCE it does not wait.
- * Soft-iWARP waits in it for the peer's TCP, interruptibly but for minutes.
+ * Soft-iWARP waits in it for the peer's TCP, interruptibly but for minutes. -ETIMEDOUT if that took too long.
  */
 int rds_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param,
 			    unsigned int timeout_ms)
@@ -309,7 +311,8 @@ int rds_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param
 	timer_delete_sync(&limit.timer);
 	timer_destroy_on_stack(&limit.timer);
 	clear_notify_signal();
-	return ret;
+	/* What it says is that it was interrupted. */
+	return ret && limit.reached ? -ETIMEDOUT : ret;
 }
 
 /*

@@ -15,6 +15,7 @@ use crate::kapi::{
     pin::PinnedMemory,
     rdma::{Access, LentMapping, Mapping, Mr, Pd, Pieces, Region},
     sync::{new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
+    time,
 };
 use crate::proto::rdma::Cookie;
 use core::net::SocketAddr;
@@ -26,10 +27,16 @@ use kernel::{
     workqueue::{new_work, Work, WorkItem},
 };
 
+/// How long a device is left alone that did not answer itself, in nanoseconds: so one of those who wait for it finds that
+/// out, and not one after the other.
+const REST_NS: u64 = 5_000_000_000;
+
 /// What one caller at a time uses.
 struct Device {
     /// Made when it is needed for the first time, and again when it has failed.
     registrar: Option<Registrar>,
+    /// When it was given up because it took too long, on the monotonic clock, and by way of which address.
+    late_at: Option<(u64, SocketAddr)>,
     spares: Spares<Mr>,
 }
 
@@ -166,6 +173,7 @@ impl Regions {
         };
         let device = Device {
             registrar: None,
+            late_at: None,
             spares: Spares::new(most)?,
         };
         let state = State {
@@ -235,12 +243,33 @@ impl Regions {
         self.state.lock().pd.clone().ok_or(ENODEV)
     }
 
-    /// Makes a region. Sleeps.
+    /// Makes a region. Fails with ETIMEDOUT at once if that has taken too long a moment ago. Sleeps.
     fn region(&self, addr: &SocketAddr, mapping: Arc<Mapping>, access: Access) -> Result<Region> {
-        let pages = mapping.page_count();
         // Without the lock.
         let mut released = Fifo::new();
         let mut device = self.device.lock();
+        if let Some((since, by)) = &device.late_at {
+            // Another address may lead to the device.
+            if by == addr && time::monotonic_ns().saturating_sub(*since) < REST_NS {
+                return Err(ETIMEDOUT);
+            }
+        }
+        let made = self.make(&mut device, addr, mapping, access, &mut released);
+        device.late_at = matches!(&made, Err(error) if *error == ETIMEDOUT)
+            .then(|| (time::monotonic_ns(), *addr));
+        made
+    }
+
+    /// Makes a region, at the second attempt if need be. Sleeps.
+    fn make(
+        &self,
+        device: &mut Device,
+        addr: &SocketAddr,
+        mapping: Arc<Mapping>,
+        access: Access,
+        released: &mut Fifo<Kept>,
+    ) -> Result<Region> {
+        let pages = mapping.page_count();
         let pd = self.pd()?;
         let size = device.spares.room_for(pages)?;
         let mut attempts = 0;
@@ -250,7 +279,7 @@ impl Regions {
                 Some(mr) => mr,
                 None => Mr::new(&pd, size).or_else(|_| {
                     // Those that are about to go may be in the way.
-                    device.invalidate(self.take_stale(), &mut released);
+                    device.invalidate(self.take_stale(), released);
                     Mr::new(&pd, size)
                 })?,
             };

@@ -142,27 +142,30 @@ impl LocalQp {
         access: Access,
     ) -> Result<Region> {
         mr.set_pages(&mapping)?;
+        // From here on the memory does not go before the region.
+        let region = Region::new(mr, mapping);
         let mut guard = self.verbs.lock();
         let verbs = (*guard).as_mut().ok_or(Errno::NotConnected)?;
-        let cqe = mr.mark().cqe();
+        let cqe = region.mr().mark().cqe();
         // SAFETY: The queue pair is alive, and so is the region until its completion, or until the queue pair
         // is destroyed: see below.
-        let post =
-            |flags| unsafe { bindings::rds_ib_post_reg_mr(verbs.qp, mr.as_raw(), flags, cqe) };
+        let post = |flags| unsafe {
+            bindings::rds_ib_post_reg_mr(verbs.qp, region.mr().as_raw(), flags, cqe)
+        };
         // Some devices have atomic operations, but refuse such regions.
-        to_result(post(access.flags())).or_else(|error| match access.plainer() {
+        let posted = to_result(post(access.flags())).or_else(|error| match access.plainer() {
             Some(access) if error == EINVAL || error == Errno::NotSupported.into() => {
                 to_result(post(access.flags()))
             }
             _ => Err(error),
-        })?;
-        if let Err(error) = mr.finish(PATIENCE_MS) {
-            // Only without the queue pair may the region go.
+        });
+        if let Err(error) = posted.and_then(|()| region.mr().finish(PATIENCE_MS)) {
+            // Only without the queue pair may the region go. One that refuses is of no use either.
             drop(guard.take());
             return Err(error);
         }
         drop(guard);
-        Ok(Region::new(mr, mapping))
+        Ok(region)
     }
 
     /// Ends what peers may do with the regions; [`Region::release`] tells whether that went well. Fails with
@@ -197,6 +200,10 @@ impl LocalQp {
                     return Err(error);
                 }
             }
+        }
+        if result.is_err() {
+            // It may refuse for good.
+            drop(guard.take());
         }
         result
     }

@@ -211,10 +211,13 @@ impl SendRing {
         if self.slots.get(head).is_none_or(|slot| slot.is_some()) {
             return Err(EAGAIN);
         }
-        let signaled = reports(&mut self.unsignaled, self.signal_every) || item.last;
+        // Counted when it is posted.
+        let mut unsignaled = self.unsignaled;
+        let signaled = reports(&mut unsignaled, self.signal_every) || item.last;
         let raw = item.raw(signaled);
         // SAFETY: By the type invariants the queue pair is alive. The item keeps the memory until the completion.
         to_result(unsafe { bindings::rds_ib_post_operation(qp, &raw, SEND | head as u64) })?;
+        self.unsignaled = unsignaled;
         self.reads = self.reads.wrapping_add(u32::from(item.is_read()));
         Ok(head)
     }

@@ -3,6 +3,7 @@
 
 import pytest
 from faults import faults
+from probes import Probes
 from rdsvm.cluster import PAIR, must, wire_address
 from traffic import let_packets_pass, losing, messages
 
@@ -62,7 +63,26 @@ def test_lost_registration(case, times, space, node, guest):
     with faults(node, "rds_faults/lose_registration", probability=100, times=times, space=space):
         operate(node, guest, case)
         assert node.run("cat /sys/kernel/debug/rds_faults/lose_registration/times").out.strip() == "0"
+    # It may have been given up for a while.
+    node.run(["python3", guest / "unanswered.py", "later"], timeout=300)
     operate(node, guest, "cookies")
+
+
+# Soft-iWARP speaks to itself over the network.
+@pytest.mark.on_siw
+@pytest.mark.kinds("siw")
+def test_device_that_does_not_answer_itself(node, guest):
+    """One of those who want to register memory waits for it, and the others do not wait after that."""
+    # There is a queue pair for it as soon as there was one registration.
+    node.forget()
+    with Probes(node, "siw_connect") as probes:
+        node.run("for d in lo rdsv0 rdsv1; do tc qdisc add dev $d root netem loss 100%; done")
+        try:
+            node.run(["python3", guest / "unanswered.py", "now"], timeout=300)
+        finally:
+            node.run("for d in lo rdsv0 rdsv1; do tc qdisc del dev $d root; done")
+        assert probes.hits() == [1]
+    node.run(["python3", guest / "unanswered.py", "later"], timeout=300)
 
 
 MASKS = {"registration": 1, "atomics": 2, "initiator-depth": 4, "responder-resources": 8}
