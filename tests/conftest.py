@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """For all tests in Python, run by scripts/run-tests.py: --outcomes tells it how each of them ended and why, and which
-may be run again; --at-once tells people what failed when it fails, as they may wait an hour for the end."""
+may be run again; --at-once tells people what failed when it fails, as they may wait an hour for the end, and then what
+they waited for."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,9 @@ OUTCOMES = {}
 AGAIN = {}
 # What tests, or what they use, warned of.
 WARNINGS = []
+# How long each took, with what it was the first to need.
+SECONDS = Counter()
+SLOWEST = 20
 # How much of a failure the summary repeats: lines, and characters of each.
 SHORT = 8, 400
 
@@ -35,6 +40,12 @@ class AtOnce:
                 self.terminal.write_sep("-", name)
                 self.terminal.write_line(text)
 
+    def pytest_sessionfinish(self):
+        self.terminal.ensure_newline()
+        for nodeid, seconds in SECONDS.most_common(SLOWEST):
+            if seconds >= 1:
+                self.terminal.write_line(f"{seconds:4.0f} s for {nodeid}")
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
@@ -50,6 +61,7 @@ def why(report):
 
 
 def pytest_runtest_logreport(report):
+    SECONDS[report.nodeid] += report.duration
     # A test has passed if all its phases have; one that was skipped has not.
     if report.outcome != "passed" or report.when == "call":
         if OUTCOMES.get(report.nodeid, "passed") == "passed":
