@@ -170,9 +170,18 @@ EXPECTED = {
     "program_of_32_bits": Differ(
         c=compat_answers("ENOTTY"), rust=compat_answers(0),
         reason="C does not offer its ioctls to 32-bit programs, though they mean the same"),
+    "messages_of_32_bits": {
+        x: y for host in (LOOP, "::1")
+        for x, y in ((host, [6, "abcdef", 0, [host, 4002]]), (f"{host} short", ["abc", True]))},
+    "control_of_32_bits": {"foreign level": "abc", "unknown type": "EINVAL", "no such memory": "EINVAL",
+                           "short": "EINVAL", "longer than the buffer": "EINVAL"},
+    "options_of_32_bits": {"monitor": 0, "cancel": 0, "timeout": 0, "receive": "ETIMEDOUT", "transport": [0, 3],
+                           "no room": "ENOSPC", "needed": True, "records": [40, "conn_reset"]},
     "io_uring": Differ(
         c=["EOPNOTSUPP", None, ""], rust=[3, 3, "abc"],
         reason="C refuses MSG_NOSIGNAL, which io_uring sets"),
+    "io_uring_cancelled": ["ECANCELED", 0, "", "abc"],
+    "io_uring_without_copies": "EOPNOTSUPP",
 }
 
 

@@ -15,7 +15,8 @@ import socket
 import struct
 import termios
 
-import abi_options  # noqa: F401  (more cases)
+import abi_callers  # noqa: F401  (more cases)
+import abi_options  # noqa: F401
 from cases import IB, IB6, LOOP, LOOP6, case, each, exchange, main, outcome
 from rds import (MAX_MESSAGE, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SOL_RDS, Sock, call,
                  sendmsg, sockaddr)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Cases for abi.py: the options that change what becomes of messages and what is told beside them, flags, other
-ways into the calls."""
+"""Cases for abi.py: the options that change what becomes of messages and what is told beside them, flags."""
 
 import ctypes
 import os
@@ -11,11 +10,8 @@ import struct
 import threading
 import time
 
-import compat
-import uring
 from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, each, exchange, outcome
-from rds import (RDS_CANCEL_SENT_TO, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SOL_RDS, BadMemory, Sock,
-                 call, recvmsg, sockaddr)
+from rds import (RDS_CANCEL_SENT_TO, SO_RDS_TRANSPORT, SOL_RDS, BadMemory, Sock, call, recvmsg, sockaddr)
 
 RDS_RECVERR, RDS_CONG_MONITOR = 5, 6
 UEK_CONN_RESET, UEK_TRANSPORT, UEK_CONN_RESET6 = 8, 9, 11
@@ -379,40 +375,3 @@ def uek_reset_needs_a_capability():
         os._exit(0)
     os.waitpid(pid, 0)
     return os.read(read, 100).decode().split()
-
-
-@case
-def program_of_32_bits():
-    """The same calls from a 32-bit program."""
-    with Sock((IB[1], 4001), 20) as r, Sock((IB[0], 4002), 20) as s:
-        tos = compat.memory(4)
-        out = {"get tos": outcome(compat.ioctl, r.fileno(), SIOCRDSGETTOS, tos),
-               "set tos": outcome(compat.ioctl, s.fileno(), SIOCRDSSETTOS, tos)}
-        on = compat.memory(4, struct.pack("=i", 1))
-        out["timestamp"] = outcome(compat.setsockopt, r.fileno(), SOL_RDS, SO_TIMESTAMP_OLD, on, 4)
-        s.send(b"abc", (IB[1], 4001))
-        select.select([r], [], [], 20)
-        data, control, flags = compat.recvmsg(r.fileno(), 100, 12 + 8)
-        out["message"] = [data.decode(), flags]
-        out["control"] = [[level, kind, len(raw)] for level, kind, raw in control]
-        return out
-
-
-@case
-def io_uring():
-    """Sends and receives through the ring, the receive before there is a message."""
-    with uring.Ring() as ring, Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
-        s.connect(LOOP, 4001)
-        received = ctypes.create_string_buffer(10)
-        ring.queue(uring.RECV, r.fileno(), received, 10, 1)
-        ring.enter(0)
-        data = ctypes.create_string_buffer(b"abc", 3)
-        ring.queue(uring.SEND, s.fileno(), data, 3, 2)
-        results = {}
-        ring.enter(1)
-        results.update(ring.results())
-        if results == {2: 3}:
-            ring.enter(1)
-            results.update(ring.results())
-        sent = results.get(2)
-        return [sent if sent >= 0 else ERRORS[-sent], results.get(1), received.value.decode()]

@@ -7,7 +7,7 @@ import os
 import struct
 
 MAP_32BIT = 0x40
-IOCTL, SETSOCKOPT, RECVMSG = 54, 366, 372
+IOCTL, GETSOCKOPT, SETSOCKOPT, SENDMSG, RECVMSG = 54, 365, 366, 370, 372
 # push %rbx; mov %edi, %eax; mov %esi, %ebx; xchg %ecx, %edx; mov %r8d, %esi; mov %r9d, %edi; int $0x80;
 # pop %rbx; ret
 CODE = bytes.fromhex("53 89f8 89f3 87ca 4489c6 4489cf cd80 5b c3")
@@ -43,11 +43,24 @@ def setsockopt(fd, level, option, address, size):
     return syscall(SETSOCKOPT, fd, level, option, address, size)
 
 
+def getsockopt(fd, level, option, address, size):
+    """size: the address of the length."""
+    return syscall(GETSOCKOPT, fd, level, option, address, size)
+
+
+def sendmsg(fd, pieces, name, control=b""):
+    areas = [(memory(len(x), x), len(x)) for x in pieces]
+    iov = memory(8 * len(areas), b"".join(struct.pack("=II", *area) for area in areas))
+    header = memory(28, struct.pack("=7I", memory(len(name), name), len(name), iov, len(areas),
+                                    memory(len(control), control) if control else 0, len(control), 0))
+    return syscall(SENDMSG, fd, header, 0)
+
+
 def recvmsg(fd, size, room):
-    """(data, [(level, type, data of a control message)], flags)"""
-    buffer, control = memory(size), memory(room)
+    """(data, [(level, type, data of a control message)], flags, name)"""
+    buffer, control, name = memory(size), memory(room or 1), memory(128)
     iov = memory(8, struct.pack("=II", buffer, size))
-    header = memory(28, struct.pack("=7I", 0, 0, iov, 1, control, room, 0))
+    header = memory(28, struct.pack("=7I", name, 128, iov, 1, control, room, 0))
     count = syscall(RECVMSG, fd, header, 0)
     used, flags = struct.unpack_from("=II", ctypes.string_at(header, 28), 20)
     raw, found = ctypes.string_at(control, used), []
@@ -55,4 +68,4 @@ def recvmsg(fd, size, room):
         length, level, kind = struct.unpack_from("=Iii", raw)
         found.append((level, kind, raw[12:length]))
         raw = raw[(length + 3) & ~3:]
-    return ctypes.string_at(buffer, count), found, flags & 0x7FFFFFFF
+    return ctypes.string_at(buffer, count), found, flags & 0x7FFFFFFF, ctypes.string_at(name, 128)

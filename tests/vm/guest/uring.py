@@ -6,7 +6,7 @@ import mmap
 import os
 import struct
 
-SEND, RECV = 26, 27
+ASYNC_CANCEL, SEND, RECV, SEND_ZC = 14, 26, 27, 47
 SETUP, ENTER = 425, 426
 OFF_SQ_RING, OFF_SQES = 0, 0x10000000
 GETEVENTS = 1
@@ -45,9 +45,16 @@ class Ring:
         return struct.unpack_from("=I", self.ring, offset)[0]
 
     def queue(self, opcode, fd, buffer, size, tag):
+        self._queue(opcode, fd, ctypes.addressof(buffer), size, 0, tag)
+
+    def cancel(self, which, tag):
+        """Takes back what was queued with another tag."""
+        self._queue(ASYNC_CANCEL, -1, which, 0, 0, tag)
+
+    def _queue(self, opcode, fd, address, size, flags, tag):
         tail = self.word(self.sq[1])
         slot = tail & self.word(self.sq[2])
-        entry = struct.pack("=BBHiQQIIQ24x", opcode, 0, 0, fd, 0, ctypes.addressof(buffer), size, 0, tag)
+        entry = struct.pack("=BBHiQQIIQ24x", opcode, 0, 0, fd, 0, address, size, flags, tag)
         self.sqes[64 * slot:64 * slot + 64] = entry
         struct.pack_into("=I", self.ring, self.sq[6] + 4 * slot, slot)
         struct.pack_into("=I", self.ring, self.sq[1], tail + 1)
@@ -59,12 +66,12 @@ class Ring:
         self.queued = 0
 
     def results(self):
-        """{tag: result} of what is done."""
+        """{tag: first result} of what is done."""
         head, found = self.word(self.cq[0]), {}
         while head != self.word(self.cq[1]):
             at = self.cq[5] + 16 * (head & self.word(self.cq[2]))
             tag, result = struct.unpack_from("=Qi", self.ring, at)
-            found[tag] = result
+            found.setdefault(tag, result)
             head += 1
         struct.pack_into("=I", self.ring, self.cq[0], head)
         return found

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Cases for abi.py: the calls of a 32-bit program, and those that go through an io_uring."""
+
+import ctypes
+import select
+import socket
+import struct
+
+import compat
+import uring
+from cases import ERRORS, IB, LOOP, LOOP6, case, each, outcome
+from rds import (RDS_CANCEL_SENT_TO, RDS_INFO_COUNTERS, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SOL_RDS, Sock,
+                 info, parse, sockaddr)
+
+RDS_CONG_MONITOR = 6
+SO_TIMESTAMP_OLD = 29
+CMSG_RDMA_DEST = 2
+
+
+@case
+def program_of_32_bits():
+    """The same calls from a 32-bit program."""
+    with Sock((IB[1], 4001), 20) as r, Sock((IB[0], 4002), 20) as s:
+        tos = compat.memory(4)
+        out = {"get tos": outcome(compat.ioctl, r.fileno(), SIOCRDSGETTOS, tos),
+               "set tos": outcome(compat.ioctl, s.fileno(), SIOCRDSSETTOS, tos)}
+        on = compat.memory(4, struct.pack("=i", 1))
+        out["timestamp"] = outcome(compat.setsockopt, r.fileno(), SOL_RDS, SO_TIMESTAMP_OLD, on, 4)
+        s.send(b"abc", (IB[1], 4001))
+        select.select([r], [], [], 20)
+        data, control, flags, _ = compat.recvmsg(r.fileno(), 100, 12 + 8)
+        out["message"] = [data.decode(), flags]
+        out["control"] = [[level, kind, len(raw)] for level, kind, raw in control]
+        return out
+
+
+@case
+def messages_of_32_bits():
+    """A message of two pieces, to a name of each family, and who it is from. Too little room for it is told."""
+    out = {}
+    for host in (LOOP, LOOP6):
+        with Sock((host, 4001), 20) as r, Sock((host, 4002), 20) as s:
+            sent = outcome(compat.sendmsg, s.fileno(), (b"abc", b"def"), sockaddr(host, 4001))
+            data, _, flags, name = compat.recvmsg(r.fileno(), 100, 0)
+            out[host] = [sent, data.decode(), flags, list(parse(name))]
+            s.send(b"abcdef", (host, 4001))
+            data, _, flags, _ = compat.recvmsg(r.fileno(), 3, 0)
+            out[f"{host} short"] = [data.decode(), flags == socket.MSG_TRUNC]
+    return out
+
+
+@case
+def control_of_32_bits():
+    """Control messages have other headers there."""
+    def control(level, kind, data, length=None):
+        return struct.pack("=Iii", 12 + len(data) if length is None else length, level, kind) + data
+
+    with Sock((LOOP, 4001), 20) as r, Sock((LOOP, 4002), 20) as s:
+        name = sockaddr(LOOP, 4001)
+
+        def send(raw):
+            compat.sendmsg(s.fileno(), (b"abc",), name, raw)
+            return r.recv()[0].decode()
+
+        cookie = struct.pack("=Q", 1 << 32)
+        return each(send, {
+            "foreign level": (control(1, 99, bytes(4)),),
+            "unknown type": (control(SOL_RDS, 99, bytes(4)),),
+            "no such memory": (control(SOL_RDS, CMSG_RDMA_DEST, cookie),),
+            "short": (control(SOL_RDS, CMSG_RDMA_DEST, bytes(4)),),
+            "longer than the buffer": (control(1, 99, bytes(4), 100),),
+        })
+
+
+@case
+def options_of_32_bits():
+    """Options that have the same shape there, records, and a timeout, which has not."""
+    number, length = compat.memory(4, struct.pack("=i", 1)), compat.memory(4, struct.pack("=I", 4))
+    name, timeout = compat.memory(16, sockaddr(LOOP, 4000)), compat.memory(8, struct.pack("=ii", 0, 10000))
+    with Sock((LOOP, 4001)) as s:
+        out = each(compat.setsockopt, {
+            "monitor": (s.fileno(), SOL_RDS, RDS_CONG_MONITOR, number, 4),
+            "cancel": (s.fileno(), SOL_RDS, RDS_CANCEL_SENT_TO, name, 16),
+            "timeout": (s.fileno(), socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout, 8)})
+        out["receive"] = outcome(s.recv)
+        out["transport"] = [outcome(compat.getsockopt, s.fileno(), SOL_RDS, SO_RDS_TRANSPORT, number, length),
+                            *struct.unpack("=i", ctypes.string_at(number, 4))]
+        whole = sum(map(len, info(RDS_INFO_COUNTERS)))
+        ctypes.memmove(length, struct.pack("=I", 0), 4)
+        out["no room"] = outcome(compat.getsockopt, s.fileno(), SOL_RDS, RDS_INFO_COUNTERS, 0, length)
+        out["needed"] = struct.unpack("=I", ctypes.string_at(length, 4))[0] == whole
+        room = compat.memory(whole)
+        record = outcome(compat.getsockopt, s.fileno(), SOL_RDS, RDS_INFO_COUNTERS, room, length)
+        out["records"] = [record, ctypes.string_at(room, 32).rstrip(b"\0").decode()]
+    return out
+
+
+@case
+def io_uring():
+    """Sends and receives through the ring, the receive before there is a message."""
+    with uring.Ring() as ring, Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
+        s.connect(LOOP, 4001)
+        received = ctypes.create_string_buffer(10)
+        ring.queue(uring.RECV, r.fileno(), received, 10, 1)
+        ring.enter(0)
+        data = ctypes.create_string_buffer(b"abc", 3)
+        ring.queue(uring.SEND, s.fileno(), data, 3, 2)
+        results = {}
+        ring.enter(1)
+        results.update(ring.results())
+        if results == {2: 3}:
+            ring.enter(1)
+            results.update(ring.results())
+        sent = results.get(2)
+        return [sent if sent >= 0 else ERRORS[-sent], results.get(1), received.value.decode()]
+
+
+def answer(result):
+    return result if result >= 0 else ERRORS[-result]
+
+
+@case
+def io_uring_cancelled():
+    """A receive that is taken back takes no message with it."""
+    with uring.Ring() as ring, Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
+        received = ctypes.create_string_buffer(10)
+        ring.queue(uring.RECV, r.fileno(), received, 10, 1)
+        ring.enter(0)
+        ring.cancel(1, 2)
+        ring.enter(2)
+        results = ring.results()
+        s.send(b"abc", (LOOP, 4001))
+        return [answer(results[1]), answer(results[2]), received.value.decode(), r.recv()[0].decode()]
+
+
+@case
+def io_uring_without_copies():
+    """What a socket does not do that has no such sends."""
+    with uring.Ring() as ring, Sock((LOOP, 4001), 10), Sock((LOOP, 4002)) as s:
+        s.connect(LOOP, 4001)
+        data = ctypes.create_string_buffer(b"abc", 3)
+        ring.queue(uring.SEND_ZC, s.fileno(), data, 3, 1)
+        ring.enter(1)
+        return answer(ring.results()[1])
