@@ -44,7 +44,7 @@ def on_kinds(metafunc, labs):
     """Parameters of a lab: each of its combinations with each kind of devices. C RDS is for RoCE only.
 
     A test on siw is one of those that make test runs if it is marked so, maybe for one flavour only, and so is one of
-    a node that runs C RDS, and one on the debug kernel with a peer that does."""
+    a node that runs C RDS, and one on the debug kernel with b as a peer that does."""
     config = metafunc.config
     kinds = config.getoption("kinds").split(",")
     for marker in metafunc.definition.iter_markers("kinds"):
@@ -59,8 +59,8 @@ def on_kinds(metafunc, labs):
     for impls in labs:
         name = "-".join(impls)
         if "rxe" in kinds:
-            params.append(pytest.param((impls, "rxe"), id=name,
-                                       marks=() if on_c or "c" not in impls else pytest.mark.more))
+            runs = "c" not in impls or on_c and not (slow and impls[0] == "c")
+            params.append(pytest.param((impls, "rxe"), id=name, marks=() if runs else pytest.mark.more))
         if "siw" in kinds and "c" not in impls:
             params.append(pytest.param((impls, "siw"), id=f"{name}-siw",
                                        marks=() if on_siw else pytest.mark.more))

@@ -88,7 +88,7 @@ def test_cancelled(rogue):
     rogue("cancelled", 100)
 
 
-@pytest.mark.parametrize("attack", ["requests", "requests6"])
+@pytest.mark.parametrize("attack", ["requests", pytest.param("requests6", marks=pytest.mark.long)])
 def test_requests(rogue, attack):
     """No version, no private data, no address of one's own: a peer speaks for itself alone."""
     rogue(attack)
