@@ -255,6 +255,20 @@ class End:
         self.disconnect()
 
 
+def next_request(listener, source, target):
+    """The node's next request for a connection to source, where an end listens: a peer that can answer it, and its
+    private data."""
+    found = ctypes.c_void_p()
+    while not found.value:
+        if verbs.end_request(listener.handle, PATIENCE * 1000, ctypes.byref(found)) != 1:
+            raise PeerError("the node does not ask for a connection")
+    p = Peer(source, target, handle=found.value)
+    asked = frames.decode_private(p.last_event()[2], ":" in source)
+    if (asked.source, asked.target) != (target, source):
+        raise PeerError(f"the node asked {asked}")
+    return p, asked
+
+
 class Peer(End):
     """An end that can also behave, so that one can see what the node makes of it."""
 

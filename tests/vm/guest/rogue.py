@@ -6,7 +6,6 @@ ends with status 1 and a line for each thing that the node did not answer as it 
 verbs.c, compiled. NUMBER is how often, for attacks that go on and on, or the seed of "random"."""
 
 import contextlib
-import ctypes
 import errno
 import random
 import re
@@ -205,13 +204,7 @@ def replies(home, _number):
         sock.send(attacks.TEXT, (source, port))
 
     def request():
-        found = ctypes.c_void_p()
-        while not found.value:
-            got = peer.verbs.end_request(listener.handle, PATIENCE * 1000, ctypes.byref(found))
-            need(got == 1, "the node does not try again")
-        p = Peer(source, NODE, handle=found.value)
-        asked = frames.decode_private(p.last_event()[2])
-        need((asked.source, asked.target) == (NODE, source), f"asked {asked}")
+        p, asked = peer.next_request(listener, source, NODE)
         need((asked.major, asked.minor) in ((4, 1), (3, 1)) and asked.mask == 3, f"asked {asked}")
         return p, asked
 
@@ -581,12 +574,12 @@ ATTACKS = {
 }
 
 
-def main():
+def main(table):
     library, name, *number = sys.argv[1:]
     peer.load(library)
     home = Home("rogue")
     failed = 0
-    for what, attack in ATTACKS[name](home, int(*number)):
+    for what, attack in table[name](home, int(*number)):
         try:
             attack()
         except PeerError as e:
@@ -596,4 +589,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(ATTACKS))

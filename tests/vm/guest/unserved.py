@@ -3,12 +3,11 @@
 compiled. The network is that of rogue.py, of soft-RoCE."""
 
 import contextlib
-import ctypes
 import sys
 
 import peer
 import rdma
-from peer import PATIENCE, End, Home, Peer, raw_address
+from peer import End, Home, Peer, raw_address
 from rdma import NOTIFY_ME, SILENT
 from rogue import MINE, NODE, need
 
@@ -29,10 +28,8 @@ def node_asks(home, source, sock):
     listener.call("listen", raw_address(source, peer.PORTS[False]))
     with home.at_home():
         rdma.send(sock, b"first")
-    found = ctypes.c_void_p()
-    got = peer.verbs.end_request(listener.handle, PATIENCE * 1000, ctypes.byref(found))
-    need(got == 1, "the node does not ask")
-    with Peer(source, NODE, handle=found.value) as p:
+    p, _ = peer.next_request(listener, source, NODE)
+    with p:
         p.call("depth", 0)
         p.qp()
         data = p.private(fragment=0)
