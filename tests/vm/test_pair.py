@@ -221,8 +221,8 @@ def test_peer_crashes(pair, tools, guest, flavor):
 @pytest.mark.kinds("rxe")
 @pytest.mark.long
 def test_crashed_peer_retransmits(pair, tools, guest, flavor):
-    """A node loses its power under load, comes back, and has to send its first messages twice: they
-    are not taken for those of its former life."""
+    """A node loses its power under load and comes back, and its first connection after that breaks, too: nothing is
+    lost or doubled. Messages that it has to send twice before one has arrived: test_restarts of test_rogue.py."""
     ends = [(pair[0], A), (pair[1], B)]
     if pair[0].impl == "rust":
         ends.reverse()

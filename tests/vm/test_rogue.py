@@ -64,11 +64,11 @@ def rogue(node, tools, guest):
     ends = [(node, x) for x in PAIR]
     exchange(tools, *ends, count=20)
 
-    def attack(name, *number):
+    def attack(name, *number, program="rogue.py"):
         before = bystanders(node)
         # Others of the same addresses may be there, of another type of service.
         assert len(before) >= 2, before
-        process = node.start(["python3", guest / "rogue.py", tools.parent / "verbs.so", name, *number])
+        process = node.start(["python3", guest / program, tools.parent / "verbs.so", name, *number])
         while process.running():
             exchange(tools, *ends, count=20)
         result = process.wait()
@@ -103,6 +103,12 @@ def test_many_requests(rogue, flavor):
 def test_replies(rogue):
     """The node asks for the connection."""
     rogue("replies")
+
+
+@pytest.mark.on_siw("release")
+def test_restarts(rogue):
+    """What a peer sends again after it has started anew arrives, and nothing arrives twice."""
+    rogue("restarts", program="rogue_connect.py")
 
 
 @pytest.mark.long
