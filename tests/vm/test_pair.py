@@ -4,8 +4,9 @@
 import pytest
 from rdsvm.cluster import must, wire_address, wire_address6
 from slow_reader import run_slow_reader
-from traffic import (Streams, exchange, first_log, let_packets_pass, losing, messages, ping, ports, read_late,
-                     there_and_back, with_addresses)
+from traffic import (Streams, connection, counters, exchange, first_log, forget_each_other, let_packets_pass,
+                     losing, messages, ping, ports, read_late, slow_down, there_and_back, wait_for_state,
+                     with_addresses)
 
 A, B = wire_address(0, 1), wire_address(0, 2)
 A6, B6 = wire_address6(0, 1), wire_address6(0, 2)
@@ -55,6 +56,35 @@ def test_first_to_connect(pair, tools, first):
         assert result.status == 0, str(result)
     ping(tools, a, B)
     ping(tools, b, A)
+
+
+# Two of C's that cross reject each other, and try again. The debug kernel may not ask within a second.
+@pytest.mark.on_siw
+@pytest.mark.flavors("release")
+@pytest.mark.pairs("rust-rust")
+def test_requests_cross(pair, tools, guest):
+    """Both ask for a connection before either has heard of the other: one of the two comes up, and stays."""
+    a, b = pair
+    forget_each_other(tools, pair, B)
+    ends = (a, A, B), (b, B, A)
+    before = counters(a, guest)
+    slow_down(*((m, m.netdevs[0]) for m in pair), delay="1s")
+    try:
+        pings = [m.start([tools / "rds-ping", "-c", "1", "-W", "60", "-I", own, peer]) for m, own, peer in ends]
+        states = [wait_for_state(*end, "connecting", "accepting", "up") for end in ends]
+    finally:
+        # What is on its way still takes its time, and what follows does not.
+        for m in pair:
+            m.set_loss(0)
+    assert states == ["connecting"] * 2, "the requests were to cross"
+    for p in pings:
+        p.wait(check=True)
+    after = counters(a, guest)
+    # That of the higher node has come to the lower one; it may have been withdrawn by then.
+    assert any(after[x] > before[x] for x in ("ib_connect_raced", "ib_listen_closed_stale")), after
+    for end in ends:
+        seen = connection(*end)
+        assert (seen["state"], seen["ups"]) == ("up", "1"), seen
 
 
 @pytest.mark.on_c

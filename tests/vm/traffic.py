@@ -7,6 +7,7 @@ import json
 import time
 from contextlib import contextmanager
 
+from rdsvm.cluster import must
 from rdsvm.node import Defect, NodeError
 
 # Streams of one test after another must not meet the leftovers of the one before.
@@ -138,6 +139,32 @@ def queue_pairs(node, own, peer=""):
 def links_of(node, address):
     """The RDMA devices of the connections from an address."""
     return {x["ifname"] for x in queue_pairs(node, address)}
+
+
+def connection(node, local, peer):
+    """What debugfs shows of a connection, word by word; nothing if there is none."""
+    start = f"{local} -> {peer}: "
+    lines = node.read_file("/sys/kernel/debug/rds/connections").splitlines()
+    found = [x.removeprefix(start) for x in lines if x.startswith(start)]
+    return dict(x.split("=") for x in found[0].split()) if found else {}
+
+
+def forget_each_other(tools, pair, target):
+    """Loads RDS anew on both nodes: neither has anything to send to the other, and each knows where it is."""
+    ping(tools, pair[0], target)
+    for m in pair:
+        must(m.unload())
+    for m in pair:
+        must(m.load())
+
+
+def wait_for_state(node, local, peer, *states):
+    """Waits until a connection is in one of these states; there is no event to wait for. Returns which."""
+    deadline = time.monotonic() + 60
+    while (seen := connection(node, local, peer).get("state")) not in states:
+        assert time.monotonic() < deadline, f"the connection of {local} to {peer} is {seen}, not {states}"
+        time.sleep(0.01)
+    return seen
 
 
 def counters(node, guest):

@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0
-"""rogue_connect.py LIBRARY ATTACK: as rogue.py, but the peer keeps to the rules: it starts anew."""
+"""rogue_connect.py LIBRARY ATTACK: as rogue.py, but the peer keeps to the rules: it starts anew, asks for a
+connection while the node does, or has forgotten the one that it has."""
 
 import contextlib
 import socket
+import struct
 import sys
 
 import attacks
 import frames
 from frames import ACK_REQUIRED, RETRANSMITTED
-from peer import Peer
+from peer import ESTABLISHED, PORTS, REJECTED, End, Peer, PeerError, next_request, raw_address
 from rds import Sock
-from rogue import MINE, NODE, main, need, rise
+from rogue import FAILED, MINE, NODE, main, need, rise
 
-OLD = "recv_drop_old_seq"
+# Above the node's.
+HIGHER = "10.8.0.200"
+PORT = 7000
+OLD, RACED = "recv_drop_old_seq", "ib_connect_raced"
 AGAIN = ACK_REQUIRED | RETRANSMITTED
+# IB_CM_REJ_STALE_CONN
+STALE = 10
 
 
 class Witness(Peer):
@@ -71,20 +78,131 @@ def restarts(home, _number):
     def numbers(first, last):
         return range(first, last + 1)
 
-    none = ()
     for what, *how in (
-            ("the first connection", 1, 1, numbers(1, 9), none, 0),
+            ("the first connection", 1, 1, numbers(1, 9), (), 0),
             ("connected anew", 1, 1, numbers(4, 15), numbers(4, 15), 8),
             ("started anew, all of it sent before", 2, 2, numbers(1, 9), numbers(1, 9), 0),
             ("connected anew after that", 2, 2, numbers(7, 13), numbers(7, 13), 5),
             ("started anew, some of it sent before", 3, 3, numbers(1, 6), numbers(1, 4), 0),
             ("connected anew, nothing new", 3, 3, numbers(2, 8), numbers(2, 8), 7),
             # Like C RDS, whose messages are told from those of its former life if they are sent once only.
-            ("started anew without a word", 4, None, numbers(1, 4), none, 0),
+            ("started anew without a word", 4, None, numbers(1, 4), (), 0),
             ("connected anew without a word", 4, None, numbers(2, 8), numbers(2, 8), 5)):
         yield what, lambda: session(*how)
     reader.sock.close()
 
 
+def message_of_node(p):
+    """The header of the message that the node has for us, which has to come."""
+    while (frame := p.frame()) is not None:
+        for header, payload in p.note(frame):
+            if header.dport == PORT:
+                need(payload == attacks.TEXT, f"{payload} came")
+                return header
+    raise PeerError("the message did not come")
+
+
+def accepted(p):
+    event, *_ = p.connect(p.private(fragment=0))
+    need(event == ESTABLISHED, f"a request was answered with event {event}")
+
+
+def rejected(p):
+    event, _, data = p.connect(p.private(fragment=0))
+    need(event == REJECTED and data[:4] == struct.pack("=i", 1),
+         f"a request was answered with event {event}, {data.hex()}")
+
+
+def crossing(home, source, wanted, play, count):
+    """The node asks for a connection, as it has a message for us. Nobody has answered when play() is called with
+    its request and `count` peers that are ready to ask. `wanted` is what the node counts."""
+    for _ in range(5):
+        with contextlib.ExitStack() as stack:
+            listener = stack.enter_context(End())
+            listener.call("listen", raw_address(source, PORTS[False]))
+            ours = [stack.enter_context(Peer(source, NODE)) for _ in range(count)]
+            for p in ours:
+                p.resolve(source, NODE)
+                p.qp()
+            with home.at_home():
+                sock = stack.enter_context(Sock((NODE, 0)))
+                sock.send(attacks.TEXT, (source, PORT))
+            before = home.counters()
+            theirs, asked = next_request(listener, source, NODE)
+            stack.enter_context(theirs)
+            failure = None
+            try:
+                play(theirs, asked, *ours)
+            except PeerError as e:
+                failure = e
+            rose = rise(before, home.counters(), (FAILED, RACED))
+            if FAILED not in rose:
+                if failure:
+                    raise failure
+                return need(rose == wanted, f"counted {rose}")
+        # This machine was so slow that the node has ended its attempt: the two have not met.
+    raise PeerError("no requests have crossed")
+
+
+def crossings(home, _number):
+    def higher(theirs, asked, p):
+        """The node gives up its own request."""
+        accepted(p)
+        message_of_node(p)
+        p.settle()
+
+    def lower(theirs, asked, p):
+        """It rejects ours."""
+        rejected(p)
+        theirs.qp()
+        data = theirs.private(major=asked.major, minor=asked.minor, fragment=0)
+        theirs.call("accept", data, len(data))
+        message_of_node(theirs)
+        theirs.settle()
+
+    def lower_unheard(theirs, asked, p, again):
+        """It rejects ours, but not twice: its own may have been lost."""
+        rejected(p)
+        accepted(again)
+        message_of_node(again)
+        again.settle()
+
+    for source, play, wanted, count in ((MINE[6], higher, {}, 1), (HIGHER, lower, {RACED: 1}, 1),
+                                        (HIGHER, lower_unheard, {RACED: 1}, 2)):
+        yield play.__name__, lambda: crossing(home, source, wanted, play, count)
+
+
+def forgets(home, _number):
+    """A peer that has forgotten its connection takes the number of its queue pair for another one."""
+    source = MINE[6]
+
+    def stale():
+        """The CM of the node rejects that, and ends the first. What was not acknowledged comes again."""
+        with home.at_home():
+            sock = Sock((NODE, 0))
+        with sock:
+            with Peer(source, NODE) as p:
+                p.open(fragment=0)
+                with home.at_home():
+                    sock.send(attacks.TEXT, (source, PORT))
+                need(not message_of_node(p).flags & RETRANSMITTED, "it was not sent before")
+                before = home.counters()
+                with End() as other:
+                    other.resolve(source, NODE)
+                    other.call("pose", p.handle)
+                    answer = other.connect(p.private(fragment=0))
+                    need(answer[:2] == (REJECTED, STALE), f"answered with {answer}")
+                p.await_end()
+                home.wait_for("a lost connection", lambda now: now["conn_reset"] > before["conn_reset"])
+            # Nobody listens: the CM rejects what the node asks for.
+            home.wait_for("an attempt of the node", lambda now: now[FAILED] > before[FAILED])
+            with Peer(source, NODE) as p:
+                p.open(fragment=0)
+                need(message_of_node(p).flags & RETRANSMITTED, "it was sent before")
+                p.settle()
+
+    yield "the number of a live queue pair", stale
+
+
 if __name__ == "__main__":
-    sys.exit(main({"restarts": restarts}))
+    sys.exit(main({"restarts": restarts, "crossings": crossings, "forgets": forgets}))

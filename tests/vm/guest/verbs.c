@@ -29,6 +29,8 @@ struct end {
 	int receives;
 	/* How many reads and atomics each side may have under way. */
 	int depth;
+	/* The queue pair of another end, for which it asks without one of its own. */
+	unsigned int posed_qpn;
 	/* What operations on memory of the peer are for. */
 	uint64_t aim_addr;
 	uint32_t aim_key;
@@ -281,6 +283,13 @@ int end_depth(struct end *e, int depth)
 	return 0;
 }
 
+/* An end without a queue pair asks with the number of another one's. */
+int end_pose(struct end *e, struct end *other)
+{
+	e->posed_qpn = other->qp->qp_num;
+	return 0;
+}
+
 static struct rdma_conn_param params(struct end *e, const void *data, int len)
 {
 	return (struct rdma_conn_param){
@@ -291,6 +300,7 @@ static struct rdma_conn_param params(struct end *e, const void *data, int len)
 		.retry_count = 7,
 		.rnr_retry_count = 7,
 		.flow_control = 1,
+		.qp_num = e->posed_qpn,
 	};
 }
 
