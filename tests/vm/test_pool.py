@@ -3,6 +3,7 @@
 
 import itertools
 import json
+import time
 
 import pytest
 from faults import faults
@@ -270,6 +271,32 @@ def test_device_goes_and_comes_back(node, tools, guest, index):
         node.run(["rdma", "link", "add", f"rdsx{index}", "type", node.kind, "netdev",
                   f"rdsv{index}"])
     streams.finish()
+
+
+@pytest.mark.on_siw
+@pytest.mark.flavors("release")
+@pytest.mark.parametrize("index", (0, 1), ids=("sender", "receiver"))
+def test_traffic_when_a_device_is_back(node, tools, guest, index):
+    """A message that waits goes with the first attempts that can succeed."""
+    ping(tools, node, PAIR[1], PAIR[0])
+    device = f"rdsx{index}"
+    asks = node.start(["python3", guest / "ask_later.py", *PAIR])
+    asks.expect("^bound$")
+    node.run(["rdma", "link", "del", device])
+    try:
+        failed = counters(node, guest)["conn_attempt_failed"]
+        asks.write("now\n")
+        # Until the backoff is at its longest; but that nobody answers is known after a while only.
+        enough = 12 if index == 0 else 1
+        wait_for(node, guest, lambda now: now["conn_attempt_failed"] >= failed + enough)
+    finally:
+        node.run(["rdma", "link", "add", device, "type", node.kind, "netdev", f"rdsv{index}"])
+    begun, failed = time.monotonic(), counters(node, guest)["conn_attempt_failed"]
+    asks.wait(180, check=True)
+    failed = counters(node, guest)["conn_attempt_failed"] - failed
+    print(f"{device} is back: answered after {time.monotonic() - begun:.1f} s, {failed} attempts have failed")
+    # One that was under way, and one before the RDMA core knew the addresses.
+    assert failed <= 2
 
 
 @pytest.mark.flavors("release")
