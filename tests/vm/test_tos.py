@@ -5,7 +5,7 @@ import json
 
 import pytest
 from rdsvm.cluster import PAIR, wire_address, wire_address6
-from traffic import ping
+from traffic import connection, ping
 
 A, B = wire_address(0, 1), wire_address(0, 2)
 A6, B6 = wire_address6(0, 1), wire_address6(0, 2)
@@ -24,7 +24,8 @@ def connections(node, guest, peer):
 @pytest.mark.on_siw
 @pytest.mark.long
 def test_connection_of_its_own(pair, tools, guest):
-    """Each type of service has its own connection and numbers, with either side as the one that asks."""
+    """Each type of service has its own connection and numbers, with either side as the one that asks; its lower bits
+    are the service level. The side that was asked has that from the request. On iWARP there is none."""
     a, b = pair
     for m in pair:
         m.forget()
@@ -34,6 +35,10 @@ def test_connection_of_its_own(pair, tools, guest):
     ways = [(a, B), (b, A)]
     before = [connections(m, guest, peer) for m, peer in ways]
     assert [set(x) for x in before] == [{0, TOS, TOS + 4}] * 2
+    # C RDS leaves it to the kernel.
+    for tos in before[0] if {m.impl for m in pair} == {"rust"} else ():
+        levels = [connection(*ends, tos)["service_level"] for ends in ((a, A, B), (b, B, A))]
+        assert levels == [str(tos & 15 if a.kind == "rxe" else 0)] * 2, (tos, levels)
     ping(tools, a, B, tos=TOS, count=5)
     after = [connections(m, guest, peer) for m, peer in ways]
     for old, new in zip(before, after):

@@ -141,9 +141,9 @@ def links_of(node, address):
     return {x["ifname"] for x in queue_pairs(node, address)}
 
 
-def connection(node, local, peer):
+def connection(node, local, peer, tos=0):
     """What debugfs shows of a connection, word by word; nothing if there is none."""
-    start = f"{local} -> {peer}: "
+    start = f"{local} -> {peer}{f' tos {tos}' if tos else ''}: "
     lines = node.read_file("/sys/kernel/debug/rds/connections").splitlines()
     found = [x.removeprefix(start) for x in lines if x.startswith(start)]
     return dict(x.split("=") for x in found[0].split()) if found else {}
