@@ -9,7 +9,10 @@
 #![deny(unsafe_code)]
 
 use crate::conn::{BindKey, Counter};
-use crate::kapi::net::{IpBits, SendMsg, Sock};
+use crate::kapi::{
+    net::{IpBits, SendMsg, Sock},
+    trace,
+};
 use crate::msg::{Bound, Incoming, Payload, Peer, Socket, Ticket, WaitingOn, INLINE};
 use crate::proto::{
     rdma::{Cookie, Extras},
@@ -27,8 +30,8 @@ pub(crate) enum Destination {
     Socket(ARef<Sock<Socket>>),
     /// The node itself, which answers from the address that was asked.
     Ping(Ipv6Addr),
-    /// No one: the message is dropped, as RDS has no way to tell a sender.
-    Nobody,
+    /// No one has this address: the message is dropped, as RDS has no way to tell a sender.
+    Nobody(Ipv6Addr),
 }
 
 impl Destination {
@@ -37,7 +40,7 @@ impl Destination {
         if peer.port == PING_PORT {
             return match sk.node.tunables.answers_pings() {
                 true => Self::Ping(peer.addr),
-                false => Self::Nobody,
+                false => Self::Nobody(peer.addr),
             };
         }
         let key = BindKey {
@@ -48,14 +51,14 @@ impl Destination {
         sk.node
             .binds
             .lookup(sk.net, &key)
-            .map_or(Self::Nobody, Self::Socket)
+            .map_or(Self::Nobody(peer.addr), Self::Socket)
     }
 
     /// Whether the destination takes nothing for now.
     pub(crate) fn is_congested(&self) -> bool {
         match self {
             Self::Socket(target) => target.is_congested() && !target.is_closed(),
-            Self::Ping(_) | Self::Nobody => false,
+            Self::Ping(_) | Self::Nobody(_) => false,
         }
     }
 
@@ -63,7 +66,7 @@ impl Destination {
     pub(crate) fn waiting_on(&self) -> Option<WaitingOn> {
         match self {
             Self::Socket(target) => Some(WaitingOn::Socket(target.clone())),
-            Self::Ping(_) | Self::Nobody => None,
+            Self::Ping(_) | Self::Nobody(_) => None,
         }
     }
 
@@ -107,10 +110,20 @@ impl Destination {
                 incoming.ticket = Some(ticket);
                 sk.deliver(incoming);
             }
-            Self::Nobody => stats.inc(Counter::RecvDropNoSock),
+            Self::Nobody(asked) => drop_for_want_of_socket(sk, bound, asked),
         }
         Ok(())
     }
+}
+
+/// Counts and traces a message for a port of `addr` that nobody has. As on a connection, the near end is that of
+/// the receiver.
+#[cold]
+fn drop_for_want_of_socket(sk: &Sock<Socket>, bound: &Bound, addr: Ipv6Addr) {
+    let reason = Counter::RecvDropNoSock;
+    sk.node.stats.inc(reason);
+    let ends = trace::Conn::new(addr, bound.addr, sk.tos());
+    trace::dropped(&ends, reason.name(), 1);
 }
 
 /// Copies the payload of a sender. Fails with EFAULT or ENOMEM. May sleep.

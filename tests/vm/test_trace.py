@@ -40,6 +40,14 @@ def test_drops(node, tools, guest, trace):
     assert f"drop: <::ffff:{PAIR[1]},::ffff:{PAIR[0]},0> recv_drop_no_sock 1" in trace()
 
 
+@pytest.mark.parametrize("ends", [("127.0.0.1", "127.0.0.2"), (PAIR[0], PAIR[0])], ids="-".join)
+def test_drops_on_this_node(node, guest, trace, ends):
+    """What needs no connection: the loopback addresses, and an address to itself."""
+    near, far = ends
+    node.run(["python3", guest / "to_nobody.py", near, far, ports()])
+    assert f"drop: <::ffff:{far},::ffff:{near},0> recv_drop_no_sock 1" in trace()
+
+
 def test_congestion(node, guest, trace):
     """The port of a reader that does not read is full, and has room again when it has read."""
     run_slow_reader(guest, *((node, x) for x in PAIR))
