@@ -325,13 +325,16 @@ impl Node {
     }
 
     /// A port of this node is full, or not any more: marks it in the map of its address. Any context.
-    pub(crate) fn mark_port(&self, net: Net, bound: &Bound, full: bool) {
-        trace::congestion(bound.addr, bound.port, full);
-        if bound.transport != TransportId::Loop
-            && self.cong.mark(net, bound.addr, bound.port, full).is_err()
-        {
-            self.stats.inc(Counter::CongUpdateFailed);
+    ///
+    /// Fails with ENOMEM, and counts that, if the port is full and there is no memory for the map.
+    pub(crate) fn mark_port(&self, net: Net, bound: &Bound, full: bool) -> Result {
+        if bound.transport != TransportId::Loop {
+            self.cong
+                .mark(net, bound.addr, bound.port, full)
+                .inspect_err(|_| self.stats.inc(Counter::CongUpdateFailed))?;
         }
+        trace::congestion(bound.addr, bound.port, full);
+        Ok(())
     }
 
     /// The map of an address has changed: sends it to all peers. Any context, no lock held.

@@ -297,8 +297,8 @@ impl Sock<Socket> {
         } else {
             cost = message.cost();
             recv.bytes = recv.bytes.saturating_sub(cost);
-            // What leaves a queue does not fill it.
-            if recv.congested {
+            // What leaves a queue does not fill it. It may be overrun and not marked, for want of memory.
+            if recv.congested || self.is_overrun() {
                 news = self.judge(&mut recv, self.rcvbuf());
             }
             self.note_readable(&recv);
@@ -376,11 +376,15 @@ impl Sock<Socket> {
         if change == Transition::None {
             return change;
         }
-        recv.congested = change == Transition::Congested;
-        self.congested.store(recv.congested, Relaxed);
+        let congested = change == Transition::Congested;
         if let Some(bound) = self.bound() {
-            self.node.mark_port(self.net, bound, recv.congested);
+            if self.node.mark_port(self.net, bound, congested).is_err() {
+                // Peers could not be told: the next message tries again. The end of a congestion does not fail.
+                return Transition::None;
+            }
         }
+        recv.congested = congested;
+        self.congested.store(congested, Relaxed);
         change
     }
 

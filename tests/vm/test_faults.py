@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Devices that do not do what they were asked for."""
+"""Devices that do not do what they were asked for, and memory that runs out at one place."""
 
 import pytest
-from faults import faults_within, place_of
+from faults import faults, faults_within, place_of
 from rdsvm.cluster import PAIR
-from traffic import counters, ping, wait_for
+from traffic import counters, ping, ports, wait_for
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.flavors("debug")]
 
@@ -20,3 +20,13 @@ def test_queue_pair_that_is_never_flushed(node, tools, guest):
         wait_for(node, guest, lambda now: now["ib_not_flushed"] > before)
     waiting.wait(300, check=True)
     ping(tools, node, PAIR[1], PAIR[0])
+
+
+@pytest.mark.kinds("rxe")
+def test_no_memory_to_say_that_a_port_is_full(node, guest):
+    """Senders elsewhere hear of it with the next message."""
+    # Or there is a map already.
+    node.forget()
+    with faults(node, "failslab", probability=100, ignore_gfp_wait="Y", task_filter="Y"):
+        result = node.run(["python3", guest / "lost_mark.py", *PAIR, ports()], timeout=120)
+    assert result.out == "held back\n"
