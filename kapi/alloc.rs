@@ -12,6 +12,31 @@ use kernel::{
     prelude::*,
 };
 
+/// What `kmalloc()` takes for so many bytes, in bytes: it has pieces of 96, of 192, and of powers of two from 8 on.
+/// `kvmalloc()` takes the same, or less if it does not find that much at one place.
+///
+/// C function: `kmalloc_size_roundup()`, which does not know it before it is called.
+#[inline]
+pub(crate) const fn kmalloc_size(bytes: usize) -> usize {
+    match bytes {
+        0 => 0,
+        1..=8 => 8,
+        65..=96 => 96,
+        129..=192 => 192,
+        _ => match bytes.checked_next_power_of_two() {
+            Some(size) => size,
+            None => usize::MAX,
+        },
+    }
+}
+
+/// The same, as the kernel has it.
+#[cfg(rds_kunit)]
+pub(crate) fn kmalloc_size_roundup(bytes: usize) -> usize {
+    // SAFETY: Any size will do.
+    unsafe { bindings::kmalloc_size_roundup(bytes) }
+}
+
 /// `kmalloc()` and `kfree()`, as they are. What is made with `GFP_KERNEL` is charged to the memory control
 /// group of the program that makes it.
 pub(crate) struct Direct;

@@ -8,7 +8,7 @@
 
 #![warn(clippy::multiple_unsafe_ops_per_block)]
 
-mod alloc;
+pub(crate) mod alloc;
 pub(crate) mod debugfs;
 pub(crate) mod errno;
 mod inline_bytes;

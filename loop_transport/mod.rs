@@ -13,16 +13,13 @@ use crate::kapi::{
     net::{IpBits, SendMsg, Sock},
     trace,
 };
-use crate::msg::{Bound, Incoming, Payload, Peer, Socket, Ticket, WaitingOn, INLINE};
+use crate::msg::{Bound, Incoming, Payload, Peer, Socket, Ticket, WaitingOn, CHUNK, INLINE};
 use crate::proto::{
     rdma::{Cookie, Extras},
     wire::PING_PORT,
 };
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::aref::ARef};
-
-/// Payload bytes in one piece of memory, at the most.
-const CHUNK: usize = 64 << 10;
 
 /// Where a message goes to on this node.
 pub(crate) enum Destination {

@@ -3,7 +3,7 @@
 //! A message that has arrived and waits to be read.
 
 use super::{Stamps, Ticket};
-use crate::kapi::{net::RecvMsg, sync::Item, InlineBytes};
+use crate::kapi::{alloc::kmalloc_size, net::RecvMsg, sync::Item, InlineBytes};
 use crate::proto::{rdma::Extras, wire::Header};
 use crate::recv_pool::BufMut;
 use core::net::Ipv6Addr;
@@ -13,8 +13,23 @@ use kernel::{alloc::AllocError, prelude::*};
 /// that its buffer can be posted again at once.
 pub(crate) const INLINE: usize = 152;
 
+/// Bytes of payload in one of [`Payload::Chunks`], but for the last one.
+pub(crate) const CHUNK: usize = 64 << 10;
+
 /// What a message takes beyond its payload, in bytes.
-const OVERHEAD: usize = 256;
+const OVERHEAD: usize = Item::<Incoming>::SIZE;
+
+/// What a copy of `len` bytes of payload takes of memory, in bytes.
+fn size_of_copy(len: usize) -> usize {
+    if len <= CHUNK {
+        return kmalloc_size(len);
+    }
+    let rest = len % CHUNK;
+    let list = len.div_ceil(CHUNK).saturating_mul(size_of::<KVVec<u8>>());
+    len.saturating_sub(rest)
+        .saturating_add(kmalloc_size(rest))
+        .saturating_add(kmalloc_size(list))
+}
 
 /// The bytes of a message.
 pub(crate) enum Payload {
@@ -80,7 +95,7 @@ pub(crate) struct Incoming {
 }
 
 /// With the link of its queue this is one piece of memory of 256 bytes.
-const _: () = assert!(size_of::<Incoming>() <= 248);
+const _: () = assert!(OVERHEAD == 256);
 
 impl Incoming {
     /// A message of `len` bytes that are still to be added: there are none yet.
@@ -119,20 +134,31 @@ impl Incoming {
     }
 
     /// What a message of `len` bytes takes of memory on the loop transport, in bytes.
+    #[inline]
     pub(crate) fn cost_of_copy(len: usize) -> usize {
-        let payload = if len <= INLINE { 0 } else { len };
-        OVERHEAD.saturating_add(payload)
+        if len <= INLINE {
+            return OVERHEAD;
+        }
+        OVERHEAD.saturating_add(size_of_copy(len))
     }
 
     /// What the message takes of the receiver's buffer, in bytes of memory.
+    #[inline]
     pub(crate) fn cost(&self) -> usize {
-        let payload = match &self.payload {
+        if let Payload::Inline = self.payload {
+            return OVERHEAD;
+        }
+        OVERHEAD.saturating_add(self.payload_size())
+    }
+
+    /// What the payload takes of memory of its own, in bytes.
+    fn payload_size(&self) -> usize {
+        match &self.payload {
             Payload::Inline => 0,
-            Payload::Chunk(_) | Payload::Chunks(_) => self.len as usize,
+            Payload::Chunk(_) | Payload::Chunks(_) => size_of_copy(self.len as usize),
             Payload::One(buf) => buf.true_size(),
             Payload::Many(bufs, _) => bufs.iter().map(BufMut::true_size).sum(),
-        };
-        OVERHEAD.saturating_add(payload)
+        }
     }
 
     /// Copies the payload to a reader, as much as there is room for, and returns how much that was.

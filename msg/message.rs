@@ -4,6 +4,7 @@
 
 use super::{Attachment, Socket, Ticket};
 use crate::kapi::{
+    alloc::kmalloc_size,
     net::{SendMsg, Sock},
     sync::Item,
 };
@@ -148,15 +149,19 @@ impl Message {
     /// What a message of `len` bytes takes of memory if it is cut for fragments of `cut`, in bytes.
     pub(crate) fn cost(len: u32, cut: FragmentSize) -> usize {
         let mut rest = len;
-        let mut whole = 0;
+        let (mut whole, mut list) = (0, 0);
         if len > cut.bytes() {
             // At most 255 fragments, each of less than 22 KiB.
             let count = (len - 1) / cut.bytes();
             rest = len.saturating_sub(count.saturating_mul(cut.bytes()));
             whole = count.saturating_mul(Pools::send_size(cut.bytes()));
+            let pieces = (count as usize).saturating_add(1);
+            list = kmalloc_size(pieces.saturating_mul(size_of::<Piece>()));
         }
         let buffers = whole.saturating_add(Pools::send_size(rest));
-        size_of::<Self>().saturating_add(buffers as usize)
+        Item::<Self>::SIZE
+            .saturating_add(list)
+            .saturating_add(buffers as usize)
     }
 
     /// An empty message that no socket pays for. Fails with ENOMEM. Any context.

@@ -15,7 +15,7 @@ mod stamps;
 mod ticket;
 mod unread;
 
-pub(crate) use incoming::{Incoming, Payload, INLINE};
+pub(crate) use incoming::{Incoming, Payload, CHUNK, INLINE};
 pub(crate) use message::{Attached, Message};
 #[cfg(rds_kunit)]
 pub(crate) use operation::Outcome;

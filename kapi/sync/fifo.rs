@@ -5,7 +5,7 @@
 //! Pushing and popping never allocate and move one pointer, so it is fit for use under a spinlock.
 //! An element is in one queue at most because the queue owns it.
 
-use crate::kapi::alloc::Direct;
+use crate::kapi::alloc::{kmalloc_size, Direct};
 use core::{
     mem::ManuallyDrop,
     ops::{Deref, DerefMut},
@@ -38,6 +38,9 @@ struct Node<T> {
 pub(crate) struct Item<T>(Box<Node<T>, Direct>);
 
 impl<T> Item<T> {
+    /// What an element takes of memory, in bytes.
+    pub(crate) const SIZE: usize = kmalloc_size(size_of::<Node<T>>());
+
     pub(crate) fn new(value: T, flags: kernel::alloc::Flags) -> Result<Self, AllocError> {
         let next = link(None);
         // INVARIANT: There is no next one.

@@ -2,6 +2,7 @@
 
 //! KUnit suites, run when the module is loaded.
 
+mod alloc;
 mod cong_bits;
 mod conn_table;
 mod connect;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Memory of messages and control groups."""
+"""Memory of messages: who pays for it, and how much."""
 
 import json
 
@@ -13,3 +13,15 @@ def test_a_sender_pays(node, guest):
     for kind, (payload, during, after) in json.loads(result.out).items():
         assert payload <= during <= 3 * payload, (kind, payload, during)
         assert after <= payload // 4, (kind, payload, after)
+
+
+# Payload of a message, and what it takes: pieces that kmalloc() has, and the message's own.
+TAKEN = {0: 256, 152: 256, 153: 256 + 192, 200: 256 + 256, 4096: 256 + 4096, 4097: 256 + 8192,
+         20000: 256 + 32768, 65536: 256 + 65536, 65537: 256 + 65536 + 8 + 64,
+         200000: 256 + 3 * 65536 + 4096 + 96}
+
+
+def test_a_copy_is_charged_at_its_true_size(node, guest):
+    """A send buffer of 1 MiB has room as long as messages do not take that much."""
+    result = node.run(["python3", guest / "loop_memory.py", 1 << 20, *TAKEN])
+    assert json.loads(result.out) == [-(-(1 << 20) // each) for each in TAKEN.values()]
