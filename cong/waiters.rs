@@ -1,107 +1,147 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Senders that wait until a congested port has room again.
+//!
+//! Any number of sockets may wait. To come, to go and to be woken costs each of them little, whoever else waits
+//! and for which ports.
 
 use crate::kapi::{
     net::{poll, Sock},
-    sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
+    sync::{new_spinlock_bh, SpinLockBh},
 };
 use crate::msg::Socket;
-use crate::proto::cong_bits;
-use kernel::{prelude::*, sync::aref::ARef};
+use core::{array, mem, ptr};
+use kernel::{
+    prelude::*,
+    rbtree::{RBTree, RBTreeNodeReservation},
+    sync::aref::ARef,
+};
 
-/// A socket that waits for ports. The masks have bit p for the ports that are p modulo 64.
-struct Waiter {
-    sk: ARef<Sock<Socket>>,
-    ports: u64,
-    /// Those of them that a send was refused for. For the others it waits itself.
-    refused: u64,
+/// Ports that are the same modulo this number, the bits of a mask, are not told apart.
+const PLACES: usize = u64::BITS as usize;
+
+#[inline]
+fn place_of(port: u16) -> usize {
+    usize::from(port) % PLACES
 }
 
-impl Waiter {
-    fn is(&self, sk: &Sock<Socket>) -> bool {
-        core::ptr::eq(&*self.sk, sk)
-    }
+/// A socket that waits for a port.
+struct Waiter {
+    sk: ARef<Sock<Socket>>,
+    /// A send was refused. If not, the call waits itself.
+    refused: bool,
+}
+
+/// Who waits for one place, by the address of the socket.
+type Queue = RBTree<usize, Waiter>;
+
+/// Who waits, by place. There since a socket had to wait, until all are woken.
+type Queues = Option<KBox<[Queue; PLACES]>>;
+
+fn queue_at(queues: &mut Queues, place: usize) -> Option<&mut Queue> {
+    queues.as_mut()?.get_mut(place)
+}
+
+fn key(sk: &Sock<Socket>) -> usize {
+    ptr::from_ref(sk).addr()
 }
 
 /// The sockets to wake when a port has room again. A socket that is closed has to be removed.
 #[pin_data]
 pub(crate) struct Waiters {
     #[pin]
-    list: SpinLockBh<Fifo<Waiter>>,
+    by_place: SpinLockBh<Queues>,
 }
 
 impl Waiters {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            list <- new_spinlock_bh!(Fifo::new(), "Waiters::list"),
+            by_place <- new_spinlock_bh!(None, "Waiters::by_place"),
         })
     }
 
-    /// Puts a socket on the list, once, to wait for a port; `refused` says that its call does not wait. The
-    /// caller then looks at the congestion again: it may have ended before. Process context; may sleep.
+    /// Has a socket wait for a port; `refused` says that its call does not wait. The caller then looks at the
+    /// congestion again: it may have ended before. Fails with ENOMEM. Process context; may sleep.
     pub(crate) fn add(&self, sk: &Sock<Socket>, port: u16, refused: bool) -> Result {
-        let ports = cong_bits::mask(port);
-        let refused = if refused { ports } else { 0 };
-        let fresh = Waiter {
+        let waiter = Waiter {
             sk: sk.hold(),
-            ports,
             refused,
         };
-        let fresh = Item::new(fresh, GFP_KERNEL)?;
-        let mut list = self.list.lock();
-        let known = list.iter_mut().find(|waiter| waiter.is(sk));
-        match known {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?.into_node(key(sk), waiter);
+        let mut queues = self.by_place.lock();
+        if queues.is_none() {
+            drop(queues);
+            let fresh = KBox::new(array::from_fn(|_| Queue::new()), GFP_KERNEL_ACCOUNT)?;
+            queues = self.by_place.lock();
+            // Another sender may have been faster.
+            queues.get_or_insert(fresh);
+        }
+        let queue = queue_at(&mut queues, place_of(port)).ok_or(ENOMEM)?;
+        match queue.get_mut(&key(sk)) {
             Some(known) => {
-                known.ports |= ports;
                 known.refused |= refused;
-                drop(list);
-                drop(fresh);
+                drop(queues);
+                drop(node);
             }
-            None => list.push_back(fresh),
+            None => drop(queue.insert(node)),
         }
         Ok(())
     }
 
     /// Whether a socket waits for a port: it has not been woken since it was added. Any context.
     pub(crate) fn has(&self, sk: &Sock<Socket>, port: u16) -> bool {
-        let port = cong_bits::mask(port);
-        self.list
-            .lock()
-            .iter()
-            .any(|waiter| waiter.is(sk) && waiter.ports & port != 0)
+        let queues = self.by_place.lock();
+        let queue = queues.as_ref().and_then(|all| all.get(place_of(port)));
+        queue.is_some_and(|queue| queue.get(&key(sk)).is_some())
     }
 
-    /// Takes a socket off the list. Any context.
+    /// Has a socket wait for nothing. Any context.
     pub(crate) fn remove(&self, sk: &Sock<Socket>) {
-        let mut removed = Fifo::new();
-        self.list
-            .lock()
-            .extract(|waiter| waiter.is(sk), &mut removed);
+        let mut gone = [const { None }; PLACES];
+        let mut queues = self.by_place.lock();
+        if let Some(all) = &mut *queues {
+            for (queue, gone) in all.iter_mut().zip(&mut gone) {
+                *gone = queue.remove_node(&key(sk));
+            }
+        }
+        drop(queues);
         // A last reference goes here, after the lock.
+        drop(gone);
     }
 
-    /// Wakes who waits for one of some ports, given modulo 64, and forgets them: who waits for others, too,
-    /// looks for itself. Any context, no lock held.
+    /// Wakes who waits for one of some ports, given modulo 64, and forgets that. Any context, no lock held.
     pub(crate) fn wake(&self, ports: u64) {
-        let mut woken = Fifo::new();
-        self.list
-            .lock()
-            .extract(|waiter| waiter.ports & ports != 0, &mut woken);
-        tell(woken);
+        for place in (0..PLACES).filter(|place| ports & bit(*place) != 0) {
+            let mut queues = self.by_place.lock();
+            let Some(queue) = queue_at(&mut queues, place) else {
+                return;
+            };
+            let woken = mem::replace(queue, Queue::new());
+            drop(queues);
+            tell(&woken, place);
+        }
     }
 
     /// Wakes all that wait, and forgets them. Any context, no lock held.
     pub(crate) fn wake_all(&self) {
-        let mut woken = Fifo::new();
-        woken.append(&mut *self.list.lock());
-        tell(woken);
+        let woken = self.by_place.lock().take();
+        if let Some(woken) = woken {
+            for (place, queue) in woken.iter().enumerate() {
+                tell(queue, place);
+            }
+        }
     }
 }
 
-fn tell(mut woken: Fifo<Waiter>) {
-    while let Some(waiter) = woken.pop_front() {
-        waiter.sk.news.add(waiter.refused);
+/// The mask of a place.
+fn bit(place: usize) -> u64 {
+    1 << (place % PLACES)
+}
+
+fn tell(woken: &Queue, place: usize) {
+    for waiter in woken.values() {
+        let refused = if waiter.refused { bit(place) } else { 0 };
+        waiter.sk.news.add(refused);
         waiter.sk.wake_writers(poll::IN | poll::OUT | poll::WRBAND);
     }
 }
