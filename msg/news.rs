@@ -5,6 +5,13 @@
 use crate::kapi::sync::Peek;
 use kernel::sync::atomic::{Atomic, Full, Relaxed, Release};
 
+/// There is no news for `poll(2)`.
+const NONE: u32 = 0;
+/// There is some that nobody was told.
+const FRESH: u32 = 1;
+/// There is some, and it was told.
+const TOLD: u32 = 2;
+
 /// News of ports that a send was held back for and that may have room again.
 ///
 /// A socket with `RDS_CONG_MONITOR` reads which ports those are, any other one is told by `poll(2)` that
@@ -12,8 +19,8 @@ use kernel::sync::atomic::{Atomic, Full, Relaxed, Release};
 pub(crate) struct News {
     /// Whether the socket has `RDS_CONG_MONITOR`.
     monitor: Atomic<bool>,
-    /// For `poll(2)`, once.
-    any: Atomic<bool>,
+    /// For `poll(2)`: one of the values above.
+    any: Atomic<u32>,
     /// For `recvmsg(2)`: bit p is for the ports that are p modulo 64.
     ports: Atomic<u64>,
     /// A call without room for `ports` was told that there are some: it is not told again.
@@ -24,7 +31,7 @@ impl News {
     pub(super) const fn new() -> Self {
         Self {
             monitor: Atomic::new(false),
-            any: Atomic::new(false),
+            any: Atomic::new(NONE),
             ports: Atomic::new(0),
             told_short: Atomic::new(false),
         }
@@ -35,7 +42,7 @@ impl News {
     pub(crate) fn set_monitor(&self, on: bool) {
         self.monitor.store(on, Relaxed);
         if !on && self.ports.peek() != 0 {
-            self.any.store(true, Relaxed);
+            self.any.store(FRESH, Relaxed);
         }
     }
 
@@ -52,17 +59,36 @@ impl News {
             self.put_back(refused);
         }
         if refused != 0 || !self.is_monitor() {
-            self.any.store(true, Release);
+            self.any.store(FRESH, Release);
         }
     }
 
-    /// Whether there is news for `poll(2)`, which is told once.
-    pub(crate) fn take_any(&self) -> bool {
-        let any = self.any.peek() && self.any.xchg(false, Full);
-        if any {
+    /// Whether there is news for `poll(2)`. All who ask are told until [`Self::heed`]: epoll asks as soon as it is to
+    /// watch a socket, and once more before it reports. Any context.
+    pub(crate) fn tell_any(&self) -> bool {
+        let any = self.any.peek();
+        if any == FRESH {
+            // If that fails somebody else is told, or it is heeded already.
+            let _ = self.any.cmpxchg(FRESH, TOLD, Full);
+        }
+        any != NONE
+    }
+
+    /// The program sends, or finds nothing to receive: what `poll(2)` has told it is no news any more, or it would be told that there is
+    /// something to read for ever. What nobody was told stays, and so do the ports that a monitor has to read. Any
+    /// context.
+    #[inline]
+    pub(crate) fn heed(&self) {
+        if self.any.peek() == TOLD && !self.is_monitor() {
+            self.forget();
+        }
+    }
+
+    #[cold]
+    fn forget(&self) {
+        if self.any.cmpxchg(TOLD, NONE, Full).is_ok() {
             self.ports.xchg(0, Full);
         }
-        any
     }
 
     /// The ports that `recvmsg(2)` has to tell of. Any context.
@@ -88,7 +114,7 @@ impl News {
 
     /// As [`Self::ports`], and the next call returns none.
     pub(crate) fn take_ports(&self) -> u64 {
-        self.any.xchg(false, Full);
+        self.any.xchg(NONE, Full);
         self.ports.xchg(0, Full)
     }
 

@@ -92,7 +92,7 @@ impl Protocol for Socket {
             if sk.news.is_due() {
                 mask |= poll::IN;
             }
-        } else if sk.news.take_any() {
+        } else if sk.news.tell_any() {
             mask |= poll::IN | poll::WRBAND;
         }
         if sk.is_writable() {

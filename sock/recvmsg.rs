@@ -44,6 +44,8 @@ pub(super) fn recvmsg(sk: &Sock<Socket>, mut msg: RecvMsg<'_>) -> Result<usize> 
         if let Some(returned) = read {
             return Ok(returned);
         }
+        // That there is nothing to read is what the program has asked to know.
+        sk.news.heed();
         // The ports wait for a call that has room: this one shall know, once.
         if sk.news.is_due() && !msg.has_control_room(size_of::<u64>()) && sk.news.tell_short() {
             msg.add_flags(msg_flags::CTRUNC);

@@ -50,6 +50,7 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     if msg.flags() & !FLAGS != 0 {
         return Err(Errno::NotSupported.into());
     }
+    sk.news.heed();
     let named = match msg.name() {
         Some(name) => Some(parse_peer(sk, name, Call::Send)?),
         None => None,

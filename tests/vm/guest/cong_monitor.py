@@ -116,11 +116,20 @@ def main():
         drain(r1, lambda: events(s))
         s.setsockopt(SOL_RDS, RDS_CONG_MONITOR, 0)
         check("events that were not read", bool(events(s) & select.POLLIN), True)
-        check("events, once taken", events(s), 0)
+        check("nothing to read without the option", nothing(s), True)
+        check("events after a receive", events(s), 0)
+
         fill(s, first)
         drain(r1, lambda: events(s))
-        check("events without the option, once taken", events(s), 0)
-        check("nothing to read without the option", nothing(s), True)
+        news = select.POLLIN | select.POLLWRBAND
+        check("events without the option", events(s), news)
+        with select.epoll() as epoll:
+            epoll.register(s, select.EPOLLWRBAND)
+            check("events for epoll", epoll.poll(0), [(s.fileno(), select.EPOLLWRBAND)])
+            epoll.modify(s, select.EPOLLIN)
+            check("events for epoll that looks anew", epoll.poll(0), [(s.fileno(), select.EPOLLIN)])
+            check("a send after it", send(s, first), None)
+            check("events for epoll after a send", epoll.poll(0), [])
 
         fill(s, first)
         drain(r1, lambda: send(s, first) is None)
