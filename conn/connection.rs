@@ -135,6 +135,15 @@ impl TxQueue {
         self.ack_due || self.credits.is_due()
     }
 
+    /// The last message that a port of ours may have in the queues; `None` if it has none there. It may be that of
+    /// another port, see `SendState::last_of`. The queues are in order, and what is in them may be acknowledged already.
+    pub(super) fn last_of(&self, sport: u16) -> Option<u64> {
+        let last = self.state.last_of(sport);
+        let begins_before =
+            |queue: &Fifo<Message>| queue.front().is_some_and(|it| it.sequence <= last);
+        (begins_before(&self.unsent) || begins_before(&self.sent)).then_some(last)
+    }
+
     pub(super) fn outbox(&mut self, outbox: Outbox) -> &mut Fifo<Message> {
         match outbox {
             Outbox::Unsent => &mut self.unsent,
@@ -386,7 +395,8 @@ impl Connection {
         if self.has_ended() {
             return Err(message);
         }
-        message.queue(tx.queue.state.assign());
+        let sequence = tx.queue.state.assign(message.sport);
+        message.queue(sequence);
         tx.queue.push(message);
         let up = tx.link.is_some();
         self.transmit_and_unlock(tx);

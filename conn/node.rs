@@ -361,13 +361,13 @@ impl Node {
             return;
         }
         if let Some(connection) = likely {
-            connection.cancel(sk, None);
+            connection.cancel(sk, bound.port, None);
             if !sk.has_unacknowledged() {
                 return;
             }
         }
         self.walk_of(sk.net, bound.addr, None, |connection| {
-            connection.cancel(sk, None);
+            connection.cancel(sk, bound.port, None);
             sk.has_unacknowledged()
         });
     }
@@ -380,7 +380,7 @@ impl Node {
         }
         self.walk_of(sk.net, bound.addr, Some(to.addr), |connection| {
             if to.scope == 0 || connection.key.scope == to.scope {
-                connection.cancel(sk, Some(to.port));
+                connection.cancel(sk, bound.port, Some(to.port));
             }
             sk.has_unacknowledged()
         });

@@ -336,6 +336,11 @@ impl Message {
         }
     }
 
+    /// What its sender pays for it, in bytes.
+    pub(crate) fn charge(&self) -> usize {
+        self.ticket.as_ref().map_or(0, Ticket::bytes)
+    }
+
     /// How much of its send buffer the sender uses.
     pub(crate) fn pressure(&self) -> Pressure {
         match &self.ticket {

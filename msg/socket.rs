@@ -222,9 +222,14 @@ impl Sock<Socket> {
         }
     }
 
+    /// What the socket pays for all that it has sent and that is not acknowledged yet, in bytes.
+    pub(crate) fn unacknowledged(&self) -> usize {
+        self.send_bytes.peek()
+    }
+
     /// Whether anything sent is not acknowledged yet.
     pub(crate) fn has_unacknowledged(&self) -> bool {
-        self.send_bytes.peek() != 0
+        self.unacknowledged() != 0
     }
 
     /// Whether there is room to send.

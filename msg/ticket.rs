@@ -25,6 +25,11 @@ impl Ticket {
         })
     }
 
+    /// How much it is, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// The socket that pays.
     pub(crate) fn socket(&self) -> &Sock<Socket> {
         &self.sk

@@ -52,6 +52,9 @@ pub(crate) struct AckError {
     pub(crate) sent: u64,
 }
 
+/// Places for the last message of each port of ours. Ports that are the same modulo this number share one.
+const PLACES: usize = 32;
+
 /// Send side of the protocol towards one peer. It outlives the connections to that peer.
 #[derive(Clone, Debug)]
 pub(crate) struct SendState {
@@ -63,6 +66,8 @@ pub(crate) struct SendState {
     asked: u64,
     packets_left: u32,
     bytes_left: u32,
+    /// The last message from each port, by place.
+    last: [u64; PLACES],
 }
 
 impl SendState {
@@ -76,15 +81,26 @@ impl SendState {
             asked: 0,
             packets_left: policy.max_unacked_packets,
             bytes_left: policy.max_unacked_bytes,
+            last: [0; PLACES],
         }
     }
 
-    /// The sequence for a message that is being queued.
+    /// The sequence for a message from a port of ours that is being queued.
     #[inline]
-    pub(crate) fn assign(&mut self) -> u64 {
+    pub(crate) fn assign(&mut self, sport: u16) -> u64 {
         let sequence = self.next;
         self.next = sequence.wrapping_add(1);
+        if let Some(last) = self.last.get_mut(usize::from(sport) % PLACES) {
+            *last = sequence;
+        }
         sequence
+    }
+
+    /// The last message from a port of ours; 0 if there was none. It may be that of another port, which shares the
+    /// place.
+    pub(crate) fn last_of(&self, sport: u16) -> u64 {
+        let last = self.last.get(usize::from(sport) % PLACES);
+        last.copied().unwrap_or(0)
     }
 
     /// The sequence that [`SendState::assign`] returns next.

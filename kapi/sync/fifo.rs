@@ -103,6 +103,15 @@ pub(crate) struct Fifo<T> {
     id: u64,
 }
 
+/// What [`Fifo::extract_some`] does about an element.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pick {
+    Take,
+    Leave,
+    /// Leaves it, and ends the walk.
+    End,
+}
+
 /// How far a walk over a queue has come. See [`Fifo::walk`].
 ///
 /// # Invariants
@@ -271,15 +280,16 @@ impl<T> Fifo<T> {
         true
     }
 
-    /// Moves those of up to `most` elements for which `pred` holds, in order, to the end of `out`: oldest first, from
-    /// where the walk has come to, as far as the queue went when the walk began. Returns whether there may be more.
+    /// Moves those of up to `most` elements that `pick` takes, in order, to the end of `out`: oldest first, from
+    /// where the walk has come to, as far as the queue went when the walk began, or `pick` ends it. Returns whether
+    /// there may be more.
     ///
     /// As [`Self::walk`]. Other walks begin again if this takes elements.
     pub(crate) fn extract_some(
         &mut self,
         walk: &mut Walk<T>,
         most: usize,
-        mut pred: impl FnMut(&mut T) -> bool,
+        mut pick: impl FnMut(&mut T) -> Pick,
         out: &mut Self,
     ) -> bool {
         self.begin(walk);
@@ -294,9 +304,14 @@ impl<T> Fifo<T> {
                 more = false;
                 break;
             };
-            if !pred(&mut node.value) {
+            let picked = pick(&mut node.value);
+            if picked != Pick::Take {
                 let last: *mut Node<T> = &mut *node;
                 *place = link(Some(node));
+                if picked == Pick::End {
+                    more = false;
+                    break;
+                }
                 // INVARIANT: The node that was at `next`.
                 walk.last = last;
                 walk.next = walk.next.wrapping_add(1);

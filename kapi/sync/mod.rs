@@ -10,7 +10,7 @@ mod signal;
 mod spinlock_bh;
 mod workqueue;
 
-pub(crate) use fifo::{Fifo, Item, Walk};
+pub(crate) use fifo::{Fifo, Item, Pick, Walk};
 pub(crate) use latest::Latest;
 pub(crate) use peek::Peek;
 pub(crate) use percpu::PerCpuCounters;

@@ -2,7 +2,7 @@
 
 //! KUnit tests of walks over a queue that is used meanwhile.
 
-use crate::kapi::sync::{Fifo, Item, Walk};
+use crate::kapi::sync::{Fifo, Item, Pick, Walk};
 use kernel::prelude::*;
 
 #[kunit_tests(rds_fifo)]
@@ -111,7 +111,14 @@ mod suite {
     /// Takes the multiples of three, looking at two at a time, with `between` after each time.
     fn take_thirds(fifo: &mut Fifo<u32>, mut between: impl FnMut(&mut Fifo<u32>)) -> Fifo<u32> {
         let (mut out, mut walk) = (Fifo::new(), Walk::new());
-        while fifo.extract_some(&mut walk, 2, |x| *x % 3 == 0, &mut out) {
+        let pick = |x: &mut u32| {
+            if *x % 3 == 0 {
+                Pick::Take
+            } else {
+                Pick::Leave
+            }
+        };
+        while fifo.extract_some(&mut walk, 2, pick, &mut out) {
             between(fifo);
         }
         out
@@ -165,6 +172,29 @@ mod suite {
         });
         assert_eq!(all(&mut out)[..], [0, 3, 6]);
         assert_eq!(all(&mut fifo)[..], [1, 2, 4, 5, 7, 8]);
+    }
+
+    #[test]
+    fn no_element_is_looked_at_behind_the_end() {
+        for end in 0..7 {
+            let (mut fifo, mut out, mut walk) = (queue(0..7), Fifo::new(), Walk::new());
+            let mut seen = 0;
+            let mut pick = |x: &mut u32| {
+                seen = *x + 1;
+                match *x {
+                    x if x == end => Pick::End,
+                    x if x % 3 == 0 => Pick::Take,
+                    _ => Pick::Leave,
+                }
+            };
+            while fifo.extract_some(&mut walk, 2, &mut pick, &mut out) {}
+            assert_eq!(seen, end + 1);
+            assert_eq!(out.len() as u32, end.div_ceil(3));
+            assert_eq!(all(&mut fifo).len() as u32, 7 - end.div_ceil(3));
+            // The last one is known.
+            push(&mut fifo, 100..101);
+            assert_eq!(all(&mut fifo).last(), Some(&100));
+        }
     }
 
     #[test]

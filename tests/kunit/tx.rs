@@ -6,6 +6,9 @@ use crate::proto::tx::*;
 use crate::proto::wire::Flags;
 use kernel::prelude::*;
 
+/// Who sends.
+const PORT: u16 = 4000;
+
 #[kunit_tests(rds_tx)]
 mod suite {
     use super::*;
@@ -14,7 +17,7 @@ mod suite {
     fn some_messages_ask_for_an_ack() {
         let mut tx = SendState::new(AckPolicy::default());
         for sequence in 1..=66 {
-            assert_eq!(tx.assign(), sequence);
+            assert_eq!(tx.assign(PORT), sequence);
             let asks = tx.transmit(sequence, 0, Pressure::Low) == Flags::ACK_REQUIRED;
             assert_eq!(asks, sequence % 33 == 0);
         }

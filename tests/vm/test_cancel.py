@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Messages that are taken back: RDS_CANCEL_SENT_TO."""
+"""Messages that are taken back: RDS_CANCEL_SENT_TO, and close."""
+
+import json
 
 import pytest
 from rdsvm.cluster import PAIR
@@ -23,3 +25,11 @@ def test_half_out_and_disconnected(slow_node, guest):
     """What was only to be completed is not begun anew on the next connection."""
     result = slow_node.run(["python3", guest / "cancel_half_out.py", *PAIR, ports()], timeout=300)
     assert result.out == "0\n"
+
+
+@pytest.mark.impls("rust")
+@pytest.mark.kinds("rxe")
+def test_among_others(node, guest):
+    """Who closes a socket takes out its messages, wherever they are, and no others."""
+    seen, dropped = json.loads(node.run(["python3", guest / "close_midst.py", PAIR[0]], timeout=300).out)
+    assert seen == dropped and min(dropped) > 0

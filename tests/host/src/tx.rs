@@ -6,6 +6,9 @@ use crate::proto::tx::*;
 use crate::proto::wire::Flags;
 use proptest::prelude::*;
 
+/// Who sends, where that makes no difference.
+const PORT: u16 = 4000;
+
 fn policy(packets: u32, bytes: u32) -> AckPolicy {
     AckPolicy {
         max_unacked_packets: packets,
@@ -17,7 +20,7 @@ fn policy(packets: u32, bytes: u32) -> AckPolicy {
 fn requests(tx: &mut SendState, count: usize, len: u32) -> Vec<usize> {
     (0..count)
         .filter(|_| {
-            let sequence = tx.assign();
+            let sequence = tx.assign(PORT);
             tx.transmit(sequence, len, Pressure::Low) == Flags::ACK_REQUIRED
         })
         .collect()
@@ -27,7 +30,10 @@ fn requests(tx: &mut SendState, count: usize, len: u32) -> Vec<usize> {
 fn sequences_start_at_one() {
     let mut tx = SendState::new(AckPolicy::default());
     assert_eq!(tx.next_sequence(), 1);
-    assert_eq!([tx.assign(), tx.assign(), tx.assign()], [1, 2, 3]);
+    assert_eq!(
+        [tx.assign(PORT), tx.assign(PORT), tx.assign(PORT)],
+        [1, 2, 3]
+    );
     assert_eq!(tx.next_sequence(), 4);
 }
 
@@ -51,7 +57,7 @@ fn asks_for_an_ack_once_the_bytes_are_used_up() {
 fn a_sender_that_runs_short_asks_early() {
     let mut tx = SendState::new(AckPolicy::default());
     let mut send = |pressure| {
-        let sequence = tx.assign();
+        let sequence = tx.assign(PORT);
         let asks = tx.transmit(sequence, 0, pressure) == Flags::ACK_REQUIRED;
         (sequence, asks)
     };
@@ -63,23 +69,23 @@ fn a_sender_that_runs_short_asks_early() {
     assert_eq!(send(Pressure::Full), (4, true));
     assert_eq!(send(Pressure::Full), (5, true));
     assert_eq!(tx.handle_ack(4), Ok(Some(4)));
-    let sequence = tx.assign();
+    let sequence = tx.assign(PORT);
     assert_eq!(tx.transmit(sequence, 0, Pressure::High), Flags::NONE);
     assert_eq!(tx.handle_ack(5), Ok(Some(5)));
-    let sequence = tx.assign();
+    let sequence = tx.assign(PORT);
     assert_eq!(
         tx.transmit(sequence, 0, Pressure::High),
         Flags::ACK_REQUIRED
     );
     // Nor is one request enough for ever.
     for count in 0..9 {
-        let sequence = tx.assign();
+        let sequence = tx.assign(PORT);
         let asks = tx.transmit(sequence, 0, Pressure::High) == Flags::ACK_REQUIRED;
         assert_eq!(asks, count == 8);
     }
     // A new connection knows nothing of what was asked on the old one.
     tx.reconnected();
-    let sequence = tx.assign();
+    let sequence = tx.assign(PORT);
     assert_eq!(
         tx.transmit(sequence, 0, Pressure::High),
         Flags::ACK_REQUIRED
@@ -102,8 +108,8 @@ fn retransmission_and_reconnect_refill_the_budget() {
 #[test]
 fn an_ack_of_something_never_sent_is_an_error() {
     let mut tx = SendState::new(AckPolicy::default());
-    let first = tx.assign();
-    let second = tx.assign();
+    let first = tx.assign(PORT);
+    let second = tx.assign(PORT);
     assert_eq!(tx.handle_ack(0), Ok(None));
     assert_eq!(tx.handle_ack(1), Err(AckError { ack: 1, sent: 0 }));
     tx.transmit(first, 10, Pressure::Low);
@@ -122,7 +128,7 @@ fn an_ack_of_something_never_sent_is_an_error() {
 #[test]
 fn an_ack_may_cover_a_cancelled_message() {
     let mut tx = SendState::new(AckPolicy::default());
-    let (_cancelled, sent) = (tx.assign(), tx.assign());
+    let (_cancelled, sent) = (tx.assign(PORT), tx.assign(PORT));
     tx.transmit(sent, 0, Pressure::Low);
     assert_eq!(tx.handle_ack(1), Ok(Some(1)));
     assert_eq!(tx.handle_ack(2), Ok(Some(2)));
@@ -138,7 +144,7 @@ proptest! {
         let mut highest = 0;
         for (step, number) in steps {
             match step {
-                0 => queued.push(tx.assign()),
+                0 => queued.push(tx.assign(PORT)),
                 1 if !queued.is_empty() => {
                     let sequence = queued.remove(0);
                     tx.transmit(sequence, 1, Pressure::High);
@@ -161,6 +167,33 @@ proptest! {
                     }
                     prop_assert!(unacked.len() <= before);
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_message_of_a_port_is_known() {
+    let mut tx = SendState::new(AckPolicy::default());
+    let last = |tx: &SendState| [7, 8, 9, 7 + 32].map(|port| tx.last_of(port));
+    assert_eq!(last(&tx), [0; 4]);
+    assert_eq!([7, 8, 7].map(|port| tx.assign(port)), [1, 2, 3]);
+    // The last one is another port's that shares a place.
+    assert_eq!(last(&tx), [3, 2, 0, 3]);
+    assert_eq!(tx.assign(7 + 32), 4);
+    assert_eq!(last(&tx), [4, 2, 0, 4]);
+}
+
+proptest! {
+    /// No message is behind the last one of its port.
+    #[test]
+    fn last_messages_against_a_model(ports in prop::collection::vec(any::<u16>(), 0..200)) {
+        let mut tx = SendState::new(AckPolicy::default());
+        let mut queued: Vec<(u16, u64)> = Vec::new();
+        for port in ports {
+            queued.push((port, tx.assign(port)));
+            for (port, sequence) in &queued {
+                prop_assert!(tx.last_of(*port) >= *sequence);
             }
         }
     }

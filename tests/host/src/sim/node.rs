@@ -92,7 +92,7 @@ impl Node {
 
     pub(super) fn queue(&mut self, len: u32) {
         let id = (self.life << 24) | self.tx.next_sequence() as u32;
-        let sequence = self.tx.assign();
+        let sequence = self.tx.assign(0);
         self.unsent.push_back(Message {
             sequence,
             id,

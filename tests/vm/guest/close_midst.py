@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0
+"""close_midst.py HOST: many sockets at HOST have messages for a peer that is not there, which take turns in one queue.
+Whoever is closed, or takes back what it has sent to a port, has its messages taken out of their midst, and the others
+stay as they are. One of the sockets has messages to itself, too, which nobody reads.
+
+Prints as JSON how many messages the two counters say were dropped, and how many were."""
+
+import json
+import random
+import socket
+import struct
+import sys
+
+from rds import Sock, counters, info
+
+# Nobody has this address.
+NOWHERE = "10.9.0.200"
+PORTS = (4000, 4001)
+# More sockets than connections tell apart, and more messages than are looked at at a time.
+SOCKETS, ROUNDS = 100, 3
+RDS_INFO_SEND_MESSAGES = 10003
+COUNTERS = ("send_drop_closed", "send_drop_cancelled")
+
+
+def queued(host):
+    """(port, peer's port, length) of the messages that wait to be sent."""
+    found = []
+    for raw in info(RDS_INFO_SEND_MESSAGES):
+        _, size, near, far, port, to, _, _ = struct.unpack("=QI4s4s2s2sBB", raw)
+        if (near, far) == (socket.inet_aton(host), socket.inet_aton(NOWHERE)):
+            found.append((*struct.unpack("!HH", port + to), size))
+    return found
+
+
+def main():
+    host, order = sys.argv[1], random.Random(1)
+    sockets = [Sock((host, 0)) for _ in range(SOCKETS)]
+    itself = sockets[SOCKETS // 2]
+    itself.send(b"unread", itself.name())
+    wanted, size = [], 0
+    for _ in range(ROUNDS):
+        for s in sockets:
+            for port in PORTS:
+                size += 1
+                s.send(bytes(size), (NOWHERE, port), socket.MSG_DONTWAIT)
+                wanted.append((s.name()[1], port, size))
+    before, dropped = counters(), [0, 0]
+
+    def expect(left, counter):
+        nonlocal wanted
+        dropped[counter] += len(wanted) - len(left)
+        wanted = left
+        if (found := queued(host)) != wanted:
+            sys.exit(f"{len(found)} messages are left, not {len(wanted)}, or not the same")
+
+    expect(wanted, 0)
+    order.shuffle(sockets)
+    while sockets:
+        s = sockets.pop()
+        mine = s.name()[1]
+        if order.random() < 0.5:
+            port = order.choice(PORTS)
+            s.cancel(NOWHERE, port)
+            expect([x for x in wanted if x[:2] != (mine, port)], 1)
+        s.sock.close()
+        expect([x for x in wanted if x[0] != mine], 0)
+    after = counters()
+    print(json.dumps([[after[x] - before[x] for x in COUNTERS], dropped]))
+
+
+main()
