@@ -9,7 +9,7 @@ mod suite {
     use crate::{
         conn::{
             Bounds, ConnKey, Connection, Endpoint, Link, Mapped, Needs, Node, Progress, Reached,
-            Released, RemoteMemory, Transport, Tunables, TxQueue,
+            Released, RemoteMemory, Request, Transport, Tunables, TxQueue,
         },
         kapi::{
             net::{IpBits, Net},
@@ -64,6 +64,36 @@ mod suite {
         let (ups, late) = bench.end();
         assert_eq!((ups, late, held), (0, 1, false));
         Ok(())
+    }
+
+    #[test]
+    fn a_request_that_its_peer_has_withdrawn_changes_nothing() -> Result {
+        let bench = Bench::new(true)?;
+        let connection = bench.connect()?;
+        let taken = connection
+            .request(KBox::new(Withdrawn, GFP_KERNEL)?)
+            .is_ok();
+        bench.queue.flush();
+        let stale = bench.counted("ib_listen_closed_stale");
+        let lost = bench.counted("conn_reset");
+        let (ups, _) = bench.end();
+        assert_eq!((taken, stale, lost, ups), (true, 1, 0, 1));
+        Ok(())
+    }
+
+    /// A request whose peer waits for no answer any more.
+    struct Withdrawn;
+
+    impl Request for Withdrawn {
+        fn has_ended(&self) -> bool {
+            true
+        }
+
+        fn accept(&mut self, _: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+            Err(ENODEV)
+        }
+
+        fn reject(&mut self) {}
     }
 
     /// Receives a map in which all ports are full, and returns whether that holds.
@@ -125,6 +155,14 @@ mod suite {
             let fake = self.fake.clone();
             drop(self);
             (fake.ups.load(Relaxed), fake.late.load(Relaxed))
+        }
+
+        /// What a counter of the node has.
+        fn counted(&self, name: &str) -> u64 {
+            let mut counters = self.node.stats.iter();
+            counters
+                .find(|(other, _)| *other == name)
+                .map_or(0, |(_, value)| value)
         }
 
         /// A connection that has a message to send, and has tried to connect.

@@ -4,6 +4,7 @@
 The kernel's fault injection can look at who called, so that what a test machine needs for its processes is not
 touched."""
 
+import re
 from contextlib import contextmanager
 
 # Knobs that only memory has, and only pages.
@@ -17,12 +18,23 @@ def place(node, module):
     return start, start + int(fields[1])
 
 
-def place_of(node, function, module):
-    """The same for a function of a module."""
+def functions(node, module):
+    """Those of a module, and where they begin."""
     lines = node.run(f"grep -F '[{module}]' /proc/kallsyms").out.splitlines()
-    symbols = {name: int(address, 16) for address, kind, name, _ in map(str.split, lines) if kind in "tT"}
-    start = symbols[function]
-    return start, min(x for x in symbols.values() if x > start)
+    return {name: int(address, 16) for address, kind, name, _ in map(str.split, lines) if kind in "tT"}
+
+
+def place_of(node, function, module):
+    """From where to where a function is."""
+    found = functions(node, module)
+    start = found[function]
+    return start, min(x for x in found.values() if x > start)
+
+
+def place_of_rust(node, pattern):
+    """The same for the one function of ours whose mangled name matches."""
+    name, = [x for x in functions(node, "rds_rust") if re.search(pattern, x)]
+    return place_of(node, name, "rds_rust")
 
 
 @contextmanager

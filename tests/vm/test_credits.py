@@ -7,7 +7,7 @@ a sender that it was too fast (the device's counter send_rnr_err)."""
 import pytest
 from rdsvm.cluster import PAIR, must, wire_address
 from slow_reader import run_slow_reader
-from traffic import counters, exchange, late_reader, messages, ping, read_late, wait_for
+from traffic import counters, exchange, late_reader, messages, ping, read_late, unchanged, wait_for
 
 # iWARP has it always: test_iwarp.py.
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
@@ -41,10 +41,8 @@ class Watch:
 
     def check(self):
         """Nothing was wrong with what came."""
-        now = counters(self.node, self.guest)
-        for name in ("recv_drop_bad_header", "recv_drop_bad_fragment", "recv_drop_bad_ack",
-                     "ib_rx_given_up"):
-            assert now[name] == self.counters[name], name
+        unchanged(self.counters, counters(self.node, self.guest), "recv_drop_bad_header",
+                  "recv_drop_bad_fragment", "recv_drop_bad_ack", "ib_rx_given_up")
 
 
 def traffic(pair, tools, guest, flavor, slow):

@@ -2,14 +2,18 @@
 """Traffic between nodes: pings and verified streams, started and judged from the host, and what the
 counters say of it."""
 
+import fnmatch
 import itertools
 import json
+import re
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 from rdsvm.cluster import must
 from rdsvm.node import Defect, NodeError
 
+ABI_PAGE = Path(__file__).resolve().parents[2] / "Documentation/abi.md"
 # Streams of one test after another must not meet the leftovers of the one before.
 _ports = itertools.count(4000, 64)
 
@@ -170,6 +174,19 @@ def wait_for_state(node, local, peer, *states):
 def counters(node, guest):
     """The counters of RDS_INFO_COUNTERS by their names."""
     return json.loads(node.run(["python3", guest / "counters.py"]).out)
+
+
+def unchanged(before, now, *names):
+    """None of these counters has counted since."""
+    assert not (rose := {x: now[x] - before[x] for x in names if now[x] != before[x]}), rose
+
+
+def stay_zero(names):
+    """Those of the counters that Documentation/abi.md says never count."""
+    table = ABI_PAGE.read_text().partition("\nThese stay 0:\n")[2].partition("\n## ")[0]
+    patterns = re.findall(r"`([a-z0-9_*]+)`", "".join(x.split("|")[1] for x in table.splitlines() if x.count("|") > 2))
+    assert all(fnmatch.filter(names, x) for x in patterns), patterns
+    return sorted({name for x in patterns for name in fnmatch.filter(names, x)})
 
 
 def wait_for(node, guest, condition):

@@ -41,6 +41,9 @@ def never_sent(peer, ahead):
     return [header(ack=peer.seen), header(ack=peer.seen + ahead)]
 
 
+# A program would notice that it had come.
+BEHIND = [message(1, TEXT, dport=READER)] * 4
+
 # Each with what the node counts, and what it says.
 BROKEN_FRAMES = [
     ("no bytes", lambda p: [b""], BAD_HEADER, "a frame of 0 bytes"),

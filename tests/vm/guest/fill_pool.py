@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""fill_pool.py HOST PEER: queues short messages for a peer that is not there until no memory is left
-for another one, and keeps them until a line comes on its input."""
+"""fill_pool.py HOST PEER [SIZE]: queues messages, short ones if nothing is said, for a peer that is not there until no
+memory is left for another one, and keeps them until a line comes on its input."""
 
 import errno
 import socket
@@ -8,14 +8,15 @@ import sys
 
 from rds import Sock
 
-host, peer = sys.argv[1:]
+host, peer, *size = sys.argv[1:]
+payload = bytes(int(*size) or 100)
 socks = []
 full = False
 while not full:
     socks.append(Sock((host, 0)))
     try:
         while True:
-            socks[-1].send(bytes(100), (peer, 4000), socket.MSG_DONTWAIT)
+            socks[-1].send(payload, (peer, 4000), socket.MSG_DONTWAIT)
     except OSError as e:
         if e.errno not in (errno.EAGAIN, errno.ENOMEM):
             raise

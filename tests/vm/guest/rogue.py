@@ -69,11 +69,11 @@ def connected(home, source=MINE[0], target=NODE, **fields):
 # Rows of a table: each is a generator of (what, function).
 
 def broken(home, table):
-    """Each ends the connection, is counted once, and the node says why."""
+    """Each ends the connection, is counted once, and the node says why. What comes behind it is dropped, too."""
     def attack(make, counter):
         with Peer(MINE[0], NODE) as p:
             p.open()
-            all_frames = make(p)
+            all_frames = make(p) + attacks.BEHIND
             before = home.counters()
             p.send(*all_frames)
             p.await_end()
@@ -89,11 +89,12 @@ def broken(home, table):
         need(0 < said <= 10 * ((time.monotonic() - begun) // 5 + 2), f"{said} lines")
 
     with home.at_home():
-        reader = Sock((NODE, attacks.READER))
+        reader, start = Sock((NODE, attacks.READER)), home.counters()
     for what, make, counter, line in table:
         yield what, lambda: until_said(home, f"{MINE[0]}.*dropping the connection: .*{line}",
                                        lambda: attack(make, counter))
         yield what, lambda: need(not select.select([reader], [], [], 0)[0], "a part of it was delivered")
+    yield "what is behind", lambda: need(rise(start, home.counters(), ["recv_drop_broken"]), "none of it was dropped")
     yield "lines in the log", lines
     reader.sock.close()
 
@@ -298,8 +299,7 @@ def many_requests(home, number):
                 p.ask(p.private())
                 after(p)
         lines = [x for x in home.log() if MINE[3] in x and "connected" in x]
-        # Ten in five seconds.
-        most = 10 * ((time.monotonic() - begun) // 5 + 2)
+        most = 10 * ((time.monotonic() - begun) // 5 + 2)  # Ten in five seconds.
         need(len(lines) <= most, f"{len(lines)} lines of connections, no more than {most} are allowed")
         with connected(home, MINE[3]) as p:
             need(p.ping(), "no traffic afterwards")

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Counters that other tests do not make count: guest/count.py has the causes, and what is right is here.
+tests/lint/test_every_counter.py sees to it that no counter is forgotten."""
+
+import json
+
+import pytest
+from faults import faults, faults_within, place_of_rust
+from rdsvm.cluster import PAIR
+from traffic import counters, ping, ports, stay_zero
+
+# The causes are those of one kind of device.
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
+
+LOOP = "127.0.0.1"
+A, B = PAIR
+# A message of 1000 bytes, looked at with 300 bytes of room before it is read.
+COPIED = {"copy_from_user": 1000, "copy_to_user": 1300, "recv_delivered": 1, "recv_queued": 1}
+EXPECTED = {
+    "copies": {LOOP: COPIED, A: COPIED},
+    "full_send_buffer": [["EAGAIN", "ETIMEDOUT"], {"send_queue_full": 2}],
+    "full_receiver": [{"cong_update_queued": True, "cong_update_received": True}, ["ENOBUFS", "ETIMEDOUT"],
+                      {"cong_send_error": 1, "cong_send_blocked": 1}, {"send_pong_dropped": 1}],
+    "closed_amid_a_send": [[100], {"recv_drop_dead_sock": 1}],
+    "operations": [{"send_rdma": 1, "send_rdma_bytes": 5000, "recv_rdma_bytes": 0},
+                   {"send_rdma": 1, "send_rdma_bytes": 0, "recv_rdma_bytes": 3096},
+                   {"ib_atomic_fadd": 2, "ib_atomic_cswp": 2, "send_rdma": 0}],
+}
+# Each of these is to go up, and how often that happens hangs on the machine.
+SLOW = {
+    "full_ring": {"ib_tx_ring_full", "ib_ack_send_delayed", "ib_ack_send_piggybacked", "send_ack_required",
+                  "recv_ack_required"},
+    "both_connect": {"ib_connect_raced"},
+}
+
+
+def count(node, guest, case):
+    return json.loads(node.run(["python3", guest / "count.py", case], timeout=300).out)["value"]
+
+
+@pytest.mark.parametrize("case", EXPECTED)
+def test_exact(node, guest, case):
+    assert count(node, guest, case) == EXPECTED[case]
+
+
+@pytest.mark.flavors("release")
+@pytest.mark.parametrize("case", SLOW)
+def test_on_a_slow_wire(slow_node, guest, case):
+    seen = count(slow_node, guest, case)
+    assert isinstance(seen, dict) and set(seen) == SLOW[case] and all(seen.values()), seen
+
+
+def test_those_that_mean_nothing_here(node, guest):
+    """They have their places, and stay 0 whatever the tests before have done."""
+    seen = counters(node, guest)
+    assert not {x: seen[x] for x in stay_zero(seen) if seen[x]}
+
+
+@pytest.mark.flavors("debug")
+def test_a_message_finds_no_memory(node, tools, guest):
+    """The softirq that receives it finds none. The connection is dropped; the message comes on another one, once."""
+    ping(tools, node, B, A)
+    before = counters(node, guest)
+    # Where completions are handled.
+    softirq = place_of_rust(node, r"2qp.*2Qp.*7carrier.*(3run|4poll)")
+    with faults_within(node, softirq, "failslab", probability=100, times=2):
+        node.run(["python3", guest / "to_nobody.py", A, B, ports()])
+        assert node.run("cat /sys/kernel/debug/failslab/times").out.strip() == "0"
+    seen = counters(node, guest)
+    assert seen["recv_drop_no_memory"] > before["recv_drop_no_memory"]
+    assert seen["recv_drop_no_sock"] == before["recv_drop_no_sock"] + 1
+
+
+@pytest.mark.flavors("debug")
+def test_a_bind_finds_no_memory(node, guest):
+    """An address that is the machine's by a route only is looked up for each bind, which takes some."""
+    address = "10.78.0.1"
+    node.run(f"ip route add local {address} dev lo")
+    try:
+        before = counters(node, guest)["ib_laddr_failed"]
+        binder = node.start(["python3", guest / "late_bind.py", address])
+        binder.expect("^ready$")
+        with faults(node, "failslab", probability=100):
+            binder.write("bind\n")
+            binder.expect("^ENOMEM$")
+        binder.write("", close=True)
+        binder.wait(check=True)
+        assert counters(node, guest)["ib_laddr_failed"] == before + 1
+    finally:
+        node.run(f"ip route del local {address} dev lo")
