@@ -8,11 +8,19 @@ import pytest
 pytestmark = pytest.mark.impls("rust")
 
 
+# Of those that try to send more than they may.
+LIMIT, MESSAGE = 4 << 20, 16000
+
+
 def test_a_sender_pays(node, guest):
+    """What its messages take is charged to its group, and bounded by its send buffer, however often it tries."""
+    # What pools have kept is charged to whom it was for first.
+    node.forget()
     result = node.run(["python3", guest / "memcg.py"], timeout=300)
     for kind, (payload, during, after) in json.loads(result.out).items():
         assert payload <= during <= 3 * payload, (kind, payload, during)
         assert after <= payload // 4, (kind, payload, after)
+        assert "refused" not in kind or 0 < payload <= LIMIT + MESSAGE, (kind, payload)
 
 
 # Payload of a message, and what it takes: pieces that kmalloc() has, and the message's own.

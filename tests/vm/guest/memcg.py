@@ -2,7 +2,7 @@
 """memcg.py: what messages take is charged to the memory control group of the program that sends them.
 
 Prints as JSON, for each kind of messages: bytes of payload, and bytes that the group is charged with more while
-they wait, and after they are gone.
+they wait, and after they are gone. With "refused" there were many more that did not fit in the send buffer.
 """
 
 import json
@@ -11,13 +11,14 @@ import socket
 import sys
 import time
 
-from cases import IB, LOOP
+from cases import IB, LOOP, need, outcome
 from rds import Sock
 
 ROOT = "/run/cgroup"
 GROUP = f"{ROOT}/rds"
 COUNT, SIZE = 400, 16000
 NOWHERE = "10.9.0.200"
+LIMIT, TRIES = 4 << 20, 10000
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 
 
@@ -43,7 +44,7 @@ def unread():
         sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 64 << 20)
         for _ in range(COUNT):
             sender.send(bytes(SIZE), reader.name())
-        yield
+        yield COUNT * SIZE
         for _ in range(COUNT):
             reader.recv()
 
@@ -53,7 +54,30 @@ def unsent():
         sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 64 << 20)
         for _ in range(COUNT):
             sender.send(bytes(SIZE), (NOWHERE, 4000), socket.MSG_DONTWAIT)
-        yield
+        yield COUNT * SIZE
+
+
+def send_all(sender, to):
+    """Tries to send far more than there is room for. Returns how many bytes were taken."""
+    sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, LIMIT)
+    told = [outcome(sender.send, bytes(SIZE), to, socket.MSG_DONTWAIT) for _ in range(TRIES)]
+    taken = told.count(SIZE)
+    need(told.count("EAGAIN") == TRIES - taken > TRIES // 2, f"{taken} were taken, {set(told)}")
+    return taken * SIZE
+
+
+def unread_refused():
+    with Sock((LOOP, 0)) as reader, Sock((LOOP, 0)) as sender:
+        reader.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+        taken = send_all(sender, reader.name())
+        yield taken
+        for _ in range(taken // SIZE):
+            reader.recv()
+
+
+def unsent_refused():
+    with Sock((IB[0], 0)) as sender:
+        yield send_all(sender, (NOWHERE, 4000))
 
 
 def main():
@@ -67,14 +91,14 @@ def main():
         with open(f"{GROUP}/cgroup.procs", "w", encoding="ascii") as f:
             f.write(str(os.getpid()))
         seen = {}
-        for kind in (unread, unsent):
+        for kind in (unread, unsent, unread_refused, unsent_refused):
             before = charged()
             steps = kind()
-            next(steps)
-            during = settled(before + COUNT * SIZE, sys.maxsize) - before
+            payload = next(steps)
+            during = settled(before + payload, sys.maxsize) - before
             next(steps, None)
-            after = settled(0, before + COUNT * SIZE // 4) - before
-            seen[kind.__name__] = [COUNT * SIZE, during, after]
+            after = settled(0, before + payload // 4) - before
+            seen[kind.__name__] = [payload, during, after]
         print(json.dumps(seen))
     finally:
         with open(f"{ROOT}/cgroup.procs", "w", encoding="ascii") as f:
