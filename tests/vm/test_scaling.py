@@ -3,6 +3,7 @@
 
 import json
 
+import bench
 import bench_scaling
 import pytest
 from rdsvm import cluster
@@ -12,6 +13,8 @@ from traffic import counters, wait_for
 pytestmark = pytest.mark.flavors("release")
 
 NETWORKS, TYPES, MESSAGES = 40, 10, 20
+# What more sockets may add to an operation on one: lists of a table have two instead of one.
+MOST_GROWTH = 1.2
 # An idle one takes more than this, both ends.
 LEAST_KIB = 400
 
@@ -69,6 +72,17 @@ def test_only_connections_of_the_address(crowd, guest):
     assert added("congest", "cong_update_queued", 2 * peers) == 2 * peers
     must(crowd.unload())
     assert not crowd.complaints()
+
+
+def test_many_bound_sockets(tmp_path, capsys):
+    """With 200,000 sockets bound a bind and a close cost what they cost before: by count of instructions."""
+    out = tmp_path / "out.json"
+    status = bench.main(["--impls=rust", "--rows=bind-fresh,close,bind-many,close-many", f"--out={out}"])
+    shown = capsys.readouterr()
+    assert status == 0, shown.err + shown.out
+    cost = {x["row"]: x["rust"]["p50"] for x in json.loads(out.read_text())["rows"]}
+    assert 0 < cost["bind-many"] < MOST_GROWTH * cost["bind-fresh"], cost
+    assert 0 < cost["close-many"] < MOST_GROWTH * cost["close"], cost
 
 
 def test_cost_does_not_grow(tmp_path, capsys):
