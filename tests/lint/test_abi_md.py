@@ -18,7 +18,9 @@ HEAD = ["| Case | Answer | C RDS | Here | Why |", "|---|---|---|---|---|"]
 
 
 def test_each_answer_that_differs_is_listed():
-    rows = [*HEAD, *differ.table(test_abi.EXPECTED), *differ.table(test_info.EXPECTED)]
+    # Most answers do not depend on where the two ends are.
+    answers = dict.fromkeys(x for where in test_abi.EXPECTED.values() for x in differ.table(where))
+    rows = [*HEAD, *answers, *differ.table(test_info.EXPECTED)]
     before, _, rest = PAGE.read_text().partition(BEGIN)
     found, _, behind = rest.partition(END)
     if os.environ.get("RDS_WRITE_TABLES"):

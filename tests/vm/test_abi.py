@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
 """The socket interface: what each call answers, the same on C RDS and on rds_rust.
 
-guest/abi.py tries the cases, once for each implementation; the answers that count are here. Where
-the two differ on purpose, the case holds a Differ with both answers and the reason.
+guest/abi.py tries the cases, on the loopback address and between two RDMA devices, for each implementation; the answers
+that count are here. Where the two differ on purpose, the case holds a Differ with both answers and the reason.
 """
 
 import json
 
 import pytest
 from differ import Differ
+from rdsvm.cluster import PAIR, PAIR6
+
 
 def tos_answers(after_a_message):
     return {"unbound": [0, "ENOTTY"], "pinned": ["ok", 4], "loopback": "ENOTTY",
@@ -38,9 +40,10 @@ def compat_answers(tos):
             "control": [[1, 29, 8]]}
 
 
-LOOP = "127.0.0.1"
+LOOP, LOOP6 = "127.0.0.1", "::1"
 HINTS = ("MSG_NOSIGNAL", "MSG_EOR", "MSG_MORE")
-EXPECTED = {
+# The same wherever the two ends are.
+ANYWHERE = {
     "socket_kinds": {"seqpacket": "ok", "dgram": "ESOCKTNOSUPPORT", "stream": "ESOCKTNOSUPPORT",
                      "protocol": "ESOCKTNOSUPPORT"},
     "unsupported_calls": {"listen": "EOPNOTSUPP", "accept": "EOPNOTSUPP",
@@ -54,19 +57,13 @@ EXPECTED = {
         "not ours": "EADDRNOTAVAIL", "not ours v6": "EADDRNOTAVAIL", "good": "ok",
         "good v6": "ok", "mapped": "ok", "long": "ok"},
     "bind_twice": "EINVAL",
-    "bind_in_use": ["EADDRINUSE", "ok", [LOOP, 4002]],
     "bind_port_of_another_address": "ok",
     "bind_again_after_close": "ok",
     "bind_port_zero": True,
-    "names": ["unspec", 16, "ENOTCONN", [LOOP, 4001], 16, [LOOP, 4002]],
-    "names_v6": [["::1", 4001], 28, ["::1", 4002]],
-    "names_of_a_socket_that_is_only_connected": [[["0.0.0.0", 0], 16, [LOOP, 4002]], [["::", 0], 28, ["::1", 4002]]],
-    "mapped_is_v4": [[LOOP, 4001], 16],
     "connect_errors": {
         "short": "EINVAL", "short v6": "EINVAL", "any": "EDESTADDRREQ", "broadcast": "EINVAL",
         "multicast": "EINVAL", "multicast v6": "EPROTOTYPE", "link-local without scope": "EINVAL",
         "unspec": "EAFNOSUPPORT", "good": "ok", "good v6": "ok", "nobody there": "ok"},
-    "connect_again": [LOOP, 4002],
     "connect_then_send": [3, "abc"],
     "send_errors": {
         "no destination": "ENOTCONN", "any": "EINVAL", "broadcast": "EINVAL",
@@ -98,7 +95,6 @@ EXPECTED = {
     "recv_msg_trunc": [6, "abc"],
     "recv_flags_of_a_whole_message": ["abcdef", 0, 0],
     "recv_bad_memory": "EFAULT",
-    "recv_empty_message": [0, [LOOP, 4002]],
     "recv_sender": {LOOP: [LOOP, 4002], "::1": ["::1", 4002], "10.9.0.1": ["10.9.0.2", 4002],
                     "fd09::1": ["fd09::2", 4002]},
     "order_is_kept": True,
@@ -170,9 +166,6 @@ EXPECTED = {
     "program_of_32_bits": Differ(
         c=compat_answers("ENOTTY"), rust=compat_answers(0),
         reason="C does not offer its ioctls to 32-bit programs, though they mean the same"),
-    "messages_of_32_bits": {
-        x: y for host in (LOOP, "::1")
-        for x, y in ((host, [6, "abcdef", 0, [host, 4002]]), (f"{host} short", ["abc", True]))},
     "control_of_32_bits": {"foreign level": "abc", "unknown type": "EINVAL", "no such memory": "EINVAL",
                            "short": "EINVAL", "longer than the buffer": "EINVAL"},
     "options_of_32_bits": {"monitor": 0, "cancel": 0, "timeout": 0, "receive": "ETIMEDOUT", "transport": [0, 3],
@@ -185,21 +178,47 @@ EXPECTED = {
 }
 
 
+def names_of(near, far, near6, far6):
+    """Answers with addresses: the sender's and the receiver's."""
+    return {
+        "bind_in_use": ["EADDRINUSE", "ok", [near, 4002]],
+        "names": ["unspec", 16, "ENOTCONN", [near, 4001], 16, [far, 4002]],
+        "names_v6": [[near6, 4001], 28, [far6, 4002]],
+        "names_of_a_socket_that_is_only_connected": [[["0.0.0.0", 0], 16, [far, 4002]], [["::", 0], 28, [far6, 4002]]],
+        "mapped_is_v4": [[near, 4001], 16],
+        "connect_again": [far, 4002],
+        "recv_empty_message": [0, [near, 4002]],
+        "messages_of_32_bits": {
+            x: y for host in (near, near6)
+            for x, y in ((host, [6, "abcdef", 0, [host, 4002]]), (f"{host} short", ["abc", True]))},
+    }
+
+
+EXPECTED = {
+    "loopback": {**ANYWHERE, **names_of(LOOP, LOOP, LOOP6, LOOP6)},
+    "device": {**ANYWHERE, **names_of(*PAIR, *PAIR6)},
+}
+# Between devices, on one kernel: it takes time.
+WHERE = ("loopback", pytest.param("device", marks=pytest.mark.flavors("release")))
+
+
 @pytest.fixture(scope="session")
 def answers():
-    """What each implementation answered, by its name: filled by the first test that asks."""
+    """What each implementation answered where, by its name: filled by the first test that asks."""
     return {}
 
 
 @pytest.mark.on_c
-@pytest.mark.parametrize("case", EXPECTED)
-def test_abi(node, answers, guest, case):
-    if node.impl not in answers:
-        result = node.run(["python3", guest / "abi.py"], check=False, timeout=1200)
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("case", EXPECTED["loopback"])
+def test_abi(node, answers, guest, case, where):
+    key = node.impl, where
+    if key not in answers:
+        result = node.run(["python3", guest / "abi.py", *["--device"] * (where == "device")], check=False, timeout=1200)
         lines = [json.loads(line) for line in result.out.splitlines()]
-        answers[node.impl] = {x["case"]: x["value"] for x in lines}
-        assert set(answers[node.impl]) == set(EXPECTED), f"not all cases ran: {result}"
-    expected = EXPECTED[case]
+        answers[key] = {x["case"]: x["value"] for x in lines}
+        assert set(answers[key]) == set(EXPECTED[where]), f"not all cases ran: {result}"
+    expected = EXPECTED[where][case]
     if isinstance(expected, Differ):
         expected = getattr(expected, node.impl)
-    assert answers[node.impl].get(case) == expected
+    assert answers[key].get(case) == expected

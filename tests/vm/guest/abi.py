@@ -17,7 +17,7 @@ import termios
 
 import abi_callers  # noqa: F401  (more cases)
 import abi_options  # noqa: F401
-from cases import IB, IB6, LOOP, LOOP6, case, each, exchange, main, outcome
+from cases import FAR, FAR6, IB, IB6, LOOP, LOOP6, NEAR, NEAR6, case, each, exchange, main, outcome
 from rds import (MAX_MESSAGE, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SOL_RDS, Sock, call,
                  sendmsg, sockaddr)
 
@@ -37,7 +37,7 @@ def socket_kinds():
 
 @case
 def unsupported_calls():
-    with Sock((LOOP, 0)) as s:
+    with Sock((NEAR, 0)) as s:
         fds = (ctypes.c_int * 2)()
         return {
             "listen": outcome(call, "listen", s.fileno(), 5),
@@ -55,8 +55,8 @@ def bind_errors():
         with Sock() as s:
             s.bind_raw(raw)
 
-    good = sockaddr(LOOP, 0)
-    good6 = sockaddr(LOOP6, 0)
+    good = sockaddr(NEAR, 0)
+    good6 = sockaddr(NEAR6, 0)
     return each(bind, {
         "no bytes": (b"",),
         "one byte": (good[:1],),
@@ -71,28 +71,28 @@ def bind_errors():
         "link-local without scope": (sockaddr("fe80::1", 0),),
         "mapped any": (sockaddr("::ffff:0.0.0.0", 0),),
         "mapped multicast": (sockaddr("::ffff:224.0.0.1", 0),),
-        "port 1": (sockaddr(LOOP, 1),),
-        "port 1 v6": (sockaddr(LOOP6, 1),),
+        "port 1": (sockaddr(NEAR, 1),),
+        "port 1 v6": (sockaddr(NEAR6, 1),),
         "not ours": (sockaddr("192.0.2.1", 4000),),
         "not ours v6": (sockaddr("2001:db8::1", 4000),),
         "good": (good,),
         "good v6": (good6,),
-        "mapped": (sockaddr("::ffff:127.0.0.1", 0),),
+        "mapped": (sockaddr(f"::ffff:{NEAR}", 0),),
         "long": (good + bytes(100),),
     })
 
 
 @case
 def bind_twice():
-    with Sock((LOOP, 0)) as s:
-        return outcome(s.bind, LOOP, 0)
+    with Sock((NEAR, 0)) as s:
+        return outcome(s.bind, NEAR, 0)
 
 
 @case
 def bind_in_use():
-    with Sock((LOOP, 4001)), Sock() as other:
-        taken = outcome(other.bind, LOOP, 4001)
-        return [taken, outcome(other.bind, LOOP, 4002), outcome(other.name)]
+    with Sock((NEAR, 4001)), Sock() as other:
+        taken = outcome(other.bind, NEAR, 4001)
+        return [taken, outcome(other.bind, NEAR, 4002), outcome(other.name)]
 
 
 @case
@@ -104,14 +104,14 @@ def bind_port_of_another_address():
 @case
 def bind_again_after_close():
     for _ in range(2):
-        with Sock((LOOP, 4001)):
+        with Sock((NEAR, 4001)):
             pass
     return "ok"
 
 
 @case
 def bind_port_zero():
-    socks = [Sock((LOOP, 0)) for _ in range(32)]
+    socks = [Sock((NEAR, 0)) for _ in range(32)]
     ports = {s.name()[1] for s in socks}
     for s in socks:
         s.sock.close()
@@ -122,22 +122,22 @@ def bind_port_zero():
 def names():
     with Sock() as s:
         fresh = [outcome(s.name), s.name_size(), outcome(s.peer)]
-        s.bind(LOOP, 4001)
-        s.connect(LOOP, 4002)
+        s.bind(NEAR, 4001)
+        s.connect(FAR, 4002)
         return fresh + [outcome(s.name), s.name_size(), outcome(s.peer)]
 
 
 @case
 def names_v6():
-    with Sock((LOOP6, 4001)) as s:
-        s.connect(LOOP6, 4002)
+    with Sock((NEAR6, 4001)) as s:
+        s.connect(FAR6, 4002)
         return [outcome(s.name), s.name_size(), outcome(s.peer)]
 
 
 @case
 def names_of_a_socket_that_is_only_connected():
     out = []
-    for host in (LOOP, LOOP6):
+    for host in (FAR, FAR6):
         with Sock() as s:
             s.connect(host, 4002)
             out.append([outcome(s.name), s.name_size(), outcome(s.peer)])
@@ -146,7 +146,7 @@ def names_of_a_socket_that_is_only_connected():
 
 @case
 def mapped_is_v4():
-    with Sock(("::ffff:127.0.0.1", 4001)) as s:
+    with Sock((f"::ffff:{NEAR}", 4001)) as s:
         return [outcome(s.name), s.name_size()]
 
 
@@ -157,16 +157,16 @@ def connect_errors():
             s.connect_raw(raw)
 
     return each(connect, {
-        "short": (sockaddr(LOOP, 4000)[:15],),
-        "short v6": (sockaddr(LOOP6, 4000)[:27],),
+        "short": (sockaddr(FAR, 4000)[:15],),
+        "short v6": (sockaddr(FAR6, 4000)[:27],),
         "any": (sockaddr("0.0.0.0", 4000),),
         "broadcast": (sockaddr("255.255.255.255", 4000),),
         "multicast": (sockaddr("224.0.0.1", 4000),),
         "multicast v6": (sockaddr("ff02::1", 4000),),
         "link-local without scope": (sockaddr("fe80::1", 4000),),
         "unspec": (bytes(16),),
-        "good": (sockaddr(LOOP, 4000),),
-        "good v6": (sockaddr(LOOP6, 4000),),
+        "good": (sockaddr(FAR, 4000),),
+        "good v6": (sockaddr(FAR6, 4000),),
         "nobody there": (sockaddr("192.0.2.1", 4000),),
     })
 
@@ -174,31 +174,31 @@ def connect_errors():
 @case
 def connect_again():
     with Sock() as s:
-        s.connect(LOOP, 4001)
-        s.connect(LOOP, 4002)
+        s.connect(FAR, 4001)
+        s.connect(FAR, 4002)
         return s.peer()
 
 
 @case
 def connect_then_send():
-    with Sock((LOOP, 4001)) as a, Sock((LOOP, 4002), 5) as b:
-        a.connect(LOOP, 4002)
+    with Sock((NEAR, 4001)) as a, Sock((FAR, 4002), 20) as b:
+        a.connect(FAR, 4002)
         return [a.send(b"abc"), b.recv()[0].decode()]
 
 
 @case
 def send_errors():
     def send(to, flags=0, size=1):
-        with Sock((LOOP, 0)) as s:
+        with Sock((NEAR, 0)) as s:
             return s.send(bytes(size), to, flags)
 
-    there = (LOOP, 4000)
+    there = (FAR, 4000)
     return each(send, {
         "no destination": (None,),
         "any": (("0.0.0.0", 4000),),
         "broadcast": (("255.255.255.255", 4000),),
         "multicast": (("224.0.0.1", 4000),),
-        "v6 from v4": ((LOOP6, 4000),),
+        "v6 from v4": ((FAR6, 4000),),
         "MSG_OOB": (there, socket.MSG_OOB),
         "MSG_CONFIRM": (there, socket.MSG_CONFIRM),
         "MSG_DONTWAIT": (there, socket.MSG_DONTWAIT),
@@ -211,8 +211,8 @@ def send_errors():
 @case
 def send_hints():
     def send(flag):
-        with Sock((LOOP, 0)) as s:
-            return s.send(b"x", (LOOP, 4000), flag)
+        with Sock((NEAR, 0)) as s:
+            return s.send(b"x", (FAR, 4000), flag)
 
     return each(send, {"MSG_NOSIGNAL": (socket.MSG_NOSIGNAL,), "MSG_EOR": (socket.MSG_EOR,),
                        "MSG_MORE": (socket.MSG_MORE,)})
@@ -221,34 +221,34 @@ def send_hints():
 @case
 def send_unbound():
     with Sock() as s:
-        return outcome(s.send, b"x", (LOOP, 4000))
+        return outcome(s.send, b"x", (FAR, 4000))
 
 
 @case
 def send_to_v4_from_v6():
-    with Sock((LOOP6, 0)) as s:
-        return outcome(s.send, b"x", (LOOP, 4000))
+    with Sock((NEAR6, 0)) as s:
+        return outcome(s.send, b"x", (FAR, 4000))
 
 
 @case
 def send_short_name():
-    with Sock((LOOP, 0)) as s:
-        raw = sockaddr(LOOP, 4000)
+    with Sock((NEAR, 0)) as s:
+        raw = sockaddr(FAR, 4000)
         return outcome(call, "sendto", s.fileno(), b"x", 1, 0, raw, 15)
 
 
 @case
 def send_bad_memory():
-    with Sock((LOOP, 0)) as s:
-        raw = sockaddr(LOOP, 4000)
+    with Sock((NEAR, 0)) as s:
+        raw = sockaddr(FAR, 4000)
         return outcome(call, "sendto", s.fileno(), ctypes.c_void_p(8), 10, 0, raw, 16)
 
 
 @case
 def send_control():
     def send(level, kind, data):
-        with Sock((LOOP, 0)) as s:
-            return s.sock.sendmsg([b"abc"], [(level, kind, data)], 0, (LOOP, 4000))
+        with Sock((NEAR, 0)) as s:
+            return s.sock.sendmsg([b"abc"], [(level, kind, data)], 0, (FAR, 4000))
 
     return each(send, {
         "foreign level": (socket.SOL_IP, 99, b"abcd"),
@@ -264,8 +264,8 @@ def send_control():
 @case
 def send_malformed_control():
     def send(control):
-        with Sock((LOOP, 0)) as s:
-            return sendmsg(s, b"abc", (LOOP, 4000), control)
+        with Sock((NEAR, 0)) as s:
+            return sendmsg(s, b"abc", (FAR, 4000), control)
 
     def header(length, room):
         return struct.pack("=QII", length, SOL_RDS, 2).ljust(room, b"\0")
@@ -281,7 +281,7 @@ def send_malformed_control():
 
 @case
 def recv_nothing():
-    with Sock((LOOP, 0)) as s:
+    with Sock((NEAR, 0)) as s:
         dontwait = outcome(s.recv, 10, socket.MSG_DONTWAIT)
         s.sock.setblocking(False)
         return [dontwait, outcome(s.recv)]
@@ -295,7 +295,7 @@ def recv_unbound():
 
 @case
 def recv_timeout():
-    with Sock((LOOP, 0), 0.05) as s:
+    with Sock((NEAR, 0), 0.05) as s:
         return outcome(s.recv)
 
 
@@ -307,7 +307,7 @@ def recv_interrupted():
     def ring(*_):
         raise Alarm
 
-    with Sock((LOOP, 0)) as s:
+    with Sock((NEAR, 0)) as s:
         old = signal.signal(signal.SIGALRM, ring)
         signal.setitimer(signal.ITIMER_REAL, 0.1)
         try:
@@ -320,7 +320,7 @@ def recv_interrupted():
 
 @case
 def recv_oob():
-    with Sock((LOOP, 0)) as s:
+    with Sock((NEAR, 0)) as s:
         return outcome(lambda: len(s.recv(10, socket.MSG_OOB)[0]))
 
 
@@ -378,21 +378,21 @@ def recv_sender():
 
 @case
 def order_is_kept():
-    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002), 10) as s:
+    with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002), 10) as s:
         for i in range(100):
-            s.send(struct.pack("=I", i), (LOOP, 4001))
+            s.send(struct.pack("=I", i), (FAR, 4001))
         return [struct.unpack("=I", r.recv()[0])[0] for _ in range(100)] == list(range(100))
 
 
 @case
 def sizes():
     out = {}
-    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002), 10) as s:
+    with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002), 10) as s:
         for sock, option in ((s, socket.SO_SNDBUF), (r, socket.SO_RCVBUF)):
             sock.setsockopt(socket.SOL_SOCKET, option + 25, 4 << 20)  # SO_SNDBUFFORCE and so on
         for size in (0, 1, 4095, 4096, 4097, 8192, 65536, MAX_MESSAGE - 1, MAX_MESSAGE):
             data = bytes(i * 31 & 255 for i in range(min(size, 5000))) * (size // 5000 + 1)
-            sent = s.send(data[:size], (LOOP, 4001))
+            sent = s.send(data[:size], (FAR, 4001))
             out[str(size)] = [sent == size, r.recv()[0] == data[:size]]
     return out
 
@@ -409,10 +409,10 @@ def poll_states():
         return " ".join(names)
 
     states = []
-    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
+    with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
         poll(r)  # takes the one report of congestion news that a new socket may have
         states.append(poll(r))
-        s.send(b"x", (LOOP, 4001))
+        s.send(b"x", (FAR, 4001))
         select.select([r], [], [], 10)
         states.append(poll(r))
         r.recv()
@@ -425,11 +425,11 @@ def poll_states():
 
 @case
 def epoll_wakes():
-    with Sock((LOOP, 4001)) as r, Sock((LOOP, 4002)) as s, select.epoll() as e:
+    with Sock((FAR, 4001)) as r, Sock((NEAR, 4002)) as s, select.epoll() as e:
         e.register(r, select.EPOLLIN | select.EPOLLET)
         e.poll(0)
         before = e.poll(0)
-        s.send(b"x", (LOOP, 4001))
+        s.send(b"x", (FAR, 4001))
         return [len(before), len(e.poll(10))]
 
 
@@ -509,10 +509,10 @@ def options():
 
 @case
 def fork_shares_the_socket():
-    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
+    with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
         pid = os.fork()
         if pid == 0:
-            s.send(b"child", (LOOP, 4001))
+            s.send(b"child", (FAR, 4001))
             os._exit(0)
         os.waitpid(pid, 0)
         return r.recv()[0].decode()

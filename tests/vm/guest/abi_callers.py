@@ -8,7 +8,7 @@ import struct
 
 import compat
 import uring
-from cases import ERRORS, IB, LOOP, LOOP6, case, each, outcome
+from cases import ERRORS, FAR, FAR6, IB, LOOP, NEAR, NEAR6, case, each, outcome
 from rds import (RDS_CANCEL_SENT_TO, RDS_INFO_COUNTERS, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SOL_RDS, Sock,
                  info, parse, sockaddr)
 
@@ -38,14 +38,14 @@ def program_of_32_bits():
 def messages_of_32_bits():
     """A message of two pieces, to a name of each family, and who it is from. Too little room for it is told."""
     out = {}
-    for host in (LOOP, LOOP6):
-        with Sock((host, 4001), 20) as r, Sock((host, 4002), 20) as s:
-            sent = outcome(compat.sendmsg, s.fileno(), (b"abc", b"def"), sockaddr(host, 4001))
+    for near, far in ((NEAR, FAR), (NEAR6, FAR6)):
+        with Sock((far, 4001), 20) as r, Sock((near, 4002), 20) as s:
+            sent = outcome(compat.sendmsg, s.fileno(), (b"abc", b"def"), sockaddr(far, 4001))
             data, _, flags, name = compat.recvmsg(r.fileno(), 100, 0)
-            out[host] = [sent, data.decode(), flags, list(parse(name))]
-            s.send(b"abcdef", (host, 4001))
+            out[near] = [sent, data.decode(), flags, list(parse(name))]
+            s.send(b"abcdef", (far, 4001))
             data, _, flags, _ = compat.recvmsg(r.fileno(), 3, 0)
-            out[f"{host} short"] = [data.decode(), flags == socket.MSG_TRUNC]
+            out[f"{near} short"] = [data.decode(), flags == socket.MSG_TRUNC]
     return out
 
 
@@ -55,8 +55,8 @@ def control_of_32_bits():
     def control(level, kind, data, length=None):
         return struct.pack("=Iii", 12 + len(data) if length is None else length, level, kind) + data
 
-    with Sock((LOOP, 4001), 20) as r, Sock((LOOP, 4002), 20) as s:
-        name = sockaddr(LOOP, 4001)
+    with Sock((FAR, 4001), 20) as r, Sock((NEAR, 4002), 20) as s:
+        name = sockaddr(FAR, 4001)
 
         def send(raw):
             compat.sendmsg(s.fileno(), (b"abc",), name, raw)
@@ -98,8 +98,8 @@ def options_of_32_bits():
 @case
 def io_uring():
     """Sends and receives through the ring, the receive before there is a message."""
-    with uring.Ring() as ring, Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
-        s.connect(LOOP, 4001)
+    with uring.Ring() as ring, Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
+        s.connect(FAR, 4001)
         received = ctypes.create_string_buffer(10)
         ring.queue(uring.RECV, r.fileno(), received, 10, 1)
         ring.enter(0)
@@ -122,22 +122,22 @@ def answer(result):
 @case
 def io_uring_cancelled():
     """A receive that is taken back takes no message with it."""
-    with uring.Ring() as ring, Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
+    with uring.Ring() as ring, Sock((FAR, 4001), 20) as r, Sock((NEAR, 4002)) as s:
         received = ctypes.create_string_buffer(10)
         ring.queue(uring.RECV, r.fileno(), received, 10, 1)
         ring.enter(0)
         ring.cancel(1, 2)
         ring.enter(2)
         results = ring.results()
-        s.send(b"abc", (LOOP, 4001))
+        s.send(b"abc", (FAR, 4001))
         return [answer(results[1]), answer(results[2]), received.value.decode(), r.recv()[0].decode()]
 
 
 @case
 def io_uring_without_copies():
     """What a socket does not do that has no such sends."""
-    with uring.Ring() as ring, Sock((LOOP, 4001), 10), Sock((LOOP, 4002)) as s:
-        s.connect(LOOP, 4001)
+    with uring.Ring() as ring, Sock((FAR, 4001), 10), Sock((NEAR, 4002)) as s:
+        s.connect(FAR, 4001)
         data = ctypes.create_string_buffer(b"abc", 3)
         ring.queue(uring.SEND_ZC, s.fileno(), data, 3, 1)
         ring.enter(1)
