@@ -15,7 +15,7 @@ endif
 
 obj-$(CONFIG_RDS_RUST) += rds_rust.o
 rds_rust-y := rds_core.o bindings/helpers.o bindings/helpers_addr.o bindings/helpers_fault.o \
-	bindings/helpers_mr.o bindings/helpers_rdma.o bindings/helpers_trace.o
+	bindings/helpers_mr.o bindings/helpers_params.o bindings/helpers_rdma.o bindings/helpers_trace.o
 
 KCOV_INSTRUMENT := $(rds-kcov)
 
@@ -53,7 +53,7 @@ quiet_cmd_rds_bindgen = BINDGEN $@
 targets += bindings/generated.rs
 $(obj)/bindings/generated.rs: $(src)/bindings/bindings.h $(src)/bindings/helpers.h $(src)/bindings/helpers_addr.h \
 		$(src)/bindings/helpers_fault.h $(src)/bindings/helpers_rdma.h \
-		$(src)/bindings/helpers_mr.h \
+		$(src)/bindings/helpers_mr.h $(src)/bindings/helpers_params.h \
 		$(src)/bindings/helpers_trace.h $(src)/bindings/helpers_kunit.h \
 		$(src)/bindings/bindgen_parameters FORCE
 	$(call if_changed,rds_bindgen)

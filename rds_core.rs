@@ -24,6 +24,7 @@ use conn::{Bounds, Node, Views};
 use ib_transport::Ib;
 use kapi::{
     net::Registration,
+    params,
     rdma::{ClientRegistration, Faults},
     shrinker::total_memory,
     sync::OwnedQueue,
@@ -45,28 +46,6 @@ module! {
     description: "Reliable Datagram Sockets",
     license: "GPL v2",
     alias: ["net-pf-21", "rds_rdma", "rds_tcp"],
-    params: {
-        max_frag: u32 {
-            default: 8192,
-            description: "Most payload of a frame in bytes: 4096, 8192 or 16384",
-        },
-        pool_limit_mib: u32 {
-            default: 0,
-            description: "Most memory of one pool of buffers in MiB, at least 2; 0 is a quarter of all memory",
-        },
-        max_conns: u32 {
-            default: 65536,
-            description: "Most connections of this node, at least 1",
-        },
-        max_conns_per_peer: u32 {
-            default: 1024,
-            description: "Most connections with one peer address, over all local addresses and types of service, at least 1",
-        },
-        idle_secs: u32 {
-            default: 600,
-            description: "Seconds without a message after which a connection is closed until the next one; 0: never",
-        },
-    },
 }
 
 /// What a message of the largest size takes, and the rings of a few connections.
@@ -74,7 +53,7 @@ const LEAST_POOL_MIB: u32 = 2;
 
 /// The most that one pool may take, in bytes.
 fn pool_limit() -> usize {
-    match *module_parameters::pool_limit_mib.value() {
+    match params::pool_limit_mib() {
         0 => total_memory() / 4,
         mib => (mib.max(LEAST_POOL_MIB) as usize).saturating_mul(1 << 20),
     }
@@ -82,7 +61,7 @@ fn pool_limit() -> usize {
 
 /// The fragments that peers are asked for.
 fn max_fragment() -> FragmentSize {
-    let wanted = *module_parameters::max_frag.value();
+    let wanted = params::max_frag();
     let size = FragmentSize::at_most(wanted);
     if size.bytes() != wanted {
         pr_warn!(
@@ -139,13 +118,14 @@ impl kernel::Module for RdsModule {
             queue: queue.clone(),
         };
         let addrs = LocalAddrs::new(queue.clone())?;
-        let ib_tunables = Arc::new(ib_transport::Tunables::new(), GFP_KERNEL)?;
+        let ib_tunables = ib_transport::Tunables::new(params::rds_ib_retry_count());
+        let ib_tunables = Arc::new(ib_tunables, GFP_KERNEL)?;
         let ib = Ib::new(addrs.clone(), limits, max_fragment(), ib_tunables.clone())?;
         let bounds = Bounds {
-            all: *module_parameters::max_conns.value() as usize,
-            per_peer: *module_parameters::max_conns_per_peer.value() as usize,
+            all: params::max_conns() as usize,
+            per_peer: params::max_conns_per_peer() as usize,
         };
-        let patience = Patience::new(*module_parameters::idle_secs.value());
+        let patience = Patience::new(params::idle_secs());
         let tunables = Arc::new(conn::Tunables::new(), GFP_KERNEL)?;
         let node = Node::new(
             Some(ib.clone()),

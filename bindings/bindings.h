@@ -32,6 +32,7 @@
 #include "helpers_addr.h"
 #include "helpers_fault.h"
 #include "helpers_mr.h"
+#include "helpers_params.h"
 #include "helpers_rdma.h"
 #include "helpers_trace.h"
 #ifdef RDS_RUST_KUNIT_IOMMU

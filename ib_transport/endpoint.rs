@@ -38,9 +38,7 @@ const RESOLVE_TIMEOUT_MS: u32 = 2000;
 /// How long an iWARP peer may take to answer at the level of TCP, in milliseconds.
 const TCP_TIMEOUT_MS: u32 = 2000;
 
-/// How often the device tries again when the peer does not answer, and when it has no receive posted:
-/// 7 means for ever.
-const RETRY_COUNT: u8 = 1;
+/// How often the device tries again when the peer has no receive posted: 7 means for ever.
 const RNR_RETRY_COUNT: u8 = 7;
 
 /// The bits of a type of service that are the service level.
@@ -387,13 +385,13 @@ impl IbEndpoint {
         Ok((device, 0))
     }
 
-    fn params<'a>(device: &Device, private: &'a PrivateBytes) -> ConnParams<'a> {
+    fn params<'a>(&self, device: &Device, private: &'a PrivateBytes) -> ConnParams<'a> {
         ConnParams {
             private_data: private.as_slice(),
             responder_resources: device.caps.max_responder_resources,
             initiator_depth: device.caps.max_initiator_depth,
             flow_control: true,
-            retry_count: RETRY_COUNT,
+            retry_count: self.transport.tunables.retry_count(),
             rnr_retry_count: RNR_RETRY_COUNT,
         }
     }
@@ -463,8 +461,8 @@ impl Endpoint for IbEndpoint {
         if !self.id.path_is_up() {
             return Err(Errno::NetDown.into());
         }
-        self.id
-            .connect(&Self::params(&device, &bytes), TCP_TIMEOUT_MS)
+        let params = self.params(&device, &bytes);
+        self.id.connect(&params, TCP_TIMEOUT_MS)
     }
 
     fn link(&self) -> Option<Arc<dyn Link>> {
@@ -551,7 +549,7 @@ impl Request for IncomingConnection {
             credit,
         );
         let bytes = PrivateBytes::new(&private);
-        let mut params = IbEndpoint::params(&device, &bytes);
+        let mut params = endpoint.params(&device, &bytes);
         // No more than the peer can use and serve. On iWARP none may mean that it did not say.
         let unsaid =
             device.caps.active_side_first && (responder_resources, initiator_depth) == (0, 0);

@@ -20,7 +20,10 @@ const MAX_RECV_WR: c_int = 382;
 /// What they may be set to. Whole rings are posted, and completed, under a lock.
 const WRS: core::ops::RangeInclusive<c_int> = 16..=4096;
 
-/// The settings in `/proc/sys/net/rds/ib`.
+/// The most retries that a device can be told to make: three bits.
+const MOST_RETRIES: u8 = 7;
+
+/// The settings in `/proc/sys/net/rds/ib`, and what stays as it was when the module was loaded.
 pub(crate) struct Tunables {
     max_send_wr: Setting,
     max_recv_wr: Setting,
@@ -28,17 +31,20 @@ pub(crate) struct Tunables {
     max_unsignaled_wr: Setting,
     /// Whether new connections want their flow controlled where the device does not need it: 0 or 1.
     flow_control: Setting,
+    /// How often the device tries again when the peer does not answer.
+    retry_count: u8,
 }
 
 impl Tunables {
-    /// As they are when the module is loaded.
-    pub(crate) const fn new() -> Self {
+    /// As they are when the module is loaded. More retries than a device can make are taken for that many.
+    pub(crate) fn new(retries: u32) -> Self {
         Self {
             max_send_wr: Setting::new(MAX_SEND_WR, WRS),
             max_recv_wr: Setting::new(MAX_RECV_WR, WRS),
             // CAST: a small number.
             max_unsignaled_wr: Setting::new(MAX_UNREPORTED as c_int, 1..=64),
             flow_control: Setting::new(0, 0..=1),
+            retry_count: u8::try_from(retries).map_or(MOST_RETRIES, |it| it.min(MOST_RETRIES)),
         }
     }
 
@@ -63,6 +69,11 @@ impl Tunables {
             },
             wait_for_reads: caps.reads_end_late,
         }
+    }
+
+    /// How often the device tries again when the peer does not answer. Any context.
+    pub(super) fn retry_count(&self) -> u8 {
+        self.retry_count
     }
 
     /// Whether new connections want their flow controlled. Any context.

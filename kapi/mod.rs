@@ -13,6 +13,7 @@ pub(crate) mod debugfs;
 pub(crate) mod errno;
 mod inline_bytes;
 pub(crate) mod net;
+pub(crate) mod params;
 pub(crate) mod pin;
 pub(crate) mod print;
 pub(crate) mod rdma;

@@ -4,6 +4,7 @@
 import re
 
 import pytest
+from probes import Probes
 from rdsvm.cluster import PAIR, must
 from traffic import exchange, ping
 
@@ -90,6 +91,50 @@ def test_words_of_c_rds(node, tools):
     assert "RDS/IB: Passive conn connected <" in log, log
     assert node.run("cat /sys/module/rds_rust/version").out.strip() == "4.0"
     assert node.run("grep -c '^RDS ' /proc/net/protocols").out.strip() == "1"
+
+
+PARAMETERS = {"max_frag": 8192, "pool_limit_mib": 0, "max_conns": 65536, "max_conns_per_peer": 1024,
+              "idle_secs": 600, "rds_ib_retry_count": 1}
+
+
+def parameters(node):
+    """What sysfs shows: {name: (mode, value)}."""
+    lines = node.run("cd /sys/module/rds_rust/parameters && for x in *; do "
+                     "echo $x $(stat -c %a $x) $(cat $x); done").out.splitlines()
+    return {name: (mode, int(value)) for name, mode, value in map(str.split, lines)}
+
+
+def test_parameters(node, load):
+    """They can be read, and are what was said when the module was loaded."""
+    assert parameters(node) == {name: ("444", value) for name, value in PARAMETERS.items()}
+    told = node.run(["modinfo", "-F", "parm", node.module]).out.splitlines()
+    assert {x.partition(":")[0] for x in told} == set(PARAMETERS)
+    other = {"max_frag": 4096, "pool_limit_mib": 64, "max_conns": 1000, "max_conns_per_peer": 100, "idle_secs": 60,
+             "rds_ib_retry_count": 7}
+    load(*(f"{name}={value}" for name, value in other.items()))
+    assert parameters(node) == {name: ("444", value) for name, value in other.items()}
+
+
+def test_parameters_that_are_not_taken(node):
+    """A number that is none is refused. Parameters that only C RDS has are told of, and do no harm."""
+    must(node.unload())
+    mark = node.mark("loading with parameters that are wrong, or C's")
+    assert node.load(options=["max_conns=many"]).status != 0
+    node.wait_log("rds_rust: .many. invalid for parameter .max_conns.", mark)
+    must(node.load(options=["rds_ib_mr_1m_pool_size=10", "send_batch_count=10"]))
+    node.wait_log("rds_rust: unknown parameter 'rds_ib_mr_1m_pool_size' ignored", mark)
+    node.forget()
+
+
+@pytest.mark.parametrize("said, meant", ((5, 5), (9, 7)))
+def test_retries(said, meant, node, tools, load):
+    """What the CM is asked for: for both ends, by the one that connects."""
+    load(f"rds_ib_retry_count={said}")
+    # In struct rdma_conn_param.
+    with Probes(node, "rdma_connect_locked retries=+12(%si):u8") as probes:
+        ping(tools, node, PAIR[1], PAIR[0])
+        calls = probes.calls()
+    assert calls == [("rdma_connect_locked", f"retries={meant}")]
 
 
 def test_aliases(node):
