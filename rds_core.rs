@@ -33,7 +33,7 @@ use kapi::{
 use kernel::sync::Arc;
 use msg::Socket;
 use proto::{idle::Patience, wire::FragmentSize};
-use recv_pool::{Counters, Limits};
+use recv_pool::{Counters, Limit, Limits};
 
 #[cfg(rds_kunit)]
 #[path = "tests/kunit/mod.rs"]
@@ -112,13 +112,14 @@ impl Drop for Connections {
 impl kernel::Module for RdsModule {
     fn init(module: &'static ThisModule) -> Result<Self> {
         let queue = Arc::new(OwnedQueue::new(c"rds")?, GFP_KERNEL)?;
+        let pool_limit = Arc::new(Limit::new(pool_limit()), GFP_KERNEL)?;
         let limits = Limits {
-            max_bytes: pool_limit(),
+            most: pool_limit.clone(),
             counters: Arc::new(Counters::new(), GFP_KERNEL)?,
             queue: queue.clone(),
         };
         let addrs = LocalAddrs::new(queue.clone())?;
-        let ib_tunables = ib_transport::Tunables::new(params::rds_ib_retry_count());
+        let ib_tunables = ib_transport::Tunables::new(pool_limit, params::rds_ib_retry_count());
         let ib_tunables = Arc::new(ib_tunables, GFP_KERNEL)?;
         let ib = Ib::new(addrs.clone(), limits, max_fragment(), ib_tunables.clone())?;
         let bounds = Bounds {

@@ -7,7 +7,8 @@ use crate::kapi::{
     rdma::{DeviceCaps, QpConfig, MAX_UNREPORTED},
     sysctl::{Entry, Setting, Settings},
 };
-use kernel::prelude::*;
+use crate::recv_pool::Limit;
+use kernel::{prelude::*, sync::Arc};
 
 /// Sends and receives that a queue pair has room for, before the device's own limits.
 ///
@@ -29,6 +30,8 @@ pub(crate) struct Tunables {
     max_recv_wr: Setting,
     /// Of so many sends one reports its completion.
     max_unsignaled_wr: Setting,
+    /// That of all pools, which counts for those that are there, too.
+    pool_limit: Arc<Limit>,
     /// Whether new connections want their flow controlled where the device does not need it: 0 or 1.
     flow_control: Setting,
     /// How often the device tries again when the peer does not answer.
@@ -37,12 +40,13 @@ pub(crate) struct Tunables {
 
 impl Tunables {
     /// As they are when the module is loaded. More retries than a device can make are taken for that many.
-    pub(crate) fn new(retries: u32) -> Self {
+    pub(crate) fn new(pool_limit: Arc<Limit>, retries: u32) -> Self {
         Self {
             max_send_wr: Setting::new(MAX_SEND_WR, WRS),
             max_recv_wr: Setting::new(MAX_RECV_WR, WRS),
             // CAST: a small number.
             max_unsignaled_wr: Setting::new(MAX_UNREPORTED as c_int, 1..=64),
+            pool_limit,
             flow_control: Setting::new(0, 0..=1),
             retry_count: u8::try_from(retries).map_or(MOST_RETRIES, |it| it.min(MOST_RETRIES)),
         }
@@ -90,6 +94,7 @@ impl Settings for Tunables {
             Entry::new(c"max_send_wr", &self.max_send_wr),
             Entry::new(c"max_recv_wr", &self.max_recv_wr),
             Entry::new(c"max_unsignaled_wr", &self.max_unsignaled_wr),
+            Entry::new(c"max_recv_allocation", self.pool_limit.setting()),
             Entry::new(c"flow_control", &self.flow_control),
         ]
         .into_iter()

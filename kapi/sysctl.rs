@@ -87,7 +87,7 @@ pub(crate) trait Settings: Send + Sync + 'static {
 ///
 /// # Invariants
 ///
-/// `header` is the registration of `_table`, whose entries point into `_settings`.
+/// `header` is the registration of `_table`, whose entries point into `_settings`, or what that keeps.
 pub(crate) struct Directory<S: Settings> {
     header: NonNull<bindings::ctl_table_header>,
     _table: KVec<bindings::ctl_table>,

@@ -5,10 +5,12 @@
 #![deny(unsafe_code)]
 
 mod counters;
+mod limit;
 mod pool;
 mod pools;
 
 pub(crate) use crate::kapi::rdma::{Batch, Buf, BufMut, GrowError};
 pub(crate) use counters::{Counters, Holdings};
+pub(crate) use limit::Limit;
 pub(crate) use pool::{Context, Pool, PoolConfig, SHARD_ORDERS};
 pub(crate) use pools::{Limits, Pools, Unmapped};

@@ -16,9 +16,9 @@
 //!
 //! Buffers outlive the pool. What they hold is freed with the last buffer of a shard.
 
-use super::Counters;
+use super::{Counters, Limit};
 use crate::kapi::{
-    rdma::{Arena, ArenaConfig, ArenaStats, Batch, BufMut, GrowError, Pd},
+    rdma::{Arena, ArenaStats, Batch, BufMut, GrowError, Pd},
     sync::OwnedQueue,
 };
 use kernel::{
@@ -45,8 +45,6 @@ pub(crate) const SHARD_ORDERS: &[u32] = &[4, 3, 2, 1];
 pub(crate) struct PoolConfig {
     /// Bytes of a buffer.
     pub(crate) buf_size: u32,
-    /// Most bytes of all shards together.
-    pub(crate) max_bytes: usize,
     /// Page orders of shards, most wanted first; [`SHARD_ORDERS`] unless there is a reason.
     pub(crate) orders: &'static [u32],
 }
@@ -65,6 +63,7 @@ pub(crate) struct Pool {
     arena: Arc<Arena>,
     config: PoolConfig,
     smallest: u32,
+    limit: Arc<Limit>,
     counters: Arc<Counters>,
 }
 
@@ -77,7 +76,7 @@ impl fmt::Display for Pool {
             arena.in_use,
             arena.high_water,
             arena.bytes,
-            self.config.max_bytes,
+            self.limit.bytes(),
             arena.shards,
             arena.empty,
             arena.foreign
@@ -87,10 +86,12 @@ impl fmt::Display for Pool {
 
 impl Pool {
     /// A pool for queue pairs of `pd`; without one its buffers cannot be posted. Without a queue
-    /// memory that is not needed waits until the kernel asks for it. May sleep.
+    /// memory that is not needed waits until the kernel asks for it. All shards together take no more than
+    /// `limit`, whatever that is when there is to be another one. May sleep.
     pub(crate) fn new(
         pd: Option<&Pd>,
         queue: Option<Arc<OwnedQueue>>,
+        limit: Arc<Limit>,
         counters: Arc<Counters>,
         config: PoolConfig,
     ) -> Result<Arc<Self>> {
@@ -99,14 +100,11 @@ impl Pool {
         if config.buf_size == 0 || config.buf_size as usize > smallest_bytes {
             return Err(EINVAL);
         }
-        let arena = ArenaConfig {
-            buf_size: config.buf_size,
-            max_bytes: config.max_bytes,
-        };
         let this = Self {
-            arena: Arena::new(pd, queue, arena)?,
+            arena: Arena::new(pd, queue, config.buf_size)?,
             config,
             smallest,
+            limit,
             counters,
         };
         Ok(Arc::new(this, GFP_KERNEL)?)
@@ -146,9 +144,10 @@ impl Pool {
     /// Adds a shard of the first order that is to be had.
     fn grow(&self, context: Context) -> Result<(), GrowError> {
         let may_sleep = context == Context::MaySleep;
+        let limit = self.limit.bytes();
         let mut why = GrowError::NoMemory;
         for order in self.config.orders {
-            match self.arena.grow(*order, self.smallest, may_sleep) {
+            match self.arena.grow(*order, self.smallest, limit, may_sleep) {
                 Ok(()) => {
                     let fallback = Some(order) != self.config.orders.first();
                     self.counters.fallbacks.fetch_add(fallback.into(), Relaxed);

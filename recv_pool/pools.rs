@@ -2,7 +2,7 @@
 
 //! The pools of one device.
 
-use super::{BufMut, Context, Counters, Holdings, Pool, PoolConfig, SHARD_ORDERS};
+use super::{BufMut, Context, Counters, Holdings, Limit, Pool, PoolConfig, SHARD_ORDERS};
 use crate::kapi::{rdma::Pd, shrinker::Cache, sync::OwnedQueue};
 use crate::proto::wire::{FragmentSize, Header};
 use kernel::{
@@ -82,8 +82,8 @@ impl<T> BySize<T> {
 /// What all pools of a node have in common.
 #[derive(Clone)]
 pub(crate) struct Limits {
-    /// The most that one pool may take, in bytes.
-    pub(crate) max_bytes: usize,
+    /// The most that one pool may take.
+    pub(crate) most: Arc<Limit>,
     pub(crate) counters: Arc<Counters>,
     /// Where memory that is not needed is looked for.
     pub(crate) queue: Arc<OwnedQueue>,
@@ -102,13 +102,9 @@ pub(crate) struct Pools {
 impl Pools {
     fn make(pd: Option<&Pd>, unmapped: Option<Arc<Pools>>, limits: &Limits) -> Result<Arc<Self>> {
         let pool = |buf_size, orders| {
-            let config = PoolConfig {
-                buf_size,
-                max_bytes: limits.max_bytes,
-                orders,
-            };
-            let queue = Some(limits.queue.clone());
-            Pool::new(pd, queue, limits.counters.clone(), config)
+            let config = PoolConfig { buf_size, orders };
+            let (queue, most) = (limits.queue.clone(), limits.most.clone());
+            Pool::new(pd, Some(queue), most, limits.counters.clone(), config)
         };
         let [a, b, c] = SHORT;
         let short = |buf_size| pool(buf_size, SHARD_ORDERS);

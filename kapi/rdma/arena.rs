@@ -37,15 +37,6 @@ const SPARE_SHARDS: usize = 1;
 /// Empty shards that nobody needed for this long are given back, in milliseconds.
 const QUIET_MS: u32 = 5000;
 
-/// What an [`Arena`] holds.
-#[derive(Clone, Copy)]
-pub(crate) struct ArenaConfig {
-    /// Bytes of a buffer.
-    pub(crate) buf_size: u32,
-    /// Most bytes of all shards together.
-    pub(crate) max_bytes: usize,
-}
-
 /// Numbers about an [`Arena`].
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct ArenaStats {
@@ -314,7 +305,8 @@ impl Lists {
 pub(crate) struct Arena {
     #[pin]
     lists: SpinLockBh<Lists>,
-    config: ArenaConfig,
+    /// Bytes of a buffer.
+    buf_size: u32,
     domain: Option<Arc<Domain>>,
     /// Where unneeded shards are looked for.
     queue: Option<Arc<OwnedQueue>>,
@@ -336,12 +328,12 @@ impl WorkItem<0> for Arena {
 }
 
 impl Arena {
-    /// An arena without shards, for queue pairs of `pd`. Without one its buffers cannot be posted.
-    /// Without a queue empty shards stay until someone trims the arena. May sleep.
+    /// An arena without shards, for buffers of `buf_size` bytes and queue pairs of `pd`. Without one its
+    /// buffers cannot be posted. Without a queue empty shards stay until someone trims the arena. May sleep.
     pub(crate) fn new(
         pd: Option<&Pd>,
         queue: Option<Arc<OwnedQueue>>,
-        config: ArenaConfig,
+        buf_size: u32,
     ) -> Result<Arc<Self>> {
         const NO_NODE: i32 = -1;
         let lists = Lists {
@@ -361,7 +353,7 @@ impl Arena {
         Arc::pin_init(
             pin_init!(Self {
                 lists <- new_spinlock_bh!(lists, "rdma_arena"),
-                config,
+                buf_size,
                 domain: pd.map(|pd| pd.domain().clone()),
                 queue,
                 watch <- kernel::new_delayed_work!("rdma_arena"),
@@ -422,9 +414,15 @@ impl Arena {
         got
     }
 
-    /// Adds a shard of `order`; only one of order `smallest` is worth an effort. Sleeps if
-    /// `may_sleep`, otherwise any context but a hard interrupt.
-    pub(crate) fn grow(&self, order: u32, smallest: u32, may_sleep: bool) -> Result<(), GrowError> {
+    /// Adds a shard of `order`, unless all shards take more than `limit` bytes then; only one of order
+    /// `smallest` is worth an effort. Sleeps if `may_sleep`, otherwise any context but a hard interrupt.
+    pub(crate) fn grow(
+        &self,
+        order: u32,
+        smallest: u32,
+        limit: usize,
+        may_sleep: bool,
+    ) -> Result<(), GrowError> {
         let bytes = shard_bytes(order);
         let (node, device) = {
             let mut lists = self.lists.lock();
@@ -432,7 +430,7 @@ impl Arena {
             if lists.revoked {
                 return Err(GrowError::Revoked);
             }
-            if total > self.config.max_bytes {
+            if total > limit {
                 return Err(GrowError::Limit);
             }
             lists.stats.bytes = total;
@@ -441,7 +439,7 @@ impl Arena {
         };
         let shard = Shard::new(ShardSpec {
             arena: NonNull::from(self),
-            buf_size: self.config.buf_size,
+            buf_size: self.buf_size,
             order,
             smallest,
             node,

@@ -42,7 +42,7 @@ mod shard;
 pub(crate) mod stub;
 mod wc_status;
 
-pub(crate) use arena::{Arena, ArenaConfig, ArenaStats, Batch, GrowError};
+pub(crate) use arena::{Arena, ArenaStats, Batch, GrowError};
 pub(crate) use client::{Client, ClientCell, ClientRegistration};
 pub(crate) use cm::{CmHandler, CmId, RnrTimer};
 pub(crate) use cm_event::{CmEvent, ConnParams};

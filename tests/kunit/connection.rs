@@ -23,7 +23,7 @@ mod suite {
             info::RdmaPath,
             wire::{FragmentSize, Header, CONG_MAP_BYTES},
         },
-        recv_pool::{Context, Counters, Limits, Pools, Unmapped},
+        recv_pool::{Context, Counters, Limit, Limits, Pools, Unmapped},
     };
     use core::net::Ipv6Addr;
     use kernel::{
@@ -123,7 +123,7 @@ mod suite {
         fn new(accepts: bool) -> Result<Self> {
             let queue = Arc::new(OwnedQueue::new(c"rds_kunit")?, GFP_KERNEL)?;
             let limits = Limits {
-                max_bytes: 4 << 20,
+                most: Arc::new(Limit::new(4 << 20), GFP_KERNEL)?,
                 counters: Arc::new(Counters::new(), GFP_KERNEL)?,
                 queue: queue.clone(),
             };

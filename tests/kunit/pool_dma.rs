@@ -17,7 +17,7 @@ mod suite {
             },
             time::monotonic_ns,
         },
-        recv_pool::{Context, Counters, Pool, PoolConfig, SHARD_ORDERS},
+        recv_pool::{Context, Counters, Limit, Pool, PoolConfig, SHARD_ORDERS},
     };
     use kernel::{prelude::*, sync::Arc};
 
@@ -259,11 +259,11 @@ mod suite {
     fn pool(pd: Option<&Arc<Pd>>, ring: &Ring) -> Result<Arc<Pool>> {
         let config = PoolConfig {
             buf_size: ring.size,
-            max_bytes: usize::MAX,
             orders: SHARD_ORDERS,
         };
+        let limit = Arc::new(Limit::new(usize::MAX), GFP_KERNEL)?;
         let counters = Arc::new(Counters::new(), GFP_KERNEL)?;
-        Pool::new(pd.map(|pd| &**pd), None, counters, config)
+        Pool::new(pd.map(|pd| &**pd), None, limit, counters, config)
     }
 
     fn alloc(pool: &Pool) -> Result<BufMut> {

@@ -8,7 +8,7 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         kapi::rdma::{Batch, BufMut},
-        recv_pool::{Context, Counters, GrowError, Pool, PoolConfig, SHARD_ORDERS},
+        recv_pool::{Context, Counters, GrowError, Limit, Pool, PoolConfig, SHARD_ORDERS},
     };
     use kernel::{prelude::*, sync::Arc};
 
@@ -352,12 +352,10 @@ mod suite {
     }
 
     fn pool(buf_size: u32, max_bytes: usize, orders: &'static [u32]) -> Result<Arc<Pool>> {
-        let config = PoolConfig {
-            buf_size,
-            max_bytes,
-            orders,
-        };
-        Pool::new(None, None, Arc::new(Counters::new(), GFP_KERNEL)?, config)
+        let limit = Arc::new(Limit::new(max_bytes), GFP_KERNEL)?;
+        let counters = Arc::new(Counters::new(), GFP_KERNEL)?;
+        let config = PoolConfig { buf_size, orders };
+        Pool::new(None, None, limit, counters, config)
     }
 
     fn pool_of_large() -> Result<Arc<Pool>> {

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from rdsvm.cluster import PAIR
+from test_debugfs import view
 from traffic import counters, exchange, ping
 
 pytestmark = pytest.mark.impls("rust")
@@ -13,12 +14,13 @@ pytestmark = pytest.mark.impls("rust")
 A, B = PAIR
 LOOP = "127.0.0.1"
 HOUR_MS = 3_600_000
-# Name: what it is at first, the least and the most that it may be.
+# Name: what it is at first, the least and the most that it may be. None: it depends on the machine's memory.
 SETTINGS = {
     "reconnect_min_delay_ms": (1, 1, 1000), "reconnect_max_delay_ms": (1000, 1, HOUR_MS),
     "max_unacked_packets": (32, 0, 4096), "max_unacked_bytes": (16 << 20, 0, 0x7fffffff),
     "ping_enable": (1, 0, 1), "ib.max_send_wr": (126, 16, 4096), "ib.max_recv_wr": (382, 16, 4096),
-    "ib.max_unsignaled_wr": (16, 1, 64), "ib.flow_control": (0, 0, 1),
+    "ib.max_unsignaled_wr": (16, 1, 64), "ib.max_recv_allocation": (None, 512, 0x7fffffff),
+    "ib.flow_control": (0, 0, 1),
 }
 
 
@@ -51,14 +53,16 @@ def since(node, guest, before):
     return {name: value - before[name] for name, value in counters(node, guest).items()}
 
 
-def test_ranges(sysctl):
+def test_ranges(node, sysctl):
     tries = {name: (low - 1, low, high, high + 1) for name, (_, low, high) in SETTINGS.items()}
     first = sysctl.ask(*SETTINGS)
     taken = [sysctl.ask(*(f"{name}={x}" for x in (*tries[name], usual)), name)
              for name, usual in zip(SETTINGS, first)]
-    assert dict(zip(SETTINGS, first)) == {name: x for name, (x, _, _) in SETTINGS.items()}
-    assert dict(zip(SETTINGS, taken)) == {name: [False, True, True, False, True, x]
-                                          for name, (x, _, _) in SETTINGS.items()}
+    # A quarter, in pieces of 4 KiB.
+    quarter = int(node.run("awk '/^MemTotal:/ {print int($2 / 16)}' /proc/meminfo").out)
+    usual = {name: quarter if x is None else x for name, (x, _, _) in SETTINGS.items()}
+    assert dict(zip(SETTINGS, first)) == usual
+    assert dict(zip(SETTINGS, taken)) == {name: [False, True, True, False, True, x] for name, x in usual.items()}
 
 
 def test_delays_limit_each_other(sysctl):
@@ -138,6 +142,21 @@ def depths(node, guest, tos):
     found = json.loads(node.run(["env", f"PYTHONPATH={guest}", "python3", "-c", program]).out)
     assert len(found) == 2
     return {tuple(x) for x in found}
+
+
+def test_limit_of_pools(node, tools, guest, sysctl):
+    """It counts for the pools that are there, at once, when it is lowered and when it is raised."""
+    sysctl.set(ib_max_recv_allocation=512)
+    filler = node.start(["python3", guest / "fill_pool.py", A, "10.9.0.77"])
+    filler.expect("^full")
+    pools = view(node, "pools")
+    assert {x["limit"] for x in pools.values()} == {str(2 << 20)}
+    assert (2 << 20) - (64 << 10) < int(pools["rdsx0 send-208"]["bytes"]) <= 2 << 20, pools
+    # It takes some of these buffers.
+    sysctl.set(ib_max_recv_allocation=1024)
+    ping(tools, node, B, A)
+    filler.write("enough\n")
+    filler.wait(check=True)
 
 
 @pytest.mark.long
