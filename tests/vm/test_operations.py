@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Operations on memory of peers: RDMA reads and writes, and atomics."""
 
+import itertools
+
 import pytest
 from faults import faults
 from probes import Probes
@@ -174,3 +176,52 @@ def test_with_c(owner, pair, guest):
     if owner == "c":
         ends.reverse()
     between(*ends, guest, 20)
+
+
+# How memory is registered, with a connection and as what comes first, and what C says of it: ENODEV if the local address has
+# had no connection at all.
+REGISTRATIONS = {"get": ["EOPNOTSUPP"], "dest": ["EOPNOTSUPP"], "map": ["registered"],
+                 **dict.fromkeys(("get-first", "dest-first"), ["EOPNOTSUPP", "ENODEV"]), "map-first": ["EAGAIN"]}
+# What becomes of an operation of the peer's on it, and the two numbers, that of the owner, 5, and that of the user, 9.
+OPERATIONS = {"read": ("SUCCESS", 5, 5), "write": ("SUCCESS", 9, 9), "add": ("REMOTE_ERROR", 5, 9),
+              "swap": ("REMOTE_ERROR", 5, 9)}
+# C asks soft-RoCE for masked operations only, and forgets the message if that has none.
+REFUSED = "RDS/IB: atomic ib_post_send to .* returned -22"
+types = itertools.count(100)
+
+
+@pytest.mark.pairs("rust-c")
+@pytest.mark.parametrize("registration", REGISTRATIONS)
+@pytest.mark.parametrize("owner", ("rust", "c"))
+def test_each_with_c(owner, registration, pair, guest):
+    """Documentation/rdma.md has the table."""
+    ends = [(pair[0], A), (pair[1], B)]
+    if owner == "c":
+        ends.reverse()
+    (m, here), (n, there) = ends
+    for operation, wanted in OPERATIONS.items():
+        tos, mark = next(types), n.mark(f"{owner}, {registration}, {operation}")
+        programs = [node.start(["python3", guest / "with_c.py", *rest, tos, registration, operation])
+                    for node, rest in ((m, ("owner", here, there)), (n, ("user", there, here)))]
+        for program in programs:
+            program.expect("^ready$")
+        for program in programs:
+            program.write("go\n")
+        first, second = programs
+        told = first.expect("^ready\n(.*)\n")[1]
+        assert told in (REGISTRATIONS[registration] if owner == "c" else ["registered"])
+        if told != "registered":
+            second.stop()
+            first.stop()
+            break
+        if owner == "rust" and wanted[0] != "SUCCESS":
+            n.wait_log(REFUSED, mark)
+            second.stop()
+            second_told = ""
+        else:
+            second_told = second.expect("^ready\n(.*)\n")[1]
+            second.wait(60, check=True)
+        first.write("end\n")
+        number = first.wait(60, check=True).out.split()[-1]
+        assert int(number) == wanted[1], (operation, number)
+        assert second_told in ("", f"{wanted[0]} {wanted[2]}"), operation
