@@ -134,6 +134,18 @@ def test_two_nodes(pair, guest):
     between(*ends[::-1], guest, 20)
 
 
+@pytest.mark.kinds("rxe")
+@pytest.mark.pairs("rust-rust")
+def test_atomics_of_two_nodes(pair, guest):
+    """Programs on one node change numbers of one on the other at the same time."""
+    program, count, users = guest / "atomics_end.py", 50, 2
+    owner = pair[0].start(["python3", program, "owner", A, count, users])
+    owner.expect("ready")
+    for user in [pair[1].start(["python3", program, "user", B, A, 4021 + i, count]) for i in range(users)]:
+        user.wait(120, check=True)
+    owner.wait(60, check=True)
+
+
 def under_way(pair, guest, rounds):
     """Operations of a program on b that does again what ends with a connection, on memory of one on a."""
     first = pair[0].start(["python3", guest / "rdma_end.py", "owner", A, B, rounds])
