@@ -27,6 +27,12 @@ def test_operations(case, node, guest):
     operate(node, guest, case, timeout=600)
 
 
+@pytest.mark.kinds("rxe")
+@pytest.mark.parametrize("case", ("fenced", "dropped", "canceled"))
+def test_statuses(case, node, guest):
+    node.run(["python3", guest / "statuses.py", case], timeout=300)
+
+
 # What does not go, and of how many percent.
 FAULTS = {"memory": (("failslab", "fail_page_alloc"), 1), "device": (
     ("rds_faults/fail_map", "rds_faults/fail_alloc_mr", "rds_faults/fail_post"), 5)}
