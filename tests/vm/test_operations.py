@@ -4,7 +4,7 @@
 import itertools
 
 import pytest
-from faults import faults
+from faults import faults, faults_within
 from probes import Probes
 from rdsvm.cluster import PAIR, must, wire_address
 from traffic import let_packets_pass, losing, messages
@@ -45,6 +45,18 @@ def test_faults(what, node, guest):
     names, probability = FAULTS[what]
     with faults(node, *names, probability=probability, min_order=0):
         operate(node, guest, "short_of_memory", timeout=600)
+    operate(node, guest, "cookies")
+
+
+@pytest.mark.flavors("debug")
+@pytest.mark.kinds("rxe")
+@pytest.mark.parametrize("whose", ("own", "device"))
+def test_each_step(whose, node, guest):
+    """Each of them fails once, and then all is well: nothing is pinned or charged, and the next one goes."""
+    node.forget()
+    with faults_within(node, (1, 2), "rds_faults/lose_registration", probability=0), \
+            faults(node, "failslab", "fail_page_alloc", "fail_usercopy", *FAULTS["device"][0], probability=0, min_order=0):
+        node.run(["python3", guest / "each_step.py", whose], timeout=600)
     operate(node, guest, "cookies")
 
 

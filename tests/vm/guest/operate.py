@@ -547,6 +547,12 @@ def exhausted():
     with Pair(300) as p:
         for size in (PAGE, 1 << 20):
             need(outcome(p.theirs.register, 0, size) == "ENOMEM", f"{size} bytes are registered")
+        p.ours.scatter()
+        for operate in (p.write, p.read):
+            told = outcome(operate, b"x", 1, [(0, 1 << 20)], 1)
+            need(told == "ENOMEM", f"{told}: memory here and there needs a region")
+        rdma.send(p.a, b"good")
+        need(rdma.receive(p.b)[0] == b"good", "what came after it")
 
 
 def registered():

@@ -45,6 +45,12 @@ class Memory:
     def free(self, cookie, flags=0):
         self.sock.set_raw(FREE_MR, struct.pack("=QQ", cookie, flags))
 
+    def scatter(self):
+        """Touches all of it for the first time, so that it is not in few pieces."""
+        count = len(self.pages) // mmap.PAGESIZE
+        for page in sorted(range(count), key=lambda page: (page % 7, page)):
+            self.pages[page * mmap.PAGESIZE] = 1
+
     def fill(self, at, data):
         self.pages[at:at + len(data)] = data
 
@@ -109,20 +115,26 @@ def pins():
     return int(counts["nr_foll_pin_acquired"]) - int(counts["nr_foll_pin_released"])
 
 
-def unpinned(count):
-    """Waits until so many pages are pinned."""
+def unpinned(count, own=None):
+    """Waits until so many pages are pinned, and so much of this program's memory is charged, if that is given."""
     end = time.monotonic() + 60
-    while pins() != count:
+    while pins() != count or own not in (None, charged()):
         if time.monotonic() > end:
-            raise AssertionError(f"{pins()} pages are pinned, {count} were")
+            raise AssertionError(f"{pins()} pages are pinned, {count} were; {charged()} KiB are charged, {own} were")
         time.sleep(0.01)
 
 
+def charged():
+    """What of this program's memory is pinned, as the limit of locked memory counts, in KiB."""
+    with open("/proc/self/status", encoding="ascii") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmPin:"))
+
+
 class Pair:
-    """A socket that operates, one that is operated on, memory of both, and nothing pinned in the end."""
+    """A socket that operates, one that is operated on, memory of both, and nothing pinned or charged in the end."""
 
     def __init__(self, pages=300):
-        self.pins = pins()
+        self.pins, self.charged = pins(), charged()
         self.a, self.b = connected(A, B), connected(B, A)
         self.ours, self.theirs = Memory(self.a, pages), Memory(self.b, pages)
 
@@ -133,7 +145,7 @@ class Pair:
         self.a.sock.close()
         self.b.sock.close()
         if kind is None:
-            unpinned(self.pins)
+            unpinned(self.pins, self.charged)
 
     def transfer(self, payload, cookie, remote, areas, flags, token=0):
         control, _place = transfer(cookie, remote, [(self.ours.base + at, n) for at, n in areas], flags, token)

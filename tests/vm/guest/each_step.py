@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: GPL-2.0
+"""each_step.py own|device: each step of a registration and of an operation fails once: those that the calls of the program
+itself take, or those of the device, whoever takes them. Whatever fails, all else works, and nothing is left.
+
+The kernel's fault injection has to be for this module only."""
+
+import os
+import select
+import struct
+import sys
+
+import rdma
+from cases import need, outcome
+from rdma import MAP, NOTIFY_ME, READWRITE, Pair, unpinned
+from rds import SOL_RDS
+
+PAGE = 4096
+ERRORS = ("ENOMEM", "ENOBUFS", "EIO", "EFAULT", "EAGAIN")
+FAULTS = "/sys/kernel/debug/rds_faults"
+
+
+def get(p, _cookie, _token):
+    return p.ours.register(100, 30 * PAGE)
+
+
+def sent_along(p, _cookie, token):
+    args = struct.pack("=QQQQ", p.ours.base, PAGE, p.ours.base + 40 * PAGE, READWRITE)
+    rdma.send(p.a, b"%d" % token, (SOL_RDS, MAP, args))
+    return struct.unpack_from("=Q", p.ours.pages, 40 * PAGE)[0]
+
+
+def free(p, _cookie, _token):
+    p.ours.free(p.mine, rdma.INVALIDATE)
+
+
+def write(p, cookie, token):
+    p.write(b"%d" % token, cookie, [(100, PAGE)], token)
+
+
+def write_pieces(p, cookie, token):
+    p.write(b"%d" % token, cookie, [(i * PAGE, 100) for i in range(4)], token)
+
+
+def write_scattered(p, cookie, token):
+    p.write(b"%d" % token, cookie, [(100, 30 * PAGE)], token)
+
+
+def read(p, cookie, token):
+    p.read(b"%d" % token, cookie, [(100, 30 * PAGE)], token)
+
+
+def add(p, cookie, token):
+    rdma.send(p.a, b"%d" % token, rdma.atomic(rdma.FETCH_ADD, cookie, p.ours.base, 0, [1], NOTIFY_ME, token))
+
+
+OPERATIONS = (write, write_pieces, write_scattered, read, add)
+
+
+def judge(p, call, cookie, token, end=lambda: None):
+    """One call, with whatever fails of it until end(): refused with an error, or done, or told to have failed, once. If it
+    failed on its way, the next ones are not to."""
+    told = outcome(call, p, cookie, token)
+    end()
+    if isinstance(told, int):
+        p.ours.free(told, rdma.INVALIDATE)
+        return
+    need(told == "ok" or told in ERRORS, f"{call.__name__}: {told}")
+    if told == "ok" and call in OPERATIONS:
+        found, how = rdma.status(p.a)
+        need(found == token and how in (rdma.SUCCESS, rdma.DROPPED, rdma.OTHER_ERROR), f"{call.__name__}: {found}, {how}")
+        if how != rdma.SUCCESS:
+            works(p, cookie, token)
+
+
+def works(p, cookie, token):
+    """Until the connection is there again, if it was that which failed. Takes all messages that have come."""
+    while True:
+        p.write(b"works", cookie, [(0, 100)], token)
+        found, how = rdma.status(p.a)
+        need(found == token and how in (rdma.SUCCESS, rdma.DROPPED, rdma.OTHER_ERROR), f"then: {found}, {how}")
+        if how == rdma.SUCCESS:
+            break
+    while rdma.receive(p.b)[0] != b"works":
+        pass
+
+
+def clean(p, before, what):
+    unpinned(*before)
+    need(not select.select([p.a], [], [], 0)[0], f"{what}: more is told")
+
+
+def own(p, cookie):
+    """The NUMBERth step of a call of this thread, in the kernel's own way."""
+    nth = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
+    left = 0
+
+    def end():
+        nonlocal left
+        left = int(os.pread(nth, 20, 0))
+        os.pwrite(nth, b"0", 0)
+
+    before = rdma.pins(), rdma.charged()
+    steps = {}
+    for call in (get, sent_along, free, *OPERATIONS):
+        for number in range(1, 500):
+            p.mine = p.ours.register(0, PAGE)
+            os.pwrite(nth, b"%d" % number, 0)
+            judge(p, call, cookie, number, end)
+            told = outcome(p.ours.free, p.mine, rdma.INVALIDATE)
+            need(told == "ok" or call is free and told == "EINVAL", f"{call.__name__}, step {number}: {told}")
+            clean(p, before, f"{call.__name__}, step {number}")
+            if left:
+                break
+        works(p, cookie, 1000)
+        steps[call.__name__] = number - 1
+    print(steps, flush=True)
+    need(all(steps.values()), "a call without a step that can fail")
+
+
+def knob(fault, name, value=None):
+    path = f"{FAULTS}/{fault}/{name}"
+    if value is None:
+        with open(path, encoding="ascii") as f:
+            return int(f.read())
+    with open(path, "w", encoding="ascii") as f:
+        f.write(str(value))
+
+
+def device(p, cookie):
+    """The same of what the device is asked for, also by the kernel's own threads."""
+    before = rdma.pins(), rdma.charged()
+    steps = {}
+    for fault in ("fail_map", "fail_alloc_mr", "fail_post"):
+        for number in range(1, 100):
+            knob(fault, "times", 1)
+            # So many are spared, one more than that as the kernel counts.
+            knob(fault, "space", number)
+            knob(fault, "probability", 100)
+            for call in (get, sent_along, *OPERATIONS):
+                judge(p, call, cookie, number)
+            left = knob(fault, "times")
+            knob(fault, "probability", 0)
+            works(p, cookie, 1000)
+            clean(p, before, f"{fault}, step {number}")
+            if left:
+                break
+        steps[fault] = number - 1
+    print(steps, flush=True)
+
+
+if __name__ == "__main__":
+    with Pair(50) as pair:
+        pair.ours.scatter()
+        theirs = pair.theirs.register(0, 40 * PAGE)
+        works(pair, theirs, 1000)
+        globals()[sys.argv[1]](pair, theirs)
