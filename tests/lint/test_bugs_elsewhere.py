@@ -20,7 +20,20 @@ def test_each_is_there():
         assert not parameter or f'"{parameter}"' in text, (row, where)
 
 
+def rows():
+    """Those that something stands for."""
+    found = [re.match(r"[hl]\d\d", name)[0] for name in test_bugs.CASES if re.match(r"[hl]\d\d", name)]
+    return found + [*test_bugs.ELSEWHERE, *test_bugs.WITHIN]
+
+
 def test_each_is_once():
-    rows = [re.match(r"[hl]\d\d", name)[0] for name in test_bugs.CASES if re.match(r"[hl]\d\d", name)]
-    rows += test_bugs.ELSEWHERE
-    assert sorted(rows) == sorted(set(rows))
+    assert sorted(rows()) == sorted(set(rows()))
+
+
+def test_cases_of_others_are_there():
+    assert set(test_bugs.WITHIN.values()) <= set(test_bugs.CASES)
+
+
+def test_regions_are_complete():
+    """No row about memory regions and operations is without a test."""
+    assert not set(test_bugs.REGIONS) - set(rows())

@@ -16,6 +16,7 @@ ELSEWHERE = {
     "h09": "test_sysctl.py::test_ranges",
     "h36": "test_operations.py::test_operations[atomics]",
     "h52": "test_node.py::test_no_port_left",
+    "h54": "test_operations.py::test_each_step",
     "h56": "test_operations.py::test_operations[transfers]",
     "h64": "test_fuzz.py::test_fuzz",
     "h65": "test_module.py::test_fifty_cycles",
@@ -43,6 +44,22 @@ ELSEWHERE = {
     "l45": "test_operations.py::test_lost_registration",
     "l53": "test_rogue.py::test_frames",
 }
+# Rows that a case for another row stands for, too.
+WITHIN = {
+    "h02": "h55_sizes_of_rdma",
+    "h03": "h55_sizes_of_rdma",
+    "h13": "h55_sizes_of_rdma",
+    "h15": "h25_memory_regions_of_no_transport",
+    "h26": "h25_memory_regions_of_no_transport",
+    "h30": "h25_memory_regions_of_no_transport",
+    "h79": "h55_sizes_of_rdma",
+    "l21": "h55_sizes_of_rdma",
+    "l22": "h55_sizes_of_rdma",
+    "l48": "h90_socket_that_goes_before_its_regions",
+}
+# All rows that are about memory regions, RDMA and atomic operations.
+REGIONS = """h02 h03 h13 h14 h15 h25 h26 h30 h35 h36 h45 h54 h55 h56 h62 h65 h67 h79 h83 h84 h86 h89 h90 h92
+             l12 l21 l22 l23 l40 l41 l45 l47 l48""".split()
 CASES = [name for file in ("bugs.py", "bug_races.py", "bug_rdma.py")
          for name in re.findall(r"^@case\ndef (\w+)", (GUEST / file).read_text(), re.M)]
 

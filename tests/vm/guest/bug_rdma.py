@@ -3,6 +3,7 @@
 
 import ctypes
 import mmap
+import socket
 import struct
 import threading
 
@@ -16,13 +17,20 @@ from reset import reset
 PAGE = mmap.PAGESIZE
 ATOMIC_KINDS = (rdma.FETCH_ADD, rdma.COMPARE_SWAP, rdma.MASKED_FETCH_ADD, rdma.MASKED_COMPARE_SWAP)
 PROT_NONE, PROT_READ = 0, 1
+SOL_PACKET, PACKET_RX_RING = 263, 5
 
 
 def works(p):
     """An operation and a message go well."""
+    works_after(p)
+
+
+def works_after(p, *stray):
+    """The same, after messages that may have come."""
     cookie = p.theirs.register(0, PAGE)
     p.write(b"x", cookie, [(0, 100)], 4711)
-    need(rdma.receive(p.b)[0] == b"x", "another message came")
+    while (data := rdma.receive(p.b)[0]) != b"x":
+        need(data in stray, f"{data} came")
     need(rdma.status(p.a) == (4711, rdma.SUCCESS), "the operation did not go well")
     p.theirs.free(cookie, INVALIDATE)
 
@@ -113,6 +121,68 @@ def h62_region_that_ends_three_times():
         works(p)
 
 
+def one_piece(size):
+    """Memory that is not in single pages: a ring of packets, of blocks of 64 KiB."""
+    ring = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    block = 1 << 16
+    ring.setsockopt(SOL_PACKET, PACKET_RX_RING, struct.pack("=IIII", block, size // block, 2048, size // 2048))
+    memory = mmap.mmap(ring.fileno(), size, mmap.MAP_SHARED)
+    return ring, memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+@case
+def h67_pages_that_are_merged():
+    """Memory of fewer pieces than pages, as behind an IOMMU, is all there, for peers and for the program itself."""
+    size = 1 << 20
+    with Pair(size // PAGE + 1) as p:
+        _ring, memory, at = one_piece(size)
+        for start, length in ((0, size), (100, size - 200), (PAGE, 1 << 16)):
+            data = bytes((n // 64 + start) % 251 for n in range(length))
+            p.ours.fill(0, data)
+            cookie = rdma.register(p.b, at + start, length)
+            p.write(b"x", cookie, [(0, length)], 1)
+            need(rdma.receive(p.b)[0] == b"x", "another message came")
+            need(rdma.status(p.a) == (1, rdma.SUCCESS), "the end of the write")
+            need(memory[start:start + length] == data, f"{length} bytes at {start}: what was written")
+            p.theirs.free(cookie, INVALIDATE)
+            # And the other way, out of it.
+            cookie = p.theirs.register(0, length)
+            control, _place = rdma.transfer(cookie, (0, length), [(at + start, length)], READWRITE | NOTIFY_ME, 2)
+            rdma.send(p.a, b"y", control)
+            need(rdma.receive(p.b)[0] == b"y", "another message came")
+            need(rdma.status(p.a) == (2, rdma.SUCCESS), "the end of the other write")
+            need(p.theirs.pages[:length] == data, f"{length} bytes at {start}: what was written from there")
+            p.theirs.free(cookie, INVALIDATE)
+
+
+@case
+def h86_reset_amid_operations():
+    """A connection is reset with operations under way and regions held: that waits for neither, and sleeps where it
+    may."""
+    for number in range(5):
+        with Pair() as p:
+            p.ours.register(0, PAGE)
+            cookie = p.theirs.register(0, 1 << 20)
+            for token in range(4):
+                p.write(b"x", cookie, [(0, 1 << 20)], token)
+            reset(*IB)
+            found = []
+            while len(found) < 4:
+                found += rdma.ends(p.a)
+            need(sorted(token for token, _ in found) == list(range(4)), f"{number}: {found}")
+            # One that soft-iWARP gave up half done has an error of its own.
+            need({how for _, how in found} <= {rdma.SUCCESS, rdma.DROPPED, rdma.OTHER_ERROR}, f"{number}: {found}")
+            # The region is good on the next connection.
+            for token in range(10, 20):
+                p.write(b"last", cookie, [(0, 100)], token)
+                found, how = rdma.status(p.a)
+                need(found == token, f"{found}: {how}, not of {token}")
+                if how == rdma.SUCCESS:
+                    break
+            else:
+                raise AssertionError(f"{number}: none goes well after the reset")
+
+
 @case
 def h90_socket_that_goes_before_its_regions():
     """A socket is closed while messages with its regions are under way, and the connection is reset."""
@@ -159,6 +229,34 @@ def l12_registration_by_who_is_not_bound_yet():
                         need(told == "ENOTCONN", f"registered: {told}")
 
                 at_once(bind, register)
+
+
+@case
+def l47_key_of_another_program():
+    """Who knows the key of another program's memory can do what that was registered for, and no more
+    (Documentation/rdma.md, "Who can use a region"): it can neither end the region nor send its cookie."""
+    with Pair(4) as p, rdma.connected((IB[1], 4003), A) as other:
+        p.ours.fill(0, b"forged" * 100)
+        cookie = p.theirs.register(0, PAGE, READWRITE | USE_ONCE)
+        there = (rdma.SOL_RDS, rdma.DEST, struct.pack("=Q", cookie))
+        need(outcome(rdma.send, other, b"x", there) == "EINVAL", "another one sends the cookie")
+        free = struct.pack("=QQ", cookie, INVALIDATE)
+        need(outcome(other.set_raw, rdma.FREE_MR, free) == "EINVAL", "another one frees the memory")
+        # The message goes to the other socket, which does not have the region.
+        p.a.connect(IB[1], 4003)
+        p.write(b"used", cookie, [(0, 100)], 1)
+        need(rdma.receive(other)[0] == b"used", "another message came")
+        need(rdma.status(p.a) == (1, rdma.SUCCESS), "the end of the write")
+        need(p.theirs.pages[:100] == p.ours.pages[:100], "what was written")
+        p.a.connect(*B)
+        p.theirs.free(cookie, INVALIDATE)
+        readable = p.theirs.register(PAGE, PAGE, 0)
+        p.write(b"never", readable, [(0, 100)], 2)
+        token, how = rdma.status(p.a)
+        need(token == 2 and how in (rdma.REMOTE_ERROR, rdma.DROPPED), f"{token}: {how}")
+        need(p.theirs.pages[PAGE:PAGE + 100] == bytes(100), "what is only to be read was written")
+        # What was dropped may be there.
+        works_after(p, b"never")
 
 
 @case
