@@ -18,6 +18,7 @@ use crate::proto::{
     rdma::{AtomicArgs, AtomicKind, Cookie, GetMr, Transfer},
     wire::MAX_MESSAGE,
 };
+use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 
 /// Flags that a sender may set. The last four ask for nothing that RDS would do differently.
@@ -63,7 +64,7 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
         None => control.peer.ok_or(Errno::NotConnected)?,
     };
     drop(control);
-    if bound.addr.to_ipv4_mapped().is_some() != peer.addr.to_ipv4_mapped().is_some() {
+    if is_v4(bound.addr) != is_v4(peer.addr) {
         return Err(Errno::NotSupported.into());
     }
     if peer.scope != 0 && bound.scope != 0 && peer.scope != bound.scope {
@@ -104,6 +105,12 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
         }
     }
     Ok(len)
+}
+
+/// As `to_ipv4_mapped()`, which takes 22 instructions to look at the bytes.
+#[inline]
+fn is_v4(addr: Ipv6Addr) -> bool {
+    addr.to_bits() >> 32 == 0xffff
 }
 
 /// A message that was admitted.
