@@ -91,8 +91,9 @@ def main():
         with open(f"{GROUP}/cgroup.procs", "w", encoding="ascii") as f:
             f.write(str(os.getpid()))
         seen = {}
+        # Not what is left of the kind before: it can go meanwhile.
+        before = charged()
         for kind in (unread, unsent, unread_refused, unsent_refused):
-            before = charged()
             steps = kind()
             payload = next(steps)
             during = settled(before + payload, sys.maxsize) - before
