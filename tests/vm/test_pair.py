@@ -82,9 +82,9 @@ def test_requests_cross(pair, tools, guest):
     after = counters(a, guest)
     # That of the higher node has come to the lower one; it may have been withdrawn by then.
     assert any(after[x] > before[x] for x in ("ib_connect_raced", "ib_listen_closed_stale")), after
-    for end in ends:
-        seen = connection(*end)
-        assert (seen["state"], seen["ups"]) == ("up", "1"), seen
+    # A request that comes behind its withdrawal, which is not slow any more, is taken for that of a peer that has restarted.
+    seen = [connection(*end) for end in ends]
+    assert [x["state"] for x in seen] == ["up"] * 2 and seen[0]["ups"] == seen[1]["ups"] in ("1", "2"), seen
 
 
 @pytest.mark.on_c
