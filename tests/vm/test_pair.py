@@ -4,7 +4,7 @@
 import pytest
 from rdsvm.cluster import must, wire_address, wire_address6
 from slow_reader import run_slow_reader
-from traffic import (Streams, connection, counters, exchange, first_log, forget_each_other, let_packets_pass,
+from traffic import (Streams, connection, exchange, first_log, forget_each_other, let_packets_pass,
                      losing, messages, ping, ports, read_late, slow_down, there_and_back, wait_for_state,
                      with_addresses)
 
@@ -67,7 +67,6 @@ def test_requests_cross(pair, tools, guest):
     a, b = pair
     forget_each_other(tools, pair, B)
     ends = (a, A, B), (b, B, A)
-    before = counters(a, guest)
     slow_down(*((m, m.netdevs[0]) for m in pair), delay="1s")
     try:
         pings = [m.start([tools / "rds-ping", "-c", "1", "-W", "60", "-I", own, peer]) for m, own, peer in ends]
@@ -79,9 +78,7 @@ def test_requests_cross(pair, tools, guest):
     assert states == ["connecting"] * 2, "the requests were to cross"
     for p in pings:
         p.wait(check=True)
-    after = counters(a, guest)
-    # That of the higher node has come to the lower one; it may have been withdrawn by then.
-    assert any(after[x] > before[x] for x in ("ib_connect_raced", "ib_listen_closed_stale")), after
+    # What the counters say of it depends on whose message is first: `crossings` of test_rogue.py has each order.
     # A request that comes behind its withdrawal, which is not slow any more, is taken for that of a peer that has restarted.
     seen = [connection(*end) for end in ends]
     assert [x["state"] for x in seen] == ["up"] * 2 and seen[0]["ups"] == seen[1]["ups"] in ("1", "2"), seen
