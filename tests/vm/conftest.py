@@ -43,8 +43,8 @@ def pytest_addoption(parser):
 def on_kinds(metafunc, labs):
     """Parameters of a lab: each of its combinations with each kind of devices. C RDS is for RoCE only.
 
-    A test on siw is one of those that make test runs if it is marked so, maybe for one flavour only, and so is one of
-    a node that runs C RDS, and one on the debug kernel with b as a peer that does."""
+    A test on siw is one of those that make test runs if it is marked so, maybe for one flavour only, and so is one with
+    C RDS: but on the release kernel b may run it as a peer without a mark, and on the debug kernel a may not."""
     config = metafunc.config
     kinds = config.getoption("kinds").split(",")
     for marker in metafunc.definition.iter_markers("kinds"):
@@ -54,12 +54,13 @@ def on_kinds(metafunc, labs):
     flavor = config.getoption("flavor")
     slow = flavor == "debug" and not one
     on_siw = not slow and any(flavor in (x.args or [flavor]) for x in metafunc.definition.iter_markers("on_siw"))
-    on_c = any(metafunc.definition.iter_markers("on_c")) or not (slow or one)
+    on_c = any(metafunc.definition.iter_markers("on_c"))
     params = []
     for impls in labs:
         name = "-".join(impls)
         if "rxe" in kinds:
-            runs = "c" not in impls or on_c and not (slow and impls[0] == "c")
+            beside_c = impls == ("rust", "c") and not slow
+            runs = "c" not in impls or beside_c or on_c and not (slow and impls[0] == "c")
             params.append(pytest.param((impls, "rxe"), id=name, marks=() if runs else pytest.mark.more))
         if "siw" in kinds and "c" not in impls:
             params.append(pytest.param((impls, "siw"), id=f"{name}-siw",
@@ -99,10 +100,10 @@ def pytest_collection_modifyitems(config, items):
             if (marker := x.get_closest_marker(name)) and not wanted & set(marker.args)]
     config.hook.pytest_deselected(items=gone)
     items[:] = [x for x in items if x not in gone]
-    if config.getoption("flavor") == "debug":
-        for item in items:
-            if item.get_closest_marker("long"):
-                item.add_marker("more")
+    flavor = config.getoption("flavor")
+    for item in items:
+        if any(flavor in (x.args or ["debug"]) for x in item.iter_markers("long")):
+            item.add_marker("more")
     yield
     # So that no machines are booted twice. pytest's own order goes by the place of a parameter in the list
     # of its test.

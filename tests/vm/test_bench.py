@@ -12,6 +12,7 @@ import pytest
 pytestmark = pytest.mark.flavors("release")
 
 
+@pytest.mark.long("release")
 def test_every_row_has_a_number(tmp_path, capsys):
     out, profiles = tmp_path / "out.json", tmp_path / "profiles"
     status = bench.main(["--quick", f"--out={out}", f"--profile={profiles}"])
@@ -43,6 +44,7 @@ def test_mappings_have_numbers(tmp_path, capsys):
     assert all(f"| {what} " in shown.out for what in bench_pool.WAYS.values())
 
 
+@pytest.mark.long("release")
 def test_connections_have_numbers(tmp_path, capsys):
     out = tmp_path / "out.json"
     status = bench_scaling.main(["--quick", f"--out={out}"])

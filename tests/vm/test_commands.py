@@ -33,6 +33,7 @@ def test_demo():
     assert len(re.findall(r"^  .*10\.10\.0\.[12]\b.*10\.10\.0\.[12]\b", done.stdout, re.M)) >= 2, done.stdout
 
 
+@pytest.mark.long("release")
 @pytest.mark.parametrize("unanswered", (1, 2), ids=("on-one-node", "on-both"))
 def test_demo_without_an_answer(tmp_path, unanswered):
     """It says so, and fails, when the pings do."""

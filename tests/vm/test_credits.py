@@ -140,7 +140,7 @@ def test_idle_in_between(pair, tools, guest, flavor):
 @pytest.mark.long
 @pytest.mark.pairs("rust-c")
 @pytest.mark.parametrize("rust, c, first", [
-    (1, 1, "rust"), *(pytest.param(*x, marks=pytest.mark.flavors("release"))
+    (1, 1, "rust"), *(pytest.param(*x, marks=pytest.mark.long("release", "debug"))
                       for x in ((1, 0, "rust"), (0, 1, "c")))])
 def test_c(pair, tools, guest, flavor, rust, c, first):
     """C RDS offers nothing, whoever connects. If it accepts, and its own flow control is on, it keeps to

@@ -132,6 +132,7 @@ def test_address_moves_to_another_port(wires, tools, guest, flavor):
 
 # Soft-RoCE crashes on an IPv6 packet for an address that its device has lost: rxe_rcv() of Linux 7.2 puts a
 # queue pair that it has not looked up yet.
+@pytest.mark.long("release", "debug")
 @pytest.mark.kinds("siw")
 @pytest.mark.on_siw
 def test_address_moves_to_another_port_v6(wires, tools, guest, flavor):
@@ -160,6 +161,7 @@ def test_address_of_an_idle_connection_moves(wires, tools, guest, active):
     move_while_idle(wires, tools, guest, active, 4)
 
 
+@pytest.mark.long("release", "debug")
 @pytest.mark.kinds("siw")
 @pytest.mark.on_siw
 def test_address_of_an_idle_connection_moves_v6(wires, tools, guest):
@@ -196,6 +198,7 @@ def events_elsewhere(wires):
                   f"ip addr del 2001:db8::1/128 dev {port}")
 
 
+@pytest.mark.long("release", "debug")
 def test_events_elsewhere_cost_no_connection(wires, guest, tools, flavor):
     """Neither an idle one nor one under load. The queue pair may give up for another reason, as it tries twice
     only and the machine may be slow."""
@@ -244,7 +247,6 @@ def fail_over(wires, tools, guest, flavor, pulled, given_up):
             m.set_loss(0)
 
 
-@pytest.mark.on_siw
 @pytest.mark.parametrize("pulled", (True, False), ids=("pulled", "cut"))
 def test_wire_dies_and_addresses_move(wires, tools, guest, flavor, pulled):
     """a sees its carrier go, or it does not; the addresses move while the connection is up."""
@@ -253,13 +255,13 @@ def test_wire_dies_and_addresses_move(wires, tools, guest, flavor, pulled):
 
 # On iWARP no connection is given up: TCP goes on trying for a quarter of an hour.
 @pytest.mark.kinds("rxe")
-@pytest.mark.parametrize("pulled", (True, False), ids=("pulled", "cut"))
+@pytest.mark.parametrize("pulled", (True, pytest.param(False, marks=pytest.mark.long("release", "debug"))),
+                         ids=("pulled", "cut"))
 def test_addresses_move_during_an_attempt(wires, tools, guest, flavor, pulled):
     """The connection is given up, and one attempt after the other is made on the dead wire."""
     fail_over(wires, tools, guest, flavor, pulled, given_up=True)
 
 
-@pytest.mark.on_siw
 def test_neighbour_gets_a_new_hardware_address(wires, tools, guest, flavor):
     a, b = wires.pair
     mine, theirs = wires.addresses(1, 1)
@@ -277,7 +279,7 @@ def test_neighbour_gets_a_new_hardware_address(wires, tools, guest, flavor):
 
 # iWARP is TCP: the next packet goes where the neighbour is.
 @pytest.mark.kinds("rxe")
-@pytest.mark.parametrize("version", (4, 6))
+@pytest.mark.parametrize("version", (4, pytest.param(6, marks=pytest.mark.long("release", "debug"))))
 def test_next_hop_is_elsewhere(wires, tools, guest, version):
     """The RDMA CM tells who made the connection, even if it is idle."""
     a, b = wires.pair

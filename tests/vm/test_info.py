@@ -121,6 +121,9 @@ def shown():
 @pytest.mark.parametrize("case", EXPECTED)
 def test_info(node, shown, guest, case):
     if node.impl not in shown:
+        if node.impl == "rust":
+            # A connection that was forgotten goes on with higher numbers.
+            node.forget()
         result = node.run(["python3", guest / "info.py"], check=False, timeout=1200)
         lines = [json.loads(line) for line in result.out.splitlines()]
         shown[node.impl] = {x["case"]: x["value"] for x in lines}

@@ -11,6 +11,7 @@ pytestmark = [pytest.mark.impls("rust"), pytest.mark.pairs("rust-rust"), pytest.
 A, B = wire_address(0, 1), wire_address(0, 2)
 
 
+@pytest.mark.long
 def test_no_frame_finds_no_receive(slow_node, tools, guest, flavor):
     """A receive ring is shorter than what TCP takes: the sender waits for the receiver."""
     before = counters(slow_node, guest)

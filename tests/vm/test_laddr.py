@@ -56,7 +56,7 @@ def test_burst_asks_the_cm_once(node, laddr):
     assert calls.pop("ids") == sum(calls.values())
 
 
-@pytest.mark.long
+@pytest.mark.long("release", "debug")
 def test_addresses_come_and_go(node, laddr):
     prefixes = ("10.9.0.77/32", "fd09::77/128", "fe80::77/64")
     seen = laddr("cycles", 5 if node.debug else 20, "rdsv0", *prefixes)
@@ -156,6 +156,7 @@ def test_events_after_which_the_cm_is_asked(node, laddr, bare):
     assert seen["calls"].get(PAIR[0], 0) >= 1, seen
 
 
+@pytest.mark.long
 def test_siw(node, laddr):
     """iWARP has no table of addresses: what the network device has is the RDMA device's."""
     node.run("ip link add rdsw0 type veth peer name rdsw1 && ip link set rdsw0 up && "

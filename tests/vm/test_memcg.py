@@ -12,6 +12,7 @@ pytestmark = pytest.mark.impls("rust")
 LIMIT, MESSAGE = 4 << 20, 16000
 
 
+@pytest.mark.long
 def test_a_sender_pays(node, guest):
     """What its messages take is charged to its group, and bounded by its send buffer, however often it tries."""
     # What pools have kept is charged to whom it was for first.

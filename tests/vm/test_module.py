@@ -63,6 +63,7 @@ def test_c_rds_beside_it_is_refused(node, tools):
 
 
 # The one that finds leaks.
+@pytest.mark.long
 @pytest.mark.flavors("debug")
 def test_fifty_cycles(node, tools):
     assert node.finds_leaks

@@ -11,7 +11,8 @@ A, B = wire_address(0, 1), wire_address(0, 2)
 
 @pytest.mark.impls("rust")
 @pytest.mark.on_siw("release")
-@pytest.mark.parametrize("ends", [PAIR, PAIR6, ("127.0.0.1", "127.0.0.1")], ids="-".join)
+@pytest.mark.parametrize("ends", [PAIR, pytest.param(PAIR6, marks=pytest.mark.long), ("127.0.0.1", "127.0.0.1")],
+                         ids="-".join)
 def test_what_is_told(node, guest, ends):
     """C's two ends in one kernel do not tell each other that a congestion is over."""
     result = node.run(["python3", guest / "cong_monitor.py", *ends, ports()], timeout=300)

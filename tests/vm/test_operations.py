@@ -198,7 +198,6 @@ def test_wire_cut(pair, guest, flavor):
     done(*ends)
 
 
-@pytest.mark.on_c
 @pytest.mark.pairs("rust-c")
 @pytest.mark.parametrize("owner", ("rust", "c"))
 def test_with_c(owner, pair, guest):

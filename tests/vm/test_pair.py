@@ -228,7 +228,6 @@ def test_what_is_queued_survives_a_reload(pair, tools, guest):
     read_late(send, recv, count)
 
 
-@pytest.mark.on_c
 def test_peer_crashes(pair, tools, guest, flavor):
     """b loses its power under load and comes back."""
     a, b = pair

@@ -91,6 +91,7 @@ def test_receives_are_posted_in_chains(node, tools, guest):
 
 
 # On iWARP a ring is as deep as it can be from the start, and takes more than such a pool has.
+@pytest.mark.long
 @pytest.mark.kinds("rxe")
 def test_at_its_limit_a_pool_makes_peers_wait(node, tools, guest, small_pools):
     """Messages that nobody reads have taken all buffers. The connection stays up without a receive, and
@@ -190,7 +191,7 @@ def test_messages_in_part_do_not_wait_for_each_other(pair, tools, guest):
 
 
 @pytest.mark.flavors("release")
-@pytest.mark.parametrize("order", (1, 2))
+@pytest.mark.parametrize("order", (1, pytest.param(2, marks=pytest.mark.long("release", "debug"))))
 def test_fragmented_memory(flavor, guest, tools, tmp_path, order):
     """There is no free memory in pieces larger than 8 or 16 KiB: connections come up, with fragments that
     fit, and traffic runs."""
@@ -270,7 +271,7 @@ def test_unneeded_memory_goes_after_a_while(node, tools, guest):
 # Soft-iWARP closes a listener with connections that nobody has taken yet in a way that lockdep reports
 # (siw_destroy_listen: inet_child_forget with the lock of a socket that softirqs take).
 @pytest.mark.on_siw("release")
-@pytest.mark.parametrize("index", (0, 1), ids=("sender", "receiver"))
+@pytest.mark.parametrize("index", (pytest.param(0, marks=pytest.mark.long), 1), ids=("sender", "receiver"))
 def test_device_goes_and_comes_back(node, tools, guest, index):
     """Under load: what was under way waits in memory of no device, and all of it comes through the new
     one."""

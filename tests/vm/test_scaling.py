@@ -85,6 +85,7 @@ def test_many_bound_sockets(tmp_path, capsys):
     assert 0 < cost["close-many"] < MOST_GROWTH * cost["close"], cost
 
 
+@pytest.mark.long("release")
 def test_cost_does_not_grow(tmp_path, capsys):
     """A message, a bind and a close cost the same, however many connections there are: by count of
     instructions."""

@@ -17,6 +17,7 @@ def selftests():
 
 
 # It makes its devices itself: soft-RoCE.
+@pytest.mark.long
 @pytest.mark.kinds("rxe")
 def test_kernel_selftest_over_rdma(node, selftests):
     result = node.run(["python3", f"{selftests}/rds/test.py", "--transport", "rdma"], check=False,

@@ -94,7 +94,8 @@ def h16_namespaces_that_end():
         with Sock() as s:
             return [outcome(s.bind, *IB[:1], 0)]
 
-    for _ in range(10):
+    # Each takes the debug kernel 10 s, and more on a busy machine.
+    for _ in range(3):
         need(elsewhere(child) == ["EADDRNOTAVAIL"], "an address of another namespace")
 
 
