@@ -19,10 +19,14 @@ static struct {
 };
 static struct dentry *dir;
 static u32 masked_caps;
+/* U32_MAX is none. */
+static u32 failing_device = U32_MAX;
 
-bool rds_fails(enum rds_fault fault)
+bool rds_fails(enum rds_fault fault, const struct ib_device *device)
 {
-	return should_fail(&faults[fault].attr, 1);
+	u32 only = READ_ONCE(failing_device);
+
+	return (only == U32_MAX || only == device->index) && should_fail(&faults[fault].attr, 1);
 }
 
 bool rds_device_lacks(enum rds_lack lack)
@@ -36,6 +40,7 @@ void rds_faults_begin(void)
 
 	dir = debugfs_create_dir("rds_faults", NULL);
 	debugfs_create_x32("mask_caps", 0600, dir, &masked_caps);
+	debugfs_create_u32("device", 0600, dir, &failing_device);
 	for (i = 0; i < RDS_FAULTS; i++)
 		fault_create_debugfs_attr(faults[i].name, dir, &faults[i].attr);
 }

@@ -32,10 +32,11 @@ enum rds_lack {
 };
 
 #ifdef CONFIG_FAULT_INJECTION_DEBUG_FS
-bool rds_fails(enum rds_fault fault);
+/* Only of the device whose index /sys/kernel/debug/rds_faults/device has, if that is one. */
+bool rds_fails(enum rds_fault fault, const struct ib_device *device);
 bool rds_device_lacks(enum rds_lack lack);
 #else
-static inline bool rds_fails(enum rds_fault fault)
+static inline bool rds_fails(enum rds_fault fault, const struct ib_device *device)
 {
 	return false;
 }
@@ -49,7 +50,7 @@ static inline bool rds_device_lacks(enum rds_lack lack)
 static inline int rds_post(struct ib_qp *qp, const struct ib_send_wr *wr,
 			   const struct ib_send_wr **bad_wr)
 {
-	if (rds_fails(RDS_FAIL_POST)) {
+	if (rds_fails(RDS_FAIL_POST, qp->device)) {
 		if (bad_wr)
 			*bad_wr = wr;
 		return -ENOMEM;

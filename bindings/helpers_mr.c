@@ -70,7 +70,7 @@ int rds_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int
 {
 	int err;
 
-	if (rds_fails(RDS_FAIL_MAP))
+	if (rds_fails(RDS_FAIL_MAP, device))
 		return -ENOMEM;
 	mapping->direction = writable ? DMA_BIDIRECTIONAL : DMA_TO_DEVICE;
 	err = sg_alloc_table_from_pages_segment(&mapping->table, pages, count, offset, size,
@@ -107,7 +107,7 @@ void rds_ib_unmap_pages(struct ib_device *device, struct rds_ib_mapping *mapping
 
 struct ib_mr *rds_ib_alloc_mr(struct ib_pd *pd, u32 pages)
 {
-	if (rds_fails(RDS_FAIL_ALLOC_MR))
+	if (rds_fails(RDS_FAIL_ALLOC_MR, pd->device))
 		return ERR_PTR(-ENOMEM);
 	return ib_alloc_mr(pd, IB_MR_TYPE_MEM_REG, pages);
 }
@@ -126,7 +126,7 @@ int rds_ib_mr_map(struct ib_mr *mr, struct rds_ib_mapping *mapping)
 {
 	int mapped;
 
-	if (rds_fails(RDS_FAIL_MAP))
+	if (rds_fails(RDS_FAIL_MAP, mr->device))
 		return -ENOMEM;
 	mapped = ib_map_mr_sg(mr, mapping->table.sgl, (int)mapping->table.nents, NULL, PAGE_SIZE);
 	if (mapped < 0)
@@ -175,7 +175,7 @@ int rds_ib_post_reg_mr(struct ib_qp *qp, struct ib_mr *mr, int access, struct ib
 		.access = access,
 	};
 
-	if (rds_fails(RDS_LOSE_REGISTRATION))
+	if (rds_fails(RDS_LOSE_REGISTRATION, qp->device))
 		return 0;
 	return rds_post(qp, &wr.wr, NULL);
 }
@@ -235,7 +235,7 @@ int rds_ib_post_local_inv(struct ib_qp *qp, u32 rkey, struct ib_cqe *cqe)
 		.ex.invalidate_rkey = rkey,
 	};
 
-	if (rds_fails(RDS_LOSE_REGISTRATION))
+	if (rds_fails(RDS_LOSE_REGISTRATION, qp->device))
 		return 0;
 	return rds_post(qp, &wr, NULL);
 }
