@@ -16,6 +16,7 @@ static struct {
 	[RDS_FAIL_ALLOC_MR] = { "fail_alloc_mr", FAULT_ATTR_INITIALIZER },
 	[RDS_FAIL_POST] = { "fail_post", FAULT_ATTR_INITIALIZER },
 	[RDS_LOSE_REGISTRATION] = { "lose_registration", FAULT_ATTR_INITIALIZER },
+	[RDS_LOSE_COMPLETION] = { "lose_completion", FAULT_ATTR_INITIALIZER },
 };
 static struct dentry *dir;
 static u32 masked_caps;

@@ -19,6 +19,8 @@ enum rds_fault {
 	RDS_FAIL_POST,
 	/* One that registers memory, or ends that, never completes. */
 	RDS_LOSE_REGISTRATION,
+	/* A work request of a connection's send queue never completes. */
+	RDS_LOSE_COMPLETION,
 	RDS_FAULTS,
 };
 

@@ -107,9 +107,31 @@ void rds_ib_destroy_cq(struct ib_cq *cq)
 	ib_destroy_cq(cq);
 }
 
+#ifdef CONFIG_FAULT_INJECTION_DEBUG_FS
+/* Takes out what is to be lost. Sends are numbered as kapi/rdma/qp_ring.rs says. */
+static int rds_lose_completions(const struct ib_cq *cq, struct ib_wc *wcs, int count)
+{
+	int i, kept = 0;
+
+	for (i = 0; i < count; i++) {
+		if (wcs[i].wr_id >> 31 == 1 && rds_fails(RDS_LOSE_COMPLETION, cq->device))
+			continue;
+		if (kept != i)
+			wcs[kept] = wcs[i];
+		kept++;
+	}
+	return count < 0 ? count : kept;
+}
+#else
+static inline int rds_lose_completions(const struct ib_cq *cq, struct ib_wc *wcs, int count)
+{
+	return count;
+}
+#endif
+
 int rds_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs)
 {
-	return ib_poll_cq(cq, count, wcs);
+	return rds_lose_completions(cq, wcs, ib_poll_cq(cq, count, wcs));
 }
 
 /* Asks for an interrupt at the next completion; true if one may have come before that. */

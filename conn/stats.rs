@@ -156,6 +156,10 @@ counters! {
     IbLaddrFailed => "ib_laddr_failed",
     /// A connection, or an attempt, was given up because its local address has left its device.
     IbAddrMoved => "ib_addr_moved",
+    /// A device that had not reported what was posted for a while was given something more to report.
+    IbTxAsked => "ib_tx_asked",
+    /// A connection was given up because its device did not report what was posted.
+    IbTxGivenUp => "ib_tx_given_up",
     /// A device did not flush a queue pair, or not in time.
     IbNotFlushed => "ib_not_flushed",
     /// A connection was refused because there were too many.

@@ -11,10 +11,15 @@ use crate::kapi::{
     errno::Errno,
     print::{pr_info_ratelimited, pr_warn_ratelimited},
     rdma::{Failure, Qp, QpConfig, QpEvent, QpHandler, Received, RnrTimer},
-    sync::Peek,
+    sync::{new_spinlock_bh, Peek, SpinLockBh},
     time,
 };
-use crate::proto::{info::RdmaPath, recv_depth::RecvDepth, wire::FragmentSize};
+use crate::proto::{
+    info::RdmaPath,
+    recv_depth::RecvDepth,
+    unreported::{Patience, Sight, Unreported, Verdict},
+    wire::FragmentSize,
+};
 use crate::recv_pool::{Batch, Context, GrowError};
 use kernel::{
     prelude::*,
@@ -108,6 +113,7 @@ pub(super) enum Tended {
 }
 
 /// What an endpoint's queue pair works with.
+#[pin_data]
 pub(super) struct Carrier {
     connection: Arc<Connection>,
     pub(super) events: Arc<Events>,
@@ -121,6 +127,9 @@ pub(super) struct Carrier {
     pub(super) blocked: Atomic<bool>,
     /// A frame has arrived.
     receiving: Atomic<bool>,
+    /// What is known of completions that do not come.
+    #[pin]
+    unreported: SpinLockBh<Unreported>,
 }
 
 impl RecvRing {
@@ -174,8 +183,8 @@ impl Carrier {
         device: Arc<Device>,
         config: QpConfig,
         controlled: bool,
-    ) -> Self {
-        Self {
+    ) -> impl PinInit<Self> {
+        pin_init!(Self {
             connection,
             events,
             device,
@@ -184,7 +193,8 @@ impl Carrier {
             controlled,
             blocked: Atomic::new(false),
             receiving: Atomic::new(false),
-        }
+            unreported <- new_spinlock_bh!(Unreported::new(), "Carrier::unreported"),
+        })
     }
 
     /// Whether the peer may not have seen our first frame: a passive side whose device had not taken
@@ -294,6 +304,37 @@ impl Carrier {
             Tended::Done
         } else {
             Tended::AtNextPeriod
+        }
+    }
+
+    /// Sees to it that the end of what was posted is known in bounded time, also if the device loses a completion. Any
+    /// context but a hard interrupt.
+    pub(super) fn check_progress(qp: &Qp<Self>, patience: Patience) {
+        let this = qp.handler();
+        let progress = qp.send_progress();
+        let sight = Sight {
+            done: progress.done,
+            due: progress.due,
+        };
+        let now = time::monotonic_ns();
+        let verdict = this.unreported.lock().look(sight, now, patience);
+        let stats = &this.connection.node.stats;
+        match verdict {
+            Verdict::Wait => {}
+            Verdict::Ask => {
+                stats.inc(Counter::IbTxAsked);
+                // If there is no room for it, it goes when there is, or the connection is given up.
+                qp.report_next();
+                this.connection.send_header();
+            }
+            Verdict::GiveUp => {
+                stats.inc(Counter::IbTxGivenUp);
+                pr_warn_ratelimited!(
+                    "{}: the device does not report what was sent: giving the connection up\n",
+                    this.connection.key
+                );
+                this.fail();
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use super::{
     parked::{Parked, Parking},
     regions::Regions,
     users::{User, Users},
+    watch::Watch,
     Tunables,
 };
 use crate::cm::laddr::{DeviceAddrs, LocalAddrs};
@@ -55,6 +56,7 @@ pub(crate) struct Device {
     _shrinker: Shrinker<Pools>,
     pub(super) caps: DeviceCaps,
     users: Arc<Users>,
+    watch: Arc<Watch>,
     regions: Arc<Regions>,
     /// The device is being removed, and its last user has gone.
     #[pin]
@@ -96,9 +98,11 @@ impl Device {
         device: &RdmaDevice,
         unmapped: &Arc<Pools>,
         limits: &Limits,
+        tunables: &Arc<Tunables>,
         parking: &Arc<Parking>,
     ) -> Result<Arc<Self>> {
         let pd = Pd::new(device)?;
+        let users = Users::new(device.id())?;
         let pools = Pools::new(&pd, unmapped.clone(), limits)?;
         let regions = Regions::new(&pd, &limits.queue)?;
         Arc::pin_init(
@@ -109,7 +113,8 @@ impl Device {
                 _shrinker: Shrinker::new(pools.clone())?,
                 pools,
                 caps: device.caps(),
-                users: Users::new(device.id())?,
+                watch: Watch::new(&users, tunables, &limits.queue)?,
+                users,
                 unused <- Completion::new(),
                 queue: limits.queue.clone(),
                 parking: parking.clone(),
@@ -140,7 +145,8 @@ impl Device {
             self.unused.wait_for_completion();
         }
         self.regions.close();
-        // Without users there is no one who would arm it again.
+        // Without users there is no one who would arm these again.
+        self.watch.end();
         cancel_delayed::<_, 0>(self);
     }
 
@@ -226,6 +232,8 @@ impl DeviceUse {
         if let Some(user) = list.find(|user| Arc::ptr_eq(&user.events, &self.events)) {
             user.qp = Some(qp.clone());
         }
+        drop(users);
+        self.device.watch.begin();
     }
 }
 
@@ -498,7 +506,8 @@ impl Client for Ib {
         if !rdma.has_reliable_connections() {
             return Ok(None);
         }
-        let device = Device::new(rdma, self.unmapped.pools(), &self.limits, &self.parking)?;
+        let unmapped = self.unmapped.pools();
+        let device = Device::new(rdma, unmapped, &self.limits, &self.tunables, &self.parking)?;
         self.devices.lock().push(device.clone(), GFP_ATOMIC)?;
         // Only now: who finds the device by an address finds it on the list.
         let addrs = self.addrs.add_device(rdma, device.users.clone());

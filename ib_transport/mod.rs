@@ -33,6 +33,7 @@ pub(crate) mod spares;
 mod transmit;
 mod tunables;
 mod users;
+mod watch;
 
 pub(crate) use device::Ib;
 pub(crate) use endpoint::IncomingConnection;

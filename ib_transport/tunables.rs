@@ -7,6 +7,7 @@ use crate::kapi::{
     rdma::{DeviceCaps, QpConfig, MAX_UNREPORTED},
     sysctl::{Entry, Setting, Settings},
 };
+use crate::proto::unreported::Patience;
 use crate::recv_pool::Limit;
 use kernel::{prelude::*, sync::Arc};
 
@@ -34,6 +35,8 @@ pub(crate) struct Tunables {
     pool_limit: Arc<Limit>,
     /// Whether new connections want their flow controlled where the device does not need it: 0 or 1.
     flow_control: Setting,
+    /// How long a device may make no progress with what was posted, in seconds.
+    completion_timeout: Setting,
     /// How often the device tries again when the peer does not answer.
     retry_count: u8,
 }
@@ -48,6 +51,7 @@ impl Tunables {
             max_unsignaled_wr: Setting::new(MAX_UNREPORTED as c_int, 1..=64),
             pool_limit,
             flow_control: Setting::new(0, 0..=1),
+            completion_timeout: Setting::new(120, 1..=3600),
             retry_count: u8::try_from(retries).map_or(MOST_RETRIES, |it| it.min(MOST_RETRIES)),
         }
     }
@@ -80,6 +84,11 @@ impl Tunables {
         self.retry_count
     }
 
+    /// How long a device may make no progress with what was posted. Any context.
+    pub(super) fn patience(&self) -> Patience {
+        Patience::new(self.completion_timeout.count())
+    }
+
     /// Whether new connections want their flow controlled. Any context.
     pub(super) fn controls_flow(&self) -> bool {
         self.flow_control.get() != 0
@@ -96,6 +105,7 @@ impl Settings for Tunables {
             Entry::new(c"max_unsignaled_wr", &self.max_unsignaled_wr),
             Entry::new(c"max_recv_allocation", self.pool_limit.setting()),
             Entry::new(c"flow_control", &self.flow_control),
+            Entry::new(c"completion_timeout_secs", &self.completion_timeout),
         ]
         .into_iter()
     }

@@ -34,4 +34,5 @@ pub(crate) mod rdma;
 pub(crate) mod recv_depth;
 pub(crate) mod rx;
 pub(crate) mod tx;
+pub(crate) mod unreported;
 pub(crate) mod wire;

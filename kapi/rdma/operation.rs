@@ -90,6 +90,8 @@ pub(crate) struct OperationItem {
     rkey: u32,
     remote_address: u64,
     pub(super) last: bool,
+    /// The device is to report it. Set when it is posted.
+    pub(super) reports: bool,
     /// Set when it is done.
     pub(super) status: WcStatus,
     /// Who holds the memory, and hears of the end.
@@ -114,6 +116,7 @@ impl OperationItem {
             rkey,
             remote_address,
             last,
+            reports: false,
             status: WcStatus::SUCCESS,
             who,
         }
@@ -130,9 +133,9 @@ impl OperationItem {
     }
 
     /// As C wants it.
-    pub(super) fn raw(&self, signaled: bool) -> bindings::rds_ib_operation {
+    pub(super) fn raw(&self) -> bindings::rds_ib_operation {
         let mut raw = bindings::rds_ib_operation {
-            signaled,
+            signaled: self.reports,
             lkey: self.local.lkey,
             length: self.local.len,
             address: self.local.address,

@@ -6,7 +6,7 @@ use super::{
     operation::{OperationItem, Refused},
     qp::{Qp, QpHandler},
     qp_ring::{SendItem, SIGNAL_EVERY},
-    send_ring::SendRing,
+    send_ring::{SendProgress, SendRing},
 };
 use crate::kapi::sync::{Item, SpinLockBhGuard};
 use kernel::prelude::*;
@@ -28,6 +28,16 @@ impl<H: QpHandler> Qp<H> {
             ring: self.send.lock(),
             qp: self,
         }
+    }
+
+    /// How far the device is with what was posted to be sent. Any context but a hard interrupt.
+    pub(crate) fn send_progress(&self) -> SendProgress {
+        self.send.lock().progress()
+    }
+
+    /// What is sent next reports its completion, and that of all before it. Any context but a hard interrupt.
+    pub(crate) fn report_next(&self) {
+        self.send.lock().report_next();
     }
 }
 

@@ -43,6 +43,19 @@ pub(super) struct SendRing {
     wait_for_reads: bool,
     /// Reads that were posted, and are not known to be done.
     reads: u32,
+    /// How many sends are known to be done; so many and `used` were posted or staged.
+    done: u64,
+    /// The last of these that reports its completion, counted from 1.
+    last_report: u64,
+}
+
+/// How far a device is with what was posted to a send queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendProgress {
+    /// Work requests that are known to be done.
+    pub(crate) done: u64,
+    /// The device is to report one that it has.
+    pub(crate) due: bool,
 }
 
 // SAFETY: As for `RecvRing`.
@@ -82,7 +95,27 @@ impl SendRing {
             unsignaled: 0,
             wait_for_reads,
             reads: 0,
+            done: 0,
+            last_report: 0,
         })
+    }
+
+    /// How far the device is. Nothing is due when the queue pair is closed.
+    pub(super) fn progress(&self) -> SendProgress {
+        SendProgress {
+            done: self.done,
+            due: !self.qp.is_null() && self.last_report > self.done,
+        }
+    }
+
+    /// The next send reports its completion.
+    pub(super) fn report_next(&mut self) {
+        self.unsignaled = self.signal_every;
+    }
+
+    /// How many were posted or staged.
+    fn posted(&self) -> u64 {
+        self.done.wrapping_add(self.used.into())
     }
 
     /// Whether nothing but reads may be posted.
@@ -134,7 +167,8 @@ impl SendRing {
         if waits {
             flags |= bindings::ib_send_flags_IB_SEND_FENCE;
         }
-        if reports(&mut self.unsignaled, self.signal_every) {
+        let signaled = reports(&mut self.unsignaled, self.signal_every);
+        if signaled {
             flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
         }
         if item.solicited {
@@ -149,6 +183,9 @@ impl SendRing {
         self.head = after(self.head, self.slots.len());
         self.used = self.used.wrapping_add(1);
         self.staged = self.staged.wrapping_add(1);
+        if signaled {
+            self.last_report = self.posted();
+        }
         Ok(())
     }
 
@@ -174,6 +211,7 @@ impl SendRing {
             drop(self.free(at));
             at = after(at, slots);
         }
+        self.last_report = self.last_report.min(self.posted());
         Err(error)
     }
 
@@ -183,11 +221,15 @@ impl SendRing {
     pub(super) fn operate(&mut self, mut item: Item<OperationItem>) -> Result<(), Refused> {
         match self.try_operate(&mut item) {
             Ok(head) => {
+                let reports = item.reports;
                 if let Some(slot) = self.slots.get_mut(head) {
                     *slot = Some(Posted::Operation(item));
                 }
                 self.head = after(head, self.slots.len());
                 self.used = self.used.wrapping_add(1);
+                if reports {
+                    self.last_report = self.posted();
+                }
                 Ok(())
             }
             Err(error) => {
@@ -213,8 +255,8 @@ impl SendRing {
         }
         // Counted when it is posted.
         let mut unsignaled = self.unsignaled;
-        let signaled = reports(&mut unsignaled, self.signal_every) || item.last;
-        let raw = item.raw(signaled);
+        item.reports = reports(&mut unsignaled, self.signal_every) || item.last;
+        let raw = item.raw();
         // SAFETY: By the type invariants the queue pair is alive. The item keeps the memory until the completion.
         to_result(unsafe { bindings::rds_ib_post_operation(qp, &raw, SEND | head as u64) })?;
         self.unsignaled = unsignaled;
@@ -229,8 +271,8 @@ impl SendRing {
         taken
     }
 
-    /// The device is done with `slot`, and with all before it, which went well. Who has to be told is added to
-    /// `told`.
+    /// The device is done with `slot`, and with all before it. Those went well, but for one whose own report got lost,
+    /// if `status` is no success: nobody knows. Who has to be told is added to `told`.
     pub(super) fn complete(
         &mut self,
         slot: usize,
@@ -246,10 +288,13 @@ impl SendRing {
         while let Some(posted) = self.free(at) {
             let done = at == slot;
             at = after(at, self.slots.len());
+            self.done = self.done.wrapping_add(1);
             if let Posted::Operation(mut item) = posted {
                 self.reads = self.reads.wrapping_sub(u32::from(item.is_read()));
                 if done {
                     item.status = status;
+                } else if item.reports && status != WcStatus::SUCCESS {
+                    item.status = WcStatus::FLUSHED;
                 }
                 told.push_back(item);
             }

@@ -11,10 +11,12 @@ pub(crate) struct WcStatus(pub(crate) u32);
 
 impl WcStatus {
     pub(crate) const SUCCESS: Self = Self(bindings::ib_wc_status_IB_WC_SUCCESS);
+    /// See [`Self::is_flush`].
+    pub(super) const FLUSHED: Self = Self(bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR);
 
     /// The work request did not fail: the queue pair was in error already.
     pub(crate) fn is_flush(self) -> bool {
-        self.0 == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR
+        self == Self::FLUSHED
     }
 
     /// The peer's device did not do what was asked of its memory.

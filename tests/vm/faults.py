@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 # Knobs that only memory has, and only pages.
 OF_SOME = ("ignore-gfp-wait", "min-order")
+# For what is this module's own: also in softirqs, which come amid anything.
+EVERYWHERE = (0, (1 << 64) - 1)
 
 
 def place(node, module):

@@ -24,5 +24,6 @@ mod recv_depth;
 mod rx;
 mod sim;
 mod tx;
+mod unreported;
 mod versions;
 mod wire;

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Looks at all queue pairs of a device every now and then: whether it reports what was posted. `proto::unreported` says
+//! for how long that may take.
+
+use super::{carrier::Carrier, users::Users, Tunables};
+use crate::kapi::sync::{cancel_delayed, OwnedQueue};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    workqueue::{DelayedWork, WorkItem},
+};
+
+/// Who looks, as long as there are endpoints.
+#[pin_data]
+pub(super) struct Watch {
+    users: Arc<Users>,
+    tunables: Arc<Tunables>,
+    queue: Arc<OwnedQueue>,
+    #[pin]
+    look: DelayedWork<Watch>,
+}
+
+kernel::impl_has_delayed_work! {
+    impl HasDelayedWork<Self> for Watch { self.look }
+}
+
+impl WorkItem for Watch {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.look();
+    }
+}
+
+impl Watch {
+    /// Looks at nothing before [`Self::begin`]. May sleep.
+    pub(super) fn new(
+        users: &Arc<Users>,
+        tunables: &Arc<Tunables>,
+        queue: &Arc<OwnedQueue>,
+    ) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                users: users.clone(),
+                tunables: tunables.clone(),
+                queue: queue.clone(),
+                look <- kernel::new_delayed_work!("Watch::look"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// There is a queue pair to look at. Any context.
+    pub(super) fn begin(self: &Arc<Self>) {
+        let period_ms = self.tunables.patience().period_ms();
+        self.queue.arm_unless_set::<_, 0>(self.clone(), period_ms);
+    }
+
+    /// There is none, and there will be none. Sleeps.
+    pub(super) fn end(self: &Arc<Self>) {
+        cancel_delayed::<_, 0>(self);
+    }
+
+    fn look(self: &Arc<Self>) {
+        let patience = self.tunables.patience();
+        self.users.for_each(
+            |user| user.qp.clone(),
+            |qp| Carrier::check_progress(&qp, patience),
+        );
+        if !self.users.lock().list.is_empty() {
+            self.begin();
+        }
+    }
+}

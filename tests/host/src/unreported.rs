@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `proto/unreported.rs`.
+
+use crate::proto::unreported::{Verdict::*, *};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// With so many done, a report is due.
+fn due(done: u64) -> Sight {
+    Sight { done, due: true }
+}
+
+/// Nothing that was posted is to be reported.
+fn idle(done: u64) -> Sight {
+    Sight { done, due: false }
+}
+
+/// What comes of looks at a queue pair, after so many seconds each. It is given up after 80 s.
+fn looks<const N: usize>(looks: [(u64, Sight); N]) -> [Verdict; N] {
+    let mut unreported = Unreported::new();
+    looks.map(|(time, sight)| unreported.look(sight, (1000 + time) * SECOND, Patience::new(80)))
+}
+
+#[test]
+fn a_device_is_asked_once_and_then_given_up() {
+    let times = [0, 9, 10, 11, 79, 80].map(|time| (time, due(3)));
+    assert_eq!(looks(times), [Wait, Wait, Ask, Wait, Wait, GiveUp]);
+}
+
+#[test]
+fn it_is_given_up_without_having_been_asked_if_nobody_looked_in_time() {
+    assert_eq!(looks([(0, due(3)), (500, due(3))]), [Wait, GiveUp]);
+}
+
+#[test]
+fn progress_begins_anew() {
+    let times = [
+        (0, due(3)),
+        (10, due(3)),
+        (79, due(4)),
+        (88, due(4)),
+        (89, due(4)),
+        (159, due(4)),
+    ];
+    assert_eq!(looks(times), [Wait, Ask, Wait, Wait, Ask, GiveUp]);
+}
+
+#[test]
+fn the_answer_to_a_question_ends_it() {
+    let times = [
+        (0, due(3)),
+        (10, due(3)),
+        (11, idle(5)),
+        (100, due(5)),
+        (109, due(5)),
+    ];
+    assert_eq!(looks(times), [Wait, Ask, Wait, Wait, Wait]);
+}
+
+#[test]
+fn what_is_not_to_be_reported_may_stay() {
+    assert_eq!(
+        looks([0, 10, 80, 500].map(|time| (time, idle(3)))),
+        [Wait; 4]
+    );
+}
+
+/// The first look at which a report is due counts, not one before that with as many done.
+#[test]
+fn the_time_begins_when_a_report_is_due() {
+    let times = [
+        (0, idle(3)),
+        (79, due(3)),
+        (88, due(3)),
+        (89, due(3)),
+        (158, due(3)),
+        (159, due(3)),
+    ];
+    assert_eq!(looks(times), [Wait, Wait, Wait, Ask, Wait, GiveUp]);
+}
+
+#[test]
+fn who_was_given_up_is_so_once() {
+    let times = [
+        (0, due(3)),
+        (80, due(3)),
+        (81, due(3)),
+        (90, due(3)),
+        (161, due(3)),
+    ];
+    assert_eq!(looks(times), [Wait, GiveUp, Wait, Wait, GiveUp]);
+}
+
+/// Nobody is asked, or given up, without a look in between.
+#[test]
+fn looks_are_often_enough() {
+    for secs in [1, 2, 15, 80, 120, 3600, u32::MAX] {
+        let period = u64::from(Patience::new(secs).period_ms());
+        assert!(
+            period > 0 && period <= 5000 && period * 16 <= u64::from(secs) * 1000,
+            "{secs}"
+        );
+    }
+}
+
+#[test]
+fn a_clock_that_stands_still_or_goes_back_harms_nothing() {
+    assert_eq!(looks([(5, due(1)), (5, due(1)), (0, due(1))]), [Wait; 3]);
+}
