@@ -29,7 +29,7 @@ pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]
 pub(crate) use table::{Full, Place, Table};
 pub(crate) use transport::{
-    Endpoint, Link, LocalMemory, Mapped, Needs, Progress, Reached, Released, RemoteMemory, Request,
-    Transport,
+    Endpoint, Home, Link, LocalMemory, Mapped, Needs, Progress, Reached, Released, RemoteMemory,
+    Request, Transport,
 };
 pub(crate) use tunables::Tunables;

@@ -291,10 +291,12 @@ impl Node {
         ib.map(bound.addr, bound.scope, memory, needs, then)
     }
 
-    /// Waits until no peer can use memory whose registration was dropped before. Sleeps.
-    pub(crate) fn settle_memory(&self) {
-        if let Some(ib) = &self.ib {
-            ib.settle_memory();
+    /// Waits until the device of a local address has given back the memory that was dropped before. Sleeps. Fails as
+    /// [`Transport::settle_memory`] does.
+    pub(crate) fn settle_memory(&self, bound: &Bound) -> Result {
+        match &self.ib {
+            Some(ib) => ib.settle_memory(bound.addr, bound.scope),
+            None => Ok(()),
         }
     }
 

@@ -141,6 +141,18 @@ pub(crate) trait Link: Send + Sync {
 /// a lock.
 pub(crate) trait RemoteMemory: Send + Sync {
     fn cookie(&self) -> Cookie;
+
+    /// Where it is registered. Any context.
+    fn home(&self) -> Arc<dyn Home>;
+}
+
+/// A device on which memory of programs is registered. What is waited for there hangs on no other device.
+pub(crate) trait Home: Send + Sync {
+    /// Waits until no peer can use memory whose registration there was dropped before. Sleeps.
+    fn settle(&self);
+
+    /// Whether the device has gone, and all that was registered there. Any context but a hard interrupt.
+    fn is_gone(&self) -> bool;
 }
 
 /// Memory of a program that an operation of its own uses. Dropping it ends that, in a moment; any context but a hard
@@ -211,8 +223,9 @@ pub(crate) trait Transport: Send + Sync {
         then: Arc<dyn Released>,
     ) -> Result<Mapped>;
 
-    /// Waits until no peer can use memory whose registration was dropped before. Sleeps.
-    fn settle_memory(&self);
+    /// Waits until the device of a local address has given back the memory that was dropped before. Fails with ENOMEM.
+    /// Sleeps.
+    fn settle_memory(&self, addr: Ipv6Addr, scope: u32) -> Result;
 
     /// Gives names and values of counters of the transport's own. May sleep.
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64));

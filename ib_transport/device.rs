@@ -13,7 +13,7 @@ use super::{
 };
 use crate::cm::laddr::{DeviceAddrs, LocalAddrs};
 use crate::conn::{
-    ConnKey, Connection, Endpoint, Mapped, Needs, Reached, Released, RemoteMemory, Transport,
+    ConnKey, Connection, Endpoint, Home, Mapped, Needs, Reached, Released, RemoteMemory, Transport,
 };
 use crate::kapi::{
     errno::Errno,
@@ -447,15 +447,11 @@ impl Transport for Ib {
         })
     }
 
-    fn settle_memory(&self) {
-        // Downwards: when one goes meanwhile, another is swept twice, and none is missed.
-        let count = self.devices.lock().len();
-        for at in (0..count).rev() {
-            let device = self.devices.lock().get(at).cloned();
-            if let Some(device) = device {
-                device.regions.sweep();
-            }
+    fn settle_memory(&self, addr: Ipv6Addr, scope: u32) -> Result {
+        if let Some(device) = self.device_of(addr, scope)? {
+            device.regions.settle();
         }
+        Ok(())
     }
 
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {

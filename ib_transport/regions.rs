@@ -10,7 +10,7 @@
 //! When the device goes, all goes with it; what is held of it stands for nothing from then on.
 
 use super::{registrar::Registrar, spares::Spares};
-use crate::conn::{LocalMemory, Released, RemoteMemory};
+use crate::conn::{Home, LocalMemory, Released, RemoteMemory};
 use crate::kapi::{
     pin::PinnedMemory,
     rdma::{Access, LentMapping, Mapping, Mr, Pd, Pieces, Region},
@@ -329,7 +329,7 @@ impl Regions {
     }
 
     /// Releases stale memory, and tells who waits for that. Sleeps.
-    pub(super) fn sweep(&self) {
+    fn sweep(&self) {
         let mut released = Fifo::new();
         let mut device = self.device.lock();
         let stale = self.take_stale();
@@ -372,6 +372,20 @@ pub(super) struct Held<T> {
 impl RemoteMemory for Held<Cookie> {
     fn cookie(&self) -> Cookie {
         self.what
+    }
+
+    fn home(&self) -> Arc<dyn Home> {
+        self.home.clone()
+    }
+}
+
+impl Home for Regions {
+    fn settle(&self) {
+        self.sweep();
+    }
+
+    fn is_gone(&self) -> bool {
+        self.state.lock().pd.is_none()
     }
 }
 

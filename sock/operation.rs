@@ -191,7 +191,8 @@ impl Local<'_> {
     }
 
     fn add(&mut self, address: u64, len: u32, needs: Needs) -> Result {
-        let memory = rdma::pin(self.sk, address, len, needs != Needs::Write)?;
+        let writable = needs != Needs::Write;
+        let memory = rdma::pin(self.sk, self.bound, address, len, writable)?;
         let then: Arc<dyn Released> = self.told.clone();
         let Mapped {
             memory,

@@ -10,7 +10,7 @@ use crate::kapi::{
     pin::PinnedMemory,
     rdma::Access,
 };
-use crate::msg::{Socket, TransportId};
+use crate::msg::{Bound, Socket, TransportId};
 use crate::proto::rdma::{Cookie, Flags, FreeMr, GetMr, MAX_BYTES};
 use kernel::{page::PAGE_SIZE, prelude::*};
 
@@ -51,7 +51,7 @@ pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<Cookie> {
         return Err(Errno::MessageTooLong.into());
     }
     let write = args.flags.contains(Flags::READWRITE);
-    let memory = pin(sk, args.area.address, len, write)?;
+    let memory = pin(sk, bound, args.area.address, len, write)?;
     let access = if write {
         Access::Writable { atomics: true }
     } else {
@@ -69,16 +69,18 @@ pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<Cookie> {
     Ok(cookie)
 }
 
-/// Pins memory of the program. If it has as much as it may, what it has given back may count still.
+/// Pins memory of the program. If it has as much as it may, what the device of the local address is to give back may count
+/// still. Others are not waited for.
 pub(super) fn pin(
     sk: &Sock<Socket>,
+    bound: &Bound,
     address: u64,
     len: u32,
     writable: bool,
 ) -> Result<PinnedMemory> {
     match PinnedMemory::pin(address, len, writable) {
         Err(error) if error == ENOMEM => {
-            sk.node.settle_memory();
+            sk.node.settle_memory(bound)?;
             PinnedMemory::pin(address, len, writable)
         }
         other => other,
@@ -94,18 +96,21 @@ pub(super) fn free_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     }
     let bytes: [u8; FreeMr::LEN] = value.read()?;
     let args = FreeMr::parse(&bytes).ok_or(EINVAL)?;
-    let at_once = match args.cookie {
-        Some(cookie) if !sk.memory.remove(cookie.rkey) => return Err(EINVAL),
-        Some(_) => args.flags.contains(Flags::INVALIDATE),
+    match args.cookie {
+        Some(cookie) => {
+            let home = sk.memory.remove(cookie.rkey).ok_or(EINVAL)?;
+            if args.flags.contains(Flags::INVALIDATE) {
+                home.settle();
+            }
+        }
         None => {
             sk.bound()
                 .filter(|bound| bound.transport == TransportId::Ib)
                 .ok_or(EINVAL)?;
-            true
+            for home in sk.memory.homes()? {
+                home.settle();
+            }
         }
-    };
-    if at_once {
-        sk.node.settle_memory();
     }
     Ok(())
 }

@@ -235,7 +235,9 @@ mod suite {
             Err(ENODEV)
         }
 
-        fn settle_memory(&self) {}
+        fn settle_memory(&self, _: Ipv6Addr, _: u32) -> Result {
+            Ok(())
+        }
 
         fn for_each_counter(&self, _: &mut dyn FnMut(&'static str, u64)) {}
 

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0
+"""regions.py CASE: regions of two devices, on one machine.
+
+For faults the kernel's fault injection has to be for this module only."""
+
+import contextlib
+import ctypes
+import json
+import resource
+import subprocess
+import sys
+from threading import Thread
+
+import rdma
+from cases import IB, need, outcome
+from rdma import INVALIDATE, B, Pair, unpinned
+from rds import call
+from statuses import eventually
+
+PAGE = 4096
+FAULTS = "/sys/kernel/debug/rds_faults"
+DEVICES = ("rdsx0", "rdsx1")
+SETRESUID = 117
+
+
+def knob(name, value=None):
+    path = f"{FAULTS}/{name}"
+    if value is None:
+        with open(path, encoding="ascii") as f:
+            return int(f.read())
+    with open(path, "w", encoding="ascii") as f:
+        f.write(str(value))
+    return value
+
+
+def devices(*what):
+    return json.loads(subprocess.run(["rdma", "-j", "-dd", *what], check=True, capture_output=True).stdout or "[]")
+
+
+@contextlib.contextmanager
+def failing(device, **faults):
+    """A device fails in these ways, so many times each."""
+    knob("device", next(x["ifindex"] for x in devices("dev") if x["ifname"] == device))
+    for name, times in faults.items():
+        knob(f"{name}/times", times)
+        knob(f"{name}/probability", 100)
+    try:
+        yield
+    finally:
+        for name in faults:
+            knob(f"{name}/probability", 0)
+        knob("device", (1 << 32) - 1)
+
+
+@contextlib.contextmanager
+def silent_device(p):
+    """The device of p.a does not say that it has ended a region, and a program waits for that. Yields what has happened so
+    far, the end of that last."""
+    order = []
+    cookie = p.ours.register(0, PAGE)
+
+    def free():
+        p.ours.free(cookie, INVALIDATE)
+        order.append("ended")
+
+    with failing(DEVICES[0], lose_registration=100):
+        waiting = Thread(target=free)
+        waiting.start()
+        try:
+            eventually("the device is asked", lambda: knob("lose_registration/times") < 100)
+            yield order
+            # Two that have waited for the same thing go on at the same time.
+            waiting.join(0.5)
+        finally:
+            still = waiting.is_alive()
+            waiting.join()
+    need(still and order[-1] == "ended" and len(order) > 1, f"{order}, {still}")
+
+
+def own_euid(uid):
+    """Of this thread: the C library's function waits for all threads."""
+    call("syscall", SETRESUID, ctypes.c_long(-1), ctypes.c_long(uid), ctypes.c_long(-1))
+
+
+def apart():
+    """Who uses another device does not wait for it."""
+    with Pair(8) as p:
+        before = p.theirs.register(0, PAGE)
+        # One by one: the device is silent for a few seconds only, and the machine may be slow.
+        with silent_device(p) as order:
+            p.theirs.free(before)
+            p.theirs.free(0)
+            order.append("flushed")
+        with silent_device(p) as order:
+            p.theirs.free(p.theirs.register(PAGE, PAGE), INVALIDATE)
+            order.append("registered, and ended")
+        with silent_device(p) as order:
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (PAGE, PAGE))
+            own_euid(1000)
+            try:
+                need(outcome(p.theirs.register, 0, 2 * PAGE) == "ENOMEM", "two pages are registered")
+            finally:
+                own_euid(0)
+            order.append("refused")
+
+
+def closed():
+    """A socket with regions there is closed, and its pages are given back when the device cannot use them any more."""
+    with Pair(8) as p:
+        other = rdma.connected((IB[0], 4003), B)
+        theirs = rdma.Memory(other, 4)
+        pins = rdma.pins()
+        theirs.register(0, 3 * PAGE)
+        with silent_device(p) as order:
+            other.sock.close()
+            order.append("closed")
+            # The page that is being waited for, too.
+            held = rdma.pins() - pins
+            need(held == 4 or "ended" in order, f"{held} pages are pinned")
+        unpinned(pins)
+
+
+if __name__ == "__main__":
+    try:
+        globals()[sys.argv[1]]()
+    except (AssertionError, OSError) as e:
+        raise SystemExit(f"{sys.argv[1]}: {e!r}") from e
