@@ -10,6 +10,7 @@ use super::{BindKey, Connection, Counter};
 use crate::kapi::{
     net::{IpBits, Sock},
     print::pr_warn_ratelimited,
+    rdma::DeviceId,
     sync::{Item, Peek},
 };
 use crate::msg::{Incoming, Message, Payload, Socket, Stamps};
@@ -177,15 +178,17 @@ enum Complete {
 }
 
 impl Connection {
-    /// Takes a frame of `len` bytes. Softirq context; frames of one connection come one by one.
+    /// Takes a frame of `len` bytes that came in through `device`. Softirq context; frames of one connection come one by
+    /// one.
     ///
     /// Returns the buffer if it can be posted again, and fails if the connection has to go.
     pub(crate) fn receive(
         self: &Arc<Self>,
         buf: BufMut,
         len: u32,
+        device: DeviceId,
     ) -> Result<Option<BufMut>, Violation> {
-        self.try_receive(buf, len as usize)
+        self.try_receive(buf, len as usize, device)
             .inspect_err(|violation| {
                 self.note_drop(violation.counter(), 1);
                 if !matches!(violation, Violation::Broken) {
@@ -195,7 +198,12 @@ impl Connection {
             })
     }
 
-    fn try_receive(self: &Arc<Self>, buf: BufMut, len: usize) -> Result<Option<BufMut>, Violation> {
+    fn try_receive(
+        self: &Arc<Self>,
+        buf: BufMut,
+        len: usize,
+        device: DeviceId,
+    ) -> Result<Option<BufMut>, Violation> {
         if self.broken.peek() {
             return Err(Violation::Broken);
         }
@@ -208,12 +216,12 @@ impl Connection {
             self.grant(header.credit);
         }
         if payload.len() <= header.len as usize {
-            return self.take(&header, Piece::Frame(buf, len));
+            return self.take(&header, Piece::Frame(buf, len), device);
         }
         self.node.stats.inc(Counter::IbRxPacked);
         for message in Unpacker::new(frame) {
             let (header, payload) = message.map_err(Violation::Packed)?;
-            self.take(&header, Piece::Shared(payload))?;
+            self.take(&header, Piece::Shared(payload), device)?;
         }
         Ok(Some(buf))
     }
@@ -223,6 +231,7 @@ impl Connection {
         self: &Arc<Self>,
         header: &Header,
         piece: Piece<'_>,
+        device: DeviceId,
     ) -> Result<Option<BufMut>, Violation> {
         // First, because a wrong one must not cost the message that it comes with.
         self.note_ack(header)?;
@@ -289,7 +298,7 @@ impl Connection {
             Complete::Message(incoming) => match target {
                 Some(sk) => {
                     if let Some(rkey) = incoming.extras.as_ref().and_then(|it| it.used) {
-                        sk.memory.used(rkey);
+                        sk.memory.used(device, rkey);
                     }
                     sk.deliver(incoming);
                 }

@@ -10,7 +10,7 @@ use super::{Connection, TxQueue};
 use crate::kapi::{
     net::{IpBits, Net},
     pin::PinnedMemory,
-    rdma::{Access, Pieces},
+    rdma::{Access, DeviceId, Pieces},
 };
 use crate::proto::{info::RdmaPath, rdma::Cookie, wire::FragmentSize};
 use crate::recv_pool::Pools;
@@ -148,6 +148,9 @@ pub(crate) trait RemoteMemory: Send + Sync {
 
 /// A device on which memory of programs is registered. What is waited for there hangs on no other device.
 pub(crate) trait Home: Send + Sync {
+    /// Which device it is. Any context.
+    fn id(&self) -> DeviceId;
+
     /// Waits until no peer can use memory whose registration there was dropped before. Sleeps.
     fn settle(&self);
 

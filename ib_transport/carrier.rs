@@ -399,7 +399,8 @@ impl QpHandler for Carrier {
             self.connection.node.stats.inc(Counter::IbRxRingGrown);
             self.device.tend_later();
         }
-        match self.connection.receive(message.buf, message.len) {
+        let device = self.device.id;
+        match self.connection.receive(message.buf, message.len, device) {
             // What there is no room for goes back to the pool.
             // CAST: a batch is small.
             Ok(Some(buf)) if ring.depth.wants_back(ring.spare.len() as u32) => {

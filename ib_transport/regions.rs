@@ -13,7 +13,7 @@ use super::{registrar::Registrar, spares::Spares};
 use crate::conn::{Home, LocalMemory, Released, RemoteMemory};
 use crate::kapi::{
     pin::PinnedMemory,
-    rdma::{Access, LentMapping, Mapping, Mr, Pd, Pieces, Region},
+    rdma::{Access, DeviceId, LentMapping, Mapping, Mr, Pd, Pieces, Region},
     sync::{new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
     time,
 };
@@ -140,6 +140,7 @@ struct State {
 /// The regions of a device.
 #[pin_data]
 pub(super) struct Regions {
+    id: DeviceId,
     queue: Arc<OwnedQueue>,
     /// Before `state`.
     #[pin]
@@ -184,6 +185,7 @@ impl Regions {
         };
         Arc::pin_init(
             pin_init!(Self {
+                id: pd.device().id(),
                 queue: queue.clone(),
                 device <- new_mutex!(device, "Regions::device"),
                 state <- new_spinlock_bh!(state, "Regions::state"),
@@ -380,6 +382,10 @@ impl RemoteMemory for Held<Cookie> {
 }
 
 impl Home for Regions {
+    fn id(&self) -> DeviceId {
+        self.id
+    }
+
     fn settle(&self) {
         self.sweep();
     }

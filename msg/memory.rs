@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The memory of a program that peers may use.
+//!
+//! Two devices may give the same key, and the address of a socket may move from one to the other. So a region is known by
+//! both: what a peer says counts for regions of the device that it is connected with. A program names one by the cookie
+//! alone, and means the last that got it.
 
 use crate::conn::{Home, RemoteMemory};
-use crate::kapi::sync::{new_spinlock_bh, SpinLockBh};
+use crate::kapi::{
+    rdma::DeviceId,
+    sync::{new_spinlock_bh, SpinLockBh},
+};
+use crate::proto::rdma::Cookie;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -16,49 +24,99 @@ struct Registered {
     memory: KBox<dyn RemoteMemory>,
     /// It goes when a peer has used it.
     once: bool,
+    /// Higher than those of regions that were there before.
+    number: u64,
 }
 
-/// What a socket has registered, by key. Nothing once it is closed.
+/// Which region it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RegionKey {
+    rkey: u32,
+    device: DeviceId,
+}
+
+/// The regions that there are.
+struct Table {
+    by_key: RBTree<RegionKey, Registered>,
+    next: u64,
+}
+
+impl Table {
+    /// The last region with the key, of those at the cookie's place if there is any there.
+    fn find(&mut self, cookie: Cookie) -> Option<RegionKey> {
+        let first = RegionKey {
+            rkey: cookie.rkey,
+            device: DeviceId::LEAST,
+        };
+        let mut next = self.by_key.cursor_lower_bound_mut(&first);
+        let mut best: Option<(RegionKey, (bool, u64))> = None;
+        while let Some(cursor) = next {
+            let (key, region) = cursor.current();
+            if key.rkey != cookie.rkey {
+                break;
+            }
+            let rank = (region.memory.cookie() == cookie, region.number);
+            if best.is_none_or(|(_, other)| rank > other) {
+                best = Some((*key, rank));
+            }
+            next = cursor.move_next();
+        }
+        best.map(|(key, _)| key)
+    }
+}
+
+/// What a socket has registered. Nothing once it is closed.
 #[pin_data]
 pub(crate) struct Memory {
     #[pin]
-    by_key: SpinLockBh<Option<RBTree<u32, Registered>>>,
+    table: SpinLockBh<Option<Table>>,
     /// The devices that there were regions on: one, unless the socket's address has moved.
     #[pin]
     homes: Mutex<KVec<Arc<dyn Home>>>,
 }
 
 impl Memory {
-    pub(super) fn new() -> impl PinInit<Self> {
+    pub(crate) fn new() -> impl PinInit<Self> {
+        let table = Table {
+            by_key: RBTree::new(),
+            next: 0,
+        };
         pin_init!(Self {
-            by_key <- new_spinlock_bh!(Some(RBTree::new()), "Socket::memory"),
+            table <- new_spinlock_bh!(Some(table), "Socket::memory"),
             homes <- new_mutex!(KVec::new(), "Socket::homes"),
         })
     }
 
     /// Adds a region. Fails with ENOMEM, or with EBADF if the socket is closed. Sleeps.
-    pub(crate) fn add(&self, memory: KBox<dyn RemoteMemory>, once: bool) -> Result {
+    pub(crate) fn add(&self, memory: KBox<dyn RemoteMemory>, once: bool) -> Result<RegionKey> {
         let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
-        let rkey = memory.cookie().rkey;
-        self.note_home(memory.home())?;
-        let registered = Registered { memory, once };
-        let node = place.into_node(rkey, registered);
-        let mut by_key = self.by_key.lock();
-        let Some(tree) = &mut *by_key else {
-            drop(by_key);
-            drop(node);
+        let home = memory.home();
+        let key = RegionKey {
+            rkey: memory.cookie().rkey,
+            device: home.id(),
+        };
+        self.note_home(home)?;
+        let mut table = self.table.lock();
+        let Some(there) = &mut *table else {
+            drop(table);
             return Err(EBADF);
         };
-        // A key that another one had belonged to one that is gone with its device.
-        let before = tree.insert(node);
-        drop(by_key);
+        let registered = Registered {
+            memory,
+            once,
+            number: there.next,
+        };
+        there.next = there.next.wrapping_add(1);
+        // Only if that one has gone with its device.
+        let before = there.by_key.insert(place.into_node(key, registered));
+        drop(table);
         drop(before);
-        Ok(())
+        Ok(key)
     }
 
     fn note_home(&self, home: Arc<dyn Home>) -> Result {
         let mut homes = self.homes.lock();
-        if !homes.iter().any(|known| Arc::ptr_eq(known, &home)) {
+        if !homes.iter().any(|known| known.id() == home.id()) {
             homes.retain(|known| !known.is_gone());
             homes.push(home, GFP_KERNEL_ACCOUNT)?;
         }
@@ -75,37 +133,44 @@ impl Memory {
         Ok(found)
     }
 
-    /// Whether there is a region with the key. Any context but a hard interrupt.
-    pub(crate) fn has(&self, rkey: u32) -> bool {
-        let by_key = self.by_key.lock();
-        by_key
-            .as_ref()
-            .is_some_and(|tree| tree.get(&rkey).is_some())
+    /// Whether there is a region with the cookie's key. Any context but a hard interrupt.
+    pub(crate) fn has(&self, cookie: Cookie) -> bool {
+        let mut table = self.table.lock();
+        (*table)
+            .as_mut()
+            .is_some_and(|it| it.find(cookie).is_some())
     }
 
-    /// Takes a region away, and tells where it was; `None` if there is none with the key. Any context but a hard interrupt.
-    pub(crate) fn remove(&self, rkey: u32) -> Option<Arc<dyn Home>> {
-        self.take(rkey, |_| true)
+    /// Takes the region away that a program means by the cookie, and tells where it was; `None` if there is none with the
+    /// key. Any context but a hard interrupt.
+    pub(crate) fn remove(&self, cookie: Cookie) -> Option<Arc<dyn Home>> {
+        self.take(|table| table.find(cookie))
     }
 
-    /// A peer has used a region. Any context but a hard interrupt.
-    pub(crate) fn used(&self, rkey: u32) {
-        self.take(rkey, |registered| registered.once);
+    /// Takes a region away that was added. Any context but a hard interrupt.
+    pub(crate) fn undo(&self, key: RegionKey) {
+        self.take(|_| Some(key));
     }
 
-    fn take(&self, rkey: u32, goes: impl FnOnce(&Registered) -> bool) -> Option<Arc<dyn Home>> {
-        let mut by_key = self.by_key.lock();
-        let gone = match (*by_key).as_mut() {
-            Some(tree) if tree.get(&rkey).is_some_and(goes) => tree.remove(&rkey),
-            _ => None,
-        };
-        drop(by_key);
+    /// A peer that is connected with a device has used a region. Any context but a hard interrupt.
+    pub(crate) fn used(&self, device: DeviceId, rkey: u32) {
+        self.take(|table| {
+            let key = RegionKey { rkey, device };
+            table.by_key.get(&key).filter(|it| it.once).map(|_| key)
+        });
+    }
+
+    fn take(&self, which: impl FnOnce(&mut Table) -> Option<RegionKey>) -> Option<Arc<dyn Home>> {
+        let mut table = self.table.lock();
+        let there = (*table).as_mut()?;
+        let gone = which(there).and_then(|key| there.by_key.remove(&key));
+        drop(table);
         gone.map(|it| it.memory.home())
     }
 
     /// Takes all away, for ever. Process context; sleeps.
     pub(crate) fn close(&self) {
-        let all = self.by_key.lock().take();
+        let all = self.table.lock().take();
         drop(all);
         let homes = core::mem::replace(&mut *self.homes.lock(), KVec::new());
         drop(homes);

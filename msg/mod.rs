@@ -16,6 +16,9 @@ mod ticket;
 mod unread;
 
 pub(crate) use incoming::{Incoming, Payload, CHUNK, INLINE};
+#[cfg(rds_kunit)]
+pub(crate) use memory::Memory;
+pub(crate) use memory::RegionKey;
 pub(crate) use message::{Attached, Message};
 #[cfg(rds_kunit)]
 pub(crate) use operation::Outcome;

@@ -10,7 +10,7 @@ use crate::kapi::{
     pin::PinnedMemory,
     rdma::Access,
 };
-use crate::msg::{Bound, Socket, TransportId};
+use crate::msg::{Bound, RegionKey, Socket, TransportId};
 use crate::proto::rdma::{Cookie, Flags, FreeMr, GetMr, MAX_BYTES};
 use kernel::{page::PAGE_SIZE, prelude::*};
 
@@ -23,7 +23,7 @@ pub(super) fn get_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
         return Err(EINVAL);
     }
     let bytes: [u8; GetMr::LEN] = value.read()?;
-    register(sk, &GetMr::parse(&bytes).ok_or(EINVAL)?).map(drop)
+    register(sk, &GetMr::parse(&bytes).ok_or(EINVAL)?).map(|_| ())
 }
 
 /// `RDS_GET_MR_FOR_DEST`. Devices let in whoever knows the key, so the destination is of no use.
@@ -33,14 +33,14 @@ pub(super) fn get_mr_for_dest(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Resul
     }
     let bytes: [u8; GetMr::LEN_FOR_DEST] = value.read()?;
     let args = bytes.last_chunk().ok_or(EINVAL)?;
-    register(sk, &GetMr::parse(args).ok_or(EINVAL)?).map(drop)
+    register(sk, &GetMr::parse(args).ok_or(EINVAL)?).map(|_| ())
 }
 
-/// Registers memory and tells the program its cookie.
+/// Registers memory and tells the program its cookie. Returns that, and the key to undo it.
 ///
 /// Fails with ENOTCONN if the socket is not bound, EOPNOTSUPP if its transport has no RDMA, EINVAL if this is not
 /// memory, EMSGSIZE if it is too much, EFAULT if it is not there, and as [`PinnedMemory::pin`] and the device do.
-pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<Cookie> {
+pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<(Cookie, RegionKey)> {
     let bound = sk.bound().ok_or(Errno::NotConnected)?;
     if bound.transport != TransportId::Ib {
         return Err(Errno::NotSupported.into());
@@ -59,14 +59,13 @@ pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<Cookie> {
     };
     let region = sk.node.register(bound, memory, access)?;
     let cookie = region.cookie();
-    sk.memory
+    let key = sk
+        .memory
         .add(region, args.flags.contains(Flags::USE_ONCE))?;
     if args.cookie_address != 0 {
-        user::write(args.cookie_address, cookie.to_bits()).inspect_err(|_| {
-            sk.memory.remove(cookie.rkey);
-        })?;
+        user::write(args.cookie_address, cookie.to_bits()).inspect_err(|_| sk.memory.undo(key))?;
     }
-    Ok(cookie)
+    Ok((cookie, key))
 }
 
 /// Pins memory of the program. If it has as much as it may, what the device of the local address is to give back may count
@@ -98,7 +97,7 @@ pub(super) fn free_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     let args = FreeMr::parse(&bytes).ok_or(EINVAL)?;
     match args.cookie {
         Some(cookie) => {
-            let home = sk.memory.remove(cookie.rkey).ok_or(EINVAL)?;
+            let home = sk.memory.remove(cookie).ok_or(EINVAL)?;
             if args.flags.contains(Flags::INVALIDATE) {
                 home.settle();
             }

@@ -13,7 +13,9 @@ use crate::kapi::{
     net::{msg_flags, SendMsg, Sock, Timeout},
 };
 use crate::loop_transport::Destination;
-use crate::msg::{Attached, Bound, Incoming, Peer, Socket, Ticket, TransportId, WaitingOn, Way};
+use crate::msg::{
+    Attached, Bound, Incoming, Peer, RegionKey, Socket, Ticket, TransportId, WaitingOn, Way,
+};
 use crate::proto::{
     rdma::{AtomicArgs, AtomicKind, Cookie, GetMr, Transfer},
     wire::MAX_MESSAGE,
@@ -168,8 +170,8 @@ impl Sending<'_> {
             // There is no peer.
             return Err(Errno::NotSupported.into());
         }
-        let is_new = matches!(control.memory, Some(Told::New(_)));
         let memory = control.memory.map(|it| it.cookie(sk)).transpose()?;
+        let (memory, fresh) = memory.map_or((None, None), |(it, fresh)| (Some(it), fresh));
         let mut ticket = Some(ticket);
         let prepare = |wish: Wish| {
             let is_silent = memory.is_none() && wish.is_silent(self.len);
@@ -179,9 +181,9 @@ impl Sending<'_> {
         let sent = operation.and_then(|operation| {
             self.hand_over(route, msg, Attached { memory, operation }, ticket)
         });
-        if let (Err(_), true, Some(cookie)) = (&sent, is_new, memory) {
+        if let (Err(_), Some(key)) = (&sent, fresh) {
             // Nobody knows of it.
-            sk.memory.remove(cookie.rkey);
+            sk.memory.undo(key);
         }
         sent
     }
@@ -196,12 +198,13 @@ enum Told {
 }
 
 impl Told {
-    /// Registers it if that was not done before. Fails with EINVAL if the socket does not have it. Sleeps.
-    fn cookie(self, sk: &Sock<Socket>) -> Result<Cookie> {
+    /// Registers it if that was not done before, and returns the key to undo that. Fails with EINVAL if the socket does not
+    /// have it. Sleeps.
+    fn cookie(self, sk: &Sock<Socket>) -> Result<(Cookie, Option<RegionKey>)> {
         match self {
-            Self::Known(cookie) if !sk.memory.has(cookie.rkey) => Err(EINVAL),
-            Self::Known(cookie) => Ok(cookie),
-            Self::New(args) => rdma::register(sk, &args),
+            Self::Known(cookie) if !sk.memory.has(cookie) => Err(EINVAL),
+            Self::Known(cookie) => Ok((cookie, None)),
+            Self::New(args) => rdma::register(sk, &args).map(|(it, key)| (it, Some(key))),
         }
     }
 }

@@ -41,8 +41,13 @@ unsafe impl AlwaysRefCounted for Device {
 }
 
 /// Which device it is: a number that no other device has at the same time, nor for long after it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct DeviceId(pub(crate) u32);
+
+impl DeviceId {
+    /// In order no device is before this one.
+    pub(crate) const LEAST: Self = Self(0);
+}
 
 /// What a device can do, decided once when it appears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

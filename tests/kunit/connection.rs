@@ -14,7 +14,7 @@ mod suite {
         kapi::{
             net::{IpBits, Net},
             pin::PinnedMemory,
-            rdma::Access,
+            rdma::{Access, DeviceId},
             sync::OwnedQueue,
         },
         msg::Message,
@@ -107,7 +107,8 @@ mod suite {
             let header = bytes.first_chunk_mut::<{ Header::LEN }>().ok_or(EINVAL)?;
             Header::congestion_update(0, 1).emit(header);
             let len = SIZE.bytes() + Header::LEN as u32;
-            connection.receive(frame, len).map_err(|_| EINVAL)?;
+            let received = connection.receive(frame, len, DeviceId(1));
+            received.map_err(|_| EINVAL)?;
         }
         Ok(connection.is_congested(PORT))
     }

@@ -7,13 +7,17 @@ use kernel::prelude::*;
 #[kunit_tests(rds_rdma)]
 mod suite {
     use crate::{
+        conn::{Home, RemoteMemory},
         ib_transport::spares::Spares,
-        kapi::{errno::Errno, rdma::WcStatus},
-        msg::Outcome,
+        kapi::{
+            errno::Errno,
+            rdma::{DeviceId, WcStatus},
+        },
+        msg::{Memory, Outcome},
         proto::exthdr,
         proto::rdma::*,
     };
-    use kernel::prelude::*;
+    use kernel::{prelude::*, sync::Arc};
 
     /// What a program gives: numbers, one after the other.
     fn words<const N: usize>(numbers: &[u64]) -> [u8; N] {
@@ -79,6 +83,118 @@ mod suite {
         assert_eq!(Status::from_number(4), Some(Status::OtherError));
         assert_eq!(Status::from_number(5), None);
         assert_eq!(Status::from_number(-1), None);
+    }
+
+    /// A device that does nothing.
+    struct Device(u32);
+
+    impl Home for Device {
+        fn id(&self) -> DeviceId {
+            DeviceId(self.0)
+        }
+
+        fn settle(&self) {}
+
+        fn is_gone(&self) -> bool {
+            self.0 == GONE
+        }
+    }
+
+    const GONE: u32 = 9;
+
+    /// Memory with a key of a device's, at a place in its page.
+    struct Piece(Arc<Device>, Cookie);
+
+    impl Piece {
+        fn boxed(device: u32, cookie: Cookie) -> Result<KBox<Self>> {
+            let home = Arc::new(Device(device), GFP_KERNEL)?;
+            Ok(KBox::new(Self(home, cookie), GFP_KERNEL)?)
+        }
+    }
+
+    impl RemoteMemory for Piece {
+        fn cookie(&self) -> Cookie {
+            self.1
+        }
+
+        fn home(&self) -> Arc<dyn Home> {
+            self.0.clone()
+        }
+    }
+
+    const KEY: u32 = 0x1234;
+
+    fn at(offset: u32) -> Cookie {
+        Cookie { rkey: KEY, offset }
+    }
+
+    /// What a socket has that has registered these on devices: device, offset, whether for one use. All have the same key.
+    fn registered(all: &[(u32, u32, bool)]) -> Result<Pin<KBox<Memory>>> {
+        let memory = KBox::pin_init(Memory::new(), GFP_KERNEL)?;
+        for (device, offset, once) in all {
+            memory.add(Piece::boxed(*device, at(*offset))?, *once)?;
+        }
+        Ok(memory)
+    }
+
+    /// Where the regions are that go when a program gives the cookies back.
+    fn freed<const N: usize>(memory: &Memory, cookies: [Cookie; N]) -> [Option<u32>; N] {
+        cookies.map(|cookie| memory.remove(cookie).map(|home| home.id().0))
+    }
+
+    #[test]
+    fn a_key_of_two_devices_is_two_regions() -> Result {
+        let memory = registered(&[(1, 0, false), (2, 0, false), (3, 7, false)])?;
+        assert!(memory.has(at(0)) && memory.has(at(1)));
+        // The last one at the place, and then the last one anywhere.
+        let found = freed(&memory, [at(0), at(0), at(0), at(0)]);
+        assert_eq!(found, [Some(2), Some(1), Some(3), None]);
+        let other = Cookie {
+            rkey: KEY + 1,
+            offset: 0,
+        };
+        let memory = registered(&[(1, 0, false)])?;
+        assert_eq!(freed(&memory, [other, at(5)]), [None, Some(1)]);
+        memory.close();
+        Ok(())
+    }
+
+    #[test]
+    fn what_a_peer_has_used_goes_on_its_device() -> Result {
+        let memory = registered(&[(1, 0, true), (2, 0, true), (3, 0, false)])?;
+        for device in [4, 3, 1, 1] {
+            memory.used(DeviceId(device), KEY);
+        }
+        memory.used(DeviceId(2), KEY + 1);
+        assert_eq!(freed(&memory, [at(0); 3]), [Some(3), Some(2), None]);
+        memory.close();
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_undone_is_no_other_one() -> Result {
+        let memory = registered(&[(1, 0, false)])?;
+        let key = memory.add(Piece::boxed(2, at(0))?, false)?;
+        memory.add(Piece::boxed(3, at(0))?, false)?;
+        memory.undo(key);
+        assert_eq!(freed(&memory, [at(0); 3]), [Some(3), Some(1), None]);
+        memory.close();
+        let late = memory.add(Piece::boxed(2, at(0))?, false);
+        assert_eq!(late.err(), Some(EBADF));
+        Ok(())
+    }
+
+    #[test]
+    fn devices_that_are_waited_for() -> Result {
+        let memory = registered(&[(GONE, 0, false), (1, 0, false), (1, 1, false)])?;
+        let homes = |memory: &Memory| -> Result<usize> { Ok(memory.homes()?.len()) };
+        // The one that has gone was forgotten when another one came.
+        assert_eq!(homes(&memory)?, 1);
+        memory.add(Piece::boxed(2, at(0))?, false)?;
+        assert_eq!(homes(&memory)?, 2);
+        memory.close();
+        assert_eq!(homes(&memory)?, 0);
+        Ok(())
     }
 
     /// `enum ib_wc_status`.

@@ -5,12 +5,21 @@ from contextlib import contextmanager
 
 import pytest
 from faults import EVERYWHERE, faults_within
+from rdsvm.cluster import PAIR
 
 pytestmark = [pytest.mark.impls("rust")]
 
 
 def play(case, node, guest):
     node.run(["python3", guest / "regions.py", case], timeout=300)
+
+
+def new_devices(node, guest):
+    """What they number begins anew, and a soft-RoCE device whose address has moved works again."""
+    for i in (0, 1):
+        node.run(f"rdma link del rdsx{i} && rdma link add rdsx{i} type {node.kind} netdev rdsv{i}")
+    for address in PAIR:
+        node.run(["python3", guest / "laddr.py", "bound", address])
 
 
 @contextmanager
@@ -26,3 +35,12 @@ def test_silent_device(case, node, guest):
     """A device that does not end a region keeps nobody waiting but who has one there."""
     with device_faults(node):
         play(case, node, guest)
+
+
+@pytest.mark.kinds("rxe")
+def test_a_key_of_two_devices(node, guest):
+    new_devices(node, guest)
+    try:
+        play("same_key", node, guest)
+    finally:
+        new_devices(node, guest)

@@ -9,11 +9,12 @@ import json
 import resource
 import subprocess
 import sys
+import time
 from threading import Thread
 
 import rdma
 from cases import IB, need, outcome
-from rdma import INVALIDATE, B, Pair, unpinned
+from rdma import INVALIDATE, READWRITE, USE_ONCE, B, Pair, unpinned
 from rds import call
 from statuses import eventually
 
@@ -21,6 +22,8 @@ PAGE = 4096
 FAULTS = "/sys/kernel/debug/rds_faults"
 DEVICES = ("rdsx0", "rdsx1")
 SETRESUID = 117
+# With no address left, a network device loses its routes.
+OTHER = "10.9.0.101/32"
 
 
 def knob(name, value=None):
@@ -118,6 +121,58 @@ def closed():
             held = rdma.pins() - pins
             need(held == 4 or "ended" in order, f"{held} pages are pinned")
         unpinned(pins)
+
+
+def ip(*what):
+    subprocess.run(["ip", *what], check=True)
+
+
+@contextlib.contextmanager
+def address_moved():
+    """The first address is with the other device for a while."""
+    ip("addr", "add", OTHER, "dev", "rdsv0")
+    ip("addr", "del", f"{IB[0]}/32", "dev", "rdsv0")
+    ip("addr", "add", f"{IB[0]}/32", "dev", "rdsv1")
+    try:
+        yield
+    finally:
+        ip("addr", "del", f"{IB[0]}/32", "dev", "rdsv1")
+        ip("addr", "add", f"{IB[0]}/32", "dev", "rdsv0")
+        ip("addr", "del", OTHER, "dev", "rdsv0")
+
+
+def soon(function, *args):
+    """What a call returns that fails until the address is there."""
+    end = time.monotonic() + 60
+    while isinstance(told := outcome(function, *args), str) and told in ("ENODEV", "ENETUNREACH", "EADDRNOTAVAIL"):
+        need(time.monotonic() < end, told)
+        time.sleep(0.05)
+    return told
+
+
+def same_key():
+    """A key that two devices have given: each region goes by itself. Soft-RoCE numbers its regions; eight bits of a key
+    change each time."""
+    with Pair(8) as p:
+        # The second one if the first region of the other device does not get the key of the first.
+        first = [p.ours.register(0, PAGE, READWRITE | USE_ONCE) for _ in range(2)]
+        with address_moved():
+            for _ in range(600):
+                cookie = soon(p.ours.register, 0, PAGE, READWRITE | USE_ONCE)
+                need(isinstance(cookie, int), f"{cookie}")
+                if cookie in first:
+                    break
+                p.ours.free(cookie, INVALIDATE)
+            else:
+                raise AssertionError(f"there was none of {first}")
+            # A peer has used the one that it could.
+            control, _place = rdma.transfer(cookie, (0, 10), [(p.theirs.base, 10)], READWRITE)
+            rdma.send(p.b, b"used", control)
+            need(rdma.receive(p.a)[0] == b"used", "the message")
+            need(p.ours.free(cookie, INVALIDATE) is None, "that of the other device has gone, too")
+            need(outcome(p.ours.free, cookie) == "EINVAL", "there are more")
+            first.remove(cookie)
+        p.ours.free(first[0], INVALIDATE)
 
 
 if __name__ == "__main__":
