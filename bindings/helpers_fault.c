@@ -14,6 +14,7 @@ static struct {
 } faults[RDS_FAULTS] = {
 	[RDS_FAIL_MAP] = { "fail_map", FAULT_ATTR_INITIALIZER },
 	[RDS_FAIL_ALLOC_MR] = { "fail_alloc_mr", FAULT_ATTR_INITIALIZER },
+	[RDS_FAIL_DEREG_MR] = { "fail_dereg_mr", FAULT_ATTR_INITIALIZER },
 	[RDS_FAIL_POST] = { "fail_post", FAULT_ATTR_INITIALIZER },
 	[RDS_LOSE_REGISTRATION] = { "lose_registration", FAULT_ATTR_INITIALIZER },
 	[RDS_LOSE_COMPLETION] = { "lose_completion", FAULT_ATTR_INITIALIZER },

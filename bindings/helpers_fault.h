@@ -15,6 +15,8 @@ enum rds_fault {
 	RDS_FAIL_MAP,
 	/* The device has no memory region left. */
 	RDS_FAIL_ALLOC_MR,
+	/* It keeps one that was to go. */
+	RDS_FAIL_DEREG_MR,
 	/* A work request for a send queue is refused. */
 	RDS_FAIL_POST,
 	/* One that registers memory, or ends that, never completes. */

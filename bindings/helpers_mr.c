@@ -114,6 +114,8 @@ struct ib_mr *rds_ib_alloc_mr(struct ib_pd *pd, u32 pages)
 
 int rds_ib_dereg_mr(struct ib_mr *mr)
 {
+	if (rds_fails(RDS_FAIL_DEREG_MR, mr->device))
+		return -EIO;
 	return ib_dereg_mr(mr);
 }
 

@@ -457,10 +457,14 @@ impl Transport for Ib {
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
         let mut holdings = Holdings::default();
         self.unmapped.pools().add_to(&mut holdings);
+        let mut kept = 0usize;
         for device in self.devices.lock().iter() {
             device.pools.add_to(&mut holdings);
+            kept = kept.saturating_add(device.pd.kept());
         }
         holdings.report(&self.limits.counters, each);
+        // Regions that their devices did not end when they should have: see Documentation/rdma.md.
+        each("ib_mr_kept", kept as u64);
     }
 
     fn for_each_pools(&self, each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {
@@ -538,6 +542,10 @@ impl Client for Ib {
         self.parking.clear(device.id);
         // Another may just be destroying one.
         self.limits.queue.flush();
+        // `close` has waited for all queue pairs, and that flush for those that were just being made.
+        if let Err(error) = device.pd.release_kept() {
+            rdma.with_name(|name| pr_err!("{}: removed with queue pairs: {:?}\n", name, error));
+        }
         if let Err(error) = device.pools.revoke() {
             // `close` has waited for all queue pairs, so this is a defect.
             rdma.with_name(|name| {

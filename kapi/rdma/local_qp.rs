@@ -141,8 +141,8 @@ impl LocalQp {
         mapping: Arc<Mapping>,
         access: Access,
     ) -> Result<Region> {
-        mr.set_pages(&mapping)?;
         // From here on the memory does not go before the region.
+        mr.set_pages(&mapping)?;
         let region = Region::new(mr, mapping);
         let mut guard = self.verbs.lock();
         let verbs = (*guard).as_mut().ok_or(Errno::NotConnected)?;

@@ -6,7 +6,9 @@
 //! [`Region`], which has a key that peers need: [`LocalQp::register`](super::LocalQp::register) and
 //! [`LocalQp::invalidate`](super::LocalQp::invalidate) go from one to the other.
 //!
-//! A region never gives its memory back while its key is good: it is invalidated first, or the `Mr` is destroyed.
+//! A region never gives its memory back while its key is good: it is invalidated first, or the `Mr` is destroyed. If the
+//! device refuses that, too, the memory is kept with the protection domain, until nothing can get at it any more: see
+//! [`Pd::release_kept`].
 
 use super::{
     mark::Mark,
@@ -18,10 +20,10 @@ use crate::{
     bindings,
     kapi::{
         pin::PinnedMemory,
-        sync::{new_spinlock_bh, SpinLockBh},
+        sync::{new_spinlock_bh, Item, SpinLockBh},
     },
 };
-use core::ptr::NonNull;
+use core::{mem, ptr::NonNull};
 use kernel::{
     error::{from_err_ptr, to_result},
     prelude::*,
@@ -191,17 +193,53 @@ impl LentMapping {
     }
 }
 
+/// A memory region of a protection domain, and what it stands for.
+///
+/// # Invariants
+///
+/// It has no region, or one of that domain that this owns.
+pub(super) struct RawMr {
+    raw: Option<NonNull<bindings::ib_mr>>,
+    /// Memory that the device may use by it.
+    mapping: Option<Arc<Mapping>>,
+}
+
+// SAFETY: Any thread may destroy a memory region.
+unsafe impl Send for RawMr {}
+
+impl RawMr {
+    const NONE: Self = Self {
+        raw: None,
+        mapping: None,
+    };
+
+    /// Ends all use of it, if there is one, or fails as the device does. Sleeps.
+    pub(super) fn end(&mut self) -> Result {
+        let Some(raw) = self.raw else {
+            return Ok(());
+        };
+        // SAFETY: By the type invariants it is ours.
+        to_result(unsafe { bindings::rds_ib_dereg_mr(raw.as_ptr()) })?;
+        // INVARIANT: It is gone.
+        self.raw = None;
+        Ok(())
+    }
+}
+
 /// What a device keeps of a region. Dropping it ends all use of it, and sleeps.
 ///
 /// # Invariants
 ///
-/// `raw` is a memory region of `pd` that this owns.
+/// `raw` is the region of `own`, which is one of `pd`.
 pub(crate) struct Mr {
     raw: NonNull<bindings::ib_mr>,
+    own: RawMr,
     mark: Pin<KBox<Mark>>,
     pd: Arc<Pd>,
     /// How many keys it has had.
     keys: u8,
+    /// Where it goes if the device refuses to end it: there may be no memory then.
+    place: Option<Item<RawMr>>,
 }
 
 // SAFETY: Any thread may use a memory region.
@@ -213,14 +251,22 @@ impl Mr {
     /// Room for `pages` pages. Fails as the device does. Sleeps.
     pub(crate) fn new(pd: &Arc<Pd>, pages: u32) -> Result<Self> {
         let mark = KBox::pin_init(Mark::new(), GFP_KERNEL)?;
+        let place = Item::new(RawMr::NONE, GFP_KERNEL)?;
         // SAFETY: The protection domain is alive.
         let raw = from_err_ptr(unsafe { bindings::rds_ib_alloc_mr(pd.as_raw(), pages) })?;
+        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
         // INVARIANT: New, and nobody else's.
+        let own = RawMr {
+            raw: Some(raw),
+            mapping: None,
+        };
         Ok(Self {
-            raw: NonNull::new(raw).ok_or(ENOMEM)?,
+            raw,
+            own,
             mark,
             pd: pd.clone(),
             keys: 0,
+            place: Some(place),
         })
     }
 
@@ -234,8 +280,9 @@ impl Mr {
 
     /// Has it stand for other pages when it is registered, with another key. Fails with EMSGSIZE if they are too
     /// many.
-    pub(super) fn set_pages(&mut self, mapping: &Mapping) -> Result {
+    pub(super) fn set_pages(&mut self, mapping: &Arc<Mapping>) -> Result {
         self.keys = self.keys.saturating_add(1);
+        self.own.mapping = Some(mapping.clone());
         let raw = core::ptr::from_ref(&mapping.raw).cast_mut();
         // SAFETY: Both are alive; the mapping is only read.
         to_result(unsafe { bindings::rds_ib_mr_map(self.as_raw(), raw) })
@@ -257,12 +304,19 @@ impl Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants it is ours.
-        let result = unsafe { bindings::rds_ib_dereg_mr(self.as_raw()) };
-        // Memory windows would be in the way, and nobody makes any.
-        if result != 0 {
-            pr_err!("a device keeps a memory region (error {})\n", result);
-        }
+        let (Err(error), Some(mut place)) = (self.own.end(), self.place.take()) else {
+            return;
+        };
+        *place = mem::replace(&mut self.own, RawMr::NONE);
+        self.pd.keep(place);
+        self.pd.device().with_name(|name| {
+            pr_err!(
+                "{}: the device does not end a memory region (error {}): its pages stay pinned until the device is \
+                removed, or this module\n",
+                name,
+                error.to_errno()
+            )
+        });
     }
 }
 
@@ -325,11 +379,14 @@ impl Region {
     /// Sleeps.
     pub(crate) fn release(self) -> Option<Mr> {
         let Self {
-            mr,
+            mut mr,
             mapping,
             invalid,
         } = self;
         let again = invalid.load(ordering::Acquire) && !mr.is_worn();
+        if again {
+            mr.own.mapping = None;
+        }
         // What was not invalidated has to go before its memory.
         let mr = again.then_some(mr);
         drop(mapping);

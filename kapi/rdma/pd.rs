@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Protection domains.
+//! Protection domains, and what devices keep of their regions.
 
-use super::device::Device;
-use crate::bindings;
+use super::{device::Device, mr::RawMr};
+use crate::{
+    bindings,
+    kapi::sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
+};
 use core::ptr::NonNull;
 use kernel::{
     error::from_err_ptr,
@@ -65,10 +68,16 @@ impl Drop for DomainUse {
 ///
 /// # Invariants
 ///
-/// `raw` is a protection domain of `device` that `self` owns.
+/// `raw` is a protection domain of `device` that `self` owns. The regions in `kept` are its.
+#[pin_data(PinnedDrop)]
 pub(crate) struct Pd {
     raw: NonNull<bindings::ib_pd>,
     domain: Arc<Domain>,
+    /// Regions that the device has refused to end. Their memory holds `self`: [`Self::release_kept`] cuts the cycle.
+    #[pin]
+    kept: SpinLockBh<Fifo<RawMr>>,
+    /// The device has refused for good.
+    stuck: Atomic<bool>,
     device: ARef<Device>,
 }
 
@@ -88,13 +97,18 @@ impl Pd {
         )?;
         // SAFETY: A `Device` is registered.
         let raw = from_err_ptr(unsafe { bindings::rds_ib_alloc_pd(device.as_raw()) })?;
+        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
         // INVARIANT: New, and nobody else's.
-        let this = Self {
-            raw: NonNull::new(raw).ok_or(ENOMEM)?,
-            domain,
-            device: device.into(),
-        };
-        Ok(Arc::new(this, GFP_KERNEL)?)
+        Arc::pin_init(
+            pin_init!(Self {
+                raw,
+                domain,
+                kept <- new_spinlock_bh!(Fifo::new(), "rdma_pd"),
+                stuck: Atomic::new(false),
+                device: device.into(),
+            }),
+            GFP_KERNEL,
+        )
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -116,10 +130,44 @@ impl Pd {
     }
 }
 
-impl Drop for Pd {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariants it is ours. Its queue pairs hold a reference to `self`, so
-        // there are none.
+impl Pd {
+    /// Keeps a region that the device has refused to end, and its memory. Any context but a hard interrupt.
+    pub(super) fn keep(&self, region: Item<RawMr>) {
+        self.kept.lock().push_back(region);
+    }
+
+    /// How many are kept. Any context but a hard interrupt.
+    pub(crate) fn kept(&self) -> usize {
+        self.kept.lock().len()
+    }
+
+    /// Gives back the memory of regions that are kept: whatever the device thinks of them, peers and operations get at them
+    /// through queue pairs only, and there are none any more. Fails with EBUSY, and does nothing, if there is one. Sleeps.
+    pub(crate) fn release_kept(&self) -> Result {
+        self.domain.close()?;
+        loop {
+            let next = self.kept.lock().pop_front();
+            let Some(mut region) = next else {
+                return Ok(());
+            };
+            if region.end().is_err() {
+                self.stuck.store(true, ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Pd {
+    fn drop(self: Pin<&mut Self>) {
+        // Its queue pairs hold a reference to `self`, so there are none, and this does not fail.
+        let _ = self.release_kept();
+        if self.stuck.load(ordering::Relaxed) {
+            // The kernel would warn that it has regions.
+            let name = |name: &CStr| pr_err!("{}: a protection domain is left\n", name);
+            return self.device.with_name(name);
+        }
+        // SAFETY: By the type invariants it is ours. As above, it has no queue pairs; its regions hold a reference, too.
         unsafe { bindings::rds_ib_dealloc_pd(self.as_raw()) };
     }
 }

@@ -19,6 +19,7 @@ STATS = (TOP / "conn/stats.rs").read_text()
 # Name of each: that of its variant.
 COUNTERS = {name: variant for variant, name in re.findall(r"^    (\w+) => \"(\w+)\",$", STATS, re.M)}
 POOLS = set(re.findall(r'"(ib_pool_\w+)"', (TOP / "recv_pool/counters.rs").read_text()))
+DEVICES = set(re.findall(r'each\("(\w+)"', (TOP / "ib_transport/device.rs").read_text()))
 
 
 def named(text):
@@ -32,14 +33,14 @@ def named(text):
 
 def test_found():
     assert len(COUNTERS) == len(re.findall(r" => \"", STATS)) > 100
-    assert len(POOLS) == 7
+    assert len(POOLS) == 7 and len(DEVICES) == 1
 
 
 def test_each_counts_in_a_test():
     strings = set().union(*(named(x.read_text()) for x in sorted((TOP / "tests/vm").rglob("*.py"))),
                           *(re.findall(r'"(\w+)"', x.read_text()) for x in (TOP / "tests/kunit").glob("*.rs")))
     silent = set(traffic.stay_zero(COUNTERS))
-    assert sorted((set(COUNTERS) | POOLS) - silent - strings) == sorted(BEYOND)
+    assert sorted((set(COUNTERS) | POOLS | DEVICES) - silent - strings) == sorted(BEYOND)
 
 
 def test_what_stays_zero_is_not_used():

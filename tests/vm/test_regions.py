@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Regions of devices that do not answer, and of two devices at once."""
+"""Regions of devices that do not answer, or do not let them go, and of two devices at once."""
 
 from contextlib import contextmanager
 
@@ -24,7 +24,7 @@ def new_devices(node, guest):
 
 @contextmanager
 def device_faults(node):
-    with faults_within(node, EVERYWHERE, "rds_faults/lose_registration", probability=0):
+    with faults_within(node, EVERYWHERE, "rds_faults/lose_registration", "rds_faults/fail_dereg_mr", probability=0):
         yield
 
 
@@ -35,6 +35,20 @@ def test_silent_device(case, node, guest):
     """A device that does not end a region keeps nobody waiting but who has one there."""
     with device_faults(node):
         play(case, node, guest)
+
+
+@pytest.mark.on_siw
+@pytest.mark.flavors("debug")
+def test_device_that_keeps_a_region(node, guest):
+    """The pages stay pinned until nothing can get at them: when the module goes, or the device."""
+    for until in (node.forget, lambda: new_devices(node, guest)):
+        mark = node.mark("regions are kept")
+        with device_faults(node):
+            play("kept", node, guest)
+        node.wait_log("the device does not end a memory region", mark)
+        assert node.pins(), "nothing is pinned"
+        until()
+        assert not node.pins()
 
 
 @pytest.mark.kinds("rxe")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""regions.py CASE: regions of two devices, on one machine.
+"""regions.py CASE: regions of two devices, and of devices that fail, on one machine.
 
 For faults the kernel's fault injection has to be for this module only."""
 
@@ -14,9 +14,9 @@ from threading import Thread
 
 import rdma
 from cases import IB, need, outcome
-from rdma import INVALIDATE, READWRITE, USE_ONCE, B, Pair, unpinned
-from rds import call
-from statuses import eventually
+from rdma import INVALIDATE, READWRITE, SILENT, USE_ONCE, B, Pair, unpinned
+from rds import call, counters
+from statuses import connect, eventually
 
 PAGE = 4096
 FAULTS = "/sys/kernel/debug/rds_faults"
@@ -121,6 +121,39 @@ def closed():
             held = rdma.pins() - pins
             need(held == 4 or "ended" in order, f"{held} pages are pinned")
         unpinned(pins)
+
+
+def kept():
+    """The device does not end a region: the pages stay pinned, and all else goes on."""
+    p = Pair(40)
+    p.ours.scatter()
+    connect(p)
+    theirs = p.theirs.register(0, 30 * PAGE)
+    mine = p.ours.register(0, PAGE)
+    pins = rdma.pins()
+    with failing(DEVICES[0], lose_registration=1, fail_dereg_mr=1):
+        p.ours.free(mine, INVALIDATE)
+    need(counters()["ib_mr_kept"] == 1, "it is not counted")
+    need(rdma.pins() == pins, "the page is not pinned any more")
+    # What an operation of this node's takes from: its program is told all the same.
+    with failing(DEVICES[0], fail_dereg_mr=1):
+        # It is registered, and then its end gets lost.
+        knob("lose_registration/times", 1)
+        knob("lose_registration/space", 1)
+        knob("lose_registration/probability", 100)
+        p.write(b"", theirs, [(0, 30 * PAGE)], 1, SILENT)
+        need(rdma.status(p.a) == (1, rdma.SUCCESS), "its end")
+        knob("lose_registration/probability", 0)
+    need(counters()["ib_mr_kept"] == 2, "it is not counted")
+    need(rdma.pins() == pins + 30, f"{rdma.pins() - pins} more pages are pinned, not 30")
+    p.write(b"good", theirs, [(0, 30 * PAGE)], 2)
+    need(rdma.receive(p.b)[0] == b"good" and rdma.status(p.a) == (2, rdma.SUCCESS), "another one")
+    p.ours.free(p.ours.register(0, PAGE), INVALIDATE)
+    need(rdma.pins() == pins + 30, "it is given back")
+    p.theirs.free(theirs, INVALIDATE)
+    p.a.sock.close()
+    p.b.sock.close()
+    unpinned(p.pins + 31)
 
 
 def ip(*what):
