@@ -60,6 +60,7 @@ void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits)
 	limits->atomics = attrs->atomic_cap != IB_ATOMIC_NONE;
 	limits->masked_atomics = attrs->masked_atomic_cap != IB_ATOMIC_NONE;
 	limits->virt_dma = ib_uses_virt_dma((struct ib_device *)device);
+	limits->reads_run_on = device->ops.driver_id == RDMA_DRIVER_SIW;
 	if (rds_device_lacks(RDS_LACKS_REGISTRATION))
 		limits->mem_mgt_extensions = false;
 	if (rds_device_lacks(RDS_LACKS_ATOMICS))

@@ -22,6 +22,7 @@ struct rds_ib_limits {
 	bool atomics;
 	bool masked_atomics;
 	bool virt_dma;
+	bool reads_run_on;
 };
 
 /* device */

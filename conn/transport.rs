@@ -160,7 +160,10 @@ pub(crate) trait Home: Send + Sync {
 
 /// Memory of a program that an operation of its own uses. Dropping it ends that, in a moment; any context but a hard
 /// interrupt.
-pub(crate) trait LocalMemory: Send + Sync {}
+pub(crate) trait LocalMemory: Send + Sync {
+    /// The operation is not known to have ended well: the device may not be through with it. Any context.
+    fn spoil(&self);
+}
 
 /// Who waits for the release of memory: it hears of it by being dropped, in process context.
 pub(crate) trait Released: Send + Sync {}

@@ -23,7 +23,10 @@ use kernel::{
     new_mutex,
     prelude::*,
     rbtree::{RBTree, RBTreeNodeReservation},
-    sync::{Arc, Mutex},
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, Mutex,
+    },
     workqueue::{new_work, Work, WorkItem},
 };
 
@@ -69,9 +72,11 @@ impl Device {
             let next = stale.pop_front();
             let last = next.is_none();
             if let Some(mut kept) = next {
-                // Without memory for it, a region goes by itself; that ends all that peers may do.
-                if let Some(region) = kept.release() {
-                    let _ = some.push(region, GFP_KERNEL);
+                match kept.release() {
+                    Some(region) if kept.spoiled => drop(region),
+                    // Without memory for it, a region goes by itself; that ends all that peers may do.
+                    Some(region) => drop(some.push(region, GFP_KERNEL)),
+                    None => {}
                 }
                 released.push_back(kept);
             }
@@ -110,6 +115,8 @@ enum Memory {
 struct Kept {
     /// Goes first.
     memory: Memory,
+    /// The device may still write by what it has of the region: that is not to be used again.
+    spoiled: bool,
     _then: Option<Arc<dyn Released>>,
 }
 
@@ -141,6 +148,8 @@ struct State {
 #[pin_data]
 pub(super) struct Regions {
     id: DeviceId,
+    /// See [`DeviceCaps`](crate::kapi::rdma::DeviceCaps::reads_run_on).
+    reads_run_on: bool,
     queue: Arc<OwnedQueue>,
     /// Before `state`.
     #[pin]
@@ -186,6 +195,7 @@ impl Regions {
         Arc::pin_init(
             pin_init!(Self {
                 id: pd.device().id(),
+                reads_run_on: caps.reads_run_on,
                 queue: queue.clone(),
                 device <- new_mutex!(device, "Regions::device"),
                 state <- new_spinlock_bh!(state, "Regions::state"),
@@ -304,6 +314,7 @@ impl Regions {
         let place = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let kept = Kept {
             memory,
+            spoiled: false,
             _then: then,
         };
         let kept = Item::new(kept, GFP_KERNEL_ACCOUNT)?;
@@ -320,6 +331,7 @@ impl Regions {
         Ok(Held {
             home: self.clone(),
             number,
+            spoiled: Atomic::new(false),
             what,
         })
     }
@@ -368,6 +380,7 @@ impl Regions {
 pub(super) struct Held<T> {
     home: Arc<Regions>,
     number: u64,
+    spoiled: Atomic<bool>,
     what: T,
 }
 
@@ -395,15 +408,20 @@ impl Home for Regions {
     }
 }
 
-impl LocalMemory for Held<()> {}
+impl LocalMemory for Held<()> {
+    fn spoil(&self) {
+        self.spoiled.store(true, Relaxed);
+    }
+}
 
 impl<T> Drop for Held<T> {
     fn drop(&mut self) {
         let mut state = self.home.state.lock();
-        let Some(kept) = state.held.remove(&self.number) else {
+        let Some(mut kept) = state.held.remove(&self.number) else {
             // It went with its device.
             return;
         };
+        kept.spoiled = self.home.reads_run_on && self.spoiled.load(Relaxed);
         state.stale.push_back(kept);
         drop(state);
         self.home.queue.enqueue::<_, 0>(self.home.clone());

@@ -131,7 +131,7 @@ impl Drop for Told {
 pub(crate) struct Op {
     /// Also if the memory goes earlier, with its device.
     told: Arc<Told>,
-    _memory: KVVec<KBox<dyn LocalMemory>>,
+    memory: KVVec<KBox<dyn LocalMemory>>,
     /// What a message without a frame takes of the send buffer.
     _ticket: Option<Ticket>,
     /// That its work requests are done does not mean that they went well: the peer's acknowledgement does.
@@ -148,11 +148,19 @@ impl Op {
     ) -> Result<Arc<Self>> {
         let this = Self {
             told,
-            _memory: memory,
+            memory,
             _ticket: ticket,
             unheard,
         };
         Ok(Arc::new(this, GFP_KERNEL_ACCOUNT)?)
+    }
+}
+
+impl Drop for Op {
+    fn drop(&mut self) {
+        if self.told.outcome.get() != Some(Status::Success) {
+            self.memory.iter().for_each(|it| it.spoil());
+        }
     }
 }
 

@@ -77,6 +77,9 @@ pub(crate) struct DeviceCaps {
     /// A read is reported when what it brings has come, and what was posted after it when it is sent, which may
     /// be before that (iWARP).
     pub(crate) reads_end_late: bool,
+    /// The key of the region that a read brings to is looked at when the answer begins, and not for the rest of it, which
+    /// goes to whatever the region stands for by then (soft-iWARP).
+    pub(crate) reads_run_on: bool,
     /// A write is done when it is sent: that it has arrived is known when something that was sent after it is
     /// answered (iWARP).
     pub(crate) writes_unheard: bool,
@@ -169,6 +172,7 @@ impl Device {
             masked_atomics: limits.masked_atomics,
             read_sink_is_remote: limits.iwarp,
             reads_end_late: limits.iwarp,
+            reads_run_on: limits.reads_run_on,
             writes_unheard: limits.iwarp,
             receiver_not_ready: !limits.iwarp,
             active_side_first: limits.iwarp,

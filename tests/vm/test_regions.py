@@ -58,3 +58,10 @@ def test_a_key_of_two_devices(node, guest):
         play("same_key", node, guest)
     finally:
         new_devices(node, guest)
+
+
+@pytest.mark.on_siw
+@pytest.mark.kinds("siw")
+def test_read_that_is_interrupted(node, guest):
+    node.forget()
+    play("interrupted", node, guest)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""regions.py CASE: regions of two devices, and of devices that fail, on one machine.
+"""regions.py CASE: regions of two devices, of devices that fail, and of operations that do not end well, on one machine.
 
 For faults the kernel's fault injection has to be for this module only."""
 
@@ -16,6 +16,7 @@ import rdma
 from cases import IB, need, outcome
 from rdma import INVALIDATE, READWRITE, SILENT, USE_ONCE, B, Pair, unpinned
 from rds import call, counters
+from reset import reset
 from statuses import connect, eventually
 
 PAGE = 4096
@@ -206,6 +207,34 @@ def same_key():
             need(outcome(p.ours.free, cookie) == "EINVAL", "there are more")
             first.remove(cookie)
         p.ours.free(first[0], INVALIDATE)
+
+
+def regions(device):
+    """The numbers of a device's regions."""
+    return {x["mrn"] for x in devices("res", "show", "mr") if x["ifname"] == device}
+
+
+def interrupted():
+    """A read that does not end well on iWARP: its region is not used again."""
+    size = 1 << 20
+    with Pair(300) as p:
+        p.theirs.register(0, PAGE)
+        theirs = p.theirs.register(0, size)
+        connect(p)
+        # A good one leaves its region to be used again.
+        p.read(b"", theirs, [(0, size)], 1, SILENT)
+        need(rdma.status(p.a) == (1, rdma.SUCCESS), "the first read")
+        spare = regions(DEVICES[0])
+        need(spare, "no region is left to be used again")
+        subprocess.run(["tc", "qdisc", "replace", "dev", "rdsv0", "root", "netem", "loss", "100%"], check=True)
+        try:
+            p.read(b"", theirs, [(0, size)], 2, SILENT)
+            need(regions(DEVICES[0]) == spare, "it uses another one")
+            reset(*IB)
+            need(rdma.status(p.a) == (2, rdma.DROPPED), "the second read")
+        finally:
+            subprocess.run(["tc", "qdisc", "del", "dev", "rdsv0", "root"], check=True)
+        eventually("the region has gone", lambda: not regions(DEVICES[0]) & spare)
 
 
 if __name__ == "__main__":
