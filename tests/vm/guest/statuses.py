@@ -115,6 +115,20 @@ def dropped():
         need(not came[3:] or set(came[3:]) == {b"last"}, f"{came}")
 
 
+def unanswered():
+    """The device itself gives up, as the peer does not answer: it says so of the first operation, and drops the others."""
+    with Pair(20) as p:
+        cookie = p.theirs.register(0, 4096)
+        connect(p)
+        with wire("loss", "100%"):
+            for token in range(3):
+                p.write(b"lost %d" % token, cookie, [(0, 100)], token)
+            found = all_ends(p, 3)
+        need(found == {0: rdma.OTHER_ERROR, 1: rdma.DROPPED, 2: rdma.DROPPED}, f"{found}")
+        came = goes_on(p, cookie, 3)
+        need(set(came) <= {b"last"}, f"{came}")
+
+
 def canceled():
     """Of operations that are taken back those that have begun go on, also with a message that is half out; the others
     are told to be canceled."""
