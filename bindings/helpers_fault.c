@@ -36,6 +36,15 @@ bool rds_device_lacks(enum rds_lack lack)
 	return READ_ONCE(masked_caps) & lack;
 }
 
+bool rds_lacks_sges_for(const struct ib_send_wr *wr)
+{
+	int most = 0;
+
+	for (; wr; wr = wr->next)
+		most = max(most, wr->num_sge);
+	return most > 1 && rds_device_lacks(RDS_LACKS_SGES);
+}
+
 void rds_faults_begin(void)
 {
 	int i;

@@ -26,19 +26,22 @@ enum rds_fault {
 	RDS_FAULTS,
 };
 
-/* What a device lacks: bits of /sys/kernel/debug/rds_faults/mask_caps when the device appears. */
+/* What a device lacks: bits of /sys/kernel/debug/rds_faults/mask_caps, most of them when the device appears. */
 enum rds_lack {
 	RDS_LACKS_REGISTRATION = 1,
 	RDS_LACKS_ATOMICS = 2,
 	/* RDMA reads and atomics from here, and those of peers. */
 	RDS_LACKS_INITIATOR_DEPTH = 4,
 	RDS_LACKS_RESPONDER_RESOURCES = 8,
+	/* More than one scatter/gather entry in a work request: at any time. */
+	RDS_LACKS_SGES = 16,
 };
 
 #ifdef CONFIG_FAULT_INJECTION_DEBUG_FS
 /* Only of the device whose index /sys/kernel/debug/rds_faults/device has, if that is one. */
 bool rds_fails(enum rds_fault fault, const struct ib_device *device);
 bool rds_device_lacks(enum rds_lack lack);
+bool rds_lacks_sges_for(const struct ib_send_wr *wr);
 #else
 static inline bool rds_fails(enum rds_fault fault, const struct ib_device *device)
 {
@@ -49,12 +52,17 @@ static inline bool rds_device_lacks(enum rds_lack lack)
 {
 	return false;
 }
+
+static inline bool rds_lacks_sges_for(const struct ib_send_wr *wr)
+{
+	return false;
+}
 #endif
 
 static inline int rds_post(struct ib_qp *qp, const struct ib_send_wr *wr,
 			   const struct ib_send_wr **bad_wr)
 {
-	if (rds_fails(RDS_FAIL_POST, qp->device)) {
+	if (rds_lacks_sges_for(wr) || rds_fails(RDS_FAIL_POST, qp->device)) {
 		if (bad_wr)
 			*bad_wr = wr;
 		return -ENOMEM;

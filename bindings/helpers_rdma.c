@@ -50,8 +50,6 @@ void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits)
 
 	limits->max_qp_wr = attrs->max_qp_wr;
 	limits->max_cqe = attrs->max_cqe;
-	limits->max_send_sge = attrs->max_send_sge;
-	limits->max_recv_sge = attrs->max_recv_sge;
 	limits->max_qp_rd_atom = attrs->max_qp_rd_atom;
 	limits->max_qp_init_rd_atom = attrs->max_qp_init_rd_atom;
 	limits->max_fast_reg_page_list_len = attrs->max_fast_reg_page_list_len;

@@ -12,8 +12,6 @@
 struct rds_ib_limits {
 	u32 max_qp_wr;
 	u32 max_cqe;
-	u32 max_send_sge;
-	u32 max_recv_sge;
 	u32 max_qp_rd_atom;
 	u32 max_qp_init_rd_atom;
 	u32 max_fast_reg_page_list_len;

@@ -56,10 +56,6 @@ pub(crate) struct DeviceCaps {
     pub(crate) max_qp_wr: u32,
     /// Most entries in a completion queue.
     pub(crate) max_cqe: u32,
-    /// Most scatter/gather entries of a send.
-    pub(crate) max_send_sge: u32,
-    /// Most scatter/gather entries of a receive.
-    pub(crate) max_recv_sge: u32,
     /// RDMA reads and atomics that a peer may have outstanding here.
     pub(crate) max_responder_resources: u8,
     /// RDMA reads and atomics that may be outstanding from here.
@@ -162,8 +158,6 @@ impl Device {
         DeviceCaps {
             max_qp_wr: limits.max_qp_wr,
             max_cqe: limits.max_cqe,
-            max_send_sge: limits.max_send_sge,
-            max_recv_sge: limits.max_recv_sge,
             max_responder_resources: depth(limits.max_qp_rd_atom),
             max_initiator_depth: depth(limits.max_qp_init_rd_atom),
             max_fast_reg_pages: limits.max_fast_reg_page_list_len,

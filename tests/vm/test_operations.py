@@ -105,7 +105,7 @@ def test_device_that_does_not_answer_itself(node, guest):
     node.run(["python3", guest / "unanswered.py", "later"], timeout=300)
 
 
-MASKS = {"registration": 1, "atomics": 2, "initiator-depth": 4, "responder-resources": 8}
+MASKS = {"registration": 1, "atomics": 2, "initiator-depth": 4, "responder-resources": 8, "sges": 16}
 
 
 @pytest.mark.on_siw

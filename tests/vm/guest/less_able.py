@@ -33,7 +33,7 @@ def main():
             args = struct.pack("=QQQQ", p.ours.base, PAGE, 0, rdma.READWRITE)
             need(outcome(rdma.send, p.a, b"x", (rdma.SOL_RDS, rdma.MAP, args)) == "EOPNOTSUPP", "with a message, too")
         else:
-            cookie = p.theirs.register(0, PAGE)
+            cookie = p.theirs.register(0, 4 * PAGE)
             write, _place = rdma.transfer(cookie, (0, 8), [(p.ours.base, 8)], rdma.READWRITE | NOTIFY_ME, 1)
             read, _place2 = rdma.transfer(cookie, (0, 8), [(p.ours.base, 8)], NOTIFY_ME, 2)
             add = rdma.atomic(rdma.FETCH_ADD, cookie, p.ours.base, 0, [1], NOTIFY_ME, 3)
@@ -41,9 +41,16 @@ def main():
             no, late, yes = "EOPNOTSUPP", rdma.OTHER_ERROR, rdma.SUCCESS
             wanted = {"atomics": [yes, yes, no],
                       "initiator-depth": [yes, no, no],
+                      # A work request has one anyway.
+                      "sges": [yes, yes, yes if ATOMICS else no],
                       # Soft-iWARP serves as many as the peer asks for, whatever it is told.
                       "responder-resources": [yes, late, late] if ATOMICS else [yes, yes, no]}[LACKING]
             need(found == wanted, f"{found}, not {wanted}")
+            if LACKING == "sges":
+                p.ours.scatter()
+                for pieces in ([(i * PAGE, 100) for i in range(4)], [(100, 3 * PAGE)]):
+                    p.write(b"", cookie, pieces, 4, rdma.SILENT)
+                    need(rdma.status(p.a) == (4, yes), "memory here and there")
         rdma.send(p.a, b"message")
         need(rdma.receive(p.b)[0] == b"message", "another message came")
 
