@@ -199,6 +199,8 @@ def same_key():
                 p.ours.free(cookie, INVALIDATE)
             else:
                 raise AssertionError(f"there was none of {first}")
+            # An operation would be lost with the connection that there was before.
+            connect(p)
             # A peer has used the one that it could.
             control, _place = rdma.transfer(cookie, (0, 10), [(p.theirs.base, 10)], READWRITE)
             rdma.send(p.b, b"used", control)
