@@ -303,6 +303,10 @@ impl SendRing {
             }
         }
         self.tail = at;
+        if status != WcStatus::SUCCESS {
+            // It does nothing more. Who is told may want the next one at once, and that is for another queue pair.
+            self.close();
+        }
     }
 
     /// Ends the use of the queue pair: nothing is posted any more.

@@ -28,7 +28,7 @@ def test_operations(case, node, guest):
 
 
 @pytest.mark.kinds("rxe")
-@pytest.mark.parametrize("case", ("fenced", "dropped", "unanswered", "canceled"))
+@pytest.mark.parametrize("case", ("refused", "fenced", "dropped", "unanswered", "canceled"))
 def test_statuses(case, node, guest):
     node.run(["python3", guest / "statuses.py", case], timeout=300)
 

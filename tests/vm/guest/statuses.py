@@ -77,6 +77,20 @@ def goes_on(p, cookie, token):
     return came
 
 
+def refused():
+    """Who is told that the peer has refused an operation may go on at once: the next one is not lost with the connection."""
+    with Pair(20) as p:
+        cookie = p.theirs.register(0, 4096)
+        for token in range(0, 120, 2):
+            p.write(b"never", cookie ^ 0xff, [(0, 100)], token)
+            found, how = rdma.status(p.a)
+            # It is dropped if the peer has not noticed before that the last connection has gone.
+            need(found == token and how in (rdma.REMOTE_ERROR, rdma.DROPPED), f"{token}: {found}, {how}")
+            p.write(b"good", cookie, [(0, 100)], token + 1)
+            need(rdma.status(p.a) == (token + 1, rdma.SUCCESS), "the end of the next one")
+            need(rdma.receive(p.b)[0] == b"good", "its message")
+
+
 def fenced():
     """A message with a fence comes when all is read, though the wire is slow."""
     size = 1 << 16
