@@ -520,6 +520,7 @@ impl Client for Ib {
         });
         if member.is_err() {
             self.forget(&device);
+            device.close();
         }
         rdma.with_name(|name| match &member {
             // Programs look for C's words.

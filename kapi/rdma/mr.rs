@@ -20,6 +20,7 @@ use crate::{
     bindings,
     kapi::{
         pin::PinnedMemory,
+        print::pr_warn_ratelimited,
         sync::{new_spinlock_bh, Item, SpinLockBh},
     },
 };
@@ -310,7 +311,7 @@ impl Drop for Mr {
         *place = mem::replace(&mut self.own, RawMr::NONE);
         self.pd.keep(place);
         self.pd.device().with_name(|name| {
-            pr_err!(
+            pr_warn_ratelimited!(
                 "{}: the device does not end a memory region (error {}): its pages stay pinned until the device is \
                 removed, or this module\n",
                 name,

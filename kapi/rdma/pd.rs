@@ -73,9 +73,10 @@ impl Drop for DomainUse {
 pub(crate) struct Pd {
     raw: NonNull<bindings::ib_pd>,
     domain: Arc<Domain>,
-    /// Regions that the device has refused to end. Their memory holds `self`: [`Self::release_kept`] cuts the cycle.
+    /// Regions that the device has refused to end. Their memory holds `self`: [`Self::release_kept`] cuts the cycle,
+    /// and from then on none is kept.
     #[pin]
-    kept: SpinLockBh<Fifo<RawMr>>,
+    kept: SpinLockBh<Option<Fifo<RawMr>>>,
     /// The device has refused for good.
     stuck: Atomic<bool>,
     device: ARef<Device>,
@@ -83,7 +84,8 @@ pub(crate) struct Pd {
 
 // SAFETY: A protection domain may be used and destroyed from any thread.
 unsafe impl Send for Pd {}
-// SAFETY: Nothing here changes it.
+// SAFETY: The kernel's protection domain may be used from several threads at a time; what changes besides is a lock and an
+// atomic.
 unsafe impl Sync for Pd {}
 
 impl Pd {
@@ -103,7 +105,7 @@ impl Pd {
             pin_init!(Self {
                 raw,
                 domain,
-                kept <- new_spinlock_bh!(Fifo::new(), "rdma_pd"),
+                kept <- new_spinlock_bh!(Some(Fifo::new()), "rdma_pd"),
                 stuck: Atomic::new(false),
                 device: device.into(),
             }),
@@ -131,29 +133,39 @@ impl Pd {
 }
 
 impl Pd {
-    /// Keeps a region that the device has refused to end, and its memory. Any context but a hard interrupt.
+    /// Keeps a region that the device has refused to end, and its memory; not if all were given back, as there are no queue
+    /// pairs then. Sleeps.
     pub(super) fn keep(&self, region: Item<RawMr>) {
-        self.kept.lock().push_back(region);
+        let mut kept = self.kept.lock();
+        if let Some(kept) = &mut *kept {
+            kept.push_back(region);
+            return;
+        }
+        drop(kept);
+        self.give_back(region);
+    }
+
+    /// Ends a region if the device lets it, and gives its memory back. There is no queue pair. Sleeps.
+    fn give_back(&self, mut region: Item<RawMr>) {
+        if region.end().is_err() {
+            self.stuck.store(true, ordering::Relaxed);
+        }
     }
 
     /// How many are kept. Any context but a hard interrupt.
     pub(crate) fn kept(&self) -> usize {
-        self.kept.lock().len()
+        self.kept.lock().as_ref().map_or(0, Fifo::len)
     }
 
     /// Gives back the memory of regions that are kept: whatever the device thinks of them, peers and operations get at them
     /// through queue pairs only, and there are none any more. Fails with EBUSY, and does nothing, if there is one. Sleeps.
     pub(crate) fn release_kept(&self) -> Result {
         self.domain.close()?;
-        loop {
-            let next = self.kept.lock().pop_front();
-            let Some(mut region) = next else {
-                return Ok(());
-            };
-            if region.end().is_err() {
-                self.stuck.store(true, ordering::Relaxed);
-            }
+        let mut kept = self.kept.lock().take().unwrap_or_else(Fifo::new);
+        while let Some(region) = kept.pop_front() {
+            self.give_back(region);
         }
+        Ok(())
     }
 }
 

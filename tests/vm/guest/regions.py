@@ -140,7 +140,7 @@ def kept():
     with failing(DEVICES[0], fail_dereg_mr=1):
         # It is registered, and then its end gets lost.
         knob("lose_registration/times", 1)
-        knob("lose_registration/space", 1)
+        knob("lose_registration/space", 2)
         knob("lose_registration/probability", 100)
         p.write(b"", theirs, [(0, 30 * PAGE)], 1, SILENT)
         need(rdma.status(p.a) == (1, rdma.SUCCESS), "its end")
