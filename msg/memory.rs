@@ -63,6 +63,27 @@ impl Table {
         }
         best.map(|(key, _)| key)
     }
+
+    /// The region with the key, if there is one only.
+    fn only(&mut self, rkey: u32) -> Option<RegionKey> {
+        let mut found = None;
+        let first = RegionKey {
+            rkey,
+            device: DeviceId::LEAST,
+        };
+        let mut next = self.by_key.cursor_lower_bound_mut(&first);
+        while let Some(cursor) = next {
+            let (key, _) = cursor.current();
+            if key.rkey != rkey {
+                break;
+            }
+            if found.replace(*key).is_some() {
+                return None;
+            }
+            next = cursor.move_next();
+        }
+        found
+    }
 }
 
 /// What a socket has registered. Nothing once it is closed.
@@ -107,7 +128,7 @@ impl Memory {
             number: there.next,
         };
         there.next = there.next.wrapping_add(1);
-        // Only if that one has gone with its device.
+        // None: a device has given each of its keys once, and another device has another number.
         let before = there.by_key.insert(place.into_node(key, registered));
         drop(table);
         drop(before);
@@ -152,10 +173,16 @@ impl Memory {
         self.take(|_| Some(key));
     }
 
-    /// A peer that is connected with a device has used a region. Any context but a hard interrupt.
+    /// A peer that is connected with a device has used a region: one of that device, or, if the address has moved since it
+    /// was used, the only one that has the key. Any context but a hard interrupt.
     pub(crate) fn used(&self, device: DeviceId, rkey: u32) {
         self.take(|table| {
             let key = RegionKey { rkey, device };
+            let key = if table.by_key.get(&key).is_some() {
+                key
+            } else {
+                table.only(rkey)?
+            };
             table.by_key.get(&key).filter(|it| it.once).map(|_| key)
         });
     }

@@ -172,6 +172,18 @@ mod suite {
     }
 
     #[test]
+    fn what_was_used_before_the_address_moved_goes() -> Result {
+        let memory = registered(&[(1, 0, true)])?;
+        memory.used(DeviceId(2), KEY + 1);
+        memory.used(DeviceId(2), KEY);
+        assert_eq!(freed(&memory, [at(0); 1]), [None]);
+        let memory = registered(&[(1, 0, false)])?;
+        memory.used(DeviceId(2), KEY);
+        assert_eq!(freed(&memory, [at(0); 1]), [Some(1)]);
+        Ok(())
+    }
+
+    #[test]
     fn what_is_undone_is_no_other_one() -> Result {
         let memory = registered(&[(1, 0, false)])?;
         let key = memory.add(Piece::boxed(2, at(0))?, false)?;
