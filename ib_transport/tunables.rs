@@ -51,7 +51,7 @@ impl Tunables {
             max_unsignaled_wr: Setting::new(MAX_UNREPORTED as c_int, 1..=64),
             pool_limit,
             flow_control: Setting::new(0, 0..=1),
-            completion_timeout: Setting::new(120, 1..=3600),
+            completion_timeout: Setting::new(120, 0..=3600),
             retry_count: u8::try_from(retries).map_or(MOST_RETRIES, |it| it.min(MOST_RETRIES)),
         }
     }

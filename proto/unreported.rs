@@ -21,14 +21,17 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// A queue pair is given up after `secs` seconds, and its device asked after an eighth of that.
+    /// A queue pair is given up after `secs` seconds, and its device asked after an eighth of that; 0: never.
     pub(crate) const fn new(secs: u32) -> Self {
         Self { secs }
     }
 
     /// The time from one look to the next, in milliseconds: half of what passes before the device is asked.
     pub(crate) fn period_ms(self) -> u32 {
-        (self.secs.saturating_mul(1000) / 16).clamp(1, MAX_PERIOD_MS)
+        match self.secs {
+            0 => MAX_PERIOD_MS,
+            secs => (secs.saturating_mul(1000) / 16).clamp(1, MAX_PERIOD_MS),
+        }
     }
 
     fn is_over(self, stuck_ns: u64) -> bool {
@@ -84,7 +87,7 @@ impl Unreported {
     pub(crate) fn look(&mut self, sight: Sight, now: u64, patience: Patience) -> Verdict {
         let since = match self.since {
             // While none is done the oldest is the same.
-            Some(since) if sight.due && sight.done == self.done => since,
+            Some(since) if patience.secs > 0 && sight.due && sight.done == self.done => since,
             _ => {
                 *self = Self {
                     done: sight.done,

@@ -29,6 +29,23 @@ fn a_device_is_asked_once_and_then_given_up() {
 }
 
 #[test]
+fn no_limit_is_never_over() {
+    let mut unreported = Unreported::new();
+    let never = Patience::new(0);
+    for hour in 0..=100 {
+        let now = hour * 3600 * SECOND;
+        assert_eq!(unreported.look(due(3), now, never), Wait);
+    }
+    // With a limit it begins anew.
+    let mut later = |seconds: u64| {
+        let now = (100 * 3600 + seconds) * SECOND;
+        unreported.look(due(3), now, Patience::new(80))
+    };
+    assert_eq!([5, 79, 80].map(&mut later), [Wait, Ask, GiveUp]);
+    assert_eq!(never.period_ms(), 5000);
+}
+
+#[test]
 fn it_is_given_up_without_having_been_asked_if_nobody_looked_in_time() {
     assert_eq!(looks([(0, due(3)), (500, due(3))]), [Wait, GiveUp]);
 }
