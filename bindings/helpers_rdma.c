@@ -409,6 +409,22 @@ void rds_rdma_path(struct rdma_cm_id *id, struct rds_rdma_path *path)
 	path->service_level = rec ? rec->sl : 0;
 }
 
+/*
+ * False if a request has come over something else than RoCE. The peer's CM writes the GIDs, and answers go where they
+ * say; the version is that of the packet.
+ */
+bool rds_rdma_named(const struct rdma_cm_id *id, struct rds_rdma_named *named)
+{
+	struct sa_path_rec *rec = id->route.path_rec;
+
+	if (!rec || !sa_path_is_roce(rec))
+		return false;
+	memcpy(named->local_gid, rec->sgid.raw, sizeof(named->local_gid));
+	memcpy(named->peer_gid, rec->dgid.raw, sizeof(named->peer_gid));
+	named->routable = rec->rec_type == SA_PATH_REC_TYPE_ROCE_V2;
+	return true;
+}
+
 struct ib_qp *rds_rdma_qp(const struct rdma_cm_id *id)
 {
 	return id->qp;

@@ -2,8 +2,12 @@
 
 //! The CM ports of RDS, and the requests that come to them.
 //!
-//! A request says in its private data which addresses it connects; the CM knows which ones it really
-//! came over. They have to be the same: a peer speaks for no one else.
+//! A request says in its private data which addresses it connects, and so does the CM's own header before
+//! that, which the RDMA CM of the peer writes. They have to be the same: a peer speaks for no one else.
+//!
+//! Over RoCE anyone who can send a UDP packet can write that header. But the request also names GIDs, which
+//! are the addresses that our answers go to. So they have to be the same as well: who speaks for another
+//! address gets no answer, and is refused before the connection with that address knows of it.
 
 use crate::conn::{ConnKey, Counter, NoConnection, Node, Transport};
 use crate::ib_transport::{Ib, IncomingConnection};
@@ -15,7 +19,8 @@ use crate::kapi::{
     trace,
 };
 use crate::proto::ib_private::{
-    negotiate, Private, PrivateError, Reject, PORT_V4, PORT_V6, REJECT_INCOMPATIBLE_OR_RACE,
+    negotiate, Addr, Private, PrivateError, Reject, RoceGid, PORT_V4, PORT_V6,
+    REJECT_INCOMPATIBLE_OR_RACE,
 };
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use kernel::{fmt, prelude::*, sync::Arc};
@@ -27,8 +32,10 @@ const BACKLOG: u16 = 128;
 enum Refusal {
     Private(PrivateError),
     Version(Reject),
-    /// The addresses in the private data are not those of the path.
+    /// The addresses in the private data are not those in the CM's header.
     Addresses,
+    /// The addresses in the CM's header are not those of the path: these are, ours first.
+    Forged(Ipv6Addr, Ipv6Addr),
     Connection(NoConnection),
     /// It is answered when that can be sent.
     PathDown,
@@ -42,6 +49,9 @@ impl fmt::Display for Refusal {
             Self::Private(error) => f.write_fmt(fmt!("bad private data: {:?}", error)),
             Self::Version(reject) => f.write_fmt(fmt!("no common version: {:?}", reject)),
             Self::Addresses => f.write_str("it speaks for other addresses than its own"),
+            Self::Forged(local, remote) => {
+                f.write_fmt(fmt!("its path is from {:?} to {:?}", remote, local))
+            }
             Self::Connection(why) => f.write_fmt(fmt!("no connection: {}", why)),
             Self::PathDown => f.write_str("its network device is not up yet"),
             Self::Busy => f.write_str("another request of it waits"),
@@ -67,6 +77,13 @@ impl Acceptor {
     fn key(&self, request: &IncomingRequest, private: &Private) -> Result<ConnKey, Refusal> {
         let laddr = mapped(request.local_addr());
         let faddr = mapped(request.remote_addr());
+        if let Some((local, remote, routable)) = request.named_gids() {
+            let gid = if routable { RoceGid::V2 } else { RoceGid::V1 };
+            let may_have = |named, addr: Ipv6Addr| gid(named).may_have(Addr(addr.octets()));
+            if !may_have(local, laddr) || !may_have(remote, faddr) {
+                return Err(Refusal::Forged(local.into(), remote.into()));
+            }
+        }
         let key = ConnKey {
             net: Net::init(),
             laddr,
@@ -135,9 +152,13 @@ impl RequestHandler for Acceptor {
             // The node has said so.
             Ok(()) | Err(Refusal::Connection(NoConnection::Full)) => {}
             Err(refusal) => {
-                self.node.stats.inc(Counter::ConnRejectBadRequest);
+                let counter = match refusal {
+                    Refusal::Forged(..) => Counter::ConnRejectForged,
+                    _ => Counter::ConnRejectBadRequest,
+                };
+                self.node.stats.inc(counter);
                 let conn = trace::Conn::new(mapped(local), mapped(remote), 0);
-                trace::dropped(&conn, Counter::ConnRejectBadRequest.name(), 1);
+                trace::dropped(&conn, counter.name(), 1);
                 pr_warn_ratelimited!("refused a connection from {:?}: {}\n", remote, refusal);
             }
         }

@@ -168,6 +168,8 @@ counters! {
     ConnIdleClosed => "conn_idle_closed",
     /// A connection was forgotten because nobody needed it.
     ConnForgotten => "conn_forgotten",
+    /// A request for a connection was refused because it names GIDs of other addresses than its own.
+    ConnRejectForged => "conn_reject_forged",
 }
 
 /// All counters of this node.

@@ -73,6 +73,26 @@ impl Addr {
     }
 }
 
+/// The GID that a request over RoCE names for one of its ends: 16 bytes as on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoceGid {
+    /// Of RoCE v1, whose packets stay on one Ethernet. Since Linux 3.14 it is the IP address, too; before that it was
+    /// a link-local one made of the hardware address.
+    V1([u8; 16]),
+    /// Of RoCE v2: the IP address that packets go to.
+    V2([u8; 16]),
+}
+
+impl RoceGid {
+    /// Whether the end may be the one that has `addr`.
+    pub(crate) fn may_have(self, addr: Addr) -> bool {
+        match self {
+            RoceGid::V1([0xfe, 0x80, 0, 0, 0, 0, 0, 0, ..]) => true,
+            RoceGid::V1(gid) | RoceGid::V2(gid) => Addr(gid) == addr,
+        }
+    }
+}
+
 /// A protocol version that this implementation speaks. They differ in what the private data can
 /// say, not in what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

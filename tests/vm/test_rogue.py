@@ -23,7 +23,7 @@ ip -6 addr add fd08::100/64 dev rog0 nodad
 ip link set rog0 up
 ip -n rogue link set lo up
 for i in 1 2 3 4 5 6 7 8 200; do ip -n rogue addr add 10.8.0.$i/24 dev rog1; done
-ip -n rogue -6 addr add fd08::1/64 dev rog1 nodad
+for i in 1 2; do ip -n rogue -6 addr add fd08::$i/64 dev rog1 nodad; done
 ip -n rogue link set rog1 up
 rdma link add rogx0 type {kind} netdev rog0
 ip netns exec rogue rdma link add rogx1 type {kind} netdev rog1
@@ -92,6 +92,14 @@ def test_cancelled(rogue):
 def test_requests(rogue, attack):
     """No version, no private data, no address of one's own: a peer speaks for itself alone."""
     rogue(attack)
+
+
+# On iWARP TCP says who asks.
+@pytest.mark.kinds("rxe")
+@pytest.mark.parametrize("attack", ["claims", "claims6"])
+def test_forged(rogue, attack):
+    """A program with a UDP socket can write what the RDMA CM of a kernel would: it gets nothing for it."""
+    rogue(attack, program="forge.py")
 
 
 @pytest.mark.long("release", "debug")

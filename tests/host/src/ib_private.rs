@@ -41,6 +41,39 @@ fn golden_bytes_v4() {
 }
 
 #[test]
+fn gids_of_roce_are_addresses() {
+    let v4 = Addr::from_v4([10, 8, 0, 1]);
+    let v6 = Addr(*b"\xfd\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\x01");
+    let link_local = Addr(*b"\xfe\x80\0\0\0\0\0\0\x02\x11\x22\xff\xfe\x33\x44\x55");
+    let other = Addr(*b"\xfe\x80\0\0\0\0\0\0\x02\x11\x22\xff\xfe\x33\x44\x56");
+    let compatible = Addr(*b"\0\0\0\0\0\0\0\0\0\0\0\0\x0a\x08\0\x01");
+    let all = [v4, v6, link_local, other, compatible];
+    for addr in all {
+        for gid in all {
+            let same = addr == gid;
+            assert_eq!(RoceGid::V2(gid.0).may_have(addr), same);
+            // That of an old kernel says nothing of the IP address.
+            let old = gid == link_local || gid == other;
+            assert_eq!(RoceGid::V1(gid.0).may_have(addr), same || old);
+        }
+    }
+    // Not link-local addresses, though they begin like them.
+    let site = Addr(*b"\xfe\xc0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01");
+    let beyond = Addr(*b"\xfe\x80\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01");
+    assert!(!RoceGid::V1(site.0).may_have(v4) && !RoceGid::V1(beyond.0).may_have(v4));
+}
+
+proptest! {
+    #[test]
+    fn a_gid_of_roce_v2_speaks_for_one_address(gid: [u8; 16], at in 0..16_usize, bit in 0..8_u8) {
+        let mut addr = Addr(gid);
+        prop_assert!(RoceGid::V2(gid).may_have(addr));
+        addr.0[at] ^= 1 << bit;
+        prop_assert!(!RoceGid::V2(gid).may_have(addr));
+    }
+}
+
+#[test]
 fn golden_bytes_v6() {
     let private = Private {
         saddr: Addr(*b"\xfe\x80\0\0\0\0\0\0\0\0\0\0\0\0\0\x01"),
