@@ -121,23 +121,24 @@ def answer(result):
 
 @case
 def io_uring_cancelled():
-    """A receive that is taken back takes no message with it."""
-    with uring.Ring() as ring, Sock((FAR, 4001), 20) as r, Sock((NEAR, 4002)) as s:
+    """A receive that is taken back takes no message with it. A ring holds its sockets a moment longer than its program:
+    so each case has ports of its own."""
+    with uring.Ring() as ring, Sock((FAR, 4011), 20) as r, Sock((NEAR, 4012)) as s:
         received = ctypes.create_string_buffer(10)
         ring.queue(uring.RECV, r.fileno(), received, 10, 1)
         ring.enter(0)
         ring.cancel(1, 2)
         ring.enter(2)
         results = ring.results()
-        s.send(b"abc", (FAR, 4001))
+        s.send(b"abc", (FAR, 4011))
         return [answer(results[1]), answer(results[2]), received.value.decode(), r.recv()[0].decode()]
 
 
 @case
 def io_uring_without_copies():
     """What a socket does not do that has no such sends."""
-    with uring.Ring() as ring, Sock((FAR, 4001), 10), Sock((NEAR, 4002)) as s:
-        s.connect(FAR, 4001)
+    with uring.Ring() as ring, Sock((FAR, 4013), 10), Sock((NEAR, 4014)) as s:
+        s.connect(FAR, 4013)
         data = ctypes.create_string_buffer(b"abc", 3)
         ring.queue(uring.SEND_ZC, s.fileno(), data, 3, 1)
         ring.enter(1)
