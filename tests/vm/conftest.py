@@ -44,7 +44,7 @@ def on_kinds(metafunc, labs):
     """Parameters of a lab: each of its combinations with each kind of devices. C RDS is for RoCE only.
 
     A test on siw is one of those that make test runs if it is marked so, maybe for one flavour only, and so is one with
-    C RDS: but on the release kernel b may run it as a peer without a mark, and on the debug kernel a may not."""
+    C RDS, unless b runs it; on the debug kernel two nodes do not run it."""
     config = metafunc.config
     kinds = config.getoption("kinds").split(",")
     for marker in metafunc.definition.iter_markers("kinds"):
@@ -59,8 +59,7 @@ def on_kinds(metafunc, labs):
     for impls in labs:
         name = "-".join(impls)
         if "rxe" in kinds:
-            beside_c = impls == ("rust", "c") and not slow
-            runs = "c" not in impls or beside_c or on_c and not (slow and impls[0] == "c")
+            runs = "c" not in impls or not slow and (on_c or impls == ("rust", "c"))
             params.append(pytest.param((impls, "rxe"), id=name, marks=() if runs else pytest.mark.more))
         if "siw" in kinds and "c" not in impls:
             params.append(pytest.param((impls, "siw"), id=f"{name}-siw",

@@ -161,6 +161,7 @@ def test_c(pair, tools, guest, flavor, rust, c, first):
     assert ("flow control" in connected[0]) == bool(rust and c and first == "rust"), connected
 
 
+@pytest.mark.long
 def test_without_memory(node, tools, guest, load):
     """Messages that nobody reads take all memory. Senders wait because they have no credits, nobody is
     refused, and all goes on when someone reads."""

@@ -37,7 +37,7 @@ def without_peer(pair, tools, guest, state):
         yield send, recv
 
 
-@pytest.mark.parametrize("state", ("up", "connecting"))
+@pytest.mark.parametrize("state", ("up", pytest.param("connecting", marks=pytest.mark.long)))
 def test_device_goes(pair, tools, guest, state):
     """And what waits arrives when both are back."""
     a, _ = pair
@@ -48,7 +48,7 @@ def test_device_goes(pair, tools, guest, state):
     read_late(send, recv, COUNT)
 
 
-@pytest.mark.parametrize("state", ("up", "connecting"))
+@pytest.mark.parametrize("state", ("up", pytest.param("connecting", marks=pytest.mark.long)))
 def test_module_is_unloaded(pair, tools, guest, state):
     a, b = pair
     with without_peer(pair, tools, guest, state) as (send, recv):

@@ -21,14 +21,15 @@ def operate(node, guest, case, **kwargs):
     node.run(["python3", guest / "operate.py", int(node.kind == "rxe"), case], **kwargs)
 
 
-@pytest.mark.on_siw
+@pytest.mark.on_siw("release")
 @pytest.mark.parametrize("case", CASES)
 def test_operations(case, node, guest):
     operate(node, guest, case, timeout=600)
 
 
 @pytest.mark.kinds("rxe")
-@pytest.mark.parametrize("case", ("refused", "fenced", "dropped", "unanswered", "canceled"))
+@pytest.mark.parametrize("case", (pytest.param("refused", marks=pytest.mark.long), "fenced", "dropped",
+                                  "unanswered", "canceled"))
 def test_statuses(case, node, guest):
     node.run(["python3", guest / "statuses.py", case], timeout=300)
 

@@ -84,6 +84,7 @@ def test_frames(rogue, attack):
     rogue(attack)
 
 
+@pytest.mark.long
 def test_cancelled(rogue):
     rogue("cancelled", 100)
 
@@ -96,7 +97,7 @@ def test_requests(rogue, attack):
 
 # On iWARP TCP says who asks.
 @pytest.mark.kinds("rxe")
-@pytest.mark.parametrize("attack", ["claims", "claims6"])
+@pytest.mark.parametrize("attack", ["claims", pytest.param("claims6", marks=pytest.mark.long)])
 def test_forged(rogue, attack):
     """A program with a UDP socket can write what the RDMA CM of a kernel would: it gets nothing for it."""
     rogue(attack, program="forge.py")
