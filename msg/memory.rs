@@ -42,47 +42,43 @@ struct Table {
 }
 
 impl Table {
-    /// The last region with the key, of those at the cookie's place if there is any there.
-    fn find(&mut self, cookie: Cookie) -> Option<RegionKey> {
-        let first = RegionKey {
-            rkey: cookie.rkey,
-            device: DeviceId::LEAST,
-        };
-        let mut next = self.by_key.cursor_lower_bound_mut(&first);
-        let mut best: Option<(RegionKey, (bool, u64))> = None;
-        while let Some(cursor) = next {
-            let (key, region) = cursor.current();
-            if key.rkey != cookie.rkey {
-                break;
-            }
-            let rank = (region.memory.cookie() == cookie, region.number);
-            if best.is_none_or(|(_, other)| rank > other) {
-                best = Some((*key, rank));
-            }
-            next = cursor.move_next();
-        }
-        best.map(|(key, _)| key)
-    }
-
-    /// The region with the key, if there is one only.
-    fn only(&mut self, rkey: u32) -> Option<RegionKey> {
-        let mut found = None;
+    /// Goes through the regions with the key, of whatever devices.
+    fn for_each(&mut self, rkey: u32, mut f: impl FnMut(RegionKey, &Registered)) {
         let first = RegionKey {
             rkey,
             device: DeviceId::LEAST,
         };
         let mut next = self.by_key.cursor_lower_bound_mut(&first);
         while let Some(cursor) = next {
-            let (key, _) = cursor.current();
+            let (key, region) = cursor.current();
             if key.rkey != rkey {
                 break;
             }
-            if found.replace(*key).is_some() {
-                return None;
-            }
+            f(*key, region);
             next = cursor.move_next();
         }
-        found
+    }
+
+    /// The last region with the key, of those at the cookie's place if there is any there.
+    fn find(&mut self, cookie: Cookie) -> Option<RegionKey> {
+        let mut best: Option<(RegionKey, (bool, u64))> = None;
+        self.for_each(cookie.rkey, |key, region| {
+            let rank = (region.memory.cookie() == cookie, region.number);
+            if best.is_none_or(|(_, other)| rank > other) {
+                best = Some((key, rank));
+            }
+        });
+        best.map(|(key, _)| key)
+    }
+
+    /// The region with the key, if there is one only.
+    fn only(&mut self, rkey: u32) -> Option<RegionKey> {
+        let (mut found, mut count) = (None, 0u32);
+        self.for_each(rkey, |key, _| {
+            found = Some(key);
+            count = count.saturating_add(1);
+        });
+        found.filter(|_| count == 1)
     }
 }
 
