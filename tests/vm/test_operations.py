@@ -6,8 +6,8 @@ import itertools
 import pytest
 from faults import faults, faults_within
 from probes import Probes
-from rdsvm.cluster import PAIR, must, wire_address
-from traffic import let_packets_pass, losing, messages
+from rdsvm.cluster import must, wire_address
+from traffic import let_packets_pass, losing, messages, new_devices
 
 pytestmark = pytest.mark.impls("rust")
 # The debug kernel takes too long for so many connections with so few CPUs.
@@ -115,20 +115,13 @@ MASKS = {"registration": 1, "atomics": 2, "initiator-depth": 4, "responder-resou
 def test_less_able_device(lacking, node, guest):
     """What a device cannot do is refused, and all else works."""
     mask = "/sys/kernel/debug/rds_faults/mask_caps"
-
-    def new_devices():
-        for i in (0, 1):
-            node.run(f"rdma link del rdsx{i} && rdma link add rdsx{i} type {node.kind} netdev rdsv{i}")
-        for address in PAIR:
-            node.run(["python3", guest / "laddr.py", "bound", address])
-
     node.run(f"echo {MASKS[lacking]} >{mask}")
     try:
-        new_devices()
+        new_devices(node, guest)
         node.run(["python3", guest / "less_able.py", int(node.kind == "rxe"), lacking])
     finally:
         node.run(f"echo 0 >{mask}")
-        new_devices()
+        new_devices(node, guest)
     operate(node, guest, "cookies")
 
 

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Regions of devices that do not answer, or do not let them go, and of two devices at once."""
 
-from contextlib import contextmanager
-
 import pytest
 from faults import EVERYWHERE, faults_within
-from rdsvm.cluster import PAIR
+from traffic import new_devices
 
 pytestmark = [pytest.mark.impls("rust")]
 
@@ -14,18 +12,8 @@ def play(case, node, guest):
     node.run(["python3", guest / "regions.py", case], timeout=300)
 
 
-def new_devices(node, guest):
-    """What they number begins anew, and a soft-RoCE device whose address has moved works again."""
-    for i in (0, 1):
-        node.run(f"rdma link del rdsx{i} && rdma link add rdsx{i} type {node.kind} netdev rdsv{i}")
-    for address in PAIR:
-        node.run(["python3", guest / "laddr.py", "bound", address])
-
-
-@contextmanager
 def device_faults(node):
-    with faults_within(node, EVERYWHERE, "rds_faults/lose_registration", "rds_faults/fail_dereg_mr", probability=0):
-        yield
+    return faults_within(node, EVERYWHERE, "rds_faults/lose_registration", "rds_faults/fail_dereg_mr", probability=0)
 
 
 @pytest.mark.on_siw

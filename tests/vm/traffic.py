@@ -10,7 +10,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from rdsvm.cluster import must
+from rdsvm.cluster import PAIR, must
 from rdsvm.node import Defect, NodeError
 
 ABI_PAGE = Path(__file__).resolve().parents[2] / "Documentation/abi.md"
@@ -160,6 +160,15 @@ def forget_each_other(tools, pair, target):
         must(m.unload())
     for m in pair:
         must(m.load())
+
+
+def new_devices(node, guest):
+    """Makes those of the pair anew: what they number begins anew, and a soft-RoCE device whose address has moved works
+    again."""
+    for i in (0, 1):
+        node.run(f"rdma link del rdsx{i} && rdma link add rdsx{i} type {node.kind} netdev rdsv{i}")
+    for address in PAIR:
+        node.run(["python3", guest / "laddr.py", "bound", address])
 
 
 def wait_for_state(node, local, peer, *states):

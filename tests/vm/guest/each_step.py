@@ -11,12 +11,12 @@ import sys
 
 import rdma
 from cases import need, outcome
+from knobs import knob
 from rdma import MAP, NOTIFY_ME, READWRITE, Pair, unpinned
 from rds import SOL_RDS
 
 PAGE = 4096
 ERRORS = ("ENOMEM", "ENOBUFS", "EIO", "EFAULT", "EAGAIN")
-FAULTS = "/sys/kernel/debug/rds_faults"
 
 
 def get(p, _cookie, _token):
@@ -117,29 +117,20 @@ def own(p, cookie):
     need(all(steps.values()), "a call without a step that can fail")
 
 
-def knob(fault, name, value=None):
-    path = f"{FAULTS}/{fault}/{name}"
-    if value is None:
-        with open(path, encoding="ascii") as f:
-            return int(f.read())
-    with open(path, "w", encoding="ascii") as f:
-        f.write(str(value))
-
-
 def device(p, cookie):
     """The same of what the device is asked for, also by the kernel's own threads."""
     before = rdma.pins(), rdma.charged()
     steps = {}
     for fault in ("fail_map", "fail_alloc_mr", "fail_post"):
         for number in range(1, 100):
-            knob(fault, "times", 1)
+            knob(f"{fault}/times", 1)
             # So many are spared, one more than that as the kernel counts.
-            knob(fault, "space", number)
-            knob(fault, "probability", 100)
+            knob(f"{fault}/space", number)
+            knob(f"{fault}/probability", 100)
             for call in (get, sent_along, *OPERATIONS):
                 judge(p, call, cookie, number)
-            left = knob(fault, "times")
-            knob(fault, "probability", 0)
+            left = knob(f"{fault}/times")
+            knob(f"{fault}/probability", 0)
             works(p, cookie, 1000)
             clean(p, before, f"{fault}, step {number}")
             if left:

@@ -10,34 +10,28 @@ import sys
 
 import rdma
 from cases import need
+from knobs import knob
 from rdma import SILENT, Pair
 from rds import counters
 from statuses import all_ends, connect, eventually, goes_on
 
 PAGE = 4096
-FAULT = "/sys/kernel/debug/rds_faults/lose_completion"
-
-
-def knob(name, value):
-    with open(f"{FAULT}/{name}", "w", encoding="ascii") as f:
-        f.write(str(value))
 
 
 def left():
     """How many are still to be lost."""
-    with open(f"{FAULT}/times", encoding="ascii") as f:
-        return int(f.read())
+    return knob("lose_completion/times")
 
 
 @contextlib.contextmanager
 def losing(times):
     """So many completions get lost; all for a while with -1."""
-    knob("times", times)
-    knob("probability", 100)
+    knob("lose_completion/times", times)
+    knob("lose_completion/probability", 100)
     try:
         yield
     finally:
-        knob("probability", 0)
+        knob("lose_completion/probability", 0)
 
 
 def lost(p, operate, cookie, token):

@@ -14,27 +14,17 @@ from threading import Thread
 
 import rdma
 from cases import IB, need, outcome
+from knobs import knob
 from rdma import INVALIDATE, READWRITE, SILENT, USE_ONCE, B, Pair, unpinned
 from rds import call, counters
 from reset import reset
-from statuses import connect, eventually
+from statuses import connect, eventually, wire
 
 PAGE = 4096
-FAULTS = "/sys/kernel/debug/rds_faults"
 DEVICES = ("rdsx0", "rdsx1")
 SETRESUID = 117
 # With no address left, a network device loses its routes.
 OTHER = "10.9.0.101/32"
-
-
-def knob(name, value=None):
-    path = f"{FAULTS}/{name}"
-    if value is None:
-        with open(path, encoding="ascii") as f:
-            return int(f.read())
-    with open(path, "w", encoding="ascii") as f:
-        f.write(str(value))
-    return value
 
 
 def devices(*what):
@@ -229,14 +219,11 @@ def interrupted():
         need(rdma.status(p.a) == (1, rdma.SUCCESS), "the first read")
         spare = regions(DEVICES[0])
         need(spare, "no region is left to be used again")
-        subprocess.run(["tc", "qdisc", "replace", "dev", "rdsv0", "root", "netem", "loss", "100%"], check=True)
-        try:
+        with wire("loss", "100%", ends=("rdsv0",)):
             p.read(b"", theirs, [(0, size)], 2, SILENT)
             need(regions(DEVICES[0]) == spare, "it uses another one")
             reset(*IB)
             need(rdma.status(p.a) == (2, rdma.DROPPED), "the second read")
-        finally:
-            subprocess.run(["tc", "qdisc", "del", "dev", "rdsv0", "root"], check=True)
         eventually("the region has gone", lambda: not regions(DEVICES[0]) & spare)
 
 

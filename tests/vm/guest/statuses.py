@@ -19,14 +19,14 @@ WIRES = ("rdsv0", "rdsv1")
 
 
 @contextlib.contextmanager
-def wire(*how):
-    """All that goes from one end to the other meets with netem."""
-    for name in WIRES:
+def wire(*how, ends=WIRES):
+    """All that goes out of one end or the other, or of some, meets with netem."""
+    for name in ends:
         subprocess.run(["tc", "qdisc", "replace", "dev", name, "root", "netem", *how], check=True)
     try:
         yield
     finally:
-        for name in WIRES:
+        for name in ends:
             subprocess.run(["tc", "qdisc", "del", "dev", name, "root"], check=True)
 
 
