@@ -132,9 +132,7 @@ def test_address_moves_to_another_port(wires, tools, guest, flavor):
 
 # Soft-RoCE crashes on an IPv6 packet for an address that its device has lost: rxe_rcv() of Linux 7.2 puts a
 # queue pair that it has not looked up yet.
-@pytest.mark.long("release", "debug")
 @pytest.mark.kinds("siw")
-@pytest.mark.on_siw
 def test_address_moves_to_another_port_v6(wires, tools, guest, flavor):
     move_under_load(wires, tools, guest, flavor, 6)
 
@@ -161,9 +159,7 @@ def test_address_of_an_idle_connection_moves(wires, tools, guest, active):
     move_while_idle(wires, tools, guest, active, 4)
 
 
-@pytest.mark.long("release", "debug")
 @pytest.mark.kinds("siw")
-@pytest.mark.on_siw
 def test_address_of_an_idle_connection_moves_v6(wires, tools, guest):
     move_while_idle(wires, tools, guest, "a", 6)
 
