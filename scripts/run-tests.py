@@ -27,10 +27,14 @@ FLAVORS = ("release", "debug")
 START = time.monotonic()
 
 
-def say(text):
+def clock():
     minutes, seconds = divmod(int(time.monotonic() - START), 60)
+    return f"[{minutes:2}:{seconds:02}]"
+
+
+def say(text):
     # With its end in one piece, as several threads print.
-    print(f"== [{minutes:2}:{seconds:02}] {text}\n", end="", flush=True)
+    print(f"== {clock()} {text}\n", end="", flush=True)
 
 
 class Tally:
@@ -119,7 +123,7 @@ class Pytest:
             with subprocess.Popen(command, cwd=TOP, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True, errors="replace") as running:
                 for line in running.stdout:
-                    print(f"{self.prefix}: {line}", end="", flush=True)
+                    print(f"{clock()} {self.prefix}: {line}", end="", flush=True)
             told = json.loads(path.read_text()) if path.exists() else {"outcomes": {}, "again": [], "warnings": []}
         self.notes += [f"WARNING {x}" for x in told["warnings"]]
         return told["outcomes"], told["again"], running.returncode
