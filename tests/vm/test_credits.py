@@ -91,6 +91,8 @@ def test_unload_while_it_is_read(node):
         node.forget()
     for reader in readers:
         reader.stop()
+    # What was written last is not for other tests.
+    node.forget()
 
 
 @pytest.mark.long
