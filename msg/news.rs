@@ -54,12 +54,13 @@ impl News {
     /// Some ports may have room again; `refused` are those that a send got ENOBUFS for. The caller wakes who
     /// may wait. Any context.
     pub(crate) fn add(&self, refused: u64) {
-        // For both ways, as the program may change its mind. Whoever tells the one takes the other back.
-        if refused != 0 {
-            self.put_back(refused);
-        }
+        // For both ways, as the program may change its mind. Whoever tells the one takes the other back; `forget` relies
+        // on this order.
         if refused != 0 || !self.is_monitor() {
             self.any.store(FRESH, Release);
+        }
+        if refused != 0 {
+            self.put_back(refused);
         }
     }
 
@@ -86,8 +87,11 @@ impl News {
 
     #[cold]
     fn forget(&self) {
-        if self.any.cmpxchg(TOLD, NONE, Full).is_ok() {
-            self.ports.xchg(0, Full);
+        // `add` first says that there is news and then adds the ports. So if ports are taken here that came
+        // meanwhile, there is FRESH news by now, and they are put back.
+        let ports = self.ports.xchg(0, Full);
+        if self.any.cmpxchg(TOLD, NONE, Full).is_err() && ports != 0 {
+            self.put_back(ports);
         }
     }
 
