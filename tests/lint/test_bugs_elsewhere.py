@@ -37,3 +37,8 @@ def test_cases_of_others_are_there():
 def test_regions_are_complete():
     """No row about memory regions and operations is without a test."""
     assert not set(test_bugs.REGIONS) - set(rows())
+
+
+def test_sockets_are_complete():
+    """Nor is one about sockets, congestion, tables or network namespaces."""
+    assert not set(test_bugs.SOCKETS) - set(rows())

@@ -15,6 +15,7 @@ GUEST = Path(__file__).with_name("guest")
 ELSEWHERE = {
     "h09": "test_sysctl.py::test_ranges",
     "h36": "test_operations.py::test_operations[atomics]",
+    "h42": "test_bugs.py::test_h42_no_ipv6",
     "h52": "test_node.py::test_no_port_left",
     "h54": "test_operations.py::test_each_step",
     "h56": "test_operations.py::test_operations[transfers]",
@@ -48,15 +49,34 @@ ELSEWHERE = {
 WITHIN = {
     "h02": "h55_sizes_of_rdma",
     "h03": "h55_sizes_of_rdma",
+    "h05": "h04_congestion_of_oneself",
+    "h08": "h07_address_without_rdma",
     "h13": "h55_sizes_of_rdma",
     "h15": "h25_memory_regions_of_no_transport",
+    "h17": "h12_padding",
     "h26": "h25_memory_regions_of_no_transport",
     "h30": "h25_memory_regions_of_no_transport",
+    "h33": "h21_zero_copy",
+    "h34": "h21_zero_copy",
+    "h38": "h12_padding",
+    "h50": "h49_binds_and_senders",
+    "h59": "h16_namespaces_that_end",
+    "h60": "h16_namespaces_that_end",
+    "h63": "h16_namespaces_that_end",
+    "h69": "h21_zero_copy",
     "h79": "h55_sizes_of_rdma",
+    "l04": "h43_same_address_elsewhere",
+    "l05": "h43_same_address_elsewhere",
+    "l13": "h43_same_address_elsewhere",
     "l21": "h55_sizes_of_rdma",
     "l22": "h55_sizes_of_rdma",
     "l48": "h90_socket_that_goes_before_its_regions",
+    "l49": "h77_nothing_of_others",
 }
+# All rows that are about the socket layer, congestion, tables or network namespaces, but for those of the TCP transport.
+SOCKETS = """h01 h04 h05 h06 h07 h08 h09 h10 h11 h12 h16 h17 h18 h19 h21 h23 h33 h34 h38 h39 h42 h43 h46 h49 h50 h51 h52 h53
+             h57 h59 h60 h63 h64 h69 h70 h72 h73 h77 h78 h81 h94
+             l02 l03 l04 l05 l11 l13 l14 l24 l25 l27 l28 l29 l30 l31 l44 l46 l49 l50""".split()
 # All rows that are about memory regions, RDMA and atomic operations.
 REGIONS = """h02 h03 h13 h14 h15 h25 h26 h30 h35 h36 h45 h54 h55 h56 h62 h65 h67 h79 h83 h84 h86 h89 h90 h92
              l12 l21 l22 l23 l40 l41 l45 l47 l48""".split()

@@ -2,13 +2,16 @@
 """Cases for bugs.py: calls at the same time, in threads, processes and network namespaces that end."""
 
 import contextlib
+import select
 import socket
 import threading
 
 from cases import IB, IB6, LOOP, case, need, outcome
-from info import elsewhere
-from rds import Sock, connections, info
+from info import elsewhere, eventually
+from rds import SOL_RDS, Sock, connections, counters, info, recvmsg
 from reset import reset
+
+CONG_MONITOR = 6
 
 
 @contextlib.contextmanager
@@ -189,6 +192,41 @@ def h51_messages_for_who_binds():
         need(r.recv()[0] == b"y", "another message came")
 
 
+def unread():
+    """Memory of all messages that wait to be read, in bytes."""
+    now = counters()
+    return now["recv_bytes_added_to_sock"] - now["recv_bytes_freed_fromsock"]
+
+
+@case
+def h70_reads_and_closes():
+    """syzbot, 2024: a socket is closed while others fill its queue, read it and look at it."""
+    before = unread()
+    for near, far in ((LOOP, LOOP), IB):
+        with Sock((near, 4002), 10) as s:
+            done = threading.Event()
+
+            def send(s=s, far=far, done=done):
+                while not done.is_set():
+                    outcome(s.send, bytes(200), (far, 4001), socket.MSG_DONTWAIT)
+
+            def take(r, flags):
+                for _ in range(10):
+                    outcome(r.recv, 300, socket.MSG_DONTWAIT | flags)
+
+            def receive(far=far, done=done):
+                try:
+                    for _ in range(4):
+                        with Sock((far, 4001), 20) as r:
+                            need(r.recv()[0] == bytes(200), "a message came")
+                            at_once(lambda r=r: take(r, 0), lambda r=r: take(r, socket.MSG_PEEK), lambda: info(10005))
+                finally:
+                    done.set()
+
+            at_once(send, receive, seconds=120)
+    need(eventually(lambda: unread() == before), f"{unread() - before} bytes wait at no socket")
+
+
 @case
 def h72_senders_on_one_socket():
     """KCSAN, 2023: two threads send to two peers with one socket."""
@@ -202,6 +240,47 @@ def h72_senders_on_one_socket():
             need(got == list(range(100)), f"order: {got}")
 
         at_once(lambda: send(4001), lambda: send(4003), lambda: read(a), lambda: read(b))
+
+
+@case
+def h73_polls_and_senders():
+    """KCSAN, 2026: a thread asks for events all the time while another one sends, is refused, and waits to be told that
+    there is room."""
+    count, news = 25, select.POLLIN | select.POLLWRBAND
+    for near, far, monitor in ((LOOP, LOOP, 0), (LOOP, LOOP, 1), (*IB, 0), (*IB, 1)):
+        with short_of_room(far, 4001) as r, Sock((near, 4002), 10) as s:
+            s.setsockopt(SOL_RDS, CONG_MONITOR, monitor)
+            done = threading.Event()
+
+            def events(wanted, wait_ms, s=s):
+                poll = select.poll()
+                poll.register(s, wanted)
+                return poll.poll(wait_ms)
+
+            def look(done=done):
+                while not done.is_set():
+                    events(news, 0)
+
+            def send(s=s, far=far, monitor=monitor, done=done):
+                refused = 0
+                try:
+                    for _ in range(count):
+                        while (told := outcome(s.send, bytes(3000), (far, 4001), socket.MSG_DONTWAIT)) != 3000:
+                            need(told in ("ENOBUFS", "EAGAIN"), f"a send to {far}: {told}")
+                            refused += told == "ENOBUFS"
+                            need(events(news if told == "ENOBUFS" else select.POLLOUT, 30000),
+                                 f"{told} from {far}, monitor {monitor}: nobody told that there is room")
+                            if monitor:
+                                outcome(recvmsg, s, 0, 100, socket.MSG_DONTWAIT)
+                finally:
+                    done.set()
+                need(refused, f"{far} was never full")
+
+            def read(r=r):
+                for _ in range(count):
+                    r.recv()
+
+            at_once(send, read, look, seconds=120)
 
 
 @case
