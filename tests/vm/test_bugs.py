@@ -84,7 +84,6 @@ CASES = [name for file in ("bugs.py", "bug_races.py", "bug_rdma.py")
          for name in re.findall(r"^@case\ndef (\w+)", (GUEST / file).read_text(), re.M)]
 
 
-@pytest.mark.on_siw("release")
 @pytest.mark.parametrize("case", CASES)
 def test_bug(node, guest, case):
     result = node.run(["python3", guest / "bugs.py", case], check=False)

@@ -3,7 +3,10 @@
 
 import re
 
+import pytest
 
+
+@pytest.mark.long
 def test_cpython(node):
     """Debian has them in libpython3.*-testsuite."""
     result = node.run(["python3", "-m", "unittest", "-v", "test.test_socket.BasicRDSTest", "test.test_socket.RDSTest"],

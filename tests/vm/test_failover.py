@@ -153,8 +153,7 @@ def move_while_idle(wires, tools, guest, active, version):
         assert links_of(a, mine.host) == {of_rdma(a, number)}
 
 
-@pytest.mark.on_siw
-@pytest.mark.parametrize("active", ("a", "b"))
+@pytest.mark.parametrize("active", ("a", pytest.param("b", marks=pytest.mark.long("release"))))
 def test_address_of_an_idle_connection_moves(wires, tools, guest, active):
     move_while_idle(wires, tools, guest, active, 4)
 
@@ -164,7 +163,6 @@ def test_address_of_an_idle_connection_moves_v6(wires, tools, guest):
     move_while_idle(wires, tools, guest, "a", 6)
 
 
-@pytest.mark.on_siw
 def test_address_goes_and_comes_back(wires, tools, guest):
     """What is sent meanwhile waits for it."""
     a, b = wires.pair
@@ -303,7 +301,8 @@ def weak_point(victim, own, peer):
 # The limit is not for a kernel that checks itself.
 @pytest.mark.on_siw
 @pytest.mark.flavors("release")
-@pytest.mark.parametrize("sender", ("victim", "spoiler", "both"))
+@pytest.mark.parametrize("sender", (
+    *(pytest.param(x, marks=pytest.mark.long("release")) for x in ("victim", "spoiler")), "both"))
 @pytest.mark.parametrize("victim", ("a", "b"), ids=("lower", "higher"))
 def test_queue_pair_error_between_idle_nodes(pair, tools, guest, victim, sender):
     """Messages are answered again within half a second: what matters is who is the lower node, and who

@@ -24,7 +24,8 @@ def loads(pair):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ours, theirs", [(16384, 16384), (8192, 16384), (16384, 4096)])
+@pytest.mark.parametrize("ours, theirs", [
+    (8192, 16384), *(pytest.param(*x, marks=pytest.mark.long("release")) for x in ((16384, 16384), (16384, 4096)))])
 def test_smaller_size_is_agreed_on(pair, tools, flavor, loads, ours, theirs):
     a, b = pair
     loads(ours, theirs)
@@ -38,7 +39,7 @@ def test_smaller_size_is_agreed_on(pair, tools, flavor, loads, ours, theirs):
 
 
 @pytest.mark.on_siw
-@pytest.mark.parametrize("before, after", [(4096, 16384), (16384, 4096)])
+@pytest.mark.parametrize("before, after", [(4096, 16384), pytest.param(16384, 4096, marks=pytest.mark.long)])
 def test_queued_messages_are_cut_anew(pair, tools, guest, loads, before, after):
     """Messages wait for a peer that comes back with another size."""
     a, b = pair

@@ -21,7 +21,7 @@ FAULTS = ("failslab", "fail_page_alloc", "fail_usercopy")
 CALLS = ("socket", "bind", "connect", "sendmsg", "recvmsg", "setsockopt", "getsockopt", "ioctl", "getname")
 
 
-@pytest.mark.on_siw
+@pytest.mark.on_siw("release")
 def test_fuzz(node, tools, flavor, request):
     option = request.config.getoption
     seed = random.randrange(2**32) if option("fuzz_seed") is None else option("fuzz_seed")

@@ -109,7 +109,7 @@ def test_strangers_are_collected(node, guest, load):
     wait_for(node, guest, lambda now: now["conn_forgotten"] == 105)
 
 
-@pytest.mark.on_siw
+@pytest.mark.on_siw("release")
 def test_idle_connections_close_and_come_back(node, guest, load):
     """Their memory goes, their numbers stay."""
     load("idle_secs=0")

@@ -26,7 +26,7 @@ def test_unload_is_refused_while_a_socket_is_open(node, guest):
     must(node.load())
 
 
-@pytest.mark.on_siw
+@pytest.mark.on_siw("release")
 def test_unload_leaves_nothing(node, tools):
     must(node.unload())
     before = node.run(TRACES).out

@@ -109,7 +109,6 @@ def test_device_that_does_not_answer_itself(node, guest):
 MASKS = {"registration": 1, "atomics": 2, "initiator-depth": 4, "responder-resources": 8, "sges": 16}
 
 
-@pytest.mark.on_siw
 @pytest.mark.flavors("debug")
 @pytest.mark.parametrize("lacking", MASKS)
 def test_less_able_device(lacking, node, guest):

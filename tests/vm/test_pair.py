@@ -37,9 +37,7 @@ def test_link_local(pair, guest):
             there_and_back(guest, *zip(pair, netdevs, ends))
 
 
-@pytest.mark.on_c
-@pytest.mark.on_siw
-@pytest.mark.parametrize("first", ("a", "b", "both"))
+@pytest.mark.parametrize("first", (*(pytest.param(x, marks=pytest.mark.long) for x in "ab"), "both"))
 def test_first_to_connect(pair, tools, first):
     """Fresh modules on both nodes: whoever connects, all pings are answered."""
     a, b = pair
@@ -91,13 +89,13 @@ def test_traffic(pair, tools, flavor):
     exchange(tools, (a, A), (b, B), count=messages(flavor, 2000))
 
 
+@pytest.mark.long
 def test_traffic_v6(pair, tools, flavor):
     a, b = pair
     exchange(tools, (a, A6), (b, B6), count=messages(flavor, 200))
 
 
-@pytest.mark.on_c
-@pytest.mark.on_siw
+@pytest.mark.long
 def test_fragment_boundaries(pair, tools, flavor):
     a, b = pair
     exchange(tools, (a, A), (b, B), count=messages(flavor, 128), sizes="boundary")
@@ -108,7 +106,7 @@ def test_many_sockets(pair, tools, flavor):
     exchange(tools, (a, A), (b, B), count=messages(flavor, 100), sockets=8, sizes="0..20000")
 
 
-@pytest.mark.parametrize("congested", ("a", "b"))
+@pytest.mark.parametrize("congested", ("a", pytest.param("b", marks=pytest.mark.long)))
 def test_slow_reader(pair, guest, congested):
     ends = [(pair[0], A), (pair[1], B)]
     if congested == "a":
@@ -155,8 +153,10 @@ def test_wire_cut(pair, tools, guest, flavor, long):
 # that it has sent before the driver noticed, which takes 4.8 s after the queue pairs gave up.
 @pytest.mark.flavors("release")
 @pytest.mark.pairs("rust-rust")
-@pytest.mark.parametrize("seconds", (0.3, 2.5), ids=("short", "long"))
-@pytest.mark.parametrize("side", ("a", "b"))
+@pytest.mark.parametrize("side, seconds", (
+    pytest.param("a", 0.3, id="a-short"), pytest.param("b", 2.5, id="b-long"),
+    pytest.param("a", 2.5, id="a-long", marks=pytest.mark.long("release")),
+    pytest.param("b", 0.3, id="b-short", marks=pytest.mark.long("release"))))
 def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
     """The cable is pulled under load and put back: before the queue pairs give up, and after."""
     a, b = pair
@@ -175,7 +175,6 @@ def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
     assert given_up or seconds < 1 or a.kind == "siw", "the queue pairs were to give up"
 
 
-@pytest.mark.on_siw
 def test_peer_reloads_module(pair, tools, guest, flavor):
     """b starts anew under load: a's old connection to it gives way, and all goes well again."""
     a, b = pair

@@ -8,7 +8,7 @@ from traffic import ports
 pytestmark = pytest.mark.impls("rust")
 
 
-@pytest.mark.on_siw
+@pytest.mark.on_siw("release")
 @pytest.mark.parametrize("ends", [PAIR, PAIR6], ids="-".join)
 def test_one_connection(node, guest, ends):
     """The others do not notice, and it is back without a message that needs it."""

@@ -108,7 +108,6 @@ def test_many_requests(rogue, flavor):
     rogue("many-requests", 24 if flavor == "debug" else 80)
 
 
-@pytest.mark.on_siw("release")
 def test_replies(rogue):
     """The node asks for the connection."""
     rogue("replies")

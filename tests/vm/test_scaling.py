@@ -74,6 +74,7 @@ def test_only_connections_of_the_address(crowd, guest):
     assert not crowd.complaints()
 
 
+@pytest.mark.long("release")
 def test_many_bound_sockets(tmp_path, capsys):
     """With 200,000 sockets bound a bind and a close cost what they cost before: by count of instructions."""
     out = tmp_path / "out.json"

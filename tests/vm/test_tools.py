@@ -178,8 +178,8 @@ def check_both_ways(averages, tasks, size):
         assert rate * 1024 >= (tx + rx) * size
 
 
-@pytest.mark.on_siw
-@pytest.mark.parametrize("ends", [LOOP, ("::1", "::1"), PAIR, PAIR6], ids="-".join)
+@pytest.mark.parametrize("ends", [
+    LOOP, PAIR, *(pytest.param(x, marks=pytest.mark.long) for x in (("::1", "::1"), PAIR6))], ids="-".join)
 def test_stress(node, tools, ends):
     left, right = ends
     stress = Stress(tools, (node, left), (node, right), "-t", 2, "-d", 3, "-q", "5000")
@@ -199,10 +199,10 @@ def check_operations(averages, size, ways=2):
 
 
 @RUST_ONLY
-@pytest.mark.on_siw("release")
 @pytest.mark.parametrize("options", (
-    "-q 256 -D 64K", "-q 256 -D 16K -I 4 -t 2 -d 3", "-D 1001 -I 3 --rdma-alignment 5 --rdma-use-once 0 -d 2",
-    "-D 32K --rdma-cache-mrs 1 -d 4", "-D 8K -M 1 -d 2", "-D 8K -M 2 -d 2",
+    "-q 256 -D 16K -I 4 -t 2 -d 3", "-D 1001 -I 3 --rdma-alignment 5 --rdma-use-once 0 -d 2",
+    *(pytest.param(x, marks=pytest.mark.long) for x in (
+        "-q 256 -D 64K", "-D 32K --rdma-cache-mrs 1 -d 4", "-D 8K -M 1 -d 2", "-D 8K -M 2 -d 2")),
     # In the time that a test takes, nothing of that size ends on the debug kernel.
     pytest.param("-D 1M --rdma-use-get-mr 1", marks=pytest.mark.flavors("release"))))
 def test_stress_with_rdma(node, tools, options):
@@ -217,7 +217,9 @@ def test_stress_with_rdma(node, tools, options):
 
 @RUST_ONLY
 @pytest.mark.kinds("rxe")
-@pytest.mark.parametrize("options", ("--atomics -t 2 -d 3", "--atomics -D 4K -d 3", "--atomics --rdma-cache-mrs 1"))
+@pytest.mark.parametrize("options", (
+    "--atomics -D 4K -d 3", *(pytest.param(x, marks=pytest.mark.long) for x in (
+        "--atomics -t 2 -d 3", "--atomics --rdma-cache-mrs 1"))))
 def test_stress_with_atomics(node, tools, options):
     """Additions bring what was there and leave the sum, alone and between transfers."""
     stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), *options.split())
@@ -250,6 +252,7 @@ def test_stress_refuses_operations(node, tools):
         assert passive.status == 1 and words in passive.err, str(passive)
 
 
+@pytest.mark.long
 def test_stress_with_options(node, tools, flavor):
     """Large messages one way, on another connection, without the rows of each second."""
     # On the debug kernel a message of 1 MiB may take longer than the test.
@@ -266,6 +269,7 @@ def test_stress_with_options(node, tools, flavor):
     assert connection(node, tools, *PAIR, tos=8)["next_tx"] > 1
 
 
+@pytest.mark.long
 def test_stress_counts_what_the_kernel_counts(node, tools, guest):
     """The kernel delivers a message for each that the two ends count, and no other is there."""
     before = counters(node, guest)
@@ -276,6 +280,7 @@ def test_stress_counts_what_the_kernel_counts(node, tools, guest):
     assert sum(" from " in x for x in traced) == sum(" to " in x for x in traced) == delivered > 0
 
 
+@pytest.mark.long
 def test_stress_until_interrupted(node, tools):
     """SIGINT to the active end ends both well."""
     stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), seconds=0)
@@ -284,6 +289,7 @@ def test_stress_until_interrupted(node, tools):
     stress.averages()
 
 
+@pytest.mark.long
 def test_stress_notices_a_foreign_message(node, tools, guest):
     """Both ends fail, and say why."""
     stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), seconds=300)
@@ -299,6 +305,7 @@ def test_stress_notices_a_foreign_message(node, tools, guest):
     other.wait(check=True)
 
 
+@pytest.mark.long
 def test_stress_notices_that_the_other_end_is_gone(node, tools):
     stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), seconds=300)
     stress.active.expect("cpu %")
@@ -307,6 +314,7 @@ def test_stress_notices_that_the_other_end_is_gone(node, tools):
     assert result.status == 1 and "the other end" in result.err
 
 
+@pytest.mark.long
 def test_stress_refuses(node, tools):
     """What it cannot do, in words."""
     for options, words in ((("-s", PAIR[1], "-D", "64K", "--rdma-use-fence", 0), "cannot be verified"),
@@ -329,7 +337,6 @@ def test_stress_refuses(node, tools):
 
 
 @pytest.mark.long
-@pytest.mark.on_siw
 @pytest.mark.parametrize("active", ("a", "b"))
 def test_stress_between_nodes(pair, tools, active):
     ends = [(pair[0], A), (pair[1], B)]

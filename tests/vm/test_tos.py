@@ -21,7 +21,6 @@ def connections(node, guest, peer):
     return {int(x[4]): (int(x[5]), int(x[6])) for x in rows}
 
 
-@pytest.mark.on_siw
 @pytest.mark.long
 def test_connection_of_its_own(pair, tools, guest):
     """Each type of service has its own connection and numbers, with either side as the one that asks; its lower bits
@@ -51,8 +50,8 @@ def test_connection_of_its_own(pair, tools, guest):
 @pytest.mark.kinds("rxe")
 @pytest.mark.flavors("release")
 @pytest.mark.pairs("rust-rust", "rust-c")
-@pytest.mark.parametrize("first", ("a", "b"))
-@pytest.mark.parametrize("version", (4, 6))
+@pytest.mark.parametrize("version, first", (
+    (4, "a"), (6, "b"), *(pytest.param(*x, marks=pytest.mark.long("release")) for x in ((4, "b"), (6, "a")))))
 def test_packets_carry_it(pair, tools, guest, first, version):
     """Also those of the side that was asked for the connection."""
     a, b = pair
