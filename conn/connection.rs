@@ -23,6 +23,7 @@ use crate::proto::{
     credits::Credits,
     idle::Idleness,
     packed,
+    silence::Silence,
     tx::{AckError, SendState},
     wire::{FragmentSize, CONG_MAP_BYTES, PING_PORT, PROBE_PORT},
 };
@@ -191,6 +192,10 @@ pub(super) struct Tx {
     pub(super) times_up: u64,
     /// What the looks at the connection have found.
     pub(super) idleness: Idleness,
+    /// Likewise, those that listen for the peer.
+    pub(super) silence: Silence,
+    /// A question of theirs may be in the queues.
+    pub(super) asking: bool,
 }
 
 impl Tx {
@@ -298,6 +303,8 @@ impl Connection {
                         link: None,
                         times_up: 0,
                         idleness: Idleness::new(),
+                        silence: Silence::new(),
+                        asking: false,
                     },
                     "Connection::tx"
                 ),
@@ -390,21 +397,31 @@ impl Connection {
 
     /// Queues a message, and posts what it can. Gives the message back if the connection has ended: there
     /// is another one for the same addresses, or may be. Any context but a hard interrupt.
-    pub(crate) fn send(self: &Arc<Self>, mut message: Item<Message>) -> Result<(), Item<Message>> {
-        let mut tx = self.tx.lock();
+    pub(crate) fn send(self: &Arc<Self>, message: Item<Message>) -> Result<(), Item<Message>> {
+        let tx = self.tx.lock();
         if self.has_ended() {
             return Err(message);
         }
-        let sequence = tx.queue.state.assign(message.sport);
-        message.queue(sequence);
-        tx.queue.push(message);
         let up = tx.link.is_some();
-        self.transmit_and_unlock(tx);
-        self.node.stats.inc(Counter::SendQueued);
+        self.queue_and_unlock(tx, message);
         if !up {
             self.want();
         }
         Ok(())
+    }
+
+    /// Queues a message, and posts what it can.
+    #[inline]
+    pub(super) fn queue_and_unlock(
+        &self,
+        mut tx: SpinLockBhGuard<'_, Tx>,
+        mut message: Item<Message>,
+    ) {
+        let sequence = tx.queue.state.assign(message.sport);
+        message.queue(sequence);
+        tx.queue.push(message);
+        self.transmit_and_unlock(tx);
+        self.node.stats.inc(Counter::SendQueued);
     }
 
     /// Sends `count` pings whose answers nobody reads, if the connection is up and idle. Any context but

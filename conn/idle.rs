@@ -52,6 +52,8 @@ impl Node {
         if needed {
             let period_ms = self.patience.period_ms();
             self.queue.arm_unless_set::<_, 0>(self.clone(), period_ms);
+            let period_ms = self.tunables.silence().period_ms();
+            self.queue.arm_unless_set::<_, 1>(self.clone(), period_ms);
         }
     }
 

@@ -13,6 +13,7 @@ mod idle;
 mod info;
 mod node;
 mod receive;
+mod silence;
 mod stats;
 mod table;
 mod transport;
@@ -30,6 +31,6 @@ pub(crate) use table::Bounds;
 pub(crate) use table::{Full, Place, Table};
 pub(crate) use transport::{
     Endpoint, Home, Link, LocalMemory, Mapped, Needs, Progress, Reached, Released, RemoteMemory,
-    Request, Transport,
+    Request, Signs, Transport,
 };
 pub(crate) use tunables::Tunables;

@@ -130,6 +130,8 @@ pub(crate) struct Node {
     tracing: Atomic<u32>,
     #[pin]
     pub(super) looks: DelayedWork<Node, 0>,
+    #[pin]
+    pub(super) listening: DelayedWork<Node, 1>,
     /// Runs the workers of connections.
     pub(crate) queue: Arc<OwnedQueue>,
     /// The transport to other nodes.
@@ -161,6 +163,7 @@ impl Node {
                 unread_patience: rcvbuf::patience(memory),
                 tracing: Atomic::new(0),
                 looks <- kernel::new_delayed_work!("Node::looks"),
+                listening <- kernel::new_delayed_work!("Node::listening"),
                 ib,
             }),
             GFP_KERNEL,
@@ -437,6 +440,7 @@ impl Node {
         drop(connections);
         drop(peers);
         cancel_delayed::<_, 0>(self);
+        cancel_delayed::<_, 1>(self);
         for connection in tree.values() {
             connection.begin_stop();
         }

@@ -166,6 +166,10 @@ counters! {
     ConnRefusedLimit => "conn_refused_limit",
     /// A connection was closed because no message went either way for long.
     ConnIdleClosed => "conn_idle_closed",
+    /// A peer was asked for an answer, as nothing came from it for long and something waits for it.
+    ConnAsked => "conn_asked",
+    /// A connection was given up because its peer did not answer.
+    ConnSilent => "conn_silent",
     /// A connection was forgotten because nobody needed it.
     ConnForgotten => "conn_forgotten",
     /// A request for a connection was refused because it names GIDs of other addresses than its own.

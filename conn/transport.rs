@@ -118,6 +118,19 @@ pub(crate) trait Request: Send + Sync {
     fn reject(&mut self);
 }
 
+/// What tells whether the peer lives, since the connection came up.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Signs {
+    /// Frames that have arrived, modulo 2^32.
+    pub(crate) arrived: u32,
+    /// Nothing can arrive, for want of memory.
+    pub(crate) deaf: bool,
+    /// Sends that the device was given.
+    pub(crate) given: u64,
+    /// Those that it has done.
+    pub(crate) done: u64,
+}
+
 /// What carries messages to a peer.
 pub(crate) trait Link: Send + Sync {
     /// How messages are cut. Any context.
@@ -131,6 +144,15 @@ pub(crate) trait Link: Send + Sync {
 
     /// Says in the log that the connection is up. Process context.
     fn announce(&self, connection: &Connection);
+
+    /// What tells whether the peer lives. Process context, without a lock.
+    fn signs(&self) -> Signs;
+
+    /// Whether the device is at an operation on the peer's memory. Process context.
+    fn operates(&self) -> bool;
+
+    /// The connection is lost. Any context.
+    fn give_up(&self);
 
     /// Posts what waits in the queue, as far as there is room. Called with the queue locked, in any
     /// context but a hard interrupt.

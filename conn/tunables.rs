@@ -3,7 +3,7 @@
 //! What root may set of connections while the module is loaded.
 
 use crate::kapi::sysctl::{Entry, Setting, Settings};
-use crate::proto::{connect::Timing, tx::AckPolicy};
+use crate::proto::{connect::Timing, silence::Limit, tx::AckPolicy};
 use kernel::prelude::*;
 
 /// The longest delay between two attempts to connect, in milliseconds.
@@ -12,6 +12,10 @@ const LONGEST_DELAY_MS: c_int = 3_600_000;
 /// The most messages that go out between two requests for an acknowledgement.
 const MOST_PACKETS: c_int = 4096;
 
+/// How long a peer may be silent while something waits for it, in seconds, at first and at the most.
+const SILENCE_SECS: c_int = 30;
+const LONGEST_SILENCE_SECS: c_int = 3600;
+
 /// The settings in `/proc/sys/net/rds`.
 pub(crate) struct Tunables {
     reconnect_min_delay_ms: Setting,
@@ -19,6 +23,7 @@ pub(crate) struct Tunables {
     max_unacked_packets: Setting,
     max_unacked_bytes: Setting,
     ping_enable: Setting,
+    silence_secs: Setting,
 }
 
 /// A setting that begins with the protocol's own choice.
@@ -37,6 +42,7 @@ impl Tunables {
             max_unacked_packets: chosen(policy.max_unacked_packets, 0..=MOST_PACKETS),
             max_unacked_bytes: chosen(policy.max_unacked_bytes, 0..=c_int::MAX),
             ping_enable: Setting::new(1, 0..=1),
+            silence_secs: Setting::new(SILENCE_SECS, 0..=LONGEST_SILENCE_SECS),
         }
     }
 
@@ -57,6 +63,11 @@ impl Tunables {
         }
     }
 
+    /// How long a peer may be silent while something waits for it. Any context.
+    pub(super) fn silence(&self) -> Limit {
+        Limit::new(self.silence_secs.count())
+    }
+
     /// Whether pings are answered. Any context.
     pub(crate) fn answers_pings(&self) -> bool {
         self.ping_enable.get() != 0
@@ -74,6 +85,7 @@ impl Settings for Tunables {
             Entry::new(c"max_unacked_packets", &self.max_unacked_packets),
             Entry::new(c"max_unacked_bytes", &self.max_unacked_bytes),
             Entry::new(c"ping_enable", &self.ping_enable),
+            Entry::new(c"silence_secs", &self.silence_secs),
         ]
         .into_iter()
     }

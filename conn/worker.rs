@@ -15,6 +15,7 @@ use crate::kapi::{
     sync::Fifo,
     time, trace,
 };
+use crate::msg::Message;
 use crate::proto::{
     connect::{Action, Event, Inputs, Machine, State},
     wire::CONG_MAP_BYTES,
@@ -327,16 +328,18 @@ impl Connection {
 
     /// Nothing can be sent any more.
     fn go_down(&self) {
-        let mut tx = self.tx.lock();
+        let mut guard = self.tx.lock();
+        let tx = &mut *guard;
         let link = tx.link.take();
         let queue = &mut tx.queue;
         queue.cong_left = 0;
-        // What was cancelled while it was half out was only to be completed.
+        // What was cancelled while it was half out was only to be completed, and a question was for this link.
         let mut cancelled = Fifo::new();
-        queue
-            .sent
-            .extract(|message| message.cancelled, &mut cancelled);
-        if let Some(first) = queue.unsent.pop_front_if(|first| first.cancelled) {
+        let goes = |message: &Message| message.cancelled || message.asks;
+        queue.sent.extract(goes, &mut cancelled);
+        if core::mem::take(&mut tx.asking) {
+            queue.unsent.extract(goes, &mut cancelled);
+        } else if let Some(first) = queue.unsent.pop_front_if(|first| first.cancelled) {
             cancelled.push_back(first);
         }
         for message in queue.sent.iter_mut() {
@@ -352,7 +355,7 @@ impl Connection {
             // Something may have been queued since the machine looked.
             self.wanted.store(true, Relaxed);
         }
-        drop(tx);
+        drop(guard);
         drop(link);
         drop(cancelled);
         self.forget_map();

@@ -51,6 +51,9 @@ const MAX_PROBES: u32 = 64;
 const PATIENCE: u64 = 1_000_000_000;
 const LONG_PATIENCE: u64 = 30 * PATIENCE;
 
+/// How often the peer hears meanwhile that we live, in nanoseconds: it cannot be answered.
+const SIGN_OF_LIFE: u64 = 1_000_000_000;
+
 /// How long a peer waits if there is nothing to post: as long as it takes us to look again. To send
 /// again and again would only cost both of us time.
 const STARVED_TIMER: RnrTimer = RnrTimer::Milliseconds20;
@@ -62,6 +65,8 @@ pub(super) struct RecvRing {
     spare: Batch,
     /// Since when the ring is empty for want of buffers, in nanoseconds; 0 if it is not.
     starved_since: u64,
+    /// When the peer last heard of us meanwhile, in nanoseconds.
+    told: u64,
     /// The peer was told to wait longer when it finds no receive.
     slowed: bool,
 }
@@ -142,8 +147,14 @@ impl RecvRing {
             depth: RecvDepth::new(first, most),
             spare: Batch::new(),
             starved_since: 0,
+            told: 0,
             slowed: false,
         }
+    }
+
+    /// How many frames have arrived, modulo 2^32, and whether none can.
+    pub(super) fn heard(&self) -> (u32, bool) {
+        (self.depth.arrived(), self.starved_since != 0)
     }
 
     fn note_posted(&mut self, count: u32) {
@@ -350,12 +361,19 @@ impl Carrier {
         let stats = &this.connection.node.stats;
         stats.inc(Counter::IbRxRingEmpty);
         let now = time::monotonic_ns();
-        let since = qp.with_poll(|ring| {
+        let (since, tells) = qp.with_poll(|ring| {
             if ring.starved_since == 0 {
                 ring.starved_since = now.max(1);
             }
-            ring.starved_since
+            let tells = now.saturating_sub(ring.told) >= SIGN_OF_LIFE;
+            if tells {
+                ring.told = now;
+            }
+            (ring.starved_since, tells)
         });
+        if tells {
+            this.connection.send_header();
+        }
         if this.device.caps.receiver_not_ready
             && !qp.with_poll(|ring| core::mem::replace(&mut ring.slowed, true))
         {

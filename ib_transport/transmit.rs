@@ -3,7 +3,7 @@
 //! Frames out of the connection's queue, to the queue pair.
 
 use super::carrier::Carrier;
-use crate::conn::{AsIs, Connection, Counter, Link, TxQueue};
+use crate::conn::{AsIs, Connection, Counter, Link, Signs, TxQueue};
 use crate::kapi::{
     print::{pr_change_ratelimited, pr_info_ratelimited},
     rdma::{Qp, SendChain, SendItem, MAX_UNREPORTED},
@@ -86,6 +86,25 @@ impl Link for Qp<Carrier> {
             },
             events.fragment().bytes()
         );
+    }
+
+    fn signs(&self) -> Signs {
+        let (arrived, deaf) = self.with_poll(|ring| ring.heard());
+        let progress = self.send_progress();
+        Signs {
+            arrived,
+            deaf,
+            given: progress.posted,
+            done: progress.done,
+        }
+    }
+
+    fn operates(&self) -> bool {
+        Qp::operates(self)
+    }
+
+    fn give_up(&self) {
+        self.handler().fail();
     }
 
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {

@@ -13,7 +13,7 @@ use crate::proto::{
     packed::{self, Packer},
     rdma::{Cookie, Extras},
     tx::Pressure,
-    wire::{self, FragmentSize, Header, PROBE_PORT},
+    wire::{self, FragmentSize, Header, PING_PORT, PROBE_PORT},
 };
 use crate::recv_pool::{Buf, BufMut, Context, Pools};
 use kernel::prelude::*;
@@ -100,6 +100,8 @@ pub(crate) struct Message {
     pub(crate) sent_before: bool,
     /// Its sender has cancelled it while it was half out: it is completed, and not sent again.
     pub(crate) cancelled: bool,
+    /// It only asks whether the peer lives: it is not sent again, and wants an answer at once.
+    pub(crate) asks: bool,
     /// The flags of the header, the same in all fragments.
     pub(crate) flags: wire::Flags,
     fragments: Fragments,
@@ -171,6 +173,17 @@ impl Message {
         Ok(Item::new(message, GFP_ATOMIC)?)
     }
 
+    /// A message that only has the peer answer: from nobody to nobody, so that it is dropped and acknowledged. A byte
+    /// in it tells it from an acknowledgement. Fails with ENOMEM. Any context.
+    pub(crate) fn question(pools: &Pools) -> Result<Item<Self>> {
+        let mut buf = pools.alloc_send(1, Context::Atomic)?;
+        *buf.bytes_mut().get_mut(Header::LEN).ok_or(EINVAL)? = 0;
+        let fragments = Fragments::One(Piece::Ready(buf));
+        let mut message = Self::new(PING_PORT, PING_PORT, 1, fragments, None);
+        message.asks = true;
+        Ok(Item::new(message, GFP_ATOMIC)?)
+    }
+
     fn new(sport: u16, dport: u16, len: u32, fragments: Fragments, ticket: Option<Ticket>) -> Self {
         Self {
             sequence: 0,
@@ -180,6 +193,7 @@ impl Message {
             fragment: 0,
             sent_before: false,
             cancelled: false,
+            asks: false,
             flags: wire::Flags::NONE,
             attached: Attached::default(),
             fragments,
@@ -294,10 +308,10 @@ impl Message {
         self.operation().is_some_and(|it| it.fence)
     }
 
-    /// Whether its operation is done when it is acknowledged.
+    /// Whether it is to be acknowledged at once: its operation is done then, or it is there for that.
     #[inline]
     pub(crate) fn wants_ack(&self) -> bool {
-        self.operation().is_some_and(Attachment::is_unheard)
+        self.asks || self.operation().is_some_and(Attachment::is_unheard)
     }
 
     /// Whether it has an operation that cannot be known to have gone well, as the queue pair is gone.

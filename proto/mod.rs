@@ -33,6 +33,7 @@ pub(crate) mod rcvbuf;
 pub(crate) mod rdma;
 pub(crate) mod recv_depth;
 pub(crate) mod rx;
+pub(crate) mod silence;
 pub(crate) mod tx;
 pub(crate) mod unreported;
 pub(crate) mod wire;

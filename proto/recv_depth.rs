@@ -22,9 +22,11 @@ pub(crate) struct RecvDepth {
     grown: bool,
     /// The most that this was in this period.
     longest: u32,
-    /// Frames that arrived in this period.
+    /// Frames that have arrived, modulo 2^32.
     arrived: u32,
-    /// Those of them that we asked for.
+    /// What that was when this period began.
+    arrived_before: u32,
+    /// Those of this period that we asked for.
     asked: u32,
 }
 
@@ -50,6 +52,7 @@ impl RecvDepth {
             grown: false,
             longest: 0,
             arrived: 0,
+            arrived_before: 0,
             asked: 0,
         }
     }
@@ -62,6 +65,11 @@ impl RecvDepth {
     /// How many are.
     pub(crate) const fn posted(&self) -> u32 {
         self.posted
+    }
+
+    /// How many frames had arrived at the last chance to refill, modulo 2^32.
+    pub(crate) const fn arrived(&self) -> u32 {
+        self.arrived
     }
 
     /// How many should be posted now.
@@ -112,7 +120,7 @@ impl RecvDepth {
     pub(crate) fn end_run(&mut self) -> u32 {
         let run = self.run;
         self.longest = self.longest.max(run);
-        self.arrived = self.arrived.saturating_add(run);
+        self.arrived = self.arrived.wrapping_add(run);
         self.run = 0;
         self.grown = false;
         run
@@ -129,10 +137,11 @@ impl RecvDepth {
             self.depth = half;
         }
         // With traffic a surplus goes by itself.
-        let quiet = self.arrived.saturating_sub(self.asked) < self.first;
+        let arrived = self.arrived.wrapping_sub(self.arrived_before);
+        let quiet = arrived.saturating_sub(self.asked) < self.first;
         let ask = if quiet { self.surplus().min(most) } else { 0 };
         self.longest = 0;
-        self.arrived = 0;
+        self.arrived_before = self.arrived;
         self.asked = ask;
         Verdict { shrank, ask }
     }

@@ -52,6 +52,8 @@ pub(super) struct SendRing {
 /// How far a device is with what was posted to a send queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendProgress {
+    /// Work requests that the device was given, or will be in a moment.
+    pub(crate) posted: u64,
     /// Work requests that are known to be done.
     pub(crate) done: u64,
     /// The device is to report one that it has.
@@ -103,6 +105,7 @@ impl SendRing {
     /// How far the device is. Nothing is due when the queue pair is closed.
     pub(super) fn progress(&self) -> SendProgress {
         SendProgress {
+            posted: self.posted(),
             done: self.done,
             due: !self.qp.is_null() && self.last_report > self.done,
         }
@@ -139,6 +142,12 @@ impl SendRing {
     /// Number of sends that were posted or staged, and are not known to be done.
     pub(super) fn in_flight(&self) -> u32 {
         self.used
+    }
+
+    /// Whether the device has a work request of an operation.
+    pub(super) fn operates(&self) -> bool {
+        let mut slots = self.slots.iter();
+        slots.any(|slot| matches!(slot, Some(Posted::Operation(_))))
     }
 
     /// Puts a send behind those that are staged, after those were given to the device if there are

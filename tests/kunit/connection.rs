@@ -9,7 +9,7 @@ mod suite {
     use crate::{
         conn::{
             Bounds, ConnKey, Connection, Endpoint, Link, Mapped, Needs, Node, Progress, Reached,
-            Released, RemoteMemory, Request, Transport, Tunables, TxQueue,
+            Released, RemoteMemory, Request, Signs, Transport, Tunables, TxQueue,
         },
         kapi::{
             net::{IpBits, Net},
@@ -312,6 +312,16 @@ mod suite {
         fn announce(&self, _: &Connection) {
             self.ups.fetch_add(1, Relaxed);
         }
+
+        fn signs(&self) -> Signs {
+            Signs::default()
+        }
+
+        fn operates(&self) -> bool {
+            false
+        }
+
+        fn give_up(&self) {}
 
         fn transmit(&self, _: &Connection, _: &mut TxQueue) {}
     }

@@ -111,6 +111,19 @@ def test_at_its_limit_a_pool_makes_peers_wait(node, tools, guest, small_pools):
 
 
 @pytest.mark.kinds("rxe")
+def test_who_has_no_memory_to_receive_says_that_it_lives(node, guest, small_pools):
+    """Nothing is acknowledged until somebody reads, and the sender does not take the reader for silent: it hears of it
+    each second."""
+    node.write_file("/proc/sys/net/rds/silence_secs", "4")
+    send, recv, count = starve(node, guest)
+    before = counters(node, guest)
+    wait_for(node, guest, lambda now: now["ib_ack_received"] >= before["ib_ack_received"] + 10)
+    now = counters(node, guest)
+    unchanged(before, now, "recv_queued", "conn_asked", "conn_silent", "conn_reset")
+    read_late(send, recv, count)
+
+
+@pytest.mark.kinds("rxe")
 def test_an_acknowledgement_waits_for_memory(node, guest, small_pools):
     """Messages for a peer that is not there take all buffers for short ones. What waits to be acknowledged
     is tried again now and then, each 20 ms, and not as often as the machine can."""

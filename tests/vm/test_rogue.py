@@ -119,6 +119,21 @@ def test_restarts(rogue):
     rogue("restarts", program="rogue_connect.py")
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("attack", ["hangs", "amid-a-message", "lives"])
+def test_silence(rogue, node, flavor, attack):
+    """The peer's queue pair lives, and nobody is behind it."""
+    setting = "/proc/sys/net/rds/silence_secs"
+    before = node.read_file(setting)
+    # The debug kernel takes its time to answer.
+    seconds = 16 if flavor == "debug" else 4
+    node.write_file(setting, str(seconds))
+    try:
+        rogue(attack, seconds, program="silent.py")
+    finally:
+        node.write_file(setting, before)
+
+
 # Soft-iWARP does not let go of a request that nobody answers, and its CM knows no queue pairs.
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("attack", [pytest.param("crossings", marks=pytest.mark.long), "forgets"])

@@ -22,6 +22,7 @@ mod packed;
 mod rdma;
 mod recv_depth;
 mod rx;
+mod silence;
 mod sim;
 mod tx;
 mod unreported;

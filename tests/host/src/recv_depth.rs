@@ -79,6 +79,16 @@ fn asks_for_a_refill_when_a_quarter_is_missing() {
 }
 
 #[test]
+fn counts_what_has_arrived_over_periods() {
+    let mut r = deepest(15, 382);
+    let before = r.arrived();
+    burst(&mut r, 5);
+    let _ = r.end_period(0);
+    burst(&mut r, 7);
+    assert_eq!(r.arrived().wrapping_sub(before), 12);
+}
+
+#[test]
 fn halves_when_little_was_used() {
     let mut r = deepest(15, 480);
     let mut depths = vec![];

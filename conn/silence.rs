@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Listens, every now and then, for the peers of all connections on which something waits: who is silent for long
+//! is asked for an answer, and given up if there is none. `proto::silence` says when.
+
+use super::{Connection, Counter, Node};
+use crate::kapi::{print::pr_info_ratelimited, time};
+use crate::msg::Message;
+use crate::proto::silence::{Limit, Sight, Silence, Verdict};
+use core::convert::Infallible;
+use kernel::{sync::Arc, workqueue::WorkItem};
+
+kernel::impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 1> for Node { self.listening }
+}
+
+impl WorkItem<1> for Node {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let limit = this.tunables.silence();
+        let Ok(()) = this.try_for_each::<Infallible>(|connection| {
+            connection.listen(limit);
+            Ok(())
+        });
+        this.look_later();
+    }
+}
+
+impl Connection {
+    /// Sees whether the peer is heard, if something waits for it. Sleeps.
+    fn listen(&self, limit: Limit) {
+        let mut tx = self.tx.lock();
+        let waits = tx.is_pending() || self.rx.lock().has_partial();
+        let Some(link) = tx.link.clone().filter(|_| waits) else {
+            tx.silence = Silence::new();
+            return;
+        };
+        let times_up = tx.times_up;
+        drop(tx);
+        let signs = link.signs();
+        let mut tx = self.tx.lock();
+        if tx.link.is_none() || tx.times_up != times_up {
+            return;
+        }
+        let sight = Sight {
+            times_up,
+            arrived: signs.arrived,
+            deaf: signs.deaf,
+            waits,
+            unsent: tx.queue.unsent.front().map(|first| first.sequence),
+            given: signs.given,
+            done: signs.done,
+        };
+        let now = time::monotonic_ns();
+        let verdict = tx.silence.look(&sight, now, limit, || link.operates());
+        drop(tx);
+        match verdict {
+            Verdict::Keep => {}
+            Verdict::Ask => self.ask(times_up),
+            Verdict::GiveUp => {
+                self.node.stats.inc(Counter::ConnSilent);
+                pr_info_ratelimited!("{}: the peer does not answer, giving it up\n", self.key);
+                link.give_up();
+            }
+        }
+    }
+
+    /// Sends the peer something that it must answer, behind all else, if the link is the one that was looked at. Without
+    /// memory it counts as asked all the same: that there is none may be for what waits for this peer.
+    fn ask(&self, times_up: u64) {
+        let question = Message::question(self.pools());
+        let mut tx = self.tx.lock();
+        if tx.link.is_none() || tx.times_up != times_up {
+            return;
+        }
+        let sequence = tx.queue.state.next_sequence();
+        tx.silence.asked(sequence);
+        if let Ok(question) = question {
+            tx.asking = true;
+            self.queue_and_unlock(tx, question);
+            self.node.stats.inc(Counter::ConnAsked);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! When a peer that does not answer is given up though the connection to it is up.
+//!
+//! A queue pair can live while nobody is behind it: the peer's host hangs, has no receive posted, or its TCP
+//! takes nothing. Then what was sent is never acknowledged. A message costs nothing here: every now and then
+//! somebody looks at each connection that waits for its peer, and compares how many frames have arrived with
+//! what the last look saw.
+//!
+//! That nothing comes is no fault: a peer acknowledges when it is asked to. So it is asked first, by a message
+//! to nobody behind all others, and has as long to answer as it was quiet before. It needs no program for
+//! that. But the message may be behind many others on a way that is slow: as long as the device has not
+//! taken it, each send that is done gives the peer its time again. From then on only an answer counts, as the
+//! device of a host that hangs goes on taking what it has receives for.
+//!
+//! Where a device is at an operation on the peer's memory nothing need be done for long. Such an operation has a
+//! limit of its own, so for that much longer nobody is given up.
+//!
+//! A connection that is given up is made anew, and all that was not acknowledged is sent again. So to be wrong
+//! costs time, and no message.
+
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;
+
+/// The shortest limit, in seconds: a peer that has no memory to receive says so each second.
+const SHORTEST_SECS: u32 = 4;
+
+/// The longest time from one look to the next, in milliseconds: as soon a change of the limit counts.
+const LONGEST_PERIOD_MS: u32 = 4000;
+
+/// How long nothing at all need be done while an operation is under way, in nanoseconds: more than the two
+/// minutes that it may take.
+const OPERATION: u64 = 150 * SECOND;
+
+/// How long a peer may be silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limit {
+    /// In seconds; 0: for ever.
+    secs: u32,
+}
+
+impl Limit {
+    /// A peer may be silent for `secs` seconds, and for four if that is less; 0: for ever.
+    pub(crate) const fn new(secs: u32) -> Self {
+        let secs = match secs {
+            0 => 0,
+            1..SHORTEST_SECS => SHORTEST_SECS,
+            secs => secs,
+        };
+        Self { secs }
+    }
+
+    /// The time from one look to the next, in milliseconds: an eighth of the limit.
+    pub(crate) fn period_ms(self) -> u32 {
+        match self.secs {
+            0 => LONGEST_PERIOD_MS,
+            secs => secs.saturating_mul(125).min(LONGEST_PERIOD_MS),
+        }
+    }
+
+    /// How long it may be quiet before it is asked, and then until it answers, in nanoseconds.
+    fn half(self) -> u64 {
+        u64::from(self.secs).saturating_mul(SECOND / 2)
+    }
+}
+
+/// What a look at a connection that is up sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sight {
+    /// How often the connection came up.
+    pub(crate) times_up: u64,
+    /// Frames that have arrived since then, modulo 2^32.
+    pub(crate) arrived: u32,
+    /// Nothing can arrive, as we have no memory to receive.
+    pub(crate) deaf: bool,
+    /// Messages wait to be sent or to be acknowledged, or one has arrived in part.
+    pub(crate) waits: bool,
+    /// The first message that was not given to the device.
+    pub(crate) unsent: Option<u64>,
+    /// Sends that the device was given since the connection came up.
+    pub(crate) given: u64,
+    /// Those that it has done.
+    pub(crate) done: u64,
+}
+
+/// What to do about a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing.
+    Keep,
+    /// Ask the peer for an answer, and note that with [`Silence::asked`].
+    Ask,
+    /// Give it up.
+    GiveUp,
+}
+
+/// How far the question is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// There is none.
+    Unasked,
+    /// It is queued, and has this number at the most.
+    Queued(u64),
+    /// The device has it, and has done it when so many sends are done.
+    Given(u64),
+    /// The peer's device has it.
+    Taken,
+}
+
+/// What the looks at a connection have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Silence {
+    times_up: u64,
+    arrived: u32,
+    done: u64,
+    /// There was something to wait for at the last look.
+    waited: bool,
+    /// When that was, in nanoseconds.
+    last: u64,
+    /// How long nothing has come, or the peer has had to answer, in nanoseconds.
+    quiet: u64,
+    stage: Stage,
+}
+
+impl Silence {
+    /// A connection at which nobody has looked.
+    pub(crate) const fn new() -> Self {
+        Self {
+            times_up: 0,
+            arrived: 0,
+            done: 0,
+            waited: false,
+            last: 0,
+            quiet: 0,
+            stage: Stage::Unasked,
+        }
+    }
+
+    /// The peer was asked: the question has the number `sequence`, or less.
+    pub(crate) fn asked(&mut self, sequence: u64) {
+        self.stage = Stage::Queued(sequence);
+        self.quiet = 0;
+    }
+
+    /// Looks at the connection, `now` by a monotonic clock in nanoseconds. `operates` says whether the device is at
+    /// an operation on the peer's memory.
+    pub(crate) fn look(
+        &mut self,
+        sight: &Sight,
+        now: u64,
+        limit: Limit,
+        operates: impl Fn() -> bool,
+    ) -> Verdict {
+        // A machine that was stopped has not listened. So no more counts than for a look that is late.
+        let most = u64::from(limit.period_ms()).saturating_mul(2_000_000);
+        let passed = now.saturating_sub(self.last).min(most);
+        let heard = (self.times_up, self.arrived) != (sight.times_up, sight.arrived);
+        let waits = sight.waits && !sight.deaf && limit.secs > 0;
+        if heard || !waits || !self.waited {
+            *self = Self {
+                times_up: sight.times_up,
+                arrived: sight.arrived,
+                done: sight.done,
+                waited: waits,
+                last: now,
+                ..Self::new()
+            };
+            return Verdict::Keep;
+        }
+        self.last = now;
+        self.quiet = self.quiet.saturating_add(passed);
+        let progress = core::mem::replace(&mut self.done, sight.done) != sight.done;
+        self.follow(sight, progress);
+        if self.quiet < limit.half() {
+            return Verdict::Keep;
+        }
+        match self.stage {
+            Stage::Unasked => Verdict::Ask,
+            Stage::Queued(_) | Stage::Given(_) if self.quiet < OPERATION && operates() => {
+                Verdict::Keep
+            }
+            _ => {
+                *self = Self::new();
+                Verdict::GiveUp
+            }
+        }
+    }
+
+    /// Follows the question on its way.
+    fn follow(&mut self, sight: &Sight, progress: bool) {
+        if let Stage::Queued(sequence) = self.stage {
+            if sight.unsent.is_none_or(|first| first > sequence) {
+                self.stage = Stage::Given(sight.given);
+            }
+        }
+        if !progress || !matches!(self.stage, Stage::Queued(_) | Stage::Given(_)) {
+            return;
+        }
+        self.quiet = 0;
+        if let Stage::Given(place) = self.stage {
+            if sight.done >= place {
+                self.stage = Stage::Taken;
+            }
+        }
+    }
+}

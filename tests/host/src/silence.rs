@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `proto/silence.rs`.
+
+use crate::proto::silence::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The device has done all that it was given, and a message waits for its acknowledgement.
+fn waiting() -> Sight {
+    Sight {
+        times_up: 1,
+        arrived: 7,
+        deaf: false,
+        waits: true,
+        unsent: None,
+        given: 20,
+        done: 20,
+    }
+}
+
+/// A connection at which somebody looks each second, for as long as a test takes.
+struct Looks {
+    silence: Silence,
+    limit: Limit,
+    seconds: u64,
+    operates: bool,
+}
+
+impl Looks {
+    fn new(secs: u32) -> Self {
+        Looks {
+            silence: Silence::new(),
+            limit: Limit::new(secs),
+            seconds: 1000,
+            operates: false,
+        }
+    }
+
+    fn look(&mut self, sight: &Sight) -> Verdict {
+        self.seconds += 1;
+        let now = self.seconds * SECOND;
+        let operates = self.operates;
+        self.silence.look(sight, now, self.limit, || operates)
+    }
+
+    /// Looks until something is to be done, and at the most so often. `change` says what is seen after how many
+    /// looks. Returns what is to be done, and after how many.
+    fn until(&mut self, most: u32, mut change: impl FnMut(u32) -> Sight) -> (Verdict, u32) {
+        for count in 0..most {
+            match self.look(&change(count)) {
+                Keep => {}
+                verdict => return (verdict, count),
+            }
+        }
+        (Keep, most)
+    }
+
+    /// A peer that was asked and heard nothing of it: the question has number 50.
+    fn asked(secs: u32) -> Self {
+        let mut looks = Self::new(secs);
+        let (verdict, _) = looks.until(9999, |_| waiting());
+        assert_eq!(verdict, Ask);
+        looks.silence.asked(50);
+        looks
+    }
+}
+
+use Verdict::*;
+
+#[test]
+fn who_is_silent_is_asked_and_then_given_up() {
+    for (secs, half) in [(30, 15), (4, 2), (60, 30), (3600, 1800)] {
+        let mut looks = Looks::new(secs);
+        assert_eq!(looks.until(9999, |_| waiting()), (Ask, half));
+        looks.silence.asked(50);
+        // The first of these looks is one after the question.
+        assert_eq!(looks.until(9999, |_| waiting()), (GiveUp, half - 1));
+        // Once, and then from the beginning.
+        assert_eq!(looks.until(9999, |_| waiting()), (Ask, half));
+    }
+}
+
+#[test]
+fn zero_is_for_ever() {
+    assert_eq!(Looks::new(0).until(9999, |_| waiting()), (Keep, 9999));
+    let mut looks = Looks::asked(30);
+    looks.limit = Limit::new(0);
+    assert_eq!(looks.until(9999, |_| waiting()), (Keep, 9999));
+}
+
+#[test]
+fn a_short_limit_is_four_seconds() {
+    for secs in 1..4 {
+        assert_eq!(Limit::new(secs), Limit::new(4));
+    }
+    assert_ne!(Limit::new(5), Limit::new(4));
+}
+
+#[test]
+fn there_are_eight_looks_and_one_in_four_seconds() {
+    for (secs, period_ms) in [
+        (0, 4000),
+        (1, 500),
+        (4, 500),
+        (30, 3750),
+        (32, 4000),
+        (3600, 4000),
+    ] {
+        assert_eq!(Limit::new(secs).period_ms(), period_ms);
+    }
+}
+
+#[test]
+fn nothing_is_asked_while_nothing_waits() {
+    let idle = Sight {
+        waits: false,
+        ..waiting()
+    };
+    let mut looks = Looks::new(30);
+    assert_eq!(looks.until(100, |_| idle), (Keep, 100));
+    // The time before does not count.
+    assert_eq!(looks.until(100, |_| waiting()), (Ask, 15));
+}
+
+/// A header without any news is enough, at any time, and so is another link.
+#[test]
+fn whatever_arrives_begins_it_anew() {
+    for change in [
+        |sight: &mut Sight| sight.arrived += 1,
+        |sight: &mut Sight| sight.arrived = 0,
+        |sight: &mut Sight| sight.times_up += 1,
+    ] {
+        let mut changed = waiting();
+        change(&mut changed);
+        let mut looks = Looks::new(30);
+        assert_eq!(looks.until(14, |_| waiting()), (Keep, 14));
+        assert_eq!(looks.until(100, |_| changed), (Ask, 15));
+        let mut looks = Looks::asked(30);
+        assert_eq!(looks.until(14, |_| waiting()), (Keep, 14));
+        assert_eq!(looks.until(100, |_| changed), (Ask, 15));
+    }
+    let often = |count| Sight {
+        arrived: u32::MAX.wrapping_add(count / 14),
+        ..waiting()
+    };
+    assert_eq!(Looks::new(30).until(9999, often), (Keep, 9999));
+}
+
+/// Without memory to receive it is we who do not listen.
+#[test]
+fn the_deaf_judge_nobody() {
+    let deaf = Sight {
+        deaf: true,
+        ..waiting()
+    };
+    assert_eq!(Looks::new(30).until(999, |_| deaf), (Keep, 999));
+    let mut looks = Looks::asked(30);
+    assert_eq!(looks.until(999, |_| deaf), (Keep, 999));
+    assert_eq!(looks.until(999, |_| waiting()), (Ask, 15));
+}
+
+/// A machine that was stopped, or had no time to look, has heard nothing.
+#[test]
+fn looks_that_did_not_take_place_do_not_count() {
+    let mut looks = Looks::new(30);
+    assert_eq!(looks.look(&waiting()), Keep);
+    looks.seconds += 9999;
+    assert_eq!(looks.look(&waiting()), Keep);
+    let mut looks = Looks::asked(30);
+    looks.seconds += 9999;
+    assert_eq!(looks.look(&waiting()), Keep);
+    // What counts is two looks' time, 7.5 seconds.
+    assert_eq!(looks.until(99, |_| waiting()), (GiveUp, 7));
+    // A clock that goes back is none of our concern.
+    let mut looks = Looks::asked(30);
+    looks.seconds -= 500;
+    assert_eq!(looks.until(99, |_| waiting()), (GiveUp, 15));
+}
+
+/// Much has to go before the question, on a slow way.
+#[test]
+fn who_takes_what_is_before_the_question_is_not_given_up() {
+    let queued = |count: u32| Sight {
+        unsent: Some(50),
+        given: 120 + u64::from(count / 10),
+        done: u64::from(count / 10),
+        ..waiting()
+    };
+    assert_eq!(Looks::asked(30).until(9999, queued), (Keep, 9999));
+    // With the device, which has 100 sends before it.
+    let given = |count: u32| Sight {
+        given: 120 + u64::from(count / 10),
+        done: 20 + u64::from(count / 10),
+        ..waiting()
+    };
+    let mut looks = Looks::asked(30);
+    // It takes the 100th with look 1000, and has 15 seconds from then on.
+    assert_eq!(looks.until(9999, given), (GiveUp, 1015));
+}
+
+#[test]
+fn who_takes_nothing_is_given_up() {
+    for (unsent, given, done) in [
+        (Some(50), 120, 20),
+        (Some(3), 120, 20),
+        (None, 120, 20),
+        (Some(51), 120, 20),
+    ] {
+        let stuck = Sight {
+            unsent,
+            given,
+            done,
+            ..waiting()
+        };
+        assert_eq!(Looks::asked(30).until(9999, |_| stuck), (GiveUp, 14));
+    }
+}
+
+/// The device of a host that hangs takes what comes behind the question, as long as it has receives.
+#[test]
+fn what_is_taken_after_the_question_is_no_answer() {
+    // One send each second, of which each 16th reports.
+    let drip = |count: u32| Sight {
+        given: u64::from(21 + count),
+        done: u64::from((21 + count) / 16 * 16),
+        ..waiting()
+    };
+    let (verdict, count) = Looks::asked(30).until(9999, drip);
+    assert_eq!(verdict, GiveUp);
+    assert!((14..=16 + 15).contains(&count), "{count}");
+}
+
+/// An operation has its own limit.
+#[test]
+fn an_operation_may_take_longer_than_its_own_limit() {
+    let before = Sight {
+        given: 120,
+        ..waiting()
+    };
+    let mut looks = Looks::asked(30);
+    looks.operates = true;
+    let (verdict, count) = looks.until(9999, |_| before);
+    assert_eq!(verdict, GiveUp);
+    assert!((125..=155).contains(&count), "{count}");
+    // Not if the peer's device has taken the question, and then comes an operation.
+    let mut looks = Looks::asked(30);
+    assert_eq!(looks.look(&before), Keep);
+    looks.operates = true;
+    let taken = |_| Sight {
+        given: 130,
+        done: 125,
+        ..waiting()
+    };
+    assert_eq!(looks.until(9999, taken), (GiveUp, 15));
+    // A longer limit counts all the same.
+    let mut looks = Looks::asked(3600);
+    looks.operates = true;
+    assert_eq!(looks.until(9999, |_| before), (GiveUp, 1799));
+}

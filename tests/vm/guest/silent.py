@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: GPL-2.0
+"""silent.py LIBRARY ATTACK SECONDS: as rogue.py, but the peer does nothing wrong: there comes a time when it does nothing
+at all, and its queue pair lives. SECONDS is what the node has for net.rds.silence_secs."""
+
+import contextlib
+import errno
+import socket
+import sys
+import time
+
+import attacks
+import frames
+from frames import ACK_REQUIRED, RETRANSMITTED
+from peer import PORTS, RECEIVES, End, Peer, PeerError, next_request, raw_address
+from rds import Sock
+from rogue import MINE, NODE, is_iwarp, main, need, rise
+
+PORT = 7000
+ASKED, SILENT = "conn_asked", "conn_silent"
+
+
+def is_question(header):
+    return (header.sport, header.dport) == (0, 0) and header.seq > 0
+
+
+def read_question(p):
+    """Reads until the node asks. Returns the messages that came before, and the question."""
+    found = []
+    while (frame := p.frame()) is not None:
+        for header, payload in p.note(frame):
+            if is_question(header):
+                return found, (header, payload)
+            if header.dport == PORT:
+                found.append(header)
+    raise PeerError("the node did not ask")
+
+
+@contextlib.contextmanager
+def sender(home):
+    """A socket of the node's."""
+    with home.at_home():
+        sock = Sock((NODE, 0))
+    with sock:
+        yield lambda: send(home, sock)
+
+
+def send(home, sock):
+    """One more message, if there is room."""
+    with home.at_home():
+        try:
+            sock.send(attacks.TEXT, (MINE[0], PORT), socket.MSG_DONTWAIT)
+        except OSError as e:
+            need(e.errno == errno.EAGAIN, f"sending failed with {errno.errorcode[e.errno]}")
+
+
+def opened(p, receives=RECEIVES, **fields):
+    """Connects. On iWARP the side that asked begins."""
+    p.open(receives, **{"fragment": 0, **fields})
+    p.send(frames.header())
+
+
+def answered(home):
+    """It acknowledges when it is asked to, and only then."""
+    with sender(home) as send_one, Peer(MINE[0], NODE) as p:
+        opened(p)
+        before = home.counters()
+        for _ in range(3):
+            send_one()
+            messages, (header, payload) = read_question(p)
+            need(len(messages) == 1, f"{messages} came before the question")
+            need((header.flags, payload) == (ACK_REQUIRED, b"\0"), f"asked {header}, {payload}")
+            p.acknowledge()
+        # All the node waits for has come.
+        need(p.ping(), "the connection is lost")
+        p.acknowledge()
+        p.drain()
+        rose = rise(before, home.counters(), (ASKED, SILENT))
+        need(rose == {ASKED: 3}, f"counted {rose}")
+        p.disconnect()
+
+
+def given_up(home, more=0, was_sent=True, **fields):
+    """The node sends a message, and one more each so many seconds, and gives the peer up. What was not acknowledged comes
+    on the next connection, once and in order."""
+    with sender(home) as send_one, End() as listener:
+        listener.call("listen", raw_address(MINE[0], PORTS[False]))
+        with Peer(MINE[0], NODE) as p:
+            opened(p, **fields)
+            before = home.counters()
+            send_one()
+            sent_at = time.monotonic()
+
+            def over(now):
+                nonlocal sent_at
+                if more and time.monotonic() > sent_at + more:
+                    sent_at = time.monotonic()
+                    send_one()
+                return now[SILENT] > before[SILENT]
+
+            rose = rise(before, home.wait_for("the end", over), (ASKED, SILENT))
+            need(rose == {ASKED: 1, SILENT: 1}, f"counted {rose}")
+            p.await_end()
+        again(listener, send_one, was_sent)
+
+
+def again(listener, send_one, was_sent):
+    """The next connection."""
+    p, asked = next_request(listener, MINE[0], NODE)
+    with p:
+        p.qp()
+        data = p.private(major=asked.major, minor=asked.minor, fragment=0)
+        p.call("accept", data, len(data))
+        found = [message_of_node(p)]
+        need(bool(found[0].flags & RETRANSMITTED) == was_sent, f"{found[0]}, and it was sent: {was_sent}")
+        send_one()
+        # The first that was never sent is the last.
+        while was_sent and found[-1].flags & RETRANSMITTED:
+            found.append(message_of_node(p))
+        numbers = [x.seq for x in found]
+        need(numbers == sorted(set(numbers)), f"messages {numbers} came")
+        p.settle()
+
+
+def message_of_node(p):
+    while (frame := p.frame()) is not None:
+        for header, _ in p.note(frame):
+            need(not is_question(header) or not header.flags & RETRANSMITTED, "a question was sent again")
+            if header.dport == PORT:
+                return header
+    raise PeerError("the message did not come")
+
+
+def hangs(home, seconds):
+    yield "answers when it is asked", lambda: answered(home)
+    yield "takes a message and says nothing", lambda: given_up(home)
+    # That its device takes them is no sign of life. One in 16 says so, or on iWARP each.
+    yield "takes more and more", lambda: given_up(home, more=seconds / (16 if is_iwarp() else 40))
+    # On iWARP a frame that finds no receive ends the connection; who is told of none sends nothing.
+    none = {"credit": 1, "was_sent": False} if is_iwarp() else {"receives": 0}
+    yield "has no receives", lambda: given_up(home, **none)
+
+
+def amid_a_message(home, _seconds):
+    """A message that never gets whole keeps memory."""
+    def part():
+        with Peer(MINE[0], NODE) as p:
+            opened(p)
+            before = home.counters()
+            p.send(*frames.fragments(1, bytes(64 << 10), dport=attacks.NOBODY)[:-1])
+            read_question(p)
+            home.wait_for("the end", lambda now: now[SILENT] > before[SILENT])
+            p.await_end()
+
+    yield "the rest does not come", part
+
+
+def lives(home, _seconds):
+    """A header now and then is enough, though it acknowledges nothing. A silent one tells when it is time."""
+    def beside():
+        with contextlib.ExitStack() as stack:
+            live, silent = ours = [stack.enter_context(Peer(source, NODE)) for source in MINE[:2]]
+            for p in ours:
+                opened(p)
+            with home.at_home():
+                sock = stack.enter_context(Sock((NODE, 0)))
+                for p in ours:
+                    sock.send(attacks.TEXT, (p.source, PORT))
+            before = home.counters()
+
+            def over(now):
+                live.send(frames.header())
+                return now[SILENT] > before[SILENT]
+
+            home.wait_for("the end of the silent one", over)
+            need(live.ping(), "the one that lives was given up")
+            with home.at_home():
+                sock.cancel(silent.source, PORT)
+            live.settle()
+            silent.await_end()
+
+    yield "headers now and then", beside
+
+
+if __name__ == "__main__":
+    sys.exit(main({"hangs": hangs, "amid-a-message": amid_a_message, "lives": lives}))
