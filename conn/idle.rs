@@ -7,14 +7,15 @@
 //! message and no request any more, so there are never two that count messages between the same
 //! addresses. The sender looks for the connection again, and makes a new one.
 
-use super::{connection::Tx, receive::RecvSide, Connection, Counter, Node};
+use super::{connection::Tx, receive::RecvSide, table::PositionPlace, Connection, Counter, Node};
 use crate::kapi::{
     sync::{cancel, cancel_delayed, Peek},
     time,
 };
 use crate::proto::{
-    connect::State,
+    connect::{Event, State},
     idle::{Marks, Sight, Verdict},
+    rx::Position,
 };
 use core::convert::Infallible;
 use kernel::{
@@ -65,32 +66,52 @@ impl Node {
                 connection.idle.store(true, Release);
                 connection.wake_worker();
             }
-            Verdict::Forget => self.forget(connection, false),
-            Verdict::ForgetForRoom => self.forget(connection, true),
+            Verdict::EndForRoom if self.is_crowded(connection) => {
+                self.forget(connection, When::Closed)
+            }
+            Verdict::EndForRoom => {}
+            Verdict::Forget => self.forget(connection, When::Always),
+            Verdict::ForgetForRoom => self.forget(connection, When::Crowded),
         }
     }
 
-    /// Forgets a connection, unless something has happened to it; perhaps only if room is scarce.
-    fn forget(&self, connection: &Arc<Connection>, for_room: bool) {
+    fn is_crowded(&self, connection: &Connection) -> bool {
+        self.connections.lock().tree.is_crowded(&connection.key)
+    }
+
+    /// Forgets a connection, unless something has happened to it.
+    fn forget(&self, connection: &Arc<Connection>, when: When) {
         // Whoever has it is about to do something with the connection.
-        let Some(worker) = connection.worker.try_lock() else {
+        let Some(mut worker) = connection.worker.try_lock() else {
             return;
         };
+        if when == When::Closed && worker.is_up() {
+            connection.handle(&mut worker, Event::Idle);
+        }
+        let place = PositionPlace::new(GFP_KERNEL).ok();
         let mut connections = self.connections.lock();
-        let tree = &mut connections.tree;
+        let now = &mut *connections;
         // With the table locked, so that nobody finds one that has ended.
-        let ended =
-            worker.is_down() && (!for_room || tree.is_crowded(&connection.key)) && connection.end();
-        let gone = if ended {
-            tree.remove(&connection.key)
-        } else {
-            None
-        };
+        let may = worker.is_down()
+            && (when == When::Always || now.tree.is_crowded(&connection.key))
+            && (when == When::Closed || connection.request.lock().is_none());
+        let can_keep = place.is_some() && now.positions.has_room();
+        let last = if may { connection.end(can_keep) } else { None };
+        let gone = last.and_then(|last| {
+            now.begin_at = now.begin_at.max(last.next_tx);
+            if let Some((position, place)) = last.position.zip(place) {
+                now.positions.insert(connection.key, position, place);
+            }
+            now.tree.remove(&connection.key)
+        });
         drop(connections);
         drop(worker);
         if gone.is_none() {
             return;
         }
+        // The peer has to make it again. C RDS asks again as soon as a connection is closed.
+        let request = connection.request.lock().take();
+        drop(request);
         // Who waits looks for the connection that there is now.
         connection.waiters.wake_all();
         // No endpoint is left to set it going again.
@@ -99,6 +120,24 @@ impl Node {
         self.stats.inc(Counter::ConnForgotten);
         pr_debug!("{}: forgotten\n", connection.key);
     }
+}
+
+/// When a connection may be forgotten.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// It is down.
+    Always,
+    /// It is down, and room is scarce.
+    Crowded,
+    /// Room is scarce: it is closed, if it is up, and not taken up again.
+    Closed,
+}
+
+/// What is left of a connection that is forgotten.
+struct Last {
+    /// The sequence of its next message.
+    next_tx: u64,
+    position: Option<Position>,
 }
 
 fn marks(tx: &Tx, rx: &RecvSide) -> Marks {
@@ -135,17 +174,34 @@ impl Connection {
         self.stop.peek()
     }
 
-    /// Ends the connection, if nothing has happened since the last look. It is down, and its worker is
-    /// kept away.
-    fn end(&self) -> bool {
+    /// A new connection goes on where the one before it was, as far as that is needed. With the table locked.
+    pub(super) fn begin(&self, begin_at: u64, position: Option<Position>) {
+        let mut tx = self.tx.lock();
+        tx.queue.state.begin_at(begin_at);
+        self.acked.store(begin_at.saturating_sub(1), Relaxed);
+        if let Some(position) = position {
+            self.rx.lock().resume(position);
+        }
+    }
+
+    /// Ends the connection, if nothing has happened since the last look, and if what must not be forgotten can be kept.
+    /// It is down, and its worker is kept away.
+    fn end(&self, can_keep: bool) -> Option<Last> {
         let tx = self.tx.lock();
-        let marks = marks(&tx, &self.rx.lock());
+        let rx = self.rx.lock();
+        let marks = marks(&tx, &rx);
+        let position = (!tx.idleness.is_settled() && !rx.is_unused()).then(|| rx.position());
+        drop(rx);
+        if !tx.idleness.is_about(&marks) || tx.is_pending() || (position.is_some() && !can_keep) {
+            return None;
+        }
         // Whoever queues a message or a request sees the flag with one of the locks held.
         let request = self.request.lock();
-        let unneeded = tx.idleness.is_about(&marks) && !tx.is_pending() && request.is_none();
-        if unneeded {
-            self.stop.store(true, Release);
-        }
-        unneeded
+        self.stop.store(true, Release);
+        drop(request);
+        Some(Last {
+            next_tx: marks.next_tx,
+            position,
+        })
     }
 }

@@ -28,7 +28,7 @@ pub(crate) use node::{NoConnection, Node};
 pub(crate) use stats::{Counter, Stats};
 pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]
-pub(crate) use table::{Full, Place, Table};
+pub(crate) use table::{Full, Place, PositionPlace, Positions, Table};
 pub(crate) use transport::{
     Endpoint, Home, Link, LocalMemory, Mapped, Needs, Progress, Reached, Released, RemoteMemory,
     Request, Signs, Transport,

@@ -4,7 +4,7 @@
 
 use super::{
     connection::{ConnKey, Connection},
-    table::{Bounds, Full, Place, Table},
+    table::{Bounds, Full, Place, Positions, Table},
     transport::{Mapped, Needs, Released, RemoteMemory, Transport},
     Binds, Counter, Stats, Tunables,
 };
@@ -39,6 +39,10 @@ const BATCH: usize = 32;
 /// The connections of this node.
 pub(super) struct Connections {
     pub(super) tree: Table<Arc<Connection>>,
+    /// What is left of some that were forgotten.
+    pub(super) positions: Positions,
+    /// New ones number their messages from here on: no peer knows any of these numbers.
+    pub(super) begin_at: u64,
     /// The module is being unloaded: no new ones.
     pub(super) closed: bool,
 }
@@ -155,7 +159,12 @@ impl Node {
                 binds: Binds::new(memory)?,
                 cong: cong::Registry::new()?,
                 connections <- new_spinlock_bh!(
-                    Connections { tree: Table::new(bounds), closed: false },
+                    Connections {
+                        tree: Table::new(bounds),
+                        positions: Positions::new(bounds.all),
+                        begin_at: 1,
+                        closed: false,
+                    },
                     "Node::connections"
                 ),
                 queue,
@@ -237,6 +246,10 @@ impl Node {
             return Ok(connection);
         }
         let inserted = connections.tree.insert(key, fresh.clone(), place);
+        if inserted.is_ok() {
+            let position = connections.positions.remove(&key);
+            fresh.begin(connections.begin_at, position);
+        }
         drop(connections);
         inserted.map_err(|full| self.refuse(&key, full))?;
         self.look_later();

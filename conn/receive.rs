@@ -17,7 +17,7 @@ use crate::msg::{Incoming, Message, Payload, Socket, Stamps};
 use crate::proto::{
     packed::{SplitError, Unpacker},
     rdma::Extras,
-    rx::{RecvState, RxError, Step},
+    rx::{Position, RecvState, RxError, Step},
     tx::AckError,
     wire::{Header, HeaderError, PING_PORT, PROBE_PORT},
 };
@@ -51,6 +51,15 @@ impl RecvSide {
             state: RecvState::new(),
             partial: None,
         }
+    }
+
+    /// Goes on where an earlier connection to the peer was. Nothing has arrived yet.
+    pub(super) fn resume(&mut self, position: Position) {
+        self.state = RecvState::at(position);
+    }
+
+    pub(super) fn position(&self) -> Position {
+        self.state.position()
     }
 
     /// Whether the peer runs this implementation.

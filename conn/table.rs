@@ -4,6 +4,7 @@
 
 use super::connection::{ConnKey, Shown};
 use crate::kapi::net::Net;
+use crate::proto::rx::Position;
 use core::net::Ipv6Addr;
 use kernel::{
     fmt,
@@ -197,5 +198,51 @@ impl<V> Table<V> {
             cursor = cursor.move_next()?;
         }
         Some(*cursor.current().0)
+    }
+}
+
+/// Where the numbers of peers are that may send messages again which an earlier connection has brought.
+///
+/// # Invariants
+///
+/// `len` is how many entries `tree` has.
+pub(crate) struct Positions {
+    tree: RBTree<ConnKey, Position>,
+    len: usize,
+    most: usize,
+}
+
+/// The memory that a position takes.
+pub(crate) type PositionPlace = RBTreeNodeReservation<ConnKey, Position>;
+
+impl Positions {
+    /// None yet, and `most` at the most.
+    pub(crate) fn new(most: usize) -> Self {
+        // INVARIANT: Empty.
+        Self {
+            tree: RBTree::new(),
+            len: 0,
+            most,
+        }
+    }
+
+    /// Whether there may be another one.
+    pub(crate) fn has_room(&self) -> bool {
+        self.len < self.most
+    }
+
+    /// Adds one, of which there is none with this key.
+    pub(crate) fn insert(&mut self, key: ConnKey, position: Position, place: PositionPlace) {
+        // INVARIANT: One more in both; the key was not there, so nothing is replaced.
+        drop(self.tree.insert(place.into_node(key, position)));
+        self.len = self.len.saturating_add(1);
+    }
+
+    /// Takes one out.
+    pub(crate) fn remove(&mut self, key: &ConnKey) -> Option<Position> {
+        let position = self.tree.remove(key)?;
+        // INVARIANT: One less in both.
+        self.len = self.len.saturating_sub(1);
+        Some(position)
     }
 }

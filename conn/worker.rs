@@ -49,7 +49,7 @@ impl Worker {
         }
     }
 
-    fn is_up(&self) -> bool {
+    pub(super) fn is_up(&self) -> bool {
         self.machine.state() == State::Up
     }
 
@@ -136,35 +136,40 @@ impl Connection {
     fn work(self: &Arc<Self>) {
         let mut worker = self.worker.lock();
         while let Some(event) = self.next_event(&mut worker) {
-            let inputs = Inputs {
-                lower: self.is_lower(),
-                pending: self.is_pending(),
-                random: time::random_u32(),
-                timing: self.node.tunables.timing(),
-            };
-            let before = worker.machine.state();
-            let outcome = worker.machine.handle(event, &inputs);
-            self.state.store(outcome.state as u32, Relaxed);
-            if before != outcome.state {
-                let conn = self.key.traced();
-                trace::conn_state(&conn, event.name(), before.name(), outcome.state.name());
-            }
-            let attempted = !matches!(before, State::Down | State::Waiting | State::Up);
-            let ended = matches!(outcome.state, State::Down | State::Waiting);
-            if attempted && ended && event != Event::Stop {
-                self.node.stats.inc(Counter::ConnAttemptFailed);
-            }
-            if event == Event::Idle && before != outcome.state {
-                self.node.stats.inc(Counter::ConnIdleClosed);
-            }
-            for action in outcome.actions {
-                self.act(&mut worker, action);
-            }
+            self.handle(&mut worker, event);
         }
         if self.stop.load(Relaxed) {
             // Nobody takes it any more, and no other one can come.
             let request = self.request.lock().take();
             drop(request);
+        }
+    }
+
+    /// Feeds the machine an event, and does what comes of it.
+    pub(super) fn handle(self: &Arc<Self>, worker: &mut Worker, event: Event) {
+        let inputs = Inputs {
+            lower: self.is_lower(),
+            pending: self.is_pending(),
+            random: time::random_u32(),
+            timing: self.node.tunables.timing(),
+        };
+        let before = worker.machine.state();
+        let outcome = worker.machine.handle(event, &inputs);
+        self.state.store(outcome.state as u32, Relaxed);
+        if before != outcome.state {
+            let conn = self.key.traced();
+            trace::conn_state(&conn, event.name(), before.name(), outcome.state.name());
+        }
+        let attempted = !matches!(before, State::Down | State::Waiting | State::Up);
+        let ended = matches!(outcome.state, State::Down | State::Waiting);
+        if attempted && ended && event != Event::Stop {
+            self.node.stats.inc(Counter::ConnAttemptFailed);
+        }
+        if event == Event::Idle && before != outcome.state {
+            self.node.stats.inc(Counter::ConnIdleClosed);
+        }
+        for action in outcome.actions {
+            self.act(worker, action);
         }
     }
 

@@ -7,10 +7,17 @@
 //!
 //! A connection is forgotten as a whole if it has never carried a message. Otherwise its numbers are
 //! what makes messages arrive once and in order: they stay, unless there is no room for more
-//! connections. A peer like us notices then that our numbers start again; its own go on, and ours
-//! is the side that takes any number. Only what it sends for the second time could be taken twice. So
-//! it must have nothing left to send again: our acknowledgement went out on a connection which was
-//! still up at the look after that, and no message has come since.
+//! connections. Then two things have to be right when the next connection to that peer counts anew:
+//!
+//! - Our numbers begin behind all that we have used, and C RDS takes them for new ones, also in messages
+//!   that it is sent twice. A peer like us would notice as well that they have begun at 1.
+//! - The peer's numbers go on, and ours is the side that takes any number. Only what it sends for the second
+//!   time could be taken twice. So it must have nothing left to send again: our acknowledgement went out on a
+//!   connection which was still up at the look after that, and no message has come since. If that cannot be
+//!   said, the position in its numbers is kept, and nothing else.
+//!
+//! C RDS connects again at once when it is closed, whether it has something to send or not. So a connection to it is
+//! closed only to be forgotten, and others have a chance to come first.
 
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
@@ -80,7 +87,7 @@ pub(crate) struct Sight {
     /// No message was ever sent, nor has one arrived.
     pub(crate) unused: bool,
     /// The peer has told on this connection that it runs this implementation. C RDS reconnects at once,
-    /// whether it needs to or not, and does not notice that numbers start again.
+    /// whether it needs to or not.
     pub(crate) like_us: bool,
 }
 
@@ -96,7 +103,9 @@ pub(crate) enum Verdict {
     Close,
     /// Forget it. Nothing hangs on it.
     Forget,
-    /// Forget it if there is no room for more connections. Its numbers start again then.
+    /// Close it and forget it if there is no room for more connections.
+    EndForRoom,
+    /// Forget it if there is no room for more connections.
     ForgetForRoom,
 }
 
@@ -132,6 +141,11 @@ impl Idleness {
         self.marks == *marks
     }
 
+    /// Whether the peer has nothing that it may send again. Otherwise the position in its numbers must not be forgotten.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
     /// Looks at the connection, `now` by a monotonic clock in nanoseconds.
     pub(crate) fn look(&mut self, sight: &Sight, now: u64, patience: Patience) -> Verdict {
         if self.marks != sight.marks || self.since == 0 {
@@ -143,7 +157,7 @@ impl Idleness {
             return Verdict::Keep;
         }
         let quiet = now.saturating_sub(self.since);
-        if sight.up && sight.like_us {
+        if sight.up {
             if sight.ack_due {
                 // The look that counts is one after it has gone out.
                 self.acknowledged = false;
@@ -161,7 +175,8 @@ impl Idleness {
         match (sight.up, sight.down) {
             (true, _) if sight.like_us && patience.is_idle(quiet) => Verdict::Close,
             (_, true) if sight.unused && patience.is_unused(quiet) => Verdict::Forget,
-            (_, true) if self.settled && patience.is_idle(quiet) => Verdict::ForgetForRoom,
+            (true, _) if self.settled && patience.is_idle(quiet) => Verdict::EndForRoom,
+            (_, true) if patience.is_idle(quiet) => Verdict::ForgetForRoom,
             _ => Verdict::Keep,
         }
     }

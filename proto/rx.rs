@@ -101,6 +101,13 @@ struct Partial {
     duplicate: bool,
 }
 
+/// What must not be forgotten of a peer that may send a message again which was delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    next: u64,
+    generation: Option<u32>,
+}
+
 /// Receive side of the protocol from one peer. It outlives the connections to that peer.
 #[derive(Clone, Debug)]
 pub(crate) struct RecvState {
@@ -124,6 +131,23 @@ impl RecvState {
             tells_generation: false,
             takes_packed: false,
             partial: None,
+        }
+    }
+
+    /// A peer from which something has arrived before.
+    pub(crate) const fn at(position: Position) -> Self {
+        RecvState {
+            next: position.next,
+            generation: position.generation,
+            ..Self::new()
+        }
+    }
+
+    /// For [`RecvState::at`].
+    pub(crate) fn position(&self) -> Position {
+        Position {
+            next: self.next,
+            generation: self.generation,
         }
     }
 

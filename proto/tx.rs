@@ -59,6 +59,7 @@ const PLACES: usize = 32;
 #[derive(Clone, Debug)]
 pub(crate) struct SendState {
     policy: AckPolicy,
+    first: u64,
     next: u64,
     sent: u64,
     acked: u64,
@@ -75,6 +76,7 @@ impl SendState {
     pub(crate) const fn new(policy: AckPolicy) -> Self {
         SendState {
             policy,
+            first: 1,
             next: 1,
             sent: 0,
             acked: 0,
@@ -83,6 +85,13 @@ impl SendState {
             bytes_left: policy.max_unacked_bytes,
             last: [0; PLACES],
         }
+    }
+
+    /// Begins with `first`, at least 1, and not with 1: the peer may know all numbers before it. Nothing was queued yet.
+    pub(crate) fn begin_at(&mut self, first: u64) {
+        let before = first.saturating_sub(1);
+        (self.first, self.next) = (first, first);
+        (self.sent, self.acked, self.asked) = (before, before, before);
     }
 
     /// The sequence for a message from a port of ours that is being queued.
@@ -111,7 +120,7 @@ impl SendState {
 
     /// Whether no message was ever sent: the peer knows no number of ours.
     pub(crate) fn is_unused(&self) -> bool {
-        self.sent == 0
+        self.sent < self.first
     }
 
     /// Notes that message `sequence` with `len` payload bytes goes on the wire for the first

@@ -7,8 +7,9 @@ use kernel::prelude::*;
 #[kunit_tests(rds_conn_table)]
 mod suite {
     use crate::{
-        conn::{Bounds, ConnKey, Full, Place, Table},
+        conn::{Bounds, ConnKey, Full, Place, PositionPlace, Positions, Table},
         kapi::net::Net,
+        proto::rx::RecvState,
     };
     use core::net::Ipv6Addr;
     use kernel::prelude::*;
@@ -110,6 +111,27 @@ mod suite {
             table.walk(None, 0, |_| {}).map(|key| key.laddr),
             Some(addr(2))
         );
+        Ok(())
+    }
+
+    #[test]
+    fn so_many_positions_are_kept() -> Result {
+        let position = RecvState::new().position();
+        let mut positions = Positions::new(2);
+        for n in 1..=2 {
+            assert!(positions.has_room());
+            positions.insert(key(1, n, 0), position, PositionPlace::new(GFP_KERNEL)?);
+        }
+        assert!(!positions.has_room());
+        assert!(positions.remove(&key(1, 3, 0)).is_none());
+        assert!(!positions.has_room());
+        assert!(positions.remove(&key(1, 2, 0)).is_some());
+        assert!(positions.remove(&key(1, 2, 0)).is_none());
+        assert!(positions.has_room());
+        positions.insert(key(1, 3, 0), position, PositionPlace::new(GFP_KERNEL)?);
+        assert!(!positions.has_room());
+        assert!(positions.remove(&key(1, 1, 0)).is_some());
+        assert!(positions.remove(&key(1, 3, 0)).is_some());
         Ok(())
     }
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 from rdsvm.cluster import PAIR, peer_address
+from test_rogue import add_rogue
 from traffic import counters, ping, wait_for
 
 pytestmark = pytest.mark.impls("rust")
@@ -145,3 +146,10 @@ def test_idle_connections_make_room(node, guest, load):
                  and list(known(node, guest).values()) == ["down"])
     talk.go(10)
     talk.finish()
+
+
+def test_what_may_come_again_is_not_forgotten(node, tools, guest, load):
+    """A connection broke before its peer had the acknowledgement. It makes room for others all the same."""
+    add_rogue(node, guest)
+    load("max_conns=1", "idle_secs=20")
+    node.run(["python3", guest / "rogue_connect.py", tools.parent / "verbs.so", "forgotten"], timeout=600)

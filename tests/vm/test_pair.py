@@ -316,3 +316,48 @@ def test_crashed_peer_retransmits(pair, tools, guest, flavor):
     with losing(pair, 100):
         lost_by_either(pair, marks)
     streams.finish()
+
+
+def conversation(a, b, guest):
+    """Two programs that stay and send to each other when they are asked to, each with a port of this test."""
+    port = ports()
+    ends = [(a, A, port, B, port + 1), (b, B, port + 1, A, port)]
+    both = [m.start(["python3", guest / "limits.py", "end", *rest, 0]) for m, *rest in ends]
+    for process in both:
+        process.expect("^ready$")
+    return both
+
+
+# Both start anew now and then. In test_limits the peer is this module.
+@pytest.mark.pairs("rust-c")
+@pytest.mark.parametrize("broken", (False, True), ids=("calm", "broken"))
+def test_idle_connections_of_c(pair, guest, broken):
+    """A node that has as many connections as it may closes and forgets what it has with C RDS, which connects again at once.
+    The sockets go on, and get each message once, also what a broken connection brings for the second time."""
+    a, b = pair
+    must(a.unload())
+    must(a.load(options=["max_conns=1", "idle_secs=2"]))
+    a.write_file("/proc/sys/net/rds/silence_secs", "4")
+    try:
+        both, count = conversation(a, b, guest), 10
+        for rounds in range(1, 5):
+            before = counters(a, guest)
+            marks = [m.mark("messages") for m in pair]
+            cut = broken and rounds > 1
+            if cut:
+                wait_for_state(a, A, B, "up")
+            with losing(pair, 100 if cut else 0):
+                for process in both:
+                    process.write(f"{count}\n")
+                if cut:
+                    lost_by_either(pair, marks)
+            for process in both:
+                process.expect(f"^all {count * rounds}$", timeout=300)
+            seen = wait_for(a, guest, lambda now: now["conn_forgotten"] > before["conn_forgotten"])
+            assert seen["conn_idle_closed"] > before["conn_idle_closed"]
+        for process in both:
+            process.write("", close=True)
+            process.wait(check=True)
+    finally:
+        a.stop_all()
+        a.forget()

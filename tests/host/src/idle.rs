@@ -53,6 +53,16 @@ fn looks<const N: usize>(idle_secs: u32, looks: [(u64, Sight); N]) -> [Verdict; 
     looks.map(|(time, sight)| idleness.look(&sight, (1000 + time) * SECOND, patience))
 }
 
+/// Whether the peer is known to have the acknowledgement after each of them.
+fn settled<const N: usize>(idle_secs: u32, looks: [(u64, Sight); N]) -> [bool; N] {
+    let mut idleness = Idleness::new();
+    let patience = Patience::new(idle_secs);
+    looks.map(|(time, sight)| {
+        let _ = idleness.look(&sight, (1000 + time) * SECOND, patience);
+        idleness.is_settled()
+    })
+}
+
 use Verdict::*;
 
 #[test]
@@ -69,9 +79,10 @@ fn what_waits_to_acknowledge_is_not_settled() {
         ..up()
     };
     let times = [(0, up()), (1, up()), (2, stuck), (9, stuck), (10, down())];
-    assert_eq!(looks(2, times), [Keep, Acknowledge, Keep, Keep, Keep]);
+    assert_eq!(settled(2, times), [false; 5]);
     let times = [(0, up()), (1, stuck), (2, up()), (3, down())];
-    assert_eq!(looks(2, times), [Keep, Keep, Acknowledge, Keep]);
+    assert_eq!(looks(2, times), [Keep, Keep, Acknowledge, ForgetForRoom]);
+    assert_eq!(settled(2, times), [false; 4]);
     let times = [(0, up()), (1, up()), (2, stuck), (3, up()), (4, up())];
     assert_eq!(
         looks(2, times),
@@ -79,6 +90,7 @@ fn what_waits_to_acknowledge_is_not_settled() {
     );
     let times = [(0, up()), (1, up()), (1, up()), (2, down())];
     assert_eq!(looks(2, times), [Keep, Acknowledge, Keep, ForgetForRoom]);
+    assert_eq!(settled(2, times), [false, false, true, true]);
 }
 
 #[test]
@@ -113,9 +125,9 @@ fn what_is_pending_keeps_it() {
     }
 }
 
-/// C RDS would reconnect at once.
+/// C RDS would reconnect at once. It is told as well that all has come.
 #[test]
-fn other_peers_are_left_alone() {
+fn other_peers_are_closed_only_for_room() {
     let other = Sight {
         like_us: false,
         ..up()
@@ -123,11 +135,16 @@ fn other_peers_are_left_alone() {
     let times = [
         (0, other),
         (5, other),
-        (900, other),
+        (10, other),
+        (599, other),
+        (600, other),
         (901, down()),
-        (1800, down()),
     ];
-    assert_eq!(looks(600, times), [Keep; 5]);
+    let expected = [Keep, Acknowledge, Keep, Keep, EndForRoom, ForgetForRoom];
+    assert_eq!(looks(600, times), expected);
+    // It must be settled.
+    let times = [(0, other), (601, other), (602, other)];
+    assert_eq!(looks(600, times), [Keep, Acknowledge, EndForRoom]);
 }
 
 #[test]
@@ -144,8 +161,8 @@ fn what_was_never_used_is_forgotten_after_a_minute() {
 }
 
 #[test]
-fn what_was_used_is_forgotten_only_if_the_peer_has_the_acknowledgement() {
-    let settled = [
+fn what_was_used_is_forgotten_and_the_position_if_the_peer_has_the_acknowledgement() {
+    let times = [
         (0, up()),
         (15, up()),
         (30, up()),
@@ -153,7 +170,8 @@ fn what_was_used_is_forgotten_only_if_the_peer_has_the_acknowledgement() {
         (600, down()),
     ];
     let expected = [Keep, Acknowledge, Keep, Keep, ForgetForRoom];
-    assert_eq!(looks(600, settled), expected);
+    assert_eq!(looks(600, times), expected);
+    assert_eq!(settled(600, times), [false, false, true, true, true]);
     // It may have broken with the acknowledgement under way.
     let broken = [
         (0, up()),
@@ -162,7 +180,9 @@ fn what_was_used_is_forgotten_only_if_the_peer_has_the_acknowledgement() {
         (600, down()),
         (9999, down()),
     ];
-    assert_eq!(looks(600, broken), [Keep, Acknowledge, Keep, Keep, Keep]);
+    let expected = [Keep, Acknowledge, Keep, ForgetForRoom, ForgetForRoom];
+    assert_eq!(looks(600, broken), expected);
+    assert_eq!(settled(600, broken), [false; 5]);
     // A new link says nothing about the old one.
     let mut again = up();
     again.marks.times_up = 2;
@@ -173,7 +193,11 @@ fn what_was_used_is_forgotten_only_if_the_peer_has_the_acknowledgement() {
         (45, down()),
         (9999, down()),
     ];
-    assert_eq!(looks(600, again), [Keep, Acknowledge, Keep, Keep, Keep]);
+    assert_eq!(
+        looks(600, again),
+        [Keep, Acknowledge, Keep, Keep, ForgetForRoom]
+    );
+    assert_eq!(settled(600, again), [false; 5]);
 }
 
 #[test]

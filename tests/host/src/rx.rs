@@ -366,3 +366,25 @@ proptest! {
         }
     }
 }
+
+/// Who has kept the position drops what comes again, and only that. A peer that has started anew is noticed.
+#[test]
+fn a_position_outlives_the_rest() {
+    let mut rx = RecvState::new();
+    let update = Header::congestion_update(0, 77);
+    for header in [update, data(5, 0), data(6, 0)] {
+        feed(&mut rx, &header).unwrap();
+    }
+    let mut kept = RecvState::at(rx.position());
+    assert!(!kept.is_unused() && kept.ack() == 0);
+    assert_eq!(kept.position(), rx.position());
+    feed(&mut kept, &update).unwrap();
+    assert!(duplicate(feed(&mut kept, &retransmitted(6))));
+    assert!(!duplicate(feed(&mut kept, &retransmitted(7))));
+
+    let mut kept = RecvState::at(rx.position());
+    feed(&mut kept, &Header::congestion_update(0, 78)).unwrap();
+    assert!(!duplicate(feed(&mut kept, &retransmitted(1))));
+    // Nothing is known of one that never sent anything.
+    assert!(RecvState::at(RecvState::new().position()).is_unused());
+}

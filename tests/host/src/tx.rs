@@ -37,6 +37,30 @@ fn sequences_start_at_one() {
     assert_eq!(tx.next_sequence(), 4);
 }
 
+/// Nothing that was sent by an earlier one is acknowledged, and nothing that was not sent yet.
+#[test]
+fn numbers_go_on_where_others_have_ended() {
+    for first in [1, 2, 1000, u64::MAX / 2] {
+        let mut tx = SendState::new(AckPolicy::default());
+        tx.begin_at(first);
+        assert!(tx.is_unused());
+        assert_eq!(tx.handle_ack(0), Ok(None));
+        assert_eq!(tx.handle_ack(first - 1), Ok(None));
+        assert!(tx.handle_ack(first).is_err());
+        assert_eq!(tx.assign(PORT), first);
+        assert!(tx.is_unused() && tx.handle_ack(first).is_err());
+        assert_eq!(tx.transmit(first, 0, Pressure::Low), Flags::NONE);
+        assert!(!tx.is_unused());
+        assert_eq!(tx.handle_ack(first - 1), Ok(None));
+        assert_eq!(tx.handle_ack(first), Ok(Some(first)));
+        assert_eq!(tx.next_sequence(), first + 1);
+        // As if the others were acknowledged: a sender that runs short asks at once.
+        let next = tx.assign(PORT);
+        let flags = tx.transmit(next, 0, Pressure::High);
+        assert_eq!(flags, Flags::ACK_REQUIRED);
+    }
+}
+
 #[test]
 fn asks_for_an_ack_once_the_packets_are_used_up() {
     let mut tx = SendState::new(AckPolicy::default());

@@ -11,6 +11,8 @@ time until its input ends.
 limits.py talk LOCAL PEER TOS: two sockets which stay open. For each number that comes as a line, each of them
 sends so many messages to the other, and has to get as many, in the order in which they were sent. Prints
 "all" and the number of the last one.
+
+limits.py end LOCAL PORT PEER PEERPORT TOS: one of two such sockets, where the other is on another node.
 """
 
 import collections
@@ -67,27 +69,35 @@ def strangers(local, count):
 
 
 def talk(local, peer, value):
-    ends = [open_sock(local, PORT, int(value), 60), open_sock(peer, OTHER_PORT, int(value), 60)]
     names = [(local, PORT), (peer, OTHER_PORT)]
+    converse(value, names, names[::-1])
+
+
+def end(local, port, peer, peer_port, value):
+    converse(value, [(local, int(port))], [(peer, int(peer_port))])
+
+
+def converse(value, names, others):
+    ends = [open_sock(*name, int(value), 120) for name in names]
     sent = 0
     print("ready", flush=True)
     for line in sys.stdin:
         for number in range(sent, sent + int(line)):
-            for i in (0, 1):
-                ends[i].send(struct.pack("=I", number), names[1 - i])
+            for sock, other in zip(ends, others):
+                sock.send(struct.pack("=I", number), other)
         for number in range(sent, sent + int(line)):
-            for i in (0, 1):
-                data, _ = ends[i].recv()
+            for sock, name in zip(ends, names):
+                data, _ = sock.recv()
                 if data != struct.pack("=I", number):
-                    sys.exit(f"{names[i]}: {data} is not message {number}")
+                    sys.exit(f"{name}: {data} is not message {number}")
         sent += int(line)
         print(f"all {sent}", flush=True)
-    for i in (0, 1):
+    for sock, name in zip(ends, names):
         try:
-            data, _ = ends[i].recv(flags=socket.MSG_DONTWAIT)
+            data, _ = sock.recv(flags=socket.MSG_DONTWAIT)
         except BlockingIOError:
             continue
-        sys.exit(f"{names[i]}: {data} came twice")
+        sys.exit(f"{name}: {data} came twice")
 
 
-{"tos": tos, "strangers": strangers, "talk": talk}[sys.argv[1]](*sys.argv[2:])
+{"tos": tos, "strangers": strangers, "talk": talk, "end": end}[sys.argv[1]](*sys.argv[2:])

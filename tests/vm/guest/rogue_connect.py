@@ -41,42 +41,69 @@ def text(life, number):
     return f"{life} {number} ".encode().ljust((20, 5000, 20000)[number % 3], b"x")
 
 
+def arrived(reader):
+    found = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            found.append(reader.recv(flags=socket.MSG_DONTWAIT)[0])
+    return found
+
+
+def session(home, reader, life, generation, numbers, again, known):
+    """A connection of a peer in one of its lives, with messages of which it has sent `again` before, and of
+    which the node has the first `known`. Two pings come after them, and count. Returns the number of the node's
+    last message."""
+    with Witness(MINE[2], NODE) as p:
+        p.open()
+        before = home.counters()
+        p.send(*frames.congestion(ext=frames.introduction(generation) if generation else b""))
+        for number in numbers:
+            p.send(*frames.fragments(number, text(life, number), dport=attacks.READER,
+                                     flags=AGAIN if number in again else 0))
+        p.seq = numbers[-1]
+        need(p.ping(), "the connection is lost")
+        found = arrived(reader)
+        need(found == [text(life, x) for x in numbers[known:]],
+             f"{[x.split()[:2] for x in found]} arrived of {numbers}, and {known} of them are known")
+        rose = rise(before, home.counters(), (OLD,))
+        need(rose.get(OLD, 0) == known, f"counted {rose}")
+        # What it has of another life is not for this one.
+        need(numbers[-1] <= max(p.acks) <= p.seq, f"acknowledged {p.acks} of {numbers}")
+        p.settle()
+        return p.seen
+
+
+def numbers(first, last):
+    return range(first, last + 1)
+
+
+def forgotten(home, _number):
+    """The node forgets a connection as soon as it is idle for 20 seconds. It does not know whether the peer has its last
+    acknowledgement, and does not take twice what comes again. Its own numbers go on, as C RDS wants them to."""
+    with home.at_home():
+        reader = Sock((NODE, attacks.READER))
+
+    def forgets(life, generation):
+        last = 0
+        for first, count, known in ((1, 6, 0), (4, 9, 5), (10, 16, 2)):
+            again = numbers(first, first + known - 1)
+            before = home.counters()["conn_forgotten"]
+            now = session(home, reader, life, generation, numbers(first, count), again, known)
+            need(now > last, f"the node's last message was {last}, and is {now} on the next connection")
+            last = now
+            home.wait_for("room", lambda seen: seen["conn_forgotten"] > before)
+
+    yield "a peer with a generation", lambda: forgets(1, 1)
+    # It counts from 1, and nothing is sent again.
+    yield "a peer like C RDS", lambda: forgets(2, None)
+    reader.sock.close()
+
+
 def restarts(home, _number):
     """A peer counts from 1 again after it has started anew, and goes on when only the connection is new. Either
     way it may have to send again what it has sent before."""
     with home.at_home():
         reader = Sock((NODE, attacks.READER))
-
-    def arrived():
-        found = []
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                found.append(reader.recv(flags=socket.MSG_DONTWAIT)[0])
-        return found
-
-    def session(life, generation, numbers, again, known):
-        """A connection of a peer in one of its lives, with messages of which it has sent `again` before, and of
-        which the node has the first `known`. Two pings come after them, and count."""
-        with Witness(MINE[2], NODE) as p:
-            p.open()
-            before = home.counters()
-            p.send(*frames.congestion(ext=frames.introduction(generation) if generation else b""))
-            for number in numbers:
-                p.send(*frames.fragments(number, text(life, number), dport=attacks.READER,
-                                         flags=AGAIN if number in again else 0))
-            p.seq = numbers[-1]
-            need(p.ping(), "the connection is lost")
-            found = arrived()
-            need(found == [text(life, x) for x in numbers[known:]],
-                 f"{[x.split()[:2] for x in found]} arrived of {numbers}, and {known} of them are known")
-            rose = rise(before, home.counters(), (OLD,))
-            need(rose.get(OLD, 0) == known, f"counted {rose}")
-            # What it has of another life is not for this one.
-            need(numbers[-1] <= max(p.acks) <= p.seq, f"acknowledged {p.acks} of {numbers}")
-            p.settle()
-
-    def numbers(first, last):
-        return range(first, last + 1)
 
     for what, *how in (
             ("the first connection", 1, 1, numbers(1, 9), (), 0),
@@ -88,7 +115,7 @@ def restarts(home, _number):
             # Like C RDS, whose messages are told from those of its former life if they are sent once only.
             ("started anew without a word", 4, None, numbers(1, 4), (), 0),
             ("connected anew without a word", 4, None, numbers(2, 8), numbers(2, 8), 5)):
-        yield what, lambda: session(*how)
+        yield what, lambda: session(home, reader, *how)
     reader.sock.close()
 
 
@@ -205,4 +232,4 @@ def forgets(home, _number):
 
 
 if __name__ == "__main__":
-    sys.exit(main({"restarts": restarts, "crossings": crossings, "forgets": forgets}))
+    sys.exit(main({"restarts": restarts, "forgotten": forgotten, "crossings": crossings, "forgets": forgets}))

@@ -282,6 +282,7 @@ impl World {
         self.nodes[node].timer = old.timer + 1;
         self.nodes[node].sent_before_restart = old.sent;
         self.nodes[1 - node].due_since_restart = 0;
+        self.nodes[1 - node].peer_started_anew = true;
     }
 
     /// Looks whether the connection of a node is idle, and does what is to be done.
@@ -295,11 +296,18 @@ impl World {
             Verdict::Acknowledge => self.acknowledge(node),
             Verdict::Close => self.feed(node, Event::Idle),
             Verdict::Forget => {}
-            Verdict::ForgetForRoom if !self.nodes[node].has_room => {
+            Verdict::EndForRoom | Verdict::ForgetForRoom if !self.nodes[node].has_room => {
+                if verdict == Verdict::EndForRoom {
+                    self.feed(node, Event::Idle);
+                }
+                // Before the worker comes to what the peer wants.
+                if let Some(to) = self.nodes[node].request.take() {
+                    self.send_cm(node, Cm::Reject { to });
+                }
                 let generation = self.rng.next() as u32;
                 self.nodes[node].forget(generation);
             }
-            Verdict::ForgetForRoom => {}
+            Verdict::EndForRoom | Verdict::ForgetForRoom => {}
         }
         if self.now < self.looks_until {
             let period = u64::from(IDLE.period_ms()) * MS;

@@ -193,8 +193,8 @@ fn a_restarted_node_is_not_taken_for_its_old_self() {
 }
 
 /// Messages, with idle times between them in which both nodes close the connection, and one or both forget
-/// it as soon as they may. Returns how often the connection came up and was forgotten.
-fn idle_times(seed: u64, trace: bool) -> (u32, u32) {
+/// it as soon as they may.
+fn idle_times(seed: u64, trace: bool, brains: [Brain; 2]) -> Idle {
     let mut rng = Rng(!seed);
     let weather = Weather {
         loss: [0, 0, 10][rng.below(3) as usize],
@@ -203,12 +203,15 @@ fn idle_times(seed: u64, trace: bool) -> (u32, u32) {
         calm_from: 120 * SECOND,
         fate: 0,
     };
-    let mut world = World::new(seed, weather, [Brain::rust(), Brain::rust()], trace);
+    let ours = brains.iter().all(|brain| matches!(brain, Brain::Rust(_)));
+    let mut world = World::new(seed, weather, brains, trace);
     world.looks_until = 140 * SECOND;
     let short_of_room = 1 + rng.below(3);
     for node in 0..2 {
-        world.nodes[node].has_room = short_of_room & (1 << node) == 0;
-        world.at(rng.below(SECOND), Happening::Look { node });
+        world.nodes[node].has_room = ours && (short_of_room & (1 << node)) == 0;
+        if world.nodes[node].is_ours() {
+            world.at(rng.below(SECOND), Happening::Look { node });
+        }
     }
     let mut time = 0;
     while time < 110 * SECOND {
@@ -225,23 +228,66 @@ fn idle_times(seed: u64, trace: bool) -> (u32, u32) {
     assert!(world.run_until(200 * SECOND), "it never comes to rest");
     assert_delivered(&world);
     for node in &world.nodes {
-        assert_eq!((node.state(), node.endpoint), (State::Down, None));
+        // C connects again at once.
+        assert!(!ours || (node.state(), node.endpoint) == (State::Down, None));
     }
     let sum = |count: fn(&Node) -> u32| world.nodes.iter().map(count).sum();
-    (sum(|node| node.times_up), sum(|node| node.times_forgotten))
+    Idle {
+        up: sum(|node| node.times_up),
+        forgotten: sum(|node| node.times_forgotten),
+        kept: sum(|node| node.positions_kept),
+    }
+}
+
+/// How often the connection came up, was forgotten, and was forgotten but for the position of the peer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Idle {
+    up: u32,
+    forgotten: u32,
+    kept: u32,
+}
+
+impl Idle {
+    fn add(self, other: Self) -> Self {
+        Idle {
+            up: self.up + other.up,
+            forgotten: self.forgotten + other.forgotten,
+            kept: self.kept + other.kept,
+        }
+    }
 }
 
 #[test]
 fn idle_connections_are_closed_and_forgotten_and_nothing_is_lost() {
-    let total = Cell::new((0, 0));
+    let total = Cell::new(Idle::default());
     let runs = seeds(300, |seed, trace| {
-        let (up, forgotten) = idle_times(seed, trace);
-        let (all_up, all_forgotten) = total.get();
-        total.set((all_up + up, all_forgotten + forgotten));
+        let found = idle_times(seed, trace, [Brain::rust(), Brain::rust()]);
+        total.set(total.get().add(found));
     });
-    let (up, forgotten) = total.get();
-    println!("up {up} times, forgotten {forgotten} times in {runs} runs");
-    assert!(runs == 1 || (u64::from(up) > 10 * runs && u64::from(forgotten) > 5 * runs));
+    let total = total.get();
+    println!("{total:?} in {runs} runs");
+    assert!(
+        runs == 1
+            || (u64::from(total.up) > 10 * runs
+                && u64::from(total.forgotten) > 5 * runs
+                && u64::from(total.kept) > runs / 10)
+    );
+}
+
+/// C RDS knows no generations, and connects again at once.
+#[test]
+fn idle_connections_of_c_are_forgotten_and_nothing_is_lost() {
+    let total = Cell::new(Idle::default());
+    let runs = seeds(300, |seed, trace| {
+        for brains in [[Brain::rust(), Brain::c()], [Brain::c(), Brain::rust()]] {
+            total.set(total.get().add(idle_times(seed, trace, brains)));
+        }
+    });
+    let total = total.get();
+    println!("{total:?} in {runs} runs, both ways");
+    assert!(
+        runs == 1 || (u64::from(total.forgotten) > 5 * runs && u64::from(total.kept) > runs / 10)
+    );
 }
 
 /// Both sides send at about the same time, on a network that loses nothing. Returns when the last
