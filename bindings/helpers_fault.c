@@ -18,6 +18,7 @@ static struct {
 	[RDS_FAIL_POST] = { "fail_post", FAULT_ATTR_INITIALIZER },
 	[RDS_LOSE_REGISTRATION] = { "lose_registration", FAULT_ATTR_INITIALIZER },
 	[RDS_LOSE_COMPLETION] = { "lose_completion", FAULT_ATTR_INITIALIZER },
+	[RDS_CUT_PATH] = { "cut_path", FAULT_ATTR_INITIALIZER },
 };
 static struct dentry *dir;
 static u32 masked_caps;

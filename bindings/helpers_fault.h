@@ -23,6 +23,8 @@ enum rds_fault {
 	RDS_LOSE_REGISTRATION,
 	/* A work request of a connection's send queue never completes. */
 	RDS_LOSE_COMPLETION,
+	/* Messages of the connection manager have no way out. */
+	RDS_CUT_PATH,
 	RDS_FAULTS,
 };
 

@@ -381,6 +381,8 @@ bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 	bool up = !ib_uses_virt_dma(id->device);
 	struct net_device *dev;
 
+	if (rds_fails(RDS_CUT_PATH, id->device))
+		return false;
 	if (!addr->bound_dev_if)
 		return true;
 	rcu_read_lock();

@@ -37,8 +37,8 @@ enum Refusal {
     /// The addresses in the CM's header are not those of the path: these are, ours first.
     Forged(Ipv6Addr, Ipv6Addr),
     Connection(NoConnection),
-    /// It is answered when that can be sent.
-    PathDown,
+    /// It waits: nothing can be sent.
+    Parked,
     /// Another request of the same peer waits.
     Busy,
 }
@@ -53,7 +53,7 @@ impl fmt::Display for Refusal {
                 f.write_fmt(fmt!("its path is from {:?} to {:?}", remote, local))
             }
             Self::Connection(why) => f.write_fmt(fmt!("no connection: {}", why)),
-            Self::PathDown => f.write_str("its network device is not up yet"),
+            Self::Parked => f.write_str("its network device is not up yet, so it waits"),
             Self::Busy => f.write_str("another request of it waits"),
         }
     }
@@ -106,7 +106,7 @@ impl Acceptor {
         if !request.path_is_up() {
             // Packets come in a moment before others go out.
             self.transport.park(request);
-            return Err(Refusal::PathDown);
+            return Err(Refusal::Parked);
         }
         let look = || {
             let private = if request.local_addr().is_ipv4() {
@@ -154,6 +154,7 @@ impl RequestHandler for Acceptor {
             Err(refusal) => {
                 let counter = match refusal {
                     Refusal::Forged(..) => Counter::ConnRejectForged,
+                    Refusal::Parked => Counter::ConnRequestParked,
                     _ => Counter::ConnRejectBadRequest,
                 };
                 self.node.stats.inc(counter);

@@ -140,6 +140,8 @@ counters! {
     RecvDropOverrun => "recv_drop_overrun",
     /// A connection request was refused for what it said.
     ConnRejectBadRequest => "conn_reject_bad_request",
+    /// A connection request waits for its answer until that can be sent.
+    ConnRequestParked => "conn_request_parked",
     /// An attempt to connect failed.
     ConnAttemptFailed => "conn_attempt_failed",
     /// A pong could not be queued.

@@ -115,7 +115,7 @@ pub(crate) trait Request: Send + Sync {
     fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;
 
     /// Rejects, because our own request has the right of way. May sleep.
-    fn reject(&mut self);
+    fn reject(&mut self, connection: &Connection);
 }
 
 /// What tells whether the peer lives, since the connection came up.

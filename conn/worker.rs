@@ -247,7 +247,7 @@ impl Connection {
                 let request = self.request.lock().take();
                 if let Some(mut request) = request {
                     self.node.stats.inc(Counter::IbConnectRaced);
-                    request.reject();
+                    request.reject(self);
                 }
                 Ok(())
             }

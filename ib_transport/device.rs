@@ -319,9 +319,10 @@ impl Ib {
         let device = devices.iter().find(|known| known.is(&rdma));
         let refused = match device {
             Some(device) => {
-                self.parking.park(request);
+                let refused = self.parking.park(request);
+                // Not before that: who tends it now would miss it.
                 device.tend_later();
-                None
+                refused
             }
             None => Some(request),
         };

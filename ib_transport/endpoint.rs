@@ -411,9 +411,9 @@ impl Drop for IbEndpoint {
             let Some(DeviceUse { device, .. }) = &self.device else {
                 return;
             };
-            // Without memory it goes at once, as it would if there were no need to wait.
+            // Without memory, or with too many, it goes at once, as it would if there were no need to wait.
             if let Ok(parked) = Parked::connection(device.id, self.id.clone()) {
-                self.transport.parking.park(parked);
+                drop(self.transport.parking.park(parked));
                 device.tend_later();
             }
         }
@@ -508,6 +508,12 @@ impl IncomingConnection {
             transport,
         }
     }
+
+    /// The request is answered when that can be sent.
+    fn park(&self, request: IncomingRequest, connection: &Connection) {
+        connection.note_drop(Counter::ConnRequestParked, 1);
+        self.transport.park(request);
+    }
 }
 
 impl Request for IncomingConnection {
@@ -518,7 +524,7 @@ impl Request for IncomingConnection {
     fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         let request = self.request.take().ok_or(ENODEV)?;
         if !request.path_is_up() {
-            self.transport.park(request);
+            self.park(request, connection);
             return Err(Errno::NetDown.into());
         }
         let (responder_resources, initiator_depth) =
@@ -562,10 +568,10 @@ impl Request for IncomingConnection {
         Ok(endpoint)
     }
 
-    fn reject(&mut self) {
+    fn reject(&mut self, connection: &Connection) {
         if let Some(request) = self.request.take() {
             if !request.path_is_up() {
-                return self.transport.park(request);
+                return self.park(request, connection);
             }
             // The peer tries again, whether it hears of it or not.
             let _ = request.reject(&REJECT_INCOMPATIBLE_OR_RACE.to_ne_bytes());

@@ -3,7 +3,8 @@
 //! CM ids that wait until their network device is up.
 //!
 //! To destroy one sends a message, and a message that finds no way out leaves soft-RoCE without its management queue pair
-//! for good.
+//! for good. They wait until their device goes at the longest, and there are not many: where nothing goes out, nothing
+//! comes in a moment later.
 
 use super::endpoint::Events;
 use crate::kapi::{
@@ -11,6 +12,9 @@ use crate::kapi::{
     sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
 };
 use kernel::{prelude::*, sync::Arc};
+
+/// How many CM ids may wait. The others are destroyed at once, whatever comes of that.
+const MOST: usize = 1024;
 
 enum Answer {
     /// Of a connection that was lost with its network device. The queue pair is closed.
@@ -38,11 +42,11 @@ impl Parked {
         Ok(Item::new(Self { device, answer }, GFP_KERNEL)?)
     }
 
-    /// Whether the peer can be told. Any context.
-    fn path_is_up(&self) -> bool {
+    /// Whether the peer can be told, or need not be. Any context.
+    fn may_go(&self) -> bool {
         match &self.answer {
             Answer::Connection(id) => id.path_is_up(),
-            Answer::Request(request) => request.path_is_up(),
+            Answer::Request(request) => request.is_withdrawn() || request.path_is_up(),
         }
     }
 }
@@ -65,19 +69,25 @@ impl Parking {
         )
     }
 
-    /// Keeps a CM id of a device that is not removed meanwhile, and that will be tended. Any context.
-    pub(super) fn park(&self, id: Item<Parked>) {
-        self.parked.lock().push_back(id);
+    /// Keeps a CM id of a device that is not removed meanwhile, and that will be tended. Any context. Gives it back if
+    /// there are too many.
+    pub(super) fn park(&self, id: Item<Parked>) -> Option<Item<Parked>> {
+        let mut parked = self.parked.lock();
+        if parked.len() >= MOST {
+            return Some(id);
+        }
+        parked.push_back(id);
+        None
     }
 
-    /// Destroys what is of a device and can tell its peer now, and says whether there is more of it. Sleeps.
+    /// Destroys what is of a device and can tell its peer now, or need not, and says whether there is more of it. Sleeps.
     pub(super) fn sweep(&self, device: DeviceId) -> bool {
         let mut ready = Fifo::new();
         let mut more = false;
         self.parked.lock().extract(
             |parked| {
                 let its = parked.device == device;
-                let goes = its && parked.path_is_up();
+                let goes = its && parked.may_go();
                 more |= its && !goes;
                 goes
             },

@@ -194,6 +194,12 @@ impl IncomingRequest {
         self.request.context.event.load(ordering::Relaxed) != 0
     }
 
+    /// Whether the peer has withdrawn it, before anything else happened to it: to drop it sends nothing. Any context.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        let rejected = bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED;
+        self.request.context.event.load(ordering::Relaxed) == rejected.wrapping_add(1)
+    }
+
     /// RDMA reads and atomics that the peer wants to have outstanding: a limit for
     /// [`responder_resources`](super::ConnParams::responder_resources).
     pub(crate) fn responder_resources(&self) -> u8 {

@@ -93,7 +93,7 @@ mod suite {
             Err(ENODEV)
         }
 
-        fn reject(&mut self) {}
+        fn reject(&mut self, _: &Connection) {}
     }
 
     /// Receives a map in which all ports are full, and returns whether that holds.

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """Devices that do not do what they were asked for, and memory that runs out at one place."""
 
+import json
+
 import pytest
-from faults import faults, faults_within, place_of
+from faults import EVERYWHERE, faults, faults_within, place_of
 from rdsvm.cluster import PAIR
 from traffic import counters, ping, ports, wait_for
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.flavors("debug")]
+KNOBS = "/sys/kernel/debug/rds_faults"
 
 
 @pytest.mark.kinds("rxe")
@@ -20,6 +23,23 @@ def test_queue_pair_that_is_never_flushed(node, tools, guest):
         wait_for(node, guest, lambda now: now["ib_not_flushed"] > before)
     waiting.wait(300, check=True)
     ping(tools, node, PAIR[1], PAIR[0])
+
+
+@pytest.mark.kinds("rxe")
+@pytest.mark.parametrize("place", (1, 2), ids=("listener", "worker"))
+def test_a_request_that_cannot_be_answered_is_parked(node, tools, guest, place):
+    """There is no way out when a request comes, or when the worker comes to it. Soft-RoCE could not get over an answer.
+    The peer gets it when there is a way, and asks again."""
+    node.forget()
+    before = counters(node, guest)
+    index, = [x["ifindex"] for x in json.loads(node.run("rdma -j dev").out) if x["ifname"] == "rdsx1"]
+    node.run(f"echo {index} >{KNOBS}/device")
+    with faults_within(node, EVERYWHERE, "rds_faults/cut_path", probability=100, interval=place, times=1):
+        ping(tools, node, PAIR[1], PAIR[0])
+        assert node.run(f"cat {KNOBS}/cut_path/times").out.strip() == "0"
+    assert counters(node, guest)["conn_request_parked"] == before["conn_request_parked"] + 1
+    # What is in `device` goes with the module.
+    node.forget()
 
 
 @pytest.mark.kinds("rxe")
