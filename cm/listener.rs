@@ -126,7 +126,7 @@ impl Acceptor {
                 .ok_or_else(|| Refusal::Connection(Error::from(Errno::NetUnreachable).into()))?;
             let connection = self
                 .node
-                .connection(key, || Ok(pools))
+                .connection(key, None, || Ok(pools))
                 .map_err(Refusal::Connection)?;
             Ok((agreed, private.credit, connection))
         };

@@ -16,6 +16,7 @@ use crate::cong::{Remote, Waiters};
 use crate::kapi::{
     net::{Net, SendMsg},
     sync::{new_spinlock_bh, Fifo, Item, Latest, Peek, SpinLockBh, SpinLockBhGuard},
+    task::User,
     time, trace,
 };
 use crate::msg::{Attached, Message, Ticket};
@@ -216,6 +217,8 @@ impl Tx {
 pub(crate) struct Connection {
     pub(crate) key: ConnKey,
     pub(crate) node: Arc<Node>,
+    /// Whose program was the first to need it, if it was not the peer.
+    pub(super) made_for: Option<User>,
     /// Tells the peer that our numbers have started again, when the node has, or has forgotten the
     /// connection that there was before.
     pub(crate) generation: u32,
@@ -272,7 +275,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(key: ConnKey, node: Arc<Node>, pools: Arc<Pools>) -> Result<Arc<Self>> {
+    pub(super) fn new(
+        key: ConnKey,
+        node: Arc<Node>,
+        made_for: Option<User>,
+        pools: Arc<Pools>,
+    ) -> Result<Arc<Self>> {
         let fragment = node
             .ib
             .as_ref()
@@ -292,6 +300,7 @@ impl Connection {
             try_pin_init!(Self {
                 key,
                 node,
+                made_for,
                 generation: time::random_u32().max(1),
                 pools <- Latest::new(pools),
                 fragment: Atomic::new(fragment.bytes()),

@@ -102,6 +102,9 @@ impl Node {
             if let Some((position, place)) = last.position.zip(place) {
                 now.positions.insert(connection.key, position, place);
             }
+            if let Some(user) = connection.made_for.filter(|_| last.unmet) {
+                now.tree.meet(user);
+            }
             now.tree.remove(&connection.key)
         });
         drop(connections);
@@ -138,6 +141,8 @@ struct Last {
     /// The sequence of its next message.
     next_tx: u64,
     position: Option<Position>,
+    /// It has never been up.
+    unmet: bool,
 }
 
 fn marks(tx: &Tx, rx: &RecvSide) -> Marks {
@@ -202,6 +207,7 @@ impl Connection {
         Some(Last {
             next_tx: marks.next_tx,
             position,
+            unmet: tx.times_up == 0,
         })
     }
 }

@@ -16,6 +16,7 @@ use crate::kapi::{
     print::pr_info_ratelimited,
     rdma::Access,
     sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, Peek, SpinLockBh},
+    task::User,
     trace,
 };
 use crate::msg::{Bound, Peer, Socket, Stamps, TransportId};
@@ -214,13 +215,14 @@ impl Node {
     }
 
     /// The connection between two addresses, made if there is none yet: then with the memory that
-    /// `pools` finds. May sleep.
+    /// `pools` finds, for a program of `user` if there is one. May sleep.
     ///
     /// Fails if there are too many, with the error of `pools`, with ENETDOWN while the module is being
     /// unloaded, with ENOMEM.
     pub(crate) fn connection(
         self: &Arc<Self>,
         key: ConnKey,
+        user: Option<User>,
         pools: impl FnOnce() -> Result<Arc<Pools>>,
     ) -> Result<Arc<Connection>, NoConnection> {
         let connections = self.connections.lock();
@@ -228,11 +230,11 @@ impl Node {
             return Ok(connection.clone());
         }
         // Whoever is refused is to cost little.
-        let room = connections.tree.has_room(&key);
+        let room = connections.tree.has_room(&key, user);
         drop(connections);
         room.map_err(|full| self.refuse(&key, full))?;
 
-        let fresh = Connection::new(key, self.clone(), pools()?)?;
+        let fresh = Connection::new(key, self.clone(), user, pools()?)?;
         let place = Place::new()?;
         let mut connections = self.connections.lock();
         if connections.closed {
@@ -245,7 +247,7 @@ impl Node {
             drop(connections);
             return Ok(connection);
         }
-        let inserted = connections.tree.insert(key, fresh.clone(), place);
+        let inserted = connections.tree.insert(key, fresh.clone(), user, place);
         if inserted.is_ok() {
             let position = connections.positions.remove(&key);
             fresh.begin(connections.begin_at, position);
@@ -449,9 +451,9 @@ impl Node {
     pub(crate) fn stop(self: &Arc<Self>) {
         let mut connections = self.connections.lock();
         connections.closed = true;
-        let (tree, peers) = connections.tree.take();
+        let (tree, counts) = connections.tree.take();
         drop(connections);
-        drop(peers);
+        drop(counts);
         cancel_delayed::<_, 0>(self);
         cancel_delayed::<_, 1>(self);
         for connection in tree.values() {

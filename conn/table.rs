@@ -3,7 +3,7 @@
 //! The connections of a node by their keys, and how many there may be.
 
 use super::connection::{ConnKey, Shown};
-use crate::kapi::net::Net;
+use crate::kapi::{net::Net, task::User};
 use crate::proto::rx::Position;
 use core::net::Ipv6Addr;
 use kernel::{
@@ -21,6 +21,9 @@ pub(crate) struct Bounds {
     pub(crate) per_peer: usize,
 }
 
+/// How many connections a user may have in any case whose peers have never answered.
+const FEW: usize = 16;
+
 /// Whether a bound is so near that what is not needed should make room: an eighth is left.
 fn is_near(count: usize, bound: usize) -> bool {
     count >= bound.saturating_sub(bound / 8)
@@ -31,6 +34,8 @@ fn is_near(count: usize, bound: usize) -> bool {
 pub(crate) enum Full {
     All(usize),
     Peer(Ipv6Addr, usize),
+    /// So many connections of one user's programs have never been up.
+    Unmet(usize),
 }
 
 impl fmt::Display for Full {
@@ -44,6 +49,10 @@ impl fmt::Display for Full {
                 "there are {} connections with {}, raise max_conns_per_peer to allow more",
                 bound,
                 Shown(*addr)
+            )),
+            Self::Unmet(count) => f.write_fmt(fmt!(
+                "programs of its user wait for {} peers that have never answered, and as many more may be needed by others",
+                count
             )),
         }
     }
@@ -71,6 +80,7 @@ impl PeerKey {
 pub(crate) struct Place<V> {
     entry: RBTreeNodeReservation<ConnKey, V>,
     peer: RBTreeNodeReservation<PeerKey, usize>,
+    user: RBTreeNodeReservation<User, usize>,
 }
 
 impl<V> Place<V> {
@@ -79,7 +89,24 @@ impl<V> Place<V> {
         Ok(Self {
             entry: RBTreeNodeReservation::new(GFP_KERNEL)?,
             peer: RBTreeNodeReservation::new(GFP_KERNEL)?,
+            user: RBTreeNodeReservation::new(GFP_KERNEL)?,
         })
+    }
+}
+
+/// Counts one more.
+fn add<K: Ord>(counts: &mut RBTree<K, usize>, key: K, place: RBTreeNodeReservation<K, usize>) {
+    match counts.get_mut(&key) {
+        Some(count) => *count = count.saturating_add(1),
+        None => drop(counts.insert(place.into_node(key, 1))),
+    }
+}
+
+/// Counts one less.
+fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
+    match counts.get_mut(key) {
+        Some(count) if *count > 1 => *count = count.saturating_sub(1),
+        _ => drop(counts.remove(key)),
     }
 }
 
@@ -87,10 +114,12 @@ impl<V> Place<V> {
 ///
 /// # Invariants
 ///
-/// `len` is how many entries `tree` has, and `peers` has how many of them each peer address has, if any.
+/// `len` is how many entries `tree` has, and `peers` has how many of them each peer address has, if any. `unmet` has how many
+/// entries were added for each user, if any, and were neither removed nor met.
 pub(crate) struct Table<V> {
     tree: RBTree<ConnKey, V>,
     peers: RBTree<PeerKey, usize>,
+    unmet: RBTree<User, usize>,
     len: usize,
     bounds: Bounds,
 }
@@ -102,6 +131,7 @@ impl<V> Table<V> {
         Self {
             tree: RBTree::new(),
             peers: RBTree::new(),
+            unmet: RBTree::new(),
             len: 0,
             bounds: Bounds {
                 all: bounds.all.max(1),
@@ -122,15 +152,23 @@ impl<V> Table<V> {
         self.peers.get(&PeerKey::of(key)).copied().unwrap_or(0)
     }
 
-    /// Whether there may be another connection, which would have this key.
-    pub(crate) fn has_room(&self, key: &ConnKey) -> Result<(), Full> {
+    /// Whether there may be another connection, which would have this key, for a program of `user` if there is one.
+    ///
+    /// A user may have as many with peers that have never answered as there is room left, and a few in any case. So one
+    /// alone gets half of it, the next one half of the rest, and there is some for another.
+    pub(crate) fn has_room(&self, key: &ConnKey, user: Option<User>) -> Result<(), Full> {
         if self.len >= self.bounds.all {
             return Err(Full::All(self.bounds.all));
         }
         if self.with_peer(key) >= self.bounds.per_peer {
             return Err(Full::Peer(key.faddr, self.bounds.per_peer));
         }
-        Ok(())
+        let unmet = user.and_then(|user| self.unmet.get(&user)).copied();
+        let left = self.bounds.all.saturating_sub(self.len);
+        match unmet {
+            Some(count) if count >= left.max(FEW) => Err(Full::Unmet(count)),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a bound that counts the connection of this key is near.
@@ -139,30 +177,36 @@ impl<V> Table<V> {
     }
 
     /// Adds an entry, unless there is no room. There is none with this key.
-    pub(crate) fn insert(&mut self, key: ConnKey, value: V, place: Place<V>) -> Result<(), Full> {
-        self.has_room(&key)?;
-        let peer = PeerKey::of(&key);
-        // INVARIANT: One more in all three; the key was not there, so nothing is replaced.
-        match self.peers.get_mut(&peer) {
-            Some(count) => *count = count.saturating_add(1),
-            None => drop(self.peers.insert(place.peer.into_node(peer, 1))),
+    pub(crate) fn insert(
+        &mut self,
+        key: ConnKey,
+        value: V,
+        user: Option<User>,
+        place: Place<V>,
+    ) -> Result<(), Full> {
+        self.has_room(&key, user)?;
+        // INVARIANT: One more in all; the key was not there, so nothing is replaced.
+        add(&mut self.peers, PeerKey::of(&key), place.peer);
+        if let Some(user) = user {
+            add(&mut self.unmet, user, place.user);
         }
         self.len = self.len.saturating_add(1);
         drop(self.tree.insert(place.entry.into_node(key, value)));
         Ok(())
     }
 
-    /// Takes an entry out.
+    /// Takes an entry out. [`Self::meet`] is called for it if it was added for a user and has never been up.
     pub(crate) fn remove(&mut self, key: &ConnKey) -> Option<V> {
         let value = self.tree.remove(key)?;
-        let peer = PeerKey::of(key);
-        // INVARIANT: One less in all three.
+        // INVARIANT: One less in both.
         self.len = self.len.saturating_sub(1);
-        match self.peers.get_mut(&peer) {
-            Some(count) if *count > 1 => *count = count.saturating_sub(1),
-            _ => drop(self.peers.remove(&peer)),
-        }
+        subtract(&mut self.peers, &PeerKey::of(key));
         Some(value)
+    }
+
+    /// An entry that was added for this user is up for the first time, or was removed before that.
+    pub(crate) fn meet(&mut self, user: User) {
+        subtract(&mut self.unmet, &user);
     }
 
     /// Takes all out. The caller drops both without a lock.
@@ -170,7 +214,9 @@ impl<V> Table<V> {
         // INVARIANT: Empty.
         self.len = 0;
         let peers = core::mem::replace(&mut self.peers, RBTree::new());
-        (core::mem::replace(&mut self.tree, RBTree::new()), peers)
+        let unmet = core::mem::replace(&mut self.unmet, RBTree::new());
+        let tree = core::mem::replace(&mut self.tree, RBTree::new());
+        (tree, (peers, unmet))
     }
 
     /// The entry with a key, or the one behind it.

@@ -327,7 +327,11 @@ impl Connection {
         queue.cong_again = false;
         tx.link = Some(link.clone());
         tx.times_up = tx.times_up.wrapping_add(1);
+        let first = tx.times_up == 1;
         self.transmit_and_unlock(tx);
+        if let Some(user) = self.made_for.filter(|_| first) {
+            self.node.connections.lock().tree.meet(user);
+        }
         link.announce(self);
     }
 

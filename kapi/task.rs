@@ -3,7 +3,7 @@
 //! The calling process.
 
 use crate::bindings;
-use kernel::prelude::*;
+use kernel::{prelude::*, task::Kuid};
 
 /// Fails with EINTR, which nobody will see, if the process is to die: work for it that may be long ends.
 /// Process context.
@@ -13,4 +13,21 @@ pub(crate) fn check_killed() -> Result {
         return Err(EINTR);
     }
     Ok(())
+}
+
+/// Whose program it is that runs: its effective user in the initial user namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct User(u32);
+
+impl User {
+    /// Process context.
+    pub(crate) fn current() -> Self {
+        Self(Kuid::current_euid().into_raw().val)
+    }
+
+    /// For tests.
+    #[cfg(rds_kunit)]
+    pub(crate) const fn new(number: u32) -> Self {
+        Self(number)
+    }
 }

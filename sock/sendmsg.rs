@@ -11,6 +11,7 @@ use crate::conn::{ConnKey, Connection, Counter};
 use crate::kapi::{
     errno::Errno,
     net::{msg_flags, SendMsg, Sock, Timeout},
+    task::User,
 };
 use crate::loop_transport::Destination;
 use crate::msg::{
@@ -313,9 +314,9 @@ fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer, last: Option<Way>) -> Re
 
 /// The connection with a key, which the socket remembers as its last one.
 fn find_connection(sk: &Sock<Socket>, bound: &Bound, key: ConnKey) -> Result<Arc<Connection>> {
-    let connection = sk
-        .node
-        .connection(key, || sk.node.pools(bound.addr, bound.scope))?;
+    let connection = sk.node.connection(key, Some(User::current()), || {
+        sk.node.pools(bound.addr, bound.scope)
+    })?;
     remember(sk, Way::Connection(connection.clone()));
     Ok(connection)
 }

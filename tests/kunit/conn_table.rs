@@ -8,7 +8,7 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         conn::{Bounds, ConnKey, Full, Place, PositionPlace, Positions, Table},
-        kapi::net::Net,
+        kapi::{net::Net, task::User},
         proto::rx::RecvState,
     };
     use core::net::Ipv6Addr;
@@ -22,7 +22,7 @@ mod suite {
         }
         let full = Err(Full::Peer(addr(9), 3));
         assert_eq!(add(&mut table, key(3, 9, 0))?, full);
-        assert_eq!(table.has_room(&key(3, 9, 7)), full);
+        assert_eq!(table.has_room(&key(3, 9, 7), None), full);
         assert_eq!(add(&mut table, key(3, 8, 0))?, Ok(()));
         assert_eq!(table.len(), 5);
         // Another scope is another peer.
@@ -33,7 +33,7 @@ mod suite {
         assert_eq!(add(&mut table, other)?, Ok(()));
 
         assert_eq!(table.remove(&key(3, 9, 0)), None);
-        assert_eq!(table.has_room(&key(3, 9, 0)), full);
+        assert_eq!(table.has_room(&key(3, 9, 0), None), full);
         assert!(table.remove(&key(2, 9, 0)).is_some());
         assert_eq!(add(&mut table, key(3, 9, 0))?, Ok(()));
         assert_eq!(add(&mut table, key(4, 9, 0))?, full);
@@ -115,6 +115,41 @@ mod suite {
     }
 
     #[test]
+    fn a_user_leaves_room_for_others() -> Result {
+        let mut table = table(256, 1000);
+        let mut local = 0;
+        // Half of what is left each time, and 16 in any case.
+        for (user, most) in [(1, 128), (2, 64), (3, 32), (4, 16), (5, 16)] {
+            for _ in 0..most {
+                local += 1;
+                let user = Some(User::new(user));
+                assert_eq!(add_for(&mut table, key(local, local, 0), user)?, Ok(()));
+            }
+            let full = match table.len() {
+                256 => Full::All(256),
+                _ => Full::Unmet(most),
+            };
+            let user = Some(User::new(user));
+            assert_eq!(add_for(&mut table, key(999, 999, 0), user)?, Err(full));
+        }
+        for n in 241..=256 {
+            assert!(table.remove(&key(n, n, 0)).is_some());
+            table.meet(User::new(5));
+        }
+        // Those of peers are not held back, nor is who has had all of his answered, or removed.
+        assert_eq!(add(&mut table, key(999, 999, 0))?, Ok(()));
+        let (first, fifth) = (Some(User::new(1)), Some(User::new(5)));
+        let full = Err(Full::Unmet(128));
+        assert_eq!(add_for(&mut table, key(998, 998, 0), first)?, full);
+        assert_eq!(add_for(&mut table, key(998, 998, 0), fifth)?, Ok(()));
+        for _ in 0..128 {
+            table.meet(User::new(1));
+        }
+        assert_eq!(add_for(&mut table, key(997, 997, 0), first)?, Ok(()));
+        Ok(())
+    }
+
+    #[test]
     fn so_many_positions_are_kept() -> Result {
         let position = RecvState::new().position();
         let mut positions = Positions::new(2);
@@ -141,8 +176,16 @@ mod suite {
 
     /// The values are the local addresses.
     fn add(table: &mut Table<u16>, key: ConnKey) -> Result<Result<(), Full>> {
+        add_for(table, key, None)
+    }
+
+    fn add_for(
+        table: &mut Table<u16>,
+        key: ConnKey,
+        user: Option<User>,
+    ) -> Result<Result<(), Full>> {
         let [.., local] = key.laddr.segments();
-        Ok(table.insert(key, local, Place::new()?))
+        Ok(table.insert(key, local, user, Place::new()?))
     }
 
     fn addr(n: u16) -> Ipv6Addr {

@@ -176,7 +176,7 @@ mod suite {
                 tos: 0,
             };
             let pools = self.fake.unmapped.pools();
-            let connection = self.node.connection(key, || Ok(pools.clone()))?;
+            let connection = self.node.connection(key, None, || Ok(pools.clone()))?;
             let message = Message::empty(pools, PORT, PORT)?;
             connection.send(message).map_err(|_| EINVAL)?;
             self.queue.flush();

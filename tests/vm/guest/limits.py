@@ -4,7 +4,7 @@
 limits.py tos LOCAL PEER TOS...: sends a message with each of these types of service, each from a socket of
 its own. Prints "ok" or the name of the error for each, as JSON.
 
-limits.py strangers LOCAL COUNT: an unprivileged program that sends a message to each of COUNT addresses where
+limits.py strangers LOCAL COUNT [USER]: an unprivileged program that sends a message to each of COUNT addresses where
 nobody is. Prints what came of it: {"ok": 100, ...}; goes on when a line comes, and sends to one more each
 time until its input ends.
 
@@ -52,10 +52,10 @@ def tos(local, peer, *values):
     print(json.dumps(found))
 
 
-def strangers(local, count):
+def strangers(local, count, user=NOBODY):
     os.setgroups([])
     os.setgid(NOBODY)
-    os.setuid(NOBODY)
+    os.setuid(int(user))
     number = 0
     with Sock((local, 0)) as sock:
         for batch in [int(count)] + [1] * 1000:
