@@ -14,8 +14,8 @@ from rdsvm.cluster import PAIR, must
 from rdsvm.node import Defect, NodeError
 
 ABI_PAGE = Path(__file__).resolve().parents[2] / "Documentation/abi.md"
-# Streams of one test after another must not meet the leftovers of the one before.
-_ports = itertools.count(4000, 64)
+# Streams of one test after another must not meet the leftovers of the one before. Those of long ago are gone.
+_ports = itertools.cycle(range(4000, 65536 - 63, 64))
 
 
 def messages(flavor, count):
@@ -24,7 +24,7 @@ def messages(flavor, count):
 
 
 def ports():
-    """The first of 64 ports that no other test has used."""
+    """The first of 64 ports that no test has used for long."""
     return next(_ports)
 
 
