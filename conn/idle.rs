@@ -46,16 +46,20 @@ impl WorkItem<0> for Node {
 impl Node {
     /// Sees to it that somebody looks at the connections, as long as there are any. Any context but a
     /// hard interrupt.
+    ///
+    /// Only for who adds a connection, and for the work itself: [`Node::stop`] stops one timer after the other,
+    /// and no other work may set again what is stopped already.
     pub(super) fn look_later(self: &Arc<Self>) {
-        let connections = self.connections.lock();
-        let needed = !connections.closed && connections.tree.len() > 0;
-        drop(connections);
-        if needed {
+        if self.has_connections() {
             let period_ms = self.patience.period_ms();
             self.queue.arm_unless_set::<_, 0>(self.clone(), period_ms);
-            let period_ms = self.tunables.silence().period_ms();
-            self.queue.arm_unless_set::<_, 1>(self.clone(), period_ms);
         }
+    }
+
+    /// Whether there is anything to look at later. Any context but a hard interrupt.
+    pub(super) fn has_connections(&self) -> bool {
+        let connections = self.connections.lock();
+        !connections.closed && connections.tree.len() > 0
     }
 
     fn look(&self, connection: &Arc<Connection>) {

@@ -255,6 +255,7 @@ impl Node {
         drop(connections);
         inserted.map_err(|full| self.refuse(&key, full))?;
         self.look_later();
+        self.listen_later();
         Ok(fresh)
     }
 

@@ -23,7 +23,18 @@ impl WorkItem<1> for Node {
             connection.listen(limit);
             Ok(())
         });
-        this.look_later();
+        this.listen_later();
+    }
+}
+
+impl Node {
+    /// Sees to it that somebody listens for the peers, as long as there are connections. As
+    /// [`look_later`](Self::look_later).
+    pub(super) fn listen_later(self: &Arc<Self>) {
+        if self.has_connections() {
+            let period_ms = self.tunables.silence().period_ms();
+            self.queue.arm_unless_set::<_, 1>(self.clone(), period_ms);
+        }
     }
 }
 
