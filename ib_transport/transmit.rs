@@ -158,9 +158,15 @@ impl Link for Qp<Carrier> {
     }
 }
 
+/// Whether a header goes before the operation that is next. Not amid one: reads may be under way then of which only the
+/// last is sure to report.
+fn header_goes_first(queue: &TxQueue) -> bool {
+    queue.is_header_due() && !queue.unsent.front().is_some_and(Message::is_half_out)
+}
+
 /// Whether what is next must not be posted yet, to a device on which nothing goes behind a read.
 fn has_to_wait(carrier: &Carrier, queue: &TxQueue, chain: &SendChain<'_, Carrier>) -> bool {
-    if queue.reads_next() {
+    if queue.reads_next() && !header_goes_first(queue) {
         // Something has to go if the peer has not heard of us.
         carrier.is_unheard()
     } else {
@@ -212,7 +218,7 @@ fn next_frame(
     }
     if let Some(message) = queue.unsent.front() {
         if message.has_to_operate() {
-            return work_request(connection, queue, chain);
+            return header_or_work_request(connection, queue, ack, chain);
         }
         return message_frame(connection, queue, ack, chain);
     }
@@ -284,6 +290,28 @@ fn packed_frame(
     let len = packer.len();
     connection.node.stats.inc(Counter::IbTxPacked);
     add(chain, buf.freeze(), len, true)
+}
+
+/// Adds the header that is due, or posts the next work request of the first unsent message's operation. Operations may
+/// follow each other without a frame and without an end, so the header cannot wait for a frame of theirs.
+fn header_or_work_request(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    ack: u64,
+    chain: &mut SendChain<'_, Carrier>,
+) -> Added {
+    if header_goes_first(queue) {
+        match ack_frame(connection, queue, ack, chain) {
+            // A read must not be what the peer hears first.
+            Added::Nothing if queue.reads_next() && chain.qp().handler().is_unheard() => {
+                return Added::Nothing
+            }
+            // Without memory for it the operation goes first.
+            Added::Nothing => {}
+            added => return added,
+        }
+    }
+    work_request(connection, queue, chain)
 }
 
 /// Posts the next work request of the first unsent message's operation.

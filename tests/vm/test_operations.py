@@ -7,7 +7,7 @@ import pytest
 from faults import faults, faults_within
 from probes import Probes
 from rdsvm.cluster import must, wire_address
-from traffic import let_packets_pass, losing, messages, new_devices
+from traffic import counters, let_packets_pass, losing, messages, new_devices, silence_limit, unchanged, wait_for
 
 pytestmark = pytest.mark.impls("rust")
 # The debug kernel takes too long for so many connections with so few CPUs.
@@ -155,6 +155,46 @@ def test_atomics_of_two_nodes(pair, guest):
     for user in [pair[1].start(["python3", program, "user", B, A, 4021 + i, count]) for i in range(users)]:
         user.wait(120, check=True)
     owner.wait(60, check=True)
+
+
+@pytest.fixture
+def patient(pair):
+    """Nodes whose devices try more often than once: wires that are this busy lose some packets."""
+    for m in pair:
+        must(m.unload())
+        must(m.load(options=["rds_ib_retry_count=7"]))
+    yield pair
+    for m in pair:
+        # Operations keep the sockets of a program that has gone until they are done.
+        m.run("until grep -qx 0 /sys/module/rds_rust/refcnt; do sleep 0.1; done")
+        m.forget()
+
+
+# Answers go before operations that wait to be posted, and behind those that the device has: 126 MiB of the long ones.
+@pytest.mark.on_siw
+@pytest.mark.pairs("rust-rust")
+@pytest.mark.parametrize("what, size", (
+    pytest.param("write", 64 << 10, id="write-short"),
+    pytest.param("read", 64 << 10, id="read-short", marks=pytest.mark.long("release", "debug")),
+    # So much takes minutes on the debug kernel.
+    pytest.param("read", 1 << 20, id="read-long", marks=pytest.mark.flavors("release")),
+    pytest.param("write", 1 << 20, id="write-long",
+                 marks=[pytest.mark.flavors("release"), pytest.mark.long("release")])))
+def test_operations_without_end(patient, guest, what, size):
+    """A node that does nothing but operate on memory of its peer answers the peer, and is not given up."""
+    pair = a, b = patient
+    program = ["python3", guest / "one_sided.py"]
+    with silence_limit(4, *pair):
+        user = a.start([*program, "user", A, B, what, size])
+        user.expect("^ready$")
+        before = counters(b, guest)
+        target = b.start([*program, "target", B, A])
+        # It asks for the second time when it was answered.
+        seen = wait_for(b, guest, lambda now: now["conn_asked"] > before["conn_asked"] + 1)
+        for process in (user, target):
+            process.write("", close=True)
+            process.wait(300, check=True)
+    unchanged(before, seen, "conn_silent", "conn_reset")
 
 
 def under_way(pair, guest, rounds):

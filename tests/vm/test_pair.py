@@ -4,8 +4,8 @@
 import pytest
 from rdsvm.cluster import must, wire_address, wire_address6
 from slow_reader import run_slow_reader
-from traffic import (Streams, connection, counters, exchange, first_log, forget_each_other, let_packets_pass,
-                     losing, messages, ping, ports, read_late, slow_down, there_and_back, unchanged, wait_for,
+from traffic import (Streams, connection, counters, exchange, first_log, forget_each_other, let_packets_pass, losing,
+                     messages, ping, ports, read_late, silence_limit, slow_down, there_and_back, unchanged, wait_for,
                      wait_for_state, with_addresses)
 
 A, B = wire_address(0, 1), wire_address(0, 2)
@@ -219,19 +219,18 @@ def test_a_question_needs_no_reader(pair, tools, guest):
     # What comes with a new connection would acknowledge them, and more would ask for that by themselves.
     ping(tools, a, there)
     count, size = 3, 100
-    a.write_file("/proc/sys/net/rds/silence_secs", "8")
     before = counters(a, guest)
     program, port = guest / "late_reader.py", ports()
     recv = b.start(["python3", program, "recv", there, port, count, size])
     recv.expect("ready")
-    send = a.start(["python3", program, "send", here, port, there, port, count, size])
-    send.expect(f"^sent {count}$")
-    wait_for(a, guest, lambda now: now["conn_asked"] > before["conn_asked"])
-    # Its answer covers the question.
-    wait_for(a, guest, lambda _: connection(a, here, there)["unacked"] == "0")
-    unchanged(before, counters(a, guest), "conn_silent", "conn_reset")
+    with silence_limit(8, a):
+        send = a.start(["python3", program, "send", here, port, there, port, count, size])
+        send.expect(f"^sent {count}$")
+        wait_for(a, guest, lambda now: now["conn_asked"] > before["conn_asked"])
+        # Its answer covers the question.
+        wait_for(a, guest, lambda _: connection(a, here, there)["unacked"] == "0")
+        unchanged(before, counters(a, guest), "conn_silent", "conn_reset")
     read_late(send, recv, count)
-    a.write_file("/proc/sys/net/rds/silence_secs", "30")
 
 
 # On soft-RoCE the device gives up a peer that is not there.
@@ -241,12 +240,11 @@ def test_a_host_that_is_gone_is_given_up(pair, tools, guest):
     """TCP goes on trying for a quarter of an hour. What was sent arrives once when the host is back."""
     a, b = pair
     ping(tools, a, B)
-    a.write_file("/proc/sys/net/rds/silence_secs", "8")
     before, (count, size) = counters(a, guest), (10, 8000)
     program, port = guest / "late_reader.py", ports()
     recv = b.start(["python3", program, "recv", B, port, count, size])
     recv.expect("ready")
-    with losing(pair, 100):
+    with silence_limit(8, a), losing(pair, 100):
         send = a.start(["python3", program, "send", A, port, B, port, count, size])
         send.expect(f"^sent {count}$")
         wait_for(a, guest, lambda now: now["conn_silent"] > before["conn_silent"]
@@ -254,7 +252,6 @@ def test_a_host_that_is_gone_is_given_up(pair, tools, guest):
     read_late(send, recv, count)
     seen = counters(a, guest)
     assert (seen["conn_asked"], seen["conn_silent"]) == (before["conn_asked"] + 1, before["conn_silent"] + 1)
-    a.write_file("/proc/sys/net/rds/silence_secs", "30")
 
 
 # C drops and acknowledges what comes for a socket that is not there yet, and takes a new boot.

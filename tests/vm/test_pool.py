@@ -10,8 +10,8 @@ from faults import faults
 from probes import Probes
 from rdsvm import cluster
 from rdsvm.cluster import PAIR, must, wire_address
-from traffic import (Streams, counters, exchange, late_reader, let_packets_pass, messages, ping, ports,
-                     read_late, unchanged, wait_for)
+from traffic import (Streams, counters, exchange, late_reader, let_packets_pass, messages, ping, ports, read_late,
+                     silence_limit, unchanged, wait_for)
 
 pytestmark = pytest.mark.impls("rust")
 
@@ -114,11 +114,11 @@ def test_at_its_limit_a_pool_makes_peers_wait(node, tools, guest, small_pools):
 def test_who_has_no_memory_to_receive_says_that_it_lives(node, guest, small_pools):
     """Nothing is acknowledged until somebody reads, and the sender does not take the reader for silent: it hears of it
     each second."""
-    node.write_file("/proc/sys/net/rds/silence_secs", "4")
     send, recv, count = starve(node, guest)
-    before = counters(node, guest)
-    wait_for(node, guest, lambda now: now["ib_ack_received"] >= before["ib_ack_received"] + 10)
-    now = counters(node, guest)
+    with silence_limit(4, node):
+        before = counters(node, guest)
+        wait_for(node, guest, lambda now: now["ib_ack_received"] >= before["ib_ack_received"] + 10)
+        now = counters(node, guest)
     unchanged(before, now, "recv_queued", "conn_asked", "conn_silent", "conn_reset")
     read_late(send, recv, count)
 

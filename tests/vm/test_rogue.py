@@ -10,7 +10,7 @@ import random
 
 import pytest
 from rdsvm.cluster import PAIR
-from traffic import connection, exchange, ping
+from traffic import connection, exchange, ping, silence_limit
 
 pytestmark = pytest.mark.impls("rust")
 
@@ -123,15 +123,10 @@ def test_restarts(rogue):
 @pytest.mark.parametrize("attack", ["hangs", "amid-a-message", "lives"])
 def test_silence(rogue, node, flavor, attack):
     """The peer's queue pair lives, and nobody is behind it."""
-    setting = "/proc/sys/net/rds/silence_secs"
-    before = node.read_file(setting)
     # The debug kernel takes its time to answer.
     seconds = 16 if flavor == "debug" else 4
-    node.write_file(setting, str(seconds))
-    try:
+    with silence_limit(seconds, node):
         rogue(attack, seconds, program="silent.py")
-    finally:
-        node.write_file(setting, before)
 
 
 # Soft-iWARP does not let go of a request that nobody answers, and its CM knows no queue pairs.

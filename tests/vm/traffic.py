@@ -209,6 +209,20 @@ def wait_for(node, guest, condition):
 
 
 @contextmanager
+def silence_limit(seconds, *nodes):
+    """The peers of these nodes may be silent for so long."""
+    setting = "/proc/sys/net/rds/silence_secs"
+    before = [m.read_file(setting) for m in nodes]
+    for m in nodes:
+        m.write_file(setting, str(seconds))
+    try:
+        yield
+    finally:
+        for m, was in zip(nodes, before):
+            m.write_file(setting, was)
+
+
+@contextmanager
 def with_addresses(*ends):
     """Each a node with a network device and an address that it has for a while."""
     for m, netdev, address in ends:
