@@ -62,9 +62,11 @@ impl Connection {
             unsent: tx.queue.unsent.front().map(|first| first.sequence),
             given: signs.given,
             done: signs.done,
+            operates: signs.operates,
+            offers: signs.offers,
         };
         let now = time::monotonic_ns();
-        let verdict = tx.silence.look(&sight, now, limit, || link.operates());
+        let verdict = tx.silence.look(&sight, now, limit);
         drop(tx);
         match verdict {
             Verdict::Keep => {}

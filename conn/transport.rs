@@ -129,6 +129,10 @@ pub(crate) struct Signs {
     pub(crate) given: u64,
     /// Those that it has done.
     pub(crate) done: u64,
+    /// It is at an operation on the peer's memory.
+    pub(crate) operates: bool,
+    /// It lets peers use memory of programs of this node.
+    pub(crate) offers: bool,
 }
 
 /// What carries messages to a peer.
@@ -147,9 +151,6 @@ pub(crate) trait Link: Send + Sync {
 
     /// What tells whether the peer lives. Process context, without a lock.
     fn signs(&self) -> Signs;
-
-    /// Whether the device is at an operation on the peer's memory. Process context.
-    fn operates(&self) -> bool;
 
     /// The connection is lost. Any context.
     fn give_up(&self);

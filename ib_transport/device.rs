@@ -150,6 +150,11 @@ impl Device {
         cancel_delayed::<_, 0>(self);
     }
 
+    /// Whether peers may use memory of programs by way of it. Any context but a hard interrupt.
+    pub(super) fn offers_memory(&self) -> bool {
+        self.regions.offer_memory()
+    }
+
     /// Has the receive rings looked at when the period ends. Any context.
     pub(super) fn tend_later(self: &Arc<Self>) {
         if !self.tending.load(Relaxed) && !self.tending.xchg(true, Full) {

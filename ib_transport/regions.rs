@@ -117,10 +117,15 @@ struct Kept {
     memory: Memory,
     /// The device may still write by what it has of the region: that is not to be used again.
     spoiled: bool,
-    _then: Option<Arc<dyn Released>>,
+    then: Option<Arc<dyn Released>>,
 }
 
 impl Kept {
+    /// Whether peers use it: for an operation of this node's somebody waits.
+    fn is_offered(&self) -> bool {
+        self.then.is_none()
+    }
+
     /// Releases the memory, or gives the region that is to be invalidated for it. Sleeps.
     fn release(&mut self) -> Option<Region> {
         match core::mem::replace(&mut self.memory, Memory::Released) {
@@ -138,6 +143,8 @@ impl Kept {
 struct State {
     /// What is held, by number.
     held: RBTree<u64, Item<Kept>>,
+    /// How many of these peers may use.
+    offered: usize,
     next: u64,
     stale: Fifo<Kept>,
     /// `None` when the device goes: it waits for all who have this.
@@ -188,6 +195,7 @@ impl Regions {
         };
         let state = State {
             held: RBTree::new(),
+            offered: 0,
             next: 0,
             stale: Fifo::new(),
             pd: Some(pd.clone()),
@@ -315,7 +323,7 @@ impl Regions {
         let kept = Kept {
             memory,
             spoiled: false,
-            _then: then,
+            then,
         };
         let kept = Item::new(kept, GFP_KERNEL_ACCOUNT)?;
         let mut state = self.state.lock();
@@ -325,6 +333,7 @@ impl Regions {
         }
         let number = state.next;
         state.next = number.wrapping_add(1);
+        state.offered = state.offered.wrapping_add(kept.is_offered().into());
         // The number is new.
         state.held.insert(place.into_node(number, kept));
         drop(state);
@@ -334,6 +343,11 @@ impl Regions {
             spoiled: Atomic::new(false),
             what,
         })
+    }
+
+    /// Whether peers may use memory of programs. Any context but a hard interrupt.
+    pub(super) fn offer_memory(&self) -> bool {
+        self.state.lock().offered > 0
     }
 
     fn take_stale(&self) -> Fifo<Kept> {
@@ -359,6 +373,7 @@ impl Regions {
         let mut state = self.state.lock();
         let pd = state.pd.take();
         let mut held = core::mem::replace(&mut state.held, RBTree::new());
+        state.offered = 0;
         drop(state);
         let stale = self.take_stale();
         device.invalidate(stale, &mut released);
@@ -422,6 +437,7 @@ impl<T> Drop for Held<T> {
             return;
         };
         kept.spoiled = self.home.reads_run_on && self.spoiled.load(Relaxed);
+        state.offered = state.offered.wrapping_sub(kept.is_offered().into());
         state.stale.push_back(kept);
         drop(state);
         self.home.queue.enqueue::<_, 0>(self.home.clone());

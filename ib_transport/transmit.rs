@@ -96,11 +96,9 @@ impl Link for Qp<Carrier> {
             deaf,
             given: progress.posted,
             done: progress.done,
+            operates: progress.operates,
+            offers: self.handler().device.offers_memory(),
         }
-    }
-
-    fn operates(&self) -> bool {
-        Qp::operates(self)
     }
 
     fn give_up(&self) {

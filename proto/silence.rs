@@ -14,7 +14,8 @@
 //! device of a host that hangs goes on taking what it has receives for.
 //!
 //! Where a device is at an operation on the peer's memory nothing need be done for long. Such an operation has a
-//! limit of its own, so for that much longer nobody is given up.
+//! limit of its own, so for that much longer nobody is given up. Nor is a peer that may be at such operations on memory
+//! of ours: its answer stands behind those that its device has.
 //!
 //! A connection that is given up is made anew, and all that was not acknowledged is sent again. So to be wrong
 //! costs time, and no message.
@@ -81,6 +82,10 @@ pub(crate) struct Sight {
     pub(crate) given: u64,
     /// Those that it has done.
     pub(crate) done: u64,
+    /// It is at an operation on the peer's memory.
+    pub(crate) operates: bool,
+    /// The peer may be at operations on memory of this node, which lets peers use some.
+    pub(crate) offers: bool,
 }
 
 /// What to do about a connection.
@@ -105,6 +110,17 @@ enum Stage {
     Given(u64),
     /// The peer's device has it.
     Taken,
+}
+
+impl Stage {
+    /// Whether the question or its answer may be behind an operation.
+    fn may_be_behind_operations(self, sight: &Sight) -> bool {
+        match self {
+            Self::Unasked => false,
+            Self::Queued(_) | Self::Given(_) => sight.operates || sight.offers,
+            Self::Taken => sight.offers,
+        }
+    }
 }
 
 /// What the looks at a connection have in common.
@@ -142,15 +158,8 @@ impl Silence {
         self.quiet = 0;
     }
 
-    /// Looks at the connection, `now` by a monotonic clock in nanoseconds. `operates` says whether the device is at
-    /// an operation on the peer's memory.
-    pub(crate) fn look(
-        &mut self,
-        sight: &Sight,
-        now: u64,
-        limit: Limit,
-        operates: impl Fn() -> bool,
-    ) -> Verdict {
+    /// Looks at the connection, `now` by a monotonic clock in nanoseconds.
+    pub(crate) fn look(&mut self, sight: &Sight, now: u64, limit: Limit) -> Verdict {
         // A machine that was stopped has not listened. So no more counts than for a look that is late.
         let most = u64::from(limit.period_ms()).saturating_mul(2_000_000);
         let passed = now.saturating_sub(self.last).min(most);
@@ -174,16 +183,14 @@ impl Silence {
         if self.quiet < limit.half() {
             return Verdict::Keep;
         }
-        match self.stage {
-            Stage::Unasked => Verdict::Ask,
-            Stage::Queued(_) | Stage::Given(_) if self.quiet < OPERATION && operates() => {
-                Verdict::Keep
-            }
-            _ => {
-                *self = Self::new();
-                Verdict::GiveUp
-            }
+        if self.stage == Stage::Unasked {
+            return Verdict::Ask;
         }
+        if self.quiet < OPERATION && self.stage.may_be_behind_operations(sight) {
+            return Verdict::Keep;
+        }
+        *self = Self::new();
+        Verdict::GiveUp
     }
 
     /// Follows the question on its way.

@@ -39,12 +39,6 @@ impl<H: QpHandler> Qp<H> {
     pub(crate) fn report_next(&self) {
         self.send.lock().report_next();
     }
-
-    /// Whether the device has a work request of an operation that is not known to be done. Any context but a hard
-    /// interrupt.
-    pub(crate) fn operates(&self) -> bool {
-        self.send.lock().operates()
-    }
 }
 
 impl<'a, H: QpHandler> SendChain<'a, H> {

@@ -41,7 +41,9 @@ pub(super) struct SendRing {
     /// Whether callers have to wait for reads before they post anything else. A fence will not do: a device of
     /// which both ends wait so is stuck (soft-iWARP).
     wait_for_reads: bool,
-    /// Reads that were posted, and are not known to be done.
+    /// Work requests of operations that were posted, and are not known to be done.
+    operations: u32,
+    /// Those of them that are reads.
     reads: u32,
     /// How many sends are known to be done; so many and `used` were posted or staged.
     done: u64,
@@ -58,6 +60,8 @@ pub(crate) struct SendProgress {
     pub(crate) done: u64,
     /// The device is to report one that it has.
     pub(crate) due: bool,
+    /// Work requests of operations are not known to be done.
+    pub(crate) operates: bool,
 }
 
 // SAFETY: As for `RecvRing`.
@@ -96,6 +100,7 @@ impl SendRing {
             signal_every: signal_every.min(slots / 2),
             unsignaled: 0,
             wait_for_reads,
+            operations: 0,
             reads: 0,
             done: 0,
             last_report: 0,
@@ -108,6 +113,7 @@ impl SendRing {
             posted: self.posted(),
             done: self.done,
             due: !self.qp.is_null() && self.last_report > self.done,
+            operates: self.operations > 0,
         }
     }
 
@@ -142,12 +148,6 @@ impl SendRing {
     /// Number of sends that were posted or staged, and are not known to be done.
     pub(super) fn in_flight(&self) -> u32 {
         self.used
-    }
-
-    /// Whether the device has a work request of an operation.
-    pub(super) fn operates(&self) -> bool {
-        let mut slots = self.slots.iter();
-        slots.any(|slot| matches!(slot, Some(Posted::Operation(_))))
     }
 
     /// Puts a send behind those that are staged, after those were given to the device if there are
@@ -269,6 +269,7 @@ impl SendRing {
         // SAFETY: By the type invariants the queue pair is alive. The item keeps the memory until the completion.
         to_result(unsafe { bindings::rds_ib_post_operation(qp, &raw, SEND | head as u64) })?;
         self.unsignaled = unsignaled;
+        self.operations = self.operations.wrapping_add(1);
         self.reads = self.reads.wrapping_add(u32::from(item.is_read()));
         Ok(head)
     }
@@ -299,6 +300,7 @@ impl SendRing {
             at = after(at, self.slots.len());
             self.done = self.done.wrapping_add(1);
             if let Posted::Operation(mut item) = posted {
+                self.operations = self.operations.wrapping_sub(1);
                 self.reads = self.reads.wrapping_sub(u32::from(item.is_read()));
                 if done {
                     item.status = status;

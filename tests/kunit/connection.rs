@@ -317,10 +317,6 @@ mod suite {
             Signs::default()
         }
 
-        fn operates(&self) -> bool {
-            false
-        }
-
         fn give_up(&self) {}
 
         fn transmit(&self, _: &Connection, _: &mut TxQueue) {}

@@ -16,6 +16,8 @@ fn waiting() -> Sight {
         unsent: None,
         given: 20,
         done: 20,
+        operates: false,
+        offers: false,
     }
 }
 
@@ -24,7 +26,6 @@ struct Looks {
     silence: Silence,
     limit: Limit,
     seconds: u64,
-    operates: bool,
 }
 
 impl Looks {
@@ -33,15 +34,13 @@ impl Looks {
             silence: Silence::new(),
             limit: Limit::new(secs),
             seconds: 1000,
-            operates: false,
         }
     }
 
     fn look(&mut self, sight: &Sight) -> Verdict {
         self.seconds += 1;
         let now = self.seconds * SECOND;
-        let operates = self.operates;
-        self.silence.look(sight, now, self.limit, || operates)
+        self.silence.look(sight, now, self.limit)
     }
 
     /// Looks until something is to be done, and at the most so often. `change` says what is seen after how many
@@ -236,25 +235,65 @@ fn what_is_taken_after_the_question_is_no_answer() {
 fn an_operation_may_take_longer_than_its_own_limit() {
     let before = Sight {
         given: 120,
+        operates: true,
         ..waiting()
     };
-    let mut looks = Looks::asked(30);
-    looks.operates = true;
-    let (verdict, count) = looks.until(9999, |_| before);
+    let (verdict, count) = Looks::asked(30).until(9999, |_| before);
     assert_eq!(verdict, GiveUp);
     assert!((125..=155).contains(&count), "{count}");
     // Not if the peer's device has taken the question, and then comes an operation.
     let mut looks = Looks::asked(30);
-    assert_eq!(looks.look(&before), Keep);
-    looks.operates = true;
+    let idle = Sight {
+        operates: false,
+        ..before
+    };
+    assert_eq!(looks.look(&idle), Keep);
     let taken = |_| Sight {
         given: 130,
         done: 125,
-        ..waiting()
+        ..before
     };
     assert_eq!(looks.until(9999, taken), (GiveUp, 15));
     // A longer limit counts all the same.
-    let mut looks = Looks::asked(3600);
-    looks.operates = true;
-    assert_eq!(looks.until(9999, |_| before), (GiveUp, 1799));
+    assert_eq!(Looks::asked(3600).until(9999, |_| before), (GiveUp, 1799));
+}
+
+/// The answer may be behind operations of the peer, which nobody sees here.
+#[test]
+fn who_may_use_our_memory_gets_the_time_of_an_operation() {
+    // The question waits, the device has it, and the peer's device.
+    for (unsent, given, done) in [(Some(3), 120, 20), (None, 120, 20), (None, 21, 21)] {
+        let offers = Sight {
+            unsent,
+            given,
+            done,
+            offers: true,
+            ..waiting()
+        };
+        let asked = || {
+            let mut looks = Looks::asked(30);
+            let before = Sight { done: 20, ..offers };
+            assert_eq!(looks.look(&before), Keep);
+            looks
+        };
+        let mut looks = asked();
+        let (verdict, count) = looks.until(9999, |_| offers);
+        assert_eq!(verdict, GiveUp);
+        assert!((125..=155).contains(&count), "{count}");
+        // It is asked as soon as others.
+        assert_eq!(looks.until(9999, |_| offers), (Ask, 15));
+        // Only as long as it may.
+        let mut looks = asked();
+        assert_eq!(looks.until(60, |_| offers), (Keep, 60));
+        let stuck = Sight {
+            offers: false,
+            ..offers
+        };
+        assert_eq!(looks.until(9999, |_| stuck), (GiveUp, 0));
+    }
+    let long = Sight {
+        offers: true,
+        ..waiting()
+    };
+    assert_eq!(Looks::asked(3600).until(9999, |_| long), (GiveUp, 1799));
 }
