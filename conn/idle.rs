@@ -117,8 +117,7 @@ impl Node {
             return;
         }
         // The peer has to make it again. C RDS asks again as soon as a connection is closed.
-        let request = connection.request.lock().take();
-        drop(request);
+        connection.reject_request();
         // Who waits looks for the connection that there is now.
         connection.waiters.wake_all();
         // No endpoint is left to set it going again.

@@ -106,7 +106,7 @@ pub(crate) trait Endpoint: Send + Sync {
     fn link(&self) -> Option<Arc<dyn Link>>;
 }
 
-/// A peer's wish to connect. Dropping it rejects it, without a reason.
+/// A peer's wish to connect. Dropping it rejects it, without a reason and whether the answer finds a way or not.
 pub(crate) trait Request: Send + Sync {
     /// Whether nobody waits for an answer any more. Any context.
     fn has_ended(&self) -> bool;
@@ -114,7 +114,8 @@ pub(crate) trait Request: Send + Sync {
     /// Gets ready to receive and accepts. May sleep.
     fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;
 
-    /// Rejects, because our own request has the right of way. May sleep.
+    /// Rejects, because our own request has the right of way or the connection ends: at once, or when the answer finds
+    /// a way. May sleep.
     fn reject(&mut self, connection: &Connection);
 }
 

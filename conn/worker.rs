@@ -140,9 +140,18 @@ impl Connection {
         }
         if self.stop.load(Relaxed) {
             // Nobody takes it any more, and no other one can come.
-            let request = self.request.lock().take();
-            drop(request);
+            self.reject_request();
         }
+    }
+
+    /// Rejects the request that waits. False if none does. Sleeps.
+    pub(super) fn reject_request(&self) -> bool {
+        let request = self.request.lock().take();
+        // Not by dropping it: that answers whether there is a way for the answer or not.
+        request.is_some_and(|mut request| {
+            request.reject(self);
+            true
+        })
     }
 
     /// Feeds the machine an event, and does what comes of it.
@@ -244,10 +253,8 @@ impl Connection {
             },
             Action::Accept => self.accept(worker),
             Action::Reject => {
-                let request = self.request.lock().take();
-                if let Some(mut request) = request {
+                if self.reject_request() {
                     self.node.stats.inc(Counter::IbConnectRaced);
-                    request.reject(self);
                 }
                 Ok(())
             }

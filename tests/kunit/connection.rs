@@ -33,6 +33,7 @@ mod suite {
             atomic::{Atomic, Relaxed},
             Arc,
         },
+        time::{delay::fsleep, Delta},
     };
 
     const PORT: u16 = 4000;
@@ -79,6 +80,53 @@ mod suite {
         let (ups, _) = bench.end();
         assert_eq!((taken, stale, lost, ups), (true, 1, 0, 1));
         Ok(())
+    }
+
+    #[test]
+    fn a_request_that_waits_when_the_connection_ends_is_rejected() -> Result {
+        let rejected = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let bench = Bench::new(true)?;
+        let connection = bench.connect()?;
+        let slow = Slow {
+            rejected: rejected.clone(),
+            next: Some(KBox::new(
+                Slow {
+                    rejected: rejected.clone(),
+                    next: None,
+                },
+                GFP_KERNEL,
+            )?),
+        };
+        let taken = connection.request(KBox::new(slow, GFP_KERNEL)?).is_ok();
+        bench.end();
+        assert_eq!((taken, rejected.load(Relaxed)), (true, 1));
+        Ok(())
+    }
+
+    /// A request that is taken until the connection ends, while the next one comes.
+    struct Slow {
+        rejected: Arc<Atomic<u32>>,
+        next: Option<KBox<Slow>>,
+    }
+
+    impl Request for Slow {
+        fn has_ended(&self) -> bool {
+            false
+        }
+
+        fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+            if let Some(next) = self.next.take() {
+                connection.request(next).map_err(|_| EBUSY)?;
+            }
+            while !connection.has_ended() {
+                fsleep(Delta::from_millis(1));
+            }
+            Err(ENODEV)
+        }
+
+        fn reject(&mut self, _: &Connection) {
+            self.rejected.fetch_add(1, Relaxed);
+        }
     }
 
     /// A request whose peer waits for no answer any more.
