@@ -195,8 +195,10 @@ pub(super) struct Tx {
     pub(super) idleness: Idleness,
     /// Likewise, those that listen for the peer.
     pub(super) silence: Silence,
-    /// A question of theirs may be in the queues.
-    pub(super) asking: bool,
+    /// The number of a question of theirs that is in the queues.
+    pub(super) asking: Option<u64>,
+    /// How often they have given the peer up since it last acknowledged anything, or nothing waited for it.
+    pub(super) failures: u32,
 }
 
 impl Tx {
@@ -206,9 +208,11 @@ impl Tx {
         }
     }
 
-    /// Whether messages wait to be sent or acknowledged.
+    /// Whether messages wait to be sent or acknowledged. A question that is not out does not, for its own sake.
     pub(super) fn is_pending(&self) -> bool {
-        !self.queue.unsent.is_empty() || !self.queue.sent.is_empty()
+        let TxQueue { unsent, sent, .. } = &self.queue;
+        let asks = unsent.front().is_some_and(|first| first.asks);
+        !sent.is_empty() || unsent.len() > usize::from(asks)
     }
 }
 
@@ -313,7 +317,8 @@ impl Connection {
                         times_up: 0,
                         idleness: Idleness::new(),
                         silence: Silence::new(),
-                        asking: false,
+                        asking: None,
+                        failures: 0,
                     },
                     "Connection::tx"
                 ),
@@ -564,6 +569,8 @@ impl Connection {
             return Ok(());
         };
         self.acked.store(ack, Relaxed);
+        tx.failures = 0;
+        tx.asking = tx.asking.filter(|question| *question > ack);
         let sent = &mut tx.queue.sent;
         while let Some(message) = sent.pop_front_if(|message| message.sequence <= ack) {
             message.acknowledge();

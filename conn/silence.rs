@@ -44,10 +44,15 @@ impl Connection {
         let mut tx = self.tx.lock();
         let waits = tx.is_pending() || self.rx.lock().has_partial();
         let Some(link) = tx.link.clone().filter(|_| waits) else {
+            if tx.link.is_some() {
+                tx.failures = 0;
+            }
             tx.silence = Silence::new();
             return;
         };
         let times_up = tx.times_up;
+        // What is sent after this look counts as given to the device, so a question among it is not too early.
+        let unsent = tx.queue.unsent.front().map(|first| first.sequence);
         drop(tx);
         let signs = link.signs();
         let mut tx = self.tx.lock();
@@ -59,19 +64,26 @@ impl Connection {
             arrived: signs.arrived,
             deaf: signs.deaf,
             waits,
-            unsent: tx.queue.unsent.front().map(|first| first.sequence),
+            unsent,
             given: signs.given,
             done: signs.done,
             operates: signs.operates,
             offers: signs.offers,
         };
         let now = time::monotonic_ns();
+        let limit = limit.after(tx.failures);
         let verdict = tx.silence.look(&sight, now, limit);
-        drop(tx);
-        match verdict {
-            Verdict::Keep => {}
-            Verdict::Ask => self.ask(times_up),
-            Verdict::GiveUp => {
+        match (verdict, tx.asking) {
+            (Verdict::Keep, _) => {}
+            // Another one would not be answered sooner.
+            (Verdict::Ask, Some(sequence)) => tx.silence.asked(sequence),
+            (Verdict::Ask, None) => {
+                drop(tx);
+                self.ask(times_up);
+            }
+            (Verdict::GiveUp, _) => {
+                tx.failures = tx.failures.saturating_add(1);
+                drop(tx);
                 self.node.stats.inc(Counter::ConnSilent);
                 pr_info_ratelimited!("{}: the peer does not answer, giving it up\n", self.key);
                 link.give_up();
@@ -90,7 +102,7 @@ impl Connection {
         let sequence = tx.queue.state.next_sequence();
         tx.silence.asked(sequence);
         if let Ok(question) = question {
-            tx.asking = true;
+            tx.asking = Some(sequence);
             self.queue_and_unlock(tx, question);
             self.node.stats.inc(Counter::ConnAsked);
         }

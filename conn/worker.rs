@@ -349,14 +349,16 @@ impl Connection {
         let link = tx.link.take();
         let queue = &mut tx.queue;
         queue.cong_left = 0;
-        // What was cancelled while it was half out was only to be completed, and a question was for this link.
+        // What was cancelled while it was half out was only to be completed, and a question that is out was for this link.
+        // One that is not can ask on the next.
         let mut cancelled = Fifo::new();
         let goes = |message: &Message| message.cancelled || message.asks;
         queue.sent.extract(goes, &mut cancelled);
-        if core::mem::take(&mut tx.asking) {
-            queue.unsent.extract(goes, &mut cancelled);
-        } else if let Some(first) = queue.unsent.pop_front_if(|first| first.cancelled) {
+        if let Some(first) = queue.unsent.pop_front_if(goes) {
             cancelled.push_back(first);
+        }
+        if cancelled.iter().any(|message| message.asks) {
+            tx.asking = None;
         }
         for message in queue.sent.iter_mut() {
             message.sent_before = true;

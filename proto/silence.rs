@@ -18,7 +18,8 @@
 //! of ours: its answer stands behind those that its device has.
 //!
 //! A connection that is given up is made anew, and all that was not acknowledged is sent again. So to be wrong
-//! costs time, and no message.
+//! costs time, and no message. But a way that is too slow for what waits would never bring it: so a peer that was
+//! given up, and has acknowledged nothing since, gets twice the time, and so on.
 
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
@@ -33,11 +34,16 @@ const LONGEST_PERIOD_MS: u32 = 4000;
 /// minutes that it may take.
 const OPERATION: u64 = 150 * SECOND;
 
+/// How often the limit doubles at the most.
+const MOST_DOUBLINGS: u32 = 6;
+
 /// How long a peer may be silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
     /// In seconds; 0: for ever.
     secs: u32,
+    /// How often that doubles.
+    doublings: u32,
 }
 
 impl Limit {
@@ -48,10 +54,18 @@ impl Limit {
             1..SHORTEST_SECS => SHORTEST_SECS,
             secs => secs,
         };
-        Self { secs }
+        Self { secs, doublings: 0 }
     }
 
-    /// The time from one look to the next, in milliseconds: an eighth of the limit.
+    /// The limit for a peer that was given up so many times since it last acknowledged a message.
+    pub(crate) fn after(self, failures: u32) -> Self {
+        Self {
+            doublings: failures.min(MOST_DOUBLINGS),
+            ..self
+        }
+    }
+
+    /// The time from one look to the next, in milliseconds: an eighth of the limit as it is at first.
     pub(crate) fn period_ms(self) -> u32 {
         match self.secs {
             0 => LONGEST_PERIOD_MS,
@@ -61,7 +75,9 @@ impl Limit {
 
     /// How long it may be quiet before it is asked, and then until it answers, in nanoseconds.
     fn half(self) -> u64 {
-        u64::from(self.secs).saturating_mul(SECOND / 2)
+        u64::from(self.secs)
+            .saturating_mul(SECOND / 2)
+            .saturating_mul(1 << self.doublings)
     }
 }
 

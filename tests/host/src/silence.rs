@@ -80,6 +80,42 @@ fn who_is_silent_is_asked_and_then_given_up() {
     }
 }
 
+/// A way that takes longer than the limit for what waits would never bring it: it begins anew with each connection.
+#[test]
+fn a_peer_that_needs_longer_gets_it() {
+    let mut looks = Looks::new(30);
+    let (mut failures, mut since) = (0, 0);
+    while since < 100 {
+        since += 1;
+        looks.limit = Limit::new(30).after(failures);
+        let sight = Sight {
+            times_up: u64::from(failures),
+            ..waiting()
+        };
+        match looks.look(&sight) {
+            Keep => {}
+            Ask => looks.silence.asked(50),
+            GiveUp => (failures, since) = (failures + 1, 0),
+        }
+        assert!(failures <= 3);
+    }
+    assert_eq!(failures, 2);
+}
+
+/// There is an end to that: 32 minutes for the usual limit, with as many looks as before.
+#[test]
+fn nobody_gets_more_and_more_time() {
+    for failures in [6, 7, u32::MAX] {
+        let mut looks = Looks::new(30);
+        looks.limit = looks.limit.after(failures);
+        assert_eq!(looks.limit.period_ms(), 3750);
+        assert_eq!(looks.until(9999, |_| waiting()), (Ask, 15 << 6));
+        looks.silence.asked(50);
+        assert_eq!(looks.until(9999, |_| waiting()), (GiveUp, (15 << 6) - 1));
+    }
+    assert_eq!(Limit::new(0).after(9).period_ms(), 4000);
+}
+
 #[test]
 fn zero_is_for_ever() {
     assert_eq!(Looks::new(0).until(9999, |_| waiting()), (Keep, 9999));
