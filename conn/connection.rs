@@ -16,7 +16,7 @@ use crate::cong::{Remote, Waiters};
 use crate::kapi::{
     net::{Net, SendMsg},
     sync::{new_spinlock_bh, Fifo, Item, Latest, Peek, SpinLockBh, SpinLockBhGuard},
-    task::User,
+    task::UserId,
     time, trace,
 };
 use crate::msg::{Attached, Message, Ticket};
@@ -222,7 +222,7 @@ pub(crate) struct Connection {
     pub(crate) key: ConnKey,
     pub(crate) node: Arc<Node>,
     /// Whose program was the first to need it, if it was not the peer.
-    pub(super) made_for: Option<User>,
+    pub(super) made_for: Option<UserId>,
     /// Tells the peer that our numbers have started again, when the node has, or has forgotten the
     /// connection that there was before.
     pub(crate) generation: u32,
@@ -282,7 +282,7 @@ impl Connection {
     pub(super) fn new(
         key: ConnKey,
         node: Arc<Node>,
-        made_for: Option<User>,
+        made_for: Option<UserId>,
         pools: Arc<Pools>,
     ) -> Result<Arc<Self>> {
         let fragment = node

@@ -31,12 +31,25 @@ kernel::impl_has_delayed_work! {
     impl HasDelayedWork<Self, 0> for Node { self.looks }
 }
 
+/// How many connections are closed for room at the most from one look at all of them to the next.
+const MOST_CLOSED: u32 = 64;
+
+/// How long that may take, in nanoseconds, but for the last one: a device that does not flush takes seconds for each,
+/// and the others wait for it, and so does who unloads the module.
+const LONGEST_CLOSING: u64 = 5_000_000_000;
+
 impl WorkItem<0> for Node {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        let until = time::monotonic_ns().saturating_add(LONGEST_CLOSING);
+        let mut may_close = MOST_CLOSED;
         let Ok(()) = this.try_for_each::<Infallible>(|connection| {
-            this.look(connection);
+            let before = may_close;
+            this.look(connection, &mut may_close);
+            if may_close != before && time::monotonic_ns() > until {
+                may_close = 0;
+            }
             Ok(())
         });
         this.look_later();
@@ -62,7 +75,8 @@ impl Node {
         !connections.closed && connections.tree.len() > 0
     }
 
-    fn look(&self, connection: &Arc<Connection>) {
+    /// `may_close`: so many may still be closed for room. Sleeps.
+    fn look(&self, connection: &Arc<Connection>, may_close: &mut u32) {
         match connection.look() {
             Verdict::Keep => {}
             Verdict::Acknowledge => connection.send_header(),
@@ -70,12 +84,18 @@ impl Node {
                 connection.idle.store(true, Release);
                 connection.wake_worker();
             }
-            Verdict::EndForRoom if self.is_crowded(connection) => {
-                self.forget(connection, When::Closed)
+            Verdict::Forget => {
+                self.forget(connection, When::Always);
+            }
+            _ if !self.is_crowded(connection) => {}
+            Verdict::ForgetForRoom => {
+                self.forget(connection, When::Crowded);
+            }
+            Verdict::EndForRoom if *may_close > 0 => {
+                let closed = self.forget(connection, When::Closed);
+                *may_close = may_close.saturating_sub(closed.into());
             }
             Verdict::EndForRoom => {}
-            Verdict::Forget => self.forget(connection, When::Always),
-            Verdict::ForgetForRoom => self.forget(connection, When::Crowded),
         }
     }
 
@@ -83,28 +103,34 @@ impl Node {
         self.connections.lock().tree.is_crowded(&connection.key)
     }
 
-    /// Forgets a connection, unless something has happened to it.
-    fn forget(&self, connection: &Arc<Connection>, when: When) {
+    /// Forgets a connection, unless something has happened to it. Returns whether it was closed for that. Sleeps.
+    fn forget(&self, connection: &Arc<Connection>, when: When) -> bool {
         // Whoever has it is about to do something with the connection.
         let Some(mut worker) = connection.worker.try_lock() else {
-            return;
+            return false;
         };
-        if when == When::Closed && worker.is_up() {
+        let was_up = when == When::Closed && worker.is_up();
+        if was_up {
             connection.handle(&mut worker, Event::Idle);
         }
-        let place = PositionPlace::new(GFP_KERNEL).ok();
+        let closed = was_up && worker.is_down();
+        let place = match connection.leaves_position() {
+            true => PositionPlace::new().ok(),
+            false => None,
+        };
         let mut connections = self.connections.lock();
         let now = &mut *connections;
-        // With the table locked, so that nobody finds one that has ended.
+        // With the table locked, so that nobody finds one that has ended. The peer's request may be the answer to that
+        // the connection was closed here.
         let may = worker.is_down()
             && (when == When::Always || now.tree.is_crowded(&connection.key))
-            && (when == When::Closed || connection.request.lock().is_none());
-        let can_keep = place.is_some() && now.positions.has_room();
+            && (closed || connection.request.lock().is_none());
+        let can_keep = place.is_some() && now.positions.has_room(&connection.key);
         let last = if may { connection.end(can_keep) } else { None };
         let gone = last.and_then(|last| {
             now.begin_at = now.begin_at.max(last.next_tx);
             if let Some((position, place)) = last.position.zip(place) {
-                now.positions.insert(connection.key, position, place);
+                now.positions.insert(&connection.key, position, place);
             }
             if let Some(user) = connection.made_for.filter(|_| last.unmet) {
                 now.tree.meet(user);
@@ -114,7 +140,11 @@ impl Node {
         drop(connections);
         drop(worker);
         if gone.is_none() {
-            return;
+            if closed {
+                // What came meanwhile has woken nobody.
+                connection.wake_worker();
+            }
+            return closed;
         }
         // The peer has to make it again. C RDS asks again as soon as a connection is closed.
         connection.reject_request();
@@ -125,6 +155,7 @@ impl Node {
         cancel::<_, 0>(connection);
         self.stats.inc(Counter::ConnForgotten);
         pr_debug!("{}: forgotten\n", connection.key);
+        closed
     }
 }
 
@@ -159,14 +190,16 @@ fn marks(tx: &Tx, rx: &RecvSide) -> Marks {
 impl Connection {
     fn look(&self) -> Verdict {
         let state = self.state.load(Relaxed);
+        let signs = self.signs().unwrap_or_default();
         let mut tx = self.tx.lock();
         let rx = self.rx.lock();
         let sight = Sight {
             marks: marks(&tx, &rx),
             up: state == State::Up as u32,
             down: state == State::Down as u32,
-            pending: tx.is_pending() || rx.has_partial(),
+            pending: tx.is_pending() || rx.has_partial() || signs.operates,
             ack_due: tx.queue.ack_due,
+            offers: signs.offers,
             unused: tx.queue.state.is_unused() && rx.is_unused(),
             like_us: rx.peer_is_like_us(),
         };
@@ -190,6 +223,12 @@ impl Connection {
         if let Some(position) = position {
             self.rx.lock().resume(position);
         }
+    }
+
+    /// Whether its place in the peer's numbers must not be forgotten. Any context but a hard interrupt.
+    fn leaves_position(&self) -> bool {
+        let tx = self.tx.lock();
+        !tx.idleness.is_settled() && !self.rx.lock().is_unused()
     }
 
     /// Ends the connection, if nothing has happened since the last look, and if what must not be forgotten can be kept.

@@ -16,7 +16,7 @@ use crate::kapi::{
     print::pr_info_ratelimited,
     rdma::Access,
     sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, Peek, SpinLockBh},
-    task::User,
+    task::UserId,
     trace,
 };
 use crate::msg::{Bound, Peer, Socket, Stamps, TransportId};
@@ -162,7 +162,7 @@ impl Node {
                 connections <- new_spinlock_bh!(
                     Connections {
                         tree: Table::new(bounds),
-                        positions: Positions::new(bounds.all),
+                        positions: Positions::new(bounds),
                         begin_at: 1,
                         closed: false,
                     },
@@ -222,7 +222,7 @@ impl Node {
     pub(crate) fn connection(
         self: &Arc<Self>,
         key: ConnKey,
-        user: Option<User>,
+        user: Option<UserId>,
         pools: impl FnOnce() -> Result<Arc<Pools>>,
     ) -> Result<Arc<Connection>, NoConnection> {
         let connections = self.connections.lock();

@@ -3,7 +3,7 @@
 //! Listens, every now and then, for the peers of all connections on which something waits: who is silent for long
 //! is asked for an answer, and given up if there is none. `proto::silence` says when.
 
-use super::{Connection, Counter, Node};
+use super::{Connection, Counter, Node, Signs};
 use crate::kapi::{print::pr_info_ratelimited, time};
 use crate::msg::Message;
 use crate::proto::silence::{Limit, Sight, Silence, Verdict};
@@ -39,6 +39,12 @@ impl Node {
 }
 
 impl Connection {
+    /// What the link tells of the peer, if there is one. Process context, without a lock.
+    pub(super) fn signs(&self) -> Option<Signs> {
+        let link = self.tx.lock().link.clone();
+        Some(link?.signs())
+    }
+
     /// Sees whether the peer is heard, if something waits for it. Sleeps.
     fn listen(&self, limit: Limit) {
         let mut tx = self.tx.lock();

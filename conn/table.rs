@@ -3,7 +3,7 @@
 //! The connections of a node by their keys, and how many there may be.
 
 use super::connection::{ConnKey, Shown};
-use crate::kapi::{net::Net, task::User};
+use crate::kapi::{net::Net, task::UserId};
 use crate::proto::rx::Position;
 use core::net::Ipv6Addr;
 use kernel::{
@@ -21,7 +21,17 @@ pub(crate) struct Bounds {
     pub(crate) per_peer: usize,
 }
 
-/// How many connections a user may have in any case whose peers have never answered.
+impl Bounds {
+    /// There may be one at least.
+    fn at_least_one(self) -> Self {
+        Self {
+            all: self.all.max(1),
+            per_peer: self.per_peer.max(1),
+        }
+    }
+}
+
+/// How many connections a user may have in any case, while there is room, whose peers have never answered.
 const FEW: usize = 16;
 
 /// Whether a bound is so near that what is not needed should make room: an eighth is left.
@@ -51,7 +61,7 @@ impl fmt::Display for Full {
                 Shown(*addr)
             )),
             Self::Unmet(count) => f.write_fmt(fmt!(
-                "programs of its user wait for {} peers that have never answered, and as many more may be needed by others",
+                "programs of its user wait for {} peers that have never answered, which is all they may now",
                 count
             )),
         }
@@ -80,7 +90,7 @@ impl PeerKey {
 pub(crate) struct Place<V> {
     entry: RBTreeNodeReservation<ConnKey, V>,
     peer: RBTreeNodeReservation<PeerKey, usize>,
-    user: RBTreeNodeReservation<User, usize>,
+    user: RBTreeNodeReservation<UserId, usize>,
 }
 
 impl<V> Place<V> {
@@ -119,7 +129,7 @@ fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
 pub(crate) struct Table<V> {
     tree: RBTree<ConnKey, V>,
     peers: RBTree<PeerKey, usize>,
-    unmet: RBTree<User, usize>,
+    unmet: RBTree<UserId, usize>,
     len: usize,
     bounds: Bounds,
 }
@@ -133,10 +143,7 @@ impl<V> Table<V> {
             peers: RBTree::new(),
             unmet: RBTree::new(),
             len: 0,
-            bounds: Bounds {
-                all: bounds.all.max(1),
-                per_peer: bounds.per_peer.max(1),
-            },
+            bounds: bounds.at_least_one(),
         }
     }
 
@@ -156,7 +163,7 @@ impl<V> Table<V> {
     ///
     /// A user may have as many with peers that have never answered as there is room left, and a few in any case. So one
     /// alone gets half of it, the next one half of the rest, and there is some for another.
-    pub(crate) fn has_room(&self, key: &ConnKey, user: Option<User>) -> Result<(), Full> {
+    pub(crate) fn has_room(&self, key: &ConnKey, user: Option<UserId>) -> Result<(), Full> {
         if self.len >= self.bounds.all {
             return Err(Full::All(self.bounds.all));
         }
@@ -181,7 +188,7 @@ impl<V> Table<V> {
         &mut self,
         key: ConnKey,
         value: V,
-        user: Option<User>,
+        user: Option<UserId>,
         place: Place<V>,
     ) -> Result<(), Full> {
         self.has_room(&key, user)?;
@@ -205,7 +212,7 @@ impl<V> Table<V> {
     }
 
     /// An entry that was added for this user is up for the first time, or was removed before that.
-    pub(crate) fn meet(&mut self, user: User) {
+    pub(crate) fn meet(&mut self, user: UserId) {
         subtract(&mut self.unmet, &user);
     }
 
@@ -247,48 +254,125 @@ impl<V> Table<V> {
     }
 }
 
+/// A connection, with all of a peer next to each other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct ByPeer {
+    peer: PeerKey,
+    laddr: Ipv6Addr,
+    tos: u8,
+}
+
+impl ByPeer {
+    fn of(key: &ConnKey) -> Self {
+        Self {
+            peer: PeerKey::of(key),
+            laddr: key.laddr,
+            tos: key.tos,
+        }
+    }
+
+    /// No key of the same peer is less than this one.
+    fn least(self) -> Self {
+        Self {
+            laddr: Ipv6Addr::UNSPECIFIED,
+            tos: 0,
+            ..self
+        }
+    }
+}
+
+/// A position, and how many were kept before it.
+struct Aged {
+    position: Position,
+    number: u64,
+}
+
 /// Where the numbers of peers are that may send messages again which an earlier connection has brought.
 ///
 /// # Invariants
 ///
 /// `len` is how many entries `tree` has.
 pub(crate) struct Positions {
-    tree: RBTree<ConnKey, Position>,
+    tree: RBTree<ByPeer, Aged>,
     len: usize,
-    most: usize,
+    next: u64,
+    bounds: Bounds,
 }
 
 /// The memory that a position takes.
-pub(crate) type PositionPlace = RBTreeNodeReservation<ConnKey, Position>;
+pub(crate) struct PositionPlace(RBTreeNodeReservation<ByPeer, Aged>);
+
+impl PositionPlace {
+    /// May sleep.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL)?))
+    }
+}
 
 impl Positions {
-    /// None yet, and `most` at the most.
-    pub(crate) fn new(most: usize) -> Self {
+    /// None yet, and as many as there may be connections, in all and of a peer.
+    pub(crate) fn new(bounds: Bounds) -> Self {
         // INVARIANT: Empty.
         Self {
             tree: RBTree::new(),
             len: 0,
-            most,
+            next: 0,
+            bounds: bounds.at_least_one(),
         }
     }
 
-    /// Whether there may be another one.
-    pub(crate) fn has_room(&self) -> bool {
-        self.len < self.most
+    /// How many there are of the peer of this connection, and which is the oldest.
+    fn of_peer(&mut self, key: &ConnKey) -> (usize, Option<ByPeer>) {
+        let least = ByPeer::of(key).least();
+        let mut count = 0usize;
+        let mut oldest: Option<(u64, ByPeer)> = None;
+        let mut next = self.tree.cursor_lower_bound_mut(&least);
+        while let Some(cursor) = next {
+            let (key, aged) = cursor.current();
+            if key.peer != least.peer {
+                break;
+            }
+            count = count.saturating_add(1);
+            oldest = match oldest {
+                Some((number, _)) if number < aged.number => oldest,
+                _ => Some((aged.number, *key)),
+            };
+            next = cursor.move_next();
+        }
+        (count, oldest.map(|(_, key)| key))
     }
 
-    /// Adds one, of which there is none with this key.
-    pub(crate) fn insert(&mut self, key: ConnKey, position: Position, place: PositionPlace) {
+    /// Whether there may be another one, maybe instead of another one of the peer.
+    pub(crate) fn has_room(&mut self, key: &ConnKey) -> bool {
+        self.len < self.bounds.all || self.of_peer(key).0 >= self.bounds.per_peer
+    }
+
+    /// Adds one, of which there is none with this key. If there are as many of the peer as there may be the oldest of them
+    /// goes.
+    pub(crate) fn insert(&mut self, key: &ConnKey, position: Position, place: PositionPlace) {
+        let (count, oldest) = self.of_peer(key);
+        if let Some(oldest) = oldest.filter(|_| count >= self.bounds.per_peer) {
+            self.take(&oldest);
+        }
+        let aged = Aged {
+            position,
+            number: self.next,
+        };
+        self.next = self.next.wrapping_add(1);
         // INVARIANT: One more in both; the key was not there, so nothing is replaced.
-        drop(self.tree.insert(place.into_node(key, position)));
+        drop(self.tree.insert(place.0.into_node(ByPeer::of(key), aged)));
         self.len = self.len.saturating_add(1);
     }
 
     /// Takes one out.
     pub(crate) fn remove(&mut self, key: &ConnKey) -> Option<Position> {
-        let position = self.tree.remove(key)?;
+        self.take(&ByPeer::of(key))
+    }
+
+    fn take(&mut self, key: &ByPeer) -> Option<Position> {
+        let aged = self.tree.remove(key)?;
         // INVARIANT: One less in both.
         self.len = self.len.saturating_sub(1);
-        Some(position)
+        Some(aged.position)
     }
 }

@@ -158,7 +158,7 @@ impl Connection {
     pub(super) fn handle(self: &Arc<Self>, worker: &mut Worker, event: Event) {
         let inputs = Inputs {
             lower: self.is_lower(),
-            pending: self.is_pending(),
+            pending: self.is_pending() || (event == Event::Idle && self.operates()),
             random: time::random_u32(),
             timing: self.node.tunables.timing(),
         };
@@ -233,6 +233,11 @@ impl Connection {
         drop(ended);
         self.node.stats.inc(Counter::IbListenClosedStale);
         false
+    }
+
+    /// Whether the device is at an operation that a message began, or none.
+    fn operates(&self) -> bool {
+        self.signs().is_some_and(|signs| signs.operates)
     }
 
     /// Whether messages wait to be sent or acknowledged.

@@ -17,9 +17,9 @@ pub(crate) fn check_killed() -> Result {
 
 /// Whose program it is that runs: its effective user in the initial user namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct User(u32);
+pub(crate) struct UserId(u32);
 
-impl User {
+impl UserId {
     /// Process context.
     pub(crate) fn current() -> Self {
         Self(Kuid::current_euid().into_raw().val)

@@ -17,7 +17,8 @@
 //!   said, the position in its numbers is kept, and nothing else.
 //!
 //! C RDS connects again at once when it is closed, whether it has something to send or not. So a connection to it is
-//! closed only to be forgotten, and others have a chance to come first.
+//! closed only to be forgotten, and others have a chance to come first. So is one to a peer that may use memory of this
+//! node: it does that without a message, and nobody sees it here.
 
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
@@ -80,10 +81,12 @@ pub(crate) struct Sight {
     pub(crate) up: bool,
     /// There is no endpoint, and none is wanted.
     pub(crate) down: bool,
-    /// Messages wait to be sent or to be acknowledged, or one has arrived in part.
+    /// Messages wait to be sent or to be acknowledged, one has arrived in part, or the device is at an operation.
     pub(crate) pending: bool,
     /// An acknowledgement waits for room to go out.
     pub(crate) ack_due: bool,
+    /// Peers may use memory of this node, which they do without a message.
+    pub(crate) offers: bool,
     /// No message was ever sent, nor has one arrived.
     pub(crate) unused: bool,
     /// The peer has told on this connection that it runs this implementation. C RDS reconnects at once,
@@ -173,7 +176,9 @@ impl Idleness {
             return Verdict::Keep;
         }
         match (sight.up, sight.down) {
-            (true, _) if sight.like_us && patience.is_idle(quiet) => Verdict::Close,
+            (true, _) if sight.like_us && !sight.offers && patience.is_idle(quiet) => {
+                Verdict::Close
+            }
             (_, true) if sight.unused && patience.is_unused(quiet) => Verdict::Forget,
             (true, _) if self.settled && patience.is_idle(quiet) => Verdict::EndForRoom,
             (_, true) if patience.is_idle(quiet) => Verdict::ForgetForRoom,

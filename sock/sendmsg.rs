@@ -11,7 +11,7 @@ use crate::conn::{ConnKey, Connection, Counter};
 use crate::kapi::{
     errno::Errno,
     net::{msg_flags, SendMsg, Sock, Timeout},
-    task::User,
+    task::UserId,
 };
 use crate::loop_transport::Destination;
 use crate::msg::{
@@ -314,7 +314,7 @@ fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer, last: Option<Way>) -> Re
 
 /// The connection with a key, which the socket remembers as its last one.
 fn find_connection(sk: &Sock<Socket>, bound: &Bound, key: ConnKey) -> Result<Arc<Connection>> {
-    let connection = sk.node.connection(key, Some(User::current()), || {
+    let connection = sk.node.connection(key, Some(UserId::current()), || {
         sk.node.pools(bound.addr, bound.scope)
     })?;
     remember(sk, Way::Connection(connection.clone()));

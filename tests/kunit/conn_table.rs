@@ -8,7 +8,7 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         conn::{Bounds, ConnKey, Full, Place, PositionPlace, Positions, Table},
-        kapi::{net::Net, task::User},
+        kapi::{net::Net, task::UserId},
         proto::rx::RecvState,
     };
     use core::net::Ipv6Addr;
@@ -122,28 +122,28 @@ mod suite {
         for (user, most) in [(1, 128), (2, 64), (3, 32), (4, 16), (5, 16)] {
             for _ in 0..most {
                 local += 1;
-                let user = Some(User::new(user));
+                let user = Some(UserId::new(user));
                 assert_eq!(add_for(&mut table, key(local, local, 0), user)?, Ok(()));
             }
             let full = match table.len() {
                 256 => Full::All(256),
                 _ => Full::Unmet(most),
             };
-            let user = Some(User::new(user));
+            let user = Some(UserId::new(user));
             assert_eq!(add_for(&mut table, key(999, 999, 0), user)?, Err(full));
         }
         for n in 241..=256 {
             assert!(table.remove(&key(n, n, 0)).is_some());
-            table.meet(User::new(5));
+            table.meet(UserId::new(5));
         }
         // Those of peers are not held back, nor is who has had all of his answered, or removed.
         assert_eq!(add(&mut table, key(999, 999, 0))?, Ok(()));
-        let (first, fifth) = (Some(User::new(1)), Some(User::new(5)));
+        let (first, fifth) = (Some(UserId::new(1)), Some(UserId::new(5)));
         let full = Err(Full::Unmet(128));
         assert_eq!(add_for(&mut table, key(998, 998, 0), first)?, full);
         assert_eq!(add_for(&mut table, key(998, 998, 0), fifth)?, Ok(()));
         for _ in 0..128 {
-            table.meet(User::new(1));
+            table.meet(UserId::new(1));
         }
         assert_eq!(add_for(&mut table, key(997, 997, 0), first)?, Ok(()));
         Ok(())
@@ -151,22 +151,62 @@ mod suite {
 
     #[test]
     fn so_many_positions_are_kept() -> Result {
-        let position = RecvState::new().position();
-        let mut positions = Positions::new(2);
+        let mut positions = positions(2, 100);
         for n in 1..=2 {
-            assert!(positions.has_room());
-            positions.insert(key(1, n, 0), position, PositionPlace::new(GFP_KERNEL)?);
+            assert!(positions.has_room(&key(1, n, 0)));
+            keep(&mut positions, key(1, n, 0))?;
         }
-        assert!(!positions.has_room());
+        assert!(!positions.has_room(&key(1, 3, 0)));
         assert!(positions.remove(&key(1, 3, 0)).is_none());
-        assert!(!positions.has_room());
+        assert!(!positions.has_room(&key(1, 3, 0)));
         assert!(positions.remove(&key(1, 2, 0)).is_some());
         assert!(positions.remove(&key(1, 2, 0)).is_none());
-        assert!(positions.has_room());
-        positions.insert(key(1, 3, 0), position, PositionPlace::new(GFP_KERNEL)?);
-        assert!(!positions.has_room());
+        assert!(positions.has_room(&key(1, 3, 0)));
+        keep(&mut positions, key(1, 3, 0))?;
+        assert!(!positions.has_room(&key(1, 2, 0)));
         assert!(positions.remove(&key(1, 1, 0)).is_some());
         assert!(positions.remove(&key(1, 3, 0)).is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn a_peer_has_so_many_positions_and_loses_the_oldest() -> Result {
+        let mut positions = positions(4, 2);
+        // In another order than that of the keys.
+        for key in [key(1, 8, 0), key(2, 9, 3), key(1, 9, 7)] {
+            keep(&mut positions, key)?;
+        }
+        assert!(positions.has_room(&key(3, 9, 0)));
+        keep(&mut positions, key(3, 9, 0))?;
+        assert!(positions.remove(&key(2, 9, 3)).is_none());
+        keep(&mut positions, key(2, 9, 0))?;
+        assert!(positions.remove(&key(1, 9, 7)).is_none());
+        // The others keep theirs, and where there is no room one makes room only for its peer.
+        keep(&mut positions, key(1, 7, 0))?;
+        assert!(positions.has_room(&key(4, 9, 0)));
+        assert!(!positions.has_room(&key(1, 6, 0)));
+        for key in [key(1, 8, 0), key(3, 9, 0), key(2, 9, 0), key(1, 7, 0)] {
+            assert!(positions.remove(&key).is_some());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn one_position_is_always_kept() -> Result {
+        let mut positions = positions(0, 0);
+        assert!(positions.has_room(&key(1, 1, 0)));
+        keep(&mut positions, key(1, 1, 0))?;
+        assert!(positions.remove(&key(1, 1, 0)).is_some());
+        Ok(())
+    }
+
+    fn positions(all: usize, per_peer: usize) -> Positions {
+        Positions::new(Bounds { all, per_peer })
+    }
+
+    fn keep(positions: &mut Positions, key: ConnKey) -> Result {
+        let position = RecvState::new().position();
+        positions.insert(&key, position, PositionPlace::new()?);
         Ok(())
     }
 
@@ -182,7 +222,7 @@ mod suite {
     fn add_for(
         table: &mut Table<u16>,
         key: ConnKey,
-        user: Option<User>,
+        user: Option<UserId>,
     ) -> Result<Result<(), Full>> {
         let [.., local] = key.laddr.segments();
         Ok(table.insert(key, local, user, Place::new()?))

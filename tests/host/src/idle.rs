@@ -18,6 +18,7 @@ fn up() -> Sight {
         down: false,
         pending: false,
         ack_due: false,
+        offers: false,
         unused: false,
         like_us: true,
     }
@@ -145,6 +146,24 @@ fn other_peers_are_closed_only_for_room() {
     // It must be settled.
     let times = [(0, other), (601, other), (602, other)];
     assert_eq!(looks(600, times), [Keep, Acknowledge, EndForRoom]);
+}
+
+/// It may be at work all the time.
+#[test]
+fn who_may_use_our_memory_is_closed_only_for_room() {
+    let offers = Sight {
+        offers: true,
+        ..up()
+    };
+    let times = [(0, offers), (15, offers), (599, offers), (600, offers)];
+    assert_eq!(looks(600, times), [Keep, Acknowledge, Keep, EndForRoom]);
+    let times = [(0, offers), (15, offers), (600, up())];
+    assert_eq!(looks(600, times), [Keep, Acknowledge, Close]);
+    let offers = Sight {
+        offers: true,
+        ..unused()
+    };
+    assert_eq!(looks(600, [(0, offers), (60, offers)]), [Keep, Forget]);
 }
 
 #[test]

@@ -141,6 +141,7 @@ impl Node {
             down: state == State::Down,
             pending: self.pending(),
             ack_due: self.ack_due,
+            offers: false,
             unused: self.tx.is_unused() && self.rx.is_unused(),
             like_us: self.rx.tells_generation(),
         };
