@@ -39,6 +39,8 @@ enum Refusal {
     Connection(NoConnection),
     /// It waits: nothing can be sent.
     Parked,
+    /// Nothing can be sent, and it cannot wait.
+    PathDown,
     /// Another request of the same peer waits.
     Busy,
 }
@@ -54,6 +56,7 @@ impl fmt::Display for Refusal {
             }
             Self::Connection(why) => f.write_fmt(fmt!("no connection: {}", why)),
             Self::Parked => f.write_str("its network device is not up yet, so it waits"),
+            Self::PathDown => f.write_str("its network device is not up yet, and it cannot wait"),
             Self::Busy => f.write_str("another request of it waits"),
         }
     }
@@ -105,8 +108,12 @@ impl Acceptor {
     fn accept(&self, request: IncomingRequest) -> Result<(), Refusal> {
         if !request.path_is_up() {
             // Packets come in a moment before others go out.
-            self.transport.park(request);
-            return Err(Refusal::Parked);
+            let waits = self.transport.park(request);
+            return Err(if waits {
+                Refusal::Parked
+            } else {
+                Refusal::PathDown
+            });
         }
         let look = || {
             let private = if request.local_addr().is_ipv4() {

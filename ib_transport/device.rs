@@ -311,13 +311,14 @@ impl Ib {
         drop(gone);
     }
 
-    /// Keeps a request until its network device is up, and rejects it then. May sleep.
-    pub(crate) fn park(&self, request: IncomingRequest) {
+    /// Keeps a request until its network device is up, and rejects it then. False if it was rejected at once: there is no
+    /// memory, there are too many, or the device goes. May sleep.
+    pub(crate) fn park(&self, request: IncomingRequest) -> bool {
         let Some(rdma) = request.device() else {
-            return;
+            return false;
         };
         let Ok(request) = Parked::request(rdma.id(), request) else {
-            return;
+            return false;
         };
         let devices = self.devices.lock();
         // Nobody looks again after a device that goes.
@@ -332,7 +333,7 @@ impl Ib {
             None => Some(request),
         };
         drop(devices);
-        drop(refused);
+        refused.is_none()
     }
 
     /// Enters an endpoint as a user of its device. May sleep.

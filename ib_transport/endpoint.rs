@@ -509,10 +509,14 @@ impl IncomingConnection {
         }
     }
 
-    /// The request is answered when that can be sent.
+    /// The request is answered when that can be sent, if so many can wait.
     fn park(&self, request: IncomingRequest, connection: &Connection) {
-        connection.note_drop(Counter::ConnRequestParked, 1);
-        self.transport.park(request);
+        let counter = if self.transport.park(request) {
+            Counter::ConnRequestParked
+        } else {
+            Counter::ConnRejectBadRequest
+        };
+        connection.note_drop(counter, 1);
     }
 }
 
