@@ -97,8 +97,8 @@ impl Connection {
         }
     }
 
-    /// Sends the peer something that it must answer, behind all else, if the link is the one that was looked at. Without
-    /// memory it counts as asked all the same: that there is none may be for what waits for this peer.
+    /// Sends the peer something that it must answer, behind all else, if the link is the one that was looked at.
+    /// Without memory it counts as asked all the same: that there is none may be for what waits for this peer.
     fn ask(&self, times_up: u64) {
         let question = Message::question(self.pools());
         let mut tx = self.tx.lock();

@@ -124,8 +124,8 @@ fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
 ///
 /// # Invariants
 ///
-/// `len` is how many entries `tree` has, and `peers` has how many of them each peer address has, if any. `unmet` has how many
-/// entries were added for each user, if any, and were neither removed nor met.
+/// `len` is how many entries `tree` has, and `peers` has how many of them each peer address has, if any. `unmet` has
+/// how many entries were added for each user, if any, and were neither removed nor met.
 pub(crate) struct Table<V> {
     tree: RBTree<ConnKey, V>,
     peers: RBTree<PeerKey, usize>,
@@ -347,8 +347,8 @@ impl Positions {
         self.len < self.bounds.all || self.of_peer(key).0 >= self.bounds.per_peer
     }
 
-    /// Adds one, of which there is none with this key. If there are as many of the peer as there may be the oldest of them
-    /// goes.
+    /// Adds one, of which there is none with this key. If there are as many of the peer as there may be the oldest of
+    /// them goes.
     pub(crate) fn insert(&mut self, key: &ConnKey, position: Position, place: PositionPlace) {
         let (count, oldest) = self.of_peer(key);
         if let Some(oldest) = oldest.filter(|_| count >= self.bounds.per_peer) {

@@ -354,8 +354,8 @@ impl Connection {
         let link = tx.link.take();
         let queue = &mut tx.queue;
         queue.cong_left = 0;
-        // What was cancelled while it was half out was only to be completed, and a question that is out was for this link.
-        // One that is not can ask on the next.
+        // What was cancelled while it was half out was only to be completed, and a question that is out was for this
+        // link. One that is not can ask on the next.
         let mut cancelled = Fifo::new();
         let goes = |message: &Message| message.cancelled || message.asks;
         queue.sent.extract(goes, &mut cancelled);

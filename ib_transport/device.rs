@@ -311,8 +311,8 @@ impl Ib {
         drop(gone);
     }
 
-    /// Keeps a request until its network device is up, and rejects it then. False if it was rejected at once: there is no
-    /// memory, there are too many, or the device goes. May sleep.
+    /// Keeps a request until its network device is up, and rejects it then. False if it was rejected at once: there is
+    /// no memory, there are too many, or the device goes. May sleep.
     pub(crate) fn park(&self, request: IncomingRequest) -> bool {
         let Some(rdma) = request.device() else {
             return false;

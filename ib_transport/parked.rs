@@ -80,7 +80,8 @@ impl Parking {
         None
     }
 
-    /// Destroys what is of a device and can tell its peer now, or need not, and says whether there is more of it. Sleeps.
+    /// Destroys what is of a device and can tell its peer now, or need not, and says whether there is more of it.
+    /// Sleeps.
     pub(super) fn sweep(&self, device: DeviceId) -> bool {
         let mut ready = Fifo::new();
         let mut more = false;

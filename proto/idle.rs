@@ -144,7 +144,8 @@ impl Idleness {
         self.marks == *marks
     }
 
-    /// Whether the peer has nothing that it may send again. Otherwise the position in its numbers must not be forgotten.
+    /// Whether the peer has nothing that it may send again. Otherwise the position in its numbers must not be
+    /// forgotten.
     pub(crate) fn is_settled(&self) -> bool {
         self.settled
     }

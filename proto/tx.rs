@@ -87,7 +87,8 @@ impl SendState {
         }
     }
 
-    /// Begins with `first`, at least 1, and not with 1: the peer may know all numbers before it. Nothing was queued yet.
+    /// Begins with `first`, which is at least 1, instead of 1: the peer may know all numbers before it. Nothing was
+    /// queued yet.
     pub(crate) fn begin_at(&mut self, first: u64) {
         let before = first.saturating_sub(1);
         (self.first, self.next) = (first, first);

@@ -163,5 +163,5 @@ def test_idle_connections_make_room(node, guest, load):
 def test_what_may_come_again_is_not_forgotten(node, tools, guest, load):
     """A connection broke before its peer had the acknowledgement. It makes room for others all the same."""
     add_rogue(node, guest)
-    load("max_conns=1", "idle_secs=20")
+    load("max_conns=1", "idle_secs=8")
     node.run(["python3", guest / "rogue_connect.py", tools.parent / "verbs.so", "forgotten"], timeout=600)

@@ -329,8 +329,8 @@ def conversation(a, b, guest):
 @pytest.mark.pairs("rust-c")
 @pytest.mark.parametrize("broken", (False, True), ids=("calm", "broken"))
 def test_idle_connections_of_c(pair, guest, broken):
-    """A node that has as many connections as it may closes and forgets what it has with C RDS, which connects again at once.
-    The sockets go on, and get each message once, also what a broken connection brings for the second time."""
+    """A node that has as many connections as it may closes and forgets what it has with C RDS, which connects again at
+    once. The sockets go on, and get each message once, also what a broken connection brings for the second time."""
     a, b = pair
     must(a.unload())
     must(a.load(options=["max_conns=1", "idle_secs=2"]))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """one_sided.py target HERE THERE: offers memory to the program at THERE, and sends it a message now and then.
 
-one_sided.py user HERE THERE write|read BYTES: operates on that memory, so many bytes at once and as fast as it can, without
-a message. It reads what comes.
+one_sided.py user HERE THERE write|read BYTES: operates on that memory, so many bytes at once and as fast as it can,
+without a message. It reads what comes.
 
 Both go on until their input ends."""
 

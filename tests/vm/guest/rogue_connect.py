@@ -78,20 +78,21 @@ def numbers(first, last):
 
 
 def forgotten(home, _number):
-    """The node forgets a connection as soon as it is idle for 20 seconds. It does not know whether the peer has its last
-    acknowledgement, and does not take twice what comes again. Its own numbers go on, as C RDS wants them to."""
+    """The node forgets a connection as soon as it is idle for some seconds. It does not know whether the peer has its
+    last acknowledgement, and does not take twice what comes again. Its own numbers go on, as C RDS wants them to."""
     with home.at_home():
         reader = Sock((NODE, attacks.READER))
 
     def forgets(life, generation):
-        last = 0
+        last = before = 0
         for first, count, known in ((1, 6, 0), (4, 9, 5), (10, 16, 2)):
+            if last:
+                home.wait_for("room", lambda seen: seen["conn_forgotten"] > before)
             again = numbers(first, first + known - 1)
             before = home.counters()["conn_forgotten"]
             now = session(home, reader, life, generation, numbers(first, count), again, known)
             need(now > last, f"the node's last message was {last}, and is {now} on the next connection")
             last = now
-            home.wait_for("room", lambda seen: seen["conn_forgotten"] > before)
 
     yield "a peer with a generation", lambda: forgets(1, 1)
     # It counts from 1, and nothing is sent again.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""silent.py LIBRARY ATTACK SECONDS: as rogue.py, but the peer does nothing wrong: there comes a time when it does nothing
-at all, and its queue pair lives. SECONDS is what the node has for net.rds.silence_secs."""
+"""silent.py LIBRARY ATTACK SECONDS: as rogue.py, but the peer does nothing wrong: there comes a time when it does
+nothing at all, and its queue pair lives. SECONDS is what the node has for net.rds.silence_secs."""
 
 import contextlib
 import errno
@@ -11,12 +11,14 @@ import time
 import attacks
 import frames
 from frames import ACK_REQUIRED, RETRANSMITTED
-from peer import PORTS, RECEIVES, End, Peer, PeerError, next_request, raw_address
+from peer import PATIENCE, PORTS, RECEIVES, End, Peer, PeerError, next_request, raw_address
 from rds import Sock
 from rogue import MINE, NODE, is_iwarp, main, need, rise
 
 PORT = 7000
 ASKED, SILENT = "conn_asked", "conn_silent"
+# Of so many frames one at least tells the node that the peer's device has taken them.
+REPORTED = 20
 
 
 def is_question(header):
@@ -53,16 +55,22 @@ def send(home, sock):
             need(e.errno == errno.EAGAIN, f"sending failed with {errno.errorcode[e.errno]}")
 
 
-def opened(p, receives=RECEIVES, **fields):
-    """Connects. On iWARP the side that asked begins."""
+def opened(home, p, receives=RECEIVES, **fields):
+    """Connects, and waits until the node is up, too. On iWARP the side that asked begins, and a node that is slow
+    notices that only when more comes."""
     p.open(receives, **{"fragment": 0, **fields})
     p.send(frames.header())
+    deadline = time.monotonic() + PATIENCE
+    while not any(x.peer == p.source and "connected" in x.state.split() for x in home.connections()):
+        need(time.monotonic() < deadline, "the node does not notice that it is connected")
+        if not p.pump(0.1):
+            p.idle()
 
 
 def answered(home):
     """It acknowledges when it is asked to, and only then."""
     with sender(home) as send_one, Peer(MINE[0], NODE) as p:
-        opened(p)
+        opened(home, p)
         before = home.counters()
         for _ in range(3):
             send_one()
@@ -80,25 +88,32 @@ def answered(home):
 
 
 def given_up(home, more=0, was_sent=True, **fields):
-    """The node sends a message, and one more each so many seconds, and gives the peer up. What was not acknowledged comes
-    on the next connection, once and in order."""
+    """The node sends a message, some when it has asked and one more each so many seconds, and gives the peer up. What
+    was not acknowledged comes on the next connection, once and in order."""
     with sender(home) as send_one, End() as listener:
         listener.call("listen", raw_address(MINE[0], PORTS[False]))
         with Peer(MINE[0], NODE) as p:
-            opened(p, **fields)
-            before = home.counters()
+            opened(home, p, **fields)
+            before, taken = home.counters(), 0
             send_one()
+            if more:
+                read_question(p)
+                for _ in range(REPORTED):
+                    send_one()
             sent_at = time.monotonic()
 
             def over(now):
-                nonlocal sent_at
+                nonlocal taken, sent_at
                 if more and time.monotonic() > sent_at + more:
                     sent_at = time.monotonic()
                     send_one()
+                while more and (frame := p.frame(0)) is not None:
+                    taken += sum(header.dport == PORT for header, _ in p.note(frame))
                 return now[SILENT] > before[SILENT]
 
             rose = rise(before, home.wait_for("the end", over), (ASKED, SILENT))
             need(rose == {ASKED: 1, SILENT: 1}, f"counted {rose}")
+            need(not more or taken >= REPORTED, f"its device has taken {taken} after the question")
             p.await_end()
         again(listener, send_one, was_sent)
 
@@ -144,7 +159,7 @@ def amid_a_message(home, _seconds):
     """A message that never gets whole keeps memory."""
     def part():
         with Peer(MINE[0], NODE) as p:
-            opened(p)
+            opened(home, p)
             before = home.counters()
             p.send(*frames.fragments(1, bytes(64 << 10), dport=attacks.NOBODY)[:-1])
             read_question(p)
@@ -160,7 +175,7 @@ def lives(home, _seconds):
         with contextlib.ExitStack() as stack:
             live, silent = ours = [stack.enter_context(Peer(source, NODE)) for source in MINE[:2]]
             for p in ours:
-                opened(p)
+                opened(home, p)
             with home.at_home():
                 sock = stack.enter_context(Sock((NODE, 0)))
                 for p in ours:
