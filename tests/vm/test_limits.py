@@ -160,6 +160,7 @@ def test_idle_connections_make_room(node, guest, load):
     talk.finish()
 
 
+@pytest.mark.long("release", "debug")
 def test_what_may_come_again_is_not_forgotten(node, tools, guest, load):
     """A connection broke before its peer had the acknowledgement. It makes room for others all the same."""
     add_rogue(node, guest)

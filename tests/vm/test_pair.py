@@ -207,8 +207,6 @@ def test_messages_go_on_when_a_peer_reloads(pair, guest, flavor):
     send.stop()
 
 
-@pytest.mark.on_c
-@pytest.mark.on_siw
 def test_a_question_needs_no_reader(pair, tools, guest):
     """What nobody reads is acknowledged when the sender asks for that, by C RDS as well, and nobody is given up."""
     a, b = pair
@@ -235,7 +233,7 @@ def test_a_question_needs_no_reader(pair, tools, guest):
 
 # On soft-RoCE the device gives up a peer that is not there.
 @pytest.mark.kinds("siw")
-@pytest.mark.on_siw
+@pytest.mark.on_siw("release")
 def test_a_host_that_is_gone_is_given_up(pair, tools, guest):
     """TCP goes on trying for a quarter of an hour. What was sent arrives once when the host is back."""
     a, b = pair
@@ -327,7 +325,7 @@ def conversation(a, b, guest):
 
 # Both start anew now and then. In test_limits the peer is this module.
 @pytest.mark.pairs("rust-c")
-@pytest.mark.parametrize("broken", (False, True), ids=("calm", "broken"))
+@pytest.mark.parametrize("broken", (pytest.param(False, marks=pytest.mark.long("release")), True), ids=("calm", "broken"))
 def test_idle_connections_of_c(pair, guest, broken):
     """A node that has as many connections as it may closes and forgets what it has with C RDS, which connects again at
     once. The sockets go on, and get each message once, also what a broken connection brings for the second time."""
