@@ -92,7 +92,8 @@ impl Progress {
 }
 
 /// One attempt to connect, and then the connection. Dropping it tears it down: when that is done,
-/// nothing more arrives through it. Dropping sleeps; only the connection's worker does it.
+/// nothing more arrives through it. Dropping sleeps; only who has
+/// `Connection::worker` does it.
 pub(crate) trait Endpoint: Send + Sync {
     fn progress(&self) -> &Progress;
 

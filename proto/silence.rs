@@ -10,7 +10,7 @@
 //! That nothing comes is no fault: a peer acknowledges when it is asked to. So it is asked first, by a message
 //! to nobody behind all others, and has as long to answer as it was quiet before. It needs no program for
 //! that. But the message may be behind many others on a way that is slow: as long as the device has not
-//! taken it, each send that is done gives the peer its time again. From then on only an answer counts, as the
+//! taken it, each report of sends that are done gives the peer its time again. From then on only an answer counts, as the
 //! device of a host that hangs goes on taking what it has receives for.
 //!
 //! Where a device is at an operation on the peer's memory nothing need be done for long. Such an operation has a
@@ -31,7 +31,7 @@ const SHORTEST_SECS: u32 = 4;
 const LONGEST_PERIOD_MS: u32 = 4000;
 
 /// How long nothing at all need be done while an operation is under way, in nanoseconds: more than the two
-/// minutes that it may take.
+/// minutes that it may take, unless `net.rds.ib.completion_timeout_secs` says otherwise.
 const OPERATION: u64 = 150 * SECOND;
 
 /// How often the limit doubles at the most.
