@@ -98,8 +98,7 @@ def test_unload_while_it_is_read(node):
 @pytest.mark.long
 @pytest.mark.pairs("rust-rust")
 @pytest.mark.parametrize("on", [
-    pytest.param("a", marks=pytest.mark.flavors("release")),
-    pytest.param("b", marks=[pytest.mark.flavors("release"), pytest.mark.long("release")]), "both"])
+    *(pytest.param(x, marks=[pytest.mark.flavors("release"), pytest.mark.long("release")]) for x in "ab"), "both"])
 def test_it_takes_two(pair, tools, guest, flavor, on):
     """With both no sender is too fast; with one there is none."""
     for name, m in zip("ab", pair):

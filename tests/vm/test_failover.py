@@ -241,7 +241,7 @@ def fail_over(wires, tools, guest, flavor, pulled, given_up):
             m.set_loss(0)
 
 
-@pytest.mark.parametrize("pulled", (True, False), ids=("pulled", "cut"))
+@pytest.mark.parametrize("pulled", (True, pytest.param(False, marks=pytest.mark.long("release"))), ids=("pulled", "cut"))
 def test_wire_dies_and_addresses_move(wires, tools, guest, flavor, pulled):
     """a sees its carrier go, or it does not; the addresses move while the connection is up."""
     fail_over(wires, tools, guest, flavor, pulled, given_up=False)

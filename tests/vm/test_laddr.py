@@ -95,6 +95,7 @@ def test_moved_address_is_served_by_its_new_device(node, laddr, tools):
     node.forget()
 
 
+@pytest.mark.long
 def test_unknown_addresses_cost_the_cm_nothing(node, laddr):
     seen = laddr("unknown", 2000 if node.debug else 10000, PAIR[0])
     assert seen == {"results": [NONE], "calls": {"ids": 0}, "known": 0, "then": {"ids": 0}}
@@ -109,7 +110,7 @@ def test_more_addresses_than_can_be_kept(laddr, bare):
     assert all(count == 1 for host, count in seen["few"].items() if host != "ids"), seen["few"]
 
 
-@pytest.mark.long
+@pytest.mark.long("release", "debug")
 def test_binds_after_an_event_share_one_question(laddr, bare, node):
     seen = laddr("shared", 5 if node.debug else 20, bare, PAIR[0])
     # Two events, so that the question may be asked after the first and after the second one.
@@ -156,7 +157,7 @@ def test_events_after_which_the_cm_is_asked(node, laddr, bare):
     assert seen["calls"].get(PAIR[0], 0) >= 1, seen
 
 
-@pytest.mark.long
+@pytest.mark.long("release", "debug")
 def test_siw(node, laddr):
     """iWARP has no table of addresses: what the network device has is the RDMA device's."""
     node.run("ip link add rdsw0 type veth peer name rdsw1 && ip link set rdsw0 up && "

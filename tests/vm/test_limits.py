@@ -62,6 +62,7 @@ class Talk:
         self.process.wait(check=True)
 
 
+@pytest.mark.long
 def test_connections_of_a_peer(node, tools, guest, load, peers):
     """A peer address has the connections that it may have. The next one is refused, to a program here and
     to the peer itself, whatever its own address or type of service."""
@@ -89,6 +90,7 @@ def test_connections_of_a_peer(node, tools, guest, load, peers):
     ping_tos(node, tools, MORE[1], A, 3)
 
 
+@pytest.mark.long
 def test_strangers_are_collected(node, tools, guest, load):
     """A program sends to addresses where nobody is, more than a node may have connections. It leaves others some, and
     those go with its messages."""

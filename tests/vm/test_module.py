@@ -105,6 +105,7 @@ def parameters(node):
     return {name: (mode, int(value)) for name, mode, value in map(str.split, lines)}
 
 
+@pytest.mark.long
 def test_parameters(node, load):
     """They can be read, and are what was said when the module was loaded."""
     assert parameters(node) == {name: ("444", value) for name, value in PARAMETERS.items()}
@@ -127,6 +128,7 @@ def test_parameters_that_are_not_taken(node):
     node.forget()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("said, meant", ((5, 5), (9, 7)))
 def test_retries(said, meant, node, tools, load):
     """What the CM is asked for: for both ends, by the one that connects."""

@@ -51,7 +51,7 @@ def test_slow_reader(node, guest):
 
 
 @pytest.mark.impls("rust")
-@pytest.mark.parametrize("host", ("127.0.0.1", "::1"))
+@pytest.mark.parametrize("host", ("127.0.0.1", pytest.param("::1", marks=pytest.mark.long)))
 def test_slow_reader_on_loopback(node, guest, host):
     """C has no back-pressure here."""
     run_slow_reader(guest, (node, host), (node, host))

@@ -12,7 +12,8 @@ from traffic import counters, let_packets_pass, losing, messages, new_devices, s
 pytestmark = pytest.mark.impls("rust")
 # The debug kernel takes too long for so many connections with so few CPUs.
 CASES = (pytest.param("first_of_all", marks=pytest.mark.flavors("release")), "transfers", "silent", "cookies", "for_dest",
-         "over_ipv6", "read_only", "atomics", "bad_arguments", "bad_keys", "untold", "closed", "killed", "unfenced", "unread",
+         "over_ipv6", "read_only", "atomics", "bad_arguments", "bad_keys", "untold", "closed", "killed",
+         pytest.param("unfenced", marks=pytest.mark.long), "unread",
          "forgotten", "waiting", "limits", "copied", "moved", "removed")
 
 
@@ -74,7 +75,7 @@ def test_no_region_left(node, guest):
 @pytest.mark.parametrize("case,times,space", (
     # A new queue pair does it.
     ("registered", 1, 0),
-    ("unregistered", 2, 0),
+    pytest.param("unregistered", 2, 0, marks=pytest.mark.long),
     # The second work request.
     ("not_ended", 1, 2)))
 def test_lost_registration(case, times, space, node, guest):
@@ -110,7 +111,9 @@ MASKS = {"registration": 1, "atomics": 2, "initiator-depth": 4, "responder-resou
 
 
 @pytest.mark.flavors("debug")
-@pytest.mark.parametrize("lacking", MASKS)
+@pytest.mark.parametrize("lacking", (
+    "registration", "sges", *(pytest.param(x, marks=pytest.mark.long) for x in (
+        "atomics", "initiator-depth", "responder-resources"))))
 def test_less_able_device(lacking, node, guest):
     """What a device cannot do is refused, and all else works."""
     mask = "/sys/kernel/debug/rds_faults/mask_caps"

@@ -97,7 +97,7 @@ def test_requests(rogue, attack):
 
 # On iWARP TCP says who asks.
 @pytest.mark.kinds("rxe")
-@pytest.mark.parametrize("attack", ["claims", pytest.param("claims6", marks=pytest.mark.long)])
+@pytest.mark.parametrize("attack", ["claims", pytest.param("claims6", marks=pytest.mark.long("release", "debug"))])
 def test_forged(rogue, attack):
     """A program with a UDP socket can write what the RDMA CM of a kernel would: it gets nothing for it."""
     rogue(attack, program="forge.py")
@@ -136,7 +136,7 @@ def test_meetings(rogue, attack):
     rogue(attack, program="rogue_connect.py")
 
 
-@pytest.mark.long
+@pytest.mark.long("release", "debug")
 def test_flood(rogue):
     rogue("flood", 300)
 

@@ -117,6 +117,7 @@ def test_unacked(node, tools, guest, sysctl):
     assert requests_of(node, tools, guest, sizes="100") > 0.9
 
 
+@pytest.mark.long("release", "debug")
 def test_reconnect_delays(node, guest, sysctl):
     """Nobody has the address of the peer: each attempt takes about two seconds."""
     def attempts(milliseconds):
