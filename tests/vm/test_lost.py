@@ -30,7 +30,6 @@ def play(case, node, guest, seconds):
         node.run(["python3", guest / "lost.py", case, node.kind], timeout=300)
 
 
-@pytest.mark.on_siw
 def test_one_completion(node, guest):
     """The next one stands for it, and the device is asked for that."""
     play("asked", node, guest, 40)

@@ -4,7 +4,7 @@
 import pytest
 from test_rogue import add_rogue
 
-pytestmark = [pytest.mark.impls("rust"), pytest.mark.on_siw]
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.on_siw("release")]
 
 
 def play(program, node, tools, guest):

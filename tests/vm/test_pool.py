@@ -110,6 +110,7 @@ def test_at_its_limit_a_pool_makes_peers_wait(node, tools, guest, small_pools):
     exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=100, sizes="1..100")
 
 
+@pytest.mark.long
 @pytest.mark.kinds("rxe")
 def test_who_has_no_memory_to_receive_says_that_it_lives(node, guest, small_pools):
     """Nothing is acknowledged until somebody reads, and the sender does not take the reader for silent: it hears of it
@@ -123,6 +124,7 @@ def test_who_has_no_memory_to_receive_says_that_it_lives(node, guest, small_pool
     read_late(send, recv, count)
 
 
+@pytest.mark.long
 @pytest.mark.kinds("rxe")
 def test_an_acknowledgement_waits_for_memory(node, guest, small_pools):
     """Messages for a peer that is not there take all buffers for short ones. What waits to be acknowledged

@@ -16,7 +16,6 @@ def device_faults(node):
     return faults_within(node, EVERYWHERE, "rds_faults/lose_registration", "rds_faults/fail_dereg_mr", probability=0)
 
 
-@pytest.mark.on_siw
 @pytest.mark.flavors("debug")
 @pytest.mark.parametrize("case", ("apart", "closed"))
 def test_silent_device(case, node, guest):

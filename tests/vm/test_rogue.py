@@ -78,8 +78,8 @@ def rogue(node, tools, guest):
     return attack
 
 
-@pytest.mark.parametrize("attack", ["frames", "harmless", "operations",
-                                    *(pytest.param(x, marks=pytest.mark.long) for x in ("packed", "maps"))])
+@pytest.mark.parametrize("attack", ["frames", "operations",
+                                    *(pytest.param(x, marks=pytest.mark.long) for x in ("harmless", "packed", "maps"))])
 def test_frames(rogue, attack):
     rogue(attack)
 
@@ -89,7 +89,9 @@ def test_cancelled(rogue):
     rogue("cancelled", 100)
 
 
-@pytest.mark.parametrize("attack", ["requests", pytest.param("requests6", marks=pytest.mark.long("release", "debug"))])
+@pytest.mark.parametrize("attack", [
+    pytest.param("requests", marks=pytest.mark.long),
+    pytest.param("requests6", marks=pytest.mark.long("release", "debug"))])
 def test_requests(rogue, attack):
     """No version, no private data, no address of one's own: a peer speaks for itself alone."""
     rogue(attack)
@@ -108,6 +110,7 @@ def test_many_requests(rogue, flavor):
     rogue("many-requests", 24 if flavor == "debug" else 80)
 
 
+@pytest.mark.long
 def test_replies(rogue):
     """The node asks for the connection."""
     rogue("replies")
@@ -148,7 +151,7 @@ def test_deaf(rogue):
 
 
 @pytest.mark.kinds("siw")
-@pytest.mark.on_siw
+@pytest.mark.on_siw("release")
 def test_credits(rogue):
     rogue("credits")
 
