@@ -7,7 +7,8 @@
 //!
 //! Over RoCE anyone who can send a UDP packet can write that header. But the request also names GIDs, which
 //! are the addresses that our answers go to. So they have to be the same as well: who speaks for another
-//! address gets no answer, and is refused before the connection with that address knows of it.
+//! address gets no answer. A request that names the other one's GIDs, too, cannot be told from one of its own:
+//! it ends the connection that there is.
 
 use crate::conn::{ConnKey, Counter, NoConnection, Node, Transport};
 use crate::ib_transport::{Ib, IncomingConnection};

@@ -101,7 +101,7 @@ def test_requests(rogue, attack):
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("attack", ["claims", pytest.param("claims6", marks=pytest.mark.long("release", "debug"))])
 def test_forged(rogue, attack):
-    """A program with a UDP socket can write what the RDMA CM of a kernel would: it gets nothing for it."""
+    """A program with a UDP socket can write what the RDMA CM of a kernel would: what contradicts itself is refused."""
     rogue(attack, program="forge.py")
 
 
