@@ -43,12 +43,11 @@ impl WorkItem<0> for Node {
 
     fn run(this: Arc<Self>) {
         let until = time::monotonic_ns().saturating_add(LONGEST_CLOSING);
-        let mut may_close = MOST_CLOSED;
+        let (mut closed, mut may_close) = (0u32, true);
         let Ok(()) = this.try_for_each::<Infallible>(|connection| {
-            let before = may_close;
-            this.look(connection, &mut may_close);
-            if may_close != before && time::monotonic_ns() > until {
-                may_close = 0;
+            if this.look(connection, may_close) {
+                closed = closed.saturating_add(1);
+                may_close = closed < MOST_CLOSED && time::monotonic_ns() <= until;
             }
             Ok(())
         });
@@ -75,8 +74,8 @@ impl Node {
         !connections.closed && connections.tree.len() > 0
     }
 
-    /// `may_close`: so many may still be closed for room. Sleeps.
-    fn look(&self, connection: &Arc<Connection>, may_close: &mut u32) {
+    /// `may_close`: it may be closed for room. Returns whether it was. Sleeps.
+    fn look(&self, connection: &Arc<Connection>, may_close: bool) -> bool {
         match connection.look() {
             Verdict::Keep => {}
             Verdict::Acknowledge => connection.send_header(),
@@ -91,12 +90,10 @@ impl Node {
             Verdict::ForgetForRoom => {
                 self.forget(connection, When::Crowded);
             }
-            Verdict::EndForRoom if *may_close > 0 => {
-                let closed = self.forget(connection, When::Closed);
-                *may_close = may_close.saturating_sub(closed.into());
-            }
+            Verdict::EndForRoom if may_close => return self.forget(connection, When::Closed),
             Verdict::EndForRoom => {}
         }
+        false
     }
 
     fn is_crowded(&self, connection: &Connection) -> bool {
@@ -187,6 +184,11 @@ fn marks(tx: &Tx, rx: &RecvSide) -> Marks {
     }
 }
 
+/// Whether the connection's place in the peer's numbers must not be forgotten.
+fn leaves_position(tx: &Tx, rx: &RecvSide) -> bool {
+    !tx.idleness.is_settled() && !rx.is_unused()
+}
+
 impl Connection {
     fn look(&self) -> Verdict {
         let state = self.state.load(Relaxed);
@@ -225,10 +227,10 @@ impl Connection {
         }
     }
 
-    /// Whether its place in the peer's numbers must not be forgotten. Any context but a hard interrupt.
+    /// See the function of that name. Any context but a hard interrupt.
     fn leaves_position(&self) -> bool {
         let tx = self.tx.lock();
-        !tx.idleness.is_settled() && !self.rx.lock().is_unused()
+        leaves_position(&tx, &self.rx.lock())
     }
 
     /// Ends the connection, if nothing has happened since the last look, and if what must not be forgotten can be kept.
@@ -237,7 +239,7 @@ impl Connection {
         let tx = self.tx.lock();
         let rx = self.rx.lock();
         let marks = marks(&tx, &rx);
-        let position = (!tx.idleness.is_settled() && !rx.is_unused()).then(|| rx.position());
+        let position = leaves_position(&tx, &rx).then(|| rx.position());
         drop(rx);
         if !tx.idleness.is_about(&marks) || tx.is_pending() || (position.is_some() && !can_keep) {
             return None;
