@@ -31,6 +31,6 @@ pub(crate) use table::Bounds;
 pub(crate) use table::{Full, Place, PositionPlace, Positions, Table};
 pub(crate) use transport::{
     Endpoint, Home, Link, LocalMemory, Mapped, Needs, Progress, Reached, Released, RemoteMemory,
-    Request, Signs, Transport,
+    Request, Transport,
 };
 pub(crate) use tunables::Tunables;

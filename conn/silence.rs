@@ -3,10 +3,10 @@
 //! Listens, every now and then, for the peers of all connections on which something waits: who is silent for long
 //! is asked for an answer, and given up if there is none. `proto::silence` says when.
 
-use super::{Connection, Counter, Node, Signs};
+use super::{Connection, Counter, Node};
 use crate::kapi::{print::pr_info_ratelimited, time};
 use crate::msg::Message;
-use crate::proto::silence::{Limit, Sight, Silence, Verdict};
+use crate::proto::silence::{Limit, Sight, Signs, Silence, Verdict};
 use core::convert::Infallible;
 use kernel::{sync::Arc, workqueue::WorkItem};
 
@@ -67,14 +67,9 @@ impl Connection {
         }
         let sight = Sight {
             times_up,
-            arrived: signs.arrived,
-            deaf: signs.deaf,
             waits,
             unsent,
-            given: signs.given,
-            done: signs.done,
-            operates: signs.operates,
-            offers: signs.offers,
+            signs,
         };
         let now = time::monotonic_ns();
         let limit = limit.after(tx.failures);

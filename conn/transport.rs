@@ -12,7 +12,7 @@ use crate::kapi::{
     pin::PinnedMemory,
     rdma::{Access, DeviceId, Pieces},
 };
-use crate::proto::{info::RdmaPath, rdma::Cookie, wire::FragmentSize};
+use crate::proto::{info::RdmaPath, rdma::Cookie, silence::Signs, wire::FragmentSize};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
 use kernel::{
@@ -92,8 +92,7 @@ impl Progress {
 }
 
 /// One attempt to connect, and then the connection. Dropping it tears it down: when that is done,
-/// nothing more arrives through it. Dropping sleeps; only who has
-/// `Connection::worker` does it.
+/// nothing more arrives through it. Dropping sleeps; only who has `Connection::worker` does it.
 pub(crate) trait Endpoint: Send + Sync {
     fn progress(&self) -> &Progress;
 
@@ -118,23 +117,6 @@ pub(crate) trait Request: Send + Sync {
     /// Rejects, because our own request has the right of way or the connection ends: at once, or when the answer finds
     /// a way. May sleep.
     fn reject(&mut self, connection: &Connection);
-}
-
-/// What tells whether the peer lives, since the connection came up.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Signs {
-    /// Frames that have arrived, modulo 2^32.
-    pub(crate) arrived: u32,
-    /// Nothing can arrive, for want of memory.
-    pub(crate) deaf: bool,
-    /// Sends that the device was given.
-    pub(crate) given: u64,
-    /// Those that it has done.
-    pub(crate) done: u64,
-    /// It is at an operation on the peer's memory.
-    pub(crate) operates: bool,
-    /// It lets peers use memory of programs of this node.
-    pub(crate) offers: bool,
 }
 
 /// What carries messages to a peer.

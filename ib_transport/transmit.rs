@@ -3,7 +3,7 @@
 //! Frames out of the connection's queue, to the queue pair.
 
 use super::carrier::Carrier;
-use crate::conn::{AsIs, Connection, Counter, Link, Signs, TxQueue};
+use crate::conn::{AsIs, Connection, Counter, Link, TxQueue};
 use crate::kapi::{
     print::{pr_change_ratelimited, pr_info_ratelimited},
     rdma::{Qp, SendChain, SendItem, MAX_UNREPORTED},
@@ -13,6 +13,7 @@ use crate::proto::{
     credits::Credits,
     info::RdmaPath,
     packed::{self, Packer},
+    silence::Signs,
     tx::SendState,
     wire::{self, Flags, FragmentSize, Header, CONG_MAP_BYTES},
 };

@@ -81,27 +81,33 @@ impl Limit {
     }
 }
 
-/// What a look at a connection that is up sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sight {
-    /// How often the connection came up.
-    pub(crate) times_up: u64,
-    /// Frames that have arrived since then, modulo 2^32.
+/// What tells whether the peer lives, since the connection came up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Signs {
+    /// Frames that have arrived, modulo 2^32.
     pub(crate) arrived: u32,
     /// Nothing can arrive, as we have no memory to receive.
     pub(crate) deaf: bool,
-    /// Messages wait to be sent or to be acknowledged, or one has arrived in part.
-    pub(crate) waits: bool,
-    /// The first message that was not given to the device.
-    pub(crate) unsent: Option<u64>,
-    /// Sends that the device was given since the connection came up.
+    /// Sends that the device was given.
     pub(crate) given: u64,
     /// Those that it has done.
     pub(crate) done: u64,
     /// It is at an operation on the peer's memory.
     pub(crate) operates: bool,
-    /// The peer may be at operations on memory of this node, which lets peers use some.
+    /// It lets peers use memory of programs of this node, and the peer may be at operations on that.
     pub(crate) offers: bool,
+}
+
+/// What a look at a connection that is up sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sight {
+    /// How often the connection came up.
+    pub(crate) times_up: u64,
+    /// Messages wait to be sent or to be acknowledged, or one has arrived in part.
+    pub(crate) waits: bool,
+    /// The first message that was not given to the device.
+    pub(crate) unsent: Option<u64>,
+    pub(crate) signs: Signs,
 }
 
 /// What to do about a connection.
@@ -133,8 +139,8 @@ impl Stage {
     fn may_be_behind_operations(self, sight: &Sight) -> bool {
         match self {
             Self::Unasked => false,
-            Self::Queued(_) | Self::Given(_) => sight.operates || sight.offers,
-            Self::Taken => sight.offers,
+            Self::Queued(_) | Self::Given(_) => sight.signs.operates || sight.signs.offers,
+            Self::Taken => sight.signs.offers,
         }
     }
 }
@@ -179,13 +185,13 @@ impl Silence {
         // A machine that was stopped has not listened. So no more counts than for a look that is late.
         let most = u64::from(limit.period_ms()).saturating_mul(2_000_000);
         let passed = now.saturating_sub(self.last).min(most);
-        let heard = (self.times_up, self.arrived) != (sight.times_up, sight.arrived);
-        let waits = sight.waits && !sight.deaf && limit.secs > 0;
+        let heard = (self.times_up, self.arrived) != (sight.times_up, sight.signs.arrived);
+        let waits = sight.waits && !sight.signs.deaf && limit.secs > 0;
         if heard || !waits || !self.waited {
             *self = Self {
                 times_up: sight.times_up,
-                arrived: sight.arrived,
-                done: sight.done,
+                arrived: sight.signs.arrived,
+                done: sight.signs.done,
                 waited: waits,
                 last: now,
                 ..Self::new()
@@ -194,7 +200,7 @@ impl Silence {
         }
         self.last = now;
         self.quiet = self.quiet.saturating_add(passed);
-        let progress = core::mem::replace(&mut self.done, sight.done) != sight.done;
+        let progress = core::mem::replace(&mut self.done, sight.signs.done) != sight.signs.done;
         self.follow(sight, progress);
         if self.quiet < limit.half() {
             return Verdict::Keep;
@@ -213,7 +219,7 @@ impl Silence {
     fn follow(&mut self, sight: &Sight, progress: bool) {
         if let Stage::Queued(sequence) = self.stage {
             if sight.unsent.is_none_or(|first| first > sequence) {
-                self.stage = Stage::Given(sight.given);
+                self.stage = Stage::Given(sight.signs.given);
             }
         }
         if !progress || !matches!(self.stage, Stage::Queued(_) | Stage::Given(_)) {
@@ -221,7 +227,7 @@ impl Silence {
         }
         self.quiet = 0;
         if let Stage::Given(place) = self.stage {
-            if sight.done >= place {
+            if sight.signs.done >= place {
                 self.stage = Stage::Taken;
             }
         }

@@ -9,7 +9,7 @@ mod suite {
     use crate::{
         conn::{
             Bounds, ConnKey, Connection, Endpoint, Link, Mapped, Needs, Node, Progress, Reached,
-            Released, RemoteMemory, Request, Signs, Transport, Tunables, TxQueue,
+            Released, RemoteMemory, Request, Transport, Tunables, TxQueue,
         },
         kapi::{
             net::{IpBits, Net},
@@ -21,6 +21,7 @@ mod suite {
         proto::{
             idle::Patience,
             info::RdmaPath,
+            silence::Signs,
             wire::{FragmentSize, Header, CONG_MAP_BYTES},
         },
         recv_pool::{Context, Counters, Limit, Limits, Pools, Unmapped},

@@ -10,14 +10,16 @@ const SECOND: u64 = 1_000_000_000;
 fn waiting() -> Sight {
     Sight {
         times_up: 1,
-        arrived: 7,
-        deaf: false,
         waits: true,
         unsent: None,
-        given: 20,
-        done: 20,
-        operates: false,
-        offers: false,
+        signs: Signs {
+            arrived: 7,
+            deaf: false,
+            given: 20,
+            done: 20,
+            operates: false,
+            offers: false,
+        },
     }
 }
 
@@ -162,8 +164,8 @@ fn nothing_is_asked_while_nothing_waits() {
 #[test]
 fn whatever_arrives_begins_it_anew() {
     for change in [
-        |sight: &mut Sight| sight.arrived += 1,
-        |sight: &mut Sight| sight.arrived = 0,
+        |sight: &mut Sight| sight.signs.arrived += 1,
+        |sight: &mut Sight| sight.signs.arrived = 0,
         |sight: &mut Sight| sight.times_up += 1,
     ] {
         let mut changed = waiting();
@@ -176,7 +178,10 @@ fn whatever_arrives_begins_it_anew() {
         assert_eq!(looks.until(100, |_| changed), (Ask, 15));
     }
     let often = |count| Sight {
-        arrived: u32::MAX.wrapping_add(count / 14),
+        signs: Signs {
+            arrived: u32::MAX.wrapping_add(count / 14),
+            ..waiting().signs
+        },
         ..waiting()
     };
     assert_eq!(Looks::new(30).until(9999, often), (Keep, 9999));
@@ -186,7 +191,10 @@ fn whatever_arrives_begins_it_anew() {
 #[test]
 fn the_deaf_judge_nobody() {
     let deaf = Sight {
-        deaf: true,
+        signs: Signs {
+            deaf: true,
+            ..waiting().signs
+        },
         ..waiting()
     };
     assert_eq!(Looks::new(30).until(999, |_| deaf), (Keep, 999));
@@ -218,15 +226,21 @@ fn looks_that_did_not_take_place_do_not_count() {
 fn who_takes_what_is_before_the_question_is_not_given_up() {
     let queued = |count: u32| Sight {
         unsent: Some(50),
-        given: 120 + u64::from(count / 10),
-        done: u64::from(count / 10),
+        signs: Signs {
+            given: 120 + u64::from(count / 10),
+            done: u64::from(count / 10),
+            ..waiting().signs
+        },
         ..waiting()
     };
     assert_eq!(Looks::asked(30).until(9999, queued), (Keep, 9999));
     // With the device, which has 100 sends before it.
     let given = |count: u32| Sight {
-        given: 120 + u64::from(count / 10),
-        done: 20 + u64::from(count / 10),
+        signs: Signs {
+            given: 120 + u64::from(count / 10),
+            done: 20 + u64::from(count / 10),
+            ..waiting().signs
+        },
         ..waiting()
     };
     let mut looks = Looks::asked(30);
@@ -244,8 +258,11 @@ fn who_takes_nothing_is_given_up() {
     ] {
         let stuck = Sight {
             unsent,
-            given,
-            done,
+            signs: Signs {
+                given,
+                done,
+                ..waiting().signs
+            },
             ..waiting()
         };
         assert_eq!(Looks::asked(30).until(9999, |_| stuck), (GiveUp, 14));
@@ -257,8 +274,11 @@ fn who_takes_nothing_is_given_up() {
 fn what_is_taken_after_the_question_is_no_answer() {
     // One send each second, of which each 16th reports.
     let drip = |count: u32| Sight {
-        given: u64::from(21 + count),
-        done: u64::from((21 + count) / 16 * 16),
+        signs: Signs {
+            given: u64::from(21 + count),
+            done: u64::from((21 + count) / 16 * 16),
+            ..waiting().signs
+        },
         ..waiting()
     };
     let (verdict, count) = Looks::asked(30).until(9999, drip);
@@ -270,8 +290,11 @@ fn what_is_taken_after_the_question_is_no_answer() {
 #[test]
 fn an_operation_may_take_longer_than_its_own_limit() {
     let before = Sight {
-        given: 120,
-        operates: true,
+        signs: Signs {
+            given: 120,
+            operates: true,
+            ..waiting().signs
+        },
         ..waiting()
     };
     let (verdict, count) = Looks::asked(30).until(9999, |_| before);
@@ -280,13 +303,19 @@ fn an_operation_may_take_longer_than_its_own_limit() {
     // Not if the peer's device has taken the question, and then comes an operation.
     let mut looks = Looks::asked(30);
     let idle = Sight {
-        operates: false,
+        signs: Signs {
+            operates: false,
+            ..before.signs
+        },
         ..before
     };
     assert_eq!(looks.look(&idle), Keep);
     let taken = |_| Sight {
-        given: 130,
-        done: 125,
+        signs: Signs {
+            given: 130,
+            done: 125,
+            ..before.signs
+        },
         ..before
     };
     assert_eq!(looks.until(9999, taken), (GiveUp, 15));
@@ -301,14 +330,23 @@ fn who_may_use_our_memory_gets_the_time_of_an_operation() {
     for (unsent, given, done) in [(Some(3), 120, 20), (None, 120, 20), (None, 21, 21)] {
         let offers = Sight {
             unsent,
-            given,
-            done,
-            offers: true,
+            signs: Signs {
+                given,
+                done,
+                offers: true,
+                ..waiting().signs
+            },
             ..waiting()
         };
         let asked = || {
             let mut looks = Looks::asked(30);
-            let before = Sight { done: 20, ..offers };
+            let before = Sight {
+                signs: Signs {
+                    done: 20,
+                    ..offers.signs
+                },
+                ..offers
+            };
             assert_eq!(looks.look(&before), Keep);
             looks
         };
@@ -322,13 +360,19 @@ fn who_may_use_our_memory_gets_the_time_of_an_operation() {
         let mut looks = asked();
         assert_eq!(looks.until(60, |_| offers), (Keep, 60));
         let stuck = Sight {
-            offers: false,
+            signs: Signs {
+                offers: false,
+                ..offers.signs
+            },
             ..offers
         };
         assert_eq!(looks.until(9999, |_| stuck), (GiveUp, 0));
     }
     let long = Sight {
-        offers: true,
+        signs: Signs {
+            offers: true,
+            ..waiting().signs
+        },
         ..waiting()
     };
     assert_eq!(Looks::asked(3600).until(9999, |_| long), (GiveUp, 1799));
