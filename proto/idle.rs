@@ -20,8 +20,7 @@
 //! closed only to be forgotten, and others have a chance to come first. So is one to a peer that may use memory of this
 //! node: it does that without a message, and nobody sees it here.
 
-/// Nanoseconds in a second.
-const SECOND: u64 = 1_000_000_000;
+use super::SECOND;
 
 /// How long a connection that was never used stays, at the most, in seconds.
 const UNUSED_SECS: u32 = 60;

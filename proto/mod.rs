@@ -37,3 +37,6 @@ pub(crate) mod silence;
 pub(crate) mod tx;
 pub(crate) mod unreported;
 pub(crate) mod wire;
+
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;

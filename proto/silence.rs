@@ -21,8 +21,7 @@
 //! costs time, and no message. But a way that is too slow for what waits would never bring it: so a peer that was
 //! given up, and has acknowledged nothing since, gets twice the time, and so on.
 
-/// Nanoseconds in a second.
-const SECOND: u64 = 1_000_000_000;
+use super::SECOND;
 
 /// The shortest limit, in seconds: a peer that has no memory to receive says so each second.
 const SHORTEST_SECS: u32 = 4;

@@ -8,8 +8,7 @@
 //!
 //! A work request costs nothing for this: every now and then somebody looks how far the device is.
 
-/// Nanoseconds in a second.
-const SECOND: u64 = 1_000_000_000;
+use super::SECOND;
 
 /// The most time from one look to the next, in milliseconds.
 const MAX_PERIOD_MS: u32 = 5_000;
