@@ -109,14 +109,14 @@ class Machine(Node):
         present = self.run("cut -d' ' -f1 /proc/modules").out.split()
         return [x for x in ("rds_rust", "rds_rdma", "rds") if x in present]
 
-    def forget(self):
-        """Loads RDS anew, without its connections. C RDS in use does not survive its own unload
-        (its CM handlers may still run), so there it takes a new boot."""
+    def forget(self, *options):
+        """Loads RDS anew, without its connections, and ours with module parameters. C RDS in use does not survive its
+        own unload (its CM handlers may still run), so there it takes a new boot."""
         if self.impl == "c":
             self.restart()
         else:
             must(self.unload())
-        must(self.load())
+        must(self.load(options=options))
 
     # Networks
 

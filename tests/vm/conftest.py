@@ -224,11 +224,7 @@ def slow_node(node):
 @pytest.fixture
 def load(node):
     """Loads the module with parameters, and as it was in the end."""
-    def load(*options):
-        cluster.must(node.unload())
-        cluster.must(node.load(options=options))
-
-    yield load
+    yield node.forget
     node.stop_all()
     node.forget()
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 OF_SOME = ("ignore-gfp-wait", "min-order")
 # For what is this module's own: also in softirqs, which come amid anything.
 EVERYWHERE = (0, (1 << 64) - 1)
+# Where that is.
+KNOBS = "/sys/kernel/debug/rds_faults"
 
 
 def place(node, module):

@@ -4,12 +4,11 @@
 import json
 
 import pytest
-from faults import EVERYWHERE, faults, faults_within, place_of
+from faults import EVERYWHERE, KNOBS, faults, faults_within, place_of
 from rdsvm.cluster import PAIR
 from traffic import counters, ping, ports, wait_for
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.flavors("debug")]
-KNOBS = "/sys/kernel/debug/rds_faults"
 
 
 @pytest.mark.kinds("rxe")

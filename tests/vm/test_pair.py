@@ -332,8 +332,7 @@ def test_idle_connections_of_c(pair, guest, broken):
     a, b = pair
     # Its other connections would take the room.
     b.forget()
-    must(a.unload())
-    must(a.load(options=["max_conns=1", "idle_secs=2"]))
+    a.forget("max_conns=1", "idle_secs=2")
     a.write_file("/proc/sys/net/rds/silence_secs", "4")
     try:
         both, count = conversation(a, b, guest), 10
