@@ -15,7 +15,7 @@ mod suite {
             net::{IpBits, Net},
             pin::PinnedMemory,
             rdma::{Access, DeviceId},
-            sync::OwnedQueue,
+            sync::{OwnedQueue, Signal},
         },
         msg::Message,
         proto::{
@@ -85,28 +85,46 @@ mod suite {
 
     #[test]
     fn a_request_that_waits_when_the_connection_ends_is_rejected() -> Result {
-        let rejected = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let seen = Arc::pin_init(Seen::new(), GFP_KERNEL)?;
         let bench = Bench::new(true)?;
         let connection = bench.connect()?;
-        let slow = Slow {
-            rejected: rejected.clone(),
-            next: Some(KBox::new(
+        let slow = |next| {
+            KBox::new(
                 Slow {
-                    rejected: rejected.clone(),
-                    next: None,
+                    seen: seen.clone(),
+                    next,
                 },
                 GFP_KERNEL,
-            )?),
+            )
         };
-        let taken = connection.request(KBox::new(slow, GFP_KERNEL)?).is_ok();
+        let taken = connection.request(slow(Some(slow(None)?))?).is_ok();
+        let waits = seen.next_waits.wait(60_000);
         bench.end();
-        assert_eq!((taken, rejected.load(Relaxed)), (true, 1));
+        assert_eq!((taken, waits), (true, Ok(())));
+        assert_eq!(seen.rejected.load(Relaxed), 1);
         Ok(())
+    }
+
+    /// What becomes of requests.
+    #[pin_data]
+    struct Seen {
+        #[pin]
+        next_waits: Signal,
+        rejected: Atomic<u32>,
+    }
+
+    impl Seen {
+        fn new() -> impl PinInit<Self> {
+            pin_init!(Self {
+                next_waits <- Signal::new(),
+                rejected: Atomic::new(0),
+            })
+        }
     }
 
     /// A request that is taken until the connection ends, while the next one comes.
     struct Slow {
-        rejected: Arc<Atomic<u32>>,
+        seen: Arc<Seen>,
         next: Option<KBox<Slow>>,
     }
 
@@ -118,6 +136,7 @@ mod suite {
         fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
             if let Some(next) = self.next.take() {
                 connection.request(next).map_err(|_| EBUSY)?;
+                self.seen.next_waits.signal();
             }
             while !connection.has_ended() {
                 fsleep(Delta::from_millis(1));
@@ -126,7 +145,7 @@ mod suite {
         }
 
         fn reject(&mut self, _: &Connection) {
-            self.rejected.fetch_add(1, Relaxed);
+            self.seen.rejected.fetch_add(1, Relaxed);
         }
     }
 
