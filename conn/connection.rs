@@ -197,8 +197,6 @@ pub(super) struct Tx {
     pub(super) silence: Silence,
     /// The number of a question of theirs that is in the queues.
     pub(super) asking: Option<u64>,
-    /// How often they have given the peer up since it last acknowledged anything, or nothing waited for it.
-    pub(super) failures: u32,
 }
 
 impl Tx {
@@ -318,7 +316,6 @@ impl Connection {
                         idleness: Idleness::new(),
                         silence: Silence::new(),
                         asking: None,
-                        failures: 0,
                     },
                     "Connection::tx"
                 ),
@@ -569,7 +566,6 @@ impl Connection {
             return Ok(());
         };
         self.acked.store(ack, Relaxed);
-        tx.failures = 0;
         tx.asking = tx.asking.filter(|question| *question > ack);
         let sent = &mut tx.queue.sent;
         while let Some(message) = sent.pop_front_if(|message| message.sequence <= ack) {

@@ -6,9 +6,12 @@
 use super::{Connection, Counter, Node};
 use crate::kapi::{print::pr_info_ratelimited, time};
 use crate::msg::Message;
-use crate::proto::silence::{Limit, Sight, Signs, Silence, Verdict};
+use crate::proto::silence::{Limit, Sight, Signs, Through, Verdict};
 use core::convert::Infallible;
-use kernel::{sync::Arc, workqueue::WorkItem};
+use kernel::{
+    sync::{atomic::Relaxed, Arc},
+    workqueue::WorkItem,
+};
 
 kernel::impl_has_delayed_work! {
     impl HasDelayedWork<Self, 1> for Node { self.listening }
@@ -48,12 +51,12 @@ impl Connection {
     /// Sees whether the peer is heard, if something waits for it. Sleeps.
     fn listen(&self, limit: Limit) {
         let mut tx = self.tx.lock();
-        let waits = tx.is_pending() || self.rx.lock().has_partial();
+        let rx = self.rx.lock();
+        let (partial, next_rx) = (rx.has_partial(), rx.next_sequence());
+        drop(rx);
+        let waits = tx.is_pending() || partial;
         let Some(link) = tx.link.clone().filter(|_| waits) else {
-            if tx.link.is_some() {
-                tx.failures = 0;
-            }
-            tx.silence = Silence::new();
+            tx.silence.pause();
             return;
         };
         let times_up = tx.times_up;
@@ -67,13 +70,15 @@ impl Connection {
         }
         let sight = Sight {
             times_up,
+            through: Through {
+                acked: self.acked.load(Relaxed),
+                next_rx,
+            },
             waits,
             unsent,
             signs,
         };
-        let now = time::monotonic_ns();
-        let limit = limit.after(tx.failures);
-        let verdict = tx.silence.look(&sight, now, limit);
+        let verdict = tx.silence.look(&sight, time::monotonic_ns(), limit);
         match (verdict, tx.asking) {
             (Verdict::Keep, _) => {}
             // Another one would not be answered sooner.
@@ -83,7 +88,6 @@ impl Connection {
                 self.ask(times_up);
             }
             (Verdict::GiveUp, _) => {
-                tx.failures = tx.failures.saturating_add(1);
                 drop(tx);
                 self.node.stats.inc(Counter::ConnSilent);
                 pr_info_ratelimited!("{}: the peer does not answer, giving it up\n", self.key);

@@ -19,7 +19,8 @@
 //!
 //! A connection that is given up is made anew, and all that was not acknowledged is sent again. So to be wrong
 //! costs time, and no message. But a way that is too slow for what waits would never bring it: so a peer that was
-//! given up, and has acknowledged nothing since, gets twice the time, and so on.
+//! given up gets twice the time, and so on, until a message gets through, either way. That nothing waits is not enough:
+//! who only receives waits for nothing until the message that is too slow begins anew.
 
 use super::SECOND;
 
@@ -56,8 +57,8 @@ impl Limit {
         Self { secs, doublings: 0 }
     }
 
-    /// The limit for a peer that was given up so many times since it last acknowledged a message.
-    pub(crate) fn after(self, failures: u32) -> Self {
+    /// The limit for a peer that was given up so many times since a message got through.
+    fn after(self, failures: u32) -> Self {
         Self {
             doublings: failures.min(MOST_DOUBLINGS),
             ..self
@@ -102,11 +103,21 @@ pub(crate) struct Signs {
 pub(crate) struct Sight {
     /// How often the connection came up.
     pub(crate) times_up: u64,
+    pub(crate) through: Through,
     /// Messages wait to be sent or to be acknowledged, or one has arrived in part.
     pub(crate) waits: bool,
     /// The first message that was not given to the device.
     pub(crate) unsent: Option<u64>,
     pub(crate) signs: Signs,
+}
+
+/// How many messages have got through, in sequence numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Through {
+    /// The last that the peer has acknowledged.
+    pub(crate) acked: u64,
+    /// The one that is expected next.
+    pub(crate) next_rx: u64,
 }
 
 /// What to do about a connection.
@@ -147,6 +158,16 @@ impl Stage {
 /// What the looks at a connection have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Silence {
+    /// What had got through at the last look.
+    through: Through,
+    /// How often the peer was given up since that changed.
+    failures: u32,
+    spell: Spell,
+}
+
+/// A time for which nothing has come.
+#[derive(Clone, Debug)]
+struct Spell {
     times_up: u64,
     arrived: u32,
     done: u64,
@@ -161,7 +182,41 @@ pub(crate) struct Silence {
 
 impl Silence {
     /// A connection at which nobody has looked.
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
+        Self {
+            through: Through::default(),
+            failures: 0,
+            spell: Spell::new(),
+        }
+    }
+
+    /// The peer was asked: the question has the number `sequence`, or less.
+    pub(crate) fn asked(&mut self, sequence: u64) {
+        self.spell.stage = Stage::Queued(sequence);
+        self.spell.quiet = 0;
+    }
+
+    /// Nothing waits, or there is no link: what was heard until now does not count.
+    pub(crate) fn pause(&mut self) {
+        self.spell = Spell::new();
+    }
+
+    /// Looks at the connection, `now` by a monotonic clock in nanoseconds.
+    pub(crate) fn look(&mut self, sight: &Sight, now: u64, limit: Limit) -> Verdict {
+        if core::mem::replace(&mut self.through, sight.through) != sight.through {
+            self.failures = 0;
+        }
+        let verdict = self.spell.look(sight, now, limit.after(self.failures));
+        if verdict == Verdict::GiveUp {
+            self.failures = self.failures.saturating_add(1);
+            self.pause();
+        }
+        verdict
+    }
+}
+
+impl Spell {
+    const fn new() -> Self {
         Self {
             times_up: 0,
             arrived: 0,
@@ -173,14 +228,7 @@ impl Silence {
         }
     }
 
-    /// The peer was asked: the question has the number `sequence`, or less.
-    pub(crate) fn asked(&mut self, sequence: u64) {
-        self.stage = Stage::Queued(sequence);
-        self.quiet = 0;
-    }
-
-    /// Looks at the connection, `now` by a monotonic clock in nanoseconds.
-    pub(crate) fn look(&mut self, sight: &Sight, now: u64, limit: Limit) -> Verdict {
+    fn look(&mut self, sight: &Sight, now: u64, limit: Limit) -> Verdict {
         // A machine that was stopped has not listened. So no more counts than for a look that is late.
         let most = u64::from(limit.period_ms()).saturating_mul(2_000_000);
         let passed = now.saturating_sub(self.last).min(most);
@@ -210,7 +258,6 @@ impl Silence {
         if self.quiet < OPERATION && self.stage.may_be_behind_operations(sight) {
             return Verdict::Keep;
         }
-        *self = Self::new();
         Verdict::GiveUp
     }
 

@@ -10,6 +10,7 @@ const SECOND: u64 = 1_000_000_000;
 fn waiting() -> Sight {
     Sight {
         times_up: 1,
+        through: Through::default(),
         waits: true,
         unsent: None,
         signs: Signs {
@@ -77,45 +78,66 @@ fn who_is_silent_is_asked_and_then_given_up() {
         looks.silence.asked(50);
         // The first of these looks is one after the question.
         assert_eq!(looks.until(9999, |_| waiting()), (GiveUp, half - 1));
-        // Once, and then from the beginning.
-        assert_eq!(looks.until(9999, |_| waiting()), (Ask, half));
+        // Once, and then from the beginning, with twice the time.
+        assert_eq!(looks.until(9999, |_| waiting()), (Ask, 2 * half));
     }
 }
 
 /// A way that takes longer than the limit for what waits would never bring it: it begins anew with each connection.
+/// Between two of them the one that only receives sees that nothing waits.
 #[test]
 fn a_peer_that_needs_longer_gets_it() {
-    let mut looks = Looks::new(30);
-    let (mut failures, mut since) = (0, 0);
-    while since < 100 {
-        since += 1;
-        looks.limit = Limit::new(30).after(failures);
-        let sight = Sight {
-            times_up: u64::from(failures),
-            ..waiting()
-        };
-        match looks.look(&sight) {
-            Keep => {}
-            Ask => looks.silence.asked(50),
-            GiveUp => (failures, since) = (failures + 1, 0),
+    for sees_nothing_between in [false, true] {
+        let mut looks = Looks::new(30);
+        let (mut failures, mut since) = (0, 0);
+        while since < 100 {
+            since += 1;
+            let sight = Sight {
+                times_up: failures,
+                waits: since > 2 || !sees_nothing_between,
+                ..waiting()
+            };
+            if !sight.waits {
+                looks.silence.pause();
+            }
+            match looks.look(&sight) {
+                Keep => {}
+                Ask => looks.silence.asked(50),
+                GiveUp => (failures, since) = (failures + 1, 0),
+            }
+            assert!(failures <= 3);
         }
-        assert!(failures <= 3);
+        assert_eq!(failures, 2);
     }
-    assert_eq!(failures, 2);
 }
 
-/// There is an end to that: 32 minutes for the usual limit, with as many looks as before.
+#[test]
+fn a_message_that_gets_through_either_way_ends_that() {
+    for (acked, next_rx) in [(1, 0), (0, 2)] {
+        let mut looks = Looks::asked(30);
+        assert_eq!(looks.until(9999, |_| waiting()), (GiveUp, 14));
+        assert_eq!(looks.until(9999, |_| waiting()), (Ask, 30));
+        let through = Sight {
+            through: Through { acked, next_rx },
+            ..waiting()
+        };
+        // Half of the usual limit has passed already.
+        assert_eq!(looks.until(9999, |_| through), (Ask, 0));
+        looks.silence.asked(50);
+        assert_eq!(looks.until(9999, |_| through), (GiveUp, 14));
+    }
+}
+
+/// There is an end to that: 32 minutes for the usual limit.
 #[test]
 fn nobody_gets_more_and_more_time() {
-    for failures in [6, 7, u32::MAX] {
-        let mut looks = Looks::new(30);
-        looks.limit = looks.limit.after(failures);
-        assert_eq!(looks.limit.period_ms(), 3750);
-        assert_eq!(looks.until(9999, |_| waiting()), (Ask, 15 << 6));
+    let mut looks = Looks::new(30);
+    for failures in 0..9 {
+        let half = 15 << failures.min(6);
+        assert_eq!(looks.until(9999, |_| waiting()), (Ask, half));
         looks.silence.asked(50);
-        assert_eq!(looks.until(9999, |_| waiting()), (GiveUp, (15 << 6) - 1));
+        assert_eq!(looks.until(9999, |_| waiting()), (GiveUp, half - 1));
     }
-    assert_eq!(Limit::new(0).after(9).period_ms(), 4000);
 }
 
 #[test]
@@ -355,7 +377,7 @@ fn who_may_use_our_memory_gets_the_time_of_an_operation() {
         assert_eq!(verdict, GiveUp);
         assert!((125..=155).contains(&count), "{count}");
         // It is asked as soon as others.
-        assert_eq!(looks.until(9999, |_| offers), (Ask, 15));
+        assert_eq!(looks.until(9999, |_| offers), (Ask, 30));
         // Only as long as it may.
         let mut looks = asked();
         assert_eq!(looks.until(60, |_| offers), (Keep, 60));
