@@ -67,7 +67,7 @@ static inline int rds_post(struct ib_qp *qp, const struct ib_send_wr *wr,
 	if (rds_lacks_sges_for(wr) || rds_fails(RDS_FAIL_POST, qp->device)) {
 		if (bad_wr)
 			*bad_wr = wr;
-		return -ENOMEM;
+		return -EINVAL;
 	}
 	return ib_post_send(qp, wr, bad_wr);
 }

@@ -75,7 +75,7 @@ impl<'a, H: QpHandler> SendChain<'a, H> {
 
     /// Posts what was added, and a work request of an operation behind it, or gives that back: with ENOTCONN if the
     /// queue pair is closed, EAGAIN if there is no room, EINVAL or ENODEV if its memory is not there for the queue
-    /// pair, or with what the device says.
+    /// pair, EIO if the device refuses what was added, or with what it says of the work request.
     pub(crate) fn operate(&mut self, item: Item<OperationItem>) -> Result<(), Refused> {
         self.ring.operate(item)
     }

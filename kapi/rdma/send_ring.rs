@@ -225,8 +225,8 @@ impl SendRing {
     }
 
     /// Posts a work request of an operation behind all that is staged, or gives it back: with ENOTCONN if the queue
-    /// pair is closed, EAGAIN if there is no room, EINVAL or ENODEV if its memory is not there for the queue pair, or
-    /// with what the device says.
+    /// pair is closed, EAGAIN if there is no room, EINVAL or ENODEV if its memory is not there for the queue pair,
+    /// EIO if the device refuses what is staged, or with what it says of the work request.
     pub(super) fn operate(&mut self, mut item: Item<OperationItem>) -> Result<(), Refused> {
         match self.try_operate(&mut item) {
             Ok(head) => {
@@ -257,7 +257,8 @@ impl SendRing {
             return Err(EINVAL);
         }
         item.kept = item.local.keep()?;
-        self.submit()?;
+        // What the device says of the frames is nothing about the operation.
+        self.submit().map_err(|_| EIO)?;
         let (head, qp) = (self.head, self.qp);
         if self.slots.get(head).is_none_or(|slot| slot.is_some()) {
             return Err(EAGAIN);

@@ -12,8 +12,9 @@ def play(case, node, guest):
     node.run(["python3", guest / "regions.py", case], timeout=300)
 
 
-def device_faults(node):
-    return faults_within(node, EVERYWHERE, "rds_faults/lose_registration", "rds_faults/fail_dereg_mr", probability=0)
+def device_faults(node, *names):
+    names = names or ("lose_registration", "fail_dereg_mr")
+    return faults_within(node, EVERYWHERE, *(f"rds_faults/{x}" for x in names), probability=0)
 
 
 @pytest.mark.flavors("debug")
@@ -22,6 +23,12 @@ def test_silent_device(case, node, guest):
     """A device that does not end a region keeps nobody waiting but who has one there."""
     with device_faults(node):
         play(case, node, guest)
+
+
+@pytest.mark.flavors("debug")
+def test_frames_refused_before_an_operation(node, guest):
+    with device_faults(node, "fail_post"):
+        play("refused", node, guest)
 
 
 @pytest.mark.on_siw
