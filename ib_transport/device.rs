@@ -302,6 +302,33 @@ impl Ib {
         devices.iter().find(|known| known.is(device)).cloned()
     }
 
+    /// Ends all use of a device at which no socket can be bound any more. Sleeps.
+    fn end(&self, rdma: &RdmaDevice, device: &Arc<Device>) {
+        self.forget(device);
+        device.close();
+        // A request that waited for its worker goes, too: the CM gives up what an identifier has of the
+        // device a moment after it says that the identifier is gone, and that may be too late for the
+        // device.
+        self.limits.queue.flush();
+        self.parking.clear(device.id);
+        // Another may just be destroying one.
+        self.limits.queue.flush();
+        // `close` has waited for all queue pairs, and that flush for those that were just being made.
+        if let Err(error) = device.pd.release_kept() {
+            rdma.with_name(|name| pr_err!("{}: removed with queue pairs: {:?}\n", name, error));
+        }
+        if let Err(error) = device.pools.revoke() {
+            // `close` has waited for all queue pairs, so this is a defect.
+            rdma.with_name(|name| {
+                pr_err!(
+                    "{}: removed with buffers that are still mapped for it: {:?}\n",
+                    name,
+                    error
+                )
+            });
+        }
+    }
+
     /// Takes a device off the list.
     fn forget(&self, device: &Arc<Device>) {
         let mut devices = self.devices.lock();
@@ -526,8 +553,7 @@ impl Client for Ib {
             Ok(Arc::new(member, GFP_KERNEL)?)
         });
         if member.is_err() {
-            self.forget(&device);
-            device.close();
+            self.end(rdma, &device);
         }
         rdma.with_name(|name| match &member {
             // Programs look for C's words.
@@ -541,29 +567,7 @@ impl Client for Ib {
         let device = member.device.clone();
         // No socket can be bound to it from here on.
         drop(member);
-        self.forget(&device);
-        device.close();
-        // A request that waited for its worker goes, too: the CM gives up what an identifier has of the
-        // device a moment after it says that the identifier is gone, and that may be too late for the
-        // device.
-        self.limits.queue.flush();
-        self.parking.clear(device.id);
-        // Another may just be destroying one.
-        self.limits.queue.flush();
-        // `close` has waited for all queue pairs, and that flush for those that were just being made.
-        if let Err(error) = device.pd.release_kept() {
-            rdma.with_name(|name| pr_err!("{}: removed with queue pairs: {:?}\n", name, error));
-        }
-        if let Err(error) = device.pools.revoke() {
-            // `close` has waited for all queue pairs, so this is a defect.
-            rdma.with_name(|name| {
-                pr_err!(
-                    "{}: removed with buffers that are still mapped for it: {:?}\n",
-                    name,
-                    error
-                )
-            });
-        }
+        self.end(rdma, &device);
         rdma.with_name(|name| pr_info!("{}: removed\n", name));
     }
 }

@@ -97,18 +97,20 @@ impl Pd {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: A `Device` is registered.
-        let raw = from_err_ptr(unsafe { bindings::rds_ib_alloc_pd(device.as_raw()) })?;
-        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-        // INVARIANT: New, and nobody else's.
+        let alloc = || {
+            // SAFETY: A `Device` is registered.
+            let raw = from_err_ptr(unsafe { bindings::rds_ib_alloc_pd(device.as_raw()) })?;
+            NonNull::new(raw).ok_or(ENOMEM)
+        };
+        // INVARIANT: New, and nobody else's. It is made when there is memory for `self`, and nothing fails after it.
         Arc::pin_init(
-            pin_init!(Self {
-                raw,
+            try_pin_init!(Self {
+                raw: alloc()?,
                 domain,
                 kept <- new_spinlock_bh!(Some(Fifo::new()), "rdma_pd"),
                 stuck: Atomic::new(false),
                 device: device.into(),
-            }),
+            }? Error),
             GFP_KERNEL,
         )
     }

@@ -4,7 +4,7 @@
 import json
 
 import pytest
-from faults import EVERYWHERE, KNOBS, faults, faults_within, place_of
+from faults import EVERYWHERE, KNOBS, faults, faults_within, place, place_of
 from rdsvm.cluster import PAIR
 from traffic import counters, ping, ports, wait_for
 
@@ -39,6 +39,19 @@ def test_a_request_that_cannot_be_answered_is_parked(node, tools, guest, place):
     assert counters(node, guest)["conn_request_parked"] == before["conn_request_parked"] + 1
     # What is in `device` goes with the module.
     node.forget()
+
+
+@pytest.mark.long("release", "debug")
+@pytest.mark.on_siw
+def test_each_step_of_a_new_device(node, tools, guest):
+    mark = node.mark("new devices")
+    # The device's driver calls this module.
+    with faults_within(node, place(node, "rds_rust"), "failslab", "fail_page_alloc", "fail_usercopy", probability=0,
+                       min_order=0):
+        node.run(["python3", guest / "new_device.py", "rdsx0", node.kind, "rdsv0", PAIR[0]], timeout=600)
+    node.wait_log("rdsx0: cannot be used", mark)
+    ping(tools, node, PAIR[1], PAIR[0])
+    ping(tools, node, PAIR[0], PAIR[1])
 
 
 @pytest.mark.kinds("rxe")
