@@ -198,7 +198,7 @@ impl fmt::Display for Status {
             Status::Dropped => {
                 "RDS_RDMA_DROPPED: the connection ended before it was known to be done (see the kernel's log)"
             }
-            Status::OtherError => "RDS_RDMA_OTHER_ERROR: this end's device failed (see the kernel's log)",
+            Status::OtherError => "RDS_RDMA_OTHER_ERROR: the peer does not answer, or this end's device failed (see the kernel's log)",
             Status::Unknown(number) => return write!(f, "status {number}, which is not in linux/rds.h"),
         })
     }
