@@ -42,8 +42,6 @@ const MOST_DOUBLINGS: u32 = 6;
 pub(crate) struct Limit {
     /// In seconds; 0: for ever.
     secs: u32,
-    /// How often that doubles.
-    doublings: u32,
 }
 
 impl Limit {
@@ -54,15 +52,7 @@ impl Limit {
             1..SHORTEST_SECS => SHORTEST_SECS,
             secs => secs,
         };
-        Self { secs, doublings: 0 }
-    }
-
-    /// The limit for a peer that was given up so many times since a message got through.
-    fn after(self, failures: u32) -> Self {
-        Self {
-            doublings: failures.min(MOST_DOUBLINGS),
-            ..self
-        }
+        Self { secs }
     }
 
     /// The time from one look to the next, in milliseconds: an eighth of the limit as it is at first.
@@ -73,11 +63,12 @@ impl Limit {
         }
     }
 
-    /// How long it may be quiet before it is asked, and then until it answers, in nanoseconds.
-    fn half(self) -> u64 {
+    /// How long a peer that was given up `failures` times since a message got through may be quiet before it is asked,
+    /// and then until it answers, in nanoseconds.
+    fn half(self, failures: u32) -> u64 {
         u64::from(self.secs)
             .saturating_mul(SECOND / 2)
-            .saturating_mul(1 << self.doublings)
+            .saturating_mul(1 << failures.min(MOST_DOUBLINGS))
     }
 }
 
@@ -206,7 +197,7 @@ impl Silence {
         if core::mem::replace(&mut self.through, sight.through) != sight.through {
             self.failures = 0;
         }
-        let verdict = self.spell.look(sight, now, limit.after(self.failures));
+        let verdict = self.spell.look(sight, now, limit, self.failures);
         if verdict == Verdict::GiveUp {
             self.failures = self.failures.saturating_add(1);
             self.pause();
@@ -228,7 +219,7 @@ impl Spell {
         }
     }
 
-    fn look(&mut self, sight: &Sight, now: u64, limit: Limit) -> Verdict {
+    fn look(&mut self, sight: &Sight, now: u64, limit: Limit, failures: u32) -> Verdict {
         // A machine that was stopped has not listened. So no more counts than for a look that is late.
         let most = u64::from(limit.period_ms()).saturating_mul(2_000_000);
         let passed = now.saturating_sub(self.last).min(most);
@@ -249,7 +240,7 @@ impl Spell {
         self.quiet = self.quiet.saturating_add(passed);
         let progress = core::mem::replace(&mut self.done, sight.signs.done) != sight.signs.done;
         self.follow(sight, progress);
-        if self.quiet < limit.half() {
+        if self.quiet < limit.half(failures) {
             return Verdict::Keep;
         }
         if self.stage == Stage::Unasked {
