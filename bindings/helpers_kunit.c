@@ -11,6 +11,7 @@
 #include <rdma/ib_verbs.h>
 
 #include "helpers_kunit.h"
+#include "helpers_mr.h"
 
 #define RDS_STUB_PCI_DEVICE 0x100e
 
@@ -94,6 +95,29 @@ bool rds_stub_translates(struct ib_device *device)
 	struct iommu_domain *domain = iommu_get_domain_for_dev(device->dma_device);
 
 	return domain && domain->type & __IOMMU_DOMAIN_PAGING;
+}
+
+/*
+ * Maps a part of a page for peers, and unmaps it. Of an untrusted device the kernel keeps the rest of
+ * the page away, so that it gets a copy of a part.
+ */
+int rds_stub_share(struct ib_device *device, unsigned int offset, unsigned long size,
+		   bool untrusted)
+{
+	struct rds_stub *stub = container_of(device, struct rds_stub, device);
+	struct page *page = alloc_page(GFP_KERNEL);
+	struct rds_ib_mapping mapping;
+	int err;
+
+	if (!page)
+		return -ENOMEM;
+	stub->pci->untrusted = untrusted;
+	err = rds_ib_map_pages(device, &page, 1, offset, size, true, true, &mapping);
+	if (!err)
+		rds_ib_unmap_pages(device, &mapping);
+	stub->pci->untrusted = false;
+	__free_page(page);
+	return err;
 }
 
 int rds_online_nodes(void)

@@ -8,6 +8,8 @@
 struct ib_device *rds_stub_alloc(int node);
 void rds_stub_free(struct ib_device *device);
 bool rds_stub_translates(struct ib_device *device);
+int rds_stub_share(struct ib_device *device, unsigned int offset, unsigned long size,
+		   bool untrusted);
 int rds_online_nodes(void);
 unsigned int rds_pool_dma_connections(void);
 

@@ -65,7 +65,7 @@ void rds_unpin_pages(struct page **pages, unsigned long count, bool dirty)
 
 /* Maps @size bytes from @offset in the first of the pages on. Sleeps. */
 int rds_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int count,
-		     unsigned int offset, unsigned long size, bool writable,
+		     unsigned int offset, unsigned long size, bool writable, bool shared,
 		     struct rds_ib_mapping *mapping)
 {
 	int err;
@@ -73,11 +73,16 @@ int rds_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int
 	if (rds_fails(RDS_FAIL_MAP, device))
 		return -ENOMEM;
 	mapping->direction = writable ? DMA_BIDIRECTIONAL : DMA_TO_DEVICE;
+	/*
+	 * Programs may use a cache line for more than one thing at a time. What is not shared goes
+	 * to a bounce buffer and back when it is mapped and unmapped.
+	 */
+	mapping->attrs = shared ? DMA_ATTR_REQUIRE_COHERENT : DMA_ATTR_DEBUGGING_IGNORE_CACHELINES;
 	err = sg_alloc_table_from_pages_segment(&mapping->table, pages, count, offset, size,
 						ib_dma_max_seg_size(device), GFP_KERNEL);
 	if (err)
 		return err;
-	err = ib_dma_map_sgtable_attrs(device, &mapping->table, mapping->direction, 0);
+	err = ib_dma_map_sgtable_attrs(device, &mapping->table, mapping->direction, mapping->attrs);
 	if (err)
 		sg_free_table(&mapping->table);
 	return err;
@@ -101,7 +106,7 @@ unsigned int rds_ib_mapping_pieces(const struct rds_ib_mapping *mapping, struct 
 
 void rds_ib_unmap_pages(struct ib_device *device, struct rds_ib_mapping *mapping)
 {
-	ib_dma_unmap_sgtable_attrs(device, &mapping->table, mapping->direction, 0);
+	ib_dma_unmap_sgtable_attrs(device, &mapping->table, mapping->direction, mapping->attrs);
 	sg_free_table(&mapping->table);
 }
 

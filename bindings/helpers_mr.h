@@ -23,10 +23,11 @@ void rds_unpin_pages(struct page **pages, unsigned long count, bool dirty);
 struct rds_ib_mapping {
 	struct sg_table table;
 	enum dma_data_direction direction;
+	unsigned long attrs;
 };
 
 int rds_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int count,
-		     unsigned int offset, unsigned long size, bool writable,
+		     unsigned int offset, unsigned long size, bool writable, bool shared,
 		     struct rds_ib_mapping *mapping);
 unsigned int rds_ib_mapping_pieces(const struct rds_ib_mapping *mapping, struct ib_sge *sges,
 				   unsigned int room);

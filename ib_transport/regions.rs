@@ -223,7 +223,8 @@ impl Regions {
         memory: PinnedMemory,
         access: Access,
     ) -> Result<Held<Cookie>> {
-        let mapping = Arc::new(Mapping::new(&self.pd()?, memory)?, GFP_KERNEL_ACCOUNT)?;
+        let mapping = Mapping::new(&self.pd()?, memory, access)?;
+        let mapping = Arc::new(mapping, GFP_KERNEL_ACCOUNT)?;
         let region = self.region(addr, mapping, access)?;
         let cookie = Cookie {
             rkey: region.rkey(),
@@ -241,7 +242,8 @@ impl Regions {
         access: Access,
         then: Arc<dyn Released>,
     ) -> Result<(Held<()>, Pieces)> {
-        let mapping = Arc::new(Mapping::new(&self.pd()?, memory)?, GFP_KERNEL_ACCOUNT)?;
+        let mapping = Mapping::new(&self.pd()?, memory, access)?;
+        let mapping = Arc::new(mapping, GFP_KERNEL_ACCOUNT)?;
         let few = match access {
             // The peer needs a key.
             Access::Sink { by_peer: true } => None,

@@ -53,6 +53,11 @@ impl Access {
         (self == Self::Writable { atomics: true }).then_some(Self::Writable { atomics: false })
     }
 
+    /// Whether programs of peers use it, and nobody knows when.
+    fn is_of_peers(self) -> bool {
+        matches!(self, Self::Readable | Self::Writable { .. })
+    }
+
     /// As C wants it.
     pub(super) fn flags(self) -> c_int {
         const WRITE: c_uint = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE;
@@ -97,8 +102,9 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Sleeps.
-    pub(crate) fn new(pd: &Arc<Pd>, memory: PinnedMemory) -> Result<Self> {
+    /// For `access`. Fails with EIO if peers are to use memory that the device does not get at itself, but by way of a
+    /// copy. Sleeps.
+    pub(crate) fn new(pd: &Arc<Pd>, memory: PinnedMemory, access: Access) -> Result<Self> {
         let mut raw = bindings::rds_ib_mapping::default();
         let pages = memory.pages();
         // SAFETY: `pd` keeps the device registered. The pages are pinned, and have so much memory.
@@ -110,6 +116,7 @@ impl Mapping {
                 memory.offset(),
                 memory.len() as c_ulong,
                 memory.is_writable(),
+                access.is_of_peers(),
                 &mut raw,
             )
         })?;

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::bindings;
 use core::ptr::NonNull;
-use kernel::{prelude::*, sync::Arc};
+use kernel::{error::to_result, prelude::*, sync::Arc};
 
 /// The device. Dropping it waits for the last reference.
 ///
@@ -38,6 +38,15 @@ impl StubDevice {
     pub(crate) fn translates(&self) -> bool {
         // SAFETY: The device is there by the type invariants.
         unsafe { bindings::rds_stub_translates(self.0.as_ptr()) }
+    }
+
+    /// Maps `size` bytes of a page, from `offset` on, as memory that peers may use; whether the kernel trusts the device
+    /// with the rest of the page. May sleep.
+    pub(crate) fn share(&self, offset: u32, size: u32, untrusted: bool) -> Result {
+        // CAST: a `u32` fits.
+        let size = size as c_ulong;
+        // SAFETY: The device is there by the type invariants.
+        to_result(unsafe { bindings::rds_stub_share(self.0.as_ptr(), offset, size, untrusted) })
     }
 }
 

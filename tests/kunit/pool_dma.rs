@@ -256,6 +256,16 @@ mod suite {
         Ok(())
     }
 
+    #[test]
+    fn peers_use_memory_itself_and_no_copy() -> Result {
+        const WHOLE: u32 = PAGE as u32;
+        let stub = StubDevice::new(ANY_NODE)?;
+        assert_eq!(stub.share(8, 64, false), Ok(()));
+        assert_eq!(stub.share(0, WHOLE, true), Ok(()));
+        assert_eq!(stub.share(8, 64, true), Err(EIO));
+        Ok(())
+    }
+
     fn pool(pd: Option<&Arc<Pd>>, ring: &Ring) -> Result<Arc<Pool>> {
         let config = PoolConfig {
             buf_size: ring.size,
