@@ -37,6 +37,8 @@ enum rds_lack {
 	RDS_LACKS_RESPONDER_RESOURCES = 8,
 	/* More than one scatter/gather entry in a work request: at any time. */
 	RDS_LACKS_SGES = 16,
+	/* More than eight pages in a memory region. */
+	RDS_LACKS_REGION_PAGES = 32,
 };
 
 #ifdef CONFIG_FAULT_INJECTION_DEBUG_FS

@@ -297,6 +297,13 @@ impl Node {
         ib.register(bound.addr, bound.scope, memory, access)
     }
 
+    /// Up to an address that is a multiple of so many bytes, the device of a local address takes memory of a program in one
+    /// piece, for an operation of its own. Sleeps. Fails as [`Self::register`] does.
+    pub(crate) fn mapped_at_once(&self, bound: &Bound) -> Result<u64> {
+        let ib = self.ib.as_ref().ok_or(Errno::NotSupported)?;
+        ib.mapped_at_once(bound.addr, bound.scope)
+    }
+
     /// Has the device of a local address see memory of a program, for an operation of its own. Sleeps. Fails as
     /// [`Self::register`] does.
     pub(crate) fn map(

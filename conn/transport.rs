@@ -223,6 +223,11 @@ pub(crate) trait Transport: Send + Sync {
         access: Access,
     ) -> Result<KBox<dyn RemoteMemory>>;
 
+    /// Up to an address that is a multiple of so many bytes, a power of two, the device of a local address takes memory of
+    /// a program in one piece, for operations of its own. Fails with ENODEV if there is no device, ENOMEM. May
+    /// sleep.
+    fn mapped_at_once(&self, addr: Ipv6Addr, scope: u32) -> Result<u64>;
+
     /// Has the device of a local address see memory of a program, for operations of its own. `then` is dropped when the
     /// memory is released. Sleeps.
     ///

@@ -447,6 +447,11 @@ impl Transport for Ib {
         Ok(KBox::new(held, GFP_KERNEL)?)
     }
 
+    fn mapped_at_once(&self, addr: Ipv6Addr, scope: u32) -> Result<u64> {
+        let device = self.device_of(addr, scope)?.ok_or(ENODEV)?;
+        Ok(device.regions.mapped_at_once())
+    }
+
     fn map(
         &self,
         addr: Ipv6Addr,

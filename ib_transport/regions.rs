@@ -17,10 +17,11 @@ use crate::kapi::{
     sync::{new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
     time,
 };
-use crate::proto::rdma::Cookie;
+use crate::proto::rdma::{Cookie, MAX_BYTES};
 use core::net::SocketAddr;
 use kernel::{
     new_mutex,
+    page::PAGE_SIZE,
     prelude::*,
     rbtree::{RBTree, RBTreeNodeReservation},
     sync::{
@@ -157,6 +158,7 @@ pub(super) struct Regions {
     id: DeviceId,
     /// See [`DeviceCaps`](crate::kapi::rdma::DeviceCaps::reads_run_on).
     reads_run_on: bool,
+    mapped_at_once: u64,
     queue: Arc<OwnedQueue>,
     /// Before `state`.
     #[pin]
@@ -188,6 +190,10 @@ impl Regions {
         } else {
             0
         };
+        let mapped_at_once = match most.checked_ilog2() {
+            Some(log) => MAX_BYTES.min((PAGE_SIZE as u64) << log),
+            None => MAX_BYTES,
+        };
         let device = Device {
             registrar: None,
             late_at: None,
@@ -204,6 +210,7 @@ impl Regions {
             pin_init!(Self {
                 id: pd.device().id(),
                 reads_run_on: caps.reads_run_on,
+                mapped_at_once,
                 queue: queue.clone(),
                 device <- new_mutex!(device, "Regions::device"),
                 state <- new_spinlock_bh!(state, "Regions::state"),
@@ -231,6 +238,12 @@ impl Regions {
             offset: region.offset(),
         };
         self.keep(Memory::Region(region), cookie, None)
+    }
+
+    /// Up to an address that is a multiple of so many bytes, a power of two, memory that [`Self::map`] is for fits into a
+    /// region.
+    pub(super) fn mapped_at_once(&self) -> u64 {
+        self.mapped_at_once
     }
 
     /// Has the device see memory of a program, for an operation of this node's. `then` is dropped when the memory is

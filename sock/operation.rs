@@ -13,15 +13,11 @@ use crate::kapi::{
     sync::{Fifo, Item},
 };
 use crate::msg::{Attachment, Bound, Op, Socket, Ticket, Told};
-use crate::proto::rdma::{Area, AtomicArgs, Bad, Change, Flags, Transfer, MAX_BYTES};
+use crate::proto::rdma::{Area, AtomicArgs, Bad, Change, Flags, Transfer};
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
 /// Ends of operations that a program may leave unread.
 const MAX_UNREAD: usize = 16 << 10;
-
-/// Up to an address that is a multiple of so many bytes, memory is given to the device in one piece: soft-iWARP takes
-/// 256 pages. No area is longer.
-const MAX_AREA: u64 = MAX_BYTES;
 
 impl From<Bad> for Error {
     fn from(bad: Bad) -> Self {
@@ -153,10 +149,13 @@ impl Local<'_> {
         } else {
             (Verb::Read, Needs::Read)
         };
+        let boundary = self.sk.node.mapped_at_once(self.bound)?;
         for area in areas() {
-            let (first, second) = area.split(MAX_AREA);
-            for area in [Some(first), second].into_iter().flatten() {
-                self.add(area.address, u32::try_from(area.bytes)?, needs)?;
+            let mut rest = Some(area);
+            while let Some(area) = rest {
+                let (first, after) = area.split(boundary);
+                self.add(first.address, u32::try_from(first.bytes)?, needs)?;
+                rest = after;
             }
         }
         Ok(verb)

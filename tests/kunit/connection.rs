@@ -293,6 +293,10 @@ mod suite {
             Err(ENODEV)
         }
 
+        fn mapped_at_once(&self, _: Ipv6Addr, _: u32) -> Result<u64> {
+            Err(ENODEV)
+        }
+
         fn map(
             &self,
             _: Ipv6Addr,

@@ -107,12 +107,13 @@ def test_device_that_does_not_answer_itself(node, guest):
     node.run(["python3", guest / "unanswered.py", "later"], timeout=300)
 
 
-MASKS = {"registration": 1, "atomics": 2, "initiator-depth": 4, "responder-resources": 8, "sges": 16}
+MASKS = {"registration": 1, "atomics": 2, "initiator-depth": 4, "responder-resources": 8, "sges": 16,
+         "region-pages": 32}
 
 
 @pytest.mark.flavors("debug")
 @pytest.mark.parametrize("lacking", (
-    x if x in ("registration", "sges") else pytest.param(x, marks=pytest.mark.long) for x in MASKS))
+    x if x in ("registration", "sges", "region-pages") else pytest.param(x, marks=pytest.mark.long) for x in MASKS))
 def test_less_able_device(lacking, node, guest):
     """What a device cannot do is refused, and all else works."""
     mask = f"{KNOBS}/mask_caps"

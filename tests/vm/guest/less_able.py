@@ -11,6 +11,8 @@ from rdma import NOTIFY_ME, Pair
 
 ATOMICS, LACKING = int(sys.argv[1]), sys.argv[2]
 PAGE = 4096
+# The pages of a region.
+MOST = 8 if LACKING == "region-pages" else 12
 
 
 def tried(p, *control):
@@ -25,7 +27,7 @@ def tried(p, *control):
 
 
 def main():
-    with Pair(4) as p:
+    with Pair(MOST + 1) as p:
         rdma.send(p.a, b"message")
         need(rdma.receive(p.b)[0] == b"message", "another message came")
         if LACKING == "registration":
@@ -33,7 +35,7 @@ def main():
             args = struct.pack("=QQQQ", p.ours.base, PAGE, 0, rdma.READWRITE)
             need(outcome(rdma.send, p.a, b"x", (rdma.SOL_RDS, rdma.MAP, args)) == "EOPNOTSUPP", "with a message, too")
         else:
-            cookie = p.theirs.register(0, 4 * PAGE)
+            cookie = p.theirs.register(0, MOST * PAGE)
             write, _place = rdma.transfer(cookie, (0, 8), [(p.ours.base, 8)], rdma.READWRITE | NOTIFY_ME, 1)
             read, _place2 = rdma.transfer(cookie, (0, 8), [(p.ours.base, 8)], NOTIFY_ME, 2)
             add = rdma.atomic(rdma.FETCH_ADD, cookie, p.ours.base, 0, [1], NOTIFY_ME, 3)
@@ -43,14 +45,19 @@ def main():
                       "initiator-depth": [yes, no, no],
                       # A work request has one anyway.
                       "sges": [yes, yes, yes if ATOMICS else no],
+                      "region-pages": [yes, yes, yes if ATOMICS else no],
                       # Soft-iWARP serves as many as the peer asks for, whatever it is told.
                       "responder-resources": [yes, late, late] if ATOMICS else [yes, yes, no]}[LACKING]
             need(found == wanted, f"{found}, not {wanted}")
-            if LACKING == "sges":
+            if LACKING in ("sges", "region-pages"):
                 p.ours.scatter()
-                for pieces in ([(i * PAGE, 100) for i in range(4)], [(100, 3 * PAGE)]):
+                for pieces in ([(i * PAGE, 100) for i in range(4)], [(100, 3 * PAGE)], [(100, MOST * PAGE)]):
                     p.write(b"", cookie, pieces, 4, rdma.SILENT)
                     need(rdma.status(p.a) == (4, yes), "memory here and there")
+                    p.read(b"", cookie, pieces, 5, rdma.SILENT)
+                    need(rdma.status(p.a) == (5, yes), "the same is read")
+            if LACKING == "region-pages":
+                need(outcome(p.theirs.register, 100, MOST * PAGE) == "EMSGSIZE", "there is room for a ninth page")
         rdma.send(p.a, b"message")
         need(rdma.receive(p.b)[0] == b"message", "another message came")
 
