@@ -174,7 +174,7 @@ impl Operation for Op {
 pub(crate) enum Posted {
     Yes,
     /// The memory is of another device than the queue pair, or was released with its device; or the peer does not serve
-    /// it.
+    /// it; or the device takes no such work request (EINVAL), which it would not on the next connection either.
     Never,
     /// The queue pair is of no use.
     Failed,
