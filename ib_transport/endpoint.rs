@@ -151,6 +151,9 @@ impl Events {
 
     /// The first frame has arrived. To the passive side it says what the CM's last message says,
     /// which may be late or lost, and that it may send now. Any context.
+    ///
+    /// The CM is not told (`rdma_notify()`): Linux 7.2 does that in a work item, and who destroys the identifier before that
+    /// waits until the CM has given up sending its reply.
     pub(super) fn note_first_frame(&self) {
         if self.is_passive() {
             self.note(Reached::Established);

@@ -379,19 +379,6 @@ impl<E: CmHandler> CmId<E> {
         to_result(unsafe { bindings::rdma_disconnect(self.raw()) })
     }
 
-    /// Tells the manager that the connection is in use, after
-    /// [`QpEvent::CommunicationEstablished`](super::QpEvent). Any context.
-    #[expect(
-        dead_code,
-        reason = "for a first message that comes before the manager's last one"
-    )]
-    pub(crate) fn notify_established(&self) -> Result {
-        self.check_connecting()?;
-        let event = bindings::ib_event_type_IB_EVENT_COMM_EST;
-        // SAFETY: The identifier is alive.
-        to_result(unsafe { bindings::rdma_notify(self.raw(), event) })
-    }
-
     /// Whether the network device of the path is up, so that messages of the connection manager
     /// have a way out. Any context.
     pub(crate) fn path_is_up(&self) -> bool {

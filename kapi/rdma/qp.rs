@@ -81,9 +81,6 @@ pub(crate) struct Failure {
 /// An asynchronous event of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QpEvent {
-    /// A message arrived before the connection manager's last one: see
-    /// [`CmId::notify_established`].
-    CommunicationEstablished,
     /// The queue pair can do nothing any more.
     Fatal(u32),
     /// Any other `enum ib_event_type`.
@@ -93,7 +90,6 @@ pub(crate) enum QpEvent {
 impl QpEvent {
     fn new(event: u32) -> Self {
         match event {
-            bindings::ib_event_type_IB_EVENT_COMM_EST => Self::CommunicationEstablished,
             bindings::ib_event_type_IB_EVENT_QP_FATAL
             | bindings::ib_event_type_IB_EVENT_QP_REQ_ERR
             | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR => Self::Fatal(event),
