@@ -16,6 +16,11 @@ void rds_trace_dropped(const struct rds_trace_conn *conn, const struct rds_trace
 	trace_rds_drop(conn, reason, count);
 }
 
+void rds_trace_failed(const struct rds_trace_conn *conn, const struct rds_trace_name *what, int code)
+{
+	trace_rds_error(conn, what, code);
+}
+
 void rds_trace_port(const u8 addr[16], u16 port, bool full)
 {
 	trace_rds_congestion(addr, port, full);

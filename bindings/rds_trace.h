@@ -56,6 +56,27 @@ TRACE_EVENT(rds_drop,
 		  __get_str(reason), __entry->count)
 );
 
+TRACE_EVENT(rds_error,
+	TP_PROTO(const struct rds_trace_conn *conn, const struct rds_trace_name *what, int code),
+	TP_ARGS(conn, what, code),
+	TP_STRUCT__entry(
+		__array(u8, laddr, 16)
+		__array(u8, faddr, 16)
+		__field(u8, tos)
+		__field(int, code)
+		__string_len(what, what->at, what->len)
+	),
+	TP_fast_assign(
+		memcpy(__entry->laddr, conn->laddr, 16);
+		memcpy(__entry->faddr, conn->faddr, 16);
+		__entry->tos = conn->tos;
+		__entry->code = code;
+		__assign_str(what);
+	),
+	TP_printk("<%pI6c,%pI6c,%u> %s: %d", __entry->laddr, __entry->faddr, __entry->tos,
+		  __get_str(what), __entry->code)
+);
+
 TRACE_EVENT(rds_congestion,
 	TP_PROTO(const u8 *addr, u16 port, bool full),
 	TP_ARGS(addr, port, full),

@@ -579,6 +579,13 @@ impl Connection {
         Ok(())
     }
 
+    /// Traces that `what` has failed by which this ends or does not come up; `code` says why: abi.md has what it means.
+    /// Any context.
+    #[cold]
+    pub(crate) fn note_error(&self, what: &str, code: i32) {
+        trace::error(&self.key.traced(), what, code);
+    }
+
     /// Counts and traces messages or frames that are dropped, if there are any. Any context.
     #[cold]
     pub(crate) fn note_drop(&self, reason: Counter, count: usize) {

@@ -293,6 +293,7 @@ impl Connection {
         };
         if let Err(error) = result {
             worker.failed = true;
+            self.note_error("connect", error.to_errno());
             // The attempts that follow fail for the same reason, most likely.
             if !core::mem::replace(&mut worker.told, true) {
                 pr_info_ratelimited!(

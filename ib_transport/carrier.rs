@@ -446,6 +446,8 @@ impl QpHandler for Carrier {
 
     fn failed(&self, _qp: &Qp<Self>, failure: Failure) {
         if !failure.status.is_flush() {
+            self.connection
+                .note_error(failure.queue.name(), failure.status.number());
             pr_info_ratelimited!(
                 "{}: {:?} failed: {} (vendor error {:#x})\n",
                 self.connection.key,
@@ -459,6 +461,7 @@ impl QpHandler for Carrier {
 
     fn not_flushed(&self, error: Error) {
         self.connection.node.stats.inc(Counter::IbNotFlushed);
+        self.connection.note_error("flush", error.to_errno());
         pr_warn_ratelimited!(
             "{}: the device did not flush a queue pair (error {}), which is destroyed as it is\n",
             self.connection.key,
@@ -486,7 +489,8 @@ impl QpHandler for Carrier {
     }
 
     fn event(&self, _qp: &Qp<Self>, event: QpEvent) {
-        if let QpEvent::Fatal(_) = event {
+        if let QpEvent::Fatal(event) = event {
+            self.connection.note_error("queue pair", event);
             self.fail();
         }
     }

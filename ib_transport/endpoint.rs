@@ -153,7 +153,7 @@ impl Events {
     /// which may be late or lost, and that it may send now. Any context.
     ///
     /// The CM is not told (`rdma_notify()`): Linux 7.2 does that in a work item, and who destroys the identifier before that
-    /// waits until the CM has given up sending its reply.
+    /// may wait for a minute.
     pub(super) fn note_first_frame(&self) {
         if self.is_passive() {
             self.note(Reached::Established);
@@ -197,6 +197,9 @@ impl Events {
 impl CmHandler for Events {
     fn event(&self, event: CmEvent<'_>) {
         let key = &self.connection.key;
+        if let Some((what, code)) = event.failure() {
+            self.connection.note_error(what, code);
+        }
         let step = match event {
             CmEvent::AddrResolved => Reached::AddrResolved,
             CmEvent::RouteResolved => Reached::RouteResolved,
@@ -213,6 +216,7 @@ impl CmHandler for Events {
                 if self.accepts_reply(private_data, initiator_depth) {
                     Reached::Established
                 } else {
+                    self.connection.note_error("reply", EINVAL.to_errno());
                     Reached::Lost
                 }
             }

@@ -149,6 +149,7 @@ impl Link for Qp<Carrier> {
             }
         };
         if let Err(error) = chain.post() {
+            connection.note_error("post", error.to_errno());
             pr_info_ratelimited!("{}: posting a send failed: {:?}\n", connection.key, error);
             carrier.fail();
         } else if failed {

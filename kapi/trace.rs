@@ -43,6 +43,13 @@ pub(crate) fn dropped(conn: &Conn, reason: &str, count: usize) {
     unsafe { bindings::rds_trace_dropped(&conn.0, &reason, count as u64) };
 }
 
+/// `rds:rds_error`: something of a connection has failed; what the number means depends on that.
+pub(crate) fn error(conn: &Conn, what: &str, code: i32) {
+    let what = name(what);
+    // SAFETY: As above.
+    unsafe { bindings::rds_trace_failed(&conn.0, &what, code) };
+}
+
 /// `rds:rds_congestion`: a port of this node has become full, or has room again.
 pub(crate) fn congestion(addr: Ipv6Addr, port: u16, full: bool) {
     // SAFETY: The call reads the 16 bytes of the address.

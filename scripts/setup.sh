@@ -10,7 +10,8 @@ python=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 PACKAGES=(clang-19 lld-19 llvm-19 libclang-19-dev flex bison libelf-dev libssl-dev bc kmod cpio
 	rsync qemu-system-x86 busybox-static iproute2 rdma-core ibverbs-utils perftest
 	rdmacm-utils strace tcpdump iputils-ping udev gcc make xz-utils python3 python3-venv
-	libibverbs-dev "libpython$python-testsuite" librdmacm-dev shellcheck git)
+	libibverbs-dev "libpython$python-testsuite" librdmacm-dev shellcheck git linux-perf
+	trace-cmd)
 
 missing=()
 for p in "${PACKAGES[@]}"; do

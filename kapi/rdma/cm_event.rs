@@ -89,6 +89,18 @@ impl<'a> CmEvent<'a> {
     }
 }
 
+impl CmEvent<'_> {
+    /// What has failed, if something has, and the number that says why: see the variants.
+    pub(crate) fn failure(&self) -> Option<(&'static str, i32)> {
+        match self {
+            Self::Rejected { reason, .. } => Some(("rejected", *reason)),
+            Self::Unreachable { status } => Some(("no answer", *status)),
+            Self::Error { event, status } => Some((name(*event).to_str().ok()?, *status)),
+            _ => None,
+        }
+    }
+}
+
 /// The kernel's name of an event number.
 fn name(event: u32) -> &'static CStr {
     // SAFETY: The function takes any number.

@@ -69,6 +69,16 @@ pub(crate) enum Queue {
     Recv,
 }
 
+impl Queue {
+    /// The name for traces.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Recv => "receive",
+        }
+    }
+}
+
 /// A work request that failed. The queue pair can do nothing any more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
@@ -81,8 +91,8 @@ pub(crate) struct Failure {
 /// An asynchronous event of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QpEvent {
-    /// The queue pair can do nothing any more.
-    Fatal(u32),
+    /// The queue pair can do nothing any more: `enum ib_event_type`.
+    Fatal(i32),
     /// Any other `enum ib_event_type`.
     Other(u32),
 }
@@ -92,7 +102,8 @@ impl QpEvent {
         match event {
             bindings::ib_event_type_IB_EVENT_QP_FATAL
             | bindings::ib_event_type_IB_EVENT_QP_REQ_ERR
-            | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR => Self::Fatal(event),
+            // CAST: small.
+            | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR => Self::Fatal(event as i32),
             _ => Self::Other(event),
         }
     }

@@ -29,6 +29,12 @@ impl WcStatus {
         )
     }
 
+    /// `enum ib_wc_status`.
+    pub(crate) fn number(self) -> i32 {
+        // CAST: small.
+        self.0 as i32
+    }
+
     /// The kernel's words for it.
     pub(crate) fn message(self) -> &'static CStr {
         // SAFETY: The function takes any number.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The tracepoints rds:*."""
 
+import re
+
 import pytest
 from rdsvm.cluster import PAIR
 from slow_reader import run_slow_reader
@@ -33,6 +35,37 @@ def test_connections(node, tools, trace):
     assert told == ["wanted: down -> resolving-addr",
                     "address resolved: resolving-addr -> resolving-route",
                     "route resolved: resolving-route -> connecting", "established: connecting -> up"]
+
+
+@pytest.mark.kinds("rxe")
+def test_errors(node, tools, guest, trace):
+    """A peer that is not there, and then a peer whose device refuses a key."""
+    nowhere = "203.0.113.7"
+    node.run([tools / "rds-ping", "-c", "1", "-W", "1", "-I", PAIR[0], nowhere], check=False)
+    node.run(f"until grep 'rds_error.*{nowhere}' /sys/kernel/tracing/trace; do sleep 0.1; done", timeout=60)
+    told = next(x for x in trace() if x.startswith("error: "))
+    assert re.fullmatch(rf"error: <::ffff:{PAIR[0]},::ffff:{nowhere},0> address error: -\d+", told), told
+    node.run(["python3", guest / "operate.py", 1, "bad_keys"], timeout=300)
+    remote_access_error = 10
+    assert f"error: <::ffff:{PAIR[0]},::ffff:{PAIR[1]},0> send: {remote_access_error}" in trace()
+
+
+@pytest.mark.parametrize("tool", (["perf", "list", "rds:*"], ["trace-cmd", "list", "-e", "^rds:"]), ids=lambda it: it[0])
+def test_tools_list_them(node, tool):
+    told = set(re.findall(r"\brds:rds_\w+", node.run(tool).out))
+    assert told == {f"rds:{name}" for name in node.run(["ls", EVENTS]).out.split() if name.startswith("rds_")}
+    assert "rds:rds_error" in told
+
+
+def test_trace_cmd_reads_them(node, tools):
+    """It has a parser of its own for what an event prints."""
+    recording, tos = "/run/rds.dat", 34
+    node.run(["trace-cmd", "record", "-q", "-e", "rds", "-o", recording,
+              tools / "rds-ping", "-c", 1, "-Q", tos, "-I", *PAIR])
+    told = node.run(["trace-cmd", "report", "-i", recording]).out
+    ends = f"<::ffff:{PAIR[0]},::ffff:{PAIR[1]},{tos}>"
+    assert re.search(rf"rds_conn_state: +{re.escape(ends)} established: connecting -> up", told), told
+    node.run(["rm", recording])
 
 
 def test_drops(node, tools, guest, trace):
