@@ -2,6 +2,7 @@
 """Memory regions, registered, used by peers, and gone; and peers that serve no operations on theirs."""
 
 import pytest
+from probes import Probes
 from test_rogue import add_rogue
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.on_siw("release")]
@@ -15,6 +16,23 @@ def play(program, node, tools, guest):
 
 def test_regions(node, tools, guest):
     play("mr.py", node, tools, guest)
+
+
+@pytest.mark.parametrize("case", (
+    "users", "forked", "flushed",
+    # So many operations take a minute on the debug kernel.
+    pytest.param("unread", marks=pytest.mark.flavors("release"))))
+def test_pinning(case, node, guest):
+    node.run(["python3", guest / "pinning.py", case], timeout=300)
+
+
+def test_pins_are_long_term(node, guest):
+    """The kernel moves memory away first that it may have to move later."""
+    foll_longterm = 1 << 8
+    with Probes(node, "pin_user_pages_fast flags=%dx:u32") as probes:
+        node.run(["python3", guest / "pinning.py", "flushed"])
+        flags = [int(what.removeprefix("flags=")) for _, what in probes.calls()]
+    assert flags and all(x & foll_longterm for x in flags), flags
 
 
 # On iWARP nobody can tell: drivers say different things of what was agreed on.

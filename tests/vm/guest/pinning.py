@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0
+"""pinning.py CASE...: who pays for memory that a device uses, when it is given back, and how many ends of operations may be
+left unread. On one machine."""
+
+import os
+import resource
+import signal
+import sys
+
+import rdma
+from cases import IB, need, outcome
+from rdma import SILENT, Memory, Pair
+from rds import Sock
+
+PAGE = 4096
+LIMIT = 4
+MAX_UNREAD = 16384
+
+
+class Program:
+    """A process of a user, with memory of its own and a limit of LIMIT locked pages."""
+
+    def __init__(self, uid):
+        asks, self.ask = os.pipe()
+        self.answer, answers = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.close(self.ask)
+                resource.setrlimit(resource.RLIMIT_MEMLOCK, (LIMIT * PAGE, LIMIT * PAGE))
+                os.setresuid(uid, uid, uid)
+                memory = Memory(Sock((IB[0], 0)), 2 * LIMIT)
+                while pages := os.read(asks, 1):
+                    os.write(answers, str(outcome(memory.register, 0, pages[0] * PAGE)).encode())
+            finally:
+                os._exit(0)
+        os.close(asks)
+        os.close(answers)
+
+    def register(self, pages):
+        """The name of the error, or None."""
+        os.write(self.ask, bytes([pages]))
+        told = os.read(self.answer, 100).decode()
+        need(told, "the program has ended")
+        return None if told.isdigit() else told
+
+    def end(self):
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def users():
+    """All processes of a user share the limit, and other users do not."""
+    first, second, other = Program(1000), Program(1000), Program(1001)
+    need(first.register(3) is None, "the first has room")
+    need(second.register(2) == "ENOMEM", "another process of the same user has none")
+    need(second.register(1) is None, "but for a page")
+    need(other.register(LIMIT) is None, "another user has room")
+    first.end()
+    need(second.register(3) is None, "what the first had is free")
+    second.end()
+    other.end()
+    rdma.unpinned(0)
+
+
+def forked():
+    """A child pays for nothing that its parent has registered, and may free it."""
+    with Pair(4) as p:
+        before = rdma.charged()
+        cookie = p.theirs.register(0, 3 * PAGE)
+        need(rdma.charged() == before + 12, "three pages are charged")
+        if (pid := os.fork()) == 0:
+            paid = rdma.charged()
+            p.theirs.free(cookie, rdma.INVALIDATE)
+            os._exit(0 if paid == 0 else 1)
+        _, how = os.waitpid(pid, 0)
+        need(how == 0, "the child pays")
+        need(rdma.charged() == before, "the parent pays still")
+        need(outcome(p.theirs.free, cookie) == "EINVAL", "it is there still")
+
+
+def flushed():
+    """Who frees nothing waits until all that was freed before is given back."""
+    with Pair(300) as p:
+        before = rdma.pins()
+        for _ in range(50):
+            cookies = [p.theirs.register(i * 8 * PAGE, 8 * PAGE) for i in range(30)]
+            need(rdma.pins() == before + 240, "30 times 8 pages are pinned")
+            for cookie in cookies:
+                p.theirs.free(cookie)
+            p.theirs.free(0)
+            need(rdma.pins() == before, "some are pinned still")
+
+
+def unread():
+    """So many ends may be left unread. Each is told once, in order, and then there is room for more."""
+    with Pair(4) as p:
+        cookie = p.theirs.register(0, PAGE)
+        count = 0
+        while (told := outcome(p.write, b"", cookie, [(0, 1)], count, SILENT)) == 0:
+            count += 1
+        need(told == "ENOBUFS", told)
+        # Those that were under way had not ended yet.
+        need(count >= MAX_UNREAD, f"{count} may be left unread")
+        found = []
+        while len(found) < count:
+            found += rdma.ends(p.a)
+        need(found == [(token, rdma.SUCCESS) for token in range(count)], "how they ended")
+        p.write(b"", cookie, [(0, 1)], count, SILENT)
+        need(rdma.status(p.a) == (count, rdma.SUCCESS), "another one")
+
+
+if __name__ == "__main__":
+    for case in sys.argv[1:]:
+        try:
+            globals()[case]()
+        except (AssertionError, OSError) as e:
+            raise SystemExit(f"{case}: {e!r}") from e
