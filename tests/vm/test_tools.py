@@ -350,6 +350,6 @@ def test_stress_between_nodes(pair, tools, active):
 @pytest.mark.long
 @pytest.mark.on_siw
 @pytest.mark.pairs("rust-rust")
-def test_stress_with_rdma_between_nodes(pair, tools):
+def test_stress_with_rdma_between_nodes(patient, tools):
     options = ("-t", 2, "-d", 4, "-q", "256", "-D", "64K")
-    check_operations(Stress(tools, (pair[0], A), (pair[1], B), *options).averages(), 65536)
+    check_operations(Stress(tools, (patient[0], A), (patient[1], B), *options).averages(), 65536)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""rdma_end.py owner|user HERE THERE ROUNDS [insist]: operations between two nodes. The owner sends cookies of its memory;
-the user writes there and reads what it finds, and says when it has. If it insists, it does again what ended with a
-connection."""
+"""rdma_end.py owner|user HERE THERE ROUNDS [insist [unheard]]: operations between two nodes. The owner sends cookies of its
+memory; the user writes there and reads what it finds, and says when it has. If it insists, it does again what ended with a
+connection; that is not told of a write if it is unheard, so it looks."""
 
 import errno
+import itertools
 import random
 import struct
 import sys
@@ -75,9 +76,9 @@ class Inbox:
         return self.ends[token]
 
 
-def use(sock, rounds, insist):
+def use(sock, rounds, insist, unheard):
     memory = Memory(sock, 50)
-    inbox = Inbox(sock)
+    inbox, tokens = Inbox(sock), itertools.count()
     for number in range(rounds):
         data, controls = inbox.message()
         assert data == b"here", f"{number}: {data}"
@@ -85,36 +86,46 @@ def use(sock, rounds, insist):
         assert kind == DEST, f"{number}: {controls}"
         cookie, = struct.unpack("=Q", raw)
 
-        def operate(flags, token, message):
+        def operate(flags, message, at=7):
             """The message goes with the operation, or behind it, when that has ended well."""
             while True:
-                control, _place = rdma.transfer(cookie, (0, SIZE), [(memory.base + 7, SIZE)], flags | NOTIFY_ME, token)
+                token = next(tokens)
+                control, _place = rdma.transfer(cookie, (0, SIZE), [(memory.base + at, SIZE)], flags | NOTIFY_ME, token)
                 rdma.send(sock, b"" if insist else message, control)
                 how = inbox.end(token)
                 # The one that the device gave up has an error of its own.
                 if not (insist and how in (rdma.DROPPED, rdma.OTHER_ERROR)):
                     break
-                token += 2 * rounds
             assert how == rdma.SUCCESS, f"{number}: {inbox.ends}"
+
+        def follow(message):
             if insist:
                 rdma.send(sock, message)
 
         silent = rdma.SILENT if insist else 0
-        operate(FENCE | silent, 2 * number, b"read")
+        operate(FENCE | silent, b"read")
+        follow(b"read")
         assert memory.pages[7:7 + SIZE] == pattern(number), f"{number}: other bytes"
         memory.fill(7, pattern(number + 1))
-        operate(READWRITE | silent, 2 * number + 1, b"written")
+        operate(READWRITE | silent, b"written")
+        there = 2 * SIZE
+        while unheard:
+            operate(FENCE | silent, b"", there)
+            if memory.pages[there:there + SIZE] == pattern(number + 1):
+                break
+            operate(READWRITE | silent, b"")
+        follow(b"written")
         assert inbox.message() == (b"seen", []), f"{number}"
     print("user: done", flush=True)
 
 
 if __name__ == "__main__":
-    role, here, there, rounds, *insist = sys.argv[1:]
+    role, here, there, rounds, *how = sys.argv[1:]
     end = rdma.connected((here, PORT), (there, PORT), 120)
     if role == "user":
         # C registers nothing without a connection.
         rdma.send(end, b"")
-        use(end, int(rounds), bool(insist))
+        use(end, int(rounds), "insist" in how, "unheard" in how)
     else:
         print("owner: ready", flush=True)
         rdma.receive(end)
