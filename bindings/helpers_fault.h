@@ -39,6 +39,8 @@ enum rds_lack {
 	RDS_LACKS_SGES = 16,
 	/* More than eight pages in a memory region. */
 	RDS_LACKS_REGION_PAGES = 32,
+	/* Masked atomics, though it says that it has them. */
+	RDS_LACKS_MASKED_ATOMICS = 64,
 };
 
 #ifdef CONFIG_FAULT_INJECTION_DEBUG_FS

@@ -257,22 +257,3 @@ def l47_key_of_another_program():
         need(p.theirs.pages[PAGE:PAGE + 100] == bytes(100), "what is only to be read was written")
         # What was dropped may be there.
         works_after(p, b"never")
-
-
-@case
-def l40_atomics_that_the_device_refuses():
-    """Masks that the device does not have are refused, and others go on."""
-    with Pair(4) as p, rdma.connected((IB[0], 4003), B) as other:
-        cookie = p.theirs.register(0, PAGE)
-        for number in range(50):
-            for kind in ATOMIC_KINDS[2:]:
-                args = rdma.atomic(kind, cookie, p.ours.base, 0, [1, 2, 1 << 7, 1 << 9], NOTIFY_ME, number)
-                told = outcome(rdma.send, p.a, b"", args)
-                if told == 0:
-                    need(rdma.status(p.a) == (number, rdma.SUCCESS), "its end")
-                    need(rdma.receive(p.b)[0] == b"", "its message")
-                else:
-                    need(told == "EOPNOTSUPP", f"{told}")
-            rdma.send(other, b"%d" % number)
-            need(rdma.receive(p.b)[0] == b"%d" % number, "another message came")
-        works(p)

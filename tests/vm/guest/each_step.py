@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""each_step.py own|device: each step of a registration and of an operation fails once: those that the calls of the program
-itself take, or those of the device, whoever takes them. Whatever fails, all else works, and nothing is left.
+"""each_step.py own|device ATOMICS: each step of a registration and of an operation fails once: those that the calls of
+the program itself take, or those of the device, whoever takes them. Whatever fails, all else works, and nothing is left.
+ATOMICS is 1 if the devices have them.
 
 The kernel's fault injection has to be for this module only."""
 
@@ -53,7 +54,7 @@ def add(p, cookie, token):
     rdma.send(p.a, b"%d" % token, rdma.atomic(rdma.FETCH_ADD, cookie, p.ours.base, 0, [1], NOTIFY_ME, token))
 
 
-OPERATIONS = (write, write_pieces, write_scattered, read, add)
+OPERATIONS = (write, write_pieces, write_scattered, read, *[add] * int(sys.argv[2]))
 
 
 def judge(p, call, cookie, token, end=lambda: None):

@@ -8,6 +8,7 @@ import sys
 import rdma
 from cases import need, outcome
 from rdma import NOTIFY_ME, Pair
+from rds import counters
 
 ATOMICS, LACKING = int(sys.argv[1]), sys.argv[2]
 PAGE = 4096
@@ -24,6 +25,22 @@ def tried(p, *control):
     if how == rdma.SUCCESS:
         rdma.receive(p.b)
     return how
+
+
+def refused(p, cookie):
+    """What the device refuses ends, with its message, and nothing else does."""
+    p.theirs.fill(0, bytes(8))
+    before = counters()
+    for number in range(20):
+        for kind in (rdma.MASKED_FETCH_ADD, rdma.MASKED_COMPARE_SWAP):
+            rdma.send(p.a, b"never", rdma.atomic(kind, cookie, p.ours.base, 0, [1, 2, 1 << 7, 1 << 9], 0, number))
+            need(rdma.status(p.a) == (number, rdma.DROPPED), "how it ends")
+        rdma.send(p.a, b"%d" % number)
+        need(rdma.receive(p.b)[0] == b"%d" % number, "another message came")
+    need(p.theirs.pages[:8] == bytes(8), "it was done")
+    now = counters()
+    need(now["send_drop_operation"] - before["send_drop_operation"] == 40, "they are counted")
+    need(now["conn_reset"] == before["conn_reset"], "the connection has ended")
 
 
 def main():
@@ -45,6 +62,7 @@ def main():
                       "initiator-depth": [yes, no, no],
                       # A work request has one anyway.
                       "sges": [yes, yes, yes if ATOMICS else no],
+                      "masked-atomics": [yes, yes, yes],
                       "region-pages": [yes, yes, yes if ATOMICS else no],
                       # Soft-iWARP serves as many as the peer asks for, whatever it is told.
                       "responder-resources": [yes, late, late] if ATOMICS else [yes, yes, no]}[LACKING]
@@ -56,6 +74,8 @@ def main():
                     need(rdma.status(p.a) == (4, yes), "memory here and there")
                     p.read(b"", cookie, pieces, 5, rdma.SILENT)
                     need(rdma.status(p.a) == (5, yes), "the same is read")
+            if LACKING == "masked-atomics":
+                refused(p, cookie)
             if LACKING == "region-pages":
                 need(outcome(p.theirs.register, 100, MOST * PAGE) == "EMSGSIZE", "there is room for a ninth page")
         rdma.send(p.a, b"message")
