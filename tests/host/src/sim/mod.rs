@@ -4,7 +4,9 @@
 //!
 //! Frames of one connection arrive in order, as on a reliable connection, until the connection
 //! breaks; what was not acknowledged then is sent again, so messages come twice. CM messages are
-//! delayed, overtake each other and get lost. The seed decides all of it.
+//! delayed, overtake each other and get lost. A CM refuses a request for a queue pair whose number it
+//! knows as that of another connection, which is stale then. It knows none of connections in timewait:
+//! that of Linux forgets the number when timewait begins. The seed decides all of it.
 //! A failure prints its seed; `RDS_SIM_SEED=<seed>` runs that one alone and prints every step.
 
 mod brain;
@@ -27,6 +29,9 @@ type Time = u64;
 type EndpointId = u32;
 
 const MS: Time = 1000;
+
+/// After so long the CM says again what was not answered.
+const CM_RETRY: Time = 300 * MS;
 
 /// How long connections may be idle, where somebody looks.
 const IDLE: Patience = Patience::new(2);
@@ -160,6 +165,12 @@ struct World {
     nodes: [Node; 2],
     /// The node of every endpoint that there ever was.
     owners: Vec<usize>,
+    /// The number of its queue pair.
+    queue_pairs: Vec<u32>,
+    /// So many numbers a node has. One comes again soon, or at once, and the first ones come again after a restart.
+    numbers: u32,
+    /// How often a request had the queue pair number of a connection that was still there.
+    stale: u32,
     /// When the last frame to an endpoint arrives, and whether its connection is broken.
     links: BTreeMap<EndpointId, (Time, bool)>,
     /// When the looks end.
@@ -180,6 +191,9 @@ impl World {
             weather,
             nodes: [Node::new(a, 1, 0), Node::new(b, 2, 0)],
             owners: Vec::new(),
+            queue_pairs: Vec::new(),
+            numbers: 1 + (seed % 4) as u32,
+            stale: 0,
             links: BTreeMap::new(),
             looks_until: 0,
             trace,
@@ -344,6 +358,7 @@ impl World {
     fn receive_cm(&mut self, node: usize, message: Cm) {
         let here = self.nodes[node].endpoint;
         match message {
+            Cm::Request { from } if self.is_stale(node, from) => self.refuse_stale(node, from),
             // Another one waits for the worker.
             Cm::Request { from } if self.nodes[node].request.is_some() => {
                 self.send_cm(node, Cm::Reject { to: from });
@@ -369,6 +384,29 @@ impl World {
             Cm::Reject { to } if here == Some(to) => self.feed(node, Event::Rejected),
             Cm::Disconnect { to } if here == Some(to) => self.feed(node, Event::Lost),
             Cm::Confirm { .. } | Cm::Reject { .. } | Cm::Disconnect { .. } => (),
+        }
+    }
+
+    /// Whether the CM of a node knows the queue pair that a request is for as the peer's end of another connection.
+    fn is_stale(&self, node: usize, from: EndpointId) -> bool {
+        let number = |id: EndpointId| self.queue_pairs[id as usize];
+        let peer = self.nodes[node].peer_endpoint;
+        peer.is_some_and(|id| id != from && number(id) == number(from))
+    }
+
+    /// The CM itself refuses the request. It ends the other connection, if that was up, as it would if the program had
+    /// asked for that, and tells when the peer's CM has answered.
+    fn refuse_stale(&mut self, node: usize, from: EndpointId) {
+        self.stale += 1;
+        self.send_cm(node, Cm::Reject { to: from });
+        if self.nodes[node].state() == State::Up {
+            let mut delay = 40 + self.rng.below(2 * self.weather.cm_delay);
+            while self.bad_luck() {
+                delay += CM_RETRY;
+            }
+            let id = self.nodes[node].endpoint.unwrap();
+            let event = Event::Lost;
+            self.after(delay, Happening::Endpoint { id, event });
         }
     }
 

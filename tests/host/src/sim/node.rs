@@ -26,6 +26,7 @@ pub(super) struct Node {
     pub(super) peer_endpoint: Option<EndpointId>,
     /// The peer's endpoint in the request that is being decided on.
     pub(super) request: Option<EndpointId>,
+    next_queue_pair: u32,
     /// Generation of the timer.
     pub(super) timer: u64,
     tx: SendState,
@@ -64,6 +65,7 @@ impl Node {
             endpoint: None,
             peer_endpoint: None,
             request: None,
+            next_queue_pair: 0,
             timer: 0,
             tx: SendState::new(AckPolicy::default()),
             rx: RecvState::new(),
@@ -312,6 +314,9 @@ impl World {
         assert_eq!(self.nodes[node].endpoint, None);
         let id = self.owners.len() as EndpointId;
         self.owners.push(node);
+        self.queue_pairs.push(self.nodes[node].next_queue_pair);
+        let next = (self.nodes[node].next_queue_pair + 1) % self.numbers;
+        self.nodes[node].next_queue_pair = next;
         self.nodes[node].endpoint = Some(id);
         id
     }

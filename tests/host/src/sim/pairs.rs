@@ -86,6 +86,7 @@ impl World {
 
     fn forgotten_endpoint(&mut self, node: usize) -> u32 {
         self.owners.push(node);
+        self.queue_pairs.push(self.numbers);
         self.owners.len() as u32 - 1
     }
 
