@@ -112,3 +112,4 @@ if __name__ == "__main__":
             user.round(i)
             print(f"user: round {i}", flush=True)
         rdma.send(end, b"done")
+        rdma.settle(end)

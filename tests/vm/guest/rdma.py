@@ -8,7 +8,7 @@ import struct
 import time
 
 from cases import IB
-from rds import SOL_RDS, Sock, sockaddr
+from rds import SOL_RDS, Sock, info, sockaddr
 
 # The two ends on one machine.
 A, B = (IB[0], 4001), (IB[1], 4002)
@@ -86,6 +86,18 @@ def receive(sock, size=1 << 20):
     data, controls, flags, _ = sock.sock.recvmsg(size, 1024)
     assert not flags & socket.MSG_CTRUNC, "there are more control messages"
     return data, [(kind, raw) for level, kind, raw in controls if level == SOL_RDS]
+
+
+def settle(sock):
+    """Waits until all that was sent is acknowledged: a socket that is closed before takes it along."""
+    host, port = sock.name()[:2]
+    mine = socket.inet_aton(host), struct.pack("!H", port)
+    end = time.monotonic() + 120
+    # RDS_INFO_SEND_MESSAGES and RDS_INFO_RETRANS_MESSAGES.
+    while any((raw[12:16], raw[20:22]) == mine for table in (10003, 10004) for raw in info(table)):
+        if time.monotonic() > end:
+            raise AssertionError("messages are not acknowledged")
+        time.sleep(0.01)
 
 
 def ends(sock):

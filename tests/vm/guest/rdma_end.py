@@ -46,6 +46,7 @@ def own(sock, rounds):
         assert memory.pages[100:100 + SIZE] == pattern(number + 1), f"{number}: other bytes"
         memory.free(cookie)
         rdma.send(sock, b"seen")
+    rdma.settle(sock)
     print("owner: done", flush=True)
 
 
