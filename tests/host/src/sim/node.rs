@@ -312,13 +312,17 @@ impl World {
 
     fn new_endpoint(&mut self, node: usize) -> EndpointId {
         assert_eq!(self.nodes[node].endpoint, None);
-        let id = self.owners.len() as EndpointId;
-        self.owners.push(node);
-        self.queue_pairs.push(self.nodes[node].next_queue_pair);
-        let next = (self.nodes[node].next_queue_pair + 1) % self.numbers;
-        self.nodes[node].next_queue_pair = next;
+        let number = self.nodes[node].next_queue_pair;
+        self.nodes[node].next_queue_pair = (number + 1) % self.numbers;
+        let id = self.name_endpoint(node, number);
         self.nodes[node].endpoint = Some(id);
         id
+    }
+
+    pub(super) fn name_endpoint(&mut self, node: usize, queue_pair: u32) -> EndpointId {
+        self.owners.push(node);
+        self.queue_pairs.push(queue_pair);
+        self.owners.len() as EndpointId - 1
     }
 
     fn local_step(&mut self, node: usize, event: Event) {

@@ -85,9 +85,8 @@ impl World {
     }
 
     fn forgotten_endpoint(&mut self, node: usize) -> u32 {
-        self.owners.push(node);
-        self.queue_pairs.push(self.numbers);
-        self.owners.len() as u32 - 1
+        // No endpoint that is there has this number.
+        self.name_endpoint(node, self.numbers)
     }
 
     /// Whether the two are at rest and agree about it.
