@@ -16,7 +16,8 @@ void rds_trace_dropped(const struct rds_trace_conn *conn, const struct rds_trace
 	trace_rds_drop(conn, reason, count);
 }
 
-void rds_trace_failed(const struct rds_trace_conn *conn, const struct rds_trace_name *what, int code)
+void rds_trace_failed(const struct rds_trace_conn *conn, const struct rds_trace_name *what,
+		      int code)
 {
 	trace_rds_error(conn, what, code);
 }

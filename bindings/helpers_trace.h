@@ -25,7 +25,8 @@ void rds_trace_state(const struct rds_trace_conn *conn, const struct rds_trace_n
 		     const struct rds_trace_name *from, const struct rds_trace_name *to);
 void rds_trace_dropped(const struct rds_trace_conn *conn, const struct rds_trace_name *reason,
 		       u64 count);
-void rds_trace_failed(const struct rds_trace_conn *conn, const struct rds_trace_name *what, int code);
+void rds_trace_failed(const struct rds_trace_conn *conn, const struct rds_trace_name *what,
+		      int code);
 void rds_trace_port(const u8 addr[16], u16 port, bool full);
 
 #endif
