@@ -57,19 +57,18 @@ class User:
         rdma.send(self.sock, BESIDE, control)
         return self.inbox.end(self.token)
 
-    def bad(self, *operation):
-        """Others' bad ones may end the connection first, and with it this one."""
-        self.refused(self.ends, *operation)
-
-    def refused(self, operate, *operation):
-        while (how := operate(*operation)) != rdma.REMOTE_ERROR:
+    def until(self, wanted, operate, *operation):
+        """Does it again if the connection that something else has ended has taken it along."""
+        while (how := operate(*operation)) != wanted:
             assert how in (rdma.DROPPED, rdma.OTHER_ERROR), how
-            if not self.told:
+            if wanted == rdma.REMOTE_ERROR and not self.told:
                 break
 
+    def bad(self, *operation):
+        self.until(rdma.REMOTE_ERROR, self.ends, *operation)
+
     def good(self, *operation):
-        while (how := self.ends(*operation)) != rdma.SUCCESS:
-            assert how in (rdma.DROPPED, rdma.OTHER_ERROR), how
+        self.until(rdma.SUCCESS, self.ends, *operation)
 
     def round(self, number):
         writable, readable, freed = self.cookies
@@ -83,8 +82,8 @@ class User:
         self.bad(freed, (0, 100), 0, READWRITE)
         # Those who tell of each refusal are those that have atomic operations.
         if self.told:
-            self.refused(self.adds, readable, 0)
-            self.refused(self.adds, writable ^ 0xff00, 4)
+            self.until(rdma.REMOTE_ERROR, self.adds, readable, 0)
+            self.until(rdma.REMOTE_ERROR, self.adds, writable ^ 0xff00, 4)
         at = 1
         for size in (1, 7, 8, 9):
             data = bytes((number + at + i) % 256 for i in range(size))

@@ -7,6 +7,7 @@ import json
 import signal
 import socket
 import sys
+import time
 
 from rds import Sock
 
@@ -44,6 +45,23 @@ def each(function, arguments):
 def need(condition, text):
     if not condition:
         raise AssertionError(text)
+
+
+def eventually(what, ready, seconds=60):
+    """Waits for what comes by itself."""
+    end = time.monotonic() + seconds
+    while not ready():
+        need(time.monotonic() < end, f"{what}: not within {seconds} s")
+        time.sleep(0.01)
+
+
+def play(functions, names):
+    """Calls the functions with these names. The first that fails ends the program."""
+    for name in names:
+        try:
+            functions[name]()
+        except (AssertionError, OSError) as e:
+            raise SystemExit(f"{name}: {e!r}") from e
 
 
 def exchange(data):

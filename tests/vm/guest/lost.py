@@ -9,11 +9,11 @@ import socket
 import sys
 
 import rdma
-from cases import need
+from cases import eventually, need, play
 from knobs import knob
 from rdma import SILENT, Pair
 from rds import counters
-from statuses import all_ends, connect, eventually, goes_on
+from statuses import all_ends, connect, goes_on
 
 PAGE = 4096
 
@@ -118,7 +118,4 @@ def full():
 
 
 if __name__ == "__main__":
-    try:
-        globals()[sys.argv[1]]()
-    except (AssertionError, OSError) as e:
-        raise SystemExit(f"{sys.argv[1]}: {e!r}") from e
+    play(globals(), sys.argv[1:2])

@@ -8,7 +8,7 @@ import signal
 import sys
 
 import rdma
-from cases import IB, need, outcome
+from cases import IB, need, outcome, play
 from rdma import SILENT, Memory, Pair
 from rds import Sock
 
@@ -111,8 +111,4 @@ def unread():
 
 
 if __name__ == "__main__":
-    for case in sys.argv[1:]:
-        try:
-            globals()[case]()
-        except (AssertionError, OSError) as e:
-            raise SystemExit(f"{case}: {e!r}") from e
+    play(globals(), sys.argv[1:])

@@ -7,7 +7,7 @@ import socket
 import struct
 import time
 
-from cases import IB
+from cases import IB, eventually
 from rds import SOL_RDS, Sock, info, sockaddr
 
 # The two ends on one machine.
@@ -92,12 +92,9 @@ def settle(sock):
     """Waits until all that was sent is acknowledged: a socket that is closed before takes it along."""
     host, port = sock.name()[:2]
     mine = socket.inet_aton(host), struct.pack("!H", port)
-    end = time.monotonic() + 120
     # RDS_INFO_SEND_MESSAGES and RDS_INFO_RETRANS_MESSAGES.
-    while any((raw[12:16], raw[20:22]) == mine for table in (10003, 10004) for raw in info(table)):
-        if time.monotonic() > end:
-            raise AssertionError("messages are not acknowledged")
-        time.sleep(0.01)
+    eventually("all is acknowledged", lambda: not any(
+        (raw[12:16], raw[20:22]) == mine for table in (10003, 10004) for raw in info(table)), 120)
 
 
 def ends(sock):

@@ -13,12 +13,12 @@ import time
 from threading import Thread
 
 import rdma
-from cases import IB, need, outcome
+from cases import IB, eventually, need, outcome, play
 from knobs import knob
 from rdma import INVALIDATE, READWRITE, SILENT, USE_ONCE, B, Pair, unpinned
 from rds import call, counters
 from reset import reset
-from statuses import connect, eventually, wire
+from statuses import connect, wire
 
 PAGE = 4096
 DEVICES = ("rdsx0", "rdsx1")
@@ -250,7 +250,4 @@ def interrupted():
 
 
 if __name__ == "__main__":
-    try:
-        globals()[sys.argv[1]]()
-    except (AssertionError, OSError) as e:
-        raise SystemExit(f"{sys.argv[1]}: {e!r}") from e
+    play(globals(), sys.argv[1:2])

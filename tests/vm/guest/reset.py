@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+from cases import eventually
 from rds import Sock, counters, read_numbered
 
 CONN_RESET, CONN_RESET6 = 8, 11
@@ -26,14 +27,6 @@ def reset(host, peer, tos=0):
     with Sock() as s:
         s.set_raw(CONN_RESET6 if ":" in host else CONN_RESET,
                   struct.pack("=B3x", tos) + packed(host) + packed(peer))
-
-
-def wait_for(what, ready, seconds=60):
-    end = time.monotonic() + seconds
-    while not ready():
-        if time.monotonic() > end:
-            sys.exit(f"{what}: not within {seconds} s")
-        time.sleep(0.01)
 
 
 def exchange(host, peer, port, tos):
@@ -60,8 +53,8 @@ def main():
     # Two ends each.
     count = 2 if what == "one" else 4
     reset(host, peer if what == "one" else None, 0)
-    wait_for("the reset of both ends", lambda: resets() - before == count)
-    wait_for("the connections to be back", lambda: queue_pairs() == 4)
+    eventually("the reset of both ends", lambda: resets() - before == count)
+    eventually("the connections to be back", lambda: queue_pairs() == 4)
     exchange(host, peer, port, 0)
     exchange(host, peer, port, TOS)
     if resets() - before != count:

@@ -6,10 +6,9 @@ import select
 import socket
 import subprocess
 import sys
-import time
 
 import rdma
-from cases import IB, need
+from cases import IB, eventually, need, play
 from rdma import B, Pair
 from rds import counters, info
 from reset import reset
@@ -28,13 +27,6 @@ def wire(*how, ends=WIRES):
     finally:
         for name in ends:
             subprocess.run(["tc", "qdisc", "del", "dev", name, "root"], check=True)
-
-
-def eventually(what, ready):
-    end = time.monotonic() + 60
-    while not ready():
-        need(time.monotonic() < end, f"{what}: not within 60 s")
-        time.sleep(0.01)
 
 
 def connect(p):
@@ -171,8 +163,4 @@ def canceled():
 
 
 if __name__ == "__main__":
-    for case in sys.argv[1:]:
-        try:
-            globals()[case]()
-        except (AssertionError, OSError) as e:
-            raise SystemExit(f"{case}: {e!r}") from e
+    play(globals(), sys.argv[1:])
