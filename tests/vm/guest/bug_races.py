@@ -250,7 +250,7 @@ def h73_polls_and_senders():
     for near, far, monitor in ((LOOP, LOOP, 0), (LOOP, LOOP, 1), (*IB, 0), (*IB, 1)):
         with short_of_room(far, 4001) as r, Sock((near, 4002), 10) as s:
             s.setsockopt(SOL_RDS, CONG_MONITOR, monitor)
-            done = threading.Event()
+            full, done = threading.Event(), threading.Event()
 
             def events(wanted, wait_ms, s=s):
                 poll = select.poll()
@@ -261,24 +261,27 @@ def h73_polls_and_senders():
                 while not done.is_set():
                     events(news, 0)
 
-            def send(s=s, far=far, monitor=monitor, done=done):
-                refused = 0
+            def send(s=s, far=far, monitor=monitor, full=full, done=done):
+                sent = 0
                 try:
-                    for _ in range(count):
+                    while sent < count or not full.is_set():
+                        sent += 1
                         while (told := outcome(s.send, bytes(3000), (far, 4001), socket.MSG_DONTWAIT)) != 3000:
                             need(told in ("ENOBUFS", "EAGAIN"), f"a send to {far}: {told}")
-                            refused += told == "ENOBUFS"
+                            if told == "ENOBUFS":
+                                full.set()
                             need(events(news if told == "ENOBUFS" else select.POLLOUT, 30000),
                                  f"{told} from {far}, monitor {monitor}: nobody told that there is room")
                             if monitor:
                                 outcome(recvmsg, s, 0, 100, socket.MSG_DONTWAIT)
                 finally:
                     done.set()
-                need(refused, f"{far} was never full")
+                    s.send(b"end", (far, 4001))
 
-            def read(r=r):
-                for _ in range(count):
-                    r.recv()
+            def read(r=r, far=far, full=full):
+                need(full.wait(60), f"{far} was never full")
+                while r.recv()[0] != b"end":
+                    pass
 
             at_once(send, read, look, seconds=120)
 

@@ -39,19 +39,26 @@ def send(s, to):
 
 
 def fill(s, to):
+    """Sends until the port is congested. Returns how many messages were sent."""
+    sent = 0
     while (why := send(s, to)) != "ENOBUFS":
         if why == "EAGAIN":
             # The news that it is full is still on the way.
             select.select([], [s], [])
         elif why:
             sys.exit(f"{why} before the port was congested")
+        else:
+            sent += 1
+    return sent
 
 
-def drain(r, until):
-    """Reads what there is and what is on the way, until the sender knows that there is room."""
-    while not until():
+def drain(r, sent, until):
+    """Reads all that was sent, as what is still on the way could fill the port again, and what comes until the sender
+    knows that there is room."""
+    while sent > 0 or not until():
         try:
             r.recv(SIZE, socket.MSG_DONTWAIT)
+            sent -= 1
         except BlockingIOError:
             select.select([r], [], [], 0.01)
 
@@ -86,10 +93,9 @@ def main():
             socket_at(first, socket.SO_RCVBUF, 16384) as r1, \
             socket_at(second, socket.SO_RCVBUF, 16384) as r2:
         s.setsockopt(SOL_RDS, RDS_CONG_MONITOR, 1)
-        for to in (first, second):
-            fill(s, to)
+        sent = [fill(s, to) for to in (first, second)]
         check("events before there is room", events(s), 0)
-        drain(r1, lambda: events(s))
+        drain(r1, sent[0], lambda: events(s))
         check("events", events(s), select.POLLIN)
         check("without room for it", recvmsg(s, SIZE, 20)[::2], (b"", socket.MSG_CTRUNC))
         r2.send(b"data", s.name())
@@ -109,18 +115,16 @@ def main():
         found = []
         reader = threading.Thread(target=lambda: found.extend(told(s, 0)))
         reader.start()
-        drain(r2, lambda: not reader.is_alive())
+        drain(r2, sent[1], lambda: not reader.is_alive())
         check("the second port", found, [(port + 1) % 64])
 
-        fill(s, first)
-        drain(r1, lambda: events(s))
+        drain(r1, fill(s, first), lambda: events(s))
         s.setsockopt(SOL_RDS, RDS_CONG_MONITOR, 0)
         check("events that were not read", bool(events(s) & select.POLLIN), True)
         check("nothing to read without the option", nothing(s), True)
         check("events after a receive", events(s), 0)
 
-        fill(s, first)
-        drain(r1, lambda: events(s))
+        drain(r1, fill(s, first), lambda: events(s))
         news = select.POLLIN | select.POLLWRBAND
         check("events without the option", events(s), news)
         with select.epoll() as epoll:
@@ -131,8 +135,7 @@ def main():
             check("a send after it", send(s, first), None)
             check("events for epoll after a send", epoll.poll(0), [])
 
-        fill(s, first)
-        drain(r1, lambda: send(s, first) is None)
+        drain(r1, fill(s, first), lambda: send(s, first) is None)
         s.setsockopt(SOL_RDS, RDS_CONG_MONITOR, 1)
         check("events that nobody asked for before the option", bool(events(s, WAIT_MS)), True)
         check("the port that they are of", told(s), [port % 64])
