@@ -28,7 +28,7 @@ endif
 endif
 
 rustflags-$(rds-kunit) += --cfg rds_kunit
-# One suite needs more hardware than the machine has that kunit.py boots.
+# Some suites need more hardware than the machine has that kunit.py boots.
 ifneq ($(KBUILD_EXTMOD),)
 rds_rust-$(rds-kunit) += bindings/helpers_kunit.o
 rustflags-$(rds-kunit) += --cfg rds_kunit_iommu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * C functions for the KUnit suites: an RDMA device that can do nothing, except that memory can be mapped
- * for it. That goes to a PCI device, the e1000 that QEMU has.
+ * for it, and that it notes a work request. Memory goes to a PCI device, the e1000 that QEMU has.
  */
 #include <linux/completion.h>
 #include <linux/iommu.h>
@@ -11,7 +11,6 @@
 #include <rdma/ib_verbs.h>
 
 #include "helpers_kunit.h"
-#include "helpers_mr.h"
 
 #define RDS_STUB_PCI_DEVICE 0x100e
 
@@ -44,9 +43,38 @@ static int rds_stub_dealloc_pd(struct ib_pd *pd, struct ib_udata *udata)
 	return 0;
 }
 
+struct rds_stub_qp {
+	struct ib_qp qp;
+	struct rds_ib_operation *asked;
+};
+
+/* Of an atomic operation: others have less than what is read here. */
+static int rds_stub_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+			      const struct ib_send_wr **bad_wr)
+{
+	struct rds_stub_qp *own = container_of(qp, struct rds_stub_qp, qp);
+	const struct ib_atomic_wr *atomic = atomic_wr(wr);
+
+	*own->asked = (struct rds_ib_operation) {
+		.opcode = wr->opcode,
+		.signaled = wr->send_flags & IB_SEND_SIGNALED,
+		.lkey = wr->sg_list->lkey,
+		.length = wr->sg_list->length,
+		.address = wr->sg_list->addr,
+		.rkey = atomic->rkey,
+		.remote_address = atomic->remote_addr,
+		.compare_add = atomic->compare_add,
+		.swap = atomic->swap,
+		.compare_add_mask = atomic->compare_add_mask,
+		.swap_mask = atomic->swap_mask,
+	};
+	return 0;
+}
+
 static const struct ib_device_ops rds_stub_ops = {
 	.alloc_pd = rds_stub_alloc_pd,
 	.dealloc_pd = rds_stub_dealloc_pd,
+	.post_send = rds_stub_post_send,
 	INIT_RDMA_OBJ_SIZE(ib_pd, rds_stub_pd, pd),
 };
 
@@ -118,6 +146,15 @@ int rds_stub_share(struct ib_device *device, unsigned int offset, unsigned long 
 	stub->pci->untrusted = false;
 	__free_page(page);
 	return err;
+}
+
+/* Posts an atomic operation, and says what the device was asked for. */
+int rds_stub_post(struct ib_device *device, const struct rds_ib_operation *operation,
+		  struct rds_ib_operation *asked)
+{
+	struct rds_stub_qp own = { .qp.device = device, .asked = asked };
+
+	return rds_ib_post_operation(&own.qp, operation, 0);
 }
 
 int rds_online_nodes(void)

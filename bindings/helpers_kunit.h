@@ -5,11 +5,15 @@
 
 #include <rdma/ib_verbs.h>
 
+#include "helpers_mr.h"
+
 struct ib_device *rds_stub_alloc(int node);
 void rds_stub_free(struct ib_device *device);
 bool rds_stub_translates(struct ib_device *device);
 int rds_stub_share(struct ib_device *device, unsigned int offset, unsigned long size,
 		   bool untrusted);
+int rds_stub_post(struct ib_device *device, const struct rds_ib_operation *operation,
+		  struct rds_ib_operation *asked);
 int rds_online_nodes(void);
 unsigned int rds_pool_dma_connections(void);
 

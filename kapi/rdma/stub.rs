@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! For the KUnit suites: an RDMA device that can do nothing, except that memory can be mapped for it.
-//! That goes to a real PCI device.
+//! For the KUnit suites: an RDMA device that can do nothing, except that memory can be mapped for it, and that it notes a
+//! work request. Memory goes to a real PCI device.
 
 use super::{
     device::Device,
+    operation::{Lender, LocalPiece, Operation, OperationItem, Verb},
     pd::{Domain, DomainUse, Pd},
     shard::{BufMut, Mapping},
+    wc_status::WcStatus,
 };
 use crate::bindings;
 use core::ptr::NonNull;
@@ -48,6 +50,77 @@ impl StubDevice {
         // SAFETY: The device is there by the type invariants.
         to_result(unsafe { bindings::rds_stub_share(self.0.as_ptr(), offset, size, untrusted) })
     }
+}
+
+/// What the device is asked to do with eight bytes of a peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opcode {
+    FetchAdd,
+    CompareSwap,
+    MaskedFetchAdd,
+    MaskedCompareSwap,
+}
+
+/// An atomic work request, as a device sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) opcode: Opcode,
+    pub(crate) signaled: bool,
+    pub(crate) lkey: u32,
+    pub(crate) length: u32,
+    pub(crate) address: u64,
+    pub(crate) rkey: u32,
+    pub(crate) remote_address: u64,
+    pub(crate) compare_add: u64,
+    pub(crate) swap: u64,
+    pub(crate) compare_add_mask: u64,
+    pub(crate) swap_mask: u64,
+}
+
+/// Who is not interested.
+struct Nobody;
+
+impl Operation for Nobody {
+    fn done(&self, _last: bool, _status: WcStatus) {}
+}
+
+/// What a device of `pd`, which is that of a [`StubDevice`], is asked for by an atomic operation on 8 bytes at 0x7000,
+/// whose key is 1, and 8 bytes of a peer at 0x9000, whose key is 2. EINVAL if it is another operation. May sleep.
+pub(crate) fn asked_for(pd: &Arc<Pd>, verb: Verb, reports: bool) -> Result<Asked> {
+    let local = LocalPiece {
+        lkey: 1,
+        address: 0x7000,
+        len: 8,
+        of: Lender::Region(pd.domain().clone()),
+    };
+    let who = Arc::new(Nobody, GFP_KERNEL)?;
+    let mut item = OperationItem::new(verb, local, 2, 0x9000, true, who);
+    item.reports = reports;
+    if matches!(verb, Verb::Read | Verb::Write) {
+        return Err(EINVAL);
+    }
+    let mut seen = bindings::rds_ib_operation::default();
+    // SAFETY: The device is there while its domain is, and both operations while they are borrowed.
+    to_result(unsafe { bindings::rds_stub_post(pd.device().as_raw(), &item.raw(), &mut seen) })?;
+    Ok(Asked {
+        opcode: match seen.opcode {
+            bindings::ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD => Opcode::FetchAdd,
+            bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP => Opcode::CompareSwap,
+            bindings::ib_wr_opcode_IB_WR_MASKED_ATOMIC_FETCH_AND_ADD => Opcode::MaskedFetchAdd,
+            bindings::ib_wr_opcode_IB_WR_MASKED_ATOMIC_CMP_AND_SWP => Opcode::MaskedCompareSwap,
+            _ => return Err(EINVAL),
+        },
+        signaled: seen.signaled,
+        lkey: seen.lkey,
+        length: seen.length,
+        address: seen.address,
+        rkey: seen.rkey,
+        remote_address: seen.remote_address,
+        compare_add: seen.compare_add,
+        swap: seen.swap,
+        compare_add_mask: seen.compare_add_mask,
+        swap_mask: seen.swap_mask,
+    })
 }
 
 impl Drop for StubDevice {

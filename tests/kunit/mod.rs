@@ -3,6 +3,8 @@
 //! KUnit suites, run when the module is loaded.
 
 mod alloc;
+#[cfg(rds_kunit_iommu)]
+mod atomics;
 mod cong_bits;
 mod conn_table;
 mod connect;
