@@ -14,7 +14,7 @@ pytestmark = pytest.mark.impls("rust")
 CASES = (pytest.param("first_of_all", marks=pytest.mark.flavors("release")), "transfers", "silent", "cookies", "for_dest",
          "over_ipv6", "read_only", "atomics", "bad_arguments", "bad_keys", "untold", "closed", "killed",
          pytest.param("unfenced", marks=pytest.mark.long), "unread",
-         "forgotten", "waiting", "limits", "copied", "moved", "removed")
+         "looked", "forgotten", "waiting", "limits", "copied", "moved", "removed")
 
 
 def operate(node, guest, case, **kwargs):
@@ -145,12 +145,12 @@ def test_device_that_refuses_masks(node, guest):
     less_able(node, guest, "masked-atomics", 64)
 
 
-def between(owner, user, guest, rounds):
-    """Operations of a program on one node, on memory of one on the other."""
+def between(owner, user, guest, rounds, *how):
+    """Operations of a program on one node, on memory of one on the other. rdma_end.py says how."""
     (n, here), (m, there) = owner, user
-    first = n.start(["python3", guest / "rdma_end.py", "owner", here, there, rounds])
+    first = n.start(["python3", guest / "rdma_end.py", "owner", here, there, rounds, *how])
     first.expect("ready")
-    second = m.start(["python3", guest / "rdma_end.py", "user", there, here, rounds])
+    second = m.start(["python3", guest / "rdma_end.py", "user", there, here, rounds, *how])
     must(second.wait(300))
     must(first.wait(60))
 
@@ -162,8 +162,9 @@ A, B = wire_address(0, 1), wire_address(0, 2)
 @pytest.mark.pairs("rust-rust")
 def test_two_nodes(pair, guest):
     ends = [(pair[0], A), (pair[1], B)]
-    between(*ends, guest, 20)
-    between(*ends[::-1], guest, 20)
+    for way in (ends, ends[::-1]):
+        between(*way, guest, 20)
+        between(*way, guest, 3, "most")
 
 
 @pytest.mark.kinds("rxe")
@@ -246,6 +247,7 @@ def test_with_c(owner, pair, guest):
     if owner == "c":
         ends.reverse()
     between(*ends, guest, 20)
+    between(*ends, guest, 3, "most")
 
 
 # How memory is registered, with a connection and as what comes first, and what C says of it: ENODEV if the local address has
@@ -257,6 +259,8 @@ OPERATIONS = {"read": ("SUCCESS", 5, 5), "write": ("SUCCESS", 9, 9), "add": ("RE
               "swap": ("REMOTE_ERROR", 5, 9)}
 # C asks soft-RoCE for masked operations only, and forgets the message if that has none.
 REFUSED = "RDS/IB: atomic ib_post_send to .* returned -22"
+# It knows no connection in setsockopt().
+NO_CONNECTION = r"RDS/IB: rds_ib_get_mr failed \(errno=-95\)"
 types = itertools.count(100)
 
 
@@ -270,7 +274,8 @@ def test_each_with_c(owner, registration, pair, guest):
         ends.reverse()
     (m, here), (n, there) = ends
     for operation, wanted in OPERATIONS.items():
-        tos, mark = next(types), n.mark(f"{owner}, {registration}, {operation}")
+        tos, what = next(types), f"{owner}, {registration}, {operation}"
+        marks = m.mark(what), n.mark(what)
         programs = [node.start(["python3", guest / "with_c.py", *rest, tos, registration, operation])
                     for node, rest in ((m, ("owner", here, there)), (n, ("user", there, here)))]
         for program in programs:
@@ -280,17 +285,21 @@ def test_each_with_c(owner, registration, pair, guest):
         first, second = programs
         told = first.expect("^ready\n(.*)\n")[1]
         assert told in (REGISTRATIONS[registration] if owner == "c" else ["registered"])
+        if told == "EOPNOTSUPP":
+            m.wait_log(NO_CONNECTION, marks[0])
         if told != "registered":
             second.stop()
             first.stop()
             break
         if owner == "rust" and wanted[0] != "SUCCESS":
-            n.wait_log(REFUSED, mark)
+            n.wait_log(REFUSED, marks[1])
             second.stop()
             second_told = ""
         else:
             second_told = second.expect("^ready\n(.*)\n")[1]
             second.wait(60, check=True)
+            if second_told.startswith("REMOTE_ERROR"):
+                n.wait_log("Send failed: remote access error", marks[1])
         first.write("end\n")
         number = first.wait(60, check=True).out.split()[-1]
         assert int(number) == wanted[1], (operation, number)

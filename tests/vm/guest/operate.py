@@ -14,8 +14,9 @@ import sys
 import time
 
 import rdma
-from cases import IB, IB6, need, outcome
+from cases import IB, IB6, eventually, need, outcome
 from rdma import A, B, NOTIFY_ME, READWRITE, SILENT, Pair, unpinned
+from rds import recvmsg
 
 ATOMICS = sys.argv[1] == "1"
 PAGE = 4096
@@ -336,6 +337,32 @@ def unread():
             p.write(b"", cookie, [(0, 10)], 7, SILENT)
             need(select.select([p.a], [], [], 60)[0], "it is not told")
             need(rdma.status(p.a) == (7, rdma.SUCCESS), "its end")
+
+
+def looked():
+    """`MSG_PEEK` tells how one operation has ended, the first, and leaves it; also if it cannot be told."""
+    told = [(rdma.SOL_RDS, rdma.STATUS, struct.pack("=Qii", 0, rdma.SUCCESS, 0))]
+    with Pair(4) as p:
+        def look(room, **kwargs):
+            return recvmsg(p.a, 10, room, socket.MSG_PEEK, **kwargs)
+
+        cookie = p.theirs.register(0, PAGE)
+        for token in range(3):
+            p.write(b"", cookie, [(0, 10)], token, SILENT)
+        need(select.select([p.a], [], [], 60)[0], "it is not told")
+        for _ in range(2):
+            need((seen := look(100)) == (b"", told, 0), f"a look: {seen}")
+        need((seen := look(20)) == (b"", [], socket.MSG_CTRUNC), f"without room: {seen}")
+        need((seen := outcome(look, 100, control=8)) == "EFAULT", f"to bad memory: {seen}")
+        # Without room for it, messages come first.
+        rdma.send(p.b, b"behind")
+        eventually("the message", lambda: look(20)[0] == b"behind")
+        need((seen := look(100)) == (b"", told, 0), f"before the message: {seen}")
+        found = []
+        while len(found) < 3:
+            found += rdma.ends(p.a)
+        need(found == [(token, rdma.SUCCESS) for token in range(3)], f"in all: {found}")
+        need(rdma.receive(p.a)[0] == b"behind", "the message")
 
 
 def forgotten():

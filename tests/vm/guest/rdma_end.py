@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""rdma_end.py owner|user HERE THERE ROUNDS [insist [unheard]]: operations between two nodes. The owner sends cookies of its
-memory; the user writes there and reads what it finds, and says when it has. If it insists, it does again what ended with a
-connection; that is not told of a write if it is unheard, so it looks."""
+"""rdma_end.py owner|user HERE THERE ROUNDS [insist [unheard]] [most]: operations between two nodes. The owner sends cookies
+of its memory; the user writes there and reads what it finds, and says when it has. If it insists, it does again what ended
+with a connection; that is not told of a write if it is unheard, so it looks. Operations are on as many bytes and pieces of
+local memory as there may be, or on one piece of SIZE bytes."""
 
 import errno
 import itertools
+import mmap
 import random
 import struct
 import sys
@@ -14,36 +16,48 @@ import rdma
 from rdma import DEST, FENCE, MAP, NOTIFY_ME, READWRITE, Memory
 
 SIZE = 40000
+MOST, PIECES = 1 << 20, 1024
 PORT = 4010
 
 
-def pattern(seed):
-    return random.Random(seed).randbytes(SIZE)
+def pattern(seed, size):
+    return random.Random(seed).randbytes(size)
 
 
-def offer(sock, memory, at):
+def memory_for(sock, size):
+    """For what is used, what is looked at, and a cookie."""
+    return Memory(sock, 4 * size // mmap.PAGESIZE + 11)
+
+
+def cut(address, size, pieces):
+    """Pieces of memory, one behind the other."""
+    each = size // pieces
+    return [(address + i * each, each) for i in range(pieces)]
+
+
+def offer(sock, memory, at, size):
     """Sends a cookie of memory that is registered for that. C asks to try again while there is no connection."""
     while True:
-        args = (rdma.SOL_RDS, MAP, struct.pack("=QQQQ", memory.base + at, SIZE, memory.base + 4 * SIZE, READWRITE))
+        args = (rdma.SOL_RDS, MAP, struct.pack("=QQQQ", memory.base + at, size, memory.base + 4 * size, READWRITE))
         try:
             rdma.send(sock, b"here", args)
-            return struct.unpack_from("=Q", memory.pages, 4 * SIZE)[0]
+            return struct.unpack_from("=Q", memory.pages, 4 * size)[0]
         except OSError as e:
             if e.errno != errno.EAGAIN:
                 raise
             time.sleep(0.1)
 
 
-def own(sock, rounds):
-    memory = Memory(sock, 50)
+def own(sock, rounds, size):
+    memory = memory_for(sock, size)
     for number in range(rounds):
-        memory.fill(100, pattern(number))
-        cookie = offer(sock, memory, 100)
+        memory.fill(100, pattern(number, size))
+        cookie = offer(sock, memory, 100, size)
         data, _ = rdma.receive(sock)
         assert data == b"read", f"{number}: {data}"
         data, _ = rdma.receive(sock)
         assert data == b"written", f"{number}: {data}"
-        assert memory.pages[100:100 + SIZE] == pattern(number + 1), f"{number}: other bytes"
+        assert memory.pages[100:100 + size] == pattern(number + 1, size), f"{number}: other bytes"
         memory.free(cookie)
         rdma.send(sock, b"seen")
     rdma.settle(sock)
@@ -77,8 +91,8 @@ class Inbox:
         return self.ends[token]
 
 
-def use(sock, rounds, insist, unheard):
-    memory = Memory(sock, 50)
+def use(sock, rounds, size, pieces, insist, unheard):
+    memory = memory_for(sock, size)
     inbox, tokens = Inbox(sock), itertools.count()
     for number in range(rounds):
         data, controls = inbox.message()
@@ -91,7 +105,8 @@ def use(sock, rounds, insist, unheard):
             """The message goes with the operation, or behind it, when that has ended well."""
             while True:
                 token = next(tokens)
-                control, _place = rdma.transfer(cookie, (0, SIZE), [(memory.base + at, SIZE)], flags | NOTIFY_ME, token)
+                control, _place = rdma.transfer(cookie, (0, size), cut(memory.base + at, size, pieces),
+                                                flags | NOTIFY_ME, token)
                 rdma.send(sock, b"" if insist else message, control)
                 how = inbox.end(token)
                 # The one that the device gave up has an error of its own.
@@ -106,13 +121,13 @@ def use(sock, rounds, insist, unheard):
         silent = rdma.SILENT if insist else 0
         operate(FENCE | silent, b"read")
         follow(b"read")
-        assert memory.pages[7:7 + SIZE] == pattern(number), f"{number}: other bytes"
-        memory.fill(7, pattern(number + 1))
+        assert memory.pages[7:7 + size] == pattern(number, size), f"{number}: other bytes"
+        memory.fill(7, pattern(number + 1, size))
         operate(READWRITE | silent, b"written")
-        there = 2 * SIZE
+        there = 2 * size
         while unheard:
             operate(FENCE | silent, b"", there)
-            if memory.pages[there:there + SIZE] == pattern(number + 1):
+            if memory.pages[there:there + size] == pattern(number + 1, size):
                 break
             operate(READWRITE | silent, b"")
         follow(b"written")
@@ -122,12 +137,13 @@ def use(sock, rounds, insist, unheard):
 
 if __name__ == "__main__":
     role, here, there, rounds, *how = sys.argv[1:]
+    size, pieces = (MOST, PIECES) if "most" in how else (SIZE, 1)
     end = rdma.connected((here, PORT), (there, PORT), 120)
     if role == "user":
         # C registers nothing without a connection.
         rdma.send(end, b"")
-        use(end, int(rounds), "insist" in how, "unheard" in how)
+        use(end, int(rounds), size, pieces, "insist" in how, "unheard" in how)
     else:
         print("owner: ready", flush=True)
         rdma.receive(end)
-        own(end, int(rounds))
+        own(end, int(rounds), size)
