@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Two nodes over soft-RoCE and soft-iWARP: rds_rust with itself and with C RDS, in both roles."""
 
+import json
 import time
+from contextlib import contextmanager
 
 import pytest
 from rdsvm.cluster import must, wire_address, wire_address6
@@ -88,6 +90,55 @@ def test_requests_cross(pair, tools, guest):
             break
         assert time.monotonic() < deadline, seen
         time.sleep(0.01)
+
+
+@contextmanager
+def losing_confirmations(node, netdev):
+    """RTUs that go out over RoCE v2 and IPv4 get lost for a while. Gives a function that says how many were."""
+    # Offsets from the IP header: the BTH has a UD SEND, the MAD's class is that of the CM, its attribute is RTU.
+    rtu = "match u8 0x64 0xff at 28 match u8 0x07 0xff at 49 match u16 0x0014 0xffff at 64"
+    node.run(f"tc qdisc replace dev {netdev} root handle 1: prio bands 3 priomap {'0 ' * 16}"
+             f"&& tc qdisc add dev {netdev} parent 1:3 handle 3: netem loss 100%"
+             f"&& tc filter add dev {netdev} parent 1: protocol ip u32 match ip dport 4791 0xffff {rtu} flowid 1:3")
+
+    def lost():
+        found = json.loads(node.run(f"tc -s -j qdisc show dev {netdev}").out)
+        return next(x["drops"] for x in found if x["kind"] == "netem")
+
+    try:
+        yield lost
+    finally:
+        node.run(f"tc qdisc del dev {netdev} root")
+
+
+@pytest.mark.pairs("rust-rust")
+def test_unconfirmed(pair, tools):
+    """The side that accepts takes the first frame for the confirmation that is lost. It stays up when that comes."""
+    a, b = pair
+
+    def until(condition):
+        deadline = time.monotonic() + 120
+        while not condition():
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.1)
+
+    def confirmations():
+        """How many came in."""
+        return sum(map(int, b.run("cat /sys/class/infiniband/*/ports/1/cm_rx_msgs/rtu").out.split()))
+
+    forget_each_other(tools, pair, B)
+    before = confirmations()
+    with losing_confirmations(a, a.netdevs[0]) as lost:
+        ping(tools, a, B)
+        ping(tools, b, A)
+        assert connection(b, B, A)["state"] == "up" and confirmations() == before
+        # The CM has asked again.
+        until(lambda: lost() >= 2)
+    until(lambda: confirmations() > before)
+    ping(tools, b, A)
+    ping(tools, a, B)
+    seen = [connection(a, A, B), connection(b, B, A)]
+    assert [(x["state"], x["ups"]) for x in seen] == [("up", "1")] * 2, seen
 
 
 @pytest.mark.on_c
