@@ -13,6 +13,7 @@ mod operation;
 mod socket;
 mod stamps;
 mod ticket;
+mod turn;
 mod unread;
 
 pub(crate) use incoming::{Incoming, Payload, CHUNK, INLINE};

@@ -6,7 +6,8 @@
 //! messages that they exchange.
 
 use super::{
-    memory::Memory, news::News, notices::Notices, unread::UnreadInfo, Incoming, Stamps, Traces,
+    memory::Memory, news::News, notices::Notices, turn::Turn, unread::UnreadInfo, Incoming, Stamps,
+    Traces,
 };
 use crate::cong::Waiters;
 use crate::conn::{Connection, Counter, Node};
@@ -107,9 +108,8 @@ pub(crate) struct Socket {
     congested: Atomic<bool>,
     /// Whether `recv` is so far over its limit that peers get no more in.
     overrun: Atomic<bool>,
-    /// Held by a reader while it has a message out of the queue.
-    #[pin]
-    reader: Mutex<()>,
+    /// Of a reader while it has a message out of the queue.
+    turn: Turn,
     /// The lists of waiters that this socket may be on.
     #[pin]
     waiting_on: Mutex<KVec<WaitingOn>>,
@@ -156,7 +156,7 @@ impl Socket {
             readable: Atomic::new(false),
             congested: Atomic::new(false),
             overrun: Atomic::new(false),
-            reader <- kernel::new_mutex!((), "Socket::reader"),
+            turn: Turn::new(),
             waiting_on <- kernel::new_mutex!(KVec::new(), "Socket::waiting_on"),
             waiters <- Waiters::new(),
             send_bytes: Atomic::new(0),
@@ -202,6 +202,12 @@ impl Socket {
     /// Whether a message waits to be read. Any context.
     pub(crate) fn is_readable(&self) -> bool {
         self.readable.peek()
+    }
+
+    /// Whether a message waits, and nobody else is reading one. If only somebody is, whoever waits is woken when that
+    /// is over. Any context.
+    pub(crate) fn may_read(&self) -> bool {
+        self.is_readable() && self.turn.is_free()
     }
 }
 
@@ -282,15 +288,16 @@ impl Sock<Socket> {
         self.announce(news);
     }
 
-    /// Has `read` read the oldest message, if there is one. The message is gone then, unless `read`
-    /// fails or `keep` says that it is only a look. Process context; may sleep.
+    /// Has `read` read the oldest message, if there is one and nobody else is reading. The message is gone then, unless
+    /// `read` fails or `keep` says that it is only a look. Process context; may sleep.
     pub(crate) fn read_message<R>(
         &self,
         keep: Keep,
         read: impl FnOnce(&Incoming) -> Result<R>,
     ) -> Result<Option<R>> {
-        // One reader at a time, so that order is kept when a message has to be put back.
-        let _reader = self.reader.lock();
+        let Some(_reading) = Reading::begin(self) else {
+            return Ok(None);
+        };
         let mut recv = self.recv.lock();
         let Some(message) = recv.messages.pop_front() else {
             return Ok(None);
@@ -442,6 +449,33 @@ impl Sock<Socket> {
         let lists = core::mem::replace(&mut *self.waiting_on.lock(), KVec::new());
         for list in lists {
             list.waiters().remove(self);
+        }
+    }
+}
+
+/// The turn of a reader.
+struct Reading<'a>(&'a Sock<Socket>);
+
+impl<'a> Reading<'a> {
+    /// `None` if it is another one's turn.
+    #[inline]
+    fn begin(sk: &'a Sock<Socket>) -> Option<Self> {
+        // Who finds the turn taken is told of its end, unless that has come already.
+        while !sk.turn.take() {
+            if !sk.turn.is_free() {
+                return None;
+            }
+        }
+        Some(Self(sk))
+    }
+}
+
+impl Drop for Reading<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let Self(sk) = self;
+        if sk.turn.give_back() && sk.is_readable() {
+            sk.wake_readers(poll::IN);
         }
     }
 }

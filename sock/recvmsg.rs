@@ -66,7 +66,7 @@ pub(super) fn recvmsg(sk: &Sock<Socket>, mut msg: RecvMsg<'_>) -> Result<usize> 
         if timeout.is_nonblocking() {
             return Err(EAGAIN);
         }
-        let is_due = || sk.is_readable() || sk.news.is_due() || sk.notices.any();
+        let is_due = || sk.may_read() || sk.news.is_due() || sk.notices.any();
         if !sk.wait(&mut timeout, is_due)? {
             return Err(Errno::TimedOut.into());
         }

@@ -58,6 +58,13 @@ def test_slow_reader_on_loopback(node, guest, host):
 
 
 @pytest.mark.impls("rust")
+@pytest.mark.kinds("rxe")
+def test_stuck_reader(node, guest):
+    """On the loopback address: the kind of devices does not matter."""
+    assert node.run(["python3", guest / "stuck_reader.py"], timeout=120).out == "all\n"
+
+
+@pytest.mark.impls("rust")
 @pytest.mark.on_siw
 def test_link_local(node, guest):
     ends = (node, "rdsv0", "fe80::771"), (node, "rdsv1", "fe80::772")
