@@ -375,11 +375,11 @@ impl Sock<Socket> {
         self.waiters.wake_all();
     }
 
-    /// Compares the queue with its limit, which is half of the buffer's size in bytes, and marks the port
-    /// in the map of its address. Returns what is news to others. Called with the queue locked, so that
-    /// marks come in the order of what they say.
-    fn judge(&self, recv: &mut RecvQueue, buffer: usize) -> Transition {
-        let limit = buffer / 2;
+    /// Compares the queue with its limit, `sk_rcvbuf`, and marks the port in the map of its address. Returns what is
+    /// news to others. Called with the queue locked, so that marks come in the order of what they say.
+    ///
+    /// The kernel doubles what a program asks for, for what messages take beside their payload. That is counted here.
+    fn judge(&self, recv: &mut RecvQueue, limit: usize) -> Transition {
         let overrun = is_overrun(recv.bytes as u64, limit as u64, self.node.unread_patience);
         if overrun != self.is_overrun() {
             self.overrun.store(overrun, Relaxed);

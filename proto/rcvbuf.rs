@@ -13,7 +13,7 @@ pub(crate) enum Transition {
     Cleared,
 }
 
-/// Judges a socket with `bytes` of unread payload and a receive limit of `limit` bytes.
+/// Judges a socket with `bytes` of unread messages and a receive limit of `limit` bytes.
 ///
 /// A port gets congested above the limit and stays so until less than half of the limit is used,
 /// so that a slow reader does not cause a map update per message.

@@ -4,7 +4,7 @@
 import pytest
 from rdsvm.cluster import PAIR, PAIR6, wire_address
 from slow_reader import run_slow_reader
-from traffic import ports
+from traffic import counters, ports
 
 A, B = wire_address(0, 1), wire_address(0, 2)
 
@@ -30,3 +30,12 @@ def test_failed_read(node, guest):
     """Peers hear that a port is still full."""
     result = node.run(["python3", guest / "failed_read.py", *PAIR, ports()], timeout=300)
     assert result.out == "all\n"
+
+
+@pytest.mark.impls("rust")
+def test_one_at_a_time(node, guest):
+    """Who asks for a buffer as programs of C RDS do, for twice the payload, is not congested by one message."""
+    before = counters(node, guest)["cong_update_queued"]
+    result = node.run(["python3", guest / "one_at_a_time.py", *PAIR, ports()], timeout=120)
+    assert result.out == "all\n"
+    assert counters(node, guest)["cong_update_queued"] == before

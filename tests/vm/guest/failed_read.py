@@ -14,7 +14,7 @@ from rds import Sock, libc
 from uffd import Uffd
 
 # More than the receiver may have unread, and it takes thousands of empty messages to make half of that.
-SIZE, LIMIT = 1 << 20, 600000
+SIZE, LIMIT = 1 << 20, 300000
 
 
 def has_room(s, to):
