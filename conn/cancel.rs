@@ -10,16 +10,76 @@ use crate::kapi::{
     net::Sock,
     sync::{Fifo, Pick, Walk},
 };
-use crate::msg::{Message, Socket};
+use crate::msg::{Message, Socket, Ticket};
 use core::cell::Cell;
+use kernel::{sync::Arc, workqueue::WorkItem};
+
+kernel::impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 2> for Connection { self.sweep }
+}
+
+impl WorkItem<2> for Connection {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.sweep();
+    }
+}
+
+/// So many batches of messages are looked at as a socket is closed: what is behind them is left to [`Connection::sweep`].
+const AT_CLOSE: u32 = 4;
+/// When that comes, in milliseconds, so that it is for all sockets of a process that ends.
+const SWEEP_MS: u32 = 10;
 
 impl Connection {
+    /// Forgets the messages of a socket that is being closed and was bound to port `sport`. Process context.
+    ///
+    /// What that takes does not depend on what others have in the queues: there may be millions, and as many sockets
+    /// that are closed. So somebody else goes through them, once for all that were closed until then.
+    pub(crate) fn cancel_closed(self: &Arc<Self>, sk: &Sock<Socket>, sport: u16) {
+        let Some(_taking) = self.taking.try_lock() else {
+            return self.sweep_later();
+        };
+        let looks = Cell::new(0u32);
+        let is_over = || {
+            looks.set(looks.get().saturating_add(1));
+            looks.get() >= AT_CLOSE
+        };
+        self.cancel_of(sk, sport, None, is_over);
+        if looks.get() >= AT_CLOSE && sk.has_unacknowledged() {
+            self.sweep_later();
+        }
+    }
+
+    /// Has the messages of closed sockets forgotten. Process context.
+    fn sweep_later(self: &Arc<Self>) {
+        // Whoever ends the connection stops the timer after that, and there is nothing in the queues then.
+        let tx = self.tx.lock();
+        if !self.has_ended() {
+            let queue = &self.node.queue;
+            queue.arm_unless_set::<_, 2>(self.clone(), SWEEP_MS);
+        }
+        drop(tx);
+    }
+
+    /// Forgets what a socket that is bound to port `sport` has sent to a port. Process context.
+    pub(crate) fn cancel(&self, sk: &Sock<Socket>, sport: u16, port: u16) {
+        let _taking = self.taking.lock();
+        self.cancel_of(sk, sport, Some(port), || false);
+    }
+
     /// Forgets the messages of a socket that is bound to port `sport`: all if it is being closed, or only those to
-    /// a port. Process context.
+    /// a port. `is_over` says after each look at some of them whether that was enough.
     ///
     /// If it has none here that is known at once, unless a port that shares its place has some (`TxQueue::last_of`).
     /// If it has, no message is looked at behind the last one of this place, nor after all were found.
-    pub(crate) fn cancel(&self, sk: &Sock<Socket>, sport: u16, port: Option<u16>) {
+    fn cancel_of(
+        &self,
+        sk: &Sock<Socket>,
+        sport: u16,
+        port: Option<u16>,
+        is_over: impl Fn() -> bool,
+    ) {
         let Some(last) = self.tx.lock().queue.last_of(sport) else {
             return;
         };
@@ -40,18 +100,34 @@ impl Connection {
                 if !message.is_from(sk) || port.is_some_and(|port| message.dport != port) {
                     return Pick::Leave;
                 }
-                if outbox == Outbox::Unsent && message.is_half_out() {
-                    // It has to be completed: the peer waits for the rest. There is one such message at a time.
-                    message.cancelled = true;
-                    ticket.set(message.take_ticket());
-                    return Pick::Leave;
+                let pick = give_up(outbox, message, &ticket);
+                if pick == Pick::Take {
+                    paid.set(paid.get().saturating_add(message.charge()));
                 }
-                paid.set(paid.get().saturating_add(message.charge()));
-                Pick::Take
+                pick
             },
             || {
                 self.note_drop(counter, ticket.take().map_or(0, |_| 1));
-                !is_all()
+                !is_all() && !is_over()
+            },
+        );
+        done.iter().for_each(Message::cancel);
+        self.note_drop(counter, done.len());
+    }
+
+    /// Forgets the messages of all sockets that are closed. Process context.
+    fn sweep(&self) {
+        let _taking = self.taking.lock();
+        let ticket = Cell::new(None);
+        let counter = Counter::SendDropClosed;
+        let done = self.take_out(
+            |outbox, message| match message.is_from_closed() {
+                true => give_up(outbox, message, &ticket),
+                false => Pick::Leave,
+            },
+            || {
+                self.note_drop(counter, ticket.take().map_or(0, |_| 1));
+                true
             },
         );
         done.iter().for_each(Message::cancel);
@@ -60,7 +136,8 @@ impl Connection {
 
     /// Takes the messages that `pick` wants out of the queues. There may be millions, of many sockets, so it looks
     /// at some at a time, and calls `between` without the lock after that, which returns false if that was all.
-    /// What `pick` ends is the walk over one queue. Process context.
+    /// What `pick` ends is the walk over one queue. Process context, with `taking` locked: who takes elements has all
+    /// others begin again.
     fn take_out(
         &self,
         pick: impl Fn(Outbox, &mut Message) -> Pick,
@@ -93,6 +170,7 @@ impl Connection {
     /// The queue pair is gone: drops the messages whose operations it may have done or not. They must not arrive
     /// without what the operations were to bring, and who sent them is told. Process context.
     pub(super) fn drop_lost_operations(&self) {
+        let _taking = self.taking.lock();
         let pick = |_, message: &mut Message| match message.has_lost_operation() {
             true => Pick::Take,
             false => Pick::Leave,
@@ -100,4 +178,16 @@ impl Connection {
         let done = self.take_out(pick, || true);
         self.note_drop(Counter::SendDropOperation, done.len());
     }
+}
+
+/// What becomes of a message that its sender does not want any more. It goes, but if it is half out: then it has to be
+/// completed, as the peer waits for the rest, and `ticket` gets what it has of its sender, to be dropped without the
+/// lock. There is one such message at a time.
+fn give_up(outbox: Outbox, message: &mut Message, ticket: &Cell<Option<Ticket>>) -> Pick {
+    if outbox == Outbox::Unsent && message.is_half_out() {
+        message.cancelled = true;
+        ticket.set(message.take_ticket());
+        return Pick::Leave;
+    }
+    Pick::Take
 }

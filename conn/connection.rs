@@ -7,6 +7,7 @@
 
 use super::{
     info::Outbox,
+    key::ConnKey,
     receive::RecvSide,
     transport::{Link, Request},
     worker::Worker,
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::cong::{Remote, Waiters};
 use crate::kapi::{
-    net::{Net, SendMsg},
+    net::SendMsg,
     sync::{new_spinlock_bh, Fifo, Item, Latest, Peek, SpinLockBh, SpinLockBhGuard},
     task::UserId,
     time, trace,
@@ -29,9 +30,7 @@ use crate::proto::{
     wire::{FragmentSize, CONG_MAP_BYTES, PING_PORT, PROBE_PORT},
 };
 use crate::recv_pool::Pools;
-use core::net::Ipv6Addr;
 use kernel::{
-    fmt,
     prelude::*,
     sync::{
         atomic::{Atomic, Full, Relaxed},
@@ -39,72 +38,6 @@ use kernel::{
     },
     workqueue::{DelayedWork, Work},
 };
-
-/// What identifies a connection. In this order, those of one local address are next to each other.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ConnKey {
-    pub(crate) net: Net,
-    pub(crate) laddr: Ipv6Addr,
-    pub(crate) faddr: Ipv6Addr,
-    pub(crate) scope: u32,
-    pub(crate) tos: u8,
-}
-
-impl ConnKey {
-    /// No key of the local address, or of this and the peer address if one is given, is less than this
-    /// one.
-    pub(super) fn least_of(net: Net, laddr: Ipv6Addr, faddr: Option<Ipv6Addr>) -> Self {
-        Self {
-            net,
-            laddr,
-            faddr: faddr.unwrap_or(Ipv6Addr::UNSPECIFIED),
-            scope: 0,
-            tos: 0,
-        }
-    }
-
-    /// Whether it is the key of a connection of the local address, to the peer address if one is given.
-    pub(super) fn is_of(&self, net: Net, laddr: Ipv6Addr, faddr: Option<Ipv6Addr>) -> bool {
-        self.net == net && self.laddr == laddr && faddr.is_none_or(|faddr| self.faddr == faddr)
-    }
-
-    /// For tracepoints.
-    #[cold]
-    pub(super) fn traced(&self) -> trace::Conn {
-        trace::Conn::new(self.laddr, self.faddr, self.tos)
-    }
-}
-
-impl fmt::Display for ConnKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_fmt(fmt!("{} -> {}", Shown(self.laddr), Shown(self.faddr)))?;
-        if self.tos != 0 {
-            f.write_fmt(fmt!(" tos {}", self.tos))?;
-        }
-        Ok(())
-    }
-}
-
-/// An address as people write it: IPv4 where it is a mapped one.
-pub(crate) struct Shown(pub(crate) Ipv6Addr);
-
-impl fmt::Display for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.to_ipv4_mapped() {
-            Some(v4) => core::fmt::Display::fmt(&v4, f),
-            None => core::fmt::Display::fmt(&self.0, f),
-        }
-    }
-}
-
-/// An address as C RDS writes it: a mapped one stays what it is.
-pub(crate) struct AsIs(pub(crate) Ipv6Addr);
-
-impl fmt::Display for AsIs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        core::fmt::Display::fmt(&self.0, f)
-    }
-}
 
 /// What waits to be sent, and what was sent and is not acknowledged.
 pub(crate) struct TxQueue {
@@ -274,6 +207,12 @@ pub(crate) struct Connection {
     pub(super) work: Work<Connection, 0>,
     #[pin]
     pub(super) timer: DelayedWork<Connection, 1>,
+    /// Takes the messages of closed sockets out of the queues.
+    #[pin]
+    pub(super) sweep: DelayedWork<Connection, 2>,
+    /// Of who goes through the queues and takes messages out of their midst.
+    #[pin]
+    pub(super) taking: Mutex<()>,
 }
 
 impl Connection {
@@ -336,6 +275,8 @@ impl Connection {
                 deadline: Atomic::new(0),
                 work <- kernel::new_work!("Connection::work"),
                 timer <- kernel::new_delayed_work!("Connection::timer"),
+                sweep <- kernel::new_delayed_work!("Connection::sweep"),
+                taking <- kernel::new_mutex!((), "Connection::taking"),
             }),
             GFP_KERNEL,
         )

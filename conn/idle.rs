@@ -149,6 +149,7 @@ impl Node {
         connection.waiters.wake_all();
         // No endpoint is left to set it going again.
         cancel_delayed::<_, 1>(connection);
+        cancel_delayed::<_, 2>(connection);
         cancel::<_, 0>(connection);
         self.stats.inc(Counter::ConnForgotten);
         pr_debug!("{}: forgotten\n", connection.key);

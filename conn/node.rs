@@ -3,7 +3,8 @@
 //! Everything that the sockets of this node share.
 
 use super::{
-    connection::{ConnKey, Connection},
+    connection::Connection,
+    key::ConnKey,
     table::{Bounds, Full, Place, Positions, Table},
     transport::{Mapped, Needs, Released, RemoteMemory, Transport},
     Binds, Counter, Stats, Tunables,
@@ -383,19 +384,19 @@ impl Node {
         &self,
         sk: &Sock<Socket>,
         bound: &Bound,
-        likely: Option<&Connection>,
+        likely: Option<&Arc<Connection>>,
     ) {
         if !sk.has_unacknowledged() {
             return;
         }
         if let Some(connection) = likely {
-            connection.cancel(sk, bound.port, None);
+            connection.cancel_closed(sk, bound.port);
             if !sk.has_unacknowledged() {
                 return;
             }
         }
         self.walk_of(sk.net, bound.addr, None, |connection| {
-            connection.cancel(sk, bound.port, None);
+            connection.cancel_closed(sk, bound.port);
             sk.has_unacknowledged()
         });
     }
@@ -408,7 +409,7 @@ impl Node {
         }
         self.walk_of(sk.net, bound.addr, Some(to.addr), |connection| {
             if to.scope == 0 || connection.key.scope == to.scope {
-                connection.cancel(sk, bound.port, Some(to.port));
+                connection.cancel(sk, bound.port, to.port);
             }
             sk.has_unacknowledged()
         });
@@ -472,6 +473,7 @@ impl Node {
             // The worker has seen the end: the endpoint is gone, and nobody wakes the worker or sets
             // the timer again. What is still queued goes.
             cancel_delayed::<_, 1>(connection);
+            cancel_delayed::<_, 2>(connection);
             cancel::<_, 0>(connection);
         }
         // Here the connections go, and what they have queued.

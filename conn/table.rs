@@ -2,7 +2,7 @@
 
 //! The connections of a node by their keys, and how many there may be.
 
-use super::connection::{ConnKey, Shown};
+use super::key::{ConnKey, Shown};
 use crate::kapi::{net::Net, task::UserId};
 use crate::proto::rx::Position;
 use core::net::Ipv6Addr;

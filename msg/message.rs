@@ -350,6 +350,15 @@ impl Message {
         }
     }
 
+    /// Whether the socket that sent it is closed.
+    pub(crate) fn is_from_closed(&self) -> bool {
+        match (&self.ticket, self.operation()) {
+            (Some(ticket), _) => ticket.socket().is_closed(),
+            (None, Some(operation)) => operation.is_from_closed(),
+            (None, None) => false,
+        }
+    }
+
     /// What its sender pays for it, in bytes.
     pub(crate) fn charge(&self) -> usize {
         self.ticket.as_ref().map_or(0, Ticket::bytes)

@@ -224,6 +224,11 @@ impl Attachment {
         core::ptr::eq(&*self.sk, sk)
     }
 
+    /// Whether the socket that sent it is closed.
+    pub(super) fn is_from_closed(&self) -> bool {
+        self.sk.is_closed()
+    }
+
     /// The message is queued: from now on the program is told.
     pub(super) fn queue(&self) {
         self.outcome.queue();

@@ -48,7 +48,7 @@ impl Protocol for Socket {
         let last = sk.control.lock().last.take();
         if let Some(bound) = sk.bound().filter(|_| sk.has_unacknowledged()) {
             let likely = match &last {
-                Some(Way::Connection(connection)) => Some(&**connection),
+                Some(Way::Connection(connection)) => Some(connection),
                 _ => None,
             };
             sk.node.cancel_sends(sk, bound, likely);

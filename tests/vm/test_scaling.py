@@ -86,6 +86,16 @@ def test_many_bound_sockets(tmp_path, capsys):
     assert 0 < cost["close-many"] < MOST_GROWTH * cost["close"], cost
 
 
+def test_close_behind_many_messages(tmp_path, capsys):
+    """What others have queued for a peer that is not there does not make a close dearer: by count of instructions."""
+    out = tmp_path / "out.json"
+    status = bench.main(["--impls=rust", "--rows=close-queued,close-queued-many", f"--out={out}"])
+    shown = capsys.readouterr()
+    assert status == 0, shown.err + shown.out
+    cost = {x["row"]: x["rust"]["p50"] for x in json.loads(out.read_text())["rows"]}
+    assert 0 < cost["close-queued-many"] < MOST_GROWTH * cost["close-queued"], cost
+
+
 @pytest.mark.long("release")
 def test_cost_does_not_grow(tmp_path, capsys):
     """A message, a bind and a close cost the same, however many connections there are: by count of

@@ -35,6 +35,43 @@ pub(crate) fn closes(addr: SocketAddr, effort: Effort) -> Result<Samples> {
     )
 }
 
+/// An address that nobody has, in the network of this one.
+pub(crate) fn nobody(addr: Ipv4Addr) -> SocketAddr {
+    let [a, b, c, _] = addr.octets();
+    (Ipv4Addr::new(a, b, c, 200), 1000).into()
+}
+
+/// Closes sockets that have sent an empty message to a peer that is not there, behind `count` messages of another socket.
+pub(crate) fn closes_behind(
+    addr: SocketAddr,
+    peer: SocketAddr,
+    count: u32,
+    effort: Effort,
+) -> Result<Samples> {
+    /// What an empty message takes, at the most.
+    const EACH: usize = 1024;
+
+    let other = RdsSocket::new()?;
+    other.set_send_limit(EACH * count as usize)?;
+    other.bind(addr)?;
+    for _ in 0..count {
+        other.send_to(&[], peer)?;
+    }
+    once_each(
+        effort,
+        || {
+            let socket = RdsSocket::new()?;
+            socket.bind(addr)?;
+            socket.send_to(&[], peer)?;
+            Ok(Cell::new(Some(socket)))
+        },
+        |socket| {
+            drop(socket.take());
+            Ok(())
+        },
+    )
+}
+
 /// As many sockets that are bound to addresses of the loopback network.
 pub(crate) fn many(count: u32) -> Result<Vec<RdsSocket>> {
     /// Sockets on one address.

@@ -42,12 +42,14 @@ pub(crate) enum Row {
     Close,
     BindMany,
     CloseMany,
+    CloseQueued,
+    CloseQueuedMany,
 }
 
 impl Row {
     /// In the order in which they are measured: what needs an address without a connection comes
     /// first, what takes much memory last.
-    pub(crate) const ALL: [Row; 24] = [
+    pub(crate) const ALL: [Row; 26] = [
         Row::EmptyCall,
         Row::UdpBind,
         Row::UnixRoundTrip,
@@ -72,6 +74,8 @@ impl Row {
         Row::Close,
         Row::BindMany,
         Row::CloseMany,
+        Row::CloseQueued,
+        Row::CloseQueuedMany,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -100,6 +104,8 @@ impl Row {
             Row::Close => "close",
             Row::BindMany => "bind-many",
             Row::CloseMany => "close-many",
+            Row::CloseQueued => "close-queued",
+            Row::CloseQueuedMany => "close-queued-many",
         }
     }
 
@@ -167,6 +173,7 @@ impl<'a> Bench<'a> {
             effort.samples = samples;
         }
         let local = self.local();
+        let nobody = bind::nobody(self.args.local);
         match row {
             Row::EmptyCall => floor::empty_call(effort),
             Row::UdpBind => floor::udp_bind(effort),
@@ -200,6 +207,11 @@ impl<'a> Bench<'a> {
             Row::CloseMany => {
                 self.bind_many()?;
                 bind::closes(local, effort)
+            }
+            Row::CloseQueued => bind::closes_behind(local, nobody, 1_000, effort),
+            Row::CloseQueuedMany => {
+                let count = if self.args.quick { 5_000 } else { 100_000 };
+                bind::closes_behind(local, nobody, count, effort)
             }
         }
     }
