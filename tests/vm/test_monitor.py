@@ -2,6 +2,7 @@
 """RDS_CONG_MONITOR: which ports have room again."""
 
 import pytest
+from probes import Probes
 from rdsvm.cluster import PAIR, PAIR6, wire_address
 from slow_reader import run_slow_reader
 from traffic import counters, ports
@@ -39,3 +40,19 @@ def test_one_at_a_time(node, guest):
     result = node.run(["python3", guest / "one_at_a_time.py", *PAIR, ports()], timeout=120)
     assert result.out == "all\n"
     assert counters(node, guest)["cong_update_queued"] == before
+
+
+@pytest.mark.impls("rust")
+@pytest.mark.parametrize("ends", [PAIR, ("127.0.0.1", "127.0.0.1")], ids="-".join)
+def test_who_is_woken(node, guest, ends):
+    """Those that a port has held back, once each, and none of the other sockets."""
+    wrband, held_back = 0x200, 60
+    program = node.start(["python3", guest / "wakeups.py", *ends, ports()])
+    program.expect("^ready$")
+    with Probes(node, "rds_sk_wake events=%si:u32") as probes:
+        program.write("go\n")
+        program.expect("^all$")
+        calls = [int(x.split("=")[1]) for _, x in probes.calls()]
+    program.write("end\n")
+    program.wait(60, check=True)
+    assert len([x for x in calls if x & wrband]) == held_back, calls
