@@ -244,6 +244,7 @@ void rds_sock_start(struct socket *sock, const struct proto_ops *ops,
 	sock->ops = ops;
 	sock->sk->sk_protocol = 0;
 	sock->sk->sk_destruct = destruct;
+	sock_prot_inuse_add(sock_net(sock->sk), sock->sk->sk_prot, 1);
 }
 
 int rds_socket_type(const struct socket *sock)
@@ -266,6 +267,7 @@ void rds_sock_release(struct socket *sock)
 {
 	struct sock *sk = sock->sk;
 
+	sock_prot_inuse_add(sock_net(sk), sk->sk_prot, -1);
 	sock_orphan(sk);
 	sock->sk = NULL;
 	sock_put(sk);

@@ -93,7 +93,12 @@ def test_words_of_c_rds(node, tools):
     assert re.search(rf"RDS/IB: Active conn connected <{ends}> version 4.1, fragments", log), log
     assert "RDS/IB: Passive conn connected <" in log, log
     assert node.run("cat /sys/module/rds_rust/version").out.strip() == "4.0"
-    assert node.run("grep -c '^RDS ' /proc/net/protocols").out.strip() == "1"
+    (line,) = node.run("grep '^RDS ' /proc/net/protocols").out.splitlines()
+    assert line.split()[2] == "0", line
+    with_three = "import socket; s = [socket.socket(socket.AF_RDS, socket.SOCK_SEQPACKET) for _ in range(3)]; " \
+                 "print(open('/proc/net/protocols').read())"
+    (line,) = re.findall("^RDS .*", node.run(["python3", "-c", with_three]).out, re.M)
+    assert line.split()[2] == "3", line
 
 
 PARAMETERS = {"max_frag": 8192, "pool_limit_mib": 0, "max_conns": 65536, "max_conns_per_peer": 1024,
