@@ -52,8 +52,9 @@ class Wires:
         self.guest = guest
         self.given = []
 
-    def port(self, machine, number):
-        return machine.netdevs[number]
+    def port(self, machine, which):
+        """The name of a port, which may be given by number."""
+        return machine.netdevs[which] if isinstance(which, int) else which
 
     def addresses(self, a_port, b_port, version=4):
         """Gives an address of a new network to a port of a and one to a port of b."""
@@ -285,6 +286,47 @@ def test_next_hop_is_elsewhere(wires, tools, guest, version):
     theirs.announce()
     ping(tools, b, mine.host, theirs.host)
     ping(tools, a, theirs.host, mine.host)
+
+
+@pytest.fixture
+def bond(wires):
+    """a's ports 1 and 2 as one, `bond0`, of which one is in use. It has the hardware address of that one."""
+    a, _ = wires.pair
+    ports = a.netdevs[1:3]
+    for number in (1, 2):
+        a.run(f"rdma link del spare{number}")
+    a.run("modprobe bonding max_bonds=0 && ip link add bond0 type bond mode active-backup fail_over_mac active miimon 100")
+    for port in ports:
+        a.run(f"ip link set {port} down && ip link set {port} master bond0")
+    a.run("ip link set bond0 up")
+    # They have no carrier at first.
+    a.run(f"until grep -c 'MII Status: up' /proc/net/bonding/bond0 | grep -qx 3; do sleep 0.1; done")
+    a.run(f"ip link set bond0 type bond active_slave {ports[0]} && rdma link add bonded type {a.kind} netdev bond0")
+    yield ports
+    a.run("rdma link del bonded && ip link del bond0")
+    for number, port in enumerate(ports, 1):
+        a.run(f"ip link set {port} up && rdma link add spare{number} type {a.kind} netdev {port}")
+
+
+@pytest.mark.on_siw("release")
+def test_bond_fails_over(wires, bond, tools, guest, flavor):
+    """The RDMA CM says then that the address has changed: another hardware address has it."""
+    a, b = wires.pair
+    mine, theirs = wires.addresses("bond0", 1)
+    ping(tools, a, theirs.host, mine.host)
+    for port in bond[::-1]:
+        resets, mark = counters(a, guest)["conn_reset"], a.mark(f"{port} takes over")
+        a.run(f"ip link set bond0 type bond active_slave {port}")
+        a.wait_log("RDMA CM addr change for ndev bond0", mark)
+        wait_for(a, guest, lambda seen, x=resets: seen["conn_reset"] > x)
+        ping(tools, a, theirs.host, mine.host)
+        ping(tools, b, mine.host, theirs.host)
+    streams = start_streams(tools, mine, theirs, flavor)
+    let_messages_pass(streams, guest, b)
+    a.run(f"ip link set bond0 type bond active_slave {bond[1]}")
+    streams.finish()
+    assert links_of(a, mine.host) == {"bonded"}
+    mine.take()
 
 
 def weak_point(victim, own, peer):
