@@ -112,6 +112,8 @@ impl Drop for Connections {
 impl kernel::Module for RdsModule {
     fn init(module: &'static ThisModule) -> Result<Self> {
         let queue = Arc::new(OwnedQueue::new(c"rds")?, GFP_KERNEL)?;
+        // Of their own: they may take all there is of a queue for seconds, waiting for peers that do not answer.
+        let workers = Arc::new(OwnedQueue::new(c"rds_conn")?, GFP_KERNEL)?;
         let pool_limit = Arc::new(Limit::new(pool_limit()), GFP_KERNEL)?;
         let limits = Limits {
             most: pool_limit.clone(),
@@ -121,7 +123,13 @@ impl kernel::Module for RdsModule {
         let addrs = LocalAddrs::new(queue.clone())?;
         let ib_tunables = ib_transport::Tunables::new(pool_limit, params::rds_ib_retry_count());
         let ib_tunables = Arc::new(ib_tunables, GFP_KERNEL)?;
-        let ib = Ib::new(addrs.clone(), limits, max_fragment(), ib_tunables.clone())?;
+        let ib = Ib::new(
+            addrs.clone(),
+            limits,
+            workers.clone(),
+            max_fragment(),
+            ib_tunables.clone(),
+        )?;
         let bounds = Bounds {
             all: params::max_conns() as usize,
             per_peer: params::max_conns_per_peer() as usize,
@@ -131,6 +139,7 @@ impl kernel::Module for RdsModule {
         let node = Node::new(
             Some(ib.clone()),
             queue,
+            workers,
             tunables.clone(),
             bounds,
             patience,

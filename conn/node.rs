@@ -138,8 +138,10 @@ pub(crate) struct Node {
     pub(super) looks: DelayedWork<Node, 0>,
     #[pin]
     pub(super) listening: DelayedWork<Node, 1>,
+    /// Runs those who look at all connections. Nothing waits there for a peer.
+    pub(super) queue: Arc<OwnedQueue>,
     /// Runs the workers of connections.
-    pub(crate) queue: Arc<OwnedQueue>,
+    pub(super) workers: Arc<OwnedQueue>,
     /// The transport to other nodes.
     pub(crate) ib: Option<Arc<dyn Transport>>,
 }
@@ -149,6 +151,7 @@ impl Node {
     pub(crate) fn new(
         ib: Option<Arc<dyn Transport>>,
         queue: Arc<OwnedQueue>,
+        workers: Arc<OwnedQueue>,
         tunables: Arc<Tunables>,
         bounds: Bounds,
         patience: Patience,
@@ -170,6 +173,7 @@ impl Node {
                     "Node::connections"
                 ),
                 queue,
+                workers,
                 patience,
                 unread_patience: rcvbuf::patience(memory),
                 tracing: Atomic::new(0),
@@ -468,7 +472,7 @@ impl Node {
         for connection in tree.values() {
             connection.begin_stop();
         }
-        self.queue.flush();
+        self.workers.flush();
         for connection in tree.values() {
             // The worker has seen the end: the endpoint is gone, and nobody wakes the worker or sets
             // the timer again. What is still queued goes.

@@ -87,7 +87,7 @@ impl WorkItem<1> for Connection {
             let left = deadline.saturating_sub(time::monotonic_ns());
             // CAST: a delay that was given in 32 bits of milliseconds.
             let left_ms = left.div_ceil(1_000_000) as u32;
-            this.node.queue.arm::<_, 1>(this.clone(), left_ms);
+            this.node.workers.arm::<_, 1>(this.clone(), left_ms);
         }
     }
 }
@@ -95,7 +95,7 @@ impl WorkItem<1> for Connection {
 impl Connection {
     /// Has the worker look for events. Any context.
     pub(crate) fn wake_worker(self: &Arc<Self>) {
-        self.node.queue.enqueue::<_, 0>(self.clone());
+        self.node.workers.enqueue::<_, 0>(self.clone());
     }
 
     /// There is something to send, so the connection is wanted. Any context.
@@ -275,7 +275,7 @@ impl Connection {
                 self.deadline.store(deadline.max(1), Relaxed);
                 // The kernel's timer may not be early, so it comes a little late.
                 let delay_ms = delay_ms.saturating_add(1);
-                self.node.queue.arm::<_, 1>(self.clone(), delay_ms);
+                self.node.workers.arm::<_, 1>(self.clone(), delay_ms);
                 Ok(())
             }
             Action::Disarm => {

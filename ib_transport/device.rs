@@ -264,6 +264,8 @@ pub(crate) struct Ib {
     #[pin]
     devices: SpinLockBh<KVec<Arc<Device>>>,
     limits: Limits,
+    /// Runs the workers of connections.
+    workers: Arc<OwnedQueue>,
     /// The fragments that peers are asked for.
     pub(super) fragment: FragmentSize,
     pub(super) tunables: Arc<Tunables>,
@@ -278,6 +280,7 @@ impl Ib {
     pub(crate) fn new(
         addrs: Arc<LocalAddrs>,
         limits: Limits,
+        workers: Arc<OwnedQueue>,
         fragment: FragmentSize,
         tunables: Arc<Tunables>,
     ) -> Result<Arc<Self>> {
@@ -287,6 +290,7 @@ impl Ib {
                 addrs,
                 devices <- new_spinlock_bh!(KVec::new(), "Ib::devices"),
                 limits,
+                workers,
                 fragment,
                 tunables,
                 _shrinker: Shrinker::new(unmapped.pools().clone())?,
@@ -309,10 +313,10 @@ impl Ib {
         // A request that waited for its worker goes, too: the CM gives up what an identifier has of the
         // device a moment after it says that the identifier is gone, and that may be too late for the
         // device.
-        self.limits.queue.flush();
+        self.settle();
         self.parking.clear(device.id);
         // Another may just be destroying one.
-        self.limits.queue.flush();
+        self.settle();
         // `close` has waited for all queue pairs, and that flush for those that were just being made.
         if let Err(error) = device.pd.release_kept() {
             rdma.with_name(|name| pr_err!("{}: removed with queue pairs: {:?}\n", name, error));
@@ -327,6 +331,13 @@ impl Ib {
                 )
             });
         }
+    }
+
+    /// Waits for the workers of connections and for whoever looks after devices, if they have begun or are to begin.
+    /// Sleeps.
+    fn settle(&self) {
+        self.workers.flush();
+        self.limits.queue.flush();
     }
 
     /// Takes a device off the list.

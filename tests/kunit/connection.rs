@@ -207,6 +207,7 @@ mod suite {
             let node = Node::new(
                 Some(fake.clone()),
                 queue.clone(),
+                queue.clone(),
                 Arc::new(Tunables::new(), GFP_KERNEL)?,
                 Bounds {
                     all: 10,
