@@ -417,7 +417,7 @@ void rds_rdma_path(struct rdma_cm_id *id, struct rds_rdma_path *path)
 
 /*
  * False if a request has come over something else than RoCE. The peer's CM writes the GIDs, and answers go where they
- * say; the version is that of the packet.
+ * say.
  */
 bool rds_rdma_named(const struct rdma_cm_id *id, struct rds_rdma_named *named)
 {
@@ -427,7 +427,6 @@ bool rds_rdma_named(const struct rdma_cm_id *id, struct rds_rdma_named *named)
 		return false;
 	memcpy(named->local_gid, rec->sgid.raw, sizeof(named->local_gid));
 	memcpy(named->peer_gid, rec->dgid.raw, sizeof(named->peer_gid));
-	named->routable = rec->rec_type == SA_PATH_REC_TYPE_ROCE_V2;
 	return true;
 }
 

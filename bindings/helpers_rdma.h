@@ -93,7 +93,6 @@ void rds_rdma_path(struct rdma_cm_id *id, struct rds_rdma_path *path);
 struct rds_rdma_named {
 	u8 local_gid[16];
 	u8 peer_gid[16];
-	bool routable;
 };
 bool rds_rdma_named(const struct rdma_cm_id *id, struct rds_rdma_named *named);
 struct ib_qp *rds_rdma_qp(const struct rdma_cm_id *id);

@@ -81,9 +81,8 @@ impl Acceptor {
     fn key(&self, request: &IncomingRequest, private: &Private) -> Result<ConnKey, Refusal> {
         let laddr = mapped(request.local_addr());
         let faddr = mapped(request.remote_addr());
-        if let Some((local, remote, routable)) = request.named_gids() {
-            let gid = if routable { RoceGid::V2 } else { RoceGid::V1 };
-            let may_have = |named, addr: Ipv6Addr| gid(named).may_have(Addr(addr.octets()));
+        if let Some((local, remote)) = request.named_gids() {
+            let may_have = |named, addr: Ipv6Addr| RoceGid(named).may_have(Addr(addr.octets()));
             if !may_have(local, laddr) || !may_have(remote, faddr) {
                 return Err(Refusal::Forged(local.into(), remote.into()));
             }

@@ -74,22 +74,16 @@ impl Addr {
 }
 
 /// The GID that a request over RoCE names for one of its ends: 16 bytes as on the wire.
+///
+/// It is the IP address of that end. Before Linux 3.14 one of RoCE v1 was made of the hardware address, but from such a
+/// GID anyone on the same Ethernet could claim any IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RoceGid {
-    /// Of RoCE v1, whose packets stay on one Ethernet. Since Linux 3.14 it is the IP address, too; before that it was
-    /// a link-local one made of the hardware address.
-    V1([u8; 16]),
-    /// Of RoCE v2: the IP address that packets go to.
-    V2([u8; 16]),
-}
+pub(crate) struct RoceGid(pub(crate) [u8; 16]);
 
 impl RoceGid {
-    /// Whether the end may be the one that has `addr`.
+    /// Whether the end may say that it has `addr`.
     pub(crate) fn may_have(self, addr: Addr) -> bool {
-        match self {
-            RoceGid::V1([0xfe, 0x80, 0, 0, 0, 0, 0, 0, ..]) => true,
-            RoceGid::V1(gid) | RoceGid::V2(gid) => Addr(gid) == addr,
-        }
+        Addr(self.0) == addr
     }
 }
 

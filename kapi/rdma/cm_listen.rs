@@ -162,16 +162,12 @@ impl IncomingRequest {
         unsafe { Device::try_get(device) }
     }
 
-    /// The GIDs that the request names, if it has come over RoCE: ours, the peer's, and whether they are those of
-    /// RoCE v2. Our answers go where they say.
-    pub(crate) fn named_gids(&self) -> Option<([u8; 16], [u8; 16], bool)> {
+    /// The GIDs that the request names, if it has come over RoCE: ours and the peer's. Our answers go where they say.
+    pub(crate) fn named_gids(&self) -> Option<([u8; 16], [u8; 16])> {
         let mut named = bindings::rds_rdma_named::default();
         // SAFETY: The identifier is alive; the path of a request does not change.
-        unsafe { bindings::rds_rdma_named(self.request.raw.as_ptr(), &mut named) }.then_some((
-            named.local_gid,
-            named.peer_gid,
-            named.routable,
-        ))
+        unsafe { bindings::rds_rdma_named(self.request.raw.as_ptr(), &mut named) }
+            .then_some((named.local_gid, named.peer_gid))
     }
 
     /// What the peer sent along: 56 bytes on InfiniBand and RoCE, padded with zeros; up to 255 on

@@ -50,26 +50,19 @@ fn gids_of_roce_are_addresses() {
     let all = [v4, v6, link_local, other, compatible];
     for addr in all {
         for gid in all {
-            let same = addr == gid;
-            assert_eq!(RoceGid::V2(gid.0).may_have(addr), same);
-            // That of an old kernel says nothing of the IP address.
-            let old = gid == link_local || gid == other;
-            assert_eq!(RoceGid::V1(gid.0).may_have(addr), same || old);
+            // Not even a link-local one, which kernels before 3.14 had with any IP address.
+            assert_eq!(RoceGid(gid.0).may_have(addr), addr == gid);
         }
     }
-    // Not link-local addresses, though they begin like them.
-    let site = Addr(*b"\xfe\xc0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01");
-    let beyond = Addr(*b"\xfe\x80\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01");
-    assert!(!RoceGid::V1(site.0).may_have(v4) && !RoceGid::V1(beyond.0).may_have(v4));
 }
 
 proptest! {
     #[test]
-    fn a_gid_of_roce_v2_speaks_for_one_address(gid: [u8; 16], at in 0..16_usize, bit in 0..8_u8) {
+    fn a_gid_of_roce_speaks_for_one_address(gid: [u8; 16], at in 0..16_usize, bit in 0..8_u8) {
         let mut addr = Addr(gid);
-        prop_assert!(RoceGid::V2(gid).may_have(addr));
+        prop_assert!(RoceGid(gid).may_have(addr));
         addr.0[at] ^= 1 << bit;
-        prop_assert!(!RoceGid::V2(gid).may_have(addr));
+        prop_assert!(!RoceGid(gid).may_have(addr));
     }
 }
 
