@@ -177,6 +177,8 @@ pub(crate) struct Connection {
     pub(super) broken: Atomic<bool>,
     /// The peer has told that it takes several messages in a frame.
     pub(super) packs: Atomic<bool>,
+    /// What the peer tells of its receives may count, or shows whether it wants to hear of ours.
+    pub(super) heeds_credits: Atomic<bool>,
     /// The peer has asked for an acknowledgement.
     pub(super) ack_wanted: Atomic<bool>,
     /// The last acknowledgement of the peer that was news.
@@ -261,6 +263,7 @@ impl Connection {
                 rx <- new_spinlock_bh!(RecvSide::new(), "Connection::rx"),
                 broken: Atomic::new(false),
                 packs: Atomic::new(false),
+                heeds_credits: Atomic::new(false),
                 ack_wanted: Atomic::new(false),
                 acked: Atomic::new(0),
                 ack: Atomic::new(0),
@@ -436,40 +439,6 @@ impl Connection {
         Self::unlock(tx);
         if delayed {
             self.node.stats.inc(Counter::IbAckSendDelayed);
-        }
-    }
-
-    /// A new endpoint is being made, whose flow is controlled if `on`. Process context.
-    pub(crate) fn begin_credits(&self, on: bool) {
-        let begin = if on { Credits::on } else { Credits::off };
-        self.tx.lock().queue.credits = begin();
-    }
-
-    /// The receives to tell the peer of with private data: 0 without flow control. Process context.
-    pub(crate) fn offer_credits(&self) -> u32 {
-        self.tx.lock().queue.credits.offer()
-    }
-
-    /// The peer's private data offers so many receives. Process context.
-    pub(crate) fn take_offer(&self, credit: u32) {
-        self.tx.lock().queue.credits.begin(credit);
-    }
-
-    /// The peer has told of more receives. Any context but a hard interrupt.
-    pub(super) fn grant(&self, credit: u8) {
-        self.node.stats.inc(Counter::IbRxCreditUpdates);
-        let mut tx = self.tx.lock();
-        tx.queue.credits.grant(credit.into());
-        self.transmit_and_unlock(tx);
-    }
-
-    /// The endpoint has posted `count` receives, and now there are `all`. Any context but a hard
-    /// interrupt.
-    pub(crate) fn posted(&self, count: u32, all: u32) {
-        let mut tx = self.tx.lock();
-        tx.queue.credits.posted(count, all);
-        if tx.queue.credits.is_due() {
-            self.transmit_and_unlock(tx);
         }
     }
 

@@ -8,6 +8,7 @@
 mod binds;
 mod cancel;
 mod connection;
+mod credits;
 mod debugfs;
 mod idle;
 mod info;

@@ -221,9 +221,7 @@ impl Connection {
             .split_first_chunk::<{ Header::LEN }>()
             .ok_or(Violation::Short(len))?;
         let header = Header::parse(header).map_err(Violation::Header)?;
-        if header.credit > 0 {
-            self.grant(header.credit);
-        }
+        self.note_credits(header.credit);
         if payload.len() <= header.len as usize {
             return self.take(&header, Piece::Frame(buf, len), device);
         }

@@ -112,8 +112,16 @@ def harmless(home, _number):
         need(not rise(before, after), f"counted {rise(before, after)}")
         need(not counter or after[counter] > before[counter], f"{counter} did not go up")
 
+    def no_credits():
+        before = home.counters()
+        need(p.send(*[frames.header(credit=255)] * 20) and p.ping(), "the node has ended the connection")
+        need(not (rose := rise(before, home.counters(), ("ib_rx_credit_updates",))), f"counted {rose}")
+
     for what, make, counter in attacks.HARMLESS:
         yield what, lambda: attack(make, counter)
+    # iWARP has flow control.
+    if not is_iwarp():
+        yield "credits of a connection without flow control", no_credits
     yield "the end", p.settle
     p.free()
 
