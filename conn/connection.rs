@@ -451,17 +451,25 @@ impl Connection {
         }
     }
 
-    /// Sends this node's congestion map. Any context but a hard interrupt.
-    pub(crate) fn send_congestion_map(&self) {
+    /// Sends this node's congestion map. False if none is queued for that: one waits already that will say the same, or
+    /// the connection is not up, and begins with one. Any context but a hard interrupt.
+    pub(crate) fn send_congestion_map(&self) -> bool {
         let mut tx = self.tx.lock();
-        if tx.link.is_some() {
-            if (1..CONG_MAP_BYTES).contains(&tx.queue.cong_left) {
-                tx.queue.cong_again = true;
-            } else {
-                tx.queue.cong_left = CONG_MAP_BYTES;
-            }
-            self.transmit_and_unlock(tx);
+        if tx.link.is_none() {
+            return false;
         }
+        let queue = &mut tx.queue;
+        let queued = match queue.cong_left {
+            0 => {
+                queue.cong_left = CONG_MAP_BYTES;
+                true
+            }
+            CONG_MAP_BYTES => false,
+            // It is half out.
+            _ => !core::mem::replace(&mut queue.cong_again, true),
+        };
+        self.transmit_and_unlock(tx);
+        queued
     }
 
     /// Takes the acknowledgement of a received header. Any context but a hard interrupt.

@@ -105,17 +105,6 @@ impl Connections {
         let key = cursor.current().0;
         key.is_of(net, laddr, faddr).then_some(cursor)
     }
-
-    /// Calls `each` for all connections of a local address.
-    fn for_each_of(&mut self, net: Net, laddr: Ipv6Addr, mut each: impl FnMut(&Arc<Connection>)) {
-        let mut next = self.first_of(net, laddr, None, None);
-        while let Some(cursor) = next {
-            let (_, connection) = cursor.current();
-            each(connection);
-            next = cursor.move_next();
-            next = next.filter(|cursor| cursor.current().0.is_of(net, laddr, None));
-        }
-    }
 }
 
 /// This node: made when the module is loaded, gone when nothing uses it any more.
@@ -371,14 +360,17 @@ impl Node {
     }
 
     /// The map of an address has changed: sends it to all peers. Any context, no lock held.
+    ///
+    /// A connection that comes or comes up meanwhile sends it by itself.
     pub(crate) fn send_congestion_maps(&self, net: Net, bound: &Bound) {
         if bound.transport == TransportId::Loop {
             return;
         }
-        let mut connections = self.connections.lock();
-        connections.for_each_of(net, bound.addr, |connection| {
-            self.stats.inc(Counter::CongUpdateQueued);
-            connection.send_congestion_map();
+        self.walk_of(net, bound.addr, None, |connection| {
+            if connection.send_congestion_map() {
+                self.stats.inc(Counter::CongUpdateQueued);
+            }
+            true
         });
     }
 
@@ -436,8 +428,9 @@ impl Node {
         });
     }
 
-    /// Calls `each` for the connections of a local address, to the peer address if one is given, one by
-    /// one without a lock, as long as it returns true. May sleep.
+    /// Calls `each` for the connections of a local address that are there all the time, to the peer address if one is
+    /// given, one by one without a lock, as long as it returns true. In any context where `each` may be called: who drops
+    /// a connection that was forgotten meanwhile does not sleep, as it has no endpoint.
     fn walk_of(
         &self,
         net: Net,
@@ -445,16 +438,28 @@ impl Node {
         faddr: Option<Ipv6Addr>,
         mut each: impl FnMut(&Arc<Connection>) -> bool,
     ) {
-        let mut last: Option<Arc<Connection>> = None;
+        let mut last: Option<ConnKey> = None;
         loop {
+            let mut batch = [const { None }; BATCH];
             let mut connections = self.connections.lock();
-            let after = last.as_ref().map(|last| &last.key);
-            let next = connections.first_of(net, laddr, faddr, after);
-            let next = next.map(|cursor| cursor.current().1.clone());
+            let mut next = connections.first_of(net, laddr, faddr, last.as_ref());
+            for slot in &mut batch {
+                let Some(cursor) = next else {
+                    break;
+                };
+                *slot = Some(cursor.current().1.clone());
+                next = cursor.move_next();
+                next = next.filter(|cursor| cursor.current().0.is_of(net, laddr, faddr));
+            }
+            let more = next.is_some();
             drop(connections);
-            // The one before goes after the lock.
-            last = next;
-            if !last.as_ref().is_some_and(&mut each) {
+            for connection in batch.iter().flatten() {
+                last = Some(connection.key);
+                if !each(connection) {
+                    return;
+                }
+            }
+            if !more {
                 return;
             }
         }

@@ -69,6 +69,19 @@ mod suite {
     }
 
     #[test]
+    fn a_map_is_queued_once_and_not_before_the_connection_is_up() -> Result {
+        let bench = Bench::new(false)?;
+        let down = bench.connect()?.send_congestion_map();
+        bench.end();
+        let bench = Bench::new(true)?;
+        // Its link takes nothing, so the map that it begins with waits.
+        let again = bench.connect()?.send_congestion_map();
+        bench.end();
+        assert_eq!((down, again), (false, false));
+        Ok(())
+    }
+
+    #[test]
     fn a_request_that_its_peer_has_withdrawn_changes_nothing() -> Result {
         let bench = Bench::new(true)?;
         let connection = bench.connect()?;
