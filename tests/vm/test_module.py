@@ -90,7 +90,7 @@ def test_words_of_c_rds(node, tools):
     assert "rds_rust: Registered RDS/infiniband transport" in log
     assert re.search(r"RDS/IB: \S+: added$", log, re.M), log
     ends = rf"::ffff:{PAIR[0]},::ffff:{PAIR[1]},0"
-    assert re.search(rf"RDS/IB: Active conn connected <{ends}> version 4.1, fragments", log), log
+    assert re.search(rf"RDS/IB: Active conn connected <{ends}> version 4.1(, flow control)?, fragments", log), log
     assert "RDS/IB: Passive conn connected <" in log, log
     assert node.run("cat /sys/module/rds_rust/version").out.strip() == "4.0"
     (line,) = node.run("grep '^RDS ' /proc/net/protocols").out.splitlines()
