@@ -475,7 +475,9 @@ impl Connection {
         self.packs.store(false, Relaxed);
         self.ack.store(0, Relaxed);
         // A map may have come after the connection went down, or before it was up.
+        let heard = self.tx.lock().queue.state.take_heard();
         self.forget_map();
+        rx.state.peer_heard(heard);
     }
 
     /// The next connection begins with the peer's map; until then nobody is held back. Any context.

@@ -228,8 +228,9 @@ fn next_frame(
     Added::Nothing
 }
 
-/// Decides on the flags of a message of which nothing is out.
-fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Message) {
+/// Decides on the flags of a message of which nothing is out, and whose header acknowledges `ack`.
+fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Message, ack: u64) {
+    state.tell(message.sequence, ack);
     message.flags = if message.sent_before {
         state.retransmit()
     } else {
@@ -276,7 +277,7 @@ fn packed_frame(
         if !message.is_packable() || !packer.has_room(message.len) {
             break;
         }
-        set_flags(connection, &mut queue.state, message);
+        set_flags(connection, &mut queue.state, message, ack);
         // The first header speaks for the frame.
         let header = header_of(message, ack, core::mem::take(&mut credit));
         if message.pack(&header, &mut packer).is_none() {
@@ -360,7 +361,7 @@ fn message_frame(
         return Added::Nothing;
     };
     if message.fragment == 0 {
-        set_flags(connection, &mut queue.state, message);
+        set_flags(connection, &mut queue.state, message, ack);
     }
     let carrier = chain.qp().handler();
     let size = carrier.events.fragment();

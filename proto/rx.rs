@@ -19,6 +19,11 @@
 //! That alone would drop messages of a restarted peer which it had to send twice. So the peer puts
 //! a generation number on its congestion updates, the first frame on every connection: a new
 //! number takes the position back to 1. The C implementation neither sends nor minds it.
+//!
+//! Of a peer without that number one thing is certain: it sends in order, the oldest message first on each connection.
+//! So it has let go of all that was before the first message of an earlier connection, and of what it knows to be
+//! acknowledged. If a connection begins with such a message, the peer has restarted. Any other one that was delivered
+//! may have come again, or be the first of a new life: that cannot be told, and it is dropped.
 
 use super::exthdr::{Extension, Extensions, CAP_PACKED};
 use super::wire::{Flags, FragmentSize, Header};
@@ -105,13 +110,22 @@ struct Partial {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     next: u64,
+    oldest: u64,
     generation: Option<u32>,
+}
+
+/// Whether a sequence is before another one, modulo 2^64.
+#[inline]
+fn is_before(sequence: u64, other: u64) -> bool {
+    (sequence.wrapping_sub(other) as i64) < 0
 }
 
 /// Receive side of the protocol from one peer. It outlives the connections to that peer.
 #[derive(Clone, Debug)]
 pub(crate) struct RecvState {
     next: u64,
+    /// The peer sends nothing again that is before this one, unless it has restarted.
+    oldest: u64,
     ack: u64,
     ack_required: bool,
     generation: Option<u32>,
@@ -125,6 +139,7 @@ impl RecvState {
     pub(crate) const fn new() -> Self {
         RecvState {
             next: 1,
+            oldest: 1,
             ack: 0,
             ack_required: false,
             generation: None,
@@ -138,6 +153,7 @@ impl RecvState {
     pub(crate) const fn at(position: Position) -> Self {
         RecvState {
             next: position.next,
+            oldest: position.oldest,
             generation: position.generation,
             ..Self::new()
         }
@@ -147,6 +163,7 @@ impl RecvState {
     pub(crate) fn position(&self) -> Position {
         Position {
             next: self.next,
+            oldest: self.oldest,
             generation: self.generation,
         }
     }
@@ -212,6 +229,9 @@ impl RecvState {
             return Ok(Step::Congestion { offset, last });
         }
         if last {
+            if self.ack == 0 {
+                self.oldest = header.sequence;
+            }
             self.ack = header.sequence;
             if !duplicate {
                 self.next = header.sequence.wrapping_add(1);
@@ -244,13 +264,21 @@ impl RecvState {
         // Messages that were faster have set the position already.
         if self.ack == 0 {
             self.next = 1;
+            self.oldest = 1;
         }
     }
 
     #[inline]
     fn is_duplicate(&self, header: &Header) -> bool {
-        let ahead = header.sequence.wrapping_sub(self.next) as i64;
-        ahead < 0 && header.flags.contains(Flags::RETRANSMITTED)
+        is_before(header.sequence, self.next)
+            && header.flags.contains(Flags::RETRANSMITTED)
+            && !self.shows_restart(header.sequence)
+    }
+
+    /// Whether a message that a peer sends again shows that it has restarted.
+    fn shows_restart(&self, sequence: u64) -> bool {
+        let first = self.ack == 0;
+        first && !self.tells_generation && is_before(sequence, self.oldest)
     }
 
     /// The value for [`Header::ack`]: the sequence of the last message that is complete, or 0 as
@@ -292,6 +320,14 @@ impl RecvState {
     #[inline]
     pub(crate) fn take_ack_required(&mut self) -> bool {
         core::mem::take(&mut self.ack_required)
+    }
+
+    /// The peer has certainly heard that all up to `ack` has arrived; 0: of nothing. It has not restarted since.
+    pub(crate) fn peer_heard(&mut self, ack: u64) {
+        let oldest = ack.wrapping_add(1);
+        if ack != 0 && is_before(self.oldest, oldest) {
+            self.oldest = oldest;
+        }
     }
 
     /// The connection is gone: forgets an incomplete message, which the peer will send again

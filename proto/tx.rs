@@ -69,6 +69,10 @@ pub(crate) struct SendState {
     bytes_left: u32,
     /// The last message from each port, by place.
     last: [u64; PLACES],
+    /// A message on this connection, and the acknowledgement in its header: the peer has both or none.
+    telling: Option<(u64, u64)>,
+    /// The last acknowledgement on this connection that the peer is certain to have.
+    heard: u64,
 }
 
 impl SendState {
@@ -84,6 +88,8 @@ impl SendState {
             packets_left: policy.max_unacked_packets,
             bytes_left: policy.max_unacked_bytes,
             last: [0; PLACES],
+            telling: None,
+            heard: 0,
         }
     }
 
@@ -153,6 +159,22 @@ impl SendState {
         }
     }
 
+    /// Notes that message `sequence` goes on the wire, for the first time or again, and that its header acknowledges
+    /// `ack`.
+    #[inline]
+    pub(crate) fn tell(&mut self, sequence: u64, ack: u64) {
+        if ack != self.heard && self.telling.is_none() {
+            self.telling = Some((sequence, ack));
+        }
+    }
+
+    /// The last acknowledgement that the peer is certain to have got on the connection that ends; 0: none. From a peer
+    /// that has not restarted nothing comes again that it covers.
+    pub(crate) fn take_heard(&mut self) -> u64 {
+        self.telling = None;
+        core::mem::take(&mut self.heard)
+    }
+
     /// The flags of a message that goes on the wire again after a reconnect.
     #[inline]
     pub(crate) fn retransmit(&mut self) -> Flags {
@@ -178,6 +200,9 @@ impl SendState {
             });
         }
         self.acked = ack;
+        if let Some((_, heard)) = self.telling.take_if(|(sequence, _)| *sequence <= ack) {
+            self.heard = heard;
+        }
         Ok(Some(ack))
     }
 
@@ -191,6 +216,7 @@ impl SendState {
     pub(crate) fn reconnected(&mut self) {
         // Nothing that was asked on the old one is answered.
         self.asked = 0;
+        self.take_heard();
         self.refill();
     }
 

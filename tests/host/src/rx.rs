@@ -223,6 +223,7 @@ fn congestion_map() {
 #[test]
 fn duplicates_and_jumps() {
     let mut rx = RecvState::new();
+    assert!(!duplicate(feed(&mut rx, &data(3, 0))));
     assert!(!duplicate(feed(&mut rx, &data(4, 0))));
     // Retransmitted and old: dropped, yet acknowledged.
     rx.link_lost();
@@ -332,6 +333,65 @@ fn a_restarted_peer_may_retransmit() {
     assert_eq!(rx.next_sequence(), 2);
     new_link(&mut rx, 12);
     assert!(duplicate(feed(&mut rx, &retransmitted(1))));
+}
+
+/// A peer like C RDS has sent messages 1 to 6 on one connection.
+fn six_arrived() -> RecvState {
+    let mut rx = RecvState::new();
+    for sequence in 1..=6 {
+        assert!(!duplicate(feed(&mut rx, &data(sequence, 5000))));
+    }
+    rx
+}
+
+/// Sends again from `first` to 6 on a new connection. How many of them are dropped.
+fn dropped_from(rx: &mut RecvState, first: u64) -> usize {
+    rx.link_lost();
+    (first..=6)
+        .filter(|sequence| duplicate(feed(rx, &retransmitted(*sequence))))
+        .count()
+}
+
+#[test]
+fn a_peer_without_a_generation_sends_the_oldest_first() {
+    let mut rx = six_arrived();
+    // All of these may come again, or for the first time in a new life: the same frames.
+    assert_eq!(dropped_from(&mut rx, 1), 6);
+    assert_eq!(dropped_from(&mut rx, 4), 3);
+    assert_eq!(dropped_from(&mut rx, 4), 3);
+    // It had let go of these.
+    assert_eq!(dropped_from(&mut rx, 2), 0);
+    assert_eq!(rx.next_sequence(), 7);
+    // They were the first of its new life.
+    assert_eq!(dropped_from(&mut rx, 2), 5);
+    // Amid a connection nobody starts anew.
+    assert!(duplicate(feed(&mut rx, &retransmitted(1))));
+}
+
+#[test]
+fn a_peer_without_a_generation_lets_go_of_what_it_knows_to_be_acknowledged() {
+    let mut rx = six_arrived();
+    rx.peer_heard(0);
+    assert_eq!(dropped_from(&mut rx, 1), 6);
+    rx.peer_heard(4);
+    let mut kept = RecvState::at(rx.position());
+    assert_eq!(dropped_from(&mut rx, 5), 2);
+    assert_eq!(dropped_from(&mut kept, 4), 0);
+    // Of old it knew more.
+    kept.peer_heard(6);
+    kept.peer_heard(5);
+    assert_eq!(dropped_from(&mut kept, 6), 0);
+}
+
+#[test]
+fn a_generation_says_more_than_numbers() {
+    let mut rx = RecvState::new();
+    new_link(&mut rx, 10);
+    feed(&mut rx, &data(1, 0)).unwrap();
+    feed(&mut rx, &data(2, 0)).unwrap();
+    rx.peer_heard(2);
+    new_link(&mut rx, 10);
+    assert!(duplicate(feed(&mut rx, &retransmitted(2))));
 }
 
 proptest! {

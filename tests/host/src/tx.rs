@@ -117,6 +117,32 @@ fn a_sender_that_runs_short_asks_early() {
 }
 
 #[test]
+fn whoever_acknowledges_a_message_has_read_its_header() {
+    let mut tx = SendState::new(AckPolicy::default());
+    requests(&mut tx, 4, 0);
+    assert_eq!(tx.take_heard(), 0);
+    // Nothing to tell; then 7 and more.
+    for (sequence, ack) in [(1, 0), (2, 7), (3, 9)] {
+        tx.tell(sequence, ack);
+    }
+    tx.handle_ack(1).unwrap();
+    assert_eq!(tx.clone().take_heard(), 0);
+    tx.handle_ack(3).unwrap();
+    assert_eq!(tx.clone().take_heard(), 7);
+    tx.tell(4, 9);
+    assert_eq!(tx.clone().take_heard(), 7);
+    tx.handle_ack(4).unwrap();
+    assert_eq!(tx.take_heard(), 9);
+    // It is told once: on the next connection the peer may be in another life.
+    assert_eq!(tx.take_heard(), 0);
+    requests(&mut tx, 1, 0);
+    tx.tell(5, 9);
+    tx.reconnected();
+    tx.handle_ack(5).unwrap();
+    assert_eq!(tx.take_heard(), 0);
+}
+
+#[test]
 fn retransmission_and_reconnect_refill_the_budget() {
     let mut tx = SendState::new(policy(2, 1000));
     assert_eq!(requests(&mut tx, 2, 0), []);

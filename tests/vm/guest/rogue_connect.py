@@ -49,10 +49,10 @@ def arrived(reader):
     return found
 
 
-def session(home, reader, life, generation, numbers, again, known):
+def session(home, reader, life, generation, numbers, again, known, unheard=0):
     """A connection of a peer in one of its lives, with messages of which it has sent `again` before, and of
-    which the node has the first `known`. Two pings come after them, and count. Returns the number of the node's
-    last message."""
+    which the node has the first `known`. Two pings come after them, and count, and `unheard` more messages, of which
+    the peer does not learn that they have arrived. Returns the number of the node's last message."""
     with Witness(MINE[2], NODE) as p:
         p.open()
         before = home.counters()
@@ -69,12 +69,37 @@ def session(home, reader, life, generation, numbers, again, known):
         need(rose.get(OLD, 0) == known, f"counted {rose}")
         # What it has of another life is not for this one.
         need(numbers[-1] <= max(p.acks) <= p.seq, f"acknowledged {p.acks} of {numbers}")
-        p.settle()
+        need(p.ping() and p.acknowledge(), "the connection is lost")
+        for _ in range(unheard):
+            number = p.number()
+            p.send(*frames.fragments(number, text(life, number), dport=attacks.READER))
+            need(reader.recv()[0] == text(life, number), f"another message than {number} arrived")
+        p.drain()
+        p.disconnect()
         return p.seen
 
 
 def numbers(first, last):
     return range(first, last + 1)
+
+
+def unnoticed(home, reader):
+    """A peer like C RDS starts anew, and the first messages of its new life look as those would that come again: it has
+    sent all of them on one connection, and was sent nothing that shows which acknowledgements it has read. They are
+    dropped, and Documentation/protocol.md says so. What is behind them arrives."""
+    for life, count, flags, wanted in ((6, 3, ACK_REQUIRED, numbers(1, 3)), (7, 5, AGAIN, numbers(4, 5))):
+        with Witness(MINE[2], NODE) as p:
+            p.open()
+            p.send(*frames.congestion())
+            for number in numbers(1, count):
+                p.send(*frames.fragments(number, text(life, number), dport=attacks.READER, flags=flags))
+            while max(p.acks) < count:
+                frame = p.frame()
+                need(frame is not None, f"acknowledged {p.acks} of {count}")
+                p.note(frame)
+            found = arrived(reader)
+            need(found == [text(life, x) for x in wanted], f"{[x.split()[:2] for x in found]} arrived")
+            p.disconnect()
 
 
 def forgotten(home, _number):
@@ -83,20 +108,20 @@ def forgotten(home, _number):
     with home.at_home():
         reader = Sock((NODE, attacks.READER))
 
-    def forgets(life, generation):
+    def forgets(life, generation, *sessions):
         last = before = 0
-        for first, count, known in ((1, 6, 0), (4, 9, 5), (10, 16, 2)):
+        for first, count, known, unheard in sessions:
             if last:
                 home.wait_for("room", lambda seen: seen["conn_forgotten"] > before)
             again = numbers(first, first + known - 1)
             before = home.counters()["conn_forgotten"]
-            now = session(home, reader, life, generation, numbers(first, count), again, known)
+            now = session(home, reader, life, generation, numbers(first, count), again, known, unheard)
             need(now > last, f"the node's last message was {last}, and is {now} on the next connection")
             last = now
 
-    yield "a peer with a generation", lambda: forgets(1, 1)
+    yield "a peer with a generation", lambda: forgets(1, 1, (1, 6, 0, 0), (4, 9, 5, 0), (10, 16, 2, 0))
     # It counts from 1, and nothing is sent again.
-    yield "a peer like C RDS", lambda: forgets(2, None)
+    yield "a peer like C RDS", lambda: forgets(2, None, (1, 6, 0, 2), (9, 14, 2, 1), (17, 20, 1, 0))
     reader.sock.close()
 
 
@@ -113,10 +138,14 @@ def restarts(home, _number):
             ("connected anew after that", 2, 2, numbers(7, 13), numbers(7, 13), 5),
             ("started anew, some of it sent before", 3, 3, numbers(1, 6), numbers(1, 4), 0),
             ("connected anew, nothing new", 3, 3, numbers(2, 8), numbers(2, 8), 7),
-            # Like C RDS, whose messages are told from those of its former life if they are sent once only.
-            ("started anew without a word", 4, None, numbers(1, 4), (), 0),
-            ("connected anew without a word", 4, None, numbers(2, 8), numbers(2, 8), 5)):
+            # Like C RDS, which does not say that it has started anew.
+            ("started anew without a word", 4, None, numbers(1, 4), (), 0, 3),
+            ("connected anew without a word", 4, None, numbers(7, 12), numbers(7, 12), 3, 1),
+            # It would not send again what it knows to have arrived.
+            ("started anew without a word, all of it sent before", 5, None, numbers(1, 9), numbers(1, 9), 0, 2),
+            ("connected anew after that", 5, None, numbers(12, 15), numbers(12, 15), 2)):
         yield what, lambda: session(home, reader, *how)
+    yield "started anew without a word or a sign", lambda: unnoticed(home, reader)
     reader.sock.close()
 
 

@@ -283,6 +283,8 @@ impl World {
                     Some(to) => self.send_cm(node, Cm::Disconnect { to }),
                     None => self.send_cm(node, Cm::Withdraw { from }),
                 }
+                let heard = self.nodes[node].tx.take_heard();
+                self.nodes[node].rx.peer_heard(heard);
                 self.nodes[node].rx.link_lost();
                 self.nodes[node].ack_due = false;
                 if std::mem::take(&mut self.nodes[node].peer_started_anew)
@@ -358,6 +360,7 @@ impl World {
         while let Some(message) = self.nodes[node].unsent.pop_front() {
             let this = &mut self.nodes[node];
             this.unacked.push_back(message);
+            this.tx.tell(message.sequence, this.rx.ack());
             let flags = if message.sent_before {
                 this.tx.retransmit()
             } else {
