@@ -7,13 +7,13 @@ use super::{
     endpoint::{socket_addr, Events, IbEndpoint},
     parked::{Parked, Parking},
     regions::Regions,
-    users::{User, Users},
+    users::Users,
     watch::Watch,
     Tunables,
 };
 use crate::cm::laddr::{DeviceAddrs, LocalAddrs};
 use crate::conn::{
-    ConnKey, Connection, Endpoint, Home, Mapped, Needs, Reached, Released, RemoteMemory, Transport,
+    ConnKey, Connection, Endpoint, Home, Mapped, Needs, Released, RemoteMemory, Transport,
 };
 use crate::kapi::{
     errno::Errno,
@@ -134,14 +134,7 @@ impl Device {
 
     /// Ends all use of the device, and waits until there is none. Sleeps.
     fn close(self: &Arc<Self>) {
-        let mut users = self.users.lock();
-        users.closed = true;
-        for user in users.list.iter() {
-            user.events.note(Reached::Lost);
-        }
-        let used = !users.list.is_empty();
-        drop(users);
-        if used {
+        if self.users.close() {
             self.unused.wait_for_completion();
         }
         self.regions.close();
@@ -221,7 +214,8 @@ impl Device {
 /// The use of a device by an endpoint.
 pub(super) struct DeviceUse {
     pub(super) device: Arc<Device>,
-    events: Arc<Events>,
+    /// Among its users.
+    number: u64,
 }
 
 impl DeviceUse {
@@ -232,26 +226,14 @@ impl DeviceUse {
 
     /// The endpoint has a queue pair.
     pub(super) fn set_qp(&self, qp: &Arc<Qp<Carrier>>) {
-        let mut users = self.device.users.lock();
-        let mut list = users.list.iter_mut();
-        if let Some(user) = list.find(|user| Arc::ptr_eq(&user.events, &self.events)) {
-            user.qp = Some(qp.clone());
-        }
-        drop(users);
+        self.device.users.set_qp(self.number, qp);
         self.device.watch.begin();
     }
 }
 
 impl Drop for DeviceUse {
     fn drop(&mut self) {
-        let mut users = self.device.users.lock();
-        let mut list = users.list.iter();
-        let at = list.position(|user| Arc::ptr_eq(&user.events, &self.events));
-        let user = at.and_then(|at| users.list.remove(at).ok());
-        let last = users.closed && users.list.is_empty();
-        drop(users);
-        drop(user);
-        if last {
+        if self.device.users.leave(self.number) {
             self.device.unused.complete_all();
         }
     }
@@ -383,22 +365,10 @@ impl Ib {
         events: &Arc<Events>,
     ) -> Result<DeviceUse> {
         let device = self.find(device).ok_or(ENODEV)?;
-        let mut users = device.users.lock();
-        if users.closed {
-            return Err(ENODEV);
-        }
-        let user = User {
-            events: events.clone(),
-            qp: None,
-        };
-        users.list.push(user, GFP_ATOMIC)?;
-        drop(users);
+        let number = device.users.enter(events)?;
         // It may have moved before it was on the list.
         events.check_address(&self.addrs, device.id);
-        Ok(DeviceUse {
-            device,
-            events: events.clone(),
-        })
+        Ok(DeviceUse { device, number })
     }
 
     /// Which device has the local address of a connection, as far as that is certain. May sleep.

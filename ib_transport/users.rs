@@ -4,11 +4,16 @@
 
 use super::{carrier::Carrier, endpoint::Events};
 use crate::cm::laddr::{LocalAddrs, Tenant};
+use crate::conn::Reached;
 use crate::kapi::{
     rdma::{DeviceId, Qp},
-    sync::{new_spinlock_bh, SpinLockBh, SpinLockBhGuard},
+    sync::{new_spinlock_bh, SpinLockBh},
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    rbtree::{RBTree, RBTreeNodeReservation},
+    sync::Arc,
+};
 
 /// An endpoint that uses a device.
 pub(super) struct User {
@@ -17,11 +22,12 @@ pub(super) struct User {
     pub(super) qp: Option<Arc<Qp<Carrier>>>,
 }
 
-/// What is known of the endpoints of a device.
-pub(super) struct UserList {
-    pub(super) list: KVec<User>,
+/// What is known of the endpoints of a device. They have numbers, which are not used again.
+struct UserList {
+    tree: RBTree<u64, User>,
+    next: u64,
     /// The device is being removed: no new ones.
-    pub(super) closed: bool,
+    closed: bool,
 }
 
 /// The endpoints that use a device. This may outlive the device, and is empty then.
@@ -39,7 +45,7 @@ impl Users {
             pin_init!(Self {
                 device,
                 users <- new_spinlock_bh!(
-                    UserList { list: KVec::new(), closed: false },
+                    UserList { tree: RBTree::new(), next: 0, closed: false },
                     "Device::users"
                 ),
             }),
@@ -47,21 +53,74 @@ impl Users {
         )
     }
 
-    pub(super) fn lock(&self) -> SpinLockBhGuard<'_, UserList> {
-        self.users.lock()
+    /// Enters an endpoint, and returns its number. Fails with ENODEV if the device is being removed, with ENOMEM. May
+    /// sleep.
+    pub(super) fn enter(&self, events: &Arc<Events>) -> Result<u64> {
+        let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let user = User {
+            events: events.clone(),
+            qp: None,
+        };
+        let mut users = self.users.lock();
+        if users.closed {
+            // What was made for it goes after the lock.
+            drop(users);
+            return Err(ENODEV);
+        }
+        let number = users.next;
+        users.next = number.wrapping_add(1);
+        let replaced = users.tree.insert(place.into_node(number, user));
+        drop(users);
+        drop(replaced);
+        Ok(number)
     }
 
-    /// Calls `each`, without the lock, with what `pick` finds of each user.
+    /// An endpoint has a queue pair.
+    pub(super) fn set_qp(&self, number: u64, qp: &Arc<Qp<Carrier>>) {
+        if let Some(user) = self.users.lock().tree.get_mut(&number) {
+            user.qp = Some(qp.clone());
+        }
+    }
+
+    /// Takes an endpoint off. True if the device is being removed, and it was the last. May sleep.
+    pub(super) fn leave(&self, number: u64) -> bool {
+        let mut users = self.users.lock();
+        let user = users.tree.remove_node(&number);
+        let last = users.closed && users.tree.is_empty();
+        drop(users);
+        drop(user);
+        last
+    }
+
+    /// The device is being removed: tells all endpoints. False if there are none.
+    pub(super) fn close(&self) -> bool {
+        let mut users = self.users.lock();
+        users.closed = true;
+        for user in users.tree.values() {
+            user.events.note(Reached::Lost);
+        }
+        !users.tree.is_empty()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.users.lock().tree.is_empty()
+    }
+
+    /// Calls `each`, without the lock, with what `pick` finds of each user that there is all the time.
     pub(super) fn for_each<T>(&self, pick: impl Fn(&User) -> Option<T>, mut each: impl FnMut(T)) {
-        // Downwards: when one goes meanwhile, another is seen twice, and none is missed.
-        let count = self.lock().list.len();
-        for index in (0..count).rev() {
-            let users = self.lock();
-            let picked = users.list.get(index).and_then(&pick);
+        let (mut from, end) = (0, self.users.lock().next);
+        while from < end {
+            let users = self.users.lock();
+            let found = users.tree.cursor_lower_bound(&from);
+            let found = found.map(|cursor| (*cursor.current().0, pick(cursor.current().1)));
             drop(users);
+            let Some((number, picked)) = found else {
+                return;
+            };
             if let Some(picked) = picked {
                 each(picked);
             }
+            from = number.saturating_add(1);
         }
     }
 }

@@ -68,7 +68,7 @@ impl Watch {
             |user| user.qp.clone(),
             |qp| Carrier::check_progress(&qp, patience),
         );
-        if !self.users.lock().list.is_empty() {
+        if !self.users.is_empty() {
             self.begin();
         }
     }
