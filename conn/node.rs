@@ -20,7 +20,7 @@ use crate::kapi::{
     task::UserId,
     trace,
 };
-use crate::msg::{Bound, Peer, Socket, Stamps, TransportId};
+use crate::msg::{Bound, Peer, Pongs, Socket, Stamps, TransportId};
 use crate::proto::{idle::Patience, rcvbuf};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
@@ -121,6 +121,8 @@ pub(crate) struct Node {
     pub(super) patience: Patience,
     /// How much may wait to be read at a socket in any case, in bytes.
     pub(crate) unread_patience: u64,
+    /// The answers to pings that wait for peers.
+    pub(super) pongs: Pongs,
     /// Sockets that want to know of the receive path.
     tracing: Atomic<u32>,
     #[pin]
@@ -165,6 +167,7 @@ impl Node {
                 workers,
                 patience,
                 unread_patience: rcvbuf::patience(memory),
+                pongs: Pongs::new()?,
                 tracing: Atomic::new(0),
                 looks <- kernel::new_delayed_work!("Node::looks"),
                 listening <- kernel::new_delayed_work!("Node::listening"),

@@ -13,7 +13,7 @@ use crate::kapi::{
     rdma::DeviceId,
     sync::{Item, Peek},
 };
-use crate::msg::{Incoming, Message, Payload, Socket, Stamps};
+use crate::msg::{Incoming, Message, Payload, Pong, Socket, Stamps};
 use crate::proto::{
     packed::{SplitError, Unpacker},
     rdma::Extras,
@@ -414,23 +414,32 @@ impl Connection {
             return;
         }
         self.node.stats.inc(Counter::RecvPing);
-        if self.is_congested(header.sport) || self.has_backlog() {
-            self.note_drop(Counter::SendPongDropped, 1);
-            return;
-        }
-        let pong = Message::empty(self.pools(), PING_PORT, header.sport);
-        if pong.is_ok_and(|pong| self.send(pong).is_ok()) {
+        let pong = match self.room_for_pong(header.sport) {
+            Some(pong) => Message::pong(self.pools(), header.sport, pong).ok(),
+            None => None,
+        };
+        if pong.is_some_and(|pong| self.send(pong).is_ok()) {
             self.node.stats.inc(Counter::SendPong);
         } else {
             self.note_drop(Counter::SendPongDropped, 1);
         }
     }
 
-    /// Whether so much waits to be sent or acknowledged that the peer gets no more pongs.
-    fn has_backlog(&self) -> bool {
+    /// What a pong to a port takes, unless the port is full, or so much waits that the peer gets no more.
+    fn room_for_pong(&self, port: u16) -> Option<Pong> {
         const MOST: usize = 4096;
+        /// With less than this on a connection the pongs of others are not in the way.
+        const FEW: usize = 16;
+        if self.is_congested(port) {
+            return None;
+        }
         let tx = self.tx.lock();
-        tx.queue.unsent.len().saturating_add(tx.queue.sent.len()) > MOST
+        let backlog = tx.queue.unsent.len().saturating_add(tx.queue.sent.len());
+        drop(tx);
+        match backlog {
+            0..=MOST => self.node.pongs.take(backlog < FEW),
+            _ => None,
+        }
     }
 
     /// The socket that a message is for.
@@ -466,7 +475,9 @@ impl Connection {
 
     /// The endpoint is gone. What was incomplete comes again, from its start. Process context.
     pub(super) fn forget_partial(&self) {
+        let heard = self.tx.lock().queue.state.take_heard();
         let mut rx = self.rx.lock();
+        rx.state.peer_heard(heard);
         rx.state.link_lost();
         let partial = rx.partial.take();
         drop(rx);
@@ -475,9 +486,7 @@ impl Connection {
         self.packs.store(false, Relaxed);
         self.ack.store(0, Relaxed);
         // A map may have come after the connection went down, or before it was up.
-        let heard = self.tx.lock().queue.state.take_heard();
         self.forget_map();
-        rx.state.peer_heard(heard);
     }
 
     /// The next connection begins with the peer's map; until then nobody is held back. Any context.

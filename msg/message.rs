@@ -2,7 +2,7 @@
 
 //! A message on its way to another node.
 
-use super::{Attachment, Socket, Ticket};
+use super::{Attachment, Pong, Socket, Ticket};
 use crate::kapi::{
     alloc::kmalloc_size,
     net::{SendMsg, Sock},
@@ -86,6 +86,23 @@ pub(crate) struct Attached {
     pub(crate) operation: Option<KBox<Attachment>>,
 }
 
+/// What is given back when a message is done with.
+enum Payer {
+    /// Its sender's.
+    Socket(Ticket),
+    /// The node's, if it is an answer to a ping.
+    Node { _pong: Option<Pong> },
+}
+
+impl Payer {
+    fn ticket(&self) -> Option<&Ticket> {
+        match self {
+            Self::Socket(ticket) => Some(ticket),
+            Self::Node { .. } => None,
+        }
+    }
+}
+
 /// A message that is queued for a peer, from the system call until the peer has acknowledged it.
 pub(crate) struct Message {
     /// Assigned when the message is queued.
@@ -108,7 +125,7 @@ pub(crate) struct Message {
     pub(crate) attached: Attached,
     /// How `fragments` are cut.
     cut: FragmentSize,
-    ticket: Option<Ticket>,
+    payer: Payer,
 }
 
 impl Message {
@@ -142,7 +159,8 @@ impl Message {
             }
             Fragments::Many(bufs)
         };
-        let mut message = Self::new(sport, dport, len, fragments, ticket);
+        let payer = ticket.map_or(Payer::Node { _pong: None }, Payer::Socket);
+        let mut message = Self::new(sport, dport, len, fragments, payer);
         message.cut = cut;
         message.attached = attached;
         Ok(Item::new(message, GFP_KERNEL)?)
@@ -168,8 +186,17 @@ impl Message {
 
     /// An empty message that no socket pays for. Fails with ENOMEM. Any context.
     pub(crate) fn empty(pools: &Pools, sport: u16, dport: u16) -> Result<Item<Self>> {
+        Self::short(pools, sport, dport, Payer::Node { _pong: None })
+    }
+
+    /// An answer to a ping from a port. Fails with ENOMEM. Any context.
+    pub(crate) fn pong(pools: &Pools, dport: u16, pong: Pong) -> Result<Item<Self>> {
+        Self::short(pools, PING_PORT, dport, Payer::Node { _pong: Some(pong) })
+    }
+
+    fn short(pools: &Pools, sport: u16, dport: u16, payer: Payer) -> Result<Item<Self>> {
         let buf = pools.alloc_send(0, Context::Atomic)?;
-        let message = Self::new(sport, dport, 0, Fragments::One(Piece::Ready(buf)), None);
+        let message = Self::new(sport, dport, 0, Fragments::One(Piece::Ready(buf)), payer);
         Ok(Item::new(message, GFP_ATOMIC)?)
     }
 
@@ -179,12 +206,18 @@ impl Message {
         let mut buf = pools.alloc_send(1, Context::Atomic)?;
         *buf.bytes_mut().get_mut(Header::LEN).ok_or(EINVAL)? = 0;
         let fragments = Fragments::One(Piece::Ready(buf));
-        let mut message = Self::new(PING_PORT, PING_PORT, 1, fragments, None);
+        let mut message = Self::new(
+            PING_PORT,
+            PING_PORT,
+            1,
+            fragments,
+            Payer::Node { _pong: None },
+        );
         message.asks = true;
         Ok(Item::new(message, GFP_ATOMIC)?)
     }
 
-    fn new(sport: u16, dport: u16, len: u32, fragments: Fragments, ticket: Option<Ticket>) -> Self {
+    fn new(sport: u16, dport: u16, len: u32, fragments: Fragments, payer: Payer) -> Self {
         Self {
             sequence: 0,
             len,
@@ -198,7 +231,7 @@ impl Message {
             attached: Attached::default(),
             fragments,
             cut: FragmentSize::default(),
-            ticket,
+            payer,
         }
     }
 
@@ -343,7 +376,7 @@ impl Message {
 
     /// Whether this socket sent it.
     pub(crate) fn is_from(&self, sk: &Sock<Socket>) -> bool {
-        match (&self.ticket, self.operation()) {
+        match (self.payer.ticket(), self.operation()) {
             (Some(ticket), _) => core::ptr::eq(ticket.socket(), sk),
             (None, Some(operation)) => operation.is_from(sk),
             (None, None) => false,
@@ -352,7 +385,7 @@ impl Message {
 
     /// Whether the socket that sent it is closed.
     pub(crate) fn is_from_closed(&self) -> bool {
-        match (&self.ticket, self.operation()) {
+        match (self.payer.ticket(), self.operation()) {
             (Some(ticket), _) => ticket.socket().is_closed(),
             (None, Some(operation)) => operation.is_from_closed(),
             (None, None) => false,
@@ -361,12 +394,12 @@ impl Message {
 
     /// What its sender pays for it, in bytes.
     pub(crate) fn charge(&self) -> usize {
-        self.ticket.as_ref().map_or(0, Ticket::bytes)
+        self.payer.ticket().map_or(0, Ticket::bytes)
     }
 
     /// How much of its send buffer the sender uses.
     pub(crate) fn pressure(&self) -> Pressure {
-        match &self.ticket {
+        match self.payer.ticket() {
             Some(ticket) => ticket.socket().pressure(),
             None => Pressure::Low,
         }
@@ -375,6 +408,12 @@ impl Message {
     /// Separates the message from its sender, who no longer pays for it. What is returned must be
     /// dropped without a lock.
     pub(crate) fn take_ticket(&mut self) -> Option<Ticket> {
-        self.ticket.take()
+        match core::mem::replace(&mut self.payer, Payer::Node { _pong: None }) {
+            Payer::Socket(ticket) => Some(ticket),
+            node => {
+                self.payer = node;
+                None
+            }
+        }
     }
 }

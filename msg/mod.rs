@@ -10,6 +10,7 @@ mod message;
 mod news;
 mod notices;
 mod operation;
+mod pongs;
 mod socket;
 mod stamps;
 mod ticket;
@@ -24,6 +25,7 @@ pub(crate) use message::{Attached, Message};
 #[cfg(rds_kunit)]
 pub(crate) use operation::Outcome;
 pub(crate) use operation::{Attachment, Op, Posted, Told};
+pub(crate) use pongs::{Pong, Pongs};
 pub(crate) use socket::{Bound, Keep, Peer, Socket, TransportId, WaitingOn, Way};
 pub(crate) use stamps::{Stamps, Traces};
 pub(crate) use ticket::Ticket;

@@ -30,7 +30,7 @@ ELSEWHERE = {
     "h94": "test_abi.py::test_abi",
     "h95": "test_rogue.py::test_requests",
     "l08": "test_limits.py::test_strangers_are_collected",
-    "l09": "test_rogue.py::test_flood",
+    "l09": "test_rogue.py::test_pings",
     "l15": "test_rogue.py::test_frames",
     "l23": "test_operations.py::test_operations[limits]",
     "l26": "test_rogue.py::test_flood",

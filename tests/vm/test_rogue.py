@@ -144,6 +144,12 @@ def test_flood(rogue):
     rogue("flood", 300)
 
 
+@pytest.mark.long("release", "debug")
+def test_pings(rogue):
+    """More than a peer gets answers to, if it acknowledges none."""
+    rogue("flood", 10000, program="pings.py")
+
+
 @pytest.mark.long
 def test_deaf(rogue):
     """A peer that takes nothing: its senders wait."""

@@ -119,8 +119,7 @@ def harmless(home, _number):
 
     for what, make, counter in attacks.HARMLESS:
         yield what, lambda: attack(make, counter)
-    # iWARP has flow control.
-    if not is_iwarp():
+    if not is_iwarp():  # Which has flow control.
         yield "credits of a connection without flow control", no_credits
     yield "the end", p.settle
     p.free()
