@@ -291,7 +291,11 @@ impl World {
     fn restart(&mut self, node: usize) {
         let generation = self.rng.next() as u32;
         let life = self.nodes[node].life + 1;
-        let new = Node::new(Brain::rust(), generation, life);
+        let brain = match self.nodes[node].is_ours() {
+            true => Brain::rust(),
+            false => Brain::c(),
+        };
+        let new = Node::new(brain, generation, life);
         let old = std::mem::replace(&mut self.nodes[node], new);
         self.nodes[node].timer = old.timer + 1;
         self.nodes[node].sent_before_restart = old.sent;

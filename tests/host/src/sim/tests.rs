@@ -196,6 +196,53 @@ fn a_restarted_node_is_not_taken_for_its_old_self() {
     assert!(runs == 1 || stale.get() > runs / 10);
 }
 
+/// C RDS crashes in the middle, and says nothing of it. Nothing that it sends arrives twice or out of order. The first
+/// messages of its new life are lost if they came again only, and nothing shows that they are new.
+#[test]
+fn a_restarted_c_node_is_told_from_its_old_self_by_what_it_sends() {
+    let lost = Cell::new(0);
+    let runs = seeds(300, |seed, trace| {
+        let mut rng = Rng(!seed);
+        let weather = Weather {
+            loss: [0, 10][rng.below(2) as usize],
+            cm_delay: 10 * MS,
+            worker_delay: 10 * MS,
+            calm_from: 10 * SECOND,
+            fate: 0,
+        };
+        let (crashed, other) = if rng.percent(50) { (0, 1) } else { (1, 0) };
+        let mut brains = [Brain::rust(), Brain::rust()];
+        brains[crashed] = Brain::c();
+        let mut world = World::new(seed, weather, brains, trace);
+        let crash = 2 * SECOND + rng.below(SECOND);
+        world.at(crash, Happening::Restart { node: crashed });
+        for _ in 0..20 + rng.below(60) {
+            let node = rng.below(2) as usize;
+            let len = length(&mut rng);
+            let time = rng.below(5 * SECOND);
+            world.at(time, Happening::Queue { node, len });
+            if rng.percent(50) {
+                world.at(time + rng.below(500), Happening::Break { node });
+            }
+        }
+        assert!(world.run_until(40 * SECOND), "it never comes to rest");
+
+        let (crashed, other) = (&world.nodes[crashed], &world.nodes[other]);
+        assert!(crashed.drained() && other.drained());
+        let arrived = &other.delivered;
+        let old = std::iter::zip(&crashed.sent_before_restart, arrived)
+            .take_while(|(sent, arrived)| sent == arrived)
+            .count();
+        let mut sent = crashed.sent.iter();
+        let in_order = arrived[old..].iter().all(|one| sent.any(|it| it == one));
+        assert!(in_order, "{arrived:?} of {:?}", crashed.sent);
+        lost.set(lost.get() + crashed.sent.len() - (arrived.len() - old));
+    });
+    println!("{} messages were lost in {runs} runs", lost.get());
+    // Four times as many if all that comes again is taken for old.
+    assert!(lost.get() < 7);
+}
+
 /// Messages, with idle times between them in which both nodes close the connection, and one or both forget
 /// it as soon as they may.
 fn idle_times(seed: u64, trace: bool, brains: [Brain; 2]) -> Idle {
