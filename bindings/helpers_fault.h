@@ -41,6 +41,8 @@ enum rds_lack {
 	RDS_LACKS_REGION_PAGES = 32,
 	/* Masked atomics, though it says that it has them. */
 	RDS_LACKS_MASKED_ATOMICS = 64,
+	/* All atomics, though it says that it has them, and with another error number, as mlx5 does: at any time. */
+	RDS_REFUSES_ATOMICS = 128,
 };
 
 #ifdef CONFIG_FAULT_INJECTION_DEBUG_FS

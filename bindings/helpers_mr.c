@@ -221,6 +221,8 @@ int rds_ib_post_operation(struct ib_qp *qp, const struct rds_ib_operation *opera
 			.rkey = operation->rkey,
 		};
 
+		if (rds_device_lacks(RDS_REFUSES_ATOMICS))
+			return -EOPNOTSUPP;
 		return rds_post(qp, &wr.wr, NULL);
 	} else {
 		struct ib_rdma_wr wr = {

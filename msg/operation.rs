@@ -10,7 +10,7 @@ use super::{notices::Notice, Socket, Ticket};
 use crate::conn::{LocalMemory, Released};
 use crate::kapi::{
     net::{poll, Sock},
-    rdma::{Operation, OperationItem, Refused, WcStatus},
+    rdma::{Operation, OperationItem, Refused, WcStatus, Why},
     sync::{Fifo, Item, Peek},
 };
 use crate::proto::rdma::Status;
@@ -173,8 +173,7 @@ impl Operation for Op {
 /// What became of a work request.
 pub(crate) enum Posted {
     Yes,
-    /// The memory is of another device than the queue pair, or was released with its device; or the peer does not serve
-    /// it; or the device takes no such work request (EINVAL), which it would not on the next connection either.
+    /// Nor will it be on the next connection: see [`Why::Never`]; or the peer does not serve it.
     Never,
     /// The queue pair is of no use.
     Failed,
@@ -254,16 +253,16 @@ impl Attachment {
         let Some(item) = self.to_post.pop_front() else {
             return Posted::Failed;
         };
-        let Err((item, error)) = post(item) else {
+        let Err((item, why)) = post(item) else {
             self.begun = true;
             return Posted::Yes;
         };
         // It is not dropped here, with what it holds.
         self.to_post.push_front(item);
-        if !self.begun && (error == EINVAL || error == ENODEV) {
-            Posted::Never
-        } else {
-            Posted::Failed
+        match why {
+            Why::Never if !self.begun => Posted::Never,
+            // What has begun is dropped with the connection.
+            Why::Never | Why::NotNow => Posted::Failed,
         }
     }
 

@@ -53,7 +53,7 @@ pub(crate) use faults::Faults;
 pub(crate) use local::local_device;
 pub(crate) use local_qp::LocalQp;
 pub(crate) use mr::{Access, LentMapping, Mapping, Mr, Pieces, Region};
-pub(crate) use operation::{LocalPiece, Operation, OperationItem, Refused, Verb};
+pub(crate) use operation::{LocalPiece, Operation, OperationItem, Refused, Verb, Why};
 pub(crate) use pd::Pd;
 pub(crate) use qp::{Failure, Qp, QpConfig, QpEvent, QpHandler, Received};
 pub(crate) use qp_ring::SendItem;

@@ -8,7 +8,10 @@ use super::{
     shard::Buf,
     wc_status::WcStatus,
 };
-use crate::{bindings, kapi::sync::Item};
+use crate::{
+    bindings,
+    kapi::{errno::Errno, sync::Item},
+};
 use kernel::{prelude::*, sync::Arc};
 
 /// What an operation does. All numbers are in the byte order of the machine.
@@ -64,11 +67,11 @@ impl LocalPiece {
         }
     }
 
-    /// What is to be kept while it is posted. Fails with ENODEV if the memory was released.
-    pub(super) fn keep(&self) -> Result<Option<Arc<Mapping>>> {
+    /// What is to be kept while it is posted. Fails if the memory was released.
+    pub(super) fn keep(&self) -> Result<Option<Arc<Mapping>>, Why> {
         match &self.of {
             Lender::Region(_) => Ok(None),
-            Lender::Mapping(lent) => lent.mapping().map(Some).ok_or(ENODEV),
+            Lender::Mapping(lent) => lent.mapping().map(Some).ok_or(Why::Never),
         }
     }
 }
@@ -171,8 +174,30 @@ impl OperationItem {
     }
 }
 
+/// Why a work request was not posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The queue pair takes nothing more, or nothing now: on the next connection it may be posted.
+    NotNow,
+    /// Its memory is not there for the queue pair, or the device takes no such work request.
+    Never,
+}
+
+impl Why {
+    /// What the error means that a device gives. What devices cannot do they refuse with several numbers: EINVAL, or
+    /// EOPNOTSUPP (mlx5, of atomics). So all but a few are for good.
+    pub(super) fn of_device(error: Error) -> Self {
+        // EIO: the device has failed.
+        if [ENOMEM, EAGAIN, EIO, Errno::NotConnected.into()].contains(&error) {
+            Self::NotNow
+        } else {
+            Self::Never
+        }
+    }
+}
+
 /// A work request that was not posted, and why.
-pub(crate) type Refused = (Item<OperationItem>, Error);
+pub(crate) type Refused = (Item<OperationItem>, Why);
 
 /// What a send slot keeps until the device is done with it.
 pub(super) enum Posted {

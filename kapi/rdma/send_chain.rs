@@ -73,9 +73,7 @@ impl<'a, H: QpHandler> SendChain<'a, H> {
             .stage(item, |address, len| qp.sync_for_device(address, len))
     }
 
-    /// Posts what was added, and a work request of an operation behind it, or gives that back: with ENOTCONN if the
-    /// queue pair is closed, EAGAIN if there is no room, EINVAL or ENODEV if its memory is not there for the queue
-    /// pair, EIO if the device refuses what was added, or with what it says of the work request.
+    /// Posts what was added, and a work request of an operation behind it, or gives that back.
     pub(crate) fn operate(&mut self, item: Item<OperationItem>) -> Result<(), Refused> {
         self.ring.operate(item)
     }

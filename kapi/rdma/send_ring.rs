@@ -4,7 +4,7 @@
 //! [`qp_ring`](super::qp_ring) for what rings have in common.
 
 use super::{
-    operation::{OperationItem, Posted, Refused},
+    operation::{OperationItem, Posted, Refused, Why},
     pd::Domain,
     qp_ring::{after, before, empty_slots, Chain, SendItem, WorkRequest, CHAIN, SEND},
     wc_status::WcStatus,
@@ -224,9 +224,7 @@ impl SendRing {
         Err(error)
     }
 
-    /// Posts a work request of an operation behind all that is staged, or gives it back: with ENOTCONN if the queue
-    /// pair is closed, EAGAIN if there is no room, EINVAL or ENODEV if its memory is not there for the queue pair,
-    /// EIO if the device refuses what is staged, or with what it says of the work request.
+    /// Posts a work request of an operation behind all that is staged, or gives it back.
     pub(super) fn operate(&mut self, mut item: Item<OperationItem>) -> Result<(), Refused> {
         match self.try_operate(&mut item) {
             Ok(head) => {
@@ -241,34 +239,35 @@ impl SendRing {
                 }
                 Ok(())
             }
-            Err(error) => {
+            Err(why) => {
                 item.kept = None;
-                Err((item, error))
+                Err((item, why))
             }
         }
     }
 
     /// Posts a work request, which the caller puts into the slot that this returns.
-    fn try_operate(&mut self, item: &mut OperationItem) -> Result<usize> {
+    fn try_operate(&mut self, item: &mut OperationItem) -> Result<usize, Why> {
         if self.qp.is_null() {
-            return Err(Errno::NotConnected.into());
+            return Err(Why::NotNow);
         }
         if !ptr::eq(item.local.domain(), self.domain) {
-            return Err(EINVAL);
+            return Err(Why::Never);
         }
         item.kept = item.local.keep()?;
         // What the device says of the frames is nothing about the operation.
-        self.submit().map_err(|_| EIO)?;
+        self.submit().map_err(|_| Why::NotNow)?;
         let (head, qp) = (self.head, self.qp);
         if self.slots.get(head).is_none_or(|slot| slot.is_some()) {
-            return Err(EAGAIN);
+            return Err(Why::NotNow);
         }
         // Counted when it is posted.
         let mut unsignaled = self.unsignaled;
         item.reports = reports(&mut unsignaled, self.signal_every) || item.last;
         let raw = item.raw();
         // SAFETY: By the type invariants the queue pair is alive. The item keeps the memory until the completion.
-        to_result(unsafe { bindings::rds_ib_post_operation(qp, &raw, SEND | head as u64) })?;
+        to_result(unsafe { bindings::rds_ib_post_operation(qp, &raw, SEND | head as u64) })
+            .map_err(Why::of_device)?;
         self.unsignaled = unsignaled;
         self.operations = self.operations.wrapping_add(1);
         self.reads = self.reads.wrapping_add(u32::from(item.is_read()));

@@ -145,6 +145,13 @@ def test_device_that_refuses_masks(node, guest):
     less_able(node, guest, "masked-atomics", 64)
 
 
+@pytest.mark.flavors("debug")
+@pytest.mark.kinds("rxe")
+def test_device_that_refuses_atomics(node, guest):
+    """As some of mlx5 do: with EOPNOTSUPP, when they are posted."""
+    less_able(node, guest, "refused-atomics", 128)
+
+
 def between(owner, user, guest, rounds, *how):
     """Operations of a program on one node, on memory of one on the other. rdma_end.py says how."""
     (n, here), (m, there) = owner, user

@@ -27,19 +27,19 @@ def tried(p, *control):
     return how
 
 
-def refused(p, cookie):
+def refused(p, cookie, *kinds):
     """What the device refuses ends, with its message, and nothing else does."""
     p.theirs.fill(0, bytes(8))
     before = counters()
     for number in range(20):
-        for kind in (rdma.MASKED_FETCH_ADD, rdma.MASKED_COMPARE_SWAP):
+        for kind in kinds:
             rdma.send(p.a, b"never", rdma.atomic(kind, cookie, p.ours.base, 0, [1, 2, 1 << 7, 1 << 9], 0, number))
             need(rdma.status(p.a) == (number, rdma.DROPPED), "how it ends")
         rdma.send(p.a, b"%d" % number)
         need(rdma.receive(p.b)[0] == b"%d" % number, "another message came")
     need(p.theirs.pages[:8] == bytes(8), "it was done")
     now = counters()
-    need(now["send_drop_operation"] - before["send_drop_operation"] == 40, "they are counted")
+    need(now["send_drop_operation"] - before["send_drop_operation"] == 20 * len(kinds), "they are counted")
     need(now["conn_reset"] == before["conn_reset"], "the connection has ended")
 
 
@@ -57,12 +57,13 @@ def main():
             read, _place2 = rdma.transfer(cookie, (0, 8), [(p.ours.base, 8)], NOTIFY_ME, 2)
             add = rdma.atomic(rdma.FETCH_ADD, cookie, p.ours.base, 0, [1], NOTIFY_ME, 3)
             found = [tried(p, x) for x in (write, read, add)]
-            no, late, yes = "EOPNOTSUPP", rdma.OTHER_ERROR, rdma.SUCCESS
+            no, late, lost, yes = "EOPNOTSUPP", rdma.OTHER_ERROR, rdma.DROPPED, rdma.SUCCESS
             wanted = {"atomics": [yes, yes, no],
                       "initiator-depth": [yes, no, no],
                       # A work request has one anyway.
                       "sges": [yes, yes, yes if ATOMICS else no],
                       "masked-atomics": [yes, yes, yes],
+                      "refused-atomics": [yes, yes, lost],
                       "region-pages": [yes, yes, yes if ATOMICS else no],
                       # Soft-iWARP serves as many as the peer asks for, whatever it is told.
                       "responder-resources": [yes, late, late] if ATOMICS else [yes, yes, no]}[LACKING]
@@ -75,7 +76,9 @@ def main():
                     p.read(b"", cookie, pieces, 5, rdma.SILENT)
                     need(rdma.status(p.a) == (5, yes), "the same is read")
             if LACKING == "masked-atomics":
-                refused(p, cookie)
+                refused(p, cookie, rdma.MASKED_FETCH_ADD, rdma.MASKED_COMPARE_SWAP)
+            if LACKING == "refused-atomics":
+                refused(p, cookie, rdma.FETCH_ADD, rdma.COMPARE_SWAP)
             if LACKING == "region-pages":
                 need(outcome(p.theirs.register, 100, MOST * PAGE) == "EMSGSIZE", "there is room for a ninth page")
         rdma.send(p.a, b"message")
