@@ -19,11 +19,19 @@ use kernel::{
     sync::{Arc, Mutex},
 };
 
+/// How a region ends.
+#[derive(Clone, Copy)]
+pub(crate) struct Ending {
+    /// It goes when a peer has used it.
+    pub(crate) once: bool,
+    /// Who frees it waits until no peer can use it.
+    pub(crate) at_once: bool,
+}
+
 /// A region that a program has registered.
 struct Registered {
     memory: KBox<dyn RemoteMemory>,
-    /// It goes when a peer has used it.
-    once: bool,
+    ending: Ending,
     /// Higher than those of regions that were there before.
     number: u64,
 }
@@ -105,7 +113,7 @@ impl Memory {
     }
 
     /// Adds a region. Fails with ENOMEM, or with EBADF if the socket is closed. Sleeps.
-    pub(crate) fn add(&self, memory: KBox<dyn RemoteMemory>, once: bool) -> Result<RegionKey> {
+    pub(crate) fn add(&self, memory: KBox<dyn RemoteMemory>, ending: Ending) -> Result<RegionKey> {
         let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let home = memory.home();
         let key = RegionKey {
@@ -120,7 +128,7 @@ impl Memory {
         };
         let registered = Registered {
             memory,
-            once,
+            ending,
             number: there.next,
         };
         there.next = there.next.wrapping_add(1);
@@ -158,9 +166,9 @@ impl Memory {
             .is_some_and(|it| it.find(cookie).is_some())
     }
 
-    /// Takes the region away that a program means by the cookie, and tells where it was; `None` if there is none with the
-    /// key. Any context but a hard interrupt.
-    pub(crate) fn remove(&self, cookie: Cookie) -> Option<Arc<dyn Home>> {
+    /// Takes the region away that a program means by the cookie, and tells where it was, and how it was to end; `None` if
+    /// there is none with the key. Any context but a hard interrupt.
+    pub(crate) fn remove(&self, cookie: Cookie) -> Option<(Arc<dyn Home>, Ending)> {
         self.take(|table| table.find(cookie))
     }
 
@@ -179,16 +187,20 @@ impl Memory {
             } else {
                 table.only(rkey)?
             };
-            table.by_key.get(&key).filter(|it| it.once).map(|_| key)
+            let used = table.by_key.get(&key)?;
+            used.ending.once.then_some(key)
         });
     }
 
-    fn take(&self, which: impl FnOnce(&mut Table) -> Option<RegionKey>) -> Option<Arc<dyn Home>> {
+    fn take(
+        &self,
+        which: impl FnOnce(&mut Table) -> Option<RegionKey>,
+    ) -> Option<(Arc<dyn Home>, Ending)> {
         let mut table = self.table.lock();
         let there = (*table).as_mut()?;
         let gone = which(there).and_then(|key| there.by_key.remove(&key));
         drop(table);
-        gone.map(|it| it.memory.home())
+        gone.map(|it| (it.memory.home(), it.ending))
     }
 
     /// Takes all away, for ever. Process context; sleeps.

@@ -20,7 +20,7 @@ mod unread;
 pub(crate) use incoming::{Incoming, Payload, CHUNK, INLINE};
 #[cfg(rds_kunit)]
 pub(crate) use memory::Memory;
-pub(crate) use memory::RegionKey;
+pub(crate) use memory::{Ending, RegionKey};
 pub(crate) use message::{Attached, Message};
 #[cfg(rds_kunit)]
 pub(crate) use operation::Outcome;

@@ -85,7 +85,7 @@ impl Flags {
     pub(crate) const READWRITE: Self = Self(0x01);
     /// An operation: the message is sent when it is done. Otherwise it may arrive before all is read.
     pub(crate) const FENCE: Self = Self(0x02);
-    /// The key is to be good no more when the call returns.
+    /// The key is to be good no more when the call that frees the region returns: of that call, or of the region.
     pub(crate) const INVALIDATE: Self = Self(0x04);
     /// The region goes when a peer says that it has used it.
     pub(crate) const USE_ONCE: Self = Self(0x08);

@@ -10,7 +10,7 @@ use crate::kapi::{
     pin::PinnedMemory,
     rdma::Access,
 };
-use crate::msg::{Bound, RegionKey, Socket, TransportId};
+use crate::msg::{Bound, Ending, RegionKey, Socket, TransportId};
 use crate::proto::rdma::{Cookie, Flags, FreeMr, GetMr, MAX_BYTES};
 use kernel::{page::PAGE_SIZE, prelude::*};
 
@@ -59,9 +59,11 @@ pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<(Cookie, Regio
     };
     let region = sk.node.register(bound, memory, access)?;
     let cookie = region.cookie();
-    let key = sk
-        .memory
-        .add(region, args.flags.contains(Flags::USE_ONCE))?;
+    let ending = Ending {
+        once: args.flags.contains(Flags::USE_ONCE),
+        at_once: args.flags.contains(Flags::INVALIDATE),
+    };
+    let key = sk.memory.add(region, ending)?;
     if args.cookie_address != 0 {
         user::write(args.cookie_address, cookie.to_bits()).inspect_err(|_| sk.memory.undo(key))?;
     }
@@ -97,8 +99,8 @@ pub(super) fn free_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     let args = FreeMr::parse(&bytes).ok_or(EINVAL)?;
     match args.cookie {
         Some(cookie) => {
-            let home = sk.memory.remove(cookie).ok_or(EINVAL)?;
-            if args.flags.contains(Flags::INVALIDATE) {
+            let (home, ending) = sk.memory.remove(cookie).ok_or(EINVAL)?;
+            if ending.at_once || args.flags.contains(Flags::INVALIDATE) {
                 home.settle();
             }
         }

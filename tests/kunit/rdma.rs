@@ -13,7 +13,7 @@ mod suite {
             errno::Errno,
             rdma::{DeviceId, WcStatus},
         },
-        msg::{Memory, Outcome},
+        msg::{Ending, Memory, Outcome},
         proto::exthdr,
         proto::rdma::*,
     };
@@ -128,18 +128,25 @@ mod suite {
         Cookie { rkey: KEY, offset }
     }
 
+    fn ending(once: bool) -> Ending {
+        Ending {
+            once,
+            at_once: false,
+        }
+    }
+
     /// What a socket has that has registered these on devices: device, offset, whether for one use. All have the same key.
     fn registered(all: &[(u32, u32, bool)]) -> Result<Pin<KBox<Memory>>> {
         let memory = KBox::pin_init(Memory::new(), GFP_KERNEL)?;
         for (device, offset, once) in all {
-            memory.add(Piece::boxed(*device, at(*offset))?, *once)?;
+            memory.add(Piece::boxed(*device, at(*offset))?, ending(*once))?;
         }
         Ok(memory)
     }
 
     /// Where the regions are that go when a program gives the cookies back.
     fn freed<const N: usize>(memory: &Memory, cookies: [Cookie; N]) -> [Option<u32>; N] {
-        cookies.map(|cookie| memory.remove(cookie).map(|home| home.id().0))
+        cookies.map(|cookie| memory.remove(cookie).map(|(home, _)| home.id().0))
     }
 
     #[test]
@@ -186,12 +193,12 @@ mod suite {
     #[test]
     fn what_is_undone_is_no_other_one() -> Result {
         let memory = registered(&[(1, 0, false)])?;
-        let key = memory.add(Piece::boxed(2, at(0))?, false)?;
-        memory.add(Piece::boxed(3, at(0))?, false)?;
+        let key = memory.add(Piece::boxed(2, at(0))?, ending(false))?;
+        memory.add(Piece::boxed(3, at(0))?, ending(false))?;
         memory.undo(key);
         assert_eq!(freed(&memory, [at(0); 3]), [Some(3), Some(1), None]);
         memory.close();
-        let late = memory.add(Piece::boxed(2, at(0))?, false);
+        let late = memory.add(Piece::boxed(2, at(0))?, ending(false));
         assert_eq!(late.err(), Some(EBADF));
         Ok(())
     }
@@ -202,7 +209,7 @@ mod suite {
         let homes = |memory: &Memory| -> Result<usize> { Ok(memory.homes()?.len()) };
         // The one that has gone was forgotten when another one came.
         assert_eq!(homes(&memory)?, 1);
-        memory.add(Piece::boxed(2, at(0))?, false)?;
+        memory.add(Piece::boxed(2, at(0))?, ending(false))?;
         assert_eq!(homes(&memory)?, 2);
         memory.close();
         assert_eq!(homes(&memory)?, 0);

@@ -19,7 +19,7 @@ def test_regions(node, tools, guest):
 
 
 @pytest.mark.parametrize("case", (
-    "users", "forked", "flushed",
+    "users", "forked", "flushed", "at_once",
     # So many operations take a minute on the debug kernel.
     pytest.param("unread", marks=pytest.mark.flavors("release"))))
 def test_pinning(case, node, guest):

@@ -5,6 +5,7 @@ left unread. On one machine."""
 import os
 import resource
 import signal
+import struct
 import sys
 
 import rdma
@@ -90,6 +91,21 @@ def flushed():
                 p.theirs.free(cookie)
             p.theirs.free(0)
             need(rdma.pins() == before, "some are pinned still")
+
+
+def at_once():
+    """What was registered to be invalidated is given back when it is freed, whatever is said then."""
+    flags = rdma.READWRITE | rdma.INVALIDATE
+    with Pair(300) as p:
+        before = rdma.pins()
+        args = struct.pack("=QQQQ", p.ours.base, 200 * PAGE, 0, flags)
+        for _ in range(50):
+            p.ours.free(p.ours.register(0, 200 * PAGE, flags))
+            need(rdma.pins() == before, "some of what was registered alone are pinned still")
+            rdma.send(p.a, b"", (rdma.SOL_RDS, rdma.MAP, args))
+            _, ((_, cookie),) = rdma.receive(p.b)
+            p.ours.free(*struct.unpack("=Q", cookie))
+            need(rdma.pins() == before, "some of what was registered with a message are pinned still")
 
 
 def unread():

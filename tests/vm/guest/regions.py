@@ -47,14 +47,14 @@ def failing(device, **faults):
 
 
 @contextlib.contextmanager
-def silent_device(p):
-    """The device of p.a does not say that it has ended a region, and a program waits for that. Yields what has happened so
-    far, the end of that last."""
+def silent_device(p, made=READWRITE, freed=INVALIDATE):
+    """The device of p.a does not say that it has ended a region, and a program waits for that: it was made, or is freed, with
+    INVALIDATE. Yields what has happened so far, the end of that last."""
     order = []
-    cookie = p.ours.register(0, PAGE)
+    cookie = p.ours.register(0, PAGE, made)
 
     def free():
-        p.ours.free(cookie, INVALIDATE)
+        p.ours.free(cookie, freed)
         order.append("ended")
 
     with failing(DEVICES[0], lose_registration=100):
@@ -81,7 +81,7 @@ def apart():
     with Pair(8) as p:
         before = p.theirs.register(0, PAGE)
         # One by one: the device is silent for a few seconds only, and the machine may be slow.
-        with silent_device(p) as order:
+        with silent_device(p, READWRITE | INVALIDATE, 0) as order:
             p.theirs.free(before)
             p.theirs.free(0)
             order.append("flushed")
