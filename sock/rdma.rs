@@ -88,9 +88,10 @@ pub(super) fn pin(
     }
 }
 
-/// `RDS_FREE_MR`. Without a cookie it waits until no peer can use what was freed before.
+/// `RDS_FREE_MR`. Without a cookie it waits until no peer can use what was freed before, by whatever socket, on the device
+/// of the local address and on those that this socket had regions on.
 ///
-/// Fails with EINVAL if there is no such region.
+/// Fails with EINVAL if there is no such region, ENOMEM.
 pub(super) fn free_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     if value.len() != FreeMr::LEN {
         return Err(EINVAL);
@@ -105,12 +106,14 @@ pub(super) fn free_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
             }
         }
         None => {
-            sk.bound()
+            let bound = sk
+                .bound()
                 .filter(|bound| bound.transport == TransportId::Ib)
                 .ok_or(EINVAL)?;
             for home in sk.memory.homes()? {
                 home.settle();
             }
+            sk.node.settle_memory(bound)?;
         }
     }
     Ok(())
