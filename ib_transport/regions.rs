@@ -312,11 +312,10 @@ impl Regions {
             attempts += 1;
             let mr = match device.spares.take(pages) {
                 Some(mr) => mr,
-                None => Mr::new(&pd, size).or_else(|_| {
-                    // Those that are about to go may be in the way.
-                    device.invalidate(self.take_stale(), released);
-                    Mr::new(&pd, size)
-                })?,
+                None => match Mr::new(&pd, size) {
+                    Ok(mr) => mr,
+                    Err(_) => self.make_room(device, &pd, pages, size, released)?,
+                },
             };
             let registrar = device.registrar(&self.queue, &pd, addr)?;
             match registrar.qp().register(mr, mapping.clone(), access) {
@@ -325,6 +324,24 @@ impl Regions {
                 result => return result,
             }
         }
+    }
+
+    /// The device has no room for another one: takes one that is about to go, or gives back all that are kept, which may
+    /// be of the other kind, and makes one. Sleeps.
+    fn make_room(
+        &self,
+        device: &mut Device,
+        pd: &Arc<Pd>,
+        pages: usize,
+        size: u32,
+        released: &mut Fifo<Kept>,
+    ) -> Result<Mr> {
+        device.invalidate(self.take_stale(), released);
+        if let Some(mr) = device.spares.take(pages) {
+            return Ok(mr);
+        }
+        device.spares.clear();
+        Mr::new(pd, size)
     }
 
     /// Keeps memory until what this returns is dropped. May sleep.

@@ -25,6 +25,13 @@ def test_silent_device(case, node, guest):
         play(case, node, guest)
 
 
+@pytest.mark.on_siw
+@pytest.mark.flavors("debug")
+def test_device_that_is_full(node, guest):
+    with device_faults(node, "fail_alloc_mr"):
+        play("full", node, guest)
+
+
 @pytest.mark.flavors("debug")
 def test_frames_refused_before_an_operation(node, guest):
     with device_faults(node, "fail_post"):

@@ -170,6 +170,29 @@ def refused():
             need(came == [b"first", b"second"] + [b"third"] * (found[1] == rdma.SUCCESS), f"{found}, {came}")
 
 
+def full():
+    """A device that can have no more regions gives up those that are kept for later, whatever their size, and uses those
+    that have just been freed."""
+    sizes = [PAGE, 30 * PAGE]
+    # One more than are kept of a size.
+    count = 65
+    with Pair(30) as p:
+        for wanted, other in (sizes, sizes[::-1]):
+            for cookie in [p.ours.register(0, other) for _ in range(20)]:
+                p.ours.free(cookie, INVALIDATE)
+            need(len(regions(DEVICES[0])) >= 20, "they are not kept")
+            with failing(DEVICES[0], fail_alloc_mr=1):
+                cookies = [p.ours.register(0, wanted) for _ in range(count)]
+                need(knob("fail_alloc_mr/times") == 0, "there were enough")
+            need(len(regions(DEVICES[0])) == count, "others are kept still")
+            with failing(DEVICES[0], fail_alloc_mr=1000):
+                for _ in range(100):
+                    p.ours.free(cookies.pop())
+                    cookies.append(p.ours.register(0, wanted))
+            for cookie in cookies:
+                p.ours.free(cookie, INVALIDATE)
+
+
 def ip(*what):
     subprocess.run(["ip", *what], check=True)
 
