@@ -292,6 +292,16 @@ pub(crate) enum Change {
 }
 
 impl Change {
+    /// Without masks.
+    const fn swap(compare: u64, swap: u64) -> Self {
+        Self::CompareSwap {
+            compare,
+            swap,
+            compare_mask: u64::MAX,
+            swap_mask: u64::MAX,
+        }
+    }
+
     /// Whether the masks make a difference: few devices have masks.
     pub(crate) fn is_masked(self) -> bool {
         !matches!(
@@ -315,7 +325,7 @@ pub(crate) enum AtomicKind {
     MaskedCompareSwap,
 }
 
-/// `struct rds_atomic_args`: a change of eight bytes of a peer's memory.
+/// `struct rds_atomic_args`: a change of eight bytes of a peer's memory. Oracle's kernel (UEK) has a shorter one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AtomicArgs {
     pub(crate) cookie: Cookie,
@@ -330,35 +340,57 @@ pub(crate) struct AtomicArgs {
 
 impl AtomicArgs {
     pub(crate) const LEN: usize = 72;
+    /// That of UEK.
+    pub(crate) const UEK_LEN: usize = 56;
     /// How many bytes are changed.
     pub(crate) const BYTES: u32 = 8;
 
-    pub(crate) fn parse(kind: AtomicKind, bytes: &[u8; Self::LEN]) -> Option<Self> {
+    /// The length tells the two forms apart. `None` if it is that of none, or if the one of UEK does not have what is asked
+    /// for.
+    pub(crate) fn parse(kind: AtomicKind, bytes: &[u8]) -> Option<Self> {
+        let change = match bytes.len() {
+            Self::UEK_LEN => Self::change_of_uek,
+            Self::LEN.. => Self::change,
+            _ => return None,
+        };
         let mut words = Words(bytes);
-        let cookie = Cookie::from_bits(words.next()?);
-        let (local_address, remote_address) = (words.next()?, words.next()?);
-        let [a, b, c, d] = [words.next()?, words.next()?, words.next()?, words.next()?];
-        let add = |boundary| Change::FetchAdd { add: a, boundary };
-        let swap = |compare_mask, swap_mask| Change::CompareSwap {
-            compare: a,
-            swap: b,
-            compare_mask,
-            swap_mask,
-        };
-        let change = match kind {
-            AtomicKind::FetchAdd => add(0),
-            AtomicKind::CompareSwap => swap(u64::MAX, u64::MAX),
-            AtomicKind::MaskedFetchAdd => add(b),
-            AtomicKind::MaskedCompareSwap => swap(c, d),
-        };
         Some(Self {
-            cookie,
-            local_address,
-            remote_address,
-            change,
+            cookie: Cookie::from_bits(words.next()?),
+            local_address: words.next()?,
+            remote_address: words.next()?,
+            change: change(kind, &mut words)?,
             flags: Flags(words.next()?),
             token: words.next()?,
         })
+    }
+
+    fn change(kind: AtomicKind, words: &mut Words<'_>) -> Option<Change> {
+        let [a, b, c, d] = [words.next()?, words.next()?, words.next()?, words.next()?];
+        let add = |boundary| Change::FetchAdd { add: a, boundary };
+        Some(match kind {
+            AtomicKind::FetchAdd => add(0),
+            AtomicKind::CompareSwap => Change::swap(a, b),
+            AtomicKind::MaskedFetchAdd => add(b),
+            AtomicKind::MaskedCompareSwap => Change::CompareSwap {
+                compare: a,
+                swap: b,
+                compare_mask: c,
+                swap_mask: d,
+            },
+        })
+    }
+
+    /// What is to be added or put there, and what is compared, which has to be 0 for a sum. There are no masks.
+    fn change_of_uek(kind: AtomicKind, words: &mut Words<'_>) -> Option<Change> {
+        let (value, compare) = (words.next()?, words.next()?);
+        match (kind, compare) {
+            (AtomicKind::FetchAdd, 0) => Some(Change::FetchAdd {
+                add: value,
+                boundary: 0,
+            }),
+            (AtomicKind::CompareSwap, _) => Some(Change::swap(compare, value)),
+            _ => None,
+        }
     }
 
     /// Where in the peer's memory the bytes are, as devices name it. Fails if that is nowhere, or not a multiple of 8,

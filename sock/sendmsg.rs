@@ -244,8 +244,8 @@ fn control_of(msg: &SendMsg<'_>) -> Result<Option<KBox<Control>>> {
             continue;
         }
         let atomic = |kind| -> Result<Wish> {
-            let args = cmsg.data.first_chunk().ok_or(EINVAL)?;
-            Ok(Wish::Atomic(AtomicArgs::parse(kind, args).ok_or(EINVAL)?))
+            let args = AtomicArgs::parse(kind, cmsg.data).ok_or(EINVAL)?;
+            Ok(Wish::Atomic(args))
         };
         match cmsg.kind {
             CMSG_RDMA_DEST => {

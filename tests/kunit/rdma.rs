@@ -67,7 +67,8 @@ mod suite {
     #[test]
     fn masks() {
         let change = |kind, numbers: [u64; 9]| {
-            AtomicArgs::parse(kind, &words(&numbers)).map(|it| it.change.is_masked())
+            let bytes: [u8; AtomicArgs::LEN] = words(&numbers);
+            AtomicArgs::parse(kind, &bytes).map(|it| it.change.is_masked())
         };
         let all = [1, 0, 0, 5, 6, u64::MAX, u64::MAX, 0, 0];
         assert_eq!(change(AtomicKind::FetchAdd, all), Some(false));

@@ -166,7 +166,7 @@ fn notifications() {
 
 #[test]
 fn atomics() {
-    let parse = |kind, words: [u64; 9]| AtomicArgs::parse(kind, &bytes(&words)).unwrap();
+    let parse = |kind, words: [u64; 9]| AtomicArgs::parse(kind, &bytes::<72>(&words)).unwrap();
     let cookie = Cookie {
         rkey: 5,
         offset: 104,
@@ -223,8 +223,58 @@ fn atomics() {
 }
 
 #[test]
+fn atomics_of_uek() {
+    use AtomicKind::*;
+    let parse = |kind, value, compare| {
+        let cookie = Cookie { rkey: 5, offset: 8 }.to_bits();
+        let words = [cookie, 0x5000, 16, value, compare, 0x20, 77];
+        AtomicArgs::parse(kind, &bytes::<56>(&words))
+    };
+    let add = parse(FetchAdd, 3, 0).unwrap();
+    let wanted = Change::FetchAdd {
+        add: 3,
+        boundary: 0,
+    };
+    assert_eq!(add.change, wanted);
+    assert_eq!((add.cookie.rkey, add.local_address), (5, 0x5000));
+    assert_eq!((add.remote_address(), add.token), (Ok(24), 77));
+    assert!(add.flags.contains(Flags::NOTIFY_ME));
+    assert_eq!(parse(FetchAdd, 3, 1), None);
+    let wanted = Change::CompareSwap {
+        compare: 1,
+        swap: 3,
+        compare_mask: u64::MAX,
+        swap_mask: u64::MAX,
+    };
+    assert_eq!(parse(CompareSwap, 3, 1).unwrap().change, wanted);
+    for compare in [0, 1] {
+        assert_eq!(parse(MaskedFetchAdd, 3, compare), None);
+        assert_eq!(parse(MaskedCompareSwap, 3, compare), None);
+    }
+}
+
+#[test]
+fn lengths_of_atomics() {
+    let taken = |kind| {
+        let is_taken = |len: &usize| AtomicArgs::parse(kind, &vec![0; *len]).is_some();
+        (0..100).filter(is_taken).collect::<Vec<_>>()
+    };
+    let long: Vec<_> = (72..100).collect();
+    for kind in [AtomicKind::FetchAdd, AtomicKind::CompareSwap] {
+        assert_eq!(taken(kind), [&[56], &long[..]].concat());
+    }
+    for kind in [AtomicKind::MaskedFetchAdd, AtomicKind::MaskedCompareSwap] {
+        assert_eq!(taken(kind), long);
+    }
+}
+
+#[test]
 fn masks_without_effect() {
-    let parse = |kind, words: [u64; 9]| AtomicArgs::parse(kind, &bytes(&words)).unwrap().change;
+    let parse = |kind, words: [u64; 9]| {
+        AtomicArgs::parse(kind, &bytes::<72>(&words))
+            .unwrap()
+            .change
+    };
     let plain = [0, 0, 0, 1, 2, 0, 0, 0, 0];
     let add = parse(AtomicKind::MaskedFetchAdd, [0, 0, 0, 1, 0, 0, 0, 0, 0]);
     assert_eq!(add, parse(AtomicKind::FetchAdd, plain));

@@ -156,16 +156,26 @@ def atomics():
         cookie = p.theirs.register(16, 4096)
         top = 1 << 64
 
-        def change(kind, numbers, token, at=8):
-            control = rdma.atomic(kind, cookie, p.ours.base + 64, at, numbers, NOTIFY_ME, token)
+        def done(token, at, control):
             rdma.send(p.a, b"changed", control)
             need(rdma.receive(p.b)[0] == b"changed", "the message")
             need(rdma.status(p.a) == (token, rdma.SUCCESS), "the end")
             return bits(p.ours, 64), bits(p.theirs, 16 + at)
 
+        def change(kind, numbers, token, at=8):
+            return done(token, at, rdma.atomic(kind, cookie, p.ours.base + 64, at, numbers, NOTIFY_ME, token))
+
+        def change_as_uek(kind, value, compare, token, at=8):
+            return done(token, at, rdma.uek_atomic(kind, cookie, p.ours.base + 64, at, value, compare, NOTIFY_ME, token))
+
+        # Whether the device can or not.
+        cases = ((rdma.FETCH_ADD, 1), (rdma.MASKED_FETCH_ADD, 0), (rdma.MASKED_COMPARE_SWAP, 0))
+        for kind, compare in cases:
+            need(outcome(change_as_uek, kind, 1, compare, 1) == "EINVAL", f"UEK's, kind {kind}")
         if not ATOMICS:
             for kind in (rdma.FETCH_ADD, rdma.COMPARE_SWAP, rdma.MASKED_FETCH_ADD, rdma.MASKED_COMPARE_SWAP):
                 need(outcome(change, kind, (1, 1), 1) == "EOPNOTSUPP", f"kind {kind}")
+            need(outcome(change_as_uek, rdma.FETCH_ADD, 1, 0, 1) == "EOPNOTSUPP", "UEK's")
             return
         struct.pack_into("=Q", p.theirs.pages, 24, 0x1122334455667788)
         need(change(rdma.FETCH_ADD, [8], 1) == (0x1122334455667788, 0x1122334455667790), "fetch and add")
@@ -176,6 +186,10 @@ def atomics():
         need(change(rdma.MASKED_COMPARE_SWAP, [7, 9, top - 1, top - 1], 6) == (7, 9), "masks with all bits")
         masked = outcome(change, rdma.MASKED_FETCH_ADD, (1, 1 << 7), 7)
         need(isinstance(masked, tuple) or masked == "EOPNOTSUPP", f"real masks: {masked}")
+        struct.pack_into("=Q", p.theirs.pages, 24, 100)
+        need(change_as_uek(rdma.FETCH_ADD, 11, 0, 8) == (100, 111), "fetch and add of UEK's")
+        need(change_as_uek(rdma.COMPARE_SWAP, 5, 110, 9) == (111, 111), "another number was swapped by UEK's")
+        need(change_as_uek(rdma.COMPARE_SWAP, 5, 111, 10) == (111, 5), "compare and swap of UEK's")
 
         def asked(local, remote):
             return outcome(rdma.send, p.a, b"", rdma.atomic(rdma.FETCH_ADD, cookie, local, remote, [1], 0))

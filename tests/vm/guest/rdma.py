@@ -77,6 +77,11 @@ def atomic(kind, cookie, local, remote, numbers, flags, token=0):
     return SOL_RDS, kind, struct.pack("=QQQQQQQQQ", cookie, local, remote, *numbers, flags, token)
 
 
+def uek_atomic(kind, cookie, local, remote, value, compare, flags, token=0):
+    """The same, as programs for Oracle's kernel have it."""
+    return SOL_RDS, kind, struct.pack("=QQQQQQQ", cookie, local, remote, value, compare, flags, token)
+
+
 def send(sock, payload, *controls, flags=0):
     return sock.sock.sendmsg([payload], list(controls), flags)
 
