@@ -89,7 +89,8 @@ def silent():
 
 
 def cookies():
-    """A program sends its memory's cookie; the answer comes with what was written there, once."""
+    """A program sends its memory's cookie; the answer comes with what was written there, once. It may say where the next one
+    is to go."""
     with Pair(4) as p:
         cookie = p.theirs.register(10, 5000, READWRITE | rdma.USE_ONCE)
         rdma.send(p.b, b"mine", (rdma.SOL_RDS, rdma.DEST, struct.pack("=Q", cookie)))
@@ -101,6 +102,17 @@ def cookies():
         need(p.theirs.pages[10:5010] == pattern(5000, 9), "what was written")
         need(rdma.status(p.a) == (1, rdma.SUCCESS), "the end")
         need(outcome(p.theirs.free, cookie) == "EINVAL", "memory that was to be used once is still there")
+
+        cookie = p.theirs.register(0, PAGE)
+        mine = struct.pack("=Q", p.ours.register(0, PAGE))
+        for token, (data, flags) in enumerate(((b"both", 0), (b"both", SILENT), (b"", SILENT)), 2):
+            p.ours.fill(0, pattern(100, token))
+            write, _place = rdma.transfer(cookie, (0, 100), [(p.ours.base, 100)], READWRITE | NOTIFY_ME | flags, token)
+            rdma.send(p.a, data, write, (rdma.SOL_RDS, rdma.DEST, mine))
+            found = rdma.receive(p.b)
+            need(found == (data, [(rdma.DEST, mine)]), f"an operation and a cookie: {found}")
+            need(p.theirs.pages[:100] == pattern(100, token), "what was written")
+            need(rdma.status(p.a) == (token, rdma.SUCCESS), "the end")
 
 
 def for_dest():
@@ -227,7 +239,14 @@ def bad_arguments():
         wrong = {name: got for name, (got, wanted) in cases.items() if got != wanted}
         need(not wrong, f"{wrong}")
         control, _place = rdma.transfer(cookie, (0, 100), some, READWRITE)
-        need(outcome(rdma.send, p.a, b"", control, control) == "EINVAL", "two operations")
+        add = rdma.atomic(rdma.FETCH_ADD, cookie, base, 0, [1], 0)
+        dest = rdma.SOL_RDS, rdma.DEST, struct.pack("=Q", p.ours.register(0, PAGE))
+        fresh = rdma.SOL_RDS, rdma.MAP, struct.pack("=QQQQ", base, PAGE, 0, READWRITE)
+        pins = rdma.pins()
+        for pair in ((control, control), (control, add), (add, control), (add, add), (dest, dest), (dest, fresh),
+                     (fresh, dest), (fresh, fresh)):
+            need((told := outcome(rdma.send, p.a, b"", *pair)) == "EINVAL", f"{[kind for _, kind, _ in pair]}: {told}")
+            need(rdma.pins() == pins, f"{[kind for _, kind, _ in pair]}: something is registered")
         need(outcome(rdma.send, p.a, b"", (control[0], control[1], control[2][:55])) == "EINVAL", "half of one")
         with rdma.connected(("127.0.0.1", 0), ("127.0.0.1", 4009)) as loop:
             need(outcome(rdma.send, loop, b"", control) == "EOPNOTSUPP", "on loopback")
