@@ -386,7 +386,7 @@ def looked():
         for _ in range(2):
             need((seen := look(100)) == (b"", told, 0), f"a look: {seen}")
         need((seen := look(20)) == (b"", [], socket.MSG_CTRUNC), f"without room: {seen}")
-        need((seen := outcome(look, 100, control=8)) == "EFAULT", f"to bad memory: {seen}")
+        need((seen := outcome(lambda: look(100, control=8))) == "EFAULT", f"to bad memory: {seen}")
         # Without room for it, messages come first.
         rdma.send(p.b, b"behind")
         eventually("the message", lambda: look(20)[0] == b"behind")
