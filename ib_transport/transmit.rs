@@ -8,14 +8,14 @@ use crate::kapi::{
     print::{pr_change_ratelimited, pr_info_ratelimited},
     rdma::{Qp, SendChain, SendItem, MAX_UNREPORTED},
 };
-use crate::msg::{Message, Posted};
+use crate::msg::{Behind, Message, Posted};
 use crate::proto::{
     credits::Credits,
     info::RdmaPath,
     packed::{self, Packer},
     silence::Signs,
     tx::SendState,
-    wire::{self, Flags, FragmentSize, Header, CONG_MAP_BYTES},
+    wire::{self, Flags, FragmentSize, Header, CONG_MAP_BYTES, PING_PORT},
 };
 use crate::recv_pool::{Buf, Context};
 use kernel::{fmt, prelude::*, sync::atomic::Relaxed};
@@ -240,6 +240,10 @@ fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Messa
     if message.wants_ack() {
         message.flags = message.flags.with(Flags::ACK_REQUIRED);
     }
+    if message.is_question() {
+        // Or it would be a bare acknowledgement.
+        message.flags = message.flags.with(Flags::HB_PING);
+    }
     if message.flags.contains(Flags::ACK_REQUIRED) {
         connection.node.stats.inc(Counter::SendAckRequired);
         state.set_policy(connection.node.tunables.ack_policy());
@@ -247,12 +251,17 @@ fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Messa
 }
 
 fn header_of(message: &Message, ack: u64, credit: u8) -> Header {
+    let (sport, dport) = if message.is_question() {
+        (PING_PORT, PING_PORT)
+    } else {
+        (message.sport, message.dport)
+    };
     Header {
         sequence: message.sequence,
         ack,
         len: message.len,
-        sport: message.sport,
-        dport: message.dport,
+        sport,
+        dport,
         flags: message.flags,
         credit,
         exthdr: message.extensions(),
@@ -335,7 +344,7 @@ fn work_request(
         operation.post_next(|item| chain.operate(item))
     };
     let finished = match posted {
-        Posted::Yes => operation.silent && !operation.is_waiting(),
+        Posted::Yes => operation.behind == Behind::Nothing && !operation.is_waiting(),
         Posted::Never => {
             connection.note_drop(Counter::SendDropOperation, 1);
             true

@@ -2,7 +2,7 @@
 
 //! A message on its way to another node.
 
-use super::{Attachment, Pong, Socket, Ticket};
+use super::{Attachment, Behind, Pong, Socket, Ticket};
 use crate::kapi::{
     alloc::kmalloc_size,
     net::{SendMsg, Sock},
@@ -312,6 +312,13 @@ impl Message {
         }
         let used = operation.and_then(|it| it.rkey);
         Extras { memory, used }.emit()
+    }
+
+    /// Whether the peer is to acknowledge it, and no program to get it.
+    #[inline]
+    pub(crate) fn is_question(&self) -> bool {
+        self.operation()
+            .is_some_and(|it| it.behind == Behind::Question)
     }
 
     #[inline]

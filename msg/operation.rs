@@ -132,7 +132,7 @@ pub(crate) struct Op {
     /// Also if the memory goes earlier, with its device.
     told: Arc<Told>,
     memory: KVVec<KBox<dyn LocalMemory>>,
-    /// What a message without a frame takes of the send buffer.
+    /// What a message without a frame of its own takes of the send buffer.
     _ticket: Option<Ticket>,
     /// That its work requests are done does not mean that they went well: the peer's acknowledgement does.
     unheard: bool,
@@ -179,6 +179,17 @@ pub(crate) enum Posted {
     Failed,
 }
 
+/// What goes behind the work requests of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// Its message.
+    Message,
+    /// A frame that the peer acknowledges and no program gets.
+    Question,
+    /// Nothing: the message is there for the operation only.
+    Nothing,
+}
+
 /// What a message has of its operation.
 pub(crate) struct Attachment {
     /// Who is told.
@@ -191,8 +202,7 @@ pub(crate) struct Attachment {
     unheard: Option<Arc<Op>>,
     /// The message goes when a read is done, not before.
     pub(crate) fence: bool,
-    /// The message is there for the operation only, and no frame is sent.
-    pub(crate) silent: bool,
+    pub(crate) behind: Behind,
     /// The peer's key, if the peer is to hear that it was used.
     pub(crate) rkey: Option<u32>,
 }
@@ -202,7 +212,7 @@ impl Attachment {
     pub(crate) fn new(
         op: &Arc<Op>,
         to_post: Fifo<OperationItem>,
-        (fence, silent): (bool, bool),
+        (fence, behind): (bool, Behind),
         rkey: Option<u32>,
     ) -> Result<KBox<Self>> {
         let this = Self {
@@ -212,7 +222,7 @@ impl Attachment {
             outcome: op.told.outcome.clone(),
             unheard: op.unheard.then(|| op.clone()),
             fence,
-            silent,
+            behind,
             rkey,
         };
         Ok(KBox::new(this, GFP_KERNEL_ACCOUNT)?)

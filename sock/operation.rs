@@ -12,7 +12,7 @@ use crate::kapi::{
     rdma::{LocalPiece, OperationItem, Verb},
     sync::{Fifo, Item},
 };
-use crate::msg::{Attachment, Bound, Op, Socket, Ticket, Told};
+use crate::msg::{Attachment, Behind, Bound, Op, Socket, Ticket, Told};
 use crate::proto::rdma::{Area, AtomicArgs, Bad, Change, Flags, Transfer};
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
@@ -70,7 +70,8 @@ impl Wish {
             return Err(Errno::NoBufferSpace.into());
         }
         let flags = self.flags();
-        let told = Told::new(sk, self.token(), flags.contains(Flags::NOTIFY_ME))?;
+        let asks = flags.contains(Flags::NOTIFY_ME);
+        let told = Told::new(sk, self.token(), asks)?;
         let mut local = Local {
             sk,
             bound,
@@ -90,9 +91,13 @@ impl Wish {
             }
         };
         count(&sk.node.stats, verb, &local.pieces);
-        let silent = ticket.is_some();
-        // What arrives by itself has no acknowledgement.
-        let unheard = local.unheard && !silent;
+        let behind = match ticket {
+            None => Behind::Message,
+            // The program is to hear how it went, and only an acknowledgement tells.
+            Some(_) if local.unheard && asks => Behind::Question,
+            Some(_) => Behind::Nothing,
+        };
+        let unheard = local.unheard && behind != Behind::Nothing;
         let op = Op::new(told, local.memory, ticket, unheard)?;
         let mut to_post = Fifo::new();
         let mut pieces = local.pieces.into_iter().peekable();
@@ -103,8 +108,9 @@ impl Wish {
             to_post.push_back(Item::new(item, GFP_KERNEL_ACCOUNT)?);
         }
         let fence = flags.contains(Flags::FENCE);
-        let used = matches!(self, Self::Transfer(_)).then_some(rkey);
-        Attachment::new(&op, to_post, (fence, silent), used)
+        let told_to_peer = matches!(self, Self::Transfer(_)) && behind == Behind::Message;
+        let used = told_to_peer.then_some(rkey);
+        Attachment::new(&op, to_post, (fence, behind), used)
     }
 }
 

@@ -12,7 +12,7 @@ from traffic import counters, let_packets_pass, losing, messages, new_devices, s
 pytestmark = pytest.mark.impls("rust")
 # The debug kernel takes too long for so many connections with so few CPUs.
 CASES = (pytest.param("first_of_all", marks=pytest.mark.flavors("release")), "transfers", "silent", "cookies", "for_dest",
-         "over_ipv6", "read_only", "atomics", "bad_arguments", "bad_keys", "untold", "closed", "killed",
+         "over_ipv6", "read_only", "atomics", "bad_arguments", "bad_keys", "silent_bad_keys", "untold", "closed", "killed",
          pytest.param("unfenced", marks=pytest.mark.long), "unread",
          "looked", "forgotten", "waiting", "limits", "copied", "moved", "removed")
 

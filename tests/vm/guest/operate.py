@@ -283,6 +283,27 @@ def bad_keys():
         need(rdma.status(p.a) == (100, rdma.SUCCESS), "its end")
 
 
+def silent_bad_keys():
+    """Who has a bad key is told so without a message, too, if the program has asked; and the next one is sent anew."""
+    with Pair(4) as p:
+        cookie = p.theirs.register(0, PAGE)
+        for number in range(0, 40, 2):
+            p.write(b"", cookie ^ 0xff, [(0, 10)], number, SILENT)
+            found, how = rdma.status(p.a)
+            need(found == number and how in (rdma.REMOTE_ERROR, rdma.DROPPED), f"{found}: {how}")
+            # It may be dropped with the connection that the one before has ended.
+            for _ in range(10):
+                p.write(b"", cookie, [(0, 10)], number + 1, SILENT)
+                found, how = rdma.status(p.a)
+                need(found == number + 1 and how in (rdma.SUCCESS, rdma.DROPPED), f"{found}: {how}")
+                if how == rdma.SUCCESS:
+                    break
+            else:
+                raise AssertionError(f"{number}: the next one is always dropped")
+        rdma.send(p.a, b"good")
+        need(rdma.receive(p.b)[0] == b"good", "something came")
+
+
 def untold():
     """An operation that fails is told of also if the program did not ask."""
     with Pair(4) as p:
