@@ -43,6 +43,8 @@ enum rds_lack {
 	RDS_LACKS_MASKED_ATOMICS = 64,
 	/* All atomics, though it says that it has them, and with another error number, as mlx5 does: at any time. */
 	RDS_REFUSES_ATOMICS = 128,
+	/* Masks, though it says that it has them: it takes masked atomics for plain ones, which do the same to some numbers. */
+	RDS_IGNORES_MASKS = 256,
 };
 
 #ifdef CONFIG_FAULT_INJECTION_DEBUG_FS

@@ -194,6 +194,20 @@ static bool is_atomic(enum ib_wr_opcode opcode)
 	       opcode == IB_WR_MASKED_ATOMIC_FETCH_AND_ADD;
 }
 
+static enum ib_wr_opcode opcode_of(const struct rds_ib_operation *operation)
+{
+	if (!rds_device_lacks(RDS_IGNORES_MASKS))
+		return operation->opcode;
+	switch (operation->opcode) {
+	case IB_WR_MASKED_ATOMIC_CMP_AND_SWP:
+		return IB_WR_ATOMIC_CMP_AND_SWP;
+	case IB_WR_MASKED_ATOMIC_FETCH_AND_ADD:
+		return IB_WR_ATOMIC_FETCH_AND_ADD;
+	default:
+		return operation->opcode;
+	}
+}
+
 /* Its completion has @id. */
 int rds_ib_post_operation(struct ib_qp *qp, const struct rds_ib_operation *operation, u64 id)
 {
@@ -206,7 +220,7 @@ int rds_ib_post_operation(struct ib_qp *qp, const struct rds_ib_operation *opera
 		.wr_id = id,
 		.sg_list = &sge,
 		.num_sge = 1,
-		.opcode = operation->opcode,
+		.opcode = opcode_of(operation),
 		.send_flags = operation->signaled ? IB_SEND_SIGNALED : 0,
 	};
 

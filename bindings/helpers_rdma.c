@@ -67,7 +67,7 @@ void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits)
 		limits->max_qp_init_rd_atom = 0;
 	if (rds_device_lacks(RDS_LACKS_RESPONDER_RESOURCES))
 		limits->max_qp_rd_atom = 0;
-	if (rds_device_lacks(RDS_LACKS_MASKED_ATOMICS))
+	if (rds_device_lacks(RDS_LACKS_MASKED_ATOMICS | RDS_IGNORES_MASKS))
 		limits->masked_atomics = true;
 	if (rds_device_lacks(RDS_LACKS_REGION_PAGES))
 		limits->max_fast_reg_page_list_len = 8;

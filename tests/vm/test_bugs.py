@@ -14,7 +14,7 @@ GUEST = Path(__file__).with_name("guest")
 # Rows of defects that tests of other files stand for.
 ELSEWHERE = {
     "h09": "test_sysctl.py::test_ranges",
-    "h36": "test_operations.py::test_device_that_refuses_masks",
+    "h36": "test_operations.py::test_device_with_masks",
     "h42": "test_bugs.py::test_h42_no_ipv6",
     "h52": "test_node.py::test_no_port_left",
     "h54": "test_operations.py::test_each_step",

@@ -147,6 +147,13 @@ def test_device_that_refuses_masks(node, guest):
 
 @pytest.mark.flavors("debug")
 @pytest.mark.kinds("rxe")
+def test_device_with_masks(node, guest):
+    """It takes masked atomic operations, as plain ones."""
+    less_able(node, guest, "masks", 256)
+
+
+@pytest.mark.flavors("debug")
+@pytest.mark.kinds("rxe")
 def test_device_that_refuses_atomics(node, guest):
     """As some of mlx5 do: with EOPNOTSUPP, when they are posted."""
     less_able(node, guest, "refused-atomics", 128)

@@ -43,6 +43,30 @@ def refused(p, cookie, *kinds):
     need(now["conn_reset"] == before["conn_reset"], "the connection has ended")
 
 
+def masked(p, cookie):
+    """Masked operations end as plain ones do, beside messages. The device does not heed the masks, so they are such that it
+    makes no difference."""
+    add, swap = rdma.MASKED_FETCH_ADD, rdma.MASKED_COMPARE_SWAP
+    now, full = 0x1122334455667788, (1 << 64) - 1
+    cases = (
+        # Nothing is carried at this bit.
+        (add, [0x10, 1 << 31], now + 0x10),
+        # One bit is changed, and the byte that it is in is as expected; or is not.
+        (swap, [now, now + 1, 0xff, 1], now + 1),
+        (swap, [5, now + 1, 0xff, 1], now),
+        # A plain one.
+        (swap, [now, 6, full, full], 6))
+    for number in range(20):
+        for kind, numbers, then in cases:
+            struct.pack_into("=Q", p.theirs.pages, 0, now)
+            rdma.send(p.a, b"masked", rdma.atomic(kind, cookie, p.ours.base + 8, 0, numbers, NOTIFY_ME, number))
+            rdma.send(p.a, b"behind")
+            need(rdma.status(p.a) == (number, rdma.SUCCESS), f"how it ends: {kind}, {numbers}")
+            found = [struct.unpack_from("=Q", memory.pages, at)[0] for memory, at in ((p.ours, 8), (p.theirs, 0))]
+            need(found == [now, then], f"what it brings and does: {kind}, {numbers}: {found}")
+            need([rdma.receive(p.b)[0] for _ in range(2)] == [b"masked", b"behind"], "the messages")
+
+
 def main():
     with Pair(MOST + 1) as p:
         rdma.send(p.a, b"message")
@@ -63,6 +87,7 @@ def main():
                       # A work request has one anyway.
                       "sges": [yes, yes, yes if ATOMICS else no],
                       "masked-atomics": [yes, yes, yes],
+                      "masks": [yes, yes, yes],
                       "refused-atomics": [yes, yes, lost],
                       "region-pages": [yes, yes, yes if ATOMICS else no],
                       # Soft-iWARP serves as many as the peer asks for, whatever it is told.
@@ -77,6 +102,8 @@ def main():
                     need(rdma.status(p.a) == (5, yes), "the same is read")
             if LACKING == "masked-atomics":
                 refused(p, cookie, rdma.MASKED_FETCH_ADD, rdma.MASKED_COMPARE_SWAP)
+            if LACKING == "masks":
+                masked(p, cookie)
             if LACKING == "refused-atomics":
                 refused(p, cookie, rdma.FETCH_ADD, rdma.COMPARE_SWAP)
             if LACKING == "region-pages":
