@@ -50,14 +50,16 @@ def offer(sock, memory, at, size):
 
 def own(sock, rounds, size):
     memory = memory_for(sock, size)
+    # Soft-iWARP has no region of 257 pages.
+    at = 0 if size == MOST else 100
     for number in range(rounds):
-        memory.fill(100, pattern(number, size))
-        cookie = offer(sock, memory, 100, size)
+        memory.fill(at, pattern(number, size))
+        cookie = offer(sock, memory, at, size)
         data, _ = rdma.receive(sock)
         assert data == b"read", f"{number}: {data}"
         data, _ = rdma.receive(sock)
         assert data == b"written", f"{number}: {data}"
-        assert memory.pages[100:100 + size] == pattern(number + 1, size), f"{number}: other bytes"
+        assert memory.pages[at:at + size] == pattern(number + 1, size), f"{number}: other bytes"
         memory.free(cookie)
         rdma.send(sock, b"seen")
     rdma.settle(sock)
