@@ -12,7 +12,7 @@ from traffic import counters, let_packets_pass, losing, messages, new_devices, s
 pytestmark = pytest.mark.impls("rust")
 # The debug kernel takes too long for so many connections with so few CPUs.
 CASES = (pytest.param("first_of_all", marks=pytest.mark.flavors("release")), "transfers", "silent", "cookies", "for_dest",
-         "over_ipv6", "read_only", "atomics", "bad_arguments", "bad_keys", "silent_bad_keys", "untold", "closed", "killed",
+         "over_ipv6", "read_only", "atomics", "closed", "killed",
          pytest.param("unfenced", marks=pytest.mark.long), "unread",
          "looked", "forgotten", "waiting", "limits", "copied", "moved", "removed")
 
@@ -26,6 +26,12 @@ def operate(node, guest, case, **kwargs):
 @pytest.mark.parametrize("case", CASES)
 def test_operations(case, node, guest):
     operate(node, guest, case, timeout=600)
+
+
+@pytest.mark.on_siw("release")
+@pytest.mark.parametrize("case", ("bad_arguments", "bad_keys", "silent_bad_keys", "untold"))
+def test_refused(case, node, guest):
+    node.run(["python3", guest / "refused.py", int(node.kind == "rxe"), case], timeout=600)
 
 
 @pytest.mark.parametrize("case", ("fenced", "canceled"))

@@ -45,7 +45,7 @@ def test_errors(node, tools, guest, trace):
     node.run(f"until grep 'rds_error.*{nowhere}' /sys/kernel/tracing/trace; do sleep 0.1; done", timeout=60)
     told = next(x for x in trace() if x.startswith("error: "))
     assert re.fullmatch(rf"error: <::ffff:{PAIR[0]},::ffff:{nowhere},0> address error: -\d+", told), told
-    node.run(["python3", guest / "operate.py", 1, "bad_keys"], timeout=300)
+    node.run(["python3", guest / "refused.py", 1, "bad_keys"], timeout=300)
     remote_access_error = 10
     assert f"error: <::ffff:{PAIR[0]},::ffff:{PAIR[1]},0> send: {remote_access_error}" in trace()
 

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0
+"""refused.py ATOMICS CASE...: operations that cannot be, as this node or the peer says, on one machine. ATOMICS is 1 if the
+devices have atomic operations."""
+
+import struct
+import sys
+
+import rdma
+from cases import IB, need, outcome, play
+from rdma import B, READWRITE, SILENT, Pair
+
+ATOMICS = sys.argv[1] == "1"
+PAGE = 4096
+
+
+def bad_arguments():
+    """What cannot be is refused, and leaves nothing."""
+    with Pair(4) as p:
+        cookie = p.theirs.register(0, PAGE)
+        base = p.ours.base
+
+        def asked(remote, pieces, flags=READWRITE):
+            control, _place = rdma.transfer(cookie, remote, pieces, flags)
+            return outcome(rdma.send, p.a, b"bad", control)
+
+        some = [(base, 100)]
+        cases = {
+            "no piece": (asked((0, 100), []), "EINVAL"),
+            "too many pieces": (asked((0, 2000), [(base, 1)] * 1025), "EMSGSIZE"),
+            "an empty piece": (asked((0, 100), [(base, 0)]), "EINVAL"),
+            "more than there": (asked((0, 99), some), "EINVAL"),
+            "too much": (asked((0, (1 << 20) + 1), some), "EMSGSIZE"),
+            "a piece of 4 GiB": (asked((0, 100), [(base, 1 << 32)]), "EINVAL"),
+            "pieces that wrap": (asked((0, 100), [(base, (1 << 64) - 1), (base, 2)]), "EINVAL"),
+            "nowhere": (asked((0, 100), [(8, 100)]), "EFAULT"),
+            "the kernel": (asked((0, 100), [(0xffff888000000000, 100)]), "EFAULT"),
+            "the second is nowhere": (asked((0, 200), some + [(8, 100)]), "EFAULT"),
+            "around the end": (asked(((1 << 64) - 50, 100), some), "EINVAL"),
+        }
+        wrong = {name: got for name, (got, wanted) in cases.items() if got != wanted}
+        need(not wrong, f"{wrong}")
+        control, _place = rdma.transfer(cookie, (0, 100), some, READWRITE)
+        add = rdma.atomic(rdma.FETCH_ADD, cookie, base, 0, [1], 0)
+        dest = rdma.SOL_RDS, rdma.DEST, struct.pack("=Q", p.ours.register(0, PAGE))
+        fresh = rdma.SOL_RDS, rdma.MAP, struct.pack("=QQQQ", base, PAGE, 0, READWRITE)
+        pins = rdma.pins()
+        for pair in ((control, control), (control, add), (add, control), (add, add), (dest, dest), (dest, fresh),
+                     (fresh, dest), (fresh, fresh)):
+            need((told := outcome(rdma.send, p.a, b"", *pair)) == "EINVAL", f"{[kind for _, kind, _ in pair]}: {told}")
+            need(rdma.pins() == pins, f"{[kind for _, kind, _ in pair]}: something is registered")
+        need(outcome(rdma.send, p.a, b"", (control[0], control[1], control[2][:55])) == "EINVAL", "half of one")
+        with rdma.connected(("127.0.0.1", 0), ("127.0.0.1", 4009)) as loop:
+            need(outcome(rdma.send, loop, b"", control) == "EOPNOTSUPP", "on loopback")
+        rdma.send(p.a, b"good")
+        need(rdma.receive(p.b)[0] == b"good", "nothing bad arrives")
+
+
+def bad_keys():
+    """Who has a bad key is told; all else arrives, in order and once."""
+    with Pair(4) as p, rdma.connected((IB[0], 4003), B) as other:
+        cookie = p.theirs.register(0, PAGE)
+        sent = 0
+        bad = [(p.write, cookie ^ 0xff, 10), (p.read, cookie, 2 * PAGE), (p.write, cookie + 0x5500, 10)]
+        for number, (operate, key, length) in enumerate(bad):
+            for _ in range(20):
+                rdma.send(other, b"%d" % sent)
+                sent += 1
+            # It is dropped if the connection that the one before has ended is not what it will be.
+            for _ in range(10):
+                operate(b"never", key, [(0, length)], number)
+                rdma.send(other, b"%d" % sent)
+                sent += 1
+                token, how = rdma.status(p.a)
+                need(token == number and how in (rdma.REMOTE_ERROR, rdma.DROPPED), f"{token}: {how}")
+                if how == rdma.REMOTE_ERROR or not ATOMICS:
+                    break
+            else:
+                raise AssertionError(f"{number}: it is always dropped")
+        for number in range(sent):
+            data = rdma.receive(p.b)[0]
+            need(data == b"%d" % number, f"{data} arrived, {number} was next")
+        p.write(b"good", cookie, [(0, 10)], 100)
+        need(rdma.receive(p.b)[0] == b"good", "a good one")
+        need(rdma.status(p.a) == (100, rdma.SUCCESS), "its end")
+
+
+def silent_bad_keys():
+    """Who has a bad key is told so without a message, too, if the program has asked; and the next one is sent anew."""
+    with Pair(4) as p:
+        cookie = p.theirs.register(0, PAGE)
+        for number in range(0, 40, 2):
+            p.write(b"", cookie ^ 0xff, [(0, 10)], number, SILENT)
+            found, how = rdma.status(p.a)
+            need(found == number and how in (rdma.REMOTE_ERROR, rdma.DROPPED), f"{found}: {how}")
+            # It may be dropped with the connection that the one before has ended.
+            for _ in range(10):
+                p.write(b"", cookie, [(0, 10)], number + 1, SILENT)
+                found, how = rdma.status(p.a)
+                need(found == number + 1 and how in (rdma.SUCCESS, rdma.DROPPED), f"{found}: {how}")
+                if how == rdma.SUCCESS:
+                    break
+            else:
+                raise AssertionError(f"{number}: the next one is always dropped")
+        rdma.send(p.a, b"good")
+        need(rdma.receive(p.b)[0] == b"good", "something came")
+
+
+def untold():
+    """An operation that fails is told of also if the program did not ask."""
+    with Pair(4) as p:
+        p.transfer(b"never", 0x12345600, (0, 10), [(0, 10)], READWRITE, 77)
+        need(rdma.status(p.a)[0] == 77, "the end")
+        rdma.send(p.a, b"good")
+        need(rdma.receive(p.b)[0] == b"good", "what came after it")
+
+
+if __name__ == "__main__":
+    play(globals(), sys.argv[2:])
