@@ -199,7 +199,7 @@ impl SendRing {
     }
 
     /// Gives what is staged to the device, in order, with one call. If the device refuses, a part
-    /// may be posted, and completes in the usual way; the rest is dropped.
+    /// may be posted, and completes in the usual way; the rest is dropped, and the ring closed.
     pub(super) fn submit(&mut self) -> Result {
         let count = mem::take(&mut self.staged);
         if count == 0 {
@@ -221,6 +221,8 @@ impl SendRing {
             at = after(at, slots);
         }
         self.last_report = self.last_report.min(self.posted());
+        // What comes after this would arrive without what was dropped.
+        self.close();
         Err(error)
     }
 
