@@ -111,6 +111,17 @@ pub fn operation_hint(error: &io::Error) -> Option<&'static str> {
     })
 }
 
+pub(crate) fn reset_hint(errno: Option<i32>) -> Option<&'static str> {
+    Some(match errno? {
+        libc::EACCES => "to reset connections is root's, or that of who has CAP_NET_ADMIN",
+        // Option 8 is that of the transport in the kernel's own RDS.
+        libc::EOPNOTSUPP | libc::EINVAL | libc::ENOPROTOOPT => {
+            "RDS as Linux has it cannot reset connections; rds_rust and Oracle's kernel can"
+        }
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

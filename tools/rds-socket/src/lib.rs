@@ -17,6 +17,7 @@ mod memory;
 mod poll;
 mod priority;
 mod rdma;
+mod reset;
 mod socket;
 
 pub use addr::source_address_for;
@@ -25,7 +26,7 @@ pub use info::Table;
 pub use memory::{Area, Memory};
 pub use poll::{poll, PollFd};
 pub use priority::run_before_others;
-pub use rdma::{Control, Cookie, Direction, Ended, Lifetime, Notices, Status};
+pub use rdma::{Control, Cookie, Direction, Ended, Lifetime, Notices, Ports, Status};
 pub use socket::{RdsSocket, Received, Sent, Transport};
 
 /// Address family of RDS sockets.

@@ -11,6 +11,7 @@ const RDS_CMSG_RDMA_ARGS: i32 = 1;
 const RDS_CMSG_RDMA_DEST: i32 = 2;
 const RDS_CMSG_RDMA_MAP: i32 = 3;
 const RDS_CMSG_RDMA_STATUS: i32 = 4;
+const RDS_CMSG_CONG_UPDATE: i32 = 5;
 const RDS_CMSG_ATOMIC_FADD: i32 = 6;
 
 const RDS_RDMA_READWRITE: u64 = 1;
@@ -220,6 +221,19 @@ pub struct Notices {
     pub region: Option<Cookie>,
     /// Operations that have ended. They come without a message.
     pub ended: Vec<Ended>,
+    /// Ports that may have room again. It comes without a message.
+    pub uncongested: Ports,
+}
+
+/// Ports of peers, of which only the number modulo 64 is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ports(u64);
+
+impl Ports {
+    /// Whether `port` is one of them.
+    pub fn contain(self, port: u16) -> bool {
+        self.0 & 1 << (port % 64) != 0
+    }
 }
 
 impl Notices {
@@ -244,6 +258,10 @@ impl Notices {
                         token: u64::from_ne_bytes(*token),
                         status: i32::from_ne_bytes(*status).into(),
                     });
+                }
+                RDS_CMSG_CONG_UPDATE => {
+                    let mask = data.first_chunk().ok_or_else(short)?;
+                    notices.uncongested.0 |= u64::from_ne_bytes(*mask);
                 }
                 _ => {}
             }
@@ -318,15 +336,23 @@ mod tests {
     fn notices_are_read() {
         let mut bytes = encode(RDS_CMSG_RDMA_STATUS, &[5, 0]);
         bytes.extend(encode(RDS_CMSG_RDMA_STATUS, &[6, 3]));
-        bytes.extend(encode(5, &[1]));
+        bytes.extend(encode(RDS_CMSG_CONG_UPDATE, &[1 << 3]));
+        bytes.extend(encode(99, &[1]));
         bytes.extend(encode(RDS_CMSG_RDMA_DEST, &[8]));
         let notices = Notices::parse(&bytes).unwrap();
         let ended = |token, status| Ended { token, status };
         let wanted = [ended(5, Status::Success), ended(6, Status::Dropped)];
         assert_eq!(notices.ended, wanted);
         assert_eq!(notices.region, Some(Cookie(8)));
+        let ports = [3, 67, 4003, 4, 0].map(|port| notices.uncongested.contain(port));
+        assert_eq!(ports, [true, true, false, false, false]);
+        assert!(Ports(1 << 35).contain(4003));
         assert_eq!(Notices::parse(&[]).unwrap(), Notices::default());
-        for (kind, words) in [(RDS_CMSG_RDMA_STATUS, 1), (RDS_CMSG_RDMA_DEST, 0)] {
+        for (kind, words) in [
+            (RDS_CMSG_RDMA_STATUS, 1),
+            (RDS_CMSG_RDMA_DEST, 0),
+            (RDS_CMSG_CONG_UPDATE, 0),
+        ] {
             let short = encode(kind, &vec![0; words]);
             assert!(Notices::parse(&short).is_err());
         }

@@ -3,19 +3,22 @@
 
 use std::io;
 use std::mem;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use crate::addr::{AddrBuf, RawAddr};
-use crate::error::{bind_hint, operation_hint, socket_hint, tos_hint, transport_hint};
+use crate::error::{bind_hint, operation_hint, reset_hint, socket_hint, tos_hint, transport_hint};
 use crate::info::{read_table, Answer, Table};
 use crate::memory::Area;
 use crate::rdma::{region, Control, Cookie, Lifetime, Notices, RawControl};
+use crate::reset::request;
 use crate::{Error, AF_RDS, SOL_RDS};
 
+const RDS_CANCEL_SENT_TO: i32 = 1;
 const RDS_GET_MR: i32 = 2;
 const RDS_FREE_MR: i32 = 3;
+const RDS_CONG_MONITOR: i32 = 6;
 
 const SO_RDS_TRANSPORT: i32 = 8;
 const RDS_TRANS_NONE: i32 = -1;
@@ -321,6 +324,42 @@ impl RdsSocket {
     pub fn set_receive_limit(&self, bytes: usize) -> Result<usize, Error> {
         self.set_buffer(bytes, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)
             .map_err(|e| Error::new(format!("set SO_RCVBUF to {bytes}"), e))
+    }
+
+    /// From now on the kernel tells which congested destinations may have room again: [`Self::recv_with`] brings
+    /// it, and [`crate::PollFd::READABLE`] announces it, not [`crate::PollFd::UNCONGESTED`].
+    pub fn monitor_congestion(&self) -> Result<(), Error> {
+        self.set_option(SOL_RDS, RDS_CONG_MONITOR, 1)
+            .map_err(|e| Error::new("have congestion monitored (RDS_CONG_MONITOR)", e))
+    }
+
+    /// Forgets what was sent to `to` and is not acknowledged.
+    pub fn cancel_sent_to(&self, to: SocketAddr) -> Result<(), Error> {
+        let raw = RawAddr::from(to);
+        // SAFETY: the address is valid for its length.
+        let ret = unsafe {
+            let value = raw.as_ptr().cast();
+            libc::setsockopt(self.raw(), SOL_RDS, RDS_CANCEL_SENT_TO, value, raw.len())
+        };
+        check(ret)
+            .map(drop)
+            .map_err(|e| Error::new(format!("cancel what was sent to {to}"), e))
+    }
+
+    /// Has the connection from `local` to `peer` with this type of service made anew. Nothing is lost. The socket
+    /// has to be bound.
+    pub fn reset_connection(&self, local: IpAddr, peer: IpAddr, tos: u8) -> Result<(), Error> {
+        let what = || format!("reset the connection from {local} to {peer}");
+        let errno = io::Error::from_raw_os_error;
+        let (number, bytes) = request(local, peer, tos)
+            .ok_or_else(|| Error::new(what(), errno(libc::EAFNOSUPPORT)))?;
+        let (value, len) = (bytes.as_ptr().cast(), bytes.len() as libc::socklen_t);
+        // SAFETY: the bytes are valid for their length.
+        let ret = unsafe { libc::setsockopt(self.raw(), SOL_RDS, number, value, len) };
+        check(ret).map(drop).map_err(|e| {
+            let hint = reset_hint(e.raw_os_error());
+            Error::new(what(), e).with_hint(hint)
+        })
     }
 
     /// A snapshot of the table of the option `number` (`RDS_INFO_*`); `None` if the kernel does not have it,

@@ -7,7 +7,7 @@ use anyhow::{bail, Context, Result};
 use clap::{Args as ClapArgs, Parser};
 
 use crate::message::HEADER;
-use crate::options::{Mode, Options, Rdma};
+use crate::options::{Mode, Options, Own, Rdma};
 
 const ABOUT: &str = "\
 Verified RDS messages between many tasks of two nodes, and how fast they are.
@@ -55,9 +55,14 @@ has the same options and columns, and a protocol of its own.
 The exit status is 0 if every message came as it should, 1 if not or if the test could not be
 run, 2 for a wrong command line.";
 
+/// Long options may be cut as far as it is clear which is meant. What is clear to Oracle's tool has to be so here, where
+/// there are --timeout and --version, too.
+const TIME: [&str; 2] = ["ti", "tim"];
+const VERIFY: [&str; 3] = ["v", "ve", "ver"];
+
 /// The options, which are those of Oracle's rds-stress.
 #[derive(Parser, Debug)]
-#[command(version, disable_version_flag = true, about = "Verified RDS messages between many tasks of two nodes, and how fast they are",
+#[command(version, disable_version_flag = true, infer_long_args = true, args_override_self = true, about = "Verified RDS messages between many tasks of two nodes, and how fast they are",
           long_about = ABOUT, after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Local address [default: the one of the TCP connection]
@@ -76,19 +81,52 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) connect_retries: u32,
 
-    /// Measure how busy the CPUs are; not passed on to the passive end
-    #[arg(short = 'c', long)]
-    pub(crate) report_cpu: bool,
+    /// Have the connection to the address of -s made anew, do no more, and say nothing
+    #[arg(long, requires = "send_addr")]
+    pub(crate) reset: bool,
 
     /// Print the version. -V is Oracle's --trace
     #[arg(long, action = clap::ArgAction::Version)]
     version: Option<bool>,
 
     #[command(flatten)]
+    own: OwnArgs,
+
+    #[command(flatten)]
     both: Both,
 
     #[command(flatten)]
     rdma: RdmaArgs,
+}
+
+/// What each end decides for itself.
+#[derive(ClapArgs, Debug)]
+#[command(next_help_heading = "Options of either end, which count for that end")]
+struct OwnArgs {
+    /// Measure how busy the CPUs are
+    #[arg(short = 'c', long)]
+    report_cpu: bool,
+
+    /// In the end, print how many round trips took how long
+    #[arg(long)]
+    show_histogram: bool,
+
+    /// Print each round trip that takes longer, to the standard error output
+    #[arg(long, value_name = "MICROSECONDS", value_parser = size)]
+    show_outliers: Option<u32>,
+
+    /// SIGINT ends the test in its midst. Whatever does, each task then calls RDS_CANCEL_SENT_TO for each task of
+    /// the other end, and prints how long that took
+    #[arg(long)]
+    cancel_sent_to: bool,
+
+    /// End the test in its midst when rows have been printed for so long; 0: never
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = size)]
+    abort_after: u32,
+
+    /// Of no effect: Oracle's tool asks with each message how much more there is (SO_RDS_INQ), this one never does
+    #[arg(long)]
+    disable_inq: bool,
 }
 
 /// What the active end decides for both.
@@ -116,7 +154,7 @@ struct Both {
     tasks: u16,
 
     /// How long to send; 0: until SIGINT
-    #[arg(short = 'T', long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(short = 'T', long, value_name = "SECONDS", default_value_t = 0, aliases = TIME)]
     time: u32,
 
     /// Type of service, 0 to 255
@@ -124,7 +162,7 @@ struct Both {
     tos: Option<u8>,
 
     /// Verify every byte of every message, which is the default; for scripts that ask for it
-    #[arg(short = 'v', long)]
+    #[arg(short = 'v', long, aliases = VERIFY)]
     verify: bool,
 
     /// Verify no more than the headers, to measure without the cost of it
@@ -146,6 +184,18 @@ struct Both {
     /// Print the options first
     #[arg(long)]
     show_params: bool,
+
+    /// Print rows for scripts: CSV behind "::", with counters of the kernel
+    #[arg(long)]
+    show_perfdata: bool,
+
+    /// 1: wait to be told which congested ports have room again (RDS_CONG_MONITOR), 0: try them again and again
+    #[arg(long, value_name = "0|1", default_value = "1", value_parser = switch, action = clap::ArgAction::Set)]
+    use_cong_monitor: bool,
+
+    /// Not there, and refused in words.
+    #[arg(long, hide = true)]
+    r#async: bool,
 
     /// Fail when nothing has moved for this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
@@ -226,8 +276,23 @@ impl RdmaArgs {
 }
 
 impl Args {
+    /// What only this end has to know.
+    pub(crate) fn own(&self) -> Own {
+        let own = &self.own;
+        Own {
+            report_cpu: own.report_cpu,
+            histogram: own.show_histogram,
+            outliers: own.show_outliers,
+            cancel_sent_to: own.cancel_sent_to,
+            abort_after: (own.abort_after > 0).then_some(own.abort_after),
+        }
+    }
+
     /// What both ends have to know.
     pub(crate) fn options(&self) -> Result<Options> {
+        if self.both.r#async {
+            bail!("--async: no kernel of Linux but Oracle's tells how a send has ended (RDS_CMSG_ASYNC_SEND)");
+        }
         let options = Options {
             req_bytes: self.both.req_bytes,
             ack_bytes: self.both.ack_bytes,
@@ -239,6 +304,8 @@ impl Args {
             summary_only: self.both.report_summary,
             rtprio: self.both.rtprio,
             trace: self.both.trace,
+            perfdata: self.both.show_perfdata,
+            monitor: self.both.use_cong_monitor,
             timeout: self.both.timeout,
             rdma: self.rdma.options()?,
         };
@@ -335,165 +402,4 @@ fn mode(text: &str) -> Result<Mode, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    fn parse(line: &str) -> Result<Args, clap::Error> {
-        Args::try_parse_from(line.split_whitespace())
-    }
-
-    #[test]
-    fn definition_is_consistent() {
-        Args::command().debug_assert();
-    }
-
-    #[test]
-    fn options_of_the_established_tool() {
-        let line = "rds-stress -s 10.0.0.2 -r 10.0.0.1 -p 5000 -q 4K -a 100 -t 3 -d 8 -T 10 -Q 4 \
-                    -o -c -v -z -R -V --show-params --connect-retries 5";
-        let args = parse(line).unwrap();
-        assert_eq!(
-            args.passive().unwrap(),
-            Some("10.0.0.2:5000".parse().unwrap())
-        );
-        assert_eq!(args.local().unwrap(), Some("10.0.0.1:0".parse().unwrap()));
-        assert_eq!((args.seconds(), args.connect_retries), (Some(10), 5));
-        assert!(args.report_cpu && args.show_params());
-        let wanted = Options {
-            req_bytes: 4096,
-            ack_bytes: 100,
-            one_way: true,
-            depth: 8,
-            tasks: 3,
-            tos: Some(4),
-            verify: true,
-            summary_only: true,
-            rtprio: true,
-            trace: true,
-            timeout: 60,
-            rdma: Rdma {
-                buffers: 1,
-                use_once: true,
-                ..Rdma::default()
-            },
-        };
-        assert_eq!(args.options().unwrap(), wanted);
-    }
-
-    #[test]
-    fn defaults() {
-        let args = parse("rds-stress").unwrap();
-        assert_eq!(args.passive().unwrap(), None);
-        assert_eq!((args.port, args.seconds()), (4000, None));
-        let options = args.options().unwrap();
-        assert_eq!(
-            (options.req_bytes, options.ack_bytes),
-            (1024, HEADER as u32)
-        );
-        assert_eq!((options.depth, options.tasks), (1, 1));
-        assert!(options.verify && !options.one_way);
-    }
-
-    fn rdma(line: &str) -> Rdma {
-        let args = parse(&format!("rds-stress -s 10.0.0.2 {line}")).unwrap();
-        args.options().unwrap().rdma
-    }
-
-    #[test]
-    fn rdma_options_of_the_established_tool() {
-        let defaults = rdma("");
-        assert!(!defaults.is_on());
-        let on = rdma("-D 64K");
-        let wanted = Rdma {
-            bytes: 65536,
-            ..defaults
-        };
-        assert_eq!(on, wanted);
-        assert!(on.is_on() && on.use_once && !on.use_get_mr);
-        let all = rdma(
-            "--rdma-bytes 1000 --rdma-buffers 4 --rdma-mode 2 --rdma-use-once 0 --rdma-use-get-mr 1 \
-             --rdma-cache-mrs 1 --rdma-alignment 24 --rdma-use-fence 1 --rdma-use-notify 0 --atomics",
-        );
-        let wanted = Rdma {
-            bytes: 1000,
-            buffers: 4,
-            mode: Mode::WriteOnly,
-            atomics: true,
-            use_once: false,
-            use_get_mr: true,
-            cache_mrs: true,
-            alignment: 24,
-        };
-        assert_eq!(all, wanted);
-        assert_eq!(rdma("-D 2K -I 512 -M 1").mode, Mode::ReadOnly);
-        assert!(rdma("--atomics").is_on());
-        let cached = rdma("-D 4K --rdma-cache-mrs 1");
-        assert!(!cached.use_once && cached.use_get_mr);
-    }
-
-    #[test]
-    fn what_rdma_cannot_be_is_refused_in_words() {
-        for (options, words) in [
-            ("-D 4K --rdma-use-fence 0", "verified"),
-            ("-D 4K --rdma-key-o-meter", "does not count"),
-            ("-D 4K -I 257", "1048576 bytes"),
-            ("-D 2M", "1048576 bytes"),
-            ("-D 1 -I 513", "512 buffers"),
-            ("-I 0", "512 buffers"),
-            ("-D 1 --rdma-alignment 4096", "less than 4096"),
-            ("--atomics --rdma-alignment 4", "multiple of 8"),
-            (
-                "--rdma-cache-mrs 1 --rdma-use-once 1",
-                "cannot be used again",
-            ),
-            ("--rdma-cache-mrs 1 --rdma-use-get-mr 0", "for that message"),
-        ] {
-            let args = parse(&format!("rds-stress -s 10.0.0.2 {options}")).unwrap();
-            let error = args.options().unwrap_err().to_string();
-            assert!(error.contains(words), "{options}: {error}");
-        }
-        for line in [
-            "-M 3",
-            "-D 4X",
-            "-I -1",
-            "--rdma-use-once 2",
-            "--rdma-cache-mrs yes",
-        ] {
-            assert!(parse(&format!("rds-stress {line}")).is_err(), "{line}");
-        }
-    }
-
-    #[test]
-    fn sizes() {
-        assert_eq!(size("1024"), Ok(1024));
-        assert_eq!(size("1K"), Ok(1024));
-        assert_eq!(size("1m"), Ok(1 << 20));
-        for bad in ["", "K", "-1", "1.5K", "4G", "1X", "1KK", "é"] {
-            assert!(size(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn nonsense_is_refused() {
-        for line in [
-            "rds-stress -q",
-            "rds-stress -x",
-            "rds-stress -p 0",
-            "rds-stress -Q 256",
-            "rds-stress -v --no-verify",
-        ] {
-            assert!(parse(line).is_err(), "{line}");
-        }
-        for line in [
-            "rds-stress -q 31",
-            "rds-stress -q 2M",
-            "rds-stress -t 0",
-            "rds-stress -d 0",
-        ] {
-            assert!(parse(line).unwrap().options().is_err(), "{line}");
-        }
-        let args = parse("rds-stress -r 10.0.0.1 -s fd00::2").unwrap();
-        assert!(args.passive().unwrap_err().to_string().contains("family"));
-    }
-}
+mod tests;

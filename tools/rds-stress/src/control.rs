@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::stats::Counts;
 
 /// Changes with the protocol, also that of the RDS messages.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// No line is as long.
 const LONGEST: u64 = 1 << 16;
@@ -37,6 +37,8 @@ pub(crate) enum Message {
     Drained,
     /// Active end: mine, too. Both: what I counted.
     Finish(Counts),
+    /// Either end: I stop in the midst of it, as I was told.
+    Abort,
     /// Either end: it did not work, and this is why.
     Failed(String),
 }
@@ -213,6 +215,7 @@ mod tests {
                 req_tx: u64::MAX,
                 ..Counts::default()
             }),
+            Message::Abort,
             Message::Failed("a \"word\"\nand a line".to_owned()),
         ];
         let lines: String = messages

@@ -1,9 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How busy the CPUs of this node are, as `/proc/stat` has it.
+//! How busy the CPUs of this node are, and with what, as `/proc/stat` has it.
 
 use std::fs;
 
 use anyhow::{Context, Result};
+
+const NO_CPUS: &str = "/proc/stat has no line of all CPUs";
+
+fn read() -> Result<String> {
+    fs::read_to_string("/proc/stat").context("cannot read /proc/stat")
+}
+
+/// Ticks of all CPUs: user, nice, system, idle, iowait, irq, softirq, steal. The times of guests are in the first two.
+fn all_cpus(stat: &str) -> Option<[u64; 8]> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let numbers = line.split_whitespace().take(8).map(str::parse);
+    let mut ticks: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
+    // Old kernels do not have the last.
+    (ticks.len() >= 5).then(|| ticks.resize(8, 0))?;
+    ticks.try_into().ok()
+}
 
 /// Time of all CPUs since the boot, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,17 +30,14 @@ pub(crate) struct Ticks {
 
 impl Ticks {
     pub(crate) fn now() -> Result<Self> {
-        let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
-        Ticks::parse(&stat).context("/proc/stat has no line of all CPUs")
+        Ticks::parse(&read()?).context(NO_CPUS)
     }
 
     fn parse(stat: &str) -> Option<Self> {
-        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-        // user nice system idle iowait irq softirq steal; the times of guests are in the first two.
-        let numbers = line.split_whitespace().take(8).map(str::parse);
-        let ticks: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
+        let ticks = all_cpus(stat)?;
         let all: u64 = ticks.iter().fold(0, |sum, &x| sum.saturating_add(x));
-        let idle = ticks.get(3)?.saturating_add(*ticks.get(4)?);
+        let [_, _, _, idle, waiting, ..] = ticks;
+        let idle = idle.saturating_add(waiting);
         Some(Ticks {
             busy: all.saturating_sub(idle),
             all,
@@ -35,6 +48,48 @@ impl Ticks {
     pub(crate) fn percent_since(self, before: Ticks) -> f64 {
         let all = self.all.saturating_sub(before.all).max(1);
         self.busy.saturating_sub(before.busy) as f64 * 100.0 / all as f64
+    }
+}
+
+/// What the CPUs did, and interrupts, since the boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Usage {
+    ticks: [u64; 8],
+    interrupts: u64,
+}
+
+impl Usage {
+    pub(crate) fn now() -> Result<Self> {
+        Usage::parse(&read()?).context(NO_CPUS)
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        let line = stat.lines().find_map(|line| line.strip_prefix("intr "));
+        let all = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        Some(Usage {
+            ticks: all_cpus(stat)?,
+            interrupts: all.unwrap_or(0),
+        })
+    }
+
+    /// Percent of the time since `before` in programs, the kernel, idle, and for interrupts; and how many of these.
+    pub(crate) fn since(self, before: Usage) -> ([f64; 4], u64) {
+        let mut ticks = self.ticks;
+        for (now, then) in ticks.iter_mut().zip(before.ticks) {
+            *now = now.saturating_sub(then);
+        }
+        let all = ticks.iter().sum::<u64>().max(1);
+        let percent = |sum: u64| sum as f64 * 100.0 / all as f64;
+        let [user, nice, system, idle, waiting, irq, softirq, _] = ticks;
+        (
+            [
+                percent(user + nice),
+                percent(system),
+                percent(idle + waiting),
+                percent(irq + softirq),
+            ],
+            self.interrupts.saturating_sub(before.interrupts),
+        )
     }
 }
 
@@ -49,6 +104,16 @@ mod tests {
         let after = Ticks::parse("cpu  20 0 20 140 20 5 5 10 7 7\n").unwrap();
         assert_eq!(after.percent_since(before), 40.0);
         assert_eq!(before.percent_since(before), 0.0);
+    }
+
+    #[test]
+    fn usage_is_in_percent() {
+        let before = Usage::parse("cpu  1 1 1 1 1 1 1 1\nintr 100 3 4\n").unwrap();
+        let after = Usage::parse("cpu  11 11 11 31 11 6 6 21 0 0\nintr 150\n").unwrap();
+        assert_eq!(after.since(before), ([20.0, 10.0, 40.0, 10.0], 50));
+        assert_eq!(before.since(after), ([0.0; 4], 0));
+        let old = Usage::parse("cpu  1 2 3 4 5\n").unwrap();
+        assert_eq!((old.ticks[7], old.interrupts), (0, 0));
     }
 
     #[test]

@@ -7,9 +7,12 @@
 mod args;
 mod control;
 mod cpu;
+mod histogram;
 mod message;
 mod options;
+mod perfdata;
 mod rdma;
+mod report;
 mod session;
 mod stats;
 mod stream;
@@ -20,7 +23,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use rds_socket::complain;
+use rds_socket::{complain, source_address_for, RdsSocket};
 
 use args::Args;
 use control::{Control, Hello};
@@ -41,6 +44,7 @@ fn run(args: &Args) -> Result<()> {
     let options = args.options()?;
     match args.passive()? {
         None => wait_for_active(args),
+        Some(peer) if args.reset => reset(args, options, peer),
         Some(passive) => go(args, options, passive),
     }
 }
@@ -57,7 +61,7 @@ fn wait_for_active(args: &Args) -> Result<()> {
     drop(listener);
     let (local, peer) = control.addresses()?;
     say(&format!("accepted connection from {peer} on {local}\n"))?;
-    Session::new(control, args.report_cpu)?.run_passive(local)
+    Session::new(control, args.own())?.run_passive(local)
 }
 
 /// Listens where `-r` says, or else on all addresses, of both families if the machine has both.
@@ -82,7 +86,18 @@ fn go(args: &Args, options: Options, passive: SocketAddr) -> Result<()> {
     let control = Control::connect(args.local()?, passive, args.connect_retries)?;
     let (local, _) = control.addresses()?;
     let hello = Hello::new(options, local.ip(), passive.ip(), passive.port())?;
-    Session::new(control, args.report_cpu)?.run_active(hello, args.seconds())
+    Session::new(control, args.own())?.run_active(hello, args.seconds())
+}
+
+/// Has a connection made anew.
+fn reset(args: &Args, options: Options, peer: SocketAddr) -> Result<()> {
+    let local = match args.local()? {
+        Some(local) => local,
+        None => source_address_for(peer)?,
+    };
+    let socket = RdsSocket::bound(local)?;
+    let tos = options.tos.unwrap_or(0);
+    Ok(socket.reset_connection(local.ip(), peer.ip(), tos)?)
 }
 
 fn show(options: &Options) -> String {

@@ -162,6 +162,29 @@ impl fmt::Display for Rdma {
     }
 }
 
+/// What an end decides for itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Own {
+    /// Show how busy the CPUs are.
+    pub(crate) report_cpu: bool,
+    /// Show how many round trips took how long.
+    pub(crate) histogram: bool,
+    /// Tell of round trips that take more microseconds.
+    pub(crate) outliers: Option<u32>,
+    /// If the test ends in its midst, have the kernel forget what was sent.
+    pub(crate) cancel_sent_to: bool,
+    /// After how many seconds of rows to end it so.
+    pub(crate) abort_after: Option<u32>,
+}
+
+impl Own {
+    /// Whether to tell of a round trip that took so long.
+    pub(crate) fn is_outlier(&self, rtt: Duration) -> bool {
+        let most = self.outliers.map(u128::from);
+        most.is_some_and(|most| rtt.as_micros() > most)
+    }
+}
+
 /// A test, as the command line of the active end has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Options {
@@ -185,6 +208,10 @@ pub(crate) struct Options {
     pub(crate) rtprio: bool,
     /// Print each message.
     pub(crate) trace: bool,
+    /// Print rows for scripts.
+    pub(crate) perfdata: bool,
+    /// Wait to be told which congested ports have room again.
+    pub(crate) monitor: bool,
     /// Seconds without progress that are a failure.
     pub(crate) timeout: u32,
     pub(crate) rdma: Rdma,
@@ -247,6 +274,8 @@ pub(crate) fn example() -> Options {
         summary_only: false,
         rtprio: false,
         trace: false,
+        perfdata: false,
+        monitor: true,
         timeout: 60,
         rdma: Rdma {
             buffers: 1,
@@ -309,6 +338,19 @@ mod tests {
         let all = [Write, Read, FetchAdd, Write, Write];
         assert_eq!(turns(1, Mode::ReadWrite, true), all);
         turns(0, Mode::ReadWrite, false);
+    }
+
+    #[test]
+    fn outliers_take_longer() {
+        let is = |outliers, micros| {
+            let own = Own {
+                outliers,
+                ..Own::default()
+            };
+            own.is_outlier(Duration::from_micros(micros))
+        };
+        assert_eq!((is(Some(500), 500), is(Some(500), 501)), (false, true));
+        assert_eq!((is(Some(0), 1), is(None, u64::MAX)), (true, false));
     }
 
     #[test]

@@ -14,15 +14,14 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::control::{Control, Hello, Message};
-use crate::cpu::Ticks;
-use crate::options::Options;
-use crate::stats::{header, Counters, Counts};
+use crate::histogram::Sum;
+use crate::options::{Options, Own};
+use crate::report::{Report, SECOND};
+use crate::stats::{Counters, Counts};
 use crate::task::{Phase, Shared, Task};
 
 /// Seconds before the rates are counted.
 const BURN_IN: u32 = 2;
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// How much longer to wait for the other end than it waits for us.
 const GRACE: Duration = Duration::from_secs(10);
@@ -48,7 +47,7 @@ pub(crate) struct Session {
     counters: Vec<Arc<Counters>>,
     shared: Arc<Shared>,
     drained: usize,
-    report_cpu: bool,
+    own: Own,
 }
 
 /// How long to send.
@@ -60,9 +59,20 @@ pub(crate) enum Until {
     Told,
 }
 
+/// What ended a test.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// Its time is over.
+    Over,
+    /// This end was told to end it in its midst, and by what.
+    Aborted(&'static str),
+    /// The other end was.
+    Left,
+}
+
 impl Session {
     /// Takes the connection to the other end, and the signals.
-    pub(crate) fn new(control: Control, report_cpu: bool) -> Result<Self> {
+    pub(crate) fn new(control: Control, own: Own) -> Result<Self> {
         let (sender, events) = channel();
         let mut reader = control.reader()?;
         let to = sender.clone();
@@ -88,7 +98,7 @@ impl Session {
             counters: Vec::new(),
             shared: Arc::default(),
             drained: 0,
-            report_cpu,
+            own,
         })
     }
 
@@ -122,7 +132,10 @@ impl Session {
         }
         self.start_tasks(hello.active, hello.passive, &options, true)?;
         self.control.send(&Message::Go)?;
-        self.measure(&options, until)?;
+        let end = self.measure(&options, until)?;
+        if self.ends_early(end)? {
+            return Ok(());
+        }
         self.control.send(&Message::Stop)?;
         self.shared.set(Phase::Draining);
         let mut other_drained = false;
@@ -164,7 +177,10 @@ impl Session {
             Message::Go => {}
             other => bail!("the other end said {other:?} where \"Go\" was due"),
         }
-        self.measure(&options, Until::Told)?;
+        let end = self.measure(&options, Until::Told)?;
+        if self.ends_early(end)? {
+            return Ok(());
+        }
         self.shared.set(Phase::Draining);
         while self.drained < self.tasks.len() {
             self.await_event(&options)?;
@@ -198,7 +214,8 @@ impl Session {
     ) -> Result<()> {
         say("negotiated options, tasks start\n")?;
         let ports = (local.port()..=u16::MAX).take(options.tasks.into());
-        let open = |port| Task::open(SocketAddr::new(local.ip(), port), peer, options, asks);
+        let own = &self.own;
+        let open = |port| Task::open(SocketAddr::new(local.ip(), port), peer, options, own, asks);
         let tasks: Vec<Task> = ports.map(open).collect::<Result<_>>()?;
         for mut task in tasks {
             self.counters.push(task.counters());
@@ -223,68 +240,62 @@ impl Session {
         sum
     }
 
-    /// Lets the tasks run and prints their rates, until the end.
-    fn measure(&mut self, options: &Options, until: Until) -> Result<()> {
+    /// Lets the tasks run and prints their rates, until the end. Returns which end it was.
+    fn measure(&mut self, options: &Options, until: Until) -> Result<End> {
         if options.rtprio {
             run_before_others()?;
         }
         self.shared.set(Phase::Running);
         say("Starting up")?;
         for _ in 0..BURN_IN {
-            if self.ends_before(Instant::now() + SECOND, until)? {
+            if let Some(end) = self.end_before(Instant::now() + SECOND, until)? {
                 say("\n")?;
-                return Ok(());
+                return Ok(end);
             }
             say(".")?;
         }
         say("\n")?;
-        say(&format!("{}\n", header()))?;
-        let ticks = || self.report_cpu.then(Ticks::now).transpose();
-        let (first, first_counts, first_ticks) = (Instant::now(), self.counts(), ticks()?);
-        let end = match until {
-            Until::Seconds(Some(seconds)) => Some(first + Duration::from_secs(seconds.into())),
-            _ => None,
+        let mut report = Report::start(options, self.own.report_cpu, self.counts())?;
+        let after = |seconds: u32| report.began() + Duration::from_secs(seconds.into());
+        let over = match until {
+            Until::Seconds(seconds) => seconds.map(after),
+            Until::Told => None,
         };
-        let (mut last, mut last_counts, mut last_ticks) = (first, first_counts, first_ticks);
+        let abort = self.own.abort_after.map(after);
         loop {
-            let wake = end.map_or(last + SECOND, |end| end.min(last + SECOND));
-            let ended = self.ends_before(wake, until)?;
-            let (now, counts) = (Instant::now(), self.counts());
-            let now_ticks = self.report_cpu.then(Ticks::now).transpose()?;
-            let row = |since: Instant, before: Counts, ticks: Option<Ticks>| {
-                let cpu = now_ticks
-                    .zip(ticks)
-                    .map(|(now, then)| now.percent_since(then));
-                let seconds = (now - since).as_secs_f64().max(1e-6);
-                (counts - before).row(options, seconds, cpu)
+            let wakes = [over, abort].into_iter().flatten();
+            let end = self.end_before(wakes.fold(report.due(), Instant::min), until)?;
+            let passed = |time: Option<Instant>| time.is_some_and(|time| Instant::now() >= time);
+            let end = match end {
+                None if passed(over) => Some(End::Over),
+                None if passed(abort) => Some(End::Aborted("by --abort-after")),
+                end => end,
             };
-            let over = ended || end.is_some_and(|end| now >= end);
-            // The last second may be cut short.
-            if !options.summary_only && (!over || now - last >= SECOND / 2) {
-                say(&format!("{}\n", row(last, last_counts, last_ticks)))?;
+            if let Some(aborted @ End::Aborted(_)) = end {
+                return Ok(aborted);
             }
-            if over {
-                if !options.summary_only {
-                    say(&format!("{}\n", "-".repeat(45)))?;
-                }
-                let average = row(first, first_counts, first_ticks);
-                return say(&format!("{average}  (average)\n"));
+            report.row(self.counts(), end.is_some())?;
+            if let Some(end) = end {
+                report.average()?;
+                return Ok(end);
             }
-            (last, last_counts, last_ticks) = (now, counts, now_ticks);
         }
     }
 
-    /// Waits until `wake`. Returns whether the test ended before: by a signal to the active end, or because
-    /// that end told the passive one.
-    fn ends_before(&mut self, wake: Instant, until: Until) -> Result<bool> {
+    /// Waits until `wake`. Returns what ended the test before.
+    fn end_before(&mut self, wake: Instant, until: Until) -> Result<Option<End>> {
         loop {
             match (self.next_event(Some(wake))?, until) {
-                (None, _) => return Ok(false),
-                (Some(Event::Signal), Until::Seconds(_)) => return Ok(true),
+                (None, _) => return Ok(None),
+                (Some(Event::Signal), _) if self.own.cancel_sent_to => {
+                    return Ok(Some(End::Aborted("by a signal")))
+                }
+                (Some(Event::Signal), Until::Seconds(_)) => return Ok(Some(End::Over)),
                 (Some(Event::Signal), Until::Told) => {
                     bail!("interrupted: end the active end instead")
                 }
-                (Some(Event::Control(Message::Stop)), Until::Told) => return Ok(true),
+                (Some(Event::Control(Message::Stop)), Until::Told) => return Ok(Some(End::Over)),
+                (Some(Event::Control(Message::Abort)), _) => return Ok(Some(End::Left)),
                 (Some(Event::Control(other)), _) => {
                     bail!("the other end said {other:?} during the test")
                 }
@@ -293,18 +304,54 @@ impl Session {
         }
     }
 
-    /// Ends the tasks, which have nothing left to do. Returns what they counted.
-    fn finish(&mut self) -> Result<Counts> {
-        self.shared.set(Phase::Finished);
+    /// Ends the test in its midst, if `end` says so, and returns whether it did. That the other end did so is no
+    /// failure, as it was told to.
+    fn ends_early(&mut self, end: End) -> Result<bool> {
+        if let End::Over = end {
+            return Ok(false);
+        }
+        if let End::Aborted(_) = end {
+            // It may be gone, and then need not know.
+            let _ = self.control.send(&Message::Abort);
+        }
+        self.shared.set(Phase::Aborted);
+        self.join()?;
+        self.show_round_trips()?;
+        match end {
+            End::Aborted(how) => bail!("ended in the midst of the test {how}"),
+            _ => Ok(true),
+        }
+    }
+
+    /// Prints how long round trips took, if that is wanted.
+    fn show_round_trips(&self) -> Result<()> {
+        if !self.own.histogram {
+            return Ok(());
+        }
+        let mut sum = Sum::default();
+        let all = self.counters.iter().map(|counters| &counters.round_trips);
+        all.for_each(|histogram| histogram.add_to(&mut sum));
+        say(&sum.to_string())
+    }
+
+    fn join(&mut self) -> Result<()> {
         for task in self.tasks.drain(..) {
             task.join().map_err(|_| anyhow!("a task panicked"))?;
         }
+        Ok(())
+    }
+
+    /// Ends the tasks, which have nothing left to do. Returns what they counted.
+    fn finish(&mut self) -> Result<Counts> {
+        self.shared.set(Phase::Finished);
+        self.join()?;
         // The events of tasks are in the queue when these have ended.
         while let Ok(event) = self.events.try_recv() {
             if let Event::TaskFailed(error) = event {
                 return Err(error);
             }
         }
+        self.show_round_trips()?;
         Ok(self.counts())
     }
 
@@ -325,6 +372,9 @@ impl Session {
             Some(Event::Drained) => {
                 self.drained += 1;
                 Ok(Event::Drained)
+            }
+            Some(Event::Control(Message::Abort)) => {
+                bail!("the other end has ended the test in its midst")
             }
             Some(event) => Ok(event),
             None => bail!("the other end does not answer"),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::histogram::Histogram;
 use crate::message::Op;
 use crate::options::Options;
 use crate::rdma::Moved;
@@ -22,6 +23,8 @@ pub(crate) struct Counters {
     rtt_nanos: AtomicU64,
     rdma_in: AtomicU64,
     rdma_out: AtomicU64,
+    /// All that there were.
+    pub(crate) round_trips: Histogram,
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -47,6 +50,7 @@ impl Counters {
     /// An ack was received, that long after its request.
     pub(crate) fn received_ack(&self, rtt: Duration) {
         self.rtt_nanos.fetch_add(nanos(rtt), Relaxed);
+        self.round_trips.add(rtt);
         self.ack_rx.fetch_add(1, Relaxed);
     }
 
@@ -119,22 +123,35 @@ impl Counts {
         })
     }
 
-    /// The row for `seconds`.
-    pub(crate) fn row(&self, options: &Options, seconds: f64, cpu: Option<f64>) -> String {
-        let rate = |count: u64| (count as f64 / seconds) as u64;
+    /// KiB in a second of messages, into the memory of this end and out of it; microseconds of a call and of a
+    /// round trip.
+    pub(crate) fn averages(&self, options: &Options, seconds: f64) -> [f64; 5] {
         let micros = |sum: u64, count: u64| sum as f64 / 1000.0 / count.max(1) as f64;
         let bytes = (self.req_tx + self.req_rx) as f64 * f64::from(options.req_bytes)
             + (self.ack_tx + self.ack_rx) as f64 * f64::from(options.ack_bytes);
-        format!(
-            "{:4} {:6} {:6} {:10.2} {:10.2} {:10.2} {:7.2} {:8.2} {:5.2}",
-            options.tasks,
-            rate(self.req_tx),
-            rate(self.req_rx),
+        [
             bytes / 1024.0 / seconds,
             self.rdma_in as f64 / 1024.0 / seconds,
             self.rdma_out as f64 / 1024.0 / seconds,
             micros(self.send_nanos, self.req_tx),
             micros(self.rtt_nanos, self.ack_rx),
+        ]
+    }
+
+    /// The row for `seconds`.
+    pub(crate) fn row(&self, options: &Options, seconds: f64, cpu: Option<f64>) -> String {
+        let rate = |count: u64| (count as f64 / seconds) as u64;
+        let [messages, rdma_in, rdma_out, call, rtt] = self.averages(options, seconds);
+        format!(
+            "{:4} {:6} {:6} {:10.2} {:10.2} {:10.2} {:7.2} {:8.2} {:5.2}",
+            options.tasks,
+            rate(self.req_tx),
+            rate(self.req_rx),
+            messages,
+            rdma_in,
+            rdma_out,
+            call,
+            rtt,
             cpu.unwrap_or(-1.0),
         )
     }

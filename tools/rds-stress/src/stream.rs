@@ -26,6 +26,8 @@ pub(crate) enum Incoming {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) to: SocketAddr,
+    /// The kernel refused a message to it, and has not told that there may be room again.
+    pub(crate) congested: bool,
     out_key: Key,
     in_key: Key,
     /// Numbers of the next message in each direction.
@@ -47,6 +49,7 @@ impl Stream {
         const SEED: u64 = 0;
         Stream {
             to,
+            congested: false,
             out_key: Key::new(SEED, local, to),
             in_key: Key::new(SEED, to, local),
             next_out: 0,

@@ -9,12 +9,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
 use rds_socket::{
-    is_congested, operation_hint, poll, Ended, Error, Notices, PollFd, RdsSocket, Received, Sent,
+    is_congested, operation_hint, poll, Ended, Error, Notices, PollFd, Ports, RdsSocket, Received,
+    Sent,
 };
+use rustix::thread::gettid;
 
 use crate::message::{Defect, Op};
-use crate::options::Options;
+use crate::options::{Options, Own};
 use crate::rdma::Operations;
+use crate::session::say;
 use crate::stats::Counters;
 use crate::stream::{Incoming, Stream};
 
@@ -35,6 +38,8 @@ pub(crate) enum Phase {
     Draining,
     /// Nothing is to come any more. End.
     Finished,
+    /// End at once.
+    Aborted,
 }
 
 /// The phase, which the tasks look up.
@@ -51,7 +56,8 @@ impl Shared {
             0 => Phase::Waiting,
             1 => Phase::Running,
             2 => Phase::Draining,
-            _ => Phase::Finished,
+            3 => Phase::Finished,
+            _ => Phase::Aborted,
         }
     }
 }
@@ -65,6 +71,7 @@ pub(crate) struct Task {
     streams: Vec<Stream>,
     first_port: u16,
     options: Options,
+    own: Own,
     /// It sends requests, not just acks.
     asks: bool,
     counters: Arc<Counters>,
@@ -81,9 +88,13 @@ impl Task {
         local: SocketAddr,
         peer: SocketAddr,
         options: &Options,
+        own: &Own,
         asks: bool,
     ) -> Result<Self> {
         let socket = RdsSocket::bound(local)?;
+        if options.monitor {
+            socket.monitor_congestion()?;
+        }
         if let Some(tos) = options.tos {
             socket.set_tos(tos)?;
         }
@@ -108,6 +119,7 @@ impl Task {
             streams,
             first_port: peer.port(),
             options: options.clone(),
+            own: own.clone(),
             asks,
             counters: Arc::default(),
             full: false,
@@ -131,6 +143,9 @@ impl Task {
         self.last_progress = Instant::now();
         loop {
             let phase = shared.get();
+            if phase == Phase::Aborted {
+                return self.abort();
+            }
             // The end of an operation may come after the ack that it went with.
             if phase == Phase::Finished && self.streams.iter().all(|s| s.under_way() == 0) {
                 return self.end();
@@ -152,10 +167,15 @@ impl Task {
     }
 
     /// Offers what there is, until the send buffer is full. A congested destination is offered a message each
-    /// time, as the kernel tells of the end of a congestion only who was refused since.
+    /// time, as the kernel tells of the end of a congestion only who was refused since; or, if the kernel tells of
+    /// which it is, when it has.
     fn send_all(&mut self, may_ask: bool) -> Result<()> {
         (self.full, self.congested) = (false, false);
         for stream in &mut self.streams {
+            if stream.congested && self.options.monitor {
+                self.congested = true;
+                continue;
+            }
             while let Some(header) = stream.next(may_ask, &self.options) {
                 let size = header.op.size(&self.options);
                 let message = self
@@ -186,7 +206,7 @@ impl Task {
                         return Ok(());
                     }
                     Err(e) if is_congested(&e) => {
-                        self.congested = true;
+                        (self.congested, stream.congested) = (true, true);
                         break;
                     }
                     Err(e) => {
@@ -234,6 +254,11 @@ impl Task {
                 result => result.with_context(|| format!("cannot receive at {}", self.local))?,
             };
             let now = Instant::now();
+            if notices.uncongested != Ports::default() {
+                for stream in &mut self.streams {
+                    stream.congested &= !notices.uncongested.contain(stream.to.port());
+                }
+            }
             for ended in &notices.ended {
                 self.end_operation(ended)?;
                 self.last_progress = now;
@@ -256,7 +281,12 @@ impl Task {
             };
             match incoming {
                 Incoming::Request => self.counters.received_request(),
-                Incoming::Ack(rtt) => self.counters.received_ack(rtt),
+                Incoming::Ack(rtt) => {
+                    self.counters.received_ack(rtt);
+                    if self.own.is_outlier(rtt) {
+                        eprintln!("Found RTT = {:#x}", rtt.as_micros());
+                    }
+                }
             }
             let moved = stream.accept_control(&self.socket, header, notices.region);
             self.counters
@@ -270,7 +300,8 @@ impl Task {
     }
 
     fn receive_one(&mut self) -> io::Result<(Received, Notices)> {
-        if self.options.rdma.is_on() {
+        // Who was not refused is not told of the end of a congestion.
+        if self.options.rdma.is_on() || self.congested {
             return self.socket.recv_with(&mut self.buffer);
         }
         let received = self.socket.recv_from(&mut self.buffer)?;
@@ -314,6 +345,24 @@ impl Task {
             Op::Request,
             Op::Ack,
         )
+    }
+
+    /// The test ends in its midst.
+    fn abort(&self) -> Result<()> {
+        if !self.own.cancel_sent_to {
+            return Ok(());
+        }
+        let thread = gettid();
+        for Stream { to, .. } in &self.streams {
+            let start = Instant::now();
+            self.socket.cancel_sent_to(*to)?;
+            let took = start.elapsed().as_millis();
+            let (ip, port, thread) = (to.ip(), to.port(), thread.as_raw_nonzero());
+            say(&format!(
+                "RDS_CANCEL_SENT_TO({ip}:{port})[{thread}] took {took} msec\n"
+            ))?;
+        }
+        Ok(())
     }
 
     /// Both ends have all that was sent, so whatever there is is one too many.

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Rows for scripts, as Oracle's rds-stress has them: CSV behind "::", with what each RDS counter of the kernel counted
+//! in a second, and what the CPUs did.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use rds_socket::{RdsSocket, Table};
+
+use crate::cpu::Usage;
+use crate::options::Options;
+use crate::stats::Counts;
+
+const RDS_INFO_COUNTERS: i32 = 10000;
+
+/// Bytes of the name of a counter, which its value follows.
+const NAME: usize = 32;
+
+/// The columns before those of the counters. Oracle's header has one name for the bytes that RDMA moved, and its rows
+/// have two numbers.
+const FIRST: &str =
+    "::nr_tasks:count,req_size:bytes,ack_size:bytes,rdma_size:bytes,req_sent:count,\
+                     thruput:kB/s,thruput_mbi:kB/s,thruput_mbo:kB/s,tx_delay:microseconds,\
+                     rtt:microseconds,cpu:percent";
+
+/// Those behind them.
+const LAST: &str = "user:percent,system:percent,idle:percent,irq:percent,intr:count";
+
+/// What the kernel counts.
+#[derive(Debug)]
+pub(crate) struct PerfData {
+    socket: RdsSocket,
+    last: Snapshot,
+}
+
+#[derive(Clone, Debug)]
+struct Snapshot {
+    at: Instant,
+    counters: Vec<(String, u64)>,
+    usage: Usage,
+}
+
+impl Snapshot {
+    fn take(socket: &RdsSocket) -> Result<Self> {
+        let table = socket.table(RDS_INFO_COUNTERS)?;
+        let counters = counters(&table.context("this kernel has no counters of RDS")?);
+        Ok(Snapshot {
+            at: Instant::now(),
+            counters,
+            usage: Usage::now()?,
+        })
+    }
+
+    fn header(&self) -> String {
+        let mut line = FIRST.to_owned();
+        for (name, _) in &self.counters {
+            let unit = if name.contains("_bytes") {
+                "bytes"
+            } else {
+                "count"
+            };
+            line += &format!(",{name}:{unit}");
+        }
+        format!("{line},{LAST}\n")
+    }
+
+    /// The columns that this module knows of, for the time since `before`.
+    fn columns(&self, before: &Snapshot) -> String {
+        let seconds = (self.at - before.at).as_secs_f64().max(1e-6);
+        let mut line = String::new();
+        for ((_, now), (_, then)) in self.counters.iter().zip(&before.counters) {
+            // Some are no counters, and may become less.
+            let rate = (*now as f64 - *then as f64) / seconds;
+            line += &format!(",{rate:.6}");
+        }
+        let (percent, interrupts) = self.usage.since(before.usage);
+        for part in percent {
+            line += &format!(",{part:.6}");
+        }
+        format!("{line},{interrupts}")
+    }
+}
+
+impl PerfData {
+    pub(crate) fn new() -> Result<Self> {
+        let socket = RdsSocket::new()?;
+        let last = Snapshot::take(&socket)?;
+        Ok(PerfData { socket, last })
+    }
+
+    /// The line above the rows.
+    pub(crate) fn header(&self) -> String {
+        self.last.header()
+    }
+
+    /// The row for the `seconds` since the last one, in which there was so much traffic.
+    pub(crate) fn row(
+        &mut self,
+        counts: &Counts,
+        options: &Options,
+        seconds: f64,
+        cpu: Option<f64>,
+    ) -> Result<String> {
+        let now = Snapshot::take(&self.socket)?;
+        let columns = now.columns(&self.last);
+        self.last = now;
+        Ok(format!(
+            "{}{columns}\n",
+            traffic(counts, options, seconds, cpu)
+        ))
+    }
+}
+
+fn traffic(counts: &Counts, options: &Options, seconds: f64, cpu: Option<f64>) -> String {
+    let sizes = [options.req_bytes, options.ack_bytes, options.rdma.bytes];
+    let [requests, acks, rdma] = sizes;
+    let mut line = format!(
+        "::{},{requests},{acks},{rdma},{}",
+        options.tasks, counts.req_tx
+    );
+    for number in counts.averages(options, seconds) {
+        line += &format!(",{number:.6}");
+    }
+    format!("{line},{:.6}", cpu.unwrap_or(0.0))
+}
+
+/// The names and values in the table.
+fn counters(table: &Table) -> Vec<(String, u64)> {
+    let records = table.data.chunks(table.each.max(1));
+    let counter = |record: &[u8]| {
+        let (name, rest) = record.split_at_checked(NAME)?;
+        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+        let value = u64::from_ne_bytes(*rest.first_chunk()?);
+        Some((String::from_utf8_lossy(name).into_owned(), value))
+    };
+    records.filter_map(counter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::options::example;
+
+    fn table(all: &[(&str, u64)]) -> Table {
+        let mut data = Vec::new();
+        for (name, value) in all {
+            let end = data.len() + NAME;
+            data.extend(name.bytes());
+            data.resize(end, 0);
+            data.extend(value.to_ne_bytes());
+        }
+        let each = NAME + 8;
+        Table { data, each }
+    }
+
+    fn snapshot(at: Instant, all: &[(&str, u64)]) -> Snapshot {
+        Snapshot {
+            at,
+            counters: counters(&table(all)),
+            usage: Usage::now().unwrap(),
+        }
+    }
+
+    #[test]
+    fn counters_are_read() {
+        let long = "x".repeat(NAME);
+        let found = counters(&table(&[("conn_reset", 3), (&long, u64::MAX)]));
+        assert_eq!(found, [("conn_reset".to_owned(), 3), (long, u64::MAX)]);
+        assert_eq!(counters(&Table::default()), []);
+        let cut = Table {
+            data: vec![0; 39],
+            each: 40,
+        };
+        assert_eq!(counters(&cut), []);
+    }
+
+    #[test]
+    fn rows_have_the_columns_of_the_header() {
+        let start = Instant::now();
+        let before = snapshot(start, &[("send_queued", 10), ("copy_to_user_bytes", 50)]);
+        let later = start + Duration::from_millis(500);
+        let after = snapshot(later, &[("send_queued", 20), ("copy_to_user_bytes", 48)]);
+        let header = before.header();
+        assert!(
+            header.contains(",cpu:percent,send_queued:count,copy_to_user_bytes:bytes,user:percent"),
+            "{header}"
+        );
+        let counts = Counts {
+            req_tx: 5,
+            ack_rx: 5,
+            rdma_in: 2048,
+            rtt_nanos: 20_000,
+            ..Counts::default()
+        };
+        let first = traffic(&counts, &example(), 2.0, None);
+        let wanted = "::2,1024,64,0,5,2.656250,1.000000,0.000000,0.000000,4.000000,0.000000";
+        assert_eq!(first, wanted);
+        let columns = after.columns(&before);
+        assert!(columns.starts_with(",20.000000,-4.000000,"), "{columns}");
+        let row = format!("{first}{columns}\n");
+        assert_eq!(row.split(',').count(), header.split(',').count(), "{row}");
+    }
+}

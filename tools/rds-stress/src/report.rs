@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The rows of a test, one a second, and their average.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::cpu::Ticks;
+use crate::options::Options;
+use crate::perfdata::PerfData;
+use crate::session::say;
+use crate::stats::{header, Counts};
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// What is known at a time.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Instant,
+    counts: Counts,
+    ticks: Option<Ticks>,
+}
+
+impl Sample {
+    fn take(counts: Counts, report_cpu: bool) -> Result<Self> {
+        Ok(Sample {
+            at: Instant::now(),
+            counts,
+            ticks: report_cpu.then(Ticks::now).transpose()?,
+        })
+    }
+
+    /// What was counted since `before`, in how many seconds, and how busy the CPUs were.
+    fn since(&self, before: &Sample) -> (Counts, f64, Option<f64>) {
+        let ticks = self.ticks.zip(before.ticks);
+        let cpu = ticks.map(|(now, then)| now.percent_since(then));
+        let seconds = (self.at - before.at).as_secs_f64().max(1e-6);
+        (self.counts - before.counts, seconds, cpu)
+    }
+}
+
+/// Prints them.
+#[derive(Debug)]
+pub(crate) struct Report<'a> {
+    options: &'a Options,
+    perfdata: Option<PerfData>,
+    first: Sample,
+    last: Sample,
+}
+
+impl<'a> Report<'a> {
+    /// Prints the line above the rows. What is counted from now on counts.
+    pub(crate) fn start(options: &'a Options, report_cpu: bool, counts: Counts) -> Result<Self> {
+        let perfdata = options.perfdata.then(PerfData::new).transpose()?;
+        say(&match &perfdata {
+            Some(perfdata) => perfdata.header(),
+            None => format!("{}\n", header()),
+        })?;
+        let first = Sample::take(counts, report_cpu)?;
+        Ok(Report {
+            options,
+            perfdata,
+            first,
+            last: first,
+        })
+    }
+
+    /// When it began.
+    pub(crate) fn began(&self) -> Instant {
+        self.first.at
+    }
+
+    /// When the next row is due.
+    pub(crate) fn due(&self) -> Instant {
+        self.last.at + SECOND
+    }
+
+    /// Prints the row for the time since the last one; `over` tells that it was the last.
+    pub(crate) fn row(&mut self, counts: Counts, over: bool) -> Result<()> {
+        let now = Sample::take(counts, self.first.ticks.is_some())?;
+        // The last second may be cut short.
+        let counts_as_one = !over || now.at - self.last.at >= SECOND / 2;
+        if counts_as_one && !self.options.summary_only {
+            let (counts, seconds, cpu) = now.since(&self.last);
+            say(&match &mut self.perfdata {
+                Some(perfdata) => perfdata.row(&counts, self.options, seconds, cpu)?,
+                None => format!("{}\n", counts.row(self.options, seconds, cpu)),
+            })?;
+        }
+        self.last = now;
+        Ok(())
+    }
+
+    /// Prints the average over all.
+    pub(crate) fn average(&self) -> Result<()> {
+        if !self.options.summary_only {
+            say(&format!("{}\n", "-".repeat(45)))?;
+        }
+        let (counts, seconds, cpu) = self.last.since(&self.first);
+        let row = counts.row(self.options, seconds, cpu);
+        say(&format!("{row}  (average)\n"))
+    }
+}
