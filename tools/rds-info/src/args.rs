@@ -3,6 +3,7 @@
 
 use clap::Parser;
 
+use crate::columns::Columns;
 use crate::tables::Kind;
 
 const EXAMPLES: &str = "\
@@ -12,24 +13,30 @@ Examples:
   rds-info -an             the same, with those over IPv6
   rds-info -c              what was sent, received, dropped, and why
   rds-info -Iv             queue pairs, with what their devices allow
+  rds-info -Nk             the sockets of all network namespaces
   rds-info -n --json | jq '.connections[] | select(.flags | index(\"connected\"))'
 
 Flags of a connection (Flgs): s: a message is just being sent, c: being set up, C: up, E: in
 error, which only Oracle's kernel tells. NextTX is the number of the next message to the peer,
 NextRX the number that the next message from the peer should have.
 
-The columns are those of Oracle's rds-tools. With --json the output is one object, with a list for
-each table that was asked for, or null if the kernel does not have the table.
+The columns are those of Oracle's rds-tools. Those that -o may name: cache_allocs, recv_alloc_ctr,
+recv_free_ctr, send_alloc_ctr, send_free_ctr, send_bytes, recv_bytes, r_read_bytes, r_write_bytes,
+tx_poll_ts, rx_poll_ts, tx_poll_cnt, rx_poll_cnt, scq_vector, rcq_vector. Other names are passed
+over; what the kernel does not tell is 0.
+
+With --json the output is one object, with a list for each table that was asked for, or null if
+the kernel does not have the table. With -N it has a list of namespaces, each with its tables.
 
 A table that the kernel does not have, or the transport of which is not loaded, is named on the
-standard error output. The exit status is 0 if all went well, 1 if not, 2 for a wrong command
-line. A table that is not there is a failure only if its letter was given.";
+standard error output, and that is no failure. The exit status is 0 if all went well, 1 if not, 2
+for a wrong command line.";
 
 /// Shows what the kernel tells of its RDS sockets, connections, messages and counters.
 ///
 /// Without options that name a table, shows all of them.
 #[derive(Parser, Debug)]
-#[command(version, after_help = EXAMPLES)]
+#[command(version, args_override_self = true, after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Counters of the whole machine, since the module was loaded
     #[arg(short = 'c', long)]
@@ -42,6 +49,10 @@ pub(crate) struct Args {
     /// Connections to peers
     #[arg(short = 'n', long)]
     connections: bool,
+
+    /// Paths of connections, which only Oracle's kernels tell of
+    #[arg(short = 'p', long)]
+    paths: bool,
 
     /// Messages that wait for a program to receive them
     #[arg(short = 'r', long)]
@@ -71,6 +82,14 @@ pub(crate) struct Args {
     #[arg(short = 'v', long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
+    /// More columns of queue pairs, by their names: cache_allocs, and others that only Oracle's kernels fill
+    #[arg(short = 'o', long, value_name = "NAMES")]
+    pub(crate) columns: Option<Columns>,
+
+    /// Show the tables of each network namespace that a process is in
+    #[arg(short = 'N', long)]
+    pub(crate) all_namespaces: bool,
+
     /// Print one object of JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -85,6 +104,7 @@ impl Args {
             Kind::Counters => self.counters,
             Kind::Sockets => self.sockets,
             Kind::Connections => self.connections,
+            Kind::Paths => self.paths,
             Kind::Recv => self.recv,
             Kind::Send => self.send,
             Kind::Retrans => self.retrans,
@@ -109,7 +129,7 @@ mod tests {
 
     #[test]
     fn letters_of_the_established_tool() {
-        let all = "rds-info -c -k -n -r -s -t -T -I";
+        let all = "rds-info -c -k -n -p -r -s -t -T -I";
         assert_eq!(parse(all).unwrap().named(), Kind::ALL);
         let args = parse("rds-info -avvn").unwrap();
         assert_eq!(args.named(), [Kind::Connections]);
@@ -118,6 +138,7 @@ mod tests {
             ("c", Kind::Counters),
             ("k", Kind::Sockets),
             ("n", Kind::Connections),
+            ("p", Kind::Paths),
             ("r", Kind::Recv),
             ("s", Kind::Send),
             ("t", Kind::Retrans),
@@ -130,13 +151,29 @@ mod tests {
     }
 
     #[test]
+    fn letters_for_all_tables() {
+        let args = parse("rds-info -NIo send_bytes -o cache_allocs -vv").unwrap();
+        assert_eq!(args.named(), [Kind::Ib]);
+        assert!(args.all_namespaces);
+        // The last one counts.
+        assert_eq!(args.columns, "cache_allocs".parse().ok());
+        let args = parse("rds-info -n -n").unwrap();
+        assert!(!args.all_namespaces && args.columns.is_none());
+    }
+
+    #[test]
     fn no_letter_names_no_table() {
         assert!(parse("rds-info -a --json").unwrap().named().is_empty());
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for line in ["rds-info -x", "rds-info n", "rds-info --json=1"] {
+        for line in [
+            "rds-info -x",
+            "rds-info n",
+            "rds-info --json=1",
+            "rds-info -Io",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
     }

@@ -5,12 +5,16 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod columns;
+mod namespaces;
+mod paths;
 mod record;
 mod show;
 mod tables;
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -40,11 +44,44 @@ fn complain(what: impl Display) {
 
 /// Returns whether all went well.
 fn run(args: &Args) -> Result<bool> {
+    let (object, good) = if args.all_namespaces {
+        show_namespaces(args)?
+    } else {
+        show_tables(args)?
+    };
+    if args.json {
+        print(&format!("{}\n", Value::Object(object)))?;
+    }
+    Ok(good)
+}
+
+/// The tables of each namespace, which are printed, or returned for JSON; and whether all went well.
+fn show_namespaces(args: &Args) -> Result<(Map<String, Value>, bool)> {
+    let (mut all, mut good) = (Vec::new(), true);
+    for namespace in namespaces::all(Path::new("/proc"))? {
+        if !namespace.home {
+            namespace.enter()?;
+        }
+        if !args.json {
+            print(&namespace.title())?;
+        }
+        let (mut object, tables_good) = show_tables(args)?;
+        object.insert("namespace".to_owned(), namespace.inode.into());
+        object.insert("home".to_owned(), namespace.home.into());
+        all.push(Value::Object(object));
+        good &= tables_good;
+    }
+    let object = Map::from_iter([("namespaces".to_owned(), all.into())]);
+    Ok((object, good))
+}
+
+/// The same of the namespace that this program is in.
+fn show_tables(args: &Args) -> Result<(Map<String, Value>, bool)> {
     let named = args.named();
     let kinds = if named.is_empty() {
         Kind::ALL.to_vec()
     } else {
-        named.clone()
+        named
     };
     let family = if args.all_addresses {
         Family::V6
@@ -64,7 +101,6 @@ fn run(args: &Args) -> Result<bool> {
                 complain(format_args!(
                     "this kernel has no table of {what}, or its transport is not loaded"
                 ));
-                good &= named.is_empty();
             }
             // The other tables may tell why.
             Err(error) => {
@@ -73,10 +109,7 @@ fn run(args: &Args) -> Result<bool> {
             }
         }
     }
-    if args.json {
-        print(&format!("{}\n", Value::Object(object)))?;
-    }
-    Ok(good)
+    Ok((object, good))
 }
 
 /// Prints a table, or returns it for JSON; `None` if the kernel does not have it.
@@ -87,8 +120,12 @@ fn show(kind: Kind, socket: &RdsSocket, family: Family, args: &Args) -> Result<O
     if args.json {
         return kind.json(&table, family).map(Some);
     }
-    let verbose = args.verbose > 0;
-    print(&kind.text(&table, Layout { family, verbose })?)?;
+    let layout = Layout {
+        family,
+        verbose: args.verbose > 0,
+        columns: args.columns,
+    };
+    print(&kind.text(&table, layout)?)?;
     Ok(Some(Value::Null))
 }
 

@@ -10,10 +10,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use rds_socket::Table;
 use serde::{Serialize, Serializer};
 
+use crate::columns::More;
+
 /// How long addresses are in a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Family {
     /// 4 bytes
+    #[default]
     V4,
     /// 16 bytes. An IPv4 address is a mapped one.
     V6,
@@ -63,11 +66,16 @@ impl Fields<'_> {
         (!there.is_empty()).then_some(bytes)
     }
 
+    /// How many bytes are left.
+    pub(crate) fn left(&self) -> usize {
+        self.record.len().saturating_sub(self.offset)
+    }
+
     fn bytes<const N: usize>(&mut self) -> [u8; N] {
         self.take().unwrap_or([0; N])
     }
 
-    fn u8(&mut self) -> u8 {
+    pub(crate) fn u8(&mut self) -> u8 {
         u8::from_ne_bytes(self.bytes())
     }
 
@@ -75,11 +83,23 @@ impl Fields<'_> {
         self.take().map(u8::from_ne_bytes)
     }
 
-    fn u32(&mut self) -> u32 {
+    pub(crate) fn u16(&mut self) -> u16 {
+        u16::from_ne_bytes(self.bytes())
+    }
+
+    pub(crate) fn u32(&mut self) -> u32 {
         u32::from_ne_bytes(self.bytes())
     }
 
-    fn u64(&mut self) -> u64 {
+    pub(crate) fn i32(&mut self) -> i32 {
+        i32::from_ne_bytes(self.bytes())
+    }
+
+    pub(crate) fn i64(&mut self) -> i64 {
+        i64::from_ne_bytes(self.bytes())
+    }
+
+    pub(crate) fn u64(&mut self) -> u64 {
         u64::from_ne_bytes(self.bytes())
     }
 
@@ -91,8 +111,13 @@ impl Fields<'_> {
     fn address(&mut self) -> IpAddr {
         match self.family {
             Family::V4 => Ipv4Addr::from(self.bytes::<4>()).into(),
-            Family::V6 => Ipv6Addr::from(self.bytes::<16>()).to_canonical(),
+            Family::V6 => self.long_address(),
         }
+    }
+
+    /// An address that is as long as those of IPv6 in any table.
+    pub(crate) fn long_address(&mut self) -> IpAddr {
+        Ipv6Addr::from(self.bytes::<16>()).to_canonical()
     }
 
     fn gid(&mut self) -> Ipv6Addr {
@@ -100,14 +125,14 @@ impl Fields<'_> {
     }
 
     /// Text up to the first zero.
-    fn text<const N: usize>(&mut self) -> String {
+    pub(crate) fn text<const N: usize>(&mut self) -> String {
         let bytes = self.bytes::<N>();
         let text = bytes.split(|&b| b == 0).next().unwrap_or_default();
         String::from_utf8_lossy(text).into_owned()
     }
 
     /// To a multiple of `n` bytes, where the compiler has left a gap.
-    fn align(&mut self, n: usize) {
+    pub(crate) fn align(&mut self, n: usize) {
         self.offset = self.offset.next_multiple_of(n);
     }
 }
@@ -140,6 +165,10 @@ impl ConnectionFlags {
         (4, 'C', "connected"),
         (8, 'E', "error"),
     ];
+
+    pub(crate) fn is_connected(self) -> bool {
+        self.0 & 4 != 0
+    }
 
     /// A letter for each that is set.
     pub(crate) fn letters(self) -> String {
@@ -293,6 +322,8 @@ pub(crate) struct IbConnection {
     pub(crate) rdma_mr_size: u32,
     /// KiB
     pub(crate) cache_allocs: u32,
+    #[serde(flatten)]
+    pub(crate) more: Option<More>,
 }
 
 impl Record for IbConnection {
@@ -310,11 +341,13 @@ impl Record for IbConnection {
             tos: fields.u8(),
             sl: fields.u8(),
             cache_allocs: 0,
+            more: None,
         };
         // The one record that is not packed.
         fields.align(4);
         IbConnection {
             cache_allocs: fields.u32(),
+            more: More::decode(fields),
             ..connection
         }
     }

@@ -3,19 +3,22 @@
 
 use std::fmt::{self, Write};
 
+use crate::columns::Columns;
 use crate::record::{Connection, Counter, Family, IbConnection, Message, Socket, TcpConnection};
 
 /// How a table is laid out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Layout {
     /// Columns of addresses are wider for IPv6.
     pub(crate) family: Family,
     /// Adds what the device of an IB connection allows.
     pub(crate) verbose: bool,
+    /// More columns of an IB connection; `None`: not even those before them.
+    pub(crate) columns: Option<Columns>,
 }
 
 impl Layout {
-    fn width(self) -> usize {
+    pub(crate) fn width(self) -> usize {
         match self.family {
             Family::V4 => 15,
             Family::V6 => 37,
@@ -25,6 +28,9 @@ impl Layout {
 
 /// A record that is a row of a table.
 pub(crate) trait Row {
+    /// What is between two of them.
+    const BETWEEN: &'static str = "";
+
     /// The line above the rows.
     fn header(out: &mut String, layout: Layout) -> fmt::Result;
     /// The record's line, without its end.
@@ -34,9 +40,15 @@ pub(crate) trait Row {
 /// A table with its title.
 pub(crate) fn table<R: Row>(title: &str, rows: &[R], layout: Layout) -> Result<String, fmt::Error> {
     let mut out = format!("\n{title}:\n");
+    let title = out.len();
     R::header(&mut out, layout)?;
-    out.push('\n');
-    for row in rows {
+    if out.len() > title {
+        out.push('\n');
+    }
+    for (index, row) in rows.iter().enumerate() {
+        if index > 0 {
+            out.push_str(R::BETWEEN);
+        }
         row.row(&mut out, layout)?;
         out.push('\n');
     }
@@ -145,7 +157,9 @@ impl Row for IbConnection {
     fn header(out: &mut String, layout: Layout) -> fmt::Result {
         let (local, peer, w) = ("LocalAddr", "RemoteAddr", layout.width());
         write!(out, "{local:>w$} {peer:>w$} {:>4} {:>3} ", "Tos", "SL")?;
-        write!(out, "{:>32} {:>32}", "LocalDev", "RemoteDev")
+        write!(out, "{:>32} {:>32}", "LocalDev", "RemoteDev")?;
+        let columns = layout.columns;
+        columns.map_or(Ok(()), |columns| columns.header(out))
     }
 
     fn row(&self, out: &mut String, layout: Layout) -> fmt::Result {
@@ -158,6 +172,9 @@ impl Row for IbConnection {
             self.tos, self.sl
         )?;
         write!(out, "{gid:>32} {peer_gid:>32}")?;
+        if let Some(columns) = layout.columns {
+            columns.row(self, out)?;
+        }
         if layout.verbose {
             write!(out, "  send_wr={}, recv_wr={}", self.send_wr, self.recv_wr)?;
             write!(out, ", send_sge={}", self.send_sge)?;
@@ -172,11 +189,13 @@ impl Row for IbConnection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::columns::More;
     use crate::record::ConnectionFlags;
 
     const V4: Layout = Layout {
         family: Family::V4,
         verbose: false,
+        columns: None,
     };
 
     fn lines<R: Row>(title: &str, row: R, layout: Layout) -> Vec<String> {
@@ -303,6 +322,7 @@ mod tests {
             rdma_mr_max: 8,
             rdma_mr_size: 9,
             cache_allocs: 64,
+            more: None,
         };
         let brief = lines("RDS IB Connections", connection.clone(), V4);
         assert_eq!(
@@ -317,7 +337,27 @@ mod tests {
             ..V4
         };
         let more = "  send_wr=256, recv_wr=1024, send_sge=2, rdma_mr_max=8, rdma_mr_size=9, cache_allocs=64";
-        let long = lines("RDS IB Connections", connection, verbose);
+        let long = lines("RDS IB Connections", connection.clone(), verbose);
         assert_eq!(long[3], format!("{}{more}", brief[3]));
+
+        let more = More {
+            qp_num: 17,
+            dst_qp_num: -1,
+            r_read_bytes: 1536,
+            ..More::default()
+        };
+        let connection = IbConnection {
+            more: Some(more),
+            ..connection
+        };
+        let asked_for = Layout {
+            columns: "cache_allocs,r_read_bytes".parse().ok(),
+            ..V4
+        };
+        let wide = lines("RDS IB Connections", connection, asked_for);
+        let header = "    SrcQPNo    DstQPNo   Cache Allocs   R_read_bytes KiB";
+        let row = "         17         -1             64               1.50";
+        assert_eq!(wide[2], format!("{}{header}", brief[2]));
+        assert_eq!(wide[3], format!("{}{row}", brief[3]));
     }
 }

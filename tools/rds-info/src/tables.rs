@@ -6,6 +6,7 @@ use rds_socket::{RdsSocket, Table};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::paths::Paths;
 use crate::record::{
     decode, Connection, Counter, Family, IbConnection, Message, Record, Socket, TcpConnection,
 };
@@ -19,18 +20,20 @@ pub(crate) enum Kind {
     Counters,
     Connections,
     Sockets,
+    Paths,
     Recv,
     Send,
     Retrans,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 8] = [
+    pub(crate) const ALL: [Kind; 9] = [
         Kind::Ib,
         Kind::Tcp,
         Kind::Counters,
         Kind::Sockets,
         Kind::Connections,
+        Kind::Paths,
         Kind::Recv,
         Kind::Send,
         Kind::Retrans,
@@ -44,6 +47,7 @@ impl Kind {
             Kind::Counters => "counters",
             Kind::Sockets => "sockets",
             Kind::Connections => "connections",
+            Kind::Paths => "paths",
             Kind::Recv => "recv",
             Kind::Send => "send",
             Kind::Retrans => "retrans",
@@ -58,6 +62,7 @@ impl Kind {
             Kind::Counters => "statistic counters",
             Kind::Sockets => "sockets",
             Kind::Connections => "connections",
+            Kind::Paths => "paths",
             Kind::Recv => "recv queue messages",
             Kind::Send => "send queue messages",
             Kind::Retrans => "retransmit queue messages",
@@ -71,6 +76,7 @@ impl Kind {
             Kind::Counters => "Counters",
             Kind::Sockets => "RDS Sockets",
             Kind::Connections => "RDS Connections",
+            Kind::Paths => "RDS Paths",
             Kind::Recv => "Receive Message Queue",
             Kind::Send => "Send Message Queue",
             Kind::Retrans => "Retransmit Message Queue",
@@ -88,6 +94,7 @@ impl Kind {
             Kind::Sockets => (10006, 10015),
             Kind::Tcp => (10007, 10016),
             Kind::Ib => (10008, 10017),
+            Kind::Paths => (10020, 10021),
         };
         match family {
             Family::V4 => v4,
@@ -117,6 +124,7 @@ impl Kind {
             Kind::Counters => self.text_of::<Counter>(table, layout),
             Kind::Sockets => self.text_of::<Socket>(table, layout),
             Kind::Connections => self.text_of::<Connection>(table, layout),
+            Kind::Paths => self.text_of::<Paths>(table, layout),
             Kind::Recv | Kind::Send | Kind::Retrans => self.text_of::<Message>(table, layout),
         }
     }
@@ -129,6 +137,7 @@ impl Kind {
             Kind::Counters => self.json_of::<Counter>(table, family),
             Kind::Sockets => self.json_of::<Socket>(table, family),
             Kind::Connections => self.json_of::<Connection>(table, family),
+            Kind::Paths => self.json_of::<Paths>(table, family),
             Kind::Recv | Kind::Send | Kind::Retrans => self.json_of::<Message>(table, family),
         }
     }
@@ -165,7 +174,7 @@ mod tests {
         numbers.dedup();
         // The counters have no family.
         assert_eq!(numbers.len(), 2 * Kind::ALL.len() - 1);
-        assert!(numbers.iter().all(|x| (10000..=10017).contains(x)));
+        assert!(numbers.iter().all(|x| (10000..=10021).contains(x)));
     }
 
     #[test]
@@ -184,10 +193,13 @@ mod tests {
         let layout = Layout {
             family: Family::V6,
             verbose: true,
+            ..Layout::default()
         };
         for kind in Kind::ALL {
             let text = kind.text(&Table::default(), layout).unwrap();
-            assert_eq!(text.lines().count(), 3, "{text}");
+            // Where there are no paths, there is nothing to say what they are.
+            let lines = if kind == Kind::Paths { 2 } else { 3 };
+            assert_eq!(text.lines().count(), lines, "{text}");
             let json = kind.json(&Table::default(), Family::V4).unwrap();
             assert_eq!(json, serde_json::json!([]));
         }

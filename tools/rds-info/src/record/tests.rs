@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::paths::Paths;
 
 fn table(records: &[&[u8]]) -> Table {
     Table {
@@ -160,6 +161,40 @@ fn ib_connections() {
     record.splice(..8, [mapped(1), mapped(2)].concat());
     assert_eq!(record.len(), 92);
     assert_eq!(one::<IbConnection>(&record, Family::V6), found);
+    assert_eq!(found.more, None);
+    let json = serde_json::to_value(found).unwrap();
+    assert_eq!(json.as_object().unwrap().len(), 12);
+}
+
+#[test]
+fn ib_connections_of_oracle() {
+    let mut long = vec![0; 68];
+    long.extend(16384u32.to_ne_bytes());
+    long.extend([7u16.to_ne_bytes(), 8u16.to_ne_bytes()].concat());
+    (11..=16u32).for_each(|x| long.extend(x.to_ne_bytes()));
+    let numbers = [1 << 40, 2, 3, 4, 5, 6, 7, 8u64];
+    let rest: Vec<u8> = numbers.into_iter().flat_map(u64::to_ne_bytes).collect();
+    let vectors = [(-1i32).to_ne_bytes(), 9i32.to_ne_bytes()].concat();
+    // Numbers of 64 bits begin at a multiple of eight.
+    let short = [&long[..], &[0; 4], &rest, &vectors].concat();
+    assert_eq!(short.len(), 176);
+    let found: IbConnection = one(&short, Family::V4);
+    let more = found.more.unwrap();
+    assert_eq!((more.frag, more.flow_ctl_send_credit), (16384, 8));
+    assert_eq!(
+        (more.qp_num, more.dst_qp_num, more.send_free_ctr),
+        (11, 14, 16)
+    );
+    assert_eq!((more.send_bytes, more.rx_poll_cnt), (1 << 40, 8));
+    assert_eq!((more.scq_vector, more.rcq_vector), (-1, 9));
+    let json = serde_json::to_value(found).unwrap();
+    assert_eq!((&json["tos"], &json["qp_num"]), (&0.into(), &11.into()));
+
+    let wide = [&[0; 24], &long[..], &[0; 4], &rest, &vectors].concat();
+    assert_eq!(one::<IbConnection>(&wide, Family::V6).more, Some(more));
+    // An older one.
+    let old = one::<IbConnection>(&short[..80], Family::V4).more.unwrap();
+    assert_eq!((old.qp_num, old.recv_alloc_ctr), (11, 0));
 }
 
 #[test]
@@ -191,7 +226,7 @@ fn a_cut_table_is_none() {
 }
 
 /// Any bytes as each kind of record.
-fn decode_all(table: &Table, family: Family) -> [Option<usize>; 6] {
+fn decode_all(table: &Table, family: Family) -> [Option<usize>; 7] {
     fn count<R: Record + Serialize>(table: &Table, family: Family) -> Option<usize> {
         let records = decode::<R>(table, family)?;
         serde_json::to_string(&records).unwrap();
@@ -204,6 +239,7 @@ fn decode_all(table: &Table, family: Family) -> [Option<usize>; 6] {
         count::<Socket>(table, family),
         count::<TcpConnection>(table, family),
         count::<IbConnection>(table, family),
+        count::<Paths>(table, family),
     ]
 }
 
@@ -218,7 +254,7 @@ proptest! {
         let table = Table { data, each };
         let whole = table.data.is_empty() || (each > 0 && table.data.len() % each == 0);
         let wanted = whole.then(|| table.data.len().checked_div(each).unwrap_or(0));
-        prop_assert_eq!(decode_all(&table, family), [wanted; 6]);
+        prop_assert_eq!(decode_all(&table, family), [wanted; 7]);
     }
 
     #[test]
@@ -231,6 +267,6 @@ proptest! {
         let family = if v6 { Family::V6 } else { Family::V4 };
         let byte = |i: usize| (i as u8).wrapping_mul(31).wrapping_add(seed);
         let table = Table { data: (0..each * count).map(byte).collect(), each };
-        prop_assert_eq!(decode_all(&table, family), [Some(count); 6]);
+        prop_assert_eq!(decode_all(&table, family), [Some(count); 7]);
     }
 }

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What Oracle's kernels tell of a queue pair beyond what others do, and the columns of it that people ask for.
+
+use std::convert::Infallible;
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::record::{Fields, IbConnection};
+
+/// What `struct rds_info_rdma_connection` has on Oracle's kernels beyond that of Linux.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct More {
+    /// Bytes
+    pub(crate) frag: u32,
+    pub(crate) flow_ctl_post_credit: u16,
+    pub(crate) flow_ctl_send_credit: u16,
+    pub(crate) qp_num: i32,
+    pub(crate) recv_alloc_ctr: u32,
+    pub(crate) recv_free_ctr: u32,
+    pub(crate) dst_qp_num: i32,
+    pub(crate) send_alloc_ctr: u32,
+    pub(crate) send_free_ctr: u32,
+    pub(crate) send_bytes: u64,
+    pub(crate) recv_bytes: u64,
+    pub(crate) r_read_bytes: u64,
+    pub(crate) r_write_bytes: u64,
+    /// Milliseconds
+    pub(crate) tx_poll_ts: u64,
+    pub(crate) rx_poll_ts: u64,
+    pub(crate) tx_poll_cnt: u64,
+    pub(crate) rx_poll_cnt: u64,
+    pub(crate) scq_vector: i32,
+    pub(crate) rcq_vector: i32,
+}
+
+impl More {
+    /// `None`: the record ends before.
+    pub(crate) fn decode(fields: &mut Fields<'_>) -> Option<Self> {
+        if fields.left() == 0 {
+            return None;
+        }
+        let mut more = More {
+            frag: fields.u32(),
+            flow_ctl_post_credit: fields.u16(),
+            flow_ctl_send_credit: fields.u16(),
+            qp_num: fields.i32(),
+            recv_alloc_ctr: fields.u32(),
+            recv_free_ctr: fields.u32(),
+            dst_qp_num: fields.i32(),
+            send_alloc_ctr: fields.u32(),
+            send_free_ctr: fields.u32(),
+            ..More::default()
+        };
+        fields.align(8);
+        for number in [
+            &mut more.send_bytes,
+            &mut more.recv_bytes,
+            &mut more.r_read_bytes,
+            &mut more.r_write_bytes,
+            &mut more.tx_poll_ts,
+            &mut more.rx_poll_ts,
+            &mut more.tx_poll_cnt,
+            &mut more.rx_poll_cnt,
+        ] {
+            *number = fields.u64();
+        }
+        more.scq_vector = fields.i32();
+        more.rcq_vector = fields.i32();
+        Some(more)
+    }
+}
+
+/// A column: its name, what is above it, how wide it is, and what is in it.
+struct Column(
+    &'static str,
+    &'static str,
+    usize,
+    fn(&IbConnection, More) -> String,
+);
+
+fn kib(bytes: u64) -> String {
+    format!("{:.2}", bytes as f64 / 1024.0)
+}
+
+/// In the order in which they are shown. What the kernel does not tell is 0, as in Oracle's tool.
+const ALL: [Column; 15] = [
+    Column("cache_allocs", "Cache Allocs", 15, |x, _| {
+        x.cache_allocs.to_string()
+    }),
+    Column("recv_alloc_ctr", "Recv_alloc_ctr", 15, |_, x| {
+        x.recv_alloc_ctr.to_string()
+    }),
+    Column("recv_free_ctr", "Recv_free_ctr", 15, |_, x| {
+        x.recv_free_ctr.to_string()
+    }),
+    Column("send_alloc_ctr", "Send_alloc_ctr", 15, |_, x| {
+        x.send_alloc_ctr.to_string()
+    }),
+    Column("send_free_ctr", "Send_free_ctr", 15, |_, x| {
+        x.send_free_ctr.to_string()
+    }),
+    Column("send_bytes", "Send_bytes KiB", 16, |_, x| kib(x.send_bytes)),
+    Column("recv_bytes", "Recv_bytes KiB", 16, |_, x| kib(x.recv_bytes)),
+    Column("r_read_bytes", "R_read_bytes KiB", 19, |_, x| {
+        kib(x.r_read_bytes)
+    }),
+    Column("r_write_bytes", "R_write_bytes KiB", 19, |_, x| {
+        kib(x.r_write_bytes)
+    }),
+    Column("tx_poll_ts", "Tx_poll_ts_ms", 15, |_, x| {
+        x.tx_poll_ts.to_string()
+    }),
+    Column("rx_poll_ts", "Rx_poll_ts_ms", 15, |_, x| {
+        x.rx_poll_ts.to_string()
+    }),
+    Column("tx_poll_cnt", "Tx_poll_cnt", 15, |_, x| {
+        x.tx_poll_cnt.to_string()
+    }),
+    Column("rx_poll_cnt", "Rx_poll_cnt", 15, |_, x| {
+        x.rx_poll_cnt.to_string()
+    }),
+    Column("scq_vector", "Scq_vector", 15, |_, x| {
+        x.scq_vector.to_string()
+    }),
+    Column("rcq_vector", "Rcq_vector", 15, |_, x| {
+        x.rcq_vector.to_string()
+    }),
+];
+
+/// The columns that were asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Columns([bool; ALL.len()]);
+
+/// Whatever is between the names, and whatever else is in the text, as Oracle's tool takes it.
+impl FromStr for Columns {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let text = text.to_lowercase();
+        Ok(Columns(ALL.map(|Column(name, ..)| text.contains(name))))
+    }
+}
+
+impl Columns {
+    fn asked_for(self) -> impl Iterator<Item = Column> {
+        let all = ALL.into_iter().zip(self.0);
+        all.filter_map(|(column, asked_for)| asked_for.then_some(column))
+    }
+
+    /// The end of the line above the rows. Numbers of queue pairs are before the columns that were asked for.
+    pub(crate) fn header(self, out: &mut String) -> fmt::Result {
+        write!(out, " {:>10} {:>10}", "SrcQPNo", "DstQPNo")?;
+        let mut all = self.asked_for();
+        all.try_for_each(|Column(_, title, width, _)| write!(out, "{title:>width$}"))
+    }
+
+    /// The end of a row.
+    pub(crate) fn row(self, connection: &IbConnection, out: &mut String) -> fmt::Result {
+        let more = connection.more.unwrap_or_default();
+        write!(out, " {:>10} {:>10}", more.qp_num, more.dst_qp_num)?;
+        let mut all = self.asked_for();
+        all.try_for_each(|Column(_, _, width, value)| {
+            write!(out, "{:>width$}", value(connection, more))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(names: &str) -> String {
+        let mut out = String::new();
+        let Ok(columns) = names.parse::<Columns>();
+        columns.header(&mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn names_are_found_wherever_they_are() {
+        let none = "    SrcQPNo    DstQPNo";
+        for text in ["", "bytes", "send bytes"] {
+            assert_eq!(header(text), none, "{text}");
+        }
+        let both = format!("{none}  Send_bytes KiB     Rcq_vector");
+        for text in [
+            "send_bytes,rcq_vector",
+            "RCQ_vector, Send_Bytes",
+            "x send_bytes;rcq_vector;y",
+        ] {
+            assert_eq!(header(text), both, "{text}");
+        }
+        let all: Vec<_> = ALL.iter().map(|Column(name, ..)| *name).collect();
+        let Ok(columns) = all.join(",").parse::<Columns>();
+        assert_eq!(columns.0, [true; ALL.len()]);
+    }
+
+    #[test]
+    fn each_name_stands_for_one_column() {
+        for Column(name, ..) in ALL {
+            let Ok(columns) = name.parse::<Columns>();
+            assert_eq!(columns.asked_for().count(), 1, "{name}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The paths of connections, which Oracle's kernels tell of: when each was made, tried and lost.
+
+use std::fmt::{self, Write};
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use crate::record::{ConnectionFlags, Fields, Record};
+use crate::show::{Layout, Row};
+
+/// Bytes of a path in a record, `struct rds_path_info`.
+const PATH: usize = 37;
+
+/// Seconds since 1970; 0: it has not happened.
+type Time = i64;
+
+/// One of the paths of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Path {
+    pub(crate) index: u32,
+    pub(crate) connected: Time,
+    pub(crate) attempted: Time,
+    pub(crate) reset: Time,
+    pub(crate) attempts: u32,
+    pub(crate) flags: ConnectionFlags,
+    /// Why it was reset, as the kernel numbers it.
+    pub(crate) reason: u32,
+}
+
+impl Path {
+    fn decode(fields: &mut Fields<'_>) -> Self {
+        let mut time = || fields.i64();
+        let (attempted, connected, reset) = (time(), time(), time());
+        Path {
+            attempted,
+            connected,
+            reset,
+            reason: fields.u32(),
+            attempts: fields.u32(),
+            index: fields.u32(),
+            flags: ConnectionFlags(fields.u8()),
+        }
+    }
+
+    /// For how many seconds it was down before it was made again.
+    fn down(&self) -> Option<Time> {
+        let up = self.flags.is_connected() && self.reset != 0;
+        up.then(|| self.connected.saturating_sub(self.reset))
+    }
+}
+
+/// A connection, `struct rds_info_connection_paths`. Its addresses are those of IPv6 in both tables.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Paths {
+    pub(crate) local: IpAddr,
+    pub(crate) peer: IpAddr,
+    pub(crate) transport: String,
+    pub(crate) tos: u8,
+    pub(crate) paths: Vec<Path>,
+}
+
+impl Record for Paths {
+    fn decode(fields: &mut Fields<'_>) -> Self {
+        let (local, peer) = (fields.long_address(), fields.long_address());
+        let (transport, tos) = (fields.text::<16>(), fields.u8());
+        // Where the connection has but one, none is counted.
+        let count = usize::from(fields.u8().max(1)).min(fields.left() / PATH);
+        Paths {
+            local,
+            peer,
+            transport,
+            tos,
+            paths: (0..count).map(|_| Path::decode(fields)).collect(),
+        }
+    }
+}
+
+impl Row for Paths {
+    const BETWEEN: &'static str = "\n";
+
+    /// Each connection has its own.
+    fn header(_: &mut String, _: Layout) -> fmt::Result {
+        Ok(())
+    }
+
+    fn row(&self, out: &mut String, layout: Layout) -> fmt::Result {
+        let (local, peer, w) = ("LocalAddr", "RemoteAddr", layout.width());
+        writeln!(out, "\t{local:>w$} {peer:>w$} {:>4} {:>7}", "Tos", "Trans")?;
+        let (local, peer) = (self.local.to_string(), self.peer.to_string());
+        let (tos, transport) = (self.tos, &self.transport);
+        writeln!(out, "\t{local:>w$} {peer:>w$} {tos:>4} {transport:>7}")?;
+        write!(out, "\n{:<4} {:<24} ", "P", "Connected@")?;
+        write!(
+            out,
+            "{:<24} {:<24} {:<10} ",
+            "Attempt@", "Reset@", "Attempts"
+        )?;
+        write!(out, "{:<6} {:<11} Reason", "RDS", "Down(Secs)")?;
+        for path in &self.paths {
+            write!(out, "\n{:<4} ", path.index)?;
+            for at in [path.connected, path.attempted, path.reset] {
+                write!(out, "{:<24} ", time(at))?;
+            }
+            write!(out, "{:<10} {}   ", path.attempts, path.flags.letters())?;
+            let down = path.down().map(|seconds| seconds.to_string());
+            write!(out, "{:<11} ", down.as_deref().unwrap_or("---"))?;
+            match path.reason {
+                0 => write!(out, "--")?,
+                reason => write!(out, "{reason}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Month, day, year, and time of day. That of Oracle's tool is the local time.
+fn time(seconds: Time) -> String {
+    if seconds == 0 {
+        return "---".to_owned();
+    }
+    let (days, second) = (seconds.div_euclid(86400), seconds.rem_euclid(86400));
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let year = year.rem_euclid(100);
+    format!("{month:02}/{day:02}/{year:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// Year, month and day, so many days after the first of 1970. Years are counted from March, so the leap day is the last.
+fn date(days: i64) -> (i64, i64, i64) {
+    // Days after the first of March of the year 0, and of 400 years.
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, late) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    (era * 400 + year + late, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use rds_socket::Table;
+
+    use super::*;
+    use crate::record::{decode, Family};
+    use crate::show;
+
+    fn path(index: u32, reset: Time, reason: u32, flags: u8) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for time in [1_700_000_000, 1_700_000_060, reset] {
+            bytes.extend(Time::to_ne_bytes(time));
+        }
+        for number in [reason, 3, index] {
+            bytes.extend(u32::to_ne_bytes(number));
+        }
+        bytes.push(flags);
+        assert_eq!(bytes.len(), PATH);
+        bytes
+    }
+
+    fn record(count: u8, paths: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for last in [1, 2] {
+            bytes.extend([0; 10]);
+            bytes.extend([255, 255, 10, 0, 0, last]);
+        }
+        bytes.extend(b"infiniband\0\0\0\0\0\0");
+        bytes.extend([4, count]);
+        bytes.extend(paths.concat());
+        // Room for eight.
+        bytes.resize(50 + 8 * PATH, 0);
+        bytes
+    }
+
+    fn read(records: &[Vec<u8>]) -> Vec<Paths> {
+        let data = records.concat();
+        let each = records[0].len();
+        decode(&Table { data, each }, Family::V4).unwrap()
+    }
+
+    #[test]
+    fn records_are_read() {
+        let one = record(0, &[path(0, 0, 0, 4)]);
+        let two = record(2, &[path(0, 1_700_000_050, 26, 4), path(1, 9, 1, 2)]);
+        let found = read(&[one.clone(), two.clone()]);
+        assert_eq!(found[0].local, "10.0.0.1".parse::<IpAddr>().unwrap());
+        assert_eq!(
+            (found[0].transport.as_str(), found[0].tos),
+            ("infiniband", 4)
+        );
+        assert_eq!(found[0].paths.len(), 1);
+        let path = &found[1].paths[1];
+        assert_eq!((path.index, path.reason, path.attempts), (1, 1, 3));
+        assert_eq!(
+            (path.connected, path.attempted),
+            (1_700_000_060, 1_700_000_000)
+        );
+        let down: Vec<_> = found[1].paths.iter().map(Path::down).collect();
+        assert_eq!(down, [Some(10), None]);
+        // The kernel has counted more than there are.
+        let short = record(255, &[])[..50 + 3 * PATH].to_vec();
+        assert_eq!(read(&[short])[0].paths.len(), 3);
+    }
+
+    #[test]
+    fn rows_are_those_of_the_established_tool() {
+        let layout = Layout {
+            family: Family::V4,
+            ..Layout::default()
+        };
+        let one = record(1, &[path(0, 1_700_000_050, 26, 4)]);
+        let two = record(0, &[path(0, 0, 0, 2)]);
+        let text = show::table("RDS Paths", &read(&[one, two]), layout).unwrap();
+        let head = "P    Connected@               Attempt@                 Reset@                   Attempts   RDS    Down(Secs)  Reason";
+        let up = "0    11/14/23 22:14:20 UTC    11/14/23 22:13:20 UTC    11/14/23 22:14:10 UTC    3          --C-   10          26";
+        let connecting = "0    11/14/23 22:14:20 UTC    11/14/23 22:13:20 UTC    ---                      3          -c--   ---         --";
+        let of = "\t      LocalAddr      RemoteAddr  Tos   Trans";
+        let ends = "\t       10.0.0.1        10.0.0.2    4 infiniband";
+        let wanted = [
+            "",
+            "RDS Paths:",
+            of,
+            ends,
+            "",
+            head,
+            up,
+            "",
+            of,
+            ends,
+            "",
+            head,
+            connecting,
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), wanted);
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, wanted) in [
+            (0, "---"),
+            (1, "01/01/70 00:00:01 UTC"),
+            (951_782_399, "02/28/00 23:59:59 UTC"),
+            (951_782_400, "02/29/00 00:00:00 UTC"),
+            (951_868_800, "03/01/00 00:00:00 UTC"),
+            (1_735_689_599, "12/31/24 23:59:59 UTC"),
+            (4_107_542_400, "03/01/00 00:00:00 UTC"),
+            (-1, "12/31/69 23:59:59 UTC"),
+        ] {
+            assert_eq!(time(seconds), wanted);
+        }
+        // No number is too large to be shown.
+        time(Time::MAX);
+        time(Time::MIN);
+    }
+}
