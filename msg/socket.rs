@@ -295,7 +295,7 @@ impl Sock<Socket> {
         keep: Keep,
         read: impl FnOnce(&Incoming) -> Result<R>,
     ) -> Result<Option<R>> {
-        let Some(_reading) = Reading::begin(self) else {
+        let Some(reading) = Reading::begin(self) else {
             return Ok(None);
         };
         let mut recv = self.recv.lock();
@@ -318,18 +318,27 @@ impl Sock<Socket> {
         drop(recv);
         let result = read(&message);
         if result.is_ok() && keep == Keep::No {
+            // Maps may go to a thousand peers.
+            drop(reading);
             drop(message);
             self.node.stats.add(Counter::RecvBytesFreed, cost);
             self.announce(news);
             return result.map(Some);
         }
-        self.put_back(keep, message, cost, news);
+        self.put_back(reading, keep, message, cost, news);
         result.map(Some)
     }
 
     /// Puts a message back that was taken out to be read, with its `cost` where that was taken off;
     /// `news` came of it and was not announced.
-    fn put_back(&self, keep: Keep, message: Item<Incoming>, cost: usize, news: Transition) {
+    fn put_back(
+        &self,
+        reading: Reading<'_>,
+        keep: Keep,
+        message: Item<Incoming>,
+        cost: usize,
+        news: Transition,
+    ) {
         let mut recv = self.recv.lock();
         recv.looked_at = None;
         if recv.closed {
@@ -342,6 +351,7 @@ impl Sock<Socket> {
         let again = self.judge(&mut recv, self.rcvbuf());
         self.note_readable(&recv);
         drop(recv);
+        drop(reading);
         if keep == Keep::No {
             // Someone may have looked while the message was away.
             self.wake_readers(poll::IN);

@@ -2,6 +2,7 @@
 
 //! Whose turn it is to read from a socket.
 
+use crate::kapi::sync::Peek;
 use kernel::sync::atomic::{Atomic, Full};
 
 /// There is one reader at a time, so that order is kept when a message has to be put back.
@@ -27,7 +28,12 @@ impl Turn {
     }
 
     /// Whether the turn is free; if not, [`Self::give_back`] tells. Any context.
+    #[inline]
     pub(super) fn is_free(&self) -> bool {
+        self.0.peek() == FREE || self.await_end()
+    }
+
+    fn await_end(&self) -> bool {
         match self.0.cmpxchg(TAKEN, AWAITED, Full) {
             Ok(_) => false,
             Err(now) => now == FREE,

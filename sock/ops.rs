@@ -85,7 +85,7 @@ impl Protocol for Socket {
 
     fn poll(sk: &Sock<Self>) -> PollMask {
         let mut mask = PollMask::default();
-        if sk.is_readable() || sk.notices.any() {
+        if sk.may_read() || sk.notices.any() {
             mask |= poll::IN;
         }
         if sk.news.is_monitor() {

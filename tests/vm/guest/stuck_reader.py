@@ -33,6 +33,7 @@ def main():
         stuck.start()
         memory.wait()
 
+        need(not select.select([r], [], [], 0)[0], "said to be readable")
         for flags in (0, socket.MSG_PEEK):
             need((seen := outcome(r.recv, 100, flags | socket.MSG_DONTWAIT)) == "EAGAIN", f"at once: {seen}")
         limit(r, 0.2)
