@@ -26,8 +26,9 @@ impl WorkItem<2> for Connection {
     }
 }
 
-/// So many batches of messages are looked at as a socket is closed: what is behind them is left to [`Connection::sweep`].
-const AT_CLOSE: u32 = 4;
+/// So many messages of others are looked at as a socket is closed, and a batch more: what is behind them is left to
+/// [`Connection::sweep`].
+const AT_CLOSE: usize = 4 * BATCH;
 /// When that comes, in milliseconds, so that it is for all sockets of a process that ends.
 const SWEEP_MS: u32 = 10;
 
@@ -40,13 +41,7 @@ impl Connection {
         let Some(_taking) = self.taking.try_lock() else {
             return self.sweep_later();
         };
-        let looks = Cell::new(0u32);
-        let is_over = || {
-            looks.set(looks.get().saturating_add(1));
-            looks.get() >= AT_CLOSE
-        };
-        self.cancel_of(sk, sport, None, is_over);
-        if looks.get() >= AT_CLOSE && sk.has_unacknowledged() {
+        if !self.cancel_of(sk, sport, None, AT_CLOSE) {
             self.sweep_later();
         }
     }
@@ -65,23 +60,17 @@ impl Connection {
     /// Forgets what a socket that is bound to port `sport` has sent to a port. Process context.
     pub(crate) fn cancel(&self, sk: &Sock<Socket>, sport: u16, port: u16) {
         let _taking = self.taking.lock();
-        self.cancel_of(sk, sport, Some(port), || false);
+        self.cancel_of(sk, sport, Some(port), usize::MAX);
     }
 
     /// Forgets the messages of a socket that is bound to port `sport`: all if it is being closed, or only those to
-    /// a port. `is_over` says after each look at some of them whether that was enough.
+    /// a port. Returns false if it has come across more than `most` messages of others, and given up.
     ///
     /// If it has none here that is known at once, unless a port that shares its place has some (`TxQueue::last_of`).
     /// If it has, no message is looked at behind the last one of this place, nor after all were found.
-    fn cancel_of(
-        &self,
-        sk: &Sock<Socket>,
-        sport: u16,
-        port: Option<u16>,
-        is_over: impl Fn() -> bool,
-    ) {
+    fn cancel_of(&self, sk: &Sock<Socket>, sport: u16, port: Option<u16>, most: usize) -> bool {
         let Some(last) = self.tx.lock().queue.last_of(sport) else {
-            return;
+            return true;
         };
         let counter = match port {
             Some(_) => Counter::SendDropCancelled,
@@ -92,12 +81,17 @@ impl Connection {
         // left anywhere.
         let paid = Cell::new(0usize);
         let is_all = || paid.get() == sk.unacknowledged();
+        let others = Cell::new(0usize);
         let done = self.take_out(
             |outbox, message| {
                 if message.sequence > last || is_all() {
                     return Pick::End;
                 }
-                if !message.is_from(sk) || port.is_some_and(|port| message.dport != port) {
+                if !message.is_from(sk) {
+                    others.set(others.get().saturating_add(1));
+                    return Pick::Leave;
+                }
+                if port.is_some_and(|port| message.dport != port) {
                     return Pick::Leave;
                 }
                 let pick = give_up(outbox, message, &ticket);
@@ -108,11 +102,12 @@ impl Connection {
             },
             || {
                 self.note_drop(counter, ticket.take().map_or(0, |_| 1));
-                !is_all() && !is_over()
+                !is_all() && others.get() <= most
             },
         );
         done.iter().for_each(Message::cancel);
         self.note_drop(counter, done.len());
+        is_all() || others.get() <= most
     }
 
     /// Forgets the messages of all sockets that are closed. Process context.
