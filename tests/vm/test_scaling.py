@@ -75,25 +75,25 @@ def test_only_connections_of_the_address(crowd, guest):
     assert not crowd.complaints()
 
 
+def costs(out, capsys, rows):
+    """Instructions for an operation, by row of `make bench`."""
+    status = bench.main(["--impls=rust", f"--rows={rows}", f"--out={out}"])
+    shown = capsys.readouterr()
+    assert status == 0, shown.err + shown.out
+    return {x["row"]: x["rust"]["p50"] for x in json.loads(out.read_text())["rows"]}
+
+
 @pytest.mark.long("release")
 def test_many_bound_sockets(tmp_path, capsys):
     """With 200,000 sockets bound a bind and a close cost what they cost before: by count of instructions."""
-    out = tmp_path / "out.json"
-    status = bench.main(["--impls=rust", "--rows=bind-fresh,close,bind-many,close-many", f"--out={out}"])
-    shown = capsys.readouterr()
-    assert status == 0, shown.err + shown.out
-    cost = {x["row"]: x["rust"]["p50"] for x in json.loads(out.read_text())["rows"]}
+    cost = costs(tmp_path / "out.json", capsys, "bind-fresh,close,bind-many,close-many")
     assert 0 < cost["bind-many"] < MOST_GROWTH * cost["bind-fresh"], cost
     assert 0 < cost["close-many"] < MOST_GROWTH * cost["close"], cost
 
 
 def test_close_behind_many_messages(tmp_path, capsys):
     """What others have queued for a peer that is not there does not make a close dearer: by count of instructions."""
-    out = tmp_path / "out.json"
-    status = bench.main(["--impls=rust", "--rows=close-queued,close-queued-many", f"--out={out}"])
-    shown = capsys.readouterr()
-    assert status == 0, shown.err + shown.out
-    cost = {x["row"]: x["rust"]["p50"] for x in json.loads(out.read_text())["rows"]}
+    cost = costs(tmp_path / "out.json", capsys, "close-queued,close-queued-many")
     assert 0 < cost["close-queued-many"] < MOST_GROWTH * cost["close-queued"], cost
 
 
