@@ -151,38 +151,47 @@ fn everything_arrives_with_c_on_the_other_side() {
     });
 }
 
+/// A node with this brain crashes amid traffic, and starts anew. Returns the world when it has come to rest, and which
+/// node that was.
+fn crash_amid_traffic(seed: u64, trace: bool, brain: Brain) -> (World, usize) {
+    let mut rng = Rng(!seed);
+    let weather = Weather {
+        loss: [0, 10][rng.below(2) as usize],
+        cm_delay: 10 * MS,
+        worker_delay: 10 * MS,
+        calm_from: 10 * SECOND,
+        fate: 0,
+    };
+    let crashed = usize::from(!rng.percent(50));
+    let mut brains = [Brain::rust(), Brain::rust()];
+    brains[crashed] = brain;
+    let mut world = World::new(seed, weather, brains, trace);
+    let crash = 2 * SECOND + rng.below(SECOND);
+    world.at(crash, Happening::Restart { node: crashed });
+    for _ in 0..20 + rng.below(60) {
+        let node = rng.below(2) as usize;
+        let len = length(&mut rng);
+        let time = rng.below(5 * SECOND);
+        world.at(time, Happening::Queue { node, len });
+        if rng.percent(50) {
+            world.at(time + rng.below(500), Happening::Break { node });
+        }
+    }
+    assert!(world.run_until(40 * SECOND), "it never comes to rest");
+    for node in &world.nodes {
+        assert!(node.drained());
+    }
+    (world, crashed)
+}
+
 /// One node crashes in the middle. What is queued later has to arrive; of what was queued before,
 /// no message may arrive twice in the life of its receiver, or out of order.
 #[test]
 fn a_restarted_node_is_not_taken_for_its_old_self() {
     let stale = Cell::new(0);
     let runs = seeds(300, |seed, trace| {
-        let mut rng = Rng(!seed);
-        let weather = Weather {
-            loss: [0, 10][rng.below(2) as usize],
-            cm_delay: 10 * MS,
-            worker_delay: 10 * MS,
-            calm_from: 10 * SECOND,
-            fate: 0,
-        };
-        let brains = [Brain::rust(), Brain::rust()];
-        let mut world = World::new(seed, weather, brains, trace);
-        let (crashed, other) = if rng.percent(50) { (0, 1) } else { (1, 0) };
-        let crash = 2 * SECOND + rng.below(SECOND);
-        world.at(crash, Happening::Restart { node: crashed });
-        for _ in 0..20 + rng.below(60) {
-            let node = rng.below(2) as usize;
-            let len = length(&mut rng);
-            let time = rng.below(5 * SECOND);
-            world.at(time, Happening::Queue { node, len });
-            if rng.percent(50) {
-                world.at(time + rng.below(500), Happening::Break { node });
-            }
-        }
-        assert!(world.run_until(40 * SECOND), "it never comes to rest");
-
-        let (crashed, other) = (&world.nodes[crashed], &world.nodes[other]);
-        assert!(crashed.drained() && other.drained());
+        let (world, crashed) = crash_amid_traffic(seed, trace, Brain::rust());
+        let (crashed, other) = (&world.nodes[crashed], &world.nodes[1 - crashed]);
         assert!(other.sent.ends_with(&crashed.delivered));
         assert!(crashed.delivered.len() >= other.due_since_restart);
         let old = other.delivered.len() - crashed.sent.len();
@@ -202,33 +211,8 @@ fn a_restarted_node_is_not_taken_for_its_old_self() {
 fn a_restarted_c_node_is_told_from_its_old_self_by_what_it_sends() {
     let lost = Cell::new(0);
     let runs = seeds(300, |seed, trace| {
-        let mut rng = Rng(!seed);
-        let weather = Weather {
-            loss: [0, 10][rng.below(2) as usize],
-            cm_delay: 10 * MS,
-            worker_delay: 10 * MS,
-            calm_from: 10 * SECOND,
-            fate: 0,
-        };
-        let (crashed, other) = if rng.percent(50) { (0, 1) } else { (1, 0) };
-        let mut brains = [Brain::rust(), Brain::rust()];
-        brains[crashed] = Brain::c();
-        let mut world = World::new(seed, weather, brains, trace);
-        let crash = 2 * SECOND + rng.below(SECOND);
-        world.at(crash, Happening::Restart { node: crashed });
-        for _ in 0..20 + rng.below(60) {
-            let node = rng.below(2) as usize;
-            let len = length(&mut rng);
-            let time = rng.below(5 * SECOND);
-            world.at(time, Happening::Queue { node, len });
-            if rng.percent(50) {
-                world.at(time + rng.below(500), Happening::Break { node });
-            }
-        }
-        assert!(world.run_until(40 * SECOND), "it never comes to rest");
-
-        let (crashed, other) = (&world.nodes[crashed], &world.nodes[other]);
-        assert!(crashed.drained() && other.drained());
+        let (world, crashed) = crash_amid_traffic(seed, trace, Brain::c());
+        let (crashed, other) = (&world.nodes[crashed], &world.nodes[1 - crashed]);
         let arrived = &other.delivered;
         let old = std::iter::zip(&crashed.sent_before_restart, arrived)
             .take_while(|(sent, arrived)| sent == arrived)
