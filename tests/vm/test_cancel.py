@@ -27,6 +27,7 @@ def test_half_out_and_disconnected(slow_node, guest):
     assert result.out == "0\n"
 
 
+# The queue is the same, whatever is below it.
 @pytest.mark.impls("rust")
 @pytest.mark.kinds("rxe")
 def test_among_others(node, guest):

@@ -89,6 +89,7 @@ def test_no_port_left(node, guest):
     assert int(node.run(["python3", guest / "ports.py"], timeout=300).out) > 60000
 
 
+# Nothing gets to a device.
 @pytest.mark.impls("rust")
 @pytest.mark.kinds("rxe")
 def test_noise(node, tools):

@@ -91,8 +91,11 @@ def test_receives_are_posted_in_chains(node, tools, guest):
 
 
 # On iWARP a ring is as deep as it can be from the start, and takes more than such a pool has.
+shallow = pytest.mark.kinds("rxe")
+
+
 @pytest.mark.long
-@pytest.mark.kinds("rxe")
+@shallow
 def test_at_its_limit_a_pool_makes_peers_wait(node, tools, guest, small_pools):
     """Messages that nobody reads have taken all buffers. The connection stays up without a receive, and
     goes on when someone reads; nothing is lost."""
@@ -111,7 +114,7 @@ def test_at_its_limit_a_pool_makes_peers_wait(node, tools, guest, small_pools):
 
 
 @pytest.mark.long
-@pytest.mark.kinds("rxe")
+@shallow
 def test_who_has_no_memory_to_receive_says_that_it_lives(node, guest, small_pools):
     """Nothing is acknowledged until somebody reads, and the sender does not take the reader for silent: it hears of it
     each second."""
@@ -125,7 +128,7 @@ def test_who_has_no_memory_to_receive_says_that_it_lives(node, guest, small_pool
 
 
 @pytest.mark.long
-@pytest.mark.kinds("rxe")
+@shallow
 def test_an_acknowledgement_waits_for_memory(node, guest, small_pools):
     """Messages for a peer that is not there take all buffers for short ones. What waits to be acknowledged
     is tried again now and then, each 20 ms, and not as often as the machine can."""
@@ -149,7 +152,7 @@ def test_an_acknowledgement_waits_for_memory(node, guest, small_pools):
     assert counters(node, guest)["conn_reset"] == before["conn_reset"]
 
 
-@pytest.mark.kinds("rxe")
+@shallow
 def test_a_map_waits_for_memory(node, tools, guest, small_pools):
     """Messages for a peer that is not there take all buffers for long ones. A connection begins with a map of that
     length: it cannot come up before there is memory."""
@@ -164,7 +167,7 @@ def test_a_map_waits_for_memory(node, tools, guest, small_pools):
 
 
 @pytest.mark.long
-@pytest.mark.kinds("rxe")
+@shallow
 def test_rings_grow_and_get_small_again(node, guest, small_pools):
     """A ring that runs low, here because nobody reads, gets deeper. When it is not needed any more, what
     was posted comes back, though no program sends anything: the ends ask each other for frames."""

@@ -26,6 +26,7 @@ def test_kernel_selftest_over_rdma(node, selftests):
     assert "ok 1 rds selftest rdma" in result.out, result.out[-3000:]
 
 
+# Nothing gets to a device.
 @pytest.mark.kinds("rxe")
 def test_kernel_selftest_of_getsockopt(node, selftests):
     program = node.rundir / "getsockopt"

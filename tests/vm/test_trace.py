@@ -37,6 +37,7 @@ def test_connections(node, tools, trace):
                     "route resolved: resolving-route -> connecting", "established: connecting -> up"]
 
 
+# A refused key has another number on iWARP.
 @pytest.mark.kinds("rxe")
 def test_errors(node, tools, guest, trace):
     """A peer that is not there, and then a peer whose device refuses a key."""
