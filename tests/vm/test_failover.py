@@ -370,3 +370,18 @@ def test_queue_pair_error_between_idle_nodes(pair, tools, guest, victim, sender)
         assert counters(victim, guest)["conn_reset"] > resets, "the queue pair was to fail"
     print(f"answered after {took} ms")
     assert max(took) < 500, took
+
+
+# As above.
+@pytest.mark.on_siw
+@pytest.mark.flavors("release")
+@pytest.mark.parametrize("user", ("a", "b"), ids=("lower", "higher"))
+def test_remote_access_error_between_idle_nodes(pair, guest, user):
+    """A key that is not good ends the connection: messages are answered again within half a second."""
+    user = pair["ab".index(user)]
+    own, peer = (wire_address(0, "ab".index(m.name) + 1) for m in (user, pair[1 - pair.index(user)]))
+    resets = counters(user, guest)["conn_reset"]
+    took = [float(x) for x in user.run(["python3", guest / "bad_key.py", own, peer, 5], timeout=300).out.split()]
+    print(f"answered after {took} ms")
+    assert counters(user, guest)["conn_reset"] >= resets + len(took) == resets + 5
+    assert max(took) < 500, took

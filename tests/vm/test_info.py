@@ -44,16 +44,19 @@ def gid(host):
     return f"{'0' * 20}ffff{bytes(int(x) for x in host.split('.')).hex()}"
 
 
-def rdma_connections(name, service_level):
-    """With what the devices call an address."""
-    return both([[x, y, name(x), name(y), True, True, True, 8, service_level, "0000"] for x, y in (PAIR, PAIR[::-1])], at=0)
+def rdma_connections(names, service_level):
+    """With what each end calls the two addresses."""
+    rows = [[*ends, *its, True, True, True, 8, service_level, "0000"] for ends, its in zip((PAIR, PAIR[::-1]), names)]
+    return both(rows, at=0)
 
 
 def rdma_connections_of_iwarp(node):
-    """It names addresses by those of the hardware, and has no service levels."""
+    """It names addresses by those of the hardware, which whoever accepts does not know of its peer, and has no service
+    levels."""
     links = json.loads(node.run("ip -j addr").out)
     hardware = {x["local"]: link["address"] for link in links for x in link["addr_info"]}
-    return rdma_connections(lambda host: hardware[host].replace(":", "").ljust(len(NO_GID), "0"), 0)
+    x, y = (hardware[host].replace(":", "").ljust(len(NO_GID), "0") for host in PAIR)
+    return rdma_connections([(x, y), (y, NO_GID)], 0)
 
 
 def unsent(local, nowhere):
@@ -117,34 +120,35 @@ EXPECTED = {
     "unacknowledged": Differ(c=none_of_c(LEFT), rust=LEFT, reason=NO_ADDRESS),
     "connections_that_are_up": [
         [[2, 3, B, A, 4], [3, 2, A, B, 4]], [[2, 3, mapped(B), mapped(A), 4], [3, 2, mapped(A), mapped(B), 4]]],
-    "rdma_connections": rdma_connections(gid, 8),
+    "rdma_connections": rdma_connections([[gid(host) for host in ends] for ends in (PAIR, PAIR[::-1])], 8),
     "namespaces": [[4001, 4002], [3], [0] * 6, [], [4011, 4012]],
 }
 
 
 @pytest.fixture(scope="session")
 def shown():
-    """What each implementation showed, by its name: filled by the first test that asks."""
+    """What each implementation showed on each kind of devices: filled by the first test that asks."""
     return {}
 
 
 @pytest.mark.on_c
 @pytest.mark.parametrize("case", EXPECTED)
 def test_info(node, shown, guest, case):
-    if node.impl not in shown:
+    who = node.impl, node.kind
+    if who not in shown:
         if node.impl == "rust":
             # A connection that was forgotten goes on with higher numbers.
             node.forget()
         result = node.run(["python3", guest / "info.py"], check=False, timeout=1200)
         lines = [json.loads(line) for line in result.out.splitlines()]
-        shown[node.impl] = {x["case"]: x["value"] for x in lines}
-        assert set(shown[node.impl]) == set(EXPECTED), f"not all cases ran: {result}"
+        shown[who] = {x["case"]: x["value"] for x in lines}
+        assert set(shown[who]) == set(EXPECTED), f"not all cases ran: {result}"
     expected = EXPECTED[case]
     if case == "rdma_connections" and node.kind == "siw":
         expected = rdma_connections_of_iwarp(node)
     if isinstance(expected, Differ):
         expected = getattr(expected, node.impl)
-    assert shown[node.impl][case] == expected
+    assert shown[who][case] == expected
 
 
 @pytest.mark.impls("rust")
