@@ -76,14 +76,14 @@ impl Connection {
             Some(_) => Counter::SendDropCancelled,
             None => Counter::SendDropClosed,
         };
-        let ticket = Cell::new(None);
         // What the socket pays for the messages that are out of the queues. If it pays for nothing else there is none
         // left anywhere.
         let paid = Cell::new(0usize);
         let is_all = || paid.get() == sk.unacknowledged();
         let others = Cell::new(0usize);
-        let done = self.take_out(
-            |outbox, message| {
+        let done = self.drop_unwanted(
+            counter,
+            |outbox, message, ticket| {
                 if message.sequence > last || is_all() {
                     return Pick::End;
                 }
@@ -94,39 +94,52 @@ impl Connection {
                 if port.is_some_and(|port| message.dport != port) {
                     return Pick::Leave;
                 }
-                let pick = give_up(outbox, message, &ticket);
+                let pick = give_up(outbox, message, ticket);
                 if pick == Pick::Take {
                     paid.set(paid.get().saturating_add(message.charge()));
                 }
                 pick
             },
-            || {
-                self.note_drop(counter, ticket.take().map_or(0, |_| 1));
-                !is_all() && others.get() <= most
-            },
+            || !is_all() && others.get() <= most,
         );
-        done.iter().for_each(Message::cancel);
-        self.note_drop(counter, done.len());
-        is_all() || others.get() <= most
+        let all = is_all() || others.get() <= most;
+        // Until here the socket pays for them.
+        drop(done);
+        all
     }
 
     /// Forgets the messages of all sockets that are closed. Process context.
     fn sweep(&self) {
         let _taking = self.taking.lock();
-        let ticket = Cell::new(None);
-        let counter = Counter::SendDropClosed;
-        let done = self.take_out(
-            |outbox, message| match message.is_from_closed() {
-                true => give_up(outbox, message, &ticket),
+        self.drop_unwanted(
+            Counter::SendDropClosed,
+            |outbox, message, ticket| match message.is_from_closed() {
+                true => give_up(outbox, message, ticket),
                 false => Pick::Leave,
             },
+            || true,
+        );
+    }
+
+    /// Takes messages out that their senders do not want any more, counts them, and returns them. See [`give_up`] for
+    /// what `pick` gets, and [`Self::take_out`] for all else.
+    fn drop_unwanted(
+        &self,
+        counter: Counter,
+        pick: impl Fn(Outbox, &mut Message, &Cell<Option<Ticket>>) -> Pick,
+        go_on: impl Fn() -> bool,
+    ) -> Fifo<Message> {
+        let ticket = Cell::new(None);
+        let done = self.take_out(
+            |outbox, message| pick(outbox, message, &ticket),
             || {
                 self.note_drop(counter, ticket.take().map_or(0, |_| 1));
-                true
+                go_on()
             },
         );
         done.iter().for_each(Message::cancel);
         self.note_drop(counter, done.len());
+        done
     }
 
     /// Takes the messages that `pick` wants out of the queues. There may be millions, of many sockets, so it looks
