@@ -300,7 +300,7 @@ def bond(wires):
         a.run(f"ip link set {port} down && ip link set {port} master bond0")
     a.run("ip link set bond0 up")
     # They have no carrier at first.
-    a.run(f"until grep -c 'MII Status: up' /proc/net/bonding/bond0 | grep -qx 3; do sleep 0.1; done")
+    a.run("until grep -c 'MII Status: up' /proc/net/bonding/bond0 | grep -qx 3; do sleep 0.1; done")
     a.run(f"ip link set bond0 type bond active_slave {ports[0]} && rdma link add bonded type {a.kind} netdev bond0")
     yield ports
     a.run("rdma link del bonded && ip link del bond0")

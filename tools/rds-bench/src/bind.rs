@@ -21,11 +21,21 @@ pub(crate) fn binds(addr: SocketAddr, effort: Effort) -> Result<Samples> {
 
 /// Closes sockets that are bound like those of [`binds`].
 pub(crate) fn closes(addr: SocketAddr, effort: Effort) -> Result<Samples> {
+    closes_after(addr, effort, |_| Ok(()))
+}
+
+/// The same, after `then`.
+fn closes_after(
+    addr: SocketAddr,
+    effort: Effort,
+    then: impl Fn(&RdsSocket) -> Result<()>,
+) -> Result<Samples> {
     once_each(
         effort,
         || {
             let socket = RdsSocket::new()?;
             socket.bind(addr)?;
+            then(&socket)?;
             Ok(Cell::new(Some(socket)))
         },
         |socket| {
@@ -57,19 +67,10 @@ pub(crate) fn closes_behind(
     for _ in 0..count {
         other.send_to(&[], peer)?;
     }
-    once_each(
-        effort,
-        || {
-            let socket = RdsSocket::new()?;
-            socket.bind(addr)?;
-            socket.send_to(&[], peer)?;
-            Ok(Cell::new(Some(socket)))
-        },
-        |socket| {
-            drop(socket.take());
-            Ok(())
-        },
-    )
+    closes_after(addr, effort, |socket| {
+        socket.send_to(&[], peer)?;
+        Ok(())
+    })
 }
 
 /// As many sockets that are bound to addresses of the loopback network.
