@@ -199,7 +199,12 @@ class Machine(Node):
 
     def complaints(self, since=0):
         """The kernel's reports of defects since a mark."""
-        return klog.complaints(self.log(since))
+        found = klog.reports(self.log(since))
+        ours = [x for x in found if not klog.is_elsewhere(x)]
+        if found and not ours:
+            # It was reported for once, and the next may be of another.
+            self.write_file("/sys/kernel/debug/clear_warn_once", "1\n")
+        return ours
 
     def pins(self):
         """What the kernel counts of pinned pages if some are still pinned 10 s after the last program went, else

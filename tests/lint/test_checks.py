@@ -216,3 +216,20 @@ def test_report_in_the_kernel_log_is_found(line):
 ])
 def test_ordinary_line_is_no_report(line):
     assert not klog.complaints([line])
+
+
+def warning(*trace):
+    return ["WARNING: drivers/infiniband/sw/rxe/rxe_verbs.c:1017 at rxe_post_recv+0xa3c/0xbb0 [rdma_rxe], CPU#0: k/1",
+            "Modules linked in: rds_rust(O) rdma_rxe", "Workqueue: ib-comp-unb-wq ib_cq_poll_work", "Call Trace:",
+            *(f" {x}+0x1/0x2" for x in trace), "---[ end trace 0000000000000000 ]---"]
+
+
+def test_known_defect_of_the_kernel_is_none_of_ours():
+    """A device that goes while the CM's next message arrives."""
+    of_mad = warning("ib_mad_recv_done", "__ib_process_cq")
+    assert not klog.complaints(of_mad)
+    assert len(klog.complaints(warning("rds_ib_post_recv"))) == 1
+    # Not if something of the module is on the way, and not what comes after it.
+    assert klog.complaints([*of_mad[:4], " f+0x1/0x2 [rds_rust]", *of_mad[4:]])
+    assert len(klog.complaints([*of_mad, *warning("f"), "BUG: KASAN: x"])) == 2
+    assert klog.complaints([*warning("f"), *of_mad])
