@@ -10,12 +10,13 @@
 //! A failure prints its seed; `RDS_SIM_SEED=<seed>` runs that one alone and prints every step.
 
 mod brain;
+mod looks;
 mod node;
 mod pairs;
 mod tests;
 
 use crate::proto::connect::{Event, State};
-use crate::proto::idle::{Patience, Verdict};
+use crate::proto::idle::Patience;
 use crate::proto::wire::Header;
 use brain::Brain;
 use node::Node;
@@ -33,7 +34,7 @@ const MS: Time = 1000;
 /// After so long the CM says again what was not answered.
 const CM_RETRY: Time = 300 * MS;
 
-/// How long connections may be idle, where somebody looks.
+/// How long connections may be idle, where nothing else is said and somebody looks.
 const IDLE: Patience = Patience::new(2);
 
 /// A small generator, so that a seed means the same everywhere.
@@ -136,6 +137,10 @@ enum Happening {
     Look {
         node: usize,
     },
+    /// A node listens whether its peer is silent, and does so again and again.
+    Listen {
+        node: usize,
+    },
 }
 
 /// How unkind the network is.
@@ -173,6 +178,8 @@ struct World {
     stale: u32,
     /// When the last frame to an endpoint arrives, and whether its connection is broken.
     links: BTreeMap<EndpointId, (Time, bool)>,
+    /// How long connections may be idle.
+    patience: Patience,
     /// When the looks end.
     looks_until: Time,
     trace: bool,
@@ -195,6 +202,7 @@ impl World {
             numbers: 1 + (seed % 4) as u32,
             stale: 0,
             links: BTreeMap::new(),
+            patience: IDLE,
             looks_until: 0,
             trace,
         }
@@ -275,6 +283,7 @@ impl World {
             Happening::Restart { node } => self.restart(node),
             Happening::Idle { node } => self.feed(node, Event::Idle),
             Happening::Look { node } => self.look(node),
+            Happening::Listen { node } => self.listen(node),
             Happening::Break { node } => {
                 if let (Some(id), Some(peer)) =
                     (self.nodes[node].endpoint, self.nodes[node].peer_endpoint)
@@ -301,36 +310,6 @@ impl World {
         self.nodes[node].sent_before_restart = old.sent;
         self.nodes[1 - node].due_since_restart = 0;
         self.nodes[1 - node].peer_started_anew = true;
-    }
-
-    /// Looks whether the connection of a node is idle, and does what is to be done.
-    fn look(&mut self, node: usize) {
-        let verdict = self.nodes[node].look(self.now, IDLE);
-        if self.trace {
-            eprintln!("{:>10}   node {node} {verdict:?}", "");
-        }
-        match verdict {
-            Verdict::Keep => {}
-            Verdict::Acknowledge => self.acknowledge(node),
-            Verdict::Close => self.feed(node, Event::Idle),
-            Verdict::Forget => {}
-            Verdict::EndForRoom | Verdict::ForgetForRoom if !self.nodes[node].has_room => {
-                if verdict == Verdict::EndForRoom {
-                    self.feed(node, Event::Idle);
-                }
-                // Before the worker comes to what the peer wants.
-                if let Some(to) = self.nodes[node].request.take() {
-                    self.send_cm(node, Cm::Reject { to });
-                }
-                let generation = self.rng.next() as u32;
-                self.nodes[node].forget(generation);
-            }
-            Verdict::EndForRoom | Verdict::ForgetForRoom => {}
-        }
-        if self.now < self.looks_until {
-            let period = u64::from(IDLE.period_ms()) * MS;
-            self.after(period, Happening::Look { node });
-        }
     }
 
     /// Nothing arrives from now on. Each side may notice soon; one that sends notices for sure.
@@ -420,6 +399,7 @@ impl World {
         let to = self.nodes[node].peer_endpoint.unwrap();
         let mut bytes = [0; Header::LEN];
         header.emit(&mut bytes);
+        self.nodes[node].signs.given += 1;
         let delay = 5 + self.rng.below(40);
         let link = self.links.entry(to).or_default();
         let time = link.0.max(self.now + delay) + 1;
@@ -447,6 +427,11 @@ impl World {
             self.lose(from, 20 * MS);
             return;
         }
+        let sender = &mut self.nodes[1 - node];
+        if sender.endpoint == Some(from) {
+            sender.signs.done += 1;
+        }
+        self.nodes[node].signs.arrived += 1;
         if self.nodes[node].state() == State::Accepting {
             // Data says as much as the confirmation does.
             self.feed(node, Event::Established);

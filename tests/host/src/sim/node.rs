@@ -6,8 +6,9 @@ use super::{Brain, Cm, EndpointId, Happening, Time, World, MS};
 use crate::proto::connect::{Action, Event, Inputs, State, Timing};
 use crate::proto::idle::{Idleness, Marks, Patience, Sight, Verdict};
 use crate::proto::rx::{RecvState, Step};
+use crate::proto::silence::{self, Limit, Signs, Silence, Through};
 use crate::proto::tx::{AckPolicy, Pressure, SendState};
-use crate::proto::wire::{fragment, fragments, FragmentSize, Header};
+use crate::proto::wire::{fragment, fragments, Flags, FragmentSize, Header};
 use std::collections::VecDeque;
 
 /// A message on its way.
@@ -17,6 +18,8 @@ struct Message {
     id: u32,
     len: u32,
     sent_before: bool,
+    /// A question: only for the peer to answer.
+    asks: bool,
 }
 
 #[derive(Clone)]
@@ -34,6 +37,8 @@ pub(super) struct Node {
     unsent: VecDeque<Message>,
     unacked: VecDeque<Message>,
     assembled: u32,
+    /// Part of a message has arrived.
+    partial: bool,
     ack_due: bool,
     /// What the peer has to receive: number and length of every message not cancelled.
     pub(super) sent: Vec<(u32, u32)>,
@@ -51,6 +56,11 @@ pub(super) struct Node {
     pub(super) times_up: u32,
     pub(super) up_since: Time,
     idleness: Idleness,
+    silence: Silence,
+    /// Since the endpoint was made.
+    pub(super) signs: Signs,
+    /// The last message that the peer has acknowledged.
+    acked: u64,
     /// Connections that are idle need not be forgotten.
     pub(super) has_room: bool,
     pub(super) times_forgotten: u32,
@@ -72,6 +82,7 @@ impl Node {
             unsent: VecDeque::new(),
             unacked: VecDeque::new(),
             assembled: 0,
+            partial: false,
             ack_due: false,
             sent: Vec::new(),
             delivered: Vec::new(),
@@ -84,6 +95,9 @@ impl Node {
             times_up: 0,
             up_since: 0,
             idleness: Idleness::new(),
+            silence: Silence::new(),
+            signs: Signs::default(),
+            acked: 0,
             has_room: true,
             times_forgotten: 0,
             positions_kept: 0,
@@ -106,6 +120,7 @@ impl Node {
             id,
             len,
             sent_before: false,
+            asks: false,
         });
         self.sent.push((id, len));
         self.due_since_restart += 1;
@@ -141,7 +156,7 @@ impl Node {
             marks: self.marks(),
             up: state == State::Up,
             down: state == State::Down,
-            pending: self.pending(),
+            pending: self.pending() || self.partial,
             ack_due: self.ack_due,
             offers: false,
             unused: self.tx.is_unused() && self.rx.is_unused(),
@@ -149,6 +164,43 @@ impl Node {
         };
         // The clock here counts microseconds.
         self.idleness.look(&sight, now * 1000, patience)
+    }
+
+    pub(super) fn listen(&mut self, now: Time, limit: Limit) -> silence::Verdict {
+        let waits = self.pending() || self.partial;
+        if self.state() != State::Up || !waits {
+            self.silence.pause();
+            return silence::Verdict::Keep;
+        }
+        let sight = silence::Sight {
+            times_up: self.times_up.into(),
+            through: Through {
+                acked: self.acked,
+                next_rx: self.rx.next_sequence(),
+            },
+            waits,
+            unsent: self.unsent.front().map(|first| first.sequence),
+            signs: self.signs,
+        };
+        self.silence.look(&sight, now * 1000, limit)
+    }
+
+    /// Has the peer answer, behind all that is queued.
+    pub(super) fn ask(&mut self) {
+        let sequence = self.tx.assign(0);
+        self.silence.asked(sequence);
+        self.unsent.push_back(Message {
+            sequence,
+            id: 0,
+            len: 1,
+            sent_before: false,
+            asks: true,
+        });
+    }
+
+    /// Whether the peer has told that it is like us.
+    pub(super) fn knows_its_peer(&self) -> bool {
+        self.rx.tells_generation()
     }
 
     /// The node makes room: it will not know its peer again.
@@ -168,6 +220,8 @@ impl Node {
         self.brain = Brain::rust();
         self.generation = generation;
         self.idleness = Idleness::new();
+        self.silence = Silence::new();
+        self.acked = begin_at - 1;
         self.times_forgotten += 1;
         self.life += 1;
     }
@@ -185,6 +239,7 @@ impl Node {
         }
         let acked = self.tx.handle_ack(header.ack);
         if let Some(acked) = acked.map_err(|error| format!("{error:?}"))? {
+            self.acked = acked;
             while self.unacked.front().is_some_and(|m| m.sequence <= acked) {
                 self.unacked.pop_front();
             }
@@ -204,9 +259,11 @@ impl Node {
                 }
                 assert_eq!(self.assembled, offset);
                 self.assembled += len;
+                self.partial = !last;
                 self.duplicates += u32::from(last && duplicate);
-                if last && !duplicate {
-                    let id = (u32::from(header.sport) << 16) | u32::from(header.dport);
+                let id = (u32::from(header.sport) << 16) | u32::from(header.dport);
+                // A question is for nobody.
+                if last && !duplicate && id != 0 {
                     self.delivered.push((id, self.assembled));
                 }
             }
@@ -215,8 +272,10 @@ impl Node {
         Ok(())
     }
 
-    /// What was sent and not acknowledged goes back to the front of the queue.
+    /// What was sent and not acknowledged goes back to the front of the queue, but for a question, which was for
+    /// this link.
     fn requeue(&mut self) {
+        self.unacked.retain(|message| !message.asks);
         while let Some(message) = self.unacked.pop_back() {
             self.unsent.push_front(Message {
                 sent_before: true,
@@ -287,6 +346,8 @@ impl World {
                 self.nodes[node].rx.peer_heard(heard);
                 self.nodes[node].rx.link_lost();
                 self.nodes[node].ack_due = false;
+                self.nodes[node].partial = false;
+                self.nodes[node].signs = Signs::default();
                 if std::mem::take(&mut self.nodes[node].peer_started_anew)
                     && !self.nodes[node].is_ours()
                 {
@@ -361,12 +422,15 @@ impl World {
             let this = &mut self.nodes[node];
             this.unacked.push_back(message);
             this.tx.tell(message.sequence, this.rx.ack());
-            let flags = if message.sent_before {
+            let mut flags = if message.sent_before {
                 this.tx.retransmit()
             } else {
                 this.tx
                     .transmit(message.sequence, message.len, Pressure::Low)
             };
+            if message.asks {
+                flags = flags.with(Flags::ACK_REQUIRED);
+            }
             for index in 0..fragments(message.len, FragmentSize::K4) {
                 let header = Header {
                     sequence: message.sequence,

@@ -116,14 +116,12 @@ fn storm(seed: u64, trace: bool, brains: [Brain; 2]) -> u32 {
     assert!(world.run_until(40 * SECOND), "it never comes to rest");
     assert_delivered(&world);
     for node in &world.nodes {
-        assert!(
-            matches!(node.state(), State::Up | State::Down),
-            "{:?}",
-            node.state()
-        );
         assert!(node.times_up > 0 || node.sent.is_empty());
     }
-    world.nodes.iter().map(|node| node.duplicates).sum()
+    let duplicates = world.nodes.iter().map(|node| node.duplicates).sum();
+    assert!(world.rests(), "{:?}", world.states());
+    assert!(world.find_out(false).is_some(), "one is up on nothing");
+    duplicates
 }
 
 #[test]
