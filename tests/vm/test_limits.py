@@ -4,6 +4,7 @@
 import json
 
 import pytest
+from bystander import Bystander
 from rdsvm.cluster import PAIR, peer_address
 from test_rogue import add_rogue
 from traffic import counters, ping, wait_for
@@ -88,6 +89,52 @@ def test_connections_of_a_peer(node, tools, guest, load, peers):
     sender.finish()
     ping(tools, node, MORE[0], B)
     ping_tos(node, tools, MORE[1], A, 3)
+
+
+def test_connections_in_all(node, tools, guest, load, peers):
+    """A node has the connections that it may have. The next one is refused to a program, whatever its address, type of
+    service or peer; those that are there go on."""
+    load("max_conns=8", "idle_secs=0")
+    mark = node.mark("bound")
+    # Each has its two ends here.
+    busy = Bystander(node, guest, A, B, 0, 1, 2, 3)
+    there = known(node, guest)
+    assert len(there) == 8 and counters(node, guest)["conn_refused_limit"] == 0
+    assert send(node, guest, A, B, 4, 3, 5) == ["ENOMEM", "ok", "ENOMEM"]
+    assert send(node, guest, MORE[1], MORE[0], 0) == ["ENOMEM"]
+    assert send(node, guest, A, "10.77.0.1", 0) == ["ENOMEM"]
+    assert counters(node, guest)["conn_refused_limit"] == 4
+    reason = "this node has 8 connections, raise max_conns to allow more"
+    refused = [x for x in node.log(mark) if reason in x]
+    assert any(f"{A} -> {B} tos 4" in x for x in refused), node.log(mark)
+    busy.go_on()
+    assert known(node, guest) == there
+    assert counters(node, guest)["conn_reset"] == 0
+    busy.finish()
+
+
+def test_requests_in_all(node, tools, guest, load):
+    """A peer asks for one more connection than there may be. It is refused, goes on asking, and gets it when the node has
+    forgotten those that are idle."""
+    load("max_conns=9", "idle_secs=4")
+    mark = node.mark("bound")
+    busy = Bystander(node, guest, A, B, 0, 1, 2, 3)
+    # The ninth. Its other end would be one more.
+    pinger = node.start([tools / "rds-ping", "-I", A, "-Q", 9, "-c", 1, "-W", 200, B])
+    wait_for(node, guest, lambda now: now["conn_refused_limit"] >= 2)
+    assert any(f"{B} -> {A} tos 9: refused, this node has 9 connections, raise max_conns" in x
+               for x in node.log(mark)), node.log(mark)
+    seen = counters(node, guest)
+    assert seen["conn_reject_bad_request"] == seen["conn_forgotten"] == 0
+    busy.go_on()
+    assert pinger.running(), str(pinger.wait())
+    assert counters(node, guest)["conn_reset"] == 0
+    busy.finish()
+    result = pinger.wait(300)
+    assert result.status == 0, str(result)
+    # There is room for programs, too.
+    wait_for(node, guest, lambda now: now["conn_forgotten"] >= 2 and len(known(node, guest)) <= 7)
+    ping_tos(node, tools, B, A, 10)
 
 
 @pytest.mark.long

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Honest traffic beside something else, all the time."""
+
+
+class Bystander:
+    """Two addresses of a node that exchange verified messages, with each of some types of service, until finish() is
+    called."""
+
+    def __init__(self, node, guest, local, peer, *values):
+        self.process = node.start(["python3", guest / "bystander.py", local, peer, *values])
+        self.asked = 0
+        self._rounds()
+
+    def _rounds(self):
+        return int(self.process.expect(rf"\A(?:\d+\n){{{self.asked}}}(\d+)\n")[1])
+
+    def go_on(self):
+        """Waits for the end of another round. Returns how many there were."""
+        self.process.write("\n")
+        self.asked += 1
+        return self._rounds()
+
+    def finish(self):
+        self.process.write("", close=True)
+        self.process.wait(check=True)

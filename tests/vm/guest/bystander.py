@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0
+"""bystander.py LOCAL PEER TOS...: an honest program. For each of these types of service it has two sockets that send to
+each other, message after message, until its input ends; every byte has to arrive, once and in order.
+
+Prints how many rounds there were: after the first one, for each line that comes, and in the end."""
+
+import itertools
+import select
+import struct
+import sys
+
+from rds import Sock
+
+PORT = 3800
+# In one frame and in several.
+SIZES = (4, 300, 5000, 40000)
+# Others are to get their turn, too.
+PAUSE = 0.02
+PATIENCE = 120
+
+
+def open_sock(name, tos):
+    sock = Sock(name, timeout=PATIENCE)
+    if tos:
+        sock.set_tos(tos)
+    return sock
+
+
+def send(ends, number):
+    for sock, _, other in ends:
+        sock.send(payload(number), other)
+
+
+def receive(ends, number):
+    for sock, name, other in ends:
+        data, sender = sock.recv()
+        if (data, sender) != (payload(number), other):
+            sys.exit(f"{name}: {len(data)} bytes, {data[:8]}, from {sender} in round {number}")
+
+
+def payload(number):
+    return struct.pack("=I", number) * (SIZES[number % len(SIZES)] // 4)
+
+
+def main(local, peer, *values):
+    near, far = [], []
+    for i, tos in enumerate(map(int, values)):
+        names = [(local, PORT + 2 * i), (peer, PORT + 2 * i + 1)]
+        for ends, name, other in zip((near, far), names, names[::-1]):
+            ends.append((open_sock(name, tos), name, other))
+    # Not both at once, or both would ask for the connection.
+    for first, second in ((near, far), (far, near)):
+        send(first, 0)
+        receive(second, 0)
+    print(1, flush=True)
+    for number in itertools.count(1):
+        send(near + far, number)
+        receive(near + far, number)
+        if select.select([sys.stdin], [], [], PAUSE)[0]:
+            line = sys.stdin.readline()
+            print(number + 1, flush=True)
+            if not line:
+                return
+
+
+main(*sys.argv[1:])
