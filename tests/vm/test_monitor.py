@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""RDS_CONG_MONITOR: which ports have room again."""
+"""Congestion: which ports are full, who is told, and which ones have room again."""
+
+import itertools
 
 import pytest
 from probes import Probes
@@ -8,6 +10,8 @@ from slow_reader import run_slow_reader
 from traffic import counters, ports
 
 A, B = wire_address(0, 1), wire_address(0, 2)
+# Types of service that no other test has connections of.
+TYPES = itertools.count(120)
 
 
 @pytest.mark.impls("rust")
@@ -24,6 +28,34 @@ def test_slow_reader(pair, guest):
     """The sender is told of the right port, whoever the receiver is."""
     a, b = pair
     run_slow_reader(guest, (a, A), (b, B), monitor=True)
+
+
+@pytest.mark.impls("rust")
+@pytest.mark.parametrize("ends", [PAIR, ("127.0.0.1", "127.0.0.1")], ids="-".join)
+def test_limits(node, guest, ends):
+    """A port is full with one message above its limit, and has room when less than half of that is left."""
+    result = node.run(["python3", guest / "hysteresis.py", *ends, ports()], timeout=120)
+    assert result.out == "all\n"
+
+
+@pytest.mark.parametrize("first", ("hello", "hear"))
+@pytest.mark.parametrize("full", ("a", "b"))
+def test_port_that_was_full_before(pair, guest, full, first):
+    """A connection begins with what is full, whichever end asked for it."""
+    (to_node, target), (from_node, source) = sorted(zip(pair, (A, B)), key=lambda end: end[0].name != full)
+    program, port, tos = guest / "full_port.py", ports(), next(TYPES)
+    ask = from_node.start(["python3", program, "ask", source, port, tos, target, port, first,
+                           *["reset"] * (from_node.impl == "rust")])
+    ask.expect("^ready$")
+    reader = to_node.start(["python3", program, "full", target, port, tos, *[source, port] * (first == "hear")])
+    reader.expect("^full$")
+    ask.write("ask\n")
+    ask.expect("^held back$")
+    reader.write("read\n")
+    reader.expect("^the last$")
+    for program in (reader, ask):
+        program.write("done\n")
+        program.wait(check=True)
 
 
 @pytest.mark.impls("rust")
