@@ -504,6 +504,12 @@ impl Connection {
         trace::error(&self.key.traced(), what, code);
     }
 
+    /// The same, where an error says why. Any context.
+    #[cold]
+    pub(crate) fn note_failure(&self, what: &str, why: impl Into<Error>) {
+        self.note_error(what, why.into().to_errno());
+    }
+
     /// Counts and traces messages or frames that are dropped, if there are any. Any context.
     #[cold]
     pub(crate) fn note_drop(&self, reason: Counter, count: usize) {

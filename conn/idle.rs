@@ -10,7 +10,7 @@
 use super::{connection::Tx, receive::RecvSide, table::PositionPlace, Connection, Counter, Node};
 use crate::kapi::{
     sync::{cancel, cancel_delayed, Peek},
-    time,
+    time, trace,
 };
 use crate::proto::{
     connect::{Event, State},
@@ -152,6 +152,7 @@ impl Node {
         cancel_delayed::<_, 2>(connection);
         cancel::<_, 0>(connection);
         self.stats.inc(Counter::ConnForgotten);
+        trace::conn_state(&connection.key.traced(), "unused", "down", "forgotten");
         pr_debug!("{}: forgotten\n", connection.key);
         closed
     }

@@ -356,10 +356,19 @@ impl Node {
         if bound.transport != TransportId::Loop {
             self.cong
                 .mark(net, bound.addr, bound.port, full)
-                .inspect_err(|_| self.stats.inc(Counter::CongUpdateFailed))?;
+                .inspect_err(|_| self.note_lost_mark(bound))?;
         }
         trace::congestion(bound.addr, bound.port, full);
         Ok(())
+    }
+
+    /// No peer hears that a port is full.
+    #[cold]
+    fn note_lost_mark(&self, bound: &Bound) {
+        let reason = Counter::CongUpdateFailed;
+        self.stats.inc(reason);
+        let nobody = trace::Conn::new(bound.addr, Ipv6Addr::UNSPECIFIED, 0);
+        trace::dropped(&nobody, reason.name(), 1);
     }
 
     /// The map of an address has changed: sends it to all peers. Any context, no lock held.

@@ -4,7 +4,7 @@
 //! is asked for an answer, and given up if there is none. `proto::silence` says when.
 
 use super::{Connection, Counter, Node};
-use crate::kapi::{print::pr_info_ratelimited, time};
+use crate::kapi::{errno::Errno, print::pr_info_ratelimited, time};
 use crate::msg::Message;
 use crate::proto::silence::{Limit, Sight, Signs, Through, Verdict};
 use core::convert::Infallible;
@@ -90,6 +90,7 @@ impl Connection {
             (Verdict::GiveUp, _) => {
                 drop(tx);
                 self.node.stats.inc(Counter::ConnSilent);
+                self.note_failure("silence", Errno::TimedOut);
                 pr_info_ratelimited!("{}: the peer does not answer, giving it up\n", self.key);
                 link.give_up();
             }

@@ -11,6 +11,7 @@ use super::{
     Connection, Counter,
 };
 use crate::kapi::{
+    errno::Errno,
     print::{pr_change_ratelimited, pr_info_ratelimited},
     sync::Fifo,
     time, trace,
@@ -191,6 +192,7 @@ impl Connection {
         }
         if self.reset.load(Relaxed) && self.reset.xchg(false, Full) && worker.is_up() {
             pr_info_ratelimited!("{}: reset by a program\n", self.key);
+            self.note_failure("reset", Errno::ConnectionReset);
             // Also if nothing waits to be sent.
             self.wanted.store(true, Relaxed);
             return Some(Event::Lost);
@@ -231,7 +233,7 @@ impl Connection {
         };
         // Without the lock: it sleeps.
         drop(ended);
-        self.node.stats.inc(Counter::IbListenClosedStale);
+        self.note_drop(Counter::IbListenClosedStale, 1);
         false
     }
 
@@ -259,7 +261,7 @@ impl Connection {
             Action::Accept => self.accept(worker),
             Action::Reject => {
                 if self.reject_request() {
-                    self.node.stats.inc(Counter::IbConnectRaced);
+                    self.note_drop(Counter::IbConnectRaced, 1);
                 }
                 Ok(())
             }
@@ -293,7 +295,7 @@ impl Connection {
         };
         if let Err(error) = result {
             worker.failed = true;
-            self.note_error("connect", error.to_errno());
+            self.note_failure("connect", error);
             // The attempts that follow fail for the same reason, most likely.
             if !core::mem::replace(&mut worker.told, true) {
                 pr_info_ratelimited!(

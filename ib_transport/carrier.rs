@@ -219,6 +219,13 @@ impl Carrier {
         self.events.note(Reached::Lost);
     }
 
+    /// The same, where nothing else tells of the reason. Any context.
+    #[cold]
+    pub(super) fn give_up(&self, what: &str, error: Error) {
+        self.connection.note_failure(what, error);
+        self.fail();
+    }
+
     /// `count` receives were posted, and now there are `all`. Any context but a hard interrupt.
     fn tell_posted(&self, count: u32, all: u32) {
         if self.controlled {
@@ -295,12 +302,12 @@ impl Carrier {
                 // Memory may only be short in large pieces: the next connection takes small ones.
                 Err(Unfilled::NoMemory) if this.events.fragment() != FragmentSize::K4 => {
                     stats.inc(Counter::IbRxRingEmpty);
-                    this.fail();
+                    this.give_up("no receives", ENOMEM);
                 }
                 Err(Unfilled::Limit | Unfilled::NoMemory) => return Self::starve(qp),
                 // It is being closed.
                 Err(Unfilled::Failed(error)) if error == Errno::NotConnected.into() => {}
-                Err(Unfilled::Failed(_)) => this.fail(),
+                Err(Unfilled::Failed(error)) => this.give_up("no receives", error),
             }
         }
         if qp.with_poll(|ring| core::mem::take(&mut ring.slowed)) {
@@ -344,7 +351,7 @@ impl Carrier {
                     "{}: the device does not report what was sent: giving the connection up\n",
                     this.connection.key
                 );
-                this.fail();
+                this.give_up("no report", Errno::TimedOut.into());
             }
         }
     }
@@ -395,7 +402,7 @@ impl Carrier {
                 "{}: giving the connection up for want of memory to receive\n",
                 this.connection.key
             );
-            this.fail();
+            this.give_up("no receives", ENOMEM);
         }
         Tended::Soon
     }
@@ -461,7 +468,7 @@ impl QpHandler for Carrier {
 
     fn not_flushed(&self, error: Error) {
         self.connection.node.stats.inc(Counter::IbNotFlushed);
-        self.connection.note_error("flush", error.to_errno());
+        self.connection.note_failure("flush", error);
         pr_warn_ratelimited!(
             "{}: the device did not flush a queue pair (error {}), which is destroyed as it is\n",
             self.connection.key,

@@ -140,8 +140,16 @@ impl Events {
             Some(_) => "on another RDMA device now, going there",
             None => "on no RDMA device any more, waiting for it",
         };
+        self.connection
+            .note_failure("address moved", Errno::AddressNotAvailable);
         pr_info_ratelimited!("{}: the local address is {}\n", key, what);
         self.note(Reached::Moved);
+    }
+
+    /// The device is being removed. Any context.
+    pub(super) fn lose_device(&self) {
+        self.connection.note_failure("device removal", ENODEV);
+        self.note(Reached::Lost);
     }
 
     /// Whether the peer asked for the connection.
@@ -216,7 +224,7 @@ impl CmHandler for Events {
                 if self.accepts_reply(private_data, initiator_depth) {
                     Reached::Established
                 } else {
-                    self.connection.note_error("reply", EINVAL.to_errno());
+                    self.connection.note_failure("reply", EINVAL);
                     Reached::Lost
                 }
             }

@@ -149,11 +149,11 @@ impl Link for Qp<Carrier> {
             }
         };
         if let Err(error) = chain.post() {
-            connection.note_error("post", error.to_errno());
+            connection.note_failure("post", error);
             pr_info_ratelimited!("{}: posting a send failed: {:?}\n", connection.key, error);
             carrier.fail();
         } else if failed {
-            carrier.fail();
+            carrier.give_up("next frame", EIO);
         }
     }
 }
@@ -410,7 +410,7 @@ fn congestion_frame(
     let len = queue.cong_left.min(carrier.events.fragment().bytes());
     let Ok(mut buf) = carrier.device.pools.alloc_send(len, Context::Atomic) else {
         // Without its map the peer would not hold back, or never go on: reconnect and try again.
-        connection.node.stats.inc(Counter::CongUpdateFailed);
+        connection.note_drop(Counter::CongUpdateFailed, 1);
         return Added::Failed;
     };
     let mut header = Header::congestion_update(ack, connection.generation);

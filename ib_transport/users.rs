@@ -4,7 +4,6 @@
 
 use super::{carrier::Carrier, endpoint::Events};
 use crate::cm::laddr::{LocalAddrs, Tenant};
-use crate::conn::Reached;
 use crate::kapi::{
     rdma::{DeviceId, Qp},
     sync::{new_spinlock_bh, SpinLockBh},
@@ -97,7 +96,7 @@ impl Users {
         let mut users = self.users.lock();
         users.closed = true;
         for user in users.tree.values() {
-            user.events.note(Reached::Lost);
+            user.events.lose_device();
         }
         !users.tree.is_empty()
     }

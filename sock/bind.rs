@@ -7,6 +7,7 @@ use crate::kapi::{
     errno::Errno,
     net::{IpBits, Sock, SockAddr, SockAddrError},
     print::pr_program_ratelimited,
+    trace,
 };
 use crate::msg::{Peer, Socket, TransportId};
 use crate::proto::wire::PROBE_PORT;
@@ -102,6 +103,8 @@ fn transport_of(
         Ok(false) => Err(no_transport(sk, addr)),
         Err(error) => {
             sk.node.stats.inc(Counter::IbLaddrFailed);
+            let nobody = trace::Conn::new(addr.addr(), Ipv6Addr::UNSPECIFIED, 0);
+            trace::error(&nobody, "local address", error.to_errno());
             Err(error)
         }
     }

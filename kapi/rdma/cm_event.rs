@@ -96,6 +96,10 @@ impl CmEvent<'_> {
             Self::Rejected { reason, .. } => Some(("rejected", *reason)),
             Self::Unreachable { status } => Some(("no answer", *status)),
             Self::Error { event, status } => Some((name(*event).to_str().ok()?, *status)),
+            Self::AddrChange => Some((
+                "address change",
+                Error::from(Errno::AddressNotAvailable).to_errno(),
+            )),
             _ => None,
         }
     }

@@ -2,11 +2,13 @@
 """Counters that other tests do not make count: guest/count.py has the causes, and what is right is here.
 tests/lint/test_every_counter.py sees to it that no counter is forgotten."""
 
+import errno
 import json
 
 import pytest
 from faults import faults, faults_within, place_of_rust
 from rdsvm.cluster import PAIR
+from tracing import traced
 from traffic import counters, ping, ports, stay_zero
 
 # The causes are those of one kind of device.
@@ -80,9 +82,10 @@ def test_a_bind_finds_no_memory(node, guest):
         before = counters(node, guest)["ib_laddr_failed"]
         binder = node.start(["python3", guest / "late_bind.py", address])
         binder.expect("^ready$")
-        with faults(node, "failslab", probability=100):
+        with traced(node) as trace, faults(node, "failslab", probability=100):
             binder.write("bind\n")
             binder.expect("^ENOMEM$")
+            assert f"error: <::ffff:{address},::,0> local address: {-errno.ENOMEM}" in trace()
         binder.write("", close=True)
         binder.wait(check=True)
         assert counters(node, guest)["ib_laddr_failed"] == before + 1

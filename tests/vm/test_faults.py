@@ -6,6 +6,7 @@ import json
 import pytest
 from faults import EVERYWHERE, KNOBS, faults, faults_within, place, place_of
 from rdsvm.cluster import PAIR
+from tracing import traced
 from traffic import counters, ping, ports, wait_for
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.flavors("debug")]
@@ -59,6 +60,7 @@ def test_no_memory_to_say_that_a_port_is_full(node, guest):
     """Senders elsewhere hear of it with the next message."""
     # Or there is a map already.
     node.forget()
-    with faults(node, "failslab", probability=100, ignore_gfp_wait="Y", task_filter="Y"):
+    with traced(node) as trace, faults(node, "failslab", probability=100, ignore_gfp_wait="Y", task_filter="Y"):
         result = node.run(["python3", guest / "lost_mark.py", *PAIR, ports()], timeout=120)
+        assert f"drop: <::ffff:{PAIR[0]},::,0> cong_update_failed 1" in trace()
     assert result.out == "held back\n"

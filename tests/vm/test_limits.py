@@ -7,6 +7,7 @@ import pytest
 from bystander import Bystander
 from rdsvm.cluster import PAIR, peer_address
 from test_rogue import add_rogue
+from tracing import traced
 from traffic import counters, ping, wait_for
 
 pytestmark = pytest.mark.impls("rust")
@@ -200,11 +201,13 @@ def test_idle_connections_make_room(node, guest, load):
     on, and get each message once, though only one end starts to count anew."""
     load("max_conns=2", "idle_secs=2")
     talk = Talk(node, guest, A, B, 1)
-    for rounds in (1, 2, 3):
-        talk.go(10)
-        # Another may have been forgotten already for the first to come back.
-        wait_for(node, guest, lambda now, rounds=rounds: now["conn_forgotten"] >= rounds
-                 and list(known(node, guest).values()) == ["down"])
+    with traced(node) as trace:
+        for rounds in (1, 2, 3):
+            talk.go(10)
+            # Another may have been forgotten already for the first to come back.
+            wait_for(node, guest, lambda now, rounds=rounds: now["conn_forgotten"] >= rounds
+                     and list(known(node, guest).values()) == ["down"])
+        assert len([x for x in trace() if x.endswith(" unused: down -> forgotten")]) >= 3
     talk.go(10)
     talk.finish()
 

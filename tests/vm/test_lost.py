@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Devices that never report the end of what was posted to them: of sends, and of operations on memory of peers."""
 
+import errno
+import re
 from contextlib import contextmanager
 
 import pytest
 from faults import EVERYWHERE, faults_within
+from tracing import traced
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.flavors("debug")]
 
@@ -27,7 +30,9 @@ def play(case, node, guest, seconds):
     node.forget()
     # Whatever soft-RoCE was doing when it was interrupted.
     with given_up_after(node, seconds), faults_within(node, EVERYWHERE, "rds_faults/lose_completion", probability=0):
-        node.run(["python3", guest / "lost.py", case, node.kind], timeout=300)
+        with traced(node) as trace:
+            node.run(["python3", guest / "lost.py", case, node.kind], timeout=300)
+            return trace()
 
 
 def test_one_completion(node, guest):
@@ -45,4 +50,5 @@ def test_a_read_of_iwarp(node, guest):
 @pytest.mark.parametrize("case", ("given_up", "full"))
 def test_all_completions(case, node, guest):
     """The connection is given up, and the next one goes on."""
-    play(case, node, guest, 2)
+    told = play(case, node, guest, 2)
+    assert any(re.fullmatch(rf"error: <.*> no report: {-errno.ETIMEDOUT}", x) for x in told), told

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Two nodes over soft-RoCE and soft-iWARP: rds_rust with itself and with C RDS, in both roles."""
 
+import errno
 import json
 import time
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 from rdsvm.cluster import must, wire_address, wire_address6
 from slow_reader import run_slow_reader
+from tracing import traced
 from traffic import (Streams, connection, counters, exchange, first_log, forget_each_other, let_packets_pass, losing,
                      messages, ping, ports, read_late, silence_limit, slow_down, there_and_back, unchanged, wait_for,
                      wait_for_state, with_addresses)
@@ -301,11 +303,12 @@ def test_a_host_that_is_gone_is_given_up(pair, tools, guest):
     program, port = guest / "late_reader.py", ports()
     recv = b.start(["python3", program, "recv", B, port, count, size])
     recv.expect("ready")
-    with silence_limit(8, a), losing(pair, 100):
+    with traced(a) as trace, silence_limit(8, a), losing(pair, 100):
         send = a.start(["python3", program, "send", A, port, B, port, count, size])
         send.expect(f"^sent {count}$")
         wait_for(a, guest, lambda now: now["conn_silent"] > before["conn_silent"]
                  and now["conn_reset"] > before["conn_reset"])
+        assert f"error: <::ffff:{A},::ffff:{B},0> silence: {-errno.ETIMEDOUT}" in trace()
     read_late(send, recv, count)
     seen = counters(a, guest)
     assert (seen["conn_asked"], seen["conn_silent"]) == (before["conn_asked"] + 1, before["conn_silent"] + 1)

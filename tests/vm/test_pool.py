@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Buffer pools and receive rings: what they cost, and what they do when memory is short."""
 
+import errno
 import itertools
 import json
 import time
@@ -10,6 +11,7 @@ from faults import faults
 from probes import Probes
 from rdsvm import cluster
 from rdsvm.cluster import PAIR, must, wire_address
+from tracing import traced
 from traffic import (Streams, counters, exchange, late_reader, let_packets_pass, messages, ping, ports, read_late,
                      silence_limit, unchanged, wait_for)
 
@@ -200,9 +202,12 @@ def test_messages_in_part_do_not_wait_for_each_other(pair, tools, guest):
             ends.append(b.start([tools / "rds-verify", "recv", "--bind", to, *common]))
             ends.append(a.start([tools / "rds-verify", "send", "--bind",
                                  f"{wire_address(0, 1)}:{port}", "--to", to, *common]))
-        for process in ends:
-            process.wait(600, check=True)
+        with traced(b) as trace:
+            for process in ends:
+                process.wait(600, check=True)
+            told = [x for x in trace() if x.endswith(f" no receives: {-errno.ENOMEM}")]
         assert counters(b, guest)["ib_rx_given_up"] > 0, "they were to be in each other's way"
+        assert told
     finally:
         b.stop_all()
         b.forget()

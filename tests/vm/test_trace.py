@@ -1,29 +1,33 @@
 # SPDX-License-Identifier: GPL-2.0
 """The tracepoints rds:*."""
 
+import errno
 import re
+import time
 
 import pytest
 from rdsvm.cluster import PAIR
 from slow_reader import run_slow_reader
-from traffic import ping, ports
+from tracing import EVENTS, traced
+from traffic import counters, new_devices, ping, ports
 
 pytestmark = pytest.mark.impls("rust")
 
-EVENTS = "/sys/kernel/tracing/events/rds"
+ENDS = f"<::ffff:{PAIR[0]},::ffff:{PAIR[1]},0>"
 
 
 @pytest.fixture
 def trace(node):
-    """What the tracepoints have told since the test began, line by line, without what ftrace adds."""
-    node.run(f"echo > /sys/kernel/tracing/trace; echo 1 > {EVENTS}/enable")
+    with traced(node) as read:
+        yield read
 
-    def read():
-        lines = node.run(["cat", "/sys/kernel/tracing/trace"]).out.splitlines()
-        return [line.partition(" rds_")[2] for line in lines if " rds_" in line]
 
-    yield read
-    node.run(f"echo 0 > {EVENTS}/enable; echo > /sys/kernel/tracing/trace")
+def told(trace, line):
+    """Waits until a line comes."""
+    deadline = time.monotonic() + 60
+    while line not in trace():
+        assert time.monotonic() < deadline, f"{line!r} is not in {trace()}"
+        time.sleep(0.1)
 
 
 def test_connections(node, tools, trace):
@@ -48,7 +52,23 @@ def test_errors(node, tools, guest, trace):
     assert re.fullmatch(rf"error: <::ffff:{PAIR[0]},::ffff:{nowhere},0> address error: -\d+", told), told
     node.run(["python3", guest / "refused.py", 1, "bad_keys"], timeout=300)
     remote_access_error = 10
-    assert f"error: <::ffff:{PAIR[0]},::ffff:{PAIR[1]},0> send: {remote_access_error}" in trace()
+    assert f"error: {ENDS} send: {remote_access_error}" in trace()
+
+
+def test_ends(node, tools, guest):
+    """Why a connection goes where the CM and the device say nothing."""
+    extra = "10.9.0.78"
+    node.forget()
+    with traced(node) as trace:
+        node.run(["python3", guest / "reset.py", "one", *PAIR, ports()])
+        assert f"error: {ENDS} reset: {-errno.ECONNRESET}" in trace()
+        node.run(f"ip addr add {extra}/32 dev rdsv0 && ip route add {extra}/32 dev rdsv1 && "
+                 f"ip neigh replace {extra} lladdr $(cat /sys/class/net/rdsv0/address) dev rdsv1 nud permanent")
+        ping(tools, node, PAIR[1], extra)
+        node.run(f"ip route del {extra}/32 dev rdsv1; ip neigh del {extra} dev rdsv1; ip addr del {extra}/32 dev rdsv0")
+        told(trace, f"error: <::ffff:{extra},::ffff:{PAIR[1]},0> address moved: {-errno.EADDRNOTAVAIL}")
+        new_devices(node, guest)
+        assert f"error: {ENDS} device removal: {-errno.ENODEV}" in trace()
 
 
 @pytest.mark.parametrize("tool", (["perf", "list", "rds:*"], ["trace-cmd", "list", "-e", "^rds:"]), ids=lambda it: it[0])
@@ -72,6 +92,16 @@ def test_trace_cmd_reads_them(node, tools):
 def test_drops(node, tools, guest, trace):
     node.run(["python3", guest / "to_nobody.py", PAIR[0], PAIR[1], ports()])
     assert f"drop: <::ffff:{PAIR[1]},::ffff:{PAIR[0]},0> recv_drop_no_sock 1" in trace()
+
+
+@pytest.mark.flavors("release")
+def test_requests_that_cross(slow_node, guest):
+    with traced(slow_node) as trace:
+        before = counters(slow_node, guest)["ib_connect_raced"]
+        slow_node.run(["python3", guest / "count.py", "both_connect"], timeout=300)
+        refused = counters(slow_node, guest)["ib_connect_raced"] - before
+        lines = [x for x in trace() if re.fullmatch(r"drop: <.*> ib_connect_raced 1", x)]
+    assert len(lines) == refused > 0, lines
 
 
 @pytest.mark.parametrize("ends", [("127.0.0.1", "127.0.0.2"), (PAIR[0], PAIR[0])], ids="-".join)

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the tracepoints rds:* tell."""
+
+from contextlib import contextmanager
+
+TRACING = "/sys/kernel/tracing"
+EVENTS = f"{TRACING}/events/rds"
+
+
+@contextmanager
+def traced(node):
+    """Gives a function that returns what they have told since, line by line, without what ftrace adds."""
+    node.run(f"echo > {TRACING}/trace; echo 1 > {EVENTS}/enable")
+
+    def read():
+        lines = node.run(["cat", f"{TRACING}/trace"]).out.splitlines()
+        return [line.partition(" rds_")[2] for line in lines if " rds_" in line]
+
+    try:
+        yield read
+    finally:
+        node.run(f"echo 0 > {EVENTS}/enable; echo > {TRACING}/trace")
