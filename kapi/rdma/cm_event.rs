@@ -67,13 +67,9 @@ impl<'a> CmEvent<'a> {
                     initiator_depth: conn.initiator_depth,
                 }
             }
-            bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => Self::Rejected {
-                reason: event.status,
-                by_consumer: event.status == CONSUMER_DEFINED
-                    || event.status == Error::from(Errno::ConnectionRefused).to_errno()
-                    || (refuses_by_reset
-                        && event.status == Error::from(Errno::ConnectionReset).to_errno()),
-            },
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => {
+                Self::rejected(event.status, refuses_by_reset)
+            }
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable {
                 status: event.status,
             },
@@ -85,6 +81,16 @@ impl<'a> CmEvent<'a> {
                 event: other,
                 status: event.status,
             },
+        }
+    }
+
+    /// The event of a rejection, from what the manager gives as its status.
+    pub(crate) fn rejected(status: i32, refuses_by_reset: bool) -> Self {
+        Self::Rejected {
+            reason: status,
+            by_consumer: status == CONSUMER_DEFINED
+                || status == Error::from(Errno::ConnectionRefused).to_errno()
+                || (refuses_by_reset && status == Error::from(Errno::ConnectionReset).to_errno()),
         }
     }
 }

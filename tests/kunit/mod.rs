@@ -5,6 +5,7 @@
 mod alloc;
 #[cfg(rds_kunit_iommu)]
 mod atomics;
+mod cm_event;
 mod cong_bits;
 mod conn_table;
 mod connect;

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit tests of what the connection manager tells.
+
+use kernel::prelude::*;
+
+#[kunit_tests(rds_cm_event)]
+mod suite {
+    use crate::kapi::rdma::CmEvent;
+    use kernel::prelude::*;
+
+    /// The statuses of rejections that are taken for the peer's own; all others are the manager's.
+    fn by_consumer(statuses: impl Iterator<Item = i32>, refuses_by_reset: bool) -> KVec<i32> {
+        let mut found = KVec::new();
+        for status in statuses {
+            let CmEvent::Rejected {
+                reason,
+                by_consumer,
+            } = CmEvent::rejected(status, refuses_by_reset)
+            else {
+                pr_err!("{status} is no rejection\n");
+                return KVec::new();
+            };
+            if reason != status || (by_consumer && found.push(status, GFP_KERNEL).is_err()) {
+                pr_err!("{status} became {reason}\n");
+                return KVec::new();
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn reasons_of_infiniband() {
+        // IB_CM_REJ_CONSUMER_DEFINED
+        let found = by_consumer(0..=0xffff, false);
+        assert_eq!(found.as_slice(), [28].as_slice());
+    }
+
+    #[test]
+    fn error_numbers_of_iwarp() {
+        // ECONNREFUSED, and ECONNRESET of drivers for which it is the same.
+        let found = by_consumer(-4095..=-1, false);
+        assert_eq!(found.as_slice(), [-111].as_slice());
+        let found = by_consumer(-4095..=-1, true);
+        assert_eq!(found.as_slice(), [-111, -104].as_slice());
+    }
+}
