@@ -12,6 +12,7 @@ static struct {
 	const char *name;
 	struct fault_attr attr;
 } faults[RDS_FAULTS] = {
+	[RDS_FAIL_PIN] = { "fail_pin", FAULT_ATTR_INITIALIZER },
 	[RDS_FAIL_MAP] = { "fail_map", FAULT_ATTR_INITIALIZER },
 	[RDS_FAIL_ALLOC_MR] = { "fail_alloc_mr", FAULT_ATTR_INITIALIZER },
 	[RDS_FAIL_DEREG_MR] = { "fail_dereg_mr", FAULT_ATTR_INITIALIZER },
@@ -29,7 +30,7 @@ bool rds_fails(enum rds_fault fault, const struct ib_device *device)
 {
 	u32 only = READ_ONCE(failing_device);
 
-	return (only == U32_MAX || only == device->index) && should_fail(&faults[fault].attr, 1);
+	return (only == U32_MAX || !device || only == device->index) && should_fail(&faults[fault].attr, 1);
 }
 
 bool rds_device_lacks(enum rds_lack lack)

@@ -11,6 +11,8 @@ void rds_faults_end(void);
 
 /* What does not go. */
 enum rds_fault {
+	/* Memory cannot be pinned, as that of files whose pages are the storage itself (FS-DAX). */
+	RDS_FAIL_PIN,
 	/* Memory is not mapped for the device. */
 	RDS_FAIL_MAP,
 	/* The device has no memory region left. */
@@ -48,7 +50,10 @@ enum rds_lack {
 };
 
 #ifdef CONFIG_FAULT_INJECTION_DEBUG_FS
-/* Only of the device whose index /sys/kernel/debug/rds_faults/device has, if that is one. */
+/*
+ * Only of the device whose index /sys/kernel/debug/rds_faults/device has, if that is one; what is of no device (NULL) at
+ * any rate.
+ */
 bool rds_fails(enum rds_fault fault, const struct ib_device *device);
 bool rds_device_lacks(enum rds_lack lack);
 bool rds_lacks_sges_for(const struct ib_send_wr *wr);

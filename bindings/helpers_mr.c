@@ -53,6 +53,8 @@ void rds_pin_uncharge(struct rds_pin_charge *charge)
 /* How many were pinned, which may be fewer, or an error if none was. Sleeps. */
 long rds_pin_pages(unsigned long address, unsigned int count, bool writable, struct page **pages)
 {
+	if (rds_fails(RDS_FAIL_PIN, NULL))
+		return -EOPNOTSUPP;
 	return pin_user_pages_fast(address, (int)count,
 				   FOLL_LONGTERM | (writable ? FOLL_WRITE : 0), pages);
 }

@@ -2,6 +2,7 @@
 """Memory regions, registered, used by peers, and gone; and peers that serve no operations on theirs."""
 
 import pytest
+from faults import EVERYWHERE, faults_within
 from probes import Probes
 from test_rogue import add_rogue
 
@@ -24,6 +25,13 @@ def test_regions(node, tools, guest):
     pytest.param("unread", marks=pytest.mark.flavors("release"))))
 def test_pinning(case, node, guest):
     node.run(["python3", guest / "pinning.py", case], timeout=300)
+
+
+@pytest.mark.on_siw("debug")
+@pytest.mark.flavors("debug")
+def test_memory_that_cannot_be_pinned(node, guest):
+    with faults_within(node, EVERYWHERE, "rds_faults/fail_pin", probability=0):
+        node.run(["python3", guest / "pinning.py", "refused"], timeout=300)
 
 
 def test_pins_are_long_term(node, guest):

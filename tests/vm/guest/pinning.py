@@ -10,6 +10,7 @@ import sys
 
 import rdma
 from cases import IB, need, outcome, play
+from knobs import knob
 from rdma import SILENT, Memory, Pair
 from rds import Sock
 
@@ -125,6 +126,24 @@ def unread():
         need(found == [(token, rdma.SUCCESS) for token in range(count)], "how they ended")
         p.write(b"", cookie, [(0, 1)], count, SILENT)
         need(rdma.status(p.a) == (count, rdma.SUCCESS), "another one")
+
+
+def refused():
+    """Memory that cannot be pinned, as of files on persistent memory, is refused, and not charged. Fault injection of the
+    module's own says so of all memory."""
+    with Pair(4) as p:
+        cookie = p.theirs.register(0, PAGE)
+        before = rdma.charged()
+        knob("fail_pin/probability", 100)
+        try:
+            need(outcome(p.theirs.register, PAGE, PAGE) == "EOPNOTSUPP", "memory for peers")
+            need(outcome(p.write, b"", cookie, [(0, PAGE)], 1) == "EOPNOTSUPP", "memory of an operation")
+        finally:
+            knob("fail_pin/probability", 0)
+        need(rdma.charged() == before, "it is charged")
+        p.write(b"after", cookie, [(0, PAGE)], 2)
+        need(rdma.receive(p.b)[0] == b"after", "the message after it")
+        need(rdma.status(p.a) == (2, rdma.SUCCESS), "the write after it")
 
 
 if __name__ == "__main__":
