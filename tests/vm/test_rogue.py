@@ -105,6 +105,13 @@ def test_forged(rogue, attack):
     rogue(attack, program="forge.py")
 
 
+@pytest.mark.kinds("rxe")
+@pytest.mark.parametrize("attack", ["every", pytest.param("late", marks=pytest.mark.long)])
+def test_rejections(rogue, attack):
+    """With any reason, of what it was asked or has answered, and of what it was not: messages wait, and arrive."""
+    rogue(attack, program="rejects.py")
+
+
 @pytest.mark.long("release", "debug")
 def test_many_requests(rogue, flavor):
     rogue("many-requests", 24 if flavor == "debug" else 80)

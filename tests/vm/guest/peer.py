@@ -258,14 +258,14 @@ class End:
         self.disconnect()
 
 
-def next_request(listener, source, target):
-    """The node's next request for a connection to source, where an end listens: a peer that can answer it, and its
-    private data."""
+def next_request(listener, source, target, kind=None):
+    """The node's next request for a connection to source, where an end listens: a peer that can answer it, a Peer or
+    another `kind`, and its private data."""
     found = ctypes.c_void_p()
     while not found.value:
         if verbs.end_request(listener.handle, PATIENCE * 1000, ctypes.byref(found)) != 1:
             raise PeerError("the node does not ask for a connection")
-    p = Peer(source, target, handle=found.value)
+    p = (kind or Peer)(source, target, handle=found.value)
     asked = frames.decode_private(p.last_event()[2], ":" in source)
     if (asked.source, asked.target) != (target, source):
         raise PeerError(f"the node asked {asked}")
@@ -292,6 +292,14 @@ class Peer(End):
         if event != ESTABLISHED:
             raise PeerError(f"the node did not accept: event {event}, status {status}, {reply.hex()}")
         return frames.decode_private(reply, ":" in self.source)
+
+    def accept(self, asked):
+        """Answers the request that has brought this private data, and waits until the node has the answer: what is sent
+        before is lost, and the device sends it again once only."""
+        data = self.private(major=asked.major, minor=asked.minor, fragment=0)
+        self.call("accept", data, len(data))
+        if (event := self.event()) is None or event[0] != ESTABLISHED:
+            raise PeerError(f"the node did not confirm: {event}")
 
     def number(self):
         self.seq += 1

@@ -6,15 +6,21 @@ import ipaddress
 import random
 import socket
 import struct
+import time
 import zlib
+from collections import namedtuple
 
-from peer import PORTS
+from peer import PATIENCE, PORTS, PeerError
 
 PORT = 4791
 # A number, the port space of TCP, and the port.
 SERVICE = 0x0106 << 16
-UD_SEND_ONLY, WITH_CM, CM_CLASS, REQ = 0x64, 0x80010000, 7, 0x10
-IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2
+UD_SEND_ONLY, WITH_CM, CM_CLASS = 0x64, 0x80010000, 7
+REQ, REJ, REP = 0x10, 0x12, 0x13
+IP_MTU_DISCOVER, IP_PMTUDISC_DO, IP_FREEBIND = 10, 2, 15
+ETH_P_ALL, ETH_P_IP = 3, 0x0800
+# What a REQ has before the private data of the RDMA CM's user.
+REQ_HEAD = 140 + 36
 
 
 def packed(address):
@@ -51,6 +57,59 @@ def request(header, private, gids, guid, qpn, number):
     return cm_message(REQ, number, fields + cma_header(source, target) + private)
 
 
+def rejection(local, remote, rejected, reason, length=0, ari=b"", private=b""):
+    """A rejection of the message of a kind (0: REQ, 1: REP, 2: none of them). `local` and `remote` are the numbers of the
+    sender and of the receiver, `length` is what it says of the additional information."""
+    fields = struct.pack("!IIBBH", local, remote, rejected << 6, length << 1, reason)
+    return cm_message(REJ, local, fields + ari.ljust(72, b"\0") + private)
+
+
+# A message of the CM: the numbers are those of its sender and its receiver, but for a REQ, which has only one.
+Message = namedtuple("Message", "source target kind local remote fields")
+
+
+class Wire:
+    """The messages of the CM over IPv4 that pass a network device either way, whether RDMA takes them or not."""
+
+    def __init__(self, device):
+        self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+        self.sock.bind((device, ETH_P_ALL))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.sock.close()
+
+    def hardware(self):
+        """The hardware address of the device."""
+        return self.sock.getsockname()[4].hex(":")
+
+    def next(self, seconds=PATIENCE):
+        """The next one; None if there is none in that time."""
+        deadline = time.monotonic() + seconds
+        while True:
+            self.sock.settimeout(max(0.001, deadline - time.monotonic()))
+            try:
+                packet, where = self.sock.recvfrom(2048)
+            except TimeoutError:
+                return None
+            # The headers of IP, UDP, InfiniBand, and datagrams; then the message.
+            of_cm = where[1] == ETH_P_IP and packet[9:10] == b"\x11" and packet[22:24] == PORT.to_bytes(2, "big")
+            if of_cm and packet[28] == UD_SEND_ONLY and len(packet) >= 304 and packet[49] == CM_CLASS:
+                fields = packet[72:304]
+                local, remote = struct.unpack_from("!II", fields)
+                source, target = (str(ipaddress.ip_address(packet[i:i + 4])) for i in (12, 16))
+                return Message(source, target, int.from_bytes(packet[64:66], "big"), local, remote, fields)
+
+    def await_message(self, kind, source, target):
+        """The next one of that kind from `source` to `target`."""
+        while (found := self.next()) is not None:
+            if (found.kind, found.source, found.target) == (kind, source, target):
+                return found
+        raise PeerError(f"no message {kind:#x} of the CM came from {source}")
+
+
 def checked(ip, udp, payload):
     """A payload with its ICRC: over the headers, too, in which what changes on the way is ones."""
     masked = payload[:4] + b"\xff" + payload[5:]
@@ -68,6 +127,9 @@ def send(source, target, opcode, qpn, psn, payload):
     v6 = ":" in source
     payload = struct.pack("!BBHII", opcode, 0x40, 0xFFFF, qpn, psn) + payload
     with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        if not v6:
+            # Also if packets for that address are not for us.
+            sock.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)
         sock.bind((source, 0))
         length = 8 + len(payload) + 4
         if v6:

@@ -36,6 +36,19 @@ class Witness(Peer):
         return found
 
 
+class Recorder(Peer):
+    """A peer that remembers the messages of the node's programs."""
+
+    def __init__(self, *ends, **more):
+        super().__init__(*ends, **more)
+        self.found = []
+
+    def note(self, frame):
+        found = super().note(frame)
+        self.found += [(payload, header.flags & RETRANSMITTED) for header, payload in found if header.dport == PORT]
+        return found
+
+
 def text(life, number):
     """The message of a number, in one frame or several."""
     return f"{life} {number} ".encode().ljust((20, 5000, 20000)[number % 3], b"x")
