@@ -99,7 +99,8 @@ def test_requests(rogue, attack):
 
 # On iWARP TCP says who asks.
 @pytest.mark.kinds("rxe")
-@pytest.mark.parametrize("attack", ["claims", pytest.param("claims6", marks=pytest.mark.long("release", "debug"))])
+@pytest.mark.parametrize("attack", ["claims", pytest.param("timewait", marks=pytest.mark.long),
+                                    pytest.param("claims6", marks=pytest.mark.long("release", "debug"))])
 def test_forged(rogue, attack):
     """A program with a UDP socket can write what the RDMA CM of a kernel would: what contradicts itself is refused."""
     rogue(attack, program="forge.py")
@@ -141,7 +142,7 @@ def test_silence(rogue, node, flavor, attack):
 
 # Soft-iWARP does not let go of a request that nobody answers, and its CM knows no queue pairs.
 @pytest.mark.kinds("rxe")
-@pytest.mark.parametrize("attack", [pytest.param("crossings", marks=pytest.mark.long), "forgets"])
+@pytest.mark.parametrize("attack", [pytest.param("crossings", marks=pytest.mark.long), "forgets", "timewait"])
 def test_meetings(rogue, attack):
     rogue(attack, program="rogue_connect.py")
 

@@ -143,6 +143,11 @@ class End:
         self.call("qp", receives)
         self.has_qp = True
 
+    def adopt(self, other):
+        """Instead of qp(): takes the queue pair of an end that has disconnected."""
+        self.call("adopt", other.handle)
+        self.has_qp, other.has_qp = True, False
+
     def last_event(self):
         """(event, status, private data)"""
         status, data = ctypes.c_int(), ctypes.create_string_buffer(256)

@@ -16,7 +16,7 @@ PORT = 4791
 # A number, the port space of TCP, and the port.
 SERVICE = 0x0106 << 16
 UD_SEND_ONLY, WITH_CM, CM_CLASS = 0x64, 0x80010000, 7
-REQ, REJ, REP = 0x10, 0x12, 0x13
+REQ, REJ, REP, DREQ = 0x10, 0x12, 0x13, 0x15
 IP_MTU_DISCOVER, IP_PMTUDISC_DO, IP_FREEBIND = 10, 2, 15
 ETH_P_ALL, ETH_P_IP = 3, 0x0800
 # What a REQ has before the private data of the RDMA CM's user.
@@ -43,17 +43,18 @@ def cm_message(kind, number, fields):
     return (head + fields).ljust(256, b"\0")
 
 
-def request(header, private, gids, guid, qpn, number):
+def request(header, private, gids, guid, qpn, number, timeout=22):
     """A request for a connection with a queue pair, whose first packet has its number, too; `number` is that of the
-    request. `gids` are the sender's and the receiver's, `header` the addresses that it claims for them."""
+    request. `gids` are the sender's and the receiver's, `header` the addresses that it claims for them. The peer has
+    4 us * 2^timeout to acknowledge packets, and the node's CM keeps a connection in timewait for about as long: nothing
+    acknowledges them here, which takes 17 s if not said otherwise."""
     source, target = header
     fields = struct.pack("!I4xQQ4xI", number, SERVICE + PORTS[":" in target], guid, 0)
     # Depths of 1, timeouts of 4 s, a reliable connection, 7 retries, an MTU of 1024.
     fields += struct.pack("!IIII", qpn << 8 | 1, 1, 20 << 3, qpn << 8 | 20 << 3 | 7)
     fields += struct.pack("!HBB", 0xFFFF, 3 << 4 | 7, 15 << 4)
     fields += struct.pack("!HH", 0xFFFF, 0xFFFF) + b"".join(gids)
-    # Nothing acknowledges what is sent to the queue pair: the sender has 17 s.
-    fields += struct.pack("!IBBBB", 0, 0, 64, 0, 22 << 3) + bytes(44)
+    fields += struct.pack("!IBBBB", 0, 0, 64, 0, timeout << 3) + bytes(44)
     return cm_message(REQ, number, fields + cma_header(source, target) + private)
 
 
@@ -62,6 +63,11 @@ def rejection(local, remote, rejected, reason, length=0, ari=b"", private=b""):
     sender and of the receiver, `length` is what it says of the additional information."""
     fields = struct.pack("!IIBBH", local, remote, rejected << 6, length << 1, reason)
     return cm_message(REJ, local, fields + ari.ljust(72, b"\0") + private)
+
+
+def disconnection(local, remote, qpn):
+    """`local` and `remote` are the numbers of the sender and of the receiver, which has the queue pair."""
+    return cm_message(DREQ, local, struct.pack("!III", local, remote, qpn << 8))
 
 
 # A message of the CM: the numbers are those of its sender and its receiver, but for a REQ, which has only one.

@@ -3,6 +3,7 @@
 connection while the node does, or has forgotten the one that it has."""
 
 import contextlib
+import random
 import socket
 import struct
 import sys
@@ -274,5 +275,86 @@ def forgets(home, _number):
     yield "the number of a live queue pair", stale
 
 
+def timewait(home, _number):
+    """A peer disconnects, and uses the queue pair for the next connection, whoever asks for that: its number is the one
+    that it had. The CM of Linux 7.2 rejects such a request as stale as long as it has not answered the disconnect. With
+    the answer the timewait begins, and all that it keeps is a number of the node's CM: the peer's queue pair is free at
+    once, and the node has a new one each time."""
+    source, texts = MINE[3], [text(0, x) for x in range(1, 10)]
+
+    def first(p, reader, sock, generation):
+        """Leaves a message of either side without acknowledgement, as far as that side knows."""
+        p.open(fragment=0)
+        p.send(*frames.congestion(ext=frames.introduction(generation)))
+        for number in numbers(1, 5):
+            p.send(*frames.fragments(number, texts[number - 1], dport=attacks.READER))
+        with home.at_home():
+            sock.send(attacks.TEXT, (source, PORT))
+        need(not message_of_node(p).flags & RETRANSMITTED, "it was sent before")
+        for number in numbers(1, 5):
+            need(reader.recv()[0] == texts[number - 1], f"another message than {number} arrived")
+
+    def then(p, reader, generation):
+        before = home.counters()
+        p.send(*frames.congestion(ext=frames.introduction(generation)))
+        for number in numbers(4, len(texts)):
+            p.send(*frames.fragments(number, texts[number - 1], dport=attacks.READER, flags=AGAIN if number < 6 else 0))
+        p.seq = len(texts)
+        need(p.ping(), "the connection is lost")
+        found = arrived(reader)
+        need(found == texts[5:], f"{[x.split()[:2] for x in found]} arrived")
+        rose = rise(before, home.counters(), (OLD,))
+        need(rose == {OLD: 2}, f"counted {rose}")
+        p.settle()
+        need(p.found == [(attacks.TEXT, RETRANSMITTED)], f"{p.found} came")
+
+    def over(p):
+        """The node's CM has answered the disconnect."""
+        while not p.gone:
+            need(p.event() is not None, "the disconnect is not answered")
+
+    def peer_asks(stack, p, at_once):
+        if not at_once:
+            over(p)
+        last = p
+        while True:
+            again = stack.enter_context(Recorder(source, NODE))
+            again.resolve(source, NODE)
+            again.adopt(last)
+            answer = again.connect(again.private(fragment=0))
+            if answer[0] == ESTABLISHED:
+                return again
+            need(at_once and answer[:2] == (REJECTED, STALE), f"answered with {answer}")
+            over(p)
+            last, at_once = again, False
+
+    def node_asks(stack, p, listener):
+        over(p)
+        again, asked = next_request(listener, source, NODE, Recorder)
+        stack.enter_context(again)
+        again.adopt(p)
+        again.accept(asked)
+        return again
+
+    def play(listens, connect, *how):
+        with contextlib.ExitStack() as stack:
+            generation = random.randrange(1, 1 << 32)
+            with home.at_home():
+                reader, sock = (stack.enter_context(Sock((NODE, x))) for x in (attacks.READER, 0))
+            if listens:
+                listener = stack.enter_context(End())
+                listener.call("listen", raw_address(source, PORTS[False]))
+                how = (listener,)
+            p = stack.enter_context(Peer(source, NODE))
+            first(p, reader, sock, generation)
+            p.disconnect()
+            then(connect(stack, p, *how), reader, generation)
+
+    yield "the peer asks", lambda: play(False, peer_asks, False)
+    yield "the peer asks before the disconnect is answered", lambda: play(False, peer_asks, True)
+    yield "the node asks", lambda: play(True, node_asks)
+
+
 if __name__ == "__main__":
-    sys.exit(main({"restarts": restarts, "forgotten": forgotten, "crossings": crossings, "forgets": forgets}))
+    sys.exit(main({"restarts": restarts, "forgotten": forgotten, "crossings": crossings, "forgets": forgets,
+                   "timewait": timewait}))

@@ -277,6 +277,42 @@ int end_qp(struct end *e, int receives)
 	return 0;
 }
 
+/* Instead of end_qp(): takes the queue pair of another end, which has disconnected, and so its number. */
+int end_adopt(struct end *e, struct end *other)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	struct ibv_wc wc;
+	int mask;
+
+	if (ibv_modify_qp(other->qp, &attr, IBV_QP_STATE))
+		return failed();
+	while (ibv_poll_cq(other->cq, 1, &wc) > 0)
+		;
+	e->pd = other->pd;
+	e->completions = other->completions;
+	e->cq = other->cq;
+	e->mr = other->mr;
+	e->memory = other->memory;
+	e->receives = other->receives;
+	e->id->qp = e->qp = other->qp;
+	other->pd = NULL;
+	other->completions = NULL;
+	other->cq = NULL;
+	other->mr = NULL;
+	other->memory = NULL;
+	other->id->qp = other->qp = NULL;
+	attr.qp_state = IBV_QPS_INIT;
+	if (rdma_init_qp_attr(e->id, &attr, &mask) || ibv_modify_qp(e->qp, &attr, mask))
+		return failed();
+	for (int i = 0; i < e->receives; i++) {
+		int rc = post_receive(e, SENDS + i);
+
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
 int end_depth(struct end *e, int depth)
 {
 	e->depth = depth;
