@@ -10,7 +10,7 @@ import random
 
 import pytest
 from rdsvm.cluster import PAIR
-from traffic import connection, exchange, ping, silence_limit
+from traffic import connection, exchange, flow_control, ping, silence_limit
 
 pytestmark = pytest.mark.impls("rust")
 
@@ -164,10 +164,12 @@ def test_deaf(rogue):
     rogue("deaf")
 
 
-@pytest.mark.kinds("siw")
+@pytest.mark.long
 @pytest.mark.on_siw("release")
-def test_credits(rogue):
-    rogue("credits")
+def test_credits(rogue, node):
+    """Receives that the peer has not, or does not tell of. On iWARP they count in any case."""
+    with flow_control(node):
+        rogue("credits", program="rogue_credits.py")
 
 
 @pytest.mark.long("release", "debug")

@@ -209,18 +209,27 @@ def wait_for(node, guest, condition):
     raise AssertionError(f"waited in vain, the counters are {seen}")
 
 
-@contextmanager
 def silence_limit(seconds, *nodes):
     """The peers of these nodes may be silent for so long."""
-    setting = "/proc/sys/net/rds/silence_secs"
-    before = [m.read_file(setting) for m in nodes]
+    return setting("silence_secs", seconds, *nodes)
+
+
+def flow_control(*nodes):
+    """New connections of these nodes have flow control if the peer has it, too."""
+    return setting("ib/flow_control", 1, *nodes)
+
+
+@contextmanager
+def setting(name, value, *nodes):
+    path = f"/proc/sys/net/rds/{name}"
+    before = [m.read_file(path) for m in nodes]
     for m in nodes:
-        m.write_file(setting, str(seconds))
+        m.write_file(path, str(value))
     try:
         yield
     finally:
         for m, was in zip(nodes, before):
-            m.write_file(setting, was)
+            m.write_file(path, was)
 
 
 @contextmanager

@@ -484,54 +484,6 @@ def cancelled(home, number):
     yield "a new generation for each", race
 
 
-def credits(home, _number):
-    """Where they count: on iWARP."""
-    def stays(credit, *said):
-        with connected(home, MINE[0], credit=credit) as p:
-            p.send(*said)
-            need(p.ping(), "the connection is lost")
-
-    def ends(receives, credit, *said):
-        with Peer(MINE[0], NODE) as p:
-            p.open(receives, credit=credit)
-            p.send(*said)
-            p.await_end()
-        stays(peer.RECEIVES)
-
-    def stingy():
-        """The node may send one frame, and needs two for its map."""
-        with home.at_home():
-            sock = Sock((NODE, 0))
-        with sock, Peer(MINE[6], NODE) as p:
-            before = home.counters()
-            p.open(credit=1, fragment=0)
-            # On iWARP the side that asked begins.
-            p.send(*frames.congestion())
-            full_socket(sock, MINE[6])
-
-            def waits(now):
-                p.idle()
-                return now["ib_tx_throttle"] > before["ib_tx_throttle"]
-
-            home.wait_for("a frame that waits", waits)
-            p.disconnect()
-
-    def greedy():
-        """More than the node has receives for: it need not keep the connection."""
-        with Peer(MINE[0], NODE) as p:
-            p.open()
-            if p.send(*[frames.message(p.number(), attacks.TEXT, dport=attacks.NOBODY)] * 2000) and p.ping():
-                p.settle()
-        stays(peer.RECEIVES)
-
-    yield "told without end", lambda: stays(peer.RECEIVES, *[frames.header(credit=255)] * 300)
-    yield "all there are, and more", lambda: stays(2**32 - 1, *[frames.header(credit=255)] * 3)
-    yield "none", lambda: stays(0)
-    yield "not meant", lambda: ends(0, 1000, *frames.congestion())
-    yield "one", stingy
-    yield "ignored", greedy
-
-
 def noise(home, seed, count):
     """Frames with random faults: the connection ends, or it works."""
     rng = random.Random(seed)
@@ -576,7 +528,6 @@ ATTACKS = {
     "resources": resources,
     "flood": flood,
     "deaf": deaf,
-    "credits": credits,
     "random": lambda home, seed: noise(home, seed, 300),
 }
 

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: GPL-2.0
+"""rogue_credits.py LIBRARY credits: as rogue.py, but the peer tells of receives as it likes, where that counts: on iWARP,
+and elsewhere if net.rds.ib.flow_control is 1."""
+
+import contextlib
+import sys
+
+import attacks
+import frames
+from peer import PATIENCE, PORTS, RECEIVES, End, Peer, next_request, raw_address
+from rds import Sock
+from rogue import MINE, NODE, full_socket, is_iwarp, main, need, rise
+
+# What a header can tell at the most.
+MOST = frames.header(credit=255)
+FEW = 8
+PORT = 7000
+UPDATES, THROTTLED = "ib_rx_credit_updates", "ib_tx_throttle"
+
+
+def opened(p, credit, receives=RECEIVES, **fields):
+    """Connects. The node offers some receives if the peer does."""
+    reply = p.open(receives, credit=credit, **fields)
+    need((reply.credit > 0) == (credit > 0), f"asked with {credit}, answered {reply}")
+
+
+def stays(credit, *said):
+    with Peer(MINE[0], NODE) as p:
+        opened(p, credit)
+        p.send(*said)
+        need(p.ping(), "the connection is lost")
+        p.settle()
+
+
+def ignored(home):
+    """A connection without flow control."""
+    before = home.counters()
+    stays(0, *[MOST] * 20)
+    rose = rise(before, home.counters(), (UPDATES, THROTTLED))
+    need(not rose, f"counted {rose}")
+
+
+@contextlib.contextmanager
+def sender(home):
+    """A socket of the node and a peer to which it sends. In the end nothing is left to send."""
+    with home.at_home():
+        sock = Sock((NODE, 0))
+    with sock, Peer(MINE[6], NODE) as p:
+        yield sock, p
+        p.disconnect()
+    home.wait_for("the end of the connection", lambda _: all(
+        x.state == "down" for x in home.connections() if x.peer == MINE[6]))
+
+
+def fill(home, sock, p):
+    """Sends as much as there is room for. The node has to wait. Returns how many bytes that is."""
+    before = home.counters()
+    # On iWARP the side that asked begins.
+    p.send(*frames.congestion())
+    with home.at_home():
+        sent = full_socket(sock, p.source)
+
+    def waits(now):
+        p.idle()
+        return now[THROTTLED] > before[THROTTLED]
+
+    home.wait_for("a frame that waits", waits)
+    return sent
+
+
+def stingy(home):
+    """The node may send one frame, and needs two for its map."""
+    with sender(home) as (sock, p):
+        opened(p, 1, fragment=0)
+        fill(home, sock, p)
+
+
+def no_more(home):
+    """The peer takes and acknowledges all, and tells of no receives but the first: the node sends no more. When it is
+    told of more than there are, all arrives."""
+    with sender(home) as (sock, p):
+        opened(p, FEW, fragment=0)
+        sent = fill(home, sock, p)
+        got = count = 0
+
+        def take(seconds):
+            nonlocal got, count
+            while got < sent and (frame := p.frame(seconds)) is not None:
+                count += 1
+                got += sum(len(payload) for header, payload in p.note(frame) if header.dport == 7001)
+
+        still_taken(home, p)
+        take(0)
+        p.send(frames.header(ack=p.seen))
+        still_taken(home, p)
+        take(0)
+        need(count <= FEW, f"{count} frames came")
+        p.send(MOST)
+        take(PATIENCE)
+        need(got == sent, f"{got} bytes of {sent} came, in {count} frames")
+        need(p.ping(), "the connection is lost")
+        p.acknowledge()
+        p.drain()
+
+
+def still_taken(home, p, **fields):
+    """The node takes frames while it can send none."""
+    before = home.counters()["recv_drop_no_sock"]
+    p.send(*[frames.message(p.number(), dport=attacks.NOBODY, **fields) for _ in range(20)])
+    home.wait_for("frames taken while nothing can be sent", lambda now: now["recv_drop_no_sock"] >= before + 20)
+
+
+def not_meant(home):
+    """The peer has none of the receives that it tells of."""
+    if is_iwarp():
+        with Peer(MINE[0], NODE) as p:
+            opened(p, 1000, 0)
+            p.send(*frames.congestion())
+            p.await_end()
+    else:
+        # The device makes the sender wait. The peer is served meanwhile.
+        with sender(home) as (sock, p):
+            opened(p, 1000, 0)
+            with home.at_home():
+                full_socket(sock, p.source)
+            still_taken(home, p, credit=255)
+    stays(RECEIVES)
+
+
+def greedy():
+    """More frames than the node has told of. On iWARP it need not keep the connection, elsewhere the device makes the peer
+    wait."""
+    with Peer(MINE[0], NODE) as p:
+        opened(p, RECEIVES)
+        served = p.send(*[frames.message(p.number(), attacks.TEXT, dport=attacks.NOBODY)] * 2000) and p.ping()
+        need(served or is_iwarp(), "the connection is lost")
+        if served:
+            p.settle()
+    stays(RECEIVES)
+
+
+def told(p):
+    """How many receives the node tells of with what it answers to two pings: the first may be answered before it has
+    posted any."""
+    count = 0
+    for marker in (2000, 2001):
+        p.send(frames.message(p.number(), sport=marker, ack=p.seen))
+        answered = False
+        while not answered:
+            need((frame := p.frame()) is not None, "the connection is lost")
+            found = p.note(frame)
+            count += found[0][0].credit
+            answered = any(header.dport == marker for header, _ in found)
+    return count
+
+
+def replied(home, credit, *said):
+    """The node asks for the connection, and the reply offers `credit`. The node's headers tell of receives if anything of
+    the peer's does."""
+    source = MINE[2]
+    with End() as listener:
+        listener.call("listen", raw_address(source, PORTS[False]))
+        with home.at_home():
+            sock = Sock((NODE, 0))
+            sock.send(attacks.TEXT, (source, PORT))
+        p, asked = next_request(listener, source, NODE)
+        with sock, p:
+            need(asked.credit > 0, f"asked {asked}")
+            p.qp()
+            data = p.private(major=asked.major, minor=asked.minor, fragment=0, credit=credit)
+            p.call("accept", data, len(data))
+            found = []
+            while not found:
+                need((frame := p.frame()) is not None, "the message did not come")
+                found = [payload for header, payload in p.note(frame) if header.dport == PORT]
+            need(found == [attacks.TEXT], f"{found} came")
+            # On iWARP the side that asked begins.
+            p.send(*said)
+            # It posts receives again when a quarter is gone.
+            p.send(*[frames.message(p.number(), dport=attacks.NOBODY) for _ in range(asked.credit // 3)])
+            count = told(p)
+            need((count > 0) == (credit > 0 or bool(said)), f"told of {count}")
+            p.settle()
+
+
+def credits(home, _number):
+    yield "told without end", lambda: stays(RECEIVES, *[MOST] * 300)
+    yield "all there are, and more", lambda: stays(2**32 - 1, *[MOST] * 3)
+    yield "none", lambda: stays(0)
+    yield "none, and told of some", lambda: ignored(home)
+    yield "not meant", lambda: not_meant(home)
+    yield "one", lambda: stingy(home)
+    yield "no more", lambda: no_more(home)
+    yield "ignored", greedy
+    yield "none in a reply", lambda: replied(home, 0)
+    yield "none in a reply, and told of some", lambda: replied(home, 0, *[MOST] * 20)
+    yield "all there are in a reply, and more", lambda: replied(home, 2**32 - 1, *[MOST] * 3)
+
+
+if __name__ == "__main__":
+    sys.exit(main({"credits": credits}))
