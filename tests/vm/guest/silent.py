@@ -83,7 +83,7 @@ def answered(home):
         p.acknowledge()
         p.drain()
         rose = rise(before, home.counters(), (ASKED, SILENT))
-        need(rose == {ASKED: 3}, f"counted {rose}")
+        need(rose.get(ASKED, 0) >= 3 and SILENT not in rose, f"counted {rose}")
         p.disconnect()
 
 
@@ -112,7 +112,8 @@ def given_up(home, more=0, was_sent=True, **fields):
                 return now[SILENT] > before[SILENT]
 
             rose = rise(before, home.wait_for("the end", over), (ASKED, SILENT))
-            need(rose == {ASKED: 1, SILENT: 1}, f"counted {rose}")
+            # Where the machine is slow, others are asked, too, and answer.
+            need(rose.get(ASKED, 0) >= 1 and rose[SILENT] == 1, f"counted {rose}")
             need(not more or taken >= REPORTED, f"its device has taken {taken} after the question")
             p.await_end()
         again(listener, send_one, was_sent)
