@@ -76,6 +76,14 @@ def test_one_at_a_time(node, guest):
 
 @pytest.mark.impls("rust")
 @pytest.mark.parametrize("ends", [PAIR, ("127.0.0.1", "127.0.0.1")], ids="-".join)
+def test_sends_of_a_ring(node, guest, ends):
+    """io_uring tries without waiting, whoever of it does. It takes ENOBUFS for an answer, EAGAIN for a reason to poll."""
+    result = node.run(["python3", guest / "uring_full.py", *ends, ports()], timeout=300)
+    assert result.out == "all\n"
+
+
+@pytest.mark.impls("rust")
+@pytest.mark.parametrize("ends", [PAIR, ("127.0.0.1", "127.0.0.1")], ids="-".join)
 def test_who_is_woken(node, guest, ends):
     """Those that a port has held back, once each, and none of the other sockets."""
     wrband, held_back = 0x200, 60

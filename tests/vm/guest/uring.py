@@ -6,10 +6,12 @@ import mmap
 import os
 import struct
 
-ASYNC_CANCEL, SEND, RECV, SEND_ZC = 14, 26, 27, 47
+POLL_ADD, ASYNC_CANCEL, SEND, RECV, SEND_ZC = 6, 14, 26, 27, 47
 SETUP, ENTER = 425, 426
 OFF_SQ_RING, OFF_SQES = 0, 0x10000000
 GETEVENTS = 1
+# The next one begins when this one is done. To be done by a thread of the ring.
+LINK, ASYNC = 1 << 2, 1 << 4
 ENTRIES = 8
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -44,17 +46,20 @@ class Ring:
     def word(self, offset):
         return struct.unpack_from("=I", self.ring, offset)[0]
 
-    def queue(self, opcode, fd, buffer, size, tag):
-        self._queue(opcode, fd, ctypes.addressof(buffer), size, 0, tag)
+    def queue(self, opcode, fd, buffer, size, tag, how=0):
+        self._queue(opcode, fd, ctypes.addressof(buffer), size, 0, tag, how)
+
+    def poll(self, fd, events, tag, how=0):
+        self._queue(POLL_ADD, fd, 0, 0, events, tag, how)
 
     def cancel(self, which, tag):
         """Takes back what was queued with another tag."""
         self._queue(ASYNC_CANCEL, -1, which, 0, 0, tag)
 
-    def _queue(self, opcode, fd, address, size, flags, tag):
+    def _queue(self, opcode, fd, address, size, flags, tag, how=0):
         tail = self.word(self.sq[1])
         slot = tail & self.word(self.sq[2])
-        entry = struct.pack("=BBHiQQIIQ24x", opcode, 0, 0, fd, 0, address, size, flags, tag)
+        entry = struct.pack("=BBHiQQIIQ24x", opcode, how, 0, fd, 0, address, size, flags, tag)
         self.sqes[64 * slot:64 * slot + 64] = entry
         struct.pack_into("=I", self.ring, self.sq[6] + 4 * slot, slot)
         struct.pack_into("=I", self.ring, self.sq[1], tail + 1)
