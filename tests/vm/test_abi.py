@@ -10,6 +10,7 @@ import json
 import pytest
 from differ import Differ
 from rdsvm.cluster import PAIR, PAIR6
+from traffic import ports
 
 
 def tos_answers(after_a_message):
@@ -168,6 +169,8 @@ ANYWHERE = {
         reason="C does not offer its ioctls to 32-bit programs, though they mean the same"),
     "control_of_32_bits": {"foreign level": "abc", "unknown type": "EINVAL", "no such memory": "EINVAL",
                            "short": "EINVAL", "longer than the buffer": "EINVAL"},
+    "told_to_32_bits": {"old": ["abc", False, 1, 29, True], "new": ["abc", False, 1, 63, True],
+                        "latency": ["abc", False, 276, 11, 32, 2, [2, 0]], "no room": ["abc", True, [31]]},
     "options_of_32_bits": {"monitor": 0, "cancel": 0, "timeout": 0, "receive": "ETIMEDOUT", "transport": [0, 3],
                            "no room": "ENOSPC", "needed": True, "records": [40, "conn_reset"]},
     "io_uring": Differ(
@@ -222,3 +225,10 @@ def test_abi(node, answers, guest, case, where):
     if isinstance(expected, Differ):
         expected = getattr(expected, node.impl)
     assert answers[key].get(case) == expected
+
+
+@pytest.mark.impls("rust")
+def test_news_for_32_bits(node, guest):
+    """What comes without a message, and cookies: C has no news of congestion within a node."""
+    result = node.run(["python3", guest / "compat_told.py", *PAIR, ports()], timeout=300)
+    assert result.out == "all\n"

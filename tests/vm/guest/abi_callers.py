@@ -5,6 +5,7 @@ import ctypes
 import select
 import socket
 import struct
+import time
 
 import compat
 import uring
@@ -13,7 +14,8 @@ from rds import (RDS_CANCEL_SENT_TO, RDS_INFO_COUNTERS, SIOCRDSGETTOS, SIOCRDSSE
                  info, parse, sockaddr)
 
 RDS_CONG_MONITOR = 6
-SO_TIMESTAMP_OLD = 29
+SO_RDS_MSG_RXPATH_LATENCY = 10
+SO_TIMESTAMP_OLD, SO_TIMESTAMP_NEW = 29, 63
 CMSG_RDMA_DEST = 2
 
 
@@ -70,6 +72,31 @@ def control_of_32_bits():
             "short": (control(SOL_RDS, CMSG_RDMA_DEST, bytes(4)),),
             "longer than the buffer": (control(1, 99, bytes(4), 100),),
         })
+
+
+@case
+def told_to_32_bits():
+    """What comes with a message: times have a form of their own there, and the others that of 64 bits."""
+    out = {}
+    with Sock((FAR, 4001), 20) as r, Sock((NEAR, 4002)) as s:
+        def told(room):
+            s.send(b"abc", (FAR, 4001))
+            data, control, flags, _ = compat.recvmsg(r.fileno(), 10, room)
+            return [data.decode(), bool(flags & socket.MSG_CTRUNC), control]
+
+        for name, option, form in (("old", SO_TIMESTAMP_OLD, "=ii"), ("new", SO_TIMESTAMP_NEW, "=qq")):
+            r.setsockopt(socket.SOL_SOCKET, option, 1)
+            *out[name], ((level, kind, raw),) = told(100)
+            seconds = struct.unpack(form, raw)[0]
+            out[name] += [level, kind, abs(seconds - time.time()) < 1000]
+            r.setsockopt(socket.SOL_SOCKET, option, 0)
+        r.set_raw(SO_RDS_MSG_RXPATH_LATENCY, b"\2\2\0\0")
+        *out["latency"], ((level, kind, raw),) = told(12 + 32)
+        count, *places = struct.unpack_from("=B2B", raw)
+        out["latency"] += [level, kind, len(raw), count, places]
+        data, cut, control = told(12 + 31)
+        out["no room"] = [data, cut, [len(raw) for _, _, raw in control]]
+    return out
 
 
 @case

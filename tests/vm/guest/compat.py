@@ -56,12 +56,12 @@ def sendmsg(fd, pieces, name, control=b""):
     return syscall(SENDMSG, fd, header, 0)
 
 
-def recvmsg(fd, size, room):
+def recvmsg(fd, size, room, flags=0):
     """(data, [(level, type, data of a control message)], flags, name)"""
     buffer, control, name = memory(size), memory(room or 1), memory(128)
     iov = memory(8, struct.pack("=II", buffer, size))
     header = memory(28, struct.pack("=7I", name, 128, iov, 1, control, room, 0))
-    count = syscall(RECVMSG, fd, header, 0)
+    count = syscall(RECVMSG, fd, header, flags)
     used, flags = struct.unpack_from("=II", ctypes.string_at(header, 28), 20)
     raw, found = ctypes.string_at(control, used), []
     while len(raw) >= 12:
