@@ -81,11 +81,12 @@ def test_receivers_that_are_gone(node, guest):
     assert int(result.out) < 500, "1,000 were closed"
 
 
-# As many sockets take minutes there. C looks at every port for each bind that finds few.
+# As many sockets take minutes there. C's table is full before.
 @pytest.mark.flavors("release")
 @pytest.mark.impls("rust")
 @pytest.mark.kinds("rxe")
 def test_no_port_left(node, guest):
+    """More sockets than C's table takes for the whole machine. The next one gets none, and others get theirs."""
     assert int(node.run(["python3", guest / "ports.py"], timeout=300).out) > 60000
 
 

@@ -9,7 +9,7 @@ import threading
 
 import rdma
 from bug_races import at_once
-from cases import IB, case, need, outcome
+from cases import IB, case, each, need, outcome
 from rdma import A, B, INVALIDATE, NOTIFY_ME, READWRITE, SILENT, USE_ONCE, Pair, unpinned
 from rds import Sock, call
 from reset import reset
@@ -41,6 +41,28 @@ def protected(protection):
     at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     call("mprotect", ctypes.c_void_p(at), PAGE, protection)
     return memory, at
+
+
+@case
+def h13_no_memory_to_transfer():
+    """CVE-2018-5332: operations on none of the program's memory, where nothing else is wrong."""
+    with Pair(4) as p:
+        cookie = p.theirs.register(0, 4096)
+
+        def transfer(remote, areas):
+            control, _place = rdma.transfer(cookie, (0, remote), [(p.ours.base + at, n) for at, n in areas],
+                                            READWRITE | NOTIFY_ME, 1)
+            return rdma.send(p.a, b"x", control)
+
+        told = each(transfer, {"no piece": (0, []), "a piece of no bytes": (0, [(0, 0)]),
+                               "no piece, but bytes": (100, []), "no bytes, but bytes": (100, [(0, 0)]),
+                               "several of no bytes": (0, [(0, 0), (100, 0)])})
+        need(set(told.values()) == {"EINVAL"}, f"told: {told}")
+        need(outcome(p.b.recv, 10, socket.MSG_DONTWAIT) == "EAGAIN", "a message of a refused operation came")
+        # The socket has got over it.
+        p.write(b"y", cookie, [(0, 100)], 2)
+        need(rdma.status(p.a) == (2, rdma.SUCCESS), "the next operation")
+        need(rdma.receive(p.b)[0] == b"y", "the next message")
 
 
 @case

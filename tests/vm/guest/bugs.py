@@ -321,19 +321,40 @@ def h77_nothing_of_others():
     need(seen == [{}, []], f"it sees {seen}")
 
 
+def page_of(address):
+    """The number of the page at an address."""
+    with open("/proc/self/pagemap", "rb") as f:
+        f.seek(8 * (address // mmap.PAGESIZE))
+        entry, = struct.unpack("=Q", f.read(8))
+    need(entry >> 63, "the page is not there")
+    return entry & (1 << 55) - 1
+
+
+def is_dirty(page):
+    with open("/proc/kpageflags", "rb") as f:
+        f.seek(8 * page)
+        return bool(struct.unpack("=Q", f.read(8))[0] & 1 << 4)
+
+
 @case
 def h78_table_into_a_file():
-    """What is written to a mapped file is in the file."""
-    with tempfile.NamedTemporaryFile(dir="/tmp") as file, Sock((LOOP, 4001)) as s:
-        file.truncate(65536)
-        with mmap.mmap(file.fileno(), 65536) as memory:
-            size = ctypes.c_uint32(65536)
+    """A table in a mapped file is in the file, and makes its pages dirty, or they would not get to a disk. Only those that
+    the program has looked at: to write to one makes it dirty anyway."""
+    size, start = 2 * mmap.PAGESIZE, mmap.PAGESIZE - 1000
+    with tempfile.TemporaryFile(dir="/dev/shm") as file, Sock((LOOP, 4001)) as s:
+        file.truncate(size)
+        with mmap.mmap(file.fileno(), size) as memory:
+            need(memory[0] == memory[mmap.PAGESIZE] == 0, "an empty file")
             at = ctypes.c_char.from_buffer(memory)
-            each = libc.getsockopt(s.fileno(), SOL_RDS, 10000, ctypes.byref(at), ctypes.byref(size))
+            pages = [page_of(ctypes.addressof(at) + i * mmap.PAGESIZE) for i in (0, 1)]
+            need([is_dirty(page) for page in pages] == [False, False], "a page that was only looked at is dirty")
+            room = ctypes.c_uint32(size - start)
+            each = libc.getsockopt(s.fileno(), SOL_RDS, 10000, ctypes.byref(at, start), ctypes.byref(room))
             del at
-        os.sync()
-        file.seek(0)
-        names = [raw[:32].rstrip(b"\0") for raw in (file.read(each) for _ in range(size.value // each))]
+        need(room.value > 1000, "a table in one page")
+        need([is_dirty(page) for page in pages] == [True, True], "a page that was written to is clean")
+        file.seek(start)
+        names = [raw[:32].rstrip(b"\0") for raw in (file.read(each) for _ in range(room.value // each))]
         need(names[0] == b"conn_reset" and all(names), f"the file has {names[:3]}")
 
 

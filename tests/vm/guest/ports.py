@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Takes all ports of an address, and sees what happens to the next who wants one. Prints how many there were."""
+"""Takes all ports of an address, and sees what happens to the next who wants one, here and in another network namespace.
+Prints how many there were."""
 
 import errno
 import os
@@ -7,9 +8,15 @@ import resource
 import sys
 
 from cases import need, outcome
+from info import elsewhere
 from rds import Sock
 
 HERE, THERE = "127.0.0.1", "127.0.0.2"
+
+
+def first_come():
+    with Sock((HERE, 4000)) as s:
+        return s.name()
 
 
 def main():
@@ -24,7 +31,15 @@ def main():
             break
         taken[s.name()[1]] = s
     need(outcome(s.bind, HERE, 4000) == "EADDRINUSE", "a port that is taken can be had")
-    s.bind(THERE, 0)
+    # What was refused has left nothing: it has no name, and sends nothing.
+    need(s.name() == "unspec", f"a socket that no port was found for is {s.name()}")
+    need(outcome(s.send, b"x", (HERE, 4000)) == "ENOTCONN", "it can send")
+    s.bind(THERE, 4000)
+    need(s.name() == (THERE, 4000), f"bound at last, it is {s.name()}")
+    s.send(b"x", (HERE, 4000))
+    need(taken[4000].recv(10) == (b"x", (THERE, 4000)), "another sender")
+    theirs = elsewhere(first_come)
+    need(theirs == [HERE, 4000], f"in another namespace: {theirs}")
     with Sock() as late:
         free, freed = taken.popitem()
         freed.sock.close()
