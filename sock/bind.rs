@@ -11,7 +11,10 @@ use crate::kapi::{
 };
 use crate::msg::{Peer, Socket, TransportId};
 use crate::proto::wire::PROBE_PORT;
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::{
+    iter,
+    net::{Ipv4Addr, Ipv6Addr},
+};
 use kernel::prelude::*;
 
 /// The call that an address was given to; they differ in their error numbers.
@@ -189,11 +192,16 @@ pub(super) fn bind(sk: &Sock<Socket>, addr: &[u8]) -> Result {
     }
 }
 
-/// Binds to the first free port after one that is not.
+/// Binds to a free port if one that was suggested is not. What is taken may be one after the other, so some more
+/// suggestions come first, and then all ports, each once.
 #[cold]
 fn search_port(sk: &Sock<Socket>, key: BindKey, transport: TransportId) -> Result<(), BindError> {
+    const SUGGESTIONS: usize = 32;
+
     let after = key.port.saturating_add(1);
-    for port in Iterator::chain(after..=u16::MAX, FIRST_PORT..key.port) {
+    let suggested = iter::repeat_with(|| sk.node.binds.suggest()).take(SUGGESTIONS);
+    let all = Iterator::chain(after..=u16::MAX, FIRST_PORT..key.port);
+    for port in Iterator::chain(suggested, all) {
         match sk.node.binds.bind(sk, BindKey { port, ..key }, transport) {
             Err(BindError::InUse) => {}
             result => return result,

@@ -91,6 +91,16 @@ def test_many_bound_sockets(tmp_path, capsys):
     assert 0 < cost["close-many"] < MOST_GROWTH * cost["close"], cost
 
 
+@pytest.mark.long("release")
+def test_few_ports_left(tmp_path, capsys):
+    """It costs a bind a few more looks when 50,000 ports of the address are taken, one after the other; and each port one
+    at the most, before the last one is found: by count of instructions."""
+    ports, look, looks = 65534, 200, 32
+    cost = costs(tmp_path / "out.json", capsys, "bind-crowded,bind-last")
+    assert 0 < cost["bind-crowded"] < 4000 + looks * look, cost
+    assert 0 < cost["bind-last"] < (ports + looks) * look, cost
+
+
 def test_close_behind_many_messages(tmp_path, capsys):
     """What others have queued for a peer that is not there does not make a close dearer: by count of instructions."""
     cost = costs(tmp_path / "out.json", capsys, "close-queued,close-queued-many")

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 
 use anyhow::{Context, Result};
 use rds_socket::RdsSocket;
@@ -73,19 +74,44 @@ pub(crate) fn closes_behind(
     })
 }
 
-/// As many sockets that are bound to addresses of the loopback network.
-pub(crate) fn many(count: u32) -> Result<Vec<RdsSocket>> {
-    /// Sockets on one address.
-    const EACH: u32 = 50_000;
-    const FIRST_PORT: u32 = 1000;
+/// Binds a socket to a port that the kernel chooses of the `free` ones of an address, and closes it. The other ports are
+/// taken.
+pub(crate) fn binds_of_few(free: RangeInclusive<u16>, effort: Effort) -> Result<Samples> {
+    const FIRST_PORT: u16 = 2;
 
+    let addr = Ipv4Addr::new(127, 0, 1, 1);
+    allow_files(u32::from(u16::MAX))?;
+    let _others = (FIRST_PORT..=u16::MAX)
+        .filter(|port| !free.contains(port))
+        .map(|port| Ok(RdsSocket::bound((addr, port).into())?))
+        .collect::<Result<Vec<_>>>()?;
+    once_each(
+        effort,
+        || Ok(Cell::new(Some(RdsSocket::new()?))),
+        |socket| {
+            let socket = socket.take().context("no socket")?;
+            Ok(socket.bind((addr, 0).into())?)
+        },
+    )
+}
+
+fn allow_files(count: u32) -> Result<()> {
     let needed = Some(u64::from(count) + 10_000);
     let now = getrlimit(Resource::Nofile);
     let limit = Rlimit {
         current: now.current.max(needed),
         maximum: now.maximum.max(needed),
     };
-    setrlimit(Resource::Nofile, limit).context("cannot have more open files")?;
+    setrlimit(Resource::Nofile, limit).context("cannot have more open files")
+}
+
+/// As many sockets that are bound to addresses of the loopback network.
+pub(crate) fn many(count: u32) -> Result<Vec<RdsSocket>> {
+    /// Sockets on one address.
+    const EACH: u32 = 50_000;
+    const FIRST_PORT: u32 = 1000;
+
+    allow_files(count)?;
     (0..count)
         .map(|i| {
             let addr = Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + 1 + i / EACH);

@@ -42,6 +42,8 @@ pub(crate) enum Row {
     Close,
     BindMany,
     CloseMany,
+    BindCrowded,
+    BindLast,
     CloseQueued,
     CloseQueuedMany,
 }
@@ -49,7 +51,7 @@ pub(crate) enum Row {
 impl Row {
     /// In the order in which they are measured: what needs an address without a connection comes
     /// first, what takes much memory last.
-    pub(crate) const ALL: [Row; 26] = [
+    pub(crate) const ALL: [Row; 28] = [
         Row::EmptyCall,
         Row::UdpBind,
         Row::UnixRoundTrip,
@@ -74,6 +76,8 @@ impl Row {
         Row::Close,
         Row::BindMany,
         Row::CloseMany,
+        Row::BindCrowded,
+        Row::BindLast,
         Row::CloseQueued,
         Row::CloseQueuedMany,
     ];
@@ -104,6 +108,8 @@ impl Row {
             Row::Close => "close",
             Row::BindMany => "bind-many",
             Row::CloseMany => "close-many",
+            Row::BindCrowded => "bind-crowded",
+            Row::BindLast => "bind-last",
             Row::CloseQueued => "close-queued",
             Row::CloseQueuedMany => "close-queued-many",
         }
@@ -130,6 +136,7 @@ impl Row {
             Row::Write1m | Row::Read1m => (3, 20),
             Row::RoundTrip64k | Row::Write64k | Row::Read64k => (20, 100),
             Row::Region64k | Row::FetchAdd => (20, 200),
+            Row::BindLast => (20, 100),
             Row::RoundTrip4k => (100, 500),
             Row::OneWay64 | Row::OneWay8k | Row::LoopOneWay | Row::UnixOneWay => (10, 100),
             _ => (200, 1000),
@@ -208,6 +215,8 @@ impl<'a> Bench<'a> {
                 self.bind_many()?;
                 bind::closes(local, effort)
             }
+            Row::BindCrowded => bind::binds_of_few(50_002..=u16::MAX, effort),
+            Row::BindLast => bind::binds_of_few(40_000..=40_000, effort),
             Row::CloseQueued => bind::closes_behind(local, nobody, 1_000, effort),
             Row::CloseQueuedMany => {
                 let count = if self.args.quick { 5_000 } else { 100_000 };
