@@ -114,6 +114,7 @@ def test_connections_in_all(node, tools, guest, load, peers):
     busy.finish()
 
 
+@pytest.mark.long
 def test_requests_in_all(node, tools, guest, load):
     """A peer asks for one more connection than there may be. It is refused, goes on asking, and gets it when the node has
     forgotten those that are idle."""
