@@ -92,8 +92,8 @@ struct Expected {
     word: [u8; 8],
     #[pin]
     request: SpinLockBh<Option<IncomingRequest>>,
-    #[pin]
-    signal: Signal,
+    /// The end that asks: whoever waits for the request hears there, too, that it was refused.
+    asking: Arc<End>,
 }
 
 impl RequestHandler for Expected {
@@ -104,7 +104,7 @@ impl RequestHandler for Expected {
         }
         let before = self.request.lock().replace(request);
         drop(before);
-        self.signal.signal();
+        self.asking.signal.signal();
     }
 }
 
@@ -168,18 +168,19 @@ impl Registrar {
     fn new(pd: &Arc<Pd>, here: &SocketAddr) -> Result<Self> {
         let [a, b] = [time::random_u32(), time::random_u32()];
         let word = (u64::from(a) << 32 | u64::from(b)).to_ne_bytes();
+        let (active, passive) = (End::new()?, End::new()?);
+        let asking = active.clone();
         let expected = Arc::pin_init(
             pin_init!(Expected {
                 word,
                 request <- new_spinlock_bh!(None, "registrar::Expected"),
-                signal <- Signal::new(),
+                asking,
             }),
             GFP_KERNEL,
         )?;
         let listener = Listener::new(here, 1, expected.clone())?;
         let there = listener.local_addr().ok_or(EINVAL)?;
 
-        let (active, passive) = (End::new()?, End::new()?);
         let id = CmId::new(active.clone())?;
         id.resolve_addr(Some(here), &there, PATIENCE_MS)?;
         active.wait_for(Step::AddrResolved)?;
@@ -202,7 +203,7 @@ impl Registrar {
         };
         id.connect(&params, PATIENCE_MS)?;
 
-        expected.signal.wait(PATIENCE_MS)?;
+        active.signal.wait(PATIENCE_MS)?;
         let request = expected.request.lock().take().ok_or(EIO)?;
         let other_id = request.attach(passive.clone())?;
         let other = LocalQp::create(&other_id, pd)?;

@@ -4,7 +4,7 @@
 import itertools
 
 import pytest
-from faults import KNOBS, faults, faults_within
+from faults import EVERYWHERE, KNOBS, faults, faults_within, place, place_of_rust
 from probes import Probes
 from rdsvm.cluster import must, wire_address
 from traffic import counters, let_packets_pass, losing, messages, new_devices, silence_limit, unchanged, wait_for
@@ -70,6 +70,26 @@ def test_each_step(whose, node, guest):
     with faults_within(node, (1, 2), "rds_faults/lose_registration", probability=0), \
             faults(node, "failslab", "fail_page_alloc", "fail_usercopy", *FAULTS["device"][0], probability=0, min_order=0):
         node.run(["python3", guest / "each_step.py", whose, int(node.kind == "rxe")], timeout=600)
+    operate(node, guest, "cookies")
+
+
+# By whom a device's own queue pair is made: who registers memory, the worker that connects the two ends, and who hears at one end
+# what the other asks for.
+MAKERS = {"caller": r"7regions.*7Regions6region$", "worker": r"9registrar.*6Making.*8WorkItem3run$",
+          "listener": r"8Listener.*9registrar8ExpectedE8on_event"}
+
+
+@pytest.mark.on_siw
+@pytest.mark.flavors("debug")
+@pytest.mark.parametrize("maker", (x if x != "worker" else pytest.param(x, marks=pytest.mark.long) for x in MAKERS))
+def test_each_step_of_the_first_registration(maker, node, guest):
+    """It is refused, or done all the same, and the next one is done."""
+    node.forget()
+    with faults_within(node, EVERYWHERE, "rds_faults/fail_post", probability=0), \
+            faults_within(node, place_of_rust(node, MAKERS[maker]), "failslab", "fail_page_alloc", "fail_usercopy",
+                          probability=0, spared=place(node, "rdma_rxe"), min_order=0):
+        who = "first_own" if maker == "caller" else "first"
+        node.run(["python3", guest / "each_step.py", who, int(node.kind == "rxe")], timeout=600)
     operate(node, guest, "cookies")
 
 

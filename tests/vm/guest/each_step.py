@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""each_step.py own|device ATOMICS: each step of a registration and of an operation fails once: those that the calls of
-the program itself take, or those of the device, whoever takes them. Whatever fails, all else works, and nothing is left.
-ATOMICS is 1 if the devices have them.
+"""each_step.py own|device|first|first_own ATOMICS: each step of a registration and of an operation fails once: those that the
+calls of the program itself take, or those of the device, whoever takes them, or those that the kernel's workers take in the
+first registration, or the program. Whatever fails, all else works, and nothing is left. ATOMICS is 1 if the devices have them.
 
-The kernel's fault injection has to be for this module only."""
+The kernel's fault injection has to be for this module only, or for one function of it."""
 
+import contextlib
+import glob
 import os
 import select
 import struct
@@ -90,22 +92,52 @@ def clean(p, before, what):
     need(not select.select([p.a], [], [], 0)[0], f"{what}: more is told")
 
 
+def renew(p):
+    """The device fails, and so does the queue pair by which it registers memory, and the one that is made then. The next one
+    is made when it is needed."""
+    knob("fail_post/times", 2)
+    knob("fail_post/space", 0)
+    knob("fail_post/probability", 100)
+    # One work request each: for the other access it tries two.
+    told = outcome(p.ours.register, 0, PAGE, 0)
+    knob("fail_post/probability", 0)
+    need(told == "EINVAL", f"{told}, though the device fails")
+
+
+class Nth:
+    """The NUMBERth step of a thread fails, in the kernel's own way."""
+
+    def __init__(self, thread):
+        self.file = os.open(f"/proc/{thread}/fail-nth", os.O_RDWR)
+
+    def begin(self, number):
+        os.pwrite(self.file, b"%d" % number, 0)
+
+    def end(self):
+        """How many more steps it would have taken to get there."""
+        left = int(os.pread(self.file, 20, 0))
+        self.begin(0)
+        return left
+
+    def close(self):
+        os.close(self.file)
+
+
 def own(p, cookie):
-    """The NUMBERth step of a call of this thread, in the kernel's own way."""
-    nth = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
+    """Those of the calls of this thread."""
+    nth = Nth("thread-self")
     left = 0
 
     def end():
         nonlocal left
-        left = int(os.pread(nth, 20, 0))
-        os.pwrite(nth, b"0", 0)
+        left = nth.end()
 
     before = rdma.pins(), rdma.charged()
     steps = {}
     for call in (get, sent_along, free, *OPERATIONS):
         for number in range(1, 500):
             p.mine = p.ours.register(0, PAGE)
-            os.pwrite(nth, b"%d" % number, 0)
+            nth.begin(number)
             judge(p, call, cookie, number, end)
             told = outcome(p.ours.free, p.mine, rdma.INVALIDATE)
             need(told == "ok" or call is free and told == "EINVAL", f"{call.__name__}, step {number}: {told}")
@@ -116,6 +148,49 @@ def own(p, cookie):
         steps[call.__name__] = number - 1
     print(steps, flush=True)
     need(all(steps.values()), "a call without a step that can fail")
+
+
+def workers():
+    """Those that there are now."""
+    for path in glob.glob("/proc/[0-9]*/comm"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            with open(path, encoding="ascii") as f:
+                if f.read().startswith("kworker/"):
+                    yield Nth(path.split("/")[2])
+
+
+def first(p, cookie, threads=workers):
+    """Those by which the device's own queue pair is made."""
+    before = rdma.pins(), rdma.charged()
+    told, number, left = [], 1, []
+    while not any(0 < x < number for x in left):
+        # A worker that has just come has no number.
+        number += 0 in left
+        renew(p)
+        with contextlib.ExitStack() as stack:
+            some = [stack.enter_context(contextlib.closing(x)) for x in threads()]
+            # Workers that have nothing to do end.
+            for thread in some:
+                with contextlib.suppress(ProcessLookupError):
+                    thread.begin(number)
+            told.append(outcome(p.ours.register, 0, PAGE))
+            left = []
+            for thread in some:
+                with contextlib.suppress(ProcessLookupError):
+                    left.append(thread.end())
+        if isinstance(told[-1], int):
+            p.ours.free(told.pop(), rdma.INVALIDATE)
+            told.append("ok")
+        need(told[-1] == "ok" or 0 in left and told[-1] in ERRORS, f"step {number}: {told[-1]}")
+        works(p, cookie, 1000)
+        p.ours.free(p.ours.register(0, PAGE), rdma.INVALIDATE)
+        clean(p, before, f"step {number}")
+    print(number - 1, {x: told.count(x) for x in told}, flush=True)
+    need(number > 1 and told[-1] == "ok", "no step was seen")
+
+
+def first_own(p, cookie):
+    first(p, cookie, lambda: [Nth("thread-self")])
 
 
 def device(p, cookie):
