@@ -221,7 +221,8 @@ class Node:
                 "-chardev", f"file,id=console,path=/dev/fd/{console_in}",
                 "-serial", "chardev:console", "-chardev", f"socket,id=monitor,fd={monitor_in}",
                 "-mon", "chardev=monitor,mode=control"]
-        for tag, path, mode in (("/dev/root", "/", "on"), ("rundir", self.rundir, "off")):
+        # Each export can be mounted once: "files" is for who wants the run directory with other options.
+        for tag, path, mode in (("/dev/root", "/", "on"), ("rundir", self.rundir, "off"), ("files", self.rundir, "off")):
             ident = tag.strip("/").replace("/", "")
             argv += ["-fsdev", f"local,id={ident},path={path},security_model=none,"
                      f"readonly={mode},multidevs=remap",

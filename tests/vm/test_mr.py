@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Memory regions, registered, used by peers, and gone; and peers that serve no operations on theirs."""
 
+from contextlib import contextmanager
+
 import pytest
 from faults import EVERYWHERE, faults_within
 from probes import Probes
@@ -41,6 +43,24 @@ def test_pins_are_long_term(node, guest):
         node.run(["python3", guest / "pinning.py", "flushed"])
         flags = [int(what.removeprefix("flags=")) for _, what in probes.calls()]
     assert flags and all(x & foll_longterm for x in flags), flags
+
+
+@contextmanager
+def file_system(node):
+    """A folder on a file system that has to know of each page that is written."""
+    folder = "/run/files"
+    node.run(f"mkdir -p {folder} && mount -t 9p -o trans=virtio,version=9p2000.L,cache=mmap files {folder}")
+    try:
+        yield folder
+    finally:
+        node.run(["umount", folder])
+
+
+@pytest.mark.parametrize("case", (pytest.param("writable", marks=pytest.mark.long), "read_only", "refused", "truncated"))
+def test_kinds(case, node, guest):
+    """What programs may have as memory: what is written is there, and nowhere else; what cannot be used is refused."""
+    with file_system(node) as folder:
+        node.run(["python3", guest / "kinds.py", int(node.kind == "rxe"), folder, case], timeout=300)
 
 
 # On iWARP nobody can tell: drivers say different things of what was agreed on.

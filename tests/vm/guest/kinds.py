@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: GPL-2.0
+"""kinds.py ATOMICS FOLDER CASE...: kinds of memory, offered to a peer and used by operations. ATOMICS is 1 if the devices have
+them; FOLDER is on a file system that has to know of each page that is written, as those on disks have."""
+
+import contextlib
+import ctypes
+import glob
+import mmap
+import os
+import random
+import socket
+import struct
+import sys
+import tempfile
+
+import rdma
+from cases import need, outcome, play
+from rdma import NOTIFY_ME, READWRITE, SILENT, Pair, unpinned
+from rds import call, libc
+
+ATOMICS, FOLDER = sys.argv[1] == "1", sys.argv[2]
+PAGE = 4096
+SIZE = 16 * PAGE
+NONE, READ, WRITE = 0, mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE
+SHARED, PRIVATE, ANONYMOUS = mmap.MAP_SHARED, mmap.MAP_PRIVATE, mmap.MAP_ANONYMOUS
+MEMFD_SECRET = 447
+SOL_PACKET, PACKET_RX_RING = 263, 5
+libc.mmap.restype = ctypes.c_void_p
+
+
+def pattern(size, seed):
+    return random.Random(seed).randbytes(size)
+
+
+class Area:
+    """Memory of a program, and the part of it that is used."""
+
+    def __init__(self, flags, fd=-1, prot=WRITE, size=SIZE):
+        self.size = size
+        self.base = libc.mmap(None, ctypes.c_size_t(size), prot, flags, fd, ctypes.c_long(0))
+        if self.base == ctypes.c_void_p(-1).value:
+            number = ctypes.get_errno()
+            raise OSError(number, f"mmap: {os.strerror(number)}")
+        # Not from a page on, nor up to the end of one.
+        self.length = min(size, 1 << 20) - PAGE - 200
+        self.start = (size - self.length) // 2 // 8 * 8
+        self.fresh = bytes(self.length)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        call("munmap", ctypes.c_void_p(self.base), ctypes.c_size_t(self.size))
+
+    @property
+    def address(self):
+        return self.base + self.start
+
+    def get(self):
+        return ctypes.string_at(self.address, self.length)
+
+    def put(self, data):
+        ctypes.memmove(self.address, data, len(data))
+
+    def protect(self, prot):
+        call("mprotect", ctypes.c_void_p(self.base), ctypes.c_size_t(self.size), prot)
+
+
+def anonymous():
+    return Area(PRIVATE | ANONYMOUS)
+
+
+@contextlib.contextmanager
+def mapped(fd, flags, prot=WRITE):
+    """A file, which is closed at the end; what is in it then is also what is in the memory, if that is shared."""
+    try:
+        before = os.pread(fd, SIZE, 0)
+        with Area(flags, fd, prot) as area:
+            area.fresh = before[area.start:area.start + area.length]
+            yield area
+            after = os.pread(fd, SIZE, 0)
+            if flags == SHARED:
+                need(after[area.start:area.start + area.length] == area.get(), "the file has other bytes than the memory")
+            else:
+                need(after == before, "the file has changed")
+    finally:
+        os.close(fd)
+
+
+def memfd():
+    fd = os.memfd_create("kinds")
+    os.ftruncate(fd, SIZE)
+    return fd
+
+
+def filled(fd):
+    os.pwrite(fd, pattern(SIZE, 77), 0)
+    return fd
+
+
+def in_folder():
+    fd, path = tempfile.mkstemp(dir=FOLDER)
+    os.unlink(path)
+    return filled(fd)
+
+
+def shared():
+    return mapped(memfd(), SHARED)
+
+
+def private():
+    return mapped(filled(memfd()), PRIVATE)
+
+
+def private_of_disk():
+    return mapped(in_folder(), PRIVATE)
+
+
+@contextlib.contextmanager
+def packet_ring():
+    """Memory of the kernel's, page by page."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as ring:
+        ring.setsockopt(SOL_PACKET, PACKET_RX_RING, struct.pack("=IIII", SIZE, 1, PAGE, SIZE // PAGE))
+        with Area(SHARED, ring.fileno()) as area:
+            area.fresh = area.get()
+            yield area
+
+
+def end(p, token):
+    found = rdma.status(p.a)
+    need(found == (token, rdma.SUCCESS), f"{token}: {found}")
+
+
+def transfer(p, cookie, area, flags, token):
+    """An operation of p.a's by way of this memory."""
+    control, _place = rdma.transfer(cookie, (0, area.length), [(area.address, area.length)],
+                                    flags | NOTIFY_ME | SILENT, token)
+    rdma.send(p.a, b"", control)
+
+
+def brought(p, cookie, length):
+    """What a peer finds in memory that p.b has offered."""
+    p.read(b"", cookie, [(0, length)], 1, SILENT)
+    end(p, 1)
+    return p.ours.pages[:length]
+
+
+def offered(p, area):
+    """A peer reads and writes it, and so does the program."""
+    cookie = rdma.register(p.b, area.address, area.length)
+    need(brought(p, cookie, area.length) == area.fresh, "what was there first")
+    data = pattern(area.length, 1)
+    p.ours.fill(0, data)
+    p.write(b"", cookie, [(0, area.length)], 2, SILENT)
+    end(p, 2)
+    need(area.get() == data, "what the peer has written")
+    data = pattern(area.length, 2)
+    area.put(data)
+    need(brought(p, cookie, area.length) == data, "what the program has written")
+    if ATOMICS:
+        add(p, cookie, p.ours.base, 8)
+        old, new = (struct.unpack_from("=Q", x, 8)[0] for x in (data, area.get()))
+        need(new == (old + 5) % (1 << 64), "the sum")
+        need(struct.unpack_from("=Q", p.ours.pages)[0] == old, "what was there before")
+    p.theirs.free(cookie, rdma.INVALIDATE)
+
+
+def add(p, cookie, address, at):
+    rdma.send(p.a, b"", rdma.atomic(rdma.FETCH_ADD, cookie, address, at, [5], NOTIFY_ME | SILENT, 3))
+    end(p, 3)
+
+
+def only_read(p, area):
+    """A peer may read it. It finds what the program writes later."""
+    cookie = rdma.register(p.b, area.address, area.length, 0)
+    need(brought(p, cookie, area.length) == area.fresh, "what was there first")
+    data = pattern(area.length, 3)
+    area.put(data)
+    need(brought(p, cookie, area.length) == data, "what the program has written")
+    p.theirs.free(cookie, rdma.INVALIDATE)
+
+
+def source(p, area):
+    cookie = p.theirs.register(0, area.length)
+    for token, data in enumerate((area.fresh, pattern(area.length, 4))):
+        if token:
+            area.put(data)
+        transfer(p, cookie, area, READWRITE, token)
+        end(p, token)
+        need(p.theirs.pages[:area.length] == data, "what was written")
+    p.theirs.free(cookie, rdma.INVALIDATE)
+
+
+def sink(p, area):
+    cookie = p.theirs.register(0, area.length)
+    data = pattern(area.length, 5)
+    p.theirs.fill(0, data)
+    transfer(p, cookie, area, 0, 1)
+    end(p, 1)
+    need(area.get() == data, "what was read")
+    if ATOMICS:
+        add(p, cookie, area.address, 8)
+        need(area.get()[:8] == data[8:16], "what was there before")
+    p.theirs.free(cookie, rdma.INVALIDATE)
+
+
+def used(*kinds):
+    """Whatever is done first with memory that nobody has touched so far, or looked at only."""
+    for kind in kinds:
+        for use in (offered, only_read, source, sink):
+            for looked in (False, True):
+                with Pair(257) as p, kind() as area:
+                    try:
+                        need(not looked or area.get() == area.fresh, "what it has")
+                        use(p, area)
+                    except AssertionError as e:
+                        raise AssertionError(f"{kind.__name__}, {use.__name__}{', looked at' * looked}: {e}") from e
+
+
+def writable():
+    used(anonymous, shared, private, private_of_disk, packet_ring)
+
+
+def tried(p, area):
+    """What comes of each way to use it: read by a peer, written by one, taken from, brought to, and maybe of an addition."""
+    theirs = p.theirs.register(0, area.length)
+    found = []
+    for flags in (0, READWRITE):
+        cookie = outcome(rdma.register, p.b, area.address, area.length, flags)
+        if isinstance(cookie, int):
+            need(brought(p, cookie, area.length) == area.fresh, "what the peer reads")
+            p.theirs.free(cookie, rdma.INVALIDATE)
+        found.append(cookie if isinstance(cookie, str) else "ok")
+    for flags in (READWRITE, 0):
+        told = outcome(transfer, p, theirs, area, flags, 1)
+        if told == "ok":
+            end(p, 1)
+            need(flags == 0 or p.theirs.pages[:area.length] == area.fresh, "what was written")
+        found.append(told)
+    if ATOMICS:
+        last = (area.address + area.length) // 8 * 8 - 8
+        found.append(outcome(add, p, theirs, last, 0))
+    p.theirs.free(theirs, rdma.INVALIDATE)
+    return found
+
+
+def expect(kind, *wanted):
+    """Those of tried(); the last one twice, with atomic operations."""
+    before = rdma.pins(), rdma.charged()
+    with Pair(257) as p, kind() as area:
+        found = tried(p, area)
+    need(found == [*wanted, *[wanted[-1]] * ATOMICS], f"{kind.__name__}: {found}")
+    unpinned(*before)
+
+
+@contextlib.contextmanager
+def protected():
+    with anonymous() as area:
+        area.fresh = pattern(area.length, 6)
+        area.put(area.fresh)
+        area.protect(READ)
+        yield area
+
+
+def shared_to_read():
+    return mapped(in_folder(), SHARED, READ)
+
+
+def private_to_read():
+    return mapped(in_folder(), PRIVATE, READ)
+
+
+def shared_of_disk():
+    return mapped(in_folder(), SHARED)
+
+
+def read_only():
+    """What may not be written, or of which the file system has to know each time."""
+    for kind in (protected, shared_to_read, private_to_read, shared_of_disk):
+        expect(kind, "ok", "EFAULT", "ok", "EFAULT")
+
+
+def no_access():
+    return Area(PRIVATE | ANONYMOUS, prot=NONE)
+
+
+@contextlib.contextmanager
+def beyond_the_end():
+    """All but its first page."""
+    fd = memfd()
+    with Area(SHARED, fd) as area:
+        os.ftruncate(fd, PAGE)
+        os.close(fd)
+        yield area
+
+
+@contextlib.contextmanager
+def device_memory():
+    """Registers of the device that has most of them."""
+    path = max(glob.glob("/sys/bus/pci/devices/*/resource[0-9]"), key=os.path.getsize)
+    with open(path, "rb+", buffering=0) as f, Area(SHARED, f.fileno(), size=os.path.getsize(path)) as area:
+        yield area
+
+
+@contextlib.contextmanager
+def secret():
+    fd = call("syscall", MEMFD_SECRET, 0)
+    os.ftruncate(fd, SIZE)
+    with Area(SHARED, fd) as area:
+        area.put(b"secret")
+        os.close(fd)
+        yield area
+
+
+def refused():
+    for kind in (no_access, beyond_the_end, device_memory, secret):
+        expect(kind, *["EFAULT"] * 4)
+
+
+def truncated():
+    """A file loses its pages while peers use them. Nobody else gets them, and the file gets new ones."""
+    with Pair(16) as p:
+        fd = memfd()
+        with Area(SHARED, fd) as area:
+            cookie = rdma.register(p.b, area.address, area.length)
+            os.ftruncate(fd, 0)
+            os.ftruncate(fd, SIZE)
+            data = pattern(area.length, 7)
+            p.ours.fill(0, data)
+            p.write(b"", cookie, [(0, area.length)], 2, SILENT)
+            end(p, 2)
+            need(brought(p, cookie, area.length) == data, "what the peer has written")
+            need(area.get() == bytes(area.length), "what the file has now")
+        os.close(fd)
+
+
+if __name__ == "__main__":
+    play(globals(), sys.argv[3:])
