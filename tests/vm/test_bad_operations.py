@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0
 """Operations between two nodes that the peer's device refuses, and what others notice of it: that they have to wait."""
 
+import time
+
 import pytest
+from probes import Probes
 from rdsvm.cluster import wire_address
 from traffic import Streams, counters, messages, unchanged
 
-pytestmark = [pytest.mark.impls("rust"), pytest.mark.pairs("rust-rust")]
+pytestmark = pytest.mark.impls("rust")
 
 A, B = wire_address(0, 1), wire_address(0, 2)
 
 
 @pytest.mark.on_siw
+@pytest.mark.pairs("rust-rust")
 def test_bad_operations(patient, tools, guest, flavor):
     """Keys, lengths and accesses that are not good end their own operations, with an error. Messages of others arrive,
     once and in order, and their operations are dropped at worst, and can be done again."""
@@ -37,3 +41,45 @@ def test_bad_operations(patient, tools, guest, flavor):
     # Each may end a connection that another one has ended already.
     assert now["conn_reset"] - before["conn_reset"] >= rounds, now
     unchanged(before, now, "conn_silent", "ib_mr_kept", "recv_drop_bad_checksum")
+
+
+@pytest.mark.long
+@pytest.mark.pairs("rust-c")
+@pytest.mark.parametrize("user", ("rust", "c"))
+def test_bad_keys_with_c(user, pair, tools, guest, flavor):
+    """Keys that nobody has given end their own operations on a node, and messages of others arrive there and here."""
+    ends = [(pair[0], A), (pair[1], B)]
+    streams = Streams(tools, *ends, count=messages(flavor, 4000), sizes="1..20000")
+    (node, here), (_, there) = ends if user == "rust" else ends[::-1]
+    bad = node.start(["python3", guest / "bad_key.py", here, there, 3])
+    bad.expect(r"^\d", timeout=300)
+    assert streams.running(), "messages were to be on the way meanwhile"
+    bad.wait(300, check=True)
+    streams.finish()
+
+
+@pytest.mark.pairs("rust-c")
+@pytest.mark.parametrize("owner", ("rust", "c"))
+def test_memory_held_with_c(owner, pair, guest):
+    """A program has registered memory on a connection that somebody else's key ends. That of C RDS does not come back as long
+    as it keeps that: Documentation/rdma.md says why."""
+    ends = [(pair[0], A), (pair[1], B)]
+    (m, here), (n, there) = ends if owner == "rust" else ends[::-1]
+    holder, user = [node.start(["python3", guest / "with_c.py", *rest, 0, "map", "read"])
+                    for node, rest in ((m, ("owner", here, there)), (n, ("user", there, here)))]
+    for program in (holder, user):
+        program.expect("^ready$")
+        program.write("go\n")
+    user.expect("^SUCCESS 5$")
+    with Probes(pair[1], "rds_ib_cm_handle_connect", "rds_ib_cm_connect_complete") as probes:
+        bad = n.start(["python3", guest / "bad_key.py", there, here, 1])
+        if owner == "c":
+            deadline = time.monotonic() + 120
+            while probes.hits()[0] < 5:
+                assert time.monotonic() < deadline, "the peer was to ask for a connection"
+            assert probes.hits()[1] == 0 and bad.running(), probes.hits()
+            holder.write("end\n")
+        bad.wait(300, check=True)
+    holder.write("" if owner == "c" else "end\n", close=True)
+    for program in (holder, user):
+        program.wait(60, check=True)

@@ -31,7 +31,7 @@ def main():
             told, how = rdma.status(s)
             need(told == token and how in (rdma.REMOTE_ERROR, rdma.DROPPED), f"{token}: {told}, {how}")
             ping()
-            print(round(1000 * (time.monotonic() - start), 1))
+            print(round(1000 * (time.monotonic() - start), 1), flush=True)
 
 
 main()
