@@ -265,6 +265,18 @@ def test_packets_lost(pair, guest):
         done(*under_way(pair, guest, 20))
 
 
+@pytest.mark.long
+@pytest.mark.pairs("rust-rust")
+def test_packets_lost_of_operations_with_messages(pair, guest):
+    """Each is told of once, and its message comes once, or not at all if the operation ended with a connection."""
+    program, (a, b) = ["python3", guest / "together.py"], pair
+    with losing(pair, 3):
+        owner = a.start([*program, "owner", A, B, 300])
+        owner.expect("ready")
+        user = b.start([*program, "user", B, A, 300])
+        done(owner, user)
+
+
 # A cut wire ends no connection of iWARP.
 @pytest.mark.kinds("rxe")
 @pytest.mark.pairs("rust-rust")
