@@ -6,6 +6,7 @@ Knows nothing of what is right: tests/vm/test_info.py does. Addresses are those 
 
 import ctypes
 import json
+import mmap
 import os
 import socket
 import struct
@@ -76,6 +77,14 @@ def ask(option, length, room=None, poison=0xA5):
         return result, size.value, buffer.raw[max(room, 0):] == bytes([poison]) * 64
 
 
+def ask_into(address, option, length):
+    """The same with memory at an address: what comes of it, or the name of an error."""
+    size = ctypes.c_int(length)
+    with Sock() as s:
+        each = libc.getsockopt(s.fileno(), SOL_RDS, option, ctypes.c_void_p(address), ctypes.byref(size))
+        return ERRORS.get(ctypes.get_errno()) if each < 0 else [each, size.value]
+
+
 @case
 def record_sizes():
     def size(option):
@@ -101,10 +110,13 @@ def lengths():
         seen["longest"] = ask(SOCKETS, 0x7fffffff, 4096)[0]
         seen["empty"] = ask(SEND, 0)[:2]
         seen["empty, with room"] = ask(SEND, 4096)[:2]
-        with Sock() as s:
-            size = ctypes.c_int(4096)
-            libc.getsockopt(s.fileno(), SOL_RDS, SOCKETS, ctypes.c_void_p(8), ctypes.byref(size))
-            seen["bad memory"] = ERRORS.get(ctypes.get_errno())
+        seen["bad memory"] = ask_into(8, SOCKETS, 4096)
+        seen["empty, bad memory"] = ask_into(8, SEND, 4096)
+        with mmap.mmap(-1, 2 * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as pages:
+            at = ctypes.c_char.from_buffer(pages)
+            libc.mprotect(ctypes.byref(at, mmap.PAGESIZE), ctypes.c_size_t(mmap.PAGESIZE), 0)
+            seen["bad memory behind it"] = ask_into(ctypes.addressof(at), SOCKETS, 2 * mmap.PAGESIZE)
+            del at
         for s in held:
             s.sock.close()
         return seen

@@ -20,7 +20,8 @@ Flags of a connection (Flgs): s: a message is just being sent, c: being set up, 
 error, which only Oracle's kernel tells. NextTX is the number of the next message to the peer,
 NextRX the number that the next message from the peer should have.
 
-The columns are those of Oracle's rds-tools. Those that -o may name: cache_allocs, recv_alloc_ctr,
+The columns are those of Oracle's rds-tools, but for Cong, Pid and Comm of sockets, which only Oracle's
+kernels tell; Inode is what the links of /proc/PID/fd have. Those that -o may name: cache_allocs, recv_alloc_ctr,
 recv_free_ctr, send_alloc_ctr, send_free_ctr, send_bytes, recv_bytes, r_read_bytes, r_write_bytes,
 tx_poll_ts, rx_poll_ts, tx_poll_cnt, rx_poll_cnt, scq_vector, rcq_vector. Other names are passed
 over; what the kernel does not tell is 0.
