@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0
+"""come_and_go.py DEVICE TYPE NETDEV HOST PEER PORT TIMES: the device of one side is deleted and made anew again and again while
+connections with many types of service are made over it. Each message arrives once, and in order.
+
+Packets have to take a while, or nobody sees a connection that is being made."""
+
+import itertools
+import select
+import struct
+import subprocess
+import sys
+from collections import Counter
+from contextlib import ExitStack
+
+from cases import eventually, need
+from rds import Sock
+
+CONNECTIONS = "/sys/kernel/debug/rds/connections"
+TOS = range(0, 64, 4)
+# What some connection is to be at when the device goes; None: it goes at once, and most of them resolve.
+PHASES = (None, "connecting", "accepting", "up")
+
+
+def states(*ends):
+    """How many of the connections between these two are in which state."""
+    with open(CONNECTIONS, encoding="ascii") as f:
+        lines = [x for x in f if x.startswith((f"{ends[0]} -> {ends[1]}", f"{ends[1]} -> {ends[0]}"))]
+    return Counter(word.partition("=")[2] for x in lines for word in x.split() if word.startswith("state="))
+
+
+def replace(device, kind, netdev):
+    subprocess.run(["rdma", "link", "del", device], check=True)
+    subprocess.run(["rdma", "link", "add", device, "type", kind, "netdev", netdev], check=True)
+
+
+def main(device, kind, netdev, host, peer, port, times):
+    seen = Counter()
+    with ExitStack() as stack:
+        reader = stack.enter_context(Sock((peer, int(port)), 120))
+        senders = [(tos, stack.enter_context(Sock((host, 0), 120))) for tos in TOS]
+        for tos, sender in senders:
+            sender.set_tos(tos)
+        for number, phase in zip(range(int(times)), itertools.cycle(PHASES)):
+            for tos, sender in senders:
+                sender.send(struct.pack("=BI", tos, number), reader.name())
+            if phase:
+                eventually(f"a connection that is {phase}", lambda x=phase: states(host, peer)[x])
+            seen += states(host, peer)
+            replace(device, kind, netdev)
+        due = dict.fromkeys(TOS, 0)
+        for _ in range(len(TOS) * int(times)):
+            tos, number = struct.unpack("=BI", reader.recv(16)[0])
+            need(number == due[tos], f"with {tos}, {number} comes instead of {due[tos]}")
+            due[tos] += 1
+        reader.send(b"back", senders[0][1].name())
+        need(senders[0][1].recv(16)[0] == b"back", "the way back")
+        need(not select.select([reader], [], [], 0)[0], "more messages than were sent")
+    print(dict(seen))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

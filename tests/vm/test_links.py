@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Devices and wires that come and go, many times, while connections are made over them or messages wait."""
+
+import pytest
+from rdsvm.cluster import PAIR, wire_address
+from traffic import counters, first_log, ping, ports
+
+A, B = wire_address(0, 1), wire_address(0, 2)
+
+
+@pytest.mark.impls("rust")
+@pytest.mark.parametrize("times", (4, pytest.param(24, marks=pytest.mark.long("release", "debug"))))
+@pytest.mark.parametrize("index", (pytest.param(0, id="active"), pytest.param(1, id="passive", marks=pytest.mark.long)))
+def test_a_device_comes_and_goes(slow_node, tools, guest, index, times):
+    """CVE-2023-52573: amid connections of many types of service, of the side that asks and of the one that is asked."""
+    node = slow_node
+    node.forget()
+    node.run(["python3", guest / "come_and_go.py", f"rdsx{index}", node.kind, f"rdsv{index}", *PAIR, ports(), times],
+             timeout=600)
+    ping(tools, node, PAIR[1], PAIR[0])
+    ping(tools, node, PAIR[0], PAIR[1])
+
+
+@pytest.fixture
+def kept(pair):
+    """IPv6 addresses outlive it that their device goes down."""
+    setting = "/proc/sys/net/ipv6/conf/{}/keep_addr_on_down"
+    for m in pair:
+        m.write_file(setting.format(m.netdevs[0]), "1")
+    yield
+    for m in pair:
+        m.write_file(setting.format(m.netdevs[0]), "0")
+
+
+@pytest.mark.pairs("rust-rust")
+@pytest.mark.parametrize("rounds", (pytest.param(1, marks=pytest.mark.long),
+                                    pytest.param(12, marks=pytest.mark.long("release", "debug"))))
+def test_a_link_flaps(pair, kept, tools, guest, rounds):
+    """CVE-2026-43230: the link of one node and then of the other goes down and up while messages wait, for a moment, and
+    until the connection is given up. On iWARP, where TCP does not give up so soon, several times in a row: soft-RoCE must
+    not be about to send a request then, or it fails the queue pair of its CM for good."""
+    a, b = pair
+    program, port = guest / "flow.py", ports()
+    resets = [counters(m, guest)["conn_reset"] for m in pair]
+    recv = b.start(["python3", program, "recv", B, port])
+    recv.expect("^ready$")
+    send = a.start(["python3", program, "send", A, port + 1, B, port])
+
+    def let_messages_pass():
+        seen = recv.out.count("more")
+        recv.write("more\n")
+        recv.expect(rf"(?:^more \d+\n){{{seen + 1}}}")
+
+    def flap(victim, until=lambda marks: None):
+        marks = [m.mark("the link goes down") for m in pair]
+        victim.run(f"ip link set {victim.netdevs[0]} down")
+        until(marks)
+        victim.run(f"ip link set {victim.netdevs[0]} up")
+
+    let_messages_pass()
+    for _ in range(rounds):
+        for victim in pair:
+            for _ in range(1 if a.kind == "rxe" else 4):
+                flap(victim)
+            let_messages_pass()
+            if a.kind == "rxe":
+                flap(victim, lambda marks: first_log(pair, ": disconnected", marks, timeout=60))
+                let_messages_pass()
+    send.write("enough\n")
+    count = send.expect(r"^sent (\d+)$")[1]
+    recv.write(f"{count}\n")
+    recv.expect(f"^all {count}$", timeout=300)
+    send.write("done\n")
+    for process in (send, recv):
+        process.wait(check=True)
+    ping(tools, b, A, B)
+    resets = [counters(m, guest)["conn_reset"] - x for m, x in zip(pair, resets)]
+    assert max(resets) >= 2 * rounds or a.kind == "siw", resets
