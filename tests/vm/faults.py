@@ -53,7 +53,7 @@ def faults(node, *what, probability, **knobs):
 def faults_within(node, callers, *what, probability, spared=(0, 0), **knobs):
     """callers, spared: places; what: folders of debugfs, as failslab; probability: in percent; knobs: what else to
     write there, with _ for -. What may sleep can fail, too."""
-    values = {"verbose": 0, "times": -1, "space": 0, "ignore-gfp-wait": "N", "task-filter": "N",
+    values = {"verbose": 0, "times": -1, "space": 0, "interval": 1, "ignore-gfp-wait": "N", "task-filter": "N",
               "require-start": callers[0], "require-end": callers[1],
               "reject-start": spared[0], "reject-end": spared[1],
               **{k.replace("_", "-"): v for k, v in knobs.items()}}

@@ -64,3 +64,14 @@ def test_no_memory_to_say_that_a_port_is_full(node, guest):
         result = node.run(["python3", guest / "lost_mark.py", *PAIR, ports()], timeout=120)
         assert f"drop: <::ffff:{PAIR[0]},::,0> cong_update_failed 1" in trace()
     assert result.out == "held back\n"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("folder", ("failslab", "fail_page_alloc", "rds_faults/fail_post"), ids=lambda x: x.rpartition("/")[2])
+def test_each_step_of_a_connection(node, tools, guest, folder):
+    """CVE-2026-53355: each fails once that either side takes to resolve, to connect and to accept, and on the way to the
+    first messages."""
+    node.forget()
+    with faults(node, folder, probability=0, min_order=0):
+        node.run(["python3", guest / "connect_steps.py", folder, *PAIR], timeout=1200)
+    ping(tools, node, PAIR[1], PAIR[0])
