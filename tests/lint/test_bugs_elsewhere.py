@@ -42,3 +42,16 @@ def test_regions_are_complete():
 def test_sockets_are_complete():
     """Nor is one about sockets, congestion, tables or network namespaces."""
     assert not set(test_bugs.SOCKETS) - set(rows())
+
+
+def test_connections_are_complete():
+    """Nor is one about connections, and what carries them."""
+    assert not set(test_bugs.CONNECTIONS) - set(rows())
+
+
+def test_each_row_has_its_list():
+    """Those of 98 defects that C RDS had and of 54 that it has, once but for what concerns two."""
+    others = test_bugs.SOCKETS, test_bugs.REGIONS, test_bugs.CONNECTIONS
+    every = {f"h{i:02}" for i in range(1, 99)} | {f"l{i:02}" for i in range(1, 55)}
+    assert set().union(*others) == every - set(test_bugs.TCP)
+    assert not set(test_bugs.TCP) & set(rows())

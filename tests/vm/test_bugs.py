@@ -14,7 +14,11 @@ GUEST = Path(__file__).with_name("guest")
 # Rows of defects that tests of other files stand for.
 ELSEWHERE = {
     "h09": "test_sysctl.py::test_ranges",
+    "h22": "test_links.py::test_a_device_comes_and_goes",
+    "h31": "test_rogue.py::test_many_requests",
+    "h32": "test_links.py::test_a_link_flaps",
     "h36": "test_operations.py::test_device_with_masks",
+    "h40": "test_faults.py::test_each_step_of_a_connection",
     "h42": "test_bugs.py::test_h42_no_ipv6",
     "h52": "test_node.py::test_no_port_left",
     "h54": "test_operations.py::test_each_step",
@@ -22,30 +26,40 @@ ELSEWHERE = {
     "h64": "test_fuzz.py::test_fuzz",
     "h65": "test_module.py::test_fifty_cycles",
     "h66": "test_operations.py::test_operations[removed]",
+    "h71": "test_pair.py::test_many_sockets",
+    "h80": "test_reset.py::test_under_traffic",
     "h83": "test_operations.py::test_faults",
     "h84": "test_operations.py::test_faults",
+    "h85": "test_rogue.py::test_requests",
+    "h88": "test_pair.py::test_wire_cut",
     "h89": "test_operations.py::test_operations[transfers]",
     "h91": "test_rogue.py::test_cancelled",
     "h93": "test_rogue.py::test_cancelled",
     "h94": "test_abi.py::test_abi",
     "h95": "test_rogue.py::test_requests",
+    "h98": "test_dead_peer.py::test_module_is_unloaded",
     "l08": "test_limits.py::test_strangers_are_collected",
     "l09": "test_rogue.py::test_pings",
     "l13": "test_node.py::test_no_port_left",
     "l15": "test_rogue.py::test_frames",
+    "l20": "test_rogue.py::test_frames[harmless]",
     "l23": "test_operations.py::test_operations[limits]",
     "l26": "test_rogue.py::test_flood",
     "l31": "test_module.py::test_unload_is_refused_while_a_socket_is_open",
+    "l32": "test_module.py::test_unload_is_refused_while_a_socket_is_open",
     "l33": "test_operations.py::test_faults",
     "l34": "test_rogue.py::test_frames",
     "l35": "test_rogue.py::test_flood",
     "l36": "test_rogue.py::test_requests",
     "l37": "test_rogue.py::test_credits",
     "l38": "test_rogue.py::test_frames",
+    "l39": "test_rogue.py::test_frames[harmless]",
     "l40": "test_operations.py::test_device_that_refuses_masks",
     "l41": "test_operations.py::test_operations[removed]",
+    "l42": "test_sysctl.py::test_work_requests",
     "l45": "test_operations.py::test_lost_registration",
     "l53": "test_rogue.py::test_frames",
+    "l54": "test_module.py::test_unload_leaves_nothing",
 }
 # Rows that a case for another row stands for, too.
 WITHIN = {
@@ -65,6 +79,7 @@ WITHIN = {
     "h60": "h16_namespaces_that_end",
     "h63": "h16_namespaces_that_end",
     "h69": "h21_zero_copy",
+    "h76": "l43_whole_addresses",
     "h79": "h55_sizes_of_rdma",
     "l04": "h43_same_address_elsewhere",
     "l05": "h43_same_address_elsewhere",
@@ -80,6 +95,14 @@ SOCKETS = """h01 h04 h05 h06 h07 h08 h09 h10 h11 h12 h16 h17 h18 h19 h21 h23 h33
 # All rows that are about memory regions, RDMA and atomic operations.
 REGIONS = """h02 h03 h13 h14 h15 h25 h26 h30 h35 h36 h45 h54 h55 h56 h62 h65 h67 h79 h83 h84 h86 h89 h90 h92
              l12 l21 l22 l23 l40 l41 l45 l47 l48""".split()
+# All others that are about connections: the machine, the CM and what peers say on them, the InfiniBand transport, failover, and
+# the end of the module. Congestion is with the sockets.
+CONNECTIONS = """h22 h31 h32 h40 h66 h71 h76 h80 h85 h88 h91 h93 h95 h98
+                 l08 l09 l15 l20 l26 l32 l33 l34 l35 l36 l37 l38 l39 l42 l43 l53 l54""".split()
+# What is left is about the TCP transport alone, which this module does not have: its sockets, its listener and those of
+# namespaces that end, its several paths to a peer.
+TCP = """h20 h24 h27 h28 h29 h37 h41 h44 h47 h48 h58 h61 h68 h74 h75 h82 h87 h96 h97
+         l01 l06 l07 l10 l16 l17 l18 l19 l51 l52""".split()
 CASES = [name for file in ("bugs.py", "bug_races.py", "bug_rdma.py")
          for name in re.findall(r"^@case\ndef (\w+)", (GUEST / file).read_text(), re.M)]
 

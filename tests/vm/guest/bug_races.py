@@ -10,8 +10,9 @@ import socket
 import threading
 
 from cases import IB, IB6, LOOP, PATIENCE, case, need, outcome
+from cm_ids import cm_ids
 from info import elsewhere, eventually
-from rds import SOL_RDS, Sock, connections, counters, info, libc, recvmsg, sockaddr
+from rds import SOL_RDS, Sock, connections, counters, info, libc, parse, recvmsg, sockaddr
 from reset import reset
 
 CONG_MONITOR = 6
@@ -340,6 +341,22 @@ def l11_one_winner():
         steps.release()
         won.release()
     need(winners == [1] * rounds, f"{winners.count(2)} ports of {rounds} have two owners, {winners.count(0)} have none")
+
+
+@case
+def l43_whole_addresses():
+    """The CM gets no byte that nobody has set: padding, flow labels."""
+    for near, far in (IB, IB6):
+        with Sock((near, 4002), 20) as s, Sock((far, 4001), 20) as r:
+            s.send(b"x", r.name())
+            r.recv(1)
+    seen = set()
+    for pair in cm_ids("rds_rust"):
+        for raw in pair:
+            host, port = parse(raw)
+            need(raw == sockaddr(host, port).ljust(128, b"\0"), f"{host}: {raw.hex()}")
+            seen.add(host)
+    need(seen >= {*IB, *IB6}, f"seen: {seen}")
 
 
 @case
