@@ -43,13 +43,16 @@ ELSEWHERE = (
     # ib_mad_port_close() destroys the queue pairs of a device that goes before their completions are handled
     # no more. Who is amid one, with a message that has arrived, posts the next receive to what is gone.
     (re.compile(r"WARNING: .* at rxe_post_recv\+"), re.compile(r"\bib_mad_recv_done\+")),
+    # Soft-RoCE looks a queue pair up under RCU when a packet arrives, and frees it without a grace period.
+    (re.compile(r"KASAN: slab-use-after-free in rxe_pool_get_index\+"), re.compile(r"\brxe_rcv\+")),
 )
-END = "---[ end trace"
+# What follows a trace: of a warning, and of KASAN.
+END = re.compile(r"---\[ end trace|^Allocated by task", re.M)
 
 
 def is_elsewhere(report):
     """Whether a report is of one of those, and nothing of ours is in the trace."""
-    trace = report.split(END)[0]
+    trace = END.split(report)[0]
     return "[rds_rust]" not in trace and any(what.search(trace) and who.search(trace) for what, who in ELSEWHERE)
 
 

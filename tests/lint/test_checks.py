@@ -233,3 +233,15 @@ def test_known_defect_of_the_kernel_is_none_of_ours():
     assert klog.complaints([*of_mad[:4], " f+0x1/0x2 [rds_rust]", *of_mad[4:]])
     assert len(klog.complaints([*of_mad, *warning("f"), "BUG: KASAN: x"])) == 2
     assert klog.complaints([*warning("f"), *of_mad])
+
+
+def freed(*trace):
+    return ["BUG: KASAN: slab-use-after-free in rxe_pool_get_index+0xc4/0x200 [rdma_rxe]", "Call Trace:", *trace, "",
+            "Allocated by task 1:", " f+0x1/0x2 [rds_rust]", "Freed by task 2:", " g+0x1/0x2 [rds_rust]"]
+
+
+def test_known_defect_of_soft_roce_is_none_of_ours():
+    """A packet arrives for a queue pair that is being destroyed. Who has made it does not matter."""
+    assert not klog.complaints(freed(" rxe_rcv+0x1/0x2 [rdma_rxe]"))
+    assert klog.complaints(freed(" rxe_rcv+0x1/0x2 [rdma_rxe]", " h+0x1/0x2 [rds_rust]"))
+    assert klog.complaints(freed(" rxe_requester+0x1/0x2 [rdma_rxe]"))

@@ -197,6 +197,8 @@ def use(request, made):
             m.mark(f"end of {name}")
             found = m.complaints(start)
             assert not found, f"the log of node {m.name} ({m.impl}) is not clean:\n" + found[0]
+            if m.spent:
+                made.usable = False
             pinned = "" if m.impl == "c" else m.pins()
             assert not pinned, f"pages are still pinned on node {m.name}:\n{pinned}"
     except (AssertionError, NodeError):
