@@ -2,6 +2,7 @@
 """Packets of RoCE v2, written byte by byte to an ordinary UDP socket, as any program can that has one: messages of the
 InfiniBand CM, in which every field can be another than the RDMA CM of a kernel would write."""
 
+import ctypes
 import ipaddress
 import random
 import socket
@@ -74,11 +75,21 @@ def disconnection(local, remote, qpn):
 Message = namedtuple("Message", "source target kind local remote fields")
 
 
+# BPF for IPv4 packets that are datagrams of RoCE: each byte or half-word at a place has a value.
+LOAD_BYTE, LOAD_HALF, UNLESS, RETURN = 0x30, 0x28, 0x15, 0x06
+DATAGRAMS = ((LOAD_BYTE, 0, 0, 9), (UNLESS, 0, 5, socket.IPPROTO_UDP), (LOAD_HALF, 0, 0, 22), (UNLESS, 0, 3, PORT),
+             (LOAD_BYTE, 0, 0, 28), (UNLESS, 0, 1, UD_SEND_ONLY), (RETURN, 0, 0, 0xFFFF), (RETURN, 0, 0, 0))
+SO_ATTACH_FILTER = 26
+
+
 class Wire:
     """The messages of the CM over IPv4 that pass a network device either way, whether RDMA takes them or not."""
 
     def __init__(self, device):
         self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+        code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *x) for x in DATAGRAMS))
+        # Traffic of others would fill the buffer.
+        self.sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(DATAGRAMS), ctypes.addressof(code)))
         self.sock.bind((device, ETH_P_ALL))
 
     def __enter__(self):
