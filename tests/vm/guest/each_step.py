@@ -19,7 +19,8 @@ from rdma import MAP, NOTIFY_ME, READWRITE, Pair, unpinned
 from rds import SOL_RDS
 
 PAGE = 4096
-ERRORS = ("ENOMEM", "ENOBUFS", "EIO", "EFAULT", "EAGAIN")
+# The last is of memory that cannot be pinned.
+ERRORS = ("ENOMEM", "ENOBUFS", "EIO", "EFAULT", "EAGAIN", "EOPNOTSUPP")
 
 
 def get(p, _cookie, _token):
