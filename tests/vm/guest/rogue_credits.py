@@ -37,7 +37,8 @@ def ignored(home):
     before = home.counters()
     stays(0, *[MOST] * 20)
     rose = rise(before, home.counters(), (UPDATES, THROTTLED))
-    need(not rose, f"counted {rose}")
+    # On iWARP the connections of others have it, and count.
+    need(is_iwarp() or not rose, f"counted {rose}")
 
 
 @contextlib.contextmanager
