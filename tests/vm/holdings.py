@@ -8,19 +8,22 @@ import time
 DEBUGFS = "/sys/kernel/debug/rds"
 # How long a connection may take to go, in seconds: some attempts end when the CM gives up to send.
 PATIENCE = 180
+# Of a receive buffer for fragments of 8 KiB.
+RECEIVE_BYTES = 9344
 
 
 def allowed(node):
     """What may be more than before, and by how much. All else may not."""
     # What each end of the honest connection keeps posted at the least. iWARP has the whole ring.
     ring = 382 if node.kind == "siw" else 14
+    # A ring is filled when a quarter is gone. A connection that is not let go would keep more.
+    receives = 2 * (ring // 4)
     return {
-        # A ring is filled when a quarter is gone. A connection that is not let go would keep more.
-        "receive buffers": 2 * (ring // 4),
+        "receive buffers": receives,
         # Every 16th frame tells that those before it are out.
         "send buffers": 2 * 15,
-        # A pool keeps what it needed once, for the next one.
-        "pool bytes": 1 << 20,
+        # With those; and a pool keeps what it needed once, for the next one.
+        "pool bytes": receives * RECEIVE_BYTES + (1 << 20),
         # What each processor keeps of each kind of object: 1.4 MiB with the first attack, and up to 0.6 MiB with another.
         "unreclaimable slab": 3 << 20,
     }
