@@ -69,13 +69,13 @@ static void bury(struct end *e)
 
 /*
  * The queue pair stays for a while: soft-RoCE warns (rxe_sched_task) when one is destroyed while a packet
- * for it arrives.
+ * for it arrives. Not too many: soft-iWARP maps the queues of some thirty for a process.
  */
 void end_free(struct end *e)
 {
-	static struct end *dying[64];
+	static struct end *dying[16];
 	static unsigned int next;
-	struct end **place = &dying[next++ % 64];
+	struct end **place = &dying[next++ % 16];
 
 	if (e->qp)
 		end_kill_qp(e);
