@@ -113,6 +113,8 @@ def losing_confirmations(node, netdev):
         node.run(f"tc qdisc del dev {netdev} root")
 
 
+# iWARP has no confirmation but the first frame.
+@pytest.mark.kinds("rxe")
 @pytest.mark.pairs("rust-rust")
 def test_unconfirmed(pair, tools):
     """The side that accepts takes the first frame for the confirmation that is lost. It stays up when that comes."""

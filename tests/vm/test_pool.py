@@ -17,6 +17,8 @@ from traffic import (Streams, counters, exchange, late_reader, let_packets_pass,
 
 pytestmark = pytest.mark.impls("rust")
 
+# Bytes that a fragment of 8 KiB takes of a shard.
+BUFFER = 9344
 # What a fresh connection has posted, and the most sends of which it has not heard, on both ends.
 IDLE_BUFS = 2 * (14 + 16)
 # Pools of 2 MiB: the fewest that there may be. 7 buffers for fragments of 8 KiB in a shard of 64.
@@ -287,7 +289,8 @@ def test_shrinker(node, tools, guest):
 def test_unneeded_memory_goes_after_a_while(node, tools, guest):
     before = grow_pools(node, tools, guest)
     assert before["ib_pool_bytes"] > 2 << 20
-    after = wait_for(node, guest, lambda now: now["ib_pool_bytes"] < 3 << 19)
+    # Without "receiver not ready" (iWARP) the receive rings stay deep.
+    after = wait_for(node, guest, lambda now: now["ib_pool_bytes"] - now["ib_pool_bufs_in_use"] * BUFFER < 3 << 19)
     assert after["ib_pool_shrunk_bytes"] == before["ib_pool_shrunk_bytes"]
 
 

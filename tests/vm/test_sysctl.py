@@ -183,7 +183,8 @@ def test_unsignaled(node, tools, guest, sysctl):
         seen = since(node, guest, before)
         return seen["ib_tx_cq_event"] / seen["ib_rx_cq_event"]
 
-    # There may be frames of other connections among them.
-    assert reports(32) < 0.3
+    # There may be frames of other connections among them. On iWARP all sends report, as TCP may have
+    # the pages of one that does not.
+    assert reports(32) < 0.3 or node.kind == "siw"
     sysctl.set(ib_max_unsignaled_wr=1)
     assert reports(36) > 0.6
