@@ -31,8 +31,10 @@ const LIMIT: usize = 4096;
 const TOO_LONG: usize = 8000;
 /// Long enough for a congestion map to arrive, and for what else goes on without us.
 const SETTLE: Duration = Duration::from_millis(50);
-/// How long nothing is sent.
-const IDLE_SECONDS: u64 = 10;
+/// How long nothing is sent: each connection is looked at several times.
+const IDLE_SECONDS: u64 = 60;
+/// How long nothing is sent before that: receive rings are small again, and idle connections have acknowledged.
+const CALM: Duration = Duration::from_secs(60);
 
 type Print<'a> = &'a mut dyn FnMut(Report) -> Result<()>;
 
@@ -199,12 +201,13 @@ fn congestion_changes(addr: SocketAddr, sender: &RdsSocket, effort: Effort) -> R
     })
 }
 
-/// Nothing is sent, after bursts that have made a receive ring deeper. One sample, the time, of which
-/// only a profiler can tell how much was work.
+/// Nothing is sent any more, a while after bursts that have made a receive ring deeper. One sample, the time, of
+/// which only a profiler can tell how much was work.
 fn idle(pair: &RdsPair) -> Result<Samples> {
     for _ in 0..4 {
         burst(pair, &[0; TOO_LONG], 64, &mut [0; TOO_LONG])?;
     }
+    sleep(CALM);
     mark::start();
     let start = Instant::now();
     sleep(Duration::from_secs(IDLE_SECONDS));
