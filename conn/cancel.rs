@@ -26,9 +26,9 @@ impl WorkItem<2> for Connection {
     }
 }
 
-/// So many messages of others are looked at as a socket is closed, and a batch more: what is behind them is left to
-/// [`Connection::sweep`].
-const AT_CLOSE: usize = 4 * BATCH;
+/// So many messages of others are looked at as a socket is closed, and one more: what is behind them is left to
+/// [`Connection::sweep`]. Few, so that a close costs little more than that of a socket that has sent nothing.
+const AT_CLOSE: usize = 2;
 /// When that comes, in milliseconds, so that it is for all sockets of a process that ends.
 const SWEEP_MS: u32 = 10;
 
@@ -89,7 +89,10 @@ impl Connection {
                 }
                 if !message.is_from(sk) {
                     others.set(others.get().saturating_add(1));
-                    return Pick::Leave;
+                    return match others.get() > most {
+                        true => Pick::End,
+                        false => Pick::Leave,
+                    };
                 }
                 if port.is_some_and(|port| message.dport != port) {
                     return Pick::Leave;

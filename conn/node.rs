@@ -404,7 +404,9 @@ impl Node {
             }
         }
         self.walk_of(sk.net, bound.addr, None, |connection| {
-            connection.cancel_closed(sk, bound.port);
+            if !likely.is_some_and(|first| Arc::ptr_eq(first, connection)) {
+                connection.cancel_closed(sk, bound.port);
+            }
             sk.has_unacknowledged()
         });
     }
