@@ -78,10 +78,10 @@ ROWS = [
     # C's table takes 32,768.
     Row("bind-many", "bind(), 200,000 sockets bound", 700, "udp-bind", impls=("rust",)),
     Row("close-many", "close(), 200,000 sockets bound", impls=("rust",)),
-    Row("bind-crowded", "bind() and close(), 50,000 ports of the address taken", impls=("rust",)),
-    Row("bind-last", "bind() and close(), one port of the address free", impls=("rust",)),
     Row("close-queued", "close(), behind 1,000 messages of others"),
     Row("close-queued-many", "close(), behind 100,000 messages of others"),
+    Row("bind-crowded", "bind() and close(), 50,000 ports of the address taken", impls=("rust",)),
+    Row("bind-last", "bind() and close(), one port of the address free", impls=("rust",)),
 ]
 
 

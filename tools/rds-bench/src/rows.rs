@@ -2,6 +2,7 @@
 //! The rows of the table: which there are, and with what effort each is measured.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 
 use anyhow::{Context, Result};
 use rds_socket::{Direction, RdsSocket};
@@ -42,10 +43,10 @@ pub(crate) enum Row {
     Close,
     BindMany,
     CloseMany,
-    BindCrowded,
-    BindLast,
     CloseQueued,
     CloseQueuedMany,
+    BindCrowded,
+    BindLast,
 }
 
 impl Row {
@@ -76,10 +77,10 @@ impl Row {
         Row::Close,
         Row::BindMany,
         Row::CloseMany,
-        Row::BindCrowded,
-        Row::BindLast,
         Row::CloseQueued,
         Row::CloseQueuedMany,
+        Row::BindCrowded,
+        Row::BindLast,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -108,10 +109,10 @@ impl Row {
             Row::Close => "close",
             Row::BindMany => "bind-many",
             Row::CloseMany => "close-many",
-            Row::BindCrowded => "bind-crowded",
-            Row::BindLast => "bind-last",
             Row::CloseQueued => "close-queued",
             Row::CloseQueuedMany => "close-queued-many",
+            Row::BindCrowded => "bind-crowded",
+            Row::BindLast => "bind-last",
         }
     }
 
@@ -215,8 +216,8 @@ impl<'a> Bench<'a> {
                 self.bind_many()?;
                 bind::closes(local, effort)
             }
-            Row::BindCrowded => bind::binds_of_few(50_002..=u16::MAX, effort),
-            Row::BindLast => bind::binds_of_few(40_000..=40_000, effort),
+            Row::BindCrowded => self.binds_of_few(50_002..=u16::MAX, effort),
+            Row::BindLast => self.binds_of_few(40_000..=40_000, effort),
             Row::CloseQueued => bind::closes_behind(local, nobody, 1_000, effort),
             Row::CloseQueuedMany => {
                 let count = if self.args.quick { 5_000 } else { 100_000 };
@@ -230,6 +231,12 @@ impl<'a> Bench<'a> {
             self.bound = bind::many(if self.args.quick { 5_000 } else { 200_000 })?;
         }
         Ok(())
+    }
+
+    /// As the function of that name, without the many.
+    fn binds_of_few(&mut self, free: RangeInclusive<u16>, effort: Effort) -> Result<Samples> {
+        self.bound.clear();
+        bind::binds_of_few(free, effort)
     }
 
     fn local(&self) -> SocketAddr {
