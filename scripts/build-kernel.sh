@@ -27,13 +27,16 @@ if [ "${2:-}" = --print ]; then
 	echo "$out"
 	exit 0
 fi
+mkdir -p "$out"
+# Whoever builds it already is waited for.
+exec {lock}>"$out/.lock"
+flock "$lock"
 if [ -f "$out/.complete" ]; then
 	echo "$out"
 	exit 0
 fi
 
 say "building Linux $version ($flavor flavour), once for this machine: 10 to 20 minutes on 2 cores"
-mkdir -p "$out"
 kmake=(make -C "$src" "O=$out" LLVM=1 "BINDGEN=$CACHE/cargo/bin/bindgen" KBUILD_BUILD_USER=rds
 	KBUILD_BUILD_HOST=rds)
 run_logged "config-$flavor" "${kmake[@]}" allnoconfig
