@@ -63,6 +63,25 @@ def test_kinds(case, node, guest):
         node.run(["python3", guest / "kinds.py", int(node.kind == "rxe"), folder, case], timeout=300)
 
 
+@contextmanager
+def huge_pages(node):
+    """Some of them are set aside, and the kernel makes more where it is asked to."""
+    aside, made = "/proc/sys/vm/nr_hugepages", "/sys/kernel/mm/transparent_hugepage/enabled"
+    node.run(f"echo 8 >{aside} && echo madvise >{made} && [ $(cat {aside}) = 8 ]")
+    try:
+        yield
+    finally:
+        node.run(f"echo 0 >{aside}; echo never >{made}")
+
+
+# The release kernel has none, see configs/debug.config.
+@pytest.mark.flavors("debug")
+def test_huge_pages(node, guest):
+    """As Oracle's buffers have them."""
+    with huge_pages(node):
+        node.run(["python3", guest / "kinds.py", int(node.kind == "rxe"), "/", "huge"], timeout=300)
+
+
 # On iWARP nobody can tell: drivers say different things of what was agreed on.
 @pytest.mark.kinds("rxe")
 def test_peer_that_serves_nothing(node, tools, guest):

@@ -23,6 +23,8 @@ PAGE = 4096
 SIZE = 16 * PAGE
 NONE, READ, WRITE = 0, mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE
 SHARED, PRIVATE, ANONYMOUS = mmap.MAP_SHARED, mmap.MAP_PRIVATE, mmap.MAP_ANONYMOUS
+HUGETLB, HUGE = 0x40000, 2 << 20
+MADV_HUGEPAGE = 14
 MEMFD_SECRET = 447
 SOL_PACKET, PACKET_RX_RING = 263, 5
 libc.mmap.restype = ctypes.c_void_p
@@ -45,6 +47,7 @@ class Area:
         self.length = min(size, 1 << 20) - PAGE - 200
         self.start = (size - self.length) // 2 // 8 * 8
         self.fresh = bytes(self.length)
+        self.split = False
 
     def __enter__(self):
         return self
@@ -215,6 +218,71 @@ def used(*kinds):
                         use(p, area)
                     except AssertionError as e:
                         raise AssertionError(f"{kind.__name__}, {use.__name__}{', looked at' * looked}: {e}") from e
+
+
+def huge_private():
+    return Area(PRIVATE | ANONYMOUS | HUGETLB, size=2 * HUGE)
+
+
+def huge_shared():
+    return Area(SHARED | ANONYMOUS | HUGETLB, size=2 * HUGE)
+
+
+@contextlib.contextmanager
+def transparent():
+    """Pages that become huge when they are touched, and what is used ends in the middle of one."""
+    with Area(PRIVATE | ANONYMOUS, size=2 * HUGE) as area:
+        call("madvise", ctypes.c_void_p(area.base), ctypes.c_size_t(area.size), MADV_HUGEPAGE)
+        area.start = -area.base % HUGE
+        yield area
+        need(huge_kilobytes(area) > 0 or area.split, "no page of it was huge")
+
+
+def huge_kilobytes(area):
+    """How much of it is in huge pages that the kernel chose."""
+    with open("/proc/self/smaps", encoding="ascii") as f:
+        inside = False
+        for line in f:
+            first = line.split()[0]
+            if "-" in first:
+                begin, end_ = (int(x, 16) for x in first.split("-"))
+                inside = begin <= area.address < end_
+            elif inside and first == "AnonHugePages:":
+                return int(line.split()[1])
+    return 0
+
+
+def split(p, area):
+    """The mapping of a huge page falls apart while a peer may use it."""
+    cookie = rdma.register(p.b, area.address, area.length)
+    page = ctypes.c_void_p((area.address + area.length // 2) // PAGE * PAGE)
+    for prot in (READ, WRITE):
+        call("mprotect", page, ctypes.c_size_t(PAGE), prot)
+    area.split = huge_kilobytes(area) == 0
+    need(area.split, "the page is still huge")
+    data = pattern(area.length, 8)
+    p.ours.fill(0, data)
+    p.write(b"", cookie, [(0, area.length)], 2, SILENT)
+    end(p, 2)
+    need(area.get() == data, "what the peer has written")
+    p.theirs.free(cookie, rdma.INVALIDATE)
+
+
+def free_huge_pages():
+    with open("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", encoding="ascii") as f:
+        return int(f.read())
+
+
+def huge():
+    """Those that were set aside, and those that the kernel makes of what is there."""
+    before, free = (rdma.pins(), rdma.charged()), free_huge_pages()
+    used(huge_private, huge_shared, transparent)
+    with Pair(257) as p, transparent() as area:
+        area.put(pattern(area.length, 9))
+        need(huge_kilobytes(area) > 0, "no page of it is huge")
+        split(p, area)
+    unpinned(*before)
+    need(free_huge_pages() == free, "huge pages are missing")
 
 
 def writable():
