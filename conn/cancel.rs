@@ -81,6 +81,7 @@ impl Connection {
         let paid = Cell::new(0usize);
         let is_all = || paid.get() == sk.unacknowledged();
         let others = Cell::new(0usize);
+        let gives_up = || others.get() > most;
         let done = self.drop_unwanted(
             counter,
             |outbox, message, ticket| {
@@ -89,7 +90,7 @@ impl Connection {
                 }
                 if !message.is_from(sk) {
                     others.set(others.get().saturating_add(1));
-                    return match others.get() > most {
+                    return match gives_up() {
                         true => Pick::End,
                         false => Pick::Leave,
                     };
@@ -103,9 +104,9 @@ impl Connection {
                 }
                 pick
             },
-            || !is_all() && others.get() <= most,
+            || !is_all() && !gives_up(),
         );
-        let all = is_all() || others.get() <= most;
+        let all = is_all() || !gives_up();
         // Until here the socket pays for them.
         drop(done);
         all
