@@ -47,7 +47,6 @@ class Area:
         self.length = min(size, 1 << 20) - PAGE - 200
         self.start = (size - self.length) // 2 // 8 * 8
         self.fresh = bytes(self.length)
-        self.split = False
 
     def __enter__(self):
         return self
@@ -148,15 +147,20 @@ def brought(p, cookie, length):
     return p.ours.pages[:length]
 
 
-def offered(p, area):
-    """A peer reads and writes it, and so does the program."""
-    cookie = rdma.register(p.b, area.address, area.length)
-    need(brought(p, cookie, area.length) == area.fresh, "what was there first")
-    data = pattern(area.length, 1)
+def written(p, cookie, area, seed):
+    """A peer writes to memory that p.b has offered."""
+    data = pattern(area.length, seed)
     p.ours.fill(0, data)
     p.write(b"", cookie, [(0, area.length)], 2, SILENT)
     end(p, 2)
     need(area.get() == data, "what the peer has written")
+
+
+def offered(p, area):
+    """A peer reads and writes it, and so does the program."""
+    cookie = rdma.register(p.b, area.address, area.length)
+    need(brought(p, cookie, area.length) == area.fresh, "what was there first")
+    written(p, cookie, area, 1)
     data = pattern(area.length, 2)
     area.put(data)
     need(brought(p, cookie, area.length) == data, "what the program has written")
@@ -228,14 +232,19 @@ def huge_shared():
     return Area(SHARED | ANONYMOUS | HUGETLB, size=2 * HUGE)
 
 
+def advised():
+    """Pages that become huge when they are touched, and what is used ends in the middle of one."""
+    area = Area(PRIVATE | ANONYMOUS, size=2 * HUGE)
+    call("madvise", ctypes.c_void_p(area.base), ctypes.c_size_t(area.size), MADV_HUGEPAGE)
+    area.start = -area.base % HUGE
+    return area
+
+
 @contextlib.contextmanager
 def transparent():
-    """Pages that become huge when they are touched, and what is used ends in the middle of one."""
-    with Area(PRIVATE | ANONYMOUS, size=2 * HUGE) as area:
-        call("madvise", ctypes.c_void_p(area.base), ctypes.c_size_t(area.size), MADV_HUGEPAGE)
-        area.start = -area.base % HUGE
+    with advised() as area:
         yield area
-        need(huge_kilobytes(area) > 0 or area.split, "no page of it was huge")
+        need(huge_kilobytes(area) > 0, "no page of it was huge")
 
 
 def huge_kilobytes(area):
@@ -258,13 +267,8 @@ def split(p, area):
     page = ctypes.c_void_p((area.address + area.length // 2) // PAGE * PAGE)
     for prot in (READ, WRITE):
         call("mprotect", page, ctypes.c_size_t(PAGE), prot)
-    area.split = huge_kilobytes(area) == 0
-    need(area.split, "the page is still huge")
-    data = pattern(area.length, 8)
-    p.ours.fill(0, data)
-    p.write(b"", cookie, [(0, area.length)], 2, SILENT)
-    end(p, 2)
-    need(area.get() == data, "what the peer has written")
+    need(huge_kilobytes(area) == 0, "the page is still huge")
+    written(p, cookie, area, 8)
     p.theirs.free(cookie, rdma.INVALIDATE)
 
 
@@ -277,7 +281,7 @@ def huge():
     """Those that were set aside, and those that the kernel makes of what is there."""
     before, free = (rdma.pins(), rdma.charged()), free_huge_pages()
     used(huge_private, huge_shared, transparent)
-    with Pair(257) as p, transparent() as area:
+    with Pair(257) as p, advised() as area:
         area.put(pattern(area.length, 9))
         need(huge_kilobytes(area) > 0, "no page of it is huge")
         split(p, area)
