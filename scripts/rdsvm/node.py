@@ -18,11 +18,14 @@ import tempfile
 import threading
 import time
 import warnings
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BOOT_SECONDS = 180
+# Of asm-generic/socket.h; Python has no name for it.
+SO_RCVBUFFORCE = 33
 # Five levels of page tables are a quarter of the time of the emulation, and no node has the memory for them.
 # Byte by byte, as the kernel copies where it is told that this is fast, it is slow.
 CPU = "max,la57=off,erms=off,fsrm=off"
@@ -139,6 +142,17 @@ class Process:
         return self.wait(timeout)
 
 
+def wire(local, remote):
+    """One end of a wire: a UDP socket for QEMU, with room for what a burst has in flight while the host is busy. The
+    usual one holds some ninety packets, and what is lost is lost to transports that hardly repeat."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", local))
+    sock.connect(("127.0.0.1", remote))
+    with suppress(PermissionError):
+        sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
+    return sock
+
+
 class Node:
     """A guest. wires: list of (macs, local UDP port, remote UDP port) on 127.0.0.1, one NIC for each
     mac, which QEMU calls nic. Several on one wire are on a hub. cpu: its model and features. qemu and
@@ -181,11 +195,11 @@ class Node:
             listener.listen(1)
             console, console_in = os.pipe()
             self._monitor, monitor_in = socket.socketpair()
-            try:
-                self._qemu = self._spawn(f"{short}/agent", console_in, monitor_in.fileno())
-            finally:
-                os.close(console_in)
-                monitor_in.close()
+            with ExitStack() as handed:
+                handed.callback(os.close, console_in)
+                handed.enter_context(monitor_in)
+                wires = [handed.enter_context(wire(*ports)) for _, *ports in self.wires]
+                self._qemu = self._spawn(f"{short}/agent", console_in, monitor_in.fileno(), wires)
             threading.Thread(target=self._read_console, args=(self._qemu, console),
                              daemon=True).start()
             ended = os.pidfd_open(self._qemu.pid)
@@ -207,7 +221,7 @@ class Node:
             raise
         return self
 
-    def _spawn(self, sock_path, console_in, monitor_in):
+    def _spawn(self, sock_path, console_in, monitor_in, wires):
         params = ["console=ttyS0", "ignore_loglevel", "panic=-1", "ro", "root=/dev/root", "rootfstype=9p",
                   "rootflags=trans=virtio,version=9p2000.L,cache=loose,msize=512000",
                   f"init={HERE}/init.sh", f"rds_agent={HERE}/agent.py", f"rds_name={self.name}",
@@ -229,10 +243,8 @@ class Node:
                      "-device", f"virtio-9p-pci,fsdev={ident},mount_tag={tag}"]
         argv += ["-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={sock_path}",
                  "-device", "virtserialport,name=rds.agent,chardev=agent"]
-        for i, (macs, local, remote) in enumerate(self.wires):
-            argv += ["-netdev", f"dgram,id=w{i},local.type=inet,local.host=127.0.0.1,"
-                     f"local.port={local},remote.type=inet,remote.host=127.0.0.1,"
-                     f"remote.port={remote}"]
+        for i, ((macs, _, _), sock) in enumerate(zip(self.wires, wires)):
+            argv += ["-netdev", f"dgram,id=w{i},local.type=fd,local.str={sock.fileno()}"]
             ends = [f"w{i}"]
             if len(macs) > 1:
                 argv += ["-netdev", f"hubport,id=h{i},hubid={i},netdev=w{i}"]
@@ -241,8 +253,9 @@ class Node:
                     argv += ["-netdev", f"hubport,id={end},hubid={i}"]
             for end, mac in zip(ends, macs):
                 argv += ["-device", f"{self.nic},netdev={end},mac={mac}"]
+        fds = (console_in, monitor_in, *(x.fileno() for x in wires))
         return subprocess.Popen(argv + self.qemu, stdin=self.stdin, stdout=self.stdout,
-                                stderr=console_in, pass_fds=(console_in, monitor_in),
+                                stderr=console_in, pass_fds=fds,
                                 start_new_session=self.stdin is subprocess.DEVNULL)
 
     def alive(self):
