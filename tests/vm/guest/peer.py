@@ -298,10 +298,10 @@ class Peer(End):
             raise PeerError(f"the node did not accept: event {event}, status {status}, {reply.hex()}")
         return frames.decode_private(reply, ":" in self.source)
 
-    def accept(self, asked):
+    def accept(self, asked, **fields):
         """Answers the request that has brought this private data, and waits until the node has the answer: what is sent
         before is lost, and the device sends it again once only."""
-        data = self.private(major=asked.major, minor=asked.minor, fragment=0)
+        data = self.private(major=asked.major, minor=asked.minor, fragment=0, **fields)
         self.call("accept", data, len(data))
         if (event := self.event()) is None or event[0] != ESTABLISHED:
             raise PeerError(f"the node did not confirm: {event}")
@@ -315,6 +315,15 @@ class Peer(End):
         found = list(frames.split(frame))
         self.seen = max([self.seen, *(header.seq for header, _ in found)])
         return found
+
+    def message(self, port):
+        """What the node has for a port, which has to come, in a frame without more for it: the header, and the payload."""
+        while (frame := self.frame()) is not None:
+            if found := [x for x in self.note(frame) if x[0].dport == port]:
+                if len(found) > 1:
+                    raise PeerError(f"{found} came")
+                return found[0]
+        raise PeerError("the message did not come")
 
     def told(self):
         """What a header says of the receives that were posted again: where it counts, the node sends no

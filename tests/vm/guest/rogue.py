@@ -256,13 +256,9 @@ def replies(home, _number):
         p, asked = request()
         with p:
             p.qp()
-            data = p.private(major=asked.major, minor=asked.minor, fragment=0)
-            p.call("accept", data, len(data))
-            found = []
-            while not found:
-                need((frame := p.frame()) is not None, "the message did not come")
-                found = [payload for header, payload in p.note(frame) if header.dport == port]
-            need(found == [attacks.TEXT], f"{found} came")
+            p.accept(asked)
+            _, payload = p.message(port)
+            need(payload == attacks.TEXT, f"{payload} came")
             p.settle()
 
     for what, make, line in attacks.BAD_REPLIES:

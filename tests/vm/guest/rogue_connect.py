@@ -165,12 +165,9 @@ def restarts(home, _number):
 
 def message_of_node(p):
     """The header of the message that the node has for us, which has to come."""
-    while (frame := p.frame()) is not None:
-        for header, payload in p.note(frame):
-            if header.dport == PORT:
-                need(payload == attacks.TEXT, f"{payload} came")
-                return header
-    raise PeerError("the message did not come")
+    header, payload = p.message(PORT)
+    need(payload == attacks.TEXT, f"{payload} came")
+    return header
 
 
 def accepted(p):

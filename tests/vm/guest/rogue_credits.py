@@ -168,13 +168,9 @@ def replied(home, credit, *said):
         with sock, p:
             need(asked.credit > 0, f"asked {asked}")
             p.qp()
-            data = p.private(major=asked.major, minor=asked.minor, fragment=0, credit=credit)
-            p.call("accept", data, len(data))
-            found = []
-            while not found:
-                need((frame := p.frame()) is not None, "the message did not come")
-                found = [payload for header, payload in p.note(frame) if header.dport == PORT]
-            need(found == [attacks.TEXT], f"{found} came")
+            p.accept(asked, credit=credit)
+            _, payload = p.message(PORT)
+            need(payload == attacks.TEXT, f"{payload} came")
             # On iWARP the side that asked begins.
             p.send(*said)
             # It posts receives again when a quarter is gone.

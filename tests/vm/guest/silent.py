@@ -124,8 +124,7 @@ def again(listener, send_one, was_sent):
     p, asked = next_request(listener, MINE[0], NODE)
     with p:
         p.qp()
-        data = p.private(major=asked.major, minor=asked.minor, fragment=0)
-        p.call("accept", data, len(data))
+        p.accept(asked)
         found = [message_of_node(p)]
         need(bool(found[0].flags & RETRANSMITTED) == was_sent, f"{found[0]}, and it was sent: {was_sent}")
         send_one()
