@@ -367,8 +367,7 @@ impl Node {
     fn note_lost_mark(&self, bound: &Bound) {
         let reason = Counter::CongUpdateFailed;
         self.stats.inc(reason);
-        let nobody = trace::Conn::new(bound.addr, Ipv6Addr::UNSPECIFIED, 0);
-        trace::dropped(&nobody, reason.name(), 1);
+        trace::dropped(&trace::Conn::local(bound.addr), reason.name(), 1);
     }
 
     /// The map of an address has changed: sends it to all peers. Any context, no lock held.

@@ -19,6 +19,11 @@ impl Conn {
             tos,
         })
     }
+
+    /// An address of this node, where there is no peer to name.
+    pub(crate) fn local(laddr: Ipv6Addr) -> Self {
+        Self::new(laddr, Ipv6Addr::UNSPECIFIED, 0)
+    }
 }
 
 /// A name that is as long as the call.

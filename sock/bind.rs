@@ -106,8 +106,7 @@ fn transport_of(
         Ok(false) => Err(no_transport(sk, addr)),
         Err(error) => {
             sk.node.stats.inc(Counter::IbLaddrFailed);
-            let nobody = trace::Conn::new(addr.addr(), Ipv6Addr::UNSPECIFIED, 0);
-            trace::error(&nobody, "local address", error.to_errno());
+            trace::error(&trace::Conn::local(addr.addr()), "local address", error.to_errno());
             Err(error)
         }
     }
