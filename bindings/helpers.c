@@ -341,10 +341,52 @@ bool rds_sk_has_error(const struct sock *sk)
 	return READ_ONCE(sk->sk_err) || !skb_queue_empty_lockless(&sk->sk_error_queue);
 }
 
-/* What remains of @timeout (in jiffies), 0 when it is over, -ERESTARTSYS after a signal. */
-long rds_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, long timeout)
+struct rds_sleeper {
+	struct wait_queue_entry wait;
+	__poll_t events;
+};
+
+/* Readers and writers share a queue. */
+static int rds_sleeper_wake(struct wait_queue_entry *wait, unsigned int mode, int sync, void *key)
 {
-	return wait_event_interruptible_timeout(*sk_sleep(sk), condition(arg), timeout);
+	struct rds_sleeper *sleeper = container_of(wait, struct rds_sleeper, wait);
+
+	if (key && !(key_to_poll(key) & sleeper->events))
+		return 0;
+	return autoremove_wake_function(wait, mode, sync, key);
+}
+
+/*
+ * Waits until @condition, for what @events tell of; @alone: one of those who wait is woken at a time.
+ * Returns what remains of @timeout (in jiffies), 0 when it is over, -ERESTARTSYS after a signal.
+ */
+long rds_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, long timeout,
+		 unsigned int events, bool alone)
+{
+	struct rds_sleeper sleeper = { .events = (__force __poll_t)events };
+	wait_queue_head_t *queue = sk_sleep(sk);
+	long left = timeout;
+
+	init_wait_entry(&sleeper.wait, alone ? WQ_FLAG_EXCLUSIVE : 0);
+	sleeper.wait.func = rds_sleeper_wake;
+	for (;;) {
+		long error = prepare_to_wait_event(queue, &sleeper.wait, TASK_INTERRUPTIBLE);
+
+		/* Whoever was woken alone looks, even if it is too late or a signal has come. */
+		if (condition(arg)) {
+			left = left ?: 1;
+			break;
+		}
+		if (error) {
+			left = error;
+			break;
+		}
+		if (!left)
+			break;
+		left = schedule_timeout(left);
+	}
+	finish_wait(queue, &sleeper.wait);
+	return left;
 }
 
 void rds_sk_wake(struct sock *sk, unsigned int events, int how, int band)

@@ -18,7 +18,23 @@ const CMSG_CONG_UPDATE: c_int = 5;
 const CMSG_RXPATH_LATENCY: c_int = 11;
 
 /// Reads one message, the oldest. May sleep.
-pub(super) fn recvmsg(sk: &Sock<Socket>, mut msg: RecvMsg<'_>) -> Result<usize> {
+pub(super) fn recvmsg(sk: &Sock<Socket>, msg: RecvMsg<'_>) -> Result<usize> {
+    let mut waited = false;
+    let result = receive(sk, msg, &mut waited);
+    // It was the only reader that was woken.
+    if waited && is_due(sk) {
+        sk.wake_readers(poll::IN);
+    }
+    result
+}
+
+/// Whether there is something that a reader can be told now.
+fn is_due(sk: &Sock<Socket>) -> bool {
+    sk.may_read() || sk.news.is_due() || sk.notices.any()
+}
+
+/// As [`recvmsg`]; notes that it has `waited`.
+fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result<usize> {
     let flags = msg.flags();
     if flags & msg_flags::OOB != 0 {
         return Ok(0);
@@ -66,8 +82,8 @@ pub(super) fn recvmsg(sk: &Sock<Socket>, mut msg: RecvMsg<'_>) -> Result<usize> 
         if timeout.is_nonblocking() {
             return Err(EAGAIN);
         }
-        let is_due = || sk.may_read() || sk.news.is_due() || sk.notices.any();
-        if !sk.wait(&mut timeout, is_due)? {
+        *waited = true;
+        if !sk.wait_to_read(&mut timeout, || is_due(sk))? {
             return Err(Errno::TimedOut.into());
         }
     }

@@ -374,7 +374,7 @@ fn admit(
                 }
                 sk.node.stats.inc(Counter::CongSendBlocked);
                 // Who is woken is off the list, whichever port it was that got room.
-                if !sk.wait(&mut timeout, || !congested() || !waiters.has(sk, port))? {
+                if !sk.wait_to_write(&mut timeout, || !congested() || !waiters.has(sk, port))? {
                     return Err(Errno::TimedOut.into());
                 }
                 continue;
@@ -389,7 +389,7 @@ fn admit(
         if timeout.is_nonblocking() {
             return Err(EAGAIN);
         }
-        if !sk.wait(&mut timeout, || sk.is_writable())? {
+        if !sk.wait_to_write(&mut timeout, || sk.is_writable())? {
             return Err(Errno::TimedOut.into());
         }
     }

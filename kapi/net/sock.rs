@@ -220,8 +220,31 @@ impl<T: Protocol> Sock<T> {
     /// Sleeps until `ready` holds or `timeout` is over, which it updates to what remains.
     ///
     /// Returns whether `ready` held. Fails with ERESTARTSYS after a signal. Process context.
-    pub(crate) fn wait<F: FnMut() -> bool>(
+    ///
+    /// [`Self::wake_readers`] wakes one of those who wait here. Whoever has waited and leaves something to read has to
+    /// call it.
+    pub(crate) fn wait_to_read(
         &self,
+        timeout: &mut Timeout,
+        ready: impl FnMut() -> bool,
+    ) -> Result<bool> {
+        self.wait(poll::IN, true, timeout, ready)
+    }
+
+    /// As [`Self::wait_to_read`], but [`Self::wake_writers`] wakes all who wait here.
+    pub(crate) fn wait_to_write(
+        &self,
+        timeout: &mut Timeout,
+        ready: impl FnMut() -> bool,
+    ) -> Result<bool> {
+        self.wait(poll::OUT, false, timeout, ready)
+    }
+
+    /// Waits for what the events tell of; `alone`: one of those who wait is woken at a time.
+    fn wait<F: FnMut() -> bool>(
+        &self,
+        events: PollMask,
+        alone: bool,
         timeout: &mut Timeout,
         mut ready: F,
     ) -> Result<bool> {
@@ -238,7 +261,14 @@ impl<T: Protocol> Sock<T> {
         // SAFETY: `self` is alive by the type invariants; the condition gets the closure it is for,
         // which outlives the call.
         let left = unsafe {
-            bindings::rds_sk_wait(self.as_raw(), Some(condition::<F>), arg.cast(), timeout.0)
+            bindings::rds_sk_wait(
+                self.as_raw(),
+                Some(condition::<F>),
+                arg.cast(),
+                timeout.0,
+                events.0,
+                alone,
+            )
         };
         if left < 0 {
             return Err(ERESTARTSYS);

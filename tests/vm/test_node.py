@@ -65,6 +65,13 @@ def test_stuck_reader(node, guest):
 
 
 @pytest.mark.impls("rust")
+@pytest.mark.kinds("rxe")
+def test_readers(node, guest):
+    """C wakes all who wait at a socket, whatever they wait for."""
+    assert node.run(["python3", guest / "readers.py", "127.0.0.1"], timeout=120).out == "all\n"
+
+
+@pytest.mark.impls("rust")
 @pytest.mark.on_siw
 def test_link_local(node, guest):
     ends = (node, "rdsv0", "fe80::771"), (node, "rdsv1", "fe80::772")
