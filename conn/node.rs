@@ -20,7 +20,7 @@ use crate::kapi::{
     task::UserId,
     trace,
 };
-use crate::msg::{Bound, Peer, Pongs, Socket, Stamps, TransportId};
+use crate::msg::{Beside, Bound, Peer, Pongs, Socket, TransportId};
 use crate::proto::{idle::Patience, rcvbuf};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
@@ -195,11 +195,11 @@ impl Node {
 
     /// The stamps of a message that is coming in, if any socket may ask for them. Any context.
     #[inline]
-    pub(crate) fn begin_stamps(&self) -> Option<KBox<Stamps>> {
+    pub(crate) fn begin_stamps(&self) -> Option<KBox<Beside>> {
         if self.tracing.peek() == 0 {
             return None;
         }
-        Stamps::begin()
+        Beside::with_stamps()
     }
 
     /// A socket did not ask for stamps if `idle`, and does not if `idle_now`. Any context.

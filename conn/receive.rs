@@ -13,7 +13,7 @@ use crate::kapi::{
     rdma::DeviceId,
     sync::{Item, Peek},
 };
-use crate::msg::{Incoming, Message, Payload, Pong, Socket, Stamps};
+use crate::msg::{Beside, Incoming, Message, Payload, Pong, Socket};
 use crate::proto::{
     packed::{SplitError, Unpacker},
     rdma::Extras,
@@ -36,7 +36,7 @@ struct Partial {
     size: u32,
     /// Memory ran out: the rest is received, and nothing is delivered.
     failed: bool,
-    stamps: Option<KBox<Stamps>>,
+    beside: Option<KBox<Beside>>,
 }
 
 /// The receive side of a connection.
@@ -304,7 +304,7 @@ impl Connection {
             Complete::Ping => self.answer_ping(header),
             Complete::Message(incoming) => match target {
                 Some(sk) => {
-                    if let Some(rkey) = incoming.extras.as_ref().and_then(|it| it.used) {
+                    if let Some(rkey) = incoming.beside.as_ref().and_then(|it| it.extras.used) {
                         sk.memory.used(device, rkey);
                     }
                     sk.deliver(incoming);
@@ -356,7 +356,7 @@ impl Connection {
                 bufs,
                 size,
                 failed: false,
-                stamps: self.node.begin_stamps(),
+                beside: self.node.begin_stamps(),
             });
         }
         // The protocol core has seen the first fragment, or this one would have been an error.
@@ -376,9 +376,9 @@ impl Connection {
                 bufs,
                 size,
                 failed: false,
-                stamps,
+                beside,
             }) => {
-                let mut incoming = self.incoming(&header, stamps)?;
+                let mut incoming = self.incoming(&header, beside)?;
                 incoming.payload = Payload::Many(bufs, size);
                 Ok((Complete::Message(incoming), None))
             }
@@ -389,16 +389,18 @@ impl Connection {
     fn incoming(
         &self,
         header: &Header,
-        stamps: Option<KBox<Stamps>>,
+        beside: Option<KBox<Beside>>,
     ) -> Result<Item<Incoming>, Violation> {
         let (saddr, sport) = (self.key.faddr, header.sport);
-        let mut incoming = Incoming::new(saddr, sport, header.len, stamps, GFP_ATOMIC)
+        let scope = self.key.scope;
+        let mut incoming = Incoming::new(saddr, sport, header.len, scope, beside, GFP_ATOMIC)
             .map_err(|_| Violation::NoMemory)?;
         incoming.tos = self.key.tos;
         incoming.sequence = header.sequence;
         if let Some(extras) = Extras::read(&header.exthdr) {
-            let extras = KBox::new(extras, GFP_ATOMIC);
-            incoming.extras = Some(extras.map_err(|_| Violation::NoMemory)?);
+            incoming
+                .set_extras(extras, GFP_ATOMIC)
+                .map_err(|_| Violation::NoMemory)?;
         }
         Ok(incoming)
     }

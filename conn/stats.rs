@@ -176,6 +176,8 @@ counters! {
     ConnForgotten => "conn_forgotten",
     /// A request for a connection was refused because it names GIDs of other addresses than its own.
     ConnRejectForged => "conn_reject_forged",
+    /// A message was dropped because its socket was closed before it was read.
+    RecvDropClosed => "recv_drop_closed",
 }
 
 /// All counters of this node.

@@ -77,15 +77,16 @@ impl Destination {
         cookie: Option<Cookie>,
         ticket: Ticket,
     ) -> Result {
-        let stamps = sk.node.begin_stamps();
-        let mut incoming = Incoming::new(bound.addr, bound.port, len, stamps, GFP_KERNEL)?;
+        let beside = sk.node.begin_stamps();
+        let (addr, port, scope) = (bound.addr, bound.port, bound.scope);
+        let mut incoming = Incoming::new(addr, port, len, scope, beside, GFP_KERNEL)?;
         incoming.tos = sk.tos();
         if let Some(cookie) = cookie {
             let extras = Extras {
                 memory: Some(cookie),
                 used: None,
             };
-            incoming.extras = Some(KBox::new(extras, GFP_KERNEL)?);
+            incoming.set_extras(extras, GFP_KERNEL_ACCOUNT)?;
         }
         copy_payload(msg, len as usize, &mut incoming)?;
         let stats = &sk.node.stats;

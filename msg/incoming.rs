@@ -2,7 +2,7 @@
 
 //! A message that has arrived and waits to be read.
 
-use super::{Stamps, Ticket};
+use super::{Beside, Stamps, Ticket};
 use crate::kapi::{alloc::kmalloc_size, net::RecvMsg, sync::Item, InlineBytes};
 use crate::proto::{rdma::Extras, wire::Header};
 use crate::recv_pool::BufMut;
@@ -84,14 +84,13 @@ pub(crate) struct Incoming {
     pub(crate) len: u32,
     /// Its number on the connection that brought it; 0 on the loop transport.
     pub(crate) sequence: u64,
-    /// What the sender says beside the payload.
-    pub(crate) extras: Option<KBox<Extras>>,
+    /// The link of addresses that are link-local, the sender's or the receiver's; else 0.
+    pub(crate) scope: u32,
+    pub(crate) beside: Option<KBox<Beside>>,
     pub(crate) payload: Payload,
     pub(crate) inline: InlineBytes<INLINE>,
     /// On the loop transport the sender pays until the message is read.
     pub(crate) ticket: Option<Ticket>,
-    /// Only while somebody asks.
-    pub(crate) stamps: Option<KBox<Stamps>>,
 }
 
 /// With the link of its queue this is one piece of memory of 256 bytes.
@@ -103,7 +102,8 @@ impl Incoming {
         saddr: Ipv6Addr,
         sport: u16,
         len: u32,
-        stamps: Option<KBox<Stamps>>,
+        scope: u32,
+        beside: Option<KBox<Beside>>,
         flags: kernel::alloc::Flags,
     ) -> Result<Item<Self>, AllocError> {
         Item::init(
@@ -113,11 +113,11 @@ impl Incoming {
                 tos: 0,
                 len,
                 sequence: 0,
-                extras: None,
+                scope,
+                beside,
                 payload: Payload::Inline,
                 inline <- InlineBytes::init(),
                 ticket: None,
-                stamps,
             }),
             flags,
         )
@@ -133,7 +133,39 @@ impl Incoming {
         copied
     }
 
-    /// What a message of `len` bytes takes of memory on the loop transport, in bytes.
+    /// Adds what the sender says.
+    pub(crate) fn set_extras(
+        &mut self,
+        extras: Extras,
+        flags: kernel::alloc::Flags,
+    ) -> Result<(), AllocError> {
+        if let Some(beside) = &mut self.beside {
+            beside.extras = extras;
+            return Ok(());
+        }
+        let stamps = None;
+        self.beside = Some(KBox::new(Beside { extras, stamps }, flags)?);
+        Ok(())
+    }
+
+    /// Whether its times are noted.
+    #[inline]
+    pub(super) fn is_timed(&self) -> bool {
+        self.beside.as_ref().is_some_and(|it| it.stamps.is_some())
+    }
+
+    /// The message is being queued at a socket whose program wants to know times. Without memory it has none. Any context.
+    #[cold]
+    pub(super) fn note_delivery(&mut self) {
+        if self.beside.is_none() {
+            self.beside = Beside::with_stamps();
+        }
+        if let Some(beside) = &mut self.beside {
+            beside.stamps.get_or_insert_with(Stamps::arrive).deliver();
+        }
+    }
+
+    /// What a message of `len` bytes takes of memory on the loop transport, in bytes, without [`Beside`].
     #[inline]
     pub(crate) fn cost_of_copy(len: usize) -> usize {
         if len <= INLINE {
@@ -142,13 +174,21 @@ impl Incoming {
         OVERHEAD.saturating_add(size_of_copy(len))
     }
 
-    /// What the message takes of the receiver's buffer, in bytes of memory.
+    /// What the message takes of the receiver's buffer, in bytes of memory. It does not change once it is queued.
     #[inline]
     pub(crate) fn cost(&self) -> usize {
-        if let Payload::Inline = self.payload {
+        if self.beside.is_none() && matches!(self.payload, Payload::Inline) {
             return OVERHEAD;
         }
-        OVERHEAD.saturating_add(self.payload_size())
+        self.cost_of_more()
+    }
+
+    /// What a message takes that is more than a few bytes.
+    fn cost_of_more(&self) -> usize {
+        let beside = self.beside.as_ref().map_or(0, |_| Beside::SIZE);
+        OVERHEAD
+            .saturating_add(self.payload_size())
+            .saturating_add(beside)
     }
 
     /// What the payload takes of memory of its own, in bytes.

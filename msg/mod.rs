@@ -4,6 +4,7 @@
 
 #![deny(unsafe_code)]
 
+mod beside;
 mod incoming;
 mod memory;
 mod message;
@@ -17,6 +18,7 @@ mod ticket;
 mod turn;
 mod unread;
 
+pub(crate) use beside::Beside;
 pub(crate) use incoming::{Incoming, Payload, CHUNK, INLINE};
 #[cfg(rds_kunit)]
 pub(crate) use memory::Memory;
@@ -27,5 +29,5 @@ pub(crate) use operation::Outcome;
 pub(crate) use operation::{Attachment, Behind, Op, Posted, Told};
 pub(crate) use pongs::{Pong, Pongs};
 pub(crate) use socket::{Bound, Keep, Peer, Socket, TransportId, WaitingOn, Way};
-pub(crate) use stamps::{Stamps, Traces};
+pub(crate) use stamps::{BadTraces, Stamps, Traces};
 pub(crate) use ticket::Ticket;

@@ -6,8 +6,7 @@
 //! messages that they exchange.
 
 use super::{
-    memory::Memory, news::News, notices::Notices, turn::Turn, unread::UnreadInfo, Incoming, Stamps,
-    Traces,
+    memory::Memory, news::News, notices::Notices, turn::Turn, unread::UnreadInfo, Incoming, Traces,
 };
 use crate::cong::Waiters;
 use crate::conn::{Connection, Counter, Node};
@@ -261,11 +260,11 @@ impl Sock<Socket> {
 
     /// Queues a message to be read. Any context, no lock held.
     pub(crate) fn deliver(&self, mut message: Item<Incoming>) {
-        let cost = message.cost();
         let buffer = self.recv_buffer();
-        if buffer.stamps || message.stamps.is_some() {
-            Stamps::deliver(&mut message.stamps);
+        if buffer.stamps || message.is_timed() {
+            message.note_delivery();
         }
+        let cost = message.cost();
         let stats = &self.node.stats;
         let mut recv = self.recv.lock();
         if recv.closed {
@@ -379,10 +378,23 @@ impl Sock<Socket> {
         let news = self.judge(&mut recv, self.rcvbuf());
         self.note_readable(&recv);
         drop(recv);
+        self.note_unread(dropped.len());
         drop(dropped);
         self.node.stats.add(Counter::RecvBytesFreed, bytes);
         self.announce(news);
         self.waiters.wake_all();
+    }
+
+    /// Counts and traces messages that nobody will read.
+    #[inline]
+    fn note_unread(&self, count: usize) {
+        if count > 0 {
+            let reason = Counter::RecvDropClosed;
+            self.node.stats.add(reason, count);
+            if let Some(bound) = self.bound() {
+                trace::dropped(&trace::Conn::local(bound.addr), reason.name(), count);
+            }
+        }
     }
 
     /// Compares the queue with its limit, `sk_rcvbuf`, and marks the port in the map of its address. Returns what is

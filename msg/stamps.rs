@@ -23,36 +23,43 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// The stamps of a message that is coming in. `None` if there is no memory. Any context.
-    #[cold]
-    pub(crate) fn begin() -> Option<KBox<Self>> {
+    /// A message is coming in. Any context.
+    pub(super) fn arrive() -> Self {
         let arrived = time::monotonic_ns();
-        let fresh = Self {
+        Self {
             arrived,
             started: arrived,
             delivered: arrived,
             at: 0,
-        };
-        let mut stamps = KBox::new(fresh, GFP_ATOMIC).ok()?;
-        stamps.started = time::monotonic_ns();
-        Some(stamps)
+        }
+    }
+
+    /// There is memory to note that. Any context.
+    pub(super) fn start(self) -> Self {
+        Self {
+            started: time::monotonic_ns(),
+            ..self
+        }
     }
 
     /// The message is being queued at its socket. Any context.
-    #[cold]
-    pub(super) fn deliver(stamps: &mut Option<KBox<Self>>) {
-        if stamps.is_none() {
-            *stamps = Self::begin();
-        }
-        if let Some(stamps) = stamps {
-            stamps.delivered = time::monotonic_ns();
-            stamps.at = time::real_ns();
-        }
+    pub(super) fn deliver(&mut self) {
+        self.delivered = time::monotonic_ns();
+        self.at = time::real_ns();
     }
 }
 
+/// Why there are no such [`Traces`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BadTraces {
+    /// More spans than there are.
+    TooMany,
+    /// One that there is not.
+    NoSpan,
+}
+
 /// The spans that `SO_RDS_MSG_RXPATH_LATENCY` asked for.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Traces {
     count: u8,
     spans: [u8; SPANS],
@@ -65,15 +72,15 @@ impl Traces {
     };
 
     /// Reads `struct rds_rx_trace_so`: a number, and which spans. What is behind those does not count.
-    /// `None` if there is no such span.
-    pub(crate) fn parse([count, a, b, c]: [u8; 4]) -> Option<Self> {
+    pub(crate) fn parse([count, a, b, c]: [u8; 4]) -> Result<Self, BadTraces> {
         let mut spans = [a, b, c];
-        let (asked, rest) = spans.split_at_mut_checked(count.into())?;
+        let asked = spans.split_at_mut_checked(count.into());
+        let (asked, rest) = asked.ok_or(BadTraces::TooMany)?;
         rest.fill(0);
         if asked.iter().any(|span| usize::from(*span) >= SPANS) {
-            return None;
+            return Err(BadTraces::NoSpan);
         }
-        Some(Self { count, spans })
+        Ok(Self { count, spans })
     }
 
     pub(crate) fn is_empty(&self) -> bool {

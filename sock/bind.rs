@@ -106,7 +106,11 @@ fn transport_of(
         Ok(false) => Err(no_transport(sk, addr)),
         Err(error) => {
             sk.node.stats.inc(Counter::IbLaddrFailed);
-            trace::error(&trace::Conn::local(addr.addr()), "local address", error.to_errno());
+            trace::error(
+                &trace::Conn::local(addr.addr()),
+                "local address",
+                error.to_errno(),
+            );
             Err(error)
         }
     }

@@ -80,7 +80,11 @@ impl Protocol for Socket {
                 None => sockaddr(Ipv6Addr::UNSPECIFIED, 0, 0),
             }));
         };
-        Ok(Some(sockaddr(bound.addr, bound.port, bound.scope)))
+        let scope = match bound.scope {
+            0 => connected.map_or(0, |peer| peer.scope),
+            scope => scope,
+        };
+        Ok(Some(sockaddr(bound.addr, bound.port, scope)))
     }
 
     fn poll(sk: &Sock<Self>) -> PollMask {

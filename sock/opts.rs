@@ -9,7 +9,7 @@ use crate::kapi::{
     errno::Errno,
     net::{poll, timestamp, user, Sock, SockAddr, SockOptIn, SockOptOut},
 };
-use crate::msg::{Peer, Socket, Traces, TransportId};
+use crate::msg::{BadTraces, Peer, Socket, Traces, TransportId};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
@@ -62,8 +62,11 @@ pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptI
         (SOL_RDS, UEK_CONN_RESET6) => reset6(sk, value),
         (SOL_RDS, SO_RDS_MSG_RXPATH_LATENCY) => {
             let traces = Traces::parse(exactly(value)?);
-            sk.set_traces(traces.unwrap_or(Traces::NONE));
-            traces.map(|_| ()).ok_or(EFAULT)
+            // As in C, a span that is not there ends what was asked before, and too many of them do not.
+            if traces != Err(BadTraces::TooMany) {
+                sk.set_traces(traces.unwrap_or(Traces::NONE));
+            }
+            traces.map(|_| ()).map_err(|_| EFAULT)
         }
         (SOL_RDS, timestamp::SO_TIMESTAMP_OLD | timestamp::SO_TIMESTAMP_NEW) => {
             let on = c_int::from_ne_bytes(exactly(value)?) != 0;

@@ -8,7 +8,7 @@ use crate::kapi::{
     errno::Errno,
     net::{msg_flags, poll, Aligned, RecvMsg, Sock},
 };
-use crate::msg::{Incoming, Keep, Socket, Stamps};
+use crate::msg::{Beside, Incoming, Keep, Socket};
 use crate::proto::rdma::{notification, NOTIFICATION};
 use kernel::prelude::*;
 
@@ -34,6 +34,7 @@ fn is_due(sk: &Sock<Socket>) -> bool {
 }
 
 /// As [`recvmsg`]; notes that it has `waited`.
+#[inline(always)]
 fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result<usize> {
     let flags = msg.flags();
     if flags & msg_flags::OOB != 0 {
@@ -148,16 +149,11 @@ fn tell_news(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<boo
 fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<usize> {
     let flags = msg.flags();
     let copied = message.copy_to(msg)?;
-    if let Some(cookie) = message.extras.as_ref().and_then(|it| it.memory) {
-        let data = Aligned(cookie.to_bits().to_ne_bytes());
-        msg.put_control(SOL_RDS, CMSG_RDMA_DEST, &data)?;
-    }
-    if let Some(stamps) = &message.stamps {
-        tell_times(sk, stamps, msg)?;
+    if let Some(beside) = &message.beside {
+        tell_beside(sk, beside, msg)?;
     }
     let len = message.len as usize;
-    let scope = sk.bound().map_or(0, |bound| bound.scope);
-    msg.set_name(&sockaddr(message.saddr, message.sport, scope));
+    msg.set_name(&sockaddr(message.saddr, message.sport, message.scope));
     let stats = &sk.node.stats;
     match keep {
         Keep::No => stats.count(Counter::RecvDelivered, Counter::CopyToUser, copied),
@@ -173,9 +169,16 @@ fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep
     })
 }
 
-/// Tells what the program has asked for of the times of a message. Fails with EFAULT.
+/// Tells of memory that a message speaks of, and of its times if the program has asked for them. Fails with EFAULT.
 #[cold]
-fn tell_times(sk: &Sock<Socket>, stamps: &Stamps, msg: &mut RecvMsg<'_>) -> Result {
+fn tell_beside(sk: &Sock<Socket>, beside: &Beside, msg: &mut RecvMsg<'_>) -> Result {
+    if let Some(cookie) = beside.extras.memory {
+        let data = Aligned(cookie.to_bits().to_ne_bytes());
+        msg.put_control(SOL_RDS, CMSG_RDMA_DEST, &data)?;
+    }
+    let Some(stamps) = &beside.stamps else {
+        return Ok(());
+    };
     sk.put_timestamp(msg, stamps.at)?;
     let traces = sk.control.lock().traces;
     if traces.is_empty() {

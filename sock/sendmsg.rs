@@ -15,7 +15,7 @@ use crate::kapi::{
 };
 use crate::loop_transport::Destination;
 use crate::msg::{
-    Attached, Bound, Incoming, Peer, RegionKey, Socket, Ticket, TransportId, WaitingOn, Way,
+    Attached, Beside, Bound, Incoming, Peer, RegionKey, Socket, Ticket, TransportId, WaitingOn, Way,
 };
 use crate::proto::{
     rdma::{AtomicArgs, AtomicKind, Cookie, GetMr, Transfer},
@@ -24,11 +24,12 @@ use crate::proto::{
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 
-/// Flags that a sender may set. The last four ask for nothing that RDS would do differently.
+/// Flags that a sender may set. The last five ask for nothing that RDS would do differently.
 const FLAGS: u32 = msg_flags::DONTWAIT
     | msg_flags::CMSG_COMPAT
     | msg_flags::NOSIGNAL
     | msg_flags::EOR
+    | msg_flags::CONFIRM
     | msg_flags::MORE
     | msg_flags::BATCH;
 
@@ -91,7 +92,10 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     let route = route(sk, bound, &peer, last)?;
     let timeout = sk.send_timeout(msg.flags() & msg_flags::DONTWAIT != 0);
     let cost = match &route {
-        Route::Loop(_) => Incoming::cost_of_copy(len),
+        Route::Loop(_) => {
+            let beside = control.as_ref().map_or(0, |it| it.size_beside());
+            Incoming::cost_of_copy(len).saturating_add(beside)
+        }
         Route::Connection(connection) => connection.cost_of_message(wire_len),
     };
     let ticket = admit(sk, &route, peer.port, cost, limit, timeout)?;
@@ -218,6 +222,11 @@ struct Control {
 }
 
 impl Control {
+    /// What it takes with a message on the loop transport, in bytes.
+    fn size_beside(&self) -> usize {
+        self.memory.as_ref().map_or(0, |_| Beside::SIZE)
+    }
+
     /// Each can be asked for once.
     fn set_memory(&mut self, told: Told) -> Result {
         match self.memory.replace(told) {

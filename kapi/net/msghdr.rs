@@ -24,6 +24,7 @@ pub(crate) mod flags {
     pub(crate) const TRUNC: u32 = 0x20;
     pub(crate) const DONTWAIT: u32 = 0x40;
     pub(crate) const EOR: u32 = 0x80;
+    pub(crate) const CONFIRM: u32 = 0x800;
     pub(crate) const ERRQUEUE: u32 = 0x2000;
     pub(crate) const NOSIGNAL: u32 = 0x4000;
     pub(crate) const MORE: u32 = 0x8000;

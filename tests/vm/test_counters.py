@@ -24,6 +24,7 @@ EXPECTED = {
     "full_receiver": [{"cong_update_queued": True, "cong_update_received": True}, ["ENOBUFS", "ETIMEDOUT"],
                       {"cong_send_error": 1, "cong_send_blocked": 1}, {"send_pong_dropped": 1}],
     "closed_amid_a_send": [[100], {"recv_drop_dead_sock": 1}],
+    "closed_unread": {"recv_drop_closed": 2, "recv_drop_dead_sock": 0},
     "operations": [{"send_rdma": 1, "send_rdma_bytes": 5000, "recv_rdma_bytes": 0},
                    {"send_rdma": 1, "send_rdma_bytes": 0, "recv_rdma_bytes": 3096},
                    {"ib_atomic_fadd": 2, "ib_atomic_cswp": 2, "send_rdma": 0}],
@@ -50,6 +51,12 @@ def test_exact(node, guest, case):
 def test_on_a_slow_wire(slow_node, guest, case):
     seen = count(slow_node, guest, case)
     assert isinstance(seen, dict) and set(seen) == SLOW[case] and all(seen.values()), seen
+
+
+def test_unread_messages_are_traced(node, guest):
+    with traced(node) as trace:
+        count(node, guest, "closed_unread")
+        assert f"drop: <::ffff:{LOOP},::,0> recv_drop_closed 2" in trace()
 
 
 def test_those_that_mean_nothing_here(node, guest):

@@ -200,7 +200,6 @@ def send_errors():
         "multicast": (("224.0.0.1", 4000),),
         "v6 from v4": ((FAR6, 4000),),
         "MSG_OOB": (there, socket.MSG_OOB),
-        "MSG_CONFIRM": (there, socket.MSG_CONFIRM),
         "MSG_DONTWAIT": (there, socket.MSG_DONTWAIT),
         "empty": (there, 0, 0),
         "beyond 1 MiB": (there, 0, MAX_MESSAGE + 1),
@@ -215,7 +214,7 @@ def send_hints():
             return s.send(b"x", (FAR, 4000), flag)
 
     return each(send, {"MSG_NOSIGNAL": (socket.MSG_NOSIGNAL,), "MSG_EOR": (socket.MSG_EOR,),
-                       "MSG_MORE": (socket.MSG_MORE,)})
+                       "MSG_MORE": (socket.MSG_MORE,), "MSG_CONFIRM": (socket.MSG_CONFIRM,)})
 
 
 @case

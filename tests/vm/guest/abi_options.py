@@ -275,6 +275,8 @@ def latency():
         out["fragments"] = traces(r, s, 20000)
         r.set_raw(SO_RDS_MSG_RXPATH_LATENCY, b"\1\2\1\0")
         out["one"] = traces(r, s)
+        outcome(r.set_raw, SO_RDS_MSG_RXPATH_LATENCY, b"\4\0\0\0")
+        out["after too many"] = traces(r, s)
         outcome(r.set_raw, SO_RDS_MSG_RXPATH_LATENCY, b"\1\3\0\0")
         out["after an error"] = traces(r, s)
         return out

@@ -106,6 +106,17 @@ def closed_amid_a_send():
 
 
 @case
+def closed_unread():
+    """What nobody has read when its socket is closed."""
+    with Sock((LOOP, 4002)) as s, Sock((LOOP, 4001)) as r:
+        for _ in range(3):
+            s.send(b"text", (LOOP, 4001))
+        r.recv()
+        before = counters()
+    return rises(before, "recv_drop_closed", "recv_drop_dead_sock")
+
+
+@case
 def operations():
     """A write, a read into two pieces, and each kind of atomic operation."""
     every_bit = (1 << 64) - 1

@@ -8,7 +8,7 @@ import socket
 import sys
 
 from cases import need, outcome
-from rds import Sock
+from rds import Sock, parse, scope
 
 DATA = b"abc"
 
@@ -22,13 +22,19 @@ def main():
     if what == "echo":
         with Sock(name(netdev, host, int(port)), 60) as s:
             print("bound", flush=True)
-            data, sender = s.recv()
-            s.send(data, name(netdev, *sender))
+            data, sender = s.recv_raw()
+            host, port = parse(sender)
+            # As it is, it can be answered.
+            s.send(data, (host, port, scope(sender)))
             # Not closed before it is there: that would take it back.
             s.recv()
         return
     to = name(netdev, *peer, int(port))
-    with Sock(name(netdev, host, 0), 60) as s:
+    own = name(netdev, host, 0)
+    with Sock(own, 60) as s:
+        s.connect(*to)
+        link = own[2] or to[2]
+        need(s.scopes() == [link, to[2]], f"scopes {s.scopes()}")
         if host.startswith("fe80:"):
             elsewhere = "fe80::1", int(port), socket.if_nametoindex("lo")
             need(outcome(s.connect, *elsewhere) == "EINVAL", "a socket of one link connects on another")
@@ -38,7 +44,8 @@ def main():
                 need(outcome(late.bind, *name(netdev, host, 0)) == "EINVAL",
                      "a socket that is connected on one link is bound on another")
         s.send(DATA, to)
-        data, _ = s.recv()
+        data, sender = s.recv_raw()
+        need(scope(sender) == link, f"scope {scope(sender)} of who sends")
         if data != DATA:
             sys.exit(f"{data} came back")
         s.send(b"", to)

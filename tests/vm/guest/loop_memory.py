@@ -1,29 +1,48 @@
 # SPDX-License-Identifier: GPL-2.0
 """loop_memory.py LIMIT SIZE...: how many unread messages of each size a send buffer of LIMIT bytes has room for, on
-loopback. Prints them as JSON."""
+loopback, and how many empty ones that tell of memory. Prints them as JSON."""
 
 import json
 import socket
+import struct
 import sys
 
-from cases import LOOP
-from rds import Sock
+import rdma
+from cases import IB, LOOP
+from rds import SOL_RDS, Sock
 
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 
 
-def fill(limit, size):
+def fill(limit, send, host=LOOP):
+    """As many as send(sender, name of the reader) can."""
     count = 0
-    with Sock((LOOP, 0)) as reader, Sock((LOOP, 0)) as sender:
+    with Sock((host, 0)) as reader, Sock((host, 0)) as sender:
         reader.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 4 * limit)
         sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, limit)
         try:
             while True:
-                sender.send(bytes(size), reader.name(), socket.MSG_DONTWAIT)
+                send(sender, reader.name())
                 count += 1
         except BlockingIOError:
             return count
 
 
+def of_size(size):
+    return lambda sender, name: sender.send(bytes(size), name, socket.MSG_DONTWAIT)
+
+
+def of_memory():
+    cookie = []
+
+    def send(sender, name):
+        if not cookie:
+            sender.connect(*name)
+            cookie.append(rdma.Memory(sender, 1).register(0, 4096))
+        rdma.send(sender, b"", (SOL_RDS, rdma.DEST, struct.pack("=Q", cookie[0])), flags=socket.MSG_DONTWAIT)
+
+    return send
+
+
 limit, *sizes = map(int, sys.argv[1:])
-print(json.dumps([fill(limit, size) for size in sizes]))
+print(json.dumps([*(fill(limit, of_size(size)) for size in sizes), fill(limit, of_memory(), IB[0])]))

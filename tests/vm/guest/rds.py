@@ -52,6 +52,11 @@ def parse(raw):
     return "unspec"
 
 
+def scope(raw):
+    """The scope id of a struct sockaddr_in6."""
+    return struct.unpack_from("=I", raw, 24)[0]
+
+
 class Sock:
     """An RDS socket with (host, port) addresses of both families."""
 
@@ -96,6 +101,10 @@ class Sock:
     def name(self):
         return parse(self._name("getsockname")[0])
 
+    def scopes(self):
+        """Those of its own name and of its peer's."""
+        return [scope(self._name(x)[0]) for x in ("getsockname", "getpeername")]
+
     def name_size(self):
         return self._name("getsockname")[1]
 
@@ -109,11 +118,16 @@ class Sock:
 
     def recv(self, size=MAX_MESSAGE, flags=0):
         """(data, sender)"""
+        data, raw = self.recv_raw(size, flags)
+        return data, parse(raw)
+
+    def recv_raw(self, size=MAX_MESSAGE, flags=0):
+        """(data, struct sockaddr)"""
         data = ctypes.create_string_buffer(max(size, 1))
         raw = ctypes.create_string_buffer(128)
         length = ctypes.c_uint32(128)
         count = call("recvfrom", self.fileno(), data, size, flags, raw, ctypes.byref(length))
-        return data.raw[: min(count, size)], parse(raw.raw)
+        return data.raw[: min(count, size)], raw.raw
 
     def setsockopt(self, level, option, value):
         self.sock.setsockopt(level, option, value)
