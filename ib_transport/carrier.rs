@@ -325,6 +325,13 @@ impl Carrier {
         }
     }
 
+    /// Has the device send something, and report that. If there is no room for it, it goes when there is, or the connection
+    /// is given up. Any context but a hard interrupt.
+    pub(super) fn send_something(&self, qp: &Qp<Self>) {
+        qp.report_next();
+        self.connection.send_header();
+    }
+
     /// Sees to it that the end of what was posted is known in bounded time, also if the device loses a completion. Any
     /// context but a hard interrupt.
     pub(super) fn check_progress(qp: &Qp<Self>, patience: Patience) {
@@ -341,9 +348,7 @@ impl Carrier {
             Verdict::Wait => {}
             Verdict::Ask => {
                 stats.inc(Counter::IbTxAsked);
-                // If there is no room for it, it goes when there is, or the connection is given up.
-                qp.report_next();
-                this.connection.send_header();
+                this.send_something(qp);
             }
             Verdict::GiveUp => {
                 stats.inc(Counter::IbTxGivenUp);
@@ -446,6 +451,7 @@ impl QpHandler for Carrier {
             .node
             .stats
             .add(Counter::IbTxCqEvent, reports);
+        self.device.note_progress();
         if self.blocked.peek() && self.blocked.xchg(false, Full) {
             self.connection.resume();
         }

@@ -104,7 +104,7 @@ impl Device {
         let pd = Pd::new(device)?;
         let users = Users::new(device.id())?;
         let pools = Pools::new(&pd, unmapped.clone(), limits)?;
-        let regions = Regions::new(&pd, &limits.queue)?;
+        let regions = Regions::new(&pd, &users, &limits.queue)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 id: device.id(),
@@ -146,6 +146,12 @@ impl Device {
     /// Whether peers may use memory of programs by way of it. Any context but a hard interrupt.
     pub(super) fn offers_memory(&self) -> bool {
         self.regions.offer_memory()
+    }
+
+    /// Something that was posted is sent, or a queue pair has gone. Any context.
+    #[inline]
+    pub(super) fn note_progress(&self) {
+        self.regions.note_progress();
     }
 
     /// Has the receive rings looked at when the period ends. Any context.
@@ -197,7 +203,7 @@ impl Device {
         }
         let mut next = Tended::Done;
         self.users.for_each(
-            |user| user.qp.clone(),
+            |_, user| user.qp.clone(),
             |qp| next = next.max(Carrier::tend(&qp, period_ends)),
         );
         if self.parking.sweep(self.id) {
@@ -233,7 +239,9 @@ impl DeviceUse {
 
 impl Drop for DeviceUse {
     fn drop(&mut self) {
-        if self.device.users.leave(self.number) {
+        let last = self.device.users.leave(self.number);
+        self.device.note_progress();
+        if last {
             self.device.unused.complete_all();
         }
     }

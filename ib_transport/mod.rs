@@ -26,6 +26,8 @@
 mod carrier;
 mod device;
 mod endpoint;
+mod fence;
+mod kept;
 mod parked;
 mod regions;
 mod registrar;

@@ -9,7 +9,13 @@
 //!
 //! When the device goes, all goes with it; what is held of it stands for nothing from then on.
 
-use super::{registrar::Registrar, spares::Spares};
+use super::{
+    fence::Fence,
+    kept::{Kept, Memory},
+    registrar::Registrar,
+    spares::Spares,
+    users::Users,
+};
 use crate::conn::{Home, LocalMemory, Released, RemoteMemory};
 use crate::kapi::{
     pin::PinnedMemory,
@@ -20,20 +26,24 @@ use crate::kapi::{
 use crate::proto::rdma::{Cookie, MAX_BYTES};
 use core::net::SocketAddr;
 use kernel::{
-    new_mutex,
+    new_condvar, new_mutex,
     page::PAGE_SIZE,
     prelude::*,
     rbtree::{RBTree, RBTreeNodeReservation},
     sync::{
         atomic::{Atomic, Relaxed},
-        Arc, Mutex,
+        Arc, CondVar, CondVarTimeoutResult, Mutex, MutexGuard,
     },
+    time::{msecs_to_jiffies, Jiffies},
     workqueue::{new_work, Work, WorkItem},
 };
 
 /// How long a device is left alone that did not answer itself, in nanoseconds: so one of those who wait for it finds that
 /// out, and not one after the other.
 const REST_NS: u64 = 5_000_000_000;
+
+/// How long who gives a region back waits for answers to reads from it, in milliseconds.
+const FENCE_MS: u32 = 1_000;
 
 /// What one caller at a time uses.
 struct Device {
@@ -42,6 +52,11 @@ struct Device {
     /// When it was given up because it took too long, on the monotonic clock, and by way of which address.
     late_at: Option<(u64, SocketAddr)>,
     spares: Spares<Mr>,
+    /// Invalid regions from which a read may still be answered; see [`fence`](super::fence).
+    fenced: Fifo<Kept>,
+    fence: Option<Fence>,
+    /// Those that came after the fence.
+    unfenced: Fifo<Kept>,
 }
 
 impl Device {
@@ -69,17 +84,24 @@ impl Device {
     /// Releases memory, and keeps what can be used again. Who waits for it is added to `released`. Sleeps.
     fn invalidate(&mut self, mut stale: Fifo<Kept>, released: &mut Fifo<Kept>) {
         let mut some: KVec<Region> = KVec::new();
+        // Whose they are.
+        let mut whose = Fifo::new();
         loop {
             let next = stale.pop_front();
             let last = next.is_none();
             if let Some(mut kept) = next {
                 match kept.release() {
-                    Some(region) if kept.spoiled => drop(region),
-                    // Without memory for it, a region goes by itself; that ends all that peers may do.
-                    Some(region) => drop(some.push(region, GFP_KERNEL)),
-                    None => {}
+                    Some(region) if kept.spoiled => {
+                        drop(region);
+                        released.push_back(kept);
+                    }
+                    Some(region) => match some.push(region, GFP_KERNEL) {
+                        Ok(()) => whose.push_back(kept),
+                        // Without memory for it, a region goes by itself; that ends all that peers may do.
+                        Err(_) => released.push_back(kept),
+                    },
+                    None => released.push_back(kept),
                 }
-                released.push_back(kept);
             }
             if some.len() < BATCH && !last {
                 continue;
@@ -88,10 +110,16 @@ impl Device {
                 // Those that are not invalidated by this are destroyed.
                 let _ = registrar.qp().invalidate(&some);
             }
-            while let Some(region) = some.pop() {
-                let pages = region.pages();
-                if let Some(mr) = region.release() {
-                    drop(self.spares.keep(pages, mr));
+            for region in some.drain_all() {
+                let Some(mut kept) = whose.pop_front() else {
+                    break;
+                };
+                if kept.read_from {
+                    kept.memory = Memory::Region(region);
+                    self.unfenced.push_back(kept);
+                } else {
+                    self.reuse(region);
+                    released.push_back(kept);
                 }
             }
             if last {
@@ -99,46 +127,51 @@ impl Device {
             }
         }
     }
+
+    /// Releases the memory of an invalid region, and keeps the rest if it can be used again. Sleeps.
+    fn reuse(&mut self, region: Region) {
+        let pages = region.pages();
+        if let Some(mr) = region.release() {
+            drop(self.spares.keep(pages, mr));
+        }
+    }
+
+    /// Releases what no read is answered from any more, and fences what has come since. Who waits for it is added to
+    /// `released`. Sleeps.
+    fn pass(&mut self, users: &Users, released: &mut Fifo<Kept>) {
+        loop {
+            if let Some(fence) = &mut self.fence {
+                if !fence.is_over(users) {
+                    return;
+                }
+                self.fence = None;
+                while let Some(mut kept) = self.fenced.pop_front() {
+                    if let Some(region) = kept.release() {
+                        self.reuse(region);
+                    }
+                    released.push_back(kept);
+                }
+            }
+            if self.unfenced.is_empty() {
+                return;
+            }
+            // Without memory for it, those wait for the next time.
+            let Ok(fence) = Fence::new(users) else {
+                return;
+            };
+            self.fence = Some(fence);
+            self.fenced.append(&mut self.unfenced);
+        }
+    }
+
+    /// Whether a read may still be answered from invalid regions.
+    fn is_fencing(&self) -> bool {
+        !self.fenced.is_empty() || !self.unfenced.is_empty()
+    }
 }
 
 /// How many are invalidated at once.
 const BATCH: usize = 32;
-
-/// Memory of a program.
-enum Memory {
-    Region(Region),
-    /// It has no key of its own.
-    Lent(Arc<LentMapping>),
-    Released,
-}
-
-/// Memory, and who waits for its release. Dropping it releases it, and sleeps.
-struct Kept {
-    /// Goes first.
-    memory: Memory,
-    /// The device may still write by what it has of the region: that is not to be used again.
-    spoiled: bool,
-    then: Option<Arc<dyn Released>>,
-}
-
-impl Kept {
-    /// Whether peers use it: for an operation of this node's somebody waits.
-    fn is_offered(&self) -> bool {
-        self.then.is_none()
-    }
-
-    /// Releases the memory, or gives the region that is to be invalidated for it. Sleeps.
-    fn release(&mut self) -> Option<Region> {
-        match core::mem::replace(&mut self.memory, Memory::Released) {
-            Memory::Region(region) => Some(region),
-            Memory::Lent(lent) => {
-                lent.release();
-                None
-            }
-            Memory::Released => None,
-        }
-    }
-}
 
 /// What changes in any context.
 struct State {
@@ -159,7 +192,13 @@ pub(super) struct Regions {
     /// See [`DeviceCaps`](crate::kapi::rdma::DeviceCaps::reads_run_on).
     reads_run_on: bool,
     mapped_at_once: u64,
+    users: Arc<Users>,
     queue: Arc<OwnedQueue>,
+    /// Regions wait for what the queue pairs send.
+    fencing: Atomic<bool>,
+    /// Some have gone.
+    #[pin]
+    passed: CondVar,
     /// Before `state`.
     #[pin]
     device: Mutex<Device>,
@@ -183,7 +222,11 @@ impl WorkItem for Regions {
 
 impl Regions {
     /// Has none, and asks the device for none before [`Self::register`]. May sleep.
-    pub(super) fn new(pd: &Arc<Pd>, queue: &Arc<OwnedQueue>) -> Result<Arc<Self>> {
+    pub(super) fn new(
+        pd: &Arc<Pd>,
+        users: &Arc<Users>,
+        queue: &Arc<OwnedQueue>,
+    ) -> Result<Arc<Self>> {
         let caps = pd.device().caps();
         let most = if caps.fast_registration {
             caps.max_fast_reg_pages
@@ -198,6 +241,9 @@ impl Regions {
             registrar: None,
             late_at: None,
             spares: Spares::new(most)?,
+            fenced: Fifo::new(),
+            fence: None,
+            unfenced: Fifo::new(),
         };
         let state = State {
             held: RBTree::new(),
@@ -211,7 +257,10 @@ impl Regions {
                 id: pd.device().id(),
                 reads_run_on: caps.reads_run_on,
                 mapped_at_once,
+                users: users.clone(),
                 queue: queue.clone(),
+                fencing: Atomic::new(false),
+                passed <- new_condvar!("Regions::passed"),
                 device <- new_mutex!(device, "Regions::device"),
                 state <- new_spinlock_bh!(state, "Regions::state"),
                 sweep <- new_work!("Regions::sweep"),
@@ -298,7 +347,7 @@ impl Regions {
     /// Makes a region, at the second attempt if need be. Sleeps.
     fn make(
         &self,
-        device: &mut Device,
+        device: &mut MutexGuard<'_, Device>,
         addr: &SocketAddr,
         mapping: Arc<Mapping>,
         access: Access,
@@ -330,15 +379,21 @@ impl Regions {
     /// be of the other kind, and makes one. Sleeps.
     fn make_room(
         &self,
-        device: &mut Device,
+        device: &mut MutexGuard<'_, Device>,
         pd: &Arc<Pd>,
         pages: usize,
         size: u32,
         released: &mut Fifo<Kept>,
     ) -> Result<Mr> {
-        device.invalidate(self.take_stale(), released);
-        if let Some(mr) = device.spares.take(pages) {
-            return Ok(mr);
+        let mut left = msecs_to_jiffies(FENCE_MS);
+        loop {
+            self.release_stale(device, released);
+            if let Some(mr) = device.spares.take(pages) {
+                return Ok(mr);
+            }
+            if !device.is_fencing() || !self.await_pass(device, &mut left) {
+                break;
+            }
         }
         device.spares.clear();
         Mr::new(pd, size)
@@ -355,6 +410,7 @@ impl Regions {
         let kept = Kept {
             memory,
             spoiled: false,
+            read_from: false,
             then,
         };
         let kept = Item::new(kept, GFP_KERNEL_ACCOUNT)?;
@@ -392,10 +448,42 @@ impl Regions {
     fn sweep(&self) {
         let mut released = Fifo::new();
         let mut device = self.device.lock();
-        let stale = self.take_stale();
-        device.invalidate(stale, &mut released);
+        self.release_stale(&mut device, &mut released);
         drop(device);
         drop(released);
+    }
+
+    /// Releases stale memory. Who waits for it is added to `released`. Sleeps.
+    fn release_stale(&self, device: &mut Device, released: &mut Fifo<Kept>) {
+        device.invalidate(self.take_stale(), released);
+        if !self.reads_run_on {
+            return;
+        }
+        // Before anything is sent for it.
+        self.fencing.store(device.is_fencing(), Relaxed);
+        device.pass(&self.users, released);
+        self.fencing.store(device.is_fencing(), Relaxed);
+        self.passed.notify_all();
+    }
+
+    /// Waits until something has passed the fence, for `left` at the most, and not after a signal. False if the wait is over.
+    /// Sleeps without the lock.
+    fn await_pass(&self, device: &mut MutexGuard<'_, Device>, left: &mut Jiffies) -> bool {
+        match self.passed.wait_interruptible_timeout(device, *left) {
+            CondVarTimeoutResult::Woken { jiffies } => {
+                *left = jiffies;
+                true
+            }
+            CondVarTimeoutResult::Timeout | CondVarTimeoutResult::Signal { .. } => false,
+        }
+    }
+
+    /// Something that was posted is sent, or a queue pair has gone. Any context.
+    #[inline]
+    pub(super) fn note_progress(self: &Arc<Self>) {
+        if self.fencing.load(Relaxed) {
+            self.queue.enqueue::<_, 0>(self.clone());
+        }
     }
 
     /// The device goes: nothing of it is left when this returns, and nothing can be registered any more. Sleeps.
@@ -409,6 +497,8 @@ impl Regions {
         drop(state);
         let stale = self.take_stale();
         device.invalidate(stale, &mut released);
+        // Nor is a read answered any more.
+        device.pass(&self.users, &mut released);
         device.spares.clear();
         device.registrar = None;
         drop(device);
@@ -447,7 +537,14 @@ impl Home for Regions {
     }
 
     fn settle(&self) {
-        self.sweep();
+        let mut left = msecs_to_jiffies(FENCE_MS);
+        loop {
+            self.sweep();
+            let mut device = self.device.lock();
+            if !device.is_fencing() || !self.await_pass(&mut device, &mut left) {
+                return;
+            }
+        }
     }
 
     fn is_gone(&self) -> bool {
@@ -469,6 +566,7 @@ impl<T> Drop for Held<T> {
             return;
         };
         kept.spoiled = self.home.reads_run_on && self.spoiled.load(Relaxed);
+        kept.read_from = self.home.reads_run_on && kept.is_offered();
         state.offered = state.offered.wrapping_sub(kept.is_offered().into());
         state.stale.push_back(kept);
         drop(state);

@@ -81,6 +81,11 @@ impl Users {
         }
     }
 
+    /// The queue pair of an endpoint that there is.
+    pub(super) fn qp(&self, number: u64) -> Option<Arc<Qp<Carrier>>> {
+        self.users.lock().tree.get(&number)?.qp.clone()
+    }
+
     /// Takes an endpoint off. True if the device is being removed, and it was the last. May sleep.
     pub(super) fn leave(&self, number: u64) -> bool {
         let mut users = self.users.lock();
@@ -105,13 +110,20 @@ impl Users {
         self.users.lock().tree.is_empty()
     }
 
-    /// Calls `each`, without the lock, with what `pick` finds of each user that there is all the time.
-    pub(super) fn for_each<T>(&self, pick: impl Fn(&User) -> Option<T>, mut each: impl FnMut(T)) {
+    /// Calls `each`, without the lock, with what `pick` finds of each user, and its number, that there is all the time.
+    pub(super) fn for_each<T>(
+        &self,
+        pick: impl Fn(u64, &User) -> Option<T>,
+        mut each: impl FnMut(T),
+    ) {
         let (mut from, end) = (0, self.users.lock().next);
         while from < end {
             let users = self.users.lock();
             let found = users.tree.cursor_lower_bound(&from);
-            let found = found.map(|cursor| (*cursor.current().0, pick(cursor.current().1)));
+            let found = found.map(|cursor| {
+                let (number, user) = cursor.current();
+                (*number, pick(*number, user))
+            });
             drop(users);
             let Some((number, picked)) = found else {
                 return;
@@ -127,7 +139,7 @@ impl Users {
 impl Tenant for Users {
     fn recheck(&self, addrs: &LocalAddrs) {
         self.for_each(
-            |user| Some(user.events.clone()),
+            |_, user| Some(user.events.clone()),
             |events| events.check_address(addrs, self.device),
         );
     }

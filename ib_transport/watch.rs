@@ -65,7 +65,7 @@ impl Watch {
     fn look(self: &Arc<Self>) {
         let patience = self.tunables.patience();
         self.users.for_each(
-            |user| user.qp.clone(),
+            |_, user| user.qp.clone(),
             |qp| Carrier::check_progress(&qp, patience),
         );
         if !self.users.is_empty() {

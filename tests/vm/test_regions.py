@@ -63,6 +63,12 @@ def test_a_key_of_two_devices(node, guest):
 
 @pytest.mark.on_siw
 @pytest.mark.kinds("siw")
+def test_read_that_is_being_answered(node, guest):
+    play("answered", node, guest)
+
+
+@pytest.mark.on_siw
+@pytest.mark.kinds("siw")
 def test_read_that_is_interrupted(node, guest):
     node.forget()
     play("interrupted", node, guest)

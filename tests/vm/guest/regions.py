@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import json
 import resource
+import socket
 import subprocess
 import sys
 import time
@@ -270,6 +271,43 @@ def interrupted():
             reset(*IB)
             need(rdma.status(p.a) == (2, rdma.DROPPED), "the second read")
         eventually("the region has gone", lambda: not regions(DEVICES[0]) & spare)
+
+
+def unsent(address):
+    """The most bytes that a TCP socket at an address has to send."""
+    local = f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}:"
+    with open("/proc/net/tcp", encoding="ascii") as f:
+        rows = [line.split() for line in f.readlines()[1:]]
+    return max((int(x[4].split(":")[0], 16) for x in rows if x[1].startswith(local)), default=0)
+
+
+def answered():
+    """A read from a region that is given back while iWARP answers: it brings nothing of the next region, and the memory is
+    kept until then."""
+    size = 1 << 20
+    with Pair(600) as p:
+        p.theirs.pages[:size] = b"x" * size
+        p.theirs.pages[size:2 * size] = b"m" * size
+        cookie = p.theirs.register(0, size)
+        connect(p)
+        # Without the wire there is no way to register the first memory.
+        p.read(b"", cookie, [(0, PAGE)], 1, SILENT)
+        need(rdma.status(p.a) == (1, rdma.SUCCESS), "the first read")
+        unpinned(pins := p.pins + size // PAGE)
+        with wire("loss", "100%", ends=("rdsv1",)):
+            p.read(b"", cookie, [(0, size)], 2, SILENT)
+            eventually("an answer waits", lambda: unsent(IB[1]) > 4 * PAGE)
+            p.theirs.free(cookie, INVALIDATE)
+            marked = p.theirs.register(size, size)
+            # The memory that the read brings to, and the next region.
+            need(rdma.pins() == pins + 2 * size // PAGE, "what is answered from is not pinned any more")
+        # It may take several answers, and the next one is refused.
+        found = rdma.status(p.a)
+        need(found in ((2, rdma.SUCCESS), (2, rdma.DROPPED), (2, rdma.REMOTE_ERROR)), f"the read: {found}")
+        got = set(p.ours.pages[:size])
+        need(got <= {0, ord("x")}, f"it has brought {got}")
+        unpinned(pins)
+        p.theirs.free(marked, INVALIDATE)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory of programs that is kept for a device until that is done with it.
+
+use crate::conn::Released;
+use crate::kapi::rdma::{LentMapping, Region};
+use kernel::sync::Arc;
+
+/// Memory of a program.
+pub(super) enum Memory {
+    Region(Region),
+    /// It has no key of its own.
+    Lent(Arc<LentMapping>),
+    Released,
+}
+
+/// Memory, and who waits for its release. Dropping it releases it, and sleeps.
+pub(super) struct Kept {
+    /// Goes first.
+    pub(super) memory: Memory,
+    /// The device may still write by what it has of the region: that is not to be used again.
+    pub(super) spoiled: bool,
+    /// A peer may be reading from it, and goes on when it is invalid.
+    pub(super) read_from: bool,
+    pub(super) then: Option<Arc<dyn Released>>,
+}
+
+impl Kept {
+    /// Whether peers use it: for an operation of this node's somebody waits.
+    pub(super) fn is_offered(&self) -> bool {
+        self.then.is_none()
+    }
+
+    /// Releases the memory, or gives the region that is to be invalidated for it. Sleeps.
+    pub(super) fn release(&mut self) -> Option<Region> {
+        match core::mem::replace(&mut self.memory, Memory::Released) {
+            Memory::Region(region) => Some(region),
+            Memory::Lent(lent) => {
+                lent.release();
+                None
+            }
+            Memory::Released => None,
+        }
+    }
+}
