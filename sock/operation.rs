@@ -54,8 +54,8 @@ impl Wish {
         len == 0 && self.flags().contains(Flags::SILENT)
     }
 
-    /// Pins the local memory, has the device see it, and says what is to be posted. `ticket`: what pays for a silent
-    /// message.
+    /// Pins the local memory, has the device see it, and says what is to be posted, and what to count when that is handed
+    /// over. `ticket`: what pays for a silent message.
     ///
     /// Fails with ENOBUFS if the program does not read how operations end, EINVAL and EMSGSIZE if it cannot be, EFAULT
     /// if the memory is not there, or for an atomic operation is not at a multiple of 8, EOPNOTSUPP if the device cannot
@@ -65,7 +65,7 @@ impl Wish {
         sk: &Sock<Socket>,
         bound: &Bound,
         ticket: Option<Ticket>,
-    ) -> Result<KBox<Attachment>> {
+    ) -> Result<(KBox<Attachment>, Tally)> {
         if sk.notices.len() >= MAX_UNREAD {
             return Err(Errno::NoBufferSpace.into());
         }
@@ -90,7 +90,7 @@ impl Wish {
                 (verb, args.cookie.rkey, args.remote_address()?)
             }
         };
-        count(&sk.node.stats, verb, &local.pieces);
+        let tally = Tally::new(verb, &local.pieces);
         let behind = match ticket {
             None => Behind::Message,
             // The program is to hear how it went, and only an acknowledgement tells.
@@ -110,20 +110,34 @@ impl Wish {
         let fence = flags.contains(Flags::FENCE);
         let told_to_peer = matches!(self, Self::Transfer(_)) && behind == Behind::Message;
         let used = told_to_peer.then_some(rkey);
-        Attachment::new(&op, to_post, (fence, behind), used)
+        let attachment = Attachment::new(&op, to_post, (fence, behind), used)?;
+        Ok((attachment, tally))
     }
 }
 
-/// Counts an operation as it begins.
-fn count(stats: &Stats, verb: Verb, pieces: &[LocalPiece]) {
-    let bytes = pieces
-        .iter()
-        .fold(0usize, |sum, it| sum.saturating_add(it.len() as usize));
-    match verb {
-        Verb::Write => stats.count(Counter::SendRdma, Counter::SendRdmaBytes, bytes),
-        Verb::Read => stats.count(Counter::SendRdma, Counter::RecvRdmaBytes, bytes),
-        Verb::FetchAdd { .. } => stats.inc(Counter::IbAtomicFadd),
-        Verb::CompareSwap { .. } => stats.inc(Counter::IbAtomicCswp),
+/// What counters say of an operation.
+pub(super) struct Tally {
+    verb: Verb,
+    bytes: usize,
+}
+
+impl Tally {
+    fn new(verb: Verb, pieces: &[LocalPiece]) -> Self {
+        let bytes = pieces
+            .iter()
+            .fold(0usize, |sum, it| sum.saturating_add(it.len() as usize));
+        Self { verb, bytes }
+    }
+
+    /// Counts it, as it is accepted.
+    pub(super) fn count(self, stats: &Stats) {
+        let Self { verb, bytes } = self;
+        match verb {
+            Verb::Write => stats.count(Counter::SendRdma, Counter::SendRdmaBytes, bytes),
+            Verb::Read => stats.count(Counter::SendRdma, Counter::RecvRdmaBytes, bytes),
+            Verb::FetchAdd { .. } => stats.inc(Counter::IbAtomicFadd),
+            Verb::CompareSwap { .. } => stats.inc(Counter::IbAtomicCswp),
+        }
     }
 }
 

@@ -184,7 +184,12 @@ impl Sending<'_> {
         };
         let operation = control.operation.map(prepare).transpose();
         let sent = operation.and_then(|operation| {
-            self.hand_over(route, msg, Attached { memory, operation }, ticket)
+            let (operation, tally) = operation.unzip();
+            self.hand_over(route, msg, Attached { memory, operation }, ticket)?;
+            if let Some(tally) = tally {
+                tally.count(&sk.node.stats);
+            }
+            Ok(())
         });
         if let (Err(_), Some(key)) = (&sent, fresh) {
             // Nobody knows of it.

@@ -27,7 +27,9 @@ EXPECTED = {
     "closed_unread": {"recv_drop_closed": 2, "recv_drop_dead_sock": 0},
     "operations": [{"send_rdma": 1, "send_rdma_bytes": 5000, "recv_rdma_bytes": 0},
                    {"send_rdma": 1, "send_rdma_bytes": 0, "recv_rdma_bytes": 3096},
-                   {"ib_atomic_fadd": 2, "ib_atomic_cswp": 2, "send_rdma": 0}],
+                   {"ib_atomic_fadd": 2, "ib_atomic_cswp": 2, "send_rdma": 0},
+                   ["EFAULT"] * 3,
+                   {"send_rdma": 0, "send_rdma_bytes": 0, "recv_rdma_bytes": 0, "ib_atomic_fadd": 0}],
 }
 # Each of these is to go up, and how often that happens hangs on the machine.
 SLOW = {

@@ -10,13 +10,13 @@ import threading
 import rdma
 from bug_races import at_once
 from cases import IB, case, each, need, outcome
-from rdma import A, B, INVALIDATE, NOTIFY_ME, READWRITE, SILENT, USE_ONCE, Pair, unpinned
-from rds import Sock, call
+from rdma import (A, B, INVALIDATE, NOTIFY_ME, PROT_NONE, PROT_READ, READWRITE, SILENT, USE_ONCE, Pair, protected,
+                  unpinned)
+from rds import Sock
 from reset import reset
 
 PAGE = mmap.PAGESIZE
 ATOMIC_KINDS = (rdma.FETCH_ADD, rdma.COMPARE_SWAP, rdma.MASKED_FETCH_ADD, rdma.MASKED_COMPARE_SWAP)
-PROT_NONE, PROT_READ = 0, 1
 SOL_PACKET, PACKET_RX_RING = 263, 5
 
 
@@ -33,14 +33,6 @@ def works_after(p, *stray):
         need(data in stray, f"{data} came")
     need(rdma.status(p.a) == (4711, rdma.SUCCESS), "the operation did not go well")
     p.theirs.free(cookie, INVALIDATE)
-
-
-def protected(protection):
-    """A page, and where it is: nobody may write to it, or nobody may touch it."""
-    memory = mmap.mmap(-1, PAGE)
-    at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    call("mprotect", ctypes.c_void_p(at), PAGE, protection)
-    return memory, at
 
 
 @case

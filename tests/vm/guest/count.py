@@ -118,7 +118,7 @@ def closed_unread():
 
 @case
 def operations():
-    """A write, a read into two pieces, and each kind of atomic operation."""
+    """A write, a read into two pieces, each kind of atomic operation, and some whose messages cannot be copied."""
     every_bit = (1 << 64) - 1
     with rdma.Pair(4) as p:
         cookie = p.theirs.register(0, 8192)
@@ -135,7 +135,13 @@ def operations():
                               (rdma.MASKED_COMPARE_SWAP, [1, 2, every_bit, every_bit])):
             rdma.send(p.a, b"", rdma.atomic(kind, cookie, p.ours.base, 0, numbers, rdma.NOTIFY_ME, kind))
             rdma.status(p.a)
-        return [written, read, rises(before, "ib_atomic_fadd", "ib_atomic_cswp", "send_rdma")]
+        changed = rises(before, "ib_atomic_fadd", "ib_atomic_cswp", "send_rdma")
+        before, (nothing, _) = counters(), rdma.protected(rdma.PROT_NONE)
+        add = rdma.atomic(rdma.FETCH_ADD, cookie, p.ours.base, 0, [1], rdma.NOTIFY_ME)
+        told = [outcome(p.write, nothing, cookie, [(0, 10)], 3), outcome(p.read, nothing, cookie, [(0, 10)], 3),
+                outcome(rdma.send, p.a, nothing, add)]
+        return [written, read, changed, told, rises(before, "send_rdma", "send_rdma_bytes", "recv_rdma_bytes",
+                                                    "ib_atomic_fadd")]
 
 
 @case
