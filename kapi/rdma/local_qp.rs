@@ -23,7 +23,7 @@ use kernel::{
     sync::{Arc, Mutex},
 };
 
-/// Most work requests that may be outstanding.
+/// Most work requests that may be outstanding, beside that which drains the queue.
 const DEPTH: u32 = 64;
 /// How long a device may take for what should take microseconds, in milliseconds.
 const PATIENCE_MS: u32 = 5_000;
@@ -33,7 +33,8 @@ const PATIENCE_MS: u32 = 5_000;
 /// # Invariants
 ///
 /// `cq` is null or a completion queue that this owns; `qp` is null or the queue pair of the connection id
-/// `cm`, which uses `cq`. Nothing is posted to `qp` that was not waited for.
+/// `cm`, which uses `cq`. Of what is posted to `qp` at most [`DEPTH`] are outstanding: a call waits for all that it posts,
+/// or drops this, with up to so many that nobody has waited for. Their marks go after that.
 struct Verbs {
     cq: *mut bindings::ib_cq,
     qp: *mut bindings::ib_qp,
@@ -50,7 +51,7 @@ impl Drop for Verbs {
         pin_init::stack_pin_init!(let drain = Drain::new());
         if !self.qp.is_null() {
             // SAFETY: By the type invariants the queue pair is alive, and `&mut self` says that nobody else
-            // posts. What was posted is done, so there is room. `drain` goes after the completion queue.
+            // posts. There is room for one more than are outstanding. `drain` goes after the completion queue.
             let flushed = unsafe { drain.as_ref().wait(self.qp) };
             if let Err(error) = flushed {
                 pr_warn!(
@@ -147,8 +148,8 @@ impl LocalQp {
         let mut guard = self.verbs.lock();
         let verbs = (*guard).as_mut().ok_or(Errno::NotConnected)?;
         let cqe = region.mr().mark().cqe();
-        // SAFETY: The queue pair is alive, and so is the region until its completion, or until the queue pair
-        // is destroyed: see below.
+        // SAFETY: The queue pair is alive, and so is the region until its completion, or until there is no completion
+        // queue any more: see below.
         let post = |flags| unsafe {
             bindings::rds_ib_post_reg_mr(verbs.qp, region.mr().as_raw(), flags, cqe)
         };
@@ -160,7 +161,7 @@ impl LocalQp {
             _ => Err(error),
         });
         if let Err(error) = posted.and_then(|()| region.mr().finish(PATIENCE_MS)) {
-            // Only without the queue pair may the region go. One that refuses is of no use either.
+            // Only without the queues may the region, with its mark, go. One that refuses is of no use either.
             drop(guard.take());
             return Err(error);
         }
@@ -195,7 +196,7 @@ impl LocalQp {
             match region.mr().finish(PATIENCE_MS) {
                 Ok(()) => region.set_invalid(),
                 Err(error) => {
-                    // Only without the queue pair may the others go.
+                    // Only without the queues may the others go.
                     drop(guard.take());
                     return Err(error);
                 }
