@@ -49,7 +49,7 @@ pub(crate) enum Access {
 
 impl Access {
     /// The same without atomic operations.
-    pub(super) fn plainer(self) -> Option<Self> {
+    pub(crate) fn plainer(self) -> Option<Self> {
         (self == Self::Writable { atomics: true }).then_some(Self::Writable { atomics: false })
     }
 
@@ -59,7 +59,7 @@ impl Access {
     }
 
     /// As C wants it.
-    pub(super) fn flags(self) -> c_int {
+    pub(crate) fn flags(self) -> c_int {
         const WRITE: c_uint = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE;
         // Who lets others write has to be let, too.
         const BY_PEER: c_uint = WRITE | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;

@@ -11,7 +11,7 @@ mod suite {
         ib_transport::spares::Spares,
         kapi::{
             errno::Errno,
-            rdma::{DeviceId, WcStatus},
+            rdma::{Access, DeviceId, WcStatus},
         },
         msg::{Ending, Memory, Outcome},
         proto::exthdr,
@@ -215,6 +215,41 @@ mod suite {
         memory.close();
         assert_eq!(homes(&memory)?, 0);
         Ok(())
+    }
+
+    /// `enum ib_access_flags`.
+    const LOCAL_WRITE: i32 = 1;
+    const REMOTE_WRITE: i32 = 2;
+    const REMOTE_READ: i32 = 4;
+    const REMOTE_ATOMIC: i32 = 8;
+
+    #[test]
+    fn peers_may_do_what_a_region_is_for() {
+        let writable = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ;
+        assert_eq!(Access::Readable.flags(), REMOTE_READ);
+        assert_eq!(Access::Writable { atomics: false }.flags(), writable);
+        let all = Access::Writable { atomics: true };
+        assert_eq!(all.flags(), writable | REMOTE_ATOMIC);
+        // What an operation takes from or brings to is none of theirs; but with iWARP they bring it themselves.
+        assert_eq!(Access::Source.flags(), 0);
+        assert_eq!(Access::Sink { by_peer: false }.flags(), LOCAL_WRITE);
+        let brought = Access::Sink { by_peer: true };
+        assert_eq!(brought.flags(), LOCAL_WRITE | REMOTE_WRITE);
+    }
+
+    #[test]
+    fn only_atomics_can_be_done_without() {
+        let plain = Access::Writable { atomics: false };
+        assert_eq!(Access::Writable { atomics: true }.plainer(), Some(plain));
+        for access in [
+            Access::Readable,
+            plain,
+            Access::Source,
+            Access::Sink { by_peer: false },
+            Access::Sink { by_peer: true },
+        ] {
+            assert_eq!(access.plainer(), None);
+        }
     }
 
     /// `enum ib_wc_status`.
