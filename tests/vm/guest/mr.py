@@ -11,9 +11,9 @@ import peer
 import rdma
 from cases import outcome
 from peer import FETCH_AND_ADD, READ, WRITE, Home, Peer, PeerError
-from rdma import FREE_MR, GET_MR, INVALIDATE, READWRITE, USE_ONCE
-from rds import Sock
-from rogue import MINE, NODE, connected, need
+from rdma import FREE_MR, GET_MR, GET_MR_FOR_DEST, INVALIDATE, READWRITE, USE_ONCE
+from rds import Sock, sockaddr
+from rogue import MINE, NODE, connected, is_iwarp, need
 
 RDMA = 2
 
@@ -61,6 +61,22 @@ def uses(home):
             brought = tried(home, READ, cookie, at, bytes(10))
             need(brought == data, f"a read at {at} brought {brought}")
         need(m.pages[90:100] == bytes(10) and m.pages[5100:5110] == bytes(10), "too much was written")
+
+
+def largest(home):
+    """1 MiB that has a part of 257 pages, of the last a byte; of 256 where the device has no more."""
+    size, at = 1 << 20, 1
+    with Memory(home, 257) as m:
+        if is_iwarp():
+            need(outcome(m.register, at, size) == "EMSGSIZE", "soft-iWARP has room for 257 pages")
+            at = 0
+        cookie = m.register(at, size)
+        for place in (0, size // 2, size - 10):
+            data = bytes([place % 251 + 1]) * 10
+            need(tried(home, WRITE, cookie, place, data) is not None, f"a write at {place} was refused")
+            need(m.pages[at + place:at + place + 10] == data, f"a write at {place} is not there")
+            need(tried(home, READ, cookie, place, bytes(10)) == data, f"a read at {place} brought something else")
+        need(tried(home, WRITE, cookie, size - 9, bytes(10)) is None, "it got to what is behind")
 
 
 def adds(home):
@@ -137,8 +153,12 @@ def wrong(home):
                 need(found == error, f"{at:#x}, {length:#x}: {found}, not {error}")
         raw = struct.pack("=QQQQ", m.base, 100, 8, 0)
         need(outcome(m.sock.set_raw, GET_MR, raw) == "EFAULT", "the cookie can be written to nowhere")
-        for length in (31, 33):
-            need(outcome(m.sock.set_raw, GET_MR, raw.ljust(33)[:length]) == "EINVAL", f"{length} bytes will do")
+        lengths = [(GET_MR, struct.pack("=QQQQ", m.base, 100, 0, 0)), (FREE_MR, struct.pack("=QQ", m.register(0, 100), 0)),
+                   (GET_MR_FOR_DEST, sockaddr(MINE[0], 4000).ljust(128, b"\0") + struct.pack("=QQQQ", m.base, 100, 0, 0))]
+        for option, good in lengths:
+            for other in (good[:-1], good + b"\0"):
+                need(outcome(m.sock.set_raw, option, other) == "EINVAL", f"{option}: {len(other)} bytes will do")
+            need(outcome(m.sock.set_raw, option, good) == "ok", f"{option}: {len(good)} bytes will not do")
         with home.at_home():
             unbound, loop = Sock(), Sock(("127.0.0.1", 0))
         need(outcome(unbound.set_raw, GET_MR, raw) == "ENOTCONN", "a socket without an address will do")
@@ -150,7 +170,7 @@ def main():
     peer.load(sys.argv[1])
     home = Home("rogue")
     failed = 0
-    for function in (uses, *[adds] * int(sys.argv[2]), limits, ends, once, wrong):
+    for function in (uses, largest, *[adds] * int(sys.argv[2]), limits, ends, once, wrong):
         try:
             function(home)
         except PeerError as e:
