@@ -29,7 +29,7 @@ def test_operations(case, node, guest):
 
 
 @pytest.mark.on_siw("release")
-@pytest.mark.parametrize("case", ("bad_arguments", "bad_keys", "silent_bad_keys", "untold"))
+@pytest.mark.parametrize("case", ("bad_arguments", "shorter", "bad_keys", "silent_bad_keys", "untold"))
 def test_refused(case, node, guest):
     node.run(["python3", guest / "refused.py", int(node.kind == "rxe"), case], timeout=600)
 
@@ -39,10 +39,10 @@ def test_statuses(case, node, guest):
     node.run(["python3", guest / "statuses.py", case], timeout=300)
 
 
-# Soft-iWARP does not tell of a write that it was refused, TCP gives nothing up before its connection, and what comes behind a
-# read waits for its end.
+# Soft-iWARP does not tell of a write that it was refused, TCP gives nothing up before its connection, what comes behind a
+# read waits for its end, and there are no atomic operations.
 @pytest.mark.kinds("rxe")
-@pytest.mark.parametrize("case", (pytest.param("refused", marks=pytest.mark.long), "dropped", "unanswered"))
+@pytest.mark.parametrize("case", (pytest.param("refused", marks=pytest.mark.long), "dropped", "unanswered", "fenced_atomics"))
 def test_statuses_of_roce(case, node, guest):
     node.run(["python3", guest / "statuses.py", case], timeout=300)
 

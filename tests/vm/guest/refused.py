@@ -7,7 +7,7 @@ import sys
 
 import rdma
 from cases import IB, need, outcome, play
-from rdma import B, READWRITE, SILENT, Pair
+from rdma import FENCE, NOTIFY_ME, READWRITE, SILENT, B, Pair
 
 ATOMICS = sys.argv[1] == "1"
 PAGE = 4096
@@ -53,8 +53,32 @@ def bad_arguments():
         need(outcome(rdma.send, p.a, b"", (control[0], control[1], control[2][:55])) == "EINVAL", "half of one")
         with rdma.connected(("127.0.0.1", 0), ("127.0.0.1", 4009)) as loop:
             need(outcome(rdma.send, loop, b"", control) == "EOPNOTSUPP", "on loopback")
+        nothing, _ = rdma.protected(rdma.PROT_NONE)
+        told = p.ours.base + PAGE
+        fresh = rdma.SOL_RDS, rdma.MAP, struct.pack("=QQQQ", base, PAGE, told, READWRITE)
+        for controls in ((fresh,), (fresh, control)):
+            need(outcome(rdma.send, p.a, nothing, *controls) == "EFAULT", "a message that is not there")
+            p.ours.free(0)
+            need(rdma.pins() == pins, "memory that nobody was told of is registered")
+            cookie, = struct.unpack_from("=Q", p.ours.pages, PAGE)
+            need(cookie and outcome(p.ours.free, cookie) == "EINVAL", f"{cookie:#x} can be freed")
         rdma.send(p.a, b"good")
         need(rdma.receive(p.b)[0] == b"good", "nothing bad arrives")
+
+
+def shorter():
+    """Less local memory than the program says that there is of the peer is no mistake: so much is written, or read."""
+    ours, theirs = b"o" * 200, b"t" * 200
+    with Pair(4) as p:
+        cookie = p.theirs.register(0, PAGE)
+        for token, flags, changed, wanted in ((1, READWRITE, p.theirs, ours[:100] + theirs[100:]),
+                                              (2, FENCE, p.ours, theirs[:100] + ours[100:])):
+            p.ours.fill(0, ours)
+            p.theirs.fill(0, theirs)
+            p.transfer(b"good", cookie, (0, 200), [(0, 60), (60, 40)], flags | NOTIFY_ME, token)
+            need(rdma.receive(p.b)[0] == b"good", f"{token}: the message")
+            need(rdma.status(p.a) == (token, rdma.SUCCESS), f"{token}: the end")
+            need(changed.pages[:200] == wanted, f"{token}: {changed.pages[:200]}")
 
 
 def bad_keys():

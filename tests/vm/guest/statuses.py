@@ -4,6 +4,7 @@
 import contextlib
 import select
 import socket
+import struct
 import subprocess
 import sys
 
@@ -98,6 +99,24 @@ def fenced():
                 # The program is not told yet.
                 need(p.ours.pages[:size] == data, f"{number}: the message comes before all is read")
                 need(rdma.status(p.a) == (number, rdma.SUCCESS), "the end of the read")
+
+
+def fenced_atomics():
+    """A message with a fence comes when the old number is there, though the wire is slow."""
+    with Pair(2) as p:
+        cookie = p.theirs.register(0, 8)
+        connect(p)
+        with wire("delay", "50ms", "limit", "10000"):
+            for number in range(3):
+                add = rdma.atomic(rdma.FETCH_ADD, cookie, p.ours.base, 0, [1], rdma.NOTIFY_ME | rdma.FENCE, number)
+                p.ours.fill(0, b"nothing!")
+                p.theirs.fill(0, struct.pack("=Q", number + 40))
+                rdma.send(p.a, b"added", add)
+                need(rdma.receive(p.b)[0] == b"added", "another message came")
+                # The program is not told yet.
+                old, = struct.unpack_from("=Q", p.ours.pages)
+                need(old == number + 40, f"{number}: the message comes before the old number: {old:#x}")
+                need(rdma.status(p.a) == (number, rdma.SUCCESS), "the end of it")
 
 
 def dropped():
