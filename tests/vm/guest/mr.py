@@ -10,10 +10,11 @@ import frames
 import peer
 import rdma
 from cases import outcome
-from peer import FETCH_AND_ADD, READ, WRITE, Home, Peer, PeerError
+from peer import FETCH_AND_ADD, READ, SEND_WITH_INVALIDATE, WRITE, Home, Peer, PeerError
 from rdma import FREE_MR, GET_MR, GET_MR_FOR_DEST, INVALIDATE, READWRITE, USE_ONCE
 from rds import Sock, sockaddr
-from rogue import MINE, NODE, connected, is_iwarp, need
+from regions import devices
+from rogue import DEVICE, MINE, NODE, connected, is_iwarp, need
 
 RDMA = 2
 
@@ -126,6 +127,64 @@ def ends(home):
         need(tried(home, READ, kept, 0, bytes(10)) is None, "it outlives its socket")
 
 
+def ended(home):
+    """A peer ends a region itself, with the frame of a message: verbs let it, if it knows the key."""
+    with Memory(home) as m:
+        cookie, other, port = m.register(0, 100), m.register(0, 100), m.sock.name()[1]
+        with connected(home) as p:
+            need(p.ping(), "there is no connection")
+            p.aim(cookie)
+            p.send(frames.message(p.number(), b"ended", dport=port, sport=4000), opcode=SEND_WITH_INVALIDATE)
+            need(m.sock.recv()[0] == b"ended", "the message did not come")
+        need(tried(home, READ, cookie, 0, bytes(10)) is None, "it outlives its end")
+        need(tried(home, READ, other, 0, bytes(10)) is not None, "another one has ended, too")
+        need(outcome(m.free, cookie, INVALIDATE) == "ok", "its program cannot end it")
+        m.free(other, INVALIDATE)
+        need(rdma.pins() == 0, f"{rdma.pins()} pages are pinned")
+        for _ in range(2):
+            need(tried(home, READ, m.register(0, 100), 0, bytes(10)) is not None, "the next one is no good")
+
+
+def keys(what, kind):
+    """Those of the node's device."""
+    return {int(x[kind], 16) for x in devices("res", "show", what) if x["ifname"] == DEVICE and kind in x}
+
+
+def everything(home):
+    """The key of all memory, with which the node names what is not registered."""
+    with open("/proc/kallsyms", encoding="ascii") as f:
+        at = next(int(line.split()[0], 16) for line in f if line.split()[2] == "linux_banner")
+    # The CM's is among them. Soft-RoCE looks at the rights.
+    found = {tried(home, READ, key, at, bytes(13)) for key in keys("pd", "local_dma_lkey")}
+    wanted = {b"Linux version"} if is_iwarp() else {None}
+    need(wanted <= found <= wanted | {None}, f"it brought {found}")
+    for key in keys("pd", "local_dma_lkey"):
+        need(tried(home, WRITE, key, at, b"overwritten!") is None, "it can be written")
+
+
+def own(home):
+    """Memory of an operation of the node's, which waits for a peer that nobody is: what others get there who have a
+    connection, and guess the key of its region."""
+    for what, flags in (("source", READWRITE), ("sink", 0)):
+        with Memory(home, 300) as m:
+            # In few pieces, it would need no region. Within a MiB, it needs one.
+            m.scatter()
+            at, size = -m.base % (1 << 20), 30 * mmap.PAGESIZE
+            m.fill(at, b"secret" * 10)
+            before = keys("mr", "rkey")
+            control, _place = rdma.transfer(0x1234, (0, size), [(m.base + at, size)], flags)
+            m.sock.connect(MINE[7], 4000)
+            rdma.send(m.sock, b"", control)
+            key, = keys("mr", "rkey") - before
+            brought = tried(home, READ, key, 0, bytes(10))
+            # Soft-iWARP looks at no rights, and what a read brings is written by the peer there.
+            need(brought == (m.pages[at:at + 10] if is_iwarp() else None), f"the {what}: a read brought {brought}")
+            written = tried(home, WRITE, key, 0, b"overwritten")
+            need((written is not None) == (is_iwarp() and what == "sink"), f"the {what}: a write brought {written}")
+            there = m.pages[at:at + 11]
+            need(there == (b"overwritten" if written else b"secretsecre"), f"the {what}: {there} is there")
+
+
 def once(home):
     """A peer says that it has used memory."""
     with Memory(home) as m, connected(home) as p:
@@ -170,7 +229,7 @@ def main():
     peer.load(sys.argv[1])
     home = Home("rogue")
     failed = 0
-    for function in (uses, largest, *[adds] * int(sys.argv[2]), limits, ends, once, wrong):
+    for function in (uses, largest, *[adds] * int(sys.argv[2]), limits, ends, ended, own, everything, once, wrong):
         try:
             function(home)
         except PeerError as e:

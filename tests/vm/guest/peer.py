@@ -227,10 +227,14 @@ class End:
                 return None
         return self.inbox.pop(0)
 
+    def aim(self, cookie, at=0):
+        """What follows is for memory that a cookie names, `at` bytes from its beginning."""
+        self.call("aim", ctypes.c_ulonglong((cookie >> 32) + at), ctypes.c_uint(cookie & 0xffffffff))
+
     def operate(self, opcode, cookie, at, data):
         """Writes `data` to memory that a cookie names, `at` bytes from its beginning, reads as much from there, or
         changes eight bytes. Returns what it brought; None if it was refused."""
-        self.call("aim", ctypes.c_ulonglong((cookie >> 32) + at), ctypes.c_uint(cookie & 0xffffffff))
+        self.aim(cookie, at)
         self.call("post", opcode, data, len(data))
         while verbs.end_busy(self.handle) and not self.failure and not self.gone:
             self.pump(1)
