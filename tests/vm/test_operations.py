@@ -316,6 +316,35 @@ NO_CONNECTION = r"RDS/IB: rds_ib_get_mr failed \(errno=-95\)"
 types = itertools.count(100)
 
 
+def start_with_c(ends, guest, registration, operation):
+    """An owner and a user of memory, see with_c.py, on a connection that was not there before."""
+    (m, here), (n, there) = ends
+    tos = next(types)
+    programs = [node.start(["python3", guest / "with_c.py", *rest, tos, registration, operation])
+                for node, rest in ((m, ("owner", here, there)), (n, ("user", there, here)))]
+    for program in programs:
+        program.expect("^ready$")
+    for program in programs:
+        program.write("go\n")
+    return programs
+
+
+@pytest.mark.pairs("rust-c")
+@pytest.mark.parametrize("operation", ("read", "write"))
+@pytest.mark.parametrize("owner", ("rust", "c"))
+def test_used_once_with_c(owner, operation, pair, guest):
+    """Memory for one use is gone when the message of its use is there."""
+    ends = [(pair[0], A), (pair[1], B)]
+    if owner == "c":
+        ends.reverse()
+    first, second = start_with_c(ends, guest, "once", operation)
+    told, theirs, ours = OPERATIONS[operation]
+    second.expect(f"^{told} {ours}$")
+    first.write("end\n")
+    assert first.wait(60, check=True).out.split() == ["ready", "registered", "EINVAL", str(theirs)]
+    second.wait(60, check=True)
+
+
 @pytest.mark.pairs("rust-c")
 @pytest.mark.parametrize("registration", REGISTRATIONS)
 @pytest.mark.parametrize("owner", ("rust", "c"))
@@ -324,17 +353,11 @@ def test_each_with_c(owner, registration, pair, guest):
     ends = [(pair[0], A), (pair[1], B)]
     if owner == "c":
         ends.reverse()
-    (m, here), (n, there) = ends
+    (m, _), (n, _) = ends
     for operation, wanted in OPERATIONS.items():
-        tos, what = next(types), f"{owner}, {registration}, {operation}"
+        what = f"{owner}, {registration}, {operation}"
         marks = m.mark(what), n.mark(what)
-        programs = [node.start(["python3", guest / "with_c.py", *rest, tos, registration, operation])
-                    for node, rest in ((m, ("owner", here, there)), (n, ("user", there, here)))]
-        for program in programs:
-            program.expect("^ready$")
-        for program in programs:
-            program.write("go\n")
-        first, second = programs
+        first, second = start_with_c(ends, guest, registration, operation)
         told = first.expect("^ready\n(.*)\n")[1]
         assert told in (REGISTRATIONS[registration] if owner == "c" else ["registered"])
         if told == "EOPNOTSUPP":

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 """with_c.py owner|user HERE THERE TOS REGISTRATION OPERATION: one operation on memory of a program on the other node, over
-a connection of its own, that of a type of service. REGISTRATION is get, dest or map; and first if there is no connection
-yet when the memory is registered. They go on when they are told to. Says what became of it."""
+a connection of its own, that of a type of service. REGISTRATION is get, dest or map, or once, a map for one use; and first
+if there is no connection yet when the memory is registered. They go on when they are told to. Says what became of it."""
 
 import struct
 import sys
 
 import rdma
 from cases import outcome
-from rdma import COMPARE_SWAP, DEST, FETCH_ADD, MAP, NOTIFY_ME, READWRITE, Memory
+from rdma import COMPARE_SWAP, DEST, FETCH_ADD, MAP, NOTIFY_ME, READWRITE, USE_ONCE, Memory
 from rds import SOL_RDS
 
 PORT, SIZE = 4011, 4096
@@ -17,8 +17,9 @@ NAMES = ("SUCCESS", "REMOTE_ERROR", "CANCELED", "DROPPED", "OTHER_ERROR")
 
 def register(sock, memory, how, peer):
     """Registers memory, and sends the cookie."""
-    if how == "map":
-        args = struct.pack("=QQQQ", memory.base, SIZE, 0, READWRITE)
+    if how in ("map", "once"):
+        flags = READWRITE | (USE_ONCE if how == "once" else 0)
+        args = struct.pack("=QQQQ", memory.base, SIZE, memory.base + SIZE, flags)
         rdma.send(sock, b"here", (SOL_RDS, MAP, args))
     else:
         cookie = rdma.register(sock, memory.base, SIZE, dest=peer if how == "dest" else None)
@@ -33,6 +34,10 @@ def own(sock, memory, peer, how, first):
     print(outcome(register, sock, memory, how, peer), flush=True)
     # Until it is not needed any more.
     sys.stdin.readline()
+    if how == "once":
+        assert rdma.receive(sock)[0] == b"done"
+        cookie, = struct.unpack_from("=Q", memory.pages, SIZE)
+        print(cookie and outcome(memory.free, cookie), flush=True)
     print(*struct.unpack_from("=Q", memory.pages), flush=True)
 
 
@@ -60,7 +65,7 @@ def main():
     how, _, first = how.partition("-")
     sock = rdma.connected((here, PORT), (there, PORT), 60)
     sock.set_tos(int(tos))
-    memory = Memory(sock, 1)
+    memory = Memory(sock, 2)
     print("ready", flush=True)
     sys.stdin.readline()
     if role == "user":
