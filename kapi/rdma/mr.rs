@@ -54,7 +54,7 @@ impl Access {
     }
 
     /// Whether programs of peers use it, and nobody knows when.
-    fn is_of_peers(self) -> bool {
+    pub(crate) fn is_of_peers(self) -> bool {
         matches!(self, Self::Readable | Self::Writable { .. })
     }
 

@@ -227,9 +227,8 @@ mod suite {
     fn peers_may_do_what_a_region_is_for() {
         let writable = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ;
         assert_eq!(Access::Readable.flags(), REMOTE_READ);
-        assert_eq!(Access::Writable { atomics: false }.flags(), writable);
-        let all = Access::Writable { atomics: true };
-        assert_eq!(all.flags(), writable | REMOTE_ATOMIC);
+        assert_eq!(PLAIN.flags(), writable);
+        assert_eq!(WHOLE.flags(), writable | REMOTE_ATOMIC);
         // What an operation takes from or brings to is none of theirs; but with iWARP they bring it themselves.
         assert_eq!(Access::Source.flags(), 0);
         assert_eq!(Access::Sink { by_peer: false }.flags(), LOCAL_WRITE);
@@ -237,19 +236,29 @@ mod suite {
         assert_eq!(brought.flags(), LOCAL_WRITE | REMOTE_WRITE);
     }
 
+    const PLAIN: Access = Access::Writable { atomics: false };
+    const WHOLE: Access = Access::Writable { atomics: true };
+    const OF_OPERATIONS: [Access; 3] = [
+        Access::Source,
+        Access::Sink { by_peer: false },
+        Access::Sink { by_peer: true },
+    ];
+
     #[test]
     fn only_atomics_can_be_done_without() {
-        let plain = Access::Writable { atomics: false };
-        assert_eq!(Access::Writable { atomics: true }.plainer(), Some(plain));
-        for access in [
-            Access::Readable,
-            plain,
-            Access::Source,
-            Access::Sink { by_peer: false },
-            Access::Sink { by_peer: true },
-        ] {
-            assert_eq!(access.plainer(), None);
-        }
+        assert_eq!(WHOLE.plainer(), Some(PLAIN));
+        assert_eq!(PLAIN.plainer(), None);
+        assert_eq!(Access::Readable.plainer(), None);
+        assert_eq!(OF_OPERATIONS.map(Access::plainer), [None; 3]);
+    }
+
+    #[test]
+    fn peers_use_what_is_for_them_at_any_time() {
+        assert_eq!(
+            [Access::Readable, PLAIN, WHOLE].map(Access::is_of_peers),
+            [true; 3]
+        );
+        assert_eq!(OF_OPERATIONS.map(Access::is_of_peers), [false; 3]);
     }
 
     /// `enum ib_wc_status`.
