@@ -13,6 +13,10 @@ from rdsvm.cluster import PAIR, PAIR6
 from traffic import ports
 
 
+# Mapped forms of IPv4 addresses that no socket can have.
+BAD_MAPPED = ("mapped any", "mapped broadcast", "mapped multicast")
+
+
 def tos_answers(after_a_message):
     return {"unbound": [0, "ENOTTY"], "pinned": ["ok", 4], "loopback": "ENOTTY",
             "bad memory": ["EFAULT", "EFAULT"], "set": ["ok", "ok", 255],
@@ -39,6 +43,20 @@ def stamp_answers(old_after_new, nanoseconds):
 def compat_answers(tos):
     return {"get tos": tos, "set tos": tos, "timestamp": 0, "message": ["abc", 0],
             "control": [[1, 29, 8]]}
+
+def zero_copy_answers(not_asked):
+    return {"asked": "EOPNOTSUPP", "asked, no cookie": "EOPNOTSUPP", "not asked": not_asked,
+            "not asked, no cookie": not_asked}
+
+
+def destination_answers(mapped, good):
+    return {**{x: "EINVAL" for x in ("any", "multicast", *BAD_MAPPED, "link-local without scope", "short", "family")},
+            "mapped": mapped, "good": good}
+
+
+def bad_memory_answers(stamps, latency, both):
+    return {name: ["EFAULT", then] for name, then in (("stamps", stamps), ("latency", latency), ("both", both))}
+
 
 
 LOOP, LOOP6 = "127.0.0.1", "::1"
@@ -146,7 +164,8 @@ ANYWHERE = {
         "after an error": []},
     "control_without_room": [["abc", 0, True], ["abc", 0, True], ["abc", 0, True], ["abc", 1, False]],
     "control_to_bad_memory": Differ(
-        c=["EFAULT", "EAGAIN"], rust=["EFAULT", "abc"], reason="C loses the message"),
+        c=bad_memory_answers(*["EAGAIN"] * 3), rust=bad_memory_answers(["abc", 29], ["abc", 11], ["abc", 29, 11]),
+        reason="C loses the message"),
     "recv_flags": {
         **{x: "abcdef" for x in ("MSG_WAITALL", "MSG_NOSIGNAL", "MSG_CMSG_CLOEXEC", "MSG_DONTROUTE")},
         "MSG_ERRQUEUE": "EAGAIN", "MSG_OOB": 0, "MSG_PEEK | MSG_TRUNC": 6, "then": "abcdef"},

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.impls("rust")
 CASES = (pytest.param("first_of_all", marks=pytest.mark.flavors("release")), "transfers", "silent", "cookies", "for_dest",
          "over_ipv6", "read_only", "atomics", "closed", "killed",
          pytest.param("unfenced", marks=pytest.mark.long), "unread",
-         "looked", "forgotten", "waiting", "limits", "copied", "moved", "removed")
+         "looked", "told_nowhere", "forgotten", "waiting", "limits", "copied", "moved", "removed")
 
 
 def operate(node, guest, case, **kwargs):

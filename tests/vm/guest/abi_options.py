@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 
-from cases import ERRORS, FAR, FAR6, IB, IB6, LOOP, NEAR, case, each, exchange, outcome
+from cases import ERRORS, FAR, FAR6, IB, IB6, LOOP, NEAR, case, each, exchange, outcome, page_before_nothing
 from rds import (RDS_CANCEL_SENT_TO, SO_RDS_TRANSPORT, SOL_RDS, BadMemory, Sock, call, recvmsg, sockaddr)
 
 RDS_RECVERR, RDS_CONG_MONITOR = 5, 6
@@ -297,10 +297,18 @@ def control_without_room():
 
 @case
 def control_to_bad_memory():
-    with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
-        r.set_raw(SO_TIMESTAMP_OLD, struct.pack("=i", 1))
-        s.send(b"abc", (FAR, 4001))
-        return [outcome(recvmsg, r, 10, 100, 0, 8), outcome(lambda: r.recv(10, socket.MSG_DONTWAIT)[0].decode())]
+    """What the call says, and what the next one gets. With both, the first of them has a place."""
+    out = {}
+    stamps, latency = (SO_TIMESTAMP_OLD, struct.pack("=i", 1)), (SO_RDS_MSG_RXPATH_LATENCY, b"\1\2\0\0")
+    _memory, end = page_before_nothing()
+    for name, options, at in (("stamps", [stamps], 8), ("latency", [latency], 8), ("both", [stamps, latency], end - 32)):
+        with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
+            for option in options:
+                r.set_raw(*option)
+            s.send(b"abc", (FAR, 4001))
+            told = [outcome(recvmsg, r, 10, 100, *how) for how in ((0, at), (socket.MSG_DONTWAIT, None))]
+            out[name] = [x if isinstance(x, str) else [x[0].decode(), *(kind for _, kind, _ in x[1])] for x in told]
+    return out
 
 
 @case

@@ -2,14 +2,16 @@
 """What the programs share that try the socket interface case by case. Arguments are the names of cases; with --device
 before them, those that are not about an address play between two RDMA devices instead of on the loopback address."""
 
+import ctypes
 import errno
 import json
+import mmap
 import signal
 import socket
 import sys
 import time
 
-from rds import Sock
+from rds import Sock, call
 
 LOOP = "127.0.0.1"
 LOOP6 = "::1"
@@ -22,6 +24,7 @@ CASES = {}
 ERRORS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
 # How long a case may take, in seconds: a new network namespace alone may take 20 on the debug kernel.
 PATIENCE = 300
+PROT_NONE = 0
 
 
 def case(function):
@@ -62,6 +65,15 @@ def play(functions, names):
             functions[name]()
         except (AssertionError, OSError) as e:
             raise SystemExit(f"{name}: {e!r}") from e
+
+
+def page_before_nothing():
+    """A page of memory that another one follows, of which nothing can be touched: (what keeps both, the end of
+    the first)."""
+    memory = mmap.mmap(-1, 8192)
+    end = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + 4096
+    call("mprotect", ctypes.c_void_p(end), 4096, PROT_NONE)
+    return memory, end
 
 
 def exchange(data):

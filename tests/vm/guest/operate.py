@@ -14,7 +14,7 @@ import sys
 import time
 
 import rdma
-from cases import IB, IB6, eventually, need, outcome
+from cases import IB, IB6, eventually, need, outcome, page_before_nothing
 from rdma import A, B, NOTIFY_ME, READWRITE, SILENT, Pair, unpinned
 from rds import recvmsg
 
@@ -316,6 +316,30 @@ def looked():
             found += rdma.ends(p.a)
         need(found == [(token, rdma.SUCCESS) for token in range(3)], f"in all: {found}")
         need(rdma.receive(p.a)[0] == b"behind", "the message")
+
+
+def told_nowhere():
+    """What cannot be told, how an operation has ended or where memory is, is told to the next call."""
+    with Pair(4) as p:
+        cookie = p.theirs.register(0, PAGE)
+        for token in range(3):
+            p.write(b"", cookie, [(0, 10)], token, SILENT)
+        _memory, end = page_before_nothing()
+        found = []
+        # As soon as there are two, the second one has no place.
+        while len(found) < 3:
+            need(select.select([p.a], [], [], 60)[0], "it is not told")
+            need((seen := outcome(recvmsg, p.a, 10, 100, 0, 8)) == "EFAULT", f"to bad memory: {seen}")
+            data, controls, flags = recvmsg(p.a, 10, 64, 0, end - 32)
+            found += [(kind, *struct.unpack("=Qii", raw)) for _, kind, raw in controls]
+            need((data, len(controls), flags) == (b"", 1, 0), f"one has a place: {controls} {flags}")
+        need(found == [(rdma.STATUS, token, rdma.SUCCESS, 0) for token in range(3)], f"in all: {found}")
+
+        control = rdma.SOL_RDS, rdma.DEST, struct.pack("=Q", cookie)
+        rdma.send(p.b, b"mine", control)
+        for _ in range(2):
+            need((seen := outcome(recvmsg, p.a, 10, 100, 0, 8)) == "EFAULT", f"a cookie to bad memory: {seen}")
+        need((seen := recvmsg(p.a, 10, 100)) == (b"mine", [control], 0), f"a cookie: {seen}")
 
 
 def forgotten():

@@ -172,7 +172,7 @@ def recvmsg(sock, size, room, flags=0, control=None):
         "=QI4xQQQQi4x", 0, 0, ctypes.addressof(iov), 1, control or ctypes.addressof(memory), room, 0))
     count = call("recvmsg", sock.fileno(), header, flags)
     used, flags = struct.unpack_from("=Qi", header.raw, 40)
-    raw, found = memory.raw[:used], []
+    raw, found = ctypes.string_at(control or memory, used), []
     while len(raw) >= 16:
         length, level, kind = struct.unpack_from("=Qii", raw)
         found.append((level, kind, raw[16:length]))
