@@ -40,10 +40,6 @@ def stamp_answers(old_after_new, nanoseconds):
             "nanoseconds": told(nanoseconds), "loopback": told(old)}
 
 
-def compat_answers(tos):
-    return {"get tos": tos, "set tos": tos, "timestamp": 0, "message": ["abc", 0],
-            "control": [[1, 29, 8]]}
-
 def zero_copy_answers(not_asked):
     return {"asked": "EOPNOTSUPP", "asked, no cookie": "EOPNOTSUPP", "not asked": not_asked,
             "not asked, no cookie": not_asked}
@@ -57,6 +53,10 @@ def destination_answers(mapped, good):
 def bad_memory_answers(stamps, latency, both):
     return {name: ["EFAULT", then] for name, then in (("stamps", stamps), ("latency", latency), ("both", both))}
 
+
+def compat_answers(tos):
+    return {"get tos": tos, "set tos": tos, "timestamp": 0, "message": ["abc", 0],
+            "control": [[1, 29, 8]]}
 
 
 LOOP, LOOP6 = "127.0.0.1", "::1"
@@ -72,7 +72,8 @@ ANYWHERE = {
         "no bytes": "EINVAL", "one byte": "EINVAL", "short": "EINVAL", "short v6": "EINVAL",
         "family": "EINVAL", "any": "EINVAL", "broadcast": "EINVAL", "multicast": "EINVAL",
         "any v6": "EINVAL", "multicast v6": "EINVAL", "link-local without scope": "EINVAL",
-        "mapped any": "EINVAL", "mapped multicast": "EINVAL", "port 1": "EINVAL", "port 1 v6": "EINVAL",
+        "mapped any": "EINVAL", "mapped multicast": "EINVAL", "mapped broadcast": "EINVAL",
+        "port 1": "EINVAL", "port 1 v6": "EINVAL",
         "not ours": "EADDRNOTAVAIL", "not ours v6": "EADDRNOTAVAIL", "good": "ok",
         "good v6": "ok", "mapped": "ok", "long": "ok"},
     "bind_twice": "EINVAL",
@@ -81,14 +82,17 @@ ANYWHERE = {
     "bind_port_zero": True,
     "connect_errors": {
         "short": "EINVAL", "short v6": "EINVAL", "any": "EDESTADDRREQ", "broadcast": "EINVAL",
-        "multicast": "EINVAL", "multicast v6": "EPROTOTYPE", "link-local without scope": "EINVAL",
-        "unspec": "EAFNOSUPPORT", "good": "ok", "good v6": "ok", "nobody there": "ok"},
+        "multicast": "EINVAL", "link-local without scope": "EINVAL",
+        **{x: "EPROTOTYPE" for x in ("any v6", "multicast v6", *BAD_MAPPED)}, "mapped": "ok",
+        "unspec": "EAFNOSUPPORT", "family": "EAFNOSUPPORT", "good": "ok", "good v6": "ok", "nobody there": "ok"},
     "connect_then_send": [3, "abc"],
     "send_errors": {
         "no destination": "ENOTCONN", "any": "EINVAL", "broadcast": "EINVAL",
         "multicast": "EINVAL", "v6 from v4": "EOPNOTSUPP", "MSG_OOB": "EOPNOTSUPP",
         "MSG_DONTWAIT": 1, "empty": 0, "beyond 1 MiB": "EMSGSIZE",
         "beyond the send buffer": "EMSGSIZE"},
+    "send_errors_v6": {"from v6": destination_answers(mapped="EOPNOTSUPP", good=1),
+                       "from v4": destination_answers(mapped=1, good="EOPNOTSUPP")},
     "send_hints": Differ(
         c={x: "EOPNOTSUPP" for x in HINTS}, rust={x: 1 for x in HINTS},
         reason="hints that have no effect on a datagram; programs written for UDP pass them"),
@@ -101,6 +105,9 @@ ANYWHERE = {
                      **{f"short {x}": "EINVAL" for x in (
                          "arguments", "destination", "map", "fetch-and-add", "compare-and-swap",
                          "masked fetch-and-add", "masked compare-and-swap")}},
+    "zero_copy": Differ(
+        c=zero_copy_answers("EINVAL"), rust=zero_copy_answers("EOPNOTSUPP"),
+        reason="nothing that a program could do would help"),
     "send_malformed_control": {
         "not even a header": 3, "shorter than a header": "EINVAL", "longer than the buffer": "EINVAL",
         "far longer": "EINVAL", "a second one": "EINVAL"},

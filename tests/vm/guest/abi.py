@@ -21,6 +21,8 @@ from cases import FAR, FAR6, IB, IB6, LOOP, LOOP6, NEAR, NEAR6, case, each, exch
 from rds import (MAX_MESSAGE, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SOL_RDS, Sock, call,
                  sendmsg, sockaddr)
 
+SO_ZEROCOPY, MSG_ZEROCOPY = 60, 0x4000000
+
 
 @case
 def socket_kinds():
@@ -71,6 +73,7 @@ def bind_errors():
         "link-local without scope": (sockaddr("fe80::1", 0),),
         "mapped any": (sockaddr("::ffff:0.0.0.0", 0),),
         "mapped multicast": (sockaddr("::ffff:224.0.0.1", 0),),
+        "mapped broadcast": (sockaddr("::ffff:255.255.255.255", 0),),
         "port 1": (sockaddr(NEAR, 1),),
         "port 1 v6": (sockaddr(NEAR6, 1),),
         "not ours": (sockaddr("192.0.2.1", 4000),),
@@ -162,8 +165,14 @@ def connect_errors():
         "any": (sockaddr("0.0.0.0", 4000),),
         "broadcast": (sockaddr("255.255.255.255", 4000),),
         "multicast": (sockaddr("224.0.0.1", 4000),),
+        "any v6": (sockaddr("::", 4000),),
         "multicast v6": (sockaddr("ff02::1", 4000),),
+        "mapped any": (sockaddr("::ffff:0.0.0.0", 4000),),
+        "mapped broadcast": (sockaddr("::ffff:255.255.255.255", 4000),),
+        "mapped multicast": (sockaddr("::ffff:224.0.0.1", 4000),),
+        "mapped": (sockaddr(f"::ffff:{FAR}", 4000),),
         "link-local without scope": (sockaddr("fe80::1", 4000),),
+        "family": (struct.pack("=H26x", socket.AF_UNIX),),
         "unspec": (bytes(16),),
         "good": (sockaddr(FAR, 4000),),
         "good v6": (sockaddr(FAR6, 4000),),
@@ -205,6 +214,29 @@ def send_errors():
         "beyond 1 MiB": (there, 0, MAX_MESSAGE + 1),
         "beyond the send buffer": (there, 0, 512 << 10),
     })
+
+
+@case
+def send_errors_v6():
+    """From an address of either family: the destination alone decides, and then that they differ."""
+    def send(near, raw):
+        with Sock((near, 0)) as s:
+            return call("sendto", s.fileno(), b"x", 1, 0, raw, len(raw))
+
+    names = {
+        "any": sockaddr("::", 4000),
+        "multicast": sockaddr("ff02::1", 4000),
+        "mapped any": sockaddr("::ffff:0.0.0.0", 4000),
+        "mapped broadcast": sockaddr("::ffff:255.255.255.255", 4000),
+        "mapped multicast": sockaddr("::ffff:224.0.0.1", 4000),
+        "mapped": sockaddr(f"::ffff:{FAR}", 4000),
+        "link-local without scope": sockaddr("fe80::1", 4000),
+        "short": sockaddr(FAR6, 4000)[:27],
+        "family": struct.pack("=H26x", socket.AF_UNIX),
+        "good": sockaddr(FAR6, 4000),
+    }
+    return {family: each(send, {name: (near, raw) for name, raw in names.items()})
+            for family, near in (("from v6", NEAR6), ("from v4", NEAR))}
 
 
 @case
@@ -258,6 +290,19 @@ def send_control():
             (1, "arguments"), (2, "destination"), (3, "map"), (6, "fetch-and-add"), (7, "compare-and-swap"),
             (8, "masked fetch-and-add"), (9, "masked compare-and-swap"))},
     })
+
+
+@case
+def zero_copy():
+    """With and without a cookie, on a socket that has asked for it, and on one that has not."""
+    def send(option, *controls):
+        with Sock((NEAR, 0)) as s:
+            s.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, option)
+            return s.sock.sendmsg([b"abc"], controls, MSG_ZEROCOPY, (FAR, 4000))
+
+    cookie = SOL_RDS, 12, b"abcd"
+    return each(send, {"asked": (1, cookie), "asked, no cookie": (1,), "not asked": (0, cookie),
+                       "not asked, no cookie": (0,)})
 
 
 @case

@@ -170,7 +170,7 @@ def h19_nowhere_for_control():
         told = recvmsg(r, 10, 1)
         need(told == (b"abcdef", [], socket.MSG_CTRUNC), f"with room for a byte: {told}")
         left = drain(r)
-        need(left <= 2, f"{left} messages are left of 3, of which one was read")
+        need(left == 2, f"{left} messages are left of 3, of which one was read")
 
 
 @case
@@ -189,10 +189,9 @@ def h21_zero_copy():
             header = ctypes.create_string_buffer(struct.pack(
                 "=QI4xQQQQi4x", ctypes.addressof(name), 16, ctypes.addressof(iov), 2,
                 ctypes.addressof(room) if control else 0, len(control), 0))
-            errors({control: outcome(call, "sendmsg", s.fileno(), header, MSG_ZEROCOPY)},
-                   "EOPNOTSUPP", "EINVAL", "EFAULT")
+            errors({control: outcome(call, "sendmsg", s.fileno(), header, MSG_ZEROCOPY)}, "EOPNOTSUPP")
         for _ in range(200):
-            outcome(send_control, s, ZEROCOPY_COOKIE, b"abcd", MSG_ZEROCOPY)
+            errors({"good": outcome(send_control, s, ZEROCOPY_COOKIE, b"abcd", MSG_ZEROCOPY)}, "EOPNOTSUPP")
 
 
 @case
