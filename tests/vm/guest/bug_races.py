@@ -12,10 +12,10 @@ import threading
 from cases import IB, IB6, LOOP, PATIENCE, case, need, outcome
 from cm_ids import cm_ids
 from info import elsewhere, eventually
-from rds import SOL_RDS, Sock, connections, counters, info, libc, parse, recvmsg, sockaddr
+from rds import SO_RDS_TRANSPORT, SOL_RDS, Sock, connections, counters, info, libc, parse, recvmsg, sockaddr
 from reset import reset
 
-CONG_MONITOR = 6
+CONG_MONITOR, UEK_TRANSPORT = 6, 9
 
 
 @contextlib.contextmanager
@@ -122,13 +122,25 @@ def h18_one_connection():
 
 @case
 def h39_infiniband_elsewhere():
-    """CVE-2026-53077: connections over InfiniBand are the first namespace's."""
-    def child():
-        with Sock() as s, Sock() as t:
-            return [outcome(s.pin, "infiniband"), outcome(t.bind, IB[0], 0)]
+    """CVE-2026-53077: connections over InfiniBand are the first namespace's. A transport that there is nowhere is told as
+    such everywhere."""
+    def pins():
+        told = []
+        for option in (SO_RDS_TRANSPORT, UEK_TRANSPORT):
+            for number in (0, 1, 2):
+                with Sock() as s:
+                    told.append(outcome(s.setsockopt, SOL_RDS, option, number))
+                    need(told[-1] == "ok" or outcome(s.bind, LOOP, 0) == "ok", f"{number} has stayed")
+        return told
 
-    told = elsewhere(child)
-    need(told[1] == "EADDRNOTAVAIL" and told[0] in ("ok", "EPROTOTYPE", "ENOPROTOOPT"), f"{told}")
+    def child():
+        with Sock() as s:
+            return [outcome(s.bind, IB[0], 0), *pins()]
+
+    here = pins()
+    need(here == ["ok", "ENOPROTOOPT", "ENOPROTOOPT"] * 2, f"here: {here}")
+    there = elsewhere(child)
+    need(there == ["EADDRNOTAVAIL", *["EPROTOTYPE", "EPROTOTYPE", "ENOPROTOOPT"] * 2], f"elsewhere: {there}")
 
 
 @case
