@@ -61,7 +61,8 @@ def rdma_connections_of_iwarp(node):
 
 def unsent(local, nowhere):
     sent = messages(local, nowhere, (4001, 4002), (10, 20000, 0), 6)
-    rest = [[[4, 0, mapped(nowhere)]], [[], []],
+    connecting = [] if ":" in local else [[[2], [2]]]
+    rest = [[[4, 0, mapped(nowhere)]], *connecting, [[], []],
             both([[local, nowhere, NO_GID, NO_GID, 0, 0, 0, 0, 0, 6, 0, "0000", 0]], at=0), 0]
     if ":" in local:
         return [*sent, *rest]

@@ -22,6 +22,8 @@ CONNECTIONS, SEND, RETRANS, RECV, SOCKETS, RDMA = 10001, 10003, 10004, 10005, 10
 SIX = {CONNECTIONS: 10011, SEND: 10012, RETRANS: 10013, RECV: 10014, SOCKETS: 10015, RDMA: 10017}
 # Nobody has these addresses.
 NOWHERE, NOWHERE6 = "10.9.0.200", "fd09::200"
+# RDS_INFO_CONNECTION_FLAG_*.
+SENDING, CONNECTING = 1, 2
 CLONE_NEWNET = 0x40000000
 
 
@@ -236,6 +238,12 @@ def unread_from_a_peer_v6():
     return unread(*IB6)
 
 
+def attempts(six, local, nowhere):
+    """The flags of connections that are being made, but for that they may be sending."""
+    found = [x for x in rows(CONNECTIONS, six, (local,)) if x[3].removeprefix("::ffff:") == nowhere]
+    return [x[5] & ~SENDING for x in found if x[5] & CONNECTING]
+
+
 def unsent(local, nowhere):
     with Sock((local, 4001)) as s:
         s.set_tos(6)
@@ -244,6 +252,9 @@ def unsent(local, nowhere):
         seen = both(lambda six: messages(SEND, 4001, six))
         kind = [x for x in rows(CONNECTIONS, True) if x[3].endswith(nowhere)]
         seen.append([[x[0], x[1], x[3]] for x in kind])
+        if ":" not in local:
+            # C says so while it makes an attempt; to an IPv6 address none lasts.
+            seen.append(both(lambda six: eventually(lambda: attempts(six, local, nowhere))))
         seen.append(both(lambda six: messages(RETRANS, 4001, six)))
         # Never a byte of what was there before: all but the addresses and the type of service is zero.
         seen.append([[x for x in rows(RDMA, six) if x[1].endswith(nowhere)] for six in (False, True)])
