@@ -34,9 +34,12 @@ def test_a_request_that_cannot_be_answered_is_parked(node, tools, guest, place):
     before = counters(node, guest)
     index, = [x["ifindex"] for x in json.loads(node.run("rdma -j dev").out) if x["ifname"] == "rdsx1"]
     node.run(f"echo {index} >{KNOBS}/device")
-    with faults_within(node, EVERYWHERE, "rds_faults/cut_path", probability=100, interval=place, times=1):
-        ping(tools, node, PAIR[1], PAIR[0])
-        assert node.run(f"cat {KNOBS}/cut_path/times").out.strip() == "0"
+    with traced(node) as trace:
+        with faults_within(node, EVERYWHERE, "rds_faults/cut_path", probability=100, interval=place, times=1):
+            ping(tools, node, PAIR[1], PAIR[0])
+            assert node.run(f"cat {KNOBS}/cut_path/times").out.strip() == "0"
+        parked = [x for x in trace() if "conn_request_parked" in x]
+        assert parked == [f"drop: <::ffff:{PAIR[1]},::ffff:{PAIR[0]},0> conn_request_parked 1"]
     assert counters(node, guest)["conn_request_parked"] == before["conn_request_parked"] + 1
     # What is in `device` goes with the module.
     node.forget()

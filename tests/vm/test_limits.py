@@ -101,9 +101,14 @@ def test_connections_in_all(node, tools, guest, load, peers):
     busy = Bystander(node, guest, A, B, 0, 1, 2, 3)
     there = known(node, guest)
     assert len(there) == 8 and counters(node, guest)["conn_refused_limit"] == 0
-    assert send(node, guest, A, B, 4, 3, 5) == ["ENOMEM", "ok", "ENOMEM"]
-    assert send(node, guest, MORE[1], MORE[0], 0) == ["ENOMEM"]
-    assert send(node, guest, A, "10.77.0.1", 0) == ["ENOMEM"]
+    stranger = "10.77.0.1"
+    with traced(node) as trace:
+        assert send(node, guest, A, B, 4, 3, 5) == ["ENOMEM", "ok", "ENOMEM"]
+        assert send(node, guest, MORE[1], MORE[0], 0) == ["ENOMEM"]
+        assert send(node, guest, A, stranger, 0) == ["ENOMEM"]
+        ends = (A, B, 4), (A, B, 5), (MORE[1], MORE[0], 0), (A, stranger, 0)
+        assert [x for x in trace() if "conn_refused_limit" in x] == [
+            f"drop: <::ffff:{here},::ffff:{there},{tos}> conn_refused_limit 1" for here, there, tos in ends]
     assert counters(node, guest)["conn_refused_limit"] == 4
     reason = "this node has 8 connections, raise max_conns to allow more"
     refused = [x for x in node.log(mark) if reason in x]

@@ -112,6 +112,14 @@ def test_drops_on_this_node(node, guest, trace, ends):
     assert f"drop: <::ffff:{far},::ffff:{near},0> recv_drop_no_sock 1" in trace()
 
 
+# As of tests/vm/test_counters.py.
+@pytest.mark.kinds("rxe")
+def test_drops_of_a_closed_socket(node, guest, trace):
+    node.run(["python3", guest / "count.py", "closed_amid_a_send"], timeout=300)
+    ends = ",".join(["::ffff:127.0.0.1"] * 2)
+    assert f"drop: <{ends},0> recv_drop_dead_sock 1" in trace()
+
+
 def test_congestion(node, guest, trace):
     """The port of a reader that does not read is full, and has room again when it has read."""
     run_slow_reader(guest, *((node, x) for x in PAIR))
