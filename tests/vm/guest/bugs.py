@@ -468,6 +468,13 @@ def l46_foreign_addresses():
     errors(told, "EADDRNOTAVAIL")
 
 
+def unsent(to):
+    """(scope, messages that wait to be sent) of each connection to an address."""
+    with open("/sys/kernel/debug/rds/connections", encoding="ascii") as f:
+        found = re.findall(rf"-> {to}: scope=(\d+) .*unsent=(\d+)", f.read())
+    return sorted((int(scope), int(count)) for scope, count in found)
+
+
 @case
 def l30_link_of_the_destination():
     """A message to the same address of another link does not go where the last one went."""
@@ -476,9 +483,29 @@ def l30_link_of_the_destination():
     with Sock((IB6[0], 0)) as s:
         for scope in scopes:
             s.send(b"abc", (to, 4000, scope), socket.MSG_DONTWAIT)
-        with open("/sys/kernel/debug/rds/connections", encoding="ascii") as f:
-            found = [int(scope) for scope in re.findall(rf"-> {to}: scope=(\d+)", f.read())]
-    need(sorted(found) == sorted(scopes), f"connections of the links {found}, not {scopes}")
+        found = [scope for scope, _ in unsent(to)]
+        need(found == sorted(scopes), f"connections of the links {found}, not {scopes}")
+
+
+@case
+def cancelled_on_a_link():
+    """What was sent to the same address of another link is not taken back; without a scope all of it is."""
+    to, other = "fe80::7731", socket.if_nametoindex("lo")
+    scopes = sorted(socket.if_nametoindex(x) for x in ("rdsv0", "rdsv1"))
+    with Sock((IB6[0], 0)) as s:
+        def left(*counts):
+            wanted = list(zip(scopes, counts, strict=True))
+            need(eventually(lambda: unsent(to) == wanted), f"{unsent(to)} wait, not {wanted}")
+
+        for scope in scopes * 2:
+            s.send(b"abc", (to, 4000, scope), socket.MSG_DONTWAIT)
+        for cancelled, port, counts in ((other, 4000, (2, 2)), (scopes[1], 4001, (2, 2)), (scopes[1], 4000, (2, 0)),
+                                        (0, 4000, (0, 0))):
+            s.cancel(to, port, cancelled)
+            left(*counts)
+            if cancelled == scopes[1] and port == 4000:
+                s.send(b"abc", (to, 4000, cancelled), socket.MSG_DONTWAIT)
+                left(2, 1)
 
 
 if __name__ == "__main__":

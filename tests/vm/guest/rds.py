@@ -135,8 +135,8 @@ class Sock:
     def set_raw(self, option, raw, level=SOL_RDS):
         call("setsockopt", self.fileno(), level, option, raw, len(raw) if raw else 0)
 
-    def cancel(self, host, port):
-        self.set_raw(RDS_CANCEL_SENT_TO, sockaddr(host, port))
+    def cancel(self, host, port, scope=0):
+        self.set_raw(RDS_CANCEL_SENT_TO, sockaddr(host, port, scope))
 
     def transport(self):
         number = self.sock.getsockopt(SOL_RDS, SO_RDS_TRANSPORT) & 0xFFFFFFFF
