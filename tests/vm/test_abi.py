@@ -13,6 +13,8 @@ from rdsvm.cluster import PAIR, PAIR6
 from traffic import ports
 
 
+# What a receive of a ring has: bytes, whether they come from whom they should, the size of that name, flags, a time.
+FROM_THE_RING = [3, "abc", True, 16, 0, [[1, 29, 16]]]
 # Mapped forms of IPv4 addresses that no socket can have.
 BAD_MAPPED = ("mapped any", "mapped broadcast", "mapped multicast")
 
@@ -201,6 +203,9 @@ ANYWHERE = {
                            "no room": "ENOSPC", "needed": True, "records": [40, "conn_reset"]},
     "io_uring": Differ(
         c=["EOPNOTSUPP", None, ""], rust=[3, 3, "abc"],
+        reason="C refuses MSG_NOSIGNAL, which io_uring sets"),
+    "io_uring_messages": Differ(
+        c=["EOPNOTSUPP", "EOPNOTSUPP", FROM_THE_RING], rust=["EINVAL", 3, FROM_THE_RING],
         reason="C refuses MSG_NOSIGNAL, which io_uring sets"),
     "io_uring_cancelled": ["ECANCELED", 0, "", "abc"],
     "io_uring_without_copies": "EOPNOTSUPP",

@@ -11,7 +11,7 @@ import compat
 import uring
 from cases import ERRORS, FAR, FAR6, IB, LOOP, NEAR, NEAR6, case, each, outcome
 from rds import (RDS_CANCEL_SENT_TO, RDS_INFO_COUNTERS, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SOL_RDS, Sock,
-                 info, parse, sockaddr)
+                 controls, info, msghdr, parse, sockaddr)
 
 RDS_CONG_MONITOR = 6
 SO_RDS_MSG_RXPATH_LATENCY = 10
@@ -144,6 +144,39 @@ def io_uring():
 
 def answer(result):
     return result if result >= 0 else ERRORS[-result]
+
+
+@case
+def io_uring_messages():
+    """With names and control messages, the receive before there is a message. C's comes by sendto()."""
+    def send(kind):
+        control = ctypes.create_string_buffer(struct.pack("=QiiI4x", 20, *kind, 0), 24)
+        header, _iov = msghdr(target, 16, text, 3, ctypes.addressof(control), 24)
+        ring.queue(uring.SENDMSG, s.fileno(), header, 1, 2)
+        return answer(result_of(2))
+
+    def result_of(tag):
+        while tag not in done:
+            ring.enter(1)
+            done.update(ring.results())
+        return done.pop(tag)
+
+    done = {}
+    text, target = ctypes.create_string_buffer(b"abc"), ctypes.create_string_buffer(sockaddr(FAR, 4015))
+    with uring.Ring() as ring, Sock((FAR, 4015), 10) as r, Sock((NEAR, 4016)) as s:
+        r.set_raw(SO_TIMESTAMP_OLD, struct.pack("=i", 1))
+        data, name, room = (ctypes.create_string_buffer(size) for size in (10, 128, 100))
+        received, _iov = msghdr(name, 128, data, 10, ctypes.addressof(room), 100)
+        ring.queue(uring.RECVMSG, r.fileno(), received, 1, 1)
+        ring.enter(0)
+        unknown, sent = send((SOL_RDS, 99)), send((socket.SOL_IP, 99))
+        if sent != 3:
+            s.send(b"abc", (FAR, 4015))
+        count = result_of(1)
+        used, flags = struct.unpack_from("=Qi", received.raw, 40)
+        told = [[level, kind, len(raw)] for level, kind, raw in controls(room.raw[:used])]
+        return [unknown, sent, [count, data.value.decode(), parse(name.raw) == (NEAR, 4016),
+                                struct.unpack_from("=I", received.raw, 8)[0], flags, told]]
 
 
 @case

@@ -163,31 +163,38 @@ class BadMemory:
         return self.size
 
 
-def recvmsg(sock, size, room, flags=0, control=None):
-    """(data, [(level, type, data of a control message)], flags), with room for control messages at any
-    address."""
-    data, memory = ctypes.create_string_buffer(max(size, 1)), ctypes.create_string_buffer(max(room, 1))
+def msghdr(name, name_size, data, size, control, room):
+    """(struct msghdr, what must live as long). `name` and `data` are buffers, `control` is an address."""
     iov = ctypes.create_string_buffer(struct.pack("=QQ", ctypes.addressof(data), size))
-    header = ctypes.create_string_buffer(struct.pack(
-        "=QI4xQQQQi4x", 0, 0, ctypes.addressof(iov), 1, control or ctypes.addressof(memory), room, 0))
-    count = call("recvmsg", sock.fileno(), header, flags)
-    used, flags = struct.unpack_from("=Qi", header.raw, 40)
-    raw, found = ctypes.string_at(control or memory, used), []
+    return ctypes.create_string_buffer(struct.pack(
+        "=QI4xQQQQi4x", ctypes.addressof(name) if name else 0, name_size, ctypes.addressof(iov), 1, control, room, 0)), iov
+
+
+def controls(raw):
+    """[(level, type, data of a control message)]"""
+    found = []
     while len(raw) >= 16:
         length, level, kind = struct.unpack_from("=Qii", raw)
         found.append((level, kind, raw[16:length]))
         raw = raw[(length + 7) & ~7:]
-    return data.raw[: min(count, size)], found, flags
+    return found
+
+
+def recvmsg(sock, size, room, flags=0, control=None):
+    """(data, [(level, type, data of a control message)], flags), with room for control messages at any
+    address."""
+    data, memory = ctypes.create_string_buffer(max(size, 1)), ctypes.create_string_buffer(max(room, 1))
+    header, _iov = msghdr(None, 0, data, size, control or ctypes.addressof(memory), room)
+    count = call("recvmsg", sock.fileno(), header, flags)
+    used, flags = struct.unpack_from("=Qi", header.raw, 40)
+    return data.raw[: min(count, size)], controls(ctypes.string_at(control or memory, used)), flags
 
 
 def sendmsg(sock, data, to, control):
     """Sends with a control buffer of any bytes."""
     name, payload = ctypes.create_string_buffer(sockaddr(*to)), ctypes.create_string_buffer(bytes(data))
     buffer = ctypes.create_string_buffer(bytes(control), len(control))
-    iov = ctypes.create_string_buffer(struct.pack("=QQ", ctypes.addressof(payload), len(data)))
-    header = ctypes.create_string_buffer(struct.pack(
-        "=QI4xQQQQi4x", ctypes.addressof(name), len(sockaddr(*to)), ctypes.addressof(iov), 1,
-        ctypes.addressof(buffer), len(control), 0))
+    header, _iov = msghdr(name, len(sockaddr(*to)), payload, len(data), ctypes.addressof(buffer), len(control))
     return call("sendmsg", sock.fileno(), header, 0)
 
 
