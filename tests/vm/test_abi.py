@@ -32,14 +32,14 @@ def cancel_answers(wrong):
             "any": "ok", "storage": "ok", "storage v6": "ok"}
 
 
-def stamp_answers(old_after_new, nanoseconds):
+def stamp_answers(old_after_new, nanoseconds, new_nanoseconds):
     def told(*control):
         return ["abc", *control]
 
     old, new = [1, 29, True], [1, 63, True]
     return {"not asked": told(), "rds": told(old), "rds off": told(), "socket": told(old),
             "socket off": told(), "new": told(new), "old after new": told([1, old_after_new, True]),
-            "nanoseconds": told(nanoseconds), "loopback": told(old)}
+            "nanoseconds": told(nanoseconds), "new nanoseconds": told(new_nanoseconds), "loopback": told(old)}
 
 
 def zero_copy_answers(not_asked):
@@ -128,7 +128,7 @@ ANYWHERE = {
     "order_is_kept": True,
     "sizes": {str(size): [True, True]
               for size in (0, 1, 4095, 4096, 4097, 8192, 65536, (1 << 20) - 1, 1 << 20)},
-    "poll_states": ["OUT", "IN OUT", "OUT", "OUT"],
+    "poll_states": ["OUT WRNORM", "IN OUT RDNORM WRNORM", "OUT WRNORM", "OUT WRNORM"],
     "epoll_wakes": [0, 1],
     "transports": {LOOP: "loopback", "::1": "loopback", "10.9.0.1": "infiniband",
                    "fd09::1": "infiniband", "unbound": "none"},
@@ -161,8 +161,8 @@ ANYWHERE = {
     "timestamp_errors": {**{f"{name} {option}": "ok" if name == "on" else "EFAULT" for option in (29, 63)
                             for name in ("short", "long", "bad memory", "on")}, "get": "ENOPROTOOPT"},
     "timestamps": Differ(
-        c=stamp_answers(old_after_new=63, nanoseconds=[1, 29, True]),
-        rust=stamp_answers(old_after_new=29, nanoseconds=[1, 35, True]),
+        c=stamp_answers(old_after_new=63, nanoseconds=[1, 29, True], new_nanoseconds=[1, 63, True]),
+        rust=stamp_answers(old_after_new=29, nanoseconds=[1, 35, True], new_nanoseconds=[1, 64, True]),
         reason="C does not go back to the older one of its numbers, and knows no nanoseconds"),
     "latency_errors": {"short": "EFAULT", "long": "EFAULT", "bad memory": "EFAULT", "four": "EFAULT",
                        "beyond": "EFAULT", "off": "ok", "one": "ok", "all": "ok", "get": "ENOPROTOOPT",

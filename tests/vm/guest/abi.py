@@ -445,10 +445,10 @@ def sizes():
 def poll_states():
     def poll(s):
         p = select.poll()
-        p.register(s, 0xFFF)
+        p.register(s, 0x2FFF)
         events = p.poll(0)
         bits = events[0][1] if events else 0
-        names = [n for n in ("IN", "PRI", "OUT", "ERR", "HUP", "RDHUP")
+        names = [n for n in ("IN", "PRI", "OUT", "ERR", "HUP", "RDHUP", "RDNORM", "RDBAND", "WRNORM", "WRBAND")
                  if bits & getattr(select, "POLL" + n)]
         return " ".join(names)
 

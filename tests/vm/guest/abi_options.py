@@ -16,7 +16,7 @@ from rds import (RDS_CANCEL_SENT_TO, SO_RDS_TRANSPORT, SOL_RDS, BadMemory, Sock,
 RDS_RECVERR, RDS_CONG_MONITOR = 5, 6
 UEK_CONN_RESET, UEK_TRANSPORT, UEK_CONN_RESET6 = 8, 9, 11
 SO_RDS_MSG_RXPATH_LATENCY = 10
-SO_TIMESTAMP_OLD, SO_TIMESTAMPNS_OLD, SO_TIMESTAMP_NEW = 29, 35, 63
+SO_TIMESTAMP_OLD, SO_TIMESTAMPNS_OLD, SO_TIMESTAMP_NEW, SO_TIMESTAMPNS_NEW = 29, 35, 63, 64
 MSG_ERRQUEUE, MSG_CMSG_CLOEXEC = 0x2000, 0x40000000
 NOBODY = 65534
 
@@ -232,6 +232,8 @@ def timestamps():
         out["old after new"] = stamps(r, s)
         r.set_raw(SO_TIMESTAMPNS_OLD, on, socket.SOL_SOCKET)
         out["nanoseconds"] = stamps(r, s, True)
+        r.set_raw(SO_TIMESTAMPNS_NEW, on, socket.SOL_SOCKET)
+        out["new nanoseconds"] = stamps(r, s, True)
     with Sock((LOOP, 4001), 20) as r, Sock((LOOP, 4002)) as s:
         r.set_raw(SO_TIMESTAMP_OLD, on)
         out["loopback"] = stamps(r, s)
