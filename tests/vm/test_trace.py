@@ -44,15 +44,18 @@ def test_connections(node, tools, trace):
 # A refused key has another number on iWARP.
 @pytest.mark.kinds("rxe")
 def test_errors(node, tools, guest, trace):
-    """A peer that is not there, and then a peer whose device refuses a key."""
+    """A peer that is not there, and then a peer whose device refuses a key: both ends tell of that."""
     nowhere = "203.0.113.7"
     node.run([tools / "rds-ping", "-c", "1", "-W", "1", "-I", PAIR[0], nowhere], check=False)
     node.run(f"until grep 'rds_error.*{nowhere}' /sys/kernel/tracing/trace; do sleep 0.1; done", timeout=60)
     told = next(x for x in trace() if x.startswith("error: "))
     assert re.fullmatch(rf"error: <::ffff:{PAIR[0]},::ffff:{nowhere},0> address error: -\d+", told), told
     node.run(["python3", guest / "refused.py", 1, "bad_keys"], timeout=300)
-    remote_access_error = 10
-    assert f"error: {ENDS} send: {remote_access_error}" in trace()
+    # IB_WC_REM_ACCESS_ERR and IB_EVENT_QP_ACCESS_ERR.
+    remote_access_error, access_error = 10, 3
+    told = trace()
+    assert f"error: {ENDS} send: {remote_access_error}" in told
+    assert f"error: <::ffff:{PAIR[1]},::ffff:{PAIR[0]},0> queue pair: {access_error}" in told
 
 
 def test_ends(node, tools, guest):
