@@ -367,6 +367,7 @@ long rds_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, long 
 	wait_queue_head_t *queue = sk_sleep(sk);
 	long left = timeout;
 
+	might_sleep();
 	init_wait_entry(&sleeper.wait, alone ? WQ_FLAG_EXCLUSIVE : 0);
 	sleeper.wait.func = rds_sleeper_wake;
 	for (;;) {
@@ -395,8 +396,13 @@ void rds_sk_wake(struct sock *sk, unsigned int events, int how, int band)
 
 	rcu_read_lock();
 	wq = rcu_dereference(sk->sk_wq);
-	if (skwq_has_sleeper(wq))
-		wake_up_interruptible_sync_poll(&wq->wait, (__force __poll_t)events);
+	if (skwq_has_sleeper(wq)) {
+		/* One reader can tell its program of room only if that has asked with room for it. */
+		if ((__force __poll_t)events & EPOLLWRBAND)
+			__wake_up(&wq->wait, TASK_INTERRUPTIBLE, 0, poll_to_key((__force __poll_t)events));
+		else
+			wake_up_interruptible_sync_poll(&wq->wait, (__force __poll_t)events);
+	}
 	sk_wake_async_rcu(sk, how, band);
 	rcu_read_unlock();
 }

@@ -108,12 +108,12 @@ impl Device {
         Arc::pin_init(
             try_pin_init!(Self {
                 id: device.id(),
-                regions,
                 pd,
                 _shrinker: Shrinker::new(pools.clone())?,
                 pools,
                 caps: device.caps(),
-                watch: Watch::new(&users, tunables, &limits.queue)?,
+                watch: Watch::new(&users, &regions, tunables, &limits.queue)?,
+                regions,
                 users,
                 unused <- Completion::new(),
                 queue: limits.queue.clone(),

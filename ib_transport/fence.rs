@@ -6,11 +6,21 @@
 //! memory that the region has by then, though it was invalidated. It sends one thing at a time. So when something is
 //! sent that was posted later, such an answer is out, or the queue pair is gone.
 
-use super::users::Users;
+use super::{kept::Kept, users::Users};
+use crate::kapi::{
+    errno::Errno,
+    sync::{Fifo, Item},
+    time,
+};
+use crate::proto::unreported::Patience;
 use kernel::prelude::*;
 
 /// The queue pairs of a device of which this is not known yet.
-pub(super) struct Fence(KVec<End>);
+struct Fence {
+    ends: KVec<End>,
+    /// On the monotonic clock, in nanoseconds.
+    since: u64,
+}
 
 struct End {
     /// The number of its endpoint.
@@ -21,29 +31,118 @@ struct End {
 
 impl Fence {
     /// Has each queue pair send something. Fails with ENOMEM. Process context.
-    pub(super) fn new(users: &Users) -> Result<Self> {
+    fn new(users: &Users) -> Result<Self> {
         let mut ends = KVec::new();
         let mut result = Ok(());
         users.for_each(
             |number, user| Some((number, user.qp.clone()?)),
             |(user, qp)| {
                 let posted = qp.send_progress().posted;
-                match ends.push(End { user, posted }, GFP_KERNEL) {
-                    Ok(()) => qp.handler().send_something(&qp),
-                    Err(error) => result = Err(error.into()),
+                if let Err(error) = ends.push(End { user, posted }, GFP_KERNEL) {
+                    result = Err(error.into());
                 }
+                // Without memory, too: who hears of it tries again.
+                qp.handler().send_something(&qp);
             },
         );
-        result.map(|()| Self(ends))
+        let since = time::monotonic_ns();
+        result.map(|()| Self { ends, since })
     }
 
     /// Whether all have. Any context but a hard interrupt.
-    pub(super) fn is_over(&mut self, users: &Users) -> bool {
-        self.0.retain(|end| {
+    fn is_over(&mut self, users: &Users) -> bool {
+        self.ends.retain(|end| {
             users
                 .qp(end.user)
                 .is_some_and(|qp| qp.send_progress().done <= end.posted)
         });
-        self.0.is_empty()
+        self.ends.is_empty()
+    }
+    /// Gives up the connections that are not over it after as long as `patience`: the peer may have no receives, or not
+    /// tell of any, and nothing else waits for that. Process context.
+    fn look(&self, users: &Users, patience: Patience) {
+        if !patience.is_over(time::monotonic_ns().saturating_sub(self.since)) {
+            return;
+        }
+        for end in &self.ends {
+            if let Some(qp) = users.qp(end.user) {
+                qp.handler().give_up("reads", Errno::TimedOut.into());
+            }
+        }
+    }
+}
+
+/// Regions that are invalid, or gone, from whose memory a read may still be answered.
+pub(super) struct Fences {
+    behind: Fifo<Kept>,
+    fence: Option<Fence>,
+    /// Those that came after the fence.
+    next: Fifo<Kept>,
+    /// How many fences there were, with this one, and how many are over.
+    made: u64,
+    over: u64,
+}
+
+impl Fences {
+    pub(super) fn new() -> Self {
+        Self {
+            behind: Fifo::new(),
+            fence: None,
+            next: Fifo::new(),
+            made: 0,
+            over: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.behind.is_empty() && self.next.is_empty()
+    }
+
+    /// No read from it begins any more.
+    pub(super) fn add(&mut self, kept: Item<Kept>) {
+        self.next.push_back(kept);
+    }
+
+    /// Takes those from which no read is answered any more, and makes a fence for what has come since. Sleeps.
+    pub(super) fn pass(&mut self, users: &Users) -> Fifo<Kept> {
+        let mut passed = Fifo::new();
+        loop {
+            if let Some(fence) = &mut self.fence {
+                if !fence.is_over(users) {
+                    break;
+                }
+                self.fence = None;
+                self.over = self.made;
+                passed.append(&mut self.behind);
+            }
+            if self.next.is_empty() {
+                break;
+            }
+            // Without memory for it, those wait for the next time.
+            let Ok(fence) = Fence::new(users) else {
+                break;
+            };
+            self.fence = Some(fence);
+            self.made = self.made.wrapping_add(1);
+            self.behind.append(&mut self.next);
+        }
+        passed
+    }
+
+    /// How many fences have to be over until no read is answered from those that there are now.
+    pub(super) fn wanted(&self) -> u64 {
+        self.made.wrapping_add(u64::from(!self.next.is_empty()))
+    }
+
+    /// How many are.
+    pub(super) fn over(&self) -> u64 {
+        self.over
+    }
+
+    /// Gives up the connections that hold up the fence for longer than `patience`. Process context.
+    pub(super) fn look(&self, users: &Users, patience: Patience) {
+        if let Some(fence) = &self.fence {
+            fence.look(users, patience);
+        }
     }
 }

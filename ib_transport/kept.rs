@@ -3,7 +3,7 @@
 //! Memory of programs that is kept for a device until that is done with it.
 
 use crate::conn::Released;
-use crate::kapi::rdma::{LentMapping, Region};
+use crate::kapi::rdma::{LentMapping, Mapping, Region};
 use kernel::sync::Arc;
 
 /// Memory of a program.
@@ -11,6 +11,10 @@ pub(super) enum Memory {
     Region(Region),
     /// It has no key of its own.
     Lent(Arc<LentMapping>),
+    /// Its region has gone.
+    Mapped {
+        _mapping: Arc<Mapping>,
+    },
     Released,
 }
 
@@ -39,7 +43,7 @@ impl Kept {
                 lent.release();
                 None
             }
-            Memory::Released => None,
+            Memory::Mapped { .. } | Memory::Released => None,
         }
     }
 }

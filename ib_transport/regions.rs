@@ -10,7 +10,7 @@
 //! When the device goes, all goes with it; what is held of it stands for nothing from then on.
 
 use super::{
-    fence::Fence,
+    fence::Fences,
     kept::{Kept, Memory},
     registrar::Registrar,
     spares::Spares,
@@ -23,7 +23,10 @@ use crate::kapi::{
     sync::{new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
     time,
 };
-use crate::proto::rdma::{Cookie, MAX_BYTES};
+use crate::proto::{
+    rdma::{Cookie, MAX_BYTES},
+    unreported::Patience,
+};
 use core::net::SocketAddr;
 use kernel::{
     new_condvar, new_mutex,
@@ -52,11 +55,7 @@ struct Device {
     /// When it was given up because it took too long, on the monotonic clock, and by way of which address.
     late_at: Option<(u64, SocketAddr)>,
     spares: Spares<Mr>,
-    /// Invalid regions from which a read may still be answered; see [`fence`](super::fence).
-    fenced: Fifo<Kept>,
-    fence: Option<Fence>,
-    /// Those that came after the fence.
-    unfenced: Fifo<Kept>,
+    fences: Fences,
 }
 
 impl Device {
@@ -90,16 +89,14 @@ impl Device {
             let next = stale.pop_front();
             let last = next.is_none();
             if let Some(mut kept) = next {
+                // Without memory for it, a region goes by itself.
+                let batched = !kept.spoiled && some.reserve(1, GFP_KERNEL).is_ok();
                 match kept.release() {
-                    Some(region) if kept.spoiled => {
-                        drop(region);
-                        released.push_back(kept);
+                    Some(region) if batched => {
+                        drop(some.push_within_capacity(region));
+                        whose.push_back(kept);
                     }
-                    Some(region) => match some.push(region, GFP_KERNEL) {
-                        Ok(()) => whose.push_back(kept),
-                        // Without memory for it, a region goes by itself; that ends all that peers may do.
-                        Err(_) => released.push_back(kept),
-                    },
+                    Some(region) => self.end(region, kept, released),
                     None => released.push_back(kept),
                 }
             }
@@ -114,9 +111,11 @@ impl Device {
                 let Some(mut kept) = whose.pop_front() else {
                     break;
                 };
-                if kept.read_from {
+                if kept.read_from && region.is_invalid() {
                     kept.memory = Memory::Region(region);
-                    self.unfenced.push_back(kept);
+                    self.fences.add(kept);
+                } else if kept.read_from {
+                    self.end(region, kept, released);
                 } else {
                     self.reuse(region);
                     released.push_back(kept);
@@ -128,6 +127,18 @@ impl Device {
         }
     }
 
+    /// Ends a region that was not invalidated. Who waits for its memory is added to `released`. Sleeps.
+    fn end(&mut self, region: Region, mut kept: Item<Kept>, released: &mut Fifo<Kept>) {
+        let mapping = region.end();
+        if kept.read_from {
+            kept.memory = Memory::Mapped { _mapping: mapping };
+            self.fences.add(kept);
+        } else {
+            drop(mapping);
+            released.push_back(kept);
+        }
+    }
+
     /// Releases the memory of an invalid region, and keeps the rest if it can be used again. Sleeps.
     fn reuse(&mut self, region: Region) {
         let pages = region.pages();
@@ -136,37 +147,15 @@ impl Device {
         }
     }
 
-    /// Releases what no read is answered from any more, and fences what has come since. Who waits for it is added to
-    /// `released`. Sleeps.
+    /// Releases what no read is answered from any more. Who waits for it is added to `released`. Sleeps.
     fn pass(&mut self, users: &Users, released: &mut Fifo<Kept>) {
-        loop {
-            if let Some(fence) = &mut self.fence {
-                if !fence.is_over(users) {
-                    return;
-                }
-                self.fence = None;
-                while let Some(mut kept) = self.fenced.pop_front() {
-                    if let Some(region) = kept.release() {
-                        self.reuse(region);
-                    }
-                    released.push_back(kept);
-                }
+        let mut passed = self.fences.pass(users);
+        while let Some(mut kept) = passed.pop_front() {
+            if let Some(region) = kept.release() {
+                self.reuse(region);
             }
-            if self.unfenced.is_empty() {
-                return;
-            }
-            // Without memory for it, those wait for the next time.
-            let Ok(fence) = Fence::new(users) else {
-                return;
-            };
-            self.fence = Some(fence);
-            self.fenced.append(&mut self.unfenced);
+            released.push_back(kept);
         }
-    }
-
-    /// Whether a read may still be answered from invalid regions.
-    fn is_fencing(&self) -> bool {
-        !self.fenced.is_empty() || !self.unfenced.is_empty()
     }
 }
 
@@ -241,9 +230,7 @@ impl Regions {
             registrar: None,
             late_at: None,
             spares: Spares::new(most)?,
-            fenced: Fifo::new(),
-            fence: None,
-            unfenced: Fifo::new(),
+            fences: Fences::new(),
         };
         let state = State {
             held: RBTree::new(),
@@ -391,7 +378,10 @@ impl Regions {
             if let Some(mr) = device.spares.take(pages) {
                 return Ok(mr);
             }
-            if !device.is_fencing() || !self.await_pass(device, &mut left) {
+            let goes_on = !device.fences.is_empty() && self.await_pass(device, &mut left);
+            // The device may have gone while nobody had the lock.
+            self.pd()?;
+            if !goes_on {
                 break;
             }
         }
@@ -460,9 +450,9 @@ impl Regions {
             return;
         }
         // Before anything is sent for it.
-        self.fencing.store(device.is_fencing(), Relaxed);
+        self.fencing.store(!device.fences.is_empty(), Relaxed);
         device.pass(&self.users, released);
-        self.fencing.store(device.is_fencing(), Relaxed);
+        self.fencing.store(!device.fences.is_empty(), Relaxed);
         self.passed.notify_all();
     }
 
@@ -476,6 +466,16 @@ impl Regions {
             }
             CondVarTimeoutResult::Timeout | CondVarTimeoutResult::Signal { .. } => false,
         }
+    }
+
+    /// Gives connections up that have sent nothing for as long as `patience` after regions were to be released. Sleeps.
+    pub(super) fn look(self: &Arc<Self>, patience: Patience) {
+        if !self.fencing.load(Relaxed) {
+            return;
+        }
+        self.device.lock().fences.look(&self.users, patience);
+        // It may have found no memory.
+        self.note_progress();
     }
 
     /// Something that was posted is sent, or a queue pair has gone. Any context.
@@ -499,6 +499,8 @@ impl Regions {
         device.invalidate(stale, &mut released);
         // Nor is a read answered any more.
         device.pass(&self.users, &mut released);
+        self.fencing.store(false, Relaxed);
+        self.passed.notify_all();
         device.spares.clear();
         device.registrar = None;
         drop(device);
@@ -538,10 +540,13 @@ impl Home for Regions {
 
     fn settle(&self) {
         let mut left = msecs_to_jiffies(FENCE_MS);
+        let mut wanted = None;
         loop {
             self.sweep();
             let mut device = self.device.lock();
-            if !device.is_fencing() || !self.await_pass(&mut device, &mut left) {
+            // What comes later is not waited for.
+            let wanted = *wanted.get_or_insert(device.fences.wanted());
+            if device.fences.over() >= wanted || !self.await_pass(&mut device, &mut left) {
                 return;
             }
         }

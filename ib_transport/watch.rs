@@ -3,7 +3,7 @@
 //! Looks at all queue pairs of a device every now and then: whether it reports what was posted. `proto::unreported` says
 //! for how long that may take.
 
-use super::{carrier::Carrier, users::Users, Tunables};
+use super::{carrier::Carrier, regions::Regions, users::Users, Tunables};
 use crate::kapi::sync::{cancel_delayed, OwnedQueue};
 use kernel::{
     prelude::*,
@@ -15,6 +15,7 @@ use kernel::{
 #[pin_data]
 pub(super) struct Watch {
     users: Arc<Users>,
+    regions: Arc<Regions>,
     tunables: Arc<Tunables>,
     queue: Arc<OwnedQueue>,
     #[pin]
@@ -37,12 +38,14 @@ impl Watch {
     /// Looks at nothing before [`Self::begin`]. May sleep.
     pub(super) fn new(
         users: &Arc<Users>,
+        regions: &Arc<Regions>,
         tunables: &Arc<Tunables>,
         queue: &Arc<OwnedQueue>,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 users: users.clone(),
+                regions: regions.clone(),
                 tunables: tunables.clone(),
                 queue: queue.clone(),
                 look <- kernel::new_delayed_work!("Watch::look"),
@@ -68,6 +71,7 @@ impl Watch {
             |_, user| user.qp.clone(),
             |qp| Carrier::check_progress(&qp, patience),
         );
+        self.regions.look(patience);
         if !self.users.is_empty() {
             self.begin();
         }

@@ -33,8 +33,9 @@ impl Patience {
         }
     }
 
-    fn is_over(self, stuck_ns: u64) -> bool {
-        stuck_ns >= u64::from(self.secs).saturating_mul(SECOND)
+    /// Whether that was too long. Never, if there is no limit.
+    pub(crate) fn is_over(self, stuck_ns: u64) -> bool {
+        self.secs != 0 && stuck_ns >= u64::from(self.secs).saturating_mul(SECOND)
     }
 
     fn is_to_ask(self, stuck_ns: u64) -> bool {

@@ -379,6 +379,18 @@ impl Region {
         self.mapping.memory.page_count()
     }
 
+    /// Whether peers can begin nothing with it any more.
+    pub(crate) fn is_invalid(&self) -> bool {
+        self.invalid.load(ordering::Acquire)
+    }
+
+    /// Ends it for good. Its memory stays as it is as long as what this returns. Sleeps.
+    pub(crate) fn end(self) -> Arc<Mapping> {
+        let Self { mr, mapping, .. } = self;
+        drop(mr);
+        mapping
+    }
+
     pub(super) fn set_invalid(&self) {
         self.invalid.store(true, ordering::Release);
     }

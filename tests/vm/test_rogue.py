@@ -90,6 +90,8 @@ def rogue(node, tools, guest):
     ends = [(node, x) for x in PAIR]
     exchange(tools, *ends, count=20)
     ping(tools, node, ATTACKED[1], ATTACKED[0])
+    # One of the attacks needs a region, and the device a queue pair for it.
+    node.run(["python3", guest / "region.py", ATTACKED[0]])
     assert [connection(node, *x)["device"] for x in (ATTACKED, ATTACKED[::-1])] == list(DEVICES)
 
     def attack(name, *number, program="rogue.py"):

@@ -7,6 +7,7 @@ import sys
 
 import attacks
 import frames
+import rdma
 from peer import PATIENCE, PORTS, RECEIVES, End, Peer, next_request, raw_address
 from rds import Sock
 from rogue import MINE, NODE, full_socket, is_iwarp, main, need, rise
@@ -15,6 +16,7 @@ from rogue import MINE, NODE, full_socket, is_iwarp, main, need, rise
 MOST = frames.header(credit=255)
 FEW = 8
 PORT = 7000
+LIMIT = "/proc/sys/net/rds/ib/completion_timeout_secs"
 UPDATES, THROTTLED = "ib_rx_credit_updates", "ib_tx_throttle"
 
 
@@ -74,6 +76,35 @@ def stingy(home):
     with sender(home) as (sock, p):
         opened(p, 1, fragment=0)
         fill(home, sock, p)
+
+
+def holds_memory_up(home):
+    """On soft-iWARP memory that is given back waits until the connections of its device have sent something, and the node
+    cannot. It is not waited for without end."""
+    with sender(home) as (sock, p):
+        opened(p, 1, fragment=0)
+        fill(home, sock, p)
+        with home.at_home(), limit(LIMIT, 2):
+            before = rdma.pins()
+            with Sock((NODE, 0)) as s:
+                memory = rdma.Memory(s, 1)
+                memory.free(memory.register(0, 4096), rdma.INVALIDATE)
+                need(rdma.pins() > before, "the memory did not wait")
+            rdma.unpinned(before)
+        p.await_end()
+
+
+@contextlib.contextmanager
+def limit(path, value):
+    """Another value of a setting."""
+    with open(path, "r+", encoding="ascii") as f:
+        before = f.read()
+        f.write(str(value))
+        f.flush()
+        try:
+            yield
+        finally:
+            f.write(before)
 
 
 def no_more(home):
@@ -187,6 +218,8 @@ def credits(home, _number):
     yield "none, and told of some", lambda: ignored(home)
     yield "not meant", lambda: not_meant(home)
     yield "one", lambda: stingy(home)
+    if is_iwarp():
+        yield "holds memory up", lambda: holds_memory_up(home)
     yield "no more", lambda: no_more(home)
     yield "ignored", greedy
     yield "none in a reply", lambda: replied(home, 0)
