@@ -226,6 +226,13 @@ impl Carrier {
         self.fail();
     }
 
+    /// The same, as nothing that is posted comes to its end. Any context.
+    #[cold]
+    pub(super) fn give_up_sending(&self, what: &str) {
+        self.connection.node.stats.inc(Counter::IbTxGivenUp);
+        self.give_up(what, Errno::TimedOut.into());
+    }
+
     /// `count` receives were posted, and now there are `all`. Any context but a hard interrupt.
     fn tell_posted(&self, count: u32, all: u32) {
         if self.controlled {
@@ -351,12 +358,11 @@ impl Carrier {
                 this.send_something(qp);
             }
             Verdict::GiveUp => {
-                stats.inc(Counter::IbTxGivenUp);
                 pr_warn_ratelimited!(
                     "{}: the device does not report what was sent: giving the connection up\n",
                     this.connection.key
                 );
-                this.give_up("no report", Errno::TimedOut.into());
+                this.give_up_sending("no report");
             }
         }
     }

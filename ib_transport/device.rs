@@ -104,7 +104,7 @@ impl Device {
         let pd = Pd::new(device)?;
         let users = Users::new(device.id())?;
         let pools = Pools::new(&pd, unmapped.clone(), limits)?;
-        let regions = Regions::new(&pd, &users, &limits.queue)?;
+        let regions = Regions::new(&pd, &users, tunables, &limits.queue)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 id: device.id(),

@@ -4,16 +4,17 @@
 //!
 //! Soft-iWARP looks at the key of a region when it begins to answer a peer's read, and then takes the rest from the
 //! memory that the region has by then, though it was invalidated. It sends one thing at a time. So when something is
-//! sent that was posted later, such an answer is out, or the queue pair is gone.
+//! sent that was posted later, such an answer is with TCP, which has references to pages of its own, or the queue pair is
+//! gone.
 
-use super::{kept::Kept, users::Users};
+use super::{carrier::Carrier, kept::Kept, users::Users};
 use crate::kapi::{
-    errno::Errno,
+    rdma::Qp,
     sync::{Fifo, Item},
     time,
 };
 use crate::proto::unreported::Patience;
-use kernel::prelude::*;
+use kernel::{prelude::*, sync::Arc};
 
 /// The queue pairs of a device of which this is not known yet.
 struct Fence {
@@ -27,6 +28,16 @@ struct End {
     user: u64,
     /// How many sends it had been given.
     posted: u64,
+    /// Its connection was given up.
+    given_up: bool,
+}
+
+impl End {
+    /// Its queue pair, if that has sent nothing that was posted later.
+    fn holder(&self, users: &Users) -> Option<Arc<Qp<Carrier>>> {
+        let qp = users.qp(self.user)?;
+        (qp.send_progress().done <= self.posted).then_some(qp)
+    }
 }
 
 impl Fence {
@@ -38,7 +49,12 @@ impl Fence {
             |number, user| Some((number, user.qp.clone()?)),
             |(user, qp)| {
                 let posted = qp.send_progress().posted;
-                if let Err(error) = ends.push(End { user, posted }, GFP_KERNEL) {
+                let end = End {
+                    user,
+                    posted,
+                    given_up: false,
+                };
+                if let Err(error) = ends.push(end, GFP_KERNEL) {
                     result = Err(error.into());
                 }
                 // Without memory, too: who hears of it tries again.
@@ -51,22 +67,21 @@ impl Fence {
 
     /// Whether all have. Any context but a hard interrupt.
     fn is_over(&mut self, users: &Users) -> bool {
-        self.ends.retain(|end| {
-            users
-                .qp(end.user)
-                .is_some_and(|qp| qp.send_progress().done <= end.posted)
-        });
+        self.ends.retain(|end| end.holder(users).is_some());
         self.ends.is_empty()
     }
-    /// Gives up the connections that are not over it after as long as `patience`: the peer may have no receives, or not
-    /// tell of any, and nothing else waits for that. Process context.
-    fn look(&self, users: &Users, patience: Patience) {
+
+    /// Gives up the connections that hold it up for longer than `patience`: the peer may have no receives, or not tell of
+    /// any, and nothing else waits for that. Process context.
+    fn look(&mut self, users: &Users, patience: Patience) {
         if !patience.is_over(time::monotonic_ns().saturating_sub(self.since)) {
             return;
         }
-        for end in &self.ends {
-            if let Some(qp) = users.qp(end.user) {
-                qp.handler().give_up("reads", Errno::TimedOut.into());
+        // Once: a queue pair takes its time to go.
+        for end in self.ends.iter_mut().filter(|end| !end.given_up) {
+            if let Some(qp) = end.holder(users) {
+                end.given_up = true;
+                qp.handler().give_up_sending("reads");
             }
         }
     }
@@ -140,8 +155,8 @@ impl Fences {
     }
 
     /// Gives up the connections that hold up the fence for longer than `patience`. Process context.
-    pub(super) fn look(&self, users: &Users, patience: Patience) {
-        if let Some(fence) = &self.fence {
+    pub(super) fn look(&mut self, users: &Users, patience: Patience) {
+        if let Some(fence) = &mut self.fence {
             fence.look(users, patience);
         }
     }

@@ -14,6 +14,7 @@ use super::{
     kept::{Kept, Memory},
     registrar::Registrar,
     spares::Spares,
+    tunables::Tunables,
     users::Users,
 };
 use crate::conn::{Home, LocalMemory, Released, RemoteMemory};
@@ -23,10 +24,7 @@ use crate::kapi::{
     sync::{new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
     time,
 };
-use crate::proto::{
-    rdma::{Cookie, MAX_BYTES},
-    unreported::Patience,
-};
+use crate::proto::rdma::{Cookie, MAX_BYTES};
 use core::net::SocketAddr;
 use kernel::{
     new_condvar, new_mutex,
@@ -37,7 +35,7 @@ use kernel::{
         atomic::{Atomic, Relaxed},
         Arc, CondVar, CondVarTimeoutResult, Mutex, MutexGuard,
     },
-    time::{msecs_to_jiffies, Jiffies},
+    time::msecs_to_jiffies,
     workqueue::{new_work, Work, WorkItem},
 };
 
@@ -45,8 +43,8 @@ use kernel::{
 /// out, and not one after the other.
 const REST_NS: u64 = 5_000_000_000;
 
-/// How long who gives a region back waits for answers to reads from it, in milliseconds.
-const FENCE_MS: u32 = 1_000;
+/// How long who gives a region back waits for answers to reads from it, in nanoseconds.
+const FENCE_NS: u64 = 1_000_000_000;
 
 /// What one caller at a time uses.
 struct Device {
@@ -182,6 +180,7 @@ pub(super) struct Regions {
     reads_run_on: bool,
     mapped_at_once: u64,
     users: Arc<Users>,
+    tunables: Arc<Tunables>,
     queue: Arc<OwnedQueue>,
     /// Regions wait for what the queue pairs send.
     fencing: Atomic<bool>,
@@ -214,6 +213,7 @@ impl Regions {
     pub(super) fn new(
         pd: &Arc<Pd>,
         users: &Arc<Users>,
+        tunables: &Arc<Tunables>,
         queue: &Arc<OwnedQueue>,
     ) -> Result<Arc<Self>> {
         let caps = pd.device().caps();
@@ -245,6 +245,7 @@ impl Regions {
                 reads_run_on: caps.reads_run_on,
                 mapped_at_once,
                 users: users.clone(),
+                tunables: tunables.clone(),
                 queue: queue.clone(),
                 fencing: Atomic::new(false),
                 passed <- new_condvar!("Regions::passed"),
@@ -372,13 +373,13 @@ impl Regions {
         size: u32,
         released: &mut Fifo<Kept>,
     ) -> Result<Mr> {
-        let mut left = msecs_to_jiffies(FENCE_MS);
+        let until = time::monotonic_ns().saturating_add(FENCE_NS);
         loop {
             self.release_stale(device, released);
             if let Some(mr) = device.spares.take(pages) {
                 return Ok(mr);
             }
-            let goes_on = !device.fences.is_empty() && self.await_pass(device, &mut left);
+            let goes_on = !device.fences.is_empty() && self.await_pass(device, until);
             // The device may have gone while nobody had the lock.
             self.pd()?;
             if !goes_on {
@@ -445,6 +446,7 @@ impl Regions {
 
     /// Releases stale memory. Who waits for it is added to `released`. Sleeps.
     fn release_stale(&self, device: &mut Device, released: &mut Fifo<Kept>) {
+        let before = released.len();
         device.invalidate(self.take_stale(), released);
         if !self.reads_run_on {
             return;
@@ -453,32 +455,24 @@ impl Regions {
         self.fencing.store(!device.fences.is_empty(), Relaxed);
         device.pass(&self.users, released);
         self.fencing.store(!device.fences.is_empty(), Relaxed);
-        self.passed.notify_all();
-    }
-
-    /// Waits until something has passed the fence, for `left` at the most, and not after a signal. False if the wait is over.
-    /// Sleeps without the lock.
-    fn await_pass(&self, device: &mut MutexGuard<'_, Device>, left: &mut Jiffies) -> bool {
-        match self.passed.wait_interruptible_timeout(device, *left) {
-            CondVarTimeoutResult::Woken { jiffies } => {
-                *left = jiffies;
-                true
-            }
-            CondVarTimeoutResult::Timeout | CondVarTimeoutResult::Signal { .. } => false,
+        device.fences.look(&self.users, self.tunables.patience());
+        if released.len() != before {
+            self.passed.notify_all();
         }
     }
 
-    /// Gives connections up that have sent nothing for as long as `patience` after regions were to be released. Sleeps.
-    pub(super) fn look(self: &Arc<Self>, patience: Patience) {
-        if !self.fencing.load(Relaxed) {
-            return;
-        }
-        self.device.lock().fences.look(&self.users, patience);
-        // It may have found no memory.
-        self.note_progress();
+    /// Waits until something has been released, up to a time on the monotonic clock, in nanoseconds, and not after a signal.
+    /// False if the wait is over. Sleeps without the lock.
+    fn await_pass(&self, device: &mut MutexGuard<'_, Device>, until: u64) -> bool {
+        let left = until
+            .saturating_sub(time::monotonic_ns())
+            .div_ceil(1_000_000);
+        let left = msecs_to_jiffies(left.try_into().unwrap_or(u32::MAX));
+        let result = self.passed.wait_interruptible_timeout(device, left);
+        matches!(result, CondVarTimeoutResult::Woken { .. })
     }
 
-    /// Something that was posted is sent, or a queue pair has gone. Any context.
+    /// Something that was posted is sent, or a queue pair has gone, or time has. Any context.
     #[inline]
     pub(super) fn note_progress(self: &Arc<Self>) {
         if self.fencing.load(Relaxed) {
@@ -539,14 +533,14 @@ impl Home for Regions {
     }
 
     fn settle(&self) {
-        let mut left = msecs_to_jiffies(FENCE_MS);
+        let until = time::monotonic_ns().saturating_add(FENCE_NS);
         let mut wanted = None;
         loop {
             self.sweep();
             let mut device = self.device.lock();
             // What comes later is not waited for.
             let wanted = *wanted.get_or_insert(device.fences.wanted());
-            if device.fences.over() >= wanted || !self.await_pass(&mut device, &mut left) {
+            if device.fences.over() >= wanted || !self.await_pass(&mut device, until) {
                 return;
             }
         }

@@ -71,7 +71,7 @@ impl Watch {
             |_, user| user.qp.clone(),
             |qp| Carrier::check_progress(&qp, patience),
         );
-        self.regions.look(patience);
+        self.regions.note_progress();
         if !self.users.is_empty() {
             self.begin();
         }

@@ -142,7 +142,7 @@ fn tell_news(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<boo
     if told.is_err() {
         sk.news.put_back(ports);
         // Someone may have looked while they were away.
-        sk.wake_readers(poll::IN);
+        sk.wake_readers(poll::IN | poll::WRBAND);
     }
     told.map(|()| true)
 }

@@ -27,7 +27,14 @@ class Waiting:
             os._exit(0)
         os.close(mine)
         eventually("a process waits", self.waits)
-        self.switches = self.seen()
+        self.switches = -1
+
+        def is_still():
+            # It counts a moment after it has begun to wait.
+            before, self.switches = self.switches, self.seen()
+            return before == self.switches
+
+        eventually("it is switched away", is_still)
 
     def _look(self, name):
         with open(f"/proc/{self.pid}/{name}", encoding="ascii") as f:
@@ -131,7 +138,8 @@ def sender(host):
             for _ in range(count):
                 full.recv()
             need((got := writer.end()) == b"4", f"{got} bytes were sent")
-            need(reading[1].waits(), "room has ended a read")
+            # Room is news, for those who asked to know.
+            eventually("the reader waits again", reading[1].waits)
 
 
 def hung(*_):

@@ -9,14 +9,14 @@ import attacks
 import frames
 import rdma
 from peer import PATIENCE, PORTS, RECEIVES, End, Peer, next_request, raw_address
-from rds import Sock
+from rds import Sock, counters
 from rogue import MINE, NODE, full_socket, is_iwarp, main, need, rise
 
 # What a header can tell at the most.
 MOST = frames.header(credit=255)
 FEW = 8
 PORT = 7000
-LIMIT = "/proc/sys/net/rds/ib/completion_timeout_secs"
+GIVEN_UP = "ib_tx_given_up"
 UPDATES, THROTTLED = "ib_rx_credit_updates", "ib_tx_throttle"
 
 
@@ -84,27 +84,38 @@ def holds_memory_up(home):
     with sender(home) as (sock, p):
         opened(p, 1, fragment=0)
         fill(home, sock, p)
-        with home.at_home(), limit(LIMIT, 2):
-            before = rdma.pins()
+        # Nothing comes from the peer for long, which is not to end it.
+        with home.at_home(), setting("silence_secs", 0), setting("ib/completion_timeout_secs", 8):
+            before, given_up = rdma.pins(), counters()[GIVEN_UP]
             with Sock((NODE, 0)) as s:
                 memory = rdma.Memory(s, 1)
                 memory.free(memory.register(0, 4096), rdma.INVALIDATE)
                 need(rdma.pins() > before, "the memory did not wait")
             rdma.unpinned(before)
+            need(counters()[GIVEN_UP] == given_up + 1, "another reason has ended it")
         p.await_end()
 
 
 @contextlib.contextmanager
-def limit(path, value):
-    """Another value of a setting."""
-    with open(path, "r+", encoding="ascii") as f:
-        before = f.read()
-        f.write(str(value))
-        f.flush()
-        try:
-            yield
-        finally:
-            f.write(before)
+def setting(name, value):
+    """Another value of a setting. Each is read and written with a call of its own, from the beginning."""
+    path = f"/proc/sys/net/rds/{name}"
+
+    def read():
+        with open(path, encoding="ascii") as f:
+            return f.read().strip()
+
+    def write(text):
+        with open(path, "w", encoding="ascii") as f:
+            f.write(text)
+        need(read() == text, f"{name} is {read()}")
+
+    before = read()
+    write(str(value))
+    try:
+        yield
+    finally:
+        write(before)
 
 
 def no_more(home):
