@@ -392,16 +392,17 @@ long rds_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, long 
 
 void rds_sk_wake(struct sock *sk, unsigned int events, int how, int band)
 {
+	__poll_t mask = (__force __poll_t)events;
 	struct socket_wq *wq;
 
 	rcu_read_lock();
 	wq = rcu_dereference(sk->sk_wq);
 	if (skwq_has_sleeper(wq)) {
 		/* One reader can tell its program of room only if that has asked with room for it. */
-		if ((__force __poll_t)events & EPOLLWRBAND)
-			__wake_up(&wq->wait, TASK_INTERRUPTIBLE, 0, poll_to_key((__force __poll_t)events));
+		if (mask & EPOLLWRBAND)
+			__wake_up(&wq->wait, TASK_INTERRUPTIBLE, 0, poll_to_key(mask));
 		else
-			wake_up_interruptible_sync_poll(&wq->wait, (__force __poll_t)events);
+			wake_up_interruptible_sync_poll(&wq->wait, mask);
 	}
 	sk_wake_async_rcu(sk, how, band);
 	rcu_read_unlock();

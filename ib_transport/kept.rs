@@ -24,7 +24,7 @@ pub(super) struct Kept {
     pub(super) memory: Memory,
     /// The device may still write by what it has of the region: that is not to be used again.
     pub(super) spoiled: bool,
-    /// A peer may be reading from it, and goes on when it is invalid.
+    /// A peer may read from it, and goes on when it is invalid.
     pub(super) read_from: bool,
     pub(super) then: Option<Arc<dyn Released>>,
 }

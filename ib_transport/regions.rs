@@ -109,14 +109,14 @@ impl Device {
                 let Some(mut kept) = whose.pop_front() else {
                     break;
                 };
-                if kept.read_from && region.is_invalid() {
-                    kept.memory = Memory::Region(region);
-                    self.fences.add(kept);
-                } else if kept.read_from {
-                    self.end(region, kept, released);
-                } else {
+                if !kept.read_from {
                     self.reuse(region);
                     released.push_back(kept);
+                } else if region.is_invalid() {
+                    kept.memory = Memory::Region(region);
+                    self.fences.add(kept);
+                } else {
+                    self.end(region, kept, released);
                 }
             }
             if last {
@@ -401,7 +401,7 @@ impl Regions {
         let kept = Kept {
             memory,
             spoiled: false,
-            read_from: false,
+            read_from: self.reads_run_on && then.is_none(),
             then,
         };
         let kept = Item::new(kept, GFP_KERNEL_ACCOUNT)?;
@@ -565,7 +565,6 @@ impl<T> Drop for Held<T> {
             return;
         };
         kept.spoiled = self.home.reads_run_on && self.spoiled.load(Relaxed);
-        kept.read_from = self.home.reads_run_on && kept.is_offered();
         state.offered = state.offered.wrapping_sub(kept.is_offered().into());
         state.stale.push_back(kept);
         drop(state);

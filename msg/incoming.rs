@@ -143,8 +143,11 @@ impl Incoming {
             beside.extras = extras;
             return Ok(());
         }
-        let stamps = None;
-        self.beside = Some(KBox::new(Beside { extras, stamps }, flags)?);
+        let beside = Beside {
+            extras,
+            stamps: None,
+        };
+        self.beside = Some(KBox::new(beside, flags)?);
         Ok(())
     }
 

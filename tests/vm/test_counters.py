@@ -55,12 +55,6 @@ def test_on_a_slow_wire(slow_node, guest, case):
     assert isinstance(seen, dict) and set(seen) == SLOW[case] and all(seen.values()), seen
 
 
-def test_unread_messages_are_traced(node, guest):
-    with traced(node) as trace:
-        count(node, guest, "closed_unread")
-        assert f"drop: <::ffff:{LOOP},::,0> recv_drop_closed 2" in trace()
-
-
 def test_those_that_mean_nothing_here(node, guest):
     """They have their places, and stay 0 whatever the tests before have done."""
     seen = counters(node, guest)

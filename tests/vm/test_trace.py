@@ -117,10 +117,11 @@ def test_drops_on_this_node(node, guest, trace, ends):
 
 # As of tests/vm/test_counters.py.
 @pytest.mark.kinds("rxe")
-def test_drops_of_a_closed_socket(node, guest, trace):
-    node.run(["python3", guest / "count.py", "closed_amid_a_send"], timeout=300)
-    ends = ",".join(["::ffff:127.0.0.1"] * 2)
-    assert f"drop: <{ends},0> recv_drop_dead_sock 1" in trace()
+@pytest.mark.parametrize("case,peer,drop", (("closed_amid_a_send", "::ffff:127.0.0.1", "recv_drop_dead_sock 1"),
+                                            ("closed_unread", "::", "recv_drop_closed 2")))
+def test_drops_of_a_closed_socket(node, guest, trace, case, peer, drop):
+    node.run(["python3", guest / "count.py", case], timeout=300)
+    assert f"drop: <::ffff:127.0.0.1,{peer},0> {drop}" in trace()
 
 
 def test_congestion(node, guest, trace):

@@ -18,10 +18,8 @@ import termios
 import abi_callers  # noqa: F401  (more cases)
 import abi_options  # noqa: F401
 from cases import FAR, FAR6, IB, IB6, LOOP, LOOP6, NEAR, NEAR6, case, each, exchange, main, outcome
-from rds import (MAX_MESSAGE, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SOL_RDS, Sock, call,
-                 sendmsg, sockaddr)
-
-SO_ZEROCOPY, MSG_ZEROCOPY = 60, 0x4000000
+from rds import (MAX_MESSAGE, MSG_ZEROCOPY, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SO_ZEROCOPY, SOL_RDS, Sock,
+                 call, sendmsg, sockaddr)
 
 
 @case

@@ -9,9 +9,8 @@ import threading
 
 import rdma
 from bug_races import at_once
-from cases import IB, case, each, need, outcome
-from rdma import (A, B, INVALIDATE, NOTIFY_ME, PROT_NONE, PROT_READ, READWRITE, SILENT, USE_ONCE, Pair, protected,
-                  unpinned)
+from cases import IB, PROT_NONE, PROT_READ, case, each, need, outcome, protected
+from rdma import A, B, INVALIDATE, NOTIFY_ME, READWRITE, SILENT, USE_ONCE, Pair, unpinned
 from rds import Sock
 from reset import reset
 

@@ -21,12 +21,12 @@ import rdma
 from bug_races import at_once, drain, fill, queued, short_of_room
 from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, main, need, outcome, page_before_nothing
 from info import elsewhere, eventually
-from rds import RDS_CANCEL_SENT_TO, SOL_RDS, Sock, call, counters, info, libc, recvmsg, sockaddr
+from rds import (MSG_ZEROCOPY, RDS_CANCEL_SENT_TO, SO_ZEROCOPY, SOL_RDS, Sock, call, counters, info, libc, msghdr, recvmsg,
+                 sockaddr)
 from reset import reset
 
 KERNEL = 0xFFFF888000100000
 ZEROCOPY_COOKIE, CONG_MONITOR = 12, 6
-SO_ZEROCOPY, MSG_ZEROCOPY = 60, 0x4000000
 TABLES = (*range(10000, 10009), *range(10011, 10018))
 FAMILIES = (socket.AF_UNSPEC, socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_RDS, 0xFFFF)
 
@@ -73,10 +73,7 @@ def h06_name_of_nobody():
     """CVE-2012-3430: what is no message has no sender."""
     def name(s, flags, room=0):
         memory, control = ctypes.create_string_buffer(b"\xaa" * 128, 128), ctypes.create_string_buffer(room or 1)
-        iov = ctypes.create_string_buffer(struct.pack("=QQ", ctypes.addressof(memory), 0))
-        header = ctypes.create_string_buffer(struct.pack(
-            "=QI4xQQQQi4x", ctypes.addressof(memory), 128, ctypes.addressof(iov), 1,
-            ctypes.addressof(control) if room else 0, room, 0))
+        header, _iov = msghdr(memory, 128, memory, 0, ctypes.addressof(control) if room else 0, room)
         told = outcome(call, "recvmsg", s.fileno(), header, flags)
         return told, struct.unpack_from("=I", header.raw, 8)[0], memory.raw
 

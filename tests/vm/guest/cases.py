@@ -24,7 +24,7 @@ CASES = {}
 ERRORS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
 # How long a case may take, in seconds: a new network namespace alone may take 20 on the debug kernel.
 PATIENCE = 300
-PROT_NONE = 0
+PROT_NONE, PROT_READ = 0, 1
 
 
 def case(function):
@@ -67,13 +67,19 @@ def play(functions, names):
             raise SystemExit(f"{name}: {e!r}") from e
 
 
+def protected(protection, before=0):
+    """A page, and where it is: nobody may write to it, or nobody may touch it. So many good ones are before it, in the same
+    memory."""
+    memory = mmap.mmap(-1, (before + 1) * mmap.PAGESIZE)
+    at = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + before * mmap.PAGESIZE
+    call("mprotect", ctypes.c_void_p(at), mmap.PAGESIZE, protection)
+    return memory, at
+
+
 def page_before_nothing():
     """A page of memory that another one follows, of which nothing can be touched: (what keeps both, the end of
     the first)."""
-    memory = mmap.mmap(-1, 8192)
-    end = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + 4096
-    call("mprotect", ctypes.c_void_p(end), 4096, PROT_NONE)
-    return memory, end
+    return protected(PROT_NONE, 1)
 
 
 def exchange(data):

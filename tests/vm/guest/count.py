@@ -13,7 +13,7 @@ import threading
 import time
 
 import rdma
-from cases import IB, LOOP, case, main, outcome
+from cases import IB, LOOP, PROT_NONE, case, main, outcome, protected
 from rds import Sock, call, counters, sockaddr
 from uffd import Uffd
 
@@ -136,7 +136,7 @@ def operations():
             rdma.send(p.a, b"", rdma.atomic(kind, cookie, p.ours.base, 0, numbers, rdma.NOTIFY_ME, kind))
             rdma.status(p.a)
         changed = rises(before, "ib_atomic_fadd", "ib_atomic_cswp", "send_rdma")
-        before, (nothing, _) = counters(), rdma.protected(rdma.PROT_NONE)
+        before, (nothing, _) = counters(), protected(PROT_NONE)
         add = rdma.atomic(rdma.FETCH_ADD, cookie, p.ours.base, 0, [1], rdma.NOTIFY_ME)
         told = [outcome(p.write, nothing, cookie, [(0, 10)], 3), outcome(p.read, nothing, cookie, [(0, 10)], 3),
                 outcome(rdma.send, p.a, nothing, add)]

@@ -320,13 +320,13 @@ class Peer(End):
         self.seen = max([self.seen, *(header.seq for header, _ in found)])
         return found
 
-    def message(self, port):
-        """What the node has for a port, which has to come, in a frame without more for it: the header, and the payload."""
+    def message(self, port, payload):
+        """The header of what the node has for a port, which has to come, with that payload, in a frame without more for it."""
         while (frame := self.frame()) is not None:
             if found := [x for x in self.note(frame) if x[0].dport == port]:
-                if len(found) > 1:
+                if [x for _, x in found] != [payload]:
                     raise PeerError(f"{found} came")
-                return found[0]
+                return found[0][0]
         raise PeerError("the message did not come")
 
     def told(self):

@@ -8,7 +8,7 @@ import struct
 import time
 
 from cases import IB, eventually
-from rds import SOL_RDS, Sock, call, info, sockaddr
+from rds import SOL_RDS, Sock, info, sockaddr
 
 # The two ends on one machine.
 A, B = (IB[0], 4001), (IB[1], 4002)
@@ -17,7 +17,6 @@ GET_MR, FREE_MR, GET_MR_FOR_DEST = 2, 3, 7
 ARGS, DEST, MAP, STATUS, FETCH_ADD, COMPARE_SWAP, MASKED_FETCH_ADD, MASKED_COMPARE_SWAP = 1, 2, 3, 4, 6, 7, 8, 9
 READWRITE, FENCE, INVALIDATE, USE_ONCE, DONTWAIT, NOTIFY_ME, SILENT = 1, 2, 4, 8, 0x10, 0x20, 0x40
 SUCCESS, REMOTE_ERROR, CANCELED, DROPPED, OTHER_ERROR = range(5)
-PROT_NONE, PROT_READ = 0, 1
 
 
 def register(sock, address, length, flags=READWRITE, dest=None):
@@ -54,14 +53,6 @@ class Memory:
 
     def fill(self, at, data):
         self.pages[at:at + len(data)] = data
-
-
-def protected(protection):
-    """A page, and where it is: nobody may write to it, or nobody may touch it."""
-    memory = mmap.mmap(-1, mmap.PAGESIZE)
-    at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    call("mprotect", ctypes.c_void_p(at), mmap.PAGESIZE, protection)
-    return memory, at
 
 
 def connected(here, there, timeout=60):

@@ -6,7 +6,7 @@ import struct
 import sys
 
 import rdma
-from cases import IB, need, outcome, play
+from cases import IB, PROT_NONE, need, outcome, play, protected
 from rdma import FENCE, NOTIFY_ME, READWRITE, SILENT, B, Pair
 
 ATOMICS = sys.argv[1] == "1"
@@ -53,7 +53,7 @@ def bad_arguments():
         need(outcome(rdma.send, p.a, b"", (control[0], control[1], control[2][:55])) == "EINVAL", "half of one")
         with rdma.connected(("127.0.0.1", 0), ("127.0.0.1", 4009)) as loop:
             need(outcome(rdma.send, loop, b"", control) == "EOPNOTSUPP", "on loopback")
-        nothing, _ = rdma.protected(rdma.PROT_NONE)
+        nothing, _ = protected(PROT_NONE)
         told = p.ours.base + PAGE
         fresh = rdma.SOL_RDS, rdma.MAP, struct.pack("=QQQQ", base, PAGE, told, READWRITE)
         for controls in ((fresh,), (fresh, control)):

@@ -257,8 +257,7 @@ def replies(home, _number):
         with p:
             p.qp()
             p.accept(asked)
-            _, payload = p.message(port)
-            need(payload == attacks.TEXT, f"{payload} came")
+            p.message(port, attacks.TEXT)
             p.settle()
 
     for what, make, line in attacks.BAD_REPLIES:

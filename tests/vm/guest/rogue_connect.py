@@ -165,9 +165,7 @@ def restarts(home, _number):
 
 def message_of_node(p):
     """The header of the message that the node has for us, which has to come."""
-    header, payload = p.message(PORT)
-    need(payload == attacks.TEXT, f"{payload} came")
-    return header
+    return p.message(PORT, attacks.TEXT)
 
 
 def accepted(p):
@@ -223,8 +221,7 @@ def crossings(home, _number):
         """It rejects ours."""
         rejected(p)
         theirs.qp()
-        data = theirs.private(major=asked.major, minor=asked.minor, fragment=0)
-        theirs.call("accept", data, len(data))
+        theirs.accept(asked)
         message_of_node(theirs)
         theirs.settle()
 
