@@ -9,10 +9,13 @@
 //! Two nodes may connect to each other at the same time. The node with the lower address has the
 //! right of way: it rejects the request that crosses its own, and the other node gives up its own
 //! and accepts. If the other node asks once more, it has not got the request that it should have
-//! accepted, so it is accepted itself. When an established connection breaks, the lower node
-//! reconnects at once and the higher one leaves it time to do so, but not forever: the lower one may
-//! have nothing to send, or may not have noticed. What is left to chance is settled by a random
-//! backoff.
+//! accepted, so it is accepted itself. A CM may hand on the peer's reply before the request that the
+//! peer has given up for it, and that must not end the connection: a node that has been accepted, lower
+//! or higher, rejects one request as long as the connection is not proven.
+//!
+//! When an established connection breaks, the lower node reconnects at once and the higher one leaves
+//! it time to do so, but not forever: the lower one may have nothing to send, or may not have noticed.
+//! What is left to chance is settled by a random backoff.
 //!
 //! When the local address has moved to another device, the node that has it connects at once, lower
 //! or higher: its peer cannot know.
@@ -235,8 +238,8 @@ pub(crate) struct Machine {
     /// The next backoff in milliseconds, before it is brought into its limits; 0 while nothing
     /// has failed since a connection was proven.
     backoff_ms: u32,
-    /// The peer's request was rejected because ours is out.
-    crossed: bool,
+    /// A request that the peer sent before it got ours may come yet.
+    may_cross: bool,
 }
 
 impl Machine {
@@ -245,7 +248,7 @@ impl Machine {
         Machine {
             state: State::Down,
             backoff_ms: 0,
-            crossed: false,
+            may_cross: false,
         }
     }
 
@@ -270,12 +273,12 @@ impl Machine {
                 Event::Wanted,
             ) => self.stay([]),
 
+            (State::Connecting, Event::Request) if inputs.lower && self.may_cross => {
+                self.reject_crossing()
+            }
+            (State::Up, Event::Request) if self.may_cross => self.reject_crossing(),
             (State::Down | State::Waiting, Event::Request) => {
                 self.enter(State::Accepting, [Action::Accept, watchdog])
-            }
-            (State::Connecting, Event::Request) if inputs.lower && !self.crossed => {
-                self.crossed = true;
-                self.stay([Action::Reject])
             }
             // Our request is not out yet, or has to yield, or the peer has started over.
             (
@@ -294,16 +297,19 @@ impl Machine {
                 self.enter(State::ResolvingRoute, [Action::ResolveRoute, watchdog])
             }
             (State::ResolvingRoute, Event::RouteResolved) => {
-                self.crossed = false;
+                self.may_cross = true;
                 self.enter(State::Connecting, [Action::Connect, watchdog])
             }
-            (State::Connecting | State::Accepting, Event::Established) => {
+            (state @ (State::Connecting | State::Accepting), Event::Established) => {
+                // One may have come, been rejected, and been followed by another before the peer got ours.
+                self.may_cross = state == State::Connecting;
                 self.backoff_ms = self.backoff_ms.max(1);
                 self.enter(State::Up, [Action::Arm(PROVEN_MS), Action::GoneUp])
             }
 
             (State::Up, Event::Timer) => {
                 self.backoff_ms = 0;
+                self.may_cross = false;
                 self.stay([])
             }
             (State::Waiting, Event::Timer) if inputs.pending => self.resolve(inputs),
@@ -407,6 +413,11 @@ impl Machine {
     fn enter<const N: usize>(&mut self, state: State, actions: [Action; N]) -> Outcome {
         self.state = state;
         self.stay(actions)
+    }
+
+    fn reject_crossing(&mut self) -> Outcome {
+        self.may_cross = false;
+        self.stay([Action::Reject])
     }
 
     fn resolve(&mut self, inputs: &Inputs) -> Outcome {

@@ -62,6 +62,10 @@ mod suite {
     fn a_request_replaces_a_connection() {
         let mut machine = connecting();
         let _ = machine.handle(Event::Established, &inputs(true, true));
+        // One that is late does not.
+        let outcome = machine.handle(Event::Request, &inputs(true, true));
+        assert_eq!(outcome.state, State::Up);
+        assert!(outcome.actions.eq([Action::Reject]));
         let outcome = machine.handle(Event::Request, &inputs(true, true));
         assert_eq!(outcome.state, State::Accepting);
         let actions = [

@@ -110,11 +110,17 @@ mod suite {
                 GFP_KERNEL,
             )
         };
+        // It is older than the connection, for all that the worker knows.
+        let late = connection.request(slow(None)?).is_ok();
+        bench.queue.flush();
+        let rejected = seen.rejected.load(Relaxed);
+        let lost = bench.counted("conn_reset");
         let taken = connection.request(slow(Some(slow(None)?))?).is_ok();
         let waits = seen.next_waits.wait(60_000);
         bench.end();
+        assert_eq!((late, rejected, lost), (true, 1, 0));
         assert_eq!((taken, waits), (true, Ok(())));
-        assert_eq!(seen.rejected.load(Relaxed), 1);
+        assert_eq!(seen.rejected.load(Relaxed), 2);
         Ok(())
     }
 

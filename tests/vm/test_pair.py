@@ -83,8 +83,8 @@ def test_requests_cross(pair, tools, guest):
     for p in pings:
         p.wait(check=True)
     # What the counters say of it depends on whose message is first: `crossings` of test_rogue.py has each order.
-    # A request that comes behind its withdrawal, which is not slow any more, is taken for that of a peer that has
-    # restarted: the connection comes up twice then.
+    # A request that comes a second behind its withdrawal, which is not slow any more, is taken for that of a peer that
+    # has restarted: the connection comes up twice then.
     deadline = time.monotonic() + 60
     while True:
         seen = [connection(*end) for end in ends]

@@ -175,6 +175,45 @@ fn a_peer_that_asks_again_is_accepted() {
     }
 }
 
+/// What the peer gave up for our request may come after its reply, also if another one has come in time.
+#[test]
+fn a_late_request_does_not_end_the_connection() {
+    for (lower, earlier) in [(false, 0), (true, 0), (true, 1)] {
+        let inputs = inputs(lower, true, 0);
+        let mut machine = machine(State::Connecting);
+        for _ in 0..earlier {
+            let _ = machine.handle(Event::Request, &inputs);
+        }
+        let _ = machine.handle(Event::Established, &inputs);
+        let outcome = machine.handle(Event::Request, &inputs);
+        assert_eq!(outcome.state, State::Up);
+        assert!(outcome.actions.eq([Action::Reject]));
+    }
+}
+
+/// It asks again, or asks when all that it gave up must have come, or was accepted before.
+#[test]
+fn a_peer_that_starts_over_is_accepted() {
+    use Event::{Established, Request, Timer};
+    for (state, events) in [
+        (State::Connecting, &[Established, Request][..]),
+        (State::Connecting, &[Established, Timer]),
+        (State::Connecting, &[Request, Request, Established]),
+        (State::Accepting, &[Established]),
+    ] {
+        for lower in [false, true] {
+            let inputs = inputs(lower, true, 0);
+            let mut machine = machine(state);
+            for event in events {
+                let _ = machine.handle(*event, &inputs);
+            }
+            assert_eq!(machine.state(), State::Up);
+            let outcome = machine.handle(Request, &inputs);
+            assert_eq!(outcome.state, State::Accepting);
+        }
+    }
+}
+
 #[test]
 fn odd_timing_is_brought_into_range() {
     for (min, max, latest) in [(0, 0, 1), (50, 10, 50), (u32::MAX, u32::MAX, u32::MAX)] {

@@ -43,13 +43,13 @@ fn outcome(state: State, event: Event, case: Case, backoff: u32) -> Outcome {
             watchdog_ms: WATCHDOG,
         },
     };
-    let mut machine = machine(state);
-    if state == State::Up && !proven {
-        let _ = machine.handle(Event::Request, &inputs);
+    let unproven = state == State::Up && !proven;
+    let mut machine = machine(if unproven { State::Connecting } else { state });
+    if unproven {
         let _ = machine.handle(Event::Established, &inputs);
     }
-    // Only here an earlier request can have left the state as it was.
-    if state == State::Connecting && lower && again {
+    // Only here an earlier request can have left the state as it was. One that was accepted is no less an earlier one.
+    if (unproven || state == State::Connecting && lower) && again {
         let _ = machine.handle(Event::Request, &inputs);
     }
     machine.handle(event, &inputs)

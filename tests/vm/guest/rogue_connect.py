@@ -37,6 +37,10 @@ class Witness(Peer):
         return found
 
 
+class Missed(PeerError):
+    """This machine was too slow for what was to happen."""
+
+
 class Recorder(Peer):
     """A peer that remembers the messages of the node's programs."""
 
@@ -182,6 +186,7 @@ def rejected(p):
 def crossing(home, source, wanted, play, count):
     """The node asks for a connection, as it has a message for us. Nobody has answered when play() is called with
     its request and `count` peers that are ready to ask. `wanted` is what the node counts."""
+    failure = None
     for _ in range(5):
         with contextlib.ExitStack() as stack:
             listener = stack.enter_context(End())
@@ -202,12 +207,12 @@ def crossing(home, source, wanted, play, count):
             except PeerError as e:
                 failure = e
             rose = rise(before, home.counters(), (FAILED, RACED))
-            if FAILED not in rose:
+            if FAILED not in rose and not isinstance(failure, Missed):
                 if failure:
                     raise failure
                 return need(rose == wanted, f"counted {rose}")
-        # This machine was so slow that the node has ended its attempt: the two have not met.
-    raise PeerError("no requests have crossed")
+        # The node has ended its attempt before the two have met, or it was too late for it to matter.
+    raise failure or PeerError("no requests have crossed")
 
 
 def crossings(home, _number):
@@ -232,9 +237,24 @@ def crossings(home, _number):
         message_of_node(again)
         again.settle()
 
+    def late(theirs, asked, p, again):
+        """Its CM handles our answer before our request, which is no reason to end the connection. Another one is."""
+        theirs.qp()
+        theirs.accept(asked)
+        event, *_ = p.connect(p.private(fragment=0))
+        if event == ESTABLISHED:
+            p.disconnect()
+            raise Missed("the connection was proven")
+        need(event == REJECTED, f"a late request was answered with event {event}")
+        need(not message_of_node(theirs).flags & RETRANSMITTED, "it was sent before")
+        accepted(again)
+        need(message_of_node(again).flags & RETRANSMITTED, "it was not sent before")
+        again.settle()
+
     for source, play, wanted, count in ((MINE[6], higher, {}, 1), (HIGHER, lower, {RACED: 1}, 1),
-                                        (HIGHER, lower_unheard, {RACED: 1}, 2)):
-        yield play.__name__, lambda: crossing(home, source, wanted, play, count)
+                                        (HIGHER, lower_unheard, {RACED: 1}, 2), (MINE[6], late, {RACED: 1}, 2),
+                                        (HIGHER, late, {RACED: 1}, 2)):
+        yield f"{play.__name__} {source}", lambda: crossing(home, source, wanted, play, count)
 
 
 def forgets(home, _number):

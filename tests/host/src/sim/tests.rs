@@ -124,6 +124,30 @@ fn storm(seed: u64, trace: bool, brains: [Brain; 2]) -> u32 {
     duplicates
 }
 
+/// Both ask at the same time, on a network that loses nothing.
+#[test]
+fn nodes_that_meet_come_up_once() {
+    seeds(3000, |seed, trace| {
+        let mut rng = Rng(!seed);
+        let weather = Weather {
+            loss: 0,
+            cm_delay: [MS, 10 * MS, 100 * MS][rng.below(3) as usize],
+            worker_delay: rng.below(2) * MS,
+            calm_from: 0,
+            fate: 0,
+        };
+        let mut world = World::new(seed, weather, [Brain::rust(), Brain::rust()], trace);
+        // That of what was given up, in the connection: the CM itself would end it.
+        world.numbers = u32::MAX;
+        for node in 0..2 {
+            world.at(0, Happening::Queue { node, len: 64 });
+        }
+        assert!(world.run_until(40 * SECOND), "it never comes to rest");
+        assert_delivered(&world);
+        assert_eq!(world.nodes.each_ref().map(|node| node.times_up), [1, 1]);
+    });
+}
+
 #[test]
 fn everything_arrives_once_and_in_order() {
     let duplicates = Cell::new(0);
