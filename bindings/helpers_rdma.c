@@ -383,6 +383,8 @@ bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 	const struct rdma_dev_addr *addr = &id->route.addr.dev_addr;
 	/* Of other devices the CM's messages take no network device, and it may go without the device. */
 	bool up = !ib_uses_virt_dma(id->device);
+	/* Only soft-RoCE needs the local address for more than what it writes into the packet. */
+	bool needs_source = rdma_protocol_roce(id->device, id->port_num) && ib_uses_virt_dma(id->device);
 	struct net_device *dev;
 
 	if (rds_fails(RDS_CUT_PATH, id->device))
@@ -395,9 +397,11 @@ bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 	if (dev)
 		up = (READ_ONCE(dev->flags) & IFF_UP) && netif_carrier_ok(dev) &&
 		     !qdisc_tx_is_noop(dev);
+	/* With another hardware address all entries of its addresses are about to be made anew. */
+	if (dev && needs_source)
+		up = up && !memcmp(addr->src_dev_addr, dev->dev_addr, dev->addr_len);
 	rcu_read_unlock();
-	/* Only soft-RoCE needs the local address for more than what it writes into the packet. */
-	if (rdma_protocol_roce(id->device, id->port_num) && ib_uses_virt_dma(id->device))
+	if (needs_source)
 		up = up && has_source(id);
 	return up;
 }

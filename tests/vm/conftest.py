@@ -269,6 +269,8 @@ def pytest_runtest_setup():
 def pytest_runtest_makereport(item, call):
     report = yield
     if report.failed:
+        # What it could not take down is no news then.
+        at_first = not item.stash.get(FAILED, False)
         item.stash[FAILED] = True
         machines, marks = item.stash.get(MACHINES, ([], []))
         for m, start in zip(machines, marks):
@@ -277,7 +279,7 @@ def pytest_runtest_makereport(item, call):
         # What a kernel complained of, or died of, is a defect even if it does not happen again. A test ends its
         # own machines itself.
         own = [m for m in cluster.Machine.booted if m not in machines]
-        report.may_pass = call.when != "teardown" and not call.excinfo.errisinstance(Defect) and all(
+        report.may_pass = not (at_first and call.when == "teardown") and not call.excinfo.errisinstance(Defect) and all(
             m.alive() and not m.complaints(start) for m, start in zip(machines, marks)) and not any(
             m.complaints() for m in own)
     return report
