@@ -393,13 +393,14 @@ bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 		return true;
 	rcu_read_lock();
 	dev = dev_get_by_index_rcu(addr->net, addr->bound_dev_if);
-	/* The queues get going a moment after the carrier is back. */
-	if (dev)
+	if (dev) {
+		/* The queues get going a moment after the carrier is back. */
 		up = (READ_ONCE(dev->flags) & IFF_UP) && netif_carrier_ok(dev) &&
 		     !qdisc_tx_is_noop(dev);
-	/* With another hardware address all entries of its addresses are about to be made anew. */
-	if (dev && needs_source)
-		up = up && !memcmp(addr->src_dev_addr, dev->dev_addr, dev->addr_len);
+		/* With another hardware address all entries of its addresses are about to be made anew. */
+		if (needs_source && memcmp(addr->src_dev_addr, dev->dev_addr, dev->addr_len))
+			up = false;
+	}
 	rcu_read_unlock();
 	if (needs_source)
 		up = up && has_source(id);

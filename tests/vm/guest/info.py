@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 
-from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, main, outcome
+from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, main, outcome, page_before_nothing
 from rds import SOL_RDS, Sock, info, libc
 from uffd import Uffd
 
@@ -114,11 +114,8 @@ def lengths():
         seen["empty, with room"] = ask(SEND, 4096)[:2]
         seen["bad memory"] = ask_into(8, SOCKETS, 4096)
         seen["empty, bad memory"] = ask_into(8, SEND, 4096)
-        with mmap.mmap(-1, 2 * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as pages:
-            at = ctypes.c_char.from_buffer(pages)
-            libc.mprotect(ctypes.byref(at, mmap.PAGESIZE), ctypes.c_size_t(mmap.PAGESIZE), 0)
-            seen["bad memory behind it"] = ask_into(ctypes.addressof(at), SOCKETS, 2 * mmap.PAGESIZE)
-            del at
+        _memory, end = page_before_nothing()
+        seen["bad memory behind it"] = ask_into(end - mmap.PAGESIZE, SOCKETS, 2 * mmap.PAGESIZE)
         for s in held:
             s.sock.close()
         return seen

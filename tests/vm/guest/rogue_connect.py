@@ -177,8 +177,12 @@ def accepted(p):
     need(event == ESTABLISHED, f"a request was answered with event {event}")
 
 
-def rejected(p):
+def rejected(p, late=False):
+    """late: our request comes after our answer, and is accepted once the connection is proven."""
     event, _, data = p.connect(p.private(fragment=0))
+    if event == ESTABLISHED and late:
+        p.disconnect()
+        raise Missed("the connection was proven")
     need(event == REJECTED and data[:4] == struct.pack("=i", 1),
          f"a request was answered with event {event}, {data.hex()}")
 
@@ -186,7 +190,6 @@ def rejected(p):
 def crossing(home, source, wanted, play, count):
     """The node asks for a connection, as it has a message for us. Nobody has answered when play() is called with
     its request and `count` peers that are ready to ask. `wanted` is what the node counts."""
-    failure = None
     for _ in range(5):
         with contextlib.ExitStack() as stack:
             listener = stack.enter_context(End())
@@ -241,11 +244,7 @@ def crossings(home, _number):
         """Its CM handles our answer before our request, which is no reason to end the connection. Another one is."""
         theirs.qp()
         theirs.accept(asked)
-        event, *_ = p.connect(p.private(fragment=0))
-        if event == ESTABLISHED:
-            p.disconnect()
-            raise Missed("the connection was proven")
-        need(event == REJECTED, f"a late request was answered with event {event}")
+        rejected(p, late=True)
         need(not message_of_node(theirs).flags & RETRANSMITTED, "it was sent before")
         accepted(again)
         need(message_of_node(again).flags & RETRANSMITTED, "it was not sent before")
