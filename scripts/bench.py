@@ -105,7 +105,7 @@ class Run:
         m = self.machine()
         try:
             m.boot()
-            m.add_pair()
+            m.add_pair(mtu=hardware.COUNTED_MTU)
             m.add_peers(PEERS)
             cluster.must(m.load())
             self.rows(m)
@@ -121,7 +121,7 @@ class Run:
         if self.args.profile:
             qemu += ["-plugin", f"{PLUGIN},out={self.rundir}/{self.impl}"]
         m = cluster.Machine(f"bench-{self.impl}", self.impl, "release", self.rundir / self.impl,
-                            cpus=1, cpu=hardware.COUNTED_CPU, qemu=qemu)
+                            cpus=1, cpu=hardware.COUNTED_CPU, detectors=False, qemu=qemu)
         m.kernel = self.args.kdir or m.kernel
         m.module = self.args.ko or m.module
         return m

@@ -34,7 +34,7 @@ WAYS = {"each": "one by one", "shard": "by shard"}
 
 def measure(most, strict, rundir):
     """The rows that the suite has printed, each as a dictionary."""
-    machine = cluster.Machine("bench-pool", "rust", "release", rundir, cpus=1, cpu=hardware.COUNTED_CPU,
+    machine = cluster.Machine("bench-pool", "rust", "release", rundir, cpus=1, cpu=hardware.COUNTED_CPU, detectors=False,
                               **add_clock(hardware.with_iommu(MEMORY_MIB, strict)))
     try:
         machine.boot()

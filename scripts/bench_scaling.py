@@ -85,11 +85,11 @@ class Run:
         say(f"{NAMES[self.impl]}: booting")
         qemu = [*hardware.COUNTING_CLOCK, "-plugin", f"{PLUGIN},count={self.counts_file}"]
         m = cluster.Machine(f"scaling-{self.impl}", self.impl, "release", self.rundir, cpus=1,
-                            memory=MEMORY, cpu=hardware.COUNTED_CPU, qemu=qemu)
+                            memory=MEMORY, cpu=hardware.COUNTED_CPU, detectors=False, qemu=qemu)
         m.module = self.args.ko or m.module
         try:
             m.boot()
-            m.add_pair()
+            m.add_pair(mtu=hardware.COUNTED_MTU)
             # The last local address has connections to one more remote one.
             m.add_peers(-(-max(self.levels) // GROUP) + 1)
             self.load(m)

@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0
 # Builds the test kernel of one flavour (release or debug), unless the cache has it, and prints
 # its build directory. The key is all that decides the outcome: source version, configuration, tools.
+# The soft RDMA devices are built twice: as the source has them, and with configs/patches, which is what
+# tests use unless UNPATCHED=1 is in the environment. --print-mods says where the modules are.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 # Of the make that calls this, such as -s, which would leave the log empty.
 unset MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL
 
-flavor=${1:?usage: build-kernel.sh release|debug [--print]}
+flavor=${1:?usage: build-kernel.sh release|debug [--print|--print-mods]}
 case $flavor in
 release) fragments=("$TOP/configs/base.config") ;;
 debug) fragments=("$TOP/configs/base.config" "$TOP/configs/debug.config") ;;
@@ -22,39 +24,63 @@ key=$({
 	cat "${fragments[@]}"
 } | cache_key)
 out=$CACHE/kernel-$version-$flavor-$key
-
-if [ "${2:-}" = --print ]; then
-	echo "$out"
-	exit 0
+mods=$out/mods
+patches=$(cat "$TOP"/configs/patches/*.cocci | sha256sum | cut -c1-12)
+# The patches may not fit a source tree of one's own.
+if [ -z "${UNPATCHED:-}${KSRC:-}" ]; then
+	mods+=-$patches
 fi
+
+case ${2:-} in
+--print) echo "$out"; exit 0 ;;
+--print-mods) echo "$mods"; exit 0 ;;
+esac
+kmake=(make -C "$src" "O=$out" LLVM=1 "BINDGEN=$CACHE/cargo/bin/bindgen" KBUILD_BUILD_USER=rds
+	KBUILD_BUILD_HOST=rds)
+
+build_kernel() {
+	say "building Linux $version ($flavor flavour), once for this machine: 10 to 20 minutes on 2 cores"
+	run_logged "config-$flavor" "${kmake[@]}" allnoconfig
+	run_logged "merge-$flavor" env -C "$out" "$src/scripts/kconfig/merge_config.sh" -m -O "$out" \
+		"$out/.config" "${fragments[@]}"
+	run_logged "oldconfig-$flavor" "${kmake[@]}" olddefconfig
+
+	# merge_config.sh only warns when an option could not be had, and a kernel that lacks one fails much later.
+	lost=$(cat "${fragments[@]}" | grep '^CONFIG_' | while IFS='=' read -r name value; do
+		last=$(cat "${fragments[@]}" | grep "^$name=" | tail -n 1)
+		[ "$name=$value" = "$last" ] || continue
+		[ "$value" != n ] || { ! grep -q "^$name=" "$out/.config" || echo "$name=n"; continue; }
+		grep -qx "$name=$value" "$out/.config" || echo "$name=$value"
+	done)
+	[ -z "$lost" ] || die "the kernel's Kconfig did not take: $(echo "$lost" | tr '\n' ' ')"
+
+	progress() { echo "$(find "$out" -name '*.o' | wc -l) of about 1900 object files"; }
+	run_logged "kernel-$flavor" "${kmake[@]}" -j"$(nproc)" bzImage modules
+	run_logged "modinst-$flavor" "${kmake[@]}" INSTALL_MOD_PATH="$out/mods" modules_install
+	touch "$out/.complete"
+}
+
+# Copies of two drivers, built against the kernel as any module of somebody else's is.
+build_soft_devices() {
+	local patched device
+	say "building soft-RoCE and soft-iWARP with configs/patches for the $flavor kernel"
+	patched=$("$TOP/scripts/patch-kernel.sh" "$src")
+	rm -rf "$mods.new"
+	cp -a "$out/mods" "$mods.new"
+	for device in rxe siw; do
+		local module=("M=$patched/drivers/infiniband/sw/$device" "MO=$out/soft-$patches/$device")
+		mkdir -p "$out/soft-$patches/$device"
+		run_logged "$device-$flavor" "${kmake[@]}" "${module[@]}" modules
+		run_logged "$device-install-$flavor" "${kmake[@]}" "${module[@]}" "INSTALL_MOD_PATH=$mods.new" \
+			INSTALL_MOD_DIR=updates modules_install
+	done
+	mv "$mods.new" "$mods"
+}
+
 mkdir -p "$out"
 # Whoever builds it already is waited for.
 exec {lock}>"$out/.lock"
 flock "$lock"
-if [ -f "$out/.complete" ]; then
-	echo "$out"
-	exit 0
-fi
-
-say "building Linux $version ($flavor flavour), once for this machine: 10 to 20 minutes on 2 cores"
-kmake=(make -C "$src" "O=$out" LLVM=1 "BINDGEN=$CACHE/cargo/bin/bindgen" KBUILD_BUILD_USER=rds
-	KBUILD_BUILD_HOST=rds)
-run_logged "config-$flavor" "${kmake[@]}" allnoconfig
-run_logged "merge-$flavor" env -C "$out" "$src/scripts/kconfig/merge_config.sh" -m -O "$out" \
-	"$out/.config" "${fragments[@]}"
-run_logged "oldconfig-$flavor" "${kmake[@]}" olddefconfig
-
-# merge_config.sh only warns when an option could not be had, and a kernel that lacks one fails much later.
-lost=$(cat "${fragments[@]}" | grep '^CONFIG_' | while IFS='=' read -r name value; do
-	last=$(cat "${fragments[@]}" | grep "^$name=" | tail -n 1)
-	[ "$name=$value" = "$last" ] || continue
-	[ "$value" != n ] || { ! grep -q "^$name=" "$out/.config" || echo "$name=n"; continue; }
-	grep -qx "$name=$value" "$out/.config" || echo "$name=$value"
-done)
-[ -z "$lost" ] || die "the kernel's Kconfig did not take: $(echo "$lost" | tr '\n' ' ')"
-
-progress() { echo "$(find "$out" -name '*.o' | wc -l) of about 1900 object files"; }
-run_logged "kernel-$flavor" "${kmake[@]}" -j"$(nproc)" bzImage modules
-run_logged "modinst-$flavor" "${kmake[@]}" INSTALL_MOD_PATH="$out/mods" modules_install
-touch "$out/.complete"
+[ -f "$out/.complete" ] || build_kernel
+[ -d "$mods" ] || build_soft_devices
 echo "$out"

@@ -35,6 +35,9 @@ run_logged() {
 	return 1
 }
 
+# venv_dir: where the Python tools of this checkout are.
+venv_dir() { echo "$CACHE/venv-$(sha256sum "$TOP/scripts/requirements.txt" | cut -c1-12)"; }
+
 # cache_key: a name for what these compilers make of what is read.
 cache_key() {
 	{

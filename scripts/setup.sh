@@ -7,7 +7,7 @@ set -euo pipefail
 
 # That of Debian's own python3, which guests run, and which may be yet to come.
 python=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo 3.11)
-PACKAGES=(clang-19 lld-19 llvm-19 libclang-19-dev flex bison libelf-dev libssl-dev bc kmod cpio
+PACKAGES=(clang-19 lld-19 llvm-19 libclang-19-dev coccinelle flex bison libelf-dev libssl-dev bc kmod cpio
 	rsync qemu-system-x86 busybox-static iproute2 rdma-core ibverbs-utils perftest
 	rdmacm-utils strace tcpdump iputils-ping udev gcc make xz-utils python3 python3-venv
 	libibverbs-dev "libpython$python-testsuite" librdmacm-dev shellcheck git linux-perf
@@ -59,12 +59,12 @@ if [ "$("$CACHE/cargo/bin/bindgen" --version 2>/dev/null)" != "bindgen $BINDGEN_
 		--version "$BINDGEN_VERSION"
 fi
 
-want=$(sha256sum "$TOP/scripts/requirements.txt" | cut -c1-16)
-if [ "$(cat "$CACHE/venv/.complete" 2>/dev/null)" != "$want" ]; then
+# One for each list of requirements, as checkouts that share the cache may differ in them.
+venv=$(venv_dir)
+if [ ! -f "$venv/.complete" ]; then
 	say "installing the test tools"
-	rm -rf "$CACHE/venv"
-	run_logged venv python3 -m venv "$CACHE/venv"
-	run_logged pip "$CACHE/venv/bin/pip" install --disable-pip-version-check \
-		-r "$TOP/scripts/requirements.txt"
-	echo "$want" >"$CACHE/venv/.complete"
+	rm -rf "$venv"
+	run_logged venv python3 -m venv "$venv"
+	run_logged pip "$venv/bin/pip" install --disable-pip-version-check -r "$TOP/scripts/requirements.txt"
+	touch "$venv/.complete"
 fi

@@ -3,11 +3,11 @@
 # The targets for people; included by the root Makefile when the kernel's build is not the reader.
 
 FLAVOR ?= release
-export FLAVOR KSRC BINDGEN LLVM
+export FLAVOR KSRC BINDGEN LLVM UNPATCHED
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-more fuzz kunit modules kernel shell lint clean tools print-kdir print-ko setup bench \
+.PHONY: help demo test test-fast test-more fuzz kunit modules kernel shell lint clean tools print-kdir print-mods print-ko setup bench \
 	bench-pool bench-scaling
 
 ifeq ($(filter $(FLAVOR),release debug),)
@@ -19,7 +19,8 @@ endif
 # (WERROR=y).
 BUILD = $(CURDIR)/build/$(if $(given-kdir),kdir-$(shell echo '$(KDIR)' | cksum | cut -d' ' -f1),$(FLAVOR))$(if $(KUNIT),-kunit)$(if $(KCOV),-kcov)$(if $(WERROR),-werror)
 given-kdir := $(KDIR)
-KDIR ?= $(shell scripts/build-kernel.sh $(FLAVOR) --print)
+# What is given to make itself does not reach a shell function.
+KDIR ?= $(shell KSRC='$(KSRC)' scripts/build-kernel.sh $(FLAVOR) --print)
 PYTHON = $(shell scripts/tool-path.sh python)
 
 help:
@@ -41,13 +42,14 @@ help:
 	@echo '  make shell       a prompt on one node with the module loaded'
 	@echo '  make lint        formatting, lints, layers'
 	@echo '  make clean       remove what was built here (the kernels stay in the cache)'
-	@echo '  make -s print-kdir, make -s print-ko'
-	@echo '                   the paths of the kernel build and of the built module'
+	@echo '  make -s print-kdir, make -s print-mods, make -s print-ko'
+	@echo '                   the paths of the kernel build, of its modules and of the built module'
 	@echo
 	@echo '  FLAVOR=release   a lean kernel (the default)'
 	@echo '  FLAVOR=debug     with KASAN, lockdep, kmemleak and other debugging aids'
 	@echo '  ROWS=NAME,...    make bench: only these rows; more options in Documentation/performance.md'
 	@echo '  KDIR=DIR         make modules: build against this prepared kernel tree'
+	@echo '  UNPATCHED=1      the soft RDMA devices as the kernel has them, without configs/patches'
 	@echo '  KSRC=DIR         make the test kernel from this source tree'
 	@echo '  RDS_CACHE=DIR    where kernels and tools are kept (default: ~/.cache/rds_rust)'
 
@@ -133,6 +135,9 @@ lint: kernel
 
 print-kdir:
 	@echo '$(KDIR)'
+
+print-mods:
+	@scripts/build-kernel.sh $(FLAVOR) --print-mods
 
 print-ko:
 	@echo '$(BUILD)/rds_rust.ko'

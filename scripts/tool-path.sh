@@ -5,7 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 case ${1:?usage: tool-path.sh python|bindgen} in
-python) echo "$CACHE/venv/bin/python" ;;
+python) echo "$(venv_dir)/bin/python" ;;
 bindgen) echo "$CACHE/cargo/bin/bindgen" ;;
 *) die "no such tool: $1" ;;
 esac

@@ -1,26 +1,40 @@
 # SPDX-License-Identifier: GPL-2.0
 """Nodes as RDS sees them: modules, soft RDMA devices, wires, and the checks at the end of a test."""
 
+import functools
 import json
 import re
 import socket
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
-from . import klog
-from .node import Node, NodeError
+from . import hardware, klog
+from .node import Defect, Node, NodeError
 
 TOP = Path(__file__).resolve().parents[2]
 IMPLEMENTATIONS = ("rust", "c")
 # Of soft RDMA devices: RoCE and iWARP.
 KINDS = ("rxe", "siw")
+# Kernel parameters of detectors that are off unless they are asked for. Those of the release kernel stand in for KASAN.
+DETECTORS = {
+    "release": ("sysctl.vm.mem_profiling=1", "slab_debug=FZP,kmalloc-*"),
+    "debug": ("sysctl.vm.mem_profiling=1", "kasan_multi_shot"),
+}
+# A scan looks at all memory, so one lab of the debug kernel does it for all. What the module still has when it is
+# unloaded is noticed on every machine: see unload().
+NO_KMEMLEAK = "kmemleak=off"
+MTU = 1500
+# Allocations of Rust code are counted where the kernel crate's helpers make them.
+ALLOCATED_BY_RUST = re.compile(r"^ *(\d+) +(\d+) +\S*rust/helpers/\S+ func:(\w+)", re.M)
 # The addresses of a machine's own veth pair.
 PAIR = ("10.9.0.1", "10.9.0.2")
 PAIR6 = ("fd09::1", "fd09::2")
 
 
+@functools.cache
 def make_print(what, flavor):
     out = subprocess.run(["make", "-s", "-C", str(TOP), f"print-{what}", f"FLAVOR={flavor}"],
                          check=True, capture_output=True, text=True)
@@ -50,12 +64,15 @@ class Machine(Node):
     """A node with one implementation of RDS, "rust" or "c".
 
     flavor is that of its kernel. The C modules have known defects that the debug kernel reports,
-    so a peer that runs them boots the release kernel. kind is that of its RDMA devices."""
+    so a peer that runs them boots the release kernel. kind is that of its RDMA devices. Without detectors its kernel
+    does nothing but what is asked of it, on the soft devices of the kernel's source, as a benchmark needs."""
 
     # All that were booted; whoever wants to know of some empties it before.
     booted = []
+    # Seconds of processors that each boot took until the first command.
+    boots = []
 
-    def __init__(self, name, impl, flavor, rundir, kind="rxe", **kwargs):
+    def __init__(self, name, impl, flavor, rundir, kind="rxe", detectors=True, cmdline=(), **kwargs):
         assert impl in IMPLEMENTATIONS and kind in KINDS
         self.impl, self.flavor, self.kind = impl, flavor, kind
         self.module = make_print("ko", flavor)
@@ -64,9 +81,15 @@ class Machine(Node):
         # (page_pool_put_unrefed_netmem): the debug kernel reports that, and where the softirq finds another
         # packet for that queue pair, the machine hangs for good. e1000 has no page pool.
         kwargs.setdefault("nic", "e1000")
-        super().__init__(name, make_print("kdir", flavor), rundir, **kwargs)
+        cmdline = [*(DETECTORS[flavor] if detectors else hardware.NO_DETECTORS), *cmdline]
+        kernel = make_print("kdir", flavor)
+        modules = make_print("mods", flavor) if detectors else kernel / "mods"
+        super().__init__(name, kernel, modules, rundir, cmdline=cmdline, **kwargs)
         self.netdevs = []
         self.networks = []
+        # Bytes that Rust code had before the module was loaded, by call site.
+        self.allocated = None
+        self.built = None
 
     @property
     def debug(self):
@@ -78,6 +101,7 @@ class Machine(Node):
         # It has reported something that it reports once.
         self.spent = False
         super().boot()
+        self.boots.append(round(self.cpu_seconds(), 2))
         # The first of each wire, and then the others.
         self.netdevs = [self._netdev(macs[0]) for macs, _, _ in self.wires]
         self.netdevs += [self._netdev(mac) for macs, _, _ in self.wires for mac in macs[1:]]
@@ -99,12 +123,40 @@ class Machine(Node):
         self.impl = impl or self.impl
         if self.impl == "c":
             return self.run(["modprobe", "rds_rdma"], check=False)
+        self.allocated = self.allocated_by_rust()
+        self.built = self.module.stat().st_mtime
         return self.run(["insmod", self.module, *options], check=False)
 
     def unload(self):
+        """Unloads RDS. Memory that ours has not given back by then is a defect: the kernel's log names the call sites
+        in C, and this those in Rust."""
         if self.impl == "c":
             return self.run("rmmod rds_rdma && rmmod rds", check=False)
-        return self.run(["rmmod", "rds_rust"], check=False)
+        result = self.run(["rmmod", "rds_rust"], check=False)
+        if result.status == 0 and self.allocated is not None:
+            self._wait_until_freed()
+        return result
+
+    def allocated_by_rust(self):
+        """{call site: bytes} of the memory that Rust code has, if the kernel counts it."""
+        out = self.run("grep -s /rust/helpers/ /proc/allocinfo || :").out
+        return {name: int(size) for size, _, name in ALLOCATED_BY_RUST.findall(out)}
+
+    def _wait_until_freed(self):
+        # A grace period may have to end first.
+        deadline = time.monotonic() + 10
+        while True:
+            now = self.allocated_by_rust()
+            left = {x: now[x] - self.allocated.get(x, 0) for x in now if now[x] > self.allocated.get(x, 0)}
+            if not left:
+                return
+            if time.monotonic() > deadline:
+                raise Defect(f"{self.name}: bytes that Rust code has not given back at unload: {left}")
+            time.sleep(0.1)
+
+    def module_changed(self):
+        """Whether the module was built since it was loaded."""
+        return self.built is not None and self.built != self.module.stat().st_mtime
 
     def loaded(self):
         """The RDS modules that are loaded."""
@@ -122,7 +174,7 @@ class Machine(Node):
 
     # Networks
 
-    def add_wire(self, index, host, mtu=1500):
+    def add_wire(self, index, host, mtu=MTU):
         """Gives wire `index` its addresses and an RDMA device; host is 1 or 2."""
         dev = self.netdevs[index]
         # Addresses first: the RDMA device takes them up when it appears, with nothing to wait for.
@@ -136,46 +188,43 @@ class Machine(Node):
         self.run(commands)
         self.networks.append(commands)
 
-    def add_pair(self):
+    def add_pair(self, mtu=MTU):
         """A veth pair in this kernel with an RDMA device on each end: PAIR's two addresses."""
-        lines = ["ip link add rdsv0 type veth peer name rdsv1"]
+        macs = [f"52:54:00:01:00:{i:02x}" for i in (0, 1)]
+        links, addresses, devices = [f"link add rdsv0 address {macs[0]} type veth peer name rdsv1 address {macs[1]}"], [], []
         if self.kind == "siw":
             # TCP would reach the other end's address through the loopback device, and siw listens on
             # its own device only: the routes over the pair, which are for one address each, go first.
-            lines += ["ip rule add pref 2 lookup local", "ip rule del pref 0",
-                      "ip rule add pref 1 iif lo lookup main suppress_prefixlength 31"]
+            links += ["rule add pref 2 lookup local", "rule del pref 0",
+                      "rule add pref 1 iif lo lookup main suppress_prefixlength 31"]
         for i in (0, 1):
             dev, other = f"rdsv{i}", 1 - i
-            lines += [
-                f"sysctl -q net.ipv4.conf.{dev}.accept_local=1 net.ipv4.conf.{dev}.rp_filter=0",
-                f"ip link set {dev} up",
-                f"ip addr add {PAIR[i]}/32 dev {dev}",
+            links.append(f"link set {dev} mtu {mtu} up")
+            addresses += [
+                f"addr add {PAIR[i]}/32 dev {dev}",
                 # Both on one end: IPv6 has no accept_local for a packet from an own address.
-                f"ip -6 addr add {PAIR6[i]}/128 dev rdsv0 nodad",
-                f"ip route add {PAIR[other]}/32 dev {dev}",
-                f"mac{i}=$(cat /sys/class/net/{dev}/address)",
+                f"addr add {PAIR6[i]}/128 dev rdsv0 nodad",
+                f"route add {PAIR[other]}/32 dev {dev}",
+                f"neigh replace {PAIR[other]} lladdr {macs[other]} dev {dev} nud permanent",
             ]
-        for i in (0, 1):
-            lines.append(f"ip neigh replace {PAIR[1 - i]} lladdr $mac{1 - i} dev rdsv{i} "
-                         "nud permanent")
-            lines.append(f"rdma link add rdsx{i} type {self.kind} netdev rdsv{i}")
-        self._network("set -e; " + "\n".join(lines))
+            devices.append(f"link add rdsx{i} type {self.kind} netdev {dev}")
+        # One process for many of them: to start one takes longer than what it does.
+        settings = " ".join(f"net.ipv4.conf.rdsv{i}.{x}" for i in (0, 1) for x in ("accept_local=1", "rp_filter=0"))
+        self._network("\n".join(["set -e", batch("ip", links), f"sysctl -q {settings}", batch("ip", addresses),
+                                 batch("rdma", devices)]))
 
     def add_peers(self, count):
         """More addresses on the ends of the pair, for connections that there were not yet: in the
         place of PAIR in other networks, 10.9.1.1 and 10.9.1.2 and so on."""
-        lines = ["set -e"]
-        for i in (0, 1):
-            lines.append(f"mac{i}=$(cat /sys/class/net/rdsv{i}/address)")
-        # One process for all of them: to start one takes longer than what it does.
-        lines.append("ip -batch - <<END")
+        lines = []
+        macs = [self.read_file(f"/sys/class/net/rdsv{i}/address").strip() for i in (0, 1)]
         for k in range(1, count + 1):
             addrs = [peer_address(k, i) for i in (0, 1)]
             for i in (0, 1):
                 lines += [f"addr add {addrs[i]}/32 dev rdsv{i}",
                           f"route add {addrs[1 - i]}/32 dev rdsv{i}",
-                          f"neigh replace {addrs[1 - i]} lladdr $mac{1 - i} dev rdsv{i} nud permanent"]
-        self._network("\n".join([*lines, "END"]))
+                          f"neigh replace {addrs[1 - i]} lladdr {macs[1 - i]} dev rdsv{i} nud permanent"]
+        self._network(batch("ip", lines))
 
     def set_loss(self, percent, index=0):
         """How many of the packets that this node sends get lost. With all of them the wire is cut, and
@@ -206,6 +255,22 @@ class Machine(Node):
         self.spent |= len(found) > len(ours)
         return ours
 
+    def cm_failed(self):
+        """Whether soft-RoCE has failed the queue pair of the CM, so that no connection can be made any more."""
+        if not self.alive() or self.kind != "rxe":
+            return False
+        with suppress(NodeError, ValueError):
+            pairs = json.loads(self.run("rdma -j resource show qp", timeout=20).out or "[]")
+            return any(x["type"] == "GSI" and x["state"] == "ERR" for x in pairs)
+        return False
+
+    def with_symbols(self, report):
+        """A report of the kernel with the source lines of this module, found by the kernel's own script."""
+        script = Path(self.kernel / "source/scripts/decode_stacktrace.sh")
+        done = subprocess.run([script, self.kernel / "vmlinux", TOP, self.module.parent], input=report, text=True,
+                              capture_output=True, check=False)
+        return done.stdout if done.returncode == 0 and done.stdout else report
+
     def pins(self):
         """What the kernel counts of pinned pages if some are still pinned 10 s after the last program went, else
         nothing."""
@@ -220,8 +285,8 @@ class Machine(Node):
 
     @property
     def finds_leaks(self):
-        """Whether the kernel has kmemleak."""
-        return self.debug
+        """Whether the kernel has kmemleak, and was not told to leave it off."""
+        return self.debug and NO_KMEMLEAK not in self.cmdline
 
     def scan_leaks(self, timeout=600):
         """kmemleak's reports, if the kernel has it. An object counts once it is 5 s old and its
@@ -230,6 +295,11 @@ class Machine(Node):
             return ""
         return self.run("set -e; f=/sys/kernel/debug/kmemleak; echo scan >$f; sleep 6; echo scan >$f; "
                         "echo scan >$f; cat $f", timeout=timeout).out
+
+
+def batch(program, lines):
+    """A command of the shell: several of ip or rdma in one process."""
+    return "\n".join([f"{program} -b - <<END", *lines, "END"])
 
 
 def peer_address(index, end):
@@ -245,8 +315,8 @@ def wire_address6(index, host):
     return f"fd{10 + index:02d}::{host}"
 
 
-def two_nodes(rundir, impls, flavor, spare=False, **kwargs):
-    """Boots two nodes joined by a wire, side by side. A C node's kernel is the release one.
+def two_nodes(rundir, impls, flavor, spare=False, mtu=MTU, **kwargs):
+    """Boots two nodes joined by a wire, side by side. A C node's kernel is the release one. mtu: that of the wire.
 
     spare: there is a second wire, with two ports on node a and one on b. What is on it is up to the
     tests."""
@@ -262,7 +332,7 @@ def two_nodes(rundir, impls, flavor, spare=False, **kwargs):
                                 Path(rundir) / "ab"[i], wires=mine, **kwargs))
     boot_all(machines)
     for i, m in enumerate(machines):
-        m.add_wire(0, i + 1)
+        m.add_wire(0, i + 1, mtu)
     return machines
 
 

@@ -6,6 +6,11 @@
 COUNTING_CLOCK = ("-icount", "shift=0,sleep=off")
 # What all numbers in Documentation/ were counted on: it copies byte by byte.
 COUNTED_CPU = "max"
+# All numbers in Documentation/ were counted with the MTU that Ethernet has by default.
+COUNTED_MTU = 1500
+# Kernel parameters that turn the detectors of base.config off: their timers would be counted with what is measured.
+NO_DETECTORS = ("nowatchdog", "workqueue.watchdog_thresh=0", "sysctl.kernel.hung_task_timeout_secs=0",
+                "sysctl.vm.mem_profiling=never")
 
 
 def with_iommu(memory_mib=2048, strict=False):

@@ -24,6 +24,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BOOT_SECONDS = 180
+# Keys of /proc/sysrq-trigger: blocked tasks, locks that are held, and a trace of each processor.
+SYSRQ_TASKS = "wdl"
+SYSRQ_SECONDS = 30
 # Of asm-generic/socket.h; Python has no name for it.
 SO_RCVBUFFORCE = 33
 # Five levels of page tables are a quarter of the time of the emulation, and no node has the memory for them.
@@ -40,7 +43,11 @@ class Defect(AssertionError):
     """What was seen is wrong, however busy the machine was."""
 
 
-class Hung(NodeError):
+class Environment(NodeError):
+    """The machine failed that a test runs on, and not what it tests. Each kind has an entry in tests/flakes.toml."""
+
+
+class Hung(Environment):
     """The guest stopped before its first program: nothing that is tested had begun."""
 
 
@@ -154,22 +161,23 @@ def wire(local, remote):
 
 
 class Node:
-    """A guest. wires: list of (macs, local UDP port, remote UDP port) on 127.0.0.1, one NIC for each
+    """A guest. modules: the directory with its kernel's modules. wires: list of (macs, local UDP port, remote UDP port) on 127.0.0.1, one NIC for each
     mac, which QEMU calls nic. Several on one wire are on a hub. cpu: its model and features. qemu and
     cmdline: more arguments of QEMU and of the kernel."""
 
     stdin = stdout = subprocess.DEVNULL
 
-    def __init__(self, name, kernel, rundir, wires=(), nic="virtio-net-pci", cpus=2, memory="2G",
+    def __init__(self, name, kernel, modules, rundir, wires=(), nic="virtio-net-pci", cpus=2, memory="2G",
                  cpu=CPU, qemu=(), cmdline=()):
-        self.name, self.kernel, self.rundir = name, Path(kernel), Path(rundir).resolve()
+        self.name, self.kernel, self.modules = name, Path(kernel), Path(modules)
+        self.rundir = Path(rundir).resolve()
         self.wires, self.nic = list(wires), nic
         self.cpus, self.memory, self.cpu = cpus, memory, cpu
         self.qemu, self.cmdline = list(qemu), list(cmdline)
         self._changed = threading.Condition()
         self._qemu = self._sock = self._monitor = None
         self._lines, self._partial, self._processes, self._ready = [], "", {}, False
-        self._gone, self._ids = False, 0
+        self._gone, self._ids, self._logging_tasks = False, 0, False
 
     # Life
 
@@ -222,10 +230,13 @@ class Node:
         return self
 
     def _spawn(self, sock_path, console_in, monitor_in, wires):
-        params = ["console=ttyS0", "ignore_loglevel", "panic=-1", "ro", "root=/dev/root", "rootfstype=9p",
+        # The watchdog of clock sources and stop_machine() can wait for each other at boot, without end; a TSC
+        # that is reliable has no such watchdog.
+        params = ["console=ttyS0", "ignore_loglevel", "panic=-1", "tsc=reliable", "ro", "root=/dev/root",
+                  "rootfstype=9p",
                   "rootflags=trans=virtio,version=9p2000.L,cache=loose,msize=512000",
                   f"init={HERE}/init.sh", f"rds_agent={HERE}/agent.py", f"rds_name={self.name}",
-                  f"rds_rundir={self.rundir}", f"rds_modules={self.kernel}/mods", *self.cmdline]
+                  f"rds_rundir={self.rundir}", f"rds_modules={self.modules}", *self.cmdline]
         if spaced := [x for x in params if " " in x]:
             raise NodeError(f"the kernel's command line cannot have spaces in it: {spaced}")
         argv = ["qemu-system-x86_64", "-name", self.name, "-machine", "q35,accel=tcg", "-cpu",
@@ -257,6 +268,11 @@ class Node:
         return subprocess.Popen(argv + self.qemu, stdin=self.stdin, stdout=self.stdout,
                                 stderr=console_in, pass_fds=fds,
                                 start_new_session=self.stdin is subprocess.DEVNULL)
+
+    def cpu_seconds(self):
+        """Seconds of processors that the guest has used since it was started."""
+        fields = Path(f"/proc/{self._qemu.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def alive(self):
         return self._qemu is not None and not self._gone
@@ -350,14 +366,14 @@ class Node:
         with self._changed:
             return "\n".join(self._lines[-lines:] + [self._partial])
 
-    def mark(self, text):
+    def mark(self, text, timeout=60):
         """Writes a line into the kernel log and returns the index of what follows it.
 
         The console is in order, so all that was logged before this call comes before the mark."""
         # There may be an older one that says the same, also from an earlier boot.
         since = len(self._lines)
         self.write_file("/dev/kmsg", f"mark: {text}\n")
-        return self.wait_log(re.escape(f"mark: {text}"), since)
+        return self.wait_log(re.escape(f"mark: {text}"), since, timeout)
 
     def wait_log(self, pattern, since=0, timeout=60):
         """Waits for a matching kernel line since a mark; returns the index of the next line."""
@@ -372,6 +388,20 @@ class Node:
 
         self._await(seen, timeout, f"the kernel log to say {pattern!r}")
         return hit[0]
+
+    def log_tasks(self):
+        """Has the kernel log which tasks are blocked, which locks are held and where each processor is. Whoever judges
+        the log after a wait that was in vain finds there what a detector would have reported later."""
+        if not self._ready or self._gone or self._logging_tasks:
+            return
+        self._logging_tasks = True
+        try:
+            with suppress(NodeError):
+                for key in SYSRQ_TASKS:
+                    self.write_file("/proc/sysrq-trigger", key)
+                self.mark("all tasks logged", SYSRQ_SECONDS)
+        finally:
+            self._logging_tasks = False
 
     # Plumbing
 
@@ -390,10 +420,15 @@ class Node:
                                     f"{self.log_tail()}")
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    shown = f"\n{process.result}" if process else ""
-                    raise NodeError(f"{self.name}: waited {timeout} s in vain for {what}{shown}\n"
-                                    f"the console's end:\n{self.log_tail()}")
+                    break
                 self._changed.wait(left)
+            else:
+                return
+        # Without the lock, which whoever reads the console needs.
+        self.log_tasks()
+        shown = f"\n{process.result}" if process else ""
+        raise NodeError(f"{self.name}: waited {timeout} s in vain for {what}{shown}\n"
+                        f"the console's end:\n{self.log_tail()}")
 
     def _read_agent(self, sock):
         stream = sock.makefile("rb")

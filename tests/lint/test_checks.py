@@ -240,8 +240,35 @@ def freed(*trace):
             "Allocated by task 1:", " f+0x1/0x2 [rds_rust]", "Freed by task 2:", " g+0x1/0x2 [rds_rust]"]
 
 
-def test_known_defect_of_soft_roce_is_none_of_ours():
-    """A packet arrives for a queue pair that is being destroyed. Who has made it does not matter."""
+def test_known_defect_of_soft_roce_is_none_of_ours(monkeypatch):
+    """A packet arrives for a queue pair that is being destroyed. Who has made it does not matter. The devices that tests
+    use do not have the defect."""
+    monkeypatch.delenv("KSRC", raising=False)
+    monkeypatch.delenv("UNPATCHED", raising=False)
+    assert klog.complaints(freed(" rxe_rcv+0x1/0x2 [rdma_rxe]"))
+    monkeypatch.setenv("UNPATCHED", "1")
     assert not klog.complaints(freed(" rxe_rcv+0x1/0x2 [rdma_rxe]"))
     assert klog.complaints(freed(" rxe_rcv+0x1/0x2 [rdma_rxe]", " h+0x1/0x2 [rds_rust]"))
     assert klog.complaints(freed(" rxe_requester+0x1/0x2 [rdma_rxe]"))
+
+
+def test_report_is_whole():
+    """A report ends where the kernel ends it, however long it is."""
+    trace = [f" f{i}+0x1/0x2" for i in range(90)]
+    lines = ["BUG: KASAN: x", *trace, "=" * 66, "after"]
+    assert klog.reports(lines) == ["\n".join(["BUG: KASAN: x", *trace])]
+    lines = ["WARNING: a.c:1 at f", *trace, "---[ end trace 0000000000000000 ]---", "after"]
+    assert klog.reports(lines) == ["\n".join(lines[:-1])]
+    assert klog.reports(["INFO: task a:1 blocked for more than 20 seconds.", "mark: end of test", "after"]) == [
+        "INFO: task a:1 blocked for more than 20 seconds."]
+    assert len(klog.reports(["BUG: x", *999 * ["y"]])[0].splitlines()) == klog.LONGEST
+
+
+@pytest.mark.parametrize("line", [
+    "alloc_tag: bindings/helpers_rdma.c:233 module rds_rust func:rds_alloc_pages has 65536 allocated at module unload",
+    "BUG: workqueue lockup - pool cpus=0 node=0 flags=0x0 nice=0 stuck for 31s!",
+    "watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [rmmod:99]",
+    "INFO: task rmmod:99 blocked for more than 20 seconds.",
+])
+def test_report_of_a_detector_is_found(line):
+    assert klog.complaints([line])

@@ -6,6 +6,9 @@ test ends with a look at the kernel logs, each combination with a search for lea
 machines are booted anew: what is left of it, in the module or in the devices, is no concern of other tests.
 """
 
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,12 +17,14 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from rdsvm import cluster  # noqa: E402
-from rdsvm.node import Defect, NodeError  # noqa: E402
+from rdsvm import cluster, klog  # noqa: E402
+from rdsvm.node import Defect, Environment, NodeError  # noqa: E402
 from traffic import slow_down  # noqa: E402
 
 FAILED = pytest.StashKey[bool]()
 MACHINES = pytest.StashKey[tuple]()
+# Lines at the end of a kernel log that a failure shows beside the reports of defects.
+LOG_LINES = 30
 
 
 def pytest_addoption(parser):
@@ -36,8 +41,21 @@ def pytest_addoption(parser):
     group.addoption("--fuzz-seed", type=int, help="the seed of a run that found something")
     group.addoption("--fuzz-coverage", action="store_true",
                     help="print which lines of sock/ it reached; KCOV=y says that it is to be the module for it")
+    group.addoption("--plan", type=Path, help="write which tests there are, and the machines of each, to this file")
     group.addoption("--tools", default=TOP / "build/tools/release", type=Path,
                     help="where rds-ping and rds-verify are")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session):
+    """Builds the module that is tested, or refuses to test an old one."""
+    if session.config.getoption("collectonly") or os.environ.get("RDS_BUILT"):
+        return
+    done = subprocess.run(["make", "-s", "-C", TOP, "modules", "tools", f"FLAVOR={session.config.getoption('flavor')}",
+                           *(["KCOV=y"] if os.environ.get("KCOV") else [])],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        pytest.exit(f"the module does not build:\n{done.stdout}", 2)
 
 
 def on_kinds(metafunc, labs):
@@ -110,6 +128,25 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: order.index(machines_of(item)))
 
 
+def pytest_collection_finish(session):
+    path = session.config.getoption("plan")
+    if path:
+        path.write_text(json.dumps([[x.nodeid, lab_name(x)] for x in session.items]))
+
+
+def pytest_configure(config):
+    config.records = {"boots": cluster.Machine.boots}
+
+
+def lab_name(item):
+    """The machines that a test shares with others, as a word; those of a test that boots its own are its own."""
+    machines = machines_of(item)
+    if not machines:
+        return f"own {item.nodeid}"
+    impls, kind = machines
+    return f"{'-'.join(impls)}{'' if kind == 'rxe' else f'-{kind}'}"
+
+
 class Lab:
     """Machines that tests share: boots them on demand, and anew after a failure."""
 
@@ -167,7 +204,8 @@ def node_lab(request, flavor, tmp_path_factory):
 
     def make():
         rundir = tmp_path_factory.mktemp("node")
-        machine = cluster.one_node(rundir, impl, flavor, kind=kind)
+        machine = cluster.one_node(rundir, impl, flavor, kind=kind,
+                                   cmdline=() if kind == "rxe" else [cluster.NO_KMEMLEAK])
         machine.add_pair()
         return [machine]
 
@@ -177,8 +215,8 @@ def node_lab(request, flavor, tmp_path_factory):
 @pytest.fixture(scope="session")
 def pair_lab(request, flavor, tmp_path_factory):
     impls, kind = request.param
-    yield from lab(lambda: cluster.two_nodes(tmp_path_factory.mktemp("pair"), impls, flavor,
-                                             spare=True, kind=kind))
+    yield from lab(lambda: cluster.two_nodes(tmp_path_factory.mktemp("pair"), impls, flavor, spare=True,
+                                                            kind=kind, cmdline=[cluster.NO_KMEMLEAK]))
 
 
 def use(request, made):
@@ -197,6 +235,8 @@ def use(request, made):
             m.mark(f"end of {name}")
             found = m.complaints(start)
             assert not found, f"the log of node {m.name} ({m.impl}) is not clean:\n" + found[0]
+            # A warning that the kernel gives once would not be seen in the next test.
+            m.write_file("/sys/kernel/debug/clear_warn_once", "1")
             if m.spent:
                 made.usable = False
             pinned = "" if m.impl == "c" else m.pins()
@@ -274,12 +314,28 @@ def pytest_runtest_makereport(item, call):
         item.stash[FAILED] = True
         machines, marks = item.stash.get(MACHINES, ([], []))
         for m, start in zip(machines, marks):
-            report.sections.append((f"kernel log of node {m.name} ({m.impl})",
-                                    "\n".join(m.log(start)[-100:])))
-        # What a kernel complained of, or died of, is a defect even if it does not happen again. A test ends its
-        # own machines itself.
+            report.sections.append((f"kernel log of node {m.name} ({m.impl})", shown(m, start)))
+        # A report of a kernel, and its death, are defects even if they do not come again. A test ends its own
+        # machines itself.
         own = [m for m in cluster.Machine.booted if m not in machines]
-        report.may_pass = not (at_first and call.when == "teardown") and not call.excinfo.errisinstance(Defect) and all(
-            m.alive() and not m.complaints(start) for m, start in zip(machines, marks)) and not any(
-            m.complaints() for m in own)
+        report.final = (bool(item.get_closest_marker("race")) or at_first and call.when == "teardown"
+                        or call.excinfo.errisinstance(Defect)
+                        or any(not m.alive() or m.complaints(start) for m, start in zip(machines, marks))
+                        or any(m.complaints() for m in own))
+        if not report.final:
+            report.signature = signature(call.excinfo, machines)
     return report
+
+
+def shown(machine, start):
+    """All reports in the log of a machine, with symbols, and the log's end."""
+    lines = machine.log(start)
+    found = [machine.with_symbols(x) for x in klog.reports(lines)]
+    return "\n\n".join([*found, "\n".join(lines[-LOG_LINES:])])
+
+
+def signature(excinfo, machines):
+    """The name of the failure of the environment that the harness sees, if any."""
+    if excinfo.errisinstance(Environment):
+        return excinfo.typename
+    return "GsiFailed" if any(m.cm_failed() for m in machines) else None

@@ -37,7 +37,8 @@ def test_marks_are_no_older_than_what_they_mark(tmp_path, monkeypatch):
 
 
 def make(tmp_path, monkeypatch, times):
-    return Stopped("n", cluster.make_print("kdir", "release"), tmp_path, monkeypatch=monkeypatch, times=times)
+    where = [cluster.make_print(x, "release") for x in ("kdir", "mods")]
+    return Stopped("n", *where, tmp_path, monkeypatch=monkeypatch, times=times)
 
 
 def test_a_guest_that_stops_is_booted_again(tmp_path, monkeypatch):
