@@ -1,30 +1,43 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""make test, make test-fast and make test-more: runs tests and adds up their cases.
+"""make test, make test-fast and make test-long: runs tests and adds up their cases.
 
 The last line is "N passed, N failed". A case that was skipped, a suite that did not build and a run
-that ended early count as failed.
+that ended early count as failed. A failure that tests/flakes.toml knows counts as passed if it does not come
+again most of the time; it is shown as flaky. Every other failure is red, and shown with how often it came again.
 """
 
 import argparse
 import json
 import os
+import random
 import re
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import flakes
+import jobs
 import ktap
 from rdsvm import cluster, hardware, klog
 from rdsvm.node import KERNEL_LINE, NodeError
 
 TOP = Path(__file__).resolve().parent.parent
-FLAVORS = ("release", "debug")
 START = time.monotonic()
+# As many as keep two processors busy: a machine often waits.
+WORKERS = 2
+# Consoles, run directories and costs of the last run.
+ARTIFACTS = TOP / "build/test-artifacts"
+# Of a test that is repeated, each time.
+REPEAT_SECONDS = 600
 
 
 def clock():
@@ -42,10 +55,12 @@ class Tally:
 
     def __init__(self):
         self.suites = []
+        self.lock = threading.Lock()
 
     def add(self, suite, passed, failed, told=(), notes=()):
         """failed: how many; told: what is known of each, from its name on; notes: what else people are to know."""
-        self.suites.append((suite, passed, failed, list(told), list(notes)))
+        with self.lock:
+            self.suites.append((suite, passed, failed, list(told), list(notes)))
         say(f"{suite}: {passed} passed, {failed} failed")
 
     def add_outcomes(self, suite, outcomes, whole=True, notes=()):
@@ -57,7 +72,7 @@ class Tally:
             told.append("the suite did not run to its end")
         self.add(suite, passed, len(told), told, notes)
 
-    def summary(self):
+    def summary(self, flaky=0):
         width = max(len(x[0]) for x in self.suites)
         print("\nSummary")
         for suite, passed, failed, told, notes in self.suites:
@@ -67,6 +82,8 @@ class Tally:
             for text in notes:
                 print(textwrap.indent(text, "    "))
         passed, failed = (sum(x[i] for x in self.suites) for i in (1, 2))
+        if flaky:
+            print(f"{flaky} of those that passed are known flakes, and failed first: tests/flakes.toml")
         print(f"{passed} passed, {failed} failed")
         return failed == 0
 
@@ -104,49 +121,166 @@ def cargo(tally, crate):
 
 
 class Pytest:
-    """A suite of pytest."""
-
-    # More than this many failures are no accident.
-    AGAIN = 3
+    """A run of pytest over some tests."""
 
     def __init__(self, suite, prefix, *arguments):
-        """prefix: what each line begins with, as two may run at a time; arguments: of pytest, where first."""
+        """prefix: the beginning of each line, as several may run at a time; arguments: of pytest."""
         self.suite, self.prefix, self.arguments = suite, prefix, arguments
-        self.outcomes, self.may_pass, self.status, self.notes = {}, [], None, []
+        self.outcomes, self.failures, self.status, self.records = {}, {}, None, {}
 
-    def once(self, *arguments):
-        """Returns the outcomes, which tests may be run again, and how pytest ended."""
+    def run(self):
+        say(f"{self.prefix}: pytest")
         with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch) / "outcomes"
             command = [sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider", "--tb=short",
-                       "--no-summary", "--at-once", f"--outcomes={path}", *arguments]
+                       "--no-summary", "--at-once", f"--outcomes={path}", *arguments_file(scratch, self.arguments)]
             with subprocess.Popen(command, cwd=TOP, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, errors="replace") as running:
+                                  stderr=subprocess.STDOUT, text=True, errors="replace",
+                                  env={**os.environ, "RDS_BUILT": "1"}) as running:
                 for line in running.stdout:
                     print(f"{clock()} {self.prefix}: {line}", end="", flush=True)
-            told = json.loads(path.read_text()) if path.exists() else {"outcomes": {}, "again": [], "warnings": []}
-        self.notes += [f"WARNING {x}" for x in told["warnings"]]
-        return told["outcomes"], told["again"], running.returncode
-
-    def run(self):
-        say(f"{self.suite}: pytest")
-        self.outcomes, self.may_pass, self.status = self.once(*self.arguments)
+            self.status = running.returncode
+            if path.exists():
+                self.records = json.loads(path.read_text())
+                self.outcomes, self.failures = self.records["outcomes"], self.records["failures"]
         return self
 
-    def run_again(self):
-        """What a busy machine may have made fail is run once more, with nothing beside it, and the summary tells of
-        it. tests/vm/conftest.py says what that is."""
-        bad = {k: v for k, v in self.outcomes.items() if v != "passed"}
-        # 1: some failed, and nothing worse.
-        if self.status != 1 or not bad or len(bad) > self.AGAIN or not set(bad) <= set(self.may_pass):
-            return
-        say(f"{self.suite}: {len(bad)} once more")
-        outcomes, _, self.status = self.once(*(f"tests/{x}" for x in bad), *self.arguments[1:])
-        self.notes += [f"PASSED WHEN RUN AGAIN {k}: {v}" for k, v in bad.items() if outcomes.get(k) == "passed"]
-        self.outcomes |= {k: outcomes.get(k, "not run again") for k in bad}
+    def whole(self):
+        """Whether it ended as it should, with or without failures of tests."""
+        return self.status in (0, 1)
+
+
+def arguments_file(scratch, arguments):
+    """What names many tests is too long for a command line."""
+    path = Path(scratch) / "arguments"
+    path.write_text("\n".join(map(str, arguments)))
+    return [f"@{path}"]
+
+
+class Machines:
+    """The tests of tests/vm: runs jobs, repeats what fails, and adds all up."""
+
+    # More failures than this are no accident, and not worth the time that repeating them takes.
+    REPEATED = 3
+    TIMES = 10
+    # A known flake that fails more often than this is a defect.
+    EXCUSED = 5
+
+    def __init__(self, ledger, seed=None):
+        """seed: of a random order; without it, that of the files."""
+        self.ledger, self.seed, self.lock = ledger, seed, threading.Lock()
+        self.outcomes, self.notes = defaultdict(dict), defaultdict(list)
+        self.cut_short = defaultdict(list)
+        # {flavor: {test: [seconds, seconds of processors]}}, and what the boots took of them.
+        self.seconds, self.boots = defaultdict(dict), defaultdict(list)
+        self.repeated = 0
+        self.queue = None
+
+    def plan(self, flavor, *which, **kwargs):
+        """Jobs for the tests of a kernel that pytest's options choose."""
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch) / "plan"
+            done = subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--collect-only",
+                                   f"--plan={path}", "tests/vm", f"--flavor={flavor}", *which], cwd=TOP,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if done.returncode:
+                print(done.stdout)
+                self.cut_short[suite_of(flavor)].append("the tests could not be collected")
+                return []
+            tests = json.loads(path.read_text())
+        return jobs.plan(suite_of(flavor), flavor, tests, jobs.Costs(), **kwargs)
+
+    def options(self, job):
+        """A job's machines leave their consoles below build/test-artifacts."""
+        base = ARTIFACTS / re.sub(r"\W+", "-", job.name)
+        # C RDS and both kinds of devices: which tests there are is said by their names.
+        return [f"--flavor={job.flavor}", f"--basetemp={base}",
+                *([] if self.seed is None else [f"--shuffle={self.seed}"])]
+
+    def run(self, job):
+        ran = Pytest(job.suite, job.name, *self.options(job), *(f"tests/{x}" for x in job.tests)).run()
+        with self.lock:
+            self.outcomes[job.suite] |= ran.outcomes
+            self.notes[job.suite] += [f"WARNING {x}" for x in ran.records.get("warnings", [])]
+            self.seconds[job.flavor] |= ran.records.get("seconds", {})
+            self.boots[job.flavor] += ran.records.get("boots", [])
+            missing = set(job.tests) - set(ran.outcomes)
+            if missing or not ran.whole():
+                self.cut_short[job.suite].append(f"{job.name} did not run to its end: {len(missing)} not run")
+        for name, text in ran.outcomes.items():
+            if text != "passed":
+                self.settle(job, name, text, ran.failures.get(name, {}))
+
+    def settle(self, job, name, text, failure):
+        """Says how often a failure comes again under the same load, and excuses it if it is a known flake."""
+        with self.lock:
+            self.repeated += 1
+            if self.repeated > self.REPEATED:
+                return
+        say(f"{job.name}: {name} failed, and is repeated {self.TIMES} times")
+        # Once the queue is empty nothing else is a load.
+        with nullcontext() if self.queue and self.queue.others_run() else load():
+            again = Pytest(job.suite, f"{job.name}, repeated", *self.options(job), f"--repeat={self.TIMES}",
+                           "-o", f"timeout={REPEAT_SECONDS}", f"tests/{name}").run()
+        bad = sum(x != "passed" for x in again.outcomes.values())
+        told = f"{bad} of {len(again.outcomes)} failed when it was repeated"
+        flake = flakes.known(self.ledger, name, text, failure)
+        with self.lock:
+            if flake and again.whole() and len(again.outcomes) == self.TIMES and bad <= self.EXCUSED:
+                self.outcomes[job.suite][name] = "passed"
+                self.notes[job.suite].append(f"FLAKY {name}: known as {flake.name}; {told}: {text}")
+            else:
+                self.outcomes[job.suite][name] = f"{text}\n{told}"
 
     def add_to(self, tally):
-        tally.add_outcomes(self.suite, self.outcomes, self.status == 0, self.notes)
+        for suite in sorted(self.outcomes.keys() | self.cut_short.keys()):
+            tally.add_outcomes(suite, self.outcomes[suite], notes=self.notes[suite])
+            if self.cut_short[suite]:
+                tally.add(f"{suite}, whole", 0, len(self.cut_short[suite]), self.cut_short[suite])
+
+    def flaky(self):
+        return sum(x.startswith("FLAKY") for notes in self.notes.values() for x in notes)
+
+
+@contextmanager
+def load():
+    """A process that keeps one processor busy."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            yield
+        finally:
+            busy.kill()
+
+
+def suite_of(flavor):
+    return f"virtual machines, {flavor} kernel"
+
+
+def costs(machines):
+    """What a whole run says of its costs, as tests/vm/costs.json has it: seconds of processors of a case of each
+    function, and those of all cases in boots, which is a measure that another machine gives, too."""
+    told = {}
+    for flavor, seconds in machines.seconds.items():
+        functions = defaultdict(list)
+        for name, (_, cpu) in seconds.items():
+            functions[jobs.function_of(name)].append(cpu)
+        told[flavor] = {name: round(statistics.mean(x), 1) for name, x in sorted(functions.items())}
+        if machines.boots[flavor]:
+            total = sum(cpu for _, cpu in seconds.values())
+            told.setdefault("boots", {})[flavor] = round(total / statistics.median(machines.boots[flavor]), 1)
+    return told
+
+
+def check_costs(tally, measured, committed):
+    """Fails if the tests of a kernel cost more than 5 % more than they did when the costs were committed."""
+    outcomes = {}
+    for flavor, boots in measured.get("boots", {}).items():
+        most = committed.get("boots", {}).get(flavor, 0) * 1.05
+        say(f"{flavor} kernel: all tests cost as much as {boots} boots; at most {most:.1f}")
+        outcomes[f"cost on the {flavor} kernel"] = "passed" if boots <= most else (
+            f"failed: {boots} boots, and {most:.1f} is the most: costs.json in build/test-artifacts says what costs more")
+    if outcomes:
+        tally.add_outcomes("costs of the tests in machines", outcomes)
 
 
 def kunit(tally, flavor):
@@ -205,46 +339,97 @@ def build(tally, flavor):
     return built
 
 
-def in_machines(tally, flavor, args):
-    """Returns the suite of pytest, if there is one, which has no place in the tally yet."""
-    if not args.more:
-        kunit(tally, flavor)
+def choose(args):
+    """Options of pytest that choose the tests in machines, by kernel."""
     if args.fast:
-        return None
-    which = "more" if args.more else "not more"
+        return {"release": ["--impls=rust", "--kinds=rxe", "-m", "smoke"]}
+    which = "more" if args.long else "not more"
     # C RDS by itself answers the same on both kernels, and the debug one has defects to tell of it.
-    impls = "rust" if args.more or flavor == "debug" else "rust,c"
-    return Pytest(f"virtual machines, {flavor} kernel", flavor, "tests/vm", f"--flavor={flavor}",
-                  f"--impls={impls}", "-m", which).run()
+    return {"release": [f"--impls={'rust' if args.long else 'rust,c'}", "-m", which], "debug": ["--impls=rust", "-m", which]}
+
+
+def shard(text):
+    """K/N: the Kth of N parts, as (K, N)."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise argparse.ArgumentTypeError(f"{text} is not K/N with K from 1 to N")
+    return int(found[1]), int(found[2])
+
+
+def part(all_jobs, k, n):
+    """The jobs of the Kth of N shards: of about the same length, and the same ones each time."""
+    shards = [[] for _ in range(n)]
+    for job in sorted(all_jobs, key=lambda x: (-x.seconds, x.name)):
+        min(shards, key=lambda x: sum(y.seconds for y in x)).append(job)
+    return shards[k - 1]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--fast", action="store_true", help="no tests in VMs but KUnit")
-    which.add_argument("--more", action="store_true", help="the tests in VMs that are left out else")
+    which.add_argument("--fast", action="store_true", help="of the tests in machines only a few")
+    which.add_argument("--long", action="store_true", help="the tests in machines that are left out else")
+    parser.add_argument("--shard", type=shard, default=(1, 1), metavar="K/N", help="with --long: the Kth of N parts")
+    parser.add_argument("--seed", type=int, help="of the random order of --long")
     args = parser.parse_args()
     os.chdir(TOP)
     # What FLAVOR says is for other targets: both kernels are tested.
     os.environ.pop("FLAVOR", None)
+    shutil.rmtree(ARTIFACTS, ignore_errors=True)
+    ARTIFACTS.mkdir(parents=True)
     tally = Tally()
+    if args.long and args.seed is None:
+        args.seed = random.randrange(10**6)
+    if args.long:
+        say(f"the tests of each job in a random order: --seed={args.seed}")
+    machines = Machines(flakes.read((TOP / "tests/flakes.toml").read_text()), args.seed)
+    queue = machines.queue = jobs.Queue(lambda job: job.call(tally) if job.call else machines.run(job))
+    workers = [threading.Thread(target=queue.work) for _ in range(WORKERS)]
+    for worker in workers:
+        worker.start()
+    try:
+        add_jobs(args, tally, machines)
+    finally:
+        queue.close()
+        for worker in workers:
+            worker.join()
+    machines.add_to(tally)
+    measured = costs(machines)
+    (ARTIFACTS / "costs.json").write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
+    if not (args.fast or args.long):
+        check_costs(tally, measured, jobs.Costs().known)
+    return 0 if tally.summary(machines.flaky()) else 1
 
-    if not args.more:
-        for crate in ("tests/host", "tools"):
-            cargo(tally, crate)
-        Pytest("checks of the checks", "checks", "tests/lint").run().add_to(tally)
+
+def add_jobs(args, tally, machines):
+    """Builds, and adds the jobs of each kernel once there is something to test."""
+    def call(name, function, *arguments, seconds=30):
+        return jobs.Job("", name, "", seconds=seconds, call=lambda tally: function(tally, *arguments))
+
+    if not args.long:
+        machines.queue.add([call("host", host)])
     if not make("tools"):
         tally.add("tools", 0, 1, ["they do not build"])
-    # The tests of both kernels run side by side, as machines often wait.
-    built = [flavor for flavor in FLAVORS[:1 if args.fast else None] if build(tally, flavor)]
-    with ThreadPoolExecutor() as pool:
-        running = [pool.submit(in_machines, tally, flavor, args) for flavor in built]
-        if not (args.fast or args.more):
-            kunit_in_tree(tally)
-    for suite in filter(None, [x.result() for x in running]):
-        suite.run_again()
-        suite.add_to(tally)
-    return 0 if tally.summary() else 1
+        return
+    for flavor, options in choose(args).items():
+        if not build(tally, flavor):
+            continue
+        planned = machines.plan(flavor, *options)
+        if args.long:
+            planned = part(planned, *args.shard)
+        machines.queue.add(planned)
+        if not args.long:
+            machines.queue.add([call(f"{flavor} KUnit", kunit, flavor)])
+    if not (args.fast or args.long):
+        machines.queue.add([call("KUnit in the kernel tree", kunit_in_tree, seconds=200)])
+
+
+def host(tally):
+    """All that needs no machine."""
+    for crate in ("tests/host", "tools"):
+        cargo(tally, crate)
+    checks = Pytest("checks of the checks", "checks", "tests/lint").run()
+    tally.add_outcomes(checks.suite, checks.outcomes, checks.whole() and bool(checks.outcomes))
 
 
 if __name__ == "__main__":

@@ -1,29 +1,36 @@
 # SPDX-License-Identifier: GPL-2.0
-"""For all tests in Python, run by scripts/run-tests.py: --outcomes tells it how each of them ended and why, and which
-may be run again; --at-once tells people what failed when it fails, as they may wait an hour for the end, and then what
-they waited for."""
+"""Options and records of all tests in Python; scripts/run-tests.py is their reader.
+
+--outcomes: how each test ended and why, what it cost, and which failures are final. --at-once: each failure is printed
+when it happens, as people may wait half an hour for the end, and then the slowest tests. --repeat: each test several
+times."""
 
 import json
+import os
+import random
+import resource
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 OUTCOMES = {}
-# Which of those that failed may be run again: all reports of their failures have may_pass.
-AGAIN = {}
-# What tests, or what they use, warned of.
+# Of each test that failed: the signature of the environment that the harness saw, if any, and whether the failure is
+# final, which no later run can change.
+FAILURES = {}
 WARNINGS = []
-# How long each took, with what it was the first to need.
-SECONDS = Counter()
+# Seconds of each test by the clock and of processors, with all that it was the first to need.
+SECONDS, CPU_SECONDS = Counter(), Counter()
 SLOWEST = 20
-# How much of a failure the summary repeats: lines, and characters of each.
+# The summary repeats so much of a failure: lines, and characters of each.
 SHORT = 8, 400
 
 
 def pytest_addoption(parser):
     parser.addoption("--outcomes", type=Path, help="write the outcome of each test to this file")
     parser.addoption("--at-once", action="store_true", help="print each failure when it happens")
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in an order that this number makes")
+    parser.addoption("--repeat", type=int, default=1, metavar="N", help="run each test N times")
 
 
 class AtOnce:
@@ -53,6 +60,47 @@ def pytest_configure(config):
         config.pluginmanager.register(AtOnce(config.pluginmanager.get_plugin("terminalreporter")))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    count, seed = config.getoption("repeat"), config.getoption("shuffle")
+    if count > 1:
+        items[:] = [copy(item, i) for item in items for i in range(1, count + 1)]
+    if seed is not None:
+        random.Random(seed).shuffle(items)
+
+
+def copy(item, i):
+    """The same test once more. pytest runs one that is named twice only once."""
+    made = type(item).from_parent(
+        item.parent, name=f"{item.name}#{i}", callspec=getattr(item, "callspec", None), callobj=item.obj,
+        fixtureinfo=item._fixtureinfo, keywords=dict(item.keywords), originalname=item.originalname)
+    made.own_markers = list(item.own_markers)
+    return made
+
+
+def children_cpu():
+    """Seconds of processors that the processes have used which this one started, those that run still too."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total = used.ru_utime + used.ru_stime
+    # Children are listed with the thread that started them.
+    for pid in " ".join(x.read_text() for x in Path("/proc/self/task").glob("*/children")).split():
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    before = children_cpu()
+    try:
+        return (yield)
+    finally:
+        CPU_SECONDS[item.nodeid] += children_cpu() - before
+
+
 def why(report):
     """The beginning of what pytest says of a failure."""
     crash = getattr(report.longrepr, "reprcrash", None)
@@ -67,7 +115,9 @@ def pytest_runtest_logreport(report):
         if OUTCOMES.get(report.nodeid, "passed") == "passed":
             OUTCOMES[report.nodeid] = f"failed: {why(report)}" if report.failed else report.outcome
     if report.failed:
-        AGAIN[report.nodeid] = AGAIN.get(report.nodeid, True) and getattr(report, "may_pass", False)
+        said = FAILURES.setdefault(report.nodeid, {"signature": None, "final": False})
+        said["signature"] = said["signature"] or getattr(report, "signature", None)
+        said["final"] |= getattr(report, "final", False)
 
 
 def pytest_warning_recorded(warning_message, nodeid):
@@ -77,5 +127,7 @@ def pytest_warning_recorded(warning_message, nodeid):
 def pytest_sessionfinish(session):
     path = session.config.getoption("outcomes")
     if path:
-        path.write_text(json.dumps({"outcomes": OUTCOMES, "again": [k for k, may in AGAIN.items() if may],
-                                    "warnings": WARNINGS}))
+        path.write_text(json.dumps({
+            "outcomes": OUTCOMES, "failures": FAILURES, "warnings": WARNINGS,
+            "seconds": {x: [round(SECONDS[x], 2), round(CPU_SECONDS[x], 2)] for x in OUTCOMES},
+            **getattr(session.config, "records", {})}))

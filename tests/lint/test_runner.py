@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The test runner counts what it is there to count: no failure gets lost on the way."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -14,6 +15,8 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
+import flakes  # noqa: E402
+import jobs  # noqa: E402
 import ktap  # noqa: E402
 
 spec = importlib.util.spec_from_file_location("run_tests", TOP / "scripts/run-tests.py")
@@ -192,7 +195,7 @@ def test_outcomes_of_pytest(tmp_path):
         "test_skipped": "skipped", "test_late": "failed: assert False"}
 
 
-AGAIN = """
+SAMPLE = """
 import pytest
 import warnings
 from pathlib import Path
@@ -206,21 +209,24 @@ def test_good():
     warnings.warn("it took two")
     assert runs("good") == 1
 
-def test_busy(): assert runs("busy") == 2, "not the first time"
+def test_busy(): assert runs("busy") != 1, "not the first time"
+"""
+LEDGER = """
+[[flake]]
+name = "busy"
+test = "vm/test_sample.py::test_busy"
+error = "not the first"
+cause = "The first run of all fails."
+
+[[flake]]
+name = "hung"
+signature = "Hung"
+cause = "The guest never came up at all."
 """
 
 
-@pytest.mark.parametrize("more, counts, runs", [
-    ("", (2, 0), 2),
-    ("def test_bad(): assert 0\n", (2, 1), 2),
-    # Of these one may not be run again.
-    ("def test_defect(): assert 0\n", (1, 2), 1),
-    ("@pytest.mark.parametrize('x', range(3))\ndef test_many(x): assert 0\n", (1, 4), 1),
-    ("def test_skipped(): pytest.skip()\n", (1, 2), 1),
-    ("def test_end(): pytest.exit('end', 3)\n", (1, 1), 1),
-], ids=("busy", "bad", "defect", "many", "skipped", "end"))
-def test_once_more(more, counts, runs, tmp_path, monkeypatch, capsys):
-    """What a busy machine may have made fail is run again, and only that."""
+def run_sample(more, ledger, tmp_path, monkeypatch):
+    """Runs a sample of tests as those in machines are. Returns the tally, and how often each of two tests ran."""
     vm = tmp_path / "tests/vm"
     vm.mkdir(parents=True)
     (tmp_path / "tests/pytest.ini").write_text("[pytest]\n")
@@ -230,51 +236,172 @@ def test_once_more(more, counts, runs, tmp_path, monkeypatch, capsys):
         "@pytest.hookimpl(wrapper=True)\n"
         "def pytest_runtest_makereport(item, call):\n"
         "    report = yield\n"
-        "    report.may_pass = 'defect' not in item.name\n"
+        "    report.final = 'defect' in item.name\n"
+        "    report.signature = 'Hung' if 'hung' in item.name else None\n"
         "    return report\n")
-    (vm / "test_sample.py").write_text(AGAIN + more)
+    (vm / "test_sample.py").write_text(SAMPLE + more)
     monkeypatch.setattr(run_tests, "TOP", tmp_path)
+    monkeypatch.setattr(run_tests, "ARTIFACTS", tmp_path / "artifacts")
+    monkeypatch.setattr(run_tests.Machines, "options", lambda *_: [])
+    monkeypatch.setattr(run_tests, "load", contextlib.nullcontext)
     tally = run_tests.Tally()
-    suite = run_tests.Pytest("suite", "prefix", "tests/vm").run()
-    suite.run_again()
-    suite.add_to(tally)
-    assert tally.suites[0][1:3] == counts
-    assert len((vm / "busy").read_text()) == runs and len((vm / "good").read_text()) == 1
-    tally.summary()
+    machines = run_tests.Machines(flakes.read(ledger))
+    tests = [f"vm/test_sample.py::{x}" for x in ("test_good", "test_busy", *re.findall(r"def (test_\w+)", more))]
+    machines.run(jobs.Job("suite", "job", "release", tests))
+    machines.add_to(tally)
+    return tally, machines, *(len((vm / x).read_text()) for x in ("good", "busy"))
+
+
+@pytest.mark.parametrize("more, counts, flaky", [
+    ("", (2, 0), 1),
+    ("def test_bad(): assert 0\n", (2, 1), 1),
+    ("def test_hung(): assert runs('hung') != 1\n", (3, 0), 2),
+    # It fails most of the time, so it is no flake.
+    ("def test_hung(): assert runs('hung') > 9\n", (2, 1), 1),
+    # A failure that is final is not excused, known or not.
+    ("def test_hung_defect(): assert runs('hung') != 1\n", (2, 1), 1),
+    ("def test_skipped(): pytest.skip()\n", (2, 1), 1),
+    # The run that ends early has one failure more, and no test is repeated that did not fail.
+    ("def test_end(): pytest.exit('end', 3)\n", (2, 1), 1),
+], ids=("known", "bad", "signature", "often", "final", "skipped", "end"))
+def test_failures_are_repeated(more, counts, flaky, tmp_path, monkeypatch, capsys):
+    """A known flake is excused if it passes most of the time; whatever else failed is red, whatever comes of it."""
+    tally, machines, good, busy = run_sample(more, LEDGER, tmp_path, monkeypatch)
+    assert tuple(sum(x[i] for x in tally.suites) for i in (1, 2)) == counts
+    assert good == 1 and busy == 1 + run_tests.Machines.TIMES and machines.flaky() == flaky
+    tally.summary(machines.flaky())
     said = capsys.readouterr().out.splitlines()
     assert [x.strip() for x in said if "WARNING" in x] == ["WARNING vm/test_sample.py::test_good: it took two"]
-    told = [x for x in said if "PASSED WHEN RUN AGAIN" in x]
-    assert len(told) == runs - 1 and all("test_busy: failed: AssertionError: not the first time" in x for x in told)
+    assert any("FLAKY vm/test_sample.py::test_busy: known as busy; 0 of 10 failed when it was repeated" in x
+               for x in said)
+    assert said[-2].startswith(f"{flaky} of those") and said[-1] == f"{counts[0]} passed, {counts[1]} failed"
+
+
+def test_unknown_flake_is_red(tmp_path, monkeypatch, capsys):
+    tally, machines, _, busy = run_sample("", "", tmp_path, monkeypatch)
+    assert tally.suites[0][1:3] == (1, 1) and busy == 11 and machines.flaky() == 0
+    tally.summary()
+    assert "0 of 10 failed when it was repeated" in capsys.readouterr().out
+
+
+def test_many_failures_are_not_repeated(tmp_path, monkeypatch, capsys):
+    more = "@pytest.mark.parametrize('x', range(9))\ndef test_many(x): assert runs('many') < 0\n"
+    monkeypatch.setattr(run_tests.Machines, "REPEATED", 2)
+    vm = tmp_path / "tests/vm"
+    tally, _, _, busy = run_sample(more, LEDGER, tmp_path, monkeypatch)
+    # test_many has no id of that name, so it was not run as asked.
+    assert sum(x[2] for x in tally.suites) >= 1 and busy in (1, 11)
+    assert vm.exists() and "passed" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("entry", [
+    "name = 'a'\ncause = 'one two three four five'",
+    "name = 'a'\nsignature = 'Hung'\ncause = 'unknown'",
+    "name = 'a'\ntest = 'b'\ncause = 'one two three four five'",
+    "name = 'a'\nsignature = 'Hung'\ntest = 'b'\nerror = 'c'\ncause = 'one two three four five'",
+    "name = 'a'\nsignature = 'Hung'\ncause = 'one two three four five'\nissue = 3",
+])
+def test_ledger_without_sense(entry):
+    with pytest.raises(ValueError, match=r"flakes.toml: a"):
+        flakes.read(f"[[flake]]\n{entry}\n")
+
+
+def test_ledger():
+    """Each signature that it knows is one that the harness sees."""
+    known = flakes.read((TOP / "tests/flakes.toml").read_text())
+    assert len({x.name for x in known}) == len(known)
+    source = "".join(x.read_text() for x in [TOP / "tests/vm/conftest.py", TOP / "scripts/rdsvm/node.py"])
+    for flake in known:
+        if flake.signature:
+            assert re.search(rf'class {flake.signature}\(Environment\)|"{flake.signature}"', source), flake.name
+        else:
+            path, _, function = jobs.function_of(flake.test.replace("\\", "")).partition("::")
+            assert f"def {function}(" in (TOP / "tests/vm" / path).read_text(), flake.name
+
+
+def test_plan_of_jobs():
+    """A job of too many seconds is split between functions; what boots its own machines is together."""
+    costs = jobs.Costs({"debug": {"test_a.py::a": 100.0, "test_b.py::b": 1.0}})
+    tests = [(f"vm/test_a.py::a[{i}]", "rust") for i in range(4)]
+    tests += [(f"vm/test_b.py::{x}", lab) for x, lab in (("b[1]", "rust"), ("b[2]", "rust"), ("c", "own b"), ("d", "own d"))]
+    planned = jobs.plan("suite", "debug", tests, costs, longest=210)
+    assert [(x.name, len(x.tests), x.seconds) for x in planned] == [
+        ("debug rust 1/2", 4, 460), ("debug rust 2/2", 2, 62), ("debug own machines", 2, 66.0)]
+    assert [y for x in planned for y in x.tests] == [x for x, _ in tests]
+    assert len(jobs.plan("suite", "debug", tests, costs, longest=9999)) == 2
+
+
+def test_queue():
+    """The longest job goes first, and jobs that come later are done, too."""
+    done = []
+
+    def run(job):
+        done.append(job.name)
+        if job.name == "long":
+            queue.add([jobs.Job("", "late", "", seconds=9)])
+            queue.close()
+
+    queue = jobs.Queue(run)
+    queue.add([jobs.Job("", x, "", seconds=y) for x, y in (("short", 1), ("long", 10), ("middle", 5))])
+    queue.work()
+    assert done == ["long", "late", "middle", "short"]
+
+
+def test_shards():
+    planned = [jobs.Job("", str(i), "", seconds=i) for i in range(1, 10)]
+    parts = [run_tests.part(planned, k, 3) for k in (1, 2, 3)]
+    assert sorted(x.name for y in parts for x in y) == sorted(x.name for x in planned)
+    assert max(sum(x.seconds for x in y) for y in parts) - min(sum(x.seconds for x in y) for y in parts) <= 2
+    assert run_tests.shard("2/4") == (2, 4)
+    for text in ("0/4", "5/4", "x", "1"):
+        with pytest.raises(run_tests.argparse.ArgumentTypeError):
+            run_tests.shard(text)
+
+
+@pytest.mark.parametrize("boots, failed", [(105, 0), (106, 1)])
+def test_growing_cost_fails(boots, failed):
+    tally = run_tests.Tally()
+    run_tests.check_costs(tally, {"boots": {"release": boots}}, {"boots": {"release": 100}})
+    assert tally.suites[0][2] == failed
+
+
+def test_costs():
+    machines = run_tests.Machines([])
+    machines.seconds["debug"] = {"vm/test_a.py::a[1]": [9, 10], "vm/test_a.py::a[2]": [9, 20], "vm/test_b.py::b": [9, 5]}
+    machines.boots["debug"] = [9, 10, 50]
+    assert run_tests.costs(machines) == {"debug": {"test_a.py::a": 15, "test_b.py::b": 5}, "boots": {"debug": 3.5}}
 
 
 @pytest.mark.parametrize("option, wanted", [
-    (None, {"cargo", "tests/lint", "build release", "build debug", "kunit release", "kunit debug", "in tree",
-            "tests/vm release not more", "tests/vm debug not more"}),
-    ("--fast", {"cargo", "tests/lint", "build release", "kunit release"}),
-    ("--more", {"build release", "build debug", "tests/vm release more", "tests/vm debug more"}),
+    (None, {"host", "build release", "build debug", "kunit release", "kunit debug", "in tree",
+            "release rust,c not more", "debug rust not more"}),
+    ("--fast", {"host", "build release", "kunit release", "release rust smoke"}),
+    ("--long", {"build release", "build debug", "release rust more", "debug rust more"}),
 ])
-def test_what_runs(option, wanted, monkeypatch, capsys):
-    """make test runs everything, on both kernels; make test-fast no machine but those of KUnit."""
+def test_what_runs(option, wanted, tmp_path, monkeypatch, capsys):
+    """make test runs everything, on both kernels; make test-fast a few tests in machines."""
     ran = set()
 
-    class Suite(run_tests.Pytest):
-        def run(self):
-            kernel = [x.removeprefix("--flavor=") for x in self.arguments if x.startswith("--flavor=")]
-            ran.add(" ".join([self.arguments[0], *kernel, *self.arguments[-1:] * bool(kernel)]))
-            self.outcomes, self.status = {"test": "passed"}, 0
-            return self
+    class Machines(run_tests.Machines):
+        def plan(self, flavor, *which):
+            impls = which[0].removeprefix("--impls=")
+            return [jobs.Job(flavor, f"{flavor} {impls} {which[-1]}", flavor)]
+
+        def run(self, job):
+            ran.add(job.name)
+            self.outcomes[job.suite] = {"test": "passed"}
 
     def build(_tally, flavor):
         ran.add(f"build {flavor}")
         return True
 
-    for name, stub in {"cargo": lambda *_: ran.add("cargo"), "build": build, "make": lambda *_: True,
-                       "kunit": lambda _, flavor: ran.add(f"kunit {flavor}"),
-                       "kunit_in_tree": lambda _: ran.add("in tree"), "Pytest": Suite}.items():
+    for name, stub in {"host": lambda _: ran.add("host"), "build": build, "make": lambda *_: True,
+                       "kunit": lambda _, flavor: ran.add(f"kunit {flavor}"), "ARTIFACTS": tmp_path / "artifacts",
+                       "kunit_in_tree": lambda _: ran.add("in tree"), "Machines": Machines}.items():
         monkeypatch.setattr(run_tests, name, stub)
     monkeypatch.setattr(sys, "argv", ["run-tests.py", *[option] * bool(option)])
     monkeypatch.chdir(TOP)
     assert run_tests.main() == 0
     assert ran == wanted
-    count = sum(x.startswith("tests/") for x in wanted)
+    count = sum(" rust" in x for x in wanted)
     assert capsys.readouterr().out.splitlines()[-1] == f"{count} passed, 0 failed"
