@@ -7,7 +7,7 @@ export FLAVOR KSRC BINDGEN LLVM UNPATCHED
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-long fuzz kunit modules kernel shell lint clean tools print-kdir print-mods print-ko setup bench \
+.PHONY: help demo test test-fast test-long vm vm-stop fuzz kunit modules kernel shell lint clean tools print-kdir print-mods print-ko setup bench \
 	bench-pool bench-scaling
 
 ifeq ($(filter $(FLAVOR),release debug),)
@@ -30,6 +30,8 @@ help:
 	@echo '  make test        all tests: host, KUnit and virtual machines, on both kernels'
 	@echo '  make test-fast   the tests that need no virtual machine, KUnit, and a dozen that need one: 3 minutes'
 	@echo '  make test-long   what make test leaves out for the time that it takes: hours; SHARD=2/4 for a part'
+	@echo '  make vm          the tests of one file: T=test_pair.py K="loss and rust-rust"; KEEP=1 keeps the guests'
+	@echo '  make vm-stop     end the guests that make vm has kept'
 	@echo '  make fuzz        random calls on sockets for SECONDS=600, on the debug kernel; SEED=N for those of a run'
 	@echo '  make kunit       the KUnit suites in a kernel tree, run by its kunit.py'
 	@echo '  make bench       what RDS costs, C RDS and this module side by side'
@@ -117,6 +119,12 @@ test-fast: setup
 # More than the tests in machines: each part has its own last line, and all must pass.
 test-long: setup
 	@$(PYTHON) scripts/run-tests.py --long $(if $(SHARD),--shard='$(SHARD)') $(if $(SEED),--seed='$(SEED)')
+
+vm: setup
+	@$(PYTHON) scripts/vm.py --flavor=$(FLAVOR) $(if $(K),-k '$(K)') $(if $(KEEP),--keep) $(if $(OPTIONS),--more='$(OPTIONS)') $(T)
+
+vm-stop: setup
+	@$(PYTHON) scripts/vm.py --flavor=$(FLAVOR) --stop
 
 # Of the debug kernel, which notices more.
 fuzz: override FLAVOR := debug

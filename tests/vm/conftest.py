@@ -17,7 +17,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from rdsvm import cluster, klog  # noqa: E402
+from rdsvm import cluster, kept, klog  # noqa: E402
 from rdsvm.node import Defect, Environment, NodeError  # noqa: E402
 from traffic import slow_down  # noqa: E402
 
@@ -165,6 +165,9 @@ class Lab:
             if found:
                 raise Defect("the log is not clean before the first test:\n" + found[0])
             self.usable = True
+        for m in self.machines:
+            if m.impl == "rust" and m.module_changed():
+                m.forget()
         return self.machines
 
     def leaks(self):
@@ -185,7 +188,10 @@ class Lab:
             raise Defect("kmemleak reports:\n" + "\n".join(leaks))
 
 
-def lab(make):
+def lab(name, make):
+    if kept.LABS is not None:
+        yield kept.LABS.setdefault(name, Lab(make))
+        return
     made = Lab(make)
     try:
         yield made
@@ -209,13 +215,13 @@ def node_lab(request, flavor, tmp_path_factory):
         machine.add_pair()
         return [machine]
 
-    yield from lab(make)
+    yield from lab((impl, kind), make)
 
 
 @pytest.fixture(scope="session")
 def pair_lab(request, flavor, tmp_path_factory):
     impls, kind = request.param
-    yield from lab(lambda: cluster.two_nodes(tmp_path_factory.mktemp("pair"), impls, flavor, spare=True,
+    yield from lab((impls, kind), lambda: cluster.two_nodes(tmp_path_factory.mktemp("pair"), impls, flavor, spare=True,
                                                             kind=kind, cmdline=[cluster.NO_KMEMLEAK]))
 
 
