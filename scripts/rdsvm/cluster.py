@@ -26,7 +26,8 @@ DETECTORS = {
 # A scan looks at all memory, so one lab of the debug kernel does it for all. What the module still has when it is
 # unloaded is noticed on every machine: see unload().
 NO_KMEMLEAK = "kmemleak=off"
-MTU = 1500
+# Ethernet frames as RoCE fabrics have them, which hold the largest MTU of InfiniBand, 4096 bytes.
+MTU = 4200
 # Allocations of Rust code are counted where the kernel crate's helpers make them.
 ALLOCATED_BY_RUST = re.compile(r"^ *(\d+) +(\d+) +\S*rust/helpers/\S+ func:(\w+)", re.M)
 # The addresses of a machine's own veth pair.

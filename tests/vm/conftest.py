@@ -23,6 +23,7 @@ from traffic import slow_down  # noqa: E402
 
 FAILED = pytest.StashKey[bool]()
 MACHINES = pytest.StashKey[tuple]()
+ETHERNET_MTU = 1500
 # Lines at the end of a kernel log that a failure shows beside the reports of defects.
 LOG_LINES = 30
 
@@ -221,8 +222,10 @@ def node_lab(request, flavor, tmp_path_factory):
 @pytest.fixture(scope="session")
 def pair_lab(request, flavor, tmp_path_factory):
     impls, kind = request.param
+    # With C RDS the wire is as Ethernet is by default, and a message is many packets.
+    mtu = ETHERNET_MTU if "c" in impls else cluster.MTU
     yield from lab((impls, kind), lambda: cluster.two_nodes(tmp_path_factory.mktemp("pair"), impls, flavor, spare=True,
-                                                            kind=kind, cmdline=[cluster.NO_KMEMLEAK]))
+                                                            kind=kind, mtu=mtu, cmdline=[cluster.NO_KMEMLEAK]))
 
 
 def use(request, made):
