@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The ledger of known flakes, tests/flakes.toml: failures that come now and then and whose cause is known.
+"""The ledger of known flakes, tests/flakes.toml: failures that come now and then and whose cause is
+known.
 
-Each entry has a name, a cause, and how the failure is known: a signature, which is the name of an exception that the
-harness raises when it sees the environment fail, or a test and an expression for the text of its failure. A failure
-that is not in the ledger is red, even if it does not come again.
+Each entry has a name, a cause, and how the failure is known: a signature, which is the name of an
+exception that the harness raises when it sees the environment fail, or a test and an expression for
+the text of its failure. A failure that is not in the ledger is red, even if it does not come again.
 
 # Errors
 
@@ -37,8 +38,12 @@ def read(text):
             flake = Flake(**entry)
         except TypeError as e:
             raise ValueError(f"flakes.toml: {entry.get('name', entry)}: {e}") from e
-        if bool(flake.signature) == bool(flake.test and flake.error) or bool(flake.test) != bool(flake.error):
-            raise ValueError(f"flakes.toml: {flake.name}: needs either a signature or a test and an error")
+        if bool(flake.signature) == bool(flake.test and flake.error) or bool(flake.test) != bool(
+            flake.error
+        ):
+            raise ValueError(
+                f"flakes.toml: {flake.name}: needs either a signature or a test and an error"
+            )
         if len(flake.cause.split()) < 5:
             raise ValueError(f"flakes.toml: {flake.name}: the cause says nothing")
         flakes.append(flake)

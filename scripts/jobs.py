@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """A queue of jobs for as many workers as the machine takes: what takes longest goes first.
 
-A job is a part of the tests that boots its own machines. One that would take longer than its share is split, so that
-the last worker does not work alone for long. How long a test takes is known from tests/vm/costs.json, a copy of what a
-whole run leaves in build/test-artifacts; a test that is not there is taken for an average one.
+A job is a part of the tests that boots its own machines. One that would take longer than its
+share is split, so that the last worker does not work alone for long. How long a test takes is
+known from tests/vm/costs.json, a copy of what a whole run leaves in build/test-artifacts; a test
+that is not there is taken for an average one.
 """
 
 import json
@@ -23,7 +24,8 @@ UNKNOWN = 3.0
 
 @dataclass
 class Job:
-    """suite: the line of the summary that its cases are added to; name: for people; tests: node ids, in order."""
+    """suite: the line of the summary that its cases are added to; name: for people; tests: node
+    ids, in order."""
 
     suite: str
     name: str
@@ -43,23 +45,31 @@ class Costs:
     """Seconds of processors that a case of each function takes, by kernel."""
 
     def __init__(self, known=None):
-        self.known = json.loads(COSTS.read_text()) if known is None and COSTS.exists() else known or {}
+        self.known = (
+            json.loads(COSTS.read_text()) if known is None and COSTS.exists() else known or {}
+        )
 
     def of(self, flavor, nodeid):
         return self.known.get(flavor, {}).get(function_of(nodeid), UNKNOWN)
 
 
 def plan(suite, flavor, tests, costs, longest=LONGEST):
-    """The jobs of a suite. tests: (node id, name of the machines) in order; those of one name share machines."""
+    """The jobs of a suite. tests: (node id, name of the machines) in order; those of one name
+    share machines."""
     labs = defaultdict(list)
     for nodeid, lab in tests:
         # Those that boot their own machines need no common place.
         labs["own machines" if lab.startswith("own ") else lab].append(nodeid)
-    return [job for lab, nodeids in labs.items() for job in split(suite, flavor, lab, nodeids, costs, longest)]
+    return [
+        job
+        for lab, nodeids in labs.items()
+        for job in split(suite, flavor, lab, nodeids, costs, longest)
+    ]
 
 
 def split(suite, flavor, lab, nodeids, costs, longest):
-    """Jobs of about the same length. The order of tests stays, and no function is torn apart if it need not be."""
+    """Jobs of about the same length. The order of tests stays, and no function is torn apart if
+    it need not be."""
     total = sum(costs.of(flavor, x) for x in nodeids)
     parts = max(1, round(total / longest))
     jobs = [Job(suite, f"{flavor} {lab}", flavor, seconds=BOOT[flavor])]
@@ -79,7 +89,8 @@ def split(suite, flavor, lab, nodeids, costs, longest):
 
 
 class Queue:
-    """Runs jobs with several workers, the longest of those that are there first. Jobs may come while others run."""
+    """Runs jobs with several workers, the longest of those that are there first. Jobs may come
+    while others run."""
 
     def __init__(self, run):
         """run: called with each job, by the worker that takes it."""

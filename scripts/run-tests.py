@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """make test, make test-fast and make test-long: runs tests and adds up their cases.
 
-The last line is "N passed, N failed". A case that was skipped, a suite that did not build and a run
-that ended early count as failed. A failure that tests/flakes.toml knows counts as passed if it does not come
-again most of the time; it is shown as flaky. Every other failure is red, and shown with how often it came again.
+The last line is "N passed, N failed". A case that was skipped, a suite that did not build and a
+run that ended early count as failed. A failure that tests/flakes.toml knows counts as passed if
+it does not come again most of the time; it is shown as flaky. Every other failure is red, and
+shown with how often it came again.
 """
 
 import argparse
@@ -58,13 +59,15 @@ class Tally:
         self.lock = threading.Lock()
 
     def add(self, suite, passed, failed, told=(), notes=()):
-        """failed: how many; told: what is known of each, from its name on; notes: what else people are to know."""
+        """failed: how many; told: what is known of each, from its name on; notes: what else
+        people are to know."""
         with self.lock:
             self.suites.append((suite, passed, failed, list(told), list(notes)))
         say(f"{suite}: {passed} passed, {failed} failed")
 
     def add_outcomes(self, suite, outcomes, whole=True, notes=()):
-        """outcomes: {name: "passed" or what happened}; whole: whether the suite ran to its end; notes: see add()."""
+        """outcomes: {name: "passed" or what happened}; whole: whether the suite ran to its end;
+        notes: see add()."""
         bad = [name for name, outcome in outcomes.items() if outcome != "passed"]
         passed = len(outcomes) - len(bad)
         told = [f"{x}: {outcomes[x]}" for x in bad]
@@ -83,18 +86,25 @@ class Tally:
                 print(textwrap.indent(text, "    "))
         passed, failed = (sum(x[i] for x in self.suites) for i in (1, 2))
         if flaky:
-            print(f"{flaky} of those that passed are known flakes, and failed first: tests/flakes.toml")
+            print(
+                f"{flaky} of those that passed are known flakes: tests/flakes.toml"
+            )
         print(f"{passed} passed, {failed} failed")
         return failed == 0
 
 
 def make(*arguments):
-    return subprocess.run(["make", "-s", "-C", TOP, *arguments],
-                          stdin=subprocess.DEVNULL, stdout=sys.stderr).returncode == 0
+    return (
+        subprocess.run(
+            ["make", "-s", "-C", TOP, *arguments], stdin=subprocess.DEVNULL, stdout=sys.stderr
+        ).returncode
+        == 0
+    )
 
 
-CARGO_LINE = re.compile(r"^ *(?:Running .*?/deps/(\w+)-\w+\)|Doc-tests (\w+)|test (\S+.*?) \.\.\. (\w+))",
-                        re.M)
+CARGO_LINE = re.compile(
+    r"^ *(?:Running .*?/deps/(\w+)-\w+\)|Doc-tests (\w+)|test (\S+.*?) \.\.\. (\w+))", re.M
+)
 
 
 def cargo_outcomes(text):
@@ -111,10 +121,25 @@ def cargo_outcomes(text):
 def cargo(tally, crate):
     say(f"{crate}: cargo test")
     done = subprocess.run(
-        ["cargo", "test", "--color=never", "--no-fail-fast", "--workspace", "--manifest-path",
-         f"{crate}/Cargo.toml", "--target-dir", "build/cargo-test", "--", "--format=pretty"],
-        cwd=TOP, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True)
+        [
+            "cargo",
+            "test",
+            "--color=never",
+            "--no-fail-fast",
+            "--workspace",
+            "--manifest-path",
+            f"{crate}/Cargo.toml",
+            "--target-dir",
+            "build/cargo-test",
+            "--",
+            "--format=pretty",
+        ],
+        cwd=TOP,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     if done.returncode:
         print(done.stdout)
     tally.add_outcomes(f"host tests, {crate}", cargo_outcomes(done.stdout), done.returncode == 0)
@@ -124,7 +149,8 @@ class Pytest:
     """A run of pytest over some tests."""
 
     def __init__(self, suite, prefix, *arguments):
-        """prefix: the beginning of each line, as several may run at a time; arguments: of pytest."""
+        """prefix: the beginning of each line, as several may run at a time; arguments: of
+        pytest."""
         self.suite, self.prefix, self.arguments = suite, prefix, arguments
         self.outcomes, self.failures, self.status, self.records = {}, {}, None, {}
 
@@ -132,11 +158,29 @@ class Pytest:
         say(f"{self.prefix}: pytest")
         with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch) / "outcomes"
-            command = [sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider", "--tb=short",
-                       "--no-summary", "--at-once", f"--outcomes={path}", *arguments_file(scratch, self.arguments)]
-            with subprocess.Popen(command, cwd=TOP, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, errors="replace",
-                                  env={**os.environ, "RDS_BUILT": "1"}) as running:
+            command = [
+                sys.executable,
+                "-u",
+                "-m",
+                "pytest",
+                "-p",
+                "no:cacheprovider",
+                "--tb=short",
+                "--no-summary",
+                "--at-once",
+                f"--outcomes={path}",
+                *arguments_file(scratch, self.arguments),
+            ]
+            with subprocess.Popen(
+                command,
+                cwd=TOP,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                env={**os.environ, "RDS_BUILT": "1"},
+            ) as running:
                 for line in running.stdout:
                     print(f"{clock()} {self.prefix}: {line}", end="", flush=True)
             self.status = running.returncode
@@ -180,9 +224,26 @@ class Machines:
         """Jobs for the tests of a kernel that pytest's options choose."""
         with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch) / "plan"
-            done = subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--collect-only",
-                                   f"--plan={path}", "tests/vm", f"--flavor={flavor}", *which], cwd=TOP,
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            done = subprocess.run(
+                [
+                    sys.executable,
+                    "-m",
+                    "pytest",
+                    "-p",
+                    "no:cacheprovider",
+                    "-q",
+                    "--collect-only",
+                    f"--plan={path}",
+                    "tests/vm",
+                    f"--flavor={flavor}",
+                    *which,
+                ],
+                cwd=TOP,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
             if done.returncode:
                 print(done.stdout)
                 self.cut_short[suite_of(flavor)].append("the tests could not be collected")
@@ -194,11 +255,16 @@ class Machines:
         """A job's machines leave their consoles below build/test-artifacts."""
         base = ARTIFACTS / re.sub(r"\W+", "-", job.name)
         # C RDS and both kinds of devices: which tests there are is said by their names.
-        return [f"--flavor={job.flavor}", f"--basetemp={base}",
-                *([] if self.seed is None else [f"--shuffle={self.seed}"])]
+        return [
+            f"--flavor={job.flavor}",
+            f"--basetemp={base}",
+            *([] if self.seed is None else [f"--shuffle={self.seed}"]),
+        ]
 
     def run(self, job):
-        ran = Pytest(job.suite, job.name, *self.options(job), *(f"tests/{x}" for x in job.tests)).run()
+        ran = Pytest(
+            job.suite, job.name, *self.options(job), *(f"tests/{x}" for x in job.tests)
+        ).run()
         with self.lock:
             self.outcomes[job.suite] |= ran.outcomes
             self.notes[job.suite] += [f"WARNING {x}" for x in ran.records.get("warnings", [])]
@@ -206,13 +272,16 @@ class Machines:
             self.boots[job.flavor] += ran.records.get("boots", [])
             missing = set(job.tests) - set(ran.outcomes)
             if missing or not ran.whole():
-                self.cut_short[job.suite].append(f"{job.name} did not run to its end: {len(missing)} not run")
+                self.cut_short[job.suite].append(
+                    f"{job.name} did not run to its end: {len(missing)} not run"
+                )
         for name, text in ran.outcomes.items():
             if text != "passed":
                 self.settle(job, name, text, ran.failures.get(name, {}))
 
     def settle(self, job, name, text, failure):
-        """Says how often a failure comes again under the same load, and excuses it if it is a known flake."""
+        """Says how often a failure comes again under the same load, and excuses it if it is a
+        known flake."""
         with self.lock:
             self.repeated += 1
             if self.repeated > self.REPEATED:
@@ -220,13 +289,25 @@ class Machines:
         say(f"{job.name}: {name} failed, and is repeated {self.TIMES} times")
         # Once the queue is empty nothing else is a load.
         with nullcontext() if self.queue and self.queue.others_run() else load():
-            again = Pytest(job.suite, f"{job.name}, repeated", *self.options(job), f"--repeat={self.TIMES}",
-                           "-o", f"timeout={REPEAT_SECONDS}", f"tests/{name}").run()
+            again = Pytest(
+                job.suite,
+                f"{job.name}, repeated",
+                *self.options(job),
+                f"--repeat={self.TIMES}",
+                "-o",
+                f"timeout={REPEAT_SECONDS}",
+                f"tests/{name}",
+            ).run()
         bad = sum(x != "passed" for x in again.outcomes.values())
         told = f"{bad} of {len(again.outcomes)} failed when it was repeated"
         flake = flakes.known(self.ledger, name, text, failure)
         with self.lock:
-            if flake and again.whole() and len(again.outcomes) == self.TIMES and bad <= self.EXCUSED:
+            if (
+                flake
+                and again.whole()
+                and len(again.outcomes) == self.TIMES
+                and bad <= self.EXCUSED
+            ):
                 self.outcomes[job.suite][name] = "passed"
                 self.notes[job.suite].append(f"FLAKY {name}: known as {flake.name}; {told}: {text}")
             else:
@@ -257,8 +338,9 @@ def suite_of(flavor):
 
 
 def costs(machines):
-    """What a whole run says of its costs, as tests/vm/costs.json has it: seconds of processors of a case of each
-    function, and those of all cases in boots, which is a measure that another machine gives, too."""
+    """What a whole run says of its costs, as tests/vm/costs.json has it: seconds of processors
+    of a case of each function, and those of all cases in boots, which is a measure that another
+    machine gives, too."""
     told = {}
     for flavor, seconds in machines.seconds.items():
         functions = defaultdict(list)
@@ -267,18 +349,26 @@ def costs(machines):
         told[flavor] = {name: round(statistics.mean(x), 1) for name, x in sorted(functions.items())}
         if machines.boots[flavor]:
             total = sum(cpu for _, cpu in seconds.values())
-            told.setdefault("boots", {})[flavor] = round(total / statistics.median(machines.boots[flavor]), 1)
+            told.setdefault("boots", {})[flavor] = round(
+                total / statistics.median(machines.boots[flavor]), 1
+            )
     return told
 
 
 def check_costs(tally, measured, committed):
-    """Fails if the tests of a kernel cost more than 5 % more than they did when the costs were committed."""
+    """Fails if the tests of a kernel cost more than 5 % more than they did when the costs were
+    committed."""
     outcomes = {}
     for flavor, boots in measured.get("boots", {}).items():
         most = committed.get("boots", {}).get(flavor, 0) * 1.05
         say(f"{flavor} kernel: all tests cost as much as {boots} boots; at most {most:.1f}")
-        outcomes[f"cost on the {flavor} kernel"] = "passed" if boots <= most else (
-            f"failed: {boots} boots, and {most:.1f} is the most: costs.json in build/test-artifacts says what costs more")
+        outcomes[f"cost on the {flavor} kernel"] = (
+            "passed"
+            if boots <= most
+            else (
+                f"failed: {boots} boots, at most {most:.1f}: see costs.json in build/test-artifacts"
+            )
+        )
     if outcomes:
         tally.add_outcomes("costs of the tests in machines", outcomes)
 
@@ -298,8 +388,9 @@ def kunit(tally, flavor):
             cluster.must(machine.unload())
             machine.mark("unloaded")
             outcomes = ktap.cases(machine.log(start))
-            outcomes |= {f"clean log: {x.splitlines()[0]}": "failed"
-                         for x in machine.complaints(start)}
+            outcomes |= {
+                f"clean log: {x.splitlines()[0]}": "failed" for x in machine.complaints(start)
+            }
             if machine.finds_leaks:
                 outcomes["no leaks"] = "failed" if machine.scan_leaks() else "passed"
         except NodeError as e:
@@ -319,8 +410,14 @@ def kunit_in_tree(tally):
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "log"
         # It builds in the time that the other machines leave.
-        done = subprocess.run(["nice", "scripts/kunit-intree.sh", path], cwd=TOP, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(
+            ["nice", "scripts/kunit-intree.sh", path],
+            cwd=TOP,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         lines = path.read_text().splitlines() if path.exists() else []
     lines = [KERNEL_LINE.sub("", x) for x in lines]
     outcomes = ktap.cases(lines) if lines else {}
@@ -345,7 +442,10 @@ def choose(args):
         return {"release": ["--impls=rust", "--kinds=rxe", "-m", "smoke"]}
     which = "more" if args.long else "not more"
     # C RDS by itself answers the same on both kernels, and the debug one has defects to tell of it.
-    return {"release": [f"--impls={'rust' if args.long else 'rust,c'}", "-m", which], "debug": ["--impls=rust", "-m", which]}
+    return {
+        "release": [f"--impls={'rust' if args.long else 'rust,c'}", "-m", which],
+        "debug": ["--impls=rust", "-m", which],
+    }
 
 
 def shard(text):
@@ -368,8 +468,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--fast", action="store_true", help="of the tests in machines only a few")
-    which.add_argument("--long", action="store_true", help="the tests in machines that are left out else")
-    parser.add_argument("--shard", type=shard, default=(1, 1), metavar="K/N", help="with --long: the Kth of N parts")
+    which.add_argument(
+        "--long", action="store_true", help="the tests in machines that are left out else"
+    )
+    parser.add_argument(
+        "--shard", type=shard, default=(1, 1), metavar="K/N", help="with --long: the Kth of N parts"
+    )
     parser.add_argument("--seed", type=int, help="of the random order of --long")
     args = parser.parse_args()
     os.chdir(TOP)
@@ -383,7 +487,9 @@ def main():
     if args.long:
         say(f"the tests of each job in a random order: --seed={args.seed}")
     machines = Machines(flakes.read((TOP / "tests/flakes.toml").read_text()), args.seed)
-    queue = machines.queue = jobs.Queue(lambda job: job.call(tally) if job.call else machines.run(job))
+    queue = machines.queue = jobs.Queue(
+        lambda job: job.call(tally) if job.call else machines.run(job)
+    )
     workers = [threading.Thread(target=queue.work) for _ in range(WORKERS)]
     for worker in workers:
         worker.start()
@@ -403,8 +509,11 @@ def main():
 
 def add_jobs(args, tally, machines):
     """Builds, and adds the jobs of each kernel once there is something to test."""
+
     def call(name, function, *arguments, seconds=30):
-        return jobs.Job("", name, "", seconds=seconds, call=lambda tally: function(tally, *arguments))
+        return jobs.Job(
+            "", name, "", seconds=seconds, call=lambda tally: function(tally, *arguments)
+        )
 
     if not args.long:
         machines.queue.add([call("host", host)])

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """make vm: runs chosen tests of tests/vm, with the module built from the files as they are now.
 
-With --keep the guests stay between runs, so the next one needs no boot. A server in the background has them, one for
-each kernel; it ends, and they with it, when nobody has asked for IDLE_SECONDS or by --stop. It loads the module anew
-if that was built since. What is below scripts/rdsvm it read when it began.
+With --keep the guests stay between runs, so the next one needs no boot. A server in the
+background has them, one for each kernel; it ends, and they with it, when nobody has asked for
+IDLE_SECONDS or by --stop. It loads the module anew if that was built since. What is below
+scripts/rdsvm it read when it began.
 """
 
 import argparse
@@ -28,18 +29,30 @@ IDLE_SECONDS = 1800
 def arguments(args):
     """Of pytest."""
     chosen = [str(TESTS / x.removeprefix("tests/vm/")) for x in args.tests] or [str(TESTS)]
-    return ["-p", "no:cacheprovider", "--tb=short", "--at-once", "--no-summary", "-v", f"--flavor={args.flavor}", *chosen,
-            *(["-k", args.k] if args.k else []), *args.more]
+    return [
+        "-p",
+        "no:cacheprovider",
+        "--tb=short",
+        "--at-once",
+        "--no-summary",
+        "-v",
+        f"--flavor={args.flavor}",
+        *chosen,
+        *(["-k", args.k] if args.k else []),
+        *args.more,
+    ]
 
 
 def address(flavor):
-    """Of the server: a name in the abstract space, which goes with it and has no limit by a path's length."""
+    """Of the server: a name in the abstract space, which goes with it and has no limit by a
+    path's length."""
     return f"\0rds-vm-{flavor}-{TOP}"[:100]
 
 
 def serve(flavor):
     sys.path.insert(0, str(TOP / "scripts"))
     from rdsvm import kept
+
     kept.LABS = {}
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address(flavor))
@@ -64,7 +77,8 @@ def serve(flavor):
 
 
 def run(request, conn):
-    """Runs pytest in this process, which has the guests, with its output sent to the one who asked."""
+    """Runs pytest in this process, which has the guests, with its output sent to the one who
+    asked."""
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None) or "").startswith(str(TOP / "tests")):
             del sys.modules[name]
@@ -100,8 +114,14 @@ def ask(flavor, request):
             return 0
         if not conn:
             with open(TOP / f"build/vm-{flavor}.log", "w") as log:
-                server = subprocess.Popen([sys.executable, __file__, "--flavor", flavor, "--serve"], stdin=subprocess.DEVNULL,
-                                          stdout=log, stderr=log, start_new_session=True, cwd=TOP)
+                server = subprocess.Popen(
+                    [sys.executable, __file__, "--flavor", flavor, "--serve"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    cwd=TOP,
+                )
             while not (conn := connect(flavor)):
                 if server.poll() is not None:
                     sys.exit(f"the server did not start: {log.name}")
@@ -118,7 +138,9 @@ def ask(flavor, request):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tests", nargs="*", help="files of tests/vm, or node ids; none: all of them")
+    parser.add_argument(
+        "tests", nargs="*", help="files of tests/vm, or node ids; none: all of them"
+    )
     parser.add_argument("-k", help="an expression that chooses tests, as pytest has it")
     parser.add_argument("--flavor", default="release", choices=("release", "debug"))
     parser.add_argument("--keep", action="store_true", help="keep the guests for the next run")

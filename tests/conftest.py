@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Options and records of all tests in Python; scripts/run-tests.py is their reader.
 
---outcomes: how each test ended and why, what it cost, and which failures are final. --at-once: each failure is printed
-when it happens, as people may wait half an hour for the end, and then the slowest tests. --repeat: each test several
-times."""
+--outcomes: how each test ended and why, what it cost, and which failures are final. --at-once:
+each failure is printed when it happens, as people may wait half an hour for the end, and then
+the slowest tests. --repeat: each test several times."""
 
 import json
 import os
@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 OUTCOMES = {}
-# Of each test that failed: the signature of the environment that the harness saw, if any, and whether the failure is
-# final, which no later run can change.
+# Of each test that failed: the signature of the environment that the harness saw, if any, and
+# whether the failure is final, which no later run can change.
 FAILURES = {}
 WARNINGS = []
 # Seconds of each test by the clock and of processors, with all that it was the first to need.
@@ -29,7 +29,12 @@ SHORT = 8, 400
 def pytest_addoption(parser):
     parser.addoption("--outcomes", type=Path, help="write the outcome of each test to this file")
     parser.addoption("--at-once", action="store_true", help="print each failure when it happens")
-    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in an order that this number makes")
+    parser.addoption(
+        "--shuffle",
+        type=int,
+        metavar="SEED",
+        help="run the tests in an order that this number makes",
+    )
     parser.addoption("--repeat", type=int, default=1, metavar="N", help="run each test N times")
 
 
@@ -72,14 +77,21 @@ def pytest_collection_modifyitems(config, items):
 def copy(item, i):
     """The same test once more. pytest runs one that is named twice only once."""
     made = type(item).from_parent(
-        item.parent, name=f"{item.name}#{i}", callspec=getattr(item, "callspec", None), callobj=item.obj,
-        fixtureinfo=item._fixtureinfo, keywords=dict(item.keywords), originalname=item.originalname)
+        item.parent,
+        name=f"{item.name}#{i}",
+        callspec=getattr(item, "callspec", None),
+        callobj=item.obj,
+        fixtureinfo=item._fixtureinfo,
+        keywords=dict(item.keywords),
+        originalname=item.originalname,
+    )
     made.own_markers = list(item.own_markers)
     return made
 
 
 def children_cpu():
-    """Seconds of processors that the processes have used which this one started, those that run still too."""
+    """Seconds of processors that the processes have used which this one started, those that run
+    still too."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     total = used.ru_utime + used.ru_stime
     # Children are listed with the thread that started them.
@@ -105,7 +117,7 @@ def why(report):
     """The beginning of what pytest says of a failure."""
     crash = getattr(report.longrepr, "reprcrash", None)
     lines = (crash.message if crash else report.longreprtext).splitlines()
-    return "\n".join(x[:SHORT[1]] for x in lines[:SHORT[0]])
+    return "\n".join(x[: SHORT[1]] for x in lines[: SHORT[0]])
 
 
 def pytest_runtest_logreport(report):
@@ -127,7 +139,16 @@ def pytest_warning_recorded(warning_message, nodeid):
 def pytest_sessionfinish(session):
     path = session.config.getoption("outcomes")
     if path:
-        path.write_text(json.dumps({
-            "outcomes": OUTCOMES, "failures": FAILURES, "warnings": WARNINGS,
-            "seconds": {x: [round(SECONDS[x], 2), round(CPU_SECONDS[x], 2)] for x in OUTCOMES},
-            **getattr(session.config, "records", {})}))
+        path.write_text(
+            json.dumps(
+                {
+                    "outcomes": OUTCOMES,
+                    "failures": FAILURES,
+                    "warnings": WARNINGS,
+                    "seconds": {
+                        x: [round(SECONDS[x], 2), round(CPU_SECONDS[x], 2)] for x in OUTCOMES
+                    },
+                    **getattr(session.config, "records", {}),
+                }
+            )
+        )

@@ -8,8 +8,8 @@ from rdsvm.cluster import PAIR
 from traffic import Streams, counters, exchange, let_packets_pass
 
 NETDEVS = ("rdsv0", "rdsv1")
-# Packets of a message of 8 KiB with its header, by the MTU of the network device. The device leaves room for headers and
-# takes the next smaller of the MTUs that InfiniBand knows.
+# Packets of a message of 8 KiB with its header, by the MTU of the network device. The device leaves
+# room for headers and takes the next smaller of the MTUs that InfiniBand knows.
 PACKETS = {1500: 9, 2200: 5, 4200: 3}
 COUNT, SIZE = 100, 8192
 
@@ -37,8 +37,11 @@ def sent(node):
 
 @pytest.mark.impls("rust")
 @pytest.mark.kinds("rxe")
-@pytest.mark.parametrize("ends", [(1500, 1500), (2200, 2200), (4200, 4200), (1500, 4200), (4200, 1500)],
-                         ids=lambda x: "-".join(map(str, x)))
+@pytest.mark.parametrize(
+    "ends",
+    [(1500, 1500), (2200, 2200), (4200, 4200), (1500, 4200), (4200, 1500)],
+    ids=lambda x: "-".join(map(str, x)),
+)
 def test_packets_are_as_large_as_both_ends_take(node, tools, mtu, ends):
     mtu(*ends)
     node.forget()
@@ -50,7 +53,9 @@ def test_packets_are_as_large_as_both_ends_take(node, tools, mtu, ends):
 
 
 @pytest.mark.impls("rust")
-@pytest.mark.parametrize("change", [(4200, 1500), (1500, 4200)], ids=lambda x: "-to-".join(map(str, x)))
+@pytest.mark.parametrize(
+    "change", [(4200, 1500), (1500, 4200)], ids=lambda x: "-to-".join(map(str, x))
+)
 def test_mtu_changes_under_load(node, tools, guest, mtu, change):
     """No message gets lost. A connection whose packets do not fit any more is made anew."""
     before, after = change
