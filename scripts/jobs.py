@@ -33,6 +33,8 @@ class Job:
     tests: list = field(default_factory=list)
     # An estimate, of processors.
     seconds: float = 0
+    # More of the environment of its tests.
+    env: dict = field(default_factory=dict)
     # Called instead of the tests, for what is not a part of tests/vm.
     call: Callable | None = None
 

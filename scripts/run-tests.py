@@ -37,6 +37,9 @@ START = time.monotonic()
 WORKERS = 2
 # Consoles, run directories and costs of the last run.
 ARTIFACTS = TOP / "build/test-artifacts"
+PYTEST = (sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider")
+# Tests that the defects of the soft devices can break.
+UNPATCHED = [f"tests/vm/test_{x}.py" for x in ("pair", "failover", "links", "dead_peer")]
 # Of a test that is repeated, each time.
 REPEAT_SECONDS = 600
 
@@ -148,29 +151,18 @@ def cargo(tally, crate):
 class Pytest:
     """A run of pytest over some tests."""
 
-    def __init__(self, suite, prefix, *arguments):
+    def __init__(self, suite, prefix, *arguments, env=None):
         """prefix: the beginning of each line, as several may run at a time; arguments: of
-        pytest."""
-        self.suite, self.prefix, self.arguments = suite, prefix, arguments
+        pytest; env: more of its environment."""
+        self.suite, self.prefix, self.arguments, self.env = suite, prefix, arguments, env or {}
         self.outcomes, self.failures, self.status, self.records = {}, {}, None, {}
 
     def run(self):
         say(f"{self.prefix}: pytest")
         with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch) / "outcomes"
-            command = [
-                sys.executable,
-                "-u",
-                "-m",
-                "pytest",
-                "-p",
-                "no:cacheprovider",
-                "--tb=short",
-                "--no-summary",
-                "--at-once",
-                f"--outcomes={path}",
-                *arguments_file(scratch, self.arguments),
-            ]
+            shown = ["--tb=short", "--no-summary", "--at-once", f"--outcomes={path}"]
+            command = [*PYTEST, *shown, *arguments_file(scratch, self.arguments)]
             with subprocess.Popen(
                 command,
                 cwd=TOP,
@@ -179,7 +171,7 @@ class Pytest:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                env={**os.environ, "RDS_BUILT": "1"},
+                env={**os.environ, "RDS_BUILT": "1", **self.env},
             ) as running:
                 for line in running.stdout:
                     print(f"{clock()} {self.prefix}: {line}", end="", flush=True)
@@ -220,24 +212,13 @@ class Machines:
         self.repeated = 0
         self.queue = None
 
-    def plan(self, flavor, *which, **kwargs):
+    def plan(self, flavor, *which, tests=("tests/vm",)):
         """Jobs for the tests of a kernel that pytest's options choose."""
         with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch) / "plan"
+            shown = ["-q", "--collect-only", f"--plan={path}"]
             done = subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "pytest",
-                    "-p",
-                    "no:cacheprovider",
-                    "-q",
-                    "--collect-only",
-                    f"--plan={path}",
-                    "tests/vm",
-                    f"--flavor={flavor}",
-                    *which,
-                ],
+                [*PYTEST, *shown, *tests, f"--flavor={flavor}", *which],
                 cwd=TOP,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -248,8 +229,8 @@ class Machines:
                 print(done.stdout)
                 self.cut_short[suite_of(flavor)].append("the tests could not be collected")
                 return []
-            tests = json.loads(path.read_text())
-        return jobs.plan(suite_of(flavor), flavor, tests, jobs.Costs(), **kwargs)
+            planned = json.loads(path.read_text())
+        return jobs.plan(suite_of(flavor), flavor, planned, jobs.Costs())
 
     def options(self, job):
         """A job's machines leave their consoles below build/test-artifacts."""
@@ -262,9 +243,8 @@ class Machines:
         ]
 
     def run(self, job):
-        ran = Pytest(
-            job.suite, job.name, *self.options(job), *(f"tests/{x}" for x in job.tests)
-        ).run()
+        tests = (f"tests/{x}" for x in job.tests)
+        ran = Pytest(job.suite, job.name, *self.options(job), *tests, env=job.env).run()
         with self.lock:
             self.outcomes[job.suite] |= ran.outcomes
             self.notes[job.suite] += [f"WARNING {x}" for x in ran.records.get("warnings", [])]
@@ -297,6 +277,7 @@ class Machines:
                 "-o",
                 f"timeout={REPEAT_SECONDS}",
                 f"tests/{name}",
+                env=job.env,
             ).run()
         bad = sum(x != "passed" for x in again.outcomes.values())
         told = f"{bad} of {len(again.outcomes)} failed when it was repeated"
@@ -526,11 +507,30 @@ def add_jobs(args, tally, machines):
         planned = machines.plan(flavor, *options)
         if args.long:
             planned = part(planned, *args.shard)
+            if args.shard[0] == 1:
+                planned += unpatched(machines, flavor)
         machines.queue.add(planned)
         if not args.long:
             machines.queue.add([call(f"{flavor} KUnit", kunit, flavor)])
+    if args.long and args.shard[0] == 1:
+        fuzz = "random calls for ten minutes"
+        machines.queue.add([call(fuzz, made, fuzz, "fuzz", "SECONDS=600", seconds=700)])
     if not (args.fast or args.long):
         machines.queue.add([call("KUnit in the kernel tree", kunit_in_tree, seconds=200)])
+
+
+def unpatched(machines, flavor):
+    """Jobs for what connections do on the soft devices as the kernel's source has them."""
+    planned = machines.plan(flavor, "--impls=rust", "-m", "not more", tests=UNPATCHED)
+    for job in planned:
+        job.suite, job.name = f"{job.suite}, unpatched devices", f"{job.name}, unpatched"
+        job.env = {"UNPATCHED": "1"}
+    return planned
+
+
+def made(tally, name, *arguments):
+    """A target of make that has tests of its own counts as one case."""
+    tally.add_outcomes(name, {name: "passed" if make(*arguments) else "failed"})
 
 
 def host(tally):

@@ -376,19 +376,23 @@ def test_costs():
     (None, {"host", "build release", "build debug", "kunit release", "kunit debug", "in tree",
             "release rust,c not more", "debug rust not more"}),
     ("--fast", {"host", "build release", "kunit release", "release rust smoke"}),
-    ("--long", {"build release", "build debug", "release rust more", "debug rust more"}),
+    ("--long", {"build release", "build debug", "release rust more", "debug rust more",
+                "release rust some, unpatched {'UNPATCHED': '1'}",
+                "debug rust some, unpatched {'UNPATCHED': '1'}", "made fuzz SECONDS=600"}),
 ])
 def test_what_runs(option, wanted, tmp_path, monkeypatch, capsys):
     """make test runs everything, on both kernels; make test-fast a few tests in machines."""
     ran = set()
 
     class Machines(run_tests.Machines):
-        def plan(self, flavor, *which):
+        def plan(self, flavor, *which, tests=()):
             impls = which[0].removeprefix("--impls=")
+            if tests:
+                return [jobs.Job(flavor, f"{flavor} {impls} some", flavor)]
             return [jobs.Job(flavor, f"{flavor} {impls} {which[-1]}", flavor)]
 
         def run(self, job):
-            ran.add(job.name)
+            ran.add(f"{job.name} {job.env}" if job.env else job.name)
             self.outcomes[job.suite] = {"test": "passed"}
 
     def build(_tally, flavor):
@@ -396,6 +400,7 @@ def test_what_runs(option, wanted, tmp_path, monkeypatch, capsys):
         return True
 
     for name, stub in {"host": lambda _: ran.add("host"), "build": build, "make": lambda *_: True,
+                       "made": lambda _, name, *what: ran.add(f"made {' '.join(what)}"),
                        "kunit": lambda _, flavor: ran.add(f"kunit {flavor}"), "ARTIFACTS": tmp_path / "artifacts",
                        "kunit_in_tree": lambda _: ran.add("in tree"), "Machines": Machines}.items():
         monkeypatch.setattr(run_tests, name, stub)
