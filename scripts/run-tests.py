@@ -232,9 +232,9 @@ class Machines:
             planned = json.loads(path.read_text())
         return jobs.plan(suite_of(flavor), flavor, planned, jobs.Costs())
 
-    def options(self, job):
-        """A job's machines leave their consoles below build/test-artifacts."""
-        base = ARTIFACTS / re.sub(r"\W+", "-", job.name)
+    def options(self, job, name):
+        """A job's machines leave their consoles below build/test-artifacts, where name says."""
+        base = ARTIFACTS / re.sub(r"\W+", "-", name)
         # C RDS and both kinds of devices: which tests there are is said by their names.
         return [
             f"--flavor={job.flavor}",
@@ -244,7 +244,7 @@ class Machines:
 
     def run(self, job):
         tests = (f"tests/{x}" for x in job.tests)
-        ran = Pytest(job.suite, job.name, *self.options(job), *tests, env=job.env).run()
+        ran = Pytest(job.suite, job.name, *self.options(job, job.name), *tests, env=job.env).run()
         with self.lock:
             self.outcomes[job.suite] |= ran.outcomes
             self.notes[job.suite] += [f"WARNING {x}" for x in ran.records.get("warnings", [])]
@@ -272,7 +272,7 @@ class Machines:
             again = Pytest(
                 job.suite,
                 f"{job.name}, repeated",
-                *self.options(job),
+                *self.options(job, f"{job.name} repeated {name}"),
                 f"--repeat={self.TIMES}",
                 "-o",
                 f"timeout={REPEAT_SECONDS}",
