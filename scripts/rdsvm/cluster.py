@@ -72,6 +72,8 @@ class Machine(Node):
     booted = []
     # Seconds of processors that each boot took until the first command.
     boots = []
+    # It is told of boots, loads and unloads, if there is one: see blockcov/record.py.
+    watcher = None
 
     def __init__(self, name, impl, flavor, rundir, kind="rxe", detectors=True, cmdline=(), **kwargs):
         assert impl in IMPLEMENTATIONS and kind in KINDS
@@ -101,6 +103,8 @@ class Machine(Node):
         self.booted.append(self)
         # It has reported something that it reports once.
         self.spent = False
+        if self.watcher:
+            self.watcher.booting(self)
         super().boot()
         self.boots.append(round(self.cpu_seconds(), 2))
         # The first of each wire, and then the others.
@@ -126,7 +130,12 @@ class Machine(Node):
             return self.run(["modprobe", "rds_rdma"], check=False)
         self.allocated = self.allocated_by_rust()
         self.built = self.module.stat().st_mtime
-        return self.run(["insmod", self.module, *options], check=False)
+        if self.watcher:
+            self.watcher.loading(self)
+        result = self.run(["insmod", self.module, *options], check=False)
+        if self.watcher:
+            self.watcher.loaded(self)
+        return result
 
     def unload(self):
         """Unloads RDS. Memory that ours has not given back by then is a defect: the kernel's log names the call sites
@@ -134,6 +143,8 @@ class Machine(Node):
         if self.impl == "c":
             return self.run("rmmod rds_rdma && rmmod rds", check=False)
         result = self.run(["rmmod", "rds_rust"], check=False)
+        if self.watcher and result.status == 0:
+            self.watcher.unloaded(self)
         if result.status == 0 and self.allocated is not None:
             self._wait_until_freed()
         return result

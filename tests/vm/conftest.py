@@ -17,6 +17,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
+from blockcov import record  # noqa: E402
 from rdsvm import cluster, kept, klog  # noqa: E402
 from rdsvm.node import Defect, Environment, NodeError  # noqa: E402
 from traffic import slow_down  # noqa: E402
@@ -43,6 +44,8 @@ def pytest_addoption(parser):
     group.addoption("--fuzz-coverage", action="store_true",
                     help="print which lines of sock/ it reached; KCOV=y says that it is to be the module for it")
     group.addoption("--plan", type=Path, help="write which tests there are, and the machines of each, to this file")
+    group.addoption("--coverage", type=Path, metavar="DIR",
+                    help="write which blocks of the module each test reaches: see scripts/blockcov")
     group.addoption("--tools", default=TOP / "build/tools/release", type=Path,
                     help="where rds-ping and rds-verify are")
 
@@ -50,10 +53,18 @@ def pytest_addoption(parser):
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session):
     """Builds the module that is tested, or refuses to test an old one."""
-    if session.config.getoption("collectonly") or os.environ.get("RDS_BUILT"):
-        return
-    done = subprocess.run(["make", "-s", "-C", TOP, "modules", "tools", f"FLAVOR={session.config.getoption('flavor')}",
-                           *(["KCOV=y"] if os.environ.get("KCOV") else [])],
+    config = session.config
+    if not (config.getoption("collectonly") or os.environ.get("RDS_BUILT")):
+        build(config.getoption("flavor"))
+    if folder := config.getoption("coverage"):
+        watcher = record.Session(folder, cluster.make_print("ko", config.getoption("flavor")))
+        cluster.Machine.watcher = watcher
+        config.pluginmanager.register(watcher)
+
+
+def build(flavor):
+    kcov = ["KCOV=y"] if os.environ.get("KCOV") else []
+    done = subprocess.run(["make", "-s", "-C", TOP, "modules", "tools", f"FLAVOR={flavor}", *kcov],
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         pytest.exit(f"the module does not build:\n{done.stdout}", 2)
