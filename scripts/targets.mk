@@ -7,7 +7,7 @@ export FLAVOR KSRC BINDGEN LLVM UNPATCHED
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-long vm vm-stop fuzz kunit modules kernel shell lint clean tools print-kdir print-mods print-ko setup bench \
+.PHONY: help demo test test-fast test-long test-coverage vm vm-stop fuzz kunit modules kernel shell lint clean tools print-kdir print-mods print-ko setup bench \
 	bench-pool bench-scaling
 
 ifeq ($(filter $(FLAVOR),release debug),)
@@ -32,6 +32,8 @@ help:
 	@echo '  make test-long   what make test leaves out for the time that it takes: hours; SHARD=2/4 for a part'
 	@echo '  make vm          the tests of one file: T=test_pair.py K="loss and rust-rust"; KEEP=1 keeps the guests'
 	@echo '  make vm-stop     end the guests that make vm has kept'
+	@echo '  make test-coverage'
+	@echo '                   the tests in virtual machines on one kernel, and what of the module they do not reach'
 	@echo '  make fuzz        random calls on sockets for SECONDS=600, on the debug kernel; SEED=N for those of a run'
 	@echo '  make kunit       the KUnit suites in a kernel tree, run by its kunit.py'
 	@echo '  make bench       what RDS costs, C RDS and this module side by side'
@@ -105,6 +107,11 @@ build/tools/insntrace.so: scripts/insntrace/trace.c | setup
 	@mkdir -p $(@D)
 	@gcc -O2 -Wall -Wextra -Wno-unused-parameter -Werror -shared -fPIC -fvisibility=hidden -o $@ $<
 
+# Another plugin.
+build/tools/blockcov.so: scripts/blockcov/cover.c | setup
+	@mkdir -p $(@D)
+	@gcc -O2 -Wall -Wextra -Wno-unused-parameter -Werror -shared -fPIC -fvisibility=hidden -o $@ $< -pthread
+
 # For a peer in Python that keeps to no rule.
 build/tools/verbs.so: tests/vm/guest/verbs.c | setup
 	@mkdir -p $(@D)
@@ -125,6 +132,18 @@ vm: setup
 
 vm-stop: setup
 	@$(PYTHON) scripts/vm.py --flavor=$(FLAVOR) --stop
+
+# TESTS: other arguments of pytest. A test that fails is no reason to keep the tables back.
+test-coverage: private dir = $(or $(OUT),build/coverage/$(FLAVOR))
+test-coverage: modules tools build/tools/blockcov.so
+	@rm -f '$(dir)'/{blocks,cases.jsonl}
+	@status=0; \
+	$(PYTHON) -m pytest -q -p no:cacheprovider --tb=short --at-once $(or $(TESTS),tests/vm -m 'not more') --impls=rust \
+		--flavor=$(FLAVOR) --coverage='$(dir)' || status=$$?; \
+	$(PYTHON) scripts/blockcov/report.py cover '$(dir)' --json='$(dir)/cover.json' >'$(dir)/cover.txt' && \
+	$(PYTHON) scripts/blockcov/report.py missed '$(dir)' >'$(dir)/missed.txt' && \
+	sed '/^$$/,$$d' '$(dir)/missed.txt' && \
+	echo 'written: $(dir)/missed.txt, $(dir)/cover.txt, $(dir)/cover.json' && exit $$status
 
 # Of the debug kernel, which notices more.
 fuzz: override FLAVOR := debug
