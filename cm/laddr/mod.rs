@@ -35,7 +35,10 @@ use crate::kapi::{
     rdma::{local_device, Device, DeviceId, PortWatch},
     sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
 };
-use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use core::{
+    net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    sync::atomic,
+};
 use kernel::{
     prelude::*,
     sync::{

@@ -16,9 +16,9 @@
 //!
 //! Any. Readers need nothing; writers have the [`Writer`], which the caller keeps under a lock.
 //!
-//! The file needs `core` alone, so that `tests/host` compiles it, too. The atomics are those of `core`
-//! because the kernel's call a function for each load, unless the kernel inlines helpers; nothing
-//! else touches these words.
+//! The file needs `core` alone, so that `tests/host` compiles it, too, and `tests/loom` with other atomics.
+//! The module's are those of `core` because the kernel's call a function for each load, unless the kernel
+//! inlines helpers; nothing else touches these words.
 
 #![deny(
     clippy::arithmetic_side_effects,
@@ -28,14 +28,11 @@
     clippy::unwrap_used
 )]
 
-use core::{
-    net::Ipv6Addr,
-    ops::Deref,
-    sync::atomic::{
-        fence, AtomicU64,
-        Ordering::{Acquire, Relaxed, Release, SeqCst},
-    },
+use super::atomic::{
+    fence, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
+use core::{net::Ipv6Addr, ops::Deref};
 
 /// Slots that an address can be in.
 pub(crate) const WAYS: usize = 4;

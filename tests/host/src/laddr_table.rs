@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     net::Ipv6Addr,
     sync::{
-        atomic::{AtomicU64, Ordering},
+        atomic::{self, AtomicU64, Ordering},
         Mutex,
     },
     thread,
