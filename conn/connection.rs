@@ -6,6 +6,7 @@
 //! acknowledged them, and what they are numbered goes on over reconnects.
 
 use super::{
+    flag::Flag,
     info::Outbox,
     key::ConnKey,
     receive::RecvSide,
@@ -195,11 +196,11 @@ pub(crate) struct Connection {
     /// How many of our requests the peer has refused since the connection was up.
     pub(super) refusals: Atomic<u32>,
     /// There is something to send.
-    pub(super) wanted: Atomic<bool>,
+    pub(super) wanted: Flag,
     /// No message goes either way.
-    pub(super) idle: Atomic<bool>,
+    pub(super) idle: Flag,
     /// A program wants the connection to be made anew.
-    pub(super) reset: Atomic<bool>,
+    pub(super) reset: Flag,
     /// The connection ends for good: the module goes away, or nobody needs it. In the latter case set with
     /// `tx` and `request` locked, and down.
     pub(super) stop: Atomic<bool>,
@@ -271,9 +272,9 @@ impl Connection {
                 worker <- kernel::new_mutex!(Worker::new(), "Connection::worker"),
                 request <- new_spinlock_bh!(None, "Connection::request"),
                 refusals: Atomic::new(0),
-                wanted: Atomic::new(false),
-                idle: Atomic::new(false),
-                reset: Atomic::new(false),
+                wanted: Flag::new(),
+                idle: Flag::new(),
+                reset: Flag::new(),
                 stop: Atomic::new(false),
                 deadline: Atomic::new(0),
                 work <- kernel::new_work!("Connection::work"),

@@ -80,7 +80,7 @@ impl Node {
             Verdict::Keep => {}
             Verdict::Acknowledge => connection.send_header(),
             Verdict::Close => {
-                connection.idle.store(true, Release);
+                connection.idle.raise();
                 connection.wake_worker();
             }
             Verdict::Forget => {

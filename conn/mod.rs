@@ -10,6 +10,7 @@ mod cancel;
 mod connection;
 mod credits;
 mod debugfs;
+mod flag;
 mod idle;
 mod info;
 mod key;

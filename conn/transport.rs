@@ -6,7 +6,7 @@
 //! at the peer. An endpoint reports what becomes of it through its [`Progress`], and once it is
 //! established its [`Link`] carries messages.
 
-use super::{Connection, TxQueue};
+use super::{flag::Flag, Connection, TxQueue};
 use crate::kapi::{
     net::{IpBits, Net},
     pin::PinnedMemory,
@@ -15,24 +15,17 @@ use crate::kapi::{
 use crate::proto::{info::RdmaPath, rdma::Cookie, silence::Signs, wire::FragmentSize};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
-use kernel::{
-    fmt,
-    prelude::*,
-    sync::{
-        atomic::{Atomic, Full, Relaxed},
-        Arc,
-    },
-};
+use kernel::{fmt, prelude::*, sync::Arc};
 
 /// What became of an endpoint. Set from any context, also a hard interrupt, and read by the
 /// connection's worker. Each is set once at the most.
 pub(crate) struct Progress {
-    addr_resolved: Atomic<bool>,
-    route_resolved: Atomic<bool>,
-    established: Atomic<bool>,
-    rejected: Atomic<bool>,
-    moved: Atomic<bool>,
-    lost: Atomic<bool>,
+    addr_resolved: Flag,
+    route_resolved: Flag,
+    established: Flag,
+    rejected: Flag,
+    moved: Flag,
+    lost: Flag,
 }
 
 /// A step of an endpoint.
@@ -50,16 +43,16 @@ pub(crate) enum Reached {
 impl Progress {
     pub(crate) const fn new() -> Self {
         Self {
-            addr_resolved: Atomic::new(false),
-            route_resolved: Atomic::new(false),
-            established: Atomic::new(false),
-            rejected: Atomic::new(false),
-            moved: Atomic::new(false),
-            lost: Atomic::new(false),
+            addr_resolved: Flag::new(),
+            route_resolved: Flag::new(),
+            established: Flag::new(),
+            rejected: Flag::new(),
+            moved: Flag::new(),
+            lost: Flag::new(),
         }
     }
 
-    fn flag(&self, step: Reached) -> &Atomic<bool> {
+    fn flag(&self, step: Reached) -> &Flag {
         match step {
             Reached::AddrResolved => &self.addr_resolved,
             Reached::RouteResolved => &self.route_resolved,
@@ -72,7 +65,7 @@ impl Progress {
 
     /// Notes a step. The caller then wakes the connection's worker. Any context.
     pub(crate) fn set(&self, step: Reached) {
-        self.flag(step).store(true, kernel::sync::atomic::Release);
+        self.flag(step).raise();
     }
 
     /// The next step that was not taken yet, in the order in which they can happen.
@@ -85,9 +78,7 @@ impl Progress {
             Reached::Moved,
             Reached::Lost,
         ];
-        ORDER
-            .into_iter()
-            .find(|step| self.flag(*step).load(Relaxed) && self.flag(*step).xchg(false, Full))
+        ORDER.into_iter().find(|step| self.flag(*step).take())
     }
 }
 

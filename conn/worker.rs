@@ -24,7 +24,7 @@ use crate::proto::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Full, Relaxed, Release},
+        atomic::{Relaxed, Release},
         Arc,
     },
     workqueue::WorkItem,
@@ -101,13 +101,13 @@ impl Connection {
 
     /// There is something to send, so the connection is wanted. Any context.
     pub(super) fn want(self: &Arc<Self>) {
-        self.wanted.store(true, Release);
+        self.wanted.raise();
         self.wake_worker();
     }
 
     /// Has the connection made anew, if it is up. Any context.
     pub(super) fn begin_reset(self: &Arc<Self>) {
-        self.reset.store(true, Release);
+        self.reset.raise();
         self.wake_worker();
     }
 
@@ -190,11 +190,11 @@ impl Connection {
         if core::mem::take(&mut worker.failed) {
             return Some(Event::Lost);
         }
-        if self.reset.load(Relaxed) && self.reset.xchg(false, Full) && worker.is_up() {
+        if self.reset.take() && worker.is_up() {
             pr_info_ratelimited!("{}: reset by a program\n", self.key);
             self.note_failure("reset", Errno::ConnectionReset);
             // Also if nothing waits to be sent.
-            self.wanted.store(true, Relaxed);
+            self.wanted.raise();
             return Some(Event::Lost);
         }
         if let Some(reached) = worker.endpoint.as_ref().and_then(|e| e.progress().take()) {
@@ -215,10 +215,10 @@ impl Connection {
             self.deadline.store(0, Relaxed);
             return Some(Event::Timer);
         }
-        if self.wanted.load(Relaxed) && self.wanted.xchg(false, Full) {
+        if self.wanted.take() {
             return Some(Event::Wanted);
         }
-        (self.idle.load(Relaxed) && self.idle.xchg(false, Full)).then_some(Event::Idle)
+        self.idle.take().then_some(Event::Idle)
     }
 
     /// Whether the peer waits for an answer to a request.
@@ -379,7 +379,7 @@ impl Connection {
         }
         if tx.is_pending() {
             // Something may have been queued since the machine looked.
-            self.wanted.store(true, Relaxed);
+            self.wanted.raise();
         }
         drop(guard);
         drop(link);

@@ -12,6 +12,7 @@ mod news;
 mod notices;
 mod operation;
 mod pongs;
+mod send_room;
 mod socket;
 mod stamps;
 mod ticket;

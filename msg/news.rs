@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What a socket is told about ports that were congested.
+//!
+//! `tests/loom` compiles the file, too.
 
 use crate::kapi::sync::Peek;
 use kernel::sync::atomic::{Atomic, Full, Relaxed, Release};

@@ -6,7 +6,8 @@
 //! messages that they exchange.
 
 use super::{
-    memory::Memory, news::News, notices::Notices, turn::Turn, unread::UnreadInfo, Incoming, Traces,
+    memory::Memory, news::News, notices::Notices, send_room::SendRoom, turn::Turn,
+    unread::UnreadInfo, Incoming, Traces,
 };
 use crate::cong::Waiters;
 use crate::conn::{Connection, Counter, Node};
@@ -24,7 +25,7 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Atomic, Full, Relaxed},
+        atomic::{Atomic, Relaxed},
         Arc, Mutex, SetOnce, SpinLock,
     },
 };
@@ -101,13 +102,11 @@ pub(crate) struct Socket {
     pub(crate) tos: Atomic<u32>,
     #[pin]
     pub(super) recv: SpinLockBh<RecvQueue>,
-    /// Whether `recv` has messages: read without the lock by those who wait for one.
-    readable: Atomic<bool>,
     /// Whether `recv` is over its limit: read without the lock by senders on this node.
     congested: Atomic<bool>,
     /// Whether `recv` is so far over its limit that peers get no more in.
     overrun: Atomic<bool>,
-    /// Of a reader while it has a message out of the queue.
+    /// Of a reader while it has a message out of the queue, and whether `recv` has one.
     turn: Turn,
     /// The lists of waiters that this socket may be on.
     #[pin]
@@ -115,8 +114,7 @@ pub(crate) struct Socket {
     /// Senders on this node that wait for this socket's reader.
     #[pin]
     pub(crate) waiters: Waiters,
-    /// Bytes sent and not yet acknowledged, or not yet read on the loop transport.
-    send_bytes: Atomic<usize>,
+    send_room: SendRoom,
     pub(crate) news: News,
     #[pin]
     pub(crate) memory: Memory,
@@ -152,13 +150,12 @@ impl Socket {
                 },
                 "Socket::recv"
             ),
-            readable: Atomic::new(false),
             congested: Atomic::new(false),
             overrun: Atomic::new(false),
             turn: Turn::new(),
             waiting_on <- kernel::new_mutex!(KVec::new(), "Socket::waiting_on"),
             waiters <- Waiters::new(),
-            send_bytes: Atomic::new(0),
+            send_room: SendRoom::new(),
             news: News::new(),
             memory <- Memory::new(),
             notices <- Notices::new(),
@@ -168,17 +165,7 @@ impl Socket {
 
     /// Adds to what is being sent if it is below `limit`. Any context.
     pub(super) fn charge_send(&self, bytes: usize, limit: usize) -> bool {
-        let mut old = self.send_bytes.peek();
-        while old < limit {
-            match self
-                .send_bytes
-                .cmpxchg(old, old.saturating_add(bytes), Full)
-            {
-                Ok(_) => return true,
-                Err(now) => old = now,
-            }
-        }
-        false
+        self.send_room.charge(bytes, limit)
     }
 
     /// Type of service of what is sent. Any context.
@@ -198,15 +185,10 @@ impl Socket {
         self.closed.peek()
     }
 
-    /// Whether a message waits to be read. Any context.
-    pub(crate) fn is_readable(&self) -> bool {
-        self.readable.peek()
-    }
-
     /// Whether a message waits, and nobody else is reading one. If only somebody is, whoever waits is woken when that
     /// is over. Any context.
     pub(crate) fn may_read(&self) -> bool {
-        self.is_readable() && self.turn.is_free()
+        self.turn.may_read()
     }
 }
 
@@ -220,7 +202,7 @@ impl Sock<Socket> {
     /// How much of the send buffer is in use.
     pub(super) fn pressure(&self) -> Pressure {
         let limit = self.send_limit();
-        match self.send_bytes.peek() {
+        match self.send_room.taken() {
             bytes if bytes >= limit => Pressure::Full,
             bytes if bytes >= limit / 2 => Pressure::High,
             _ => Pressure::Low,
@@ -229,7 +211,7 @@ impl Sock<Socket> {
 
     /// What the socket pays for all that it has sent and that is not acknowledged yet, in bytes.
     pub(crate) fn unacknowledged(&self) -> usize {
-        self.send_bytes.peek()
+        self.send_room.taken()
     }
 
     /// Whether anything sent is not acknowledged yet.
@@ -239,16 +221,12 @@ impl Sock<Socket> {
 
     /// Whether there is room to send.
     pub(crate) fn is_writable(&self) -> bool {
-        self.send_bytes.peek() < self.send_limit()
+        self.send_room.taken() < self.send_limit()
     }
 
     /// Gives room in the send buffer back. Any context.
     pub(super) fn credit_send(&self, bytes: usize) {
-        // Full order: who waits either sees the room or is seen waiting.
-        let old = self.send_bytes.fetch_sub(bytes, Full);
-        let limit = self.send_limit();
-        // While there is room nobody waits. For a limit that is raised the kernel wakes them.
-        if old >= limit && old.wrapping_sub(bytes) < limit {
+        if self.send_room.credit(bytes, || self.send_limit()) {
             self.wake_writers(poll::OUT);
         }
     }
@@ -280,7 +258,7 @@ impl Sock<Socket> {
         recv.messages.push_back(message);
         recv.bytes = recv.bytes.saturating_add(cost);
         let news = self.judge(&mut recv, buffer.bytes);
-        self.readable.store(true, Relaxed);
+        self.turn.note_readable(true);
         drop(recv);
         stats.count(Counter::RecvQueued, Counter::RecvBytesAdded, cost);
         self.wake_readers(poll::IN);
@@ -365,7 +343,7 @@ impl Sock<Socket> {
 
     /// Remembers whether there is something to read. Called with the queue locked.
     fn note_readable(&self, recv: &RecvQueue) {
-        self.readable.store(!recv.messages.is_empty(), Relaxed);
+        self.turn.note_readable(!recv.messages.is_empty());
     }
 
     /// Ends the receive queue; what is in it is dropped. Process context.
@@ -482,13 +460,7 @@ impl<'a> Reading<'a> {
     /// `None` if it is another one's turn.
     #[inline]
     fn begin(sk: &'a Sock<Socket>) -> Option<Self> {
-        // Who finds the turn taken is told of its end, unless that has come already.
-        while !sk.turn.take() {
-            if !sk.turn.is_free() {
-                return None;
-            }
-        }
-        Some(Self(sk))
+        sk.turn.take().then(|| Self(sk))
     }
 }
 
@@ -496,7 +468,7 @@ impl Drop for Reading<'_> {
     #[inline]
     fn drop(&mut self) {
         let Self(sk) = self;
-        if sk.turn.give_back() && sk.is_readable() {
+        if sk.turn.give_back() {
             sk.wake_readers(poll::IN);
         }
     }
