@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A wait queue, with the barriers of the kernel's.
+//!
+//! If a wakeup is lost a thread waits for ever, and loom reports a deadlock.
+
+use loom::sync::{
+    atomic::{fence, AtomicUsize, Ordering},
+    Condvar, Mutex,
+};
+
+/// `struct wait_queue_head`, of whose sleepers one is woken at a time, or all.
+pub(crate) struct WaitQueue {
+    sleepers: Mutex<Sleepers>,
+    /// How many there are, read without the lock.
+    count: AtomicUsize,
+    woken: Condvar,
+}
+
+struct Sleepers {
+    /// Who is woken is off the list.
+    list: Vec<usize>,
+    next: usize,
+}
+
+impl WaitQueue {
+    pub(crate) fn new() -> Self {
+        Self {
+            sleepers: Mutex::new(Sleepers {
+                list: Vec::new(),
+                next: 0,
+            }),
+            count: AtomicUsize::new(0),
+            woken: Condvar::new(),
+        }
+    }
+
+    /// `rds_sk_wait()` without a signal or a time limit.
+    pub(crate) fn wait(&self, condition: impl Fn() -> bool) {
+        loop {
+            let this = self.prepare();
+            let ready = condition();
+            let mut sleepers = self.sleepers.lock().unwrap();
+            while !ready && sleepers.list.contains(&this) {
+                sleepers = self.woken.wait(sleepers).unwrap();
+            }
+            sleepers.list.retain(|other| *other != this);
+            self.count.store(sleepers.list.len(), Ordering::Relaxed);
+            if ready {
+                return;
+            }
+        }
+    }
+
+    /// `prepare_to_wait_event()`.
+    fn prepare(&self) -> usize {
+        let mut sleepers = self.sleepers.lock().unwrap();
+        let this = sleepers.next;
+        sleepers.next += 1;
+        sleepers.list.push(this);
+        self.count.store(sleepers.list.len(), Ordering::Relaxed);
+        // That of set_current_state().
+        fence(Ordering::SeqCst);
+        this
+    }
+
+    /// `rds_sk_wake()` for those who wait alone.
+    pub(crate) fn wake_one(&self) {
+        self.wake(1);
+    }
+
+    /// `rds_sk_wake()` for those who do not.
+    pub(crate) fn wake_all(&self) {
+        self.wake(usize::MAX);
+    }
+
+    fn wake(&self, most: usize) {
+        // That of skwq_has_sleeper(), which loom changes threads before.
+        self.count.load(Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut sleepers = self.sleepers.lock().unwrap();
+        let most = most.min(sleepers.list.len());
+        // autoremove_wake_function().
+        sleepers.list.drain(..most);
+        self.count.store(sleepers.list.len(), Ordering::Relaxed);
+        self.woken.notify_all();
+    }
+}
