@@ -18,10 +18,10 @@ use crate::kapi::{
     rdma::Access,
     sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, Peek, SpinLockBh},
     task::UserId,
-    trace,
+    time, trace,
 };
 use crate::msg::{Beside, Bound, Peer, Pongs, Socket, TransportId};
-use crate::proto::{idle::Patience, rcvbuf};
+use crate::proto::{idle::Patience, rcvbuf, tx::first_sequence};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
 use kernel::{
@@ -43,7 +43,7 @@ pub(super) struct Connections {
     pub(super) tree: Table<Arc<Connection>>,
     /// What is left of some that were forgotten.
     pub(super) positions: Positions,
-    /// New ones number their messages from here on: no peer knows any of these numbers.
+    /// The least number that a new connection may begin with: forgotten ones had those before it.
     pub(super) begin_at: u64,
     /// The module is being unloaded: no new ones.
     pub(super) closed: bool,
@@ -247,7 +247,8 @@ impl Node {
         let inserted = connections.tree.insert(key, fresh.clone(), user, place);
         if inserted.is_ok() {
             let position = connections.positions.remove(&key);
-            fresh.begin(connections.begin_at, position);
+            let first = first_sequence(time::real_ns()).max(connections.begin_at);
+            fresh.begin(first, position);
         }
         drop(connections);
         inserted.map_err(|full| self.refuse(&key, full))?;

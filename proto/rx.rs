@@ -13,7 +13,7 @@
 //!
 //! Replay rule: a message is a duplicate if it is marked as retransmitted and its sequence lies
 //! before the expected one. Any other sequence is accepted and becomes the new position: it jumps
-//! forward over messages that were cancelled, and back to 1 when the peer has restarted.
+//! forward over messages that were cancelled, and back when the peer has restarted.
 //! Sequences are compared modulo 2^64.
 //!
 //! That alone would drop messages of a restarted peer which it had to send twice. So the peer puts

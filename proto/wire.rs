@@ -6,7 +6,7 @@
 //!
 //! | offset | length | field                                                  |
 //! |--------|--------|--------------------------------------------------------|
-//! | 0      | 8      | sequence of the message, from 1; 0 without a sequence  |
+//! | 0      | 8      | sequence of the message; 0 without a sequence          |
 //! | 8      | 8      | ack, cumulative; 0 acknowledges nothing                |
 //! | 16     | 4      | payload length of the whole message                    |
 //! | 20     | 2      | source port                                            |

@@ -62,7 +62,7 @@ def rdma_connections_of_iwarp(node):
 def unsent(local, nowhere):
     sent = messages(local, nowhere, (4001, 4002), (10, 20000, 0), 6)
     connecting = [] if ":" in local else [[[2], [2]]]
-    rest = [[[4, 0, mapped(nowhere)]], *connecting, [[], []],
+    rest = [[[3, 0, mapped(nowhere)]], *connecting, [[], []],
             both([[local, nowhere, NO_GID, NO_GID, 0, 0, 0, 0, 0, 6, 0, "0000", 0]], at=0), 0]
     if ":" in local:
         return [*sent, *rest]
@@ -127,7 +127,7 @@ EXPECTED = {
     "unsent_to_nobody_v6": unsent(PAIR6[0], NOWHERE6),
     "unacknowledged": Differ(c=none_of_c(LEFT), rust=LEFT, reason=NO_ADDRESS),
     "connections_that_are_up": [
-        [[2, 3, B, A, 4], [3, 2, A, B, 4]], [[2, 3, mapped(B), mapped(A), 4], [3, 2, mapped(A), mapped(B), 4]]],
+        [[0, 1, B, A, 4], [1, 0, A, B, 4]], [[0, 1, mapped(B), mapped(A), 4], [1, 0, mapped(A), mapped(B), 4]]],
     "rdma_connections": rdma_connections([[gid(host) for host in ends] for ends in (PAIR, PAIR[::-1])], 8),
     "namespaces": [[4001, 4002], [3], [0] * 6, [], [4011, 4012]],
 }

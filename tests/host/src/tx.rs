@@ -61,6 +61,19 @@ fn numbers_go_on_where_others_have_ended() {
     }
 }
 
+/// A new life begins behind all that the last one can have sent, and its numbers can be read.
+#[test]
+fn a_life_begins_at_its_time() {
+    const SECOND: u64 = 1_000_000_000;
+    // The first of January.
+    let [in_2026, in_2043, in_2051] = [1_767_225_600, 2_303_683_200, 2_556_144_000];
+    let at = |seconds: u64| first_sequence(seconds * SECOND);
+    assert_eq!(at(0), 1);
+    assert!(at(in_2026 + 1) - at(in_2026) > 3_900_000);
+    assert!(at(in_2043) < 1 << f64::MANTISSA_DIGITS);
+    assert!(at(in_2051).to_string().len() <= 16);
+}
+
 #[test]
 fn asks_for_an_ack_once_the_packets_are_used_up() {
     let mut tx = SendState::new(AckPolicy::default());

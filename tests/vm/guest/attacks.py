@@ -81,13 +81,13 @@ BROKEN_FRAMES = [
      BAD_FRAGMENT, "Interleaved"),
     ("the next message acknowledged", lambda p: never_sent(p, 1), BAD_ACK,
      r"acknowledged message \d+, but the last one sent is \d+"),
-    ("acknowledged far ahead", lambda p: [header(ack=2**40)], BAD_ACK, "acknowledged message 1099511627776"),
+    ("acknowledged far ahead", lambda p: [header(ack=2**62)], BAD_ACK, "acknowledged message 4611686018427387904"),
     ("half of all numbers acknowledged", lambda p: [header(ack=2**63)], BAD_ACK, "acknowledged message"),
     ("all numbers acknowledged", lambda p: [header(ack=2**64 - 1)], BAD_ACK,
      "acknowledged message 18446744073709551615"),
-    ("acknowledged with a message", lambda p: [message(1, TEXT, ack=2**40, dport=NOBODY)], BAD_ACK,
+    ("acknowledged with a message", lambda p: [message(1, TEXT, ack=2**62, dport=NOBODY)], BAD_ACK,
      "acknowledged message"),
-    ("acknowledged with a map", lambda p: congestion(ack=2**40), BAD_ACK, "acknowledged message"),
+    ("acknowledged with a map", lambda p: congestion(ack=2**62), BAD_ACK, "acknowledged message"),
 ]
 
 GOOD = message(1, TEXT[:8], dport=NOBODY)
@@ -113,7 +113,7 @@ BROKEN_PACKED = [
     ("the second a piece of a map", lambda p: [GOOD + congestion()[0][:4000]], BAD_FRAGMENT, r"Cut\(8192, "),
     ("the second a short map", lambda p: [GOOD + congestion(len=64)[0][:112]], BAD_HEADER,
      r"Header\(CongLength\(64\)\)"),
-    ("the second acknowledges too much", lambda p: [GOOD + message(2, TEXT, ack=2**50)], BAD_ACK,
+    ("the second acknowledges too much", lambda p: [GOOD + message(2, TEXT, ack=2**62)], BAD_ACK,
      "acknowledged message"),
     ("more than a frame of several has", lambda p: [GOOD + bytes(4200)], BAD_FRAGMENT, r"Long\(4256\)"),
     ("the last of many cut off",

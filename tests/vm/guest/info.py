@@ -248,7 +248,9 @@ def unsent(local, nowhere):
             s.send(bytes(size), (nowhere, 4002), socket.MSG_DONTWAIT)
         seen = both(lambda six: messages(SEND, 4001, six))
         kind = [x for x in rows(CONNECTIONS, True) if x[3].endswith(nowhere)]
-        seen.append([[x[0], x[1], x[3]] for x in kind])
+        # A connection begins with a number of its own choice.
+        first = min((x[0] for x in rows(SEND, True) if x[4] == 4001), default=0)
+        seen.append([[x[0] - first, x[1], x[3]] for x in kind])
         if ":" not in local:
             # C says so while it makes an attempt; to an IPv6 address none lasts.
             seen.append(both(lambda six: eventually(lambda: attempts(six, local, nowhere))))
@@ -268,6 +270,16 @@ def unsent_to_nobody_v6():
     return unsent(IB6[0], NOWHERE6)
 
 
+# The numbers of both ends of the connection of unacknowledged(), after its first message each way.
+AT_FIRST = {}
+
+
+def ends(six):
+    """Both ends of the connection with type of service 8: [next_tx, next_rx, local, peer, flags]."""
+    found = [x for x in rows(CONNECTIONS, six, IB) if x[4] == b"infiniband".ljust(16, b"\0").hex()]
+    return [(*x[:4], x[5]) for x in found if six or x[6] == 8]
+
+
 @case
 def unacknowledged():
     """On a connection of their own, too few to be acknowledged at once. The first one may be, by what the
@@ -279,6 +291,7 @@ def unacknowledged():
         r.recv()
         r.send(b"up", (IB[0], 4002))
         s.recv()
+        AT_FIRST.update({x[2]: x[:2] for x in ends(False)})
         s.send(bytes(5000), (IB[1], 4001))
         r.recv()
         return both(lambda six: [[0, *x[1:]] for x in messages(RETRANS, 4002, six) if x[1] == 5000])
@@ -286,15 +299,17 @@ def unacknowledged():
 
 @case
 def connections_that_are_up():
-    def shown(six):
-        """Both ends of that of unacknowledged(), which may be sending."""
-        found = [x for x in rows(CONNECTIONS, six, IB) if x[4] == b"infiniband".ljust(16, b"\0").hex()]
-        return sorted((*x[:4], x[5] & ~1) for x in found if six or x[6] == 8)
-
-    four = shown(False)
+    """Those of unacknowledged(), which may be sending. Shows how far their numbers have come since."""
+    four = [(*x[:4], x[4] & ~SENDING) for x in ends(False)]
     # The other table has no type of service.
-    wanted = [(*x[:2], f"::ffff:{x[2]}", f"::ffff:{x[3]}", x[4]) for x in four]
-    return [four, sorted({x for x in shown(True) if x in wanted})]
+    mapped = [(*x[:2], f"::ffff:{x[2]}", f"::ffff:{x[3]}", x[4]) for x in four]
+    six = [x for x in mapped if x in [(*x[:4], x[4] & ~SENDING) for x in ends(True)]]
+
+    def since(row):
+        tx, rx = AT_FIRST[row[2].removeprefix("::ffff:")]
+        return [row[0] - tx, row[1] - rx, *row[2:]]
+
+    return [sorted(map(since, x)) for x in (four, six)]
 
 
 @case

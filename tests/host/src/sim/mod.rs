@@ -306,10 +306,12 @@ impl World {
         };
         let new = Node::new(brain, generation, life);
         let old = std::mem::replace(&mut self.nodes[node], new);
+        if old.is_ours() {
+            self.nodes[node].begin_behind(&old);
+        }
         self.nodes[node].timer = old.timer + 1;
         self.nodes[node].sent_before_restart = old.sent;
         self.nodes[1 - node].due_since_restart = 0;
-        self.nodes[1 - node].peer_started_anew = true;
     }
 
     /// Nothing arrives from now on. Each side may notice soon; one that sends notices for sure.
