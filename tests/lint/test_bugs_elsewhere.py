@@ -1,23 +1,48 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The tests that tests/vm/test_bugs.py says stand for a defect are there, and a defect has one place."""
+"""The tests that stand for a defect by tests/vm/test_bugs.py run each time, and a defect has one
+place."""
 
 import re
 import sys
 from pathlib import Path
+
+import collect
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "scripts"), str(TOP / "tests/vm")]
 
 import test_bugs  # noqa: E402
 
+# The test of each row. Rows that are within others run with them.
+PLACES = {**test_bugs.ELSEWHERE, **{x: f"test_bugs.py::test_bug[{x}]" for x in test_bugs.CASES}}
 
-def test_each_is_there():
-    for row, where in test_bugs.ELSEWHERE.items():
-        # With the parameter that stands for it, if not all do.
-        file, name, parameter = re.fullmatch(r"(.*)::(\w+)(?:\[(\w+)])?", where).groups()
-        text = (TOP / "tests/vm" / file).read_text()
-        assert re.search(rf"^def {name}\(", text, re.M), (row, where)
-        assert not parameter or f'"{parameter}"' in text, (row, where)
+
+def not_run(places, suite):
+    """The rows of which no test runs."""
+    found = collect.of_suite(suite)
+    return {row for row, where in places.items() if not any(x.matches(where) for x in found)}
+
+
+def test_each_runs_on_the_debug_kernel():
+    """That kernel has the detectors: most defects are in the use of memory or of locks, or
+    leaks."""
+    assert not_run(PLACES, "debug") == set(test_bugs.RELEASE_ONLY)
+
+
+def test_the_others_run_on_the_release_kernel():
+    others = {row: PLACES[row] for row in test_bugs.RELEASE_ONLY}
+    assert not not_run(others, "release")
+
+
+def test_what_does_not_run_is_noticed():
+    places = {
+        "there": "test_rogue.py::test_frames[frames]",
+        "function": "test_rogue.py::test_nothing",
+        "parameter": "test_rogue.py::test_frames[no_frames]",
+        "long": "test_rogue.py::test_random",
+    }
+    assert not_run(places, "debug") == {"function", "parameter", "long"}
+    assert any(x.matches(places["long"]) for x in collect.items(*collect.ALL))
 
 
 def rows():

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Each counter is made to count by a test, in tests/vm or tests/kunit, or Documentation/abi.md says that it stays 0."""
+"""Each counter counts in a test of `make test` that checks it, or stays 0 by
+Documentation/abi.md."""
 
-import ast
 import re
 import sys
+from functools import cache
 from pathlib import Path
+
+import asserted
+import collect
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "scripts"), str(TOP / "tests/vm")]
@@ -22,13 +26,12 @@ POOLS = set(re.findall(r'"(ib_pool_\w+)"', (TOP / "recv_pool/counters.rs").read_
 DEVICES = set(re.findall(r'each\("(\w+)"', (TOP / "ib_transport/device.rs").read_text()))
 
 
-def named(text):
-    """The strings of a program, but for names of counters that are not to count."""
-    tree = ast.parse(text)
-    calls = [x for x in ast.walk(tree) if isinstance(x, ast.Call) and getattr(x.func, "id", "") == "unchanged"]
-    spared = {id(x) for call in calls for x in ast.walk(call)}
-    return {x.value for x in ast.walk(tree)
-            if isinstance(x, ast.Constant) and isinstance(x.value, str) and id(x) not in spared}
+@cache
+def counting():
+    """The strings that tests of `make test` in machines check something of, and KUnit suites."""
+    items = {x for suite in collect.suites() for x in collect.of_suite(suite)}
+    kunit = "".join(x.read_text() for x in (TOP / "tests/kunit").glob("*.rs"))
+    return set().union(*map(asserted.of_item, items), re.findall(r'\bcounted\("(\w+)"\)', kunit))
 
 
 def test_found():
@@ -37,10 +40,8 @@ def test_found():
 
 
 def test_each_counts_in_a_test():
-    strings = set().union(*(named(x.read_text()) for x in sorted((TOP / "tests/vm").rglob("*.py"))),
-                          *(re.findall(r'"(\w+)"', x.read_text()) for x in (TOP / "tests/kunit").glob("*.rs")))
     silent = set(traffic.stay_zero(COUNTERS))
-    assert sorted((set(COUNTERS) | POOLS | DEVICES) - silent - strings) == sorted(BEYOND)
+    assert sorted((set(COUNTERS) | POOLS | DEVICES) - silent - counting()) == sorted(BEYOND)
 
 
 def test_what_stays_zero_is_not_used():
@@ -53,5 +54,63 @@ def test_those_beyond_are_documented():
     assert not [x for x in BEYOND if f"`{x}`" not in traffic.ABI_PAGE.read_text()]
 
 
-def test_names_that_are_not_to_count():
-    assert named('unchanged(a, b, "x")\nf("y", f"{z}")') == {"y"}
+SAMPLE = """
+NAMES = ("constant", "other")
+EXPECTED = {"a": {"of_a": 1}, "b": {"of_b": 1}}
+
+def helper(seen, name):
+    assert seen[name] > 0
+
+def test(node, case):
+    before = look()
+    unchanged(before, look(), "spared")
+    assert before["zero"] == 0
+    was = before["same"]
+    assert look()["same"] == was
+    assert look()["risen"] == before["risen"] + 1
+    helper(before, "parameter")
+    for name in NAMES:
+        assert before[name]
+    wait_for(node, lambda now: now["waited"] > 1)
+    assert before == EXPECTED[case]
+    print("printed", before["only looked at"])
+"""
+GUEST = """
+@case
+def first():
+    return counts("in_case")
+
+@case
+def second():
+    return counts("in_other")
+
+def attack(home):
+    need(home["in_table"], "what is wrong")
+
+def idle(home):
+    need(home["not_called"], "")
+
+TABLE = {"attack": attack, "idle": idle}
+main(TABLE)
+"""
+
+
+def test_what_is_checked(tmp_path):
+    (tmp_path / "sample.py").write_text(SAMPLE)
+    where = asserted.module(tmp_path / "sample.py")
+    reach = asserted.Reach(params=[("case", "a")]).add(where, where.names["test"])
+    counted = {"constant", "other", "of_a", "risen", "parameter", "waited"}
+    assert asserted.Checked(reach).strings == counted
+
+
+def test_what_a_program_checks(tmp_path):
+    (tmp_path / "guest.py").write_text(GUEST)
+    reach = asserted.Reach(keys=["first", "attack"]).program(tmp_path / "guest.py")
+    assert asserted.Checked(reach).strings == {"in_case", "in_table", "what is wrong"}
+
+
+def test_what_no_test_checks_is_noticed():
+    """A test that `make test` leaves out does not count."""
+    assert "ib_tx_packed" in counting() and "recv_drop_overrun" in counting()
+    items = [x for x in collect.of_suite("debug") if x.function != "test_flood"]
+    assert "recv_drop_overrun" not in set().union(*map(asserted.of_item, items))

@@ -4,7 +4,7 @@
 from traffic import ports
 
 
-def run_slow_reader(guest, sender, receiver, count=400, monitor=False):
+def run_slow_reader(guest, sender, receiver, count=150, monitor=False):
     """A receiver that does not read: its sender is held back, goes on after it, loses nothing."""
     (from_node, source), (to_node, target) = sender, receiver
     program, port = guest / "slow_reader.py", ports()

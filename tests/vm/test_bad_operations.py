@@ -6,7 +6,7 @@ import time
 import pytest
 from probes import Probes
 from rdsvm.cluster import wire_address
-from traffic import Streams, counters, messages, unchanged
+from traffic import counters, exchange, messages, unchanged
 
 pytestmark = pytest.mark.impls("rust")
 
@@ -20,7 +20,6 @@ def test_bad_operations(patient, tools, guest, flavor):
     once and in order, and their operations are dropped at worst, and can be done again."""
     a, b = patient
     before, rounds = counters(b, guest), 2 if flavor == "debug" else 4
-    streams = Streams(tools, (a, A), (b, B), count=messages(flavor, 4000), sizes="1..20000")
     # Of a write without a message, iWARP does not tell whether it was done.
     how, programs = ["insist", *["unheard"] * (b.kind == "siw")], []
     for role, node, here, there in (("owner", a, A, B), ("user", b, B, A)):
@@ -31,12 +30,11 @@ def test_bad_operations(patient, tools, guest, flavor):
             bad.expect("ready")
         else:
             bad = node.start(["python3", guest / "bad_operations.py", role, here, there, rounds, int(b.kind == "rxe")])
-            bad.expect("round 0", timeout=300)
-            assert streams.running(), "messages were to be on the way meanwhile"
         programs += [bad, others]
+    while any(program.running() for program in programs):
+        exchange(tools, (a, A), (b, B), count=messages(flavor, 200), sizes="1..20000")
     results = [program.wait(300) for program in reversed(programs)]
     assert all(x.status == 0 for x in results), "\n".join(map(str, results))
-    streams.finish()
     now = counters(b, guest)
     # Each may end a connection that another one has ended already.
     assert now["conn_reset"] - before["conn_reset"] >= rounds, now
@@ -49,13 +47,11 @@ def test_bad_operations(patient, tools, guest, flavor):
 def test_bad_keys_with_c(user, pair, tools, guest, flavor):
     """Keys that nobody has given end their own operations on a node, and messages of others arrive there and here."""
     ends = [(pair[0], A), (pair[1], B)]
-    streams = Streams(tools, *ends, count=messages(flavor, 4000), sizes="1..20000")
     (node, here), (_, there) = ends if user == "rust" else ends[::-1]
     bad = node.start(["python3", guest / "bad_key.py", here, there, 3])
-    bad.expect(r"^\d", timeout=300)
-    assert streams.running(), "messages were to be on the way meanwhile"
-    bad.wait(300, check=True)
-    streams.finish()
+    while bad.running():
+        exchange(tools, *ends, count=messages(flavor, 200), sizes="1..20000")
+    bad.wait(check=True)
 
 
 @pytest.mark.pairs("rust-c")

@@ -8,6 +8,7 @@ from rdsvm.cluster import PAIR
 from traffic import ports
 
 
+@pytest.mark.race
 @pytest.mark.impls("rust")
 @pytest.mark.on_siw
 def test_long_messages(node, guest, flavor):

@@ -4,10 +4,13 @@
 That it is in force shows in senders that wait (ib_tx_throttle), and in receivers that never have to tell
 a sender that it was too fast (the device's counter send_rnr_err)."""
 
+from contextlib import ExitStack
+
 import pytest
 from rdsvm.cluster import PAIR, must, wire_address
 from slow_reader import run_slow_reader
-from traffic import counters, exchange, late_reader, messages, ping, read_late, unchanged, wait_for
+from traffic import (counters, exchange, late_reader, messages, new_addresses, ping, read_late,
+                     setting, unchanged, wait_for)
 
 # iWARP has it always: test_iwarp.py.
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
@@ -45,10 +48,9 @@ class Watch:
                   "recv_drop_bad_fragment", "recv_drop_bad_ack", "ib_rx_given_up")
 
 
-def traffic(pair, tools, guest, flavor, slow):
+def traffic(ends, tools, guest, flavor, slow):
     """Short and long messages both ways, and with `slow` a receiver on each side that does not read at
     first."""
-    ends = (pair[0], A), (pair[1], B)
     exchange(tools, *ends, count=messages(flavor, 400), sockets=8, sizes="1..700")
     exchange(tools, *ends, count=messages(flavor, 80), sizes="1..100000")
     if slow:
@@ -107,7 +109,7 @@ def test_it_takes_two(pair, tools, guest, flavor, on):
             turn_on(m)
     watches = [Watch(m, guest) for m in pair]
     ping(tools, pair[0], B)
-    traffic(pair, tools, guest, flavor, slow=on == "both")
+    traffic(((pair[0], A), (pair[1], B)), tools, guest, flavor, slow=on == "both")
     for watch in watches:
         watch.check()
         if on == "both":
@@ -148,18 +150,19 @@ def test_c(pair, tools, guest, flavor, rust, c, first):
     """C RDS offers nothing, whoever connects. If it accepts, and its own flow control is on, it keeps to
     what we offer all the same, and would wait for ever if it heard of no more."""
     a, b = pair
-    for m, on in zip(pair, (rust, c)):
-        m.forget()
-        if on:
-            turn_on(m)
-    mark = b.mark("connecting")
-    watch = Watch(a, guest)
-    ping(tools, *((a, B) if first == "rust" else (b, A)))
-    traffic(pair, tools, guest, flavor, slow=rust and c)
+    ends = list(zip(pair, new_addresses(guest, pair)))
+    (_, here), (_, there) = ends
+    with ExitStack() as settings:
+        for m, on in zip(pair, (rust, c)):
+            settings.enter_context(setting("ib/flow_control", on, m))
+        mark = b.mark("connecting")
+        watch = Watch(a, guest)
+        ping(tools, *((a, there, here) if first == "rust" else (b, here, there)))
+        traffic(ends, tools, guest, flavor, slow=rust and c)
     watch.check()
     assert watch.throttled() == 0
     # A busy machine may have connected again, with who had to send.
-    connected = [x for x in b.log(mark) if "conn connected" in x]
+    connected = [x for x in b.log(mark) if "conn connected" in x and here in x]
     assert ("flow control" in connected[0]) == bool(rust and c and first == "rust"), connected
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from rdsvm.cluster import PAIR, must
-from traffic import ping
+from traffic import new_type, ping
 
 pytestmark = pytest.mark.impls("rust")
 
@@ -20,7 +20,7 @@ def view(node, name):
 
 
 def test_connections(node, tools):
-    tos = 35
+    tos = new_type()
     local, peer = PAIR
     ping(tools, node, peer, local, count=3, tos=tos)
     up = view(node, "connections")[f"{local} -> {peer} tos {tos}"]

@@ -4,10 +4,12 @@ is lost, doubled or out of order."""
 
 import itertools
 import json
+from contextlib import contextmanager
 
 import pytest
 from rdsvm.cluster import wire_address
-from traffic import Streams, counters, links_of, messages, ping, queue_pairs, wait_for
+from tracing import traced
+from traffic import Streams, counters, links_of, messages, ping, queue_pairs, unchanged, wait_for
 
 pytestmark = [pytest.mark.pairs("rust-rust"), pytest.mark.long]
 
@@ -100,17 +102,20 @@ def of_rdma(machine, number):
     return f"spare{number}" if number else f"{machine.kind}0"
 
 
-def start_streams(tools, mine, theirs, flavor):
-    """Streams in both directions."""
-    return Streams(tools, (mine.machine, mine.host), (theirs.machine, theirs.host),
-                   count=messages(flavor, 5000), sizes="1..8192")
-
-
-def let_messages_pass(streams, guest, node, count=100):
-    """Returns once so many more have arrived, and more are to come."""
-    due = counters(node, guest)["recv_delivered"] + count
-    wait_for(node, guest, lambda seen: seen["recv_delivered"] >= due or not streams.running())
-    assert streams.running(), "something was to happen under load"
+def start_streams(tools, guest, mine, theirs, flavor, watched, more=100):
+    """Starts streams in both directions, and returns once `more` messages have arrived at a node
+    and others are to come. If all have come by then, it starts twice as many."""
+    count = messages(flavor, 1500)
+    while True:
+        due = counters(watched, guest)["recv_delivered"] + more
+        ends = [(x.machine, x.host) for x in (mine, theirs)]
+        streams = Streams(tools, *ends, count=count, sizes="1..8192")
+        wait_for(watched, guest, lambda seen, streams=streams, due=due:
+                 seen["recv_delivered"] >= due or not streams.running())
+        if streams.running():
+            return streams
+        streams.finish()
+        count *= 2
 
 
 def move_under_load(wires, tools, guest, flavor, version):
@@ -119,8 +124,7 @@ def move_under_load(wires, tools, guest, flavor, version):
     mine, theirs = wires.addresses(1, 1, version)
     moved = counters(b, guest)["ib_addr_moved"]
     for number in (2, 1):
-        streams = start_streams(tools, mine, theirs, flavor)
-        let_messages_pass(streams, guest, b)
+        streams = start_streams(tools, guest, mine, theirs, flavor, b)
         mine.move(wires.port(a, number))
         streams.finish()
         assert links_of(a, mine.host) == {of_rdma(a, number)}
@@ -206,8 +210,7 @@ def test_events_elsewhere_cost_no_connection(wires, guest, tools, flavor):
         events_elsewhere(wires)
     ping(tools, a, theirs.host, mine.host)
     idle = [counters(m, guest) for m in wires.pair]
-    streams = start_streams(tools, mine, theirs, flavor)
-    let_messages_pass(streams, guest, a)
+    streams = start_streams(tools, guest, mine, theirs, flavor, a)
     for _ in range(10):
         if streams.running():
             events_elsewhere(wires)
@@ -221,8 +224,7 @@ def fail_over(wires, tools, guest, flavor, pulled, given_up):
     """Both addresses move from wire 0, which dies under load, to wire 1."""
     a, _ = wires.pair
     mine, theirs = wires.addresses(0, 0)
-    streams = start_streams(tools, mine, theirs, flavor)
-    let_messages_pass(streams, guest, a)
+    streams = start_streams(tools, guest, mine, theirs, flavor, a)
     mark = a.mark("the wire dies")
     try:
         if pulled:
@@ -264,8 +266,7 @@ def test_neighbour_gets_a_new_hardware_address(wires, tools, guest, flavor):
     old = b.run(f"cat /sys/class/net/{theirs.port}/address").out.strip()
     try:
         for new in ("52:54:00:00:01:77", old):
-            streams = start_streams(tools, mine, theirs, flavor)
-            let_messages_pass(streams, guest, a)
+            streams = start_streams(tools, guest, mine, theirs, flavor, a)
             b.run(f"ip link set {theirs.port} address {new}")
             theirs.announce()
             streams.finish()
@@ -325,8 +326,7 @@ def test_bond_fails_over(wires, bond, tools, guest, flavor, rounds):
         ping(tools, b, mine.host, theirs.host)
         # Soft-RoCE loses the queue pair of its CM for good by a message from an address that the device no longer has.
         assert "GSI state ERR" not in a.run("rdma res show qp").out
-    streams = start_streams(tools, mine, theirs, flavor)
-    let_messages_pass(streams, guest, b)
+    streams = start_streams(tools, guest, mine, theirs, flavor, b)
     a.run(f"ip link set bond0 type bond active_slave {bond[1]}")
     streams.finish()
     assert links_of(a, mine.host) == {"bonded"}
@@ -343,48 +343,71 @@ def weak_point(victim, own, peer):
     return "siw", *ports
 
 
-# The limit is not for a kernel that checks itself.
+class Reconnects:
+    """Judges how a proven connection comes back. The lower node asks at once, the higher one waits
+    for that once at the most, and no attempt fails: so only the CM takes time, and that one
+    wait."""
+
+    def __init__(self, pair, guest, *ends):
+        """ends: the addresses, that of the lower node first, as its machine is in `pair`."""
+        self.pair, self.guest, self.ends = pair, guest, ends
+
+    @contextmanager
+    def judged(self, breaks):
+        """Judges the connection, which breaks so often meanwhile."""
+        before = [counters(m, self.guest) for m in self.pair]
+        with traced(self.pair[0]) as low, traced(self.pair[1]) as high:
+            yield
+            told = [self.steps(low(), *self.ends), self.steps(high(), *self.ends[::-1])]
+        now = [counters(m, self.guest) for m in self.pair]
+        for x, y in zip(before, now):
+            unchanged(x, y, "conn_attempt_failed")
+            assert y["conn_reset"] >= x["conn_reset"] + breaks, told
+        asked = [sum(x.endswith(" -> connecting") for x in steps) for steps in told]
+        waited = [sum(x.endswith(" -> waiting") for x in steps) for steps in told]
+        assert waited[0] == 0 and waited[1] <= breaks, told
+        assert max(asked) <= breaks <= sum(asked), told
+
+    @staticmethod
+    def steps(lines, own, peer):
+        start = f"conn_state: <::ffff:{own},::ffff:{peer},0> "
+        return [x.removeprefix(start) for x in lines if x.startswith(start)]
+
+
 @pytest.mark.on_siw
 @pytest.mark.flavors("release")
 @pytest.mark.parametrize("sender", (
     *(pytest.param(x, marks=pytest.mark.long("release")) for x in ("victim", "spoiler")), "both"))
 @pytest.mark.parametrize("victim", ("a", "b"), ids=("lower", "higher"))
 def test_queue_pair_error_between_idle_nodes(pair, tools, guest, victim, sender):
-    """Messages are answered again within half a second: what matters is who is the lower node, and who
-    sends next."""
+    """What matters is who is the lower node, and who sends next."""
     victim = pair["ab".index(victim)]
     spoiler = pair[1 - pair.index(victim)]
     own, peer = (wire_address(0, "ab".index(m.name) + 1) for m in (victim, spoiler))
-    took = []
-    for _ in range(3):
+    reconnects = Reconnects(pair, guest, wire_address(0, 1), wire_address(0, 2))
+    for _ in range(2):
         ping(tools, victim, peer, own)
-        # That they are idle is the scenario: nothing is waited for.
+        # That the connection is proven, and idle, is the scenario: nothing tells of it.
         victim.run(["sleep", "1.5"])
-        resets = counters(victim, guest)["conn_reset"]
         target = weak_point(victim, own, peer)
         silent = {m: "" if sender in (name, "both") else "-silent"
                   for m, name in ((victim, "victim"), (spoiler, "spoiler"))}
         program = ["python3", guest / "qp_error.py"]
-        waits = victim.start([*program, f"victim{silent[victim]}", own, peer])
-        waits.expect("^ready$")
-        spoils = spoiler.start([*program, f"spoiler{silent[spoiler]}", peer, own, *target])
-        results = [x.wait(120, check=True).out.split() for x in (spoils, waits)]
-        took += [float(x) for result in results for x in result[1:]]
-        assert counters(victim, guest)["conn_reset"] > resets, "the queue pair was to fail"
-    print(f"answered after {took} ms")
-    assert max(took) < 500, took
+        with reconnects.judged(1):
+            waits = victim.start([*program, f"victim{silent[victim]}", own, peer])
+            waits.expect("^ready$")
+            spoils = spoiler.start([*program, f"spoiler{silent[spoiler]}", peer, own, *target])
+            for x in (spoils, waits):
+                x.wait(120, check=True)
 
 
-# As above.
 @pytest.mark.on_siw
 @pytest.mark.flavors("release")
 @pytest.mark.parametrize("user", ("a", "b"), ids=("lower", "higher"))
 def test_remote_access_error_between_idle_nodes(pair, guest, user):
-    """A key that is not good ends the connection: messages are answered again within half a second."""
+    """A key that is not good ends the connection, and messages are answered again."""
     user = pair["ab".index(user)]
     own, peer = (wire_address(0, "ab".index(m.name) + 1) for m in (user, pair[1 - pair.index(user)]))
-    resets = counters(user, guest)["conn_reset"]
-    took = [float(x) for x in user.run(["python3", guest / "bad_key.py", own, peer, 5], timeout=300).out.split()]
-    print(f"answered after {took} ms")
-    assert counters(user, guest)["conn_reset"] >= resets + len(took) == resets + 5
-    assert max(took) < 500, took
+    rounds = 3
+    with Reconnects(pair, guest, wire_address(0, 1), wire_address(0, 2)).judged(rounds):
+        user.run(["python3", guest / "bad_key.py", own, peer, rounds], timeout=300)

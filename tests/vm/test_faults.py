@@ -69,12 +69,27 @@ def test_no_memory_to_say_that_a_port_is_full(node, guest):
     assert result.out == "held back\n"
 
 
+FOLDERS = pytest.mark.parametrize("folder", ("failslab", "fail_page_alloc", "rds_faults/fail_post"),
+                                  ids=lambda x: x.rpartition("/")[2])
+
+
+def steps_of_a_connection(node, tools, guest, folder, every):
+    node.forget()
+    with faults(node, folder, probability=0, min_order=0):
+        program = ["python3", guest / "connect_steps.py", folder, *PAIR, every]
+        print(node.run(program, timeout=1200).out)
+    ping(tools, node, PAIR[1], PAIR[0])
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("folder", ("failslab", "fail_page_alloc", "rds_faults/fail_post"), ids=lambda x: x.rpartition("/")[2])
+@FOLDERS
 def test_each_step_of_a_connection(node, tools, guest, folder):
     """CVE-2026-53355: each fails once that either side takes to resolve, to connect and to accept, and on the way to the
     first messages."""
-    node.forget()
-    with faults(node, folder, probability=0, min_order=0):
-        node.run(["python3", guest / "connect_steps.py", folder, *PAIR], timeout=1200)
-    ping(tools, node, PAIR[1], PAIR[0])
+    steps_of_a_connection(node, tools, guest, folder, 1)
+
+
+@FOLDERS
+def test_some_steps_of_a_connection(node, tools, guest, folder):
+    """The same with a tenth of them, others each time."""
+    steps_of_a_connection(node, tools, guest, folder, 10)

@@ -21,6 +21,7 @@ FAULTS = ("failslab", "fail_page_alloc", "fail_usercopy")
 CALLS = ("socket", "bind", "connect", "sendmsg", "recvmsg", "setsockopt", "getsockopt", "ioctl", "getname")
 
 
+@pytest.mark.race
 @pytest.mark.on_siw("release")
 def test_fuzz(node, tools, flavor, request):
     option = request.config.getoption

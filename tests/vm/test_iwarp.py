@@ -3,7 +3,7 @@
 
 import pytest
 from rdsvm.cluster import PAIR, must, wire_address
-from traffic import Streams, counters, exchange, ping, ports, unchanged
+from traffic import Streams, counters, exchange, ping, ports, unchanged, wait_for
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.pairs("rust-rust"), pytest.mark.kinds("siw"),
               pytest.mark.on_siw]
@@ -50,9 +50,8 @@ def test_silent_peer(pair, tools, guest):
     a.run(f"ip neigh replace {B} lladdr {mac} dev {a.netdevs[0]} nud permanent")
     try:
         pinger = a.start([tools / "rds-ping", "-c", 1, "-W", "200", B])
-        while counters(a, guest)["conn_attempt_failed"] < attempts + 2:
-            assert pinger.running(), str(pinger.wait())
-            a.run(["sleep", "0.2"])
+        wait_for(a, guest, lambda now: now["conn_attempt_failed"] >= attempts + 2)
+        assert pinger.running(), str(pinger.wait())
     finally:
         a.run(f"ip neigh del {B} dev {a.netdevs[0]}")
         a.set_loss(0)

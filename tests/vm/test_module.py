@@ -14,6 +14,7 @@ TRACES = ("cat /proc/net/protocols | grep -w RDS; ls -d /proc/sys/net/rds; "
           "cat /proc/slabinfo | grep -o '^rds[^ ]*'; rdma resource; true")
 
 
+@pytest.mark.smoke
 def test_unload_is_refused_while_a_socket_is_open(node, guest):
     for arguments in ([], ["127.0.0.1"], [PAIR[0]]):
         holder = node.start(["python3", guest / "hold.py", *arguments])
@@ -26,6 +27,7 @@ def test_unload_is_refused_while_a_socket_is_open(node, guest):
     must(node.load())
 
 
+@pytest.mark.smoke
 @pytest.mark.on_siw("release")
 def test_unload_leaves_nothing(node, tools):
     must(node.unload())
@@ -62,12 +64,12 @@ def test_c_rds_beside_it_is_refused(node, tools):
     ping(tools, node, "127.0.0.1")
 
 
-# The one that finds leaks.
-@pytest.mark.long
+# The kernel that finds leaks: here, or with those of all other tests.
 @pytest.mark.flavors("debug")
-def test_fifty_cycles(node, tools, guest):
+@pytest.mark.parametrize("times", (2, pytest.param(50, marks=pytest.mark.long)))
+def test_cycles(node, tools, guest, times):
     assert node.finds_leaks
-    for i in range(50):
+    for i in range(times):
         if i % 10 == 0:
             ping(tools, node, "127.0.0.1")
             ping(tools, node, PAIR[1], PAIR[0])
@@ -75,7 +77,7 @@ def test_fifty_cycles(node, tools, guest):
             node.run(["python3", guest / "operate.py", int(node.kind == "rxe"), "cookies"])
         must(node.unload())
         must(node.load())
-    leaks = node.scan_leaks()
+    leaks = node.scan_leaks() if times > 10 else ""
     assert not leaks, leaks
 
 

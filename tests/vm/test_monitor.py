@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Congestion: which ports are full, who is told, and which ones have room again."""
 
-import itertools
-
 import pytest
 from probes import Probes
 from rdsvm.cluster import PAIR, PAIR6, wire_address
 from slow_reader import run_slow_reader
-from traffic import counters, ports
+from traffic import counters, new_type, ports
 
 A, B = wire_address(0, 1), wire_address(0, 2)
-# Types of service that no other test has connections of.
-TYPES = itertools.count(120)
 
 
 @pytest.mark.impls("rust")
@@ -43,7 +39,7 @@ def test_limits(node, guest, ends):
 def test_port_that_was_full_before(pair, guest, full, first):
     """A connection begins with what is full, whichever end asked for it."""
     (to_node, target), (from_node, source) = sorted(zip(pair, (A, B)), key=lambda end: end[0].name != full)
-    program, port, tos = guest / "full_port.py", ports(), next(TYPES)
+    program, port, tos = guest / "full_port.py", ports(), new_type()
     ask = from_node.start(["python3", program, "ask", source, port, tos, target, port, first,
                            *["reset"] * (from_node.impl == "rust")])
     ask.expect("^ready$")
@@ -65,6 +61,7 @@ def test_failed_read(node, guest):
     assert result.out == "all\n"
 
 
+@pytest.mark.race
 @pytest.mark.impls("rust")
 def test_one_at_a_time(node, guest):
     """Who asks for a buffer as programs of C RDS do, for twice the payload, is not congested by one message."""
@@ -82,6 +79,7 @@ def test_sends_of_a_ring(node, guest, ends):
     assert result.out == "all\n"
 
 
+@pytest.mark.race
 @pytest.mark.impls("rust")
 @pytest.mark.parametrize("ends", [PAIR, ("127.0.0.1", "127.0.0.1")], ids="-".join)
 def test_who_is_woken(node, guest, ends):

@@ -12,6 +12,7 @@ LOOPS = [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("127.0.0.1", "127.8.9.10")
 PAIRS = [PAIR, PAIR[::-1], PAIR6, (PAIR[0], PAIR[0])]
 
 
+@pytest.mark.smoke
 @pytest.mark.on_siw
 @pytest.mark.parametrize("ends", LOOPS + PAIRS, ids="-".join)
 def test_ping(node, tools, ends):
@@ -25,6 +26,7 @@ def test_ping_takes_its_time(node, tools):
     assert time.monotonic() - start >= 1
 
 
+@pytest.mark.smoke
 @pytest.mark.on_siw
 @pytest.mark.parametrize("ends", LOOPS + [PAIR, PAIR6, (PAIR[1], PAIR[1])], ids="-".join)
 def test_traffic(node, tools, ends):
@@ -57,6 +59,7 @@ def test_slow_reader_on_loopback(node, guest, host):
     run_slow_reader(guest, (node, host), (node, host))
 
 
+@pytest.mark.race
 @pytest.mark.impls("rust")
 @pytest.mark.kinds("rxe")
 def test_stuck_reader(node, guest):
@@ -64,6 +67,7 @@ def test_stuck_reader(node, guest):
     assert node.run(["python3", guest / "stuck_reader.py"], timeout=120).out == "all\n"
 
 
+@pytest.mark.race
 @pytest.mark.impls("rust")
 @pytest.mark.kinds("rxe")
 def test_readers(node, guest):

@@ -10,8 +10,9 @@ import pytest
 from rdsvm.cluster import must, wire_address, wire_address6
 from slow_reader import run_slow_reader
 from tracing import traced
-from traffic import (Streams, connection, counters, exchange, first_log, forget_each_other, let_packets_pass, losing,
-                     messages, ping, ports, read_late, silence_limit, slow_down, there_and_back, unchanged, wait_for,
+from traffic import (connection, counters, exchange, first_log, forget_each_other,
+                     let_packets_pass, losing, messages, new_addresses, ping, ports, read_late,
+                     silence_limit, slow_down, there_and_back, unchanged, under_load, wait_for,
                      wait_for_state, with_addresses)
 
 A, B = wire_address(0, 1), wire_address(0, 2)
@@ -44,25 +45,21 @@ def test_link_local(pair, guest):
 
 
 @pytest.mark.parametrize("first", (*(pytest.param(x, marks=pytest.mark.long) for x in "ab"), "both"))
-def test_first_to_connect(pair, tools, first):
-    """Fresh modules on both nodes: whoever connects, all pings are answered."""
-    a, b = pair
-    for m in pair:
-        m.forget()
-    command = [tools / "rds-ping", "-c", 3, "-i", "10ms", "-W", "60"]
-    pings = []
-    if first in ("a", "both"):
-        pings.append(a.start([*command, B]))
-    if first in ("b", "both"):
-        pings.append(b.start([*command, A]))
+def test_first_to_connect(pair, tools, guest, first):
+    """A connection that there was not yet: whoever asks for it, all pings are answered."""
+    ends = list(zip(pair, new_addresses(guest, pair)))
+    ways = [way for name, way in (("a", ends), ("b", ends[::-1])) if first in (name, "both")]
+    pings = [m.start([tools / "rds-ping", "-c", 3, "-i", "10ms", "-W", "60", "-I", own, peer])
+             for (m, own), (_, peer) in ways]
     for p in pings:
         result = p.wait(240)
         assert result.status == 0, str(result)
-    ping(tools, a, B)
-    ping(tools, b, A)
+    for (m, own), (_, peer) in (ends, ends[::-1]):
+        ping(tools, m, peer, own)
 
 
 # Two of C's that cross reject each other, and try again. The debug kernel may not ask within a second.
+@pytest.mark.race
 @pytest.mark.on_siw
 @pytest.mark.flavors("release")
 @pytest.mark.pairs("rust-rust")
@@ -145,11 +142,20 @@ def test_unconfirmed(pair, tools):
     assert [(x["state"], x["ups"]) for x in seen] == [("up", "1")] * 2, seen
 
 
-@pytest.mark.on_c
 @pytest.mark.on_siw
 def test_traffic(pair, tools, flavor):
     a, b = pair
     exchange(tools, (a, A), (b, B), count=messages(flavor, 2000))
+
+
+@pytest.mark.pairs("rust-c")
+def test_traffic_when_c_is_lower(pair, tools, guest):
+    """Who is the lower node may ask for a connection at once."""
+    a, b = pair
+    for first, second in ((0, 1), (1, 0)):
+        hosts = new_addresses(guest, pair, lower=1)
+        ping(tools, pair[first], hosts[second], hosts[first])
+        exchange(tools, *zip(pair, hosts), count=1000)
 
 
 @pytest.mark.long
@@ -196,9 +202,8 @@ def test_wire_cut(pair, tools, guest, flavor, long):
     a connection is given up."""
     a, b = pair
     before = sum(m.lost() for m in pair)
-    streams = Streams(tools, (a, A), (b, B), count=messages(flavor, 5000), sizes="1..8192")
-    let_packets_pass(guest, a, a.netdevs[0], 500)
-    assert streams.running(), "the wire was to be cut under load"
+    streams = under_load(tools, guest, (a, A), (b, B), a, count=messages(flavor, 1500),
+                         sizes="1..8192")
     marks = [m.mark("the wire is cut") for m in pair]
     with losing(pair, 100):
         if long:
@@ -224,9 +229,8 @@ def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
     """The cable is pulled under load and put back: before the queue pairs give up, and after."""
     a, b = pair
     victim = pair["ab".index(side)]
-    streams = Streams(tools, (a, A), (b, B), count=messages(flavor, 5000), sizes="1..8192", timeout=100)
-    let_packets_pass(guest, victim, victim.netdevs[0], 500)
-    assert streams.running(), "the link was to go down under load"
+    streams = under_load(tools, guest, (a, A), (b, B), victim, count=messages(flavor, 1500),
+                         sizes="1..8192", timeout=100)
     marks = [m.mark("the cable is pulled") for m in pair]
     victim.set_link(False)
     # How long the cable is out is the scenario: nothing is waited for.
@@ -238,12 +242,12 @@ def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
     assert given_up or seconds < 1 or a.kind == "siw", "the queue pairs were to give up"
 
 
+# C RDS takes a new boot for that: test_peer_crashes.
+@pytest.mark.pairs("rust-rust", "c-rust")
 def test_peer_reloads_module(pair, tools, guest, flavor):
     """b starts anew under load: a's old connection to it gives way, and all goes well again."""
     a, b = pair
-    streams = Streams(tools, (a, A), (b, B), count=100000, sizes="1..8192")
-    let_packets_pass(guest, a, a.netdevs[0], 500)
-    assert streams.running(), "the module was to go under load"
+    streams = under_load(tools, guest, (a, A), (b, B), a, count=100000, sizes="1..8192")
     streams.ends[1].stop()
     b.forget()
     streams.ends[0].stop()
@@ -339,11 +343,7 @@ def test_what_is_queued_survives_a_reload(pair, tools, guest):
 def test_peer_crashes(pair, tools, guest, flavor):
     """b loses its power under load and comes back."""
     a, b = pair
-    # What it has leaked until now goes with it.
-    assert not (leaks := b.scan_leaks()), leaks
-    streams = Streams(tools, (a, A), (b, B), count=100000, sizes="1..8192")
-    let_packets_pass(guest, a, a.netdevs[0], 500)
-    assert streams.running(), "the peer was to crash under load"
+    streams = under_load(tools, guest, (a, A), (b, B), a, count=100000, sizes="1..8192")
     b.restart()
     must(b.load())
     streams.ends[0].stop()
@@ -361,16 +361,12 @@ def test_crashed_peer_retransmits(pair, tools, guest, flavor):
     if pair[0].impl == "rust":
         ends.reverse()
     (victim, _), (survivor, _) = ends
-    assert not (leaks := victim.scan_leaks()), leaks
-    streams = Streams(tools, *ends, count=100000, sizes="1..8192")
-    let_packets_pass(guest, survivor, survivor.netdevs[0], 500)
-    assert streams.running(), "the peer was to crash under load"
+    streams = under_load(tools, guest, *ends, survivor, count=100000, sizes="1..8192")
     victim.restart()
     must(victim.load())
     streams.ends[1].stop()
-    streams = Streams(tools, *ends, count=messages(flavor, 2000), sizes="1..8192")
-    let_packets_pass(guest, survivor, survivor.netdevs[0], 200)
-    assert streams.running(), "the wire was to be cut under load"
+    streams = under_load(tools, guest, *ends, survivor, count=messages(flavor, 2000),
+                         sizes="1..8192")
     marks = [m.mark("the wire is cut") for m in pair]
     with losing(pair, 100):
         lost_by_either(pair, marks)

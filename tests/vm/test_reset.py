@@ -8,6 +8,7 @@ from traffic import ports
 pytestmark = pytest.mark.impls("rust")
 
 
+@pytest.mark.smoke
 @pytest.mark.on_siw("release")
 @pytest.mark.parametrize("ends", [PAIR, PAIR6], ids="-".join)
 def test_one_connection(node, guest, ends):
@@ -21,6 +22,7 @@ def test_all_connections_of_an_address(node, guest):
     node.run(["python3", guest / "reset.py", "all", *PAIR, ports()], timeout=300)
 
 
+@pytest.mark.race
 def test_under_traffic(node, guest):
     """Several threads reset a connection again and again: messages are late, and that is all."""
     node.run(["python3", guest / "reset.py", "traffic", *PAIR, ports()], timeout=500)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 from bystander import Bystander
 from holdings import held, wait_until_back
-from rdsvm.cluster import PAIR
+from rdsvm.cluster import MTU, PAIR
 from tracing import traced
 from traffic import connection, counters, exchange, flow_control, ping, silence_limit
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.impls("rust")
 ROGUE, ROGUE6 = (1, 2, 3, 4, 5, 6, 7, 8, 200), (1, 2)
 NETWORK = """set -e
 ip netns add rogue
-ip link add rog0 type veth peer name rog1 netns rogue
+ip link add rog0 mtu {mtu} type veth peer name rog1 mtu {mtu} netns rogue
 ip addr add 10.8.0.100/24 dev rog0
 ip -6 addr add fd08::100/64 dev rog0 nodad
 ip link set rog0 up
@@ -38,7 +38,7 @@ ip netns exec rogue rdma link add rogx1 type {kind} netdev rog1
 # An honest peer of the device that is attacked, with an address of the rogue's network: an end of the same kernel, as
 # with the pair. The way to it is through the rogue's namespace.
 HONEST = """set -e
-ip link add hon0 type veth peer name hon1 netns rogue
+ip link add hon0 mtu {mtu} type veth peer name hon1 mtu {mtu} netns rogue
 ip netns exec rogue sysctl -q net.ipv4.ip_forward=1
 for dev in rog0 hon0; do sysctl -q net.ipv4.conf.$dev.accept_local=1 net.ipv4.conf.$dev.rp_filter=0; done
 ip -n rogue link set hon1 up
@@ -71,8 +71,8 @@ def add_rogue(node, guest):
     if "rogue" in node.run("ip netns list").out:
         return
     four, six = (" ".join(map(str, x)) for x in (ROGUE, ROGUE6))
-    node.run(NETWORK.format(kind=node.kind, four=four, six=six))
-    node.run(HONEST.format(kind=node.kind, node=ATTACKED[0], peer=ATTACKED[1]))
+    node.run(NETWORK.format(kind=node.kind, four=four, six=six, mtu=MTU))
+    node.run(HONEST.format(kind=node.kind, mtu=MTU, node=ATTACKED[0], peer=ATTACKED[1]))
     if node.kind == "siw":
         # A listener's sockets for a new device are made where that was added, and would be in the rogue's way.
         node.forget()
@@ -125,18 +125,29 @@ def told_of(node, guest, counter):
 
 
 @pytest.mark.parametrize("attack", ["frames", "operations",
-                                    *(pytest.param(x, marks=pytest.mark.long) for x in ("harmless", "packed", "maps"))])
+                                    "harmless",
+                                    *(pytest.param(x, marks=pytest.mark.long)
+                                      for x in ("packed", "maps"))])
 def test_frames(rogue, attack):
     rogue(attack)
 
 
-@pytest.mark.long
-def test_cancelled(rogue):
-    rogue("cancelled", 100)
+@pytest.mark.flavors("release")
+def test_lines(rogue):
+    """The limit is the kernel's, and one for each kind of line."""
+    rogue("lines", 40)
 
 
+@pytest.mark.race
+def test_cancelled(rogue, flavor):
+    rogue("cancelled", 20 if flavor == "debug" else 100)
+
+
+# Soft-iWARP has another way to the module's handler.
+@pytest.mark.on_siw("debug")
 @pytest.mark.parametrize("attack", [
-    pytest.param("requests", marks=pytest.mark.long),
+    "few-requests",
+    pytest.param("requests", marks=pytest.mark.long("release", "debug")),
     pytest.param("requests6", marks=pytest.mark.long("release", "debug"))])
 def test_requests(rogue, node, guest, attack):
     """No version, no private data, no address of one's own: a peer speaks for itself alone."""
@@ -166,9 +177,9 @@ def test_rejections(rogue, node, attack):
     assert not missing, f"not traced: {missing}"
 
 
-@pytest.mark.long("release", "debug")
-def test_many_requests(rogue, flavor):
-    rogue("many-requests", 24 if flavor == "debug" else 80)
+@pytest.mark.parametrize("count", (8, pytest.param(80, marks=pytest.mark.long("release", "debug"))))
+def test_many_requests(rogue, count):
+    rogue("many-requests", count)
 
 
 @pytest.mark.long
@@ -194,21 +205,26 @@ def test_silence(rogue, node, flavor, attack):
 
 
 # Soft-iWARP does not let go of a request that nobody answers, and its CM knows no queue pairs.
+@pytest.mark.race
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("attack", [pytest.param("crossings", marks=pytest.mark.long), "forgets", "timewait"])
 def test_meetings(rogue, attack):
     rogue(attack, program="rogue_connect.py")
 
 
-@pytest.mark.long("release", "debug")
-def test_flood(rogue):
-    rogue("flood", 300)
+@pytest.mark.parametrize("attack, count", (
+    ("unread", 0), ("in-part", 2),
+    pytest.param("in-part", 8, marks=pytest.mark.long("release", "debug")),
+    pytest.param("flood", 300, marks=pytest.mark.long("release", "debug"))))
+def test_flood(rogue, attack, count):
+    rogue(attack, count)
 
 
-@pytest.mark.long("release", "debug")
-def test_pings(rogue):
+@pytest.mark.parametrize("attack, count", (
+    ("one", 4200), pytest.param("flood", 10000, marks=pytest.mark.long("release", "debug"))))
+def test_pings(rogue, attack, count):
     """More than a peer gets answers to, if it acknowledges none."""
-    rogue("flood", 10000, program="pings.py")
+    rogue(attack, count, program="pings.py")
 
 
 @pytest.mark.long
@@ -217,7 +233,6 @@ def test_deaf(rogue):
     rogue("deaf")
 
 
-@pytest.mark.long
 @pytest.mark.on_siw("release")
 def test_credits(rogue, node):
     """Receives that the peer has not, or does not tell of. On iWARP they count in any case."""
@@ -225,6 +240,7 @@ def test_credits(rogue, node):
         rogue("credits", program="rogue_credits.py")
 
 
+@pytest.mark.race
 @pytest.mark.long("release", "debug")
 def test_random(rogue):
     seed = random.randrange(2**32)

@@ -2,12 +2,13 @@
 """The settings in /proc/sys/net/rds: what they may be, and what they do."""
 
 import json
-import time
+import re
 
 import pytest
+from probes import Probes
 from rdsvm.cluster import PAIR
 from test_debugfs import view
-from traffic import counters, exchange, ping
+from traffic import counters, exchange, new_type, ping, wait_for
 
 pytestmark = pytest.mark.impls("rust")
 
@@ -96,45 +97,49 @@ def test_ping_enable(node, tools, guest, sysctl):
         ping(tools, node, target, source)
 
 
-def requests_of(node, tools, guest, **options):
-    """The share of messages that ask for an acknowledgement."""
-    exchange(tools, (node, A), (node, B), count=50, **options)
-    before = counters(node, guest)
-    exchange(tools, (node, A), (node, B), count=300, **options)
-    seen = since(node, guest, before)
-    return seen["send_ack_required"] / seen["send_queued"]
+def test_unacked(node, guest, sysctl):
+    """A setting counts from the next message on that asks for an acknowledgement."""
+    node.forget()
 
+    def asked(count, size=100):
+        """How many of so many messages have asked."""
+        return int(node.run(["python3", guest / "one_by_one.py", A, B, count, size]).out)
 
-def test_unacked(node, tools, guest, sysctl):
-    usual = requests_of(node, tools, guest, sizes="100")
+    # After 32 messages the next one.
+    assert asked(33) == 1
     sysctl.set(max_unacked_packets=0)
-    # Those that the first round had asked for by the old rule are over.
-    assert requests_of(node, tools, guest, sizes="100") > 0.95
-    sysctl.set(max_unacked_packets=32)
-    assert requests_of(node, tools, guest, sizes="100") < 0.5 and usual < 0.5
-    # Some messages of rds-verify's own are empty.
-    sysctl.set(max_unacked_bytes=99)
-    assert requests_of(node, tools, guest, sizes="100") > 0.9
+    assert (asked(33), asked(10)) == (1, 10)
+    sysctl.set(max_unacked_packets=4)
+    assert (asked(1), asked(10)) == (1, 2)
+    sysctl.set(max_unacked_packets=32, max_unacked_bytes=99)
+    assert (asked(5), asked(10), asked(30, 10)) == (1, 10, 3)
 
 
-@pytest.mark.long("release", "debug")
 def test_reconnect_delays(node, guest, sysctl):
-    """Nobody has the address of the peer: each attempt takes about two seconds."""
-    def attempts(milliseconds):
+    """Nobody has the address of the peer. After each attempt the timer is set to at least half of
+    the delay, and at most all of it."""
+    hz = int(re.search(r"^CONFIG_HZ=(\d+)$", (node.kernel / ".config").read_text(), re.M)[1])
+
+    def check(milliseconds, attempts):
         sysctl.set(reconnect_max_delay_ms=HOUR_MS)
         sysctl.set(reconnect_min_delay_ms=milliseconds)
         sysctl.set(reconnect_max_delay_ms=milliseconds)
-        program = node.start(["python3", guest / "limits.py", "strangers", A, 1])
-        program.expect('^{"ok": 1}$')
-        before = counters(node, guest)
-        time.sleep(15)
-        seen = since(node, guest, before)["conn_attempt_failed"]
+        with Probes(node, "rds_arm_delayed_work jiffies=%dx:u64") as probes:
+            def backoffs():
+                timers = [int(told.partition("=")[2]) * 1000 / hz for _, told in probes.calls()]
+                # A tick may come on top.
+                return [x for x in timers if milliseconds / 2 <= x <= milliseconds + 1000 / hz]
+
+            before = counters(node, guest)["conn_attempt_failed"]
+            program = node.start(["python3", guest / "limits.py", "strangers", A, 1])
+            program.expect('^{"ok": 1}$')
+            wait_for(node, guest, lambda now: len(backoffs()) >= attempts
+                     and now["conn_attempt_failed"] >= before + attempts)
         program.write("", close=True)
         program.wait(check=True)
-        return seen
 
-    assert attempts(50) >= 3
-    assert attempts(60_000) <= 1
+    check(600, 3)
+    check(60_000, 1)
 
 
 def depths(node, guest, tos):
@@ -161,31 +166,31 @@ def test_limit_of_pools(node, tools, guest, sysctl):
     filler.wait(check=True)
 
 
-@pytest.mark.long
 def test_work_requests(node, tools, guest, sysctl):
     """New connections have as many as was said last, as far as the device goes."""
-    ping(tools, node, B, A, tos=20)
+    usual, small, large = new_type(), new_type(), new_type()
+    ping(tools, node, B, A, tos=usual)
     sysctl.set(ib_max_send_wr=40, ib_max_recv_wr=100)
-    ping(tools, node, B, A, tos=24)
-    exchange(tools, (node, A), (node, B), count=300, tos=24)
-    assert depths(node, guest, 24) == {(40, 100)}
+    ping(tools, node, B, A, tos=small)
+    exchange(tools, (node, A), (node, B), count=300, tos=small)
+    assert depths(node, guest, small) == {(40, 100)}
     sysctl.set(ib_max_send_wr=4096, ib_max_recv_wr=4096)
-    ping(tools, node, B, A, tos=28)
-    (sends, receives), = depths(node, guest, 28)
+    ping(tools, node, B, A, tos=large)
+    (sends, receives), = depths(node, guest, large)
     assert 126 < sends <= 4096 and 382 < receives <= 4096
-    assert depths(node, guest, 20) == {(126, 382)}, "a connection that was there has changed"
+    assert depths(node, guest, usual) == {(126, 382)}, "a connection that was there has changed"
 
 
 def test_unsignaled(node, tools, guest, sysctl):
-    def reports(tos):
-        before = counters(node, guest)
+    def reports():
+        before, tos = counters(node, guest), new_type()
         exchange(tools, (node, A), (node, B), count=300, sizes="4000", tos=tos)
         seen = since(node, guest, before)
         return seen["ib_tx_cq_event"] / seen["ib_rx_cq_event"]
 
     # There may be frames of other connections among them. On iWARP all sends report, as TCP may have
     # the pages of one that does not.
-    seen = reports(32)
+    seen = reports()
     assert seen > 0.6 if node.kind == "siw" else seen < 0.3
     sysctl.set(ib_max_unsignaled_wr=1)
-    assert reports(36) > 0.6
+    assert reports() > 0.6

@@ -4,11 +4,9 @@
 import json
 
 import pytest
-from rdsvm.cluster import PAIR, wire_address, wire_address6
-from traffic import connection, ping
+from rdsvm.cluster import PAIR
+from traffic import connection, new_addresses, ping
 
-A, B = wire_address(0, 1), wire_address(0, 2)
-A6, B6 = wire_address6(0, 1), wire_address6(0, 2)
 # The lowest two bits of the byte are for ECN.
 TOS = 0x28
 
@@ -26,19 +24,19 @@ def test_connection_of_its_own(pair, tools, guest):
     """Each type of service has its own connection and numbers, with either side as the one that asks; its lower bits
     are the service level. The side that was asked has that from the request. On iWARP there is none."""
     a, b = pair
-    for m in pair:
-        m.forget()
-    ping(tools, a, B)
-    ping(tools, a, B, tos=TOS)
-    ping(tools, b, A, tos=TOS + 4)
-    ways = [(a, B), (b, A)]
+    here, there = new_addresses(guest, pair)
+    ping(tools, a, there, here)
+    ping(tools, a, there, here, tos=TOS)
+    ping(tools, b, here, there, tos=TOS + 4)
+    ways = [(a, there), (b, here)]
     before = [connections(m, guest, peer) for m, peer in ways]
     assert [set(x) for x in before] == [{0, TOS, TOS + 4}] * 2
     # C RDS leaves it to the kernel.
     for tos in before[0] if {m.impl for m in pair} == {"rust"} else ():
-        levels = [connection(*ends, tos)["service_level"] for ends in ((a, A, B), (b, B, A))]
+        ends = (a, here, there), (b, there, here)
+        levels = [connection(*x, tos)["service_level"] for x in ends]
         assert levels == [str(tos & 15 if a.kind == "rxe" else 0)] * 2, (tos, levels)
-    ping(tools, a, B, tos=TOS, count=5)
+    ping(tools, a, there, here, tos=TOS, count=5)
     after = [connections(m, guest, peer) for m, peer in ways]
     for old, new in zip(before, after):
         assert new[0] == old[0] and new[TOS + 4] == old[TOS + 4]
@@ -55,13 +53,12 @@ def test_connection_of_its_own(pair, tools, guest):
 def test_packets_carry_it(pair, tools, guest, first, version):
     """Also those of the side that was asked for the connection."""
     a, b = pair
-    for m in pair:
-        m.forget()
-    node, peer = (a, B if version == 4 else B6) if first == "a" else (b, A if version == 4 else A6)
+    hosts = new_addresses(guest, pair, version)
+    node, own, peer = (a, *hosts) if first == "a" else (b, *hosts[::-1])
     for tos in (TOS, 0):
         watch = a.start(["python3", guest / "roce_tos.py", a.netdevs[0]])
         watch.expect("ready")
-        ping(tools, node, peer, tos=tos)
+        ping(tools, node, peer, own, tos=tos)
         watch.write("enough\n")
         seen = json.loads(watch.wait(check=True).out.splitlines()[-1])
         assert seen == {"in": [tos], "out": [tos]}

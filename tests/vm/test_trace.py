@@ -9,7 +9,7 @@ import pytest
 from rdsvm.cluster import PAIR
 from slow_reader import run_slow_reader
 from tracing import EVENTS, traced
-from traffic import counters, new_devices, ping, ports
+from traffic import counters, new_devices, new_type, ping, ports
 
 pytestmark = pytest.mark.impls("rust")
 
@@ -31,7 +31,7 @@ def told(trace, line):
 
 
 def test_connections(node, tools, trace):
-    tos = 33
+    tos = new_type()
     ends = f"<::ffff:{PAIR[0]},::ffff:{PAIR[1]},{tos}>"
     ping(tools, node, PAIR[1], PAIR[0], tos=tos)
     start = f"conn_state: {ends} "
@@ -83,7 +83,7 @@ def test_tools_list_them(node, tool):
 
 def test_trace_cmd_reads_them(node, tools):
     """It has a parser of its own for what an event prints."""
-    recording, tos = "/run/rds.dat", 34
+    recording, tos = "/run/rds.dat", new_type()
     node.run(["trace-cmd", "record", "-q", "-e", "rds", "-o", recording,
               tools / "rds-ping", "-c", 1, "-Q", tos, "-I", *PAIR])
     told = node.run(["trace-cmd", "report", "-i", recording]).out
@@ -97,6 +97,7 @@ def test_drops(node, tools, guest, trace):
     assert f"drop: <::ffff:{PAIR[1]},::ffff:{PAIR[0]},0> recv_drop_no_sock 1" in trace()
 
 
+@pytest.mark.race
 @pytest.mark.flavors("release")
 def test_requests_that_cross(slow_node, guest):
     with traced(slow_node) as trace:

@@ -16,6 +16,10 @@ from rdsvm.node import Defect, NodeError
 ABI_PAGE = Path(__file__).resolve().parents[2] / "Documentation/abi.md"
 # Streams of one test after another must not meet the leftovers of the one before. Those of long ago are gone.
 _ports = itertools.cycle(range(4000, 65536 - 63, 64))
+# Types of service: the programs in guest/ name some of those below.
+_types = itertools.cycle(range(140, 256))
+# Networks of two nodes: test_failover.py has those below.
+_networks = itertools.count(150)
 
 
 def messages(flavor, count):
@@ -26,6 +30,28 @@ def messages(flavor, count):
 def ports():
     """The first of 64 ports that no test has used for long."""
     return next(_ports)
+
+
+def new_type():
+    """A type of service that no test has used for long: its connections are new."""
+    return next(_types)
+
+
+def new_addresses(guest, pair, version=4, lower=0):
+    """Gives two nodes addresses on their first wire, for good, and returns them. All connections
+    between them are new, which C RDS would need a boot for. lower: the index of the node with the
+    lower one."""
+    network = next(_networks)
+    found = []
+    for index, m in enumerate(pair):
+        number = 1 if index == lower else 2
+        host = f"10.{network}.0.{number}" if version == 4 else f"fd{network}::{number}"
+        prefix = f"{host}/24" if version == 4 else f"{host}/64 nodad"
+        m.run(f"ip addr add dev {m.netdevs[0]} {prefix}")
+        # The RDMA core is a moment behind.
+        m.run(["python3", guest / "laddr.py", "bound", host])
+        found.append(host)
+    return found
 
 
 def endpoint(host, port):
@@ -85,6 +111,21 @@ class Streams:
         states = [f"{name}: {', '.join(x['state'] for x in pairs if x['type'] == 'GSI') or 'none'}"
                   for name, pairs in found]
         return "queue pairs of the CM: " + "; ".join(states)
+
+
+def under_load(tools, guest, left, right, node, netdev=None, packets=200, **options):
+    """Starts streams, and returns once some packets have come in at a node and others are to come.
+    If all messages have come by then, it starts twice as many. netdev: where they come in, if not
+    its first wire."""
+    while True:
+        passed = node.start(["python3", guest / "packets.py", netdev or node.netdevs[0], packets])
+        passed.expect("^ready$")
+        streams = Streams(tools, left, right, **options)
+        passed.wait(300, check=True)
+        if streams.running():
+            return streams
+        streams.finish()
+        options["count"] *= 2
 
 
 def exchange(tools, left, right, **options):
@@ -200,13 +241,20 @@ def stay_zero(names):
 
 
 def wait_for(node, guest, condition):
-    """Reads the counters until they are as they should be; there is no event to wait for."""
-    for _ in range(240):
-        seen = counters(node, guest)
+    """Waits until the counters are as they should be. One program looks at them: a process for each
+    look would be a load that keeps others from going on. The condition is asked twice a second at
+    least, as it may look at other things, too."""
+    watch = node.start(["python3", guest / "watch.py"])
+    seen, deadline = {}, time.monotonic() + 240
+    for line in watch.lines():
+        seen |= json.loads(line)
         if condition(seen):
+            watch.write("", close=True)
+            watch.wait(check=True)
             return seen
-        node.run(["sleep", "0.5"])
-    raise AssertionError(f"waited in vain, the counters are {seen}")
+        if time.monotonic() > deadline:
+            break
+    raise AssertionError(f"waited in vain, the counters are {seen}: {watch.err}")
 
 
 def silence_limit(seconds, *nodes):

@@ -12,10 +12,11 @@ import threading
 from cases import IB, IB6, LOOP, PATIENCE, case, need, outcome
 from cm_ids import cm_ids
 from info import elsewhere, eventually
-from rds import SO_RDS_TRANSPORT, SOL_RDS, Sock, connections, counters, info, libc, parse, recvmsg, sockaddr
+from rds import SO_RDS_TRANSPORT, SOL_RDS, Sock, counters, info, libc, parse, recvmsg, sockaddr
 from reset import reset
 
 CONG_MONITOR, UEK_TRANSPORT = 6, 9
+TRACING, CONN_STATE = "/sys/kernel/tracing", "events/rds/rds_conn_state"
 
 
 @contextlib.contextmanager
@@ -108,16 +109,30 @@ def h16_namespaces_that_end():
 
 @case
 def h18_one_connection():
-    """CVE-2021-45480: many who are the first to send to a peer make one connection."""
-    peer = "10.9.0.78"
+    """CVE-2021-45480: many who are the first to send to a peer make one connection, which resolves
+    the address once. (A table has one row for two connections with the same ends.)"""
+    peers = [f"10.9.0.{x}" for x in range(80, 90)]
 
-    def send():
-        with Sock((IB[0], 0)) as s:
-            s.send(b"x", (peer, 4001))
+    def write(name, text):
+        with open(f"{TRACING}/{name}", "w", encoding="ascii") as f:
+            f.write(text)
 
-    at_once(*[send] * 16)
-    made = [x for x in connections() if (x.local, x.peer, x.tos) == (IB[0], peer, 0)]
-    need(len(made) == 1, f"there are {made}")
+    write("trace", "")
+    write(f"{CONN_STATE}/enable", "1")
+    try:
+        for peer in peers:
+            def send(peer=peer):
+                with Sock((IB[0], 0)) as s:
+                    s.send(b"x", (peer, 4001))
+
+            at_once(*[send] * 16)
+        with open(f"{TRACING}/trace", encoding="ascii") as f:
+            told = f.read()
+    finally:
+        write(f"{CONN_STATE}/enable", "0")
+    ends = {peer: f"<::ffff:{IB[0]},::ffff:{peer},0>" for peer in peers}
+    begun = {peer: told.count(f"{x} wanted: down -> ") for peer, x in ends.items()}
+    need(set(begun.values()) == {1}, f"connections that began to each peer: {begun}")
 
 
 @case

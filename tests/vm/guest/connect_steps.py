@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""connect_steps.py FOLDER HOST PEER: each step that is counted in this folder of fault injection fails once while a connection
-is made between two addresses of this node, on the side that asks or the one that is asked. Whatever fails, a message
-arrives, and one on the way back.
+"""connect_steps.py FOLDER HOST PEER EVERY: makes steps of a connection fail, one at a time.
+
+A step is what this folder of fault injection counts while a connection is made between two
+addresses of this node, on the side that asks or the one that is asked. Every EVERYth step fails
+once, from a random one on. Whatever fails, a message arrives, and one on the way back.
 
 The kernel's fault injection has to be for this module only."""
 
+import random
 import socket
 import sys
 
@@ -50,11 +53,11 @@ def there_and_back(s, r, text):
         need(data == text, f"{data} comes instead of {text}")
 
 
-def main(folder, host, peer):
-    faults = Faults(folder)
+def main(folder, host, peer, every):
+    faults, first = Faults(folder), random.randint(1, int(every))
     with Sock(("127.0.0.1", 0)) as spare:
-        # The first number: what each type of service finds.
-        for number in range(250):
+        # Without a fault: what each type of service finds. Each has a connection of its own.
+        for number in (0, *range(first, 250, int(every))):
             with Sock((host, 0), 60) as s, Sock((peer, 0), 60) as r:
                 for x in (s, r):
                     x.set_tos(number)
@@ -65,8 +68,8 @@ def main(folder, host, peer):
                 faults.write(probability=0)
             if number and left:
                 break
-    print(f"{number - 1} steps", flush=True)
-    need(left and number > 3, "no step, or too many")
+    print(f"{number - int(every)} steps, every {every}th from {first} on", flush=True)
+    need(left and number > max(3, first), "no step, or too many")
 
 
 if __name__ == "__main__":

@@ -280,8 +280,19 @@ def routed(prefix, dev, hosts, known):
 def tentative(prefix, dev):
     """An address that other nodes might have is ours only after a while; no event says when."""
     host = prefix.partition("/")[0]
-    ip("addr", "add", prefix, "dev", dev)
-    first = outcome(host)
+    with open(f"/proc/sys/net/ipv6/neigh/{dev}/retrans_time_ms", "r+", encoding="ascii") as f:
+        usual = f.read()
+        f.write("3000")
+        f.flush()
+        while True:
+            ip("addr", "add", prefix, "dev", dev)
+            first = outcome(host)
+            # Else the address may have become ours before the bind, or after it.
+            shown = ["ip", "addr", "show", "dev", dev, "to", host]
+            if b"tentative" in subprocess.run(shown, check=True, capture_output=True).stdout:
+                break
+            ip("addr", "del", prefix, "dev", dev)
+        f.write(usual)
     until(0, host)
     ip("addr", "del", prefix, "dev", dev)
     return {"first": first, "gone": outcome(host)}

@@ -93,16 +93,20 @@ class Home:
             time.sleep(0.05)
         return seen
 
-    def log(self):
-        """What the kernel has said since the last call."""
-        lines = []
+    def records(self):
+        """What the kernel has said since the last call: (seconds of its clock, line)."""
+        found = []
         while True:
             try:
-                lines.append(os.read(self.kmsg, 8192).decode("utf-8", "replace").split(";", 1)[1])
+                about, line = os.read(self.kmsg, 8192).decode("utf-8", "replace").split(";", 1)
             except BlockingIOError:
-                return lines
+                return found
             except BrokenPipeError:
                 continue  # what was overwritten is lost
+            found.append((int(about.split(",")[2]) / 1e6, line))
+
+    def log(self):
+        return [line for _, line in self.records()]
 
     def said(self, pattern):
         return any(re.search(pattern, line) for line in self.log())

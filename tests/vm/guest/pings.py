@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""pings.py LIBRARY flood NUMBER: as rogue.py, but the peer pings more than it gets answers to."""
+"""pings.py LIBRARY one|flood NUMBER: as rogue.py, but the peer pings more than it gets answers to,
+on one connection or on several."""
 
 import contextlib
 import sys
@@ -10,8 +11,8 @@ from peer import PATIENCE, RECEIVES, Peer
 from rogue import MINE, MINE6, NODE, NODE6, connected, main, need
 
 
-def flood(home, number):
-    """On some connections of one address, which reads the answers and acknowledges none."""
+def flood(home, number, types=range(64, 70)):
+    """On connections of one address, which reads the answers and acknowledges none."""
     # What may wait on a connection, on all, and on a connection in any case.
     most, most_in_all, few = 4097, 16384, 16
     all_pings = [frames.message(x, sport=2000) for x in range(1, number + 1)]
@@ -53,7 +54,7 @@ def flood(home, number):
         with contextlib.ExitStack() as stack:
             peers, counts = [], []
             before = home.counters()["send_pong_dropped"]
-            for tos in range(64, 70):
+            for tos in types:
                 p = stack.enter_context(Peer(MINE[7], NODE, tos=tos))
                 counts.append(flood_one(p, peers))
                 peers.append(p)
@@ -69,4 +70,4 @@ def flood(home, number):
 
 
 if __name__ == "__main__":
-    sys.exit(main({"flood": flood}))
+    sys.exit(main({"one": lambda home, number: flood(home, number, [64]), "flood": flood}))

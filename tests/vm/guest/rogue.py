@@ -66,6 +66,15 @@ def connected(home, source=MINE[0], target=NODE, **fields):
         p.settle()
 
 
+def few_lines(home, pattern):
+    """Returns the number of such lines in the log, of which there may be ten in five seconds of the
+    kernel's clock: the last of some five seconds, and the first of the next."""
+    at = [seconds for seconds, line in home.records() if re.search(pattern, line)]
+    for first, last in zip(at, at[20:]):
+        need(last - first > 5, f"21 lines in {last - first:.1f} s say {pattern!r}")
+    return len(at)
+
+
 # Rows of a table: each is a generator of (what, function).
 
 def broken(home, table):
@@ -80,14 +89,6 @@ def broken(home, table):
             rose = rise(before, home.counters())
         need(rose == {counter: 1} or counter is None and sum(rose.values()) == 1, f"counted {rose}")
 
-    def lines():
-        home.log()
-        begun = time.monotonic()
-        for _ in range(40):
-            attack(*table[0][1:3])
-        said = len([x for x in home.log() if "dropping the connection" in x])
-        need(0 < said <= 10 * ((time.monotonic() - begun) // 5 + 2), f"{said} lines")
-
     with home.at_home():
         reader, start = Sock((NODE, attacks.READER)), home.counters()
     for what, make, counter, line in table:
@@ -95,8 +96,21 @@ def broken(home, table):
                                        lambda: attack(make, counter))
         yield what, lambda: need(not select.select([reader], [], [], 0)[0], "a part of it was delivered")
     yield "what is behind", lambda: need(rise(start, home.counters(), ["recv_drop_broken"]), "none of it was dropped")
-    yield "lines in the log", lines
     reader.sock.close()
+
+
+def lines(home, number):
+    """A peer makes the node say no more than it says in any case."""
+    def attack():
+        home.log()
+        for _ in range(number):
+            with Peer(MINE[0], NODE) as p:
+                p.open()
+                p.send(*attacks.BROKEN_FRAMES[0][1](p))
+                p.await_end()
+        need(few_lines(home, "dropping the connection"), "there is none")
+
+    yield "lines in the log", attack
 
 
 def harmless(home, _number):
@@ -154,7 +168,7 @@ def operations(home, _number):
         yield "send with immediate data", with_immediate
 
 
-def requests(home, source, target):
+def requests(home, source, target, bad=attacks.BAD_REQUESTS, good=attacks.GOOD_REQUESTS):
     v6 = ":" in target
 
     def refused(make, line):
@@ -180,10 +194,10 @@ def requests(home, source, target):
             need(p.ping(), "no traffic")
             p.settle()
 
-    for what, make, line in attacks.BAD_REQUESTS:
+    for what, make, line in bad:
         pattern = f"refused a connection from .*{source}.*{line}"
         yield what, lambda: until_said(home, pattern, lambda: refused(make, line))
-    for fields, wanted in attacks.GOOD_REQUESTS:
+    for fields, wanted in good:
         fields = {"mask": 3, "fragment": 8192, **fields}
         yield f"accepted: {fields}", lambda: accepted(fields, wanted)
     if not v6:
@@ -277,7 +291,7 @@ def many_requests(home, number):
     """From one address at once, and hung up in all phases."""
     def at_once():
         ends = []
-        for _ in range(number // 8):
+        for _ in range(max(4, number // 8)):
             e = Peer(MINE[3], NODE)
             e.resolve(MINE[3], NODE)
             e.qp(4)
@@ -293,16 +307,13 @@ def many_requests(home, number):
 
     def hang_up(after):
         home.log()
-        begun = time.monotonic()
         for _ in range(number):
             with Peer(MINE[3], NODE) as p:
                 p.resolve(MINE[3], NODE)
                 p.qp(1)
                 p.ask(p.private())
                 after(p)
-        lines = [x for x in home.log() if MINE[3] in x and "connected" in x]
-        most = 10 * ((time.monotonic() - begun) // 5 + 2)  # Ten in five seconds.
-        need(len(lines) <= most, f"{len(lines)} lines of connections, no more than {most} are allowed")
+        few_lines(home, rf"{MINE[3]}.*connected")
         with connected(home, MINE[3]) as p:
             need(p.ping(), "no traffic afterwards")
 
@@ -348,12 +359,12 @@ def resources(home, number):
     yield "comes and goes", grows
 
 
-def flood(home, number):
-    """More than there is room for."""
+def in_part(home, number):
+    """Messages that begin, and do not go on."""
     def amid_a_message():
-        """A message of 1 MiB begins, and does not go on: others do."""
+        """One of 1 MiB each: others go on."""
         peers = []
-        for source in MINE:
+        for source in MINE[:number]:
             p = Peer(source, NODE)
             p.open()
             p.send(*frames.fragments(1, bytes(frames.MAX_MESSAGE), dport=attacks.NOBODY)[:-1])
@@ -366,8 +377,48 @@ def flood(home, number):
             p.disconnect()
             p.free()
         home.wait_for("the memory of the messages",
-                      lambda x: x["ib_pool_bufs_in_use"] <= held - 200 * len(MINE))
+                      lambda x: x["ib_pool_bufs_in_use"] <= held - 200 * number)
 
+    yield "long messages in part", amid_a_message
+
+
+def unread(home, _number):
+    """A peer that takes no notice of a port that is full."""
+    def full_port():
+        """What was taken can be read, and the rest comes when there is room again."""
+        with home.at_home():
+            sock = Sock((NODE, 7002))
+        # More than a quarter of a buffer stays in it. A socket takes 32 MiB, or the 32nd part of the
+        # memory.
+        size = 2500
+        with open("/proc/meminfo", encoding="ascii") as f:
+            memory = int(re.search(r"MemTotal: +(\d+)", f.read())[1]) << 10
+        most = max(32 << 20, memory // 32)
+        with sock, Peer(MINE[5], NODE) as p:
+            p.open()
+            before = home.counters()
+            frame = frames.message(p.number(), bytes(size), dport=7002)
+            for _ in range(most // 9000):
+                p.send(*[frame] * 100)
+                if p.gone or p.failure:
+                    break
+            p.await_end()
+            rose = rise(before, home.counters(), ("recv_drop_overrun", "recv_queued"))
+            need(rose.get("recv_drop_overrun") == 1, f"counted {rose}")
+            taken = rose["recv_queued"]
+            need(most // 10000 < taken < most // 9000, f"{taken} messages were taken")
+            for _ in range(100):
+                need(len(sock.recv(size)[0]) == size, "a part of what was taken")
+            p.free()
+            with connected(home, MINE[5]) as again:
+                again.send(frames.message(1, bytes(size), dport=7002))
+                need(again.ping(), "there is room, and the connection is lost")
+
+    yield "a full port", full_port
+
+
+def flood(home, number):
+    """More than there is room for."""
     def one_by_one():
         """Many small frames: more than the node has receives for."""
         with connected(home, MINE[3]) as p:
@@ -378,26 +429,6 @@ def flood(home, number):
             rose = rise(before, home.counters(), ("recv_drop_no_sock",))
             need(rose["recv_drop_no_sock"] >= number, f"counted {rose}")
 
-    def full_port():
-        """What was taken can be read, and the rest comes when there is room again."""
-        with home.at_home():
-            sock = Sock((NODE, 7002))
-        with sock, Peer(MINE[5], NODE) as p:
-            p.open()
-            before = home.counters()
-            p.send(*(frames.message(p.number(), bytes(8192), dport=7002) for _ in range(9000)))
-            p.await_end()
-            rose = rise(before, home.counters(), ("recv_drop_overrun", "recv_queued"))
-            need(rose.get("recv_drop_overrun") == 1, f"counted {rose}")
-            for _ in range(3000):
-                sock.recv(1)
-            p.free()
-            with connected(home, MINE[5]) as again:
-                again.send(frames.message(1, bytes(8192), dport=7002))
-                need(again.ping(), "there is room, and the connection is lost")
-
-    yield "a full port", full_port
-    yield "long messages in part", amid_a_message
     yield "more frames than receives", one_by_one
 
 
@@ -518,10 +549,15 @@ ATTACKS = {
     "operations": operations,
     "requests": lambda home, _: requests(home, MINE[1], NODE),
     "requests6": lambda home, _: requests(home, MINE6, NODE6),
+    "few-requests": lambda home, _: requests(
+        home, MINE[1], NODE, attacks.BAD_REQUESTS[::4], attacks.GOOD_REQUESTS[::4]),
     "replies": replies,
     "many-requests": many_requests,
     "resources": resources,
     "flood": flood,
+    "in-part": in_part,
+    "lines": lines,
+    "unread": unread,
     "deaf": deaf,
     "random": lambda home, seed: noise(home, seed, 300),
 }
