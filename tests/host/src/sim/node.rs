@@ -278,8 +278,8 @@ impl Node {
 
     /// Tells whether C RDS drops a message: it knows nothing of restarts, and compares without a modulo.
     fn is_old_to_c(&mut self, header: &Header) -> bool {
-        let old = header.sequence < self.expected_by_c
-            && header.flags.contains(Flags::RETRANSMITTED);
+        let old =
+            header.sequence < self.expected_by_c && header.flags.contains(Flags::RETRANSMITTED);
         if !old {
             self.expected_by_c = header.sequence + 1;
         }
