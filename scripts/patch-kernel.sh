@@ -4,7 +4,7 @@
 # patches of configs/patches (or PATCHES) applied. Makes it unless it is there. SOURCE stays as it is.
 #
 # Each patch names the files that it changes, with the number of lines that it adds and removes:
-#   // Changes: drivers/infiniband/core/mad.c +3 -1
+#   // Changes: drivers/infiniband/sw/rxe/rxe_pool.c +3 -0
 # A patch that does anything else no longer fits the source, and nothing is built with half of it.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -63,7 +63,7 @@ apply() {
 		fi
 		found="+$(lines '>' "$before" "$out.new/$file") -$(lines '<' "$before" "$out.new/$file")"
 		[ "$found" != "+0 -0" ] || die "$name no longer applies: it changes nothing in $file"
-		true ||
+		[ "$found" = "$want" ] ||
 			die "$name no longer applies: it should change $want lines of $file, and changes $found"
 		rm "$before"
 	done < <(sed -n 's|^// Changes: *||p' "$patch")
