@@ -127,7 +127,8 @@ EXPECTED = {
     "unsent_to_nobody_v6": unsent(PAIR6[0], NOWHERE6),
     "unacknowledged": Differ(c=none_of_c(LEFT), rust=LEFT, reason=NO_ADDRESS),
     "connections_that_are_up": [
-        [[0, 1, B, A, 4], [1, 0, A, B, 4]], [[0, 1, mapped(B), mapped(A), 4], [1, 0, mapped(A), mapped(B), 4]]],
+        [[0, 1, B, A, 4], [1, 0, A, B, 4]],
+        [[0, 1, mapped(B), mapped(A), 4], [1, 0, mapped(A), mapped(B), 4]]],
     "rdma_connections": rdma_connections([[gid(host) for host in ends] for ends in (PAIR, PAIR[::-1])], 8),
     "namespaces": [[4001, 4002], [3], [0] * 6, [], [4011, 4012]],
 }

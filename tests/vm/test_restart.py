@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Restarts of a node beside a peer that stays up and remembers it.
 
-The programs send each message once and greet nobody, so nothing repairs what is lost right after the restart."""
+The programs send each message once and greet nobody, so that nothing repairs a loss.
+"""
 
 import json
 from contextlib import contextmanager
@@ -11,16 +12,18 @@ from rdsvm.cluster import must, wire_address
 from traffic import ports
 
 A, B = wire_address(0, 1), wire_address(0, 2)
-# Messages in the former life and at the beginning of the new one. The peer that stays knows the numbers of more
-# messages than the new life begins with.
+# Messages in the former life and at the beginning of the new one. The peer that stays knows the
+# numbers of more messages than the new life begins with.
 BEFORE, FIRST = 40, 10
-# Offset of the opcode in the BTH of RoCE v2 from the header of IPv4, and the opcode of the CM's packets.
+# Offset of the opcode in the BTH of RoCE v2 from the header of IPv4, and the opcode of the CM.
 BTH, UD_SEND = 28, 0x64
 
-# The kind of the restart. With "cut" the first connection after it breaks before the peer has got anything from it.
+NEVER_IN_CI = pytest.mark.long("release", "debug")
+# The kind of the restart. With "cut" the first connection after it breaks before the peer has got
+# anything from it.
 HOW = pytest.mark.parametrize("how, cut", (
     pytest.param("reload", False, id="reload"), pytest.param("reload", True, id="reload-cut"),
-    pytest.param("crash", False, id="crash", marks=pytest.mark.long("release", "debug")),
+    pytest.param("crash", False, id="crash", marks=NEVER_IN_CI),
     pytest.param("crash", True, id="crash-cut", marks=pytest.mark.long)))
 
 
@@ -30,30 +33,33 @@ class Talk:
     def __init__(self, guest, *ends):
         port = ports()
         (left, here), (right, there) = ends
-        names = (left, here, port, there, port + 1), (right, there, port + 1, here, port)
-        self.programs = {m: m.start(["python3", guest / "say_once.py", *rest]) for m, *rest in names}
+        self.programs = {}
+        for m, *names in (left, here, port, there, port + 1), (right, there, port + 1, here, port):
+            self.programs[m] = m.start(["python3", guest / "say_once.py", *names])
         for program in self.programs.values():
             program.expect("^ready$")
 
     def tell(self, command, *nodes):
-        """Has the programs on these nodes, or on both, do that at the same time, and waits for them."""
+        """Has the programs on these nodes, or on both, do that at the same time. Waits for them."""
         programs = [self.programs[x] for x in nodes] or list(self.programs.values())
-        seen = [x.out.count(f"done: {command}\n") for x in programs]
+        answer = f"done: {command}\n"
+        seen = [x.out.count(answer) for x in programs]
         for program in programs:
             program.write(f"{command}\n")
         for program, count in zip(programs, seen):
-            program.expect(rf"(^done: {command}\n(.*\n)*?){{{count + 1}}}", timeout=300)
+            program.expect(rf"(^{answer}(.*\n)*?){{{count + 1}}}", timeout=300)
 
-    def end(self):
-        for program in self.programs.values():
-            program.write("", close=True)
-            program.wait(check=True)
+    def end(self, *nodes):
+        for node in nodes:
+            self.programs[node].write("", close=True)
+            self.programs[node].wait(check=True)
 
 
 @contextmanager
 def losing_data(node):
-    """Loses all that the queue pairs of connections send from this node over RoCE v2 and IPv4. The CM's packets pass.
-    Gives a function that says how many packets were lost."""
+    """Loses all that the queue pairs of connections send from this node over RoCE v2 and IPv4.
+
+    The CM's packets pass. Gives a function that says how many packets were lost."""
     netdev = node.netdevs[0]
     roce, cm = "u32 match ip dport 4791 0xffff", f"match u8 {UD_SEND} 0xff at {BTH}"
     add = f"&& tc filter add dev {netdev} parent 1: protocol ip"
@@ -68,7 +74,7 @@ def losing_data(node):
     try:
         yield lost
     finally:
-        # The queue stays until nothing passes: a packet may be refused while another takes its place.
+        # The queue stays for now: a packet may be refused while another one takes its place.
         node.run(f"tc qdisc change dev {netdev} parent 1:3 handle 3: netem loss 0%")
 
 
@@ -81,9 +87,11 @@ def begin_anew(node, how):
 
 
 def speak_first(pair, guest, anew, how, cut):
-    """Both nodes send as soon as node `anew` is back. Whatever the link does, each gets all messages of the other, once
-    and in order."""
+    """Both nodes send as soon as node `anew` is back.
+
+    Whatever the link does, each gets all messages of the other, once and in order."""
     ends = list(zip(pair, (A, B)))
+    stays = next(m for m in pair if m is not anew)
     former = Talk(guest, *ends)
     former.tell(f"send {BEFORE}")
     former.tell(f"read {BEFORE}")
@@ -92,7 +100,7 @@ def speak_first(pair, guest, anew, how, cut):
     now = Talk(guest, *ends)
     if cut:
         # C has no way to reset a connection.
-        ours = next(m for m in (anew, *pair) if m.impl == "rust")
+        ours = anew if anew.impl == "rust" else stays
         with losing_data(anew) as lost:
             now.tell(f"send {FIRST}")
             now.tell("posted")
@@ -100,15 +108,13 @@ def speak_first(pair, guest, anew, how, cut):
             assert lost() >= FIRST, "the first connection was to bring nothing"
     else:
         now.tell(f"send {FIRST}")
+    for _ in range(2):
+        now.tell(f"read {FIRST}")
+        now.tell(f"send {FIRST}")
     now.tell(f"read {FIRST}")
-    now.tell(f"send {FIRST}")
-    now.tell(f"read {FIRST}")
-    now.end()
-    # The former program of the node that stays has got no message of the new life.
-    stays = next(m for m in pair if m is not anew)
-    stays_program = former.programs[stays]
-    stays_program.write("", close=True)
-    stays_program.wait(check=True)
+    now.end(*pair)
+    # Nothing of the new life came to the former program.
+    former.end(stays)
     if cut:
         anew.set_loss(0)
 
@@ -126,7 +132,7 @@ def test_we_begin_anew(pair, guest, how, cut):
 @pytest.mark.kinds("rxe")
 @pytest.mark.on_c
 @pytest.mark.pairs("rust-c", "c-rust")
-@pytest.mark.parametrize("cut", (pytest.param(False, id="whole", marks=pytest.mark.long("release", "debug")),
+@pytest.mark.parametrize("cut", (pytest.param(False, id="whole", marks=NEVER_IN_CI),
                                  pytest.param(True, id="cut")))
 def test_c_begins_anew(pair, guest, cut):
     """C RDS begins anew beside this module, which knows that by what the peer sends."""

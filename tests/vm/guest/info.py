@@ -275,7 +275,7 @@ AT_FIRST = {}
 
 
 def ends(six):
-    """Both ends of the connection with type of service 8: [next_tx, next_rx, local, peer, flags]."""
+    """Both ends of the connections with type of service 8: next_tx, next_rx, local, peer, flags."""
     found = [x for x in rows(CONNECTIONS, six, IB) if x[4] == b"infiniband".ljust(16, b"\0").hex()]
     return [(*x[:4], x[5]) for x in found if six or x[6] == 8]
 
@@ -299,7 +299,7 @@ def unacknowledged():
 
 @case
 def connections_that_are_up():
-    """Those of unacknowledged(), which may be sending. Shows how far their numbers have come since."""
+    """Those of unacknowledged(), which may be sending, and how far their numbers have come."""
     four = [(*x[:4], x[4] & ~SENDING) for x in ends(False)]
     # The other table has no type of service.
     mapped = [(*x[:2], f"::ffff:{x[2]}", f"::ffff:{x[3]}", x[4]) for x in four]

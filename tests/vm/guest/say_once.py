@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
-"""say_once.py HOST PORT PEER PEERPORT: one of two programs that send numbered messages to each other.
+"""say_once.py HOST PORT PEER PEERPORT: one of two programs that send numbers to each other.
 
-Each message is sent once, and no other one comes before or behind it: what is lost stays lost. It reads lines:
-"send N" sends the next N messages, "posted" waits until RDS has handed all of them to the device, "reset" resets
-the connection, "read N" reads the next N messages. Each answers with a line. At the end of the input there must be
-no message left.
+Each message is sent once, and no other one comes before or behind it: what is lost stays lost. It
+reads lines, and answers each with a line:
+
+send N  sends the next N messages
+posted  waits until RDS has handed all of them to the device
+reset   resets the connection
+read N  reads the next N messages
+
+At the end of the input there must be no message left.
 """
 
 import socket
@@ -27,14 +32,25 @@ def unsent(port):
     return sum(row[4] == struct.pack("!H", port) for row in rows)
 
 
+def read(sock, number):
+    """Reads a message, which must have this number."""
+    try:
+        data, _ = sock.recv()
+    except TimeoutError:
+        old = counters()["recv_drop_old_seq"]
+        sys.exit(f"{number} does not come; this node has taken {old} messages for old")
+    if data != NUMBER.pack(number):
+        sys.exit(f"{NUMBER.unpack(data)[0]} comes instead of {number}")
+
+
 def main(host, port, peer, peer_port):
     sent = received = 0
     with Sock((host, port), PATIENCE) as s:
         print("ready", flush=True)
         for line in sys.stdin:
-            command, *number = line.split()
+            command, *count = line.split()
             if command == "send":
-                for _ in range(int(*number)):
+                for _ in range(int(*count)):
                     s.send(NUMBER.pack(sent), (peer, peer_port))
                     sent += 1
             elif command == "posted":
@@ -42,21 +58,15 @@ def main(host, port, peer, peer_port):
             elif command == "reset":
                 reset(host, peer)
             else:
-                for _ in range(int(*number)):
-                    try:
-                        data, _ = s.recv()
-                    except TimeoutError:
-                        old = counters()["recv_drop_old_seq"]
-                        sys.exit(f"{received} does not come; this node has taken {old} messages for old")
-                    if data != NUMBER.pack(received):
-                        sys.exit(f"{NUMBER.unpack(data)[0]} comes instead of {received}")
+                for _ in range(int(*count)):
+                    read(s, received)
                     received += 1
             print(f"done: {line}", end="", flush=True)
         try:
             data, _ = s.recv(flags=socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
-        sys.exit(f"{NUMBER.unpack(data)[0]} comes though {received} messages have come")
+        sys.exit(f"{NUMBER.unpack(data)[0]} comes though all {received} messages have come")
 
 
 if __name__ == "__main__":

@@ -276,7 +276,7 @@ impl Node {
         Ok(())
     }
 
-    /// Tells whether C RDS drops a message: it knows nothing of restarts, and compares without a modulo.
+    /// Tells whether C RDS drops a message: it knows nothing of restarts, and of no modulo.
     fn is_old_to_c(&mut self, header: &Header) -> bool {
         let old =
             header.sequence < self.expected_by_c && header.flags.contains(Flags::RETRANSMITTED);
@@ -286,8 +286,7 @@ impl Node {
         old
     }
 
-    /// Numbers the messages of a new life behind those of the former one: the clock goes faster than
-    /// messages are sent.
+    /// Numbers the messages of a new life behind those of the former one, as the clock does.
     pub(super) fn begin_behind(&mut self, former: &Self) {
         self.tx.begin_at(former.tx.next_sequence() + 1000);
         self.acked = self.tx.next_sequence() - 1;

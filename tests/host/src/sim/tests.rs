@@ -173,8 +173,8 @@ fn everything_arrives_with_c_on_the_other_side() {
     });
 }
 
-/// The first of two nodes with these brains crashes amid traffic, and starts anew. Returns the world when it has come to
-/// rest, and which node that was.
+/// The first of two nodes with these brains crashes amid traffic, and starts anew. Returns the world
+/// when it has come to rest, and which node that was.
 fn crash_amid_traffic(seed: u64, trace: bool, [brain, other]: [Brain; 2]) -> (World, usize) {
     let mut rng = Rng(!seed);
     let weather = Weather {
