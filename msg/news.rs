@@ -63,6 +63,10 @@ impl News {
         }
         if refused != 0 {
             self.put_back(refused);
+            // A monitor may have taken the one back before the other was there, and be none by now.
+            if self.ports.peek() != 0 {
+                let _ = self.any.cmpxchg(NONE, FRESH, Full);
+            }
         }
     }
 
@@ -118,14 +122,15 @@ impl News {
         self.is_due() && !self.told_short.xchg(true, Full)
     }
 
-    /// As [`Self::ports`], and the next call returns none.
+    /// As [`Self::ports`], and the next call returns none. Who then does not tell of them calls
+    /// [`Self::add`].
     pub(crate) fn take_ports(&self) -> u64 {
         self.any.xchg(NONE, Full);
         self.ports.xchg(0, Full)
     }
 
-    /// Adds to what `recvmsg(2)` has to tell of. Any context.
-    pub(crate) fn put_back(&self, ports: u64) {
+    /// Adds to what `recvmsg(2)` has to tell of.
+    fn put_back(&self, ports: u64) {
         let mut old = self.ports.peek();
         while let Err(now) = self.ports.cmpxchg(old, old | ports, Full) {
             old = now;

@@ -140,7 +140,7 @@ fn tell_news(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<boo
     }
     let told = tell(ports, msg);
     if told.is_err() {
-        sk.news.put_back(ports);
+        sk.news.add(ports);
         // Someone may have looked while they were away.
         sk.wake_readers(poll::IN | poll::WRBAND);
     }

@@ -23,6 +23,7 @@ mod work;
 
 mod flag;
 mod laddr_table;
+mod news;
 mod send_room;
 mod turn;
 

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Models of `msg/news.rs`: what a sender is told of congestion, while it asks.
+
+use crate::{check, wait::WaitQueue};
+use loom::{sync::Arc, thread};
+use news::News;
+
+#[path = "../../../msg/news.rs"]
+mod news;
+
+/// News that `set` has prepared.
+fn news(set: impl FnOnce(&News)) -> Arc<News> {
+    let news = News::new();
+    news.set_monitor(false);
+    news.add(1);
+    news.take_ports();
+    set(&news);
+    Arc::new(news)
+}
+
+fn beside<R: 'static>(
+    news: &Arc<News>,
+    f: impl FnOnce(&News) -> R + 'static,
+) -> thread::JoinHandle<R> {
+    let news = news.clone();
+    thread::spawn(move || f(&news))
+}
+
+/// A send takes back what `poll(2)` has told, not what it has not.
+#[test]
+fn what_nobody_was_told_stays() {
+    check(|| {
+        let news = news(|news| {
+            news.add(1);
+            assert!(news.tell_any());
+        });
+        let other = beside(&news, |news| news.add(2));
+        news.heed();
+        other.join().unwrap();
+        assert!(news.tell_any());
+        // The program may change its mind.
+        news.set_monitor(true);
+        assert_ne!(news.take_ports() & 2, 0);
+    });
+}
+
+#[test]
+fn who_polls_is_woken() {
+    check(|| {
+        let news = news(|_| ());
+        let wait = Arc::new(WaitQueue::new());
+        let other = beside(&news, {
+            let wait = wait.clone();
+            move |news| {
+                news.add(0);
+                wait.wake_all();
+            }
+        });
+        wait.wait(|| news.tell_any());
+        other.join().unwrap();
+    });
+}
+
+/// A monitor that gives up leaves what it has not read to `poll(2)`.
+#[test]
+fn a_monitor_that_ends_loses_nothing() {
+    check(|| {
+        let news = news(|news| news.set_monitor(true));
+        let other = beside(&news, |news| news.add(2));
+        let read = news.take_ports();
+        news.set_monitor(false);
+        other.join().unwrap();
+        assert!(read & 2 != 0 || news.tell_any());
+    });
+}
+
+/// The same while another reader fails to write what it was to tell.
+#[test]
+fn a_monitor_that_ends_and_fails_loses_nothing() {
+    check(|| {
+        let news = news(|news| {
+            news.set_monitor(true);
+            news.add(1);
+        });
+        let fails = beside(&news, |news| match news.take_ports() {
+            0 => (),
+            ports => news.add(ports),
+        });
+        news.set_monitor(false);
+        fails.join().unwrap();
+        assert!(news.tell_any());
+    });
+}
+
+/// Two readers of a monitor, of which one fails to write what it was to tell.
+#[test]
+fn ports_are_told_once_and_none_is_lost() {
+    check(|| {
+        let news = news(|news| {
+            news.set_monitor(true);
+            news.add(1);
+        });
+        let adds = beside(&news, |news| news.add(2));
+        let fails = beside(&news, |news| match news.take_ports() {
+            0 => (),
+            ports => news.add(ports),
+        });
+        let first = news.take_ports();
+        adds.join().unwrap();
+        fails.join().unwrap();
+        let second = news.take_ports();
+        assert_eq!((first & second, first | second), (0, 3));
+    });
+}
+
+/// A call without room is told once of what there is; what comes then is news again.
+#[test]
+fn who_was_told_in_vain_hears_of_the_next() {
+    check(|| {
+        let news = news(|news| {
+            news.set_monitor(true);
+            news.add(1);
+        });
+        let adds = beside(&news, |news| news.add(2));
+        if news.tell_short() {
+            // With room this time.
+            news.take_ports();
+        }
+        adds.join().unwrap();
+        assert!(news.ports() == 0 || news.is_due());
+    });
+}
