@@ -19,7 +19,8 @@
 
 use super::{
     device::Device,
-    pd::{Domain, Pd},
+    domain::Domain,
+    pd::Pd,
     shard::{shard_bytes, BufMut, Shard, ShardSpec},
 };
 use crate::kapi::sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh};

@@ -10,9 +10,10 @@
 
 use super::{
     cm::{Anchor, CmHandler, CmId},
+    domain::{Domain, DomainUse},
     drain::Drain,
     mr::{Access, Mapping, Mr, Region},
-    pd::{Domain, DomainUse, Pd},
+    pd::Pd,
 };
 use crate::{bindings, kapi::errno::Errno};
 use core::ptr;

@@ -24,6 +24,7 @@ mod cm;
 mod cm_event;
 mod cm_listen;
 mod device;
+mod domain;
 mod drain;
 mod events;
 mod faults;

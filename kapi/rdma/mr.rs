@@ -11,9 +11,10 @@
 //! [`Pd::release_kept`].
 
 use super::{
+    domain::Domain,
     mark::Mark,
     operation::{Lender, LocalPiece},
-    pd::{Domain, Pd},
+    pd::Pd,
     wc_status::WcStatus,
 };
 use crate::{

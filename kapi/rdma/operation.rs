@@ -3,8 +3,8 @@
 //! Operations on memory of a peer: reads, writes and atomics.
 
 use super::{
+    domain::Domain,
     mr::{LentMapping, Mapping},
-    pd::Domain,
     shard::Buf,
     wc_status::WcStatus,
 };

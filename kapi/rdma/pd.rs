@@ -2,7 +2,7 @@
 
 //! Protection domains, and what devices keep of their regions.
 
-use super::{device::Device, mr::RawMr};
+use super::{device::Device, domain::Domain, mr::RawMr};
 use crate::{
     bindings,
     kapi::sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
@@ -17,52 +17,6 @@ use kernel::{
         Arc,
     },
 };
-
-/// Set in [`Domain::users`] when no queue pair may be made any more.
-const CLOSED: u32 = 1 << 31;
-
-/// What queue pairs and the memory that they use have in common.
-///
-/// It outlives the [`Pd`] for as long as someone compares with it, so that its address names one
-/// protection domain for ever.
-pub(super) struct Domain {
-    /// Number of queue pairs, and [`CLOSED`].
-    users: Atomic<u32>,
-}
-
-impl Domain {
-    /// Counts a queue pair in, unless the domain is closed.
-    pub(super) fn enter(this: &Arc<Self>) -> Result<DomainUse> {
-        let users = &this.users;
-        let mut old = users.load(ordering::Relaxed);
-        loop {
-            if old & CLOSED != 0 {
-                return Err(ENODEV);
-            }
-            match users.cmpxchg(old, old.wrapping_add(1), ordering::Full) {
-                Ok(_) => return Ok(DomainUse(this.clone())),
-                Err(now) => old = now,
-            }
-        }
-    }
-
-    /// From now on no queue pair can be made. `EBUSY`, and nothing changed, if there is one.
-    pub(super) fn close(&self) -> Result {
-        match self.users.cmpxchg(0, CLOSED, ordering::Full) {
-            Ok(_) | Err(CLOSED) => Ok(()),
-            Err(_) => Err(EBUSY),
-        }
-    }
-}
-
-/// The share of a queue pair in its [`Domain`]: while there is one, no memory of it is unmapped.
-pub(super) struct DomainUse(Arc<Domain>);
-
-impl Drop for DomainUse {
-    fn drop(&mut self) {
-        self.0.users.fetch_sub(1, ordering::Full);
-    }
-}
 
 /// A protection domain: which memory which queue pairs may use. Dropping it sleeps.
 ///
@@ -91,12 +45,7 @@ unsafe impl Sync for Pd {}
 impl Pd {
     /// May sleep.
     pub(crate) fn new(device: &Device) -> Result<Arc<Self>> {
-        let domain = Arc::new(
-            Domain {
-                users: Atomic::new(0),
-            },
-            GFP_KERNEL,
-        )?;
+        let domain = Arc::new(Domain::new(), GFP_KERNEL)?;
         let alloc = || {
             // SAFETY: A `Device` is registered.
             let raw = from_err_ptr(unsafe { bindings::rds_ib_alloc_pd(device.as_raw()) })?;

@@ -26,9 +26,10 @@
 use super::{
     arena::Batch,
     cm::{Anchor, CmHandler, CmId, RnrTimer},
+    domain::{Domain, DomainUse},
     drain::{forward, Drain},
     operation::OperationItem,
-    pd::{Domain, DomainUse, Pd},
+    pd::Pd,
     qp_ring::{RecvRing, Slot, SIGNAL_EVERY},
     send_ring::SendRing,
     shard::BufMut,

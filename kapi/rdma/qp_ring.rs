@@ -18,7 +18,7 @@
 
 use super::{
     arena::Batch,
-    pd::Domain,
+    domain::Domain,
     shard::{Buf, BufMut},
 };
 use crate::{bindings, kapi::errno::Errno};

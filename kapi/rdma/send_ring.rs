@@ -4,8 +4,8 @@
 //! [`qp_ring`](super::qp_ring) for what rings have in common.
 
 use super::{
+    domain::Domain,
     operation::{OperationItem, Posted, Refused, Why},
-    pd::Domain,
     qp_ring::{after, before, empty_slots, Chain, SendItem, WorkRequest, CHAIN, SEND},
     wc_status::WcStatus,
 };

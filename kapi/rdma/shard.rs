@@ -9,7 +9,7 @@
 //! A handle is 16 bytes and points to its shard without counting a reference: a shard leaves its
 //! [`Arena`] only when all of its slots are free.
 
-use super::{arena::Arena, device::Device, pd::Domain};
+use super::{arena::Arena, device::Device, domain::Domain};
 use crate::bindings;
 use core::{
     mem::ManuallyDrop,

@@ -5,8 +5,9 @@
 
 use super::{
     device::Device,
+    domain::{Domain, DomainUse},
     operation::{Lender, LocalPiece, Operation, OperationItem, Verb},
-    pd::{Domain, DomainUse, Pd},
+    pd::Pd,
     shard::{BufMut, Mapping},
     wc_status::WcStatus,
 };
