@@ -4,12 +4,14 @@
 //!
 //! Pushing and popping never allocate and move one pointer, so it is fit for use under a spinlock.
 //! An element is in one queue at most because the queue owns it.
+//!
+//! All pointers to a node are those that its box gave: what a reference to a node was made into could
+//! not be used any more after the next one was made.
 
 use crate::kapi::alloc::{kmalloc_size, Direct};
 use core::{
-    mem::ManuallyDrop,
     ops::{Deref, DerefMut},
-    ptr,
+    ptr::{self, NonNull},
 };
 use kernel::{
     alloc::{kbox::Box, AllocError},
@@ -17,18 +19,18 @@ use kernel::{
     sync::atomic::{Atomic, Relaxed},
 };
 
-/// The next node, if there is one. It is never dropped in its place: queues are emptied one by one, and
-/// otherwise each message would pay for the question whether there is something to drop.
-type Link<T> = ManuallyDrop<Option<Box<Node<T>, Direct>>>;
-
-const fn link<T>(node: Option<Box<Node<T>, Direct>>) -> Link<T> {
-    ManuallyDrop::new(node)
-}
+/// The next node, if there is one: a box that whoever has the link owns.
+type Link<T> = Option<NonNull<Node<T>>>;
 
 struct Node<T> {
     next: Link<T>,
     value: T,
 }
+
+// SAFETY: A node has its next one as it would a box.
+unsafe impl<T: Send> Send for Node<T> {}
+// SAFETY: As above.
+unsafe impl<T: Sync> Sync for Node<T> {}
 
 /// A value in a box that can be queued.
 ///
@@ -42,7 +44,7 @@ impl<T> Item<T> {
     pub(crate) const SIZE: usize = kmalloc_size(size_of::<Node<T>>());
 
     pub(crate) fn new(value: T, flags: kernel::alloc::Flags) -> Result<Self, AllocError> {
-        let next = link(None);
+        let next = None;
         // INVARIANT: There is no next one.
         Ok(Self(Box::new(Node { next, value }, flags)?))
     }
@@ -53,7 +55,7 @@ impl<T> Item<T> {
         flags: kernel::alloc::Flags,
     ) -> Result<Self, AllocError> {
         let node = init!(Node {
-            next: link(None),
+            next: None,
             value <- value,
         });
         match Box::init::<core::convert::Infallible>(node, flags) {
@@ -61,6 +63,22 @@ impl<T> Item<T> {
             Ok(node) => Ok(Self(node)),
             Err(_) => Err(AllocError),
         }
+    }
+
+    /// The node, which the caller owns now.
+    fn into_node(self) -> NonNull<Node<T>> {
+        let node = Box::into_raw(self.0);
+        // SAFETY: A box is not null.
+        unsafe { NonNull::new_unchecked(node) }
+    }
+
+    /// # Safety
+    ///
+    /// The caller must own the node, which comes from [`Self::into_node`] and has no next one.
+    unsafe fn from_node(node: NonNull<Node<T>>) -> Self {
+        // SAFETY: The caller says so.
+        // INVARIANT: As above.
+        Self(unsafe { Box::from_raw(node.as_ptr()) })
     }
 }
 
@@ -88,8 +106,8 @@ static NEXT_ID: Atomic<u64> = Atomic::new(1);
 ///
 /// # Invariants
 ///
-/// `tail` is null when `head` is `None`; otherwise it points to the last node that is reached from
-/// `head`.
+/// The queue owns the nodes that are reached from `head`, which come from [`Item::into_node`].
+/// `tail` is null when `head` is `None`; otherwise it points to the last of them.
 ///
 /// The elements have the numbers from `popped` to `pushed - 1`, in this order. A number from `settled` on
 /// was never another element's since `id` was set; 64 bits do not overflow. Not zero, `id` is no other
@@ -146,7 +164,7 @@ impl<T> Fifo<T> {
     pub(crate) const fn new() -> Self {
         // INVARIANT: Empty.
         Self {
-            head: link(None),
+            head: None,
             tail: ptr::null_mut(),
             popped: FIRST,
             pushed: FIRST,
@@ -165,40 +183,44 @@ impl<T> Fifo<T> {
     }
 
     pub(crate) fn front(&self) -> Option<&T> {
-        self.head.as_ref().map(|node| &node.value)
+        let node = self.head?.as_ptr();
+        // SAFETY: By the type invariants it is a node that `self` owns, which is borrowed.
+        Some(unsafe { &(*node).value })
     }
 
     pub(crate) fn front_mut(&mut self) -> Option<&mut T> {
-        self.head.as_mut().map(|node| &mut node.value)
+        let node = self.head?.as_ptr();
+        // SAFETY: As above, and `&mut self` is exclusive.
+        Some(unsafe { &mut (*node).value })
     }
 
-    /// Hangs a chain of nodes, of which `last` is the last, behind the queue.
-    fn hang(&mut self, first: Box<Node<T>, Direct>, last: *mut Node<T>) {
+    /// Hangs a chain of nodes, of which `last` is the last, behind the queue, which owns them then.
+    fn hang(&mut self, first: NonNull<Node<T>>, last: *mut Node<T>) {
         if self.tail.is_null() {
-            self.head = link(Some(first));
+            self.head = Some(first);
         } else {
             // SAFETY: By the type invariants `tail` points to a node that `self` owns, and
             // `&mut self` is exclusive.
-            let tail = unsafe { &mut *self.tail };
-            tail.next = link(Some(first));
+            unsafe { (*self.tail).next = Some(first) };
         }
-        // INVARIANT: A box does not move what it holds, so `last` is the last node of the queue.
+        // INVARIANT: It is the last node of the queue.
         self.tail = last;
     }
 
-    pub(crate) fn push_back(&mut self, mut item: Item<T>) {
-        let last: *mut Node<T> = &mut *item.0;
-        self.hang(item.0, last);
+    pub(crate) fn push_back(&mut self, item: Item<T>) {
+        let node = item.into_node();
+        self.hang(node, node.as_ptr());
         self.pushed = self.pushed.wrapping_add(1);
     }
 
     pub(crate) fn push_front(&mut self, mut item: Item<T>) {
+        item.0.next = self.head;
+        let node = item.into_node();
         if self.tail.is_null() {
             // INVARIANT: The queue was empty: the first node is the last.
-            self.tail = &mut *item.0;
+            self.tail = node.as_ptr();
         }
-        item.0.next = link(self.head.take());
-        self.head = link(Some(item.0));
+        self.head = Some(node);
         // INVARIANT: The number that it gets was another element's, maybe, and so were those below.
         self.settled = self.settled.max(self.popped);
         self.popped = self.popped.wrapping_sub(1);
@@ -215,15 +237,17 @@ impl<T> Fifo<T> {
     }
 
     pub(crate) fn pop_front(&mut self) -> Option<Item<T>> {
-        let mut node = self.head.take()?;
-        self.head = link(node.next.take());
+        let node = self.head?;
+        // SAFETY: By the type invariants it is a node that `self` owns, and `&mut self` is
+        // exclusive.
+        self.head = unsafe { (*node.as_ptr()).next.take() };
         if self.head.is_none() {
             // INVARIANT: Empty again.
             self.tail = ptr::null_mut();
         }
         self.popped = self.popped.wrapping_add(1);
-        // INVARIANT: The next one was taken off it.
-        Some(Item(node))
+        // SAFETY: It is not reached from `head` any more, and the next one was taken off it.
+        Some(unsafe { Item::from_node(node) })
     }
 
     /// Puts all of `other` behind what is here; `other` is empty afterwards.
@@ -267,10 +291,12 @@ impl<T> Fifo<T> {
     ) -> bool {
         self.begin(walk);
         for _ in 0..most {
-            let Some(node) = self.link_at(walk).and_then(|place| place.as_deref_mut()) else {
+            let Some(node) = self.link_at(walk).and_then(|place| *place) else {
                 return false;
             };
-            if !each(&node.value) {
+            let node = node.as_ptr();
+            // SAFETY: By the type invariants it is a node that `self` owns, which is borrowed.
+            if !each(unsafe { &(*node).value }) {
                 return false;
             }
             // INVARIANT: The node that was at `next`.
@@ -300,32 +326,35 @@ impl<T> Fifo<T> {
                 more = false;
                 break;
             };
-            let Some(mut node) = place.take() else {
+            let Some(node) = *place else {
                 more = false;
                 break;
             };
-            let picked = pick(&mut node.value);
-            if picked != Pick::Take {
-                let last: *mut Node<T> = &mut *node;
-                *place = link(Some(node));
-                if picked == Pick::End {
+            // SAFETY: By the type invariants it is a node that `self` owns, and `&mut self` is
+            // exclusive.
+            match pick(unsafe { &mut (*node.as_ptr()).value }) {
+                Pick::Take => {}
+                Pick::Leave => {
+                    // INVARIANT: The node that was at `next`.
+                    walk.last = node.as_ptr();
+                    walk.next = walk.next.wrapping_add(1);
+                    continue;
+                }
+                Pick::End => {
                     more = false;
                     break;
                 }
-                // INVARIANT: The node that was at `next`.
-                walk.last = last;
-                walk.next = walk.next.wrapping_add(1);
-                continue;
             }
-            *place = link(node.next.take());
+            // SAFETY: As above.
+            *place = unsafe { (*node.as_ptr()).next.take() };
             if place.is_none() {
                 // INVARIANT: It was the last one; the one before it is now, if there is one.
                 self.tail = walk.last;
             }
             self.pushed = self.pushed.wrapping_sub(1);
             walk.end = walk.end.wrapping_sub(1);
-            // INVARIANT: The next one was taken off it.
-            out.push_back(Item(node));
+            // SAFETY: It is not reached from `head` any more, and the next one was taken off it.
+            out.push_back(unsafe { Item::from_node(node) });
         }
         if self.pushed != before {
             // INVARIANT: The numbers start again, but this walk knows.
@@ -365,17 +394,17 @@ impl<T> Fifo<T> {
         if !walk.last.is_null() && last >= self.popped.max(self.settled) && last < self.pushed {
             // SAFETY: By the invariants of both types it is the node that has this number now: it is in
             // the queue, which is borrowed.
-            let node = unsafe { &mut *walk.last };
-            return Some(&mut node.next);
+            return Some(unsafe { &mut (*walk.last).next });
         }
         let mut place = &mut self.head;
         // INVARIANT: Null, or what is passed below.
         walk.last = ptr::null_mut();
         // Few: only what was put in front again can be between.
         for _ in self.popped..walk.next {
-            let node = place.as_deref_mut()?;
+            let node = (*place)?.as_ptr();
             walk.last = node;
-            place = &mut node.next;
+            // SAFETY: By the type invariants it is a node that `self` owns, which is borrowed.
+            place = unsafe { &mut (*node).next };
         }
         walk.next = walk.next.max(self.popped);
         Some(place)
@@ -383,21 +412,23 @@ impl<T> Fifo<T> {
 
     /// The elements, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        let mut next = self.head.as_deref();
+        let mut next = self.head;
         core::iter::from_fn(move || {
-            let node = next?;
-            next = node.next.as_deref();
+            // SAFETY: By the type invariants it is a node that `self` owns, which is borrowed.
+            let node = unsafe { &*next?.as_ptr() };
+            next = node.next;
             Some(&node.value)
         })
     }
 
     /// The elements, oldest first, to be changed.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        let mut next = self.head.as_deref_mut();
+        let mut next = self.head;
         core::iter::from_fn(move || {
-            let Node { next: rest, value } = next.take()?;
-            next = rest.as_deref_mut();
-            Some(value)
+            // SAFETY: As above, and `&mut self` is exclusive. Nobody else is given this node.
+            let node = unsafe { &mut *next?.as_ptr() };
+            next = node.next;
+            Some(&mut node.value)
         })
     }
 }
