@@ -22,7 +22,10 @@ use super::{
     shard::{Buf, BufMut},
 };
 use crate::{bindings, kapi::errno::Errno};
-use core::{mem, ptr};
+use core::{
+    mem,
+    ptr::{self, NonNull},
+};
 use kernel::{error::to_result, prelude::*};
 
 /// Every so many sends one reports its completion, and that of all before it. In a small ring it is one
@@ -93,11 +96,19 @@ pub(super) fn before(index: usize, count: usize, slots: usize) -> usize {
 
 /// Work requests that the device is about to be given.
 ///
+/// The device follows pointers into this memory, so nobody borrows more of it than one request and
+/// its entry: a reference to the whole would end the right of these pointers to be used.
+///
 /// # Invariants
 ///
-/// Each request's `next` points to the one after it, or is null in the last one, and its `sg_list` to
-/// the entry of the same number.
+/// - `links` is a box that `self` owns.
+/// - Each request's `next` points to the one after it, or is null in the last one, and its `sg_list`
+///   to the entry of the same number.
 pub(super) struct Chain<Wr> {
+    links: NonNull<Links<Wr>>,
+}
+
+struct Links<Wr> {
     wrs: [Wr; CHAIN],
     sges: [bindings::ib_sge; CHAIN],
 }
@@ -149,32 +160,56 @@ impl WorkRequest for bindings::ib_send_wr {
 
 impl<Wr: WorkRequest> Chain<Wr> {
     /// May sleep.
-    pub(super) fn new(lkey: u32) -> Result<KBox<Self>> {
+    pub(super) fn new(lkey: u32) -> Result<Self> {
         let sge = bindings::ib_sge {
             lkey,
             ..Default::default()
         };
-        let mut this = KBox::new(
-            Self {
+        let links = KBox::new(
+            Links {
                 wrs: [Wr::default(); CHAIN],
                 sges: [sge; CHAIN],
             },
             GFP_KERNEL,
         )?;
-        let Self { wrs, sges } = &mut *this;
-        // INVARIANT: The box does not move what is in it.
+        let links = NonNull::new(KBox::into_raw(links)).ok_or(ENOMEM)?;
+        // INVARIANT: The box is owned. The requests are linked below, from the last one on.
+        let mut this = Self { links };
         let mut next = ptr::null_mut();
-        for (wr, sge) in wrs.iter_mut().zip(sges).rev() {
-            wr.link(next, sge);
-            next = wr;
+        for index in (0..CHAIN).rev() {
+            let (wr_ptr, sge_ptr) = this.pointers(index);
+            if let Some((wr, _)) = this.at(index) {
+                wr.link(next, sge_ptr);
+            }
+            next = wr_ptr;
         }
         Ok(this)
+    }
+
+    /// Where the request of this number and its entry are.
+    #[inline]
+    fn pointers(&self, index: usize) -> (*mut Wr, *mut bindings::ib_sge) {
+        let links = self.links.as_ptr();
+        // SAFETY: By the type invariants it is a place in memory that `self` owns.
+        let wrs = unsafe { &raw mut (*links).wrs };
+        // SAFETY: As above.
+        let sges = unsafe { &raw mut (*links).sges };
+        let (wrs, sges) = (wrs.cast::<Wr>(), sges.cast::<bindings::ib_sge>());
+        (wrs.wrapping_add(index), sges.wrapping_add(index))
     }
 
     /// The request of this number and its entry.
     #[inline]
     pub(super) fn at(&mut self, index: usize) -> Option<(&mut Wr, &mut bindings::ib_sge)> {
-        self.wrs.get_mut(index).zip(self.sges.get_mut(index))
+        if index >= CHAIN {
+            return None;
+        }
+        let (wr, sge) = self.pointers(index);
+        // SAFETY: There are as many; by the type invariants `self` owns them, and is borrowed.
+        let wr = unsafe { &mut *wr };
+        // SAFETY: As above.
+        let sge = unsafe { &mut *sge };
+        Some((wr, sge))
     }
 
     /// Calls `post` with the first `count` requests. Fails with the number of those that were posted.
@@ -186,20 +221,28 @@ impl<Wr: WorkRequest> Chain<Wr> {
         let mut bad: *const Wr = ptr::null();
         let cut = count.wrapping_sub(1);
         let next = self.set_next(cut, ptr::null_mut());
-        let result = to_result(post(self.wrs.as_ptr(), &mut bad));
+        let (first, _) = self.pointers(0);
+        let result = to_result(post(first, &mut bad));
         self.set_next(cut, next);
         result.map_err(|error| {
             // Everything from `bad` on was not posted. If the device does not say, all might have been.
-            let offset = (bad as usize).wrapping_sub(self.wrs.as_ptr() as usize);
+            let offset = (bad as usize).wrapping_sub(first as usize);
             ((offset / size_of::<Wr>()).min(count), error)
         })
     }
 
     fn set_next(&mut self, index: usize, next: *mut Wr) -> *mut Wr {
-        match self.wrs.get_mut(index) {
-            Some(wr) => mem::replace(wr.next(), next),
+        match self.at(index) {
+            Some((wr, _)) => mem::replace(wr.next(), next),
             None => ptr::null_mut(),
         }
+    }
+}
+
+impl<Wr> Drop for Chain<Wr> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants `self` owns the box, and it ends here.
+        drop(unsafe { KBox::from_raw(self.links.as_ptr()) });
     }
 }
 
@@ -214,7 +257,7 @@ pub(super) struct RecvRing {
     qp: *mut bindings::ib_qp,
     domain: *const Domain,
     slots: KVVec<Option<BufMut>>,
-    chain: KBox<Chain<bindings::ib_recv_wr>>,
+    chain: Chain<bindings::ib_recv_wr>,
     /// The slot of the next receive.
     head: usize,
 }

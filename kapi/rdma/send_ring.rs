@@ -29,7 +29,7 @@ pub(super) struct SendRing {
     qp: *mut bindings::ib_qp,
     domain: *const Domain,
     slots: KVVec<Option<Posted>>,
-    chain: KBox<Chain<bindings::ib_send_wr>>,
+    chain: Chain<bindings::ib_send_wr>,
     head: usize,
     tail: usize,
     used: u32,
