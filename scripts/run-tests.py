@@ -535,7 +535,7 @@ def made(tally, name, *arguments):
 
 def host(tally):
     """All that needs no machine."""
-    for crate in ("tests/host", "tools"):
+    for crate in ("tests/host", "tests/loom", "tools"):
         cargo(tally, crate)
     checks = Pytest("checks of the checks", "checks", "tests/lint").run()
     tally.add_outcomes(checks.suite, checks.outcomes, checks.whole() and bool(checks.outcomes))
