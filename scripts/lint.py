@@ -10,7 +10,7 @@ from pathlib import Path
 import checks
 
 TOP = Path(__file__).resolve().parent.parent
-HOST_CRATES = ("tests/host", "tools")
+HOST_CRATES = ("tests/host", "tests/loom", "tools")
 
 
 def tracked():
