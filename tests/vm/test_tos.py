@@ -53,10 +53,10 @@ def test_connection_of_its_own(pair, tools, guest):
 def test_packets_carry_it(pair, tools, guest, first, version):
     """Also those of the side that was asked for the connection."""
     a, b = pair
-    hosts = new_addresses(guest, pair, version)
-    node, own, peer = (a, *hosts) if first == "a" else (b, *hosts[::-1])
     for tos in (TOS, 0):
-        watch = a.start(["python3", guest / "roce_tos.py", a.netdevs[0]])
+        hosts = new_addresses(guest, pair, version)
+        node, own, peer = (a, *hosts) if first == "a" else (b, *hosts[::-1])
+        watch = a.start(["python3", guest / "roce_tos.py", a.netdevs[0], hosts[0]])
         watch.expect("ready")
         ping(tools, node, peer, own, tos=tos)
         watch.write("enough\n")

@@ -19,7 +19,7 @@ _ports = itertools.cycle(range(4000, 65536 - 63, 64))
 # Types of service: the programs in guest/ name some of those below.
 _types = itertools.cycle(range(140, 256))
 # Networks of two nodes: test_failover.py has those below.
-_networks = itertools.count(150)
+_networks = itertools.cycle(range(150, 250))
 
 
 def messages(flavor, count):
@@ -45,7 +45,7 @@ def new_addresses(guest, pair, version=4, lower=0):
     found = []
     for index, m in enumerate(pair):
         number = 1 if index == lower else 2
-        host = f"10.{network}.0.{number}" if version == 4 else f"fd{network}::{number}"
+        host = f"10.{network}.0.{number}" if version == 4 else f"fd{network:02x}::{number}"
         prefix = f"{host}/24" if version == 4 else f"{host}/64 nodad"
         m.run(f"ip addr add dev {m.netdevs[0]} {prefix}")
         # The RDMA core is a moment behind.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""roce_tos.py DEVICE: prints, when a line comes on its input, which type of service RoCE packets of queue
-pairs carry, in and out, as JSON. Those of the CM, which has queue pair 1, do not count."""
+"""roce_tos.py DEVICE HOST: prints, when a line comes on its input, the types of service that RoCE packets
+of queue pairs from and to an address carry, in and out, as JSON. Packets of the CM, which has queue pair
+1, do not count."""
 
 import json
 import select
@@ -11,14 +12,17 @@ ETH_P_ALL = 3
 ROCE_PORT = 4791
 
 
-def tos_of(frame):
-    """The TOS of IPv4 or the traffic class of IPv6 if it is a packet of a queue pair, else None."""
+def tos_of(frame, host):
+    """The TOS of IPv4 or the traffic class of IPv6 of a packet of a queue pair from or to an
+    address, else None."""
     kind, ip = frame[12:14], frame[14:]
     if kind == b"\x08\x00" and ip[9] == socket.IPPROTO_UDP:
-        tos, udp = ip[1], ip[(ip[0] & 15) * 4:]
+        tos, ends, udp = ip[1], (ip[12:16], ip[16:20]), ip[(ip[0] & 15) * 4:]
     elif kind == b"\x86\xdd" and ip[6] == socket.IPPROTO_UDP:
-        tos, udp = (ip[0] & 15) << 4 | ip[1] >> 4, ip[40:]
+        tos, ends, udp = (ip[0] & 15) << 4 | ip[1] >> 4, (ip[8:24], ip[24:40]), ip[40:]
     else:
+        return None
+    if host not in ends:
         return None
     if int.from_bytes(udp[2:4], "big") != ROCE_PORT or int.from_bytes(udp[13:16], "big") == 1:
         return None
@@ -26,7 +30,9 @@ def tos_of(frame):
 
 
 with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as s:
-    s.bind((sys.argv[1], ETH_P_ALL))
+    netdev, host = sys.argv[1:]
+    address = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+    s.bind((netdev, ETH_P_ALL))
     s.setblocking(False)
     print("ready", flush=True)
     seen = {"in": set(), "out": set()}
@@ -36,9 +42,9 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) a
         ended = sys.stdin in select.select([s, sys.stdin], [], [])[0]
         try:
             while True:
-                data, address = s.recvfrom(128)
-                if (tos := tos_of(data)) is not None:
-                    seen["out" if address[2] == socket.PACKET_OUTGOING else "in"].add(tos)
+                data, where = s.recvfrom(128)
+                if (tos := tos_of(data, address)) is not None:
+                    seen["out" if where[2] == socket.PACKET_OUTGOING else "in"].add(tos)
         except BlockingIOError:
             pass
     print(json.dumps({way: sorted(x) for way, x in seen.items()}), flush=True)
