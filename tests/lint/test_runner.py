@@ -363,6 +363,8 @@ def test_growing_cost_fails(boots, failed):
     tally = run_tests.Tally()
     run_tests.check_costs(tally, {"boots": {"release": boots}}, {"boots": {"release": 100}})
     assert tally.suites[0][2] == failed
+    run_tests.check_costs(tally, {"boots": {"debug": boots}}, {"boots": {"release": 100}})
+    assert len(tally.suites) == 1
 
 
 def test_costs():
