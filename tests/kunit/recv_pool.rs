@@ -17,6 +17,9 @@ mod suite {
     const SHARD: usize = 65536;
     const SLOTS: usize = 15;
 
+    /// `tests/miri` takes its time.
+    const STEPS: u32 = if cfg!(miri) { 200 } else { 4000 };
+
     #[test]
     fn all_slots_and_back() -> Result {
         let pool = pool(SIZE, SHARD, &[4])?;
@@ -66,7 +69,7 @@ mod suite {
     fn new_memory_is_zero() -> Result {
         let pool = pool(SIZE, SHARD, &[4])?;
         let bufs = take_all(&pool)?;
-        assert!(bufs.iter().all(|buf| buf.bytes().iter().all(|b| *b == 0)));
+        assert!(bufs.iter().all(|buf| all(buf.bytes(), 0)));
         Ok(())
     }
 
@@ -80,7 +83,7 @@ mod suite {
         drop(first);
         assert_eq!(pool.stats().arena.in_use, 1);
         let buf = second.thaw().map_err(|_| EBUSY)?;
-        assert!(buf.bytes().iter().all(|b| *b == 7));
+        assert!(all(buf.bytes(), 7));
         drop(buf);
         assert_eq!(pool.stats().arena.in_use, 0);
         Ok(())
@@ -288,7 +291,7 @@ mod suite {
         pool.revoke()?;
         assert!(pool.alloc(Context::MaySleep).is_none());
         assert_eq!(pool.stats().arena.shards, 2);
-        assert!(bufs.iter().all(|buf| buf.bytes().iter().all(|b| *b == 3)));
+        assert!(bufs.iter().all(|buf| all(buf.bytes(), 3)));
         pool.revoke()?;
         bufs.truncate(SLOTS);
         assert_eq!(pool.stats().arena.shards, 1);
@@ -307,7 +310,7 @@ mod suite {
         }
         drop(pool);
         bufs.truncate(3);
-        assert!(bufs.iter().all(|buf| buf.bytes().iter().all(|b| *b == 9)));
+        assert!(bufs.iter().all(|buf| all(buf.bytes(), 9)));
         Ok(())
     }
 
@@ -316,11 +319,11 @@ mod suite {
         let pool = pool(SIZE, 4 * SHARD, &[4])?;
         let mut bufs: KVec<(BufMut, u8)> = KVec::new();
         let mut random = 1u32;
-        for step in 0..4000u32 {
+        for step in 0..STEPS {
             random = random.wrapping_mul(1664525).wrapping_add(1013904223);
             let pick = (random >> 8) as usize;
-            // More allocations than frees in even thousands, fewer in odd ones.
-            if (pick % 8 < 5) == ((step / 1000) % 2 == 0) {
+            // More allocations than frees in even quarters, fewer in odd ones.
+            if (pick % 8 < 5) == ((step / (STEPS / 4)) % 2 == 0) {
                 if let Some(mut buf) = pool.alloc(Context::MaySleep) {
                     let mark = (step % 251) as u8;
                     buf.bytes_mut().fill(mark);
@@ -330,7 +333,7 @@ mod suite {
                 }
             } else if !bufs.is_empty() {
                 let (buf, mark) = bufs.remove(pick % bufs.len()).map_err(|_| EINVAL)?;
-                assert!(buf.bytes().iter().all(|b| *b == mark));
+                assert!(all(buf.bytes(), mark));
             }
             let stats = pool.stats().arena;
             assert_eq!(stats.in_use, bufs.len());
@@ -376,5 +379,12 @@ mod suite {
             bufs.push(buf, GFP_KERNEL)?;
         }
         Ok(bufs)
+    }
+
+    /// Whether all bytes are the same, compared in pieces.
+    fn all(bytes: &[u8], mark: u8) -> bool {
+        bytes
+            .chunks(64)
+            .all(|piece| *piece == [mark; 64][..piece.len()])
     }
 }

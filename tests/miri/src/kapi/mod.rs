@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `kapi`: the files that are tested, and what stands in for others.
+
+#[path = "../../../../kapi/alloc.rs"]
+pub(crate) mod alloc;
+#[path = "../../../../kapi/errno.rs"]
+pub(crate) mod errno;
+#[path = "../../../../kapi/inline_bytes.rs"]
+mod inline_bytes;
+mod inline_bytes_tests;
+pub(crate) mod rdma;
+pub(crate) mod sync;
+
+pub(crate) mod sysctl {
+    use core::{ffi::c_int, ops::RangeInclusive};
+
+    /// One that nobody sets.
+    pub(crate) struct Setting(c_int);
+
+    impl Setting {
+        pub(crate) const fn new(value: c_int, _: RangeInclusive<c_int>) -> Self {
+            Self(value)
+        }
+
+        pub(crate) fn count(&self) -> u32 {
+            self.0.try_into().unwrap_or(0)
+        }
+    }
+}

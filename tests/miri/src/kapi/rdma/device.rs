@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `kapi::rdma::device`: one that counts its references.
+
+use crate::{bindings, sync::aref::AlwaysRefCounted};
+use core::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub(crate) struct Device {
+    pub(super) references: AtomicUsize,
+}
+
+// SAFETY: Who made it drops it after all references.
+unsafe impl AlwaysRefCounted for Device {
+    fn inc_ref(&self) {
+        self.references.fetch_add(1, Ordering::Relaxed);
+    }
+
+    unsafe fn dec_ref(this: NonNull<Self>) {
+        // SAFETY: The caller has a reference.
+        unsafe { this.as_ref() }
+            .references
+            .fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Device {
+    pub(super) fn as_raw(&self) -> *mut bindings::ib_device {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+
+    pub(crate) fn numa_node(&self) -> i32 {
+        -1
+    }
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `kapi::rdma`: buffers and rings are those of the module; devices and what belongs to them stand
+//! in for its.
+
+#[path = "../../../../../kapi/rdma/arena.rs"]
+mod arena;
+mod arena_tests;
+mod device;
+#[path = "../../../../../kapi/rdma/domain.rs"]
+mod domain;
+mod mr;
+#[path = "../../../../../kapi/rdma/operation.rs"]
+mod operation;
+mod pd;
+#[path = "../../../../../kapi/rdma/qp_ring.rs"]
+mod qp_ring;
+mod ring_tests;
+#[path = "../../../../../kapi/rdma/send_ring.rs"]
+mod send_ring;
+#[path = "../../../../../kapi/rdma/shard.rs"]
+mod shard;
+#[path = "../../../../../kapi/rdma/wc_status.rs"]
+mod wc_status;
+
+pub(crate) use arena::{Arena, ArenaStats, Batch, GrowError};
+pub(crate) use pd::Pd;
+pub(crate) use shard::{Buf, BufMut};

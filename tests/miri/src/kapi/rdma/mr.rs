@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `kapi::rdma::mr`: memory that is lent for operations.
+
+use super::domain::Domain;
+use crate::sync::Arc;
+use std::sync::Mutex;
+
+/// Memory that is mapped while this lives.
+pub(crate) struct Mapping;
+
+pub(crate) struct LentMapping {
+    pub(super) domain: Arc<Domain>,
+    /// None once it was taken back.
+    pub(super) mapping: Mutex<Option<Arc<Mapping>>>,
+}
+
+impl LentMapping {
+    pub(super) fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    pub(super) fn mapping(&self) -> Option<Arc<Mapping>> {
+        self.mapping.lock().unwrap().clone()
+    }
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `kapi/rdma/qp_ring.rs` and `send_ring.rs`, with a device that reads and writes the
+//! memory which it was given, when it is done with it.
+
+use super::{
+    domain::Domain,
+    mr::{LentMapping, Mapping},
+    operation::{Lender, LocalPiece, Operation, OperationItem, Verb, Why},
+    pd::Pd,
+    qp_ring::{RecvRing, SendItem, Slot},
+    send_ring::SendRing,
+    wc_status::WcStatus,
+    Arena, Batch,
+};
+use crate::{
+    bindings::{self, device, Given},
+    kapi::sync::{Fifo, Item},
+    prelude::*,
+    sync::Arc,
+};
+use core::ptr;
+use std::sync::Mutex;
+
+const SIZE: u32 = 64;
+const SLOTS: u32 = 8;
+const LKEY: u32 = 0;
+
+/// Miri takes its time.
+const STEPS: usize = if cfg!(miri) { 60 } else { 2000 };
+
+/// A queue pair, of which nothing is looked at but that there is one.
+fn qp() -> *mut bindings::ib_qp {
+    ptr::without_provenance_mut(1)
+}
+
+struct Fixture {
+    arena: Arc<Arena>,
+    pd: Pd,
+    random: u32,
+}
+
+impl Fixture {
+    fn new(seed: u32) -> Self {
+        let pd = Pd::new();
+        let arena = Arena::new(Some(&pd), None, SIZE).unwrap();
+        arena.grow(1, 1, usize::MAX, true).unwrap();
+        device(|device| (device.takes, device.given) = (None, Vec::new()));
+        Self {
+            arena,
+            pd,
+            random: seed,
+        }
+    }
+
+    fn domain(&self) -> *const Domain {
+        Arc::as_ptr(self.pd.domain())
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        self.random = self.random.wrapping_mul(1664525).wrapping_add(1013904223);
+        (self.random >> 8) as usize % end
+    }
+
+    fn in_use(&self) -> usize {
+        self.arena.stats().in_use
+    }
+
+    fn send(&self, mark: u8) -> SendItem {
+        let mut buf = Arena::take_one(&self.arena).unwrap();
+        buf.bytes_mut().fill(mark);
+        SendItem {
+            buf: buf.freeze(),
+            len: SIZE,
+            solicited: false,
+            fence: false,
+        }
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        assert_eq!(self.in_use(), 0);
+        self.arena.revoke().unwrap();
+        assert_eq!(device(|device| device.mapped), 0);
+    }
+}
+
+/// What a device was given, oldest first; it has done that.
+fn next_given() -> Option<Given> {
+    device(|device| (!device.given.is_empty()).then(|| device.given.remove(0)))
+}
+
+impl Given {
+    fn memory(&self) -> *mut u8 {
+        ptr::with_exposed_provenance_mut(self.address as usize)
+    }
+
+    /// The first byte, of as many that are the same.
+    fn read(&self) -> u8 {
+        // SAFETY: The device has the memory.
+        let bytes = unsafe { core::slice::from_raw_parts(self.memory(), self.length as usize) };
+        assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+        bytes[0]
+    }
+
+    fn write(&self, mark: u8) {
+        // SAFETY: As above.
+        unsafe { self.memory().write_bytes(mark, self.length as usize) };
+    }
+
+    fn send_slot(&self) -> usize {
+        match Slot::of(self.wr_id) {
+            Slot::Send(slot) => slot,
+            _ => panic!("{:#x}", self.wr_id),
+        }
+    }
+}
+
+/// Notes the ends of work requests, and whether each was its operation's last.
+#[derive(Default)]
+struct Told(Mutex<Vec<(bool, u32)>>);
+
+impl Operation for Told {
+    fn done(&self, last: bool, status: WcStatus) {
+        self.0.lock().unwrap().push((last, status.0));
+    }
+}
+
+fn operation(fixture: &Fixture, verb: Verb, lent: Option<&Arc<LentMapping>>) -> OperationItem {
+    let local = LocalPiece {
+        lkey: 1,
+        address: 0,
+        len: 8,
+        of: match lent {
+            Some(lent) => Lender::Mapping(lent.clone()),
+            None => Lender::Region(fixture.pd.domain().clone()),
+        },
+    };
+    let who: Arc<dyn Operation> = Arc::new(Told::default(), GFP_KERNEL).unwrap();
+    OperationItem::new(verb, local, 2, 0, true, who)
+}
+
+fn item(operation: OperationItem) -> Item<OperationItem> {
+    Item::new(operation, GFP_KERNEL).ok().unwrap()
+}
+
+#[test]
+fn receives_come_back_by_their_slots() {
+    let mut fixture = Fixture::new(1);
+    let mut ring = RecvRing::new(SLOTS, fixture.domain(), LKEY).unwrap();
+    let mut batch = Batch::new();
+    Arena::take(&fixture.arena, 4, &mut batch);
+    assert!(ring.post(&mut batch, |_, _| ()).is_err(), "closed");
+    assert_eq!(batch.len(), 4);
+    // SAFETY: Nothing uses it.
+    unsafe { ring.open(qp()) };
+    let mut marks = 0u8;
+    for _ in 0..STEPS {
+        let want = fixture.below(6);
+        Arena::take(&fixture.arena, want, &mut batch);
+        // Now and then the device takes some of a chain, or none.
+        let takes = (fixture.below(4) == 0).then(|| fixture.below(5));
+        device(|device| device.takes = takes);
+        let before = (batch.len(), device(|device| device.given.len()));
+        let posted = ring.post(&mut batch, |_, len| assert_eq!(len, SIZE as usize));
+        let posted = posted.unwrap_or(0) as usize;
+        let after = (batch.len(), device(|device| device.given.len()));
+        assert_eq!((before.0 - posted, before.1 + posted), after);
+        for _ in 0..fixture.below(6) {
+            let Some(given) = next_given() else {
+                break;
+            };
+            marks = marks.wrapping_add(1);
+            given.write(marks);
+            let Slot::Recv(slot) = Slot::of(given.wr_id) else {
+                panic!("{:#x}", given.wr_id);
+            };
+            let buf = ring.complete(slot).unwrap();
+            assert!(buf.bytes().iter().all(|byte| *byte == marks));
+            assert!(ring.complete(slot).is_none());
+        }
+        assert_eq!(
+            fixture.in_use(),
+            batch.len() + device(|device| device.given.len())
+        );
+    }
+    ring.close();
+    assert!(ring.post(&mut batch, |_, _| ()).is_err(), "closed");
+    // SAFETY: There is none.
+    drop(unsafe { ring.take_slots() });
+    drop(batch);
+}
+
+#[test]
+fn sends_keep_their_buffers_until_they_are_done() {
+    for (seed, wait_for_reads) in [(1, false), (2, true), (3, false)] {
+        let mut fixture = Fixture::new(seed);
+        let lent = Arc::new(
+            LentMapping {
+                domain: fixture.pd.domain().clone(),
+                mapping: Mutex::new(Some(Arc::new(Mapping, GFP_KERNEL).unwrap())),
+            },
+            GFP_KERNEL,
+        )
+        .unwrap();
+        let mut ring = SendRing::new(SLOTS, fixture.domain(), LKEY, 3, wait_for_reads).unwrap();
+        // SAFETY: Nothing uses it.
+        unsafe { ring.open(qp()) };
+        let (mut mark, mut sent, mut done) = (0u8, 0u8, 0);
+        let mut told = Fifo::new();
+        for _ in 0..STEPS {
+            match fixture.below(5) {
+                0 | 1 => {
+                    mark = mark.wrapping_add(1);
+                    let full = ring.space() == 0;
+                    let result = ring.stage(fixture.send(mark), |_, _| ());
+                    assert_eq!(result.is_err(), full);
+                    if full {
+                        mark = mark.wrapping_sub(1);
+                    }
+                }
+                2 => {
+                    let verb = [Verb::Read, Verb::Write][fixture.below(2)];
+                    let from = (fixture.below(2) == 0).then_some(&lent);
+                    let full = ring.space() == 0;
+                    let result = ring.operate(item(operation(&fixture, verb, from)));
+                    assert_eq!(
+                        result.err().map(|refused| refused.1),
+                        full.then_some(Why::NotNow)
+                    );
+                }
+                3 => ring.submit().unwrap(),
+                _ => {
+                    // As many as one report stands for.
+                    let Some(reported) =
+                        device(|device| device.given.iter().position(|x| x.signaled))
+                    else {
+                        continue;
+                    };
+                    let mut slot = 0;
+                    for _ in 0..=reported {
+                        let given = next_given().unwrap();
+                        slot = given.send_slot();
+                        if !given.operates {
+                            sent = sent.wrapping_add(1);
+                            assert_eq!(given.read(), sent);
+                        }
+                        done += 1;
+                    }
+                    ring.complete(slot, WcStatus::SUCCESS, &mut told);
+                    // Once is enough, whatever a device says.
+                    let before = ring.in_flight();
+                    ring.complete(slot, WcStatus::SUCCESS, &mut told);
+                    assert_eq!(ring.in_flight(), before);
+                }
+            }
+            let progress = ring.progress();
+            assert_eq!(progress.done, done);
+            assert_eq!(progress.posted, done + u64::from(ring.in_flight()));
+        }
+        // The rest is flushed.
+        let _ = ring.submit();
+        while let Some(given) = next_given() {
+            if !given.operates {
+                sent = sent.wrapping_add(1);
+                assert_eq!(given.read(), sent);
+            }
+            let status = WcStatus(bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR);
+            ring.complete(given.send_slot(), status, &mut told);
+        }
+        assert_eq!((ring.in_flight(), ring.progress().operates), (0, false));
+        assert!(ring.stage(fixture.send(0), |_, _| ()).is_err(), "closed");
+        // SAFETY: There is none.
+        drop(unsafe { ring.take_slots() });
+        drop(told);
+        assert_eq!(mark, sent);
+    }
+}
+
+#[test]
+fn what_a_device_refuses_is_dropped_and_ends_the_ring() {
+    for takes in 0..5 {
+        let fixture = Fixture::new(1);
+        let mut ring = SendRing::new(SLOTS, fixture.domain(), LKEY, 16, false).unwrap();
+        // SAFETY: Nothing uses it.
+        unsafe { ring.open(qp()) };
+        for mark in 0..5 {
+            ring.stage(fixture.send(mark), |_, _| ()).unwrap();
+        }
+        device(|device| device.takes = Some(takes));
+        assert_eq!(ring.submit(), Err(ENOMEM));
+        assert_eq!(ring.in_flight(), takes as u32);
+        assert_eq!(fixture.in_use(), takes);
+        assert!(ring.stage(fixture.send(9), |_, _| ()).is_err(), "closed");
+        let mut told = Fifo::new();
+        while let Some(given) = next_given() {
+            given.read();
+            ring.complete(given.send_slot(), WcStatus::SUCCESS, &mut told);
+        }
+        assert_eq!((ring.in_flight(), fixture.in_use()), (0, 0));
+        assert!(told.is_empty());
+    }
+}
+
+#[test]
+fn an_operation_on_memory_that_was_taken_back_is_not_posted() {
+    let fixture = Fixture::new(1);
+    let mut ring = SendRing::new(SLOTS, fixture.domain(), LKEY, 16, false).unwrap();
+    // SAFETY: Nothing uses it.
+    unsafe { ring.open(qp()) };
+    let mapping = Arc::new(Mapping, GFP_KERNEL).unwrap();
+    let lent = Arc::new(
+        LentMapping {
+            domain: fixture.pd.domain().clone(),
+            mapping: Mutex::new(Some(mapping)),
+        },
+        GFP_KERNEL,
+    )
+    .unwrap();
+    let first = item(operation(&fixture, Verb::Read, Some(&lent)));
+    assert!(ring.operate(first).is_ok());
+    // The ring has what it needs.
+    let taken = lent.mapping.lock().unwrap().take();
+    drop(taken);
+    let second = item(operation(&fixture, Verb::Read, Some(&lent)));
+    let (_, why) = ring.operate(second).err().unwrap();
+    assert_eq!(why, Why::Never);
+    let given = next_given().unwrap();
+    assert!(given.operates && given.signaled);
+    let mut told = Fifo::new();
+    ring.complete(given.send_slot(), WcStatus::SUCCESS, &mut told);
+    let item = told.pop_front().unwrap();
+    item.who.done(item.last, item.status);
+}

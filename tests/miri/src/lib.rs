@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Data structures of the module that need `unsafe`, under Miri: queues, buffers and their shards,
+//! rings of work requests.
+//!
+//! The files are those of the module, and so are the KUnit suites. What is around them is modelled
+//! here: the part of the `kernel` crate that they use (in `kernel/`), `bindings` with an allocator
+//! of pages and a device, and the parts of `kapi` that are about something else.
+//!
+//! `make test-miri` runs the tests, with a nightly toolchain. Miri needs that, and so do smart
+//! pointers as those of the kernel.
+
+#![cfg(test)]
+#![feature(arbitrary_self_types, coerce_unsized, unsize)]
+// Not all of a file is used.
+#![allow(dead_code, unused_imports, unused_macros)]
+
+// The files of the module name the crate `kernel`.
+extern crate self as kernel;
+
+#[path = "kernel/alloc.rs"]
+pub mod alloc;
+#[path = "kernel/error.rs"]
+pub mod error;
+#[path = "kernel/list.rs"]
+pub mod list;
+#[path = "kernel/pin_init.rs"]
+pub mod pin_init;
+#[path = "kernel/prelude.rs"]
+pub mod prelude;
+#[path = "kernel/sync/mod.rs"]
+pub mod sync;
+#[path = "kernel/workqueue.rs"]
+pub mod workqueue;
+
+pub mod fmt {
+    pub use core::fmt::*;
+}
+#[macro_export]
+macro_rules! fmt {
+    ($($arguments:tt)*) => { ::core::format_args!($($arguments)*) };
+}
+
+pub mod page {
+    pub const PAGE_SIZE: usize = 4096;
+}
+
+mod bindings;
+mod kapi;
+mod recv_pool;
+
+#[path = "../../kunit/fifo.rs"]
+mod kunit_fifo;
+#[path = "../../kunit/recv_pool.rs"]
+mod kunit_recv_pool;

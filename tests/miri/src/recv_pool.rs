@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `recv_pool`, but for what shares memory out to devices.
+
+#[path = "../../../recv_pool/counters.rs"]
+mod counters;
+#[path = "../../../recv_pool/limit.rs"]
+mod limit;
+#[path = "../../../recv_pool/pool.rs"]
+mod pool;
+
+pub(crate) use crate::kapi::rdma::{Batch, Buf, BufMut, GrowError};
+pub(crate) use counters::{Counters, Holdings};
+pub(crate) use limit::Limit;
+pub(crate) use pool::{Context, Pool, PoolConfig, SHARD_ORDERS};
