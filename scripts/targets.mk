@@ -7,7 +7,7 @@ export FLAVOR KSRC BINDGEN LLVM UNPATCHED
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-long test-coverage vm vm-stop fuzz kunit modules kernel shell lint clean tools print-kdir print-mods print-ko setup bench \
+.PHONY: help demo test test-fast test-long test-coverage test-miri vm vm-stop fuzz kunit modules kernel shell lint clean tools print-kdir print-mods print-ko setup bench \
 	bench-pool bench-scaling
 
 ifeq ($(filter $(FLAVOR),release debug),)
@@ -34,6 +34,7 @@ help:
 	@echo '  make vm-stop     end the guests that make vm has kept'
 	@echo '  make test-coverage'
 	@echo '                   the tests in virtual machines on one kernel, and what of the module they do not reach'
+	@echo '  make test-miri   host tests, and data structures with unsafe code, under Miri; needs a nightly toolchain'
 	@echo '  make fuzz        random calls on sockets for SECONDS=600, on the debug kernel; SEED=N for those of a run'
 	@echo '  make kunit       the KUnit suites in a kernel tree, run by its kunit.py'
 	@echo '  make bench       what RDS costs, C RDS and this module side by side'
@@ -144,6 +145,15 @@ test-coverage: modules tools build/tools/blockcov.so
 	$(PYTHON) scripts/blockcov/report.py missed '$(dir)' >'$(dir)/missed.txt' && \
 	sed '/^$$/,$$d' '$(dir)/missed.txt' && \
 	echo 'written: $(dir)/missed.txt, $(dir)/cover.txt, $(dir)/cover.json' && exit $$status
+
+# Who has no Miri gets it for the nightly toolchain that there is.
+test-miri: export MIRIFLAGS += -Zmiri-disable-isolation -Zmiri-permissive-provenance
+test-miri: export PROPTEST_CASES ?= 4
+test-miri:
+	@cargo +nightly miri --version >/dev/null 2>&1 || rustup component add --toolchain nightly miri rust-src
+	@for crate in tests/miri tests/host; do \
+		cargo +nightly miri test --manifest-path $$crate/Cargo.toml --target-dir build/miri || exit; \
+	done
 
 # Of the debug kernel, which notices more.
 fuzz: override FLAVOR := debug
