@@ -18,14 +18,15 @@ TOP = Path(__file__).resolve().parents[2]
 IMPLEMENTATIONS = ("rust", "c")
 # Of soft RDMA devices: RoCE and iWARP.
 KINDS = ("rxe", "siw")
-# Kernel parameters of detectors that are off unless they are asked for. Those of the release kernel stand in for KASAN.
+# Kernel parameters of detectors that are off unless they are asked for. Those of the release kernel stand in for KASAN
+# and kmemleak.
 DETECTORS = {
     "release": ("sysctl.vm.mem_profiling=1", "slab_debug=FZP,kmalloc-*"),
-    "debug": ("sysctl.vm.mem_profiling=1", "kasan_multi_shot"),
+    "debug": ("kasan_multi_shot",),
 }
-# A scan looks at all memory, so one lab of the debug kernel does it for all. What the module still has when it is
-# unloaded is noticed on every machine: see unload().
-NO_KMEMLEAK = "kmemleak=off"
+# A scan looks at all memory, so one lab of the debug kernel does it for all. The others count memory by call site, as
+# the release kernel does.
+NO_KMEMLEAK = ("kmemleak=off", "sysctl.vm.mem_profiling=1")
 # Ethernet frames as RoCE fabrics have them, which hold the largest MTU of InfiniBand, 4096 bytes.
 MTU = 4200
 # Allocations of Rust code are counted where the kernel crate's helpers make them.
@@ -298,7 +299,7 @@ class Machine(Node):
     @property
     def finds_leaks(self):
         """Whether the kernel has kmemleak, and was not told to leave it off."""
-        return self.debug and NO_KMEMLEAK not in self.cmdline
+        return self.debug and NO_KMEMLEAK[0] not in self.cmdline
 
     def scan_leaks(self, timeout=600):
         """kmemleak's reports, if the kernel has it. An object counts once it is 5 s old and its

@@ -131,7 +131,8 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [x for x in items if x not in gone]
     flavor = config.getoption("flavor")
     for item in items:
-        if any(flavor in (x.args or ["debug"]) for x in item.iter_markers("long")):
+        if not item.get_closest_marker("short") and any(
+                flavor in (x.args or ["debug"]) for x in item.iter_markers("long")):
             item.add_marker("more")
     yield
     # So that no machines are booted twice. pytest's own order goes by the place of a parameter in the list
@@ -223,7 +224,7 @@ def node_lab(request, flavor, tmp_path_factory):
     def make():
         rundir = tmp_path_factory.mktemp("node")
         machine = cluster.one_node(rundir, impl, flavor, kind=kind,
-                                   cmdline=() if kind == "rxe" else [cluster.NO_KMEMLEAK])
+                                   cmdline=() if kind == "rxe" else cluster.NO_KMEMLEAK)
         machine.add_pair()
         return [machine]
 
@@ -236,7 +237,7 @@ def pair_lab(request, flavor, tmp_path_factory):
     # With C RDS the wire is as Ethernet is by default, and a message is many packets.
     mtu = ETHERNET_MTU if "c" in impls else cluster.MTU
     yield from lab((impls, kind), lambda: cluster.two_nodes(tmp_path_factory.mktemp("pair"), impls, flavor, spare=True,
-                                                            kind=kind, mtu=mtu, cmdline=[cluster.NO_KMEMLEAK]))
+                                                            kind=kind, mtu=mtu, cmdline=cluster.NO_KMEMLEAK))
 
 
 def use(request, made):

@@ -7,7 +7,7 @@ import pytest
 from rdsvm.cluster import PAIR, must
 from traffic import new_type, ping
 
-pytestmark = pytest.mark.impls("rust")
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
 
 DIR = "/sys/kernel/debug/rds"
 

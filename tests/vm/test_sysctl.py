@@ -10,7 +10,7 @@ from rdsvm.cluster import PAIR
 from test_debugfs import view
 from traffic import counters, exchange, new_type, ping, wait_for
 
-pytestmark = pytest.mark.impls("rust")
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
 
 A, B = PAIR
 LOOP = "127.0.0.1"
@@ -55,6 +55,7 @@ def since(node, guest, before):
     return {name: value - before[name] for name, value in counters(node, guest).items()}
 
 
+@pytest.mark.short
 def test_ranges(node, sysctl):
     tries = {name: (low - 1, low, high, high + 1) for name, (_, low, high) in SETTINGS.items()}
     first = sysctl.ask(*SETTINGS)
@@ -166,6 +167,7 @@ def test_limit_of_pools(node, tools, guest, sysctl):
     filler.wait(check=True)
 
 
+@pytest.mark.short
 def test_work_requests(node, tools, guest, sysctl):
     """New connections have as many as was said last, as far as the device goes."""
     usual, small, large = new_type(), new_type(), new_type()

@@ -10,6 +10,9 @@ import pytest
 from rdsvm.cluster import PAIR, PAIR6, wire_address
 from traffic import counters, exchange, late_reader, ping, ports, read_late
 
+# Of user tools the release kernel tells as much; the short ones say something of the module.
+pytestmark = pytest.mark.long
+
 A, B = wire_address(0, 1), wire_address(0, 2)
 LOOP = ("127.0.0.1", "127.0.0.1")
 
@@ -38,6 +41,7 @@ def connection(node, tools, local, peer, tos=0, options=("-n",)):
     return found[0]
 
 
+@pytest.mark.short
 def test_info_shows_every_table(node, tools):
     """Without letters all tables are shown, and one that is not there is no failure."""
     result = node.run([tools / "rds-info"])
@@ -125,6 +129,7 @@ def test_info_shows_sockets_and_messages(node, tools, guest):
     read_late(send, recv, 5)
 
 
+@pytest.mark.short
 def test_info_reads_large_tables(node, tools, guest):
     """More than the first buffer of rds-info holds."""
     held = node.start(["python3", guest / "hold.py", PAIR[0], 700])
@@ -274,6 +279,7 @@ def test_stress_with_rdma_one_way(node, tools):
 
 
 @RUST_ONLY
+@pytest.mark.short
 @pytest.mark.on_siw
 def test_stress_refuses_operations(node, tools):
     """Both ends say what cannot be done, and what to do."""
@@ -382,6 +388,7 @@ def test_stress_ends_in_its_midst(node, tools, how):
     exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=10)
 
 
+@pytest.mark.short
 def test_stress_resets_a_connection(node, tools, guest):
     """As an administrator of Oracle's kernels does. Linux has no such thing, and that is said."""
     ping(tools, node, PAIR[1], source=PAIR[0])

@@ -11,7 +11,8 @@ from slow_reader import run_slow_reader
 from tracing import EVENTS, traced
 from traffic import counters, new_devices, new_type, ping, ports
 
-pytestmark = pytest.mark.impls("rust")
+# Tracepoints are the same on both kernels, but for what is freed when they look at it.
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
 
 ENDS = f"<::ffff:{PAIR[0]},::ffff:{PAIR[1]},0>"
 
@@ -42,6 +43,7 @@ def test_connections(node, tools, trace):
 
 
 # A refused key has another number on iWARP.
+@pytest.mark.short
 @pytest.mark.kinds("rxe")
 def test_errors(node, tools, guest, trace):
     """A peer that is not there, and then a peer whose device refuses a key: both ends tell of that."""
@@ -92,6 +94,7 @@ def test_trace_cmd_reads_them(node, tools):
     node.run(["rm", recording])
 
 
+@pytest.mark.short
 def test_drops(node, tools, guest, trace):
     node.run(["python3", guest / "to_nobody.py", PAIR[0], PAIR[1], ports()])
     assert f"drop: <::ffff:{PAIR[1]},::ffff:{PAIR[0]},0> recv_drop_no_sock 1" in trace()
@@ -117,6 +120,7 @@ def test_drops_on_this_node(node, guest, trace, ends):
 
 
 # As of tests/vm/test_counters.py.
+@pytest.mark.short
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("case,peer,drop", (("closed_amid_a_send", "::ffff:127.0.0.1", "recv_drop_dead_sock 1"),
                                             ("closed_unread", "::", "recv_drop_closed 2")))
