@@ -20,17 +20,18 @@ IMPLEMENTATIONS = ("rust", "c")
 KINDS = ("rxe", "siw")
 # Kernel parameters of detectors that are off unless they are asked for. Those of the release kernel stand in for KASAN
 # and kmemleak.
+COUNT_MEMORY = "sysctl.vm.mem_profiling=1"
 DETECTORS = {
-    "release": ("sysctl.vm.mem_profiling=1", "slab_debug=FZP,kmalloc-*"),
+    "release": (COUNT_MEMORY, "slab_debug=FZP,kmalloc-*"),
     "debug": ("kasan_multi_shot",),
 }
 # A scan looks at all memory, so one lab of the debug kernel does it for all. The others count memory by call site, as
 # the release kernel does.
-NO_KMEMLEAK = ("kmemleak=off", "sysctl.vm.mem_profiling=1")
+NO_KMEMLEAK = ("kmemleak=off", COUNT_MEMORY)
 # Ethernet frames as RoCE fabrics have them, which hold the largest MTU of InfiniBand, 4096 bytes.
 MTU = 4200
 # Allocations of Rust code are counted where the kernel crate's helpers make them.
-ALLOCATED_BY_RUST = re.compile(r"^ *(\d+) +(\d+) +\S*rust/helpers/\S+ func:(\w+)", re.M)
+ALLOCATED_BY_RUST = re.compile(r"^ *(\d+) +\d+ rust/helpers/\S+ func:(\w+)", re.M)
 # The addresses of a machine's own veth pair.
 PAIR = ("10.9.0.1", "10.9.0.2")
 PAIR6 = ("fd09::1", "fd09::2")
@@ -129,7 +130,7 @@ class Machine(Node):
         self.impl = impl or self.impl
         if self.impl == "c":
             return self.run(["modprobe", "rds_rdma"], check=False)
-        self.allocated = self.allocated_by_rust()
+        self.allocated = self.allocated_by_rust() if COUNT_MEMORY in self.cmdline else None
         self.built = self.module.stat().st_mtime
         if self.watcher:
             self.watcher.loading(self)
@@ -151,9 +152,9 @@ class Machine(Node):
         return result
 
     def allocated_by_rust(self):
-        """{call site: bytes} of the memory that Rust code has, if the kernel counts it."""
-        out = self.run("grep -s /rust/helpers/ /proc/allocinfo || :").out
-        return {name: int(size) for size, _, name in ALLOCATED_BY_RUST.findall(out)}
+        """{call site: bytes} of the memory that Rust code has."""
+        out = self.run("grep rust/helpers/ /proc/allocinfo").out
+        return {name: int(size) for size, name in ALLOCATED_BY_RUST.findall(out)}
 
     def _wait_until_freed(self):
         # A grace period may have to end first.

@@ -6,6 +6,7 @@ import re
 import pytest
 from probes import Probes
 from rdsvm.cluster import PAIR, must
+from rdsvm.node import Defect
 from traffic import exchange, ping
 
 pytestmark = pytest.mark.impls("rust")
@@ -62,6 +63,16 @@ def test_load_beside_c_rds_is_refused(modules, told, node):
 def test_c_rds_beside_it_is_refused(node, tools):
     assert node.run(["modprobe", "rds"], check=False).status != 0
     ping(tools, node, "127.0.0.1")
+
+
+@pytest.mark.flavors("release")
+@pytest.mark.kinds("rxe")
+def test_memory_that_stays_is_noticed(node):
+    """The harness compares what Rust code has with that before the load, byte for byte."""
+    node.allocated = {x: size - 1 for x, size in node.allocated.items()}
+    with pytest.raises(Defect, match="rust_helper_krealloc_node_align.: 1"):
+        node.unload()
+    must(node.load())
 
 
 # The kernel that finds leaks: here, or with those of all other tests.
