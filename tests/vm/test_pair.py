@@ -243,6 +243,7 @@ def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
 
 
 # C RDS takes a new boot for that: test_peer_crashes.
+@pytest.mark.on_c
 @pytest.mark.pairs("rust-rust", "c-rust")
 def test_peer_reloads_module(pair, tools, guest, flavor):
     """b starts anew under load: a's old connection to it gives way, and all goes well again."""
@@ -255,6 +256,7 @@ def test_peer_reloads_module(pair, tools, guest, flavor):
         exchange(tools, (a, A), (b, B), count=messages(flavor, 300), sizes="1..8192")
 
 
+@pytest.mark.on_c
 @pytest.mark.on_siw
 def test_messages_go_on_when_a_peer_reloads(pair, guest, flavor):
     """a does not stop sending while b starts anew: whoever then has b's port gets all from the first
