@@ -265,6 +265,8 @@ class Machine(Node):
     def complaints(self, since=0):
         """The kernel's reports of defects since a mark, but for those of its own that are known: see klog.py."""
         found = klog.reports(self.log(since))
+        if NO_KMEMLEAK[0] in self.cmdline:
+            found = [x for x in found if not x.startswith("kmemleak: Kernel memory leak detector disabled")]
         ours = [x for x in found if not klog.is_elsewhere(x)]
         self.spent |= len(found) > len(ours)
         return ours
