@@ -3,17 +3,19 @@
 
 --outcomes: how each test ended and why, what it cost, and which failures are final. --at-once:
 each failure is printed when it happens, as people may wait half an hour for the end, and then
-the slowest tests. --repeat: each test several times."""
+the slowest tests. --repeat: each test several times, as far as --repeat-seconds allow."""
 
 import json
 import os
 import random
 import resource
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+START = time.monotonic()
 OUTCOMES = {}
 # Of each test that failed: the signature of the environment that the harness saw, if any, and
 # whether the failure is final, which no later run can change.
@@ -36,6 +38,12 @@ def pytest_addoption(parser):
         help="run the tests in an order that this number makes",
     )
     parser.addoption("--repeat", type=int, default=1, metavar="N", help="run each test N times")
+    parser.addoption(
+        "--repeat-seconds",
+        type=float,
+        metavar="SECONDS",
+        help="begin no test any more once so much time has gone, but for the first",
+    )
 
 
 class AtOnce:
@@ -111,6 +119,9 @@ def pytest_runtest_protocol(item):
         return (yield)
     finally:
         CPU_SECONDS[item.nodeid] += children_cpu() - before
+        limit = item.config.getoption("repeat_seconds")
+        if limit is not None and time.monotonic() - START > limit:
+            item.session.shouldstop = f"{limit:.0f} seconds have gone"
 
 
 def why(report):

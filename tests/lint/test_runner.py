@@ -284,6 +284,15 @@ def test_unknown_flake_is_red(tmp_path, monkeypatch, capsys):
     assert "0 of 10 failed when it was repeated" in capsys.readouterr().out
 
 
+def test_repetitions_end_when_their_time_is_over(tmp_path, monkeypatch, capsys):
+    """One that takes long is repeated until then, which tells enough for a verdict, or too little."""
+    monkeypatch.setattr(run_tests, "REPEAT_SECONDS", 0)
+    tally, machines, _, busy = run_sample("", LEDGER, tmp_path, monkeypatch)
+    assert busy == 2 and machines.flaky() == 0 and tally.suites[0][1:3] == (1, 1)
+    tally.summary()
+    assert "0 of 1 failed when it was repeated" in capsys.readouterr().out
+
+
 def test_many_failures_are_not_repeated(tmp_path, monkeypatch, capsys):
     more = "@pytest.mark.parametrize('x', range(9))\ndef test_many(x): assert runs('many') < 0\n"
     monkeypatch.setattr(run_tests.Machines, "REPEATED", 2)
