@@ -21,9 +21,11 @@ KINDS = ("rxe", "siw")
 # Kernel parameters of detectors that are off unless they are asked for. Those of the release kernel stand in for KASAN
 # and kmemleak.
 COUNT_MEMORY = "sysctl.vm.mem_profiling=1"
+# A busy host may leave a processor of a guest waiting for longer than the ten seconds that a lockup has by default.
+LOCKUP_SECONDS = "watchdog_thresh=30"
 DETECTORS = {
-    "release": (COUNT_MEMORY, "slab_debug=FZP,kmalloc-*"),
-    "debug": ("kasan_multi_shot",),
+    "release": (COUNT_MEMORY, "slab_debug=FZP,kmalloc-*", LOCKUP_SECONDS),
+    "debug": ("kasan_multi_shot", LOCKUP_SECONDS),
 }
 # A scan looks at all memory, so one lab of the debug kernel does it for all. The others count memory by call site, as
 # the release kernel does.

@@ -44,6 +44,8 @@ ELSEWHERE = (
     # ib_mad_port_close() destroys the queue pairs of a device that goes before their completions are handled
     # no more. Who is amid one, with a message that has arrived, posts the next receive to what is gone.
     (re.compile(r"WARNING: .* at rxe_post_recv\+"), re.compile(r"\bib_mad_recv_done\+")),
+    # A processor that idles takes interrupts: it is the host that has not run it.
+    (re.compile(r"hard LOCKUP"), re.compile(r"\bdefault_idle\+")),
 )
 # Those of the soft devices, which configs/patches mends.
 UNPATCHED = (

@@ -272,3 +272,9 @@ def test_report_is_whole():
 ])
 def test_report_of_a_detector_is_found(line):
     assert klog.complaints([line])
+
+
+@pytest.mark.parametrize("where, found", [("default_idle+0xd/0x20", 0), ("rds_cm_event+0x1/0x2 [rds_rust]", 1)])
+def test_lockup_of_an_idle_processor_is_the_hosts(where, found):
+    lines = ["watchdog: CPU0: Watchdog detected hard LOCKUP on cpu 1", "NMI backtrace for cpu 1", f" {where}"]
+    assert len(klog.complaints(lines)) == found
