@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
-"""packets.py DEVICE COUNT: says "ready", and ends when that many packets have come in."""
+"""packets.py DEVICE COUNT: says "ready", ends when that many packets have come in, and prints the length of the
+longest, with its Ethernet header."""
 
 import socket
 import sys
 
 ETH_P_ALL = 3
+# More than any frame of these devices.
+LONGEST = 1 << 16
 
 with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as s:
     s.bind((sys.argv[1], ETH_P_ALL))
     print("ready", flush=True)
-    left = int(sys.argv[2])
+    left, longest = int(sys.argv[2]), 0
     while left:
-        if s.recvfrom(64)[1][2] != socket.PACKET_OUTGOING:
+        frame, where = s.recvfrom(LONGEST)
+        if where[2] != socket.PACKET_OUTGOING:
             left -= 1
+            longest = max(longest, len(frame))
+print(longest)
