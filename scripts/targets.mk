@@ -141,10 +141,11 @@ test-coverage: modules tools build/tools/blockcov.so
 	@status=0; \
 	$(PYTHON) -m pytest -q -p no:cacheprovider --tb=short --at-once $(or $(TESTS),tests/vm -m 'not more') --impls=rust \
 		--flavor=$(FLAVOR) --coverage='$(dir)' || status=$$?; \
-	$(PYTHON) scripts/blockcov/report.py cover '$(dir)' --json='$(dir)/cover.json' >'$(dir)/cover.txt' && \
+	$(PYTHON) scripts/blockcov/report.py cover '$(dir)' --json='$(dir)/cover.json' \
+		--redundant='$(dir)/redundant.txt' >'$(dir)/cover.txt' && \
 	$(PYTHON) scripts/blockcov/report.py missed '$(dir)' >'$(dir)/missed.txt' && \
 	sed '/^$$/,$$d' '$(dir)/missed.txt' && \
-	echo 'written: $(dir)/missed.txt, $(dir)/cover.txt, $(dir)/cover.json' && exit $$status
+	echo 'written: $(dir)/missed.txt, $(dir)/cover.txt, $(dir)/cover.json, $(dir)/redundant.txt' && exit $$status
 
 # Who has no Miri gets it for the nightly toolchain that there is.
 test-miri: export MIRIFLAGS += -Zmiri-disable-isolation -Zmiri-permissive-provenance

@@ -19,6 +19,8 @@ from blockcov.image import plain  # noqa: E402
 
 # No test is so short that its time does not matter.
 LEAST_SECONDS = 0.05
+# A redundant test takes at least so long, and those before it in a cover reach so much without it.
+REDUNDANT_SECONDS, ENOUGH = 2, 0.99
 
 
 def split(source):
@@ -109,6 +111,14 @@ def cover(run, seconds, within=None):
             "failed": sorted(x.name for x in run.cases.values() if not x.passed)}
 
 
+def redundant(run, found):
+    """The tests that could be left out: they take long, and a cover reaches enough before them."""
+    enough = ENOUGH * found["reached"]
+    needed = {x["case"] for x in found["order"] if x["blocks"] - x["new"] < enough}
+    return sorted(x.name for x in run.cases.values()
+                  if x.passed and x.name not in needed and x.seconds >= REDUNDANT_SECONDS)
+
+
 def cover_table(found):
     yield f"{'seconds':>9} {'new':>6} {'blocks':>7}  of {found['reached']} that all tests reach"
     for x in found["order"]:
@@ -128,6 +138,7 @@ def main():
                         help="cover: a JSON file, {name of a test: seconds}")
     parser.add_argument("--within", type=float, help="cover: how many seconds all tests may take")
     parser.add_argument("--json", type=Path, help="cover: write it to this file, too")
+    parser.add_argument("--redundant", type=Path, help="cover: write to this file which tests could be left out")
     args = parser.parse_args()
     try:
         run = Run(args.folders)
@@ -140,6 +151,8 @@ def main():
     found = cover(run, seconds, args.within)
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if args.redundant:
+        args.redundant.write_text("".join(f"{x}\n" for x in redundant(run, found)), encoding="utf-8")
     print("\n".join(cover_table(found)))
 
 

@@ -25,7 +25,8 @@ COUNT_MEMORY = "sysctl.vm.mem_profiling=1"
 LOCKUP_SECONDS = "watchdog_thresh=30"
 DETECTORS = {
     "release": (COUNT_MEMORY, "slab_debug=FZP,kmalloc-*", LOCKUP_SECONDS),
-    "debug": ("kasan_multi_shot", LOCKUP_SECONDS),
+    # Twenty processes that each make a namespace wait for longer than 20 seconds for each other there.
+    "debug": ("kasan_multi_shot", LOCKUP_SECONDS, "sysctl.kernel.hung_task_timeout_secs=60"),
 }
 # A scan looks at all memory, so one lab of the debug kernel does it for all. The others count memory by call site, as
 # the release kernel does.

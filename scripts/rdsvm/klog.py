@@ -37,6 +37,8 @@ COMPLAINT = re.compile(
 HARMLESS = re.compile(
     r"Kmemleak testing|kmemleak: (Kernel memory leak detector initialized|Automatic memory scanning)"
     r"|KASAN: enabled|kasan: Kernel|BUG_ON_DATA|DEBUG_LOCKS"
+    # Of a tracker whose allocation the fault injection refused.
+    r"|ref_tracker: memory allocation failure"
 )
 
 # Defects of the kernel's own that no user of RDMA can help: how the report begins, and who is in its trace.

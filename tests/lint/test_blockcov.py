@@ -444,6 +444,16 @@ def test_cover_with_other_times_and_a_limit(folder):
     assert found["no room"] == ["slow"] and found["nothing new"] == ["none"]
 
 
+def test_redundant(folder):
+    """What takes long and adds nothing, or little at the end."""
+    run = cases.Run([folder({"all": (None, 5, True, "0-11"), "none": (None, 3, True, "0-3"), "short": (None, 1, True, "4"),
+                             "bad": (None, 9, False, "1"), "last": (None, 90, True, "12")})])
+    found = report.cover(run, {})
+    assert order(found) == [("all", 12, 5.0), ("last", 1, 95.0)]
+    assert report.redundant(run, found) == ["none"]
+    assert report.redundant(run, found | {"reached": 12}) == ["last", "none"]
+
+
 def test_several_runs(folder, tmp_path):
     one = folder({"a": (None, 3, False, "0-1"), "b": (None, 1, True, "0")}, "one")
     two = folder({"a": (None, 2, True, "4"), "b": (None, 1, False, "5")}, "two")

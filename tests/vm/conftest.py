@@ -25,6 +25,8 @@ from traffic import slow_down  # noqa: E402
 FAILED = pytest.StashKey[bool]()
 MACHINES = pytest.StashKey[tuple]()
 ETHERNET_MTU = 1500
+# Tests that reach no block of the module, or few, that others do not, and take long: see Documentation/testing.md.
+REDUNDANT = Path(__file__).with_name("redundant.txt")
 # Lines at the end of a kernel log that a failure shows beside the reports of defects.
 LOG_LINES = 30
 
@@ -130,9 +132,12 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=gone)
     items[:] = [x for x in items if x not in gone]
     flavor = config.getoption("flavor")
+    redundant = set(REDUNDANT.read_text().splitlines()) if flavor == "debug" else set()
     for item in items:
-        if not item.get_closest_marker("short") and any(
-                flavor in (x.args or ["debug"]) for x in item.iter_markers("long")):
+        long = any(flavor in (x.args or ["debug"]) for x in item.iter_markers("long"))
+        # A test of a race is for other interleavings of the same blocks.
+        kept = any(map(item.get_closest_marker, ("short", "race", "kept")))
+        if long and not item.get_closest_marker("short") or item.nodeid in redundant and not kept:
             item.add_marker("more")
     yield
     # So that no machines are booted twice. pytest's own order goes by the place of a parameter in the list

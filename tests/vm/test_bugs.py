@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from rdsvm import cluster
 
-pytestmark = pytest.mark.impls("rust")
+# Each guards against the defect that it is named for.
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.kept]
 
 GUEST = Path(__file__).with_name("guest")
 # Rows of defects that tests of other files stand for.

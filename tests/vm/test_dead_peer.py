@@ -48,6 +48,7 @@ def test_device_goes(pair, tools, guest, state):
     read_late(send, recv, COUNT)
 
 
+@pytest.mark.kept
 @pytest.mark.parametrize("state", ("up", pytest.param("connecting", marks=pytest.mark.long)))
 def test_module_is_unloaded(pair, tools, guest, state):
     a, b = pair

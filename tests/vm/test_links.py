@@ -32,6 +32,7 @@ def kept(pair):
         m.write_file(setting.format(m.netdevs[0]), "0")
 
 
+@pytest.mark.kept
 @pytest.mark.pairs("rust-rust")
 @pytest.mark.parametrize("rounds", (
     1, pytest.param(12, marks=pytest.mark.long("release", "debug"))))

@@ -15,6 +15,7 @@ TRACES = ("cat /proc/net/protocols | grep -w RDS; ls -d /proc/sys/net/rds; "
           "cat /proc/slabinfo | grep -o '^rds[^ ]*'; rdma resource; true")
 
 
+@pytest.mark.kept
 @pytest.mark.smoke
 def test_unload_is_refused_while_a_socket_is_open(node, guest):
     for arguments in ([], ["127.0.0.1"], [PAIR[0]]):
@@ -28,6 +29,7 @@ def test_unload_is_refused_while_a_socket_is_open(node, guest):
     must(node.load())
 
 
+@pytest.mark.kept
 @pytest.mark.smoke
 @pytest.mark.on_siw("release")
 def test_unload_leaves_nothing(node, tools):

@@ -21,6 +21,7 @@ def operate(node, guest, case, **kwargs):
     node.run(["python3", guest / "operate.py", int(node.kind == "rxe"), case], **kwargs)
 
 
+@pytest.mark.kept
 @pytest.mark.on_siw("release")
 @pytest.mark.parametrize("case", CASES)
 def test_operations(case, node, guest):

@@ -170,6 +170,7 @@ def test_fragment_boundaries(pair, tools, flavor):
     exchange(tools, (a, A), (b, B), count=messages(flavor, 128), sizes="boundary")
 
 
+@pytest.mark.kept
 def test_many_sockets(pair, tools, flavor):
     a, b = pair
     exchange(tools, (a, A), (b, B), count=messages(flavor, 100), sockets=8, sizes="0..20000")
@@ -194,6 +195,7 @@ def test_loss(pair, tools, flavor):
     assert all(x < y for x, y in zip(before, after)), f"packets were to be lost: {before}, {after}"
 
 
+@pytest.mark.kept
 # On iWARP a cut wire ends no connection: TCP goes on trying for a quarter of an hour.
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("long", (False, pytest.param(True, marks=pytest.mark.long)), ids=("short", "long"))

@@ -212,6 +212,7 @@ def test_meetings(rogue, attack):
     rogue(attack, program="rogue_connect.py")
 
 
+@pytest.mark.kept
 @pytest.mark.parametrize("attack, count", (
     ("unread", 0), ("in-part", 2),
     pytest.param("in-part", 8, marks=pytest.mark.long("release", "debug")),
@@ -220,6 +221,7 @@ def test_flood(rogue, attack, count):
     rogue(attack, count)
 
 
+@pytest.mark.kept
 @pytest.mark.parametrize("attack, count", (
     ("one", 4200), pytest.param("flood", 10000, marks=pytest.mark.long("release", "debug"))))
 def test_pings(rogue, attack, count):
