@@ -230,12 +230,12 @@ class Machine(Node):
         self._network("\n".join(["set -e", batch("ip", links), f"sysctl -q {settings}", batch("ip", addresses),
                                  batch("rdma", devices)]))
 
-    def add_peers(self, count):
+    def add_peers(self, count, first=1):
         """More addresses on the ends of the pair, for connections that there were not yet: in the
         place of PAIR in other networks, 10.9.1.1 and 10.9.1.2 and so on."""
         lines = []
         macs = [self.read_file(f"/sys/class/net/rdsv{i}/address").strip() for i in (0, 1)]
-        for k in range(1, count + 1):
+        for k in range(first, first + count):
             addrs = [peer_address(k, i) for i in (0, 1)]
             for i in (0, 1):
                 lines += [f"addr add {addrs[i]}/32 dev rdsv{i}",

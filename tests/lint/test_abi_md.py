@@ -10,6 +10,7 @@ sys.path[:0] = [str(TOP / "scripts"), str(TOP / "tests/vm")]
 
 import differ  # noqa: E402
 import test_abi  # noqa: E402
+import test_abi_rdma  # noqa: E402
 import test_info  # noqa: E402
 
 PAGE = TOP / "Documentation/abi.md"
@@ -20,7 +21,7 @@ HEAD = ["| Case | Answer | C RDS | Here | Why |", "|---|---|---|---|---|"]
 def test_each_answer_that_differs_is_listed():
     # Most answers do not depend on where the two ends are.
     answers = dict.fromkeys(x for where in test_abi.EXPECTED.values() for x in differ.table(where))
-    rows = [*HEAD, *answers, *differ.table(test_info.EXPECTED)]
+    rows = [*HEAD, *answers, *differ.table(test_abi_rdma.EXPECTED), *differ.table(test_info.EXPECTED)]
     before, _, rest = PAGE.read_text().partition(BEGIN)
     found, _, behind = rest.partition(END)
     if os.environ.get("RDS_WRITE_TABLES"):

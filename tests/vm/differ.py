@@ -25,15 +25,23 @@ def single(c, rust, path=()):
         yield from single(its, ours, (*path, str(key)))
 
 
+def differing(answers, path=()):
+    """Each answer that differs of a case, or of a part of it: where it is, C's and ours, and why."""
+    if isinstance(answers, Differ):
+        for where, its, ours in single(answers.c, answers.rust, path):
+            yield where, its, ours, answers.reason
+    elif isinstance(answers, dict):
+        for key, part in answers.items():
+            yield from differing(part, (*path, str(key)))
+
+
 def table(expected):
     """Rows for Documentation/abi.md: what C answers, what we do, and why."""
     rows = []
     for case, answers in expected.items():
-        if not isinstance(answers, Differ):
-            continue
         places = {}
-        for path, its, ours in single(answers.c, answers.rust):
-            places.setdefault((repr(its), repr(ours)), []).append(".".join(path))
-        for (its, ours), where in places.items():
-            rows.append(f"| `{case}` | {', '.join(x for x in where if x)} | `{its}` | `{ours}` | {answers.reason} |")
+        for path, its, ours, reason in differing(answers):
+            places.setdefault((repr(its), repr(ours), reason), []).append(".".join(path))
+        for (its, ours, reason), where in places.items():
+            rows.append(f"| `{case}` | {', '.join(x for x in where if x)} | `{its}` | `{ours}` | {reason} |")
     return rows

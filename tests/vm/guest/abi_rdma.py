@@ -1,0 +1,470 @@
+# SPDX-License-Identifier: GPL-2.0
+"""abi_rdma.py get|dest|map NEAR FAR [CASE...]: registers memory with this call, tries operations on it case by case,
+and prints what each answered, one JSON line a case. Both ends are here, at two addresses of this node that have no
+connections yet.
+
+Knows nothing of what is right: tests/vm/test_abi_rdma.py does. What became of an operation is told in words: whether
+the data moved; how the sender was told that it ended, or "untold"; whether its message "arrived", is "silent" or
+"lost"; "reset" if the connection was; "stuck" if C forgets the message. If the call fails it is the error's name.
+"""
+
+import ctypes
+import itertools
+import os
+import random
+import re
+import select
+import socket
+import struct
+import sys
+import time
+
+import rdma
+from cases import ERRORS, PROT_NONE, PROT_READ, case, eventually, main, outcome, protected
+from rdma import (COMPARE_SWAP, DEST, DONTWAIT, FENCE, FETCH_ADD, INVALIDATE, MAP, MASKED_COMPARE_SWAP,
+                  MASKED_FETCH_ADD, NOTIFY_ME, READWRITE, SILENT, STATUS, USE_ONCE, Memory)
+from rds import SOL_RDS, Sock, counters
+
+HOW, *ADDRESSES = sys.argv[1:4]
+del sys.argv[1:4]
+PAGE, ALL = 4096, (1 << 64) - 1
+REMOTE_COMPLETE, UNKNOWN = 0x80, 1 << 40
+RECVERR = 5
+# Of service, each with connections of its own: one that C has forgotten a message on is of no more use.
+types = itertools.count(1)
+STATES = ("SUCCESS", "REMOTE_ERROR", "CANCELED", "DROPPED", "OTHER_ERROR")
+# C forgets a message whose operation its device does not take.
+REFUSED = re.compile(r"RDS/IB: atomic ib_post_send to .* returned")
+kernel_log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+os.lseek(kernel_log, 0, os.SEEK_END)
+
+
+def refused_by_device():
+    """Whether the kernel has said so since the last call."""
+    found = False
+    while True:
+        try:
+            found |= bool(REFUSED.search(os.read(kernel_log, 8192).decode(errors="replace")))
+        except BlockingIOError:
+            return found
+
+
+def named(**flags):
+    """All combinations of flags: their names, and the number."""
+    for count in range(len(flags) + 1):
+        for some in itertools.combinations(flags, count):
+            yield " ".join(some) or "none", sum(flags[x] for x in some)
+
+
+def come(sock):
+    """What has come to a socket: [(data, control messages)]."""
+    found = []
+    while True:
+        try:
+            data, controls, _, _ = sock.sock.recvmsg(1 << 20, 1024, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return found
+        found.append((data, [(kind, raw) for level, kind, raw in controls if level == SOL_RDS]))
+
+
+class Ends:
+    """Sockets of a program that operates and of one that owns memory, on connections that are new, and up."""
+
+    def __init__(self, back=False, pages=4):
+        near, far = ADDRESSES[::-1] if back else ADDRESSES
+        self.user, self.owner = Sock((near, 0), 20), Sock((far, 0), 20)
+        tos = next(types)
+        for s, other in ((self.user, self.owner), (self.owner, self.user)):
+            s.connect(*other.name())
+            s.set_tos(tos)
+        self.ours, self.theirs = Memory(self.user, pages), Memory(self.owner, pages)
+        self.cookies, self.numbers = [], itertools.count(1)
+        for s, other in ((self.user, self.owner), (self.owner, self.user)):
+            rdma.send(s, b"hello")
+            rdma.receive(other)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.release()
+        self.user.sock.close()
+        self.owner.sock.close()
+
+    def release(self):
+        """Ends all regions: C's connections do not come back before."""
+        for cookie in self.cookies:
+            outcome(self.theirs.free, cookie, INVALIDATE)
+        self.cookies = []
+
+    def register(self, at=0, length=2 * PAGE, flags=READWRITE):
+        """The cookie of some of the owner's memory."""
+        if HOW == "map":
+            told = self.theirs.base + len(self.theirs.pages) - 8
+            rdma.send(self.owner, b"", (SOL_RDS, MAP, struct.pack("=QQQQ", self.theirs.base + at, length, told, flags)))
+            _, ((kind, raw),) = rdma.receive(self.user)
+            cookie, = struct.unpack("=Q", raw)
+            # Until that is acknowledged C has the region in use, and would not make the connection anew.
+            rdma.send(self.user, b"")
+            rdma.receive(self.owner)
+            rdma.settle(self.owner)
+            assert kind == DEST and cookie == struct.unpack_from("=Q", self.theirs.pages, len(self.theirs.pages) - 8)[0]
+        else:
+            cookie = rdma.register(self.owner, self.theirs.base + at, length, flags,
+                                   self.user.name() if HOW == "dest" else None)
+        self.cookies.append(cookie)
+        return cookie
+
+    def transfer(self, write, cookie, *, start=0, at=0, pieces=((0, 64),), bytes_=None, flags=NOTIFY_ME,
+                 payload=b"done"):
+        """A write, or a read, at an offset in the region that begins at `start` of the owner's memory."""
+        size = sum(n for _, n in pieces)
+        for memory in (self.ours, self.theirs):
+            memory.fill(0, random.randbytes(len(memory.pages)))
+        local = b"".join(self.ours.pages[x:x + n] for x, n in pieces)
+        wanted = bytearray((self.theirs if write else self.ours).pages[:])
+        if write:
+            wanted[start + at:start + at + size] = local
+        else:
+            remote = self.theirs.pages[start + at:start + at + size]
+            for where, n in pieces:
+                wanted[where:where + n], remote = remote[:n], remote[n:]
+        control, _place = rdma.transfer(cookie, (at & ALL, size if bytes_ is None else bytes_),
+                                        [(self.ours.base + x, n) for x, n in pieces],
+                                        flags | (READWRITE if write else 0), next(self.numbers))
+        return self.operate(control, payload, flags, self.theirs if write else self.ours, bytes(wanted))
+
+    def operate(self, control, payload, flags, changed, wanted):
+        """Sends a message with an operation, and says what became of it."""
+        before, image, silent = counters()["conn_reset"], changed.pages[:], not payload and flags & SILENT
+
+        def is_reset():
+            return counters()["conn_reset"] != before
+
+        refused_by_device()
+        sent = outcome(rdma.send, self.user, payload, control)
+        if isinstance(sent, str):
+            return sent
+        ends, arrived, reset, refused, end = [], [], False, False, time.monotonic() + 20
+        while time.monotonic() < end:
+            select.select([self.user, self.owner], [], [], 0.005)
+            # First of all: what came before them is seen then.
+            reset, refused = is_reset(), refused_by_device()
+            ends += come(self.user)
+            arrived += come(self.owner)
+            # C tells how a silent one has ended when it sends something else.
+            told = ends or silent or not flags & NOTIFY_ME
+            if refused or told and (reset or arrived or silent and (ends or changed.pages[:] != image)):
+                break
+        # Whatever comes of it has come before what is sent now.
+        if reset or silent and not refused:
+            self.barrier(arrived, is_reset)
+            ends += come(self.user)
+            reset = is_reset()
+        assert not [x for x in arrived if x != (payload, [])], arrived
+        numbers = [struct.unpack("=Qii", raw)[1] for data, controls in ends for kind, raw in controls if kind == STATUS]
+        now = changed.pages[:]
+        what = "moved" if now == wanted != image else "unmoved" if now == image else "partly"
+        came = "arrived" + " again" * (len(arrived) - 1) if arrived else "silent" if silent else "lost"
+        return ", ".join([what, *(STATES[x] for x in numbers)] + ["untold"] * (not numbers) + [came] + ["reset"] * reset
+                         + ["stuck"] * refused)
+
+    def barrier(self, arrived, is_reset):
+        """Sends another message, and takes those that come until it is there."""
+        rdma.send(self.user, b"after")
+
+        def ready():
+            if is_reset():
+                self.release()
+            arrived.extend(come(self.owner))
+            return (b"after", []) in arrived
+
+        eventually("the connection", ready, 20)
+        arrived.remove((b"after", []))
+
+
+def insist(play, *args):
+    """An answer. Of an operation that the device refuses it is also that it was dropped, if the peer disconnects first:
+    that is asked again."""
+    for _ in range(4):
+        try:
+            answer = play(*args)
+        except OSError as e:
+            if isinstance(e, TimeoutError):
+                raise
+            answer = f"failed: {ERRORS.get(e.errno)}"
+        except AssertionError as e:
+            answer = f"failed: {e}"
+        if "DROPPED" not in str(answer):
+            break
+    return answer
+
+
+OPERATIONS = (("write", True), ("read", False))
+
+
+def life(back=False, **flags):
+    """A key is used, used again unless that was for one use, freed, freed again, and used when nothing that was freed
+    can be used any more."""
+    def play(flags, write):
+        with Ends(back) as e:
+            cookie = e.register(flags=flags)
+            use, free = [lambda: e.transfer(write, cookie)], [lambda: e.theirs.free(cookie)]
+            steps = use + (use + free) * (not flags & USE_ONCE) + free + [lambda: e.theirs.free(0)]
+            # Not of all: C takes a second for the next connection.
+            steps += use * (write and not flags & INVALIDATE)
+            told = []
+            for step in steps:
+                told.append(outcome(step))
+                if "reset" in told[-1]:
+                    break
+            return told
+
+    return {f"{op} {name}": insist(play, some, write)
+            for (name, some), (op, write) in itertools.product(named(**flags), OPERATIONS)}
+
+
+@case
+def lives():
+    return life(READWRITE=READWRITE, USE_ONCE=USE_ONCE, **({"INVALIDATE": INVALIDATE} if HOW == "map" else {}))
+
+
+@case
+def lives_the_other_way():
+    return life(True)
+
+
+@case
+def freed_with_invalidate():
+    """As soon as the call returns the key is of no use, whatever the region's own flags are."""
+    def play(flags, how):
+        with Ends() as e:
+            cookie = e.register(flags=flags)
+            return [outcome(e.theirs.free, cookie, how), e.transfer(True, cookie)]
+
+    return {"the call's": insist(play, READWRITE, INVALIDATE), "the region's": insist(play, READWRITE | INVALIDATE, 0)}
+
+
+@case
+def flags_of_operations():
+    out = {}
+    with Ends() as e:
+        cookie = e.register()
+        for (op, write), payload in itertools.product(OPERATIONS, (b"done", b"")):
+            for name, flags in [*named(FENCE=FENCE, NOTIFY_ME=NOTIFY_ME, SILENT=SILENT),
+                                *((x, NOTIFY_ME | y) for x, y in (
+                                    ("USE_ONCE", USE_ONCE), ("INVALIDATE", INVALIDATE), ("DONTWAIT", DONTWAIT),
+                                    ("REMOTE_COMPLETE", REMOTE_COMPLETE), ("unknown", UNKNOWN)))]:
+                # What of a read is there when its message comes nobody knows without a fence.
+                if not write and not flags & (FENCE | NOTIFY_ME):
+                    continue
+                out[f"{op} {name}{'' if payload else ', empty'}"] = e.transfer(
+                    write, cookie, flags=flags, payload=payload)
+    return out
+
+
+@case
+def flags_of_refused_operations():
+    """With a key that nobody has given."""
+    def play(write, flags, payload, recverr):
+        with Ends() as e:
+            e.user.set_raw(RECVERR, struct.pack("=i", recverr))
+            return e.transfer(write, e.register() ^ 0xff, flags=flags, payload=payload)
+
+    out = {}
+    for name, flags in named(NOTIFY_ME=NOTIFY_ME, SILENT=SILENT):
+        out[f"write {name}"] = insist(play, True, flags, b"done", False)
+        if flags & SILENT:
+            out[f"write {name}, empty"] = insist(play, True, flags, b"", False)
+    for name, flags in (("NOTIFY_ME", NOTIFY_ME), ("none", 0)):
+        out[f"read {name}"] = insist(play, False, flags, b"done", False)
+    # C says that it was dropped.
+    out["write none, RECVERR"] = play(True, 0, b"done", True).replace("REMOTE_ERROR", "DROPPED")
+    return out
+
+
+@case
+def bounds():
+    """A region of 5,000 bytes that begins at byte 1,000 of a page, or of 1 MiB."""
+    start, length, out = PAGE + 1000, 5000, {}
+    # Where the region begins, how long it is, and the arguments of transfer().
+    odd = [(i * 100, 3) for i in range(40)]
+    places = {
+        "whole": {"pieces": ((0, length),)},
+        "part": {"at": 1234, "pieces": ((5, 2000),)},
+        "first byte": {"pieces": ((7, 1),)},
+        "last byte": {"at": length - 1, "pieces": ((7, 1),)},
+        "byte behind": {"at": length, "pieces": ((7, 1),)},
+        "over its end": {"at": length - 10, "pieces": ((7, 20),)},
+        "over the end of its pages": {"at": 2 * PAGE - 1010, "pieces": ((7, 20),)},
+        "byte before": {"at": -1, "pieces": ((7, 1),)},
+        "byte before its pages": {"at": -1001, "pieces": ((7, 1),)},
+        "nothing": {"pieces": ((0, 0),)},
+        "a byte and nothing": {"pieces": ((0, 1), (1, 0))},
+        "no pieces": {"pieces": ()},
+        "40 pieces": {"pieces": odd},
+        "one byte each": {"pieces": [(i * 2, 1) for i in range(1024)]},
+        "1025 pieces": {"pieces": [(i * 2, 1) for i in range(1025)]},
+        "the same piece twice": {"pieces": ((0, 10), (0, 10))},
+        "less than it says": {"pieces": ((0, 10),), "bytes_": 20},
+        "less than it says, beyond the end": {"pieces": ((0, 10),), "bytes_": length + 1},
+        "more than it says": {"pieces": ((0, 20),), "bytes_": 10},
+        "none, it says": {"pieces": ((0, 20),), "bytes_": 0},
+        "1 MiB and one, it says": {"pieces": ((0, 10),), "bytes_": (1 << 20) + 1},
+    }
+
+    def play(write, how):
+        with Ends() as e:
+            return e.transfer(write, e.register(start, length), start=start, **how)
+
+    for (where, how), (op, write) in itertools.product(places.items(), OPERATIONS):
+        # A read to the same bytes twice: which comes last is up to the device.
+        if write or where != "the same piece twice":
+            out[f"{op} {where}"] = insist(play, write, how)
+    whole = 1 << 20
+    with Ends(pages=260) as e:
+        for name, at in (("1 MiB", 0), ("1 MiB, odd", 77)):
+            cookie = outcome(e.register, at, whole)
+            for op, write in OPERATIONS:
+                out[f"{op} {name}"] = e.transfer(write, cookie, start=at, pieces=((5, whole),))
+    return out
+
+
+@case
+def atomics():
+    """The peer's number is 5; where that is to be told there is 1 before. "fetched": it was told."""
+    number = struct.Struct("=Q")
+    kinds = {
+        "add": (FETCH_ADD, [3], 8),
+        "swap": (COMPARE_SWAP, [5, 7], 7),
+        "swap another": (COMPARE_SWAP, [6, 7], 5),
+        "masked add, no mask": (MASKED_FETCH_ADD, [3, 0], 8),
+        "masked add": (MASKED_FETCH_ADD, [3, 1 << 3], 8),
+        "masked swap, all bits": (MASKED_COMPARE_SWAP, [5, 7, ALL, ALL], 7),
+        "masked swap": (MASKED_COMPARE_SWAP, [5, 7, 1, 2], 7),
+    }
+    asked = {name: ({}, *what) for name, what in kinds.items()} | {
+        **{f"add {name}": ({"flags": flags}, *kinds["add"]) for name, flags in (
+            ("FENCE", FENCE | NOTIFY_ME), ("SILENT", SILENT | NOTIFY_ME), ("untold", 0))},
+        "add without READWRITE": ({"region": 0}, *kinds["add"]),
+        "add behind the end": ({"at": 2 * PAGE}, *kinds["add"]),
+        "add at 4": ({"at": 4}, *kinds["add"]),
+        "add to 4": ({"into": 4}, *kinds["add"]),
+        "add to nowhere": ({"to": 8}, *kinds["add"]),
+        "add, bad key": ({"wrong": 0xff}, *kinds["add"]),
+    }
+
+    def play(how, kind, numbers, after):
+        with Ends(pages=8) as e:
+            at, flags = how.get("at", 0), how.get("flags", NOTIFY_ME)
+            cookie = e.register(flags=how.get("region", READWRITE)) ^ how.get("wrong", 0)
+            e.theirs.fill(at, number.pack(5))
+            e.ours.fill(0, number.pack(1))
+            wanted = e.theirs.pages[:at] + number.pack(after) + e.theirs.pages[at + 8:]
+            control = rdma.atomic(kind, cookie, how.get("to", e.ours.base) + how.get("into", 0), at, numbers, flags, 1)
+            told = e.operate(control, b"" if flags & SILENT else b"done", flags, e.theirs, wanted)
+            return told + ", fetched" * (e.ours.pages[:8] == number.pack(5))
+
+    return {name: insist(play, *what) for name, what in asked.items()}
+
+
+@case
+def registrations():
+    """Answers to calls that register memory."""
+    nothing, readable = protected(PROT_NONE), protected(PROT_READ)
+    mib, out = 1 << 20, {}
+
+    def ask(sock, address, length, flags=READWRITE, told=None, cut=32):
+        raw = struct.pack("=QQQQ", address, length, where if told is None else told, flags)[:cut]
+        if HOW == "map":
+            return rdma.send(sock, b"", (SOL_RDS, MAP, raw))
+        if HOW == "dest":
+            return sock.set_raw(rdma.GET_MR_FOR_DEST, struct.pack("=HH124x", socket.AF_INET, 0) + raw)
+        return sock.set_raw(rdma.GET_MR, raw)
+
+    def answer(*args, **kwargs):
+        told = outcome(lambda: ask(*args, **kwargs))
+        return told if isinstance(told, str) and told != "ok" else "registered"
+
+    with Ends(pages=261) as e:
+        memory, where = e.theirs, e.theirs.base + 260 * PAGE
+        for name, flags in named(READWRITE=READWRITE, USE_ONCE=USE_ONCE, INVALIDATE=INVALIDATE):
+            out[name] = answer(e.owner, memory.base, PAGE, flags)
+        asked = {
+            "FENCE": {"flags": FENCE}, "unknown": {"flags": UNKNOWN}, "all": {"flags": ALL},
+            "a byte": {"length": 1}, "no bytes": {"length": 0}, "wraps": {"length": ALL}, "4 GiB": {"length": 1 << 32},
+            "1 MiB": {"length": mib}, "1 MiB, odd": {"address": memory.base + 5, "length": mib},
+            "257 pages": {"length": 257 * PAGE}, "257 pages and a byte": {"length": 257 * PAGE + 1},
+            "not there": {"address": 8}, "in the kernel": {"address": 0xffff888000000000},
+            "no access": {"address": nothing[1]}, "read-only": {"address": readable[1], "flags": 0},
+            "read-only, READWRITE": {"address": readable[1]}, "half there": {"address": nothing[1] - 8},
+            "nowhere to tell": {"told": 8}, "not to be told": {"told": 0}, "short": {"cut": 31},
+        }
+        for name, how in asked.items():
+            out[name] = answer(e.owner, how.pop("address", memory.base), how.pop("length", PAGE), **how)
+        with Sock(None, 20) as s:
+            out["unbound"] = answer(s, memory.base, PAGE)
+        with Sock(("127.0.0.1", 0), 20) as s:
+            s.connect("127.0.0.1", 4999)
+            out["loopback"] = answer(s, memory.base, PAGE)
+        with Sock((ADDRESSES[1], 0), 20) as s:
+            s.connect(ADDRESSES[0], 4999)
+            s.set_tos(255)
+            out["without a connection"] = answer(s, memory.base, PAGE)
+        for name, cookie in (("nobody's", 12345), ("all", 0)):
+            out[f"free {name}"] = outcome(e.theirs.free, cookie)
+        with Sock() as s:
+            for name, cookie in (("nobody's", 12345), ("all", 0)):
+                out[f"free {name}, unbound"] = outcome(s.set_raw, rdma.FREE_MR, struct.pack("=QQ", cookie, 0))
+        out["free, short"] = outcome(e.owner.set_raw, rdma.FREE_MR, bytes(15))
+        e.cookies = []
+    return out
+
+
+@case
+def arguments():
+    """Answers to calls that ask for what cannot be, and to those that ask for several things."""
+    out, (_nothing, nowhere), (_readable, read_only) = {}, protected(PROT_NONE), protected(PROT_READ)
+    with Ends() as e:
+        cookie, base = e.register(), e.ours.base
+
+        def raw(pieces=((base, 64),), flags=0, count=None, place=None):
+            local = b"".join(struct.pack("=QQ", *x) for x in pieces)
+            kept.append(ctypes.create_string_buffer(local, len(local)))
+            return struct.pack("=QQQQQQQ", cookie, 0, 64, place or ctypes.addressof(kept[-1]),
+                               len(pieces) if count is None else count, flags, 1)
+
+        def ask(*controls, sock=e.user, payload=b"bad"):
+            return outcome(lambda: rdma.send(sock, payload, *((SOL_RDS, kind, data) for kind, data in controls)))
+
+        kept = []
+        bad = {
+            "nowhere": {"pieces": ((8, 64),)}, "no access": {"pieces": ((nowhere, 64),)},
+            "in the kernel": {"pieces": ((0xffff888000000000, 64),)},
+            "second nowhere": {"pieces": ((base, 10), (8, 10))},
+            "wraps": {"pieces": ((base, ALL),)}, "4 GiB": {"pieces": ((base, 1 << 32),)},
+            "pieces nowhere": {"place": 8}, "2^60 pieces": {"count": 1 << 60},
+        }
+        for (name, how), (op, flags) in itertools.product(bad.items(), (("write", READWRITE), ("read", 0))):
+            out[f"{op} {name}"] = ask((rdma.ARGS, raw(flags=flags, **how)))
+        out["read to read-only"] = ask((rdma.ARGS, raw(((read_only, 64),))))
+        out["short"] = ask((rdma.ARGS, raw()[:55]))
+        with Sock(None, 20) as s:
+            out["unbound"] = ask((rdma.ARGS, raw()), sock=s)
+        with Sock(("127.0.0.1", 0), 20) as s:
+            s.connect("127.0.0.1", 4999)
+            out["loopback"] = ask((rdma.ARGS, raw()), sock=s)
+            out["loopback, pieces nowhere"] = ask((rdma.ARGS, raw(place=8)), sock=s)
+        args = rdma.ARGS, raw()
+        dest = DEST, struct.pack("=Q", cookie)
+        add = rdma.atomic(FETCH_ADD, cookie, base, 0, [1], 0)[1:]
+        fresh = MAP, struct.pack("=QQQQ", base, PAGE, 0, READWRITE)
+        for name, controls in {"two operations": (args, args), "two atomics": (add, add), "two cookies": (fresh, fresh),
+                               "another's cookie": (dest,), "an operation and a cookie": (args, fresh),
+                               "an operation and an atomic": (args, add)}.items():
+            out[name] = ask(*controls)
+    return out
+
+
+if __name__ == "__main__":
+    main()

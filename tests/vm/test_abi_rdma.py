@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Operations on memory of peers, by how it was registered: what becomes of each, the same on C RDS and on rds_rust.
+
+guest/abi_rdma.py tries the cases between two RDMA devices, for each implementation and each call that registers
+memory; the answers that count are here. Where the two differ there is a Differ with both answers and the reason. "Not
+yet as C" is a reason that is to go.
+"""
+
+import json
+
+import pytest
+from differ import Differ
+from rdsvm.cluster import peer_address
+from traffic import setting
+
+# What became of an operation, as guest/abi_rdma.py says it.
+DONE, SILENT, UNTOLD = "moved, SUCCESS, arrived", "moved, SUCCESS, silent", "moved, untold, arrived"
+REFUSED, LOST = "unmoved, REMOTE_ERROR, lost, reset", "unmoved, untold, lost, reset"
+STUCK = "unmoved, untold, lost, stuck"
+# What becomes of a key: it is used, used again, freed, freed again, and what was freed goes. One for a single use needs
+# no freeing. Some are used again after that.
+READ, READ_ONCE = [DONE, DONE, "ok", "EINVAL", "ok"], [DONE, "EINVAL", "ok"]
+WRITTEN, WRITTEN_ONCE = [*READ, REFUSED], [*READ_ONCE, REFUSED]
+
+
+def alike(answer, *names):
+    return dict.fromkeys(names, answer)
+
+
+def both(*names):
+    return [f"{operation} {name}" for operation in ("write", "read") for name in names]
+
+
+def read_only(c):
+    return Differ(c=c, rust=[REFUSED], reason="not yet as C, which lets peers write whatever the flags of a region are")
+
+
+def untold(c, rust=REFUSED):
+    return Differ(c=c, rust=rust, reason="nothing is lost in silence")
+
+
+def to_the_page(c, rust=REFUSED):
+    return Differ(c=c, rust=rust, reason="C registers whole pages, so peers get at what is beside the memory, too")
+
+
+def atomic(rust):
+    return Differ(c=STUCK, rust=rust, reason="C asks for masked operations only, which soft-RoCE does not have, and "
+                                             "forgets the message when it refuses them")
+
+
+EXPECTED = {
+    "lives": {
+        "write none": read_only(WRITTEN), "write USE_ONCE": read_only(WRITTEN_ONCE),
+        "write INVALIDATE": read_only(READ), "write USE_ONCE INVALIDATE": read_only(READ_ONCE),
+        "write READWRITE": WRITTEN, "write READWRITE USE_ONCE": WRITTEN_ONCE,
+        **alike(READ, "write READWRITE INVALIDATE",
+                *(f"read {x}" for x in ("none", "READWRITE", "INVALIDATE", "READWRITE INVALIDATE"))),
+        **alike(READ_ONCE, "write READWRITE USE_ONCE INVALIDATE",
+                *(f"read {x}" for x in ("USE_ONCE", "READWRITE USE_ONCE", "USE_ONCE INVALIDATE",
+                                        "READWRITE USE_ONCE INVALIDATE")))},
+    "lives_the_other_way": {"write none": read_only(WRITTEN), "read none": READ},
+    "freed_with_invalidate": alike(["ok", REFUSED], "the call's", "the region's"),
+    "flags_of_operations": {
+        **alike(DONE, *both(*(f"{x}{y}" for y in ("", ", empty") for x in (
+            "NOTIFY_ME", "FENCE NOTIFY_ME", "USE_ONCE", "INVALIDATE", "DONTWAIT", "REMOTE_COMPLETE", "unknown")))),
+        **alike(DONE, *both("NOTIFY_ME SILENT", "FENCE NOTIFY_ME SILENT")),
+        **alike(SILENT, *both("NOTIFY_ME SILENT, empty", "FENCE NOTIFY_ME SILENT, empty")),
+        **alike(UNTOLD, *both("FENCE", "FENCE SILENT", "FENCE, empty"), "write none", "write SILENT",
+                "write none, empty"),
+        **alike("moved, untold, silent", *both("FENCE SILENT, empty"), "write SILENT, empty")},
+    "flags_of_refused_operations": {
+        **alike(REFUSED, "write NOTIFY_ME", "write NOTIFY_ME SILENT", "read NOTIFY_ME"),
+        "write NOTIFY_ME SILENT, empty": "unmoved, REMOTE_ERROR, silent, reset",
+        **alike(untold(LOST), "write none", "write SILENT", "read none"),
+        "write SILENT, empty": untold("unmoved, untold, silent, reset", "unmoved, REMOTE_ERROR, silent, reset"),
+        "write none, RECVERR": "unmoved, DROPPED, lost, reset"},
+    "bounds": {
+        **alike(DONE, *both("whole", "part", "first byte", "last byte", "40 pieces", "one byte each",
+                            "less than it says", "less than it says, beyond the end", "1 MiB", "1 MiB, odd"),
+                "write the same piece twice"),
+        **alike(to_the_page(DONE), *both("byte behind", "over its end")),
+        **alike(to_the_page(DONE, "EINVAL"), *both("byte before")),
+        **alike(REFUSED, *both("over the end of its pages")),
+        **alike(Differ(c=REFUSED, rust="EINVAL", reason="an address that wraps around would end the connection"),
+                *both("byte before its pages")),
+        **alike("EINVAL", *both("nothing", "a byte and nothing", "no pieces", "more than it says", "none, it says")),
+        **alike("EMSGSIZE", *both("1025 pieces", "1 MiB and one, it says"))},
+    "atomics": {
+        **alike(atomic(f"{DONE}, fetched"), "add", "swap", "masked add, no mask", "masked swap, all bits", "add FENCE"),
+        **alike(atomic("EOPNOTSUPP"), "masked add", "masked swap"),
+        **alike(atomic(REFUSED), "add without READWRITE", "add behind the end", "add, bad key"),
+        "swap another": atomic("unmoved, SUCCESS, arrived, fetched"),
+        "add SILENT": Differ(c="unmoved, untold, silent, stuck", rust=f"{SILENT}, fetched", reason=atomic("").reason),
+        "add untold": atomic(f"{UNTOLD}, fetched"),
+        "add at 4": atomic("EINVAL"),
+        **alike("EFAULT", "add to 4", "add to nowhere")},
+    "registrations": {
+        **alike("registered", "none", "READWRITE", "USE_ONCE", "INVALIDATE", "READWRITE USE_ONCE",
+                "READWRITE INVALIDATE", "USE_ONCE INVALIDATE", "READWRITE USE_ONCE INVALIDATE", "FENCE", "unknown",
+                "all", "a byte", "1 MiB", "1 MiB, odd", "257 pages", "not to be told"),
+        **alike("EINVAL", "no bytes", "wraps", "4 GiB", "short", "free nobody's", "free nobody's, unbound",
+                "free all, unbound", "free, short"),
+        **alike("EFAULT", "not there", "in the kernel", "no access", "read-only, READWRITE", "half there",
+                "nowhere to tell"),
+        "257 pages and a byte": "EMSGSIZE", "unbound": "ENOTCONN", "loopback": "EOPNOTSUPP", "free all": "ok",
+        "read-only": Differ(c="EFAULT", rust="registered", reason="peers may read what nobody may write"),
+        "without a connection": Differ(c="EAGAIN", rust="registered", reason="memory is registered without one")},
+    "arguments": {
+        **alike("EFAULT", *both("nowhere", "no access", "in the kernel", "second nowhere", "pieces nowhere"),
+                "read to read-only"),
+        **alike("EINVAL", *both("wraps", "4 GiB"), "short", "two operations", "two atomics", "two cookies",
+                "another's cookie"),
+        **alike("EMSGSIZE", *both("2^60 pieces")),
+        "unbound": "ENOTCONN", "loopback": "EOPNOTSUPP",
+        "loopback, pieces nowhere": Differ(c="EFAULT", rust="EOPNOTSUPP", reason="what cannot be is not looked at"),
+        "an operation and a cookie": Differ(
+            c="EINVAL", rust=3, reason="an answer can say where the next operation is to go"),
+        "an operation and an atomic": Differ(c=3, rust="EINVAL", reason="nobody is known to use both")},
+}
+# What an operation does is up to the device, whichever call has registered the memory.
+BY_OPTION = {"lives": {name: x for name, x in EXPECTED["lives"].items() if "INVALIDATE" not in name},
+             **{x: EXPECTED[x] for x in ("freed_with_invalidate", "registrations")}}
+OF_CALLS = {"map": EXPECTED, "get": BY_OPTION, "dest": BY_OPTION}
+# C registers memory with the queue pair of a connection, and knows none in setsockopt(): with these calls it registers
+# nothing, and can be asked only what it refuses before. Ours has to be as C's memory is that a message has registered.
+NONE, NO_QUEUE_PAIR = "EOPNOTSUPP", ("registered", "EAGAIN")
+# The networks of add_peers(): C's connections do not survive these tests, and others have the first ones.
+NETWORKS = {"map": 201, "get": 202, "dest": 203}
+
+
+def expected(call, case, impl):
+    answers = {name: getattr(x, impl) if isinstance(x, Differ) else x for name, x in OF_CALLS[call][case].items()}
+    if impl == "c" and call != "map":
+        if case != "registrations":
+            return dict.fromkeys(answers, f"failed: {NONE}")
+        answers = {name: NONE if x in NO_QUEUE_PAIR else x for name, x in answers.items()} | {"nowhere to tell": NONE}
+    return answers
+
+
+@pytest.fixture(scope="session")
+def answers():
+    """What each implementation answered for which call, by its name: filled by the first test that asks."""
+    return {}
+
+
+def ask(node, call, guest):
+    """Each case's answers."""
+    network = NETWORKS[call]
+    node.add_peers(1, network)
+    ends = [peer_address(network, i) for i in (0, 1)]
+    for host in ends:
+        # The RDMA core is a moment behind.
+        node.run(["python3", guest / "laddr.py", "bound", host])
+    result = node.run(["python3", guest / "abi_rdma.py", call, *ends, *OF_CALLS[call]], check=False, timeout=600)
+    lines = [json.loads(line) for line in result.out.splitlines()]
+    assert [x["case"] for x in lines] == list(OF_CALLS[call]), f"not all cases ran: {result}"
+    return {x["case"]: x["value"] for x in lines}
+
+
+@pytest.mark.on_c
+@pytest.mark.kinds("rxe")
+@pytest.mark.flavors("release")
+@pytest.mark.parametrize("call,case", [(call, case) for call, cases in OF_CALLS.items() for case in cases])
+def test_abi_rdma(node, answers, guest, call, case):
+    key = node.impl, call
+    if key not in answers:
+        if node.impl == "c":
+            # Its many connections would use up all the memory that there is for receives.
+            with setting("ib/max_recv_wr", 32, node):
+                answers[key] = ask(node, call, guest)
+        else:
+            answers[key] = ask(node, call, guest)
+    assert answers[key][case] == expected(call, case, node.impl)
