@@ -36,7 +36,7 @@ const PATIENCE_MS: u32 = 5_000;
 /// `cq` is null or a completion queue that this owns; `qp` is null or the queue pair of the connection id
 /// `cm`, which uses `cq`. Of what is posted to `qp` at most [`DEPTH`] are outstanding: a call waits for all that it posts,
 /// or drops this, with up to so many that nobody has waited for. Their marks go after that.
-struct Verbs {
+pub(super) struct Verbs {
     cq: *mut bindings::ib_cq,
     qp: *mut bindings::ib_qp,
     cm: Arc<dyn Anchor>,
@@ -46,6 +46,44 @@ struct Verbs {
 
 // SAFETY: The pointers are to things that any thread may use.
 unsafe impl Send for Verbs {}
+
+impl Verbs {
+    /// Makes the only queue pair of `cm`, to which nothing happens meanwhile. Process context; may sleep.
+    pub(super) fn new(cm: Arc<dyn Anchor>, pd: &Arc<Pd>) -> Result<Self> {
+        let mut verbs = Self {
+            cq: ptr::null_mut(),
+            qp: ptr::null_mut(),
+            cm,
+            _in_domain: Domain::enter(pd.domain())?,
+            _pd: pd.clone(),
+        };
+        let cap = bindings::ib_qp_cap {
+            // One more of each to drain the queue.
+            max_send_wr: DEPTH.saturating_add(1),
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            ..Default::default()
+        };
+        // CAST: small.
+        let entries = DEPTH.saturating_add(2) as c_int;
+        // SAFETY: `pd` keeps the device registered.
+        let cq = unsafe { bindings::rds_ib_alloc_cq(pd.device().as_raw(), entries) };
+        // INVARIANT: New, and nobody else's.
+        verbs.cq = from_err_ptr(cq)?;
+        let mut attr = bindings::ib_qp_init_attr {
+            send_cq: verbs.cq,
+            recv_cq: verbs.cq,
+            cap,
+            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: bindings::ib_qp_type_IB_QPT_RC,
+            ..Default::default()
+        };
+        // INVARIANT: The connection id owns the queue pair, and `verbs` is its only user.
+        verbs.qp = verbs.cm.create_qp(pd.as_raw(), &mut attr)?;
+        Ok(verbs)
+    }
+}
 
 impl Drop for Verbs {
     fn drop(&mut self) {
@@ -80,40 +118,15 @@ pub(crate) struct LocalQp {
 impl LocalQp {
     /// Makes the queue pair of `cm`, as [`Qp::create`](super::Qp::create) does. Process context; may sleep.
     pub(crate) fn create<E: CmHandler>(cm: &CmId<E>, pd: &Arc<Pd>) -> Result<Arc<Self>> {
-        let mut verbs = Verbs {
-            cq: ptr::null_mut(),
-            qp: ptr::null_mut(),
-            cm: cm.anchor(),
-            _in_domain: Domain::enter(pd.domain())?,
-            _pd: pd.clone(),
-        };
-        let cap = bindings::ib_qp_cap {
-            // One more of each to drain the queue.
-            max_send_wr: DEPTH.saturating_add(1),
-            max_recv_wr: 1,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            ..Default::default()
-        };
-        // CAST: small.
-        let entries = DEPTH.saturating_add(2) as c_int;
-        // SAFETY: `pd` keeps the device registered.
-        let cq = unsafe { bindings::rds_ib_alloc_cq(pd.device().as_raw(), entries) };
-        // INVARIANT: New, and nobody else's.
-        verbs.cq = from_err_ptr(cq)?;
-        let mut attr = bindings::ib_qp_init_attr {
-            send_cq: verbs.cq,
-            recv_cq: verbs.cq,
-            cap,
-            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
-            qp_type: bindings::ib_qp_type_IB_QPT_RC,
-            ..Default::default()
-        };
         // The manager must not bind the identifier meanwhile.
         let locked = cm.lock();
-        // INVARIANT: The connection id owns the queue pair, and `verbs` is its only user.
-        verbs.qp = verbs.cm.create_qp(pd.as_raw(), &mut attr)?;
+        let verbs = Verbs::new(cm.anchor(), pd)?;
         drop(locked);
+        Self::of(verbs)
+    }
+
+    /// May sleep.
+    pub(super) fn of(verbs: Verbs) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 verbs <- new_mutex!(Some(verbs), "rdma_local_qp"),

@@ -28,6 +28,7 @@ use super::{
     cm::{Anchor, CmHandler, CmId, RnrTimer},
     domain::{Domain, DomainUse},
     drain::{forward, Drain},
+    failure::{Failure, Queue},
     operation::OperationItem,
     pd::Pd,
     qp_ring::{RecvRing, Slot, SIGNAL_EVERY},
@@ -61,32 +62,6 @@ pub(crate) struct Received {
     pub(crate) buf: BufMut,
     /// In bytes; never more than the buffer has.
     pub(crate) len: u32,
-}
-
-/// Which queue a completion is from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Queue {
-    Send,
-    Recv,
-}
-
-impl Queue {
-    /// The name for traces.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Send => "send",
-            Self::Recv => "receive",
-        }
-    }
-}
-
-/// A work request that failed. The queue pair can do nothing any more.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Failure {
-    pub(crate) queue: Queue,
-    pub(crate) status: WcStatus,
-    /// What else the device says.
-    pub(crate) vendor_err: u32,
 }
 
 /// An asynchronous event of a queue pair.
@@ -235,6 +210,23 @@ impl<H: QpHandler> Qp<H> {
         handler: impl PinInit<H>,
         poll: H::Poll,
     ) -> Result<Arc<Self>> {
+        let this = Self::new(cm.anchor(), pd, config, handler, poll)?;
+        // The manager must not bind the identifier meanwhile. Its handler may close queue pairs, so
+        // this lock comes before that of `verbs`.
+        let _lock = cm.lock();
+        // What is there already goes with `this` if the rest fails.
+        this.open(config)?;
+        Ok(this)
+    }
+
+    /// Without a queue pair before [`Self::open`].
+    pub(super) fn new(
+        cm: Arc<dyn Anchor>,
+        pd: &Arc<Pd>,
+        config: QpConfig,
+        handler: impl PinInit<H>,
+        poll: H::Poll,
+    ) -> Result<Arc<Self>> {
         let in_domain = Domain::enter(pd.domain())?;
         let domain = Arc::as_ptr(pd.domain());
         let lkey = pd.local_dma_lkey();
@@ -257,11 +249,11 @@ impl<H: QpHandler> Qp<H> {
         let verbs = Verbs {
             cq: ptr::null_mut(),
             qp: ptr::null_mut(),
-            cm: cm.anchor(),
+            cm,
             _in_domain: in_domain,
             pd: pd.clone(),
         };
-        let this = Arc::pin_init(
+        Arc::pin_init(
             pin_init!(Self {
                 handler <- handler,
                 device: pd.device().as_raw(),
@@ -277,16 +269,11 @@ impl<H: QpHandler> Qp<H> {
                 _pin: PhantomPinned,
             }),
             GFP_KERNEL,
-        )?;
-        // The manager must not bind the identifier meanwhile. Its handler may close queue pairs, so
-        // this lock comes before that of `verbs`.
-        let _lock = cm.lock();
-        // What is there already goes with `this` if the rest fails.
-        this.open(config)?;
-        Ok(this)
+        )
     }
 
-    fn open(&self, config: QpConfig) -> Result {
+    /// Makes what exists in C, once.
+    pub(super) fn open(&self, config: QpConfig) -> Result {
         let mut guard = self.verbs.lock();
         let Some(verbs) = (*guard).as_mut() else {
             return Err(Errno::NotConnected.into());

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a handler of a queue pair is told of a work request that failed.
+
+use super::wc_status::WcStatus;
+
+/// Which queue a completion is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    Send,
+    Recv,
+}
+
+impl Queue {
+    /// The name for traces.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Recv => "receive",
+        }
+    }
+}
+
+/// A work request that failed. The queue pair can do nothing any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure {
+    pub(crate) queue: Queue,
+    pub(crate) status: WcStatus,
+    /// What else the device says.
+    pub(crate) vendor_err: u32,
+}
