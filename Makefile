@@ -27,7 +27,9 @@ rustflags-y += -Cdebuginfo=1
 endif
 endif
 
+rds_rust-$(rds-kunit) += bindings/helpers_fake.o bindings/helpers_fake_suite.o
 rustflags-$(rds-kunit) += --cfg rds_kunit
+ccflags-$(rds-kunit) += -DRDS_RUST_KUNIT
 # Some suites need more hardware than the machine has that kunit.py boots.
 ifneq ($(KBUILD_EXTMOD),)
 rds_rust-$(rds-kunit) += bindings/helpers_kunit.o
@@ -55,6 +57,7 @@ $(obj)/bindings/generated.rs: $(src)/bindings/bindings.h $(src)/bindings/helpers
 		$(src)/bindings/helpers_fault.h $(src)/bindings/helpers_rdma.h \
 		$(src)/bindings/helpers_mr.h $(src)/bindings/helpers_params.h \
 		$(src)/bindings/helpers_trace.h $(src)/bindings/helpers_kunit.h \
+		$(src)/bindings/helpers_fake.h \
 		$(src)/bindings/bindgen_parameters FORCE
 	$(call if_changed,rds_bindgen)
 

@@ -35,6 +35,9 @@
 #include "helpers_params.h"
 #include "helpers_rdma.h"
 #include "helpers_trace.h"
+#ifdef RDS_RUST_KUNIT
+#include "helpers_fake.h"
+#endif
 #ifdef RDS_RUST_KUNIT_IOMMU
 #include "helpers_kunit.h"
 #endif

@@ -57,7 +57,7 @@ pub(crate) struct Device {
     pub(super) caps: DeviceCaps,
     users: Arc<Users>,
     watch: Arc<Watch>,
-    regions: Arc<Regions>,
+    pub(super) regions: Arc<Regions>,
     /// The device is being removed, and its last user has gone.
     #[pin]
     unused: Completion,

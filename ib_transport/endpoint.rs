@@ -50,7 +50,7 @@ pub(super) const RNR_TIMER: RnrTimer = RnrTimer::Microseconds40;
 /// What is known of an endpoint outside of the worker that owns it.
 pub(super) struct Events {
     connection: Arc<Connection>,
-    progress: Progress,
+    pub(super) progress: Progress,
     /// What we proposed, if we did: the reply is compared with it.
     proposed: SetOnce<Private>,
     /// Payload bytes of a fragment: as agreed on, once the connection is established.
@@ -71,7 +71,7 @@ pub(super) struct Events {
 
 impl Events {
     /// Before the endpoint has a device. May sleep.
-    fn new(
+    pub(super) fn new(
         transport: &Ib,
         connection: &Arc<Connection>,
         fragment: FragmentSize,

@@ -28,6 +28,9 @@ mod device;
 mod endpoint;
 mod fence;
 mod kept;
+#[cfg(rds_kunit)]
+#[path = "../tests/kunit/ib_transport/mod.rs"]
+mod kunit;
 mod parked;
 mod regions;
 mod registrar;

@@ -257,6 +257,13 @@ impl Regions {
         )
     }
 
+    /// By which memory is registered from now on, until it fails. Sleeps.
+    #[cfg(rds_kunit)]
+    pub(super) fn set_registrar(&self, registrar: Registrar) {
+        let before = self.device.lock().registrar.replace(registrar);
+        drop(before);
+    }
+
     /// Registers memory of a program for peers, by way of a local address of the device if it was not asked before.
     ///
     /// Fails as [`Spares::room_for`] does, with ENODEV if the device goes or has not the address, EIO or ETIMEDOUT if it

@@ -221,6 +221,13 @@ impl Registrar {
         Ok(this)
     }
 
+    /// One whose queue pairs are connected without a connection manager. May sleep.
+    #[cfg(rds_kunit)]
+    pub(super) fn of(qp: Arc<LocalQp>, other: Arc<LocalQp>) -> Result<Self> {
+        let ids = [CmId::new(End::new()?)?, CmId::new(End::new()?)?];
+        Ok(Self { qp, other, ids })
+    }
+
     /// Where memory is registered.
     pub(super) fn qp(&self) -> &LocalQp {
         &self.qp

@@ -28,6 +28,8 @@ mod domain;
 mod drain;
 mod events;
 mod failure;
+#[cfg(rds_kunit)]
+pub(crate) mod fake;
 mod faults;
 mod local;
 mod local_qp;

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What the KUnit suites have the device of helpers_fake.c do. */
+#include <kunit/test.h>
+#include <linux/mm.h>
+#include <linux/mman.h>
+
+#include "helpers_fake_device.h"
+
+#define RDS_FAKE_PATIENCE (30 * HZ)
+
+/* What is held no more ends. */
+void rds_fake_set_script(struct ib_device *device, const struct rds_fake_script *script)
+{
+	struct rds_fake *fake = to_fake(device);
+	struct rds_fake_qp *qp;
+
+	guard(spinlock_irq)(&fake->lock);
+	fake->script = *script;
+	list_for_each_entry(qp, &fake->qps, list) {
+		rds_fake_end_local(fake, qp);
+		rds_fake_flush(fake, qp);
+	}
+	rds_fake_note_change(fake);
+}
+
+/* How often something has changed. */
+u32 rds_fake_changes(struct ib_device *device)
+{
+	return READ_ONCE(to_fake(device)->changes);
+}
+
+/* Waits until more has changed; false if that takes too long. Sleeps. */
+bool rds_fake_await_change(struct ib_device *device, u32 since)
+{
+	struct rds_fake *fake = to_fake(device);
+
+	return wait_event_timeout(fake->changed, READ_ONCE(fake->changes) != since,
+				  RDS_FAKE_PATIENCE);
+}
+
+/* How many regions there are, and how many were made. */
+u32 rds_fake_regions(struct ib_device *device, u32 *made)
+{
+	struct rds_fake *fake = to_fake(device);
+
+	guard(spinlock_irq)(&fake->lock);
+	*made = fake->regions_made;
+	return fake->regions;
+}
+
+u32 rds_fake_last_qp(struct ib_device *device)
+{
+	return READ_ONCE(to_fake(device)->last_qp);
+}
+
+/* Ready to send, without a connection manager. */
+struct ib_qp *rds_fake_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *attr)
+{
+	return ib_create_qp(pd, attr);
+}
+
+void rds_fake_destroy_qp(struct ib_qp *qp)
+{
+	ib_destroy_qp(qp);
+}
+
+bool rds_fake_queues(struct ib_device *device, u32 number, struct rds_fake_queues *queues)
+{
+	struct rds_fake *fake = to_fake(device);
+	const struct rds_fake_qp *qp;
+	const struct rds_fake_cq *cq;
+
+	guard(spinlock_irq)(&fake->lock);
+	qp = rds_fake_find(fake, number);
+	if (!qp)
+		return false;
+	cq = to_cq(qp->qp.send_cq);
+	*queues = (struct rds_fake_queues) {
+		.sends_posted = qp->sends.posted,
+		.sends_ended = qp->sends.ended,
+		.receives_posted = qp->receives.posted,
+		.receives_ended = qp->receives.ended,
+		.in_error = qp->in_error,
+		.settled = cq->armed && cq->polled == cq->reported,
+	};
+	return true;
+}
+
+/* The send that was posted after @index others; false if it has ended or was not posted. */
+bool rds_fake_send(struct ib_device *device, u32 number, u32 index, struct rds_fake_send *send)
+{
+	struct rds_fake *fake = to_fake(device);
+	const struct rds_fake_qp *qp;
+	const struct rds_fake_wr *wr;
+
+	guard(spinlock_irq)(&fake->lock);
+	qp = rds_fake_find(fake, number);
+	if (!qp || index < qp->sends.ended || index >= qp->sends.posted)
+		return false;
+	wr = &qp->sends.wrs[index % qp->sends.size];
+	*send = (struct rds_fake_send) { .opcode = wr->opcode, .flags = wr->flags };
+	if (wr->opcode == IB_WR_SEND && wr->length)
+		memcpy(send->bytes, (const void *)(uintptr_t)wr->address,
+		       min_t(u32, wr->length, sizeof(send->bytes)));
+	return true;
+}
+
+/* Ends the oldest send. If it fails the queue pair is in error. RDS_FAKE_LOST: nobody hears of it. */
+bool rds_fake_end_send(struct ib_device *device, u32 number, int status)
+{
+	struct rds_fake *fake = to_fake(device);
+	struct rds_fake_qp *qp;
+
+	guard(spinlock_irq)(&fake->lock);
+	qp = rds_fake_find(fake, number);
+	if (!qp || !rds_fake_finish_send(qp, status))
+		return false;
+	if (status > IB_WC_SUCCESS)
+		rds_fake_fail(fake, qp);
+	return true;
+}
+
+/* Ends the oldest receive, in which are @bytes. The device says that there are @told. */
+bool rds_fake_receive(struct ib_device *device, u32 number, const u8 *bytes, u32 size, u32 told,
+		      int status)
+{
+	struct rds_fake *fake = to_fake(device);
+	const struct rds_fake_wr *wr;
+	struct rds_fake_qp *qp;
+
+	guard(spinlock_irq)(&fake->lock);
+	qp = rds_fake_find(fake, number);
+	wr = qp ? rds_fake_oldest(&qp->receives) : NULL;
+	if (!wr || size > wr->length)
+		return false;
+	memcpy((void *)(uintptr_t)wr->address, bytes, size);
+	rds_fake_finish_receive(qp, status, told);
+	if (status != IB_WC_SUCCESS)
+		rds_fake_fail(fake, qp);
+	return true;
+}
+
+/* A completion that belongs to nothing that was posted. */
+bool rds_fake_report(struct ib_device *device, u32 number, u64 id, int status)
+{
+	struct rds_fake *fake = to_fake(device);
+	const struct ib_wc wc = { .wr_id = id, .status = status };
+	const struct rds_fake_qp *qp;
+
+	guard(spinlock_irq)(&fake->lock);
+	qp = rds_fake_find(fake, number);
+	if (!qp)
+		return false;
+	rds_fake_complete(qp->qp.send_cq, &wc);
+	return true;
+}
+
+bool rds_fake_event(struct ib_device *device, u32 number, int event)
+{
+	struct rds_fake *fake = to_fake(device);
+	struct ib_event what = { .device = device, .event = event };
+	struct rds_fake_qp *qp;
+
+	guard(spinlock_irq)(&fake->lock);
+	qp = rds_fake_find(fake, number);
+	if (!qp)
+		return false;
+	what.element.qp = &qp->qp;
+	qp->qp.event_handler(&what, qp->qp.qp_context);
+	return true;
+}
+
+/* Memory of a program, which the task of a suite becomes for that; 0 if there is none. Sleeps. */
+unsigned long rds_fake_program_memory(unsigned long size)
+{
+	unsigned long address;
+
+	if (kunit_attach_mm())
+		return 0;
+	address = vm_mmap(NULL, 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, 0);
+	return IS_ERR_VALUE(address) ? 0 : address;
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! For the KUnit suites: an RDMA device that is made up, on which a suite decides how everything ends that is posted.
+//! There is no connection manager: queue pairs are connected when they are made.
+
+use super::{
+    cm::Anchor,
+    device::Device,
+    local_qp::{LocalQp, Verbs},
+    operation::{Lender, LocalPiece},
+    pd::Pd,
+    qp::{Qp, QpConfig, QpHandler},
+    wc_status::WcStatus,
+};
+use crate::{
+    bindings,
+    kapi::sync::{new_spinlock_bh, SpinLockBh},
+};
+use core::ptr::{self, NonNull};
+use kernel::{error::from_err_ptr, prelude::*, sync::aref::ARef, sync::Arc};
+
+/// What becomes of what is posted from now on.
+pub(crate) type Script = bindings::rds_fake_script;
+/// How far a queue pair is.
+pub(crate) type Queues = bindings::rds_fake_queues;
+
+/// How work requests end, beside [`WcStatus::SUCCESS`].
+pub(crate) const FLUSHED: WcStatus = WcStatus::FLUSHED;
+pub(crate) const LOCAL_PROTECTION: WcStatus = WcStatus(bindings::ib_wc_status_IB_WC_LOC_PROT_ERR);
+pub(crate) const REMOTE_ACCESS: WcStatus = WcStatus(bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR);
+pub(crate) const RETRIES_EXCEEDED: WcStatus = WcStatus(bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR);
+pub(crate) const NO_RECEIVE: WcStatus = WcStatus(bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR);
+
+/// In the place of a status of sends: nobody hears of their end.
+pub(crate) const LOST: WcStatus = WcStatus(u32::MAX);
+
+/// What was posted to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Frame,
+    Read,
+    Write,
+    Other,
+}
+
+/// A send that has not ended.
+pub(crate) struct Sent {
+    pub(crate) kind: Kind,
+    /// Reads before it are done when it begins.
+    pub(crate) fence: bool,
+    /// How a frame begins.
+    pub(crate) bytes: [u8; 64],
+}
+
+/// The device. Dropping it waits for the last reference.
+///
+/// # Invariants
+///
+/// The pointer is to a device with a reference that `self` owns.
+pub(crate) struct FakeDevice(NonNull<bindings::ib_device>);
+
+// SAFETY: All that changes in it is behind a lock.
+unsafe impl Send for FakeDevice {}
+// SAFETY: As above.
+unsafe impl Sync for FakeDevice {}
+
+impl FakeDevice {
+    /// A device, which the module takes for soft-iWARP if so asked. May sleep.
+    pub(crate) fn new(soft_iwarp: bool) -> Result<Self> {
+        // SAFETY: The function has no preconditions.
+        let raw = unsafe { bindings::rds_fake_alloc(soft_iwarp) };
+        // INVARIANT: The device is new, and its reference ours.
+        NonNull::new(raw).map(Self).ok_or(ENOMEM)
+    }
+
+    fn raw(&self) -> *mut bindings::ib_device {
+        self.0.as_ptr()
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        // SAFETY: By the type invariants the device is there, and no one frees it but `drop`.
+        unsafe { Device::from_raw(self.raw()) }
+    }
+
+    /// Ends what was held and is not any more.
+    pub(crate) fn set_script(&self, script: Script) {
+        // SAFETY: The device is there by the type invariants; the script is copied.
+        unsafe { bindings::rds_fake_set_script(self.raw(), &script) };
+    }
+
+    /// Waits until something is so that changes with the device. Fails with ETIMEDOUT if that takes too long. Sleeps.
+    pub(crate) fn wait_until(&self, is_so: impl Fn() -> bool) -> Result {
+        loop {
+            // SAFETY: The device is there by the type invariants.
+            let seen = unsafe { bindings::rds_fake_changes(self.raw()) };
+            if is_so() {
+                return Ok(());
+            }
+            // SAFETY: As above.
+            if !unsafe { bindings::rds_fake_await_change(self.raw(), seen) } {
+                return Err(ETIMEDOUT);
+            }
+        }
+    }
+
+    /// How many regions there are, and how many were made.
+    pub(crate) fn regions(&self) -> (u32, u32) {
+        let mut made = 0;
+        // SAFETY: The device is there by the type invariants.
+        let regions = unsafe { bindings::rds_fake_regions(self.raw(), &mut made) };
+        (regions, made)
+    }
+
+    /// The number of the queue pair that was made last; 0 if none was.
+    pub(crate) fn last_qp(&self) -> u32 {
+        // SAFETY: The device is there by the type invariants.
+        unsafe { bindings::rds_fake_last_qp(self.raw()) }
+    }
+
+    /// How far a queue pair is, if it is there.
+    pub(crate) fn queues(&self, number: u32) -> Option<Queues> {
+        let mut queues = Queues::default();
+        // SAFETY: The device is there by the type invariants.
+        unsafe { bindings::rds_fake_queues(self.raw(), number, &mut queues) }.then_some(queues)
+    }
+
+    /// Waits until who polls a queue pair has done with all that has ended. Fails with ETIMEDOUT. Sleeps.
+    pub(crate) fn settle(&self, number: u32) -> Result {
+        self.wait_until(|| self.queues(number).is_none_or(|queues| queues.settled))
+    }
+
+    /// The send that was posted after `index` others; `None` if it has ended, or was not posted.
+    pub(crate) fn sent(&self, number: u32, index: u32) -> Option<Sent> {
+        let mut raw = bindings::rds_fake_send::default();
+        // SAFETY: The device is there by the type invariants.
+        if !unsafe { bindings::rds_fake_send(self.raw(), number, index, &mut raw) } {
+            return None;
+        }
+        Some(Sent {
+            kind: match raw.opcode {
+                bindings::ib_wr_opcode_IB_WR_SEND => Kind::Frame,
+                bindings::ib_wr_opcode_IB_WR_RDMA_READ => Kind::Read,
+                bindings::ib_wr_opcode_IB_WR_RDMA_WRITE => Kind::Write,
+                _ => Kind::Other,
+            },
+            fence: raw.flags & bindings::ib_send_flags_IB_SEND_FENCE != 0,
+            bytes: raw.bytes,
+        })
+    }
+
+    /// Ends the oldest sends, as many as there are up to `count`; the queue pair is in error if that is a failure, and
+    /// has ended the others then. Returns how many there were.
+    pub(crate) fn end_sends(&self, number: u32, count: u32, status: WcStatus) -> u32 {
+        // SAFETY: The device is there by the type invariants.
+        let end = || unsafe { bindings::rds_fake_end_send(self.raw(), number, status.number()) };
+        // CAST: no more than `count`.
+        (0..count).take_while(|_| end()).count() as u32
+    }
+
+    /// Ends the oldest receive, with a frame; the device says that it has `told` bytes. False if there is none, or it has
+    /// no room.
+    pub(crate) fn receive(&self, number: u32, frame: &[u8], told: u32, status: WcStatus) -> bool {
+        let (raw, status) = (self.raw(), status.number());
+        // CAST: a frame is short.
+        let len = frame.len() as u32;
+        // SAFETY: The device is there by the type invariants; the frame is copied.
+        unsafe { bindings::rds_fake_receive(raw, number, frame.as_ptr(), len, told, status) }
+    }
+
+    /// Reports the end of what may not have been posted.
+    pub(crate) fn report(&self, number: u32, wr_id: u64, status: WcStatus) -> bool {
+        // SAFETY: The device is there by the type invariants.
+        unsafe { bindings::rds_fake_report(self.raw(), number, wr_id, status.number()) }
+    }
+
+    /// Reports that a queue pair can do nothing any more.
+    pub(crate) fn report_fatal(&self, number: u32) -> bool {
+        // CAST: small.
+        let event = bindings::ib_event_type_IB_EVENT_QP_FATAL as c_int;
+        // SAFETY: The device is there by the type invariants.
+        unsafe { bindings::rds_fake_event(self.raw(), number, event) }
+    }
+}
+
+impl Drop for FakeDevice {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants the device is ours.
+        unsafe { bindings::rds_fake_free(self.raw()) };
+    }
+}
+
+/// In the place of a connection identifier.
+#[pin_data]
+struct FakeId {
+    /// Null, or the queue pair that was made.
+    #[pin]
+    qp: SpinLockBh<RawQp>,
+    _device: ARef<Device>,
+}
+
+struct RawQp(*mut bindings::ib_qp);
+
+// SAFETY: Any thread may use a queue pair.
+unsafe impl Send for RawQp {}
+
+impl FakeId {
+    fn new(pd: &Pd) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                qp <- new_spinlock_bh!(RawQp(ptr::null_mut()), "FakeId::qp"),
+                _device: pd.device().into(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+}
+
+impl Anchor for FakeId {
+    fn create_qp(
+        &self,
+        pd: *mut bindings::ib_pd,
+        attr: &mut bindings::ib_qp_init_attr,
+    ) -> Result<*mut bindings::ib_qp> {
+        // SAFETY: The caller's protection domain is alive.
+        let qp = from_err_ptr(unsafe { bindings::rds_fake_create_qp(pd, attr) })?;
+        self.qp.lock().0 = qp;
+        Ok(qp)
+    }
+
+    fn destroy_qp(&self) {
+        let qp = core::mem::replace(&mut self.qp.lock().0, ptr::null_mut());
+        // SAFETY: The caller owns it.
+        unsafe { bindings::rds_fake_destroy_qp(qp) };
+    }
+}
+
+/// A queue pair of a [`FakeDevice`], which is that of `pd`. May sleep.
+pub(crate) fn queue_pair<H: QpHandler>(
+    pd: &Arc<Pd>,
+    config: QpConfig,
+    handler: impl PinInit<H>,
+    poll: H::Poll,
+) -> Result<Arc<Qp<H>>> {
+    let qp = Qp::new(FakeId::new(pd)?, pd, config, handler, poll)?;
+    qp.open(config)?;
+    Ok(qp)
+}
+
+/// Likewise for local work. May sleep.
+pub(crate) fn local_queue_pair(pd: &Arc<Pd>) -> Result<Arc<LocalQp>> {
+    LocalQp::of(Verbs::new(FakeId::new(pd)?, pd)?)
+}
+
+/// So many bytes of memory that an operation may name: the device looks at none.
+pub(crate) fn local_piece(pd: &Pd, len: u32) -> LocalPiece {
+    LocalPiece {
+        lkey: 1,
+        address: 0x7000,
+        len,
+        of: Lender::Region(pd.domain().clone()),
+    }
+}
+
+/// Memory of a program, which the task becomes for that: its address. Sleeps.
+pub(crate) fn program_memory(bytes: usize) -> Result<u64> {
+    // CAST: a `long` has as many bits as a `usize`.
+    let bytes = bytes as c_ulong;
+    // SAFETY: The function has no preconditions.
+    match unsafe { bindings::rds_fake_program_memory(bytes) } {
+        0 => Err(ENOMEM),
+        // CAST: as above.
+        address => Ok(address as u64),
+    }
+}

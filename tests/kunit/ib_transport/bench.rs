@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A node with a device that is made up, and a connection over it.
+
+use crate::{
+    conn::{
+        Bounds, ConnKey, Connection, Counter, Endpoint, Link, Mapped, Needs, Node, Progress,
+        Reached, Released, RemoteMemory, Transport,
+    },
+    ib_transport::{
+        carrier::{Carrier, RecvRing},
+        device::{DeviceUse, Ib, Member},
+        endpoint::Events,
+        Tunables,
+    },
+    kapi::{
+        net::{IpBits, Net},
+        pin::PinnedMemory,
+        rdma::{
+            fake::{self, FakeDevice, Sent},
+            Access, Client, Device as RdmaDevice, Qp, WcStatus,
+        },
+        sync::{new_spinlock_bh, OwnedQueue, SpinLockBh},
+    },
+    msg::Message,
+    proto::{
+        idle::Patience,
+        wire::{Flags, FragmentSize, Header},
+    },
+    recv_pool::{Counters, Limit, Limits, Pools},
+};
+use core::net::Ipv6Addr;
+use kernel::{
+    fmt,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+};
+
+/// Frames of the congestion map, which each connection begins with.
+pub(super) const MAP: u32 = 2;
+/// Sends that a queue pair has room for.
+pub(super) const ROOM: u32 = 126;
+/// Receives that are posted at first.
+pub(super) const RECEIVES: u32 = 15;
+const PORT: u16 = 4000;
+
+/// How a bench differs.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Setup {
+    /// The module takes the device for soft-iWARP.
+    pub(super) soft_iwarp: bool,
+    /// The receives that the peer offers; 0: flow is not controlled.
+    pub(super) credit: u32,
+}
+
+/// A node with the device. Fields are dropped in this order.
+pub(super) struct Bench {
+    pub(super) node: Arc<Node>,
+    pub(super) wire: Arc<Wire>,
+    member: Option<Arc<Member>>,
+    pub(super) queue: Arc<OwnedQueue>,
+    pub(super) fake: FakeDevice,
+}
+
+impl Bench {
+    pub(super) fn new(setup: Setup) -> Result<Self> {
+        let fake = FakeDevice::new(setup.soft_iwarp)?;
+        let queue = Arc::new(OwnedQueue::new(c"rds_kunit")?, GFP_KERNEL)?;
+        let workers = Arc::new(OwnedQueue::new(c"rds_kunit_conn")?, GFP_KERNEL)?;
+        let most = Arc::new(Limit::new(64 << 20), GFP_KERNEL)?;
+        let limits = Limits {
+            most: most.clone(),
+            counters: Arc::new(Counters::new(), GFP_KERNEL)?,
+            queue: queue.clone(),
+        };
+        let ib = Ib::new(
+            crate::cm::laddr::LocalAddrs::new(queue.clone())?,
+            limits,
+            workers.clone(),
+            FragmentSize::K4,
+            Arc::new(Tunables::new(most, 7), GFP_KERNEL)?,
+        )?;
+        let (own, device) = (ib.clone(), fake.device().into());
+        let wire = Arc::pin_init(
+            pin_init!(Wire {
+                ib: own,
+                setup,
+                device,
+                up <- new_spinlock_bh!(None, "Wire::up"),
+                is_cut: Atomic::new(false),
+                waits: Atomic::new(false),
+            }),
+            GFP_KERNEL,
+        )?;
+        let node = Node::new(
+            Some(wire.clone()),
+            queue.clone(),
+            workers,
+            Arc::new(crate::conn::Tunables::new(), GFP_KERNEL)?,
+            Bounds {
+                all: 10,
+                per_peer: 10,
+            },
+            Patience::new(0),
+            1 << 20,
+        )?;
+        let member = ib.added(fake.device())?;
+        Ok(Self {
+            node,
+            wire,
+            member,
+            queue,
+            fake,
+        })
+    }
+
+    /// A connection that has not tried to connect.
+    pub(super) fn connection(&self) -> Result<Arc<Connection>> {
+        let key = ConnKey {
+            net: Net::init(),
+            laddr: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1),
+            faddr: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2),
+            scope: 0,
+            tos: 0,
+        };
+        let pools = self.pools().ok_or(ENODEV)?;
+        let made = self.node.connection(key, None, || Ok(pools));
+        made.map_err(|_| EINVAL)
+    }
+
+    /// A connection that is up, over queue pair 1, on which the device has the map and a first message.
+    pub(super) fn connect(&self) -> Result<Arc<Connection>> {
+        let connection = self.connection()?;
+        self.send(&connection, 1)?;
+        self.await_sends(1, MAP + 1)?;
+        Ok(connection)
+    }
+
+    /// Sends messages without payload.
+    pub(super) fn send(&self, connection: &Arc<Connection>, count: u32) -> Result {
+        let pools = self.pools().ok_or(ENODEV)?;
+        for _ in 0..count {
+            let message = Message::empty(&pools, PORT, PORT)?;
+            connection.send(message).map_err(|_| EINVAL)?;
+        }
+        Ok(())
+    }
+
+    /// Where the device has its buffers.
+    pub(super) fn pools(&self) -> Option<Arc<Pools>> {
+        self.wire.ib.pools_of(self.fake.device())
+    }
+
+    /// How many buffers of the device's are in use.
+    pub(super) fn buffers(&self) -> usize {
+        let Some(pools) = self.pools() else {
+            return 0;
+        };
+        let used = |(_, pool): (_, &crate::recv_pool::Pool)| pool.stats().arena.in_use;
+        pools.named().map(used).sum()
+    }
+
+    /// Waits until a queue pair was given so many sends.
+    pub(super) fn await_sends(&self, qp: u32, count: u32) -> Result {
+        self.fake.wait_until(|| {
+            let queues = self.fake.queues(qp);
+            queues.is_some_and(|queues| queues.sends_posted >= count)
+        })
+    }
+
+    /// Waits until a queue pair is gone.
+    pub(super) fn await_end(&self, qp: u32) -> Result {
+        self.fake.wait_until(|| {
+            let is_made = self.fake.last_qp() >= qp;
+            is_made && self.fake.queues(qp).is_none()
+        })
+    }
+
+    /// Ends sends, and waits until that was noticed. Returns how many there were.
+    pub(super) fn end_sends(&self, qp: u32, count: u32, status: WcStatus) -> Result<u32> {
+        let ended = self.fake.end_sends(qp, count, status);
+        self.fake.settle(qp)?;
+        Ok(ended)
+    }
+
+    /// What the peer is to see of a frame that was posted after `index` others.
+    pub(super) fn header(&self, qp: u32, index: u32) -> Option<Header> {
+        let Sent { bytes, .. } = self.fake.sent(qp, index)?;
+        Header::parse(bytes.first_chunk()?).ok()
+    }
+
+    /// The sequences of all messages that a queue pair has, without the map.
+    pub(super) fn sequences(&self, qp: u32) -> Result<KVec<u64>> {
+        let mut sequences = KVec::new();
+        let posted = self.fake.queues(qp).map_or(0, |it| it.sends_posted);
+        for header in (0..posted).filter_map(|index| self.header(qp, index)) {
+            if !header.flags.contains(Flags::CONG_BITMAP) && header.sequence != 0 {
+                sequences.push(header.sequence, GFP_KERNEL)?;
+            }
+        }
+        Ok(sequences)
+    }
+
+    /// The peer sends a header without a message, and waits until that was noticed.
+    pub(super) fn hear(&self, qp: u32, ack: u64, credit: u8) -> Result {
+        let header = Header {
+            sequence: 0,
+            ack,
+            len: 0,
+            sport: 0,
+            dport: 0,
+            flags: Flags::NONE,
+            credit,
+            exthdr: [0; 16],
+        };
+        let mut frame = [0; Header::LEN];
+        header.emit(&mut frame);
+        // CAST: small.
+        let len = Header::LEN as u32;
+        if !self.fake.receive(qp, &frame, len, WcStatus::SUCCESS) {
+            return Err(ENOENT);
+        }
+        self.fake.settle(qp)
+    }
+
+    /// What a counter of the node has.
+    pub(super) fn counted(&self, counter: Counter) -> u64 {
+        let mut counters = self.node.stats.iter();
+        counters
+            .find(|(name, _)| *name == counter.name())
+            .map_or(0, |(_, value)| value)
+    }
+
+    /// The queue pair of the connection.
+    pub(super) fn qp(&self) -> Option<Arc<Qp<Carrier>>> {
+        self.wire.up.lock().clone()
+    }
+
+    /// Waits for a queue pair, with its receives, whose connection is not up; see [`Wire::waits`].
+    pub(super) fn await_receives(&self, qp: u32, count: u32) -> Result {
+        self.fake.wait_until(|| {
+            let queues = self.fake.queues(qp);
+            queues.is_some_and(|it| it.receives_posted - it.receives_ended >= count)
+        })
+    }
+
+    /// The connection that waits for it comes up, and those after it do at once.
+    pub(super) fn establish(&self) {
+        self.wire.waits.store(false, Relaxed);
+        if let Some(qp) = self.qp() {
+            qp.handler().events.note(Reached::Established);
+        }
+    }
+
+    /// Has the connection made anew.
+    pub(super) fn reset(&self, connection: &Connection) {
+        let key = &connection.key;
+        self.node
+            .reset_connections(key.net, key.laddr, Some(key.faddr), key.tos);
+    }
+
+    /// Removes the device.
+    pub(super) fn remove_device(&mut self) {
+        if let Some(member) = self.member.take() {
+            self.wire.ib.removed(self.fake.device(), member);
+        }
+    }
+
+    /// Ends the connection, and what was held. Returns how many buffers of the device's are in use then.
+    pub(super) fn end(self, connection: Arc<Connection>) -> usize {
+        drop(connection);
+        self.stop();
+        self.buffers()
+    }
+
+    fn stop(&self) {
+        self.wire.is_cut.store(true, Relaxed);
+        self.fake.set_script(fake::Script::default());
+        self.node.stop();
+        let gone = self.wire.up.lock().take();
+        drop(gone);
+        self.queue.flush();
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.stop();
+        self.remove_device();
+    }
+}
+
+/// In the place of the connection manager, of which each step succeeds at once.
+#[pin_data]
+pub(super) struct Wire {
+    pub(super) ib: Arc<Ib>,
+    setup: Setup,
+    device: ARef<RdmaDevice>,
+    /// The queue pair that was made last.
+    #[pin]
+    up: SpinLockBh<Option<Arc<Qp<Carrier>>>>,
+    /// No more connections come up.
+    is_cut: Atomic<bool>,
+    /// Connections come up when [`Bench::establish`] says so.
+    pub(super) waits: Atomic<bool>,
+}
+
+/// A connection of it. Fields are dropped in this order.
+struct End {
+    qp: Option<Arc<Qp<Carrier>>>,
+    events: Arc<Events>,
+    device: DeviceUse,
+    connection: Arc<Connection>,
+    wire: Arc<Wire>,
+}
+
+impl End {
+    /// As [`IbEndpoint::prepare`](crate::ib_transport::endpoint::IbEndpoint), without an identifier.
+    fn prepare(&mut self) -> Result {
+        let device = self.device.device.clone();
+        let config = self.wire.ib.tunables.qp_config(&device.caps);
+        let (events, setup) = (&self.events, &self.wire.setup);
+        let controlled = setup.credit > 0;
+        let connection = &self.connection;
+        let carrier = Carrier::new(
+            connection.clone(),
+            events.clone(),
+            device.clone(),
+            config,
+            controlled,
+        );
+        connection.set_pools(&device.pools)?;
+        connection.begin_credits(controlled);
+        let ring = RecvRing::new(events.fragment(), config.max_recv_wr, false);
+        let qp = fake::queue_pair(&device.pd, config, carrier, ring)?;
+        self.device.set_qp(&qp);
+        self.qp = Some(qp.clone());
+        // Before anything is posted, for which others wait.
+        let before = self.wire.up.lock().replace(qp.clone());
+        drop(before);
+        let posted = Carrier::fill(&qp);
+        posted?;
+        connection.offer_credits();
+        connection.take_offer(setup.credit);
+        Ok(())
+    }
+}
+
+impl Endpoint for End {
+    fn progress(&self) -> &Progress {
+        &self.events.progress
+    }
+
+    fn resolve_route(&self) -> Result {
+        self.events.note(Reached::RouteResolved);
+        Ok(())
+    }
+
+    fn connect(&mut self) -> Result {
+        self.prepare()?;
+        if !self.wire.waits.load(Relaxed) {
+            self.events.note(Reached::Established);
+        }
+        Ok(())
+    }
+
+    fn link(&self) -> Option<Arc<dyn Link>> {
+        Some(self.qp.clone()?)
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if let Some(qp) = &self.qp {
+            qp.close();
+        }
+    }
+}
+
+impl Transport for Wire {
+    fn fragment(&self) -> FragmentSize {
+        self.ib.fragment
+    }
+
+    fn claims(&self, _: Net, _: IpBits, _: u32) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn pools(&self, _: Ipv6Addr, _: u32) -> Result<Option<Arc<Pools>>> {
+        Ok(self.ib.pools_of(&self.device))
+    }
+
+    fn register(
+        &self,
+        _: Ipv6Addr,
+        _: u32,
+        _: PinnedMemory,
+        _: Access,
+    ) -> Result<KBox<dyn RemoteMemory>> {
+        Err(ENODEV)
+    }
+
+    fn mapped_at_once(&self, _: Ipv6Addr, _: u32) -> Result<u64> {
+        Err(ENODEV)
+    }
+
+    fn map(
+        &self,
+        _: Ipv6Addr,
+        _: u32,
+        _: PinnedMemory,
+        _: Needs,
+        _: Arc<dyn Released>,
+    ) -> Result<Mapped> {
+        Err(ENODEV)
+    }
+
+    fn settle_memory(&self, _: Ipv6Addr, _: u32) -> Result {
+        Ok(())
+    }
+
+    fn for_each_counter(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+
+    fn for_each_pools(&self, _: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {}
+
+    fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+        if self.is_cut.load(Relaxed) {
+            return Err(ENODEV);
+        }
+        let events = Events::new(&self.ib, connection, self.ib.fragment)?;
+        let end = KBox::new(
+            End {
+                qp: None,
+                device: self.ib.use_device(&self.device, &events)?,
+                events,
+                connection: connection.clone(),
+                wire: self,
+            },
+            GFP_KERNEL,
+        )?;
+        end.events.note(Reached::AddrResolved);
+        Ok(end)
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit tests of the end of queue pairs, of their device, and of what waits for it.
+
+use kernel::prelude::*;
+
+#[kunit_tests(rds_ib_ends)]
+mod suite {
+    use super::super::bench::*;
+    use crate::{
+        conn::Counter,
+        ib_transport::{
+            endpoint::Events,
+            parked::{Parked, Parking},
+        },
+        kapi::rdma::{fake::Script, CmId, DeviceId},
+    };
+    use kernel::prelude::*;
+
+    #[test]
+    fn nothing_goes_back_before_the_device_is_done_with_it() -> Result {
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        let before = bench.buffers();
+        bench.fake.set_script(Script {
+            holds_flush: true,
+            ..Script::default()
+        });
+        bench.reset(&connection);
+        // The last sends and receives are posted behind all others, and wait, too.
+        bench.await_sends(1, MAP + 2)?;
+        let during = bench.buffers();
+        let queues = bench.fake.queues(1);
+        bench.fake.set_script(Script::default());
+        bench.await_end(1)?;
+        bench.await_sends(2, MAP + 1)?;
+        let late = bench.counted(Counter::IbNotFlushed);
+        let left = bench.end(connection);
+        assert!(before > RECEIVES as usize);
+        assert_eq!(during, before);
+        let held = queues.map(|it| (it.in_error, it.sends_ended, it.receives_ended));
+        assert_eq!(held, Some((true, 0, 0)));
+        assert_eq!((late, left), (0, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn an_event_that_a_queue_pair_is_dead_ends_its_connection() -> Result {
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        bench.fake.report_fatal(1);
+        bench.await_end(1)?;
+        bench.await_sends(2, MAP + 1)?;
+        let resets = bench.counted(Counter::ConnReset);
+        let left = bench.end(connection);
+        assert_eq!((resets, left), (1, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn a_device_goes_while_it_has_sends() -> Result {
+        let mut bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        bench.remove_device();
+        let queues = bench.fake.queues(1).is_some();
+        let last = bench.fake.last_qp();
+        let resets = bench.counted(Counter::ConnReset);
+        bench.end(connection);
+        assert_eq!((queues, last, resets), (false, 1, 1));
+        Ok(())
+    }
+
+    #[test]
+    fn so_many_identifiers_wait_for_their_network_device_and_no_more() -> Result {
+        const MOST: usize = 1024;
+        const ID: DeviceId = DeviceId(7);
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connection()?;
+        let ib = &bench.wire.ib;
+        let id = CmId::new(Events::new(ib, &connection, ib.fragment)?)?;
+        let parking = Parking::new()?;
+        let refused = || -> Result<bool> {
+            let parked = Parked::connection(ID, id.clone())?;
+            Ok(parking.park(parked).is_some())
+        };
+        let mut early = 0;
+        for _ in 0..MOST {
+            early += usize::from(refused()?);
+        }
+        let last = refused()?;
+        parking.clear(DeviceId(8));
+        let other = refused()?;
+        parking.clear(ID);
+        let again = refused()?;
+        parking.clear(ID);
+        drop((parking, id));
+        bench.end(connection);
+        assert_eq!((early, last, other, again), (0, true, true, false));
+        Ok(())
+    }
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit tests of the memory of programs: regions that a device does not make or end as it should, and those that wait
+//! until no read is answered from them.
+
+use kernel::prelude::*;
+
+#[kunit_tests(rds_ib_regions)]
+mod suite {
+    use super::super::bench::*;
+    use crate::{
+        conn::{Connection, Home, Released, RemoteMemory},
+        ib_transport::{
+            device::Device,
+            regions::{Held, Regions},
+            registrar::Registrar,
+        },
+        kapi::{
+            pin::PinnedMemory,
+            rdma::{
+                fake::{local_queue_pair, program_memory, Script, LOCAL_PROTECTION},
+                Access, WcStatus,
+            },
+        },
+        proto::rdma::Cookie,
+    };
+    use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+    use kernel::{
+        page::PAGE_SIZE,
+        prelude::*,
+        sync::{
+            atomic::{Atomic, Relaxed},
+            Arc,
+        },
+    };
+
+    /// No device has it, so that no registrar comes in the place of one that has failed.
+    const HERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 0);
+
+    /// A device that refuses a work request after so many.
+    fn refuse(after: u32) -> Script {
+        Script {
+            sends_before_error: after,
+            send_error: ENOMEM.to_errno(),
+            ..Script::default()
+        }
+    }
+
+    /// A device on which a work request fails after so many.
+    fn fail(after: u32) -> Script {
+        Script {
+            local_before_status: after,
+            local_status: LOCAL_PROTECTION.number(),
+            ..Script::default()
+        }
+    }
+
+    /// A page of a program.
+    fn pinned() -> Result<PinnedMemory> {
+        let address = program_memory(PAGE_SIZE)?;
+        // CAST: a page is small.
+        PinnedMemory::pin(address, PAGE_SIZE as u32, true)
+    }
+
+    /// Who waits for the release of memory.
+    struct Then(Arc<Atomic<bool>>);
+
+    impl Released for Then {}
+
+    impl Drop for Then {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+
+    /// A bench with a connection, and the regions of its device.
+    struct Memory {
+        regions: Arc<Regions>,
+        device: Arc<Device>,
+        connection: Arc<Connection>,
+        bench: Bench,
+    }
+
+    impl Memory {
+        fn new(setup: Setup) -> Result<Self> {
+            let bench = Bench::new(setup)?;
+            let connection = bench.connect()?;
+            let qp = bench.qp().ok_or(ENODEV)?;
+            let device = qp.handler().device.clone();
+            let this = Self {
+                regions: device.regions.clone(),
+                device,
+                connection,
+                bench,
+            };
+            this.connect()?;
+            Ok(this)
+        }
+
+        /// Gives the device queue pairs to register memory by.
+        fn connect(&self) -> Result {
+            let pd = &self.device.pd;
+            let registrar = Registrar::of(local_queue_pair(pd)?, local_queue_pair(pd)?)?;
+            self.regions.set_registrar(registrar);
+            Ok(())
+        }
+
+        /// Registers a page.
+        fn register(&self) -> Result<Held<Cookie>> {
+            let access = Access::Writable { atomics: false };
+            self.regions.register(&HERE, pinned()?, access)
+        }
+
+        /// How many regions the device has, and how many were made.
+        fn count(&self) -> (u32, u32) {
+            self.bench.fake.regions()
+        }
+
+        /// Ends all. Returns how many regions the device is left with.
+        fn end(self) -> u32 {
+            let Self {
+                regions,
+                device,
+                connection,
+                mut bench,
+            } = self;
+            drop((regions, device, connection));
+            bench.remove_device();
+            bench.fake.regions().0
+        }
+    }
+
+    #[test]
+    fn a_region_that_is_given_back_is_used_again_with_another_key() -> Result {
+        let memory = Memory::new(Setup::default())?;
+        let first = memory.register()?;
+        let key = first.cookie().rkey;
+        drop(first);
+        memory.regions.settle();
+        let second = memory.register()?;
+        let other = second.cookie().rkey;
+        let count = memory.count();
+        drop(second);
+        let left = memory.end();
+        assert_eq!((count, left), ((1, 1), 0));
+        assert!(key != other);
+        Ok(())
+    }
+
+    #[test]
+    fn a_region_that_is_not_registered_goes() -> Result {
+        for script in [refuse(0), fail(0)] {
+            let memory = Memory::new(Setup::default())?;
+            memory.bench.fake.set_script(script);
+            let failed = memory.register().is_err();
+            let (regions, _) = memory.count();
+            // Queue pairs that have failed are not used any more.
+            let queues = memory.bench.fake.queues(2).is_some();
+            memory.bench.fake.set_script(Script::default());
+            memory.connect()?;
+            let next = memory.register().is_ok();
+            let left = memory.end();
+            assert_eq!((failed, regions, queues), (true, 0, false));
+            assert_eq!((next, left), (true, 0));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn regions_that_are_not_invalidated_are_not_used_again() -> Result {
+        // Of two, none or the first one is invalidated.
+        for (script, good) in [(refuse(0), 0), (fail(0), 0), (refuse(1), 1), (fail(1), 1)] {
+            let memory = Memory::new(Setup::default())?;
+            let two = (memory.register()?, memory.register()?);
+            memory.bench.fake.set_script(script);
+            drop(two);
+            memory.regions.settle();
+            let count = memory.count();
+            let queues = memory.bench.fake.queues(2).is_some();
+            memory.connect()?;
+            let again = (memory.register()?, memory.register()?);
+            let more = memory.count();
+            drop(again);
+            let left = memory.end();
+            assert_eq!((count, queues), ((good, 2), false));
+            assert_eq!((more, left), ((2, 4 - good), 0));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_region_that_the_device_does_not_end_is_kept_until_the_device_goes() -> Result {
+        let memory = Memory::new(Setup::default())?;
+        let held = memory.register()?;
+        memory.bench.fake.set_script(Script {
+            dereg_error: EIO.to_errno(),
+            ..fail(0)
+        });
+        drop(held);
+        memory.regions.settle();
+        let kept = memory.device.pd.kept();
+        let count = memory.count();
+        memory.bench.fake.set_script(Script::default());
+        let left = memory.end();
+        assert_eq!((kept, count, left), (1, (1, 1), 0));
+        Ok(())
+    }
+
+    #[test]
+    fn memory_of_an_operation_is_released_when_its_region_is_invalid_and_not_before() -> Result {
+        // Or when the region is gone, if it cannot be invalidated.
+        for (ends, left) in [(Script::default(), 1), (fail(0), 0)] {
+            let memory = Memory::new(Setup::default())?;
+            let bench = &memory.bench;
+            let released = Arc::new(Atomic::new(false), GFP_KERNEL)?;
+            let then = Arc::new(Then(released.clone()), GFP_KERNEL)?;
+            // The peer writes there, so it needs a key.
+            let access = Access::Sink { by_peer: true };
+            let map = |pinned| memory.regions.map(&HERE, pinned, access, then);
+            let (held, pieces) = map(pinned()?)?;
+            bench.fake.set_script(Script {
+                holds_local: true,
+                ..Script::default()
+            });
+            drop((held, pieces));
+            // It was registered before.
+            bench.await_sends(2, 2)?;
+            let early = released.load(Relaxed);
+            bench.fake.set_script(ends);
+            bench.queue.flush();
+            let late = released.load(Relaxed);
+            let (regions, _) = memory.count();
+            let none = memory.end();
+            assert_eq!((early, late), (false, true));
+            assert_eq!((regions, none), (left, 0));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_region_that_is_read_from_waits_until_something_later_is_sent() -> Result {
+        let memory = Memory::new(Setup {
+            soft_iwarp: true,
+            ..Setup::default()
+        })?;
+        let bench = &memory.bench;
+        give_back_while_read(&memory)?;
+        // The map and the message were posted before.
+        bench.end_sends(1, MAP + 1, WcStatus::SUCCESS)?;
+        bench.queue.flush();
+        let early = memory.register()?;
+        let (_, made_early) = memory.count();
+        bench.end_sends(1, 1, WcStatus::SUCCESS)?;
+        bench.queue.flush();
+        let late = memory.register()?;
+        let (_, made_late) = memory.count();
+        drop((early, late));
+        let left = memory.end();
+        assert_eq!((made_early, made_late, left), (2, 2, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn a_region_that_is_read_from_waits_for_no_queue_pair_that_is_gone() -> Result {
+        let memory = Memory::new(Setup {
+            soft_iwarp: true,
+            ..Setup::default()
+        })?;
+        let bench = &memory.bench;
+        give_back_while_read(&memory)?;
+        bench.reset(&memory.connection);
+        // Two are those of the device.
+        bench.await_sends(4, MAP + 1)?;
+        bench.queue.flush();
+        let next = memory.register()?;
+        let count = memory.count();
+        drop(next);
+        let left = memory.end();
+        assert_eq!((count, left), ((1, 1), 0));
+        Ok(())
+    }
+
+    /// Gives back a region, for which the queue pair of the connection is asked to send something.
+    fn give_back_while_read(memory: &Memory) -> Result {
+        drop(memory.register()?);
+        memory.bench.queue.flush();
+        memory.bench.await_sends(1, MAP + 2)
+    }
+}

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit tests of what is sent: what the device refuses, and what it says of the rest.
+
+use kernel::prelude::*;
+
+#[kunit_tests(rds_ib_sends)]
+mod suite {
+    use super::super::bench::*;
+    use crate::{
+        conn::Counter,
+        ib_transport::carrier::Carrier,
+        kapi::{
+            rdma::{
+                fake::{
+                    local_piece, Kind, Script, FLUSHED, LOCAL_PROTECTION, LOST, NO_RECEIVE,
+                    REMOTE_ACCESS, RETRIES_EXCEEDED,
+                },
+                Operation, OperationItem, Qp, SendChain, SendItem, Verb, WcStatus, Why,
+            },
+            sync::{new_spinlock_bh, Item, SpinLockBh},
+        },
+        proto::{unreported::Patience, wire::Flags},
+        recv_pool::Context,
+    };
+    use kernel::{
+        prelude::*,
+        sync::{atomic::Relaxed, Arc},
+        time::{delay::fsleep, Delta},
+    };
+
+    /// The `wr_id` of the first slot of a send queue.
+    const FIRST_SEND: u64 = 1 << 31;
+
+    /// A script by which the device refuses a send after so many more.
+    fn refuse(after: u32) -> Script {
+        Script {
+            sends_before_error: after,
+            send_error: ENOMEM.to_errno(),
+            ..Script::default()
+        }
+    }
+
+    #[test]
+    fn a_send_that_the_device_refuses_goes_out_on_the_next_connection() -> Result {
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        let first = bench.sequences(1)?;
+        bench.fake.set_script(refuse(0));
+        bench.send(&connection, 1)?;
+        bench.await_sends(2, MAP + 2)?;
+        let again = bench.sequences(2)?;
+        let flags = bench.header(2, MAP + 1).map(|header| header.flags);
+        let resets = bench.counted(Counter::ConnReset);
+        let left = bench.end(connection);
+        assert_eq!((first.len(), again.len(), resets), (1, 2, 1));
+        assert_eq!(again.first(), first.first());
+        assert!(again.is_sorted());
+        assert!(flags.is_some_and(|flags| flags.contains(Flags::RETRANSMITTED)));
+        assert_eq!(left, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_batch_that_is_refused_in_part_comes_whole_on_the_next_connection() -> Result {
+        let bench = Bench::new(Setup::default())?;
+        bench.wire.waits.store(true, Relaxed);
+        let connection = bench.connection()?;
+        bench.send(&connection, 5)?;
+        bench.await_receives(1, RECEIVES)?;
+        bench.fake.set_script(refuse(MAP + 2));
+        bench.establish();
+        bench.await_sends(2, MAP + 5)?;
+        let again = bench.sequences(2)?;
+        let posted = bench.fake.queues(2).map(|queues| queues.sends_posted);
+        let resets = bench.counted(Counter::ConnReset);
+        let left = bench.end(connection);
+        assert_eq!((again.len(), posted, resets), (5, Some(MAP + 5), 1));
+        assert!(again.windows(2).all(|two| two[1] == two[0] + 1));
+        assert_eq!(left, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn each_failure_of_a_send_ends_its_connection_once() -> Result {
+        const ALL: [WcStatus; 5] = [
+            FLUSHED,
+            RETRIES_EXCEEDED,
+            NO_RECEIVE,
+            REMOTE_ACCESS,
+            LOCAL_PROTECTION,
+        ];
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        for (qp, status) in (1..).zip(ALL) {
+            bench.fake.end_sends(qp, 1, status);
+            bench.await_end(qp)?;
+            bench.await_sends(qp + 1, MAP + 1)?;
+        }
+        let resets = bench.counted(Counter::ConnReset);
+        let last = bench.fake.last_qp();
+        let left = bench.end(connection);
+        assert_eq!((resets, last, left), (5, 6, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn what_has_no_room_goes_when_there_is_some() -> Result {
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        bench.send(&connection, ROOM)?;
+        let full = bench.fake.queues(1).map(|queues| queues.sends_posted);
+        let counted = bench.counted(Counter::IbTxRingFull);
+        bench.end_sends(1, ROOM, WcStatus::SUCCESS)?;
+        bench.await_sends(1, MAP + 1 + ROOM)?;
+        let rest = bench.sequences(1)?;
+        let resets = bench.counted(Counter::ConnReset);
+        let left = bench.end(connection);
+        assert_eq!((full, rest.len()), (Some(ROOM), 3));
+        assert!(counted > 0);
+        assert_eq!((resets, left), (0, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn what_the_peer_has_no_receives_for_goes_when_it_has_some() -> Result {
+        let bench = Bench::new(Setup {
+            credit: MAP + 2,
+            ..Setup::default()
+        })?;
+        let connection = bench.connect()?;
+        bench.send(&connection, 5)?;
+        let before = bench.fake.queues(1).map(|queues| queues.sends_posted);
+        let throttled = bench.counted(Counter::IbTxThrottle);
+        bench.hear(1, 0, 10)?;
+        bench.await_sends(1, MAP + 6)?;
+        let resets = bench.counted(Counter::ConnReset);
+        bench.end(connection);
+        assert_eq!((before, resets), (Some(MAP + 1), 0));
+        assert!(throttled > 0);
+        Ok(())
+    }
+
+    #[test]
+    fn reports_of_what_was_not_posted_change_nothing() -> Result {
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        let receives = u64::from(bench.fake.queues(1).map_or(0, |it| it.receives_posted));
+        for id in [FIRST_SEND + 50, FIRST_SEND + 5000, receives, 5000] {
+            bench.fake.report(1, id, WcStatus::SUCCESS);
+        }
+        bench.fake.settle(1)?;
+        let progress = bench.qp().map(|qp| qp.send_progress());
+        let resets = bench.counted(Counter::ConnReset);
+        let left = bench.end(connection);
+        let progress = progress.map(|it| (it.posted, it.done));
+        assert_eq!(progress, Some((u64::from(MAP) + 1, 0)));
+        assert_eq!((resets, left), (0, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn a_failure_tells_each_operation_once_what_became_of_it() -> Result {
+        let heard = operate(|bench| {
+            bench.fake.end_sends(1, MAP + 3, WcStatus::SUCCESS);
+            bench.fake.end_sends(1, 1, REMOTE_ACCESS);
+        })?;
+        let good = WcStatus::SUCCESS;
+        let all = [good, good, REMOTE_ACCESS, FLUSHED, FLUSHED];
+        assert_eq!(heard, all.map(|status| (1, status)));
+        Ok(())
+    }
+
+    #[test]
+    fn an_operation_whose_report_was_lost_before_a_failure_is_not_known_to_be_done() -> Result {
+        let heard = operate(|bench| {
+            bench.fake.end_sends(1, MAP + 1, WcStatus::SUCCESS);
+            bench.fake.end_sends(1, 2, LOST);
+            bench.fake.end_sends(1, 1, RETRIES_EXCEEDED);
+        })?;
+        let all = [FLUSHED, FLUSHED, RETRIES_EXCEEDED, FLUSHED, FLUSHED];
+        assert_eq!(heard, all.map(|status| (1, status)));
+        Ok(())
+    }
+
+    #[test]
+    fn an_operation_whose_report_was_lost_is_done_when_a_later_one_is() -> Result {
+        let heard = operate(|bench| {
+            bench.fake.end_sends(1, MAP + 1, WcStatus::SUCCESS);
+            bench.fake.end_sends(1, 4, LOST);
+            bench.fake.end_sends(1, 1, WcStatus::SUCCESS);
+        })?;
+        assert_eq!(heard, [(1, WcStatus::SUCCESS); 5]);
+        Ok(())
+    }
+
+    #[test]
+    fn frames_and_operations_go_in_their_order_and_with_a_fence() -> Result {
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        let [who, ..] = Heard::new()?;
+        let qp = bench.qp().ok_or(ENODEV)?;
+        let mut chain = Qp::chain(&qp);
+        for (kind, fence) in [
+            (Kind::Frame, false),
+            (Kind::Read, false),
+            (Kind::Frame, true),
+        ] {
+            add(&mut chain, kind, fence, &who)?;
+        }
+        drop(chain);
+        let sent = [0, 1, 2].map(|index| {
+            let sent = bench.fake.sent(1, MAP + 1 + index);
+            sent.map(|it| (it.kind, it.fence))
+        });
+        drop(qp);
+        bench.end(connection);
+        let [frame, read] = [Some((Kind::Frame, false)), Some((Kind::Read, false))];
+        assert_eq!(sent, [frame, read, Some((Kind::Frame, true))]);
+        Ok(())
+    }
+
+    #[test]
+    fn an_operation_that_the_device_refuses_comes_back_and_nothing_else_does() -> Result {
+        const NOT_SUPPORTED: i32 = -95;
+        for (error, reason) in [
+            (ENOMEM.to_errno(), Why::NotNow),
+            (EINVAL.to_errno(), Why::Never),
+            (NOT_SUPPORTED, Why::Never),
+        ] {
+            let bench = Bench::new(Setup::default())?;
+            let connection = bench.connect()?;
+            let [who, ..] = Heard::new()?;
+            let qp = bench.qp().ok_or(ENODEV)?;
+            bench.fake.set_script(Script {
+                // A frame is before it.
+                sends_before_error: 1,
+                send_error: error,
+                ..Script::default()
+            });
+            let mut chain = Qp::chain(&qp);
+            add(&mut chain, Kind::Frame, false, &who)?;
+            let refused = chain.operate(operation(&qp, Verb::Write, &who)?);
+            add(&mut chain, Kind::Frame, false, &who)?;
+            drop(chain);
+            let posted = qp.send_progress().posted;
+            let kinds = [0, 1].map(|index| bench.fake.sent(1, MAP + 1 + index).map(|it| it.kind));
+            let why = refused.err().map(|(_, why)| why);
+            drop(qp);
+            bench.end(connection);
+            let heard = who.ends.lock().0;
+            assert_eq!((why, heard), (Some(reason), 0));
+            assert_eq!(posted, u64::from(MAP) + 3);
+            assert_eq!(kinds, [Some(Kind::Frame), Some(Kind::Frame)]);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn on_soft_iwarp_a_message_waits_until_reads_before_it_are_done() -> Result {
+        let bench = Bench::new(Setup {
+            soft_iwarp: true,
+            ..Setup::default()
+        })?;
+        let connection = bench.connect()?;
+        let [who, ..] = Heard::new()?;
+        let qp = bench.qp().ok_or(ENODEV)?;
+        add(&mut Qp::chain(&qp), Kind::Read, false, &who)?;
+        drop(qp);
+        bench.send(&connection, 1)?;
+        let before = bench.fake.queues(1).map(|queues| queues.sends_posted);
+        bench.end_sends(1, MAP + 2, WcStatus::SUCCESS)?;
+        bench.await_sends(1, MAP + 3)?;
+        let resets = bench.counted(Counter::ConnReset);
+        bench.end(connection);
+        assert_eq!((before, resets), (Some(MAP + 2), 0));
+        Ok(())
+    }
+
+    #[test]
+    fn a_device_that_reports_nothing_is_asked_and_given_up() -> Result {
+        const PATIENCE: Patience = Patience::new(1);
+        let look_until = |bench: &Bench, counter| {
+            for _ in 0..2000 {
+                if bench.counted(counter) > 0 {
+                    return Ok(());
+                }
+                if let Some(qp) = bench.qp() {
+                    Carrier::check_progress(&qp, PATIENCE);
+                }
+                // It is time that makes the difference.
+                fsleep(Delta::from_millis(5));
+            }
+            Err(ETIMEDOUT)
+        };
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        bench.send(&connection, 20)?;
+        let posted = MAP + 21;
+        bench.fake.end_sends(1, posted, LOST);
+        look_until(&bench, Counter::IbTxAsked)?;
+        bench.await_sends(1, posted + 1)?;
+        bench.end_sends(1, 1, WcStatus::SUCCESS)?;
+        let progress = bench.qp().map(|qp| qp.send_progress());
+        let given_up = bench.counted(Counter::IbTxGivenUp);
+        // This time not even that is reported.
+        bench.send(&connection, 20)?;
+        look_until(&bench, Counter::IbTxGivenUp)?;
+        bench.await_end(1)?;
+        let resets = bench.counted(Counter::ConnReset);
+        bench.end(connection);
+        let progress = progress.map(|it| (it.done, it.due));
+        assert_eq!(progress, Some((u64::from(posted) + 1, false)));
+        assert_eq!((given_up, resets), (0, 1));
+        Ok(())
+    }
+
+    /// What an operation hears: how often, and what last.
+    #[pin_data]
+    struct Heard {
+        #[pin]
+        ends: SpinLockBh<(u32, WcStatus)>,
+    }
+
+    impl Heard {
+        fn new() -> Result<[Arc<Self>; 5]> {
+            let one = || {
+                Arc::pin_init(
+                    pin_init!(Self {
+                        ends <- new_spinlock_bh!((0, WcStatus::SUCCESS), "Heard::ends"),
+                    }),
+                    GFP_KERNEL,
+                )
+            };
+            Ok([one()?, one()?, one()?, one()?, one()?])
+        }
+    }
+
+    impl Operation for Heard {
+        fn done(&self, _: bool, status: WcStatus) {
+            let mut ends = self.ends.lock();
+            *ends = (ends.0 + 1, status);
+        }
+    }
+
+    /// Adds a frame, or an operation that `who` hears of.
+    fn add(
+        chain: &mut SendChain<'_, Carrier>,
+        kind: Kind,
+        fence: bool,
+        who: &Arc<Heard>,
+    ) -> Result {
+        let qp = chain.qp();
+        let verb = match kind {
+            Kind::Frame => {
+                let buf = qp
+                    .handler()
+                    .device
+                    .pools
+                    .alloc_send(0, Context::Atomic)?
+                    .freeze();
+                return chain.push(SendItem {
+                    buf,
+                    len: 1,
+                    solicited: false,
+                    fence,
+                });
+            }
+            Kind::Read => Verb::Read,
+            _ => Verb::Write,
+        };
+        let posted = chain.operate(operation(qp, verb, who)?);
+        posted.map_err(|_| EIO)
+    }
+
+    /// An operation of eight bytes.
+    fn operation(qp: &Qp<Carrier>, verb: Verb, who: &Arc<Heard>) -> Result<Item<OperationItem>> {
+        let local = local_piece(&qp.handler().device.pd, 8);
+        let item = OperationItem::new(verb, local, 2, 0x9000, true, who.clone());
+        Ok(Item::new(item, GFP_ATOMIC)?)
+    }
+
+    /// What operations hear if they end as `end` says, and their queue pair is closed then.
+    fn operate(end: impl FnOnce(&Bench)) -> Result<[(u32, WcStatus); 5]> {
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        let heard = Heard::new()?;
+        let qp = bench.qp().ok_or(ENODEV)?;
+        for who in &heard {
+            add(&mut Qp::chain(&qp), Kind::Write, false, who)?;
+        }
+        drop(qp);
+        end(&bench);
+        bench.fake.settle(1)?;
+        bench.end(connection);
+        Ok(heard.map(|who| *who.ends.lock()))
+    }
+}
