@@ -100,7 +100,7 @@ void rds_fake_fail(struct rds_fake *fake, struct rds_fake_qp *qp)
 	rds_fake_flush(fake, qp);
 }
 
-/* Whether it is this one that fails, of several. */
+/* True if it is this one of several that fails. */
 static bool is_due(u32 *before)
 {
 	if (*before == 0)
@@ -153,7 +153,7 @@ static int push(struct rds_fake_ring *ring, struct rds_fake_wr wr, const struct 
 	return 0;
 }
 
-/* What the kernel calls. */
+/* Operations of the device. */
 
 static int rds_fake_alloc_pd(struct ib_pd *pd, struct ib_udata *udata)
 {

@@ -5,7 +5,7 @@
 
 #include <rdma/ib_verbs.h>
 
-/* What becomes of what is posted. */
+/* The fate of posted work requests. */
 struct rds_fake_script {
 	/* After so many more sends one is refused, with this error; no error: none is. */
 	u32 sends_before_error;
@@ -23,7 +23,7 @@ struct rds_fake_script {
 	int dereg_error;
 };
 
-/* How far a queue pair is. */
+/* Progress of a queue pair. */
 struct rds_fake_queues {
 	u32 sends_posted;
 	u32 sends_ended;
@@ -38,7 +38,7 @@ struct rds_fake_queues {
 struct rds_fake_send {
 	u32 opcode;
 	int flags;
-	/* How a frame begins. */
+	/* First bytes of a frame. */
 	u8 bytes[64];
 };
 

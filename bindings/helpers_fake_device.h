@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the device of helpers_fake.c is, for the functions by which suites use it. */
+/* Data of the device of helpers_fake.c, for the functions by which suites use it. */
 #ifndef RDS_RUST_HELPERS_FAKE_DEVICE_H
 #define RDS_RUST_HELPERS_FAKE_DEVICE_H
 
@@ -9,12 +9,12 @@
 
 #include "helpers_fake.h"
 
-/* In the place of a status: there is no completion. */
+/* Takes the place of a status: there is no completion. */
 #define RDS_FAKE_LOST -1
 
 struct rds_fake {
 	struct ib_device device;
-	/* What the module looks at before it knows how many there are, from number 1 on. */
+	/* Read by the module before it knows how many there are, from number 1 on. */
 	struct ib_port_data ports[2];
 	/* All that follows, and the queues. */
 	spinlock_t lock;
@@ -31,7 +31,7 @@ struct rds_fake_cq {
 	struct ib_cq cq;
 	struct ib_wc *wcs;
 	u32 size;
-	/* How many were reported, and how many of them polled. */
+	/* Counts of those reported, and of those polled. */
 	u32 reported;
 	u32 polled;
 	bool armed;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What the KUnit suites have the device of helpers_fake.c do. */
+/* Commands of the KUnit suites for the device of helpers_fake.c. */
 #include <kunit/test.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
@@ -8,7 +8,7 @@
 
 #define RDS_FAKE_PATIENCE (30 * HZ)
 
-/* What is held no more ends. */
+/* Ends the work requests that are no longer held. */
 void rds_fake_set_script(struct ib_device *device, const struct rds_fake_script *script)
 {
 	struct rds_fake *fake = to_fake(device);
@@ -23,7 +23,7 @@ void rds_fake_set_script(struct ib_device *device, const struct rds_fake_script 
 	rds_fake_note_change(fake);
 }
 
-/* How often something has changed. */
+/* Returns the number of changes so far. */
 u32 rds_fake_changes(struct ib_device *device)
 {
 	return READ_ONCE(to_fake(device)->changes);
@@ -38,7 +38,7 @@ bool rds_fake_await_change(struct ib_device *device, u32 since)
 				  RDS_FAKE_PATIENCE);
 }
 
-/* How many regions there are, and how many were made. */
+/* Returns the number of regions, and stores that of all that were made. */
 u32 rds_fake_regions(struct ib_device *device, u32 *made)
 {
 	struct rds_fake *fake = to_fake(device);

@@ -31,7 +31,7 @@ import flakes
 import jobs
 import ktap
 from rdsvm import cluster, hardware, klog
-from rdsvm.node import KERNEL_LINE, NodeError
+from rdsvm.node import Defect, KERNEL_LINE, NodeError
 
 TOP = Path(__file__).resolve().parent.parent
 START = time.monotonic()
@@ -379,7 +379,7 @@ def kunit(tally, flavor):
             }
             if machine.finds_leaks:
                 outcomes["no leaks"] = "failed" if machine.scan_leaks() else "passed"
-        except NodeError as e:
+        except (NodeError, Defect) as e:
             print(e)
             outcomes = {"the machine": "failed"}
         finally:

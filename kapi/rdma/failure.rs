@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a handler of a queue pair is told of a work request that failed.
+//! Report of a failed work request to the handler of its queue pair.
 
 use super::wc_status::WcStatus;
 
@@ -26,6 +26,6 @@ impl Queue {
 pub(crate) struct Failure {
     pub(crate) queue: Queue,
     pub(crate) status: WcStatus,
-    /// What else the device says.
+    /// The error code of the vendor, for logs.
     pub(crate) vendor_err: u32,
 }

@@ -19,22 +19,22 @@ use crate::{
 use core::ptr::{self, NonNull};
 use kernel::{error::from_err_ptr, prelude::*, sync::aref::ARef, sync::Arc};
 
-/// What becomes of what is posted from now on.
+/// The fate of work requests that are posted from now on.
 pub(crate) type Script = bindings::rds_fake_script;
-/// How far a queue pair is.
+/// Progress of a queue pair.
 pub(crate) type Queues = bindings::rds_fake_queues;
 
-/// How work requests end, beside [`WcStatus::SUCCESS`].
+/// Statuses of work requests, beside [`WcStatus::SUCCESS`].
 pub(crate) const FLUSHED: WcStatus = WcStatus::FLUSHED;
 pub(crate) const LOCAL_PROTECTION: WcStatus = WcStatus(bindings::ib_wc_status_IB_WC_LOC_PROT_ERR);
 pub(crate) const REMOTE_ACCESS: WcStatus = WcStatus(bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR);
 pub(crate) const RETRIES_EXCEEDED: WcStatus = WcStatus(bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR);
 pub(crate) const NO_RECEIVE: WcStatus = WcStatus(bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR);
 
-/// In the place of a status of sends: nobody hears of their end.
+/// Takes the place of a status of sends: no completion tells of their end.
 pub(crate) const LOST: WcStatus = WcStatus(u32::MAX);
 
-/// What was posted to be sent.
+/// Kind of a posted send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Frame,
@@ -48,7 +48,7 @@ pub(crate) struct Sent {
     pub(crate) kind: Kind,
     /// Reads before it are done when it begins.
     pub(crate) fence: bool,
-    /// How a frame begins.
+    /// First bytes of a frame.
     pub(crate) bytes: [u8; 64],
 }
 
@@ -103,7 +103,7 @@ impl FakeDevice {
         }
     }
 
-    /// How many regions there are, and how many were made.
+    /// Returns the number of regions, and of all that were made.
     pub(crate) fn regions(&self) -> (u32, u32) {
         let mut made = 0;
         // SAFETY: The device is there by the type invariants.
@@ -117,7 +117,7 @@ impl FakeDevice {
         unsafe { bindings::rds_fake_last_qp(self.raw()) }
     }
 
-    /// How far a queue pair is, if it is there.
+    /// Returns the progress of a queue pair, if it exists.
     pub(crate) fn queues(&self, number: u32) -> Option<Queues> {
         let mut queues = Queues::default();
         // SAFETY: The device is there by the type invariants.
@@ -189,7 +189,7 @@ impl Drop for FakeDevice {
     }
 }
 
-/// In the place of a connection identifier.
+/// Takes the place of a connection identifier.
 #[pin_data]
 struct FakeId {
     /// Null, or the queue pair that was made.
@@ -251,7 +251,7 @@ pub(crate) fn local_queue_pair(pd: &Arc<Pd>) -> Result<Arc<LocalQp>> {
     LocalQp::of(Verbs::new(FakeId::new(pd)?, pd)?)
 }
 
-/// So many bytes of memory that an operation may name: the device looks at none.
+/// Memory of that many bytes for an operation; the device reads none of it.
 pub(crate) fn local_piece(pd: &Pd, len: u32) -> LocalPiece {
     LocalPiece {
         lkey: 1,

@@ -13,11 +13,11 @@ from differ import Differ
 from rdsvm.cluster import peer_address
 from traffic import setting
 
-# What became of an operation, as guest/abi_rdma.py says it.
+# Outcomes of an operation, as guest/abi_rdma.py prints them.
 DONE, SILENT, UNTOLD = "moved, SUCCESS, arrived", "moved, SUCCESS, silent", "moved, untold, arrived"
 REFUSED, LOST = "unmoved, REMOTE_ERROR, lost, reset", "unmoved, untold, lost, reset"
 STUCK = "unmoved, untold, lost, stuck"
-# What becomes of a key: it is used, used again, freed, freed again, and what was freed goes. One for a single use needs
+# Life of a key: it is used, used again, freed, freed again, and what was freed goes. One for a single use needs
 # no freeing. Some are used again after that.
 READ, READ_ONCE = [DONE, DONE, "ok", "EINVAL", "ok"], [DONE, "EINVAL", "ok"]
 WRITTEN, WRITTEN_ONCE = [*READ, REFUSED], [*READ_ONCE, REFUSED]
@@ -117,7 +117,7 @@ EXPECTED = {
             c="EINVAL", rust=3, reason="an answer can say where the next operation is to go"),
         "an operation and an atomic": Differ(c=3, rust="EINVAL", reason="nobody is known to use both")},
 }
-# What an operation does is up to the device, whichever call has registered the memory.
+# The effect of an operation is up to the device, whichever call has registered the memory.
 BY_OPTION = {"lives": {name: x for name, x in EXPECTED["lives"].items() if "INVALIDATE" not in name},
              **{x: EXPECTED[x] for x in ("freed_with_invalidate", "registrations")}}
 OF_CALLS = {"map": EXPECTED, "get": BY_OPTION, "dest": BY_OPTION}
@@ -139,7 +139,7 @@ def expected(call, case, impl):
 
 @pytest.fixture(scope="session")
 def answers():
-    """What each implementation answered for which call, by its name: filled by the first test that asks."""
+    """Answers of each implementation by the name of the call: filled by the first test that asks."""
     return {}
 
 

@@ -48,7 +48,7 @@ pub(super) const ROOM: u32 = 126;
 pub(super) const RECEIVES: u32 = 15;
 const PORT: u16 = 4000;
 
-/// How a bench differs.
+/// Options of a bench.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Setup {
     /// The module takes the device for soft-iWARP.
@@ -155,7 +155,7 @@ impl Bench {
         self.wire.ib.pools_of(self.fake.device())
     }
 
-    /// How many buffers of the device's are in use.
+    /// Returns the number of the device's buffers that are in use.
     pub(super) fn buffers(&self) -> usize {
         let Some(pools) = self.pools() else {
             return 0;
@@ -187,7 +187,7 @@ impl Bench {
         Ok(ended)
     }
 
-    /// What the peer is to see of a frame that was posted after `index` others.
+    /// Returns the frame that was posted after `index` others, as the peer is to see it.
     pub(super) fn header(&self, qp: u32, index: u32) -> Option<Header> {
         let Sent { bytes, .. } = self.fake.sent(qp, index)?;
         Header::parse(bytes.first_chunk()?).ok()
@@ -227,7 +227,7 @@ impl Bench {
         self.fake.settle(qp)
     }
 
-    /// What a counter of the node has.
+    /// Returns the value of a counter of the node.
     pub(super) fn counted(&self, counter: Counter) -> u64 {
         let mut counters = self.node.stats.iter();
         counters
@@ -294,7 +294,7 @@ impl Drop for Bench {
     }
 }
 
-/// In the place of the connection manager, of which each step succeeds at once.
+/// Takes the place of the connection manager; each step succeeds at once.
 #[pin_data]
 pub(super) struct Wire {
     pub(super) ib: Arc<Ib>,

@@ -17,7 +17,7 @@ mod suite {
     };
     use kernel::prelude::*;
 
-    /// What the peer's first frame does if the device says that it has `told` bytes, or fails: how many connections end
+    /// Returns the effect of a first frame that the device says has `told` bytes, or fails: how many connections end
     /// for it, how many frames are dropped for what is in them, and how many buffers are never given back.
     fn first_frame(told: u32, status: WcStatus) -> Result<(u64, u64, usize)> {
         let bench = Bench::new(Setup::default())?;

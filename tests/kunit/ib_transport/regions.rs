@@ -62,7 +62,7 @@ mod suite {
         PinnedMemory::pin(address, PAGE_SIZE as u32, true)
     }
 
-    /// Who waits for the release of memory.
+    /// Waits for the release of memory.
     struct Then(Arc<Atomic<bool>>);
 
     impl Released for Then {}
@@ -111,7 +111,7 @@ mod suite {
             self.regions.register(&HERE, pinned()?, access)
         }
 
-        /// How many regions the device has, and how many were made.
+        /// Returns the number of the device's regions, and of all that were made.
         fn count(&self) -> (u32, u32) {
             self.bench.fake.regions()
         }
@@ -168,7 +168,7 @@ mod suite {
 
     #[test]
     fn regions_that_are_not_invalidated_are_not_used_again() -> Result {
-        // Of two, none or the first one is invalidated.
+        // None of the two is invalidated, or the first one.
         for (script, good) in [(refuse(0), 0), (fail(0), 0), (refuse(1), 1), (fail(1), 1)] {
             let memory = Memory::new(Setup::default())?;
             let two = (memory.register()?, memory.register()?);

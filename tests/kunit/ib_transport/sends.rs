@@ -315,7 +315,7 @@ mod suite {
         Ok(())
     }
 
-    /// What an operation hears: how often, and what last.
+    /// Reports to an operation: their number, and the last one.
     #[pin_data]
     struct Heard {
         #[pin]
@@ -380,7 +380,7 @@ mod suite {
         Ok(Item::new(item, GFP_ATOMIC)?)
     }
 
-    /// What operations hear if they end as `end` says, and their queue pair is closed then.
+    /// Returns the reports to operations that end as `end` says, and whose queue pair is closed then.
     fn operate(end: impl FnOnce(&Bench)) -> Result<[(u32, WcStatus); 5]> {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;

@@ -30,7 +30,7 @@ del sys.argv[1:4]
 PAGE, ALL = 4096, (1 << 64) - 1
 REMOTE_COMPLETE, UNKNOWN = 0x80, 1 << 40
 RECVERR = 5
-# Of service, each with connections of its own: one that C has forgotten a message on is of no more use.
+# Types of service, each with connections of its own: one on which C has forgotten a message is of no more use.
 types = itertools.count(1)
 STATES = ("SUCCESS", "REMOTE_ERROR", "CANCELED", "DROPPED", "OTHER_ERROR")
 # C forgets a message whose operation its device does not take.
@@ -40,7 +40,7 @@ os.lseek(kernel_log, 0, os.SEEK_END)
 
 
 def refused_by_device():
-    """Whether the kernel has said so since the last call."""
+    """Returns true if the kernel has said so since the last call."""
     found = False
     while True:
         try:
@@ -57,7 +57,7 @@ def named(**flags):
 
 
 def come(sock):
-    """What has come to a socket: [(data, control messages)]."""
+    """Messages that have come to a socket: [(data, control messages)]."""
     found = []
     while True:
         try:
@@ -255,7 +255,7 @@ def flags_of_operations():
                                 *((x, NOTIFY_ME | y) for x, y in (
                                     ("USE_ONCE", USE_ONCE), ("INVALIDATE", INVALIDATE), ("DONTWAIT", DONTWAIT),
                                     ("REMOTE_COMPLETE", REMOTE_COMPLETE), ("unknown", UNKNOWN)))]:
-                # What of a read is there when its message comes nobody knows without a fence.
+                # Without a fence nobody knows how much of a read is there when its message comes.
                 if not write and not flags & (FENCE | NOTIFY_ME):
                     continue
                 out[f"{op} {name}{'' if payload else ', empty'}"] = e.transfer(
