@@ -1,70 +1,184 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# Two readers: people, who get the targets of scripts/targets.mk ("make help"), and the kernel's
-# build, which reads the part for Kbuild. In the kernel tree (net/rds_rust) only the latter counts.
+# The targets for people: "make help". The kernel's build reads Kbuild instead.
 
-ifneq ($(KERNELRELEASE),)
+FLAVOR ?= release
+export FLAVOR KSRC BINDGEN LLVM UNPATCHED
 
-# Out of tree no Kconfig has been read, so the options that Kconfig would set have defaults here.
-CONFIG_RDS_RUST ?= m
-ifeq ($(KBUILD_EXTMOD),)
-rds-kunit := $(CONFIG_RDS_RUST_KUNIT_TEST)
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast test-long test-coverage test-miri vm vm-stop fuzz kunit modules kernel shell lint clean tools print-kdir print-mods print-ko setup bench \
+	bench-pool bench-scaling
+
+ifeq ($(filter $(FLAVOR),release debug),)
+$(error FLAVOR is release or debug, not '$(FLAVOR)')
+endif
+
+# The objects of each kernel are kept apart, and so are those with the KUnit suites (KUNIT=y), those
+# that tell what of them runs (KCOV=y, for the debug kernel), and those where a warning is an error
+# (WERROR=y).
+BUILD = $(CURDIR)/build/$(if $(given-kdir),kdir-$(shell echo '$(KDIR)' | cksum | cut -d' ' -f1),$(FLAVOR))$(if $(KUNIT),-kunit)$(if $(KCOV),-kcov)$(if $(WERROR),-werror)
+given-kdir := $(KDIR)
+# What is given to make itself does not reach a shell function.
+KDIR ?= $(shell KSRC='$(KSRC)' scripts/build-kernel.sh $(FLAVOR) --print)
+PYTHON = $(shell scripts/tool-path.sh python)
+
+help:
+	@echo 'rds_rust: Reliable Datagram Sockets (AF_RDS) in Rust for Linux 7.2'
+	@echo
+	@echo '  make demo        boot two nodes, load the module on both, and ping between them'
+	@echo '  make test        all tests: host, KUnit and virtual machines, on both kernels'
+	@echo '  make test-fast   the tests that need no virtual machine, KUnit, and a dozen that need one: 3 minutes'
+	@echo '  make test-long   what make test leaves out for the time that it takes: hours; SHARD=2/4 for a part'
+	@echo '  make vm          the tests of one file: T=test_pair.py K="loss and rust-rust"; KEEP=1 keeps the guests'
+	@echo '  make vm-stop     end the guests that make vm has kept'
+	@echo '  make test-coverage'
+	@echo '                   the tests in virtual machines on one kernel, and what of the module they do not reach'
+	@echo '  make test-miri   host tests, and data structures with unsafe code, under Miri; needs a nightly toolchain'
+	@echo '  make fuzz        random calls on sockets for SECONDS=600, on the debug kernel; SEED=N for those of a run'
+	@echo '  make kunit       the KUnit suites in a kernel tree, run by its kunit.py'
+	@echo '  make bench       what RDS costs, C RDS and this module side by side'
+	@echo '  make bench-pool  what it costs to map receive buffers, one by one and by shard'
+	@echo '  make bench-scaling'
+	@echo '                   what 1 to 1,000 connections on one node cost'
+	@echo '  make modules     build rds_rust.ko'
+	@echo '  make kernel      get and build the test kernel'
+	@echo '  make shell       a prompt on one node with the module loaded'
+	@echo '  make lint        formatting, lints, layers'
+	@echo '  make clean       remove what was built here (the kernels stay in the cache)'
+	@echo '  make -s print-kdir, make -s print-mods, make -s print-ko'
+	@echo '                   the paths of the kernel build, of its modules and of the built module'
+	@echo
+	@echo '  FLAVOR=release   a lean kernel (the default)'
+	@echo '  FLAVOR=debug     with KASAN, lockdep, kmemleak and other debugging aids'
+	@echo '  ROWS=NAME,...    make bench: only these rows; more options in Documentation/performance.md'
+	@echo '  KDIR=DIR         make modules: build against this prepared kernel tree'
+	@echo '  UNPATCHED=1      the soft RDMA devices as the kernel has them, without configs/patches'
+	@echo '  KSRC=DIR         make the test kernel from this source tree'
+	@echo '  RDS_CACHE=DIR    where kernels and tools are kept (default: ~/.cache/rds_rust)'
+
+setup:
+	@scripts/setup.sh
+
+kernel: setup
+	@scripts/build-kernel.sh $(FLAVOR)
+
+# A kernel tree of one's own needs nothing from the cache but bindgen, and not even that if
+# BINDGEN says where it is.
+ifeq ($(given-kdir),)
+modules: kernel
 else
-rds-kunit ?= $(CONFIG_KUNIT)
+modules: $(if $(BINDGEN),,setup)
+	@test -f '$(KDIR)/include/config/auto.conf' || \
+		{ echo 'error: KDIR=$(KDIR) is not a configured kernel tree' >&2; exit 1; }
 endif
+	@mkdir -p '$(BUILD)'
+	@scripts/kmake.sh '$(KDIR)' M='$(CURDIR)' MO='$(BUILD)' rds-kunit=$(KUNIT) rds-kcov=$(KCOV) \
+		$(if $(WERROR),CLIPPY=1 KRUSTFLAGS='-D warnings' KCFLAGS=-Werror) modules
+	@echo 'built $(BUILD)/rds_rust.ko'
 
-obj-$(CONFIG_RDS_RUST) += rds_rust.o
-rds_rust-y := rds_core.o bindings/helpers.o bindings/helpers_addr.o bindings/helpers_fault.o \
-	bindings/helpers_mr.o bindings/helpers_params.o bindings/helpers_rdma.o bindings/helpers_trace.o
+demo: setup
+	@$(PYTHON) scripts/demo.py
 
-KCOV_INSTRUMENT := $(rds-kcov)
+shell: modules tools
+	@$(PYTHON) scripts/shell.py
 
-# For scripts/decode_stacktrace.sh, and for profiles by line, if the kernel was built without.
-ifneq ($(KBUILD_EXTMOD),)
-ifeq ($(CONFIG_DEBUG_INFO),)
-ccflags-y += -g
-rustflags-y += -Cdebuginfo=1
-endif
-endif
+tools: setup build/tools/insntrace.so build/tools/verbs.so
+	@cargo build --quiet --release --manifest-path tools/Cargo.toml --target-dir build/tools
 
-rds_rust-$(rds-kunit) += bindings/helpers_fake.o bindings/helpers_fake_suite.o
-rustflags-$(rds-kunit) += --cfg rds_kunit
-ccflags-$(rds-kunit) += -DRDS_RUST_KUNIT
-# Some suites need more hardware than the machine has that kunit.py boots.
-ifneq ($(KBUILD_EXTMOD),)
-rds_rust-$(rds-kunit) += bindings/helpers_kunit.o
-rustflags-$(rds-kunit) += --cfg rds_kunit_iommu
-ccflags-$(rds-kunit) += -DRDS_RUST_KUNIT_IOMMU
-endif
-ccflags-y += -I$(src)/bindings
+# Always on the release kernel: what a debugging kernel does tells nothing.
+bench: override FLAVOR := release
+bench: modules tools
+	@$(PYTHON) scripts/bench.py $(if $(ROWS),--rows='$(ROWS)') $(if $(IMPLS),--impls='$(IMPLS)') \
+		$(if $(OUT),--out='$(OUT)') $(if $(BASE),--base='$(BASE)') \
+		$(if $(PROFILE),--profile='$(if $(filter 1 y yes,$(PROFILE)),build/profile,$(PROFILE))')
 
-# Rust reads the bindings with include!(env!("RDS_BINDINGS")): they depend on the kernel's
-# configuration, so they are made anew for each kernel and live among the objects.
-export RDS_BINDINGS := $(abspath $(obj)/bindings/generated.rs)
+bench-pool: override FLAVOR := release
+bench-pool: override KUNIT := y
+bench-pool: modules
+	@$(PYTHON) scripts/bench_pool.py $(if $(STRICT),--strict) $(if $(OUT),--out='$(OUT)')
 
-rds-bindgen-flags = $(shell grep -Ev '^\#|^$$|lru_status' $(srctree)/rust/bindgen_parameters) \
-	$(shell grep -Ev '^\#|^$$' $(src)/bindings/bindgen_parameters)
-rds-bindgen-cflags = $(filter-out -fzero-init-padding-bits=% -mrecord-mcount $(CC_FLAGS_LTO), \
-	$(c_flags)) -w --target=x86_64-linux-gnu -fno-builtin -D__BINDGEN__ -DMODULE
+bench-scaling: override FLAVOR := release
+bench-scaling: modules tools
+	@$(PYTHON) scripts/bench_scaling.py $(if $(STRICT),--strict) $(if $(OUT),--out='$(OUT)') \
+		$(if $(IMPLS),--impls='$(IMPLS)') $(if $(CONNECTIONS),--connections='$(CONNECTIONS)')
 
-quiet_cmd_rds_bindgen = BINDGEN $@
-      cmd_rds_bindgen = $(BINDGEN) $< $(rds-bindgen-flags) --rust-target 1.85 --use-core \
-	--with-derive-default --ctypes-prefix ffi --no-layout-tests --no-debug '.*' \
-	--enable-function-attribute-detection -o $@ -- $(rds-bindgen-cflags)
+# A plugin for QEMU.
+build/tools/insntrace.so: scripts/insntrace/trace.c | setup
+	@mkdir -p $(@D)
+	@gcc -O2 -Wall -Wextra -Wno-unused-parameter -Werror -shared -fPIC -fvisibility=hidden -o $@ $<
 
-targets += bindings/generated.rs
-$(obj)/bindings/generated.rs: $(src)/bindings/bindings.h $(src)/bindings/helpers.h $(src)/bindings/helpers_addr.h \
-		$(src)/bindings/helpers_fault.h $(src)/bindings/helpers_rdma.h \
-		$(src)/bindings/helpers_mr.h $(src)/bindings/helpers_params.h \
-		$(src)/bindings/helpers_trace.h $(src)/bindings/helpers_kunit.h \
-		$(src)/bindings/helpers_fake.h \
-		$(src)/bindings/bindgen_parameters FORCE
-	$(call if_changed,rds_bindgen)
+# Another plugin.
+build/tools/blockcov.so: scripts/blockcov/cover.c | setup
+	@mkdir -p $(@D)
+	@gcc -O2 -Wall -Wextra -Wno-unused-parameter -Werror -shared -fPIC -fvisibility=hidden -o $@ $< -pthread
 
-$(obj)/rds_core.o: $(obj)/bindings/generated.rs
+# For a peer in Python that keeps to no rule.
+build/tools/verbs.so: tests/vm/guest/verbs.c | setup
+	@mkdir -p $(@D)
+	@gcc -O2 -Wall -Wextra -Werror -shared -fPIC -o $@ $< -lrdmacm -libverbs
 
-else
+test: setup
+	@$(PYTHON) scripts/run-tests.py
 
-include scripts/targets.mk
+test-fast: setup
+	@$(PYTHON) scripts/run-tests.py --fast
 
-endif
+# More than the tests in machines: each part has its own last line, and all must pass.
+test-long: setup
+	@$(PYTHON) scripts/run-tests.py --long $(if $(SHARD),--shard='$(SHARD)') $(if $(SEED),--seed='$(SEED)')
+
+vm: setup
+	@$(PYTHON) scripts/vm.py --flavor=$(FLAVOR) $(if $(K),-k '$(K)') $(if $(KEEP),--keep) $(if $(OPTIONS),--more='$(OPTIONS)') $(T)
+
+vm-stop: setup
+	@$(PYTHON) scripts/vm.py --flavor=$(FLAVOR) --stop
+
+# TESTS: other arguments of pytest. A test that fails is no reason to keep the tables back.
+test-coverage: private dir = $(or $(OUT),build/coverage/$(FLAVOR))
+test-coverage: modules tools build/tools/blockcov.so
+	@rm -f '$(dir)'/{blocks,cases.jsonl}
+	@status=0; \
+	$(PYTHON) -m pytest -q -p no:cacheprovider --tb=short --at-once $(or $(TESTS),tests/vm -m 'not more') --impls=rust \
+		--flavor=$(FLAVOR) --coverage='$(dir)' || status=$$?; \
+	$(PYTHON) scripts/blockcov/report.py cover '$(dir)' --json='$(dir)/cover.json' \
+		--redundant='$(dir)/redundant.txt' >'$(dir)/cover.txt' && \
+	$(PYTHON) scripts/blockcov/report.py missed '$(dir)' >'$(dir)/missed.txt' && \
+	sed '/^$$/,$$d' '$(dir)/missed.txt' && \
+	echo 'written: $(dir)/missed.txt, $(dir)/cover.txt, $(dir)/cover.json, $(dir)/redundant.txt' && exit $$status
+
+# Who has no Miri gets it for the nightly toolchain that there is.
+test-miri: export MIRIFLAGS += -Zmiri-disable-isolation -Zmiri-permissive-provenance
+test-miri: export PROPTEST_CASES ?= 4
+test-miri:
+	@cargo +nightly miri --version >/dev/null 2>&1 || rustup component add --toolchain nightly miri rust-src
+	@for crate in tests/miri tests/host; do \
+		cargo +nightly miri test --manifest-path $$crate/Cargo.toml --target-dir build/miri || exit; \
+	done
+
+# Of the debug kernel, which notices more.
+fuzz: override FLAVOR := debug
+fuzz: override KCOV := y
+fuzz: modules tools
+	@KCOV=y $(PYTHON) -m pytest -q -s -p no:cacheprovider --tb=short tests/vm/test_fuzz.py --impls=rust --flavor=debug \
+		--kinds=rxe --fuzz-coverage --fuzz-seconds=$(or $(SECONDS),600) $(if $(SEED),--fuzz-seed=$(SEED))
+
+kunit: setup
+	@scripts/kunit-intree.sh
+
+# What the linters need of the kernel takes long the first time, and they keep what is printed to themselves.
+lint: override FLAVOR := release
+lint: kernel
+	@$(PYTHON) scripts/lint.py
+
+print-kdir:
+	@echo '$(KDIR)'
+
+print-mods:
+	@scripts/build-kernel.sh $(FLAVOR) --print-mods
+
+print-ko:
+	@echo '$(BUILD)/rds_rust.ko'
+
+clean:
+	rm -rf build
