@@ -399,7 +399,7 @@ impl AtomicArgs {
         const BYTES: u64 = AtomicArgs::BYTES as u64;
         u64::from(self.cookie.offset)
             .checked_add(self.remote_address)
-            .filter(|at| at.is_multiple_of(BYTES) && at.checked_add(BYTES).is_some())
+            .filter(|at| at % BYTES == 0 && at.checked_add(BYTES).is_some())
             .ok_or(Bad::Invalid)
     }
 }
