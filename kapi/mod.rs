@@ -9,6 +9,7 @@
 #![warn(clippy::multiple_unsafe_ops_per_block)]
 
 pub(crate) mod alloc;
+mod compat;
 pub(crate) mod debugfs;
 pub(crate) mod errno;
 mod inline_bytes;

@@ -5,7 +5,7 @@
 //! C header: [`include/linux/net.h`](srctree/include/linux/net.h)
 
 use super::{sock::Ours, Net, PollMask, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut};
-use crate::bindings;
+use crate::{bindings, kapi::compat::init_at};
 use core::{
     marker::{PhantomData, PhantomPinned},
     ptr,
@@ -250,7 +250,7 @@ impl<T: Protocol> Callbacks<T> {
         // SAFETY: `obj_size` in `Registration::new` makes the object large enough.
         let ours = unsafe { Sock::<T>::ours_of(sk.cast()) };
         // SAFETY: `ours` is uninitialised memory of the right size and stays where it is.
-        let Ok(()) = unsafe { Ours::new(init).__pinned_init(ours) };
+        unsafe { init_at(ours, Ours::new(init)) };
         // SAFETY: Both parts of the socket are initialised now; the tables outlive every socket.
         unsafe { bindings::rds_sock_start(sock, &tables.ops, Some(Self::destruct)) };
         Ok(())
