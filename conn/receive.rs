@@ -348,7 +348,9 @@ impl Connection {
         if first {
             // A frame is short, and not empty, or the message would end with it. The compiler does
             // not know either, and would divide by zero in a panic of its own.
-            let size = u32::try_from(piece.payload().len()).unwrap_or(u32::MAX).max(1);
+            let size = u32::try_from(piece.payload().len())
+                .unwrap_or(u32::MAX)
+                .max(1);
             let count = header.len.div_ceil(size);
             let bufs =
                 KVec::with_capacity(count as usize, GFP_ATOMIC).map_err(|_| Violation::NoMemory)?;

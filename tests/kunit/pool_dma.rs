@@ -116,7 +116,7 @@ mod suite {
             let each = one_by_one(&stub, ring, connections)?;
             let shards = by_shard(&pd, ring, connections)?;
             let buffers = connections * ring.count;
-            let whole = SHARD / ring.size as usize;
+            let whole = (SHARD / (ring.size as usize).max(1)).max(1);
             check(each.mappings == buffers, "one mapping for each buffer")?;
             check(
                 shards.mappings == buffers.div_ceil(whole),
@@ -311,7 +311,7 @@ mod suite {
         let mut clock = [0u64; SAMPLES];
         let step = (bufs.len() / SAMPLES).max(1);
         for (i, (time, clock)) in times.iter_mut().zip(&mut clock).enumerate() {
-            let at = i * step % bufs.len();
+            let at = i * step % bufs.len().max(1);
             let buf = bufs.get_mut(at).ok_or(EINVAL)?;
             let start = monotonic_ns();
             let started = monotonic_ns();
