@@ -7,7 +7,7 @@ export FLAVOR KSRC BINDGEN LLVM UNPATCHED
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-long test-coverage test-miri vm vm-stop fuzz kunit modules kernel shell lint clean tools print-kdir print-mods print-ko setup bench \
+.PHONY: help demo test test-fast test-long test-coverage test-miri vm vm-stop fuzz kunit modules kernel shell lint clean tools install uninstall print-kdir print-mods print-ko setup bench \
 	bench-pool bench-scaling
 
 ifeq ($(filter $(FLAVOR),release debug),)
@@ -18,6 +18,10 @@ endif
 # that tell what of them runs (KCOV=y, for the debug kernel), and those where a warning is an error
 # (WERROR=y).
 BUILD = $(CURDIR)/build/$(if $(given-kdir),kdir-$(shell echo '$(KDIR)' | cksum | cut -d' ' -f1),$(FLAVOR))$(if $(KUNIT),-kunit)$(if $(KCOV),-kcov)$(if $(WERROR),-werror)
+# The module is installed for the kernel that runs, if none is named.
+ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
+KDIR ?= /lib/modules/$(shell uname -r)/build
+endif
 given-kdir := $(KDIR)
 # What is given to make itself does not reach a shell function.
 KDIR ?= $(shell KSRC='$(KSRC)' scripts/build-kernel.sh $(FLAVOR) --print)
@@ -42,6 +46,8 @@ help:
 	@echo '  make bench-scaling'
 	@echo '                   what 1 to 1,000 connections on one node cost'
 	@echo '  make modules     build rds_rust.ko'
+	@echo '  make install     install the module that was built with the same KDIR; DESTDIR=DIR to make a package'
+	@echo '  make uninstall   remove it'
 	@echo '  make kernel      get and build the test kernel'
 	@echo '  make shell       a prompt on one node with the module loaded'
 	@echo '  make lint        formatting, lints, layers'
@@ -52,7 +58,7 @@ help:
 	@echo '  FLAVOR=release   a lean kernel (the default)'
 	@echo '  FLAVOR=debug     with KASAN, lockdep, kmemleak and other debugging aids'
 	@echo '  ROWS=NAME,...    make bench: only these rows; more options in Documentation/performance.md'
-	@echo '  KDIR=DIR         make modules: build against this prepared kernel tree'
+	@echo '  KDIR=DIR         make modules, install, uninstall: for the kernel of this prepared tree'
 	@echo '  UNPATCHED=1      the soft RDMA devices as the kernel has them, without configs/patches'
 	@echo '  KSRC=DIR         make the test kernel from this source tree'
 	@echo '  RDS_CACHE=DIR    where kernels and tools are kept (default: ~/.cache/rds_rust)'
@@ -76,6 +82,10 @@ endif
 	@scripts/kmake.sh '$(KDIR)' M='$(CURDIR)' MO='$(BUILD)' rds-kunit=$(KUNIT) rds-kcov=$(KCOV) \
 		$(if $(WERROR),CLIPPY=1 KRUSTFLAGS='-D warnings' KCFLAGS=-Werror) modules
 	@echo 'built $(BUILD)/rds_rust.ko'
+
+# Not after "modules": root need not have what builds them.
+install uninstall:
+	@DESTDIR='$(DESTDIR)' scripts/install.sh $@ '$(KDIR)' '$(BUILD)'
 
 demo: setup
 	@$(PYTHON) scripts/demo.py

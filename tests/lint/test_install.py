@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: GPL-2.0
+"""make install and uninstall below a root of a test's own, and what modprobe then takes a name for."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+RELEASE = "7.2.99-test"
+CONFIGURED = ("modprobe.d/zz-rds_rust.conf", "modules-load.d/rds_rust.conf", "sysctl.d/rds_rust.conf")
+# Does what the kernel's does with a module that is not its own.
+KERNEL = """
+modules_install:
+	install -D -m 644 $(MO)/rds_rust.ko $(INSTALL_MOD_PATH)/lib/modules/%s/$(INSTALL_MOD_DIR)/rds_rust.ko
+	$(if $(INSTALL_MOD_STRIP),strip --strip-debug $(INSTALL_MOD_PATH)/lib/modules/%s/$(INSTALL_MOD_DIR)/rds_rust.ko)
+	$(DEPMOD) nothing
+""" % (RELEASE, RELEASE)
+OURS, THEIRS = "/updates/rds_rust.ko", "/kernel/net/rds/rds.ko"
+
+
+def environment():
+    """Without the options of the make that may run this."""
+    return {**{k: v for k, v in os.environ.items() if not k.startswith("MAKE")},
+            "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+
+
+class Machine:
+    """A kernel's build tree, a module that was built for it, and a root with that kernel."""
+
+    def __init__(self, top):
+        self.kdir, self.built, self.root = top / "kdir", top / "built", top / "root"
+        self.modules = self.root / "lib/modules" / RELEASE
+        for path in (self.kdir / "include/config", self.built, self.modules):
+            path.mkdir(parents=True)
+        (self.kdir / "include/config/kernel.release").write_text(RELEASE + "\n")
+        (self.kdir / "Makefile").write_text(KERNEL)
+        for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
+            (self.modules / name).touch()
+        self.module(self.built / "rds_rust.ko", "alias=rds", "alias=rds_rdma")
+
+    def module(self, path, *info):
+        """An object file that says this of itself."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = "".join(f'"{x}\\0" ' for x in ("license=GPL", *info))
+        source = f'__attribute__((section(".modinfo"), used)) static const char m[] = {text};'
+        subprocess.run(["gcc", "-g", "-c", "-x", "c", "-", "-o", path], input=source, text=True, check=True)
+
+    def c_rds(self):
+        """As the kernel's own tree has it."""
+        self.module(self.modules / "kernel/net/rds/rds.ko", "name=rds", "alias=net-pf-21")
+        self.module(self.modules / "kernel/net/rds/rds_rdma.ko", "name=rds_rdma", "depends=rds")
+
+    def make(self, target, root=None, **variables):
+        """What people see of a target that succeeds."""
+        done = self.tried(target, root, **variables)
+        assert done.returncode == 0, str(done)
+        return done.stderr
+
+    def tried(self, target, root=None, **variables):
+        given = {"KDIR": self.kdir, "BUILD": self.built, "DESTDIR": root or self.root, **variables}
+        return subprocess.run(["make", "-s", "-C", TOP, target, *(f"{k}={v}" for k, v in given.items())],
+                              env=environment(), capture_output=True, text=True)
+
+    def administrator(self, name, text):
+        path = self.root / "etc/modprobe.d" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def load(self, name):
+        """The lines of what modprobe would do for a name."""
+        configured = [x for x in (self.root / "etc/modprobe.d", self.root / "usr/lib/modprobe.d") if x.is_dir()]
+        done = subprocess.run(
+            ["modprobe", "-d", self.root, "-S", RELEASE, *(f"--config={x}" for x in configured),
+             "--show-depends", name], env=environment(), capture_output=True, text=True)
+        return [x.strip() for x in done.stdout.splitlines()]
+
+    def final(self, name):
+        """The same, with the commands for other names followed: what would be loaded or run at the end."""
+        for _ in range(5):
+            line, = self.load(name)
+            kind, what, *rest = line.split()
+            if (kind, what) != ("install", "/sbin/modprobe"):
+                return line.removeprefix(f"insmod {self.modules}")
+            name = rest[0]
+        raise AssertionError(f"modprobe would never end: {line}")
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+def files(root):
+    """Those that an installation may change."""
+    return {str(x.relative_to(root)) for x in root.rglob("*") if x.is_file() and x.name.split(".")[0] != "modules"}
+
+
+def test_install_and_uninstall(machine):
+    machine.administrator("rds_rust.conf", "options rds_rust max_frag=4096\n")
+    before = files(machine.root)
+    told = machine.make("install")
+    assert f"installed for Linux {RELEASE}; to load it: modprobe rds_rust\n" in told
+    assert files(machine.root) - before == \
+        {f"lib/modules/{RELEASE}{OURS}", *(f"usr/lib/{x}" for x in CONFIGURED)}
+    machine.make("uninstall")
+    assert files(machine.root) == before
+    assert machine.load("rds_rust") == []
+
+
+def test_debugging_information_is_left_out(machine):
+    def sections(path):
+        return subprocess.run(["objdump", "-h", path], check=True, capture_output=True, text=True).stdout
+
+    machine.make("install")
+    assert ".debug_info" in sections(machine.built / "rds_rust.ko")
+    installed = sections(machine.modules / OURS[1:])
+    assert ".modinfo" in installed and ".debug_info" not in installed
+
+
+def test_a_package_gets_no_index(machine, tmp_path):
+    """Of its own: it would take the place of the machine's."""
+    machine.make("install", tmp_path / "package")
+    assert files(tmp_path / "package") == {f"lib/modules/{RELEASE}{OURS}", *(f"usr/lib/{x}" for x in CONFIGURED)}
+    assert not list((tmp_path / "package").rglob("modules.*"))
+
+
+@pytest.mark.parametrize("folder", ("updates", "updates/dkms"))
+def test_uninstall_from_one_of_two_kernels(folder, machine):
+    """The other still needs the files of both."""
+    machine.make("install")
+    other = machine.root / "lib/modules/7.3.99" / folder / "rds_rust.ko"
+    machine.module(other)
+    assert "another kernel has the module" in machine.make("uninstall")
+    assert files(machine.root) == {str(other.relative_to(machine.root)), *(f"usr/lib/{x}" for x in CONFIGURED)}
+
+
+@pytest.mark.parametrize("variable, value, told", (
+    ("KDIR", "/nowhere", "error: KDIR=/nowhere is not a configured kernel tree"),
+    ("BUILD", "/nowhere", "error: there is no /nowhere/rds_rust.ko: make modules KDIR="),
+    ("DESTDIR", "somewhere", "error: DESTDIR=somewhere is not an absolute path"),
+))
+def test_what_is_missing(variable, value, told, machine):
+    done = machine.tried("install", **{variable: value})
+    assert done.returncode != 0 and told in done.stderr, str(done)
+
+
+@pytest.mark.parametrize("c_rds", (False, True), ids=("alone", "beside-c-rds"))
+class TestNames:
+    @pytest.fixture(autouse=True)
+    def installed(self, machine, c_rds):
+        if c_rds:
+            machine.c_rds()
+        machine.make("install")
+
+    def test_names_of_c_rds(self, machine):
+        assert machine.final("rds") == OURS
+        assert machine.final("rds_rdma") == OURS
+        assert machine.final("rds_rust") == OURS
+
+    def test_opened_sockets_load_nothing(self, machine):
+        assert machine.load("net-pf-21") == []
+
+    @pytest.mark.parametrize("name", ("allow.conf", "zzz.conf"))
+    def test_opened_sockets_load_it_if_an_administrator_says_so(self, name, machine):
+        machine.administrator(name, "alias net-pf-21 rds_rust\n")
+        assert machine.final("net-pf-21") == OURS
+
+    @pytest.mark.parametrize("name, command", (
+        ("60-hardening.conf", "/bin/true"), ("rds.conf", "/bin/false"), ("uncommon.conf", "/usr/bin/false")))
+    def test_hardening_stays_in_force(self, name, command, machine):
+        machine.administrator(name, f"install rds {command}\nblacklist rds\n")
+        assert machine.final("rds") == machine.final("rds_rdma") == f"install {command}"
+        assert machine.load("net-pf-21") == []
+        # Who names this module means it.
+        assert machine.final("rds_rust") == OURS
+
+
+def test_without_the_names(machine):
+    """What the files are for: C RDS is loaded for its names, and for a socket."""
+    machine.c_rds()
+    machine.make("install")
+    (machine.root / "usr/lib/modprobe.d/zz-rds_rust.conf").unlink()
+    assert machine.final("rds") == machine.final("net-pf-21") == THEIRS
+
+
+@pytest.mark.parametrize("name", CONFIGURED[1:])
+def test_examples_change_nothing(name):
+    lines = (TOP / "dist" / name).read_text().splitlines()
+    assert lines and all(x.startswith("#") for x in lines)
+
+
+def test_examples_of_settings_are_documented():
+    """With the defaults that the documentation has."""
+    documented = (TOP / "Documentation/abi.md").read_text()
+    settings = [x for x in (TOP / "dist/sysctl.d/rds_rust.conf").read_text().splitlines() if x.startswith("#net.rds.")]
+    assert settings
+    for line in settings:
+        name, default = line.removeprefix("#net.rds.").split(" = ")
+        assert f"| `{name}` | {default} |" in documented or f"| `{name}` | {default}; " in documented, line
