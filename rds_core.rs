@@ -45,7 +45,8 @@ module! {
     authors: ["The rds_rust maintainers"],
     description: "Reliable Datagram Sockets",
     license: "GPL v2",
-    alias: ["net-pf-21", "rds_rdma", "rds_tcp"],
+    // Without net-pf-21, by which any user's socket would load it: an administrator may add that one.
+    alias: ["rds", "rds_rdma"],
 }
 
 /// What a message of the largest size takes, and the rings of a few connections.

@@ -2,6 +2,7 @@
 """make install and uninstall below a root of a test's own, and what modprobe then takes a name for."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -17,6 +18,7 @@ modules_install:
 	$(if $(INSTALL_MOD_STRIP),strip --strip-debug $(INSTALL_MOD_PATH)/lib/modules/%s/$(INSTALL_MOD_DIR)/rds_rust.ko)
 	$(DEPMOD) nothing
 """ % (RELEASE, RELEASE)
+ALIASES = re.findall(r'"([^"]*)"', re.search(r"^    alias: \[(.*)\],$", (TOP / "rds_core.rs").read_text(), re.M)[1])
 OURS, THEIRS = "/updates/rds_rust.ko", "/kernel/net/rds/rds.ko"
 
 
@@ -38,7 +40,7 @@ class Machine:
         (self.kdir / "Makefile").write_text(KERNEL)
         for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
             (self.modules / name).touch()
-        self.module(self.built / "rds_rust.ko", "alias=rds", "alias=rds_rdma")
+        self.module(self.built / "rds_rust.ko", *(f"alias={x}" for x in ALIASES))
 
     def module(self, path, *info):
         """An object file that says this of itself."""
@@ -63,17 +65,22 @@ class Machine:
         return subprocess.run(["make", "-s", "-C", TOP, target, *(f"{k}={v}" for k, v in given.items())],
                               env=environment(), capture_output=True, text=True)
 
+    def alone(self):
+        """The module is installed without the files, as DKMS does it."""
+        self.make("install")
+        (self.root / "usr/lib" / CONFIGURED[0]).unlink()
+
     def administrator(self, name, text):
         path = self.root / "etc/modprobe.d" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def load(self, name):
-        """The lines of what modprobe would do for a name."""
+    def load(self, *names):
+        """The lines of what modprobe would do for a name; options may be before it."""
         configured = [x for x in (self.root / "etc/modprobe.d", self.root / "usr/lib/modprobe.d") if x.is_dir()]
         done = subprocess.run(
             ["modprobe", "-d", self.root, "-S", RELEASE, *(f"--config={x}" for x in configured),
-             "--show-depends", name], env=environment(), capture_output=True, text=True)
+             "--show-depends", *names], env=environment(), capture_output=True, text=True)
         return [x.strip() for x in done.stdout.splitlines()]
 
     def final(self, name):
@@ -177,12 +184,28 @@ class TestNames:
         assert machine.final("rds_rust") == OURS
 
 
+def test_c_rds_for_once(machine):
+    machine.c_rds()
+    machine.make("install")
+    assert machine.load("--ignore-install", "rds") == [f"insmod {machine.modules}{THEIRS}"]
+
+
 def test_without_the_names(machine):
     """What the files are for: C RDS is loaded for its names, and for a socket."""
     machine.c_rds()
-    machine.make("install")
-    (machine.root / "usr/lib/modprobe.d/zz-rds_rust.conf").unlink()
+    machine.alone()
     assert machine.final("rds") == machine.final("net-pf-21") == THEIRS
+
+
+def test_aliases_of_the_module(machine):
+    """An alias of a module is followed after the commands of administrators."""
+    machine.alone()
+    assert machine.final("rds") == machine.final("rds_rdma") == OURS
+    assert machine.load("rds_tcp") == machine.load("net-pf-21") == []
+    machine.administrator("rds.conf", "install rds /bin/false\n")
+    assert machine.final("rds") == "install /bin/false"
+    machine.administrator("allow.conf", "alias net-pf-21 rds_rust\n")
+    assert machine.final("net-pf-21") == OURS
 
 
 @pytest.mark.parametrize("name", CONFIGURED[1:])
