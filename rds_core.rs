@@ -49,6 +49,9 @@ module! {
     alias: ["rds", "rds_rdma"],
 }
 
+/// The version of this module. What `modinfo` calls so is C's, which programs look for.
+const RELEASE: &str = include_str!("VERSION").trim_ascii_end();
+
 /// What a message of the largest size takes, and the rings of a few connections.
 const LEAST_POOL_MIB: u32 = 2;
 
@@ -160,6 +163,7 @@ impl kernel::Module for RdsModule {
         );
         // Last: from here on there may be sockets, so nothing may fail any more.
         let family = Registration::new(module, node).inspect_err(tell_conflict)?;
+        pr_info!("version {}\n", RELEASE);
         // Programs look for C's words.
         pr_info!("Registered RDS/infiniband transport\n");
         Ok(Self {

@@ -20,6 +20,8 @@
 
 /* The module! macro has no version. Programs that look for RDS's find C's. */
 MODULE_VERSION("4.0");
+/* That of this module, from the file VERSION. */
+MODULE_INFO(release, RDS_RUST_RELEASE);
 
 /* sync */
 

@@ -2,6 +2,7 @@
 """Loading and unloading rds_rust.ko."""
 
 import re
+from pathlib import Path
 
 import pytest
 from probes import Probes
@@ -11,6 +12,7 @@ from traffic import exchange, ping
 
 pytestmark = pytest.mark.impls("rust")
 
+TOP = Path(__file__).resolve().parents[2]
 TRACES = ("cat /proc/net/protocols | grep -w RDS; ls -d /proc/sys/net/rds; "
           "cat /proc/slabinfo | grep -o '^rds[^ ]*'; rdma resource; true")
 
@@ -160,6 +162,17 @@ def test_retries(said, meant, node, tools, load):
         ping(tools, node, PAIR[1], PAIR[0])
         calls = probes.calls()
     assert calls == [("rdma_connect_locked", f"retries={meant}")]
+
+
+def test_version(node, tools):
+    """One for all that is made of the sources: modinfo has it, the kernel log, and the tools."""
+    release = (TOP / "VERSION").read_text().strip()
+    assert node.run(["modinfo", "-F", "release", node.module]).out.strip() == release
+    assert node.run([tools / "rds-info", "--version"]).out.strip() == f"rds-info {release}"
+    must(node.unload())
+    mark = node.mark("loading rds_rust for its version")
+    must(node.load())
+    node.wait_log(f"rds_rust: version {re.escape(release)}$", mark)
 
 
 def test_aliases(node):
