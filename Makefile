@@ -94,7 +94,7 @@ shell: modules tools
 	@$(PYTHON) scripts/shell.py
 
 tools: setup build/tools/insntrace.so build/tools/verbs.so
-	@cargo build --quiet --release --manifest-path tools/Cargo.toml --target-dir build/tools
+	@cargo build --quiet --locked --release --manifest-path tools/Cargo.toml --target-dir build/tools
 
 # Always on the release kernel: what a debugging kernel does tells nothing.
 bench: override FLAVOR := release
@@ -163,7 +163,7 @@ test-miri: export PROPTEST_CASES ?= 4
 test-miri:
 	@cargo +nightly miri --version >/dev/null 2>&1 || rustup component add --toolchain nightly miri rust-src
 	@for crate in tests/miri tests/host; do \
-		cargo +nightly miri test --manifest-path $$crate/Cargo.toml --target-dir build/miri || exit; \
+		cargo +nightly miri test --locked --manifest-path $$crate/Cargo.toml --target-dir build/miri || exit; \
 	done
 
 # Of the debug kernel, which notices more.

@@ -66,7 +66,7 @@ def steps(files):
     yield "rustfmt", lambda: unique(command("rustfmt", "--check", "-l", "--edition", "2021", *rust))
     for crate in HOST_CRATES:
         yield f"clippy on {crate}", lambda crate=crate: command(
-            "cargo", "clippy", "--quiet", "--all-targets", "--manifest-path",
+            "cargo", "clippy", "--quiet", "--locked", "--all-targets", "--manifest-path",
             f"{crate}/Cargo.toml", "--target-dir", "build/clippy", "--", "-D", "warnings")
     # Objects of its own: flags differ, and a warning must not hide in an object that is up to date.
     yield "the module, without a warning", lambda: command(

@@ -129,6 +129,7 @@ def cargo(tally, crate):
         [
             "cargo",
             "test",
+            "--locked",
             "--color=never",
             "--no-fail-fast",
             "--workspace",

@@ -32,3 +32,8 @@ def test_module():
     """Both of its languages read the file."""
     assert 'include_str!("VERSION")' in (TOP / "rds_core.rs").read_text()
     assert "cat $(src)/VERSION" in (TOP / "Kbuild").read_text()
+
+
+def test_changelog():
+    """Begins with this version."""
+    assert re.search(r"^## (\S+)", (TOP / "CHANGELOG.md").read_text(), re.M)[1] == VERSION

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What packagers and contributors rely on: licence texts, locked dependencies, who looks after which file, and
+that the documents name what is there."""
+
+import fnmatch
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+TRACKED = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=TOP, check=True,
+                         capture_output=True, text=True).stdout.strip("\0").split("\0")
+SCRIPTS = ["Makefile", *(x for x in TRACKED if x.startswith((".ci/", "scripts/")))]
+CARGO = re.compile(r"\bcargo (?:\S+ ){0,2}(?:build|clippy|run|test) [^\n;&|]*"
+                   r'|"cargo",\s*"(?:build|clippy|run|test)",[^)\]]*')
+
+
+def workspaces():
+    """The folders from which cargo is run: those that are no member of another."""
+    folders = [str(Path(x).parent) for x in TRACKED if Path(x).name == "Cargo.toml"]
+    return sorted(x for x in folders if not any(x.startswith(f"{other}/") for other in folders))
+
+
+def test_workspaces():
+    assert {"tools", "tests/host"} <= set(workspaces())
+
+
+@pytest.mark.parametrize("folder", workspaces())
+def test_dependencies_are_locked(folder):
+    assert f"{folder}/Cargo.lock" in TRACKED
+
+
+def test_builds_take_what_is_locked():
+    calls = [x for script in SCRIPTS for x in CARGO.findall((TOP / script).read_text())]
+    assert len(calls) >= 4, calls
+    assert [x for x in calls if "--locked" not in x] == []
+
+
+def test_licences():
+    """Each that a file names has its text."""
+    named = set()
+    for path in TRACKED:
+        lines = (TOP / path).read_text(errors="replace").split("\n")[:2]
+        named |= {m[1] for x in lines if (m := re.match(r"\W*SPDX-License-Identifier: ([\w.+-]+)(?: \*/)?$", x))}
+    texts = [x.read_text() for x in (TOP / "LICENSES").rglob("*") if x.is_file()]
+    known = {m for x in texts for m in re.findall(r"^Valid-License-Identifier: (.*)$", x, re.M)}
+    assert named and named <= known
+    assert "GNU GENERAL PUBLIC LICENSE" in texts[0] and "LICENSES/preferred/GPL-2.0" in (TOP / "COPYING").read_text()
+
+
+def entries():
+    """{title: [(letter, value)]} of MAINTAINERS."""
+    blocks = (TOP / "MAINTAINERS").read_text().strip("\n").split("\n\n")[1:]
+    return {block.split("\n")[0]: [tuple(x.split(":\t")) for x in block.split("\n")[1:]] for block in blocks}
+
+
+def covers(pattern, path):
+    """As scripts/get_maintainer.pl of the kernel has it: a folder means all below it, a file no folder."""
+    if pattern.endswith("/"):
+        return path.startswith(pattern)
+    return path.count("/") == pattern.count("/") and fnmatch.fnmatch(path, pattern)
+
+
+def test_each_file_has_maintainers():
+    patterns = [value for lines in entries().values() for letter, value in lines if letter == "F"]
+    assert [x for x in TRACKED if not any(covers(y, x) for y in patterns)] == []
+    assert [y for y in patterns if not any(covers(y, x) for x in TRACKED)] == []
+
+
+@pytest.mark.parametrize("title, lines", entries().items(), ids=lambda x: x if isinstance(x, str) else "")
+def test_maintainers_in_the_form_of_the_kernel(title, lines):
+    """Titles in capitals, and letters in its order."""
+    letters = [x[0] for x in lines]
+    assert title == title.upper() and {"S", "F"} <= set(letters)
+    assert letters == sorted(letters, key="MRLSWQBCPTFXNK".index), letters
+
+
+@pytest.mark.parametrize("document", [x for x in TRACKED if x.endswith(".md")])
+def test_links(document):
+    """Lead to files that are there."""
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", (TOP / document).read_text())
+    local = [x for x in targets if "://" not in x]
+    assert [x for x in local if not (TOP / document).parent.joinpath(x).exists()] == []
+
+
+def test_targets_that_contributors_are_told_of():
+    told = set(re.findall(r"(?:^    |`|&& )make (?:-s )?([a-z][a-z-]+)", "".join(
+        (TOP / x).read_text() for x in ("CONTRIBUTING.md", "README.md", "Documentation/install.md")), re.M))
+    makefile = (TOP / "Makefile").read_text()
+    assert told and [x for x in told if not re.search(rf"^(?:[\w-]+ )*{x}(?: [\w-]+)*:", makefile, re.M)] == []
