@@ -3,11 +3,11 @@
 # The targets for people: "make help". The kernel's build reads Kbuild instead.
 
 FLAVOR ?= release
-export FLAVOR KSRC BINDGEN LLVM UNPATCHED
+export FLAVOR KSRC BINDGEN LLVM SETUP UNPATCHED
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-long test-coverage test-miri vm vm-stop fuzz kunit modules kernel shell lint clean tools install uninstall print-kdir print-mods print-ko setup bench \
+.PHONY: help demo test test-fast test-long test-coverage test-miri vm vm-stop fuzz kunit modules kernel shell lint clean tools install uninstall print-kdir print-mods print-ko setup setup-build bench \
 	bench-pool bench-scaling
 
 ifeq ($(filter $(FLAVOR),release debug),)
@@ -61,20 +61,24 @@ help:
 	@echo '  KDIR=DIR         make modules, install, uninstall: for the kernel of this prepared tree'
 	@echo '  UNPATCHED=1      the soft RDMA devices as the kernel has them, without configs/patches'
 	@echo '  KSRC=DIR         make the test kernel from this source tree'
+	@echo '  SETUP=check      say what is missing, and install nothing'
 	@echo '  RDS_CACHE=DIR    where kernels and tools are kept (default: ~/.cache/rds_rust)'
 
 setup:
 	@scripts/setup.sh
 
+setup-build:
+	@scripts/setup.sh --build '$(KDIR)'
+
 kernel: setup
 	@scripts/build-kernel.sh $(FLAVOR)
 
-# A kernel tree of one's own needs nothing from the cache but bindgen, and not even that if
+# A kernel tree of one's own needs nothing from the cache but bindgen, unless the system has a new one or
 # BINDGEN says where it is.
 ifeq ($(given-kdir),)
 modules: kernel
 else
-modules: $(if $(BINDGEN),,setup)
+modules: $(if $(BINDGEN),,setup-build)
 	@test -f '$(KDIR)/include/config/auto.conf' || \
 		{ echo 'error: KDIR=$(KDIR) is not a configured kernel tree' >&2; exit 1; }
 endif

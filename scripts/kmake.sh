@@ -8,7 +8,7 @@ kdir=$1
 shift
 # Variables for the outer make, KDIR and the like, mean nothing to the kernel's build.
 unset MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL
-args=(--no-print-directory -j"$(nproc)" "BINDGEN=${BINDGEN:-$CACHE/cargo/bin/bindgen}")
+args=(--no-print-directory -j"$(nproc)" "BINDGEN=$(bindgen_path)")
 if grep -qs '^CONFIG_CC_IS_CLANG=y' "$kdir/include/config/auto.conf"; then
 	args+=("LLVM=${LLVM:-1}")
 fi

@@ -2,10 +2,21 @@
 # shellcheck shell=bash disable=SC2034 # the scripts that source this use what it sets
 # Shared by the set-up scripts: where the cache is, and how to talk to people.
 
-CACHE=${RDS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rds_rust}
+# A build that the system starts itself may have no HOME.
+CACHE=${RDS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rds_rust}
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-LLVM_BIN=/usr/lib/llvm-19/bin
+# The newest clang that is installed where there is none of this version, with which the tests are run.
+LLVM_VERSION=19
+for dir in "${LLVM_ROOT:=/usr/lib}"/llvm-*; do
+	[ ! -x "$LLVM_ROOT/llvm-19/bin/clang" ] || break
+	if [[ ${dir##*-} =~ ^[0-9]+$ ]] && [ -x "$dir/bin/clang" ] && ((${dir##*-} > LLVM_VERSION)); then
+		LLVM_VERSION=${dir##*-}
+	fi
+done
+LLVM_BIN=$LLVM_ROOT/llvm-$LLVM_VERSION/bin
 BINDGEN_VERSION=0.72.1
+# The oldest one that makes the module's bindings.
+BINDGEN_LEAST=0.71.1
 KERNEL_SERIES=7.2
 export PATH="$LLVM_BIN:$CACHE/cargo/bin:$PATH"
 mkdir -p "$CACHE"
@@ -35,6 +46,21 @@ run_logged() {
 	return 1
 }
 
+# new_enough VERSION: whether a bindgen of this version makes the module's bindings.
+new_enough() {
+	[[ ${1:-} =~ ^([0-9]+)\.([0-9]+)\.([0-9]+) ]] || return 1
+	local least
+	IFS=. read -ra least <<<"$BINDGEN_LEAST"
+	((BASH_REMATCH[1] * 1000000 + BASH_REMATCH[2] * 1000 + BASH_REMATCH[3] >=
+		least[0] * 1000000 + least[1] * 1000 + least[2]))
+}
+
+# can_bind PROGRAM: whether it is such a bindgen.
+can_bind() { local told; told=$("$1" --version 2>/dev/null) && new_enough "${told#bindgen }"; }
+
+# bindgen_path: that of BINDGEN, or the one of the cache, which comes first in PATH, or that of the system.
+bindgen_path() { echo "${BINDGEN:-$(command -v bindgen || echo "$CACHE/cargo/bin/bindgen")}"; }
+
 # venv_dir: where the Python tools of this checkout are.
 venv_dir() { echo "$CACHE/venv-$(sha256sum "$TOP/scripts/requirements.txt" | cut -c1-12)"; }
 
@@ -43,6 +69,6 @@ cache_key() {
 	{
 		cat
 		rustc -V
-		clang-19 --version | head -n 1
+		"$LLVM_BIN/clang" --version | head -n 1
 	} | sha256sum | cut -c1-12
 }

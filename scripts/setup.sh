@@ -1,49 +1,151 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# Installs what the build and the tests need, and says exactly what is missing where it cannot.
-# Does nothing, in well under a second, when all is there.
+# Installs what the build and the tests need, and says exactly what is missing where it cannot, or shall not
+# as SETUP=check is in the environment. Does nothing, in well under a second, when all is there.
+# setup.sh --build KDIR: only what a build of the module for this kernel needs.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-# That of Debian's own python3, which guests run, and which may be yet to come.
-python=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo 3.11)
-PACKAGES=(clang-19 lld-19 llvm-19 libclang-19-dev coccinelle flex bison libelf-dev libssl-dev bc kmod cpio
-	rsync qemu-system-x86 busybox-static iproute2 rdma-core ibverbs-utils perftest
-	rdmacm-utils strace tcpdump iputils-ping udev gcc make xz-utils python3 python3-venv
-	libibverbs-dev "libpython$python-testsuite" librdmacm-dev shellcheck git linux-perf
-	trace-cmd)
+# choose_llvm: of a suite that lacks the version of the tests, the newest; one that is installed already suffices.
+choose_llvm() {
+	local package newest=0 wanted=''
+	[ ! -x "$LLVM_BIN/clang" ] && command -v apt-cache >/dev/null || return 0
+	while read -r package; do
+		[[ $package =~ ^clang-([0-9]+)$ ]] || continue
+		if ((BASH_REMATCH[1] == LLVM_VERSION)); then wanted=y; fi
+		if ((BASH_REMATCH[1] > newest)); then newest=${BASH_REMATCH[1]}; fi
+	done < <(apt-cache pkgnames clang- 2>/dev/null)
+	if [ -z "$wanted" ] && [ "$newest" -gt 0 ]; then LLVM_VERSION=$newest; fi
+}
 
-missing=()
-for p in "${PACKAGES[@]}"; do
-	dpkg-query -W -f '${db:Status-Abbrev}' "$p" 2>/dev/null | grep -q '^ii' || missing+=("$p")
-done
-
-# Debian 12 has too old a one.
-rust=
-version=$(rustc -V 2>/dev/null || true)
-if [ -z "$version" ] || ! command -v cargo >/dev/null; then
-	rust="rustc and cargo (1.85 or newer) are missing: install rustup and run 'rustup default stable'"
-elif ! [[ $version =~ ^rustc\ ([0-9]+)\.([0-9]+) ]] || ((BASH_REMATCH[1] * 1000 + BASH_REMATCH[2] < 1085)); then
-	rust="$version is too old, 1.85 or newer is needed: run 'rustup update stable'"
-else
-	for tool in rustfmt clippy-driver; do
-		command -v "$tool" >/dev/null ||
-			rust="$tool is missing: 'rustup component add rustfmt clippy', or install the packages of rustc's version"
+# packages: of Debian, those that are missing.
+packages() {
+	local python names p
+	# That of Debian's own python3, which guests run, and which may be yet to come.
+	python=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo 3.11)
+	names=("clang-$LLVM_VERSION" "lld-$LLVM_VERSION" "llvm-$LLVM_VERSION" "libclang-$LLVM_VERSION-dev"
+		coccinelle flex bison libelf-dev libssl-dev bc kmod cpio
+		rsync qemu-system-x86 busybox-static iproute2 rdma-core ibverbs-utils perftest
+		rdmacm-utils strace tcpdump iputils-ping udev gcc make xz-utils python3 python3-venv
+		libibverbs-dev "libpython$python-testsuite" librdmacm-dev shellcheck git linux-perf
+		trace-cmd)
+	missing=()
+	for p in "${names[@]}"; do
+		dpkg-query -W -f '${db:Status-Abbrev}' "$p" 2>/dev/null | grep -q '^ii' || missing+=("$p")
 	done
-fi
+}
 
-if [ ${#missing[@]} -gt 0 ]; then
+# build_packages: the same for a build of the module. What is there by another name will do as well.
+build_packages() {
+	local candidate
+	missing=() other=''
+	command -v make >/dev/null || missing+=(make)
+	if grep -qs '^CONFIG_CC_IS_CLANG=y' "$kdir/include/config/auto.conf"; then
+		command -v clang >/dev/null || missing+=("clang-$LLVM_VERSION")
+		command -v ld.lld >/dev/null || missing+=("lld-$LLVM_VERSION")
+		command -v llvm-objcopy >/dev/null || missing+=("llvm-$LLVM_VERSION")
+	else
+		command -v gcc >/dev/null || missing+=(gcc)
+	fi
+	! can_bind "$(bindgen_path)" || return 0
+	candidate=$(apt-cache policy bindgen 2>/dev/null | sed -n 's/^ *Candidate: //p' || true)
+	if new_enough "$candidate"; then
+		missing+=(bindgen)
+	elif ! command -v cargo >/dev/null; then
+		other="bindgen $BINDGEN_LEAST or newer is missing: put it into PATH, or cargo, to build it"
+	elif [ -n "$check" ]; then
+		other="bindgen $BINDGEN_LEAST or newer is missing: cargo install --locked bindgen-cli"
+	# What bindgen loads when it runs.
+	elif ! [ -e "$LLVM_BIN/../lib/libclang.so.1" ]; then
+		missing+=("libclang-$LLVM_VERSION-dev")
+	fi
+}
+
+# rust_complaint: what is wrong with the compiler, for people. Debian 12 has too old a one.
+rust_complaint() {
+	local version tool needed
+	version=$(rustc -V 2>/dev/null || true)
+	if [ -n "$kdir" ]; then
+		needed=$(sed -n 's/^CONFIG_RUSTC_VERSION_TEXT=//p' "$kdir/include/config/auto.conf")
+		needed=${needed//\"/}
+		if ! grep -q '^CONFIG_RUST=y' "$kdir/include/config/auto.conf"; then
+			echo "the kernel of KDIR=$kdir has no support for Rust (CONFIG_RUST)"
+		elif [ "$version" != "$needed" ]; then
+			echo "the kernel was built by $needed, and a module has to be by the same: here is" \
+				"${version:-no rustc}; that of a distribution's kernel is its own package of rustc"
+		fi
+	elif [ -z "$version" ] || ! command -v cargo >/dev/null; then
+		echo "rustc and cargo (1.85 or newer) are missing: install rustup and run 'rustup default stable'"
+	elif ! [[ $version =~ ^rustc\ ([0-9]+)\.([0-9]+) ]] || ((BASH_REMATCH[1] * 1000 + BASH_REMATCH[2] < 1085)); then
+		echo "$version is too old, 1.85 or newer is needed: run 'rustup update stable'"
+	else
+		for tool in rustfmt clippy-driver; do
+			command -v "$tool" >/dev/null || {
+				echo "$tool is missing: 'rustup component add rustfmt clippy'," \
+					"or install the packages of rustc's version"
+				break
+			}
+		done
+	fi
+}
+
+# install_packages COMPLAINT: all that is missing is told of before anything is installed.
+install_packages() {
+	local complaint=$1 id
+	if [ ${#missing[@]} = 0 ]; then
+		[ -z "$complaint" ] || die "$complaint"
+		return 0
+	fi
+	# shellcheck disable=SC2153
+	id=$(sed -n 's/^ID=//p' "${OS_RELEASE:-/etc/os-release}" 2>/dev/null || true)
+	[ "${id//\"/}" = debian ] ||
+		die "what these Debian packages have is missing, and this system is not Debian:" \
+			"${missing[*]}${complaint:+; and $complaint}"
 	command -v apt-get >/dev/null ||
-		die "these Debian packages are missing and there is no apt-get here: ${missing[*]}${rust:+; and $rust}"
-	[ "$(id -u)" = 0 ] ||
-		die "these packages are missing; as root: apt-get install ${missing[*]}${rust:+; and $rust}"
-fi
-[ -z "$rust" ] || die "$rust"
-if [ ${#missing[@]} -gt 0 ]; then
+		die "these Debian packages are missing and there is no apt-get here:" \
+			"${missing[*]}${complaint:+; and $complaint}"
+	if [ "$(id -u)" != 0 ] || [ -n "$check" ]; then
+		die "these packages are missing; as root: apt-get install ${missing[*]}${complaint:+; and $complaint}"
+	fi
+	[ -z "$complaint" ] || die "$complaint"
 	say "installing ${#missing[@]} Debian packages: ${missing[*]}"
 	run_logged apt-index apt-get update -q
+	# A machine whose index was empty knows only now which there are.
+	choose_llvm
+	"$list"
 	run_logged apt-install env DEBIAN_FRONTEND=noninteractive \
 		apt-get install -y -q --no-install-recommends "${missing[@]}"
+}
+
+install_bindgen() {
+	say "installing bindgen $BINDGEN_VERSION (about a minute)"
+	run_logged bindgen cargo install --locked --root "$CACHE/cargo" bindgen-cli \
+		--version "$BINDGEN_VERSION"
+}
+
+kdir='' check='' other='' list=packages
+case ${SETUP:-} in
+'' | install) ;;
+check) check=y ;;
+*) die "SETUP is check or install, not '$SETUP'" ;;
+esac
+case ${1:-} in
+'') ;;
+--build)
+	kdir=${2:?usage: setup.sh [--build KDIR]} list=build_packages
+	[ -f "$kdir/include/config/auto.conf" ] || die "KDIR=$kdir is not a configured kernel tree"
+	;;
+*) die "usage: setup.sh [--build KDIR]" ;;
+esac
+
+choose_llvm
+"$list"
+complaint=$(rust_complaint)
+install_packages "$complaint${complaint:+${other:+; and }}$other"
+
+if [ -n "$kdir" ]; then
+	can_bind "$(bindgen_path)" || install_bindgen
+	exit 0
 fi
 
 if [ ! -f "$(rustc --print sysroot)/lib/rustlib/src/rust/library/core/src/lib.rs" ]; then
@@ -54,9 +156,7 @@ if [ ! -f "$(rustc --print sysroot)/lib/rustlib/src/rust/library/core/src/lib.rs
 fi
 
 if [ "$("$CACHE/cargo/bin/bindgen" --version 2>/dev/null)" != "bindgen $BINDGEN_VERSION" ]; then
-	say "installing bindgen $BINDGEN_VERSION (about a minute)"
-	run_logged bindgen cargo install --locked --root "$CACHE/cargo" bindgen-cli \
-		--version "$BINDGEN_VERSION"
+	install_bindgen
 fi
 
 # One for each list of requirements, as checkouts that share the cache may differ in them.

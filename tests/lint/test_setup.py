@@ -12,12 +12,16 @@ TOP = Path(__file__).resolve().parents[2]
 # What the scripts need of any machine.
 BASICS = ("bash", "cat", "cut", "dirname", "env", "grep", "head", "mkdir", "realpath", "sed", "sha256sum", "tail")
 INSTALLED = "#!/bin/sh\necho ii\n"
+WORKS = "#!/bin/sh\n"
+FAILS = "#!/bin/sh\nexit 1\n"
+NOBODY = "#!/bin/sh\necho 1000\n"
+ROOT = "#!/bin/sh\necho 0\n"
 
 
 @pytest.fixture
-def machine(tmp_path):
-    """Runs a script where there is nothing but the basics and these programs; returns what people see."""
-    def run(script, *arguments, **programs):
+def tried(tmp_path):
+    """Runs a script where there is nothing but the basics and these programs."""
+    def run(script, *arguments, system="debian", env=(), **programs):
         tools = tmp_path / "bin"
         tools.mkdir()
         for name in BASICS:
@@ -26,15 +30,38 @@ def machine(tmp_path):
             path = tools / name.replace("_", "-")
             path.write_text(text)
             path.chmod(0o755)
-        # The scripts put a place of their own in front: that of the compiler.
-        done = subprocess.run([tools / "bash", "-c", f'. {TOP}/scripts/lib.sh; PATH={tools}; . "$0"',
+        (tmp_path / "os-release").write_text(f'NAME="Some system"\nID={system}\nVERSION_ID="1"\n')
+        # The scripts put places of their own in front, such as that of the compiler.
+        return subprocess.run([tools / "bash", "-c", f'. {TOP}/scripts/lib.sh; PATH={tools}; . "$0"',
                                TOP / "scripts" / script, *arguments],
-                              env={"PATH": str(tools), "HOME": str(tmp_path), "LLVM_BIN": "/none"},
+                              env={"PATH": str(tools), "HOME": str(tmp_path), "LLVM_ROOT": str(tmp_path / "llvm"),
+                                   "OS_RELEASE": str(tmp_path / "os-release"), **dict(env)},
                               stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+    return run
+
+
+@pytest.fixture
+def machine(tried):
+    """Does the same with a script that fails; returns what people see."""
+    def run(*arguments, **programs):
+        done = tried(*arguments, **programs)
         assert done.returncode != 0 and done.stdout == "", str(done)
         return done.stderr
 
     return run
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    """The path of a kernel's tree with these lines in its configuration, and those that all have."""
+    def make(*lines):
+        path = tmp_path / "kdir/include/config/auto.conf"
+        path.parent.mkdir(parents=True)
+        path.write_text("\n".join(("CONFIG_RUST=y", "CONFIG_RUSTC_VERSION_TEXT=rustc 1.90.0 (a)", *lines, "")))
+        return tmp_path / "kdir"
+
+    return make
 
 
 def test_no_apt(machine):
@@ -73,6 +100,115 @@ def test_all_is_told_at_once(machine):
     told = machine("setup.sh", dpkg_query='#!/bin/sh\n[ "$4" != bc ] && echo ii\n', apt_get="#!/bin/sh\nexit 1\n",
                    id="#!/bin/sh\necho 1000\n")
     assert "as root: apt-get install bc; and rustc and cargo (1.85 or newer) are missing" in told, told
+
+
+@pytest.mark.parametrize("system", ("ubuntu", '"fedora"'))
+def test_another_system_gets_a_list(system, machine, tmp_path):
+    """Before anything is installed."""
+    told = machine("setup.sh", system=system, dpkg_query=FAILS, id=ROOT, apt_get=f"#!/bin/sh\n: >{tmp_path}/called\n")
+    assert "this system is not Debian: clang-19 lld-19 " in told and "; and rustc and cargo" in told, told
+    assert not (tmp_path / "called").exists()
+
+
+@pytest.mark.parametrize("known, chosen", (("19 22", 19), ("20 22 9", 22), ("", 19)))
+def test_a_suite_may_lack_the_version_of_clang(known, chosen, machine):
+    packages = "".join(f"echo clang-{x}\n" for x in (*known.split(), "format", "format-99"))
+    told = machine("setup.sh", dpkg_query=FAILS, apt_get=FAILS, id=NOBODY, apt_cache=f"#!/bin/sh\n{packages}")
+    wanted = " ".join(f"{x}-{chosen}" for x in ("clang", "lld", "llvm", "libclang"))
+    assert f"apt-get install {wanted}-dev " in told, told
+
+
+def test_the_index_of_packages_may_be_empty(machine, tmp_path):
+    """Which version of clang there is shows when it is fetched."""
+    updated, installed = tmp_path / "updated", tmp_path / "installed"
+    machine("setup.sh", dpkg_query=FAILS, id=ROOT, cargo=WORKS, rustc="#!/bin/sh\necho rustc 1.90.0\n", rustfmt=WORKS,
+            clippy_driver=WORKS, apt_cache=f"#!/bin/sh\n[ ! -e {updated} ] || echo clang-21\n",
+            apt_get=f"#!/bin/sh\n[ $1 != update ] || {{ : >{updated}; exit 0; }}\necho $* >{installed}\nexit 1\n")
+    assert " clang-21 lld-21 llvm-21 libclang-21-dev " in installed.read_text()
+
+
+@pytest.mark.parametrize("there, chosen", (("", 19), ("19 22", 19), ("14 20 21", 21), ("14", 19)))
+def test_clang_that_is_installed(there, chosen, tmp_path):
+    for version in there.split():
+        path = tmp_path / f"llvm-{version}/bin/clang"
+        path.parent.mkdir(parents=True)
+        path.write_text(WORKS)
+        path.chmod(0o755)
+    done = subprocess.run(["bash", "-c", f'. {TOP}/scripts/lib.sh; echo "$LLVM_BIN"'], check=True, capture_output=True,
+                          text=True, env={**os.environ, "LLVM_ROOT": str(tmp_path), "RDS_CACHE": str(tmp_path)})
+    assert done.stdout == f"{tmp_path}/llvm-{chosen}/bin\n"
+
+
+BUILDER = {"make": WORKS, "gcc": WORKS, "rustc": "#!/bin/sh\necho 'rustc 1.90.0 (a)'\n",
+           "bindgen": "#!/bin/sh\necho bindgen 0.71.1\n"}
+
+
+class TestBuild:
+    """setup.sh --build: what make modules KDIR= needs, and nothing that tests need."""
+
+    def test_all_is_there(self, tried, kernel):
+        done = tried("setup.sh", "--build", kernel(), **BUILDER)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), str(done)
+
+    def test_no_tree(self, machine, tmp_path):
+        assert f"error: KDIR={tmp_path} is not a configured kernel tree\n" == machine("setup.sh", "--build", tmp_path)
+
+    def test_kernel_of_clang(self, machine, kernel):
+        told = machine("setup.sh", "--build", kernel("CONFIG_CC_IS_CLANG=y"), id=NOBODY, apt_get=FAILS, **BUILDER)
+        assert told.endswith("as root: apt-get install clang-19 lld-19 llvm-19\n"), told
+
+    def test_kernel_of_gcc(self, machine, kernel):
+        del (programs := dict(BUILDER))["gcc"]
+        assert machine("setup.sh", "--build", kernel(), id=NOBODY, apt_get=FAILS, **programs).endswith("install gcc\n")
+
+    @pytest.mark.parametrize("quote", ("", '"'))
+    def test_another_rustc(self, quote, machine, kernel):
+        text = f"CONFIG_RUSTC_VERSION_TEXT={quote}rustc 1.85.1 (b)(c){quote}"
+        (tree := kernel()).joinpath("include/config/auto.conf").write_text(f"CONFIG_RUST=y\n{text}\n")
+        told = machine("setup.sh", "--build", tree, **BUILDER)
+        assert "error: the kernel was built by rustc 1.85.1 (b)(c), and a module has to be by the same: " \
+            "here is rustc 1.90.0 (a); " in told, told
+
+    def test_no_rust_in_the_kernel(self, machine, kernel):
+        text = "CONFIG_RUSTC_VERSION_TEXT=rustc 1.90.0 (a)\n"
+        (tree := kernel()).joinpath("include/config/auto.conf").write_text(text)
+        assert "has no support for Rust (CONFIG_RUST)" in machine("setup.sh", "--build", tree, **BUILDER)
+
+    def old_bindgen(self, version="0.70.9"):
+        return {**BUILDER, "bindgen": f"#!/bin/sh\necho bindgen {version}\n", "id": NOBODY, "apt_get": FAILS}
+
+    @pytest.mark.parametrize("version", ("0.71.1", "0.71.10", "0.72.0", "1.0.0"))
+    def test_new_bindgen(self, version, tried, kernel):
+        done = tried("setup.sh", "--build", kernel(), **self.old_bindgen(version))
+        assert (done.returncode, done.stderr) == (0, ""), str(done)
+
+    @pytest.mark.parametrize("version", ("0.70.9", "0.71.0", "0.8.0"))
+    def test_bindgen_of_the_suite(self, version, machine, kernel):
+        told = machine("setup.sh", "--build", kernel(), **self.old_bindgen(version),
+                       apt_cache="#!/bin/sh\n[ $1 != policy ] || echo '  Candidate: 0.71.1-4'\n")
+        assert told.endswith("apt-get install bindgen\n"), told
+
+    def test_bindgen_that_is_built(self, machine, kernel):
+        """As the suite's is too old. It needs a library when it runs."""
+        told = machine("setup.sh", "--build", kernel(), cargo=WORKS, **self.old_bindgen(),
+                       apt_cache="#!/bin/sh\n[ $1 != policy ] || echo '  Candidate: 0.60.1-1'\n")
+        assert told.endswith("apt-get install libclang-19-dev\n"), told
+
+    def test_no_bindgen(self, machine, kernel):
+        told = machine("setup.sh", "--build", kernel(), **self.old_bindgen())
+        assert told == "error: bindgen 0.71.1 or newer is missing: put it into PATH, or cargo, to build it\n"
+
+    def test_check_installs_nothing(self, machine, kernel, tmp_path):
+        del (programs := dict(BUILDER))["make"]
+        told = machine("setup.sh", "--build", kernel(), env={"SETUP": "check"}, id=ROOT,
+                       apt_get=f"#!/bin/sh\n: >{tmp_path}/called\n", **programs)
+        assert told.endswith("as root: apt-get install make\n"), told
+        assert not (tmp_path / "called").exists()
+
+    def test_another_system(self, machine, kernel):
+        told = machine("setup.sh", "--build", kernel("CONFIG_CC_IS_CLANG=y"), system="arch")
+        assert "this system is not Debian: make clang-19 lld-19 llvm-19; and the kernel was built by" in told, told
+        assert "here is no rustc" in told and "; and bindgen 0.71.1 or newer is missing" in told, told
 
 
 def test_no_kernel_source(machine):
