@@ -82,14 +82,14 @@ modules: $(if $(BINDGEN),,setup-build)
 	@test -f '$(KDIR)/include/config/auto.conf' || \
 		{ echo 'error: KDIR=$(KDIR) is not a configured kernel tree' >&2; exit 1; }
 endif
-	@mkdir -p '$(BUILD)'
-	@scripts/kmake.sh '$(KDIR)' M='$(CURDIR)' MO='$(BUILD)' rds-kunit=$(KUNIT) rds-kcov=$(KCOV) \
+	@mkdir -p '$(abspath $(BUILD))'
+	@scripts/kmake.sh '$(KDIR)' M='$(CURDIR)' MO='$(abspath $(BUILD))' rds-kunit=$(KUNIT) rds-kcov=$(KCOV) \
 		$(if $(WERROR),CLIPPY=1 KRUSTFLAGS='-D warnings' KCFLAGS=-Werror) modules
 	@echo 'built $(BUILD)/rds_rust.ko'
 
 # Not after "modules": root need not have what builds them.
 install uninstall:
-	@DESTDIR='$(DESTDIR)' scripts/install.sh $@ '$(KDIR)' '$(BUILD)'
+	@DESTDIR='$(DESTDIR)' scripts/install.sh $@ '$(KDIR)' '$(abspath $(BUILD))'
 
 demo: setup
 	@$(PYTHON) scripts/demo.py

@@ -44,7 +44,7 @@ def rules(files):
 
 
 def is_shell(path):
-    if path.endswith(".sh"):
+    if path.endswith(".sh") or path == "dkms.conf":
         return True
     with open(TOP / path, "rb") as f:
         return f.readline().rstrip().endswith(b"sh")

@@ -17,6 +17,10 @@ def test_form():
     assert re.fullmatch(r"\d+\.\d+\.\d+", VERSION), VERSION
 
 
+def test_dkms():
+    assert re.search(r'^PACKAGE_VERSION="(.*)"$', (TOP / "dkms.conf").read_text(), re.M)[1] == VERSION
+
+
 def test_tools():
     assert TOOLS["package"]["version"] == VERSION
 

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0
+"""dkms with a tree of a test's own: it builds the module by make modules, and passes over other kernels."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+VERSION = (TOP / "VERSION").read_text().strip()
+CONFIGURED = ("CONFIG_RUST=y", "CONFIG_INFINIBAND_ADDR_TRANS=y", "CONFIG_RUSTC_VERSION_TEXT=rustc 1.90.0 (a)")
+# Keeps what it is called with, and makes a module, as far as dkms looks at one.
+KERNEL = """
+modules:
+	test '$(M)' && test -e '$(M)/Kbuild' && test -e '$(M)/rds_core.rs'
+	echo 'int x;' | gcc -g -c -x c - -o $(MO)/rds_rust.ko
+"""
+PROGRAMS = {"rustc": "echo 'rustc 1.90.0 (a)'", "bindgen": "echo bindgen 0.72.1"}
+
+
+class Dkms:
+    def __init__(self, top):
+        self.top, self.tree, self.sources, self.kdir = top, top / "dkms", top / "src", top / "kdir"
+        source = self.sources / f"rds-rust-{VERSION}"
+        self.tree.mkdir()
+        # A package has what is committed.
+        files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=TOP,
+                               check=True, capture_output=True, text=True).stdout.strip("\0").split("\0")
+        for path in files:
+            if not path.startswith(("tests/", "Documentation/")):
+                (source / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(TOP / path, source / path)
+        self.configure(CONFIGURED)
+        (self.kdir / "rust").mkdir()
+        (self.kdir / "rust/libkernel.rmeta").touch()
+        (self.kdir / "Makefile").write_text(KERNEL)
+        (top / "bin").mkdir()
+        for name, text in PROGRAMS.items():
+            self.program(name, text)
+
+    def program(self, name, text):
+        path = self.top / "bin" / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def configure(self, lines):
+        for path in (self.kdir / ".config", self.kdir / "include/config/auto.conf"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(f"{x}\n" for x in lines))
+
+    def run(self, action, kernel="7.2.99-test", arch="x86_64"):
+        """As an installation of the system does: without HOME, and without the options of another make."""
+        env = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k not in ("HOME", "BINDGEN")}
+        env |= {"PATH": f"{self.top}/bin:{env['PATH']}:/usr/sbin:/sbin", "RDS_CACHE": str(self.top / "cache")}
+        return subprocess.run(
+            ["dkms", action, f"rds-rust/{VERSION}", "--dkmstree", self.tree, "--sourcetree", self.sources, "-k", kernel,
+             "-a", arch, "--kernelsourcedir", self.kdir], env=env, capture_output=True, text=True,
+            stdin=subprocess.DEVNULL)
+
+    def build(self, **options):
+        added = self.run("add")
+        assert added.returncode == 0, str(added)
+        return self.run("build", **options)
+
+    def log(self):
+        path = self.tree / f"rds-rust/{VERSION}/build/make.log"
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def dkms(tmp_path):
+    return Dkms(tmp_path)
+
+
+def test_build(dkms):
+    done = dkms.build()
+    assert done.returncode == 0, f"{done} {dkms.log()}"
+    module, = dkms.tree.rglob("rds_rust.ko*")
+    assert module.parent == dkms.tree / f"rds-rust/{VERSION}/7.2.99-test/x86_64/module"
+    assert dkms.run("remove").returncode == 0
+    assert not list(dkms.tree.rglob("rds_rust.ko*"))
+
+
+@pytest.mark.parametrize("kernel", ("7.2-rc1", "7.3.4+deb13-amd64"))
+def test_kernels_that_are_built_for(kernel, dkms):
+    done = dkms.build(kernel=kernel)
+    assert done.returncode == 0, f"{done} {dkms.log()}"
+
+
+@pytest.mark.parametrize("kernel", ("7.20.1", "6.7.2"))
+def test_other_kernels(kernel, dkms):
+    """Are passed over, which has a status of its own."""
+    assert dkms.build(kernel=kernel).returncode == 77
+
+
+@pytest.mark.parametrize("missing", CONFIGURED[:2])
+def test_kernels_without_what_is_used(missing, dkms):
+    dkms.configure(x for x in CONFIGURED if x != missing)
+    assert dkms.build().returncode == 77
+
+
+def test_headers_without_rust(dkms):
+    (dkms.kdir / "rust/libkernel.rmeta").unlink()
+    assert dkms.build().returncode == 77
+
+
+def test_nothing_is_installed(dkms):
+    """What is missing is in the log of the build, for root as well."""
+    for name in ("apt-get", "cargo"):
+        dkms.program(name, f": >{dkms.top}/called")
+    dkms.program("apt-cache", "exit 1")
+    dkms.program("bindgen", "echo bindgen 0.71.0")
+    assert dkms.build().returncode not in (0, 77)
+    assert "error: bindgen 0.71.1 or newer is missing" in dkms.log()
+    assert not (dkms.top / "called").exists()
