@@ -5,6 +5,8 @@
 //! Nothing but `kapi/` uses this module: it wraps each of these items in a type that is safe to
 //! use.
 
+// An older compiler does not know each of the lints.
+#![allow(unknown_lints)]
 #![allow(
     clippy::all,
     clippy::cast_lossless,

@@ -17,7 +17,7 @@ LLVM_BIN=$LLVM_ROOT/llvm-$LLVM_VERSION/bin
 BINDGEN_VERSION=0.72.1
 # The oldest one that makes the module's bindings.
 BINDGEN_LEAST=0.71.1
-KERNEL_SERIES=7.2
+KERNEL_SERIES=${KERNEL_SERIES:-7.2}
 export PATH="$LLVM_BIN:$CACHE/cargo/bin:$PATH"
 mkdir -p "$CACHE"
 
@@ -60,6 +60,26 @@ can_bind() { local told; told=$("$1" --version 2>/dev/null) && new_enough "${tol
 
 # bindgen_path: that of BINDGEN, or the one of the cache, which comes first in PATH, or that of the system.
 bindgen_path() { echo "${BINDGEN:-$(command -v bindgen || echo "$CACHE/cargo/bin/bindgen")}"; }
+
+# tool_of_version WANTED PROGRAM...: the path of the first of these programs that says that it is this version.
+tool_of_version() {
+	local wanted=$1 program
+	shift
+	for program in "$@"; do
+		command -v "${program:-none given}" >/dev/null || continue
+		[ "$("$program" --version 2>/dev/null | head -n 1)" != "$wanted" ] || {
+			command -v "$program"
+			return
+		}
+	done
+	return 1
+}
+
+# setting_of KDIR NAME: a value of a kernel's configuration, without quotes.
+setting_of() { sed -n "s/\"//g; s/^$2=//p" "$1/include/config/auto.conf" 2>/dev/null; }
+
+# rustc_of KDIR: the compiler that built a kernel, or nothing. rustup's comes before the system's in PATH.
+rustc_of() { tool_of_version "$(setting_of "$1" CONFIG_RUSTC_VERSION_TEXT)" "${RUSTC:-}" rustc /usr/bin/rustc; }
 
 # venv_dir: where the Python tools of this checkout are.
 venv_dir() { echo "$CACHE/venv-$(sha256sum "$TOP/scripts/requirements.txt" | cut -c1-12)"; }

@@ -70,7 +70,7 @@ rust_complaint() {
 		needed=${needed//\"/}
 		if ! grep -q '^CONFIG_RUST=y' "$kdir/include/config/auto.conf"; then
 			echo "the kernel of KDIR=$kdir has no support for Rust (CONFIG_RUST)"
-		elif [ "$version" != "$needed" ]; then
+		elif ! rustc_of "$kdir" >/dev/null; then
 			echo "the kernel was built by $needed, and a module has to be by the same: here is" \
 				"${version:-no rustc}; that of a distribution's kernel is its own package of rustc"
 		fi

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What people are told where a packaged kernel's headers cannot be built against, before anything is built."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+RELEASE = "7.2.12+deb13-amd64"
+RUSTC = "rustc 1.85.1 (4eb161250 2025-03-15) (built from a source tarball)"
+BINDGEN = "bindgen 0.71.1"
+CONFIG = f"""\
+CONFIG_RUST=y
+CONFIG_RUSTC_VERSION_TEXT="{RUSTC}"
+CONFIG_BINDGEN_VERSION_TEXT="{BINDGEN}"
+CONFIG_CC_VERSION_TEXT="some-gcc-14 (Debian 14.2.0-19) 14.2.0"
+"""
+
+
+def says(text):
+    return f"#!/bin/sh\necho '{text}'\n"
+
+
+class Machine:
+    """Headers as Debian packages them, and programs before the machine's own."""
+
+    def __init__(self, path):
+        self.path, self.kdir, self.common = path, path / "headers", path / "common"
+        for folder in (self.kdir / "include/config", self.common, path / "bin"):
+            folder.mkdir(parents=True)
+        self.write("headers/include/config/auto.conf", CONFIG)
+        self.write("headers/include/config/kernel.release", f"{RELEASE}\n")
+        self.write("headers/Makefile", f"include {self.common}/Makefile\n")
+        sysroot = path / "sysroot"
+        self.write("sysroot/lib/rustlib/src/rust/library/core/src/lib.rs", "")
+        self.programs(dpkg_query=says("7.2.12-1"), bindgen=says(BINDGEN), some_gcc_14=says("gcc"), apt_get="#!/bin/sh\nexit 1\n",
+                      rustc=f'#!/bin/sh\n[ "$1" = --print ] && echo {sysroot} || echo "{RUSTC}"\n')
+
+    def write(self, name, text):
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def programs(self, **texts):
+        for name, text in texts.items():
+            path = self.path / "bin" / name.replace("_", "-")
+            path.write_text(text)
+            path.chmod(0o755)
+
+    def run(self, kdir=None):
+        # The scripts put a place of their own in front of the path, so the programs are named there.
+        env = {**os.environ, "PATH": f"{self.path}/bin:/usr/bin:/bin", "RDS_CACHE": str(self.path / "cache"),
+               "RUSTC": f"{self.path}/bin/rustc", "BINDGEN": f"{self.path}/bin/bindgen"}
+        return subprocess.run(["bash", TOP / "scripts/stock-kernel.sh", kdir or self.kdir], env=env,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+    def refusal(self, kdir=None):
+        done = self.run(kdir)
+        assert done.returncode == 1 and done.stdout == "", str(done)
+        return done.stderr
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+def test_a_tree_with_the_metadata_is_taken_as_it_is(machine):
+    machine.write("headers/rust/libkernel.rmeta", "")
+    assert machine.run().stdout == f"{machine.kdir}\n"
+
+
+def test_no_headers(machine):
+    assert "the kernel's headers are missing" in machine.refusal(machine.path / "none")
+    assert "is not a configured kernel tree" in machine.refusal(machine.common)
+
+
+def test_kernel_without_rust(machine):
+    machine.write("headers/include/config/auto.conf", "CONFIG_NET=y\n")
+    assert f"Linux {RELEASE} was built without Rust" in machine.refusal()
+
+
+def test_headers_of_another_distribution(machine):
+    machine.programs(dpkg_query="#!/bin/sh\nexit 1\n")
+    told = machine.refusal()
+    assert "rust/libkernel.rmeta" in told and f"linux-lib-rust-{RELEASE}" in told
+
+
+@pytest.mark.parametrize("program, text, wanted, package", [
+    ("rustc", "rustc 1.85.1 (4eb161250 2025-03-15)", RUSTC, "rustc"),
+    ("bindgen", "bindgen 0.72.1", BINDGEN, "bindgen"),
+])
+def test_another_tool(machine, program, text, wanted, package):
+    """The same number is not enough: symbols depend on how the compiler was built, too."""
+    machine.programs(**{program: says(text)})
+    told = machine.refusal()
+    assert f"was built with {wanted}, and here is {text}" in told
+    assert f"Install the package {package} from the suite of the kernel" in told
+
+
+def test_no_compiler_for_c(machine):
+    machine.write("headers/include/config/auto.conf", CONFIG.replace("some-gcc-14", "x86_64-linux-gnu-gcc-99"))
+    assert "x86_64-linux-gnu-gcc-99, which is missing: install the package gcc-99" in machine.refusal()
+
+
+def test_no_source_of_the_library(machine):
+    (machine.path / "sysroot/lib/rustlib/src/rust/library/core/src/lib.rs").unlink()
+    assert "install the package rust-src" in machine.refusal()
+
+
+def test_no_source_of_that_version(machine):
+    assert "apt does not offer linux-source-7.2 7.2.12-1, the source of" in machine.refusal()
