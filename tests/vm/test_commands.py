@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from rdsvm import cluster
@@ -93,7 +94,7 @@ def test_modules_for_a_tree(tmp_path):
     asked = make("print-ko", f"KDIR={tree}")
     machine = cluster.Machine("n", "rust", "release", tmp_path)
     assert asked.stdout.rstrip() != str(machine.module), "that is the one for the test kernel"
-    machine.module = asked.stdout.rstrip()
+    machine.module = Path(asked.stdout.rstrip())
     try:
         machine.boot()
         cluster.must(machine.load())

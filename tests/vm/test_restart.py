@@ -93,8 +93,11 @@ def speak_first(pair, guest, anew, how, cut):
     ends = list(zip(pair, (A, B)))
     stays = next(m for m in pair if m is not anew)
     former = Talk(guest, *ends)
-    former.tell(f"send {BEFORE}")
-    former.tell(f"read {BEFORE}")
+    # At the end each knows that the other has heard of all acknowledgements but the last: without that, first
+    # messages that C sends again cannot be told from old ones. See Documentation/protocol.md.
+    for count in (BEFORE, 1, 1):
+        former.tell(f"send {count}")
+        former.tell(f"read {count}")
     former.programs[anew].stop()
     begin_anew(anew, how)
     now = Talk(guest, *ends)
