@@ -5,8 +5,13 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-kdir=$("$TOP/scripts/stock-kernel.sh" "$1")
+kdir=$1
 shift
+# To install a module takes nothing of Rust, and another user's cache may have no tree.
+case " $* " in
+*" modules_install "*) ;;
+*) kdir=$("$TOP/scripts/stock-kernel.sh" "$kdir") ;;
+esac
 # Variables for the outer make, KDIR and the like, mean nothing to the kernel's build.
 unset MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL
 args=(--no-print-directory -j"$(nproc)" "BINDGEN=$(bindgen_path)")
