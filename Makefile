@@ -74,11 +74,11 @@ kernel: setup
 	@scripts/build-kernel.sh $(FLAVOR)
 
 # A kernel tree of one's own needs nothing from the cache but bindgen, unless the system has a new one or
-# BINDGEN says where it is.
+# BINDGEN says where one is.
 ifeq ($(given-kdir),)
 modules: kernel
 else
-modules: $(if $(BINDGEN),,setup-build)
+modules: setup-build
 	@test -f '$(KDIR)/include/config/auto.conf' || \
 		{ echo 'error: KDIR=$(KDIR) is not a configured kernel tree' >&2; exit 1; }
 endif
@@ -88,7 +88,7 @@ endif
 	@echo 'built $(BUILD)/rds_rust.ko'
 
 # Not after "modules": root need not have what builds them.
-install uninstall:
+install uninstall: | $(filter modules,$(MAKECMDGOALS))
 	@DESTDIR='$(DESTDIR)' scripts/install.sh $@ '$(KDIR)' '$(abspath $(BUILD))'
 
 demo: setup

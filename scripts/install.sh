@@ -13,8 +13,16 @@ root=${DESTDIR:-}
 root=${root%/}
 [ -z "$root" ] || [[ $root = /* ]] || die "DESTDIR=$root is not an absolute path"
 
-[ -f "$kdir/include/config/kernel.release" ] || die "KDIR=$kdir is not a configured kernel tree"
-release=$(<"$kdir/include/config/kernel.release")
+[[ $root != *[[:space:]]* ]] || die "DESTDIR=$root has a space in it, which the kernel's build cannot have"
+
+if [ -f "$kdir/include/config/kernel.release" ]; then
+	release=$(<"$kdir/include/config/kernel.release")
+# The headers may go before the module does.
+elif [ "$what" = uninstall ] && [[ $kdir =~ ^/lib/modules/([^/]+)/build/?$ ]]; then
+	release=${BASH_REMATCH[1]}
+else
+	die "KDIR=$kdir is not a configured kernel tree"
+fi
 modules=$root/lib/modules/$release
 
 # The directory of a package has no kernel: what installs the package calls depmod there.
@@ -29,6 +37,9 @@ dist_files() { (cd "$TOP/dist" && find . -name '*.conf' -printf '%P\n'); }
 case $what in
 install)
 	[ -f "$build/rds_rust.ko" ] || die "there is no $build/rds_rust.ko: make modules KDIR=$kdir"
+	made=$(modinfo -F vermagic "$build/rds_rust.ko")
+	[ "${made%% *}" = "$release" ] ||
+		die "$build/rds_rust.ko is for Linux ${made%% *}: make modules KDIR=$kdir"
 	# The kernel's own way, which also compresses and signs modules if the kernel was built to.
 	"$TOP/scripts/kmake.sh" "$kdir" M="$TOP" MO="$build" INSTALL_MOD_PATH="$root" INSTALL_MOD_DIR=updates \
 		INSTALL_MOD_STRIP=1 DEPMOD=true modules_install
@@ -39,11 +50,11 @@ install)
 	say "installed for Linux $release; to load it: modprobe rds_rust"
 	;;
 uninstall)
-	rm -f "$modules"/updates/rds_rust.ko*
+	rm -f "$modules"/updates/rds_rust.ko{,.gz,.xz,.zst}
 	index
-	if compgen -G "$root/lib/modules/*/updates/rds_rust.ko*" >/dev/null ||
-		compgen -G "$root/lib/modules/*/updates/dkms/rds_rust.ko*" >/dev/null; then
-		say "the files in /usr/lib stay: another kernel has the module, too"
+	others=$(find "$root/lib/modules/" -name 'rds_rust.ko' -o -name 'rds_rust.ko.[gxz]*' 2>/dev/null || true)
+	if [ -n "$others" ]; then
+		say "the files in /usr/lib stay: this or another kernel has the module, too"
 	else
 		dist_files | while read -r file; do
 			rm -f "$root/usr/lib/$file"

@@ -151,17 +151,20 @@ fi
 if [ ! -f "$(rustc --print sysroot)/lib/rustlib/src/rust/library/core/src/lib.rs" ]; then
 	command -v rustup >/dev/null ||
 		die "the Rust library source is missing: install the rust-src package of rustc $(rustc -V)"
+	[ -z "$check" ] || die "the Rust library source is missing: rustup component add rust-src"
 	say "adding the Rust library source"
 	run_logged rust-src rustup component add rust-src
 fi
 
 if [ "$("$CACHE/cargo/bin/bindgen" --version 2>/dev/null)" != "bindgen $BINDGEN_VERSION" ]; then
+	[ -z "$check" ] || die "bindgen $BINDGEN_VERSION is missing in $CACHE/cargo: run without SETUP=check"
 	install_bindgen
 fi
 
 # One for each list of requirements, as checkouts that share the cache may differ in them.
 venv=$(venv_dir)
 if [ ! -f "$venv/.complete" ]; then
+	[ -z "$check" ] || die "the Python packages of the tests are missing in $venv: run without SETUP=check"
 	say "installing the test tools"
 	rm -rf "$venv"
 	run_logged venv python3 -m venv "$venv"

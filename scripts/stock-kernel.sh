@@ -25,8 +25,8 @@ common=$(sed -n 's/^include \(.*\)\/Makefile$/\1/p' "$kdir/Makefile" 2>/dev/null
 package=linux-headers-$release
 version=$(dpkg-query -W -f '${Version}' "$package" 2>/dev/null || true)
 { [ -n "$version" ] && [ -d "$common" ]; } || die "$kdir lacks the metadata of the kernel's Rust crates" \
-	"(rust/libkernel.rmeta), and it is not of Debian's package $package. Use the build tree of that kernel, or" \
-	"install the package of its distribution that has them, such as linux-lib-rust-$release"
+	"(rust/libkernel.rmeta). Of a tree of your own, build the kernel first. It is not of Debian's package $package;" \
+	"another distribution may have a package with them, such as linux-lib-rust-$release"
 
 # other_version PACKAGE SETTING PROGRAM: refuses a tool of another version, which would give other symbols or layouts.
 other_version() {
@@ -60,7 +60,7 @@ get_source() {
 	local source=linux-source-$series
 	say "fetching the source of Linux $release (164 MB)"
 	mkdir -p "$out/download"
-	(cd "$out/download" && run_logged stock-download apt-get -o APT::Sandbox::User=root download "$source=$version") ||
+	(cd "$out/download" && run_logged "stock-download-$release" apt-get -o APT::Sandbox::User=root download "$source=$version") ||
 		die "apt does not offer $source $version, the source of $package: add the suite that the kernel is from," \
 			"run 'apt-get update', or upgrade the kernel and its headers"
 	rm -rf "$out/src" "$out/obj"
@@ -81,7 +81,7 @@ make_tree() {
 	cp -aL "$kdir/tools" "$out/src/tools"
 	cp -a "$kdir" "$out/obj"
 	for part in scripts tools; do
-		rm "$out/obj/$part"
+		rm -rf "$out/obj/${part:?}"
 		cp -aL "$kdir/$part" "$out/obj/$part"
 	done
 	printf 'KBUILD_OUTPUT=%s\ninclude %s/Makefile\n' "$out/obj" "$out/src" >"$out/obj/Makefile"
@@ -104,11 +104,13 @@ compare_symbols() {
 		"is $("$rustc" --version) the package of the kernel's own suite?"
 }
 
+[ "${SETUP:-}" != check ] ||
+	die "the Rust crates of Linux $release have not been built yet: make modules without SETUP=check builds them"
 unset MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL
 get_source
 make_tree
 say "building the Rust crates of Linux $release, once for this kernel: 2 to 4 minutes"
-run_logged stock-rust make -C "$out/obj" -rR --no-print-directory -f "$out/rust.mk" -j"$(nproc)" need-compiler=1 \
+run_logged "stock-rust-$release" make -C "$out/obj" -rR --no-print-directory -f "$out/rust.mk" -j"$(nproc)" need-compiler=1 \
 	"srctree=$out/src" objtree=. "RUSTC=$rustc" "BINDGEN=$bindgen" rust-install
 compare_symbols
 touch "$out/.complete"

@@ -278,3 +278,12 @@ def test_report_of_a_detector_is_found(line):
 def test_lockup_of_an_idle_processor_is_the_hosts(where, found):
     lines = ["watchdog: CPU0: Watchdog detected hard LOCKUP on cpu 1", "NMI backtrace for cpu 1", f" {where}"]
     assert len(klog.complaints(lines)) == found
+
+
+@pytest.mark.parametrize("symbol, found", [
+    ("_RNvNtNtCs1_4core9panicking11panic_const23panic_const_div_by_zero", 1),
+    ("_RNvNtNtCs1_4core9panicking11panic_const23panic_const_rem_by_zero", 1),
+    ("_RNvNtNtCs1_4core9panicking11panic_const24panic_const_add_overflow", 0),
+])
+def test_division_that_can_panic_is_found(symbol, found):
+    assert len(lint.panics_among(["U", symbol])) == found

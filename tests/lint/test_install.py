@@ -19,6 +19,9 @@ modules_install:
 	$(DEPMOD) nothing
 """ % (RELEASE, RELEASE)
 ALIASES = re.findall(r'"([^"]*)"', re.search(r"^    alias: \[(.*)\],$", (TOP / "rds_core.rs").read_text(), re.M)[1])
+# What the file has modprobe do: one thing if the kernel has this module, and another if not. Options are passed on.
+CHOICE = re.compile(r"install if /sbin/modprobe -qn rds_rust; then exec /sbin/modprobe (.*) \$CMDLINE_OPTS; "
+                    r"else exec /sbin/modprobe (.*) \$CMDLINE_OPTS; fi")
 OURS, THEIRS = "/updates/rds_rust.ko", "/kernel/net/rds/rds.ko"
 
 
@@ -40,7 +43,9 @@ class Machine:
         (self.kdir / "Makefile").write_text(KERNEL)
         for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
             (self.modules / name).touch()
-        self.module(self.built / "rds_rust.ko", *(f"alias={x}" for x in ALIASES))
+        self.module(self.built / "rds_rust.ko", *(f"alias={x}" for x in ALIASES), f"vermagic={RELEASE} SMP")
+        # Of somebody else's.
+        self.module(self.modules / "updates/other.ko")
 
     def module(self, path, *info):
         """An object file that says this of itself."""
@@ -53,6 +58,9 @@ class Machine:
         """As the kernel's own tree has it."""
         self.module(self.modules / "kernel/net/rds/rds.ko", "name=rds", "alias=net-pf-21")
         self.module(self.modules / "kernel/net/rds/rds_rdma.ko", "name=rds_rdma", "depends=rds")
+
+    def index(self):
+        subprocess.run(["depmod", "-b", self.root, RELEASE], env=environment(), check=True)
 
     def make(self, target, root=None, **variables):
         """What people see of a target that succeeds."""
@@ -85,12 +93,13 @@ class Machine:
 
     def final(self, name):
         """The same, with the commands for other names followed: what would be loaded or run at the end."""
+        options = []
         for _ in range(5):
-            line, = self.load(name)
-            kind, what, *rest = line.split()
-            if (kind, what) != ("install", "/sbin/modprobe"):
+            line, = self.load(*options, name)
+            chosen = CHOICE.fullmatch(line)
+            if not chosen:
                 return line.removeprefix(f"insmod {self.modules}")
-            name = rest[0]
+            *options, name = chosen[1 if self.load("rds_rust") else 2].split()
         raise AssertionError(f"modprobe would never end: {line}")
 
 
@@ -105,6 +114,7 @@ def files(root):
 
 
 def test_install_and_uninstall(machine):
+    (machine.modules / "updates/rds_rust.ko.orig").touch()
     machine.administrator("rds_rust.conf", "options rds_rust max_frag=4096\n")
     before = files(machine.root)
     told = machine.make("install")
@@ -133,20 +143,35 @@ def test_a_package_gets_no_index(machine, tmp_path):
     assert not list((tmp_path / "package").rglob("modules.*"))
 
 
-@pytest.mark.parametrize("folder", ("updates", "updates/dkms"))
+@pytest.mark.parametrize("folder", ("updates", "updates/dkms", "extra"))
 def test_uninstall_from_one_of_two_kernels(folder, machine):
     """The other still needs the files of both."""
     machine.make("install")
     other = machine.root / "lib/modules/7.3.99" / folder / "rds_rust.ko"
     machine.module(other)
     assert "another kernel has the module" in machine.make("uninstall")
-    assert files(machine.root) == {str(other.relative_to(machine.root)), *(f"usr/lib/{x}" for x in CONFIGURED)}
+    assert files(machine.root) == {str(other.relative_to(machine.root)), f"lib/modules/{RELEASE}/updates/other.ko",
+                                   *(f"usr/lib/{x}" for x in CONFIGURED)}
+
+
+def test_uninstall_without_headers(machine):
+    """A path of a kernel's headers tells which kernel it is, when they have gone."""
+    machine.make("install")
+    machine.make("uninstall", KDIR=f"/lib/modules/{RELEASE}/build")
+    assert files(machine.root) == {f"lib/modules/{RELEASE}/updates/other.ko"}
+
+
+def test_module_for_another_kernel(machine):
+    machine.module(machine.built / "rds_rust.ko", "vermagic=7.1.0-other SMP")
+    done = machine.tried("install")
+    assert done.returncode != 0 and "rds_rust.ko is for Linux 7.1.0-other: make modules KDIR=" in done.stderr
 
 
 @pytest.mark.parametrize("variable, value, told", (
     ("KDIR", "/nowhere", "error: KDIR=/nowhere is not a configured kernel tree"),
     ("BUILD", "/nowhere", "error: there is no /nowhere/rds_rust.ko: make modules KDIR="),
     ("DESTDIR", "somewhere", "error: DESTDIR=somewhere is not an absolute path"),
+    ("DESTDIR", "/some where", "error: DESTDIR=/some where has a space in it"),
 ))
 def test_what_is_missing(variable, value, told, machine):
     done = machine.tried("install", **{variable: value})
@@ -188,6 +213,25 @@ def test_c_rds_for_once(machine):
     machine.c_rds()
     machine.make("install")
     assert machine.load("--ignore-install", "rds") == [f"insmod {machine.modules}{THEIRS}"]
+
+
+def test_kernel_without_the_module(machine):
+    """It has C RDS by its names, as if nothing were installed."""
+    machine.c_rds()
+    machine.make("install")
+    (machine.modules / OURS[1:]).unlink()
+    machine.index()
+    assert machine.final("rds") == THEIRS
+    assert machine.load("--ignore-install", "rds_rdma")[-1].endswith("/rds_rdma.ko")
+
+
+@pytest.mark.parametrize("name", ("rds", "rds_rdma"))
+def test_names_are_good_for_removal(name, machine):
+    machine.make("install")
+    line = re.search(rf"^remove {name} (.*)$", (machine.root / "usr/lib" / CONFIGURED[0]).read_text(), re.M)[1]
+    assert line == (f"if [ -d /sys/module/rds_rust ]; then exec /sbin/modprobe -r rds_rust; "
+                    f"else exec /sbin/modprobe -r --ignore-remove {name}; fi")
+    assert subprocess.run(["sh", "-nc", line]).returncode == 0
 
 
 def test_without_the_names(machine):

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """What people are told where a packaged kernel's headers cannot be built against, before anything is built."""
 
+import io
 import os
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,61 @@ def test_no_source_of_the_library(machine):
 
 def test_no_source_of_that_version(machine):
     assert "apt does not offer linux-source-7.2 7.2.12-1, the source of" in machine.refusal()
+
+
+def archive(names, mode):
+    """A tar archive with files of these names that have their name in them, or this text."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as tar:
+        for name, data in names.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+SYMBOLS = {"core": "_RNvA", "helpers": "rust_helper_b", "bindings": "_RNvC", "kernel": "_RNvD"}
+
+
+@pytest.fixture
+def packaged(machine):
+    """A machine with a source package, and a make that builds what it should."""
+    source = archive({f"linux-source-7.2/{x}/file": b"" for x in ("rust", "scripts", "drivers/base", "drivers/android", "net")},
+                     "w:xz")
+    (machine.path / "source.tar").write_bytes(archive({"./usr/src/linux-source-7.2.tar.xz": source}, "w"))
+    exports = " ".join(f"echo 'EXPORT_SYMBOL_RUST_GPL({x});' >rust/exports_{name}_generated.h;" for name, x in SYMBOLS.items())
+    machine.programs(
+        apt_get=f"#!/bin/sh\necho fetched >>{machine.path}/fetched; touch linux-source-7.2_7.2.12-1_all.deb\n",
+        dpkg_deb=f"#!/bin/sh\ncat {machine.path}/source.tar\n",
+        make=f'#!/bin/sh\ncd "$2" && mkdir rust && {exports} echo "$@" >{machine.path}/made\n')
+    for folder in ("common/arch", "common/include", "headers/scripts", "headers/tools"):
+        machine.write(f"{folder}/file", "")
+    machine.write("common/Makefile", "")
+    machine.write("headers/Module.symvers", "".join(f"0x0\t{x}\tvmlinux\tEXPORT_SYMBOL_GPL\t\n"
+                                                   for x in (*SYMBOLS.values(), "kfree")))
+    return machine
+
+
+def test_crates_are_built_once_and_elsewhere(packaged):
+    before = sorted(packaged.kdir.rglob("*"))
+    out = Path(packaged.run().stdout.strip())
+    assert out.name == "obj" and out.is_relative_to(packaged.path / "cache")
+    assert not (out.parent / "src/net").exists() and (out.parent / "src/drivers/android/file").exists()
+    assert f"RUSTC={packaged.path}/bin/rustc" in (packaged.path / "made").read_text()
+    assert packaged.run().stdout.strip() == str(out)
+    assert (packaged.path / "fetched").read_text() == "fetched\n" and sorted(packaged.kdir.rglob("*")) == before
+
+
+@pytest.mark.parametrize("line", ("", "0x0\t_RNvE\tvmlinux\tEXPORT_SYMBOL_GPL\t\n"), ids=("one-more", "one-less"))
+def test_other_symbols(packaged, line):
+    """Nothing is printed if the kernel exports other ones, this time or the next."""
+    rest = "".join(f"0x0\t{x}\tvmlinux\tEXPORT_SYMBOL_GPL\t\n" for x in list(SYMBOLS.values())[not line:])
+    packaged.write("headers/Module.symvers", rest + line)
+    for _ in range(2):
+        assert "1 differ from those that were built" in packaged.refusal()
+
+
+def test_nothing_is_fetched_if_only_asked(packaged, monkeypatch):
+    monkeypatch.setenv("SETUP", "check")
+    assert "have not been built yet" in packaged.refusal()
+    assert not (packaged.path / "fetched").exists()

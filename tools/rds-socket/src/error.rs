@@ -56,7 +56,7 @@ pub fn is_congested(error: &io::Error) -> bool {
 pub(crate) fn socket_hint(errno: Option<i32>) -> Option<&'static str> {
     Some(match errno? {
         libc::EAFNOSUPPORT => {
-            "no RDS in this kernel: load rds_rust.ko (insmod), or the kernel's own rds (modprobe)"
+            "no RDS in this kernel: as root, `modprobe rds_rust`, or `modprobe rds` for C RDS"
         }
         libc::ESOCKTNOSUPPORT => "address family 21 is there, but it is not RDS",
         libc::EMFILE => "this process has too many files open: raise `ulimit -n`",
