@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The flags that Kbuild hands to bindgen, of those that a kernel's compiler gets."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+# The project's scripts know which one there is.
+CLANG = ["bash", "-c", f'. {TOP}/scripts/lib.sh; exec clang "$@"', "clang"]
+# Of Debian's kernel 7.2.12+deb13, which gcc 14 built: those that clang does not know are among them.
+GCC = """
+-nostdinc -I/src/include -I./include -include /src/include/linux/kconfig.h -D__KERNEL__ -DCC_USING_FENTRY -UNDEBUG
+-O2 -falign-jumps=1 -falign-loops=1 -fcf-protection=branch -fconserve-stack -fmacro-prefix-map=/root/= -fmin-function-alignment=16
+-fms-extensions -fno-PIE -fno-allow-store-data-races -fno-asynchronous-unwind-tables -fno-builtin-wcslen -fno-common
+-fno-delete-null-pointer-checks -fno-jump-tables -fno-stack-check -fno-stack-clash-protection -fno-strict-aliasing
+-fno-strict-overflow -fpatchable-function-entry=16,16 -fsanitize=bounds-strict -fsanitize=shift -fshort-wchar
+-fstack-protector-strong -fstrict-flex-arrays=3 -ftrivial-auto-var-init=zero -funsigned-char -g -m64 -march=x86-64
+-mcmodel=kernel -mfentry -mfunction-return=thunk-extern -mharden-sls=all -mindirect-branch-cs-prefix
+-mindirect-branch-register -mindirect-branch=thunk-extern -mno-3dnow -mno-80387 -mno-avx -mno-fp-ret-in-387 -mno-mmx
+-mno-red-zone -mno-sse -mno-sse2 -mno-sse4a -mpreferred-stack-boundary=3 -mrecord-mcount -mskip-rax-setup
+-mstack-protector-guard-reg=gs -mstack-protector-guard-symbol=__ref_stack_chk_guard -mtune=generic -pg -std=gnu11
+--param=asan-stack=1
+""".split()
+# Decide what a header declares, or how large it is.
+NEEDED = ("-nostdinc -I/src/include -I./include -include /src/include/linux/kconfig.h -D__KERNEL__ -DCC_USING_FENTRY -UNDEBUG "
+          "-O2 -fms-extensions -fno-PIE -fshort-wchar -funsigned-char -m64 -std=gnu11").split()
+
+
+def handed(tmp_path, flags):
+    makefile = tmp_path / "Makefile"
+    makefile.write_text(f"src := {TOP}\nobj := {tmp_path}\nc_flags := {' '.join(flags)}\ninclude {TOP}/Kbuild\n"
+                        "print:\n\t@echo $(rds-bindgen-cflags)\n"
+                        # Of the kernel's build.
+                        "if_changed = @:\nFORCE:\n")
+    done = subprocess.run(["make", "-s", "-f", makefile, "print"], check=True, capture_output=True, text=True)
+    return done.stdout.split()
+
+
+def understood(flags):
+    """What clang says of flags, but for files that are not here."""
+    flags = [x for x in flags if x != "-include" and not x.endswith(".h")]
+    done = subprocess.run([*CLANG, *flags, "-fsyntax-only", "-x", "c", "/dev/null"], capture_output=True, text=True)
+    return done.stderr
+
+
+def test_clang_knows_them(tmp_path):
+    assert "unknown argument" in understood(GCC), "the sample shows nothing"
+    assert understood(handed(tmp_path, GCC)) == ""
+
+
+@pytest.mark.parametrize("more", ([], ["-fms-anonymous-structs"], ["-mnew-in-some-gcc", "-fnew=1"]))
+def test_no_other_is_handed_on(tmp_path, more):
+    own = ["-w", "--target=x86_64-linux-gnu", "-fno-builtin", "-D__BINDGEN__", "-DMODULE"]
+    kept = [x for x in more if x.startswith("-fms-")]
+    assert sorted(handed(tmp_path, GCC + more)) == sorted(NEEDED + kept + own)
