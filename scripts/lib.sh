@@ -34,9 +34,13 @@ run_logged() {
 	local name=$1 log=$CACHE/log/$1.log ticker status=0
 	shift
 	mkdir -p "$CACHE/log"
-	( while sleep "${RDS_TICK:-60}" >/dev/null 2>&1 && kill -0 $$; do
-		say "still at $name: $(progress "$log")"
-	done ) &
+	# Its sleep ends with it: it would keep the lock of a caller, and the next one waiting.
+	(
+		trap 'kill "$!" 2>/dev/null; exit' TERM
+		while sleep "${RDS_TICK:-60}" >/dev/null 2>&1 & wait "$!" && kill -0 $$; do
+			say "still at $name: $(progress "$log")"
+		done
+	) &
 	ticker=$!
 	"$@" >"$log" 2>&1 </dev/null || status=$?
 	kill "$ticker" 2>/dev/null || true
