@@ -79,11 +79,9 @@ ifeq ($(given-kdir),)
 modules: kernel
 else
 modules: setup-build
-	@test -f '$(KDIR)/include/config/auto.conf' || \
-		{ echo 'error: KDIR=$(KDIR) is not a configured kernel tree' >&2; exit 1; }
 endif
 	@mkdir -p '$(abspath $(BUILD))'
-	@scripts/kmake.sh '$(KDIR)' M='$(CURDIR)' MO='$(abspath $(BUILD))' rds-kunit=$(KUNIT) rds-kcov=$(KCOV) \
+	@kdir=$$(scripts/stock-kernel.sh '$(KDIR)') && scripts/kmake.sh "$$kdir" M='$(CURDIR)' MO='$(abspath $(BUILD))' rds-kunit=$(KUNIT) rds-kcov=$(KCOV) \
 		$(if $(WERROR),CLIPPY=1 KRUSTFLAGS='-D warnings' KCFLAGS=-Werror) modules
 	@echo 'built $(BUILD)/rds_rust.ko'
 

@@ -1,17 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# kmake.sh KDIR ARGS...: the kernel's make in a configured tree, or for the kernel of packaged headers, with the
-# compilers that made it.
+# kmake.sh KDIR ARGS...: the kernel's make in a configured tree, with the compilers that made it.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 kdir=$1
 shift
-# To install a module takes nothing of Rust, and another user's cache may have no tree.
-case " $* " in
-*" modules_install "*) ;;
-*) kdir=$("$TOP/scripts/stock-kernel.sh" "$kdir") ;;
-esac
 # Variables for the outer make, KDIR and the like, mean nothing to the kernel's build.
 unset MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL
 args=(--no-print-directory -j"$(nproc)" "BINDGEN=$(bindgen_path)")
