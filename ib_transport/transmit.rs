@@ -458,14 +458,9 @@ fn ack_frame(
         return Added::Nothing;
     };
     let header = Header {
-        sequence: 0,
         ack,
-        len: 0,
-        sport: 0,
-        dport: 0,
-        flags: Flags::NONE,
         credit: tell(connection, &mut queue.credits),
-        exthdr: [0; 16],
+        ..Header::default()
     };
     let Some(head) = buf.bytes_mut().first_chunk_mut() else {
         return Added::Failed;

@@ -132,7 +132,8 @@ impl Bench {
         made.map_err(|_| EINVAL)
     }
 
-    /// A connection that is up, over queue pair 1, on which the device has the map and a first message.
+    /// Returns a connection that is up, over queue pair 1. The device has the map and a first
+    /// message.
     pub(super) fn connect(&self) -> Result<Arc<Connection>> {
         let connection = self.connection()?;
         self.send(&connection, 1)?;
@@ -150,7 +151,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Where the device has its buffers.
+    /// Returns the pools of the device's buffers.
     pub(super) fn pools(&self) -> Option<Arc<Pools>> {
         self.wire.ib.pools_of(self.fake.device())
     }
@@ -208,14 +209,9 @@ impl Bench {
     /// The peer sends a header without a message, and waits until that was noticed.
     pub(super) fn hear(&self, qp: u32, ack: u64, credit: u8) -> Result {
         let header = Header {
-            sequence: 0,
             ack,
-            len: 0,
-            sport: 0,
-            dport: 0,
-            flags: Flags::NONE,
             credit,
-            exthdr: [0; 16],
+            ..Header::default()
         };
         let mut frame = [0; Header::LEN];
         header.emit(&mut frame);

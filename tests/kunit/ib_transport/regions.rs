@@ -239,12 +239,8 @@ mod suite {
 
     #[test]
     fn a_region_that_is_read_from_waits_until_something_later_is_sent() -> Result {
-        let memory = Memory::new(Setup {
-            soft_iwarp: true,
-            ..Setup::default()
-        })?;
+        let memory = given_back_while_read()?;
         let bench = &memory.bench;
-        give_back_while_read(&memory)?;
         // The map and the message were posted before.
         bench.end_sends(1, MAP + 1, WcStatus::SUCCESS)?;
         bench.queue.flush();
@@ -262,12 +258,8 @@ mod suite {
 
     #[test]
     fn a_region_that_is_read_from_waits_for_no_queue_pair_that_is_gone() -> Result {
-        let memory = Memory::new(Setup {
-            soft_iwarp: true,
-            ..Setup::default()
-        })?;
+        let memory = given_back_while_read()?;
         let bench = &memory.bench;
-        give_back_while_read(&memory)?;
         bench.reset(&memory.connection);
         // Two are those of the device.
         bench.await_sends(4, MAP + 1)?;
@@ -280,10 +272,16 @@ mod suite {
         Ok(())
     }
 
-    /// Gives back a region, for which the queue pair of the connection is asked to send something.
-    fn give_back_while_read(memory: &Memory) -> Result {
+    /// Returns memory on soft-iWARP with a region that was given back, for which the queue pair of
+    /// the connection is asked to send something.
+    fn given_back_while_read() -> Result<Memory> {
+        let memory = Memory::new(Setup {
+            soft_iwarp: true,
+            ..Setup::default()
+        })?;
         drop(memory.register()?);
         memory.bench.queue.flush();
-        memory.bench.await_sends(1, MAP + 2)
+        memory.bench.await_sends(1, MAP + 2)?;
+        Ok(memory)
     }
 }
