@@ -45,7 +45,7 @@ module! {
     authors: ["The rds_rust maintainers"],
     description: "Reliable Datagram Sockets",
     license: "GPL v2",
-    // Without net-pf-21, by which any user's socket would load it: an administrator may add that one.
+    // Without net-pf-21, by which any user's socket would load it: an administrator may add that.
     alias: ["rds", "rds_rdma"],
 }
 

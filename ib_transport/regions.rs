@@ -257,7 +257,7 @@ impl Regions {
         )
     }
 
-    /// By which memory is registered from now on, until it fails. Sleeps.
+    /// Sets the registrar that registers memory from now on, until it fails. Sleeps.
     #[cfg(rds_kunit)]
     pub(super) fn set_registrar(&self, registrar: Registrar) {
         let before = self.device.lock().registrar.replace(registrar);

@@ -2,7 +2,8 @@
 
 //! Interfaces of the `kernel` crate that differ between the kernels this module builds for.
 //!
-//! `rds_linux_7_2` is set for Linux 7.2. A function goes from here when all supported kernels agree.
+//! `rds_linux_7_2` is set for Linux 7.2. A function goes from here when all supported kernels
+//! agree.
 
 use pin_init::PinInit;
 

@@ -4,7 +4,7 @@
 
 use super::wc_status::WcStatus;
 
-/// Which queue a completion is from.
+/// The queue that a completion is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
     Send,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! For the KUnit suites: an RDMA device that is made up, on which a suite decides how everything ends that is posted.
+//! An RDMA device that is made up for the KUnit suites, which decide how all posted work ends.
 //! There is no connection manager: queue pairs are connected when they are made.
 
 use super::{
@@ -88,7 +88,11 @@ impl FakeDevice {
         unsafe { bindings::rds_fake_set_script(self.raw(), &script) };
     }
 
-    /// Waits until something is so that changes with the device. Fails with ETIMEDOUT if that takes too long. Sleeps.
+    /// Waits for a condition that changes with the device. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// ETIMEDOUT if that takes too long.
     pub(crate) fn wait_until(&self, is_so: impl Fn() -> bool) -> Result {
         loop {
             // SAFETY: The device is there by the type invariants.
@@ -124,7 +128,11 @@ impl FakeDevice {
         unsafe { bindings::rds_fake_queues(self.raw(), number, &mut queues) }.then_some(queues)
     }
 
-    /// Waits until who polls a queue pair has done with all that has ended. Fails with ETIMEDOUT. Sleeps.
+    /// Waits until all completions of a queue pair have been handled. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// ETIMEDOUT if that takes too long.
     pub(crate) fn settle(&self, number: u32) -> Result {
         self.wait_until(|| self.queues(number).is_none_or(|queues| queues.settled))
     }
@@ -148,8 +156,8 @@ impl FakeDevice {
         })
     }
 
-    /// Ends the oldest sends, as many as there are up to `count`; the queue pair is in error if that is a failure, and
-    /// has ended the others then. Returns how many there were.
+    /// Ends the oldest sends, as many as there are up to `count`. A failure puts the queue pair
+    /// into the error state and ends the others. Returns the number of sends.
     pub(crate) fn end_sends(&self, number: u32, count: u32, status: WcStatus) -> u32 {
         // SAFETY: The device is there by the type invariants.
         let end = || unsafe { bindings::rds_fake_end_send(self.raw(), number, status.number()) };
@@ -157,8 +165,8 @@ impl FakeDevice {
         (0..count).take_while(|_| end()).count() as u32
     }
 
-    /// Ends the oldest receive, with a frame; the device says that it has `told` bytes. False if there is none, or it has
-    /// no room.
+    /// Ends the oldest receive with a frame, of which the device says that it has `told` bytes.
+    /// Returns false if there is no receive, or it has no room.
     pub(crate) fn receive(&self, number: u32, frame: &[u8], told: u32, status: WcStatus) -> bool {
         let (raw, status) = (self.raw(), status.number());
         // CAST: a frame is short.

@@ -48,7 +48,8 @@ pub(super) struct Verbs {
 unsafe impl Send for Verbs {}
 
 impl Verbs {
-    /// Makes the only queue pair of `cm`, to which nothing happens meanwhile. Process context; may sleep.
+    /// Makes the only queue pair of `cm`, to which nothing happens meanwhile. Process context; may
+    /// sleep.
     pub(super) fn new(cm: Arc<dyn Anchor>, pd: &Arc<Pd>) -> Result<Self> {
         let mut verbs = Self {
             cq: ptr::null_mut(),
