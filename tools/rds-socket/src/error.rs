@@ -134,7 +134,7 @@ mod tests {
             .with_hint(hint)
             .to_string();
         assert!(text.starts_with("cannot create an RDS socket: "), "{text}");
-        assert!(text.contains("rds_rust.ko"), "{text}");
+        assert!(text.contains("modprobe rds_rust"), "{text}");
     }
 
     #[test]
