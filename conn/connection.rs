@@ -164,6 +164,8 @@ pub(crate) struct Connection {
     /// What was agreed on with the peer the last time, or will be most likely: payload bytes of a
     /// fragment.
     pub(super) fragment: Atomic<u32>,
+    /// The last endpoint found no memory in large pieces.
+    pub(super) lacks_large_pieces: Atomic<bool>,
     /// The peer's full ports.
     #[pin]
     pub(super) remote: Remote,
@@ -248,6 +250,7 @@ impl Connection {
                 generation: time::random_u32().max(1),
                 pools <- Latest::new(pools),
                 fragment: Atomic::new(fragment.bytes()),
+                lacks_large_pieces: Atomic::new(false),
                 remote <- Remote::new(),
                 waiters <- Waiters::new(),
                 tx <- new_spinlock_bh!(
@@ -328,6 +331,22 @@ impl Connection {
     /// From now on messages go through a device with these pools. Fails with ENOMEM. Process context.
     pub(crate) fn set_pools(&self, pools: &Arc<Pools>) -> Result {
         self.pools.set(pools)
+    }
+
+    /// Has the next endpoint take the smallest fragments, as there is no memory in larger pieces. Any
+    /// context.
+    pub(crate) fn note_lack_of_large_pieces(&self) {
+        self.lacks_large_pieces.store(true, Relaxed);
+    }
+
+    /// The largest fragments that an endpoint proposes or agrees to, if `wanted` are those of its
+    /// device or peer. Any context.
+    pub(crate) fn largest_fragments(&self, wanted: FragmentSize) -> FragmentSize {
+        if self.lacks_large_pieces.load(Relaxed) {
+            FragmentSize::K4
+        } else {
+            wanted
+        }
     }
 
     /// What a message of `len` bytes takes of memory, in bytes.

@@ -330,6 +330,7 @@ impl Connection {
         worker.told = false;
         self.refusals.store(0, Relaxed);
         self.fragment.store(link.fragment().bytes(), Relaxed);
+        self.lacks_large_pieces.store(false, Relaxed);
         let mut tx = self.tx.lock();
         let queue = &mut tx.queue;
         queue.state.reconnected();

@@ -226,6 +226,16 @@ impl Carrier {
         self.fail();
     }
 
+    /// The same, as a buffer cannot be had. Memory may only be short in large pieces: the next endpoint
+    /// takes small ones. Any context.
+    #[cold]
+    pub(super) fn give_up_for_memory(&self, what: &str, error: Error) {
+        if self.events.fragment() != FragmentSize::K4 {
+            self.connection.note_lack_of_large_pieces();
+        }
+        self.give_up(what, error);
+    }
+
     /// The same, as nothing that is posted comes to its end. Any context.
     #[cold]
     pub(super) fn give_up_sending(&self, what: &str) {
@@ -306,10 +316,9 @@ impl Carrier {
                     };
                 }
                 Ok(_) => {}
-                // Memory may only be short in large pieces: the next connection takes small ones.
                 Err(Unfilled::NoMemory) if this.events.fragment() != FragmentSize::K4 => {
                     stats.inc(Counter::IbRxRingEmpty);
-                    this.give_up("no receives", ENOMEM);
+                    this.give_up_for_memory("no receives", ENOMEM);
                 }
                 Err(Unfilled::Limit | Unfilled::NoMemory) => return Self::starve(qp),
                 // It is being closed.
@@ -413,7 +422,7 @@ impl Carrier {
                 "{}: giving the connection up for want of memory to receive\n",
                 this.connection.key
             );
-            this.give_up("no receives", ENOMEM);
+            this.give_up_for_memory("no receives", ENOMEM);
         }
         Tended::Soon
     }

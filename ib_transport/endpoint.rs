@@ -82,7 +82,7 @@ impl Events {
                 connection: connection.clone(),
                 progress: Progress::new(),
                 proposed: SetOnce::new(),
-                fragment: Atomic::new(fragment.bytes()),
+                fragment: Atomic::new(connection.largest_fragments(fragment).bytes()),
                 version: SetOnce::new(),
                 active_side_first: Atomic::new(false),
                 unserved: Atomic::new(false),

@@ -153,7 +153,8 @@ impl Link for Qp<Carrier> {
             pr_info_ratelimited!("{}: posting a send failed: {:?}\n", connection.key, error);
             carrier.fail();
         } else if failed {
-            carrier.give_up("next frame", EIO);
+            // Most likely for want of a buffer.
+            carrier.give_up_for_memory("next frame", EIO);
         }
     }
 }

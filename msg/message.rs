@@ -78,6 +78,58 @@ enum Fragments {
     Many(KVec<Piece>),
 }
 
+impl Fragments {
+    /// Buffers for `len` bytes of payload, cut for fragments of `most`, or of less if memory is only to
+    /// be had in smaller pieces: returns how they are cut. Fails with ENOMEM. May sleep.
+    fn alloc(pools: &Pools, most: FragmentSize, len: u32) -> Result<(FragmentSize, Self)> {
+        let mut cut = most;
+        loop {
+            let made = Self::alloc_cut(pools, cut, len);
+            match cut.smaller() {
+                Some(smaller) if made.as_ref().is_err_and(|&e| e == ENOMEM) => cut = smaller,
+                _ => return Ok((cut, made?)),
+            }
+        }
+    }
+
+    fn alloc_cut(pools: &Pools, cut: FragmentSize, len: u32) -> Result<Self> {
+        let alloc = |part: wire::Fragment| -> Result<Piece> {
+            pools
+                .alloc_send(part.len, Context::MaySleep)
+                .map(Piece::Ready)
+        };
+        let first = wire::fragment(len, 0, cut).ok_or(EINVAL)?;
+        if first.last {
+            return Ok(Self::One(alloc(first)?));
+        }
+        let count = wire::fragments(len, cut);
+        let mut pieces = KVec::with_capacity(count as usize, GFP_KERNEL_ACCOUNT)?;
+        for index in 0..count {
+            let part = wire::fragment(len, index, cut).ok_or(EINVAL)?;
+            pieces.push(alloc(part)?, GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(Self::Many(pieces))
+    }
+
+    /// Copies the payload of a system call to new buffers. Fails with EFAULT. May sleep.
+    fn fill(&mut self, len: u32, cut: FragmentSize, msg: &mut SendMsg<'_>) -> Result {
+        let pieces = match self {
+            Self::One(piece) => core::slice::from_mut(piece),
+            Self::Many(pieces) => pieces.as_mut_slice(),
+        };
+        for (index, piece) in (0..).zip(pieces) {
+            let part = wire::fragment(len, index, cut).ok_or(EINVAL)?;
+            let end = Header::LEN.saturating_add(part.len as usize);
+            let Piece::Ready(buf) = piece else {
+                return Err(EINVAL);
+            };
+            let room = buf.bytes_mut().get_mut(Header::LEN..end).ok_or(EINVAL)?;
+            msg.copy_to_slice(room)?;
+        }
+        Ok(())
+    }
+}
+
 /// What a message has beside its payload.
 #[derive(Default)]
 pub(crate) struct Attached {
@@ -140,25 +192,8 @@ impl Message {
         attached: Attached,
         ticket: Option<Ticket>,
     ) -> Result<Item<Self>> {
-        let mut fill = |part: wire::Fragment| -> Result<Piece> {
-            let mut buf = pools.alloc_send(part.len, Context::MaySleep)?;
-            let end = Header::LEN.saturating_add(part.len as usize);
-            let room = buf.bytes_mut().get_mut(Header::LEN..end).ok_or(EINVAL)?;
-            msg.copy_to_slice(room)?;
-            Ok(Piece::Ready(buf))
-        };
-        let count = wire::fragments(len, cut);
-        let first = wire::fragment(len, 0, cut).ok_or(EINVAL)?;
-        let fragments = if first.last {
-            Fragments::One(fill(first)?)
-        } else {
-            let mut bufs = KVec::with_capacity(count as usize, GFP_KERNEL_ACCOUNT)?;
-            for index in 0..count {
-                let part = wire::fragment(len, index, cut).ok_or(EINVAL)?;
-                bufs.push(fill(part)?, GFP_KERNEL_ACCOUNT)?;
-            }
-            Fragments::Many(bufs)
-        };
+        let (cut, mut fragments) = Fragments::alloc(pools, cut, len)?;
+        fragments.fill(len, cut, msg)?;
         let payer = ticket.map_or(Payer::Node { _pong: None }, Payer::Socket);
         let mut message = Self::new(sport, dport, len, fragments, payer);
         message.cut = cut;

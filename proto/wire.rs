@@ -55,6 +55,15 @@ impl FragmentSize {
         }
     }
 
+    /// The next smaller size.
+    pub(crate) const fn smaller(self) -> Option<FragmentSize> {
+        match self {
+            FragmentSize::K16 => Some(FragmentSize::K8),
+            FragmentSize::K8 => Some(FragmentSize::K4),
+            FragmentSize::K4 => None,
+        }
+    }
+
     /// The largest size that is not above `bytes`; the smallest if there is none.
     pub(crate) fn at_most(bytes: u32) -> FragmentSize {
         FragmentSize::ALL

@@ -255,6 +255,21 @@ def test_no_large_pages(node, guest, tools):
     assert seen["ib_pool_refused_memory"] > 0, "fragments of 8 KiB have no shards as small as that"
 
 
+@pytest.mark.flavors("debug")
+def test_large_pages_run_out(node, guest, tools):
+    """The same, when two nodes are connected, with fragments of 8 KiB: what is sent then is cut smaller, and the
+    next connection has fragments of 4 KiB."""
+    node.forget()
+    exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=10)
+    mark = node.mark("large pages run out")
+    node.run("echo 2 >/proc/sys/vm/drop_caches")
+    with faults(node, "fail_page_alloc", min_order=2, probability=100):
+        exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=60, sizes="8000..70000")
+        seen = counters(node, guest)
+    assert seen["ib_pool_refused_memory"] > 0
+    assert any(", fragments of 4096 bytes" in line for line in node.log(mark)), node.log(mark)
+
+
 def test_a_sender_pays_for_all(node, guest):
     """What a socket sends takes no more memory than its send buffer, of 1 MiB, and one message."""
     node.forget()
