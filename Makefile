@@ -7,7 +7,7 @@ export FLAVOR KSRC BINDGEN LLVM SETUP UNPATCHED
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-long test-coverage test-miri vm vm-stop fuzz kunit modules kernel shell lint clean tools install uninstall print-kdir print-mods print-ko setup setup-build bench \
+.PHONY: help demo test test-fast test-long test-coverage test-miri vm vm-stop fuzz kunit modules modules-other kernel shell lint clean tools install uninstall print-kdir print-mods print-ko setup setup-build bench \
 	bench-pool bench-scaling
 
 ifeq ($(filter $(FLAVOR),release debug),)
@@ -84,6 +84,14 @@ endif
 	@kdir=$$(scripts/stock-kernel.sh '$(KDIR)') && scripts/kmake.sh "$$kdir" M='$(CURDIR)' MO='$(abspath $(BUILD))' rds-kunit=$(KUNIT) rds-kcov=$(KCOV) \
 		$(if $(WERROR),CLIPPY=1 KRUSTFLAGS='-D warnings' KCFLAGS=-Werror) modules
 	@echo 'built $(BUILD)/rds_rust.ko'
+
+# With the compilers and the kernel that the test kernels do not have. It cannot be loaded anywhere.
+modules-other: export KBUILD_MODPOST_WARN := 1
+modules-other: setup
+	@mkdir -p build/other
+	@kdir=$$(scripts/other-kernel.sh) && RUSTC=$$(scripts/other-kernel.sh --rustc) && export RUSTC && \
+	scripts/kmake.sh "$$kdir" M='$(CURDIR)' MO='$(CURDIR)/build/other' rds-kunit=y \
+		KRUSTFLAGS='-D warnings' KCFLAGS=-Werror modules
 
 # Not after "modules": root need not have what builds them.
 install uninstall: | $(filter modules,$(MAKECMDGOALS))
@@ -181,6 +189,7 @@ kunit: setup
 # What the linters need of the kernel takes long the first time, and they keep what is printed to themselves.
 lint: override FLAVOR := release
 lint: kernel
+	@scripts/other-kernel.sh >/dev/null
 	@$(PYTHON) scripts/lint.py
 
 print-kdir:

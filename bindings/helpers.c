@@ -27,7 +27,9 @@ MODULE_INFO(release, RDS_RUST_RELEASE);
 
 void rds_spin_lock_init(spinlock_t *lock, const char *name, struct lock_class_key *key)
 {
-#ifdef CONFIG_DEBUG_SPINLOCK
+#if defined(CONFIG_DEBUG_SPINLOCK) && defined(CONFIG_PREEMPT_RT)
+	__spin_lock_init(lock, name, key, false);
+#elif defined(CONFIG_DEBUG_SPINLOCK)
 	__raw_spin_lock_init(spinlock_check(lock), name, key, LD_WAIT_CONFIG);
 #else
 	spin_lock_init(lock);
