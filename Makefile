@@ -3,7 +3,7 @@
 # The targets for people: "make help". The kernel's build reads Kbuild instead.
 
 FLAVOR ?= release
-export FLAVOR KSRC BINDGEN LLVM SETUP UNPATCHED
+export FLAVOR KSRC KERNEL_SERIES BINDGEN LLVM SETUP UNPATCHED
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -24,7 +24,7 @@ KDIR ?= /lib/modules/$(shell uname -r)/build
 endif
 given-kdir := $(KDIR)
 # What is given to make itself does not reach a shell function.
-KDIR ?= $(shell KSRC='$(KSRC)' scripts/build-kernel.sh $(FLAVOR) --print)
+KDIR ?= $(shell KSRC='$(KSRC)' KERNEL_SERIES='$(KERNEL_SERIES)' scripts/build-kernel.sh $(FLAVOR) --print)
 PYTHON = $(shell scripts/tool-path.sh python)
 
 help:
@@ -60,6 +60,7 @@ help:
 	@echo '  ROWS=NAME,...    make bench: only these rows; more options in Documentation/performance.md'
 	@echo '  KDIR=DIR         make modules, install, uninstall: for the kernel of this prepared tree'
 	@echo '  UNPATCHED=1      the soft RDMA devices as the kernel has them, without configs/patches'
+	@echo '  KERNEL_SERIES=7.3  make the test kernel of this series, not of the first one that can be had of 7.2 and 7.3'
 	@echo '  KSRC=DIR         make the test kernel from this source tree'
 	@echo '  SETUP=check      say what is missing, and install nothing'
 	@echo '  RDS_CACHE=DIR    where kernels and tools are kept (default: ~/.cache/rds_rust)'

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # Gets the Linux source as Debian packages it and prints the path of the unpacked tree.
-# KSRC=DIR uses a tree that is already there.
+# KERNEL_SERIES=7.3 in the environment asks for that series; else the first one of those that are supported is
+# taken that the cache has, or the mirror. KSRC=DIR uses a tree that is already there.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -11,43 +12,64 @@ if [ -n "${KSRC:-}" ]; then
 	exit 0
 fi
 
-src=$CACHE/linux-$KERNEL_SERIES
-if [ -f "$src/.complete" ]; then
-	echo "$src"
-	exit 0
+wanted=("${SUPPORTED_SERIES[@]}")
+if [ -n "${KERNEL_SERIES:-}" ]; then
+	[[ " ${wanted[*]} " == *" $KERNEL_SERIES "* ]] ||
+		die "KERNEL_SERIES=$KERNEL_SERIES is not one that this module is for: ${wanted[*]}"
+	wanted=("$KERNEL_SERIES")
 fi
-
 # The package lives in other suites of the mirror that apt is already set up for, so ask apt
 # where that is and keep the look-up away from the system's own lists.
-for tool in apt-get dpkg-deb; do
-	command -v "$tool" >/dev/null ||
-		die "no $tool here to get the Linux $KERNEL_SERIES source with: KSRC=DIR uses a tree that is there"
-done
-say "fetching the Linux $KERNEL_SERIES source (164 MB)"
 apt=$CACHE/apt
-mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/download"
-# shellcheck disable=SC2016
-uri=$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | head -n 1 || true)
-[ -n "$uri" ] || die "apt knows no mirror; run 'apt-get update' and try again"
-cat >"$apt/kernel.sources" <<SOURCES
-Types: deb
-URIs: $uri
-Suites: trixie-backports forky
-Components: main
-Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-SOURCES
 opts=(-o "Dir::Etc::sourcelist=$apt/kernel.sources" -o Dir::Etc::sourceparts=/dev/null
 	-o "Dir::State::lists=$apt/lists" -o "Dir::Cache=$apt/cache" -o APT::Sandbox::User=root)
-run_logged apt-update apt-get "${opts[@]}" update
+
+read_lists() {
+	local tool uri
+	for tool in apt-get dpkg-deb; do
+		command -v "$tool" >/dev/null ||
+			die "no $tool here to get the source of Linux ${wanted[*]} with: KSRC=DIR uses a tree that is there"
+	done
+	mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/download"
+	# shellcheck disable=SC2016
+	uri=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' | grep -v security | head -n 1 || true)
+	[ -n "$uri" ] || die "apt knows no mirror of Debian; run 'apt-get update' and try again," \
+		"or use KSRC=DIR with a tree that is there"
+	cat >"$apt/kernel.sources" <<-SOURCES
+		Types: deb
+		URIs: $uri
+		Suites: trixie-backports forky
+		Components: main
+		Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+	SOURCES
+	run_logged apt-update apt-get "${opts[@]}" update
+}
+
+# Whether the mirror has the source of a series.
+offered() { [ -n "$(apt-cache "${opts[@]}" --names-only search "^linux-source-$1\$")" ]; }
+
+known=
+for series in "${wanted[@]}" ''; do
+	[ -n "$series" ] || die "the mirror has the source of none of Linux ${wanted[*]} in trixie-backports and forky:" \
+		"update these sources, or use KSRC=DIR with a tree of your own"
+	src=$CACHE/linux-$series
+	if [ -f "$src/.complete" ]; then
+		echo "$src"
+		exit 0
+	fi
+	[ -n "$known" ] || { read_lists && known=y; }
+	! offered "$series" || break
+done
+say "fetching the source of Linux $series (164 MB)"
 # shellcheck disable=SC2016
 (cd "$apt/download" && run_logged apt-download apt-get "${opts[@]}" download \
-	"linux-source-$KERNEL_SERIES")
+	"linux-source-$series")
 say "unpacking"
 rm -rf "$CACHE/unpack" && mkdir -p "$CACHE/unpack"
-dpkg-deb --fsys-tarfile "$apt"/download/linux-source-"$KERNEL_SERIES"_*.deb |
+dpkg-deb --fsys-tarfile "$apt"/download/linux-source-"$series"_*.deb |
 	tar -xOf - --wildcards './usr/src/linux-source-*.tar.xz' | tar -xJf - -C "$CACHE/unpack"
 rm -rf "$src"
-mv "$CACHE/unpack/linux-source-$KERNEL_SERIES" "$src"
+mv "$CACHE/unpack/linux-source-$series" "$src"
 rm -rf "$CACHE/unpack" "$apt/download"
 touch "$src/.complete"
 echo "$src"

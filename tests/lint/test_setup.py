@@ -213,13 +213,60 @@ class TestBuild:
 
 def test_no_kernel_source(machine):
     told = machine("fetch-kernel.sh")
-    assert "no apt-get here to get the Linux 7.2 source with: KSRC=DIR" in told, told
+    assert "no apt-get here to get the source of Linux 7.2 7.3 with: KSRC=DIR" in told, told
 
 
 def test_no_mirror(machine):
     nothing = "#!/bin/sh\nexit 0\n"
     told = machine("fetch-kernel.sh", apt_get=nothing, dpkg_deb=nothing)
-    assert "apt knows no mirror; run 'apt-get update'" in told, told
+    assert "apt knows no mirror of Debian; run 'apt-get update'" in told, told
+
+
+class TestSeries:
+    """Which source of Linux is taken, with a mirror that has none, or these."""
+
+    APT_GET = "#!/bin/sh\ncase $1 in indextargets) echo http://mirror ;; esac\n"
+    FOUND = "#!/bin/sh\nfor last; do :; done\necho \"$last\" >>\"$HOME/asked\"\ncase $last in *%s*) echo found ;; esac\n"
+
+    @pytest.fixture
+    def asked(self, machine, tmp_path):
+        """What fetch-kernel.sh tells, and for which packages it has looked."""
+        def run(has, *cached, **env):
+            for series in cached:
+                path = tmp_path / ".cache/rds_rust" / f"linux-{series}"
+                path.mkdir(parents=True)
+                (path / ".complete").touch()
+            # With nothing to unpack it fails at last.
+            told = machine("fetch-kernel.sh", env=env, apt_get=self.APT_GET, apt_cache=self.FOUND % has, dpkg_deb=FAILS,
+                           kill=WORKS, sleep=WORKS, tar=FAILS, tr=WORKS)
+            path = tmp_path / "asked"
+            return told, path.read_text().split() if path.exists() else []
+
+        return run
+
+    def test_of_the_first_series(self, asked):
+        told, names = asked("linux-source-7.2")
+        assert "fetching the source of Linux 7.2 " in told and len(names) == 1, (told, names)
+
+    def test_of_the_next_one_if_the_mirror_has_moved_on(self, asked):
+        told, names = asked("linux-source-7.3")
+        assert "fetching the source of Linux 7.3 " in told and len(names) == 2, (told, names)
+
+    def test_one_that_is_not_in_the_cache_before_one_that_is(self, asked):
+        told, names = asked("linux-source-7.2", "7.3")
+        assert "fetching the source of Linux 7.2 " in told, told
+
+    def test_one_that_was_asked_for(self, asked):
+        told, names = asked("linux-source-7.", KERNEL_SERIES="7.3")
+        assert "fetching the source of Linux 7.3 " in told and len(names) == 1, (told, names)
+
+    def test_no_series(self, asked):
+        told, names = asked("linux-source-8.0")
+        assert "the mirror has the source of none of Linux 7.2 7.3" in told and "KSRC=DIR" in told, told
+
+    def test_another_series(self, asked):
+        told, names = asked("linux-source-7.", KERNEL_SERIES="6.12")
+        assert "KERNEL_SERIES=6.12 is not one that this module is for: 7.2 7.3" in told and not names, (told, names)
 
 
 def test_kernel_source_that_is_there(tmp_path):
