@@ -15,7 +15,14 @@ use crate::kapi::{
 use crate::proto::{info::RdmaPath, rdma::Cookie, silence::Signs, wire::FragmentSize};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
-use kernel::{fmt, prelude::*, sync::Arc};
+use kernel::{
+    fmt,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+};
 
 /// What became of an endpoint. Set from any context, also a hard interrupt, and read by the
 /// connection's worker. Each is set once at the most.
@@ -26,6 +33,7 @@ pub(crate) struct Progress {
     rejected: Flag,
     moved: Flag,
     lost: Flag,
+    ended: Atomic<bool>,
 }
 
 /// A step of an endpoint.
@@ -49,6 +57,7 @@ impl Progress {
             rejected: Flag::new(),
             moved: Flag::new(),
             lost: Flag::new(),
+            ended: Atomic::new(false),
         }
     }
 
@@ -65,7 +74,20 @@ impl Progress {
 
     /// Notes a step. The caller then wakes the connection's worker. Any context.
     pub(crate) fn set(&self, step: Reached) {
+        if matches!(step, Reached::Moved | Reached::Lost) {
+            self.end();
+        }
         self.flag(step).raise();
+    }
+
+    /// The endpoint is closed from now on, as it is after a step that ends it. Any context.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Relaxed);
+    }
+
+    /// Whether the endpoint has ended, so that what fails now is no news. Any context.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Relaxed)
     }
 
     /// The next step that was not taken yet, in the order in which they can happen.

@@ -473,9 +473,13 @@ impl QpHandler for Carrier {
     }
 
     fn failed(&self, _qp: &Qp<Self>, failure: Failure) {
-        if !failure.status.is_flush() {
+        let flushed = failure.status.is_flush();
+        // Soft-RoCE flushes everything where it has no memory to send, and says nothing else.
+        if !flushed || !self.events.progress.has_ended() {
             self.connection
                 .note_error(failure.queue.name(), failure.status.number());
+        }
+        if !flushed {
             pr_info_ratelimited!(
                 "{}: {:?} failed: {} (vendor error {:#x})\n",
                 self.connection.key,

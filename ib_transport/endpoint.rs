@@ -417,6 +417,7 @@ impl Drop for IbEndpoint {
         let Some(qp) = &self.qp else {
             return;
         };
+        self.events.progress.end();
         if self.id.path_is_up() {
             // Tells the peer, unless it told us; the answer is not needed.
             let _ = self.id.disconnect();

@@ -6,6 +6,7 @@ import re
 import time
 
 import pytest
+from faults import faults_within, place_of
 from rdsvm.cluster import PAIR
 from slow_reader import run_slow_reader
 from tracing import EVENTS, traced
@@ -74,6 +75,20 @@ def test_ends(node, tools, guest):
         told(trace, f"error: <::ffff:{extra},::ffff:{PAIR[1]},0> address moved: {-errno.EADDRNOTAVAIL}")
         new_devices(node, guest)
         assert f"error: {ENDS} device removal: {-errno.ENODEV}" in trace()
+
+
+@pytest.mark.short
+@pytest.mark.kinds("rxe")
+@pytest.mark.flavors("debug")
+def test_a_device_that_only_flushes(node, tools):
+    """Soft-RoCE has no memory for a packet: it ends the queue pair, and flushes all of it."""
+    node.forget()
+    ping(tools, node, PAIR[1], PAIR[0])
+    with traced(node) as trace:
+        with faults_within(node, place_of(node, "rxe_init_packet", "rdma_rxe"), "failslab", probability=100, times=1):
+            ping(tools, node, PAIR[1], PAIR[0], count=1)
+        flushed = 5
+        assert any(re.fullmatch(rf"error: .* send: {flushed}", x) for x in trace()), trace()
 
 
 @pytest.mark.parametrize("tool", (["perf", "list", "rds:*"], ["trace-cmd", "list", "-e", "^rds:"]), ids=lambda it: it[0])
