@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use rds_socket::complain;
+use rds_tools_common::complain;
 use rustix::process::{getrlimit, setrlimit, Resource};
 
 use args::Args;

@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 }
 
 fn complain(what: impl Display) {
-    rds_socket::complain("rds-fuzz", what);
+    rds_tools_common::complain("rds-fuzz", what);
 }
 
 impl Args {

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
 }
 
 fn complain(what: impl Display) {
-    rds_socket::complain("rds-info", what);
+    rds_tools_common::complain("rds-info", what);
 }
 
 /// Returns whether all went well.

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use rds_socket::{complain, source_address_for};
+use rds_tools_common::{complain, source_address_for};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use args::Args;

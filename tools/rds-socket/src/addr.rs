@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Conversion between [`SocketAddr`] and the kernel's socket addresses.
 
-use std::io;
 use std::mem;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
-
-use crate::Error;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// A socket address in the kernel's layout, with the length that belongs to its family.
 pub(crate) enum RawAddr {
@@ -95,29 +92,6 @@ impl AddrBuf {
     }
 }
 
-/// The local address, with port 0, that the routing table prefers as source towards `destination`.
-///
-/// Sends nothing: the kernel's route lookup is all that a `connect()` of a UDP socket does.
-pub fn source_address_for(destination: SocketAddr) -> Result<SocketAddr, Error> {
-    // The discard port: the route does not depend on it, but it may not be 0.
-    const ANY_PORT: u16 = 9;
-
-    let lookup = || -> io::Result<SocketAddr> {
-        let any: IpAddr = match destination {
-            SocketAddr::V4(_) => [0u8; 4].into(),
-            SocketAddr::V6(_) => [0u8; 16].into(),
-        };
-        let probe = UdpSocket::bind((any, 0))?;
-        let mut target = destination;
-        target.set_port(ANY_PORT);
-        probe.connect(target)?;
-        let mut source = probe.local_addr()?;
-        source.set_port(0);
-        Ok(source)
-    };
-    lookup().map_err(|e| Error::new(format!("find the source address for {destination}"), e))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,11 +139,5 @@ mod tests {
         assert_eq!(buf.get(AddrBuf::capacity()), None);
         buf.0.ss_family = libc::AF_INET as libc::sa_family_t;
         assert_eq!(buf.get(raw.len() - 1), None);
-    }
-
-    #[test]
-    fn loopback_is_its_own_source() {
-        let source = source_address_for("127.0.0.1:0".parse().unwrap()).unwrap();
-        assert_eq!(source, "127.0.0.1:0".parse().unwrap());
     }
 }

@@ -4,12 +4,6 @@
 use std::fmt;
 use std::io;
 
-/// Tells people what went wrong, in one write, so that the lines of two programs do not mix.
-pub fn complain(program: &str, what: impl fmt::Display) {
-    let message = format!("{program}: {what}\n");
-    eprint!("{message}");
-}
-
 /// A failed operation on a socket.
 #[derive(Debug)]
 pub struct Error {
@@ -26,6 +20,12 @@ impl Error {
             source,
             hint: None,
         }
+    }
+
+    /// The same for a message that came with an operation, or registered memory. Says what to do, if that is known.
+    pub fn of_operation(what: impl Into<String>, source: io::Error) -> Self {
+        let hint = operation_hint(&source);
+        Error::new(what, source).with_hint(hint)
     }
 
     /// Adds what the user can do, if that is known.
@@ -95,8 +95,7 @@ pub(crate) fn transport_hint(errno: Option<i32>) -> Option<&'static str> {
     })
 }
 
-/// What to do about an error of a message that came with an operation, or registered memory.
-pub fn operation_hint(error: &io::Error) -> Option<&'static str> {
+fn operation_hint(error: &io::Error) -> Option<&'static str> {
     Some(match error.raw_os_error()? {
         libc::EOPNOTSUPP => {
             "RDMA is between addresses of RDMA devices, not on loopback; iWARP devices have no atomic operations"
@@ -135,6 +134,14 @@ mod tests {
             .to_string();
         assert!(text.starts_with("cannot create an RDS socket: "), "{text}");
         assert!(text.contains("modprobe rds_rust"), "{text}");
+    }
+
+    #[test]
+    fn operations_have_hints_of_their_own() {
+        let text =
+            |errno| Error::of_operation("send", io::Error::from_raw_os_error(errno)).to_string();
+        assert!(text(libc::EPERM).contains("ulimit -l"));
+        assert!(!text(libc::EIO).contains('\n'));
     }
 
     #[test]

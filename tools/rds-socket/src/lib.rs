@@ -5,9 +5,6 @@
 //! send failed: after `EAGAIN` (its own send buffer is full) for [`PollFd::WRITABLE`], after
 //! `ENOBUFS` (the destination is congested) for [`PollFd::READABLE`] or [`PollFd::UNCONGESTED`],
 //! because a congested destination does not make the socket unwritable.
-//!
-//! All `unsafe` of the tools is in this crate, but for the marks of `rds-bench`, and for `rds-fuzz`, which calls what
-//! safe code cannot.
 
 mod addr;
 mod control;
@@ -15,17 +12,14 @@ mod error;
 mod info;
 mod memory;
 mod poll;
-mod priority;
 mod rdma;
 mod reset;
 mod socket;
 
-pub use addr::source_address_for;
-pub use error::{complain, is_congested, operation_hint, Error};
+pub use error::{is_congested, Error};
 pub use info::Table;
 pub use memory::{Area, Memory};
 pub use poll::{poll, PollFd};
-pub use priority::run_before_others;
 pub use rdma::{Control, Cookie, Direction, Ended, Lifetime, Notices, Ports, Status};
 pub use socket::{RdsSocket, Received, Sent, Transport};
 

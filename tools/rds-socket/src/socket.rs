@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use crate::addr::{AddrBuf, RawAddr};
-use crate::error::{bind_hint, operation_hint, reset_hint, socket_hint, tos_hint, transport_hint};
+use crate::error::{bind_hint, reset_hint, socket_hint, tos_hint, transport_hint};
 use crate::info::{read_table, Answer, Table};
 use crate::memory::Area;
 use crate::rdma::{region, Control, Cookie, Lifetime, Notices, RawControl};
@@ -170,7 +170,7 @@ impl RdsSocket {
     ///
     /// # Errors
     ///
-    /// Those of [`Self::send_to`], after which nothing is registered, and those that [`operation_hint`] knows. `EINVAL`:
+    /// Those of [`Self::send_to`], after which nothing is registered, and those that [`Error::of_operation`] knows. `EINVAL`:
     /// the local memory of an atomic operation has less than eight bytes.
     pub fn send_with(
         &self,
@@ -262,8 +262,7 @@ impl RdsSocket {
         let args = region(area, lifetime, &mut cookie);
         // SAFETY: the memory is there, and so is the cookie, which the kernel writes.
         unsafe { self.set_numbers(RDS_GET_MR, &args) }.map_err(|e| {
-            let hint = operation_hint(&e);
-            Error::new(format!("register {} bytes of memory", area.len()), e).with_hint(hint)
+            Error::of_operation(format!("register {} bytes of memory", area.len()), e)
         })?;
         Ok(written(&cookie))
     }

@@ -23,7 +23,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use rds_socket::{complain, source_address_for, RdsSocket};
+use rds_socket::RdsSocket;
+use rds_tools_common::{complain, source_address_for};
 
 use args::Args;
 use control::{Control, Hello};

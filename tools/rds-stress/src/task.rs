@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
 use rds_socket::{
-    is_congested, operation_hint, poll, Ended, Error, Notices, PollFd, Ports, RdsSocket, Received,
-    Sent,
+    is_congested, poll, Ended, Error, Notices, PollFd, Ports, RdsSocket, Received, Sent,
 };
 use rustix::thread::gettid;
 
@@ -210,9 +209,12 @@ impl Task {
                         break;
                     }
                     Err(e) => {
-                        let hint = stream.operations.as_ref().and_then(|_| operation_hint(&e));
                         let what = format!("send from {local} to {to}");
-                        return Err(Error::new(what, e).with_hint(hint).into());
+                        let error = match &stream.operations {
+                            Some(_) => Error::of_operation(what, e),
+                            None => Error::new(what, e),
+                        };
+                        return Err(error.into());
                     }
                 };
                 stream.sent(header, region, now);

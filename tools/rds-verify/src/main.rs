@@ -14,7 +14,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use rds_socket::complain;
+use rds_tools_common::complain;
 use serde::Serialize;
 
 use args::{Args, Role};

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use crate::Error;
+use rds_socket::Error;
 
 /// Gives the calling thread the lowest real-time priority (`SCHED_RR`): it runs before all that have none.
 pub fn run_before_others() -> Result<(), Error> {
