@@ -1,83 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What Oracle's kernels tell of a queue pair beyond what others do, and the columns of it that people ask for.
+//! The columns that people ask for of what Oracle's kernels tell of a queue pair beyond what others do.
 
 use std::convert::Infallible;
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
-use serde::Serialize;
-
-use crate::record::{Fields, IbConnection};
-
-/// What `struct rds_info_rdma_connection` has on Oracle's kernels beyond that of Linux.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct More {
-    /// Bytes
-    pub(crate) frag: u32,
-    pub(crate) flow_ctl_post_credit: u16,
-    pub(crate) flow_ctl_send_credit: u16,
-    pub(crate) qp_num: i32,
-    pub(crate) recv_alloc_ctr: u32,
-    pub(crate) recv_free_ctr: u32,
-    pub(crate) dst_qp_num: i32,
-    pub(crate) send_alloc_ctr: u32,
-    pub(crate) send_free_ctr: u32,
-    pub(crate) send_bytes: u64,
-    pub(crate) recv_bytes: u64,
-    pub(crate) r_read_bytes: u64,
-    pub(crate) r_write_bytes: u64,
-    /// Milliseconds
-    pub(crate) tx_poll_ts: u64,
-    pub(crate) rx_poll_ts: u64,
-    pub(crate) tx_poll_cnt: u64,
-    pub(crate) rx_poll_cnt: u64,
-    pub(crate) scq_vector: i32,
-    pub(crate) rcq_vector: i32,
-}
-
-impl More {
-    /// `None`: the record ends before.
-    pub(crate) fn decode(fields: &mut Fields<'_>) -> Option<Self> {
-        if fields.left() == 0 {
-            return None;
-        }
-        let mut more = More {
-            frag: fields.u32(),
-            flow_ctl_post_credit: fields.u16(),
-            flow_ctl_send_credit: fields.u16(),
-            qp_num: fields.i32(),
-            recv_alloc_ctr: fields.u32(),
-            recv_free_ctr: fields.u32(),
-            dst_qp_num: fields.i32(),
-            send_alloc_ctr: fields.u32(),
-            send_free_ctr: fields.u32(),
-            ..More::default()
-        };
-        fields.align(8);
-        for number in [
-            &mut more.send_bytes,
-            &mut more.recv_bytes,
-            &mut more.r_read_bytes,
-            &mut more.r_write_bytes,
-            &mut more.tx_poll_ts,
-            &mut more.rx_poll_ts,
-            &mut more.tx_poll_cnt,
-            &mut more.rx_poll_cnt,
-        ] {
-            *number = fields.u64();
-        }
-        more.scq_vector = fields.i32();
-        more.rcq_vector = fields.i32();
-        Some(more)
-    }
-}
+use crate::record::{Details, IbConnection};
 
 /// A column: its name, what is above it, how wide it is, and what is in it.
 struct Column(
     &'static str,
     &'static str,
     usize,
-    fn(&IbConnection, More) -> String,
+    fn(&IbConnection, Details) -> String,
 );
 
 fn kib(bytes: u64) -> String {
@@ -158,7 +93,7 @@ impl Columns {
 
     /// The end of a row.
     pub(crate) fn row(self, connection: &IbConnection, out: &mut String) -> fmt::Result {
-        let more = connection.more.unwrap_or_default();
+        let more = connection.details.unwrap_or_default();
         write!(out, " {:>10} {:>10}", more.qp_num, more.dst_qp_num)?;
         let mut all = self.asked_for();
         all.try_for_each(|Column(_, _, width, value)| {

@@ -8,7 +8,6 @@ mod args;
 mod columns;
 mod namespaces;
 mod paths;
-mod record;
 mod show;
 mod tables;
 
@@ -23,6 +22,7 @@ use rds_socket::RdsSocket;
 use serde_json::{Map, Value};
 
 use args::Args;
+use rds_socket::info as record;
 use record::Family;
 use show::Layout;
 use tables::Kind;

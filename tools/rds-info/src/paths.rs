@@ -1,80 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The paths of connections, which Oracle's kernels tell of: when each was made, tried and lost.
+//! The paths of connections as people read them.
 
 use std::fmt::{self, Write};
-use std::net::IpAddr;
 
-use serde::Serialize;
-
-use crate::record::{ConnectionFlags, Fields, Record};
+use crate::record::{Paths, Time};
 use crate::show::{Layout, Row};
-
-/// Bytes of a path in a record, `struct rds_path_info`.
-const PATH: usize = 37;
-
-/// Seconds since 1970; 0: it has not happened.
-type Time = i64;
-
-/// One of the paths of a connection.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Path {
-    pub(crate) index: u32,
-    pub(crate) connected: Time,
-    pub(crate) attempted: Time,
-    pub(crate) reset: Time,
-    pub(crate) attempts: u32,
-    pub(crate) flags: ConnectionFlags,
-    /// Why it was reset, as the kernel numbers it.
-    pub(crate) reason: u32,
-}
-
-impl Path {
-    fn decode(fields: &mut Fields<'_>) -> Self {
-        let mut time = || fields.i64();
-        let (attempted, connected, reset) = (time(), time(), time());
-        Path {
-            attempted,
-            connected,
-            reset,
-            reason: fields.u32(),
-            attempts: fields.u32(),
-            index: fields.u32(),
-            flags: ConnectionFlags(fields.u8()),
-        }
-    }
-
-    /// For how many seconds it was down before it was made again.
-    fn down(&self) -> Option<Time> {
-        let up = self.flags.is_connected() && self.reset != 0;
-        up.then(|| self.connected.saturating_sub(self.reset))
-    }
-}
-
-/// A connection, `struct rds_info_connection_paths`. Its addresses are those of IPv6 in both tables.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Paths {
-    pub(crate) local: IpAddr,
-    pub(crate) peer: IpAddr,
-    pub(crate) transport: String,
-    pub(crate) tos: u8,
-    pub(crate) paths: Vec<Path>,
-}
-
-impl Record for Paths {
-    fn decode(fields: &mut Fields<'_>) -> Self {
-        let (local, peer) = (fields.long_address(), fields.long_address());
-        let (transport, tos) = (fields.text::<16>(), fields.u8());
-        // Where the connection has but one, none is counted.
-        let count = usize::from(fields.u8().max(1)).min(fields.left() / PATH);
-        Paths {
-            local,
-            peer,
-            transport,
-            tos,
-            paths: (0..count).map(|_| Path::decode(fields)).collect(),
-        }
-    }
-}
 
 impl Row for Paths {
     const BETWEEN: &'static str = "\n";
@@ -145,7 +75,7 @@ fn date(days: i64) -> (i64, i64, i64) {
 
 #[cfg(test)]
 mod tests {
-    use rds_socket::Table;
+    use rds_socket::info::Table;
 
     use super::*;
     use crate::record::{decode, Family};
@@ -160,7 +90,6 @@ mod tests {
             bytes.extend(u32::to_ne_bytes(number));
         }
         bytes.push(flags);
-        assert_eq!(bytes.len(), PATH);
         bytes
     }
 
@@ -174,7 +103,7 @@ mod tests {
         bytes.extend([4, count]);
         bytes.extend(paths.concat());
         // Room for eight.
-        bytes.resize(50 + 8 * PATH, 0);
+        bytes.resize(50 + 8 * 37, 0);
         bytes
     }
 
@@ -182,30 +111,6 @@ mod tests {
         let data = records.concat();
         let each = records[0].len();
         decode(&Table { data, each }, Family::V4).unwrap()
-    }
-
-    #[test]
-    fn records_are_read() {
-        let one = record(0, &[path(0, 0, 0, 4)]);
-        let two = record(2, &[path(0, 1_700_000_050, 26, 4), path(1, 9, 1, 2)]);
-        let found = read(&[one.clone(), two.clone()]);
-        assert_eq!(found[0].local, "10.0.0.1".parse::<IpAddr>().unwrap());
-        assert_eq!(
-            (found[0].transport.as_str(), found[0].tos),
-            ("infiniband", 4)
-        );
-        assert_eq!(found[0].paths.len(), 1);
-        let path = &found[1].paths[1];
-        assert_eq!((path.index, path.reason, path.attempts), (1, 1, 3));
-        assert_eq!(
-            (path.connected, path.attempted),
-            (1_700_000_060, 1_700_000_000)
-        );
-        let down: Vec<_> = found[1].paths.iter().map(Path::down).collect();
-        assert_eq!(down, [Some(10), None]);
-        // The kernel has counted more than there are.
-        let short = record(255, &[])[..50 + 3 * PATH].to_vec();
-        assert_eq!(read(&[short])[0].paths.len(), 3);
     }
 
     #[test]

@@ -189,8 +189,7 @@ impl Row for IbConnection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::columns::More;
-    use crate::record::ConnectionFlags;
+    use crate::record::{ConnectionFlags, Details};
 
     const V4: Layout = Layout {
         family: Family::V4,
@@ -229,7 +228,7 @@ mod tests {
             tos: None,
             next_tx: 499_995,
             next_rx: 7,
-            flags: ConnectionFlags(6),
+            flags: ConnectionFlags::from_bits(6),
         };
         assert_eq!(
             lines("RDS Connections", connection.clone(), V4)[2..],
@@ -322,7 +321,7 @@ mod tests {
             rdma_mr_max: 8,
             rdma_mr_size: 9,
             cache_allocs: 64,
-            more: None,
+            details: None,
         };
         let brief = lines("RDS IB Connections", connection.clone(), V4);
         assert_eq!(
@@ -340,14 +339,14 @@ mod tests {
         let long = lines("RDS IB Connections", connection.clone(), verbose);
         assert_eq!(long[3], format!("{}{more}", brief[3]));
 
-        let more = More {
+        let details = Details {
             qp_num: 17,
             dst_qp_num: -1,
             r_read_bytes: 1536,
-            ..More::default()
+            ..Details::default()
         };
         let connection = IbConnection {
-            more: Some(more),
+            details: Some(details),
             ..connection
         };
         let asked_for = Layout {

@@ -2,13 +2,14 @@
 //! The tables: numbers, names, and what becomes of their bytes.
 
 use anyhow::{Context, Result};
-use rds_socket::{RdsSocket, Table};
+use rds_socket::info::{self, Table};
+use rds_socket::RdsSocket;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::paths::Paths;
 use crate::record::{
-    decode, Connection, Counter, Family, IbConnection, Message, Record, Socket, TcpConnection,
+    decode, Connection, Counter, Family, IbConnection, Message, Paths, Record, Socket,
+    TcpConnection,
 };
 use crate::show::{self, Layout, Row};
 
@@ -85,20 +86,16 @@ impl Kind {
 
     /// The socket option (`RDS_INFO_*`, `RDS6_INFO_*`).
     fn number(self, family: Family) -> i32 {
-        let (v4, v6) = match self {
-            Kind::Counters => (10000, 10000),
-            Kind::Connections => (10001, 10011),
-            Kind::Send => (10003, 10012),
-            Kind::Retrans => (10004, 10013),
-            Kind::Recv => (10005, 10014),
-            Kind::Sockets => (10006, 10015),
-            Kind::Tcp => (10007, 10016),
-            Kind::Ib => (10008, 10017),
-            Kind::Paths => (10020, 10021),
-        };
-        match family {
-            Family::V4 => v4,
-            Family::V6 => v6,
+        match self {
+            Kind::Counters => info::COUNTERS.number(family),
+            Kind::Connections => info::CONNECTIONS.number(family),
+            Kind::Send => info::SEND_MESSAGES.number(family),
+            Kind::Retrans => info::RETRANS_MESSAGES.number(family),
+            Kind::Recv => info::RECV_MESSAGES.number(family),
+            Kind::Sockets => info::SOCKETS.number(family),
+            Kind::Tcp => info::TCP_CONNECTIONS.number(family),
+            Kind::Ib => info::IB_CONNECTIONS.number(family),
+            Kind::Paths => info::PATHS.number(family),
         }
     }
 

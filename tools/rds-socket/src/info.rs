@@ -1,151 +1,101 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The tables of the `RDS_INFO_*` socket options.
+//! What the kernel tells of its counters, connections, sockets and messages: the `RDS_INFO_*` options.
 //!
-//! The kernel takes a snapshot in one call, or says how much room it needs. A table may have grown when the
-//! room is there, so each try has some to spare, and there are not endlessly many.
+//! A record may be longer than the one known here, as newer kernels append to them, or shorter, as older ones had
+//! less: what is missing reads as zero, or as `None` where zero would say something. With the feature `serde` records
+//! can be serialized.
+
+mod oracle;
+mod record;
+mod table;
 
 use std::io;
+use std::marker::PhantomData;
 
-/// Room to spare beyond what the kernel asked for: a quarter, and at least this.
-const SPARE: usize = 4096;
+pub use oracle::{Details, Path, Paths, Time};
+pub use record::{
+    decode, Connection, ConnectionFlags, Counter, IbConnection, Message, Record, Socket,
+    TcpConnection,
+};
+pub use table::Table;
+pub(crate) use table::{read_table, Answer};
 
-/// No table of a kernel is as large; a kernel that asks for more is not believed.
-const LARGEST: usize = 256 << 20;
+use crate::{Error, RdsSocket};
 
-/// A table that grows faster than it can be read that often is given up.
-const TRIES: usize = 32;
-
-/// A snapshot of a table: equal records, one after the other, without padding.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table {
-    /// The records. A kernel that is newer than this program may have longer ones.
-    pub data: Vec<u8>,
-    /// Bytes of each record. 0 only if there is none.
-    pub each: usize,
+/// How long addresses are in a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    /// 4 bytes
+    #[default]
+    V4,
+    /// 16 bytes. An IPv4 address is a mapped one, and decoded as what it stands for.
+    V6,
 }
 
-/// What one call of the kernel says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// It has written `len` bytes of records of `each` bytes.
-    Written { len: usize, each: usize },
-    /// The table has `needed` bytes.
-    TooShort { needed: usize },
+/// A table of the kernel's, of records `R`.
+#[derive(Debug)]
+pub struct Kind<R> {
+    v4: i32,
+    v6: i32,
+    record: PhantomData<fn() -> R>,
 }
 
-/// Calls `ask` with buffers of growing size until it has written the table.
-///
-/// # Errors
-///
-/// Those of `ask`. `EAGAIN`: the table grew all the time. `EFBIG`: it is absurdly large. `EBADMSG`: the
-/// answer makes no sense.
-pub(crate) fn read_table(
-    mut ask: impl FnMut(&mut [u8]) -> io::Result<Answer>,
-) -> io::Result<Table> {
-    let errno = io::Error::from_raw_os_error;
-    let mut data = vec![0; SPARE];
-    for _ in 0..TRIES {
-        match ask(&mut data)? {
-            Answer::Written { len, each } => {
-                if len > data.len() || (len > 0 && each == 0) {
-                    return Err(errno(libc::EBADMSG));
-                }
-                data.truncate(len);
-                return Ok(Table { data, each });
-            }
-            Answer::TooShort { needed } => {
-                if needed > LARGEST {
-                    return Err(errno(libc::EFBIG));
-                }
-                let size = needed.saturating_add((needed / 4).max(SPARE));
-                // Nothing of the last try is of use.
-                data = vec![0; size.max(data.len())];
-            }
+impl<R> Kind<R> {
+    const fn new(v4: i32, v6: i32) -> Self {
+        let record = PhantomData;
+        Kind { v4, v6, record }
+    }
+
+    /// The number of the socket option, for [`RdsSocket::table`].
+    pub const fn number(&self, family: Family) -> i32 {
+        match family {
+            Family::V4 => self.v4,
+            Family::V6 => self.v6,
         }
     }
-    Err(errno(libc::EAGAIN))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A table of `len` bytes before the first call, which grows by `growth` with each.
-    fn read_growing(mut len: usize, growth: usize) -> (io::Result<Table>, usize) {
-        let mut calls = 0;
-        let table = read_table(|room| {
-            calls += 1;
-            let needed = len;
-            len += growth;
-            if needed > room.len() {
-                return Ok(Answer::TooShort { needed });
-            }
-            room[..needed].fill(7);
-            Ok(Answer::Written {
-                len: needed,
-                each: 10,
-            })
-        });
-        (table, calls)
-    }
-
-    #[test]
-    fn an_empty_table_is_empty() {
-        assert_eq!(
-            read_growing(0, 0).0.unwrap(),
-            Table {
-                data: vec![],
-                each: 10
-            }
-        );
-    }
-
-    #[test]
-    fn a_large_table_takes_two_calls() {
-        let (table, calls) = read_growing(1_000_000, 0);
-        assert_eq!(table.unwrap().data, vec![7; 1_000_000]);
-        assert_eq!(calls, 2);
-    }
-
-    #[test]
-    fn a_table_that_grows_is_caught_up() {
-        let (table, calls) = read_growing(5000, 3000);
-        assert_eq!(table.unwrap().data.len(), 8000);
-        assert_eq!(calls, 2);
-        let (table, calls) = read_growing(5000, 6000);
-        assert_eq!(table.unwrap().data.len(), 5000 + 6000 * (calls - 1));
-        assert!(calls < 10, "{calls}");
-    }
-
-    #[test]
-    fn one_that_grows_without_end_is_given_up() {
-        let mut calls = 0;
-        let error = read_table(|room| {
-            calls += 1;
-            Ok(Answer::TooShort {
-                needed: room.len() + 1,
-            })
-        })
-        .unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EAGAIN));
-        assert_eq!(calls, TRIES);
-    }
-
-    #[test]
-    fn absurd_answers_are_errors() {
-        let fails = |answer| read_table(|_| Ok(answer)).unwrap_err().raw_os_error();
-        let needed = LARGEST + 1;
-        assert_eq!(fails(Answer::TooShort { needed }), Some(libc::EFBIG));
-        let (len, each) = (usize::MAX, 10);
-        assert_eq!(fails(Answer::Written { len, each }), Some(libc::EBADMSG));
-        let (len, each) = (10, 0);
-        assert_eq!(fails(Answer::Written { len, each }), Some(libc::EBADMSG));
-    }
-
-    #[test]
-    fn errors_of_the_kernel_end_it() {
-        let refuse = |_: &mut [u8]| Err(io::Error::from_raw_os_error(libc::ENOPROTOOPT));
-        let error = read_table(refuse).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::ENOPROTOOPT));
+impl<R: Record> Kind<R> {
+    /// The records as they are now; `None` if the kernel has no such table. The socket need not be bound.
+    pub fn read(&self, socket: &RdsSocket, family: Family) -> Result<Option<Vec<R>>, Error> {
+        let number = self.number(family);
+        let Some(table) = socket.table(number)? else {
+            return Ok(None);
+        };
+        let odd = || io::Error::from_raw_os_error(libc::EBADMSG);
+        let records = decode(&table, family);
+        let records =
+            records.ok_or_else(|| Error::new(format!("decode the RDS table {number}"), odd()))?;
+        Ok(Some(records))
     }
 }
+
+/// The counters of the whole machine. One table for both families.
+pub const COUNTERS: Kind<Counter> = Kind::new(10000, 10000);
+
+/// Connections to peers, of any transport.
+pub const CONNECTIONS: Kind<Connection> = Kind::new(10001, 10011);
+
+/// Messages that are to be sent.
+pub const SEND_MESSAGES: Kind<Message> = Kind::new(10003, 10012);
+
+/// Messages that were sent and are not acknowledged.
+pub const RETRANS_MESSAGES: Kind<Message> = Kind::new(10004, 10013);
+
+/// Messages that wait to be read.
+pub const RECV_MESSAGES: Kind<Message> = Kind::new(10005, 10014);
+
+/// Sockets that are bound.
+pub const SOCKETS: Kind<Socket> = Kind::new(10006, 10015);
+
+/// Connections of the TCP transport.
+pub const TCP_CONNECTIONS: Kind<TcpConnection> = Kind::new(10007, 10016);
+
+/// Queue pairs of the RDMA transport.
+pub const IB_CONNECTIONS: Kind<IbConnection> = Kind::new(10008, 10017);
+
+/// Paths of connections. Only Oracle's kernels have them.
+pub const PATHS: Kind<Paths> = Kind::new(10020, 10021);
+
+#[cfg(all(test, feature = "serde"))]
+mod tests;

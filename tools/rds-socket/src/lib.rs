@@ -9,7 +9,7 @@
 mod addr;
 mod control;
 mod error;
-mod info;
+pub mod info;
 mod memory;
 mod poll;
 mod rdma;
@@ -17,7 +17,6 @@ mod reset;
 mod socket;
 
 pub use error::{is_congested, Error};
-pub use info::Table;
 pub use memory::{Area, Memory};
 pub use poll::{poll, PollFd};
 pub use rdma::{Control, Cookie, Direction, Ended, Lifetime, Notices, Ports, Status};

@@ -5,16 +5,12 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use rds_socket::{RdsSocket, Table};
+use rds_socket::info::{Counter, Family, COUNTERS};
+use rds_socket::RdsSocket;
 
 use crate::cpu::Usage;
 use crate::options::Options;
 use crate::stats::Counts;
-
-const RDS_INFO_COUNTERS: i32 = 10000;
-
-/// Bytes of the name of a counter, which its value follows.
-const NAME: usize = 32;
 
 /// The columns before those of the counters. Oracle's header has one name for the bytes that RDMA moved, and its rows
 /// have two numbers.
@@ -36,24 +32,23 @@ pub(crate) struct PerfData {
 #[derive(Clone, Debug)]
 struct Snapshot {
     at: Instant,
-    counters: Vec<(String, u64)>,
+    counters: Vec<Counter>,
     usage: Usage,
 }
 
 impl Snapshot {
     fn take(socket: &RdsSocket) -> Result<Self> {
-        let table = socket.table(RDS_INFO_COUNTERS)?;
-        let counters = counters(&table.context("this kernel has no counters of RDS")?);
+        let counters = COUNTERS.read(socket, Family::V4)?;
         Ok(Snapshot {
             at: Instant::now(),
-            counters,
+            counters: counters.context("this kernel has no counters of RDS")?,
             usage: Usage::now()?,
         })
     }
 
     fn header(&self) -> String {
         let mut line = FIRST.to_owned();
-        for (name, _) in &self.counters {
+        for Counter { name, .. } in &self.counters {
             let unit = if name.contains("_bytes") {
                 "bytes"
             } else {
@@ -68,9 +63,9 @@ impl Snapshot {
     fn columns(&self, before: &Snapshot) -> String {
         let seconds = (self.at - before.at).as_secs_f64().max(1e-6);
         let mut line = String::new();
-        for ((_, now), (_, then)) in self.counters.iter().zip(&before.counters) {
+        for (now, then) in self.counters.iter().zip(&before.counters) {
             // Some are no counters, and may become less.
-            let rate = (*now as f64 - *then as f64) / seconds;
+            let rate = (now.value as f64 - then.value as f64) / seconds;
             line += &format!(",{rate:.6}");
         }
         let (percent, interrupts) = self.usage.since(before.usage);
@@ -124,18 +119,6 @@ fn traffic(counts: &Counts, options: &Options, seconds: f64, cpu: Option<f64>) -
     format!("{line},{:.6}", cpu.unwrap_or(0.0))
 }
 
-/// The names and values in the table.
-fn counters(table: &Table) -> Vec<(String, u64)> {
-    let records = table.data.chunks(table.each.max(1));
-    let counter = |record: &[u8]| {
-        let (name, rest) = record.split_at_checked(NAME)?;
-        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-        let value = u64::from_ne_bytes(*rest.first_chunk()?);
-        Some((String::from_utf8_lossy(name).into_owned(), value))
-    };
-    records.filter_map(counter).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -143,37 +126,18 @@ mod tests {
     use super::*;
     use crate::options::example;
 
-    fn table(all: &[(&str, u64)]) -> Table {
-        let mut data = Vec::new();
-        for (name, value) in all {
-            let end = data.len() + NAME;
-            data.extend(name.bytes());
-            data.resize(end, 0);
-            data.extend(value.to_ne_bytes());
-        }
-        let each = NAME + 8;
-        Table { data, each }
-    }
-
     fn snapshot(at: Instant, all: &[(&str, u64)]) -> Snapshot {
         Snapshot {
             at,
-            counters: counters(&table(all)),
+            counters: all
+                .iter()
+                .map(|&(name, value)| Counter {
+                    name: name.to_owned(),
+                    value,
+                })
+                .collect(),
             usage: Usage::now().unwrap(),
         }
-    }
-
-    #[test]
-    fn counters_are_read() {
-        let long = "x".repeat(NAME);
-        let found = counters(&table(&[("conn_reset", 3), (&long, u64::MAX)]));
-        assert_eq!(found, [("conn_reset".to_owned(), 3), (long, u64::MAX)]);
-        assert_eq!(counters(&Table::default()), []);
-        let cut = Table {
-            data: vec![0; 39],
-            each: 40,
-        };
-        assert_eq!(counters(&cut), []);
     }
 
     #[test]

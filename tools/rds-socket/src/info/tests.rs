@@ -3,8 +3,9 @@
 
 use proptest::prelude::*;
 
+use std::net::{IpAddr, Ipv6Addr};
+
 use super::*;
-use crate::paths::Paths;
 
 fn table(records: &[&[u8]]) -> Table {
     Table {
@@ -161,7 +162,7 @@ fn ib_connections() {
     record.splice(..8, [mapped(1), mapped(2)].concat());
     assert_eq!(record.len(), 92);
     assert_eq!(one::<IbConnection>(&record, Family::V6), found);
-    assert_eq!(found.more, None);
+    assert_eq!(found.details, None);
     let json = serde_json::to_value(found).unwrap();
     assert_eq!(json.as_object().unwrap().len(), 12);
 }
@@ -179,7 +180,7 @@ fn ib_connections_of_oracle() {
     let short = [&long[..], &[0; 4], &rest, &vectors].concat();
     assert_eq!(short.len(), 176);
     let found: IbConnection = one(&short, Family::V4);
-    let more = found.more.unwrap();
+    let more = found.details.unwrap();
     assert_eq!((more.frag, more.flow_ctl_send_credit), (16384, 8));
     assert_eq!(
         (more.qp_num, more.dst_qp_num, more.send_free_ctr),
@@ -191,9 +192,11 @@ fn ib_connections_of_oracle() {
     assert_eq!((&json["tos"], &json["qp_num"]), (&0.into(), &11.into()));
 
     let wide = [&[0; 24], &long[..], &[0; 4], &rest, &vectors].concat();
-    assert_eq!(one::<IbConnection>(&wide, Family::V6).more, Some(more));
+    assert_eq!(one::<IbConnection>(&wide, Family::V6).details, Some(more));
     // An older one.
-    let old = one::<IbConnection>(&short[..80], Family::V4).more.unwrap();
+    let old = one::<IbConnection>(&short[..80], Family::V4)
+        .details
+        .unwrap();
     assert_eq!((old.qp_num, old.recv_alloc_ctr), (11, 0));
 }
 
@@ -227,7 +230,7 @@ fn a_cut_table_is_none() {
 
 /// Any bytes as each kind of record.
 fn decode_all(table: &Table, family: Family) -> [Option<usize>; 7] {
-    fn count<R: Record + Serialize>(table: &Table, family: Family) -> Option<usize> {
+    fn count<R: Record + serde::Serialize>(table: &Table, family: Family) -> Option<usize> {
         let records = decode::<R>(table, family)?;
         serde_json::to_string(&records).unwrap();
         Some(records.len())

@@ -1,35 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The records of the kernel's tables, `struct rds_info_*` and `rds6_info_*` of `<linux/rds.h>`.
+//! The records, `struct rds_info_*` and `rds6_info_*` of `<linux/rds.h>`.
 //!
-//! Numbers are in the byte order of the machine, addresses and ports in that of the network. A record may be
-//! longer than the one known here, as newer kernels append to them, or shorter, as older ones had less: what is
-//! missing reads as zero, or as `None` where zero would say something.
+//! Numbers are in the byte order of the machine, addresses and ports in that of the network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use rds_socket::Table;
-use serde::{Serialize, Serializer};
+use super::oracle::Details;
+use super::{Family, Table};
 
-use crate::columns::More;
-
-/// How long addresses are in a table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Family {
-    /// 4 bytes
-    #[default]
-    V4,
-    /// 16 bytes. An IPv4 address is a mapped one.
-    V6,
-}
-
-/// One record of a table.
-pub(crate) trait Record: Sized {
+/// How a record is made of its fields.
+pub trait Decode: Sized {
     /// Takes the fields in the order in which the kernel has them.
     fn decode(fields: &mut Fields<'_>) -> Self;
 }
 
+/// One record of a table. No other crate can implement it.
+pub trait Record: Decode {}
+
+impl<T: Decode> Record for T {}
+
 /// The records of a table; `None` if it is not made of whole records.
-pub(crate) fn decode<R: Record>(table: &Table, family: Family) -> Option<Vec<R>> {
+pub fn decode<R: Record>(table: &Table, family: Family) -> Option<Vec<R>> {
     if table.data.is_empty() {
         return Some(Vec::new());
     }
@@ -49,7 +40,7 @@ pub(crate) fn decode<R: Record>(table: &Table, family: Family) -> Option<Vec<R>>
 }
 
 /// What is not yet taken of a record.
-pub(crate) struct Fields<'a> {
+pub struct Fields<'a> {
     record: &'a [u8],
     offset: usize,
     family: Family,
@@ -67,7 +58,7 @@ impl Fields<'_> {
     }
 
     /// How many bytes are left.
-    pub(crate) fn left(&self) -> usize {
+    pub(super) fn left(&self) -> usize {
         self.record.len().saturating_sub(self.offset)
     }
 
@@ -75,7 +66,7 @@ impl Fields<'_> {
         self.take().unwrap_or([0; N])
     }
 
-    pub(crate) fn u8(&mut self) -> u8 {
+    pub(super) fn u8(&mut self) -> u8 {
         u8::from_ne_bytes(self.bytes())
     }
 
@@ -83,23 +74,23 @@ impl Fields<'_> {
         self.take().map(u8::from_ne_bytes)
     }
 
-    pub(crate) fn u16(&mut self) -> u16 {
+    pub(super) fn u16(&mut self) -> u16 {
         u16::from_ne_bytes(self.bytes())
     }
 
-    pub(crate) fn u32(&mut self) -> u32 {
+    pub(super) fn u32(&mut self) -> u32 {
         u32::from_ne_bytes(self.bytes())
     }
 
-    pub(crate) fn i32(&mut self) -> i32 {
+    pub(super) fn i32(&mut self) -> i32 {
         i32::from_ne_bytes(self.bytes())
     }
 
-    pub(crate) fn i64(&mut self) -> i64 {
+    pub(super) fn i64(&mut self) -> i64 {
         i64::from_ne_bytes(self.bytes())
     }
 
-    pub(crate) fn u64(&mut self) -> u64 {
+    pub(super) fn u64(&mut self) -> u64 {
         u64::from_ne_bytes(self.bytes())
     }
 
@@ -116,7 +107,7 @@ impl Fields<'_> {
     }
 
     /// An address that is as long as those of IPv6 in any table.
-    pub(crate) fn long_address(&mut self) -> IpAddr {
+    pub(super) fn long_address(&mut self) -> IpAddr {
         Ipv6Addr::from(self.bytes::<16>()).to_canonical()
     }
 
@@ -125,26 +116,29 @@ impl Fields<'_> {
     }
 
     /// Text up to the first zero.
-    pub(crate) fn text<const N: usize>(&mut self) -> String {
+    pub(super) fn text<const N: usize>(&mut self) -> String {
         let bytes = self.bytes::<N>();
         let text = bytes.split(|&b| b == 0).next().unwrap_or_default();
         String::from_utf8_lossy(text).into_owned()
     }
 
     /// To a multiple of `n` bytes, where the compiler has left a gap.
-    pub(crate) fn align(&mut self, n: usize) {
+    pub(super) fn align(&mut self, n: usize) {
         self.offset = self.offset.next_multiple_of(n);
     }
 }
 
 /// A counter of the whole machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Counter {
-    pub(crate) name: String,
-    pub(crate) value: u64,
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Counter {
+    /// As the kernel names it.
+    pub name: String,
+    /// What it has counted.
+    pub value: u64,
 }
 
-impl Record for Counter {
+impl Decode for Counter {
     fn decode(fields: &mut Fields<'_>) -> Self {
         Counter {
             name: fields.text::<32>(),
@@ -155,7 +149,7 @@ impl Record for Counter {
 
 /// The state of a connection, as the bits of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ConnectionFlags(pub(crate) u8);
+pub struct ConnectionFlags(pub(super) u8);
 
 impl ConnectionFlags {
     /// Bit, letter in a table, word in JSON. No kernel of Linux sets the last; Oracle's does.
@@ -166,40 +160,57 @@ impl ConnectionFlags {
         (8, 'E', "error"),
     ];
 
-    pub(crate) fn is_connected(self) -> bool {
+    /// With the bits that the kernel has set (`RDS_INFO_CONNECTION_FLAG_*`).
+    pub const fn from_bits(bits: u8) -> Self {
+        ConnectionFlags(bits)
+    }
+
+    /// The bits.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Whether messages can go.
+    pub fn is_connected(self) -> bool {
         self.0 & 4 != 0
     }
 
     /// A letter for each that is set.
-    pub(crate) fn letters(self) -> String {
+    pub fn letters(self) -> String {
         let letter = |(bit, letter, _)| if self.0 & bit != 0 { letter } else { '-' };
         Self::ALL.into_iter().map(letter).collect()
     }
 }
 
-impl Serialize for ConnectionFlags {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+#[cfg(feature = "serde")]
+impl serde::Serialize for ConnectionFlags {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let set = Self::ALL.iter().filter(|(bit, ..)| self.0 & bit != 0);
         serializer.collect_seq(set.map(|(.., word)| word))
     }
 }
 
 /// A connection to a peer, for one type of service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Connection {
-    pub(crate) local: IpAddr,
-    pub(crate) peer: IpAddr,
-    pub(crate) transport: String,
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Connection {
+    /// The address of this machine.
+    pub local: IpAddr,
+    /// The address of the other one.
+    pub peer: IpAddr,
+    /// `infiniband`, `tcp` or `loop`.
+    pub transport: String,
     /// `None`: the kernel does not tell. Linux does not in the table of IPv6.
-    pub(crate) tos: Option<u8>,
+    pub tos: Option<u8>,
     /// The number that the next message sent gets.
-    pub(crate) next_tx: u64,
+    pub next_tx: u64,
     /// The number that the next message received should have.
-    pub(crate) next_rx: u64,
-    pub(crate) flags: ConnectionFlags,
+    pub next_rx: u64,
+    /// Its state.
+    pub flags: ConnectionFlags,
 }
 
-impl Record for Connection {
+impl Decode for Connection {
     fn decode(fields: &mut Fields<'_>) -> Self {
         let (next_tx, next_rx) = (fields.u64(), fields.u64());
         Connection {
@@ -215,20 +226,28 @@ impl Record for Connection {
 }
 
 /// A message in a queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Message {
-    pub(crate) local: IpAddr,
-    pub(crate) local_port: u16,
-    pub(crate) peer: IpAddr,
-    pub(crate) peer_port: u16,
-    pub(crate) tos: u8,
-    pub(crate) seq: u64,
-    pub(crate) bytes: u32,
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Message {
+    /// The address of this machine.
+    pub local: IpAddr,
+    /// The port here.
+    pub local_port: u16,
+    /// The address of the other one.
+    pub peer: IpAddr,
+    /// The port there.
+    pub peer_port: u16,
+    /// The type of service.
+    pub tos: u8,
+    /// Its number among those of its connection.
+    pub seq: u64,
+    /// Bytes of the payload.
+    pub bytes: u32,
     /// 1: the peer shall confirm it. 2: at once.
-    pub(crate) flags: u8,
+    pub flags: u8,
 }
 
-impl Record for Message {
+impl Decode for Message {
     fn decode(fields: &mut Fields<'_>) -> Self {
         let (seq, bytes) = (fields.u64(), fields.u32());
         Message {
@@ -245,18 +264,26 @@ impl Record for Message {
 }
 
 /// A socket.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Socket {
-    pub(crate) bound: IpAddr,
-    pub(crate) bound_port: u16,
-    pub(crate) connected: IpAddr,
-    pub(crate) connected_port: u16,
-    pub(crate) sndbuf: u32,
-    pub(crate) rcvbuf: u32,
-    pub(crate) inode: u64,
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Socket {
+    /// Its own address.
+    pub bound: IpAddr,
+    /// Its own port.
+    pub bound_port: u16,
+    /// The peer that it is connected to; unspecified if it is not.
+    pub connected: IpAddr,
+    /// The port there.
+    pub connected_port: u16,
+    /// The limit of bytes that are sent and not acknowledged.
+    pub sndbuf: u32,
+    /// The limit of bytes that wait to be read.
+    pub rcvbuf: u32,
+    /// That of the link in `/proc/PID/fd`.
+    pub inode: u64,
 }
 
-impl Record for Socket {
+impl Decode for Socket {
     fn decode(fields: &mut Fields<'_>) -> Self {
         let sndbuf = fields.u32();
         Socket {
@@ -272,24 +299,32 @@ impl Record for Socket {
 }
 
 /// A TCP connection that carries RDS.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct TcpConnection {
-    pub(crate) local: IpAddr,
-    pub(crate) local_port: u16,
-    pub(crate) peer: IpAddr,
-    pub(crate) peer_port: u16,
-    /// Bytes of a header, and of data, that are still to come.
-    pub(crate) header_remaining: u64,
-    pub(crate) data_remaining: u64,
-    /// Numbers of TCP: sent, and confirmed as expected and as seen.
-    pub(crate) sent_next: u32,
-    pub(crate) expected_una: u32,
-    pub(crate) seen_una: u32,
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct TcpConnection {
+    /// The address of this machine.
+    pub local: IpAddr,
+    /// The port here.
+    pub local_port: u16,
+    /// The address of the other one.
+    pub peer: IpAddr,
+    /// The port there.
+    pub peer_port: u16,
+    /// Bytes of a header that are still to come.
+    pub header_remaining: u64,
+    /// Bytes of data that are still to come.
+    pub data_remaining: u64,
+    /// The number of TCP that is sent next.
+    pub sent_next: u32,
+    /// That up to which an acknowledgement is expected.
+    pub expected_una: u32,
+    /// That up to which there was one.
+    pub seen_una: u32,
     /// `None`: the kernel does not tell.
-    pub(crate) tos: Option<u8>,
+    pub tos: Option<u8>,
 }
 
-impl Record for TcpConnection {
+impl Decode for TcpConnection {
     fn decode(fields: &mut Fields<'_>) -> Self {
         TcpConnection {
             local: fields.address(),
@@ -307,26 +342,39 @@ impl Record for TcpConnection {
 }
 
 /// A queue pair, with what its device allows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct IbConnection {
-    pub(crate) local: IpAddr,
-    pub(crate) peer: IpAddr,
-    pub(crate) local_gid: Ipv6Addr,
-    pub(crate) peer_gid: Ipv6Addr,
-    pub(crate) tos: u8,
-    pub(crate) sl: u8,
-    pub(crate) send_wr: u32,
-    pub(crate) recv_wr: u32,
-    pub(crate) send_sge: u32,
-    pub(crate) rdma_mr_max: u32,
-    pub(crate) rdma_mr_size: u32,
-    /// KiB
-    pub(crate) cache_allocs: u32,
-    #[serde(flatten)]
-    pub(crate) more: Option<More>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct IbConnection {
+    /// The address of this machine.
+    pub local: IpAddr,
+    /// The address of the other one.
+    pub peer: IpAddr,
+    /// That of the port here; zeros while it is down.
+    pub local_gid: Ipv6Addr,
+    /// That of the port there; zeros while it is down.
+    pub peer_gid: Ipv6Addr,
+    /// The type of service.
+    pub tos: u8,
+    /// The service level.
+    pub sl: u8,
+    /// Work requests that the send queue has room for.
+    pub send_wr: u32,
+    /// Work requests that the receive queue has room for.
+    pub recv_wr: u32,
+    /// Pieces of memory that one of them may have.
+    pub send_sge: u32,
+    /// The most memory regions that there may be.
+    pub rdma_mr_max: u32,
+    /// The most pages that one may have.
+    pub rdma_mr_size: u32,
+    /// KiB in the caches of its buffers.
+    pub cache_allocs: u32,
+    /// `None`: the kernel does not tell, as Linux does not.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub details: Option<Details>,
 }
 
-impl Record for IbConnection {
+impl Decode for IbConnection {
     fn decode(fields: &mut Fields<'_>) -> Self {
         let connection = IbConnection {
             local: fields.address(),
@@ -341,17 +389,14 @@ impl Record for IbConnection {
             tos: fields.u8(),
             sl: fields.u8(),
             cache_allocs: 0,
-            more: None,
+            details: None,
         };
         // The one record that is not packed.
         fields.align(4);
         IbConnection {
             cache_allocs: fields.u32(),
-            more: More::decode(fields),
+            details: Details::decode(fields),
             ..connection
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What only Oracle's kernels tell: more of each queue pair, and the paths of connections.
+
+use std::net::IpAddr;
+
+use super::record::{ConnectionFlags, Decode, Fields};
+
+/// What `struct rds_info_rdma_connection` has on Oracle's kernels beyond that of Linux.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Details {
+    /// Bytes of a fragment.
+    pub frag: u32,
+    /// Receives that are posted and the peer is not told of.
+    pub flow_ctl_post_credit: u16,
+    /// Receives of the peer's that may be used.
+    pub flow_ctl_send_credit: u16,
+    /// The number of the queue pair.
+    pub qp_num: i32,
+    /// Buffers for receives that were taken.
+    pub recv_alloc_ctr: u32,
+    /// Buffers for receives that were given back.
+    pub recv_free_ctr: u32,
+    /// The number of the peer's queue pair.
+    pub dst_qp_num: i32,
+    /// Buffers for sends that were taken.
+    pub send_alloc_ctr: u32,
+    /// Buffers for sends that were given back.
+    pub send_free_ctr: u32,
+    /// Bytes that were sent.
+    pub send_bytes: u64,
+    /// Bytes that were received.
+    pub recv_bytes: u64,
+    /// Bytes that were read from memory of the peer.
+    pub r_read_bytes: u64,
+    /// Bytes that were written to memory of the peer.
+    pub r_write_bytes: u64,
+    /// When the send queue was last looked at, in milliseconds.
+    pub tx_poll_ts: u64,
+    /// When the receive queue was last looked at, in milliseconds.
+    pub rx_poll_ts: u64,
+    /// How often the send queue was looked at.
+    pub tx_poll_cnt: u64,
+    /// How often the receive queue was looked at.
+    pub rx_poll_cnt: u64,
+    /// The completion vector of the send queue.
+    pub scq_vector: i32,
+    /// The completion vector of the receive queue.
+    pub rcq_vector: i32,
+}
+
+impl Details {
+    /// `None`: the record ends before.
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Option<Self> {
+        if fields.left() == 0 {
+            return None;
+        }
+        let mut details = Details {
+            frag: fields.u32(),
+            flow_ctl_post_credit: fields.u16(),
+            flow_ctl_send_credit: fields.u16(),
+            qp_num: fields.i32(),
+            recv_alloc_ctr: fields.u32(),
+            recv_free_ctr: fields.u32(),
+            dst_qp_num: fields.i32(),
+            send_alloc_ctr: fields.u32(),
+            send_free_ctr: fields.u32(),
+            ..Details::default()
+        };
+        fields.align(8);
+        for number in [
+            &mut details.send_bytes,
+            &mut details.recv_bytes,
+            &mut details.r_read_bytes,
+            &mut details.r_write_bytes,
+            &mut details.tx_poll_ts,
+            &mut details.rx_poll_ts,
+            &mut details.tx_poll_cnt,
+            &mut details.rx_poll_cnt,
+        ] {
+            *number = fields.u64();
+        }
+        details.scq_vector = fields.i32();
+        details.rcq_vector = fields.i32();
+        Some(details)
+    }
+}
+
+/// Bytes of a path in a record, `struct rds_path_info`.
+const PATH: usize = 37;
+
+/// Seconds since 1970; 0: it has not happened.
+pub type Time = i64;
+
+/// One of the paths of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Path {
+    /// Its number.
+    pub index: u32,
+    /// When it was last connected.
+    pub connected: Time,
+    /// When that was last tried.
+    pub attempted: Time,
+    /// When it was last lost.
+    pub reset: Time,
+    /// How often it was tried since.
+    pub attempts: u32,
+    /// Its state.
+    pub flags: ConnectionFlags,
+    /// Why it was reset, as the kernel numbers it.
+    pub reason: u32,
+}
+
+impl Path {
+    fn decode(fields: &mut Fields<'_>) -> Self {
+        let mut time = || fields.i64();
+        let (attempted, connected, reset) = (time(), time(), time());
+        Path {
+            attempted,
+            connected,
+            reset,
+            reason: fields.u32(),
+            attempts: fields.u32(),
+            index: fields.u32(),
+            flags: ConnectionFlags(fields.u8()),
+        }
+    }
+
+    /// For how many seconds it was down before it was made again.
+    pub fn down(&self) -> Option<Time> {
+        let up = self.flags.is_connected() && self.reset != 0;
+        up.then(|| self.connected.saturating_sub(self.reset))
+    }
+}
+
+/// A connection, `struct rds_info_connection_paths`. Its addresses are those of IPv6 in both tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Paths {
+    /// The address of this machine.
+    pub local: IpAddr,
+    /// The address of the other one.
+    pub peer: IpAddr,
+    /// `infiniband` or `tcp`.
+    pub transport: String,
+    /// The type of service.
+    pub tos: u8,
+    /// One, or several of a transport that has them.
+    pub paths: Vec<Path>,
+}
+
+impl Decode for Paths {
+    fn decode(fields: &mut Fields<'_>) -> Self {
+        let (local, peer) = (fields.long_address(), fields.long_address());
+        let (transport, tos) = (fields.text::<16>(), fields.u8());
+        // Where the connection has but one, none is counted.
+        let count = usize::from(fields.u8().max(1)).min(fields.left() / PATH);
+        Paths {
+            local,
+            peer,
+            transport,
+            tos,
+            paths: (0..count).map(|_| Path::decode(fields)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::info::{decode, Family, Table};
+
+    fn path(index: u32, reset: Time, reason: u32, flags: u8) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for time in [1_700_000_000, 1_700_000_060, reset] {
+            bytes.extend(Time::to_ne_bytes(time));
+        }
+        for number in [reason, 3, index] {
+            bytes.extend(u32::to_ne_bytes(number));
+        }
+        bytes.push(flags);
+        assert_eq!(bytes.len(), PATH);
+        bytes
+    }
+
+    fn record(count: u8, paths: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for last in [1, 2] {
+            bytes.extend([0; 10]);
+            bytes.extend([255, 255, 10, 0, 0, last]);
+        }
+        bytes.extend(b"infiniband\0\0\0\0\0\0");
+        bytes.extend([4, count]);
+        bytes.extend(paths.concat());
+        // Room for eight.
+        bytes.resize(50 + 8 * PATH, 0);
+        bytes
+    }
+
+    fn read(records: &[Vec<u8>]) -> Vec<Paths> {
+        let data = records.concat();
+        let each = records[0].len();
+        decode(&Table { data, each }, Family::V4).unwrap()
+    }
+
+    #[test]
+    fn records_are_read() {
+        let one = record(0, &[path(0, 0, 0, 4)]);
+        let two = record(2, &[path(0, 1_700_000_050, 26, 4), path(1, 9, 1, 2)]);
+        let found = read(&[one.clone(), two.clone()]);
+        assert_eq!(found[0].local, "10.0.0.1".parse::<IpAddr>().unwrap());
+        assert_eq!(
+            (found[0].transport.as_str(), found[0].tos),
+            ("infiniband", 4)
+        );
+        assert_eq!(found[0].paths.len(), 1);
+        let path = &found[1].paths[1];
+        assert_eq!((path.index, path.reason, path.attempts), (1, 1, 3));
+        assert_eq!(
+            (path.connected, path.attempted),
+            (1_700_000_060, 1_700_000_000)
+        );
+        let down: Vec<_> = found[1].paths.iter().map(Path::down).collect();
+        assert_eq!(down, [Some(10), None]);
+        // The kernel has counted more than there are.
+        let short = record(255, &[])[..50 + 3 * PATH].to_vec();
+        assert_eq!(read(&[short])[0].paths.len(), 3);
+    }
+}
