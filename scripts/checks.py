@@ -23,6 +23,8 @@ LAYERS = (
 LEVEL = {name: i for i, row in enumerate(LAYERS) for name in row}
 UNSAFE_LAYERS = ("bindings", "kapi")
 SOURCES = (".rs", ".c", ".h", ".py", ".sh", ".mk", ".toml", ".yml", ".yaml")
+# What other programs may link, whatever their licence.
+LICENCES = {"tools/rds-socket/": "GPL-2.0-only OR BSD-2-Clause"}
 NAMED_SOURCES = ("Makefile", "Kbuild", "Kconfig", "run")
 
 # Comments and literals of Rust, so that words in them are not taken for code.
@@ -127,15 +129,23 @@ def module_denies_unsafe(path, text):
         yield 1, f"no #![{wanted}(unsafe_code)]"
 
 
+def licence_of(path):
+    """What a file of the project is under, as an SPDX expression."""
+    return next((licence for folder, licence in LICENCES.items() if path.startswith(folder)), "GPL-2.0")
+
+
 def spdx(path, text):
-    """The first line, or the second of a script, names the licence."""
+    """The first line, or the second of a script, names the licence of the folder, all of it."""
     name = PurePosixPath(path)
     if name.suffix not in SOURCES and name.name not in NAMED_SOURCES:
         return
     lines = text.split("\n")[:2]
     first = lines[1] if lines[0].startswith("#!") and len(lines) > 1 else lines[0]
-    if "SPDX-License-Identifier: GPL-2.0" not in first:
+    found = re.search(r"SPDX-License-Identifier: (.*?)(?: \*/)?$", first)
+    if not found:
         yield 1, "no SPDX-License-Identifier line"
+    elif found[1] != licence_of(path):
+        yield 1, f"licence {found[1]}, but this file is under {licence_of(path)}"
 
 
 def length(path, text):

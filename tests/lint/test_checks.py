@@ -117,7 +117,21 @@ def test_spdx():
         assert complaints(checks.spdx, path, "\n")
     assert not complaints(checks.spdx, "a.rs", HEAD)
     assert not complaints(checks.spdx, "a.sh", "#!/bin/sh\n# SPDX-License-Identifier: GPL-2.0\n")
+    assert not complaints(checks.spdx, "a.h", "/* SPDX-License-Identifier: GPL-2.0 */\n")
     assert not complaints(checks.spdx, "README.md", "# Title\n")
+
+
+@pytest.mark.parametrize("path, licence, good", [
+    ("tools/rds-socket/src/lib.rs", "GPL-2.0-only OR BSD-2-Clause", True),
+    ("tools/rds-socket/src/lib.rs", "BSD-2-Clause OR GPL-2.0-only", False),
+    ("tools/rds-socket/src/lib.rs", "GPL-2.0-only", False),
+    ("tools/rds-socket/src/lib.rs", "GPL-2.0", False),
+    ("tools/rds-info/src/main.rs", "GPL-2.0-only OR BSD-2-Clause", False),
+    ("tools/rds-info/src/main.rs", "GPL-2.0-or-later", False),
+    ("tools/rds-info/src/main.rs", "GPL-2.0", True),
+])
+def test_each_folder_has_one_licence(path, licence, good):
+    assert (not complaints(checks.spdx, path, f"// SPDX-License-Identifier: {licence}\n//! A sample.\n")) == good
 
 
 def test_length():

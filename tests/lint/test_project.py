@@ -5,11 +5,17 @@ that the documents name what is there."""
 import fnmatch
 import re
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "scripts"))
+
+import checks  # noqa: E402
+
 TRACKED = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=TOP, check=True,
                          capture_output=True, text=True).stdout.strip("\0").split("\0")
 SCRIPTS = ["Makefile", *(x for x in TRACKED if x.startswith((".ci/", "scripts/")))]
@@ -43,11 +49,26 @@ def test_licences():
     named = set()
     for path in TRACKED:
         lines = (TOP / path).read_text(errors="replace").split("\n")[:2]
-        named |= {m[1] for x in lines if (m := re.match(r"\W*SPDX-License-Identifier: ([\w.+-]+)(?: \*/)?$", x))}
-    texts = [x.read_text() for x in (TOP / "LICENSES").rglob("*") if x.is_file()]
-    known = {m for x in texts for m in re.findall(r"^Valid-License-Identifier: (.*)$", x, re.M)}
-    assert named and named <= known
-    assert "GNU GENERAL PUBLIC LICENSE" in texts[0] and "LICENSES/preferred/GPL-2.0" in (TOP / "COPYING").read_text()
+        named |= {m[1] for x in lines if (m := re.match(r"\W*SPDX-License-Identifier: (.*?)(?: \*/)?$", x))}
+    texts = {x.name: x.read_text() for x in (TOP / "LICENSES").rglob("*") if x.is_file()}
+    known = {m for x in texts.values() for m in re.findall(r"^Valid-License-Identifier: (.*)$", x, re.M)}
+    assert {"GPL-2.0", "GPL-2.0-only OR BSD-2-Clause"} <= named
+    assert [x for x in named if not set(re.split(r" (?:OR|AND|WITH) ", x)) <= known] == []
+    assert "GNU GENERAL PUBLIC LICENSE" in texts["GPL-2.0"] and "LICENSES/preferred/GPL-2.0" in (TOP / "COPYING").read_text()
+
+
+@pytest.mark.parametrize("path", [x for x in TRACKED if Path(x).name == "Cargo.toml"])
+def test_crates_have_the_licence_of_their_folder(path):
+    """In the crate's own words and in those of SPDX, which says "only" where the kernel says nothing."""
+    package = tomllib.loads((TOP / path).read_text()).get("package")
+    if package is None:
+        return
+    licence = package.get("license")
+    if licence == {"workspace": True}:
+        workspace = (TOP / path).parent.parent / "Cargo.toml"
+        licence = tomllib.loads(workspace.read_text())["workspace"]["package"]["license"]
+    if licence is not None:
+        assert licence == re.sub(r"^GPL-2.0$", "GPL-2.0-only", checks.licence_of(path))
 
 
 def entries():

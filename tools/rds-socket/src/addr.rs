@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //! Conversion between [`SocketAddr`] and the kernel's socket addresses.
 
 use std::mem;

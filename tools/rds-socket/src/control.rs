@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //! Control messages as bytes: each a length, a level, a kind, and data, aligned to the machine's word.
 
 use std::mem;

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //! Errors that say what was tried, what the kernel answered, and what to do about it.
 
 use std::fmt;

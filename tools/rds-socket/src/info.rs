@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //! What the kernel tells of its counters, connections, sockets and messages: the `RDS_INFO_*` options.
 //!
 //! A record may be longer than the one known here, as newer kernels append to them, or shorter, as older ones had

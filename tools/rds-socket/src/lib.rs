@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //! Safe access to AF_RDS sockets: reliable, in-order datagrams over RDMA, TCP or loopback.
 //!
 //! [`RdsSocket`] is always non-blocking; wait with [`poll`]. How a program waits depends on why a

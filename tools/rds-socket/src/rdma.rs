@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //! What programs tell the kernel, and it tells them, of memory that peers use: the structures of `linux/rds.h`.
 
 use std::fmt;

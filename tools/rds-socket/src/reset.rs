@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //! What asks for a connection to be made anew, which Oracle's kernels have: `struct rds_reset` and `rds6_reset`.
 
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //! What only Oracle's kernels tell: more of each queue pair, and the paths of connections.
 
 use std::net::IpAddr;

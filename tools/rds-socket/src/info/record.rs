@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //! The records, `struct rds_info_*` and `rds6_info_*` of `<linux/rds.h>`.
 //!
 //! Numbers are in the byte order of the machine, addresses and ports in that of the network.

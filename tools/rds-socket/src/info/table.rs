@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //! A table as the kernel writes it.
 //!
 //! The kernel takes a snapshot in one call, or says how much room it needs. A table may have grown when the

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //! Records as a kernel writes them, and as no kernel should.
 
 use proptest::prelude::*;
