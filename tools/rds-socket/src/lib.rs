@@ -11,6 +11,8 @@ mod control;
 mod error;
 pub mod info;
 mod memory;
+mod notices;
+mod options;
 mod poll;
 mod rdma;
 mod reset;
@@ -18,9 +20,11 @@ mod socket;
 
 pub use error::{is_congested, Error};
 pub use memory::{Area, Memory};
+pub use notices::{Ended, Notices, Ports, Status};
+pub use options::Transport;
 pub use poll::{poll, PollFd};
-pub use rdma::{Control, Cookie, Direction, Ended, Lifetime, Notices, Ports, Status};
-pub use socket::{RdsSocket, Received, Sent, Transport};
+pub use rdma::{Control, Cookie, Direction, Lifetime};
+pub use socket::{RdsSocket, Received, Sent};
 
 /// Address family of RDS sockets.
 pub const AF_RDS: i32 = 21;

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+//! The options of a socket.
+
+use std::io;
+use std::mem;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::addr::RawAddr;
+use crate::error::{reset_hint, tos_hint, transport_hint};
+use crate::info::{read_table, Answer, Table};
+use crate::reset::request;
+use crate::socket::check;
+use crate::{Error, RdsSocket, SOL_RDS};
+
+const RDS_CANCEL_SENT_TO: i32 = 1;
+const RDS_CONG_MONITOR: i32 = 6;
+
+const SO_RDS_TRANSPORT: i32 = 8;
+const RDS_TRANS_NONE: i32 = -1;
+
+// SIOCPROTOPRIVATE
+const SIOCRDSSETTOS: libc::c_ulong = 0x89e0;
+
+/// What carries the messages of a bound socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// RDMA: InfiniBand, RoCE or iWARP.
+    Rdma,
+    /// TCP port 16385.
+    Tcp,
+    /// Within this machine.
+    Loopback,
+    /// A number that this program does not know.
+    Other(i32),
+}
+
+impl From<i32> for Transport {
+    fn from(number: i32) -> Self {
+        match number {
+            0 => Transport::Rdma,
+            2 => Transport::Tcp,
+            3 => Transport::Loopback,
+            other => Transport::Other(other),
+        }
+    }
+}
+
+impl From<Transport> for i32 {
+    fn from(transport: Transport) -> Self {
+        match transport {
+            Transport::Rdma => 0,
+            Transport::Tcp => 2,
+            Transport::Loopback => 3,
+            Transport::Other(number) => number,
+        }
+    }
+}
+
+impl RdsSocket {
+    /// Sets the type of service, which selects a connection of its own to each peer. Once only,
+    /// after bind and before the first message.
+    pub fn set_tos(&self, tos: u8) -> Result<(), Error> {
+        // SAFETY: the kernel reads one byte.
+        let ret = unsafe { libc::ioctl(self.raw(), SIOCRDSSETTOS, &tos) };
+        check(ret).map(drop).map_err(|e| {
+            let hint = tos_hint(e.raw_os_error());
+            Error::new(format!("set type of service {tos}"), e).with_hint(hint)
+        })
+    }
+
+    /// Pins the transport of a socket that is not bound yet.
+    pub fn set_transport(&self, transport: Transport) -> Result<(), Error> {
+        self.set_option(SOL_RDS, SO_RDS_TRANSPORT, transport.into())
+            .map_err(|e| {
+                let hint = transport_hint(e.raw_os_error());
+                Error::new(format!("choose the transport {transport:?}"), e).with_hint(hint)
+            })
+    }
+
+    /// The transport; `None` before bind.
+    pub fn transport(&self) -> Result<Option<Transport>, Error> {
+        let number = self
+            .option(SOL_RDS, SO_RDS_TRANSPORT)
+            .map_err(|e| Error::new("read the transport", e))?;
+        Ok((number != RDS_TRANS_NONE).then(|| number.into()))
+    }
+
+    /// Sets the limit of payload bytes that are sent and not yet acknowledged, which also limits
+    /// one message. Returns the limit as the kernel has it: an unprivileged caller gets no more
+    /// than `net.core.wmem_max`.
+    pub fn set_send_limit(&self, bytes: usize) -> Result<usize, Error> {
+        self.set_buffer(bytes, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)
+            .map_err(|e| Error::new(format!("set SO_SNDBUF to {bytes}"), e))
+    }
+
+    /// Sets the limit of payload bytes that wait to be received, beyond which the port is
+    /// congested. Returns the limit as the kernel has it: an unprivileged caller gets no more
+    /// than `net.core.rmem_max`.
+    pub fn set_receive_limit(&self, bytes: usize) -> Result<usize, Error> {
+        self.set_buffer(bytes, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)
+            .map_err(|e| Error::new(format!("set SO_RCVBUF to {bytes}"), e))
+    }
+
+    /// From now on the kernel tells which congested destinations may have room again: [`Self::recv_with`] brings
+    /// it, and [`crate::PollFd::READABLE`] announces it, not [`crate::PollFd::UNCONGESTED`].
+    pub fn monitor_congestion(&self) -> Result<(), Error> {
+        self.set_option(SOL_RDS, RDS_CONG_MONITOR, 1)
+            .map_err(|e| Error::new("have congestion monitored (RDS_CONG_MONITOR)", e))
+    }
+
+    /// Forgets what was sent to `to` and is not acknowledged.
+    pub fn cancel_sent_to(&self, to: SocketAddr) -> Result<(), Error> {
+        let raw = RawAddr::from(to);
+        // SAFETY: the address is valid for its length.
+        let ret = unsafe {
+            let value = raw.as_ptr().cast();
+            libc::setsockopt(self.raw(), SOL_RDS, RDS_CANCEL_SENT_TO, value, raw.len())
+        };
+        check(ret)
+            .map(drop)
+            .map_err(|e| Error::new(format!("cancel what was sent to {to}"), e))
+    }
+
+    /// Has the connection from `local` to `peer` with this type of service made anew. Nothing is lost. The socket
+    /// has to be bound.
+    pub fn reset_connection(&self, local: IpAddr, peer: IpAddr, tos: u8) -> Result<(), Error> {
+        let what = || format!("reset the connection from {local} to {peer}");
+        let errno = io::Error::from_raw_os_error;
+        let (number, bytes) = request(local, peer, tos)
+            .ok_or_else(|| Error::new(what(), errno(libc::EAFNOSUPPORT)))?;
+        let (value, len) = (bytes.as_ptr().cast(), bytes.len() as libc::socklen_t);
+        // SAFETY: the bytes are valid for their length.
+        let ret = unsafe { libc::setsockopt(self.raw(), SOL_RDS, number, value, len) };
+        check(ret).map(drop).map_err(|e| {
+            let hint = reset_hint(e.raw_os_error());
+            Error::new(what(), e).with_hint(hint)
+        })
+    }
+
+    /// A snapshot of the table of the option `number` (`RDS_INFO_*`); `None` if the kernel does not have it,
+    /// or the transport that it is of is not loaded. The socket need not be bound.
+    pub fn table(&self, number: i32) -> Result<Option<Table>, Error> {
+        match read_table(|room| self.ask_for_table(number, room)) {
+            Ok(table) => Ok(Some(table)),
+            Err(e) if e.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
+            Err(e) => Err(Error::new(format!("read the RDS table {number}"), e)),
+        }
+    }
+
+    fn ask_for_table(&self, number: i32, room: &mut [u8]) -> io::Result<Answer> {
+        let too_long = |_| io::Error::from_raw_os_error(libc::EFBIG);
+        let mut len = libc::socklen_t::try_from(room.len()).map_err(too_long)?;
+        let out = room.as_mut_ptr().cast();
+        // SAFETY: `out` is valid for writes of `len` bytes.
+        let ret = unsafe { libc::getsockopt(self.raw(), SOL_RDS, number, out, &mut len) };
+        match check(ret) {
+            Ok(each) => Ok(Answer::Written {
+                len: len as usize,
+                each: each as usize,
+            }),
+            Err(e) if e.raw_os_error() == Some(libc::ENOSPC) => Ok(Answer::TooShort {
+                needed: len as usize,
+            }),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The kernel doubles what it is given, and RDS halves it: the net effect is the value itself.
+    fn set_buffer(&self, bytes: usize, force: i32, normal: i32) -> io::Result<usize> {
+        let value = i32::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        match self.set_option(libc::SOL_SOCKET, force, value) {
+            Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
+                self.set_option(libc::SOL_SOCKET, normal, value)?
+            }
+            other => other?,
+        }
+        let doubled = self.option(libc::SOL_SOCKET, normal)?;
+        Ok(usize::try_from(doubled / 2).unwrap_or(0))
+    }
+
+    fn set_option(&self, level: i32, name: i32, value: i32) -> io::Result<()> {
+        let len = mem::size_of::<i32>() as libc::socklen_t;
+        let value: *const i32 = &value;
+        // SAFETY: the value is valid for `len` bytes.
+        let ret = unsafe { libc::setsockopt(self.raw(), level, name, value.cast(), len) };
+        check(ret).map(drop)
+    }
+
+    /// Sets an option of RDS that is a structure of numbers.
+    ///
+    /// # Safety
+    ///
+    /// The addresses among them have to be valid for what the kernel does with them.
+    pub(crate) unsafe fn set_numbers(&self, name: i32, numbers: &[u64]) -> io::Result<()> {
+        let len = mem::size_of_val(numbers) as libc::socklen_t;
+        let value = numbers.as_ptr().cast();
+        // SAFETY: the numbers are valid for `len` bytes, and what they point to by the promise of the caller.
+        let ret = unsafe { libc::setsockopt(self.raw(), SOL_RDS, name, value, len) };
+        check(ret).map(drop)
+    }
+
+    pub(crate) fn option(&self, level: i32, name: i32) -> io::Result<i32> {
+        let mut len = mem::size_of::<i32>() as libc::socklen_t;
+        let mut value = 0i32;
+        let out: *mut i32 = &mut value;
+        // SAFETY: the value is valid for `len` bytes.
+        let ret = unsafe { libc::getsockopt(self.raw(), level, name, out.cast(), &mut len) };
+        check(ret)?;
+        Ok(value)
+    }
+}
