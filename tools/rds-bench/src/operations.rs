@@ -3,7 +3,8 @@
 
 use anyhow::{ensure, Context, Result};
 use rds_socket::{
-    poll, Area, Control, Cookie, Direction, Ended, Lifetime, Memory, PollFd, RdsSocket, Status,
+    poll, Area, Atomic, Control, Cookie, Direction, Ended, Lifetime, Memory, PollFd, RdsSocket,
+    Status,
 };
 use rustix::io::Errno;
 
@@ -33,6 +34,7 @@ pub(crate) fn transfers(
     operations(pair, size, effort, |region, local| Control::Transfer {
         direction,
         region,
+        at: 0,
         local: vec![local],
         token: 1,
     })
@@ -40,10 +42,11 @@ pub(crate) fn transfers(
 
 /// Adds to a number in a region of end 1, one operation at a time.
 pub(crate) fn additions(pair: &RdsPair, effort: Effort) -> Result<Samples> {
-    operations(pair, NUMBER, effort, |region, local| Control::FetchAdd {
+    operations(pair, NUMBER, effort, |region, local| Control::Atomic {
+        operation: Atomic::FetchAdd { add: 1 },
         region,
+        at: 0,
         local,
-        add: 1,
         token: 1,
     })
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{bail, Context, Result};
-use rds_socket::{poll, PollFd, RdsSocket};
+use rds_socket::{poll, Events, PollFd, RdsSocket};
 use rustix::io::Errno;
 use rustix::net::{
     connect, recv, send, socketpair, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType,
@@ -184,7 +184,7 @@ pub(crate) fn receive(pair: &impl Pair, at: usize, size: usize, buffer: &mut [u8
 }
 
 /// Without a time limit, which would cost instructions; who runs this program has one.
-fn wait(socket: &impl AsFd, events: i16) -> Result<()> {
+fn wait(socket: &impl AsFd, events: Events) -> Result<()> {
     poll(&mut [PollFd::new(socket, events)], None)?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context};
-use rds_socket::{is_congested, poll, Error, PollFd, RdsSocket, PING_PORT};
+use rds_socket::{is_congested, poll, Error, Events, PollFd, RdsSocket, PING_PORT};
 
 use crate::args::Args;
 use crate::stats::{answer, failure, Stats};
@@ -24,7 +24,7 @@ enum State {
     Blocked {
         number: u64,
         since: Instant,
-        events: i16,
+        events: Events,
     },
     Sent {
         number: u64,
@@ -56,7 +56,7 @@ impl Slot {
         }
     }
 
-    fn events(&self) -> i16 {
+    fn events(&self) -> Events {
         match self.state {
             State::Blocked { events, .. } => PollFd::READABLE | events,
             _ => PollFd::READABLE,

@@ -3,6 +3,7 @@
 
 use std::mem;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::slice;
 
 /// A socket address in the kernel's layout, with the length that belongs to its family.
 pub(crate) enum RawAddr {
@@ -24,6 +25,14 @@ impl RawAddr {
             RawAddr::V6(_) => mem::size_of::<libc::sockaddr_in6>(),
         };
         len as libc::socklen_t
+    }
+}
+
+impl RawAddr {
+    /// As many as [`Self::len`].
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the address is valid for its length, and has no padding.
+        unsafe { slice::from_raw_parts(self.as_ptr().cast(), self.len() as usize) }
     }
 }
 

@@ -19,9 +19,9 @@ pub(crate) fn encode(kind: i32, data: &[u64]) -> Vec<u8> {
     bytes
 }
 
-/// The control messages of RDS in what the kernel wrote, each with its kind. Ends at the first that is cut.
-pub(crate) fn decode(mut bytes: &[u8]) -> impl Iterator<Item = (i32, &[u8])> {
-    let all = std::iter::from_fn(move || {
+/// The control messages in what the kernel wrote, each with its level and kind. Ends at the first that is cut.
+pub(crate) fn decode(mut bytes: &[u8]) -> impl Iterator<Item = (i32, i32, &[u8])> {
+    std::iter::from_fn(move || {
         let (len, rest) = bytes.split_first_chunk()?;
         let (level, rest) = rest.split_first_chunk()?;
         let (kind, _) = rest.split_first_chunk()?;
@@ -29,9 +29,7 @@ pub(crate) fn decode(mut bytes: &[u8]) -> impl Iterator<Item = (i32, &[u8])> {
         let data = bytes.get(HEADER..len)?;
         bytes = bytes.get(len.next_multiple_of(ALIGN)..).unwrap_or(&[]);
         Some((i32::from_ne_bytes(*level), i32::from_ne_bytes(*kind), data))
-    });
-    all.filter(|&(level, ..)| level == SOL_RDS)
-        .map(|(_, kind, data)| (kind, data))
+    })
 }
 
 #[cfg(test)]
@@ -47,9 +45,15 @@ mod tests {
         bytes.extend(other);
         bytes.extend(encode(9, &[4]));
         let found: Vec<_> = decode(&bytes)
-            .map(|(kind, data)| (kind, data.len()))
+            .map(|(level, kind, data)| (level, kind, data.len()))
             .collect();
-        assert_eq!(found, [(5, 16), (7, 0), (9, 8)]);
+        let wanted = [
+            (SOL_RDS, 5, 16),
+            (SOL_RDS, 7, 0),
+            (1, 8, 8),
+            (SOL_RDS, 9, 8),
+        ];
+        assert_eq!(found, wanted);
     }
 
     #[test]
@@ -59,7 +63,7 @@ mod tests {
         bytes[..ALIGN].copy_from_slice(&(HEADER + 12).to_ne_bytes());
         bytes.extend(encode(2, &[3]));
         let found: Vec<_> = decode(&bytes)
-            .map(|(kind, data)| (kind, data.len()))
+            .map(|(_, kind, data)| (kind, data.len()))
             .collect();
         assert_eq!(found, [(4, 12), (2, 8)]);
     }

@@ -35,6 +35,25 @@ impl Error {
     }
 }
 
+impl Error {
+    /// What the kernel answered.
+    pub fn io_error(&self) -> &io::Error {
+        &self.source
+    }
+
+    /// What the user can do, if that is known.
+    pub fn hint(&self) -> Option<&'static str> {
+        self.hint
+    }
+}
+
+impl From<Error> for io::Error {
+    /// Of the same kind, with all that [`Error`] says as its text.
+    fn from(error: Error) -> Self {
+        io::Error::new(error.source.kind(), error)
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot {}: {}", self.what, self.source)?;
@@ -134,6 +153,17 @@ mod tests {
             .to_string();
         assert!(text.starts_with("cannot create an RDS socket: "), "{text}");
         assert!(text.contains("modprobe rds_rust"), "{text}");
+    }
+
+    #[test]
+    fn errors_go_on_as_those_of_the_system() {
+        let source = || io::Error::from_raw_os_error(libc::EADDRINUSE);
+        let error = Error::new("bind", source()).with_hint(bind_hint(Some(libc::EADDRINUSE)));
+        assert_eq!(error.io_error().raw_os_error(), Some(libc::EADDRINUSE));
+        assert!(error.hint().is_some_and(|hint| hint.contains("bound")));
+        let error = io::Error::from(error);
+        assert_eq!(error.kind(), source().kind());
+        assert!(error.to_string().starts_with("cannot bind: "), "{error}");
     }
 
     #[test]

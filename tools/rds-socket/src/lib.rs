@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! Safe access to AF_RDS sockets: reliable, in-order datagrams over RDMA, TCP or loopback.
+//! Safe access to AF_RDS sockets: reliable datagrams in order, over RDMA, TCP or loopback.
 //!
-//! [`RdsSocket`] is always non-blocking; wait with [`poll`]. How a program waits depends on why a
-//! send failed: after `EAGAIN` (its own send buffer is full) for [`PollFd::WRITABLE`], after
-//! `ENOBUFS` (the destination is congested) for [`PollFd::READABLE`] or [`PollFd::UNCONGESTED`],
-//! because a congested destination does not make the socket unwritable.
+#![doc = include_str!("../README.md")]
 
 mod addr;
 mod control;
@@ -20,10 +17,10 @@ mod socket;
 
 pub use error::{is_congested, Error};
 pub use memory::{Area, Memory};
-pub use notices::{Ended, Notices, Ports, Status};
+pub use notices::{Ended, Notices, Ports, Span, Status};
 pub use options::Transport;
-pub use poll::{poll, PollFd};
-pub use rdma::{Control, Cookie, Direction, Lifetime};
+pub use poll::{poll, Events, PollFd};
+pub use rdma::{Atomic, Control, Cookie, Direction, Lifetime};
 pub use socket::{RdsSocket, Received, Sent};
 
 /// Address family of RDS sockets.

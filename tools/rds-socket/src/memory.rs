@@ -2,11 +2,13 @@
 //! Memory that devices and peers may use while the program has it.
 
 use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::{self, NonNull};
 
 use crate::Error;
 
-/// Pages of this program, zero at first.
+/// Pages of this program.
 ///
 /// There is never a reference to them, since a device may write to what is registered: bytes are copied in and out. Nor
 /// are they ever another object's: if this ends while a device still uses them, the kernel keeps them until it does not.
@@ -20,30 +22,59 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// `len` bytes from the first of a page on.
+    /// `len` bytes from the first of a page on, zero at first.
     pub fn new(len: usize) -> Result<Self, Error> {
+        Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+            .map_err(|e| Error::new(format!("get {len} bytes of memory"), e))
+    }
+
+    /// `len` bytes of a file from `offset` on, which is a multiple of the page size: memory that is shared with other
+    /// processes, or huge pages (`memfd_create()`, tmpfs, hugetlbfs). What a peer writes is in the file.
+    ///
+    /// A program that gets at bytes behind the end of the file, as it may be cut later, ends with SIGBUS.
+    pub fn of_file(file: &impl AsFd, offset: u64, len: usize) -> Result<Self, Error> {
+        let fd = file.as_fd().as_raw_fd();
+        let too_far = |_| io::Error::from_raw_os_error(libc::EOVERFLOW);
+        libc::off_t::try_from(offset)
+            .map_err(too_far)
+            .and_then(|offset| Self::map(len, libc::MAP_SHARED, fd, offset))
+            .map_err(|e| Error::new(format!("map {len} bytes of a file"), e))
+    }
+
+    fn map(len: usize, flags: i32, fd: i32, offset: libc::off_t) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: without MAP_FIXED the kernel chooses a place where nothing is.
-        let start = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, -1, 0) };
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, fd, offset) };
         if start == libc::MAP_FAILED {
-            let error = io::Error::last_os_error();
-            return Err(Error::new(format!("get {len} bytes of memory"), error));
+            return Err(io::Error::last_os_error());
         }
         let null = || io::Error::from_raw_os_error(libc::ENOMEM);
-        let start = NonNull::new(start.cast())
-            .ok_or_else(|| Error::new(format!("get {len} bytes of memory"), null()))?;
+        let start = NonNull::new(start.cast()).ok_or_else(null)?;
         Ok(Memory { start, len })
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none, which the kernel does not allow.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All of it.
+    pub fn all(&self) -> Area<'_> {
+        Area {
+            start: self.start,
+            len: self.len,
+            memory: PhantomData,
+        }
     }
 
     /// `len` bytes from `at` on; `None` if they are not all there.
     pub fn area(&self, at: usize, len: usize) -> Option<Area<'_>> {
-        let end = at.checked_add(len)?;
-        (end <= self.len).then_some(Area {
-            memory: self,
-            at,
-            len,
-        })
+        self.all().part(at, len)
     }
 }
 
@@ -54,16 +85,46 @@ impl Drop for Memory {
     }
 }
 
-/// Some bytes of [`Memory`].
-// INVARIANT: `at + len` is at most the length of the memory.
+/// Some bytes that devices and peers may use: of [`Memory`], or of what a program has given away for that.
+// INVARIANT: for `'a` `len` bytes from `start` on are valid for reads and writes, and nothing has a reference to them.
 #[derive(Clone, Copy, Debug)]
 pub struct Area<'a> {
-    memory: &'a Memory,
-    at: usize,
+    start: NonNull<u8>,
     len: usize,
+    memory: PhantomData<&'a Memory>,
+}
+
+impl Area<'static> {
+    /// Memory that the program never gets back: a peer may write to it as long as the program runs.
+    ///
+    /// ```
+    /// let buffer = Box::leak(vec![0u8; 4096].into_boxed_slice());
+    /// let area = rds_socket::Area::of_leaked(buffer);
+    /// area.write(b"hello");
+    /// ```
+    pub fn of_leaked(bytes: &'static mut [u8]) -> Self {
+        Area {
+            len: bytes.len(),
+            start: NonNull::from(bytes).cast(),
+            memory: PhantomData,
+        }
+    }
 }
 
 impl<'a> Area<'a> {
+    /// Memory of the program's own, such as of an allocator for huge pages, or of another library.
+    ///
+    /// # Safety
+    ///
+    /// All of `'a` the `len` bytes from `start` on are valid for reads and writes, and nothing else reads or writes
+    /// them or has a reference to them. So are they, even after `'a`, until no device uses them: a region of them is
+    /// freed with [`RdsSocket::invalidate`](crate::RdsSocket::invalidate), or has ended otherwise, and the end of each
+    /// operation that they are the local memory of is known.
+    pub unsafe fn from_raw_parts(start: NonNull<u8>, len: usize) -> Self {
+        let memory = PhantomData;
+        Area { start, len, memory }
+    }
+
     /// How many bytes.
     pub fn len(&self) -> usize {
         self.len
@@ -76,11 +137,16 @@ impl<'a> Area<'a> {
 
     /// `len` bytes from `at` on; `None` if they are not all there.
     pub fn part(&self, at: usize, len: usize) -> Option<Area<'a>> {
-        let end = at.checked_add(len)?;
-        if end > self.len {
+        if at.checked_add(len)? > self.len {
             return None;
         }
-        self.memory.area(self.at.checked_add(at)?, len)
+        // SAFETY: `at` is not beyond the end of the bytes that are valid by the invariant.
+        let start = unsafe { self.start.add(at) };
+        Some(Area {
+            start,
+            len,
+            ..*self
+        })
     }
 
     /// Copies as much as both have into `out`.
@@ -88,14 +154,14 @@ impl<'a> Area<'a> {
         let len = self.len.min(out.len());
         // SAFETY: by the invariant all bytes are there, and they are not part of any Rust object. What a device
         // writes meanwhile makes them other bytes, of which each is a value.
-        unsafe { ptr::copy_nonoverlapping(self.start(), out.as_mut_ptr(), len) };
+        unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), out.as_mut_ptr(), len) };
     }
 
     /// Copies as much as both have from `bytes`.
     pub fn write(&self, bytes: &[u8]) {
         let len = self.len.min(bytes.len());
         // SAFETY: as above; nothing has a reference to the pages, so they may change.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start(), len) };
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr(), len) };
     }
 
     /// The number in the first eight bytes.
@@ -107,16 +173,15 @@ impl<'a> Area<'a> {
 
     /// As the kernel wants it told.
     pub(crate) fn address(&self) -> u64 {
-        self.start() as u64
-    }
-
-    fn start(&self) -> *mut u8 {
-        self.memory.start.as_ptr().wrapping_add(self.at)
+        self.start.as_ptr() as u64
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::FromRawFd;
+    use std::os::unix::fs::FileExt;
+
     use super::*;
 
     #[test]
@@ -150,6 +215,48 @@ mod tests {
         for (at, len) in [(0, 11), (11, 0), (3, 8), (usize::MAX, 2)] {
             assert!(area.part(at, len).is_none(), "{at} {len}");
         }
+    }
+
+    #[test]
+    fn memory_that_was_given_away() {
+        let area = Area::of_leaked(Box::leak(vec![7; 10].into_boxed_slice()));
+        area.part(2, 3).unwrap().write(b"abcd");
+        let mut out = [0; 11];
+        area.read(&mut out);
+        assert_eq!(&out, b"\x07\x07abc\x07\x07\x07\x07\x07\0");
+        assert!(area.part(2, 9).is_none());
+        assert!(Area::of_leaked(&mut []).is_empty());
+    }
+
+    #[test]
+    fn raw_memory() {
+        let memory = Memory::new(100).unwrap();
+        let start = memory.area(10, 0).unwrap().start;
+        // SAFETY: it is of `memory`, which is there longer, and only this thread has it.
+        let area = unsafe { Area::from_raw_parts(start, 20) };
+        area.write(b"abc");
+        let mut out = [0; 3];
+        memory.area(10, 3).unwrap().read(&mut out);
+        assert_eq!((&out, area.len()), (b"abc", 20));
+    }
+
+    #[test]
+    fn files_are_shared() {
+        // SAFETY: the name is a string that ends with a zero.
+        let fd = unsafe { libc::memfd_create(c"rds-socket".as_ptr(), 0) };
+        assert!(fd >= 0);
+        // SAFETY: it was just opened, and nothing else owns it.
+        let file = unsafe { std::fs::File::from_raw_fd(fd) };
+        file.set_len(8192).unwrap();
+        let memory = Memory::of_file(&file, 4096, 4096).unwrap();
+        assert_eq!((memory.len(), memory.is_empty()), (4096, false));
+        memory.area(5, 3).unwrap().write(b"abc");
+        let mut out = [0; 4];
+        file.read_exact_at(&mut out, 4096 + 4).unwrap();
+        assert_eq!(&out, b"\0abc");
+        let error = Memory::of_file(&file, 1, 4096).unwrap_err();
+        assert_eq!(error.io_error().raw_os_error(), Some(libc::EINVAL));
+        assert!(Memory::of_file(&file, u64::MAX, 1).is_err());
     }
 
     #[test]

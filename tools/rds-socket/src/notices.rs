@@ -3,12 +3,24 @@
 
 use std::fmt;
 use std::io;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::control::decode;
 use crate::rdma::{Cookie, RDS_CMSG_RDMA_DEST};
+use crate::SOL_RDS;
 
 const RDS_CMSG_RDMA_STATUS: i32 = 4;
 const RDS_CMSG_CONG_UPDATE: i32 = 5;
+const RDS_CMSG_RXPATH_LATENCY: i32 = 11;
+
+/// Time stamps of seconds and microseconds, `SO_TIMESTAMP` and `SO_TIMESTAMP_NEW`. 32-bit machines have both.
+const MICROSECONDS: [i32; 2] = [29, 63];
+
+/// Time stamps of seconds and nanoseconds, `SO_TIMESTAMPNS` and `SO_TIMESTAMPNS_NEW`.
+const NANOSECONDS: [i32; 2] = [35, 64];
+
+/// The most spans that the kernel tells of one message.
+const SPANS: usize = 3;
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +78,36 @@ pub struct Ended {
     pub status: Status,
 }
 
+/// A part of the way of a message to its reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// From the first frame until there is memory for the message.
+    Start,
+    /// From there until the message is at its socket.
+    Reassembly,
+    /// From there until it is read.
+    Delivery,
+}
+
+impl Span {
+    pub(crate) const ALL: [Self; SPANS] = [Span::Start, Span::Reassembly, Span::Delivery];
+
+    /// As the kernel numbers it.
+    pub(crate) fn number(self) -> u8 {
+        self as u8
+    }
+}
+
 /// What came beyond a message, or without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Notices {
     /// The sender's region.
     pub region: Option<Cookie>,
+    /// When the message was queued at the socket, with [`RdsSocket::set_timestamps`](crate::RdsSocket::set_timestamps).
+    pub queued_at: Option<SystemTime>,
+    /// How long the message took, with [`RdsSocket::set_latency_trace`](crate::RdsSocket::set_latency_trace).
+    pub latency: Vec<(Span, Duration)>,
     /// Operations that have ended. They come without a message.
     pub ended: Vec<Ended>,
     /// Ports that may have room again. It comes without a message.
@@ -97,8 +134,19 @@ impl Notices {
     pub(crate) fn parse(bytes: &[u8]) -> io::Result<Self> {
         let short = || io::Error::from_raw_os_error(libc::EBADMSG);
         let mut notices = Notices::default();
-        for (kind, data) in decode(bytes) {
+        for (level, kind, data) in decode(bytes) {
+            if level == libc::SOL_SOCKET {
+                if MICROSECONDS.contains(&kind) {
+                    notices.queued_at = Some(time(data, 1000).ok_or_else(short)?);
+                } else if NANOSECONDS.contains(&kind) {
+                    notices.queued_at = Some(time(data, 1).ok_or_else(short)?);
+                }
+            }
+            if level != SOL_RDS {
+                continue;
+            }
             match kind {
+                RDS_CMSG_RXPATH_LATENCY => notices.latency = spans(data).ok_or_else(short)?,
                 RDS_CMSG_RDMA_DEST => {
                     let cookie = data.first_chunk().ok_or_else(short)?;
                     notices.region = Some(Cookie::new(u64::from_ne_bytes(*cookie)));
@@ -122,10 +170,81 @@ impl Notices {
     }
 }
 
+/// Seconds since 1970, and a part of a second in units of so many nanoseconds, as long as each other.
+fn time(data: &[u8], unit: u32) -> Option<SystemTime> {
+    let number = |bytes: &[u8]| match bytes.len() {
+        4 => Some(i64::from(i32::from_ne_bytes(bytes.try_into().ok()?))),
+        8 => Some(i64::from_ne_bytes(bytes.try_into().ok()?)),
+        _ => None,
+    };
+    let (seconds, part) = data.split_at_checked(data.len() / 2)?;
+    let nanos = u32::try_from(number(part)?).ok()?.checked_mul(unit)?;
+    let since = Duration::new(u64::try_from(number(seconds)?).ok()?, nanos);
+    UNIX_EPOCH.checked_add(since)
+}
+
+/// `struct rds_cmsg_rx_trace`: how many, which, and nanoseconds.
+fn spans(data: &[u8]) -> Option<Vec<(Span, Duration)>> {
+    let (&count, rest) = data.split_first()?;
+    let (which, rest) = rest.split_at_checked(SPANS)?;
+    let times = rest.get(4..)?.chunks_exact(8);
+    let all = which.iter().zip(times).take(count.into());
+    let known = all.filter_map(|(&which, time)| {
+        let span = *Span::ALL.get(usize::from(which))?;
+        let nanos = u64::from_ne_bytes(time.try_into().ok()?);
+        Some((span, Duration::from_nanos(nanos)))
+    });
+    Some(known.collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::control::encode;
+
+    /// A control message of another level.
+    fn of_level(level: i32, kind: i32, data: &[u64]) -> Vec<u8> {
+        let mut bytes = encode(kind, data);
+        let at = size_of::<usize>();
+        bytes[at..at + 4].copy_from_slice(&level.to_ne_bytes());
+        bytes
+    }
+
+    #[test]
+    fn times_are_read() {
+        let read = |kind, data: &[u64]| {
+            Notices::parse(&of_level(libc::SOL_SOCKET, kind, data)).map(|x| x.queued_at)
+        };
+        let wanted = UNIX_EPOCH + Duration::new(1_700_000_000, 5000);
+        assert_eq!(read(29, &[1_700_000_000, 5]).unwrap(), Some(wanted));
+        assert_eq!(read(35, &[1_700_000_000, 5000]).unwrap(), Some(wanted));
+        assert_eq!(
+            time(&[[7u8, 0, 0, 0], [5, 0, 0, 0]].concat(), 1000),
+            Some(UNIX_EPOCH + Duration::new(7, 5000))
+        );
+        assert_eq!(read(30, &[1, 2]).unwrap(), None);
+        for data in [&[][..], &[u64::MAX, 0], &[0, u64::MAX], &[1, 2, 3]] {
+            assert!(read(29, data).is_err(), "{data:?}");
+        }
+        // Other levels have other meanings of a number.
+        let other = of_level(libc::SOL_SOCKET, RDS_CMSG_RDMA_DEST, &[8]);
+        assert_eq!(Notices::parse(&other).unwrap(), Notices::default());
+    }
+
+    #[test]
+    fn latencies_are_read() {
+        let head = u64::from_ne_bytes([2, 1, 2, 0, 0, 0, 0, 0]);
+        let read = |data: &[u64]| {
+            Notices::parse(&encode(RDS_CMSG_RXPATH_LATENCY, data)).map(|x| x.latency)
+        };
+        let found = read(&[head, 10, 20, 30]).unwrap();
+        let [ten, twenty] = [10, 20].map(Duration::from_nanos);
+        assert_eq!(found, [(Span::Reassembly, ten), (Span::Delivery, twenty)]);
+        // A span that is not known, and more of them than there is room for.
+        let head = u64::from_ne_bytes([9, 7, 0, 1, 0, 0, 0, 0]);
+        assert_eq!(read(&[head, 10, 20, 30]).unwrap().len(), 2);
+        assert!(read(&[]).is_err());
+    }
 
     #[test]
     fn notices_are_read() {

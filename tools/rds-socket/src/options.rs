@@ -4,16 +4,20 @@
 use std::io;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use crate::addr::RawAddr;
 use crate::error::{reset_hint, tos_hint, transport_hint};
 use crate::info::{read_table, Answer, Table};
+use crate::notices::Span;
 use crate::reset::request;
 use crate::socket::check;
-use crate::{Error, RdsSocket, SOL_RDS};
+use crate::{Error, RdsSocket, AF_RDS, SOL_RDS};
 
 const RDS_CANCEL_SENT_TO: i32 = 1;
+const RDS_RECVERR: i32 = 5;
 const RDS_CONG_MONITOR: i32 = 6;
+const SO_RDS_MSG_RXPATH_LATENCY: i32 = 10;
 
 const SO_RDS_TRANSPORT: i32 = 8;
 const RDS_TRANS_NONE: i32 = -1;
@@ -60,12 +64,71 @@ impl RdsSocket {
     /// Sets the type of service, which selects a connection of its own to each peer. Once only,
     /// after bind and before the first message.
     pub fn set_tos(&self, tos: u8) -> Result<(), Error> {
-        // SAFETY: the kernel reads one byte.
-        let ret = unsafe { libc::ioctl(self.raw(), SIOCRDSSETTOS, &tos) };
-        check(ret).map(drop).map_err(|e| {
+        self.ioctl_tos(tos).map_err(|e| {
             let hint = tos_hint(e.raw_os_error());
             Error::new(format!("set type of service {tos}"), e).with_hint(hint)
         })
+    }
+
+    fn ioctl_tos(&self, tos: u8) -> io::Result<()> {
+        // The number means other things to other sockets, some of which write to where they are pointed to.
+        if self.option(libc::SOL_SOCKET, libc::SO_DOMAIN)? != AF_RDS {
+            return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
+        }
+        // SAFETY: of an RDS socket the kernel reads one byte.
+        let ret = unsafe { libc::ioctl(self.raw(), SIOCRDSSETTOS, &tos) };
+        check(ret).map(drop)
+    }
+
+    /// Whether calls that cannot do their work at once fail with `EAGAIN`, or a send with `ENOBUFS`, as they do at
+    /// first, or wait.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> Result<(), Error> {
+        let mut value = i32::from(nonblocking);
+        // SAFETY: the kernel reads an `int`.
+        let ret = unsafe { libc::ioctl(self.raw(), libc::FIONBIO, &mut value) };
+        check(ret)
+            .map(drop)
+            .map_err(|e| Error::new("choose whether an RDS socket waits", e))
+    }
+
+    /// How long a send of a socket that waits may wait, before it fails with `ETIMEDOUT`. `None`: for ever.
+    pub fn set_send_timeout(&self, timeout: Option<Duration>) -> Result<(), Error> {
+        self.set_timeout(libc::SO_SNDTIMEO, timeout)
+            .map_err(|e| Error::new("set SO_SNDTIMEO", e))
+    }
+
+    /// How long a receive of a socket that waits may wait, before it fails with `ETIMEDOUT`. `None`: for ever.
+    pub fn set_receive_timeout(&self, timeout: Option<Duration>) -> Result<(), Error> {
+        self.set_timeout(libc::SO_RCVTIMEO, timeout)
+            .map_err(|e| Error::new("set SO_RCVTIMEO", e))
+    }
+
+    /// Whether [`Self::recv_with`] tells when each message was queued at this socket.
+    pub fn set_timestamps(&self, on: bool) -> Result<(), Error> {
+        self.set_option(libc::SOL_SOCKET, libc::SO_TIMESTAMP, on.into())
+            .map_err(|e| Error::new("set SO_TIMESTAMP", e))
+    }
+
+    /// [`Self::recv_with`] tells how long each message took for these parts of its way: each once at most, or none.
+    pub fn set_latency_trace(&self, spans: &[Span]) -> Result<(), Error> {
+        let mut value = [0u8; 1 + Span::ALL.len()];
+        let what = "set SO_RDS_MSG_RXPATH_LATENCY";
+        let too_many = || Error::new(what, io::Error::from_raw_os_error(libc::EINVAL));
+        if spans.len() > Span::ALL.len() {
+            return Err(too_many());
+        }
+        let numbers = spans.iter().map(|span| span.number());
+        let all = std::iter::once(spans.len() as u8).chain(numbers);
+        value.iter_mut().zip(all).for_each(|(to, from)| *to = from);
+        self.set_bytes(SOL_RDS, SO_RDS_MSG_RXPATH_LATENCY, &value)
+            .map_err(|e| Error::new(what, e))
+    }
+
+    /// Whether the failure of an operation is told of if it was not asked to (`RDS_RECVERR`). Those of this crate are
+    /// always asked to; with `rds_rust` it has no effect, as a failure is always told of.
+    pub fn set_recverr(&self, on: bool) -> Result<(), Error> {
+        self.set_option(SOL_RDS, RDS_RECVERR, on.into())
+            .map_err(|e| Error::new("set RDS_RECVERR", e))
     }
 
     /// Pins the transport of a socket that is not bound yet.
@@ -111,13 +174,7 @@ impl RdsSocket {
     /// Forgets what was sent to `to` and is not acknowledged.
     pub fn cancel_sent_to(&self, to: SocketAddr) -> Result<(), Error> {
         let raw = RawAddr::from(to);
-        // SAFETY: the address is valid for its length.
-        let ret = unsafe {
-            let value = raw.as_ptr().cast();
-            libc::setsockopt(self.raw(), SOL_RDS, RDS_CANCEL_SENT_TO, value, raw.len())
-        };
-        check(ret)
-            .map(drop)
+        self.set_bytes(SOL_RDS, RDS_CANCEL_SENT_TO, raw.bytes())
             .map_err(|e| Error::new(format!("cancel what was sent to {to}"), e))
     }
 
@@ -128,10 +185,7 @@ impl RdsSocket {
         let errno = io::Error::from_raw_os_error;
         let (number, bytes) = request(local, peer, tos)
             .ok_or_else(|| Error::new(what(), errno(libc::EAFNOSUPPORT)))?;
-        let (value, len) = (bytes.as_ptr().cast(), bytes.len() as libc::socklen_t);
-        // SAFETY: the bytes are valid for their length.
-        let ret = unsafe { libc::setsockopt(self.raw(), SOL_RDS, number, value, len) };
-        check(ret).map(drop).map_err(|e| {
+        self.set_bytes(SOL_RDS, number, &bytes).map_err(|e| {
             let hint = reset_hint(e.raw_os_error());
             Error::new(what(), e).with_hint(hint)
         })
@@ -178,11 +232,34 @@ impl RdsSocket {
         Ok(usize::try_from(doubled / 2).unwrap_or(0))
     }
 
-    fn set_option(&self, level: i32, name: i32, value: i32) -> io::Result<()> {
-        let len = mem::size_of::<i32>() as libc::socklen_t;
-        let value: *const i32 = &value;
+    /// A time that is not over at once, as 0 would be for ever.
+    fn set_timeout(&self, name: i32, timeout: Option<Duration>) -> io::Result<()> {
+        let micros = match timeout {
+            Some(timeout) => timeout.as_nanos().div_ceil(1000).max(1),
+            None => 0,
+        };
+        let too_long = |_| io::Error::from_raw_os_error(libc::EINVAL);
+        let seconds = libc::time_t::try_from(micros / 1_000_000).map_err(too_long)?;
+        let value = libc::timeval {
+            tv_sec: seconds,
+            tv_usec: (micros % 1_000_000) as libc::suseconds_t,
+        };
+        let len = mem::size_of_val(&value) as libc::socklen_t;
+        let value = (&raw const value).cast();
         // SAFETY: the value is valid for `len` bytes.
-        let ret = unsafe { libc::setsockopt(self.raw(), level, name, value.cast(), len) };
+        let ret = unsafe { libc::setsockopt(self.raw(), libc::SOL_SOCKET, name, value, len) };
+        check(ret).map(drop)
+    }
+
+    fn set_option(&self, level: i32, name: i32, value: i32) -> io::Result<()> {
+        self.set_bytes(level, name, &value.to_ne_bytes())
+    }
+
+    /// Sets an option in which there are no addresses.
+    fn set_bytes(&self, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+        let (start, len) = (value.as_ptr().cast(), value.len() as libc::socklen_t);
+        // SAFETY: the value is valid for its length.
+        let ret = unsafe { libc::setsockopt(self.raw(), level, name, start, len) };
         check(ret).map(drop)
     }
 

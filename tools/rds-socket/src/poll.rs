@@ -3,8 +3,34 @@
 
 use std::io;
 use std::marker::PhantomData;
+use std::ops::{BitOr, BitOrAssign};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
+
+/// What a file descriptor may be ready for, one or more of the constants of [`PollFd`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events(i16);
+
+impl Events {
+    /// As poll(2) has them; epoll(7) has the same numbers.
+    pub const fn bits(self) -> i16 {
+        self.0
+    }
+}
+
+impl BitOr for Events {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Events(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Events {
+    fn bitor_assign(&mut self, other: Self) {
+        *self = *self | other;
+    }
+}
 
 /// A file descriptor to wait for, and what it was ready for after [`poll`].
 #[repr(transparent)]
@@ -16,21 +42,21 @@ pub struct PollFd<'a> {
 impl<'a> PollFd<'a> {
     /// A message, or something else that a receive call reports. RDS also sets it once whenever
     /// the congestion map of any peer changed, with nothing to receive.
-    pub const READABLE: i16 = libc::POLLIN;
+    pub const READABLE: Events = Events(libc::POLLIN);
     /// The socket's send buffer has room.
-    pub const WRITABLE: i16 = libc::POLLOUT;
+    pub const WRITABLE: Events = Events(libc::POLLOUT);
     /// The congestion map of some peer changed.
-    pub const UNCONGESTED: i16 = libc::POLLWRBAND;
+    pub const UNCONGESTED: Events = Events(libc::POLLWRBAND);
     /// Reported without having been asked for: an error is pending, or this is no open file.
-    pub const ERROR: i16 = libc::POLLERR | libc::POLLNVAL;
+    pub const ERROR: Events = Events(libc::POLLERR | libc::POLLNVAL);
 
     /// Waits for any of `events` on `fd`.
-    pub fn new<T: AsFd>(fd: &'a T, events: i16) -> Self {
+    pub fn new<T: AsFd>(fd: &'a T, events: Events) -> Self {
         let fd = fd.as_fd().as_raw_fd();
         PollFd {
             raw: libc::pollfd {
                 fd,
-                events,
+                events: events.0,
                 revents: 0,
             },
             fd: PhantomData,
@@ -38,8 +64,8 @@ impl<'a> PollFd<'a> {
     }
 
     /// Whether any of `events` was reported.
-    pub fn is(&self, events: i16) -> bool {
-        self.raw.revents & events != 0
+    pub fn is(&self, events: Events) -> bool {
+        self.raw.revents & events.0 != 0
     }
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! What programs tell the kernel, and it tells them, of memory that peers use: the structures of `linux/rds.h`.
+//! What programs tell the kernel of memory that peers use: the structures of `linux/rds.h`.
 
 use std::fmt;
+use std::net::SocketAddr;
 
+use crate::addr::RawAddr;
 use crate::control::encode;
 use crate::memory::Area;
 
@@ -10,9 +12,13 @@ const RDS_CMSG_RDMA_ARGS: i32 = 1;
 pub(crate) const RDS_CMSG_RDMA_DEST: i32 = 2;
 const RDS_CMSG_RDMA_MAP: i32 = 3;
 const RDS_CMSG_ATOMIC_FADD: i32 = 6;
+const RDS_CMSG_ATOMIC_CSWP: i32 = 7;
+const RDS_CMSG_MASKED_ATOMIC_FADD: i32 = 8;
+const RDS_CMSG_MASKED_ATOMIC_CSWP: i32 = 9;
 
 const RDS_RDMA_READWRITE: u64 = 1;
 const RDS_RDMA_FENCE: u64 = 2;
+pub(crate) const RDS_RDMA_INVALIDATE: u64 = 4;
 const RDS_RDMA_USE_ONCE: u64 = 8;
 const RDS_RDMA_NOTIFY_ME: u64 = 0x20;
 
@@ -26,7 +32,8 @@ impl Cookie {
         Cookie(number)
     }
 
-    pub(crate) fn number(self) -> u64 {
+    /// The number, which a program may also send to its peer in a message.
+    pub const fn number(self) -> u64 {
         self.0
     }
 }
@@ -62,6 +69,22 @@ pub(crate) fn region(area: Area<'_>, lifetime: Lifetime, cookie: *mut u64) -> [u
     [area.address(), len, cookie as u64, lifetime.flags()]
 }
 
+/// `struct rds_get_mr_for_dest_args`: room for any address, and what [`region`] has.
+pub(crate) fn region_for(destination: SocketAddr, region: [u64; 4]) -> [u64; 20] {
+    let mut args = [0; 20];
+    let address = RawAddr::from(destination);
+    for (word, bytes) in args.iter_mut().zip(address.bytes().chunks(8)) {
+        let mut padded = [0; 8];
+        padded
+            .iter_mut()
+            .zip(bytes)
+            .for_each(|(to, &from)| *to = from);
+        *word = u64::from_ne_bytes(padded);
+    }
+    args[16..].copy_from_slice(&region);
+    args
+}
+
 /// Which way bytes go in a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -71,32 +94,94 @@ pub enum Direction {
     Read,
 }
 
+/// What is done with a number of 64 bits, at once for all that do so through the same device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomic {
+    /// Adds to it.
+    FetchAdd {
+        /// What is added.
+        add: u64,
+    },
+    /// Takes another one for it, if it is the one that is expected.
+    CompareSwap {
+        /// What it has to be.
+        compare: u64,
+        /// What it becomes.
+        swap: u64,
+    },
+    /// Adds to each of the fields that it consists of.
+    MaskedFetchAdd {
+        /// What is added.
+        add: u64,
+        /// Bits that nothing is carried over from: the highest of each field.
+        no_carry: u64,
+    },
+    /// Takes other bits for some of it, if some of it is as expected.
+    MaskedCompareSwap {
+        /// What it has to be.
+        compare: u64,
+        /// What it becomes.
+        swap: u64,
+        /// Which bits are compared.
+        compare_mask: u64,
+        /// Which bits are changed.
+        swap_mask: u64,
+    },
+}
+
+impl Atomic {
+    /// The kind of control message, and the numbers in it.
+    fn numbers(self) -> (i32, [u64; 4]) {
+        match self {
+            Atomic::FetchAdd { add } => (RDS_CMSG_ATOMIC_FADD, [add, 0, 0, 0]),
+            Atomic::CompareSwap { compare, swap } => (RDS_CMSG_ATOMIC_CSWP, [compare, swap, 0, 0]),
+            Atomic::MaskedFetchAdd { add, no_carry } => {
+                (RDS_CMSG_MASKED_ATOMIC_FADD, [add, no_carry, 0, 0])
+            }
+            Atomic::MaskedCompareSwap {
+                compare,
+                swap,
+                compare_mask,
+                swap_mask,
+            } => {
+                let numbers = [compare, swap, compare_mask, swap_mask];
+                (RDS_CMSG_MASKED_ATOMIC_CSWP, numbers)
+            }
+        }
+    }
+}
+
 /// What a message has beyond its payload.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Control<'a> {
     /// The cookie of a region of this socket's.
     Region(Cookie),
     /// Registers memory, and tells the peer its cookie.
     Register(Area<'a>, Lifetime),
-    /// Moves bytes between local memory and the first bytes of a region of the peer's.
+    /// Moves bytes between local memory and a region of the peer's.
     Transfer {
         /// Which way.
         direction: Direction,
         /// The peer's.
         region: Cookie,
+        /// How many bytes of the region come before those that are meant.
+        at: u64,
         /// Each of them has a byte at least.
         local: Vec<Area<'a>>,
         /// What the kernel tells the end of it with.
         token: u64,
     },
-    /// Adds to the number in the first eight bytes of a region of the peer's.
-    FetchAdd {
+    /// Changes a number in a region of the peer's.
+    Atomic {
+        /// How.
+        operation: Atomic,
         /// The peer's.
         region: Cookie,
-        /// Gets the number that was there.
+        /// How many bytes of the region come before the number, which is at a multiple of eight in its memory.
+        at: u64,
+        /// Gets the number that was there, at a multiple of eight as well.
         local: Area<'a>,
-        /// What is added.
-        add: u64,
         /// What the kernel tells the end of it with.
         token: u64,
     },
@@ -122,6 +207,7 @@ impl<'a> RawControl<'a> {
             Control::Transfer {
                 direction,
                 region,
+                at,
                 local,
                 token,
             } => {
@@ -132,19 +218,20 @@ impl<'a> RawControl<'a> {
                     Direction::Read => RDS_RDMA_FENCE,
                 } | RDS_RDMA_NOTIFY_ME;
                 let (place, count) = (areas.as_ptr() as u64, areas.len() as u64);
-                let args = [region.0, 0, bytes, place, count, flags, *token];
+                let args = [region.0, *at, bytes, place, count, flags, *token];
                 encode(RDS_CMSG_RDMA_ARGS, &args)
             }
-            Control::FetchAdd {
+            Control::Atomic {
+                operation,
                 region,
+                at,
                 local,
-                add,
                 token,
             } => {
+                let (kind, [a, b, c, d]) = operation.numbers();
                 let local = local.address();
                 let flags = RDS_RDMA_NOTIFY_ME;
-                let args = [region.0, local, 0, *add, 0, 0, 0, flags, *token];
-                encode(RDS_CMSG_ATOMIC_FADD, &args)
+                encode(kind, &[region.0, local, *at, a, b, c, d, flags, *token])
             }
         };
         RawControl {
@@ -160,12 +247,13 @@ mod tests {
     use super::*;
     use crate::control::decode;
     use crate::memory::Memory;
+    use crate::SOL_RDS;
 
     /// The data of the only control message.
     fn numbers(control: &RawControl<'_>, kind: i32) -> Vec<u64> {
         let all: Vec<_> = decode(&control.bytes).collect();
-        assert_eq!((all.len(), all[0].0), (1, kind));
-        let words = all[0].1.chunks_exact(8);
+        assert_eq!((all.len(), all[0].0, all[0].1), (1, SOL_RDS, kind));
+        let words = all[0].2.chunks_exact(8);
         words
             .map(|word| u64::from_ne_bytes(word.try_into().unwrap()))
             .collect()
@@ -183,11 +271,12 @@ mod tests {
             let raw = raw(Control::Transfer {
                 direction,
                 region: Cookie(7),
+                at: 40,
                 local: local.to_vec(),
                 token: 9,
             });
             let numbers = numbers(&raw, 1);
-            assert_eq!(numbers[..3], [7, 0, 150]);
+            assert_eq!(numbers[..3], [7, 40, 150]);
             assert_eq!(numbers[3], raw._areas.as_ptr() as u64);
             assert_eq!(numbers[4..], [2, flags, 9]);
             let start = local[0].address();
@@ -208,13 +297,48 @@ mod tests {
         let wanted = [area.address(), 100, place as u64, 9];
         assert_eq!(numbers(&registered, 3), wanted);
 
-        let raw = raw(Control::FetchAdd {
-            region: Cookie(5),
-            local: area,
+        let four = Atomic::MaskedCompareSwap {
+            compare: 1,
+            swap: 2,
+            compare_mask: 3,
+            swap_mask: 4,
+        };
+        let two = Atomic::MaskedFetchAdd {
             add: 77,
-            token: 3,
-        });
-        let wanted = [5, area.address(), 0, 77, 0, 0, 0, 0x20, 3];
-        assert_eq!(numbers(&raw, 6), wanted);
+            no_carry: 8,
+        };
+        let (compare, swap) = (1, 2);
+        for (operation, kind, wanted) in [
+            (Atomic::FetchAdd { add: 77 }, 6, [77, 0, 0, 0]),
+            (Atomic::CompareSwap { compare, swap }, 7, [1, 2, 0, 0]),
+            (two, 8, [77, 8, 0, 0]),
+            (four, 9, [1, 2, 3, 4]),
+        ] {
+            let raw = raw(Control::Atomic {
+                operation,
+                region: Cookie(5),
+                at: 16,
+                local: area,
+                token: 3,
+            });
+            let [a, b, c, d] = wanted;
+            let wanted = [5, area.address(), 16, a, b, c, d, 0x20, 3];
+            assert_eq!(numbers(&raw, kind), wanted);
+        }
+    }
+
+    #[test]
+    fn a_region_for_a_peer_has_its_address_before_it() {
+        let args = region_for("10.1.2.3:258".parse().unwrap(), [1, 2, 3, 4]);
+        let bytes: Vec<u8> = args.into_iter().flat_map(u64::to_ne_bytes).collect();
+        // Room for an address, and four numbers.
+        assert_eq!(bytes.len(), 128 + 32);
+        assert_eq!(bytes[2..8], [1, 2, 10, 1, 2, 3]);
+        assert_eq!(
+            (args[2..16].iter().sum::<u64>(), &args[16..]),
+            (0, &[1, 2, 3, 4][..])
+        );
+        let args = region_for("[::7]:1".parse().unwrap(), [0; 4]);
+        assert_eq!(args[2].to_ne_bytes()[7], 7);
     }
 }

@@ -4,18 +4,19 @@
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use crate::addr::{AddrBuf, RawAddr};
 use crate::error::{bind_hint, socket_hint};
 use crate::memory::Area;
 use crate::notices::Notices;
-use crate::rdma::{region, Control, Cookie, Lifetime, RawControl};
+use crate::rdma::{region, region_for, Control, Cookie, Lifetime, RawControl, RDS_RDMA_INVALIDATE};
 use crate::{Error, AF_RDS};
 
 const RDS_GET_MR: i32 = 2;
 const RDS_FREE_MR: i32 = 3;
+const RDS_GET_MR_FOR_DEST: i32 = 7;
 
 /// Room for control messages: those of about a hundred operations that have ended. The kernel keeps the others.
 const CONTROL_ROOM: usize = 4096;
@@ -41,7 +42,20 @@ pub struct Received {
     pub truncated: bool,
 }
 
-/// A non-blocking AF_RDS socket.
+/// An AF_RDS socket. It does not wait until [`RdsSocket::set_nonblocking`] says otherwise.
+///
+/// ```no_run
+/// use rds_socket::{poll, PollFd, RdsSocket};
+///
+/// let socket = RdsSocket::bound("192.0.2.1:4000".parse().unwrap())?;
+/// socket.send_to(b"hello", "192.0.2.2:4000".parse().unwrap())?;
+///
+/// let mut buf = vec![0; rds_socket::MAX_MESSAGE];
+/// poll(&mut [PollFd::new(&socket, PollFd::READABLE)], None)?;
+/// let received = socket.recv_from(&mut buf)?;
+/// println!("{:?} from {:?}", &buf[..received.len], received.from);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct RdsSocket {
     fd: OwnedFd,
@@ -50,6 +64,38 @@ pub struct RdsSocket {
 impl AsFd for RdsSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for RdsSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl IntoRawFd for RdsSocket {
+    fn into_raw_fd(self) -> RawFd {
+        self.fd.into_raw_fd()
+    }
+}
+
+impl FromRawFd for RdsSocket {
+    unsafe fn from_raw_fd(fd: RawFd) -> Self {
+        // SAFETY: by the promise of the caller the descriptor is open, and nothing else owns it.
+        unsafe { OwnedFd::from_raw_fd(fd) }.into()
+    }
+}
+
+/// A socket that came from elsewhere. Of what is none of RDS, all calls fail.
+impl From<OwnedFd> for RdsSocket {
+    fn from(fd: OwnedFd) -> Self {
+        RdsSocket { fd }
+    }
+}
+
+impl From<RdsSocket> for OwnedFd {
+    fn from(socket: RdsSocket) -> Self {
+        socket.fd
     }
 }
 
@@ -65,8 +111,7 @@ impl RdsSocket {
             return Err(Error::new("create an RDS socket", error).with_hint(hint));
         }
         // SAFETY: `fd` was just opened, and nothing else owns it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(RdsSocket { fd })
+        Ok(unsafe { RdsSocket::from_raw_fd(fd) })
     }
 
     /// Creates a socket that is bound to `addr`; with port 0 the kernel chooses the port.
@@ -87,23 +132,56 @@ impl RdsSocket {
         })
     }
 
+    /// Sets the destination of [`Self::send`], or another one. Nothing is sent, and messages of all others are
+    /// received as before.
+    pub fn connect(&self, addr: SocketAddr) -> Result<(), Error> {
+        let raw = RawAddr::from(addr);
+        // SAFETY: the address is valid for its length.
+        let ret = unsafe { libc::connect(self.raw(), raw.as_ptr(), raw.len()) };
+        check(ret)
+            .map(drop)
+            .map_err(|e| Error::new(format!("connect an RDS socket to {addr}"), e))
+    }
+
     /// The address that the socket is bound to.
     pub fn local_addr(&self) -> Result<SocketAddr, Error> {
         let mut buf = AddrBuf::new();
         let mut len = AddrBuf::capacity();
         // SAFETY: the buffer is valid for `len` bytes.
         let ret = unsafe { libc::getsockname(self.raw(), buf.as_mut_ptr(), &mut len) };
-        let unbound = || io::Error::from_raw_os_error(libc::ENOTCONN);
         check(ret)
-            .and_then(|_| buf.get(len).ok_or_else(unbound))
+            .and_then(|_| buf.get(len).ok_or_else(not_connected))
             .map_err(|e| Error::new("read the address of an RDS socket", e))
+    }
+
+    /// The address that the socket is connected to.
+    pub fn peer_addr(&self) -> Result<SocketAddr, Error> {
+        let mut buf = AddrBuf::new();
+        let mut len = AddrBuf::capacity();
+        // SAFETY: the buffer is valid for `len` bytes.
+        let ret = unsafe { libc::getpeername(self.raw(), buf.as_mut_ptr(), &mut len) };
+        check(ret)
+            .and_then(|_| buf.get(len).ok_or_else(not_connected))
+            .map_err(|e| Error::new("read the peer of an RDS socket", e))
+    }
+
+    /// Queues one message for the peer that the socket is connected to.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::send_to`]. `ENOTCONN`: it is not connected.
+    pub fn send(&self, payload: &[u8]) -> io::Result<usize> {
+        let (start, len) = (payload.as_ptr().cast(), payload.len());
+        // SAFETY: the payload is valid for its length.
+        check_len(unsafe { libc::send(self.raw(), start, len, 0) })
     }
 
     /// Queues one message for `to`.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: the send buffer is full. `ENOBUFS`: the destination is congested. `EMSGSIZE`:
+    /// `EAGAIN`: the send buffer is full. `ENOBUFS`: the destination is congested. A socket that waits has neither,
+    /// but `ETIMEDOUT` after [`Self::set_send_timeout`]. `EMSGSIZE`:
     /// more than the send buffer limit or [`crate::MAX_MESSAGE`].
     pub fn send_to(&self, payload: &[u8], to: SocketAddr) -> io::Result<usize> {
         let raw = RawAddr::from(to);
@@ -135,7 +213,7 @@ impl RdsSocket {
         control: Control<'_>,
     ) -> io::Result<Sent> {
         // An atomic operation brings eight bytes, and what is behind the area may be another's.
-        if matches!(&control, Control::FetchAdd { local, .. } if local.len() < mem::size_of::<u64>())
+        if matches!(&control, Control::Atomic { local, .. } if local.len() < mem::size_of::<u64>())
         {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
@@ -223,9 +301,36 @@ impl RdsSocket {
         Ok(written(&cookie))
     }
 
-    /// Ends a region that [`Self::register`] or [`Control::Register`] has made.
+    /// The same with `RDS_GET_MR_FOR_DEST`, which tells the transport whom the cookie is for. No kernel keeps
+    /// others out for that.
+    pub fn register_for(
+        &self,
+        destination: SocketAddr,
+        area: Area<'_>,
+        lifetime: Lifetime,
+    ) -> Result<Cookie, Error> {
+        let mut cookie = 0;
+        let args = region_for(destination, region(area, lifetime, &mut cookie));
+        // SAFETY: the memory is there, and so is the cookie, which the kernel writes.
+        unsafe { self.set_numbers(RDS_GET_MR_FOR_DEST, &args) }.map_err(|e| {
+            let what = format!("register {} bytes of memory for {destination}", area.len());
+            Error::of_operation(what, e)
+        })?;
+        Ok(written(&cookie))
+    }
+
+    /// Ends a region that [`Self::register`] or [`Control::Register`] has made. For a moment peers may still use it.
     pub fn free(&self, region: Cookie) -> Result<(), Error> {
-        let args = [region.number(), 0];
+        self.end_region(region, 0)
+    }
+
+    /// Ends a region, and waits until no peer can use it.
+    pub fn invalidate(&self, region: Cookie) -> Result<(), Error> {
+        self.end_region(region, RDS_RDMA_INVALIDATE)
+    }
+
+    fn end_region(&self, region: Cookie, flags: u64) -> Result<(), Error> {
+        let args = [region.number(), flags];
         // SAFETY: neither is an address.
         unsafe { self.set_numbers(RDS_FREE_MR, &args) }
             .map_err(|e| Error::new(format!("free the region {region:?}"), e))
@@ -240,6 +345,10 @@ impl RdsSocket {
     pub(crate) fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
+}
+
+fn not_connected() -> io::Error {
+    io::Error::from_raw_os_error(libc::ENOTCONN)
 }
 
 /// A cookie that the kernel has written, of which the compiler does not know.
@@ -257,4 +366,60 @@ pub(crate) fn check(ret: i32) -> io::Result<i32> {
 
 fn check_len(ret: isize) -> io::Result<usize> {
     usize::try_from(ret).map_err(|_| io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+    use crate::options::Transport;
+    use crate::Span;
+
+    #[test]
+    fn descriptors_come_and_go() {
+        let (ours, _theirs) = UnixDatagram::pair().unwrap();
+        let number = ours.as_raw_fd();
+        let socket = RdsSocket::from(OwnedFd::from(ours));
+        assert_eq!(
+            (socket.as_raw_fd(), socket.as_fd().as_raw_fd()),
+            (number, number)
+        );
+        // SAFETY: nothing else owns it.
+        let socket = unsafe { RdsSocket::from_raw_fd(socket.into_raw_fd()) };
+        assert_eq!(OwnedFd::from(socket).as_raw_fd(), number);
+    }
+
+    #[test]
+    fn what_is_no_rds_socket_gets_errors() {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        let socket = RdsSocket::from(OwnedFd::from(ours));
+        let number = |error: Error| error.io_error().raw_os_error();
+        assert_eq!(
+            number(socket.set_tos(4).unwrap_err()),
+            Some(libc::EAFNOSUPPORT)
+        );
+        assert!(socket.set_transport(Transport::Rdma).is_err());
+        assert!(socket.set_recverr(true).is_err());
+        assert!(socket.set_latency_trace(&Span::ALL).is_err());
+        let four = [Span::Start; 4];
+        assert_eq!(
+            number(socket.set_latency_trace(&four).unwrap_err()),
+            Some(libc::EINVAL)
+        );
+        assert!(socket.local_addr().is_err());
+        assert!(socket.peer_addr().is_err());
+        // What all sockets have, it has.
+        assert_eq!(socket.send(b"hello").unwrap(), 5);
+        theirs.recv(&mut [0; 5]).unwrap();
+        socket.set_timestamps(true).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let error = socket.recv_from(&mut []).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        socket.set_nonblocking(false).unwrap();
+        let soon = Some(std::time::Duration::from_nanos(1));
+        socket.set_receive_timeout(soon).unwrap();
+        assert!(socket.recv_from(&mut []).is_err());
+        socket.set_send_timeout(None).unwrap();
+    }
 }

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use anyhow::{bail, ensure, Context, Result};
 use rds_content::{Hash, Key};
-use rds_socket::{Area, Control, Cookie, Direction, Ended, Lifetime, Memory, Status};
+use rds_socket::{Area, Atomic, Control, Cookie, Direction, Ended, Lifetime, Memory, Status};
 
 use crate::options::{Operation, Options};
 
@@ -267,12 +267,14 @@ impl Operations {
             Operation::Write => Direction::Write,
             Operation::Read => Direction::Read,
             Operation::FetchAdd => {
-                return Ok(Control::FetchAdd {
+                let add = pattern.numbers(request).1;
+                return Ok(Control::Atomic {
+                    operation: Atomic::FetchAdd { add },
                     region,
+                    at: 0,
                     local,
-                    add: pattern.numbers(request).1,
                     token,
-                })
+                });
             }
         };
         if operation == Operation::Write && self.options.verify {
@@ -283,6 +285,7 @@ impl Operations {
         Ok(Control::Transfer {
             direction,
             region,
+            at: 0,
             local: parts
                 .collect::<Option<_>>()
                 .context("a part that is not there")?,

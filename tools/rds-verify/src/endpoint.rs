@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::{bail, Context, Result};
-use rds_socket::{is_congested, PollFd, RdsSocket, MAX_MESSAGE, PING_PORT};
+use rds_socket::{is_congested, Events, PollFd, RdsSocket, MAX_MESSAGE, PING_PORT};
 
 use crate::args::Common;
 use crate::control::{Control, Plan, Totals};
@@ -143,7 +143,7 @@ impl Endpoint {
 
     /// What to poll for after [`Self::send`]. Only a full send buffer makes a socket unwritable, so
     /// what is congested must not ask for that.
-    pub(crate) fn events(&self) -> i16 {
+    pub(crate) fn events(&self) -> Events {
         if self.full {
             return PollFd::READABLE | PollFd::WRITABLE;
         }

@@ -43,6 +43,7 @@ fn operate(asker: &Operations, answerer: &mut Operations, request: u64) -> u64 {
         Control::Transfer {
             direction,
             region,
+            at: 0,
             local,
             token,
         } => {
@@ -56,8 +57,11 @@ fn operate(asker: &Operations, answerer: &mut Operations, request: u64) -> u64 {
             }
             token
         }
-        Control::FetchAdd {
-            local, add, token, ..
+        Control::Atomic {
+            operation: Atomic::FetchAdd { add },
+            local,
+            token,
+            ..
         } => {
             copy(remote, local);
             remote.write(&remote.number().wrapping_add(add).to_ne_bytes());
