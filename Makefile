@@ -104,8 +104,8 @@ demo: setup
 shell: modules tools
 	@$(PYTHON) scripts/shell.py
 
-tools: setup build/tools/insntrace.so build/tools/verbs.so
-	@cargo build --quiet --locked --release --manifest-path tools/Cargo.toml --target-dir build/tools
+tools: setup build/tools/insntrace.so build/tools/verbs.so build/examples/ping build/examples/rdma-write
+	@cargo build --quiet --locked --release --manifest-path tools/Cargo.toml --target-dir build/tools --bins --examples
 
 # Always on the release kernel: what a debugging kernel does tells nothing.
 bench: override FLAVOR := release
@@ -138,6 +138,11 @@ build/tools/blockcov.so: scripts/blockcov/cover.c | setup
 build/tools/verbs.so: tests/vm/guest/verbs.c | setup
 	@mkdir -p $(@D)
 	@gcc -O2 -Wall -Wextra -Werror -shared -fPIC -o $@ $< -lrdmacm -libverbs
+
+# As people build them.
+build/examples/%: examples/%.c | setup
+	@mkdir -p $(@D)
+	@gcc -O2 -Wall -Wextra -Werror -o $@ $<
 
 test: setup
 	@$(PYTHON) scripts/run-tests.py

@@ -6,63 +6,60 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 
 use rds_socket::{
-    poll, Control, Direction, Lifetime, Memory, Notices, PollFd, RdsSocket, Received, Status,
+    poll, Control, Direction, Lifetime, Memory, Notices, PollFd, RdsSocket, Received, PING_PORT,
 };
 
-const TEXT: &[u8] = b"written by the peer";
+const TEXT: &[u8] = b"written by the peer\0";
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// The next message, or what there is to know of operations that have ended.
-fn receive(socket: &RdsSocket, buf: &mut [u8]) -> Result<(Received, Notices)> {
+fn receive(socket: &RdsSocket) -> Result<(Received, Notices)> {
     loop {
         poll(&mut [PollFd::new(socket, PollFd::READABLE)], None)?;
-        match socket.recv_with(buf) {
+        match socket.recv_with(&mut []) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             other => return Ok(other?),
         }
     }
 }
 
+/// Writes to the memory of who asks, until it is killed.
 fn serve(socket: &RdsSocket) -> Result<()> {
-    let (request, notices) = receive(socket, &mut [0; 64])?;
-    let client = request.from.ok_or("no message")?;
-    let region = notices.region.ok_or("a request without a region")?;
     let memory = Memory::new(TEXT.len())?;
     memory.all().write(TEXT);
-    let write = Control::Transfer {
-        direction: Direction::Write,
-        region,
-        at: 0,
-        local: vec![memory.all()],
-        token: 7,
-    };
-    socket.send_with(b"done", client, write)?;
-    let (_, notices) = receive(socket, &mut [])?;
-    let ended = notices.ended.first().ok_or("no end of the write")?;
-    println!("write {}: {}", ended.token, ended.status);
-    match ended.status {
-        Status::Success => Ok(()),
-        _ => Err("it has failed".into()),
+    loop {
+        let (request, notices) = receive(socket)?;
+        if let (Some(client), Some(region)) = (request.from, notices.region) {
+            let write = Control::Transfer {
+                direction: Direction::Write,
+                region,
+                at: 0,
+                local: vec![memory.all()],
+                token: 7,
+            };
+            socket.send_with(b"", client, write)?;
+        }
+        for ended in notices.ended {
+            println!("write {}: {}", ended.token, ended.status);
+        }
     }
 }
 
+/// Registers memory, and prints what the server has written to it.
 fn ask(socket: &RdsSocket, server: SocketAddr) -> Result<()> {
     let memory = Memory::new(TEXT.len())?;
-    let register = || Control::Register(memory.all(), Lifetime::Once);
-    // C RDS registers memory only with a connection that is up: try again when something has come.
-    while let Err(error) = socket.send_with(b"write!", server, register()) {
-        if error.kind() != ErrorKind::WouldBlock {
-            return Err(error.into());
-        }
-        socket.send_to(b"", SocketAddr::new(server.ip(), rds_socket::PING_PORT))?;
-        receive(socket, &mut [])?;
-    }
-    // The message comes after what was written.
-    receive(socket, &mut [0; 64])?;
+    // C RDS registers memory only with a connection that is up, as it is when a ping was answered.
+    socket.send_to(b"", SocketAddr::new(server.ip(), PING_PORT))?;
+    receive(socket)?;
+    let region = Control::Register(memory.all(), Lifetime::Once);
+    socket.send_with(b"", server, region)?;
+    // This message comes after what was written.
+    receive(socket)?;
     let mut text = [0; TEXT.len()];
     memory.all().read(&mut text);
-    println!("{}", String::from_utf8_lossy(&text));
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    println!("{}", String::from_utf8_lossy(text));
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use rds_socket::{is_congested, poll, PollFd, RdsSocket, PING_PORT};
 fn send(socket: &RdsSocket, to: SocketAddr) -> std::io::Result<()> {
     while let Err(error) = socket.send_to(b"", to) {
         let room = match error.kind() {
-            _ if is_congested(&error) => PollFd::READABLE | PollFd::UNCONGESTED,
+            _ if is_congested(&error) => PollFd::UNCONGESTED,
             ErrorKind::WouldBlock => PollFd::WRITABLE,
             _ => return Err(error),
         };

@@ -86,7 +86,7 @@ impl FromRawFd for RdsSocket {
     }
 }
 
-/// A socket that came from elsewhere. Of what is none of RDS, all calls fail.
+/// A socket that came from elsewhere. If it is none of RDS, the calls that only RDS has fail.
 impl From<OwnedFd> for RdsSocket {
     fn from(fd: OwnedFd) -> Self {
         RdsSocket { fd }
