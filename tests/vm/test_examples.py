@@ -5,7 +5,7 @@ import re
 import signal
 
 import pytest
-from rdsvm.cluster import PAIR, TOP, wire_address
+from rdsvm.cluster import PAIR, PAIR6, TOP, wire_address
 from traffic import counters, ports
 
 pytestmark = [pytest.mark.flavors("release"), pytest.mark.kinds("rxe")]
@@ -44,7 +44,7 @@ def write(tools, languages, ours, theirs):
 
 
 @pytest.mark.on_c
-@pytest.mark.parametrize("ends", (LOOP, PAIR), ids=("loop", "rxe"))
+@pytest.mark.parametrize("ends", (LOOP, PAIR, PAIR6), ids=("loop", "rxe", "ipv6"))
 @pytest.mark.parametrize("language", ("c", "rust"))
 def test_ping(language, ends, node, tools):
     ping(node, {"c": BUILT / "ping", "rust": tools / "examples/ping"}[language], *ends)
