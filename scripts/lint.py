@@ -51,6 +51,11 @@ def is_shell(path):
         return f.readline().rstrip().endswith(b"sh")
 
 
+def oldest_rust():
+    return subprocess.run([Path(__file__).with_name("other-kernel.sh"), "--rustc"], check=True, capture_output=True,
+                          text=True).stdout.strip()
+
+
 def hidden_panics():
     """The panics of the compiler's own that the module could run into: objtool does not know that they do not return,
     and one that cannot happen is one more branch."""
@@ -76,6 +81,12 @@ def steps(files):
         yield f"clippy on {crate}", lambda crate=crate: command(
             "cargo", "clippy", "--quiet", "--locked", "--all-targets", "--manifest-path",
             f"{crate}/Cargo.toml", "--target-dir", "build/clippy", "--", "-D", "warnings")
+    yield "the tools, with Rust 1.85", lambda: command(
+        "cargo", "check", "--quiet", "--locked", "--all-targets", "--manifest-path", "tools/Cargo.toml",
+        "--target-dir", "build/oldest", RUSTC=oldest_rust())
+    yield "documentation of rds-socket", lambda: command(
+        "cargo", "doc", "--quiet", "--locked", "--no-deps", "--all-features", "--package", "rds-socket",
+        "--manifest-path", "tools/Cargo.toml", "--target-dir", "build/clippy", RUSTDOCFLAGS="-D warnings")
     # Objects of its own: flags differ, and a warning must not hide in an object that is up to date.
     yield "the module, without a warning", lambda: command(
         "make", "-s", "modules", "WERROR=y", "KUNIT=y", FLAVOR="release")

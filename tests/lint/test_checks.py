@@ -185,6 +185,35 @@ def test_clippy_is_run(monkeypatch, tmp_path, crate):
     assert "clippy" in dict(lint.steps(names))[f"clippy on {crate}"]()
 
 
+LOCK = """version = 4
+[[package]]
+name = "%s"
+version = "0.0.0"
+"""
+
+
+def test_old_rust_is_run(monkeypatch, tmp_path):
+    """The compiler knows this function, and the oldest that is supported does not."""
+    names = bad_tree(tmp_path, {
+        "tools/Cargo.toml": CRATE,
+        "tools/Cargo.lock": LOCK % "sample",
+        "tools/src/lib.rs": HEAD + "pub fn f(x: u32) -> bool {\n    x.is_multiple_of(2)\n}\n",
+    })
+    monkeypatch.setattr(lint, "TOP", tmp_path)
+    assert "is_multiple_of" in dict(lint.steps(names))["the tools, with Rust 1.85"]()
+
+
+def test_documentation_is_made(monkeypatch, tmp_path):
+    """A link that leads nowhere."""
+    names = bad_tree(tmp_path, {
+        "tools/Cargo.toml": CRATE.replace("sample", "rds-socket"),
+        "tools/Cargo.lock": LOCK % "rds-socket",
+        "tools/src/lib.rs": HEAD + "//! See [`Nothing`].\n",
+    })
+    monkeypatch.setattr(lint, "TOP", tmp_path)
+    assert "unresolved link" in dict(lint.steps(names))["documentation of rds-socket"]()
+
+
 def test_module_warning_is_an_error():
     """The flags of make modules WERROR=y reach the compiler."""
     line = subprocess.run(["make", "-n", "-C", TOP, "modules", "WERROR=y", "KDIR=/none"],

@@ -19,8 +19,8 @@ import checks  # noqa: E402
 TRACKED = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=TOP, check=True,
                          capture_output=True, text=True).stdout.strip("\0").split("\0")
 SCRIPTS = ["Makefile", *(x for x in TRACKED if x.startswith((".ci/", "scripts/")))]
-CARGO = re.compile(r"\bcargo (?:\S+ ){0,2}(?:build|clippy|run|test) [^\n;&|]*"
-                   r'|"cargo",\s*"(?:build|clippy|run|test)",[^)\]]*')
+CARGO = re.compile(r"\bcargo (?:\S+ ){0,2}(?:build|check|clippy|doc|run|test) [^\n;&|]*"
+                   r'|"cargo",\s*"(?:build|check|clippy|doc|run|test)",[^)\]]*')
 
 
 def workspaces():
