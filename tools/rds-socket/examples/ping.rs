@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use rds_socket::{is_congested, poll, PollFd, RdsSocket, PING_PORT};
+use rds_socket::{is_congested, poll, PollFd, RdsSocket, Received, PING_PORT};
 
 /// Sends a message, whatever it takes.
 fn send(socket: &RdsSocket, to: SocketAddr) -> std::io::Result<()> {
@@ -21,6 +21,20 @@ fn send(socket: &RdsSocket, to: SocketAddr) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Takes the next message. `READABLE` may also be news of congestion, with nothing to receive.
+fn receive(socket: &RdsSocket) -> Result<Received, Box<dyn Error>> {
+    loop {
+        match socket.recv_from(&mut []) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            other => return Ok(other?),
+        }
+        let mut fds = [PollFd::new(socket, PollFd::READABLE)];
+        if poll(&mut fds, Some(Duration::from_secs(60)))? == 0 {
+            return Err("no answer".into());
+        }
+    }
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let addresses: Vec<IpAddr> = std::env::args()
         .skip(1)
@@ -33,12 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for number in 1..=3 {
         let start = Instant::now();
         send(&socket, SocketAddr::new(peer, PING_PORT))?;
-        let mut fds = [PollFd::new(&socket, PollFd::READABLE)];
-        if poll(&mut fds, Some(Duration::from_secs(60)))? == 0 {
-            return Err(format!("{peer} does not answer").into());
-        }
-        let answer = socket.recv_from(&mut [])?;
-        let from = answer.from.ok_or("that was no message")?;
+        let from = receive(&socket)?.from.ok_or("that was no message")?;
         println!("{number}: {from} after {:?}", start.elapsed());
     }
     Ok(())

@@ -45,13 +45,13 @@ pub struct Received {
 /// An AF_RDS socket. It does not wait until [`RdsSocket::set_nonblocking`] says otherwise.
 ///
 /// ```no_run
-/// use rds_socket::{poll, PollFd, RdsSocket};
+/// use rds_socket::RdsSocket;
 ///
 /// let socket = RdsSocket::bound("192.0.2.1:4000".parse().unwrap())?;
+/// socket.set_nonblocking(false)?;
 /// socket.send_to(b"hello", "192.0.2.2:4000".parse().unwrap())?;
 ///
 /// let mut buf = vec![0; rds_socket::MAX_MESSAGE];
-/// poll(&mut [PollFd::new(&socket, PollFd::READABLE)], None)?;
 /// let received = socket.recv_from(&mut buf)?;
 /// println!("{:?} from {:?}", &buf[..received.len], received.from);
 /// # Ok::<(), std::io::Error>(())
