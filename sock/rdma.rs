@@ -38,6 +38,9 @@ pub(super) fn get_mr_for_dest(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Resul
 
 /// Registers memory and tells the program its cookie. Returns that, and the key to undo it.
 ///
+/// Peers may write to it whatever the flags say, as with C: programs that go by rds-rdma(7) do not set `READWRITE` here. Only
+/// what cannot be written is for reading, unless that flag says otherwise.
+///
 /// Fails with ENOTCONN if the socket is not bound, EOPNOTSUPP if its transport has no RDMA, EINVAL if this is not
 /// memory, EMSGSIZE if it is too much, EFAULT if it is not there, and as [`PinnedMemory::pin`] and the device do.
 pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<(Cookie, RegionKey)> {
@@ -50,9 +53,14 @@ pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<(Cookie, Regio
     if pages > MAX_PAGES {
         return Err(Errno::MessageTooLong.into());
     }
-    let write = args.flags.contains(Flags::READWRITE);
-    let memory = pin(sk, bound, args.area.address, len, write)?;
-    let access = if write {
+    let read_only_will_do = !args.flags.contains(Flags::READWRITE);
+    let memory = match pin(sk, bound, args.area.address, len, true) {
+        Err(error) if error == EFAULT && read_only_will_do => {
+            pin(sk, bound, args.area.address, len, false)?
+        }
+        other => other?,
+    };
+    let access = if memory.is_writable() {
         Access::Writable { atomics: true }
     } else {
         Access::Readable

@@ -2,8 +2,7 @@
 """Operations on memory of peers, by how it was registered: what becomes of each, the same on C RDS and on rds_rust.
 
 guest/abi_rdma.py tries the cases between two RDMA devices, for each implementation and each call that registers
-memory; the answers that count are here. Where the two differ there is a Differ with both answers and the reason. "Not
-yet as C" is a reason that is to go.
+memory; the answers that count are here. Where the two differ there is a Differ with both answers and the reason.
 """
 
 import json
@@ -31,10 +30,6 @@ def both(*names):
     return [f"{operation} {name}" for operation in ("write", "read") for name in names]
 
 
-def read_only(c):
-    return Differ(c=c, rust=[REFUSED], reason="not yet as C, which lets peers write whatever the flags of a region are")
-
-
 def untold(c, rust=REFUSED):
     return Differ(c=c, rust=rust, reason="nothing is lost in silence")
 
@@ -50,15 +45,12 @@ def atomic(rust):
 
 EXPECTED = {
     "lives": {
-        "write none": read_only(WRITTEN), "write USE_ONCE": read_only(WRITTEN_ONCE),
-        "write INVALIDATE": read_only(READ), "write USE_ONCE INVALIDATE": read_only(READ_ONCE),
-        "write READWRITE": WRITTEN, "write READWRITE USE_ONCE": WRITTEN_ONCE,
-        **alike(READ, "write READWRITE INVALIDATE",
-                *(f"read {x}" for x in ("none", "READWRITE", "INVALIDATE", "READWRITE INVALIDATE"))),
-        **alike(READ_ONCE, "write READWRITE USE_ONCE INVALIDATE",
-                *(f"read {x}" for x in ("USE_ONCE", "READWRITE USE_ONCE", "USE_ONCE INVALIDATE",
-                                        "READWRITE USE_ONCE INVALIDATE")))},
-    "lives_the_other_way": {"write none": read_only(WRITTEN), "read none": READ},
+        **alike(WRITTEN, "write none", "write READWRITE"),
+        **alike(WRITTEN_ONCE, "write USE_ONCE", "write READWRITE USE_ONCE"),
+        **alike(READ, *both("INVALIDATE", "READWRITE INVALIDATE"), "read none", "read READWRITE"),
+        **alike(READ_ONCE, *both("USE_ONCE INVALIDATE", "READWRITE USE_ONCE INVALIDATE"),
+                "read USE_ONCE", "read READWRITE USE_ONCE")},
+    "lives_the_other_way": {"write none": WRITTEN, "read none": READ},
     "freed_with_invalidate": alike(["ok", REFUSED], "the call's", "the region's"),
     "flags_of_operations": {
         **alike(DONE, *both(*(f"{x}{y}" for y in ("", ", empty") for x in (
@@ -86,9 +78,10 @@ EXPECTED = {
         **alike("EINVAL", *both("nothing", "a byte and nothing", "no pieces", "more than it says", "none, it says")),
         **alike("EMSGSIZE", *both("1025 pieces", "1 MiB and one, it says"))},
     "atomics": {
-        **alike(atomic(f"{DONE}, fetched"), "add", "swap", "masked add, no mask", "masked swap, all bits", "add FENCE"),
+        **alike(atomic(f"{DONE}, fetched"), "add", "swap", "masked add, no mask", "masked swap, all bits", "add FENCE",
+                "add without READWRITE"),
         **alike(atomic("EOPNOTSUPP"), "masked add", "masked swap"),
-        **alike(atomic(REFUSED), "add without READWRITE", "add behind the end", "add, bad key"),
+        **alike(atomic(REFUSED), "add behind the end", "add, bad key"),
         "swap another": atomic("unmoved, SUCCESS, arrived, fetched"),
         "add SILENT": Differ(c="unmoved, untold, silent, stuck", rust=f"{SILENT}, fetched", reason=atomic("").reason),
         "add untold": atomic(f"{UNTOLD}, fetched"),

@@ -313,7 +313,7 @@ def test_with_c(owner, pair, guest):
 
 # How memory is registered, with a connection and as what comes first, and what C says of it: ENODEV if the local address has
 # had no connection at all.
-REGISTRATIONS = {"get": ["EOPNOTSUPP"], "dest": ["EOPNOTSUPP"], "map": ["registered"],
+REGISTRATIONS = {"get": ["EOPNOTSUPP"], "dest": ["EOPNOTSUPP"], "map": ["registered"], "unflagged": ["registered"],
                  **dict.fromkeys(("get-first", "dest-first"), ["EOPNOTSUPP", "ENODEV"]), "map-first": ["EAGAIN"]}
 # What becomes of an operation of the peer's on it, and the two numbers, that of the owner, 5, and that of the user, 9.
 OPERATIONS = {"read": ("SUCCESS", 5, 5), "write": ("SUCCESS", 9, 9), "add": ("REMOTE_ERROR", 5, 9),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """bad_operations.py owner HERE THERE | user HERE THERE ROUNDS TOLD: operations that the peer's device has to refuse, between
-two nodes, and small good ones between them. The owner has memory that a peer may write, memory that it may only read, and
+two nodes, and small good ones between them. The owner has memory that a peer may write, memory that nobody may write, and
 some that is a peer's no more. TOLD is 1 if a device tells of each refusal, as those of RoCE do; else an operation may just be
 dropped."""
 
@@ -21,6 +21,7 @@ BESIDE = b"beside"
 def own(sock):
     memory = Memory(sock, 30)
     memory.fill(0, bytes([FILL]) * len(memory.pages))
+    memory.make_read_only(READABLE, 3 * PAGE)
     cookies = [memory.register(at, SIZE, flags)
                for at, flags in ((WRITABLE, READWRITE), (READABLE, 0), (FREED, READWRITE))]
     memory.free(cookies[2], INVALIDATE)

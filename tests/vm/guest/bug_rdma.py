@@ -263,6 +263,7 @@ def l47_key_of_another_program():
         need(p.theirs.pages[:100] == p.ours.pages[:100], "what was written")
         p.a.connect(*B)
         p.theirs.free(cookie, INVALIDATE)
+        p.theirs.make_read_only(PAGE, PAGE)
         readable = p.theirs.register(PAGE, PAGE, 0)
         p.write(b"never", readable, [(0, 100)], 2)
         token, how = rdma.status(p.a)

@@ -96,6 +96,7 @@ def limits(home):
             need(tried(home, opcode, cookie, at, bytes(10)) is None, f"it got to what is {what}")
         need(tried(home, WRITE, cookie ^ 1, 0, bytes(10)) is None, "another key will do")
         need(tried(home, WRITE, cookie, 0, bytes(10)) is not None, "the key is no good any more")
+        m.make_read_only(0, mmap.PAGESIZE)
         readable = m.register(0, 100, flags=0)
         need(tried(home, READ, readable, 0, bytes(10)) is not None, "memory that is only to be read is not")
         need(tried(home, WRITE, readable, 0, bytes(10)) is None, "memory that is only to be read is written")

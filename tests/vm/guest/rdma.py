@@ -7,8 +7,8 @@ import socket
 import struct
 import time
 
-from cases import IB, eventually
-from rds import SOL_RDS, Sock, info, sockaddr
+from cases import IB, PROT_READ, eventually
+from rds import SOL_RDS, Sock, call, info, sockaddr
 
 # The two ends on one machine.
 A, B = (IB[0], 4001), (IB[1], 4002)
@@ -44,6 +44,10 @@ class Memory:
 
     def free(self, cookie, flags=0):
         self.sock.set_raw(FREE_MR, struct.pack("=QQ", cookie, flags))
+
+    def make_read_only(self, at, length):
+        """Nobody may write to these pages any more."""
+        call("mprotect", ctypes.c_void_p(self.base + at), ctypes.c_size_t(length), PROT_READ)
 
     def scatter(self):
         """Touches all of it for the first time, so that it is not in few pieces."""

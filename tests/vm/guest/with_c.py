@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """with_c.py owner|user HERE THERE TOS REGISTRATION OPERATION: one operation on memory of a program on the other node, over
-a connection of its own, that of a type of service. REGISTRATION is get, dest or map, or once, a map for one use; and first
-if there is no connection yet when the memory is registered. They go on when they are told to. Says what became of it."""
+a connection of its own, that of a type of service. REGISTRATION is get, dest or map, or once, a map for one use, or
+unflagged, one that does not say that peers are to write; and first if there is no connection yet when the memory is
+registered. They go on when they are told to. Says what became of it."""
 
 import struct
 import sys
@@ -17,8 +18,8 @@ NAMES = ("SUCCESS", "REMOTE_ERROR", "CANCELED", "DROPPED", "OTHER_ERROR")
 
 def register(sock, memory, how, peer):
     """Registers memory, and sends the cookie."""
-    if how in ("map", "once"):
-        flags = READWRITE | (USE_ONCE if how == "once" else 0)
+    if how in ("map", "once", "unflagged"):
+        flags = {"map": READWRITE, "once": READWRITE | USE_ONCE, "unflagged": 0}[how]
         args = struct.pack("=QQQQ", memory.base, SIZE, memory.base + SIZE, flags)
         rdma.send(sock, b"here", (SOL_RDS, MAP, args))
     else:
