@@ -82,30 +82,66 @@ impl Outcome {
     }
 }
 
-/// Who tells the program how its operation has ended, by being dropped: always if it has asked for that, and if it went
-/// wrong.
+/// What a program wants to be told of an operation.
+pub(crate) struct Wanted {
+    /// How it ends.
+    pub(crate) all: bool,
+    /// That it fails. `None` if the program has not said.
+    pub(crate) errors: Option<bool>,
+}
+
+impl Wanted {
+    /// Whether the program has asked for this, if it is to be told of it at all.
+    fn asked(&self, status: Status) -> Option<bool> {
+        match (self.all, status, self.errors) {
+            (true, ..) => Some(true),
+            (false, Status::Success, _) | (false, _, Some(false)) => None,
+            (false, _, errors) => Some(errors.is_some()),
+        }
+    }
+}
+
+/// Who tells the program how its operation has ended, by being dropped: as it wants it; and if it went wrong and the
+/// program has not said what it wants, those of its calls that have room for it.
 pub(crate) struct Told {
     sk: ARef<Sock<Socket>>,
     outcome: Arc<Outcome>,
-    always: bool,
+    wanted: Wanted,
     /// Made in time, so that there is memory.
     notice: Option<Item<Notice>>,
 }
 
 impl Told {
     /// The program calls the operation by `token`. Fails with ENOMEM. May sleep.
-    pub(crate) fn new(sk: &Sock<Socket>, token: u64, always: bool) -> Result<Arc<Self>> {
+    pub(crate) fn new(sk: &Sock<Socket>, token: u64, wanted: Wanted) -> Result<Arc<Self>> {
         let notice = Notice {
             token,
             status: Status::Dropped,
+            asked: false,
         };
         let this = Self {
             sk: sk.hold(),
             outcome: Outcome::new()?,
-            always,
+            wanted,
             notice: Some(Item::new(notice, GFP_KERNEL_ACCOUNT)?),
         };
         Ok(Arc::new(this, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Tells the program, once.
+    fn tell(&mut self) {
+        let (Some(mut notice), Some(status)) = (self.notice.take(), self.outcome.get()) else {
+            return;
+        };
+        let Some(asked) = self.wanted.asked(status) else {
+            return;
+        };
+        if !self.sk.is_closed() {
+            notice.status = status;
+            notice.asked = asked;
+            self.sk.notices.add(notice);
+            self.sk.wake_readers(poll::IN);
+        }
     }
 }
 
@@ -113,17 +149,7 @@ impl Released for Told {}
 
 impl Drop for Told {
     fn drop(&mut self) {
-        let Some(status) = self.outcome.get() else {
-            return;
-        };
-        if (status == Status::Success && !self.always) || self.sk.is_closed() {
-            return;
-        }
-        if let Some(mut notice) = self.notice.take() {
-            notice.status = status;
-            self.sk.notices.add(notice);
-            self.sk.wake_readers(poll::IN);
-        }
+        self.tell();
     }
 }
 

@@ -61,7 +61,8 @@ pub(crate) struct Peer {
 /// What system calls set.
 pub(crate) struct Control {
     pub(crate) peer: Option<Peer>,
-    pub(crate) recverr: bool,
+    /// `RDS_RECVERR`, if the program has set it.
+    pub(crate) recverr: Option<bool>,
     /// What the program wants to know of the receive path.
     pub(crate) traces: Traces,
     /// Where the last message went: the next one most often goes the same way.
@@ -133,7 +134,7 @@ impl Socket {
             control <- kernel::new_spinlock!(
                 Control {
                     peer: None,
-                    recverr: false,
+                    recverr: None,
                     traces: Traces::NONE,
                     last: None,
                 },

@@ -12,12 +12,9 @@ use crate::kapi::{
     rdma::{LocalPiece, OperationItem, Verb},
     sync::{Fifo, Item},
 };
-use crate::msg::{Attachment, Behind, Bound, Op, Socket, Ticket, Told};
+use crate::msg::{Attachment, Behind, Bound, Op, Socket, Ticket, Told, Wanted};
 use crate::proto::rdma::{Area, AtomicArgs, Bad, Change, Flags, Transfer};
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
-
-/// Ends of operations that a program may leave unread.
-const MAX_UNREAD: usize = 16 << 10;
 
 impl From<Bad> for Error {
     fn from(bad: Bad) -> Self {
@@ -66,12 +63,13 @@ impl Wish {
         bound: &Bound,
         ticket: Option<Ticket>,
     ) -> Result<(KBox<Attachment>, Tally)> {
-        if sk.notices.len() >= MAX_UNREAD {
+        if sk.notices.is_full() {
             return Err(Errno::NoBufferSpace.into());
         }
         let flags = self.flags();
         let asks = flags.contains(Flags::NOTIFY_ME);
-        let told = Told::new(sk, self.token(), asks)?;
+        let errors = sk.control.lock().recverr;
+        let told = Told::new(sk, self.token(), Wanted { all: asks, errors })?;
         let mut local = Local {
             sk,
             bound,

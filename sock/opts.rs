@@ -48,7 +48,8 @@ pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptI
         (SOL_RDS, RDS_GET_MR_FOR_DEST) => rdma::get_mr_for_dest(sk, value),
         (SOL_RDS, RDS_FREE_MR) => rdma::free_mr(sk, value),
         (SOL_RDS, RDS_RECVERR) => {
-            sk.control.lock().recverr = value.read_int()? != 0;
+            let on = value.read_int()? != 0;
+            sk.control.lock().recverr = Some(on);
             Ok(())
         }
         (SOL_RDS, RDS_CONG_MONITOR) => {
@@ -191,7 +192,7 @@ pub(super) fn get(
         return info::get(sk, name, value);
     }
     let answer = match name {
-        RDS_RECVERR => c_int::from(sk.control.lock().recverr),
+        RDS_RECVERR => c_int::from(sk.control.lock().recverr == Some(true)),
         SO_RDS_TRANSPORT | UEK_TRANSPORT => transport(sk).map_or(NO_TRANSPORT, |t| t as c_int),
         _ => return Err(Errno::NoProtocolOption.into()),
     };

@@ -22,15 +22,15 @@ pub(super) fn recvmsg(sk: &Sock<Socket>, msg: RecvMsg<'_>) -> Result<usize> {
     let mut waited = false;
     let result = receive(sk, msg, &mut waited);
     // It was the only reader that was woken.
-    if waited && is_due(sk) {
+    if waited && is_due(sk, true) {
         sk.wake_readers(poll::IN);
     }
     result
 }
 
-/// Whether there is something that a reader can be told now.
-fn is_due(sk: &Sock<Socket>) -> bool {
-    sk.may_read() || sk.news.is_due() || sk.notices.any()
+/// Whether there is something that a reader can be told now, who has room for how an operation has ended, or not.
+fn is_due(sk: &Sock<Socket>, has_room: bool) -> bool {
+    sk.may_read() || sk.news.is_due() || sk.notices.any_for(has_room)
 }
 
 /// As [`recvmsg`]; notes that it has `waited`.
@@ -68,17 +68,17 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
             msg.add_flags(msg_flags::CTRUNC);
             return Ok(0);
         }
-        if sk.notices.any() {
-            if msg.has_control_room(NOTIFICATION) {
+        let has_room_for_end = msg.has_control_room(NOTIFICATION);
+        if sk.notices.any_for(has_room_for_end) {
+            if has_room_for_end {
                 // It has just come.
                 continue;
             }
-            // Or a program that never has room would never wait.
-            if keep == Keep::No {
-                drop(sk.notices.take());
+            // Or a program that never has room, though it has asked, would never wait.
+            if keep == Keep::Yes || sk.notices.miss() {
+                msg.add_flags(msg_flags::CTRUNC);
+                return Ok(0);
             }
-            msg.add_flags(msg_flags::CTRUNC);
-            return Ok(0);
         }
         if timeout.is_nonblocking() {
             return Err(EAGAIN);
@@ -86,7 +86,8 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
         *waited = true;
         let has_room = msg.has_control_room(size_of::<u64>());
         let may_tell = || has_room && sk.news.ports() != 0;
-        if !sk.wait_to_read(&mut timeout, || is_due(sk) || may_tell())? {
+        let is_due = || is_due(sk, has_room_for_end) || may_tell();
+        if !sk.wait_to_read(&mut timeout, is_due)? {
             return Err(Errno::TimedOut.into());
         }
     }

@@ -65,7 +65,10 @@ EXPECTED = {
         "write NOTIFY_ME SILENT, empty": "unmoved, REMOTE_ERROR, silent, reset",
         **alike(untold(LOST), "write none", "write SILENT", "read none"),
         "write SILENT, empty": untold("unmoved, untold, silent, reset", "unmoved, REMOTE_ERROR, silent, reset"),
-        "write none, RECVERR": "unmoved, DROPPED, lost, reset"},
+        "write none, no RECVERR": LOST, "write none, RECVERR": "unmoved, DROPPED, lost, reset"},
+    "calls_without_room": {
+        **alike("message", "recv", "recvfrom", "read", "recvmsg", "recv, no RECVERR"),
+        **alike("message, nothing", "recv, RECVERR", "recv, NOTIFY_ME")},
     "bounds": {
         **alike(DONE, *both("whole", "part", "first byte", "last byte", "40 pieces", "one byte each",
                             "less than it says", "less than it says, beyond the end", "1 MiB", "1 MiB, odd"),

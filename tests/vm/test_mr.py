@@ -24,7 +24,7 @@ def test_regions(node, tools, guest):
 @pytest.mark.parametrize("case", (
     "users", "forked", "flushed", "at_once",
     # So many operations take a minute on the debug kernel.
-    pytest.param("unread", marks=pytest.mark.flavors("release"))))
+    *(pytest.param(x, marks=pytest.mark.flavors("release")) for x in ("unread", "unasked"))))
 def test_pinning(case, node, guest):
     node.run(["python3", guest / "pinning.py", case], timeout=300)
 

@@ -266,21 +266,56 @@ def flags_of_operations():
 @case
 def flags_of_refused_operations():
     """With a key that nobody has given."""
-    def play(write, flags, payload, recverr):
+    def play(write, flags, payload, recverr=None):
         with Ends() as e:
-            e.user.set_raw(RECVERR, struct.pack("=i", recverr))
+            if recverr is not None:
+                e.user.set_raw(RECVERR, struct.pack("=i", recverr))
             return e.transfer(write, e.register() ^ 0xff, flags=flags, payload=payload)
 
     out = {}
     for name, flags in named(NOTIFY_ME=NOTIFY_ME, SILENT=SILENT):
-        out[f"write {name}"] = insist(play, True, flags, b"done", False)
+        out[f"write {name}"] = insist(play, True, flags, b"done")
         if flags & SILENT:
-            out[f"write {name}, empty"] = insist(play, True, flags, b"", False)
+            out[f"write {name}, empty"] = insist(play, True, flags, b"")
     for name, flags in (("NOTIFY_ME", NOTIFY_ME), ("none", 0)):
-        out[f"read {name}"] = insist(play, False, flags, b"done", False)
+        out[f"read {name}"] = insist(play, False, flags, b"done")
+    out["write none, no RECVERR"] = insist(play, True, 0, b"done", False)
     # C says that it was dropped.
     out["write none, RECVERR"] = play(True, 0, b"done", True).replace("REMOTE_ERROR", "DROPPED")
     return out
+
+
+@case
+def calls_without_room():
+    """What calls without room for control messages return after an operation with a key that nobody has given, until there
+    is nothing to read: the message that comes then, and maybe nothing at all."""
+    calls = {"recv": lambda s: s.recv(100), "recvfrom": lambda s: s.recvfrom(100)[0],
+             "read": lambda s: os.read(s.fileno(), 100), "recvmsg": lambda s: s.recvmsg(100, 15)[0]}
+
+    def play(receive, flags, recverr):
+        with Ends() as e:
+            if recverr is not None:
+                e.user.set_raw(RECVERR, struct.pack("=i", recverr))
+            before = counters()["conn_reset"]
+            control, _place = rdma.transfer(e.register() ^ 0xff, (0, 64), [(e.ours.base, 64)], READWRITE | flags, 1)
+            rdma.send(e.user, b"lost", control)
+            eventually("the end of the connection", lambda: counters()["conn_reset"] != before, 20)
+            e.release()
+            rdma.send(e.owner, b"after")
+            told = []
+            while b"after" not in told:
+                told.append(receive(e.user.sock))
+            # What had ended before may be told after it.
+            e.user.sock.setblocking(False)
+            while isinstance(more := outcome(receive, e.user.sock), bytes):
+                told.append(more)
+            assert more == "EAGAIN", more
+            words = {b"after": "message", b"": "nothing"}
+            return ", ".join(sorted(words[x] for x in told))
+
+    asked = {**{name: (0, None) for name in calls}, "recv, no RECVERR": (0, False), "recv, RECVERR": (0, True),
+             "recv, NOTIFY_ME": (NOTIFY_ME, None)}
+    return {name: insist(play, calls[name.partition(",")[0]], *how) for name, how in asked.items()}
 
 
 @case

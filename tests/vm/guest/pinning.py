@@ -128,6 +128,26 @@ def unread():
         need(rdma.status(p.a) == (count, rdma.SUCCESS), "another one")
 
 
+def unasked():
+    """Who has not asked for the ends of operations need not read them: as many are kept, and the others are forgotten."""
+    nowhere, before, some = ("10.9.0.200", 4001), rdma.pins(), 128
+    with rdma.connected(rdma.A, nowhere) as a:
+        ours = Memory(a, 1)
+        write, _place = rdma.transfer(1, (0, 1), [(ours.base, 1)], rdma.READWRITE | SILENT)
+        for _ in range(MAX_UNREAD // some + 2):
+            for _ in range(some):
+                rdma.send(a, b"", write)
+            a.cancel(*nowhere)
+        # They are told then.
+        rdma.unpinned(before)
+        a.sock.setblocking(False)
+        found = 0
+        while isinstance(some := outcome(rdma.ends, a), list):
+            need({how for _, how in some} == {rdma.CANCELED}, f"{some}")
+            found += len(some)
+        need((some, found) == ("EAGAIN", MAX_UNREAD), f"{found} are told, then {some}")
+
+
 def refused():
     """Memory that cannot be pinned, as of files on persistent memory, is refused, and not charged. Fault injection of the
     module's own says so of all memory."""

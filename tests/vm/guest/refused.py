@@ -2,15 +2,17 @@
 """refused.py ATOMICS CASE...: operations that cannot be, as this node or the peer says, on one machine. ATOMICS is 1 if the
 devices have atomic operations."""
 
+import select
+import socket
 import struct
 import sys
 
 import rdma
-from cases import IB, PROT_NONE, need, outcome, play, protected
+from cases import IB, PROT_NONE, eventually, need, outcome, play, protected
 from rdma import FENCE, NOTIFY_ME, READWRITE, SILENT, B, Pair
 
 ATOMICS = sys.argv[1] == "1"
-PAGE = 4096
+PAGE, RECVERR = 4096, 5
 
 
 def bad_arguments():
@@ -132,11 +134,42 @@ def silent_bad_keys():
 
 
 def untold():
-    """An operation that fails is told of also if the program did not ask."""
+    """That an operation fails is told to programs that did not ask only by calls that have room for it."""
     with Pair(4) as p:
-        p.transfer(b"never", 0x12345600, (0, 10), [(0, 10)], READWRITE, 77)
+        def fail(token):
+            p.transfer(b"never", 0x12345600, (0, 10), [(0, 10)], READWRITE, token)
+
+        def looked():
+            return isinstance(outcome(p.a.sock.recvmsg, 10, 100, socket.MSG_PEEK | socket.MSG_DONTWAIT), tuple)
+
+        def poll():
+            return bool(select.select([p.a], [], [], 0)[0])
+
+        fail(77)
+        eventually("the end", looked)
+        need(not poll(), "poll tells of it")
+        need(outcome(p.a.sock.recv, 10, socket.MSG_DONTWAIT) == "EAGAIN", "a call without room tells of it")
+        # One that waits does so until there is a message.
+        rdma.send(p.b, b"heard")
+        need(p.a.sock.recv(10) == b"heard", "the message")
         need(rdma.status(p.a)[0] == 77, "the end")
-        rdma.send(p.a, b"good")
+        # One that waits with room is told of it when it comes.
+        fail(78)
+        need(rdma.status(p.a)[0] == 78, "the end")
+        p.a.set_raw(RECVERR, struct.pack("=i", 1))
+        fail(79)
+        eventually("the end", poll)
+        need(p.a.sock.recv(10) == b"", "a call without room misses it, and says so")
+        need(not poll() and not looked(), "it is there still")
+        p.a.set_raw(RECVERR, struct.pack("=i", 0))
+        fail(80)
+        cookie = p.theirs.register(0, PAGE)
+        for token in range(81, 101):
+            p.write(b"good", cookie, [(0, 10)], token)
+            found, how = rdma.status(p.a)
+            need(found == token, f"{found} is told, {token} is next")
+            if how == rdma.SUCCESS:
+                break
         need(rdma.receive(p.b)[0] == b"good", "what came after it")
 
 
