@@ -221,4 +221,6 @@ pub(crate) enum BindError {
     InUse,
     /// The socket is bound already.
     Bound,
+    /// No socket can have the port.
+    Reserved,
 }

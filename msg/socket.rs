@@ -26,7 +26,7 @@ use kernel::{
     sync::{
         aref::ARef,
         atomic::{Atomic, Relaxed},
-        Arc, Mutex, SetOnce, SpinLock,
+        Arc, Mutex, SpinLock,
     },
 };
 
@@ -61,6 +61,8 @@ pub(crate) struct Peer {
 /// What system calls set.
 pub(crate) struct Control {
     pub(crate) peer: Option<Peer>,
+    /// The transport that `SO_RDS_TRANSPORT` asked for.
+    pub(crate) chosen: Option<TransportId>,
     /// `RDS_RECVERR`, if the program has set it.
     pub(crate) recverr: Option<bool>,
     /// What the program wants to know of the receive path.
@@ -94,8 +96,6 @@ pub(super) struct RecvQueue {
 pub(crate) struct Socket {
     pub(crate) node: Arc<Node>,
     pub(crate) net: Net,
-    /// The transport that `SO_RDS_TRANSPORT` asked for.
-    pub(crate) pinned: SetOnce<TransportId>,
     /// Not for softirqs.
     #[pin]
     pub(crate) control: SpinLock<Control>,
@@ -130,10 +130,10 @@ impl Socket {
         pin_init!(Self {
             node,
             net,
-            pinned: SetOnce::new(),
             control <- kernel::new_spinlock!(
                 Control {
                     peer: None,
+                    chosen: None,
                     recverr: None,
                     traces: Traces::NONE,
                     last: None,

@@ -95,7 +95,8 @@ fn transport_of(
     loopback: bool,
 ) -> Result<TransportId> {
     if loopback {
-        return match sk.pinned.copy() {
+        let chosen = sk.control.lock().chosen;
+        return match chosen {
             None | Some(TransportId::Loop) => Ok(TransportId::Loop),
             Some(_) => Err(Errno::NoProtocolOption.into()),
         };
@@ -119,7 +120,7 @@ fn transport_of(
 /// Says that no transport has an address.
 #[cold]
 fn no_transport(sk: &Sock<Socket>, addr: IpBits) -> Error {
-    if sk.pinned.as_ref().is_some() {
+    if sk.control.lock().chosen.is_some() {
         return Errno::NoProtocolOption.into();
     }
     pr_program_ratelimited!(
@@ -172,14 +173,12 @@ pub(super) fn bind(sk: &Sock<Socket>, addr: &[u8]) -> Result {
             (addr, port, scope, addr.is_loopback())
         }
     };
-    if port == PROBE_PORT {
-        return Err(EINVAL);
-    }
     let binds = &sk.node.binds;
     let any_port = port == 0;
     let port = if any_port { binds.suggest() } else { port };
     let key = BindKey { addr, port, scope };
     let result = match transport_of(sk, addr, scope, loopback) {
+        Ok(_) if port == PROBE_PORT => Err(BindError::Reserved),
         Ok(transport) => match binds.bind(sk, key, transport) {
             Err(BindError::InUse) if any_port => search_port(sk, key, transport),
             result => result,
@@ -190,8 +189,21 @@ pub(super) fn bind(sk: &Sock<Socket>, addr: &[u8]) -> Result {
     };
     match result {
         Ok(()) => Ok(()),
-        Err(BindError::InUse) if sk.bound().is_none() => Err(Errno::AddressInUse.into()),
-        Err(BindError::InUse | BindError::Bound) => Err(EINVAL),
+        Err(error) => Err(refuse(sk, error)),
+    }
+}
+
+/// What the call returns that has not got its port. As with C, a socket that is not bound then may choose its transport
+/// again.
+#[cold]
+fn refuse(sk: &Sock<Socket>, error: BindError) -> Error {
+    if sk.bound().is_some() {
+        return EINVAL;
+    }
+    sk.control.lock().chosen = None;
+    match error {
+        BindError::InUse => Errno::AddressInUse.into(),
+        BindError::Reserved | BindError::Bound => EINVAL,
     }
 }
 

@@ -37,7 +37,7 @@ const SIOCRDSGETTOS: c_uint = 0x89e1;
 fn transport(sk: &Sock<Socket>) -> Option<TransportId> {
     match sk.bound() {
         Some(bound) => Some(bound.transport),
-        None => sk.pinned.copy(),
+        None => sk.control.lock().chosen,
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptI
             Ok(())
         }
         (SOL_RDS, UEK_CONN_RESET) if value.len() == RESET_LEN => reset(sk, value),
-        (SOL_RDS, SO_RDS_TRANSPORT | UEK_TRANSPORT) => pin_transport(sk, value),
+        (SOL_RDS, SO_RDS_TRANSPORT | UEK_TRANSPORT) => choose_transport(sk, value),
         (SOL_RDS, UEK_CONN_RESET6) => reset6(sk, value),
         (SOL_RDS, SO_RDS_MSG_RXPATH_LATENCY) => {
             let traces = Traces::parse(exactly(value)?);
@@ -116,7 +116,7 @@ fn cancel_sent_to(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
 
 /// `SO_RDS_TRANSPORT`. A `bind(2)` at the same time may not see it; the socket then has the transport
 /// of its address.
-fn pin_transport(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
+fn choose_transport(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     /// `RDS_TRANS_COUNT`: the numbers below are known.
     const COUNT: c_int = 3;
 
@@ -136,9 +136,11 @@ fn pin_transport(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     if wanted != TransportId::Ib as c_int || !sk.node.has_ib() {
         return Err(Errno::NoProtocolOption.into());
     }
-    if !sk.pinned.populate(TransportId::Ib) {
+    let mut control = sk.control.lock();
+    if control.chosen.is_some() {
         return Err(Errno::NotSupported.into());
     }
+    control.chosen = Some(TransportId::Ib);
     Ok(())
 }
 

@@ -141,7 +141,14 @@ ANYWHERE = {
         "short": "EINVAL", "long": "EINVAL", "negative": "EINVAL", "beyond": "EINVAL",
         "loopback": "EINVAL", "infiniband": "infiniband", "gap": "ENOPROTOOPT",
         "bound": "EOPNOTSUPP", "pinned twice": "EOPNOTSUPP", "pinned elsewhere": "ENOPROTOOPT",
-        "pinned there": "ok"},
+        "pinned there": "ok",
+        # What was chosen is forgotten if the port is not to be had, and kept if the address is not.
+        "port taken": ["EADDRINUSE", "none", "ok", "infiniband", "ok"],
+        "port taken, elsewhere": ["EADDRINUSE", "none", "ok", "infiniband", "ENOPROTOOPT"],
+        "port 1": ["EINVAL", "none", "ok", "infiniband", "ok"],
+        "nowhere": ["ENOPROTOOPT", "infiniband", "EOPNOTSUPP", "infiniband", "ok"],
+        "bad": ["EINVAL", "infiniband", "EOPNOTSUPP", "infiniband", "ok"],
+        "forgotten": ["EADDRINUSE", "ok", "loopback"]},
     "type_of_service": Differ(
         c=tos_answers(after_a_message=["EINVAL", 0]), rust=tos_answers(after_a_message=["ok", 4]),
         reason="connections are looked up for each message, so it can be set until it is"),

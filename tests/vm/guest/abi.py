@@ -511,6 +511,17 @@ def transport_errors():
     with Sock() as s:
         s.pin("infiniband")
         out["pinned there"] = outcome(s.bind, IB[0], 0)
+    with Sock((IB[0], 4001)), Sock((LOOP, 4001)):
+        for name, host, port, then in (
+                ("port taken", IB[0], 4001, IB[0]), ("port taken, elsewhere", IB[0], 4001, LOOP),
+                ("port 1", IB[0], 1, IB[0]), ("nowhere", "10.9.0.99", 4003, IB[0]), ("bad", "0.0.0.0", 4003, IB[0])):
+            with Sock() as s:
+                s.pin("infiniband")
+                out[name] = [outcome(s.bind, host, port), s.transport(), outcome(s.pin, "infiniband"), s.transport(),
+                             outcome(s.bind, then, 4002)]
+        with Sock() as s:
+            s.pin("infiniband")
+            out["forgotten"] = [outcome(s.bind, IB[0], 4001), outcome(s.bind, LOOP, 4002), s.transport()]
     return out
 
 
