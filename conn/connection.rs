@@ -21,7 +21,7 @@ use crate::kapi::{
     task::UserId,
     time, trace,
 };
-use crate::msg::{Attached, Message, Ticket};
+use crate::msg::{Attached, Message, Outcome, Ticket};
 use crate::proto::{
     credits::Credits,
     idle::Idleness,
@@ -47,6 +47,8 @@ pub(crate) struct TxQueue {
     pub(crate) sent: Fifo<Message>,
     /// Messages that were there for an operation that is posted, or that was refused; to be dropped without the lock.
     pub(crate) finished: Fifo<Message>,
+    /// The operation that was posted last.
+    pub(crate) last_operation: Option<Arc<Outcome>>,
     /// What the unsent messages take of a frame that they share, in bytes; more if they may not, or if
     /// some were sent since the queue was empty.
     pub(super) backlog: u32,
@@ -236,6 +238,7 @@ impl Connection {
             unsent: Fifo::new(),
             sent: Fifo::new(),
             finished: Fifo::new(),
+            last_operation: None,
             backlog: 0,
             cong_left: 0,
             cong_again: false,

@@ -338,6 +338,7 @@ fn work_request(
     let Some(operation) = operation else {
         return Added::Nothing;
     };
+    operation.take_turn(&mut queue.last_operation);
     let events = &chain.qp().handler().events;
     let posted = if !events.serves_reads() && operation.refuse_unserved() {
         Posted::Never

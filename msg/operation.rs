@@ -5,15 +5,20 @@
 //! An operation goes through these hands: its work requests wait in the [`Attachment`] of a message, then in the send
 //! queue of a queue pair. All of them hold the [`Op`], which holds the local memory. When the last one is done, the
 //! memory goes to be released, and the [`Told`] that comes with it tells the program, once, whatever has happened.
+//!
+//! Memory takes more or less time to be released, and some operations are done only when the peer has acknowledged what
+//! came after them. So that programs are told in the order in which operations were posted, each one's [`Told`] keeps
+//! that of the next on its connection.
 
 use super::{notices::Notice, Socket, Ticket};
 use crate::conn::{LocalMemory, Released};
 use crate::kapi::{
     net::{poll, Sock},
     rdma::{Operation, OperationItem, Refused, WcStatus, Why},
-    sync::{Fifo, Item, Peek},
+    sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
 };
 use crate::proto::rdma::Status;
+use core::mem;
 use kernel::{
     prelude::*,
     sync::{
@@ -23,8 +28,22 @@ use kernel::{
     },
 };
 
+/// What was posted on a connection after an operation.
+enum Next {
+    None,
+    /// Its program is told later.
+    Told(Arc<Told>),
+    /// It does not wait, as this operation is over.
+    Over,
+}
+
 /// How an operation has ended, as far as it is known: "dropped" until more is.
-pub(crate) struct Outcome(Atomic<i32>);
+#[pin_data]
+pub(crate) struct Outcome {
+    status: Atomic<i32>,
+    #[pin]
+    next: SpinLockBh<Next>,
+}
 
 impl Outcome {
     /// Its message is not queued: the system call tells.
@@ -32,19 +51,39 @@ impl Outcome {
 
     /// Of an operation whose message is not queued yet. Fails with ENOMEM. May sleep.
     pub(crate) fn new() -> Result<Arc<Self>> {
-        Ok(Arc::new(
-            Self(Atomic::new(Self::UNQUEUED)),
+        Arc::pin_init(
+            pin_init!(Self {
+                status: Atomic::new(Self::UNQUEUED),
+                next <- new_spinlock_bh!(Next::None, "Outcome::next"),
+            }),
             GFP_KERNEL_ACCOUNT,
-        )?)
+        )
     }
 
     fn set(&self, status: Status) {
-        self.0.store(status as i32, Relaxed);
+        self.status.store(status as i32, Relaxed);
     }
 
     /// `None` as long as the message is not queued.
     pub(crate) fn get(&self) -> Option<Status> {
-        Status::from_number(self.0.peek())
+        Status::from_number(self.status.peek())
+    }
+
+    /// Has a program wait to be told until the one of this operation was. Any context but a hard interrupt; what is told
+    /// must not be about to go.
+    fn precede(&self, told: Arc<Told>) {
+        let mut next = self.next.lock();
+        if !matches!(*next, Next::Over) {
+            *next = Next::Told(told);
+        }
+    }
+
+    /// The program was told, if it is to be. Returns who has waited for that. Any context but a hard interrupt.
+    fn end(&self) -> Option<Arc<Told>> {
+        match mem::replace(&mut *self.next.lock(), Next::Over) {
+            Next::Told(told) => Some(told),
+            Next::None | Next::Over => None,
+        }
     }
 
     /// The message is queued: from now on the program is told.
@@ -143,13 +182,23 @@ impl Told {
             self.sk.wake_readers(poll::IN);
         }
     }
+
+    /// Tells the program, and returns who has waited for that.
+    fn end(&mut self) -> Option<Arc<Self>> {
+        self.tell();
+        self.outcome.end()
+    }
 }
 
 impl Released for Told {}
 
 impl Drop for Told {
     fn drop(&mut self) {
-        self.tell();
+        let mut next = self.end();
+        // One after the other, and not each amid the one before: there may be thousands.
+        while let Some(told) = next {
+            next = Arc::into_unique_or_drop(told).and_then(|mut told| told.end());
+        }
     }
 }
 
@@ -220,6 +269,8 @@ pub(crate) enum Behind {
 pub(crate) struct Attachment {
     /// Who is told.
     sk: ARef<Sock<Socket>>,
+    /// By whom, until it has its turn.
+    told: Option<Arc<Told>>,
     /// Work requests that wait to be posted, in order. The last one is in front when the others are gone.
     to_post: Fifo<OperationItem>,
     begun: bool,
@@ -243,6 +294,7 @@ impl Attachment {
     ) -> Result<KBox<Self>> {
         let this = Self {
             sk: op.told.sk.clone(),
+            told: Some(op.told.clone()),
             to_post,
             begun: false,
             outcome: op.told.outcome.clone(),
@@ -267,6 +319,18 @@ impl Attachment {
     /// The message is queued: from now on the program is told.
     pub(super) fn queue(&self) {
         self.outcome.queue();
+    }
+
+    /// The first of it is to be posted now: its program is told after that of the `last` operation that was. Called with the
+    /// queue locked.
+    pub(crate) fn take_turn(&mut self, last: &mut Option<Arc<Outcome>>) {
+        let Some(told) = self.told.take() else {
+            return;
+        };
+        // What waits to be posted has `told`, too, so it does not go here.
+        if let Some(last) = last.replace(self.outcome.clone()) {
+            last.precede(told);
+        }
     }
 
     /// Ends an operation that this peer does not serve, so that nothing of it can be posted. Returns whether that is so.

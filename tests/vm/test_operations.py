@@ -40,6 +40,12 @@ def test_statuses(case, node, guest):
     node.run(["python3", guest / "statuses.py", case], timeout=300)
 
 
+@pytest.mark.on_siw("release")
+@pytest.mark.long
+def test_statuses_in_turn(node, guest):
+    node.run(["python3", guest / "statuses.py", "in_turn"], timeout=300)
+
+
 # Soft-iWARP does not tell of a write that it was refused, TCP gives nothing up before its connection, what comes behind a
 # read waits for its end, and there are no atomic operations.
 @pytest.mark.race

@@ -10,7 +10,7 @@ import sys
 
 import rdma
 from cases import IB, eventually, need, play
-from rdma import B, Pair
+from rdma import SILENT, B, Pair
 from rds import counters, info
 from reset import reset
 
@@ -68,6 +68,30 @@ def goes_on(p, cookie, token):
         came.append(data)
     need(not select.select([p.a], [], [], 0)[0], "more is told")
     return came
+
+
+def in_turn():
+    """Programs are told of the ends in the order in which they have sent, whatever each operation's memory takes to be
+    released."""
+    with Pair() as p:
+        cookie = p.theirs.register(0, 1 << 20)
+        p.ours.scatter()
+        # A region, a few pieces, many pieces, and what is done only when the peer has acknowledged it.
+        kinds = (lambda token: p.write(b"", cookie, [(0, 1 << 17)], token, SILENT),
+                 lambda token: p.write(b"", cookie, [(0, 64)], token, SILENT),
+                 lambda token: p.read(b"", cookie, [(i * 5000, 100) for i in range(40)], token, SILENT),
+                 lambda token: p.write(b"said", cookie, [(0, 64)], token),
+                 lambda token: p.read(b"", cookie, [(0, 64)], token, SILENT))
+        for length in (2, 5):
+            for _ in range(100):
+                for token in range(10):
+                    kinds[token % length](token)
+                found = []
+                while len(found) < 10:
+                    found += rdma.ends(p.a)
+                need(found == [(token, rdma.SUCCESS) for token in range(10)], f"{found}")
+                while select.select([p.b], [], [], 0)[0]:
+                    rdma.receive(p.b)
 
 
 def refused():
