@@ -275,12 +275,12 @@ impl Node {
         }
     }
 
-    /// The pools of the device that has a local address. May sleep.
+    /// Where the memory of messages comes from that a local address sends. May sleep.
     ///
-    /// Fails with ENETUNREACH if none has it, with ENOMEM.
+    /// Fails with ENETUNREACH if there is no transport to other nodes, with ENOMEM.
     pub(crate) fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>> {
         let ib = self.ib.as_ref().ok_or(Errno::NetUnreachable)?;
-        Ok(ib.pools(addr, scope)?.ok_or(Errno::NetUnreachable)?)
+        ib.pools(addr, scope)
     }
 
     /// Lets peers of a local address use memory of a program. Sleeps. Fails with EOPNOTSUPP if there is no transport

@@ -219,10 +219,10 @@ pub(crate) trait Transport: Send + Sync {
     /// Fails with ENOMEM.
     fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool>;
 
-    /// The pools of the device that has a local address. May sleep.
+    /// The pools of the device that has a local address; if none has it, pools for what waits until one has. May sleep.
     ///
     /// Fails with ENOMEM.
-    fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Option<Arc<Pools>>>;
+    fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>>;
 
     /// Lets peers of a local address use memory of a program. Sleeps.
     ///

@@ -259,7 +259,7 @@ pub(crate) struct Ib {
     /// The fragments that peers are asked for.
     pub(super) fragment: FragmentSize,
     pub(super) tunables: Arc<Tunables>,
-    /// The memory of messages that wait while their device has gone.
+    /// The memory of messages that wait while no device has their address.
     unmapped: Unmapped,
     _shrinker: Shrinker<Pools>,
     pub(super) parking: Arc<Parking>,
@@ -412,9 +412,10 @@ impl Transport for Ib {
         self.addrs.has(addr, scope)
     }
 
-    fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Option<Arc<Pools>>> {
+    fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>> {
         let device = self.device_of(addr, scope)?;
-        Ok(device.map(|device| device.pools.clone()))
+        let pools = device.as_ref().map(|device| &device.pools);
+        Ok(pools.unwrap_or(self.unmapped.pools()).clone())
     }
 
     fn register(

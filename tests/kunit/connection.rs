@@ -299,8 +299,8 @@ mod suite {
             Ok(true)
         }
 
-        fn pools(&self, _: Ipv6Addr, _: u32) -> Result<Option<Arc<Pools>>> {
-            Ok(Some(self.unmapped.pools().clone()))
+        fn pools(&self, _: Ipv6Addr, _: u32) -> Result<Arc<Pools>> {
+            Ok(self.unmapped.pools().clone())
         }
 
         fn register(

@@ -386,8 +386,8 @@ impl Transport for Wire {
         Ok(true)
     }
 
-    fn pools(&self, _: Ipv6Addr, _: u32) -> Result<Option<Arc<Pools>>> {
-        Ok(self.ib.pools_of(&self.device))
+    fn pools(&self, _: Ipv6Addr, _: u32) -> Result<Arc<Pools>> {
+        self.ib.pools_of(&self.device).ok_or(ENODEV)
     }
 
     fn register(

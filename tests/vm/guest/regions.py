@@ -215,7 +215,7 @@ def address_moved():
 def soon(function, *args):
     """What a call returns that fails until the address is there."""
     end = time.monotonic() + 60
-    while isinstance(told := outcome(function, *args), str) and told in ("ENODEV", "ENETUNREACH", "EADDRNOTAVAIL"):
+    while isinstance(told := outcome(function, *args), str) and told in ("ENODEV", "EADDRNOTAVAIL"):
         need(time.monotonic() < end, told)
         time.sleep(0.05)
     return told

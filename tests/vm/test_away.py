@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The first messages to a peer while the local address is away, or its device."""
+
+import pytest
+from rdsvm.cluster import peer_address
+
+# The networks of add_peers() that nobody else has.
+NETWORKS = {"address": 211, "device": 212}
+
+
+def come_back(what, node, guest):
+    network = NETWORKS[what]
+    node.add_peers(1, network)
+    near, far = (peer_address(network, i) for i in (0, 1))
+    for host in (near, far):
+        node.run(["python3", guest / "laddr.py", "bound", host])
+    node.run(["python3", guest / "away.py", what, near, far, "rdsv0", "rdsx0", node.kind], timeout=300)
+
+
+@pytest.mark.on_c
+def test_address(node, guest):
+    """They wait for it, as with a connection that there was before."""
+    come_back("address", node, guest)
+
+
+# Soft-RoCE warns of what C leaves of its connections when a device goes.
+@pytest.mark.impls("rust")
+def test_device(node, guest):
+    come_back("device", node, guest)
