@@ -4,38 +4,31 @@
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
-#include <linux/sched/user.h>
 
 #include "helpers_fault.h"
 #include "helpers_mr.h"
 
 /*
- * Charges the calling process, and its user as far as RLIMIT_MEMLOCK binds it. EPERM if the process
- * may lock nothing at all, ENOMEM if it would be too much.
+ * Charges the calling process, as far as RLIMIT_MEMLOCK lets it, as user verbs do (ib_umem_get_va()).
+ * EPERM if it may lock nothing at all, ENOMEM if it would be too much.
  */
 int rds_pin_charge(struct rds_pin_charge *charge, unsigned long pages)
 {
-	struct user_struct *user = NULL;
+	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+	struct mm_struct *mm = current->mm;
+	u64 pinned;
 
-	if (!current->mm)
+	if (!mm)
 		return -EFAULT;
 	if (!can_do_mlock())
 		return -EPERM;
-	if (!capable(CAP_IPC_LOCK)) {
-		unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
-		long old;
-
-		user = current_user();
-		old = atomic_long_read(&user->locked_vm);
-		do {
-			if ((unsigned long)old + pages > limit)
-				return -ENOMEM;
-		} while (!atomic_long_try_cmpxchg(&user->locked_vm, &old, old + (long)pages));
-		get_uid(user);
+	pinned = (u64)atomic64_add_return((s64)pages, &mm->pinned_vm);
+	if (pinned > limit && !capable(CAP_IPC_LOCK)) {
+		atomic64_sub((s64)pages, &mm->pinned_vm);
+		return -ENOMEM;
 	}
-	mmgrab(current->mm);
-	atomic64_add((s64)pages, &current->mm->pinned_vm);
-	*charge = (struct rds_pin_charge){ .user = user, .mm = current->mm, .pages = pages };
+	mmgrab(mm);
+	*charge = (struct rds_pin_charge){ .mm = mm, .pages = pages };
 	return 0;
 }
 
@@ -44,10 +37,6 @@ void rds_pin_uncharge(struct rds_pin_charge *charge)
 {
 	atomic64_sub((s64)charge->pages, &charge->mm->pinned_vm);
 	mmdrop(charge->mm);
-	if (charge->user) {
-		atomic_long_sub((long)charge->pages, &charge->user->locked_vm);
-		free_uid(charge->user);
-	}
 }
 
 /* How many were pinned, which may be fewer, or an error if none was. Sleeps. */

@@ -8,8 +8,6 @@
 
 /* Who pays for pinned pages. */
 struct rds_pin_charge {
-	/* NULL if the process needed no limit. */
-	struct user_struct *user;
 	struct mm_struct *mm;
 	unsigned long pages;
 };

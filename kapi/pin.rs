@@ -8,7 +8,7 @@
 use crate::bindings;
 use kernel::{page::PAGE_SIZE, prelude::*};
 
-/// What pinned pages are charged to: the process, and its user unless it has CAP_IPC_LOCK.
+/// What pinned pages are charged to: the process, which RLIMIT_MEMLOCK binds unless it has CAP_IPC_LOCK.
 ///
 /// # Invariants
 ///

@@ -22,7 +22,7 @@ def test_regions(node, tools, guest):
 
 
 @pytest.mark.parametrize("case", (
-    "users", "forked", "flushed", "at_once",
+    "processes", "stress", "forked", "flushed", "at_once",
     # So many operations take a minute on the debug kernel.
     *(pytest.param(x, marks=pytest.mark.flavors("release")) for x in ("unread", "unasked"))))
 def test_pinning(case, node, guest):

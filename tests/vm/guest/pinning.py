@@ -51,18 +51,64 @@ class Program:
         os.waitpid(self.pid, 0)
 
 
-def users():
-    """All processes of a user share the limit, and other users do not."""
-    first, second, other = Program(1000), Program(1000), Program(1001)
-    need(first.register(3) is None, "the first has room")
-    need(second.register(2) == "ENOMEM", "another process of the same user has none")
-    need(second.register(1) is None, "but for a page")
-    need(other.register(LIMIT) is None, "another user has room")
-    first.end()
-    need(second.register(3) is None, "what the first had is free")
-    second.end()
-    other.end()
+def processes():
+    """Each process has a limit of its own, as for mlock(2) and for user verbs, whosever it is."""
+    first, second, other = programs = [Program(uid) for uid in (1000, 1000, 1001)]
+    need(first.register(LIMIT - 1) is None, "the first has room")
+    need(first.register(2) == "ENOMEM", "it has room for more")
+    need(first.register(1) is None, "it has no room for one more page")
+    need(second.register(LIMIT) is None, "another process of the same user has none")
+    need(other.register(LIMIT) is None, "another user has none")
+    need({x.register(1) for x in programs} == {"ENOMEM"}, "some have more room than their limit")
+    for program in programs:
+        program.end()
     rdma.unpinned(0)
+
+
+def stress():
+    """As Oracle's rds-stress with `-t 4 -d 8 -D 64K` has memory, for a user who may lock as much as systemd says:
+    each of its processes registers 64 KiB for each request of its four peers, and as much is its own in operations."""
+    size, count, limit = 1 << 16, 32, 8 << 20
+
+    def task(cookie):
+        """What one of them does. Keeps its memory."""
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (limit, limit))
+        os.setresuid(1000, 1000, 1000)
+        memory = Memory(rdma.connected((IB[0], 0), rdma.B), 2 * count * size // PAGE)
+        for i in range(count):
+            memory.register(i * size, size)
+        for i in range(count):
+            write, _place = rdma.transfer(cookie, (0, size), [(memory.base + (count + i) * size, size)],
+                                          rdma.READWRITE | rdma.NOTIFY_ME | SILENT, i)
+            rdma.send(memory.sock, b"", write)
+        found = []
+        while len(found) < count:
+            found += rdma.ends(memory.sock)
+        need(found == [(i, rdma.SUCCESS) for i in range(count)], f"{found}")
+        kept.append(memory)
+
+    kept = []
+    with Pair(16) as p:
+        cookie = p.theirs.register(0, size)
+        (done, told), (go, gone) = os.pipe(), os.pipe()
+        children = []
+        for _ in range(4):
+            if (pid := os.fork()) == 0:
+                os.close(gone)
+                seen = outcome(task, cookie)
+                os.write(told, seen.encode() + b"\n")
+                # They have it all at a time.
+                os.read(go, 1)
+                os._exit(0)
+            children.append(pid)
+        os.close(told)
+        found = b""
+        while found.count(b"\n") < 4 and (more := os.read(done, 100)):
+            found += more
+        os.close(gone)
+        for pid in children:
+            os.waitpid(pid, 0)
+        need(found == b"ok\n" * 4, f"they got {found}")
 
 
 def forked():
