@@ -231,13 +231,13 @@ impl Transfer {
     pub(crate) fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, Bad> {
         let mut words = Words(bytes);
         let this = Self::take(&mut words).ok_or(Bad::Invalid)?;
-        if this.local_count == 0 {
-            return Err(Bad::Invalid);
+        // In the order in which C looks at them.
+        match this.local_count {
+            _ if this.remote.bytes > MAX_BYTES => Err(Bad::TooLarge),
+            0 => Err(Bad::Invalid),
+            1..=MAX_LOCAL => Ok(this),
+            _ => Err(Bad::TooLarge),
         }
-        if this.local_count > MAX_LOCAL || this.remote.bytes > MAX_BYTES {
-            return Err(Bad::TooLarge);
-        }
-        Ok(this)
     }
 
     fn take(words: &mut Words<'_>) -> Option<Self> {

@@ -71,7 +71,12 @@ impl Protocol for Socket {
         let connected = sk.control.lock().peer;
         if peer {
             let peer = connected.ok_or(Errno::NotConnected)?;
-            return Ok(Some(sockaddr(peer.addr, peer.port, peer.scope)));
+            // As with C, also for an address that is valid everywhere.
+            let scope = match peer.scope {
+                0 => sk.bound().map_or(0, |bound| bound.scope),
+                scope => scope,
+            };
+            return Ok(Some(sockaddr(peer.addr, peer.port, scope)));
         }
         let Some(bound) = sk.bound() else {
             // As C does: the family of the peer, with no address.

@@ -114,10 +114,14 @@ pub(super) fn free_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
             }
         }
         None => {
-            let bound = sk
-                .bound()
-                .filter(|bound| bound.transport == TransportId::Ib)
-                .ok_or(EINVAL)?;
+            let Some(bound) = sk.bound() else {
+                // As with C, who is to have the transport may ask. It had no regions yet.
+                let chosen = sk.control.lock().chosen;
+                return chosen.map(|_| ()).ok_or(EINVAL);
+            };
+            if bound.transport != TransportId::Ib {
+                return Err(EINVAL);
+            }
             for home in sk.memory.homes()? {
                 home.settle();
             }

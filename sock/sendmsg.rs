@@ -75,14 +75,11 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
         return Err(EINVAL);
     }
     let len = msg.len();
+    let limit = sk.send_limit();
     let wire_len = u32::try_from(len)
         .ok()
-        .filter(|len| *len <= MAX_MESSAGE)
-        .ok_or(Errno::MessageTooLong)?;
-    let limit = sk.send_limit();
-    if len > limit {
-        return Err(Errno::MessageTooLong.into());
-    }
+        .filter(|wire_len| *wire_len <= MAX_MESSAGE && len <= limit)
+        .ok_or_else(|| too_long(&msg))?;
     let control = if msg.has_control() {
         control_of(&msg)?
     } else {
@@ -112,6 +109,23 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
         }
     }
     Ok(len)
+}
+
+/// What a call returns whose message is too long: as with C that control messages are malformed comes first.
+#[cold]
+fn too_long(msg: &SendMsg<'_>) -> Error {
+    for cmsg in msg.cmsgs() {
+        match cmsg {
+            Err(error) => return error,
+            Ok(it) if it.level == SOL_RDS && it.kind == CMSG_RDMA_ARGS => {
+                if it.data.len() < Transfer::LEN {
+                    return EINVAL;
+                }
+            }
+            Ok(_) => {}
+        }
+    }
+    Errno::MessageTooLong.into()
 }
 
 /// As `to_ipv4_mapped()`, which takes 22 instructions to look at the bytes.

@@ -43,14 +43,18 @@ impl core::ops::BitOrAssign for PollMask {
     }
 }
 
-/// How long a call may wait, in jiffies; zero for a call that must not.
+/// How long a call may wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Timeout(pub(super) c_long);
+pub(crate) struct Timeout {
+    /// In jiffies. Zero also for a call that may wait, but whose socket has a time limit below zero.
+    left: c_long,
+    nonblocking: bool,
+}
 
 impl Timeout {
     /// Whether the caller asked for an answer at once.
     pub(crate) fn is_nonblocking(self) -> bool {
-        self.0 == 0
+        self.nonblocking
     }
 }
 
@@ -202,13 +206,21 @@ impl<T: Protocol> Sock<T> {
     /// `SO_SNDTIMEO`, or no time at all for a non-blocking call.
     pub(crate) fn send_timeout(&self, nonblock: bool) -> Timeout {
         // SAFETY: `self` is alive by the type invariants.
-        Timeout(unsafe { bindings::rds_sk_sndtimeo(self.as_raw(), nonblock) })
+        let left = unsafe { bindings::rds_sk_sndtimeo(self.as_raw(), nonblock) };
+        Timeout {
+            left,
+            nonblocking: nonblock,
+        }
     }
 
     /// `SO_RCVTIMEO`, or no time at all for a non-blocking call.
     pub(crate) fn recv_timeout(&self, nonblock: bool) -> Timeout {
         // SAFETY: `self` is alive by the type invariants.
-        Timeout(unsafe { bindings::rds_sk_rcvtimeo(self.as_raw(), nonblock) })
+        let left = unsafe { bindings::rds_sk_rcvtimeo(self.as_raw(), nonblock) };
+        Timeout {
+            left,
+            nonblocking: nonblock,
+        }
     }
 
     /// Whether an error or an entry of the error queue waits to be read.
@@ -265,7 +277,7 @@ impl<T: Protocol> Sock<T> {
                 self.as_raw(),
                 Some(condition::<F>),
                 arg.cast(),
-                timeout.0,
+                timeout.left,
                 events.0,
                 alone,
             )
@@ -273,7 +285,7 @@ impl<T: Protocol> Sock<T> {
         if left < 0 {
             return Err(ERESTARTSYS);
         }
-        timeout.0 = left;
+        timeout.left = left;
         Ok(left > 0)
     }
 

@@ -133,6 +133,7 @@ ANYWHERE = {
     "transports": {LOOP: "loopback", "::1": "loopback", "10.9.0.1": "infiniband",
                    "fd09::1": "infiniband", "unbound": "none"},
     "send_waits": ["ETIMEDOUT", "EINTR"],
+    "time_limits_below_zero": ["ETIMEDOUT", "ETIMEDOUT", "EAGAIN", "EAGAIN"],
     "send_to_a_full_receiver": Differ(
         c=["ENOBUFS", "ENOBUFS", "EINTR", "EINTR", 20000], rust=["ENOBUFS", "ENOBUFS", "ETIMEDOUT", "EINTR", 20000],
         reason="C does not heed SO_SNDTIMEO while the receiver is full"),

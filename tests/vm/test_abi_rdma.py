@@ -99,14 +99,16 @@ EXPECTED = {
         **alike("EFAULT", "not there", "in the kernel", "no access", "read-only, READWRITE", "half there",
                 "nowhere to tell"),
         "257 pages and a byte": "EMSGSIZE", "unbound": "ENOTCONN", "loopback": "EOPNOTSUPP", "free all": "ok",
+        "free all, transport chosen": "ok",
         "read-only": Differ(c="EFAULT", rust="registered", reason="peers may read what nobody may write"),
         "without a connection": Differ(c="EAGAIN", rust="registered", reason="memory is registered without one")},
     "arguments": {
         **alike("EFAULT", *both("nowhere", "no access", "in the kernel", "second nowhere", "pieces nowhere"),
                 "read to read-only"),
         **alike("EINVAL", *both("wraps", "4 GiB"), "short", "two operations", "two atomics", "two cookies",
-                "another's cookie"),
-        **alike("EMSGSIZE", *both("2^60 pieces")),
+                "another's cookie", "short, long message"),
+        **alike("EMSGSIZE", *both("2^60 pieces"), "short cookie, long message", "unknown, long message",
+                "no pieces, 1 MiB and one", "1025 pieces, 1 MiB and one"),
         "unbound": "ENOTCONN", "loopback": "EOPNOTSUPP",
         "loopback, pieces nowhere": Differ(c="EFAULT", rust="EOPNOTSUPP", reason="what cannot be is not looked at"),
         "an operation and a cookie": Differ(

@@ -130,6 +130,8 @@ fn transfers() {
         ..REMOTE
     };
     assert_eq!(transfer(too_large, 1), Err(Bad::TooLarge));
+    // That comes first, as with C.
+    assert_eq!(transfer(too_large, 0), Err(Bad::TooLarge));
     let nowhere = Area {
         address: u64::MAX - 50,
         ..REMOTE

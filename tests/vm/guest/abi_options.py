@@ -84,6 +84,18 @@ def send_waits():
 
 
 @case
+def time_limits_below_zero():
+    """They are over at once, and are not as if a call must not wait."""
+    over = struct.pack("@qq", -1, 0)
+    with Sock((IB[0], 0), 20) as s:
+        fill(s, ("10.9.0.77", 4000))
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            s.setsockopt(socket.SOL_SOCKET, option, over)
+        return [outcome(s.recv), outcome(s.send, b"x", ("10.9.0.77", 4000)), outcome(s.recv, 1, socket.MSG_DONTWAIT),
+                outcome(s.send, b"x", ("10.9.0.77", 4000), socket.MSG_DONTWAIT)]
+
+
+@case
 def send_to_a_full_receiver():
     """The sender has room, the receiver has not. (On the loopback interface C's takes everything.)"""
     to = (IB[1], 4001)

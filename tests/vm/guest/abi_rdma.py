@@ -451,6 +451,9 @@ def registrations():
         with Sock() as s:
             for name, cookie in (("nobody's", 12345), ("all", 0)):
                 out[f"free {name}, unbound"] = outcome(s.set_raw, rdma.FREE_MR, struct.pack("=QQ", cookie, 0))
+        with Sock() as s:
+            s.pin("infiniband")
+            out["free all, transport chosen"] = outcome(s.set_raw, rdma.FREE_MR, bytes(16))
         out["free, short"] = outcome(e.owner.set_raw, rdma.FREE_MR, bytes(15))
         e.cookies = []
     return out
@@ -463,10 +466,10 @@ def arguments():
     with Ends() as e:
         cookie, base = e.register(), e.ours.base
 
-        def raw(pieces=((base, 64),), flags=0, count=None, place=None):
+        def raw(pieces=((base, 64),), flags=0, count=None, place=None, size=64):
             local = b"".join(struct.pack("=QQ", *x) for x in pieces)
             kept.append(ctypes.create_string_buffer(local, len(local)))
-            return struct.pack("=QQQQQQQ", cookie, 0, 64, place or ctypes.addressof(kept[-1]),
+            return struct.pack("=QQQQQQQ", cookie, 0, size, place or ctypes.addressof(kept[-1]),
                                len(pieces) if count is None else count, flags, 1)
 
         def ask(*controls, sock=e.user, payload=b"bad"):
@@ -484,6 +487,13 @@ def arguments():
             out[f"{op} {name}"] = ask((rdma.ARGS, raw(flags=flags, **how)))
         out["read to read-only"] = ask((rdma.ARGS, raw(((read_only, 64),))))
         out["short"] = ask((rdma.ARGS, raw()[:55]))
+        # Two things are wrong.
+        long = bytes((1 << 20) + 1)
+        out["short, long message"] = ask((rdma.ARGS, raw()[:55]), payload=long)
+        out["short cookie, long message"] = ask((DEST, bytes(7)), payload=long)
+        out["unknown, long message"] = ask((1234, b""), payload=long)
+        out["no pieces, 1 MiB and one"] = ask((rdma.ARGS, raw((), size=len(long))))
+        out["1025 pieces, 1 MiB and one"] = ask((rdma.ARGS, raw(((base, 1),) * 1025, size=len(long))))
         with Sock(None, 20) as s:
             out["unbound"] = ask((rdma.ARGS, raw()), sock=s)
         with Sock(("127.0.0.1", 0), 20) as s:
