@@ -394,6 +394,13 @@ long rds_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, long 
 	return left;
 }
 
+void rds_sk_note_no_room(struct sock *sk)
+{
+	sk_set_bit(SOCKWQ_ASYNC_NOSPACE, sk);
+	/* Who gives room back does that first, and looks then. */
+	smp_mb__after_atomic();
+}
+
 void rds_sk_wake(struct sock *sk, unsigned int events, int how, int band)
 {
 	__poll_t mask = (__force __poll_t)events;

@@ -81,6 +81,7 @@ long rds_sk_rcvtimeo(const struct sock *sk, bool noblock);
 bool rds_sk_has_error(const struct sock *sk);
 long rds_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, long timeout,
 		 unsigned int events, bool alone);
+void rds_sk_note_no_room(struct sock *sk);
 void rds_sk_wake(struct sock *sk, unsigned int events, int how, int band);
 void rds_poll_wait(struct file *file, struct socket *sock, struct poll_table_struct *wait);
 int rds_sockptr_read(void *to, sockptr_t from, size_t len);

@@ -394,6 +394,9 @@ fn admit(
             sk.note_waiting(&waiting_on)?;
             let waiters = waiting_on.waiters();
             waiters.add(sk, port, timeout.is_nonblocking())?;
+            if timeout.is_nonblocking() {
+                sk.note_no_room();
+            }
             // It may have ended before we were on the list.
             if congested() {
                 if timeout.is_nonblocking() {
@@ -415,7 +418,9 @@ fn admit(
         limit = sk.send_limit();
         sk.node.stats.inc(Counter::SendQueueFull);
         if timeout.is_nonblocking() {
-            return Err(EAGAIN);
+            sk.note_no_room();
+            // There may be room since, and no signal comes then.
+            return Ticket::take(sk, cost, limit).ok_or(EAGAIN);
         }
         if !sk.wait_to_write(&mut timeout, || sk.is_writable())? {
             return Err(Errno::TimedOut.into());

@@ -299,6 +299,14 @@ impl<T: Protocol> Sock<T> {
         unsafe { bindings::rds_sk_wake(self.as_raw(), events.0, SOCK_WAKE_WAITD, POLL_IN) }
     }
 
+    /// A call that must not wait finds no room to write: if the program wants signals, the next [`Self::wake_writers`] sends
+    /// one. The caller looks again then. Any context.
+    #[cold]
+    pub(crate) fn note_no_room(&self) {
+        // SAFETY: `self` is alive by the type invariants.
+        unsafe { bindings::rds_sk_note_no_room(self.as_raw()) }
+    }
+
     /// Wakes who waits for room to write. Any context, as [`Self::wake_readers`].
     #[inline]
     pub(crate) fn wake_writers(&self, events: PollMask) {

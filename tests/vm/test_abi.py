@@ -133,6 +133,7 @@ ANYWHERE = {
     "transports": {LOOP: "loopback", "::1": "loopback", "10.9.0.1": "infiniband",
                    "fd09::1": "infiniband", "unbound": "none"},
     "send_waits": ["ETIMEDOUT", "EINTR"],
+    "signals": Differ(c=[False] * 3, rust=[True] * 3, reason="sockets send signals to programs that ask for them"),
     "time_limits_below_zero": ["ETIMEDOUT", "ETIMEDOUT", "EAGAIN", "EAGAIN"],
     "send_to_a_full_receiver": Differ(
         c=["ENOBUFS", "ENOBUFS", "EINTR", "EINTR", 20000], rust=["ENOBUFS", "ENOBUFS", "ETIMEDOUT", "EINTR", 20000],

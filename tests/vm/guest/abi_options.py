@@ -2,6 +2,7 @@
 """Cases for abi.py: the options that change what becomes of messages and what is told beside them, flags."""
 
 import ctypes
+import fcntl
 import os
 import select
 import signal
@@ -81,6 +82,46 @@ def send_waits():
             send_at_most(s, seconds, nobody)
 
     return [outcome(waits, 0.1), interrupted(0.3, waits, 0)]
+
+
+@case
+def signals():
+    """Whether a program that wants signals (O_ASYNC) gets one for a message, for room in the send buffer, and for room at a port
+    that was full."""
+    nobody, to, wanted = ("10.9.0.77", 4000), (IB[1], 4001), {signal.SIGIO}
+
+    def told(happen):
+        while signal.sigtimedwait(wanted, 0):
+            pass
+        happen()
+        # There is nothing else to wait for where none comes.
+        return bool(signal.sigtimedwait(wanted, 2))
+
+    def read():
+        while outcome(r.recv, 1, socket.MSG_DONTWAIT) != "EAGAIN":
+            pass
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+    with Sock() as r, Sock((IB[0], 4002), 20) as s:
+        r.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+        r.bind(*to)
+        s.send(b"first", to)
+        r.recv()
+        fcntl.fcntl(s, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(s, fcntl.F_SETFL, fcntl.fcntl(s, fcntl.F_GETFL) | os.O_ASYNC)
+        found = [told(lambda: r.send(b"message", (IB[0], 4002)))]
+        fill(s, nobody)
+        found.append(told(lambda: s.cancel(*nobody)))
+        while (full := outcome(s.send, bytes(20000), to, socket.MSG_DONTWAIT)) != "ENOBUFS":
+            if full == "EAGAIN":
+                select.select([], [s], [])
+        found.append(told(read))
+        # None is left for what comes.
+        fcntl.fcntl(s, fcntl.F_SETFL, fcntl.fcntl(s, fcntl.F_GETFL) & ~os.O_ASYNC)
+        while signal.sigtimedwait(wanted, 0):
+            pass
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return found
 
 
 @case
