@@ -4,8 +4,9 @@
 
 use super::{
     carrier::{Carrier, Tended},
-    endpoint::{socket_addr, Events, IbEndpoint},
+    endpoint::{Events, IbEndpoint},
     parked::{Parked, Parking},
+    private::socket_addr,
     regions::Regions,
     users::Users,
     watch::Watch,

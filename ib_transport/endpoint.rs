@@ -6,6 +6,7 @@ use super::{
     carrier::{Carrier, RecvRing},
     device::{Device, DeviceUse, Ib},
     parked::Parked,
+    private::{cm_port, socket_addr, PrivateBytes},
 };
 use crate::cm::laddr::LocalAddrs;
 use crate::conn::{Connection, Counter, Endpoint, Link, Progress, Reached, Request};
@@ -18,12 +19,10 @@ use crate::kapi::{
 };
 use crate::proto::credits::Credits;
 use crate::proto::ib_private::{
-    check_reply, Addr, Agreed, Private, Version, LEN_V6, PORT_V4, PORT_V6,
-    REJECT_INCOMPATIBLE_OR_RACE,
+    check_reply, Addr, Agreed, Private, Version, REJECT_INCOMPATIBLE_OR_RACE,
 };
 use crate::proto::info::RdmaPath;
 use crate::proto::wire::FragmentSize;
-use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use kernel::{
     prelude::*,
     sync::{
@@ -260,54 +259,6 @@ pub(super) struct IbEndpoint {
     events: Arc<Events>,
     device: Option<DeviceUse>,
     transport: Arc<Ib>,
-}
-
-/// An address of the protocol as a socket address.
-pub(super) fn socket_addr(addr: Ipv6Addr, port: u16, scope: u32) -> SocketAddr {
-    match addr.to_ipv4_mapped() {
-        Some(v4) => SocketAddr::new(v4.into(), port),
-        None => SocketAddr::V6(SocketAddrV6::new(addr, port, 0, scope)),
-    }
-}
-
-/// The port of RDS's listener for this family of addresses.
-fn cm_port(addr: Ipv6Addr) -> u16 {
-    if addr.to_ipv4_mapped().is_some() {
-        PORT_V4
-    } else {
-        PORT_V6
-    }
-}
-
-/// Private data as bytes, as long as its family has it.
-pub(crate) struct PrivateBytes {
-    bytes: [u8; LEN_V6],
-    len: usize,
-}
-
-impl PrivateBytes {
-    fn new(private: &Private) -> Self {
-        match private.emit_v4() {
-            Some(v4) => {
-                let mut bytes = [0; LEN_V6];
-                for (to, from) in bytes.iter_mut().zip(v4) {
-                    *to = from;
-                }
-                Self {
-                    bytes,
-                    len: v4.len(),
-                }
-            }
-            None => Self {
-                bytes: private.emit_v6(),
-                len: LEN_V6,
-            },
-        }
-    }
-
-    fn as_slice(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or(&[])
-    }
 }
 
 impl IbEndpoint {

@@ -32,6 +32,7 @@ mod kept;
 #[path = "../tests/kunit/ib_transport/mod.rs"]
 mod kunit;
 mod parked;
+mod private;
 mod regions;
 mod registrar;
 pub(crate) mod spares;
