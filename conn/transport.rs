@@ -25,8 +25,9 @@ use kernel::{
 };
 
 /// What became of an endpoint. Set from any context, also a hard interrupt, and read by the
-/// connection's worker. Each is set once at the most.
+/// connection's worker. Each but the first is set once at the most.
 pub(crate) struct Progress {
+    addr_unknown: Flag,
     addr_resolved: Flag,
     route_resolved: Flag,
     established: Flag,
@@ -39,6 +40,8 @@ pub(crate) struct Progress {
 /// A step of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reached {
+    /// The address is not known yet: see [`Endpoint::resolve_again`].
+    AddrUnknown,
     AddrResolved,
     RouteResolved,
     Established,
@@ -51,6 +54,7 @@ pub(crate) enum Reached {
 impl Progress {
     pub(crate) const fn new() -> Self {
         Self {
+            addr_unknown: Flag::new(),
             addr_resolved: Flag::new(),
             route_resolved: Flag::new(),
             established: Flag::new(),
@@ -63,6 +67,7 @@ impl Progress {
 
     fn flag(&self, step: Reached) -> &Flag {
         match step {
+            Reached::AddrUnknown => &self.addr_unknown,
             Reached::AddrResolved => &self.addr_resolved,
             Reached::RouteResolved => &self.route_resolved,
             Reached::Established => &self.established,
@@ -92,7 +97,8 @@ impl Progress {
 
     /// The next step that was not taken yet, in the order in which they can happen.
     pub(crate) fn take(&self) -> Option<Reached> {
-        const ORDER: [Reached; 6] = [
+        const ORDER: [Reached; 7] = [
+            Reached::AddrUnknown,
             Reached::AddrResolved,
             Reached::RouteResolved,
             Reached::Established,
@@ -108,6 +114,9 @@ impl Progress {
 /// nothing more arrives through it. Dropping sleeps; only who has `Connection::worker` does it.
 pub(crate) trait Endpoint: Send + Sync {
     fn progress(&self) -> &Progress;
+
+    /// Asks for the peer's address once more. Fails with ETIMEDOUT if its time is over. May sleep.
+    fn resolve_again(&mut self) -> Result;
 
     /// Starts to resolve the route. The address has been resolved. May sleep.
     fn resolve_route(&self) -> Result;

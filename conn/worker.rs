@@ -197,15 +197,12 @@ impl Connection {
             self.wanted.raise();
             return Some(Event::Lost);
         }
-        if let Some(reached) = worker.endpoint.as_ref().and_then(|e| e.progress().take()) {
-            return Some(match reached {
-                Reached::AddrResolved => Event::AddrResolved,
-                Reached::RouteResolved => Event::RouteResolved,
-                Reached::Established => Event::Established,
-                Reached::Rejected => Event::Rejected,
-                Reached::Moved => Event::Moved,
-                Reached::Lost => Event::Lost,
-            });
+        let event = worker
+            .endpoint
+            .as_mut()
+            .and_then(|e| self.endpoint_event(&mut **e));
+        if event.is_some() {
+            return event;
         }
         if self.has_request() {
             return Some(Event::Request);
@@ -219,6 +216,25 @@ impl Connection {
             return Some(Event::Wanted);
         }
         self.idle.take().then_some(Event::Idle)
+    }
+
+    /// What an endpoint tells, if that is for the machine.
+    fn endpoint_event(&self, endpoint: &mut dyn Endpoint) -> Option<Event> {
+        Some(match endpoint.progress().take()? {
+            Reached::AddrUnknown => match endpoint.resolve_again() {
+                Ok(()) => return None,
+                Err(error) => {
+                    self.note_failure("address error", error);
+                    Event::Lost
+                }
+            },
+            Reached::AddrResolved => Event::AddrResolved,
+            Reached::RouteResolved => Event::RouteResolved,
+            Reached::Established => Event::Established,
+            Reached::Rejected => Event::Rejected,
+            Reached::Moved => Event::Moved,
+            Reached::Lost => Event::Lost,
+        })
     }
 
     /// Whether the peer waits for an answer to a request.

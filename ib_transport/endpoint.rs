@@ -22,6 +22,7 @@ use crate::proto::ib_private::{
     check_reply, Addr, Agreed, Private, Version, REJECT_INCOMPATIBLE_OR_RACE,
 };
 use crate::proto::info::RdmaPath;
+use crate::proto::resolve::AddressPatience;
 use crate::proto::wire::FragmentSize;
 use kernel::{
     prelude::*,
@@ -31,8 +32,8 @@ use kernel::{
     },
 };
 
-/// How long resolving an address or a route may take, in milliseconds, before the CM gives up.
-const RESOLVE_TIMEOUT_MS: u32 = 2000;
+/// How long resolving a route may take, in milliseconds, before the CM gives up.
+const ROUTE_TIMEOUT_MS: u32 = 2000;
 
 /// How long an iWARP peer may take to answer at the level of TCP, in milliseconds.
 const TCP_TIMEOUT_MS: u32 = 2000;
@@ -209,6 +210,7 @@ impl CmHandler for Events {
         }
         let step = match event {
             CmEvent::AddrResolved => Reached::AddrResolved,
+            CmEvent::AddrUnknown => Reached::AddrUnknown,
             CmEvent::RouteResolved => Reached::RouteResolved,
             // The active side begins with its congestion map, which will come.
             CmEvent::Established { .. }
@@ -259,6 +261,8 @@ pub(super) struct IbEndpoint {
     events: Arc<Events>,
     device: Option<DeviceUse>,
     transport: Arc<Ib>,
+    /// How long the CM may look for the address, each time that it is asked.
+    patience: AddressPatience,
 }
 
 impl IbEndpoint {
@@ -280,17 +284,24 @@ impl IbEndpoint {
                 events,
                 device: None,
                 transport: transport.clone(),
+                patience: AddressPatience::new(),
             },
             GFP_KERNEL,
         )?;
-        let key = &connection.key;
-        endpoint.id.resolve_addr(
-            Some(&socket_addr(key.laddr, 0, key.scope)),
-            &socket_addr(key.faddr, cm_port(key.faddr), key.scope),
-            RESOLVE_TIMEOUT_MS,
-        )?;
+        endpoint.ask_for_address()?;
         endpoint.use_device()?;
         Ok(endpoint)
+    }
+
+    /// Asks the CM for the peer's address. Fails with ETIMEDOUT if its time is over. May sleep.
+    fn ask_for_address(&mut self) -> Result {
+        let key = &self.events.connection.key;
+        let timeout = self.patience.next().ok_or(Errno::TimedOut)?;
+        self.id.resolve_addr(
+            Some(&socket_addr(key.laddr, 0, key.scope)),
+            &socket_addr(key.faddr, cm_port(key.faddr), key.scope),
+            timeout,
+        )
     }
 
     /// Enters the endpoint as a user of its device, which is that of the local address from the start.
@@ -392,6 +403,17 @@ impl Endpoint for IbEndpoint {
         &self.events.progress
     }
 
+    fn resolve_again(&mut self) -> Result {
+        // An identifier resolves once. What it was bound to stays in use by the next one.
+        self.id = CmId::new(self.events.clone())?;
+        self.ask_for_address()?;
+        let device = self.id.device().ok_or(ENODEV)?;
+        match &self.device {
+            Some(used) if used.device.id == device.id() => Ok(()),
+            _ => Err(ENODEV),
+        }
+    }
+
     fn resolve_route(&self) -> Result {
         // The address is resolved, so there may be a way to the peer again.
         if let Some(device) = self.id.device() {
@@ -402,7 +424,7 @@ impl Endpoint for IbEndpoint {
             return Err(Errno::NetDown.into());
         }
         self.id.set_service_type(self.events.connection.key.tos);
-        self.id.resolve_route(RESOLVE_TIMEOUT_MS)
+        self.id.resolve_route(ROUTE_TIMEOUT_MS)
     }
 
     fn connect(&mut self) -> Result {
@@ -510,6 +532,7 @@ impl Request for IncomingConnection {
                 events,
                 device: None,
                 transport: self.transport.clone(),
+                patience: AddressPatience::new(),
             },
             GFP_KERNEL,
         )?;

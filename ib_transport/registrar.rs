@@ -74,6 +74,7 @@ impl CmHandler for End {
             | CmEvent::Unreachable { .. }
             | CmEvent::Disconnected
             | CmEvent::DeviceRemoval
+            | CmEvent::AddrUnknown
             | CmEvent::Error { .. } => Step::Failed,
         };
         let mut last = self.step.lock();

@@ -32,6 +32,7 @@ pub(crate) mod packed;
 pub(crate) mod rcvbuf;
 pub(crate) mod rdma;
 pub(crate) mod recv_depth;
+pub(crate) mod resolve;
 pub(crate) mod rx;
 pub(crate) mod silence;
 pub(crate) mod tx;

@@ -45,6 +45,8 @@ pub(crate) enum CmEvent<'a> {
     AddrChange,
     /// The queue pair's number can be used again.
     TimewaitExit,
+    /// The address was not resolved within the time that was given.
+    AddrUnknown,
     /// Resolving or connecting failed. A negative error number.
     Error {
         event: u32,
@@ -77,6 +79,11 @@ impl<'a> CmEvent<'a> {
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => Self::DeviceRemoval,
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => Self::AddrChange,
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_TIMEWAIT_EXIT => Self::TimewaitExit,
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR
+                if event.status == Error::from(Errno::TimedOut).to_errno() =>
+            {
+                Self::AddrUnknown
+            }
             other => Self::Error {
                 event: other,
                 status: event.status,
@@ -132,6 +139,7 @@ impl fmt::Display for CmEvent<'_> {
             Self::DeviceRemoval => f.write_str("device removal"),
             Self::AddrChange => f.write_str("address change"),
             Self::TimewaitExit => f.write_str("timewait exit"),
+            Self::AddrUnknown => f.write_str("address unknown"),
             Self::Error { event, status } => f.write_fmt(fmt!("{}, status {status}", name(*event))),
         }
     }

@@ -345,7 +345,8 @@ mod suite {
                 connection: connection.clone(),
                 progress: Progress::new(),
             };
-            end.progress.set(Reached::AddrResolved);
+            // The answer comes before anybody waits for it.
+            end.progress.set(Reached::AddrUnknown);
             Ok(KBox::new(end, GFP_KERNEL)?)
         }
     }
@@ -359,6 +360,11 @@ mod suite {
     impl Endpoint for FakeEnd {
         fn progress(&self) -> &Progress {
             &self.progress
+        }
+
+        fn resolve_again(&mut self) -> Result {
+            self.progress.set(Reached::AddrResolved);
+            Ok(())
         }
 
         fn resolve_route(&self) -> Result {

@@ -21,6 +21,7 @@ mod laddr_table;
 mod packed;
 mod rdma;
 mod recv_depth;
+mod resolve;
 mod rx;
 mod silence;
 mod sim;

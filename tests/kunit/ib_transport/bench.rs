@@ -351,6 +351,10 @@ impl Endpoint for End {
         &self.events.progress
     }
 
+    fn resolve_again(&mut self) -> Result {
+        Err(ENODEV)
+    }
+
     fn resolve_route(&self) -> Result {
         self.events.note(Reached::RouteResolved);
         Ok(())

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `proto/resolve.rs`.
+
+use crate::proto::resolve::AddressPatience;
+
+/// An answer that was missed costs little, and a neighbour that is slow has as long as ever.
+#[test]
+fn limits_begin_short_and_grow() {
+    let limits: Vec<u32> = AddressPatience::new().collect();
+    assert_eq!(limits, [8, 16, 32, 64, 128, 256, 512, 984]);
+    assert_eq!(limits.iter().sum::<u32>(), 2000);
+}
