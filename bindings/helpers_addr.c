@@ -7,6 +7,7 @@
 #include <net/addrconf.h>
 #include <net/if_inet6.h>
 #include <net/net_namespace.h>
+#include <net/route.h>
 
 #include "helpers_addr.h"
 
@@ -123,6 +124,15 @@ size_t rds_local_addrs(struct rds_local_addr *out, size_t room)
 	}
 	rcu_read_unlock();
 	return count;
+}
+
+/* Whether it leads to all hosts of a network, as the routes have it. */
+bool rds_is_broadcast(const u8 addr[4])
+{
+	__be32 wanted;
+
+	memcpy(&wanted, addr, sizeof(wanted));
+	return inet_addr_type(&init_net, wanted) == RTN_BROADCAST;
 }
 
 int rds_register_netdev_notifier(struct notifier_block *block)

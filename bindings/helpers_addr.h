@@ -27,6 +27,8 @@ enum rds_locality rds_locality_v4(const u8 addr[4]);
 enum rds_locality rds_locality_v6(const u8 addr[16], u32 scope);
 size_t rds_local_addrs(struct rds_local_addr *out, size_t room);
 
+bool rds_is_broadcast(const u8 addr[4]);
+
 int rds_register_netdev_notifier(struct notifier_block *block);
 void rds_unregister_netdev_notifier(struct notifier_block *block);
 int rds_register_inet6addr_notifier(struct notifier_block *block);

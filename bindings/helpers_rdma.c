@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /* C functions for the RDMA wrappers of kapi/. */
 #include <linux/atomic.h>
+#include <linux/etherdevice.h>
 #include <linux/gfp.h>
+#include <linux/if_arp.h>
 #include <linux/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/string.h>
 #include <linux/timer.h>
 #include <net/ipv6.h>
 #include <net/sch_generic.h>
+#include <rdma/ib_addr.h>
 #include <rdma/ib_cache.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
@@ -375,6 +378,19 @@ static bool has_source(const struct rdma_cm_id *id)
 u32 rds_rdma_interface(const struct rdma_cm_id *id)
 {
 	return (u32)id->route.addr.dev_addr.bound_dev_if;
+}
+
+/* Whether the hardware address of the peer is that of a group. */
+bool rds_rdma_leads_to_many(struct rdma_cm_id *id)
+{
+	struct rdma_dev_addr *addr = &id->route.addr.dev_addr;
+	union ib_gid gid;
+
+	if (addr->dev_type == ARPHRD_INFINIBAND) {
+		rdma_addr_get_dgid(addr, &gid);
+		return gid.raw[0] == 0xff;
+	}
+	return addr->dev_type == ARPHRD_ETHER && is_multicast_ether_addr(addr->dst_dev_addr);
 }
 
 /* Whether a message can be sent on the path. Without a network device the question is moot. */

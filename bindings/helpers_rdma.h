@@ -82,6 +82,7 @@ int rds_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param
 			    unsigned int timeout_ms);
 u32 rds_rdma_interface(const struct rdma_cm_id *id);
 bool rds_rdma_path_is_up(const struct rdma_cm_id *id);
+bool rds_rdma_leads_to_many(struct rdma_cm_id *id);
 /* What an identifier has found out about its path. */
 struct rds_rdma_path {
 	u8 local_gid[16];

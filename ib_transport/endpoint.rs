@@ -12,7 +12,7 @@ use crate::cm::laddr::LocalAddrs;
 use crate::conn::{Connection, Counter, Endpoint, Link, Progress, Reached, Request};
 use crate::kapi::{
     errno::Errno,
-    net::IpBits,
+    net::{is_broadcast, IpBits},
     print::pr_info_ratelimited,
     rdma::{CmEvent, CmHandler, CmId, ConnParams, DeviceId, IncomingRequest, Qp, RnrTimer},
     sync::Peek,
@@ -275,6 +275,10 @@ impl IbEndpoint {
         if IpBits::new(connection.key.faddr).is_loopback() {
             return Err(ENODEV);
         }
+        // It may be one only since there is the connection, or the peer may have said that it is its own.
+        if is_broadcast(connection.key.faddr) {
+            return Err(EINVAL);
+        }
         let events = Events::new(transport, connection, transport.fragment)?;
         let id = CmId::new(events.clone())?;
         let mut endpoint = KBox::new(
@@ -415,6 +419,9 @@ impl Endpoint for IbEndpoint {
     }
 
     fn resolve_route(&self) -> Result {
+        if self.id.leads_to_many() {
+            return Err(EINVAL);
+        }
         // The address is resolved, so there may be a way to the peer again.
         if let Some(device) = self.id.device() {
             self.transport.parking.sweep(device.id());

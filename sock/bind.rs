@@ -5,7 +5,7 @@
 use crate::conn::{BindError, BindKey, Counter, FIRST_PORT};
 use crate::kapi::{
     errno::Errno,
-    net::{IpBits, Sock, SockAddr, SockAddrError},
+    net::{is_broadcast, IpBits, Sock, SockAddr, SockAddrError},
     print::pr_program_ratelimited,
     trace,
 };
@@ -37,6 +37,12 @@ fn check_v4(addr: Ipv4Addr) -> Result {
     Ok(())
 }
 
+/// Whether a `connect(2)` names all hosts of a network, as its routes have it. A `sendmsg(2)` finds out
+/// when it needs a connection.
+fn is_for_all(sk: &Sock<Socket>, addr: Ipv6Addr, call: Call) -> bool {
+    call == Call::Connect && sk.net.is_init() && is_broadcast(addr)
+}
+
 /// Reads and checks the destination of a `connect(2)` or `sendmsg(2)` call.
 pub(super) fn parse_peer(sk: &Sock<Socket>, addr: &[u8], call: Call) -> Result<Peer> {
     let parsed = SockAddr::parse(addr).map_err(|error| match (error, call) {
@@ -53,8 +59,12 @@ pub(super) fn parse_peer(sk: &Sock<Socket>, addr: &[u8], call: Call) -> Result<P
                 });
             }
             check_v4(addr)?;
+            let addr = addr.to_ipv6_mapped();
+            if is_for_all(sk, addr, call) {
+                return Err(EINVAL);
+            }
             Ok(Peer {
-                addr: addr.to_ipv6_mapped(),
+                addr,
                 port,
                 scope: 0,
             })
@@ -65,7 +75,8 @@ pub(super) fn parse_peer(sk: &Sock<Socket>, addr: &[u8], call: Call) -> Result<P
                 Call::Send => EINVAL,
             };
             if let Some(v4) = addr.to_ipv4_mapped() {
-                if v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast() {
+                let bad = v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast();
+                if bad || is_for_all(sk, addr, call) {
                     return Err(wrong());
                 }
             } else if addr.is_unspecified() || addr.is_multicast() {

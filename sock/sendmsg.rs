@@ -10,7 +10,7 @@ use super::{
 use crate::conn::{ConnKey, Connection, Counter};
 use crate::kapi::{
     errno::Errno,
-    net::{msg_flags, SendMsg, Sock, Timeout},
+    net::{is_broadcast, msg_flags, SendMsg, Sock, Timeout},
     task::UserId,
 };
 use crate::loop_transport::Destination;
@@ -343,6 +343,10 @@ fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer, last: Option<Way>) -> Re
 /// The connection with a key, which the socket remembers as its last one.
 fn find_connection(sk: &Sock<Socket>, bound: &Bound, key: ConnKey) -> Result<Arc<Connection>> {
     let connection = sk.node.connection(key, Some(UserId::current()), || {
+        // Not for each message: it takes a look at the routes.
+        if is_broadcast(key.faddr) {
+            return Err(EINVAL);
+        }
         sk.node.pools(bound.addr, bound.scope)
     })?;
     remember(sk, Way::Connection(connection.clone()));

@@ -36,6 +36,14 @@ pub(crate) fn locality(addr: Ipv6Addr, scope: u32) -> Locality {
     }
 }
 
+/// Whether an IPv4 address, which is a mapped one, leads to all hosts of a network. Any context.
+pub(crate) fn is_broadcast(addr: Ipv6Addr) -> bool {
+    addr.to_ipv4_mapped().is_some_and(|v4| {
+        // SAFETY: The function reads four bytes.
+        unsafe { bindings::rds_is_broadcast(v4.octets().as_ptr()) }
+    })
+}
+
 /// Calls `f` for the addresses that network devices have, other than the loopback device, as
 /// [`locality`] takes them: all of them, or the first `limit`. May sleep, and `f` may.
 pub(crate) fn for_each_assigned(limit: usize, mut f: impl FnMut(Ipv6Addr, u32)) -> Result {

@@ -16,7 +16,7 @@ pub(crate) mod user;
 pub(crate) use addr::{IpBits, SockAddr, SockAddrError};
 pub(crate) use bound::BoundList;
 pub(crate) use family::{Protocol, Registration};
-pub(crate) use local::{for_each_assigned, locality, Locality};
+pub(crate) use local::{for_each_assigned, is_broadcast, locality, Locality};
 pub(crate) use msghdr::{flags as msg_flags, Aligned, RecvMsg, SendMsg};
 pub(crate) use netns::Net;
 pub(crate) use notify::{AddressWatch, Watch};

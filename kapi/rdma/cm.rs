@@ -379,6 +379,13 @@ impl<E: CmHandler> CmId<E> {
         to_result(unsafe { bindings::rdma_disconnect(self.raw()) })
     }
 
+    /// Whether the resolved address is a group's, so that many may get what is sent. May sleep.
+    pub(crate) fn leads_to_many(&self) -> bool {
+        let _lock = self.lock();
+        // SAFETY: The identifier is alive; its handler, which may change the address, does not run.
+        unsafe { bindings::rds_rdma_leads_to_many(self.raw()) }
+    }
+
     /// Whether the network device of the path is up, so that messages of the connection manager
     /// have a way out. Any context.
     pub(crate) fn path_is_up(&self) -> bool {

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: GPL-2.0
+"""destinations.py HOST ADDRESS...: what connect() and sendto() from HOST say of each address as a
+destination, and the connections that there are to them, as JSON."""
+
+import json
+import sys
+
+from cases import outcome
+from rds import RDS6_INFO_CONNECTIONS, Sock, info
+
+
+def connect(address):
+    with Sock() as s:
+        s.connect(address, 4000)
+
+
+def send(host, address):
+    with Sock((host, 0)) as s:
+        return s.send(b"x", (address, 4000))
+
+
+host, *addresses = sys.argv[1:]
+answers = {x: [outcome(connect, x), outcome(send, host, x)] for x in addresses}
+print(json.dumps([answers, len(info(RDS6_INFO_CONNECTIONS))]))
