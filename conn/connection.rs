@@ -9,6 +9,7 @@ use super::{
     flag::Flag,
     info::Outbox,
     key::ConnKey,
+    offenders::Offenders,
     receive::RecvSide,
     transport::{Link, Request},
     worker::Worker,
@@ -199,6 +200,9 @@ pub(crate) struct Connection {
     pub(super) request: SpinLockBh<Option<KBox<dyn Request>>>,
     /// How many of our requests the peer has refused since the connection was up.
     pub(super) refusals: Atomic<u32>,
+    /// The users whose operations the peer has refused.
+    #[pin]
+    pub(crate) offenders: Offenders,
     /// There is something to send.
     pub(super) wanted: Flag,
     /// No message goes either way.
@@ -278,6 +282,7 @@ impl Connection {
                 worker <- kernel::new_mutex!(Worker::new(), "Connection::worker"),
                 request <- new_spinlock_bh!(None, "Connection::request"),
                 refusals: Atomic::new(0),
+                offenders <- Offenders::new(),
                 wanted: Flag::new(),
                 idle: Flag::new(),
                 reset: Flag::new(),

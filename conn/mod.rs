@@ -15,6 +15,7 @@ mod idle;
 mod info;
 mod key;
 mod node;
+mod offenders;
 mod receive;
 mod silence;
 mod stats;

@@ -178,6 +178,10 @@ counters! {
     ConnRejectForged => "conn_reject_forged",
     /// A message was dropped because its socket was closed before it was read.
     RecvDropClosed => "recv_drop_closed",
+    /// A connection was made anew because the peer refused an operation of a program here.
+    ConnOpRefused => "conn_op_refused",
+    /// A call waited, or was told to come again, as peers refused other operations of its user.
+    SendOpHeld => "send_op_held",
 }
 
 /// All counters of this node.

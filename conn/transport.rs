@@ -31,6 +31,7 @@ pub(crate) struct Progress {
     addr_resolved: Flag,
     route_resolved: Flag,
     established: Flag,
+    fault: Flag,
     rejected: Flag,
     moved: Flag,
     lost: Flag,
@@ -45,6 +46,8 @@ pub(crate) enum Reached {
     AddrResolved,
     RouteResolved,
     Established,
+    /// The peer has refused an operation of a program here.
+    Fault,
     Rejected,
     /// The local address has left the endpoint's device.
     Moved,
@@ -58,6 +61,7 @@ impl Progress {
             addr_resolved: Flag::new(),
             route_resolved: Flag::new(),
             established: Flag::new(),
+            fault: Flag::new(),
             rejected: Flag::new(),
             moved: Flag::new(),
             lost: Flag::new(),
@@ -71,6 +75,7 @@ impl Progress {
             Reached::AddrResolved => &self.addr_resolved,
             Reached::RouteResolved => &self.route_resolved,
             Reached::Established => &self.established,
+            Reached::Fault => &self.fault,
             Reached::Rejected => &self.rejected,
             Reached::Moved => &self.moved,
             Reached::Lost => &self.lost,
@@ -97,11 +102,12 @@ impl Progress {
 
     /// The next step that was not taken yet, in the order in which they can happen.
     pub(crate) fn take(&self) -> Option<Reached> {
-        const ORDER: [Reached; 7] = [
+        const ORDER: [Reached; 8] = [
             Reached::AddrUnknown,
             Reached::AddrResolved,
             Reached::RouteResolved,
             Reached::Established,
+            Reached::Fault,
             Reached::Rejected,
             Reached::Moved,
             Reached::Lost,

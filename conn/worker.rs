@@ -175,6 +175,9 @@ impl Connection {
         if attempted && ended && event != Event::Stop {
             self.node.stats.inc(Counter::ConnAttemptFailed);
         }
+        if event == Event::Fault && before == State::Up {
+            self.node.stats.inc(Counter::ConnOpRefused);
+        }
         if event == Event::Idle && before != outcome.state {
             self.node.stats.inc(Counter::ConnIdleClosed);
         }
@@ -231,6 +234,7 @@ impl Connection {
             Reached::AddrResolved => Event::AddrResolved,
             Reached::RouteResolved => Event::RouteResolved,
             Reached::Established => Event::Established,
+            Reached::Fault => Event::Fault,
             Reached::Rejected => Event::Rejected,
             Reached::Moved => Event::Moved,
             Reached::Lost => Event::Lost,
@@ -345,6 +349,7 @@ impl Connection {
         };
         worker.told = false;
         self.refusals.store(0, Relaxed);
+        self.offenders.recover();
         self.fragment.store(link.fragment().bytes(), Relaxed);
         self.lacks_large_pieces.store(false, Relaxed);
         let mut tx = self.tx.lock();

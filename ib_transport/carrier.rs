@@ -12,6 +12,7 @@ use crate::kapi::{
     print::{pr_info_ratelimited, pr_warn_ratelimited},
     rdma::{Failure, Qp, QpConfig, QpEvent, QpHandler, Received, RnrTimer},
     sync::{new_spinlock_bh, Peek, SpinLockBh},
+    task::UserId,
     time,
 };
 use crate::proto::{
@@ -488,7 +489,12 @@ impl QpHandler for Carrier {
                 failure.vendor_err
             );
         }
-        self.fail();
+        if let Some(user) = failure.refused {
+            self.connection.offenders.note(UserId::from_number(user));
+            self.events.note(Reached::Fault);
+        } else {
+            self.fail();
+        }
     }
 
     fn not_flushed(&self, error: Error) {

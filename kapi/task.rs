@@ -25,6 +25,15 @@ impl UserId {
         Self(Kuid::current_euid().into_raw().val)
     }
 
+    /// The user as a number, by which [`Self::from_number`] gives it back.
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+
     /// For tests.
     #[cfg(rds_kunit)]
     pub(crate) const fn new(number: u32) -> Self {

@@ -16,6 +16,7 @@ use crate::kapi::{
     net::{poll, Sock},
     rdma::{Operation, OperationItem, Refused, WcStatus, Why},
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
+    task::UserId,
 };
 use crate::proto::rdma::Status;
 use core::mem;
@@ -211,10 +212,12 @@ pub(crate) struct Op {
     _ticket: Option<Ticket>,
     /// That its work requests are done does not mean that they went well: the peer's acknowledgement does.
     unheard: bool,
+    /// Whose program began it.
+    user: UserId,
 }
 
 impl Op {
-    /// Holds the memory. Fails with ENOMEM. May sleep.
+    /// Holds the memory. It is the calling program's. Fails with ENOMEM. May sleep.
     pub(crate) fn new(
         told: Arc<Told>,
         memory: KVVec<KBox<dyn LocalMemory>>,
@@ -226,6 +229,7 @@ impl Op {
             memory,
             _ticket: ticket,
             unheard,
+            user: UserId::current(),
         };
         Ok(Arc::new(this, GFP_KERNEL_ACCOUNT)?)
     }
@@ -240,7 +244,14 @@ impl Drop for Op {
 }
 
 impl Operation for Op {
+    fn owner(&self) -> u32 {
+        self.user.number()
+    }
+
     fn done(&self, last: bool, status: WcStatus) {
+        if last || status.is_refused_by_peer() {
+            self.told.sk.note_operation(status == WcStatus::SUCCESS);
+        }
         self.told.outcome.done(last, self.unheard, status);
     }
 }

@@ -121,6 +121,8 @@ pub(crate) struct Socket {
     pub(crate) memory: Memory,
     #[pin]
     pub(crate) notices: Notices,
+    /// The last operation on memory of a peer went well.
+    operates_well: Atomic<bool>,
     /// The program has closed the socket.
     closed: Atomic<bool>,
 }
@@ -160,6 +162,7 @@ impl Socket {
             news: News::new(),
             memory <- Memory::new(),
             notices <- Notices::new(),
+            operates_well: Atomic::new(false),
             closed: Atomic::new(false),
         })
     }
@@ -179,6 +182,18 @@ impl Socket {
     /// Whether the port of this socket takes no more for now. Any context.
     pub(crate) fn is_congested(&self) -> bool {
         self.congested.peek()
+    }
+
+    /// Whether the last operation on memory of a peer went well. Any context.
+    pub(crate) fn operates_well(&self) -> bool {
+        self.operates_well.peek()
+    }
+
+    /// An operation has ended. Any context.
+    pub(super) fn note_operation(&self, well: bool) {
+        if self.operates_well.peek() != well {
+            self.operates_well.store(well, Relaxed);
+        }
     }
 
     /// The program has closed the socket: nothing is delivered or sent for it any more.

@@ -96,6 +96,8 @@ pub(crate) enum Event {
     RouteResolved,
     /// The endpoint is connected.
     Established,
+    /// The peer has refused an operation of a program here, which ends the endpoint.
+    Fault,
     /// The peer has rejected the endpoint's request or reply.
     Rejected,
     /// The local address has left the endpoint's device.
@@ -119,6 +121,7 @@ impl Event {
             Event::AddrResolved => "address resolved",
             Event::RouteResolved => "route resolved",
             Event::Established => "established",
+            Event::Fault => "fault",
             Event::Rejected => "rejected",
             Event::Moved => "moved",
             Event::Lost => "lost",
@@ -317,7 +320,7 @@ impl Machine {
 
             (
                 State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
-                Event::Lost | Event::Timer,
+                Event::Lost | Event::Fault | Event::Timer,
             )
             | (State::Connecting | State::Accepting, Event::Rejected) => {
                 self.attempt_failed(inputs)
@@ -331,6 +334,16 @@ impl Machine {
                 // What has failed so far says nothing of the new device.
                 self.backoff_ms = 0;
                 self.attempt_failed(inputs)
+            }
+            // The peer is in order, and others have done nothing: they are to wait for nothing. Messages of the
+            // peer's may wait, too, and its backoff may be long.
+            (State::Up, Event::Fault) => {
+                self.backoff_ms = 0;
+                self.link_failed(&Inputs {
+                    lower: true,
+                    pending: true,
+                    ..*inputs
+                })
             }
             // The peer cannot know, so there is nobody to leave time to.
             (State::Up, Event::Moved) => self.link_failed(&Inputs {
@@ -394,7 +407,7 @@ impl Machine {
                 State::Down | State::Waiting | State::ResolvingAddr | State::ResolvingRoute,
                 Event::Rejected,
             )
-            | (State::Down | State::Waiting, Event::Moved | Event::Lost)
+            | (State::Down | State::Waiting, Event::Moved | Event::Lost | Event::Fault)
             | (State::Down, Event::Timer) => Outcome {
                 ignored: true,
                 ..self.stay([])

@@ -25,6 +25,7 @@ pub(crate) mod cong_bits;
 pub(crate) mod connect;
 pub(crate) mod credits;
 pub(crate) mod exthdr;
+pub(crate) mod faults;
 pub(crate) mod ib_private;
 pub(crate) mod idle;
 pub(crate) mod info;

@@ -87,7 +87,12 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     };
 
     let route = route(sk, bound, &peer, last)?;
-    let timeout = sk.send_timeout(msg.flags() & msg_flags::DONTWAIT != 0);
+    let mut timeout = sk.send_timeout(msg.flags() & msg_flags::DONTWAIT != 0);
+    if let (Route::Connection(connection), Some(control)) = (&route, &control) {
+        if control.operation.is_some() {
+            await_turn(sk, connection, &mut timeout)?;
+        }
+    }
     let cost = match &route {
         Route::Loop(_) => {
             let beside = control.as_ref().map_or(0, |it| it.size_beside());
@@ -366,6 +371,28 @@ fn remember(sk: &Sock<Socket>, way: Way) {
     let before = sk.control.lock().last.replace(way);
     // It may hold the last reference, so it goes without the lock.
     drop(before);
+}
+
+/// Waits until the program may begin an operation: a peer that has refused others of its user is asked
+/// for no more at a time.
+///
+/// Fails with EAGAIN if the call must not wait, with ETIMEDOUT after `SO_SNDTIMEO`, with ERESTARTSYS
+/// after a signal.
+fn await_turn(sk: &Sock<Socket>, connection: &Connection, timeout: &mut Timeout) -> Result {
+    let user = UserId::current();
+    let mut held = false;
+    while let Err(wait_ns) = connection.offenders.turn(user, sk.operates_well()) {
+        if !core::mem::replace(&mut held, true) {
+            sk.node.stats.inc(Counter::SendOpHeld);
+        }
+        if timeout.is_nonblocking() {
+            return Err(EAGAIN);
+        }
+        if !sk.pause(timeout, wait_ns)? {
+            return Err(Errno::TimedOut.into());
+        }
+    }
+    Ok(())
 }
 
 /// Waits until the destination takes messages and the send buffer has room, and takes `cost` bytes of it.

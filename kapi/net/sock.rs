@@ -252,6 +252,26 @@ impl<T: Protocol> Sock<T> {
         self.wait(poll::OUT, false, timeout, ready)
     }
 
+    /// Sleeps for a while, or until `timeout` is over, which it updates to what remains.
+    ///
+    /// Returns whether some of that remains. Fails with ERESTARTSYS after a signal. Process context.
+    pub(crate) fn pause(&self, timeout: &mut Timeout, ns: u64) -> Result<bool> {
+        let ms = u32::try_from(ns.div_ceil(1_000_000)).unwrap_or(u32::MAX);
+        // CAST: at most half of what a `long` has.
+        let wanted = kernel::time::msecs_to_jiffies(ms).max(1) as c_long;
+        let mut pause = Timeout {
+            left: wanted.min(timeout.left),
+            ..*timeout
+        };
+        let passed = pause.left;
+        // A waker finds nothing that is ready.
+        self.wait_to_write(&mut pause, || false)?;
+        if timeout.left != c_long::MAX {
+            timeout.left = timeout.left.saturating_sub(passed);
+        }
+        Ok(timeout.left > 0)
+    }
+
     /// Waits for what the events tell of; `alone`: one of those who wait is woken at a time.
     fn wait<F: FnMut() -> bool>(
         &self,

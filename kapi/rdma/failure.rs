@@ -26,6 +26,8 @@ impl Queue {
 pub(crate) struct Failure {
     pub(crate) queue: Queue,
     pub(crate) status: WcStatus,
+    /// The owner of the operation that the peer's device has refused, if that is what failed.
+    pub(crate) refused: Option<u32>,
     /// The error code of the vendor, for logs.
     pub(crate) vendor_err: u32,
 }

@@ -78,6 +78,9 @@ impl LocalPiece {
 
 /// Who hears of the end of work requests.
 pub(crate) trait Operation: Send + Sync {
+    /// Whose it is: a number that comes back with [`Failure::refused`](super::Failure::refused). Softirq context.
+    fn owner(&self) -> u32;
+
     /// One of its work requests is done, the last of them or another one, or has failed. Softirq context.
     ///
     /// It is not called for what the device had when the queue pair was closed and did not flush.

@@ -483,7 +483,7 @@ impl<H: QpHandler> Qp<H> {
             return;
         };
         self.take_received(wcs, messages);
-        let reports = self.take_sent(wcs);
+        let (reports, refused) = self.take_sent(wcs);
         if reports > 0 {
             self.handler.sent(self, reports);
         }
@@ -503,9 +503,11 @@ impl<H: QpHandler> Qp<H> {
             if succeeded(wc) {
                 continue;
             }
+            let status = WcStatus(wc.status);
             let failure = Failure {
                 queue,
-                status: WcStatus(wc.status),
+                status,
+                refused: refused.filter(|_| queue == Queue::Send && status.is_refused_by_peer()),
                 vendor_err: wc.vendor_err,
             };
             let again = core::mem::replace(reported, true);
@@ -529,8 +531,8 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Takes the sends among `wcs` out of their ring, with one lock, and returns how many there were.
-    fn take_sent(&self, wcs: &[bindings::ib_wc]) -> usize {
-        let (mut ring, mut reports) = (None, 0usize);
+    fn take_sent(&self, wcs: &[bindings::ib_wc]) -> (usize, Option<u32>) {
+        let (mut ring, mut reports, mut refused) = (None, 0usize, None);
         let mut told: Fifo<OperationItem> = Fifo::new();
         for wc in wcs {
             if let Slot::Send(slot) = slot_of(wc) {
@@ -541,9 +543,12 @@ impl<H: QpHandler> Qp<H> {
         }
         drop(ring);
         while let Some(item) = told.pop_front() {
+            if item.status.is_refused_by_peer() {
+                refused = Some(item.who.owner());
+            }
             item.who.done(item.last, item.status);
         }
-        reports
+        (reports, refused)
     }
 
     /// What arrived in `buf`, ready for the CPU.

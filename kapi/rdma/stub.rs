@@ -82,6 +82,10 @@ pub(crate) struct Asked {
 struct Nobody;
 
 impl Operation for Nobody {
+    fn owner(&self) -> u32 {
+        0
+    }
+
     fn done(&self, _last: bool, _status: WcStatus) {}
 }
 

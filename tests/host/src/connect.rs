@@ -5,12 +5,13 @@
 use crate::proto::connect::*;
 use proptest::prelude::*;
 
-pub(crate) const EVENTS: [Event; 11] = [
+pub(crate) const EVENTS: [Event; 12] = [
     Event::Wanted,
     Event::Request,
     Event::AddrResolved,
     Event::RouteResolved,
     Event::Established,
+    Event::Fault,
     Event::Rejected,
     Event::Moved,
     Event::Lost,
@@ -135,6 +136,35 @@ fn a_connection_whose_address_moved_starts_over_at_once() {
             let outcome = machine.handle(Event::Moved, &inputs);
             assert_eq!((outcome.state, delay(outcome)), (State::Waiting, Some(1)));
         }
+    }
+}
+
+/// What a program does wrong is no reason to wait, for nobody.
+#[test]
+fn a_connection_that_a_fault_ends_is_made_anew_at_once() {
+    for (lower, pending) in [(false, false), (false, true), (true, false), (true, true)] {
+        let inputs = inputs(lower, pending, u32::MAX);
+        let mut machine = Machine::new();
+        for _ in 0..12 {
+            let _ = machine.handle(Event::Request, &inputs);
+            let _ = machine.handle(Event::Established, &inputs);
+            let outcome = machine.handle(Event::Fault, &inputs);
+            assert_eq!(outcome.state, State::ResolvingAddr);
+            assert!(outcome.actions.eq([
+                Action::GoneDown,
+                Action::Teardown,
+                Action::Resolve,
+                Action::Arm(inputs.timing.watchdog_ms),
+            ]));
+        }
+        let failed = machine.handle(
+            Event::Lost,
+            &Inputs {
+                pending: true,
+                ..inputs
+            },
+        );
+        assert_eq!(delay(failed), Some(1));
     }
 }
 

@@ -14,6 +14,7 @@ mod connect;
 mod connections_md;
 mod credits;
 mod exthdr;
+mod faults;
 mod ib_private;
 mod idle;
 mod info;

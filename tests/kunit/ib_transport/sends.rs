@@ -337,6 +337,10 @@ mod suite {
     }
 
     impl Operation for Heard {
+        fn owner(&self) -> u32 {
+            0
+        }
+
         fn done(&self, _: bool, status: WcStatus) {
             let mut ends = self.ends.lock();
             *ends = (ends.0 + 1, status);

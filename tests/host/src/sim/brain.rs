@@ -72,7 +72,7 @@ fn handle_c(state: &mut State, backoff: &mut u32, event: Event, inputs: &Inputs)
             *backoff = 0;
             (State::Up, vec![Action::Disarm, Action::GoneUp])
         }
-        (State::Up, Event::Moved | Event::Lost | Event::Rejected) => {
+        (State::Up, Event::Moved | Event::Lost | Event::Fault | Event::Rejected) => {
             let retry = reconnect(backoff, inputs.random);
             (
                 State::Waiting,
@@ -81,7 +81,7 @@ fn handle_c(state: &mut State, backoff: &mut u32, event: Event, inputs: &Inputs)
         }
         (
             State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
-            Event::Moved | Event::Lost | Event::Rejected | Event::Timer,
+            Event::Moved | Event::Lost | Event::Fault | Event::Rejected | Event::Timer,
         ) => (
             State::Waiting,
             vec![Action::Teardown, reconnect(backoff, inputs.random)],

@@ -78,6 +78,7 @@ impl World {
             Event::AddrResolved
             | Event::RouteResolved
             | Event::Established
+            | Event::Fault
             | Event::Rejected
             | Event::Moved
             | Event::Lost

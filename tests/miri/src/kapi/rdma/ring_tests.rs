@@ -122,6 +122,10 @@ impl Given {
 struct Told(Mutex<Vec<(bool, u32)>>);
 
 impl Operation for Told {
+    fn owner(&self) -> u32 {
+        0
+    }
+
     fn done(&self, last: bool, status: WcStatus) {
         self.0.lock().unwrap().push((last, status.0));
     }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Users whose operations the peer of a connection refuses. Each such operation ends the link for all.
+
+use crate::kapi::{
+    sync::{new_spinlock_bh, Peek, SpinLockBh},
+    task::UserId,
+    time,
+};
+use crate::proto::faults::Faults;
+use kernel::{
+    prelude::*,
+    sync::atomic::{Atomic, Relaxed},
+};
+
+/// These users.
+#[pin_data]
+pub(crate) struct Offenders {
+    /// There are some.
+    any: Atomic<bool>,
+    #[pin]
+    faults: SpinLockBh<Option<KBox<Faults<UserId>>>>,
+}
+
+impl Offenders {
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            any: Atomic::new(false),
+            faults <- new_spinlock_bh!(None, "Offenders::faults"),
+        })
+    }
+
+    /// The peer has refused an operation of a user. Any context but a hard interrupt.
+    #[cold]
+    pub(crate) fn note(&self, user: UserId) {
+        let mut faults = self.faults.lock();
+        if faults.is_none() {
+            // Without memory it is as if nothing had been.
+            *faults = KBox::new(Faults::new(), GFP_ATOMIC).ok();
+            self.any.store(true, Relaxed);
+        }
+        if let Some(faults) = &mut *faults {
+            faults.note(user, time::monotonic_ns());
+        }
+    }
+
+    /// There is a link again. Any context but a hard interrupt.
+    pub(super) fn recover(&self) {
+        if !self.any.peek() {
+            return;
+        }
+        if let Some(faults) = &mut *self.faults.lock() {
+            faults.recover(time::monotonic_ns());
+        }
+    }
+
+    /// Whether an operation of a user may go now; if not, how long to wait until it may ask again, in nanoseconds. `good`:
+    /// the last operation of the same socket went well. Any context but a hard interrupt.
+    #[inline]
+    pub(crate) fn turn(&self, user: UserId, good: bool) -> Result<(), u64> {
+        if !self.any.peek() {
+            return Ok(());
+        }
+        match &mut *self.faults.lock() {
+            Some(faults) => faults.turn(user, good, time::monotonic_ns()),
+            None => Ok(()),
+        }
+    }
+}

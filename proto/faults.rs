@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Pace of users whose operations a peer refuses.
+//!
+//! An operation with a wrong key ends the queue pair, for all who share the connection, and so does the
+//! next one. So a user who does that again and again has to wait longer and longer before each
+//! operation, by what it costs the others, who go on meanwhile. All times are in nanoseconds on a clock
+//! that does not go back.
+
+use super::SECOND;
+
+/// Users that are told apart. What others do is counted together.
+const PLACES: usize = 4;
+
+/// Refusals that cost no time.
+const FREE: u32 = 4;
+
+/// One refusal is forgotten in this time, so in the long run no user has more than that.
+const FORGETS: u64 = 4 * SECOND;
+
+/// With more than these, a socket whose last operation went well has to wait like all others of its user.
+const BELIEVED: u32 = 20;
+
+/// Refusals that are remembered.
+const MOST: u32 = 40;
+
+/// How long a user has to wait at first: for as long as there was no link, but for this at least. It doubles.
+const SHORTEST: u64 = SECOND / 500;
+
+/// How long a user has to wait at the most.
+const LONGEST: u64 = 4 * SECOND;
+
+/// What a user has done.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    refused: u32,
+    /// When one of them was forgotten the last time.
+    since: u64,
+    /// When the last one was, if there has been no link since.
+    broke: Option<u64>,
+    /// For how long there was none the last time.
+    outage: u64,
+    /// When the next operation may go.
+    next: u64,
+}
+
+impl Record {
+    const CLEAN: Self = Self {
+        refused: 0,
+        since: 0,
+        broke: None,
+        outage: 0,
+        next: 0,
+    };
+
+    /// Forgets what is long ago.
+    fn forget(&mut self, now: u64) {
+        let count = now.saturating_sub(self.since) / FORGETS;
+        self.since = self.since.saturating_add(count.saturating_mul(FORGETS));
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.refused = self.refused.saturating_sub(count);
+    }
+
+    /// How long each operation has to wait.
+    fn pace(&self) -> u64 {
+        let first = self.outage.clamp(SHORTEST, LONGEST);
+        match self.refused.checked_sub(FREE.saturating_add(1)) {
+            None => 0,
+            Some(doublings) => first
+                .saturating_mul(1u64.checked_shl(doublings).unwrap_or(u64::MAX))
+                .min(LONGEST),
+        }
+    }
+
+    fn note(&mut self, now: u64) {
+        self.forget(now);
+        if self.refused == 0 {
+            self.since = now;
+        }
+        self.refused = self.refused.saturating_add(1).min(MOST);
+        self.broke = Some(now);
+        if self.pace() > 0 {
+            // Or until there is a link.
+            self.next = now.saturating_add(LONGEST);
+        }
+    }
+
+    fn recover(&mut self, now: u64) {
+        if let Some(broke) = self.broke.take() {
+            self.outage = now.saturating_sub(broke);
+            self.next = now.saturating_add(self.pace());
+        }
+    }
+}
+
+/// The users whose operations the peer of a connection has refused.
+#[derive(Clone, Debug)]
+pub(crate) struct Faults<U> {
+    users: [Option<(U, Record)>; PLACES],
+    others: Record,
+}
+
+impl<U: Copy + Eq> Faults<U> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            users: [const { None }; PLACES],
+            others: Record::CLEAN,
+        }
+    }
+
+    /// The place of a user who has one.
+    fn place_of(&self, user: U) -> Option<usize> {
+        let mut users = self.users.iter();
+        users.position(|place| place.is_some_and(|(it, _)| it == user))
+    }
+
+    /// A place that is free, or that of a user who has done nothing for long.
+    fn free_place(&mut self, now: u64) -> Option<usize> {
+        self.users.iter_mut().position(|place| match place {
+            None => true,
+            Some((_, record)) => {
+                record.forget(now);
+                record.refused == 0
+            }
+        })
+    }
+
+    /// What is in a place, or counts for users without one.
+    fn record(&mut self, place: Option<usize>) -> &mut Record {
+        match place.and_then(|at| self.users.get_mut(at)) {
+            Some(Some((_, record))) => record,
+            _ => &mut self.others,
+        }
+    }
+
+    /// The peer has refused an operation of a user.
+    pub(crate) fn note(&mut self, user: U, now: u64) {
+        let mut place = self.place_of(user);
+        if place.is_none() {
+            place = self.free_place(now);
+            if let Some(free) = place.and_then(|at| self.users.get_mut(at)) {
+                *free = Some((user, Record::CLEAN));
+            }
+        }
+        self.record(place).note(now);
+    }
+
+    /// There is a link again.
+    pub(crate) fn recover(&mut self, now: u64) {
+        self.others.recover(now);
+        for (_, record) in self.users.iter_mut().flatten() {
+            record.recover(now);
+        }
+    }
+
+    /// Whether an operation of a user may go now; if not, how long to wait until it may ask again. `good`: the last
+    /// operation of the same socket went well.
+    pub(crate) fn turn(&mut self, user: U, good: bool, now: u64) -> Result<(), u64> {
+        let record = self.record(self.place_of(user));
+        record.forget(now);
+        let pace = record.pace();
+        if pace == 0 || (good && record.refused <= BELIEVED) {
+            return Ok(());
+        }
+        let wait = record.next.saturating_sub(now);
+        if wait > 0 {
+            return Err(wait);
+        }
+        record.next = now.saturating_add(pace);
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0
+"""wrong_key.py HOST PEER COUNT: an ordinary user's program that writes to PEER with a key that nobody
+has given, COUNT times, as fast as it is told how it went. In the end a call that must not wait has to
+be refused."""
+
+import os
+import socket
+import sys
+
+import rdma
+from cases import need, outcome
+from rdma import NOTIFY_ME, READWRITE, SILENT, Memory
+from rds import Sock
+
+NOBODY = 65534
+
+
+def main(host, peer, count):
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    with Sock((host, 0), 120) as s:
+        s.connect(peer, 0)
+        memory = Memory(s, 1)
+
+        def write(flags=0):
+            bad, _place = rdma.transfer(1, (0, 8), [(memory.base, 8)], READWRITE | NOTIFY_ME | SILENT)
+            return rdma.send(s, b"", bad, flags=flags)
+
+        def hear():
+            _token, how = rdma.status(s)
+            need(how in (rdma.REMOTE_ERROR, rdma.DROPPED), f"it ended with {how}")
+
+        for _ in range(int(count)):
+            write()
+            hear()
+        # On a machine that stands still meanwhile its time may have come.
+        for _ in range(10):
+            if outcome(write, socket.MSG_DONTWAIT) == "EAGAIN":
+                return
+            hear()
+        sys.exit("it need not wait")
+
+
+main(*sys.argv[1:])

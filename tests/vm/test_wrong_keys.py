@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A program that uses wrong keys again and again, and what others notice of it."""
+
+import pytest
+from rdsvm.cluster import wire_address
+from traffic import counters
+
+# Soft-iWARP does not say that a key was refused.
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
+
+A, B = wire_address(0, 1), wire_address(0, 2)
+# How often the key is used, and how many pings of each of the others are answered for each time at
+# the least. Without a pace it was one, or three with C RDS.
+ROUNDS, ANSWERS = 12, 6
+
+
+def go_on(guest, user, other):
+    """Messages of others between the two nodes, (node, address) each, go on in both directions."""
+    (node, here), (_, there) = user, other
+    before = counters(node, guest)
+    pings = [m.start(["python3", guest / "ping_on.py", mine, theirs])
+             for (m, mine), (_, theirs) in ((user, other), (other, user))]
+    for ping in pings:
+        ping.expect("^ready$")
+    node.run(["python3", guest / "wrong_key.py", here, there, ROUNDS], timeout=300)
+    for ping in pings:
+        ping.write("", close=True)
+    answers = [int(ping.wait(300, check=True).out.split()[1]) for ping in pings]
+    now = counters(node, guest)
+    rose = {x: now[x] - before[x] for x in ("conn_op_refused", "send_op_held", "conn_reset")}
+    assert all(rose.values()), rose
+    assert min(answers) >= ANSWERS * ROUNDS, f"{answers} answers to pings: {rose}"
+
+
+@pytest.mark.pairs("rust-rust")
+@pytest.mark.parametrize("user", ("lower", "higher"))
+def test_others_go_on(user, pair, guest):
+    ends = list(zip(pair, (A, B)))
+    go_on(guest, *(ends if user == "lower" else ends[::-1]))
+
+
+@pytest.mark.pairs("rust-c", "c-rust")
+def test_others_go_on_with_c(pair, guest):
+    ends = list(zip(pair, (A, B)))
+    go_on(guest, *(ends if pair[0].impl == "rust" else ends[::-1]))
