@@ -20,8 +20,7 @@ use crate::kapi::{
     trace,
 };
 use crate::proto::ib_private::{
-    negotiate, Addr, Private, PrivateError, Reject, RoceGid, PORT_V4, PORT_V6,
-    REJECT_INCOMPATIBLE_OR_RACE,
+    negotiate, Addr, Private, PrivateError, Reject, Rejection, RoceGid, PORT_V4, PORT_V6,
 };
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use kernel::{fmt, prelude::*, sync::Arc};
@@ -141,14 +140,22 @@ impl Acceptor {
             Ok(found) => found,
             Err(refusal) => {
                 // The peer needs no answer more than we need to give one.
-                let _ = request.reject(&REJECT_INCOMPATIBLE_OR_RACE.to_ne_bytes());
+                let why = match &refusal {
+                    Refusal::Version(_) | Refusal::Private(_) => Rejection::Version,
+                    _ => Rejection::Other,
+                };
+                let (data, len) = why.emit();
+                let _ = request.reject(data.get(..len).unwrap_or(&[]));
                 return Err(refusal);
             }
         };
         let incoming = IncomingConnection::new(self.transport.clone(), request, agreed, credit);
         let incoming =
             KBox::new(incoming, GFP_KERNEL).map_err(|_| Refusal::Connection(ENOMEM.into()))?;
-        connection.request(incoming).map_err(|_| Refusal::Busy)
+        connection.request(incoming).map_err(|mut incoming| {
+            incoming.reject(&connection);
+            Refusal::Busy
+        })
     }
 }
 

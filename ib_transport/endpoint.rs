@@ -18,9 +18,7 @@ use crate::kapi::{
     sync::Peek,
 };
 use crate::proto::credits::Credits;
-use crate::proto::ib_private::{
-    check_reply, Addr, Agreed, Private, Version, REJECT_INCOMPATIBLE_OR_RACE,
-};
+use crate::proto::ib_private::{check_reply, Addr, Agreed, Private, Rejection, Version};
 use crate::proto::info::RdmaPath;
 use crate::proto::resolve::AddressPatience;
 use crate::proto::wire::FragmentSize;
@@ -232,9 +230,10 @@ impl CmHandler for Events {
             CmEvent::Rejected {
                 reason,
                 by_consumer,
+                private_data,
             } => {
                 pr_debug!("{}: rejected, reason {}\n", key, reason);
-                if by_consumer {
+                if by_consumer && Rejection::parse(private_data) == Rejection::Version {
                     self.connection.note_refusal();
                 }
                 Reached::Rejected
@@ -575,7 +574,8 @@ impl Request for IncomingConnection {
                 return self.park(request, connection);
             }
             // The peer tries again, whether it hears of it or not.
-            let _ = request.reject(&REJECT_INCOMPATIBLE_OR_RACE.to_ne_bytes());
+            let (data, len) = Rejection::Other.emit();
+            let _ = request.reject(data.get(..len).unwrap_or(&[]));
         }
     }
 }

@@ -41,12 +41,48 @@ const LEN_COMMON: usize = 24;
 /// The minors of major version 4 that are supported, as a mask.
 pub(crate) const MINOR_MASK: u16 = 0x0003;
 
-/// What a rejection carries as its consumer data: incompatible versions, or simultaneous
+/// What a rejection of C RDS carries as its consumer data: incompatible versions, or simultaneous
 /// connects. The two cannot be told apart.
 ///
 /// The value is a C `int` in the byte order of the rejecting host, and negative errnos are seen
 /// there as well: it can be logged, but no decision should hang on it.
 pub(crate) const REJECT_INCOMPATIBLE_OR_RACE: u32 = 1;
+
+/// What follows that if the version has nothing to do with it. C RDS reads the first four bytes alone.
+const NOT_THE_VERSION: [u8; 4] = *b"busy";
+
+/// Why a request is rejected, as its sender hears of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rejection {
+    /// For its version; or, from a peer that is not like us, for anything.
+    Version,
+    /// For something else: another version would be rejected, too.
+    Other,
+}
+
+impl Rejection {
+    /// The most bytes that [`Self::emit`] gives.
+    const LEN: usize = 8;
+
+    /// The consumer data, and how many of these bytes count.
+    pub(crate) fn emit(self) -> ([u8; Self::LEN], usize) {
+        let [a, b, c, d] = REJECT_INCOMPATIBLE_OR_RACE.to_ne_bytes();
+        let [e, f, g, h] = NOT_THE_VERSION;
+        let len = match self {
+            Self::Version => 4,
+            Self::Other => Self::LEN,
+        };
+        ([a, b, c, d, e, f, g, h], len)
+    }
+
+    /// Reads the consumer data, which may be padded.
+    pub(crate) fn parse(data: &[u8]) -> Self {
+        match data.split_first_chunk::<4>() {
+            Some((_, more)) if more.starts_with(&NOT_THE_VERSION) => Self::Other,
+            _ => Self::Version,
+        }
+    }
+}
 
 /// An IPv6 address, or an IPv4 address in its mapped form `::ffff:a.b.c.d`. Bytes as on the wire.
 ///
@@ -101,10 +137,11 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    /// The version to propose, when the peer itself has refused the last `refused` requests.
+    /// The version to propose, when the peer itself has refused the last `refused` requests, and did
+    /// not say that this was for something else.
     ///
-    /// A peer that knows 3.1 only refuses 4.1. Others refuse while they connect themselves, and
-    /// say the same. So 3.1 comes after two refusals, and for one attempt: where it was not
+    /// A peer that knows 3.1 only refuses 4.1. C RDS refuses while it connects itself, and
+    /// says the same. So 3.1 comes after two refusals, and for one attempt: where it was not
     /// needed, it costs the larger fragments. It never comes for a type of service: a peer that
     /// knows 3.1 only would take the request for one without, and drop that connection for it.
     pub(crate) const fn proposed(tos: u8, refused: u32) -> Version {

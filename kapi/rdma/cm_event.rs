@@ -32,6 +32,8 @@ pub(crate) enum CmEvent<'a> {
         /// It was not the manager on the other side, but who listens there. On iWARP it may have
         /// been that nobody listens, and with soft-iWARP that the TCP connection was reset.
         by_consumer: bool,
+        /// What that one says, which may be padded with zeros.
+        private_data: &'a [u8],
     },
     /// No answer. A negative error number.
     Unreachable {
@@ -70,7 +72,11 @@ impl<'a> CmEvent<'a> {
                 }
             }
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => {
-                Self::rejected(event.status, refuses_by_reset)
+                // SAFETY: Of the union's members this event has `conn`.
+                let conn = unsafe { &event.param.conn };
+                // SAFETY: The manager's event is valid.
+                let private_data = unsafe { event_data(conn) };
+                Self::rejected(event.status, private_data, refuses_by_reset)
             }
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable {
                 status: event.status,
@@ -92,9 +98,10 @@ impl<'a> CmEvent<'a> {
     }
 
     /// The event of a rejection, from what the manager gives as its status.
-    pub(crate) fn rejected(status: i32, refuses_by_reset: bool) -> Self {
+    pub(crate) fn rejected(status: i32, private_data: &'a [u8], refuses_by_reset: bool) -> Self {
         Self::Rejected {
             reason: status,
+            private_data,
             by_consumer: status == CONSUMER_DEFINED
                 || status == Error::from(Errno::ConnectionRefused).to_errno()
                 || (refuses_by_reset && status == Error::from(Errno::ConnectionReset).to_errno()),

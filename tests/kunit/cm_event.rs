@@ -16,7 +16,8 @@ mod suite {
             let CmEvent::Rejected {
                 reason,
                 by_consumer,
-            } = CmEvent::rejected(status, refuses_by_reset)
+                ..
+            } = CmEvent::rejected(status, &[], refuses_by_reset)
             else {
                 pr_err!("{status} is no rejection\n");
                 return KVec::new();

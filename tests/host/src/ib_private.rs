@@ -110,6 +110,23 @@ fn numbers_that_peers_rely_on() {
     assert_eq!(MINOR_MASK, 3);
 }
 
+/// C RDS reads an `int`, and sends one, or nothing.
+#[test]
+fn rejections() {
+    for why in [Rejection::Version, Rejection::Other] {
+        let (data, len) = why.emit();
+        assert_eq!(data[..4], 1u32.to_ne_bytes());
+        assert_eq!(Rejection::parse(&data[..len]), why);
+        // The CM of InfiniBand always has as many.
+        let mut padded = [0; 148];
+        padded[..len].copy_from_slice(&data[..len]);
+        assert_eq!(Rejection::parse(&padded), why);
+    }
+    for data in [&[][..], &[1, 0, 0], &[0xff; 148], &[4, 1, 0, 32]] {
+        assert_eq!(Rejection::parse(data), Rejection::Version);
+    }
+}
+
 #[test]
 fn mapped_addresses() {
     let addr = Addr::from_v4([1, 2, 3, 4]);
