@@ -26,6 +26,7 @@ use crate::msg::{Attached, Message, Outcome, Ticket};
 use crate::proto::{
     credits::Credits,
     idle::Idleness,
+    info::RdmaPath,
     packed,
     silence::Silence,
     tx::{AckError, SendState},
@@ -126,6 +127,9 @@ impl TxQueue {
 pub(super) struct Tx {
     pub(super) queue: TxQueue,
     pub(super) link: Option<Arc<dyn Link>>,
+    /// What the last link went through, since it went while nothing waited to be sent or acknowledged, and until the
+    /// next attempt.
+    pub(super) rest: Option<RdmaPath>,
     /// How often there was a link.
     pub(super) times_up: u64,
     /// What the looks at the connection have found.
@@ -264,6 +268,7 @@ impl Connection {
                     Tx {
                         queue: ticketless,
                         link: None,
+                        rest: None,
                         times_up: 0,
                         idleness: Idleness::new(),
                         silence: Silence::new(),

@@ -38,12 +38,19 @@ pub(crate) struct ConnInfo {
 
 impl Connection {
     /// How the connection is now. Process context.
+    ///
+    /// One that rests is shown as C RDS would show it, which keeps its queue pair: connected. A flag of our own
+    /// tells it apart.
     pub(crate) fn info(&self) -> ConnInfo {
         /// Source: `RDS_INFO_CONNECTION_FLAG_*` in `include/uapi/linux/rds.h`.
         const CONNECTING: u8 = 2;
         const CONNECTED: u8 = 4;
+        const RESTING: u8 = 0x80;
+        let tx = self.tx.lock();
         let state = self.state.load(Relaxed);
-        let next_tx = self.tx.lock().queue.state.next_sequence();
+        let next_tx = tx.queue.state.next_sequence();
+        let rests = tx.rest.is_some();
+        drop(tx);
         let rx = self.rx.lock();
         // As C RDS has it.
         let next_rx = if rx.is_unused() {
@@ -58,16 +65,25 @@ impl Connection {
             flags: if state == State::Up as u32 {
                 CONNECTED
             } else if state == State::Down as u32 {
-                0
+                if rests {
+                    CONNECTED | RESTING
+                } else {
+                    0
+                }
             } else {
                 CONNECTING
             },
         }
     }
 
-    /// What the connection goes through, while it is up. Process context.
+    /// What the connection goes through while it is up, or went through when it rests. Process context.
     pub(crate) fn path(&self) -> Option<RdmaPath> {
-        self.tx.lock().link.as_ref().map(|link| link.path())
+        let tx = self.tx.lock();
+        match &tx.link {
+            Some(link) => Some(link.path()),
+            None if self.state.load(Relaxed) == State::Down as u32 => tx.rest,
+            None => None,
+        }
     }
 
     /// Calls `each`, without a lock, for the messages of a queue, oldest first, until it fails. What comes

@@ -184,6 +184,10 @@ impl Connection {
         for action in outcome.actions {
             self.act(worker, action);
         }
+        let attempts = !matches!(outcome.state, State::Down | State::Waiting | State::Up);
+        if attempts && before != outcome.state {
+            self.tx.lock().rest = None;
+        }
     }
 
     fn next_event(&self, worker: &mut Worker) -> Option<Event> {
@@ -403,6 +407,8 @@ impl Connection {
             // Something may have been queued since the machine looked.
             self.wanted.raise();
         }
+        let path = link.as_ref().map(|link| link.path());
+        tx.rest = path.filter(|_| !tx.is_pending());
         drop(guard);
         drop(link);
         drop(cancelled);

@@ -234,6 +234,7 @@ def counters():
 
 Connection = namedtuple("Connection", "local peer transport tos next_tx next_rx state")
 STATES = ((1, "sending"), (2, "connecting"), (4, "connected"))
+RESTING = 0x80
 
 
 def connections():
@@ -251,5 +252,5 @@ def connections():
             found.append((socket.inet_ntop(socket.AF_INET6, local),
                           socket.inet_ntop(socket.AF_INET6, peer), transport, 0, tx, rx, flags))
     return [Connection(local, peer, transport.rstrip(b"\0").decode(), tos, tx, rx,
-                       " ".join(name for bit, name in STATES if flags & bit) or "down")
+                       " ".join(name for bit, name in STATES if flags & bit and not flags & RESTING) or "down")
             for local, peer, transport, tos, tx, rx, flags in found]
