@@ -267,8 +267,9 @@ impl Node {
 
     /// Names and values for `RDS_INFO_COUNTERS`, in order. May sleep.
     pub(crate) fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        let pool_bytes = self.ib.as_ref().map_or(0, |ib| ib.pool_bytes());
         self.stats
-            .iter()
+            .iter(pool_bytes)
             .for_each(|(name, value)| each(name, value));
         if let Some(ib) = &self.ib {
             ib.for_each_counter(each);

@@ -8,6 +8,9 @@
 use crate::kapi::sync::PerCpuCounters;
 use kernel::prelude::*;
 
+/// Bytes of a fragment, as monitoring tools take it to be: that of Oracle's kernels.
+const FRAG_BYTES: u64 = 16 << 10;
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
         /// A counter of this node.
@@ -89,7 +92,9 @@ counters! {
     IbRxRefillFromCq => "ib_rx_refill_from_cq",
     IbRxRefillFromThread => "ib_rx_refill_from_thread",
     IbRxAllocLimit => "ib_rx_alloc_limit",
+    /// What the pools of all devices hold now, in units of [`FRAG_BYTES`]. Not counted.
     IbRxTotalFrags => "ib_rx_total_frags",
+    /// The messages that wait to be read. Not counted.
     IbRxTotalIncs => "ib_rx_total_incs",
     /// A frame told us of receives.
     IbRxCreditUpdates => "ib_rx_credit_updates",
@@ -216,11 +221,25 @@ impl Stats {
             .count(event as usize, amount as usize, bytes as u64);
     }
 
-    /// Names and values in order. Any context.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        NAMES
-            .iter()
-            .enumerate()
-            .map(|(index, name)| (*name, self.counters.sum(index)))
+    /// Names and values in order, while pools hold `pool_bytes`. Any context.
+    pub(crate) fn iter(&self, pool_bytes: u64) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        const FRAGS: usize = Counter::IbRxTotalFrags as usize;
+        const INCS: usize = Counter::IbRxTotalIncs as usize;
+        NAMES.iter().enumerate().map(move |(index, name)| {
+            let value = match index {
+                FRAGS => pool_bytes.div_ceil(FRAG_BYTES),
+                INCS => self.unread(),
+                _ => self.counters.sum(index),
+            };
+            (*name, value)
+        })
+    }
+
+    /// The messages that were queued to be read, and neither read nor dropped. It is inexact while that goes on.
+    fn unread(&self) -> u64 {
+        let sum = |counter: Counter| self.counters.sum(counter as usize);
+        sum(Counter::RecvQueued)
+            .saturating_sub(sum(Counter::RecvDelivered))
+            .saturating_sub(sum(Counter::RecvDropClosed))
     }
 }

@@ -484,6 +484,15 @@ impl Transport for Ib {
         Ok(())
     }
 
+    fn pool_bytes(&self) -> u64 {
+        let mut holdings = Holdings::default();
+        self.unmapped.pools().add_to(&mut holdings);
+        for device in self.devices.lock().iter() {
+            device.pools.add_to(&mut holdings);
+        }
+        holdings.bytes()
+    }
+
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
         let mut holdings = Holdings::default();
         self.unmapped.pools().add_to(&mut holdings);

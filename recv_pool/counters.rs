@@ -57,6 +57,10 @@ impl Holdings {
         self.foreign = self.foreign.saturating_add(arena.foreign as u64);
     }
 
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Names for `RDS_INFO_COUNTERS`, and values: what is held, then what was counted.
     pub(crate) fn report(&self, counters: &Counters, each: &mut dyn FnMut(&'static str, u64)) {
         each("ib_pool_bytes", self.bytes);

@@ -248,7 +248,7 @@ mod suite {
 
         /// What a counter of the node has.
         fn counted(&self, name: &str) -> u64 {
-            let mut counters = self.node.stats.iter();
+            let mut counters = self.node.stats.iter(0);
             counters
                 .find(|(other, _)| *other == name)
                 .map_or(0, |(_, value)| value)
@@ -330,6 +330,10 @@ mod suite {
 
         fn settle_memory(&self, _: Ipv6Addr, _: u32) -> Result {
             Ok(())
+        }
+
+        fn pool_bytes(&self) -> u64 {
+            0
         }
 
         fn for_each_counter(&self, _: &mut dyn FnMut(&'static str, u64)) {}

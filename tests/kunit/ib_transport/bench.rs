@@ -225,7 +225,7 @@ impl Bench {
 
     /// Returns the value of a counter of the node.
     pub(super) fn counted(&self, counter: Counter) -> u64 {
-        let mut counters = self.node.stats.iter();
+        let mut counters = self.node.stats.iter(0);
         counters
             .find(|(name, _)| *name == counter.name())
             .map_or(0, |(_, value)| value)
@@ -421,6 +421,10 @@ impl Transport for Wire {
 
     fn settle_memory(&self, _: Ipv6Addr, _: u32) -> Result {
         Ok(())
+    }
+
+    fn pool_bytes(&self) -> u64 {
+        0
     }
 
     fn for_each_counter(&self, _: &mut dyn FnMut(&'static str, u64)) {}
