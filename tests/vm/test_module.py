@@ -168,11 +168,28 @@ def test_version(node, tools):
     """One for all that is made of the sources: modinfo has it, the kernel log, and the tools."""
     release = (TOP / "VERSION").read_text().strip()
     assert node.run(["modinfo", "-F", "release", node.module]).out.strip() == release
-    assert node.run([tools / "rds-info", "--version"]).out.strip() == f"rds-info {release}"
+    versions = [tools / "rds-info", "--version"]
+    assert node.run(versions).out == f"rds-info {release}\nrds_rust {release}\n"
     must(node.unload())
+    assert node.run(versions).out == f"rds-info {release}\nno RDS module is loaded\n"
     mark = node.mark("loading rds_rust for its version")
     must(node.load())
     node.wait_log(f"rds_rust: version {re.escape(release)}$", mark)
+
+
+def test_notes(node):
+    """The ELF notes of the file are what sysfs shows of the module that is loaded."""
+    found = re.findall(r"^Displaying notes found in: \.note\.(rds\S*)\n.*\n +(\S+) ", node.run(
+        ["readelf", "-nW", node.module]).out, re.M)
+    assert "rds.release" in [name for name, _ in found] and [x for x in found if x[0].startswith("rds.feature-")]
+    assert all(name == owner for name, owner in found), found
+    folder = "/sys/module/rds_rust/notes"
+    assert {f".note.{name}" for name, _ in found} <= set(node.run(["ls", "-A", folder]).out.split())
+    release = (TOP / "VERSION").read_text().strip()
+    for name, _ in found:
+        text = node.run(["tail", "-c", f"+{13 + (len(name) + 4) // 4 * 4}", f"{folder}/.note.{name}"]).out
+        assert re.fullmatch(r"\d+\.\d+\.\d+\0", text), (name, text)
+        assert name != "rds.release" or text == f"{release}\0"
 
 
 def test_aliases(node):

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The command line.
 
+use std::path::PathBuf;
+
 use clap::Parser;
 
 use crate::columns::Columns;
@@ -14,11 +16,15 @@ Examples:
   rds-info -c              what was sent, received, dropped, and why
   rds-info -Iv             queue pairs, with what their devices allow
   rds-info -Nk             the sockets of all network namespaces
+  rds-info --holders       which processes keep the module from being unloaded
+  rds-info --report x.tar  what a report of a defect should have
   rds-info -n --json | jq '.connections[] | select(.flags | index(\"connected\"))'
 
 Flags of a connection (Flgs): s: a message is just being sent, c: being set up, C: up, E: in
 error, which only Oracle's kernel tells. NextTX is the number of the next message to the peer,
-NextRX the number that the next message from the peer should have.
+NextRX the number that the next message from the peer should have. With rds_rust C is also a
+connection that has given up its queue pair until there is something to send, which JSON calls
+\"resting\", too.
 
 The columns are those of Oracle's rds-tools, but for Cong, Pid and Comm of sockets, which only Oracle's
 kernels tell; Inode is what the links of /proc/PID/fd have. Those that -o may name: cache_allocs, recv_alloc_ctr,
@@ -37,7 +43,7 @@ for a wrong command line.";
 ///
 /// Without options that name a table, shows all of them.
 #[derive(Parser, Debug)]
-#[command(version, args_override_self = true, after_help = EXAMPLES)]
+#[command(version, disable_version_flag = true, args_override_self = true, after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Counters of the whole machine, since the module was loaded
     #[arg(short = 'c', long)]
@@ -94,7 +100,36 @@ pub(crate) struct Args {
     /// Print one object of JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// The processes that have RDS sockets open, which keep the module from being unloaded
+    #[arg(long, conflicts_with_all = TABLES)]
+    pub(crate) holders: bool,
+
+    /// Write a tar archive for the report of a defect: the tables, the module, its settings, RDMA devices
+    #[arg(long, value_name = "FILE", conflicts_with_all = TABLES, conflicts_with_all = ["holders", "json"])]
+    pub(crate) report: Option<PathBuf>,
+
+    /// Print the version of this program, and that of the module that is loaded
+    #[arg(short = 'V', long)]
+    pub(crate) version: bool,
 }
+
+/// What shows tables.
+const TABLES: [&str; 13] = [
+    "counters",
+    "sockets",
+    "connections",
+    "paths",
+    "recv",
+    "send",
+    "retrans",
+    "tcp",
+    "ib",
+    "all_addresses",
+    "verbose",
+    "columns",
+    "all_namespaces",
+];
 
 impl Args {
     /// The tables that were named; none: all.
@@ -168,12 +203,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_table() {
+        assert!(parse("rds-info --holders --json").unwrap().holders);
+        let report = parse("rds-info --report x.tar").unwrap().report;
+        assert_eq!(report, Some("x.tar".into()));
+        for line in ["rds-info -V", "rds-info --version"] {
+            assert!(parse(line).unwrap().version, "{line}");
+        }
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         for line in [
             "rds-info -x",
             "rds-info n",
             "rds-info --json=1",
             "rds-info -Io",
+            "rds-info --report",
+            "rds-info --report x --holders",
+            "rds-info --report x --json",
+            "rds-info -k --holders",
+            "rds-info --report x -a",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

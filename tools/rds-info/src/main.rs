@@ -4,10 +4,17 @@
 //! Takes the options and prints the tables of the tool of the same name in Oracle's rds-tools.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod args;
 mod columns;
+mod commands;
+mod holders;
 mod namespaces;
 mod paths;
+mod release;
+mod report;
+#[cfg(test)]
+mod scratch;
 mod show;
 mod tables;
 
@@ -18,11 +25,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use rds_socket::info as record;
 use rds_socket::RdsSocket;
 use serde_json::{Map, Value};
 
 use args::Args;
-use rds_socket::info as record;
 use record::Family;
 use show::Layout;
 use tables::Kind;
@@ -44,6 +51,9 @@ fn complain(what: impl Display) {
 
 /// Returns whether all went well.
 fn run(args: &Args) -> Result<bool> {
+    if let Some(good) = commands::run(args)? {
+        return Ok(good);
+    }
     let (object, good) = if args.all_namespaces {
         show_namespaces(args)?
     } else {

@@ -152,6 +152,10 @@ impl Decode for Counter {
 pub struct ConnectionFlags(pub(super) u8);
 
 impl ConnectionFlags {
+    /// The connection has given up its queue pair, as there was nothing to send: a bit of `rds_rust` alone.
+    #[cfg(feature = "serde")]
+    const RESTING: u8 = 0x80;
+
     /// Bit, letter in a table, word in JSON. No kernel of Linux sets the last; Oracle's does.
     const ALL: [(u8, char, &'static str); 4] = [
         (1, 's', "sending"),
@@ -186,7 +190,8 @@ impl ConnectionFlags {
 impl serde::Serialize for ConnectionFlags {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let set = Self::ALL.iter().filter(|(bit, ..)| self.0 & bit != 0);
-        serializer.collect_seq(set.map(|(.., word)| word))
+        let resting = (self.0 & Self::RESTING != 0).then_some(&"resting");
+        serializer.collect_seq(set.map(|(.., word)| word).chain(resting))
     }
 }
 

@@ -63,6 +63,13 @@ fn connections() {
         serde_json::to_value(wanted.flags).unwrap(),
         serde_json::json!(["sending", "connected"])
     );
+    // One that rests looks like any that is up, but in JSON.
+    let resting = ConnectionFlags(0x84);
+    assert_eq!(resting.letters(), "--C-");
+    assert_eq!(
+        serde_json::to_value(resting).unwrap(),
+        serde_json::json!(["connected", "resting"])
+    );
 }
 
 #[test]

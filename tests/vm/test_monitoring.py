@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What scripts of administrators find: the lines of shell that are around for RDS, and rds-info's answers to who
+keeps the module, and to what a report should have."""
+
+import json
+import re
+
+import pytest
+from rdsvm.cluster import PAIR
+from traffic import counters, late_reader, new_type, ping, read_late, wait_for
+
+pytestmark = pytest.mark.impls("rust")
+
+A, B = PAIR
+NOBODY = "10.9.0.212"
+# A message that waits for a peer which is not there, as long as the program runs.
+SENDER = ("import sys; from socket import *; s = socket(AF_RDS, SOCK_SEQPACKET); s.bind((sys.argv[1], 0)); "
+          "s.sendto(b'', MSG_DONTWAIT, (sys.argv[2], 4000)); print('sent', flush=True); sys.stdin.read()")
+
+
+def shell(node, tools, line):
+    """What a line of shell prints, without the spaces around it."""
+    return node.run(["sh", "-c", f"PATH={tools}:$PATH; {line}"]).out.strip()
+
+
+def info(node, tools, *options):
+    return json.loads(node.run([tools / "rds-info", "--json", *options]).out)
+
+
+class Scripts:
+    """Lines of scripts that are around, about connections of one type of service."""
+
+    def __init__(self, node, tools, tos):
+        self.node, self.tools, self.tos = node, tools, tos
+
+    def __call__(self, line):
+        return shell(self.node, self.tools, line)
+
+    def stuck(self):
+        """A script that cycles the power of nodes counts them so."""
+        return int(self('rds-info -I | grep "::" | grep -v ffff | wc -l'))
+
+    def connected(self):
+        """The same one, all that there are."""
+        return int(self("rds-info -I | grep ffff | wc -l"))
+
+    def next_numbers(self):
+        """A test counts messages by NextTX and NextRX of the first connection with a type of service."""
+        return [int(self("rds-info -n | awk '{ if ($3 ~ /%d/) { print $%d; exit } }'" % (self.tos, column)))
+                for column in (4, 5)]
+
+    def counter(self, name):
+        return int(self(f"rds-info -c | awk '$1==\"{name}\" {{print $2}}'"))
+
+    def flags(self):
+        return self("rds-info -n | awk '$3==%d {print $NF}'" % self.tos).split()
+
+    def rows(self):
+        """Those of -I."""
+        return self("rds-info -I | awk '$3==%d'" % self.tos).splitlines()
+
+
+@pytest.mark.kinds("rxe")
+def test_scripts(node, tools, guest, load):
+    """Golden: connections that are up, that rest, and that are stuck. (On soft-iWARP GIDs are addresses of Ethernet, which
+    these scripts do not know.)"""
+    load("idle_secs=2")
+    tos = new_type()
+    scripts = Scripts(node, tools, tos)
+    ping(tools, node, B, A, count=3, tos=tos)
+    up = scripts.rows()
+    assert sorted(x.split() for x in up) == sorted(
+        [*ends, str(tos), str(tos), *(f"::ffff:{x}" for x in ends)] for ends in (PAIR, PAIR[::-1])), up
+    numbers = scripts.next_numbers()
+    assert min(numbers) >= 3
+    # They rest, and look as they did. C RDS never closes one.
+    wait_for(node, guest, lambda now: now["conn_reset"] >= 2)
+    state = "cat /sys/kernel/debug/rds/connections | grep -c ' state=down '"
+    assert scripts(state) == "2"
+    assert (scripts.stuck(), scripts.connected()) == (0, 2)
+    assert scripts.rows() == up and scripts.next_numbers() == numbers and scripts.flags() == ["--C-"] * 2
+    assert [x["flags"] for x in info(node, tools, "-n")["connections"]] == [["connected", "resting"]] * 2
+    # One that waits for a peer.
+    waiting = node.start(["python3", "-c", SENDER, A, NOBODY])
+    waiting.expect("^sent$")
+    wait_for(node, guest, lambda now: now["conn_attempt_failed"] >= 1)
+    assert (scripts.stuck(), scripts.connected()) == (1, 2)
+    assert scripts("rds-info -n | awk '$2==\"%s\" {print $NF}'" % NOBODY) == "-c--"
+    waiting.write("", close=True)
+    waiting.wait(check=True)
+    # The next message.
+    ping(tools, node, B, A, count=1, tos=tos)
+    assert scripts.rows() == up and scripts.flags() == ["--C-"] * 2
+    assert scripts.counter("recv_rdma_bytes") == counters(node, guest)["recv_rdma_bytes"] == 0
+    # What OSWatcher collects.
+    for command in ("rds-info -I", "rds-info -n", "rds-info -k", "rds-info -c", f"rds-ping -c 1 -I {A} {B}"):
+        assert scripts(command), command
+
+
+@pytest.mark.kinds("rxe")
+def test_an_attempt_ends_the_rest(node, tools, guest, load):
+    """What rests looks well only until somebody has needed it in vain."""
+    load("idle_secs=2")
+    tos = new_type()
+    scripts = Scripts(node, tools, tos)
+    ping(tools, node, B, A, tos=tos)
+    wait_for(node, guest, lambda now: now["conn_reset"] >= 2)
+    assert (scripts.stuck(), scripts.connected()) == (0, 2)
+    node.set_loss(100)
+    try:
+        result = node.run([tools / "rds-ping", "-Q", tos, "-c", 1, "-W", 1, "-I", A, B], check=False)
+        assert result.status == 1, str(result)
+        wait_for(node, guest, lambda now: now["conn_attempt_failed"] >= 1)
+        assert scripts.stuck() == 1 and scripts.connected() == 1
+    finally:
+        node.set_loss(0)
+    ping(tools, node, B, A, tos=tos)
+    assert (scripts.stuck(), scripts.connected()) == (0, 2)
+
+
+def test_gauges(node, tools, guest):
+    """As memory monitors take them: fragments of 16 KiB, and messages."""
+    def calm(now):
+        return now["ib_rx_total_frags"] == -(-now["ib_pool_bytes"] // 16384)
+
+    ping(tools, node, B, A)
+    before = wait_for(node, guest, calm)
+    assert before["ib_rx_total_frags"] > 0
+    send, recv = late_reader(guest, node, 400, 8000, PAIR)
+    send.expect("^sent 400$")
+    seen = wait_for(node, guest, lambda now: now["ib_rx_total_incs"] == before["ib_rx_total_incs"] + 400)
+    # 400 buffers at least, in fragments.
+    assert seen["ib_rx_total_frags"] * 16384 >= 400 * 8000
+    kib = "rds-info -c | awk '$1 ~ /^ib_rx_total_frags/ {print $2 * 16}'"
+    assert int(shell(node, tools, kib)) * 1024 >= 400 * 8000
+    read_late(send, recv, 400)
+    wait_for(node, guest, lambda now: now["ib_rx_total_incs"] == before["ib_rx_total_incs"] and calm(now))
+    # What nobody reads is gone with its socket.
+    send, recv = late_reader(guest, node, 5, 8000, PAIR)
+    send.expect("^sent 5$")
+    wait_for(node, guest, lambda now: now["ib_rx_total_incs"] == before["ib_rx_total_incs"] + 5)
+    for process in (recv, send):
+        process.stop()
+    wait_for(node, guest, lambda now: now["ib_rx_total_incs"] == before["ib_rx_total_incs"])
+
+
+def test_holders(node, tools, guest):
+    """Bound or not, also in another network namespace."""
+    assert info(node, tools, "--holders") == {"holders": []}
+    node.run("ip netns add other && ip -n other link set lo up")
+    try:
+        hold = ["python3", guest / "hold.py"]
+        held = [node.start(x) for x in (hold, [*hold, A, 2], ["ip", "netns", "exec", "other", *hold, "127.0.0.1"])]
+        for process in held:
+            process.expect("^open$")
+        found = info(node, tools, "--holders")["holders"]
+        assert {x["command"] for x in found} == {"python3"} and len({x["inode"] for x in found}) == 4
+        assert sorted((str(x["bound"]), bool(x["bound_port"])) for x in found) == [
+            (A, True), (A, True), ("None", False), ("None", False)]
+        for x in found:
+            assert node.run(["readlink", f"/proc/{x['pid']}/fd/{x['fd']}"]).out.strip() == f"socket:[{x['inode']}]"
+        rows = node.run([tools / "rds-info", "--holders"]).out.splitlines()
+        assert rows[1:2] == ["RDS Socket Holders:"] and len(rows) == 3 + 4
+        assert node.unload().status != 0
+        # Not root, which may not look at others' processes.
+        other = node.run(["setpriv", "--reuid", "65534", "--clear-groups", tools / "rds-info", "--holders"], check=False)
+        assert other.status == 1 and "run as root" in other.err, str(other)
+        for process in held:
+            process.write("", close=True)
+            process.wait(check=True)
+        assert info(node, tools, "--holders") == {"holders": []}
+    finally:
+        node.run("ip netns del other")
+
+
+def test_report(node, tools, guest):
+    """One archive has it all, and no key of memory."""
+    ping(tools, node, B, A)
+    held = node.start(["python3", guest / "hold.py", A])
+    held.expect("^open$")
+    path = "/tmp/report.tar"
+    result = node.run([tools / "rds-info", "--report", path])
+    try:
+        names = node.run(["tar", "-tf", path]).out.split()
+
+        def read(name):
+            return node.run(["tar", "-xOf", path, f"rds-report/{name}"]).out
+
+        assert {f"rds-report/{x}" for x in (
+            "version.txt", "kernel.txt", "tables.txt", "tables.json", "holders.txt", "module/rds_rust/refcnt",
+            "module/rds_rust/parameters/idle_secs", "module/rds_rust/notes/.note.rds.release",
+            "sysctl/ping_enable", "sysctl/ib/flow_control", "debugfs/connections", "debugfs/pools", "rdma/link.txt",
+            "rdma/resource-show.txt", "rdma/resource-show-qp.txt", "kernel-log.txt", "missing.txt")} <= set(names)
+        assert read("version.txt") == node.run([tools / "rds-info", "--version"]).out
+        tables = json.loads(read("tables.json"))
+        assert {(x["local"], x["peer"]) for x in tables["connections"]} >= {PAIR, PAIR[::-1]}
+        assert tables["tcp"] is None and "RDS IB Connections:" in read("tables.txt")
+        assert f"{A} -> {B}" in read("debugfs/connections") and "python3" in read("holders.txt")
+        assert "rds_rust: Registered RDS/infiniband transport" in read("kernel-log.txt")
+        for name in names:
+            if "/rdma/" in name:
+                assert not re.search("[rl]key", read(name.removeprefix("rds-report/"))), name
+        # What is not there is told of in both places.
+        told = [x.removeprefix("rds-info: not in the report: ") for x in result.err.splitlines()]
+        assert told == read("missing.txt").splitlines(), str(result)
+        again = node.run([tools / "rds-info", "--report", path], check=False)
+        assert again.status == 1 and "File exists" in again.err, str(again)
+    finally:
+        node.run(["rm", path])
+    held.write("", close=True)
+    held.wait(check=True)

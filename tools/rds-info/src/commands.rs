@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What is no table of the kernel: who has sockets open, an archive for a report, versions.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use rds_socket::RdsSocket;
+use serde_json::{Map, Value};
+
+use crate::args::Args;
+use crate::holders::{is_rds, Holders};
+use crate::record::{decode, Family, Socket};
+use crate::tables::Kind;
+use crate::{complain, print, release, report};
+
+/// Does what was asked for, and returns whether all went well; `None` if tables are.
+pub(crate) fn run(args: &Args) -> Result<Option<bool>> {
+    if args.version {
+        print(&versions())?;
+        return Ok(Some(true));
+    }
+    if let Some(path) = &args.report {
+        return write_report(path).map(Some);
+    }
+    if args.holders {
+        return show_holders(args.json).map(Some);
+    }
+    Ok(None)
+}
+
+/// The version of this program, and that of the module.
+fn versions() -> String {
+    let loaded = release::loaded(Path::new("/sys"));
+    format!("rds-info {}\n{loaded}\n", env!("CARGO_PKG_VERSION"))
+}
+
+/// Who has RDS sockets open, but for this program.
+fn find_holders() -> Result<Holders> {
+    let proc = Path::new("/proc");
+    let mut holders = Holders::find(proc, std::process::id(), is_rds)?;
+    // Who has none, or is not told, is not in need of addresses.
+    if !holders.found.is_empty() {
+        let sockets = RdsSocket::new().map_err(anyhow::Error::from);
+        let table = sockets.and_then(|socket| Kind::Sockets.read(&socket, Family::V6));
+        if let Ok(Some((table, family))) = table {
+            holders.add_addresses(&decode::<Socket>(&table, family).unwrap_or_default());
+        }
+    }
+    Ok(holders)
+}
+
+/// Returns whether all processes could be looked at.
+fn show_holders(json: bool) -> Result<bool> {
+    let holders = find_holders()?;
+    if json {
+        let object = Map::from_iter([(
+            "holders".to_owned(),
+            serde_json::to_value(&holders.found).context("cannot make JSON of it")?,
+        )]);
+        print(&format!("{}\n", Value::Object(object)))?;
+    } else {
+        print(&holders.text().context("cannot lay out a table")?)?;
+    }
+    if holders.denied > 0 {
+        complain(format_args!(
+            "{} processes of others could not be looked at: run as root to see them",
+            holders.denied
+        ));
+    }
+    Ok(holders.denied == 0)
+}
+
+/// Makes the archive, which must not be there yet. Whatever cannot be read is named; the rest is of use.
+fn write_report(path: &Path) -> Result<bool> {
+    let place = || path.display().to_string();
+    let file = File::create_new(path).with_context(place)?;
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let places = report::Places {
+        proc: Path::new("/proc"),
+        sys: Path::new("/sys"),
+    };
+    let seconds = time.map_or(0, |time| time.as_secs());
+    let missing =
+        report::write(file, seconds, &versions(), &places, find_holders()).with_context(place)?;
+    for what in missing {
+        complain(format_args!("not in the report: {what}"));
+    }
+    Ok(true)
+}
