@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the documents for users name is there: README.md, and in Documentation operations.md and programming.md."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+PAGES = {x: (TOP / x).read_text() for x in ("README.md", "Documentation/operations.md", "Documentation/programming.md")}
+ABI = (TOP / "Documentation/abi.md").read_text()
+SOURCES = "".join(x.read_text() for folder in ("conn", "recv_pool", "ib_transport") for x in (TOP / folder).glob("*.rs"))
+ARGUMENTS = (TOP / "tools/rds-info/src/args.rs").read_text()
+NAME = r"`((?:conn|recv|send|cong|copy|ib)_[a-z0-9_]+)`"
+
+
+def test_counters():
+    """Each name of one is a string of the module."""
+    named = [x for page in PAGES.values() for x in re.findall(NAME, page)]
+    assert len(named) > 30
+    assert [x for x in named if f'"{x}"' not in SOURCES] == []
+
+
+def test_settings():
+    """Each is a row of abi.md."""
+    named = {x for page in PAGES.values() for x in re.findall(r"net\.rds\.([a-z_.]*[a-z])", page)}
+    assert named
+    assert [x for x in named if f"`{x}`" not in ABI and f", `{x}`" not in ABI] == []
+
+
+def test_parameters():
+    """Each module parameter has a row of abi.md."""
+    named = {x for page in PAGES.values() for x in re.findall(r"`(max_\w+|pool_\w+_mib|idle_\w+)(?:=\d+)?`", page)}
+    assert {"max_conns", "pool_limit_mib", "max_frag"} <= named
+    assert [x for x in named if f"`{x}`" not in ABI] == []
+
+
+def test_options_of_rds_info():
+    letters, words = set(), set()
+    for page in PAGES.values():
+        for options in re.findall(r"rds-info ((?:-[-\w]+ ?)+)", page):
+            letters.update(*(x[1:] for x in options.split() if not x.startswith("--")))
+            words.update(x[2:] for x in options.split() if x.startswith("--"))
+    assert letters and words >= {"version", "holders", "report", "json"}
+    assert [x for x in letters if f"short = '{x}'" not in ARGUMENTS] == []
+    assert [x for x in words if f"pub(crate) {x}:" not in ARGUMENTS] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links(page):
+    """Each is to a file that is there, and to a heading of it."""
+    links = [x for x in re.findall(r"\]\(([^)\s]+)\)", PAGES[page]) if "://" not in x]
+    assert links
+    for link in links:
+        name, _, heading = link.partition("#")
+        target = (TOP / page).parent / name if name else TOP / page
+        assert target.exists(), link
+        if heading:
+            found = re.findall(r"^#+ (.*)$", target.read_text(), re.M)
+            assert heading in [re.sub(r"[^\w -]", "", x.lower()).replace(" ", "-") for x in found], link
