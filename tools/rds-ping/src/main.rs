@@ -1,57 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `rds-ping`: measures the round trip to an RDS node.
-//!
-//! Takes the options and prints the lines of the tool of the same name in Oracle's rds-tools.
 #![forbid(unsafe_code)]
 
-mod args;
-mod pinger;
-mod stats;
-
-use std::io::{self, Write};
-use std::os::unix::net::UnixStream;
-use std::process::ExitCode;
-
-use anyhow::Context;
-use clap::Parser;
-use rds_tools_common::{complain, source_address_for};
-use signal_hook::consts::{SIGINT, SIGTERM};
-
-use args::Args;
-use pinger::Pinger;
-
-fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            complain("rds-ping", format_args!("{error:#}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Returns whether every ping was answered.
-fn run(args: &Args) -> anyhow::Result<bool> {
-    let (destination, source) = args.addresses()?;
-    let source = match source {
-        Some(source) => source,
-        None => source_address_for(destination)?,
-    };
-
-    let (stop, stop_writer) = UnixStream::pair().context("cannot create a socket pair")?;
-    for signal in [SIGINT, SIGTERM] {
-        let writer = stop_writer
-            .try_clone()
-            .context("cannot duplicate a socket")?;
-        signal_hook::low_level::pipe::register(signal, writer)
-            .context("cannot install a signal handler")?;
-    }
-
-    let out = io::stdout().lock();
-    let mut pinger = Pinger::new(args, source, destination, out)?;
-    pinger.run(&stop)?;
-    let (stats, mut out) = pinger.finish();
-    write!(out, "{}", stats.summary(destination.ip())).context("cannot write the summary")?;
-    Ok(stats.all_answered())
+fn main() -> std::process::ExitCode {
+    rds_ping::main()
 }
