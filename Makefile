@@ -7,7 +7,9 @@ export FLAVOR KSRC KERNEL_SERIES BINDGEN LLVM SETUP UNPATCHED
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-long test-coverage test-miri vm vm-stop fuzz kunit modules modules-other kernel shell lint clean tools install uninstall print-kdir print-mods print-ko setup setup-build bench \
+.PHONY: help demo test test-fast test-long test-coverage test-miri test-stock vm vm-stop fuzz kunit modules modules-other \
+	kernel shell lint clean tools programs pages deb install uninstall install-source print-kdir print-mods print-ko \
+	setup setup-build bench \
 	bench-pool bench-scaling
 
 ifeq ($(filter $(FLAVOR),release debug),)
@@ -36,6 +38,7 @@ help:
 	@echo '  make test-long   what make test leaves out for the time that it takes: hours; SHARD=2/4 for a part'
 	@echo '  make vm          the tests of one file: T=test_pair.py K="loss and rust-rust"; KEEP=1 keeps the guests'
 	@echo '  make vm-stop     end the guests that make vm has kept'
+	@echo '  make test-stock  the Debian packages on the kernels of Debian itself, which are fetched'
 	@echo '  make test-coverage'
 	@echo '                   the tests in virtual machines on one kernel, and what of the module they do not reach'
 	@echo '  make test-miri   host tests, and data structures with unsafe code, under Miri; needs a nightly toolchain'
@@ -48,6 +51,9 @@ help:
 	@echo '  make modules     build rds_rust.ko'
 	@echo '  make install     install the module that was built with the same KDIR; DESTDIR=DIR to make a package'
 	@echo '  make uninstall   remove it'
+	@echo '  make programs    build rds-info, rds-ping and rds-stress, their manual pages and completions; make install'
+	@echo '                   installs them, too, below PREFIX=/usr/local'
+	@echo '  make deb         Debian packages of the module (DKMS) and of the tools, in build/deb'
 	@echo '  make kernel      get and build the test kernel'
 	@echo '  make shell       a prompt on one node with the module loaded'
 	@echo '  make lint        formatting, lints, layers'
@@ -96,7 +102,25 @@ modules-other: setup
 
 # Not after "modules": root need not have what builds them.
 install uninstall: | $(filter modules,$(MAKECMDGOALS))
-	@DESTDIR='$(DESTDIR)' scripts/install.sh $@ '$(KDIR)' '$(abspath $(BUILD))'
+	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install.sh $@ '$(KDIR)' '$(abspath $(BUILD))'
+
+# For DKMS.
+install-source:
+	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install.sh source files
+
+# The tools for users of RDS, with what is made of the definitions of their options. They need cargo alone.
+programs:
+	@cargo build --quiet --locked --release --manifest-path tools/Cargo.toml --target-dir build/tools \
+		-p rds-info -p rds-ping -p rds-stress
+	@$(MAKE) --no-print-directory pages
+
+pages:
+	@rm -rf build/share
+	@cargo run --quiet --locked --release --manifest-path tools/Cargo.toml --target-dir build/tools -p rds-pages \
+		build/share
+
+deb: setup
+	@scripts/deb.sh
 
 demo: setup
 	@$(PYTHON) scripts/demo.py
@@ -153,6 +177,11 @@ test-fast: setup
 # More than the tests in machines: each part has its own last line, and all must pass.
 test-long: setup
 	@$(PYTHON) scripts/run-tests.py --long $(if $(SHARD),--shard='$(SHARD)') $(if $(SEED),--seed='$(SEED)')
+
+# In a mount namespace, which takes the overlay of the root with it when it ends.
+test-stock: deb
+	@RDS_STOCK_NAMESPACE=y unshare --mount --propagation private $(PYTHON) -m pytest -v -p no:cacheprovider --tb=short \
+		--at-once $(if $(K),-k '$(K)') tests/stock
 
 vm: setup
 	@$(PYTHON) scripts/vm.py --flavor=$(FLAVOR) $(if $(K),-k '$(K)') $(if $(KEEP),--keep) $(if $(OPTIONS),--more='$(OPTIONS)') $(T)

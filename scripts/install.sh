@@ -1,20 +1,80 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# install.sh install|uninstall KDIR BUILD: puts the module that is in BUILD, and the files of dist/, where the
-# kernel of KDIR looks for them, below DESTDIR if that is set; or takes them away. Builds nothing.
+# install.sh install|uninstall KDIR BUILD: puts the module that is in BUILD, the files of dist/ and the manual page
+# where the kernel of KDIR and people look for them, below DESTDIR if that is set; or takes them away.
+# install.sh WHAT...: parts for packages. files: those of dist/ and the page; programs: the tools, with their pages
+# and completions; source: what DKMS builds the module from. Below PREFIX is what is for people. Builds nothing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 # Where Debian has it, for people who became root without a new environment.
 PATH=$PATH:/usr/sbin:/sbin
 
-usage='usage: install.sh install|uninstall KDIR BUILD'
-what=${1:?$usage} kdir=${2:?$usage} build=${3:?$usage}
+usage='usage: install.sh install|uninstall KDIR BUILD, or install.sh files|programs|source...'
 root=${DESTDIR:-}
 root=${root%/}
 [ -z "$root" ] || [[ $root = /* ]] || die "DESTDIR=$root is not an absolute path"
 
 [[ $root != *[[:space:]]* ]] || die "DESTDIR=$root has a space in it, which the kernel's build cannot have"
 
+prefix=${PREFIX:-/usr/local}
+programs=(rds-info rds-ping rds-stress)
+page=share/man/man7/rds_rust.7
+# What "make programs" has made.
+made=${PROGRAMS:-$TOP/build}
+binaries=$made/tools/release
+share=$made/share
+
+# dist_files: as they are named below dist/, and below /usr/lib.
+dist_files() { (cd "$TOP/dist" && find . -name '*.conf' -printf '%P\n'); }
+
+# share_files: as they are named below build/share and below the prefix's share/.
+share_files() { [ ! -d "$share" ] || (cd "$share" && find . -type f -printf '%P\n'); }
+
+install_files() {
+	dist_files | while read -r file; do
+		install -D -m 644 "$TOP/dist/$file" "$root/usr/lib/$file"
+	done
+	install -D -m 644 "$TOP/Documentation/rds_rust.7" "$root$prefix/$page"
+}
+
+install_programs() {
+	local program
+	for program in "${programs[@]}"; do
+		[ -x "$binaries/$program" ] || die "there is no $binaries/$program: make programs"
+		install -D -m 755 -s "$binaries/$program" "$root$prefix/bin/$program"
+	done
+	share_files | while read -r file; do
+		install -D -m 644 "$share/$file" "$root$prefix/share/$file"
+	done
+}
+
+# What a build of the module takes, and no tests, tools or documents.
+install_source() {
+	local to path
+	to=$root/usr/src/rds-rust-$(<"$TOP/VERSION")
+	rm -rf "$to"
+	while read -r path; do
+		install -D -m "$([ -x "$TOP/$path" ] && echo 755 || echo 644)" "$TOP/$path" "$to/$path"
+	done < <(cd "$TOP" && find COPYING Kbuild Kconfig LICENSES Makefile VERSION bindings cm cong conn dist dkms.conf \
+		ib_transport kapi loop_transport msg proto rds_core.rs recv_pool sock \
+		scripts/{dkms-build,install,kmake,lib,setup,stock-kernel}.sh \
+		-type f -not -name '*.o' -not -name '.*' -not -path bindings/generated.rs)
+	[ -n "$root" ] || say "to build the module: dkms install rds-rust/$(<"$TOP/VERSION")"
+}
+
+case ${1:?$usage} in
+files | programs | source)
+	for what; do
+		case $what in
+		files | programs | source) "install_$what" ;;
+		*) die "$usage" ;;
+		esac
+	done
+	exit 0
+	;;
+esac
+
+what=$1 kdir=${2:?$usage} build=${3:?$usage}
 if [ -f "$kdir/include/config/kernel.release" ]; then
 	release=$(<"$kdir/include/config/kernel.release")
 # The headers may go before the module does.
@@ -31,9 +91,6 @@ index() {
 	depmod ${root:+-b "$root"} "$release"
 }
 
-# dist_files: as they are named below dist/, and below /usr/lib.
-dist_files() { (cd "$TOP/dist" && find . -name '*.conf' -printf '%P\n'); }
-
 case $what in
 install)
 	[ -f "$build/rds_rust.ko" ] || die "there is no $build/rds_rust.ko: make modules KDIR=$kdir"
@@ -43,9 +100,8 @@ install)
 	# The kernel's own way, which also compresses and signs modules if the kernel was built to.
 	"$TOP/scripts/kmake.sh" "$kdir" M="$TOP" MO="$build" INSTALL_MOD_PATH="$root" INSTALL_MOD_DIR=updates \
 		INSTALL_MOD_STRIP=1 DEPMOD=true modules_install
-	dist_files | while read -r file; do
-		install -D -m 644 "$TOP/dist/$file" "$root/usr/lib/$file"
-	done
+	install_files
+	[ ! -d "$share" ] || install_programs
 	index
 	say "installed for Linux $release; to load it: modprobe rds_rust"
 	;;
@@ -58,6 +114,10 @@ uninstall)
 	else
 		dist_files | while read -r file; do
 			rm -f "$root/usr/lib/$file"
+		done
+		rm -f "$root$prefix/$page" "${programs[@]/#/$root$prefix/bin/}"
+		share_files | while read -r file; do
+			rm -f "$root$prefix/share/$file"
 		done
 	fi
 	say "removed from Linux $release"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# stock-kernel.sh KDIR: prints a build tree for the kernel whose headers are in KDIR.
+# stock-kernel.sh [--check] KDIR: prints a build tree for the kernel whose headers are in KDIR. With --check it
+# prints nothing and makes nothing: it says why there can be no such tree, if there cannot.
 # KDIR itself is printed if it has the metadata of the kernel's Rust crates. The header packages of Debian lack
 # them, so rust/ alone is built here, once, from the source package of exactly that version and with the compiler
 # of that kernel. Nothing is printed unless the outcome has the symbols that the kernel exports. The files of the
@@ -8,17 +9,29 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-kdir=$(realpath -e "${1:?usage: stock-kernel.sh KDIR}") || die "there is no $1: the kernel's headers are missing"
+only_check=''
+if [ "${1:-}" = --check ]; then
+	only_check=y
+	shift
+fi
+kdir=$(realpath -e "${1:?usage: stock-kernel.sh [--check] KDIR}" 2>/dev/null) ||
+	die "there is no $1: the kernel's headers are missing"
 conf=$kdir/include/config/auto.conf
 [ -f "$conf" ] || die "$kdir is not a configured kernel tree: install the headers of the kernel that runs"
-if [ -f "$kdir/rust/libkernel.rmeta" ]; then
-	echo "$kdir"
-	exit 0
-fi
-
 setting() { setting_of "$kdir" "$1"; }
 
-release=$(cat "$kdir/include/config/kernel.release")
+# answer TREE: the end.
+answer() {
+	[ -n "$only_check" ] || echo "$1"
+	exit 0
+}
+
+release=$(cat "$kdir/include/config/kernel.release" 2>/dev/null || true)
+if [ -f "$kdir/rust/libkernel.rmeta" ]; then
+	[ -z "$only_check" ] || rustc_of "$kdir" >/dev/null ||
+		die "Linux $release was built with $(setting CONFIG_RUSTC_VERSION_TEXT), which is not in PATH"
+	answer "$kdir"
+fi
 [ "$(setting CONFIG_RUST)" = y ] ||
 	die "Linux $release was built without Rust (CONFIG_RUST): no module in Rust can be loaded into it"
 common=$(sed -n 's/^include \(.*\)\/Makefile$/\1/p' "$kdir/Makefile" 2>/dev/null || true)
@@ -48,27 +61,48 @@ command -v "$cc" >/dev/null || die "Linux $release was built with $cc, which is 
 series=$(cut -d. -f1,2 <<<"$release")
 key=$(printf '%s\n' "$version" "$("$rustc" --version)" | sha256sum | cut -c1-12)
 out=$CACHE/stock-$release-$key
+source=linux-source-$series
+installed=/usr/src/$source.tar.xz
+
+# Whether the machine has this source itself, so that nothing need be fetched.
+is_installed() { [ -f "$installed" ] && [ "$(dpkg-query -W -f '${Version}' "$source" 2>/dev/null)" = "$version" ]; }
+
+if [ -f "$out/.complete" ]; then
+	answer "$out/obj"
+fi
+is_installed || apt-cache show "$source=$version" >/dev/null 2>&1 ||
+	die "apt does not offer $source $version, the source of $package: add the suite that the kernel is from," \
+		"run 'apt-get update', or upgrade the kernel and its headers"
+[ -z "$only_check" ] || exit 0
+
 mkdir -p "$out"
 exec {lock}>"$out/.lock"
 flock "$lock"
 if [ -f "$out/.complete" ]; then
-	echo "$out/obj"
-	exit 0
+	answer "$out/obj"
 fi
 
+# The archive with the source, for tar.
+source_archive() {
+	if is_installed; then
+		cat "$installed"
+	else
+		dpkg-deb --fsys-tarfile "$out/download/${source}_"*.deb | tar -xOf - --wildcards './usr/src/linux-source-*.tar.xz'
+	fi
+}
+
 get_source() {
-	local source=linux-source-$series
-	say "fetching the source of Linux $release (164 MB)"
-	mkdir -p "$out/download"
-	(cd "$out/download" && run_logged "stock-download-$release" apt-get -o APT::Sandbox::User=root download "$source=$version") ||
-		die "apt does not offer $source $version, the source of $package: add the suite that the kernel is from," \
-			"run 'apt-get update', or upgrade the kernel and its headers"
+	if ! is_installed; then
+		say "fetching the source of Linux $release (164 MB)"
+		mkdir -p "$out/download"
+		(cd "$out/download" && run_logged "stock-download-$release" \
+			apt-get -o APT::Sandbox::User=root download "$source=$version") ||
+			die "$source $version, the source of $package, could not be fetched. Without a network: install that package"
+	fi
 	rm -rf "$out/src" "$out/obj"
 	mkdir "$out/src"
-	dpkg-deb --fsys-tarfile "$out/download/${source}_"*.deb |
-		tar -xOf - --wildcards './usr/src/linux-source-*.tar.xz' |
-		tar -xJf - -C "$out/src" --strip-components=1 --wildcards \
-			"$source/rust" "$source/scripts" "$source/drivers/base" "$source/drivers/android"
+	source_archive | tar -xJf - -C "$out/src" --strip-components=1 --wildcards \
+		"$source/rust" "$source/scripts" "$source/drivers/base" "$source/drivers/android"
 	rm -rf "$out/download"
 }
 

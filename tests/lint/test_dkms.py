@@ -2,7 +2,6 @@
 """dkms with a tree of a test's own: it builds the module by make modules, and passes over other kernels."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -23,15 +22,11 @@ PROGRAMS = {"rustc": "echo 'rustc 1.90.0 (a)'", "bindgen": "echo bindgen 0.72.1"
 class Dkms:
     def __init__(self, top):
         self.top, self.tree, self.sources, self.kdir = top, top / "dkms", top / "src", top / "kdir"
-        source = self.sources / f"rds-rust-{VERSION}"
         self.tree.mkdir()
-        # A package has what is committed.
-        files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=TOP,
-                               check=True, capture_output=True, text=True).stdout.strip("\0").split("\0")
-        for path in files:
-            if not path.startswith(("tests/", "Documentation/")):
-                (source / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(TOP / path, source / path)
+        # As the package and "make install-source" do it.
+        subprocess.run(["scripts/install.sh", "source"], cwd=TOP, env={**os.environ, "DESTDIR": str(top / "root")},
+                       check=True)
+        (top / "root/usr/src").rename(self.sources)
         self.configure(CONFIGURED)
         (self.kdir / "rust").mkdir()
         (self.kdir / "rust/libkernel.rmeta").touch()
@@ -102,8 +97,17 @@ def test_kernels_without_what_is_used(missing, dkms):
 
 
 def test_headers_without_rust(dkms):
+    """That are of no package, so there is no source of them."""
     (dkms.kdir / "rust/libkernel.rmeta").unlink()
-    assert dkms.build().returncode == 77
+    done = dkms.build()
+    assert done.returncode == 77 and "lacks the metadata of the kernel's Rust crates" in done.stderr
+
+
+def test_compiler_that_is_not_here(dkms):
+    """As rustup's is not, where packages are installed."""
+    dkms.program("rustc", "echo 'rustc 1.85.1 (b)'")
+    done = dkms.build()
+    assert done.returncode == 77 and "was built with rustc 1.90.0 (a), which is not in PATH" in done.stderr
 
 
 def test_nothing_is_installed(dkms):

@@ -3,6 +3,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 RELEASE = "7.2.99-test"
 CONFIGURED = ("modprobe.d/zz-rds_rust.conf", "modules-load.d/rds_rust.conf", "sysctl.d/rds_rust.conf")
+PROGRAMS = ("rds-info", "rds-ping", "rds-stress")
+PAGE = "usr/local/share/man/man7/rds_rust.7"
 # Does what the kernel's does with a module that is not its own.
 KERNEL = """
 modules_install:
@@ -35,7 +38,7 @@ class Machine:
     """A kernel's build tree, a module that was built for it, and a root with that kernel."""
 
     def __init__(self, top):
-        self.kdir, self.built, self.root = top / "kdir", top / "built", top / "root"
+        self.kdir, self.built, self.root, self.programs = top / "kdir", top / "built", top / "root", top / "programs"
         self.modules = self.root / "lib/modules" / RELEASE
         for path in (self.kdir / "include/config", self.built, self.modules):
             path.mkdir(parents=True)
@@ -71,7 +74,16 @@ class Machine:
     def tried(self, target, root=None, **variables):
         given = {"KDIR": self.kdir, "BUILD": self.built, "DESTDIR": root or self.root, **variables}
         return subprocess.run(["make", "-s", "-C", TOP, target, *(f"{k}={v}" for k, v in given.items())],
-                              env=environment(), capture_output=True, text=True)
+                              env=environment() | {"PROGRAMS": str(self.programs)}, capture_output=True, text=True)
+
+    def make_programs(self):
+        """As "make programs" does, with fewer files."""
+        (self.programs / "tools/release").mkdir(parents=True)
+        for name in PROGRAMS:
+            shutil.copy2("/bin/true", self.programs / "tools/release" / name)
+            for path in (f"man/man1/{name}.1", f"bash-completion/completions/{name}"):
+                (self.programs / "share" / path).parent.mkdir(parents=True, exist_ok=True)
+                (self.programs / "share" / path).write_text(name)
 
     def alone(self):
         """The module is installed without the files, as DKMS does it."""
@@ -120,10 +132,39 @@ def test_install_and_uninstall(machine):
     told = machine.make("install")
     assert f"installed for Linux {RELEASE}; to load it: modprobe rds_rust\n" in told
     assert files(machine.root) - before == \
-        {f"lib/modules/{RELEASE}{OURS}", *(f"usr/lib/{x}" for x in CONFIGURED)}
+        {f"lib/modules/{RELEASE}{OURS}", PAGE, *(f"usr/lib/{x}" for x in CONFIGURED)}
     machine.make("uninstall")
     assert files(machine.root) == before
     assert machine.load("rds_rust") == []
+
+
+@pytest.mark.parametrize("prefix", ("/usr/local", "/usr"))
+def test_tools_that_were_built(prefix, machine):
+    """Are installed and removed with the module, with their pages."""
+    machine.make_programs()
+    before = files(machine.root)
+    machine.make("install", PREFIX=prefix)
+    top = machine.root / prefix[1:]
+    for name in PROGRAMS:
+        assert os.access(top / "bin" / name, os.X_OK)
+        assert (top / f"share/man/man1/{name}.1").read_text() == name
+        assert (top / f"share/bash-completion/completions/{name}").read_text() == name
+    machine.make("uninstall", PREFIX=prefix)
+    assert files(machine.root) == before
+
+
+def test_source_for_dkms(machine):
+    """All that a build reads, and no tests."""
+    machine.make("install-source")
+    source = machine.root / "usr/src" / f"rds-rust-{(TOP / 'VERSION').read_text().strip()}"
+    there = {str(x.relative_to(source)) for x in source.rglob("*") if x.is_file()}
+    assert {"dkms.conf", "Kbuild", "Makefile", "rds_core.rs", "proto/mod.rs", "scripts/dkms-build.sh"} <= there
+    assert not [x for x in there if x.startswith(("tests", "tools", "build")) or x.endswith(".o")]
+    kbuild = re.findall(r"\b(bindings/\w+)\.o", (TOP / "Kbuild").read_text())
+    assert kbuild and {f"{x}.c" for x in kbuild} <= there
+    layers = re.findall(r"^mod (\w+);", (TOP / "rds_core.rs").read_text(), re.M)
+    assert {f"{x}/mod.rs" for x in layers if x != "kunit"} <= there
+    assert files(machine.root) >= {PAGE, *(f"usr/lib/{x}" for x in CONFIGURED)}
 
 
 def test_debugging_information_is_left_out(machine):
@@ -139,7 +180,7 @@ def test_debugging_information_is_left_out(machine):
 def test_a_package_gets_no_index(machine, tmp_path):
     """Of its own: it would take the place of the machine's."""
     machine.make("install", tmp_path / "package")
-    assert files(tmp_path / "package") == {f"lib/modules/{RELEASE}{OURS}", *(f"usr/lib/{x}" for x in CONFIGURED)}
+    assert files(tmp_path / "package") == {f"lib/modules/{RELEASE}{OURS}", PAGE, *(f"usr/lib/{x}" for x in CONFIGURED)}
     assert not list((tmp_path / "package").rglob("modules.*"))
 
 
@@ -151,7 +192,7 @@ def test_uninstall_from_one_of_two_kernels(folder, machine):
     machine.module(other)
     assert "another kernel has the module" in machine.make("uninstall")
     assert files(machine.root) == {str(other.relative_to(machine.root)), f"lib/modules/{RELEASE}/updates/other.ko",
-                                   *(f"usr/lib/{x}" for x in CONFIGURED)}
+                                   PAGE, *(f"usr/lib/{x}" for x in CONFIGURED)}
 
 
 def test_uninstall_without_headers(machine):

@@ -21,6 +21,9 @@ CONFIG_CC_VERSION_TEXT="some-gcc-14 (Debian 14.2.0-19) 14.2.0"
 """
 
 
+FAILS = "#!/bin/sh\nexit 1\n"
+
+
 def says(text):
     return f"#!/bin/sh\necho '{text}'\n"
 
@@ -37,7 +40,7 @@ class Machine:
         self.write("headers/Makefile", f"include {self.common}/Makefile\n")
         sysroot = path / "sysroot"
         self.write("sysroot/lib/rustlib/src/rust/library/core/src/lib.rs", "")
-        self.programs(dpkg_query=says("7.2.12-1"), bindgen=says(BINDGEN), some_gcc_14=says("gcc"), apt_get="#!/bin/sh\nexit 1\n",
+        self.programs(dpkg_query=says("7.2.12-1"), bindgen=says(BINDGEN), some_gcc_14=says("gcc"), apt_get=FAILS, apt_cache=FAILS,
                       rustc=f'#!/bin/sh\n[ "$1" = --print ] && echo {sysroot} || echo "{RUSTC}"\n')
 
     def write(self, name, text):
@@ -51,15 +54,15 @@ class Machine:
             path.write_text(text)
             path.chmod(0o755)
 
-    def run(self, kdir=None):
+    def run(self, kdir=None, *options):
         # The scripts put a place of their own in front of the path, so the programs are named there.
         env = {**os.environ, "PATH": f"{self.path}/bin:/usr/bin:/bin", "RDS_CACHE": str(self.path / "cache"),
                "RUSTC": f"{self.path}/bin/rustc", "BINDGEN": f"{self.path}/bin/bindgen"}
-        return subprocess.run(["bash", TOP / "scripts/stock-kernel.sh", kdir or self.kdir], env=env,
+        return subprocess.run(["bash", TOP / "scripts/stock-kernel.sh", *options, kdir or self.kdir], env=env,
                               stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
-    def refusal(self, kdir=None):
-        done = self.run(kdir)
+    def refusal(self, kdir=None, *options):
+        done = self.run(kdir, *options)
         assert done.returncode == 1 and done.stdout == "", str(done)
         return done.stderr
 
@@ -138,6 +141,7 @@ def packaged(machine):
     (machine.path / "source.tar").write_bytes(archive({"./usr/src/linux-source-7.2.tar.xz": source}, "w"))
     exports = " ".join(f"echo 'EXPORT_SYMBOL_RUST_GPL({x});' >rust/exports_{name}_generated.h;" for name, x in SYMBOLS.items())
     machine.programs(
+        apt_cache='#!/bin/sh\n[ "$*" = "show linux-source-7.2=7.2.12-1" ]\n',
         apt_get=f"#!/bin/sh\necho fetched >>{machine.path}/fetched; touch linux-source-7.2_7.2.12-1_all.deb\n",
         dpkg_deb=f"#!/bin/sh\ncat {machine.path}/source.tar\n",
         make=f'#!/bin/sh\ncd "$2" && mkdir rust && {exports} echo "$@" >{machine.path}/made\n')
@@ -172,3 +176,35 @@ def test_nothing_is_fetched_if_only_asked(packaged, monkeypatch):
     monkeypatch.setenv("SETUP", "check")
     assert "have not been built yet" in packaged.refusal()
     assert not (packaged.path / "fetched").exists()
+
+
+def test_source_that_cannot_be_fetched(packaged):
+    packaged.programs(apt_get=FAILS)
+    assert "could not be fetched. Without a network: install that package" in packaged.refusal()
+
+
+class TestCheck:
+    """What there would be to say, and nothing is made."""
+
+    def test_all_is_there(self, packaged):
+        done = packaged.run(None, "--check")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert not (packaged.path / "fetched").exists() and not (packaged.path / "made").exists()
+
+    def test_crates_that_are_built_need_no_source(self, packaged):
+        packaged.run()
+        packaged.programs(apt_cache=FAILS)
+        assert packaged.run(None, "--check").returncode == 0
+
+    def test_no_source(self, machine):
+        assert "apt does not offer linux-source-7.2 7.2.12-1" in machine.refusal(None, "--check")
+
+    def test_another_rustc(self, machine):
+        machine.programs(rustc=says("rustc 1.90.0 (a)"))
+        assert "and here is rustc 1.90.0 (a)" in machine.refusal(None, "--check")
+
+    def test_a_tree_with_the_metadata(self, machine):
+        machine.write("headers/rust/libkernel.rmeta", "")
+        assert machine.run(None, "--check").returncode == 0
+        machine.programs(rustc=says("rustc 1.90.0 (a)"))
+        assert f"was built with {RUSTC}, which is not in PATH" in machine.refusal(None, "--check")

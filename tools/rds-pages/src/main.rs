@@ -15,11 +15,11 @@ use anyhow::{ensure, Context, Result};
 use clap::Command;
 use clap_complete::{generate_to, Shell};
 
-/// Where each shell looks below `/usr/share`.
+/// Where each shell looks below `share/`.
 const SHELLS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions"),
     (Shell::Fish, "fish/vendor_completions.d"),
-    (Shell::Zsh, "zsh/vendor-completions"),
+    (Shell::Zsh, "zsh/site-functions"),
 ];
 
 fn main() -> ExitCode {
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 fn run(args: Vec<OsString>) -> Result<()> {
     ensure!(
         args.len() == 1,
-        "usage: rds-pages DIR, which is as /usr/share"
+        "usage: rds-pages DIR, which is made as /usr/share is"
     );
     for command in commands() {
         write(command, Path::new(&args[0]))?;
@@ -87,7 +87,7 @@ mod tests {
                 format!("man/man1/{name}.1"),
                 format!("bash-completion/completions/{name}"),
                 format!("fish/vendor_completions.d/{name}.fish"),
-                format!("zsh/vendor-completions/_{name}"),
+                format!("zsh/site-functions/_{name}"),
             ] {
                 let text = fs::read_to_string(dir.join(&path)).unwrap();
                 let long = text.replace('\\', "").contains("--version")
