@@ -115,7 +115,9 @@ uninstall)
 		dist_files | while read -r file; do
 			rm -f "$root/usr/lib/$file"
 		done
-		rm -f "$root$prefix/$page" "${programs[@]/#/$root$prefix/bin/}"
+		rm -f "$root$prefix/$page"
+		# Others may have programs of these names there.
+		[ ! -d "$share" ] || rm -f "${programs[@]/#/$root$prefix/bin/}"
 		share_files | while read -r file; do
 			rm -f "$root$prefix/share/$file"
 		done

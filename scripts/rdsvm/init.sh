@@ -35,11 +35,13 @@ restore /dev/shm/top "$top"
 restore /dev/shm/modules "$rds_modules"
 bb mkdir -p "$rds_rundir" || exit 1
 bb mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 rundir "$rds_rundir" || exit 1
-# The kernel's modules are not below the host's /lib/modules.
-bb mkdir /run/bin
-printf '#!/bin/sh\nexec /sbin/modprobe -d %s "$@"\n' "$rds_modules" >/run/bin/modprobe
-bb chmod 755 /run/bin/modprobe
-echo /run/bin/modprobe >/proc/sys/kernel/modprobe
+# The kernel's modules are not below the host's /lib/modules, but below that of a root of its own.
+if [ "$rds_modules" != / ]; then
+	bb mkdir /run/bin
+	printf '#!/bin/sh\nexec /sbin/modprobe -d %s "$@"\n' "$rds_modules" >/run/bin/modprobe
+	bb chmod 755 /run/bin/modprobe
+	echo /run/bin/modprobe >/proc/sys/kernel/modprobe
+fi
 bb hostname "$rds_name"
 bb ip link set lo up
 /usr/bin/python3 -ISB "$rds_agent"

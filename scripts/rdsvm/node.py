@@ -166,6 +166,10 @@ class Node:
     cmdline: more arguments of QEMU and of the kernel."""
 
     stdin = stdout = subprocess.DEVNULL
+    # What the guest has as its root, and where these files are in there.
+    root, here = "/", HERE
+    # Of a kernel that has to load what it mounts its root with.
+    initrd = None
 
     def __init__(self, name, kernel, modules, rundir, wires=(), nic="virtio-net-pci", cpus=2, memory="2G",
                  cpu=CPU, qemu=(), cmdline=()):
@@ -229,25 +233,30 @@ class Node:
             raise
         return self
 
+    def image(self):
+        """The kernel that QEMU starts."""
+        return self.kernel / "arch/x86/boot/bzImage"
+
     def _spawn(self, sock_path, console_in, monitor_in, wires):
         # The watchdog of clock sources and stop_machine() can wait for each other at boot, without end; a TSC
         # that is reliable has no such watchdog.
         params = ["console=ttyS0", "ignore_loglevel", "panic=-1", "tsc=reliable", "ro", "root=/dev/root",
                   "rootfstype=9p",
                   "rootflags=trans=virtio,version=9p2000.L,cache=loose,msize=512000",
-                  f"init={HERE}/init.sh", f"rds_agent={HERE}/agent.py", f"rds_name={self.name}",
+                  f"init={self.here}/init.sh", f"rds_agent={self.here}/agent.py", f"rds_name={self.name}",
                   f"rds_rundir={self.rundir}", f"rds_modules={self.modules}", *self.cmdline]
         if spaced := [x for x in params if " " in x]:
             raise NodeError(f"the kernel's command line cannot have spaces in it: {spaced}")
         argv = ["qemu-system-x86_64", "-name", self.name, "-machine", "q35,accel=tcg", "-cpu",
                 self.cpu, "-smp", str(self.cpus), "-m", self.memory, "-nodefaults", "-display",
-                "none", "-no-reboot", "-kernel", str(self.kernel / "arch/x86/boot/bzImage"),
+                "none", "-no-reboot", "-kernel", str(self.image()),
+                *(("-initrd", str(self.initrd)) if self.initrd else ()),
                 "-append", " ".join(params),
                 "-chardev", f"file,id=console,path=/dev/fd/{console_in}",
                 "-serial", "chardev:console", "-chardev", f"socket,id=monitor,fd={monitor_in}",
                 "-mon", "chardev=monitor,mode=control"]
         # Each export can be mounted once: "files" is for who wants the run directory with other options.
-        for tag, path, mode in (("/dev/root", "/", "on"), ("rundir", self.rundir, "off"), ("files", self.rundir, "off")):
+        for tag, path, mode in (("/dev/root", self.root, "on"), ("rundir", self.rundir, "off"), ("files", self.rundir, "off")):
             ident = tag.strip("/").replace("/", "")
             argv += ["-fsdev", f"local,id={ident},path={path},security_model=none,"
                      f"readonly={mode},multidevs=remap",
