@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Nodes that run a distribution's own kernel on its own root, with what is installed there.
+
+The root is read-only for the guest, which has a file system in memory over it: what a test writes to /etc is gone
+with the machine."""
+
+import lzma
+import shutil
+import subprocess
+from pathlib import Path
+
+from .cluster import Machine
+from .node import HERE, Node
+
+# Where the guest's half of this package is copied to.
+PLACE = "opt/rdsvm"
+# What is loaded before there is a root, in this order and with what each needs: the root's file system, what is written
+# over it, the port of the agent, and the nodes' network.
+EARLY = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_console", "e1000")
+INIT = """\
+#!/bin/busybox sh
+bb() { /bin/busybox "$@"; }
+bb mount -t proc proc /proc
+bb mount -t devtmpfs dev /dev
+for module in $(bb cat /modules); do
+	bb insmod "/lib/$module" || bb echo "cannot load $module"
+done
+bb mount -t 9p -o ro,trans=virtio,version=9p2000.L,cache=loose,msize=512000 /dev/root /lower
+bb mount -t tmpfs tmpfs /upper
+bb mkdir /upper/files /upper/work
+bb mount -t overlay -o lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work root /root
+bb umount /proc
+exec /bin/busybox switch_root /root "${rds_agent%/*}/init.sh"
+"""
+
+
+def install_agent(root):
+    """Makes a root one that a node can boot."""
+    place = Path(root) / PLACE
+    place.mkdir(parents=True, exist_ok=True)
+    for name in ("init.sh", "agent.py"):
+        shutil.copy2(HERE / name, place)
+
+
+def make_initrd(root, release, path):
+    """What a kernel of this root starts with: it mounts the root, and has no other use."""
+    tree = path.with_suffix(".tree")
+    for name in ("bin", "dev", "lib", "lower", "proc", "root", "upper"):
+        (tree / name).mkdir(parents=True)
+    shutil.copy2(root / "bin/busybox", tree / "bin")
+    (tree / "init").write_text(INIT)
+    (tree / "init").chmod(0o755)
+    names = []
+    for module in EARLY:
+        done = subprocess.run(["modprobe", "-d", root, "-S", release, "--show-depends", module], check=True,
+                              capture_output=True, text=True)
+        for line in done.stdout.splitlines():
+            kind, _, file = line.partition(" ")
+            file = Path(file.split(" ")[0])
+            if kind == "insmod" and file.name not in names:
+                names.append(file.name)
+                data = file.read_bytes()
+                (tree / "lib" / file.name.removesuffix(".xz")).write_bytes(
+                    lzma.decompress(data) if file.suffix == ".xz" else data)
+    (tree / "modules").write_text("".join(f"{x.removesuffix('.xz')}\n" for x in names))
+    listed = "".join(f"{x.relative_to(tree)}\n" for x in sorted(tree.rglob("*")))
+    with open(path, "wb") as out:
+        subprocess.run(["cpio", "--quiet", "-o", "-H", "newc"], cwd=tree, input=listed.encode(), stdout=out, check=True)
+    return path
+
+
+class StockMachine(Machine):
+    """A node with the kernel `release` of the root `root`."""
+
+    here = f"/{PLACE}"
+
+    def __init__(self, name, root, release, initrd, rundir, **kwargs):
+        # The kernel and its modules are what the root has, and not one of this project's.
+        self.impl, self.flavor, self.kind = "rust", "release", "rxe"
+        self.root, self.release, self.initrd = root, release, initrd
+        self.netdevs, self.networks, self.allocated, self.built = [], [], None, None
+        Node.__init__(self, name, root / "usr/lib/modules" / release, "/", rundir, nic="e1000", **kwargs)
+
+    def image(self):
+        return self.kernel / "vmlinuz"
+
+    def load(self, impl=None, options=()):
+        """As an administrator does: by the name of RDS."""
+        return self.run(["modprobe", "rds", *options], check=False)
+
+    def unload(self):
+        return self.run(["rmmod", "rds_rust"], check=False)
