@@ -11,5 +11,10 @@ export RDS_CACHE=${RDS_CACHE:-/var/cache/rds_rust}
 if [ "${1:-}" = --check ]; then
 	exec scripts/stock-kernel.sh --check "${2:?usage: dkms-build.sh [--check] KDIR}"
 fi
+# Of kernels that have gone: 0.3 GB each.
+for tree in "$RDS_CACHE"/stock-[0-9]*; do
+	release=${tree##*/stock-}
+	[ -e "/lib/modules/${release%-*}/build" ] || rm -rf "$tree"
+done
 kdir=$(scripts/stock-kernel.sh "${1:?usage: dkms-build.sh [--check] KDIR}")
 exec make modules "KDIR=$kdir" BUILD=build/dkms SETUP=check

@@ -13,7 +13,7 @@ from .cluster import Machine
 from .node import HERE, Node
 
 # Where the guest's half of this package is copied to.
-PLACE = "opt/rdsvm"
+PLACE = "opt/rds_rust/scripts/rdsvm"
 # What is loaded before there is a root, in this order and with what each needs: the root's file system, what is written
 # over it, the port of the agent, and the nodes' network.
 EARLY = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_console", "e1000")

@@ -78,6 +78,13 @@ def test_build(dkms):
     assert not list(dkms.tree.rglob("rds_rust.ko*"))
 
 
+def test_what_was_made_for_kernels_that_have_gone(dkms):
+    for name in ("stock-7.2.0+gone-amd64-0123456789ab", "stock-root-trixie-0123456789ab"):
+        (dkms.top / "cache" / name).mkdir(parents=True)
+    assert dkms.build().returncode == 0
+    assert [x.name for x in (dkms.top / "cache").glob("stock-*")] == ["stock-root-trixie-0123456789ab"]
+
+
 @pytest.mark.parametrize("kernel", ("7.2-rc1", "7.3.4+deb13-amd64"))
 def test_kernels_that_are_built_for(kernel, dkms):
     done = dkms.build(kernel=kernel)
