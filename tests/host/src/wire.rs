@@ -228,6 +228,8 @@ fn fragment_sizes() {
         }
         let exact = (size.bytes() == bytes).then_some(size);
         assert_eq!(FragmentSize::exactly(bytes as usize), exact);
+        let next = size.bytes().checked_sub(1).map(FragmentSize::at_most);
+        assert_eq!(size.smaller(), next.filter(|next| *next < size));
     }
 }
 
