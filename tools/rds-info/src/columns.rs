@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The columns that people ask for of what Oracle's kernels tell of a queue pair beyond what others do.
+//! The columns that people ask for of what Oracle's kernels tell of a queue pair beyond what others
+//! do.
 
 use std::convert::Infallible;
 use std::fmt::{self, Write};
@@ -84,7 +85,8 @@ impl Columns {
         all.filter_map(|(column, asked_for)| asked_for.then_some(column))
     }
 
-    /// The end of the line above the rows. Numbers of queue pairs are before the columns that were asked for.
+    /// The end of the line above the rows. Numbers of queue pairs are before the columns that were
+    /// asked for.
     pub(crate) fn header(self, out: &mut String) -> fmt::Result {
         write!(out, " {:>10} {:>10}", "SrcQPNo", "DstQPNo")?;
         let mut all = self.asked_for();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! RDMA: `memory serve LOCAL:PORT` writes to memory that `memory ask LOCAL:0 SERVER:PORT` registers.
+//! RDMA: `memory serve LOCAL:PORT` writes to memory that `memory ask LOCAL:0 SERVER:PORT`
+//! registers.
 
 use std::error::Error;
 use std::io::ErrorKind;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! What else a socket can do, between two addresses of this machine's RDMA devices: `tour ADDRESS ADDRESS`.
+//! What else a socket can do, between two addresses of this machine's RDMA devices: `tour ADDRESS
+//! ADDRESS`.
 //!
-//! Each step checks what comes out of it, as atomic operations and regions without a message need a kernel and devices
-//! that have them.
+//! Each step checks what comes out of it, as atomic operations and regions without a message need a
+//! kernel and devices that have them.
 
 use std::error::Error;
 use std::fs::OpenOptions;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! Control messages as bytes: each a length, a level, a kind, and data, aligned to the machine's word.
+//! Control messages as bytes: each a length, a level, a kind, and data, aligned to the machine's
+//! word.
 
 use std::mem;
 
@@ -19,7 +20,8 @@ pub(crate) fn encode(kind: i32, data: &[u64]) -> Vec<u8> {
     bytes
 }
 
-/// The control messages in what the kernel wrote, each with its level and kind. Ends at the first that is cut.
+/// The control messages in what the kernel wrote, each with its level and kind. Ends at the first
+/// that is cut.
 pub(crate) fn decode(mut bytes: &[u8]) -> impl Iterator<Item = (i32, i32, &[u8])> {
     std::iter::from_fn(move || {
         let (len, rest) = bytes.split_first_chunk()?;

@@ -22,7 +22,8 @@ impl Error {
         }
     }
 
-    /// The same for a message that came with an operation, or registered memory. Says what to do, if that is known.
+    /// The same for a message that came with an operation, or registered memory. Says what to do,
+    /// if that is known.
     pub fn of_operation(what: impl Into<String>, source: io::Error) -> Self {
         let hint = operation_hint(&source);
         Error::new(what, source).with_hint(hint)

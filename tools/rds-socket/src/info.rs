@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! What the kernel tells of its counters, connections, sockets and messages: the `RDS_INFO_*` options.
+//! What the kernel tells of its counters, connections, sockets and messages: the `RDS_INFO_*`
+//! options.
 //!
-//! A record may be longer than the one known here, as newer kernels append to them, or shorter, as older ones had
-//! less: what is missing reads as zero, or as `None` where zero would say something. With the feature `serde` records
-//! can be serialized.
+//! A record may be longer than the one known here, as newer kernels append to them, or shorter, as
+//! older ones had less: what is missing reads as zero, or as `None` where zero would say something.
+//! With the feature `serde` records can be serialized.
 
 mod oracle;
 mod record;
@@ -56,7 +57,8 @@ impl<R> Kind<R> {
 }
 
 impl<R: Record> Kind<R> {
-    /// The records as they are now; `None` if the kernel has no such table. The socket need not be bound.
+    /// The records as they are now; `None` if the kernel has no such table. The socket need not be
+    /// bound.
     pub fn read(&self, socket: &RdsSocket, family: Family) -> Result<Option<Vec<R>>, Error> {
         let number = self.number(family);
         let Some(table) = socket.table(number)? else {

@@ -10,8 +10,9 @@ use crate::Error;
 
 /// Pages of this program.
 ///
-/// There is never a reference to them, since a device may write to what is registered: bytes are copied in and out. Nor
-/// are they ever another object's: if this ends while a device still uses them, the kernel keeps them until it does not.
+/// There is never a reference to them, since a device may write to what is registered: bytes are
+/// copied in and out. Nor are they ever another object's: if this ends while a device still uses
+/// them, the kernel keeps them until it does not.
 #[derive(Debug)]
 pub struct Memory {
     start: NonNull<u8>,
@@ -28,10 +29,12 @@ impl Memory {
             .map_err(|e| Error::new(format!("get {len} bytes of memory"), e))
     }
 
-    /// `len` bytes of a file from `offset` on, which is a multiple of the page size: memory that is shared with other
-    /// processes, or huge pages (`memfd_create()`, tmpfs, hugetlbfs). What a peer writes is in the file.
+    /// `len` bytes of a file from `offset` on, which is a multiple of the page size: memory that is
+    /// shared with other processes, or huge pages (`memfd_create()`, tmpfs, hugetlbfs). What a peer
+    /// writes is in the file.
     ///
-    /// A program that gets at bytes behind the end of the file, as it may be cut later, ends with SIGBUS.
+    /// A program that gets at bytes behind the end of the file, as it may be cut later, ends with
+    /// SIGBUS.
     pub fn of_file(file: &impl AsFd, offset: u64, len: usize) -> Result<Self, Error> {
         let fd = file.as_fd().as_raw_fd();
         let too_far = |_| io::Error::from_raw_os_error(libc::EOVERFLOW);
@@ -85,8 +88,10 @@ impl Drop for Memory {
     }
 }
 
-/// Some bytes that devices and peers may use: of [`Memory`], or of what a program has given away for that.
-// INVARIANT: for `'a` `len` bytes from `start` on are valid for reads and writes, and nothing has a reference to them.
+/// Some bytes that devices and peers may use: of [`Memory`], or of what a program has given away
+/// for that.
+// INVARIANT: for `'a` `len` bytes from `start` on are valid for reads and writes, and nothing has a
+// reference to them.
 #[derive(Clone, Copy, Debug)]
 pub struct Area<'a> {
     start: NonNull<u8>,
@@ -116,10 +121,11 @@ impl<'a> Area<'a> {
     ///
     /// # Safety
     ///
-    /// All of `'a` the `len` bytes from `start` on are valid for reads and writes, and nothing else reads or writes
-    /// them or has a reference to them. So are they, even after `'a`, until no device uses them: a region of them is
-    /// freed with [`RdsSocket::invalidate`](crate::RdsSocket::invalidate), or has ended otherwise, and the end of each
-    /// operation that they are the local memory of is known.
+    /// All of `'a` the `len` bytes from `start` on are valid for reads and writes, and nothing else
+    /// reads or writes them or has a reference to them. So are they, even after `'a`, until no
+    /// device uses them: a region of them is freed with
+    /// [`RdsSocket::invalidate`](crate::RdsSocket::invalidate), or has ended otherwise, and the end
+    /// of each operation that they are the local memory of is known.
     pub unsafe fn from_raw_parts(start: NonNull<u8>, len: usize) -> Self {
         let memory = PhantomData;
         Area { start, len, memory }
@@ -152,8 +158,8 @@ impl<'a> Area<'a> {
     /// Copies as much as both have into `out`.
     pub fn read(&self, out: &mut [u8]) {
         let len = self.len.min(out.len());
-        // SAFETY: by the invariant all bytes are there, and they are not part of any Rust object. What a device
-        // writes meanwhile makes them other bytes, of which each is a value.
+        // SAFETY: by the invariant all bytes are there, and they are not part of any Rust object.
+        // What a device writes meanwhile makes them other bytes, of which each is a value.
         unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), out.as_mut_ptr(), len) };
     }
 

@@ -13,7 +13,8 @@ const RDS_CMSG_RDMA_STATUS: i32 = 4;
 const RDS_CMSG_CONG_UPDATE: i32 = 5;
 const RDS_CMSG_RXPATH_LATENCY: i32 = 11;
 
-/// Time stamps of seconds and microseconds, `SO_TIMESTAMP` and `SO_TIMESTAMP_NEW`. 32-bit machines have both.
+/// Time stamps of seconds and microseconds, `SO_TIMESTAMP` and `SO_TIMESTAMP_NEW`. 32-bit machines
+/// have both.
 const MICROSECONDS: [i32; 2] = [29, 63];
 
 /// Time stamps of seconds and nanoseconds, `SO_TIMESTAMPNS` and `SO_TIMESTAMPNS_NEW`.
@@ -104,9 +105,11 @@ impl Span {
 pub struct Notices {
     /// The sender's region.
     pub region: Option<Cookie>,
-    /// When the message was queued at the socket, with [`RdsSocket::set_timestamps`](crate::RdsSocket::set_timestamps).
+    /// When the message was queued at the socket, with
+    /// [`RdsSocket::set_timestamps`](crate::RdsSocket::set_timestamps).
     pub queued_at: Option<SystemTime>,
-    /// How long the message took, with [`RdsSocket::set_latency_trace`](crate::RdsSocket::set_latency_trace).
+    /// How long the message took, with
+    /// [`RdsSocket::set_latency_trace`](crate::RdsSocket::set_latency_trace).
     pub latency: Vec<(Span, Duration)>,
     /// Operations that have ended. They come without a message.
     pub ended: Vec<Ended>,
@@ -170,7 +173,8 @@ impl Notices {
     }
 }
 
-/// Seconds since 1970, and a part of a second in units of so many nanoseconds, as long as each other.
+/// Seconds since 1970, and a part of a second in units of so many nanoseconds, as long as each
+/// other.
 fn time(data: &[u8], unit: u32) -> Option<SystemTime> {
     let number = |bytes: &[u8]| match bytes.len() {
         4 => Some(i64::from(i32::from_ne_bytes(bytes.try_into().ok()?))),

@@ -71,7 +71,8 @@ impl RdsSocket {
     }
 
     fn ioctl_tos(&self, tos: u8) -> io::Result<()> {
-        // The number means other things to other sockets, some of which write to where they are pointed to.
+        // The number means other things to other sockets, some of which write to where they are
+        // pointed to.
         if self.option(libc::SOL_SOCKET, libc::SO_DOMAIN)? != AF_RDS {
             return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
         }
@@ -80,8 +81,8 @@ impl RdsSocket {
         check(ret).map(drop)
     }
 
-    /// Whether calls that cannot do their work at once fail with `EAGAIN`, or a send with `ENOBUFS`, as they do at
-    /// first, or wait.
+    /// Whether calls that cannot do their work at once fail with `EAGAIN`, or a send with
+    /// `ENOBUFS`, as they do at first, or wait.
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<(), Error> {
         let mut value = i32::from(nonblocking);
         // SAFETY: the kernel reads an `int`.
@@ -91,13 +92,15 @@ impl RdsSocket {
             .map_err(|e| Error::new("choose whether an RDS socket waits", e))
     }
 
-    /// How long a send of a socket that waits may wait, before it fails with `ETIMEDOUT`. `None`: for ever.
+    /// How long a send of a socket that waits may wait, before it fails with `ETIMEDOUT`. `None`:
+    /// for ever.
     pub fn set_send_timeout(&self, timeout: Option<Duration>) -> Result<(), Error> {
         self.set_timeout(libc::SO_SNDTIMEO, timeout)
             .map_err(|e| Error::new("set SO_SNDTIMEO", e))
     }
 
-    /// How long a receive of a socket that waits may wait, before it fails with `ETIMEDOUT`. `None`: for ever.
+    /// How long a receive of a socket that waits may wait, before it fails with `ETIMEDOUT`.
+    /// `None`: for ever.
     pub fn set_receive_timeout(&self, timeout: Option<Duration>) -> Result<(), Error> {
         self.set_timeout(libc::SO_RCVTIMEO, timeout)
             .map_err(|e| Error::new("set SO_RCVTIMEO", e))
@@ -109,7 +112,8 @@ impl RdsSocket {
             .map_err(|e| Error::new("set SO_TIMESTAMP", e))
     }
 
-    /// [`Self::recv_with`] tells how long each message took for these parts of its way: each once at most, or none.
+    /// [`Self::recv_with`] tells how long each message took for these parts of its way: each once
+    /// at most, or none.
     pub fn set_latency_trace(&self, spans: &[Span]) -> Result<(), Error> {
         let mut value = [0u8; 1 + Span::ALL.len()];
         let what = "set SO_RDS_MSG_RXPATH_LATENCY";
@@ -124,8 +128,9 @@ impl RdsSocket {
             .map_err(|e| Error::new(what, e))
     }
 
-    /// Whether the failure of an operation is told of if it was not asked to (`RDS_RECVERR`). Those of this crate are
-    /// always asked to; with `rds_rust` it has no effect, as a failure is always told of.
+    /// Whether the failure of an operation is told of if it was not asked to (`RDS_RECVERR`). Those
+    /// of this crate are always asked to; with `rds_rust` it has no effect, as a failure is always
+    /// told of.
     pub fn set_recverr(&self, on: bool) -> Result<(), Error> {
         self.set_option(SOL_RDS, RDS_RECVERR, on.into())
             .map_err(|e| Error::new("set RDS_RECVERR", e))
@@ -164,8 +169,9 @@ impl RdsSocket {
             .map_err(|e| Error::new(format!("set SO_RCVBUF to {bytes}"), e))
     }
 
-    /// From now on the kernel tells which congested destinations may have room again: [`Self::recv_with`] brings
-    /// it, and [`crate::PollFd::READABLE`] announces it, not [`crate::PollFd::UNCONGESTED`].
+    /// From now on the kernel tells which congested destinations may have room again:
+    /// [`Self::recv_with`] brings it, and [`crate::PollFd::READABLE`] announces it, not
+    /// [`crate::PollFd::UNCONGESTED`].
     pub fn monitor_congestion(&self) -> Result<(), Error> {
         self.set_option(SOL_RDS, RDS_CONG_MONITOR, 1)
             .map_err(|e| Error::new("have congestion monitored (RDS_CONG_MONITOR)", e))
@@ -178,8 +184,8 @@ impl RdsSocket {
             .map_err(|e| Error::new(format!("cancel what was sent to {to}"), e))
     }
 
-    /// Has the connection from `local` to `peer` with this type of service made anew. Nothing is lost. The socket
-    /// has to be bound.
+    /// Has the connection from `local` to `peer` with this type of service made anew. Nothing is
+    /// lost. The socket has to be bound.
     pub fn reset_connection(&self, local: IpAddr, peer: IpAddr, tos: u8) -> Result<(), Error> {
         let what = || format!("reset the connection from {local} to {peer}");
         let errno = io::Error::from_raw_os_error;
@@ -191,8 +197,8 @@ impl RdsSocket {
         })
     }
 
-    /// A snapshot of the table of the option `number` (`RDS_INFO_*`); `None` if the kernel does not have it,
-    /// or the transport that it is of is not loaded. The socket need not be bound.
+    /// A snapshot of the table of the option `number` (`RDS_INFO_*`); `None` if the kernel does not
+    /// have it, or the transport that it is of is not loaded. The socket need not be bound.
     pub fn table(&self, number: i32) -> Result<Option<Table>, Error> {
         match read_table(|room| self.ask_for_table(number, room)) {
             Ok(table) => Ok(Some(table)),
@@ -271,7 +277,8 @@ impl RdsSocket {
     pub(crate) unsafe fn set_numbers(&self, name: i32, numbers: &[u64]) -> io::Result<()> {
         let len = mem::size_of_val(numbers) as libc::socklen_t;
         let value = numbers.as_ptr().cast();
-        // SAFETY: the numbers are valid for `len` bytes, and what they point to by the promise of the caller.
+        // SAFETY: the numbers are valid for `len` bytes, and what they point to by the promise of
+        // the caller.
         let ret = unsafe { libc::setsockopt(self.raw(), SOL_RDS, name, value, len) };
         check(ret).map(drop)
     }

@@ -178,7 +178,8 @@ pub enum Control<'a> {
         operation: Atomic,
         /// The peer's.
         region: Cookie,
-        /// How many bytes of the region come before the number, which is at a multiple of eight in its memory.
+        /// How many bytes of the region come before the number, which is at a multiple of eight in
+        /// its memory.
         at: u64,
         /// Gets the number that was there, at a multiple of eight as well.
         local: Area<'a>,

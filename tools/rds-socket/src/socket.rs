@@ -18,7 +18,8 @@ const RDS_GET_MR: i32 = 2;
 const RDS_FREE_MR: i32 = 3;
 const RDS_GET_MR_FOR_DEST: i32 = 7;
 
-/// Room for control messages: those of about a hundred operations that have ended. The kernel keeps the others.
+/// Room for control messages: those of about a hundred operations that have ended. The kernel keeps
+/// the others.
 const CONTROL_ROOM: usize = 4096;
 
 /// A message that the kernel has taken.
@@ -132,8 +133,8 @@ impl RdsSocket {
         })
     }
 
-    /// Sets the destination of [`Self::send`], or another one. Nothing is sent, and messages of all others are
-    /// received as before.
+    /// Sets the destination of [`Self::send`], or another one. Nothing is sent, and messages of all
+    /// others are received as before.
     pub fn connect(&self, addr: SocketAddr) -> Result<(), Error> {
         let raw = RawAddr::from(addr);
         // SAFETY: the address is valid for its length.
@@ -180,9 +181,9 @@ impl RdsSocket {
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: the send buffer is full. `ENOBUFS`: the destination is congested. A socket that waits has neither,
-    /// but `ETIMEDOUT` after [`Self::set_send_timeout`]. `EMSGSIZE`:
-    /// more than the send buffer limit or [`crate::MAX_MESSAGE`].
+    /// `EAGAIN`: the send buffer is full. `ENOBUFS`: the destination is congested. A socket that
+    /// waits has neither, but `ETIMEDOUT` after [`Self::set_send_timeout`]. `EMSGSIZE`: more than
+    /// the send buffer limit or [`crate::MAX_MESSAGE`].
     pub fn send_to(&self, payload: &[u8], to: SocketAddr) -> io::Result<usize> {
         let raw = RawAddr::from(to);
         // SAFETY: payload and address are valid for their lengths.
@@ -199,13 +200,14 @@ impl RdsSocket {
         check_len(ret)
     }
 
-    /// Queues one message for `to`, with an operation or a region. What it names has to be there only for the call:
-    /// the kernel keeps the pages until it has done with them.
+    /// Queues one message for `to`, with an operation or a region. What it names has to be there
+    /// only for the call: the kernel keeps the pages until it has done with them.
     ///
     /// # Errors
     ///
-    /// Those of [`Self::send_to`], after which nothing is registered, and those that [`Error::of_operation`] knows. `EINVAL`:
-    /// the local memory of an atomic operation has less than eight bytes.
+    /// Those of [`Self::send_to`], after which nothing is registered, and those that
+    /// [`Error::of_operation`] knows. `EINVAL`: the local memory of an atomic operation has less
+    /// than eight bytes.
     pub fn send_with(
         &self,
         payload: &[u8],
@@ -233,9 +235,10 @@ impl RdsSocket {
         msg.msg_iovlen = 1;
         msg.msg_control = control.bytes.as_mut_ptr().cast();
         msg.msg_controllen = control.bytes.len();
-        // SAFETY: address, payload and control message outlive the call and are valid for the lengths in `msg`, as
-        // is what the control message has the addresses of. The kernel writes to none of them but the cookie, which
-        // is there for it, and devices write to `Memory` alone, which nothing has a reference to.
+        // SAFETY: address, payload and control message outlive the call and are valid for the
+        // lengths in `msg`, as is what the control message has the addresses of. The kernel writes
+        // to none of them but the cookie, which is there for it, and devices write to `Memory`
+        // alone, which nothing has a reference to.
         let ret = unsafe { libc::sendmsg(self.raw(), &msg, 0) };
         Ok(Sent {
             len: check_len(ret)?,
@@ -252,7 +255,8 @@ impl RdsSocket {
         self.receive(buf, &mut []).map(|(received, _)| received)
     }
 
-    /// Takes the next message from the receive queue, or what there is to know of operations that have ended.
+    /// Takes the next message from the receive queue, or what there is to know of operations that
+    /// have ended.
     ///
     /// # Errors
     ///
@@ -279,8 +283,8 @@ impl RdsSocket {
         msg.msg_iovlen = 1;
         msg.msg_control = control.as_mut_ptr().cast();
         msg.msg_controllen = control.len();
-        // SAFETY: name, iov, buffer and room for control messages outlive the call and are valid for the lengths in
-        // `msg`.
+        // SAFETY: name, iov, buffer and room for control messages outlive the call and are valid
+        // for the lengths in `msg`.
         let ret = unsafe { libc::recvmsg(self.raw(), &mut msg, 0) };
         let received = Received {
             len: check_len(ret)?,
@@ -301,8 +305,8 @@ impl RdsSocket {
         Ok(written(&cookie))
     }
 
-    /// The same with `RDS_GET_MR_FOR_DEST`, which tells the transport whom the cookie is for. No kernel keeps
-    /// others out for that.
+    /// The same with `RDS_GET_MR_FOR_DEST`, which tells the transport whom the cookie is for. No
+    /// kernel keeps others out for that.
     pub fn register_for(
         &self,
         destination: SocketAddr,
@@ -319,7 +323,8 @@ impl RdsSocket {
         Ok(written(&cookie))
     }
 
-    /// Ends a region that [`Self::register`] or [`Control::Register`] has made. For a moment peers may still use it.
+    /// Ends a region that [`Self::register`] or [`Control::Register`] has made. For a moment peers
+    /// may still use it.
     pub fn free(&self, region: Cookie) -> Result<(), Error> {
         self.end_region(region, 0)
     }

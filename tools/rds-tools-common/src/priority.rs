@@ -5,7 +5,8 @@ use std::io;
 
 use rds_socket::Error;
 
-/// Gives the calling thread the lowest real-time priority (`SCHED_RR`): it runs before all that have none.
+/// Gives the calling thread the lowest real-time priority (`SCHED_RR`): it runs before all that
+/// have none.
 pub fn run_before_others() -> Result<(), Error> {
     let param = libc::sched_param { sched_priority: 1 };
     // SAFETY: `param` is valid for reads; process 0 is the calling thread.

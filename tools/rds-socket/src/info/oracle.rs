@@ -134,7 +134,8 @@ impl Path {
     }
 }
 
-/// A connection, `struct rds_info_connection_paths`. Its addresses are those of IPv6 in both tables.
+/// A connection, `struct rds_info_connection_paths`. Its addresses are those of IPv6 in both
+/// tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Paths {

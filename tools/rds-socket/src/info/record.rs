@@ -47,7 +47,8 @@ pub struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// The next `N` bytes; `None` beyond the end of the record. Of a field that is cut, what is there.
+    /// The next `N` bytes; `None` beyond the end of the record. Of a field that is cut, what is
+    /// there.
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let rest = self.record.get(self.offset..).unwrap_or_default();
         let there = rest.get(..N).unwrap_or(rest);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //! A table as the kernel writes it.
 //!
-//! The kernel takes a snapshot in one call, or says how much room it needs. A table may have grown when the
-//! room is there, so each try has some to spare, and there are not endlessly many.
+//! The kernel takes a snapshot in one call, or says how much room it needs. A table may have grown
+//! when the room is there, so each try has some to spare, and there are not endlessly many.
 
 use std::io;
 
@@ -37,8 +37,8 @@ pub(crate) enum Answer {
 ///
 /// # Errors
 ///
-/// Those of `ask`. `EAGAIN`: the table grew all the time. `EFBIG`: it is absurdly large. `EBADMSG`: the
-/// answer makes no sense.
+/// Those of `ask`. `EAGAIN`: the table grew all the time. `EFBIG`: it is absurdly large. `EBADMSG`:
+/// the answer makes no sense.
 pub(crate) fn read_table(
     mut ask: impl FnMut(&mut [u8]) -> io::Result<Answer>,
 ) -> io::Result<Table> {
