@@ -227,22 +227,25 @@ impl Connection {
 
     /// What an endpoint tells, if that is for the machine.
     fn endpoint_event(&self, endpoint: &mut dyn Endpoint) -> Option<Event> {
-        Some(match endpoint.progress().take()? {
-            Reached::AddrUnknown => match endpoint.resolve_again() {
-                Ok(()) => return None,
-                Err(error) => {
-                    self.note_failure("address error", error);
-                    Event::Lost
-                }
-            },
-            Reached::AddrResolved => Event::AddrResolved,
-            Reached::RouteResolved => Event::RouteResolved,
-            Reached::Established => Event::Established,
-            Reached::Fault => Event::Fault,
-            Reached::Rejected => Event::Rejected,
-            Reached::Moved => Event::Moved,
-            Reached::Lost => Event::Lost,
-        })
+        loop {
+            return Some(match endpoint.progress().take()? {
+                Reached::AddrUnknown => match endpoint.resolve_again() {
+                    // Something else may have been noted meanwhile.
+                    Ok(()) => continue,
+                    Err(error) => {
+                        self.note_failure("address error", error);
+                        Event::Lost
+                    }
+                },
+                Reached::AddrResolved => Event::AddrResolved,
+                Reached::RouteResolved => Event::RouteResolved,
+                Reached::Established => Event::Established,
+                Reached::Fault => Event::Fault,
+                Reached::Rejected => Event::Rejected,
+                Reached::Moved => Event::Moved,
+                Reached::Lost => Event::Lost,
+            });
+        }
     }
 
     /// Whether the peer waits for an answer to a request.
@@ -355,7 +358,14 @@ impl Connection {
         self.refusals.store(0, Relaxed);
         self.offenders.recover();
         self.fragment.store(link.fragment().bytes(), Relaxed);
-        self.lacks_large_pieces.store(false, Relaxed);
+        // What has ended already may have found no memory.
+        if worker
+            .endpoint
+            .as_ref()
+            .is_some_and(|e| !e.progress().has_ended())
+        {
+            self.lacks_large_pieces.store(false, Relaxed);
+        }
         let mut tx = self.tx.lock();
         let queue = &mut tx.queue;
         queue.state.reconnected();
