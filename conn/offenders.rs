@@ -7,7 +7,7 @@ use crate::kapi::{
     task::UserId,
     time,
 };
-use crate::proto::faults::Faults;
+use crate::proto::faults::{Faults, Standing};
 use kernel::{
     prelude::*,
     sync::atomic::{Atomic, Relaxed},
@@ -19,7 +19,7 @@ pub(crate) struct Offenders {
     /// There are some.
     any: Atomic<bool>,
     #[pin]
-    faults: SpinLockBh<Option<KBox<Faults<UserId>>>>,
+    faults: SpinLockBh<Option<KBox<Faults>>>,
 }
 
 impl Offenders {
@@ -30,17 +30,18 @@ impl Offenders {
         })
     }
 
-    /// The peer has refused an operation of a user. Any context but a hard interrupt.
+    /// The peer has refused an operation of a user's socket, of which this was the standing. Any context but a hard
+    /// interrupt.
     #[cold]
-    pub(crate) fn note(&self, user: UserId) {
+    pub(crate) fn note(&self, user: UserId, standing: Standing) {
         let mut faults = self.faults.lock();
         if faults.is_none() {
             // Without memory it is as if nothing had been.
             *faults = KBox::new(Faults::new(), GFP_ATOMIC).ok();
-            self.any.store(true, Relaxed);
+            self.any.store(faults.is_some(), Relaxed);
         }
         if let Some(faults) = &mut *faults {
-            faults.note(user, time::monotonic_ns());
+            faults.note(user.number(), standing, time::monotonic_ns());
         }
     }
 
@@ -54,15 +55,15 @@ impl Offenders {
         }
     }
 
-    /// Whether an operation of a user may go now; if not, how long to wait until it may ask again, in nanoseconds. `good`:
-    /// the last operation of the same socket went well. Any context but a hard interrupt.
+    /// Whether an operation of a user's socket may go now; if not, how long to wait until it may ask again, in
+    /// nanoseconds. Any context but a hard interrupt.
     #[inline]
-    pub(crate) fn turn(&self, user: UserId, good: bool) -> Result<(), u64> {
+    pub(crate) fn turn(&self, user: UserId, standing: Standing) -> Result<(), u64> {
         if !self.any.peek() {
             return Ok(());
         }
         match &mut *self.faults.lock() {
-            Some(faults) => faults.turn(user, good, time::monotonic_ns()),
+            Some(faults) => faults.turn(user.number(), standing, time::monotonic_ns()),
             None => Ok(()),
         }
     }

@@ -84,7 +84,7 @@ impl Progress {
 
     /// Notes a step. The caller then wakes the connection's worker. Any context.
     pub(crate) fn set(&self, step: Reached) {
-        if matches!(step, Reached::Moved | Reached::Lost) {
+        if matches!(step, Reached::Fault | Reached::Moved | Reached::Lost) {
             self.end();
         }
         self.flag(step).raise();

@@ -12,9 +12,9 @@ use crate::kapi::{
     print::{pr_info_ratelimited, pr_warn_ratelimited},
     rdma::{Failure, Qp, QpConfig, QpEvent, QpHandler, Received, RnrTimer},
     sync::{new_spinlock_bh, Peek, SpinLockBh},
-    task::UserId,
     time,
 };
+use crate::msg::Owner;
 use crate::proto::{
     info::RdmaPath,
     recv_depth::RecvDepth,
@@ -489,8 +489,9 @@ impl QpHandler for Carrier {
                 failure.vendor_err
             );
         }
-        if let Some(user) = failure.refused {
-            self.connection.offenders.note(UserId::from_number(user));
+        if let Some(number) = failure.refused {
+            let owner = Owner::from_number(number);
+            self.connection.offenders.note(owner.user, owner.standing);
             self.events.note(Reached::Fault);
         } else {
             self.fail();

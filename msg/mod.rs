@@ -25,7 +25,7 @@ pub(crate) use incoming::{Incoming, Payload, CHUNK, INLINE};
 pub(crate) use memory::Memory;
 pub(crate) use memory::{Ending, RegionKey};
 pub(crate) use message::{Attached, Message};
-pub(crate) use operation::{Attachment, Behind, Op, Outcome, Posted, Told, Wanted};
+pub(crate) use operation::{Attachment, Behind, Op, Outcome, Owner, Posted, Told, Wanted};
 pub(crate) use pongs::{Pong, Pongs};
 pub(crate) use socket::{Bound, Keep, Peer, Socket, TransportId, WaitingOn, Way};
 pub(crate) use stamps::{BadTraces, Stamps, Traces};

@@ -18,7 +18,7 @@ use crate::kapi::{
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
     task::UserId,
 };
-use crate::proto::rdma::Status;
+use crate::proto::{faults::Standing, rdma::Status};
 use core::mem;
 use kernel::{
     prelude::*,
@@ -243,14 +243,48 @@ impl Drop for Op {
     }
 }
 
+/// The owner of an operation that a peer has refused.
+pub(crate) struct Owner {
+    pub(crate) user: UserId,
+    /// That of the socket, before it was refused.
+    pub(crate) standing: Standing,
+}
+
+impl Owner {
+    /// The owner as a number, by which [`Self::from_number`] gives it back.
+    fn number(self) -> u64 {
+        u64::from(self.user.number()) << 32 | u64::from(self.standing == Standing::New)
+    }
+
+    pub(crate) fn from_number(number: u64) -> Self {
+        let standing = if number & 1 != 0 {
+            Standing::New
+        } else {
+            Standing::Bad
+        };
+        Self {
+            // CAST: the upper half.
+            user: UserId::from_number((number >> 32) as u32),
+            standing,
+        }
+    }
+}
+
 impl Operation for Op {
-    fn owner(&self) -> u32 {
-        self.user.number()
+    fn owner(&self) -> u64 {
+        let standing = self.told.sk.standing();
+        Owner {
+            user: self.user,
+            standing,
+        }
+        .number()
     }
 
     fn done(&self, last: bool, status: WcStatus) {
-        if last || status.is_refused_by_peer() {
-            self.told.sk.note_operation(status == WcStatus::SUCCESS);
+        // What was flushed says nothing of this program.
+        let well = status == WcStatus::SUCCESS;
+        if (well && last) || status.is_refused_by_peer() {
+            self.told.sk.note_operation(well);
         }
         self.told.outcome.done(last, self.unheard, status);
     }

@@ -17,6 +17,7 @@ use crate::kapi::{
     trace,
 };
 use crate::proto::{
+    faults::Standing,
     rcvbuf::{is_overrun, transition, Transition},
     tx::Pressure,
 };
@@ -121,13 +122,17 @@ pub(crate) struct Socket {
     pub(crate) memory: Memory,
     #[pin]
     pub(crate) notices: Notices,
-    /// The last operation on memory of a peer went well.
-    operates_well: Atomic<bool>,
+    /// How operations on memory of peers have ended: positive if they go well, 0 if none has ended, or by how many it is
+    /// below 0 that have to go well.
+    standing: Atomic<i32>,
     /// The program has closed the socket.
     closed: Atomic<bool>,
 }
 
 impl Socket {
+    /// Operations that have to go well after one that a peer has refused.
+    const AMENDS: i32 = 16;
+
     pub(crate) fn new(node: Arc<Node>, net: Net) -> impl PinInit<Self> {
         pin_init!(Self {
             node,
@@ -162,7 +167,7 @@ impl Socket {
             news: News::new(),
             memory <- Memory::new(),
             notices <- Notices::new(),
-            operates_well: Atomic::new(false),
+            standing: Atomic::new(0),
             closed: Atomic::new(false),
         })
     }
@@ -184,15 +189,26 @@ impl Socket {
         self.congested.peek()
     }
 
-    /// Whether the last operation on memory of a peer went well. Any context.
-    pub(crate) fn operates_well(&self) -> bool {
-        self.operates_well.peek()
+    /// How operations on memory of peers have ended. Any context.
+    pub(crate) fn standing(&self) -> Standing {
+        match self.standing.peek() {
+            1.. => Standing::Good,
+            0 => Standing::New,
+            _ => Standing::Bad,
+        }
     }
 
-    /// An operation has ended. Any context.
+    /// An operation has gone well, or a peer has refused it. Any context.
     pub(super) fn note_operation(&self, well: bool) {
-        if self.operates_well.peek() != well {
-            self.operates_well.store(well, Relaxed);
+        let old = self.standing.peek();
+        let new = match old.saturating_add(1) {
+            _ if !well => -Self::AMENDS,
+            // It has made amends.
+            0 => 1,
+            next => next.min(1),
+        };
+        if old != new {
+            self.standing.store(new, Relaxed);
         }
     }
 

@@ -381,7 +381,7 @@ fn remember(sk: &Sock<Socket>, way: Way) {
 fn await_turn(sk: &Sock<Socket>, connection: &Connection, timeout: &mut Timeout) -> Result {
     let user = UserId::current();
     let mut held = false;
-    while let Err(wait_ns) = connection.offenders.turn(user, sk.operates_well()) {
+    while let Err(wait_ns) = connection.offenders.turn(user, sk.standing()) {
         if !core::mem::replace(&mut held, true) {
             sk.node.stats.inc(Counter::SendOpHeld);
         }

@@ -27,7 +27,7 @@ pub(crate) struct Failure {
     pub(crate) queue: Queue,
     pub(crate) status: WcStatus,
     /// The owner of the operation that the peer's device has refused, if that is what failed.
-    pub(crate) refused: Option<u32>,
+    pub(crate) refused: Option<u64>,
     /// The error code of the vendor, for logs.
     pub(crate) vendor_err: u32,
 }

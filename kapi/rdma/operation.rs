@@ -79,7 +79,7 @@ impl LocalPiece {
 /// Who hears of the end of work requests.
 pub(crate) trait Operation: Send + Sync {
     /// Whose it is: a number that comes back with [`Failure::refused`](super::Failure::refused). Softirq context.
-    fn owner(&self) -> u32;
+    fn owner(&self) -> u64;
 
     /// One of its work requests is done, the last of them or another one, or has failed. Softirq context.
     ///

@@ -531,7 +531,7 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Takes the sends among `wcs` out of their ring, with one lock, and returns how many there were.
-    fn take_sent(&self, wcs: &[bindings::ib_wc]) -> (usize, Option<u32>) {
+    fn take_sent(&self, wcs: &[bindings::ib_wc]) -> (usize, Option<u64>) {
         let (mut ring, mut reports, mut refused) = (None, 0usize, None);
         let mut told: Fifo<OperationItem> = Fifo::new();
         for wc in wcs {

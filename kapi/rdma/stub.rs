@@ -82,7 +82,7 @@ pub(crate) struct Asked {
 struct Nobody;
 
 impl Operation for Nobody {
-    fn owner(&self) -> u32 {
+    fn owner(&self) -> u64 {
         0
     }
 

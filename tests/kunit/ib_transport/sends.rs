@@ -337,7 +337,7 @@ mod suite {
     }
 
     impl Operation for Heard {
-        fn owner(&self) -> u32 {
+        fn owner(&self) -> u64 {
             0
         }
 

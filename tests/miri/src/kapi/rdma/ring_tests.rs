@@ -122,7 +122,7 @@ impl Given {
 struct Told(Mutex<Vec<(bool, u32)>>);
 
 impl Operation for Told {
-    fn owner(&self) -> u32 {
+    fn owner(&self) -> u64 {
         0
     }
 
