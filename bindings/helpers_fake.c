@@ -72,8 +72,14 @@ bool rds_fake_finish_send(struct rds_fake_qp *qp, int status)
 
 bool rds_fake_finish_receive(struct rds_fake_qp *qp, enum ib_wc_status status, u32 length)
 {
+	const struct rds_fake_script *script = &to_fake(qp->qp.device)->script;
 	const struct rds_fake_wr *wr = rds_fake_oldest(&qp->receives);
-	struct ib_wc wc = { .status = status, .byte_len = length };
+	struct ib_wc wc = {
+		.status = status,
+		.byte_len = length,
+		.opcode = script->receive_opcode ?: IB_WC_RECV,
+		.wc_flags = script->receive_flags,
+	};
 
 	if (!wr)
 		return false;
@@ -340,6 +346,21 @@ static int rds_fake_map_mr_sg(struct ib_mr *mr, struct scatterlist *sg, int coun
 			      unsigned int *offset)
 {
 	return ib_sg_to_pages(mr, sg, count, offset, set_page);
+}
+
+static void rds_fake_drain(struct ib_qp *qp)
+{
+	struct rds_fake *fake = to_fake(qp->device);
+
+	guard(spinlock_irq)(&fake->lock);
+	fake->drained++;
+}
+
+/* As mlx4, mlx5 and hns. */
+void rds_fake_set_own_drain(struct ib_device *device)
+{
+	device->ops.drain_sq = rds_fake_drain;
+	device->ops.drain_rq = rds_fake_drain;
 }
 
 static const struct ib_device_ops rds_fake_ops = {

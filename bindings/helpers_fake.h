@@ -13,6 +13,9 @@ struct rds_fake_script {
 	/* Likewise with receives. */
 	u32 receives_before_error;
 	int receive_error;
+	/* What receives end as: IB_WC_RECV if there is none, and flags. */
+	u32 receive_opcode;
+	u32 receive_flags;
 	/* Registrations and invalidations end by themselves, but for those that are held: after so many more, one ends so. */
 	u32 local_before_status;
 	int local_status;
@@ -43,6 +46,8 @@ struct rds_fake_send {
 };
 
 struct ib_device *rds_fake_alloc(bool soft_iwarp);
+void rds_fake_set_own_drain(struct ib_device *device);
+u32 rds_fake_drained(struct ib_device *device);
 void rds_fake_free(struct ib_device *device);
 void rds_fake_set_script(struct ib_device *device, const struct rds_fake_script *script);
 u32 rds_fake_changes(struct ib_device *device);
@@ -59,6 +64,8 @@ bool rds_fake_end_send(struct ib_device *device, u32 number, int status);
 bool rds_fake_receive(struct ib_device *device, u32 number, const u8 *bytes, u32 size, u32 told,
 		      int status);
 bool rds_fake_report(struct ib_device *device, u32 number, u64 id, int status);
+bool rds_fake_report_stray(struct ib_device *device, u32 number);
+u32 rds_fake_strays(struct ib_device *device);
 bool rds_fake_event(struct ib_device *device, u32 number, int event);
 
 unsigned long rds_fake_program_memory(unsigned long size);

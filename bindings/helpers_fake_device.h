@@ -24,6 +24,11 @@ struct rds_fake {
 	u32 regions;
 	u32 regions_made;
 	u32 changes;
+	/* Calls of the driver's own functions to drain. */
+	u32 drained;
+	/* A completion entry that was never posted, and its completions. */
+	struct ib_cqe stray;
+	u32 strays;
 	wait_queue_head_t changed;
 };
 

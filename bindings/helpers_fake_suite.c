@@ -155,6 +155,31 @@ bool rds_fake_report(struct ib_device *device, u32 number, u64 id, int status)
 	return true;
 }
 
+static void rds_fake_note_stray(struct ib_cq *cq, struct ib_wc *wc)
+{
+	WRITE_ONCE(to_fake(cq->device)->strays, to_fake(cq->device)->strays + 1);
+}
+
+/* A completion with an address that was never posted. */
+bool rds_fake_report_stray(struct ib_device *device, u32 number)
+{
+	struct rds_fake *fake = to_fake(device);
+
+	fake->stray.done = rds_fake_note_stray;
+	return rds_fake_report(device, number, (uintptr_t)&fake->stray, IB_WC_WR_FLUSH_ERR);
+}
+
+u32 rds_fake_strays(struct ib_device *device)
+{
+	return READ_ONCE(to_fake(device)->strays);
+}
+
+u32 rds_fake_drained(struct ib_device *device)
+{
+	return READ_ONCE(to_fake(device)->drained);
+}
+
+/* Of the completion queue, if the event is one of those; false if nobody wants to hear of it. */
 bool rds_fake_event(struct ib_device *device, u32 number, int event)
 {
 	struct rds_fake *fake = to_fake(device);
@@ -165,6 +190,15 @@ bool rds_fake_event(struct ib_device *device, u32 number, int event)
 	qp = rds_fake_find(fake, number);
 	if (!qp)
 		return false;
+	if (event == IB_EVENT_CQ_ERR) {
+		struct ib_cq *cq = qp->qp.send_cq;
+
+		if (!cq->event_handler)
+			return false;
+		what.element.cq = cq;
+		cq->event_handler(&what, cq->cq_context);
+		return true;
+	}
 	what.element.qp = &qp->qp;
 	qp->qp.event_handler(&what, qp->qp.qp_context);
 	return true;

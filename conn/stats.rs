@@ -169,6 +169,8 @@ counters! {
     IbTxGivenUp => "ib_tx_given_up",
     /// A device did not flush a queue pair, or not in time.
     IbNotFlushed => "ib_not_flushed",
+    /// A peer has used up a receive by something else than a message.
+    IbRxMisused => "ib_rx_misused",
     /// A connection was refused because there were too many.
     ConnRefusedLimit => "conn_refused_limit",
     /// A connection was closed because no message went either way for long.

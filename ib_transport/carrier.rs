@@ -498,6 +498,19 @@ impl QpHandler for Carrier {
         }
     }
 
+    fn misused(&self, opcode: u32) {
+        let stats = &self.connection.node.stats;
+        stats.inc(Counter::IbRxMisused);
+        // CAST: small.
+        self.connection.note_error("receive opcode", opcode as i32);
+        pr_info_ratelimited!(
+            "{}: the peer has used up a receive with no message (opcode {}): dropping the connection\n",
+            self.connection.key,
+            opcode
+        );
+        self.fail();
+    }
+
     fn not_flushed(&self, error: Error) {
         self.connection.node.stats.inc(Counter::IbNotFlushed);
         self.connection.note_failure("flush", error);

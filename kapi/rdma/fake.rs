@@ -34,6 +34,11 @@ pub(crate) const NO_RECEIVE: WcStatus = WcStatus(bindings::ib_wc_status_IB_WC_RN
 /// Takes the place of a status of sends: no completion tells of their end.
 pub(crate) const LOST: WcStatus = WcStatus(u32::MAX);
 
+/// What receives end as, for [`Script::receive_opcode`] and [`Script::receive_flags`].
+pub(crate) const WRITE_WITH_IMMEDIATE: u32 = bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM;
+pub(crate) const WITH_IMMEDIATE: u32 = bindings::ib_wc_flags_IB_WC_WITH_IMM;
+pub(crate) const WITH_INVALIDATE: u32 = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
+
 /// Kind of a posted send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -71,6 +76,18 @@ impl FakeDevice {
         let raw = unsafe { bindings::rds_fake_alloc(soft_iwarp) };
         // INVARIANT: The device is new, and its reference ours.
         NonNull::new(raw).map(Self).ok_or(ENOMEM)
+    }
+
+    /// The driver has functions of its own to drain queue pairs, which are made after this.
+    pub(crate) fn set_own_drain(&self) {
+        // SAFETY: The device is there by the type invariants.
+        unsafe { bindings::rds_fake_set_own_drain(self.raw()) };
+    }
+
+    /// Returns how often these were called.
+    pub(crate) fn drained(&self) -> u32 {
+        // SAFETY: The device is there by the type invariants.
+        unsafe { bindings::rds_fake_drained(self.raw()) }
     }
 
     fn raw(&self) -> *mut bindings::ib_device {
@@ -181,10 +198,31 @@ impl FakeDevice {
         unsafe { bindings::rds_fake_report(self.raw(), number, wr_id, status.number()) }
     }
 
+    /// Reports the end of what was not posted, at an address in place of a number.
+    pub(crate) fn report_stray(&self, number: u32) -> bool {
+        // SAFETY: The device is there by the type invariants.
+        unsafe { bindings::rds_fake_report_stray(self.raw(), number) }
+    }
+
+    /// Returns how often that address was believed.
+    pub(crate) fn strays(&self) -> u32 {
+        // SAFETY: The device is there by the type invariants.
+        unsafe { bindings::rds_fake_strays(self.raw()) }
+    }
+
     /// Reports that a queue pair can do nothing any more.
     pub(crate) fn report_fatal(&self, number: u32) -> bool {
+        self.report_event(number, bindings::ib_event_type_IB_EVENT_QP_FATAL)
+    }
+
+    /// Reports that its completion queue has lost completions. Returns false if nobody wants to hear of it.
+    pub(crate) fn report_overrun(&self, number: u32) -> bool {
+        self.report_event(number, bindings::ib_event_type_IB_EVENT_CQ_ERR)
+    }
+
+    fn report_event(&self, number: u32, event: u32) -> bool {
         // CAST: small.
-        let event = bindings::ib_event_type_IB_EVENT_QP_FATAL as c_int;
+        let event = event as c_int;
         // SAFETY: The device is there by the type invariants.
         unsafe { bindings::rds_fake_event(self.raw(), number, event) }
     }

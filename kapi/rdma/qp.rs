@@ -101,6 +101,10 @@ pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
     /// failure follows that is more than a flush. The buffers are freed.
     fn failed(&self, qp: &Qp<Self>, failure: Failure);
 
+    /// A receive was used up by something else than a message, of which its buffer may hold nothing: a write with
+    /// immediate data, or a message that has invalidated a region. The buffer is freed.
+    fn misused(&self, opcode: u32);
+
     /// The device has not flushed what was posted when the queue pair was closed, or not in time; it
     /// is destroyed as it is. Process context.
     fn not_flushed(&self, error: Error);
@@ -501,6 +505,9 @@ impl<H: QpHandler> Qp<H> {
                 }
             };
             if succeeded(wc) {
+                if queue == Queue::Recv && !is_message(wc) {
+                    self.handler.misused(wc.opcode);
+                }
                 continue;
             }
             let status = WcStatus(wc.status);
@@ -525,7 +532,7 @@ impl<H: QpHandler> Qp<H> {
                 continue;
             };
             let ring = ring.get_or_insert_with(|| self.recv.lock());
-            let buf = ring.complete(slot).filter(|_| succeeded(wc));
+            let buf = ring.complete(slot).filter(|_| is_message(wc));
             *message = buf.map(|buf| self.message(buf, wc.byte_len));
         }
     }
@@ -568,6 +575,16 @@ impl<H: QpHandler> Qp<H> {
 #[inline]
 fn succeeded(wc: &bindings::ib_wc) -> bool {
     wc.status == bindings::ib_wc_status_IB_WC_SUCCESS
+}
+
+/// Whether a receive has a message in it, and nothing else has happened. A peer that has a key of ours can use up a
+/// receive by a write, for which the device tells the length of the write. Immediate data does no harm.
+#[inline]
+fn is_message(wc: &bindings::ib_wc) -> bool {
+    const INVALIDATES: u32 = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
+    // CAST: flags are small.
+    let flags = wc.wc_flags as u32;
+    succeeded(wc) && wc.opcode == bindings::ib_wc_opcode_IB_WC_RECV && flags & INVALIDATES == 0
 }
 
 /// Which slot a completion is for.

@@ -30,8 +30,10 @@ DEVICES = set(re.findall(r'each\("(\w+)"', (TOP / "ib_transport/device.rs").read
 def counting():
     """The strings that tests of `make test` in machines check something of, and KUnit suites."""
     items = {x for suite in collect.suites() for x in collect.of_suite(suite)}
-    kunit = "".join(x.read_text() for x in (TOP / "tests/kunit").glob("*.rs"))
-    return set().union(*map(asserted.of_item, items), re.findall(r'\bcounted\("(\w+)"\)', kunit))
+    kunit = "".join(x.read_text() for x in (TOP / "tests/kunit").rglob("*.rs"))
+    variants = set(re.findall(r"\bcounted\(Counter::(\w+)\)", kunit))
+    return set().union(*map(asserted.of_item, items), re.findall(r'\bcounted\("(\w+)"\)', kunit),
+                       (name for name, variant in COUNTERS.items() if variant in variants))
 
 
 def test_found():

@@ -55,6 +55,8 @@ pub(super) struct Setup {
     pub(super) soft_iwarp: bool,
     /// The receives that the peer offers; 0: flow is not controlled.
     pub(super) credit: u32,
+    /// The driver drains queue pairs by itself.
+    pub(super) own_drain: bool,
 }
 
 /// A node with the device. Fields are dropped in this order.
@@ -69,6 +71,9 @@ pub(super) struct Bench {
 impl Bench {
     pub(super) fn new(setup: Setup) -> Result<Self> {
         let fake = FakeDevice::new(setup.soft_iwarp)?;
+        if setup.own_drain {
+            fake.set_own_drain();
+        }
         let queue = Arc::new(OwnedQueue::new(c"rds_kunit")?, GFP_KERNEL)?;
         let workers = Arc::new(OwnedQueue::new(c"rds_kunit_conn")?, GFP_KERNEL)?;
         let most = Arc::new(Limit::new(64 << 20), GFP_KERNEL)?;

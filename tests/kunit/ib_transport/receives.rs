@@ -10,7 +10,10 @@ mod suite {
     use crate::{
         conn::Counter,
         kapi::rdma::{
-            fake::{Script, FLUSHED, LOCAL_PROTECTION},
+            fake::{
+                Script, FLUSHED, LOCAL_PROTECTION, WITH_IMMEDIATE, WITH_INVALIDATE,
+                WRITE_WITH_IMMEDIATE,
+            },
             WcStatus,
         },
         proto::wire::Header,
@@ -20,19 +23,30 @@ mod suite {
     /// Returns the effect of a first frame that the device says has `told` bytes, or fails: how many connections end
     /// for it, how many frames are dropped for what is in them, and how many buffers are never given back.
     fn first_frame(told: u32, status: WcStatus) -> Result<(u64, u64, usize)> {
+        first_frame_with(Script::default(), told, status).map(|(effect, _)| effect)
+    }
+
+    /// The same with a device that does as `script` says, and how many receives were used up by something else.
+    fn first_frame_with(
+        script: Script,
+        told: u32,
+        status: WcStatus,
+    ) -> Result<((u64, u64, usize), u64)> {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
+        bench.fake.set_script(script);
         let arrived = bench.fake.receive(1, &[0; Header::LEN], told, status);
         bench.await_end(1)?;
         bench.await_sends(2, MAP + 1)?;
         let resets = bench.counted(Counter::ConnReset);
         let dropped =
             bench.counted(Counter::RecvDropBadHeader) + bench.counted(Counter::RecvDropBadFragment);
+        let misused = bench.counted(Counter::IbRxMisused);
         let left = bench.end(connection);
         if !arrived {
             return Err(ENOENT);
         }
-        Ok((resets, dropped, left))
+        Ok(((resets, dropped, left), misused))
     }
 
     #[test]
@@ -53,6 +67,29 @@ mod suite {
         for status in [FLUSHED, LOCAL_PROTECTION] {
             assert_eq!(first_frame(u32::MAX, status)?, (1, 0, 0));
         }
+        Ok(())
+    }
+
+    /// Returns the effect of a first frame that is too short, if the device says that its receive ended so: see
+    /// [`first_frame_with`].
+    fn first_frame_as(receive_opcode: u32, receive_flags: u32) -> Result<((u64, u64, usize), u64)> {
+        let script = Script {
+            receive_opcode,
+            receive_flags,
+            ..Script::default()
+        };
+        first_frame_with(script, 10, WcStatus::SUCCESS)
+    }
+
+    #[test]
+    fn only_what_a_send_has_brought_is_taken_for_a_frame() -> Result {
+        let written = first_frame_as(WRITE_WITH_IMMEDIATE, WITH_IMMEDIATE)?;
+        let invalidated = first_frame_as(0, WITH_INVALIDATE)?;
+        // It does no harm.
+        let immediate = first_frame_as(0, WITH_IMMEDIATE)?;
+        let ended = ((1, 0, 0), 1);
+        assert_eq!((written, invalidated), (ended, ended));
+        assert_eq!(immediate, ((1, 1, 0), 0));
         Ok(())
     }
 
