@@ -96,7 +96,8 @@ u32 rds_ib_pd_lkey(const struct ib_pd *pd)
 /* completion queue and queue pair */
 
 /* Completion vectors in turn, so that connections spread over the device's interrupts. */
-struct ib_cq *rds_ib_create_cq(struct ib_device *device, ib_comp_handler handler, void *context,
+struct ib_cq *rds_ib_create_cq(struct ib_device *device, ib_comp_handler handler,
+			       void (*event_handler)(struct ib_event *, void *), void *context,
 			       u32 cqe)
 {
 	static atomic_t next_vector;
@@ -105,7 +106,7 @@ struct ib_cq *rds_ib_create_cq(struct ib_device *device, ib_comp_handler handler
 	if (device->num_comp_vectors > 1)
 		attr.comp_vector = (u32)atomic_inc_return(&next_vector) %
 				   (u32)min_t(int, device->num_comp_vectors, num_online_cpus());
-	return ib_create_cq(device, handler, NULL, context, &attr);
+	return ib_create_cq(device, handler, event_handler, context, &attr);
 }
 
 void rds_ib_destroy_cq(struct ib_cq *cq)

@@ -37,7 +37,8 @@ void rds_ib_dealloc_pd(struct ib_pd *pd);
 u32 rds_ib_pd_lkey(const struct ib_pd *pd);
 
 /* completion queue and queue pair */
-struct ib_cq *rds_ib_create_cq(struct ib_device *device, ib_comp_handler handler, void *context,
+struct ib_cq *rds_ib_create_cq(struct ib_device *device, ib_comp_handler handler,
+			       void (*event_handler)(struct ib_event *, void *), void *context,
 			       u32 cqe);
 void rds_ib_destroy_cq(struct ib_cq *cq);
 int rds_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs);

@@ -64,7 +64,7 @@ pub(crate) struct Received {
     pub(crate) len: u32,
 }
 
-/// An asynchronous event of a queue pair.
+/// An asynchronous event of a queue pair, or of its completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QpEvent {
     /// The queue pair can do nothing any more: `enum ib_event_type`.
@@ -78,6 +78,8 @@ impl QpEvent {
         match event {
             bindings::ib_event_type_IB_EVENT_QP_FATAL
             | bindings::ib_event_type_IB_EVENT_QP_REQ_ERR
+            // Completions are lost, and no event of the queue pair may follow.
+            | bindings::ib_event_type_IB_EVENT_CQ_ERR
             // CAST: small.
             | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR => Self::Fatal(event as i32),
             _ => Self::Other(event),
@@ -293,7 +295,13 @@ impl<H: QpHandler> Qp<H> {
         let entries = cap.max_send_wr.saturating_add(cap.max_recv_wr);
         // SAFETY: `pd` keeps the device registered; the context lives until the queue is destroyed.
         let cq = unsafe {
-            bindings::rds_ib_create_cq(self.device, Some(Self::completion), context, entries)
+            bindings::rds_ib_create_cq(
+                self.device,
+                Some(Self::completion),
+                Some(Self::async_event),
+                context,
+                entries,
+            )
         };
         // INVARIANT: New, and nobody else's.
         verbs.cq = from_err_ptr(cq)?;
@@ -415,8 +423,8 @@ impl<H: QpHandler> Qp<H> {
 
     /// # Safety
     ///
-    /// Only for the RDMA core, as `event_handler` of the queue pair of a `Self`, which is its
-    /// context.
+    /// Only for the RDMA core, as `event_handler` of the queue pair and of the completion queue of a `Self`, which is
+    /// their context.
     unsafe extern "C" fn async_event(event: *mut bindings::ib_event, context: *mut c_void) {
         // SAFETY: By the type invariants the context is a live `Self`.
         let this = unsafe { &*context.cast::<Self>() };

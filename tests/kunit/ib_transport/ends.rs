@@ -58,6 +58,21 @@ mod suite {
     }
 
     #[test]
+    fn an_event_that_a_completion_queue_is_dead_ends_its_connection() -> Result {
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        let heard = bench.fake.report_overrun(1);
+        if heard {
+            bench.await_end(1)?;
+            bench.await_sends(2, MAP + 1)?;
+        }
+        let resets = bench.counted(Counter::ConnReset);
+        let left = bench.end(connection);
+        assert_eq!((heard, resets, left), (true, 1, 0));
+        Ok(())
+    }
+
+    #[test]
     fn a_device_goes_while_it_has_sends() -> Result {
         let mut bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
