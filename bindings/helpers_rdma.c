@@ -182,12 +182,6 @@ int rds_ib_qp_to_error(struct ib_qp *qp)
 	return ib_modify_qp(qp, &attr, IB_QP_STATE);
 }
 
-/* Whether ib_drain_qp() is up to the driver, which may know of completions that never come. */
-bool rds_ib_drains_itself(const struct ib_qp *qp)
-{
-	return qp->device->ops.drain_sq && qp->device->ops.drain_rq;
-}
-
 static void rds_poll_kick(struct irq_work *work)
 {
 	irq_poll_sched(&container_of(work, struct rds_poll, kick)->iop);

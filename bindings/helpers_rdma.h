@@ -51,7 +51,6 @@ int rds_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 		     const struct ib_recv_wr **bad_wr);
 int rds_ib_set_rnr_timer(struct ib_qp *qp, u8 timer);
 int rds_ib_qp_to_error(struct ib_qp *qp);
-bool rds_ib_drains_itself(const struct ib_qp *qp);
 
 /* Polling of a completion queue in a softirq. @iop comes first. */
 struct rds_poll {

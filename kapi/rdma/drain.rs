@@ -5,8 +5,8 @@
 //! As `ib_drain_qp()`, but for its waiting without bound: soft-RoCE, for one, never flushes the
 //! receives of a queue pair for which it found no memory when the connection manager made it ready.
 //! Nothing needs the flush but a peer's last messages, so a device that takes long goes without it.
-//! Drivers that drain by themselves (mlx4, mlx5, hns) know when no completion will come, and wait as
-//! long as they find right.
+//! Drivers that drain by themselves (mlx4, mlx5, hns) wait without bound, too, unless the device is known to be
+//! dead, so they are not asked. A dead device refuses what is posted, and the queue pair is destroyed as it is.
 
 use super::mark::Mark;
 use crate::bindings;
@@ -43,12 +43,6 @@ impl Drain {
     /// more. Its completion queue must be destroyed, and not be polled any more, before `self` goes.
     pub(super) unsafe fn wait(self: Pin<&Self>, qp: *mut bindings::ib_qp) -> Result {
         // SAFETY: The caller says that it is alive.
-        if unsafe { bindings::rds_ib_drains_itself(qp) } {
-            // SAFETY: As the caller says.
-            unsafe { bindings::ib_drain_qp(qp) };
-            return Ok(());
-        }
-        // SAFETY: As above.
         to_result(unsafe { bindings::rds_ib_qp_to_error(qp) })?;
         let mut send = bindings::ib_send_wr {
             opcode: bindings::ib_wr_opcode_IB_WR_SEND,

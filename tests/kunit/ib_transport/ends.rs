@@ -73,6 +73,22 @@ mod suite {
     }
 
     #[test]
+    fn no_driver_decides_how_long_the_end_may_take() -> Result {
+        let bench = Bench::new(Setup {
+            own_drain: true,
+            ..Setup::default()
+        })?;
+        let connection = bench.connect()?;
+        bench.reset(&connection);
+        bench.await_end(1)?;
+        bench.await_sends(2, MAP + 1)?;
+        let (drained, late) = (bench.fake.drained(), bench.counted(Counter::IbNotFlushed));
+        let left = bench.end(connection);
+        assert_eq!((drained, late, left), (0, 0, 0));
+        Ok(())
+    }
+
+    #[test]
     fn a_device_goes_while_it_has_sends() -> Result {
         let mut bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
