@@ -33,6 +33,11 @@ impl Drain {
         })
     }
 
+    /// What the completions will name.
+    pub(super) fn entries(&self) -> [Entry; 2] {
+        [Entry(self.send.cqe()), Entry(self.recv.cqe())]
+    }
+
     /// Puts `qp` into the error state and waits until all that was posted has been completed and
     /// polled. Fails with ETIMEDOUT if that takes too long, and as the device does. Process context;
     /// sleeps.
@@ -65,14 +70,37 @@ impl Drain {
     }
 }
 
-/// Hands a completion that is not for a ring to whoever posted it.
-pub(super) fn forward(cq: *mut bindings::ib_cq, wc: &mut bindings::ib_wc) {
-    // SAFETY: What names no slot was not posted for a ring, so that this is the member that was written.
-    let cqe = unsafe { wc.__bindgen_anon_1.wr_cqe };
-    // SAFETY: Such work requests name a live completion entry.
-    let done = unsafe { cqe.as_ref() }.and_then(|cqe| cqe.done);
-    if let Some(done) = done {
-        // SAFETY: This is how completions are delivered; `wc` is valid.
-        unsafe { done(cq, wc) };
+/// A completion entry whose completion may come, or none.
+#[derive(Clone, Copy)]
+pub(super) struct Entry(*mut bindings::ib_cqe);
+
+// SAFETY: The entries are used by `forward` alone, whose caller says that they live.
+unsafe impl Send for Entry {}
+
+impl Entry {
+    pub(super) const NONE: Self = Self(ptr::null_mut());
+
+    /// Hands a completion that is not for a ring to that of `entries` which it names, if it does. No other address
+    /// that a device may tell is followed.
+    ///
+    /// # Safety
+    ///
+    /// All of `entries` must be live, or none.
+    pub(super) unsafe fn forward(
+        entries: &[Self],
+        cq: *mut bindings::ib_cq,
+        wc: &mut bindings::ib_wc,
+    ) {
+        // SAFETY: What names no slot was not posted for a ring, so that this is the member that was written.
+        let named = unsafe { wc.__bindgen_anon_1.wr_cqe };
+        if !entries.iter().any(|entry| ptr::eq(entry.0, named)) {
+            return;
+        }
+        // SAFETY: It is one of `entries`, which the caller says are live.
+        let done = unsafe { named.as_ref() }.and_then(|cqe| cqe.done);
+        if let Some(done) = done {
+            // SAFETY: This is how completions are delivered; `wc` is valid.
+            unsafe { done(cq, wc) };
+        }
     }
 }

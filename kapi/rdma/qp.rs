@@ -27,7 +27,7 @@ use super::{
     arena::Batch,
     cm::{Anchor, CmHandler, CmId, RnrTimer},
     domain::{Domain, DomainUse},
-    drain::{forward, Drain},
+    drain::{Drain, Entry},
     failure::{Failure, Queue},
     operation::OperationItem,
     pd::Pd,
@@ -155,13 +155,16 @@ unsafe impl Send for Verbs {}
 ///
 /// # Invariants
 ///
-/// `cq` is null or the queue pair's completion queue, which is not destroyed before `cq` is null.
+/// - `cq` is null or the queue pair's completion queue, which is not destroyed before `cq` is null.
+/// - While `cq` is not null, `drains` are live entries, or none.
 struct Poller<T> {
     cq: *mut bindings::ib_cq,
     wcs: KVec<bindings::ib_wc>,
     /// Messages of `wcs` on their way to the handler; all `None` between two batches.
     messages: KVec<Option<Received>>,
     handler: T,
+    /// What the end waits for: the only completion entries that are posted.
+    drains: [Entry; 2],
     /// Queues whose failure was reported.
     send_failed: bool,
     recv_failed: bool,
@@ -249,6 +252,7 @@ impl<H: QpHandler> Qp<H> {
             wcs: KVec::from_elem(bindings::ib_wc::default(), POLL_BATCH, GFP_KERNEL)?,
             messages,
             handler: poll,
+            drains: [Entry::NONE; 2],
             send_failed: false,
             recv_failed: false,
         };
@@ -343,6 +347,8 @@ impl<H: QpHandler> Qp<H> {
         self.recv.lock().close();
         pin_init::stack_pin_init!(let drain = Drain::new());
         if !verbs.qp.is_null() {
+            // INVARIANT: They live until `cq` is null.
+            self.poller.lock().drains = drain.entries();
             // SAFETY: By the invariants of `Verbs` the queue pair is alive. The rings are closed,
             // so nobody posts, and there is room: one more was asked for in each queue. `drain`
             // goes at the end of this function, when the completion queue is gone.
@@ -354,7 +360,10 @@ impl<H: QpHandler> Qp<H> {
         // SAFETY: `softirq` was initialised. From here on it does not poll any more.
         unsafe { bindings::irq_poll_disable(self.iop()) };
         // The poller asks for another interrupt after it has left `irq_poll`: wait for that too.
-        self.poller.lock().cq = ptr::null_mut();
+        let mut poller = self.poller.lock();
+        poller.cq = ptr::null_mut();
+        poller.drains = [Entry::NONE; 2];
+        drop(poller);
         if !verbs.cq.is_null() {
             // SAFETY: By the invariants of `Verbs` it is ours, and its queue pair is gone.
             unsafe { bindings::rds_ib_destroy_cq(verbs.cq) };
@@ -488,6 +497,7 @@ impl<H: QpHandler> Qp<H> {
             wcs,
             messages,
             handler,
+            drains,
             send_failed,
             recv_failed,
         } = poller;
@@ -508,7 +518,8 @@ impl<H: QpHandler> Qp<H> {
                 Slot::Recv(_) => (Queue::Recv, &mut *recv_failed),
                 Slot::Send(_) => (Queue::Send, &mut *send_failed),
                 Slot::Foreign => {
-                    forward(*cq, wc);
+                    // SAFETY: By the invariants of `Poller` they are live.
+                    unsafe { Entry::forward(drains, *cq, wc) };
                     continue;
                 }
             };

@@ -89,6 +89,18 @@ mod suite {
     }
 
     #[test]
+    fn a_completion_of_what_was_never_posted_is_not_followed() -> Result {
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        let reported = bench.fake.report_stray(1);
+        bench.fake.settle(1)?;
+        let believed = bench.fake.strays();
+        let left = bench.end(connection);
+        assert_eq!((reported, believed, left), (true, 0, 0));
+        Ok(())
+    }
+
+    #[test]
     fn a_device_goes_while_it_has_sends() -> Result {
         let mut bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
