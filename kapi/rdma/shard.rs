@@ -204,21 +204,25 @@ impl Shard {
         }
         let memory =
             Memory::new(spec.node, spec.order, spec.smallest, spec.may_sleep).ok_or(ENOMEM)?;
-        let (domain, mapping) = match spec.target {
+        let (start, mut address) = (memory.ptr, 0);
+        let (domain, device) = match spec.target {
             None => (ptr::null(), None),
-            Some((domain, device)) => {
-                // SAFETY: Mapping and memory end up in one shard, which drops the mapping first; on
-                // the way there, locals go in reverse order.
-                let mapping = unsafe { Mapping::new(device, memory.ptr, len) }?;
-                (Arc::as_ptr(domain), Some(mapping))
-            }
+            Some((domain, device)) => (Arc::as_ptr(domain), Some(device)),
         };
-        let address = mapping.as_ref().map_or(0, |mapping| mapping.address);
+        let map = |device| -> Result<Mapping> {
+            // SAFETY: The memory is that of the shard, which drops the mapping first, also when it is not made.
+            unsafe { Mapping::new(device, start, len) }
+        };
         // INVARIANT: All slots are free.
         ListArc::pin_init(
             try_pin_init!(Self {
-                mapping: ListArcField::new(mapping),
+                // Not before the shard has its place, and after the memory: what is made here goes in reverse order.
                 memory,
+                mapping: {
+                    let mapping = device.map(map).transpose()?;
+                    address = mapping.as_ref().map_or(address, |mapping| mapping.address);
+                    ListArcField::new(mapping)
+                },
                 address,
                 domain,
                 arena: spec.arena,
