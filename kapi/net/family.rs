@@ -324,11 +324,11 @@ impl<T: Protocol> Callbacks<T> {
         const SOCKADDR_LEN: usize = 16;
         // SAFETY: A callback of the socket core.
         let name = T::name(unsafe { sock_of(sock) }, peer != 0);
-        // SAFETY: The socket core has room for a `sockaddr_storage`, 128 bytes.
-        let out = unsafe { slice::from_raw_parts_mut(addr.cast::<u8>(), SockAddr::MAX_LEN) };
         from_result(|| {
             let (bytes, len) = name?.map_or(([0; SockAddr::MAX_LEN], SOCKADDR_LEN), |a| a.encode());
-            out.copy_from_slice(&bytes);
+            let out = addr.cast::<u8>();
+            // SAFETY: The socket core has room for a `sockaddr_storage`, 128 bytes, not all of them initialised.
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), out, bytes.len()) };
             // CAST: 28 at the most.
             Ok(len as c_int)
         })

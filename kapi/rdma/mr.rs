@@ -287,7 +287,7 @@ impl Mr {
         &self.mark
     }
 
-    /// Has it stand for other pages when it is registered, with another key. Fails with EMSGSIZE if they are too
+    /// Has it stand for other pages when it is registered, with another key. Fails with EINVAL if they are too
     /// many.
     pub(super) fn set_pages(&mut self, mapping: &Arc<Mapping>) -> Result {
         self.keys = self.keys.saturating_add(1);
