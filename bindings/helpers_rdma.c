@@ -289,9 +289,11 @@ void rds_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler handler, 
 	id->event_handler = handler;
 }
 
-/* For the connection that is asked for next. Only under the handler lock of @id, with the route resolved. */
+/* For the connection that is asked for next; nothing without a route. Only under the handler lock of @id. */
 void rds_rdma_set_service_level(struct rdma_cm_id *id, u8 level)
 {
+	if (!id->device || !id->route.path_rec)
+		return;
 	/* On iWARP there is no such thing. */
 	if (rdma_cap_ib_sa(id->device, id->port_num) || rdma_protocol_roce(id->device, id->port_num))
 		id->route.path_rec->sl = level;
@@ -328,6 +330,9 @@ int rds_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param
 	struct rds_limit limit = { .task = current };
 	int ret;
 
+	/* Of a program it would end another notification. */
+	if (WARN_ON_ONCE(!(current->flags & PF_KTHREAD)))
+		return -EINVAL;
 	timer_setup_on_stack(&limit.timer, rds_limit_reached, 0);
 	mod_timer(&limit.timer, jiffies + msecs_to_jiffies(timeout_ms));
 	ret = rdma_connect_locked(id, param);
@@ -388,18 +393,23 @@ bool rds_rdma_leads_to_many(struct rdma_cm_id *id)
 	return addr->dev_type == ARPHRD_ETHER && is_multicast_ether_addr(addr->dst_dev_addr);
 }
 
-/* Whether a message can be sent on the path. Without a network device the question is moot. */
+/*
+ * Whether a message can be sent on the path: none, if the address is not resolved. Without a network device the
+ * question is moot.
+ */
 bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 {
 	const struct rdma_dev_addr *addr = &id->route.addr.dev_addr;
-	/* Of other devices the CM's messages take no network device, and it may go without the device. */
-	bool up = !ib_uses_virt_dma(id->device);
-	/* Only soft-RoCE needs the local address for more than what it writes into the packet. */
-	bool needs_source = rdma_protocol_roce(id->device, id->port_num) && ib_uses_virt_dma(id->device);
+	struct ib_device *device = READ_ONCE(id->device);
+	bool up, needs_source;
 	struct net_device *dev;
 
-	if (rds_fails(RDS_CUT_PATH, id->device))
+	if (!device || rds_fails(RDS_CUT_PATH, device))
 		return false;
+	/* Of other devices the CM's messages take no network device, and it may go without the device. */
+	up = !ib_uses_virt_dma(device);
+	/* Only soft-RoCE needs the local address for more than what it writes into the packet. */
+	needs_source = rdma_protocol_roce(device, id->port_num) && ib_uses_virt_dma(device);
 	if (!addr->bound_dev_if)
 		return true;
 	rcu_read_lock();

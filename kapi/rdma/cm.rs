@@ -326,11 +326,11 @@ impl<E: CmHandler> CmId<E> {
         unsafe { bindings::rdma_set_service_type(self.raw(), tos.into()) };
     }
 
-    /// Sets the service level, in place of that which the route has. Between the end of [`Self::resolve_route`] and
-    /// [`Self::connect`]. May sleep.
+    /// Sets the service level, in place of that which the route has, if there is a route. Before [`Self::connect`]. May
+    /// sleep.
     pub(crate) fn set_service_level(&self, level: u8) {
         let _lock = self.lock();
-        // SAFETY: The identifier is alive, its handler lock held, and by the caller's word there is a route.
+        // SAFETY: The identifier is alive, and its handler lock held.
         unsafe { bindings::rds_rdma_set_service_level(self.raw(), level) };
     }
 
@@ -387,7 +387,7 @@ impl<E: CmHandler> CmId<E> {
     }
 
     /// Whether the network device of the path is up, so that messages of the connection manager
-    /// have a way out. Any context.
+    /// have a way out; false before the address is resolved. Any context.
     pub(crate) fn path_is_up(&self) -> bool {
         // SAFETY: The identifier is alive; the path's device does not change once it is resolved.
         unsafe { bindings::rds_rdma_path_is_up(self.raw()) }
