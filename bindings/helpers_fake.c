@@ -230,6 +230,8 @@ static int rds_fake_make_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr, stru
 		return -ENOMEM;
 	}
 	guard(spinlock_irq)(&fake->lock);
+	if ((current->flags & (PF_WQ_WORKER | PF_MEMALLOC_NOIO)) == PF_WQ_WORKER)
+		fake->made_with_io++;
 	qp->qp_num = ++fake->last_qp;
 	list_add(&own->list, &fake->qps);
 	rds_fake_note_change(fake);
@@ -262,6 +264,21 @@ static int rds_fake_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mas
 	return 0;
 }
 
+/* With the errors of mlx5, which logs each. */
+static int rds_fake_refuse(struct rds_fake *fake, const struct ib_send_wr *wr)
+{
+	int err = 0;
+
+	if (wr->opcode == IB_WR_REG_MR)
+		err = reg_wr(wr)->access & IB_ACCESS_REMOTE_ATOMIC ? -EINVAL : 0;
+	else if (wr->opcode == IB_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IB_WR_ATOMIC_FETCH_AND_ADD)
+		err = -EOPNOTSUPP;
+	if (!err || !fake->script.no_atomics)
+		return 0;
+	fake->refused++;
+	return err;
+}
+
 static int rds_fake_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 			      const struct ib_send_wr **bad_wr)
 {
@@ -279,6 +296,9 @@ static int rds_fake_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 		};
 
 		*bad_wr = wr;
+		err = rds_fake_refuse(fake, wr);
+		if (err)
+			break;
 		err = push(&own->sends, seen, wr->sg_list, wr->num_sge,
 			   &script->sends_before_error, &script->send_error);
 	}

@@ -22,6 +22,8 @@ struct rds_fake_script {
 	bool holds_local;
 	/* A queue pair in error keeps what it has. */
 	bool holds_flush;
+	/* The device refuses atomic operations, and regions for them. */
+	bool no_atomics;
 	/* Regions are not let go, with this error. */
 	int dereg_error;
 };
@@ -47,6 +49,8 @@ struct rds_fake_send {
 
 struct ib_device *rds_fake_alloc(bool soft_iwarp);
 void rds_fake_set_own_drain(struct ib_device *device);
+u32 rds_fake_made_with_io(struct ib_device *device);
+u32 rds_fake_refused(struct ib_device *device);
 u32 rds_fake_drained(struct ib_device *device);
 void rds_fake_free(struct ib_device *device);
 void rds_fake_set_script(struct ib_device *device, const struct rds_fake_script *script);
@@ -67,6 +71,8 @@ bool rds_fake_report(struct ib_device *device, u32 number, u64 id, int status);
 bool rds_fake_report_stray(struct ib_device *device, u32 number);
 u32 rds_fake_strays(struct ib_device *device);
 bool rds_fake_event(struct ib_device *device, u32 number, int event);
+
+int rds_fake_service_level(struct ib_device *device, u32 port, bool resolved);
 
 unsigned long rds_fake_program_memory(unsigned long size);
 

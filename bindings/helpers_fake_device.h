@@ -24,6 +24,10 @@ struct rds_fake {
 	u32 regions;
 	u32 regions_made;
 	u32 changes;
+	/* Queue pairs that a worker made which may wait for I/O. */
+	u32 made_with_io;
+	/* Work requests that were refused for being atomic. */
+	u32 refused;
 	/* Calls of the driver's own functions to drain. */
 	u32 drained;
 	/* A completion entry that was never posted, and its completions. */

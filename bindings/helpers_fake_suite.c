@@ -3,8 +3,10 @@
 #include <kunit/test.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
+#include <rdma/rdma_cm.h>
 
 #include "helpers_fake_device.h"
+#include "helpers_rdma.h"
 
 #define RDS_FAKE_PATIENCE (30 * HZ)
 
@@ -174,6 +176,16 @@ u32 rds_fake_strays(struct ib_device *device)
 	return READ_ONCE(to_fake(device)->strays);
 }
 
+u32 rds_fake_made_with_io(struct ib_device *device)
+{
+	return READ_ONCE(to_fake(device)->made_with_io);
+}
+
+u32 rds_fake_refused(struct ib_device *device)
+{
+	return READ_ONCE(to_fake(device)->refused);
+}
+
 u32 rds_fake_drained(struct ib_device *device)
 {
 	return READ_ONCE(to_fake(device)->drained);
@@ -202,6 +214,27 @@ bool rds_fake_event(struct ib_device *device, u32 number, int event)
 	what.element.qp = &qp->qp;
 	qp->qp.event_handler(&what, qp->qp.qp_context);
 	return true;
+}
+
+/*
+ * Returns the service level of a route on a port with these capabilities, which the network has set to 2, when 5 is
+ * asked for; 100 more if the path is up. Without @resolved the identifier has neither a device nor a route.
+ */
+int rds_fake_service_level(struct ib_device *device, u32 port, bool resolved)
+{
+	struct rdma_cm_id *id __free(kfree) = kzalloc(sizeof(*id), GFP_KERNEL);
+	struct sa_path_rec path = { .sl = 2 };
+
+	if (!id)
+		return -ENOMEM;
+	to_fake(device)->ports[1].immutable.core_cap_flags = port;
+	id->port_num = 1;
+	if (resolved) {
+		id->device = device;
+		id->route.path_rec = &path;
+	}
+	rds_rdma_set_service_level(id, 5);
+	return path.sl + (rds_rdma_path_is_up(id) ? 100 : 0);
 }
 
 /* Memory of a program, which the task of a suite becomes for that; 0 if there is none. Sleeps. */

@@ -453,11 +453,12 @@ impl Transport for Ib {
     ) -> Result<Mapped> {
         let device = self.device_of(addr, scope)?.ok_or(ENODEV)?;
         let caps = &device.caps;
+        let has = |masked| caps.max_initiator_depth > 0 && !device.pd.refuses_atomics(masked);
         let able = match needs {
             Needs::Write => true,
             Needs::Read => caps.max_initiator_depth > 0,
-            Needs::Atomic => caps.atomics && caps.max_initiator_depth > 0,
-            Needs::MaskedAtomic => caps.masked_atomics && caps.max_initiator_depth > 0,
+            Needs::Atomic => caps.atomics && has(false),
+            Needs::MaskedAtomic => caps.masked_atomics && has(true),
         };
         if !able {
             return Err(Errno::NotSupported.into());

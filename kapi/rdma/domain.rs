@@ -20,13 +20,41 @@ const CLOSED: u32 = 1 << 31;
 pub(super) struct Domain {
     /// Number of queue pairs, and [`CLOSED`].
     users: Atomic<u32>,
+    /// The device has refused a plain atomic operation, and one with masks, although it has them by its own word.
+    no_atomics: [Atomic<bool>; 2],
+    /// It has refused a region for atomic operations of peers.
+    no_atomic_regions: Atomic<bool>,
 }
 
 impl Domain {
     pub(super) const fn new() -> Self {
         Self {
             users: Atomic::new(0),
+            no_atomics: [const { Atomic::new(false) }; 2],
+            no_atomic_regions: Atomic::new(false),
         }
+    }
+
+    /// Whether the device is known to refuse atomic operations. Some log each that they refuse.
+    pub(super) fn refuses_atomics(&self, masked: bool) -> bool {
+        let [plain, with_masks] = &self.no_atomics;
+        let refuses = if masked { with_masks } else { plain };
+        refuses.load(ordering::Relaxed)
+    }
+
+    pub(super) fn note_no_atomics(&self, masked: bool) {
+        let [plain, with_masks] = &self.no_atomics;
+        let refuses = if masked { with_masks } else { plain };
+        refuses.store(true, ordering::Relaxed);
+    }
+
+    /// Whether it is known to refuse regions for them.
+    pub(super) fn refuses_atomic_regions(&self) -> bool {
+        self.no_atomic_regions.load(ordering::Relaxed)
+    }
+
+    pub(super) fn note_no_atomic_regions(&self) {
+        self.no_atomic_regions.store(true, ordering::Relaxed);
     }
 
     /// Counts a queue pair in, unless the domain is closed.

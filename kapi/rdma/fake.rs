@@ -84,6 +84,18 @@ impl FakeDevice {
         unsafe { bindings::rds_fake_set_own_drain(self.raw()) };
     }
 
+    /// Returns how many queue pairs were made by workers whose allocations may wait for I/O.
+    pub(crate) fn made_with_io(&self) -> u32 {
+        // SAFETY: The device is there by the type invariants.
+        unsafe { bindings::rds_fake_made_with_io(self.raw()) }
+    }
+
+    /// Returns how many work requests were refused for [`Script::no_atomics`].
+    pub(crate) fn refused(&self) -> u32 {
+        // SAFETY: The device is there by the type invariants.
+        unsafe { bindings::rds_fake_refused(self.raw()) }
+    }
+
     /// Returns how often these were called.
     pub(crate) fn drained(&self) -> u32 {
         // SAFETY: The device is there by the type invariants.
@@ -218,6 +230,17 @@ impl FakeDevice {
     /// Reports that its completion queue has lost completions. Returns false if nobody wants to hear of it.
     pub(crate) fn report_overrun(&self, number: u32) -> bool {
         self.report_event(number, bindings::ib_event_type_IB_EVENT_CQ_ERR)
+    }
+
+    /// Sets the service level of a route, which the network has set to 2, to 5. Returns what it is then, and 100 more if
+    /// the path is up. Without `resolved` there is neither a device nor a route.
+    pub(crate) fn service_level(&self, is_roce: bool, resolved: bool) -> i32 {
+        let port = match is_roce {
+            true => bindings::RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP,
+            false => bindings::RDMA_CORE_PORT_IBA_IB,
+        };
+        // SAFETY: The device is there by the type invariants.
+        unsafe { bindings::rds_fake_service_level(self.raw(), port, resolved) }
     }
 
     fn report_event(&self, number: u32, event: u32) -> bool {

@@ -41,7 +41,7 @@ pub(super) struct Verbs {
     qp: *mut bindings::ib_qp,
     cm: Arc<dyn Anchor>,
     _in_domain: DomainUse,
-    _pd: Arc<Pd>,
+    pd: Arc<Pd>,
 }
 
 // SAFETY: The pointers are to things that any thread may use.
@@ -56,7 +56,7 @@ impl Verbs {
             qp: ptr::null_mut(),
             cm,
             _in_domain: Domain::enter(pd.domain())?,
-            _pd: pd.clone(),
+            pd: pd.clone(),
         };
         let cap = bindings::ib_qp_cap {
             // One more of each to drain the queue.
@@ -168,10 +168,15 @@ impl LocalQp {
         let post = |flags| unsafe {
             bindings::rds_ib_post_reg_mr(verbs.qp, region.mr().as_raw(), flags, cqe)
         };
-        // Some devices have atomic operations, but refuse such regions.
-        let posted = to_result(post(access.flags())).or_else(|error| match access.plainer() {
-            Some(access) if error == EINVAL || error == Errno::NotSupported.into() => {
-                to_result(post(access.flags()))
+        // Some devices have atomic operations, but refuse such regions, and log that each time.
+        let domain = verbs.pd.domain();
+        let known = domain.refuses_atomic_regions();
+        let first = access.plainer().filter(|_| known).unwrap_or(access);
+        let posted = to_result(post(first.flags())).or_else(|error| match first.plainer() {
+            Some(plainer) if error == EINVAL || error == Errno::NotSupported.into() => {
+                to_result(post(plainer.flags()))?;
+                domain.note_no_atomic_regions();
+                Ok(())
             }
             _ => Err(error),
         });

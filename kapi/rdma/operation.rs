@@ -133,6 +133,19 @@ impl OperationItem {
         self.verb == Verb::Read
     }
 
+    /// Of an atomic operation, whether it has masks.
+    pub(super) fn atomic_with_masks(&self) -> Option<bool> {
+        match self.verb {
+            Verb::Write | Verb::Read => None,
+            Verb::FetchAdd { boundary, .. } => Some(boundary != 0),
+            Verb::CompareSwap {
+                compare_mask,
+                swap_mask,
+                ..
+            } => Some((compare_mask, swap_mask) != (u64::MAX, u64::MAX)),
+        }
+    }
+
     /// Whether the peer has to answer with bytes: it serves only so many of these at a time.
     pub(crate) fn is_served_by_peer(&self) -> bool {
         self.verb != Verb::Write

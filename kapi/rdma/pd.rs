@@ -68,6 +68,11 @@ impl Pd {
         &self.device
     }
 
+    /// Whether the device has refused an atomic operation, plain or with masks. Any context.
+    pub(crate) fn refuses_atomics(&self, masked: bool) -> bool {
+        self.domain.refuses_atomics(masked)
+    }
+
     pub(super) fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }

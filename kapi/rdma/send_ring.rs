@@ -256,6 +256,10 @@ impl SendRing {
         if !ptr::eq(item.local.domain(), self.domain) {
             return Err(Why::Never);
         }
+        let (atomic, domain) = (item.atomic_with_masks(), item.local.domain());
+        if atomic.is_some_and(|masked| domain.refuses_atomics(masked)) {
+            return Err(Why::Never);
+        }
         item.kept = item.local.keep()?;
         // What the device says of the frames is nothing about the operation.
         self.submit().map_err(|_| Why::NotNow)?;
@@ -268,8 +272,15 @@ impl SendRing {
         item.reports = reports(&mut unsignaled, self.signal_every) || item.last;
         let raw = item.raw();
         // SAFETY: By the type invariants the queue pair is alive. The item keeps the memory until the completion.
-        to_result(unsafe { bindings::rds_ib_post_operation(qp, &raw, SEND | head as u64) })
-            .map_err(Why::of_device)?;
+        let posted =
+            to_result(unsafe { bindings::rds_ib_post_operation(qp, &raw, SEND | head as u64) });
+        posted.map_err(|error| {
+            // No other error: a program may have caused that.
+            if let (Some(masked), true) = (atomic, error == Errno::NotSupported.into()) {
+                item.local.domain().note_no_atomics(masked);
+            }
+            Why::of_device(error)
+        })?;
         self.unsignaled = unsignaled;
         self.operations = self.operations.wrapping_add(1);
         self.reads = self.reads.wrapping_add(u32::from(item.is_read()));

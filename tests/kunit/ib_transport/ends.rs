@@ -13,7 +13,10 @@ mod suite {
             endpoint::Events,
             parked::{Parked, Parking},
         },
-        kapi::rdma::{fake::Script, CmId, DeviceId},
+        kapi::rdma::{
+            fake::{FakeDevice, Script},
+            CmId, DeviceId,
+        },
     };
     use kernel::prelude::*;
 

@@ -111,6 +111,12 @@ mod suite {
             self.regions.register(&HERE, pinned()?, access)
         }
 
+        /// Registers a page that peers may use atomically.
+        fn register_atomic(&self) -> Result<Held<Cookie>> {
+            let access = Access::Writable { atomics: true };
+            self.regions.register(&HERE, pinned()?, access)
+        }
+
         /// Returns the number of the device's regions, and of all that were made.
         fn count(&self) -> (u32, u32) {
             self.bench.fake.regions()
@@ -128,6 +134,20 @@ mod suite {
             bench.remove_device();
             bench.fake.regions().0
         }
+    }
+
+    #[test]
+    fn a_device_that_refuses_atomic_operations_is_asked_once() -> Result {
+        let memory = Memory::new(Setup::default())?;
+        memory.bench.fake.set_script(Script {
+            no_atomics: true,
+            ..Script::default()
+        });
+        let regions = [(); 3].map(|()| memory.register_atomic().is_ok());
+        let by_regions = memory.bench.fake.refused();
+        memory.end();
+        assert_eq!((regions, by_regions), ([true; 3], 1));
+        Ok(())
     }
 
     #[test]

@@ -257,6 +257,33 @@ mod suite {
     }
 
     #[test]
+    fn a_device_that_refuses_atomic_operations_is_asked_once() -> Result {
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        let [who, ..] = Heard::new()?;
+        let qp = bench.qp().ok_or(ENODEV)?;
+        bench.fake.set_script(Script {
+            no_atomics: true,
+            ..Script::default()
+        });
+        let verb = Verb::FetchAdd {
+            add: 1,
+            boundary: 0,
+        };
+        let mut ends = [None; 3];
+        for end in &mut ends {
+            let refused = Qp::chain(&qp).operate(operation(&qp, verb, &who)?);
+            *end = refused.err().map(|(_, why)| why);
+        }
+        let written = Qp::chain(&qp).operate(operation(&qp, Verb::Write, &who)?);
+        let (written, asked) = (written.is_ok(), bench.fake.refused());
+        drop(qp);
+        bench.end(connection);
+        assert_eq!((ends, written, asked), ([Some(Why::Never); 3], true, 1));
+        Ok(())
+    }
+
+    #[test]
     fn on_soft_iwarp_a_message_waits_until_reads_before_it_are_done() -> Result {
         let bench = Bench::new(Setup {
             soft_iwarp: true,

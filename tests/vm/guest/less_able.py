@@ -43,6 +43,19 @@ def refused(p, cookie, *kinds):
     need(now["conn_reset"] == before["conn_reset"], "the connection has ended")
 
 
+def refused_at_once(p, cookie, *kinds):
+    """A device that has refused one is not asked again, and nothing else ends."""
+    before = counters()
+    for kind in kinds:
+        control = rdma.atomic(kind, cookie, p.ours.base, 0, [1, 2, 0, 0], NOTIFY_ME, 7)
+        need(outcome(rdma.send, p.a, b"never", control) == "EOPNOTSUPP", f"{kind} is not refused")
+    rdma.send(p.a, b"other")
+    need(rdma.receive(p.b)[0] == b"other", "another message came")
+    now = counters()
+    same = ("send_drop_operation", "conn_reset")
+    need(all(now[x] == before[x] for x in same), "the device was asked")
+
+
 def masked(p, cookie):
     """Masked operations end as plain ones do, beside messages. The device does not heed the masks, so they are such that it
     makes no difference."""
@@ -105,7 +118,7 @@ def main():
             if LACKING == "masks":
                 masked(p, cookie)
             if LACKING == "refused-atomics":
-                refused(p, cookie, rdma.FETCH_ADD, rdma.COMPARE_SWAP)
+                refused_at_once(p, cookie, rdma.FETCH_ADD, rdma.COMPARE_SWAP)
             if LACKING == "region-pages":
                 need(outcome(p.theirs.register, 100, MOST * PAGE) == "EMSGSIZE", "there is room for a ninth page")
         rdma.send(p.a, b"message")
