@@ -294,8 +294,8 @@ void rds_rdma_set_service_level(struct rdma_cm_id *id, u8 level)
 {
 	if (!id->device || !id->route.path_rec)
 		return;
-	/* On iWARP there is no such thing. */
-	if (rdma_cap_ib_sa(id->device, id->port_num) || rdma_protocol_roce(id->device, id->port_num))
+	/* On RoCE the network's administrator has said what it is, and some devices know no more than eight. */
+	if (rdma_cap_ib_sa(id->device, id->port_num))
 		id->route.path_rec->sl = level;
 }
 

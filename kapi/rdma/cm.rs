@@ -326,8 +326,8 @@ impl<E: CmHandler> CmId<E> {
         unsafe { bindings::rdma_set_service_type(self.raw(), tos.into()) };
     }
 
-    /// Sets the service level, in place of that which the route has, if there is a route. Before [`Self::connect`]. May
-    /// sleep.
+    /// Sets the service level, in place of that which the route has, where a subnet manager has made that. Before
+    /// [`Self::connect`]. May sleep.
     pub(crate) fn set_service_level(&self, level: u8) {
         let _lock = self.lock();
         // SAFETY: The identifier is alive, and its handler lock held.

@@ -104,6 +104,17 @@ mod suite {
     }
 
     #[test]
+    fn a_type_of_service_is_a_service_level_where_there_is_a_subnet_manager() -> Result {
+        let fake = FakeDevice::new(false)?;
+        assert_eq!(fake.service_level(false, true), 105);
+        // The network's administrator has said what it is there.
+        assert_eq!(fake.service_level(true, true), 102);
+        // Neither is looked for where there is nothing.
+        assert_eq!(fake.service_level(false, false), 2);
+        Ok(())
+    }
+
+    #[test]
     fn a_device_goes_while_it_has_sends() -> Result {
         let mut bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
