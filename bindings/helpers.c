@@ -11,6 +11,7 @@
 #include <linux/poll.h>
 #include <linux/random.h>
 #include <linux/ratelimit.h>
+#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/workqueue.h>
 #include <net/net_namespace.h>
@@ -98,6 +99,16 @@ u64 rds_ktime_get_real_ns(void)
 bool rds_is_killed(void)
 {
 	return fatal_signal_pending(current);
+}
+
+unsigned int rds_begin_noio(void)
+{
+	return memalloc_noio_save();
+}
+
+void rds_end_noio(unsigned int before)
+{
+	memalloc_noio_restore(before);
 }
 
 u32 rds_random_u32(void)

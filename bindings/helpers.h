@@ -30,6 +30,8 @@ unsigned int rds_arm_delayed_work(struct workqueue_struct *wq, struct delayed_wo
 u64 rds_ktime_get_ns(void);
 u64 rds_ktime_get_real_ns(void);
 bool rds_is_killed(void);
+unsigned int rds_begin_noio(void);
+void rds_end_noio(unsigned int before);
 u32 rds_random_u32(void);
 u64 __percpu *rds_alloc_percpu_u64(size_t count);
 void rds_free_percpu_u64(u64 __percpu *counters);

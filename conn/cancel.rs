@@ -9,6 +9,7 @@ use super::{
 use crate::kapi::{
     net::Sock,
     sync::{Fifo, Pick, Walk},
+    task::without_io,
 };
 use crate::msg::{Message, Socket, Ticket};
 use core::cell::Cell;
@@ -22,7 +23,9 @@ impl WorkItem<2> for Connection {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.sweep();
+        without_io(|| {
+            this.sweep();
+        });
     }
 }
 

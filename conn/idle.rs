@@ -10,6 +10,7 @@
 use super::{connection::Tx, receive::RecvSide, table::PositionPlace, Connection, Counter, Node};
 use crate::kapi::{
     sync::{cancel, cancel_delayed, Peek},
+    task::without_io,
     time, trace,
 };
 use crate::proto::{
@@ -42,16 +43,18 @@ impl WorkItem<0> for Node {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let until = time::monotonic_ns().saturating_add(LONGEST_CLOSING);
-        let (mut closed, mut may_close) = (0u32, true);
-        let Ok(()) = this.try_for_each::<Infallible>(|connection| {
-            if this.look(connection, may_close) {
-                closed = closed.saturating_add(1);
-                may_close = closed < MOST_CLOSED && time::monotonic_ns() <= until;
-            }
-            Ok(())
+        without_io(|| {
+            let until = time::monotonic_ns().saturating_add(LONGEST_CLOSING);
+            let (mut closed, mut may_close) = (0u32, true);
+            let Ok(()) = this.try_for_each::<Infallible>(|connection| {
+                if this.look(connection, may_close) {
+                    closed = closed.saturating_add(1);
+                    may_close = closed < MOST_CLOSED && time::monotonic_ns() <= until;
+                }
+                Ok(())
+            });
+            this.look_later();
         });
-        this.look_later();
     }
 }
 

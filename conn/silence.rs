@@ -4,7 +4,7 @@
 //! is asked for an answer, and given up if there is none. `proto::silence` says when.
 
 use super::{Connection, Counter, Node};
-use crate::kapi::{errno::Errno, print::pr_info_ratelimited, time};
+use crate::kapi::{errno::Errno, print::pr_info_ratelimited, task::without_io, time};
 use crate::msg::Message;
 use crate::proto::silence::{Limit, Sight, Signs, Through, Verdict};
 use core::convert::Infallible;
@@ -21,12 +21,14 @@ impl WorkItem<1> for Node {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let limit = this.tunables.silence();
-        let Ok(()) = this.try_for_each::<Infallible>(|connection| {
-            connection.listen(limit);
-            Ok(())
+        without_io(|| {
+            let limit = this.tunables.silence();
+            let Ok(()) = this.try_for_each::<Infallible>(|connection| {
+                connection.listen(limit);
+                Ok(())
+            });
+            this.listen_later();
         });
-        this.listen_later();
     }
 }
 

@@ -14,6 +14,7 @@ use crate::kapi::{
     errno::Errno,
     print::{pr_change_ratelimited, pr_info_ratelimited},
     sync::Fifo,
+    task::without_io,
     time, trace,
 };
 use crate::msg::Message;
@@ -71,7 +72,9 @@ impl WorkItem<0> for Connection {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.work();
+        without_io(|| {
+            this.work();
+        });
     }
 }
 
@@ -79,17 +82,19 @@ impl WorkItem<1> for Connection {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.work();
-        // The worker may have set the timer meanwhile, which runs and so was not to be cancelled: not without it.
-        let _worker = this.worker.lock();
-        let deadline = this.deadline.load(Relaxed);
-        if deadline != 0 && !this.stop.load(Relaxed) {
-            // The kernel counts in jiffies and may have been early by our clock.
-            let left = deadline.saturating_sub(time::monotonic_ns());
-            // CAST: a delay that was given in 32 bits of milliseconds.
-            let left_ms = left.div_ceil(1_000_000) as u32;
-            this.node.workers.arm::<_, 1>(this.clone(), left_ms);
-        }
+        without_io(|| {
+            this.work();
+            // The worker may have set the timer meanwhile, which runs and so was not to be cancelled: not without it.
+            let _worker = this.worker.lock();
+            let deadline = this.deadline.load(Relaxed);
+            if deadline != 0 && !this.stop.load(Relaxed) {
+                // The kernel counts in jiffies and may have been early by our clock.
+                let left = deadline.saturating_sub(time::monotonic_ns());
+                // CAST: a delay that was given in 32 bits of milliseconds.
+                let left_ms = left.div_ceil(1_000_000) as u32;
+                this.node.workers.arm::<_, 1>(this.clone(), left_ms);
+            }
+        });
     }
 }
 

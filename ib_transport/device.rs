@@ -26,6 +26,7 @@ use crate::kapi::{
     },
     shrinker::Shrinker,
     sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
+    task::without_io,
     time,
 };
 use crate::proto::wire::FragmentSize;
@@ -90,7 +91,9 @@ impl WorkItem<0> for Device {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.tend();
+        without_io(|| {
+            this.tend();
+        });
     }
 }
 

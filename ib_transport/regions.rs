@@ -22,6 +22,7 @@ use crate::kapi::{
     pin::PinnedMemory,
     rdma::{Access, DeviceId, LentMapping, Mapping, Mr, Pd, Pieces, Region},
     sync::{new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
+    task::without_io,
     time,
 };
 use crate::proto::rdma::{Cookie, MAX_BYTES};
@@ -204,7 +205,9 @@ impl WorkItem for Regions {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.sweep();
+        without_io(|| {
+            this.sweep();
+        });
     }
 }
 

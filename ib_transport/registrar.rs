@@ -9,6 +9,7 @@ use crate::kapi::{
         RequestHandler,
     },
     sync::{new_spinlock_bh, OwnedQueue, Signal, SpinLockBh},
+    task::without_io,
     time,
 };
 use core::net::SocketAddr;
@@ -137,9 +138,11 @@ impl WorkItem for Making {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let made = Registrar::new(&this.pd, &this.here);
-        *this.made.lock() = Some(made);
-        this.signal.signal();
+        without_io(|| {
+            let made = Registrar::new(&this.pd, &this.here);
+            *this.made.lock() = Some(made);
+            this.signal.signal();
+        });
     }
 }
 

@@ -4,7 +4,10 @@
 //! for how long that may take.
 
 use super::{carrier::Carrier, regions::Regions, users::Users, Tunables};
-use crate::kapi::sync::{cancel_delayed, OwnedQueue};
+use crate::kapi::{
+    sync::{cancel_delayed, OwnedQueue},
+    task::without_io,
+};
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -30,7 +33,9 @@ impl WorkItem for Watch {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.look();
+        without_io(|| {
+            this.look();
+        });
     }
 }
 

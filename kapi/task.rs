@@ -15,6 +15,17 @@ pub(crate) fn check_killed() -> Result {
     Ok(())
 }
 
+/// Runs `f`, for which no allocation, not even of other parts of the kernel, waits for I/O: that may wait for a message
+/// that `f` is to move. All workers are to run so. Process context.
+pub(crate) fn without_io<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: It changes the calling task alone, until `rds_end_noio`.
+    let before = unsafe { bindings::rds_begin_noio() };
+    let result = f();
+    // SAFETY: `before` is what the task was like, which is the same one.
+    unsafe { bindings::rds_end_noio(before) };
+    result
+}
+
 /// Whose program it is that runs: its effective user in the initial user namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UserId(u32);

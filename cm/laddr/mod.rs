@@ -34,6 +34,7 @@ use crate::kapi::{
     net::{for_each_assigned, locality, AddressWatch, IpBits, Locality, Watch},
     rdma::{local_device, Device, DeviceId, PortWatch},
     sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
+    task::without_io,
 };
 use core::{
     net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6},
@@ -107,7 +108,9 @@ impl WorkItem for LocalAddrs {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.start();
+        without_io(|| {
+            this.start();
+        });
     }
 }
 

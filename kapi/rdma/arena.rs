@@ -23,7 +23,10 @@ use super::{
     pd::Pd,
     shard::{shard_bytes, BufMut, Shard, ShardSpec},
 };
-use crate::kapi::sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh};
+use crate::kapi::{
+    sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
+    task::without_io,
+};
 use core::ptr::{self, NonNull};
 use kernel::{
     list::{List, ListArc},
@@ -323,8 +326,10 @@ impl WorkItem<0> for Arena {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.reap();
-        this.watch_if_needed();
+        without_io(|| {
+            this.reap();
+            this.watch_if_needed();
+        });
     }
 }
 

@@ -31,7 +31,8 @@ unsafe impl Sync for OwnedQueue {}
 
 impl OwnedQueue {
     /// Makes an unbound queue whose items may run side by side, also under memory pressure, because
-    /// writing memory back may depend on the messages that they move. May sleep.
+    /// writing memory back may depend on the messages that they move. They run
+    /// [`without_io`](crate::kapi::task::without_io) for the same reason. May sleep.
     pub(crate) fn new(name: &'static CStr) -> Result<Self> {
         let flags = bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_MEM_RECLAIM;
         // SAFETY: `name` is a NUL-terminated string that lives for ever.

@@ -104,6 +104,18 @@ mod suite {
     }
 
     #[test]
+    fn no_worker_waits_for_io_that_may_wait_for_it() -> Result {
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        bench.reset(&connection);
+        bench.await_sends(2, MAP + 1)?;
+        let with_io = bench.fake.made_with_io();
+        let left = bench.end(connection);
+        assert_eq!((with_io, left), (0, 0));
+        Ok(())
+    }
+
+    #[test]
     fn a_type_of_service_is_a_service_level_where_there_is_a_subnet_manager() -> Result {
         let fake = FakeDevice::new(false)?;
         assert_eq!(fake.service_level(false, true), 105);

@@ -12,6 +12,12 @@ mod inline_bytes_tests;
 pub(crate) mod rdma;
 pub(crate) mod sync;
 
+pub(crate) mod task {
+    pub(crate) fn without_io<R>(f: impl FnOnce() -> R) -> R {
+        f()
+    }
+}
+
 pub(crate) mod sysctl {
     use core::{ffi::c_int, ops::RangeInclusive};
 
