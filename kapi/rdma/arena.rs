@@ -38,6 +38,9 @@ use kernel::{
 /// Empty shards that are kept even if they are not needed.
 const SPARE_SHARDS: usize = 1;
 
+/// The most shards that are unmapped, or taken out to be, with the lock held, which others wait for with softirqs off.
+const AT_ONCE: usize = 16;
+
 /// Empty shards that nobody needed for this long are given back, in milliseconds.
 const QUIET_MS: u32 = 5000;
 
@@ -167,6 +170,12 @@ struct Lists {
     /// What new shards are mapped for.
     device: Option<ARef<Device>>,
     revoked: bool,
+    /// Bytes of the empty shards.
+    empty_bytes: usize,
+    /// Shards that are not empty.
+    occupied: usize,
+    /// Those of them that are still mapped after the arena was revoked.
+    mapped: usize,
     /// The fewest empty shards there were since someone last looked: so many are not needed.
     idle: usize,
     /// Someone will look.
@@ -222,9 +231,12 @@ impl Lists {
                 // Enough, or no room for more: otherwise it would be full.
                 break;
             }
+            let bytes = shard.bytes();
             let shard = first.remove();
             self.list(after).push_front(shard);
             if before == Filling::Empty {
+                self.occupied = self.occupied.wrapping_add(1);
+                self.empty_bytes = self.empty_bytes.wrapping_sub(bytes);
                 self.stats.empty = self.stats.empty.wrapping_sub(1);
                 self.idle = self.idle.min(self.stats.empty);
             }
@@ -267,35 +279,66 @@ impl Lists {
             return None;
         }
         // SAFETY: The shard belongs to this arena; by the type invariants it is in this list.
-        let shard = unsafe { self.list(before).remove(shard) }?;
+        let mut shard = unsafe { self.list(before).remove(shard) }?;
         if after != Filling::Empty {
             self.list(after).push_back(shard);
-        } else if self.revoked {
+            return None;
+        }
+        self.occupied = self.occupied.wrapping_sub(1);
+        if self.revoked {
+            let is_mapped = shard.mapping_mut().is_some();
+            self.mapped = self.mapped.wrapping_sub(usize::from(is_mapped));
             self.leave(&shard);
             return Some(shard);
-        } else {
-            self.stats.empty = self.stats.empty.wrapping_add(1);
-            self.empty.push_front(shard);
         }
+        self.add_empty(shard);
         None
     }
 
-    /// Takes out empty shards until `bytes` are reached, to be dropped when the lock is not held.
-    fn take_empty(&mut self, bytes: usize) -> List<Shard> {
+    fn add_empty(&mut self, shard: ListArc<Shard>) {
+        self.empty_bytes = self.empty_bytes.wrapping_add(shard.bytes());
+        self.stats.empty = self.stats.empty.wrapping_add(1);
+        self.empty.push_front(shard);
+    }
+
+    /// Takes out up to `most` empty shards, or [`AT_ONCE`], until `bytes` are reached, to be dropped when the lock is not
+    /// held.
+    fn take_empty(&mut self, bytes: usize, most: usize) -> List<Shard> {
         let mut out = List::new();
         let mut freed = 0usize;
-        while freed < bytes {
+        for _ in 0..most.min(AT_ONCE) {
+            if freed >= bytes {
+                break;
+            }
             // The one that was used last comes last.
             let Some(shard) = self.empty.pop_back() else {
                 break;
             };
             freed = freed.saturating_add(shard.bytes());
             self.leave(&shard);
+            self.empty_bytes = self.empty_bytes.wrapping_sub(shard.bytes());
             self.stats.empty = self.stats.empty.wrapping_sub(1);
             out.push_back(shard);
         }
         self.idle = self.idle.min(self.stats.empty);
         out
+    }
+
+    /// Unmaps some of the shards that are in use, and says whether there may be more. They take turns, as who frees a
+    /// buffer may put a shard behind those that are done.
+    fn unmap_some(&mut self) -> bool {
+        for filling in [Filling::Sparse, Filling::Dense, Filling::Full] {
+            for _ in 0..AT_ONCE / 3 {
+                let Some(mut shard) = self.list(filling).pop_front() else {
+                    break;
+                };
+                let mapping = shard.mapping_mut().take();
+                self.mapped = self.mapped.wrapping_sub(usize::from(mapping.is_some()));
+                self.list(filling).push_back(shard);
+                drop(mapping);
+            }
+        }
+        self.mapped > 0
     }
 
     /// Whether more shards are empty than are kept without a reason, and nobody looks at them yet.
@@ -350,6 +393,9 @@ impl Arena {
             keep: None,
             device: pd.map(|pd| pd.device().into()),
             revoked: false,
+            empty_bytes: 0,
+            occupied: 0,
+            mapped: 0,
             idle: 0,
             watched: false,
             node: pd.map_or(NO_NODE, |pd| pd.device().numa_node()),
@@ -379,8 +425,7 @@ impl Arena {
 
     /// Bytes of the empty shards. Any context but a hard interrupt.
     pub(crate) fn trimmable(&self) -> usize {
-        let lists = self.lists.lock();
-        lists.empty.iter().map(|shard| shard.bytes()).sum()
+        self.lists.lock().empty_bytes
     }
 
     /// The domain that the buffers are mapped for; null if they are not.
@@ -457,8 +502,7 @@ impl Arena {
             Ok(shard) if !lists.revoked => {
                 let foreign = usize::from(lists.is_foreign(&shard));
                 lists.stats.foreign = lists.stats.foreign.wrapping_add(foreign);
-                lists.stats.empty = lists.stats.empty.wrapping_add(1);
-                lists.empty.push_front(shard);
+                lists.add_empty(shard);
                 Ok(())
             }
             shard => {
@@ -472,28 +516,36 @@ impl Arena {
     /// Gives empty shards back to the kernel, until `want` bytes are reached, and returns how many
     /// bytes that were. Any context but a hard interrupt.
     pub(crate) fn trim(&self, want: usize) -> usize {
-        let mut lists = self.lists.lock();
-        let before = lists.stats.bytes;
-        let empty = lists.take_empty(want);
-        let freed = before.wrapping_sub(lists.stats.bytes);
-        drop(lists);
-        drop(empty);
+        let mut freed = 0usize;
+        while freed < want {
+            let empty = self.lists.lock().take_empty(want.saturating_sub(freed), AT_ONCE);
+            if empty.is_empty() {
+                break;
+            }
+            freed = freed.saturating_add(empty.iter().map(|shard| shard.bytes()).sum());
+        }
         freed
     }
 
     /// Gives back what was empty since the last call, but for a spare. Any context but a hard
     /// interrupt.
     pub(crate) fn reap(&self) {
-        let mut gone = List::new();
-        let mut lists = self.lists.lock();
-        lists.watched = false;
-        for _ in SPARE_SHARDS..lists.idle {
-            // One at a time, as they may differ in size.
-            gone.push_all_back(&mut lists.take_empty(1));
+        loop {
+            let mut lists = self.lists.lock();
+            let idle = lists.idle;
+            let surplus = idle.saturating_sub(SPARE_SHARDS);
+            let gone = lists.take_empty(usize::MAX, surplus);
+            if gone.is_empty() {
+                lists.watched = false;
+                lists.idle = lists.stats.empty;
+                return;
+            }
+            // Someone may have needed others meanwhile: those stay.
+            let left = idle.saturating_sub(surplus.min(AT_ONCE));
+            lists.idle = lists.idle.min(left);
+            drop(lists);
+            drop(gone);
         }
-        lists.idle = lists.stats.empty;
-        drop(lists);
-        drop(gone);
     }
 
     /// Has someone look at the empty shards in a while, if there are too many. Any context but a hard
@@ -517,21 +569,15 @@ impl Arena {
         if let Some(domain) = &self.domain {
             domain.close()?;
         }
-        let mut guard = self.lists.lock();
-        let lists = &mut *guard;
-        lists.revoked = true;
-        let device = lists.device.take();
-        let empty = lists.take_empty(usize::MAX);
-        for list in [&mut lists.sparse, &mut lists.dense, &mut lists.full] {
-            let mut unmapped = List::new();
-            while let Some(mut shard) = list.pop_front() {
-                drop(shard.mapping_mut().take());
-                unmapped.push_back(shard);
-            }
-            list.push_all_back(&mut unmapped);
+        let mut lists = self.lists.lock();
+        if !lists.revoked {
+            lists.revoked = true;
+            lists.mapped = self.domain.as_ref().map_or(0, |_| lists.occupied);
         }
-        drop(guard);
-        drop(empty);
+        let device = lists.device.take();
+        drop(lists);
+        self.trim(usize::MAX);
+        while self.lists.lock().unmap_some() {}
         drop(device);
         cancel_delayed::<_, 0>(self);
         Ok(())

@@ -157,11 +157,14 @@ pub(crate) struct Device {
     pub(crate) takes: Option<usize>,
     /// Bytes that are mapped for it.
     pub(crate) mapped: usize,
+    /// Mappings that were ended since a lock was taken, and the most that ever were.
+    pub(crate) unmapped: usize,
+    pub(crate) most_unmapped: usize,
 }
 
 thread_local! {
     static DEVICE: RefCell<Device> = const {
-        RefCell::new(Device { given: Vec::new(), takes: None, mapped: 0 })
+        RefCell::new(Device { given: Vec::new(), takes: None, mapped: 0, unmapped: 0, most_unmapped: 0 })
     };
 }
 
@@ -193,7 +196,11 @@ pub(crate) unsafe fn rds_ib_dma_map(
 }
 
 pub(crate) unsafe fn rds_ib_dma_unmap(_device: *mut ib_device, _address: u64, len: usize) {
-    device(|device| device.mapped -= len);
+    device(|device| {
+        device.mapped -= len;
+        device.unmapped += 1;
+        device.most_unmapped = device.most_unmapped.max(device.unmapped);
+    });
 }
 
 const ENOMEM: c_int = -12;

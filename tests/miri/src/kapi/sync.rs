@@ -22,6 +22,7 @@ impl<T> SpinLockBh<T> {
     }
 
     pub(crate) fn lock(&self) -> sync::MutexGuard<'_, T> {
+        crate::bindings::device(|device| device.unmapped = 0);
         self.0.lock().unwrap()
     }
 }

@@ -71,6 +71,44 @@ fn what_nobody_needs_goes_after_a_while() {
     assert_eq!(run_timers(), 0);
 }
 
+/// Whoever waits for the lock waits for a few shards, however many there are.
+#[test]
+fn a_lock_is_not_held_for_all_shards() {
+    const SHARDS: usize = 100;
+    let pd = Pd::new();
+    let arena = Arena::new(Some(&pd), None, SIZE).unwrap();
+    let fill = || {
+        while arena.stats().shards < SHARDS {
+            grow(&arena).unwrap();
+        }
+        let take = |_| Arena::take_one(&arena).unwrap();
+        (0..SHARDS * SLOTS).map(take).collect::<Vec<_>>()
+    };
+    let most = |what: &dyn Fn()| {
+        device(|device| (device.unmapped, device.most_unmapped) = (0, 0));
+        what();
+        device(|device| device.most_unmapped)
+    };
+    drop(fill());
+    let bytes = arena.stats().bytes;
+    assert_eq!(arena.trimmable(), bytes);
+    arena.reap();
+    let reaped = most(&|| arena.reap());
+    assert_eq!(arena.stats().shards, 1);
+    assert_eq!(arena.trimmable(), bytes / SHARDS);
+    drop(fill());
+    let trimmed = most(&|| assert_eq!(arena.trim(usize::MAX), bytes));
+    let bufs = fill();
+    assert_eq!(arena.trimmable(), 0);
+    let revoked = most(&|| arena.revoke().unwrap());
+    assert_eq!(device(|device| device.mapped), 0);
+    drop(bufs);
+    assert_eq!(arena.stats().shards, 0);
+    for most in [reaped, trimmed, revoked] {
+        assert!((1..=16).contains(&most), "{most}");
+    }
+}
+
 /// Buffers that are taken, shared between threads and dropped by whoever is last.
 #[test]
 fn handles_end_on_any_thread() {
