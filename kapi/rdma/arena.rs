@@ -18,6 +18,7 @@
 //! use stay readable; their pages are freed with the last one.
 
 use super::{
+    batch::Batch,
     device::Device,
     domain::Domain,
     pd::Pd,
@@ -69,56 +70,6 @@ pub(crate) enum GrowError {
     NoMemory,
     /// The arena was revoked.
     Revoked,
-}
-
-/// A few buffers on the way from the pool to a queue pair.
-pub(crate) struct Batch {
-    bufs: [Option<BufMut>; Self::MAX],
-    len: usize,
-}
-
-impl Batch {
-    /// Most buffers in a batch.
-    pub(crate) const MAX: usize = 16;
-
-    pub(crate) const fn new() -> Self {
-        Self {
-            bufs: [const { None }; Self::MAX],
-            len: 0,
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// How many buffers more there is room for.
-    pub(crate) fn room(&self) -> usize {
-        Self::MAX.saturating_sub(self.len)
-    }
-
-    /// Adds what `f` gives; `f` is not called when there is no room. False if nothing was added.
-    pub(super) fn push_with(&mut self, f: impl FnOnce() -> Option<BufMut>) -> bool {
-        let Some(place) = self.bufs.get_mut(self.len) else {
-            return false;
-        };
-        *place = f();
-        let added = place.is_some();
-        self.len = self.len.wrapping_add(usize::from(added));
-        added
-    }
-
-    pub(crate) fn push(&mut self, buf: BufMut) -> Result<(), BufMut> {
-        let mut buf = Some(buf);
-        self.push_with(|| buf.take());
-        buf.map_or(Ok(()), Err)
-    }
-
-    pub(crate) fn pop(&mut self) -> Option<BufMut> {
-        let last = self.len.checked_sub(1)?;
-        self.len = last;
-        self.bufs.get_mut(last)?.take()
-    }
 }
 
 /// How full a shard is.
@@ -518,7 +469,10 @@ impl Arena {
     pub(crate) fn trim(&self, want: usize) -> usize {
         let mut freed = 0usize;
         while freed < want {
-            let empty = self.lists.lock().take_empty(want.saturating_sub(freed), AT_ONCE);
+            let empty = self
+                .lists
+                .lock()
+                .take_empty(want.saturating_sub(freed), AT_ONCE);
             if empty.is_empty() {
                 break;
             }

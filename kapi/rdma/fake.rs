@@ -9,7 +9,8 @@ use super::{
     local_qp::{LocalQp, Verbs},
     operation::{Lender, LocalPiece},
     pd::Pd,
-    qp::{Qp, QpConfig, QpHandler},
+    qp::{Qp, QpConfig},
+    qp_handler::QpHandler,
     wc_status::WcStatus,
 };
 use crate::{

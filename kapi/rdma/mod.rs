@@ -19,6 +19,7 @@
 
 mod addr;
 mod arena;
+mod batch;
 mod client;
 mod cm;
 mod cm_event;
@@ -38,6 +39,7 @@ mod mr;
 mod operation;
 mod pd;
 mod qp;
+mod qp_handler;
 mod qp_ring;
 mod send_chain;
 mod send_ring;
@@ -46,7 +48,8 @@ mod shard;
 pub(crate) mod stub;
 mod wc_status;
 
-pub(crate) use arena::{Arena, ArenaStats, Batch, GrowError};
+pub(crate) use arena::{Arena, ArenaStats, GrowError};
+pub(crate) use batch::Batch;
 pub(crate) use client::{Client, ClientCell, ClientRegistration};
 pub(crate) use cm::{CmHandler, CmId, RnrTimer};
 pub(crate) use cm_event::{CmEvent, ConnParams};
@@ -60,7 +63,8 @@ pub(crate) use local_qp::LocalQp;
 pub(crate) use mr::{Access, LentMapping, Mapping, Mr, Pieces, Region};
 pub(crate) use operation::{LocalPiece, Operation, OperationItem, Refused, Verb, Why};
 pub(crate) use pd::Pd;
-pub(crate) use qp::{Qp, QpConfig, QpEvent, QpHandler, Received};
+pub(crate) use qp::{Qp, QpConfig};
+pub(crate) use qp_handler::{QpEvent, QpHandler, Received};
 pub(crate) use qp_ring::SendItem;
 pub(crate) use send_chain::{SendChain, MAX_UNREPORTED};
 pub(crate) use shard::{Buf, BufMut};

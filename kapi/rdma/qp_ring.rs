@@ -17,7 +17,7 @@
 //! for all sends before it.
 
 use super::{
-    arena::Batch,
+    batch::Batch,
     domain::Domain,
     shard::{Buf, BufMut},
 };

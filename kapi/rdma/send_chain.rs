@@ -4,7 +4,8 @@
 
 use super::{
     operation::{OperationItem, Refused},
-    qp::{Qp, QpHandler},
+    qp::Qp,
+    qp_handler::QpHandler,
     qp_ring::{SendItem, SIGNAL_EVERY},
     send_ring::{SendProgress, SendRing},
 };

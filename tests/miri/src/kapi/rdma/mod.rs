@@ -6,6 +6,8 @@
 #[path = "../../../../../kapi/rdma/arena.rs"]
 mod arena;
 mod arena_tests;
+#[path = "../../../../../kapi/rdma/batch.rs"]
+mod batch;
 mod device;
 #[path = "../../../../../kapi/rdma/domain.rs"]
 mod domain;
@@ -23,6 +25,7 @@ mod shard;
 #[path = "../../../../../kapi/rdma/wc_status.rs"]
 mod wc_status;
 
-pub(crate) use arena::{Arena, ArenaStats, Batch, GrowError};
+pub(crate) use arena::{Arena, ArenaStats, GrowError};
+pub(crate) use batch::Batch;
 pub(crate) use pd::Pd;
 pub(crate) use shard::{Buf, BufMut};

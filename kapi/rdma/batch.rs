@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Buffers that are handed over together.
+
+use super::shard::BufMut;
+
+/// A few buffers on the way from the pool to a queue pair.
+pub(crate) struct Batch {
+    bufs: [Option<BufMut>; Self::MAX],
+    len: usize,
+}
+
+impl Batch {
+    /// Most buffers in a batch.
+    pub(crate) const MAX: usize = 16;
+
+    pub(crate) const fn new() -> Self {
+        Self {
+            bufs: [const { None }; Self::MAX],
+            len: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many buffers more there is room for.
+    pub(crate) fn room(&self) -> usize {
+        Self::MAX.saturating_sub(self.len)
+    }
+
+    /// Adds what `f` gives; `f` is not called when there is no room. False if nothing was added.
+    pub(super) fn push_with(&mut self, f: impl FnOnce() -> Option<BufMut>) -> bool {
+        let Some(place) = self.bufs.get_mut(self.len) else {
+            return false;
+        };
+        *place = f();
+        let added = place.is_some();
+        self.len = self.len.wrapping_add(usize::from(added));
+        added
+    }
+
+    pub(crate) fn push(&mut self, buf: BufMut) -> Result<(), BufMut> {
+        let mut buf = Some(buf);
+        self.push_with(|| buf.take());
+        buf.map_or(Ok(()), Err)
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<BufMut> {
+        let last = self.len.checked_sub(1)?;
+        self.len = last;
+        self.bufs.get_mut(last)?.take()
+    }
+}
