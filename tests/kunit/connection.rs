@@ -8,15 +8,14 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         conn::{
-            Bounds, ConnKey, Connection, Endpoint, Link, Mapped, Needs, Node, Progress, Reached,
-            Released, RemoteMemory, Request, Transport, Tunables, TxQueue,
+            Bounds, Connection, Endpoint, Link, Node, Progress, Reached, Request, Tunables, TxQueue,
         },
         kapi::{
-            net::{IpBits, Net},
-            pin::PinnedMemory,
-            rdma::{Access, DeviceId},
+            net::Net,
+            rdma::DeviceId,
             sync::{OwnedQueue, Signal},
         },
+        kunit::transport::{self, WithoutMemory},
         msg::Message,
         proto::{
             idle::Patience,
@@ -26,7 +25,6 @@ mod suite {
         },
         recv_pool::{Context, Counters, Limit, Limits, Pools, Unmapped},
     };
-    use core::net::Ipv6Addr;
     use kernel::{
         fmt,
         prelude::*,
@@ -248,23 +246,15 @@ mod suite {
 
         /// What a counter of the node has.
         fn counted(&self, name: &str) -> u64 {
-            let mut counters = self.node.stats.iter(0);
-            counters
-                .find(|(other, _)| *other == name)
-                .map_or(0, |(_, value)| value)
+            transport::counted(&self.node, name)
         }
 
         /// A connection that has a message to send, and has tried to connect.
         fn connect(&self) -> Result<Arc<Connection>> {
-            let key = ConnKey {
-                net: Net::init(),
-                laddr: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1),
-                faddr: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2),
-                scope: 0,
-                tos: 0,
-            };
             let pools = self.fake.unmapped.pools();
-            let connection = self.node.connection(key, None, || Ok(pools.clone()))?;
+            let connection = self
+                .node
+                .connection(transport::key(), None, || Ok(pools.clone()))?;
             let message = Message::empty(pools, PORT, PORT)?;
             connection.send(message).map_err(|_| EINVAL)?;
             self.queue.flush();
@@ -290,55 +280,10 @@ mod suite {
         late: Atomic<u32>,
     }
 
-    impl Transport for Fake {
-        fn fragment(&self) -> FragmentSize {
-            FragmentSize::K4
-        }
-
-        fn claims(&self, _: Net, _: IpBits, _: u32) -> Result<bool> {
-            Ok(true)
-        }
-
-        fn pools(&self, _: Ipv6Addr, _: u32) -> Result<Arc<Pools>> {
+    impl WithoutMemory for Fake {
+        fn pools(&self) -> Result<Arc<Pools>> {
             Ok(self.unmapped.pools().clone())
         }
-
-        fn register(
-            &self,
-            _: Ipv6Addr,
-            _: u32,
-            _: PinnedMemory,
-            _: Access,
-        ) -> Result<KBox<dyn RemoteMemory>> {
-            Err(ENODEV)
-        }
-
-        fn mapped_at_once(&self, _: Ipv6Addr, _: u32) -> Result<u64> {
-            Err(ENODEV)
-        }
-
-        fn map(
-            &self,
-            _: Ipv6Addr,
-            _: u32,
-            _: PinnedMemory,
-            _: Needs,
-            _: Arc<dyn Released>,
-        ) -> Result<Mapped> {
-            Err(ENODEV)
-        }
-
-        fn settle_memory(&self, _: Ipv6Addr, _: u32) -> Result {
-            Ok(())
-        }
-
-        fn pool_bytes(&self) -> u64 {
-            0
-        }
-
-        fn for_each_counter(&self, _: &mut dyn FnMut(&'static str, u64)) {}
-
-        fn for_each_pools(&self, _: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {}
 
         fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
             if self.late.load(Relaxed) > 0 {

@@ -19,5 +19,6 @@ mod pool_dma;
 mod rdma;
 mod recv_pool;
 mod rx;
+pub(crate) mod transport;
 mod tx;
 mod wire;

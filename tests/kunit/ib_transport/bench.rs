@@ -3,10 +3,7 @@
 //! A node with a device that is made up, and a connection over it.
 
 use crate::{
-    conn::{
-        Bounds, ConnKey, Connection, Counter, Endpoint, Link, Mapped, Needs, Node, Progress,
-        Reached, Released, RemoteMemory, Transport,
-    },
+    conn::{Bounds, Connection, Counter, Endpoint, Link, Node, Progress, Reached},
     ib_transport::{
         carrier::{Carrier, RecvRing},
         device::{DeviceUse, Ib, Member},
@@ -14,14 +11,13 @@ use crate::{
         Tunables,
     },
     kapi::{
-        net::{IpBits, Net},
-        pin::PinnedMemory,
         rdma::{
             fake::{self, FakeDevice, Sent},
-            Access, Client, Device as RdmaDevice, Qp, WcStatus,
+            Client, Device as RdmaDevice, Qp, WcStatus,
         },
         sync::{new_spinlock_bh, OwnedQueue, SpinLockBh},
     },
+    kunit::transport::{self, WithoutMemory},
     msg::Message,
     proto::{
         idle::Patience,
@@ -29,9 +25,7 @@ use crate::{
     },
     recv_pool::{Counters, Limit, Limits, Pools},
 };
-use core::net::Ipv6Addr;
 use kernel::{
-    fmt,
     prelude::*,
     sync::{
         aref::ARef,
@@ -125,15 +119,8 @@ impl Bench {
 
     /// A connection that has not tried to connect.
     pub(super) fn connection(&self) -> Result<Arc<Connection>> {
-        let key = ConnKey {
-            net: Net::init(),
-            laddr: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1),
-            faddr: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2),
-            scope: 0,
-            tos: 0,
-        };
         let pools = self.pools().ok_or(ENODEV)?;
-        let made = self.node.connection(key, None, || Ok(pools));
+        let made = self.node.connection(transport::key(), None, || Ok(pools));
         made.map_err(|_| EINVAL)
     }
 
@@ -230,10 +217,7 @@ impl Bench {
 
     /// Returns the value of a counter of the node.
     pub(super) fn counted(&self, counter: Counter) -> u64 {
-        let mut counters = self.node.stats.iter(0);
-        counters
-            .find(|(name, _)| *name == counter.name())
-            .map_or(0, |(_, value)| value)
+        transport::counted(&self.node, counter.name())
     }
 
     /// The queue pair of the connection.
@@ -386,55 +370,10 @@ impl Drop for End {
     }
 }
 
-impl Transport for Wire {
-    fn fragment(&self) -> FragmentSize {
-        self.ib.fragment
-    }
-
-    fn claims(&self, _: Net, _: IpBits, _: u32) -> Result<bool> {
-        Ok(true)
-    }
-
-    fn pools(&self, _: Ipv6Addr, _: u32) -> Result<Arc<Pools>> {
+impl WithoutMemory for Wire {
+    fn pools(&self) -> Result<Arc<Pools>> {
         self.ib.pools_of(&self.device).ok_or(ENODEV)
     }
-
-    fn register(
-        &self,
-        _: Ipv6Addr,
-        _: u32,
-        _: PinnedMemory,
-        _: Access,
-    ) -> Result<KBox<dyn RemoteMemory>> {
-        Err(ENODEV)
-    }
-
-    fn mapped_at_once(&self, _: Ipv6Addr, _: u32) -> Result<u64> {
-        Err(ENODEV)
-    }
-
-    fn map(
-        &self,
-        _: Ipv6Addr,
-        _: u32,
-        _: PinnedMemory,
-        _: Needs,
-        _: Arc<dyn Released>,
-    ) -> Result<Mapped> {
-        Err(ENODEV)
-    }
-
-    fn settle_memory(&self, _: Ipv6Addr, _: u32) -> Result {
-        Ok(())
-    }
-
-    fn pool_bytes(&self) -> u64 {
-        0
-    }
-
-    fn for_each_counter(&self, _: &mut dyn FnMut(&'static str, u64)) {}
-
-    fn for_each_pools(&self, _: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {}
 
     fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         if self.is_cut.load(Relaxed) {

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A transport without memory of programs, for connections of suites, and what they ask of its node.
+
+use crate::{
+    conn::{ConnKey, Connection, Endpoint, Mapped, Needs, Node, Released, RemoteMemory, Transport},
+    kapi::{
+        net::{IpBits, Net},
+        pin::PinnedMemory,
+        rdma::Access,
+    },
+    proto::wire::FragmentSize,
+    recv_pool::Pools,
+};
+use core::net::Ipv6Addr;
+use kernel::{fmt, prelude::*, sync::Arc};
+
+/// What a suite's own transport consists of: it serves all addresses, and has no memory of programs.
+pub(crate) trait WithoutMemory: Send + Sync {
+    /// Returns the pools of its only device.
+    fn pools(&self) -> Result<Arc<Pools>>;
+
+    /// Creates an endpoint whose address is resolved.
+    fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;
+}
+
+impl<T: WithoutMemory> Transport for T {
+    fn fragment(&self) -> FragmentSize {
+        FragmentSize::K4
+    }
+
+    fn claims(&self, _: Net, _: IpBits, _: u32) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn pools(&self, _: Ipv6Addr, _: u32) -> Result<Arc<Pools>> {
+        WithoutMemory::pools(self)
+    }
+
+    fn register(
+        &self,
+        _: Ipv6Addr,
+        _: u32,
+        _: PinnedMemory,
+        _: Access,
+    ) -> Result<KBox<dyn RemoteMemory>> {
+        Err(ENODEV)
+    }
+
+    fn mapped_at_once(&self, _: Ipv6Addr, _: u32) -> Result<u64> {
+        Err(ENODEV)
+    }
+
+    fn map(
+        &self,
+        _: Ipv6Addr,
+        _: u32,
+        _: PinnedMemory,
+        _: Needs,
+        _: Arc<dyn Released>,
+    ) -> Result<Mapped> {
+        Err(ENODEV)
+    }
+
+    fn settle_memory(&self, _: Ipv6Addr, _: u32) -> Result {
+        Ok(())
+    }
+
+    fn pool_bytes(&self) -> u64 {
+        0
+    }
+
+    fn for_each_counter(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+
+    fn for_each_pools(&self, _: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {}
+
+    fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+        WithoutMemory::resolve(self, connection)
+    }
+}
+
+/// Returns the key of the connection that a suite has.
+pub(crate) fn key() -> ConnKey {
+    ConnKey {
+        net: Net::init(),
+        laddr: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1),
+        faddr: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2),
+        scope: 0,
+        tos: 0,
+    }
+}
+
+/// Returns the value of a counter of a node, 0 if there is none of this name.
+pub(crate) fn counted(node: &Node, name: &str) -> u64 {
+    let mut counters = node.stats.iter(0);
+    counters
+        .find(|(other, _)| *other == name)
+        .map_or(0, |(_, value)| value)
+}
