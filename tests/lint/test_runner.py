@@ -195,6 +195,29 @@ def test_outcomes_of_pytest(tmp_path):
         "test_skipped": "skipped", "test_late": "failed: assert False"}
 
 
+def test_known_failures_of_pytest(tmp_path):
+    """A test that is marked to fail passes as long as it does, and is named. One that passes has failed, and so has one whose
+    teardown fails, or that only says so."""
+    (tmp_path / "conftest.py").write_text((TOP / "tests/conftest.py").read_text())
+    (tmp_path / "pytest.ini").write_text((TOP / "tests/pytest.ini").read_text())
+    (tmp_path / "test_sample.py").write_text(
+        "import pytest\n"
+        "known = pytest.mark.xfail(reason='row 1')\n"
+        "@pytest.fixture\n"
+        "def late():\n    yield\n    assert False\n"
+        "@known\ndef test_known(): assert False\n"
+        "@known\ndef test_mended(): pass\n"
+        "@known\ndef test_late(late): assert False\n"
+        "def test_says_so(): pytest.xfail('row 1')\n")
+    env = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
+    done = subprocess.run([sys.executable, "-m", "pytest", "--outcomes=out", "."], cwd=tmp_path, env=env, stdout=subprocess.PIPE)
+    assert done.returncode == 1
+    found = json.loads((tmp_path / "out").read_text())
+    assert {k.split("::")[1]: v.partition(":")[0] for k, v in found["outcomes"].items()} == {
+        "test_known": "passed", "test_mended": "failed", "test_late": "failed", "test_says_so": "failed"}
+    assert "test_sample.py::test_known fails as is known: row 1" in found["warnings"]
+
+
 SAMPLE = """
 import pytest
 import warnings

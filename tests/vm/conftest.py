@@ -350,6 +350,10 @@ def pytest_runtest_makereport(item, call):
                         or any(m.complaints() for m in own))
         if not report.final:
             report.signature = signature(call.excinfo, machines)
+    elif report.skipped and hasattr(report, "wasxfail"):
+        # It has failed as it is known to, and what is left of that is no concern of other tests either.
+        for m in item.stash.get(MACHINES, ([], []))[0]:
+            m.spent = True
     return report
 
 
