@@ -65,10 +65,17 @@ class Script(Exception):
         exec(code, script.__dict__)
 
 
+def become(user):
+    """An ordinary user, without capabilities."""
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+
+
 class Job:
     """One command: its pid, the ends of its pipes and what is still to be written to it."""
 
-    def __init__(self, agent, ident, argv, env, cwd):
+    def __init__(self, agent, ident, argv, env, cwd, user):
         self.agent, self.ident = agent, ident
         r_in, self.stdin = os.pipe2(os.O_CLOEXEC)
         self.out, w_out = os.pipe2(os.O_CLOEXEC)
@@ -82,6 +89,12 @@ class Job:
                 for target, fd in enumerate((r_in, w_out, w_err)):
                     os.dup2(fd, target)
                 os.chdir(cwd)
+                if user:
+                    # Such a user may not get to where it is.
+                    program = os.open(argv[0], os.O_RDONLY | os.O_CLOEXEC)
+                    become(user)
+                    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+                    os.execve(program, argv, {**ENV, **env})
                 # With variables of its own it may need an interpreter of its own.
                 if argv[0] == "python3" and argv[1].endswith(".py") and not env:
                     raise Script(argv[1:])
@@ -198,7 +211,7 @@ class Agent:
         ident, job = r["id"], self.jobs.get(r["id"])
         if r["op"] == "start":
             try:
-                self.jobs[ident] = Job(self, ident, r["argv"], r["env"], r["cwd"])
+                self.jobs[ident] = Job(self, ident, r["argv"], r["env"], r["cwd"], r["user"])
             except OSError as e:
                 self.send({"id": ident, "ev": "failed", "why": str(e)})
         elif r["op"] == "stdin" and job:

@@ -324,12 +324,13 @@ class Node:
 
     # Commands
 
-    def start(self, command, env=None, cwd=None, name=None):
-        """Starts a command, a list or a line for the shell, and returns its Process."""
+    def start(self, command, env=None, cwd=None, name=None, user=None):
+        """Starts a command, a list or a line for the shell, and returns its Process. user: the number of an ordinary
+        user, for a program that is named by its path."""
         argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(map(str, command))
         process = self._process(name or (command if isinstance(command, str) else shlex.join(argv)))
         self._request(op="start", id=process.ident, argv=argv, env=env or {},
-                      cwd=str(cwd or self.rundir))
+                      cwd=str(cwd or self.rundir), user=user)
         return process
 
     def _process(self, text):

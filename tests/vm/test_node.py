@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """One node: loopback, and two soft RDMA devices on the ends of a veth pair."""
 
+import re
 import time
 
 import pytest
 from rdsvm.cluster import PAIR, PAIR6
 from slow_reader import run_slow_reader
-from traffic import exchange, ping, there_and_back, with_addresses
+from traffic import USER, exchange, ping, there_and_back, with_addresses
 
 LOOPS = [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("127.0.0.1", "127.8.9.10")]
 PAIRS = [PAIR, PAIR[::-1], PAIR6, (PAIR[0], PAIR[0])]
@@ -18,6 +19,13 @@ PAIRS = [PAIR, PAIR[::-1], PAIR6, (PAIR[0], PAIR[0])]
 def test_ping(node, tools, ends):
     source, target = ends
     ping(tools, node, target, source)
+
+
+def test_user_of_pings_has_no_privilege(node):
+    """And nor has that of one end of the streams."""
+    told = node.run(["/bin/cat", "/proc/self/status"], user=USER).out
+    assert re.search(rf"^Uid:(\t{USER}){{4}}$", told, re.M) and re.search(r"^Groups:\s*$", told, re.M), told
+    assert re.findall(r"^Cap(?:Inh|Prm|Eff|Amb):\t(\w+)$", told, re.M) == 4 * ["0" * 16], told
 
 
 def test_ping_takes_its_time(node, tools):

@@ -20,6 +20,8 @@ _ports = itertools.cycle(range(4000, 65536 - 63, 64))
 _types = itertools.cycle(range(140, 256))
 # Networks of two nodes: test_failover.py has those below.
 _networks = itertools.cycle(range(150, 250))
+# What needs no privilege runs without one: pings, and one end of the verified streams, beside root's.
+USER = 1000
 
 
 def messages(flavor, count):
@@ -65,7 +67,7 @@ def ping(tools, node, target, source=None, count=3, tos=None, interval="10ms"):
         command[1:1] = ["-I", source]
     if tos is not None:
         command[1:1] = ["-Q", tos]
-    result = node.run(command, check=False, timeout=60 * count + 30)
+    result = node.run(command, check=False, timeout=60 * count + 30, user=USER)
     assert result.status == 0, str(result)
     assert f"{count} sent, {count} received" in result.out, str(result)
 
@@ -82,11 +84,11 @@ class Streams:
         arguments = list(itertools.chain.from_iterable(
             (f"--{name.replace('_', '-')}", value) for name, value in options.items()))
         # The two ends may be on one node, at one address.
-        for (node, mine), (_, theirs), first, second in ((left, right, port, port + 32),
-                                                         (right, left, port + 32, port)):
+        for (node, mine), (_, theirs), first, second, user in ((left, right, port, port + 32, USER),
+                                                               (right, left, port + 32, port, None)):
             self.ends.append(node.start([tools / "rds-verify", "both",
                                          "--bind", endpoint(mine, first),
-                                         "--to", endpoint(theirs, second), *arguments]))
+                                         "--to", endpoint(theirs, second), *arguments], user=user))
 
     def running(self):
         return all(p.running() for p in self.ends)
