@@ -7,7 +7,6 @@ The kernel's fault injection has to be for this module only, or for one function
 
 import contextlib
 import glob
-import os
 import select
 import struct
 import sys
@@ -15,6 +14,7 @@ import sys
 import rdma
 from cases import need, outcome
 from knobs import knob
+from nth import Nth
 from rdma import MAP, NOTIFY_ME, READWRITE, Pair, unpinned
 from rds import SOL_RDS
 
@@ -109,25 +109,6 @@ def renew(p):
             p.ours.free(told, rdma.INVALIDATE)
         else:
             need(told == "EINVAL", f"{told}, though the device fails")
-
-
-class Nth:
-    """The NUMBERth step of a thread fails, in the kernel's own way."""
-
-    def __init__(self, thread):
-        self.file = os.open(f"/proc/{thread}/fail-nth", os.O_RDWR)
-
-    def begin(self, number):
-        os.pwrite(self.file, b"%d" % number, 0)
-
-    def end(self):
-        """How many more steps it would have taken to get there."""
-        left = int(os.pread(self.file, 20, 0))
-        self.begin(0)
-        return left
-
-    def close(self):
-        os.close(self.file)
 
 
 def own(p, cookie):
