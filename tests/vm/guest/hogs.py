@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: GPL-2.0
+"""hogs.py KIND LOCAL PEER: an ordinary user who does one bad thing again and again, between two addresses of this node, until
+its input ends. Prints how often it has, first when it has begun, then for each line that comes, after it has gone on."""
+
+import collections
+import contextlib
+import itertools
+import os
+import resource
+import select
+import socket
+import sys
+
+import rdma
+from cases import outcome
+from rds import FRAGMENT, MAX_MESSAGE, Sock, info
+
+USER = 1001
+NOW = socket.MSG_DONTWAIT
+RCVBUF = socket.SO_RCVBUF
+# What a system gives a user.
+FILES, LOCKED = 1024, 8 << 20
+# How often it has done it before it counts as one that does, and how much more often each time.
+BEGUN, MORE = 20, 5
+KINDS = {}
+
+
+def kind(function):
+    """A function that yields whenever it has done it once more."""
+    KINDS[function.__name__] = function
+    return function
+
+
+def become_ordinary():
+    os.setgroups([])
+    os.setresgid(USER, USER, USER)
+    os.setresuid(USER, USER, USER)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (LOCKED, LOCKED))
+
+
+@kind
+def unread_port(local, peer):
+    """Hundreds of sockets send to one that nobody reads, as much as they may."""
+    full = Sock((peer, 0))
+    senders = [Sock((local, 0)) for _ in range(400)]
+    while True:
+        for s in senders:
+            outcome(s.send, bytes(8 * FRAGMENT), full.name(), NOW)
+        yield
+
+
+@kind
+def unread_memory(local, peer):
+    """The same, to as many sockets: it is memory that this takes."""
+    full = [Sock((peer, 0)) for _ in range(400)]
+    senders = [Sock((local, 0)) for _ in range(40)]
+    for s in itertools.cycle(senders):
+        for r in full:
+            outcome(s.send, bytes(16 * FRAGMENT), r.name(), NOW)
+        yield
+
+
+@kind
+def dead_peers(local, _):
+    """Messages to addresses that nobody has, each a connection that is asked for."""
+    s = Sock((local, 0))
+    for number in itertools.count():
+        outcome(s.send, b"x", (f"10.77.{number // 250 % 250}.{1 + number % 250}", 1), NOW)
+        if number % 10 == 9:
+            yield
+
+
+@kind
+def send_buffers(local, _):
+    """Sockets whose send buffers are full for good, as their peer is dead."""
+    senders = [Sock((local, 0)) for _ in range(249)]
+    while True:
+        for s in senders:
+            outcome(s.send, bytes(16 * FRAGMENT), ("10.77.255.1", 1), NOW)
+        yield
+
+
+@kind
+def wrong_keys(local, peer):
+    """Operations with a key that nobody has given."""
+    with rdma.connected((local, 0), (peer, 1)) as s:
+        memory = rdma.Memory(s, 1)
+        for token in itertools.count():
+            bad, _place = rdma.transfer(1, (0, 8), [(memory.base, 8)], rdma.READWRITE | rdma.NOTIFY_ME, token)
+            if outcome(rdma.send, s, b"x", bad) == 1:
+                outcome(rdma.status, s)
+            yield
+
+
+@kind
+def tiny_buffers(local, peer):
+    """Ports that are full after each message, and empty after each read: the peer is told each time."""
+    readers = [Sock((peer, 0)) for _ in range(50)]
+    for r in readers:
+        r.setsockopt(socket.SOL_SOCKET, RCVBUF, 1)
+    with Sock((local, 0)) as s:
+        while True:
+            for r in readers:
+                outcome(s.send, bytes(2 * FRAGMENT), r.name(), NOW)
+            for r in readers:
+                while outcome(r.recv, 1, NOW) != "EAGAIN":
+                    pass
+            yield
+
+
+@kind
+def pins(local, peer):
+    """Memory that it registers as far as it may, and gives back."""
+    with rdma.connected((local, 0), (peer, 1)) as s:
+        memory = rdma.Memory(s, 4096)
+        while True:
+            found = []
+            for at in range(0, 4096 * FRAGMENT, 64 * FRAGMENT):
+                found.append(outcome(memory.register, at, 64 * FRAGMENT))
+            yield
+            for cookie in found:
+                if isinstance(cookie, int):
+                    memory.free(cookie, rdma.INVALIDATE)
+
+
+@kind
+def ports(local, peer):
+    """As many bound sockets as it may have, at both addresses, that come and go."""
+    held = collections.deque()
+    while True:
+        for host in (local, peer) * 50:
+            if len(held) > FILES - 100:
+                held.popleft().sock.close()
+            held.append(Sock((host, 0)))
+        yield
+
+
+@kind
+def broadcast(local, _):
+    """Messages to addresses that mean many nodes, or none."""
+    with Sock((local, 0)) as s:
+        for number in itertools.count():
+            for host in ("255.255.255.255", "10.9.0.255", "224.0.0.1", f"239.1.{number % 250}.1"):
+                outcome(s.send, b"x", (host, 1), NOW)
+            yield
+
+
+@kind
+def tables(local, peer):
+    """Readers of all tables, amid sockets that come and go."""
+    while True:
+        for option in range(10000, 10018):
+            with Sock((local, 0)), Sock((peer, 0)), contextlib.suppress(OSError):
+                info(option)
+        yield
+
+
+@kind
+def large_messages(local, peer):
+    """The largest messages there are, which it reads."""
+    s, r = Sock((local, 0)), Sock((peer, 0))
+    while True:
+        while outcome(s.send, bytes(MAX_MESSAGE), r.name(), NOW) == MAX_MESSAGE:
+            pass
+        select.select([r], [], [])
+        while outcome(r.recv, 1, NOW) != "EAGAIN":
+            pass
+        yield
+
+
+@kind
+def taken_back(local, peer):
+    """Messages that it takes back at once, and sockets that it closes with messages on their way."""
+    r = Sock((peer, 0))
+    while True:
+        with Sock((local, 0)) as s:
+            for _ in range(10):
+                outcome(s.send, bytes(4 * FRAGMENT), r.name(), NOW)
+                s.cancel(*r.name())
+                outcome(s.send, bytes(FRAGMENT), r.name(), NOW)
+        while outcome(r.recv, 1, NOW) != "EAGAIN":
+            pass
+        yield
+
+
+@kind
+def types(local, peer):
+    """A connection for each type of service, again and again with other messages."""
+    r = Sock((peer, 0))
+    for tos in itertools.cycle(range(40)):
+        with Sock((local, 0), 1) as s:
+            s.set_tos(tos)
+            outcome(s.send, b"x", r.name())
+        outcome(r.recv, 1, NOW)
+        yield
+
+
+def main(name, local, peer):
+    become_ordinary()
+    doing = KINDS[name](local, peer)
+    until = BEGUN
+    for count, _ in enumerate(doing, 1):
+        if count == until:
+            print(count, flush=True)
+        elif count > until and select.select([sys.stdin], [], [], 0)[0]:
+            if not sys.stdin.readline():
+                return
+            until = count + MORE
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0
+"""One user cannot stop others: an ordinary user who does one bad thing again and again (guest/hogs.py), beside another's
+messages between the same addresses. All of these arrive, and each ping is answered; how soon is not judged."""
+
+import pytest
+from bystander import Bystander
+from rdsvm.cluster import PAIR
+from traffic import ping
+
+pytestmark = [pytest.mark.impls("rust")]
+
+# Rounds of the verified messages, and pings, for each look at the hog.
+ROUNDS, PINGS, LOOKS = 20, 5, 2
+KINDS = ("unread_port", "unread_memory", "dead_peers", "send_buffers", "wrong_keys", "tiny_buffers", "pins", "ports",
+         "broadcast", "tables", "large_messages", "taken_back", "types")
+
+
+class Hog:
+    """It has done it so often when a call returns, and more often each time."""
+
+    def __init__(self, node, guest, kind):
+        self.process = node.start(["python3", guest / "hogs.py", kind, *PAIR])
+        self.counts = []
+        self.look()
+
+    def look(self):
+        told = self.process.expect(r"\A(?:\d+\n){" + str(len(self.counts)) + r"}(\d+)\n")
+        self.counts.append(int(told[1]))
+
+    def go_on(self):
+        self.process.write("\n")
+        self.look()
+
+    def finish(self):
+        self.process.write("", close=True)
+        self.process.wait(check=True)
+
+
+@pytest.mark.long("release", "debug")
+@pytest.mark.parametrize("kind", KINDS)
+def test_bystander(kind, node, tools, guest):
+    beside = Bystander(node, guest, *PAIR, 0)
+    hog = Hog(node, guest, kind)
+    for _ in range(LOOKS):
+        for _ in range(ROUNDS):
+            beside.go_on()
+        ping(tools, node, PAIR[1], PAIR[0], count=PINGS)
+        hog.go_on()
+    # It is over before it ends: nothing of this is the end's doing.
+    ping(tools, node, PAIR[1], PAIR[0], count=PINGS)
+    beside.finish()
+    hog.finish()
+    # Connections to nobody, and others.
+    node.forget()
