@@ -150,11 +150,11 @@ mod suite {
             bench.fake.report(1, id, WcStatus::SUCCESS);
         }
         bench.fake.settle(1)?;
-        let progress = bench.qp().map(|qp| qp.send_progress());
+        // More may have been posted: after a while an idle connection has the device report.
+        let done = bench.qp().map(|qp| qp.send_progress().done);
         let resets = bench.counted(Counter::ConnReset);
         let left = bench.end(connection);
-        let progress = progress.map(|it| (it.posted, it.done));
-        assert_eq!(progress, Some((u64::from(MAP) + 1, 0)));
+        assert_eq!(done, Some(0));
         assert_eq!((resets, left), (0, 0));
         Ok(())
     }
