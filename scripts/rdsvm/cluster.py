@@ -73,6 +73,8 @@ class Machine(Node):
     so a peer that runs them boots the release kernel. kind is that of its RDMA devices. Without detectors its kernel
     does nothing but what is asked of it, on the soft devices of the kernel's source, as a benchmark needs."""
 
+    # The modules of its soft RDMA devices.
+    soft_devices = ("rdma_rxe", "siw")
     # All that were booted; whoever wants to know of some empties it before.
     booted = []
     # Seconds of processors that each boot took until the first command.
@@ -116,7 +118,7 @@ class Machine(Node):
         self.netdevs = [self._netdev(macs[0]) for macs, _, _ in self.wires]
         self.netdevs += [self._netdev(mac) for macs, _, _ in self.wires for mac in macs[1:]]
         # RDMA CM and the soft devices come and go with the machine, RDS with the tests.
-        self.run(["modprobe", "-a", "rdma_rxe", "siw"])
+        self.run(["modprobe", "-a", *self.soft_devices])
         for commands in self.networks:
             self.run(commands)
         return self

@@ -73,6 +73,8 @@ class StockMachine(Machine):
     """A node with the kernel `release` of the root `root`."""
 
     here = f"/{PLACE}"
+    # Debian's kernels have no soft-iWARP.
+    soft_devices = ("rdma_rxe",)
 
     def __init__(self, name, root, release, initrd, rundir, **kwargs):
         # The kernel and its modules are what the root has, and not one of this project's.
