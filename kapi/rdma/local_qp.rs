@@ -180,6 +180,8 @@ impl LocalQp {
             }
             _ => Err(error),
         });
+        // The program has said nothing wrong.
+        let posted = posted.map_err(|error| if error == EINVAL { EIO } else { error });
         if let Err(error) = posted.and_then(|()| region.mr().finish(PATIENCE_MS)) {
             // Only without the queues may the region, with its mark, go. One that refuses is of no use either.
             drop(guard.take());

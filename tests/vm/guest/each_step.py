@@ -97,7 +97,7 @@ def renew(p):
     """The device fails, and so does the queue pair by which it registers memory, and the one that is made then. The next one
     is made when it is needed."""
     told = None
-    while told != "EINVAL":
+    while told != "EIO":
         knob("fail_post/times", 2)
         knob("fail_post/space", 0)
         knob("fail_post/probability", 100)
@@ -108,7 +108,7 @@ def renew(p):
         if isinstance(told, int):
             p.ours.free(told, rdma.INVALIDATE)
         else:
-            need(told == "EINVAL", f"{told}, though the device fails")
+            need(told == "EIO", f"{told}, though the device fails")
 
 
 def own(p, cookie):
