@@ -3,6 +3,7 @@
 compiled; ATOMICS is 1 if the devices have them. The network is that of rogue.py."""
 
 import mmap
+import select
 import struct
 import sys
 
@@ -129,14 +130,18 @@ def ends(home):
 
 
 def ended(home):
-    """A peer ends a region itself, with the frame of a message: verbs let it, if it knows the key."""
+    """A peer ends a region itself, with the frame of a message: verbs let it, if it knows the key. That is no message of
+    RDS, and ends the connection."""
     with Memory(home) as m:
         cookie, other, port = m.register(0, 100), m.register(0, 100), m.sock.name()[1]
         with connected(home) as p:
             need(p.ping(), "there is no connection")
             p.aim(cookie)
+            before = home.counters()["ib_rx_misused"]
             p.send(frames.message(p.number(), b"ended", dport=port, sport=4000), opcode=SEND_WITH_INVALIDATE)
-            need(m.sock.recv()[0] == b"ended", "the message did not come")
+            p.await_end()
+            need(home.counters()["ib_rx_misused"] == before + 1, "it ended for something else")
+            need(not select.select([m.sock], [], [], 0)[0], "the message came")
         need(tried(home, READ, cookie, 0, bytes(10)) is None, "it outlives its end")
         need(tried(home, READ, other, 0, bytes(10)) is not None, "another one has ended, too")
         need(outcome(m.free, cookie, INVALIDATE) == "ok", "its program cannot end it")
