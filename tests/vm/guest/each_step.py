@@ -98,10 +98,10 @@ def renew(p):
     is made when it is needed."""
     told = None
     while told != "EIO":
-        knob("fail_post/times", 2)
+        knob("fail_post/times", 4)
         knob("fail_post/space", 0)
         knob("fail_post/probability", 100)
-        # One work request each: for the other access it tries two.
+        # Two work requests each, with atomic operations and without.
         told = outcome(p.ours.register, 0, PAGE, 0)
         knob("fail_post/probability", 0)
         # What the connection has just posted may have failed instead.
