@@ -146,7 +146,7 @@ bool rds_fake_receive(struct ib_device *device, u32 number, const u8 *bytes, u32
 bool rds_fake_report(struct ib_device *device, u32 number, u64 id, int status)
 {
 	struct rds_fake *fake = to_fake(device);
-	const struct ib_wc wc = { .wr_id = id, .status = status };
+	const struct ib_wc wc = { .wr_id = id, .status = status, .opcode = IB_WC_RECV };
 	const struct rds_fake_qp *qp;
 
 	guard(spinlock_irq)(&fake->lock);
