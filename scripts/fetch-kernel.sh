@@ -31,10 +31,7 @@ read_lists() {
 			die "no $tool here to get the source of Linux ${wanted[*]} with: KSRC=DIR uses a tree that is there"
 	done
 	mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/download"
-	# shellcheck disable=SC2016
-	uri=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' | grep -v security | head -n 1 || true)
-	[ -n "$uri" ] || die "apt knows no mirror of Debian; run 'apt-get update' and try again," \
-		"or use KSRC=DIR with a tree that is there"
+	uri=$(mirror_of_debian "or use KSRC=DIR with a tree that is there")
 	cat >"$apt/kernel.sources" <<-SOURCES
 		Types: deb
 		URIs: $uri
@@ -57,7 +54,11 @@ for series in "${wanted[@]}" ''; do
 		echo "$src"
 		exit 0
 	fi
-	[ -n "$known" ] || { read_lists && known=y; }
+	# Not in a list of commands, where none of them would end this.
+	if [ -z "$known" ]; then
+		read_lists
+		known=y
+	fi
 	! offered "$series" || break
 done
 say "fetching the source of Linux $series (164 MB)"

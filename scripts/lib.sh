@@ -52,6 +52,16 @@ run_logged() {
 	return 1
 }
 
+# mirror_of_debian HINT: prints the address of the mirror of Debian that apt is set up for, or says that there is none,
+# and what else to do.
+mirror_of_debian() {
+	local uri
+	# shellcheck disable=SC2016 # it is for apt
+	uri=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' | grep -v security | head -n 1 || true)
+	[ -n "$uri" ] || die "apt knows no mirror of Debian; run 'apt-get update' and try again${1:+, $1}"
+	echo "$uri"
+}
+
 # new_enough VERSION: whether a bindgen of this version makes the module's bindings.
 new_enough() {
 	[[ ${1:-} =~ ^([0-9]+)\.([0-9]+)\.([0-9]+) ]] || return 1

@@ -19,9 +19,7 @@ if [ -f "$root/.complete" ]; then
 	exit 0
 fi
 [ "$(id -u)" = 0 ] || die "only root can make a root of another Debian: run this as root"
-# shellcheck disable=SC2016 # it is for apt
-uri=$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | head -n 1 || true)
-[ -n "$uri" ] || die "apt knows no mirror; run 'apt-get update' and try again"
+uri=$(mirror_of_debian "")
 
 # inside COMMAND...: in the root, where no service may start.
 inside() { env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive chroot "$root" "$@"; }

@@ -220,6 +220,7 @@ def test_no_mirror(machine):
     nothing = "#!/bin/sh\nexit 0\n"
     told = machine("fetch-kernel.sh", apt_get=nothing, dpkg_deb=nothing)
     assert "apt knows no mirror of Debian; run 'apt-get update'" in told, told
+    assert told.count("error: ") == 1, told
 
 
 class TestSeries:
