@@ -75,42 +75,28 @@ fn date(days: i64) -> (i64, i64, i64) {
 
 #[cfg(test)]
 mod tests {
-    use rds_socket::info::Table;
-
     use super::*;
-    use crate::record::{decode, Family};
+    use crate::record::{ConnectionFlags, Family, Path};
     use crate::show;
 
-    fn path(index: u32, reset: Time, reason: u32, flags: u8) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for time in [1_700_000_000, 1_700_000_060, reset] {
-            bytes.extend(Time::to_ne_bytes(time));
+    /// A connection with one path.
+    fn paths(reset: Time, reason: u32, flags: u8) -> Paths {
+        let path = Path {
+            index: 0,
+            connected: 1_700_000_060,
+            attempted: 1_700_000_000,
+            reset,
+            attempts: 3,
+            flags: ConnectionFlags::from_bits(flags),
+            reason,
+        };
+        Paths {
+            local: [10, 0, 0, 1].into(),
+            peer: [10, 0, 0, 2].into(),
+            transport: "infiniband".to_owned(),
+            tos: 4,
+            paths: vec![path],
         }
-        for number in [reason, 3, index] {
-            bytes.extend(u32::to_ne_bytes(number));
-        }
-        bytes.push(flags);
-        bytes
-    }
-
-    fn record(count: u8, paths: &[Vec<u8>]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for last in [1, 2] {
-            bytes.extend([0; 10]);
-            bytes.extend([255, 255, 10, 0, 0, last]);
-        }
-        bytes.extend(b"infiniband\0\0\0\0\0\0");
-        bytes.extend([4, count]);
-        bytes.extend(paths.concat());
-        // Room for eight.
-        bytes.resize(50 + 8 * 37, 0);
-        bytes
-    }
-
-    fn read(records: &[Vec<u8>]) -> Vec<Paths> {
-        let data = records.concat();
-        let each = records[0].len();
-        decode(&Table { data, each }, Family::V4).unwrap()
     }
 
     #[test]
@@ -119,9 +105,8 @@ mod tests {
             family: Family::V4,
             ..Layout::default()
         };
-        let one = record(1, &[path(0, 1_700_000_050, 26, 4)]);
-        let two = record(0, &[path(0, 0, 0, 2)]);
-        let text = show::table("RDS Paths", &read(&[one, two]), layout).unwrap();
+        let rows = [paths(1_700_000_050, 26, 4), paths(0, 0, 2)];
+        let text = show::table("RDS Paths", &rows, layout).unwrap();
         let head = "P    Connected@               Attempt@                 Reset@                   Attempts   RDS    Down(Secs)  Reason";
         let up = "0    11/14/23 22:14:20 UTC    11/14/23 22:13:20 UTC    11/14/23 22:14:10 UTC    3          --C-   10          26";
         let connecting = "0    11/14/23 22:14:20 UTC    11/14/23 22:13:20 UTC    ---                      3          -c--   ---         --";
