@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use rds_tools_common::complain;
+use rds_tools_common::exit_code;
 use rustix::process::{getrlimit, setrlimit, Resource};
 
 use args::Args;
@@ -31,13 +31,7 @@ use measure::Report;
 use rows::{Bench, Row};
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain("rds-bench", format_args!("{error:#}"));
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("rds-bench", run(&Args::parse()).map(|()| true))
 }
 
 fn run(args: &Args) -> anyhow::Result<()> {

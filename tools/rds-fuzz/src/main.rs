@@ -57,13 +57,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match Args::parse().run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain(format_args!("{error:#}"));
-            ExitCode::FAILURE
-        }
-    }
+    rds_tools_common::exit_code("rds-fuzz", Args::parse().run().map(|()| true))
 }
 
 fn complain(what: impl Display) {

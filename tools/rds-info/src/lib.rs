@@ -41,14 +41,7 @@ pub fn command() -> clap::Command {
 
 /// The program.
 pub fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            complain(format_args!("{error:#}"));
-            ExitCode::FAILURE
-        }
-    }
+    rds_tools_common::exit_code("rds-info", run(&Args::parse()))
 }
 
 fn complain(what: impl Display) {

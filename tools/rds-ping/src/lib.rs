@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
-use rds_tools_common::{complain, source_address_for};
+use rds_tools_common::{exit_code, source_address_for};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use args::Args;
@@ -27,14 +27,7 @@ pub fn command() -> clap::Command {
 
 /// The program.
 pub fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            complain("rds-ping", format_args!("{error:#}"));
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("rds-ping", run(&Args::parse()))
 }
 
 /// Returns whether every ping was answered.

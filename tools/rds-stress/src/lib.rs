@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use rds_socket::RdsSocket;
-use rds_tools_common::{complain, source_address_for};
+use rds_tools_common::{exit_code, source_address_for};
 
 use args::Args;
 use control::{Control, Hello};
@@ -38,13 +38,7 @@ pub fn command() -> clap::Command {
 
 /// The program.
 pub fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain("rds-stress", format_args!("{error:#}"));
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("rds-stress", run(&Args::parse()).map(|()| true))
 }
 
 fn run(args: &Args) -> Result<()> {

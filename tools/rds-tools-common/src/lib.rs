@@ -5,6 +5,7 @@ mod priority;
 mod route;
 
 use std::fmt;
+use std::process::ExitCode;
 
 pub use priority::run_before_others;
 pub use route::source_address_for;
@@ -13,4 +14,17 @@ pub use route::source_address_for;
 pub fn complain(program: &str, what: impl fmt::Display) {
     let message = format!("{program}: {what}\n");
     eprint!("{message}");
+}
+
+/// The exit status of a program whose work ended so: badly also with `Ok(false)`. Tells people of an error, with its
+/// causes.
+pub fn exit_code(program: &str, result: Result<bool, impl fmt::Display>) -> ExitCode {
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            complain(program, format_args!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
 }

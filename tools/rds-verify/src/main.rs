@@ -14,7 +14,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use rds_tools_common::complain;
+use rds_tools_common::exit_code;
 use serde::Serialize;
 
 use args::{Args, Role};
@@ -90,13 +90,7 @@ impl Report {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse().role) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain("rds-verify", format_args!("{error:#}"));
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("rds-verify", run(&Args::parse().role).map(|()| true))
 }
 
 fn run(role: &Role) -> anyhow::Result<()> {
