@@ -35,17 +35,22 @@ impl Domain {
         }
     }
 
+    fn no_atomics(&self, masked: bool) -> &Atomic<bool> {
+        let [plain, with_masks] = &self.no_atomics;
+        if masked {
+            with_masks
+        } else {
+            plain
+        }
+    }
+
     /// Whether the device is known to refuse atomic operations. Some log each that they refuse.
     pub(super) fn refuses_atomics(&self, masked: bool) -> bool {
-        let [plain, with_masks] = &self.no_atomics;
-        let refuses = if masked { with_masks } else { plain };
-        refuses.load(ordering::Relaxed)
+        self.no_atomics(masked).load(ordering::Relaxed)
     }
 
     pub(super) fn note_no_atomics(&self, masked: bool) {
-        let [plain, with_masks] = &self.no_atomics;
-        let refuses = if masked { with_masks } else { plain };
-        refuses.store(true, ordering::Relaxed);
+        self.no_atomics(masked).store(true, ordering::Relaxed);
     }
 
     /// Whether it is known to refuse regions for them.
