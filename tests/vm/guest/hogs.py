@@ -31,6 +31,12 @@ def kind(function):
     return function
 
 
+def read_all(s):
+    """Takes all messages that a socket has."""
+    while outcome(s.recv, 1, NOW) != "EAGAIN":
+        pass
+
+
 def become_ordinary():
     os.setgroups([])
     os.setresgid(USER, USER, USER)
@@ -104,8 +110,7 @@ def tiny_buffers(local, peer):
             for r in readers:
                 outcome(s.send, bytes(2 * FRAGMENT), r.name(), NOW)
             for r in readers:
-                while outcome(r.recv, 1, NOW) != "EAGAIN":
-                    pass
+                read_all(r)
             yield
 
 
@@ -164,8 +169,7 @@ def large_messages(local, peer):
         while outcome(s.send, bytes(MAX_MESSAGE), r.name(), NOW) == MAX_MESSAGE:
             pass
         select.select([r], [], [])
-        while outcome(r.recv, 1, NOW) != "EAGAIN":
-            pass
+        read_all(r)
         yield
 
 
@@ -179,8 +183,7 @@ def taken_back(local, peer):
                 outcome(s.send, bytes(4 * FRAGMENT), r.name(), NOW)
                 s.cancel(*r.name())
                 outcome(s.send, bytes(FRAGMENT), r.name(), NOW)
-        while outcome(r.recv, 1, NOW) != "EAGAIN":
-            pass
+        read_all(r)
         yield
 
 
