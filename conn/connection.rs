@@ -127,7 +127,7 @@ impl TxQueue {
 pub(super) struct Tx {
     pub(super) queue: TxQueue,
     pub(super) link: Option<Arc<dyn Link>>,
-    /// What the last link went through, since it went while nothing waited to be sent or acknowledged, and until the
+    /// The path of the last link, if nothing waited to be sent or acknowledged when that went. Until the
     /// next attempt.
     pub(super) rest: Option<RdmaPath>,
     /// How often there was a link.

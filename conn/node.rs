@@ -276,7 +276,7 @@ impl Node {
         }
     }
 
-    /// Where the memory of messages comes from that a local address sends. May sleep.
+    /// The pools for messages that a local address sends. May sleep.
     ///
     /// Fails with ENETUNREACH if there is no transport to other nodes, with ENOMEM.
     pub(crate) fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>> {

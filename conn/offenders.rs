@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Users whose operations the peer of a connection refuses. Each such operation ends the link for all.
+//! Users whose operations the peer of a connection refuses.
+//!
+//! Each such operation ends the link for all.
 
 use crate::kapi::{
     sync::{new_spinlock_bh, Peek, SpinLockBh},
@@ -30,8 +32,8 @@ impl Offenders {
         })
     }
 
-    /// The peer has refused an operation of a user's socket, of which this was the standing. Any context but a hard
-    /// interrupt.
+    /// Notes that the peer has refused an operation of a user's socket, of which this was the standing.
+    /// Any context but a hard interrupt.
     #[cold]
     pub(crate) fn note(&self, user: UserId, standing: Standing) {
         let mut faults = self.faults.lock();
@@ -55,8 +57,8 @@ impl Offenders {
         }
     }
 
-    /// Whether an operation of a user's socket may go now; if not, how long to wait until it may ask again, in
-    /// nanoseconds. Any context but a hard interrupt.
+    /// Lets an operation of a user's socket go now, or returns after how many nanoseconds the caller may
+    /// ask again. Any context but a hard interrupt.
     #[inline]
     pub(crate) fn turn(&self, user: UserId, standing: Standing) -> Result<(), u64> {
         if !self.any.peek() {

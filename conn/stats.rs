@@ -92,7 +92,7 @@ counters! {
     IbRxRefillFromCq => "ib_rx_refill_from_cq",
     IbRxRefillFromThread => "ib_rx_refill_from_thread",
     IbRxAllocLimit => "ib_rx_alloc_limit",
-    /// What the pools of all devices hold now, in units of [`FRAG_BYTES`]. Not counted.
+    /// The memory of the pools of all devices, in units of [`FRAG_BYTES`]. Not counted.
     IbRxTotalFrags => "ib_rx_total_frags",
     /// The messages that wait to be read. Not counted.
     IbRxTotalIncs => "ib_rx_total_incs",
@@ -237,7 +237,8 @@ impl Stats {
         })
     }
 
-    /// The messages that were queued to be read, and neither read nor dropped. It is inexact while that goes on.
+    /// The messages that were queued to be read, and neither read nor dropped. Inexact while that goes
+    /// on.
     fn unread(&self) -> u64 {
         let sum = |counter: Counter| self.counters.sum(counter as usize);
         sum(Counter::RecvQueued)

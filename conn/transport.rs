@@ -95,7 +95,7 @@ impl Progress {
         self.ended.store(true, Relaxed);
     }
 
-    /// Whether the endpoint has ended, so that what fails now is no news. Any context.
+    /// Returns true if the endpoint has ended: what fails now is no news. Any context.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Relaxed)
     }
@@ -234,7 +234,8 @@ pub(crate) trait Transport: Send + Sync {
     /// Fails with ENOMEM.
     fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool>;
 
-    /// The pools of the device that has a local address; if none has it, pools for what waits until one has. May sleep.
+    /// The pools of the device that has a local address; if none has it, pools for what waits until one
+    /// has. May sleep.
     ///
     /// Fails with ENOMEM.
     fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>>;
