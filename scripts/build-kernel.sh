@@ -18,6 +18,8 @@ esac
 
 src=$("$TOP/scripts/fetch-kernel.sh")
 version=$(make -s -C "$src" kernelversion)
+# Options of one series have a file of their own, after the others.
+[ ! -f "$TOP/configs/${version%.*}.config" ] || fragments+=("$TOP/configs/${version%.*}.config")
 key=$({
 	# Another tree of the same version may be another kernel.
 	echo "$version${KSRC:+ $src}"
