@@ -39,6 +39,8 @@ HARMLESS = re.compile(
     r"|KASAN: enabled|kasan: Kernel|BUG_ON_DATA|DEBUG_LOCKS"
     # Of a tracker whose allocation the fault injection refused.
     r"|ref_tracker: memory allocation failure"
+    # Of a test of the kernel crate that 7.3 runs at each boot.
+    r"|work func \S*6kernel\S*8spinlock5tests\S* enqueued on deprecated workqueue"
 )
 
 # Defects of the kernel's own that no user of RDMA can help: how the report begins, and who is in its trace.

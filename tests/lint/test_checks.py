@@ -256,6 +256,8 @@ def test_report_in_the_kernel_log_is_found(line):
     "kmemleak: Kernel memory leak detector initialized (mem pool available: 3)",
     "rcu: \tRCU debug extended QS entry/exit.",
     "random: crng init done",
+    "workqueue: work func _RNvXs8_NtCs1EKtwoKEMO2_6kernel9workqueueINtNtNtNtBH_4lock8spinlock5tests4TestE3runB7_ "
+    "enqueued on deprecated workqueue. Use system_{percpu|dfl}_wq instead.",
 ])
 def test_ordinary_line_is_no_report(line):
     assert not klog.complaints([line])
