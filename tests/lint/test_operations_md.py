@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the documents for users name is there: README.md, and in Documentation operations.md and programming.md."""
+"""What the documents for users name is there: README.md, and in Documentation operations.md, programming.md and
+security.md."""
 
 import re
 from pathlib import Path
@@ -7,10 +8,12 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
-PAGES = {x: (TOP / x).read_text() for x in ("README.md", "Documentation/operations.md", "Documentation/programming.md")}
+PAGES = {x: (TOP / x).read_text() for x in (
+    "README.md", *(f"Documentation/{x}.md" for x in ("operations", "programming", "security")))}
 ABI = (TOP / "Documentation/abi.md").read_text()
 SOURCES = "".join(x.read_text() for folder in ("conn", "recv_pool", "ib_transport") for x in (TOP / folder).glob("*.rs"))
 ARGUMENTS = (TOP / "tools/rds-info/src/args.rs").read_text()
+HOGS = re.findall(r"^\| `(\w+)` \|", PAGES["Documentation/security.md"], re.M)
 NAME = r"`((?:conn|recv|send|cong|copy|ib)_[a-z0-9_]+)`"
 
 
@@ -18,7 +21,7 @@ def test_counters():
     """Each name of one is a string of the module."""
     named = [x for page in PAGES.values() for x in re.findall(NAME, page)]
     assert len(named) > 30
-    assert [x for x in named if f'"{x}"' not in SOURCES] == []
+    assert [x for x in named if f'"{x}"' not in SOURCES and x not in HOGS] == []
 
 
 def test_settings():
@@ -58,3 +61,17 @@ def test_links(page):
         if heading:
             found = re.findall(r"^#+ (.*)$", target.read_text(), re.M)
             assert heading in [re.sub(r"[^\w -]", "", x.lower()).replace(" ", "-") for x in found], link
+
+
+def test_hogs():
+    """Each kind of hog has a row in security.md, and each row a kind."""
+    kinds = re.search(r"^KINDS = \(([^)]*)\)", (TOP / "tests/vm/test_hogs.py").read_text(), re.M)[1]
+    assert HOGS == re.findall(r'"(\w+)"', kinds)
+
+
+def test_tests_that_security_md_names():
+    named = re.findall(r"`(test_\w+)(\.py)?`", PAGES["Documentation/security.md"])
+    sources = {x.stem: x.read_text() for x in (TOP / "tests").glob("vm/test_*.py")}
+    assert named
+    assert [x for x, is_file in named if x not in sources
+            and (is_file or not any(f"def {x}(" in y for y in sources.values()))] == []
