@@ -30,7 +30,7 @@ KDIR ?= $(shell KSRC='$(KSRC)' KERNEL_SERIES='$(KERNEL_SERIES)' scripts/build-ke
 PYTHON = $(shell scripts/tool-path.sh python)
 
 help:
-	@echo 'rds_rust: Reliable Datagram Sockets (AF_RDS) in Rust for Linux 7.2'
+	@echo 'rds_rust: Reliable Datagram Sockets (AF_RDS) in Rust for Linux 7.2 and 7.3'
 	@echo
 	@echo '  make demo        boot two nodes, load the module on both, and ping between them'
 	@echo '  make test        all tests: host, KUnit and virtual machines, on both kernels'
@@ -66,7 +66,7 @@ help:
 	@echo '  ROWS=NAME,...    make bench: only these rows; more options in Documentation/performance.md'
 	@echo '  KDIR=DIR         make modules, install, uninstall: for the kernel of this prepared tree'
 	@echo '  UNPATCHED=1      the soft RDMA devices as the kernel has them, without configs/patches'
-	@echo '  KERNEL_SERIES=7.3  make the test kernel of this series, not of the first one that can be had of 7.2 and 7.3'
+	@echo '  KERNEL_SERIES=7.2  make the test kernel of this series, not of the first one that can be had of 7.3 and 7.2'
 	@echo '  KSRC=DIR         make the test kernel from this source tree'
 	@echo '  SETUP=check      say what is missing, and install nothing'
 	@echo '  RDS_CACHE=DIR    where kernels and tools are kept (default: ~/.cache/rds_rust)'

@@ -17,8 +17,8 @@ LLVM_BIN=$LLVM_ROOT/llvm-$LLVM_VERSION/bin
 BINDGEN_VERSION=0.72.1
 # The oldest one that makes the module's bindings.
 BINDGEN_LEAST=0.71.1
-# The series of Linux that the module is for, and the one that test kernels are of if it is to be had.
-SUPPORTED_SERIES=(7.2 7.3)
+# The series of Linux that the module is for, newest first: test kernels are of the first one that is to be had.
+SUPPORTED_SERIES=(7.3 7.2)
 export PATH="$LLVM_BIN:$CACHE/cargo/bin:$PATH"
 # Who installs or packages may have no home; who writes there says what is wrong.
 mkdir -p "$CACHE" 2>/dev/null || true

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # other-kernel.sh: prints a prepared tree of a kernel that differs from the test kernels in all that decides whether
-# the module compiles: the newest series, gcc, the oldest Rust, PREEMPT_RT with checks of spinlocks.
+# the module compiles: the older series, gcc, the oldest Rust, PREEMPT_RT with checks of spinlocks.
 # There is no vmlinux in it, so modpost knows no symbols: KBUILD_MODPOST_WARN=1 has it go on.
 # --rustc prints the compiler instead.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 unset MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL
 
-series=7.3
+series=7.2
 rust=1.85.1
 
 # The system's compiler, if it is that version, or rustup's.
