@@ -60,14 +60,14 @@ void rds_faults_begin(void)
 
 void rds_faults_end(void)
 {
-	int i;
-
 	debugfs_remove(dir);
-	/* fault_create_debugfs_attr() has taken these. */
-	for (i = 0; i < RDS_FAULTS; i++) {
+#ifndef FAULT_ATTR_DNAME_LEN
+	/* Until Linux 7.3 copied the names, fault_create_debugfs_attr() took these. */
+	for (int i = 0; i < RDS_FAULTS; i++) {
 		dput(faults[i].attr.dname);
 		faults[i].attr.dname = NULL;
 	}
+#endif
 }
 
 #else
