@@ -335,7 +335,9 @@ impl<L: RequestHandler> Context<L> {
             status: Atomic::new(0),
         };
         let (Some(raw), Ok(context)) = (NonNull::new(id), Arc::new(unattached, GFP_KERNEL)) else {
-            return ENOMEM.to_errno();
+            // With ENOMEM the manager of InfiniBand and RoCE rejects nothing, and the peer asks
+            // again more than 4 s later only.
+            return EAGAIN.to_errno();
         };
         let pointer = Arc::as_ptr(&context).cast_mut().cast();
         // SAFETY: The manager holds the handler lock of the new identifier. The context lives until

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""each_step.py own|device|first|first_own ATOMICS: each step of a registration and of an operation fails once: those that the
-calls of the program itself take, or those of the device, whoever takes them, or those that the kernel's workers take in the
-first registration, or the program. Whatever fails, all else works, and nothing is left. ATOMICS is 1 if the devices have them.
+"""each_step.py own|device|first|first_refused|first_own ATOMICS: each step of a registration and of an operation fails once: those
+that the calls of the program itself take, or those of the device, whoever takes them, or those that the kernel's workers take in
+the first registration, where one that fails may have to refuse it, or the program. Whatever fails, all else works, and nothing is
+left. ATOMICS is 1 if the devices have them.
 
 The kernel's fault injection has to be for this module only, or for one function of it."""
 
@@ -179,6 +180,13 @@ def first(p, cookie, threads=workers):
         clean(p, before, f"step {number}")
     print(number - 1, {x: told.count(x) for x in told}, flush=True)
     need(number > 1 and told[-1] == "ok", "no step was seen")
+    return told
+
+
+def first_refused(p, cookie):
+    """Who asks hears that a step has failed, and does not wait until the CM asks again."""
+    told = first(p, cookie)
+    need("EIO" in told, f"{told}, though a step has failed")
 
 
 def first_own(p, cookie):
