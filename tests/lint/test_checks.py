@@ -297,6 +297,19 @@ def test_known_defect_of_soft_roce_is_none_of_ours(monkeypatch):
     assert klog.complaints(freed(" rxe_requester+0x1/0x2 [rdma_rxe]"))
 
 
+def test_known_defect_of_soft_iwarp_is_none_of_ours(monkeypatch):
+    """A process that handles what has arrived is the first that takes the lock with softirqs enabled."""
+    report = ["WARNING: inconsistent lock state", "inconsistent {IN-SOFTIRQ-W} -> {SOFTIRQ-ON-R} usage.",
+              "ffff8880130076a8 (clock-AF_INET){++-?}-{3:3}, at: siw_qp_llp_data_ready+0x91/0x210 [siw]", "mark: end"]
+    monkeypatch.delenv("KSRC", raising=False)
+    monkeypatch.delenv("UNPATCHED", raising=False)
+    assert klog.complaints(report)
+    monkeypatch.setenv("UNPATCHED", "1")
+    assert not klog.complaints(report)
+    assert klog.complaints([x.replace("siw_qp_llp_data_ready", "siw_run_sq") for x in report])
+    assert klog.complaints([*report[:3], " f+0x1/0x2 [rds_rust]", report[3]])
+
+
 def test_report_is_whole():
     """A report ends where the kernel ends it, however long it is."""
     trace = [f" f{i}+0x1/0x2" for i in range(90)]

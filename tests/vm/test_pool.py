@@ -309,8 +309,6 @@ def test_unneeded_memory_goes_after_a_while(node, tools, guest):
     assert after["ib_pool_shrunk_bytes"] == before["ib_pool_shrunk_bytes"]
 
 
-# Soft-iWARP closes a listener with connections that nobody has taken yet in a way that lockdep reports
-# (siw_destroy_listen: inet_child_forget with the lock of a socket that softirqs take).
 @pytest.mark.parametrize("index", (pytest.param(0, marks=pytest.mark.long), 1), ids=("sender", "receiver"))
 def test_device_goes_and_comes_back(node, tools, guest, index):
     """Under load: what was under way waits in memory of no device, and all of it comes through the new
