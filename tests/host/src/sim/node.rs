@@ -54,6 +54,8 @@ pub(super) struct Node {
     /// The number that C RDS expects next.
     expected_by_c: u64,
     pub(super) times_up: u32,
+    /// How many requests it has sent.
+    pub(super) times_asked: u32,
     pub(super) up_since: Time,
     idleness: Idleness,
     silence: Silence,
@@ -93,6 +95,7 @@ impl Node {
             due_since_restart: 0,
             expected_by_c: 1,
             times_up: 0,
+            times_asked: 0,
             up_since: 0,
             idleness: Idleness::new(),
             silence: Silence::new(),
@@ -343,6 +346,7 @@ impl World {
             }
             Action::ResolveRoute => self.local_step(node, Event::RouteResolved),
             Action::Connect => {
+                self.nodes[node].times_asked += 1;
                 let from = self.nodes[node].endpoint.unwrap();
                 self.send_cm(node, Cm::Request { from });
             }

@@ -459,19 +459,42 @@ fn a_request_that_was_withdrawn_is_not_taken() {
     assert!(twice.get() <= runs / 20);
 }
 
-/// The queue pair of one of two nodes fails, when everything has long been delivered; `before` says
-/// how long the connection has lasted. Then one of them, or both, have something to send. Returns
-/// how long after the failure, or after it was sent if that was later, the last message arrives.
-fn queue_pair_error(seed: u64, trace: bool, brains: [Brain; 2], before: Time) -> Time {
+/// The queue pair of one of two nodes fails, when everything has long been delivered.
+struct QueuePairError {
+    brains: [Brain; 2],
+    /// How long the connection has lasted.
+    before: Time,
+    cm_delay: Time,
+    /// How many numbers of queue pairs a node has, if not a few.
+    numbers: Option<u32>,
+}
+
+/// What came after it, by node.
+struct Aftermath {
+    /// How long after the failure, or after it was sent if that was later, the last message arrived.
+    late: Time,
+    times_up: [u32; 2],
+    times_asked: [u32; 2],
+}
+
+/// Then one of the nodes, or both, have something to send.
+fn queue_pair_error(seed: u64, trace: bool, how: QueuePairError) -> Aftermath {
+    let QueuePairError {
+        brains,
+        before,
+        cm_delay,
+        numbers,
+    } = how;
     let mut rng = Rng(!seed);
     let weather = Weather {
         loss: 0,
-        cm_delay: 5 * MS,
+        cm_delay,
         worker_delay: 0,
         calm_from: 60 * SECOND,
         fate: 0,
     };
     let mut world = World::new(seed, weather, brains, trace);
+    world.numbers = numbers.unwrap_or(world.numbers);
     // Who has sent last does not know whether that has arrived, and wants the connection.
     let node = rng.below(2) as usize;
     world.happen(Happening::Queue { node, len: 100 });
@@ -485,6 +508,8 @@ fn queue_pair_error(seed: u64, trace: bool, brains: [Brain; 2], before: Time) ->
     world.run_until(failure);
     world.now = failure;
 
+    let asked = world.nodes.each_ref().map(|node| node.times_asked);
+    let up = world.nodes.each_ref().map(|node| node.times_up);
     let id = world.nodes[rng.below(2) as usize].endpoint.unwrap();
     let event = Event::Lost;
     world.happen(Happening::Endpoint { id, event });
@@ -507,7 +532,12 @@ fn queue_pair_error(seed: u64, trace: bool, brains: [Brain; 2], before: Time) ->
     let done = finish(&mut world, already + senders.count_ones() as usize);
     assert!(world.run_until(done + 60 * SECOND));
     assert_delivered(&world);
-    done.saturating_sub(last)
+    let [first, second] = &world.nodes;
+    Aftermath {
+        late: done.saturating_sub(last),
+        times_up: [first.times_up - up[0], second.times_up - up[1]],
+        times_asked: [first.times_asked - asked[0], second.times_asked - asked[1]],
+    }
 }
 
 #[test]
@@ -523,11 +553,40 @@ fn traffic_goes_on_soon_after_a_queue_pair_error() {
             };
             // Short enough that the connection was not proven, and long enough.
             let before = [20 * MS, 500 * MS, 5 * SECOND][seed as usize % 3];
-            let time = queue_pair_error(seed, trace, brains, before);
+            let how = QueuePairError {
+                brains,
+                before,
+                cm_delay: 5 * MS,
+                numbers: None,
+            };
+            let time = queue_pair_error(seed, trace, how).late;
             assert!(time < 500 * MS, "{time} us");
             *found = time.max(*found);
         }
         worst.set(found);
     });
     println!("{:?} ms at the most", worst.get().map(|time| time / MS));
+}
+
+/// A node whose wait is over before the other one's request is there asks, too, and one of the two attempts
+/// fails; but no connection comes up in vain.
+#[test]
+fn a_proven_connection_comes_back_once() {
+    let crossed = Cell::new([0_u32; 2]);
+    seeds(3000, |seed, trace| {
+        let slow = seed % 2 == 1;
+        let how = QueuePairError {
+            brains: [Brain::rust(), Brain::rust()],
+            before: 5 * SECOND,
+            cm_delay: if slow { 300 * MS } else { 5 * MS },
+            // That of what was given up, in the connection: the CM itself would end it.
+            numbers: Some(u32::MAX),
+        };
+        let after = queue_pair_error(seed, trace, how);
+        assert_eq!(after.times_up, [1, 1]);
+        let mut seen = crossed.get();
+        seen[usize::from(slow)] += u32::from(after.times_asked.iter().sum::<u32>() > 1);
+        crossed.set(seen);
+    });
+    println!("{:?} with more than one request", crossed.get());
 }
