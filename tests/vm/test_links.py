@@ -48,7 +48,8 @@ def test_a_link_flaps(pair, kept, tools, guest, rounds):
     send = a.start(["python3", program, "send", A, port + 1, B, port])
 
     def ask():
-        """Has the reader take some messages. The value is for answered()."""
+        """Has the reader take more messages than may wait at both ends, so the connection has to carry some. The value is
+        for answered()."""
         seen = recv.out.count("more")
         recv.write("more\n")
         return seen + 1
@@ -75,7 +76,7 @@ def test_a_link_flaps(pair, kept, tools, guest, rounds):
             for _ in range(1 if a.kind == "rxe" else 4):
                 flap(victim)
             answered(ask())
-            # In a minute no node may have had anything to send, and why is not known yet: not with make test.
+            # Takes 5 to 10 seconds.
             if a.kind == "rxe" and rounds > 1:
                 flap(victim, given_up)
                 answered(asked.pop())

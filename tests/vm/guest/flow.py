@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """flow.py send HOST PORT PEER PEERPORT, flow.py recv HOST PORT: messages without end, until a line comes on the sender's
 input. It says how many it has sent, and the receiver is told that on its input; or "more", and it says how
-many have come when there are. Each has its number; all must come, in order."""
+many have come once these are MORE. Each has its number; all must come, in order."""
 
 import os
 import select
@@ -11,6 +11,8 @@ import sys
 from rds import Sock
 
 SIZE = 3000
+# More than two sockets hold: some were sent since.
+MORE = 200
 
 
 def send(host, port, peer, peer_port):
@@ -41,7 +43,7 @@ def recv(host, port):
             if sys.stdin in ready:
                 line = os.read(0, 20)
                 if line == b"more\n":
-                    wanted = count + 20
+                    wanted = count + MORE
                 else:
                     due = int(line)
             if count == wanted:
