@@ -346,9 +346,9 @@ def weak_point(victim, own, peer):
 class Reconnects:
     """Judges that a proven connection comes back on both nodes, by the events that they trace.
 
-    How many requests that takes says nothing: the higher node asks, too, if it has something to send once it knows of the failure,
-    or has waited long enough, and the lower one's request is not there yet. That none comes up in vain is for the simulation
-    (`a_proven_connection_comes_back_once`), as a queue pair may give up if the machine is slow."""
+    How many requests that takes says nothing: the higher node asks, too, if it has something to send once it knows of
+    the failure, or has waited long enough, and the lower one's request is not there yet. That none comes up in vain is
+    for the simulation (`a_proven_connection_comes_back_once`), as a queue pair may give up if the machine is slow."""
 
     def __init__(self, pair, guest, *ends):
         """ends: the addresses, that of the lower node first, as its machine is in `pair`."""

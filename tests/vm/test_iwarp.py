@@ -61,7 +61,8 @@ def test_silent_peer(pair, tools, guest):
 
 @pytest.mark.flavors("debug")
 def test_device_goes_amid_tcp_connections(node, tools, guest):
-    """Soft-iWARP has not taken all of them when its listener is closed, with a lock that also those take that carry data."""
+    """Soft-iWARP has not taken all of them when its listener is closed, with a lock that also those take that carry
+    data."""
     exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=100, sizes="1..30000")
     for _ in range(3):
         knocks = node.start(["python3", guest / "knock.py", PAIR[0], PAIR[1], 18634])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""each_step.py own|device|first|first_refused|first_own ATOMICS: each step of a registration and of an operation fails once: those
-that the calls of the program itself take, or those of the device, whoever takes them, or those that the kernel's workers take in
-the first registration, where one that fails may have to refuse it, or the program. Whatever fails, all else works, and nothing is
-left. ATOMICS is 1 if the devices have them.
+"""each_step.py own|device|first|first_refused|first_own ATOMICS: each step of a registration and of an operation fails
+once: those that the calls of the program itself take, or those of the device, whoever takes them, or those that the
+kernel's workers take in the first registration, where one that fails may have to refuse it, or the program. Whatever
+fails, all else works, and nothing is left. ATOMICS is 1 if the devices have them.
 
 The kernel's fault injection has to be for this module only, or for one function of it."""
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""knock.py OWN PEER PORT: TCP connections to a port, as many as there is time for, of which none says a word, until one is
-refused."""
+"""knock.py OWN PEER PORT: TCP connections to a port, as many as there is time for, of which none says a word, until
+one is refused."""
 
 import errno
 import select
