@@ -3,9 +3,9 @@
 // Keeps softirqs away while a callback of a soft-iWARP socket has the socket's sk_callback_lock.
 //
 // TCP calls them from a softirq, or from a process that handles what has arrived while it had the
-// socket. There softirqs are enabled, and siw_qp_llp_data_ready() takes the lock as if they were not.
-// A softirq writes the lock of another socket, in inet_child_forget(), for a connection that nobody
-// has taken yet when its listener is closed. Lockdep reports "inconsistent {IN-SOFTIRQ-W} ->
+// socket. There softirqs are enabled, and siw_qp_llp_data_ready() takes the lock as if they were
+// not. A softirq writes the lock of another socket, in inet_child_forget(), for a connection that
+// nobody has taken yet when its listener is closed. Lockdep reports "inconsistent {IN-SOFTIRQ-W} ->
 // {SOFTIRQ-ON-R} usage", or if a process closes the listener how it nests its locks, with
 // siw_destroy_listen() in the trace; and it is off from then on.
 //
