@@ -76,6 +76,30 @@ void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits)
 		limits->max_fast_reg_page_list_len = 8;
 }
 
+/*
+ * What the slowest port of a device that is active takes in a second, in megabits; 0 if none is, or none says so. A device
+ * that moves data with the CPU says what its network device has been told.
+ */
+u32 rds_ib_port_mbits(struct ib_device *device)
+{
+	struct ib_port_speed_info speed;
+	struct ib_port_attr attr;
+	u32 mbits = 0;
+	u32 port;
+
+	if (ib_uses_virt_dma(device))
+		return 0;
+	rdma_for_each_port(device, port) {
+		if (ib_query_port(device, port, &attr) || attr.state != IB_PORT_ACTIVE ||
+		    ib_port_attr_to_speed_info(&attr, &speed) || speed.rate <= 0)
+			continue;
+		/* The unit is 100 Mbit/s. */
+		if (!mbits || speed.rate * 100 < mbits)
+			mbits = speed.rate * 100;
+	}
+	return mbits;
+}
+
 /* protection domain */
 
 struct ib_pd *rds_ib_alloc_pd(struct ib_device *device)

@@ -30,6 +30,7 @@ void rds_ib_name(const struct ib_device *device, char name[IB_DEVICE_NAME_MAX]);
 bool rds_ib_device_try_get(struct ib_device *device);
 u32 rds_ib_device_index(const struct ib_device *device);
 void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits);
+u32 rds_ib_port_mbits(struct ib_device *device);
 
 /* protection domain */
 struct ib_pd *rds_ib_alloc_pd(struct ib_device *device);

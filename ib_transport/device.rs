@@ -29,7 +29,7 @@ use crate::kapi::{
     task::without_io,
     time,
 };
-use crate::proto::wire::FragmentSize;
+use crate::proto::{silence::time_for_operations, wire::FragmentSize};
 use crate::recv_pool::{Holdings, Limits, Pools, Unmapped};
 use core::net::Ipv6Addr;
 use kernel::{
@@ -76,6 +76,8 @@ pub(crate) struct Device {
     period_end: Atomic<u64>,
     /// Until then no connection may be given up, in nanoseconds.
     spared_until: Atomic<u64>,
+    /// What a port took in a second when the last queue pair was made, in megabits; 0 if nobody knows.
+    mbits: Atomic<u32>,
 }
 
 /// `delay_ms` after `now`, which is in nanoseconds.
@@ -127,6 +129,7 @@ impl Device {
                 soon: Atomic::new(false),
                 period_end: Atomic::new(0),
                 spared_until: Atomic::new(0),
+                mbits: Atomic::new(0),
             }),
             GFP_KERNEL,
         )
@@ -150,6 +153,11 @@ impl Device {
     /// Whether peers may use memory of programs by way of it. Any context but a hard interrupt.
     pub(super) fn offers_memory(&self) -> bool {
         self.regions.offer_memory()
+    }
+
+    /// For how long a peer may be at operations on that memory, in nanoseconds. Any context but a hard interrupt.
+    pub(super) fn time_for_operations(&self) -> u64 {
+        time_for_operations(self.mbits.load(Relaxed), self.users.len())
     }
 
     /// Something that was posted is sent, or a queue pair has gone. Any context.
@@ -234,9 +242,11 @@ impl DeviceUse {
         self.device.tend_soon();
     }
 
-    /// The endpoint has a queue pair.
+    /// The endpoint has a queue pair. Sleeps.
     pub(super) fn set_qp(&self, qp: &Arc<Qp<Carrier>>) {
         self.device.users.set_qp(self.number, qp);
+        let mbits = self.device.pd.device().port_mbits();
+        self.device.mbits.store(mbits, Relaxed);
         self.device.watch.begin();
     }
 }

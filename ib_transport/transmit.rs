@@ -92,13 +92,15 @@ impl Link for Qp<Carrier> {
     fn signs(&self) -> Signs {
         let (arrived, deaf) = self.with_poll(|ring| ring.heard());
         let progress = self.send_progress();
+        let device = &self.handler().device;
         Signs {
             arrived,
             deaf,
             given: progress.posted,
             done: progress.done,
             operates: progress.operates,
-            offers: self.handler().device.offers_memory(),
+            offers: device.offers_memory(),
+            offers_for: device.time_for_operations(),
         }
     }
 

@@ -24,6 +24,8 @@ pub(super) struct User {
 /// What is known of the endpoints of a device. They have numbers, which are not used again.
 struct UserList {
     tree: RBTree<u64, User>,
+    /// How many there are.
+    len: usize,
     next: u64,
     /// The device is being removed: no new ones.
     closed: bool,
@@ -44,7 +46,7 @@ impl Users {
             pin_init!(Self {
                 device,
                 users <- new_spinlock_bh!(
-                    UserList { tree: RBTree::new(), next: 0, closed: false },
+                    UserList { tree: RBTree::new(), len: 0, next: 0, closed: false },
                     "Device::users"
                 ),
             }),
@@ -68,6 +70,7 @@ impl Users {
         }
         let number = users.next;
         users.next = number.wrapping_add(1);
+        users.len = users.len.saturating_add(1);
         let replaced = users.tree.insert(place.into_node(number, user));
         drop(users);
         drop(replaced);
@@ -90,6 +93,7 @@ impl Users {
     pub(super) fn leave(&self, number: u64) -> bool {
         let mut users = self.users.lock();
         let user = users.tree.remove_node(&number);
+        users.len = users.len.saturating_sub(usize::from(user.is_some()));
         let last = users.closed && users.tree.is_empty();
         drop(users);
         drop(user);
@@ -107,7 +111,12 @@ impl Users {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.users.lock().tree.is_empty()
+        self.len() == 0
+    }
+
+    /// How many there are. Any context but a hard interrupt.
+    pub(super) fn len(&self) -> usize {
+        self.users.lock().len
     }
 
     /// Calls `each`, without the lock, with what `pick` finds of each user, and its number, that there is all the time.

@@ -15,7 +15,8 @@
 //!
 //! Where a device is at an operation on the peer's memory nothing need be done for long. Such an operation has a
 //! limit of its own, so for that much longer nobody is given up. Nor is a peer that may be at such operations on memory
-//! of ours: its answer stands behind those that its device has.
+//! of ours: its answer stands behind those that its device has. They take as long as the port needs for what all peers may
+//! have posted; of a device that is a program nobody knows that.
 //!
 //! A connection that is given up is made anew, and all that was not acknowledged is sent again. So to be wrong
 //! costs time, and no message. But a way that is too slow for what waits would never bring it: so a peer that was
@@ -33,6 +34,24 @@ const LONGEST_PERIOD_MS: u32 = 4000;
 /// How long nothing at all need be done while an operation is under way, in nanoseconds: more than the two
 /// minutes that it may take, unless `net.rds.ib.completion_timeout_secs` says otherwise.
 const OPERATION: u64 = 150 * SECOND;
+
+/// What a peer's device may have to do on memory of ours, in bytes: with the settings there are at first C RDS posts
+/// 256 operations of 1 MiB, and we post 126.
+const POSTED: u64 = 256 << 20;
+
+/// The shortest time that operations of peers get, in nanoseconds: [`POSTED`] on a port of 1 Gbit/s.
+const SHORTEST_OPERATIONS: u64 = 2 * SECOND;
+
+/// For how long the answers of `peers` may be behind their operations on memory of ours, in nanoseconds, if they share a
+/// port that takes `mbits` in a second. 0: nobody knows how much it takes.
+pub(crate) fn time_for_operations(mbits: u32, peers: usize) -> u64 {
+    // A bit at one megabit a second takes a microsecond.
+    let microseconds = POSTED.saturating_mul(8).saturating_mul(peers as u64);
+    microseconds
+        .saturating_mul(1000)
+        .checked_div(u64::from(mbits))
+        .map_or(OPERATION, |time| time.clamp(SHORTEST_OPERATIONS, OPERATION))
+}
 
 /// How often the limit doubles at the most.
 const MOST_DOUBLINGS: u32 = 6;
@@ -87,6 +106,8 @@ pub(crate) struct Signs {
     pub(crate) operates: bool,
     /// It lets peers use memory of programs of this node, and the peer may be at operations on that.
     pub(crate) offers: bool,
+    /// For how long that may keep its answer, in nanoseconds.
+    pub(crate) offers_for: u64,
 }
 
 /// What a look at a connection that is up sees.
@@ -136,12 +157,15 @@ enum Stage {
 }
 
 impl Stage {
-    /// Whether the question or its answer may be behind an operation.
-    fn may_be_behind_operations(self, sight: &Sight) -> bool {
-        match self {
-            Self::Unasked => false,
-            Self::Queued(_) | Self::Given(_) => sight.signs.operates || sight.signs.offers,
-            Self::Taken => sight.signs.offers,
+    /// For how long the question or its answer may be behind operations, in nanoseconds.
+    fn may_be_behind_operations(self, sight: &Sight) -> u64 {
+        let asks = matches!(self, Self::Queued(_) | Self::Given(_));
+        if asks && sight.signs.operates {
+            OPERATION
+        } else if self != Self::Unasked && sight.signs.offers {
+            sight.signs.offers_for
+        } else {
+            0
         }
     }
 }
@@ -246,7 +270,7 @@ impl Spell {
         if self.stage == Stage::Unasked {
             return Verdict::Ask;
         }
-        if self.quiet < OPERATION && self.stage.may_be_behind_operations(sight) {
+        if self.quiet < self.stage.may_be_behind_operations(sight) {
             return Verdict::Keep;
         }
         Verdict::GiveUp

@@ -149,6 +149,12 @@ impl Device {
         unsafe { bindings::rds_ib_numa_node(self.as_raw()) }
     }
 
+    /// What the slowest port that is active takes in a second, in megabits; 0 if nobody knows. Sleeps.
+    pub(crate) fn port_mbits(&self) -> u32 {
+        // SAFETY: `self` is a device by the type invariants.
+        unsafe { bindings::rds_ib_port_mbits(self.as_raw()) }
+    }
+
     /// Asks the device what it can do.
     pub(crate) fn caps(&self) -> DeviceCaps {
         let mut limits = bindings::rds_ib_limits::default();

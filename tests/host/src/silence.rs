@@ -20,6 +20,7 @@ fn waiting() -> Sight {
             done: 20,
             operates: false,
             offers: false,
+            offers_for: 150 * SECOND,
         },
     }
 }
@@ -398,4 +399,56 @@ fn who_may_use_our_memory_gets_the_time_of_an_operation() {
         ..waiting()
     };
     assert_eq!(Looks::asked(3600).until(9999, |_| long), (GiveUp, 1799));
+}
+
+/// A host that hangs is noticed as soon as without memory for peers, if its operations cannot take longer.
+#[test]
+fn the_operations_of_peers_take_what_the_port_needs_for_them() {
+    for (mbits, peers, secs) in [
+        (100_000, 1, 30),
+        (10_000, 50, 30),
+        (100_000, 2000, 15 + 43),
+        (10_000, 10_000, 15 + 150),
+        (0, 1, 15 + 150),
+    ] {
+        let offers = Sight {
+            signs: Signs {
+                offers: true,
+                offers_for: time_for_operations(mbits, peers),
+                ..waiting().signs
+            },
+            ..waiting()
+        };
+        let mut looks = Looks::new(30);
+        let (verdict, asked) = looks.until(9999, |_| offers);
+        assert_eq!(verdict, Ask);
+        looks.silence.asked(50);
+        let (verdict, answered) = looks.until(9999, |_| offers);
+        assert_eq!(
+            (verdict, asked + answered + 1),
+            (GiveUp, secs),
+            "{mbits} {peers}"
+        );
+    }
+}
+
+#[test]
+fn the_time_for_operations_has_bounds() {
+    assert_eq!(time_for_operations(400_000, 0), 2 * SECOND);
+    assert_eq!(time_for_operations(u32::MAX, 1), 2 * SECOND);
+    assert_eq!(time_for_operations(1000, 1), 2_147_483_648);
+    assert_eq!(time_for_operations(1, usize::MAX), 150 * SECOND);
+    // An operation of ours has a limit of its own, whatever the port takes.
+    let operates = Sight {
+        signs: Signs {
+            given: 120,
+            operates: true,
+            offers: true,
+            offers_for: 2 * SECOND,
+            ..waiting().signs
+        },
+        ..waiting()
+    };
+    let (verdict, count) = Looks::asked(30).until(9999, |_| operates);
+    assert_eq!((verdict, count / 10), (GiveUp, 14));
 }
