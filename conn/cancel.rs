@@ -51,11 +51,20 @@ impl Connection {
 
     /// Has the messages of closed sockets forgotten. Process context.
     fn sweep_later(self: &Arc<Self>) {
+        self.sweep_in(SWEEP_MS);
+    }
+
+    /// Has what is acknowledged dropped. Any context but a hard interrupt.
+    pub(super) fn sweep_at_once(self: &Arc<Self>) {
+        self.sweep_in(0);
+    }
+
+    fn sweep_in(self: &Arc<Self>, delay_ms: u32) {
         // Whoever ends the connection stops the timer after that, and there is nothing in the queues then.
         let tx = self.tx.lock();
         if !self.has_ended() {
             let queue = &self.node.queue;
-            queue.arm_unless_set::<_, 2>(self.clone(), SWEEP_MS);
+            queue.arm_unless_set::<_, 2>(self.clone(), delay_ms);
         }
         drop(tx);
     }
@@ -115,8 +124,9 @@ impl Connection {
         all
     }
 
-    /// Forgets the messages of all sockets that are closed. Process context.
+    /// Drops what is acknowledged, and forgets the messages of all sockets that are closed. Process context.
     fn sweep(&self) {
+        while self.drop_acked() {}
         let _taking = self.taking.lock();
         self.drop_unwanted(
             Counter::SendDropClosed,
@@ -182,16 +192,30 @@ impl Connection {
         }
     }
 
-    /// The queue pair is gone: drops the messages whose operations it may have done or not. They must not arrive
-    /// without what the operations were to bring, and who sent them is told. Process context.
-    pub(super) fn drop_lost_operations(&self) {
+    /// The queue pair is gone, if there was one: drops the messages that were for it alone, and those whose operations
+    /// it may have done or not. The latter must not arrive without what the operations were to bring, and who sent
+    /// them is told. Process context.
+    pub(super) fn drop_lost(&self) {
+        let mut tx = self.tx.lock();
+        let times_up = tx.times_up;
+        let nothing_new = core::mem::replace(&mut tx.times_searched, times_up) == times_up;
+        drop(tx);
+        if nothing_new {
+            return;
+        }
+        // What has arrived is not lost.
+        while self.drop_acked() {}
         let _taking = self.taking.lock();
-        let pick = |_, message: &mut Message| match message.has_lost_operation() {
-            true => Pick::Take,
-            false => Pick::Leave,
+        let pick = |outbox, message: &mut Message| {
+            let was_out = outbox == Outbox::Sent && message.is_for_one_link();
+            match was_out || message.has_lost_operation() {
+                true => Pick::Take,
+                false => Pick::Leave,
+            }
         };
         let done = self.take_out(pick, || true);
-        self.note_drop(Counter::SendDropOperation, done.len());
+        let lost = done.iter().filter(|it| it.has_lost_operation()).count();
+        self.note_drop(Counter::SendDropOperation, lost);
     }
 }
 

@@ -42,6 +42,12 @@ use kernel::{
     workqueue::{DelayedWork, Work},
 };
 
+/// Acknowledged messages that are taken out with the lock held.
+const ACKED_BATCH: usize = 256;
+/// Those that one acknowledgement ends with softirqs off: a peer that acknowledges when it likes may have let millions
+/// come together. More than a ring of packed frames carries as a rule.
+const ACKED_AT_ONCE: usize = 16 * ACKED_BATCH;
+
 /// What waits to be sent, and what was sent and is not acknowledged.
 pub(crate) struct TxQueue {
     pub(crate) state: SendState,
@@ -91,6 +97,27 @@ impl TxQueue {
         }
     }
 
+    /// All of the first unsent message is given to the device.
+    pub(crate) fn note_sent(&mut self) {
+        if let Some(mut message) = self.unsent.pop_front() {
+            // Should it have to go again.
+            message.fragment = 0;
+            self.sent.push_back(message);
+        }
+    }
+
+    /// Takes up to `most` messages out that the peer has acknowledged, up to `ack`. Returns whether there may be more.
+    fn take_acked(&mut self, ack: u64, most: usize, done: &mut Fifo<Message>) -> bool {
+        for _ in 0..most {
+            let Some(message) = self.sent.pop_front_if(|it| it.sequence <= ack) else {
+                return false;
+            };
+            message.acknowledge();
+            done.push_back(message);
+        }
+        true
+    }
+
     /// Adds a message to those to be sent.
     fn push(&mut self, message: Item<Message>) {
         if self.unsent.is_empty() {
@@ -132,6 +159,8 @@ pub(super) struct Tx {
     pub(super) rest: Option<RdmaPath>,
     /// How often there was a link.
     pub(super) times_up: u64,
+    /// `times_up` when operations were looked for that a queue pair has taken with it.
+    pub(super) times_searched: u64,
     /// What the looks at the connection have found.
     pub(super) idleness: Idleness,
     /// Likewise, those that listen for the peer.
@@ -270,6 +299,7 @@ impl Connection {
                         link: None,
                         rest: None,
                         times_up: 0,
+                        times_searched: 0,
                         idleness: Idleness::new(),
                         silence: Silence::new(),
                         asking: None,
@@ -510,24 +540,39 @@ impl Connection {
     /// # Errors
     ///
     /// [`AckError`] if the peer never got what it acknowledges.
-    pub(super) fn handle_ack(&self, ack: u64) -> Result<(), AckError> {
-        let mut done = Fifo::new();
+    pub(super) fn handle_ack(self: &Arc<Self>, ack: u64) -> Result<(), AckError> {
         let mut tx = self.tx.lock();
         let Some(ack) = tx.queue.state.handle_ack(ack)? else {
             return Ok(());
         };
         self.acked.store(ack, Relaxed);
         tx.asking = tx.asking.filter(|question| *question > ack);
-        let sent = &mut tx.queue.sent;
-        while let Some(message) = sent.pop_front_if(|message| message.sequence <= ack) {
-            message.acknowledge();
-            done.push_back(message);
+        let mut more = self.drop_acked_and_unlock(tx);
+        for _ in 1..ACKED_AT_ONCE / ACKED_BATCH {
+            more = more && self.drop_acked();
         }
+        if more {
+            self.sweep_at_once();
+        }
+        Ok(())
+    }
+
+    /// Drops some of the messages that the peer has acknowledged, and returns whether there may be more. Any context but
+    /// a hard interrupt.
+    pub(super) fn drop_acked(&self) -> bool {
+        self.drop_acked_and_unlock(self.tx.lock())
+    }
+
+    #[inline]
+    fn drop_acked_and_unlock(&self, mut tx: SpinLockBhGuard<'_, Tx>) -> bool {
+        let mut done = Fifo::new();
+        let ack = self.acked.load(Relaxed);
+        let more = tx.queue.take_acked(ack, ACKED_BATCH, &mut done);
         drop(tx);
         self.node.stats.add(Counter::SendDropAcked, done.len());
         // The senders get their room back here, without the lock.
         drop(done);
-        Ok(())
+        more
     }
 
     /// Traces that `what` has failed by which this ends or does not come up; `code` says why: abi.md has what it means.

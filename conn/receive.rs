@@ -318,7 +318,7 @@ impl Connection {
     }
 
     /// Takes the acknowledgement that every header carries; 0 is none. What is no news needs no lock.
-    fn note_ack(&self, header: &Header) -> Result<(), Violation> {
+    fn note_ack(self: &Arc<Self>, header: &Header) -> Result<(), Violation> {
         if header.ack <= self.acked.peek() {
             return Ok(());
         }

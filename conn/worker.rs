@@ -7,6 +7,7 @@
 //! wakes the worker, so handlers of the CM and of completions never wait for it.
 
 use super::{
+    info::BATCH,
     transport::{Endpoint, Reached, Request},
     Connection, Counter,
 };
@@ -300,7 +301,7 @@ impl Connection {
             Action::Teardown => {
                 drop(worker.endpoint.take());
                 self.forget_partial();
-                self.drop_lost_operations();
+                self.drop_lost();
                 Ok(())
             }
             Action::Arm(delay_ms) => {
@@ -399,23 +400,23 @@ impl Connection {
         let queue = &mut tx.queue;
         queue.cong_left = 0;
         // What was cancelled while it was half out was only to be completed, and a question that is out was for this
-        // link. One that is not can ask on the next.
+        // link. One that is not can ask on the next. What is behind other messages goes with the queue pair: see
+        // `drop_lost`.
         let mut cancelled = Fifo::new();
-        let goes = |message: &Message| message.cancelled || message.asks;
-        queue.sent.extract(goes, &mut cancelled);
-        if let Some(first) = queue.unsent.pop_front_if(goes) {
+        for _ in 0..BATCH {
+            let Some(first) = queue.sent.pop_front_if(Message::is_for_one_link) else {
+                break;
+            };
             cancelled.push_back(first);
         }
-        if cancelled.iter().any(|message| message.asks) {
-            tx.asking = None;
+        if let Some(first) = queue.unsent.pop_front_if(Message::is_for_one_link) {
+            cancelled.push_back(first);
         }
-        for message in queue.sent.iter_mut() {
-            message.sent_before = true;
-            message.fragment = 0;
-        }
+        // The queues are in order.
+        let unsent = queue.unsent.front().map_or(u64::MAX, |it| it.sequence);
+        tx.asking = tx.asking.filter(|question| *question >= unsent);
         // The first of the unsent may be half out: it starts again, and the peer forgets the half.
         if let Some(first) = queue.unsent.front_mut() {
-            first.sent_before |= first.fragment > 0;
             first.fragment = 0;
         }
         if tx.is_pending() {

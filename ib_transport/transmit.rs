@@ -234,7 +234,7 @@ fn next_frame(
 /// Decides on the flags of a message of which nothing is out, and whose header acknowledges `ack`.
 fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Message, ack: u64) {
     state.tell(message.sequence, ack);
-    message.flags = if message.sent_before {
+    message.flags = if state.was_sent(message.sequence) {
         state.retransmit()
     } else {
         let pressure = message.pressure();
@@ -295,10 +295,7 @@ fn packed_frame(
         if message.pack(&header, &mut packer).is_none() {
             return Added::Failed;
         }
-        message.fragment = 1;
-        if let Some(message) = queue.unsent.pop_front() {
-            queue.sent.push_back(message);
-        }
+        queue.note_sent();
     }
     let len = packer.len();
     connection.node.stats.inc(Counter::IbTxPacked);
@@ -395,9 +392,7 @@ fn message_frame(
     message.fragment = message.fragment.saturating_add(1);
     let added = push(chain, item);
     if part.last {
-        if let Some(message) = queue.unsent.pop_front() {
-            queue.sent.push_back(message);
-        }
+        queue.note_sent();
     }
     added
 }

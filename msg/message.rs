@@ -165,8 +165,6 @@ pub(crate) struct Message {
     pub(crate) dport: u16,
     /// The next fragment to post; 0 while none is.
     pub(crate) fragment: u32,
-    /// Whether an earlier connection may have brought it to the peer.
-    pub(crate) sent_before: bool,
     /// Its sender has cancelled it while it was half out: it is completed, and not sent again.
     pub(crate) cancelled: bool,
     /// It only asks whether the peer lives: it is not sent again, and wants an answer at once.
@@ -259,7 +257,6 @@ impl Message {
             sport,
             dport,
             fragment: 0,
-            sent_before: false,
             cancelled: false,
             asks: false,
             flags: wire::Flags::NONE,
@@ -359,6 +356,11 @@ impl Message {
     #[inline]
     fn operation(&self) -> Option<&Attachment> {
         self.attached.operation.as_deref()
+    }
+
+    /// Whether it was for one queue pair only: it is not sent again.
+    pub(crate) fn is_for_one_link(&self) -> bool {
+        self.cancelled || self.asks
     }
 
     /// Whether the peer waits for the rest of it.

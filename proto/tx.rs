@@ -71,6 +71,8 @@ pub(crate) struct SendState {
     first: u64,
     next: u64,
     sent: u64,
+    /// What was `sent` when this connection began: an earlier one may have brought that.
+    sent_before: u64,
     acked: u64,
     /// The last message that asked for an acknowledgement.
     asked: u64,
@@ -92,6 +94,7 @@ impl SendState {
             first: 1,
             next: 1,
             sent: 0,
+            sent_before: 0,
             acked: 0,
             asked: 0,
             packets_left: policy.max_unacked_packets,
@@ -108,6 +111,7 @@ impl SendState {
         let before = first.saturating_sub(1);
         (self.first, self.next) = (first, first);
         (self.sent, self.acked, self.asked) = (before, before, before);
+        self.sent_before = before;
     }
 
     /// The sequence for a message from a port of ours that is being queued.
@@ -184,6 +188,12 @@ impl SendState {
         core::mem::take(&mut self.heard)
     }
 
+    /// Whether an earlier connection may have brought a message to the peer.
+    #[inline]
+    pub(crate) fn was_sent(&self, sequence: u64) -> bool {
+        sequence <= self.sent_before
+    }
+
     /// The flags of a message that goes on the wire again after a reconnect.
     #[inline]
     pub(crate) fn retransmit(&mut self) -> Flags {
@@ -223,6 +233,7 @@ impl SendState {
 
     /// A new connection to the same peer starts.
     pub(crate) fn reconnected(&mut self) {
+        self.sent_before = self.sent;
         // Nothing that was asked on the old one is answered.
         self.asked = 0;
         self.take_heard();

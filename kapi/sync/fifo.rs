@@ -420,17 +420,6 @@ impl<T> Fifo<T> {
             Some(&node.value)
         })
     }
-
-    /// The elements, oldest first, to be changed.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        let mut next = self.head;
-        core::iter::from_fn(move || {
-            // SAFETY: As above, and `&mut self` is exclusive. Nobody else is given this node.
-            let node = unsafe { &mut *next?.as_ptr() };
-            next = node.next;
-            Some(&mut node.value)
-        })
-    }
 }
 
 impl<T> Drop for Fifo<T> {

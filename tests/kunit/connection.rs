@@ -21,6 +21,7 @@ mod suite {
             idle::Patience,
             info::RdmaPath,
             silence::Signs,
+            tx::Pressure,
             wire::{FragmentSize, Header, CONG_MAP_BYTES},
         },
         recv_pool::{Context, Counters, Limit, Limits, Pools, Unmapped},
@@ -122,6 +123,59 @@ mod suite {
         Ok(())
     }
 
+    /// More than are dropped in the softirq that hears of it: the rest goes soon after.
+    #[test]
+    fn an_acknowledgement_of_many_messages_ends_them_all() -> Result {
+        const COUNT: u64 = 10_000;
+        let bench = Bench::new(true)?;
+        bench.fake.takes.store(true, Relaxed);
+        let connection = bench.connect()?;
+        bench.send(&connection, COUNT - 1)?;
+        acknowledge(&connection, bench.fake.last.load(Relaxed))?;
+        bench.queue.flush();
+        let acked = bench.counted("send_drop_acked");
+        bench.end();
+        assert_eq!(acked, COUNT);
+        Ok(())
+    }
+
+    #[test]
+    fn what_was_sent_on_the_last_link_and_not_acknowledged_goes_again() -> Result {
+        let bench = Bench::new(true)?;
+        bench.fake.takes.store(true, Relaxed);
+        let connection = bench.connect()?;
+        bench.send(&connection, 999)?;
+        acknowledge(&connection, bench.fake.last.load(Relaxed) - 300)?;
+        let again_before = bench.fake.again.load(Relaxed);
+        bench
+            .node
+            .reset_connections(Net::init(), connection.key.laddr, None, 0);
+        bench.queue.flush();
+        let again = bench.fake.again.load(Relaxed);
+        bench.send(&connection, 10)?;
+        let again_after = bench.fake.again.load(Relaxed);
+        let (ups, _) = bench.end();
+        assert_eq!(ups, 2);
+        assert_eq!((again_before, again, again_after), (0, 300, 300));
+        Ok(())
+    }
+
+    /// Receives a header that acknowledges all messages up to one.
+    fn acknowledge(connection: &Arc<Connection>, ack: u64) -> Result {
+        const SIZE: FragmentSize = FragmentSize::K4;
+        let pools = connection.node.pools(connection.key.laddr, 0)?;
+        let mut frame = pools.recv(SIZE).alloc(Context::MaySleep).ok_or(ENOMEM)?;
+        let header = Header {
+            ack,
+            ..Header::default()
+        };
+        let head = frame.bytes_mut().first_chunk_mut().ok_or(EINVAL)?;
+        header.emit(head);
+        let received = connection.receive(frame, Header::LEN as u32, DeviceId(1));
+        received.map_err(|_| EINVAL)?;
+        Ok(())
+    }
+
     /// What becomes of requests.
     #[pin_data]
     struct Seen {
@@ -219,6 +273,9 @@ mod suite {
                 is_over: Atomic::new(false),
                 ups: Atomic::new(0),
                 late: Atomic::new(0),
+                takes: Atomic::new(false),
+                last: Atomic::new(0),
+                again: Atomic::new(0),
             };
             let fake = Arc::new(fake, GFP_KERNEL)?;
             let node = Node::new(
@@ -260,6 +317,15 @@ mod suite {
             self.queue.flush();
             Ok(connection)
         }
+
+        /// Sends so many messages.
+        fn send(&self, connection: &Arc<Connection>, count: u64) -> Result {
+            for _ in 0..count {
+                let message = Message::empty(self.fake.unmapped.pools(), PORT, PORT)?;
+                connection.send(message).map_err(|_| EINVAL)?;
+            }
+            Ok(())
+        }
     }
 
     impl Drop for Bench {
@@ -278,6 +344,12 @@ mod suite {
         ups: Atomic<u32>,
         /// Maps that held senders back when an endpoint was closed.
         late: Atomic<u32>,
+        /// Its links take all that there is to send.
+        takes: Atomic<bool>,
+        /// The last message that they took.
+        last: Atomic<u64>,
+        /// Messages that they took, and an earlier one had taken.
+        again: Atomic<u32>,
     }
 
     impl WithoutMemory for Fake {
@@ -366,6 +438,20 @@ mod suite {
 
         fn give_up(&self) {}
 
-        fn transmit(&self, _: &Connection, _: &mut TxQueue) {}
+        fn transmit(&self, _: &Connection, queue: &mut TxQueue) {
+            if !self.takes.load(Relaxed) {
+                return;
+            }
+            while let Some(first) = queue.unsent.front() {
+                let (sequence, len) = (first.sequence, first.len);
+                if queue.state.was_sent(sequence) {
+                    self.again.fetch_add(1, Relaxed);
+                } else {
+                    queue.state.transmit(sequence, len, Pressure::Low);
+                }
+                self.last.store(sequence, Relaxed);
+                queue.note_sent();
+            }
+        }
     }
 }

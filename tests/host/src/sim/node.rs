@@ -440,7 +440,9 @@ impl World {
             let this = &mut self.nodes[node];
             this.unacked.push_back(message);
             this.tx.tell(message.sequence, this.rx.ack());
-            let mut flags = if message.sent_before {
+            let again = this.tx.was_sent(message.sequence);
+            assert_eq!(again, message.sent_before);
+            let mut flags = if again {
                 this.tx.retransmit()
             } else {
                 this.tx
