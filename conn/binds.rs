@@ -8,6 +8,7 @@ use crate::kapi::{
     task, time,
 };
 use crate::msg::{Bound, Socket, TransportId};
+use crate::proto::keyed::Secret;
 use kernel::{
     prelude::*,
     sync::{
@@ -48,14 +49,11 @@ impl Key {
         }
     }
 
-    /// Multiplicative hashing: the upper bits depend on all bits below them.
     #[inline]
-    fn hash(&self, net: Net, seed: u64) -> u64 {
-        let (high, low) = self.addr.halves();
-        // In an IPv4 address the port falls on zeros; a namespace is at a multiple of 64.
-        let place = u64::from(self.port).rotate_left(48) ^ u64::from(self.scope).rotate_left(40);
-        (low ^ high.rotate_left(29) ^ place ^ net.number().rotate_left(17) ^ seed)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    fn hash(&self, net: Net, secret: &Secret) -> u64 {
+        // A namespace is at an address of the kernel, whose upper bits are all the same.
+        let place = u64::from(self.port).rotate_left(48) ^ u64::from(self.scope);
+        secret.hash(self.addr.halves(), place ^ net.number())
     }
 }
 
@@ -88,6 +86,8 @@ pub(crate) struct Binds {
     /// Bits of a hash that do not number the bucket.
     shift: u32,
     /// Programs choose addresses and ports, but shall not choose buckets.
+    secret: Secret,
+    /// The first port that is suggested. Programs can find it out from a few of them.
     seed: u64,
     /// How many ports were suggested.
     suggested: Atomic<u64>,
@@ -112,6 +112,7 @@ impl Binds {
         Ok(Self {
             chunks,
             shift: u64::BITS.saturating_sub(count.ilog2()),
+            secret: Secret::new(time::random_u32),
             seed: u64::from(time::random_u32()) << 32 | u64::from(time::random_u32()),
             suggested: Atomic::new(0),
         })
@@ -120,7 +121,7 @@ impl Binds {
     #[inline]
     fn bucket(&self, net: Net, key: &Key) -> Option<(&Chunk, &SpinLockBh<BoundList<Socket>>)> {
         // CAST: no more bits than number a bucket.
-        let number = (key.hash(net, self.seed) >> self.shift) as usize;
+        let number = (key.hash(net, &self.secret) >> self.shift) as usize;
         let chunk: &Chunk = self.chunks.get(number / CHUNK)?;
         Some((chunk, &chunk.buckets.get(number % CHUNK)?.sockets))
     }

@@ -29,6 +29,7 @@ pub(crate) mod faults;
 pub(crate) mod ib_private;
 pub(crate) mod idle;
 pub(crate) mod info;
+pub(crate) mod keyed;
 pub(crate) mod packed;
 pub(crate) mod rcvbuf;
 pub(crate) mod rdma;

@@ -18,6 +18,7 @@ mod faults;
 mod ib_private;
 mod idle;
 mod info;
+mod keyed;
 mod laddr_table;
 mod packed;
 mod rdma;
