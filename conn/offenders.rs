@@ -64,9 +64,18 @@ impl Offenders {
         if !self.any.peek() {
             return Ok(());
         }
-        match &mut *self.faults.lock() {
-            Some(faults) => faults.turn(user.number(), standing, time::monotonic_ns()),
+        let now = time::monotonic_ns();
+        let mut faults = self.faults.lock();
+        let turn = match &mut *faults {
+            Some(faults) => faults.turn(user.number(), standing, now),
             None => Ok(()),
+        };
+        let forgotten = faults.take_if(|faults| faults.is_forgotten(now));
+        if forgotten.is_some() {
+            // Nobody needs the lock until there is another one.
+            self.any.store(false, Relaxed);
         }
+        drop(faults);
+        turn
     }
 }

@@ -195,6 +195,15 @@ impl Faults {
         }
     }
 
+    /// Whether all is forgotten, so that nobody has to wait.
+    pub(crate) fn is_forgotten(&mut self, now: u64) -> bool {
+        let users = self.users.iter_mut().flatten().map(|(_, record)| record);
+        users.chain([&mut self.others]).all(|record| {
+            record.forget(now);
+            record.refused == 0
+        })
+    }
+
     /// Whether an operation of a user's socket may go now; if not, how long to wait until it may ask again.
     pub(crate) fn turn(&mut self, user: u32, standing: Standing, now: u64) -> Result<(), u64> {
         let place = self.place_of(user);

@@ -155,3 +155,23 @@ fn new_sockets_wait_if_many_new_ones_were_refused() {
     assert!(faults.turn(1, New, 0).is_err());
     assert_eq!(faults.turn(1, Good, 0), Ok(()));
 }
+
+/// Then nobody need ask any more.
+#[test]
+fn all_is_forgotten_in_the_end() {
+    let mut faults = Faults::new();
+    assert!(faults.is_forgotten(0));
+    // More users than have places.
+    for user in 1..10 {
+        faults.note(user, Bad, SECOND);
+        faults.note(user, New, SECOND);
+    }
+    faults.recover(2 * SECOND);
+    assert!(!faults.is_forgotten(2 * SECOND));
+    // The users with places have two each, which takes 8 seconds, and all others have ten together.
+    assert!(!faults.is_forgotten(40 * SECOND));
+    assert!(faults.is_forgotten(41 * SECOND));
+    assert_eq!(faults.turn(1, Bad, 41 * SECOND), Ok(()));
+    faults.note(1, Bad, 41 * SECOND);
+    assert!(!faults.is_forgotten(41 * SECOND));
+}
