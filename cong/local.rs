@@ -14,9 +14,16 @@ type Bits = [u64; cong_bits::WORDS];
 
 /// The map of one address. It exists from the first congestion on.
 struct Map {
-    net: Net,
-    addr: Ipv6Addr,
+    place: Place,
     bits: KBox<Bits>,
+}
+
+/// A local address: one that is valid on one link only may be another one on each.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) net: Net,
+    pub(crate) addr: Ipv6Addr,
+    pub(crate) scope: u32,
 }
 
 /// The maps of all addresses.
@@ -35,7 +42,7 @@ impl Registry {
     /// Marks a port as full, or not. Returns whether that was news. Any context.
     ///
     /// Fails with ENOMEM if the first mark of an address finds no memory for its map.
-    pub(crate) fn mark(&self, net: Net, addr: Ipv6Addr, port: u16, full: bool) -> Result<bool> {
+    pub(crate) fn mark(&self, place: Place, port: u16, full: bool) -> Result<bool> {
         let flip = |map: &mut Map| {
             if full {
                 cong_bits::set(&mut map.bits, port)
@@ -43,7 +50,7 @@ impl Registry {
                 cong_bits::clear(&mut map.bits, port)
             }
         };
-        if let Some(map) = find(&mut self.maps.lock(), net, addr) {
+        if let Some(map) = find(&mut self.maps.lock(), place) {
             return Ok(flip(map));
         }
         if !full {
@@ -51,23 +58,23 @@ impl Registry {
         }
         let mut fresh = KVec::with_capacity(1, GFP_ATOMIC)?;
         let bits = KBox::new([0; cong_bits::WORDS], GFP_ATOMIC)?;
-        fresh.push(Map { net, addr, bits }, GFP_ATOMIC)?;
+        fresh.push(Map { place, bits }, GFP_ATOMIC)?;
         let mut maps = self.maps.lock();
-        if find(&mut maps, net, addr).is_none() {
+        if find(&mut maps, place).is_none() {
             while let Some(map) = fresh.pop() {
                 maps.push(map, GFP_ATOMIC)?;
             }
         }
-        let news = find(&mut maps, net, addr).is_some_and(flip);
+        let news = find(&mut maps, place).is_some_and(flip);
         drop(maps);
         Ok(news)
     }
 
     /// Copies a part of an address's map, whole words from byte `offset` on, as it goes on the wire. Any
     /// context.
-    pub(crate) fn copy_fragment(&self, net: Net, addr: Ipv6Addr, offset: u32, out: &mut [u8]) {
+    pub(crate) fn copy_fragment(&self, place: Place, offset: u32, out: &mut [u8]) {
         let mut maps = self.maps.lock();
-        match find(&mut maps, net, addr) {
+        match find(&mut maps, place) {
             Some(map) => {
                 let words = map.bits.iter().skip(offset as usize / 8);
                 for (to, word) in out.chunks_exact_mut(8).zip(words) {
@@ -79,7 +86,6 @@ impl Registry {
     }
 }
 
-fn find(maps: &mut KVec<Map>, net: Net, addr: Ipv6Addr) -> Option<&mut Map> {
-    maps.iter_mut()
-        .find(|map| map.net == net && map.addr == addr)
+fn find(maps: &mut KVec<Map>, place: Place) -> Option<&mut Map> {
+    maps.iter_mut().find(|map| map.place == place)
 }

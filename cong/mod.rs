@@ -12,6 +12,6 @@ mod local;
 mod remote;
 mod waiters;
 
-pub(crate) use local::Registry;
+pub(crate) use local::{Place, Registry};
 pub(crate) use remote::Remote;
 pub(crate) use waiters::Waiters;

@@ -357,7 +357,7 @@ impl Node {
     pub(crate) fn mark_port(&self, net: Net, bound: &Bound, full: bool) -> Result {
         if bound.transport != TransportId::Loop {
             self.cong
-                .mark(net, bound.addr, bound.port, full)
+                .mark(place_of(net, bound), bound.port, full)
                 .inspect_err(|_| self.note_lost_mark(bound))?;
         }
         trace::congestion(bound.addr, bound.port, full);
@@ -380,7 +380,8 @@ impl Node {
             return;
         }
         self.walk_of(net, bound.addr, None, |connection| {
-            if connection.send_congestion_map() {
+            let same = connection.key.local_scope() == bound.scope;
+            if same && connection.send_congestion_map() {
                 self.stats.inc(Counter::CongUpdateQueued);
             }
             true
@@ -501,5 +502,14 @@ impl Node {
             cancel::<_, 0>(connection);
         }
         // Here the connections go, and what they have queued.
+    }
+}
+
+/// The address that has the port of a socket in its map.
+fn place_of(net: Net, bound: &Bound) -> cong::Place {
+    cong::Place {
+        net,
+        addr: bound.addr,
+        scope: bound.scope,
     }
 }

@@ -449,15 +449,10 @@ impl Connection {
 
     /// The socket that a message is for.
     fn target(&self, header: &Header) -> Option<ARef<Sock<Socket>>> {
-        // A connection to a link-local address has a scope, even if it is from another kind of address.
-        let scope = match self.key.laddr.is_unicast_link_local() {
-            true => self.key.scope,
-            false => 0,
-        };
         let key = BindKey {
             addr: IpBits::new(self.key.laddr),
             port: header.dport,
-            scope,
+            scope: self.key.local_scope(),
         };
         self.node.binds.lookup(self.key.net, &key)
     }

@@ -3,6 +3,7 @@
 //! Frames out of the connection's queue, to the queue pair.
 
 use super::carrier::Carrier;
+use crate::cong;
 use crate::conn::{AsIs, Connection, Counter, Link, TxQueue};
 use crate::kapi::{
     print::{pr_change_ratelimited, pr_info_ratelimited},
@@ -423,10 +424,12 @@ fn congestion_frame(
         return Added::Failed;
     };
     let key = &connection.key;
-    connection
-        .node
-        .cong
-        .copy_fragment(key.net, key.laddr, offset, piece);
+    let place = cong::Place {
+        net: key.net,
+        addr: key.laddr,
+        scope: key.local_scope(),
+    };
+    connection.node.cong.copy_fragment(place, offset, piece);
     queue.cong_left = queue.cong_left.saturating_sub(len);
     let last = queue.cong_left == 0;
     if last && core::mem::take(&mut queue.cong_again) {

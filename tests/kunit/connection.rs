@@ -150,7 +150,10 @@ mod suite {
         bench
             .node
             .reset_connections(Net::init(), connection.key.laddr, None, 0);
-        bench.queue.flush();
+        // It may wait a little before it asks for a link.
+        while bench.fake.ups.load(Relaxed) < 2 {
+            fsleep(Delta::from_millis(1));
+        }
         let again = bench.fake.again.load(Relaxed);
         bench.send(&connection, 10)?;
         let again_after = bench.fake.again.load(Relaxed);

@@ -7,6 +7,7 @@ mod alloc;
 mod atomics;
 mod cm_event;
 mod cong_bits;
+mod cong_map;
 mod conn_table;
 mod connect;
 mod connection;
