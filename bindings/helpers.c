@@ -148,13 +148,14 @@ u64 rds_sum_percpu(u64 __percpu *counter)
 	return sum;
 }
 
-/* There are three kinds of messages. */
+/* There are four kinds of messages. */
 bool rds_printk_ratelimit(unsigned int kind)
 {
 	static struct ratelimit_state limits[] = {
 		RATELIMIT_STATE_INIT(limits[0], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
 		RATELIMIT_STATE_INIT(limits[1], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
 		RATELIMIT_STATE_INIT(limits[2], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
+		RATELIMIT_STATE_INIT(limits[3], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
 	};
 
 	return __ratelimit(&limits[kind]);

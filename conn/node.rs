@@ -14,7 +14,7 @@ use crate::kapi::{
     errno::Errno,
     net::{IpBits, Net, Sock},
     pin::PinnedMemory,
-    print::pr_info_ratelimited,
+    print::{pr_attempt_ratelimited, pr_info_ratelimited},
     rdma::Access,
     sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, Peek, SpinLockBh},
     task::UserId,
@@ -229,7 +229,7 @@ impl Node {
         // Whoever is refused is to cost little.
         let room = connections.tree.has_room(&key, user);
         drop(connections);
-        room.map_err(|full| self.refuse(&key, full))?;
+        room.map_err(|full| self.refuse(&key, user, full))?;
 
         let fresh = Connection::new(key, self.clone(), user, pools()?)?;
         let place = Place::new()?;
@@ -251,17 +251,20 @@ impl Node {
             fresh.begin(first, position);
         }
         drop(connections);
-        inserted.map_err(|full| self.refuse(&key, full))?;
+        inserted.map_err(|full| self.refuse(&key, user, full))?;
         self.look_later();
         self.listen_later();
         Ok(fresh)
     }
 
-    /// There is to be no connection with this key.
-    fn refuse(&self, key: &ConnKey, full: Full) -> NoConnection {
+    /// There is to be no connection with this key, for a program of `user` if there is one.
+    fn refuse(&self, key: &ConnKey, user: Option<UserId>, full: Full) -> NoConnection {
         self.stats.inc(Counter::ConnRefusedLimit);
         trace::dropped(&key.traced(), Counter::ConnRefusedLimit.name(), 1);
-        pr_info_ratelimited!("{}: refused, {}\n", key, full);
+        match user {
+            Some(_) => pr_attempt_ratelimited!("{}: refused, {}\n", key, full),
+            None => pr_info_ratelimited!("{}: refused, {}\n", key, full),
+        }
         NoConnection::Full
     }
 

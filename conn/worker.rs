@@ -13,7 +13,7 @@ use super::{
 };
 use crate::kapi::{
     errno::Errno,
-    print::{pr_change_ratelimited, pr_info_ratelimited},
+    print::{pr_attempt_ratelimited, pr_change_ratelimited},
     sync::Fifo,
     task::without_io,
     time, trace,
@@ -204,7 +204,7 @@ impl Connection {
             return Some(Event::Lost);
         }
         if self.reset.take() && worker.is_up() {
-            pr_info_ratelimited!("{}: reset by a program\n", self.key);
+            pr_change_ratelimited!("{}: reset by a program\n", self.key);
             self.note_failure("reset", Errno::ConnectionReset);
             // Also if nothing waits to be sent.
             self.wanted.raise();
@@ -331,7 +331,7 @@ impl Connection {
             self.note_failure("connect", error);
             // The attempts that follow fail for the same reason, most likely.
             if !core::mem::replace(&mut worker.told, true) {
-                pr_info_ratelimited!(
+                pr_attempt_ratelimited!(
                     "{}: cannot connect ({:?}: {:?}), trying again\n",
                     self.key,
                     action,

@@ -9,7 +9,7 @@ use super::{
 use crate::conn::{Connection, Counter, Reached};
 use crate::kapi::{
     errno::Errno,
-    print::{pr_info_ratelimited, pr_warn_ratelimited},
+    print::{may_print, pr_info_ratelimited, pr_warn_ratelimited, About},
     rdma::{Failure, Qp, QpConfig, QpEvent, QpHandler, Received, RnrTimer},
     sync::{new_spinlock_bh, Peek, SpinLockBh},
     time,
@@ -480,8 +480,13 @@ impl QpHandler for Carrier {
             self.connection
                 .note_error(failure.queue.name(), failure.status.number());
         }
-        if !flushed {
-            pr_info_ratelimited!(
+        // What a program has posted hides nothing else.
+        let about = match failure.refused {
+            Some(_) => About::Attempt,
+            None => About::Trouble,
+        };
+        if !flushed && may_print(about) {
+            pr_info!(
                 "{}: {:?} failed: {} (vendor error {:#x})\n",
                 self.connection.key,
                 failure.queue,

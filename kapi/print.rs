@@ -13,11 +13,13 @@ pub(crate) enum About {
     Change = 1,
     /// What programs of this node ask for in vain.
     Program = 2,
+    /// Connections and operations of programs of this node that peers do not have, or refuse.
+    Attempt = 3,
 }
 
 /// Whether a rate-limited message may be printed now. Any context.
 pub(crate) fn may_print(about: About) -> bool {
-    // SAFETY: The function takes any number below 3.
+    // SAFETY: The function takes any number below 4.
     unsafe { crate::bindings::rds_printk_ratelimit(about as u32) }
 }
 
@@ -57,6 +59,16 @@ macro_rules! pr_program_ratelimited {
     };
 }
 
+/// `pr_info!` of what a program tries in vain with a peer, at most ten times in five seconds for the whole module.
+macro_rules! pr_attempt_ratelimited {
+    ($($arg:tt)*) => {
+        if $crate::kapi::print::may_print($crate::kapi::print::About::Attempt) {
+            ::kernel::pr_info!($($arg)*);
+        }
+    };
+}
+
 pub(crate) use {
-    pr_change_ratelimited, pr_info_ratelimited, pr_program_ratelimited, pr_warn_ratelimited,
+    pr_attempt_ratelimited, pr_change_ratelimited, pr_info_ratelimited, pr_program_ratelimited,
+    pr_warn_ratelimited,
 };

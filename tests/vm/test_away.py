@@ -2,10 +2,11 @@
 """The first messages to a peer while the local address is away, or its device."""
 
 import pytest
-from rdsvm.cluster import peer_address
+from rdsvm.cluster import PAIR, peer_address
+from traffic import USER, ping
 
 # The networks of add_peers() that nobody else has.
-NETWORKS = {"address": 211, "device": 212}
+NETWORKS = {"address": 211, "device": 212, "lines": 213}
 
 
 def come_back(what, node, guest):
@@ -27,3 +28,21 @@ def test_address(node, guest):
 @pytest.mark.impls("rust")
 def test_device(node, guest):
     come_back("device", node, guest)
+
+
+@pytest.mark.impls("rust")
+@pytest.mark.kinds("rxe")
+def test_lines(node, tools, guest):
+    """What an ordinary user tries in vain with peers hides no line about a connection that has lost its address."""
+    near, far = (peer_address(NETWORKS["lines"], i) for i in (0, 1))
+    node.add_peers(1, NETWORKS["lines"])
+    ping(tools, node, far, near)
+    mark = node.mark("attempts")
+    node.run(["python3", guest / "attempts.py", PAIR[0]], user=USER)
+    node.wait_log(": cannot connect", mark)
+    address = f"{near}/32", "dev", "rdsv0"
+    node.run(["ip", "address", "del", *address])
+    try:
+        node.wait_log(f"{near} -> {far}: the local address is on no RDMA device any more", mark)
+    finally:
+        node.run(["ip", "address", "add", *address])
