@@ -270,15 +270,6 @@ impl ByPeer {
             tos: key.tos,
         }
     }
-
-    /// No key of the same peer is less than this one.
-    fn least(self) -> Self {
-        Self {
-            laddr: Ipv6Addr::UNSPECIFIED,
-            tos: 0,
-            ..self
-        }
-    }
 }
 
 /// A position, and how many were kept before it.
@@ -287,25 +278,41 @@ struct Aged {
     number: u64,
 }
 
+/// The age of a position: which peer it is of, and how many were kept before it.
+type Age = (PeerKey, u64);
+
 /// Where the numbers of peers are that may send messages again which an earlier connection has brought.
+///
+/// A peer may have many, and there are softirqs that wait for the lock: nothing walks over them.
 ///
 /// # Invariants
 ///
-/// `len` is how many entries `tree` has.
+/// `len` is how many entries `tree` has. `ages` has the key of each, and `peers` has how many of them each peer has, if
+/// any.
 pub(crate) struct Positions {
     tree: RBTree<ByPeer, Aged>,
+    ages: RBTree<Age, ByPeer>,
+    peers: RBTree<PeerKey, usize>,
     len: usize,
     next: u64,
     bounds: Bounds,
 }
 
 /// The memory that a position takes.
-pub(crate) struct PositionPlace(RBTreeNodeReservation<ByPeer, Aged>);
+pub(crate) struct PositionPlace {
+    entry: RBTreeNodeReservation<ByPeer, Aged>,
+    age: RBTreeNodeReservation<Age, ByPeer>,
+    peer: RBTreeNodeReservation<PeerKey, usize>,
+}
 
 impl PositionPlace {
     /// May sleep.
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL)?))
+        Ok(Self {
+            entry: RBTreeNodeReservation::new(GFP_KERNEL)?,
+            age: RBTreeNodeReservation::new(GFP_KERNEL)?,
+            peer: RBTreeNodeReservation::new(GFP_KERNEL)?,
+        })
     }
 }
 
@@ -315,52 +322,50 @@ impl Positions {
         // INVARIANT: Empty.
         Self {
             tree: RBTree::new(),
+            ages: RBTree::new(),
+            peers: RBTree::new(),
             len: 0,
             next: 0,
             bounds: bounds.at_least_one(),
         }
     }
 
-    /// How many there are of the peer of this connection, and which is the oldest.
-    fn of_peer(&mut self, key: &ConnKey) -> (usize, Option<ByPeer>) {
-        let least = ByPeer::of(key).least();
-        let mut count = 0usize;
-        let mut oldest: Option<(u64, ByPeer)> = None;
-        let mut next = self.tree.cursor_lower_bound_mut(&least);
-        while let Some(cursor) = next {
-            let (key, aged) = cursor.current();
-            if key.peer != least.peer {
-                break;
-            }
-            count = count.saturating_add(1);
-            oldest = match oldest {
-                Some((number, _)) if number < aged.number => oldest,
-                _ => Some((aged.number, *key)),
-            };
-            next = cursor.move_next();
-        }
-        (count, oldest.map(|(_, key)| key))
+    /// How many there are of a peer.
+    fn of_peer(&self, peer: &PeerKey) -> usize {
+        self.peers.get(peer).copied().unwrap_or(0)
+    }
+
+    /// The oldest one of a peer, if it has any.
+    fn oldest_of(&self, peer: PeerKey) -> Option<ByPeer> {
+        let cursor = self.ages.cursor_lower_bound(&(peer, 0))?;
+        let ((of, _), key) = cursor.current();
+        (*of == peer).then_some(*key)
     }
 
     /// Whether there may be another one, maybe instead of another one of the peer.
-    pub(crate) fn has_room(&mut self, key: &ConnKey) -> bool {
-        self.len < self.bounds.all || self.of_peer(key).0 >= self.bounds.per_peer
+    pub(crate) fn has_room(&self, key: &ConnKey) -> bool {
+        self.len < self.bounds.all || self.of_peer(&PeerKey::of(key)) >= self.bounds.per_peer
     }
 
     /// Adds one, of which there is none with this key. If there are as many of the peer as there may be the oldest of
     /// them goes.
     pub(crate) fn insert(&mut self, key: &ConnKey, position: Position, place: PositionPlace) {
-        let (count, oldest) = self.of_peer(key);
-        if let Some(oldest) = oldest.filter(|_| count >= self.bounds.per_peer) {
-            self.take(&oldest);
+        let key = ByPeer::of(key);
+        if self.of_peer(&key.peer) >= self.bounds.per_peer {
+            if let Some(oldest) = self.oldest_of(key.peer) {
+                self.take(&oldest);
+            }
         }
-        let aged = Aged {
-            position,
-            number: self.next,
-        };
-        self.next = self.next.wrapping_add(1);
-        // INVARIANT: One more in both; the key was not there, so nothing is replaced.
-        drop(self.tree.insert(place.0.into_node(ByPeer::of(key), aged)));
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        let aged = Aged { position, number };
+        // INVARIANT: One more in all; the key was not there, and the number is new, so nothing is replaced.
+        drop(self.tree.insert(place.entry.into_node(key, aged)));
+        drop(
+            self.ages
+                .insert(place.age.into_node((key.peer, number), key)),
+        );
+        add(&mut self.peers, key.peer, place.peer);
         self.len = self.len.saturating_add(1);
     }
 
@@ -371,7 +376,9 @@ impl Positions {
 
     fn take(&mut self, key: &ByPeer) -> Option<Position> {
         let aged = self.tree.remove(key)?;
-        // INVARIANT: One less in both.
+        // INVARIANT: One less in all.
+        let _: Option<ByPeer> = self.ages.remove(&(key.peer, aged.number));
+        subtract(&mut self.peers, &key.peer);
         self.len = self.len.saturating_sub(1);
         Some(aged.position)
     }

@@ -192,6 +192,28 @@ mod suite {
     }
 
     #[test]
+    fn the_latest_positions_of_a_peer_stay() -> Result {
+        const MOST: u16 = 100;
+        let mut positions = positions(1000, MOST.into());
+        for n in 0..5 * MOST {
+            // Their keys are not in order, and another peer has some too.
+            keep(&mut positions, key(n * 13 % 512, 9, 0))?;
+            if n < MOST / 2 {
+                keep(&mut positions, key(n, 8, 0))?;
+            }
+        }
+        let left = |positions: &mut Positions, peer: u16, numbers: core::ops::Range<u16>| {
+            numbers
+                .filter(|n| positions.remove(&key(n * 13 % 512, peer, 0)).is_some())
+                .count()
+        };
+        assert_eq!(left(&mut positions, 9, 0..4 * MOST), 0);
+        assert_eq!(left(&mut positions, 9, 4 * MOST..5 * MOST), 100);
+        assert_eq!(left(&mut positions, 8, 0..512), 50);
+        Ok(())
+    }
+
+    #[test]
     fn one_position_is_always_kept() -> Result {
         let mut positions = positions(0, 0);
         assert!(positions.has_room(&key(1, 1, 0)));
