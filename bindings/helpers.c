@@ -357,6 +357,18 @@ bool rds_sk_has_error(const struct sock *sk)
 	return READ_ONCE(sk->sk_err) || !skb_queue_empty_lockless(&sk->sk_error_queue);
 }
 
+/* An error that the program reads once: by a call that takes it, or by SO_ERROR. */
+void rds_sk_set_error(struct sock *sk, int error)
+{
+	WRITE_ONCE(sk->sk_err, error);
+}
+
+/* 0 or a negative error. */
+int rds_sk_take_error(struct sock *sk)
+{
+	return sock_error(sk);
+}
+
 struct rds_sleeper {
 	struct wait_queue_entry wait;
 	__poll_t events;

@@ -81,6 +81,8 @@ bool rds_sk_net_admin(const struct sock *sk);
 long rds_sk_sndtimeo(const struct sock *sk, bool noblock);
 long rds_sk_rcvtimeo(const struct sock *sk, bool noblock);
 bool rds_sk_has_error(const struct sock *sk);
+void rds_sk_set_error(struct sock *sk, int error);
+int rds_sk_take_error(struct sock *sk);
 long rds_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, long timeout,
 		 unsigned int events, bool alone);
 void rds_sk_note_no_room(struct sock *sk);

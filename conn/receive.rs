@@ -94,9 +94,6 @@ pub(crate) enum Violation {
     Ack(AckError),
     /// Nothing is wrong with the peer, but a message could not be kept: it has to send it again.
     NoMemory,
-    /// The reader of this port does not keep up by far, and the peer takes no notice. It may send the
-    /// message again.
-    Overrun(u16),
     /// Something came after a violation.
     Broken,
 }
@@ -116,10 +113,6 @@ impl fmt::Display for Violation {
                 error.sent
             )),
             Self::NoMemory => f.write_fmt(fmt!("no memory to receive")),
-            Self::Overrun(port) => f.write_fmt(fmt!(
-                "it goes on sending to port {}, which is congested and has no room left",
-                port
-            )),
             Self::Broken => f.write_fmt(fmt!("it is broken already")),
         }
     }
@@ -137,7 +130,6 @@ impl Violation {
             Self::Fragment(_) => Counter::RecvDropBadFragment,
             Self::Ack(_) => Counter::RecvDropBadAck,
             Self::NoMemory => Counter::RecvDropNoMemory,
-            Self::Overrun(_) => Counter::RecvDropOverrun,
             Self::Broken => Counter::RecvDropBroken,
         }
     }
@@ -285,12 +277,6 @@ impl Connection {
             Complete::Message(_) => self.target(header),
             _ => None,
         };
-        if target.as_ref().is_some_and(|sk| sk.is_overrun()) {
-            rx.state = before;
-            // What is dropped next is dropped without the lock.
-            drop(guard);
-            return Err(Violation::Overrun(header.dport));
-        }
         if rx.state.take_ack_required() {
             self.node.stats.inc(Counter::RecvAckRequired);
             self.ack_wanted.store(true, Relaxed);
@@ -307,14 +293,25 @@ impl Connection {
                     if let Some(rkey) = incoming.beside.as_ref().and_then(|it| it.extras.used) {
                         sk.memory.used(device, rkey);
                     }
-                    sk.deliver(incoming);
+                    if sk.is_overrun() {
+                        self.refuse_to_deliver(&sk);
+                    } else {
+                        sk.deliver(incoming);
+                    }
                 }
                 None => self.note_drop(Counter::RecvDropNoSock, 1),
             },
         }
-        // Only what is in its socket's queue is acknowledged.
+        // Only what is in its socket's queue is acknowledged, or lost for good.
         self.ack.store(ack, Relaxed);
         Ok(recycle)
+    }
+
+    /// Loses a message for a port that is full, which its reader is told. The connection is for others, too.
+    #[cold]
+    fn refuse_to_deliver(&self, sk: &Sock<Socket>) {
+        self.note_drop(Counter::RecvDropOverrun, 1);
+        sk.note_lost();
     }
 
     /// Takes the acknowledgement that every header carries; 0 is none. What is no news needs no lock.

@@ -141,7 +141,7 @@ counters! {
     RecvDropNoMemory => "recv_drop_no_memory",
     /// A frame came after one that ended the connection.
     RecvDropBroken => "recv_drop_broken",
-    /// A peer went on sending to a socket that is full; the connection was dropped.
+    /// A message was dropped because its socket had far more to read than its receive buffer takes.
     RecvDropOverrun => "recv_drop_overrun",
     /// A connection request was refused for what it said.
     ConnRejectBadRequest => "conn_reject_bad_request",

@@ -12,6 +12,7 @@ use super::{
 use crate::cong::Waiters;
 use crate::conn::{Connection, Counter, Node};
 use crate::kapi::{
+    errno::Errno,
     net::{poll, Net, Sock},
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
     trace,
@@ -26,7 +27,7 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Atomic, Relaxed},
+        atomic::{Atomic, Full, Relaxed, Release},
         Arc, Mutex, SpinLock,
     },
 };
@@ -108,6 +109,8 @@ pub(crate) struct Socket {
     congested: Atomic<bool>,
     /// Whether `recv` is so far over its limit that peers get no more in.
     overrun: Atomic<bool>,
+    /// Messages may have been lost and the error of the socket not been taken.
+    lost: Atomic<bool>,
     /// Of a reader while it has a message out of the queue, and whether `recv` has one.
     turn: Turn,
     /// The lists of waiters that this socket may be on.
@@ -160,6 +163,7 @@ impl Socket {
             ),
             congested: Atomic::new(false),
             overrun: Atomic::new(false),
+            lost: Atomic::new(false),
             turn: Turn::new(),
             waiting_on <- kernel::new_mutex!(KVec::new(), "Socket::waiting_on"),
             waiters <- Waiters::new(),
@@ -432,10 +436,33 @@ impl Sock<Socket> {
         change
     }
 
-    /// Whether a peer sends and sends, though the port is congested. Any context.
+    /// Whether a peer sends and sends, though the port is congested: it takes no more. Any context.
     #[inline]
     pub(crate) fn is_overrun(&self) -> bool {
         self.overrun.peek()
+    }
+
+    /// A message for this socket was dropped: the program is told before it reads one that comes later. Any context, no
+    /// lock held.
+    #[cold]
+    pub(crate) fn note_lost(&self) {
+        self.set_error(Errno::NoBufferSpace);
+        self.lost.store(true, Release);
+        self.wake_readers(poll::IN | poll::ERR);
+    }
+
+    /// Whether [`Self::take_loss`] may fail. Any context.
+    #[inline]
+    pub(crate) fn may_have_lost(&self) -> bool {
+        self.lost.peek()
+    }
+
+    /// Fails with ENOBUFS if messages were dropped and the program was not told yet. Any context.
+    #[cold]
+    pub(crate) fn take_loss(&self) -> Result {
+        // Before the error is taken: another one that comes now is found the next time.
+        self.lost.xchg(false, Full);
+        self.take_error()
     }
 
     /// Tells those who send to this port about a change. No lock held.

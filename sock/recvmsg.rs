@@ -30,7 +30,7 @@ pub(super) fn recvmsg(sk: &Sock<Socket>, msg: RecvMsg<'_>) -> Result<usize> {
 
 /// Whether there is something that a reader can be told now, who has room for how an operation has ended, or not.
 fn is_due(sk: &Sock<Socket>, has_room: bool) -> bool {
-    sk.may_read() || sk.news.is_due() || sk.notices.any_for(has_room)
+    sk.may_read() || sk.news.is_due() || sk.notices.any_for(has_room) || sk.may_have_lost()
 }
 
 /// As [`recvmsg`]; notes that it has `waited`.
@@ -51,6 +51,9 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
     };
     let mut timeout = sk.recv_timeout(flags & msg_flags::DONTWAIT != 0);
     loop {
+        if sk.may_have_lost() {
+            sk.take_loss()?;
+        }
         if sk.notices.any() && tell_ends(sk, &mut msg, keep)? {
             return Ok(0);
         }

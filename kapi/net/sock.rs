@@ -5,7 +5,7 @@
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
 use super::{bound::Place, Protocol};
-use crate::bindings;
+use crate::{bindings, kapi::errno::Errno};
 use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
 use kernel::{
     prelude::*,
@@ -227,6 +227,19 @@ impl<T: Protocol> Sock<T> {
     pub(crate) fn has_error(&self) -> bool {
         // SAFETY: `self` is alive by the type invariants.
         unsafe { bindings::rds_sk_has_error(self.as_raw()) }
+    }
+
+    /// Sets the error that the program has not read yet. The caller wakes readers. Any context.
+    pub(crate) fn set_error(&self, error: Errno) {
+        // CAST: the discriminants are the positive error numbers.
+        // SAFETY: `self` is alive by the type invariants.
+        unsafe { bindings::rds_sk_set_error(self.as_raw(), error as c_int) }
+    }
+
+    /// Fails with the error that the program has not read yet, which is read then. Any context.
+    pub(crate) fn take_error(&self) -> Result {
+        // SAFETY: `self` is alive by the type invariants.
+        kernel::error::to_result(unsafe { bindings::rds_sk_take_error(self.as_raw()) })
     }
 
     /// Sleeps until `ready` holds or `timeout` is over, which it updates to what remains.

@@ -4,13 +4,15 @@ messages between the same addresses. All of these arrive, and each ping is answe
 
 import pytest
 from bystander import Bystander
-from rdsvm.cluster import PAIR
+from rdsvm.cluster import PAIR, peer_address
 from traffic import ping
 
 pytestmark = [pytest.mark.impls("rust")]
 
 # Rounds of the verified messages, and pings, for each look at the hog.
 ROUNDS, PINGS, LOOKS = 20, 5, 2
+# The network of add_peers() that nobody else has.
+NETWORK = 213
 KINDS = ("unread_port", "unread_memory", "dead_peers", "send_buffers", "wrong_keys", "tiny_buffers", "pins", "ports",
          "broadcast", "tables", "large_messages", "taken_back", "types")
 
@@ -52,3 +54,14 @@ def test_bystander(kind, node, tools, guest):
     hog.finish()
     # Connections to nobody, and others.
     node.forget()
+
+
+def test_unread_port(node, guest):
+    """The port that takes no more pays for it, and never the connection: what there is no room for is dropped, and its
+    reader is told."""
+    node.add_peers(1, NETWORK)
+    near, far = (peer_address(NETWORK, i) for i in (0, 1))
+    for host in (near, far):
+        node.run(["python3", guest / "laddr.py", "bound", host])
+    out = node.run(["python3", guest / "unread_port.py", near, far, "rdsv0"], timeout=300).out
+    assert out == "all\n"
