@@ -20,7 +20,7 @@ use crate::kapi::{
     task::UserId,
     time, trace,
 };
-use crate::msg::{Beside, Bound, Peer, Pongs, Socket, TransportId};
+use crate::msg::{Beside, Bound, Peer, Pongs, Readers, Socket, TransportId};
 use crate::proto::{idle::Patience, rcvbuf, tx::first_sequence};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
@@ -121,6 +121,8 @@ pub(crate) struct Node {
     pub(super) patience: Patience,
     /// How much may wait to be read at a socket in any case, in bytes.
     pub(crate) unread_patience: u64,
+    /// The users whose sockets messages wait at.
+    pub(crate) readers: Arc<Readers>,
     /// The answers to pings that wait for peers.
     pub(super) pongs: Pongs,
     /// Sockets that want to know of the receive path.
@@ -167,6 +169,7 @@ impl Node {
                 workers,
                 patience,
                 unread_patience: rcvbuf::patience(memory),
+                readers: Readers::new()?,
                 pongs: Pongs::new()?,
                 tracing: Atomic::new(0),
                 looks <- kernel::new_delayed_work!("Node::looks"),
@@ -180,6 +183,11 @@ impl Node {
     /// Whether the RDMA transport is there at all.
     pub(crate) fn has_ib(&self) -> bool {
         self.ib.is_some()
+    }
+
+    /// The most bytes that a pool of buffers may take. Any context.
+    pub(crate) fn pool_limit(&self) -> usize {
+        self.ib.as_ref().map_or(usize::MAX, |ib| ib.pool_limit())
     }
 
     /// Whether an RDMA device has a local address. May sleep, unless that is known.

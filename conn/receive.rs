@@ -288,15 +288,14 @@ impl Connection {
             Complete::Nothing => {}
             Complete::Duplicate => self.note_drop(Counter::RecvDropOldSeq, 1),
             Complete::Ping => self.answer_ping(header),
-            Complete::Message(incoming) => match target {
+            Complete::Message(mut incoming) => match target {
                 Some(sk) => {
                     if let Some(rkey) = incoming.beside.as_ref().and_then(|it| it.extras.used) {
                         sk.memory.used(device, rkey);
                     }
-                    if sk.is_overrun() {
-                        self.refuse_to_deliver(&sk);
-                    } else {
-                        sk.deliver(incoming);
+                    match sk.admit(&mut incoming) {
+                        Ok(()) => sk.deliver(incoming),
+                        Err(why) => self.refuse_to_deliver(&sk, why),
                     }
                 }
                 None => self.note_drop(Counter::RecvDropNoSock, 1),
@@ -307,10 +306,10 @@ impl Connection {
         Ok(recycle)
     }
 
-    /// Loses a message for a port that is full, which its reader is told. The connection is for others, too.
+    /// Loses a message for a port that takes no more, which its reader is told. The connection is for others, too.
     #[cold]
-    fn refuse_to_deliver(&self, sk: &Sock<Socket>) {
-        self.note_drop(Counter::RecvDropOverrun, 1);
+    fn refuse_to_deliver(&self, sk: &Sock<Socket>, why: Counter) {
+        self.note_drop(why, 1);
         sk.note_lost();
     }
 

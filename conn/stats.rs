@@ -189,6 +189,10 @@ counters! {
     ConnOpRefused => "conn_op_refused",
     /// A call waited, or was told to come again, as peers refused other operations of its user.
     SendOpHeld => "send_op_held",
+    /// A message was dropped because unread ones of the same user take far more than a share of the memory to receive with.
+    RecvDropShare => "recv_drop_share",
+    /// A message was copied out of its buffers because unread ones of the same user take more than a share of them.
+    RecvCopiedOut => "recv_copied_out",
 }
 
 /// All counters of this node.

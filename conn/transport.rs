@@ -274,6 +274,9 @@ pub(crate) trait Transport: Send + Sync {
     /// Sleeps.
     fn settle_memory(&self, addr: Ipv6Addr, scope: u32) -> Result;
 
+    /// The most bytes that one of its pools may take. Any context.
+    fn pool_limit(&self) -> usize;
+
     /// Bytes that the pools of all devices take, and those of none. May sleep.
     fn pool_bytes(&self) -> u64;
 

@@ -419,6 +419,10 @@ impl Transport for Ib {
         self.fragment
     }
 
+    fn pool_limit(&self) -> usize {
+        self.limits.most.bytes()
+    }
+
     fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool> {
         if !net.is_init() {
             return Ok(false);

@@ -36,6 +36,10 @@ impl UserId {
         Self(Kuid::current_euid().into_raw().val)
     }
 
+    pub(crate) fn is_root(self) -> bool {
+        self.0 == 0
+    }
+
     /// The user as a number, by which [`Self::from_number`] gives it back.
     pub(crate) fn number(self) -> u32 {
         self.0

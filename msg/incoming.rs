@@ -186,6 +186,45 @@ impl Incoming {
         self.cost_of_more()
     }
 
+    /// What of its memory the reader's user is charged with, in bytes: the buffers that a message from another node has
+    /// come in, or a copy of what was in them. It does not change once it is queued.
+    #[inline]
+    pub(super) fn charged(&self) -> usize {
+        match &self.payload {
+            Payload::One(_) | Payload::Many(..) => self.payload_size(),
+            // On the loop transport the sender pays.
+            Payload::Chunks(_) if self.ticket.is_none() => self.payload_size(),
+            _ => 0,
+        }
+    }
+
+    /// Moves a payload out of the buffers that it came in to memory of its own. False if there is none. Any context.
+    #[cold]
+    pub(super) fn copy_out(&mut self) -> bool {
+        /// Of a size that there is also if memory is in pieces.
+        const PIECE: usize = 16 << 10;
+        let mut chunks: KVec<KVVec<u8>> = KVec::new();
+        let copied = self.try_for_each(|bytes| {
+            let mut rest = bytes;
+            while !rest.is_empty() {
+                let room = chunks.last().map_or(0, |x| PIECE.saturating_sub(x.len()));
+                if room == 0 {
+                    let chunk = KVVec::with_capacity(PIECE, GFP_ATOMIC)?;
+                    chunks.push(chunk, GFP_ATOMIC)?;
+                    continue;
+                }
+                let (now, later) = rest.split_at_checked(room).unwrap_or((rest, &[]));
+                chunks.last_mut().ok_or(ENOMEM)?.extend_from_slice(now, GFP_ATOMIC)?;
+                rest = later;
+            }
+            Ok(())
+        });
+        if copied.is_ok() {
+            self.payload = Payload::Chunks(chunks);
+        }
+        copied.is_ok()
+    }
+
     /// What a message takes that is more than a few bytes.
     fn cost_of_more(&self) -> usize {
         let beside = self.beside.as_ref().map_or(0, |_| Beside::SIZE);

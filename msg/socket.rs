@@ -7,19 +7,18 @@
 
 use super::{
     memory::Memory, news::News, notices::Notices, send_room::SendRoom, turn::Turn,
-    unread::UnreadInfo, Incoming, Traces,
+    unread::UnreadInfo, Incoming, Reader, Traces,
 };
 use crate::cong::Waiters;
 use crate::conn::{Connection, Counter, Node};
 use crate::kapi::{
-    errno::Errno,
     net::{poll, Net, Sock},
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
     trace,
 };
 use crate::proto::{
     faults::Standing,
-    rcvbuf::{is_overrun, transition, Transition},
+    rcvbuf::{is_overrun, tight_limit, transition, Transition},
     tx::Pressure,
 };
 use core::net::Ipv6Addr;
@@ -27,7 +26,7 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Atomic, Full, Relaxed, Release},
+        atomic::{Atomic, Relaxed},
         Arc, Mutex, SpinLock,
     },
 };
@@ -89,6 +88,8 @@ pub(super) struct RecvQueue {
     pub(super) looked_at: Option<UnreadInfo>,
     /// Memory of the messages, in bytes.
     bytes: usize,
+    /// What of that the user is charged with, in bytes.
+    pub(super) charged: usize,
     congested: bool,
     closed: bool,
 }
@@ -108,9 +109,9 @@ pub(crate) struct Socket {
     /// Whether `recv` is over its limit: read without the lock by senders on this node.
     congested: Atomic<bool>,
     /// Whether `recv` is so far over its limit that peers get no more in.
-    overrun: Atomic<bool>,
+    pub(super) overrun: Atomic<bool>,
     /// Messages may have been lost and the error of the socket not been taken.
-    lost: Atomic<bool>,
+    pub(super) lost: Atomic<bool>,
     /// Of a reader while it has a message out of the queue, and whether `recv` has one.
     turn: Turn,
     /// The lists of waiters that this socket may be on.
@@ -120,6 +121,8 @@ pub(crate) struct Socket {
     #[pin]
     pub(crate) waiters: Waiters,
     send_room: SendRoom,
+    /// Whose socket this is.
+    pub(super) reader: Reader,
     pub(crate) news: News,
     #[pin]
     pub(crate) memory: Memory,
@@ -136,7 +139,7 @@ impl Socket {
     /// Operations that have to go well after one that a peer has refused.
     const AMENDS: i32 = 16;
 
-    pub(crate) fn new(node: Arc<Node>, net: Net) -> impl PinInit<Self> {
+    pub(crate) fn new(node: Arc<Node>, net: Net, reader: Reader) -> impl PinInit<Self> {
         pin_init!(Self {
             node,
             net,
@@ -156,6 +159,7 @@ impl Socket {
                     messages: Fifo::new(),
                     looked_at: None,
                     bytes: 0,
+                    charged: 0,
                     congested: false,
                     closed: false,
                 },
@@ -168,6 +172,7 @@ impl Socket {
             waiting_on <- kernel::new_mutex!(KVec::new(), "Socket::waiting_on"),
             waiters <- Waiters::new(),
             send_room: SendRoom::new(),
+            reader,
             news: News::new(),
             memory <- Memory::new(),
             notices <- Notices::new(),
@@ -291,6 +296,7 @@ impl Sock<Socket> {
             drop(message);
             return;
         }
+        self.charge(&mut recv, &message);
         recv.messages.push_back(message);
         recv.bytes = recv.bytes.saturating_add(cost);
         let news = self.judge(&mut recv, buffer.bytes);
@@ -322,6 +328,7 @@ impl Sock<Socket> {
         } else {
             cost = message.cost();
             recv.bytes = recv.bytes.saturating_sub(cost);
+            self.uncharge(&mut recv, &message);
             // What leaves a queue does not fill it. It may be overrun and not marked, for want of memory.
             if recv.congested || self.is_overrun() {
                 news = self.judge(&mut recv, self.rcvbuf());
@@ -359,6 +366,9 @@ impl Sock<Socket> {
             drop(message);
             return;
         }
+        if keep == Keep::No {
+            self.charge(&mut recv, &message);
+        }
         recv.messages.push_front(message);
         recv.bytes = recv.bytes.saturating_add(cost);
         let again = self.judge(&mut recv, self.rcvbuf());
@@ -389,6 +399,7 @@ impl Sock<Socket> {
         recv.closed = true;
         dropped.append(&mut recv.messages);
         let bytes = core::mem::take(&mut recv.bytes);
+        self.uncharge_all(&mut recv);
         let news = self.judge(&mut recv, self.rcvbuf());
         self.note_readable(&recv);
         drop(recv);
@@ -420,6 +431,10 @@ impl Sock<Socket> {
         if overrun != self.is_overrun() {
             self.overrun.store(overrun, Relaxed);
         }
+        let limit = match self.reader.is_tight() {
+            true => tight_limit(limit),
+            false => limit,
+        };
         let change = transition(recv.congested, recv.bytes as u64, limit as u64);
         if change == Transition::None {
             return change;
@@ -434,35 +449,6 @@ impl Sock<Socket> {
         recv.congested = congested;
         self.congested.store(congested, Relaxed);
         change
-    }
-
-    /// Whether a peer sends and sends, though the port is congested: it takes no more. Any context.
-    #[inline]
-    pub(crate) fn is_overrun(&self) -> bool {
-        self.overrun.peek()
-    }
-
-    /// A message for this socket was dropped: the program is told before it reads one that comes later. Any context, no
-    /// lock held.
-    #[cold]
-    pub(crate) fn note_lost(&self) {
-        self.set_error(Errno::NoBufferSpace);
-        self.lost.store(true, Release);
-        self.wake_readers(poll::IN | poll::ERR);
-    }
-
-    /// Whether [`Self::take_loss`] may fail. Any context.
-    #[inline]
-    pub(crate) fn may_have_lost(&self) -> bool {
-        self.lost.peek()
-    }
-
-    /// Fails with ENOBUFS if messages were dropped and the program was not told yet. Any context.
-    #[cold]
-    pub(crate) fn take_loss(&self) -> Result {
-        // Before the error is taken: another one that comes now is found the next time.
-        self.lost.xchg(false, Full);
-        self.take_error()
     }
 
     /// Tells those who send to this port about a change. No lock held.

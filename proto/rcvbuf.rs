@@ -47,3 +47,41 @@ pub(crate) const fn patience(memory: u64) -> u64 {
 pub(crate) const fn is_overrun(bytes: u64, limit: u64, patience: u64) -> bool {
     bytes > patience && bytes / 4 > limit
 }
+
+/// What becomes of a long message for a user's socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Share {
+    /// It keeps the buffers that it came in.
+    Small,
+    /// The same, but the user's senders are held back earlier.
+    Tight,
+    /// It is copied, so that its buffers can be used again.
+    Large,
+    /// It is dropped.
+    Full,
+}
+
+/// Judges a user whose unread messages from other nodes keep `own` bytes, while those of all users keep `all`, and a
+/// pool of buffers may take `limit`.
+///
+/// It goes by what is left: one user alone may keep half of the pool's limit in its buffers, one of two a third; of
+/// N users each may keep one part of N + 1, and one is left. With what is copied it is twice as much.
+pub(crate) const fn share(own: u64, all: u64, limit: u64) -> Share {
+    let left = limit.saturating_sub(all);
+    let left_to_copy = limit.saturating_mul(2).saturating_sub(all);
+    if own <= left / 2 {
+        Share::Small
+    } else if own <= left {
+        Share::Tight
+    } else if own <= left_to_copy {
+        Share::Large
+    } else {
+        Share::Full
+    }
+}
+
+/// The receive limit of a socket of a user whose share is not small any more.
+#[inline]
+pub(crate) const fn tight_limit(limit: usize) -> usize {
+    limit / 8
+}

@@ -7,8 +7,9 @@ use crate::conn::Node;
 use crate::kapi::{
     errno::Errno,
     net::{poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut},
+    task::UserId,
 };
-use crate::msg::{Bound, Socket, Traces, Way};
+use crate::msg::{Bound, Reader, Socket, Traces, Way};
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 
@@ -30,7 +31,8 @@ impl Protocol for Socket {
         if kind != SOCK_SEQPACKET || protocol != 0 {
             return Err(Errno::SocketTypeNotSupported.into());
         }
-        Ok(Socket::new(node.clone(), net))
+        let reader = Reader::new(&node.readers, UserId::current())?;
+        Ok(Socket::new(node.clone(), net, reader))
     }
 
     fn release(sk: &Sock<Self>) {

@@ -66,6 +66,10 @@ impl<T: WithoutMemory> Transport for T {
         Ok(())
     }
 
+    fn pool_limit(&self) -> usize {
+        usize::MAX
+    }
+
     fn pool_bytes(&self) -> u64 {
         0
     }

@@ -5,7 +5,7 @@ messages between the same addresses. All of these arrive, and each ping is answe
 import pytest
 from bystander import Bystander
 from rdsvm.cluster import PAIR, peer_address
-from traffic import ping
+from traffic import counters, ping, unchanged
 
 pytestmark = [pytest.mark.impls("rust")]
 
@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.impls("rust")]
 ROUNDS, PINGS, LOOKS = 20, 5, 2
 # The network of add_peers() that nobody else has.
 NETWORK = 213
+LIMIT, SMALL_LIMIT = "net.rds.ib.max_recv_allocation", 4096
 KINDS = ("unread_port", "unread_memory", "dead_peers", "send_buffers", "wrong_keys", "tiny_buffers", "pins", "ports",
          "broadcast", "tables", "large_messages", "taken_back", "types")
 
@@ -65,3 +66,36 @@ def test_unread_port(node, guest):
         node.run(["python3", guest / "laddr.py", "bound", host])
     out = node.run(["python3", guest / "unread_port.py", near, far, "rdsv0"], timeout=300).out
     assert out == "all\n"
+
+
+@pytest.fixture
+def small_pools(node):
+    """Pools of 16 MiB at the most: enough for the rings of a few connections, and for no more than an eighth of what the
+    hog sends."""
+    before = node.run(["sysctl", "-n", LIMIT]).out.strip()
+    node.run(["sysctl", "-q", f"{LIMIT}={SMALL_LIMIT}"])
+    yield
+    node.run(["sysctl", "-q", f"{LIMIT}={before}"])
+
+
+def test_unread_memory(node, tools, guest, small_pools):
+    """What one user does not read takes a share of the memory to receive with, and the rest is there for others."""
+    beside = Bystander(node, guest, *PAIR, 0)
+    before = counters(node, guest)
+    hog = Hog(node, guest, "unread_memory")
+    for _ in range(LOOKS):
+        beside.go_on()
+        ping(tools, node, PAIR[1], PAIR[0], count=PINGS)
+        hog.go_on()
+    now = counters(node, guest)
+    assert now["recv_copied_out"] > before["recv_copied_out"]
+    assert now["recv_drop_share"] > before["recv_drop_share"]
+    unchanged(before, now, "conn_reset", "recv_drop_overrun")
+    beside.go_on()
+    hog.finish()
+    # Nothing is charged any more: who reads is as free as before.
+    reads = Hog(node, guest, "taken_back")
+    beside.go_on()
+    reads.finish()
+    unchanged(now, counters(node, guest), "recv_copied_out", "recv_drop_share", "conn_reset")
+    beside.finish()

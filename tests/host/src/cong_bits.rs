@@ -3,7 +3,7 @@
 //! Tests of `proto/cong_bits.rs` and `proto/rcvbuf.rs`.
 
 use crate::proto::cong_bits::*;
-use crate::proto::rcvbuf::{is_overrun, patience, transition, Transition};
+use crate::proto::rcvbuf::{is_overrun, patience, share, tight_limit, transition, Share, Transition};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -92,4 +92,32 @@ fn only_a_peer_that_takes_no_notice_overruns_a_socket() {
     assert!(is_overrun(64 * MIB + 4, 16 * MIB, 32 * MIB));
     assert!(!is_overrun(4 * MIB, u64::MAX, 32 * MIB));
     assert!(is_overrun(u64::MAX, 0, u64::MAX - 1));
+}
+
+/// How much each of some users gets of a limit of 1200 until it is held back, copied and refused, taking turns.
+fn shares(users: u64) -> (u64, u64, u64) {
+    let mut found = [0; 3];
+    for (place, worst) in [Share::Tight, Share::Large, Share::Full].into_iter().enumerate() {
+        let mut own = 0;
+        while share(own, own * users, 1200) < worst {
+            own += 1;
+        }
+        found[place] = own;
+    }
+    found.into()
+}
+
+#[test]
+fn users_share_the_memory_to_receive_with() {
+    // A third, a half, and all of it; with more of them each gets less, and something is always left.
+    assert_eq!(shares(1), (401, 601, 1201));
+    assert_eq!(shares(2), (301, 401, 801));
+    assert_eq!(shares(9), (110, 121, 241));
+    // Who has nothing unread gets a message even if others have taken all.
+    assert_eq!(share(0, 1200, 1200), Share::Small);
+    assert_eq!(share(1, 1200, 1200), Share::Large);
+    assert_eq!(share(1, 2400, 1200), Share::Full);
+    assert_eq!(share(u64::MAX, u64::MAX, u64::MAX), Share::Full);
+    assert_eq!(share(1 << 40, 1 << 40, u64::MAX), Share::Small);
+    assert_eq!(tight_limit(212_992), 26_624);
 }

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a socket does not take of what arrives, and how its program hears of that.
+//!
+//! Who does not read pays: neither the connection does, nor another socket.
+
+use super::{socket::RecvQueue, Incoming, Socket};
+use crate::conn::Counter;
+use crate::kapi::{
+    errno::Errno,
+    net::{poll, Sock},
+    sync::Peek,
+};
+use crate::proto::rcvbuf::Share;
+use kernel::{
+    prelude::*,
+    sync::atomic::{Full, Release},
+};
+
+impl Sock<Socket> {
+    /// Whether a peer sends and sends, though the port is congested. Any context.
+    #[inline]
+    pub(super) fn is_overrun(&self) -> bool {
+        self.overrun.peek()
+    }
+
+    /// Has a message from another node ready to be queued, or says why the socket does not take it: it has far more
+    /// than its receive buffer takes, or its user far more than a share of the memory to receive with. Any context.
+    #[inline]
+    pub(crate) fn admit(&self, message: &mut Incoming) -> Result<(), Counter> {
+        if self.is_overrun() {
+            return Err(Counter::RecvDropOverrun);
+        }
+        if message.charged() == 0 {
+            return Ok(());
+        }
+        match self.reader.share(self.node.pool_limit()) {
+            Share::Small | Share::Tight => Ok(()),
+            Share::Large if message.copy_out() => {
+                self.node.stats.inc(Counter::RecvCopiedOut);
+                Ok(())
+            }
+            Share::Large | Share::Full => Err(Counter::RecvDropShare),
+        }
+    }
+
+    /// Charges the user with a message that is to wait. Called with the queue locked.
+    #[inline]
+    pub(super) fn charge(&self, recv: &mut RecvQueue, message: &Incoming) {
+        let bytes = message.charged();
+        if bytes != 0 {
+            recv.charged = recv.charged.saturating_add(bytes);
+            self.reader.charge(bytes, self.node.pool_limit());
+        }
+    }
+
+    /// Takes the charge for a message back. Called with the queue locked.
+    #[inline]
+    pub(super) fn uncharge(&self, recv: &mut RecvQueue, message: &Incoming) {
+        if recv.charged != 0 {
+            let bytes = message.charged();
+            recv.charged = recv.charged.saturating_sub(bytes);
+            self.reader.uncharge(bytes, self.node.pool_limit());
+        }
+    }
+
+    /// Takes the charge for all messages back. Called with the queue locked.
+    pub(super) fn uncharge_all(&self, recv: &mut RecvQueue) {
+        let bytes = core::mem::take(&mut recv.charged);
+        self.reader.uncharge(bytes, self.node.pool_limit());
+    }
+
+    /// A message for this socket was dropped: the program is told before it reads one that comes later. Any context, no
+    /// lock held.
+    #[cold]
+    pub(crate) fn note_lost(&self) {
+        self.set_error(Errno::NoBufferSpace);
+        self.lost.store(true, Release);
+        self.wake_readers(poll::IN | poll::ERR);
+    }
+
+    /// Whether [`Self::take_loss`] may fail. Any context.
+    #[inline]
+    pub(crate) fn may_have_lost(&self) -> bool {
+        self.lost.peek()
+    }
+
+    /// Fails with ENOBUFS if messages were dropped and the program was not told yet. Any context.
+    #[cold]
+    pub(crate) fn take_loss(&self) -> Result {
+        // Before the error is taken: another one that comes now is found the next time.
+        self.lost.xchg(false, Full);
+        self.take_error()
+    }
+}

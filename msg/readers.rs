@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What unread messages from other nodes keep of memory, charged to the users whose sockets they wait at.
+//!
+//! The pools of buffers are for all. Who does not read shall use them up for nobody else, with however many sockets.
+//! Root may: it sets the limits.
+
+use crate::kapi::{
+    sync::{new_spinlock_bh, Peek, SpinLockBh},
+    task::UserId,
+};
+use crate::proto::rcvbuf::{share, Share};
+use kernel::{
+    prelude::*,
+    rbtree::{RBTree, RBTreeNodeReservation},
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+};
+
+/// A user, with so many sockets.
+struct User {
+    account: Arc<Account>,
+    sockets: usize,
+}
+
+/// What a user is charged with.
+struct Account {
+    bytes: Atomic<usize>,
+    /// It is so much that the user's ports count as congested earlier.
+    tight: Atomic<bool>,
+}
+
+/// All users that have sockets, but root.
+#[pin_data]
+pub(crate) struct Readers {
+    /// What they are charged with together, in bytes.
+    all: Atomic<usize>,
+    #[pin]
+    users: SpinLockBh<RBTree<UserId, User>>,
+}
+
+impl Readers {
+    /// Nobody yet. May sleep.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                all: Atomic::new(0),
+                users <- new_spinlock_bh!(RBTree::new(), "Readers::users"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The account of a user who has sockets, for another one.
+    fn find(&self, user: UserId) -> Option<Arc<Account>> {
+        let mut users = self.users.lock();
+        let known = users.get_mut(&user)?;
+        known.sockets = known.sockets.saturating_add(1);
+        Some(known.account.clone())
+    }
+
+    /// The same, of one who has none yet, or had none a moment ago.
+    fn add(
+        &self,
+        user: UserId,
+        account: Arc<Account>,
+        place: RBTreeNodeReservation<UserId, User>,
+    ) -> Arc<Account> {
+        let new = User {
+            account: account.clone(),
+            sockets: 1,
+        };
+        let mut users = self.users.lock();
+        if let Some(known) = users.get_mut(&user) {
+            known.sockets = known.sockets.saturating_add(1);
+            return known.account.clone();
+        }
+        let replaced = users.insert(place.into_node(user, new));
+        drop(users);
+        drop(replaced);
+        account
+    }
+}
+
+/// One of the sockets of a user.
+pub(crate) struct Reader(Option<Charged>);
+
+/// Where its unread messages are charged.
+struct Charged {
+    readers: Arc<Readers>,
+    user: UserId,
+    account: Arc<Account>,
+}
+
+impl Reader {
+    /// One more of this user. Fails with ENOMEM. May sleep.
+    pub(crate) fn new(readers: &Arc<Readers>, user: UserId) -> Result<Self> {
+        if user.is_root() {
+            return Ok(Self(None));
+        }
+        let charged = |account: Arc<Account>| {
+            Self(Some(Charged {
+                readers: readers.clone(),
+                user,
+                account,
+            }))
+        };
+        if let Some(account) = readers.find(user) {
+            return Ok(charged(account));
+        }
+        let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let new = Account {
+            bytes: Atomic::new(0),
+            tight: Atomic::new(false),
+        };
+        let new = Arc::new(new, GFP_KERNEL)?;
+        Ok(charged(readers.add(user, new, place)))
+    }
+
+    /// A message waits to be read that takes so many bytes; a pool may take `limit`. Any context.
+    pub(super) fn charge(&self, bytes: usize, limit: usize) {
+        if let Self(Some(charged)) = self {
+            charged.readers.all.fetch_add(bytes, Relaxed);
+            charged.account.bytes.fetch_add(bytes, Relaxed);
+            charged.judge(limit);
+        }
+    }
+
+    /// Messages that took so many bytes do not wait any more. Any context.
+    pub(super) fn uncharge(&self, bytes: usize, limit: usize) {
+        if let Self(Some(charged)) = self {
+            charged.account.bytes.fetch_sub(bytes, Relaxed);
+            charged.readers.all.fetch_sub(bytes, Relaxed);
+            charged.judge(limit);
+        }
+    }
+
+    /// Whether the ports of the user count as congested earlier. Any context.
+    #[inline]
+    pub(super) fn is_tight(&self) -> bool {
+        matches!(self, Self(Some(charged)) if charged.account.tight.peek())
+    }
+
+    /// What becomes of a message that is to be charged. Any context.
+    pub(super) fn share(&self, limit: usize) -> Share {
+        match self {
+            Self(Some(charged)) => charged.share(limit),
+            Self(None) => Share::Small,
+        }
+    }
+}
+
+impl Charged {
+    fn judge(&self, limit: usize) {
+        let tight = self.share(limit) != Share::Small;
+        if tight != self.account.tight.peek() {
+            self.account.tight.store(tight, Relaxed);
+        }
+    }
+
+    fn share(&self, limit: usize) -> Share {
+        let (own, all) = (self.account.bytes.peek(), self.readers.all.peek());
+        share(own as u64, all as u64, limit as u64)
+    }
+}
+
+impl Drop for Charged {
+    fn drop(&mut self) {
+        let mut users = self.readers.users.lock();
+        let gone = match users.get_mut(&self.user) {
+            Some(known) if known.sockets > 1 => {
+                known.sockets = known.sockets.saturating_sub(1);
+                None
+            }
+            _ => users.remove_node(&self.user),
+        };
+        drop(users);
+        drop(gone);
+    }
+}
