@@ -204,17 +204,21 @@ impl Incoming {
         /// Of a size that there is also if memory is in pieces.
         const PIECE: usize = 16 << 10;
         let mut chunks: KVec<KVVec<u8>> = KVec::new();
+        let mut left = self.len as usize;
+        let mut room = 0usize;
         let copied = self.try_for_each(|bytes| {
             let mut rest = bytes;
             while !rest.is_empty() {
-                let room = chunks.last().map_or(0, |x| PIECE.saturating_sub(x.len()));
                 if room == 0 {
-                    let chunk = KVVec::with_capacity(PIECE, GFP_ATOMIC)?;
-                    chunks.push(chunk, GFP_ATOMIC)?;
-                    continue;
+                    // Whatever a buffer says, this ends.
+                    room = left.clamp(1, PIECE);
+                    chunks.push(KVVec::with_capacity(room, GFP_ATOMIC)?, GFP_ATOMIC)?;
                 }
                 let (now, later) = rest.split_at_checked(room).unwrap_or((rest, &[]));
-                chunks.last_mut().ok_or(ENOMEM)?.extend_from_slice(now, GFP_ATOMIC)?;
+                let chunk = chunks.last_mut().ok_or(ENOMEM)?;
+                chunk.extend_from_slice(now, GFP_ATOMIC)?;
+                left = left.saturating_sub(now.len());
+                room = room.saturating_sub(now.len());
                 rest = later;
             }
             Ok(())
