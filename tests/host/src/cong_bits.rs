@@ -3,7 +3,9 @@
 //! Tests of `proto/cong_bits.rs` and `proto/rcvbuf.rs`.
 
 use crate::proto::cong_bits::*;
-use crate::proto::rcvbuf::{is_overrun, patience, share, tight_limit, transition, Share, Transition};
+use crate::proto::rcvbuf::{
+    is_overrun, patience, share, tight_limit, transition, Share, Transition,
+};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -97,7 +99,10 @@ fn only_a_peer_that_takes_no_notice_overruns_a_socket() {
 /// How much each of some users gets of a limit of 1200 until it is held back, copied and refused, taking turns.
 fn shares(users: u64) -> (u64, u64, u64) {
     let mut found = [0; 3];
-    for (place, worst) in [Share::Tight, Share::Large, Share::Full].into_iter().enumerate() {
+    for (place, worst) in [Share::Tight, Share::Large, Share::Full]
+        .into_iter()
+        .enumerate()
+    {
         let mut own = 0;
         while share(own, own * users, 1200) < worst {
             own += 1;
