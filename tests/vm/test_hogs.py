@@ -70,8 +70,7 @@ def test_unread_port(node, guest):
 
 @pytest.fixture
 def small_pools(node):
-    """Pools of 16 MiB at the most: enough for the rings of a few connections, and for no more than an eighth of what the
-    hog sends."""
+    """Pools of 16 MiB at the most: enough for the rings of a few connections, and not for what the hog sends."""
     before = node.run(["sysctl", "-n", LIMIT]).out.strip()
     node.run(["sysctl", "-q", f"{LIMIT}={SMALL_LIMIT}"])
     yield

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""unread_port.py NEAR FAR NETDEV: hundreds of sockets fill their send buffers for a port that nobody reads, while the local
-address is away: no map can hold them back. When it is back all of that comes, far more than the port takes.
+"""unread_port.py NEAR FAR NETDEV: hundreds of sockets fill their send buffers for a port that nobody reads, while the
+local address is away: no map can hold them back. When it is back all of that comes, far more than the port takes.
 
 NEAR and FAR are addresses of this node that have no connection yet, the first one of this network device."""
 
@@ -81,7 +81,8 @@ def main():
         poll.register(full, 0)
         need([x[1] for x in poll.poll(0)] == [select.POLLERR], "poll() tells of no error")
         said = read(full)
-        need(said == ["ENOBUFS"] + [SIZE] * (sent - lost), f"{said[:3]}... of {len(said)}, with {sent} sent and {lost} dropped")
+        need(said == ["ENOBUFS"] + [SIZE] * (sent - lost),
+             f"{said[:3]}... of {len(said)}, with {sent} sent and {lost} dropped")
         need((poll.poll(0), error_of(full)) == ([], "ok"), "the error is still there")
 
         # With room it is a port as any other.
