@@ -96,6 +96,12 @@ u64 rds_ktime_get_real_ns(void)
 	return ktime_get_real_ns();
 }
 
+/* Whether the caller may exceed limits of users. */
+bool rds_is_resource_admin(void)
+{
+	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
+}
+
 bool rds_is_killed(void)
 {
 	return fatal_signal_pending(current);

@@ -29,6 +29,7 @@ unsigned int rds_arm_delayed_work(struct workqueue_struct *wq, struct delayed_wo
 				  unsigned long delay, bool anew);
 u64 rds_ktime_get_ns(void);
 u64 rds_ktime_get_real_ns(void);
+bool rds_is_resource_admin(void);
 bool rds_is_killed(void);
 unsigned int rds_begin_noio(void);
 void rds_end_noio(unsigned int before);

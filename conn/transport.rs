@@ -274,11 +274,11 @@ pub(crate) trait Transport: Send + Sync {
     /// Sleeps.
     fn settle_memory(&self, addr: Ipv6Addr, scope: u32) -> Result;
 
-    /// The most bytes that one of its pools may take. Any context.
-    fn pool_limit(&self) -> usize;
-
     /// Bytes that the pools of all devices take, and those of none. May sleep.
     fn pool_bytes(&self) -> u64;
+
+    /// The most bytes that each pool may take. Any context.
+    fn pool_limit(&self) -> usize;
 
     /// Gives names and values of counters of the transport's own. May sleep.
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64));

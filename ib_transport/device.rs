@@ -419,10 +419,6 @@ impl Transport for Ib {
         self.fragment
     }
 
-    fn pool_limit(&self) -> usize {
-        self.limits.most.bytes()
-    }
-
     fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool> {
         if !net.is_init() {
             return Ok(false);
@@ -500,6 +496,10 @@ impl Transport for Ib {
             device.regions.settle();
         }
         Ok(())
+    }
+
+    fn pool_limit(&self) -> usize {
+        self.limits.most.bytes()
     }
 
     fn pool_bytes(&self) -> u64 {

@@ -15,6 +15,13 @@ pub(crate) fn check_killed() -> Result {
     Ok(())
 }
 
+/// Whether limits of users are not for the calling program: it has `CAP_SYS_RESOURCE` in the initial user namespace.
+/// Process context.
+pub(crate) fn is_resource_admin() -> bool {
+    // SAFETY: It looks at the calling task alone.
+    unsafe { bindings::rds_is_resource_admin() }
+}
+
 /// Runs `f`, for which no allocation, not even of other parts of the kernel, waits for I/O: that may wait for a message
 /// that `f` is to move. All workers are to run so. Process context.
 pub(crate) fn without_io<R>(f: impl FnOnce() -> R) -> R {
@@ -34,10 +41,6 @@ impl UserId {
     /// Process context.
     pub(crate) fn current() -> Self {
         Self(Kuid::current_euid().into_raw().val)
-    }
-
-    pub(crate) fn is_root(self) -> bool {
-        self.0 == 0
     }
 
     /// The user as a number, by which [`Self::from_number`] gives it back.

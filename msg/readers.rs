@@ -3,11 +3,11 @@
 //! What unread messages from other nodes keep of memory, charged to the users whose sockets they wait at.
 //!
 //! The pools of buffers are for all. Who does not read shall use them up for nobody else, with however many sockets.
-//! Root may: it sets the limits.
+//! Programs that may exceed limits are not charged.
 
 use crate::kapi::{
     sync::{new_spinlock_bh, Peek, SpinLockBh},
-    task::UserId,
+    task::{self, UserId},
 };
 use crate::proto::rcvbuf::{share, Share};
 use kernel::{
@@ -32,7 +32,7 @@ struct Account {
     tight: Atomic<bool>,
 }
 
-/// All users that have sockets, but root.
+/// All users that have sockets which are charged.
 #[pin_data]
 pub(crate) struct Readers {
     /// What they are charged with together, in bytes.
@@ -95,11 +95,13 @@ struct Charged {
 }
 
 impl Reader {
-    /// One more of this user. Fails with ENOMEM. May sleep.
-    pub(crate) fn new(readers: &Arc<Readers>, user: UserId) -> Result<Self> {
-        if user.is_root() {
+    /// One more of the calling program's user, who is charged unless it may exceed limits. Fails with ENOMEM. Process
+    /// context; may sleep.
+    pub(crate) fn of_caller(readers: &Arc<Readers>) -> Result<Self> {
+        if task::is_resource_admin() {
             return Ok(Self(None));
         }
+        let user = UserId::current();
         let charged = |account: Arc<Account>| {
             Self(Some(Charged {
                 readers: readers.clone(),

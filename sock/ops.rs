@@ -7,7 +7,6 @@ use crate::conn::Node;
 use crate::kapi::{
     errno::Errno,
     net::{poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut},
-    task::UserId,
 };
 use crate::msg::{Bound, Reader, Socket, Traces, Way};
 use core::net::Ipv6Addr;
@@ -31,7 +30,7 @@ impl Protocol for Socket {
         if kind != SOCK_SEQPACKET || protocol != 0 {
             return Err(Errno::SocketTypeNotSupported.into());
         }
-        let reader = Reader::new(&node.readers, UserId::current())?;
+        let reader = Reader::of_caller(&node.readers)?;
         Ok(Socket::new(node.clone(), net, reader))
     }
 

@@ -66,12 +66,12 @@ impl<T: WithoutMemory> Transport for T {
         Ok(())
     }
 
-    fn pool_limit(&self) -> usize {
-        usize::MAX
-    }
-
     fn pool_bytes(&self) -> u64 {
         0
+    }
+
+    fn pool_limit(&self) -> usize {
+        usize::MAX
     }
 
     fn for_each_counter(&self, _: &mut dyn FnMut(&'static str, u64)) {}
