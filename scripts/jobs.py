@@ -17,8 +17,8 @@ from pathlib import Path
 COSTS = Path(__file__).resolve().parents[1] / "tests/vm/costs.json"
 # Seconds of processors: a boot and a leak scan at the end, by kernel.
 BOOT = {"release": 15, "debug": 60}
-# A job of more seconds than this is split.
-LONGEST = 400
+# A job of more seconds than this is split, by kernel. On the debug one each part looks for leaks.
+LONGEST = {"release": 400, "debug": 800}
 UNKNOWN = 3.0
 
 
@@ -55,7 +55,7 @@ class Costs:
         return self.known.get(flavor, {}).get(function_of(nodeid), UNKNOWN)
 
 
-def plan(suite, flavor, tests, costs, longest=LONGEST):
+def plan(suite, flavor, tests, costs, longest=None):
     """The jobs of a suite. tests: (node id, name of the machines) in order; those of one name
     share machines."""
     labs = defaultdict(list)
@@ -65,7 +65,7 @@ def plan(suite, flavor, tests, costs, longest=LONGEST):
     return [
         job
         for lab, nodeids in labs.items()
-        for job in split(suite, flavor, lab, nodeids, costs, longest)
+        for job in split(suite, flavor, lab, nodeids, costs, longest or LONGEST[flavor])
     ]
 
 

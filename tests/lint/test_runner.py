@@ -361,6 +361,9 @@ def test_plan_of_jobs():
         ("debug rust 1/2", 4, 460), ("debug rust 2/2", 2, 62), ("debug own machines", 2, 66.0)]
     assert [y for x in planned for y in x.tests] == [x for x, _ in tests]
     assert len(jobs.plan("suite", "debug", tests, costs, longest=9999)) == 2
+    # By itself a job of the debug kernel is longer, as each looks for leaks.
+    costs = jobs.Costs({x: {"test_a.py::a": 150.0, "test_b.py::b": 100.0} for x in jobs.LONGEST})
+    assert [len(jobs.plan("suite", x, tests[:6], costs)) for x in ("release", "debug")] == [2, 1]
 
 
 def test_queue():
@@ -396,14 +399,32 @@ def test_growing_cost_fails(boots, failed):
     run_tests.check_costs(tally, {"boots": {"release": boots}}, {"boots": {"release": 100}})
     assert tally.suites[0][2] == failed
     run_tests.check_costs(tally, {"boots": {"debug": boots}}, {"boots": {"release": 100}})
+    run_tests.check_costs(tally, {"boots": {"release": boots}}, {"boots": {"release": 100}}, failed=True)
     assert len(tally.suites) == 1
+
+
+def test_what_failed_has_no_cost():
+    """A known flake passes, and has cost more all the same."""
+    machines = run_tests.Machines([])
+    machines.outcomes["suite"] = {"a": "passed"}
+    assert not machines.failed()
+    machines.notes["suite"] = ["FLAKY a: known as b"]
+    assert machines.failed()
+    machines.notes["suite"] = []
+    machines.outcomes["suite"]["b"] = "failed: c"
+    assert machines.failed()
+    machines.outcomes["suite"] = {}
+    machines.cut_short["suite"] = ["a did not run to its end"]
+    assert machines.failed()
 
 
 def test_costs():
     machines = run_tests.Machines([])
     machines.seconds["debug"] = {"vm/test_a.py::a[1]": [9, 10], "vm/test_a.py::a[2]": [9, 20], "vm/test_b.py::b": [9, 5]}
-    machines.boots["debug"] = [9, 10, 50]
-    assert run_tests.costs(machines) == {"debug": {"test_a.py::a": 15, "test_b.py::b": 5}, "boots": {"debug": 3.5}}
+    functions = {"test_a.py::a": 15, "test_b.py::b": 5}
+    assert run_tests.costs(machines) == {"debug": functions}
+    machines.boots["debug"], machines.boots["release"] = [90], [9, 10, 50]
+    assert run_tests.costs(machines) == {"debug": functions, "boots": {"debug": 3.5}}
 
 
 @pytest.mark.parametrize("option, wanted", [
