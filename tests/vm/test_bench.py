@@ -30,6 +30,7 @@ def test_every_row_has_a_number(tmp_path, capsys):
                 check(row, impl, module, (profiles / f"{row['row']}.{impl}.txt").read_text())
 
 
+@pytest.mark.long("release")
 def test_mappings_have_numbers(tmp_path, capsys):
     out = tmp_path / "out.json"
     status = bench_pool.main(["--quick", f"--out={out}"])

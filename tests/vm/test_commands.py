@@ -52,6 +52,7 @@ def test_demo_without_an_answer(tmp_path, unanswered):
     assert "some pings were not answered" in done.stdout
 
 
+@pytest.mark.long("release")
 def test_shell():
     """A prompt, programs in the path, and an end."""
     pid, terminal = pty.fork()
@@ -86,6 +87,7 @@ def make(*arguments):
                           text=True, timeout=SECONDS)
 
 
+@pytest.mark.long("release")
 def test_modules_for_a_tree(tmp_path):
     """Any tree that is prepared will do, and where the module is can be asked for."""
     tree = cluster.make_print("kdir", "release")

@@ -310,7 +310,6 @@ def bond(wires):
         a.run(f"ip link set {port} up && rdma link add spare{number} type {a.kind} netdev {port}")
 
 
-@pytest.mark.on_siw("release")
 @pytest.mark.parametrize("rounds", (1, pytest.param(50, marks=pytest.mark.long("release", "debug"))))
 def test_bond_fails_over(wires, bond, tools, guest, flavor, rounds):
     """The RDMA CM says then that the address has changed: another hardware address has it."""
@@ -372,7 +371,6 @@ class Reconnects:
         return [x.removeprefix(start) for x in lines if x.startswith(start)]
 
 
-@pytest.mark.on_siw
 @pytest.mark.flavors("release")
 @pytest.mark.parametrize("sender", (
     *(pytest.param(x, marks=pytest.mark.long("release")) for x in ("victim", "spoiler")), "both"))

@@ -37,7 +37,6 @@ def test_smaller_size_is_agreed_on(pair, tools, flavor, loads, ours, theirs):
         assert any(agreed in line for line in m.log(mark)), m.log(mark)
 
 
-@pytest.mark.on_siw
 @pytest.mark.parametrize("before, after", [(4096, 16384), pytest.param(16384, 4096, marks=pytest.mark.long)])
 def test_queued_messages_are_cut_anew(pair, tools, guest, loads, before, after):
     """Messages wait for a peer that comes back with another size."""

@@ -13,7 +13,7 @@ from traffic import ping
 
 pytestmark = pytest.mark.impls("rust")
 
-SECONDS = {"release": 10, "debug": 20}
+SECONDS = {"release": 10, "debug": 15}
 # Both ends of the pair and loopback, most often; who is not there, and who cannot be.
 HOSTS = (*(*PAIR, *PAIR6, "127.0.0.1", "::1") * 3, "10.9.0.77", "0.0.0.0", "224.0.0.1", "fe80::1")
 FAULTS = ("failslab", "fail_page_alloc", "fail_usercopy")

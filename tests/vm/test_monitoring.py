@@ -61,6 +61,7 @@ class Scripts:
 
 
 @pytest.mark.kinds("rxe")
+@pytest.mark.long
 def test_scripts(node, tools, guest, load):
     """Golden: connections that are up, that rest, and that are stuck. (On soft-iWARP GIDs are addresses of Ethernet, which
     these scripts do not know.)"""
@@ -176,6 +177,7 @@ def test_holders(node, tools, guest):
         node.run("ip netns del other")
 
 
+@pytest.mark.long
 def test_report(node, tools, guest):
     """One archive has it all, and no key of memory."""
     ping(tools, node, B, A)

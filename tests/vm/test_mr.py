@@ -8,7 +8,7 @@ from faults import EVERYWHERE, faults_within
 from probes import Probes
 from test_rogue import add_rogue
 
-pytestmark = [pytest.mark.impls("rust"), pytest.mark.on_siw("release")]
+pytestmark = pytest.mark.impls("rust")
 
 
 def play(program, node, tools, guest):
@@ -17,6 +17,7 @@ def play(program, node, tools, guest):
     node.run(["python3", guest / program, tools.parent / "verbs.so", int(node.kind == "rxe")], timeout=600)
 
 
+@pytest.mark.on_siw("release")
 def test_regions(node, tools, guest):
     play("mr.py", node, tools, guest)
 
@@ -84,5 +85,6 @@ def test_huge_pages(node, guest):
 
 # On iWARP nobody can tell: drivers say different things of what was agreed on.
 @pytest.mark.kinds("rxe")
+@pytest.mark.long
 def test_peer_that_serves_nothing(node, tools, guest):
     play("unserved.py", node, tools, guest)

@@ -42,7 +42,7 @@ def new_wires(node, guest):
             node.run("rdma link del {} && rdma link del {} && ip link del {}".format(*both, both[0]))
 
 
-@pytest.mark.on_siw
+@pytest.mark.on_siw("release")
 def test_first_message(node, guest):
     """A neighbour may answer before the connection manager waits for that."""
     with new_wires(node, guest) as names:

@@ -212,7 +212,7 @@ A, B = wire_address(0, 1), wire_address(0, 2)
 def test_two_nodes(pair, guest):
     ends = [(pair[0], A), (pair[1], B)]
     for way in (ends, ends[::-1]):
-        between(*way, guest, 5)
+        between(*way, guest, 2)
         # The most bytes and pieces that there may be: as many packets on each kind of devices.
         if pair[0].kind == "rxe":
             between(*way, guest, 1, "most")
@@ -232,7 +232,6 @@ def test_atomics_of_two_nodes(pair, guest):
 
 
 # Answers go before operations that wait to be posted, and behind those that the device has: 126 MiB of the long ones.
-@pytest.mark.on_siw
 @pytest.mark.pairs("rust-rust")
 @pytest.mark.parametrize("what, size", (
     pytest.param("write", 64 << 10, id="write-short"),

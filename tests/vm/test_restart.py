@@ -24,7 +24,7 @@ NEVER_IN_CI = pytest.mark.long("release", "debug")
 HOW = pytest.mark.parametrize("how, cut", (
     pytest.param("reload", False, id="reload"), pytest.param("reload", True, id="reload-cut"),
     pytest.param("crash", False, id="crash", marks=NEVER_IN_CI),
-    pytest.param("crash", True, id="crash-cut", marks=pytest.mark.long)))
+    pytest.param("crash", True, id="crash-cut", marks=NEVER_IN_CI)))
 
 
 class Talk:
@@ -133,7 +133,6 @@ def test_we_begin_anew(pair, guest, how, cut):
 
 
 @pytest.mark.kinds("rxe")
-@pytest.mark.on_c
 @pytest.mark.pairs("rust-c", "c-rust")
 @pytest.mark.parametrize("cut", (pytest.param(False, id="whole", marks=NEVER_IN_CI),
                                  pytest.param(True, id="cut")))

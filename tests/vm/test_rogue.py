@@ -124,10 +124,8 @@ def told_of(node, guest, counter):
     assert not wrong, wrong
 
 
-@pytest.mark.parametrize("attack", ["frames", "operations",
-                                    "harmless",
-                                    *(pytest.param(x, marks=pytest.mark.long)
-                                      for x in ("packed", "maps"))])
+@pytest.mark.parametrize("attack", [
+    "frames", "harmless", *(pytest.param(x, marks=pytest.mark.long) for x in ("operations", "packed", "maps"))])
 def test_frames(rogue, attack):
     rogue(attack)
 
@@ -167,7 +165,7 @@ def test_forged(rogue, node, guest, attack):
 
 
 @pytest.mark.kinds("rxe")
-@pytest.mark.parametrize("attack", ["every", pytest.param("late", marks=pytest.mark.long)])
+@pytest.mark.parametrize("attack", ["every", pytest.param("late", marks=pytest.mark.long("release", "debug"))])
 def test_rejections(rogue, node, attack):
     """With any reason, of what it was asked or has answered, and of what it was not: messages wait, and arrive."""
     with traced(node) as trace:
@@ -188,14 +186,13 @@ def test_replies(rogue):
     rogue("replies")
 
 
-@pytest.mark.on_siw("release")
 def test_restarts(rogue):
     """What a peer sends again after it has started anew arrives, and nothing arrives twice."""
     rogue("restarts", program="rogue_connect.py")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("attack", ["hangs", "amid-a-message", "lives"])
+@pytest.mark.parametrize("attack", ["hangs", "amid-a-message", pytest.param("lives", marks=pytest.mark.long("release", "debug"))])
 def test_silence(rogue, node, flavor, attack):
     """The peer's queue pair lives, and nobody is behind it."""
     # The debug kernel takes its time to answer.

@@ -223,7 +223,7 @@ def check_both_ways(averages, tasks, size):
 
 
 @pytest.mark.parametrize("ends", [
-    LOOP, PAIR, *(pytest.param(x, marks=pytest.mark.long) for x in (("::1", "::1"), PAIR6))], ids="-".join)
+    LOOP, PAIR, *(pytest.param(x, marks=pytest.mark.long("release", "debug")) for x in (("::1", "::1"), PAIR6))], ids="-".join)
 def test_stress(node, tools, ends):
     left, right = ends
     stress = Stress(tools, (node, left), (node, right), "-t", 2, "-d", 3, "-q", "5000")
@@ -245,7 +245,7 @@ def check_operations(averages, size, ways=2):
 @RUST_ONLY
 @pytest.mark.parametrize("options", (
     "-q 256 -D 16K -I 4 -t 2 -d 3", "-D 1001 -I 3 --rdma-alignment 5 --rdma-use-once 0 -d 2",
-    *(pytest.param(x, marks=pytest.mark.long) for x in (
+    *(pytest.param(x, marks=pytest.mark.long("release", "debug")) for x in (
         "-q 256 -D 64K", "-D 32K --rdma-cache-mrs 1 -d 4", "-D 8K -M 1 -d 2", "-D 8K -M 2 -d 2")),
     # In the time that a test takes, nothing of that size ends on the debug kernel.
     pytest.param("-D 1M --rdma-use-get-mr 1", marks=pytest.mark.flavors("release"))))
@@ -262,7 +262,7 @@ def test_stress_with_rdma(node, tools, options):
 @RUST_ONLY
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("options", (
-    "--atomics -D 4K -d 3", *(pytest.param(x, marks=pytest.mark.long) for x in (
+    "--atomics -D 4K -d 3", *(pytest.param(x, marks=pytest.mark.long("release", "debug")) for x in (
         "--atomics -t 2 -d 3", "--atomics --rdma-cache-mrs 1"))))
 def test_stress_with_atomics(node, tools, options):
     """Additions bring what was there and leave the sum, alone and between transfers."""
@@ -314,7 +314,7 @@ def test_stress_with_options(node, tools, flavor):
     assert connection(node, tools, *PAIR, tos=8)["next_tx"] > 1
 
 
-@pytest.mark.parametrize("ends", [LOOP, pytest.param(PAIR, marks=pytest.mark.long)], ids="-".join)
+@pytest.mark.parametrize("ends", [LOOP, pytest.param(PAIR, marks=pytest.mark.long("release", "debug"))], ids="-".join)
 def test_stress_for_scripts(node, tools, ends):
     """The rows of --show-perfdata, and each round trip: as an outlier and in the histogram."""
     options = "--show-perf --show-histogram --show-outliers 0 --use-cong 0 --disable-inq"
@@ -343,7 +343,7 @@ def test_stress_for_scripts(node, tools, ends):
 
 
 @RUST_ONLY
-@pytest.mark.parametrize("ends", [LOOP, pytest.param(PAIR, marks=pytest.mark.long)], ids="-".join)
+@pytest.mark.parametrize("ends", [LOOP, pytest.param(PAIR, marks=pytest.mark.long("release", "debug"))], ids="-".join)
 @pytest.mark.parametrize("monitor", (1, 0))
 def test_stress_waits_for_room(node, tools, guest, ends, monitor):
     """Ports that are full again and again: all requests are answered, whatever tells that there is room. C's two ends
@@ -473,7 +473,7 @@ def test_stress_refuses(node, tools):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("active", ("a", "b"))
+@pytest.mark.parametrize("active", ("a", pytest.param("b", marks=pytest.mark.long("release", "debug"))))
 def test_stress_between_nodes(pair, tools, active):
     ends = [(pair[0], A), (pair[1], B)]
     if active == "b":
@@ -484,7 +484,6 @@ def test_stress_between_nodes(pair, tools, active):
 
 
 @pytest.mark.long
-@pytest.mark.on_siw
 @pytest.mark.pairs("rust-rust")
 def test_stress_with_rdma_between_nodes(patient, tools):
     options = ("-t", 2, "-d", 4, "-q", "256", "-D", "64K")

@@ -83,7 +83,7 @@ def in_turn():
                  lambda token: p.write(b"said", cookie, [(0, 64)], token),
                  lambda token: p.read(b"", cookie, [(0, 64)], token, SILENT))
         for length in (2, 5):
-            for _ in range(100):
+            for _ in range(30):
                 for token in range(10):
                     kinds[token % length](token)
                 found = []
@@ -99,7 +99,7 @@ def refused():
     with Pair(20) as p:
         cookie = p.theirs.register(0, 4096)
         # Who does that more often has to wait.
-        for token in range(0, 24, 2):
+        for token in range(0, 10, 2):
             p.write(b"never", cookie ^ 0xff, [(0, 100)], token)
             found, how = rdma.status(p.a)
             # It is dropped if the peer has not noticed before that the last connection has gone.
