@@ -135,7 +135,8 @@ tools: setup build/tools/insntrace.so build/tools/verbs.so build/examples/ping b
 bench: override FLAVOR := release
 bench: modules tools
 	@$(PYTHON) scripts/bench.py $(if $(ROWS),--rows='$(ROWS)') $(if $(IMPLS),--impls='$(IMPLS)') \
-		$(if $(OUT),--out='$(OUT)') $(if $(BASE),--base='$(BASE)') \
+		$(if $(OUT),--out='$(OUT)') $(if $(BASE),--base='$(BASE)') $(if $(STRICT),--strict) \
+		$(if $(COUNTS),--counts='$(COUNTS)') \
 		$(if $(PROFILE),--profile='$(if $(filter 1 y yes,$(PROFILE)),build/profile,$(PROFILE))')
 
 bench-pool: override FLAVOR := release

@@ -28,6 +28,8 @@ PEERS = 16
 # Wall-clock seconds: a row takes a few, and some dozens with a profile.
 ROW_SECONDS = 300
 PROFILE_SAMPLES = 30
+# What a row may take more than the committed counts have. Two runs agree within about 1 %.
+MOST_GROWTH = 0.05
 START = time.monotonic()
 
 
@@ -184,6 +186,28 @@ def results(runs, base):
     return found
 
 
+def read_base(path):
+    """{row: what it took with this module}, of a file that --out or --counts wrote."""
+    read = json.loads(path.read_text(encoding="utf-8"))
+    return {x["row"]: x["rust"]["p50"] for x in read["rows"] if x["rust"]} if "rows" in read else read
+
+
+def counts(found):
+    """{row: what it took with this module}, as tests/vm/counts.json has it: without the rows that
+    have nothing to do with RDS."""
+    floors = {x.floor for x in ROWS} | {"empty-call"}
+    return {x["row"]: x["rust"]["p50"] for x in found if x["rust"] and x["row"] not in floors}
+
+
+def grown(measured, base):
+    """Lines about rows that took more than they may, or that the counts do not have."""
+    for row, count in measured.items():
+        if row not in base:
+            yield f"{row}: no count is committed"
+        elif count > base[row] * (1 + MOST_GROWTH):
+            yield f"{row}: {number(count)}, {100 * (count / base[row] - 1):.1f} % more than {number(base[row])}"
+
+
 def print_columns(lines, left):
     """Lines of cells, one below the other; `left`: the columns that begin at the left."""
     widths = [max(len(x) for x in column) for column in zip(*lines)]
@@ -235,12 +259,17 @@ def parse(argv):
     names = ", ".join(x.name for x in ROWS)
     parser.add_argument("--rows", default="", help=f"comma-separated, of: {names} [default: all]")
     add_arguments(parser)
-    parser.add_argument("--base", type=Path, help="compare with a file that --out wrote")
+    parser.add_argument("--base", type=Path, help="compare with a file that --out or --counts wrote")
+    parser.add_argument("--counts", type=Path, help="write what each row took with this module to this file, as JSON")
+    parser.add_argument("--strict", action="store_true",
+                        help=f"fail if a row took {100 * MOST_GROWTH:.0f} %% more than --base has")
     parser.add_argument("--profile", type=Path, metavar="DIR",
                         help="count the instructions of each function, into files in DIR")
     parser.add_argument("--quick", action="store_true", help="a few samples of each row")
     parser.add_argument("--kdir", type=Path, help="on this kernel, which has to be like ours")
     args = parser.parse_args(argv)
+    if args.strict and not args.base:
+        parser.error("--strict needs --base")
     wanted = set(filter(None, args.rows.split(",")))
     if wrong := wanted - {x.name for x in ROWS}:
         parser.error(f"no rows: {', '.join(sorted(wrong))}; the rows are {names}")
@@ -272,15 +301,18 @@ def write(args, found):
 
 def main(argv=None):
     args = parse(argv)
-    base = {}
-    if args.base:
-        old = json.loads(args.base.read_text(encoding="utf-8"))
-        base = {x["row"]: x["rust"]["p50"] for x in old["rows"] if x["rust"]}
+    base = read_base(args.base) if args.base else {}
     runs, failed = measure(Run, args)
     found = results(runs, base)
     if found:
         print_table(found, base)
     write(args, found)
+    measured = counts(found)
+    if args.counts:
+        args.counts.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    for line in grown(measured, base) if args.strict else ():
+        print(f"error: {line}", file=sys.stderr)
+        failed = True
     return 1 if failed else 0
 
 

@@ -42,6 +42,13 @@ ARTIFACTS = TOP / "build/test-artifacts"
 PYTEST = (sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider")
 # Tests that the defects of the soft devices can break.
 UNPATCHED = [f"tests/vm/test_{x}.py" for x in ("pair", "failover", "links", "dead_peer")]
+# What make bench is called with: the counts that this leaves can be committed.
+COUNTED = (
+    "IMPLS=rust",
+    "BASE=tests/vm/counts.json",
+    "STRICT=1",
+    "COUNTS=build/test-artifacts/counts.json",
+)
 # Seconds in which a test that failed is begun anew, and those that each time may take.
 REPEAT_SECONDS, REPEAT_TIMEOUT = 240, 300
 
@@ -529,6 +536,8 @@ def add_jobs(args, tally, machines):
     if args.long and args.shard[0] == 1:
         fuzz = "random calls for ten minutes"
         machines.queue.add([call(fuzz, made, fuzz, "fuzz", "SECONDS=600", seconds=700)])
+        counted = "instructions, against tests/vm/counts.json"
+        machines.queue.add([call(counted, made, counted, "bench", *COUNTED, seconds=120)])
     if not (args.fast or args.long):
         machines.queue.add([call("KUnit in the kernel tree", kunit_in_tree, seconds=200)])
 

@@ -433,7 +433,8 @@ def test_costs():
     ("--fast", {"host", "build release", "kunit release", "release rust smoke"}),
     ("--long", {"build release", "build debug", "release rust more", "debug rust more",
                 "release rust some, unpatched {'UNPATCHED': '1'}",
-                "debug rust some, unpatched {'UNPATCHED': '1'}", "made fuzz SECONDS=600"}),
+                "debug rust some, unpatched {'UNPATCHED': '1'}", "made fuzz SECONDS=600",
+                f"made bench {' '.join(run_tests.COUNTED)}"}),
 ])
 def test_what_runs(option, wanted, tmp_path, monkeypatch, capsys):
     """make test runs everything, on both kernels; make test-fast a few tests in machines."""

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0
+"""make bench STRICT=1 fails if a row takes more than the committed counts have, and only then."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "scripts"))
+
+import bench  # noqa: E402
+
+
+class Run:
+    """In the place of a machine: each row takes what `took` has."""
+
+    took = {}
+
+    def __init__(self, *_):
+        self.reports = {}
+
+    def measure(self):
+        self.reports = {name: {"row": name, "p50": p50, "unit": "instructions"} for name, p50 in self.took.items()}
+
+
+def run(monkeypatch, took, *options):
+    monkeypatch.setattr(Run, "took", took)
+    monkeypatch.setattr(bench, "Run", Run)
+    monkeypatch.setattr(bench, "check", lambda _, args: setattr(args, "impls", args.impls.split(",")))
+    return bench.main(["--impls=rust", *map(str, options)])
+
+
+@pytest.mark.parametrize("took, status, said", (
+    ({"bind-fresh": 105}, 0, ""), ({"bind-fresh": 106}, 1, "bind-fresh: 106, 6.0 % more than 100"),
+    ({"close": 1}, 1, "close: no count is committed"), ({"bind-fresh": 1, "udp-bind": 9999}, 0, "")))
+def test_growth(took, status, said, tmp_path, monkeypatch, capsys):
+    counts, then = tmp_path / "counts.json", {"bind-fresh": 100, "udp-bind": 100}
+    assert run(monkeypatch, then, f"--counts={counts}") == 0
+    # What the kernel takes without RDS is no concern of this project.
+    assert json.loads(counts.read_text()) == {"bind-fresh": 100}
+    capsys.readouterr()
+    assert run(monkeypatch, took, f"--base={counts}", "--strict") == status
+    err = capsys.readouterr().err
+    assert said in err and ("error" in err) == bool(said)
+    assert run(monkeypatch, took, f"--base={counts}") == 0
+
+
+def test_strict_needs_counts(capsys):
+    with pytest.raises(SystemExit):
+        bench.main(["--strict"])
+    assert "--strict needs --base" in capsys.readouterr().err
+
+
+def test_committed_counts():
+    """Each row has one, so that a row that is new is not forgotten."""
+    committed = bench.read_base(TOP / "tests/vm/counts.json")
+    floors = {x.floor for x in bench.ROWS} | {"empty-call"}
+    assert set(committed) == {x.name for x in bench.ROWS if "rust" in x.impls and x.name not in floors}
