@@ -35,6 +35,7 @@ def crowd(flavor, tmp_path_factory):
         node.kill()
 
 
+@pytest.mark.long("release")
 def test_hundreds_at_once(crowd, guest):
     """All come up though all are asked for at once, by both ends; nothing is lost, and without the module
     their memory is back. The second time counts for that: the first time the kernel makes threads for the
