@@ -17,11 +17,13 @@ mod key;
 mod node;
 mod offenders;
 mod receive;
+mod shares;
 mod silence;
 mod stats;
 mod table;
 mod transport;
 mod tunables;
+mod turns;
 mod worker;
 
 pub(crate) use binds::{BindError, Binds, Key as BindKey, FIRST_PORT};
@@ -30,6 +32,7 @@ pub(crate) use debugfs::Views;
 pub(crate) use info::Outbox;
 pub(crate) use key::{AsIs, ConnKey, Shown};
 pub(crate) use node::{NoConnection, Node};
+pub(crate) use shares::{Share, Shareholder};
 pub(crate) use stats::{Counter, Stats};
 pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]
@@ -39,3 +42,4 @@ pub(crate) use transport::{
     Request, Transport,
 };
 pub(crate) use tunables::Tunables;
+pub(crate) use turns::Turns;

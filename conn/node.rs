@@ -5,8 +5,10 @@
 use super::{
     connection::Connection,
     key::ConnKey,
+    shares::Shares,
     table::{Bounds, Full, Place, Positions, Table},
     transport::{Mapped, Needs, Released, RemoteMemory, Transport},
+    turns::Turns,
     Binds, Counter, Stats, Tunables,
 };
 use crate::cong;
@@ -123,6 +125,12 @@ pub(crate) struct Node {
     pub(crate) unread_patience: u64,
     /// The users whose sockets messages wait at.
     pub(crate) readers: Arc<Readers>,
+    /// What users may have under way.
+    #[pin]
+    pub(crate) shares: Shares,
+    /// Sockets that are told when to come again.
+    #[pin]
+    pub(crate) turns: Turns,
     /// The answers to pings that wait for peers.
     pub(super) pongs: Pongs,
     /// Sockets that want to know of the receive path.
@@ -131,6 +139,8 @@ pub(crate) struct Node {
     pub(super) looks: DelayedWork<Node, 0>,
     #[pin]
     pub(super) listening: DelayedWork<Node, 1>,
+    #[pin]
+    pub(super) calling: DelayedWork<Node, 2>,
     /// Runs those who look at all connections. Nothing waits there for a peer.
     pub(super) queue: Arc<OwnedQueue>,
     /// Runs the workers of connections.
@@ -170,10 +180,13 @@ impl Node {
                 patience,
                 unread_patience: rcvbuf::patience(memory),
                 readers: Readers::new()?,
+                shares <- Shares::new(),
+                turns <- Turns::new(),
                 pongs: Pongs::new()?,
                 tracing: Atomic::new(0),
                 looks <- kernel::new_delayed_work!("Node::looks"),
                 listening <- kernel::new_delayed_work!("Node::listening"),
+                calling <- kernel::new_delayed_work!("Node::calling"),
                 ib,
             }),
             GFP_KERNEL,
@@ -501,6 +514,7 @@ impl Node {
         drop(counts);
         cancel_delayed::<_, 0>(self);
         cancel_delayed::<_, 1>(self);
+        cancel_delayed::<_, 2>(self);
         for connection in tree.values() {
             connection.begin_stop();
         }

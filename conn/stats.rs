@@ -193,6 +193,8 @@ counters! {
     RecvDropShare => "recv_drop_share",
     /// A message was copied out of its buffers because unread ones of the same user take more than a share of them.
     RecvCopiedOut => "recv_copied_out",
+    /// A send found the share of its user full.
+    SendShareFull => "send_share_full",
 }
 
 /// All counters of this node.

@@ -10,7 +10,7 @@ use super::{
     unread::UnreadInfo, Incoming, Reader, Traces,
 };
 use crate::cong::Waiters;
-use crate::conn::{Connection, Counter, Node};
+use crate::conn::{Connection, Counter, Node, Share, Shareholder};
 use crate::kapi::{
     net::{poll, Net, Sock},
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
@@ -27,7 +27,7 @@ use kernel::{
     sync::{
         aref::ARef,
         atomic::{Atomic, Relaxed},
-        Arc, Mutex, SpinLock,
+        Arc, Mutex, SetOnce, SpinLock,
     },
 };
 
@@ -123,6 +123,8 @@ pub(crate) struct Socket {
     send_room: SendRoom,
     /// Whose socket this is.
     pub(super) reader: Reader,
+    /// The share of the user whose program has first sent something to another node; `None` if he may have it all.
+    share: SetOnce<Option<Shareholder>>,
     pub(crate) news: News,
     #[pin]
     pub(crate) memory: Memory,
@@ -131,6 +133,9 @@ pub(crate) struct Socket {
     /// How operations on memory of peers have ended: positive if they go well, 0 if none has ended, or by how many it is
     /// below 0 that have to go well.
     standing: Atomic<i32>,
+    /// When the next operation may begin, on the clock of [`Turns`](crate::conn::Turns); 0 unless a call was told to come
+    /// again. Changed with its lock held.
+    pub(crate) turn_at: Atomic<u64>,
     /// The program has closed the socket.
     closed: Atomic<bool>,
 }
@@ -173,10 +178,12 @@ impl Socket {
             waiters <- Waiters::new(),
             send_room: SendRoom::new(),
             reader,
+            share: SetOnce::new(),
             news: News::new(),
             memory <- Memory::new(),
             notices <- Notices::new(),
             standing: Atomic::new(0),
+            turn_at: Atomic::new(0),
             closed: Atomic::new(false),
         })
     }
@@ -184,6 +191,29 @@ impl Socket {
     /// Adds to what is being sent if it is below `limit`. Any context.
     pub(super) fn charge_send(&self, bytes: usize, limit: usize) -> bool {
         self.send_room.charge(bytes, limit)
+    }
+
+    /// The share that messages to other nodes take of, that of the calling program's user if there was none before.
+    /// Fails with ENOMEM. Process context; may sleep.
+    pub(crate) fn share(&self) -> Result<Option<&Arc<Share>>> {
+        if self.share.as_ref().is_none() {
+            // Another caller may be faster.
+            self.share.populate(self.node.shares.of_caller()?);
+        }
+        Ok(self.known_share())
+    }
+
+    /// The share, if there is one yet. Any context.
+    #[inline]
+    fn known_share(&self) -> Option<&Arc<Share>> {
+        self.share.as_ref()?.as_deref()
+    }
+
+    /// Gives room in the user's share back. Any context.
+    pub(super) fn credit_share(&self, bytes: usize) {
+        if let Some(share) = self.known_share() {
+            share.credit(&self.node, bytes);
+        }
     }
 
     /// Type of service of what is sent. Any context.
@@ -263,6 +293,23 @@ impl Sock<Socket> {
     /// Whether there is room to send.
     pub(crate) fn is_writable(&self) -> bool {
         self.send_room.taken() < self.send_limit()
+    }
+
+    /// Whether the share of the user has room. If not, the socket waits for that from now on. Process context; may
+    /// sleep.
+    pub(crate) fn may_use_share(&self) -> bool {
+        let Some(share) = self.known_share() else {
+            return true;
+        };
+        // Without memory to wait the next call tells.
+        share.has_room(&self.node) || self.await_share(share).is_err() || share.has_room(&self.node)
+    }
+
+    /// Has the socket be woken when the share of its user has room. The caller then looks again. Fails with ENOMEM.
+    /// Process context; may sleep.
+    pub(crate) fn await_share(&self, share: &Arc<Share>) -> Result {
+        self.note_waiting(&WaitingOn::Share(share.clone()))?;
+        share.waiters.add(self, 0, false)
     }
 
     /// Gives room in the send buffer back. Any context.
@@ -532,6 +579,7 @@ pub(crate) enum Keep {
 pub(crate) enum WaitingOn {
     Peer(Arc<Connection>),
     Socket(ARef<Sock<Socket>>),
+    Share(Arc<Share>),
 }
 
 impl WaitingOn {
@@ -540,6 +588,7 @@ impl WaitingOn {
         match self {
             Self::Peer(connection) => &connection.waiters,
             Self::Socket(sk) => &sk.waiters,
+            Self::Share(share) => &share.waiters,
         }
     }
 
@@ -552,6 +601,7 @@ impl WaitingOn {
         match self {
             Self::Peer(connection) => connection.has_ended(),
             Self::Socket(sk) => sk.is_closed(),
+            Self::Share(_) => false,
         }
     }
 }

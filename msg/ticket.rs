@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The room that a message takes in its sender's send buffer.
+//! The room that a message takes in its sender's send buffer, and in the share of its sender's user.
 
 use super::Socket;
+use crate::conn::Share;
 use crate::kapi::net::Sock;
 use kernel::sync::aref::ARef;
 
@@ -10,24 +11,48 @@ use kernel::sync::aref::ARef;
 /// message pays for itself exactly once, however it ends.
 pub(crate) struct Ticket {
     sk: ARef<Sock<Socket>>,
-    bytes: usize,
+    bytes: u32,
+    /// It is room in the user's share, too.
+    shared: bool,
+}
+
+/// What is full.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoTicket {
+    Buffer,
+    Share,
 }
 
 impl Ticket {
-    /// Takes room for a message that takes so many bytes of memory, or `None` while `limit` bytes or more are
-    /// taken.
+    /// Takes room for a message that takes so many bytes of memory, unless `limit` bytes or more are
+    /// taken. If it is for another node `share` is that of the socket's user, if he has one.
     ///
     /// The last message may go over the limit, as on C RDS: what counts is that there was room.
-    pub(crate) fn take(sk: &Sock<Socket>, bytes: usize, limit: usize) -> Option<Self> {
-        sk.charge_send(bytes, limit).then(|| Self {
+    pub(crate) fn take(
+        sk: &Sock<Socket>,
+        share: Option<&Share>,
+        bytes: usize,
+        limit: usize,
+    ) -> Result<Self, NoTicket> {
+        // No message takes so much.
+        let size = u32::try_from(bytes).map_err(|_| NoTicket::Buffer)?;
+        if !sk.charge_send(bytes, limit) {
+            return Err(NoTicket::Buffer);
+        }
+        if share.is_some_and(|share| !share.charge(&sk.node, bytes)) {
+            sk.credit_send(bytes);
+            return Err(NoTicket::Share);
+        }
+        Ok(Self {
             sk: sk.hold(),
-            bytes,
+            bytes: size,
+            shared: share.is_some(),
         })
     }
 
     /// How much it is, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes as usize
     }
 
     /// The socket that pays.
@@ -38,6 +63,10 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.sk.credit_send(self.bytes);
+        let bytes = self.bytes();
+        if self.shared {
+            self.sk.credit_share(bytes);
+        }
+        self.sk.credit_send(bytes);
     }
 }

@@ -3,7 +3,7 @@
 //! The calls of `proto_ops`.
 
 use super::{bind, opts, recvmsg, sendmsg};
-use crate::conn::Node;
+use crate::conn::{Node, Turns};
 use crate::kapi::{
     errno::Errno,
     net::{poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut},
@@ -44,6 +44,7 @@ impl Protocol for Socket {
         }
         sk.set_traces(Traces::NONE);
         sk.stop_waiting();
+        sk.node.turns.remove(sk);
         sk.memory.close();
         // What is there may hold this socket: break the circle.
         let last = sk.control.lock().last.take();
@@ -106,7 +107,7 @@ impl Protocol for Socket {
         } else if sk.news.tell_any() {
             mask |= poll::IN | poll::WRBAND;
         }
-        if sk.is_writable() {
+        if sk.is_writable() && !Turns::has(sk) && sk.may_use_share() {
             mask |= poll::OUT;
         }
         if sk.has_error() {

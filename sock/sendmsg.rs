@@ -15,7 +15,8 @@ use crate::kapi::{
 };
 use crate::loop_transport::Destination;
 use crate::msg::{
-    Attached, Beside, Bound, Incoming, Peer, RegionKey, Socket, Ticket, TransportId, WaitingOn, Way,
+    Attached, Beside, Bound, Incoming, NoTicket, Peer, RegionKey, Socket, Ticket, TransportId,
+    WaitingOn, Way,
 };
 use crate::proto::{
     rdma::{AtomicArgs, AtomicKind, Cookie, GetMr, Transfer},
@@ -376,7 +377,7 @@ fn remember(sk: &Sock<Socket>, way: Way) {
 /// Waits until the program may begin an operation: a peer that has refused others of its user is asked
 /// for no more at a time.
 ///
-/// Fails with EAGAIN if the call must not wait, with ETIMEDOUT after `SO_SNDTIMEO`, with ERESTARTSYS
+/// Fails with EAGAIN if the call must not wait, and `poll(2)` tells when to come again; with ETIMEDOUT after `SO_SNDTIMEO`, with ERESTARTSYS
 /// after a signal.
 fn await_turn(sk: &Sock<Socket>, connection: &Connection, timeout: &mut Timeout) -> Result {
     let user = UserId::current();
@@ -386,20 +387,23 @@ fn await_turn(sk: &Sock<Socket>, connection: &Connection, timeout: &mut Timeout)
             sk.node.stats.inc(Counter::SendOpHeld);
         }
         if timeout.is_nonblocking() {
+            sk.note_no_room();
+            sk.node.call_again(sk, wait_ns)?;
             return Err(EAGAIN);
         }
         if !sk.pause(timeout, wait_ns)? {
             return Err(Errno::TimedOut.into());
         }
     }
+    sk.node.turns.remove(sk);
     Ok(())
 }
 
-/// Waits until the destination takes messages and the send buffer has room, and takes `cost` bytes of it.
-/// `limit` is what the socket's was a moment ago.
+/// Waits until the destination takes messages and the send buffer has room, and for other nodes the share
+/// of the user, and takes `cost` bytes of it. `limit` is what the socket's was a moment ago.
 ///
-/// Fails with ENOBUFS (congested) or EAGAIN (send buffer full) if the call must not wait, with
-/// ETIMEDOUT after `SO_SNDTIMEO`, with ERESTARTSYS after a signal.
+/// Fails with ENOBUFS (congested) or EAGAIN (no room) if the call must not wait, with ETIMEDOUT after
+/// `SO_SNDTIMEO`, with ERESTARTSYS after a signal, with ENOMEM.
 fn admit(
     sk: &Sock<Socket>,
     route: &Route,
@@ -412,6 +416,11 @@ fn admit(
         Route::Loop(destination) => destination.is_congested(),
         Route::Connection(connection) => connection.is_congested(port),
     };
+    let share = match route {
+        Route::Loop(_) => None,
+        Route::Connection(_) => sk.share()?,
+    };
+    let take = |limit| Ticket::take(sk, share.map(|it| &**it), cost, limit);
     loop {
         if congested() {
             let waiting_on = match route {
@@ -442,18 +451,31 @@ fn admit(
                 continue;
             }
         }
-        if let Some(ticket) = Ticket::take(sk, cost, limit) {
-            return Ok(ticket);
-        }
+        let full = match take(limit) {
+            Ok(ticket) => return Ok(ticket),
+            Err(full) => full,
+        };
         // It may have been changed since.
         limit = sk.send_limit();
-        sk.node.stats.inc(Counter::SendQueueFull);
+        let share = share.filter(|_| full == NoTicket::Share);
+        match share {
+            None => sk.node.stats.inc(Counter::SendQueueFull),
+            Some(share) => {
+                sk.node.stats.inc(Counter::SendShareFull);
+                sk.await_share(share)?;
+            }
+        }
         if timeout.is_nonblocking() {
             sk.note_no_room();
             // There may be room since, and no signal comes then.
-            return Ticket::take(sk, cost, limit).ok_or(EAGAIN);
+            return take(limit).map_err(|_| EAGAIN);
         }
-        if !sk.wait_to_write(&mut timeout, || sk.is_writable())? {
+        let ready = || match share {
+            None => sk.is_writable(),
+            // Who is woken is off the list.
+            Some(share) => share.has_room(&sk.node) || !share.waiters.has(sk, 0),
+        };
+        if !sk.wait_to_write(&mut timeout, ready)? {
             return Err(Errno::TimedOut.into());
         }
     }

@@ -25,6 +25,7 @@ mod flag;
 mod laddr_table;
 mod news;
 mod send_room;
+mod shared_room;
 mod turn;
 
 /// Runs a model in all interleavings.

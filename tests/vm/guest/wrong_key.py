@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """wrong_key.py HOST PEER COUNT: an ordinary user's program that writes to PEER with a key that nobody
 has given, COUNT times, as fast as it is told how it went. In the end a call that must not wait has to
-be refused."""
+be refused, and the program is told when to come again."""
 
 import os
+import select
 import socket
 import sys
 
@@ -13,6 +14,7 @@ from rdma import NOTIFY_ME, READWRITE, SILENT, Memory
 from rds import Sock
 
 NOBODY = 65534
+PATIENCE = 60
 
 
 def main(host, peer, count):
@@ -33,11 +35,19 @@ def main(host, peer, count):
         for _ in range(int(count)):
             write()
             hear()
+        poller = select.epoll()
+        poller.register(s, select.EPOLLOUT | select.EPOLLET)
+        held = 0
         # On a machine that stands still meanwhile its time may have come.
         for _ in range(10):
-            if outcome(write, socket.MSG_DONTWAIT) == "EAGAIN":
-                return
+            need(poller.poll(PATIENCE), "there is no room, though it has sent something")
+            while outcome(write, socket.MSG_DONTWAIT) == "EAGAIN":
+                held += 1
+                need(poller.poll(PATIENCE), "nobody tells when to come again")
             hear()
+            if held:
+                return
+            poller.modify(s, select.EPOLLOUT | select.EPOLLET)
         sys.exit("it need not wait")
 
 

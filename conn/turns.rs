@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sockets that were told to come again when an operation of theirs may begin.
+//!
+//! A call that must not wait returns then, and its program waits for room to write: see [`super::offenders`].
+
+use super::Node;
+use crate::kapi::{
+    net::{poll, Sock},
+    sync::{new_spinlock_bh, Peek, SpinLockBh},
+    task::without_io,
+    time,
+};
+use crate::msg::Socket;
+use core::ptr;
+use kernel::{
+    prelude::*,
+    rbtree::{RBTree, RBTreeNodeReservation},
+    sync::{aref::ARef, atomic::Relaxed, Arc},
+    workqueue::WorkItem,
+};
+
+/// When it is a socket's turn, in nanoseconds, and which one that is.
+type Turn = (u64, usize);
+
+/// They, in the order of their turns. A socket that is closed has to be removed.
+#[pin_data]
+pub(crate) struct Turns {
+    #[pin]
+    waiting: SpinLockBh<RBTree<Turn, ARef<Sock<Socket>>>>,
+}
+
+fn turn_of(sk: &Sock<Socket>, at: u64) -> Turn {
+    (at, ptr::from_ref(sk).addr())
+}
+
+fn delay_ms(ns: u64) -> u32 {
+    u32::try_from(ns.div_ceil(1_000_000)).unwrap_or(u32::MAX)
+}
+
+impl Turns {
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            waiting <- new_spinlock_bh!(RBTree::new(), "Turns::waiting"),
+        })
+    }
+
+    /// Whether it is not the socket's turn yet: there is no room to write until then. Any context.
+    #[inline]
+    pub(crate) fn has(sk: &Sock<Socket>) -> bool {
+        let at = sk.turn_at.peek();
+        at != 0 && time::monotonic_ns() < at
+    }
+
+    /// The socket has had its turn, or is closed. Any context.
+    #[inline]
+    pub(crate) fn remove(&self, sk: &Sock<Socket>) {
+        if sk.turn_at.peek() == 0 {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        let gone = waiting.remove_node(&turn_of(sk, sk.turn_at.peek()));
+        sk.turn_at.store(0, Relaxed);
+        drop(waiting);
+        // It is not the last reference, as the caller has one.
+        drop(gone);
+    }
+
+    /// Takes the first one whose turn has come. If there is none, has the node look when the next one's has.
+    fn take_due(&self, node: &Arc<Node>) -> Option<ARef<Sock<Socket>>> {
+        let mut waiting = self.waiting.lock();
+        let cursor = waiting.cursor_front_mut()?;
+        let ((at, _), sk) = cursor.current();
+        let left = at.saturating_sub(time::monotonic_ns());
+        if left > 0 {
+            node.queue.arm::<_, 2>(node.clone(), delay_ms(left));
+            return None;
+        }
+        sk.turn_at.store(0, Relaxed);
+        let (_, gone) = cursor.remove_current();
+        drop(waiting);
+        let (_, sk) = gone.to_key_value();
+        Some(sk)
+    }
+}
+
+impl Node {
+    /// Has a socket told in so many nanoseconds that there is room to write, and that there is none until then. Fails
+    /// with ENOMEM. Process context; may sleep.
+    pub(crate) fn call_again(self: &Arc<Self>, sk: &Sock<Socket>, wait_ns: u64) -> Result {
+        let place = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let at = time::monotonic_ns().saturating_add(wait_ns);
+        let node = place.into_node(turn_of(sk, at), sk.hold());
+        let mut waiting = self.turns.waiting.lock();
+        let before = waiting.remove_node(&turn_of(sk, sk.turn_at.peek()));
+        let same = waiting.insert(node);
+        sk.turn_at.store(at, Relaxed);
+        // With the lock, or an earlier time might be overwritten by a later one.
+        if waiting
+            .iter()
+            .next()
+            .is_some_and(|(first, _)| first.0 >= at)
+        {
+            self.queue.arm::<_, 2>(self.clone(), delay_ms(wait_ns));
+        }
+        drop(waiting);
+        // Not the last references, as the caller has one.
+        drop((before, same));
+        Ok(())
+    }
+}
+
+kernel::impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 2> for Node { self.calling }
+}
+
+/// Tells the sockets whose turn has come.
+impl WorkItem<2> for Node {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        without_io(|| {
+            while let Some(sk) = this.turns.take_due(&this) {
+                sk.wake_writers(poll::OUT);
+            }
+        });
+    }
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Models of `msg/shared_room.rs`: senders that share a room, and what gives it back.
+
+use crate::{check, check_few, wait::WaitQueue};
+use loom::{sync::Arc, thread};
+use shared_room::SharedRoom;
+
+#[path = "../../../msg/shared_room.rs"]
+mod shared_room;
+
+const LIMIT: usize = 16;
+
+/// A share as `conn/shares.rs` and `sock/sendmsg.rs` use it.
+struct Share {
+    room: SharedRoom,
+    wait: WaitQueue,
+}
+
+impl Share {
+    /// With some bytes taken.
+    fn new(taken: usize) -> Arc<Self> {
+        let share = Self {
+            room: SharedRoom::new(),
+            wait: WaitQueue::new(),
+        };
+        assert!(taken == 0 || share.room.charge(taken, LIMIT));
+        Arc::new(share)
+    }
+
+    /// Takes some bytes, and waits for room.
+    fn send(&self, bytes: usize) {
+        while !self.room.charge(bytes, LIMIT) {
+            self.wait.wait(|| self.room.has_room(LIMIT));
+        }
+    }
+
+    fn acknowledge(&self, bytes: usize) {
+        if self.room.credit(bytes, || LIMIT) {
+            self.wait.wake_all();
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_room_is_woken() {
+    check_few(2, || {
+        let share = Share::new(LIMIT);
+        let senders = [(); 2].map(|()| {
+            let share = share.clone();
+            thread::spawn(move || {
+                share.send(LIMIT);
+                share.acknowledge(LIMIT);
+            })
+        });
+        share.acknowledge(LIMIT);
+        for sender in senders {
+            sender.join().unwrap();
+        }
+        assert!(share.room.has_room(1));
+    });
+}
+
+/// One that gives back too little wakes nobody, and the one after it does.
+#[test]
+fn two_give_back() {
+    check(|| {
+        let share = Share::new(LIMIT);
+        let others = [1, 2].map(|bytes| {
+            let share = share.clone();
+            thread::spawn(move || share.acknowledge(bytes))
+        });
+        share.send(1);
+        for other in others {
+            other.join().unwrap();
+        }
+    });
+}
+
+/// A room that was full has no more until an eighth of it is free.
+#[test]
+fn there_is_room_again_when_an_eighth_is_free() {
+    check(|| {
+        let share = Share::new(LIMIT - 1);
+        assert!(share.room.has_room(LIMIT) && share.room.charge(4, LIMIT));
+        assert!(!share.room.charge(1, LIMIT));
+        // 14 are taken.
+        assert!(!share.room.credit(5, || LIMIT) && !share.room.charge(1, LIMIT));
+        assert!(share.room.credit(1, || LIMIT));
+        // Nobody has found it full since.
+        assert!(share.room.charge(2, LIMIT) && share.room.charge(1, LIMIT));
+        assert!(!share.room.charge(1, LIMIT));
+    });
+}

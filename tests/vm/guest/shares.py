@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0
+"""shares.py other LOCAL PEER: messages of an ordinary user, each of which is read. Prints what came of them, as JSON.
+shares.py full LOCAL PEER: an ordinary user whose share of the pools is full, and those who wait for room in it."""
+
+import collections
+import json
+import os
+import select
+import socket
+import sys
+
+from cases import eventually, need, outcome
+from hogs import USER, become_ordinary
+from rds import FRAGMENT, Sock, counters
+
+NOW = socket.MSG_DONTWAIT
+# Nobody has this address.
+NOBODY = ("10.77.255.1", 1)
+MESSAGE = 16 * FRAGMENT
+PATIENCE = 60
+
+
+def become(user):
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+
+
+def other(local, peer):
+    become(USER + 1)
+    told = collections.Counter()
+    with Sock((local, 0)) as s, Sock((peer, 0), PATIENCE) as r:
+        for _ in range(50):
+            sent = outcome(s.send, bytes(FRAGMENT), r.name(), NOW)
+            told[str(sent)] += 1
+            if sent == FRAGMENT:
+                need(len(r.recv()[0]) == FRAGMENT, "it is cut")
+    print(json.dumps(told))
+
+
+def fill(local):
+    """Sockets of which none is full, but for the share of their user."""
+    senders = []
+    while True:
+        s = Sock((local, 0))
+        senders.append(s)
+        for _ in range(2):
+            told = outcome(s.send, bytes(MESSAGE), NOBODY, NOW)
+            if told != MESSAGE:
+                need(told == "EAGAIN", f"{told} with {len(senders)} sockets")
+                return senders
+
+
+def may_write(s):
+    return bool(select.select([], [s], [], 0)[1])
+
+
+def waiting_child(s, others):
+    """Another program of the user, with a call that waits."""
+    before = counters()["send_share_full"]
+    pid = os.fork()
+    if pid == 0:
+        # These end when its parent closes them.
+        for x in others:
+            x.sock.close()
+        os._exit(outcome(s.send, b"x", NOBODY) != 1)
+    eventually("a call waits", lambda: counters()["send_share_full"] > before)
+    return pid
+
+
+def full(local, peer):
+    with Sock((local, 0)) as root, Sock((local, 0)) as sent_before:
+        # It counts who sends, not who has made the socket; and who has sent first.
+        sent_before.send(b"x", NOBODY)
+        become_ordinary()
+        senders = fill(local)
+        need(not may_write(senders[-1]), "poll() tells of room of which there is none")
+        need(outcome(root.send, b"x", NOBODY, NOW) == "EAGAIN", "the socket's maker may send")
+        need(sent_before.send(b"x", NOBODY, NOW) == 1, "root has no share")
+        # Within the node there is no pool.
+        need(sent_before.send(b"x", (local, 1), NOW) == 1, "it may not send within the node")
+
+        with Sock((local, 0), PATIENCE) as waits, Sock((local, 0)) as edge, Sock((local, 0)) as level:
+            child = waiting_child(waits, senders)
+            need(outcome(edge.send, b"x", NOBODY, NOW) == "EAGAIN", "one socket more may send")
+            # One that has sent nothing yet has to try.
+            need(outcome(level.send, b"x", NOBODY, NOW) == "EAGAIN", "one socket more may send")
+            poller = select.epoll()
+            poller.register(edge, select.EPOLLOUT | select.EPOLLET)
+            poller.register(level, select.EPOLLOUT)
+            need(poller.poll(0) == [], "epoll tells of room of which there is none")
+            # A socket that is closed while it waits is in nobody's way.
+            for s in senders[len(senders) // 2:]:
+                s.sock.close()
+            events = {}
+            while len(events) < 2:
+                told = poller.poll(PATIENCE)
+                need(told, f"nobody wakes {events}")
+                for fd, event in told:
+                    events[fd] = events.get(fd, 0) | event
+            need(all(event & select.EPOLLOUT for event in events.values()), f"{events}")
+            need(os.waitpid(child, 0)[1] == 0, "the call that waited failed")
+            need(edge.send(b"x", NOBODY, NOW) == 1, "no room after all")
+            need(may_write(level), "poll() does not tell of room")
+
+
+{"other": other, "full": full, "counters": lambda *_: print({k: v for k, v in counters().items() if v})}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The memory that messages to other nodes are in, and the share that a user has of it."""
+
+import json
+
+import pytest
+from rdsvm.cluster import PAIR
+from test_hogs import Hog
+
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
+
+# In units of 4 KiB; a user may have a fourth of it.
+SETTING, POOL = "net.rds.ib.max_recv_allocation", 4096
+MESSAGES, SIZE = 50, 4096
+
+
+@pytest.fixture
+def small_pools(node):
+    before = node.run(["sysctl", "-n", SETTING]).out.strip()
+    node.run(["sysctl", "-q", f"{SETTING}={POOL}"])
+    yield
+    node.run(["sysctl", "-q", f"{SETTING}={before}"])
+    node.forget()
+
+
+@pytest.mark.usefixtures("small_pools")
+def test_another_user_sends(node, guest):
+    """One whose peer takes nothing has hundreds of sockets that are full, or would be."""
+    hog = Hog(node, guest, "send_buffers")
+    told = json.loads(node.run(["python3", guest / "shares.py", "other", *PAIR]).out)
+    pools = node.run("grep . /sys/kernel/debug/rds/pools; free -m; sysctl net.rds.ib.max_recv_allocation; python3 "+str(guest/"shares.py")+" counters a b").out
+    hog.finish()
+    assert told == {str(SIZE): MESSAGES}, pools
+
+
+@pytest.mark.usefixtures("small_pools")
+def test_who_waits_for_room(node, guest):
+    node.run(["python3", guest / "shares.py", "full", *PAIR])
