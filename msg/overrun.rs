@@ -11,7 +11,7 @@ use crate::kapi::{
     net::{poll, Sock},
     sync::Peek,
 };
-use crate::proto::rcvbuf::Share;
+use crate::proto::rcvbuf::Usage;
 use kernel::{
     prelude::*,
     sync::atomic::{Full, Release},
@@ -34,13 +34,13 @@ impl Sock<Socket> {
         if message.charged() == 0 {
             return Ok(());
         }
-        match self.reader.share(self.node.pool_limit()) {
-            Share::Small | Share::Tight => Ok(()),
-            Share::Large if message.copy_out() => {
+        match self.reader.usage(self.node.pool_limit()) {
+            Usage::Small | Usage::Tight => Ok(()),
+            Usage::Large if message.copy_out() => {
                 self.node.stats.inc(Counter::RecvCopiedOut);
                 Ok(())
             }
-            Share::Large | Share::Full => Err(Counter::RecvDropShare),
+            Usage::Large | Usage::Full => Err(Counter::RecvDropShare),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::kapi::{
     sync::{new_spinlock_bh, Peek, SpinLockBh},
     task::{self, UserId},
 };
-use crate::proto::rcvbuf::{share, Share};
+use crate::proto::rcvbuf::{usage, Usage};
 use kernel::{
     prelude::*,
     rbtree::{RBTree, RBTreeNodeReservation},
@@ -146,25 +146,25 @@ impl Reader {
     }
 
     /// What becomes of a message that is to be charged. Any context.
-    pub(super) fn share(&self, limit: usize) -> Share {
+    pub(super) fn usage(&self, limit: usize) -> Usage {
         match self {
-            Self(Some(charged)) => charged.share(limit),
-            Self(None) => Share::Small,
+            Self(Some(charged)) => charged.usage(limit),
+            Self(None) => Usage::Small,
         }
     }
 }
 
 impl Charged {
     fn judge(&self, limit: usize) {
-        let tight = self.share(limit) != Share::Small;
+        let tight = self.usage(limit) != Usage::Small;
         if tight != self.account.tight.peek() {
             self.account.tight.store(tight, Relaxed);
         }
     }
 
-    fn share(&self, limit: usize) -> Share {
+    fn usage(&self, limit: usize) -> Usage {
         let (own, all) = (self.account.bytes.peek(), self.readers.all.peek());
-        share(own as u64, all as u64, limit as u64)
+        usage(own as u64, all as u64, limit as u64)
     }
 }
 

@@ -48,9 +48,9 @@ pub(crate) const fn is_overrun(bytes: u64, limit: u64, patience: u64) -> bool {
     bytes > patience && bytes / 4 > limit
 }
 
-/// What becomes of a long message for a user's socket.
+/// The part of the receive memory that a user's unread messages take, which decides on the next long one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Share {
+pub(crate) enum Usage {
     /// It keeps the buffers that it came in.
     Small,
     /// The same, but the user's senders are held back earlier.
@@ -66,17 +66,17 @@ pub(crate) enum Share {
 ///
 /// It goes by what is left: one user alone may keep half of the pool's limit in its buffers, one of two a third; of
 /// N users each may keep one part of N + 1, and one is left. With what is copied it is twice as much.
-pub(crate) const fn share(own: u64, all: u64, limit: u64) -> Share {
+pub(crate) const fn usage(own: u64, all: u64, limit: u64) -> Usage {
     let left = limit.saturating_sub(all);
     let left_to_copy = limit.saturating_mul(2).saturating_sub(all);
     if own <= left / 2 {
-        Share::Small
+        Usage::Small
     } else if own <= left {
-        Share::Tight
+        Usage::Tight
     } else if own <= left_to_copy {
-        Share::Large
+        Usage::Large
     } else {
-        Share::Full
+        Usage::Full
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::proto::cong_bits::*;
 use crate::proto::rcvbuf::{
-    is_overrun, patience, share, tight_limit, transition, Share, Transition,
+    is_overrun, patience, tight_limit, transition, usage, Transition, Usage,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -99,12 +99,12 @@ fn only_a_peer_that_takes_no_notice_overruns_a_socket() {
 /// How much each of some users gets of a limit of 1200 until it is held back, copied and refused, taking turns.
 fn shares(users: u64) -> (u64, u64, u64) {
     let mut found = [0; 3];
-    for (place, worst) in [Share::Tight, Share::Large, Share::Full]
+    for (place, worst) in [Usage::Tight, Usage::Large, Usage::Full]
         .into_iter()
         .enumerate()
     {
         let mut own = 0;
-        while share(own, own * users, 1200) < worst {
+        while usage(own, own * users, 1200) < worst {
             own += 1;
         }
         found[place] = own;
@@ -119,10 +119,10 @@ fn users_share_the_memory_to_receive_with() {
     assert_eq!(shares(2), (301, 401, 801));
     assert_eq!(shares(9), (110, 121, 241));
     // Who has nothing unread gets a message even if others have taken all.
-    assert_eq!(share(0, 1200, 1200), Share::Small);
-    assert_eq!(share(1, 1200, 1200), Share::Large);
-    assert_eq!(share(1, 2400, 1200), Share::Full);
-    assert_eq!(share(u64::MAX, u64::MAX, u64::MAX), Share::Full);
-    assert_eq!(share(1 << 40, 1 << 40, u64::MAX), Share::Small);
+    assert_eq!(usage(0, 1200, 1200), Usage::Small);
+    assert_eq!(usage(1, 1200, 1200), Usage::Large);
+    assert_eq!(usage(1, 2400, 1200), Usage::Full);
+    assert_eq!(usage(u64::MAX, u64::MAX, u64::MAX), Usage::Full);
+    assert_eq!(usage(1 << 40, 1 << 40, u64::MAX), Usage::Small);
     assert_eq!(tight_limit(212_992), 26_624);
 }
