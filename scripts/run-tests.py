@@ -340,6 +340,10 @@ def costs(machines):
     machine gives, too. They are boots of the release kernel: there are dozens of those, all
     alike, and their median differs little from run to run."""
     told, boots = {}, machines.boots["release"]
+    if len(boots) > 1:
+        # Twice the standard error of the median: by so much the unit may be wrong.
+        error = 2.5 * statistics.stdev(boots) / len(boots) ** 0.5
+        told["doubt"] = round(error / statistics.median(boots), 3)
     for flavor, seconds in machines.seconds.items():
         functions = defaultdict(list)
         for name, (_, cpu) in seconds.items():
@@ -353,7 +357,8 @@ def costs(machines):
 
 def check_costs(tally, measured, committed, failed=False):
     """Fails if the tests of a kernel cost more than 5 % more than they did when the costs were
-    committed. A kernel without a committed figure has no verdict yet. Nor has a run in which
+    committed, and by what single boots differ on this machine. A kernel without a committed
+    figure has no verdict yet. Nor has a run in which
     tests failed: one that waits in vain costs whatever its time limit is."""
     outcomes = {}
     for flavor, boots in measured.get("boots", {}).items():
@@ -364,7 +369,7 @@ def check_costs(tally, measured, committed, failed=False):
         if known is None:
             say(f"{flavor} kernel: all tests cost as much as {boots} boots; no figure is committed")
             continue
-        most = known * 1.05
+        most = known * (1.05 + max(x.get("doubt", 0) for x in (measured, committed)))
         say(f"{flavor} kernel: all tests cost as much as {boots} boots; at most {most:.1f}")
         outcomes[f"cost on the {flavor} kernel"] = (
             "passed"

@@ -403,6 +403,14 @@ def test_growing_cost_fails(boots, failed):
     assert len(tally.suites) == 1
 
 
+@pytest.mark.parametrize("measured, committed, failed", [(0, 0, 1), (0.02, 0.01, 0), (0.01, 0.02, 0), (0.005, 0, 1)])
+def test_noise_is_no_growth(measured, committed, failed):
+    tally = run_tests.Tally()
+    run_tests.check_costs(tally, {"boots": {"release": 106}, "doubt": measured},
+                          {"boots": {"release": 100}, "doubt": committed})
+    assert tally.suites[0][2] == failed
+
+
 def test_what_failed_has_no_cost():
     """A known flake passes, and has cost more all the same."""
     machines = run_tests.Machines([])
@@ -424,7 +432,7 @@ def test_costs():
     functions = {"test_a.py::a": 15, "test_b.py::b": 5}
     assert run_tests.costs(machines) == {"debug": functions}
     machines.boots["debug"], machines.boots["release"] = [90], [9, 10, 50]
-    assert run_tests.costs(machines) == {"debug": functions, "boots": {"debug": 3.5}}
+    assert run_tests.costs(machines) == {"debug": functions, "boots": {"debug": 3.5}, "doubt": 3.376}
 
 
 @pytest.mark.parametrize("option, wanted", [
