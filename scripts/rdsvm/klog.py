@@ -58,7 +58,7 @@ UNPATCHED = (
     # It schedules the task of a queue pair whose last reference may have gone with the packet.
     (re.compile(r"WARNING: .* at rxe_sched_task\+"), re.compile(r"\brxe_rcv\+")),
     # Soft-iWARP takes a socket's sk_callback_lock with softirqs enabled.
-    (re.compile(r"WARNING: (inconsistent lock state|SOFTIRQ-safe -> SOFTIRQ-unsafe lock order detected)"),
+    (re.compile(r"WARNING: inconsistent lock state"),
      re.compile(r"\bsiw_(rtr|cm_llp|qp_llp)_(data_ready|write_space|state_change)\+")),
 )
 # The last line of a report, and a line that is not part of one any more.
