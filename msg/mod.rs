@@ -21,6 +21,7 @@ mod stamps;
 mod ticket;
 mod turn;
 mod unread;
+mod waiting;
 
 pub(crate) use beside::Beside;
 pub(crate) use incoming::{Incoming, Payload, CHUNK, INLINE};
@@ -32,6 +33,7 @@ pub(crate) use operation::{Attachment, Behind, Op, Outcome, Owner, Posted, Told,
 pub(crate) use pongs::{Pong, Pongs};
 pub(crate) use readers::{Reader, Readers};
 pub(crate) use shared_room::SharedRoom;
-pub(crate) use socket::{Bound, Keep, Peer, Socket, TransportId, WaitingOn, Way};
+pub(crate) use socket::{Bound, Keep, Peer, Socket, TransportId, Way};
 pub(crate) use stamps::{BadTraces, Stamps, Traces};
 pub(crate) use ticket::{NoTicket, Ticket};
+pub(crate) use waiting::WaitingOn;

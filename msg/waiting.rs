@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The lists that a socket waits on for room: of a peer, of a socket on this node, and of the share of its user.
+//!
+//! A socket that is closed takes itself off all of them.
+
+use super::Socket;
+use crate::cong::Waiters;
+use crate::conn::{Connection, Share};
+use crate::kapi::net::Sock;
+use kernel::{
+    prelude::*,
+    sync::{aref::ARef, Arc},
+};
+
+/// Whose list of waiters a socket is on.
+#[derive(Clone)]
+pub(crate) enum WaitingOn {
+    Peer(Arc<Connection>),
+    Socket(ARef<Sock<Socket>>),
+    Share(Arc<Share>),
+}
+
+impl WaitingOn {
+    /// The list.
+    pub(crate) fn waiters(&self) -> &Waiters {
+        match self {
+            Self::Peer(connection) => &connection.waiters,
+            Self::Socket(sk) => &sk.waiters,
+            Self::Share(share) => &share.waiters,
+        }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        core::ptr::eq(self.waiters(), other.waiters())
+    }
+
+    /// Whether nobody waits for it any more: who did was woken when it ended.
+    fn has_ended(&self) -> bool {
+        match self {
+            Self::Peer(connection) => connection.has_ended(),
+            Self::Socket(sk) => sk.is_closed(),
+            Self::Share(_) => false,
+        }
+    }
+}
+
+impl Socket {
+    /// The share that messages to other nodes take of, that of the calling program's user if there was none before.
+    /// Fails with ENOMEM. Process context; may sleep.
+    pub(crate) fn share(&self) -> Result<Option<&Arc<Share>>> {
+        if self.share.as_ref().is_none() {
+            // Another caller may be faster.
+            self.share.populate(self.node.shares.of_caller()?);
+        }
+        Ok(self.known_share())
+    }
+
+    /// The share, if there is one yet. Any context.
+    #[inline]
+    fn known_share(&self) -> Option<&Arc<Share>> {
+        self.share.as_ref()?.as_deref()
+    }
+
+    /// Gives room in the user's share back. Any context.
+    pub(super) fn credit_share(&self, bytes: usize) {
+        if let Some(share) = self.known_share() {
+            share.credit(&self.node, bytes);
+        }
+    }
+}
+
+impl Sock<Socket> {
+    /// Whether the share of the user has room. If not, the socket waits for that from now on. Process context; may
+    /// sleep.
+    pub(crate) fn may_use_share(&self) -> bool {
+        let Some(share) = self.known_share() else {
+            return true;
+        };
+        // Without memory to wait the next call tells.
+        share.has_room(&self.node) || self.await_share(share).is_err() || share.has_room(&self.node)
+    }
+
+    /// Has the socket be woken when the share of its user has room. The caller then looks again. Fails with ENOMEM.
+    /// Process context; may sleep.
+    pub(crate) fn await_share(&self, share: &Arc<Share>) -> Result {
+        self.note_waiting(&WaitingOn::Share(share.clone()))?;
+        share.waiters.add(self, 0, false)
+    }
+
+    /// Remembers that this socket may be on a list of waiters. May sleep.
+    pub(crate) fn note_waiting(&self, list: &WaitingOn) -> Result {
+        let mut lists = self.waiting_on.lock();
+        if !lists.iter().any(|other| other.is(list)) {
+            if lists.len() == lists.capacity() {
+                // Or a program that opens and closes sockets would fill memory.
+                lists.retain(|list| !list.has_ended());
+            }
+            lists.push(list.clone(), GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(())
+    }
+
+    /// Takes this socket, which is being closed, off all lists of waiters. May sleep.
+    pub(crate) fn stop_waiting(&self) {
+        let lists = core::mem::replace(&mut *self.waiting_on.lock(), KVec::new());
+        for list in lists {
+            list.waiters().remove(self);
+        }
+    }
+}
