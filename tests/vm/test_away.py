@@ -3,7 +3,7 @@
 
 import pytest
 from rdsvm.cluster import PAIR, peer_address
-from traffic import USER, ping
+from traffic import ping
 
 # The networks of add_peers() that nobody else has.
 NETWORKS = {"address": 211, "device": 212, "lines": 213}
@@ -38,7 +38,7 @@ def test_lines(node, tools, guest):
     node.add_peers(1, NETWORKS["lines"])
     ping(tools, node, far, near)
     mark = node.mark("attempts")
-    node.run(["python3", guest / "attempts.py", PAIR[0]], user=USER)
+    node.run(["python3", guest / "attempts.py", PAIR[0]])
     node.wait_log(": cannot connect", mark)
     address = f"{near}/32", "dev", "rdsv0"
     node.run(["ip", "address", "del", *address])

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0
-"""attempts.py HOST: sends from an address of this node to 20 peers that cannot be: ten lines are printed in a while."""
+"""attempts.py HOST: an ordinary user who sends from an address of this node to 20 peers that cannot be: ten lines are
+printed in a while."""
 
+import os
 import sys
 
 from rds import Sock
 
-PORT = 4006
+PORT, USER = 4006, 1001
 
 
 def main():
+    os.setresgid(USER, USER, USER)
+    os.setresuid(USER, USER, USER)
     with Sock((sys.argv[1], 0), 60) as s:
         for last in range(2, 22):
             s.send(b"", (f"127.0.0.{last}", PORT))
