@@ -71,6 +71,8 @@ impl Connection {
 
     /// Forgets what a socket that is bound to port `sport` has sent to a port. Process context.
     pub(crate) fn cancel(&self, sk: &Sock<Socket>, sport: u16, port: u16) {
+        // What has arrived is not cancelled.
+        while self.drop_acked() {}
         let _taking = self.taking.lock();
         self.cancel_of(sk, sport, Some(port), usize::MAX);
     }
@@ -192,8 +194,8 @@ impl Connection {
         }
     }
 
-    /// The queue pair is gone, if there was one: drops the messages that were for it alone, and those whose operations
-    /// it may have done or not. The latter must not arrive without what the operations were to bring, and who sent
+    /// Drops what is lost with a queue pair: the messages that were for it alone, and those whose operations it may have
+    /// done or not. The latter must not arrive without what the operations were to bring, and who sent
     /// them is told. Process context.
     pub(super) fn drop_lost(&self) {
         let mut tx = self.tx.lock();

@@ -44,8 +44,8 @@ use kernel::{
 
 /// Acknowledged messages that are taken out with the lock held.
 const ACKED_BATCH: usize = 256;
-/// Those that one acknowledgement ends with softirqs off: a peer that acknowledges when it likes may have let millions
-/// come together. More than a ring of packed frames carries as a rule.
+/// Those that a run of frames ends with softirqs off: a peer that acknowledges when it likes may have let millions come
+/// together. More than a ring of packed frames carries as a rule.
 const ACKED_AT_ONCE: usize = 16 * ACKED_BATCH;
 
 /// What waits to be sent, and what was sent and is not acknowledged.
@@ -97,7 +97,7 @@ impl TxQueue {
         }
     }
 
-    /// All of the first unsent message is given to the device.
+    /// Moves the first unsent message, which the device has now, to those that are sent.
     pub(crate) fn note_sent(&mut self) {
         if let Some(mut message) = self.unsent.pop_front() {
             // Should it have to go again.
@@ -222,6 +222,8 @@ pub(crate) struct Connection {
     pub(super) ack_wanted: Atomic<bool>,
     /// The last acknowledgement of the peer that was news.
     pub(super) acked: Atomic<u64>,
+    /// Messages that were acknowledged and dropped since a run of frames began.
+    acked_in_run: Atomic<usize>,
     /// The sequence of the last message that was delivered: what headers acknowledge.
     pub(super) ack: Atomic<u64>,
     /// The state of the machine, for those who only look.
@@ -312,6 +314,7 @@ impl Connection {
                 heeds_credits: Atomic::new(false),
                 ack_wanted: Atomic::new(false),
                 acked: Atomic::new(0),
+                acked_in_run: Atomic::new(0),
                 ack: Atomic::new(0),
                 state: Atomic::new(0),
                 worker <- kernel::new_mutex!(Worker::new(), "Connection::worker"),
@@ -492,6 +495,9 @@ impl Connection {
     /// Sends the acknowledgement that the peer asked for, if it did since the last call. The transport
     /// calls it after a run of frames. Any context but a hard interrupt.
     pub(crate) fn flush_ack(&self) {
+        if self.acked_in_run.peek() != 0 {
+            self.acked_in_run.store(0, Relaxed);
+        }
         if !self.ack_wanted.peek() || !self.ack_wanted.xchg(false, Full) {
             return;
         }
@@ -547,10 +553,19 @@ impl Connection {
         };
         self.acked.store(ack, Relaxed);
         tx.asking = tx.asking.filter(|question| *question > ack);
-        let mut more = self.drop_acked_and_unlock(tx);
-        for _ in 1..ACKED_AT_ONCE / ACKED_BATCH {
-            more = more && self.drop_acked();
+        let mut dropped = self.acked_in_run.peek();
+        if dropped >= ACKED_AT_ONCE {
+            drop(tx);
+            self.sweep_at_once();
+            return Ok(());
         }
+        let (mut count, mut more) = self.drop_acked_and_unlock(tx);
+        dropped = dropped.saturating_add(count);
+        while more && dropped < ACKED_AT_ONCE {
+            (count, more) = self.drop_acked_and_unlock(self.tx.lock());
+            dropped = dropped.saturating_add(count);
+        }
+        self.acked_in_run.store(dropped, Relaxed);
         if more {
             self.sweep_at_once();
         }
@@ -560,19 +575,22 @@ impl Connection {
     /// Drops some of the messages that the peer has acknowledged, and returns whether there may be more. Any context but
     /// a hard interrupt.
     pub(super) fn drop_acked(&self) -> bool {
-        self.drop_acked_and_unlock(self.tx.lock())
+        let (_, more) = self.drop_acked_and_unlock(self.tx.lock());
+        more
     }
 
+    /// Drops some, and returns how many, and whether there may be more.
     #[inline]
-    fn drop_acked_and_unlock(&self, mut tx: SpinLockBhGuard<'_, Tx>) -> bool {
+    fn drop_acked_and_unlock(&self, mut tx: SpinLockBhGuard<'_, Tx>) -> (usize, bool) {
         let mut done = Fifo::new();
         let ack = self.acked.load(Relaxed);
         let more = tx.queue.take_acked(ack, ACKED_BATCH, &mut done);
         drop(tx);
-        self.node.stats.add(Counter::SendDropAcked, done.len());
+        let count = done.len();
+        self.node.stats.add(Counter::SendDropAcked, count);
         // The senders get their room back here, without the lock.
         drop(done);
-        more
+        (count, more)
     }
 
     /// Traces that `what` has failed by which this ends or does not come up; `code` says why: abi.md has what it means.

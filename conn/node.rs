@@ -278,7 +278,7 @@ impl Node {
         Ok(fresh)
     }
 
-    /// There is to be no connection with this key, for a program of `user` if there is one.
+    /// Counts and logs that there is to be no connection with this key, for a program of `user` if there is one.
     fn refuse(&self, key: &ConnKey, user: Option<UserId>, full: Full) -> NoConnection {
         self.stats.inc(Counter::ConnRefusedLimit);
         trace::dropped(&key.traced(), Counter::ConnRefusedLimit.name(), 1);

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::kapi::{
     errno::Errno,
-    print::{pr_attempt_ratelimited, pr_change_ratelimited},
+    print::{may_print, pr_change_ratelimited, About},
     sync::Fifo,
     task::without_io,
     time, trace,
@@ -330,8 +330,9 @@ impl Connection {
             worker.failed = true;
             self.note_failure("connect", error);
             // The attempts that follow fail for the same reason, most likely.
-            if !core::mem::replace(&mut worker.told, true) {
-                pr_attempt_ratelimited!(
+            if !worker.told && may_print(About::Attempt) {
+                worker.told = true;
+                pr_info!(
                     "{}: cannot connect ({:?}: {:?}), trying again\n",
                     self.key,
                     action,
@@ -394,6 +395,8 @@ impl Connection {
 
     /// Nothing can be sent any more.
     fn go_down(&self) {
+        // What has arrived waits for nothing.
+        while self.drop_acked() {}
         let mut guard = self.tx.lock();
         let tx = &mut *guard;
         let link = tx.link.take();

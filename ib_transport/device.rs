@@ -155,7 +155,7 @@ impl Device {
         self.regions.offer_memory()
     }
 
-    /// For how long a peer may be at operations on that memory, in nanoseconds. Any context but a hard interrupt.
+    /// The time for which a peer may be at operations on that memory, in nanoseconds. Any context but a hard interrupt.
     pub(super) fn time_for_operations(&self) -> u64 {
         time_for_operations(self.mbits.load(Relaxed), self.users.len())
     }
@@ -242,7 +242,7 @@ impl DeviceUse {
         self.device.tend_soon();
     }
 
-    /// The endpoint has a queue pair. Sleeps.
+    /// Notes the endpoint's queue pair, and the rate of the port. Sleeps.
     pub(super) fn set_qp(&self, qp: &Arc<Qp<Carrier>>) {
         self.device.users.set_qp(self.number, qp);
         let mbits = self.device.pd.device().port_mbits();

@@ -6,7 +6,7 @@
 //! before it is multiplied, and both halves of the product count: a difference between two keys becomes one that
 //! depends on the secret. Two multiplications are what a lookup for each message can pay for.
 
-/// What the hash depends on beside the key.
+/// What the hash depends on besides the key.
 #[derive(Clone, Copy)]
 pub(crate) struct Secret([u64; 3]);
 

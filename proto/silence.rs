@@ -39,10 +39,10 @@ const OPERATION: u64 = 150 * SECOND;
 /// 256 operations of 1 MiB, and we post 126.
 const POSTED: u64 = 256 << 20;
 
-/// The shortest time that operations of peers get, in nanoseconds: [`POSTED`] on a port of 1 Gbit/s.
+/// The shortest time that operations of peers get, in nanoseconds: a little less than [`POSTED`] takes on a port of 1 Gbit/s.
 const SHORTEST_OPERATIONS: u64 = 2 * SECOND;
 
-/// For how long the answers of `peers` may be behind their operations on memory of ours, in nanoseconds, if they share a
+/// The time for which the answers of `peers` may be behind their operations on memory of ours, in nanoseconds, if they share a
 /// port that takes `mbits` in a second. 0: nobody knows how much it takes.
 pub(crate) fn time_for_operations(mbits: u32, peers: usize) -> u64 {
     // A bit at one megabit a second takes a microsecond.
@@ -106,7 +106,7 @@ pub(crate) struct Signs {
     pub(crate) operates: bool,
     /// It lets peers use memory of programs of this node, and the peer may be at operations on that.
     pub(crate) offers: bool,
-    /// For how long that may keep its answer, in nanoseconds.
+    /// The time for which that may keep its answer, in nanoseconds.
     pub(crate) offers_for: u64,
 }
 
@@ -157,7 +157,7 @@ enum Stage {
 }
 
 impl Stage {
-    /// For how long the question or its answer may be behind operations, in nanoseconds.
+    /// The time for which the question or its answer may be behind operations, in nanoseconds.
     fn may_be_behind_operations(self, sight: &Sight) -> u64 {
         let asks = matches!(self, Self::Queued(_) | Self::Given(_));
         if asks && sight.signs.operates {
