@@ -122,6 +122,15 @@ impl Waiters {
         }
     }
 
+    /// Wakes all that wait to write, whichever port they gave, and forgets them. Any context, no lock held.
+    pub(crate) fn wake_writers(&self) {
+        let woken = self.by_place.lock().take();
+        let queues = woken.iter().flat_map(|it| it.iter());
+        for waiter in queues.flat_map(Queue::values) {
+            waiter.sk.wake_writers(poll::OUT);
+        }
+    }
+
     /// Wakes all that wait, and forgets them. Any context, no lock held.
     pub(crate) fn wake_all(&self) {
         let woken = self.by_place.lock().take();

@@ -20,8 +20,10 @@ use kernel::{
     workqueue::{Work, WorkItem},
 };
 
-/// How many users fill a pool.
-const USERS: usize = 4;
+/// As many users fill a pool. A port takes a 32nd part of a node's memory at least before messages for it are dropped,
+/// and the share of a user on a like node is a 64th: even if his short messages take twice that there, he does not have
+/// those of others dropped.
+const USERS: usize = 16;
 
 /// Shares that are kept in any case, though nobody uses them.
 const KEPT: usize = 64;
@@ -166,7 +168,7 @@ impl WorkItem for Share {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        without_io(|| this.waiters.wake_all());
+        without_io(|| this.waiters.wake_writers());
     }
 }
 

@@ -52,18 +52,21 @@ impl Turns {
         at != 0 && time::monotonic_ns() < at
     }
 
-    /// The socket has had its turn, or is closed. Any context.
+    /// Removes a socket that has had a turn, or is closed, and returns whether it was there. Another call of a program
+    /// may still wait for what it was told. Any context.
     #[inline]
-    pub(crate) fn remove(&self, sk: &Sock<Socket>) {
+    pub(crate) fn remove(&self, sk: &Sock<Socket>) -> bool {
         if sk.turn_at.peek() == 0 {
-            return;
+            return false;
         }
         let mut waiting = self.waiting.lock();
         let gone = waiting.remove_node(&turn_of(sk, sk.turn_at.peek()));
         sk.turn_at.store(0, Relaxed);
         drop(waiting);
         // It is not the last reference, as the caller has one.
+        let was_there = gone.is_some();
         drop(gone);
+        was_there
     }
 
     /// Takes the first one whose turn has come. If there is none, has the node look when the next one's has.
@@ -85,15 +88,17 @@ impl Turns {
 }
 
 impl Node {
-    /// Has a socket told in so many nanoseconds that there is room to write, and that there is none until then. Fails
-    /// with ENOMEM. Process context; may sleep.
+    /// Has a socket told in so many nanoseconds that there is room to write, and that there is none until then. If it
+    /// is to be told earlier, for another peer, that stays. Fails with ENOMEM. Process context; may sleep.
     pub(crate) fn call_again(self: &Arc<Self>, sk: &Sock<Socket>, wait_ns: u64) -> Result {
         let place = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let at = time::monotonic_ns().saturating_add(wait_ns);
-        let node = place.into_node(turn_of(sk, at), sk.hold());
+        let held = sk.hold();
         let mut waiting = self.turns.waiting.lock();
-        let before = waiting.remove_node(&turn_of(sk, sk.turn_at.peek()));
-        let same = waiting.insert(node);
+        let earlier = sk.turn_at.peek();
+        let before = waiting.remove_node(&turn_of(sk, earlier));
+        let at = before.as_ref().map_or(at, |_| at.min(earlier));
+        let same = waiting.insert(place.into_node(turn_of(sk, at), held));
         sk.turn_at.store(at, Relaxed);
         // With the lock, or an earlier time might be overwritten by a later one.
         if waiting

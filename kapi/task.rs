@@ -15,7 +15,7 @@ pub(crate) fn check_killed() -> Result {
     Ok(())
 }
 
-/// Whether limits of users are not for the calling program: it has `CAP_SYS_RESOURCE` in the initial user namespace.
+/// Whether the calling program is exempt from limits of users: it has `CAP_SYS_RESOURCE` in the initial user namespace.
 /// Process context.
 pub(crate) fn is_resource_admin() -> bool {
     // SAFETY: It looks at the calling task alone.

@@ -4,7 +4,7 @@
 
 use super::{Beside, Stamps, Ticket};
 use crate::kapi::{alloc::kmalloc_size, net::RecvMsg, sync::Item, InlineBytes};
-use crate::proto::{rdma::Extras, wire::Header};
+use crate::proto::{rcvbuf::Unread, rdma::Extras, wire::Header};
 use crate::recv_pool::BufMut;
 use core::net::Ipv6Addr;
 use kernel::{alloc::AllocError, prelude::*};
@@ -186,16 +186,18 @@ impl Incoming {
         self.cost_of_more()
     }
 
-    /// What of its memory the reader's user is charged with, in bytes: the buffers that a message from another node has
-    /// come in, or a copy of what was in them. It does not change once it is queued.
+    /// What of its memory the reader's user is charged with: the buffers that a message from another node has come
+    /// in, or a copy of what was in them. It does not change once it is queued.
     #[inline]
-    pub(super) fn charged(&self) -> usize {
-        match &self.payload {
-            Payload::One(_) | Payload::Many(..) => self.payload_size(),
+    pub(super) fn charged(&self) -> Unread {
+        let size = || self.payload_size() as u64;
+        let (in_buffers, copied) = match &self.payload {
+            Payload::One(_) | Payload::Many(..) => (size(), 0),
             // On the loop transport the sender pays.
-            Payload::Chunks(_) if self.ticket.is_none() => self.payload_size(),
-            _ => 0,
-        }
+            Payload::Chunks(_) if self.ticket.is_none() => (0, size()),
+            _ => (0, 0),
+        };
+        Unread { in_buffers, copied }
     }
 
     /// Moves a payload out of the buffers that it came in to memory of its own. False if there is none. Any context.

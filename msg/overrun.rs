@@ -14,7 +14,7 @@ use crate::kapi::{
 use crate::proto::rcvbuf::Usage;
 use kernel::{
     prelude::*,
-    sync::atomic::{Full, Release},
+    sync::atomic::{Full, Relaxed, Release},
 };
 
 impl Sock<Socket> {
@@ -31,7 +31,7 @@ impl Sock<Socket> {
         if self.is_overrun() {
             return Err(Counter::RecvDropOverrun);
         }
-        if message.charged() == 0 {
+        if message.charged().total() == 0 {
             return Ok(());
         }
         match self.reader.usage(self.node.pool_limit()) {
@@ -47,31 +47,32 @@ impl Sock<Socket> {
     /// Charges the user with a message that is to wait. Called with the queue locked.
     #[inline]
     pub(super) fn charge(&self, recv: &mut RecvQueue, message: &Incoming) {
-        let bytes = message.charged();
-        if bytes != 0 {
-            recv.charged = recv.charged.saturating_add(bytes);
-            self.reader.charge(bytes, self.node.pool_limit());
+        let more = message.charged();
+        if more.total() != 0 {
+            recv.charged.in_buffers = recv.charged.in_buffers.saturating_add(more.in_buffers);
+            recv.charged.copied = recv.charged.copied.saturating_add(more.copied);
+            self.reader.charge(more, self.node.pool_limit());
         }
     }
 
     /// Takes the charge for a message back. Called with the queue locked.
     #[inline]
     pub(super) fn uncharge(&self, recv: &mut RecvQueue, message: &Incoming) {
-        if recv.charged != 0 {
-            let bytes = message.charged();
-            recv.charged = recv.charged.saturating_sub(bytes);
-            self.reader.uncharge(bytes, self.node.pool_limit());
+        if recv.charged.total() != 0 {
+            let less = message.charged();
+            recv.charged.in_buffers = recv.charged.in_buffers.saturating_sub(less.in_buffers);
+            recv.charged.copied = recv.charged.copied.saturating_sub(less.copied);
+            self.reader.uncharge(less, self.node.pool_limit());
         }
     }
 
     /// Takes the charge for all messages back. Called with the queue locked.
     pub(super) fn uncharge_all(&self, recv: &mut RecvQueue) {
-        let bytes = core::mem::take(&mut recv.charged);
-        self.reader.uncharge(bytes, self.node.pool_limit());
+        let all = core::mem::take(&mut recv.charged);
+        self.reader.uncharge(all, self.node.pool_limit());
     }
 
-    /// A message for this socket was dropped: the program is told before it reads one that comes later. Any context, no
-    /// lock held.
+    /// Notes that a message for this socket was dropped, which the program is told. Any context, no lock held.
     #[cold]
     pub(crate) fn note_lost(&self) {
         self.set_error(Errno::NoBufferSpace);
@@ -86,10 +87,17 @@ impl Sock<Socket> {
     }
 
     /// Fails with ENOBUFS if messages were dropped and the program was not told yet. Any context.
+    ///
+    /// After such a failure a message that waits goes first: while more are dropped all the time, a reader shall get on.
     #[cold]
     pub(crate) fn take_loss(&self) -> Result {
+        if self.loss_told.xchg(false, Full) && self.may_read() {
+            return Ok(());
+        }
         // Before the error is taken: another one that comes now is found the next time.
         self.lost.xchg(false, Full);
-        self.take_error()
+        let told = self.take_error();
+        self.loss_told.store(told.is_err(), Relaxed);
+        told
     }
 }

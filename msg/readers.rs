@@ -9,7 +9,7 @@ use crate::kapi::{
     sync::{new_spinlock_bh, Peek, SpinLockBh},
     task::{self, UserId},
 };
-use crate::proto::rcvbuf::{usage, Usage};
+use crate::proto::rcvbuf::{usage, Unread, Usage};
 use kernel::{
     prelude::*,
     rbtree::{RBTree, RBTreeNodeReservation},
@@ -25,9 +25,49 @@ struct User {
     sockets: usize,
 }
 
+/// Unread messages, added up.
+struct Sum {
+    in_buffers: Atomic<u64>,
+    copied: Atomic<u64>,
+}
+
+impl Sum {
+    const fn new() -> Self {
+        Self {
+            in_buffers: Atomic::new(0),
+            copied: Atomic::new(0),
+        }
+    }
+
+    fn add(&self, more: Unread) {
+        if more.in_buffers != 0 {
+            self.in_buffers.fetch_add(more.in_buffers, Relaxed);
+        }
+        if more.copied != 0 {
+            self.copied.fetch_add(more.copied, Relaxed);
+        }
+    }
+
+    fn subtract(&self, less: Unread) {
+        if less.in_buffers != 0 {
+            self.in_buffers.fetch_sub(less.in_buffers, Relaxed);
+        }
+        if less.copied != 0 {
+            self.copied.fetch_sub(less.copied, Relaxed);
+        }
+    }
+
+    fn peek(&self) -> Unread {
+        Unread {
+            in_buffers: self.in_buffers.peek(),
+            copied: self.copied.peek(),
+        }
+    }
+}
+
 /// What a user is charged with.
 struct Account {
-    bytes: Atomic<usize>,
+    unread: Sum,
     /// It is so much that the user's ports count as congested earlier.
     tight: Atomic<bool>,
 }
@@ -36,7 +76,7 @@ struct Account {
 #[pin_data]
 pub(crate) struct Readers {
     /// What they are charged with together, in bytes.
-    all: Atomic<usize>,
+    all: Sum,
     #[pin]
     users: SpinLockBh<RBTree<UserId, User>>,
 }
@@ -46,7 +86,7 @@ impl Readers {
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                all: Atomic::new(0),
+                all: Sum::new(),
                 users <- new_spinlock_bh!(RBTree::new(), "Readers::users"),
             }),
             GFP_KERNEL,
@@ -114,27 +154,27 @@ impl Reader {
         }
         let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let new = Account {
-            bytes: Atomic::new(0),
+            unread: Sum::new(),
             tight: Atomic::new(false),
         };
         let new = Arc::new(new, GFP_KERNEL)?;
         Ok(charged(readers.add(user, new, place)))
     }
 
-    /// A message waits to be read that takes so many bytes; a pool may take `limit`. Any context.
-    pub(super) fn charge(&self, bytes: usize, limit: usize) {
+    /// A message waits to be read that takes so much; a pool may take `limit` bytes. Any context.
+    pub(super) fn charge(&self, more: Unread, limit: usize) {
         if let Self(Some(charged)) = self {
-            charged.readers.all.fetch_add(bytes, Relaxed);
-            charged.account.bytes.fetch_add(bytes, Relaxed);
+            charged.readers.all.add(more);
+            charged.account.unread.add(more);
             charged.judge(limit);
         }
     }
 
-    /// Messages that took so many bytes do not wait any more. Any context.
-    pub(super) fn uncharge(&self, bytes: usize, limit: usize) {
+    /// Messages that took so much do not wait any more. Any context.
+    pub(super) fn uncharge(&self, less: Unread, limit: usize) {
         if let Self(Some(charged)) = self {
-            charged.account.bytes.fetch_sub(bytes, Relaxed);
-            charged.readers.all.fetch_sub(bytes, Relaxed);
+            charged.account.unread.subtract(less);
+            charged.readers.all.subtract(less);
             charged.judge(limit);
         }
     }
@@ -163,8 +203,8 @@ impl Charged {
     }
 
     fn usage(&self, limit: usize) -> Usage {
-        let (own, all) = (self.account.bytes.peek(), self.readers.all.peek());
-        usage(own as u64, all as u64, limit as u64)
+        let (own, all) = (self.account.unread.peek(), self.readers.all.peek());
+        usage(own, all, limit as u64)
     }
 }
 

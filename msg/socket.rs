@@ -18,7 +18,7 @@ use crate::kapi::{
 };
 use crate::proto::{
     faults::Standing,
-    rcvbuf::{is_overrun, tight_limit, transition, Transition},
+    rcvbuf::{is_overrun, tight_limit, transition, Transition, Unread},
     tx::Pressure,
 };
 use core::net::Ipv6Addr;
@@ -88,8 +88,8 @@ pub(super) struct RecvQueue {
     pub(super) looked_at: Option<UnreadInfo>,
     /// Memory of the messages, in bytes.
     bytes: usize,
-    /// What of that the user is charged with, in bytes.
-    pub(super) charged: usize,
+    /// What of that the user is charged with.
+    pub(super) charged: Unread,
     congested: bool,
     closed: bool,
 }
@@ -112,6 +112,8 @@ pub(crate) struct Socket {
     pub(super) overrun: Atomic<bool>,
     /// Messages may have been lost and the error of the socket not been taken.
     pub(super) lost: Atomic<bool>,
+    /// The call before has told that.
+    pub(super) loss_told: Atomic<bool>,
     /// Of a reader while it has a message out of the queue, and whether `recv` has one.
     turn: Turn,
     /// The lists of waiters that this socket may be on.
@@ -123,7 +125,8 @@ pub(crate) struct Socket {
     send_room: SendRoom,
     /// Whose socket this is.
     pub(super) reader: Reader,
-    /// The share of the user whose program has first sent something to another node; `None` if he may have it all.
+    /// The share of the user whose program has made the socket. If that may exceed limits, of whose program has first
+    /// sent something to another node; `None` if that may, too.
     pub(super) share: SetOnce<Option<Shareholder>>,
     pub(crate) news: News,
     #[pin]
@@ -144,7 +147,17 @@ impl Socket {
     /// Operations that have to go well after one that a peer has refused.
     const AMENDS: i32 = 16;
 
-    pub(crate) fn new(node: Arc<Node>, net: Net, reader: Reader) -> impl PinInit<Self> {
+    /// A socket of a program whose user has `share`, or whose share is that of whoever first sends with it.
+    pub(crate) fn new(
+        node: Arc<Node>,
+        net: Net,
+        reader: Reader,
+        share: Option<Shareholder>,
+    ) -> impl PinInit<Self> {
+        let of_maker = SetOnce::new();
+        if share.is_some() {
+            of_maker.populate(share);
+        }
         pin_init!(Self {
             node,
             net,
@@ -164,7 +177,7 @@ impl Socket {
                     messages: Fifo::new(),
                     looked_at: None,
                     bytes: 0,
-                    charged: 0,
+                    charged: Unread::default(),
                     congested: false,
                     closed: false,
                 },
@@ -173,12 +186,13 @@ impl Socket {
             congested: Atomic::new(false),
             overrun: Atomic::new(false),
             lost: Atomic::new(false),
+            loss_told: Atomic::new(false),
             turn: Turn::new(),
             waiting_on <- kernel::new_mutex!(KVec::new(), "Socket::waiting_on"),
             waiters <- Waiters::new(),
             send_room: SendRoom::new(),
             reader,
-            share: SetOnce::new(),
+            share: of_maker,
             news: News::new(),
             memory <- Memory::new(),
             notices <- Notices::new(),

@@ -61,19 +61,35 @@ pub(crate) enum Usage {
     Full,
 }
 
-/// Judges a user whose unread messages from other nodes keep `own` bytes, while those of all users keep `all`, and a
-/// pool of buffers may take `limit`.
+/// The memory that unread messages from other nodes take, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unread {
+    /// Buffers of a pool, that they came in.
+    pub(crate) in_buffers: u64,
+    /// Memory that they were copied to.
+    pub(crate) copied: u64,
+}
+
+impl Unread {
+    pub(crate) const fn total(self) -> u64 {
+        self.in_buffers.saturating_add(self.copied)
+    }
+}
+
+/// Judges a user whose unread messages take `own`, and those of all users `all`, while a pool of buffers may take
+/// `limit` bytes.
 ///
 /// It goes by what is left: one user alone may keep half of the pool's limit in its buffers, one of two a third; of
-/// N users each may keep one part of N + 1, and one is left. With what is copied it is twice as much.
-pub(crate) const fn usage(own: u64, all: u64, limit: u64) -> Usage {
-    let left = limit.saturating_sub(all);
-    let left_to_copy = limit.saturating_mul(2).saturating_sub(all);
-    if own <= left / 2 {
+/// N users each may keep one part of N + 1, and one is left. With what is copied it is twice as much. Copies of one
+/// user take no buffers of another.
+pub(crate) const fn usage(own: Unread, all: Unread, limit: u64) -> Usage {
+    let left = limit.saturating_sub(all.in_buffers);
+    let left_to_copy = limit.saturating_mul(2).saturating_sub(all.total());
+    if own.in_buffers <= left / 2 {
         Usage::Small
-    } else if own <= left {
+    } else if own.in_buffers <= left {
         Usage::Tight
-    } else if own <= left_to_copy {
+    } else if own.total() <= left_to_copy {
         Usage::Large
     } else {
         Usage::Full

@@ -31,7 +31,8 @@ impl Protocol for Socket {
             return Err(Errno::SocketTypeNotSupported.into());
         }
         let reader = Reader::of_caller(&node.readers)?;
-        Ok(Socket::new(node.clone(), net, reader))
+        let share = node.shares.of_caller()?;
+        Ok(Socket::new(node.clone(), net, reader, share))
     }
 
     fn release(sk: &Sock<Self>) {

@@ -10,7 +10,7 @@ use super::{
 use crate::conn::{ConnKey, Connection, Counter};
 use crate::kapi::{
     errno::Errno,
-    net::{is_broadcast, msg_flags, SendMsg, Sock, Timeout},
+    net::{is_broadcast, msg_flags, poll, SendMsg, Sock, Timeout},
     task::UserId,
 };
 use crate::loop_transport::Destination;
@@ -395,7 +395,10 @@ fn await_turn(sk: &Sock<Socket>, connection: &Connection, timeout: &mut Timeout)
             return Err(Errno::TimedOut.into());
         }
     }
-    sk.node.turns.remove(sk);
+    if sk.node.turns.remove(sk) {
+        // A program may wait for that with what it wants of another peer.
+        sk.wake_writers(poll::OUT);
+    }
     Ok(())
 }
 
@@ -468,7 +471,11 @@ fn admit(
         if timeout.is_nonblocking() {
             sk.note_no_room();
             // There may be room since, and no signal comes then.
-            return take(limit).map_err(|_| EAGAIN);
+            match take(limit) {
+                // It was the buffer before: wait for the share.
+                Err(NoTicket::Share) if share.is_none() => continue,
+                ticket => return ticket.map_err(|_| EAGAIN),
+            }
         }
         let ready = || match share {
             None => sk.is_writable(),

@@ -9,7 +9,7 @@ from test_hogs import Hog
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
 
-# In units of 4 KiB; a user may have a fourth of it.
+# In units of 4 KiB; a user may have a 16th of it.
 SETTING, POOL = "net.rds.ib.max_recv_allocation", 1024
 MESSAGES, SIZE = 50, 4096
 

@@ -4,7 +4,7 @@
 
 use crate::proto::cong_bits::*;
 use crate::proto::rcvbuf::{
-    is_overrun, patience, tight_limit, transition, usage, Transition, Usage,
+    is_overrun, patience, tight_limit, transition, usage, Transition, Unread, Usage,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -96,18 +96,26 @@ fn only_a_peer_that_takes_no_notice_overruns_a_socket() {
     assert!(is_overrun(u64::MAX, 0, u64::MAX - 1));
 }
 
+const fn unread(in_buffers: u64, copied: u64) -> Unread {
+    Unread { in_buffers, copied }
+}
+
 /// How much each of some users gets of a limit of 1200 until it is held back, copied and refused, taking turns.
 fn shares(users: u64) -> (u64, u64, u64) {
-    let mut found = [0; 3];
+    let (mut own, mut found) = (unread(0, 0), [0; 3]);
     for (place, worst) in [Usage::Tight, Usage::Large, Usage::Full]
         .into_iter()
         .enumerate()
     {
-        let mut own = 0;
-        while usage(own, own * users, 1200) < worst {
-            own += 1;
+        loop {
+            let all = unread(own.in_buffers * users, own.copied * users);
+            match usage(own, all, 1200) {
+                now if now >= worst => break,
+                Usage::Large => own.copied += 1,
+                _ => own.in_buffers += 1,
+            }
         }
-        found[place] = own;
+        found[place] = own.total();
     }
     found.into()
 }
@@ -118,11 +126,17 @@ fn users_share_the_memory_to_receive_with() {
     assert_eq!(shares(1), (401, 601, 1201));
     assert_eq!(shares(2), (301, 401, 801));
     assert_eq!(shares(9), (110, 121, 241));
-    // Who has nothing unread gets a message even if others have taken all.
-    assert_eq!(usage(0, 1200, 1200), Usage::Small);
-    assert_eq!(usage(1, 1200, 1200), Usage::Large);
-    assert_eq!(usage(1, 2400, 1200), Usage::Full);
-    assert_eq!(usage(u64::MAX, u64::MAX, u64::MAX), Usage::Full);
-    assert_eq!(usage(1 << 40, 1 << 40, u64::MAX), Usage::Small);
+    // A user with nothing unread gets a message even if others have taken all.
+    assert_eq!(usage(unread(0, 0), unread(1200, 0), 1200), Usage::Small);
+    assert_eq!(usage(unread(1, 0), unread(1200, 0), 1200), Usage::Large);
+    assert_eq!(usage(unread(1, 0), unread(1200, 1200), 1200), Usage::Full);
+    // What others have had copied takes no buffers of his.
+    assert_eq!(usage(unread(200, 0), unread(800, 1600), 1200), Usage::Small);
+    let most = unread(u64::MAX, u64::MAX);
+    assert_eq!(usage(most, most, u64::MAX), Usage::Full);
+    assert_eq!(
+        usage(unread(1 << 40, 0), unread(1 << 40, 0), u64::MAX),
+        Usage::Small
+    );
     assert_eq!(tight_limit(212_992), 26_624);
 }

@@ -69,13 +69,18 @@ def waiting_child(s, others):
 
 
 def full(local, peer):
-    with Sock((local, 0)) as root, Sock((local, 0)) as sent_before:
-        # It counts who sends, not who has made the socket; and who has sent first.
+    os.seteuid(USER)
+    users = Sock((local, 0))
+    os.seteuid(0)
+    with users, Sock((local, 0)) as root, Sock((local, 0)) as sent_before:
+        # Of root's sockets it counts who has sent first, of others who has made them.
         sent_before.send(b"x", NOBODY)
+        users.send(b"x", NOBODY)
         become_ordinary()
         senders = fill(local)
         need(not may_write(senders[-1]), "poll() tells of room of which there is none")
         need(outcome(root.send, b"x", NOBODY, NOW) == "EAGAIN", "the socket's maker may send")
+        need(outcome(users.send, b"x", NOBODY, NOW) == "EAGAIN", "root has sent with it, and it has no share")
         need(sent_before.send(b"x", NOBODY, NOW) == 1, "root has no share")
         # Within the node there is no pool.
         need(sent_before.send(b"x", (local, 1), NOW) == 1, "it may not send within the node")
