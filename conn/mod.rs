@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+mod acked;
 mod binds;
 mod cancel;
 mod connection;
