@@ -10,9 +10,9 @@ from traffic import counters, ping, unchanged
 pytestmark = [pytest.mark.impls("rust")]
 
 # Rounds of the verified messages, and pings, for each look at the hog.
-ROUNDS, PINGS, LOOKS = 20, 5, 2
+ROUNDS, PINGS, LOOKS, MOST_LOOKS = 20, 5, 2, 20
 # The network of add_peers() that nobody else has.
-NETWORK = 213
+NETWORK = 214
 LIMIT, SMALL_LIMIT = "net.rds.ib.max_recv_allocation", 4096
 KINDS = ("unread_port", "unread_memory", "dead_peers", "send_buffers", "wrong_keys", "tiny_buffers", "pins", "ports",
          "broadcast", "tables", "large_messages", "taken_back", "types")
@@ -77,16 +77,20 @@ def small_pools(node):
     node.run(["sysctl", "-q", f"{LIMIT}={before}"])
 
 
+# On the debug kernel senders are so slow that maps hold them back before anything has to be dropped.
+@pytest.mark.flavors("release")
 def test_unread_memory(node, tools, guest, small_pools):
     """What one user does not read takes a share of the memory to receive with, and the rest is there for others."""
     beside = Bystander(node, guest, *PAIR, 0)
     before = counters(node, guest)
     hog = Hog(node, guest, "unread_memory")
-    for _ in range(LOOKS):
+    for _ in range(MOST_LOOKS):
         beside.go_on()
         ping(tools, node, PAIR[1], PAIR[0], count=PINGS)
         hog.go_on()
-    now = counters(node, guest)
+        now = counters(node, guest)
+        if now["recv_drop_share"] > before["recv_drop_share"]:
+            break
     assert now["recv_copied_out"] > before["recv_copied_out"]
     assert now["recv_drop_share"] > before["recv_drop_share"]
     unchanged(before, now, "conn_reset", "recv_drop_overrun")
