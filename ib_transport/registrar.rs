@@ -4,9 +4,10 @@
 //! device, for the sole reason that devices ask for a connection.
 
 use crate::kapi::{
+    print::pr_info_ratelimited,
     rdma::{
         CmEvent, CmHandler, CmId, ConnParams, IncomingRequest, Listener, LocalQp, Pd,
-        RequestHandler,
+        RequestHandler, STALE_CONNECTION,
     },
     sync::{new_spinlock_bh, OwnedQueue, Signal, SpinLockBh},
     task::without_io,
@@ -21,6 +22,8 @@ use kernel::{
 
 /// How long each step may take, in milliseconds. All of them stay on this node.
 const PATIENCE_MS: u32 = 5_000;
+/// As many numbers of queue pairs are tried.
+const MOST_NUMBERS: usize = 8;
 
 /// What has happened to one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ enum Step {
     AddrResolved,
     RouteResolved,
     Established,
+    /// The manager still knows a queue pair of this number from a connection that has ended: another number is needed.
+    Stale,
     Failed,
 }
 
@@ -65,12 +70,14 @@ impl End {
 
 impl CmHandler for End {
     fn event(&self, event: CmEvent<'_>) {
+        let failure = event.failure();
         let step = match event {
             CmEvent::AddrResolved => Step::AddrResolved,
             CmEvent::RouteResolved => Step::RouteResolved,
             CmEvent::Established { .. } => Step::Established,
             // The queue pair needs no address once it is connected.
             CmEvent::AddrChange | CmEvent::TimewaitExit => return,
+            CmEvent::Rejected { reason, .. } if reason == STALE_CONNECTION => Step::Stale,
             CmEvent::Rejected { .. }
             | CmEvent::Unreachable { .. }
             | CmEvent::Disconnected
@@ -78,6 +85,13 @@ impl CmHandler for End {
             | CmEvent::AddrUnknown
             | CmEvent::Error { .. } => Step::Failed,
         };
+        if let Some((what, why)) = failure {
+            pr_info_ratelimited!(
+                "connecting a device with itself to register memory: {} ({})\n",
+                what,
+                why
+            );
+        }
         let mut last = self.step.lock();
         if *last != Some(Step::Failed) {
             *last = Some(step);
@@ -139,7 +153,13 @@ impl WorkItem for Making {
 
     fn run(this: Arc<Self>) {
         without_io(|| {
-            let made = Registrar::new(&this.pd, &this.here);
+            let mut made = Registrar::new(&this.pd, &this.here);
+            for _ in 1..MOST_NUMBERS {
+                if !matches!(&made, Err(error) if *error == EAGAIN) {
+                    break;
+                }
+                made = Registrar::new(&this.pd, &this.here);
+            }
             *this.made.lock() = Some(made);
             this.signal.signal();
         });
@@ -208,6 +228,9 @@ impl Registrar {
         id.connect(&params, PATIENCE_MS)?;
 
         active.signal.wait(PATIENCE_MS)?;
+        if *active.step.lock() == Some(Step::Stale) {
+            return Err(EAGAIN);
+        }
         let request = expected.request.lock().take().ok_or(EIO)?;
         let other_id = request.attach(passive.clone())?;
         let other = LocalQp::create(&other_id, pd)?;

@@ -52,7 +52,7 @@ pub(crate) use arena::{Arena, ArenaStats, GrowError};
 pub(crate) use batch::Batch;
 pub(crate) use client::{Client, ClientCell, ClientRegistration};
 pub(crate) use cm::{CmHandler, CmId, RnrTimer};
-pub(crate) use cm_event::{CmEvent, ConnParams};
+pub(crate) use cm_event::{CmEvent, ConnParams, STALE_CONNECTION};
 pub(crate) use cm_listen::{IncomingRequest, Listener, RequestHandler};
 pub(crate) use device::{Device, DeviceCaps, DeviceId};
 pub(crate) use events::PortWatch;
