@@ -122,7 +122,8 @@ impl Waiters {
         }
     }
 
-    /// Wakes all that wait to write, whichever port they gave, and forgets them. Any context, no lock held.
+    /// Wakes all that wait to write, whichever port they gave, and forgets them. Any context, no
+    /// lock held.
     pub(crate) fn wake_writers(&self) {
         let woken = self.by_place.lock().take();
         let queues = woken.iter().flat_map(|it| it.iter());

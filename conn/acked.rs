@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of messages that the peer has acknowledged: in the run of frames that tells, or by the sweep of
-//! `cancel.rs` if they are many.
+//! The end of messages that the peer has acknowledged: in the run of frames that tells, or by the
+//! sweep of `cancel.rs` if they are many.
 
 use super::{
     connection::{Tx, TxQueue},
@@ -17,12 +17,13 @@ use kernel::{
 
 /// Acknowledged messages that are taken out with the lock held.
 const ACKED_BATCH: usize = 256;
-/// Those that a run of frames ends with softirqs off: a peer that acknowledges when it likes may have let millions come
-/// together. More than a ring of packed frames carries as a rule.
+/// Those that a run of frames ends with softirqs off: a peer that acknowledges when it likes may
+/// have let millions come together. More than a ring of packed frames carries as a rule.
 const ACKED_AT_ONCE: usize = 16 * ACKED_BATCH;
 
 impl TxQueue {
-    /// Takes up to `most` messages out that the peer has acknowledged, up to `ack`. Returns whether there may be more.
+    /// Takes up to `most` messages out that the peer has acknowledged, up to `ack`. Returns whether
+    /// there may be more.
     fn take_acked(&mut self, ack: u64, most: usize, done: &mut Fifo<Message>) -> bool {
         for _ in 0..most {
             let Some(message) = self.sent.pop_front_if(|it| it.sequence <= ack) else {
@@ -67,8 +68,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Drops some of the messages that the peer has acknowledged, and returns whether there may be more. Any context but
-    /// a hard interrupt.
+    /// Drops some of the messages that the peer has acknowledged, and returns whether there may be
+    /// more. Any context but a hard interrupt.
     pub(super) fn drop_acked(&self) -> bool {
         let (_, more) = self.drop_acked_and_unlock(self.tx.lock());
         more

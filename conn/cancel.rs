@@ -126,7 +126,8 @@ impl Connection {
         all
     }
 
-    /// Drops what is acknowledged, and forgets the messages of all sockets that are closed. Process context.
+    /// Drops what is acknowledged, and forgets the messages of all sockets that are closed. Process
+    /// context.
     fn sweep(&self) {
         while self.drop_acked() {}
         let _taking = self.taking.lock();
@@ -194,9 +195,9 @@ impl Connection {
         }
     }
 
-    /// Drops what is lost with a queue pair: the messages that were for it alone, and those whose operations it may have
-    /// done or not. The latter must not arrive without what the operations were to bring, and who sent
-    /// them is told. Process context.
+    /// Drops what is lost with a queue pair: the messages that were for it alone, and those whose
+    /// operations it may have done or not. The latter must not arrive without what the operations
+    /// were to bring, and who sent them is told. Process context.
     pub(super) fn drop_lost(&self) {
         let mut tx = self.tx.lock();
         let times_up = tx.times_up;

@@ -136,8 +136,8 @@ impl TxQueue {
 pub(super) struct Tx {
     pub(super) queue: TxQueue,
     pub(super) link: Option<Arc<dyn Link>>,
-    /// The path of the last link, if nothing waited to be sent or acknowledged when that went. Until the
-    /// next attempt.
+    /// The path of the last link, if nothing waited to be sent or acknowledged when that went.
+    /// Until the next attempt.
     pub(super) rest: Option<RdmaPath>,
     /// How often there was a link.
     pub(super) times_up: u64,

@@ -39,8 +39,8 @@ pub(crate) struct ConnInfo {
 impl Connection {
     /// How the connection is now. Process context.
     ///
-    /// One that rests is shown as C RDS would show it, which keeps its queue pair: connected. A flag of
-    /// our own tells it apart.
+    /// One that rests is shown as C RDS would show it, which keeps its queue pair: connected. A
+    /// flag of our own tells it apart.
     pub(crate) fn info(&self) -> ConnInfo {
         /// Source: `RDS_INFO_CONNECTION_FLAG_*` in `include/uapi/linux/rds.h`.
         const CONNECTING: u8 = 2;

@@ -34,8 +34,8 @@ impl ConnKey {
         self.net == net && self.laddr == laddr && faddr.is_none_or(|faddr| self.faddr == faddr)
     }
 
-    /// The link that the local address is valid on, 0 if it is on all. The peer address may be valid on one only where the
-    /// local one is not.
+    /// The link that the local address is valid on, 0 if it is on all. The peer address may be
+    /// valid on one only where the local one is not.
     pub(crate) fn local_scope(&self) -> u32 {
         match self.laddr.is_unicast_link_local() {
             true => self.scope,

@@ -125,7 +125,7 @@ pub(crate) struct Node {
     pub(crate) unread_patience: u64,
     /// The users whose sockets messages wait at.
     pub(crate) readers: Arc<Readers>,
-    /// What users may have under way.
+    /// The shares of users in the memory of what is sent.
     #[pin]
     pub(crate) shares: Shares,
     /// Sockets that are told when to come again.
@@ -278,7 +278,8 @@ impl Node {
         Ok(fresh)
     }
 
-    /// Counts and logs that there is to be no connection with this key, for a program of `user` if there is one.
+    /// Counts and logs that there is to be no connection with this key, for a program of `user` if
+    /// there is one.
     fn refuse(&self, key: &ConnKey, user: Option<UserId>, full: Full) -> NoConnection {
         self.stats.inc(Counter::ConnRefusedLimit);
         trace::dropped(&key.traced(), Counter::ConnRefusedLimit.name(), 1);

@@ -32,8 +32,8 @@ impl Offenders {
         })
     }
 
-    /// Notes that the peer has refused an operation of a user's socket, of which this was the standing.
-    /// Any context but a hard interrupt.
+    /// Notes that the peer has refused an operation of a user's socket, of which this was the
+    /// standing. Any context but a hard interrupt.
     #[cold]
     pub(crate) fn note(&self, user: UserId, standing: Standing) {
         let mut faults = self.faults.lock();
@@ -57,8 +57,8 @@ impl Offenders {
         }
     }
 
-    /// Lets an operation of a user's socket go now, or returns after how many nanoseconds the caller may
-    /// ask again. Any context but a hard interrupt.
+    /// Lets an operation of a user's socket go now, or returns after how many nanoseconds the
+    /// caller may ask again. Any context but a hard interrupt.
     #[inline]
     pub(crate) fn turn(&self, user: UserId, standing: Standing) -> Result<(), u64> {
         if !self.any.peek() {

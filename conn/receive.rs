@@ -306,7 +306,8 @@ impl Connection {
         Ok(recycle)
     }
 
-    /// Loses a message for a port that takes no more, which its reader is told. The connection is for others, too.
+    /// Loses a message for a port that takes no more, which its reader is told. The connection is
+    /// for others, too.
     #[cold]
     fn refuse_to_deliver(&self, sk: &Sock<Socket>, why: Counter) {
         self.note_drop(why, 1);

@@ -2,8 +2,8 @@
 
 //! What each user may have under way to other nodes.
 //!
-//! Peers that take nothing keep what is sent to them, for as long as they like. The pools that it is in are there for
-//! all, so no user gets more of them than a share.
+//! Peers that take nothing keep what is sent to them, for as long as they like. The pools that it
+//! is in are there for all, so no user gets more of them than a share.
 
 use super::Node;
 use crate::cong::Waiters;
@@ -20,9 +20,9 @@ use kernel::{
     workqueue::{Work, WorkItem},
 };
 
-/// As many users fill a pool. A port takes a 32nd part of a node's memory at least before messages for it are dropped,
-/// and the share of a user on a like node is a 64th: even if his short messages take twice that there, he does not have
-/// those of others dropped.
+/// As many users fill a pool. A port takes a 32nd part of a node's memory at least before messages
+/// for it are dropped, and the share of a user on a like node is a 64th: even if his short messages
+/// take twice that there, he does not have those of others dropped.
 const USERS: usize = 16;
 
 /// Shares that are kept in any case, though nobody uses them.
@@ -117,7 +117,8 @@ impl Shares {
         })
     }
 
-    /// The share of the calling program's user; `None` if he may have it all. Fails with ENOMEM. Process context; sleeps.
+    /// The share of the calling program's user; `None` if he may have it all. Fails with ENOMEM.
+    /// Process context; sleeps.
     pub(crate) fn of_caller(&self) -> Result<Option<Shareholder>> {
         if task::is_resource_admin() {
             return Ok(None);

@@ -189,9 +189,11 @@ counters! {
     ConnOpRefused => "conn_op_refused",
     /// A call waited, or was told to come again, as peers refused other operations of its user.
     SendOpHeld => "send_op_held",
-    /// A message was dropped because unread ones of the same user take far more than a share of the memory to receive with.
+    /// A message was dropped because unread ones of the same user take far more than a share of the
+    /// memory to receive with.
     RecvDropShare => "recv_drop_share",
-    /// A message was copied out of its buffers because unread ones of the same user take more than a share of them.
+    /// A message was copied out of its buffers because unread ones of the same user take more than
+    /// a share of them.
     RecvCopiedOut => "recv_copied_out",
     /// A send found the share of its user full.
     SendShareFull => "send_share_full",
@@ -243,8 +245,8 @@ impl Stats {
         })
     }
 
-    /// The messages that were queued to be read, and neither read nor dropped. Inexact while that goes
-    /// on.
+    /// The messages that were queued to be read, and neither read nor dropped. Inexact while that
+    /// goes on.
     fn unread(&self) -> u64 {
         let sum = |counter: Counter| self.counters.sum(counter as usize);
         sum(Counter::RecvQueued)

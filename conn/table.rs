@@ -359,7 +359,8 @@ impl Positions {
         let number = self.next;
         self.next = number.wrapping_add(1);
         let aged = Aged { position, number };
-        // INVARIANT: One more in all; the key was not there, and the number is new, so nothing is replaced.
+        // INVARIANT: One more in all; the key was not there, and the number is new, so nothing is
+        // replaced.
         drop(self.tree.insert(place.entry.into_node(key, aged)));
         drop(
             self.ages

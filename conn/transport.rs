@@ -234,8 +234,8 @@ pub(crate) trait Transport: Send + Sync {
     /// Fails with ENOMEM.
     fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool>;
 
-    /// The pools of the device that has a local address; if none has it, pools for what waits until one
-    /// has. May sleep.
+    /// The pools of the device that has a local address; if none has it, pools for what waits until
+    /// one has. May sleep.
     ///
     /// Fails with ENOMEM.
     fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>>;

@@ -2,7 +2,8 @@
 
 //! Sockets that were told to come again when an operation of theirs may begin.
 //!
-//! A call that must not wait returns then, and its program waits for room to write: see [`super::offenders`].
+//! A call that must not wait returns then, and its program waits for room to write: see
+//! [`super::offenders`].
 
 use super::Node;
 use crate::kapi::{
@@ -52,8 +53,8 @@ impl Turns {
         at != 0 && time::monotonic_ns() < at
     }
 
-    /// Removes a socket that has had a turn, or is closed, and returns whether it was there. Another call of a program
-    /// may still wait for what it was told. Any context.
+    /// Removes a socket that has had a turn, or is closed, and returns whether it was there.
+    /// Another call of a program may still wait for what it was told. Any context.
     #[inline]
     pub(crate) fn remove(&self, sk: &Sock<Socket>) -> bool {
         if sk.turn_at.peek() == 0 {
@@ -69,7 +70,8 @@ impl Turns {
         was_there
     }
 
-    /// Takes the first one whose turn has come. If there is none, has the node look when the next one's has.
+    /// Takes the first one whose turn has come. If there is none, has the node look when the next
+    /// one's has.
     fn take_due(&self, node: &Arc<Node>) -> Option<ARef<Sock<Socket>>> {
         let mut waiting = self.waiting.lock();
         let cursor = waiting.cursor_front_mut()?;
@@ -88,8 +90,9 @@ impl Turns {
 }
 
 impl Node {
-    /// Has a socket told in so many nanoseconds that there is room to write, and that there is none until then. If it
-    /// is to be told earlier, for another peer, that stays. Fails with ENOMEM. Process context; may sleep.
+    /// Has a socket told in so many nanoseconds that there is room to write, and that there is none
+    /// until then. If it is to be told earlier, for another peer, that stays. Fails with ENOMEM.
+    /// Process context; may sleep.
     pub(crate) fn call_again(self: &Arc<Self>, sk: &Sock<Socket>, wait_ns: u64) -> Result {
         let place = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let at = time::monotonic_ns().saturating_add(wait_ns);

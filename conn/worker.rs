@@ -402,9 +402,9 @@ impl Connection {
         let link = tx.link.take();
         let queue = &mut tx.queue;
         queue.cong_left = 0;
-        // What was cancelled while it was half out was only to be completed, and a question that is out was for this
-        // link. One that is not can ask on the next. What is behind other messages goes with the queue pair: see
-        // `drop_lost`.
+        // What was cancelled while it was half out was only to be completed, and a question that is
+        // out was for this link. One that is not can ask on the next. What is behind other messages
+        // goes with the queue pair: see `drop_lost`.
         let mut cancelled = Fifo::new();
         for _ in 0..BATCH {
             let Some(first) = queue.sent.pop_front_if(Message::is_for_one_link) else {

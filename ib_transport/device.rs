@@ -76,7 +76,8 @@ pub(crate) struct Device {
     period_end: Atomic<u64>,
     /// Until then no connection may be given up, in nanoseconds.
     spared_until: Atomic<u64>,
-    /// What a port took in a second when the last queue pair was made, in megabits; 0 if nobody knows.
+    /// What a port took in a second when the last queue pair was made, in megabits; 0 if nobody
+    /// knows.
     mbits: Atomic<u32>,
 }
 
@@ -155,7 +156,8 @@ impl Device {
         self.regions.offer_memory()
     }
 
-    /// The time for which a peer may be at operations on that memory, in nanoseconds. Any context but a hard interrupt.
+    /// The time for which a peer may be at operations on that memory, in nanoseconds. Any context
+    /// but a hard interrupt.
     pub(super) fn time_for_operations(&self) -> u64 {
         time_for_operations(self.mbits.load(Relaxed), self.users.len())
     }

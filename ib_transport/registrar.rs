@@ -31,7 +31,8 @@ enum Step {
     AddrResolved,
     RouteResolved,
     Established,
-    /// The manager still knows a queue pair of this number from a connection that has ended: another number is needed.
+    /// The manager still knows a queue pair of this number from a connection that has ended:
+    /// another number is needed.
     Stale,
     Failed,
 }

@@ -15,8 +15,8 @@ pub(crate) fn check_killed() -> Result {
     Ok(())
 }
 
-/// Whether the calling program is exempt from limits of users: it has `CAP_SYS_RESOURCE` in the initial user namespace.
-/// Process context.
+/// Whether the calling program is exempt from limits of users: it has `CAP_SYS_RESOURCE` in the
+/// initial user namespace. Process context.
 pub(crate) fn is_resource_admin() -> bool {
     // SAFETY: It looks at the calling task alone.
     unsafe { bindings::rds_is_resource_admin() }

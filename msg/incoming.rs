@@ -186,8 +186,9 @@ impl Incoming {
         self.cost_of_more()
     }
 
-    /// What of its memory the reader's user is charged with: the buffers that a message from another node has come
-    /// in, or a copy of what was in them. It does not change once it is queued.
+    /// What of its memory the reader's user is charged with: the buffers that a message from
+    /// another node has come in, or a copy of what was in them. It does not change once it is
+    /// queued.
     #[inline]
     pub(super) fn charged(&self) -> Unread {
         let size = || self.payload_size() as u64;
@@ -200,7 +201,8 @@ impl Incoming {
         Unread { in_buffers, copied }
     }
 
-    /// Moves a payload out of the buffers that it came in to memory of its own. False if there is none. Any context.
+    /// Moves a payload out of the buffers that it came in to memory of its own. False if there is
+    /// none. Any context.
     #[cold]
     pub(super) fn copy_out(&mut self) -> bool {
         /// Of a size that there is also if memory is in pieces.

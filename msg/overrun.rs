@@ -24,8 +24,9 @@ impl Sock<Socket> {
         self.overrun.peek()
     }
 
-    /// Has a message from another node ready to be queued, or says why the socket does not take it: it has far more
-    /// than its receive buffer takes, or its user far more than a share of the memory to receive with. Any context.
+    /// Has a message from another node ready to be queued, or says why the socket does not take it:
+    /// it has far more than its receive buffer takes, or its user far more than a share of the
+    /// memory to receive with. Any context.
     #[inline]
     pub(crate) fn admit(&self, message: &mut Incoming) -> Result<(), Counter> {
         if self.is_overrun() {
@@ -72,7 +73,8 @@ impl Sock<Socket> {
         self.reader.uncharge(all, self.node.pool_limit());
     }
 
-    /// Notes that a message for this socket was dropped, which the program is told. Any context, no lock held.
+    /// Notes that a message for this socket was dropped, which the program is told. Any context, no
+    /// lock held.
     #[cold]
     pub(crate) fn note_lost(&self) {
         self.set_error(Errno::NoBufferSpace);
@@ -88,7 +90,8 @@ impl Sock<Socket> {
 
     /// Fails with ENOBUFS if messages were dropped and the program was not told yet. Any context.
     ///
-    /// After such a failure a message that waits goes first: while more are dropped all the time, a reader shall get on.
+    /// After such a failure a message that waits goes first: while more are dropped all the time, a
+    /// reader shall get on.
     #[cold]
     pub(crate) fn take_loss(&self) -> Result {
         if self.loss_told.xchg(false, Full) && self.may_read() {

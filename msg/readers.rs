@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What unread messages from other nodes keep of memory, charged to the users whose sockets they wait at.
+//! What unread messages from other nodes keep of memory, charged to the users whose sockets they
+//! wait at.
 //!
-//! The pools of buffers are for all. Who does not read shall use them up for nobody else, with however many sockets.
-//! Programs that may exceed limits are not charged.
+//! The pools of buffers are for all. Who does not read shall use them up for nobody else, with
+//! however many sockets. Programs that may exceed limits are not charged.
 
 use crate::kapi::{
     sync::{new_spinlock_bh, Peek, SpinLockBh},
@@ -135,8 +136,8 @@ struct Charged {
 }
 
 impl Reader {
-    /// One more of the calling program's user, who is charged unless it may exceed limits. Fails with ENOMEM. Process
-    /// context; may sleep.
+    /// One more of the calling program's user, who is charged unless it may exceed limits. Fails
+    /// with ENOMEM. Process context; may sleep.
     pub(crate) fn of_caller(readers: &Arc<Readers>) -> Result<Self> {
         if task::is_resource_admin() {
             return Ok(Self(None));

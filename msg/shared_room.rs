@@ -9,8 +9,8 @@ use kernel::sync::atomic::{Atomic, Full, Relaxed};
 
 /// Bytes that are taken, and whether somebody has found them to be too many.
 ///
-/// Once it is full there is room again when an eighth is free: thousands may wait, and all are woken for that. Until
-/// then nobody gets in, so that who waits does not miss what others find.
+/// Once it is full there is room again when an eighth is free: thousands may wait, and all are
+/// woken for that. Until then nobody gets in, so that who waits does not miss what others find.
 pub(crate) struct SharedRoom {
     taken: Atomic<usize>,
     full: Atomic<bool>,
@@ -39,8 +39,8 @@ impl SharedRoom {
         }
     }
 
-    /// Takes so many bytes if fewer than `limit` are taken, of which the last ones may go over it. If not,
-    /// [`Self::credit`] says when there is room. Any context.
+    /// Takes so many bytes if fewer than `limit` are taken, of which the last ones may go over it.
+    /// If not, [`Self::credit`] says when there is room. Any context.
     pub(crate) fn charge(&self, bytes: usize, limit: usize) -> bool {
         let mut old = self.taken.peek();
         loop {
@@ -64,7 +64,8 @@ impl SharedRoom {
         self.taken.load(Relaxed) < low(limit)
     }
 
-    /// Gives so many bytes back. Returns whether those who wait for room are to be woken. Any context.
+    /// Gives so many bytes back. Returns whether those who wait for room are to be woken. Any
+    /// context.
     pub(crate) fn credit(&self, bytes: usize, limit: impl FnOnce() -> usize) -> bool {
         let left = self.taken.fetch_sub(bytes, Full).wrapping_sub(bytes);
         // One of those who give back at once tells.

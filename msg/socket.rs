@@ -125,8 +125,8 @@ pub(crate) struct Socket {
     send_room: SendRoom,
     /// Whose socket this is.
     pub(super) reader: Reader,
-    /// The share of the user whose program has made the socket. If that may exceed limits, of whose program has first
-    /// sent something to another node; `None` if that may, too.
+    /// The share of the user whose program has made the socket. If that may exceed limits, of whose
+    /// program has first sent something to another node; `None` if that may, too.
     pub(super) share: SetOnce<Option<Shareholder>>,
     pub(crate) news: News,
     #[pin]
@@ -136,8 +136,8 @@ pub(crate) struct Socket {
     /// How operations on memory of peers have ended: positive if they go well, 0 if none has ended, or by how many it is
     /// below 0 that have to go well.
     standing: Atomic<i32>,
-    /// When the next operation may begin, on the clock of [`Turns`](crate::conn::Turns); 0 unless a call was told to come
-    /// again. Changed with its lock held.
+    /// When the next operation may begin, on the clock of [`Turns`](crate::conn::Turns); 0 unless a
+    /// call was told to come again. Changed with its lock held.
     pub(crate) turn_at: Atomic<u64>,
     /// The program has closed the socket.
     closed: Atomic<bool>,
@@ -147,7 +147,8 @@ impl Socket {
     /// Operations that have to go well after one that a peer has refused.
     const AMENDS: i32 = 16;
 
-    /// A socket of a program whose user has `share`, or whose share is that of whoever first sends with it.
+    /// A socket of a program whose user has `share`, or whose share is that of whoever first sends
+    /// with it.
     pub(crate) fn new(
         node: Arc<Node>,
         net: Net,

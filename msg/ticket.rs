@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The room that a message takes in its sender's send buffer, and in the share of its sender's user.
+//! The room that a message takes in its sender's send buffer, and in the share of its sender's
+//! user.
 
 use super::Socket;
 use crate::conn::Share;
@@ -24,8 +25,8 @@ pub(crate) enum NoTicket {
 }
 
 impl Ticket {
-    /// Takes room for a message that takes so many bytes of memory, unless `limit` bytes or more are
-    /// taken. If it is for another node `share` is that of the socket's user, if he has one.
+    /// Takes room for a message that takes so many bytes of memory, unless `limit` bytes or more
+    /// are taken. If it is for another node `share` is that of the socket's user, if he has one.
     ///
     /// The last message may go over the limit, as on C RDS: what counts is that there was room.
     pub(crate) fn take(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The lists that a socket waits on for room: of a peer, of a socket on this node, and of the share of its user.
+//! The lists that a socket waits on for room: of a peer, of a socket on this node, and of the share
+//! of its user.
 //!
 //! A socket that is closed takes itself off all of them.
 
@@ -46,8 +47,8 @@ impl WaitingOn {
 }
 
 impl Socket {
-    /// The share that messages to other nodes take of, that of the calling program's user if there was none before.
-    /// Fails with ENOMEM. Process context; may sleep.
+    /// The share that messages to other nodes take of, that of the calling program's user if there
+    /// was none before. Fails with ENOMEM. Process context; may sleep.
     pub(crate) fn share(&self) -> Result<Option<&Arc<Share>>> {
         if self.share.as_ref().is_none() {
             // Another caller may be faster.
@@ -71,8 +72,8 @@ impl Socket {
 }
 
 impl Sock<Socket> {
-    /// Whether the share of the user has room. If not, the socket waits for that from now on. Process context; may
-    /// sleep.
+    /// Whether the share of the user has room. If not, the socket waits for that from now on.
+    /// Process context; may sleep.
     pub(crate) fn may_use_share(&self) -> bool {
         let Some(share) = self.known_share() else {
             return true;
@@ -81,8 +82,8 @@ impl Sock<Socket> {
         share.has_room(&self.node) || self.await_share(share).is_err() || share.has_room(&self.node)
     }
 
-    /// Has the socket be woken when the share of its user has room. The caller then looks again. Fails with ENOMEM.
-    /// Process context; may sleep.
+    /// Has the socket be woken when the share of its user has room. The caller then looks again.
+    /// Fails with ENOMEM. Process context; may sleep.
     pub(crate) fn await_share(&self, share: &Arc<Share>) -> Result {
         self.note_waiting(&WaitingOn::Share(share.clone()))?;
         share.waiters.add(self, 0, false)

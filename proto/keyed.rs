@@ -2,9 +2,10 @@
 
 //! A hash with a secret key, for tables whose keys programs choose.
 //!
-//! Who does not know the secret cannot find keys that share a bucket. Each word of a key meets a part of the secret
-//! before it is multiplied, and both halves of the product count: a difference between two keys becomes one that
-//! depends on the secret. Two multiplications are what a lookup for each message can pay for.
+//! Who does not know the secret cannot find keys that share a bucket. Each word of a key meets a
+//! part of the secret before it is multiplied, and both halves of the product count: a difference
+//! between two keys becomes one that depends on the secret. Two multiplications are what a lookup
+//! for each message can pay for.
 
 /// What the hash depends on besides the key.
 #[derive(Clone, Copy)]
@@ -27,8 +28,8 @@ impl Secret {
         Self([a, b, c | 1])
     }
 
-    /// The hash of an address, by its halves, and of a word that tells what is at one address apart. The upper bits
-    /// are as good as the lower ones.
+    /// The hash of an address, by its halves, and of a word that tells what is at one address
+    /// apart. The upper bits are as good as the lower ones.
     #[inline]
     pub(crate) fn hash(&self, (high, low): (u64, u64), place: u64) -> u64 {
         let [a, b, c] = self.0;

@@ -48,7 +48,8 @@ pub(crate) const fn is_overrun(bytes: u64, limit: u64, patience: u64) -> bool {
     bytes > patience && bytes / 4 > limit
 }
 
-/// The part of the receive memory that a user's unread messages take, which decides on the next long one.
+/// The part of the receive memory that a user's unread messages take, which decides on the next
+/// long one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Usage {
     /// It keeps the buffers that it came in.
@@ -76,12 +77,12 @@ impl Unread {
     }
 }
 
-/// Judges a user whose unread messages take `own`, and those of all users `all`, while a pool of buffers may take
-/// `limit` bytes.
+/// Judges a user whose unread messages take `own`, and those of all users `all`, while a pool of
+/// buffers may take `limit` bytes.
 ///
-/// It goes by what is left: one user alone may keep half of the pool's limit in its buffers, one of two a third; of
-/// N users each may keep one part of N + 1, and one is left. With what is copied it is twice as much. Copies of one
-/// user take no buffers of another.
+/// It goes by what is left: one user alone may keep half of the pool's limit in its buffers, one of
+/// two a third; of N users each may keep one part of N + 1, and one is left. With what is copied it
+/// is twice as much. Copies of one user take no buffers of another.
 pub(crate) const fn usage(own: Unread, all: Unread, limit: u64) -> Usage {
     let left = limit.saturating_sub(all.in_buffers);
     let left_to_copy = limit.saturating_mul(2).saturating_sub(all.total());

@@ -13,10 +13,11 @@
 //! taken it, each report of sends that are done gives the peer its time again. From then on only an answer counts, as the
 //! device of a host that hangs goes on taking what it has receives for.
 //!
-//! Where a device is at an operation on the peer's memory nothing need be done for long. Such an operation has a
-//! limit of its own, so for that much longer nobody is given up. Nor is a peer that may be at such operations on memory
-//! of ours: its answer stands behind those that its device has. They take as long as the port needs for what all peers may
-//! have posted; of a device that is a program nobody knows that.
+//! Where a device is at an operation on the peer's memory nothing need be done for long. Such an
+//! operation has a limit of its own, so for that much longer nobody is given up. Nor is a peer that
+//! may be at such operations on memory of ours: its answer stands behind those that its device has.
+//! They take as long as the port needs for what all peers may have posted; of a device that is a
+//! program nobody knows that.
 //!
 //! A connection that is given up is made anew, and all that was not acknowledged is sent again. So to be wrong
 //! costs time, and no message. But a way that is too slow for what waits would never bring it: so a peer that was
@@ -35,15 +36,17 @@ const LONGEST_PERIOD_MS: u32 = 4000;
 /// minutes that it may take, unless `net.rds.ib.completion_timeout_secs` says otherwise.
 const OPERATION: u64 = 150 * SECOND;
 
-/// What a peer's device may have to do on memory of ours, in bytes: with the settings there are at first C RDS posts
-/// 256 operations of 1 MiB, and we post 126.
+/// What a peer's device may have to do on memory of ours, in bytes: with the settings there are at
+/// first C RDS posts 256 operations of 1 MiB, and we post 126.
 const POSTED: u64 = 256 << 20;
 
-/// The shortest time that operations of peers get, in nanoseconds: a little less than [`POSTED`] takes on a port of 1 Gbit/s.
+/// The shortest time that operations of peers get, in nanoseconds: a little less than [`POSTED`]
+/// takes on a port of 1 Gbit/s.
 const SHORTEST_OPERATIONS: u64 = 2 * SECOND;
 
-/// The time for which the answers of `peers` may be behind their operations on memory of ours, in nanoseconds, if they share a
-/// port that takes `mbits` in a second. 0: nobody knows how much it takes.
+/// The time for which the answers of `peers` may be behind their operations on memory of ours, in
+/// nanoseconds, if they share a port that takes `mbits` in a second. 0: nobody knows how much it
+/// takes.
 pub(crate) fn time_for_operations(mbits: u32, peers: usize) -> u64 {
     // A bit at one megabit a second takes a microsecond.
     let microseconds = POSTED.saturating_mul(8).saturating_mul(peers as u64);

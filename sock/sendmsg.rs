@@ -377,8 +377,8 @@ fn remember(sk: &Sock<Socket>, way: Way) {
 /// Waits until the program may begin an operation: a peer that has refused others of its user is asked
 /// for no more at a time.
 ///
-/// Fails with EAGAIN if the call must not wait, and `poll(2)` tells when to come again; with ETIMEDOUT after `SO_SNDTIMEO`, with ERESTARTSYS
-/// after a signal.
+/// Fails with EAGAIN if the call must not wait, and `poll(2)` tells when to come again; with
+/// ETIMEDOUT after `SO_SNDTIMEO`, with ERESTARTSYS after a signal.
 fn await_turn(sk: &Sock<Socket>, connection: &Connection, timeout: &mut Timeout) -> Result {
     let user = UserId::current();
     let mut held = false;
@@ -402,11 +402,11 @@ fn await_turn(sk: &Sock<Socket>, connection: &Connection, timeout: &mut Timeout)
     Ok(())
 }
 
-/// Waits until the destination takes messages and the send buffer has room, and for other nodes the share
-/// of the user, and takes `cost` bytes of it. `limit` is what the socket's was a moment ago.
+/// Waits until the destination takes messages and the send buffer has room, and for other nodes the
+/// share of the user, and takes `cost` bytes of it. `limit` is what the socket's was a moment ago.
 ///
-/// Fails with ENOBUFS (congested) or EAGAIN (no room) if the call must not wait, with ETIMEDOUT after
-/// `SO_SNDTIMEO`, with ERESTARTSYS after a signal, with ENOMEM.
+/// Fails with ENOBUFS (congested) or EAGAIN (no room) if the call must not wait, with ETIMEDOUT
+/// after `SO_SNDTIMEO`, with ERESTARTSYS after a signal, with ENOMEM.
 fn admit(
     sk: &Sock<Socket>,
     route: &Route,

@@ -10,7 +10,8 @@ use kernel::{fmt, prelude::*};
 /// The consumer's own reason in an IB `REJ`.
 // CAST: a reason is a 16-bit number.
 const CONSUMER_DEFINED: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as i32;
-/// The reason of a rejection on InfiniBand and RoCE: the peer still knows a queue pair of the same number.
+/// The reason of a rejection on InfiniBand and RoCE: the peer still knows a queue pair of the same
+/// number.
 pub(crate) const STALE_CONNECTION: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN as i32;
 
 /// An event of a connection identifier.

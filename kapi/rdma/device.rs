@@ -149,7 +149,8 @@ impl Device {
         unsafe { bindings::rds_ib_numa_node(self.as_raw()) }
     }
 
-    /// What the slowest port that is active takes in a second, in megabits; 0 if nobody knows. Sleeps.
+    /// What the slowest port that is active takes in a second, in megabits; 0 if nobody knows.
+    /// Sleeps.
     pub(crate) fn port_mbits(&self) -> u32 {
         // SAFETY: `self` is a device by the type invariants.
         unsafe { bindings::rds_ib_port_mbits(self.as_raw()) }

@@ -100,7 +100,8 @@ const fn unread(in_buffers: u64, copied: u64) -> Unread {
     Unread { in_buffers, copied }
 }
 
-/// How much each of some users gets of a limit of 1200 until it is held back, copied and refused, taking turns.
+/// How much each of some users gets of a limit of 1200 until it is held back, copied and refused,
+/// taking turns.
 fn shares(users: u64) -> (u64, u64, u64) {
     let (mut own, mut found) = (unread(0, 0), [0; 3]);
     for (place, worst) in [Usage::Tight, Usage::Large, Usage::Full]
@@ -122,7 +123,8 @@ fn shares(users: u64) -> (u64, u64, u64) {
 
 #[test]
 fn users_share_the_memory_to_receive_with() {
-    // A third, a half, and all of it; with more of them each gets less, and something is always left.
+    // A third, a half, and all of it; with more of them each gets less, and something is always
+    // left.
     assert_eq!(shares(1), (401, 601, 1201));
     assert_eq!(shares(2), (301, 401, 801));
     assert_eq!(shares(9), (110, 121, 241));

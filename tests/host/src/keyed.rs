@@ -55,7 +55,8 @@ fn the_ports_of_an_address_are_spread() {
     );
 }
 
-/// The port makes up for the address, where a key is multiplied by a constant and the upper bits count.
+/// The port makes up for the address, where a key is multiplied by a constant and the upper bits
+/// count.
 #[test]
 fn ports_that_make_up_for_the_address_are_spread() {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -401,7 +401,8 @@ fn who_may_use_our_memory_gets_the_time_of_an_operation() {
     assert_eq!(Looks::asked(3600).until(9999, |_| long), (GiveUp, 1799));
 }
 
-/// A host that hangs is noticed as soon as without memory for peers, if its operations cannot take longer.
+/// A host that hangs is noticed as soon as without memory for peers, if its operations cannot take
+/// longer.
 #[test]
 fn the_operations_of_peers_take_what_the_port_needs_for_them() {
     for (mbits, peers, secs) in [

@@ -16,8 +16,8 @@ pub fn complain(program: &str, what: impl fmt::Display) {
     eprint!("{message}");
 }
 
-/// The exit status of a program whose work ended so: badly also with `Ok(false)`. Tells people of an error, with its
-/// causes.
+/// The exit status of a program whose work ended so: badly also with `Ok(false)`. Tells people of
+/// an error, with its causes.
 pub fn exit_code(program: &str, result: Result<bool, impl fmt::Display>) -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -471,7 +471,8 @@ struct QueuePairError {
 
 /// What came after it, by node.
 struct Aftermath {
-    /// How long after the failure, or after it was sent if that was later, the last message arrived.
+    /// How long after the failure, or after it was sent if that was later, the last message
+    /// arrived.
     late: Time,
     times_up: [u32; 2],
     times_asked: [u32; 2],
@@ -568,8 +569,8 @@ fn traffic_goes_on_soon_after_a_queue_pair_error() {
     println!("{:?} ms at the most", worst.get().map(|time| time / MS));
 }
 
-/// A node whose wait is over before the other one's request is there asks, too, and one of the two attempts
-/// fails; but no connection comes up in vain.
+/// A node whose wait is over before the other one's request is there asks, too, and one of the two
+/// attempts fails; but no connection comes up in vain.
 #[test]
 fn a_proven_connection_comes_back_once() {
     let crossed = Cell::new([0_u32; 2]);
