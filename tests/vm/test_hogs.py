@@ -5,7 +5,7 @@ messages between the same addresses. All of these arrive, and each ping is answe
 import pytest
 from bystander import Bystander
 from rdsvm.cluster import PAIR, peer_address
-from traffic import counters, ping, unchanged
+from traffic import counters, ping, setting, unchanged
 
 pytestmark = [pytest.mark.impls("rust")]
 
@@ -13,7 +13,8 @@ pytestmark = [pytest.mark.impls("rust")]
 ROUNDS, PINGS, LOOKS, MOST_LOOKS = 20, 5, 2, 20
 # The network of add_peers() that nobody else has.
 NETWORK = 214
-LIMIT, SMALL_LIMIT = "net.rds.ib.max_recv_allocation", 4096
+# In units of 4 KiB.
+SMALL_LIMIT = 4096
 KINDS = ("unread_port", "unread_memory", "dead_peers", "send_buffers", "wrong_keys", "tiny_buffers", "pins", "ports",
          "broadcast", "tables", "large_messages", "taken_back", "types")
 
@@ -71,10 +72,8 @@ def test_unread_port(node, guest):
 @pytest.fixture
 def small_pools(node):
     """Pools of 16 MiB at the most: enough for the rings of a few connections, and not for what the hog sends."""
-    before = node.run(["sysctl", "-n", LIMIT]).out.strip()
-    node.run(["sysctl", "-q", f"{LIMIT}={SMALL_LIMIT}"])
-    yield
-    node.run(["sysctl", "-q", f"{LIMIT}={before}"])
+    with setting("ib/max_recv_allocation", SMALL_LIMIT, node):
+        yield
 
 
 # On the debug kernel senders are so slow that maps hold them back before anything has to be dropped.

@@ -6,20 +6,19 @@ import json
 import pytest
 from rdsvm.cluster import PAIR
 from test_hogs import Hog
+from traffic import setting
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
 
 # In units of 4 KiB; a user may have a 16th of it.
-SETTING, POOL = "net.rds.ib.max_recv_allocation", 1024
+POOL = 1024
 MESSAGES, SIZE = 50, 4096
 
 
 @pytest.fixture
 def small_pools(node):
-    before = node.run(["sysctl", "-n", SETTING]).out.strip()
-    node.run(["sysctl", "-q", f"{SETTING}={POOL}"])
-    yield
-    node.run(["sysctl", "-q", f"{SETTING}={before}"])
+    with setting("ib/max_recv_allocation", POOL, node):
+        yield
     node.forget()
 
 
