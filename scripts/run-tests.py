@@ -49,6 +49,8 @@ COUNTED = (
     "STRICT=1",
     "COUNTS=build/test-artifacts/counts.json",
 )
+# What a boot costs may be uncertain by this part.
+MOST_DOUBT = 0.1
 # Seconds in which a test that failed is begun anew, and those that each time may take.
 REPEAT_SECONDS, REPEAT_TIMEOUT = 240, 300
 
@@ -358,9 +360,9 @@ def costs(machines):
 def check_costs(tally, measured, committed, failed=False):
     """Fails if the tests of a kernel cost more than 5 % more than they did when the costs were
     committed, and by what single boots differ on this machine. A kernel without a committed
-    figure has no verdict yet. Nor has a run in which
-    tests failed: one that waits in vain costs whatever its time limit is."""
-    outcomes = {}
+    figure has no verdict yet. Nor has a run in which tests failed: one that waits in vain costs
+    whatever its time limit is. Boots that differ too much are no measure."""
+    outcomes, doubt = {}, max(x.get("doubt", 0) for x in (measured, committed))
     for flavor, boots in measured.get("boots", {}).items():
         known = committed.get("boots", {}).get(flavor)
         if failed:
@@ -369,7 +371,10 @@ def check_costs(tally, measured, committed, failed=False):
         if known is None:
             say(f"{flavor} kernel: all tests cost as much as {boots} boots; no figure is committed")
             continue
-        most = known * (1.05 + max(x.get("doubt", 0) for x in (measured, committed)))
+        if doubt > MOST_DOUBT:
+            say(f"{flavor} kernel: {boots} boots, which differ by {doubt:.0%}: no measure")
+            continue
+        most = known * (1.05 + doubt)
         say(f"{flavor} kernel: all tests cost as much as {boots} boots; at most {most:.1f}")
         outcomes[f"cost on the {flavor} kernel"] = (
             "passed"

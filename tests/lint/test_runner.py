@@ -411,6 +411,13 @@ def test_noise_is_no_growth(measured, committed, failed):
     assert tally.suites[0][2] == failed
 
 
+def test_boots_that_differ_are_no_measure(capsys):
+    tally = run_tests.Tally()
+    run_tests.check_costs(tally, {"boots": {"release": 200}, "doubt": 0.11}, {"boots": {"release": 100}, "doubt": 0})
+    assert not tally.suites
+    assert "no measure" in capsys.readouterr().out
+
+
 def test_what_failed_has_no_cost():
     """A known flake passes, and has cost more all the same."""
     machines = run_tests.Machines([])
