@@ -57,10 +57,10 @@ def main(folder, host, peer, every):
     faults, first = Faults(folder), random.randint(1, int(every))
     with Sock(("127.0.0.1", 0)) as spare:
         # Without a fault: what each type of service finds. Each has a connection of its own.
-        for number in (0, *range(first, 250, int(every))):
+        for tos, number in enumerate((0, *range(first, 250 * int(every), int(every)))):
             with Sock((host, 0), 60) as s, Sock((peer, 0), 60) as r:
                 for x in (s, r):
-                    x.set_tos(number)
+                    x.set_tos(tos)
                 if number:
                     faults.arm(number, spare)
                 there_and_back(s, r, b"%d" % number)
