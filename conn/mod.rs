@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+mod accounts;
 mod acked;
 mod binds;
 mod cancel;
@@ -18,7 +19,6 @@ mod key;
 mod node;
 mod offenders;
 mod receive;
-mod shares;
 mod silence;
 mod stats;
 mod table;
@@ -27,13 +27,13 @@ mod tunables;
 mod turns;
 mod worker;
 
+pub(crate) use accounts::{Account, Holder};
 pub(crate) use binds::{BindError, Binds, Key as BindKey, FIRST_PORT};
 pub(crate) use connection::{Connection, TxQueue};
 pub(crate) use debugfs::Views;
 pub(crate) use info::Outbox;
 pub(crate) use key::{AsIs, ConnKey, Shown};
 pub(crate) use node::{NoConnection, Node};
-pub(crate) use shares::{Share, Shareholder};
 pub(crate) use stats::{Counter, Stats};
 pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]

@@ -3,9 +3,9 @@
 //! Everything that the sockets of this node share.
 
 use super::{
+    accounts::Accounts,
     connection::Connection,
     key::ConnKey,
-    shares::Shares,
     table::{Bounds, Full, Place, Positions, Table},
     transport::{Mapped, Needs, Released, RemoteMemory, Transport},
     turns::Turns,
@@ -22,7 +22,7 @@ use crate::kapi::{
     task::UserId,
     time, trace,
 };
-use crate::msg::{Beside, Bound, Peer, Pongs, Readers, Socket, TransportId};
+use crate::msg::{Beside, Bound, Peer, Pongs, Socket, TransportId};
 use crate::proto::{idle::Patience, rcvbuf, tx::first_sequence};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
@@ -123,11 +123,8 @@ pub(crate) struct Node {
     pub(super) patience: Patience,
     /// How much may wait to be read at a socket in any case, in bytes.
     pub(crate) unread_patience: u64,
-    /// The users whose sockets messages wait at.
-    pub(crate) readers: Arc<Readers>,
-    /// The shares of users in the memory of what is sent.
-    #[pin]
-    pub(crate) shares: Shares,
+    /// What users take of the memory that all share.
+    pub(crate) accounts: Arc<Accounts>,
     /// Sockets that are told when to come again.
     #[pin]
     pub(crate) turns: Turns,
@@ -179,8 +176,7 @@ impl Node {
                 workers,
                 patience,
                 unread_patience: rcvbuf::patience(memory),
-                readers: Readers::new()?,
-                shares <- Shares::new(),
+                accounts: Accounts::new()?,
                 turns <- Turns::new(),
                 pongs: Pongs::new()?,
                 tracing: Atomic::new(0),

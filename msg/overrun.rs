@@ -32,10 +32,13 @@ impl Sock<Socket> {
         if self.is_overrun() {
             return Err(Counter::RecvDropOverrun);
         }
+        let Some(account) = &self.maker else {
+            return Ok(());
+        };
         if message.charged().total() == 0 {
             return Ok(());
         }
-        match self.reader.usage(self.node.pool_limit()) {
+        match account.usage(&self.node) {
             Usage::Small | Usage::Tight => Ok(()),
             Usage::Large if message.copy_out() => {
                 self.node.stats.inc(Counter::RecvCopiedOut);
@@ -48,29 +51,37 @@ impl Sock<Socket> {
     /// Charges the user with a message that is to wait. Called with the queue locked.
     #[inline]
     pub(super) fn charge(&self, recv: &mut RecvQueue, message: &Incoming) {
+        let Some(account) = &self.maker else {
+            return;
+        };
         let more = message.charged();
         if more.total() != 0 {
             recv.charged.in_buffers = recv.charged.in_buffers.saturating_add(more.in_buffers);
             recv.charged.copied = recv.charged.copied.saturating_add(more.copied);
-            self.reader.charge(more, self.node.pool_limit());
+            account.charge_unread(&self.node, more);
         }
     }
 
     /// Takes the charge for a message back. Called with the queue locked.
     #[inline]
     pub(super) fn uncharge(&self, recv: &mut RecvQueue, message: &Incoming) {
+        let Some(account) = &self.maker else {
+            return;
+        };
         if recv.charged.total() != 0 {
             let less = message.charged();
             recv.charged.in_buffers = recv.charged.in_buffers.saturating_sub(less.in_buffers);
             recv.charged.copied = recv.charged.copied.saturating_sub(less.copied);
-            self.reader.uncharge(less, self.node.pool_limit());
+            account.uncharge_unread(&self.node, less);
         }
     }
 
     /// Takes the charge for all messages back. Called with the queue locked.
     pub(super) fn uncharge_all(&self, recv: &mut RecvQueue) {
         let all = core::mem::take(&mut recv.charged);
-        self.reader.uncharge(all, self.node.pool_limit());
+        if let Some(account) = &self.maker {
+            account.uncharge_unread(&self.node, all);
+        }
     }
 
     /// Notes that a message for this socket was dropped, which the program is told. Any context, no

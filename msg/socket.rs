@@ -7,10 +7,10 @@
 
 use super::{
     memory::Memory, news::News, notices::Notices, send_room::SendRoom, turn::Turn,
-    unread::UnreadInfo, waiting::WaitingOn, Incoming, Reader, Traces,
+    unread::UnreadInfo, waiting::WaitingOn, Incoming, Traces,
 };
 use crate::cong::Waiters;
-use crate::conn::{Connection, Counter, Node, Shareholder};
+use crate::conn::{Connection, Counter, Holder, Node};
 use crate::kapi::{
     net::{poll, Net, Sock},
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
@@ -123,11 +123,10 @@ pub(crate) struct Socket {
     #[pin]
     pub(crate) waiters: Waiters,
     send_room: SendRoom,
-    /// Whose socket this is.
-    pub(super) reader: Reader,
-    /// The share of the user whose program has made the socket. If that may exceed limits, of whose
-    /// program has first sent something to another node; `None` if that may, too.
-    pub(super) share: SetOnce<Option<Shareholder>>,
+    /// The account of the user whose program has made the socket; `None` if that may exceed limits.
+    pub(super) maker: Option<Holder>,
+    /// Then of whose program has first sent something to another node; `None` if that may, too.
+    pub(super) sender: SetOnce<Option<Holder>>,
     pub(crate) news: News,
     #[pin]
     pub(crate) memory: Memory,
@@ -147,18 +146,8 @@ impl Socket {
     /// Operations that have to go well after one that a peer has refused.
     const AMENDS: i32 = 16;
 
-    /// A socket of a program whose user has `share`, or whose share is that of whoever first sends
-    /// with it.
-    pub(crate) fn new(
-        node: Arc<Node>,
-        net: Net,
-        reader: Reader,
-        share: Option<Shareholder>,
-    ) -> impl PinInit<Self> {
-        let of_maker = SetOnce::new();
-        if share.is_some() {
-            of_maker.populate(share);
-        }
+    /// A socket of a program whose user has the account of `maker`.
+    pub(crate) fn new(node: Arc<Node>, net: Net, maker: Option<Holder>) -> impl PinInit<Self> {
         pin_init!(Self {
             node,
             net,
@@ -192,8 +181,8 @@ impl Socket {
             waiting_on <- kernel::new_mutex!(KVec::new(), "Socket::waiting_on"),
             waiters <- Waiters::new(),
             send_room: SendRoom::new(),
-            reader,
-            share: of_maker,
+            maker,
+            sender: SetOnce::new(),
             news: News::new(),
             memory <- Memory::new(),
             notices <- Notices::new(),
@@ -453,9 +442,9 @@ impl Sock<Socket> {
         if overrun != self.is_overrun() {
             self.overrun.store(overrun, Relaxed);
         }
-        let limit = match self.reader.is_tight() {
-            true => tight_limit(limit),
-            false => limit,
+        let limit = match &self.maker {
+            Some(account) if account.is_tight() => tight_limit(limit),
+            _ => limit,
         };
         let change = transition(recv.congested, recv.bytes as u64, limit as u64);
         if change == Transition::None {

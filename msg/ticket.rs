@@ -4,7 +4,7 @@
 //! user.
 
 use super::Socket;
-use crate::conn::Share;
+use crate::conn::Account;
 use crate::kapi::net::Sock;
 use kernel::sync::aref::ARef;
 
@@ -26,12 +26,12 @@ pub(crate) enum NoTicket {
 
 impl Ticket {
     /// Takes room for a message that takes so many bytes of memory, unless `limit` bytes or more
-    /// are taken. If it is for another node `share` is that of the socket's user, if he has one.
+    /// are taken. If it is for another node `account` is that of the socket's user, if he has one.
     ///
     /// The last message may go over the limit, as on C RDS: what counts is that there was room.
     pub(crate) fn take(
         sk: &Sock<Socket>,
-        share: Option<&Share>,
+        account: Option<&Account>,
         bytes: usize,
         limit: usize,
     ) -> Result<Self, NoTicket> {
@@ -40,14 +40,14 @@ impl Ticket {
         if !sk.charge_send(bytes, limit) {
             return Err(NoTicket::Buffer);
         }
-        if share.is_some_and(|share| !share.charge(&sk.node, bytes)) {
+        if account.is_some_and(|account| !account.charge(&sk.node, bytes)) {
             sk.credit_send(bytes);
             return Err(NoTicket::Share);
         }
         Ok(Self {
             sk: sk.hold(),
             bytes: size,
-            shared: share.is_some(),
+            shared: account.is_some(),
         })
     }
 

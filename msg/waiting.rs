@@ -7,7 +7,7 @@
 
 use super::Socket;
 use crate::cong::Waiters;
-use crate::conn::{Connection, Share};
+use crate::conn::{Account, Connection};
 use crate::kapi::net::Sock;
 use kernel::{
     prelude::*,
@@ -19,7 +19,7 @@ use kernel::{
 pub(crate) enum WaitingOn {
     Peer(Arc<Connection>),
     Socket(ARef<Sock<Socket>>),
-    Share(Arc<Share>),
+    Share(Arc<Account>),
 }
 
 impl WaitingOn {
@@ -28,7 +28,7 @@ impl WaitingOn {
         match self {
             Self::Peer(connection) => &connection.waiters,
             Self::Socket(sk) => &sk.waiters,
-            Self::Share(share) => &share.waiters,
+            Self::Share(account) => &account.waiters,
         }
     }
 
@@ -47,26 +47,29 @@ impl WaitingOn {
 }
 
 impl Socket {
-    /// The share that messages to other nodes take of, that of the calling program's user if there
+    /// The account that pays for messages to other nodes, that of the calling program's user if there
     /// was none before. Fails with ENOMEM. Process context; may sleep.
-    pub(crate) fn share(&self) -> Result<Option<&Arc<Share>>> {
-        if self.share.as_ref().is_none() {
+    pub(crate) fn payer(&self) -> Result<Option<&Arc<Account>>> {
+        if self.maker.is_none() && self.sender.as_ref().is_none() {
             // Another caller may be faster.
-            self.share.populate(self.node.shares.of_caller()?);
+            self.sender.populate(self.node.accounts.of_caller()?);
         }
-        Ok(self.known_share())
+        Ok(self.known_payer())
     }
 
-    /// The share, if there is one yet. Any context.
+    /// The account, if there is one yet. Any context.
     #[inline]
-    fn known_share(&self) -> Option<&Arc<Share>> {
-        self.share.as_ref()?.as_deref()
+    fn known_payer(&self) -> Option<&Arc<Account>> {
+        match &self.maker {
+            None => self.sender.as_ref()?.as_deref(),
+            maker => maker.as_deref(),
+        }
     }
 
     /// Gives room in the user's share back. Any context.
     pub(super) fn credit_share(&self, bytes: usize) {
-        if let Some(share) = self.known_share() {
-            share.credit(&self.node, bytes);
+        if let Some(account) = self.known_payer() {
+            account.credit(&self.node, bytes);
         }
     }
 }
@@ -75,18 +78,20 @@ impl Sock<Socket> {
     /// Whether the share of the user has room. If not, the socket waits for that from now on.
     /// Process context; may sleep.
     pub(crate) fn may_use_share(&self) -> bool {
-        let Some(share) = self.known_share() else {
+        let Some(account) = self.known_payer() else {
             return true;
         };
         // Without memory to wait the next call tells.
-        share.has_room(&self.node) || self.await_share(share).is_err() || share.has_room(&self.node)
+        account.has_room(&self.node)
+            || self.await_share(account).is_err()
+            || account.has_room(&self.node)
     }
 
     /// Has the socket be woken when the share of its user has room. The caller then looks again.
     /// Fails with ENOMEM. Process context; may sleep.
-    pub(crate) fn await_share(&self, share: &Arc<Share>) -> Result {
-        self.note_waiting(&WaitingOn::Share(share.clone()))?;
-        share.waiters.add(self, 0, false)
+    pub(crate) fn await_share(&self, account: &Arc<Account>) -> Result {
+        self.note_waiting(&WaitingOn::Share(account.clone()))?;
+        account.waiters.add(self, 0, false)
     }
 
     /// Remembers that this socket may be on a list of waiters. May sleep.

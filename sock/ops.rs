@@ -8,7 +8,7 @@ use crate::kapi::{
     errno::Errno,
     net::{poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut},
 };
-use crate::msg::{Bound, Reader, Socket, Traces, Way};
+use crate::msg::{Bound, Socket, Traces, Way};
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 
@@ -30,9 +30,8 @@ impl Protocol for Socket {
         if kind != SOCK_SEQPACKET || protocol != 0 {
             return Err(Errno::SocketTypeNotSupported.into());
         }
-        let reader = Reader::of_caller(&node.readers)?;
-        let share = node.shares.of_caller()?;
-        Ok(Socket::new(node.clone(), net, reader, share))
+        let maker = node.accounts.of_caller()?;
+        Ok(Socket::new(node.clone(), net, maker))
     }
 
     fn release(sk: &Sock<Self>) {

@@ -419,11 +419,11 @@ fn admit(
         Route::Loop(destination) => destination.is_congested(),
         Route::Connection(connection) => connection.is_congested(port),
     };
-    let share = match route {
+    let account = match route {
         Route::Loop(_) => None,
-        Route::Connection(_) => sk.share()?,
+        Route::Connection(_) => sk.payer()?,
     };
-    let take = |limit| Ticket::take(sk, share.map(|it| &**it), cost, limit);
+    let take = |limit| Ticket::take(sk, account.map(|it| &**it), cost, limit);
     loop {
         if congested() {
             let waiting_on = match route {
@@ -460,7 +460,7 @@ fn admit(
         };
         // It may have been changed since.
         limit = sk.send_limit();
-        let share = share.filter(|_| full == NoTicket::Share);
+        let share = account.filter(|_| full == NoTicket::Share);
         match share {
             None => sk.node.stats.inc(Counter::SendQueueFull),
             Some(share) => {

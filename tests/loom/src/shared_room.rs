@@ -11,7 +11,7 @@ mod shared_room;
 
 const LIMIT: usize = 16;
 
-/// A share as `conn/shares.rs` and `sock/sendmsg.rs` use it.
+/// A share as `conn/accounts.rs` and `sock/sendmsg.rs` use it.
 struct Share {
     room: SharedRoom,
     wait: WaitQueue,
