@@ -13,6 +13,7 @@
 #include <linux/ratelimit.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/user_namespace.h>
 #include <linux/workqueue.h>
 #include <net/net_namespace.h>
 #include <net/sock.h>
@@ -100,6 +101,22 @@ u64 rds_ktime_get_real_ns(void)
 bool rds_is_resource_admin(void)
 {
 	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
+}
+
+/*
+ * The user that the caller counts for: its effective user, or who has made the outermost user
+ * namespace that it is in, apart from those that root has made.
+ */
+u32 rds_current_payer(void)
+{
+	const struct cred *cred = current_cred();
+	const struct user_namespace *ns;
+	kuid_t payer = cred->euid;
+
+	for (ns = cred->user_ns; ns->parent; ns = ns->parent)
+		if (!uid_eq(ns->owner, GLOBAL_ROOT_UID))
+			payer = ns->owner;
+	return __kuid_val(payer);
 }
 
 bool rds_is_killed(void)

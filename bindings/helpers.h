@@ -30,6 +30,7 @@ unsigned int rds_arm_delayed_work(struct workqueue_struct *wq, struct delayed_wo
 u64 rds_ktime_get_ns(void);
 u64 rds_ktime_get_real_ns(void);
 bool rds_is_resource_admin(void);
+u32 rds_current_payer(void);
 bool rds_is_killed(void);
 unsigned int rds_begin_noio(void);
 void rds_end_noio(unsigned int before);

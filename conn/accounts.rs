@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What each user takes of the memory that all share: with what his sockets send to other nodes, and
-//! with messages from other nodes that wait at them.
+//! What each user takes of the memory that all share: with what his sockets send to other nodes,
+//! and with messages from other nodes that wait at them.
 //!
 //! Peers that take nothing keep what is sent to them, and programs that do not read what they were
 //! sent, for as long as they like. The pools of buffers are there for all. So no user uses them up
@@ -191,8 +191,8 @@ impl Accounts {
         )
     }
 
-    /// The account of the calling program's user for a socket; `None` if it may exceed limits. Fails
-    /// with ENOMEM. Process context; may sleep.
+    /// The account of the calling program's user for a socket; `None` if it may exceed limits.
+    /// Fails with ENOMEM. Process context; may sleep.
     pub(crate) fn of_caller(self: &Arc<Self>) -> Result<Option<Holder>> {
         if task::is_resource_admin() {
             return Ok(None);

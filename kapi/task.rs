@@ -3,7 +3,7 @@
 //! The calling process.
 
 use crate::bindings;
-use kernel::{prelude::*, task::Kuid};
+use kernel::prelude::*;
 
 /// Fails with EINTR, which nobody will see, if the process is to die: work for it that may be long ends.
 /// Process context.
@@ -33,14 +33,17 @@ pub(crate) fn without_io<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Whose program it is that runs: its effective user in the initial user namespace.
+/// The user that a program counts for, by his number in the initial user namespace: its effective
+/// user, or who has made the outermost user namespace that it is in. Those that root has made do
+/// not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UserId(u32);
 
 impl UserId {
     /// Process context.
     pub(crate) fn current() -> Self {
-        Self(Kuid::current_euid().into_raw().val)
+        // SAFETY: It looks at the calling task alone.
+        Self(unsafe { bindings::rds_current_payer() })
     }
 
     /// The user as a number, by which [`Self::from_number`] gives it back.

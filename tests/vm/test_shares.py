@@ -34,3 +34,10 @@ def test_another_user_sends(node, guest):
 @pytest.mark.usefixtures("small_pools")
 def test_who_waits_for_room(node, guest):
     node.run(["python3", guest / "shares.py", "full", *PAIR])
+
+
+@pytest.mark.usefixtures("small_pools")
+def test_user_namespaces(node, guest):
+    """Who has made a user namespace answers for all users in it, unless that was root."""
+    told = json.loads(node.run(["python3", guest / "shares.py", "namespaces", *PAIR]).out)
+    assert told == {"user of his": "EAGAIN", "root of his": "EAGAIN", "user of another's": 1, "user of root's": 1}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """shares.py other LOCAL PEER: messages of an ordinary user, each of which is read. Prints what came of them, as JSON.
-shares.py full LOCAL PEER: an ordinary user whose share of the pools is full, and those who wait for room in it."""
+shares.py full LOCAL PEER: an ordinary user whose share of the pools is full, and those who wait for room in it.
+shares.py namespaces LOCAL PEER: the same user as others, in user namespaces. Prints what comes of a message of each, as JSON."""
 
 import collections
 import json
@@ -11,13 +12,16 @@ import sys
 
 from cases import eventually, need, outcome
 from hogs import USER, become_ordinary
-from rds import FRAGMENT, Sock, counters
+from rds import FRAGMENT, Sock, call, counters
 
 NOW = socket.MSG_DONTWAIT
+CLONE_NEWUSER = 0x10000000
 # Nobody has this address.
 NOBODY = ("10.77.255.1", 1)
 MESSAGE = 16 * FRAGMENT
 PATIENCE = 60
+# Users of namespaces, as the first one has them.
+OTHERS, MANY = 200000, 10
 
 
 def become(user):
@@ -109,4 +113,47 @@ def full(local, peer):
             need(may_write(level), "poll() does not tell of room")
 
 
-{"other": other, "full": full}[sys.argv[1]](*sys.argv[2:])
+def in_namespace(maker, user, function):
+    """Calls a function as a user of a namespace that `maker` has made and root has given users to, as newuidmap does."""
+    made, tell = os.pipe()
+    given, give = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        become(maker)
+        call("unshare", CLONE_NEWUSER)
+        os.write(tell, b"x")
+        os.read(given, 1)
+        os.setresuid(user, user, user)
+        value = function()
+        os.write(tell, json.dumps(value).encode())
+        os._exit(0)
+    os.close(tell)
+    need(os.read(made, 1) == b"x", "no namespace")
+    with open(f"/proc/{pid}/uid_map", "w", encoding="ascii") as f:
+        f.write(f"0 {OTHERS} {MANY}")
+    os.write(give, b"x")
+    need(os.waitpid(pid, 0)[1] == 0, "it failed")
+    with open(made, encoding="ascii") as f:
+        return json.load(f)
+
+
+def namespaces(local, _):
+    def send():
+        with Sock((local, 0)) as s:
+            return outcome(s.send, b"x", NOBODY, NOW)
+
+    os.seteuid(USER)
+    senders = fill(local)
+    os.seteuid(0)
+    told = {
+        "user of his": in_namespace(USER, 1, send),
+        "root of his": in_namespace(USER, 0, send),
+        "user of another's": in_namespace(USER + 1, 1, send),
+        "user of root's": in_namespace(0, 1, send),
+    }
+    print(json.dumps(told))
+    for s in senders:
+        s.sock.close()
+
+
+{"other": other, "full": full, "namespaces": namespaces}[sys.argv[1]](*sys.argv[2:])
