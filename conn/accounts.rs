@@ -14,7 +14,7 @@ use crate::kapi::{
     task::{self, without_io, UserId},
 };
 use crate::msg::SharedRoom;
-use crate::proto::rcvbuf::{usage, Unread, Usage};
+use crate::proto::rcvbuf::{self, Unread, Usage};
 use kernel::{
     prelude::*,
     rbtree::{RBTree, RBTreeNodeReservation},
@@ -137,10 +137,16 @@ impl Account {
         self.tight.peek()
     }
 
-    /// What becomes of a message that is to be charged. Any context.
+    /// What becomes of a message that is in buffers. Any context.
     pub(crate) fn usage(&self, node: &Node) -> Usage {
         let (own, all) = (self.unread.peek(), node.accounts.unread.peek());
-        usage(own, all, node.pool_limit() as u64)
+        rcvbuf::usage(own, all, node.pool_limit() as u64)
+    }
+
+    /// Whether the user gets a short message. Any context.
+    pub(crate) fn takes_short(&self, node: &Node) -> bool {
+        let (own, all) = (self.unread.peek(), node.accounts.unread.peek());
+        rcvbuf::takes_short(own, all, node.pool_limit() as u64)
     }
 
     fn judge(&self, node: &Node) {

@@ -186,19 +186,27 @@ impl Incoming {
         self.cost_of_more()
     }
 
-    /// What of its memory the reader's user is charged with: the buffers that a message from
-    /// another node has come in, or a copy of what was in them. It does not change once it is
-    /// queued.
+    /// Whether the payload is in the buffers that it came in.
     #[inline]
-    pub(super) fn charged(&self) -> Unread {
-        let size = || self.payload_size() as u64;
-        let (in_buffers, copied) = match &self.payload {
-            Payload::One(_) | Payload::Many(..) => (size(), 0),
-            // On the loop transport the sender pays.
-            Payload::Chunks(_) if self.ticket.is_none() => (0, size()),
-            _ => (0, 0),
+    pub(super) fn is_in_buffers(&self) -> bool {
+        matches!(self.payload, Payload::One(_) | Payload::Many(..))
+    }
+
+    /// What of its `cost` the reader's user is charged with. It does not change once it is queued.
+    #[inline]
+    pub(super) fn charged(&self, cost: usize) -> Unread {
+        // On the loop transport the sender pays.
+        if self.ticket.is_some() {
+            return Unread::default();
+        }
+        let in_buffers = match self.is_in_buffers() {
+            true => self.payload_size(),
+            false => 0,
         };
-        Unread { in_buffers, copied }
+        Unread {
+            in_buffers: in_buffers as u64,
+            copied: cost.saturating_sub(in_buffers) as u64,
+        }
     }
 
     /// Moves a payload out of the buffers that it came in to memory of its own. False if there is

@@ -5,7 +5,7 @@
 //! Who does not read pays: neither the connection does, nor another socket.
 
 use super::{socket::RecvQueue, Incoming, Socket};
-use crate::conn::Counter;
+use crate::conn::{Account, Counter};
 use crate::kapi::{
     errno::Errno,
     net::{poll, Sock},
@@ -32,11 +32,20 @@ impl Sock<Socket> {
         if self.is_overrun() {
             return Err(Counter::RecvDropOverrun);
         }
-        let Some(account) = &self.maker else {
-            return Ok(());
-        };
-        if message.charged().total() == 0 {
-            return Ok(());
+        // Judged with each message that is charged: one may be too many.
+        match &self.maker {
+            Some(account) if account.is_tight() => self.admit_tight(account, message),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn admit_tight(&self, account: &Account, message: &mut Incoming) -> Result<(), Counter> {
+        if !message.is_in_buffers() {
+            return match account.takes_short(&self.node) {
+                true => Ok(()),
+                false => Err(Counter::RecvDropShare),
+            };
         }
         match account.usage(&self.node) {
             Usage::Small | Usage::Tight => Ok(()),
@@ -48,37 +57,34 @@ impl Sock<Socket> {
         }
     }
 
-    /// Charges the user with a message that is to wait. Called with the queue locked.
+    /// Charges the user with a message of this `cost` that is to wait. Called with the queue locked.
     #[inline]
-    pub(super) fn charge(&self, recv: &mut RecvQueue, message: &Incoming) {
+    pub(super) fn charge(&self, recv: &mut RecvQueue, message: &Incoming, cost: usize) {
         let Some(account) = &self.maker else {
             return;
         };
-        let more = message.charged();
+        let more = recv.charges.add(message.charged(cost));
         if more.total() != 0 {
-            recv.charged.in_buffers = recv.charged.in_buffers.saturating_add(more.in_buffers);
-            recv.charged.copied = recv.charged.copied.saturating_add(more.copied);
             account.charge_unread(&self.node, more);
         }
     }
 
-    /// Takes the charge for a message back. Called with the queue locked.
+    /// Takes the charge for a message of this `cost` back. Called with the queue locked.
     #[inline]
-    pub(super) fn uncharge(&self, recv: &mut RecvQueue, message: &Incoming) {
+    pub(super) fn uncharge(&self, recv: &mut RecvQueue, message: &Incoming, cost: usize) {
         let Some(account) = &self.maker else {
             return;
         };
-        if recv.charged.total() != 0 {
-            let less = message.charged();
-            recv.charged.in_buffers = recv.charged.in_buffers.saturating_sub(less.in_buffers);
-            recv.charged.copied = recv.charged.copied.saturating_sub(less.copied);
+        let less = message.charged(cost);
+        let less = recv.charges.subtract(less, account.is_tight());
+        if less.total() != 0 {
             account.uncharge_unread(&self.node, less);
         }
     }
 
     /// Takes the charge for all messages back. Called with the queue locked.
     pub(super) fn uncharge_all(&self, recv: &mut RecvQueue) {
-        let all = core::mem::take(&mut recv.charged);
+        let all = recv.charges.take();
         if let Some(account) = &self.maker {
             account.uncharge_unread(&self.node, all);
         }

@@ -18,7 +18,7 @@ use crate::kapi::{
 };
 use crate::proto::{
     faults::Standing,
-    rcvbuf::{is_overrun, tight_limit, transition, Transition, Unread},
+    rcvbuf::{is_overrun, tight_limit, transition, Charges, Transition},
     tx::Pressure,
 };
 use core::net::Ipv6Addr;
@@ -89,7 +89,7 @@ pub(super) struct RecvQueue {
     /// Memory of the messages, in bytes.
     bytes: usize,
     /// What of that the user is charged with.
-    pub(super) charged: Unread,
+    pub(super) charges: Charges,
     congested: bool,
     closed: bool,
 }
@@ -167,7 +167,7 @@ impl Socket {
                     messages: Fifo::new(),
                     looked_at: None,
                     bytes: 0,
-                    charged: Unread::default(),
+                    charges: Charges::new(),
                     congested: false,
                     closed: false,
                 },
@@ -307,7 +307,7 @@ impl Sock<Socket> {
             drop(message);
             return;
         }
-        self.charge(&mut recv, &message);
+        self.charge(&mut recv, &message, cost);
         recv.messages.push_back(message);
         recv.bytes = recv.bytes.saturating_add(cost);
         let news = self.judge(&mut recv, buffer.bytes);
@@ -339,7 +339,7 @@ impl Sock<Socket> {
         } else {
             cost = message.cost();
             recv.bytes = recv.bytes.saturating_sub(cost);
-            self.uncharge(&mut recv, &message);
+            self.uncharge(&mut recv, &message, cost);
             // What leaves a queue does not fill it. It may be overrun and not marked, for want of memory.
             if recv.congested || self.is_overrun() {
                 news = self.judge(&mut recv, self.rcvbuf());
@@ -378,7 +378,7 @@ impl Sock<Socket> {
             return;
         }
         if keep == Keep::No {
-            self.charge(&mut recv, &message);
+            self.charge(&mut recv, &message, cost);
         }
         recv.messages.push_front(message);
         recv.bytes = recv.bytes.saturating_add(cost);

@@ -15,7 +15,7 @@ ROUNDS, PINGS, LOOKS, MOST_LOOKS = 20, 5, 2, 20
 NETWORK = 214
 # In units of 4 KiB.
 SMALL_LIMIT = 4096
-KINDS = ("unread_port", "unread_memory", "dead_peers", "send_buffers", "wrong_keys", "tiny_buffers", "pins", "ports",
+KINDS = ("unread_port", "unread_memory", "unread_short", "dead_peers", "send_buffers", "wrong_keys", "tiny_buffers", "pins", "ports",
          "broadcast", "tables", "large_messages", "taken_back", "types")
 
 
@@ -101,4 +101,27 @@ def test_unread_memory(node, tools, guest, small_pools):
     beside.go_on()
     reads.finish()
     unchanged(before, counters(node, guest), "recv_copied_out", "recv_drop_share", "conn_reset")
+    beside.finish()
+
+
+@pytest.mark.flavors("release")
+def test_unread_short(node, guest, small_pools):
+    """The same of short messages, which are in no buffers."""
+    beside = Bystander(node, guest, *PAIR, 0)
+    before = counters(node, guest)
+    hog = Hog(node, guest, "unread_short")
+    for _ in range(MOST_LOOKS):
+        beside.go_on()
+        now = counters(node, guest)
+        if now["recv_drop_share"] > before["recv_drop_share"]:
+            break
+        hog.go_on()
+    assert now["recv_drop_share"] > before["recv_drop_share"]
+    unchanged(before, now, "conn_reset", "recv_drop_overrun", "recv_copied_out")
+    hog.finish()
+    before = counters(node, guest)
+    reads = Hog(node, guest, "taken_back")
+    beside.go_on()
+    reads.finish()
+    unchanged(before, counters(node, guest), "recv_drop_share", "conn_reset")
     beside.finish()

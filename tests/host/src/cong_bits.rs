@@ -4,10 +4,11 @@
 
 use crate::proto::cong_bits::*;
 use crate::proto::rcvbuf::{
-    is_overrun, patience, tight_limit, transition, usage, Transition, Unread, Usage,
+    is_overrun, patience, takes_short, tight_limit, transition, usage, Charges, Transition, Unread,
+    Usage,
 };
 use proptest::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 fn wire(map: &[u64; WORDS]) -> Vec<u8> {
     map.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -141,4 +142,67 @@ fn users_share_the_memory_to_receive_with() {
         Usage::Small
     );
     assert_eq!(tight_limit(212_992), 26_624);
+}
+
+#[test]
+fn short_messages_have_a_share() {
+    let mut own = unread(0, 0);
+    let mut tight = None;
+    while takes_short(own, own, 1200) {
+        own.copied += 1;
+        if usage(own, own, 1200) == Usage::Tight {
+            tight.get_or_insert(own.copied);
+        }
+    }
+    // Two thirds of the limit, and all of it.
+    assert_eq!((tight, own.copied), (Some(801), 1201));
+    // A user with nothing copied gets a message even if others have taken all, and his buffers do not
+    // matter.
+    assert!(takes_short(unread(600, 0), unread(1200, 1200), 1200));
+    assert!(!takes_short(unread(0, 1), unread(1200, 1200), 1200));
+}
+
+proptest! {
+    /// What is charged is never less than what waits, and little more, and all of it is given back.
+    #[test]
+    fn charges_in_steps(steps in prop::collection::vec((any::<bool>(), 0u64..3, 1u64..9000), 0..300),
+                        closely: bool) {
+        const STEP: u64 = 4096;
+        let (mut charges, mut waiting) = (Charges::new(), VecDeque::new());
+        let (mut charged, mut taken) = (unread(0, 0), unread(0, 0));
+        let change = |sum: &mut Unread, by: Unread, more: bool| {
+            let one = |it: u64, by: u64| if more { it + by } else { it - by };
+            *sum = unread(one(sum.in_buffers, by.in_buffers), one(sum.copied, by.copied));
+        };
+        for (arrives, buffers, copied) in steps {
+            let message = unread(buffers * 4096, copied);
+            if arrives {
+                change(&mut charged, charges.add(message), true);
+                change(&mut taken, message, true);
+                waiting.push_back(message);
+            } else if let Some(read) = waiting.pop_front() {
+                change(&mut charged, charges.subtract(read, closely), false);
+                change(&mut taken, read, false);
+            }
+            prop_assert_eq!(charged.in_buffers, taken.in_buffers);
+            prop_assert!(charged.copied >= taken.copied && charged.copied < taken.copied + 2 * STEP);
+            if closely && !arrives && waiting.is_empty() {
+                prop_assert_eq!(charged.total(), 0);
+            }
+        }
+        prop_assert_eq!(charges.take(), charged);
+        prop_assert_eq!(charges.take(), unread(0, 0));
+    }
+}
+
+#[test]
+fn messages_that_come_one_by_one_are_charged_once() {
+    let mut charges = Charges::new();
+    let message = unread(0, 256);
+    assert_eq!(charges.add(message), unread(0, 4096));
+    for _ in 0..1000 {
+        assert_eq!(charges.subtract(message, false), unread(0, 0));
+        assert_eq!(charges.add(message), unread(0, 0));
+    }
+    assert_eq!(charges.subtract(message, true), unread(0, 4096));
 }

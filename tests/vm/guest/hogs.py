@@ -68,6 +68,17 @@ def unread_memory(local, peer):
 
 
 @kind
+def unread_short(local, peer):
+    """The same with short messages, that keep no buffer: other memory. Each socket has little of it, so no port is full."""
+    full = [Sock((peer, 0)) for _ in range(800)]
+    senders = [Sock((local, 0)) for _ in range(10)]
+    for s in itertools.cycle(senders):
+        for r in full:
+            outcome(s.send, bytes(900), r.name(), NOW)
+        yield
+
+
+@kind
 def dead_peers(local, _):
     """Messages to addresses that nobody has, each a connection that is asked for."""
     s = Sock((local, 0))
