@@ -182,13 +182,14 @@ impl Connection {
     /// Takes a frame of `len` bytes that came in through `device`. Softirq context; frames of one connection come one by
     /// one.
     ///
-    /// Returns the buffer if it can be posted again, and fails if the connection has to go.
+    /// Returns the buffer if it can be posted again, and how many messages were in it; fails if the
+    /// connection has to go.
     pub(crate) fn receive(
         self: &Arc<Self>,
         buf: BufMut,
         len: u32,
         device: DeviceId,
-    ) -> Result<Option<BufMut>, Violation> {
+    ) -> Result<(Option<BufMut>, u32), Violation> {
         self.try_receive(buf, len as usize, device)
             .inspect_err(|violation| {
                 self.note_drop(violation.counter(), 1);
@@ -204,7 +205,7 @@ impl Connection {
         buf: BufMut,
         len: usize,
         device: DeviceId,
-    ) -> Result<Option<BufMut>, Violation> {
+    ) -> Result<(Option<BufMut>, u32), Violation> {
         if self.broken.peek() {
             return Err(Violation::Broken);
         }
@@ -215,14 +216,17 @@ impl Connection {
         let header = Header::parse(header).map_err(Violation::Header)?;
         self.note_credits(header.credit);
         if payload.len() <= header.len as usize {
-            return self.take(&header, Piece::Frame(buf, len), device);
+            let buf = self.take(&header, Piece::Frame(buf, len), device)?;
+            return Ok((buf, 1));
         }
         self.node.stats.inc(Counter::IbRxPacked);
+        let mut count = 0u32;
         for message in Unpacker::new(frame) {
             let (header, payload) = message.map_err(Violation::Packed)?;
             self.take(&header, Piece::Shared(payload), device)?;
+            count = count.wrapping_add(1);
         }
-        Ok(Some(buf))
+        Ok((Some(buf), count))
     }
 
     /// Takes a message or a fragment of one. Returns its buffer if it has one that can be posted again.

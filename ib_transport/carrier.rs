@@ -432,7 +432,7 @@ impl Carrier {
 impl QpHandler for Carrier {
     type Poll = RecvRing;
 
-    fn received(&self, _qp: &Qp<Self>, ring: &mut RecvRing, message: Received) {
+    fn received(&self, _qp: &Qp<Self>, ring: &mut RecvRing, message: Received) -> u32 {
         if !self.receiving.peek() {
             self.receiving.store(true, Relaxed);
             self.events.note_first_frame();
@@ -446,16 +446,19 @@ impl QpHandler for Carrier {
             self.device.tend_later();
         }
         let device = self.device.id;
-        match self.connection.receive(message.buf, message.len, device) {
+        let Ok((buf, messages)) = self.connection.receive(message.buf, message.len, device) else {
+            self.fail();
+            return 1;
+        };
+        match buf {
             // What there is no room for goes back to the pool.
             // CAST: a batch is small.
-            Ok(Some(buf)) if ring.depth.wants_back(ring.spare.len() as u32) => {
+            Some(buf) if ring.depth.wants_back(ring.spare.len() as u32) => {
                 drop(ring.spare.push(buf));
             }
-            Ok(Some(buf)) => drop(buf),
-            Ok(None) => {}
-            Err(_) => self.fail(),
+            buf => drop(buf),
         }
+        messages
     }
 
     fn notified(&self) {

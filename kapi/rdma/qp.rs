@@ -55,8 +55,14 @@ use kernel::{
 
 /// Most completions that are taken from the device at once.
 const POLL_BATCH: usize = 16;
-/// Most completions in one run of the softirq. Each may be a frame of many messages.
+/// The same while each is much work.
+const SMALL_BATCH: c_int = 4;
+/// More parts of messages than this for each completion are much work.
+const CROWDED: u32 = 8;
+/// Most completions in one run of the softirq.
 const POLL_BUDGET: c_int = 64;
+/// So many parts of messages end a run, too: it is the peer who decides how many there are.
+pub(super) const MOST_PARTS: u32 = 512;
 
 /// Sizes of a queue pair.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +111,8 @@ struct Poller<T> {
     /// Queues whose failure was reported.
     send_failed: bool,
     recv_failed: bool,
+    /// The last completions that were taken were much work.
+    crowded: bool,
 }
 
 // SAFETY: Any thread may use the completion queue; pointers in old completions are not used.
@@ -192,6 +200,7 @@ impl<H: QpHandler> Qp<H> {
             drains: [Entry::NONE; 2],
             send_failed: false,
             recv_failed: false,
+            crowded: false,
         };
         let verbs = Verbs {
             cq: ptr::null_mut(),
@@ -392,22 +401,33 @@ impl<H: QpHandler> Qp<H> {
         this.run(budget)
     }
 
-    /// One run of the softirq: handles up to `budget` completions and returns how many.
+    /// One run of the softirq: handles up to `budget` completions and returns how many, or `budget`
+    /// if it was as much work.
     fn run(&self, budget: c_int) -> c_int {
         let mut poller = self.poller.lock();
         let mut done: c_int = 0;
+        let mut parts = 0u32;
         let cq = poller.cq;
         // A device may call before `open` has heard of the new queue; that asks for another call.
         while !cq.is_null() {
-            // CAST: the number of entries is small.
-            let want = (poller.wcs.len() as c_int).min(budget.wrapping_sub(done));
+            let batch = match poller.crowded {
+                true => SMALL_BATCH,
+                // CAST: the number of entries is small.
+                false => poller.wcs.len() as c_int,
+            };
+            let want = batch.min(budget.wrapping_sub(done));
             // SAFETY: By the invariants of `Poller` the queue is alive; there is room for `want`.
             let got = unsafe { bindings::rds_ib_poll_cq(cq, want, poller.wcs.as_mut_ptr()) };
             let Ok(count) = usize::try_from(got) else {
                 break;
             };
-            self.complete(&mut poller, count);
+            let work = self.complete(&mut poller, count);
+            poller.crowded = work > CROWDED.wrapping_mul(got as u32);
+            parts = parts.saturating_add(work);
             done = done.wrapping_add(got);
+            if got == want && parts >= MOST_PARTS {
+                done = budget;
+            }
             if got < want || done >= budget {
                 break;
             }
@@ -427,8 +447,9 @@ impl<H: QpHandler> Qp<H> {
         done
     }
 
-    /// Handles the first `count` entries of `poller.wcs`.
-    fn complete(&self, poller: &mut Poller<H::Poll>, count: usize) {
+    /// Handles the first `count` entries of `poller.wcs`. Returns how much work the messages among
+    /// them were.
+    fn complete(&self, poller: &mut Poller<H::Poll>, count: usize) -> u32 {
         let Poller {
             cq,
             wcs,
@@ -437,10 +458,12 @@ impl<H: QpHandler> Qp<H> {
             drains,
             send_failed,
             recv_failed,
+            crowded: _,
         } = poller;
         let Some(wcs) = wcs.get_mut(..count) else {
-            return;
+            return 0;
         };
+        let mut parts = 0u32;
         self.take_received(wcs, messages);
         let (reports, refused) = self.take_sent(wcs);
         if reports > 0 {
@@ -448,7 +471,7 @@ impl<H: QpHandler> Qp<H> {
         }
         for (wc, message) in wcs.iter_mut().zip(messages.iter_mut()) {
             if let Some(message) = message.take() {
-                self.handler.received(self, handler, message);
+                parts = parts.wrapping_add(self.handler.received(self, handler, message));
                 continue;
             }
             let (queue, reported) = match slot_of(wc) {
@@ -478,6 +501,7 @@ impl<H: QpHandler> Qp<H> {
                 self.handler.failed(self, failure);
             }
         }
+        parts
     }
 
     /// Takes the receives among `wcs` out of their ring, with one lock.

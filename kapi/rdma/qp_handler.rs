@@ -42,8 +42,9 @@ pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
     /// What only polling works with, so that it needs no lock of its own.
     type Poll: Send + Unpin;
 
-    /// A message arrived.
-    fn received(&self, qp: &Qp<Self>, poll: &mut Self::Poll, message: Received);
+    /// A message arrived. Returns how much work it was, in parts that the sender decides on: a run of
+    /// completions ends after [`MOST_PARTS`](super::qp::MOST_PARTS), or a few more.
+    fn received(&self, qp: &Qp<Self>, poll: &mut Self::Poll, message: Received) -> u32;
 
     /// Sends are done and their slots free: `reports` of them have said so.
     fn sent(&self, qp: &Qp<Self>, reports: usize);

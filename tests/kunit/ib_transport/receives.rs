@@ -9,16 +9,22 @@ mod suite {
     use super::super::bench::*;
     use crate::{
         conn::Counter,
-        kapi::rdma::{
-            fake::{
-                Script, FLUSHED, LOCAL_PROTECTION, WITH_IMMEDIATE, WITH_INVALIDATE,
-                WRITE_WITH_IMMEDIATE,
+        kapi::{
+            rdma::{
+                fake::{
+                    Script, FLUSHED, LOCAL_PROTECTION, WITH_IMMEDIATE, WITH_INVALIDATE,
+                    WRITE_WITH_IMMEDIATE,
+                },
+                WcStatus,
             },
-            WcStatus,
+            sync::{new_spinlock_bh, SpinLockBh},
         },
-        proto::wire::Header,
+        proto::{
+            packed::{Packer, LONGEST_FRAME},
+            wire::{Flags, Header},
+        },
     };
-    use kernel::prelude::*;
+    use kernel::{prelude::*, sync::Arc};
 
     /// Returns the effect of a first frame that the device says has `told` bytes, or fails: how many connections end
     /// for it, how many frames are dropped for what is in them, and how many buffers are never given back.
@@ -111,6 +117,71 @@ mod suite {
         let resets = bench.counted(Counter::ConnReset);
         let left = bench.end(connection);
         assert_eq!((from_thread, resets, left), (1, 0, 0));
+        Ok(())
+    }
+
+    /// The peer sends so many frames, which wait to be polled when the first one is.
+    fn hear_at_once(bench: &Bench, count: u32, mut next: impl FnMut(&mut [u8]) -> usize) -> Result {
+        let softirqs: Arc<SpinLockBh<()>> =
+            Arc::pin_init(new_spinlock_bh!((), "hear_at_once"), GFP_KERNEL)?;
+        let mut frame = KVec::from_elem(0, LONGEST_FRAME as usize, GFP_KERNEL)?;
+        let off = softirqs.lock();
+        let mut arrived = 0;
+        for _ in 0..count {
+            let len = next(&mut frame);
+            // CAST: a frame is small.
+            let told = len as u32;
+            let frame = frame.get(..len).unwrap_or_default();
+            arrived += u32::from(bench.fake.receive(1, frame, told, WcStatus::SUCCESS));
+        }
+        drop(off);
+        if arrived < count {
+            return Err(ENOENT);
+        }
+        bench.fake.settle(1)
+    }
+
+    #[test]
+    fn a_run_ends_after_many_messages_however_few_frames_they_are_in() -> Result {
+        const FRAMES: u32 = 64;
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        bench.await_receives(1, RECEIVES)?;
+        // The ring gets deeper.
+        let mut posted = RECEIVES;
+        while posted < FRAMES {
+            hear_at_once(&bench, posted, |frame| {
+                Header::default().emit(frame.first_chunk_mut().unwrap_or(&mut [0; Header::LEN]));
+                Header::LEN
+            })?;
+            posted *= 2;
+            bench.await_receives(1, posted.min(FRAMES))?;
+        }
+        let acks = bench.counted(Counter::IbAckSent);
+        let mut sequence = 0;
+        hear_at_once(&bench, FRAMES, |frame| {
+            let mut packer = Packer::new(frame);
+            while packer.has_room(0) {
+                sequence += 1;
+                let header = Header {
+                    sequence,
+                    flags: Flags::ACK_REQUIRED,
+                    sport: 4000,
+                    dport: 4000,
+                    ..Header::default()
+                };
+                packer.push(&header, &[]);
+            }
+            packer.len() as usize
+        })?;
+        // Each run acknowledges once.
+        let runs = bench.counted(Counter::IbAckSent) - acks;
+        let dropped = bench.counted(Counter::RecvDropNoSock);
+        let resets = bench.counted(Counter::ConnReset);
+        let left = bench.end(connection);
+        assert_eq!((dropped, resets, left), (sequence, 0, 0));
+        assert!(dropped > u64::from(FRAMES) * 80);
+        assert!(runs > 6);
         Ok(())
     }
 }
