@@ -25,9 +25,16 @@ use kernel::{fmt, prelude::*, sync::atomic::Relaxed};
 /// full or some of the frames are done: a round trip at the most. The device has enough to do.
 const CROWDED: u32 = 2 * MAX_UNREPORTED;
 
+/// Bytes of payload that are copied in one go, while softirqs are off, for messages that are cut for
+/// another fragment size or are in another device's memory; a little more if few frames are in
+/// flight. The rest goes when some of these are done.
+const COPIED_AT_ONCE: u32 = 128 << 10;
+
 /// What became of the wish to add a frame.
 enum Added {
     Frame,
+    /// A frame whose payload was copied, of so many bytes.
+    Copy(u32),
     /// Something else that takes room in the send queue, but no receive of the peer's.
     WorkRequest,
     /// There is none.
@@ -116,6 +123,7 @@ impl Link for Qp<Carrier> {
         let carrier = self.handler();
         let ack = connection.ack();
         let mut chain = self.chain();
+        let mut copied = 0u32;
         let failed = loop {
             if chain.room() == 0 {
                 connection.node.stats.inc(Counter::IbTxRingFull);
@@ -125,6 +133,10 @@ impl Link for Qp<Carrier> {
             }
             if chain.in_flight() >= CROWDED && connection.packs() && queue.may_wait() {
                 // Some of those frames will report, and that comes here as well.
+                carrier.blocked.store(true, Relaxed);
+                break false;
+            }
+            if copied >= COPIED_AT_ONCE && chain.in_flight() >= MAX_UNREPORTED {
                 carrier.blocked.store(true, Relaxed);
                 break false;
             }
@@ -138,8 +150,12 @@ impl Link for Qp<Carrier> {
                 connection.node.stats.inc(Counter::IbTxThrottle);
                 break false;
             }
-            match next_frame(connection, queue, ack, &mut chain) {
-                Added::Frame => {
+            let added = next_frame(connection, queue, ack, &mut chain);
+            if let Added::Copy(bytes) = added {
+                copied = copied.saturating_add(bytes);
+            }
+            match added {
+                Added::Frame | Added::Copy(_) => {
                     // Every frame acknowledges.
                     if core::mem::take(&mut queue.ack_due) {
                         connection.node.stats.inc(Counter::IbAckSendPiggybacked);
@@ -381,7 +397,7 @@ fn message_frame(
     };
     let header = header_of(message, ack, tell(connection, &mut queue.credits));
     let pools = &carrier.device.pools;
-    let Some(buf) = message.fragment_to_post(&header, part, size, pools) else {
+    let Some((buf, copied)) = message.fragment_to_post(&header, part, size, pools) else {
         return Added::Failed;
     };
     let item = SendItem {
@@ -395,7 +411,10 @@ fn message_frame(
     if part.last {
         queue.note_sent();
     }
-    added
+    match added {
+        Added::Frame if copied => Added::Copy(part.len),
+        added => added,
+    }
 }
 
 /// Adds the next fragment of this node's congestion map.

@@ -42,10 +42,10 @@ impl Piece {
         }
     }
 
-    /// Writes the header, and gives a handle to post to queue pairs of the device that has `pools`.
-    /// `len` bytes of payload are in the buffer. `None` if it is still posted, or had to be moved and
-    /// could not be.
-    fn post(&mut self, header: &Header, len: u32, pools: &Pools) -> Option<Buf> {
+    /// Writes the header, and gives a handle to post to queue pairs of the device that has `pools`, and
+    /// whether the `len` bytes of payload in the buffer had to be copied for that. `None` if it is
+    /// still posted, or could not be copied.
+    fn post(&mut self, header: &Header, len: u32, pools: &Pools) -> Option<(Buf, bool)> {
         let buf = match core::mem::replace(self, Self::Taken) {
             Self::Ready(buf) => buf,
             Self::Posted(buf) => match buf.thaw() {
@@ -57,10 +57,10 @@ impl Piece {
             },
             Self::Taken => return None,
         };
-        let mut buf = if pools.can_send(&buf) {
-            buf
+        let (mut buf, copied) = if pools.can_send(&buf) {
+            (buf, false)
         } else if let Some(copy) = pools.copy(&buf, len) {
-            copy
+            (copy, true)
         } else {
             *self = Self::Ready(buf);
             return None;
@@ -68,7 +68,7 @@ impl Piece {
         header.emit(buf.bytes_mut().first_chunk_mut()?);
         let buf = buf.freeze();
         *self = Self::Posted(buf.clone());
-        Some(buf)
+        Some((buf, copied))
     }
 }
 
@@ -227,6 +227,20 @@ impl Message {
         Self::short(pools, PING_PORT, dport, Payer::Node { _pong: Some(pong) })
     }
 
+    /// A message of `len` bytes that is cut for fragments of `cut`. For tests. May sleep.
+    #[cfg(rds_kunit)]
+    pub(crate) fn of_len(
+        pools: &Pools,
+        cut: FragmentSize,
+        port: u16,
+        len: u32,
+    ) -> Result<Item<Self>> {
+        let (cut, fragments) = Fragments::alloc(pools, cut, len)?;
+        let mut message = Self::new(port, port, len, fragments, Payer::Node { _pong: None });
+        message.cut = cut;
+        Ok(Item::new(message, GFP_KERNEL)?)
+    }
+
     fn short(pools: &Pools, sport: u16, dport: u16, payer: Payer) -> Result<Item<Self>> {
         let buf = pools.alloc_send(0, Context::Atomic)?;
         let message = Self::new(sport, dport, 0, Fragments::One(Piece::Ready(buf)), payer);
@@ -276,7 +290,8 @@ impl Message {
     }
 
     /// Writes the header of the next fragment, which is `part` of the message cut by `size`, and gives
-    /// its buffer to post to queue pairs of the device that has `pools`.
+    /// its buffer to post to queue pairs of the device that has `pools`, and whether the payload was
+    /// copied for that.
     ///
     /// `None` if there is none, if an earlier queue pair still has it, or if it has to be copied, to
     /// the memory of another device or because the message is cut otherwise, and there is no memory.
@@ -286,7 +301,7 @@ impl Message {
         part: wire::Fragment,
         size: FragmentSize,
         pools: &Pools,
-    ) -> Option<Buf> {
+    ) -> Option<(Buf, bool)> {
         let same = size == self.cut || self.len <= size.min(self.cut).bytes();
         if same {
             return self.piece(self.fragment)?.post(header, part.len, pools);
@@ -295,7 +310,7 @@ impl Message {
         let (head, payload) = copy.bytes_mut().split_first_chunk_mut()?;
         header.emit(head);
         self.copy_out(part.offset, payload.get_mut(..part.len as usize)?)?;
-        Some(copy.freeze())
+        Some((copy.freeze(), true))
     }
 
     /// Whether the message may share a frame with others: it is short, and nothing of it is out. A probe

@@ -20,7 +20,11 @@ mod suite {
             },
             sync::{new_spinlock_bh, Item, SpinLockBh},
         },
-        proto::{unreported::Patience, wire::Flags},
+        msg::Message,
+        proto::{
+            unreported::Patience,
+            wire::{Flags, FragmentSize},
+        },
         recv_pool::Context,
     };
     use kernel::{
@@ -118,6 +122,37 @@ mod suite {
         let left = bench.end(connection);
         assert_eq!((full, rest.len()), (Some(ROOM), 3));
         assert!(counted > 0);
+        assert_eq!((resets, left), (0, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn what_has_to_be_cut_anew_goes_a_piece_at_a_time() -> Result {
+        /// 64 KiB each, in frames of 4 KiB.
+        const MESSAGES: u32 = 6;
+        const ALL: u32 = MESSAGES * 16;
+        /// 128 KiB of it.
+        const FIRST: u32 = 32;
+        let bench = Bench::new(Setup::default())?;
+        bench.wire.waits.store(true, Relaxed);
+        let connection = bench.connection()?;
+        let pools = bench.pools().ok_or(ENODEV)?;
+        for _ in 0..MESSAGES {
+            let message = Message::of_len(&pools, FragmentSize::K16, 4000, 64 << 10)?;
+            connection.send(message).map_err(|_| EINVAL)?;
+        }
+        bench.await_receives(1, RECEIVES)?;
+        bench.establish();
+        bench.await_sends(1, MAP + 1)?;
+        let first = bench.fake.queues(1).map(|queues| queues.sends_posted);
+        for _ in 0..ALL / FIRST {
+            bench.end_sends(1, ROOM, WcStatus::SUCCESS)?;
+        }
+        bench.await_sends(1, MAP + ALL)?;
+        let resets = bench.counted(Counter::ConnReset);
+        drop(pools);
+        let left = bench.end(connection);
+        assert_eq!(first, Some(MAP + FIRST));
         assert_eq!((resets, left), (0, 0));
         Ok(())
     }
