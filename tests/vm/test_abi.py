@@ -160,6 +160,7 @@ ANYWHERE = {
         c=cancel_answers("ok"), rust=cancel_answers("EINVAL"),
         reason="C does not look at the family, and would cancel nothing and say so to nobody"),
     "cancel_frees_the_send_buffer": {x: [False, False, True] for x in ("10.9.0.1", "fd09::1")},
+    "full_for_all_peers": ["EAGAIN", False, 1, True, 1],
     "cancel_leaves_other_sockets_alone": [True, False],
     "cancel_wakes_a_writer": [True, [3]],
     "cancel_with_a_longer_address": Differ(

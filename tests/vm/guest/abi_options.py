@@ -198,6 +198,17 @@ def cancel_frees_the_send_buffer():
 
 
 @case
+def full_for_all_peers():
+    """What a peer does not take keeps its sender from all other peers until it is taken back. Another socket may send."""
+    nobody, to = ("10.9.0.77", 4000), (IB[1], 4001)
+    with Sock(to, 10), Sock((IB[0], 0), 10) as s, Sock((IB[0], 0), 10) as other:
+        fill(s, nobody)
+        told = [outcome(s.send, b"x", to, socket.MSG_DONTWAIT), has_room(s), other.send(b"x", to)]
+        s.cancel(*nobody)
+        return [*told, has_room(s), s.send(b"x", to)]
+
+
+@case
 def cancel_leaves_other_sockets_alone():
     with Sock((IB[0], 0)) as s, Sock((IB[0], 0)) as other:
         for x in (s, other):
