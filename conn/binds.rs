@@ -49,13 +49,18 @@ impl Key {
         }
     }
 
+    /// The hash, by what the address adds to it.
     #[inline]
-    fn hash(&self, net: Net, secret: &Secret) -> u64 {
+    fn hash(&self, net: Net, secret: &Secret, address: u64) -> u64 {
         // A namespace is at an address of the kernel, whose upper bits are all the same.
         let place = u64::from(self.port).rotate_left(48) ^ u64::from(self.scope);
-        secret.hash(self.addr.halves(), place ^ net.number())
+        secret.hash(address, place ^ net.number())
     }
 }
+
+/// What an address adds to a hash, for who looks at many ports of it.
+#[derive(Clone, Copy)]
+pub(crate) struct HashedAddress(u64);
 
 /// The sockets whose keys hash to the same number.
 #[pin_data]
@@ -118,10 +123,21 @@ impl Binds {
         })
     }
 
+    /// What an address adds to the hashes of its ports.
     #[inline]
-    fn bucket(&self, net: Net, key: &Key) -> Option<(&Chunk, &SpinLockBh<BoundList<Socket>>)> {
+    pub(crate) fn address(&self, addr: IpBits) -> HashedAddress {
+        HashedAddress(self.secret.address(addr.halves()))
+    }
+
+    #[inline]
+    fn bucket(
+        &self,
+        net: Net,
+        key: &Key,
+        address: HashedAddress,
+    ) -> Option<(&Chunk, &SpinLockBh<BoundList<Socket>>)> {
         // CAST: no more bits than number a bucket.
-        let number = (key.hash(net, &self.secret) >> self.shift) as usize;
+        let number = (key.hash(net, &self.secret, address.0) >> self.shift) as usize;
         let chunk: &Chunk = self.chunks.get(number / CHUNK)?;
         Some((chunk, &chunk.buckets.get(number % CHUNK)?.sockets))
     }
@@ -138,16 +154,19 @@ impl Binds {
         ((place >> 48) as u16).max(FIRST_PORT)
     }
 
-    /// Binds a socket, which is for life, to an address that `transport` serves. Any context.
+    /// Binds a socket, which is for life, to an address that `transport` serves; `address` is what
+    /// that adds to the hash. Any context.
     // Not inlined it takes 50 instructions more.
     #[inline(always)]
     pub(crate) fn bind(
         &self,
         sk: &Sock<Socket>,
         key: Key,
+        address: HashedAddress,
         transport: TransportId,
     ) -> Result<(), BindError> {
-        let (chunk, bucket) = self.bucket(sk.net, &key).ok_or(BindError::InUse)?;
+        let found = self.bucket(sk.net, &key, address);
+        let (chunk, bucket) = found.ok_or(BindError::InUse)?;
         let mut sockets = bucket.lock();
         if find(&sockets, &sk.net, &key).is_some() {
             return Err(BindError::InUse);
@@ -171,7 +190,7 @@ impl Binds {
     pub(crate) fn unbind(&self, sk: &Sock<Socket>, bound: &Bound) {
         let key = Key::of(bound);
         let found = self
-            .bucket(sk.net, &key)
+            .bucket(sk.net, &key, self.address(key.addr))
             .and_then(|(_, bucket)| bucket.lock().remove(sk));
         // After the lock: a socket's last reference must not go under it.
         drop(found);
@@ -210,7 +229,8 @@ impl Binds {
 
     /// The socket that is bound to this address and port. Any context.
     pub(crate) fn lookup(&self, net: Net, key: &Key) -> Option<ARef<Sock<Socket>>> {
-        let sockets = self.bucket(net, key)?.1.lock();
+        let bucket = self.bucket(net, key, self.address(key.addr))?.1;
+        let sockets = bucket.lock();
         find(&sockets, &net, key).map(Sock::hold)
     }
 }

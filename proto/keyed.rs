@@ -28,11 +28,18 @@ impl Secret {
         Self([a, b, c | 1])
     }
 
-    /// The hash of an address, by its halves, and of a word that tells what is at one address
+    /// What an address, by its halves, adds to a hash.
+    #[inline]
+    pub(crate) fn address(&self, (high, low): (u64, u64)) -> u64 {
+        let [a, b, _] = self.0;
+        fold(low ^ a, high ^ b)
+    }
+
+    /// The hash of an address, by what it adds, and of a word that tells what is at one address
     /// apart. The upper bits are as good as the lower ones.
     #[inline]
-    pub(crate) fn hash(&self, (high, low): (u64, u64), place: u64) -> u64 {
-        let [a, b, c] = self.0;
-        fold(fold(low ^ a, high ^ b) ^ place, c)
+    pub(crate) fn hash(&self, address: u64, place: u64) -> u64 {
+        let [_, _, c] = self.0;
+        fold(address ^ place, c)
     }
 }

@@ -16,7 +16,7 @@ type Key = ((u64, u64), u64);
 fn longest(keys: &[Key], secret: &Secret) -> u32 {
     let mut lists = vec![0; 1 << BITS];
     for &(addr, port) in keys {
-        let bucket = secret.hash(addr, port << 48) >> (64 - BITS);
+        let bucket = secret.hash(secret.address(addr), port << 48) >> (64 - BITS);
         lists[bucket as usize] += 1;
     }
     lists.into_iter().max().unwrap_or(0)
