@@ -57,9 +57,11 @@ impl Turns {
     /// Another call of a program may still wait for what it was told. Any context.
     #[inline]
     pub(crate) fn remove(&self, sk: &Sock<Socket>) -> bool {
-        if sk.turn_at.peek() == 0 {
-            return false;
-        }
+        sk.turn_at.peek() != 0 && self.remove_waiting(sk)
+    }
+
+    #[cold]
+    fn remove_waiting(&self, sk: &Sock<Socket>) -> bool {
         let mut waiting = self.waiting.lock();
         let gone = waiting.remove_node(&turn_of(sk, sk.turn_at.peek()));
         sk.turn_at.store(0, Relaxed);

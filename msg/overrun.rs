@@ -11,7 +11,7 @@ use crate::kapi::{
     net::{poll, Sock},
     sync::Peek,
 };
-use crate::proto::rcvbuf::Usage;
+use crate::proto::rcvbuf::{Unread, Usage};
 use kernel::{
     prelude::*,
     sync::atomic::{Full, Relaxed, Release},
@@ -60,10 +60,15 @@ impl Sock<Socket> {
     /// Charges the user with a message of this `cost` that is to wait. Called with the queue locked.
     #[inline]
     pub(super) fn charge(&self, recv: &mut RecvQueue, message: &Incoming, cost: usize) {
-        let Some(account) = &self.maker else {
-            return;
-        };
-        let more = recv.charges.add(message.charged(cost));
+        if let Some(account) = &self.maker {
+            let more = message.charged(cost);
+            self.charge_to(account, recv, more);
+        }
+    }
+
+    #[inline(never)]
+    fn charge_to(&self, account: &Account, recv: &mut RecvQueue, more: Unread) {
+        let more = recv.charges.add(more);
         if more.total() != 0 {
             account.charge_unread(&self.node, more);
         }
@@ -72,10 +77,14 @@ impl Sock<Socket> {
     /// Takes the charge for a message of this `cost` back. Called with the queue locked.
     #[inline]
     pub(super) fn uncharge(&self, recv: &mut RecvQueue, message: &Incoming, cost: usize) {
-        let Some(account) = &self.maker else {
-            return;
-        };
-        let less = message.charged(cost);
+        if let Some(account) = &self.maker {
+            let less = message.charged(cost);
+            self.uncharge_from(account, recv, less);
+        }
+    }
+
+    #[inline(never)]
+    fn uncharge_from(&self, account: &Account, recv: &mut RecvQueue, less: Unread) {
         let less = recv.charges.subtract(less, account.is_tight());
         if less.total() != 0 {
             account.uncharge_unread(&self.node, less);
@@ -84,9 +93,8 @@ impl Sock<Socket> {
 
     /// Takes the charge for all messages back. Called with the queue locked.
     pub(super) fn uncharge_all(&self, recv: &mut RecvQueue) {
-        let all = recv.charges.take();
         if let Some(account) = &self.maker {
-            account.uncharge_unread(&self.node, all);
+            account.uncharge_unread(&self.node, recv.charges.take());
         }
     }
 

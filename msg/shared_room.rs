@@ -41,6 +41,8 @@ impl SharedRoom {
 
     /// Takes so many bytes if fewer than `limit` are taken, of which the last ones may go over it.
     /// If not, [`Self::credit`] says when there is room. Any context.
+    // Not inlined in what is done for messages that need no such room.
+    #[inline(never)]
     pub(crate) fn charge(&self, bytes: usize, limit: usize) -> bool {
         let mut old = self.taken.peek();
         loop {
@@ -55,6 +57,7 @@ impl SharedRoom {
     }
 
     /// Whether there is room. If not, [`Self::credit`] says when there is. Any context.
+    #[inline(never)]
     pub(crate) fn has_room(&self, limit: usize) -> bool {
         if self.taken.peek() < self.most(limit) {
             return true;

@@ -29,6 +29,7 @@ impl Ticket {
     /// are taken. If it is for another node `account` is that of the socket's user, if he has one.
     ///
     /// The last message may go over the limit, as on C RDS: what counts is that there was room.
+    #[inline(always)]
     pub(crate) fn take(
         sk: &Sock<Socket>,
         account: Option<&Account>,
@@ -63,6 +64,7 @@ impl Ticket {
 }
 
 impl Drop for Ticket {
+    #[inline]
     fn drop(&mut self) {
         let bytes = self.bytes();
         if self.shared {

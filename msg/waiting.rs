@@ -67,6 +67,7 @@ impl Socket {
     }
 
     /// Gives room in the user's share back. Any context.
+    #[inline(never)]
     pub(super) fn credit_share(&self, bytes: usize) {
         if let Some(account) = self.known_payer() {
             account.credit(&self.node, bytes);
@@ -77,10 +78,14 @@ impl Socket {
 impl Sock<Socket> {
     /// Whether the share of the user has room. If not, the socket waits for that from now on.
     /// Process context; may sleep.
+    #[inline]
     pub(crate) fn may_use_share(&self) -> bool {
-        let Some(account) = self.known_payer() else {
-            return true;
-        };
+        self.known_payer()
+            .is_none_or(|account| self.may_use_share_of(account))
+    }
+
+    #[inline(never)]
+    fn may_use_share_of(&self, account: &Arc<Account>) -> bool {
         // Without memory to wait the next call tells.
         account.has_room(&self.node)
             || self.await_share(account).is_err()

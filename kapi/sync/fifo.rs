@@ -410,6 +410,12 @@ impl<T> Fifo<T> {
         Some(place)
     }
 
+    /// Drops the elements one by one: dropping the head would recurse through all the links.
+    #[inline(never)]
+    fn clear(&mut self) {
+        while self.pop_front().is_some() {}
+    }
+
     /// The elements, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         let mut next = self.head;
@@ -423,8 +429,11 @@ impl<T> Fifo<T> {
 }
 
 impl<T> Drop for Fifo<T> {
+    // Most are empty.
+    #[inline]
     fn drop(&mut self) {
-        // One by one: dropping the head would recurse through all the links.
-        while self.pop_front().is_some() {}
+        if !self.is_empty() {
+            self.clear();
+        }
     }
 }
