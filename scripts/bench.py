@@ -36,7 +36,8 @@ START = time.monotonic()
 @dataclass
 class Row:
     """A row of the table; floor: the row with what the kernel needs for the same without RDS; within: the goal is
-    that row's number with so much on top; impls: those that can do it; verbs: what does it, if not TOOL."""
+    that row's number with so much on top; impls: those that can do it; verbs: what does it, if not TOOL; mean: samples
+    differ by what a sample happens to find, so the median hangs on chance, and the mean counts."""
 
     name: str
     what: str
@@ -45,6 +46,7 @@ class Row:
     within: float | None = None
     impls: tuple = ("c", "rust")
     verbs: perftest.Operation | None = None
+    mean: bool = False
 
 
 def operation(name, what, *verbs, within=None):
@@ -68,7 +70,7 @@ ROWS = [
     Row("rxe-64k-rtt", "rxe 64 KiB round trip", 1_850_000),
     Row("rxe-64", "rxe 64 B one way, 64 in flight", 19_000),
     Row("rxe-8k", "rxe 8 KiB one way, 16 in flight", 120_000),
-    Row("region-64k", "registration and end of 64 KiB", impls=("rust",)),
+    Row("region-64k", "registration and end of 64 KiB, mean", impls=("rust",), mean=True),
     *operation("write-64k", "64 KiB written", "ib_write_bw", 64 << 10, 100, within=0.40),
     *operation("read-64k", "64 KiB read", "ib_read_bw", 64 << 10, 100, within=0.40),
     *operation("write-1m", "1 MiB written", "ib_write_bw", 1 << 20, 20, within=0.15),
@@ -83,8 +85,9 @@ ROWS = [
     Row("close-queued", "close(), behind 1,000 messages of others"),
     Row("close-queued-many", "close(), behind 100,000 messages of others"),
     Row("bind-crowded", "bind() and close(), 50,000 ports of the address taken", impls=("rust",)),
-    Row("bind-last", "bind() and close(), one port of the address free", impls=("rust",)),
+    Row("bind-last", "bind() and close(), one port of the address free, mean", impls=("rust",), mean=True),
 ]
+MEANS = {x.name for x in ROWS if x.mean}
 
 
 def say(text):
@@ -95,8 +98,15 @@ def number(value):
     return "" if value is None else f"{value:,.0f}"
 
 
+def figure(report):
+    """What a row took: the median of its samples, or their mean."""
+    return report["mean" if report["row"] in MEANS else "p50"]
+
+
 class Run:
-    """One machine with one implementation, and what was measured there."""
+    """One machine with one implementation, and what was measured there, on which kernel."""
+
+    kernel = None
 
     def __init__(self, impl, args, rundir):
         self.impl, self.args, self.rundir = impl, args, Path(rundir)
@@ -107,6 +117,7 @@ class Run:
         m = self.machine()
         try:
             m.boot()
+            self.kernel = cluster.must(m.run("uname -r")).out.strip()
             m.add_pair(mtu=hardware.COUNTED_MTU)
             m.add_peers(PEERS)
             cluster.must(m.load())
@@ -147,7 +158,7 @@ class Run:
     def report(self, report):
         self.reports[report["row"]] = report
         what = next(x.what for x in ROWS if x.name == report["row"])
-        say(f"{NAMES[self.impl]}: {what}: {number(report['p50'])}")
+        say(f"{NAMES[self.impl]}: {what}: {number(figure(report))}")
 
     def profile(self, m):
         """Writes a file for each row that has a profile, and prints the top of it."""
@@ -169,34 +180,36 @@ class Run:
 
 def results(runs, base):
     """One dictionary for each row that was measured."""
-    found, medians = [], {name: x["p50"] for run in runs.values() for name, x in run.reports.items()}
+    found, figures = [], {name: figure(x) for run in runs.values() for name, x in run.reports.items()}
     for row in ROWS:
         c, rust = (runs[x].reports.get(row.name) if x in runs else None for x in NAMES)
         if not (c or rust):
             continue
-        p50 = [x and x["p50"] for x in (c, rust)]
+        took = [x and figure(x) for x in (c, rust)]
         goal = row.goal
-        if row.within and row.floor in medians:
-            goal = medians[row.floor] * (1 + row.within)
+        if row.within and row.floor in figures:
+            goal = figures[row.floor] * (1 + row.within)
         found.append({
             "row": row.name, "what": row.what, "unit": (c or rust)["unit"], "c": c, "rust": rust,
-            "ratio": p50[1] / p50[0] if all(p50) else None, "goal": goal, "floor": row.floor,
-            "met": p50[1] <= goal if goal and rust else None, "before": base.get(row.name),
+            "ratio": took[1] / took[0] if all(took) else None, "goal": goal, "floor": row.floor,
+            "met": took[1] <= goal if goal and rust else None, "before": base.get(row.name),
         })
     return found
 
 
 def read_base(path):
-    """{row: what it took with this module}, of a file that --out or --counts wrote."""
+    """({row: what it took with this module}, the kernel), of a file that --out or --counts wrote."""
     read = json.loads(path.read_text(encoding="utf-8"))
-    return {x["row"]: x["rust"]["p50"] for x in read["rows"] if x["rust"]} if "rows" in read else read
+    if "counts" in read:
+        return read["counts"], read["kernel"]
+    return {x["row"]: figure(x["rust"]) for x in read["rows"] if x["rust"]}, read.get("kernel")
 
 
 def counts(found):
     """{row: what it took with this module}, as tests/vm/counts.json has it: without the rows that
     have nothing to do with RDS."""
     floors = {x.floor for x in ROWS} | {"empty-call"}
-    return {x["row"]: x["rust"]["p50"] for x in found if x["rust"] and x["row"] not in floors}
+    return {x["row"]: figure(x["rust"]) for x in found if x["rust"] and x["row"] not in floors}
 
 
 def grown(measured, base):
@@ -222,10 +235,10 @@ def print_table(found, base):
     columns = ["operation", "C", "Rust", "Rust/C", "goal", "", "floor"]
     if base:
         columns += ["Rust before", "change"]
-    floors = {x["row"]: (x["c"] or x["rust"])["p50"] for x in found}
+    floors = {x["row"]: figure(x["c"] or x["rust"]) for x in found}
     lines = [columns]
     for x in found:
-        c, rust = (x[i] and x[i]["p50"] for i in NAMES)
+        c, rust = (x[i] and figure(x[i]) for i in NAMES)
         met = {None: "", True: "met", False: "missed"}[x["met"]]
         line = [x["what"], number(c), number(rust), f"{x['ratio']:.2f}" if x["ratio"] else "",
                 number(x["goal"]), met, number(floors.get(x["floor"]))]
@@ -293,23 +306,27 @@ def measure(make_run, args):
     return runs, failed
 
 
-def write(args, found):
-    """Writes the rows where they were asked for."""
+def write(args, found, **beside):
+    """Writes the rows where they were asked for, with what is to be said of all of them."""
     if args.out:
-        args.out.write_text(json.dumps({"rows": found}, indent=1) + "\n", encoding="utf-8")
+        args.out.write_text(json.dumps({**beside, "rows": found}, indent=1) + "\n", encoding="utf-8")
 
 
 def main(argv=None):
     args = parse(argv)
-    base = read_base(args.base) if args.base else {}
+    base, base_kernel = read_base(args.base) if args.base else ({}, None)
     runs, failed = measure(Run, args)
     found = results(runs, base)
     if found:
         print_table(found, base)
-    write(args, found)
+    kernel = next((x.kernel for x in runs.values()), None)
+    if base and base_kernel != kernel:
+        print(f"This is Linux {kernel}, and what was before was of Linux {base_kernel}.", flush=True)
+    write(args, found, kernel=kernel)
     measured = counts(found)
     if args.counts:
-        args.counts.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+        read = {"kernel": kernel, "counts": measured}
+        args.counts.write_text(json.dumps(read, indent=1) + "\n", encoding="utf-8")
     for line in grown(measured, base) if args.strict else ():
         print(f"error: {line}", file=sys.stderr)
         failed = True

@@ -14,15 +14,17 @@ import bench  # noqa: E402
 
 
 class Run:
-    """In the place of a machine: each row takes what `took` has."""
+    """In the place of a machine: each row takes what `took` has, with samples of which each fourth takes twice as
+    much."""
 
-    took = {}
+    took, kernel = {}, "7.3.4"
 
     def __init__(self, *_):
         self.reports = {}
 
     def measure(self):
-        self.reports = {name: {"row": name, "p50": p50, "unit": "instructions"} for name, p50 in self.took.items()}
+        self.reports = {name: {"row": name, "p50": p50, "mean": p50 * 1.25, "unit": "instructions"}
+                        for name, p50 in self.took.items()}
 
 
 def run(monkeypatch, took, *options):
@@ -39,12 +41,29 @@ def test_growth(took, status, said, tmp_path, monkeypatch, capsys):
     counts, then = tmp_path / "counts.json", {"bind-fresh": 100, "udp-bind": 100}
     assert run(monkeypatch, then, f"--counts={counts}") == 0
     # What the kernel takes without RDS is no concern of this project.
-    assert json.loads(counts.read_text()) == {"bind-fresh": 100}
+    assert json.loads(counts.read_text()) == {"kernel": "7.3.4", "counts": {"bind-fresh": 100}}
     capsys.readouterr()
     assert run(monkeypatch, took, f"--base={counts}", "--strict") == status
     err = capsys.readouterr().err
     assert said in err and ("error" in err) == bool(said)
     assert run(monkeypatch, took, f"--base={counts}") == 0
+
+
+def test_means(tmp_path, monkeypatch):
+    """Where the median hangs on chance the mean counts, in both files."""
+    took, out, counts = {"region-64k": 100, "close": 100}, tmp_path / "out.json", tmp_path / "counts.json"
+    assert run(monkeypatch, took, f"--out={out}", f"--counts={counts}") == 0
+    assert bench.read_base(out) == bench.read_base(counts) == ({"region-64k": 125, "close": 100}, "7.3.4")
+
+
+def test_another_kernel(tmp_path, monkeypatch, capsys):
+    counts = tmp_path / "counts.json"
+    assert run(monkeypatch, {"close": 100}, f"--counts={counts}") == 0
+    assert run(monkeypatch, {"close": 100}, f"--base={counts}") == 0
+    assert "Linux" not in capsys.readouterr().out
+    monkeypatch.setattr(Run, "kernel", "7.2.12")
+    assert run(monkeypatch, {"close": 100}, f"--base={counts}") == 0
+    assert "This is Linux 7.2.12, and what was before was of Linux 7.3.4." in capsys.readouterr().out
 
 
 def test_strict_needs_counts(capsys):
@@ -55,6 +74,7 @@ def test_strict_needs_counts(capsys):
 
 def test_committed_counts():
     """Each row has one, so that a row that is new is not forgotten."""
-    committed = bench.read_base(TOP / "tests/vm/counts.json")
+    committed, kernel = bench.read_base(TOP / "tests/vm/counts.json")
+    assert kernel
     floors = {x.floor for x in bench.ROWS} | {"empty-call"}
     assert set(committed) == {x.name for x in bench.ROWS if "rust" in x.impls and x.name not in floors}

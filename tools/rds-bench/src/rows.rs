@@ -136,7 +136,7 @@ impl Row {
         let (warm_up, samples) = match self {
             Row::Write1m | Row::Read1m => (3, 20),
             Row::RoundTrip64k | Row::Write64k | Row::Read64k => (20, 100),
-            Row::Region64k | Row::FetchAdd => (20, 200),
+            Row::FetchAdd => (20, 200),
             Row::BindLast => (20, 100),
             Row::RoundTrip4k => (100, 500),
             Row::OneWay64 | Row::OneWay8k | Row::LoopOneWay | Row::UnixOneWay => (10, 100),
