@@ -127,6 +127,8 @@ pub(crate) struct Socket {
     pub(super) maker: Option<Holder>,
     /// Then of whose program has first sent something to another node; `None` if that may, too.
     pub(super) sender: SetOnce<Option<Holder>>,
+    /// Whether one of these may be there, which `poll(2)` asks each time.
+    pub(super) is_charged: Atomic<bool>,
     pub(crate) news: News,
     #[pin]
     pub(crate) memory: Memory,
@@ -181,6 +183,7 @@ impl Socket {
             waiting_on <- kernel::new_mutex!(KVec::new(), "Socket::waiting_on"),
             waiters <- Waiters::new(),
             send_room: SendRoom::new(),
+            is_charged: Atomic::new(maker.is_some()),
             maker,
             sender: SetOnce::new(),
             news: News::new(),

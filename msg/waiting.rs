@@ -8,10 +8,10 @@
 use super::Socket;
 use crate::cong::Waiters;
 use crate::conn::{Account, Connection};
-use crate::kapi::net::Sock;
+use crate::kapi::{net::Sock, sync::Peek};
 use kernel::{
     prelude::*,
-    sync::{aref::ARef, Arc},
+    sync::{aref::ARef, atomic::Relaxed, Arc},
 };
 
 /// Whose list of waiters a socket is on.
@@ -52,7 +52,11 @@ impl Socket {
     pub(crate) fn payer(&self) -> Result<Option<&Arc<Account>>> {
         if self.maker.is_none() && self.sender.as_ref().is_none() {
             // Another caller may be faster.
-            self.sender.populate(self.node.accounts.of_caller()?);
+            let sender = self.node.accounts.of_caller()?;
+            if sender.is_some() {
+                self.is_charged.store(true, Relaxed);
+            }
+            self.sender.populate(sender);
         }
         Ok(self.known_payer())
     }
@@ -80,12 +84,14 @@ impl Sock<Socket> {
     /// Process context; may sleep.
     #[inline]
     pub(crate) fn may_use_share(&self) -> bool {
-        self.known_payer()
-            .is_none_or(|account| self.may_use_share_of(account))
+        !self.is_charged.peek() || self.has_share()
     }
 
     #[inline(never)]
-    fn may_use_share_of(&self, account: &Arc<Account>) -> bool {
+    fn has_share(&self) -> bool {
+        let Some(account) = self.known_payer() else {
+            return true;
+        };
         // Without memory to wait the next call tells.
         account.has_room(&self.node)
             || self.await_share(account).is_err()
