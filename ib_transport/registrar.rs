@@ -57,14 +57,14 @@ impl End {
         )
     }
 
-    /// Waits for a step. Fails with ETIMEDOUT, or with EIO if something else happens.
+    /// Waits for a step. Fails with ETIMEDOUT, with EAGAIN if another number is needed, or with EIO
+    /// if something else happens.
     fn wait_for(&self, wanted: Step) -> Result {
         self.signal.wait(PATIENCE_MS)?;
-        let step = self.step.lock().take();
-        if step == Some(wanted) {
-            Ok(())
-        } else {
-            Err(EIO)
+        match self.step.lock().take() {
+            Some(step) if step == wanted => Ok(()),
+            Some(Step::Stale) => Err(EAGAIN),
+            _ => Err(EIO),
         }
     }
 }
@@ -161,6 +161,8 @@ impl WorkItem for Making {
                 }
                 made = Registrar::new(&this.pd, &this.here);
             }
+            // Whoever asks cannot do anything about it.
+            let made = made.map_err(|error| if error == EAGAIN { EIO } else { error });
             *this.made.lock() = Some(made);
             this.signal.signal();
         });
@@ -188,8 +190,8 @@ impl Registrar {
     }
 
     /// Connects the device of `pd` with itself, by way of an address that it has, without a port.
-    /// Fails with ENODEV if that is not so, and with ETIMEDOUT or EIO if connecting does not go
-    /// well. Sleeps.
+    /// Fails with ENODEV if that is not so, with EAGAIN if another number is needed, and with
+    /// ETIMEDOUT or EIO if connecting does not go well. Sleeps.
     fn new(pd: &Arc<Pd>, here: &SocketAddr) -> Result<Self> {
         let [a, b] = [time::random_u32(), time::random_u32()];
         let word = (u64::from(a) << 32 | u64::from(b)).to_ne_bytes();
@@ -244,8 +246,10 @@ impl Registrar {
             other,
             ids: [id, other_id],
         };
-        active.wait_for(Step::Established)?;
+        // It hears whatever becomes of its answer. The other end hears nothing of an answer that it
+        // rejects because of its number.
         passive.wait_for(Step::Established)?;
+        active.wait_for(Step::Established)?;
         Ok(this)
     }
 

@@ -55,6 +55,8 @@ def test_statuses_of_roce(case, node, guest):
     node.run(["python3", guest / "statuses.py", case], timeout=300)
 
 
+# As the CM says it.
+STALE_CONNECTION = 10
 # What does not go, and of how many percent.
 FAULTS = {"memory": (("failslab", "fail_page_alloc"), 1), "device": (
     ("rds_faults/fail_map", "rds_faults/fail_alloc_mr", "rds_faults/fail_post"), 5)}
@@ -145,6 +147,20 @@ def test_device_that_does_not_answer_itself(node, guest):
             node.run("for d in lo rdsv0 rdsv1; do tc qdisc del dev $d root; done")
         assert probes.hits() == [1]
     node.run(["python3", guest / "unanswered.py", "later"], timeout=300)
+
+
+# The CM of iWARP knows no queue pairs.
+@pytest.mark.kinds("rxe")
+@pytest.mark.parametrize("whose", ("asking", "answering"))
+def test_number_that_is_still_known(whose, node, guest):
+    """A device that has gone and comes again numbers its queue pairs as before, and the CM takes one of them for that of an
+    earlier connection: another number is taken."""
+    node.forget()
+    new_devices(node, guest)
+    mark = node.mark("a number is known")
+    node.run(["python3", guest / "known_numbers.py", whose])
+    node.wait_log(f"connecting a device with itself .*: rejected .{STALE_CONNECTION}.", mark)
+    operate(node, guest, "cookies")
 
 
 MASKS = {"registration": 1, "atomics": 2, "initiator-depth": 4, "responder-resources": 8, "sges": 16,
