@@ -11,7 +11,7 @@ import frames
 import peer
 import rdma
 from cases import outcome
-from peer import FETCH_AND_ADD, READ, SEND_WITH_INVALIDATE, WRITE, Home, Peer, PeerError
+from peer import FETCH_AND_ADD, READ, SEND_WITH_INVALIDATE, WRITE, WRITE_WITH_IMM, Home, Peer, PeerError
 from rdma import FREE_MR, GET_MR, GET_MR_FOR_DEST, INVALIDATE, READWRITE, USE_ONCE
 from rds import Sock, sockaddr
 from regions import devices
@@ -151,6 +151,50 @@ def ended(home):
             need(tried(home, READ, m.register(0, 100), 0, bytes(10)) is not None, "the next one is no good")
 
 
+def told(home):
+    """A peer writes to memory that it has the key of, and has that use up a receive, for which the device tells how much was
+    written: what is in the receive is an earlier frame, or nothing."""
+    with Memory(home) as m:
+        cookie, port = m.register(0, 100), m.sock.name()[1]
+        for size in (64, 0):
+            with connected(home) as p:
+                frame = frames.message(p.number(), b"sixteen bytes...", dport=port, sport=4000)[:size]
+                p.aim(cookie)
+                before = home.counters()["ib_rx_misused"]
+                p.send(frame, opcode=WRITE_WITH_IMM)
+                p.await_end()
+                need(home.counters()["ib_rx_misused"] == before + 1, f"{size} bytes: it ended for something else")
+            need(m.pages[:size] == frame, f"{size} bytes: they are not there")
+            need(not select.select([m.sock], [], [], 0)[0], f"{size} bytes: a message came")
+        need(tried(home, READ, cookie, 0, bytes(64)) == m.pages[:64], "the key is no good any more")
+
+
+def foreign(home):
+    """A peer ends what nobody has given it: another key, that of all memory, and that of an operation of the node's, which a
+    device lets it if it guesses it. Its connection ends, and all else goes on."""
+    with Memory(home, 300) as m, Memory(home) as other:
+        cookie, port = other.register(0, 100), other.sock.name()[1]
+        m.scatter()
+        before = keys("mr", "rkey")
+        control, _place = rdma.transfer(0x1234, (0, 30 * mmap.PAGESIZE), [(m.base, 30 * mmap.PAGESIZE)], READWRITE)
+        m.sock.connect(MINE[7], 4000)
+        rdma.send(m.sock, b"", control)
+        guessed, = keys("mr", "rkey") - before
+        # Soft-iWARP would end that of all memory, and could not send any more.
+        whole = set() if is_iwarp() else keys("pd", "local_dma_lkey")
+        for what, key in (("another key", cookie ^ 1), ("the operation's", guessed),
+                          *(("that of all memory", key) for key in whole)):
+            with Peer(MINE[0], NODE) as p:
+                p.open()
+                need(p.ping(), "there is no connection")
+                p.aim(key)
+                p.send(frames.message(p.number(), b"ended", dport=port, sport=4000), opcode=SEND_WITH_INVALIDATE)
+                p.await_failure()
+                p.disconnect()
+            need(not select.select([other.sock], [], [], 0)[0], f"{what}: the message came")
+            need(tried(home, READ, cookie, 0, bytes(10)) is not None, f"{what}: a region has ended, too")
+
+
 def keys(what, kind):
     """Those of the node's device."""
     return {int(x[kind], 16) for x in devices("res", "show", what) if x["ifname"] == DEVICE and kind in x}
@@ -235,7 +279,7 @@ def main():
     peer.load(sys.argv[1])
     home = Home("rogue")
     failed = 0
-    for function in (uses, largest, *[adds] * int(sys.argv[2]), limits, ends, ended, own, everything, once, wrong):
+    for function in (uses, largest, *[adds] * int(sys.argv[2]), *[told] * (not is_iwarp()), limits, ends, ended, foreign, own, everything, once, wrong):
         try:
             function(home)
         except PeerError as e:
