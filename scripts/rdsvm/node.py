@@ -22,6 +22,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import tsc
+
 HERE = Path(__file__).resolve().parent
 BOOT_SECONDS = 180
 # Keys of /proc/sysrq-trigger: blocked tasks, locks that are held, and a trace of each processor.
@@ -245,6 +247,9 @@ class Node:
                   "rootflags=trans=virtio,version=9p2000.L,cache=loose,msize=512000",
                   f"init={self.here}/init.sh", f"rds_agent={self.here}/agent.py", f"rds_name={self.name}",
                   f"rds_rundir={self.rundir}", f"rds_modules={self.modules}", *self.cmdline]
+        # A guest whose clock counts instructions has a TSC of its own.
+        if "-icount" not in self.qemu:
+            params.append(f"tsc_early_khz={tsc.khz()}")
         if spaced := [x for x in params if " " in x]:
             raise NodeError(f"the kernel's command line cannot have spaces in it: {spaced}")
         argv = ["qemu-system-x86_64", "-name", self.name, "-machine", "q35,accel=tcg", "-cpu",

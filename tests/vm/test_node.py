@@ -28,6 +28,13 @@ def test_user_of_pings_has_no_privilege(node):
     assert re.findall(r"^Cap(?:Inh|Prm|Eff|Amb):\t(\w+)$", told, re.M) == 4 * ["0" * 16], told
 
 
+def test_second_of_a_guest(node):
+    """It is one of the host's, or a longer one: no time limit in the guest ends early."""
+    start = time.monotonic()
+    node.run(["sleep", "1"])
+    assert time.monotonic() - start >= 0.99
+
+
 def test_ping_takes_its_time(node, tools):
     start = time.monotonic()
     ping(tools, node, "127.0.0.1", interval="0.5")
