@@ -17,6 +17,8 @@ NETWORK = 214
 SMALL_LIMIT = 4096
 KINDS = ("unread_port", "unread_memory", "unread_short", "dead_peers", "send_buffers", "wrong_keys", "tiny_buffers", "pins", "ports",
          "broadcast", "tables", "large_messages", "taken_back", "types")
+# Take a few seconds on the release kernel.
+SHORT = ("ports", "broadcast", "types")
 
 
 class Hog:
@@ -40,8 +42,8 @@ class Hog:
         self.process.wait(check=True)
 
 
-@pytest.mark.long("release", "debug")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", (
+    pytest.param(x, marks=pytest.mark.long(*("release",) * (x not in SHORT), "debug")) for x in KINDS))
 def test_bystander(kind, node, tools, guest):
     beside = Bystander(node, guest, *PAIR, 0)
     hog = Hog(node, guest, kind)
