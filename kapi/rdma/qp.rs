@@ -422,6 +422,7 @@ impl<H: QpHandler> Qp<H> {
                 break;
             };
             let work = self.complete(&mut poller, count);
+            // CAST: not negative, as it is a count.
             poller.crowded = work > CROWDED.wrapping_mul(got as u32);
             parts = parts.saturating_add(work);
             done = done.wrapping_add(got);
