@@ -139,13 +139,11 @@ impl Acceptor {
         let (agreed, credit, connection) = match look() {
             Ok(found) => found,
             Err(refusal) => {
-                // The peer needs no answer more than we need to give one.
                 let why = match &refusal {
                     Refusal::Version(_) | Refusal::Private(_) => Rejection::Version,
                     _ => Rejection::Other,
                 };
-                let (data, len) = why.emit();
-                let _ = request.reject(data.get(..len).unwrap_or(&[]));
+                request.reject(why.data());
                 return Err(refusal);
             }
         };
@@ -160,6 +158,8 @@ impl Acceptor {
 }
 
 impl RequestHandler for Acceptor {
+    const REFUSAL: &'static [u8] = Rejection::Other.data();
+
     fn request(&self, request: IncomingRequest) {
         let (local, remote) = (request.local_addr(), request.remote_addr());
         match self.accept(request) {

@@ -573,9 +573,7 @@ impl Request for IncomingConnection {
             if !request.path_is_up() {
                 return self.park(request, connection);
             }
-            // The peer tries again, whether it hears of it or not.
-            let (data, len) = Rejection::Other.emit();
-            let _ = request.reject(data.get(..len).unwrap_or(&[]));
+            request.reject(Rejection::Other.data());
         }
     }
 }

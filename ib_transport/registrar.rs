@@ -114,6 +114,8 @@ struct Expected {
 }
 
 impl RequestHandler for Expected {
+    const REFUSAL: &'static [u8] = &[];
+
     fn request(&self, request: IncomingRequest) {
         // Others are rejected.
         if !request.private_data().starts_with(&self.word) {

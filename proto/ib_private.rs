@@ -51,6 +51,13 @@ pub(crate) const REJECT_INCOMPATIBLE_OR_RACE: u32 = 1;
 /// What follows that if the version has nothing to do with it. C RDS reads the first four bytes alone.
 const NOT_THE_VERSION: [u8; 4] = *b"busy";
 
+/// The consumer data of [`Rejection::Other`]; its first four bytes are that of [`Rejection::Version`].
+const REJECTION: [u8; 8] = {
+    let [a, b, c, d] = REJECT_INCOMPATIBLE_OR_RACE.to_ne_bytes();
+    let [e, f, g, h] = NOT_THE_VERSION;
+    [a, b, c, d, e, f, g, h]
+};
+
 /// Why a request is rejected, as its sender hears of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rejection {
@@ -61,18 +68,12 @@ pub(crate) enum Rejection {
 }
 
 impl Rejection {
-    /// The most bytes that [`Self::emit`] gives.
-    const LEN: usize = 8;
-
-    /// The consumer data, and how many of these bytes count.
-    pub(crate) fn emit(self) -> ([u8; Self::LEN], usize) {
-        let [a, b, c, d] = REJECT_INCOMPATIBLE_OR_RACE.to_ne_bytes();
-        let [e, f, g, h] = NOT_THE_VERSION;
-        let len = match self {
-            Self::Version => 4,
-            Self::Other => Self::LEN,
-        };
-        ([a, b, c, d, e, f, g, h], len)
+    /// The consumer data.
+    pub(crate) const fn data(self) -> &'static [u8] {
+        match self {
+            Self::Version => REJECTION.split_at(4).0,
+            Self::Other => &REJECTION,
+        }
     }
 
     /// Reads the consumer data, which may be padded.

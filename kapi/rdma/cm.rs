@@ -117,6 +117,10 @@ struct Context<E> {
 struct Inner<E: CmHandler> {
     raw: NonNull<bindings::rdma_cm_id>,
     context: Arc<Context<E>>,
+    /// What the peer is told if its request is not accepted. None if it did not ask.
+    refusal: Option<&'static [u8]>,
+    /// The request was accepted, or that was tried.
+    answered: Atomic<bool>,
 }
 
 // SAFETY: The manager locks; any thread may use and destroy an identifier.
@@ -147,6 +151,10 @@ impl<E: CmHandler> Inner<E> {
 
 impl<E: CmHandler> Drop for Inner<E> {
     fn drop(&mut self) {
+        if let (Some(refusal), false) = (self.refusal, self.answered.load(ordering::Relaxed)) {
+            // SAFETY: By the type invariants the identifier is ours.
+            unsafe { reject(self.raw, refusal) };
+        }
         // SAFETY: By the type invariants the identifier is ours; its queue pair holds a reference.
         unsafe { self.context.state.destroy(self.raw.as_ptr()) };
     }
@@ -223,11 +231,18 @@ impl<E: CmHandler> CmId<E> {
         let raw = unsafe { bindings::rds_rdma_create_id(Some(Inner::<E>::on_event), pointer) };
         let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
         // INVARIANT: New, with this context.
-        Ok(Self(Arc::new(Inner { raw, context }, GFP_KERNEL)?))
+        let inner = Inner {
+            raw,
+            context,
+            refusal: None,
+            answered: Atomic::new(false),
+        };
+        Ok(Self(Arc::new(inner, GFP_KERNEL)?))
     }
 
-    /// Makes `raw` an identifier of `handler`. If something happened to it before that the old
-    /// handler remembered, `earlier` gives it, to be handled now. May sleep.
+    /// Makes `raw`, that of a request, an identifier of `handler`. If something happened to it
+    /// before that the old handler remembered, `earlier` gives it, to be handled now. Unless it is
+    /// accepted, the peer is told `refusal` in the end. May sleep.
     ///
     /// # Safety
     ///
@@ -235,6 +250,7 @@ impl<E: CmHandler> CmId<E> {
     pub(super) unsafe fn adopt(
         raw: NonNull<bindings::rdma_cm_id>,
         handler: Arc<E>,
+        refusal: &'static [u8],
         earlier: impl FnOnce() -> Option<bindings::rdma_cm_event>,
     ) -> Result<Self> {
         let context = Context {
@@ -245,6 +261,8 @@ impl<E: CmHandler> CmId<E> {
             Ok(context) => context,
             Err(error) => {
                 // SAFETY: The caller gave the identifier to us.
+                unsafe { reject(raw, refusal) };
+                // SAFETY: As above.
                 unsafe { bindings::rdma_destroy_id(raw.as_ptr()) };
                 return Err(error.into());
             }
@@ -265,7 +283,13 @@ impl<E: CmHandler> CmId<E> {
         }
         drop(locked);
         // INVARIANT: The context was set just now.
-        Ok(Self(Arc::new(Inner { raw, context }, GFP_KERNEL)?))
+        let inner = Inner {
+            raw,
+            context,
+            refusal: Some(refusal),
+            answered: Atomic::new(false),
+        };
+        Ok(Self(Arc::new(inner, GFP_KERNEL)?))
     }
 
     fn raw(&self) -> *mut bindings::rdma_cm_id {
@@ -358,6 +382,8 @@ impl<E: CmHandler> CmId<E> {
     /// rejected. May sleep.
     pub(crate) fn accept(&self, params: &ConnParams<'_>) -> Result {
         let mut params = params.raw()?;
+        // A rejection after this would leave the manager waiting for what answers its reply.
+        self.0.answered.store(true, ordering::Relaxed);
         let _lock = self.lock();
         // SAFETY: The identifier is alive and its handler lock held; the manager copies the data.
         to_result(unsafe { bindings::rdma_accept(self.raw(), &mut params) })
@@ -446,18 +472,20 @@ impl Drop for HandlerLock<'_> {
     }
 }
 
-/// Rejects a request or a reply.
+/// Rejects a request that nobody has answered; of one that was answered, or has ended, nothing
+/// comes. May sleep.
 ///
 /// # Safety
 ///
 /// `raw` must be alive.
-pub(super) unsafe fn reject(raw: NonNull<bindings::rdma_cm_id>, private_data: &[u8]) -> Result {
+pub(super) unsafe fn reject(raw: NonNull<bindings::rdma_cm_id>, private_data: &[u8]) {
     // The one reason that is for users of the manager, by the InfiniBand specification.
     const CONSUMER_DEFINED: u8 = bindings::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as u8;
-    let len = private_data.len().try_into()?;
+    let len = private_data.len().try_into().unwrap_or(0);
     let data = private_data.as_ptr().cast();
+    // The peer tries again, whether it hears of it or not.
     // SAFETY: The caller says that the identifier is alive; the manager copies the data.
-    to_result(unsafe { bindings::rdma_reject(raw.as_ptr(), data, len, CONSUMER_DEFINED) })
+    let _ = unsafe { bindings::rdma_reject(raw.as_ptr(), data, len, CONSUMER_DEFINED) };
 }
 
 /// # Safety

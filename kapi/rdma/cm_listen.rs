@@ -8,7 +8,7 @@
 //! [`IncomingRequest::attach`] hands the identifier over to its final handler, and passes on what
 //! was remembered.
 //!
-//! A request that is dropped is rejected.
+//! A request that is dropped is rejected, with what its listener's handler has for that.
 
 use super::{
     addr::Storage,
@@ -30,6 +30,9 @@ use kernel::{
 
 /// Who decides about requests.
 pub(crate) trait RequestHandler: Send + Sync + 'static {
+    /// What a peer is told whose request is dropped, or finds no memory: up to 148 bytes.
+    const REFUSAL: &'static [u8];
+
     /// A peer asks for a connection. Process context, under handler mutexes of the listener and of
     /// the request, so do not [attach](IncomingRequest::attach) it here: keep it for a worker, or
     /// refuse it by dropping it or with [`IncomingRequest::reject`].
@@ -88,6 +91,8 @@ impl Unattached {
 struct Request {
     raw: NonNull<bindings::rdma_cm_id>,
     context: Arc<Unattached>,
+    /// What the peer is told if nobody attaches it.
+    refusal: &'static [u8],
 }
 
 // SAFETY: The manager locks; any thread may use and destroy an identifier.
@@ -97,8 +102,10 @@ unsafe impl Sync for Request {}
 
 impl Drop for Request {
     fn drop(&mut self) {
-        // The manager rejects a request whose identifier is destroyed.
+        // The manager would reject it, too, but without a reason.
         // SAFETY: By the type invariants the identifier is ours.
+        unsafe { cm::reject(self.raw, self.refusal) };
+        // SAFETY: As above.
         unsafe { self.context.state.destroy(self.raw.as_ptr()) };
     }
 }
@@ -208,10 +215,9 @@ impl IncomingRequest {
         self.initiator_depth
     }
 
-    /// Rejects the request, with up to 148 bytes of data on InfiniBand and RoCE. May sleep.
-    pub(crate) fn reject(self, private_data: &[u8]) -> Result {
-        // SAFETY: The identifier is alive.
-        unsafe { cm::reject(self.request.raw, private_data) }
+    /// Rejects the request, with up to 148 bytes of data. May sleep.
+    pub(crate) fn reject(mut self, private_data: &'static [u8]) {
+        self.request.refusal = private_data;
     }
 
     /// Makes `handler` the one that gets the identifier's events from now on; what happened
@@ -226,7 +232,7 @@ impl IncomingRequest {
         // SAFETY: The field is not used again, as it is in a `ManuallyDrop`.
         let context = unsafe { core::ptr::read(&request.context) };
         // SAFETY: The identifier is ours and now given up. Its handler does not run in this task.
-        unsafe { CmId::adopt(raw, handler, || context.recall()) }
+        unsafe { CmId::adopt(raw, handler, request.refusal, || context.recall()) }
     }
 }
 
@@ -334,9 +340,14 @@ impl<L: RequestHandler> Context<L> {
             event: Atomic::new(0),
             status: Atomic::new(0),
         };
-        let (Some(raw), Ok(context)) = (NonNull::new(id), Arc::new(unattached, GFP_KERNEL)) else {
-            // With ENOMEM the manager of InfiniBand and RoCE rejects nothing, and the peer asks
-            // again more than 4 s later only.
+        let Some(raw) = NonNull::new(id) else {
+            return EINVAL.to_errno();
+        };
+        let Ok(context) = Arc::new(unattached, GFP_KERNEL) else {
+            // SAFETY: The identifier is alive, and that of a request.
+            unsafe { cm::reject(raw, L::REFUSAL) };
+            // With ENOMEM the manager of InfiniBand and RoCE rejects nothing, if that has not, and
+            // the peer asks again more than 4 s later only.
             return EAGAIN.to_errno();
         };
         let pointer = Arc::as_ptr(&context).cast_mut().cast();
@@ -347,6 +358,7 @@ impl<L: RequestHandler> Context<L> {
         let request = Request {
             raw,
             context: context.clone(),
+            refusal: L::REFUSAL,
         };
         // SAFETY: Of the union's members this event has `conn`.
         let conn = unsafe { &event.param.conn };

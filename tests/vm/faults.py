@@ -41,6 +41,12 @@ def place_of_rust(node, pattern):
     return place_of(node, name, "rds_rust")
 
 
+def place_in_kernel(node, function):
+    """The same for a function of the kernel itself."""
+    lines = node.run(f"grep -w -A 1 {function} /proc/kallsyms").out.splitlines()
+    return tuple(int(x.split()[0], 16) for x in lines[:2])
+
+
 @contextmanager
 def faults(node, *what, probability, **knobs):
     """Memory runs out for rds_rust, but not for what it asks soft-RoCE for, which does not outlive that."""

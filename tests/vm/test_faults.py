@@ -4,10 +4,10 @@
 import json
 
 import pytest
-from faults import EVERYWHERE, KNOBS, faults, faults_within, place, place_of
+from faults import EVERYWHERE, KNOBS, faults, faults_within, place, place_in_kernel, place_of, place_of_rust
 from rdsvm.cluster import PAIR
 from tracing import traced
-from traffic import counters, ping, ports, wait_for
+from traffic import connection, counters, ping, ports, wait_for
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.flavors("debug")]
 
@@ -43,6 +43,28 @@ def test_a_request_that_cannot_be_answered_is_parked(node, tools, guest, place):
     assert counters(node, guest)["conn_request_parked"] == before["conn_request_parked"] + 1
     # What is in `device` goes with the module.
     node.forget()
+
+
+@pytest.mark.kinds("rxe")
+@pytest.mark.parametrize("function,folder", (
+    (r"8Listener.*8AcceptorE8on_event", "failslab"),
+    (r"18IncomingConnection.*7Request6accept$", "failslab"),
+    (r"18IncomingConnection.*7Request6accept$", "fail_page_alloc"),
+), ids=("listener", "worker", "queues"))
+def test_no_memory_is_no_refusal_of_the_version(node, tools, guest, function, folder):
+    """Whoever asks a node without memory is told that another version would not help."""
+    node.forget()
+    before, mark = counters(node, guest)["conn_attempt_failed"], node.mark("requests that find no memory")
+    # The rejection itself finds memory.
+    with faults_within(node, place_of_rust(node, function), folder, probability=100, min_order=0,
+                       spared=place_in_kernel(node, "cm_send_rej_locked")):
+        waiting = node.start([tools / "rds-ping", "-c", "1", "-W", "120", "-I", PAIR[0], PAIR[1]])
+        # Half of them may be those of the side that is asked.
+        wait_for(node, guest, lambda now: now["conn_attempt_failed"] >= before + 8)
+        assert connection(node, PAIR[0], PAIR[1])["refusals"] == "0"
+    waiting.wait(150, check=True)
+    ends = f"<::ffff:{PAIR[0]},::ffff:{PAIR[1]},0>"
+    assert any(f"Active conn connected {ends} version 4.1" in x for x in node.log(mark)), node.log(mark)
 
 
 @pytest.mark.long("release", "debug")

@@ -114,12 +114,12 @@ fn numbers_that_peers_rely_on() {
 #[test]
 fn rejections() {
     for why in [Rejection::Version, Rejection::Other] {
-        let (data, len) = why.emit();
+        let data = why.data();
         assert_eq!(data[..4], 1u32.to_ne_bytes());
-        assert_eq!(Rejection::parse(&data[..len]), why);
+        assert_eq!(Rejection::parse(data), why);
         // The CM of InfiniBand always has as many.
         let mut padded = [0; 148];
-        padded[..len].copy_from_slice(&data[..len]);
+        padded[..data.len()].copy_from_slice(data);
         assert_eq!(Rejection::parse(&padded), why);
     }
     for data in [&[][..], &[1, 0, 0], &[0xff; 148], &[4, 1, 0, 32]] {
