@@ -127,13 +127,7 @@ impl kernel::Module for RdsModule {
         let addrs = LocalAddrs::new(queue.clone())?;
         let ib_tunables = ib_transport::Tunables::new(pool_limit, params::rds_ib_retry_count());
         let ib_tunables = Arc::new(ib_tunables, GFP_KERNEL)?;
-        let ib = Ib::new(
-            addrs.clone(),
-            limits,
-            workers.clone(),
-            max_fragment(),
-            ib_tunables.clone(),
-        )?;
+        let ib = Ib::new(addrs.clone(), limits, max_fragment(), ib_tunables.clone())?;
         let bounds = Bounds {
             all: params::max_conns() as usize,
             per_peer: params::max_conns_per_peer() as usize,

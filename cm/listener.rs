@@ -126,17 +126,20 @@ impl Acceptor {
             let key = self.key(&request, &private)?;
             // Not by a look-up of the address: that makes CM ids, and this is a handler of one. A device
             // that is going has no pools any more.
-            let pools = request
+            let (hold, pools) = request
                 .device()
-                .and_then(|device| self.transport.pools_of(&device))
+                .and_then(|device| {
+                    let hold = self.transport.hold(&device)?;
+                    Some((hold, self.transport.pools_of(&device)?))
+                })
                 .ok_or_else(|| Refusal::Connection(Error::from(Errno::NetUnreachable).into()))?;
             let connection = self
                 .node
                 .connection(key, None, || Ok(pools))
                 .map_err(Refusal::Connection)?;
-            Ok((agreed, private.credit, connection))
+            Ok((agreed, private.credit, connection, hold))
         };
-        let (agreed, credit, connection) = match look() {
+        let (agreed, credit, connection, hold) = match look() {
             Ok(found) => found,
             Err(refusal) => {
                 let why = match &refusal {
@@ -147,7 +150,8 @@ impl Acceptor {
                 return Err(refusal);
             }
         };
-        let incoming = IncomingConnection::new(self.transport.clone(), request, agreed, credit);
+        let incoming =
+            IncomingConnection::new(self.transport.clone(), request, agreed, credit, hold);
         let incoming =
             KBox::new(incoming, GFP_KERNEL).map_err(|_| Refusal::Connection(ENOMEM.into()))?;
         connection.request(incoming).map_err(|mut incoming| {

@@ -8,7 +8,7 @@ use super::{
     parked::{Parked, Parking},
     private::socket_addr,
     regions::Regions,
-    users::Users,
+    users::{Hold, Users},
     watch::Watch,
     Tunables,
 };
@@ -25,7 +25,7 @@ use crate::kapi::{
         Pd, Qp,
     },
     shrinker::Shrinker,
-    sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
+    sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, Section, SpinLockBh},
     task::without_io,
     time,
 };
@@ -37,7 +37,7 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{Atomic, Full, Relaxed},
-        Arc, Completion,
+        Arc,
     },
     workqueue::{DelayedWork, WorkItem},
 };
@@ -60,9 +60,6 @@ pub(crate) struct Device {
     users: Arc<Users>,
     watch: Arc<Watch>,
     pub(super) regions: Arc<Regions>,
-    /// The device is being removed, and its last user has gone.
-    #[pin]
-    unused: Completion,
     queue: Arc<OwnedQueue>,
     parking: Arc<Parking>,
     /// Looks after the receive rings.
@@ -122,7 +119,6 @@ impl Device {
                 watch: Watch::new(&users, &regions, tunables, &limits.queue)?,
                 regions,
                 users,
-                unused <- Completion::new(),
                 queue: limits.queue.clone(),
                 parking: parking.clone(),
                 tend <- kernel::new_delayed_work!("Device::tend"),
@@ -142,9 +138,7 @@ impl Device {
 
     /// Ends all use of the device, and waits until there is none. Sleeps.
     fn close(self: &Arc<Self>) {
-        if self.users.close() {
-            self.unused.wait_for_completion();
-        }
+        self.users.close();
         self.regions.close();
         // Without users there is no one who would arm these again.
         self.watch.end();
@@ -255,11 +249,8 @@ impl DeviceUse {
 
 impl Drop for DeviceUse {
     fn drop(&mut self) {
-        let last = self.device.users.leave(self.number);
+        self.device.users.leave(self.number);
         self.device.note_progress();
-        if last {
-            self.device.unused.complete_all();
-        }
     }
 }
 
@@ -270,8 +261,6 @@ pub(crate) struct Ib {
     #[pin]
     devices: SpinLockBh<KVec<Arc<Device>>>,
     limits: Limits,
-    /// Runs the workers of connections.
-    workers: Arc<OwnedQueue>,
     /// The fragments that peers are asked for.
     pub(super) fragment: FragmentSize,
     pub(super) tunables: Arc<Tunables>,
@@ -286,7 +275,6 @@ impl Ib {
     pub(crate) fn new(
         addrs: Arc<LocalAddrs>,
         limits: Limits,
-        workers: Arc<OwnedQueue>,
         fragment: FragmentSize,
         tunables: Arc<Tunables>,
     ) -> Result<Arc<Self>> {
@@ -296,7 +284,6 @@ impl Ib {
                 addrs,
                 devices <- new_spinlock_bh!(KVec::new(), "Ib::devices"),
                 limits,
-                workers,
                 fragment,
                 tunables,
                 _shrinker: Shrinker::new(unmapped.pools().clone())?,
@@ -315,15 +302,15 @@ impl Ib {
     /// Ends all use of a device at which no socket can be bound any more. Sleeps.
     fn end(&self, rdma: &RdmaDevice, device: &Arc<Device>) {
         self.forget(device);
-        device.close();
-        // A request that waited for its worker goes, too: the CM gives up what an identifier has of the
+        // A request that waits for its worker goes, too: the CM gives up what an identifier has of the
         // device a moment after it says that the identifier is gone, and that may be too late for the
         // device.
-        self.settle();
+        device.close();
+        // Nor may an identifier be left that had no device yet when somebody began with it.
+        self.addrs.sections().settle();
+        // Nobody else destroys these any more: who does it uses the device, or has looked after it.
         self.parking.clear(device.id);
-        // Another may just be destroying one.
-        self.settle();
-        // `close` has waited for all queue pairs, and that flush for those that were just being made.
+        // `close` has waited for all queue pairs.
         if let Err(error) = device.pd.release_kept() {
             rdma.with_name(|name| pr_err!("{}: removed with queue pairs: {:?}\n", name, error));
         }
@@ -337,13 +324,6 @@ impl Ib {
                 )
             });
         }
-    }
-
-    /// Waits for the workers of connections and for whoever looks after devices, if they have begun or are to begin.
-    /// Sleeps.
-    fn settle(&self) {
-        self.workers.flush();
-        self.limits.queue.flush();
     }
 
     /// Takes a device off the list.
@@ -378,6 +358,18 @@ impl Ib {
         };
         drop(devices);
         refused.is_none()
+    }
+
+    /// Has the removal of a device wait for the caller. None if it is not one of ours, or is being removed already. Any
+    /// context but a hard interrupt.
+    pub(crate) fn hold(&self, device: &RdmaDevice) -> Option<Hold> {
+        self.find(device)?.users.hold()
+    }
+
+    /// Has the removal of any device wait for the caller, who is going to have an identifier of the CM that has none yet.
+    /// Fails with ENOMEM. May sleep.
+    pub(super) fn section(&self) -> Result<Section> {
+        self.addrs.sections().open()
     }
 
     /// Enters an endpoint as a user of its device. May sleep.

@@ -7,6 +7,7 @@ use super::{
     device::{Device, DeviceUse, Ib},
     parked::Parked,
     private::{cm_port, socket_addr, PrivateBytes},
+    users::Hold,
 };
 use crate::cm::laddr::LocalAddrs;
 use crate::conn::{Connection, Counter, Endpoint, Link, Progress, Reached, Request};
@@ -15,7 +16,7 @@ use crate::kapi::{
     net::{is_broadcast, IpBits},
     print::pr_info_ratelimited,
     rdma::{CmEvent, CmHandler, CmId, ConnParams, DeviceId, IncomingRequest, Qp, RnrTimer},
-    sync::Peek,
+    sync::{Peek, Section},
 };
 use crate::proto::credits::Credits;
 use crate::proto::ib_private::{check_reply, Addr, Agreed, Private, Rejection, Version};
@@ -262,6 +263,8 @@ pub(super) struct IbEndpoint {
     transport: Arc<Ib>,
     /// How long the CM may look for the address, each time that it is asked.
     patience: AddressPatience,
+    /// Open while nobody knows which device the identifier will have.
+    section: Option<Section>,
 }
 
 impl IbEndpoint {
@@ -278,6 +281,7 @@ impl IbEndpoint {
         if is_broadcast(connection.key.faddr) {
             return Err(EINVAL);
         }
+        let section = transport.section()?;
         let events = Events::new(transport, connection, transport.fragment)?;
         let id = CmId::new(events.clone())?;
         let mut endpoint = KBox::new(
@@ -288,11 +292,13 @@ impl IbEndpoint {
                 device: None,
                 transport: transport.clone(),
                 patience: AddressPatience::new(),
+                section: Some(section),
             },
             GFP_KERNEL,
         )?;
         endpoint.ask_for_address()?;
         endpoint.use_device()?;
+        endpoint.section = None;
         Ok(endpoint)
     }
 
@@ -407,12 +413,16 @@ impl Endpoint for IbEndpoint {
     }
 
     fn resolve_again(&mut self) -> Result {
+        self.section = Some(self.transport.section()?);
         // An identifier resolves once. What it was bound to stays in use by the next one.
         self.id = CmId::new(self.events.clone())?;
         self.ask_for_address()?;
         let device = self.id.device().ok_or(ENODEV)?;
         match &self.device {
-            Some(used) if used.device.id == device.id() => Ok(()),
+            Some(used) if used.device.id == device.id() => {
+                self.section = None;
+                Ok(())
+            }
             _ => Err(ENODEV),
         }
     }
@@ -479,7 +489,7 @@ impl Endpoint for IbEndpoint {
     }
 }
 
-/// A peer's valid request, waiting for the connection's worker.
+/// A peer's valid request, waiting for the connection's worker. Fields are dropped in this order.
 pub(crate) struct IncomingConnection {
     request: Option<IncomingRequest>,
     /// What the reply will say.
@@ -487,6 +497,8 @@ pub(crate) struct IncomingConnection {
     /// The receives that the peer offers.
     credit: u32,
     transport: Arc<Ib>,
+    /// Of the request's device.
+    _hold: Hold,
 }
 
 impl IncomingConnection {
@@ -495,12 +507,14 @@ impl IncomingConnection {
         request: IncomingRequest,
         agreed: Agreed,
         credit: u32,
+        hold: Hold,
     ) -> Self {
         Self {
             request: Some(request),
             agreed,
             credit,
             transport,
+            _hold: hold,
         }
     }
 
@@ -539,6 +553,7 @@ impl Request for IncomingConnection {
                 device: None,
                 transport: self.transport.clone(),
                 patience: AddressPatience::new(),
+                section: None,
             },
             GFP_KERNEL,
         )?;

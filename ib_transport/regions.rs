@@ -63,6 +63,7 @@ impl Device {
         &mut self,
         queue: &OwnedQueue,
         pd: &Arc<Pd>,
+        users: &Arc<Users>,
         addr: &SocketAddr,
     ) -> Result<&Registrar> {
         if self
@@ -74,7 +75,7 @@ impl Device {
         }
         let registrar = match self.registrar.take() {
             Some(usable) => usable,
-            None => Registrar::make(queue, pd, addr)?,
+            None => Registrar::make(queue, pd, users, addr)?,
         };
         Ok(self.registrar.insert(registrar))
     }
@@ -364,7 +365,7 @@ impl Regions {
                     Err(_) => self.make_room(device, &pd, pages, size, released)?,
                 },
             };
-            let registrar = device.registrar(&self.queue, &pd, addr)?;
+            let registrar = device.registrar(&self.queue, &pd, &self.users, addr)?;
             match registrar.qp().register(mr, mapping.clone(), access) {
                 // It may have failed long ago; another one is made then.
                 Err(_) if attempts < 2 && registrar.qp().is_closed() => {}

@@ -3,6 +3,7 @@
 //! The queue pair by which a device registers memory: connected to another one of this node, on the same
 //! device, for the sole reason that devices ask for a connection.
 
+use super::users::{Hold, Users};
 use crate::kapi::{
     print::pr_info_ratelimited,
     rdma::{
@@ -145,6 +146,8 @@ struct Making {
     signal: Signal,
     #[pin]
     work: Work<Making>,
+    /// Of the device, also for a worker that nobody waits for any more. Dropped after what it has made.
+    _hold: Hold,
 }
 
 kernel::impl_has_work! {
@@ -173,7 +176,14 @@ impl WorkItem for Making {
 
 impl Registrar {
     /// As [`Self::new`], but by a worker: soft-iWARP makes its sockets in the network namespace of who calls. Sleeps.
-    pub(super) fn make(queue: &OwnedQueue, pd: &Arc<Pd>, here: &SocketAddr) -> Result<Self> {
+    /// Fails with ENODEV if the device goes.
+    pub(super) fn make(
+        queue: &OwnedQueue,
+        pd: &Arc<Pd>,
+        users: &Arc<Users>,
+        here: &SocketAddr,
+    ) -> Result<Self> {
+        let hold = users.hold().ok_or(ENODEV)?;
         let making = Arc::pin_init(
             pin_init!(Making {
                 pd: pd.clone(),
@@ -181,6 +191,7 @@ impl Registrar {
                 made <- new_spinlock_bh!(None, "registrar::Making"),
                 signal <- Signal::new(),
                 work <- new_work!("registrar::Making"),
+                _hold: hold,
             }),
             GFP_KERNEL,
         )?;

@@ -11,7 +11,7 @@ use crate::kapi::{
 use kernel::{
     prelude::*,
     rbtree::{RBTree, RBTreeNodeReservation},
-    sync::Arc,
+    sync::{Arc, Completion},
 };
 
 /// An endpoint that uses a device.
@@ -26,9 +26,18 @@ struct UserList {
     tree: RBTree<u64, User>,
     /// How many there are.
     len: usize,
+    /// How many others there are that have something of the device.
+    holds: usize,
     next: u64,
     /// The device is being removed: no new ones.
     closed: bool,
+}
+
+impl UserList {
+    /// Whether nobody has anything of the device, nor will have.
+    fn is_over(&self) -> bool {
+        self.closed && self.tree.is_empty() && self.holds == 0
+    }
 }
 
 /// The endpoints that use a device. This may outlive the device, and is empty then.
@@ -37,6 +46,25 @@ pub(super) struct Users {
     device: DeviceId,
     #[pin]
     users: SpinLockBh<UserList>,
+    /// The device is being removed, and its last user has gone.
+    #[pin]
+    unused: Completion,
+}
+
+/// Somebody has something of a device without an endpoint of it: it is not removed meanwhile. May be dropped in any
+/// context but a hard interrupt.
+pub(crate) struct Hold(Arc<Users>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut users = self.0.users.lock();
+        users.holds = users.holds.saturating_sub(1);
+        let over = users.is_over();
+        drop(users);
+        if over {
+            self.0.unused.complete_all();
+        }
+    }
 }
 
 impl Users {
@@ -46,9 +74,10 @@ impl Users {
             pin_init!(Self {
                 device,
                 users <- new_spinlock_bh!(
-                    UserList { tree: RBTree::new(), len: 0, next: 0, closed: false },
+                    UserList { tree: RBTree::new(), len: 0, holds: 0, next: 0, closed: false },
                     "Device::users"
                 ),
+                unused <- Completion::new(),
             }),
             GFP_KERNEL,
         )
@@ -89,25 +118,43 @@ impl Users {
         self.users.lock().tree.get(&number)?.qp.clone()
     }
 
-    /// Takes an endpoint off. True if the device is being removed, and it was the last. May sleep.
-    pub(super) fn leave(&self, number: u64) -> bool {
+    /// Has the removal of the device wait for the caller. None if it is being removed already. Any context but a hard
+    /// interrupt.
+    pub(super) fn hold(self: &Arc<Self>) -> Option<Hold> {
+        let mut users = self.users.lock();
+        if users.closed {
+            return None;
+        }
+        users.holds = users.holds.saturating_add(1);
+        drop(users);
+        Some(Hold(self.clone()))
+    }
+
+    /// Takes an endpoint off. May sleep.
+    pub(super) fn leave(&self, number: u64) {
         let mut users = self.users.lock();
         let user = users.tree.remove_node(&number);
         users.len = users.len.saturating_sub(usize::from(user.is_some()));
-        let last = users.closed && users.tree.is_empty();
+        let over = users.is_over();
         drop(users);
         drop(user);
-        last
+        if over {
+            self.unused.complete_all();
+        }
     }
 
-    /// The device is being removed: tells all endpoints. False if there are none.
-    pub(super) fn close(&self) -> bool {
+    /// The device is being removed: tells all endpoints, and waits until they and all others are done with it. Sleeps.
+    pub(super) fn close(&self) {
         let mut users = self.users.lock();
         users.closed = true;
         for user in users.tree.values() {
             user.events.lose_device();
         }
-        !users.tree.is_empty()
+        let over = users.is_over();
+        drop(users);
+        if !over {
+            self.unused.wait_for_completion();
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

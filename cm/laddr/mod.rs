@@ -33,7 +33,7 @@ mod table;
 use crate::kapi::{
     net::{for_each_assigned, locality, AddressWatch, IpBits, Locality, Watch},
     rdma::{local_device, Device, DeviceId, PortWatch},
-    sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
+    sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, Sections, SpinLockBh},
     task::without_io,
 };
 use core::{
@@ -93,6 +93,8 @@ pub(crate) struct LocalAddrs {
     devices: SpinLockBh<KVec<Home>>,
     #[pin]
     questions: SpinLockBh<KVec<Arc<Question>>>,
+    /// Identifiers of the CM that have no device yet, or nobody knows which one.
+    sections: Arc<Sections>,
     /// Somebody will call `start`: the work item, or at first who made this.
     armed: Atomic<bool>,
     #[pin]
@@ -132,6 +134,7 @@ impl LocalAddrs {
                 writer <- new_spinlock_bh!(Writer::new(), "LocalAddrs::writer"),
                 devices <- new_spinlock_bh!(KVec::new(), "LocalAddrs::devices"),
                 questions <- new_spinlock_bh!(KVec::new(), "LocalAddrs::questions"),
+                sections: Sections::new()?,
                 armed: Atomic::new(true),
                 refresh <- kernel::new_delayed_work!("LocalAddrs::refresh"),
                 queue,
@@ -244,11 +247,19 @@ impl LocalAddrs {
         answer
     }
 
+    /// The sections in which an identifier of the CM may become a device's.
+    pub(crate) fn sections(&self) -> &Arc<Sections> {
+        &self.sections
+    }
+
     /// What the CM says, and whether that can be relied on until something changes. Sleeps.
     fn ask_cm(&self, key: &Key) -> (Result<Answer>, bool) {
         let addr = match key.addr().to_ipv4_mapped() {
             Some(v4) => SocketAddr::new(IpAddr::V4(v4), 0),
             None => SocketAddr::V6(SocketAddrV6::new(key.addr(), 0, 0, key.scope())),
+        };
+        let Ok(_section) = self.sections.open() else {
+            return (Err(ENOMEM), false);
         };
         match local_device(&addr) {
             Ok(device) => {

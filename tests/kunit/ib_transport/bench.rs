@@ -32,6 +32,7 @@ use kernel::{
         atomic::{Atomic, Relaxed},
         Arc,
     },
+    workqueue::{new_work, Work, WorkItem},
 };
 
 /// Frames of the congestion map, which each connection begins with.
@@ -59,6 +60,7 @@ pub(super) struct Bench {
     pub(super) wire: Arc<Wire>,
     member: Option<Arc<Member>>,
     pub(super) queue: Arc<OwnedQueue>,
+    pub(super) workers: Arc<OwnedQueue>,
     pub(super) fake: FakeDevice,
 }
 
@@ -79,7 +81,6 @@ impl Bench {
         let ib = Ib::new(
             crate::cm::laddr::LocalAddrs::new(queue.clone())?,
             limits,
-            workers.clone(),
             FragmentSize::K4,
             Arc::new(Tunables::new(most, 7), GFP_KERNEL)?,
         )?;
@@ -98,7 +99,7 @@ impl Bench {
         let node = Node::new(
             Some(wire.clone()),
             queue.clone(),
-            workers,
+            workers.clone(),
             Arc::new(crate::conn::Tunables::new(), GFP_KERNEL)?,
             Bounds {
                 all: 10,
@@ -113,6 +114,7 @@ impl Bench {
             wire,
             member,
             queue,
+            workers,
             fake,
         })
     }
@@ -276,6 +278,35 @@ impl Drop for Bench {
     fn drop(&mut self) {
         self.stop();
         self.remove_device();
+    }
+}
+
+/// What a worker does once.
+#[pin_data]
+pub(super) struct Job {
+    run: KBox<dyn Fn() + Send + Sync>,
+    #[pin]
+    work: Work<Job>,
+}
+
+kernel::impl_has_work! {
+    impl HasWork<Self> for Job { self.work }
+}
+
+impl WorkItem for Job {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        (this.run)();
+    }
+}
+
+impl Job {
+    pub(super) fn start(queue: &OwnedQueue, run: impl Fn() + Send + Sync + 'static) -> Result {
+        let run = KBox::new(run, GFP_KERNEL)?;
+        let job = pin_init!(Self { run, work <- new_work!("bench::Job") });
+        queue.enqueue::<_, 0>(Arc::pin_init(job, GFP_KERNEL)?);
+        Ok(())
     }
 }
 

@@ -13,12 +13,22 @@ mod suite {
             endpoint::Events,
             parked::{Parked, Parking},
         },
-        kapi::rdma::{
-            fake::{FakeDevice, Script},
-            CmId, DeviceId,
+        kapi::{
+            rdma::{
+                fake::{FakeDevice, Script},
+                CmId, Device, DeviceId,
+            },
+            sync::Signal,
         },
     };
-    use kernel::prelude::*;
+    use kernel::{
+        prelude::*,
+        sync::{
+            aref::ARef,
+            atomic::{Atomic, Relaxed},
+            Arc,
+        },
+    };
 
     #[test]
     fn nothing_goes_back_before_the_device_is_done_with_it() -> Result {
@@ -165,6 +175,89 @@ mod suite {
         drop((parking, id));
         bench.end(connection);
         assert_eq!((early, last, other, again), (0, true, true, false));
+        Ok(())
+    }
+
+    #[test]
+    fn removing_a_device_waits_for_nobody_who_has_nothing_of_it() -> Result {
+        let mut bench = Bench::new(Setup::default())?;
+        let gate = Arc::pin_init(Signal::new(), GFP_KERNEL)?;
+        let late = Arc::new(Atomic::new(0u32), GFP_KERNEL)?;
+        for queue in [&bench.queue, &bench.workers] {
+            let (gate, late) = (gate.clone(), late.clone());
+            Job::start(queue, move || {
+                late.fetch_add(gate.wait(5000).is_err().into(), Relaxed);
+            })?;
+        }
+        bench.remove_device();
+        let late = late.load(Relaxed);
+        for _ in 0..2 {
+            gate.signal();
+        }
+        bench.workers.flush();
+        bench.queue.flush();
+        assert_eq!(late, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn removing_a_device_waits_for_who_has_something_of_it() -> Result {
+        let mut bench = Bench::new(Setup::default())?;
+        let begun = Arc::pin_init(Signal::new(), GFP_KERNEL)?;
+        let ended = Arc::new(Atomic::new(0u32), GFP_KERNEL)?;
+        for known in [true, false] {
+            let (heard, begun, ended) = (begun.clone(), begun.clone(), ended.clone());
+            let ib = bench.wire.ib.clone();
+            let device: ARef<Device> = bench.fake.device().into();
+            let nobody = Arc::pin_init(Signal::new(), GFP_KERNEL)?;
+            Job::start(&bench.workers, move || {
+                let hold = known.then(|| ib.hold(&device));
+                let section = (!known).then(|| ib.section().ok());
+                begun.signal();
+                let goes = || match known {
+                    true => ib.hold(&device).is_none(),
+                    false => ib.pools_of(&device).is_none(),
+                };
+                while !goes() {
+                    let _ = nobody.wait(1);
+                }
+                // Removing it would be done by now.
+                let _ = nobody.wait(100);
+                ended.fetch_add(1, Relaxed);
+                drop((hold, section));
+            })?;
+            heard.wait(5000)?;
+        }
+        bench.remove_device();
+        let ended = ended.load(Relaxed);
+        bench.workers.flush();
+        assert_eq!(ended, 2);
+        Ok(())
+    }
+
+    /// What is shown as no path is for a connection that somebody needs and has not got.
+    #[test]
+    fn a_connection_that_loses_its_device_while_nothing_waits_rests() -> Result {
+        const CONNECTED: u8 = 0x04;
+        const RESTING: u8 = 0x80;
+        let mut seen = KVec::new();
+        for answered in [true, false] {
+            let mut bench = Bench::new(Setup::default())?;
+            let connection = bench.connect()?;
+            if answered {
+                let first = bench.header(1, MAP).ok_or(ENOENT)?;
+                bench.hear(1, first.sequence, 0)?;
+            }
+            let up = connection.path().is_some();
+            bench.remove_device();
+            let (info, path) = (connection.info(), connection.path());
+            seen.push((up, info.flags & RESTING, path.is_some()), GFP_KERNEL)?;
+            if answered {
+                assert_eq!(info.flags, CONNECTED | RESTING);
+            }
+            drop(connection);
+        }
+        assert_eq!(seen[..], [(true, RESTING, true), (true, 0, false)]);
         Ok(())
     }
 }
