@@ -30,8 +30,8 @@ use kernel::{
     },
 };
 
-/// Receives posted for a connection that is new or idle: what one shard of the pool holds if fragments
-/// are small, and two if they are not.
+/// Receives posted for a connection that is new or idle, unless more are wanted: what one shard of the pool holds if
+/// fragments are small, and two if they are not.
 const fn first_depth(size: FragmentSize) -> u32 {
     match size {
         FragmentSize::K4 => 15,
@@ -139,13 +139,12 @@ pub(super) struct Carrier {
 }
 
 impl RecvRing {
-    /// A ring for fragments of `size` that has room for `slots` receives. It is as deep as it can be
-    /// from the start if `whole`.
-    pub(super) fn new(size: FragmentSize, slots: u32, whole: bool) -> Self {
+    /// A ring for fragments of `size` that has room for `slots` receives, of which `least` are always to be posted, as
+    /// far as it may be as deep.
+    pub(super) fn new(size: FragmentSize, slots: u32, least: u32) -> Self {
         let most = slots.min(MAX_RING_BYTES / size.bytes());
-        let first = if whole { most } else { first_depth(size) };
         Self {
-            depth: RecvDepth::new(first, most),
+            depth: RecvDepth::new(first_depth(size).max(least), most),
             spare: Batch::new(),
             starved_since: 0,
             told: 0,

@@ -348,7 +348,11 @@ impl IbEndpoint {
         self.events.connection.set_pools(&device.pools)?;
         self.events.connection.begin_credits(controlled);
         // What the peer may send without asking is not to depend on luck.
-        let ring = RecvRing::new(self.events.fragment(), config.max_recv_wr, needed);
+        let least = match needed {
+            true => config.max_recv_wr,
+            false => self.transport.tunables.min_recv_wr(),
+        };
+        let ring = RecvRing::new(self.events.fragment(), config.max_recv_wr, least);
         let qp = Qp::create(&self.id, &device.pd, config, carrier, ring)?;
         device_use.set_qp(&qp);
         let mut posted = Carrier::fill(&qp);

@@ -29,6 +29,8 @@ const MOST_RETRIES: u8 = 7;
 pub(crate) struct Tunables {
     max_send_wr: Setting,
     max_recv_wr: Setting,
+    /// Receives that are always posted, if the queue pair has room for them; fewer than at first are taken for that many.
+    min_recv_wr: Setting,
     /// Of so many sends one reports its completion.
     max_unsignaled_wr: Setting,
     /// That of all pools, which counts for those that are there, too.
@@ -47,6 +49,7 @@ impl Tunables {
         Self {
             max_send_wr: Setting::new(MAX_SEND_WR, WRS),
             max_recv_wr: Setting::new(MAX_RECV_WR, WRS),
+            min_recv_wr: Setting::new(0, 0..=*WRS.end()),
             // CAST: a small number.
             max_unsignaled_wr: Setting::new(MAX_UNREPORTED as c_int, 1..=64),
             pool_limit,
@@ -79,6 +82,11 @@ impl Tunables {
         }
     }
 
+    /// Receives that are always posted. Any context.
+    pub(super) fn min_recv_wr(&self) -> u32 {
+        self.min_recv_wr.count()
+    }
+
     /// How often the device tries again when the peer does not answer. Any context.
     pub(super) fn retry_count(&self) -> u8 {
         self.retry_count
@@ -102,6 +110,7 @@ impl Settings for Tunables {
         [
             Entry::new(c"max_send_wr", &self.max_send_wr),
             Entry::new(c"max_recv_wr", &self.max_recv_wr),
+            Entry::new(c"min_recv_wr", &self.min_recv_wr),
             Entry::new(c"max_unsignaled_wr", &self.max_unsignaled_wr),
             Entry::new(c"max_recv_allocation", self.pool_limit.setting()),
             Entry::new(c"flow_control", &self.flow_control),

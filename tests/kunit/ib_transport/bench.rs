@@ -50,6 +50,8 @@ pub(super) struct Setup {
     pub(super) soft_iwarp: bool,
     /// The receives that the peer offers; 0: flow is not controlled.
     pub(super) credit: u32,
+    /// Receives that are always posted.
+    pub(super) min_recv_wr: u32,
     /// The driver drains queue pairs by itself.
     pub(super) own_drain: bool,
 }
@@ -351,7 +353,7 @@ impl End {
         );
         connection.set_pools(&device.pools)?;
         connection.begin_credits(controlled);
-        let ring = RecvRing::new(events.fragment(), config.max_recv_wr, false);
+        let ring = RecvRing::new(events.fragment(), config.max_recv_wr, setup.min_recv_wr);
         let qp = fake::queue_pair(&device.pd, config, carrier, ring)?;
         self.device.set_qp(&qp);
         self.qp = Some(qp.clone());

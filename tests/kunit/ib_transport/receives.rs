@@ -184,4 +184,22 @@ mod suite {
         assert!(runs > 6);
         Ok(())
     }
+
+    #[test]
+    fn as_many_receives_are_posted_as_are_wanted_and_no_more_than_there_is_room_for() -> Result {
+        let mut posted = KVec::new();
+        for min_recv_wr in [0, 40, 4096] {
+            let setup = Setup {
+                min_recv_wr,
+                ..Setup::default()
+            };
+            let bench = Bench::new(setup)?;
+            let connection = bench.connect()?;
+            let queues = bench.fake.queues(1).ok_or(ENOENT)?;
+            posted.push(queues.receives_posted, GFP_KERNEL)?;
+            bench.end(connection);
+        }
+        assert_eq!(posted[..], [RECEIVES, 40, 382]);
+        Ok(())
+    }
 }
