@@ -47,6 +47,9 @@ const SHORTEST_OPERATIONS: u64 = 2 * SECOND;
 /// The time for which the answers of `peers` may be behind their operations on memory of ours, in
 /// nanoseconds, if they share a port that takes `mbits` in a second. 0: nobody knows how much it
 /// takes.
+///
+/// The peer's port, which we do not know, may be slower, and busy with operations on the memory of others. Down to
+/// 100 Mbit/s that needs no more than the usual limit, and gets its time by doublings where that is shorter.
 pub(crate) fn time_for_operations(mbits: u32, peers: usize) -> u64 {
     // A bit at one megabit a second takes a microsecond.
     let microseconds = POSTED.saturating_mul(8).saturating_mul(peers as u64);

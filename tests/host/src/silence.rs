@@ -433,6 +433,34 @@ fn the_operations_of_peers_take_what_the_port_needs_for_them() {
     }
 }
 
+/// The port of a peer may be slower than ours, of 100 Gbit/s: its operations, from the beginning of a connection on, take
+/// so many seconds at 1 Gbit/s, and at 100 Mbit/s.
+#[test]
+fn a_peer_with_a_slower_port_is_given_up_only_where_little_patience_is_wanted() {
+    for (limit, needs, times) in [(30, 3, 0), (30, 22, 0), (4, 3, 0), (4, 22, 3)] {
+        let mut looks = Looks::new(limit);
+        let (mut failures, mut since) = (0, 0);
+        while since < needs {
+            since += 1;
+            let sight = Sight {
+                times_up: failures,
+                signs: Signs {
+                    offers: true,
+                    offers_for: time_for_operations(100_000, 1),
+                    ..waiting().signs
+                },
+                ..waiting()
+            };
+            match looks.look(&sight) {
+                Keep => {}
+                Ask => looks.silence.asked(50),
+                GiveUp => (failures, since) = (failures + 1, 0),
+            }
+        }
+        assert_eq!(failures, times, "{limit} {needs}");
+    }
+}
+
 #[test]
 fn the_time_for_operations_has_bounds() {
     assert_eq!(time_for_operations(400_000, 0), 2 * SECOND);
