@@ -133,6 +133,8 @@ pub(super) struct Carrier {
     pub(super) blocked: Atomic<bool>,
     /// A frame has arrived.
     receiving: Atomic<bool>,
+    /// It has to be looked after before the period ends.
+    asks: Atomic<bool>,
     /// What is known of completions that do not come.
     #[pin]
     unreported: SpinLockBh<Unreported>,
@@ -204,6 +206,7 @@ impl Carrier {
             controlled,
             blocked: Atomic::new(false),
             receiving: Atomic::new(false),
+            asks: Atomic::new(false),
             unreported <- new_spinlock_bh!(Unreported::new(), "Carrier::unreported"),
         })
     }
@@ -212,6 +215,23 @@ impl Carrier {
     /// over the socket when it came (soft-iWARP) sees it with the next one.
     pub(super) fn is_unheard(&self) -> bool {
         self.device.caps.active_side_first && !self.events.is_passive() && !self.receiving.peek()
+    }
+
+    /// Whether it has to be looked after now. Any context.
+    pub(super) fn asks(&self) -> bool {
+        self.asks.peek()
+    }
+
+    /// Has the endpoint looked after in a moment. Any context.
+    pub(super) fn tend_soon(&self) {
+        self.asks.store(true, Relaxed);
+        self.device.tend_soon();
+    }
+
+    /// Has the endpoint looked after at once. Any context.
+    fn tend_now(&self) {
+        self.asks.store(true, Relaxed);
+        self.device.tend_now();
     }
 
     /// The endpoint can do nothing any more. Any context.
@@ -286,6 +306,17 @@ impl Carrier {
     /// Looks after the ring: refills it if that did not go in a softirq, and at the end of a period
     /// judges its depth. May sleep.
     pub(super) fn tend(qp: &Qp<Self>, period_ends: bool) -> Tended {
+        let this = qp.handler();
+        // Before anything is looked at: who asks from here on is looked after again.
+        this.asks.xchg(false, Full);
+        let tended = Self::look_after(qp, period_ends);
+        if tended == Tended::Soon {
+            this.asks.store(true, Relaxed);
+        }
+        tended
+    }
+
+    fn look_after(qp: &Qp<Self>, period_ends: bool) -> Tended {
         let this = qp.handler();
         let stats = &this.connection.node.stats;
         // Something may have found no memory.
@@ -543,7 +574,7 @@ impl QpHandler for Carrier {
         self.connection.node.stats.inc(Counter::IbRxRefillFromCq);
         if ring.refill(qp).is_err() {
             // Someone who can wait for memory finds more.
-            self.device.tend_now();
+            self.tend_now();
         }
     }
 

@@ -92,7 +92,7 @@ impl WorkItem<0> for Device {
 
     fn run(this: Arc<Self>) {
         without_io(|| {
-            this.tend();
+            let _: usize = this.tend();
         });
     }
 }
@@ -200,8 +200,9 @@ impl Device {
         may
     }
 
-    /// Looks after the receive rings of all endpoints, and what is parked. Sleeps.
-    fn tend(self: &Arc<Self>) {
+    /// Looks after the receive rings of the endpoints that ask for it, and of all of them when a period ends, and after
+    /// what is parked. Returns how many endpoints that were. Sleeps.
+    pub(super) fn tend(self: &Arc<Self>) -> usize {
         self.tending.store(false, Relaxed);
         self.soon.store(false, Relaxed);
         let now = time::monotonic_ns();
@@ -209,10 +210,21 @@ impl Device {
         if period_ends {
             self.period_end.store(later(now, PERIOD_MS), Relaxed);
         }
-        let mut next = Tended::Done;
+        // Those that are passed over may have something to do then.
+        let mut next = match period_ends || self.users.is_empty() {
+            true => Tended::Done,
+            false => Tended::AtNextPeriod,
+        };
+        let mut tended = 0usize;
         self.users.for_each(
-            |_, user| user.qp.clone(),
-            |qp| next = next.max(Carrier::tend(&qp, period_ends)),
+            |_, user| {
+                let qp = user.qp.as_ref();
+                qp.filter(|qp| period_ends || qp.handler().asks()).cloned()
+            },
+            |qp| {
+                tended = tended.saturating_add(1);
+                next = next.max(Carrier::tend(&qp, period_ends));
+            },
         );
         if self.parking.sweep(self.id) {
             next = next.max(Tended::AtNextPeriod);
@@ -222,6 +234,7 @@ impl Device {
             Tended::AtNextPeriod => self.tend_later(),
             Tended::Soon => self.tend_soon(),
         }
+        tended
     }
 }
 
@@ -233,11 +246,6 @@ pub(super) struct DeviceUse {
 }
 
 impl DeviceUse {
-    /// Has the endpoint looked after in a moment.
-    pub(super) fn tend_soon(&self) {
-        self.device.tend_soon();
-    }
-
     /// Notes the endpoint's queue pair, and the rate of the port. Sleeps.
     pub(super) fn set_qp(&self, qp: &Arc<Qp<Carrier>>) {
         self.device.users.set_qp(self.number, qp);

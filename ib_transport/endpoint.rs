@@ -486,8 +486,8 @@ impl Endpoint for IbEndpoint {
             max_send_sge: 1,
             service_level,
         });
-        if let (true, Some(device_use)) = (qp.handler().is_unheard(), &self.device) {
-            device_use.tend_soon();
+        if carrier.is_unheard() {
+            carrier.tend_soon();
         }
         Some(qp)
     }

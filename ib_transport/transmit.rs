@@ -475,7 +475,7 @@ fn ack_frame(
         // It stays due: the next frame carries it, or it is tried again when there may be memory. Not at
         // once, or whoever tends would do nothing else meanwhile.
         stats.inc(Counter::IbAckSendFailure);
-        chain.qp().handler().device.tend_soon();
+        chain.qp().handler().tend_soon();
         return Added::Nothing;
     };
     let header = Header {

@@ -14,6 +14,9 @@ use kernel::{
     sync::{Arc, Completion},
 };
 
+/// Users that are looked at from one time to the next that their list is locked.
+const BATCH: usize = 32;
+
 /// An endpoint that uses a device.
 pub(super) struct User {
     pub(super) events: Arc<Events>,
@@ -174,20 +177,19 @@ impl Users {
     ) {
         let (mut from, end) = (0, self.users.lock().next);
         while from < end {
+            let mut picked = [const { None }; BATCH];
             let users = self.users.lock();
-            let found = users.tree.cursor_lower_bound(&from);
-            let found = found.map(|cursor| {
+            for slot in &mut picked {
+                let Some(cursor) = users.tree.cursor_lower_bound(&from) else {
+                    from = end;
+                    break;
+                };
                 let (number, user) = cursor.current();
-                (*number, pick(*number, user))
-            });
-            drop(users);
-            let Some((number, picked)) = found else {
-                return;
-            };
-            if let Some(picked) = picked {
-                each(picked);
+                *slot = pick(*number, user);
+                from = number.saturating_add(1);
             }
-            from = number.saturating_add(1);
+            drop(users);
+            picked.into_iter().flatten().for_each(&mut each);
         }
     }
 }

@@ -202,4 +202,20 @@ mod suite {
         assert_eq!(posted[..], [RECEIVES, 40, 382]);
         Ok(())
     }
+
+    #[test]
+    fn who_asks_for_nothing_is_looked_after_once_in_a_period() -> Result {
+        let bench = Bench::new(Setup::default())?;
+        let connection = bench.connect()?;
+        let device = bench.qp().ok_or(ENOENT)?.handler().device.clone();
+        // A period ends with the first one at the latest.
+        device.tend();
+        let idle = device.tend();
+        bench.qp().ok_or(ENOENT)?.handler().tend_soon();
+        let asked = device.tend();
+        drop(device);
+        let left = bench.end(connection);
+        assert_eq!((idle, asked, left), (0, 1, 0));
+        Ok(())
+    }
 }
