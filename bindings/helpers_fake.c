@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * C functions for the KUnit suites: an RDMA device that is made up. It has no port and no wire. What is posted to a queue
- * pair stays there until a suite says how it ends, or the queue pair is put into the error state. Memory is mapped at
- * its own address. The device is not registered, so that nobody but the suite knows it.
+ * pair stays there until a suite says how it ends, or the queue pair is put into the error state. Memory is mapped for a
+ * device of no bus. The device is not registered, so that nobody but the suite knows it.
  */
 #include <linux/slab.h>
 #include <rdma/ib_verbs.h>
@@ -410,6 +410,12 @@ struct ib_device *rds_fake_alloc(bool soft_iwarp)
 
 	if (!fake)
 		return NULL;
+	if (rds_fake_dma_create(&fake->dma)) {
+		rds_fake_dma_destroy(&fake->dma);
+		ib_dealloc_device(&fake->device);
+		return NULL;
+	}
+	fake->device.dma_device = &fake->dma.faux->dev;
 	spin_lock_init(&fake->lock);
 	INIT_LIST_HEAD(&fake->qps);
 	init_waitqueue_head(&fake->changed);
@@ -443,6 +449,7 @@ void rds_fake_free(struct ib_device *device)
 {
 	ib_device_put(device);
 	wait_for_completion(&device->unreg_completion);
+	rds_fake_dma_destroy(&to_fake(device)->dma);
 	device->port_data = NULL;
 	ib_dealloc_device(device);
 }

@@ -75,5 +75,8 @@ bool rds_fake_event(struct ib_device *device, u32 number, int event);
 int rds_fake_service_level(struct ib_device *device, u32 port, bool resolved);
 
 unsigned long rds_fake_program_memory(unsigned long size);
+bool rds_fake_program_has(unsigned long address, unsigned long size, u8 value);
+int rds_fake_access(struct ib_device *device, u64 address, void *bytes, size_t size, bool writes);
+bool rds_fake_bounces(struct ib_device *device);
 
 #endif

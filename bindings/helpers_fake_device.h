@@ -8,12 +8,15 @@
 #include <rdma/ib_verbs.h>
 
 #include "helpers_fake.h"
+#include "helpers_fake_dma.h"
 
 /* Takes the place of a status: there is no completion. */
 #define RDS_FAKE_LOST -1
 
 struct rds_fake {
 	struct ib_device device;
+	/* Memory is mapped for it. */
+	struct rds_fake_dma dma;
 	/* Read by the module before it knows how many there are, from number 1 on. */
 	struct ib_port_data ports[2];
 	/* All that follows, and the queues. */

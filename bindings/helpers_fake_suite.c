@@ -3,6 +3,9 @@
 #include <kunit/test.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
 #include <rdma/rdma_cm.h>
 
 #include "helpers_fake_device.h"
@@ -101,10 +104,10 @@ bool rds_fake_send(struct ib_device *device, u32 number, u32 index, struct rds_f
 		return false;
 	wr = &qp->sends.wrs[index % qp->sends.size];
 	*send = (struct rds_fake_send) { .opcode = wr->opcode, .flags = wr->flags };
-	if (wr->opcode == IB_WR_SEND && wr->length)
-		memcpy(send->bytes, (const void *)(uintptr_t)wr->address,
-		       min_t(u32, wr->length, sizeof(send->bytes)));
-	return true;
+	if (wr->opcode != IB_WR_SEND)
+		return true;
+	return !rds_fake_dma_access(device->dma_device, wr->address, send->bytes,
+				    min_t(u32, wr->length, sizeof(send->bytes)), false);
 }
 
 /* Ends the oldest send. If it fails the queue pair is in error. RDS_FAKE_LOST: nobody hears of it. */
@@ -135,7 +138,8 @@ bool rds_fake_receive(struct ib_device *device, u32 number, const u8 *bytes, u32
 	wr = qp ? rds_fake_oldest(&qp->receives) : NULL;
 	if (!wr || size > wr->length)
 		return false;
-	memcpy((void *)(uintptr_t)wr->address, bytes, size);
+	if (rds_fake_dma_access(device->dma_device, wr->address, (void *)bytes, size, true))
+		return false;
 	rds_fake_finish_receive(qp, status, told);
 	if (status != IB_WC_SUCCESS)
 		rds_fake_fail(fake, qp);
@@ -237,13 +241,47 @@ int rds_fake_service_level(struct ib_device *device, u32 port, bool resolved)
 	return path.sl + (rds_rdma_path_is_up(id) ? 100 : 0);
 }
 
-/* Memory of a program, which the task of a suite becomes for that; 0 if there is none. Sleeps. */
+/*
+ * Memory of a program, which the task of a suite becomes for that; 0 if there is none. The bytes of a page have its number,
+ * from 0 on. Pages that follow each other lie elsewhere: those with odd numbers come after all others. Sleeps.
+ */
 unsigned long rds_fake_program_memory(unsigned long size)
 {
-	unsigned long address;
+	void *bytes __free(kfree) = kmalloc(PAGE_SIZE, GFP_KERNEL);
+	unsigned long address, first, at;
 
-	if (kunit_attach_mm())
+	if (!bytes || kunit_attach_mm())
 		return 0;
 	address = vm_mmap(NULL, 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, 0);
-	return IS_ERR_VALUE(address) ? 0 : address;
+	if (IS_ERR_VALUE(address))
+		return 0;
+	for (first = 0; first < 2 * PAGE_SIZE; first += PAGE_SIZE) {
+		for (at = first; at < size; at += 2 * PAGE_SIZE) {
+			memset(bytes, (int)(at / PAGE_SIZE), PAGE_SIZE);
+			if (copy_to_user((void __user *)(address + at), bytes,
+					 min(size - at, PAGE_SIZE)))
+				return 0;
+		}
+	}
+	return address;
+}
+
+/* Whether all of such memory has one value. Sleeps. */
+bool rds_fake_program_has(unsigned long address, unsigned long size, u8 value)
+{
+	u8 *bytes __free(kvfree) = kvmalloc(size, GFP_KERNEL);
+
+	return bytes && !copy_from_user(bytes, (void __user *)address, size) &&
+	       !memchr_inv(bytes, value, size);
+}
+
+int rds_fake_access(struct ib_device *device, u64 address, void *bytes, size_t size, bool writes)
+{
+	return rds_fake_dma_access(device->dma_device, address, bytes, size, writes);
+}
+
+/* Whether it sees copies of memory only. */
+bool rds_fake_bounces(struct ib_device *device)
+{
+	return rds_fake_dma_bounce_bytes(device->dma_device);
 }

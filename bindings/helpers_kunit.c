@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * C functions for the KUnit suites: an RDMA device that can do nothing, except that memory can be mapped
- * for it, and that it notes a work request. Memory goes to a PCI device, the e1000 that QEMU has.
+ * for it, and that it notes a work request. Memory goes to a PCI device, the e1000 that QEMU has, or to one of no bus.
  */
 #include <linux/completion.h>
 #include <linux/iommu.h>
@@ -10,6 +10,7 @@
 #include <linux/pci.h>
 #include <rdma/ib_verbs.h>
 
+#include "helpers_fake_dma.h"
 #include "helpers_kunit.h"
 
 #define RDS_STUB_PCI_DEVICE 0x100e
@@ -25,7 +26,9 @@ unsigned int rds_pool_dma_connections(void)
 
 struct rds_stub {
 	struct ib_device device;
+	/* NULL: memory goes to @dma. */
 	struct pci_dev *pci;
+	struct rds_fake_dma dma;
 	int node;
 };
 
@@ -78,26 +81,45 @@ static const struct ib_device_ops rds_stub_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_pd, rds_stub_pd, pd),
 };
 
-/* The PCI device counts as one of NUMA node @node meanwhile, unless that is negative. */
-struct ib_device *rds_stub_alloc(int node)
+static bool find_dma_device(struct rds_stub *stub, int node, bool direct)
 {
-	struct pci_dev *pci = pci_get_device(PCI_VENDOR_ID_INTEL, RDS_STUB_PCI_DEVICE, NULL);
-	struct rds_stub *stub;
+	struct device *device;
 
-	if (!pci)
+	if (direct) {
+		if (rds_fake_dma_create(&stub->dma)) {
+			rds_fake_dma_destroy(&stub->dma);
+			return false;
+		}
+		device = &stub->dma.faux->dev;
+	} else {
+		stub->pci = pci_get_device(PCI_VENDOR_ID_INTEL, RDS_STUB_PCI_DEVICE, NULL);
+		if (!stub->pci)
+			return false;
+		device = &stub->pci->dev;
+	}
+	stub->node = dev_to_node(device);
+	if (node >= 0)
+		set_dev_node(device, node);
+	stub->device.dev.parent = device;
+	stub->device.dma_device = device;
+	return true;
+}
+
+/*
+ * @direct: memory goes to a device of no bus, without an IOMMU, instead of the PCI device. Either counts as one of NUMA
+ * node @node meanwhile, unless that is negative.
+ */
+struct ib_device *rds_stub_alloc(int node, bool direct)
+{
+	struct rds_stub *stub = ib_alloc_device(rds_stub, device);
+
+	if (!stub)
 		return NULL;
-	stub = ib_alloc_device(rds_stub, device);
-	if (!stub) {
-		pci_dev_put(pci);
+	if (!find_dma_device(stub, node, direct)) {
+		ib_dealloc_device(&stub->device);
 		return NULL;
 	}
-	stub->pci = pci;
-	stub->node = dev_to_node(&pci->dev);
-	if (node >= 0)
-		set_dev_node(&pci->dev, node);
 	ib_set_device_ops(&stub->device, &rds_stub_ops);
-	stub->device.dev.parent = &pci->dev;
-	stub->device.dma_device = &pci->dev;
 	stub->device.attrs.kernel_cap_flags = IBK_LOCAL_DMA_LKEY;
 	/* As a registered device has it. */
 	refcount_set(&stub->device.refcount, 1);
@@ -112,7 +134,8 @@ void rds_stub_free(struct ib_device *device)
 
 	ib_device_put(device);
 	wait_for_completion(&device->unreg_completion);
-	set_dev_node(&pci->dev, stub->node);
+	set_dev_node(device->dma_device, stub->node);
+	rds_fake_dma_destroy(&stub->dma);
 	ib_dealloc_device(device);
 	pci_dev_put(pci);
 }
@@ -146,6 +169,39 @@ int rds_stub_share(struct ib_device *device, unsigned int offset, unsigned long 
 	stub->pci->untrusted = false;
 	__free_page(page);
 	return err;
+}
+
+/* Maps contiguous memory for an operation of this node's, and unmaps it. Sleeps. */
+int rds_stub_map(struct ib_device *device, unsigned int order)
+{
+	unsigned int i, count = 1u << order;
+	struct rds_ib_mapping mapping;
+	struct page **pages, *page;
+	int err = -ENOMEM;
+
+	page = alloc_pages(GFP_KERNEL, order);
+	pages = kmalloc_array(count, sizeof(*pages), GFP_KERNEL);
+	if (page && pages) {
+		for (i = 0; i < count; i++)
+			pages[i] = page + i;
+		err = rds_ib_map_pages(device, pages, count, 0, PAGE_SIZE << order, true, false, &mapping);
+		if (!err)
+			rds_ib_unmap_pages(device, &mapping);
+	}
+	kfree(pages);
+	if (page)
+		__free_pages(page, order);
+	return err;
+}
+
+int rds_stub_access(struct ib_device *device, u64 address, void *bytes, size_t size, bool writes)
+{
+	return rds_fake_dma_access(device->dma_device, address, bytes, size, writes);
+}
+
+size_t rds_stub_bounce_bytes(struct ib_device *device)
+{
+	return rds_fake_dma_bounce_bytes(device->dma_device);
 }
 
 /* Posts an atomic operation, and says what the device was asked for. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* C functions for the RDMA wrappers of kapi/. */
 #include <linux/atomic.h>
+#include <linux/dma-mapping.h>
 #include <linux/etherdevice.h>
 #include <linux/gfp.h>
 #include <linux/if_arp.h>
@@ -272,9 +273,15 @@ int rds_ib_dma_map(struct ib_device *device, void *memory, size_t size, u64 *add
 	return ib_dma_mapping_error(device, *address);
 }
 
+/*
+ * The memory stays as it is. What the device has written was copied there, if it has bounce buffers, or taken out of
+ * caches, by rds_ib_dma_sync_for_cpu(): to do that to all of it now would undo what the CPU has written since.
+ */
 void rds_ib_dma_unmap(struct ib_device *device, u64 address, size_t size)
 {
-	ib_dma_unmap_single(device, address, size, DMA_BIDIRECTIONAL);
+	if (!ib_uses_virt_dma(device))
+		dma_unmap_single_attrs(device->dma_device, address, size, DMA_BIDIRECTIONAL,
+				       DMA_ATTR_SKIP_CPU_SYNC);
 }
 
 void rds_ib_dma_sync_for_cpu(struct ib_device *device, u64 address, size_t size)

@@ -18,7 +18,11 @@ use crate::{
     kapi::sync::{new_spinlock_bh, SpinLockBh},
 };
 use core::ptr::{self, NonNull};
-use kernel::{error::from_err_ptr, prelude::*, sync::aref::ARef, sync::Arc};
+use kernel::{
+    error::{from_err_ptr, to_result},
+    prelude::*,
+    sync::{aref::ARef, Arc},
+};
 
 /// The fate of work requests that are posted from now on.
 pub(crate) type Script = bindings::rds_fake_script;
@@ -244,6 +248,28 @@ impl FakeDevice {
         unsafe { bindings::rds_fake_service_level(self.raw(), port, resolved) }
     }
 
+    /// Whether the device gets at memory by way of bounce buffers only.
+    pub(crate) fn bounces(&self) -> bool {
+        // SAFETY: The device is there by the type invariants.
+        unsafe { bindings::rds_fake_bounces(self.raw()) }
+    }
+
+    /// Reads or writes local memory of an operation, as the device does.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if that is in a region, or it has not so many bytes.
+    pub(crate) fn access(&self, piece: &LocalPiece, bytes: &mut [u8], writes: bool) -> Result {
+        if matches!(piece.of, Lender::Region(_)) || piece.len as usize != bytes.len() {
+            return Err(EINVAL);
+        }
+        let (start, len) = (bytes.as_mut_ptr().cast(), bytes.len());
+        // SAFETY: The device is there by the type invariants, and so many bytes.
+        to_result(unsafe {
+            bindings::rds_fake_access(self.raw(), piece.address, start, len, writes)
+        })
+    }
+
     fn report_event(&self, number: u32, event: u32) -> bool {
         // CAST: small.
         let event = event as c_int;
@@ -331,7 +357,8 @@ pub(crate) fn local_piece(pd: &Pd, len: u32) -> LocalPiece {
     }
 }
 
-/// Memory of a program, which the task becomes for that: its address. Sleeps.
+/// Memory of a program, which the task becomes for that: its address. The bytes of a page have its number, and pages that
+/// follow each other lie elsewhere. Sleeps.
 pub(crate) fn program_memory(bytes: usize) -> Result<u64> {
     // CAST: a `long` has as many bits as a `usize`.
     let bytes = bytes as c_ulong;
@@ -341,4 +368,12 @@ pub(crate) fn program_memory(bytes: usize) -> Result<u64> {
         // CAST: as above.
         address => Ok(address as u64),
     }
+}
+
+/// Whether all bytes of such memory have one value. Sleeps.
+pub(crate) fn program_has(address: u64, bytes: usize, value: u8) -> bool {
+    // CAST: a `long` has as many bits as both.
+    let (address, bytes) = (address as c_ulong, bytes as c_ulong);
+    // SAFETY: The function has no preconditions.
+    unsafe { bindings::rds_fake_program_has(address, bytes, value) }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! For the KUnit suites: an RDMA device that can do nothing, except that memory can be mapped for it, and that it notes a
-//! work request. Memory goes to a real PCI device.
+//! work request. Memory goes to a PCI device, which QEMU has, or to a device of no bus.
 
 use super::{
     device::Device,
@@ -26,8 +26,18 @@ impl StubDevice {
     /// A device next to the NUMA node `node`; a negative number means wherever the PCI device is. Fails
     /// with ENODEV if there is no PCI device. May sleep.
     pub(crate) fn new(node: i32) -> Result<Self> {
+        Self::make(node, false)
+    }
+
+    /// A device of no bus, which no IOMMU is before. Fails with ENODEV if it cannot be made. May sleep.
+    pub(crate) fn direct() -> Result<Self> {
+        const ANY_NODE: i32 = -1;
+        Self::make(ANY_NODE, true)
+    }
+
+    fn make(node: i32, direct: bool) -> Result<Self> {
         // SAFETY: The function has no preconditions.
-        let raw = unsafe { bindings::rds_stub_alloc(node) };
+        let raw = unsafe { bindings::rds_stub_alloc(node, direct) };
         // INVARIANT: The device is new, and its reference ours.
         NonNull::new(raw).map(Self).ok_or(ENODEV)
     }
@@ -41,6 +51,34 @@ impl StubDevice {
     pub(crate) fn translates(&self) -> bool {
         // SAFETY: The device is there by the type invariants.
         unsafe { bindings::rds_stub_translates(self.0.as_ptr()) }
+    }
+
+    /// The memory that there is for bounce buffers, if the device gets at memory only by way of them, in bytes.
+    pub(crate) fn bounce_bytes(&self) -> usize {
+        // SAFETY: The device is there by the type invariants.
+        unsafe { bindings::rds_stub_bounce_bytes(self.0.as_ptr()) }
+    }
+
+    /// Maps contiguous memory, a page times two to the power of `order`, as an operation of this node's has it mapped.
+    /// Sleeps.
+    pub(crate) fn map_contiguous(&self, order: u32) -> Result {
+        // SAFETY: The device is there by the type invariants.
+        to_result(unsafe { bindings::rds_stub_map(self.0.as_ptr(), order) })
+    }
+
+    /// Reads what is at an address, as the device does. Fails with EFAULT if there is nothing.
+    pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> Result {
+        let (raw, start, len) = (self.0.as_ptr(), bytes.as_mut_ptr(), bytes.len());
+        // SAFETY: The device is there by the type invariants, and room for so many bytes.
+        to_result(unsafe { bindings::rds_stub_access(raw, address, start.cast(), len, false) })
+    }
+
+    /// Writes to an address, as the device does. Fails with EFAULT if nothing is there.
+    pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> Result {
+        let (raw, start, len) = (self.0.as_ptr(), bytes.as_ptr(), bytes.len());
+        let start = start.cast_mut();
+        // SAFETY: The device is there by the type invariants; the bytes are only read.
+        to_result(unsafe { bindings::rds_stub_access(raw, address, start.cast(), len, true) })
     }
 
     /// Maps `size` bytes of a page, from `offset` on, as memory that peers may use; whether the kernel trusts the device

@@ -15,8 +15,8 @@ NO_DETECTORS = ("nowatchdog", "workqueue.watchdog_thresh=0", "sysctl.kernel.hung
 
 def with_iommu(memory_mib=2048, strict=False):
     """Arguments of a Machine that has two NUMA nodes and a PCI device behind an IOMMU. strict: a mapping
-    that ends is taken out of the IOTLB at once, not with others a little later. There are bounce buffers for who
-    needs them, which nobody does behind an IOMMU."""
+    that ends is taken out of the IOTLB at once, not with others a little later. Who is not behind the IOMMU, as
+    devices that KUnit suites make, has bounce buffers for all memory."""
     half = memory_mib // 2
     qemu = ["-device", "intel-iommu", "-device", "e1000,romfile="]
     for node in (0, 1):

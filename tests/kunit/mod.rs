@@ -11,6 +11,8 @@ mod cong_map;
 mod conn_table;
 mod connect;
 mod connection;
+#[cfg(rds_kunit_iommu)]
+mod dma;
 mod exthdr;
 mod fifo;
 mod ib_private;

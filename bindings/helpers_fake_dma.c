@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * C functions for the KUnit suites: a device of no bus, for which memory is mapped, and what a device finds where that
+ * is. No IOMMU is before it, so that its mappings are the kernel's direct ones: through bounce buffers, on a machine with
+ * swiotlb=force.
+ */
+#include <linux/atomic.h>
+#include <linux/dma-direct.h>
+#include <linux/dma-mapping.h>
+#include <linux/io.h>
+#include <linux/iommu.h>
+#include <linux/swiotlb.h>
+
+#include "helpers_fake_dma.h"
+
+/* As a real adapter: all of memory, in pieces of any size. May sleep. */
+int rds_fake_dma_create(struct rds_fake_dma *dma)
+{
+	static atomic_t made;
+	struct device *device;
+	char name[32];
+
+	snprintf(name, sizeof(name), "rds_fake_dma.%d", atomic_inc_return(&made));
+	dma->faux = faux_device_create(name, NULL, NULL);
+	if (!dma->faux)
+		return -ENOMEM;
+	device = &dma->faux->dev;
+	device->dma_mask = &dma->mask;
+	device->dma_parms = &dma->parms;
+	dma_set_max_seg_size(device, UINT_MAX);
+	return dma_set_mask_and_coherent(device, DMA_BIT_MASK(64));
+}
+
+/* Sleeps. */
+void rds_fake_dma_destroy(struct rds_fake_dma *dma)
+{
+	if (!dma->faux)
+		return;
+	/* They go before the device may. */
+	dma->faux->dev.dma_parms = NULL;
+	dma->faux->dev.dma_mask = NULL;
+	faux_device_destroy(dma->faux);
+}
+
+/* Any context. */
+static void *find(struct device *device, u64 address)
+{
+#ifdef CONFIG_IOMMU_API
+	struct iommu_domain *domain = iommu_get_domain_for_dev(device);
+
+	if (domain && domain->type & __IOMMU_DOMAIN_PAGING) {
+		phys_addr_t phys = iommu_iova_to_phys(domain, address);
+
+		return phys ? phys_to_virt(phys) : NULL;
+	}
+#endif
+	return phys_to_virt(dma_to_phys(device, address));
+}
+
+/*
+ * Has the device write memory where it sees it, or read it. EFAULT, and a part may have been done, if an IOMMU knows of
+ * no memory there. Any context.
+ */
+int rds_fake_dma_access(struct device *device, u64 address, void *bytes, size_t size, bool writes)
+{
+	while (size) {
+		size_t some = min_t(size_t, size, PAGE_SIZE - offset_in_page(address));
+		void *memory = find(device, address);
+
+		if (!memory)
+			return -EFAULT;
+		if (writes)
+			memcpy(memory, bytes, some);
+		else
+			memcpy(bytes, memory, some);
+		address += some;
+		bytes += some;
+		size -= some;
+	}
+	return 0;
+}
+
+/* All memory for bounce buffers, if the device gets at memory by way of them alone; 0 if it need not. */
+size_t rds_fake_dma_bounce_bytes(struct device *device)
+{
+#ifdef CONFIG_SWIOTLB
+	if (is_swiotlb_force_bounce(device) && !device_iommu_mapped(device))
+		return device->dma_io_tlb_mem->nslabs << IO_TLB_SHIFT;
+#endif
+	return 0;
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory as a device sees it: behind an IOMMU, and by way of bounce buffers, which the kernel copies to and from when it is
+//! told to.
+//!
+//! It needs what `scripts/rdsvm/hardware.py` gives a machine. A device of no bus has no IOMMU, so that `swiotlb=force` has
+//! the kernel bounce all of its memory. Other suites use such a device, too: `kapi/rdma/fake.rs`.
+
+use kernel::prelude::*;
+
+#[kunit_tests(rds_dma)]
+mod suite {
+    use crate::{
+        kapi::rdma::{
+            stub::{StubDevice, StubQp},
+            BufMut, Pd,
+        },
+        recv_pool::{Context, Counters, Limit, Pool, PoolConfig, SHARD_ORDERS},
+    };
+    use kernel::{prelude::*, sync::Arc};
+
+    const SIZE: u32 = 4352;
+    const ANY_NODE: i32 = -1;
+
+    /// A device with a pool.
+    struct Bench {
+        pool: Arc<Pool>,
+        pd: Arc<Pd>,
+        stub: StubDevice,
+    }
+
+    impl Bench {
+        fn new(stub: StubDevice) -> Result<Self> {
+            let pd = Pd::new(stub.device())?;
+            let pool = pool(&pd)?;
+            Ok(Self { pool, pd, stub })
+        }
+
+        /// Behind the IOMMU, and by way of bounce buffers.
+        fn both() -> Result<[Self; 2]> {
+            let both = [StubDevice::new(ANY_NODE)?, StubDevice::direct()?];
+            assert_eq!(both.each_ref().map(StubDevice::translates), [true, false]);
+            let bounces = both.each_ref().map(|stub| stub.bounce_bytes() > 0);
+            assert_eq!(bounces, [false, true]);
+            let [translated, bounced] = both;
+            Ok([Self::new(translated)?, Self::new(bounced)?])
+        }
+
+        fn alloc(&self) -> Result<BufMut> {
+            self.pool.alloc(Context::MaySleep).ok_or(ENOMEM)
+        }
+    }
+
+    fn pool(pd: &Arc<Pd>) -> Result<Arc<Pool>> {
+        let config = PoolConfig {
+            buf_size: SIZE,
+            orders: SHARD_ORDERS,
+        };
+        let limit = Arc::new(Limit::new(usize::MAX), GFP_KERNEL)?;
+        let counters = Arc::new(Counters::new(), GFP_KERNEL)?;
+        Pool::new(Some(&**pd), None, limit, counters, config)
+    }
+
+    fn has_only(bytes: &[u8], value: u8) -> bool {
+        bytes.iter().all(|byte| *byte == value)
+    }
+
+    #[test]
+    fn both_see_what_the_other_has_written_once_that_is_said() -> Result {
+        for bench in Bench::both()? {
+            let (mut sent, received) = (bench.alloc()?, bench.alloc()?);
+            let qp = StubQp::new(&bench.pd)?;
+            let addresses = (qp.address(&sent), qp.address(&received));
+            let (from, to) = (addresses.0.ok_or(EINVAL)?, addresses.1.ok_or(EINVAL)?);
+            sent.bytes_mut().fill(1);
+            qp.sync_for_device(&sent);
+            let mut seen = KVec::from_elem(0, SIZE as usize, GFP_KERNEL)?;
+            bench.stub.read(from, &mut seen)?;
+            assert!(has_only(&seen, 1));
+
+            seen.fill(2);
+            qp.sync_for_device(&received);
+            bench.stub.write(to, &seen)?;
+            qp.sync_for_cpu(&received);
+            assert!(has_only(received.bytes(), 2));
+            // Neighbours in one mapping.
+            assert!(has_only(sent.bytes(), 1));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn messages_that_wait_keep_their_bytes_when_the_device_goes() -> Result {
+        for bench in Bench::both()? {
+            let (mut waits, mut sent, received) = (bench.alloc()?, bench.alloc()?, bench.alloc()?);
+            let qp = StubQp::new(&bench.pd)?;
+            sent.bytes_mut().fill(1);
+            qp.sync_for_device(&sent);
+            let arrived = KVec::from_elem(2, SIZE as usize, GFP_KERNEL)?;
+            let address = qp.address(&received).ok_or(EINVAL)?;
+            bench.stub.write(address, &arrived)?;
+            qp.sync_for_cpu(&received);
+            drop(qp);
+            // Never posted, and another time than the first.
+            waits.bytes_mut().fill(3);
+            sent.bytes_mut().fill(4);
+            bench.pool.revoke()?;
+            assert!(has_only(waits.bytes(), 3));
+            assert!(has_only(sent.bytes(), 4));
+            assert!(has_only(received.bytes(), 2));
+        }
+        Ok(())
+    }
+}
