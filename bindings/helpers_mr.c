@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* C functions for memory of programs that peers may use, as helpers.c has them for the others. */
 #include <linux/capability.h>
+#include <linux/dma-mapping.h>
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
@@ -54,6 +55,16 @@ void rds_unpin_pages(struct page **pages, unsigned long count, bool dirty)
 	unpin_user_pages_dirty_lock(pages, count, dirty);
 }
 
+/* A bounce buffer is shorter than what most devices take in one piece. */
+static size_t max_segment(struct ib_device *device)
+{
+	size_t most = ib_dma_max_seg_size(device);
+
+	if (ib_uses_virt_dma(device))
+		return most;
+	return min(most, dma_max_mapping_size(device->dma_device));
+}
+
 /* Maps @size bytes from @offset in the first of the pages on. Sleeps. */
 int rds_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int count,
 		     unsigned int offset, unsigned long size, bool writable, bool shared,
@@ -70,7 +81,7 @@ int rds_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int
 	 */
 	mapping->attrs = shared ? DMA_ATTR_REQUIRE_COHERENT : DMA_ATTR_DEBUGGING_IGNORE_CACHELINES;
 	err = sg_alloc_table_from_pages_segment(&mapping->table, pages, count, offset, size,
-						ib_dma_max_seg_size(device), GFP_KERNEL);
+						(unsigned int)max_segment(device), GFP_KERNEL);
 	if (err)
 		return err;
 	err = ib_dma_map_sgtable_attrs(device, &mapping->table, mapping->direction, mapping->attrs);
@@ -79,20 +90,42 @@ int rds_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int
 	return err;
 }
 
-/* What the device is told of the pages; 0 if there is no room for it. Without keys. */
-unsigned int rds_ib_mapping_pieces(const struct rds_ib_mapping *mapping, struct ib_sge *sges,
-				   unsigned int room)
+/*
+ * Whether the device sees memory in between that is not of the mapping, so that no region has all of it: a bounce buffer
+ * does not begin where in a page the memory does.
+ */
+static bool has_gaps(const struct rds_ib_mapping *mapping)
+{
+	struct scatterlist *sg;
+	u64 end = 0;
+	unsigned int i;
+
+	for_each_sgtable_dma_sg((struct sg_table *)&mapping->table, sg, i) {
+		u64 address = sg_dma_address(sg);
+
+		if (i && (offset_in_page(end) || offset_in_page(address)) && end != address)
+			return true;
+		end = address + sg_dma_len(sg);
+	}
+	return false;
+}
+
+/* In how many pieces the device is to be told of the memory: 0 if as a region. @few: so many cost less than that. */
+unsigned int rds_ib_mapping_pieces(const struct rds_ib_mapping *mapping, unsigned int few)
+{
+	return mapping->table.nents <= few || has_gaps(mapping) ? mapping->table.nents : 0;
+}
+
+/* Has room for all pieces. They get no keys. */
+void rds_ib_mapping_list(const struct rds_ib_mapping *mapping, struct ib_sge *sges)
 {
 	struct scatterlist *sg;
 	unsigned int i;
 
-	if (mapping->table.nents > room)
-		return 0;
 	for_each_sgtable_dma_sg((struct sg_table *)&mapping->table, sg, i) {
 		sges[i].addr = sg_dma_address(sg);
 		sges[i].length = sg_dma_len(sg);
 	}
-	return mapping->table.nents;
 }
 
 void rds_ib_unmap_pages(struct ib_device *device, struct rds_ib_mapping *mapping)
@@ -139,6 +172,12 @@ int rds_ib_mr_map(struct ib_mr *mr, struct rds_ib_mapping *mapping)
 u32 rds_ib_mr_rkey(const struct ib_mr *mr)
 {
 	return mr->rkey;
+}
+
+/* Where its memory begins, as both keys count. */
+u32 rds_ib_mr_start(const struct ib_mr *mr)
+{
+	return (u32)mr->iova;
 }
 
 u32 rds_ib_mr_lkey(const struct ib_mr *mr)

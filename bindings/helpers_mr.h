@@ -27,8 +27,8 @@ struct rds_ib_mapping {
 int rds_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int count,
 		     unsigned int offset, unsigned long size, bool writable, bool shared,
 		     struct rds_ib_mapping *mapping);
-unsigned int rds_ib_mapping_pieces(const struct rds_ib_mapping *mapping, struct ib_sge *sges,
-				   unsigned int room);
+unsigned int rds_ib_mapping_pieces(const struct rds_ib_mapping *mapping, unsigned int few);
+void rds_ib_mapping_list(const struct rds_ib_mapping *mapping, struct ib_sge *sges);
 void rds_ib_unmap_pages(struct ib_device *device, struct rds_ib_mapping *mapping);
 
 /* memory regions */
@@ -36,6 +36,7 @@ struct ib_mr *rds_ib_alloc_mr(struct ib_pd *pd, u32 pages);
 int rds_ib_dereg_mr(struct ib_mr *mr);
 int rds_ib_mr_map(struct ib_mr *mr, struct rds_ib_mapping *mapping);
 u32 rds_ib_mr_rkey(const struct ib_mr *mr);
+u32 rds_ib_mr_start(const struct ib_mr *mr);
 u32 rds_ib_mr_lkey(const struct ib_mr *mr);
 struct ib_cq *rds_ib_alloc_cq(struct ib_device *device, int entries);
 void rds_ib_free_cq(struct ib_cq *cq);

@@ -84,7 +84,7 @@ impl Access {
 pub(crate) type Pieces = KVec<LocalPiece>;
 
 /// Most pieces that are better named one by one: a work request costs less than a region.
-const MAX_PIECES: usize = 4;
+const FEW_PIECES: usize = 4;
 
 /// Pages as a device sees them. Dropping it sleeps.
 ///
@@ -154,17 +154,27 @@ pub(crate) struct LentMapping {
 }
 
 impl LentMapping {
-    /// Lends it if the device sees it in few pieces. Fails with ENOMEM. May sleep.
+    /// Lends it if the device sees it in few pieces, or in such as fit into no region. Fails with ENOMEM. May sleep.
     pub(crate) fn new(mapping: &Arc<Mapping>) -> Result<Option<(Arc<Self>, Pieces)>> {
-        let mut sges = [bindings::ib_sge::default(); MAX_PIECES];
-        // CAST: small.
-        let room = MAX_PIECES as c_uint;
         let raw = &mapping.raw;
-        // SAFETY: By the type invariants the memory is mapped; there is room for so many.
-        let count = unsafe { bindings::rds_ib_mapping_pieces(raw, sges.as_mut_ptr(), room) };
-        let Some(sges) = sges.get(..count as usize).filter(|it| !it.is_empty()) else {
+        // SAFETY: By the type invariants the memory is mapped.
+        // CAST: small.
+        let count = unsafe { bindings::rds_ib_mapping_pieces(raw, FEW_PIECES as c_uint) } as usize;
+        if count == 0 {
             return Ok(None);
+        }
+        let mut few = [bindings::ib_sge::default(); FEW_PIECES];
+        let mut many;
+        let sges = match few.get_mut(..count) {
+            Some(few) => few,
+            None => {
+                let none = bindings::ib_sge::default();
+                many = KVec::from_elem(none, count, GFP_KERNEL_ACCOUNT)?;
+                many.as_mut_slice()
+            }
         };
+        // SAFETY: By the type invariants the memory is mapped; there is room for so many.
+        unsafe { bindings::rds_ib_mapping_list(raw, sges.as_mut_ptr()) };
         let domain = mapping.pd.domain();
         let lent = Arc::pin_init(
             pin_init!(Self {
@@ -370,9 +380,11 @@ impl Region {
         Ok(pieces)
     }
 
-    /// Where the memory begins, as peers have to name it, in bytes.
+    /// Where the memory begins, as peers have to name it, in bytes: where in a page the device sees it, which is somewhere
+    /// else if that is a bounce buffer.
     pub(crate) fn offset(&self) -> u32 {
-        self.mapping.memory.offset()
+        // SAFETY: The region is alive.
+        unsafe { bindings::rds_ib_mr_start(self.mr.as_raw()) }
     }
 
     /// How many pages the memory has a part of.

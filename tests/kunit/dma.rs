@@ -111,4 +111,14 @@ mod suite {
         }
         Ok(())
     }
+
+    #[test]
+    fn large_local_memory_is_mapped() -> Result {
+        // 512 KiB: bounce buffers are of no more than 256.
+        const ORDER: u32 = 7;
+        let [translated, bounced] = Bench::both()?;
+        assert_eq!(translated.stub.map_contiguous(ORDER), Ok(()));
+        assert_eq!(bounced.stub.map_contiguous(ORDER), Ok(()));
+        Ok(())
+    }
 }

@@ -18,7 +18,7 @@ mod suite {
         kapi::{
             pin::PinnedMemory,
             rdma::{
-                fake::{local_queue_pair, program_memory, Script, LOCAL_PROTECTION},
+                fake::{local_queue_pair, program_has, program_memory, Script, LOCAL_PROTECTION},
                 Access, WcStatus,
             },
         },
@@ -254,6 +254,49 @@ mod suite {
             assert_eq!((early, late), (false, true));
             assert_eq!((regions, none), (left, 0));
         }
+        Ok(())
+    }
+
+    /// Memory that begins within a page, in so many pieces that a region would have it, but for bounce buffers, which
+    /// begin elsewhere in their page.
+    #[test]
+    fn an_operation_has_unaligned_memory_in_order() -> Result {
+        const START: usize = 16;
+        const LEN: usize = 16 * PAGE_SIZE;
+        let memory = Memory::new(Setup::default())?;
+        let address = program_memory(17 * PAGE_SIZE)? + START as u64;
+        let pinned = PinnedMemory::pin(address, LEN as u32, true)?;
+        let then = Arc::new(Then(Arc::new(Atomic::new(false), GFP_KERNEL)?), GFP_KERNEL)?;
+        let access = Access::Sink { by_peer: false };
+        let mapped = memory.regions.map(&HERE, pinned, access, then);
+        let fake = &memory.bench.fake;
+        let bounces = fake.bounces();
+        let is_mapped = mapped.is_ok();
+        let (mut total, mut in_order, mut is_written) = (0, true, false);
+        if let Ok((held, pieces)) = mapped {
+            let mut bytes = KVec::from_elem(0u8, LEN, GFP_KERNEL)?;
+            for piece in &pieces {
+                let here = bytes.get_mut(..piece.len() as usize).ok_or(EINVAL)?;
+                if bounces {
+                    fake.access(piece, here, false)?;
+                    let expected = (START + total..).map(|at| (at / PAGE_SIZE) as u8);
+                    in_order &= here.iter().zip(expected).all(|(a, b)| *a == b);
+                    here.fill(0x77);
+                    fake.access(piece, here, true)?;
+                }
+                total += piece.len() as usize;
+            }
+            let count = pieces.len();
+            drop((held, pieces));
+            memory.bench.queue.flush();
+            memory.regions.settle();
+            is_written = program_has(address, LEN, 0x77);
+            let is_split = count > 4;
+            assert_eq!(is_split, bounces);
+        }
+        let left = memory.end();
+        assert_eq!((is_mapped, total, in_order), (true, LEN, true));
+        assert_eq!((is_written, left), (bounces, 0));
         Ok(())
     }
 
