@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /* C functions for the RDMA wrappers of kapi/. */
 #include <linux/atomic.h>
-#include <linux/dma-mapping.h>
+#include <linux/dma-map-ops.h>
 #include <linux/etherdevice.h>
 #include <linux/gfp.h>
 #include <linux/if_arp.h>
+#include <linux/iommu-dma.h>
 #include <linux/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/string.h>
+#include <linux/swiotlb.h>
 #include <linux/timer.h>
 #include <net/ipv6.h>
 #include <net/sch_generic.h>
@@ -282,6 +284,22 @@ void rds_ib_dma_unmap(struct ib_device *device, u64 address, size_t size)
 	if (!ib_uses_virt_dma(device))
 		dma_unmap_single_attrs(device->dma_device, address, size, DMA_BIDIRECTIONAL,
 				       DMA_ATTR_SKIP_CPU_SYNC);
+}
+
+/*
+ * All memory for bounce buffers, if what the device finds at @address is one; else 0. A mapping of whole pages behind an
+ * IOMMU never is, and devices that are not coherent are told of each write whether it is one or not.
+ */
+size_t rds_ib_dma_bounce_bytes(struct ib_device *device, u64 address)
+{
+#ifdef CONFIG_SWIOTLB
+	struct device *dma = device->dma_device;
+
+	if (!ib_uses_virt_dma(device) && dma->dma_io_tlb_mem && !use_dma_iommu(dma) &&
+	    dev_is_dma_coherent(dma) && dma_need_sync(dma, address))
+		return READ_ONCE(dma->dma_io_tlb_mem->nslabs) << IO_TLB_SHIFT;
+#endif
+	return 0;
 }
 
 void rds_ib_dma_sync_for_cpu(struct ib_device *device, u64 address, size_t size)

@@ -69,6 +69,7 @@ void rds_free_shard(void *memory, unsigned int order);
 int rds_node_of(const void *memory);
 int rds_ib_dma_map(struct ib_device *device, void *memory, size_t size, u64 *address);
 void rds_ib_dma_unmap(struct ib_device *device, u64 address, size_t size);
+size_t rds_ib_dma_bounce_bytes(struct ib_device *device, u64 address);
 void rds_ib_dma_sync_for_cpu(struct ib_device *device, u64 address, size_t size);
 void rds_ib_dma_sync_for_device(struct ib_device *device, u64 address, size_t size);
 

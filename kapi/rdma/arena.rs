@@ -22,7 +22,7 @@ use super::{
     device::Device,
     domain::Domain,
     pd::Pd,
-    shard::{shard_bytes, BufMut, Shard, ShardSpec},
+    shard::{shard_bytes, BufMut, Mapping, Shard, ShardSpec},
 };
 use crate::kapi::{
     sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
@@ -127,6 +127,8 @@ struct Lists {
     occupied: usize,
     /// Those of them that are still mapped after the arena was revoked.
     mapped: usize,
+    /// The most bytes of all shards, once one has bounce buffers.
+    bound: usize,
     /// The fewest empty shards there were since someone last looked: so many are not needed.
     idle: usize,
     /// Someone will look.
@@ -347,6 +349,7 @@ impl Arena {
             empty_bytes: 0,
             occupied: 0,
             mapped: 0,
+            bound: usize::MAX,
             idle: 0,
             watched: false,
             node: pd.map_or(NO_NODE, |pd| pd.device().numa_node()),
@@ -432,7 +435,7 @@ impl Arena {
             if lists.revoked {
                 return Err(GrowError::Revoked);
             }
-            if total > limit {
+            if total > limit.min(lists.bound) {
                 return Err(GrowError::Limit);
             }
             lists.stats.bytes = total;
@@ -450,7 +453,10 @@ impl Arena {
         });
         let mut lists = self.lists.lock();
         match shard {
-            Ok(shard) if !lists.revoked => {
+            Ok(mut shard) if !lists.revoked => {
+                if let Some(bound) = shard.mapping_mut().as_ref().and_then(Mapping::bound) {
+                    lists.bound = bound;
+                }
                 let foreign = usize::from(lists.is_foreign(&shard));
                 lists.stats.foreign = lists.stats.foreign.wrapping_add(foreign);
                 lists.add_empty(shard);
@@ -459,7 +465,11 @@ impl Arena {
             shard => {
                 lists.forget(bytes);
                 drop(lists);
-                Err(shard.map_or(GrowError::NoMemory, |_| GrowError::Revoked))
+                match shard {
+                    Ok(_) => Err(GrowError::Revoked),
+                    Err(error) if error == ENOSPC => Err(GrowError::Limit),
+                    Err(_) => Err(GrowError::NoMemory),
+                }
             }
         }
     }

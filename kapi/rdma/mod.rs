@@ -20,6 +20,7 @@
 mod addr;
 mod arena;
 mod batch;
+mod bounce;
 mod client;
 mod cm;
 mod cm_event;

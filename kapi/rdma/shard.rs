@@ -9,7 +9,7 @@
 //! A handle is 16 bytes and points to its shard without counting a reference: a shard leaves its
 //! [`Arena`] only when all of its slots are free.
 
-use super::{arena::Arena, device::Device, domain::Domain};
+use super::{arena::Arena, bounce::Bounced, device::Device, domain::Domain};
 use crate::bindings;
 use core::{
     mem::ManuallyDrop,
@@ -71,9 +71,12 @@ pub(super) struct Mapping {
     device: ARef<Device>,
     address: u64,
     len: usize,
+    bounced: Option<Bounced>,
 }
 
 impl Mapping {
+    /// Fails with ENOSPC if too many bounce buffers are in use already.
+    ///
     /// # Safety
     ///
     /// The `len` bytes of `memory` must outlive the result.
@@ -88,11 +91,26 @@ impl Mapping {
             bindings::rds_ib_dma_map(device.as_raw(), memory.as_ptr().cast(), len, &mut address)
         })?;
         // INVARIANT: The mapping is new.
-        Ok(Self {
+        let mut this = Self {
             device,
             address,
             len,
-        })
+            bounced: None,
+        };
+        // SAFETY: The device is registered, and the mapping its own.
+        match unsafe { bindings::rds_ib_dma_bounce_bytes(this.device.as_raw(), address) } {
+            0 => {}
+            all => {
+                let charged = Bounced::charge(len, all);
+                this.bounced = Some(charged.ok_or(ENOSPC)?);
+            }
+        }
+        Ok(this)
+    }
+
+    /// The most that an arena may have mapped in this way, in bytes; `None` if there is no bound.
+    pub(super) fn bound(&self) -> Option<usize> {
+        self.bounced.as_ref().map(Bounced::share_of_arena)
     }
 
     /// Where the device finds the first byte.

@@ -13,9 +13,9 @@ mod suite {
     use crate::{
         kapi::rdma::{
             stub::{StubDevice, StubQp},
-            BufMut, Pd,
+            BufMut, GrowError, Pd,
         },
-        recv_pool::{Context, Counters, Limit, Pool, PoolConfig, SHARD_ORDERS},
+        recv_pool::{Batch, Context, Counters, Limit, Pool, PoolConfig, SHARD_ORDERS},
     };
     use kernel::{prelude::*, sync::Arc};
 
@@ -119,6 +119,51 @@ mod suite {
         let [translated, bounced] = Bench::both()?;
         assert_eq!(translated.stub.map_contiguous(ORDER), Ok(()));
         assert_eq!(bounced.stub.map_contiguous(ORDER), Ok(()));
+        Ok(())
+    }
+
+    /// Takes all buffers that a pool gives, until it holds `most` bytes. Returns how many it holds.
+    fn take_all(pool: &Pool, most: usize) -> Result<(KVVec<BufMut>, usize)> {
+        let mut bufs = KVVec::new();
+        let mut batch = Batch::new();
+        while pool.stats().arena.bytes < most {
+            match pool.alloc_many(usize::MAX, Context::MaySleep, &mut batch) {
+                Ok(_) => {}
+                Err(GrowError::Limit) => break,
+                Err(_) => return Err(ENOMEM),
+            }
+            while let Some(buf) = batch.pop() {
+                bufs.push(buf, GFP_KERNEL)?;
+            }
+        }
+        Ok((bufs, pool.stats().arena.bytes))
+    }
+
+    #[test]
+    fn pools_leave_bounce_buffers_for_others() -> Result {
+        let [translated, bounced] = Bench::both()?;
+        let all = bounced.stub.bounce_bytes();
+        let share = all / 32;
+        // One pool.
+        let (bufs, held) = take_all(&bounced.pool, all)?;
+        assert!(held <= share && held > share / 2);
+        let (free, unbound) = take_all(&translated.pool, 2 * share)?;
+        assert!(unbound >= 2 * share);
+        drop((bufs, free));
+        // Many.
+        let mut pools = KVec::new();
+        let mut total = 0;
+        for _ in 0..24 {
+            let pool = pool(&bounced.pd)?;
+            let (bufs, held) = take_all(&pool, all)?;
+            total += held;
+            pools.push((bufs, pool), GFP_KERNEL)?;
+        }
+        assert!(total <= all / 2 && total > all / 4);
+        // What is given back can be had again.
+        drop(pools);
+        bounced.pool.trim(usize::MAX);
+        assert!(bounced.alloc().is_ok());
         Ok(())
     }
 }

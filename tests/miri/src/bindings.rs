@@ -195,6 +195,10 @@ pub(crate) unsafe fn rds_ib_dma_map(
     0
 }
 
+pub(crate) unsafe fn rds_ib_dma_bounce_bytes(_device: *mut ib_device, _address: u64) -> usize {
+    0
+}
+
 pub(crate) unsafe fn rds_ib_dma_unmap(_device: *mut ib_device, _address: u64, len: usize) {
     device(|device| {
         device.mapped -= len;

@@ -40,6 +40,7 @@ pub mod code {
         EAGAIN = 11,
         ENOMEM = 12,
         EBUSY = 16,
+        ENOSPC = 28,
         ENODEV = 19,
         EINVAL = 22
     );

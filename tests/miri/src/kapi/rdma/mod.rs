@@ -8,6 +8,8 @@ mod arena;
 mod arena_tests;
 #[path = "../../../../../kapi/rdma/batch.rs"]
 mod batch;
+#[path = "../../../../../kapi/rdma/bounce.rs"]
+mod bounce;
 mod device;
 #[path = "../../../../../kapi/rdma/domain.rs"]
 mod domain;
