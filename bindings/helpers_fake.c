@@ -403,14 +403,14 @@ static const struct ib_device_ops rds_fake_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_qp, rds_fake_qp, qp),
 };
 
-/* @soft_iwarp: a device that the module takes for soft-iWARP. */
-struct ib_device *rds_fake_alloc(bool soft_iwarp)
+/* @soft_iwarp: a device that the module takes for soft-iWARP. @direct: it never has bounce buffers. */
+struct ib_device *rds_fake_alloc(bool soft_iwarp, bool direct)
 {
 	struct rds_fake *fake = ib_alloc_device(rds_fake, device);
 
 	if (!fake)
 		return NULL;
-	if (rds_fake_dma_create(&fake->dma)) {
+	if (rds_fake_dma_create(&fake->dma, direct)) {
 		rds_fake_dma_destroy(&fake->dma);
 		ib_dealloc_device(&fake->device);
 		return NULL;

@@ -47,7 +47,7 @@ struct rds_fake_send {
 	u8 bytes[64];
 };
 
-struct ib_device *rds_fake_alloc(bool soft_iwarp);
+struct ib_device *rds_fake_alloc(bool soft_iwarp, bool direct);
 void rds_fake_set_own_drain(struct ib_device *device);
 u32 rds_fake_made_with_io(struct ib_device *device);
 u32 rds_fake_refused(struct ib_device *device);

@@ -13,8 +13,8 @@
 
 #include "helpers_fake_dma.h"
 
-/* As a real adapter: all of memory, in pieces of any size. May sleep. */
-int rds_fake_dma_create(struct rds_fake_dma *dma)
+/* As a real adapter: all of memory, in pieces of any size. @direct: without bounce buffers on any machine. May sleep. */
+int rds_fake_dma_create(struct rds_fake_dma *dma, bool direct)
 {
 	static atomic_t made;
 	struct device *device;
@@ -27,6 +27,10 @@ int rds_fake_dma_create(struct rds_fake_dma *dma)
 	device = &dma->faux->dev;
 	device->dma_mask = &dma->mask;
 	device->dma_parms = &dma->parms;
+#ifdef CONFIG_SWIOTLB
+	if (direct)
+		device->dma_io_tlb_mem = NULL;
+#endif
 	dma_set_max_seg_size(device, UINT_MAX);
 	return dma_set_mask_and_coherent(device, DMA_BIT_MASK(64));
 }

@@ -86,7 +86,7 @@ static bool find_dma_device(struct rds_stub *stub, int node, bool direct)
 	struct device *device;
 
 	if (direct) {
-		if (rds_fake_dma_create(&stub->dma)) {
+		if (rds_fake_dma_create(&stub->dma, false)) {
 			rds_fake_dma_destroy(&stub->dma);
 			return false;
 		}

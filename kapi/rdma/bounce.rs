@@ -11,7 +11,7 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 /// The part of all bounce buffers that shards of all arenas may hold: the half.
 const OF_ALL: usize = 2;
 /// The part that those of one arena may hold, so that a device has some for what it sends whatever it receives.
-const OF_ARENA: usize = 32;
+const OF_ARENA: usize = 8;
 
 /// What shards hold, in bytes.
 static HELD: Atomic<usize> = Atomic::new(0);

@@ -75,10 +75,11 @@ unsafe impl Send for FakeDevice {}
 unsafe impl Sync for FakeDevice {}
 
 impl FakeDevice {
-    /// A device, which the module takes for soft-iWARP if so asked. May sleep.
-    pub(crate) fn new(soft_iwarp: bool) -> Result<Self> {
+    /// A device, which the module takes for soft-iWARP if so asked. One that is `direct` has no bounce buffers on any
+    /// machine: with them peers can use no memory. May sleep.
+    pub(crate) fn new(soft_iwarp: bool, direct: bool) -> Result<Self> {
         // SAFETY: The function has no preconditions.
-        let raw = unsafe { bindings::rds_fake_alloc(soft_iwarp) };
+        let raw = unsafe { bindings::rds_fake_alloc(soft_iwarp, direct) };
         // INVARIANT: The device is new, and its reference ours.
         NonNull::new(raw).map(Self).ok_or(ENOMEM)
     }

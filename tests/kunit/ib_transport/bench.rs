@@ -52,6 +52,8 @@ pub(super) struct Setup {
     pub(super) credit: u32,
     /// Receives that are always posted.
     pub(super) min_recv_wr: u32,
+    /// The device gets at all memory by itself, on a machine with `swiotlb=force`, too.
+    pub(super) direct: bool,
     /// The driver drains queue pairs by itself.
     pub(super) own_drain: bool,
 }
@@ -68,7 +70,7 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) fn new(setup: Setup) -> Result<Self> {
-        let fake = FakeDevice::new(setup.soft_iwarp)?;
+        let fake = FakeDevice::new(setup.soft_iwarp, setup.direct)?;
         if setup.own_drain {
             fake.set_own_drain();
         }

@@ -127,7 +127,7 @@ mod suite {
 
     #[test]
     fn a_type_of_service_is_a_service_level_where_there_is_a_subnet_manager() -> Result {
-        let fake = FakeDevice::new(false)?;
+        let fake = FakeDevice::new(false, false)?;
         assert_eq!(fake.service_level(false, true), 105);
         // The network's administrator has said what it is there.
         assert_eq!(fake.service_level(true, true), 102);

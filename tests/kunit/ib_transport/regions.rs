@@ -82,7 +82,15 @@ mod suite {
     }
 
     impl Memory {
+        /// Of a device that lets peers use it.
         fn new(setup: Setup) -> Result<Self> {
+            Self::of(Setup {
+                direct: true,
+                ..setup
+            })
+        }
+
+        fn of(setup: Setup) -> Result<Self> {
             let bench = Bench::new(setup)?;
             let connection = bench.connect()?;
             let qp = bench.qp().ok_or(ENODEV)?;
@@ -263,7 +271,7 @@ mod suite {
     fn an_operation_has_unaligned_memory_in_order() -> Result {
         const START: usize = 16;
         const LEN: usize = 16 * PAGE_SIZE;
-        let memory = Memory::new(Setup::default())?;
+        let memory = Memory::of(Setup::default())?;
         let address = program_memory(17 * PAGE_SIZE)? + START as u64;
         let pinned = PinnedMemory::pin(address, LEN as u32, true)?;
         let then = Arc::new(Then(Arc::new(Atomic::new(false), GFP_KERNEL)?), GFP_KERNEL)?;

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Soft-RoCE that gets at memory by the DMA API, as adapters do (configs/patches/rxe-dma-device.cocci): whatever it is given
+has to be mapped, and the kernel copies to and from bounce buffers only when it is told of it."""
+
+import pytest
+from rdsvm import cluster
+from rdsvm.cluster import PAIR, PAIR6
+from traffic import exchange, new_devices, ping, under_load
+
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
+
+WAYS = {
+    "bounced": {"cmdline": ["swiotlb=force", "rdma_rxe.dma=1"]},
+    # No driver has this device.
+    "translated": {"qemu": ["-device", "intel-iommu", "-device", "pci-testdev,addr=1e"],
+                   "cmdline": ["intel_iommu=on", "iommu.passthrough=0", "rdma_rxe.dma=0000:00:1e.0"]},
+}
+
+
+def bounced_slots(node):
+    """How many slots of bounce buffers are in use. Only RDMA devices have any here."""
+    return int(node.run("cat /sys/kernel/debug/swiotlb/io_tlb_used").out)
+
+
+# The debug kernel takes minutes.
+@pytest.mark.flavors("release")
+@pytest.mark.parametrize("way", ("bounced", pytest.param("translated", marks=pytest.mark.long)))
+def test_traffic(way, tmp_path, flavor, tools, guest):
+    """Verified traffic, also while devices go and come back, and operations, for which peers' memory cannot bounce. In the end
+    no bounce buffer is left."""
+    node = cluster.one_node(tmp_path, "rust", flavor, **WAYS[way])
+    try:
+        before = bounced_slots(node) if way == "bounced" else 0
+        node.add_pair()
+        cluster.must(node.load())
+        start = node.mark("loaded")
+        for ends in (PAIR, PAIR6):
+            ping(tools, node, ends[1], ends[0])
+        if way == "bounced":
+            assert bounced_slots(node) > before
+        ends = ((node, PAIR[0]), (node, PAIR[1]))
+        exchange(tools, *ends, count=200)
+        exchange(tools, *ends, count=32, sizes="boundary")
+        if way == "translated":
+            node.run(["python3", guest / "operate.py", 1, "transfers"], timeout=600)
+        # Messages that wait go to other buffers.
+        streams = under_load(tools, guest, *ends, node, "rdsv1", count=400)
+        new_devices(node, guest)
+        streams.finish()
+        node.stop_all()
+        cluster.must(node.unload())
+        for i in (0, 1):
+            node.run(f"rdma link del rdsx{i}")
+        assert not node.complaints(start), node.complaints(start)[0]
+        assert not (leaks := node.scan_leaks()), leaks
+        if way == "bounced":
+            assert bounced_slots(node) == before
+    finally:
+        node.kill()
