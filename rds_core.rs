@@ -32,7 +32,7 @@ use kapi::{
 };
 use kernel::sync::Arc;
 use msg::Socket;
-use proto::{idle::Patience, wire::FragmentSize};
+use proto::{idle::IdleTimeouts, wire::FragmentSize};
 use recv_pool::{Counters, Limit, Limits};
 
 #[cfg(rds_kunit)]
@@ -81,7 +81,10 @@ fn max_fragment() -> FragmentSize {
 /// call into, and last what others use.
 struct RdsModule {
     _family: Registration<Socket>,
-    _tunables: (Directory<conn::Tunables>, Directory<ib_transport::Tunables>),
+    _tunables: (
+        Directory<conn::Tunables>,
+        Directory<ib_transport::IbTunables>,
+    ),
     _views: Views,
     _listeners: Listeners,
     _connections: Connections,
@@ -125,14 +128,14 @@ impl kernel::Module for RdsModule {
             queue: queue.clone(),
         };
         let addrs = LocalAddrs::new(queue.clone())?;
-        let ib_tunables = ib_transport::Tunables::new(pool_limit, params::rds_ib_retry_count());
+        let ib_tunables = ib_transport::IbTunables::new(pool_limit, params::rds_ib_retry_count());
         let ib_tunables = Arc::new(ib_tunables, GFP_KERNEL)?;
         let ib = Ib::new(addrs.clone(), limits, max_fragment(), ib_tunables.clone())?;
         let bounds = Bounds {
             all: params::max_conns() as usize,
             per_peer: params::max_conns_per_peer() as usize,
         };
-        let patience = Patience::new(params::idle_secs());
+        let patience = IdleTimeouts::new(params::idle_secs());
         let tunables = Arc::new(conn::Tunables::new(), GFP_KERNEL)?;
         let node = Node::new(
             Some(ib.clone()),

@@ -33,13 +33,13 @@ pub(crate) const FIRST_PORT: u16 = 2;
 
 /// What identifies a bound socket in its namespace.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct BindKey {
     pub(crate) addr: IpBits,
     pub(crate) port: u16,
     pub(crate) scope: u32,
 }
 
-impl Key {
+impl BindKey {
     #[inline]
     fn of(bound: &Bound) -> Self {
         Self {
@@ -79,14 +79,14 @@ struct Chunk {
 
 /// The socket with this key, if it is on the list.
 #[inline]
-fn find<'a>(sockets: &'a BoundList<Socket>, net: &Net, key: &Key) -> Option<&'a Sock<Socket>> {
+fn find<'a>(sockets: &'a BoundList<Socket>, net: &Net, key: &BindKey) -> Option<&'a Sock<Socket>> {
     sockets
         .iter()
-        .find(|sk| sk.bound().is_some_and(|bound| Key::of(bound) == *key) && sk.net == *net)
+        .find(|sk| sk.bound().is_some_and(|bound| BindKey::of(bound) == *key) && sk.net == *net)
 }
 
 /// The bind table. Its size is that of the machine: it does not grow, so nobody ever waits for that.
-pub(crate) struct Binds {
+pub(crate) struct BindTable {
     chunks: KVec<Pin<KBox<Chunk>>>,
     /// Bits of a hash that do not number the bucket.
     shift: u32,
@@ -98,7 +98,7 @@ pub(crate) struct Binds {
     suggested: Atomic<u64>,
 }
 
-impl Binds {
+impl BindTable {
     /// An empty table for a machine with so many bytes of memory. May sleep.
     pub(crate) fn new(memory: u64) -> Result<Self> {
         let bucket =
@@ -133,7 +133,7 @@ impl Binds {
     fn bucket(
         &self,
         net: Net,
-        key: &Key,
+        key: &BindKey,
         address: HashedAddress,
     ) -> Option<(&Chunk, &SpinLockBh<BoundList<Socket>>)> {
         // CAST: no more bits than number a bucket.
@@ -161,7 +161,7 @@ impl Binds {
     pub(crate) fn bind(
         &self,
         sk: &Sock<Socket>,
-        key: Key,
+        key: BindKey,
         address: HashedAddress,
         transport: TransportId,
     ) -> Result<(), BindError> {
@@ -188,7 +188,7 @@ impl Binds {
 
     /// Frees the address and port of a socket that is being closed. Any context.
     pub(crate) fn unbind(&self, sk: &Sock<Socket>, bound: &Bound) {
-        let key = Key::of(bound);
+        let key = BindKey::of(bound);
         let found = self
             .bucket(sk.net, &key, self.address(key.addr))
             .and_then(|(_, bucket)| bucket.lock().remove(sk));
@@ -228,7 +228,7 @@ impl Binds {
     }
 
     /// The socket that is bound to this address and port. Any context.
-    pub(crate) fn lookup(&self, net: Net, key: &Key) -> Option<ARef<Sock<Socket>>> {
+    pub(crate) fn lookup(&self, net: Net, key: &BindKey) -> Option<ARef<Sock<Socket>>> {
         let bucket = self.bucket(net, key, self.address(key.addr))?.1;
         let sockets = bucket.lock();
         find(&sockets, &net, key).map(Sock::hold)

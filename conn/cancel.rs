@@ -3,7 +3,7 @@
 //! Messages that are taken out of a connection's queues before the peer has got them.
 
 use super::{
-    info::{Outbox, BATCH},
+    info::{QueueKind, BATCH},
     Connection, Counter,
 };
 use crate::kapi::{
@@ -11,7 +11,7 @@ use crate::kapi::{
     sync::{Fifo, Pick, Walk},
     task::without_io,
 };
-use crate::msg::{Message, Socket, Ticket};
+use crate::msg::{Message, SndbufCharge, Socket};
 use core::cell::Cell;
 use kernel::{sync::Arc, workqueue::WorkItem};
 
@@ -146,7 +146,7 @@ impl Connection {
     fn drop_unwanted(
         &self,
         counter: Counter,
-        pick: impl Fn(Outbox, &mut Message, &Cell<Option<Ticket>>) -> Pick,
+        pick: impl Fn(QueueKind, &mut Message, &Cell<Option<SndbufCharge>>) -> Pick,
         go_on: impl Fn() -> bool,
     ) -> Fifo<Message> {
         let ticket = Cell::new(None);
@@ -168,14 +168,14 @@ impl Connection {
     /// others begin again.
     fn take_out(
         &self,
-        pick: impl Fn(Outbox, &mut Message) -> Pick,
+        pick: impl Fn(QueueKind, &mut Message) -> Pick,
         between: impl Fn() -> bool,
     ) -> Fifo<Message> {
         let mut done = Fifo::new();
         let mut times_up = self.tx.lock().times_up;
         loop {
             // Messages go this way meanwhile, and the other way when the connection comes up.
-            for outbox in [Outbox::Unsent, Outbox::Sent] {
+            for outbox in [QueueKind::Unsent, QueueKind::Sent] {
                 let mut walk = Walk::new();
                 let mut more = true;
                 while more {
@@ -210,7 +210,7 @@ impl Connection {
         while self.drop_acked() {}
         let _taking = self.taking.lock();
         let pick = |outbox, message: &mut Message| {
-            let was_out = outbox == Outbox::Sent && message.is_for_one_link();
+            let was_out = outbox == QueueKind::Sent && message.is_for_one_link();
             match was_out || message.has_lost_operation() {
                 true => Pick::Take,
                 false => Pick::Leave,
@@ -225,8 +225,8 @@ impl Connection {
 /// What becomes of a message that its sender does not want any more. It goes, but if it is half out: then it has to be
 /// completed, as the peer waits for the rest, and `ticket` gets what it has of its sender, to be dropped without the
 /// lock. There is one such message at a time.
-fn give_up(outbox: Outbox, message: &mut Message, ticket: &Cell<Option<Ticket>>) -> Pick {
-    if outbox == Outbox::Unsent && message.is_half_out() {
+fn give_up(outbox: QueueKind, message: &mut Message, ticket: &Cell<Option<SndbufCharge>>) -> Pick {
+    if outbox == QueueKind::Unsent && message.is_half_out() {
         message.cancelled = true;
         ticket.set(message.take_ticket());
         return Pick::Leave;

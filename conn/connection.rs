@@ -7,7 +7,7 @@
 
 use super::{
     flag::Flag,
-    info::Outbox,
+    info::QueueKind,
     key::ConnKey,
     offenders::Offenders,
     receive::RecvSide,
@@ -18,14 +18,14 @@ use super::{
 use crate::cong::{Remote, Waiters};
 use crate::kapi::{
     net::SendMsg,
-    sync::{new_spinlock_bh, Fifo, Item, Latest, Peek, SpinLockBh, SpinLockBhGuard},
+    sync::{new_spinlock_bh, AppendOnlyCell, Fifo, Item, Peek, SpinLockBh, SpinLockBhGuard},
     task::UserId,
     time, trace,
 };
-use crate::msg::{Attached, Message, Outcome, Ticket};
+use crate::msg::{Message, MsgOps, OpStatus, SndbufCharge};
 use crate::proto::{
     credits::Credits,
-    idle::Idleness,
+    idle::IdleTracker,
     info::RdmaPath,
     packed,
     silence::Silence,
@@ -50,7 +50,7 @@ pub(crate) struct TxQueue {
     /// Messages that were there for an operation that is posted, or that was refused; to be dropped without the lock.
     pub(crate) finished: Fifo<Message>,
     /// The operation that was posted last.
-    pub(crate) last_operation: Option<Arc<Outcome>>,
+    pub(crate) last_operation: Option<Arc<OpStatus>>,
     /// What the unsent messages take of a frame that they share, in bytes; more if they may not, or if
     /// some were sent since the queue was empty.
     pub(super) backlog: u32,
@@ -84,10 +84,10 @@ impl TxQueue {
         (begins_before(&self.unsent) || begins_before(&self.sent)).then_some(last)
     }
 
-    pub(super) fn outbox(&mut self, outbox: Outbox) -> &mut Fifo<Message> {
+    pub(super) fn outbox(&mut self, outbox: QueueKind) -> &mut Fifo<Message> {
         match outbox {
-            Outbox::Unsent => &mut self.unsent,
-            Outbox::Sent => &mut self.sent,
+            QueueKind::Unsent => &mut self.unsent,
+            QueueKind::Sent => &mut self.sent,
         }
     }
 
@@ -144,7 +144,7 @@ pub(super) struct Tx {
     /// `times_up` when operations were looked for that a queue pair has taken with it.
     pub(super) times_searched: u64,
     /// What the looks at the connection have found.
-    pub(super) idleness: Idleness,
+    pub(super) idleness: IdleTracker,
     /// Likewise, those that listen for the peer.
     pub(super) silence: Silence,
     /// The number of a question of theirs that is in the queues.
@@ -178,7 +178,7 @@ pub(crate) struct Connection {
     pub(crate) generation: u32,
     /// Where the memory of messages comes from: the pools of the device that the last endpoint had.
     #[pin]
-    pools: Latest<Pools>,
+    pools: AppendOnlyCell<Pools>,
     /// What was agreed on with the peer the last time, or will be most likely: payload bytes of a
     /// fragment.
     pub(super) fragment: Atomic<u32>,
@@ -272,7 +272,7 @@ impl Connection {
                 node,
                 made_for,
                 generation: time::random_u32().max(1),
-                pools <- Latest::new(pools),
+                pools <- AppendOnlyCell::new(pools),
                 fragment: Atomic::new(fragment.bytes()),
                 lacks_large_pieces: Atomic::new(false),
                 remote <- Remote::new(),
@@ -284,7 +284,7 @@ impl Connection {
                         rest: None,
                         times_up: 0,
                         times_searched: 0,
-                        idleness: Idleness::new(),
+                        idleness: IdleTracker::new(),
                         silence: Silence::new(),
                         asking: None,
                     },
@@ -388,8 +388,8 @@ impl Connection {
         (sport, dport): (u16, u16),
         msg: &mut SendMsg<'_>,
         len: u32,
-        attached: Attached,
-        ticket: Option<Ticket>,
+        attached: MsgOps,
+        ticket: Option<SndbufCharge>,
     ) -> Result<Item<Message>> {
         let cut = FragmentSize::at_most(self.fragment.peek());
         let ports = (sport, dport);

@@ -15,7 +15,7 @@ use crate::kapi::{
 };
 use crate::proto::{
     connect::{Event, State},
-    idle::{Marks, Sight, Verdict},
+    idle::{IdleDecision, IdleProgress, IdleSnapshot},
     rx::Position,
 };
 use core::convert::Infallible;
@@ -80,21 +80,21 @@ impl Node {
     /// `may_close`: it may be closed for room. Returns whether it was. Sleeps.
     fn look(&self, connection: &Arc<Connection>, may_close: bool) -> bool {
         match connection.look() {
-            Verdict::Keep => {}
-            Verdict::Acknowledge => connection.send_header(),
-            Verdict::Close => {
+            IdleDecision::Keep => {}
+            IdleDecision::Acknowledge => connection.send_header(),
+            IdleDecision::Close => {
                 connection.idle.raise();
                 connection.wake_worker();
             }
-            Verdict::Forget => {
+            IdleDecision::Forget => {
                 self.forget(connection, When::Always);
             }
             _ if !self.is_crowded(connection) => {}
-            Verdict::ForgetForRoom => {
+            IdleDecision::ForgetForRoom => {
                 self.forget(connection, When::Crowded);
             }
-            Verdict::EndForRoom if may_close => return self.forget(connection, When::Closed),
-            Verdict::EndForRoom => {}
+            IdleDecision::EndForRoom if may_close => return self.forget(connection, When::Closed),
+            IdleDecision::EndForRoom => {}
         }
         false
     }
@@ -181,8 +181,8 @@ struct Last {
     unmet: bool,
 }
 
-fn marks(tx: &Tx, rx: &RecvSide) -> Marks {
-    Marks {
+fn marks(tx: &Tx, rx: &RecvSide) -> IdleProgress {
+    IdleProgress {
         next_tx: tx.queue.state.next_sequence(),
         next_rx: rx.next_sequence(),
         times_up: tx.times_up,
@@ -195,12 +195,12 @@ fn leaves_position(tx: &Tx, rx: &RecvSide) -> bool {
 }
 
 impl Connection {
-    fn look(&self) -> Verdict {
+    fn look(&self) -> IdleDecision {
         let state = self.state.load(Relaxed);
         let signs = self.signs().unwrap_or_default();
         let mut tx = self.tx.lock();
         let rx = self.rx.lock();
-        let sight = Sight {
+        let sight = IdleSnapshot {
             marks: marks(&tx, &rx),
             up: state == State::Up as u32,
             down: state == State::Down as u32,

@@ -12,7 +12,7 @@ pub(super) const BATCH: usize = 64;
 
 /// A queue of messages to the peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outbox {
+pub(crate) enum QueueKind {
     /// Those that wait to be sent.
     Unsent,
     /// Those that the peer has not acknowledged.
@@ -94,7 +94,7 @@ impl Connection {
     /// but ends where the queue did at first.
     pub(crate) fn try_for_each_message(
         &self,
-        outbox: Outbox,
+        outbox: QueueKind,
         mut each: impl FnMut(&MessageInfo) -> Result,
     ) -> Result {
         let mut walk = Walk::new();

@@ -52,7 +52,11 @@ impl ConnKey {
 
 impl fmt::Display for ConnKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_fmt(fmt!("{} -> {}", Shown(self.laddr), Shown(self.faddr)))?;
+        f.write_fmt(fmt!(
+            "{} -> {}",
+            ShownAddr(self.laddr),
+            ShownAddr(self.faddr)
+        ))?;
         if self.tos != 0 {
             f.write_fmt(fmt!(" tos {}", self.tos))?;
         }
@@ -61,9 +65,9 @@ impl fmt::Display for ConnKey {
 }
 
 /// An address as people write it: IPv4 where it is a mapped one.
-pub(crate) struct Shown(pub(crate) Ipv6Addr);
+pub(crate) struct ShownAddr(pub(crate) Ipv6Addr);
 
-impl fmt::Display for Shown {
+impl fmt::Display for ShownAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.to_ipv4_mapped() {
             Some(v4) => core::fmt::Display::fmt(&v4, f),

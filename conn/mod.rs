@@ -28,19 +28,19 @@ mod turns;
 mod worker;
 
 pub(crate) use accounts::{Account, Holder};
-pub(crate) use binds::{BindError, Binds, Key as BindKey, FIRST_PORT};
+pub(crate) use binds::{BindError, BindKey, BindTable, FIRST_PORT};
 pub(crate) use connection::{Connection, TxQueue};
 pub(crate) use debugfs::Views;
-pub(crate) use info::Outbox;
-pub(crate) use key::{AsIs, ConnKey, Shown};
+pub(crate) use info::QueueKind;
+pub(crate) use key::{AsIs, ConnKey, ShownAddr};
 pub(crate) use node::{NoConnection, Node};
 pub(crate) use stats::{Counter, Stats};
 pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]
-pub(crate) use table::{Full, Place, PositionPlace, Positions, Table};
+pub(crate) use table::{Full, PositionPlace, Positions, Table, TableSlot};
 pub(crate) use transport::{
-    Endpoint, Home, Link, LocalMemory, Mapped, Needs, Progress, Reached, Released, RemoteMemory,
-    Request, Transport,
+    Endpoint, EndpointProgress, Link, LocalMemory, Mapped, MrDevice, OnRelease, OpKind, Reached,
+    RemoteMemory, Request, Transport,
 };
 pub(crate) use tunables::Tunables;
 pub(crate) use turns::Turns;

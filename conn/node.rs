@@ -6,10 +6,10 @@ use super::{
     accounts::Accounts,
     connection::Connection,
     key::ConnKey,
-    table::{Bounds, Full, Place, Positions, Table},
-    transport::{Mapped, Needs, Released, RemoteMemory, Transport},
+    table::{Bounds, Full, Positions, Table, TableSlot},
+    transport::{Mapped, OnRelease, OpKind, RemoteMemory, Transport},
     turns::Turns,
-    Binds, Counter, Stats, Tunables,
+    BindTable, Counter, Stats, Tunables,
 };
 use crate::cong;
 use crate::kapi::{
@@ -22,8 +22,8 @@ use crate::kapi::{
     task::UserId,
     time, trace,
 };
-use crate::msg::{Beside, Bound, Peer, Pongs, Socket, TransportId};
-use crate::proto::{idle::Patience, rcvbuf, tx::first_sequence};
+use crate::msg::{Bound, MsgMeta, Peer, PongBudget, Socket, TransportId};
+use crate::proto::{idle::IdleTimeouts, rcvbuf, tx::first_sequence};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
 use kernel::{
@@ -41,7 +41,7 @@ use kernel::{
 const BATCH: usize = 32;
 
 /// The connections of this node.
-pub(super) struct Connections {
+pub(super) struct NodeConnections {
     pub(super) tree: Table<Arc<Connection>>,
     /// What is left of some that were forgotten.
     pub(super) positions: Positions,
@@ -84,7 +84,7 @@ impl fmt::Display for NoConnection {
     }
 }
 
-impl Connections {
+impl NodeConnections {
     /// The first connection of a local address, to the peer address if one is given, in the order of the
     /// tree, behind the one with the key `after` if there is one given.
     fn first_of(
@@ -114,13 +114,13 @@ impl Connections {
 pub(crate) struct Node {
     pub(crate) stats: Stats,
     pub(crate) tunables: Arc<Tunables>,
-    pub(crate) binds: Binds,
+    pub(crate) binds: BindTable,
     /// The congestion maps of the addresses of this node.
     pub(crate) cong: cong::Registry,
     #[pin]
-    pub(super) connections: SpinLockBh<Connections>,
+    pub(super) connections: SpinLockBh<NodeConnections>,
     /// How long connections may be idle.
-    pub(super) patience: Patience,
+    pub(super) patience: IdleTimeouts,
     /// How much may wait to be read at a socket in any case, in bytes.
     pub(crate) unread_patience: u64,
     /// What users take of the memory that all share.
@@ -129,7 +129,7 @@ pub(crate) struct Node {
     #[pin]
     pub(crate) turns: Turns,
     /// The answers to pings that wait for peers.
-    pub(super) pongs: Pongs,
+    pub(super) pongs: PongBudget,
     /// Sockets that want to know of the receive path.
     tracing: Atomic<u32>,
     #[pin]
@@ -154,17 +154,17 @@ impl Node {
         workers: Arc<OwnedQueue>,
         tunables: Arc<Tunables>,
         bounds: Bounds,
-        patience: Patience,
+        patience: IdleTimeouts,
         memory: u64,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
                 stats: Stats::new()?,
                 tunables,
-                binds: Binds::new(memory)?,
+                binds: BindTable::new(memory)?,
                 cong: cong::Registry::new()?,
                 connections <- new_spinlock_bh!(
-                    Connections {
+                    NodeConnections {
                         tree: Table::new(bounds),
                         positions: Positions::new(bounds),
                         begin_at: 1,
@@ -178,7 +178,7 @@ impl Node {
                 unread_patience: rcvbuf::patience(memory),
                 accounts: Accounts::new()?,
                 turns <- Turns::new(),
-                pongs: Pongs::new()?,
+                pongs: PongBudget::new()?,
                 tracing: Atomic::new(0),
                 looks <- kernel::new_delayed_work!("Node::looks"),
                 listening <- kernel::new_delayed_work!("Node::listening"),
@@ -212,11 +212,11 @@ impl Node {
 
     /// The stamps of a message that is coming in, if any socket may ask for them. Any context.
     #[inline]
-    pub(crate) fn begin_stamps(&self) -> Option<KBox<Beside>> {
+    pub(crate) fn begin_stamps(&self) -> Option<KBox<MsgMeta>> {
         if self.tracing.peek() == 0 {
             return None;
         }
-        Beside::with_stamps()
+        MsgMeta::with_stamps()
     }
 
     /// A socket did not ask for stamps if `idle`, and does not if `idle_now`. Any context.
@@ -249,7 +249,7 @@ impl Node {
         room.map_err(|full| self.refuse(&key, user, full))?;
 
         let fresh = Connection::new(key, self.clone(), user, pools()?)?;
-        let place = Place::new()?;
+        let place = TableSlot::new()?;
         let mut connections = self.connections.lock();
         if connections.closed {
             drop(connections);
@@ -330,8 +330,8 @@ impl Node {
         &self,
         bound: &Bound,
         memory: PinnedMemory,
-        needs: Needs,
-        then: Arc<dyn Released>,
+        needs: OpKind,
+        then: Arc<dyn OnRelease>,
     ) -> Result<Mapped> {
         let ib = self.ib.as_ref().ok_or(Errno::NotSupported)?;
         ib.map(bound.addr, bound.scope, memory, needs, then)

@@ -13,10 +13,10 @@ use crate::kapi::{
     rdma::DeviceId,
     sync::{Item, Peek},
 };
-use crate::msg::{Beside, Incoming, Message, Payload, Pong, Socket};
+use crate::msg::{Incoming, Message, MsgMeta, Payload, PongSlot, Socket};
 use crate::proto::{
     packed::{SplitError, Unpacker},
-    rdma::Extras,
+    rdma::RdmaExthdrs,
     rx::{Position, RecvState, RxError, Step},
     tx::AckError,
     wire::{Header, HeaderError, PING_PORT, PROBE_PORT},
@@ -36,7 +36,7 @@ struct Partial {
     size: u32,
     /// Memory ran out: the rest is received, and nothing is delivered.
     failed: bool,
-    beside: Option<KBox<Beside>>,
+    beside: Option<KBox<MsgMeta>>,
 }
 
 /// The receive side of a connection.
@@ -393,7 +393,7 @@ impl Connection {
     fn incoming(
         &self,
         header: &Header,
-        beside: Option<KBox<Beside>>,
+        beside: Option<KBox<MsgMeta>>,
     ) -> Result<Item<Incoming>, Violation> {
         let (saddr, sport) = (self.key.faddr, header.sport);
         let scope = self.key.scope;
@@ -401,7 +401,7 @@ impl Connection {
             .map_err(|_| Violation::NoMemory)?;
         incoming.tos = self.key.tos;
         incoming.sequence = header.sequence;
-        if let Some(extras) = Extras::read(&header.exthdr) {
+        if let Some(extras) = RdmaExthdrs::read(&header.exthdr) {
             incoming
                 .set_extras(extras, GFP_ATOMIC)
                 .map_err(|_| Violation::NoMemory)?;
@@ -432,7 +432,7 @@ impl Connection {
     }
 
     /// What a pong to a port takes, unless the port is full, or so much waits that the peer gets no more.
-    fn room_for_pong(&self, port: u16) -> Option<Pong> {
+    fn room_for_pong(&self, port: u16) -> Option<PongSlot> {
         const MOST: usize = 4096;
         /// With less than this on a connection the pongs of others are not in the way.
         const FEW: usize = 16;

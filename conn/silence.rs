@@ -6,7 +6,9 @@
 use super::{Connection, Counter, Node};
 use crate::kapi::{errno::Errno, print::pr_info_ratelimited, task::without_io, time};
 use crate::msg::Message;
-use crate::proto::silence::{Limit, Sight, Signs, Through, Verdict};
+use crate::proto::silence::{
+    KeepaliveDecision, KeepaliveLimit, LinkActivity, LinkSnapshot, Through,
+};
 use core::convert::Infallible;
 use kernel::{
     sync::{atomic::Relaxed, Arc},
@@ -45,13 +47,13 @@ impl Node {
 
 impl Connection {
     /// What the link tells of the peer, if there is one. Process context, without a lock.
-    pub(super) fn signs(&self) -> Option<Signs> {
+    pub(super) fn signs(&self) -> Option<LinkActivity> {
         let link = self.tx.lock().link.clone();
         Some(link?.signs())
     }
 
     /// Sees whether the peer is heard, if something waits for it. Sleeps.
-    fn listen(&self, limit: Limit) {
+    fn listen(&self, limit: KeepaliveLimit) {
         let mut tx = self.tx.lock();
         let rx = self.rx.lock();
         let (partial, next_rx) = (rx.has_partial(), rx.next_sequence());
@@ -70,7 +72,7 @@ impl Connection {
         if tx.link.is_none() || tx.times_up != times_up {
             return;
         }
-        let sight = Sight {
+        let sight = LinkSnapshot {
             times_up,
             through: Through {
                 acked: self.acked.load(Relaxed),
@@ -82,14 +84,14 @@ impl Connection {
         };
         let verdict = tx.silence.look(&sight, time::monotonic_ns(), limit);
         match (verdict, tx.asking) {
-            (Verdict::Keep, _) => {}
+            (KeepaliveDecision::Keep, _) => {}
             // Another one would not be answered sooner.
-            (Verdict::Ask, Some(sequence)) => tx.silence.asked(sequence),
-            (Verdict::Ask, None) => {
+            (KeepaliveDecision::Ask, Some(sequence)) => tx.silence.asked(sequence),
+            (KeepaliveDecision::Ask, None) => {
                 drop(tx);
                 self.ask(times_up);
             }
-            (Verdict::GiveUp, _) => {
+            (KeepaliveDecision::GiveUp, _) => {
                 drop(tx);
                 self.node.stats.inc(Counter::ConnSilent);
                 self.note_failure("silence", Errno::TimedOut);

@@ -2,7 +2,7 @@
 
 //! The connections of a node by their keys, and how many there may be.
 
-use super::key::{ConnKey, Shown};
+use super::key::{ConnKey, ShownAddr};
 use crate::kapi::{net::Net, task::UserId};
 use crate::proto::rx::Position;
 use core::net::Ipv6Addr;
@@ -58,7 +58,7 @@ impl fmt::Display for Full {
             Self::Peer(addr, bound) => f.write_fmt(fmt!(
                 "there are {} connections with {}, raise max_conns_per_peer to allow more",
                 bound,
-                Shown(*addr)
+                ShownAddr(*addr)
             )),
             Self::Unmet(count) => f.write_fmt(fmt!(
                 "programs of its user wait for {} peers that have never answered, which is all they may now",
@@ -87,13 +87,13 @@ impl PeerKey {
 }
 
 /// The memory that an entry takes.
-pub(crate) struct Place<V> {
+pub(crate) struct TableSlot<V> {
     entry: RBTreeNodeReservation<ConnKey, V>,
     peer: RBTreeNodeReservation<PeerKey, usize>,
     user: RBTreeNodeReservation<UserId, usize>,
 }
 
-impl<V> Place<V> {
+impl<V> TableSlot<V> {
     /// May sleep.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
@@ -189,7 +189,7 @@ impl<V> Table<V> {
         key: ConnKey,
         value: V,
         user: Option<UserId>,
-        place: Place<V>,
+        place: TableSlot<V>,
     ) -> Result<(), Full> {
         self.has_room(&key, user)?;
         // INVARIANT: One more in all; the key was not there, so nothing is replaced.

@@ -3,7 +3,7 @@
 //! What a connection needs of a transport.
 //!
 //! A [`Transport`] makes [`Endpoint`]s: one for each attempt to connect, whether it begins here or
-//! at the peer. An endpoint reports what becomes of it through its [`Progress`], and once it is
+//! at the peer. An endpoint reports what becomes of it through its [`EndpointProgress`], and once it is
 //! established its [`Link`] carries messages.
 
 use super::{flag::Flag, Connection, TxQueue};
@@ -12,7 +12,7 @@ use crate::kapi::{
     pin::PinnedMemory,
     rdma::{Access, DeviceId, Pieces},
 };
-use crate::proto::{info::RdmaPath, rdma::Cookie, silence::Signs, wire::FragmentSize};
+use crate::proto::{info::RdmaPath, rdma::Cookie, silence::LinkActivity, wire::FragmentSize};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
 use kernel::{
@@ -26,7 +26,7 @@ use kernel::{
 
 /// What became of an endpoint. Set from any context, also a hard interrupt, and read by the
 /// connection's worker. Each but the first is set once at the most.
-pub(crate) struct Progress {
+pub(crate) struct EndpointProgress {
     addr_unknown: Flag,
     addr_resolved: Flag,
     route_resolved: Flag,
@@ -54,7 +54,7 @@ pub(crate) enum Reached {
     Lost,
 }
 
-impl Progress {
+impl EndpointProgress {
     pub(crate) const fn new() -> Self {
         Self {
             addr_unknown: Flag::new(),
@@ -119,7 +119,7 @@ impl Progress {
 /// One attempt to connect, and then the connection. Dropping it tears it down: when that is done,
 /// nothing more arrives through it. Dropping sleeps; only who has `Connection::worker` does it.
 pub(crate) trait Endpoint: Send + Sync {
-    fn progress(&self) -> &Progress;
+    fn progress(&self) -> &EndpointProgress;
 
     /// Asks for the peer's address once more. Fails with ETIMEDOUT if its time is over. May sleep.
     fn resolve_again(&mut self) -> Result;
@@ -162,7 +162,7 @@ pub(crate) trait Link: Send + Sync {
     fn announce(&self, connection: &Connection);
 
     /// What tells whether the peer lives. Process context, without a lock.
-    fn signs(&self) -> Signs;
+    fn signs(&self) -> LinkActivity;
 
     /// The connection is lost. Any context.
     fn give_up(&self);
@@ -178,11 +178,11 @@ pub(crate) trait RemoteMemory: Send + Sync {
     fn cookie(&self) -> Cookie;
 
     /// Where it is registered. Any context.
-    fn home(&self) -> Arc<dyn Home>;
+    fn home(&self) -> Arc<dyn MrDevice>;
 }
 
 /// A device on which memory of programs is registered. What is waited for there hangs on no other device.
-pub(crate) trait Home: Send + Sync {
+pub(crate) trait MrDevice: Send + Sync {
     /// Which device it is. Any context.
     fn id(&self) -> DeviceId;
 
@@ -201,7 +201,7 @@ pub(crate) trait LocalMemory: Send + Sync {
 }
 
 /// Who waits for the release of memory: it hears of it by being dropped, in process context.
-pub(crate) trait Released: Send + Sync {}
+pub(crate) trait OnRelease: Send + Sync {}
 
 /// Memory that an operation is to use.
 pub(crate) struct Mapped {
@@ -213,7 +213,7 @@ pub(crate) struct Mapped {
 
 /// What an operation needs of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Needs {
+pub(crate) enum OpKind {
     /// To write to a peer.
     Write,
     /// To read from a peer.
@@ -266,8 +266,8 @@ pub(crate) trait Transport: Send + Sync {
         addr: Ipv6Addr,
         scope: u32,
         memory: PinnedMemory,
-        needs: Needs,
-        then: Arc<dyn Released>,
+        needs: OpKind,
+        then: Arc<dyn OnRelease>,
     ) -> Result<Mapped>;
 
     /// Waits until the device of a local address has given back the memory that was dropped before. Fails with ENOMEM.

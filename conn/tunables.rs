@@ -3,7 +3,7 @@
 //! What root may set of connections while the module is loaded.
 
 use crate::kapi::sysctl::{Entry, Setting, Settings};
-use crate::proto::{connect::Timing, silence::Limit, tx::AckPolicy};
+use crate::proto::{connect::Timing, silence::KeepaliveLimit, tx::AckPolicy};
 use kernel::prelude::*;
 
 /// The longest delay between two attempts to connect, in milliseconds.
@@ -64,8 +64,8 @@ impl Tunables {
     }
 
     /// How long a peer may be silent while something waits for it. Any context.
-    pub(super) fn silence(&self) -> Limit {
-        Limit::new(self.silence_secs.count())
+    pub(super) fn silence(&self) -> KeepaliveLimit {
+        KeepaliveLimit::new(self.silence_secs.count())
     }
 
     /// Whether pings are answered. Any context.

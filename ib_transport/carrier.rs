@@ -4,7 +4,7 @@
 
 use super::{
     device::Device,
-    endpoint::{Events, RNR_TIMER},
+    endpoint::{EndpointShared, RNR_TIMER},
 };
 use crate::conn::{Connection, Counter, Reached};
 use crate::kapi::{
@@ -18,7 +18,7 @@ use crate::msg::Owner;
 use crate::proto::{
     info::RdmaPath,
     recv_depth::RecvDepth,
-    unreported::{Patience, Sight, Unreported, Verdict},
+    unreported::{CqSnapshot, Unreported, WatchdogDecision, WatchdogTimeout},
     wire::FragmentSize,
 };
 use crate::recv_pool::{Batch, Context, GrowError};
@@ -60,7 +60,7 @@ const SIGN_OF_LIFE: u64 = 1_000_000_000;
 const STARVED_TIMER: RnrTimer = RnrTimer::Milliseconds20;
 
 /// How deep the receive ring is.
-pub(super) struct RecvRing {
+pub(super) struct RecvRingPolicy {
     depth: RecvDepth,
     /// Buffers that can be posted again.
     spare: Batch,
@@ -73,7 +73,7 @@ pub(super) struct RecvRing {
 }
 
 /// Why not even one receive is posted.
-pub(super) enum Unfilled {
+pub(super) enum FillError {
     /// The pool is at its limit: there are buffers again when readers have read, or when another ring
     /// needs fewer.
     Limit,
@@ -82,13 +82,13 @@ pub(super) enum Unfilled {
     Failed(Error),
 }
 
-impl From<Error> for Unfilled {
+impl From<Error> for FillError {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-impl From<GrowError> for Unfilled {
+impl From<GrowError> for FillError {
     fn from(error: GrowError) -> Self {
         match error {
             GrowError::Limit => Self::Limit,
@@ -98,18 +98,18 @@ impl From<GrowError> for Unfilled {
     }
 }
 
-impl From<Unfilled> for Error {
-    fn from(why: Unfilled) -> Error {
+impl From<FillError> for Error {
+    fn from(why: FillError) -> Error {
         match why {
-            Unfilled::Limit | Unfilled::NoMemory => ENOMEM,
-            Unfilled::Failed(error) => error,
+            FillError::Limit | FillError::NoMemory => ENOMEM,
+            FillError::Failed(error) => error,
         }
     }
 }
 
 /// When a connection is to be looked at again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Tended {
+pub(super) enum NextCheck {
     /// Not unless it asks for it.
     Done,
     AtNextPeriod,
@@ -120,9 +120,9 @@ pub(super) enum Tended {
 
 /// What an endpoint's queue pair works with.
 #[pin_data]
-pub(super) struct Carrier {
+pub(super) struct QpContext {
     connection: Arc<Connection>,
-    pub(super) events: Arc<Events>,
+    pub(super) events: Arc<EndpointShared>,
     pub(super) device: Arc<Device>,
     pub(super) config: QpConfig,
     /// What messages go through, once the connection is established.
@@ -140,7 +140,7 @@ pub(super) struct Carrier {
     unreported: SpinLockBh<Unreported>,
 }
 
-impl RecvRing {
+impl RecvRingPolicy {
     /// A ring for fragments of `size` that has room for `slots` receives, of which `least` are always to be posted, as
     /// far as it may be as deep.
     pub(super) fn new(size: FragmentSize, slots: u32, least: u32) -> Self {
@@ -168,7 +168,7 @@ impl RecvRing {
 
     /// Posts what is spare, and more from the pool, until the ring is as deep as it should be. In
     /// the end fewer may be posted: fails with ENOMEM if memory is short, or as the device does.
-    fn refill(&mut self, qp: &Qp<Carrier>) -> Result {
+    fn refill(&mut self, qp: &Qp<QpContext>) -> Result {
         let carrier = qp.handler();
         while self.depth.missing() > 0 {
             let wanted = (self.depth.missing() as usize)
@@ -189,10 +189,10 @@ impl RecvRing {
     }
 }
 
-impl Carrier {
+impl QpContext {
     pub(super) fn new(
         connection: Arc<Connection>,
-        events: Arc<Events>,
+        events: Arc<EndpointShared>,
         device: Arc<Device>,
         config: QpConfig,
         controlled: bool,
@@ -207,7 +207,7 @@ impl Carrier {
             blocked: Atomic::new(false),
             receiving: Atomic::new(false),
             asks: Atomic::new(false),
-            unreported <- new_spinlock_bh!(Unreported::new(), "Carrier::unreported"),
+            unreported <- new_spinlock_bh!(Unreported::new(), "QpContext::unreported"),
         })
     }
 
@@ -274,7 +274,7 @@ impl Carrier {
     ///
     /// Fails if there is not even one: nothing would ever complete then. Returns whether the ring is as
     /// deep as it should be.
-    pub(super) fn fill(qp: &Qp<Self>) -> Result<bool, Unfilled> {
+    pub(super) fn fill(qp: &Qp<Self>) -> Result<bool, FillError> {
         let this = qp.handler();
         loop {
             let (missing, posted) =
@@ -305,18 +305,18 @@ impl Carrier {
 
     /// Looks after the ring: refills it if that did not go in a softirq, and at the end of a period
     /// judges its depth. May sleep.
-    pub(super) fn tend(qp: &Qp<Self>, period_ends: bool) -> Tended {
+    pub(super) fn tend(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
         let this = qp.handler();
         // Before anything is looked at: who asks from here on is looked after again.
         this.asks.xchg(false, Full);
         let tended = Self::look_after(qp, period_ends);
-        if tended == Tended::Soon {
+        if tended == NextCheck::Soon {
             this.asks.store(true, Relaxed);
         }
         tended
     }
 
-    fn look_after(qp: &Qp<Self>, period_ends: bool) -> Tended {
+    fn look_after(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
         let this = qp.handler();
         let stats = &this.connection.node.stats;
         // Something may have found no memory.
@@ -343,18 +343,18 @@ impl Carrier {
                     return if posted <= 1 {
                         Self::starve(qp)
                     } else {
-                        Tended::Soon
+                        NextCheck::Soon
                     };
                 }
                 Ok(_) => {}
-                Err(Unfilled::NoMemory) if this.events.fragment() != FragmentSize::K4 => {
+                Err(FillError::NoMemory) if this.events.fragment() != FragmentSize::K4 => {
                     stats.inc(Counter::IbRxRingEmpty);
                     this.give_up_for_memory("no receives", ENOMEM);
                 }
-                Err(Unfilled::Limit | Unfilled::NoMemory) => return Self::starve(qp),
+                Err(FillError::Limit | FillError::NoMemory) => return Self::starve(qp),
                 // It is being closed.
-                Err(Unfilled::Failed(error)) if error == Errno::NotConnected.into() => {}
-                Err(Unfilled::Failed(error)) => this.give_up("no receives", error),
+                Err(FillError::Failed(error)) if error == Errno::NotConnected.into() => {}
+                Err(FillError::Failed(error)) => this.give_up("no receives", error),
             }
         }
         if qp.with_poll(|ring| core::mem::take(&mut ring.slowed)) {
@@ -364,11 +364,11 @@ impl Carrier {
         if this.is_unheard() {
             // It may not be up yet.
             this.connection.send_header();
-            Tended::Soon
+            NextCheck::Soon
         } else if qp.with_poll(|ring| ring.depth.is_small()) {
-            Tended::Done
+            NextCheck::Done
         } else {
-            Tended::AtNextPeriod
+            NextCheck::AtNextPeriod
         }
     }
 
@@ -381,10 +381,10 @@ impl Carrier {
 
     /// Sees to it that the end of what was posted is known in bounded time, also if the device loses a completion. Any
     /// context but a hard interrupt.
-    pub(super) fn check_progress(qp: &Qp<Self>, patience: Patience) {
+    pub(super) fn check_progress(qp: &Qp<Self>, patience: WatchdogTimeout) {
         let this = qp.handler();
         let progress = qp.send_progress();
-        let sight = Sight {
+        let sight = CqSnapshot {
             done: progress.done,
             due: progress.due,
         };
@@ -392,12 +392,12 @@ impl Carrier {
         let verdict = this.unreported.lock().look(sight, now, patience);
         let stats = &this.connection.node.stats;
         match verdict {
-            Verdict::Wait => {}
-            Verdict::Ask => {
+            WatchdogDecision::Wait => {}
+            WatchdogDecision::Ask => {
                 stats.inc(Counter::IbTxAsked);
                 this.send_something(qp);
             }
-            Verdict::GiveUp => {
+            WatchdogDecision::GiveUp => {
                 pr_warn_ratelimited!(
                     "{}: the device does not report what was sent: giving the connection up\n",
                     this.connection.key
@@ -414,7 +414,7 @@ impl Carrier {
     /// kept like this, one of these messages has to go, with its connection, and comes again. And if the
     /// receives of idle connections have all memory, the next connection takes small ones, which come
     /// from another pool.
-    fn starve(qp: &Qp<Self>) -> Tended {
+    fn starve(qp: &Qp<Self>) -> NextCheck {
         let this = qp.handler();
         let stats = &this.connection.node.stats;
         stats.inc(Counter::IbRxRingEmpty);
@@ -455,14 +455,14 @@ impl Carrier {
             );
             this.give_up_for_memory("no receives", ENOMEM);
         }
-        Tended::Soon
+        NextCheck::Soon
     }
 }
 
-impl QpHandler for Carrier {
-    type Poll = RecvRing;
+impl QpHandler for QpContext {
+    type Poll = RecvRingPolicy;
 
-    fn received(&self, _qp: &Qp<Self>, ring: &mut RecvRing, message: Received) -> u32 {
+    fn received(&self, _qp: &Qp<Self>, ring: &mut RecvRingPolicy, message: Received) -> u32 {
         if !self.receiving.peek() {
             self.receiving.store(true, Relaxed);
             self.events.note_first_frame();
@@ -559,7 +559,7 @@ impl QpHandler for Carrier {
         );
     }
 
-    fn polled(&self, qp: &Qp<Self>, ring: &mut RecvRing) {
+    fn polled(&self, qp: &Qp<Self>, ring: &mut RecvRingPolicy) {
         self.connection.flush_ack();
         let frames = ring.depth.end_run();
         if frames > 0 {

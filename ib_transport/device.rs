@@ -3,18 +3,18 @@
 //! The RDMA devices of this node.
 
 use super::{
-    carrier::{Carrier, Tended},
-    endpoint::{Events, IbEndpoint},
-    parked::{Parked, Parking},
+    carrier::{NextCheck, QpContext},
+    endpoint::{EndpointShared, IbEndpoint},
+    parked::{DeferredCmId, DeferredDestroy},
     private::socket_addr,
-    regions::Regions,
-    users::{Hold, Users},
-    watch::Watch,
-    Tunables,
+    regions::MrPool,
+    users::{EndpointList, Hold},
+    watch::CqWatchdog,
+    IbTunables,
 };
 use crate::cm::laddr::{DeviceAddrs, LocalAddrs};
 use crate::conn::{
-    ConnKey, Connection, Endpoint, Home, Mapped, Needs, Released, RemoteMemory, Transport,
+    ConnKey, Connection, Endpoint, Mapped, MrDevice, OnRelease, OpKind, RemoteMemory, Transport,
 };
 use crate::kapi::{
     errno::Errno,
@@ -57,11 +57,11 @@ pub(crate) struct Device {
     pub(super) pools: Arc<Pools>,
     _shrinker: Shrinker<Pools>,
     pub(super) caps: DeviceCaps,
-    users: Arc<Users>,
-    watch: Arc<Watch>,
-    pub(super) regions: Arc<Regions>,
+    users: Arc<EndpointList>,
+    watch: Arc<CqWatchdog>,
+    pub(super) regions: Arc<MrPool>,
     queue: Arc<OwnedQueue>,
-    parking: Arc<Parking>,
+    parking: Arc<DeferredDestroy>,
     /// Looks after the receive rings.
     #[pin]
     tend: DelayedWork<Device, 0>,
@@ -102,13 +102,13 @@ impl Device {
         device: &RdmaDevice,
         unmapped: &Arc<Pools>,
         limits: &Limits,
-        tunables: &Arc<Tunables>,
-        parking: &Arc<Parking>,
+        tunables: &Arc<IbTunables>,
+        parking: &Arc<DeferredDestroy>,
     ) -> Result<Arc<Self>> {
         let pd = Pd::new(device)?;
-        let users = Users::new(device.id())?;
+        let users = EndpointList::new(device.id())?;
         let pools = Pools::new(&pd, unmapped.clone(), limits)?;
-        let regions = Regions::new(&pd, &users, tunables, &limits.queue)?;
+        let regions = MrPool::new(&pd, &users, tunables, &limits.queue)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 id: device.id(),
@@ -116,7 +116,7 @@ impl Device {
                 _shrinker: Shrinker::new(pools.clone())?,
                 pools,
                 caps: device.caps(),
-                watch: Watch::new(&users, &regions, tunables, &limits.queue)?,
+                watch: CqWatchdog::new(&users, &regions, tunables, &limits.queue)?,
                 regions,
                 users,
                 queue: limits.queue.clone(),
@@ -212,8 +212,8 @@ impl Device {
         }
         // Those that are passed over may have something to do then.
         let mut next = match period_ends || self.users.is_empty() {
-            true => Tended::Done,
-            false => Tended::AtNextPeriod,
+            true => NextCheck::Done,
+            false => NextCheck::AtNextPeriod,
         };
         let mut tended = 0usize;
         self.users.for_each(
@@ -223,16 +223,16 @@ impl Device {
             },
             |qp| {
                 tended = tended.saturating_add(1);
-                next = next.max(Carrier::tend(&qp, period_ends));
+                next = next.max(QpContext::tend(&qp, period_ends));
             },
         );
         if self.parking.sweep(self.id) {
-            next = next.max(Tended::AtNextPeriod);
+            next = next.max(NextCheck::AtNextPeriod);
         }
         match next {
-            Tended::Done => {}
-            Tended::AtNextPeriod => self.tend_later(),
-            Tended::Soon => self.tend_soon(),
+            NextCheck::Done => {}
+            NextCheck::AtNextPeriod => self.tend_later(),
+            NextCheck::Soon => self.tend_soon(),
         }
         tended
     }
@@ -247,7 +247,7 @@ pub(super) struct DeviceUse {
 
 impl DeviceUse {
     /// Notes the endpoint's queue pair, and the rate of the port. Sleeps.
-    pub(super) fn set_qp(&self, qp: &Arc<Qp<Carrier>>) {
+    pub(super) fn set_qp(&self, qp: &Arc<Qp<QpContext>>) {
         self.device.users.set_qp(self.number, qp);
         let mbits = self.device.pd.device().port_mbits();
         self.device.mbits.store(mbits, Relaxed);
@@ -271,11 +271,11 @@ pub(crate) struct Ib {
     limits: Limits,
     /// The fragments that peers are asked for.
     pub(super) fragment: FragmentSize,
-    pub(super) tunables: Arc<Tunables>,
+    pub(super) tunables: Arc<IbTunables>,
     /// The memory of messages that wait while no device has their address.
     unmapped: Unmapped,
     _shrinker: Shrinker<Pools>,
-    pub(super) parking: Arc<Parking>,
+    pub(super) parking: Arc<DeferredDestroy>,
 }
 
 impl Ib {
@@ -284,7 +284,7 @@ impl Ib {
         addrs: Arc<LocalAddrs>,
         limits: Limits,
         fragment: FragmentSize,
-        tunables: Arc<Tunables>,
+        tunables: Arc<IbTunables>,
     ) -> Result<Arc<Self>> {
         let unmapped = Unmapped::new(&limits)?;
         Arc::pin_init(
@@ -296,7 +296,7 @@ impl Ib {
                 tunables,
                 _shrinker: Shrinker::new(unmapped.pools().clone())?,
                 unmapped,
-                parking: Parking::new()?,
+                parking: DeferredDestroy::new()?,
             }),
             GFP_KERNEL,
         )
@@ -349,7 +349,7 @@ impl Ib {
         let Some(rdma) = request.device() else {
             return false;
         };
-        let Ok(request) = Parked::request(rdma.id(), request) else {
+        let Ok(request) = DeferredCmId::request(rdma.id(), request) else {
             return false;
         };
         let devices = self.devices.lock();
@@ -386,7 +386,7 @@ impl Ib {
     pub(super) fn use_device(
         &self,
         device: &RdmaDevice,
-        events: &Arc<Events>,
+        events: &Arc<EndpointShared>,
     ) -> Result<DeviceUse> {
         let device = self.find(device).ok_or(ENODEV)?;
         let number = device.users.enter(events)?;
@@ -463,23 +463,23 @@ impl Transport for Ib {
         addr: Ipv6Addr,
         scope: u32,
         memory: PinnedMemory,
-        needs: Needs,
-        then: Arc<dyn Released>,
+        needs: OpKind,
+        then: Arc<dyn OnRelease>,
     ) -> Result<Mapped> {
         let device = self.device_of(addr, scope)?.ok_or(ENODEV)?;
         let caps = &device.caps;
         let has = |masked| caps.max_initiator_depth > 0 && !device.pd.refuses_atomics(masked);
         let able = match needs {
-            Needs::Write => true,
-            Needs::Read => caps.max_initiator_depth > 0,
-            Needs::Atomic => caps.atomics && has(false),
-            Needs::MaskedAtomic => caps.masked_atomics && has(true),
+            OpKind::Write => true,
+            OpKind::Read => caps.max_initiator_depth > 0,
+            OpKind::Atomic => caps.atomics && has(false),
+            OpKind::MaskedAtomic => caps.masked_atomics && has(true),
         };
         if !able {
             return Err(Errno::NotSupported.into());
         }
         let access = match needs {
-            Needs::Write => Access::Source,
+            OpKind::Write => Access::Source,
             _ => Access::Sink {
                 by_peer: caps.read_sink_is_remote,
             },
@@ -489,7 +489,7 @@ impl Transport for Ib {
         Ok(Mapped {
             memory: KBox::new(held, GFP_KERNEL_ACCOUNT)?,
             pieces,
-            unheard: needs == Needs::Write && caps.writes_unheard,
+            unheard: needs == OpKind::Write && caps.writes_unheard,
         })
     }
 

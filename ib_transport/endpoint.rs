@@ -3,14 +3,14 @@
 //! One attempt to connect, and what comes of it: a CM id and its queue pair.
 
 use super::{
-    carrier::{Carrier, RecvRing},
+    carrier::{QpContext, RecvRingPolicy},
     device::{Device, DeviceUse, Ib},
-    parked::Parked,
+    parked::DeferredCmId,
     private::{cm_port, socket_addr, PrivateBytes},
     users::Hold,
 };
 use crate::cm::laddr::LocalAddrs;
-use crate::conn::{Connection, Counter, Endpoint, Link, Progress, Reached, Request};
+use crate::conn::{Connection, Counter, Endpoint, EndpointProgress, Link, Reached, Request};
 use crate::kapi::{
     errno::Errno,
     net::{is_broadcast, IpBits},
@@ -47,9 +47,9 @@ const SERVICE_LEVELS: u8 = 0xf;
 pub(super) const RNR_TIMER: RnrTimer = RnrTimer::Microseconds40;
 
 /// What is known of an endpoint outside of the worker that owns it.
-pub(super) struct Events {
+pub(super) struct EndpointShared {
     connection: Arc<Connection>,
-    pub(super) progress: Progress,
+    pub(super) progress: EndpointProgress,
     /// What we proposed, if we did: the reply is compared with it.
     proposed: SetOnce<Private>,
     /// Payload bytes of a fragment: as agreed on, once the connection is established.
@@ -68,7 +68,7 @@ pub(super) struct Events {
     moved: Atomic<bool>,
 }
 
-impl Events {
+impl EndpointShared {
     /// Before the endpoint has a device. May sleep.
     pub(super) fn new(
         transport: &Ib,
@@ -79,7 +79,7 @@ impl Events {
         Ok(Arc::new(
             Self {
                 connection: connection.clone(),
-                progress: Progress::new(),
+                progress: EndpointProgress::new(),
                 proposed: SetOnce::new(),
                 fragment: Atomic::new(connection.largest_fragments(fragment).bytes()),
                 version: SetOnce::new(),
@@ -201,7 +201,7 @@ impl Events {
     }
 }
 
-impl CmHandler for Events {
+impl CmHandler for EndpointShared {
     fn event(&self, event: CmEvent<'_>) {
         let key = &self.connection.key;
         if let Some((what, code)) = event.failure() {
@@ -256,9 +256,9 @@ impl CmHandler for Events {
 
 /// An endpoint. Fields are dropped in this order.
 pub(super) struct IbEndpoint {
-    qp: Option<Arc<Qp<Carrier>>>,
-    id: CmId<Events>,
-    events: Arc<Events>,
+    qp: Option<Arc<Qp<QpContext>>>,
+    id: CmId<EndpointShared>,
+    events: Arc<EndpointShared>,
     device: Option<DeviceUse>,
     transport: Arc<Ib>,
     /// How long the CM may look for the address, each time that it is asked.
@@ -282,7 +282,7 @@ impl IbEndpoint {
             return Err(EINVAL);
         }
         let section = transport.section()?;
-        let events = Events::new(transport, connection, transport.fragment)?;
+        let events = EndpointShared::new(transport, connection, transport.fragment)?;
         let id = CmId::new(events.clone())?;
         let mut endpoint = KBox::new(
             Self {
@@ -337,7 +337,7 @@ impl IbEndpoint {
         }
         let needed = !device.caps.receiver_not_ready;
         let controlled = wanted && (needed || self.transport.tunables.controls_flow());
-        let carrier = Carrier::new(
+        let carrier = QpContext::new(
             self.events.connection.clone(),
             self.events.clone(),
             device.clone(),
@@ -352,14 +352,14 @@ impl IbEndpoint {
             true => config.max_recv_wr,
             false => self.transport.tunables.min_recv_wr(),
         };
-        let ring = RecvRing::new(self.events.fragment(), config.max_recv_wr, least);
+        let ring = RecvRingPolicy::new(self.events.fragment(), config.max_recv_wr, least);
         let qp = Qp::create(&self.id, &device.pd, config, carrier, ring)?;
         device_use.set_qp(&qp);
-        let mut posted = Carrier::fill(&qp);
+        let mut posted = QpContext::fill(&qp);
         if !matches!(posted, Ok(true)) {
             // Memory may only be short in large pieces.
             self.events.limit_fragment(FragmentSize::K4);
-            posted = Carrier::fill(&qp);
+            posted = QpContext::fill(&qp);
         }
         // From here on it has to be closed.
         self.qp = Some(qp);
@@ -403,7 +403,7 @@ impl Drop for IbEndpoint {
                 return;
             };
             // Without memory, or with too many, it goes at once, as it would if there were no need to wait.
-            if let Ok(parked) = Parked::connection(device.id, self.id.clone()) {
+            if let Ok(parked) = DeferredCmId::connection(device.id, self.id.clone()) {
                 drop(self.transport.parking.park(parked));
                 device.tend_later();
             }
@@ -412,7 +412,7 @@ impl Drop for IbEndpoint {
 }
 
 impl Endpoint for IbEndpoint {
-    fn progress(&self) -> &Progress {
+    fn progress(&self) -> &EndpointProgress {
         &self.events.progress
     }
 
@@ -546,7 +546,7 @@ impl Request for IncomingConnection {
         }
         let (responder_resources, initiator_depth) =
             (request.responder_resources(), request.initiator_depth());
-        let events = Events::new(&self.transport, connection, self.agreed.fragment)?;
+        let events = EndpointShared::new(&self.transport, connection, self.agreed.fragment)?;
         let _: bool = events.version.populate(self.agreed.version);
         let id = request.attach(events.clone())?;
         let mut endpoint = KBox::new(

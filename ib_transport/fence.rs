@@ -7,23 +7,23 @@
 //! sent that was posted later, such an answer is with TCP, which has references to pages of its own, or the queue pair is
 //! gone.
 
-use super::{carrier::Carrier, kept::Kept, users::Users};
+use super::{carrier::QpContext, kept::MrEntry, users::EndpointList};
 use crate::kapi::{
     rdma::Qp,
     sync::{Fifo, Item},
     time,
 };
-use crate::proto::unreported::Patience;
+use crate::proto::unreported::WatchdogTimeout;
 use kernel::{prelude::*, sync::Arc};
 
 /// The queue pairs of a device of which this is not known yet.
-struct Fence {
-    ends: KVec<End>,
+struct ReadQuiesce {
+    ends: KVec<QuiescedEnd>,
     /// On the monotonic clock, in nanoseconds.
     since: u64,
 }
 
-struct End {
+struct QuiescedEnd {
     /// The number of its endpoint.
     user: u64,
     /// How many sends it had been given.
@@ -32,24 +32,24 @@ struct End {
     given_up: bool,
 }
 
-impl End {
+impl QuiescedEnd {
     /// Its queue pair, if that has sent nothing that was posted later.
-    fn holder(&self, users: &Users) -> Option<Arc<Qp<Carrier>>> {
+    fn holder(&self, users: &EndpointList) -> Option<Arc<Qp<QpContext>>> {
         let qp = users.qp(self.user)?;
         (qp.send_progress().done <= self.posted).then_some(qp)
     }
 }
 
-impl Fence {
+impl ReadQuiesce {
     /// Has each queue pair send something. Fails with ENOMEM. Process context.
-    fn new(users: &Users) -> Result<Self> {
+    fn new(users: &EndpointList) -> Result<Self> {
         let mut ends = KVec::new();
         let mut result = Ok(());
         users.for_each(
             |number, user| Some((number, user.qp.clone()?)),
             |(user, qp)| {
                 let posted = qp.send_progress().posted;
-                let end = End {
+                let end = QuiescedEnd {
                     user,
                     posted,
                     given_up: false,
@@ -66,14 +66,14 @@ impl Fence {
     }
 
     /// Whether all have. Any context but a hard interrupt.
-    fn is_over(&mut self, users: &Users) -> bool {
+    fn is_over(&mut self, users: &EndpointList) -> bool {
         self.ends.retain(|end| end.holder(users).is_some());
         self.ends.is_empty()
     }
 
     /// Gives up the connections that hold it up for longer than `patience`: the peer may have no receives, or not tell of
     /// any, and nothing else waits for that. Process context.
-    fn look(&mut self, users: &Users, patience: Patience) {
+    fn look(&mut self, users: &EndpointList, patience: WatchdogTimeout) {
         if !patience.is_over(time::monotonic_ns().saturating_sub(self.since)) {
             return;
         }
@@ -88,17 +88,17 @@ impl Fence {
 }
 
 /// Regions that are invalid, or gone, from whose memory a read may still be answered.
-pub(super) struct Fences {
-    behind: Fifo<Kept>,
-    fence: Option<Fence>,
+pub(super) struct ReadQuiesceQueue {
+    behind: Fifo<MrEntry>,
+    fence: Option<ReadQuiesce>,
     /// Those that came after the fence.
-    next: Fifo<Kept>,
+    next: Fifo<MrEntry>,
     /// How many fences there were, with this one, and how many are over.
     made: u64,
     over: u64,
 }
 
-impl Fences {
+impl ReadQuiesceQueue {
     pub(super) fn new() -> Self {
         Self {
             behind: Fifo::new(),
@@ -114,12 +114,12 @@ impl Fences {
     }
 
     /// No read from it begins any more.
-    pub(super) fn add(&mut self, kept: Item<Kept>) {
+    pub(super) fn add(&mut self, kept: Item<MrEntry>) {
         self.next.push_back(kept);
     }
 
     /// Takes those from which no read is answered any more, and makes a fence for what has come since. Sleeps.
-    pub(super) fn pass(&mut self, users: &Users) -> Fifo<Kept> {
+    pub(super) fn pass(&mut self, users: &EndpointList) -> Fifo<MrEntry> {
         let mut passed = Fifo::new();
         loop {
             if let Some(fence) = &mut self.fence {
@@ -134,7 +134,7 @@ impl Fences {
                 break;
             }
             // Without memory for it, those wait for the next time.
-            let Ok(fence) = Fence::new(users) else {
+            let Ok(fence) = ReadQuiesce::new(users) else {
                 break;
             };
             self.fence = Some(fence);
@@ -155,7 +155,7 @@ impl Fences {
     }
 
     /// Gives up the connections that hold up the fence for longer than `patience`. Process context.
-    pub(super) fn look(&mut self, users: &Users, patience: Patience) {
+    pub(super) fn look(&mut self, users: &EndpointList, patience: WatchdogTimeout) {
         if let Some(fence) = &mut self.fence {
             fence.look(users, patience);
         }

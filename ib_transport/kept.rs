@@ -2,15 +2,15 @@
 
 //! Memory of programs that is kept for a device until that is done with it.
 
-use crate::conn::Released;
-use crate::kapi::rdma::{LentMapping, Mapping, Region};
+use crate::conn::OnRelease;
+use crate::kapi::rdma::{LocalDmaMapping, Mapping, Region};
 use kernel::sync::Arc;
 
 /// Memory of a program.
-pub(super) enum Memory {
+pub(super) enum MrMemory {
     Region(Region),
     /// It has no key of its own.
-    Lent(Arc<LentMapping>),
+    Lent(Arc<LocalDmaMapping>),
     /// Its region has gone.
     Mapped {
         _mapping: Arc<Mapping>,
@@ -19,17 +19,17 @@ pub(super) enum Memory {
 }
 
 /// Memory, and who waits for its release. Dropping it releases it, and sleeps.
-pub(super) struct Kept {
+pub(super) struct MrEntry {
     /// Goes first.
-    pub(super) memory: Memory,
+    pub(super) memory: MrMemory,
     /// The device may still write by what it has of the region: that is not to be used again.
     pub(super) spoiled: bool,
     /// A peer may read from it, and goes on when it is invalid.
     pub(super) read_from: bool,
-    pub(super) then: Option<Arc<dyn Released>>,
+    pub(super) then: Option<Arc<dyn OnRelease>>,
 }
 
-impl Kept {
+impl MrEntry {
     /// Whether peers use it: for an operation of this node's somebody waits.
     pub(super) fn is_offered(&self) -> bool {
         self.then.is_none()
@@ -37,13 +37,13 @@ impl Kept {
 
     /// Releases the memory, or gives the region that is to be invalidated for it. Sleeps.
     pub(super) fn release(&mut self) -> Option<Region> {
-        match core::mem::replace(&mut self.memory, Memory::Released) {
-            Memory::Region(region) => Some(region),
-            Memory::Lent(lent) => {
+        match core::mem::replace(&mut self.memory, MrMemory::Released) {
+            MrMemory::Region(region) => Some(region),
+            MrMemory::Lent(lent) => {
                 lent.release();
                 None
             }
-            Memory::Mapped { .. } | Memory::Released => None,
+            MrMemory::Mapped { .. } | MrMemory::Released => None,
         }
     }
 }

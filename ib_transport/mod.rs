@@ -43,4 +43,4 @@ mod watch;
 
 pub(crate) use device::Ib;
 pub(crate) use endpoint::IncomingConnection;
-pub(crate) use tunables::Tunables;
+pub(crate) use tunables::IbTunables;

@@ -6,7 +6,7 @@
 //! for good. They wait until their device goes at the longest, and there are not many: where nothing goes out, nothing
 //! comes in a moment later.
 
-use super::endpoint::Events;
+use super::endpoint::EndpointShared;
 use crate::kapi::{
     rdma::{CmId, DeviceId, IncomingRequest},
     sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
@@ -18,20 +18,20 @@ const MOST: usize = 1024;
 
 enum Answer {
     /// Of a connection that was lost with its network device. The queue pair is closed.
-    Connection(CmId<Events>),
+    Connection(CmId<EndpointShared>),
     /// Of a request that came while nothing could be sent.
     Request(KBox<IncomingRequest>),
 }
 
 /// A CM id that would answer its peer, were it destroyed.
-pub(super) struct Parked {
+pub(super) struct DeferredCmId {
     device: DeviceId,
     answer: Answer,
 }
 
-impl Parked {
+impl DeferredCmId {
     /// Without memory the CM id is destroyed. May sleep.
-    pub(super) fn connection(device: DeviceId, id: CmId<Events>) -> Result<Item<Self>> {
+    pub(super) fn connection(device: DeviceId, id: CmId<EndpointShared>) -> Result<Item<Self>> {
         let answer = Answer::Connection(id);
         Ok(Item::new(Self { device, answer }, GFP_KERNEL)?)
     }
@@ -53,17 +53,17 @@ impl Parked {
 
 /// What is parked, of all devices.
 #[pin_data]
-pub(super) struct Parking {
+pub(super) struct DeferredDestroy {
     #[pin]
-    parked: SpinLockBh<Fifo<Parked>>,
+    parked: SpinLockBh<Fifo<DeferredCmId>>,
 }
 
-impl Parking {
+impl DeferredDestroy {
     /// May sleep.
     pub(super) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                parked <- new_spinlock_bh!(Fifo::new(), "Parking::parked"),
+                parked <- new_spinlock_bh!(Fifo::new(), "DeferredDestroy::parked"),
             }),
             GFP_KERNEL,
         )
@@ -71,7 +71,7 @@ impl Parking {
 
     /// Keeps a CM id of a device that is not removed meanwhile, and that will be tended. Any context. Gives it back if
     /// there are too many.
-    pub(super) fn park(&self, id: Item<Parked>) -> Option<Item<Parked>> {
+    pub(super) fn park(&self, id: Item<DeferredCmId>) -> Option<Item<DeferredCmId>> {
         let mut parked = self.parked.lock();
         if parked.len() >= MOST {
             return Some(id);

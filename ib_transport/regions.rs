@@ -3,24 +3,24 @@
 //! The memory of programs that a device uses: regions for peers, and what operations of this node's take from and
 //! bring to.
 //!
-//! What a program or an operation has is a [`Held`]. When that is dropped, in whatever context, its memory becomes
+//! What a program or an operation has is an [`MrHandle`]. When that is dropped, in whatever context, its memory becomes
 //! stale: peers may still use a region for a moment, until the device's worker has invalidated it, together with
 //! others. The memory is released then, and the [`Mr`] kept for the next region.
 //!
 //! When the device goes, all goes with it; what is held of it stands for nothing from then on.
 
 use super::{
-    fence::Fences,
-    kept::{Kept, Memory},
-    registrar::Registrar,
-    spares::Spares,
-    tunables::Tunables,
-    users::Users,
+    fence::ReadQuiesceQueue,
+    kept::{MrEntry, MrMemory},
+    registrar::RegQp,
+    spares::MrFreeList,
+    tunables::IbTunables,
+    users::EndpointList,
 };
-use crate::conn::{Home, LocalMemory, Released, RemoteMemory};
+use crate::conn::{LocalMemory, MrDevice, OnRelease, RemoteMemory};
 use crate::kapi::{
     pin::PinnedMemory,
-    rdma::{Access, DeviceId, LentMapping, Mapping, Mr, Pd, Pieces, Region},
+    rdma::{Access, DeviceId, LocalDmaMapping, Mapping, Mr, Pd, Pieces, Region},
     sync::{new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
     task::without_io,
     time,
@@ -48,24 +48,24 @@ const REST_NS: u64 = 5_000_000_000;
 const FENCE_NS: u64 = 1_000_000_000;
 
 /// What one caller at a time uses.
-struct Device {
+struct MrPoolInner {
     /// Made when it is needed for the first time, and again when it has failed.
-    registrar: Option<Registrar>,
+    registrar: Option<RegQp>,
     /// When it was given up because it took too long, on the monotonic clock, and by way of which address.
     late_at: Option<(u64, SocketAddr)>,
-    spares: Spares<Mr>,
-    fences: Fences,
+    spares: MrFreeList<Mr>,
+    fences: ReadQuiesceQueue,
 }
 
-impl Device {
+impl MrPoolInner {
     /// The registrar, which `addr` leads to if there is none yet. Sleeps.
     fn registrar(
         &mut self,
         queue: &OwnedQueue,
         pd: &Arc<Pd>,
-        users: &Arc<Users>,
+        users: &Arc<EndpointList>,
         addr: &SocketAddr,
-    ) -> Result<&Registrar> {
+    ) -> Result<&RegQp> {
         if self
             .registrar
             .as_ref()
@@ -75,13 +75,13 @@ impl Device {
         }
         let registrar = match self.registrar.take() {
             Some(usable) => usable,
-            None => Registrar::make(queue, pd, users, addr)?,
+            None => RegQp::make(queue, pd, users, addr)?,
         };
         Ok(self.registrar.insert(registrar))
     }
 
     /// Releases memory, and keeps what can be used again. Who waits for it is added to `released`. Sleeps.
-    fn invalidate(&mut self, mut stale: Fifo<Kept>, released: &mut Fifo<Kept>) {
+    fn invalidate(&mut self, mut stale: Fifo<MrEntry>, released: &mut Fifo<MrEntry>) {
         let mut some: KVec<Region> = KVec::new();
         // Whose they are.
         let mut whose = Fifo::new();
@@ -115,7 +115,7 @@ impl Device {
                     self.reuse(region);
                     released.push_back(kept);
                 } else if region.is_invalid() {
-                    kept.memory = Memory::Region(region);
+                    kept.memory = MrMemory::Region(region);
                     self.fences.add(kept);
                 } else {
                     self.end(region, kept, released);
@@ -128,10 +128,10 @@ impl Device {
     }
 
     /// Ends a region that was not invalidated. Who waits for its memory is added to `released`. Sleeps.
-    fn end(&mut self, region: Region, mut kept: Item<Kept>, released: &mut Fifo<Kept>) {
+    fn end(&mut self, region: Region, mut kept: Item<MrEntry>, released: &mut Fifo<MrEntry>) {
         let mapping = region.end();
         if kept.read_from {
-            kept.memory = Memory::Mapped { _mapping: mapping };
+            kept.memory = MrMemory::Mapped { _mapping: mapping };
             self.fences.add(kept);
         } else {
             drop(mapping);
@@ -148,7 +148,7 @@ impl Device {
     }
 
     /// Releases what no read is answered from any more. Who waits for it is added to `released`. Sleeps.
-    fn pass(&mut self, users: &Users, released: &mut Fifo<Kept>) {
+    fn pass(&mut self, users: &EndpointList, released: &mut Fifo<MrEntry>) {
         let mut passed = self.fences.pass(users);
         while let Some(mut kept) = passed.pop_front() {
             if let Some(region) = kept.release() {
@@ -163,26 +163,26 @@ impl Device {
 const BATCH: usize = 32;
 
 /// What changes in any context.
-struct State {
+struct MrPoolState {
     /// What is held, by number.
-    held: RBTree<u64, Item<Kept>>,
+    held: RBTree<u64, Item<MrEntry>>,
     /// How many of these peers may use.
     offered: usize,
     next: u64,
-    stale: Fifo<Kept>,
+    stale: Fifo<MrEntry>,
     /// `None` when the device goes: it waits for all who have this.
     pd: Option<Arc<Pd>>,
 }
 
 /// The regions of a device.
 #[pin_data]
-pub(super) struct Regions {
+pub(super) struct MrPool {
     id: DeviceId,
     /// See [`DeviceCaps`](crate::kapi::rdma::DeviceCaps::reads_run_on).
     reads_run_on: bool,
     mapped_at_once: u64,
-    users: Arc<Users>,
-    tunables: Arc<Tunables>,
+    users: Arc<EndpointList>,
+    tunables: Arc<IbTunables>,
     queue: Arc<OwnedQueue>,
     /// Regions wait for what the queue pairs send.
     fencing: Atomic<bool>,
@@ -191,18 +191,18 @@ pub(super) struct Regions {
     passed: CondVar,
     /// Before `state`.
     #[pin]
-    device: Mutex<Device>,
+    device: Mutex<MrPoolInner>,
     #[pin]
-    state: SpinLockBh<State>,
+    state: SpinLockBh<MrPoolState>,
     #[pin]
-    sweep: Work<Regions>,
+    sweep: Work<MrPool>,
 }
 
 kernel::impl_has_work! {
-    impl HasWork<Self> for Regions { self.sweep }
+    impl HasWork<Self> for MrPool { self.sweep }
 }
 
-impl WorkItem for Regions {
+impl WorkItem for MrPool {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -212,12 +212,12 @@ impl WorkItem for Regions {
     }
 }
 
-impl Regions {
+impl MrPool {
     /// Has none, and asks the device for none before [`Self::register`]. May sleep.
     pub(super) fn new(
         pd: &Arc<Pd>,
-        users: &Arc<Users>,
-        tunables: &Arc<Tunables>,
+        users: &Arc<EndpointList>,
+        tunables: &Arc<IbTunables>,
         queue: &Arc<OwnedQueue>,
     ) -> Result<Arc<Self>> {
         let caps = pd.device().caps();
@@ -230,13 +230,13 @@ impl Regions {
             Some(log) => MAX_BYTES.min((PAGE_SIZE as u64) << log),
             None => MAX_BYTES,
         };
-        let device = Device {
+        let device = MrPoolInner {
             registrar: None,
             late_at: None,
-            spares: Spares::new(most)?,
-            fences: Fences::new(),
+            spares: MrFreeList::new(most)?,
+            fences: ReadQuiesceQueue::new(),
         };
-        let state = State {
+        let state = MrPoolState {
             held: RBTree::new(),
             offered: 0,
             next: 0,
@@ -252,10 +252,10 @@ impl Regions {
                 tunables: tunables.clone(),
                 queue: queue.clone(),
                 fencing: Atomic::new(false),
-                passed <- new_condvar!("Regions::passed"),
-                device <- new_mutex!(device, "Regions::device"),
-                state <- new_spinlock_bh!(state, "Regions::state"),
-                sweep <- new_work!("Regions::sweep"),
+                passed <- new_condvar!("MrPool::passed"),
+                device <- new_mutex!(device, "MrPool::device"),
+                state <- new_spinlock_bh!(state, "MrPool::state"),
+                sweep <- new_work!("MrPool::sweep"),
             }),
             GFP_KERNEL,
         )
@@ -263,21 +263,21 @@ impl Regions {
 
     /// Sets the registrar that registers memory from now on, until it fails. Sleeps.
     #[cfg(rds_kunit)]
-    pub(super) fn set_registrar(&self, registrar: Registrar) {
+    pub(super) fn set_registrar(&self, registrar: RegQp) {
         let before = self.device.lock().registrar.replace(registrar);
         drop(before);
     }
 
     /// Registers memory of a program for peers, by way of a local address of the device if it was not asked before.
     ///
-    /// Fails as [`Spares::room_for`] does, with ENODEV if the device goes or has not the address, EIO or ETIMEDOUT if it
+    /// Fails as [`MrFreeList::room_for`] does, with ENODEV if the device goes or has not the address, EIO or ETIMEDOUT if it
     /// fails, ENOMEM. Process context; sleeps.
     pub(super) fn register(
         self: &Arc<Self>,
         addr: &SocketAddr,
         memory: PinnedMemory,
         access: Access,
-    ) -> Result<Held<Cookie>> {
+    ) -> Result<MrHandle<Cookie>> {
         let mapping = Mapping::new(&self.pd()?, memory, access)?;
         let mapping = Arc::new(mapping, GFP_KERNEL_ACCOUNT)?;
         let region = self.region(addr, mapping, access)?;
@@ -285,7 +285,7 @@ impl Regions {
             rkey: region.rkey(),
             offset: region.offset(),
         };
-        self.keep(Memory::Region(region), cookie, None)
+        self.keep(MrMemory::Region(region), cookie, None)
     }
 
     /// Up to an address that is a multiple of so many bytes, a power of two, memory that [`Self::map`] is for fits into a
@@ -301,21 +301,21 @@ impl Regions {
         addr: &SocketAddr,
         memory: PinnedMemory,
         access: Access,
-        then: Arc<dyn Released>,
-    ) -> Result<(Held<()>, Pieces)> {
+        then: Arc<dyn OnRelease>,
+    ) -> Result<(MrHandle<()>, Pieces)> {
         let mapping = Mapping::new(&self.pd()?, memory, access)?;
         let mapping = Arc::new(mapping, GFP_KERNEL_ACCOUNT)?;
         let few = match access {
             // The peer needs a key.
             Access::Sink { by_peer: true } => None,
-            _ => LentMapping::new(&mapping)?,
+            _ => LocalDmaMapping::new(&mapping)?,
         };
         let (memory, pieces) = match few {
-            Some((lent, pieces)) => (Memory::Lent(lent), pieces),
+            Some((lent, pieces)) => (MrMemory::Lent(lent), pieces),
             None => {
                 let region = self.region(addr, mapping, access)?;
                 let pieces = region.pieces()?;
-                (Memory::Region(region), pieces)
+                (MrMemory::Region(region), pieces)
             }
         };
         Ok((self.keep(memory, (), Some(then))?, pieces))
@@ -346,11 +346,11 @@ impl Regions {
     /// Makes a region, at the second attempt if need be. Sleeps.
     fn make(
         &self,
-        device: &mut MutexGuard<'_, Device>,
+        device: &mut MutexGuard<'_, MrPoolInner>,
         addr: &SocketAddr,
         mapping: Arc<Mapping>,
         access: Access,
-        released: &mut Fifo<Kept>,
+        released: &mut Fifo<MrEntry>,
     ) -> Result<Region> {
         let pages = mapping.page_count();
         let pd = self.pd()?;
@@ -378,11 +378,11 @@ impl Regions {
     /// be of the other kind, and makes one. Sleeps.
     fn make_room(
         &self,
-        device: &mut MutexGuard<'_, Device>,
+        device: &mut MutexGuard<'_, MrPoolInner>,
         pd: &Arc<Pd>,
         pages: usize,
         size: u32,
-        released: &mut Fifo<Kept>,
+        released: &mut Fifo<MrEntry>,
     ) -> Result<Mr> {
         let until = time::monotonic_ns().saturating_add(FENCE_NS);
         loop {
@@ -404,12 +404,12 @@ impl Regions {
     /// Keeps memory until what this returns is dropped. May sleep.
     fn keep<T>(
         self: &Arc<Self>,
-        memory: Memory,
+        memory: MrMemory,
         what: T,
-        then: Option<Arc<dyn Released>>,
-    ) -> Result<Held<T>> {
+        then: Option<Arc<dyn OnRelease>>,
+    ) -> Result<MrHandle<T>> {
         let place = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        let kept = Kept {
+        let kept = MrEntry {
             memory,
             spoiled: false,
             read_from: self.reads_run_on && then.is_none(),
@@ -427,7 +427,7 @@ impl Regions {
         // The number is new.
         state.held.insert(place.into_node(number, kept));
         drop(state);
-        Ok(Held {
+        Ok(MrHandle {
             home: self.clone(),
             number,
             spoiled: Atomic::new(false),
@@ -440,7 +440,7 @@ impl Regions {
         self.state.lock().offered > 0
     }
 
-    fn take_stale(&self) -> Fifo<Kept> {
+    fn take_stale(&self) -> Fifo<MrEntry> {
         let mut stale = Fifo::new();
         stale.append(&mut self.state.lock().stale);
         stale
@@ -456,7 +456,7 @@ impl Regions {
     }
 
     /// Releases stale memory. Who waits for it is added to `released`. Sleeps.
-    fn release_stale(&self, device: &mut Device, released: &mut Fifo<Kept>) {
+    fn release_stale(&self, device: &mut MrPoolInner, released: &mut Fifo<MrEntry>) {
         let before = released.len();
         device.invalidate(self.take_stale(), released);
         if !self.reads_run_on {
@@ -474,7 +474,7 @@ impl Regions {
 
     /// Waits until something has been released, up to a time on the monotonic clock, in nanoseconds, and not after a signal.
     /// False if the wait is over. Sleeps without the lock.
-    fn await_pass(&self, device: &mut MutexGuard<'_, Device>, until: u64) -> bool {
+    fn await_pass(&self, device: &mut MutexGuard<'_, MrPoolInner>, until: u64) -> bool {
         let left = until
             .saturating_sub(time::monotonic_ns())
             .div_ceil(1_000_000);
@@ -521,24 +521,24 @@ impl Regions {
 
 /// What a program or an operation holds of the memory. May be dropped in any context but a hard interrupt, without locks
 /// of this module.
-pub(super) struct Held<T> {
-    home: Arc<Regions>,
+pub(super) struct MrHandle<T> {
+    home: Arc<MrPool>,
     number: u64,
     spoiled: Atomic<bool>,
     what: T,
 }
 
-impl RemoteMemory for Held<Cookie> {
+impl RemoteMemory for MrHandle<Cookie> {
     fn cookie(&self) -> Cookie {
         self.what
     }
 
-    fn home(&self) -> Arc<dyn Home> {
+    fn home(&self) -> Arc<dyn MrDevice> {
         self.home.clone()
     }
 }
 
-impl Home for Regions {
+impl MrDevice for MrPool {
     fn id(&self) -> DeviceId {
         self.id
     }
@@ -562,13 +562,13 @@ impl Home for Regions {
     }
 }
 
-impl LocalMemory for Held<()> {
+impl LocalMemory for MrHandle<()> {
     fn spoil(&self) {
         self.spoiled.store(true, Relaxed);
     }
 }
 
-impl<T> Drop for Held<T> {
+impl<T> Drop for MrHandle<T> {
     fn drop(&mut self) {
         let mut state = self.home.state.lock();
         let Some(mut kept) = state.held.remove(&self.number) else {

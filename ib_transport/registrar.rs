@@ -3,14 +3,14 @@
 //! The queue pair by which a device registers memory: connected to another one of this node, on the same
 //! device, for the sole reason that devices ask for a connection.
 
-use super::users::{Hold, Users};
+use super::users::{EndpointList, Hold};
 use crate::kapi::{
     print::pr_info_ratelimited,
     rdma::{
         CmEvent, CmHandler, CmId, ConnParams, IncomingRequest, Listener, LocalQp, Pd,
         RequestHandler, STALE_CONNECTION,
     },
-    sync::{new_spinlock_bh, OwnedQueue, Signal, SpinLockBh},
+    sync::{new_spinlock_bh, Completion, OwnedQueue, SpinLockBh},
     task::without_io,
     time,
 };
@@ -28,7 +28,7 @@ const MOST_NUMBERS: usize = 8;
 
 /// What has happened to one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum RegQpStep {
     AddrResolved,
     RouteResolved,
     Established,
@@ -40,19 +40,19 @@ enum Step {
 
 /// Who hears of one end.
 #[pin_data]
-struct End {
+struct RegQpEnd {
     #[pin]
-    step: SpinLockBh<Option<Step>>,
+    step: SpinLockBh<Option<RegQpStep>>,
     #[pin]
-    signal: Signal,
+    signal: Completion,
 }
 
-impl End {
+impl RegQpEnd {
     fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                step <- new_spinlock_bh!(None, "registrar::End"),
-                signal <- Signal::new(),
+                step <- new_spinlock_bh!(None, "registrar::RegQpEnd"),
+                signal <- Completion::new(),
             }),
             GFP_KERNEL,
         )
@@ -60,32 +60,32 @@ impl End {
 
     /// Waits for a step. Fails with ETIMEDOUT, with EAGAIN if another number is needed, or with EIO
     /// if something else happens.
-    fn wait_for(&self, wanted: Step) -> Result {
+    fn wait_for(&self, wanted: RegQpStep) -> Result {
         self.signal.wait(PATIENCE_MS)?;
         match self.step.lock().take() {
             Some(step) if step == wanted => Ok(()),
-            Some(Step::Stale) => Err(EAGAIN),
+            Some(RegQpStep::Stale) => Err(EAGAIN),
             _ => Err(EIO),
         }
     }
 }
 
-impl CmHandler for End {
+impl CmHandler for RegQpEnd {
     fn event(&self, event: CmEvent<'_>) {
         let failure = event.failure();
         let step = match event {
-            CmEvent::AddrResolved => Step::AddrResolved,
-            CmEvent::RouteResolved => Step::RouteResolved,
-            CmEvent::Established { .. } => Step::Established,
+            CmEvent::AddrResolved => RegQpStep::AddrResolved,
+            CmEvent::RouteResolved => RegQpStep::RouteResolved,
+            CmEvent::Established { .. } => RegQpStep::Established,
             // The queue pair needs no address once it is connected.
             CmEvent::AddrChange | CmEvent::TimewaitExit => return,
-            CmEvent::Rejected { reason, .. } if reason == STALE_CONNECTION => Step::Stale,
+            CmEvent::Rejected { reason, .. } if reason == STALE_CONNECTION => RegQpStep::Stale,
             CmEvent::Rejected { .. }
             | CmEvent::Unreachable { .. }
             | CmEvent::Disconnected
             | CmEvent::DeviceRemoval
             | CmEvent::AddrUnknown
-            | CmEvent::Error { .. } => Step::Failed,
+            | CmEvent::Error { .. } => RegQpStep::Failed,
         };
         if let Some((what, why)) = failure {
             pr_info_ratelimited!(
@@ -95,7 +95,7 @@ impl CmHandler for End {
             );
         }
         let mut last = self.step.lock();
-        if *last != Some(Step::Failed) {
+        if *last != Some(RegQpStep::Failed) {
             *last = Some(step);
         }
         drop(last);
@@ -111,7 +111,7 @@ struct Expected {
     #[pin]
     request: SpinLockBh<Option<IncomingRequest>>,
     /// The end that asks: whoever waits for the request hears there, too, that it was refused.
-    asking: Arc<End>,
+    asking: Arc<RegQpEnd>,
 }
 
 impl RequestHandler for Expected {
@@ -129,10 +129,10 @@ impl RequestHandler for Expected {
 }
 
 /// The two ends. Dropping it takes them down, and sleeps.
-pub(super) struct Registrar {
+pub(super) struct RegQp {
     qp: Arc<LocalQp>,
     other: Arc<LocalQp>,
-    ids: [CmId<End>; 2],
+    ids: [CmId<RegQpEnd>; 2],
 }
 
 /// A registrar that a worker is to make.
@@ -141,9 +141,9 @@ struct Making {
     pd: Arc<Pd>,
     here: SocketAddr,
     #[pin]
-    made: SpinLockBh<Option<Result<Registrar>>>,
+    made: SpinLockBh<Option<Result<RegQp>>>,
     #[pin]
-    signal: Signal,
+    signal: Completion,
     #[pin]
     work: Work<Making>,
     /// Of the device, also for a worker that nobody waits for any more. Dropped after what it has made.
@@ -159,12 +159,12 @@ impl WorkItem for Making {
 
     fn run(this: Arc<Self>) {
         without_io(|| {
-            let mut made = Registrar::new(&this.pd, &this.here);
+            let mut made = RegQp::new(&this.pd, &this.here);
             for _ in 1..MOST_NUMBERS {
                 if !matches!(&made, Err(error) if *error == EAGAIN) {
                     break;
                 }
-                made = Registrar::new(&this.pd, &this.here);
+                made = RegQp::new(&this.pd, &this.here);
             }
             // Whoever asks cannot do anything about it.
             let made = made.map_err(|error| if error == EAGAIN { EIO } else { error });
@@ -174,13 +174,13 @@ impl WorkItem for Making {
     }
 }
 
-impl Registrar {
+impl RegQp {
     /// As [`Self::new`], but by a worker: soft-iWARP makes its sockets in the network namespace of who calls. Sleeps.
     /// Fails with ENODEV if the device goes.
     pub(super) fn make(
         queue: &OwnedQueue,
         pd: &Arc<Pd>,
-        users: &Arc<Users>,
+        users: &Arc<EndpointList>,
         here: &SocketAddr,
     ) -> Result<Self> {
         let hold = users.hold().ok_or(ENODEV)?;
@@ -189,7 +189,7 @@ impl Registrar {
                 pd: pd.clone(),
                 here: *here,
                 made <- new_spinlock_bh!(None, "registrar::Making"),
-                signal <- Signal::new(),
+                signal <- Completion::new(),
                 work <- new_work!("registrar::Making"),
                 _hold: hold,
             }),
@@ -208,7 +208,7 @@ impl Registrar {
     fn new(pd: &Arc<Pd>, here: &SocketAddr) -> Result<Self> {
         let [a, b] = [time::random_u32(), time::random_u32()];
         let word = (u64::from(a) << 32 | u64::from(b)).to_ne_bytes();
-        let (active, passive) = (End::new()?, End::new()?);
+        let (active, passive) = (RegQpEnd::new()?, RegQpEnd::new()?);
         let asking = active.clone();
         let expected = Arc::pin_init(
             pin_init!(Expected {
@@ -223,7 +223,7 @@ impl Registrar {
 
         let id = CmId::new(active.clone())?;
         id.resolve_addr(Some(here), &there, PATIENCE_MS)?;
-        active.wait_for(Step::AddrResolved)?;
+        active.wait_for(RegQpStep::AddrResolved)?;
         if !id
             .device()
             .is_some_and(|its| core::ptr::eq(&*its, pd.device()))
@@ -231,7 +231,7 @@ impl Registrar {
             return Err(ENODEV);
         }
         id.resolve_route(PATIENCE_MS)?;
-        active.wait_for(Step::RouteResolved)?;
+        active.wait_for(RegQpStep::RouteResolved)?;
         let qp = LocalQp::create(&id, pd)?;
         let params = ConnParams {
             private_data: &word,
@@ -244,7 +244,7 @@ impl Registrar {
         id.connect(&params, PATIENCE_MS)?;
 
         active.signal.wait(PATIENCE_MS)?;
-        if *active.step.lock() == Some(Step::Stale) {
+        if *active.step.lock() == Some(RegQpStep::Stale) {
             return Err(EAGAIN);
         }
         let request = expected.request.lock().take().ok_or(EIO)?;
@@ -261,15 +261,15 @@ impl Registrar {
         };
         // It hears whatever becomes of its answer. The other end hears nothing of an answer that it
         // rejects because of its number.
-        passive.wait_for(Step::Established)?;
-        active.wait_for(Step::Established)?;
+        passive.wait_for(RegQpStep::Established)?;
+        active.wait_for(RegQpStep::Established)?;
         Ok(this)
     }
 
     /// One whose queue pairs are connected without a connection manager. May sleep.
     #[cfg(rds_kunit)]
     pub(super) fn of(qp: Arc<LocalQp>, other: Arc<LocalQp>) -> Result<Self> {
-        let ids = [CmId::new(End::new()?)?, CmId::new(End::new()?)?];
+        let ids = [CmId::new(RegQpEnd::new()?)?, CmId::new(RegQpEnd::new()?)?];
         Ok(Self { qp, other, ids })
     }
 
@@ -279,7 +279,7 @@ impl Registrar {
     }
 }
 
-impl Drop for Registrar {
+impl Drop for RegQp {
     fn drop(&mut self) {
         for id in &self.ids {
             // The other one hears of it, or knows.

@@ -13,12 +13,12 @@ const SMALL_PAGES: u32 = 3;
 const MOST: usize = 64;
 
 /// Those of one kind.
-struct Kind<T> {
+struct ListKind<T> {
     pages: u32,
     kept: KVec<T>,
 }
 
-impl<T> Kind<T> {
+impl<T> ListKind<T> {
     /// Has room for all of them. May sleep.
     fn new(pages: u32) -> Result<Self> {
         Ok(Self {
@@ -34,21 +34,21 @@ fn is_small(pages: usize) -> bool {
 }
 
 /// Two kinds of things that wait to be used again: for a few pages, and for many.
-pub(crate) struct Spares<T> {
-    small: Kind<T>,
-    large: Kind<T>,
+pub(crate) struct MrFreeList<T> {
+    small: ListKind<T>,
+    large: ListKind<T>,
 }
 
-impl<T> Spares<T> {
+impl<T> MrFreeList<T> {
     /// Has none. `most`: pages of a region that the device can make; 0 if it can make none. May sleep.
     pub(crate) fn new(most: u32) -> Result<Self> {
         Ok(Self {
-            small: Kind::new(SMALL_PAGES.min(most))?,
-            large: Kind::new(MAX_PAGES.min(most))?,
+            small: ListKind::new(SMALL_PAGES.min(most))?,
+            large: ListKind::new(MAX_PAGES.min(most))?,
         })
     }
 
-    fn kind(&mut self, pages: usize) -> &mut Kind<T> {
+    fn kind(&mut self, pages: usize) -> &mut ListKind<T> {
         if is_small(pages) {
             &mut self.small
         } else {

@@ -2,19 +2,19 @@
 
 //! Frames out of the connection's queue, to the queue pair.
 
-use super::carrier::Carrier;
+use super::carrier::QpContext;
 use crate::cong;
 use crate::conn::{AsIs, Connection, Counter, Link, TxQueue};
 use crate::kapi::{
     print::{pr_change_ratelimited, pr_info_ratelimited},
     rdma::{Qp, SendChain, SendItem, MAX_UNREPORTED},
 };
-use crate::msg::{Behind, Message, Posted};
+use crate::msg::{FollowUp, Message, Posted};
 use crate::proto::{
     credits::Credits,
     info::RdmaPath,
     packed::{self, Packer},
-    silence::Signs,
+    silence::LinkActivity,
     tx::SendState,
     wire::{self, Flags, FragmentSize, Header, CONG_MAP_BYTES, PING_PORT},
 };
@@ -43,7 +43,7 @@ enum Added {
     Failed,
 }
 
-impl Link for Qp<Carrier> {
+impl Link for Qp<QpContext> {
     fn fragment(&self) -> FragmentSize {
         self.handler().events.fragment()
     }
@@ -97,11 +97,11 @@ impl Link for Qp<Carrier> {
         );
     }
 
-    fn signs(&self) -> Signs {
+    fn signs(&self) -> LinkActivity {
         let (arrived, deaf) = self.with_poll(|ring| ring.heard());
         let progress = self.send_progress();
         let device = &self.handler().device;
-        Signs {
+        LinkActivity {
             arrived,
             deaf,
             given: progress.posted,
@@ -185,7 +185,7 @@ fn header_goes_first(queue: &TxQueue) -> bool {
 }
 
 /// Whether what is next must not be posted yet, to a device on which nothing goes behind a read.
-fn has_to_wait(carrier: &Carrier, queue: &TxQueue, chain: &SendChain<'_, Carrier>) -> bool {
+fn has_to_wait(carrier: &QpContext, queue: &TxQueue, chain: &SendChain<'_, QpContext>) -> bool {
     if queue.reads_next() && !header_goes_first(queue) {
         // Something has to go if the peer has not heard of us.
         carrier.is_unheard()
@@ -205,7 +205,7 @@ fn tell(connection: &Connection, credits: &mut Credits) -> u8 {
 }
 
 /// Adds a frame of `len` bytes. There is room.
-fn add(chain: &mut SendChain<'_, Carrier>, buf: Buf, len: u32, solicited: bool) -> Added {
+fn add(chain: &mut SendChain<'_, QpContext>, buf: Buf, len: u32, solicited: bool) -> Added {
     let item = SendItem {
         buf,
         len,
@@ -215,7 +215,7 @@ fn add(chain: &mut SendChain<'_, Carrier>, buf: Buf, len: u32, solicited: bool) 
     push(chain, item)
 }
 
-fn push(chain: &mut SendChain<'_, Carrier>, item: SendItem) -> Added {
+fn push(chain: &mut SendChain<'_, QpContext>, item: SendItem) -> Added {
     match chain.push(item) {
         Ok(()) => Added::Frame,
         Err(_) => Added::Failed,
@@ -227,7 +227,7 @@ fn next_frame(
     connection: &Connection,
     queue: &mut TxQueue,
     ack: u64,
-    chain: &mut SendChain<'_, Carrier>,
+    chain: &mut SendChain<'_, QpContext>,
 ) -> Added {
     let half_out = queue.unsent.front().is_some_and(Message::is_half_out);
     if queue.cong_left > 0 && !half_out {
@@ -293,7 +293,7 @@ fn packed_frame(
     connection: &Connection,
     queue: &mut TxQueue,
     ack: u64,
-    chain: &mut SendChain<'_, Carrier>,
+    chain: &mut SendChain<'_, QpContext>,
 ) -> Added {
     let pools = &chain.qp().handler().device.pools;
     let Ok(mut buf) = pools.alloc_send(packed::ROOM, Context::Atomic) else {
@@ -325,7 +325,7 @@ fn header_or_work_request(
     connection: &Connection,
     queue: &mut TxQueue,
     ack: u64,
-    chain: &mut SendChain<'_, Carrier>,
+    chain: &mut SendChain<'_, QpContext>,
 ) -> Added {
     if header_goes_first(queue) {
         match ack_frame(connection, queue, ack, chain) {
@@ -345,7 +345,7 @@ fn header_or_work_request(
 fn work_request(
     connection: &Connection,
     queue: &mut TxQueue,
-    chain: &mut SendChain<'_, Carrier>,
+    chain: &mut SendChain<'_, QpContext>,
 ) -> Added {
     let operation = queue
         .unsent
@@ -362,7 +362,7 @@ fn work_request(
         operation.post_next(|item| chain.operate(item))
     };
     let finished = match posted {
-        Posted::Yes => operation.behind == Behind::Nothing && !operation.is_waiting(),
+        Posted::Yes => operation.behind == FollowUp::Nothing && !operation.is_waiting(),
         Posted::Never => {
             connection.note_drop(Counter::SendDropOperation, 1);
             true
@@ -382,7 +382,7 @@ fn message_frame(
     connection: &Connection,
     queue: &mut TxQueue,
     ack: u64,
-    chain: &mut SendChain<'_, Carrier>,
+    chain: &mut SendChain<'_, QpContext>,
 ) -> Added {
     let Some(message) = queue.unsent.front_mut() else {
         return Added::Nothing;
@@ -422,7 +422,7 @@ fn congestion_frame(
     connection: &Connection,
     queue: &mut TxQueue,
     ack: u64,
-    chain: &mut SendChain<'_, Carrier>,
+    chain: &mut SendChain<'_, QpContext>,
 ) -> Added {
     let carrier = chain.qp().handler();
     let offset = CONG_MAP_BYTES.saturating_sub(queue.cong_left);
@@ -467,7 +467,7 @@ fn ack_frame(
     connection: &Connection,
     queue: &mut TxQueue,
     ack: u64,
-    chain: &mut SendChain<'_, Carrier>,
+    chain: &mut SendChain<'_, QpContext>,
 ) -> Added {
     let stats = &connection.node.stats;
     let pools = &chain.qp().handler().device.pools;

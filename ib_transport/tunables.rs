@@ -7,7 +7,7 @@ use crate::kapi::{
     rdma::{DeviceCaps, QpConfig, MAX_UNREPORTED},
     sysctl::{Entry, Setting, Settings},
 };
-use crate::proto::unreported::Patience;
+use crate::proto::unreported::WatchdogTimeout;
 use crate::recv_pool::Limit;
 use kernel::{prelude::*, sync::Arc};
 
@@ -26,7 +26,7 @@ const WRS: core::ops::RangeInclusive<c_int> = 16..=4096;
 const MOST_RETRIES: u8 = 7;
 
 /// The settings in `/proc/sys/net/rds/ib`, and what stays as it was when the module was loaded.
-pub(crate) struct Tunables {
+pub(crate) struct IbTunables {
     max_send_wr: Setting,
     max_recv_wr: Setting,
     /// Receives that are always posted, if the queue pair has room for them; fewer than at first are taken for that many.
@@ -43,7 +43,7 @@ pub(crate) struct Tunables {
     retry_count: u8,
 }
 
-impl Tunables {
+impl IbTunables {
     /// As they are when the module is loaded. More retries than a device can make are taken for that many.
     pub(crate) fn new(pool_limit: Arc<Limit>, retries: u32) -> Self {
         Self {
@@ -93,8 +93,8 @@ impl Tunables {
     }
 
     /// How long a device may make no progress with what was posted. Any context.
-    pub(super) fn patience(&self) -> Patience {
-        Patience::new(self.completion_timeout.count())
+    pub(super) fn patience(&self) -> WatchdogTimeout {
+        WatchdogTimeout::new(self.completion_timeout.count())
     }
 
     /// Whether new connections want their flow controlled. Any context.
@@ -103,7 +103,7 @@ impl Tunables {
     }
 }
 
-impl Settings for Tunables {
+impl Settings for IbTunables {
     const PATH: &'static CStr = c"net/rds/ib";
 
     fn each(&self) -> impl Iterator<Item = Entry<'_>> {

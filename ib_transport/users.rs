@@ -2,8 +2,8 @@
 
 //! The endpoints that use a device.
 
-use super::{carrier::Carrier, endpoint::Events};
-use crate::cm::laddr::{LocalAddrs, Tenant};
+use super::{carrier::QpContext, endpoint::EndpointShared};
+use crate::cm::laddr::{AddrUser, LocalAddrs};
 use crate::kapi::{
     rdma::{DeviceId, Qp},
     sync::{new_spinlock_bh, SpinLockBh},
@@ -18,15 +18,15 @@ use kernel::{
 const BATCH: usize = 32;
 
 /// An endpoint that uses a device.
-pub(super) struct User {
-    pub(super) events: Arc<Events>,
+pub(super) struct EndpointEntry {
+    pub(super) events: Arc<EndpointShared>,
     /// Its queue pair, once it has one.
-    pub(super) qp: Option<Arc<Qp<Carrier>>>,
+    pub(super) qp: Option<Arc<Qp<QpContext>>>,
 }
 
 /// What is known of the endpoints of a device. They have numbers, which are not used again.
 struct UserList {
-    tree: RBTree<u64, User>,
+    tree: RBTree<u64, EndpointEntry>,
     /// How many there are.
     len: usize,
     /// How many others there are that have something of the device.
@@ -45,7 +45,7 @@ impl UserList {
 
 /// The endpoints that use a device. This may outlive the device, and is empty then.
 #[pin_data]
-pub(super) struct Users {
+pub(super) struct EndpointList {
     device: DeviceId,
     #[pin]
     users: SpinLockBh<UserList>,
@@ -56,7 +56,7 @@ pub(super) struct Users {
 
 /// Somebody has something of a device without an endpoint of it: it is not removed meanwhile. May be dropped in any
 /// context but a hard interrupt.
-pub(crate) struct Hold(Arc<Users>);
+pub(crate) struct Hold(Arc<EndpointList>);
 
 impl Drop for Hold {
     fn drop(&mut self) {
@@ -70,7 +70,7 @@ impl Drop for Hold {
     }
 }
 
-impl Users {
+impl EndpointList {
     /// May sleep.
     pub(super) fn new(device: DeviceId) -> Result<Arc<Self>> {
         Arc::pin_init(
@@ -88,9 +88,9 @@ impl Users {
 
     /// Enters an endpoint, and returns its number. Fails with ENODEV if the device is being removed, with ENOMEM. May
     /// sleep.
-    pub(super) fn enter(&self, events: &Arc<Events>) -> Result<u64> {
+    pub(super) fn enter(&self, events: &Arc<EndpointShared>) -> Result<u64> {
         let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
-        let user = User {
+        let user = EndpointEntry {
             events: events.clone(),
             qp: None,
         };
@@ -110,14 +110,14 @@ impl Users {
     }
 
     /// An endpoint has a queue pair.
-    pub(super) fn set_qp(&self, number: u64, qp: &Arc<Qp<Carrier>>) {
+    pub(super) fn set_qp(&self, number: u64, qp: &Arc<Qp<QpContext>>) {
         if let Some(user) = self.users.lock().tree.get_mut(&number) {
             user.qp = Some(qp.clone());
         }
     }
 
     /// The queue pair of an endpoint that there is.
-    pub(super) fn qp(&self, number: u64) -> Option<Arc<Qp<Carrier>>> {
+    pub(super) fn qp(&self, number: u64) -> Option<Arc<Qp<QpContext>>> {
         self.users.lock().tree.get(&number)?.qp.clone()
     }
 
@@ -172,7 +172,7 @@ impl Users {
     /// Calls `each`, without the lock, with what `pick` finds of each user, and its number, that there is all the time.
     pub(super) fn for_each<T>(
         &self,
-        pick: impl Fn(u64, &User) -> Option<T>,
+        pick: impl Fn(u64, &EndpointEntry) -> Option<T>,
         mut each: impl FnMut(T),
     ) {
         let (mut from, end) = (0, self.users.lock().next);
@@ -194,7 +194,7 @@ impl Users {
     }
 }
 
-impl Tenant for Users {
+impl AddrUser for EndpointList {
     fn recheck(&self, addrs: &LocalAddrs) {
         self.for_each(
             |_, user| Some(user.events.clone()),

@@ -3,7 +3,7 @@
 //! Looks at all queue pairs of a device every now and then: whether it reports what was posted. `proto::unreported` says
 //! for how long that may take.
 
-use super::{carrier::Carrier, regions::Regions, users::Users, Tunables};
+use super::{carrier::QpContext, regions::MrPool, users::EndpointList, IbTunables};
 use crate::kapi::{
     sync::{cancel_delayed, OwnedQueue},
     task::without_io,
@@ -16,20 +16,20 @@ use kernel::{
 
 /// Who looks, as long as there are endpoints.
 #[pin_data]
-pub(super) struct Watch {
-    users: Arc<Users>,
-    regions: Arc<Regions>,
-    tunables: Arc<Tunables>,
+pub(super) struct CqWatchdog {
+    users: Arc<EndpointList>,
+    regions: Arc<MrPool>,
+    tunables: Arc<IbTunables>,
     queue: Arc<OwnedQueue>,
     #[pin]
-    look: DelayedWork<Watch>,
+    look: DelayedWork<CqWatchdog>,
 }
 
 kernel::impl_has_delayed_work! {
-    impl HasDelayedWork<Self> for Watch { self.look }
+    impl HasDelayedWork<Self> for CqWatchdog { self.look }
 }
 
-impl WorkItem for Watch {
+impl WorkItem for CqWatchdog {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -39,12 +39,12 @@ impl WorkItem for Watch {
     }
 }
 
-impl Watch {
+impl CqWatchdog {
     /// Looks at nothing before [`Self::begin`]. May sleep.
     pub(super) fn new(
-        users: &Arc<Users>,
-        regions: &Arc<Regions>,
-        tunables: &Arc<Tunables>,
+        users: &Arc<EndpointList>,
+        regions: &Arc<MrPool>,
+        tunables: &Arc<IbTunables>,
         queue: &Arc<OwnedQueue>,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
@@ -53,7 +53,7 @@ impl Watch {
                 regions: regions.clone(),
                 tunables: tunables.clone(),
                 queue: queue.clone(),
-                look <- kernel::new_delayed_work!("Watch::look"),
+                look <- kernel::new_delayed_work!("CqWatchdog::look"),
             }),
             GFP_KERNEL,
         )
@@ -74,7 +74,7 @@ impl Watch {
         let patience = self.tunables.patience();
         self.users.for_each(
             |_, user| user.qp.clone(),
-            |qp| Carrier::check_progress(&qp, patience),
+            |qp| QpContext::check_progress(&qp, patience),
         );
         self.regions.note_progress();
         if !self.users.is_empty() {

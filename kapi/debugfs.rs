@@ -38,7 +38,7 @@ impl Page<'_> {
 type Show<T> = fn(&T, &mut Page<'_>) -> Result<(), Stop>;
 
 /// What a file shows.
-struct Shown<T> {
+struct DebugView<T> {
     data: T,
     show: Show<T>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Dir<T: Send + Sync + 'static> {
     dentry: *mut bindings::dentry,
     /// What the files point to.
     views: KVec<KBox<bindings::rds_view>>,
-    shown: KVec<KBox<Shown<T>>>,
+    shown: KVec<KBox<DebugView<T>>>,
 }
 
 // SAFETY: A directory may be used and removed on any thread, and so may what its files show.
@@ -75,7 +75,7 @@ impl<T: Send + Sync + 'static> Dir<T> {
 
     /// Adds a file that shows `data` to root. Fails with ENOMEM. May sleep.
     pub(crate) fn add(mut self, name: &'static CStr, data: T, show: Show<T>) -> Result<Self> {
-        let shown = KBox::new(Shown { data, show }, GFP_KERNEL)?;
+        let shown = KBox::new(DebugView { data, show }, GFP_KERNEL)?;
         let view = bindings::rds_view {
             show: Some(show_callback::<T>),
             data: core::ptr::from_ref(&*shown).cast_mut().cast(),
@@ -101,10 +101,10 @@ impl<T: Send + Sync + 'static> Drop for Dir<T> {
 
 /// # Safety
 ///
-/// `m` must be the file that is being read, and `data` a `Shown<T>` that lives through the call.
+/// `m` must be the file that is being read, and `data` a `DebugView<T>` that lives through the call.
 unsafe extern "C" fn show_callback<T>(m: *mut bindings::seq_file, data: *mut c_void) -> c_int {
     // SAFETY: The caller says what `data` is; nobody changes it.
-    let shown = unsafe { &*data.cast_const().cast::<Shown<T>>() };
+    let shown = unsafe { &*data.cast_const().cast::<DebugView<T>>() };
     // SAFETY: The caller says what `m` is, and only this call uses it.
     let file = unsafe { SeqFile::from_raw(m.cast()) };
     // Whoever stopped it knows.

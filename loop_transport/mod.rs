@@ -13,9 +13,9 @@ use crate::kapi::{
     net::{IpBits, SendMsg, Sock},
     trace,
 };
-use crate::msg::{Bound, Incoming, Payload, Peer, Socket, Ticket, WaitingOn, CHUNK, INLINE};
+use crate::msg::{Bound, Incoming, Payload, Peer, SndbufCharge, Socket, WaitingOn, CHUNK, INLINE};
 use crate::proto::{
-    rdma::{Cookie, Extras},
+    rdma::{Cookie, RdmaExthdrs},
     wire::PING_PORT,
 };
 use core::net::Ipv6Addr;
@@ -75,14 +75,14 @@ impl Destination {
         msg: &mut SendMsg<'_>,
         len: u32,
         cookie: Option<Cookie>,
-        ticket: Ticket,
+        ticket: SndbufCharge,
     ) -> Result {
         let beside = sk.node.begin_stamps();
         let (addr, port, scope) = (bound.addr, bound.port, bound.scope);
         let mut incoming = Incoming::new(addr, port, len, scope, beside, GFP_KERNEL)?;
         incoming.tos = sk.tos();
         if let Some(cookie) = cookie {
-            let extras = Extras {
+            let extras = RdmaExthdrs {
                 memory: Some(cookie),
                 used: None,
             };

@@ -4,19 +4,19 @@
 
 use super::Stamps;
 use crate::kapi::alloc::kmalloc_size;
-use crate::proto::rdma::Extras;
+use crate::proto::rdma::RdmaExthdrs;
 use kernel::prelude::*;
 
 /// In memory of its own.
 #[derive(Default)]
-pub(crate) struct Beside {
+pub(crate) struct MsgMeta {
     /// What the sender says.
-    pub(crate) extras: Extras,
+    pub(crate) extras: RdmaExthdrs,
     /// Only while somebody asks.
     pub(crate) stamps: Option<Stamps>,
 }
 
-impl Beside {
+impl MsgMeta {
     /// What it takes of memory, in bytes.
     pub(crate) const SIZE: usize = kmalloc_size(size_of::<Self>());
 

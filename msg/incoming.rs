@@ -2,9 +2,9 @@
 
 //! A message that has arrived and waits to be read.
 
-use super::{Beside, Stamps, Ticket};
+use super::{MsgMeta, SndbufCharge, Stamps};
 use crate::kapi::{alloc::kmalloc_size, net::RecvMsg, sync::Item, InlineBytes};
-use crate::proto::{rcvbuf::Unread, rdma::Extras, wire::Header};
+use crate::proto::{rcvbuf::Unread, rdma::RdmaExthdrs, wire::Header};
 use crate::recv_pool::BufMut;
 use core::net::Ipv6Addr;
 use kernel::{alloc::AllocError, prelude::*};
@@ -86,11 +86,11 @@ pub(crate) struct Incoming {
     pub(crate) sequence: u64,
     /// The link of addresses that are link-local, the sender's or the receiver's; else 0.
     pub(crate) scope: u32,
-    pub(crate) beside: Option<KBox<Beside>>,
+    pub(crate) beside: Option<KBox<MsgMeta>>,
     pub(crate) payload: Payload,
     pub(crate) inline: InlineBytes<INLINE>,
     /// On the loop transport the sender pays until the message is read.
-    pub(crate) ticket: Option<Ticket>,
+    pub(crate) ticket: Option<SndbufCharge>,
 }
 
 /// With the link of its queue this is one piece of memory of 256 bytes.
@@ -103,7 +103,7 @@ impl Incoming {
         sport: u16,
         len: u32,
         scope: u32,
-        beside: Option<KBox<Beside>>,
+        beside: Option<KBox<MsgMeta>>,
         flags: kernel::alloc::Flags,
     ) -> Result<Item<Self>, AllocError> {
         Item::init(
@@ -136,14 +136,14 @@ impl Incoming {
     /// Adds what the sender says.
     pub(crate) fn set_extras(
         &mut self,
-        extras: Extras,
+        extras: RdmaExthdrs,
         flags: kernel::alloc::Flags,
     ) -> Result<(), AllocError> {
         if let Some(beside) = &mut self.beside {
             beside.extras = extras;
             return Ok(());
         }
-        let beside = Beside {
+        let beside = MsgMeta {
             extras,
             stamps: None,
         };
@@ -161,14 +161,14 @@ impl Incoming {
     #[cold]
     pub(super) fn note_delivery(&mut self) {
         if self.beside.is_none() {
-            self.beside = Beside::with_stamps();
+            self.beside = MsgMeta::with_stamps();
         }
         if let Some(beside) = &mut self.beside {
             beside.stamps.get_or_insert_with(Stamps::arrive).deliver();
         }
     }
 
-    /// What a message of `len` bytes takes of memory on the loop transport, in bytes, without [`Beside`].
+    /// What a message of `len` bytes takes of memory on the loop transport, in bytes, without [`MsgMeta`].
     #[inline]
     pub(crate) fn cost_of_copy(len: usize) -> usize {
         if len <= INLINE {
@@ -243,7 +243,7 @@ impl Incoming {
 
     /// What a message takes that is more than a few bytes.
     fn cost_of_more(&self) -> usize {
-        let beside = self.beside.as_ref().map_or(0, |_| Beside::SIZE);
+        let beside = self.beside.as_ref().map_or(0, |_| MsgMeta::SIZE);
         OVERHEAD
             .saturating_add(self.payload_size())
             .saturating_add(beside)

@@ -6,7 +6,7 @@
 //! both: what a peer says counts for regions of the device that it is connected with. A program names one by the cookie
 //! alone, and means the last that got it.
 
-use crate::conn::{Home, RemoteMemory};
+use crate::conn::{MrDevice, RemoteMemory};
 use crate::kapi::{
     rdma::DeviceId,
     sync::{new_spinlock_bh, SpinLockBh},
@@ -44,12 +44,12 @@ pub(crate) struct RegionKey {
 }
 
 /// The regions that there are.
-struct Table {
+struct MemoryTable {
     by_key: RBTree<RegionKey, Registered>,
     next: u64,
 }
 
-impl Table {
+impl MemoryTable {
     /// Goes through the regions with the key, of whatever devices.
     fn for_each(&mut self, rkey: u32, mut f: impl FnMut(RegionKey, &Registered)) {
         let first = RegionKey {
@@ -94,15 +94,15 @@ impl Table {
 #[pin_data]
 pub(crate) struct Memory {
     #[pin]
-    table: SpinLockBh<Option<Table>>,
+    table: SpinLockBh<Option<MemoryTable>>,
     /// The devices that there were regions on: one, unless the socket's address has moved.
     #[pin]
-    homes: Mutex<KVec<Arc<dyn Home>>>,
+    homes: Mutex<KVec<Arc<dyn MrDevice>>>,
 }
 
 impl Memory {
     pub(crate) fn new() -> impl PinInit<Self> {
-        let table = Table {
+        let table = MemoryTable {
             by_key: RBTree::new(),
             next: 0,
         };
@@ -139,7 +139,7 @@ impl Memory {
         Ok(key)
     }
 
-    fn note_home(&self, home: Arc<dyn Home>) -> Result {
+    fn note_home(&self, home: Arc<dyn MrDevice>) -> Result {
         let mut homes = self.homes.lock();
         if !homes.iter().any(|known| known.id() == home.id()) {
             homes.retain(|known| !known.is_gone());
@@ -149,7 +149,7 @@ impl Memory {
     }
 
     /// The devices that there were regions on. Fails with ENOMEM. Sleeps.
-    pub(crate) fn homes(&self) -> Result<KVec<Arc<dyn Home>>> {
+    pub(crate) fn homes(&self) -> Result<KVec<Arc<dyn MrDevice>>> {
         let homes = self.homes.lock();
         let mut found = KVec::with_capacity(homes.len(), GFP_KERNEL)?;
         for home in homes.iter() {
@@ -168,7 +168,7 @@ impl Memory {
 
     /// Takes the region away that a program means by the cookie, and tells where it was, and how it was to end; `None` if
     /// there is none with the key. Any context but a hard interrupt.
-    pub(crate) fn remove(&self, cookie: Cookie) -> Option<(Arc<dyn Home>, Ending)> {
+    pub(crate) fn remove(&self, cookie: Cookie) -> Option<(Arc<dyn MrDevice>, Ending)> {
         self.take(|table| table.find(cookie))
     }
 
@@ -194,8 +194,8 @@ impl Memory {
 
     fn take(
         &self,
-        which: impl FnOnce(&mut Table) -> Option<RegionKey>,
-    ) -> Option<(Arc<dyn Home>, Ending)> {
+        which: impl FnOnce(&mut MemoryTable) -> Option<RegionKey>,
+    ) -> Option<(Arc<dyn MrDevice>, Ending)> {
         let mut table = self.table.lock();
         let there = (*table).as_mut()?;
         let gone = which(there).and_then(|key| there.by_key.remove(&key));

@@ -2,7 +2,7 @@
 
 //! A message on its way to another node.
 
-use super::{Attachment, Behind, Pong, Socket, Ticket};
+use super::{FollowUp, PongSlot, RdmaOp, SndbufCharge, Socket};
 use crate::kapi::{
     alloc::kmalloc_size,
     net::{SendMsg, Sock},
@@ -11,7 +11,7 @@ use crate::kapi::{
 use crate::proto::{
     exthdr,
     packed::{self, Packer},
-    rdma::{Cookie, Extras},
+    rdma::{Cookie, RdmaExthdrs},
     tx::Pressure,
     wire::{self, FragmentSize, Header, PING_PORT, PROBE_PORT},
 };
@@ -132,22 +132,22 @@ impl Fragments {
 
 /// What a message has beside its payload.
 #[derive(Default)]
-pub(crate) struct Attached {
+pub(crate) struct MsgOps {
     /// The memory of its sender that it tells the receiver of.
     pub(crate) memory: Option<Cookie>,
-    pub(crate) operation: Option<KBox<Attachment>>,
+    pub(crate) operation: Option<KBox<RdmaOp>>,
 }
 
 /// What is given back when a message is done with.
-enum Payer {
+enum Charge {
     /// Its sender's.
-    Socket(Ticket),
+    Socket(SndbufCharge),
     /// The node's, if it is an answer to a ping.
-    Node { _pong: Option<Pong> },
+    Node { _pong: Option<PongSlot> },
 }
 
-impl Payer {
-    fn ticket(&self) -> Option<&Ticket> {
+impl Charge {
+    fn ticket(&self) -> Option<&SndbufCharge> {
         match self {
             Self::Socket(ticket) => Some(ticket),
             Self::Node { .. } => None,
@@ -172,10 +172,10 @@ pub(crate) struct Message {
     /// The flags of the header, the same in all fragments.
     pub(crate) flags: wire::Flags,
     fragments: Fragments,
-    pub(crate) attached: Attached,
+    pub(crate) attached: MsgOps,
     /// How `fragments` are cut.
     cut: FragmentSize,
-    payer: Payer,
+    payer: Charge,
 }
 
 impl Message {
@@ -187,12 +187,12 @@ impl Message {
         (sport, dport): (u16, u16),
         msg: &mut SendMsg<'_>,
         len: u32,
-        attached: Attached,
-        ticket: Option<Ticket>,
+        attached: MsgOps,
+        ticket: Option<SndbufCharge>,
     ) -> Result<Item<Self>> {
         let (cut, mut fragments) = Fragments::alloc(pools, cut, len)?;
         fragments.fill(len, cut, msg)?;
-        let payer = ticket.map_or(Payer::Node { _pong: None }, Payer::Socket);
+        let payer = ticket.map_or(Charge::Node { _pong: None }, Charge::Socket);
         let mut message = Self::new(sport, dport, len, fragments, payer);
         message.cut = cut;
         message.attached = attached;
@@ -219,12 +219,12 @@ impl Message {
 
     /// An empty message that no socket pays for. Fails with ENOMEM. Any context.
     pub(crate) fn empty(pools: &Pools, sport: u16, dport: u16) -> Result<Item<Self>> {
-        Self::short(pools, sport, dport, Payer::Node { _pong: None })
+        Self::short(pools, sport, dport, Charge::Node { _pong: None })
     }
 
     /// An answer to a ping from a port. Fails with ENOMEM. Any context.
-    pub(crate) fn pong(pools: &Pools, dport: u16, pong: Pong) -> Result<Item<Self>> {
-        Self::short(pools, PING_PORT, dport, Payer::Node { _pong: Some(pong) })
+    pub(crate) fn pong(pools: &Pools, dport: u16, pong: PongSlot) -> Result<Item<Self>> {
+        Self::short(pools, PING_PORT, dport, Charge::Node { _pong: Some(pong) })
     }
 
     /// A message of `len` bytes that is cut for fragments of `cut`. For tests. May sleep.
@@ -236,12 +236,12 @@ impl Message {
         len: u32,
     ) -> Result<Item<Self>> {
         let (cut, fragments) = Fragments::alloc(pools, cut, len)?;
-        let mut message = Self::new(port, port, len, fragments, Payer::Node { _pong: None });
+        let mut message = Self::new(port, port, len, fragments, Charge::Node { _pong: None });
         message.cut = cut;
         Ok(Item::new(message, GFP_KERNEL)?)
     }
 
-    fn short(pools: &Pools, sport: u16, dport: u16, payer: Payer) -> Result<Item<Self>> {
+    fn short(pools: &Pools, sport: u16, dport: u16, payer: Charge) -> Result<Item<Self>> {
         let buf = pools.alloc_send(0, Context::Atomic)?;
         let message = Self::new(sport, dport, 0, Fragments::One(Piece::Ready(buf)), payer);
         Ok(Item::new(message, GFP_ATOMIC)?)
@@ -258,13 +258,13 @@ impl Message {
             PING_PORT,
             1,
             fragments,
-            Payer::Node { _pong: None },
+            Charge::Node { _pong: None },
         );
         message.asks = true;
         Ok(Item::new(message, GFP_ATOMIC)?)
     }
 
-    fn new(sport: u16, dport: u16, len: u32, fragments: Fragments, payer: Payer) -> Self {
+    fn new(sport: u16, dport: u16, len: u32, fragments: Fragments, payer: Charge) -> Self {
         Self {
             sequence: 0,
             len,
@@ -274,7 +274,7 @@ impl Message {
             cancelled: false,
             asks: false,
             flags: wire::Flags::NONE,
-            attached: Attached::default(),
+            attached: MsgOps::default(),
             fragments,
             cut: FragmentSize::default(),
             payer,
@@ -358,18 +358,18 @@ impl Message {
             return [0; exthdr::SPACE];
         }
         let used = operation.and_then(|it| it.rkey);
-        Extras { memory, used }.emit()
+        RdmaExthdrs { memory, used }.emit()
     }
 
     /// Whether the peer is to acknowledge it, and no program to get it.
     #[inline]
     pub(crate) fn is_question(&self) -> bool {
         self.operation()
-            .is_some_and(|it| it.behind == Behind::Question)
+            .is_some_and(|it| it.behind == FollowUp::Question)
     }
 
     #[inline]
-    fn operation(&self) -> Option<&Attachment> {
+    fn operation(&self) -> Option<&RdmaOp> {
         self.attached.operation.as_deref()
     }
 
@@ -380,18 +380,18 @@ impl Message {
 
     /// Whether the peer waits for the rest of it.
     pub(crate) fn is_half_out(&self) -> bool {
-        self.fragment > 0 || self.operation().is_some_and(Attachment::is_half_out)
+        self.fragment > 0 || self.operation().is_some_and(RdmaOp::is_half_out)
     }
 
     /// Whether its operation has work requests that wait to be posted.
     #[inline]
     pub(crate) fn has_to_operate(&self) -> bool {
-        self.operation().is_some_and(Attachment::is_waiting)
+        self.operation().is_some_and(RdmaOp::is_waiting)
     }
 
     /// Whether the next work request of its operation is a read.
     pub(crate) fn reads_next(&self) -> bool {
-        self.operation().is_some_and(Attachment::reads_next)
+        self.operation().is_some_and(RdmaOp::reads_next)
     }
 
     /// Whether it is sent when its operation is done.
@@ -403,12 +403,12 @@ impl Message {
     /// Whether it is to be acknowledged at once: its operation is done then, or it is there for that.
     #[inline]
     pub(crate) fn wants_ack(&self) -> bool {
-        self.asks || self.operation().is_some_and(Attachment::is_unheard)
+        self.asks || self.operation().is_some_and(RdmaOp::is_unheard)
     }
 
     /// Whether it has an operation that cannot be known to have gone well, as the queue pair is gone.
     pub(crate) fn has_lost_operation(&self) -> bool {
-        self.operation().is_some_and(Attachment::is_lost)
+        self.operation().is_some_and(RdmaOp::is_lost)
     }
 
     /// It is in the queue of a connection.
@@ -453,7 +453,7 @@ impl Message {
 
     /// What its sender pays for it, in bytes.
     pub(crate) fn charge(&self) -> usize {
-        self.payer.ticket().map_or(0, Ticket::bytes)
+        self.payer.ticket().map_or(0, SndbufCharge::bytes)
     }
 
     /// How much of its send buffer the sender uses.
@@ -466,9 +466,9 @@ impl Message {
 
     /// Separates the message from its sender, who no longer pays for it. What is returned must be
     /// dropped without a lock.
-    pub(crate) fn take_ticket(&mut self) -> Option<Ticket> {
-        match core::mem::replace(&mut self.payer, Payer::Node { _pong: None }) {
-            Payer::Socket(ticket) => Some(ticket),
+    pub(crate) fn take_ticket(&mut self) -> Option<SndbufCharge> {
+        match core::mem::replace(&mut self.payer, Charge::Node { _pong: None }) {
+            Charge::Socket(ticket) => Some(ticket),
             node => {
                 self.payer = node;
                 None

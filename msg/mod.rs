@@ -22,16 +22,18 @@ mod turn;
 mod unread;
 mod waiting;
 
-pub(crate) use beside::Beside;
+pub(crate) use beside::MsgMeta;
 pub(crate) use incoming::{Incoming, Payload, CHUNK, INLINE};
 #[cfg(rds_kunit)]
 pub(crate) use memory::Memory;
 pub(crate) use memory::{Ending, RegionKey};
-pub(crate) use message::{Attached, Message};
-pub(crate) use operation::{Attachment, Behind, Op, Outcome, Owner, Posted, Told, Wanted};
-pub(crate) use pongs::{Pong, Pongs};
+pub(crate) use message::{Message, MsgOps};
+pub(crate) use operation::{
+    CompletionNotifier, FollowUp, Op, OpStatus, Owner, Posted, RdmaOp, Wanted,
+};
+pub(crate) use pongs::{PongBudget, PongSlot};
 pub(crate) use shared_room::SharedRoom;
-pub(crate) use socket::{Bound, Keep, Peer, Socket, TransportId, Way};
+pub(crate) use socket::{Bound, CachedRoute, Keep, Peer, Socket, TransportId};
 pub(crate) use stamps::{BadTraces, Stamps, Traces};
-pub(crate) use ticket::{NoTicket, Ticket};
+pub(crate) use ticket::{NoTicket, SndbufCharge};
 pub(crate) use waiting::WaitingOn;

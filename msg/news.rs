@@ -18,7 +18,7 @@ const TOLD: u32 = 2;
 ///
 /// A socket with `RDS_CONG_MONITOR` reads which ports those are, any other one is told by `poll(2)` that
 /// there are some.
-pub(crate) struct News {
+pub(crate) struct CongNotify {
     /// Whether the socket has `RDS_CONG_MONITOR`.
     monitor: Atomic<bool>,
     /// For `poll(2)`: one of the values above.
@@ -29,7 +29,7 @@ pub(crate) struct News {
     told_short: Atomic<bool>,
 }
 
-impl News {
+impl CongNotify {
     pub(super) const fn new() -> Self {
         Self {
             monitor: Atomic::new(false),

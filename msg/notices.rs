@@ -10,7 +10,7 @@ use kernel::{
 };
 
 /// How an operation has ended.
-pub(crate) struct Notice {
+pub(crate) struct Notification {
     /// What the program calls the operation by.
     pub(crate) token: u64,
     pub(crate) status: Status,
@@ -23,16 +23,16 @@ pub(crate) const MAX_UNREAD: u32 = 16 << 10;
 
 /// Notices that nobody has read yet, in the order in which the program is to read them.
 #[pin_data]
-pub(crate) struct Notices {
+pub(crate) struct NotifyQueue {
     #[pin]
-    list: SpinLockBh<Fifo<Notice>>,
+    list: SpinLockBh<Fifo<Notification>>,
     /// Whether there is any: changed with the lock, and read without it.
     any: Atomic<bool>,
     /// How many the program has asked for, likewise.
     asked: Atomic<u32>,
 }
 
-impl Notices {
+impl NotifyQueue {
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             list <- new_spinlock_bh!(Fifo::new(), "Socket::notices"),
@@ -60,7 +60,7 @@ impl Notices {
 
     /// Adds one. Without effect if the program has not asked for it, and reads none. The caller wakes readers. Any context
     /// but a hard interrupt.
-    pub(crate) fn add(&self, notice: Item<Notice>) {
+    pub(crate) fn add(&self, notice: Item<Notification>) {
         let mut list = self.list.lock();
         if !notice.asked && list.len() >= MAX_UNREAD as usize {
             drop(list);
@@ -73,7 +73,7 @@ impl Notices {
     }
 
     /// Takes the oldest one. Any context but a hard interrupt.
-    pub(crate) fn take(&self) -> Option<Item<Notice>> {
+    pub(crate) fn take(&self) -> Option<Item<Notification>> {
         let mut list = self.list.lock();
         let notice = list.pop_front()?;
         self.note(&notice, -1);
@@ -93,7 +93,7 @@ impl Notices {
     }
 
     /// Puts back what was taken last, and not told. Any context but a hard interrupt.
-    pub(crate) fn put_back(&self, notice: Item<Notice>) {
+    pub(crate) fn put_back(&self, notice: Item<Notification>) {
         let mut list = self.list.lock();
         self.note(&notice, 1);
         list.push_front(notice);
@@ -101,7 +101,7 @@ impl Notices {
     }
 
     /// One comes, or goes. Called with the list locked.
-    fn note(&self, notice: &Notice, change: i32) {
+    fn note(&self, notice: &Notification, change: i32) {
         if notice.asked {
             let asked = self.asked.peek().wrapping_add_signed(change);
             self.asked.store(asked, Relaxed);

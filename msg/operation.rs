@@ -2,19 +2,19 @@
 
 //! Operations on memory of peers that go with messages.
 //!
-//! An operation goes through these hands: its work requests wait in the [`Attachment`] of a message, then in the send
+//! An operation goes through these hands: its work requests wait in the [`RdmaOp`] of a message, then in the send
 //! queue of a queue pair. All of them hold the [`Op`], which holds the local memory. When the last one is done, the
-//! memory goes to be released, and the [`Told`] that comes with it tells the program, once, whatever has happened.
+//! memory goes to be released, and the [`CompletionNotifier`] that comes with it tells the program, once, whatever has happened.
 //!
 //! Memory takes more or less time to be released, and some operations are done only when the peer has acknowledged what
-//! came after them. So that programs are told in the order in which operations were posted, each one's [`Told`] keeps
+//! came after them. So that programs are told in the order in which operations were posted, each one's [`CompletionNotifier`] keeps
 //! that of the next on its connection.
 
-use super::{notices::Notice, Socket, Ticket};
-use crate::conn::{LocalMemory, Released};
+use super::{notices::Notification, SndbufCharge, Socket};
+use crate::conn::{LocalMemory, OnRelease};
 use crate::kapi::{
     net::{poll, Sock},
-    rdma::{Operation, OperationItem, Refused, WcStatus, Why},
+    rdma::{Operation, OperationItem, PostError, RejectedOp, WcStatus},
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
     task::UserId,
 };
@@ -33,20 +33,20 @@ use kernel::{
 enum Next {
     None,
     /// Its program is told later.
-    Told(Arc<Told>),
+    Notifier(Arc<CompletionNotifier>),
     /// It does not wait, as this operation is over.
     Over,
 }
 
 /// How an operation has ended, as far as it is known: "dropped" until more is.
 #[pin_data]
-pub(crate) struct Outcome {
+pub(crate) struct OpStatus {
     status: Atomic<i32>,
     #[pin]
     next: SpinLockBh<Next>,
 }
 
-impl Outcome {
+impl OpStatus {
     /// Its message is not queued: the system call tells.
     const UNQUEUED: i32 = -1;
 
@@ -55,7 +55,7 @@ impl Outcome {
         Arc::pin_init(
             pin_init!(Self {
                 status: Atomic::new(Self::UNQUEUED),
-                next <- new_spinlock_bh!(Next::None, "Outcome::next"),
+                next <- new_spinlock_bh!(Next::None, "OpStatus::next"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -72,17 +72,17 @@ impl Outcome {
 
     /// Has a program wait to be told until the one of this operation was. Any context but a hard interrupt; what is told
     /// must not be about to go.
-    fn precede(&self, told: Arc<Told>) {
+    fn precede(&self, told: Arc<CompletionNotifier>) {
         let mut next = self.next.lock();
         if !matches!(*next, Next::Over) {
-            *next = Next::Told(told);
+            *next = Next::Notifier(told);
         }
     }
 
     /// The program was told, if it is to be. Returns who has waited for that. Any context but a hard interrupt.
-    fn end(&self) -> Option<Arc<Told>> {
+    fn end(&self) -> Option<Arc<CompletionNotifier>> {
         match mem::replace(&mut *self.next.lock(), Next::Over) {
-            Next::Told(told) => Some(told),
+            Next::Notifier(told) => Some(told),
             Next::None | Next::Over => None,
         }
     }
@@ -143,25 +143,25 @@ impl Wanted {
 
 /// Who tells the program how its operation has ended, by being dropped: as it wants it; and if it went wrong and the
 /// program has not said what it wants, those of its calls that have room for it.
-pub(crate) struct Told {
+pub(crate) struct CompletionNotifier {
     sk: ARef<Sock<Socket>>,
-    outcome: Arc<Outcome>,
+    outcome: Arc<OpStatus>,
     wanted: Wanted,
     /// Made in time, so that there is memory.
-    notice: Option<Item<Notice>>,
+    notice: Option<Item<Notification>>,
 }
 
-impl Told {
+impl CompletionNotifier {
     /// The program calls the operation by `token`. Fails with ENOMEM. May sleep.
     pub(crate) fn new(sk: &Sock<Socket>, token: u64, wanted: Wanted) -> Result<Arc<Self>> {
-        let notice = Notice {
+        let notice = Notification {
             token,
             status: Status::Dropped,
             asked: false,
         };
         let this = Self {
             sk: sk.hold(),
-            outcome: Outcome::new()?,
+            outcome: OpStatus::new()?,
             wanted,
             notice: Some(Item::new(notice, GFP_KERNEL_ACCOUNT)?),
         };
@@ -191,9 +191,9 @@ impl Told {
     }
 }
 
-impl Released for Told {}
+impl OnRelease for CompletionNotifier {}
 
-impl Drop for Told {
+impl Drop for CompletionNotifier {
     fn drop(&mut self) {
         let mut next = self.end();
         // One after the other, and not each amid the one before: there may be thousands.
@@ -206,10 +206,10 @@ impl Drop for Told {
 /// An operation, and what it holds until it is done.
 pub(crate) struct Op {
     /// Also if the memory goes earlier, with its device.
-    told: Arc<Told>,
+    told: Arc<CompletionNotifier>,
     memory: KVVec<KBox<dyn LocalMemory>>,
     /// What a message without a frame of its own takes of the send buffer.
-    _ticket: Option<Ticket>,
+    _ticket: Option<SndbufCharge>,
     /// That its work requests are done does not mean that they went well: the peer's acknowledgement does.
     unheard: bool,
     /// Whose program began it.
@@ -219,9 +219,9 @@ pub(crate) struct Op {
 impl Op {
     /// Holds the memory. It is the calling program's. Fails with ENOMEM. May sleep.
     pub(crate) fn new(
-        told: Arc<Told>,
+        told: Arc<CompletionNotifier>,
         memory: KVVec<KBox<dyn LocalMemory>>,
-        ticket: Option<Ticket>,
+        ticket: Option<SndbufCharge>,
         unheard: bool,
     ) -> Result<Arc<Self>> {
         let this = Self {
@@ -293,7 +293,7 @@ impl Operation for Op {
 /// What became of a work request.
 pub(crate) enum Posted {
     Yes,
-    /// Nor will it be on the next connection: see [`Why::Never`]; or the peer does not serve it.
+    /// Nor will it be on the next connection: see [`PostError::Never`]; or the peer does not serve it.
     Never,
     /// The queue pair is of no use.
     Failed,
@@ -301,7 +301,7 @@ pub(crate) enum Posted {
 
 /// What goes behind the work requests of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Behind {
+pub(crate) enum FollowUp {
     /// Its message.
     Message,
     /// A frame that the peer acknowledges and no program gets.
@@ -311,30 +311,30 @@ pub(crate) enum Behind {
 }
 
 /// What a message has of its operation.
-pub(crate) struct Attachment {
+pub(crate) struct RdmaOp {
     /// Who is told.
     sk: ARef<Sock<Socket>>,
     /// By whom, until it has its turn.
-    told: Option<Arc<Told>>,
+    told: Option<Arc<CompletionNotifier>>,
     /// Work requests that wait to be posted, in order. The last one is in front when the others are gone.
     to_post: Fifo<OperationItem>,
     begun: bool,
-    outcome: Arc<Outcome>,
+    outcome: Arc<OpStatus>,
     /// Kept for the acknowledgement.
     unheard: Option<Arc<Op>>,
     /// The message goes when a read is done, not before.
     pub(crate) fence: bool,
-    pub(crate) behind: Behind,
+    pub(crate) behind: FollowUp,
     /// The peer's key, if the peer is to hear that it was used.
     pub(crate) rkey: Option<u32>,
 }
 
-impl Attachment {
+impl RdmaOp {
     /// Fails with ENOMEM. May sleep.
     pub(crate) fn new(
         op: &Arc<Op>,
         to_post: Fifo<OperationItem>,
-        (fence, behind): (bool, Behind),
+        (fence, behind): (bool, FollowUp),
         rkey: Option<u32>,
     ) -> Result<KBox<Self>> {
         let this = Self {
@@ -368,7 +368,7 @@ impl Attachment {
 
     /// The first of it is to be posted now: its program is told after that of the `last` operation that was. Called with the
     /// queue locked.
-    pub(crate) fn take_turn(&mut self, last: &mut Option<Arc<Outcome>>) {
+    pub(crate) fn take_turn(&mut self, last: &mut Option<Arc<OpStatus>>) {
         let Some(told) = self.told.take() else {
             return;
         };
@@ -393,7 +393,7 @@ impl Attachment {
     /// Takes the next work request and has it posted by `post`, which may give it back.
     pub(crate) fn post_next(
         &mut self,
-        post: impl FnOnce(Item<OperationItem>) -> Result<(), Refused>,
+        post: impl FnOnce(Item<OperationItem>) -> Result<(), RejectedOp>,
     ) -> Posted {
         let Some(item) = self.to_post.pop_front() else {
             return Posted::Failed;
@@ -405,9 +405,9 @@ impl Attachment {
         // It is not dropped here, with what it holds.
         self.to_post.push_front(item);
         match why {
-            Why::Never if !self.begun => Posted::Never,
+            PostError::Never if !self.begun => Posted::Never,
             // What has begun is dropped with the connection.
-            Why::Never | Why::NotNow => Posted::Failed,
+            PostError::Never | PostError::NotNow => Posted::Failed,
         }
     }
 

@@ -6,7 +6,7 @@
 //! messages that they exchange.
 
 use super::{
-    memory::Memory, news::News, notices::Notices, send_room::SendRoom, turn::Turn,
+    memory::Memory, news::CongNotify, notices::NotifyQueue, send_room::SendRoom, turn::ReaderLock,
     unread::UnreadInfo, waiting::WaitingOn, Incoming, Traces,
 };
 use crate::cong::Waiters;
@@ -60,7 +60,7 @@ pub(crate) struct Peer {
 }
 
 /// What system calls set.
-pub(crate) struct Control {
+pub(crate) struct SocketControl {
     pub(crate) peer: Option<Peer>,
     /// The transport that `SO_RDS_TRANSPORT` asked for.
     pub(crate) chosen: Option<TransportId>,
@@ -69,12 +69,12 @@ pub(crate) struct Control {
     /// What the program wants to know of the receive path.
     pub(crate) traces: Traces,
     /// Where the last message went: the next one most often goes the same way.
-    pub(crate) last: Option<Way>,
+    pub(crate) last: Option<CachedRoute>,
 }
 
 /// The way that messages take.
 #[derive(Clone)]
-pub(crate) enum Way {
+pub(crate) enum CachedRoute {
     /// To another node.
     Connection(Arc<Connection>),
     /// To a socket of this node.
@@ -101,7 +101,7 @@ pub(crate) struct Socket {
     pub(crate) net: Net,
     /// Not for softirqs.
     #[pin]
-    pub(crate) control: SpinLock<Control>,
+    pub(crate) control: SpinLock<SocketControl>,
     /// Type of service of what is sent.
     pub(crate) tos: Atomic<u32>,
     #[pin]
@@ -115,7 +115,7 @@ pub(crate) struct Socket {
     /// The call before has told that.
     pub(super) loss_told: Atomic<bool>,
     /// Of a reader while it has a message out of the queue, and whether `recv` has one.
-    turn: Turn,
+    turn: ReaderLock,
     /// The lists of waiters that this socket may be on.
     #[pin]
     pub(super) waiting_on: Mutex<KVec<WaitingOn>>,
@@ -129,11 +129,11 @@ pub(crate) struct Socket {
     pub(super) sender: SetOnce<Option<Holder>>,
     /// Whether one of these may be there, which `poll(2)` asks each time.
     pub(super) is_charged: Atomic<bool>,
-    pub(crate) news: News,
+    pub(crate) news: CongNotify,
     #[pin]
     pub(crate) memory: Memory,
     #[pin]
-    pub(crate) notices: Notices,
+    pub(crate) notices: NotifyQueue,
     /// How operations on memory of peers have ended: positive if they go well, 0 if none has ended, or by how many it is
     /// below 0 that have to go well.
     standing: Atomic<i32>,
@@ -154,7 +154,7 @@ impl Socket {
             node,
             net,
             control <- kernel::new_spinlock!(
-                Control {
+                SocketControl {
                     peer: None,
                     chosen: None,
                     recverr: None,
@@ -179,16 +179,16 @@ impl Socket {
             overrun: Atomic::new(false),
             lost: Atomic::new(false),
             loss_told: Atomic::new(false),
-            turn: Turn::new(),
+            turn: ReaderLock::new(),
             waiting_on <- kernel::new_mutex!(KVec::new(), "Socket::waiting_on"),
             waiters <- Waiters::new(),
             send_room: SendRoom::new(),
             is_charged: Atomic::new(maker.is_some()),
             maker,
             sender: SetOnce::new(),
-            news: News::new(),
+            news: CongNotify::new(),
             memory <- Memory::new(),
-            notices <- Notices::new(),
+            notices <- NotifyQueue::new(),
             standing: Atomic::new(0),
             turn_at: Atomic::new(0),
             closed: Atomic::new(false),

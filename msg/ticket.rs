@@ -10,7 +10,7 @@ use kernel::sync::aref::ARef;
 
 /// Room in a socket's send buffer. Dropping it gives the room back and wakes who waits for it, so a
 /// message pays for itself exactly once, however it ends.
-pub(crate) struct Ticket {
+pub(crate) struct SndbufCharge {
     sk: ARef<Sock<Socket>>,
     bytes: u32,
     /// It is room in the user's share, too.
@@ -24,7 +24,7 @@ pub(crate) enum NoTicket {
     Share,
 }
 
-impl Ticket {
+impl SndbufCharge {
     /// Takes room for a message that takes so many bytes of memory, unless `limit` bytes or more
     /// are taken. If it is for another node `account` is that of the socket's user, if he has one.
     ///
@@ -63,7 +63,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for SndbufCharge {
     #[inline]
     fn drop(&mut self) {
         let bytes = self.bytes();

@@ -14,7 +14,7 @@ use kernel::sync::atomic::{Atomic, Full, Relaxed};
 /// A turn lasts as long as the program's memory takes to be there, which may be for ever. So nobody
 /// waits for it but in a way that signals and time limits end: whoever finds it taken is woken when
 /// it is over.
-pub(super) struct Turn {
+pub(super) struct ReaderLock {
     /// One of the values below.
     state: Atomic<u32>,
     /// Whether the queue has messages: read without its lock by those who wait for one.
@@ -26,7 +26,7 @@ const TAKEN: u32 = 1;
 /// Taken, and someone has found it so.
 const AWAITED: u32 = 2;
 
-impl Turn {
+impl ReaderLock {
     pub(super) const fn new() -> Self {
         Self {
             state: Atomic::new(FREE),

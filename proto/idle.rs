@@ -27,12 +27,12 @@ const UNUSED_SECS: u32 = 60;
 
 /// How long idle connections stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Patience {
+pub(crate) struct IdleTimeouts {
     /// How long no message may go either way, in seconds; 0: for ever.
     idle_secs: u32,
 }
 
-impl Patience {
+impl IdleTimeouts {
     /// Connections may be idle for `idle_secs` seconds; 0: for ever.
     pub(crate) const fn new(idle_secs: u32) -> Self {
         Self { idle_secs }
@@ -62,7 +62,7 @@ impl Patience {
 
 /// What hangs on a connection, and changes with each message and each time that it comes up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Marks {
+pub(crate) struct IdleProgress {
     /// The sequence of the next message that is queued.
     pub(crate) next_tx: u64,
     /// The sequence expected next.
@@ -73,9 +73,9 @@ pub(crate) struct Marks {
 
 /// What a look at a connection sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sight {
+pub(crate) struct IdleSnapshot {
     /// What to compare.
-    pub(crate) marks: Marks,
+    pub(crate) marks: IdleProgress,
     /// Messages flow.
     pub(crate) up: bool,
     /// There is no endpoint, and none is wanted.
@@ -95,7 +95,7 @@ pub(crate) struct Sight {
 
 /// What to do about a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum IdleDecision {
     /// Nothing.
     Keep,
     /// Acknowledge what has arrived, so that the peer has nothing pending either. Once, when it begins to
@@ -113,8 +113,8 @@ pub(crate) enum Verdict {
 
 /// What the looks at a connection have in common.
 #[derive(Clone, Debug)]
-pub(crate) struct Idleness {
-    marks: Marks,
+pub(crate) struct IdleTracker {
+    marks: IdleProgress,
     /// When the marks were seen as they are for the first time, in nanoseconds. 0: they were not.
     since: u64,
     /// All that had arrived was acknowledged.
@@ -123,11 +123,11 @@ pub(crate) struct Idleness {
     settled: bool,
 }
 
-impl Idleness {
+impl IdleTracker {
     /// A connection at which nobody has looked.
     pub(crate) const fn new() -> Self {
         Self {
-            marks: Marks {
+            marks: IdleProgress {
                 next_tx: 0,
                 next_rx: 0,
                 times_up: 0,
@@ -139,7 +139,7 @@ impl Idleness {
     }
 
     /// Whether these are the marks of the last look.
-    pub(crate) fn is_about(&self, marks: &Marks) -> bool {
+    pub(crate) fn is_about(&self, marks: &IdleProgress) -> bool {
         self.marks == *marks
     }
 
@@ -150,39 +150,44 @@ impl Idleness {
     }
 
     /// Looks at the connection, `now` by a monotonic clock in nanoseconds.
-    pub(crate) fn look(&mut self, sight: &Sight, now: u64, patience: Patience) -> Verdict {
+    pub(crate) fn look(
+        &mut self,
+        sight: &IdleSnapshot,
+        now: u64,
+        patience: IdleTimeouts,
+    ) -> IdleDecision {
         if self.marks != sight.marks || self.since == 0 {
             *self = Self {
                 marks: sight.marks,
                 since: now.max(1),
                 ..Self::new()
             };
-            return Verdict::Keep;
+            return IdleDecision::Keep;
         }
         let quiet = now.saturating_sub(self.since);
         if sight.up {
             if sight.ack_due {
                 // The look that counts is one after it has gone out.
                 self.acknowledged = false;
-                return Verdict::Keep;
+                return IdleDecision::Keep;
             }
             if !self.acknowledged {
                 self.acknowledged = true;
-                return Verdict::Acknowledge;
+                return IdleDecision::Acknowledge;
             }
             self.settled = true;
         }
         if sight.pending {
-            return Verdict::Keep;
+            return IdleDecision::Keep;
         }
         match (sight.up, sight.down) {
             (true, _) if sight.like_us && !sight.offers && patience.is_idle(quiet) => {
-                Verdict::Close
+                IdleDecision::Close
             }
-            (_, true) if sight.unused && patience.is_unused(quiet) => Verdict::Forget,
-            (true, _) if self.settled && patience.is_idle(quiet) => Verdict::EndForRoom,
-            (_, true) if patience.is_idle(quiet) => Verdict::ForgetForRoom,
-            _ => Verdict::Keep,
+            (_, true) if sight.unused && patience.is_unused(quiet) => IdleDecision::Forget,
+            (true, _) if self.settled && patience.is_idle(quiet) => IdleDecision::EndForRoom,
+            (_, true) if patience.is_idle(quiet) => IdleDecision::ForgetForRoom,
+            _ => IdleDecision::Keep,
         }
     }
 }

@@ -37,14 +37,14 @@ impl Cookie {
 
 /// What a message says beside its payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extras {
+pub(crate) struct RdmaExthdrs {
     /// The receiver may use this memory of the sender's.
     pub(crate) memory: Option<Cookie>,
     /// The sender has used memory of the receiver's that has this key.
     pub(crate) used: Option<u32>,
 }
 
-impl Extras {
+impl RdmaExthdrs {
     /// Reads the extensions of a header. `None` if there are none that mean anything to us.
     #[inline]
     pub(crate) fn read(space: &[u8; exthdr::SPACE]) -> Option<Self> {
@@ -203,7 +203,7 @@ impl FreeMr {
 
 /// Why an operation cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bad {
+pub(crate) enum ArgError {
     /// It contradicts itself.
     Invalid,
     /// It is more than one operation may be.
@@ -228,15 +228,15 @@ pub(crate) struct Transfer {
 impl Transfer {
     pub(crate) const LEN: usize = 56;
 
-    pub(crate) fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, Bad> {
+    pub(crate) fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, ArgError> {
         let mut words = Words(bytes);
-        let this = Self::take(&mut words).ok_or(Bad::Invalid)?;
+        let this = Self::take(&mut words).ok_or(ArgError::Invalid)?;
         // In the order in which C looks at them.
         match this.local_count {
-            _ if this.remote.bytes > MAX_BYTES => Err(Bad::TooLarge),
-            0 => Err(Bad::Invalid),
+            _ if this.remote.bytes > MAX_BYTES => Err(ArgError::TooLarge),
+            0 => Err(ArgError::Invalid),
             1..=MAX_LOCAL => Ok(this),
-            _ => Err(Bad::TooLarge),
+            _ => Err(ArgError::TooLarge),
         }
     }
 
@@ -252,10 +252,11 @@ impl Transfer {
     }
 
     /// Where in the peer's memory it begins, as devices name it. Fails if that is nowhere.
-    pub(crate) fn remote_address(&self) -> Result<u64, Bad> {
+    pub(crate) fn remote_address(&self) -> Result<u64, ArgError> {
         let from = u64::from(self.cookie.offset).checked_add(self.remote.address);
-        let from = from.ok_or(Bad::Invalid)?;
-        from.checked_add(self.remote.bytes).ok_or(Bad::Invalid)?;
+        let from = from.ok_or(ArgError::Invalid)?;
+        from.checked_add(self.remote.bytes)
+            .ok_or(ArgError::Invalid)?;
         Ok(from)
     }
 
@@ -264,16 +265,16 @@ impl Transfer {
         &self,
         mut areas: impl Iterator<Item = Area>,
         page_size: u64,
-    ) -> Result<u32, Bad> {
+    ) -> Result<u32, ArgError> {
         let bytes = areas.try_fold(0u64, |sum, area| {
             area.pages(page_size)?;
             sum.checked_add(area.bytes)
         });
-        let bytes = bytes.ok_or(Bad::Invalid)?;
+        let bytes = bytes.ok_or(ArgError::Invalid)?;
         if bytes > self.remote.bytes {
-            return Err(Bad::Invalid);
+            return Err(ArgError::Invalid);
         }
-        u32::try_from(bytes).map_err(|_| Bad::TooLarge)
+        u32::try_from(bytes).map_err(|_| ArgError::TooLarge)
     }
 }
 
@@ -395,12 +396,12 @@ impl AtomicArgs {
 
     /// Where in the peer's memory the bytes are, as devices name it. Fails if that is nowhere, or not a multiple of 8,
     /// which would end the connection.
-    pub(crate) fn remote_address(&self) -> Result<u64, Bad> {
+    pub(crate) fn remote_address(&self) -> Result<u64, ArgError> {
         const BYTES: u64 = AtomicArgs::BYTES as u64;
         u64::from(self.cookie.offset)
             .checked_add(self.remote_address)
             .filter(|at| at % BYTES == 0 && at.checked_add(BYTES).is_some())
-            .ok_or(Bad::Invalid)
+            .ok_or(ArgError::Invalid)
     }
 }
 

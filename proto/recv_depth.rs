@@ -32,7 +32,7 @@ pub(crate) struct RecvDepth {
 
 /// What a period has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct DepthDecision {
     /// The ring is less deep now.
     pub(crate) shrank: bool,
     /// How many frames the peer is to be asked for.
@@ -128,7 +128,7 @@ impl RecvDepth {
 
     /// Ends a period of measurement and begins the next, in which the peer is asked for `most` frames
     /// at the most.
-    pub(crate) fn end_period(&mut self, most: u32) -> Verdict {
+    pub(crate) fn end_period(&mut self, most: u32) -> DepthDecision {
         let half = (self.depth / 2).max(self.first);
         // A ring of half the size has three quarters posted when a run begins, or it is refilled: the
         // longest must leave it one of them, or it would grow again.
@@ -143,6 +143,6 @@ impl RecvDepth {
         self.longest = 0;
         self.arrived_before = self.arrived;
         self.asked = ask;
-        Verdict { shrank, ask }
+        DepthDecision { shrank, ask }
     }
 }

@@ -64,12 +64,12 @@ const MOST_DOUBLINGS: u32 = 6;
 
 /// How long a peer may be silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limit {
+pub(crate) struct KeepaliveLimit {
     /// In seconds; 0: for ever.
     secs: u32,
 }
 
-impl Limit {
+impl KeepaliveLimit {
     /// A peer may be silent for `secs` seconds, and for four if that is less; 0: for ever.
     pub(crate) const fn new(secs: u32) -> Self {
         let secs = match secs {
@@ -99,7 +99,7 @@ impl Limit {
 
 /// What tells whether the peer lives, since the connection came up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Signs {
+pub(crate) struct LinkActivity {
     /// Frames that have arrived, modulo 2^32.
     pub(crate) arrived: u32,
     /// Nothing can arrive, as we have no memory to receive.
@@ -118,7 +118,7 @@ pub(crate) struct Signs {
 
 /// What a look at a connection that is up sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sight {
+pub(crate) struct LinkSnapshot {
     /// How often the connection came up.
     pub(crate) times_up: u64,
     pub(crate) through: Through,
@@ -126,7 +126,7 @@ pub(crate) struct Sight {
     pub(crate) waits: bool,
     /// The first message that was not given to the device.
     pub(crate) unsent: Option<u64>,
-    pub(crate) signs: Signs,
+    pub(crate) signs: LinkActivity,
 }
 
 /// How many messages have got through, in sequence numbers.
@@ -140,7 +140,7 @@ pub(crate) struct Through {
 
 /// What to do about a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum KeepaliveDecision {
     /// Nothing.
     Keep,
     /// Ask the peer for an answer, and note that with [`Silence::asked`].
@@ -164,7 +164,7 @@ enum Stage {
 
 impl Stage {
     /// The time for which the question or its answer may be behind operations, in nanoseconds.
-    fn may_be_behind_operations(self, sight: &Sight) -> u64 {
+    fn may_be_behind_operations(self, sight: &LinkSnapshot) -> u64 {
         let asks = matches!(self, Self::Queued(_) | Self::Given(_));
         if asks && sight.signs.operates {
             OPERATION
@@ -183,12 +183,12 @@ pub(crate) struct Silence {
     through: Through,
     /// How often the peer was given up since that changed.
     failures: u32,
-    spell: Spell,
+    spell: QuietPeriod,
 }
 
 /// A time for which nothing has come.
 #[derive(Clone, Debug)]
-struct Spell {
+struct QuietPeriod {
     times_up: u64,
     arrived: u32,
     done: u64,
@@ -207,7 +207,7 @@ impl Silence {
         Self {
             through: Through::default(),
             failures: 0,
-            spell: Spell::new(),
+            spell: QuietPeriod::new(),
         }
     }
 
@@ -219,16 +219,21 @@ impl Silence {
 
     /// Nothing waits, or there is no link: what was heard until now does not count.
     pub(crate) fn pause(&mut self) {
-        self.spell = Spell::new();
+        self.spell = QuietPeriod::new();
     }
 
     /// Looks at the connection, `now` by a monotonic clock in nanoseconds.
-    pub(crate) fn look(&mut self, sight: &Sight, now: u64, limit: Limit) -> Verdict {
+    pub(crate) fn look(
+        &mut self,
+        sight: &LinkSnapshot,
+        now: u64,
+        limit: KeepaliveLimit,
+    ) -> KeepaliveDecision {
         if core::mem::replace(&mut self.through, sight.through) != sight.through {
             self.failures = 0;
         }
         let verdict = self.spell.look(sight, now, limit, self.failures);
-        if verdict == Verdict::GiveUp {
+        if verdict == KeepaliveDecision::GiveUp {
             self.failures = self.failures.saturating_add(1);
             self.pause();
         }
@@ -236,7 +241,7 @@ impl Silence {
     }
 }
 
-impl Spell {
+impl QuietPeriod {
     const fn new() -> Self {
         Self {
             times_up: 0,
@@ -249,7 +254,13 @@ impl Spell {
         }
     }
 
-    fn look(&mut self, sight: &Sight, now: u64, limit: Limit, failures: u32) -> Verdict {
+    fn look(
+        &mut self,
+        sight: &LinkSnapshot,
+        now: u64,
+        limit: KeepaliveLimit,
+        failures: u32,
+    ) -> KeepaliveDecision {
         // A machine that was stopped has not listened. So no more counts than for a look that is late.
         let most = u64::from(limit.period_ms()).saturating_mul(2_000_000);
         let passed = now.saturating_sub(self.last).min(most);
@@ -264,26 +275,26 @@ impl Spell {
                 last: now,
                 ..Self::new()
             };
-            return Verdict::Keep;
+            return KeepaliveDecision::Keep;
         }
         self.last = now;
         self.quiet = self.quiet.saturating_add(passed);
         let progress = core::mem::replace(&mut self.done, sight.signs.done) != sight.signs.done;
         self.follow(sight, progress);
         if self.quiet < limit.half(failures) {
-            return Verdict::Keep;
+            return KeepaliveDecision::Keep;
         }
         if self.stage == Stage::Unasked {
-            return Verdict::Ask;
+            return KeepaliveDecision::Ask;
         }
         if self.quiet < self.stage.may_be_behind_operations(sight) {
-            return Verdict::Keep;
+            return KeepaliveDecision::Keep;
         }
-        Verdict::GiveUp
+        KeepaliveDecision::GiveUp
     }
 
     /// Follows the question on its way.
-    fn follow(&mut self, sight: &Sight, progress: bool) {
+    fn follow(&mut self, sight: &LinkSnapshot, progress: bool) {
         if let Stage::Queued(sequence) = self.stage {
             if sight.unsent.is_none_or(|first| first > sequence) {
                 self.stage = Stage::Given(sight.signs.given);

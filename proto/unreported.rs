@@ -15,11 +15,11 @@ const MAX_PERIOD_MS: u32 = 5_000;
 
 /// How long a device may make no progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Patience {
+pub(crate) struct WatchdogTimeout {
     secs: u32,
 }
 
-impl Patience {
+impl WatchdogTimeout {
     /// A queue pair is given up after `secs` seconds, and its device asked after an eighth of that; 0: never.
     pub(crate) const fn new(secs: u32) -> Self {
         Self { secs }
@@ -45,7 +45,7 @@ impl Patience {
 
 /// What a look at a send queue sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sight {
+pub(crate) struct CqSnapshot {
     /// How many work requests of this queue pair are known to be done.
     pub(crate) done: u64,
     /// The device is to report one that it has. What it has to report none of may stay for as long as nothing else is
@@ -55,7 +55,7 @@ pub(crate) struct Sight {
 
 /// What to do about a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum WatchdogDecision {
     /// Nothing.
     Wait,
     /// Post something that is reported.
@@ -84,7 +84,12 @@ impl Unreported {
     }
 
     /// Looks at the queue pair, `now` by a monotonic clock in nanoseconds.
-    pub(crate) fn look(&mut self, sight: Sight, now: u64, patience: Patience) -> Verdict {
+    pub(crate) fn look(
+        &mut self,
+        sight: CqSnapshot,
+        now: u64,
+        patience: WatchdogTimeout,
+    ) -> WatchdogDecision {
         let since = match self.since {
             // While none is done the oldest is the same.
             Some(since) if patience.secs > 0 && sight.due && sight.done == self.done => since,
@@ -94,19 +99,19 @@ impl Unreported {
                     since: sight.due.then_some(now),
                     asked: false,
                 };
-                return Verdict::Wait;
+                return WatchdogDecision::Wait;
             }
         };
         let stuck = now.saturating_sub(since);
         if patience.is_over(stuck) {
             // Not at each look that comes before it is gone.
             *self = Self::new();
-            Verdict::GiveUp
+            WatchdogDecision::GiveUp
         } else if patience.is_to_ask(stuck) && !self.asked {
             self.asked = true;
-            Verdict::Ask
+            WatchdogDecision::Ask
         } else {
-            Verdict::Wait
+            WatchdogDecision::Wait
         }
     }
 }

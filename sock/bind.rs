@@ -143,7 +143,7 @@ fn no_transport(sk: &Sock<Socket>, addr: IpBits) -> Error {
     }
     pr_program_ratelimited!(
         "bind: no transport has the address {}: is it up on an RDMA device?\n",
-        crate::conn::Shown(addr.addr())
+        crate::conn::ShownAddr(addr.addr())
     );
     Errno::AddressNotAvailable.into()
 }

@@ -11,7 +11,7 @@
 //!
 //! Source: `include/uapi/linux/rds.h`.
 
-use crate::conn::{Connection, Outbox};
+use crate::conn::{Connection, QueueKind};
 use crate::kapi::{
     errno::Errno,
     net::{Sock, SockOptOut},
@@ -33,7 +33,7 @@ const MAX_LEN: c_int = c_int::MAX - 4095;
 enum Topic {
     Counters,
     Connections,
-    Outgoing(Outbox),
+    Outgoing(QueueKind),
     Unread,
     Sockets,
     Rdma,
@@ -44,14 +44,14 @@ fn table(name: c_int) -> Option<(Topic, Family)> {
     let (topic, family) = match name {
         10000 => (Topic::Counters, Family::V4),
         10001 => (Topic::Connections, Family::V4),
-        10003 => (Topic::Outgoing(Outbox::Unsent), Family::V4),
-        10004 => (Topic::Outgoing(Outbox::Sent), Family::V4),
+        10003 => (Topic::Outgoing(QueueKind::Unsent), Family::V4),
+        10004 => (Topic::Outgoing(QueueKind::Sent), Family::V4),
         10005 => (Topic::Unread, Family::V4),
         10006 => (Topic::Sockets, Family::V4),
         10008 => (Topic::Rdma, Family::V4),
         10011 => (Topic::Connections, Family::V6),
-        10012 => (Topic::Outgoing(Outbox::Unsent), Family::V6),
-        10013 => (Topic::Outgoing(Outbox::Sent), Family::V6),
+        10012 => (Topic::Outgoing(QueueKind::Unsent), Family::V6),
+        10013 => (Topic::Outgoing(QueueKind::Sent), Family::V6),
         10014 => (Topic::Unread, Family::V6),
         10015 => (Topic::Sockets, Family::V6),
         10017 => (Topic::Rdma, Family::V6),
@@ -187,7 +187,7 @@ fn connections(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> 
     Ok(info::Connection::size(writer.family))
 }
 
-fn outgoing(sk: &Sock<Socket>, outbox: Outbox, writer: &mut Writer<'_, '_>) -> Result<usize> {
+fn outgoing(sk: &Sock<Socket>, outbox: QueueKind, writer: &mut Writer<'_, '_>) -> Result<usize> {
     for_each_connection(sk, |connection| {
         let key = &connection.key;
         if !writer.shows(key.laddr) {

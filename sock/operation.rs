@@ -5,33 +5,33 @@
 //! Source: `include/uapi/linux/rds.h`, rds-rdma(7).
 
 use super::rdma;
-use crate::conn::{Counter, LocalMemory, Mapped, Needs, Released, Stats};
+use crate::conn::{Counter, LocalMemory, Mapped, OnRelease, OpKind, Stats};
 use crate::kapi::{
     errno::Errno,
     net::{user, Sock},
     rdma::{LocalPiece, OperationItem, Verb},
     sync::{Fifo, Item},
 };
-use crate::msg::{Attachment, Behind, Bound, Op, Socket, Ticket, Told, Wanted};
-use crate::proto::rdma::{Area, AtomicArgs, Bad, Change, Flags, Transfer};
+use crate::msg::{Bound, CompletionNotifier, FollowUp, Op, RdmaOp, SndbufCharge, Socket, Wanted};
+use crate::proto::rdma::{Area, ArgError, AtomicArgs, Change, Flags, Transfer};
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
-impl From<Bad> for Error {
-    fn from(bad: Bad) -> Self {
+impl From<ArgError> for Error {
+    fn from(bad: ArgError) -> Self {
         match bad {
-            Bad::Invalid => EINVAL,
-            Bad::TooLarge => Errno::MessageTooLong.into(),
+            ArgError::Invalid => EINVAL,
+            ArgError::TooLarge => Errno::MessageTooLong.into(),
         }
     }
 }
 
 /// What a message is to do beside arriving.
-pub(super) enum Wish {
+pub(super) enum OpRequest {
     Transfer(Transfer),
     Atomic(AtomicArgs),
 }
 
-impl Wish {
+impl OpRequest {
     fn flags(&self) -> Flags {
         match self {
             Self::Transfer(args) => args.flags,
@@ -61,15 +61,15 @@ impl Wish {
         &self,
         sk: &Sock<Socket>,
         bound: &Bound,
-        ticket: Option<Ticket>,
-    ) -> Result<(KBox<Attachment>, Tally)> {
+        ticket: Option<SndbufCharge>,
+    ) -> Result<(KBox<RdmaOp>, OpStats)> {
         if sk.notices.is_full() {
             return Err(Errno::NoBufferSpace.into());
         }
         let flags = self.flags();
         let asks = flags.contains(Flags::NOTIFY_ME);
         let errors = sk.control.lock().recverr;
-        let told = Told::new(sk, self.token(), Wanted { all: asks, errors })?;
+        let told = CompletionNotifier::new(sk, self.token(), Wanted { all: asks, errors })?;
         let mut local = Local {
             sk,
             bound,
@@ -88,14 +88,14 @@ impl Wish {
                 (verb, args.cookie.rkey, args.remote_address()?)
             }
         };
-        let tally = Tally::new(verb, &local.pieces);
+        let tally = OpStats::new(verb, &local.pieces);
         let behind = match ticket {
-            None => Behind::Message,
+            None => FollowUp::Message,
             // The program is to hear how it went, and only an acknowledgement tells.
-            Some(_) if local.unheard && asks => Behind::Question,
-            Some(_) => Behind::Nothing,
+            Some(_) if local.unheard && asks => FollowUp::Question,
+            Some(_) => FollowUp::Nothing,
         };
-        let unheard = local.unheard && behind != Behind::Nothing;
+        let unheard = local.unheard && behind != FollowUp::Nothing;
         let op = Op::new(told, local.memory, ticket, unheard)?;
         let mut to_post = Fifo::new();
         let mut pieces = local.pieces.into_iter().peekable();
@@ -106,20 +106,20 @@ impl Wish {
             to_post.push_back(Item::new(item, GFP_KERNEL_ACCOUNT)?);
         }
         let fence = flags.contains(Flags::FENCE);
-        let told_to_peer = matches!(self, Self::Transfer(_)) && behind == Behind::Message;
+        let told_to_peer = matches!(self, Self::Transfer(_)) && behind == FollowUp::Message;
         let used = told_to_peer.then_some(rkey);
-        let attachment = Attachment::new(&op, to_post, (fence, behind), used)?;
+        let attachment = RdmaOp::new(&op, to_post, (fence, behind), used)?;
         Ok((attachment, tally))
     }
 }
 
 /// What counters say of an operation.
-pub(super) struct Tally {
+pub(super) struct OpStats {
     verb: Verb,
     bytes: usize,
 }
 
-impl Tally {
+impl OpStats {
     fn new(verb: Verb, pieces: &[LocalPiece]) -> Self {
         let bytes = pieces
             .iter()
@@ -143,7 +143,7 @@ impl Tally {
 struct Local<'a> {
     sk: &'a Sock<Socket>,
     bound: &'a Bound,
-    told: Arc<Told>,
+    told: Arc<CompletionNotifier>,
     memory: KVVec<KBox<dyn LocalMemory>>,
     pieces: KVVec<LocalPiece>,
     unheard: bool,
@@ -163,9 +163,9 @@ impl Local<'_> {
         };
         args.local_bytes(areas(), PAGE_SIZE as u64)?;
         let (verb, needs) = if args.flags.contains(Flags::READWRITE) {
-            (Verb::Write, Needs::Write)
+            (Verb::Write, OpKind::Write)
         } else {
-            (Verb::Read, Needs::Read)
+            (Verb::Read, OpKind::Read)
         };
         let boundary = self.sk.node.mapped_at_once(self.bound)?;
         for area in areas() {
@@ -199,18 +199,18 @@ impl Local<'_> {
             },
         };
         let needs = if args.change.is_masked() {
-            Needs::MaskedAtomic
+            OpKind::MaskedAtomic
         } else {
-            Needs::Atomic
+            OpKind::Atomic
         };
         self.add(args.local_address, AtomicArgs::BYTES, needs)?;
         Ok(verb)
     }
 
-    fn add(&mut self, address: u64, len: u32, needs: Needs) -> Result {
-        let writable = needs != Needs::Write;
+    fn add(&mut self, address: u64, len: u32, needs: OpKind) -> Result {
+        let writable = needs != OpKind::Write;
         let memory = rdma::pin(self.sk, self.bound, address, len, writable)?;
-        let then: Arc<dyn Released> = self.told.clone();
+        let then: Arc<dyn OnRelease> = self.told.clone();
         let Mapped {
             memory,
             pieces,

@@ -8,7 +8,7 @@ use crate::kapi::{
     errno::Errno,
     net::{poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut},
 };
-use crate::msg::{Bound, Socket, Traces, Way};
+use crate::msg::{Bound, CachedRoute, Socket, Traces};
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 
@@ -50,7 +50,7 @@ impl Protocol for Socket {
         let last = sk.control.lock().last.take();
         if let Some(bound) = sk.bound().filter(|_| sk.has_unacknowledged()) {
             let likely = match &last {
-                Some(Way::Connection(connection)) => Some(connection),
+                Some(CachedRoute::Connection(connection)) => Some(connection),
                 _ => None,
             };
             sk.node.cancel_sends(sk, bound, likely);

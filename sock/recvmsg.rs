@@ -8,7 +8,7 @@ use crate::kapi::{
     errno::Errno,
     net::{msg_flags, poll, Aligned, RecvMsg, Sock},
 };
-use crate::msg::{Beside, Incoming, Keep, Socket};
+use crate::msg::{Incoming, Keep, MsgMeta, Socket};
 use crate::proto::rdma::{notification, NOTIFICATION};
 use kernel::prelude::*;
 
@@ -177,7 +177,7 @@ fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep
 
 /// Tells of memory that a message speaks of, and of its times if the program has asked for them. Fails with EFAULT.
 #[cold]
-fn tell_beside(sk: &Sock<Socket>, beside: &Beside, msg: &mut RecvMsg<'_>) -> Result {
+fn tell_beside(sk: &Sock<Socket>, beside: &MsgMeta, msg: &mut RecvMsg<'_>) -> Result {
     if let Some(cookie) = beside.extras.memory {
         let data = Aligned(cookie.to_bits().to_ne_bytes());
         msg.put_control(SOL_RDS, CMSG_RDMA_DEST, &data)?;

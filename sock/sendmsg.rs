@@ -4,7 +4,7 @@
 
 use super::{
     bind::{parse_peer, Call},
-    operation::Wish,
+    operation::OpRequest,
     rdma, SOL_RDS,
 };
 use crate::conn::{ConnKey, Connection, Counter};
@@ -15,8 +15,8 @@ use crate::kapi::{
 };
 use crate::loop_transport::Destination;
 use crate::msg::{
-    Attached, Beside, Bound, Incoming, NoTicket, Peer, RegionKey, Socket, Ticket, TransportId,
-    WaitingOn, Way,
+    Bound, CachedRoute, Incoming, MsgMeta, MsgOps, NoTicket, Peer, RegionKey, SndbufCharge, Socket,
+    TransportId, WaitingOn,
 };
 use crate::proto::{
     rdma::{AtomicArgs, AtomicKind, Cookie, GetMr, Transfer},
@@ -109,7 +109,7 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
         len: wire_len,
     };
     match control {
-        None => sending.hand_over(route, &mut msg, Attached::default(), Some(ticket))?,
+        None => sending.hand_over(route, &mut msg, MsgOps::default(), Some(ticket))?,
         Some(control) => {
             sending.hand_over_with(KBox::into_inner(control), route, &mut msg, ticket)?
         }
@@ -154,8 +154,8 @@ impl Sending<'_> {
         &self,
         route: Route,
         msg: &mut SendMsg<'_>,
-        attached: Attached,
-        ticket: Option<Ticket>,
+        attached: MsgOps,
+        ticket: Option<SndbufCharge>,
     ) -> Result {
         let &Self {
             sk,
@@ -188,7 +188,7 @@ impl Sending<'_> {
         control: Control,
         route: Route,
         msg: &mut SendMsg<'_>,
-        ticket: Ticket,
+        ticket: SndbufCharge,
     ) -> Result {
         let Self { sk, bound, .. } = *self;
         if matches!(route, Route::Loop(_)) && control.operation.is_some() {
@@ -198,14 +198,14 @@ impl Sending<'_> {
         let memory = control.memory.map(|it| it.cookie(sk)).transpose()?;
         let (memory, fresh) = memory.map_or((None, None), |(it, fresh)| (Some(it), fresh));
         let mut ticket = Some(ticket);
-        let prepare = |wish: Wish| {
+        let prepare = |wish: OpRequest| {
             let is_silent = memory.is_none() && wish.is_silent(self.len);
             wish.prepare(sk, bound, ticket.take_if(|_| is_silent))
         };
         let operation = control.operation.map(prepare).transpose();
         let sent = operation.and_then(|operation| {
             let (operation, tally) = operation.unzip();
-            self.hand_over(route, msg, Attached { memory, operation }, ticket)?;
+            self.hand_over(route, msg, MsgOps { memory, operation }, ticket)?;
             if let Some(tally) = tally {
                 tally.count(&sk.node.stats);
             }
@@ -220,14 +220,14 @@ impl Sending<'_> {
 }
 
 /// The memory of the sender that a message tells the receiver of.
-enum Told {
+enum MrArg {
     /// What the program has registered before.
     Known(Cookie),
     /// What it registers with the message.
     New(GetMr),
 }
 
-impl Told {
+impl MrArg {
     /// Registers it if that was not done before, and returns the key to undo that. Fails with EINVAL if the socket does not
     /// have it. Sleeps.
     fn cookie(self, sk: &Sock<Socket>) -> Result<(Cookie, Option<RegionKey>)> {
@@ -242,25 +242,25 @@ impl Told {
 /// What the control messages ask for.
 #[derive(Default)]
 struct Control {
-    memory: Option<Told>,
-    operation: Option<Wish>,
+    memory: Option<MrArg>,
+    operation: Option<OpRequest>,
 }
 
 impl Control {
     /// What it takes with a message on the loop transport, in bytes.
     fn size_beside(&self) -> usize {
-        self.memory.as_ref().map_or(0, |_| Beside::SIZE)
+        self.memory.as_ref().map_or(0, |_| MsgMeta::SIZE)
     }
 
     /// Each can be asked for once.
-    fn set_memory(&mut self, told: Told) -> Result {
+    fn set_memory(&mut self, told: MrArg) -> Result {
         match self.memory.replace(told) {
             None => Ok(()),
             Some(_) => Err(EINVAL),
         }
     }
 
-    fn set_operation(&mut self, wish: Wish) -> Result {
+    fn set_operation(&mut self, wish: OpRequest) -> Result {
         match self.operation.replace(wish) {
             None => Ok(()),
             Some(_) => Err(EINVAL),
@@ -277,23 +277,23 @@ fn control_of(msg: &SendMsg<'_>) -> Result<Option<KBox<Control>>> {
         if cmsg.level != SOL_RDS {
             continue;
         }
-        let atomic = |kind| -> Result<Wish> {
+        let atomic = |kind| -> Result<OpRequest> {
             let args = AtomicArgs::parse(kind, cmsg.data).ok_or(EINVAL)?;
-            Ok(Wish::Atomic(args))
+            Ok(OpRequest::Atomic(args))
         };
         match cmsg.kind {
             CMSG_RDMA_DEST => {
                 let bits = cmsg.data.first_chunk().ok_or(EINVAL)?;
                 let cookie = Cookie::from_bits(u64::from_ne_bytes(*bits));
-                control.set_memory(Told::Known(cookie))?;
+                control.set_memory(MrArg::Known(cookie))?;
             }
             CMSG_RDMA_MAP => {
                 let args = cmsg.data.first_chunk().ok_or(EINVAL)?;
-                control.set_memory(Told::New(GetMr::parse(args).ok_or(EINVAL)?))?;
+                control.set_memory(MrArg::New(GetMr::parse(args).ok_or(EINVAL)?))?;
             }
             CMSG_RDMA_ARGS => {
                 let args = cmsg.data.first_chunk().ok_or(EINVAL)?;
-                control.set_operation(Wish::Transfer(Transfer::parse(args)?))?;
+                control.set_operation(OpRequest::Transfer(Transfer::parse(args)?))?;
             }
             CMSG_ATOMIC_FADD => control.set_operation(atomic(AtomicKind::FetchAdd)?)?,
             CMSG_ATOMIC_CSWP => control.set_operation(atomic(AtomicKind::CompareSwap)?)?,
@@ -313,17 +313,22 @@ fn control_of(msg: &SendMsg<'_>) -> Result<Option<KBox<Control>>> {
 }
 
 /// Where a message goes: the `last` one went that way.
-fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer, last: Option<Way>) -> Result<Route> {
+fn route(
+    sk: &Sock<Socket>,
+    bound: &Bound,
+    peer: &Peer,
+    last: Option<CachedRoute>,
+) -> Result<Route> {
     // What a node sends to the very address that it sends from needs no wire.
     if bound.transport == TransportId::Loop || bound.addr == peer.addr {
-        if let Some(Way::Socket(target)) = last {
+        if let Some(CachedRoute::Socket(target)) = last {
             if leads_to(&target, peer) {
                 return Ok(Route::Loop(Destination::Socket(target)));
             }
         }
         let found = Destination::new(sk, peer);
         if let Destination::Socket(target) = &found {
-            remember(sk, Way::Socket(target.clone()));
+            remember(sk, CachedRoute::Socket(target.clone()));
         }
         return Ok(Route::Loop(found));
     }
@@ -338,7 +343,7 @@ fn route(sk: &Sock<Socket>, bound: &Bound, peer: &Peer, last: Option<Way>) -> Re
             bound.scope
         },
     };
-    if let Some(Way::Connection(last)) = last {
+    if let Some(CachedRoute::Connection(last)) = last {
         if last.key == key && !last.has_ended() {
             return Ok(Route::Connection(last));
         }
@@ -355,7 +360,7 @@ fn find_connection(sk: &Sock<Socket>, bound: &Bound, key: ConnKey) -> Result<Arc
         }
         sk.node.pools(bound.addr, bound.scope)
     })?;
-    remember(sk, Way::Connection(connection.clone()));
+    remember(sk, CachedRoute::Connection(connection.clone()));
     Ok(connection)
 }
 
@@ -368,7 +373,7 @@ fn leads_to(target: &Sock<Socket>, peer: &Peer) -> bool {
 }
 
 /// The next message most often goes the same way.
-fn remember(sk: &Sock<Socket>, way: Way) {
+fn remember(sk: &Sock<Socket>, way: CachedRoute) {
     let before = sk.control.lock().last.replace(way);
     // It may hold the last reference, so it goes without the lock.
     drop(before);
@@ -414,7 +419,7 @@ fn admit(
     cost: usize,
     mut limit: usize,
     mut timeout: Timeout,
-) -> Result<Ticket> {
+) -> Result<SndbufCharge> {
     let congested = || match route {
         Route::Loop(destination) => destination.is_congested(),
         Route::Connection(connection) => connection.is_congested(port),
@@ -423,7 +428,7 @@ fn admit(
         Route::Loop(_) => None,
         Route::Connection(_) => sk.payer()?,
     };
-    let take = |limit| Ticket::take(sk, account.map(|it| &**it), cost, limit);
+    let take = |limit| SndbufCharge::take(sk, account.map(|it| &**it), cost, limit);
     loop {
         if congested() {
             let waiting_on = match route {

@@ -11,7 +11,7 @@
 //! a bind finds its answer there, the first one as well. If it does not, it asks by itself; who wants
 //! to know the same meanwhile waits for that answer.
 //!
-//! Then those who use the addresses of a device, its [`Tenant`]s, are told to look whether it still has
+//! Then those who use the addresses of a device, its [`AddrUser`]s, are told to look whether it still has
 //! them.
 //!
 //! Only addresses that network devices have are remembered, whether an RDMA device has them or not.
@@ -48,7 +48,7 @@ use kernel::{
     },
     workqueue::{DelayedWork, WorkItem},
 };
-use table::{Answer, Epoch, Key, Set, Table, Writer, WAYS};
+use table::{AddrKey, Answer, Epoch, Set, Table, Writer, WAYS};
 
 /// Sets of the table; a power of two.
 const SETS: usize = 128;
@@ -60,22 +60,22 @@ const REFRESH_MAX: usize = SETS * WAYS / 2;
 const REFRESH_DELAY_MS: u32 = 20;
 
 /// Who uses the addresses of a device.
-pub(crate) trait Tenant: Send + Sync {
+pub(crate) trait AddrUser: Send + Sync {
     /// Something has changed: which device has an address, perhaps. Process context, without a lock;
     /// may sleep.
     fn recheck(&self, addrs: &LocalAddrs);
 }
 
 /// A device that connections can use.
-struct Home {
+struct AddrOwner {
     id: DeviceId,
-    tenant: Arc<dyn Tenant>,
+    tenant: Arc<dyn AddrUser>,
 }
 
 /// A question that is being asked.
 #[pin_data]
 struct Question {
-    key: Key,
+    key: AddrKey,
     epoch: Epoch,
     answer: SetOnce<Result<Answer>>,
     #[pin]
@@ -90,7 +90,7 @@ pub(crate) struct LocalAddrs {
     writer: SpinLockBh<Writer>,
     /// The devices that connections can use.
     #[pin]
-    devices: SpinLockBh<KVec<Home>>,
+    devices: SpinLockBh<KVec<AddrOwner>>,
     #[pin]
     questions: SpinLockBh<KVec<Arc<Question>>>,
     /// Identifiers of the CM that have no device yet, or nobody knows which one.
@@ -148,9 +148,9 @@ impl LocalAddrs {
     pub(crate) fn add_device(
         self: &Arc<Self>,
         device: &Device,
-        tenant: Arc<dyn Tenant>,
+        tenant: Arc<dyn AddrUser>,
     ) -> Result<DeviceAddrs> {
-        let home = Home {
+        let home = AddrOwner {
             id: device.id(),
             tenant,
         };
@@ -183,7 +183,7 @@ impl LocalAddrs {
     /// The device that has an address, if it has one, as far as that is certain: otherwise there is no
     /// answer. That goes also for addresses that are ours by a route only. Context as [`Self::has`].
     pub(crate) fn settled(&self, addr: IpBits, scope: u32) -> Option<Option<DeviceId>> {
-        let key = Key::new(addr.halves(), scope);
+        let key = AddrKey::new(addr.halves(), scope);
         if locality(key.addr(), scope) == Locality::Elsewhere {
             return Some(None);
         }
@@ -194,7 +194,7 @@ impl LocalAddrs {
 
     #[inline(always)]
     fn answer(&self, addr: IpBits, scope: u32) -> Result<Answer> {
-        let key = Key::new(addr.halves(), scope);
+        let key = AddrKey::new(addr.halves(), scope);
         match self.table.get(&key) {
             Some(answer) => Ok(answer),
             None => self.ask(key),
@@ -203,7 +203,7 @@ impl LocalAddrs {
 
     /// Finds the answer that is not known. May sleep.
     #[cold]
-    fn ask(&self, key: Key) -> Result<Answer> {
+    fn ask(&self, key: AddrKey) -> Result<Answer> {
         let epoch = self.table.epoch();
         let locality = locality(key.addr(), key.scope());
         if locality == Locality::Elsewhere || self.devices.lock().is_empty() {
@@ -253,7 +253,7 @@ impl LocalAddrs {
     }
 
     /// What the CM says, and whether that can be relied on until something changes. Sleeps.
-    fn ask_cm(&self, key: &Key) -> (Result<Answer>, bool) {
+    fn ask_cm(&self, key: &AddrKey) -> (Result<Answer>, bool) {
         let addr = match key.addr().to_ipv4_mapped() {
             Some(v4) => SocketAddr::new(IpAddr::V4(v4), 0),
             None => SocketAddr::V6(SocketAddrV6::new(key.addr(), 0, 0, key.scope())),

@@ -39,13 +39,13 @@ pub(crate) const WAYS: usize = 4;
 
 /// An address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Key {
+pub(crate) struct AddrKey {
     high: u64,
     low: u64,
     scope: u32,
 }
 
-impl Key {
+impl AddrKey {
     /// The halves of an IPv6 or a mapped IPv4 address; `scope` is that of a link-local one, or zero.
     #[inline]
     pub(crate) fn new((high, low): (u64, u64), scope: u32) -> Self {
@@ -106,7 +106,7 @@ impl Slot {
     }
 
     #[inline]
-    fn read(&self, key: &Key, epoch: u64) -> Option<Answer> {
+    fn read(&self, key: &AddrKey, epoch: u64) -> Option<Answer> {
         let before = self.sequence.load(Acquire);
         if !self.has(key) || self.epoch.load(Relaxed) != epoch {
             return None;
@@ -122,13 +122,13 @@ impl Slot {
 
     #[inline]
     /// Whether this was the address's slot in any epoch; for writers.
-    fn has(&self, key: &Key) -> bool {
+    fn has(&self, key: &AddrKey) -> bool {
         self.low.load(Relaxed) == key.low
             && self.high.load(Relaxed) == key.high
             && self.rest.load(Relaxed) >> 32 == u64::from(key.scope)
     }
 
-    fn write(&self, key: &Key, epoch: u64, answer: Answer) {
+    fn write(&self, key: &AddrKey, epoch: u64, answer: Answer) {
         let before = self.sequence.load(Relaxed);
         self.sequence.store(before.wrapping_add(1), Relaxed);
         fence(Release);
@@ -189,13 +189,13 @@ impl<S: Deref<Target = [Set; N]>, const N: usize> Table<S, N> {
     }
 
     #[inline]
-    fn set(&self, key: &Key) -> &[Slot] {
+    fn set(&self, key: &AddrKey) -> &[Slot] {
         self.sets.get(key.set::<N>()).map_or(&[], |set| &set.0)
     }
 
     /// The answer, if it is known.
     #[inline(always)]
-    pub(crate) fn get(&self, key: &Key) -> Option<Answer> {
+    pub(crate) fn get(&self, key: &AddrKey) -> Option<Answer> {
         let Epoch(epoch) = self.epoch();
         self.set(key).iter().find_map(|slot| slot.read(key, epoch))
     }
@@ -205,7 +205,7 @@ impl<S: Deref<Target = [Set; N]>, const N: usize> Table<S, N> {
     pub(crate) fn insert(
         &self,
         writer: &mut Writer,
-        key: &Key,
+        key: &AddrKey,
         answer: Answer,
         Epoch(epoch): Epoch,
     ) {

@@ -16,7 +16,7 @@ use core::{
 };
 use kernel::sync::aref::ARef;
 
-/// Values of [`Place::state`].
+/// Values of [`BindNode::state`].
 const FREE: u32 = 0;
 const BUSY: u32 = 1;
 const BOUND: u32 = 2;
@@ -31,13 +31,13 @@ const BOUND: u32 = 2;
 ///
 /// `next` is `None` and nothing refers to it, unless the socket is in a [`BoundList`]. Then it belongs
 /// to that list. A socket gets into a list once in its life: by the call that set [`BUSY`].
-pub(super) struct Place<T: Protocol> {
+pub(super) struct BindNode<T: Protocol> {
     state: AtomicU32,
     bound: UnsafeCell<MaybeUninit<T::Bound>>,
     next: UnsafeCell<Option<ARef<Sock<T>>>>,
 }
 
-impl<T: Protocol> Place<T> {
+impl<T: Protocol> BindNode<T> {
     pub(super) const fn new() -> Self {
         // INVARIANT: Nobody has seen it yet.
         Self {
@@ -73,7 +73,7 @@ impl<T: Protocol> Place<T> {
     }
 }
 
-impl<T: Protocol> Drop for Place<T> {
+impl<T: Protocol> Drop for BindNode<T> {
     fn drop(&mut self) {
         if *self.state.get_mut() == BOUND {
             // SAFETY: By the type invariants it is initialised, and it ends here.
@@ -100,7 +100,7 @@ impl<T: Protocol> BoundList<T> {
         if !place.bind(bound) {
             return false;
         }
-        // SAFETY: By the type invariants of `Place` nothing else refers to `next`, as it was this
+        // SAFETY: By the type invariants of `BindNode` nothing else refers to `next`, as it was this
         // call that bound the socket. What is overwritten is `None`.
         unsafe { place.next.get().write(self.first.take()) };
         self.first = Some(sk.hold());

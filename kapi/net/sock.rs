@@ -4,7 +4,7 @@
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
-use super::{bound::Place, Protocol};
+use super::{bound::BindNode, Protocol};
 use crate::{bindings, kapi::errno::Errno};
 use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
 use kernel::{
@@ -74,21 +74,21 @@ pub(crate) struct RecvBuffer {
 #[repr(C)]
 pub(crate) struct Sock<T: Protocol> {
     sk: Opaque<bindings::sock>,
-    ours: Ours<T>,
+    ours: RdsSock<T>,
 }
 
 /// The part of a socket that C knows nothing about.
 #[pin_data]
-pub(super) struct Ours<T: Protocol> {
-    place: Place<T>,
+pub(super) struct RdsSock<T: Protocol> {
+    place: BindNode<T>,
     #[pin]
     data: T,
 }
 
-impl<T: Protocol> Ours<T> {
+impl<T: Protocol> RdsSock<T> {
     pub(super) fn new(data: impl PinInit<T>) -> impl PinInit<Self> {
         pin_init!(Self {
-            place: Place::new(),
+            place: BindNode::new(),
             data <- data,
         })
     }
@@ -138,13 +138,13 @@ impl<T: Protocol> Sock<T> {
     /// # Safety
     ///
     /// `sk` must point to an object of `size_of::<Self>()` bytes.
-    pub(super) unsafe fn ours_of(sk: *mut bindings::sock) -> *mut Ours<T> {
+    pub(super) unsafe fn ours_of(sk: *mut bindings::sock) -> *mut RdsSock<T> {
         // SAFETY: The caller says that the object is that large, so the field is inside it.
         unsafe { &raw mut (*sk.cast::<Self>()).ours }
     }
 
     #[inline]
-    pub(super) fn place(&self) -> &Place<T> {
+    pub(super) fn place(&self) -> &BindNode<T> {
         &self.ours.place
     }
 

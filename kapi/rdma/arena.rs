@@ -22,7 +22,7 @@ use super::{
     device::Device,
     domain::Domain,
     pd::Pd,
-    shard::{shard_bytes, BufMut, Mapping, Shard, ShardSpec},
+    shard::{shard_bytes, BufMut, Shard, ShardMapping, ShardSpec},
 };
 use crate::kapi::{
     sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
@@ -454,7 +454,7 @@ impl Arena {
         let mut lists = self.lists.lock();
         match shard {
             Ok(mut shard) if !lists.revoked => {
-                if let Some(bound) = shard.mapping_mut().as_ref().and_then(Mapping::bound) {
+                if let Some(bound) = shard.mapping_mut().as_ref().and_then(ShardMapping::bound) {
                     lists.bound = bound;
                 }
                 let foreign = usize::from(lists.is_foreign(&shard));

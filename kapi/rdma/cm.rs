@@ -105,7 +105,7 @@ impl State {
 }
 
 /// What the context of an identifier points to.
-struct Context<E> {
+struct IdContext<E> {
     state: State,
     handler: Arc<E>,
 }
@@ -116,7 +116,7 @@ struct Context<E> {
 /// handler.
 struct Inner<E: CmHandler> {
     raw: NonNull<bindings::rdma_cm_id>,
-    context: Arc<Context<E>>,
+    context: Arc<IdContext<E>>,
     /// What the peer is told if its request is not accepted. None if it did not ask.
     refusal: Option<&'static [u8]>,
     /// The request was accepted, or that was tried.
@@ -131,7 +131,7 @@ unsafe impl<E: CmHandler> Sync for Inner<E> {}
 impl<E: CmHandler> Inner<E> {
     /// # Safety
     ///
-    /// Only for the connection manager, as handler of an identifier whose context is a `Context<E>`
+    /// Only for the connection manager, as handler of an identifier whose context is an `IdContext<E>`
     /// in an `Arc` that outlives the identifier.
     unsafe extern "C" fn on_event(
         id: *mut bindings::rdma_cm_id,
@@ -140,7 +140,7 @@ impl<E: CmHandler> Inner<E> {
         // SAFETY: The manager gives a valid identifier.
         let context = unsafe { bindings::rds_rdma_context(id) };
         // SAFETY: By the type invariants; destroying the identifier waits for this handler.
-        let context: Arc<_> = unsafe { ArcBorrow::<Context<E>>::from_raw(context.cast()) }.into();
+        let context: Arc<_> = unsafe { ArcBorrow::<IdContext<E>>::from_raw(context.cast()) }.into();
         // SAFETY: The manager gives a valid identifier.
         let by_reset = unsafe { bindings::rds_rdma_refuses_by_reset(id) };
         // SAFETY: The manager gives a valid event.
@@ -221,7 +221,7 @@ impl<E: CmHandler> CmId<E> {
     /// An identifier for a connection that is made from here. Events come once
     /// [`Self::resolve_addr`] was called. May sleep.
     pub(crate) fn new(handler: Arc<E>) -> Result<Self> {
-        let context = Context {
+        let context = IdContext {
             state: State::new(),
             handler,
         };
@@ -253,7 +253,7 @@ impl<E: CmHandler> CmId<E> {
         refusal: &'static [u8],
         earlier: impl FnOnce() -> Option<bindings::rdma_cm_event>,
     ) -> Result<Self> {
-        let context = Context {
+        let context = IdContext {
             state: State::new(),
             handler,
         };

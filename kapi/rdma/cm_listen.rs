@@ -237,7 +237,7 @@ impl IncomingRequest {
 }
 
 /// What the context of a listening identifier points to.
-struct Context<L> {
+struct ListenContext<L> {
     handler: Arc<L>,
 }
 
@@ -249,7 +249,7 @@ struct Context<L> {
 /// `raw` is an identifier that `self` owns; its context is `_context`.
 pub(crate) struct Listener<L: RequestHandler> {
     raw: NonNull<bindings::rdma_cm_id>,
-    _context: Arc<Context<L>>,
+    _context: Arc<ListenContext<L>>,
 }
 
 // SAFETY: The manager locks; any thread may destroy an identifier.
@@ -265,7 +265,7 @@ impl<L: RequestHandler> Listener<L> {
     ///
     /// `EADDRINUSE` if somebody has the port.
     pub(crate) fn new(addr: &SocketAddr, backlog: u16, handler: Arc<L>) -> Result<Self> {
-        let context = Arc::new(Context { handler }, GFP_KERNEL)?;
+        let context = Arc::new(ListenContext { handler }, GFP_KERNEL)?;
         let pointer = Arc::as_ptr(&context).cast_mut().cast();
         // SAFETY: The context lives until after the identifier is destroyed.
         let raw = unsafe { bindings::rds_rdma_create_id(Some(Self::on_event), pointer) };
@@ -313,7 +313,7 @@ impl<L: RequestHandler> Listener<L> {
         // SAFETY: The manager gives a valid identifier.
         let context = unsafe { bindings::rds_rdma_context(id) };
         // SAFETY: By the type invariants; destroying the listener waits for this handler.
-        let context = unsafe { ArcBorrow::<Context<L>>::from_raw(context.cast()) };
+        let context = unsafe { ArcBorrow::<ListenContext<L>>::from_raw(context.cast()) };
         // SAFETY: The manager gives a valid event.
         let event = unsafe { &*event };
         // SAFETY: Identifier and event are those of the call.
@@ -321,7 +321,7 @@ impl<L: RequestHandler> Listener<L> {
     }
 }
 
-impl<L: RequestHandler> Context<L> {
+impl<L: RequestHandler> ListenContext<L> {
     /// Returns what the manager must know: not zero if the identifier is to be destroyed.
     ///
     /// # Safety

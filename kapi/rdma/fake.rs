@@ -6,8 +6,8 @@
 use super::{
     cm::Anchor,
     device::Device,
-    local_qp::{LocalQp, Verbs},
-    operation::{Lender, LocalPiece},
+    local_qp::{LocalQp, LocalVerbs},
+    operation::{LocalPiece, PieceOwner},
     pd::Pd,
     qp::{Qp, QpConfig},
     qp_handler::QpHandler,
@@ -261,7 +261,7 @@ impl FakeDevice {
     ///
     /// EINVAL if that is in a region, or it has not so many bytes.
     pub(crate) fn access(&self, piece: &LocalPiece, bytes: &mut [u8], writes: bool) -> Result {
-        if matches!(piece.of, Lender::Region(_)) || piece.len as usize != bytes.len() {
+        if matches!(piece.of, PieceOwner::Region(_)) || piece.len as usize != bytes.len() {
             return Err(EINVAL);
         }
         let (start, len) = (bytes.as_mut_ptr().cast(), bytes.len());
@@ -345,7 +345,7 @@ pub(crate) fn queue_pair<H: QpHandler>(
 
 /// Likewise for local work. May sleep.
 pub(crate) fn local_queue_pair(pd: &Arc<Pd>) -> Result<Arc<LocalQp>> {
-    LocalQp::of(Verbs::new(FakeId::new(pd)?, pd)?)
+    LocalQp::of(LocalVerbs::new(FakeId::new(pd)?, pd)?)
 }
 
 /// Memory of that many bytes for an operation; the device reads none of it.
@@ -354,7 +354,7 @@ pub(crate) fn local_piece(pd: &Pd, len: u32) -> LocalPiece {
         lkey: 1,
         address: 0x7000,
         len,
-        of: Lender::Region(pd.domain().clone()),
+        of: PieceOwner::Region(pd.domain().clone()),
     }
 }
 

@@ -36,7 +36,7 @@ const PATIENCE_MS: u32 = 5_000;
 /// `cq` is null or a completion queue that this owns; `qp` is null or the queue pair of the connection id
 /// `cm`, which uses `cq`. Of what is posted to `qp` at most [`DEPTH`] are outstanding: a call waits for all that it posts,
 /// or drops this, with up to so many that nobody has waited for. Their marks go after that.
-pub(super) struct Verbs {
+pub(super) struct LocalVerbs {
     cq: *mut bindings::ib_cq,
     qp: *mut bindings::ib_qp,
     cm: Arc<dyn Anchor>,
@@ -45,9 +45,9 @@ pub(super) struct Verbs {
 }
 
 // SAFETY: The pointers are to things that any thread may use.
-unsafe impl Send for Verbs {}
+unsafe impl Send for LocalVerbs {}
 
-impl Verbs {
+impl LocalVerbs {
     /// Makes the only queue pair of `cm`, to which nothing happens meanwhile. Process context; may
     /// sleep.
     pub(super) fn new(cm: Arc<dyn Anchor>, pd: &Arc<Pd>) -> Result<Self> {
@@ -86,7 +86,7 @@ impl Verbs {
     }
 }
 
-impl Drop for Verbs {
+impl Drop for LocalVerbs {
     fn drop(&mut self) {
         pin_init::stack_pin_init!(let drain = Drain::new());
         if !self.qp.is_null() {
@@ -113,7 +113,7 @@ impl Drop for Verbs {
 #[pin_data]
 pub(crate) struct LocalQp {
     #[pin]
-    verbs: Mutex<Option<Verbs>>,
+    verbs: Mutex<Option<LocalVerbs>>,
 }
 
 impl LocalQp {
@@ -121,13 +121,13 @@ impl LocalQp {
     pub(crate) fn create<E: CmHandler>(cm: &CmId<E>, pd: &Arc<Pd>) -> Result<Arc<Self>> {
         // The manager must not bind the identifier meanwhile.
         let locked = cm.lock();
-        let verbs = Verbs::new(cm.anchor(), pd)?;
+        let verbs = LocalVerbs::new(cm.anchor(), pd)?;
         drop(locked);
         Self::of(verbs)
     }
 
     /// May sleep.
-    pub(super) fn of(verbs: Verbs) -> Result<Arc<Self>> {
+    pub(super) fn of(verbs: LocalVerbs) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 verbs <- new_mutex!(Some(verbs), "rdma_local_qp"),

@@ -3,7 +3,7 @@
 //! Waiting for one work request.
 
 use super::wc_status::WcStatus;
-use crate::{bindings, kapi::sync::Signal};
+use crate::{bindings, kapi::sync::Completion};
 use core::ptr;
 use kernel::{
     prelude::*,
@@ -18,7 +18,7 @@ use kernel::{
 pub(super) struct Mark {
     cqe: bindings::ib_cqe,
     #[pin]
-    done: Signal,
+    done: Completion,
     status: Atomic<u32>,
 }
 
@@ -28,7 +28,7 @@ impl Mark {
             cqe: bindings::ib_cqe {
                 done: Some(Self::done),
             },
-            done <- Signal::new(),
+            done <- Completion::new(),
             status: Atomic::new(0),
         })
     }

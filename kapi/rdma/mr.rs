@@ -13,7 +13,7 @@
 use super::{
     domain::Domain,
     mark::Mark,
-    operation::{Lender, LocalPiece},
+    operation::{LocalPiece, PieceOwner},
     pd::Pd,
     wc_status::WcStatus,
 };
@@ -147,13 +147,13 @@ impl Drop for Mapping {
 
 /// A mapping that operations use under the key of all memory, until it is released.
 #[pin_data]
-pub(crate) struct LentMapping {
+pub(crate) struct LocalDmaMapping {
     #[pin]
     mapping: SpinLockBh<Option<Arc<Mapping>>>,
     domain: Arc<Domain>,
 }
 
-impl LentMapping {
+impl LocalDmaMapping {
     /// Lends it if the device sees it in few pieces, or in such as fit into no region. Fails with ENOMEM. May sleep.
     pub(crate) fn new(mapping: &Arc<Mapping>) -> Result<Option<(Arc<Self>, Pieces)>> {
         let raw = &mapping.raw;
@@ -189,7 +189,7 @@ impl LentMapping {
                 lkey: mapping.pd.local_dma_lkey(),
                 address: sge.addr,
                 len: sge.length,
-                of: Lender::Mapping(lent.clone()),
+                of: PieceOwner::Mapping(lent.clone()),
             };
             pieces.push(piece, GFP_KERNEL_ACCOUNT)?;
         }
@@ -374,7 +374,7 @@ impl Region {
             lkey: unsafe { bindings::rds_ib_mr_lkey(self.mr.as_raw()) },
             address: self.offset().into(),
             len: self.mapping.memory.len(),
-            of: Lender::Region(self.mr.pd.domain().clone()),
+            of: PieceOwner::Region(self.mr.pd.domain().clone()),
         };
         pieces.push(piece, GFP_KERNEL_ACCOUNT)?;
         Ok(pieces)

@@ -4,7 +4,7 @@
 
 use super::{
     domain::Domain,
-    mr::{LentMapping, Mapping},
+    mr::{LocalDmaMapping, Mapping},
     shard::Buf,
     wc_status::WcStatus,
 };
@@ -36,10 +36,10 @@ pub(crate) enum Verb {
 
 /// Whose memory a piece is.
 #[derive(Clone)]
-pub(super) enum Lender {
+pub(super) enum PieceOwner {
     /// A region of the domain, whose key is good only while it has memory.
     Region(Arc<Domain>),
-    Mapping(Arc<LentMapping>),
+    Mapping(Arc<LocalDmaMapping>),
 }
 
 /// Some of the local memory of an operation, in one piece.
@@ -50,7 +50,7 @@ pub(crate) struct LocalPiece {
     pub(super) address: u64,
     /// In bytes.
     pub(super) len: u32,
-    pub(super) of: Lender,
+    pub(super) of: PieceOwner,
 }
 
 impl LocalPiece {
@@ -62,16 +62,16 @@ impl LocalPiece {
     /// Where the key is good.
     pub(super) fn domain(&self) -> &Domain {
         match &self.of {
-            Lender::Region(domain) => domain,
-            Lender::Mapping(lent) => lent.domain(),
+            PieceOwner::Region(domain) => domain,
+            PieceOwner::Mapping(lent) => lent.domain(),
         }
     }
 
     /// What is to be kept while it is posted. Fails if the memory was released.
-    pub(super) fn keep(&self) -> Result<Option<Arc<Mapping>>, Why> {
+    pub(super) fn keep(&self) -> Result<Option<Arc<Mapping>>, PostError> {
         match &self.of {
-            Lender::Region(_) => Ok(None),
-            Lender::Mapping(lent) => lent.mapping().map(Some).ok_or(Why::Never),
+            PieceOwner::Region(_) => Ok(None),
+            PieceOwner::Mapping(lent) => lent.mapping().map(Some).ok_or(PostError::Never),
         }
     }
 }
@@ -192,14 +192,14 @@ impl OperationItem {
 
 /// Why a work request was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum PostError {
     /// The queue pair takes nothing more, or nothing now: on the next connection it may be posted.
     NotNow,
     /// Its memory is not there for the queue pair, or the device takes no such work request.
     Never,
 }
 
-impl Why {
+impl PostError {
     /// What the error means that a device gives. What devices cannot do they refuse with several numbers: EINVAL, or
     /// EOPNOTSUPP (mlx5, of atomics). So all but a few are for good.
     pub(super) fn of_device(error: Error) -> Self {
@@ -213,7 +213,7 @@ impl Why {
 }
 
 /// A work request that was not posted, and why.
-pub(crate) type Refused = (Item<OperationItem>, Why);
+pub(crate) type RejectedOp = (Item<OperationItem>, PostError);
 
 /// What a send slot keeps until the device is done with it.
 pub(super) enum Posted {

@@ -3,7 +3,7 @@
 //! Sends that are posted together, filled in right where the device reads them.
 
 use super::{
-    operation::{OperationItem, Refused},
+    operation::{OperationItem, RejectedOp},
     qp::Qp,
     qp_handler::QpHandler,
     qp_ring::{SendItem, SIGNAL_EVERY},
@@ -75,7 +75,7 @@ impl<'a, H: QpHandler> SendChain<'a, H> {
     }
 
     /// Posts what was added, and a work request of an operation behind it, or gives that back.
-    pub(crate) fn operate(&mut self, item: Item<OperationItem>) -> Result<(), Refused> {
+    pub(crate) fn operate(&mut self, item: Item<OperationItem>) -> Result<(), RejectedOp> {
         self.ring.operate(item)
     }
 

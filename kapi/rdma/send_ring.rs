@@ -5,7 +5,7 @@
 
 use super::{
     domain::Domain,
-    operation::{OperationItem, Posted, Refused, Why},
+    operation::{OperationItem, PostError, Posted, RejectedOp},
     qp_ring::{after, before, empty_slots, Chain, SendItem, WorkRequest, CHAIN, SEND},
     wc_status::WcStatus,
 };
@@ -227,7 +227,7 @@ impl SendRing {
     }
 
     /// Posts a work request of an operation behind all that is staged, or gives it back.
-    pub(super) fn operate(&mut self, mut item: Item<OperationItem>) -> Result<(), Refused> {
+    pub(super) fn operate(&mut self, mut item: Item<OperationItem>) -> Result<(), RejectedOp> {
         match self.try_operate(&mut item) {
             Ok(head) => {
                 let reports = item.reports;
@@ -249,23 +249,23 @@ impl SendRing {
     }
 
     /// Posts a work request, which the caller puts into the slot that this returns.
-    fn try_operate(&mut self, item: &mut OperationItem) -> Result<usize, Why> {
+    fn try_operate(&mut self, item: &mut OperationItem) -> Result<usize, PostError> {
         if self.qp.is_null() {
-            return Err(Why::NotNow);
+            return Err(PostError::NotNow);
         }
         if !ptr::eq(item.local.domain(), self.domain) {
-            return Err(Why::Never);
+            return Err(PostError::Never);
         }
         let (atomic, domain) = (item.atomic_with_masks(), item.local.domain());
         if atomic.is_some_and(|masked| domain.refuses_atomics(masked)) {
-            return Err(Why::Never);
+            return Err(PostError::Never);
         }
         item.kept = item.local.keep()?;
         // What the device says of the frames is nothing about the operation.
-        self.submit().map_err(|_| Why::NotNow)?;
+        self.submit().map_err(|_| PostError::NotNow)?;
         let (head, qp) = (self.head, self.qp);
         if self.slots.get(head).is_none_or(|slot| slot.is_some()) {
-            return Err(Why::NotNow);
+            return Err(PostError::NotNow);
         }
         // Counted when it is posted.
         let mut unsignaled = self.unsignaled;
@@ -279,7 +279,7 @@ impl SendRing {
             if let (Some(masked), true) = (atomic, error == Errno::NotSupported.into()) {
                 item.local.domain().note_no_atomics(masked);
             }
-            Why::of_device(error)
+            PostError::of_device(error)
         })?;
         self.unsignaled = unsignaled;
         self.operations = self.operations.wrapping_add(1);

@@ -40,12 +40,12 @@ pub(super) const MAX_SLOTS: u32 = 256;
 /// # Invariants
 ///
 /// `ptr` is the start of `len` bytes, a power of two of pages, that `self` owns.
-struct Memory {
+struct ShardMemory {
     ptr: NonNull<u8>,
     order: u32,
 }
 
-impl Memory {
+impl ShardMemory {
     /// Orders above `smallest` are tried without any effort. Sleeps if `may_sleep`.
     fn new(node: i32, order: u32, smallest: u32, may_sleep: bool) -> Option<Self> {
         // SAFETY: The function has no preconditions but that its caller may sleep if it says so.
@@ -55,7 +55,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for ShardMemory {
     fn drop(&mut self) {
         // SAFETY: By the type invariants the memory is ours and has this order.
         unsafe { bindings::rds_free_shard(self.ptr.as_ptr().cast(), self.order) };
@@ -67,14 +67,14 @@ impl Drop for Memory {
 /// # Invariants
 ///
 /// `address` is a mapping of `len` bytes for `device` that `self` owns.
-pub(super) struct Mapping {
+pub(super) struct ShardMapping {
     device: ARef<Device>,
     address: u64,
     len: usize,
     bounced: Option<Bounced>,
 }
 
-impl Mapping {
+impl ShardMapping {
     /// Fails with ENOSPC if too many bounce buffers are in use already.
     ///
     /// # Safety
@@ -125,7 +125,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for ShardMapping {
     fn drop(&mut self) {
         // SAFETY: By the type invariants the mapping is ours.
         unsafe { bindings::rds_ib_dma_unmap(self.device.as_raw(), self.address, self.len) };
@@ -144,8 +144,8 @@ impl Drop for Mapping {
 /// - While the domain at `domain` has users, `mapping` is there and `address` is where it starts.
 #[pin_data]
 pub(super) struct Shard {
-    mapping: ListArcField<Option<Mapping>>,
-    memory: Memory,
+    mapping: ListArcField<Option<ShardMapping>>,
+    memory: ShardMemory,
     address: u64,
     domain: *const Domain,
     arena: NonNull<Arena>,
@@ -221,15 +221,15 @@ impl Shard {
                 .map_err(|_| ENOMEM)?;
         }
         let memory =
-            Memory::new(spec.node, spec.order, spec.smallest, spec.may_sleep).ok_or(ENOMEM)?;
+            ShardMemory::new(spec.node, spec.order, spec.smallest, spec.may_sleep).ok_or(ENOMEM)?;
         let (start, mut address) = (memory.ptr, 0);
         let (domain, device) = match spec.target {
             None => (ptr::null(), None),
             Some((domain, device)) => (Arc::as_ptr(domain), Some(device)),
         };
-        let map = |device| -> Result<Mapping> {
+        let map = |device| -> Result<ShardMapping> {
             // SAFETY: The memory is that of the shard, which drops the mapping first, also when it is not made.
-            unsafe { Mapping::new(device, start, len) }
+            unsafe { ShardMapping::new(device, start, len) }
         };
         // INVARIANT: All slots are free.
         ListArc::pin_init(
@@ -257,7 +257,7 @@ impl Shard {
     }
 
     define_list_arc_field_getter! {
-        pub(super) fn mapping_mut(&mut self<0>) -> &mut Option<Mapping> { mapping }
+        pub(super) fn mapping_mut(&mut self<0>) -> &mut Option<ShardMapping> { mapping }
     }
 
     pub(super) fn arena(&self) -> NonNull<Arena> {
@@ -274,7 +274,7 @@ impl Shard {
 
     /// The NUMA node that the memory is on.
     pub(super) fn node(&self) -> i32 {
-        // SAFETY: By the type invariants of `Memory` these are pages.
+        // SAFETY: By the type invariants of `ShardMemory` these are pages.
         unsafe { bindings::rds_node_of(self.memory.ptr.as_ptr().cast()) }
     }
 

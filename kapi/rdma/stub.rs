@@ -6,9 +6,9 @@
 use super::{
     device::Device,
     domain::{Domain, DomainUse},
-    operation::{Lender, LocalPiece, Operation, OperationItem, Verb},
+    operation::{LocalPiece, Operation, OperationItem, PieceOwner, Verb},
     pd::Pd,
-    shard::{BufMut, Mapping},
+    shard::{BufMut, ShardMapping},
     wc_status::WcStatus,
 };
 use crate::bindings;
@@ -134,7 +134,7 @@ pub(crate) fn asked_for(pd: &Arc<Pd>, verb: Verb, reports: bool) -> Result<Asked
         lkey: 1,
         address: 0x7000,
         len: 8,
-        of: Lender::Region(pd.domain().clone()),
+        of: PieceOwner::Region(pd.domain().clone()),
     };
     let who = Arc::new(Nobody, GFP_KERNEL)?;
     let mut item = OperationItem::new(verb, local, 2, 0x9000, true, who);
@@ -213,7 +213,7 @@ impl StubQp {
 
 /// A buffer with a mapping of its own. Fields are dropped in this order.
 pub(crate) struct MappedBuf {
-    mapping: Mapping,
+    mapping: ShardMapping,
     buf: BufMut,
 }
 
@@ -223,7 +223,7 @@ impl MappedBuf {
         let len = bytes.len();
         let memory = NonNull::from(bytes).cast();
         // SAFETY: The buffer is dropped after its mapping.
-        let mapping = unsafe { Mapping::new(device.into(), memory, len) }?;
+        let mapping = unsafe { ShardMapping::new(device.into(), memory, len) }?;
         Ok(Self { mapping, buf })
     }
 

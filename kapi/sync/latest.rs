@@ -18,13 +18,13 @@ use kernel::{
 ///
 /// `current` points to a value of which `all` has a reference. What is in `all` stays there.
 #[pin_data]
-pub(crate) struct Latest<T: Send + Sync + 'static> {
+pub(crate) struct AppendOnlyCell<T: Send + Sync + 'static> {
     current: Atomic<*mut T>,
     #[pin]
     all: SpinLockBh<KVec<Arc<T>>>,
 }
 
-impl<T: Send + Sync + 'static> Latest<T> {
+impl<T: Send + Sync + 'static> AppendOnlyCell<T> {
     /// May sleep.
     pub(crate) fn new(first: Arc<T>) -> impl PinInit<Self, Error> {
         let current = Arc::as_ptr(&first).cast_mut();
@@ -37,7 +37,7 @@ impl<T: Send + Sync + 'static> Latest<T> {
                     all.push(first, GFP_KERNEL)?;
                     all
                 },
-                "Latest::all"
+                "AppendOnlyCell::all"
             ),
         })
     }

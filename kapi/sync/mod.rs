@@ -12,10 +12,10 @@ mod spinlock_bh;
 mod workqueue;
 
 pub(crate) use fifo::{Fifo, Item, Pick, Walk};
-pub(crate) use latest::Latest;
+pub(crate) use latest::AppendOnlyCell;
 pub(crate) use peek::Peek;
 pub(crate) use percpu::PerCpuCounters;
 pub(crate) use sections::{Section, Sections};
-pub(crate) use signal::Signal;
+pub(crate) use signal::Completion;
 pub(crate) use spinlock_bh::{new_spinlock_bh, SpinLockBh, SpinLockBhGuard};
 pub(crate) use workqueue::{cancel, cancel_delayed, OwnedQueue};

@@ -7,17 +7,17 @@ use kernel::{prelude::*, types::Opaque};
 
 /// `struct completion` of which each signal ends one wait.
 #[pin_data]
-pub(crate) struct Signal {
+pub(crate) struct Completion {
     #[pin]
     raw: Opaque<bindings::completion>,
 }
 
 // SAFETY: A completion is for several threads.
-unsafe impl Send for Signal {}
+unsafe impl Send for Completion {}
 // SAFETY: As above.
-unsafe impl Sync for Signal {}
+unsafe impl Sync for Completion {}
 
-impl Signal {
+impl Completion {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             raw <- Opaque::ffi_init(|slot| {

@@ -7,7 +7,7 @@ use kernel::prelude::*;
 #[kunit_tests(rds_conn_table)]
 mod suite {
     use crate::{
-        conn::{Bounds, ConnKey, Full, Place, PositionPlace, Positions, Table},
+        conn::{Bounds, ConnKey, Full, PositionPlace, Positions, Table, TableSlot},
         kapi::{net::Net, task::UserId},
         proto::rx::RecvState,
     };
@@ -247,7 +247,7 @@ mod suite {
         user: Option<UserId>,
     ) -> Result<Result<(), Full>> {
         let [.., local] = key.laddr.segments();
-        Ok(table.insert(key, local, user, Place::new()?))
+        Ok(table.insert(key, local, user, TableSlot::new()?))
     }
 
     fn addr(n: u16) -> Ipv6Addr {

@@ -8,19 +8,20 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         conn::{
-            Bounds, Connection, Endpoint, Link, Node, Progress, Reached, Request, Tunables, TxQueue,
+            Bounds, Connection, Endpoint, EndpointProgress, Link, Node, Reached, Request, Tunables,
+            TxQueue,
         },
         kapi::{
             net::Net,
             rdma::DeviceId,
-            sync::{OwnedQueue, Signal},
+            sync::{Completion, OwnedQueue},
         },
         kunit::transport::{self, WithoutMemory},
         msg::Message,
         proto::{
-            idle::Patience,
+            idle::IdleTimeouts,
             info::RdmaPath,
-            silence::Signs,
+            silence::LinkActivity,
             tx::Pressure,
             wire::{FragmentSize, Header, CONG_MAP_BYTES},
         },
@@ -183,14 +184,14 @@ mod suite {
     #[pin_data]
     struct Seen {
         #[pin]
-        next_waits: Signal,
+        next_waits: Completion,
         rejected: Atomic<u32>,
     }
 
     impl Seen {
         fn new() -> impl PinInit<Self> {
             pin_init!(Self {
-                next_waits <- Signal::new(),
+                next_waits <- Completion::new(),
                 rejected: Atomic::new(0),
             })
         }
@@ -290,7 +291,7 @@ mod suite {
                     all: 10,
                     per_peer: 10,
                 },
-                Patience::new(0),
+                IdleTimeouts::new(0),
                 1 << 20,
             )?;
             Ok(Self { queue, fake, node })
@@ -367,7 +368,7 @@ mod suite {
             let end = FakeEnd {
                 fake: self,
                 connection: connection.clone(),
-                progress: Progress::new(),
+                progress: EndpointProgress::new(),
             };
             // The answer comes before anybody waits for it.
             end.progress.set(Reached::AddrUnknown);
@@ -378,11 +379,11 @@ mod suite {
     struct FakeEnd {
         fake: Arc<Fake>,
         connection: Arc<Connection>,
-        progress: Progress,
+        progress: EndpointProgress,
     }
 
     impl Endpoint for FakeEnd {
-        fn progress(&self) -> &Progress {
+        fn progress(&self) -> &EndpointProgress {
             &self.progress
         }
 
@@ -435,8 +436,8 @@ mod suite {
             self.ups.fetch_add(1, Relaxed);
         }
 
-        fn signs(&self) -> Signs {
-            Signs::default()
+        fn signs(&self) -> LinkActivity {
+            LinkActivity::default()
         }
 
         fn give_up(&self) {}

@@ -7,13 +7,13 @@ use kernel::prelude::*;
 #[kunit_tests(rds_rdma)]
 mod suite {
     use crate::{
-        conn::{Home, RemoteMemory},
-        ib_transport::spares::Spares,
+        conn::{MrDevice, RemoteMemory},
+        ib_transport::spares::MrFreeList,
         kapi::{
             errno::Errno,
             rdma::{Access, DeviceId, WcStatus},
         },
-        msg::{Ending, Memory, Outcome},
+        msg::{Ending, Memory, OpStatus},
         proto::exthdr,
         proto::rdma::*,
     };
@@ -28,7 +28,7 @@ mod suite {
         bytes
     }
 
-    fn transfer(numbers: [u64; 7]) -> core::result::Result<Transfer, Bad> {
+    fn transfer(numbers: [u64; 7]) -> core::result::Result<Transfer, ArgError> {
         Transfer::parse(&words(&numbers))
     }
 
@@ -42,26 +42,26 @@ mod suite {
         let read = |address| transfer([cookie.to_bits(), address, 1, 0, 1, 0, 0]);
         assert_eq!(read(1).and_then(|it| it.remote_address()), Ok(0x1000));
         let wraps = read(u64::MAX - 0xfff).and_then(|it| it.remote_address());
-        assert_eq!(wraps, Err(Bad::Invalid));
+        assert_eq!(wraps, Err(ArgError::Invalid));
     }
 
     #[test]
     fn keys_go_with_messages() {
-        let extras = Extras {
+        let extras = RdmaExthdrs {
             memory: Some(Cookie { rkey: 1, offset: 2 }),
             used: Some(3),
         };
-        assert_eq!(Extras::read(&extras.emit()), Some(extras));
-        assert_eq!(Extras::read(&[0; exthdr::SPACE]), None);
+        assert_eq!(RdmaExthdrs::read(&extras.emit()), Some(extras));
+        assert_eq!(RdmaExthdrs::read(&[0; exthdr::SPACE]), None);
     }
 
     #[test]
     fn limits_of_transfers() {
         let refused = |bytes, count| transfer([1, 0, bytes, 0, count, 0, 0]).err();
         assert_eq!(refused(MAX_BYTES, MAX_LOCAL), None);
-        assert_eq!(refused(MAX_BYTES + 1, 1), Some(Bad::TooLarge));
-        assert_eq!(refused(1, MAX_LOCAL + 1), Some(Bad::TooLarge));
-        assert_eq!(refused(1, 0), Some(Bad::Invalid));
+        assert_eq!(refused(MAX_BYTES + 1, 1), Some(ArgError::TooLarge));
+        assert_eq!(refused(1, MAX_LOCAL + 1), Some(ArgError::TooLarge));
+        assert_eq!(refused(1, 0), Some(ArgError::Invalid));
     }
 
     #[test]
@@ -89,7 +89,7 @@ mod suite {
     /// A device that does nothing.
     struct Device(u32);
 
-    impl Home for Device {
+    impl MrDevice for Device {
         fn id(&self) -> DeviceId {
             DeviceId(self.0)
         }
@@ -118,7 +118,7 @@ mod suite {
             self.1
         }
 
-        fn home(&self) -> Arc<dyn Home> {
+        fn home(&self) -> Arc<dyn MrDevice> {
             self.0.clone()
         }
     }
@@ -269,7 +269,7 @@ mod suite {
 
     /// How an operation ends of which the message is queued and work requests are done like that, the last one too.
     fn end(unheard: bool, done: &[WcStatus]) -> Result<Option<Status>> {
-        let outcome = Outcome::new()?;
+        let outcome = OpStatus::new()?;
         outcome.queue();
         for (i, status) in done.iter().enumerate() {
             outcome.done(i + 1 == done.len(), unheard, *status);
@@ -279,7 +279,7 @@ mod suite {
 
     #[test]
     fn nobody_is_told_before_the_message_is_queued() -> Result {
-        let outcome = Outcome::new()?;
+        let outcome = OpStatus::new()?;
         assert_eq!(outcome.get(), None);
         outcome.queue();
         assert_eq!(outcome.get(), Some(Status::Dropped));
@@ -294,7 +294,7 @@ mod suite {
         assert_eq!(end(false, &[WELL, WELL])?, Some(Status::Success));
         assert_eq!(end(false, &[WELL, FLUSHED])?, Some(Status::Dropped));
         assert_eq!(end(false, &[FLUSHED, FLUSHED])?, Some(Status::Dropped));
-        let outcome = Outcome::new()?;
+        let outcome = OpStatus::new()?;
         outcome.queue();
         outcome.done(false, false, WELL);
         assert_eq!(outcome.get(), Some(Status::Dropped));
@@ -322,7 +322,7 @@ mod suite {
     fn what_nobody_answers_waits_for_the_acknowledgement() -> Result {
         assert_eq!(end(true, &[WcStatus::SUCCESS])?, Some(Status::Dropped));
         assert_eq!(end(true, &[REMOTE_ACCESS])?, Some(Status::RemoteError));
-        let outcome = Outcome::new()?;
+        let outcome = OpStatus::new()?;
         outcome.queue();
         outcome.done(true, true, WcStatus::SUCCESS);
         outcome.acknowledge();
@@ -332,7 +332,7 @@ mod suite {
 
     #[test]
     fn what_a_peer_does_not_serve_is_an_error() -> Result {
-        let outcome = Outcome::new()?;
+        let outcome = OpStatus::new()?;
         outcome.queue();
         outcome.refuse();
         assert_eq!(outcome.get(), Some(Status::OtherError));
@@ -341,7 +341,7 @@ mod suite {
 
     #[test]
     fn spares_are_of_two_kinds() -> Result {
-        let mut spares = Spares::new(1000)?;
+        let mut spares = MrFreeList::new(1000)?;
         for (pages, room) in [(1, 3), (3, 3), (4, 257), (257, 257)] {
             assert_eq!(spares.room_for(pages), Ok(room));
         }
@@ -356,7 +356,7 @@ mod suite {
 
     #[test]
     fn spares_have_a_limit() -> Result {
-        let mut spares = Spares::new(1000)?;
+        let mut spares = MrFreeList::new(1000)?;
         let kept = (0..100).filter(|i| spares.keep(5, *i).is_none()).count();
         assert_eq!(kept, 64);
         // The other kind has a limit of its own.
@@ -368,9 +368,9 @@ mod suite {
 
     #[test]
     fn devices_decide() -> Result {
-        let none = Spares::<u8>::new(0)?;
+        let none = MrFreeList::<u8>::new(0)?;
         assert_eq!(none.room_for(1), Err(Errno::NotSupported.into()));
-        let few = Spares::<u8>::new(16)?;
+        let few = MrFreeList::<u8>::new(16)?;
         assert_eq!(few.room_for(16), Ok(16));
         assert_eq!(few.room_for(17), Err(Errno::MessageTooLong.into()));
         Ok(())

@@ -3,7 +3,9 @@
 //! A transport without memory of programs, for connections of suites, and what they ask of its node.
 
 use crate::{
-    conn::{ConnKey, Connection, Endpoint, Mapped, Needs, Node, Released, RemoteMemory, Transport},
+    conn::{
+        ConnKey, Connection, Endpoint, Mapped, Node, OnRelease, OpKind, RemoteMemory, Transport,
+    },
     kapi::{
         net::{IpBits, Net},
         pin::PinnedMemory,
@@ -56,8 +58,8 @@ impl<T: WithoutMemory> Transport for T {
         _: Ipv6Addr,
         _: u32,
         _: PinnedMemory,
-        _: Needs,
-        _: Arc<dyn Released>,
+        _: OpKind,
+        _: Arc<dyn OnRelease>,
     ) -> Result<Mapped> {
         Err(ENODEV)
     }

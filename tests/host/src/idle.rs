@@ -7,9 +7,9 @@ use crate::proto::idle::*;
 const SECOND: u64 = 1_000_000_000;
 
 /// A connection that has carried messages, and is up.
-fn up() -> Sight {
-    Sight {
-        marks: Marks {
+fn up() -> IdleSnapshot {
+    IdleSnapshot {
+        marks: IdleProgress {
             next_tx: 5,
             next_rx: 9,
             times_up: 1,
@@ -25,8 +25,8 @@ fn up() -> Sight {
 }
 
 /// The same, down.
-fn down() -> Sight {
-    Sight {
+fn down() -> IdleSnapshot {
+    IdleSnapshot {
         up: false,
         down: true,
         like_us: false,
@@ -35,10 +35,10 @@ fn down() -> Sight {
 }
 
 /// One that never was up.
-fn unused() -> Sight {
-    Sight {
+fn unused() -> IdleSnapshot {
+    IdleSnapshot {
         unused: true,
-        marks: Marks {
+        marks: IdleProgress {
             next_tx: 2,
             next_rx: 1,
             times_up: 0,
@@ -48,23 +48,23 @@ fn unused() -> Sight {
 }
 
 /// What comes of looks at a connection, after so many seconds each.
-fn looks<const N: usize>(idle_secs: u32, looks: [(u64, Sight); N]) -> [Verdict; N] {
-    let mut idleness = Idleness::new();
-    let patience = Patience::new(idle_secs);
+fn looks<const N: usize>(idle_secs: u32, looks: [(u64, IdleSnapshot); N]) -> [IdleDecision; N] {
+    let mut idleness = IdleTracker::new();
+    let patience = IdleTimeouts::new(idle_secs);
     looks.map(|(time, sight)| idleness.look(&sight, (1000 + time) * SECOND, patience))
 }
 
 /// Whether the peer is known to have the acknowledgement after each of them.
-fn settled<const N: usize>(idle_secs: u32, looks: [(u64, Sight); N]) -> [bool; N] {
-    let mut idleness = Idleness::new();
-    let patience = Patience::new(idle_secs);
+fn settled<const N: usize>(idle_secs: u32, looks: [(u64, IdleSnapshot); N]) -> [bool; N] {
+    let mut idleness = IdleTracker::new();
+    let patience = IdleTimeouts::new(idle_secs);
     looks.map(|(time, sight)| {
         let _ = idleness.look(&sight, (1000 + time) * SECOND, patience);
         idleness.is_settled()
     })
 }
 
-use Verdict::*;
+use IdleDecision::*;
 
 #[test]
 fn an_idle_connection_acknowledges_and_is_closed() {
@@ -75,7 +75,7 @@ fn an_idle_connection_acknowledges_and_is_closed() {
 /// While the peer may not have the acknowledgement, it may send its last messages once more.
 #[test]
 fn what_waits_to_acknowledge_is_not_settled() {
-    let stuck = Sight {
+    let stuck = IdleSnapshot {
         ack_due: true,
         ..up()
     };
@@ -97,15 +97,15 @@ fn what_waits_to_acknowledge_is_not_settled() {
 #[test]
 fn a_message_or_a_reconnect_starts_over() {
     for change in [
-        |marks: &mut Marks| marks.next_tx += 1,
-        |marks: &mut Marks| marks.next_rx += 1,
-        |marks: &mut Marks| marks.next_rx = 1,
-        |marks: &mut Marks| marks.times_up += 1,
+        |marks: &mut IdleProgress| marks.next_tx += 1,
+        |marks: &mut IdleProgress| marks.next_rx += 1,
+        |marks: &mut IdleProgress| marks.next_rx = 1,
+        |marks: &mut IdleProgress| marks.times_up += 1,
     ] {
         let mut changed = up();
         change(&mut changed.marks);
-        let mut idleness = Idleness::new();
-        let _ = idleness.look(&up(), SECOND, Patience::new(2));
+        let mut idleness = IdleTracker::new();
+        let _ = idleness.look(&up(), SECOND, IdleTimeouts::new(2));
         assert!(idleness.is_about(&up().marks) && !idleness.is_about(&changed.marks));
         let times = [(0, up()), (15, up()), (600, changed), (1199, changed)];
         assert_eq!(looks(600, times), [Keep, Acknowledge, Keep, Acknowledge]);
@@ -117,7 +117,7 @@ fn a_message_or_a_reconnect_starts_over() {
 #[test]
 fn what_is_pending_keeps_it() {
     for sight in [up(), down(), unused()] {
-        let pending = Sight {
+        let pending = IdleSnapshot {
             pending: true,
             ..sight
         };
@@ -129,7 +129,7 @@ fn what_is_pending_keeps_it() {
 /// C RDS would reconnect at once. It is told as well that all has come.
 #[test]
 fn other_peers_are_closed_only_for_room() {
-    let other = Sight {
+    let other = IdleSnapshot {
         like_us: false,
         ..up()
     };
@@ -151,7 +151,7 @@ fn other_peers_are_closed_only_for_room() {
 /// It may be at work all the time.
 #[test]
 fn who_may_use_our_memory_is_closed_only_for_room() {
-    let offers = Sight {
+    let offers = IdleSnapshot {
         offers: true,
         ..up()
     };
@@ -159,7 +159,7 @@ fn who_may_use_our_memory_is_closed_only_for_room() {
     assert_eq!(looks(600, times), [Keep, Acknowledge, Keep, EndForRoom]);
     let times = [(0, offers), (15, offers), (600, up())];
     assert_eq!(looks(600, times), [Keep, Acknowledge, Close]);
-    let offers = Sight {
+    let offers = IdleSnapshot {
         offers: true,
         ..unused()
     };
@@ -171,7 +171,7 @@ fn what_was_never_used_is_forgotten_after_a_minute() {
     for (idle_secs, wait) in [(0, 60), (600, 60), (60, 60), (2, 2)] {
         let times = [(0, unused()), (wait - 1, unused()), (wait, unused())];
         assert_eq!(looks(idle_secs, times), [Keep, Keep, Forget]);
-        let between = Sight {
+        let between = IdleSnapshot {
             down: false,
             ..unused()
         };
@@ -240,6 +240,6 @@ fn there_are_four_looks_in_the_shortest_time() {
         (59, 14750),
         (u32::MAX, 15000),
     ] {
-        assert_eq!(Patience::new(idle_secs).period_ms(), period_ms);
+        assert_eq!(IdleTimeouts::new(idle_secs).period_ms(), period_ms);
     }
 }

@@ -25,15 +25,15 @@ fn small() -> Small {
     Table::new(Box::new([const { Set::new() }; SETS]))
 }
 
-fn key(number: u64) -> Key {
-    Key::new((0xfd09 << 48, number), 0)
+fn key(number: u64) -> AddrKey {
+    AddrKey::new((0xfd09 << 48, number), 0)
 }
 
 #[test]
 fn a_key_is_an_address_and_a_scope() {
     let addr: Ipv6Addr = "fe80::12:3456".parse().unwrap();
     let bits = addr.to_bits();
-    let key = Key::new(((bits >> 64) as u64, bits as u64), 7);
+    let key = AddrKey::new(((bits >> 64) as u64, bits as u64), 7);
     assert_eq!((key.addr(), key.scope()), (addr, 7));
 }
 
@@ -61,13 +61,13 @@ fn addresses_count_as_a_whole() {
     let (first, others) = parts.split_first().unwrap();
     table.insert(
         &mut writer,
-        &Key::new(first.0, first.1),
+        &AddrKey::new(first.0, first.1),
         Some(1),
         table.epoch(),
     );
     for (addr, scope) in others {
         assert_eq!(
-            table.get(&Key::new(*addr, *scope)),
+            table.get(&AddrKey::new(*addr, *scope)),
             None,
             "{addr:?} {scope}"
         );
@@ -76,7 +76,7 @@ fn addresses_count_as_a_whole() {
 
 #[test]
 fn a_slot_that_was_never_written_answers_nothing() {
-    assert_eq!(small().get(&Key::new((0, 0), 0)), None);
+    assert_eq!(small().get(&AddrKey::new((0, 0), 0)), None);
 }
 
 #[test]

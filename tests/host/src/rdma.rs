@@ -86,7 +86,7 @@ fn split_areas() {
     assert_eq!(split(u64::MAX, 1), (area(u64::MAX, 1), None));
 }
 
-fn transfer(remote: Area, count: u64) -> Result<Transfer, Bad> {
+fn transfer(remote: Area, count: u64) -> Result<Transfer, ArgError> {
     let cookie = Cookie {
         rkey: 5,
         offset: 100,
@@ -118,27 +118,27 @@ fn transfers() {
     );
     assert!(good.flags.contains(Flags::READWRITE) && good.flags.contains(Flags::NOTIFY_ME));
     assert!(!good.flags.contains(Flags::FENCE) && !good.flags.contains(Flags::SILENT));
-    assert_eq!(transfer(REMOTE, 0), Err(Bad::Invalid));
+    assert_eq!(transfer(REMOTE, 0), Err(ArgError::Invalid));
     assert_eq!(
         transfer(REMOTE, MAX_LOCAL).map(|it| it.local_count),
         Ok(MAX_LOCAL)
     );
-    assert_eq!(transfer(REMOTE, MAX_LOCAL + 1), Err(Bad::TooLarge));
-    assert_eq!(transfer(REMOTE, u64::MAX), Err(Bad::TooLarge));
+    assert_eq!(transfer(REMOTE, MAX_LOCAL + 1), Err(ArgError::TooLarge));
+    assert_eq!(transfer(REMOTE, u64::MAX), Err(ArgError::TooLarge));
     let too_large = Area {
         bytes: MAX_BYTES + 1,
         ..REMOTE
     };
-    assert_eq!(transfer(too_large, 1), Err(Bad::TooLarge));
+    assert_eq!(transfer(too_large, 1), Err(ArgError::TooLarge));
     // That comes first, as with C.
-    assert_eq!(transfer(too_large, 0), Err(Bad::TooLarge));
+    assert_eq!(transfer(too_large, 0), Err(ArgError::TooLarge));
     let nowhere = Area {
         address: u64::MAX - 50,
         ..REMOTE
     };
     assert_eq!(
         transfer(nowhere, 1).unwrap().remote_address(),
-        Err(Bad::Invalid)
+        Err(ArgError::Invalid)
     );
 }
 
@@ -152,10 +152,10 @@ fn local_memory() {
         good.local_bytes(areas, 4096)
     };
     assert_eq!(sum(&[(0, 4000), (9000, 96)]), Ok(4096));
-    assert_eq!(sum(&[(0, 4000), (9000, 97)]), Err(Bad::Invalid));
-    assert_eq!(sum(&[(0, 4000), (9000, 0)]), Err(Bad::Invalid));
-    assert_eq!(sum(&[(0, 1 << 63), (0, 1 << 63)]), Err(Bad::Invalid));
-    assert_eq!(sum(&[(u64::MAX, 2)]), Err(Bad::Invalid));
+    assert_eq!(sum(&[(0, 4000), (9000, 97)]), Err(ArgError::Invalid));
+    assert_eq!(sum(&[(0, 4000), (9000, 0)]), Err(ArgError::Invalid));
+    assert_eq!(sum(&[(0, 1 << 63), (0, 1 << 63)]), Err(ArgError::Invalid));
+    assert_eq!(sum(&[(u64::MAX, 2)]), Err(ArgError::Invalid));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn atomics() {
     assert!(masked.change.is_masked());
     for odd in [1, 7, u64::MAX - 104, u64::MAX] {
         let at = parse(AtomicKind::FetchAdd, [cookie, 0, odd, 1, 0, 0, 0, 0, 0]);
-        assert_eq!(at.remote_address(), Err(Bad::Invalid), "{odd:#x}");
+        assert_eq!(at.remote_address(), Err(ArgError::Invalid), "{odd:#x}");
     }
 }
 
@@ -301,21 +301,21 @@ fn extras() {
         rkey: 0x0102_0304,
         offset: 0x0506_0708,
     });
-    assert_eq!(Extras::read(&Extras::default().emit()), None);
+    assert_eq!(RdmaExthdrs::read(&RdmaExthdrs::default().emit()), None);
     for extras in [
-        Extras { memory, used: None },
-        Extras {
+        RdmaExthdrs { memory, used: None },
+        RdmaExthdrs {
             memory: None,
             used: Some(9),
         },
-        Extras {
+        RdmaExthdrs {
             memory,
             used: Some(9),
         },
     ] {
-        assert_eq!(Extras::read(&extras.emit()), Some(extras));
+        assert_eq!(RdmaExthdrs::read(&extras.emit()), Some(extras));
     }
-    let both = Extras {
+    let both = RdmaExthdrs {
         memory,
         used: Some(9),
     }

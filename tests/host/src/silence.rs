@@ -7,13 +7,13 @@ use crate::proto::silence::*;
 const SECOND: u64 = 1_000_000_000;
 
 /// The device has done all that it was given, and a message waits for its acknowledgement.
-fn waiting() -> Sight {
-    Sight {
+fn waiting() -> LinkSnapshot {
+    LinkSnapshot {
         times_up: 1,
         through: Through::default(),
         waits: true,
         unsent: None,
-        signs: Signs {
+        signs: LinkActivity {
             arrived: 7,
             deaf: false,
             given: 20,
@@ -28,7 +28,7 @@ fn waiting() -> Sight {
 /// A connection at which somebody looks each second, for as long as a test takes.
 struct Looks {
     silence: Silence,
-    limit: Limit,
+    limit: KeepaliveLimit,
     seconds: u64,
 }
 
@@ -36,12 +36,12 @@ impl Looks {
     fn new(secs: u32) -> Self {
         Looks {
             silence: Silence::new(),
-            limit: Limit::new(secs),
+            limit: KeepaliveLimit::new(secs),
             seconds: 1000,
         }
     }
 
-    fn look(&mut self, sight: &Sight) -> Verdict {
+    fn look(&mut self, sight: &LinkSnapshot) -> KeepaliveDecision {
         self.seconds += 1;
         let now = self.seconds * SECOND;
         self.silence.look(sight, now, self.limit)
@@ -49,7 +49,11 @@ impl Looks {
 
     /// Looks until something is to be done, and at the most so often. `change` says what is seen after how many
     /// looks. Returns what is to be done, and after how many.
-    fn until(&mut self, most: u32, mut change: impl FnMut(u32) -> Sight) -> (Verdict, u32) {
+    fn until(
+        &mut self,
+        most: u32,
+        mut change: impl FnMut(u32) -> LinkSnapshot,
+    ) -> (KeepaliveDecision, u32) {
         for count in 0..most {
             match self.look(&change(count)) {
                 Keep => {}
@@ -69,7 +73,7 @@ impl Looks {
     }
 }
 
-use Verdict::*;
+use KeepaliveDecision::*;
 
 #[test]
 fn who_is_silent_is_asked_and_then_given_up() {
@@ -93,7 +97,7 @@ fn a_peer_that_needs_longer_gets_it() {
         let (mut failures, mut since) = (0, 0);
         while since < 100 {
             since += 1;
-            let sight = Sight {
+            let sight = LinkSnapshot {
                 times_up: failures,
                 waits: since > 2 || !sees_nothing_between,
                 ..waiting()
@@ -118,7 +122,7 @@ fn a_message_that_gets_through_either_way_ends_that() {
         let mut looks = Looks::asked(30);
         assert_eq!(looks.until(9999, |_| waiting()), (GiveUp, 14));
         assert_eq!(looks.until(9999, |_| waiting()), (Ask, 30));
-        let through = Sight {
+        let through = LinkSnapshot {
             through: Through { acked, next_rx },
             ..waiting()
         };
@@ -145,16 +149,16 @@ fn nobody_gets_more_and_more_time() {
 fn zero_is_for_ever() {
     assert_eq!(Looks::new(0).until(9999, |_| waiting()), (Keep, 9999));
     let mut looks = Looks::asked(30);
-    looks.limit = Limit::new(0);
+    looks.limit = KeepaliveLimit::new(0);
     assert_eq!(looks.until(9999, |_| waiting()), (Keep, 9999));
 }
 
 #[test]
 fn a_short_limit_is_four_seconds() {
     for secs in 1..4 {
-        assert_eq!(Limit::new(secs), Limit::new(4));
+        assert_eq!(KeepaliveLimit::new(secs), KeepaliveLimit::new(4));
     }
-    assert_ne!(Limit::new(5), Limit::new(4));
+    assert_ne!(KeepaliveLimit::new(5), KeepaliveLimit::new(4));
 }
 
 #[test]
@@ -167,13 +171,13 @@ fn there_are_eight_looks_and_one_in_four_seconds() {
         (32, 4000),
         (3600, 4000),
     ] {
-        assert_eq!(Limit::new(secs).period_ms(), period_ms);
+        assert_eq!(KeepaliveLimit::new(secs).period_ms(), period_ms);
     }
 }
 
 #[test]
 fn nothing_is_asked_while_nothing_waits() {
-    let idle = Sight {
+    let idle = LinkSnapshot {
         waits: false,
         ..waiting()
     };
@@ -187,9 +191,9 @@ fn nothing_is_asked_while_nothing_waits() {
 #[test]
 fn whatever_arrives_begins_it_anew() {
     for change in [
-        |sight: &mut Sight| sight.signs.arrived += 1,
-        |sight: &mut Sight| sight.signs.arrived = 0,
-        |sight: &mut Sight| sight.times_up += 1,
+        |sight: &mut LinkSnapshot| sight.signs.arrived += 1,
+        |sight: &mut LinkSnapshot| sight.signs.arrived = 0,
+        |sight: &mut LinkSnapshot| sight.times_up += 1,
     ] {
         let mut changed = waiting();
         change(&mut changed);
@@ -200,8 +204,8 @@ fn whatever_arrives_begins_it_anew() {
         assert_eq!(looks.until(14, |_| waiting()), (Keep, 14));
         assert_eq!(looks.until(100, |_| changed), (Ask, 15));
     }
-    let often = |count| Sight {
-        signs: Signs {
+    let often = |count| LinkSnapshot {
+        signs: LinkActivity {
             arrived: u32::MAX.wrapping_add(count / 14),
             ..waiting().signs
         },
@@ -213,8 +217,8 @@ fn whatever_arrives_begins_it_anew() {
 /// Without memory to receive it is we who do not listen.
 #[test]
 fn the_deaf_judge_nobody() {
-    let deaf = Sight {
-        signs: Signs {
+    let deaf = LinkSnapshot {
+        signs: LinkActivity {
             deaf: true,
             ..waiting().signs
         },
@@ -247,9 +251,9 @@ fn looks_that_did_not_take_place_do_not_count() {
 /// Much has to go before the question, on a slow way.
 #[test]
 fn who_takes_what_is_before_the_question_is_not_given_up() {
-    let queued = |count: u32| Sight {
+    let queued = |count: u32| LinkSnapshot {
         unsent: Some(50),
-        signs: Signs {
+        signs: LinkActivity {
             given: 120 + u64::from(count / 10),
             done: u64::from(count / 10),
             ..waiting().signs
@@ -258,8 +262,8 @@ fn who_takes_what_is_before_the_question_is_not_given_up() {
     };
     assert_eq!(Looks::asked(30).until(9999, queued), (Keep, 9999));
     // With the device, which has 100 sends before it.
-    let given = |count: u32| Sight {
-        signs: Signs {
+    let given = |count: u32| LinkSnapshot {
+        signs: LinkActivity {
             given: 120 + u64::from(count / 10),
             done: 20 + u64::from(count / 10),
             ..waiting().signs
@@ -279,9 +283,9 @@ fn who_takes_nothing_is_given_up() {
         (None, 120, 20),
         (Some(51), 120, 20),
     ] {
-        let stuck = Sight {
+        let stuck = LinkSnapshot {
             unsent,
-            signs: Signs {
+            signs: LinkActivity {
                 given,
                 done,
                 ..waiting().signs
@@ -296,8 +300,8 @@ fn who_takes_nothing_is_given_up() {
 #[test]
 fn what_is_taken_after_the_question_is_no_answer() {
     // One send each second, of which each 16th reports.
-    let drip = |count: u32| Sight {
-        signs: Signs {
+    let drip = |count: u32| LinkSnapshot {
+        signs: LinkActivity {
             given: u64::from(21 + count),
             done: u64::from((21 + count) / 16 * 16),
             ..waiting().signs
@@ -312,8 +316,8 @@ fn what_is_taken_after_the_question_is_no_answer() {
 /// An operation has its own limit.
 #[test]
 fn an_operation_may_take_longer_than_its_own_limit() {
-    let before = Sight {
-        signs: Signs {
+    let before = LinkSnapshot {
+        signs: LinkActivity {
             given: 120,
             operates: true,
             ..waiting().signs
@@ -325,16 +329,16 @@ fn an_operation_may_take_longer_than_its_own_limit() {
     assert!((125..=155).contains(&count), "{count}");
     // Not if the peer's device has taken the question, and then comes an operation.
     let mut looks = Looks::asked(30);
-    let idle = Sight {
-        signs: Signs {
+    let idle = LinkSnapshot {
+        signs: LinkActivity {
             operates: false,
             ..before.signs
         },
         ..before
     };
     assert_eq!(looks.look(&idle), Keep);
-    let taken = |_| Sight {
-        signs: Signs {
+    let taken = |_| LinkSnapshot {
+        signs: LinkActivity {
             given: 130,
             done: 125,
             ..before.signs
@@ -351,9 +355,9 @@ fn an_operation_may_take_longer_than_its_own_limit() {
 fn who_may_use_our_memory_gets_the_time_of_an_operation() {
     // The question waits, the device has it, and the peer's device.
     for (unsent, given, done) in [(Some(3), 120, 20), (None, 120, 20), (None, 21, 21)] {
-        let offers = Sight {
+        let offers = LinkSnapshot {
             unsent,
-            signs: Signs {
+            signs: LinkActivity {
                 given,
                 done,
                 offers: true,
@@ -363,8 +367,8 @@ fn who_may_use_our_memory_gets_the_time_of_an_operation() {
         };
         let asked = || {
             let mut looks = Looks::asked(30);
-            let before = Sight {
-                signs: Signs {
+            let before = LinkSnapshot {
+                signs: LinkActivity {
                     done: 20,
                     ..offers.signs
                 },
@@ -382,8 +386,8 @@ fn who_may_use_our_memory_gets_the_time_of_an_operation() {
         // Only as long as it may.
         let mut looks = asked();
         assert_eq!(looks.until(60, |_| offers), (Keep, 60));
-        let stuck = Sight {
-            signs: Signs {
+        let stuck = LinkSnapshot {
+            signs: LinkActivity {
                 offers: false,
                 ..offers.signs
             },
@@ -391,8 +395,8 @@ fn who_may_use_our_memory_gets_the_time_of_an_operation() {
         };
         assert_eq!(looks.until(9999, |_| stuck), (GiveUp, 0));
     }
-    let long = Sight {
-        signs: Signs {
+    let long = LinkSnapshot {
+        signs: LinkActivity {
             offers: true,
             ..waiting().signs
         },
@@ -412,8 +416,8 @@ fn the_operations_of_peers_take_what_the_port_needs_for_them() {
         (10_000, 10_000, 15 + 150),
         (0, 1, 15 + 150),
     ] {
-        let offers = Sight {
-            signs: Signs {
+        let offers = LinkSnapshot {
+            signs: LinkActivity {
                 offers: true,
                 offers_for: time_for_operations(mbits, peers),
                 ..waiting().signs
@@ -442,9 +446,9 @@ fn a_peer_with_a_slower_port_is_given_up_only_where_little_patience_is_wanted() 
         let (mut failures, mut since) = (0, 0);
         while since < needs {
             since += 1;
-            let sight = Sight {
+            let sight = LinkSnapshot {
                 times_up: failures,
-                signs: Signs {
+                signs: LinkActivity {
                     offers: true,
                     offers_for: time_for_operations(100_000, 1),
                     ..waiting().signs
@@ -468,8 +472,8 @@ fn the_time_for_operations_has_bounds() {
     assert_eq!(time_for_operations(1000, 1), 2_147_483_648);
     assert_eq!(time_for_operations(1, usize::MAX), 150 * SECOND);
     // An operation of ours has a limit of its own, whatever the port takes.
-    let operates = Sight {
-        signs: Signs {
+    let operates = LinkSnapshot {
+        signs: LinkActivity {
             given: 120,
             operates: true,
             offers: true,

@@ -2,24 +2,26 @@
 
 //! Tests of `proto/unreported.rs`.
 
-use crate::proto::unreported::{Verdict::*, *};
+use crate::proto::unreported::{WatchdogDecision::*, *};
 
 const SECOND: u64 = 1_000_000_000;
 
 /// With so many done, a report is due.
-fn due(done: u64) -> Sight {
-    Sight { done, due: true }
+fn due(done: u64) -> CqSnapshot {
+    CqSnapshot { done, due: true }
 }
 
 /// Nothing that was posted is to be reported.
-fn idle(done: u64) -> Sight {
-    Sight { done, due: false }
+fn idle(done: u64) -> CqSnapshot {
+    CqSnapshot { done, due: false }
 }
 
 /// What comes of looks at a queue pair, after so many seconds each. It is given up after 80 s.
-fn looks<const N: usize>(looks: [(u64, Sight); N]) -> [Verdict; N] {
+fn looks<const N: usize>(looks: [(u64, CqSnapshot); N]) -> [WatchdogDecision; N] {
     let mut unreported = Unreported::new();
-    looks.map(|(time, sight)| unreported.look(sight, (1000 + time) * SECOND, Patience::new(80)))
+    looks.map(|(time, sight)| {
+        unreported.look(sight, (1000 + time) * SECOND, WatchdogTimeout::new(80))
+    })
 }
 
 #[test]
@@ -31,7 +33,7 @@ fn a_device_is_asked_once_and_then_given_up() {
 #[test]
 fn no_limit_is_never_over() {
     let mut unreported = Unreported::new();
-    let never = Patience::new(0);
+    let never = WatchdogTimeout::new(0);
     for hour in 0..=100 {
         let now = hour * 3600 * SECOND;
         assert_eq!(unreported.look(due(3), now, never), Wait);
@@ -39,7 +41,7 @@ fn no_limit_is_never_over() {
     // With a limit it begins anew.
     let mut later = |seconds: u64| {
         let now = (100 * 3600 + seconds) * SECOND;
-        unreported.look(due(3), now, Patience::new(80))
+        unreported.look(due(3), now, WatchdogTimeout::new(80))
     };
     assert_eq!([5, 79, 80].map(&mut later), [Wait, Ask, GiveUp]);
     assert_eq!(never.period_ms(), 5000);
@@ -113,7 +115,7 @@ fn who_was_given_up_is_so_once() {
 #[test]
 fn looks_are_often_enough() {
     for secs in [1, 2, 15, 80, 120, 3600, u32::MAX] {
-        let period = u64::from(Patience::new(secs).period_ms());
+        let period = u64::from(WatchdogTimeout::new(secs).period_ms());
         assert!(
             period > 0 && period <= 5000 && period * 16 <= u64::from(secs) * 1000,
             "{secs}"

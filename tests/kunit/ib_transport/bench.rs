@@ -3,12 +3,12 @@
 //! A node with a device that is made up, and a connection over it.
 
 use crate::{
-    conn::{Bounds, Connection, Counter, Endpoint, Link, Node, Progress, Reached},
+    conn::{Bounds, Connection, Counter, Endpoint, EndpointProgress, Link, Node, Reached},
     ib_transport::{
-        carrier::{Carrier, RecvRing},
+        carrier::{QpContext, RecvRingPolicy},
         device::{DeviceUse, Ib, Member},
-        endpoint::Events,
-        Tunables,
+        endpoint::EndpointShared,
+        IbTunables,
     },
     kapi::{
         rdma::{
@@ -20,7 +20,7 @@ use crate::{
     kunit::transport::{self, WithoutMemory},
     msg::Message,
     proto::{
-        idle::Patience,
+        idle::IdleTimeouts,
         wire::{Flags, FragmentSize, Header},
     },
     recv_pool::{Counters, Limit, Limits, Pools},
@@ -86,7 +86,7 @@ impl Bench {
             crate::cm::laddr::LocalAddrs::new(queue.clone())?,
             limits,
             FragmentSize::K4,
-            Arc::new(Tunables::new(most, 7), GFP_KERNEL)?,
+            Arc::new(IbTunables::new(most, 7), GFP_KERNEL)?,
         )?;
         let (own, device) = (ib.clone(), fake.device().into());
         let wire = Arc::pin_init(
@@ -109,7 +109,7 @@ impl Bench {
                 all: 10,
                 per_peer: 10,
             },
-            Patience::new(0),
+            IdleTimeouts::new(0),
             1 << 20,
         )?;
         let member = ib.added(fake.device())?;
@@ -227,7 +227,7 @@ impl Bench {
     }
 
     /// The queue pair of the connection.
-    pub(super) fn qp(&self) -> Option<Arc<Qp<Carrier>>> {
+    pub(super) fn qp(&self) -> Option<Arc<Qp<QpContext>>> {
         self.wire.up.lock().clone()
     }
 
@@ -322,7 +322,7 @@ pub(super) struct Wire {
     device: ARef<RdmaDevice>,
     /// The queue pair that was made last.
     #[pin]
-    up: SpinLockBh<Option<Arc<Qp<Carrier>>>>,
+    up: SpinLockBh<Option<Arc<Qp<QpContext>>>>,
     /// No more connections come up.
     is_cut: Atomic<bool>,
     /// Connections come up when [`Bench::establish`] says so.
@@ -330,15 +330,15 @@ pub(super) struct Wire {
 }
 
 /// A connection of it. Fields are dropped in this order.
-struct End {
-    qp: Option<Arc<Qp<Carrier>>>,
-    events: Arc<Events>,
+struct BenchEnd {
+    qp: Option<Arc<Qp<QpContext>>>,
+    events: Arc<EndpointShared>,
     device: DeviceUse,
     connection: Arc<Connection>,
     wire: Arc<Wire>,
 }
 
-impl End {
+impl BenchEnd {
     /// As [`IbEndpoint::prepare`](crate::ib_transport::endpoint::IbEndpoint), without an identifier.
     fn prepare(&mut self) -> Result {
         let device = self.device.device.clone();
@@ -346,7 +346,7 @@ impl End {
         let (events, setup) = (&self.events, &self.wire.setup);
         let controlled = setup.credit > 0;
         let connection = &self.connection;
-        let carrier = Carrier::new(
+        let carrier = QpContext::new(
             connection.clone(),
             events.clone(),
             device.clone(),
@@ -355,14 +355,14 @@ impl End {
         );
         connection.set_pools(&device.pools)?;
         connection.begin_credits(controlled);
-        let ring = RecvRing::new(events.fragment(), config.max_recv_wr, setup.min_recv_wr);
+        let ring = RecvRingPolicy::new(events.fragment(), config.max_recv_wr, setup.min_recv_wr);
         let qp = fake::queue_pair(&device.pd, config, carrier, ring)?;
         self.device.set_qp(&qp);
         self.qp = Some(qp.clone());
         // Before anything is posted, for which others wait.
         let before = self.wire.up.lock().replace(qp.clone());
         drop(before);
-        let posted = Carrier::fill(&qp);
+        let posted = QpContext::fill(&qp);
         posted?;
         connection.offer_credits();
         connection.take_offer(setup.credit);
@@ -370,8 +370,8 @@ impl End {
     }
 }
 
-impl Endpoint for End {
-    fn progress(&self) -> &Progress {
+impl Endpoint for BenchEnd {
+    fn progress(&self) -> &EndpointProgress {
         &self.events.progress
     }
 
@@ -397,7 +397,7 @@ impl Endpoint for End {
     }
 }
 
-impl Drop for End {
+impl Drop for BenchEnd {
     fn drop(&mut self) {
         if let Some(qp) = &self.qp {
             qp.close();
@@ -414,9 +414,9 @@ impl WithoutMemory for Wire {
         if self.is_cut.load(Relaxed) {
             return Err(ENODEV);
         }
-        let events = Events::new(&self.ib, connection, self.ib.fragment)?;
+        let events = EndpointShared::new(&self.ib, connection, self.ib.fragment)?;
         let end = KBox::new(
-            End {
+            BenchEnd {
                 qp: None,
                 device: self.ib.use_device(&self.device, &events)?,
                 events,

@@ -10,15 +10,15 @@ mod suite {
     use crate::{
         conn::Counter,
         ib_transport::{
-            endpoint::Events,
-            parked::{Parked, Parking},
+            endpoint::EndpointShared,
+            parked::{DeferredCmId, DeferredDestroy},
         },
         kapi::{
             rdma::{
                 fake::{FakeDevice, Script},
                 CmId, Device, DeviceId,
             },
-            sync::Signal,
+            sync::Completion,
         },
     };
     use kernel::{
@@ -156,10 +156,10 @@ mod suite {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connection()?;
         let ib = &bench.wire.ib;
-        let id = CmId::new(Events::new(ib, &connection, ib.fragment)?)?;
-        let parking = Parking::new()?;
+        let id = CmId::new(EndpointShared::new(ib, &connection, ib.fragment)?)?;
+        let parking = DeferredDestroy::new()?;
         let refused = || -> Result<bool> {
-            let parked = Parked::connection(ID, id.clone())?;
+            let parked = DeferredCmId::connection(ID, id.clone())?;
             Ok(parking.park(parked).is_some())
         };
         let mut early = 0;
@@ -181,7 +181,7 @@ mod suite {
     #[test]
     fn removing_a_device_waits_for_nobody_who_has_nothing_of_it() -> Result {
         let mut bench = Bench::new(Setup::default())?;
-        let gate = Arc::pin_init(Signal::new(), GFP_KERNEL)?;
+        let gate = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
         let late = Arc::new(Atomic::new(0u32), GFP_KERNEL)?;
         for queue in [&bench.queue, &bench.workers] {
             let (gate, late) = (gate.clone(), late.clone());
@@ -203,13 +203,13 @@ mod suite {
     #[test]
     fn removing_a_device_waits_for_who_has_something_of_it() -> Result {
         let mut bench = Bench::new(Setup::default())?;
-        let begun = Arc::pin_init(Signal::new(), GFP_KERNEL)?;
+        let begun = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
         let ended = Arc::new(Atomic::new(0u32), GFP_KERNEL)?;
         for known in [true, false] {
             let (heard, begun, ended) = (begun.clone(), begun.clone(), ended.clone());
             let ib = bench.wire.ib.clone();
             let device: ARef<Device> = bench.fake.device().into();
-            let nobody = Arc::pin_init(Signal::new(), GFP_KERNEL)?;
+            let nobody = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
             Job::start(&bench.workers, move || {
                 let hold = known.then(|| ib.hold(&device));
                 let section = (!known).then(|| ib.section().ok());

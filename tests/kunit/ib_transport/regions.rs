@@ -9,11 +9,11 @@ use kernel::prelude::*;
 mod suite {
     use super::super::bench::*;
     use crate::{
-        conn::{Connection, Home, Released, RemoteMemory},
+        conn::{Connection, MrDevice, OnRelease, RemoteMemory},
         ib_transport::{
             device::Device,
-            regions::{Held, Regions},
-            registrar::Registrar,
+            regions::{MrHandle, MrPool},
+            registrar::RegQp,
         },
         kapi::{
             pin::PinnedMemory,
@@ -65,7 +65,7 @@ mod suite {
     /// Waits for the release of memory.
     struct Then(Arc<Atomic<bool>>);
 
-    impl Released for Then {}
+    impl OnRelease for Then {}
 
     impl Drop for Then {
         fn drop(&mut self) {
@@ -75,7 +75,7 @@ mod suite {
 
     /// A bench with a connection, and the regions of its device.
     struct Memory {
-        regions: Arc<Regions>,
+        regions: Arc<MrPool>,
         device: Arc<Device>,
         connection: Arc<Connection>,
         bench: Bench,
@@ -108,19 +108,19 @@ mod suite {
         /// Gives the device queue pairs to register memory by.
         fn connect(&self) -> Result {
             let pd = &self.device.pd;
-            let registrar = Registrar::of(local_queue_pair(pd)?, local_queue_pair(pd)?)?;
+            let registrar = RegQp::of(local_queue_pair(pd)?, local_queue_pair(pd)?)?;
             self.regions.set_registrar(registrar);
             Ok(())
         }
 
         /// Registers a page.
-        fn register(&self) -> Result<Held<Cookie>> {
+        fn register(&self) -> Result<MrHandle<Cookie>> {
             let access = Access::Writable { atomics: false };
             self.regions.register(&HERE, pinned()?, access)
         }
 
         /// Registers a page that peers may use atomically.
-        fn register_atomic(&self) -> Result<Held<Cookie>> {
+        fn register_atomic(&self) -> Result<MrHandle<Cookie>> {
             let access = Access::Writable { atomics: true };
             self.regions.register(&HERE, pinned()?, access)
         }

@@ -9,20 +9,20 @@ mod suite {
     use super::super::bench::*;
     use crate::{
         conn::Counter,
-        ib_transport::carrier::Carrier,
+        ib_transport::carrier::QpContext,
         kapi::{
             rdma::{
                 fake::{
                     local_piece, Kind, Script, FLUSHED, LOCAL_PROTECTION, LOST, NO_RECEIVE,
                     REMOTE_ACCESS, RETRIES_EXCEEDED,
                 },
-                Operation, OperationItem, Qp, SendChain, SendItem, Verb, WcStatus, Why,
+                Operation, OperationItem, PostError, Qp, SendChain, SendItem, Verb, WcStatus,
             },
             sync::{new_spinlock_bh, Item, SpinLockBh},
         },
         msg::Message,
         proto::{
-            unreported::Patience,
+            unreported::WatchdogTimeout,
             wire::{Flags, FragmentSize},
         },
         recv_pool::Context,
@@ -259,9 +259,9 @@ mod suite {
     fn an_operation_that_the_device_refuses_comes_back_and_nothing_else_does() -> Result {
         const NOT_SUPPORTED: i32 = -95;
         for (error, reason) in [
-            (ENOMEM.to_errno(), Why::NotNow),
-            (EINVAL.to_errno(), Why::Never),
-            (NOT_SUPPORTED, Why::Never),
+            (ENOMEM.to_errno(), PostError::NotNow),
+            (EINVAL.to_errno(), PostError::Never),
+            (NOT_SUPPORTED, PostError::Never),
         ] {
             let bench = Bench::new(Setup::default())?;
             let connection = bench.connect()?;
@@ -314,7 +314,10 @@ mod suite {
         let (written, asked) = (written.is_ok(), bench.fake.refused());
         drop(qp);
         bench.end(connection);
-        assert_eq!((ends, written, asked), ([Some(Why::Never); 3], true, 1));
+        assert_eq!(
+            (ends, written, asked),
+            ([Some(PostError::Never); 3], true, 1)
+        );
         Ok(())
     }
 
@@ -341,14 +344,14 @@ mod suite {
 
     #[test]
     fn a_device_that_reports_nothing_is_asked_and_given_up() -> Result {
-        const PATIENCE: Patience = Patience::new(1);
+        const PATIENCE: WatchdogTimeout = WatchdogTimeout::new(1);
         let look_until = |bench: &Bench, counter| {
             for _ in 0..2000 {
                 if bench.counted(counter) > 0 {
                     return Ok(());
                 }
                 if let Some(qp) = bench.qp() {
-                    Carrier::check_progress(&qp, PATIENCE);
+                    QpContext::check_progress(&qp, PATIENCE);
                 }
                 // It is time that makes the difference.
                 fsleep(Delta::from_millis(5));
@@ -411,7 +414,7 @@ mod suite {
 
     /// Adds a frame, or an operation that `who` hears of.
     fn add(
-        chain: &mut SendChain<'_, Carrier>,
+        chain: &mut SendChain<'_, QpContext>,
         kind: Kind,
         fence: bool,
         who: &Arc<Heard>,
@@ -440,7 +443,7 @@ mod suite {
     }
 
     /// An operation of eight bytes.
-    fn operation(qp: &Qp<Carrier>, verb: Verb, who: &Arc<Heard>) -> Result<Item<OperationItem>> {
+    fn operation(qp: &Qp<QpContext>, verb: Verb, who: &Arc<Heard>) -> Result<Item<OperationItem>> {
         let local = local_piece(&qp.handler().device.pd, 8);
         let item = OperationItem::new(verb, local, 2, 0x9000, true, who.clone());
         Ok(Item::new(item, GFP_ATOMIC)?)

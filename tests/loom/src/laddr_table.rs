@@ -19,8 +19,8 @@ fn small() -> Arc<Small> {
     Arc::new(table)
 }
 
-fn key(number: u64) -> Key {
-    Key::new((0xfd09 << 48, number), 0)
+fn key(number: u64) -> AddrKey {
+    AddrKey::new((0xfd09 << 48, number), 0)
 }
 
 /// A slot that goes to another address in the same epoch.

@@ -4,14 +4,14 @@
 
 use crate::{check, wait::WaitQueue};
 use loom::{sync::Arc, thread};
-use news::News;
+use news::CongNotify;
 
 #[path = "../../../msg/news.rs"]
 mod news;
 
 /// News that `set` has prepared.
-fn news(set: impl FnOnce(&News)) -> Arc<News> {
-    let news = News::new();
+fn news(set: impl FnOnce(&CongNotify)) -> Arc<CongNotify> {
+    let news = CongNotify::new();
     news.set_monitor(false);
     news.add(1);
     news.take_ports();
@@ -20,8 +20,8 @@ fn news(set: impl FnOnce(&News)) -> Arc<News> {
 }
 
 fn beside<R: 'static>(
-    news: &Arc<News>,
-    f: impl FnOnce(&News) -> R + 'static,
+    news: &Arc<CongNotify>,
+    f: impl FnOnce(&CongNotify) -> R + 'static,
 ) -> thread::JoinHandle<R> {
     let news = news.clone();
     thread::spawn(move || f(&news))

@@ -8,14 +8,14 @@ use loom::{
     sync::{Arc, Mutex},
     thread,
 };
-use turn::Turn;
+use turn::ReaderLock;
 
 #[path = "../../../msg/turn.rs"]
 mod turn;
 
 /// A socket as `msg/socket.rs` and `sock/recvmsg.rs` use it.
 struct Socket {
-    turn: Turn,
+    turn: ReaderLock,
     /// How many messages there are.
     queue: Mutex<u32>,
     /// What only the reader uses whose turn it is.
@@ -25,7 +25,7 @@ struct Socket {
 
 impl Socket {
     fn new() -> Arc<Self> {
-        let turn = Turn::new();
+        let turn = ReaderLock::new();
         turn.note_readable(false);
         assert!(turn.take());
         assert!(!turn.give_back());

@@ -6,16 +6,16 @@
 use super::tests::SECOND;
 use super::{Cm, Happening, Time, World, MS};
 use crate::proto::connect::{Event, State, Timing};
-use crate::proto::idle::{Patience, Verdict as OfIdle};
-use crate::proto::silence::{Limit, Verdict as OfSilence};
+use crate::proto::idle::{IdleDecision as OfIdle, IdleTimeouts};
+use crate::proto::silence::{KeepaliveDecision as OfSilence, KeepaliveLimit};
 
 /// How long a peer may be silent: what the module begins with.
 const SILENCE_SECS: u32 = 30;
-const SILENCE: Limit = Limit::new(SILENCE_SECS);
+const SILENCE: KeepaliveLimit = KeepaliveLimit::new(SILENCE_SECS);
 
 /// How long idle connections stay: what the module begins with.
 const IDLE_SECS: u32 = 600;
-const PATIENCE: Patience = Patience::new(IDLE_SECS);
+const PATIENCE: IdleTimeouts = IdleTimeouts::new(IDLE_SECS);
 
 /// How long a message takes at the most when the two agree and the network is calm.
 pub(super) const DELIVERY: Time = 500 * MS;

@@ -16,7 +16,7 @@ mod pairs;
 mod tests;
 
 use crate::proto::connect::{Event, State};
-use crate::proto::idle::Patience;
+use crate::proto::idle::IdleTimeouts;
 use crate::proto::wire::Header;
 use brain::Brain;
 use node::Node;
@@ -35,7 +35,7 @@ const MS: Time = 1000;
 const CM_RETRY: Time = 300 * MS;
 
 /// How long connections may be idle, where nothing else is said and somebody looks.
-const IDLE: Patience = Patience::new(2);
+const IDLE: IdleTimeouts = IdleTimeouts::new(2);
 
 /// A small generator, so that a seed means the same everywhere.
 #[derive(Clone)]
@@ -179,7 +179,7 @@ struct World {
     /// When the last frame to an endpoint arrives, and whether its connection is broken.
     links: BTreeMap<EndpointId, (Time, bool)>,
     /// How long connections may be idle.
-    patience: Patience,
+    patience: IdleTimeouts,
     /// When the looks end.
     looks_until: Time,
     trace: bool,

@@ -4,9 +4,9 @@
 
 use super::{Brain, Cm, EndpointId, Happening, Time, World, MS};
 use crate::proto::connect::{Action, Event, Inputs, State, Timing};
-use crate::proto::idle::{Idleness, Marks, Patience, Sight, Verdict};
+use crate::proto::idle::{IdleDecision, IdleProgress, IdleSnapshot, IdleTimeouts, IdleTracker};
 use crate::proto::rx::{RecvState, Step};
-use crate::proto::silence::{self, Limit, Signs, Silence, Through};
+use crate::proto::silence::{self, KeepaliveLimit, LinkActivity, Silence, Through};
 use crate::proto::tx::{AckPolicy, Pressure, SendState};
 use crate::proto::wire::{fragment, fragments, Flags, FragmentSize, Header};
 use std::collections::VecDeque;
@@ -57,10 +57,10 @@ pub(super) struct Node {
     /// How many requests it has sent.
     pub(super) times_asked: u32,
     pub(super) up_since: Time,
-    idleness: Idleness,
+    idleness: IdleTracker,
     silence: Silence,
     /// Since the endpoint was made.
-    pub(super) signs: Signs,
+    pub(super) signs: LinkActivity,
     /// The last message that the peer has acknowledged.
     acked: u64,
     /// Connections that are idle need not be forgotten.
@@ -97,9 +97,9 @@ impl Node {
             times_up: 0,
             times_asked: 0,
             up_since: 0,
-            idleness: Idleness::new(),
+            idleness: IdleTracker::new(),
             silence: Silence::new(),
-            signs: Signs::default(),
+            signs: LinkActivity::default(),
             acked: 0,
             has_room: true,
             times_forgotten: 0,
@@ -145,17 +145,17 @@ impl Node {
         !self.unsent.is_empty() || !self.unacked.is_empty()
     }
 
-    fn marks(&self) -> Marks {
-        Marks {
+    fn marks(&self) -> IdleProgress {
+        IdleProgress {
             next_tx: self.tx.next_sequence(),
             next_rx: self.rx.next_sequence(),
             times_up: self.times_up.into(),
         }
     }
 
-    pub(super) fn look(&mut self, now: Time, patience: Patience) -> Verdict {
+    pub(super) fn look(&mut self, now: Time, patience: IdleTimeouts) -> IdleDecision {
         let state = self.state();
-        let sight = Sight {
+        let sight = IdleSnapshot {
             marks: self.marks(),
             up: state == State::Up,
             down: state == State::Down,
@@ -169,13 +169,17 @@ impl Node {
         self.idleness.look(&sight, now * 1000, patience)
     }
 
-    pub(super) fn listen(&mut self, now: Time, limit: Limit) -> silence::Verdict {
+    pub(super) fn listen(
+        &mut self,
+        now: Time,
+        limit: KeepaliveLimit,
+    ) -> silence::KeepaliveDecision {
         let waits = self.pending() || self.partial;
         if self.state() != State::Up || !waits {
             self.silence.pause();
-            return silence::Verdict::Keep;
+            return silence::KeepaliveDecision::Keep;
         }
-        let sight = silence::Sight {
+        let sight = silence::LinkSnapshot {
             times_up: self.times_up.into(),
             through: Through {
                 acked: self.acked,
@@ -222,7 +226,7 @@ impl Node {
         };
         self.brain = Brain::rust();
         self.generation = generation;
-        self.idleness = Idleness::new();
+        self.idleness = IdleTracker::new();
         self.silence = Silence::new();
         self.acked = begin_at - 1;
         self.times_forgotten += 1;
@@ -371,7 +375,7 @@ impl World {
                 self.nodes[node].rx.link_lost();
                 self.nodes[node].ack_due = false;
                 self.nodes[node].partial = false;
-                self.nodes[node].signs = Signs::default();
+                self.nodes[node].signs = LinkActivity::default();
             }
             Action::Arm(delay) => {
                 self.nodes[node].timer += 1;

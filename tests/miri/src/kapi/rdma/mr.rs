@@ -9,13 +9,13 @@ use std::sync::Mutex;
 /// Memory that is mapped while this lives.
 pub(crate) struct Mapping;
 
-pub(crate) struct LentMapping {
+pub(crate) struct LocalDmaMapping {
     pub(super) domain: Arc<Domain>,
     /// None once it was taken back.
     pub(super) mapping: Mutex<Option<Arc<Mapping>>>,
 }
 
-impl LentMapping {
+impl LocalDmaMapping {
     pub(super) fn domain(&self) -> &Domain {
         &self.domain
     }

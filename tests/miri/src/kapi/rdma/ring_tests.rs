@@ -5,8 +5,8 @@
 
 use super::{
     domain::Domain,
-    mr::{LentMapping, Mapping},
-    operation::{Lender, LocalPiece, Operation, OperationItem, Verb, Why},
+    mr::{LocalDmaMapping, Mapping},
+    operation::{LocalPiece, Operation, OperationItem, PieceOwner, PostError, Verb},
     pd::Pd,
     qp_ring::{RecvRing, SendItem, Slot},
     send_ring::SendRing,
@@ -131,14 +131,14 @@ impl Operation for Told {
     }
 }
 
-fn operation(fixture: &Fixture, verb: Verb, lent: Option<&Arc<LentMapping>>) -> OperationItem {
+fn operation(fixture: &Fixture, verb: Verb, lent: Option<&Arc<LocalDmaMapping>>) -> OperationItem {
     let local = LocalPiece {
         lkey: 1,
         address: 0,
         len: 8,
         of: match lent {
-            Some(lent) => Lender::Mapping(lent.clone()),
-            None => Lender::Region(fixture.pd.domain().clone()),
+            Some(lent) => PieceOwner::Mapping(lent.clone()),
+            None => PieceOwner::Region(fixture.pd.domain().clone()),
         },
     };
     let who: Arc<dyn Operation> = Arc::new(Told::default(), GFP_KERNEL).unwrap();
@@ -201,7 +201,7 @@ fn sends_keep_their_buffers_until_they_are_done() {
     for (seed, wait_for_reads) in [(1, false), (2, true), (3, false)] {
         let mut fixture = Fixture::new(seed);
         let lent = Arc::new(
-            LentMapping {
+            LocalDmaMapping {
                 domain: fixture.pd.domain().clone(),
                 mapping: Mutex::new(Some(Arc::new(Mapping, GFP_KERNEL).unwrap())),
             },
@@ -231,7 +231,7 @@ fn sends_keep_their_buffers_until_they_are_done() {
                     let result = ring.operate(item(operation(&fixture, verb, from)));
                     assert_eq!(
                         result.err().map(|refused| refused.1),
-                        full.then_some(Why::NotNow)
+                        full.then_some(PostError::NotNow)
                     );
                 }
                 3 => ring.submit().unwrap(),
@@ -315,7 +315,7 @@ fn an_operation_on_memory_that_was_taken_back_is_not_posted() {
     unsafe { ring.open(qp()) };
     let mapping = Arc::new(Mapping, GFP_KERNEL).unwrap();
     let lent = Arc::new(
-        LentMapping {
+        LocalDmaMapping {
             domain: fixture.pd.domain().clone(),
             mapping: Mutex::new(Some(mapping)),
         },
@@ -329,7 +329,7 @@ fn an_operation_on_memory_that_was_taken_back_is_not_posted() {
     drop(taken);
     let second = item(operation(&fixture, Verb::Read, Some(&lent)));
     let (_, why) = ring.operate(second).err().unwrap();
-    assert_eq!(why, Why::Never);
+    assert_eq!(why, PostError::Never);
     let given = next_given().unwrap();
     assert!(given.operates && given.signaled);
     let mut told = Fifo::new();
