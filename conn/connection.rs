@@ -27,8 +27,8 @@ use crate::proto::{
     credits::Credits,
     idle::IdleTracker,
     info::RdmaPath,
+    keepalive::Silence,
     packed,
-    silence::Silence,
     tx::SendState,
     wire::{FragmentSize, CONG_MAP_BYTES, PING_PORT, PROBE_PORT},
 };

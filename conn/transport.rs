@@ -12,7 +12,7 @@ use crate::kapi::{
     pin::PinnedMemory,
     rdma::{Access, DeviceId, Pieces},
 };
-use crate::proto::{info::RdmaPath, rdma::Cookie, silence::LinkActivity, wire::FragmentSize};
+use crate::proto::{info::RdmaPath, keepalive::LinkActivity, rdma::Cookie, wire::FragmentSize};
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
 use kernel::{

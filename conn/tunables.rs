@@ -3,7 +3,7 @@
 //! What root may set of connections while the module is loaded.
 
 use crate::kapi::sysctl::{Entry, Setting, Settings};
-use crate::proto::{connect::Timing, silence::KeepaliveLimit, tx::AckPolicy};
+use crate::proto::{connect::Timing, keepalive::KeepaliveLimit, tx::AckPolicy};
 use kernel::prelude::*;
 
 /// The longest delay between two attempts to connect, in milliseconds.

@@ -3,13 +3,13 @@
 //! The RDMA devices of this node.
 
 use super::{
-    carrier::{NextCheck, QpContext},
+    cq_watchdog::CqWatchdog,
+    deferred::{DeferredCmId, DeferredDestroy},
     endpoint::{EndpointShared, IbEndpoint},
-    parked::{DeferredCmId, DeferredDestroy},
+    endpoint_list::{EndpointList, Hold},
+    mr_pool::MrPool,
     private::socket_addr,
-    regions::MrPool,
-    users::{EndpointList, Hold},
-    watch::CqWatchdog,
+    qp_context::{NextCheck, QpContext},
     IbTunables,
 };
 use crate::cm::laddr::{DeviceAddrs, LocalAddrs};
@@ -29,7 +29,7 @@ use crate::kapi::{
     task::without_io,
     time,
 };
-use crate::proto::{silence::time_for_operations, wire::FragmentSize};
+use crate::proto::{keepalive::time_for_operations, wire::FragmentSize};
 use crate::recv_pool::{Holdings, Limits, Pools, Unmapped};
 use core::net::Ipv6Addr;
 use kernel::{

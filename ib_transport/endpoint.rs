@@ -3,11 +3,11 @@
 //! One attempt to connect, and what comes of it: a CM id and its queue pair.
 
 use super::{
-    carrier::{QpContext, RecvRingPolicy},
+    deferred::DeferredCmId,
     device::{Device, DeviceUse, Ib},
-    parked::DeferredCmId,
+    endpoint_list::Hold,
     private::{cm_port, socket_addr, PrivateBytes},
-    users::Hold,
+    qp_context::{QpContext, RecvRingPolicy},
 };
 use crate::cm::laddr::LocalAddrs;
 use crate::conn::{Connection, Counter, Endpoint, EndpointProgress, Link, Reached, Request};

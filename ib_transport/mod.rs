@@ -23,23 +23,23 @@
 
 #![deny(unsafe_code)]
 
-mod carrier;
+mod cq_watchdog;
+mod deferred;
 mod device;
 mod endpoint;
-mod fence;
-mod kept;
+mod endpoint_list;
 #[cfg(rds_kunit)]
 #[path = "../tests/kunit/ib_transport/mod.rs"]
 mod kunit;
-mod parked;
+mod mr_entry;
+pub(crate) mod mr_free_list;
+mod mr_pool;
 mod private;
-mod regions;
-mod registrar;
-pub(crate) mod spares;
+mod qp_context;
+mod read_quiesce;
+mod reg_qp;
 mod transmit;
 mod tunables;
-mod users;
-mod watch;
 
 pub(crate) use device::Ib;
 pub(crate) use endpoint::IncomingConnection;

@@ -2,7 +2,7 @@
 
 //! Frames out of the connection's queue, to the queue pair.
 
-use super::carrier::QpContext;
+use super::qp_context::QpContext;
 use crate::cong;
 use crate::conn::{AsIs, Connection, Counter, Link, TxQueue};
 use crate::kapi::{
@@ -13,8 +13,8 @@ use crate::msg::{FollowUp, Message, Posted};
 use crate::proto::{
     credits::Credits,
     info::RdmaPath,
+    keepalive::LinkActivity,
     packed::{self, Packer},
-    silence::LinkActivity,
     tx::SendState,
     wire::{self, Flags, FragmentSize, Header, CONG_MAP_BYTES, PING_PORT},
 };

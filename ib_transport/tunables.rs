@@ -7,7 +7,7 @@ use crate::kapi::{
     rdma::{DeviceCaps, QpConfig, MAX_UNREPORTED},
     sysctl::{Entry, Setting, Settings},
 };
-use crate::proto::unreported::WatchdogTimeout;
+use crate::proto::completion_watchdog::WatchdogTimeout;
 use crate::recv_pool::Limit;
 use kernel::{prelude::*, sync::Arc};
 

@@ -10,7 +10,7 @@
 //! came after them. So that programs are told in the order in which operations were posted, each one's [`CompletionNotifier`] keeps
 //! that of the next on its connection.
 
-use super::{notices::Notification, SndbufCharge, Socket};
+use super::{notify_queue::Notification, SndbufCharge, Socket};
 use crate::conn::{LocalMemory, OnRelease};
 use crate::kapi::{
     net::{poll, Sock},

@@ -6,8 +6,8 @@
 //! messages that they exchange.
 
 use super::{
-    memory::Memory, news::CongNotify, notices::NotifyQueue, send_room::SendRoom, turn::ReaderLock,
-    unread::UnreadInfo, waiting::WaitingOn, Incoming, Traces,
+    cong_notify::CongNotify, memory::Memory, notify_queue::NotifyQueue, reader_lock::ReaderLock,
+    send_room::SendRoom, unread::UnreadInfo, waiting::WaitingOn, Incoming, Traces,
 };
 use crate::cong::Waiters;
 use crate::conn::{Connection, Counter, Holder, Node};

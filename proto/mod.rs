@@ -21,6 +21,7 @@
     clippy::unwrap_used
 )]
 
+pub(crate) mod completion_watchdog;
 pub(crate) mod cong_bits;
 pub(crate) mod connect;
 pub(crate) mod credits;
@@ -29,6 +30,7 @@ pub(crate) mod faults;
 pub(crate) mod ib_private;
 pub(crate) mod idle;
 pub(crate) mod info;
+pub(crate) mod keepalive;
 pub(crate) mod keyed;
 pub(crate) mod packed;
 pub(crate) mod rcvbuf;
@@ -36,9 +38,7 @@ pub(crate) mod rdma;
 pub(crate) mod recv_depth;
 pub(crate) mod resolve;
 pub(crate) mod rx;
-pub(crate) mod silence;
 pub(crate) mod tx;
-pub(crate) mod unreported;
 pub(crate) mod wire;
 
 /// Nanoseconds in a second.

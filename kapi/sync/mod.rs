@@ -2,20 +2,20 @@
 
 //! Locks, queues and counters.
 
+mod append_only_cell;
+mod completion;
 mod fifo;
-mod latest;
 mod peek;
 mod percpu;
 mod sections;
-mod signal;
 mod spinlock_bh;
 mod workqueue;
 
+pub(crate) use append_only_cell::AppendOnlyCell;
+pub(crate) use completion::Completion;
 pub(crate) use fifo::{Fifo, Item, Pick, Walk};
-pub(crate) use latest::AppendOnlyCell;
 pub(crate) use peek::Peek;
 pub(crate) use percpu::PerCpuCounters;
 pub(crate) use sections::{Section, Sections};
-pub(crate) use signal::Completion;
 pub(crate) use spinlock_bh::{new_spinlock_bh, SpinLockBh, SpinLockBhGuard};
 pub(crate) use workqueue::{cancel, cancel_delayed, OwnedQueue};

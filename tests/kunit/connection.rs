@@ -21,7 +21,7 @@ mod suite {
         proto::{
             idle::IdleTimeouts,
             info::RdmaPath,
-            silence::LinkActivity,
+            keepalive::LinkActivity,
             tx::Pressure,
             wire::{FragmentSize, Header, CONG_MAP_BYTES},
         },

@@ -61,7 +61,7 @@ def test_a_message_finds_no_memory(node, tools, guest):
     ping(tools, node, B, A)
     before = counters(node, guest)
     # Where completions are handled.
-    softirq = place_of_rust(node, r"2qp.*2Qp.*7carrier.*(3run|4poll)")
+    softirq = place_of_rust(node, r"2qp.*2Qp.*10qp_context.*(3run|4poll)")
     with faults_within(node, softirq, "failslab", probability=100, times=2):
         node.run(["python3", guest / "to_nobody.py", A, B, ports()])
         assert node.run("cat /sys/kernel/debug/failslab/times").out.strip() == "0"

@@ -85,8 +85,8 @@ def test_each_step(whose, node, guest):
 
 # By whom a device's own queue pair is made: who registers memory, the worker that connects the two ends, and who hears at one end
 # what the other asks for.
-MAKERS = {"caller": r"7regions.*7Regions6region$", "worker": r"9registrar.*6Making.*8WorkItem3run$",
-          "listener": r"8Listener.*9registrar8ExpectedE8on_event"}
+MAKERS = {"caller": r"7mr_pool.*6MrPool6region$", "worker": r"6reg_qp.*6Making.*8WorkItem3run$",
+          "listener": r"8Listener.*6reg_qp8ExpectedE8on_event"}
 
 
 @pytest.mark.on_siw

@@ -9,6 +9,7 @@
 #[path = "../../../proto/mod.rs"]
 mod proto;
 
+mod completion_watchdog;
 mod cong_bits;
 mod connect;
 mod connections_md;
@@ -18,6 +19,7 @@ mod faults;
 mod ib_private;
 mod idle;
 mod info;
+mod keepalive;
 mod keyed;
 mod laddr_table;
 mod packed;
@@ -25,9 +27,7 @@ mod rdma;
 mod recv_depth;
 mod resolve;
 mod rx;
-mod silence;
 mod sim;
 mod tx;
-mod unreported;
 mod versions;
 mod wire;

@@ -5,9 +5,9 @@
 use crate::{
     conn::{Bounds, Connection, Counter, Endpoint, EndpointProgress, Link, Node, Reached},
     ib_transport::{
-        carrier::{QpContext, RecvRingPolicy},
         device::{DeviceUse, Ib, Member},
         endpoint::EndpointShared,
+        qp_context::{QpContext, RecvRingPolicy},
         IbTunables,
     },
     kapi::{

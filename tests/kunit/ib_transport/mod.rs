@@ -5,6 +5,6 @@
 
 mod bench;
 mod ends;
+mod mr_pool;
 mod receives;
-mod regions;
 mod sends;

@@ -9,7 +9,7 @@ mod suite {
     use super::super::bench::*;
     use crate::{
         conn::Counter,
-        ib_transport::carrier::QpContext,
+        ib_transport::qp_context::QpContext,
         kapi::{
             rdma::{
                 fake::{
@@ -22,7 +22,7 @@ mod suite {
         },
         msg::Message,
         proto::{
-            unreported::WatchdogTimeout,
+            completion_watchdog::WatchdogTimeout,
             wire::{Flags, FragmentSize},
         },
         recv_pool::Context,

@@ -21,12 +21,12 @@ mod sync;
 mod wait;
 mod work;
 
+mod cong_notify;
 mod flag;
 mod laddr_table;
-mod news;
+mod reader_lock;
 mod send_room;
 mod shared_room;
-mod turn;
 
 /// Runs a model in all interleavings.
 fn check(model: impl Fn() + Send + Sync + 'static) {

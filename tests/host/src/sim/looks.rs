@@ -7,7 +7,7 @@ use super::tests::SECOND;
 use super::{Cm, Happening, Time, World, MS};
 use crate::proto::connect::{Event, State, Timing};
 use crate::proto::idle::{IdleDecision as OfIdle, IdleTimeouts};
-use crate::proto::silence::{KeepaliveDecision as OfSilence, KeepaliveLimit};
+use crate::proto::keepalive::{KeepaliveDecision as OfSilence, KeepaliveLimit};
 
 /// How long a peer may be silent: what the module begins with.
 const SILENCE_SECS: u32 = 30;

@@ -5,8 +5,8 @@
 use super::{Brain, Cm, EndpointId, Happening, Time, World, MS};
 use crate::proto::connect::{Action, Event, Inputs, State, Timing};
 use crate::proto::idle::{IdleDecision, IdleProgress, IdleSnapshot, IdleTimeouts, IdleTracker};
+use crate::proto::keepalive::{self, KeepaliveLimit, LinkActivity, Silence, Through};
 use crate::proto::rx::{RecvState, Step};
-use crate::proto::silence::{self, KeepaliveLimit, LinkActivity, Silence, Through};
 use crate::proto::tx::{AckPolicy, Pressure, SendState};
 use crate::proto::wire::{fragment, fragments, Flags, FragmentSize, Header};
 use std::collections::VecDeque;
@@ -173,13 +173,13 @@ impl Node {
         &mut self,
         now: Time,
         limit: KeepaliveLimit,
-    ) -> silence::KeepaliveDecision {
+    ) -> keepalive::KeepaliveDecision {
         let waits = self.pending() || self.partial;
         if self.state() != State::Up || !waits {
             self.silence.pause();
-            return silence::KeepaliveDecision::Keep;
+            return keepalive::KeepaliveDecision::Keep;
         }
-        let sight = silence::LinkSnapshot {
+        let sight = keepalive::LinkSnapshot {
             times_up: self.times_up.into(),
             through: Through {
                 acked: self.acked,

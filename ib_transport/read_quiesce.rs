@@ -7,13 +7,13 @@
 //! sent that was posted later, such an answer is with TCP, which has references to pages of its own, or the queue pair is
 //! gone.
 
-use super::{carrier::QpContext, kept::MrEntry, users::EndpointList};
+use super::{endpoint_list::EndpointList, mr_entry::MrEntry, qp_context::QpContext};
 use crate::kapi::{
     rdma::Qp,
     sync::{Fifo, Item},
     time,
 };
-use crate::proto::unreported::WatchdogTimeout;
+use crate::proto::completion_watchdog::WatchdogTimeout;
 use kernel::{prelude::*, sync::Arc};
 
 /// The queue pairs of a device of which this is not known yet.

@@ -2,7 +2,7 @@
 
 //! The endpoints that use a device.
 
-use super::{carrier::QpContext, endpoint::EndpointShared};
+use super::{endpoint::EndpointShared, qp_context::QpContext};
 use crate::cm::laddr::{AddrUser, LocalAddrs};
 use crate::kapi::{
     rdma::{DeviceId, Qp},

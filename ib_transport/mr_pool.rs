@@ -10,12 +10,12 @@
 //! When the device goes, all goes with it; what is held of it stands for nothing from then on.
 
 use super::{
-    fence::ReadQuiesceQueue,
-    kept::{MrEntry, MrMemory},
-    registrar::RegQp,
-    spares::MrFreeList,
+    endpoint_list::EndpointList,
+    mr_entry::{MrEntry, MrMemory},
+    mr_free_list::MrFreeList,
+    read_quiesce::ReadQuiesceQueue,
+    reg_qp::RegQp,
     tunables::IbTunables,
-    users::EndpointList,
 };
 use crate::conn::{LocalMemory, MrDevice, OnRelease, RemoteMemory};
 use crate::kapi::{

@@ -3,7 +3,7 @@
 //! The queue pair by which a device registers memory: connected to another one of this node, on the same
 //! device, for the sole reason that devices ask for a connection.
 
-use super::users::{EndpointList, Hold};
+use super::endpoint_list::{EndpointList, Hold};
 use crate::kapi::{
     print::pr_info_ratelimited,
     rdma::{
@@ -51,7 +51,7 @@ impl RegQpEnd {
     fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                step <- new_spinlock_bh!(None, "registrar::RegQpEnd"),
+                step <- new_spinlock_bh!(None, "reg_qp::RegQpEnd"),
                 signal <- Completion::new(),
             }),
             GFP_KERNEL,
@@ -188,9 +188,9 @@ impl RegQp {
             pin_init!(Making {
                 pd: pd.clone(),
                 here: *here,
-                made <- new_spinlock_bh!(None, "registrar::Making"),
+                made <- new_spinlock_bh!(None, "reg_qp::Making"),
                 signal <- Completion::new(),
-                work <- new_work!("registrar::Making"),
+                work <- new_work!("reg_qp::Making"),
                 _hold: hold,
             }),
             GFP_KERNEL,
@@ -213,7 +213,7 @@ impl RegQp {
         let expected = Arc::pin_init(
             pin_init!(Expected {
                 word,
-                request <- new_spinlock_bh!(None, "registrar::Expected"),
+                request <- new_spinlock_bh!(None, "reg_qp::Expected"),
                 asking,
             }),
             GFP_KERNEL,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Models of `msg/news.rs`: what a sender is told of congestion, while it asks.
+//! Models of `msg/cong_notify.rs`: what a sender is told of congestion, while it asks.
 
 use crate::{check, wait::WaitQueue};
+use cong_notify::CongNotify;
 use loom::{sync::Arc, thread};
-use news::CongNotify;
 
-#[path = "../../../msg/news.rs"]
-mod news;
+#[path = "../../../msg/cong_notify.rs"]
+mod cong_notify;
 
 /// News that `set` has prepared.
 fn news(set: impl FnOnce(&CongNotify)) -> Arc<CongNotify> {

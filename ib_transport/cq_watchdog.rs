@@ -3,7 +3,7 @@
 //! Looks at all queue pairs of a device every now and then: whether it reports what was posted. `proto::unreported` says
 //! for how long that may take.
 
-use super::{carrier::QpContext, regions::MrPool, users::EndpointList, IbTunables};
+use super::{endpoint_list::EndpointList, mr_pool::MrPool, qp_context::QpContext, IbTunables};
 use crate::kapi::{
     sync::{cancel_delayed, OwnedQueue},
     task::without_io,

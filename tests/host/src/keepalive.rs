@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `proto/silence.rs`.
+//! Tests of `proto/keepalive.rs`.
 
-use crate::proto::silence::*;
+use crate::proto::keepalive::*;
 
 const SECOND: u64 = 1_000_000_000;
 

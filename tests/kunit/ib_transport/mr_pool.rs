@@ -12,8 +12,8 @@ mod suite {
         conn::{Connection, MrDevice, OnRelease, RemoteMemory},
         ib_transport::{
             device::Device,
-            regions::{MrHandle, MrPool},
-            registrar::RegQp,
+            mr_pool::{MrHandle, MrPool},
+            reg_qp::RegQp,
         },
         kapi::{
             pin::PinnedMemory,

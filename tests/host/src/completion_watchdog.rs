@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `proto/unreported.rs`.
+//! Tests of `proto/completion_watchdog.rs`.
 
-use crate::proto::unreported::{WatchdogDecision::*, *};
+use crate::proto::completion_watchdog::{WatchdogDecision::*, *};
 
 const SECOND: u64 = 1_000_000_000;
 

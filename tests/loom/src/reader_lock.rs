@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Models of `msg/turn.rs`: readers of one socket.
+//! Models of `msg/reader_lock.rs`: readers of one socket.
 
 use crate::{check, check_few, wait::WaitQueue};
 use loom::{
@@ -8,10 +8,10 @@ use loom::{
     sync::{Arc, Mutex},
     thread,
 };
-use turn::ReaderLock;
+use reader_lock::ReaderLock;
 
-#[path = "../../../msg/turn.rs"]
-mod turn;
+#[path = "../../../msg/reader_lock.rs"]
+mod reader_lock;
 
 /// A socket as `msg/socket.rs` and `sock/recvmsg.rs` use it.
 struct Socket {

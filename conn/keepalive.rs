@@ -6,7 +6,7 @@
 use super::{Connection, Counter, Node};
 use crate::kapi::{errno::Errno, print::pr_info_ratelimited, task::without_io, time};
 use crate::msg::Message;
-use crate::proto::silence::{
+use crate::proto::keepalive::{
     KeepaliveDecision, KeepaliveLimit, LinkActivity, LinkSnapshot, Through,
 };
 use core::convert::Infallible;

@@ -16,9 +16,9 @@ use crate::kapi::{
 };
 use crate::msg::Owner;
 use crate::proto::{
+    completion_watchdog::{CqSnapshot, Unreported, WatchdogDecision, WatchdogTimeout},
     info::RdmaPath,
     recv_depth::RecvDepth,
-    unreported::{CqSnapshot, Unreported, WatchdogDecision, WatchdogTimeout},
     wire::FragmentSize,
 };
 use crate::recv_pool::{Batch, Context, GrowError};
