@@ -135,7 +135,7 @@ impl kernel::Module for RdsModule {
             all: params::max_conns() as usize,
             per_peer: params::max_conns_per_peer() as usize,
         };
-        let patience = IdleTimeouts::new(params::idle_secs());
+        let idle_timeouts = IdleTimeouts::new(params::idle_secs());
         let tunables = Arc::new(conn::Tunables::new(), GFP_KERNEL)?;
         let node = Node::new(
             Some(ib.clone()),
@@ -143,7 +143,7 @@ impl kernel::Module for RdsModule {
             workers,
             tunables.clone(),
             bounds,
-            patience,
+            idle_timeouts,
             total_memory() as u64,
         )?;
         let faults = Faults::new();

@@ -151,7 +151,7 @@ fn bit(place: usize) -> u64 {
 fn tell(woken: &Queue, place: usize) {
     for waiter in woken.values() {
         let refused = if waiter.refused { bit(place) } else { 0 };
-        waiter.sk.news.add(refused);
+        waiter.sk.cong_notify.add(refused);
         waiter.sk.wake_writers(poll::IN | poll::OUT | poll::WRBAND);
     }
 }

@@ -144,7 +144,7 @@ impl BindTable {
 
     /// A port that is probably free: not one of the last few thousand, nor next to the one before.
     #[inline]
-    pub(crate) fn suggest(&self) -> u16 {
+    pub(crate) fn pick_port(&self) -> u16 {
         // Steps of the golden ratio fall where most room is left.
         let step = 0x9e37_79b9_7f4a_7c15u64;
         let place = self

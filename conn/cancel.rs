@@ -41,7 +41,7 @@ impl Connection {
     /// What that takes does not depend on what others have in the queues: there may be millions, and as many sockets
     /// that are closed. So somebody else goes through them, once for all that were closed until then.
     pub(crate) fn cancel_closed(self: &Arc<Self>, sk: &Sock<Socket>, sport: u16) {
-        let Some(_taking) = self.taking.try_lock() else {
+        let Some(_taking) = self.cancel_lock.try_lock() else {
             return self.sweep_later();
         };
         if !self.cancel_of(sk, sport, None, AT_CLOSE) {
@@ -73,7 +73,7 @@ impl Connection {
     pub(crate) fn cancel(&self, sk: &Sock<Socket>, sport: u16, port: u16) {
         // What has arrived is not cancelled.
         while self.drop_acked() {}
-        let _taking = self.taking.lock();
+        let _taking = self.cancel_lock.lock();
         self.cancel_of(sk, sport, Some(port), usize::MAX);
     }
 
@@ -98,7 +98,7 @@ impl Connection {
         let gives_up = || others.get() > most;
         let done = self.drop_unwanted(
             counter,
-            |outbox, message, ticket| {
+            |queue_kind, message, charge| {
                 if message.sequence > last || is_all() {
                     return Pick::End;
                 }
@@ -112,7 +112,7 @@ impl Connection {
                 if port.is_some_and(|port| message.dport != port) {
                     return Pick::Leave;
                 }
-                let pick = give_up(outbox, message, ticket);
+                let pick = give_up(queue_kind, message, charge);
                 if pick == Pick::Take {
                     paid.set(paid.get().saturating_add(message.charge()));
                 }
@@ -130,11 +130,11 @@ impl Connection {
     /// context.
     fn sweep(&self) {
         while self.drop_acked() {}
-        let _taking = self.taking.lock();
+        let _taking = self.cancel_lock.lock();
         self.drop_unwanted(
             Counter::SendDropClosed,
-            |outbox, message, ticket| match message.is_from_closed() {
-                true => give_up(outbox, message, ticket),
+            |queue_kind, message, charge| match message.is_from_closed() {
+                true => give_up(queue_kind, message, charge),
                 false => Pick::Leave,
             },
             || true,
@@ -149,11 +149,11 @@ impl Connection {
         pick: impl Fn(QueueKind, &mut Message, &Cell<Option<SndbufCharge>>) -> Pick,
         go_on: impl Fn() -> bool,
     ) -> Fifo<Message> {
-        let ticket = Cell::new(None);
+        let charge = Cell::new(None);
         let done = self.take_out(
-            |outbox, message| pick(outbox, message, &ticket),
+            |queue_kind, message| pick(queue_kind, message, &charge),
             || {
-                self.note_drop(counter, ticket.take().map_or(0, |_| 1));
+                self.note_drop(counter, charge.take().map_or(0, |_| 1));
                 go_on()
             },
         );
@@ -164,7 +164,7 @@ impl Connection {
 
     /// Takes the messages that `pick` wants out of the queues. There may be millions, of many sockets, so it looks
     /// at some at a time, and calls `between` without the lock after that, which returns false if that was all.
-    /// What `pick` ends is the walk over one queue. Process context, with `taking` locked: who takes elements has all
+    /// What `pick` ends is the walk over one queue. Process context, with `cancel_lock` locked: who takes elements has all
     /// others begin again.
     fn take_out(
         &self,
@@ -175,13 +175,14 @@ impl Connection {
         let mut times_up = self.tx.lock().times_up;
         loop {
             // Messages go this way meanwhile, and the other way when the connection comes up.
-            for outbox in [QueueKind::Unsent, QueueKind::Sent] {
+            for queue_kind in [QueueKind::Unsent, QueueKind::Sent] {
                 let mut walk = Walk::new();
                 let mut more = true;
                 while more {
                     let mut tx = self.tx.lock();
-                    let queue = tx.queue.outbox(outbox);
-                    more = queue.extract_some(&mut walk, BATCH, |it| pick(outbox, it), &mut done);
+                    let queue = tx.queue.queue_kind(queue_kind);
+                    more =
+                        queue.extract_some(&mut walk, BATCH, |it| pick(queue_kind, it), &mut done);
                     drop(tx);
                     if !between() {
                         return done;
@@ -208,9 +209,9 @@ impl Connection {
         }
         // What has arrived is not lost.
         while self.drop_acked() {}
-        let _taking = self.taking.lock();
-        let pick = |outbox, message: &mut Message| {
-            let was_out = outbox == QueueKind::Sent && message.is_for_one_link();
+        let _taking = self.cancel_lock.lock();
+        let pick = |queue_kind, message: &mut Message| {
+            let was_out = queue_kind == QueueKind::Sent && message.is_for_one_link();
             match was_out || message.has_lost_operation() {
                 true => Pick::Take,
                 false => Pick::Leave,
@@ -223,12 +224,16 @@ impl Connection {
 }
 
 /// What becomes of a message that its sender does not want any more. It goes, but if it is half out: then it has to be
-/// completed, as the peer waits for the rest, and `ticket` gets what it has of its sender, to be dropped without the
+/// completed, as the peer waits for the rest, and `charge` gets what it has of its sender, to be dropped without the
 /// lock. There is one such message at a time.
-fn give_up(outbox: QueueKind, message: &mut Message, ticket: &Cell<Option<SndbufCharge>>) -> Pick {
-    if outbox == QueueKind::Unsent && message.is_half_out() {
+fn give_up(
+    queue_kind: QueueKind,
+    message: &mut Message,
+    charge: &Cell<Option<SndbufCharge>>,
+) -> Pick {
+    if queue_kind == QueueKind::Unsent && message.is_partially_sent() {
         message.cancelled = true;
-        ticket.set(message.take_ticket());
+        charge.set(message.take_ticket());
         return Pick::Leave;
     }
     Pick::Take

@@ -84,8 +84,8 @@ impl TxQueue {
         (begins_before(&self.unsent) || begins_before(&self.sent)).then_some(last)
     }
 
-    pub(super) fn outbox(&mut self, outbox: QueueKind) -> &mut Fifo<Message> {
-        match outbox {
+    pub(super) fn queue_kind(&mut self, queue_kind: QueueKind) -> &mut Fifo<Message> {
+        match queue_kind {
             QueueKind::Unsent => &mut self.unsent,
             QueueKind::Sent => &mut self.sent,
         }
@@ -116,13 +116,14 @@ impl TxQueue {
 
     /// Whether what is posted next is a read.
     pub(crate) fn reads_next(&self) -> bool {
-        let reads =
-            |first: &Message| first.reads_next() && (self.cong_left == 0 || first.is_half_out());
+        let reads = |first: &Message| {
+            first.reads_next() && (self.cong_left == 0 || first.is_partially_sent())
+        };
         self.unsent.front().is_some_and(reads)
     }
 
     /// Whether all that waits are messages that may share a frame, and they do not fill it.
-    pub(crate) fn may_wait(&self) -> bool {
+    pub(crate) fn can_delay(&self) -> bool {
         self.cong_left == 0 && !self.unsent.is_empty() && self.backlog < packed::LONGEST_FRAME
     }
 
@@ -144,7 +145,7 @@ pub(super) struct Tx {
     /// `times_up` when operations were looked for that a queue pair has taken with it.
     pub(super) times_searched: u64,
     /// What the looks at the connection have found.
-    pub(super) idleness: IdleTracker,
+    pub(super) idle_tracker: IdleTracker,
     /// Likewise, those that listen for the peer.
     pub(super) silence: Silence,
     /// The number of a question of theirs that is in the queues.
@@ -172,7 +173,7 @@ pub(crate) struct Connection {
     pub(crate) key: ConnKey,
     pub(crate) node: Arc<Node>,
     /// Whose program was the first to need it, if it was not the peer.
-    pub(super) made_for: Option<UserId>,
+    pub(super) creator: Option<UserId>,
     /// Tells the peer that our numbers have started again, when the node has, or has forgotten the
     /// connection that there was before.
     pub(crate) generation: u32,
@@ -195,11 +196,11 @@ pub(crate) struct Connection {
     #[pin]
     pub(super) rx: SpinLockBh<RecvSide>,
     /// The peer broke a rule, so that nothing more is taken from this endpoint.
-    pub(super) broken: Atomic<bool>,
+    pub(super) rx_failed: Atomic<bool>,
     /// The peer has told that it takes several messages in a frame.
-    pub(super) packs: Atomic<bool>,
+    pub(super) peer_accepts_packed: Atomic<bool>,
     /// What the peer tells of its receives may count, or shows whether it wants to hear of ours.
-    pub(super) heeds_credits: Atomic<bool>,
+    pub(super) peer_uses_credits: Atomic<bool>,
     /// The peer has asked for an acknowledgement.
     pub(super) ack_wanted: Atomic<bool>,
     /// The last acknowledgement of the peer that was news.
@@ -240,21 +241,21 @@ pub(crate) struct Connection {
     pub(super) sweep: DelayedWork<Connection, 2>,
     /// Of who goes through the queues and takes messages out of their midst.
     #[pin]
-    pub(super) taking: Mutex<()>,
+    pub(super) cancel_lock: Mutex<()>,
 }
 
 impl Connection {
     pub(super) fn new(
         key: ConnKey,
         node: Arc<Node>,
-        made_for: Option<UserId>,
+        creator: Option<UserId>,
         pools: Arc<Pools>,
     ) -> Result<Arc<Self>> {
         let fragment = node
             .ib
             .as_ref()
             .map_or_else(FragmentSize::default, |ib| ib.fragment());
-        let ticketless = TxQueue {
+        let queue = TxQueue {
             state: SendState::new(node.tunables.ack_policy()),
             unsent: Fifo::new(),
             sent: Fifo::new(),
@@ -270,7 +271,7 @@ impl Connection {
             try_pin_init!(Self {
                 key,
                 node,
-                made_for,
+                creator,
                 generation: time::random_u32().max(1),
                 pools <- AppendOnlyCell::new(pools),
                 fragment: Atomic::new(fragment.bytes()),
@@ -279,21 +280,21 @@ impl Connection {
                 waiters <- Waiters::new(),
                 tx <- new_spinlock_bh!(
                     Tx {
-                        queue: ticketless,
+                        queue: queue,
                         link: None,
                         rest: None,
                         times_up: 0,
                         times_searched: 0,
-                        idleness: IdleTracker::new(),
+                        idle_tracker: IdleTracker::new(),
                         silence: Silence::new(),
                         asking: None,
                     },
                     "Connection::tx"
                 ),
                 rx <- new_spinlock_bh!(RecvSide::new(), "Connection::rx"),
-                broken: Atomic::new(false),
-                packs: Atomic::new(false),
-                heeds_credits: Atomic::new(false),
+                rx_failed: Atomic::new(false),
+                peer_accepts_packed: Atomic::new(false),
+                peer_uses_credits: Atomic::new(false),
                 ack_wanted: Atomic::new(false),
                 acked: Atomic::new(0),
                 acked_in_run: Atomic::new(0),
@@ -311,7 +312,7 @@ impl Connection {
                 work <- kernel::new_work!("Connection::work"),
                 timer <- kernel::new_delayed_work!("Connection::timer"),
                 sweep <- kernel::new_delayed_work!("Connection::sweep"),
-                taking <- kernel::new_mutex!((), "Connection::taking"),
+                cancel_lock <- kernel::new_mutex!((), "Connection::cancel_lock"),
             }),
             GFP_KERNEL,
         )
@@ -340,8 +341,8 @@ impl Connection {
 
     /// Whether the peer takes several messages in a frame. Any context.
     #[inline]
-    pub(crate) fn packs(&self) -> bool {
-        self.packs.peek()
+    pub(crate) fn peer_accepts_packed(&self) -> bool {
+        self.peer_accepts_packed.peek()
     }
 
     /// The acknowledgement for the header of whatever is sent next.
@@ -388,12 +389,12 @@ impl Connection {
         (sport, dport): (u16, u16),
         msg: &mut SendMsg<'_>,
         len: u32,
-        attached: MsgOps,
-        ticket: Option<SndbufCharge>,
+        ops: MsgOps,
+        charge: Option<SndbufCharge>,
     ) -> Result<Item<Message>> {
         let cut = FragmentSize::at_most(self.fragment.peek());
         let ports = (sport, dport);
-        let message = Message::from_user(self.pools(), cut, ports, msg, len, attached, ticket)?;
+        let message = Message::from_user(self.pools(), cut, ports, msg, len, ops, charge)?;
         self.node.stats.add(Counter::CopyFromUser, len as usize);
         Ok(message)
     }

@@ -12,7 +12,7 @@ impl Connection {
     pub(crate) fn begin_credits(&self, on: bool) {
         let begin = if on { Credits::on } else { Credits::off };
         self.tx.lock().queue.credits = begin();
-        self.heeds_credits.store(on, Relaxed);
+        self.peer_uses_credits.store(on, Relaxed);
     }
 
     /// The receives to tell the peer of with private data: 0 without flow control. Process context.
@@ -29,7 +29,7 @@ impl Connection {
     #[inline]
     pub(super) fn note_credits(&self, credit: u8) {
         // Without flow control a header that tells of some costs no more than one that does not.
-        if credit > 0 && self.heeds_credits.peek() {
+        if credit > 0 && self.peer_uses_credits.peek() {
             self.grant(credit);
         }
     }

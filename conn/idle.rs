@@ -47,7 +47,7 @@ impl WorkItem<0> for Node {
             let until = time::monotonic_ns().saturating_add(LONGEST_CLOSING);
             let (mut closed, mut may_close) = (0u32, true);
             let Ok(()) = this.try_for_each::<Infallible>(|connection| {
-                if this.look(connection, may_close) {
+                if this.check(connection, may_close) {
                     closed = closed.saturating_add(1);
                     may_close = closed < MOST_CLOSED && time::monotonic_ns() <= until;
                 }
@@ -66,7 +66,7 @@ impl Node {
     /// and no other work may set again what is stopped already.
     pub(super) fn look_later(self: &Arc<Self>) {
         if self.has_connections() {
-            let period_ms = self.patience.period_ms();
+            let period_ms = self.idle_timeouts.period_ms();
             self.queue.arm_unless_set::<_, 0>(self.clone(), period_ms);
         }
     }
@@ -78,8 +78,8 @@ impl Node {
     }
 
     /// `may_close`: it may be closed for room. Returns whether it was. Sleeps.
-    fn look(&self, connection: &Arc<Connection>, may_close: bool) -> bool {
-        match connection.look() {
+    fn check(&self, connection: &Arc<Connection>, may_close: bool) -> bool {
+        match connection.check() {
             IdleDecision::Keep => {}
             IdleDecision::Acknowledge => connection.send_header(),
             IdleDecision::Close => {
@@ -132,7 +132,7 @@ impl Node {
             if let Some((position, place)) = last.position.zip(place) {
                 now.positions.insert(&connection.key, position, place);
             }
-            if let Some(user) = connection.made_for.filter(|_| last.unmet) {
+            if let Some(user) = connection.creator.filter(|_| last.unmet) {
                 now.tree.meet(user);
             }
             now.tree.remove(&connection.key)
@@ -191,28 +191,29 @@ fn marks(tx: &Tx, rx: &RecvSide) -> IdleProgress {
 
 /// Whether the connection's place in the peer's numbers must not be forgotten.
 fn leaves_position(tx: &Tx, rx: &RecvSide) -> bool {
-    !tx.idleness.is_settled() && !rx.is_unused()
+    !tx.idle_tracker.is_settled() && !rx.is_unused()
 }
 
 impl Connection {
-    fn look(&self) -> IdleDecision {
+    fn check(&self) -> IdleDecision {
         let state = self.state.load(Relaxed);
-        let signs = self.signs().unwrap_or_default();
+        let activity = self.activity().unwrap_or_default();
         let mut tx = self.tx.lock();
         let rx = self.rx.lock();
-        let sight = IdleSnapshot {
+        let snapshot = IdleSnapshot {
             marks: marks(&tx, &rx),
             up: state == State::Up as u32,
             down: state == State::Down as u32,
-            pending: tx.is_pending() || rx.has_partial() || signs.operates,
+            pending: tx.is_pending() || rx.has_partial() || activity.operates,
             ack_due: tx.queue.ack_due,
-            offers: signs.offers,
+            offers: activity.offers,
             unused: tx.queue.state.is_unused() && rx.is_unused(),
             like_us: rx.peer_is_like_us(),
         };
         drop(rx);
         let now = time::monotonic_ns();
-        tx.idleness.look(&sight, now, self.node.patience)
+        tx.idle_tracker
+            .check(&snapshot, now, self.node.idle_timeouts)
     }
 
     /// Whether the connection has been forgotten, or the module is being unloaded: it takes no messages.
@@ -246,7 +247,8 @@ impl Connection {
         let marks = marks(&tx, &rx);
         let position = leaves_position(&tx, &rx).then(|| rx.position());
         drop(rx);
-        if !tx.idleness.is_about(&marks) || tx.is_pending() || (position.is_some() && !can_keep) {
+        if !tx.idle_tracker.is_about(&marks) || tx.is_pending() || (position.is_some() && !can_keep)
+        {
             return None;
         }
         // Whoever queues a message or a request sees the flag with one of the locks held.

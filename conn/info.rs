@@ -94,7 +94,7 @@ impl Connection {
     /// but ends where the queue did at first.
     pub(crate) fn try_for_each_message(
         &self,
-        outbox: QueueKind,
+        queue_kind: QueueKind,
         mut each: impl FnMut(&MessageInfo) -> Result,
     ) -> Result {
         let mut walk = Walk::new();
@@ -104,7 +104,7 @@ impl Connection {
             let mut slots = batch.iter_mut();
             let mut tx = self.tx.lock();
             let end = *end.get_or_insert(tx.queue.state.next_sequence());
-            let queue = tx.queue.outbox(outbox);
+            let queue = tx.queue.queue_kind(queue_kind);
             let more = queue.walk(&mut walk, BATCH, |message| {
                 if message.sequence >= end {
                     return false;

@@ -47,9 +47,9 @@ impl Node {
 
 impl Connection {
     /// What the link tells of the peer, if there is one. Process context, without a lock.
-    pub(super) fn signs(&self) -> Option<LinkActivity> {
+    pub(super) fn activity(&self) -> Option<LinkActivity> {
         let link = self.tx.lock().link.clone();
-        Some(link?.signs())
+        Some(link?.activity())
     }
 
     /// Sees whether the peer is heard, if something waits for it. Sleeps.
@@ -67,12 +67,12 @@ impl Connection {
         // What is sent after this look counts as given to the device, so a question among it is not too early.
         let unsent = tx.queue.unsent.front().map(|first| first.sequence);
         drop(tx);
-        let signs = link.signs();
+        let activity = link.activity();
         let mut tx = self.tx.lock();
         if tx.link.is_none() || tx.times_up != times_up {
             return;
         }
-        let sight = LinkSnapshot {
+        let snapshot = LinkSnapshot {
             times_up,
             through: Through {
                 acked: self.acked.load(Relaxed),
@@ -80,10 +80,10 @@ impl Connection {
             },
             waits,
             unsent,
-            signs,
+            activity,
         };
-        let verdict = tx.silence.look(&sight, time::monotonic_ns(), limit);
-        match (verdict, tx.asking) {
+        let decision = tx.silence.check(&snapshot, time::monotonic_ns(), limit);
+        match (decision, tx.asking) {
             (KeepaliveDecision::Keep, _) => {}
             // Another one would not be answered sooner.
             (KeepaliveDecision::Ask, Some(sequence)) => tx.silence.asked(sequence),

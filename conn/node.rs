@@ -120,7 +120,7 @@ pub(crate) struct Node {
     #[pin]
     pub(super) connections: SpinLockBh<NodeConnections>,
     /// How long connections may be idle.
-    pub(super) patience: IdleTimeouts,
+    pub(super) idle_timeouts: IdleTimeouts,
     /// How much may wait to be read at a socket in any case, in bytes.
     pub(crate) unread_patience: u64,
     /// What users take of the memory that all share.
@@ -129,7 +129,7 @@ pub(crate) struct Node {
     #[pin]
     pub(crate) turns: Turns,
     /// The answers to pings that wait for peers.
-    pub(super) pongs: PongBudget,
+    pub(super) pong_budget: PongBudget,
     /// Sockets that want to know of the receive path.
     tracing: Atomic<u32>,
     #[pin]
@@ -154,7 +154,7 @@ impl Node {
         workers: Arc<OwnedQueue>,
         tunables: Arc<Tunables>,
         bounds: Bounds,
-        patience: IdleTimeouts,
+        idle_timeouts: IdleTimeouts,
         memory: u64,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
@@ -174,11 +174,11 @@ impl Node {
                 ),
                 queue,
                 workers,
-                patience,
+                idle_timeouts,
                 unread_patience: rcvbuf::patience(memory),
                 accounts: Accounts::new()?,
                 turns <- Turns::new(),
-                pongs: PongBudget::new()?,
+                pong_budget: PongBudget::new()?,
                 tracing: Atomic::new(0),
                 looks <- kernel::new_delayed_work!("Node::looks"),
                 listening <- kernel::new_delayed_work!("Node::listening"),
@@ -319,9 +319,9 @@ impl Node {
 
     /// Up to an address that is a multiple of so many bytes, the device of a local address takes memory of a program in one
     /// piece, for an operation of its own. Sleeps. Fails as [`Self::register`] does.
-    pub(crate) fn mapped_at_once(&self, bound: &Bound) -> Result<u64> {
+    pub(crate) fn max_contiguous_map(&self, bound: &Bound) -> Result<u64> {
         let ib = self.ib.as_ref().ok_or(Errno::NotSupported)?;
-        ib.mapped_at_once(bound.addr, bound.scope)
+        ib.max_contiguous_map(bound.addr, bound.scope)
     }
 
     /// Has the device of a local address see memory of a program, for an operation of its own. Sleeps. Fails as

@@ -36,7 +36,7 @@ struct Partial {
     size: u32,
     /// Memory ran out: the rest is received, and nothing is delivered.
     failed: bool,
-    beside: Option<KBox<MsgMeta>>,
+    meta: Option<KBox<MsgMeta>>,
 }
 
 /// The receive side of a connection.
@@ -194,7 +194,7 @@ impl Connection {
             .inspect_err(|violation| {
                 self.note_drop(violation.counter(), 1);
                 if !matches!(violation, Violation::Broken) {
-                    self.broken.store(true, Relaxed);
+                    self.rx_failed.store(true, Relaxed);
                     pr_warn_ratelimited!("{}: dropping the connection: {}\n", self.key, violation);
                 }
             })
@@ -206,7 +206,7 @@ impl Connection {
         len: usize,
         device: DeviceId,
     ) -> Result<(Option<BufMut>, u32), Violation> {
-        if self.broken.peek() {
+        if self.rx_failed.peek() {
             return Err(Violation::Broken);
         }
         let frame = buf.bytes().get(..len).ok_or(Violation::Short(0))?;
@@ -252,7 +252,8 @@ impl Connection {
                 (Complete::Nothing, piece.into_buf())
             }
             Step::Congestion { offset, last } => {
-                self.packs.store(rx.state.takes_packed(), Relaxed);
+                self.peer_accepts_packed
+                    .store(rx.state.takes_packed(), Relaxed);
                 drop(guard);
                 self.update_remote(offset, piece.payload(), last);
                 return Ok(piece.into_buf());
@@ -294,7 +295,7 @@ impl Connection {
             Complete::Ping => self.answer_ping(header),
             Complete::Message(mut incoming) => match target {
                 Some(sk) => {
-                    if let Some(rkey) = incoming.beside.as_ref().and_then(|it| it.extras.used) {
+                    if let Some(rkey) = incoming.meta.as_ref().and_then(|it| it.extras.used) {
                         sk.memory.used(device, rkey);
                     }
                     match sk.admit(&mut incoming) {
@@ -360,7 +361,7 @@ impl Connection {
                 bufs,
                 size,
                 failed: false,
-                beside: self.node.begin_stamps(),
+                meta: self.node.begin_stamps(),
             });
         }
         // The protocol core has seen the first fragment, or this one would have been an error.
@@ -380,9 +381,9 @@ impl Connection {
                 bufs,
                 size,
                 failed: false,
-                beside,
+                meta,
             }) => {
-                let mut incoming = self.incoming(&header, beside)?;
+                let mut incoming = self.incoming(&header, meta)?;
                 incoming.payload = Payload::Many(bufs, size);
                 Ok((Complete::Message(incoming), None))
             }
@@ -393,11 +394,11 @@ impl Connection {
     fn incoming(
         &self,
         header: &Header,
-        beside: Option<KBox<MsgMeta>>,
+        meta: Option<KBox<MsgMeta>>,
     ) -> Result<Item<Incoming>, Violation> {
         let (saddr, sport) = (self.key.faddr, header.sport);
         let scope = self.key.scope;
-        let mut incoming = Incoming::new(saddr, sport, header.len, scope, beside, GFP_ATOMIC)
+        let mut incoming = Incoming::new(saddr, sport, header.len, scope, meta, GFP_ATOMIC)
             .map_err(|_| Violation::NoMemory)?;
         incoming.tos = self.key.tos;
         incoming.sequence = header.sequence;
@@ -443,7 +444,7 @@ impl Connection {
         let backlog = tx.queue.unsent.len().saturating_add(tx.queue.sent.len());
         drop(tx);
         match backlog {
-            0..=MOST => self.node.pongs.take(backlog < FEW),
+            0..=MOST => self.node.pong_budget.take(backlog < FEW),
             _ => None,
         }
     }
@@ -459,7 +460,7 @@ impl Connection {
     }
 
     /// Whether a message has arrived in part.
-    pub(crate) fn is_amid_message(&self) -> bool {
+    pub(crate) fn in_reassembly(&self) -> bool {
         self.rx.lock().has_partial()
     }
 
@@ -483,8 +484,8 @@ impl Connection {
         let partial = rx.partial.take();
         drop(rx);
         drop(partial);
-        self.broken.store(false, Relaxed);
-        self.packs.store(false, Relaxed);
+        self.rx_failed.store(false, Relaxed);
+        self.peer_accepts_packed.store(false, Relaxed);
         self.ack.store(0, Relaxed);
         // A map may have come after the connection went down, or before it was up.
         self.forget_map();

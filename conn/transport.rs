@@ -162,7 +162,7 @@ pub(crate) trait Link: Send + Sync {
     fn announce(&self, connection: &Connection);
 
     /// What tells whether the peer lives. Process context, without a lock.
-    fn signs(&self) -> LinkActivity;
+    fn activity(&self) -> LinkActivity;
 
     /// The connection is lost. Any context.
     fn give_up(&self);
@@ -197,7 +197,7 @@ pub(crate) trait MrDevice: Send + Sync {
 /// interrupt.
 pub(crate) trait LocalMemory: Send + Sync {
     /// The operation is not known to have ended well: the device may not be through with it. Any context.
-    fn spoil(&self);
+    fn poison(&self);
 }
 
 /// Who waits for the release of memory: it hears of it by being dropped, in process context.
@@ -208,7 +208,7 @@ pub(crate) struct Mapped {
     pub(crate) memory: KBox<dyn LocalMemory>,
     pub(crate) pieces: Pieces,
     /// That a write is done does not mean that it went well: what is sent after it, and acknowledged, does.
-    pub(crate) unheard: bool,
+    pub(crate) completion_is_local_only: bool,
 }
 
 /// What an operation needs of a device.
@@ -255,7 +255,7 @@ pub(crate) trait Transport: Send + Sync {
     /// Up to an address that is a multiple of so many bytes, a power of two, the device of a local address takes memory of
     /// a program in one piece, for operations of its own. Fails with ENODEV if there is no device, ENOMEM. May
     /// sleep.
-    fn mapped_at_once(&self, addr: Ipv6Addr, scope: u32) -> Result<u64>;
+    fn max_contiguous_map(&self, addr: Ipv6Addr, scope: u32) -> Result<u64>;
 
     /// Has the device of a local address see memory of a program, for operations of its own. `then` is dropped when the
     /// memory is released. Sleeps.

@@ -272,7 +272,7 @@ impl Connection {
 
     /// Whether the device is at an operation that a message began, or none.
     fn operates(&self) -> bool {
-        self.signs().is_some_and(|signs| signs.operates)
+        self.activity().is_some_and(|activity| activity.operates)
     }
 
     /// Whether messages wait to be sent or acknowledged.
@@ -387,7 +387,7 @@ impl Connection {
         tx.times_up = tx.times_up.wrapping_add(1);
         let first = tx.times_up == 1;
         self.transmit_and_unlock(tx);
-        if let Some(user) = self.made_for.filter(|_| first) {
+        if let Some(user) = self.creator.filter(|_| first) {
             self.node.connections.lock().tree.meet(user);
         }
         link.announce(self);

@@ -22,11 +22,11 @@ pub(super) struct CqWatchdog {
     tunables: Arc<IbTunables>,
     queue: Arc<OwnedQueue>,
     #[pin]
-    look: DelayedWork<CqWatchdog>,
+    check: DelayedWork<CqWatchdog>,
 }
 
 kernel::impl_has_delayed_work! {
-    impl HasDelayedWork<Self> for CqWatchdog { self.look }
+    impl HasDelayedWork<Self> for CqWatchdog { self.check }
 }
 
 impl WorkItem for CqWatchdog {
@@ -34,7 +34,7 @@ impl WorkItem for CqWatchdog {
 
     fn run(this: Arc<Self>) {
         without_io(|| {
-            this.look();
+            this.check();
         });
     }
 }
@@ -53,7 +53,7 @@ impl CqWatchdog {
                 regions: regions.clone(),
                 tunables: tunables.clone(),
                 queue: queue.clone(),
-                look <- kernel::new_delayed_work!("CqWatchdog::look"),
+                check <- kernel::new_delayed_work!("CqWatchdog::check"),
             }),
             GFP_KERNEL,
         )
@@ -61,7 +61,7 @@ impl CqWatchdog {
 
     /// There is a queue pair to look at. Any context.
     pub(super) fn begin(self: &Arc<Self>) {
-        let period_ms = self.tunables.patience().period_ms();
+        let period_ms = self.tunables.timeout().period_ms();
         self.queue.arm_unless_set::<_, 0>(self.clone(), period_ms);
     }
 
@@ -70,11 +70,11 @@ impl CqWatchdog {
         cancel_delayed::<_, 0>(self);
     }
 
-    fn look(self: &Arc<Self>) {
-        let patience = self.tunables.patience();
+    fn check(self: &Arc<Self>) {
+        let timeout = self.tunables.timeout();
         self.users.for_each(
             |_, user| user.qp.clone(),
-            |qp| QpContext::check_progress(&qp, patience),
+            |qp| QpContext::check_progress(&qp, timeout),
         );
         self.regions.note_progress();
         if !self.users.is_empty() {

@@ -64,7 +64,7 @@ pub(crate) struct Device {
     parking: Arc<DeferredDestroy>,
     /// Looks after the receive rings.
     #[pin]
-    tend: DelayedWork<Device, 0>,
+    service_ring: DelayedWork<Device, 0>,
     /// It is going to.
     tending: Atomic<bool>,
     /// It is going to in a moment.
@@ -84,7 +84,7 @@ fn later(now: u64, delay_ms: u32) -> u64 {
 }
 
 kernel::impl_has_delayed_work! {
-    impl HasDelayedWork<Self, 0> for Device { self.tend }
+    impl HasDelayedWork<Self, 0> for Device { self.service_ring }
 }
 
 impl WorkItem<0> for Device {
@@ -92,7 +92,7 @@ impl WorkItem<0> for Device {
 
     fn run(this: Arc<Self>) {
         without_io(|| {
-            let _: usize = this.tend();
+            let _: usize = this.service_ring();
         });
     }
 }
@@ -121,7 +121,7 @@ impl Device {
                 users,
                 queue: limits.queue.clone(),
                 parking: parking.clone(),
-                tend <- kernel::new_delayed_work!("Device::tend"),
+                service_ring <- kernel::new_delayed_work!("Device::service_ring"),
                 tending: Atomic::new(false),
                 soon: Atomic::new(false),
                 period_end: Atomic::new(0),
@@ -190,7 +190,7 @@ impl Device {
     }
 
     /// Whether a connection may be given up for the memory that it keeps or needs: one at a time, as the others
-    /// can do with what it had. Only from `tend`.
+    /// can do with what it had. Only from `service_ring`.
     pub(super) fn may_give_up_one(&self) -> bool {
         let now = time::monotonic_ns();
         let may = now >= self.spared_until.load(Relaxed);
@@ -202,7 +202,7 @@ impl Device {
 
     /// Looks after the receive rings of the endpoints that ask for it, and of all of them when a period ends, and after
     /// what is parked. Returns how many endpoints that were. Sleeps.
-    pub(super) fn tend(self: &Arc<Self>) -> usize {
+    pub(super) fn service_ring(self: &Arc<Self>) -> usize {
         self.tending.store(false, Relaxed);
         self.soon.store(false, Relaxed);
         let now = time::monotonic_ns();
@@ -223,7 +223,7 @@ impl Device {
             },
             |qp| {
                 tended = tended.saturating_add(1);
-                next = next.max(QpContext::tend(&qp, period_ends));
+                next = next.max(QpContext::service_ring(&qp, period_ends));
             },
         );
         if self.parking.sweep(self.id) {
@@ -396,7 +396,7 @@ impl Ib {
     }
 
     /// Which device has the local address of a connection, as far as that is certain. May sleep.
-    pub(super) fn home_of(&self, key: &ConnKey) -> Option<Option<DeviceId>> {
+    pub(super) fn device_of_addr(&self, key: &ConnKey) -> Option<Option<DeviceId>> {
         self.addrs.settled(IpBits::new(key.laddr), key.scope)
     }
 
@@ -453,9 +453,9 @@ impl Transport for Ib {
         Ok(KBox::new(held, GFP_KERNEL)?)
     }
 
-    fn mapped_at_once(&self, addr: Ipv6Addr, scope: u32) -> Result<u64> {
+    fn max_contiguous_map(&self, addr: Ipv6Addr, scope: u32) -> Result<u64> {
         let device = self.device_of(addr, scope)?.ok_or(ENODEV)?;
-        Ok(device.regions.mapped_at_once())
+        Ok(device.regions.max_contiguous_map())
     }
 
     fn map(
@@ -489,7 +489,7 @@ impl Transport for Ib {
         Ok(Mapped {
             memory: KBox::new(held, GFP_KERNEL_ACCOUNT)?,
             pieces,
-            unheard: needs == OpKind::Write && caps.writes_unheard,
+            completion_is_local_only: needs == OpKind::Write && caps.writes_unheard,
         })
     }
 

@@ -60,7 +60,7 @@ pub(super) struct EndpointShared {
     /// [`DeviceCaps`](crate::kapi::rdma::DeviceCaps::active_side_first).
     active_side_first: Atomic<bool>,
     /// The peer serves no reads and atomics: the device would never do them, or end the connection.
-    unserved: Atomic<bool>,
+    peer_has_no_responder: Atomic<bool>,
     /// Which device had the local address at the start, if that was certain. Not always the endpoint's:
     /// iWARP takes a request that comes over another one.
     home: Option<Option<DeviceId>>,
@@ -75,7 +75,7 @@ impl EndpointShared {
         connection: &Arc<Connection>,
         fragment: FragmentSize,
     ) -> Result<Arc<Self>> {
-        let home = transport.home_of(&connection.key);
+        let home = transport.device_of_addr(&connection.key);
         Ok(Arc::new(
             Self {
                 connection: connection.clone(),
@@ -84,7 +84,7 @@ impl EndpointShared {
                 fragment: Atomic::new(connection.largest_fragments(fragment).bytes()),
                 version: SetOnce::new(),
                 active_side_first: Atomic::new(false),
-                unserved: Atomic::new(false),
+                peer_has_no_responder: Atomic::new(false),
                 home,
                 moved: Atomic::new(false),
             },
@@ -105,12 +105,12 @@ impl EndpointShared {
 
     /// Whether reads and atomics can be posted, once the connection is established. Any context.
     pub(super) fn serves_reads(&self) -> bool {
-        !self.unserved.peek()
+        !self.peer_has_no_responder.peek()
     }
 
     /// How many reads and atomics may be outstanding, as agreed on. Before the connection is established.
     fn set_initiator_depth(&self, depth: u8) {
-        self.unserved.store(depth == 0, Relaxed);
+        self.peer_has_no_responder.store(depth == 0, Relaxed);
     }
 
     /// Fragments are not to be larger than `size`. Before the connection is established.
@@ -262,7 +262,7 @@ pub(super) struct IbEndpoint {
     device: Option<DeviceUse>,
     transport: Arc<Ib>,
     /// How long the CM may look for the address, each time that it is asked.
-    patience: AddressPatience,
+    timeout: AddressPatience,
     /// Open while nobody knows which device the identifier will have.
     section: Option<Section>,
 }
@@ -291,7 +291,7 @@ impl IbEndpoint {
                 events,
                 device: None,
                 transport: transport.clone(),
-                patience: AddressPatience::new(),
+                timeout: AddressPatience::new(),
                 section: Some(section),
             },
             GFP_KERNEL,
@@ -305,7 +305,7 @@ impl IbEndpoint {
     /// Asks the CM for the peer's address. Fails with ETIMEDOUT if its time is over. May sleep.
     fn ask_for_address(&mut self) -> Result {
         let key = &self.events.connection.key;
-        let timeout = self.patience.next().ok_or(Errno::TimedOut)?;
+        let timeout = self.timeout.next().ok_or(Errno::TimedOut)?;
         self.id.resolve_addr(
             Some(&socket_addr(key.laddr, 0, key.scope)),
             &socket_addr(key.faddr, cm_port(key.faddr), key.scope),
@@ -337,7 +337,7 @@ impl IbEndpoint {
         }
         let needed = !device.caps.receiver_not_ready;
         let controlled = wanted && (needed || self.transport.tunables.controls_flow());
-        let carrier = QpContext::new(
+        let context = QpContext::new(
             self.events.connection.clone(),
             self.events.clone(),
             device.clone(),
@@ -353,7 +353,7 @@ impl IbEndpoint {
             false => self.transport.tunables.min_recv_wr(),
         };
         let ring = RecvRingPolicy::new(self.events.fragment(), config.max_recv_wr, least);
-        let qp = Qp::create(&self.id, &device.pd, config, carrier, ring)?;
+        let qp = Qp::create(&self.id, &device.pd, config, context, ring)?;
         device_use.set_qp(&qp);
         let mut posted = QpContext::fill(&qp);
         if !matches!(posted, Ok(true)) {
@@ -476,18 +476,18 @@ impl Endpoint for IbEndpoint {
 
     fn link(&self) -> Option<Arc<dyn Link>> {
         let qp = self.qp.clone()?;
-        let carrier = qp.handler();
+        let context = qp.handler();
         let (local_gid, peer_gid, service_level) = self.id.path();
-        let _: bool = carrier.path.populate(RdmaPath {
+        let _: bool = context.path.populate(RdmaPath {
             local_gid,
             peer_gid,
-            max_send_wr: carrier.config.max_send_wr,
-            max_recv_wr: carrier.config.max_recv_wr,
+            max_send_wr: context.config.max_send_wr,
+            max_recv_wr: context.config.max_recv_wr,
             max_send_sge: 1,
             service_level,
         });
-        if carrier.is_unheard() {
-            carrier.tend_soon();
+        if context.is_awaiting_first_frame() {
+            context.tend_soon();
         }
         Some(qp)
     }
@@ -556,7 +556,7 @@ impl Request for IncomingConnection {
                 events,
                 device: None,
                 transport: self.transport.clone(),
-                patience: AddressPatience::new(),
+                timeout: AddressPatience::new(),
                 section: None,
             },
             GFP_KERNEL,

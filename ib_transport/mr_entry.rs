@@ -23,7 +23,7 @@ pub(super) struct MrEntry {
     /// Goes first.
     pub(super) memory: MrMemory,
     /// The device may still write by what it has of the region: that is not to be used again.
-    pub(super) spoiled: bool,
+    pub(super) poisoned: bool,
     /// A peer may read from it, and goes on when it is invalid.
     pub(super) read_from: bool,
     pub(super) then: Option<Arc<dyn OnRelease>>,

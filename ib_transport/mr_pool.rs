@@ -50,75 +50,71 @@ const FENCE_NS: u64 = 1_000_000_000;
 /// What one caller at a time uses.
 struct MrPoolInner {
     /// Made when it is needed for the first time, and again when it has failed.
-    registrar: Option<RegQp>,
+    reg_qp: Option<RegQp>,
     /// When it was given up because it took too long, on the monotonic clock, and by way of which address.
     late_at: Option<(u64, SocketAddr)>,
-    spares: MrFreeList<Mr>,
-    fences: ReadQuiesceQueue,
+    free_list: MrFreeList<Mr>,
+    quiesces: ReadQuiesceQueue,
 }
 
 impl MrPoolInner {
     /// The registrar, which `addr` leads to if there is none yet. Sleeps.
-    fn registrar(
+    fn reg_qp(
         &mut self,
         queue: &OwnedQueue,
         pd: &Arc<Pd>,
         users: &Arc<EndpointList>,
         addr: &SocketAddr,
     ) -> Result<&RegQp> {
-        if self
-            .registrar
-            .as_ref()
-            .is_some_and(|it| it.qp().is_closed())
-        {
-            self.registrar = None;
+        if self.reg_qp.as_ref().is_some_and(|it| it.qp().is_closed()) {
+            self.reg_qp = None;
         }
-        let registrar = match self.registrar.take() {
+        let reg_qp = match self.reg_qp.take() {
             Some(usable) => usable,
             None => RegQp::make(queue, pd, users, addr)?,
         };
-        Ok(self.registrar.insert(registrar))
+        Ok(self.reg_qp.insert(reg_qp))
     }
 
     /// Releases memory, and keeps what can be used again. Who waits for it is added to `released`. Sleeps.
-    fn invalidate(&mut self, mut stale: Fifo<MrEntry>, released: &mut Fifo<MrEntry>) {
+    fn invalidate(&mut self, mut pending_invalidate: Fifo<MrEntry>, released: &mut Fifo<MrEntry>) {
         let mut some: KVec<Region> = KVec::new();
         // Whose they are.
         let mut whose = Fifo::new();
         loop {
-            let next = stale.pop_front();
+            let next = pending_invalidate.pop_front();
             let last = next.is_none();
-            if let Some(mut kept) = next {
+            if let Some(mut entry) = next {
                 // Without memory for it, a region goes by itself.
-                let batched = !kept.spoiled && some.reserve(1, GFP_KERNEL).is_ok();
-                match kept.release() {
+                let batched = !entry.poisoned && some.reserve(1, GFP_KERNEL).is_ok();
+                match entry.release() {
                     Some(region) if batched => {
                         drop(some.push_within_capacity(region));
-                        whose.push_back(kept);
+                        whose.push_back(entry);
                     }
-                    Some(region) => self.end(region, kept, released),
-                    None => released.push_back(kept),
+                    Some(region) => self.end(region, entry, released),
+                    None => released.push_back(entry),
                 }
             }
             if some.len() < BATCH && !last {
                 continue;
             }
-            if let Some(registrar) = &self.registrar {
+            if let Some(reg_qp) = &self.reg_qp {
                 // Those that are not invalidated by this are destroyed.
-                let _ = registrar.qp().invalidate(&some);
+                let _ = reg_qp.qp().invalidate(&some);
             }
             for region in some.drain_all() {
-                let Some(mut kept) = whose.pop_front() else {
+                let Some(mut entry) = whose.pop_front() else {
                     break;
                 };
-                if !kept.read_from {
+                if !entry.read_from {
                     self.reuse(region);
-                    released.push_back(kept);
+                    released.push_back(entry);
                 } else if region.is_invalid() {
-                    kept.memory = MrMemory::Region(region);
-                    self.fences.add(kept);
+                    entry.memory = MrMemory::Region(region);
+                    self.quiesces.add(entry);
                 } else {
-                    self.end(region, kept, released);
+                    self.end(region, entry, released);
                 }
             }
             if last {
@@ -128,14 +124,14 @@ impl MrPoolInner {
     }
 
     /// Ends a region that was not invalidated. Who waits for its memory is added to `released`. Sleeps.
-    fn end(&mut self, region: Region, mut kept: Item<MrEntry>, released: &mut Fifo<MrEntry>) {
+    fn end(&mut self, region: Region, mut entry: Item<MrEntry>, released: &mut Fifo<MrEntry>) {
         let mapping = region.end();
-        if kept.read_from {
-            kept.memory = MrMemory::Mapped { _mapping: mapping };
-            self.fences.add(kept);
+        if entry.read_from {
+            entry.memory = MrMemory::Mapped { _mapping: mapping };
+            self.quiesces.add(entry);
         } else {
             drop(mapping);
-            released.push_back(kept);
+            released.push_back(entry);
         }
     }
 
@@ -143,18 +139,18 @@ impl MrPoolInner {
     fn reuse(&mut self, region: Region) {
         let pages = region.pages();
         if let Some(mr) = region.release() {
-            drop(self.spares.keep(pages, mr));
+            drop(self.free_list.keep(pages, mr));
         }
     }
 
     /// Releases what no read is answered from any more. Who waits for it is added to `released`. Sleeps.
     fn pass(&mut self, users: &EndpointList, released: &mut Fifo<MrEntry>) {
-        let mut passed = self.fences.pass(users);
-        while let Some(mut kept) = passed.pop_front() {
-            if let Some(region) = kept.release() {
+        let mut passed = self.quiesces.pass(users);
+        while let Some(mut entry) = passed.pop_front() {
+            if let Some(region) = entry.release() {
                 self.reuse(region);
             }
-            released.push_back(kept);
+            released.push_back(entry);
         }
     }
 }
@@ -169,7 +165,7 @@ struct MrPoolState {
     /// How many of these peers may use.
     offered: usize,
     next: u64,
-    stale: Fifo<MrEntry>,
+    pending_invalidate: Fifo<MrEntry>,
     /// `None` when the device goes: it waits for all who have this.
     pd: Option<Arc<Pd>>,
 }
@@ -180,7 +176,7 @@ pub(super) struct MrPool {
     id: DeviceId,
     /// See [`DeviceCaps`](crate::kapi::rdma::DeviceCaps::reads_run_on).
     reads_run_on: bool,
-    mapped_at_once: u64,
+    max_contiguous_map: u64,
     users: Arc<EndpointList>,
     tunables: Arc<IbTunables>,
     queue: Arc<OwnedQueue>,
@@ -226,28 +222,28 @@ impl MrPool {
         } else {
             0
         };
-        let mapped_at_once = match most.checked_ilog2() {
+        let max_contiguous_map = match most.checked_ilog2() {
             Some(log) => MAX_BYTES.min((PAGE_SIZE as u64) << log),
             None => MAX_BYTES,
         };
         let device = MrPoolInner {
-            registrar: None,
+            reg_qp: None,
             late_at: None,
-            spares: MrFreeList::new(most)?,
-            fences: ReadQuiesceQueue::new(),
+            free_list: MrFreeList::new(most)?,
+            quiesces: ReadQuiesceQueue::new(),
         };
         let state = MrPoolState {
             held: RBTree::new(),
             offered: 0,
             next: 0,
-            stale: Fifo::new(),
+            pending_invalidate: Fifo::new(),
             pd: Some(pd.clone()),
         };
         Arc::pin_init(
             pin_init!(Self {
                 id: pd.device().id(),
                 reads_run_on: caps.reads_run_on,
-                mapped_at_once,
+                max_contiguous_map,
                 users: users.clone(),
                 tunables: tunables.clone(),
                 queue: queue.clone(),
@@ -263,8 +259,8 @@ impl MrPool {
 
     /// Sets the registrar that registers memory from now on, until it fails. Sleeps.
     #[cfg(rds_kunit)]
-    pub(super) fn set_registrar(&self, registrar: RegQp) {
-        let before = self.device.lock().registrar.replace(registrar);
+    pub(super) fn set_registrar(&self, reg_qp: RegQp) {
+        let before = self.device.lock().reg_qp.replace(reg_qp);
         drop(before);
     }
 
@@ -290,8 +286,8 @@ impl MrPool {
 
     /// Up to an address that is a multiple of so many bytes, a power of two, memory that [`Self::map`] is for fits into a
     /// region.
-    pub(super) fn mapped_at_once(&self) -> u64 {
-        self.mapped_at_once
+    pub(super) fn max_contiguous_map(&self) -> u64 {
+        self.max_contiguous_map
     }
 
     /// Has the device see memory of a program, for an operation of this node's. `then` is dropped when the memory is
@@ -354,21 +350,21 @@ impl MrPool {
     ) -> Result<Region> {
         let pages = mapping.page_count();
         let pd = self.pd()?;
-        let size = device.spares.room_for(pages)?;
+        let size = device.free_list.room_for(pages)?;
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let mr = match device.spares.take(pages) {
+            let mr = match device.free_list.take(pages) {
                 Some(mr) => mr,
                 None => match Mr::new(&pd, size) {
                     Ok(mr) => mr,
                     Err(_) => self.make_room(device, &pd, pages, size, released)?,
                 },
             };
-            let registrar = device.registrar(&self.queue, &pd, &self.users, addr)?;
-            match registrar.qp().register(mr, mapping.clone(), access) {
+            let reg_qp = device.reg_qp(&self.queue, &pd, &self.users, addr)?;
+            match reg_qp.qp().register(mr, mapping.clone(), access) {
                 // It may have failed long ago; another one is made then.
-                Err(_) if attempts < 2 && registrar.qp().is_closed() => {}
+                Err(_) if attempts < 2 && reg_qp.qp().is_closed() => {}
                 result => return result,
             }
         }
@@ -386,18 +382,18 @@ impl MrPool {
     ) -> Result<Mr> {
         let until = time::monotonic_ns().saturating_add(FENCE_NS);
         loop {
-            self.release_stale(device, released);
-            if let Some(mr) = device.spares.take(pages) {
+            self.release_pending_invalidate(device, released);
+            if let Some(mr) = device.free_list.take(pages) {
                 return Ok(mr);
             }
-            let goes_on = !device.fences.is_empty() && self.await_pass(device, until);
+            let goes_on = !device.quiesces.is_empty() && self.await_pass(device, until);
             // The device may have gone while nobody had the lock.
             self.pd()?;
             if !goes_on {
                 break;
             }
         }
-        device.spares.clear();
+        device.free_list.clear();
         Mr::new(pd, size)
     }
 
@@ -409,13 +405,13 @@ impl MrPool {
         then: Option<Arc<dyn OnRelease>>,
     ) -> Result<MrHandle<T>> {
         let place = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        let kept = MrEntry {
+        let entry = MrEntry {
             memory,
-            spoiled: false,
+            poisoned: false,
             read_from: self.reads_run_on && then.is_none(),
             then,
         };
-        let kept = Item::new(kept, GFP_KERNEL_ACCOUNT)?;
+        let entry = Item::new(entry, GFP_KERNEL_ACCOUNT)?;
         let mut state = self.state.lock();
         if state.pd.is_none() {
             drop(state);
@@ -423,14 +419,14 @@ impl MrPool {
         }
         let number = state.next;
         state.next = number.wrapping_add(1);
-        state.offered = state.offered.wrapping_add(kept.is_offered().into());
+        state.offered = state.offered.wrapping_add(entry.is_offered().into());
         // The number is new.
-        state.held.insert(place.into_node(number, kept));
+        state.held.insert(place.into_node(number, entry));
         drop(state);
         Ok(MrHandle {
             home: self.clone(),
             number,
-            spoiled: Atomic::new(false),
+            poisoned: Atomic::new(false),
             what,
         })
     }
@@ -440,33 +436,33 @@ impl MrPool {
         self.state.lock().offered > 0
     }
 
-    fn take_stale(&self) -> Fifo<MrEntry> {
-        let mut stale = Fifo::new();
-        stale.append(&mut self.state.lock().stale);
-        stale
+    fn take_pending_invalidate(&self) -> Fifo<MrEntry> {
+        let mut pending_invalidate = Fifo::new();
+        pending_invalidate.append(&mut self.state.lock().pending_invalidate);
+        pending_invalidate
     }
 
     /// Releases stale memory, and tells who waits for that. Sleeps.
     fn sweep(&self) {
         let mut released = Fifo::new();
         let mut device = self.device.lock();
-        self.release_stale(&mut device, &mut released);
+        self.release_pending_invalidate(&mut device, &mut released);
         drop(device);
         drop(released);
     }
 
     /// Releases stale memory. Who waits for it is added to `released`. Sleeps.
-    fn release_stale(&self, device: &mut MrPoolInner, released: &mut Fifo<MrEntry>) {
+    fn release_pending_invalidate(&self, device: &mut MrPoolInner, released: &mut Fifo<MrEntry>) {
         let before = released.len();
-        device.invalidate(self.take_stale(), released);
+        device.invalidate(self.take_pending_invalidate(), released);
         if !self.reads_run_on {
             return;
         }
         // Before anything is sent for it.
-        self.fencing.store(!device.fences.is_empty(), Relaxed);
+        self.fencing.store(!device.quiesces.is_empty(), Relaxed);
         device.pass(&self.users, released);
-        self.fencing.store(!device.fences.is_empty(), Relaxed);
-        device.fences.look(&self.users, self.tunables.patience());
+        self.fencing.store(!device.quiesces.is_empty(), Relaxed);
+        device.quiesces.check(&self.users, self.tunables.timeout());
         if released.len() != before {
             self.passed.notify_all();
         }
@@ -500,18 +496,18 @@ impl MrPool {
         let mut held = core::mem::replace(&mut state.held, RBTree::new());
         state.offered = 0;
         drop(state);
-        let stale = self.take_stale();
-        device.invalidate(stale, &mut released);
+        let pending_invalidate = self.take_pending_invalidate();
+        device.invalidate(pending_invalidate, &mut released);
         // Nor is a read answered any more.
         device.pass(&self.users, &mut released);
         self.fencing.store(false, Relaxed);
         self.passed.notify_all();
-        device.spares.clear();
-        device.registrar = None;
+        device.free_list.clear();
+        device.reg_qp = None;
         drop(device);
         // Regions are destroyed.
-        for kept in held.values_mut() {
-            drop(kept.release());
+        for entry in held.values_mut() {
+            drop(entry.release());
         }
         drop(held);
         drop(released);
@@ -524,7 +520,7 @@ impl MrPool {
 pub(super) struct MrHandle<T> {
     home: Arc<MrPool>,
     number: u64,
-    spoiled: Atomic<bool>,
+    poisoned: Atomic<bool>,
     what: T,
 }
 
@@ -550,8 +546,8 @@ impl MrDevice for MrPool {
             self.sweep();
             let mut device = self.device.lock();
             // What comes later is not waited for.
-            let wanted = *wanted.get_or_insert(device.fences.wanted());
-            if device.fences.over() >= wanted || !self.await_pass(&mut device, until) {
+            let wanted = *wanted.get_or_insert(device.quiesces.wanted());
+            if device.quiesces.over() >= wanted || !self.await_pass(&mut device, until) {
                 return;
             }
         }
@@ -563,21 +559,21 @@ impl MrDevice for MrPool {
 }
 
 impl LocalMemory for MrHandle<()> {
-    fn spoil(&self) {
-        self.spoiled.store(true, Relaxed);
+    fn poison(&self) {
+        self.poisoned.store(true, Relaxed);
     }
 }
 
 impl<T> Drop for MrHandle<T> {
     fn drop(&mut self) {
         let mut state = self.home.state.lock();
-        let Some(mut kept) = state.held.remove(&self.number) else {
+        let Some(mut entry) = state.held.remove(&self.number) else {
             // It went with its device.
             return;
         };
-        kept.spoiled = self.home.reads_run_on && self.spoiled.load(Relaxed);
-        state.offered = state.offered.wrapping_sub(kept.is_offered().into());
-        state.stale.push_back(kept);
+        entry.poisoned = self.home.reads_run_on && self.poisoned.load(Relaxed);
+        state.offered = state.offered.wrapping_sub(entry.is_offered().into());
+        state.pending_invalidate.push_back(entry);
         drop(state);
         self.home.queue.enqueue::<_, 0>(self.home.clone());
     }

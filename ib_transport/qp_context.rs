@@ -69,7 +69,7 @@ pub(super) struct RecvRingPolicy {
     /// When the peer last heard of us meanwhile, in nanoseconds.
     told: u64,
     /// The peer was told to wait longer when it finds no receive.
-    slowed: bool,
+    rnr_timer_raised: bool,
 }
 
 /// Why not even one receive is posted.
@@ -137,7 +137,7 @@ pub(super) struct QpContext {
     asks: Atomic<bool>,
     /// What is known of completions that do not come.
     #[pin]
-    unreported: SpinLockBh<Unreported>,
+    watchdog: SpinLockBh<Unreported>,
 }
 
 impl RecvRingPolicy {
@@ -150,7 +150,7 @@ impl RecvRingPolicy {
             spare: Batch::new(),
             starved_since: 0,
             told: 0,
-            slowed: false,
+            rnr_timer_raised: false,
         }
     }
 
@@ -169,21 +169,21 @@ impl RecvRingPolicy {
     /// Posts what is spare, and more from the pool, until the ring is as deep as it should be. In
     /// the end fewer may be posted: fails with ENOMEM if memory is short, or as the device does.
     fn refill(&mut self, qp: &Qp<QpContext>) -> Result {
-        let carrier = qp.handler();
+        let context = qp.handler();
         while self.depth.missing() > 0 {
             let wanted = (self.depth.missing() as usize)
                 .min(Batch::MAX)
                 .saturating_sub(self.spare.len());
-            let pool = carrier.device.pools.recv(carrier.events.fragment());
+            let pool = context.device.pools.recv(context.events.fragment());
             // If there is none, what is spare may do.
             let _ = pool.alloc_many(wanted, Context::Atomic, &mut self.spare);
             let posted = qp.post_recv(&mut self.spare)?;
             if posted == 0 {
-                carrier.connection.node.stats.inc(Counter::IbRxAllocLimit);
+                context.connection.node.stats.inc(Counter::IbRxAllocLimit);
                 return Err(ENOMEM);
             }
             self.note_posted(posted);
-            carrier.tell_posted(posted, self.depth.posted());
+            context.tell_posted(posted, self.depth.posted());
         }
         Ok(())
     }
@@ -207,13 +207,13 @@ impl QpContext {
             blocked: Atomic::new(false),
             receiving: Atomic::new(false),
             asks: Atomic::new(false),
-            unreported <- new_spinlock_bh!(Unreported::new(), "QpContext::unreported"),
+            watchdog <- new_spinlock_bh!(Unreported::new(), "QpContext::watchdog"),
         })
     }
 
     /// Whether the peer may not have seen our first frame: a passive side whose device had not taken
     /// over the socket when it came (soft-iWARP) sees it with the next one.
-    pub(super) fn is_unheard(&self) -> bool {
+    pub(super) fn is_awaiting_first_frame(&self) -> bool {
         self.device.caps.active_side_first && !self.events.is_passive() && !self.receiving.peek()
     }
 
@@ -305,7 +305,7 @@ impl QpContext {
 
     /// Looks after the ring: refills it if that did not go in a softirq, and at the end of a period
     /// judges its depth. May sleep.
-    pub(super) fn tend(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
+    pub(super) fn service_ring(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
         let this = qp.handler();
         // Before anything is looked at: who asks from here on is looked after again.
         this.asks.xchg(false, Full);
@@ -322,16 +322,16 @@ impl QpContext {
         // Something may have found no memory.
         this.connection.resume();
         if period_ends {
-            let verdict = qp.with_poll(|ring| {
-                let verdict = ring.depth.end_period(MAX_PROBES);
-                if verdict.shrank {
+            let decision = qp.with_poll(|ring| {
+                let decision = ring.depth.end_period(MAX_PROBES);
+                if decision.shrank {
                     // Nothing is posted before the rest has gone, so this is not to hang on it.
                     this.tell_posted(0, ring.depth.depth().min(ring.depth.posted()));
                 }
-                verdict
+                decision
             });
-            stats.add(Counter::IbRxRingShrunk, verdict.shrank.into());
-            this.connection.probe(verdict.ask);
+            stats.add(Counter::IbRxRingShrunk, decision.shrank.into());
+            this.connection.probe(decision.ask);
         }
         if qp.with_poll(|ring| ring.depth.is_low()) {
             stats.inc(Counter::IbRxRefillFromThread);
@@ -341,7 +341,7 @@ impl QpContext {
                     let posted = qp.with_poll(|ring| ring.depth.posted());
                     this.tell_posted(0, posted);
                     return if posted <= 1 {
-                        Self::starve(qp)
+                        Self::on_ring_empty(qp)
                     } else {
                         NextCheck::Soon
                     };
@@ -351,17 +351,17 @@ impl QpContext {
                     stats.inc(Counter::IbRxRingEmpty);
                     this.give_up_for_memory("no receives", ENOMEM);
                 }
-                Err(FillError::Limit | FillError::NoMemory) => return Self::starve(qp),
+                Err(FillError::Limit | FillError::NoMemory) => return Self::on_ring_empty(qp),
                 // It is being closed.
                 Err(FillError::Failed(error)) if error == Errno::NotConnected.into() => {}
                 Err(FillError::Failed(error)) => this.give_up("no receives", error),
             }
         }
-        if qp.with_poll(|ring| core::mem::take(&mut ring.slowed)) {
+        if qp.with_poll(|ring| core::mem::take(&mut ring.rnr_timer_raised)) {
             // If it fails the peer only waits longer than it needs to.
             let _ = qp.set_rnr_timer(RNR_TIMER);
         }
-        if this.is_unheard() {
+        if this.is_awaiting_first_frame() {
             // It may not be up yet.
             this.connection.send_header();
             NextCheck::Soon
@@ -381,17 +381,17 @@ impl QpContext {
 
     /// Sees to it that the end of what was posted is known in bounded time, also if the device loses a completion. Any
     /// context but a hard interrupt.
-    pub(super) fn check_progress(qp: &Qp<Self>, patience: WatchdogTimeout) {
+    pub(super) fn check_progress(qp: &Qp<Self>, timeout: WatchdogTimeout) {
         let this = qp.handler();
         let progress = qp.send_progress();
-        let sight = CqSnapshot {
+        let snapshot = CqSnapshot {
             done: progress.done,
             due: progress.due,
         };
         let now = time::monotonic_ns();
-        let verdict = this.unreported.lock().look(sight, now, patience);
+        let decision = this.watchdog.lock().check(snapshot, now, timeout);
         let stats = &this.connection.node.stats;
-        match verdict {
+        match decision {
             WatchdogDecision::Wait => {}
             WatchdogDecision::Ask => {
                 stats.inc(Counter::IbTxAsked);
@@ -414,7 +414,7 @@ impl QpContext {
     /// kept like this, one of these messages has to go, with its connection, and comes again. And if the
     /// receives of idle connections have all memory, the next connection takes small ones, which come
     /// from another pool.
-    fn starve(qp: &Qp<Self>) -> NextCheck {
+    fn on_ring_empty(qp: &Qp<Self>) -> NextCheck {
         let this = qp.handler();
         let stats = &this.connection.node.stats;
         stats.inc(Counter::IbRxRingEmpty);
@@ -433,19 +433,19 @@ impl QpContext {
             this.connection.send_header();
         }
         if this.device.caps.receiver_not_ready
-            && !qp.with_poll(|ring| core::mem::replace(&mut ring.slowed, true))
+            && !qp.with_poll(|ring| core::mem::replace(&mut ring.rnr_timer_raised, true))
         {
             // If it fails the peer only tries more often than it needs to, or is not there yet.
             let _ = qp.set_rnr_timer(STARVED_TIMER);
         }
-        let patience = if this.connection.is_amid_message() {
+        let timeout = if this.connection.in_reassembly() {
             Some(PATIENCE)
         } else if this.events.fragment() != FragmentSize::K4 {
             Some(LONG_PATIENCE)
         } else {
             None
         };
-        let impatient = patience.is_some_and(|patience| now.saturating_sub(since) >= patience);
+        let impatient = timeout.is_some_and(|timeout| now.saturating_sub(since) >= timeout);
         if impatient && this.device.may_give_up_one() {
             qp.with_poll(|ring| ring.starved_since = 0);
             stats.inc(Counter::IbRxGivenUp);

@@ -71,10 +71,10 @@ impl ReadQuiesce {
         self.ends.is_empty()
     }
 
-    /// Gives up the connections that hold it up for longer than `patience`: the peer may have no receives, or not tell of
+    /// Gives up the connections that hold it up for longer than `timeout`: the peer may have no receives, or not tell of
     /// any, and nothing else waits for that. Process context.
-    fn look(&mut self, users: &EndpointList, patience: WatchdogTimeout) {
-        if !patience.is_over(time::monotonic_ns().saturating_sub(self.since)) {
+    fn check(&mut self, users: &EndpointList, timeout: WatchdogTimeout) {
+        if !timeout.is_over(time::monotonic_ns().saturating_sub(self.since)) {
             return;
         }
         // Once: a queue pair takes its time to go.
@@ -90,7 +90,7 @@ impl ReadQuiesce {
 /// Regions that are invalid, or gone, from whose memory a read may still be answered.
 pub(super) struct ReadQuiesceQueue {
     behind: Fifo<MrEntry>,
-    fence: Option<ReadQuiesce>,
+    quiesce: Option<ReadQuiesce>,
     /// Those that came after the fence.
     next: Fifo<MrEntry>,
     /// How many fences there were, with this one, and how many are over.
@@ -102,7 +102,7 @@ impl ReadQuiesceQueue {
     pub(super) fn new() -> Self {
         Self {
             behind: Fifo::new(),
-            fence: None,
+            quiesce: None,
             next: Fifo::new(),
             made: 0,
             over: 0,
@@ -114,19 +114,19 @@ impl ReadQuiesceQueue {
     }
 
     /// No read from it begins any more.
-    pub(super) fn add(&mut self, kept: Item<MrEntry>) {
-        self.next.push_back(kept);
+    pub(super) fn add(&mut self, entry: Item<MrEntry>) {
+        self.next.push_back(entry);
     }
 
     /// Takes those from which no read is answered any more, and makes a fence for what has come since. Sleeps.
     pub(super) fn pass(&mut self, users: &EndpointList) -> Fifo<MrEntry> {
         let mut passed = Fifo::new();
         loop {
-            if let Some(fence) = &mut self.fence {
-                if !fence.is_over(users) {
+            if let Some(quiesce) = &mut self.quiesce {
+                if !quiesce.is_over(users) {
                     break;
                 }
-                self.fence = None;
+                self.quiesce = None;
                 self.over = self.made;
                 passed.append(&mut self.behind);
             }
@@ -134,10 +134,10 @@ impl ReadQuiesceQueue {
                 break;
             }
             // Without memory for it, those wait for the next time.
-            let Ok(fence) = ReadQuiesce::new(users) else {
+            let Ok(quiesce) = ReadQuiesce::new(users) else {
                 break;
             };
-            self.fence = Some(fence);
+            self.quiesce = Some(quiesce);
             self.made = self.made.wrapping_add(1);
             self.behind.append(&mut self.next);
         }
@@ -154,10 +154,10 @@ impl ReadQuiesceQueue {
         self.over
     }
 
-    /// Gives up the connections that hold up the fence for longer than `patience`. Process context.
-    pub(super) fn look(&mut self, users: &EndpointList, patience: WatchdogTimeout) {
-        if let Some(fence) = &mut self.fence {
-            fence.look(users, patience);
+    /// Gives up the connections that hold up the fence for longer than `timeout`. Process context.
+    pub(super) fn check(&mut self, users: &EndpointList, timeout: WatchdogTimeout) {
+        if let Some(quiesce) = &mut self.quiesce {
+            quiesce.check(users, timeout);
         }
     }
 }

@@ -53,16 +53,16 @@ impl Link for Qp<QpContext> {
     }
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (carrier, path) = (self.handler(), self.path());
-        carrier
+        let (context, path) = (self.handler(), self.path());
+        context
             .device
             .pd
             .device()
             .with_name(|name| f.write_fmt(fmt!("device={}", name)))?;
         f.write_fmt(fmt!(
             " passive={} flow_control={} send_ring={} recv_ring={} service_level={}",
-            u8::from(carrier.events.is_passive()),
-            u8::from(carrier.controlled),
+            u8::from(context.events.is_passive()),
+            u8::from(context.controlled),
             path.max_send_wr,
             path.max_recv_wr,
             path.service_level
@@ -70,8 +70,8 @@ impl Link for Qp<QpContext> {
     }
 
     fn announce(&self, connection: &Connection) {
-        let (carrier, key) = (self.handler(), &connection.key);
-        let events = &carrier.events;
+        let (context, key) = (self.handler(), &connection.key);
+        let events = &context.events;
         let (major, minor) = events
             .version()
             .map_or((0, 0), |version| (version.major(), version.minor()));
@@ -88,7 +88,7 @@ impl Link for Qp<QpContext> {
             key.tos,
             major,
             minor,
-            if carrier.controlled {
+            if context.controlled {
                 ", flow control"
             } else {
                 ""
@@ -97,13 +97,13 @@ impl Link for Qp<QpContext> {
         );
     }
 
-    fn signs(&self) -> LinkActivity {
-        let (arrived, deaf) = self.with_poll(|ring| ring.heard());
+    fn activity(&self) -> LinkActivity {
+        let (arrived, rx_stalled) = self.with_poll(|ring| ring.heard());
         let progress = self.send_progress();
         let device = &self.handler().device;
         LinkActivity {
             arrived,
-            deaf,
+            rx_stalled,
             given: progress.posted,
             done: progress.done,
             operates: progress.operates,
@@ -120,7 +120,7 @@ impl Link for Qp<QpContext> {
         if queue.is_idle() {
             return;
         }
-        let carrier = self.handler();
+        let context = self.handler();
         let ack = connection.ack();
         let mut chain = self.chain();
         let mut copied = 0u32;
@@ -128,21 +128,22 @@ impl Link for Qp<QpContext> {
             if chain.room() == 0 {
                 connection.node.stats.inc(Counter::IbTxRingFull);
                 // Whoever makes room takes the lock of `chain` for it, and looks here after that.
-                carrier.blocked.store(true, Relaxed);
+                context.blocked.store(true, Relaxed);
                 break false;
             }
-            if chain.in_flight() >= CROWDED && connection.packs() && queue.may_wait() {
+            if chain.in_flight() >= CROWDED && connection.peer_accepts_packed() && queue.can_delay()
+            {
                 // Some of those frames will report, and that comes here as well.
-                carrier.blocked.store(true, Relaxed);
+                context.blocked.store(true, Relaxed);
                 break false;
             }
             if copied >= COPIED_AT_ONCE && chain.in_flight() >= MAX_UNREPORTED {
-                carrier.blocked.store(true, Relaxed);
+                context.blocked.store(true, Relaxed);
                 break false;
             }
-            if carrier.config.wait_for_reads && has_to_wait(carrier, queue, &chain) {
+            if context.config.wait_for_reads && has_to_wait(context, queue, &chain) {
                 // The peer's first frame comes here as well, and so does the end of reads.
-                carrier.blocked.store(true, Relaxed);
+                context.blocked.store(true, Relaxed);
                 break false;
             }
             if !queue.credits.may_send() {
@@ -170,10 +171,10 @@ impl Link for Qp<QpContext> {
         if let Err(error) = chain.post() {
             connection.note_failure("post", error);
             pr_info_ratelimited!("{}: posting a send failed: {:?}\n", connection.key, error);
-            carrier.fail();
+            context.fail();
         } else if failed {
             // Most likely for want of a buffer.
-            carrier.give_up_for_memory("next frame", EIO);
+            context.give_up_for_memory("next frame", EIO);
         }
     }
 }
@@ -181,14 +182,14 @@ impl Link for Qp<QpContext> {
 /// Whether a header goes before the operation that is next. Not amid one: reads may be under way then of which only the
 /// last is sure to report.
 fn header_goes_first(queue: &TxQueue) -> bool {
-    queue.is_header_due() && !queue.unsent.front().is_some_and(Message::is_half_out)
+    queue.is_header_due() && !queue.unsent.front().is_some_and(Message::is_partially_sent)
 }
 
 /// Whether what is next must not be posted yet, to a device on which nothing goes behind a read.
-fn has_to_wait(carrier: &QpContext, queue: &TxQueue, chain: &SendChain<'_, QpContext>) -> bool {
+fn has_to_wait(context: &QpContext, queue: &TxQueue, chain: &SendChain<'_, QpContext>) -> bool {
     if queue.reads_next() && !header_goes_first(queue) {
         // Something has to go if the peer has not heard of us.
-        carrier.is_unheard()
+        context.is_awaiting_first_frame()
     } else {
         chain.awaits_reads()
     }
@@ -229,11 +230,11 @@ fn next_frame(
     ack: u64,
     chain: &mut SendChain<'_, QpContext>,
 ) -> Added {
-    let half_out = queue.unsent.front().is_some_and(Message::is_half_out);
+    let half_out = queue.unsent.front().is_some_and(Message::is_partially_sent);
     if queue.cong_left > 0 && !half_out {
         return congestion_frame(connection, queue, ack, chain);
     }
-    if connection.packs() && queue.can_pack() {
+    if connection.peer_accepts_packed() && queue.can_pack() {
         return packed_frame(connection, queue, ack, chain);
     }
     if let Some(message) = queue.unsent.front() {
@@ -330,7 +331,9 @@ fn header_or_work_request(
     if header_goes_first(queue) {
         match ack_frame(connection, queue, ack, chain) {
             // A read must not be what the peer hears first.
-            Added::Nothing if queue.reads_next() && chain.qp().handler().is_unheard() => {
+            Added::Nothing
+                if queue.reads_next() && chain.qp().handler().is_awaiting_first_frame() =>
+            {
                 return Added::Nothing
             }
             // Without memory for it the operation goes first.
@@ -350,7 +353,7 @@ fn work_request(
     let operation = queue
         .unsent
         .front_mut()
-        .and_then(|it| it.attached.operation.as_mut());
+        .and_then(|it| it.ops.operation.as_mut());
     let Some(operation) = operation else {
         return Added::Nothing;
     };
@@ -390,13 +393,13 @@ fn message_frame(
     if message.fragment == 0 {
         set_flags(connection, &mut queue.state, message, ack);
     }
-    let carrier = chain.qp().handler();
-    let size = carrier.events.fragment();
+    let context = chain.qp().handler();
+    let size = context.events.fragment();
     let Some(part) = wire::fragment(message.len, message.fragment, size) else {
         return Added::Failed;
     };
     let header = header_of(message, ack, tell(connection, &mut queue.credits));
-    let pools = &carrier.device.pools;
+    let pools = &context.device.pools;
     let Some((buf, copied)) = message.fragment_to_post(&header, part, size, pools) else {
         return Added::Failed;
     };
@@ -424,10 +427,10 @@ fn congestion_frame(
     ack: u64,
     chain: &mut SendChain<'_, QpContext>,
 ) -> Added {
-    let carrier = chain.qp().handler();
+    let context = chain.qp().handler();
     let offset = CONG_MAP_BYTES.saturating_sub(queue.cong_left);
-    let len = queue.cong_left.min(carrier.events.fragment().bytes());
-    let Ok(mut buf) = carrier.device.pools.alloc_send(len, Context::Atomic) else {
+    let len = queue.cong_left.min(context.events.fragment().bytes());
+    let Ok(mut buf) = context.device.pools.alloc_send(len, Context::Atomic) else {
         // Without its map the peer would not hold back, or never go on: reconnect and try again.
         connection.note_drop(Counter::CongUpdateFailed, 1);
         return Added::Failed;

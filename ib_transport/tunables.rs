@@ -93,7 +93,7 @@ impl IbTunables {
     }
 
     /// How long a device may make no progress with what was posted. Any context.
-    pub(super) fn patience(&self) -> WatchdogTimeout {
+    pub(super) fn timeout(&self) -> WatchdogTimeout {
         WatchdogTimeout::new(self.completion_timeout.count())
     }
 

@@ -75,11 +75,11 @@ impl Destination {
         msg: &mut SendMsg<'_>,
         len: u32,
         cookie: Option<Cookie>,
-        ticket: SndbufCharge,
+        charge: SndbufCharge,
     ) -> Result {
-        let beside = sk.node.begin_stamps();
+        let meta = sk.node.begin_stamps();
         let (addr, port, scope) = (bound.addr, bound.port, bound.scope);
-        let mut incoming = Incoming::new(addr, port, len, scope, beside, GFP_KERNEL)?;
+        let mut incoming = Incoming::new(addr, port, len, scope, meta, GFP_KERNEL)?;
         incoming.tos = sk.tos();
         if let Some(cookie) = cookie {
             let extras = RdmaExthdrs {
@@ -93,7 +93,7 @@ impl Destination {
         stats.count(Counter::SendQueued, Counter::CopyFromUser, len as usize);
         match self {
             Self::Socket(target) => {
-                incoming.ticket = Some(ticket);
+                incoming.charge = Some(charge);
                 target.deliver(incoming);
             }
             Self::Ping(asked) => {
@@ -105,7 +105,7 @@ impl Destination {
                 incoming.len = 0;
                 incoming.payload = Payload::Inline;
                 incoming.inline.set(&[]);
-                incoming.ticket = Some(ticket);
+                incoming.charge = Some(charge);
                 sk.deliver(incoming);
             }
             Self::Nobody(asked) => drop_for_want_of_socket(sk, bound, asked),

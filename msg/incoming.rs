@@ -86,11 +86,11 @@ pub(crate) struct Incoming {
     pub(crate) sequence: u64,
     /// The link of addresses that are link-local, the sender's or the receiver's; else 0.
     pub(crate) scope: u32,
-    pub(crate) beside: Option<KBox<MsgMeta>>,
+    pub(crate) meta: Option<KBox<MsgMeta>>,
     pub(crate) payload: Payload,
     pub(crate) inline: InlineBytes<INLINE>,
     /// On the loop transport the sender pays until the message is read.
-    pub(crate) ticket: Option<SndbufCharge>,
+    pub(crate) charge: Option<SndbufCharge>,
 }
 
 /// With the link of its queue this is one piece of memory of 256 bytes.
@@ -103,7 +103,7 @@ impl Incoming {
         sport: u16,
         len: u32,
         scope: u32,
-        beside: Option<KBox<MsgMeta>>,
+        meta: Option<KBox<MsgMeta>>,
         flags: kernel::alloc::Flags,
     ) -> Result<Item<Self>, AllocError> {
         Item::init(
@@ -114,10 +114,10 @@ impl Incoming {
                 len,
                 sequence: 0,
                 scope,
-                beside,
+                meta,
                 payload: Payload::Inline,
                 inline <- InlineBytes::init(),
-                ticket: None,
+                charge: None,
             }),
             flags,
         )
@@ -139,32 +139,32 @@ impl Incoming {
         extras: RdmaExthdrs,
         flags: kernel::alloc::Flags,
     ) -> Result<(), AllocError> {
-        if let Some(beside) = &mut self.beside {
-            beside.extras = extras;
+        if let Some(meta) = &mut self.meta {
+            meta.extras = extras;
             return Ok(());
         }
-        let beside = MsgMeta {
+        let meta = MsgMeta {
             extras,
             stamps: None,
         };
-        self.beside = Some(KBox::new(beside, flags)?);
+        self.meta = Some(KBox::new(meta, flags)?);
         Ok(())
     }
 
     /// Whether its times are noted.
     #[inline]
     pub(super) fn is_timed(&self) -> bool {
-        self.beside.as_ref().is_some_and(|it| it.stamps.is_some())
+        self.meta.as_ref().is_some_and(|it| it.stamps.is_some())
     }
 
     /// The message is being queued at a socket whose program wants to know times. Without memory it has none. Any context.
     #[cold]
     pub(super) fn note_delivery(&mut self) {
-        if self.beside.is_none() {
-            self.beside = MsgMeta::with_stamps();
+        if self.meta.is_none() {
+            self.meta = MsgMeta::with_stamps();
         }
-        if let Some(beside) = &mut self.beside {
-            beside.stamps.get_or_insert_with(Stamps::arrive).deliver();
+        if let Some(meta) = &mut self.meta {
+            meta.stamps.get_or_insert_with(Stamps::arrive).deliver();
         }
     }
 
@@ -180,7 +180,7 @@ impl Incoming {
     /// What the message takes of the receiver's buffer, in bytes of memory. It does not change once it is queued.
     #[inline]
     pub(crate) fn cost(&self) -> usize {
-        if self.beside.is_none() && matches!(self.payload, Payload::Inline) {
+        if self.meta.is_none() && matches!(self.payload, Payload::Inline) {
             return OVERHEAD;
         }
         self.cost_of_more()
@@ -196,7 +196,7 @@ impl Incoming {
     #[inline]
     pub(super) fn charged(&self, cost: usize) -> Unread {
         // On the loop transport the sender pays.
-        if self.ticket.is_some() {
+        if self.charge.is_some() {
             return Unread::default();
         }
         let in_buffers = match self.is_in_buffers() {
@@ -243,10 +243,10 @@ impl Incoming {
 
     /// What a message takes that is more than a few bytes.
     fn cost_of_more(&self) -> usize {
-        let beside = self.beside.as_ref().map_or(0, |_| MsgMeta::SIZE);
+        let meta = self.meta.as_ref().map_or(0, |_| MsgMeta::SIZE);
         OVERHEAD
             .saturating_add(self.payload_size())
-            .saturating_add(beside)
+            .saturating_add(meta)
     }
 
     /// What the payload takes of memory of its own, in bytes.

@@ -147,9 +147,9 @@ enum Charge {
 }
 
 impl Charge {
-    fn ticket(&self) -> Option<&SndbufCharge> {
+    fn charge(&self) -> Option<&SndbufCharge> {
         match self {
-            Self::Socket(ticket) => Some(ticket),
+            Self::Socket(charge) => Some(charge),
             Self::Node { .. } => None,
         }
     }
@@ -172,7 +172,7 @@ pub(crate) struct Message {
     /// The flags of the header, the same in all fragments.
     pub(crate) flags: wire::Flags,
     fragments: Fragments,
-    pub(crate) attached: MsgOps,
+    pub(crate) ops: MsgOps,
     /// How `fragments` are cut.
     cut: FragmentSize,
     payer: Charge,
@@ -187,15 +187,15 @@ impl Message {
         (sport, dport): (u16, u16),
         msg: &mut SendMsg<'_>,
         len: u32,
-        attached: MsgOps,
-        ticket: Option<SndbufCharge>,
+        ops: MsgOps,
+        charge: Option<SndbufCharge>,
     ) -> Result<Item<Self>> {
         let (cut, mut fragments) = Fragments::alloc(pools, cut, len)?;
         fragments.fill(len, cut, msg)?;
-        let payer = ticket.map_or(Charge::Node { _pong: None }, Charge::Socket);
+        let payer = charge.map_or(Charge::Node { _pong: None }, Charge::Socket);
         let mut message = Self::new(sport, dport, len, fragments, payer);
         message.cut = cut;
-        message.attached = attached;
+        message.ops = ops;
         Ok(Item::new(message, GFP_KERNEL)?)
     }
 
@@ -274,7 +274,7 @@ impl Message {
             cancelled: false,
             asks: false,
             flags: wire::Flags::NONE,
-            attached: MsgOps::default(),
+            ops: MsgOps::default(),
             fragments,
             cut: FragmentSize::default(),
             payer,
@@ -318,7 +318,7 @@ impl Message {
     pub(crate) fn is_packable(&self) -> bool {
         self.fragment == 0
             && self.len <= packed::LONGEST
-            && self.attached.operation.is_none()
+            && self.ops.operation.is_none()
             && self.sport != PROBE_PORT
             && self.dport != PROBE_PORT
     }
@@ -353,7 +353,7 @@ impl Message {
     /// What its headers tell beside the message.
     #[inline]
     pub(crate) fn extensions(&self) -> [u8; exthdr::SPACE] {
-        let (memory, operation) = (self.attached.memory, self.operation());
+        let (memory, operation) = (self.ops.memory, self.operation());
         if memory.is_none() && operation.is_none() {
             return [0; exthdr::SPACE];
         }
@@ -370,7 +370,7 @@ impl Message {
 
     #[inline]
     fn operation(&self) -> Option<&RdmaOp> {
-        self.attached.operation.as_deref()
+        self.ops.operation.as_deref()
     }
 
     /// Whether it was for one queue pair only: it is not sent again.
@@ -379,8 +379,8 @@ impl Message {
     }
 
     /// Whether the peer waits for the rest of it.
-    pub(crate) fn is_half_out(&self) -> bool {
-        self.fragment > 0 || self.operation().is_some_and(RdmaOp::is_half_out)
+    pub(crate) fn is_partially_sent(&self) -> bool {
+        self.fragment > 0 || self.operation().is_some_and(RdmaOp::is_partially_sent)
     }
 
     /// Whether its operation has work requests that wait to be posted.
@@ -403,7 +403,10 @@ impl Message {
     /// Whether it is to be acknowledged at once: its operation is done then, or it is there for that.
     #[inline]
     pub(crate) fn wants_ack(&self) -> bool {
-        self.asks || self.operation().is_some_and(RdmaOp::is_unheard)
+        self.asks
+            || self
+                .operation()
+                .is_some_and(RdmaOp::is_awaiting_first_frame)
     }
 
     /// Whether it has an operation that cannot be known to have gone well, as the queue pair is gone.
@@ -435,8 +438,8 @@ impl Message {
 
     /// Whether this socket sent it.
     pub(crate) fn is_from(&self, sk: &Sock<Socket>) -> bool {
-        match (self.payer.ticket(), self.operation()) {
-            (Some(ticket), _) => core::ptr::eq(ticket.socket(), sk),
+        match (self.payer.charge(), self.operation()) {
+            (Some(charge), _) => core::ptr::eq(charge.socket(), sk),
             (None, Some(operation)) => operation.is_from(sk),
             (None, None) => false,
         }
@@ -444,8 +447,8 @@ impl Message {
 
     /// Whether the socket that sent it is closed.
     pub(crate) fn is_from_closed(&self) -> bool {
-        match (self.payer.ticket(), self.operation()) {
-            (Some(ticket), _) => ticket.socket().is_closed(),
+        match (self.payer.charge(), self.operation()) {
+            (Some(charge), _) => charge.socket().is_closed(),
             (None, Some(operation)) => operation.is_from_closed(),
             (None, None) => false,
         }
@@ -453,13 +456,13 @@ impl Message {
 
     /// What its sender pays for it, in bytes.
     pub(crate) fn charge(&self) -> usize {
-        self.payer.ticket().map_or(0, SndbufCharge::bytes)
+        self.payer.charge().map_or(0, SndbufCharge::bytes)
     }
 
     /// How much of its send buffer the sender uses.
     pub(crate) fn pressure(&self) -> Pressure {
-        match self.payer.ticket() {
-            Some(ticket) => ticket.socket().pressure(),
+        match self.payer.charge() {
+            Some(charge) => charge.socket().pressure(),
             None => Pressure::Low,
         }
     }
@@ -468,7 +471,7 @@ impl Message {
     /// dropped without a lock.
     pub(crate) fn take_ticket(&mut self) -> Option<SndbufCharge> {
         match core::mem::replace(&mut self.payer, Charge::Node { _pong: None }) {
-            Charge::Socket(ticket) => Some(ticket),
+            Charge::Socket(charge) => Some(charge),
             node => {
                 self.payer = node;
                 None

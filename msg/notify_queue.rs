@@ -35,7 +35,7 @@ pub(crate) struct NotifyQueue {
 impl NotifyQueue {
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            list <- new_spinlock_bh!(Fifo::new(), "Socket::notices"),
+            list <- new_spinlock_bh!(Fifo::new(), "Socket::notify_queue"),
             any: Atomic::new(false),
             asked: Atomic::new(0),
         })

@@ -92,11 +92,11 @@ impl OpStatus {
         self.set(Status::Dropped);
     }
 
-    /// A work request is done, the last one or another one. `unheard`: that it is done does not mean that it went
+    /// A work request is done, the last one or another one. `completion_is_local_only`: that it is done does not mean that it went
     /// well, which the peer's acknowledgement does.
-    pub(crate) fn done(&self, last: bool, unheard: bool, status: WcStatus) {
+    pub(crate) fn done(&self, last: bool, completion_is_local_only: bool, status: WcStatus) {
         if status == WcStatus::SUCCESS {
-            if last && !unheard {
+            if last && !completion_is_local_only {
                 self.set(Status::Success);
             }
         } else if status.is_refused_by_peer() {
@@ -179,7 +179,7 @@ impl CompletionNotifier {
         if !self.sk.is_closed() {
             notice.status = status;
             notice.asked = asked;
-            self.sk.notices.add(notice);
+            self.sk.notify_queue.add(notice);
             self.sk.wake_readers(poll::IN);
         }
     }
@@ -211,7 +211,7 @@ pub(crate) struct Op {
     /// What a message without a frame of its own takes of the send buffer.
     _ticket: Option<SndbufCharge>,
     /// That its work requests are done does not mean that they went well: the peer's acknowledgement does.
-    unheard: bool,
+    completion_is_local_only: bool,
     /// Whose program began it.
     user: UserId,
 }
@@ -221,14 +221,14 @@ impl Op {
     pub(crate) fn new(
         told: Arc<CompletionNotifier>,
         memory: KVVec<KBox<dyn LocalMemory>>,
-        ticket: Option<SndbufCharge>,
-        unheard: bool,
+        charge: Option<SndbufCharge>,
+        completion_is_local_only: bool,
     ) -> Result<Arc<Self>> {
         let this = Self {
             told,
             memory,
-            _ticket: ticket,
-            unheard,
+            _ticket: charge,
+            completion_is_local_only,
             user: UserId::current(),
         };
         Ok(Arc::new(this, GFP_KERNEL_ACCOUNT)?)
@@ -238,7 +238,7 @@ impl Op {
 impl Drop for Op {
     fn drop(&mut self) {
         if self.told.outcome.get() != Some(Status::Success) {
-            self.memory.iter().for_each(|it| it.spoil());
+            self.memory.iter().for_each(|it| it.poison());
         }
     }
 }
@@ -286,7 +286,9 @@ impl Operation for Op {
         if (well && last) || status.is_refused_by_peer() {
             self.told.sk.note_operation(well);
         }
-        self.told.outcome.done(last, self.unheard, status);
+        self.told
+            .outcome
+            .done(last, self.completion_is_local_only, status);
     }
 }
 
@@ -321,7 +323,7 @@ pub(crate) struct RdmaOp {
     begun: bool,
     outcome: Arc<OpStatus>,
     /// Kept for the acknowledgement.
-    unheard: Option<Arc<Op>>,
+    completion_is_local_only: Option<Arc<Op>>,
     /// The message goes when a read is done, not before.
     pub(crate) fence: bool,
     pub(crate) behind: FollowUp,
@@ -343,7 +345,7 @@ impl RdmaOp {
             to_post,
             begun: false,
             outcome: op.told.outcome.clone(),
-            unheard: op.unheard.then(|| op.clone()),
+            completion_is_local_only: op.completion_is_local_only.then(|| op.clone()),
             fence,
             behind,
             rkey,
@@ -380,14 +382,14 @@ impl RdmaOp {
 
     /// Ends an operation that this peer does not serve, so that nothing of it can be posted. Returns whether that is so.
     pub(crate) fn refuse_unserved(&mut self) -> bool {
-        let unserved = self
+        let peer_has_no_responder = self
             .to_post
             .front()
             .is_some_and(OperationItem::is_served_by_peer);
-        if unserved {
+        if peer_has_no_responder {
             self.outcome.refuse();
         }
-        unserved
+        peer_has_no_responder
     }
 
     /// Takes the next work request and has it posted by `post`, which may give it back.
@@ -422,18 +424,18 @@ impl RdmaOp {
     }
 
     /// Whether some was posted, and others were not.
-    pub(super) fn is_half_out(&self) -> bool {
+    pub(super) fn is_partially_sent(&self) -> bool {
         self.begun && self.is_waiting()
     }
 
     /// Whether only the peer's acknowledgement tells that it went well.
-    pub(super) fn is_unheard(&self) -> bool {
-        self.unheard.is_some()
+    pub(super) fn is_awaiting_first_frame(&self) -> bool {
+        self.completion_is_local_only.is_some()
     }
 
     /// The peer has got the message.
     pub(super) fn acknowledge(&self) {
-        if self.unheard.is_some() && !self.is_waiting() {
+        if self.completion_is_local_only.is_some() && !self.is_waiting() {
             self.outcome.acknowledge();
         }
     }

@@ -129,11 +129,11 @@ pub(crate) struct Socket {
     pub(super) sender: SetOnce<Option<Holder>>,
     /// Whether one of these may be there, which `poll(2)` asks each time.
     pub(super) is_charged: Atomic<bool>,
-    pub(crate) news: CongNotify,
+    pub(crate) cong_notify: CongNotify,
     #[pin]
     pub(crate) memory: Memory,
     #[pin]
-    pub(crate) notices: NotifyQueue,
+    pub(crate) notify_queue: NotifyQueue,
     /// How operations on memory of peers have ended: positive if they go well, 0 if none has ended, or by how many it is
     /// below 0 that have to go well.
     standing: Atomic<i32>,
@@ -186,9 +186,9 @@ impl Socket {
             is_charged: Atomic::new(maker.is_some()),
             maker,
             sender: SetOnce::new(),
-            news: CongNotify::new(),
+            cong_notify: CongNotify::new(),
             memory <- Memory::new(),
-            notices <- NotifyQueue::new(),
+            notify_queue <- NotifyQueue::new(),
             standing: Atomic::new(0),
             turn_at: Atomic::new(0),
             closed: Atomic::new(false),
@@ -313,12 +313,12 @@ impl Sock<Socket> {
         self.charge(&mut recv, &message, cost);
         recv.messages.push_back(message);
         recv.bytes = recv.bytes.saturating_add(cost);
-        let news = self.judge(&mut recv, buffer.bytes);
+        let cong_notify = self.judge(&mut recv, buffer.bytes);
         self.turn.note_readable(true);
         drop(recv);
         stats.count(Counter::RecvQueued, Counter::RecvBytesAdded, cost);
         self.wake_readers(poll::IN);
-        self.announce(news);
+        self.announce(cong_notify);
     }
 
     /// Has `read` read the oldest message, if there is one and nobody else is reading. The message is gone then, unless
@@ -336,7 +336,7 @@ impl Sock<Socket> {
             return Ok(None);
         };
         let mut cost = 0;
-        let mut news = Transition::None;
+        let mut cong_notify = Transition::None;
         if keep == Keep::Yes {
             recv.looked_at = Some(UnreadInfo::of(&message));
         } else {
@@ -345,7 +345,7 @@ impl Sock<Socket> {
             self.uncharge(&mut recv, &message, cost);
             // What leaves a queue does not fill it. It may be overrun and not marked, for want of memory.
             if recv.congested || self.is_overrun() {
-                news = self.judge(&mut recv, self.rcvbuf());
+                cong_notify = self.judge(&mut recv, self.rcvbuf());
             }
             self.note_readable(&recv);
         }
@@ -356,22 +356,22 @@ impl Sock<Socket> {
             drop(reading);
             drop(message);
             self.node.stats.add(Counter::RecvBytesFreed, cost);
-            self.announce(news);
+            self.announce(cong_notify);
             return result.map(Some);
         }
-        self.put_back(reading, keep, message, cost, news);
+        self.put_back(reading, keep, message, cost, cong_notify);
         result.map(Some)
     }
 
     /// Puts a message back that was taken out to be read, with its `cost` where that was taken off;
-    /// `news` came of it and was not announced.
+    /// `cong_notify` came of it and was not announced.
     fn put_back(
         &self,
         reading: Reading<'_>,
         keep: Keep,
         message: Item<Incoming>,
         cost: usize,
-        news: Transition,
+        cong_notify: Transition,
     ) {
         let mut recv = self.recv.lock();
         recv.looked_at = None;
@@ -395,7 +395,7 @@ impl Sock<Socket> {
         }
         // If both are news the port is as before, but a map that was sent meanwhile may say otherwise.
         self.announce(if again == Transition::None {
-            news
+            cong_notify
         } else {
             again
         });
@@ -414,13 +414,13 @@ impl Sock<Socket> {
         dropped.append(&mut recv.messages);
         let bytes = core::mem::take(&mut recv.bytes);
         self.uncharge_all(&mut recv);
-        let news = self.judge(&mut recv, self.rcvbuf());
+        let cong_notify = self.judge(&mut recv, self.rcvbuf());
         self.note_readable(&recv);
         drop(recv);
         self.note_unread(dropped.len());
         drop(dropped);
         self.node.stats.add(Counter::RecvBytesFreed, bytes);
-        self.announce(news);
+        self.announce(cong_notify);
         self.waiters.wake_all();
     }
 
@@ -467,15 +467,15 @@ impl Sock<Socket> {
 
     /// Tells those who send to this port about a change. No lock held.
     #[inline]
-    fn announce(&self, news: Transition) {
-        if news != Transition::None {
-            self.announce_change(news);
+    fn announce(&self, cong_notify: Transition) {
+        if cong_notify != Transition::None {
+            self.announce_change(cong_notify);
         }
     }
 
     #[cold]
-    fn announce_change(&self, news: Transition) {
-        if news == Transition::Cleared {
+    fn announce_change(&self, cong_notify: Transition) {
+        if cong_notify == Transition::Cleared {
             self.waiters.wake_all();
         }
         if let Some(bound) = self.bound() {

@@ -84,30 +84,30 @@ impl Unreported {
     }
 
     /// Looks at the queue pair, `now` by a monotonic clock in nanoseconds.
-    pub(crate) fn look(
+    pub(crate) fn check(
         &mut self,
-        sight: CqSnapshot,
+        snapshot: CqSnapshot,
         now: u64,
-        patience: WatchdogTimeout,
+        timeout: WatchdogTimeout,
     ) -> WatchdogDecision {
         let since = match self.since {
             // While none is done the oldest is the same.
-            Some(since) if patience.secs > 0 && sight.due && sight.done == self.done => since,
+            Some(since) if timeout.secs > 0 && snapshot.due && snapshot.done == self.done => since,
             _ => {
                 *self = Self {
-                    done: sight.done,
-                    since: sight.due.then_some(now),
+                    done: snapshot.done,
+                    since: snapshot.due.then_some(now),
                     asked: false,
                 };
                 return WatchdogDecision::Wait;
             }
         };
         let stuck = now.saturating_sub(since);
-        if patience.is_over(stuck) {
+        if timeout.is_over(stuck) {
             // Not at each look that comes before it is gone.
             *self = Self::new();
             WatchdogDecision::GiveUp
-        } else if patience.is_to_ask(stuck) && !self.asked {
+        } else if timeout.is_to_ask(stuck) && !self.asked {
             self.asked = true;
             WatchdogDecision::Ask
         } else {

@@ -34,7 +34,7 @@ pub(crate) struct Credits {
     /// Receives of the peer that are left for our frames.
     left: u32,
     /// Receives of ours that the peer was not told of.
-    untold: u32,
+    unadvertised: u32,
     /// They are so many that the peer has to hear of them.
     due: bool,
 }
@@ -49,7 +49,7 @@ impl Credits {
         Self {
             mode: Mode::Off,
             left: 0,
-            untold: 0,
+            unadvertised: 0,
             due: false,
         }
     }
@@ -65,7 +65,7 @@ impl Credits {
     /// What to tell with private data: 0 without flow control.
     pub(crate) fn offer(&mut self) -> u32 {
         self.due = false;
-        core::mem::take(&mut self.untold)
+        core::mem::take(&mut self.unadvertised)
     }
 
     /// The peer's private data has come.
@@ -90,7 +90,7 @@ impl Credits {
             Mode::MaybePeer if count > 0 => {
                 self.mode = Mode::Peer;
                 // It may have waited for this for a while.
-                self.due = self.untold > 0;
+                self.due = self.unadvertised > 0;
             }
             _ => {}
         }
@@ -103,22 +103,25 @@ impl Credits {
     /// each frame that tells of one takes another: it would go on and on. Where memory is that short, a
     /// call without any comes after a while.
     pub(crate) fn posted(&mut self, count: u32, all: u32) {
-        self.untold = match self.mode {
+        self.unadvertised = match self.mode {
             Mode::Off => return,
-            _ => self.untold.saturating_add(count),
+            _ => self.unadvertised.saturating_add(count),
         };
         self.due = match self.mode {
             Mode::Off | Mode::MaybePeer => false,
             _ => {
                 let least = if count > 0 { 2 } else { 1 };
-                self.untold >= least && self.untold >= all.saturating_sub(self.untold)
+                self.unadvertised >= least
+                    && self.unadvertised >= all.saturating_sub(self.unadvertised)
             }
         };
     }
 
     /// Whether a frame may be sent.
     pub(crate) const fn may_send(&self) -> bool {
-        !matches!(self.mode, Mode::Both) || self.left > 1 || (self.left == 1 && self.untold > 0)
+        !matches!(self.mode, Mode::Both)
+            || self.left > 1
+            || (self.left == 1 && self.unadvertised > 0)
     }
 
     /// Whether the peer has to hear of our receives.
@@ -131,9 +134,9 @@ impl Credits {
         if matches!(self.mode, Mode::MaybePeer) {
             return 0;
         }
-        let told = u8::try_from(self.untold).unwrap_or(u8::MAX);
-        self.untold = self.untold.saturating_sub(told.into());
-        self.due &= self.untold >= u8::MAX.into();
+        let told = u8::try_from(self.unadvertised).unwrap_or(u8::MAX);
+        self.unadvertised = self.unadvertised.saturating_sub(told.into());
+        self.due &= self.unadvertised >= u8::MAX.into();
         told
     }
 

@@ -150,23 +150,23 @@ impl IdleTracker {
     }
 
     /// Looks at the connection, `now` by a monotonic clock in nanoseconds.
-    pub(crate) fn look(
+    pub(crate) fn check(
         &mut self,
-        sight: &IdleSnapshot,
+        snapshot: &IdleSnapshot,
         now: u64,
-        patience: IdleTimeouts,
+        idle_timeouts: IdleTimeouts,
     ) -> IdleDecision {
-        if self.marks != sight.marks || self.since == 0 {
+        if self.marks != snapshot.marks || self.since == 0 {
             *self = Self {
-                marks: sight.marks,
+                marks: snapshot.marks,
                 since: now.max(1),
                 ..Self::new()
             };
             return IdleDecision::Keep;
         }
         let quiet = now.saturating_sub(self.since);
-        if sight.up {
-            if sight.ack_due {
+        if snapshot.up {
+            if snapshot.ack_due {
                 // The look that counts is one after it has gone out.
                 self.acknowledged = false;
                 return IdleDecision::Keep;
@@ -177,16 +177,16 @@ impl IdleTracker {
             }
             self.settled = true;
         }
-        if sight.pending {
+        if snapshot.pending {
             return IdleDecision::Keep;
         }
-        match (sight.up, sight.down) {
-            (true, _) if sight.like_us && !sight.offers && patience.is_idle(quiet) => {
+        match (snapshot.up, snapshot.down) {
+            (true, _) if snapshot.like_us && !snapshot.offers && idle_timeouts.is_idle(quiet) => {
                 IdleDecision::Close
             }
-            (_, true) if sight.unused && patience.is_unused(quiet) => IdleDecision::Forget,
-            (true, _) if self.settled && patience.is_idle(quiet) => IdleDecision::EndForRoom,
-            (_, true) if patience.is_idle(quiet) => IdleDecision::ForgetForRoom,
+            (_, true) if snapshot.unused && idle_timeouts.is_unused(quiet) => IdleDecision::Forget,
+            (true, _) if self.settled && idle_timeouts.is_idle(quiet) => IdleDecision::EndForRoom,
+            (_, true) if idle_timeouts.is_idle(quiet) => IdleDecision::ForgetForRoom,
             _ => IdleDecision::Keep,
         }
     }

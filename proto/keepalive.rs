@@ -103,7 +103,7 @@ pub(crate) struct LinkActivity {
     /// Frames that have arrived, modulo 2^32.
     pub(crate) arrived: u32,
     /// Nothing can arrive, as we have no memory to receive.
-    pub(crate) deaf: bool,
+    pub(crate) rx_stalled: bool,
     /// Sends that the device was given.
     pub(crate) given: u64,
     /// Those that it has done.
@@ -126,7 +126,7 @@ pub(crate) struct LinkSnapshot {
     pub(crate) waits: bool,
     /// The first message that was not given to the device.
     pub(crate) unsent: Option<u64>,
-    pub(crate) signs: LinkActivity,
+    pub(crate) activity: LinkActivity,
 }
 
 /// How many messages have got through, in sequence numbers.
@@ -164,12 +164,12 @@ enum Stage {
 
 impl Stage {
     /// The time for which the question or its answer may be behind operations, in nanoseconds.
-    fn may_be_behind_operations(self, sight: &LinkSnapshot) -> u64 {
+    fn may_be_behind_operations(self, snapshot: &LinkSnapshot) -> u64 {
         let asks = matches!(self, Self::Queued(_) | Self::Given(_));
-        if asks && sight.signs.operates {
+        if asks && snapshot.activity.operates {
             OPERATION
-        } else if self != Self::Unasked && sight.signs.offers {
-            sight.signs.offers_for
+        } else if self != Self::Unasked && snapshot.activity.offers {
+            snapshot.activity.offers_for
         } else {
             0
         }
@@ -183,7 +183,7 @@ pub(crate) struct Silence {
     through: Through,
     /// How often the peer was given up since that changed.
     failures: u32,
-    spell: QuietPeriod,
+    quiet: QuietPeriod,
 }
 
 /// A time for which nothing has come.
@@ -207,37 +207,37 @@ impl Silence {
         Self {
             through: Through::default(),
             failures: 0,
-            spell: QuietPeriod::new(),
+            quiet: QuietPeriod::new(),
         }
     }
 
     /// The peer was asked: the question has the number `sequence`, or less.
     pub(crate) fn asked(&mut self, sequence: u64) {
-        self.spell.stage = Stage::Queued(sequence);
-        self.spell.quiet = 0;
+        self.quiet.stage = Stage::Queued(sequence);
+        self.quiet.quiet = 0;
     }
 
     /// Nothing waits, or there is no link: what was heard until now does not count.
     pub(crate) fn pause(&mut self) {
-        self.spell = QuietPeriod::new();
+        self.quiet = QuietPeriod::new();
     }
 
     /// Looks at the connection, `now` by a monotonic clock in nanoseconds.
-    pub(crate) fn look(
+    pub(crate) fn check(
         &mut self,
-        sight: &LinkSnapshot,
+        snapshot: &LinkSnapshot,
         now: u64,
         limit: KeepaliveLimit,
     ) -> KeepaliveDecision {
-        if core::mem::replace(&mut self.through, sight.through) != sight.through {
+        if core::mem::replace(&mut self.through, snapshot.through) != snapshot.through {
             self.failures = 0;
         }
-        let verdict = self.spell.look(sight, now, limit, self.failures);
-        if verdict == KeepaliveDecision::GiveUp {
+        let decision = self.quiet.check(snapshot, now, limit, self.failures);
+        if decision == KeepaliveDecision::GiveUp {
             self.failures = self.failures.saturating_add(1);
             self.pause();
         }
-        verdict
+        decision
     }
 }
 
@@ -254,9 +254,9 @@ impl QuietPeriod {
         }
     }
 
-    fn look(
+    fn check(
         &mut self,
-        sight: &LinkSnapshot,
+        snapshot: &LinkSnapshot,
         now: u64,
         limit: KeepaliveLimit,
         failures: u32,
@@ -264,13 +264,13 @@ impl QuietPeriod {
         // A machine that was stopped has not listened. So no more counts than for a look that is late.
         let most = u64::from(limit.period_ms()).saturating_mul(2_000_000);
         let passed = now.saturating_sub(self.last).min(most);
-        let heard = (self.times_up, self.arrived) != (sight.times_up, sight.signs.arrived);
-        let waits = sight.waits && !sight.signs.deaf && limit.secs > 0;
+        let heard = (self.times_up, self.arrived) != (snapshot.times_up, snapshot.activity.arrived);
+        let waits = snapshot.waits && !snapshot.activity.rx_stalled && limit.secs > 0;
         if heard || !waits || !self.waited {
             *self = Self {
-                times_up: sight.times_up,
-                arrived: sight.signs.arrived,
-                done: sight.signs.done,
+                times_up: snapshot.times_up,
+                arrived: snapshot.activity.arrived,
+                done: snapshot.activity.done,
                 waited: waits,
                 last: now,
                 ..Self::new()
@@ -279,25 +279,26 @@ impl QuietPeriod {
         }
         self.last = now;
         self.quiet = self.quiet.saturating_add(passed);
-        let progress = core::mem::replace(&mut self.done, sight.signs.done) != sight.signs.done;
-        self.follow(sight, progress);
+        let progress =
+            core::mem::replace(&mut self.done, snapshot.activity.done) != snapshot.activity.done;
+        self.follow(snapshot, progress);
         if self.quiet < limit.half(failures) {
             return KeepaliveDecision::Keep;
         }
         if self.stage == Stage::Unasked {
             return KeepaliveDecision::Ask;
         }
-        if self.quiet < self.stage.may_be_behind_operations(sight) {
+        if self.quiet < self.stage.may_be_behind_operations(snapshot) {
             return KeepaliveDecision::Keep;
         }
         KeepaliveDecision::GiveUp
     }
 
     /// Follows the question on its way.
-    fn follow(&mut self, sight: &LinkSnapshot, progress: bool) {
+    fn follow(&mut self, snapshot: &LinkSnapshot, progress: bool) {
         if let Stage::Queued(sequence) = self.stage {
-            if sight.unsent.is_none_or(|first| first > sequence) {
-                self.stage = Stage::Given(sight.signs.given);
+            if snapshot.unsent.is_none_or(|first| first > sequence) {
+                self.stage = Stage::Given(snapshot.activity.given);
             }
         }
         if !progress || !matches!(self.stage, Stage::Queued(_) | Stage::Given(_)) {
@@ -305,7 +306,7 @@ impl QuietPeriod {
         }
         self.quiet = 0;
         if let Stage::Given(place) = self.stage {
-            if sight.signs.done >= place {
+            if snapshot.activity.done >= place {
                 self.stage = Stage::Taken;
             }
         }

@@ -193,7 +193,7 @@ pub(super) fn bind(sk: &Sock<Socket>, addr: &[u8]) -> Result {
     };
     let binds = &sk.node.binds;
     let any_port = port == 0;
-    let port = if any_port { binds.suggest() } else { port };
+    let port = if any_port { binds.pick_port() } else { port };
     let key = BindKey { addr, port, scope };
     let result = match transport_of(sk, addr, scope, loopback) {
         Ok(_) if port == PROBE_PORT => Err(BindError::Reserved),
@@ -234,7 +234,7 @@ fn search_port(sk: &Sock<Socket>, key: BindKey, transport: TransportId) -> Resul
     let binds = &sk.node.binds;
     let address = binds.address(key.addr);
     let after = key.port.saturating_add(1);
-    let suggested = iter::repeat_with(|| binds.suggest()).take(SUGGESTIONS);
+    let suggested = iter::repeat_with(|| binds.pick_port()).take(SUGGESTIONS);
     let all = Iterator::chain(after..=u16::MAX, FIRST_PORT..key.port);
     for port in Iterator::chain(suggested, all) {
         match binds.bind(sk, BindKey { port, ..key }, address, transport) {

@@ -132,7 +132,7 @@ pub(super) fn get(sk: &Sock<Socket>, name: c_int, mut out: SockOptOut<'_>) -> Re
     let record = match topic {
         Topic::Counters => counters(sk, &mut writer)?,
         Topic::Connections => connections(sk, &mut writer)?,
-        Topic::Outgoing(outbox) => outgoing(sk, outbox, &mut writer)?,
+        Topic::Outgoing(queue_kind) => outgoing(sk, queue_kind, &mut writer)?,
         Topic::Unread => unread(sk, &mut writer)?,
         Topic::Sockets => sockets(sk, &mut writer)?,
         Topic::Rdma => rdma(sk, &mut writer)?,
@@ -187,13 +187,17 @@ fn connections(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> 
     Ok(info::Connection::size(writer.family))
 }
 
-fn outgoing(sk: &Sock<Socket>, outbox: QueueKind, writer: &mut Writer<'_, '_>) -> Result<usize> {
+fn outgoing(
+    sk: &Sock<Socket>,
+    queue_kind: QueueKind,
+    writer: &mut Writer<'_, '_>,
+) -> Result<usize> {
     for_each_connection(sk, |connection| {
         let key = &connection.key;
         if !writer.shows(key.laddr) {
             return Ok(());
         }
-        connection.try_for_each_message(outbox, |message| {
+        connection.try_for_each_message(queue_kind, |message| {
             writer.add(&info::Message {
                 sequence: message.sequence,
                 len: message.len,

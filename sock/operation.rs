@@ -52,7 +52,7 @@ impl OpRequest {
     }
 
     /// Pins the local memory, has the device see it, and says what is to be posted, and what to count when that is handed
-    /// over. `ticket`: what pays for a silent message.
+    /// over. `charge`: what pays for a silent message.
     ///
     /// Fails with ENOBUFS if the program does not read how operations end, EINVAL and EMSGSIZE if it cannot be, EFAULT
     /// if the memory is not there, or for an atomic operation is not at a multiple of 8, EOPNOTSUPP if the device cannot
@@ -61,9 +61,9 @@ impl OpRequest {
         &self,
         sk: &Sock<Socket>,
         bound: &Bound,
-        ticket: Option<SndbufCharge>,
+        charge: Option<SndbufCharge>,
     ) -> Result<(KBox<RdmaOp>, OpStats)> {
-        if sk.notices.is_full() {
+        if sk.notify_queue.is_full() {
             return Err(Errno::NoBufferSpace.into());
         }
         let flags = self.flags();
@@ -76,7 +76,7 @@ impl OpRequest {
             told: told.clone(),
             memory: KVVec::new(),
             pieces: KVVec::new(),
-            unheard: false,
+            completion_is_local_only: false,
         };
         let (verb, rkey, mut remote) = match self {
             Self::Transfer(args) => {
@@ -89,14 +89,15 @@ impl OpRequest {
             }
         };
         let tally = OpStats::new(verb, &local.pieces);
-        let behind = match ticket {
+        let behind = match charge {
             None => FollowUp::Message,
             // The program is to hear how it went, and only an acknowledgement tells.
-            Some(_) if local.unheard && asks => FollowUp::Question,
+            Some(_) if local.completion_is_local_only && asks => FollowUp::Question,
             Some(_) => FollowUp::Nothing,
         };
-        let unheard = local.unheard && behind != FollowUp::Nothing;
-        let op = Op::new(told, local.memory, ticket, unheard)?;
+        let completion_is_local_only =
+            local.completion_is_local_only && behind != FollowUp::Nothing;
+        let op = Op::new(told, local.memory, charge, completion_is_local_only)?;
         let mut to_post = Fifo::new();
         let mut pieces = local.pieces.into_iter().peekable();
         while let Some(piece) = pieces.next() {
@@ -108,8 +109,8 @@ impl OpRequest {
         let fence = flags.contains(Flags::FENCE);
         let told_to_peer = matches!(self, Self::Transfer(_)) && behind == FollowUp::Message;
         let used = told_to_peer.then_some(rkey);
-        let attachment = RdmaOp::new(&op, to_post, (fence, behind), used)?;
-        Ok((attachment, tally))
+        let op = RdmaOp::new(&op, to_post, (fence, behind), used)?;
+        Ok((op, tally))
     }
 }
 
@@ -146,7 +147,7 @@ struct Local<'a> {
     told: Arc<CompletionNotifier>,
     memory: KVVec<KBox<dyn LocalMemory>>,
     pieces: KVVec<LocalPiece>,
-    unheard: bool,
+    completion_is_local_only: bool,
 }
 
 impl Local<'_> {
@@ -167,7 +168,7 @@ impl Local<'_> {
         } else {
             (Verb::Read, OpKind::Read)
         };
-        let boundary = self.sk.node.mapped_at_once(self.bound)?;
+        let boundary = self.sk.node.max_contiguous_map(self.bound)?;
         for area in areas() {
             let mut rest = Some(area);
             while let Some(area) = rest {
@@ -214,13 +215,13 @@ impl Local<'_> {
         let Mapped {
             memory,
             pieces,
-            unheard,
+            completion_is_local_only,
         } = self.sk.node.map(self.bound, memory, needs, then)?;
         self.memory.push(memory, GFP_KERNEL_ACCOUNT)?;
         for piece in pieces {
             self.pieces.push(piece, GFP_KERNEL_ACCOUNT)?;
         }
-        self.unheard |= unheard;
+        self.completion_is_local_only |= completion_is_local_only;
         Ok(())
     }
 }

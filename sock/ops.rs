@@ -97,14 +97,14 @@ impl Protocol for Socket {
     fn poll(sk: &Sock<Self>) -> PollMask {
         let mut mask = PollMask::default();
         // Whoever asks has no room yet.
-        if sk.may_read() || sk.notices.any_for(false) {
+        if sk.may_read() || sk.notify_queue.any_for(false) {
             mask |= poll::IN;
         }
-        if sk.news.is_monitor() {
-            if sk.news.is_due() {
+        if sk.cong_notify.is_monitor() {
+            if sk.cong_notify.is_due() {
                 mask |= poll::IN;
             }
-        } else if sk.news.tell_any() {
+        } else if sk.cong_notify.tell_any() {
             mask |= poll::IN | poll::WRBAND;
         }
         if sk.is_writable() && !Turns::has(sk) && sk.may_use_share() {

@@ -53,7 +53,7 @@ pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptI
             Ok(())
         }
         (SOL_RDS, RDS_CONG_MONITOR) => {
-            sk.news.set_monitor(value.read_int()? != 0);
+            sk.cong_notify.set_monitor(value.read_int()? != 0);
             // What nobody has read is for others now.
             sk.wake_readers(poll::IN | poll::WRBAND);
             Ok(())

@@ -30,7 +30,10 @@ pub(super) fn recvmsg(sk: &Sock<Socket>, msg: RecvMsg<'_>) -> Result<usize> {
 
 /// Whether there is something that a reader can be told now, who has room for how an operation has ended, or not.
 fn is_due(sk: &Sock<Socket>, has_room: bool) -> bool {
-    sk.may_read() || sk.news.is_due() || sk.notices.any_for(has_room) || sk.may_have_lost()
+    sk.may_read()
+        || sk.cong_notify.is_due()
+        || sk.notify_queue.any_for(has_room)
+        || sk.may_have_lost()
 }
 
 /// As [`recvmsg`]; notes that it has `waited`.
@@ -54,10 +57,10 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
         if sk.may_have_lost() {
             sk.take_loss()?;
         }
-        if sk.notices.any() && tell_ends(sk, &mut msg, keep)? {
+        if sk.notify_queue.any() && tell_ends(sk, &mut msg, keep)? {
             return Ok(0);
         }
-        if sk.news.ports() != 0 && tell_news(sk, &mut msg, keep)? {
+        if sk.cong_notify.ports() != 0 && tell_news(sk, &mut msg, keep)? {
             return Ok(0);
         }
         let read = sk.read_message(keep, |message| read(sk, message, &mut msg, keep))?;
@@ -65,20 +68,23 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
             return Ok(returned);
         }
         // That there is nothing to read is what the program has asked to know.
-        sk.news.heed();
+        sk.cong_notify.heed();
         // The ports wait for a call that has room: this one shall know, once.
-        if sk.news.is_due() && !msg.has_control_room(size_of::<u64>()) && sk.news.tell_short() {
+        if sk.cong_notify.is_due()
+            && !msg.has_control_room(size_of::<u64>())
+            && sk.cong_notify.tell_short()
+        {
             msg.add_flags(msg_flags::CTRUNC);
             return Ok(0);
         }
         let has_room_for_end = msg.has_control_room(NOTIFICATION);
-        if sk.notices.any_for(has_room_for_end) {
+        if sk.notify_queue.any_for(has_room_for_end) {
             if has_room_for_end {
                 // It has just come.
                 continue;
             }
             // Or a program that never has room, though it has asked, would never wait.
-            if keep == Keep::Yes || sk.notices.miss() {
+            if keep == Keep::Yes || sk.notify_queue.miss() {
                 msg.add_flags(msg_flags::CTRUNC);
                 return Ok(0);
             }
@@ -88,7 +94,7 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
         }
         *waited = true;
         let has_room = msg.has_control_room(size_of::<u64>());
-        let may_tell = || has_room && sk.news.ports() != 0;
+        let may_tell = || has_room && sk.cong_notify.ports() != 0;
         let is_due = || is_due(sk, has_room_for_end) || may_tell();
         if !sk.wait_to_read(&mut timeout, is_due)? {
             return Err(Errno::TimedOut.into());
@@ -102,13 +108,13 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
 fn tell_ends(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<bool> {
     let mut told = false;
     while msg.has_control_room(NOTIFICATION) {
-        let Some(notice) = sk.notices.take() else {
+        let Some(notice) = sk.notify_queue.take() else {
             break;
         };
         let data = Aligned(notification(notice.token, notice.status));
         let result = msg.put_control(SOL_RDS, CMSG_RDMA_STATUS, &data);
         if result.is_err() || keep == Keep::Yes {
-            sk.notices.put_back(notice);
+            sk.notify_queue.put_back(notice);
             // Someone may have looked while it was away.
             sk.wake_readers(poll::IN);
             return result
@@ -132,19 +138,19 @@ fn tell_news(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<boo
         msg.put_control(SOL_RDS, CMSG_CONG_UPDATE, &data)
     };
     if keep == Keep::Yes {
-        let ports = sk.news.ports();
+        let ports = sk.cong_notify.ports();
         return match ports {
             0 => Ok(false),
             ports => tell(ports, msg).map(|()| true),
         };
     }
-    let ports = sk.news.take_ports();
+    let ports = sk.cong_notify.take_ports();
     if ports == 0 {
         return Ok(false);
     }
     let told = tell(ports, msg);
     if told.is_err() {
-        sk.news.add(ports);
+        sk.cong_notify.add(ports);
         // Someone may have looked while they were away.
         sk.wake_readers(poll::IN | poll::WRBAND);
     }
@@ -155,8 +161,8 @@ fn tell_news(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<boo
 fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<usize> {
     let flags = msg.flags();
     let copied = message.copy_to(msg)?;
-    if let Some(beside) = &message.beside {
-        tell_beside(sk, beside, msg)?;
+    if let Some(meta) = &message.meta {
+        tell_beside(sk, meta, msg)?;
     }
     let len = message.len as usize;
     msg.set_name(&sockaddr(message.saddr, message.sport, message.scope));
@@ -177,12 +183,12 @@ fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep
 
 /// Tells of memory that a message speaks of, and of its times if the program has asked for them. Fails with EFAULT.
 #[cold]
-fn tell_beside(sk: &Sock<Socket>, beside: &MsgMeta, msg: &mut RecvMsg<'_>) -> Result {
-    if let Some(cookie) = beside.extras.memory {
+fn tell_beside(sk: &Sock<Socket>, meta: &MsgMeta, msg: &mut RecvMsg<'_>) -> Result {
+    if let Some(cookie) = meta.extras.memory {
         let data = Aligned(cookie.to_bits().to_ne_bytes());
         msg.put_control(SOL_RDS, CMSG_RDMA_DEST, &data)?;
     }
-    let Some(stamps) = &beside.stamps else {
+    let Some(stamps) = &meta.stamps else {
         return Ok(());
     };
     sk.put_timestamp(msg, stamps.at)?;

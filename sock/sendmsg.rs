@@ -56,7 +56,7 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     if msg.flags() & !FLAGS != 0 {
         return Err(Errno::NotSupported.into());
     }
-    sk.news.heed();
+    sk.cong_notify.heed();
     let named = match msg.name() {
         Some(name) => Some(parse_peer(sk, name, Call::Send)?),
         None => None,
@@ -96,12 +96,12 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     }
     let cost = match &route {
         Route::Loop(_) => {
-            let beside = control.as_ref().map_or(0, |it| it.size_beside());
-            Incoming::cost_of_copy(len).saturating_add(beside)
+            let meta = control.as_ref().map_or(0, |it| it.size_beside());
+            Incoming::cost_of_copy(len).saturating_add(meta)
         }
         Route::Connection(connection) => connection.cost_of_message(wire_len),
     };
-    let ticket = admit(sk, &route, peer.port, cost, limit, timeout)?;
+    let charge = admit(sk, &route, peer.port, cost, limit, timeout)?;
     let sending = Sending {
         sk,
         bound,
@@ -109,9 +109,9 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
         len: wire_len,
     };
     match control {
-        None => sending.hand_over(route, &mut msg, MsgOps::default(), Some(ticket))?,
+        None => sending.hand_over(route, &mut msg, MsgOps::default(), Some(charge))?,
         Some(control) => {
-            sending.hand_over_with(KBox::into_inner(control), route, &mut msg, ticket)?
+            sending.hand_over_with(KBox::into_inner(control), route, &mut msg, charge)?
         }
     }
     Ok(len)
@@ -154,8 +154,8 @@ impl Sending<'_> {
         &self,
         route: Route,
         msg: &mut SendMsg<'_>,
-        attached: MsgOps,
-        ticket: Option<SndbufCharge>,
+        ops: MsgOps,
+        charge: Option<SndbufCharge>,
     ) -> Result {
         let &Self {
             sk,
@@ -165,13 +165,13 @@ impl Sending<'_> {
         } = self;
         let mut connection = match route {
             Route::Loop(destination) => {
-                let ticket = ticket.ok_or(EINVAL)?;
-                return destination.send(sk, bound, msg, len, attached.memory, ticket);
+                let charge = charge.ok_or(EINVAL)?;
+                return destination.send(sk, bound, msg, len, ops.memory, charge);
             }
             Route::Connection(connection) => connection,
         };
         let ports = (bound.port, port);
-        let mut message = connection.message_from_user(ports, msg, len, attached, ticket)?;
+        let mut message = connection.message_from_user(ports, msg, len, ops, charge)?;
         while let Err(back) = connection.send(message) {
             // It was idle, and has just been forgotten.
             message = back;
@@ -188,7 +188,7 @@ impl Sending<'_> {
         control: Control,
         route: Route,
         msg: &mut SendMsg<'_>,
-        ticket: SndbufCharge,
+        charge: SndbufCharge,
     ) -> Result {
         let Self { sk, bound, .. } = *self;
         if matches!(route, Route::Loop(_)) && control.operation.is_some() {
@@ -197,15 +197,15 @@ impl Sending<'_> {
         }
         let memory = control.memory.map(|it| it.cookie(sk)).transpose()?;
         let (memory, fresh) = memory.map_or((None, None), |(it, fresh)| (Some(it), fresh));
-        let mut ticket = Some(ticket);
+        let mut charge = Some(charge);
         let prepare = |wish: OpRequest| {
             let is_silent = memory.is_none() && wish.is_silent(self.len);
-            wish.prepare(sk, bound, ticket.take_if(|_| is_silent))
+            wish.prepare(sk, bound, charge.take_if(|_| is_silent))
         };
         let operation = control.operation.map(prepare).transpose();
         let sent = operation.and_then(|operation| {
             let (operation, tally) = operation.unzip();
-            self.hand_over(route, msg, MsgOps { memory, operation }, ticket)?;
+            self.hand_over(route, msg, MsgOps { memory, operation }, charge)?;
             if let Some(tally) = tally {
                 tally.count(&sk.node.stats);
             }
@@ -460,7 +460,7 @@ fn admit(
             }
         }
         let full = match take(limit) {
-            Ok(ticket) => return Ok(ticket),
+            Ok(charge) => return Ok(charge),
             Err(full) => full,
         };
         // It may have been changed since.
@@ -479,7 +479,7 @@ fn admit(
             match take(limit) {
                 // It was the buffer before: wait for the share.
                 Err(NoTicket::Share) if share.is_none() => continue,
-                ticket => return ticket.map_err(|_| EAGAIN),
+                charge => return charge.map_err(|_| EAGAIN),
             }
         }
         let ready = || match share {

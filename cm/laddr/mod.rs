@@ -69,7 +69,7 @@ pub(crate) trait AddrUser: Send + Sync {
 /// A device that connections can use.
 struct AddrOwner {
     id: DeviceId,
-    tenant: Arc<dyn AddrUser>,
+    user: Arc<dyn AddrUser>,
 }
 
 /// A question that is being asked.
@@ -148,11 +148,11 @@ impl LocalAddrs {
     pub(crate) fn add_device(
         self: &Arc<Self>,
         device: &Device,
-        tenant: Arc<dyn AddrUser>,
+        user: Arc<dyn AddrUser>,
     ) -> Result<DeviceAddrs> {
         let home = AddrOwner {
             id: device.id(),
-            tenant,
+            user,
         };
         self.devices.lock().push(home, GFP_ATOMIC)?;
         // Whatever fails below, it goes off the list again.
@@ -293,10 +293,10 @@ impl LocalAddrs {
         let count = self.devices.lock().len();
         for index in (0..count).rev() {
             let devices = self.devices.lock();
-            let tenant = devices.get(index).map(|home| home.tenant.clone());
+            let user = devices.get(index).map(|home| home.user.clone());
             drop(devices);
-            if let Some(tenant) = tenant {
-                tenant.recheck(self);
+            if let Some(user) = user {
+                user.recheck(self);
             }
         }
     }

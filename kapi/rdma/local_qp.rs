@@ -171,15 +171,16 @@ impl LocalQp {
         // Some devices have atomic operations, but refuse such regions, and log that each time.
         let domain = verbs.pd.domain();
         let known = domain.refuses_atomic_regions();
-        let first = access.plainer().filter(|_| known).unwrap_or(access);
-        let posted = to_result(post(first.flags())).or_else(|error| match first.plainer() {
-            Some(plainer) if error == EINVAL || error == Errno::NotSupported.into() => {
-                to_result(post(plainer.flags()))?;
-                domain.note_no_atomic_regions();
-                Ok(())
-            }
-            _ => Err(error),
-        });
+        let first = access.without_atomics().filter(|_| known).unwrap_or(access);
+        let posted =
+            to_result(post(first.flags())).or_else(|error| match first.without_atomics() {
+                Some(without_atomics) if error == EINVAL || error == Errno::NotSupported.into() => {
+                    to_result(post(without_atomics.flags()))?;
+                    domain.note_no_atomic_regions();
+                    Ok(())
+                }
+                _ => Err(error),
+            });
         // The program has said nothing wrong.
         let posted = posted.map_err(|error| if error == EINVAL { EIO } else { error });
         if let Err(error) = posted.and_then(|()| region.mr().finish(PATIENCE_MS)) {

@@ -50,7 +50,7 @@ pub(crate) enum Access {
 
 impl Access {
     /// The same without atomic operations.
-    pub(crate) fn plainer(self) -> Option<Self> {
+    pub(crate) fn without_atomics(self) -> Option<Self> {
         (self == Self::Writable { atomics: true }).then_some(Self::Writable { atomics: false })
     }
 
@@ -308,7 +308,7 @@ impl Mr {
     }
 
     /// Whether the next key would be one that it has had: a key differs from the one before in a byte.
-    fn is_worn(&self) -> bool {
+    fn rkeys_exhausted(&self) -> bool {
         self.keys == u8::MAX
     }
 
@@ -416,7 +416,7 @@ impl Region {
             mapping,
             invalid,
         } = self;
-        let again = invalid.load(ordering::Acquire) && !mr.is_worn();
+        let again = invalid.load(ordering::Acquire) && !mr.rkeys_exhausted();
         if again {
             mr.own.mapping = None;
         }

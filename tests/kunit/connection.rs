@@ -436,7 +436,7 @@ mod suite {
             self.ups.fetch_add(1, Relaxed);
         }
 
-        fn signs(&self) -> LinkActivity {
+        fn activity(&self) -> LinkActivity {
             LinkActivity::default()
         }
 

@@ -246,10 +246,10 @@ mod suite {
 
     #[test]
     fn only_atomics_can_be_done_without() {
-        assert_eq!(WHOLE.plainer(), Some(PLAIN));
-        assert_eq!(PLAIN.plainer(), None);
-        assert_eq!(Access::Readable.plainer(), None);
-        assert_eq!(OF_OPERATIONS.map(Access::plainer), [None; 3]);
+        assert_eq!(WHOLE.without_atomics(), Some(PLAIN));
+        assert_eq!(PLAIN.without_atomics(), None);
+        assert_eq!(Access::Readable.without_atomics(), None);
+        assert_eq!(OF_OPERATIONS.map(Access::without_atomics), [None; 3]);
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl<T: WithoutMemory> Transport for T {
         Err(ENODEV)
     }
 
-    fn mapped_at_once(&self, _: Ipv6Addr, _: u32) -> Result<u64> {
+    fn max_contiguous_map(&self, _: Ipv6Addr, _: u32) -> Result<u64> {
         Err(ENODEV)
     }
 

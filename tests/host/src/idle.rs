@@ -50,16 +50,16 @@ fn unused() -> IdleSnapshot {
 /// What comes of looks at a connection, after so many seconds each.
 fn looks<const N: usize>(idle_secs: u32, looks: [(u64, IdleSnapshot); N]) -> [IdleDecision; N] {
     let mut idleness = IdleTracker::new();
-    let patience = IdleTimeouts::new(idle_secs);
-    looks.map(|(time, sight)| idleness.look(&sight, (1000 + time) * SECOND, patience))
+    let idle_timeouts = IdleTimeouts::new(idle_secs);
+    looks.map(|(time, snapshot)| idleness.check(&snapshot, (1000 + time) * SECOND, idle_timeouts))
 }
 
 /// Whether the peer is known to have the acknowledgement after each of them.
 fn settled<const N: usize>(idle_secs: u32, looks: [(u64, IdleSnapshot); N]) -> [bool; N] {
     let mut idleness = IdleTracker::new();
-    let patience = IdleTimeouts::new(idle_secs);
-    looks.map(|(time, sight)| {
-        let _ = idleness.look(&sight, (1000 + time) * SECOND, patience);
+    let idle_timeouts = IdleTimeouts::new(idle_secs);
+    looks.map(|(time, snapshot)| {
+        let _ = idleness.check(&snapshot, (1000 + time) * SECOND, idle_timeouts);
         idleness.is_settled()
     })
 }
@@ -105,7 +105,7 @@ fn a_message_or_a_reconnect_starts_over() {
         let mut changed = up();
         change(&mut changed.marks);
         let mut idleness = IdleTracker::new();
-        let _ = idleness.look(&up(), SECOND, IdleTimeouts::new(2));
+        let _ = idleness.check(&up(), SECOND, IdleTimeouts::new(2));
         assert!(idleness.is_about(&up().marks) && !idleness.is_about(&changed.marks));
         let times = [(0, up()), (15, up()), (600, changed), (1199, changed)];
         assert_eq!(looks(600, times), [Keep, Acknowledge, Keep, Acknowledge]);
@@ -116,10 +116,10 @@ fn a_message_or_a_reconnect_starts_over() {
 
 #[test]
 fn what_is_pending_keeps_it() {
-    for sight in [up(), down(), unused()] {
+    for snapshot in [up(), down(), unused()] {
         let pending = IdleSnapshot {
             pending: true,
-            ..sight
+            ..snapshot
         };
         let found = looks(2, [(0, pending), (2, pending), (9, pending)]);
         assert!(found.iter().all(|x| [Keep, Acknowledge].contains(x)));

@@ -13,9 +13,9 @@ fn waiting() -> LinkSnapshot {
         through: Through::default(),
         waits: true,
         unsent: None,
-        signs: LinkActivity {
+        activity: LinkActivity {
             arrived: 7,
-            deaf: false,
+            rx_stalled: false,
             given: 20,
             done: 20,
             operates: false,
@@ -41,10 +41,10 @@ impl Looks {
         }
     }
 
-    fn look(&mut self, sight: &LinkSnapshot) -> KeepaliveDecision {
+    fn check(&mut self, snapshot: &LinkSnapshot) -> KeepaliveDecision {
         self.seconds += 1;
         let now = self.seconds * SECOND;
-        self.silence.look(sight, now, self.limit)
+        self.silence.check(snapshot, now, self.limit)
     }
 
     /// Looks until something is to be done, and at the most so often. `change` says what is seen after how many
@@ -55,9 +55,9 @@ impl Looks {
         mut change: impl FnMut(u32) -> LinkSnapshot,
     ) -> (KeepaliveDecision, u32) {
         for count in 0..most {
-            match self.look(&change(count)) {
+            match self.check(&change(count)) {
                 Keep => {}
-                verdict => return (verdict, count),
+                decision => return (decision, count),
             }
         }
         (Keep, most)
@@ -66,8 +66,8 @@ impl Looks {
     /// A peer that was asked and heard nothing of it: the question has number 50.
     fn asked(secs: u32) -> Self {
         let mut looks = Self::new(secs);
-        let (verdict, _) = looks.until(9999, |_| waiting());
-        assert_eq!(verdict, Ask);
+        let (decision, _) = looks.until(9999, |_| waiting());
+        assert_eq!(decision, Ask);
         looks.silence.asked(50);
         looks
     }
@@ -97,15 +97,15 @@ fn a_peer_that_needs_longer_gets_it() {
         let (mut failures, mut since) = (0, 0);
         while since < 100 {
             since += 1;
-            let sight = LinkSnapshot {
+            let snapshot = LinkSnapshot {
                 times_up: failures,
                 waits: since > 2 || !sees_nothing_between,
                 ..waiting()
             };
-            if !sight.waits {
+            if !snapshot.waits {
                 looks.silence.pause();
             }
-            match looks.look(&sight) {
+            match looks.check(&snapshot) {
                 Keep => {}
                 Ask => looks.silence.asked(50),
                 GiveUp => (failures, since) = (failures + 1, 0),
@@ -191,9 +191,9 @@ fn nothing_is_asked_while_nothing_waits() {
 #[test]
 fn whatever_arrives_begins_it_anew() {
     for change in [
-        |sight: &mut LinkSnapshot| sight.signs.arrived += 1,
-        |sight: &mut LinkSnapshot| sight.signs.arrived = 0,
-        |sight: &mut LinkSnapshot| sight.times_up += 1,
+        |snapshot: &mut LinkSnapshot| snapshot.activity.arrived += 1,
+        |snapshot: &mut LinkSnapshot| snapshot.activity.arrived = 0,
+        |snapshot: &mut LinkSnapshot| snapshot.times_up += 1,
     ] {
         let mut changed = waiting();
         change(&mut changed);
@@ -205,9 +205,9 @@ fn whatever_arrives_begins_it_anew() {
         assert_eq!(looks.until(100, |_| changed), (Ask, 15));
     }
     let often = |count| LinkSnapshot {
-        signs: LinkActivity {
+        activity: LinkActivity {
             arrived: u32::MAX.wrapping_add(count / 14),
-            ..waiting().signs
+            ..waiting().activity
         },
         ..waiting()
     };
@@ -217,16 +217,16 @@ fn whatever_arrives_begins_it_anew() {
 /// Without memory to receive it is we who do not listen.
 #[test]
 fn the_deaf_judge_nobody() {
-    let deaf = LinkSnapshot {
-        signs: LinkActivity {
-            deaf: true,
-            ..waiting().signs
+    let rx_stalled = LinkSnapshot {
+        activity: LinkActivity {
+            rx_stalled: true,
+            ..waiting().activity
         },
         ..waiting()
     };
-    assert_eq!(Looks::new(30).until(999, |_| deaf), (Keep, 999));
+    assert_eq!(Looks::new(30).until(999, |_| rx_stalled), (Keep, 999));
     let mut looks = Looks::asked(30);
-    assert_eq!(looks.until(999, |_| deaf), (Keep, 999));
+    assert_eq!(looks.until(999, |_| rx_stalled), (Keep, 999));
     assert_eq!(looks.until(999, |_| waiting()), (Ask, 15));
 }
 
@@ -234,12 +234,12 @@ fn the_deaf_judge_nobody() {
 #[test]
 fn looks_that_did_not_take_place_do_not_count() {
     let mut looks = Looks::new(30);
-    assert_eq!(looks.look(&waiting()), Keep);
+    assert_eq!(looks.check(&waiting()), Keep);
     looks.seconds += 9999;
-    assert_eq!(looks.look(&waiting()), Keep);
+    assert_eq!(looks.check(&waiting()), Keep);
     let mut looks = Looks::asked(30);
     looks.seconds += 9999;
-    assert_eq!(looks.look(&waiting()), Keep);
+    assert_eq!(looks.check(&waiting()), Keep);
     // What counts is two looks' time, 7.5 seconds.
     assert_eq!(looks.until(99, |_| waiting()), (GiveUp, 7));
     // A clock that goes back is none of our concern.
@@ -253,20 +253,20 @@ fn looks_that_did_not_take_place_do_not_count() {
 fn who_takes_what_is_before_the_question_is_not_given_up() {
     let queued = |count: u32| LinkSnapshot {
         unsent: Some(50),
-        signs: LinkActivity {
+        activity: LinkActivity {
             given: 120 + u64::from(count / 10),
             done: u64::from(count / 10),
-            ..waiting().signs
+            ..waiting().activity
         },
         ..waiting()
     };
     assert_eq!(Looks::asked(30).until(9999, queued), (Keep, 9999));
     // With the device, which has 100 sends before it.
     let given = |count: u32| LinkSnapshot {
-        signs: LinkActivity {
+        activity: LinkActivity {
             given: 120 + u64::from(count / 10),
             done: 20 + u64::from(count / 10),
-            ..waiting().signs
+            ..waiting().activity
         },
         ..waiting()
     };
@@ -285,10 +285,10 @@ fn who_takes_nothing_is_given_up() {
     ] {
         let stuck = LinkSnapshot {
             unsent,
-            signs: LinkActivity {
+            activity: LinkActivity {
                 given,
                 done,
-                ..waiting().signs
+                ..waiting().activity
             },
             ..waiting()
         };
@@ -301,15 +301,15 @@ fn who_takes_nothing_is_given_up() {
 fn what_is_taken_after_the_question_is_no_answer() {
     // One send each second, of which each 16th reports.
     let drip = |count: u32| LinkSnapshot {
-        signs: LinkActivity {
+        activity: LinkActivity {
             given: u64::from(21 + count),
             done: u64::from((21 + count) / 16 * 16),
-            ..waiting().signs
+            ..waiting().activity
         },
         ..waiting()
     };
-    let (verdict, count) = Looks::asked(30).until(9999, drip);
-    assert_eq!(verdict, GiveUp);
+    let (decision, count) = Looks::asked(30).until(9999, drip);
+    assert_eq!(decision, GiveUp);
     assert!((14..=16 + 15).contains(&count), "{count}");
 }
 
@@ -317,31 +317,31 @@ fn what_is_taken_after_the_question_is_no_answer() {
 #[test]
 fn an_operation_may_take_longer_than_its_own_limit() {
     let before = LinkSnapshot {
-        signs: LinkActivity {
+        activity: LinkActivity {
             given: 120,
             operates: true,
-            ..waiting().signs
+            ..waiting().activity
         },
         ..waiting()
     };
-    let (verdict, count) = Looks::asked(30).until(9999, |_| before);
-    assert_eq!(verdict, GiveUp);
+    let (decision, count) = Looks::asked(30).until(9999, |_| before);
+    assert_eq!(decision, GiveUp);
     assert!((125..=155).contains(&count), "{count}");
     // Not if the peer's device has taken the question, and then comes an operation.
     let mut looks = Looks::asked(30);
     let idle = LinkSnapshot {
-        signs: LinkActivity {
+        activity: LinkActivity {
             operates: false,
-            ..before.signs
+            ..before.activity
         },
         ..before
     };
-    assert_eq!(looks.look(&idle), Keep);
+    assert_eq!(looks.check(&idle), Keep);
     let taken = |_| LinkSnapshot {
-        signs: LinkActivity {
+        activity: LinkActivity {
             given: 130,
             done: 125,
-            ..before.signs
+            ..before.activity
         },
         ..before
     };
@@ -357,29 +357,29 @@ fn who_may_use_our_memory_gets_the_time_of_an_operation() {
     for (unsent, given, done) in [(Some(3), 120, 20), (None, 120, 20), (None, 21, 21)] {
         let offers = LinkSnapshot {
             unsent,
-            signs: LinkActivity {
+            activity: LinkActivity {
                 given,
                 done,
                 offers: true,
-                ..waiting().signs
+                ..waiting().activity
             },
             ..waiting()
         };
         let asked = || {
             let mut looks = Looks::asked(30);
             let before = LinkSnapshot {
-                signs: LinkActivity {
+                activity: LinkActivity {
                     done: 20,
-                    ..offers.signs
+                    ..offers.activity
                 },
                 ..offers
             };
-            assert_eq!(looks.look(&before), Keep);
+            assert_eq!(looks.check(&before), Keep);
             looks
         };
         let mut looks = asked();
-        let (verdict, count) = looks.until(9999, |_| offers);
-        assert_eq!(verdict, GiveUp);
+        let (decision, count) = looks.until(9999, |_| offers);
+        assert_eq!(decision, GiveUp);
         assert!((125..=155).contains(&count), "{count}");
         // It is asked as soon as others.
         assert_eq!(looks.until(9999, |_| offers), (Ask, 30));
@@ -387,18 +387,18 @@ fn who_may_use_our_memory_gets_the_time_of_an_operation() {
         let mut looks = asked();
         assert_eq!(looks.until(60, |_| offers), (Keep, 60));
         let stuck = LinkSnapshot {
-            signs: LinkActivity {
+            activity: LinkActivity {
                 offers: false,
-                ..offers.signs
+                ..offers.activity
             },
             ..offers
         };
         assert_eq!(looks.until(9999, |_| stuck), (GiveUp, 0));
     }
     let long = LinkSnapshot {
-        signs: LinkActivity {
+        activity: LinkActivity {
             offers: true,
-            ..waiting().signs
+            ..waiting().activity
         },
         ..waiting()
     };
@@ -417,20 +417,20 @@ fn the_operations_of_peers_take_what_the_port_needs_for_them() {
         (0, 1, 15 + 150),
     ] {
         let offers = LinkSnapshot {
-            signs: LinkActivity {
+            activity: LinkActivity {
                 offers: true,
                 offers_for: time_for_operations(mbits, peers),
-                ..waiting().signs
+                ..waiting().activity
             },
             ..waiting()
         };
         let mut looks = Looks::new(30);
-        let (verdict, asked) = looks.until(9999, |_| offers);
-        assert_eq!(verdict, Ask);
+        let (decision, asked) = looks.until(9999, |_| offers);
+        assert_eq!(decision, Ask);
         looks.silence.asked(50);
-        let (verdict, answered) = looks.until(9999, |_| offers);
+        let (decision, answered) = looks.until(9999, |_| offers);
         assert_eq!(
-            (verdict, asked + answered + 1),
+            (decision, asked + answered + 1),
             (GiveUp, secs),
             "{mbits} {peers}"
         );
@@ -446,16 +446,16 @@ fn a_peer_with_a_slower_port_is_given_up_only_where_little_patience_is_wanted() 
         let (mut failures, mut since) = (0, 0);
         while since < needs {
             since += 1;
-            let sight = LinkSnapshot {
+            let snapshot = LinkSnapshot {
                 times_up: failures,
-                signs: LinkActivity {
+                activity: LinkActivity {
                     offers: true,
                     offers_for: time_for_operations(100_000, 1),
-                    ..waiting().signs
+                    ..waiting().activity
                 },
                 ..waiting()
             };
-            match looks.look(&sight) {
+            match looks.check(&snapshot) {
                 Keep => {}
                 Ask => looks.silence.asked(50),
                 GiveUp => (failures, since) = (failures + 1, 0),
@@ -473,15 +473,15 @@ fn the_time_for_operations_has_bounds() {
     assert_eq!(time_for_operations(1, usize::MAX), 150 * SECOND);
     // An operation of ours has a limit of its own, whatever the port takes.
     let operates = LinkSnapshot {
-        signs: LinkActivity {
+        activity: LinkActivity {
             given: 120,
             operates: true,
             offers: true,
             offers_for: 2 * SECOND,
-            ..waiting().signs
+            ..waiting().activity
         },
         ..waiting()
     };
-    let (verdict, count) = Looks::asked(30).until(9999, |_| operates);
-    assert_eq!((verdict, count / 10), (GiveUp, 14));
+    let (decision, count) = Looks::asked(30).until(9999, |_| operates);
+    assert_eq!((decision, count / 10), (GiveUp, 14));
 }

@@ -132,10 +132,10 @@ fn a_quiet_ring_asks_for_frames_until_it_is_small() {
     let mut r = deepest(15, 480);
     let mut asked = 0;
     for _ in 0..40 {
-        let verdict = r.end_period(MOST);
-        assert!(verdict.ask <= MOST);
-        asked += verdict.ask;
-        for _ in 0..verdict.ask {
+        let decision = r.end_period(MOST);
+        assert!(decision.ask <= MOST);
+        asked += decision.ask;
+        for _ in 0..decision.ask {
             r.arrive();
             // The buffer is not posted again.
             assert!(!r.wants_back(0));
@@ -192,9 +192,9 @@ proptest! {
                 }
                 Op::Refill(count) => r.add(count.min(r.missing())),
                 Op::Period => {
-                    let verdict = r.end_period(MOST);
-                    prop_assert!(verdict.ask <= r.surplus());
-                    prop_assert_eq!(verdict.shrank, r.depth() < before.depth());
+                    let decision = r.end_period(MOST);
+                    prop_assert!(decision.ask <= r.surplus());
+                    prop_assert_eq!(decision.shrank, r.depth() < before.depth());
                 }
             }
             prop_assert!(r.depth() >= first.min(max) && r.depth() <= max);

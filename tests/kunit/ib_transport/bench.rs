@@ -346,7 +346,7 @@ impl BenchEnd {
         let (events, setup) = (&self.events, &self.wire.setup);
         let controlled = setup.credit > 0;
         let connection = &self.connection;
-        let carrier = QpContext::new(
+        let context = QpContext::new(
             connection.clone(),
             events.clone(),
             device.clone(),
@@ -356,7 +356,7 @@ impl BenchEnd {
         connection.set_pools(&device.pools)?;
         connection.begin_credits(controlled);
         let ring = RecvRingPolicy::new(events.fragment(), config.max_recv_wr, setup.min_recv_wr);
-        let qp = fake::queue_pair(&device.pd, config, carrier, ring)?;
+        let qp = fake::queue_pair(&device.pd, config, context, ring)?;
         self.device.set_qp(&qp);
         self.qp = Some(qp.clone());
         // Before anything is posted, for which others wait.

@@ -108,8 +108,8 @@ mod suite {
         /// Gives the device queue pairs to register memory by.
         fn connect(&self) -> Result {
             let pd = &self.device.pd;
-            let registrar = RegQp::of(local_queue_pair(pd)?, local_queue_pair(pd)?)?;
-            self.regions.set_registrar(registrar);
+            let reg_qp = RegQp::of(local_queue_pair(pd)?, local_queue_pair(pd)?)?;
+            self.regions.set_registrar(reg_qp);
             Ok(())
         }
 

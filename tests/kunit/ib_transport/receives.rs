@@ -209,10 +209,10 @@ mod suite {
         let connection = bench.connect()?;
         let device = bench.qp().ok_or(ENOENT)?.handler().device.clone();
         // A period ends with the first one at the latest.
-        device.tend();
-        let idle = device.tend();
+        device.service_ring();
+        let idle = device.service_ring();
         bench.qp().ok_or(ENOENT)?.handler().tend_soon();
-        let asked = device.tend();
+        let asked = device.service_ring();
         drop(device);
         let left = bench.end(connection);
         assert_eq!((idle, asked, left), (0, 1, 0));

@@ -22,18 +22,18 @@ pub(super) const DELIVERY: Time = 500 * MS;
 
 impl World {
     /// Looks whether the connection of a node is idle, and does what is to be done.
-    pub(super) fn look(&mut self, node: usize) {
-        let verdict = self.nodes[node].look(self.now, self.patience);
+    pub(super) fn check(&mut self, node: usize) {
+        let decision = self.nodes[node].check(self.now, self.idle_timeouts);
         if self.trace {
-            eprintln!("{:>10}   node {node} {verdict:?}", "");
+            eprintln!("{:>10}   node {node} {decision:?}", "");
         }
-        match verdict {
+        match decision {
             OfIdle::Keep => {}
             OfIdle::Acknowledge => self.acknowledge(node),
             OfIdle::Close => self.feed(node, Event::Idle),
             OfIdle::Forget => {}
             OfIdle::EndForRoom | OfIdle::ForgetForRoom if !self.nodes[node].has_room => {
-                if verdict == OfIdle::EndForRoom {
+                if decision == OfIdle::EndForRoom {
                     self.feed(node, Event::Idle);
                 }
                 // Before the worker comes to what the peer wants.
@@ -46,18 +46,18 @@ impl World {
             OfIdle::EndForRoom | OfIdle::ForgetForRoom => {}
         }
         if self.now < self.looks_until {
-            let period = u64::from(self.patience.period_ms()) * MS;
+            let period = u64::from(self.idle_timeouts.period_ms()) * MS;
             self.after(period, Happening::Look { node });
         }
     }
 
     /// Listens for the peer of a node, and does what is to be done.
     pub(super) fn listen(&mut self, node: usize) {
-        let verdict = self.nodes[node].listen(self.now, SILENCE);
+        let decision = self.nodes[node].listen(self.now, SILENCE);
         if self.trace {
-            eprintln!("{:>10}   node {node} listens: {verdict:?}", "");
+            eprintln!("{:>10}   node {node} listens: {decision:?}", "");
         }
-        match verdict {
+        match decision {
             OfSilence::Keep => {}
             OfSilence::Ask => {
                 self.nodes[node].ask();
@@ -116,7 +116,7 @@ impl World {
     /// it is not so after the time that it may take. `looked`: the looks at idle connections have begun long ago, and
     /// what they have sent has arrived.
     pub(super) fn find_out(mut self, looked: bool) -> Option<Time> {
-        self.patience = PATIENCE;
+        self.idle_timeouts = PATIENCE;
         let idle_period = u64::from(PATIENCE.period_ms()) * MS;
         let silence_period = u64::from(SILENCE.period_ms()) * MS;
         let waits = self.waits();
@@ -135,7 +135,7 @@ impl World {
             if looked {
                 // Seen for the first time, acknowledged, and still up.
                 for _ in 0..3 {
-                    self.nodes[node].look(self.now, PATIENCE);
+                    self.nodes[node].check(self.now, PATIENCE);
                 }
             }
             let first = self.rng.below(idle_period);

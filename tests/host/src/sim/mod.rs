@@ -179,7 +179,7 @@ struct World {
     /// When the last frame to an endpoint arrives, and whether its connection is broken.
     links: BTreeMap<EndpointId, (Time, bool)>,
     /// How long connections may be idle.
-    patience: IdleTimeouts,
+    idle_timeouts: IdleTimeouts,
     /// When the looks end.
     looks_until: Time,
     trace: bool,
@@ -202,7 +202,7 @@ impl World {
             numbers: 1 + (seed % 4) as u32,
             stale: 0,
             links: BTreeMap::new(),
-            patience: IDLE,
+            idle_timeouts: IDLE,
             looks_until: 0,
             trace,
         }
@@ -282,7 +282,7 @@ impl World {
             } => self.receive_frame(from, to, &bytes, payload),
             Happening::Restart { node } => self.restart(node),
             Happening::Idle { node } => self.feed(node, Event::Idle),
-            Happening::Look { node } => self.look(node),
+            Happening::Look { node } => self.check(node),
             Happening::Listen { node } => self.listen(node),
             Happening::Break { node } => {
                 if let (Some(id), Some(peer)) =
@@ -401,7 +401,7 @@ impl World {
         let to = self.nodes[node].peer_endpoint.unwrap();
         let mut bytes = [0; Header::LEN];
         header.emit(&mut bytes);
-        self.nodes[node].signs.given += 1;
+        self.nodes[node].activity.given += 1;
         let delay = 5 + self.rng.below(40);
         let link = self.links.entry(to).or_default();
         let time = link.0.max(self.now + delay) + 1;
@@ -431,9 +431,9 @@ impl World {
         }
         let sender = &mut self.nodes[1 - node];
         if sender.endpoint == Some(from) {
-            sender.signs.done += 1;
+            sender.activity.done += 1;
         }
-        self.nodes[node].signs.arrived += 1;
+        self.nodes[node].activity.arrived += 1;
         if self.nodes[node].state() == State::Accepting {
             // Data says as much as the confirmation does.
             self.feed(node, Event::Established);

@@ -57,10 +57,10 @@ pub(super) struct Node {
     /// How many requests it has sent.
     pub(super) times_asked: u32,
     pub(super) up_since: Time,
-    idleness: IdleTracker,
+    idle_tracker: IdleTracker,
     silence: Silence,
     /// Since the endpoint was made.
-    pub(super) signs: LinkActivity,
+    pub(super) activity: LinkActivity,
     /// The last message that the peer has acknowledged.
     acked: u64,
     /// Connections that are idle need not be forgotten.
@@ -97,9 +97,9 @@ impl Node {
             times_up: 0,
             times_asked: 0,
             up_since: 0,
-            idleness: IdleTracker::new(),
+            idle_tracker: IdleTracker::new(),
             silence: Silence::new(),
-            signs: LinkActivity::default(),
+            activity: LinkActivity::default(),
             acked: 0,
             has_room: true,
             times_forgotten: 0,
@@ -153,9 +153,9 @@ impl Node {
         }
     }
 
-    pub(super) fn look(&mut self, now: Time, patience: IdleTimeouts) -> IdleDecision {
+    pub(super) fn check(&mut self, now: Time, idle_timeouts: IdleTimeouts) -> IdleDecision {
         let state = self.state();
-        let sight = IdleSnapshot {
+        let snapshot = IdleSnapshot {
             marks: self.marks(),
             up: state == State::Up,
             down: state == State::Down,
@@ -166,7 +166,8 @@ impl Node {
             like_us: self.rx.tells_generation(),
         };
         // The clock here counts microseconds.
-        self.idleness.look(&sight, now * 1000, patience)
+        self.idle_tracker
+            .check(&snapshot, now * 1000, idle_timeouts)
     }
 
     pub(super) fn listen(
@@ -179,7 +180,7 @@ impl Node {
             self.silence.pause();
             return keepalive::KeepaliveDecision::Keep;
         }
-        let sight = keepalive::LinkSnapshot {
+        let snapshot = keepalive::LinkSnapshot {
             times_up: self.times_up.into(),
             through: Through {
                 acked: self.acked,
@@ -187,9 +188,9 @@ impl Node {
             },
             waits,
             unsent: self.unsent.front().map(|first| first.sequence),
-            signs: self.signs,
+            activity: self.activity,
         };
-        self.silence.look(&sight, now * 1000, limit)
+        self.silence.check(&snapshot, now * 1000, limit)
     }
 
     /// Has the peer answer, behind all that is queued.
@@ -213,11 +214,11 @@ impl Node {
     /// The node makes room: it will not know its peer again.
     pub(super) fn forget(&mut self, generation: u32) {
         assert!(!self.pending() && self.endpoint.is_none());
-        assert!(self.idleness.is_about(&self.marks()));
+        assert!(self.idle_tracker.is_about(&self.marks()));
         let begin_at = self.tx.next_sequence();
         self.tx = SendState::new(AckPolicy::default());
         self.tx.begin_at(begin_at);
-        self.rx = match self.idleness.is_settled() {
+        self.rx = match self.idle_tracker.is_settled() {
             true => RecvState::new(),
             false => {
                 self.positions_kept += 1;
@@ -226,7 +227,7 @@ impl Node {
         };
         self.brain = Brain::rust();
         self.generation = generation;
-        self.idleness = IdleTracker::new();
+        self.idle_tracker = IdleTracker::new();
         self.silence = Silence::new();
         self.acked = begin_at - 1;
         self.times_forgotten += 1;
@@ -375,7 +376,7 @@ impl World {
                 self.nodes[node].rx.link_lost();
                 self.nodes[node].ack_due = false;
                 self.nodes[node].partial = false;
-                self.nodes[node].signs = LinkActivity::default();
+                self.nodes[node].activity = LinkActivity::default();
             }
             Action::Arm(delay) => {
                 self.nodes[node].timer += 1;

@@ -95,7 +95,7 @@ impl World {
 /// How long two nodes may take until they agree: a message was lost just before it became calm, so
 /// one of them waits for an answer until its time is over; the other one may have begun to wait
 /// for it only then.
-fn patience() -> Time {
+fn idle_timeouts() -> Time {
     let timing = Timing::default();
     u64::from(2 * timing.watchdog_ms + timing.backoff_max_ms) * MS
 }
@@ -145,7 +145,7 @@ fn converge(world: &World, node: usize, event: Event, trouble: Trouble) -> Worst
     world.run_until(world.weather.calm_from);
     world.now = world.weather.calm_from;
     world.weather.fate = 0;
-    let Some(rested) = world.settle(patience(), World::rests) else {
+    let Some(rested) = world.settle(idle_timeouts(), World::rests) else {
         panic!("stuck in {:?}: {}", world.states(), place());
     };
     let mut worst = Worst {
