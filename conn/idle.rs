@@ -154,7 +154,7 @@ impl Node {
         cancel_delayed::<_, 1>(connection);
         cancel_delayed::<_, 2>(connection);
         cancel::<_, 0>(connection);
-        self.stats.inc(Counter::ConnForgotten);
+        self.stats.inc(Counter::ConnGc);
         trace::conn_state(&connection.key.traced(), "unused", "down", "forgotten");
         pr_debug!("{}: forgotten\n", connection.key);
         closed

@@ -93,7 +93,7 @@ impl Connection {
             }
             (KeepaliveDecision::GiveUp, _) => {
                 drop(tx);
-                self.node.stats.inc(Counter::ConnSilent);
+                self.node.stats.inc(Counter::ConnKeepaliveTimeout);
                 self.note_failure("silence", Errno::TimedOut);
                 pr_info_ratelimited!("{}: the peer does not answer, giving it up\n", self.key);
                 link.give_up();
@@ -114,7 +114,7 @@ impl Connection {
         if let Ok(question) = question {
             tx.asking = Some(sequence);
             self.queue_and_unlock(tx, question);
-            self.node.stats.inc(Counter::ConnAsked);
+            self.node.stats.inc(Counter::ConnKeepaliveSent);
         }
     }
 }

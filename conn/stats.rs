@@ -128,7 +128,7 @@ counters! {
     /// A frame with several messages has arrived.
     IbRxPacked => "ib_rx_packed",
     /// A connection was given up for the memory that it kept or needed.
-    IbRxGivenUp => "ib_rx_given_up",
+    IbRxStarvedDrop => "ib_rx_starved_drop",
     /// A ping that only makes the receive ring of an idle connection smaller.
     SendProbe => "send_probe",
     /// A header broke a rule other than its checksum; the connection was dropped.
@@ -164,9 +164,9 @@ counters! {
     /// A connection, or an attempt, was given up because its local address has left its device.
     IbAddrMoved => "ib_addr_moved",
     /// A device that had not reported what was posted for a while was given something more to report.
-    IbTxAsked => "ib_tx_asked",
+    IbTxWatchdogKick => "ib_tx_watchdog_kick",
     /// A connection was given up because its device did not report what was posted.
-    IbTxGivenUp => "ib_tx_given_up",
+    IbTxWatchdogTimeout => "ib_tx_watchdog_timeout",
     /// A device did not flush a queue pair, or not in time.
     IbNotFlushed => "ib_not_flushed",
     /// A peer has used up a receive by something else than a message.
@@ -176,11 +176,11 @@ counters! {
     /// A connection was closed because no message went either way for long.
     ConnIdleClosed => "conn_idle_closed",
     /// A peer was asked for an answer, as nothing came from it for long and something waits for it.
-    ConnAsked => "conn_asked",
+    ConnKeepaliveSent => "conn_keepalive_sent",
     /// A connection was given up because its peer did not answer.
-    ConnSilent => "conn_silent",
+    ConnKeepaliveTimeout => "conn_keepalive_timeout",
     /// A connection was forgotten because nobody needed it.
-    ConnForgotten => "conn_forgotten",
+    ConnGc => "conn_gc",
     /// A request for a connection was refused because it names GIDs of other addresses than its own.
     ConnRejectForged => "conn_reject_forged",
     /// A message was dropped because its socket was closed before it was read.

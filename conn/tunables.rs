@@ -23,7 +23,7 @@ pub(crate) struct Tunables {
     max_unacked_packets: Setting,
     max_unacked_bytes: Setting,
     ping_enable: Setting,
-    silence_secs: Setting,
+    keepalive_secs: Setting,
 }
 
 /// A setting that begins with the protocol's own choice.
@@ -42,7 +42,7 @@ impl Tunables {
             max_unacked_packets: chosen(policy.max_unacked_packets, 0..=MOST_PACKETS),
             max_unacked_bytes: chosen(policy.max_unacked_bytes, 0..=c_int::MAX),
             ping_enable: Setting::new(1, 0..=1),
-            silence_secs: Setting::new(SILENCE_SECS, 0..=LONGEST_SILENCE_SECS),
+            keepalive_secs: Setting::new(SILENCE_SECS, 0..=LONGEST_SILENCE_SECS),
         }
     }
 
@@ -65,7 +65,7 @@ impl Tunables {
 
     /// How long a peer may be silent while something waits for it. Any context.
     pub(super) fn silence(&self) -> KeepaliveLimit {
-        KeepaliveLimit::new(self.silence_secs.count())
+        KeepaliveLimit::new(self.keepalive_secs.count())
     }
 
     /// Whether pings are answered. Any context.
@@ -85,7 +85,7 @@ impl Settings for Tunables {
             Entry::new(c"max_unacked_packets", &self.max_unacked_packets),
             Entry::new(c"max_unacked_bytes", &self.max_unacked_bytes),
             Entry::new(c"ping_enable", &self.ping_enable),
-            Entry::new(c"silence_secs", &self.silence_secs),
+            Entry::new(c"keepalive_secs", &self.keepalive_secs),
         ]
         .into_iter()
     }

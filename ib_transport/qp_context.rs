@@ -259,7 +259,7 @@ impl QpContext {
     /// The same, as nothing that is posted comes to its end. Any context.
     #[cold]
     pub(super) fn give_up_sending(&self, what: &str) {
-        self.connection.node.stats.inc(Counter::IbTxGivenUp);
+        self.connection.node.stats.inc(Counter::IbTxWatchdogTimeout);
         self.give_up(what, Errno::TimedOut.into());
     }
 
@@ -394,7 +394,7 @@ impl QpContext {
         match decision {
             WatchdogDecision::Wait => {}
             WatchdogDecision::Ask => {
-                stats.inc(Counter::IbTxAsked);
+                stats.inc(Counter::IbTxWatchdogKick);
                 this.send_something(qp);
             }
             WatchdogDecision::GiveUp => {
@@ -448,7 +448,7 @@ impl QpContext {
         let impatient = timeout.is_some_and(|timeout| now.saturating_sub(since) >= timeout);
         if impatient && this.device.may_give_up_one() {
             qp.with_poll(|ring| ring.starved_since = 0);
-            stats.inc(Counter::IbRxGivenUp);
+            stats.inc(Counter::IbRxStarvedDrop);
             pr_info_ratelimited!(
                 "{}: giving the connection up for want of memory to receive\n",
                 this.connection.key

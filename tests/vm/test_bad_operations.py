@@ -38,7 +38,7 @@ def test_bad_operations(patient, tools, guest, flavor):
     now = counters(b, guest)
     # Each may end a connection that another one has ended already.
     assert now["conn_reset"] - before["conn_reset"] >= rounds, now
-    unchanged(before, now, "conn_silent", "ib_mr_kept", "recv_drop_bad_checksum")
+    unchanged(before, now, "conn_keepalive_timeout", "ib_mr_kept", "recv_drop_bad_checksum")
 
 
 @pytest.mark.long

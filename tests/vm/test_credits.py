@@ -45,7 +45,7 @@ class Watch:
     def check(self):
         """Nothing was wrong with what came."""
         unchanged(self.counters, counters(self.node, self.guest), "recv_drop_bad_header",
-                  "recv_drop_bad_fragment", "recv_drop_bad_ack", "ib_rx_given_up")
+                  "recv_drop_bad_fragment", "recv_drop_bad_ack", "ib_rx_starved_drop")
 
 
 def traffic(ends, tools, guest, flavor, slow):

@@ -132,7 +132,7 @@ def test_requests_in_all(node, tools, guest, load):
     assert any(f"{B} -> {A} tos 9: refused, this node has 9 connections, raise max_conns" in x
                for x in node.log(mark)), node.log(mark)
     seen = counters(node, guest)
-    assert seen["conn_reject_bad_request"] == seen["conn_forgotten"] == 0
+    assert seen["conn_reject_bad_request"] == seen["conn_gc"] == 0
     busy.go_on()
     assert pinger.running(), str(pinger.wait())
     assert counters(node, guest)["conn_reset"] == 0
@@ -140,7 +140,7 @@ def test_requests_in_all(node, tools, guest, load):
     result = pinger.wait(300)
     assert result.status == 0, str(result)
     # There is room for programs, too.
-    wait_for(node, guest, lambda now: now["conn_forgotten"] >= 2 and len(known(node, guest)) <= 7)
+    wait_for(node, guest, lambda now: now["conn_gc"] >= 2 and len(known(node, guest)) <= 7)
     ping_tos(node, tools, B, A, 10)
 
 
@@ -167,13 +167,13 @@ def test_strangers_are_collected(node, tools, guest, load):
     for each in (program, other):
         each.write("", close=True)
         each.wait(check=True)
-    seen = wait_for(node, guest, lambda now: now["conn_forgotten"] >= 75 and not strangers(node, guest))
+    seen = wait_for(node, guest, lambda now: now["conn_gc"] >= 75 and not strangers(node, guest))
     # The next ones are collected, too.
     program = node.start(["python3", guest / "limits.py", "strangers", A, 5])
     program.expect('^{"ok": 5}$')
     program.write("", close=True)
     program.wait(check=True)
-    wait_for(node, guest, lambda now: now["conn_forgotten"] >= seen["conn_forgotten"] + 5
+    wait_for(node, guest, lambda now: now["conn_gc"] >= seen["conn_gc"] + 5
              and not strangers(node, guest))
 
 
@@ -196,7 +196,7 @@ def test_idle_connections_close_and_come_back(node, guest, load):
                         and now["ib_pool_bufs_in_use"] == 0)
         assert seen["conn_idle_closed"] >= rounds
         assert known(node, guest) == {(A, B, 1): "down", (B, A, 1): "down"}
-    assert seen["conn_forgotten"] == 0
+    assert seen["conn_gc"] == 0
     talk.go(20)
     talk.finish()
 
@@ -210,7 +210,7 @@ def test_idle_connections_make_room(node, guest, load):
         for rounds in (1, 2, 3):
             talk.go(10)
             # Another may have been forgotten already for the first to come back.
-            wait_for(node, guest, lambda now, rounds=rounds: now["conn_forgotten"] >= rounds
+            wait_for(node, guest, lambda now, rounds=rounds: now["conn_gc"] >= rounds
                      and list(known(node, guest).values()) == ["down"])
         assert len([x for x in trace() if x.endswith(" unused: down -> forgotten")]) >= 3
     talk.go(10)

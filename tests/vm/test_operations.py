@@ -266,11 +266,11 @@ def test_operations_without_end(patient, guest, what, size):
         before = counters(b, guest)
         target = b.start([*program, "target", B, A])
         # It asks for the second time when it was answered.
-        seen = wait_for(b, guest, lambda now: now["conn_asked"] > before["conn_asked"] + 1)
+        seen = wait_for(b, guest, lambda now: now["conn_keepalive_sent"] > before["conn_keepalive_sent"] + 1)
         for process in (user, target):
             process.write("", close=True)
             process.wait(300, check=True)
-    unchanged(before, seen, "conn_silent", "conn_reset")
+    unchanged(before, seen, "conn_keepalive_timeout", "conn_reset")
 
 
 def under_way(pair, guest, rounds):

@@ -295,10 +295,10 @@ def test_a_question_needs_no_reader(pair, tools, guest):
     with silence_limit(8, a):
         send = a.start(["python3", program, "send", here, port, there, port, count, size])
         send.expect(f"^sent {count}$")
-        wait_for(a, guest, lambda now: now["conn_asked"] > before["conn_asked"])
+        wait_for(a, guest, lambda now: now["conn_keepalive_sent"] > before["conn_keepalive_sent"])
         # Its answer covers the question.
         wait_for(a, guest, lambda _: connection(a, here, there)["unacked"] == "0")
-        unchanged(before, counters(a, guest), "conn_silent")
+        unchanged(before, counters(a, guest), "conn_keepalive_timeout")
         # Those of other tests may end meanwhile.
         assert connection(a, here, there)["ups"] == ups
     read_late(send, recv, count)
@@ -318,12 +318,12 @@ def test_a_host_that_is_gone_is_given_up(pair, tools, guest):
     with traced(a) as trace, silence_limit(8, a), losing(pair, 100):
         send = a.start(["python3", program, "send", A, port, B, port, count, size])
         send.expect(f"^sent {count}$")
-        wait_for(a, guest, lambda now: now["conn_silent"] > before["conn_silent"]
+        wait_for(a, guest, lambda now: now["conn_keepalive_timeout"] > before["conn_keepalive_timeout"]
                  and now["conn_reset"] > before["conn_reset"])
         assert f"error: <::ffff:{A},::ffff:{B},0> silence: {-errno.ETIMEDOUT}" in trace()
     read_late(send, recv, count)
     seen = counters(a, guest)
-    assert (seen["conn_asked"], seen["conn_silent"]) == (before["conn_asked"] + 1, before["conn_silent"] + 1)
+    assert (seen["conn_keepalive_sent"], seen["conn_keepalive_timeout"]) == (before["conn_keepalive_sent"] + 1, before["conn_keepalive_timeout"] + 1)
 
 
 # C drops and acknowledges what comes for a socket that is not there yet, and takes a new boot.
@@ -399,7 +399,7 @@ def test_idle_connections_of_c(pair, guest, broken):
     # Its other connections would take the room.
     b.forget()
     a.forget("max_conns=1", "idle_secs=2")
-    a.write_file("/proc/sys/net/rds/silence_secs", "4")
+    a.write_file("/proc/sys/net/rds/keepalive_secs", "4")
     try:
         both, count = conversation(a, b, guest), 10
         for rounds in range(1, 5):
@@ -415,7 +415,7 @@ def test_idle_connections_of_c(pair, guest, broken):
                     lost_by_either(pair, marks)
             for process in both:
                 process.expect(f"^all {count * rounds}$", timeout=300)
-            seen = wait_for(a, guest, lambda now: now["conn_forgotten"] > before["conn_forgotten"])
+            seen = wait_for(a, guest, lambda now: now["conn_gc"] > before["conn_gc"])
             assert seen["conn_idle_closed"] > before["conn_idle_closed"]
         for process in both:
             process.write("", close=True)

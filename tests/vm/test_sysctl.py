@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 SETTINGS = {
     "reconnect_min_delay_ms": (1, 1, 1000), "reconnect_max_delay_ms": (1000, 1, HOUR_MS),
     "max_unacked_packets": (32, 0, 4096), "max_unacked_bytes": (16 << 20, 0, 0x7fffffff),
-    "ping_enable": (1, 0, 1), "silence_secs": (30, 0, 3600),
+    "ping_enable": (1, 0, 1), "keepalive_secs": (30, 0, 3600),
     "ib.max_send_wr": (126, 16, 4096), "ib.max_recv_wr": (382, 16, 4096), "ib.min_recv_wr": (0, 0, 4096),
     "ib.max_unsignaled_wr": (16, 1, 64), "ib.max_recv_allocation": (None, 512, 0x7fffffff),
     "ib.flow_control": (0, 0, 1), "ib.completion_timeout_secs": (120, 0, 3600),

@@ -261,7 +261,7 @@ def wait_for(node, guest, condition):
 
 def silence_limit(seconds, *nodes):
     """The peers of these nodes may be silent for so long."""
-    return setting("silence_secs", seconds, *nodes)
+    return setting("keepalive_secs", seconds, *nodes)
 
 
 def flow_control(*nodes):

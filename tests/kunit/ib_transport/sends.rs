@@ -363,14 +363,14 @@ mod suite {
         bench.send(&connection, 20)?;
         let posted = MAP + 21;
         bench.fake.end_sends(1, posted, LOST);
-        look_until(&bench, Counter::IbTxAsked)?;
+        look_until(&bench, Counter::IbTxWatchdogKick)?;
         bench.await_sends(1, posted + 1)?;
         bench.end_sends(1, 1, WcStatus::SUCCESS)?;
         let progress = bench.qp().map(|qp| qp.send_progress());
-        let given_up = bench.counted(Counter::IbTxGivenUp);
+        let given_up = bench.counted(Counter::IbTxWatchdogTimeout);
         // This time not even that is reported.
         bench.send(&connection, 20)?;
-        look_until(&bench, Counter::IbTxGivenUp)?;
+        look_until(&bench, Counter::IbTxWatchdogTimeout)?;
         bench.await_end(1)?;
         let resets = bench.counted(Counter::ConnReset);
         bench.end(connection);

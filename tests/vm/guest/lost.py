@@ -42,7 +42,7 @@ def lost(p, operate, cookie, token):
         found, how = rdma.status(p.a)
         need((found, left()) == (token, 0), f"{found} ended, {left()} are still to be lost")
     now = counters()
-    return how, [x for x in ("ib_tx_asked", "ib_tx_given_up", "conn_reset") if now[x] != before[x]]
+    return how, [x for x in ("ib_tx_watchdog_kick", "ib_tx_watchdog_timeout", "conn_reset") if now[x] != before[x]]
 
 
 def asked():
@@ -56,7 +56,7 @@ def asked():
             operations += [p.read, p.write]
         for token, operate in enumerate(operations):
             found = lost(p, operate, cookie, token)
-            need(found == (rdma.SUCCESS, ["ib_tx_asked"]), f"{token}: {found}")
+            need(found == (rdma.SUCCESS, ["ib_tx_watchdog_kick"]), f"{token}: {found}")
         rdma.send(p.a, b"after")
         need(rdma.receive(p.b)[0] == b"after", "another message came")
 
@@ -67,7 +67,7 @@ def read():
         cookie = p.theirs.register(0, PAGE)
         connect(p)
         how, counted = lost(p, p.read, cookie, 0)
-        need(how == rdma.DROPPED and "ib_tx_given_up" in counted, f"{how}, {counted}")
+        need(how == rdma.DROPPED and "ib_tx_watchdog_timeout" in counted, f"{how}, {counted}")
         need(not goes_on(p, cookie, 1), "messages that nobody has sent")
 
 
@@ -76,14 +76,14 @@ def given_up():
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)
         connect(p)
-        before = counters()["ib_tx_given_up"]
+        before = counters()["ib_tx_watchdog_timeout"]
         with losing(-1):
             for number in range(3):
                 p.write(b"op %d" % number, cookie, [(0, 100)], 2 * number)
                 p.write(b"", cookie, [(0, 100)], 2 * number + 1, SILENT)
                 rdma.send(p.a, b"kept %d" % number)
             p.read(b"op 3", cookie, [(0, 100)], 6, flags=0)
-            eventually("it is given up", lambda: counters()["ib_tx_given_up"] > before)
+            eventually("it is given up", lambda: counters()["ib_tx_watchdog_timeout"] > before)
         found = all_ends(p, 7)
         # With iWARP the peer's acknowledgement tells of a write: of its message, or of what is sent for want of one.
         heard = set() if sys.argv[2] == "rxe" else set(range(6))
@@ -110,7 +110,7 @@ def full():
         with losing(-1):
             for number in range(count):
                 rdma.send(p.a, b"%d " % number + bytes(size))
-            eventually("it is given up", lambda: counters()["ib_tx_given_up"] > before["ib_tx_given_up"])
+            eventually("it is given up", lambda: counters()["ib_tx_watchdog_timeout"] > before["ib_tx_watchdog_timeout"])
             need(counters()["ib_tx_ring_full"] > before["ib_tx_ring_full"], "there was room")
         for number in range(count):
             data = rdma.receive(p.b)[0]

@@ -130,9 +130,9 @@ def forgotten(home, _number):
         last = before = 0
         for first, count, known, unheard in sessions:
             if last:
-                home.wait_for("room", lambda seen: seen["conn_forgotten"] > before)
+                home.wait_for("room", lambda seen: seen["conn_gc"] > before)
             again = numbers(first, first + known - 1)
-            before = home.counters()["conn_forgotten"]
+            before = home.counters()["conn_gc"]
             now = session(home, reader, life, generation, numbers(first, count), again, known, unheard)
             need(now > last, f"the node's last message was {last}, and is {now} on the next connection")
             last = now

@@ -16,7 +16,7 @@ from rogue import MINE, NODE, full_socket, is_iwarp, main, need, rise
 MOST = frames.header(credit=255)
 FEW = 8
 PORT = 7000
-GIVEN_UP = "ib_tx_given_up"
+GIVEN_UP = "ib_tx_watchdog_timeout"
 UPDATES, THROTTLED = "ib_rx_credit_updates", "ib_tx_throttle"
 
 
@@ -85,7 +85,7 @@ def holds_memory_up(home):
         opened(p, 1, fragment=0)
         fill(home, sock, p)
         # Nothing comes from the peer for long, which is not to end it.
-        with home.at_home(), setting("silence_secs", 0), setting("ib/completion_timeout_secs", 8):
+        with home.at_home(), setting("keepalive_secs", 0), setting("ib/completion_timeout_secs", 8):
             before, given_up = rdma.pins(), counters()[GIVEN_UP]
             with Sock((NODE, 0)) as s:
                 memory = rdma.Memory(s, 1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """silent.py LIBRARY ATTACK SECONDS: as rogue.py, but the peer does nothing wrong: there comes a time when it does
-nothing at all, and its queue pair lives. SECONDS is what the node has for net.rds.silence_secs."""
+nothing at all, and its queue pair lives. SECONDS is what the node has for net.rds.keepalive_secs."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ from rds import Sock
 from rogue import MINE, NODE, is_iwarp, main, need, rise
 
 PORT = 7000
-ASKED, SILENT = "conn_asked", "conn_silent"
+ASKED, SILENT = "conn_keepalive_sent", "conn_keepalive_timeout"
 # Of so many frames one at least tells the node that the peer's device has taken them.
 REPORTED = 20
 
