@@ -1,31 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When a device that does not report what was posted is asked, and when its queue pair is given up.
+//! Watchdog of a send queue: recovers lost completions, and gives up a queue pair whose device
+//! reports none.
 //!
-//! A device reports work requests in the order in which they were posted, and a report stands for all before it. So a
-//! report that got lost is made good by the next one, if there is one: something is posted that asks for it. If that does
-//! not help either, nobody can tell what the device has done, and only a new queue pair goes on.
+//! A device completes work requests in the order in which they were posted, and a completion
+//! implies all earlier ones. So a lost completion is recovered by the next one: a signaled work
+//! request is posted to provoke it. If that does not help either, the progress of the device is
+//! unknown, and only a new queue pair can continue.
 //!
-//! A work request costs nothing for this: every now and then somebody looks how far the device is.
+//! Posting a work request costs nothing for this: a periodic check compares the progress of the
+//! device with that of the previous check.
 
 use super::SECOND;
 
-/// The most time from one look to the next, in milliseconds.
+/// Longest time between two checks.
 const MAX_PERIOD_MS: u32 = 5_000;
 
-/// How long a device may make no progress.
+/// Timeout for a send queue that makes no progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WatchdogTimeout {
     secs: u32,
 }
 
 impl WatchdogTimeout {
-    /// A queue pair is given up after `secs` seconds, and its device asked after an eighth of that; 0: never.
+    /// Creates a timeout after which a queue pair is given up. Its device is asked after an eighth
+    /// of `secs`; 0 disables the watchdog.
     pub(crate) const fn new(secs: u32) -> Self {
         Self { secs }
     }
 
-    /// The time from one look to the next, in milliseconds: half of what passes before the device is asked.
+    /// Returns the time between two checks: half of the time after which the device is asked.
     pub(crate) fn period_ms(self) -> u32 {
         match self.secs {
             0 => MAX_PERIOD_MS,
@@ -33,7 +37,8 @@ impl WatchdogTimeout {
         }
     }
 
-    /// Whether that was too long. Never, if there is no limit.
+    /// Returns `true` if `stuck_ns` without progress exceeds the timeout. Always `false` if the
+    /// watchdog is disabled.
     pub(crate) fn is_over(self, stuck_ns: u64) -> bool {
         self.secs != 0 && stuck_ns >= u64::from(self.secs).saturating_mul(SECOND)
     }
@@ -43,38 +48,39 @@ impl WatchdogTimeout {
     }
 }
 
-/// What a look at a send queue sees.
+/// State of a send queue as one check sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CqSnapshot {
-    /// How many work requests of this queue pair are known to be done.
+    /// Number of work requests of this queue pair that are known to be done.
     pub(crate) done: u64,
-    /// The device is to report one that it has. What it has to report none of may stay for as long as nothing else is
-    /// posted.
+    /// The completion of a posted, signaled work request is outstanding. Unsignaled ones may stay
+    /// unreported as long as nothing else is posted.
     pub(crate) due: bool,
 }
 
-/// What to do about a queue pair.
+/// Result of a check of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchdogDecision {
-    /// Nothing.
+    /// No action.
     Wait,
-    /// Post something that is reported.
+    /// Post a signaled work request.
     Ask,
-    /// Make another one.
+    /// Give up the queue pair, so that the connection makes a new one.
     GiveUp,
 }
 
-/// What the looks at a queue pair have in common.
+/// State that is kept between the checks of a queue pair.
 #[derive(Clone, Debug)]
 pub(crate) struct Unreported {
     done: u64,
-    /// When a report was due and so many were done for the first time, in nanoseconds. `None`: none was due.
+    /// Monotonic time in nanoseconds of the first check that saw this `done` with a completion due.
+    /// `None` if none was due.
     since: Option<u64>,
     asked: bool,
 }
 
 impl Unreported {
-    /// A queue pair at which nobody has looked.
+    /// Creates the state of a queue pair that was never checked.
     pub(crate) const fn new() -> Self {
         Self {
             done: 0,
@@ -83,7 +89,7 @@ impl Unreported {
         }
     }
 
-    /// Looks at the queue pair, `now` by a monotonic clock in nanoseconds.
+    /// Checks the queue pair. `now` is a monotonic time in nanoseconds.
     pub(crate) fn check(
         &mut self,
         snapshot: CqSnapshot,
@@ -91,7 +97,7 @@ impl Unreported {
         timeout: WatchdogTimeout,
     ) -> WatchdogDecision {
         let since = match self.since {
-            // While none is done the oldest is the same.
+            // The oldest outstanding work request is the same as long as `done` does not change.
             Some(since) if timeout.secs > 0 && snapshot.due && snapshot.done == self.done => since,
             _ => {
                 *self = Self {
@@ -104,7 +110,7 @@ impl Unreported {
         };
         let stuck = now.saturating_sub(since);
         if timeout.is_over(stuck) {
-            // Not at each look that comes before it is gone.
+            // Reset, so that the checks before the queue pair is gone do not give it up again.
             *self = Self::new();
             WatchdogDecision::GiveUp
         } else if timeout.is_to_ask(stuck) && !self.asked {

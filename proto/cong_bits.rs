@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The congestion map: one bit for each port of an address, set while the port is congested.
+//! Congestion map: one bit for each port of an address, set while the port is congested.
 //!
-//! The bit of port `p` is bit `p % 8` of byte `p / 8`. Read as little-endian 64-bit words it is
-//! bit `p % 64` of word `p / 64`; that is how a map should be held in memory.
+//! The bit of port `p` is bit `p % 8` of byte `p / 8`. In little-endian 64-bit words it is bit
+//! `p % 64` of word `p / 64`. A map in memory consists of such words, in host byte order.
 
 use super::wire::CONG_MAP_BYTES;
 
-/// 64-bit words of a map.
+/// Number of 64-bit words in a map.
 pub(crate) const WORDS: usize = 1024;
 
 const _: () = assert!(WORDS * 8 == CONG_MAP_BYTES as usize);
 
-/// The word that has the bit of `port`, below [`WORDS`].
+/// Returns the index of the word that holds the bit of `port`. It is below [`WORDS`].
 #[inline]
 pub(crate) const fn word(port: u16) -> usize {
     (port >> 6) as usize
 }
 
-/// The bit of `port` within its word.
+/// Returns the mask of `port` within its word.
 #[inline]
 pub(crate) const fn mask(port: u16) -> u64 {
     1 << (port & 63)
 }
 
-/// Whether `port` is congested in `map`, which holds the words in host byte order.
+/// Returns `true` if `port` is congested in `map`, which holds the words in host byte order.
 #[inline]
 pub(crate) fn test(map: &[u64; WORDS], port: u16) -> bool {
     map.get(word(port))
         .is_some_and(|word| word & mask(port) != 0)
 }
 
-/// Sets the bit of `port`; returns whether it was clear.
+/// Sets the bit of `port`. Returns `true` if it was clear.
 #[inline]
 pub(crate) fn set(map: &mut [u64; WORDS], port: u16) -> bool {
     map.get_mut(word(port)).is_some_and(|word| {
@@ -41,7 +41,7 @@ pub(crate) fn set(map: &mut [u64; WORDS], port: u16) -> bool {
     })
 }
 
-/// Clears the bit of `port`; returns whether it was set.
+/// Clears the bit of `port`. Returns `true` if it was set.
 #[inline]
 pub(crate) fn clear(map: &mut [u64; WORDS], port: u16) -> bool {
     map.get_mut(word(port)).is_some_and(|word| {
@@ -51,15 +51,15 @@ pub(crate) fn clear(map: &mut [u64; WORDS], port: u16) -> bool {
     })
 }
 
-/// Ports of one word that were congested and are not any more. The bits of all words of a map,
-/// or'ed together, tell a socket which ports modulo 64 to try again.
+/// Returns the ports of one word that are no longer congested. The results for all words of a map,
+/// combined with OR, tell a socket which ports modulo 64 to try again.
 #[inline]
 pub(crate) const fn uncongested(old: u64, new: u64) -> u64 {
     old & !new
 }
 
-/// The words of a piece of a map as it came from the wire. A rest shorter than a word, which no
-/// valid piece has, is left out.
+/// Returns the words of a received piece of a map. An incomplete last word is left out; no valid
+/// piece has one.
 #[inline]
 pub(crate) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(8).map(|chunk| {

@@ -1,50 +1,50 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Flow control: how many more frames the peer has receives for.
+//! Flow control by credits: a credit is a posted receive of the peer that a frame may use.
 //!
-//! Each side tells with its private data how many receives it has posted, and with the headers of its
-//! frames how many more it has posted since. Each frame takes one of them. It is for both or neither: a
-//! request that offers none is answered with none.
+//! Each side offers the receives that it has posted in its private data. The headers of its frames
+//! grant those that it has posted since. Each frame uses one credit. Flow control is negotiated for
+//! both directions or for neither: the reply to a request that offers no credits offers none.
 //!
-//! An answer that offers none leaves us free to send. C RDS answers so and keeps to our offer all the
-//! same, if its own flow control is on; its headers give that away. So once a header tells of receives, ours
-//! do, too.
+//! A reply without credits leaves this node free to send. C RDS replies like that and nevertheless
+//! obeys this node's offer if its own flow control is on; the credits in its headers reveal it. So
+//! once a header of the peer grants credits, the headers of this node grant them, too.
 //!
-//! The last of the peer's receives is for a frame that brings the peer some of ours, so that two nodes
-//! that have both sent all they may do not wait for each other. When half of what the peer could have
-//! is not told, it is told without a message.
+//! The last credit may only be used by a frame that grants credits itself. Otherwise two nodes that
+//! have used all their credits would wait for each other. Once half of the posted receives are not
+//! advertised, a header without a message advertises them.
 
-/// Who keeps to what the other has told of.
+/// Sides that send only as many frames as they have credits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Nobody.
+    /// Neither side.
     Off,
-    /// Both of us.
+    /// Both sides.
     Both,
-    /// We need not. The peer may, and would show it.
+    /// Not this node. The peer may; its headers would show it.
     MaybePeer,
-    /// The peer.
+    /// Only the peer.
     Peer,
 }
 
-/// Both directions of one connection.
+/// Credits of one connection, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Credits {
     mode: Mode,
-    /// Receives of the peer that are left for our frames.
+    /// Receives of the peer that are left for frames of this node.
     left: u32,
-    /// Receives of ours that the peer was not told of.
+    /// Local receives that the peer does not know of.
     unadvertised: u32,
-    /// They are so many that the peer has to hear of them.
+    /// There are enough unadvertised receives to send a header only to advertise them.
     due: bool,
 }
 
 impl Credits {
-    /// With how few receives a connection begins at the least. With fewer, two nodes that have nothing
-    /// to say would never stop to tell each other that there is room for it.
+    /// Minimum initial credit. With fewer, two idle nodes would exchange credit updates forever,
+    /// since each update uses a credit.
     pub(crate) const LEAST: u32 = 4;
 
-    /// A connection that is not controlled.
+    /// Creates the state of a connection without flow control.
     pub(crate) const fn off() -> Self {
         Self {
             mode: Mode::Off,
@@ -54,7 +54,8 @@ impl Credits {
         }
     }
 
-    /// A new connection that we want controlled. Nothing may be sent before [`Self::begin`].
+    /// Creates the state of a new connection for which this node offers flow control. Nothing may
+    /// be sent before [`Self::begin`].
     pub(crate) const fn on() -> Self {
         Self {
             mode: Mode::Both,
@@ -62,17 +63,17 @@ impl Credits {
         }
     }
 
-    /// What to tell with private data: 0 without flow control.
+    /// Takes the credits to offer in the private data: 0 without flow control.
     pub(crate) fn offer(&mut self) -> u32 {
         self.due = false;
         core::mem::take(&mut self.unadvertised)
     }
 
-    /// The peer's private data has come.
+    /// Handles the offer in the peer's private data.
     pub(crate) fn begin(&mut self, offered: u32) {
         match (self.mode, offered) {
             (Mode::Both, 0) => {
-                // Its first header may have been faster than what the CM says.
+                // The peer's first header may have arrived before the CM reported its private data.
                 let told = core::mem::take(&mut self.left);
                 self.mode = Mode::MaybePeer;
                 self.due = false;
@@ -83,25 +84,27 @@ impl Credits {
         }
     }
 
-    /// The peer has told of `count` more receives.
+    /// Adds `count` credits from a header of the peer.
     pub(crate) fn grant(&mut self, count: u32) {
         match self.mode {
             Mode::Both => self.left = self.left.saturating_add(count),
             Mode::MaybePeer if count > 0 => {
                 self.mode = Mode::Peer;
-                // It may have waited for this for a while.
+                // The peer may have been waiting for credits since the connection was set up.
                 self.due = self.unadvertised > 0;
             }
             _ => {}
         }
     }
 
-    /// `count` receives were posted, and now there are `all`. None were if no more are to be had, or if
-    /// there will be fewer: what was too few to tell of before may be all that is left now.
+    /// Notes that `count` receives were posted, so that `all` are posted now.
     ///
-    /// One that was posted is never told of for itself. It may be half of all there is, on both sides, and
-    /// each frame that tells of one takes another: it would go on and on. Where memory is that short, a
-    /// call without any comes after a while.
+    /// `count` is 0 if no more receives can be had, or if the ring shrinks. Then even a single
+    /// unadvertised receive may be advertised: it may be all that is left.
+    ///
+    /// A receive that was just posted is never advertised alone. It may be half of all receives on
+    /// both sides, and each header that grants one uses another, so the exchange would never end.
+    /// If memory is that short, a call with a `count` of 0 follows later.
     pub(crate) fn posted(&mut self, count: u32, all: u32) {
         self.unadvertised = match self.mode {
             Mode::Off => return,
@@ -117,19 +120,19 @@ impl Credits {
         };
     }
 
-    /// Whether a frame may be sent.
+    /// Returns `true` if a frame may be sent.
     pub(crate) const fn may_send(&self) -> bool {
         !matches!(self.mode, Mode::Both)
             || self.left > 1
             || (self.left == 1 && self.unadvertised > 0)
     }
 
-    /// Whether the peer has to hear of our receives.
+    /// Returns `true` if the receives have to be advertised even without a message.
     pub(crate) const fn is_due(&self) -> bool {
         self.due
     }
 
-    /// What the header of the next frame tells.
+    /// Takes the credits that the header of the next frame grants.
     pub(crate) fn tell(&mut self) -> u8 {
         if matches!(self.mode, Mode::MaybePeer) {
             return 0;
@@ -140,7 +143,7 @@ impl Credits {
         told
     }
 
-    /// A frame goes out.
+    /// Uses up one credit for a frame.
     pub(crate) fn spend(&mut self) {
         self.left = self.left.saturating_sub(1);
     }

@@ -2,15 +2,15 @@
 
 //! The RDS protocol without any I/O.
 //!
-//! What arrives is handed in, what to do about it is returned. Nothing here takes a lock, reads a
-//! clock, allocates or knows a kernel object; time and randomness are arguments. The same files
-//! are compiled into the module and, by `tests/host`, for the build host, where the property
-//! tests and the two-node simulation run.
+//! Callers pass in what has arrived, and the functions return what to do about it. Nothing here
+//! takes a lock, reads a clock, allocates or knows a kernel object. Time and randomness are
+//! arguments. The same files are compiled into the module and, by `tests/host`, for the build host,
+//! where the property tests and the two-node simulation run.
 //!
-//! Errors: everything here has to withstand numbers chosen by a hostile peer, so each parser and
-//! each state machine returns an error that says which rule was broken, and nothing panics.
+//! Errors: all code here has to withstand numbers chosen by a hostile peer. So parsers and state
+//! machines return an error that names the broken rule, and nothing panics.
 //!
-//! Context: any; each type is plain data, and the caller serialises access to it.
+//! Context: any. The types are plain data, and callers serialise access to them.
 
 #![forbid(unsafe_code)]
 #![deny(

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Time limits of the search for a peer's hardware address.
+//! Timeouts for the resolution of a peer's hardware address.
 //!
-//! The connection manager asks the neighbour first, and waits for the answer then. One that comes in
-//! between is missed, and found when the time is over. So that time is short at first.
+//! The CM sends a neighbour request before it begins to wait for the reply. It misses a reply in
+//! between and finds the address only when the timeout expires. So the first timeouts are short.
 
-/// The first limit, in milliseconds.
+/// First timeout of an attempt.
 const FIRST_MS: u32 = 8;
 
-/// All limits of an attempt together, in milliseconds. A neighbour is asked every second.
+/// Sum of all timeouts of an attempt. The kernel asks a neighbour once per second.
 const TOTAL_MS: u32 = 2000;
 
-/// The limits of one attempt to connect, in milliseconds, one after the other.
+/// Iterator over the timeouts of one attempt to connect, in milliseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct AddressPatience {
     next_ms: u32,
