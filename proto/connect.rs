@@ -1,59 +1,61 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a connection to a peer comes up, is lost and comes up again.
+//! State machine of a connection: it comes up, is lost and comes up again.
 //!
-//! The machine has at most one endpoint, one timer and one state. The driver feeds it events and
-//! carries out the [`Action`]s it gets back, in their order and before the next event. An event
-//! that belongs to an endpoint which has been torn down since must not be fed.
+//! The machine has at most one endpoint, one timer and one state. The caller feeds it events and
+//! carries out the returned [`Action`]s in their order, before the next event. Events of an
+//! endpoint that has been torn down must not be fed.
 //!
 //! Two nodes may connect to each other at the same time. The node with the lower address has the
-//! right of way: it rejects the request that crosses its own, and the other node gives up its own
-//! and accepts. If the other node asks once more, it has not got the request that it should have
-//! accepted, so it is accepted itself. A CM may hand on the peer's reply before the request that the
-//! peer has given up for it, and that must not end the connection: a node that has been accepted, lower
-//! or higher, rejects one request as long as the connection is not proven.
+//! right of way: it rejects the request that crosses its own. The other node gives up its own
+//! request and accepts. If the other node requests once more, it has not received the request that
+//! it should have accepted, so its request is accepted.
 //!
-//! When an established connection breaks, the lower node reconnects at once and the higher one leaves
-//! it time to do so, but not forever: the lower one may have nothing to send, or may not have noticed.
-//! What is left to chance is settled by a random backoff.
+//! A CM may deliver the peer's reply before the request that the peer has given up for it. That
+//! request must not end the connection. So a node whose request was accepted, lower or higher,
+//! rejects one request as long as the connection is not proven.
 //!
-//! When the local address has moved to another device, the node that has it connects at once, lower
-//! or higher: its peer cannot know.
+//! When an established connection breaks, the lower node reconnects at once. The higher one leaves
+//! it time to do so, but not forever: the lower node may have nothing to send, or may not have
+//! noticed. A random backoff resolves the remaining collisions.
+//!
+//! When the local address has moved to another device, this node reconnects at once, whether it is
+//! the lower or the higher one: the peer cannot know.
 //!
 //! The backoff starts over once a connection has lasted [`PROVEN_MS`]. One that breaks earlier
-//! counts as a failed attempt: if a peer sends, after every reconnect, the same frame that is an
-//! error, the two must not reconnect as fast as they can.
+//! counts as a failed attempt. Otherwise, if the peer sends the same erroneous frame after every
+//! reconnect, the two nodes would reconnect as fast as they can.
 
-/// Milliseconds that the higher node waits at least when an established connection is lost.
+/// Shortest time that the higher node waits after an established connection is lost.
 const YIELD_MS: u32 = 100;
 
-/// The range of the random part on top of [`YIELD_MS`], in milliseconds.
+/// Range of the random part on top of [`YIELD_MS`].
 const YIELD_SPREAD_MS: u32 = 100;
 
-/// How long a connection has to last until it counts as a success, in milliseconds.
+/// Time after which an established connection counts as a success.
 const PROVEN_MS: u32 = 1000;
 
-/// Where a connection stands.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// No connection, and none wanted.
     Down,
     /// The timer runs until the next attempt.
     Waiting,
-    /// Our endpoint resolves the peer's address.
+    /// The local endpoint resolves the peer's address.
     ResolvingAddr,
-    /// Our endpoint resolves the route to the peer.
+    /// The local endpoint resolves the route to the peer.
     ResolvingRoute,
-    /// Our request is out.
+    /// The local request is sent.
     Connecting,
-    /// We have accepted the peer's request and wait for it to confirm.
+    /// The peer's request is accepted, and its confirmation is outstanding.
     Accepting,
-    /// Messages flow.
+    /// Messages can be sent and received.
     Up,
 }
 
 impl State {
-    /// All states, by their numbers.
+    /// All states, ordered by their numbers.
     pub(crate) const ALL: [State; 7] = [
         State::Down,
         State::Waiting,
@@ -64,12 +66,12 @@ impl State {
         State::Up,
     ];
 
-    /// The state that is `number` as an integer.
+    /// Returns the state whose number is `number`.
     pub(crate) fn from_number(number: u32) -> Option<State> {
         State::ALL.into_iter().find(|x| *x as u32 == number)
     }
 
-    /// The name for logs and traces.
+    /// Returns the name for logs and traces.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             State::Down => "down",
@@ -83,7 +85,7 @@ impl State {
     }
 }
 
-/// What happens to a connection.
+/// Event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// There is something to send.
@@ -96,24 +98,24 @@ pub(crate) enum Event {
     RouteResolved,
     /// The endpoint is connected.
     Established,
-    /// The peer has refused an operation of a program here, which ends the endpoint.
+    /// The peer has refused an operation of a local program, which ends the endpoint.
     Fault,
     /// The peer has rejected the endpoint's request or reply.
     Rejected,
     /// The local address has left the endpoint's device.
     Moved,
-    /// The endpoint has failed in any other way, or an action on it has.
+    /// The endpoint, or an action on it, has failed in any other way.
     Lost,
     /// The timer has expired.
     Timer,
-    /// No message has gone either way for long.
+    /// No message has gone either way for a long time.
     Idle,
-    /// The module or the device goes away. The driver lets no further event come.
+    /// The module or the device goes away. The caller feeds no further event.
     Stop,
 }
 
 impl Event {
-    /// The name for logs and traces.
+    /// Returns the name for logs and traces.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Event::Wanted => "wanted",
@@ -132,7 +134,7 @@ impl Event {
     }
 }
 
-/// What the driver has to do.
+/// Action that the caller has to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Create an endpoint and start to resolve the peer's address.
@@ -141,26 +143,27 @@ pub(crate) enum Action {
     ResolveRoute,
     /// Prepare the endpoint for receiving and send the request.
     Connect,
-    /// Make the endpoint out of the peer's request, prepare it for receiving, and send the reply.
+    /// Make the endpoint from the peer's request, prepare it for receiving, and send the reply.
     Accept,
     /// Reject the peer's request.
     Reject,
-    /// Destroy the endpoint. Completed when it has returned: nothing more arrives through it.
-    /// What was half received goes with it, see [`super::rx::RecvState::link_lost`]; that may be
-    /// so without the machine having been up, as the peer may be up before us.
+    /// Destroy the endpoint. Nothing arrives through it any more when this has returned.
+    ///
+    /// A partially received message goes with it, see [`super::rx::RecvState::link_lost`]. There
+    /// may be one even if the machine was never up, as the peer may be up before this node.
     Teardown,
-    /// Start the timer, or restart it if it runs. Milliseconds, never 0.
+    /// Start the timer, or restart it if it runs. The value is in milliseconds, and never 0.
     Arm(u32),
     /// Stop the timer.
     Disarm,
-    /// Messages can be sent from here on; what was sent before and not acknowledged, first.
+    /// Allow messages to be sent. Those that were sent before and not acknowledged go first.
     GoneUp,
-    /// Messages cannot be sent any more, and those not acknowledged will have to be sent again.
-    /// Comes before the teardown, so that nobody posts to an endpoint that is being destroyed.
+    /// Stop sending messages; those not acknowledged will have to be sent again. Precedes the
+    /// teardown, so that nothing is posted to an endpoint that is being destroyed.
     GoneDown,
 }
 
-/// Up to four actions, an iterator over them.
+/// Iterator over up to four actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Actions {
     rest: [Option<Action>; 4],
@@ -188,26 +191,26 @@ impl Iterator for Actions {
     }
 }
 
-/// What an event leads to.
+/// Result of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the machine has changed its state already and relies on the actions"]
 pub(crate) struct Outcome {
-    /// The state from now on.
+    /// State after the event.
     pub(crate) state: State,
-    /// The actions, in order.
+    /// Actions, in order.
     pub(crate) actions: Actions,
-    /// The event made no sense in the state it came in. Worth a trace, nothing else.
+    /// The event made no sense in the state in which it came. Worth a trace, nothing else.
     pub(crate) ignored: bool,
 }
 
-/// The delays, which may differ from event to event.
+/// Delays, which may differ from event to event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timing {
-    /// The first backoff, in milliseconds.
+    /// First backoff.
     pub(crate) backoff_min_ms: u32,
-    /// The longest backoff, in milliseconds.
+    /// Longest backoff.
     pub(crate) backoff_max_ms: u32,
-    /// How long a step of the handshake may take, in milliseconds.
+    /// Timeout of one step of the handshake.
     pub(crate) watchdog_ms: u32,
 }
 
@@ -221,32 +224,32 @@ impl Default for Timing {
     }
 }
 
-/// What the decision on an event depends on, apart from the state.
+/// Values on which the reaction to an event depends, apart from the state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inputs {
-    /// Our address is lower than the peer's.
+    /// The local address is lower than the peer's.
     pub(crate) lower: bool,
     /// Messages wait to be sent or to be acknowledged.
     pub(crate) pending: bool,
-    /// Uniformly distributed.
+    /// Uniformly distributed random number.
     pub(crate) random: u32,
     /// The delays.
     pub(crate) timing: Timing,
 }
 
-/// The connection to one peer.
+/// Connection state machine for one peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     state: State,
-    /// The next backoff in milliseconds, before it is brought into its limits; 0 while nothing
-    /// has failed since a connection was proven.
+    /// Next backoff before it is clamped to its limits. 0 if nothing has failed since a connection
+    /// was proven.
     backoff_ms: u32,
-    /// A request that the peer sent before it got ours may come yet.
+    /// A request may still arrive that the peer sent before it received the local one.
     may_cross: bool,
 }
 
 impl Machine {
-    /// A connection that is down.
+    /// Creates a connection that is down.
     pub(crate) const fn new() -> Self {
         Machine {
             state: State::Down,
@@ -255,13 +258,13 @@ impl Machine {
         }
     }
 
-    /// The present state.
+    /// Returns the present state.
     #[inline]
     pub(crate) fn state(&self) -> State {
         self.state
     }
 
-    /// Takes an event and says what to do about it.
+    /// Handles an event. Changes the state, and returns the actions to carry out.
     pub(crate) fn handle(&mut self, event: Event, inputs: &Inputs) -> Outcome {
         let watchdog = Action::Arm(inputs.timing.watchdog_ms.max(1));
         match (self.state, event) {
@@ -283,7 +286,7 @@ impl Machine {
             (State::Down | State::Waiting, Event::Request) => {
                 self.enter(State::Accepting, [Action::Accept, watchdog])
             }
-            // Our request is not out yet, or has to yield, or the peer has started over.
+            // The local request is not sent yet, or has to yield, or the peer has started over.
             (
                 State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
                 Event::Request,
@@ -304,7 +307,8 @@ impl Machine {
                 self.enter(State::Connecting, [Action::Connect, watchdog])
             }
             (state @ (State::Connecting | State::Accepting), Event::Established) => {
-                // One may have come, been rejected, and been followed by another before the peer got ours.
+                // A crossing request may have been rejected, and followed by another one before the
+                // peer received the local request.
                 self.may_cross = state == State::Connecting;
                 self.backoff_ms = self.backoff_ms.max(1);
                 self.enter(State::Up, [Action::Arm(PROVEN_MS), Action::GoneUp])
@@ -331,12 +335,12 @@ impl Machine {
                 State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
                 Event::Moved,
             ) => {
-                // What has failed so far says nothing of the new device.
+                // Failures so far say nothing about the new device.
                 self.backoff_ms = 0;
                 self.attempt_failed(inputs)
             }
-            // The peer is in order, and others have done nothing: they are to wait for nothing. Messages of the
-            // peer's may wait, too, and its backoff may be long.
+            // The peer works, and other programs on this connection have done nothing wrong: they
+            // should not wait. Messages of the peer may wait, too, and its backoff may be long.
             (State::Up, Event::Fault) => {
                 self.backoff_ms = 0;
                 self.link_failed(&Inputs {
@@ -345,12 +349,12 @@ impl Machine {
                     ..*inputs
                 })
             }
-            // The peer cannot know, so there is nobody to leave time to.
+            // The peer cannot know, so it is not left time to reconnect.
             (State::Up, Event::Moved) => self.link_failed(&Inputs {
                 lower: true,
                 ..*inputs
             }),
-            // What was queued since somebody looked needs the connection.
+            // Messages that were queued since the idle check need the connection.
             (State::Up, Event::Idle) if !inputs.pending => self.enter(
                 State::Down,
                 [Action::GoneDown, Action::Teardown, Action::Disarm],
@@ -471,7 +475,8 @@ impl Machine {
         self.enter(State::Waiting, [down, teardown, Action::Arm(delay)])
     }
 
-    /// The delay until the next attempt: between half of the backoff and all of it.
+    /// Returns the delay until the next attempt: a random time between half of the backoff and all
+    /// of it.
     fn backoff(&mut self, inputs: &Inputs) -> u32 {
         let min = inputs.timing.backoff_min_ms.max(1);
         let max = inputs.timing.backoff_max_ms.max(min);

@@ -1,63 +1,67 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pace of users whose operations a peer refuses.
+//! Rate limit for users whose operations a peer refuses.
 //!
-//! An operation with a wrong key ends the queue pair, for all who share the connection, and so does the
-//! next one. So a user who does that again and again has to wait longer and longer before each
-//! operation, by what it costs the others, who go on meanwhile. It is the sockets that had one refused
-//! that wait, and those that are new only if many new ones had. All times are in nanoseconds on a clock
-//! that does not go back.
+//! An operation with a wrong key ends the queue pair for all that share the connection, and so does
+//! the next one. So a user with repeated refusals has to wait longer and longer before each
+//! operation. The delay reflects the cost for the others, which go on meanwhile. It applies to
+//! sockets that had an operation refused, and to new sockets only if many new ones had.
+//!
+//! All times are monotonic, in nanoseconds.
 
 use super::SECOND;
 
-/// Users that are told apart. What others do is counted together.
+/// Number of users with a record of their own. All others share one.
 const PLACES: usize = 4;
 
-/// Refusals that cost the sockets that had one no time.
+/// Refusals of a user that cause no delay for sockets that had one.
 const FREE: u32 = 4;
 
-/// Refusals of sockets that had none that cost new sockets no time.
+/// Refusals of new sockets that cause no delay for other new sockets.
 const FREE_SOCKETS: u32 = 20;
 
-/// One refusal is forgotten in this time, so in the long run no user has more than that.
+/// Time after which one refusal is forgotten. In the long run no user has more than one per such
+/// time.
 const FORGETS: u64 = 4 * SECOND;
 
-/// Refusals that are remembered.
+/// Highest number of refusals that is remembered.
 const MOST: u32 = 40;
 
-/// How long a user has to wait at first: for as long as there was no link, but for this at least. It doubles.
+/// Shortest initial delay. The initial delay is the duration of the last outage, and doubles with
+/// each further refusal.
 const SHORTEST: u64 = SECOND / 500;
 
-/// How long a caller waits at the most before it looks whether there is a link again, as nobody tells.
+/// Longest wait of a caller before it checks again for a link, since nothing wakes it when there is
+/// one.
 const LOOKS: u64 = SECOND / 50;
 
-/// How long a user has to wait at the most.
+/// Longest delay.
 const LONGEST: u64 = 4 * SECOND;
 
-/// How the operations of a socket have ended.
+/// Standing of a socket: the results of its operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// They go well.
+    /// Its operations succeed.
     Good,
-    /// None has gone well yet, and none was refused.
+    /// None has succeeded yet, and none was refused.
     New,
-    /// One was refused, and too few have gone well since.
+    /// One was refused, and too few have succeeded since.
     Bad,
 }
 
-/// What a user has done.
+/// Refusals of one user.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     refused: u32,
-    /// Those of new sockets among them.
+    /// Number of `refused` that came from new sockets.
     first: u32,
-    /// When one of them was forgotten the last time.
+    /// Time at which a refusal was last forgotten.
     since: u64,
-    /// When the last one was, if there has been no link since.
+    /// Time of the last refusal if there has been no link since.
     broke: Option<u64>,
-    /// For how long there was none the last time.
+    /// Duration of the last outage.
     outage: u64,
-    /// When the next operation may go.
+    /// Time from which the next operation may go.
     next: u64,
 }
 
@@ -71,7 +75,7 @@ impl Record {
         next: 0,
     };
 
-    /// Forgets what is long ago.
+    /// Forgets old refusals.
     fn forget(&mut self, now: u64) {
         let count = now.saturating_sub(self.since) / FORGETS;
         self.since = self.since.saturating_add(count.saturating_mul(FORGETS));
@@ -80,7 +84,7 @@ impl Record {
         self.first = self.first.saturating_sub(count);
     }
 
-    /// How long each operation of a socket has to wait.
+    /// Returns the delay before each operation of a socket.
     fn pace(&self, standing: Standing) -> u64 {
         let shortest = self.outage.clamp(SHORTEST, LONGEST);
         let beyond = match standing {
@@ -107,7 +111,7 @@ impl Record {
         }
         self.broke = Some(now);
         if self.pace(Standing::Bad) > 0 {
-            // Or until there is a link.
+            // `recover()` replaces this when there is a link.
             self.next = now.saturating_add(LONGEST);
         }
     }
@@ -120,16 +124,16 @@ impl Record {
     }
 }
 
-/// The users whose operations the peer of a connection has refused.
+/// Users whose operations the peer of a connection has refused.
 #[derive(Clone, Debug)]
 pub(crate) struct Faults {
     users: [Option<(u32, Record)>; PLACES],
     others: Record,
-    /// A bit for each of the others, which a few users share.
+    /// Bits of the users that share `others`; several users may have the same bit.
     among_others: u64,
 }
 
-/// The bit of a user among the others.
+/// Returns the bit of a user in `among_others`.
 const fn bit_of(user: u32) -> u64 {
     // The six upper bits of a multiplicative hash.
     1 << (user.wrapping_mul(0x9e37_79b1) >> 26)
@@ -144,13 +148,13 @@ impl Faults {
         }
     }
 
-    /// The place of a user who has one.
+    /// Returns the place of the user's record if it has one of its own.
     fn place_of(&self, user: u32) -> Option<usize> {
         let mut users = self.users.iter();
         users.position(|place| place.is_some_and(|(it, _)| it == user))
     }
 
-    /// A place that is free, or that of a user who has done nothing for long.
+    /// Returns a place that is free, or whose user has no remembered refusals left.
     fn free_place(&mut self, now: u64) -> Option<usize> {
         self.users.iter_mut().position(|place| match place {
             None => true,
@@ -161,7 +165,7 @@ impl Faults {
         })
     }
 
-    /// What is in a place, or counts for users without one.
+    /// Returns the record in a place, or the shared one.
     fn record(&mut self, place: Option<usize>) -> &mut Record {
         match place.and_then(|at| self.users.get_mut(at)) {
             Some(Some((_, record))) => record,
@@ -169,7 +173,7 @@ impl Faults {
         }
     }
 
-    /// The peer has refused an operation of a user's socket, of which this was the standing.
+    /// Notes that the peer has refused an operation of a user's socket, which had this `standing`.
     pub(crate) fn note(&mut self, user: u32, standing: Standing, now: u64) {
         let mut place = self.place_of(user);
         if place.is_none() {
@@ -187,7 +191,7 @@ impl Faults {
         self.record(place).note(standing, now);
     }
 
-    /// There is a link again.
+    /// Notes that there is a link again.
     pub(crate) fn recover(&mut self, now: u64) {
         self.others.recover(now);
         for (_, record) in self.users.iter_mut().flatten() {
@@ -195,7 +199,7 @@ impl Faults {
         }
     }
 
-    /// Whether all is forgotten, so that nobody has to wait.
+    /// Returns `true` if all refusals are forgotten, so that no user has to wait.
     pub(crate) fn is_forgotten(&mut self, now: u64) -> bool {
         let users = self.users.iter_mut().flatten().map(|(_, record)| record);
         users.chain([&mut self.others]).all(|record| {
@@ -204,7 +208,11 @@ impl Faults {
         })
     }
 
-    /// Whether an operation of a user's socket may go now; if not, how long to wait until it may ask again.
+    /// Admits an operation of a user's socket.
+    ///
+    /// # Errors
+    ///
+    /// The time until the caller may try again, if the operation has to wait.
     pub(crate) fn turn(&mut self, user: u32, standing: Standing, now: u64) -> Result<(), u64> {
         let place = self.place_of(user);
         if place.is_none() && self.among_others & bit_of(user) == 0 {
