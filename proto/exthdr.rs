@@ -2,11 +2,10 @@
 
 //! Header extensions: up to 16 bytes of `type, data` pairs, packed without gaps.
 //!
-//! An extension carries no length, each type has a fixed one. So a reader cannot step over a
-//! type that it does not know: it stops there, as it does at type 0 and at an extension that
-//! would reach beyond the space.
+//! An extension carries no length; each type has a fixed one. So a reader cannot skip an unknown
+//! type. It stops there, at type 0, and at an extension that would exceed the space.
 
-/// Bytes that a header has for extensions.
+/// Size of the extension space of a header, in bytes.
 pub(crate) const SPACE: usize = 16;
 
 const VERSION: u8 = 1;
@@ -22,10 +21,9 @@ const CSUM: u8 = 9;
 /// One extension, in host byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extension {
-    /// Protocol version; defined, but sent by nobody.
+    /// Protocol version. It is defined, but no implementation sends it.
     Version(u32),
-    /// The sender has finished an RDMA operation on the memory region of the receiver with this
-    /// key.
+    /// The sender has finished an RDMA operation on the receiver's memory region with this key.
     Rdma {
         /// Remote key.
         rkey: u32,
@@ -34,29 +32,29 @@ pub(crate) enum Extension {
     RdmaDest {
         /// Remote key.
         rkey: u32,
-        /// Where in the region the data starts, in bytes.
+        /// Start of the data in the region, in bytes.
         offset: u32,
     },
-    /// How much the RDMA operation moved.
+    /// Size of an RDMA operation.
     RdmaBytes {
         /// Bytes moved.
         bytes: u32,
         /// 1 for a write, 2 for a read.
         flags: u8,
     },
-    /// How many paths the sender can use to one peer.
+    /// Number of paths that the sender can use to one peer.
     NPaths(u16),
-    /// Number that the sender draws anew whenever it starts.
+    /// Number that the sender draws anew whenever it starts, or begins to count its messages anew.
     GenNum(u32),
     /// Capabilities of UEK kernels; bit 0 is the heartbeat.
     CapBits(u32),
-    /// The sender chooses the path by source port; the value itself is 0.
+    /// The sender chooses the path by source port. The value itself is 0.
     SportIdx(u8),
     /// Payload checksum of UEK kernels.
     Csum {
         /// CRC of the payload.
         crc: u32,
-        /// Whether `crc` is in use.
+        /// Nonzero if `crc` is in use.
         enabled: u8,
     },
 }
@@ -68,14 +66,14 @@ pub(crate) struct Extensions<'a> {
 }
 
 impl<'a> Extensions<'a> {
-    /// Starts at the first extension of `space`.
+    /// Creates an iterator that starts at the first extension of `space`.
     #[inline]
     pub(crate) fn new(space: &'a [u8; SPACE]) -> Self {
         Extensions { rest: space }
     }
 }
 
-/// Makes an extension of the first `N` bytes of `data`; also returns what is behind them.
+/// Makes an extension from the first `N` bytes of `data`. Also returns the bytes behind them.
 #[inline]
 fn map<const N: usize>(
     data: &[u8],
@@ -118,22 +116,22 @@ impl Iterator for Extensions<'_> {
     }
 }
 
-/// In [`Extension::CapBits`]: the sender takes frames with several messages, see [`super::packed`].
-/// UEK kernels count their bits from the other end, and send them in pings and pongs.
+/// Bit in [`Extension::CapBits`]: the sender accepts packed frames, see [`super::packed`]. UEK
+/// kernels count their bits from the other end, and send them in pings and pongs.
 pub(crate) const CAP_PACKED: u32 = 1 << 31;
 
-/// The space with [`Extension::GenNum`] and what this implementation is capable of.
+/// Returns the space with [`Extension::GenNum`] and the capabilities of this implementation.
 pub(crate) const fn introduction(generation: u32) -> [u8; SPACE] {
     let [a, b, c, d] = generation.to_be_bytes();
     let [e, f, g, h] = CAP_PACKED.to_be_bytes();
     [GEN_NUM, a, b, c, d, CAP_BITS, e, f, g, h, 0, 0, 0, 0, 0, 0]
 }
 
-/// The extension does not fit behind the ones that are already there.
+/// Error: the extension does not fit behind those that are already there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSpace;
 
-/// Packs extensions into the space of a header.
+/// Writer that packs extensions into the space of a header.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Writer {
     space: [u8; SPACE],
@@ -141,7 +139,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Starts with an empty space.
+    /// Creates a writer with an empty space.
     #[inline]
     pub(crate) fn new() -> Self {
         Writer::default()
@@ -151,7 +149,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`NoSpace`]; the space is unchanged then.
+    /// [`NoSpace`] if the extension does not fit. The space is unchanged then.
     pub(crate) fn push(&mut self, extension: Extension) -> Result<(), NoSpace> {
         match extension {
             Extension::Version(version) => self.put(VERSION, &version.to_be_bytes()),
@@ -189,7 +187,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The space, the unused part filled with zeros.
+    /// Returns the space. The unused part is filled with zeros.
     #[inline]
     pub(crate) fn finish(self) -> [u8; SPACE] {
         self.space

@@ -1,44 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When an idle connection gives up its queue pair, and when it is forgotten.
+//! Decides when an idle connection closes its queue pair, and when it is forgotten.
 //!
-//! A message costs nothing here: every now and then somebody looks at each connection, and compares
-//! the sequence numbers with those of the last look.
+//! Messages pay nothing for this: a periodic check compares the sequence numbers of each connection
+//! with those of the previous check.
 //!
-//! A connection is forgotten as a whole if it has never carried a message. Otherwise its numbers are
-//! what makes messages arrive once and in order: they stay, unless there is no room for more
-//! connections. Then two things have to be right when the next connection to that peer counts anew:
+//! A connection that has never carried a message is forgotten entirely. Otherwise its sequence
+//! numbers ensure that messages arrive once and in order. They are kept, unless there is no room
+//! for more connections. In that case two conditions make it safe that the next connection to that
+//! peer counts anew:
 //!
-//! - Our numbers begin behind all that we have used, and C RDS takes them for new ones, also in messages
-//!   that it is sent twice. A peer like us would notice as well that they have begun at 1.
-//! - The peer's numbers go on, and ours is the side that takes any number. Only what it sends for the second
-//!   time could be taken twice. So it must have nothing left to send again: our acknowledgement went out on a
-//!   connection which was still up at the look after that, and no message has come since. If that cannot be
-//!   said, the position in its numbers is kept, and nothing else.
+//! - The local numbers begin behind all that were used. C RDS takes them for new ones, even in
+//!   retransmitted messages. A peer that runs this module also notices a new generation number.
+//! - The peer's numbers go on, and the new connection accepts any number. Only a retransmission
+//!   could be delivered twice, so the peer must have nothing to retransmit. That is certain if the
+//!   local acknowledgement was sent, the connection was still up at the next check, and no message
+//!   has come since. Otherwise the position in the peer's numbers is kept, and nothing else.
 //!
-//! C RDS connects again at once when it is closed, whether it has something to send or not. So a connection to it is
-//! closed only to be forgotten, and others have a chance to come first. So is one to a peer that may use memory of this
-//! node: it does that without a message, and nobody sees it here.
+//! C RDS reconnects at once when a connection is closed, even if it has nothing to send. So a
+//! connection to C RDS is closed only to be forgotten. Its next request comes a little later, so
+//! others that need a connection have a chance to be first. The same applies to a peer that may use
+//! memory of this node: its operations carry no message, so this node does not see them.
 
 use super::SECOND;
 
-/// How long a connection that was never used stays, at the most, in seconds.
+/// Longest time for which a connection that was never used stays.
 const UNUSED_SECS: u32 = 60;
 
-/// How long idle connections stay.
+/// Idle times after which connections are closed and forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdleTimeouts {
-    /// How long no message may go either way, in seconds; 0: for ever.
+    /// Time without a message in either direction. 0: unlimited.
     idle_secs: u32,
 }
 
 impl IdleTimeouts {
-    /// Connections may be idle for `idle_secs` seconds; 0: for ever.
+    /// Creates timeouts for connections that may be idle for `idle_secs`. 0: unlimited.
     pub(crate) const fn new(idle_secs: u32) -> Self {
         Self { idle_secs }
     }
 
-    /// How long a connection stays that was never used, in seconds.
+    /// Returns the time for which a connection stays that was never used.
     fn unused_secs(self) -> u32 {
         match self.idle_secs {
             0 => UNUSED_SECS,
@@ -46,7 +48,7 @@ impl IdleTimeouts {
         }
     }
 
-    /// The time from one look to the next, in milliseconds: a quarter of the shorter limit.
+    /// Returns the time between two checks: a quarter of the shorter limit.
     pub(crate) fn period_ms(self) -> u32 {
         self.unused_secs().saturating_mul(250)
     }
@@ -60,71 +62,73 @@ impl IdleTimeouts {
     }
 }
 
-/// What hangs on a connection, and changes with each message and each time that it comes up.
+/// Counters of a connection that change with each message and each time that it comes up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdleProgress {
-    /// The sequence of the next message that is queued.
+    /// Sequence number of the next message to be queued.
     pub(crate) next_tx: u64,
-    /// The sequence expected next.
+    /// Sequence number expected next.
     pub(crate) next_rx: u64,
-    /// How often the connection came up.
+    /// Number of times that the connection came up.
     pub(crate) times_up: u64,
 }
 
-/// What a look at a connection sees.
+/// State of a connection as one check sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdleSnapshot {
-    /// What to compare.
+    /// Counters to compare with those of the previous check.
     pub(crate) marks: IdleProgress,
-    /// Messages flow.
+    /// The connection is up.
     pub(crate) up: bool,
     /// There is no endpoint, and none is wanted.
     pub(crate) down: bool,
-    /// Messages wait to be sent or to be acknowledged, one has arrived in part, or the device is at an operation.
+    /// Messages wait to be sent or acknowledged, one has arrived in part, or the device processes
+    /// an operation.
     pub(crate) pending: bool,
-    /// An acknowledgement waits for room to go out.
+    /// An acknowledgement waits for room to be sent.
     pub(crate) ack_due: bool,
-    /// Peers may use memory of this node, which they do without a message.
+    /// Peers may use memory of this node, for which they send no message.
     pub(crate) offers: bool,
-    /// No message was ever sent, nor has one arrived.
+    /// No message was ever sent or received.
     pub(crate) unused: bool,
-    /// The peer has told on this connection that it runs this implementation. C RDS reconnects at once,
+    /// The peer has shown on this connection that it runs this module. C RDS reconnects at once,
     /// whether it needs to or not.
     pub(crate) like_us: bool,
 }
 
-/// What to do about a connection.
+/// Result of a check of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdleDecision {
-    /// Nothing.
+    /// No action.
     Keep,
-    /// Acknowledge what has arrived, so that the peer has nothing pending either. Once, when it begins to
-    /// be idle.
+    /// Acknowledge what has arrived, so that the peer has nothing pending either. Returned once,
+    /// when the connection becomes idle.
     Acknowledge,
-    /// Close it: the next message opens it again.
+    /// Close the connection. The next message opens it again.
     Close,
-    /// Forget it. Nothing hangs on it.
+    /// Forget the connection. None of its state is needed.
     Forget,
-    /// Close it and forget it if there is no room for more connections.
+    /// Close and forget the connection if there is no room for more connections.
     EndForRoom,
-    /// Forget it if there is no room for more connections.
+    /// Forget the connection if there is no room for more connections.
     ForgetForRoom,
 }
 
-/// What the looks at a connection have in common.
+/// State that is kept between the checks of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct IdleTracker {
     marks: IdleProgress,
-    /// When the marks were seen as they are for the first time, in nanoseconds. 0: they were not.
+    /// Monotonic time in nanoseconds of the first check that saw these `marks`. 0 if there was
+    /// none.
     since: u64,
-    /// All that had arrived was acknowledged.
+    /// All that has arrived was acknowledged.
     acknowledged: bool,
-    /// The connection was still up at a look after that: the peer has the acknowledgement.
+    /// The connection was still up at a check after that, so the peer has the acknowledgement.
     settled: bool,
 }
 
 impl IdleTracker {
-    /// A connection at which nobody has looked.
+    /// Creates the state of a connection that was never checked.
     pub(crate) const fn new() -> Self {
         Self {
             marks: IdleProgress {
@@ -138,18 +142,18 @@ impl IdleTracker {
         }
     }
 
-    /// Whether these are the marks of the last look.
+    /// Returns `true` if these are the counters of the last check.
     pub(crate) fn is_about(&self, marks: &IdleProgress) -> bool {
         self.marks == *marks
     }
 
-    /// Whether the peer has nothing that it may send again. Otherwise the position in its numbers must not be
-    /// forgotten.
+    /// Returns `true` if the peer has nothing to retransmit. Otherwise the position in its numbers
+    /// must not be forgotten.
     pub(crate) fn is_settled(&self) -> bool {
         self.settled
     }
 
-    /// Looks at the connection, `now` by a monotonic clock in nanoseconds.
+    /// Checks the connection. `now` is a monotonic time in nanoseconds.
     pub(crate) fn check(
         &mut self,
         snapshot: &IdleSnapshot,
@@ -167,7 +171,7 @@ impl IdleTracker {
         let quiet = now.saturating_sub(self.since);
         if snapshot.up {
             if snapshot.ack_due {
-                // The look that counts is one after it has gone out.
+                // The acknowledgement is settled only by a check after it was sent.
                 self.acknowledged = false;
                 return IdleDecision::Keep;
             }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The records of the `RDS_INFO_*` tables, byte by byte.
+//! Records of the `RDS_INFO_*` tables, byte by byte.
 //!
-//! Numbers are in the byte order of the machine, addresses and ports in that of the network. Each kind of
-//! record is there twice: for IPv4, where others than IPv4 addresses have none, and for IPv6.
+//! Numbers are in host byte order, addresses and ports in network byte order. Each kind of record
+//! exists twice: for IPv6, and for IPv4, which omits objects with other addresses.
 //!
 //! Source: the structures of `include/uapi/linux/rds.h`.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// Bytes of a counter's name, with the NUL behind it.
+/// Size of a counter's name with the terminating NUL, in bytes.
 const COUNTER_NAME: usize = 32;
 
-/// Bytes of a transport's name, with the NUL behind it.
+/// Size of a transport's name with the terminating NUL, in bytes.
 const TRANSPORT_NAME: usize = 16;
 
-/// The most bytes that a record has.
+/// Size of the longest record, in bytes.
 const LONGEST: usize = 92;
 
-/// A record.
+/// Bytes of one record.
 ///
 /// # Invariants
 ///
@@ -36,7 +36,7 @@ impl Record {
         }
     }
 
-    /// Adds bytes; there is room for those of every record.
+    /// Appends bytes. There is room for those of every record.
     fn put(mut self, bytes: &[u8]) -> Self {
         let end = self.len.saturating_add(bytes.len());
         if let Some(room) = self.bytes.get_mut(self.len..end) {
@@ -48,7 +48,7 @@ impl Record {
         self
     }
 
-    /// Adds a name and zeros behind it, one at least, to `N` bytes.
+    /// Appends a name in a field of `N` bytes, padded with at least one zero.
     fn put_name<const N: usize>(self, name: &str) -> Self {
         let mut field = [0; N];
         for (to, from) in field.iter_mut().take(N.saturating_sub(1)).zip(name.bytes()) {
@@ -62,18 +62,18 @@ impl Record {
     }
 }
 
-/// Which tables a record is for.
+/// Address family of the tables that a record is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Family {
-    /// `RDS_INFO_*`: what has IPv4 addresses.
+    /// `RDS_INFO_*`: objects with IPv4 addresses.
     V4,
-    /// `RDS6_INFO_*`: everything.
+    /// `RDS6_INFO_*`: all objects.
     V6,
 }
 
 impl Family {
-    /// Adds two addresses. `None` if the first one is not of this family. The other one is none at all
-    /// then, 0.0.0.0.
+    /// Appends two addresses. Returns `None` if the first one is not of this family. If only the
+    /// second one is not, it becomes 0.0.0.0.
     fn put_addrs(self, record: Record, first: Ipv6Addr, second: Ipv6Addr) -> Option<Record> {
         Some(match self {
             Self::V4 => {
@@ -87,12 +87,12 @@ impl Family {
     }
 }
 
-/// A kind of record.
+/// Kind of record.
 pub(crate) trait Emitted {
-    /// Its size in bytes.
+    /// Returns the size of the record in bytes.
     fn size(family: Family) -> usize;
 
-    /// The record, unless there is none for this family.
+    /// Returns the record, or `None` if there is none for this family.
     fn emit(&self, family: Family) -> Option<Record>;
 }
 
@@ -142,14 +142,14 @@ impl Emitted for Connection<'_> {
             .put(&[self.flags]);
         Some(match family {
             Family::V4 => record.put(&[self.tos]),
-            // There is no such field.
+            // The IPv6 record has no field for the type of service.
             Family::V6 => record,
         })
     }
 }
 
-/// `struct rds_info_message`, `struct rds6_info_message`: a message that waits to be sent, to be
-/// acknowledged or to be read.
+/// `struct rds_info_message`, `struct rds6_info_message`: a message that waits to be sent,
+/// acknowledged or read.
 pub(crate) struct Message {
     pub(crate) sequence: u64,
     /// Payload bytes.
@@ -170,7 +170,7 @@ impl Emitted for Message {
     }
 
     fn emit(&self, family: Family) -> Option<Record> {
-        /// C never sets one.
+        /// Flags are always 0, as in C.
         const FLAGS: u8 = 0;
 
         let record = Record::new()
@@ -186,9 +186,10 @@ impl Emitted for Message {
     }
 }
 
-/// `struct rds_info_socket`, `struct rds6_info_socket`. The peer is `::` and port 0 if there is none.
+/// `struct rds_info_socket`, `struct rds6_info_socket`. The peer is `::` with port 0 if there is
+/// none.
 pub(crate) struct Socket {
-    /// The limits of what is under way and what waits to be read, in bytes.
+    /// Limits in bytes, for messages not acknowledged and for those that wait to be read.
     pub(crate) sndbuf: u32,
     pub(crate) rcvbuf: u32,
     pub(crate) bound: (Ipv6Addr, u16),
@@ -217,8 +218,8 @@ impl Emitted for Socket {
     }
 }
 
-/// `struct rds_info_rdma_connection`, `struct rds6_info_rdma_connection`. All but the addresses and the
-/// type of service is zero if the connection is not up.
+/// `struct rds_info_rdma_connection`, `struct rds6_info_rdma_connection`. All fields except the
+/// addresses and the type of service are zero if the connection is not up.
 pub(crate) struct RdmaConnection {
     pub(crate) laddr: Ipv6Addr,
     pub(crate) faddr: Ipv6Addr,
@@ -226,7 +227,7 @@ pub(crate) struct RdmaConnection {
     pub(crate) path: RdmaPath,
 }
 
-/// What an RDMA connection that is up goes through.
+/// Path of an RDMA connection that is up.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct RdmaPath {
     pub(crate) local_gid: [u8; 16],
@@ -254,10 +255,10 @@ impl Emitted for RdmaConnection {
             .put(&path.max_send_wr.to_ne_bytes())
             .put(&path.max_recv_wr.to_ne_bytes())
             .put(&path.max_send_sge.to_ne_bytes())
-            // How many memory regions there may be, and how many pages each may have: there are none.
+            // `rdma_mr_max` and `rdma_mr_size`, limits of C's region pools: 0 here.
             .put(&[0; 8])
             .put(&[self.tos, path.service_level])
-            // Two bytes of padding, and what C keeps in caches of the connection.
+            // Two bytes of padding, and `cache_allocs`: what C keeps in caches of the connection.
             .put(&[0; 6]);
         Some(record)
     }

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Several short messages in one frame.
+//! Packed frames: several short messages in one frame.
 //!
-//! To a device a message of a few bytes costs what one of a page costs: a work request, a packet and
-//! its acknowledgement. When many short ones wait for a peer that said it takes them so, they go
-//! together: each with its header, as if it was a frame of its own, and from a multiple of
-//! [`ALIGN`] bytes on.
+//! A message of a few bytes costs a device as much as one of a page: a work request, a packet and
+//! its acknowledgement. So short messages that wait together are packed, if the peer has announced
+//! that it accepts that. Each message has its header, as in a frame of its own, and begins at a
+//! multiple of [`ALIGN`] bytes.
 //!
-//! Nothing marks such a frame. The first message ends before the frame does, which no other frame
-//! may.
+//! No flag marks a packed frame. Its first message ends before the frame does, which is not allowed
+//! in any other frame.
 
 use super::wire::{Header, HeaderError};
 
-/// Where in the frame the next message may begin, in bytes.
+/// Alignment of the messages in a frame, in bytes.
 const ALIGN: usize = 8;
 
-/// The longest payload of a message that shares a frame, in bytes. The messages are copied, at both
-/// ends: for longer ones that would cost more than their frames do.
+/// Longest payload of a message that shares a frame, in bytes. Messages are copied at both ends;
+/// for longer ones the copies would cost more than separate frames.
 pub(crate) const LONGEST: u32 = 512;
 
-/// The most bytes of such a frame behind the header of its first message, so that a frame is not too
-/// much work at once.
+/// Longest packed frame behind the header of its first message, in bytes. It bounds the work for
+/// one frame.
 pub(crate) const ROOM: u32 = 4096;
 
-/// The most bytes of such a frame.
+/// Longest packed frame, in bytes.
 pub(crate) const LONGEST_FRAME: u32 = Header::LEN as u32 + ROOM;
 
-/// How many bytes of a frame a message of `len` takes, with what fills up behind it.
+/// Returns the bytes of a frame that a message of `len` bytes takes, with the padding behind it.
 pub(crate) fn bytes(len: u32) -> u32 {
     let framed = len.saturating_add(Header::LEN as u32);
     framed
@@ -34,37 +34,37 @@ pub(crate) fn bytes(len: u32) -> u32 {
         .unwrap_or(u32::MAX)
 }
 
-/// Why a frame cannot be taken apart.
+/// Reason for which a frame cannot be split into messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SplitError {
-    /// So many bytes are left, too few for a header.
+    /// Too few bytes for a header are left; the value is their number.
     Short(usize),
-    /// The frame is longer than [`ROOM`] allows: its length.
+    /// The frame is longer than [`ROOM`] allows; the value is its length.
     Long(usize),
     /// A header breaks a rule.
     Header(HeaderError),
-    /// The last message is cut off: its length, and how many bytes there are.
+    /// The last message is incomplete; the values are its length and the number of bytes left.
     Cut(u32, usize),
 }
 
-/// Bytes of a message with its header, before what fills up to the next.
+/// Returns the bytes of a message with its header, without padding.
 const fn framed(len: usize) -> usize {
     Header::LEN.saturating_add(len)
 }
 
-/// How much of `used` bytes and what follows them is taken before the next message can begin.
+/// Returns the offset at which the next message may begin behind `used` bytes.
 fn aligned(used: usize) -> Option<usize> {
     used.checked_next_multiple_of(ALIGN)
 }
 
-/// Puts messages into a frame.
+/// Writer that packs messages into a frame.
 pub(crate) struct Packer<'a> {
     frame: &'a mut [u8],
     used: usize,
 }
 
 impl<'a> Packer<'a> {
-    /// An empty frame in `frame`, or at its start if it is longer than frames are.
+    /// Creates an empty frame in `frame`. Uses at most [`LONGEST_FRAME`] bytes of it.
     pub(crate) fn new(frame: &'a mut [u8]) -> Self {
         let most = frame.len().min(LONGEST_FRAME as usize);
         Self {
@@ -73,13 +73,13 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Whether there is room for a message of `len` bytes.
+    /// Returns `true` if there is room for a message of `len` bytes.
     pub(crate) fn has_room(&self, len: u32) -> bool {
         let end = aligned(self.used).and_then(|at| at.checked_add(framed(len as usize)));
         end.is_some_and(|end| end <= self.frame.len())
     }
 
-    /// Adds a message. False, and nothing is changed, if there is no room.
+    /// Appends a message. Returns `false` and changes nothing if there is no room.
     pub(crate) fn push(&mut self, header: &Header, payload: &[u8]) -> bool {
         let Some(at) = aligned(self.used) else {
             return false;
@@ -104,20 +104,20 @@ impl<'a> Packer<'a> {
         true
     }
 
-    /// Bytes of the frame so far.
+    /// Returns the length of the frame so far, in bytes.
     pub(crate) fn len(&self) -> u32 {
-        // CAST: at most those of a frame.
+        // CAST: at most the length of a frame.
         self.used as u32
     }
 }
 
-/// The messages of a frame, in order. Ends with the first error.
+/// Iterator over the messages of a frame, in order. Ends with the first error.
 pub(crate) struct Unpacker<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Unpacker<'a> {
-    /// The messages of `frame`.
+    /// Creates an iterator over the messages of `frame`.
     pub(crate) const fn new(frame: &'a [u8]) -> Self {
         Self { rest: frame }
     }
@@ -137,7 +137,7 @@ impl<'a> Unpacker<'a> {
             .ok_or(SplitError::Cut(header.len, rest.len()))?;
         let used = framed(len);
         if used < frame.len() {
-            // What fills up is in front of another message only.
+            // Padding is allowed only in front of another message.
             self.rest = aligned(used)
                 .and_then(|next| frame.get(next..))
                 .filter(|rest| !rest.is_empty())
