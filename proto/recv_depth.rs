@@ -1,46 +1,47 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many receives a connection keeps posted.
+//! Number of receives that a connection keeps posted.
 //!
-//! An idle connection has few. When a peer sends faster than the ring is refilled, so that it runs
-//! low, its depth doubles. When a whole period went by in which never many frames came between two
-//! chances to refill, it is halved.
+//! An idle connection has few. The depth of the ring doubles when a peer sends faster than the ring
+//! is refilled, so that it runs low. The depth is halved after a whole period in which only few
+//! frames came between two refills.
 //!
-//! Nothing can be taken back from a queue pair in use. What is posted beyond the depth goes as frames
-//! arrive, because their buffers are not posted again; when none do, the peer has to be asked for some.
+//! A posted receive cannot be taken back from a queue pair in use. A surplus beyond the depth
+//! shrinks as frames arrive, because their buffers are not posted again. If none arrive, the peer
+//! has to be asked for some.
 
-/// The receive ring of a connection: its depth, and how much of it is posted.
+/// Receive ring of a connection: its depth, and the number of posted receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecvDepth {
     first: u32,
     max: u32,
     depth: u32,
     posted: u32,
-    /// Frames since the last chance to refill.
+    /// Frames since the last opportunity to refill.
     run: u32,
-    /// The ring got deeper since then.
+    /// The depth has doubled since then.
     grown: bool,
-    /// The most that this was in this period.
+    /// Highest value of `run` in this period.
     longest: u32,
     /// Frames that have arrived, modulo 2^32.
     arrived: u32,
-    /// What that was when this period began.
+    /// Value of `arrived` when this period began.
     arrived_before: u32,
-    /// Those of this period that we asked for.
+    /// Frames that the peer was asked for in this period.
     asked: u32,
 }
 
-/// What a period has shown.
+/// Result of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DepthDecision {
-    /// The ring is less deep now.
+    /// The depth was halved.
     pub(crate) shrank: bool,
-    /// How many frames the peer is to be asked for.
+    /// Number of frames to ask the peer for.
     pub(crate) ask: u32,
 }
 
 impl RecvDepth {
-    /// A ring with nothing posted yet, that is `first` deep when idle and `max` at the most.
+    /// Creates a ring with nothing posted. Its depth is `first` when idle, and at most `max`.
     pub(crate) const fn new(first: u32, max: u32) -> Self {
         let first = if first < max { first } else { max };
         Self {
@@ -57,57 +58,61 @@ impl RecvDepth {
         }
     }
 
-    /// How many receives are to be posted.
+    /// Returns the number of receives that should be posted.
     pub(crate) const fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// How many are.
+    /// Returns the number of posted receives.
     pub(crate) const fn posted(&self) -> u32 {
         self.posted
     }
 
-    /// How many frames had arrived at the last chance to refill, modulo 2^32.
+    /// Returns the number of frames that had arrived at the last opportunity to refill, modulo
+    /// 2^32.
     pub(crate) const fn arrived(&self) -> u32 {
         self.arrived
     }
 
-    /// How many should be posted now.
+    /// Returns the number of receives to post now.
     pub(crate) const fn missing(&self) -> u32 {
         self.depth.saturating_sub(self.posted)
     }
 
-    /// How many more are posted than should be.
+    /// Returns the number of posted receives beyond the depth.
     pub(crate) const fn surplus(&self) -> u32 {
         self.posted.saturating_sub(self.depth)
     }
 
-    /// Whether a buffer is to be posted again, with `spare` others waiting for that.
+    /// Returns `true` if a buffer should be posted again while `spare` other buffers wait to be
+    /// posted.
     pub(crate) const fn wants_back(&self, spare: u32) -> bool {
         self.posted.saturating_add(spare) < self.depth
     }
 
-    /// Whether so few are posted that it is time for more.
+    /// Returns `true` if a quarter of the depth or more is missing, so that a refill is needed.
     pub(crate) const fn is_low(&self) -> bool {
         self.posted <= self.depth.saturating_sub(self.depth / 4)
     }
 
-    /// Whether the ring is as small as it gets, so that [`Self::end_period`] has nothing to do.
+    /// Returns `true` if the ring is as small as it gets, so that [`Self::end_period`] has nothing
+    /// to do.
     pub(crate) const fn is_small(&self) -> bool {
         self.depth <= self.first && self.surplus() == 0
     }
 
-    /// `count` receives were posted.
+    /// Notes that `count` receives were posted.
     pub(crate) fn add(&mut self, count: u32) {
         self.posted = self.posted.saturating_add(count);
     }
 
-    /// A frame arrived, so that a receive is gone. Returns whether the ring got deeper.
+    /// Notes that a frame has arrived and used a receive. Returns `true` if the depth was
+    /// increased.
     pub(crate) fn arrive(&mut self) -> bool {
         self.posted = self.posted.saturating_sub(1);
         self.run = self.run.saturating_add(1);
-        // Less than a quarter left: the peer is faster than this depth is good for. How good twice the
-        // depth is shows after a refill.
+        // Less than a quarter is left: the peer is too fast for this depth. Only a refill shows
+        // whether twice the depth suffices.
         let grows = !self.grown && self.posted < self.depth / 4 && self.depth < self.max;
         if grows {
             self.grown = true;
@@ -116,7 +121,7 @@ impl RecvDepth {
         grows
     }
 
-    /// There was a chance to refill. Returns how many frames had arrived since the one before.
+    /// Notes an opportunity to refill. Returns the number of frames since the one before.
     pub(crate) fn end_run(&mut self) -> u32 {
         let run = self.run;
         self.longest = self.longest.max(run);
@@ -126,17 +131,17 @@ impl RecvDepth {
         run
     }
 
-    /// Ends a period of measurement and begins the next, in which the peer is asked for `most` frames
-    /// at the most.
+    /// Ends a period of measurement and begins the next one, in which the peer is asked for at most
+    /// `most` frames.
     pub(crate) fn end_period(&mut self, most: u32) -> DepthDecision {
         let half = (self.depth / 2).max(self.first);
-        // A ring of half the size has three quarters posted when a run begins, or it is refilled: the
-        // longest must leave it one of them, or it would grow again.
+        // A ring of half the depth has three quarters posted when a run begins, or it is refilled.
+        // The longest run must leave at least one quarter, or the ring would grow again.
         let shrank = half < self.depth && self.longest <= half / 2;
         if shrank {
             self.depth = half;
         }
-        // With traffic a surplus goes by itself.
+        // With traffic a surplus shrinks by itself.
         let arrived = self.arrived.wrapping_sub(self.arrived_before);
         let quiet = arrived.saturating_sub(self.asked) < self.first;
         let ask = if quiet { self.surplus().min(most) } else { 0 };

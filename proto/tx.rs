@@ -3,21 +3,22 @@
 //! Sequence numbers and acknowledgements of the messages sent to one peer.
 //!
 //! A message gets its sequence number when it is queued and keeps it over reconnects. The peer
-//! acknowledges cumulatively, in any frame. Messages may be cancelled before they are sent, so
-//! the numbers on the wire can have gaps.
+//! acknowledges cumulatively, in any frame. Messages may be cancelled before they are sent, so the
+//! numbers on the wire can have gaps.
 
 use super::wire::Flags;
 
-/// The first sequence of a connection that is made at this time, in nanoseconds since 1970.
+/// Returns the first sequence number of a connection that is created at `real_ns`, counted from
+/// 1970.
 ///
-/// A peer that has stayed while this node restarted remembers smaller ones only. C RDS drops a
-/// retransmission that is before what it remembers, and acknowledges it. The unit is 256 ns: no
-/// connection sends faster, and the columns of `rds-info`, 16 digits, are wide enough until 2051.
+/// A peer that kept its state while this node restarted remembers only smaller numbers. C RDS drops
+/// and acknowledges a retransmission whose number is before its expected one. The unit is 256 ns:
+/// no connection sends faster, and the 16-digit columns of `rds-info` are wide enough until 2051.
 pub(crate) fn first_sequence(real_ns: u64) -> u64 {
     (real_ns >> 8).max(1)
 }
 
-/// How much may go out before the peer is asked to acknowledge at once.
+/// Limits on what is sent before the peer is asked to acknowledge at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AckPolicy {
     /// Messages between two requests.
@@ -28,7 +29,7 @@ pub(crate) struct AckPolicy {
 
 impl Default for AckPolicy {
     /// C asks after eight messages. An acknowledgement is a frame like any other, so that costs a
-    /// ninth of the throughput; [`Pressure`] takes care of senders that cannot wait for so many.
+    /// ninth of the throughput. [`Pressure`] covers senders that cannot wait for 32 messages.
     fn default() -> Self {
         AckPolicy {
             max_unacked_packets: 32,
@@ -40,19 +41,18 @@ impl Default for AckPolicy {
 /// Messages between two requests of a sender with [`Pressure::High`].
 const HIGH_PACKETS: u32 = 8;
 
-/// How much of its send buffer the sender of a message uses, with the messages up to this one and
-/// perhaps some behind it.
+/// Use of the sender's send buffer, by the messages up to this one and perhaps some behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pressure {
     /// Less than half.
     Low,
-    /// Half or more: an early acknowledgement keeps the sender going.
+    /// Half or more. An early acknowledgement keeps the sender going.
     High,
-    /// All: it can send no more until something is acknowledged.
+    /// All. The sender can send no more until a message is acknowledged.
     Full,
 }
 
-/// The peer acknowledges a message that was never sent.
+/// Error: the peer acknowledges a message that was never sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AckError {
     /// The acknowledgement.
@@ -61,7 +61,8 @@ pub(crate) struct AckError {
     pub(crate) sent: u64,
 }
 
-/// Places for the last message of each port of ours. Ports that are the same modulo this number share one.
+/// Number of places for the last message of each local port. Ports that are equal modulo this
+/// number share a place.
 const PLACES: usize = 32;
 
 /// Send side of the protocol towards one peer. It outlives the connections to that peer.
@@ -71,23 +72,25 @@ pub(crate) struct SendState {
     first: u64,
     next: u64,
     sent: u64,
-    /// What was `sent` when this connection began: an earlier one may have brought that.
+    /// Value of `sent` when this connection began. An earlier one may have delivered these
+    /// messages.
     sent_before: u64,
     acked: u64,
     /// The last message that asked for an acknowledgement.
     asked: u64,
     packets_left: u32,
     bytes_left: u32,
-    /// The last message from each port, by place.
+    /// The last message from each local port, by place.
     last: [u64; PLACES],
-    /// A message on this connection, and the acknowledgement in its header: the peer has both or none.
+    /// A message on this connection, and the acknowledgement in its header. The peer gets both or
+    /// none.
     telling: Option<(u64, u64)>,
-    /// The last acknowledgement on this connection that the peer is certain to have.
+    /// The last acknowledgement on this connection that the peer certainly has.
     heard: u64,
 }
 
 impl SendState {
-    /// A peer to which nothing was sent yet.
+    /// Creates the state for a peer to which nothing was sent yet.
     pub(crate) const fn new(policy: AckPolicy) -> Self {
         SendState {
             policy,
@@ -105,8 +108,8 @@ impl SendState {
         }
     }
 
-    /// Begins with `first`, which is at least 1, instead of 1: the peer may know all numbers before it. Nothing was
-    /// queued yet.
+    /// Begins with `first`, which is at least 1, instead of 1: the peer may know all numbers before
+    /// it. Must be called before a message is queued.
     pub(crate) fn begin_at(&mut self, first: u64) {
         let before = first.saturating_sub(1);
         (self.first, self.next) = (first, first);
@@ -114,7 +117,7 @@ impl SendState {
         self.sent_before = before;
     }
 
-    /// The sequence for a message from a port of ours that is being queued.
+    /// Returns the sequence number for a message from local port `sport` that is being queued.
     #[inline]
     pub(crate) fn assign(&mut self, sport: u16) -> u64 {
         let sequence = self.next;
@@ -125,26 +128,26 @@ impl SendState {
         sequence
     }
 
-    /// The last message from a port of ours; 0 if there was none. It may be that of another port, which shares the
-    /// place.
+    /// Returns the last message from local port `sport`, or 0 if there was none. The message may be
+    /// from another port that shares the place.
     pub(crate) fn last_of(&self, sport: u16) -> u64 {
         let last = self.last.get(usize::from(sport) % PLACES);
         last.copied().unwrap_or(0)
     }
 
-    /// The sequence that [`SendState::assign`] returns next.
+    /// Returns the number that [`SendState::assign`] returns next.
     #[inline]
     pub(crate) fn next_sequence(&self) -> u64 {
         self.next
     }
 
-    /// Whether no message was ever sent: the peer knows no number of ours.
+    /// Returns `true` if no message was ever sent, so that the peer knows no number of this node.
     pub(crate) fn is_unused(&self) -> bool {
         self.sent < self.first
     }
 
-    /// Notes that message `sequence` with `len` payload bytes goes on the wire for the first
-    /// time, and returns the flags to send it with.
+    /// Notes that message `sequence` with `len` payload bytes is sent for the first time. Returns
+    /// the flags to send it with.
     #[inline]
     pub(crate) fn transmit(&mut self, sequence: u64, len: u32, pressure: Pressure) -> Flags {
         self.sent = self.sent.max(sequence);
@@ -154,7 +157,7 @@ impl SendState {
             .zip(self.bytes_left.checked_sub(len));
         let asks = match pressure {
             Pressure::Low => false,
-            // One request at a time is enough to get there, unless much was sent since.
+            // One request at a time suffices, unless much was sent since.
             Pressure::High => self.asked <= self.acked || self.since_asked() >= HIGH_PACKETS,
             Pressure::Full => true,
         };
@@ -172,8 +175,8 @@ impl SendState {
         }
     }
 
-    /// Notes that message `sequence` goes on the wire, for the first time or again, and that its header acknowledges
-    /// `ack`.
+    /// Notes that message `sequence` is sent, for the first time or again, and that its header
+    /// acknowledges `ack`.
     #[inline]
     pub(crate) fn tell(&mut self, sequence: u64, ack: u64) {
         if ack != self.heard && self.telling.is_none() {
@@ -181,32 +184,33 @@ impl SendState {
         }
     }
 
-    /// The last acknowledgement that the peer is certain to have got on the connection that ends; 0: none. From a peer
-    /// that has not restarted nothing comes again that it covers.
+    /// Takes the last acknowledgement that the peer certainly got on the connection that ends; 0 if
+    /// none. A peer that has not restarted retransmits no message that it covers.
     pub(crate) fn take_heard(&mut self) -> u64 {
         self.telling = None;
         core::mem::take(&mut self.heard)
     }
 
-    /// Whether an earlier connection may have brought a message to the peer.
+    /// Returns `true` if an earlier connection may have delivered the message to the peer.
     #[inline]
     pub(crate) fn was_sent(&self, sequence: u64) -> bool {
         sequence <= self.sent_before
     }
 
-    /// The flags of a message that goes on the wire again after a reconnect.
+    /// Returns the flags of a message that is sent again after a reconnect.
     #[inline]
     pub(crate) fn retransmit(&mut self) -> Flags {
         self.refill();
         Flags::ACK_REQUIRED.with(Flags::RETRANSMITTED)
     }
 
-    /// Takes the acknowledgement out of a received header. `Some(n)`: all messages up to `n` have
-    /// arrived, and that is news. Older acknowledgements, and 0, are none.
+    /// Handles the acknowledgement in a received header. Returns `Some(n)` if it newly acknowledges
+    /// all messages up to `n`, and `None` for older acknowledgements and 0.
     ///
     /// # Errors
     ///
-    /// [`AckError`] if the peer acknowledges what was never sent; the connection has to go.
+    /// [`AckError`] if the peer acknowledges a message that was never sent. The connection must be
+    /// closed.
     #[inline]
     pub(crate) fn handle_ack(&mut self, ack: u64) -> Result<Option<u64>, AckError> {
         if ack <= self.acked {
@@ -225,22 +229,22 @@ impl SendState {
         Ok(Some(ack))
     }
 
-    /// From the next message on the peer is asked by this policy. It has just been asked.
+    /// Applies `policy` from the next message on. The peer was just asked for an acknowledgement.
     pub(crate) fn set_policy(&mut self, policy: AckPolicy) {
         self.policy = policy;
         self.refill();
     }
 
-    /// A new connection to the same peer starts.
+    /// Notes that a new connection to the same peer begins.
     pub(crate) fn reconnected(&mut self) {
         self.sent_before = self.sent;
-        // Nothing that was asked on the old one is answered.
+        // Requests on the old connection are not answered.
         self.asked = 0;
         self.take_heard();
         self.refill();
     }
 
-    /// Messages since one asked for an acknowledgement.
+    /// Returns the number of messages since one asked for an acknowledgement.
     fn since_asked(&self) -> u32 {
         self.policy
             .max_unacked_packets

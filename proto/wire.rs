@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The 48-byte header that precedes every fragment, and how a message is cut into fragments.
+//! Wire format: the 48-byte header of every fragment, and the fragmentation of messages.
 //!
 //! All fields are big endian:
 //!
@@ -18,14 +18,14 @@
 //! | 32     | 16     | extensions, see [`super::exthdr`]                      |
 //!
 //! The header is read and written as six 64-bit words, and the checksum is summed over the same
-//! words: a one's complement sum does not depend on the byte order it is computed in, as long as
-//! the result is stored in that order too.
+//! words. A one's complement sum does not depend on the byte order in which it is computed, as long
+//! as the result is stored in that order.
 
 use super::exthdr;
 
-/// Payload bytes of every fragment of a message but the last.
+/// Payload bytes of every fragment of a message except the last.
 ///
-/// Mainline kernels know the smallest size only. UEK kernels agree on one of the three when they
+/// Mainline kernels know only the smallest size. UEK kernels agree on one of the three when they
 /// connect, see [`super::ib_private`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FragmentSize {
@@ -39,13 +39,13 @@ pub(crate) enum FragmentSize {
 }
 
 impl FragmentSize {
-    /// The largest size that there is.
+    /// Largest size.
     pub(crate) const LARGEST: FragmentSize = FragmentSize::K16;
 
     /// All sizes, the largest first.
     const ALL: [FragmentSize; 3] = [FragmentSize::K16, FragmentSize::K8, FragmentSize::K4];
 
-    /// The size in bytes.
+    /// Returns the size in bytes.
     #[inline]
     pub(crate) const fn bytes(self) -> u32 {
         match self {
@@ -55,7 +55,7 @@ impl FragmentSize {
         }
     }
 
-    /// The next smaller size.
+    /// Returns the next smaller size.
     pub(crate) const fn smaller(self) -> Option<FragmentSize> {
         match self {
             FragmentSize::K16 => Some(FragmentSize::K8),
@@ -64,7 +64,7 @@ impl FragmentSize {
         }
     }
 
-    /// The largest size that is not above `bytes`; the smallest if there is none.
+    /// Returns the largest size that is not above `bytes`, or the smallest if there is none.
     pub(crate) fn at_most(bytes: u32) -> FragmentSize {
         FragmentSize::ALL
             .into_iter()
@@ -72,7 +72,7 @@ impl FragmentSize {
             .unwrap_or_default()
     }
 
-    /// The smallest size that is not below `bytes`; the largest if there is none.
+    /// Returns the smallest size that is not below `bytes`, or the largest if there is none.
     pub(crate) const fn at_least(bytes: u32) -> FragmentSize {
         match bytes {
             0..=4096 => FragmentSize::K4,
@@ -81,7 +81,7 @@ impl FragmentSize {
         }
     }
 
-    /// The size of exactly so many bytes.
+    /// Returns the size of exactly `bytes` bytes.
     #[inline]
     pub(crate) fn exactly(bytes: usize) -> Option<FragmentSize> {
         FragmentSize::ALL
@@ -90,16 +90,16 @@ impl FragmentSize {
     }
 }
 
-/// The longest message, in payload bytes.
+/// Longest message, in payload bytes.
 pub(crate) const MAX_MESSAGE: u32 = 1 << 20;
 
 /// Payload bytes of a congestion update: one bit for each of 65,536 ports.
 pub(crate) const CONG_MAP_BYTES: u32 = 8192;
 
-/// A message to this port asks the receiving node itself for an answer.
+/// Port of the node itself, which answers a message to it (a ping).
 pub(crate) const PING_PORT: u16 = 0;
 
-/// A ping from this port is a capability probe; sockets cannot be bound to it.
+/// Source port of a capability probe, which is a ping. Sockets cannot be bound to it.
 pub(crate) const PROBE_PORT: u16 = 1;
 
 /// The flags byte of a header.
@@ -113,20 +113,20 @@ impl Flags {
     pub(crate) const CONG_BITMAP: Flags = Flags(0x01);
     /// The receiver should acknowledge at once.
     pub(crate) const ACK_REQUIRED: Flags = Flags(0x02);
-    /// The message was sent on an earlier connection too.
+    /// The message was also sent on an earlier connection.
     pub(crate) const RETRANSMITTED: Flags = Flags(0x04);
     /// Heartbeat request of UEK kernels.
     pub(crate) const HB_PING: Flags = Flags(0x08);
     /// Heartbeat answer of UEK kernels.
     pub(crate) const HB_PONG: Flags = Flags(0x10);
-    /// The extensions tell the size of an RDMA operation.
+    /// The extensions carry the size of an RDMA operation.
     #[cfg_attr(not(test), expect(dead_code, reason = "a name for what peers send"))]
     pub(crate) const EXTENSION: Flags = Flags(0x20);
 
     const HEARTBEAT: Flags = Flags(Flags::HB_PING.0 | Flags::HB_PONG.0);
     const KNOWN: Flags = Flags(0x3f);
 
-    /// Flags from their byte, unknown bits included.
+    /// Returns the flags of a byte, unknown bits included.
     #[inline]
     #[cfg_attr(
         not(test),
@@ -136,50 +136,50 @@ impl Flags {
         Flags(bits)
     }
 
-    /// The byte as on the wire.
+    /// Returns the byte as on the wire.
     #[inline]
     pub(crate) const fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether all of `other` is set.
+    /// Returns `true` if all flags of `other` are set.
     #[inline]
     pub(crate) const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any of `other` is set.
+    /// Returns `true` if any flag of `other` is set.
     #[inline]
     pub(crate) const fn intersects(self, other: Flags) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// These flags and `other`.
+    /// Returns these flags and those of `other`.
     #[inline]
     pub(crate) const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 }
 
-/// The rule that a received header breaks. The connection cannot go on after any of them.
+/// Rule that a received header breaks. The connection must be closed after any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
-    /// The checksum is there and wrong.
+    /// The checksum is present and wrong.
     Checksum,
-    /// The message would be longer than [`MAX_MESSAGE`]; the value is its length.
+    /// The message is longer than [`MAX_MESSAGE`]; the value is its length.
     TooLong(u32),
     /// A congestion update is not [`CONG_MAP_BYTES`] long; the value is its length.
     CongLength(u32),
-    /// A congestion update carries a flag this implementation does not know; all flags.
+    /// A congestion update carries an unknown flag; the value is all flags.
     CongFlags(u8),
 }
 
 /// A header, in host byte order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Sequence of the message; 0 in a pure acknowledgement and a congestion update.
+    /// Sequence number of the message. 0 in a pure acknowledgement and a congestion update.
     pub(crate) sequence: u64,
-    /// Every message up to this sequence has arrived at the sender of the header.
+    /// Cumulative acknowledgement: every message up to it has arrived at the sender of the header.
     pub(crate) ack: u64,
     /// Payload bytes of the whole message, not of the fragment.
     pub(crate) len: u32,
@@ -196,14 +196,14 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Bytes of a header on the wire.
+    /// Size of a header on the wire, in bytes.
     pub(crate) const LEN: usize = 48;
 
-    /// The header of both fragments of a congestion update.
+    /// Returns the header of all fragments of a congestion update.
     ///
-    /// `generation` is drawn when the sender starts. The first frame on every connection has to be
-    /// a congestion update, since the receiver learns from it whether the sender has restarted;
-    /// see [`super::rx`].
+    /// `generation` is drawn when the sender creates the connection state. The first frame on every
+    /// connection must be a congestion update, since it shows the receiver if the sender counts
+    /// anew; see [`super::rx`].
     pub(crate) fn congestion_update(ack: u64, generation: u32) -> Header {
         Header {
             ack,
@@ -214,16 +214,15 @@ impl Header {
         }
     }
 
-    /// Reads a header and checks all that can be checked without its payload.
+    /// Parses a header and checks all that can be checked without the payload.
     ///
-    /// A checksum of 0 means that the sender computed none. Flag bits nobody has defined yet are
-    /// kept and otherwise ignored, as is a heartbeat: a newer peer must not lose its connection
-    /// over them. Only in a congestion update are they an error, because that one replaces a
-    /// whole map.
+    /// A checksum of 0 means that the sender computed none. Undefined flag bits are kept and
+    /// otherwise ignored, as is a heartbeat: a newer peer must not lose its connection over them.
+    /// They are an error only in a congestion update, because that replaces a whole map.
     ///
     /// # Errors
     ///
-    /// [`HeaderError`] names the rule.
+    /// [`HeaderError`] names the broken rule.
     #[inline]
     pub(crate) fn parse(bytes: &[u8; Header::LEN]) -> Result<Header, HeaderError> {
         let mut words = [0; 6];
@@ -286,10 +285,11 @@ impl Header {
         }
     }
 
-    /// Whether a frame with this header and `payload_len` bytes behind it only acknowledges.
+    /// Returns `true` if a frame with this header and `payload_len` payload bytes is a pure
+    /// acknowledgement.
     ///
-    /// No socket sends from port 0 to port 0, which is what sets these frames apart. A UEK
-    /// heartbeat uses the same ports, but it has a sequence and wants to be acknowledged.
+    /// No socket sends from port 0 to port 0, which distinguishes these frames. A UEK heartbeat
+    /// uses the same ports, but has a sequence number and asks for an acknowledgement.
     #[inline]
     pub(crate) fn is_pure_ack(&self, payload_len: usize) -> bool {
         self.sport == 0
@@ -300,7 +300,7 @@ impl Header {
     }
 }
 
-/// The one's complement sum of the 16-bit words of a header.
+/// Returns the one's complement sum of the 16-bit words of a header.
 #[inline]
 fn sum(words: &[u64; 6]) -> u16 {
     let mut sum = 0u64;
@@ -316,18 +316,18 @@ fn sum(words: &[u64; 6]) -> u16 {
     sum as u16
 }
 
-/// A piece of a message, as it travels in one frame.
+/// Piece of a message that travels in one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fragment {
-    /// Where it starts in the message, in bytes.
+    /// Offset of the piece in the message, in bytes.
     pub(crate) offset: u32,
-    /// Its payload in bytes; 0 only in an empty message.
+    /// Payload bytes of the piece; 0 only in an empty message.
     pub(crate) len: u32,
-    /// Whether the message ends with it.
+    /// The message ends with this piece.
     pub(crate) last: bool,
 }
 
-/// How many fragments a message of `len` bytes has. An empty message has one.
+/// Returns the number of fragments of a message of `len` bytes. An empty message has one.
 #[inline]
 pub(crate) const fn fragments(len: u32, size: FragmentSize) -> u32 {
     if len == 0 {
@@ -337,7 +337,8 @@ pub(crate) const fn fragments(len: u32, size: FragmentSize) -> u32 {
     }
 }
 
-/// The fragment number `index`, from 0, of a message of `len` bytes; `None` behind the last one.
+/// Returns fragment `index`, counted from 0, of a message of `len` bytes. `None` behind the last
+/// one.
 #[inline]
 pub(crate) fn fragment(len: u32, index: u32, size: FragmentSize) -> Option<Fragment> {
     if index >= fragments(len, size) {
