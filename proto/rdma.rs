@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What programs say about memory that peers may use, and about the use of peers' memory.
+//! Arguments and results of RDMA, as programs pass them: registration, operations, notifications.
 //!
-//! All numbers are in the byte order of the machine.
+//! All numbers are in host byte order.
 //!
 //! Source: `include/uapi/linux/rds.h`.
 
 use super::exthdr::{self, Extension, Extensions};
 
-/// The most payload that one operation moves, in bytes.
+/// Most bytes that one operation moves.
 pub(crate) const MAX_BYTES: u64 = 1 << 20;
-/// The most pieces of local memory of one operation.
+/// Most [`Area`]s of local memory of one operation.
 pub(crate) const MAX_LOCAL: u64 = 1024;
 
-/// By what a program's memory is known to its peers.
+/// Name of a program's memory that its peers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cookie {
     pub(crate) rkey: u32,
-    /// Where the memory begins, from where the key counts, in bytes.
+    /// Start of the memory in the address space of the key, in bytes.
     pub(crate) offset: u32,
 }
 
@@ -35,17 +35,17 @@ impl Cookie {
     }
 }
 
-/// What a message says beside its payload.
+/// RDMA information in the extensions of a message's header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RdmaExthdrs {
-    /// The receiver may use this memory of the sender's.
+    /// Memory of the sender that the receiver may use.
     pub(crate) memory: Option<Cookie>,
-    /// The sender has used memory of the receiver's that has this key.
+    /// Key of the receiver's memory that the sender has used.
     pub(crate) used: Option<u32>,
 }
 
 impl RdmaExthdrs {
-    /// Reads the extensions of a header. `None` if there are none that mean anything to us.
+    /// Reads the extensions of a header. Returns `None` if none of them concerns RDMA.
     #[inline]
     pub(crate) fn read(space: &[u8; exthdr::SPACE]) -> Option<Self> {
         if *space == [0; exthdr::SPACE] {
@@ -62,7 +62,7 @@ impl RdmaExthdrs {
         (this != Self::default()).then_some(this)
     }
 
-    /// The extensions of the header.
+    /// Returns the extensions of the header.
     pub(crate) fn emit(self) -> [u8; exthdr::SPACE] {
         let mut writer = exthdr::Writer::new();
         // There is room for both.
@@ -76,22 +76,24 @@ impl RdmaExthdrs {
     }
 }
 
-/// `RDS_RDMA_*`: what is asked of a region or of an operation. Others mean nothing.
+/// `RDS_RDMA_*`: flags of a registration or of an operation. Other bits are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flags(pub(crate) u64);
 
 impl Flags {
-    /// A region: peers may write, too. An operation: it writes to the peer's memory.
+    /// Registration: peers may write, too. Operation: a write to the peer's memory.
     pub(crate) const READWRITE: Self = Self(0x01);
-    /// An operation: the message is sent when it is done. Otherwise it may arrive before all is read.
+    /// Operation: the message is sent only when the operation is done. Otherwise it may arrive
+    /// before all data is read.
     pub(crate) const FENCE: Self = Self(0x02);
-    /// The key is to be good no more when the call that frees the region returns: of that call, or of the region.
+    /// Registration, or the call that frees the region: the key must be invalid when that call
+    /// returns.
     pub(crate) const INVALIDATE: Self = Self(0x04);
-    /// The region goes when a peer says that it has used it.
+    /// Registration: the region is freed when a peer reports that it has used it.
     pub(crate) const USE_ONCE: Self = Self(0x08);
-    /// The program wants to hear how the operation ended.
+    /// Operation: the program is notified of the result.
     pub(crate) const NOTIFY_ME: Self = Self(0x20);
-    /// The peer's program is not to hear of the operation.
+    /// Operation: the peer's program is not notified, and a message without payload is not sent.
     pub(crate) const SILENT: Self = Self(0x40);
 
     pub(crate) const fn contains(self, other: Self) -> bool {
@@ -99,7 +101,7 @@ impl Flags {
     }
 }
 
-/// Takes 64-bit numbers off the front of what a program gave.
+/// Reader of 64-bit numbers from a program's arguments.
 struct Words<'a>(&'a [u8]);
 
 impl Words<'_> {
@@ -110,7 +112,7 @@ impl Words<'_> {
     }
 }
 
-/// Memory of a program, as it names it: `struct rds_iovec`.
+/// Memory of a program: `struct rds_iovec`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Area {
     pub(crate) address: u64,
@@ -131,7 +133,8 @@ impl Area {
         })
     }
 
-    /// What is before the first multiple of `boundary` within it, and what is from there on.
+    /// Splits the area at the first multiple of `boundary` behind its start. The second part is
+    /// `None` if the area ends before.
     pub(crate) fn split(self, boundary: u64) -> (Self, Option<Self>) {
         let before = self.address.checked_rem(boundary).unwrap_or(0);
         let room = boundary.saturating_sub(before);
@@ -146,7 +149,7 @@ impl Area {
         (first, (second.bytes > 0).then_some(second))
     }
 
-    /// How many pages it has a part of. `None` if it has no bytes, or wraps around.
+    /// Returns the number of pages that the area touches, or `None` if it is empty or wraps around.
     pub(crate) fn pages(&self, page_size: u64) -> Option<u64> {
         let last = self.address.checked_add(self.bytes.checked_sub(1)?)?;
         let first_page = self.address.checked_div(page_size)?;
@@ -160,14 +163,14 @@ impl Area {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GetMr {
     pub(crate) area: Area,
-    /// Where the program wants the cookie.
+    /// Address to which the cookie is written; 0 if the program does not want it.
     pub(crate) cookie_address: u64,
     pub(crate) flags: Flags,
 }
 
 impl GetMr {
     pub(crate) const LEN: usize = 32;
-    /// Behind the destination's `struct sockaddr_storage`.
+    /// Size of `struct rds_get_mr_for_dest_args`: the arguments follow a `struct sockaddr_storage`.
     pub(crate) const LEN_FOR_DEST: usize = 128 + Self::LEN;
 
     pub(crate) fn parse(bytes: &[u8; Self::LEN]) -> Option<Self> {
@@ -183,7 +186,7 @@ impl GetMr {
 /// `struct rds_free_mr_args`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FreeMr {
-    /// `None` for all that was freed before, and may still be in use.
+    /// Region to free. `None` for all regions that were freed before and may still be in use.
     pub(crate) cookie: Option<Cookie>,
     pub(crate) flags: Flags,
 }
@@ -201,12 +204,12 @@ impl FreeMr {
     }
 }
 
-/// Why an operation cannot be.
+/// Reason for which the arguments of an operation are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ArgError {
-    /// It contradicts itself.
+    /// The arguments contradict each other.
     Invalid,
-    /// It is more than one operation may be.
+    /// The operation exceeds a limit.
     TooLarge,
 }
 
@@ -214,14 +217,14 @@ pub(crate) enum ArgError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transfer {
     pub(crate) cookie: Cookie,
-    /// In the peer's memory; the address counts from where the cookie says that it begins.
+    /// Area of the peer's memory. Its address is relative to the offset in the cookie.
     pub(crate) remote: Area,
-    /// Where the program has its [`Area`]s.
+    /// Address of the array of [`Area`]s.
     pub(crate) local_address: u64,
-    /// How many they are: 1 to [`MAX_LOCAL`].
+    /// Number of these [`Area`]s: 1 to [`MAX_LOCAL`].
     pub(crate) local_count: u64,
     pub(crate) flags: Flags,
-    /// What the program calls it by when it hears of its end.
+    /// The program's name for the operation in its notification.
     pub(crate) token: u64,
 }
 
@@ -231,7 +234,7 @@ impl Transfer {
     pub(crate) fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, ArgError> {
         let mut words = Words(bytes);
         let this = Self::take(&mut words).ok_or(ArgError::Invalid)?;
-        // In the order in which C looks at them.
+        // Checked in the same order as in C, which determines the error.
         match this.local_count {
             _ if this.remote.bytes > MAX_BYTES => Err(ArgError::TooLarge),
             0 => Err(ArgError::Invalid),
@@ -251,7 +254,11 @@ impl Transfer {
         })
     }
 
-    /// Where in the peer's memory it begins, as devices name it. Fails if that is nowhere.
+    /// Returns the start of the operation in the address space of the peer's key.
+    ///
+    /// # Errors
+    ///
+    /// [`ArgError::Invalid`] if the operation would exceed that address space.
     pub(crate) fn remote_address(&self) -> Result<u64, ArgError> {
         let from = u64::from(self.cookie.offset).checked_add(self.remote.address);
         let from = from.ok_or(ArgError::Invalid)?;
@@ -260,7 +267,13 @@ impl Transfer {
         Ok(from)
     }
 
-    /// How many bytes the local memory has. Fails if a piece is not memory, or if there is more than the peer has.
+    /// Returns the number of bytes of the local memory.
+    ///
+    /// # Errors
+    ///
+    /// - [`ArgError::Invalid`] if an area is empty or wraps around, or if there are more bytes than
+    ///   the peer's memory has.
+    /// - [`ArgError::TooLarge`] if the number exceeds 32 bits.
     pub(crate) fn local_bytes(
         &self,
         mut areas: impl Iterator<Item = Area>,
@@ -278,12 +291,12 @@ impl Transfer {
     }
 }
 
-/// What an atomic operation does. All numbers are in the byte order of the machine.
+/// Modification that an atomic operation makes. All numbers are in host byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Each bit of `boundary` is the last that a carry goes to.
+    /// Adds `add`. No carry goes beyond a bit that is set in `boundary`.
     FetchAdd { add: u64, boundary: u64 },
-    /// Looks at the bits of `compare_mask`, and changes those of `swap_mask`.
+    /// Compares the bits in `compare_mask`, and replaces those in `swap_mask`.
     CompareSwap {
         compare: u64,
         swap: u64,
@@ -293,7 +306,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Without masks.
+    /// Returns a compare-and-swap without masks.
     const fn swap(compare: u64, swap: u64) -> Self {
         Self::CompareSwap {
             compare,
@@ -303,7 +316,7 @@ impl Change {
         }
     }
 
-    /// Whether the masks make a difference: few devices have masks.
+    /// Returns `true` if the masks make a difference. Few devices support masks.
     pub(crate) fn is_masked(self) -> bool {
         !matches!(
             self,
@@ -317,7 +330,7 @@ impl Change {
     }
 }
 
-/// Which control message asks for an atomic operation.
+/// Kind of the control message that requests an atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtomicKind {
     FetchAdd,
@@ -326,13 +339,14 @@ pub(crate) enum AtomicKind {
     MaskedCompareSwap,
 }
 
-/// `struct rds_atomic_args`: a change of eight bytes of a peer's memory. Oracle's kernel (UEK) has a shorter one.
+/// `struct rds_atomic_args`: a change of eight bytes of a peer's memory. Oracle's kernel (UEK) has
+/// a shorter one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AtomicArgs {
     pub(crate) cookie: Cookie,
-    /// Where the program wants what was there before: a multiple of 8.
+    /// Address to which the previous value is written: a multiple of 8.
     pub(crate) local_address: u64,
-    /// From where the cookie says that the peer's memory begins.
+    /// Address in the peer's memory, relative to the offset in the cookie.
     remote_address: u64,
     pub(crate) change: Change,
     pub(crate) flags: Flags,
@@ -341,13 +355,13 @@ pub(crate) struct AtomicArgs {
 
 impl AtomicArgs {
     pub(crate) const LEN: usize = 72;
-    /// That of UEK.
+    /// Size of the structure in UEK.
     pub(crate) const UEK_LEN: usize = 56;
-    /// How many bytes are changed.
+    /// Number of bytes that are changed.
     pub(crate) const BYTES: u32 = 8;
 
-    /// The length tells the two forms apart. `None` if it is that of none, or if the one of UEK does not have what is asked
-    /// for.
+    /// Parses the arguments; their length distinguishes the two forms. Returns `None` if the length
+    /// fits neither, or if the UEK form cannot express the request.
     pub(crate) fn parse(kind: AtomicKind, bytes: &[u8]) -> Option<Self> {
         let change = match bytes.len() {
             Self::UEK_LEN => Self::change_of_uek,
@@ -381,7 +395,8 @@ impl AtomicArgs {
         })
     }
 
-    /// What is to be added or put there, and what is compared, which has to be 0 for a sum. There are no masks.
+    /// Parses UEK's operands: the value to add or swap in, and the compare value. The latter must
+    /// be 0 for an addition. There are no masks.
     fn change_of_uek(kind: AtomicKind, words: &mut Words<'_>) -> Option<Change> {
         let (value, compare) = (words.next()?, words.next()?);
         match (kind, compare) {
@@ -394,8 +409,12 @@ impl AtomicArgs {
         }
     }
 
-    /// Where in the peer's memory the bytes are, as devices name it. Fails if that is nowhere, or not a multiple of 8,
-    /// which would end the connection.
+    /// Returns the address of the eight bytes in the address space of the peer's key.
+    ///
+    /// # Errors
+    ///
+    /// [`ArgError::Invalid`] if it exceeds that address space, or is not a multiple of 8, which
+    /// would end the connection.
     pub(crate) fn remote_address(&self) -> Result<u64, ArgError> {
         const BYTES: u64 = AtomicArgs::BYTES as u64;
         u64::from(self.cookie.offset)
@@ -405,16 +424,16 @@ impl AtomicArgs {
     }
 }
 
-/// How an operation ended, as programs hear of it: `RDS_RDMA_SUCCESS` and so on.
+/// Status of an operation as reported to programs: `RDS_RDMA_SUCCESS` and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Status {
     Success = 0,
-    /// The peer's memory is not there, or not for that.
+    /// The peer has no such memory, or does not permit the operation on it.
     RemoteError = 1,
-    /// The program has cancelled it.
+    /// The program has cancelled the operation.
     Canceled = 2,
-    /// The connection ended before it was known to be done, and it was not tried again.
+    /// The connection ended before the operation was known to be done, and it was not tried again.
     Dropped = 3,
     OtherError = 4,
 }
@@ -428,10 +447,10 @@ impl Status {
     }
 }
 
-/// Bytes of [`notification`].
+/// Size of [`notification`] in bytes.
 pub(crate) const NOTIFICATION: usize = 16;
 
-/// `struct rds_rdma_notify`: token, status, and four bytes of nothing.
+/// Returns `struct rds_rdma_notify`: token, status, and four bytes of padding.
 pub(crate) fn notification(token: u64, status: Status) -> [u8; NOTIFICATION] {
     let mut bytes = [0; NOTIFICATION];
     let (head, tail) = bytes.split_at_mut(8);

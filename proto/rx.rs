@@ -1,80 +1,84 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Order, duplicates and reassembly of what one peer sends.
+//! Order, duplicates and reassembly of the messages from one peer.
 //!
-//! The transport delivers frames in order and whole, or it breaks the connection. So the
-//! fragments of a message follow each other; the one thing that may come between them is a pure
-//! acknowledgement, because the C implementation sends those from its completion handler, also
-//! while the rest of a long message waits for room in the send ring.
+//! The transport delivers frames in order and whole, or breaks the connection. So the fragments of
+//! a message follow each other. Only a pure acknowledgement may come between them: C RDS sends
+//! those from its completion handler, even while the rest of a long message waits for room in the
+//! send ring.
 //!
-//! How long fragments are is agreed on when a connection is made, but the side that asked for it may
-//! get the first frames before the answer. So it is the first fragment of a message that says it: it
-//! has all of the message, or as much as one of the sizes that there are.
+//! The fragment size is negotiated when a connection is made, but the active side may get the first
+//! frames before the reply. So the first fragment of a message determines the size: it has all of
+//! the message, or exactly one of the possible sizes.
 //!
-//! Replay rule: a message is a duplicate if it is marked as retransmitted and its sequence lies
-//! before the expected one. Any other sequence is accepted and becomes the new position: it jumps
-//! forward over messages that were cancelled, and back when the peer has restarted.
-//! Sequences are compared modulo 2^64.
+//! Replay rule: a message is a duplicate if it is marked as retransmitted and its sequence number
+//! is before the expected one. Any other number is accepted and becomes the new position. The
+//! position jumps forward over cancelled messages, and back when the peer has restarted. Sequence
+//! numbers are compared modulo 2^64.
 //!
-//! That alone would drop messages of a restarted peer which it had to send twice. So the peer puts
-//! a generation number on its congestion updates, the first frame on every connection: a new
-//! number takes the position back to 1. The C implementation neither sends nor minds it.
+//! That rule alone would drop messages that a restarted peer had to send twice. So this module puts
+//! a generation number on its congestion updates, the first frame on every connection: a new number
+//! resets the position to 1. C RDS neither sends nor evaluates it.
 //!
-//! Of a peer without that number one thing is certain: it sends in order, the oldest message first on each connection.
-//! So it has let go of all that was before the first message of an earlier connection, and of what it knows to be
-//! acknowledged. If a connection begins with such a message, the peer has restarted. Any other one that was delivered
-//! may have come again, or be the first of a new life: that cannot be told, and it is dropped.
+//! A peer without that number sends in order, on each connection the oldest message first. So it
+//! has discarded all messages before the first one of an earlier connection, and those that it
+//! knows to be acknowledged. If a connection begins with one of these messages, the peer has
+//! restarted. Any other message that was delivered before may be a retransmission, or the first one
+//! after a restart. These cases cannot be distinguished, and the message is dropped.
+//!
+//! Ownership: the payload stays with the caller; this state has only numbers. Errors: a frame that
+//! breaks a rule ends the connection, see [`RxError`].
 
 use super::exthdr::{Extension, Extensions, CAP_PACKED};
 use super::wire::{Flags, FragmentSize, Header};
 
-/// What a received frame is.
+/// Result of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A header without a message.
     PureAck,
     /// A piece of the peer's congestion map.
     Congestion {
-        /// Where the piece belongs, in bytes.
+        /// Offset of the piece in the map, in bytes.
         offset: u32,
-        /// Whether the map is complete with it.
+        /// The map is complete with this piece.
         last: bool,
     },
     /// A piece of a message.
     Data {
-        /// Where the piece belongs, in bytes.
+        /// Offset of the piece in the message, in bytes.
         offset: u32,
-        /// Bytes of the piece; 0 only in an empty message.
+        /// Length of the piece in bytes; 0 only in an empty message.
         len: u32,
-        /// Whether a message starts with it.
+        /// The message starts with this piece.
         first: bool,
-        /// Whether the message is complete with it.
+        /// The message is complete with this piece.
         last: bool,
-        /// The message was delivered before and has to be dropped, but acknowledged.
+        /// The message was delivered before. It must be dropped, but acknowledged.
         duplicate: bool,
     },
 }
 
-/// The rule that a received frame breaks. The connection cannot go on after any of them.
+/// Rule that a received frame breaks. The connection must be closed after any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RxError {
-    /// The frame has another payload length than its place in the message demands.
+    /// The payload length does not fit the place of the frame in its message.
     FragmentSize {
-        /// Bytes demanded.
+        /// Bytes required.
         expected: u32,
         /// Bytes in the frame.
         received: usize,
     },
     /// A message is incomplete, and the frame does not continue it.
     Interleaved {
-        /// Sequence of the incomplete message.
+        /// Sequence number of the incomplete message.
         expected: u64,
-        /// Sequence in the frame.
+        /// Sequence number in the frame.
         received: u64,
     },
 }
 
-/// The fields that all fragments of a message share. Acknowledgement and credit may differ.
+/// Fields that all fragments of a message share. Acknowledgement and credit may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     sequence: u64,
@@ -97,7 +101,7 @@ impl Identity {
     }
 }
 
-/// A message of which more fragments are to come.
+/// Message that is incomplete.
 #[derive(Clone, Copy, Debug)]
 struct Partial {
     identity: Identity,
@@ -106,7 +110,7 @@ struct Partial {
     duplicate: bool,
 }
 
-/// What must not be forgotten of a peer that may send a message again which was delivered.
+/// State to keep for a peer that may retransmit a message which was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     next: u64,
@@ -114,7 +118,7 @@ pub(crate) struct Position {
     generation: Option<u32>,
 }
 
-/// Whether a sequence is before another one, modulo 2^64.
+/// Returns `true` if a sequence number is before another one, modulo 2^64.
 #[inline]
 fn is_before(sequence: u64, other: u64) -> bool {
     (sequence.wrapping_sub(other) as i64) < 0
@@ -124,7 +128,7 @@ fn is_before(sequence: u64, other: u64) -> bool {
 #[derive(Clone, Debug)]
 pub(crate) struct RecvState {
     next: u64,
-    /// The peer sends nothing again that is before this one, unless it has restarted.
+    /// The peer retransmits no message before this one, unless it has restarted.
     oldest: u64,
     ack: u64,
     ack_required: bool,
@@ -135,7 +139,7 @@ pub(crate) struct RecvState {
 }
 
 impl RecvState {
-    /// A peer from which nothing has arrived yet.
+    /// Creates the state for a peer from which nothing has arrived yet.
     pub(crate) const fn new() -> Self {
         RecvState {
             next: 1,
@@ -149,7 +153,7 @@ impl RecvState {
         }
     }
 
-    /// A peer from which something has arrived before.
+    /// Creates the state for a peer from which messages have arrived before.
     pub(crate) const fn at(position: Position) -> Self {
         RecvState {
             next: position.next,
@@ -159,7 +163,7 @@ impl RecvState {
         }
     }
 
-    /// For [`RecvState::at`].
+    /// Returns the position for [`RecvState::at`].
     pub(crate) fn position(&self) -> Position {
         Position {
             next: self.next,
@@ -168,13 +172,13 @@ impl RecvState {
         }
     }
 
-    /// Takes a frame: its header, which [`Header::parse`] has accepted, and the length of what
-    /// came behind it.
+    /// Handles a frame: its header, which [`Header::parse`] has accepted, and the length of its
+    /// payload.
     ///
     /// # Errors
     ///
     /// [`RxError`] names the rule that the frame breaks. The state is unchanged; only
-    /// [`RecvState::link_lost`] is of use then.
+    /// [`RecvState::link_lost`] may be called then.
     #[inline]
     pub(crate) fn handle(&mut self, header: &Header, payload_len: usize) -> Result<Step, RxError> {
         if header.is_pure_ack(payload_len) {
@@ -246,7 +250,7 @@ impl RecvState {
         })
     }
 
-    /// Learns what a congestion update tells of the peer.
+    /// Evaluates the extensions of a congestion update.
     fn learn_peer(&mut self, header: &Header) {
         let mut generation = None;
         for extension in Extensions::new(&header.exthdr) {
@@ -261,7 +265,7 @@ impl RecvState {
             return;
         }
         self.generation = generation;
-        // Messages that were faster have set the position already.
+        // Messages that arrived before this update have already set the position.
         if self.ack == 0 {
             self.next = 1;
             self.oldest = 1;
@@ -275,54 +279,55 @@ impl RecvState {
             && !self.shows_restart(header.sequence)
     }
 
-    /// Whether a message that a peer sends again shows that it has restarted.
+    /// Returns `true` if a retransmitted message shows that the peer has restarted.
     fn shows_restart(&self, sequence: u64) -> bool {
         let first = self.ack == 0;
         first && !self.tells_generation && is_before(sequence, self.oldest)
     }
 
-    /// The value for [`Header::ack`]: the sequence of the last message that is complete, or 0 as
-    /// long as there was none on this connection.
+    /// Returns the value for [`Header::ack`]: the sequence number of the last complete message, or
+    /// 0 if there was none on this connection.
     ///
-    /// What earlier connections brought must not be acknowledged on this one: a peer that has
-    /// restarted counts from 1 again and would take it for its own messages. If the peer has not
-    /// restarted, it retransmits and learns it from that.
+    /// Messages of earlier connections must not be acknowledged on this one. A restarted peer may
+    /// count from 1 again, and would take the acknowledgement for its own messages. A peer that has
+    /// not restarted retransmits, and gets the acknowledgement then.
     #[inline]
     pub(crate) fn ack(&self) -> u64 {
         self.ack
     }
 
-    /// Whether the peer has told a generation on this connection: it is an implementation like this
-    /// one.
+    /// Returns `true` if the peer has sent a generation number on this connection: it runs this
+    /// module.
     #[inline]
     pub(crate) fn tells_generation(&self) -> bool {
         self.tells_generation
     }
 
-    /// Whether no message has ever arrived: there is no position to keep.
+    /// Returns `true` if no message has ever arrived, so that there is no position to keep.
     pub(crate) fn is_unused(&self) -> bool {
         self.next == 1 && self.ack == 0 && self.partial.is_none()
     }
 
-    /// Whether the peer has told on this connection that it takes several messages in a frame.
+    /// Returns `true` if the peer has announced on this connection that it accepts packed frames.
     #[inline]
     pub(crate) fn takes_packed(&self) -> bool {
         self.takes_packed
     }
 
-    /// The sequence expected next.
+    /// Returns the sequence number expected next.
     #[inline]
     pub(crate) fn next_sequence(&self) -> u64 {
         self.next
     }
 
-    /// Whether the peer has asked for an acknowledgement since the last call.
+    /// Returns `true` if the peer has asked for an acknowledgement since the last call.
     #[inline]
     pub(crate) fn take_ack_required(&mut self) -> bool {
         core::mem::take(&mut self.ack_required)
     }
 
-    /// The peer has certainly heard that all up to `ack` has arrived; 0: of nothing. It has not restarted since.
+    /// Notes that the peer certainly has the acknowledgement `ack`; 0 if it has none. It has not
+    /// restarted since.
     pub(crate) fn peer_heard(&mut self, ack: u64) {
         let oldest = ack.wrapping_add(1);
         if ack != 0 && is_before(self.oldest, oldest) {
@@ -330,8 +335,8 @@ impl RecvState {
         }
     }
 
-    /// The connection is gone: forgets an incomplete message, which the peer will send again
-    /// from its start, and what the peer wanted acknowledged. The position stays.
+    /// Handles the end of the connection. Forgets an incomplete message, which the peer will send
+    /// again from its start, and the peer's request for an acknowledgement. The position stays.
     pub(crate) fn link_lost(&mut self) {
         self.ack = 0;
         self.ack_required = false;

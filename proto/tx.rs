@@ -5,6 +5,9 @@
 //! A message gets its sequence number when it is queued and keeps it over reconnects. The peer
 //! acknowledges cumulatively, in any frame. Messages may be cancelled before they are sent, so the
 //! numbers on the wire can have gaps.
+//!
+//! Ownership: the messages stay in the caller's queues; this state has only numbers. Errors: an
+//! acknowledgement of a message that was never sent ends the connection, see [`AckError`].
 
 use super::wire::Flags;
 
