@@ -19,8 +19,8 @@
 //! it time to do so, but not forever: the lower node may have nothing to send, or may not have
 //! noticed. A random backoff resolves the remaining collisions.
 //!
-//! When the local address has moved to another device, this node reconnects at once, whether it is
-//! the lower or the higher one: the peer cannot know.
+//! When the local address has moved to another device, this node reconnects at once, lower or
+//! higher: the peer cannot know.
 //!
 //! The backoff starts over once a connection has lasted [`PROVEN_MS`]. One that breaks earlier
 //! counts as a failed attempt. Otherwise, if the peer sends the same erroneous frame after every

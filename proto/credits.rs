@@ -84,7 +84,7 @@ impl Credits {
         }
     }
 
-    /// Adds `count` credits from a header of the peer.
+    /// Handles `count` credits that a header of the peer grants.
     pub(crate) fn grant(&mut self, count: u32) {
         match self.mode {
             Mode::Both => self.left = self.left.saturating_add(count),
@@ -100,7 +100,7 @@ impl Credits {
     /// Notes that `count` receives were posted, so that `all` are posted now.
     ///
     /// `count` is 0 if no more receives can be had, or if the ring shrinks. Then even a single
-    /// unadvertised receive may be advertised: it may be all that is left.
+    /// unadvertised receive has to be advertised: it may be all that is left.
     ///
     /// A receive that was just posted is never advertised alone. It may be half of all receives on
     /// both sides, and each header that grants one uses another, so the exchange would never end.

@@ -3,9 +3,8 @@
 //! Order, duplicates and reassembly of the messages from one peer.
 //!
 //! The transport delivers frames in order and whole, or breaks the connection. So the fragments of
-//! a message follow each other. Only a pure acknowledgement may come between them: C RDS sends
-//! those from its completion handler, even while the rest of a long message waits for room in the
-//! send ring.
+//! a message follow each other. Only a pure acknowledgement may come between them. C RDS sends
+//! those from its completion handler, even while the rest of a long message waits for send slots.
 //!
 //! The fragment size is negotiated when a connection is made, but the active side may get the first
 //! frames before the reply. So the first fragment of a message determines the size: it has all of

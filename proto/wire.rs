@@ -18,8 +18,8 @@
 //! | 32     | 16     | extensions, see [`super::exthdr`]                      |
 //!
 //! The header is read and written as six 64-bit words, and the checksum is summed over the same
-//! words. A one's complement sum does not depend on the byte order in which it is computed, as long
-//! as the result is stored in that order.
+//! words. A one's complement sum can be computed in any byte order if the result is stored in that
+//! order.
 
 use super::exthdr;
 
