@@ -233,7 +233,6 @@ pub(crate) struct Inputs {
     pub(crate) pending: bool,
     /// Uniformly distributed random number.
     pub(crate) random: u32,
-    /// The delays.
     pub(crate) timing: Timing,
 }
 

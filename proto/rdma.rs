@@ -24,7 +24,7 @@ pub(crate) struct Cookie {
 impl Cookie {
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self {
-            // CAST: the lower half, and the upper one.
+            // CAST: the lower half is the key, the upper one the offset.
             rkey: bits as u32,
             offset: (bits >> 32) as u32,
         }

@@ -187,9 +187,8 @@ pub(crate) struct Header {
     pub(crate) sport: u16,
     /// Destination port.
     pub(crate) dport: u16,
-    /// Flags.
     pub(crate) flags: Flags,
-    /// Flow control credits granted. Without meaning unless flow control was negotiated.
+    /// Flow control credits granted. Ignored unless this node has offered flow control.
     pub(crate) credit: u8,
     /// Extensions as on the wire, see [`super::exthdr`].
     pub(crate) exthdr: [u8; exthdr::SPACE],
