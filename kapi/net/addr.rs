@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Socket addresses as bytes and as values.
+//! Conversion of socket addresses between the bytes of the C structures and values.
 //!
 //! C headers: [`include/uapi/linux/in.h`](srctree/include/uapi/linux/in.h),
 //! [`include/uapi/linux/in6.h`](srctree/include/uapi/linux/in6.h)
@@ -15,16 +15,16 @@ const SOCKADDR_IN_LEN: usize = 16;
 /// Length of `struct sockaddr_in6`.
 const SOCKADDR_IN6_LEN: usize = 28;
 
-/// Why bytes are no address.
+/// Reasons why [`SockAddr::parse`] rejects bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SockAddrError {
-    /// Shorter than its family says, or than a family.
+    /// Shorter than the structure of its family, or too short to hold a family.
     TooShort,
     /// Neither `AF_INET` nor `AF_INET6`.
     Family,
 }
 
-/// A socket address: `sockaddr_in` or `sockaddr_in6`, port in host order.
+/// A socket address: `sockaddr_in` or `sockaddr_in6`. The port is in host byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SockAddr {
     V4 {
@@ -39,12 +39,12 @@ pub(crate) enum SockAddr {
 }
 
 impl SockAddr {
-    /// No address is shorter.
+    /// Length in bytes of the shortest valid address.
     pub(crate) const MIN_LEN: usize = SOCKADDR_IN_LEN;
-    /// The most bytes that [`Self::encode`] gives.
+    /// Maximum length in bytes of the result of [`Self::encode`].
     pub(crate) const MAX_LEN: usize = SOCKADDR_IN6_LEN;
 
-    /// Reads the address that a program gave.
+    /// Parses the address that a program passed.
     #[inline]
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, SockAddrError> {
         use SockAddrError::TooShort;
@@ -62,7 +62,7 @@ impl SockAddr {
         }
     }
 
-    /// Reads an address whose family is known.
+    /// Parses a `sockaddr_in6`. The caller has checked the family.
     fn parse_v6(bytes: &[u8]) -> Result<Self, SockAddrError> {
         use SockAddrError::TooShort;
         let bytes: &[u8; SOCKADDR_IN6_LEN] = bytes.first_chunk().ok_or(TooShort)?;
@@ -76,7 +76,7 @@ impl SockAddr {
         })
     }
 
-    /// The bytes of the C structure and how many of them count.
+    /// Returns the bytes of the C structure, and the number of them that are in use.
     pub(crate) fn encode(&self) -> ([u8; Self::MAX_LEN], usize) {
         let mut out = [0; Self::MAX_LEN];
         let len = match self {
@@ -98,8 +98,9 @@ impl SockAddr {
     }
 }
 
-/// An IPv6 address, or an IPv4 one as a mapped address, as a number: it is passed, compared and hashed
-/// in registers, where an [`Ipv6Addr`] is sixteen bytes.
+/// An IPv6 address, or an IPv4 address in mapped form, as a number.
+///
+/// A number is passed, compared and hashed in registers. An [`Ipv6Addr`] is an array of 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct IpBits(u128);
 
@@ -116,23 +117,22 @@ impl IpBits {
         Self(Self::MAPPED | u128::from(addr.to_bits()))
     }
 
-    /// The address.
     #[inline]
     pub(crate) fn addr(self) -> Ipv6Addr {
         Ipv6Addr::from_bits(self.0)
     }
 
-    /// Whether it is one of the addresses by which a node speaks to itself.
+    /// Returns `true` if the address is a loopback address (127.0.0.0/8 or `::1`).
     #[inline]
     pub(crate) fn is_loopback(self) -> bool {
         const V4: u128 = IpBits::MAPPED | 127 << 24;
         self.0 >> 24 == V4 >> 24 || self.0 == 1
     }
 
-    /// Its upper and its lower half.
+    /// Returns the upper and the lower 64 bits.
     #[inline]
     pub(crate) fn halves(self) -> (u64, u64) {
-        // CAST: the halves.
+        // CAST: each half has 64 bits.
         ((self.0 >> 64) as u64, self.0 as u64)
     }
 }

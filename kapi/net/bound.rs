@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where sockets are bound, and lists of bound sockets.
+//! Bound addresses of sockets, and lists of bound sockets.
 //!
-//! A list links its sockets through themselves, so to put one there takes no memory.
+//! A list is linked through its sockets, so inserting one allocates no memory.
 
 use super::{Protocol, Sock};
 use core::{
@@ -21,16 +21,18 @@ const FREE: u32 = 0;
 const BUSY: u32 = 1;
 const BOUND: u32 = 2;
 
-/// The part of a socket that says where it is bound. It works as `SetOnce` does, but without calls: every
-/// message asks for it.
+/// The part of a socket that holds its bound address, and the link of its [`BoundList`].
+///
+/// It is equivalent to `SetOnce`, but makes no function calls, because each message reads it.
 ///
 /// # Invariants
 ///
-/// `state` goes from [`FREE`] by [`BUSY`] to [`BOUND`], and never back. `bound` is initialised and does
-/// not change once it is [`BOUND`]; who set it to [`BUSY`] has `bound` to itself until then.
-///
-/// `next` is `None` and nothing refers to it, unless the socket is in a [`BoundList`]. Then it belongs
-/// to that list. A socket gets into a list once in its life: by the call that set [`BUSY`].
+/// - `state` changes from [`FREE`] to [`BUSY`] to [`BOUND`] and never back.
+/// - `bound` is initialised and does not change once `state` is [`BOUND`]. The call that set
+///   [`BUSY`] has exclusive access to `bound` until then.
+/// - `next` belongs to the [`BoundList`] that contains the socket. Outside a list it is `None` and
+///   nothing refers to it.
+/// - A socket enters a list at most once: by the call that set [`BUSY`].
 pub(super) struct BindNode<T: Protocol> {
     state: AtomicU32,
     bound: UnsafeCell<MaybeUninit<T::Bound>>,
@@ -39,7 +41,7 @@ pub(super) struct BindNode<T: Protocol> {
 
 impl<T: Protocol> BindNode<T> {
     pub(super) const fn new() -> Self {
-        // INVARIANT: Nobody has seen it yet.
+        // INVARIANT: Nothing else has access to the new value.
         Self {
             state: AtomicU32::new(FREE),
             bound: UnsafeCell::new(MaybeUninit::uninit()),
@@ -52,22 +54,22 @@ impl<T: Protocol> BindNode<T> {
         if self.state.load(Acquire) != BOUND {
             return None;
         }
-        // SAFETY: By the type invariants it does not change any more.
+        // SAFETY: By the type invariants `bound` does not change any more.
         let bound = unsafe { &*self.bound.get() };
-        // SAFETY: By the type invariants it is initialised.
+        // SAFETY: By the type invariants `bound` is initialised.
         Some(unsafe { bound.assume_init_ref() })
     }
 
-    /// Returns false if that was done before.
+    /// Stores the bound address. Returns `false` if the socket was bound before.
     #[inline]
     fn bind(&self, bound: T::Bound) -> bool {
         let claimed = self.state.compare_exchange(FREE, BUSY, Relaxed, Relaxed);
         if claimed.is_err() {
             return false;
         }
-        // SAFETY: By the type invariants we have it to ourselves.
+        // SAFETY: By the type invariants this call has exclusive access to `bound`.
         unsafe { self.bound.get().write(MaybeUninit::new(bound)) };
-        // INVARIANT: Initialised just now.
+        // INVARIANT: `bound` was initialised just now.
         self.state.store(BOUND, Release);
         true
     }
@@ -76,13 +78,13 @@ impl<T: Protocol> BindNode<T> {
 impl<T: Protocol> Drop for BindNode<T> {
     fn drop(&mut self) {
         if *self.state.get_mut() == BOUND {
-            // SAFETY: By the type invariants it is initialised, and it ends here.
+            // SAFETY: By the type invariants `bound` is initialised, and its lifetime ends here.
             unsafe { self.bound.get_mut().assume_init_drop() };
         }
     }
 }
 
-/// Sockets that are bound, the newest first. It holds a reference to each of them.
+/// A list of bound sockets, newest first. It holds a reference to each socket.
 pub(crate) struct BoundList<T: Protocol> {
     first: Option<ARef<Sock<T>>>,
 }
@@ -92,23 +94,33 @@ impl<T: Protocol> BoundList<T> {
         Self { first: None }
     }
 
-    /// Binds a socket and puts it on the list. Returns false if it has been bound before: that is for
-    /// life. Any context.
+    /// Binds a socket and adds it to the list.
+    ///
+    /// Returns `false` if the socket has been bound before. A socket is never unbound.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn bind(&mut self, sk: &Sock<T>, bound: T::Bound) -> bool {
         let place = sk.place();
         if !place.bind(bound) {
             return false;
         }
-        // SAFETY: By the type invariants of `BindNode` nothing else refers to `next`, as it was this
-        // call that bound the socket. What is overwritten is `None`.
+        // SAFETY: This call has bound the socket. So by the type invariants of `BindNode` nothing
+        // else refers to `next`. The overwritten value is `None`.
         unsafe { place.next.get().write(self.first.take()) };
         self.first = Some(sk.hold());
         true
     }
 
-    /// Takes a socket off the list, if it is there. The caller drops the result outside its locks, as
-    /// it may be the last reference. Any context.
+    /// Removes a socket from the list, if it is there.
+    ///
+    /// The caller drops the result outside its locks, because it may be the last reference.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn remove(&mut self, sk: &Sock<T>) -> Option<ARef<Sock<T>>> {
         let mut at = &mut self.first;
         while !ptr::eq(&**at.as_ref()?, sk) {
@@ -117,19 +129,19 @@ impl<T: Protocol> BoundList<T> {
             at = unsafe { &mut *next };
         }
         let found = at.take()?;
-        // SAFETY: As above; the socket leaves the list here.
+        // SAFETY: As above; the socket is removed from the list here.
         let next = unsafe { &mut *found.place().next.get() };
         *at = next.take();
         Some(found)
     }
 
-    /// The sockets, newest first.
+    /// Iterates over the sockets, newest first.
     #[inline]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Sock<T>> {
         let mut at = &self.first;
         core::iter::from_fn(move || {
             let here = at.as_ref()?;
-            // SAFETY: The socket is on this list, which nobody changes while it is borrowed.
+            // SAFETY: The socket is on this list, which cannot change while it is borrowed.
             at = unsafe { &*here.place().next.get() };
             Some(&**here)
         })
@@ -138,7 +150,7 @@ impl<T: Protocol> BoundList<T> {
 
 impl<T: Protocol> Drop for BoundList<T> {
     fn drop(&mut self) {
-        // One by one: dropping the first would recurse through all the links.
+        // Sockets are released one by one: dropping the first would recurse through all links.
         while let Some(first) = self.first.take() {
             // SAFETY: The socket was on this list, which is borrowed exclusively.
             let next = unsafe { &mut *first.place().next.get() };

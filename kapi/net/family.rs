@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registration of a protocol family and the way from its C callbacks to a [`Protocol`].
+//! Registration of a protocol family, and its C callbacks, which call a [`Protocol`].
 //!
 //! C header: [`include/linux/net.h`](srctree/include/linux/net.h)
 
@@ -20,20 +20,23 @@ use kernel::{
     types::Opaque, //
 };
 
-/// What a protocol family does. All methods are called in process context and may sleep.
+/// The operations of a protocol family.
+///
+/// # Context
+///
+/// All methods are called in process context and may sleep.
 pub(crate) trait Protocol: Send + Sync + Sized + 'static {
-    /// The family's number.
     const FAMILY: c_int;
-    /// Its name in `/proc/net/protocols`.
+    /// The protocol's name in `/proc/net/protocols`.
     const NAME: &'static [u8];
 
-    /// Where a socket is bound.
+    /// The address to which a socket is bound, as the protocol represents it.
     type Bound: Send + Sync + 'static;
 
-    /// What new sockets are made from; shared by all of them.
+    /// Shared state from which new sockets are created.
     type Context: Send + Sync + 'static;
 
-    /// The data of a new socket of the given type (`SOCK_*`) and protocol.
+    /// Returns the initialiser of a new socket's data, for a type (`SOCK_*`) and a protocol.
     fn create(
         context: &Self::Context,
         net: Net,
@@ -41,16 +44,17 @@ pub(crate) trait Protocol: Send + Sync + Sized + 'static {
         protocol: c_int,
     ) -> Result<impl PinInit<Self>>;
 
-    /// The program closed the socket. It lives on until its last reference goes.
+    /// Handles `close(2)`. The socket stays alive until its last reference is dropped.
     fn release(sk: &Sock<Self>);
 
     fn bind(sk: &Sock<Self>, addr: &[u8]) -> Result;
     fn connect(sk: &Sock<Self>, addr: &[u8]) -> Result;
 
-    /// The socket's own address, or its peer's. `None` where there is none: `AF_UNSPEC`.
+    /// Returns the address of the socket, or of its peer. `None` stands for `AF_UNSPEC`: not bound
+    /// or not connected.
     fn name(sk: &Sock<Self>, peer: bool) -> Result<Option<SockAddr>>;
 
-    /// What is ready. The caller is already on the socket's wait queue.
+    /// Returns the events that are ready. The caller is already on the socket's wait queue.
     fn poll(sk: &Sock<Self>) -> PollMask;
 
     fn ioctl(sk: &Sock<Self>, cmd: c_uint, arg: usize) -> Result<c_int>;
@@ -65,7 +69,7 @@ pub(crate) trait Protocol: Send + Sync + Sized + 'static {
     fn recvmsg(sk: &Sock<Self>, msg: RecvMsg<'_>) -> Result<usize>;
 }
 
-/// The structures that the socket core keeps pointers to while the family is registered.
+/// The structures to which the socket core keeps pointers while the family is registered.
 struct Tables<T: Protocol> {
     proto: Opaque<bindings::proto>,
     ops: bindings::proto_ops,
@@ -73,12 +77,13 @@ struct Tables<T: Protocol> {
     context: T::Context,
 }
 
-/// The tables of the registered family: `create` gets no context from C. A module has one family.
+/// Tables of the registered family. A static, because the socket core passes no context to
+/// `create`. The module registers one family.
 static TABLES: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// A protocol family that can be used from the moment this exists until it is dropped.
+/// A registered protocol family. Dropping it unregisters the family.
 ///
-/// The socket core holds a reference to the module for every open socket, so that none is left when
+/// The socket core holds a reference to the module for each open socket. So no socket is left when
 /// this is dropped.
 ///
 /// # Invariants
@@ -89,18 +94,28 @@ pub(crate) struct Registration<T: Protocol> {
     _pin: PhantomPinned,
 }
 
-// SAFETY: Registration and its end may happen on different threads.
+// SAFETY: A family may be registered and unregistered on different threads.
 unsafe impl<T: Protocol> Send for Registration<T> {}
-// SAFETY: There is nothing to do with a shared registration.
+// SAFETY: A shared reference to a registration offers no operation.
 unsafe impl<T: Protocol> Sync for Registration<T> {}
 
 impl<T: Protocol> Registration<T> {
-    /// Registers the family. Fails with EEXIST if its number is taken. May sleep.
+    /// Registers the family.
     ///
-    /// Sockets can be made from here on, and a module that fails to load does not wait until they
-    /// are gone: so this has to be the last step that can fail.
+    /// Programs can create sockets from here on. The kernel does not wait for them if loading of
+    /// the module fails later. So this must be the last step that can fail.
+    ///
+    /// # Errors
+    ///
+    /// - `EEXIST` if the family's number is in use.
+    /// - `ENOMEM` if there is no memory.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(module: &'static ThisModule, context: T::Context) -> Result<Self> {
-        // The socket is one slab object; the data must fit its alignment.
+        // The socket is one slab object; the alignment of the data must not exceed that of the
+        // slab.
         const { assert!(align_of::<Sock<T>>() <= 8) };
         let owner = module.as_ptr().cast();
         let mut proto = bindings::proto {
@@ -109,7 +124,7 @@ impl<T: Protocol> Registration<T> {
             ..Default::default()
         };
         for (to, from) in proto.name.iter_mut().zip(T::NAME) {
-            // CAST: ASCII.
+            // CAST: the name is ASCII.
             *to = *from as c_char;
         }
         let tables = KBox::new(
@@ -125,14 +140,14 @@ impl<T: Protocol> Registration<T> {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: The structure lives in a box that is freed after `proto_unregister` only.
+        // SAFETY: The structure is in a box that is freed only after `proto_unregister`.
         to_result(unsafe { bindings::proto_register(tables.proto.get(), 1) })?;
         TABLES.store(ptr::from_ref(&*tables).cast_mut().cast(), Ordering::Release);
         // SAFETY: As above, until `sock_unregister`.
         let result = to_result(unsafe { bindings::sock_register(&tables.family) });
         if let Err(error) = result {
             TABLES.store(ptr::null_mut(), Ordering::Release);
-            // SAFETY: Registered above; no socket can have been made.
+            // SAFETY: The proto was registered above, and no socket can have been created.
             unsafe { bindings::proto_unregister(tables.proto.get()) };
             return Err(error);
         }
@@ -149,8 +164,8 @@ impl<T: Protocol> Drop for Registration<T> {
         // SAFETY: By the type invariants the family is registered.
         unsafe { bindings::sock_unregister(T::FAMILY) };
         TABLES.store(ptr::null_mut(), Ordering::Release);
-        // SAFETY: By the type invariants registered; no socket is left, as each one held the
-        // module.
+        // SAFETY: By the type invariants the proto is registered. No socket is left, because each
+        // one held a reference to the module.
         unsafe { bindings::proto_unregister(self.tables.proto.get()) };
     }
 }
@@ -158,7 +173,7 @@ impl<T: Protocol> Drop for Registration<T> {
 /// The C callbacks of protocol `T`.
 struct Callbacks<T>(PhantomData<T>);
 
-/// The socket of a callback.
+/// Returns the socket of a callback.
 ///
 /// # Safety
 ///
@@ -171,7 +186,7 @@ unsafe fn sock_of<'a, T: Protocol>(sock: *mut bindings::socket) -> &'a Sock<T> {
     unsafe { Sock::from_raw(sk) }
 }
 
-/// The address bytes of a callback.
+/// Returns the address bytes of a callback.
 ///
 /// # Safety
 ///
@@ -196,7 +211,7 @@ impl<T: Protocol> Callbacks<T> {
             getname: Some(Self::getname),
             poll: Some(Self::poll),
             ioctl: Some(Self::ioctl),
-            // What an ioctl points to is the same for a 32-bit program.
+            // The layout of the ioctl arguments is the same for 32-bit programs.
             #[cfg(CONFIG_COMPAT)]
             compat_ioctl: Some(Self::ioctl),
             listen: Some(bindings::sock_no_listen),
@@ -219,7 +234,7 @@ impl<T: Protocol> Callbacks<T> {
         protocol: c_int,
         kern: c_int,
     ) -> c_int {
-        // SAFETY: The socket core gives a new socket and the live namespace that it is for.
+        // SAFETY: The socket core passes a new socket and its live namespace.
         from_result(|| unsafe { Self::try_create(net, sock, protocol, kern) }.map(|()| 0))
     }
 
@@ -236,8 +251,8 @@ impl<T: Protocol> Callbacks<T> {
         if tables.is_null() {
             return Err(EAGAIN);
         }
-        // SAFETY: The socket core holds a reference to the module, which is not unloaded meanwhile;
-        // and nothing can fail after the registration, so the module does not go for that reason.
+        // SAFETY: The socket core holds a reference to the module during this call. Nothing can
+        // fail after the registration, so a failed load does not free the tables either.
         let tables = unsafe { &*tables.cast::<Tables<T>>() };
         // SAFETY: The caller says that `sock` is alive.
         let kind = unsafe { bindings::rds_socket_type(sock) };
@@ -249,7 +264,7 @@ impl<T: Protocol> Callbacks<T> {
         if sk.is_null() {
             return Err(ENOMEM);
         }
-        // SAFETY: `obj_size` in `Registration::new` makes the object large enough.
+        // SAFETY: `obj_size` from `Registration::new` makes the object large enough.
         let ours = unsafe { Sock::<T>::ours_of(sk.cast()) };
         // SAFETY: `ours` is uninitialised memory of the right size and stays where it is.
         unsafe { init_at(ours, RdsSock::new(init)) };
@@ -258,7 +273,11 @@ impl<T: Protocol> Callbacks<T> {
         Ok(())
     }
 
-    /// The last reference to the socket has gone. Any context.
+    /// Drops the protocol's part of a socket after the last reference is gone.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     ///
     /// # Safety
     ///
@@ -266,7 +285,8 @@ impl<T: Protocol> Callbacks<T> {
     unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
         // SAFETY: `destruct` is set only on sockets that `try_create` completed.
         let ours = unsafe { Sock::<T>::ours_of(sk) };
-        // SAFETY: Our part is initialised, and C calls this once, before it frees the object.
+        // SAFETY: The protocol's part is initialised. C calls this once, before it frees the
+        // object.
         unsafe { ptr::drop_in_place(ours) };
     }
 
@@ -274,11 +294,11 @@ impl<T: Protocol> Callbacks<T> {
     ///
     /// Only for the socket core, as `proto_ops.release` of a socket of `T`.
     unsafe extern "C" fn release(sock: *mut bindings::socket) -> c_int {
-        // SAFETY: The socket core may release a socket whose creation failed: it has no `sk`.
+        // SAFETY: `sock` is valid. Its `sk` is null if the creation of the socket failed.
         if !unsafe { (*sock).sk }.is_null() {
             // SAFETY: A callback of the socket core.
             T::release(unsafe { sock_of(sock) });
-            // SAFETY: This gives up the reference that `sock` holds; it has an `sk`.
+            // SAFETY: `sock` has an `sk`; this call drops the reference that `sock` holds.
             unsafe { bindings::rds_sock_release(sock) };
         }
         0
@@ -329,9 +349,10 @@ impl<T: Protocol> Callbacks<T> {
         from_result(|| {
             let (bytes, len) = name?.map_or(([0; SockAddr::MAX_LEN], SOCKADDR_LEN), |a| a.encode());
             let out = addr.cast::<u8>();
-            // SAFETY: The socket core has room for a `sockaddr_storage`, 128 bytes, not all of them initialised.
+            // SAFETY: The socket core passes room for a `sockaddr_storage` (128 bytes), which need
+            // not be initialised.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), out, bytes.len()) };
-            // CAST: 28 at the most.
+            // CAST: at most 28.
             Ok(len as c_int)
         })
     }
@@ -344,7 +365,7 @@ impl<T: Protocol> Callbacks<T> {
         sock: *mut bindings::socket,
         wait: *mut bindings::poll_table_struct,
     ) -> bindings::__poll_t {
-        // SAFETY: The socket core passes on what `poll` gave it.
+        // SAFETY: The socket core passes the arguments of `poll` unchanged.
         unsafe { bindings::rds_poll_wait(file, sock, wait) };
         // SAFETY: A callback of the socket core.
         T::poll(unsafe { sock_of(sock) }).0
@@ -387,7 +408,7 @@ impl<T: Protocol> Callbacks<T> {
     ) -> c_int {
         // SAFETY: A callback of the socket core.
         let sk = unsafe { sock_of(sock) };
-        // SAFETY: The socket core gives this call's options; nothing else uses them meanwhile.
+        // SAFETY: The socket core passes the option of this call; nothing else uses it meanwhile.
         let value = SockOptOut::new(unsafe { &mut *opt });
         from_result(|| T::getsockopt(sk, level, name, value))
     }
@@ -402,7 +423,7 @@ impl<T: Protocol> Callbacks<T> {
     ) -> c_int {
         // SAFETY: A callback of the socket core.
         let sk = unsafe { sock_of(sock) };
-        // SAFETY: The socket core gives this call's message; nothing else uses it meanwhile.
+        // SAFETY: The socket core passes the message of this call; nothing else uses it meanwhile.
         let msg = unsafe { &mut *msg };
         // SAFETY: The message and its length are those of the callback.
         let msg = unsafe { SendMsg::new(msg, len) };
@@ -420,16 +441,16 @@ impl<T: Protocol> Callbacks<T> {
     ) -> c_int {
         // SAFETY: A callback of the socket core.
         let sk = unsafe { sock_of(sock) };
-        // SAFETY: The socket core gives this call's message; nothing else uses it meanwhile.
+        // SAFETY: The socket core passes the message of this call; nothing else uses it meanwhile.
         let msg = unsafe { &mut *msg };
-        // CAST: The flags are bits.
+        // CAST: the flags are bits.
         // SAFETY: The message, its size and the flags are those of the callback.
         let msg = unsafe { RecvMsg::new(msg, room, flags as u32) };
         from_result(|| length(T::recvmsg(sk, msg)?))
     }
 }
 
-/// A byte count as the result of a system call.
+/// Converts a number of bytes to the result of a system call.
 fn length(bytes: usize) -> Result<c_int> {
     c_int::try_from(bytes).map_err(|_| EOVERFLOW)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The addresses of this machine, in the initial network namespace.
+//! Local IP addresses of the initial network namespace.
 //!
 //! C headers: [`include/linux/inetdevice.h`](srctree/include/linux/inetdevice.h),
 //! [`include/net/addrconf.h`](srctree/include/net/addrconf.h)
@@ -9,19 +9,26 @@ use crate::bindings;
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
 
-/// What the IP layer makes of an address.
+/// Classification of an address by the IP layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Locality {
-    /// It is not ours, or not yet: an IPv6 address is not while other nodes may have it, too.
+    /// Not a local address, or not yet: duplicate address detection of an IPv6 address may be
+    /// pending.
     Elsewhere,
-    /// A network device has it. When it goes, an [`AddressWatch`](super::AddressWatch) hears of it.
+    /// Assigned to a network device. An [`AddressWatch`](super::AddressWatch) reports its removal.
     Assigned,
-    /// No network device has it, but a route makes it ours. When that goes nobody hears of it.
+    /// Local by a route only; no network device has it. No notifier reports its removal.
     Routed,
 }
 
-/// Whether an address is ours; an IPv4 address as a mapped one, and a link-local one with the index
-/// of its network device. Any context.
+/// Classifies an address.
+///
+/// An IPv4 address is passed in mapped form. A link-local address needs the index of its network
+/// device as `scope`.
+///
+/// # Context
+///
+/// Any context.
 pub(crate) fn locality(addr: Ipv6Addr, scope: u32) -> Locality {
     let locality = match addr.to_ipv4_mapped() {
         // SAFETY: The function reads four bytes.
@@ -36,7 +43,11 @@ pub(crate) fn locality(addr: Ipv6Addr, scope: u32) -> Locality {
     }
 }
 
-/// Whether an IPv4 address, which is a mapped one, leads to all hosts of a network. Any context.
+/// Returns `true` if `addr`, an IPv4 address in mapped form, is a broadcast address.
+///
+/// # Context
+///
+/// Any context.
 pub(crate) fn is_broadcast(addr: Ipv6Addr) -> bool {
     addr.to_ipv4_mapped().is_some_and(|v4| {
         // SAFETY: The function reads four bytes.
@@ -44,14 +55,22 @@ pub(crate) fn is_broadcast(addr: Ipv6Addr) -> bool {
     })
 }
 
-/// Calls `f` for the addresses that network devices have, other than the loopback device, as
-/// [`locality`] takes them: all of them, or the first `limit`. May sleep, and `f` may.
+/// Calls `f` for each address of a network device, at most `limit` times. The addresses and scopes
+/// are as [`locality`] takes them. Addresses of the loopback device are left out.
+///
+/// # Errors
+///
+/// `ENOMEM` if there is no memory for the list.
+///
+/// # Context
+///
+/// May sleep; so may `f`.
 pub(crate) fn for_each_assigned(limit: usize, mut f: impl FnMut(Ipv6Addr, u32)) -> Result {
     let mut found = KVVec::<bindings::rds_local_addr>::with_capacity(limit, GFP_KERNEL)?;
     // SAFETY: There is room for `limit` addresses.
     let count =
         unsafe { bindings::rds_local_addrs(found.spare_capacity_mut().as_mut_ptr().cast(), limit) };
-    // SAFETY: The function has filled in `count` of them, and those are not more than `limit`.
+    // SAFETY: The function has initialised `count` addresses, which is at most `limit`.
     unsafe { found.inc_len(count) };
     for local in &found {
         f(Ipv6Addr::from(local.addr), local.scope);

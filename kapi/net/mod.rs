@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sockets: a protocol family with its sockets, messages and addresses.
+//! Socket layer: protocol family, sockets, messages, addresses and network namespaces.
 
 mod addr;
 mod bound;

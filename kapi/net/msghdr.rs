@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `struct msghdr` of `sendmsg(2)` and `recvmsg(2)`.
+//! Messages of `sendmsg(2)` and `recvmsg(2)`: `struct msghdr`.
+//!
+//! [`SendMsg`] and [`RecvMsg`] borrow the kernel's structure for one call. All copies to and from
+//! the program go through them, and a fault is reported as `EFAULT`.
 //!
 //! C header: [`include/linux/socket.h`](srctree/include/linux/socket.h)
 
@@ -16,7 +19,7 @@ use kernel::{
     prelude::*,
 };
 
-/// Flags of the two calls, as in `include/linux/socket.h`.
+/// Flags of both calls, as in `include/linux/socket.h`.
 pub(crate) mod flags {
     pub(crate) const OOB: u32 = 0x1;
     pub(crate) const PEEK: u32 = 0x2;
@@ -28,7 +31,7 @@ pub(crate) mod flags {
     pub(crate) const ERRQUEUE: u32 = 0x2000;
     pub(crate) const NOSIGNAL: u32 = 0x4000;
     pub(crate) const MORE: u32 = 0x8000;
-    /// More calls follow at once: from `sendmmsg(2)`.
+    /// `sendmmsg(2)` sends more messages right after this one.
     pub(crate) const BATCH: u32 = 0x4_0000;
     pub(crate) const CMSG_COMPAT: u32 = 0x8000_0000;
 }
@@ -39,7 +42,7 @@ pub(crate) struct SendMsg<'a> {
     len: usize,
 }
 
-/// A control message that a program sent along.
+/// A control message that a program passed to `sendmsg(2)`.
 pub(crate) struct Cmsg<'a> {
     pub(crate) level: i32,
     pub(crate) kind: i32,
@@ -54,7 +57,7 @@ impl<'a> SendMsg<'a> {
         Self { msg, len }
     }
 
-    /// Bytes of payload.
+    /// Returns the number of payload bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -63,18 +66,18 @@ impl<'a> SendMsg<'a> {
         self.msg.msg_flags
     }
 
-    /// The address that the program gave, if it gave one.
+    /// Returns the address that the program passed, if any.
     pub(crate) fn name(&self) -> Option<&[u8]> {
         let len = usize::try_from(self.msg.msg_namelen).unwrap_or(0);
         if self.msg.msg_name.is_null() || len == 0 {
             return None;
         }
-        // SAFETY: By `new` the kernel filled in the name: it has copied `msg_namelen` bytes from
-        // the program to memory of its own.
+        // SAFETY: By `new` the kernel has copied `msg_namelen` bytes of the name from the program
+        // to kernel memory.
         Some(unsafe { slice::from_raw_parts(self.msg.msg_name.cast(), len) })
     }
 
-    /// The control data, which the kernel has copied from the program.
+    /// Returns the control data, which the kernel has copied from the program.
     fn control(&self) -> &[u8] {
         // SAFETY: Both variants of the union are the same pointer.
         let control = unsafe { self.msg.__bindgen_anon_1.msg_control };
@@ -85,13 +88,17 @@ impl<'a> SendMsg<'a> {
         unsafe { slice::from_raw_parts(control.cast(), self.msg.msg_controllen) }
     }
 
-    /// Whether there may be control messages.
+    /// Returns `true` if there is control data.
     #[inline]
     pub(crate) fn has_control(&self) -> bool {
         !self.control().is_empty()
     }
 
-    /// The control messages in turn; an error ends them: EINVAL, one is malformed.
+    /// Iterates over the control messages. An error ends the iteration.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if a control message is malformed.
     pub(crate) fn cmsgs(&self) -> impl Iterator<Item = Result<Cmsg<'_>>> + '_ {
         let mut rest = self.control();
         core::iter::from_fn(move || {
@@ -118,14 +125,21 @@ impl<'a> SendMsg<'a> {
         })
     }
 
-    /// The payload.
     fn iter(&mut self) -> &mut IovIterSource<'a> {
-        // SAFETY: By `new` this is the iterator of a `sendmsg` call: a valid source that stays so
-        // for `'a`, and `&mut self` is exclusive.
+        // SAFETY: By `new` this is the iterator of a `sendmsg` call, a valid source for `'a`. `&mut
+        // self` is exclusive.
         unsafe { IovIterSource::from_raw((&raw mut self.msg.msg_iter).cast()) }
     }
 
-    /// Fills `out` with the next bytes of the payload. Fails with EFAULT. May sleep.
+    /// Fills `out` with the next bytes of the payload.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if the program's memory cannot be read, or if there are fewer bytes.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn copy_to_slice(&mut self, out: &mut [u8]) -> Result {
         if self.iter().copy_from_iter(out) == out.len() {
             Ok(())
@@ -134,15 +148,23 @@ impl<'a> SendMsg<'a> {
         }
     }
 
-    /// Fills `out` with the next `len` bytes of the payload. Fails with EMSGSIZE if `out` has no room
-    /// for them, with EFAULT. May sleep.
+    /// Fills `out` with the next `len` bytes of the payload.
+    ///
+    /// # Errors
+    ///
+    /// - `EMSGSIZE` if `len` is more than `out` can hold.
+    /// - `EFAULT` if the program's memory cannot be read.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn copy_to_inline<const N: usize>(
         &mut self,
         out: &mut InlineBytes<N>,
         len: usize,
     ) -> Result {
         let iter = self.iter();
-        // SAFETY: What the iterator returns are the bytes that it initialised, from the start.
+        // SAFETY: The iterator returns the bytes that it initialised, from the start of `room`.
         let copied = unsafe { out.fill(len, |room| iter.copy_from_iter_raw(room).len()) };
         match copied {
             Some(copied) if copied == len => Ok(()),
@@ -151,7 +173,16 @@ impl<'a> SendMsg<'a> {
         }
     }
 
-    /// Appends the next `len` bytes of the payload. Fails with EFAULT or ENOMEM. May sleep.
+    /// Appends the next `len` bytes of the payload to `out`.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM` if there is no memory.
+    /// - `EFAULT` if the program's memory cannot be read.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn copy_to_vec(&mut self, out: &mut KVVec<u8>, len: usize) -> Result {
         out.reserve(len, GFP_KERNEL_ACCOUNT)?;
         let spare = out.spare_capacity_mut();
@@ -160,18 +191,18 @@ impl<'a> SendMsg<'a> {
         if copied != len {
             return Err(EFAULT);
         }
-        // SAFETY: `copied` elements behind the length were just initialised.
+        // SAFETY: The `copied` elements behind the length were initialised just now.
         unsafe { out.inc_len(copied) };
         Ok(())
     }
 }
 
-/// Bytes of `struct cmsghdr`.
+/// Size of `struct cmsghdr` in bytes.
 const CMSG_HEADER: usize = 16;
-/// Bytes of `struct compat_cmsghdr`, for a 32-bit program.
+/// Size of `struct compat_cmsghdr` (32-bit programs) in bytes.
 const COMPAT_CMSG_HEADER: usize = 12;
 
-/// The data of a control message, where C may look at it as numbers of 64 bits.
+/// Data of a control message. Aligned, because the kernel may read it as 64-bit numbers.
 #[repr(C, align(8))]
 pub(crate) struct Aligned<const N: usize>(pub(crate) [u8; N]);
 
@@ -190,25 +221,33 @@ impl<'a> RecvMsg<'a> {
         Self { msg, room, flags }
     }
 
-    /// Bytes of room for payload.
+    /// Returns the size of the program's payload buffer in bytes.
     pub(crate) fn room(&self) -> usize {
         self.room
     }
 
-    /// What the caller asked for.
+    /// Returns the flags that the program passed.
     pub(crate) fn flags(&self) -> u32 {
         self.flags
     }
 
-    /// Adds to the flags that the caller gets back.
+    /// Sets flags in `msg_flags`, which the program gets back.
     pub(crate) fn add_flags(&mut self, flags: u32) {
         self.msg.msg_flags |= flags;
     }
 
-    /// Copies payload to the caller. Fails with EFAULT. May sleep.
+    /// Copies payload to the program.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if the program's memory cannot be written, or if its buffer is too small.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn copy_from_slice(&mut self, bytes: &[u8]) -> Result {
-        // SAFETY: By `new` this is the iterator of a `recvmsg` call: a valid destination that stays
-        // so for `'a`, and `&mut self` is exclusive.
+        // SAFETY: By `new` this is the iterator of a `recvmsg` call, a valid destination for `'a`.
+        // `&mut self` is exclusive.
         let iter = unsafe { IovIterDest::from_raw((&raw mut self.msg.msg_iter).cast()) };
         if iter.copy_to_iter(bytes) == bytes.len() {
             Ok(())
@@ -217,7 +256,7 @@ impl<'a> RecvMsg<'a> {
         }
     }
 
-    /// Whether there is room for a control message with `len` bytes of data.
+    /// Returns `true` if there is room for a control message with `len` bytes of data.
     pub(crate) fn has_control_room(&self, len: usize) -> bool {
         let header = if self.msg.msg_flags & flags::CMSG_COMPAT != 0 {
             COMPAT_CMSG_HEADER
@@ -229,8 +268,16 @@ impl<'a> RecvMsg<'a> {
         !control.is_null() && self.msg.msg_controllen >= header.saturating_add(len)
     }
 
-    /// Gives the caller a control message. One that there is too little room for is cut, and the caller
-    /// gets `MSG_CTRUNC`. Fails with EFAULT. May sleep.
+    /// Passes a control message to the program. If there is too little room, the kernel truncates
+    /// the message and sets `MSG_CTRUNC`.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if the program's memory cannot be written.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn put_control<const N: usize>(
         &mut self,
         level: c_int,
@@ -239,19 +286,20 @@ impl<'a> RecvMsg<'a> {
     ) -> Result {
         let len = c_int::try_from(N).map_err(|_| EINVAL)?;
         let data = core::ptr::from_ref(data).cast_mut();
-        // SAFETY: By `new` the message is that of a `recvmsg` call. The data has `len` bytes, which are only
-        // read; for a 32-bit program times are read as numbers of 64 bits, which are aligned.
+        // SAFETY: By `new` the message is that of a `recvmsg` call. The data has `len` bytes, which
+        // are only read. For 32-bit programs the kernel reads timestamps as 64-bit numbers, which
+        // are aligned.
         let ret = unsafe { bindings::put_cmsg(self.msg, level, kind, len, data.cast()) };
         to_result(ret)
     }
 
-    /// Tells the caller who sent the message, if it asked.
+    /// Passes the sender's address to the program, if the program supplied a buffer.
     pub(crate) fn set_name(&mut self, addr: &SockAddr) {
         if self.msg.msg_name.is_null() {
             return;
         }
         let (bytes, len) = addr.encode();
-        // SAFETY: By `new` a name that is not null has room for a `sockaddr_storage`, 128 bytes.
+        // SAFETY: By `new` a name that is not null has room for a `sockaddr_storage` (128 bytes).
         unsafe {
             self.msg
                 .msg_name

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Network namespaces, as far as they tell sockets apart.
+//! Identity of network namespaces, as far as sockets need it.
 
 use crate::bindings;
 
-/// The identity of a network namespace.
+/// Identity of a network namespace.
 ///
-/// It is a number to compare, not a reference: it stays meaningful, and harmless, after the
-/// namespace has gone.
+/// It is a number for comparison, not a reference. So it remains safe to use after the namespace is
+/// freed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Net {
     key: usize,
@@ -15,7 +15,7 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// The identity of a namespace.
+    /// Returns the identity of a namespace.
     ///
     /// # Safety
     ///
@@ -28,21 +28,21 @@ impl Net {
         }
     }
 
-    /// The namespace that the machine booted with. RDMA devices live there.
+    /// Returns the initial network namespace, to which RDMA devices belong.
     pub(crate) fn init() -> Self {
         // SAFETY: The function has no preconditions.
         let net = unsafe { bindings::rds_init_net() };
-        // SAFETY: This namespace is alive for ever.
+        // SAFETY: The initial namespace is never freed.
         unsafe { Self::from_raw(net) }
     }
 
-    /// A number that tells it from others, to be hashed.
+    /// Returns a number that identifies the namespace, as input of a hash function.
     #[inline]
     pub(crate) fn number(&self) -> u64 {
         self.key as u64
     }
 
-    /// Whether this is the namespace that the machine booted with.
+    /// Returns `true` for the initial network namespace.
     pub(crate) fn is_init(&self) -> bool {
         self.init
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Being told when addresses of this machine change.
+//! Notification of changes to local network addresses.
 //!
 //! C headers: [`include/linux/notifier.h`](srctree/include/linux/notifier.h),
 //! [`include/linux/inetdevice.h`](srctree/include/linux/inetdevice.h),
@@ -10,23 +10,29 @@ use crate::bindings;
 use core::marker::PhantomPinned;
 use kernel::{error::to_result, prelude::*, sync::Arc, types::Opaque};
 
-/// Who is told of changes.
+/// Receiver of change notifications.
 pub(crate) trait Watch: Send + Sync + 'static {
-    /// Something has changed; what there is now can be seen by looking. Any context but a hard
-    /// interrupt, with locks of the network stack or of the RDMA core held: must neither sleep nor
-    /// take a lock that is held while either is called.
+    /// Called after a change. The callee looks up the new state itself.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupts, with locks of the network stack or of the RDMA core
+    /// held. It must not sleep. It must not take a lock under which the network stack or the RDMA
+    /// core is called.
     fn changed(self: &Arc<Self>);
 }
 
-/// The C interface of a kind of events. Each function has no requirement but that the block is
-/// initialised and, to unregister, registered; and that it stays where it is in between.
+/// C interface of one notifier chain.
+///
+/// The block passed to its functions must be initialised and must not move while it is registered.
+/// `unregister` takes a registered block. There are no other requirements.
 struct Chain {
     register: unsafe extern "C" fn(*mut bindings::notifier_block) -> c_int,
-    /// When it returns the block's callback does not run, nor will it.
+    /// Removes the block. After it returns, the callback neither runs nor will run.
     unregister: unsafe fn(*mut bindings::notifier_block),
 }
 
-/// IPv4 addresses; called with RTNL held.
+/// Changes of IPv4 addresses. Callbacks run with RTNL held.
 const INET: Chain = Chain {
     register: bindings::register_inetaddr_notifier,
     unregister: |block| {
@@ -35,7 +41,7 @@ const INET: Chain = Chain {
     },
 };
 
-/// IPv6 addresses; called under RCU.
+/// Changes of IPv6 addresses. Callbacks run under RCU.
 const INET6: Chain = Chain {
     register: bindings::rds_register_inet6addr_notifier,
     unregister: |block| {
@@ -44,7 +50,7 @@ const INET6: Chain = Chain {
     },
 };
 
-/// Network devices of the initial namespace; called with RTNL held.
+/// Events of network devices in the initial namespace. Callbacks run with RTNL held.
 const NETDEV: Chain = Chain {
     register: bindings::rds_register_netdev_notifier,
     unregister: |block| {
@@ -53,14 +59,14 @@ const NETDEV: Chain = Chain {
     },
 };
 
-/// Whether an event is of interest; gets its number and its subject.
+/// Predicate that selects events of interest, by event number and subject.
 ///
 /// # Safety
 ///
 /// The subject must be what the chain passes to its callbacks.
 type Filter = unsafe fn(c_ulong, *mut c_void) -> bool;
 
-/// A callback in a chain of events; it leaves the chain when it is dropped, which sleeps.
+/// A callback in a notifier chain. Dropping it removes it from the chain, which sleeps.
 ///
 /// # Invariants
 ///
@@ -68,7 +74,7 @@ type Filter = unsafe fn(c_ulong, *mut c_void) -> bool;
 #[repr(C)]
 #[pin_data(PinnedDrop)]
 struct Block<W: Watch> {
-    /// First, so that callbacks find the rest.
+    /// The first field, so that callbacks can cast it to the block.
     #[pin]
     raw: Opaque<bindings::notifier_block>,
     watcher: Arc<W>,
@@ -95,7 +101,7 @@ impl<W: Watch> Block<W> {
                     notifier_call: Some(Self::called),
                     ..Default::default()
                 };
-                // SAFETY: The slot is ours to fill.
+                // SAFETY: The slot is uninitialised and may be written.
                 unsafe { slot.write(raw) };
             }),
             watcher,
@@ -142,11 +148,10 @@ impl<W: Watch> PinnedDrop for Block<W> {
     }
 }
 
-/// A registered [`Watch`] for the addresses of the initial network namespace and the network devices
-/// that have them.
+/// A registered [`Watch`] for addresses and network devices of the initial network namespace.
 ///
-/// It is told after the change: what is looked up in [`Watch::changed`] or later is the new state.
-/// Dropping it sleeps; [`Watch::changed`] may be called meanwhile, but not afterwards.
+/// [`Watch::changed`] is called after the change, so a lookup from there on finds the new state.
+/// Dropping the registration sleeps. [`Watch::changed`] may run during the drop, but not after it.
 #[pin_data]
 pub(crate) struct AddressWatch<W: Watch> {
     #[pin]
@@ -159,19 +164,23 @@ pub(crate) struct AddressWatch<W: Watch> {
 
 // SAFETY: The blocks may be unregistered on any thread, and `W` may be used from all of them.
 unsafe impl<W: Watch> Send for AddressWatch<W> {}
-// SAFETY: There is nothing to do with a shared reference.
+// SAFETY: A shared reference offers no operation.
 unsafe impl<W: Watch> Sync for AddressWatch<W> {}
 
 impl<W: Watch> AddressWatch<W> {
-    /// Registers `watcher`. May sleep; takes RTNL.
+    /// Registers `watcher`.
+    ///
+    /// # Context
+    ///
+    /// May sleep; takes RTNL.
     pub(crate) fn new(watcher: &Arc<W>) -> Result<Pin<KBox<Self>>> {
         KBox::try_pin_init(
             try_pin_init!(Self {
-                // SAFETY: The filter takes IPv4 addresses.
+                // SAFETY: The filter is for IPv4 addresses.
                 inet <- unsafe { Block::new(watcher, &INET, inet_is_init) },
-                // SAFETY: The filter takes IPv6 addresses.
+                // SAFETY: The filter is for IPv6 addresses.
                 inet6 <- unsafe { Block::new(watcher, &INET6, inet6_is_init) },
-                // SAFETY: The filter takes anything.
+                // SAFETY: The filter accepts any subject.
                 netdev <- unsafe { Block::new(watcher, &NETDEV, netdev_matters) },
             }),
             GFP_KERNEL,
@@ -179,7 +188,7 @@ impl<W: Watch> AddressWatch<W> {
     }
 }
 
-/// Whether an IPv4 address is one of the initial namespace.
+/// Returns `true` if an IPv4 address belongs to the initial namespace.
 ///
 /// # Safety
 ///
@@ -189,7 +198,7 @@ unsafe fn inet_is_init(_event: c_ulong, subject: *mut c_void) -> bool {
     unsafe { bindings::rds_ifa_is_init(subject) }
 }
 
-/// Whether an IPv6 address is one of the initial namespace.
+/// Returns `true` if an IPv6 address belongs to the initial namespace.
 ///
 /// # Safety
 ///
@@ -199,9 +208,9 @@ unsafe fn inet6_is_init(_event: c_ulong, subject: *mut c_void) -> bool {
     unsafe { bindings::rds_ifa6_is_init(subject) }
 }
 
-/// Whether an event of a network device may change which RDMA device its addresses belong to.
+/// Returns `true` if a network device event may change which RDMA device has an address.
 fn netdev_matters(event: c_ulong, _subject: *mut c_void) -> bool {
-    // CAST: the numbers are small.
+    // CAST: event numbers are small.
     matches!(
         event as u32,
         bindings::netdev_cmd_NETDEV_UP

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `struct sock` with the protocol's own data behind it.
+//! Sockets: `struct sock` followed by the protocol's own data.
+//!
+//! C owns the allocation and counts its references; `sk_destruct` drops the protocol's data.
+//! Methods cover socket options, the pending error, waiting, and wake-ups.
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
@@ -13,7 +16,7 @@ use kernel::{
     types::Opaque,
 };
 
-/// The events of `poll(2)`.
+/// A set of `poll(2)` events.
 ///
 /// Source: `include/uapi/linux/eventpoll.h`.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -43,30 +46,30 @@ impl core::ops::BitOrAssign for PollMask {
     }
 }
 
-/// How long a call may wait.
+/// The time that a call may wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Timeout {
-    /// In jiffies. Zero also for a call that may wait, but whose socket has a time limit below zero.
+    /// In jiffies. Also 0 for a blocking call on a socket whose time limit is negative.
     left: c_long,
     nonblocking: bool,
 }
 
 impl Timeout {
-    /// Whether the caller asked for an answer at once.
+    /// Returns `true` if the program asked for a non-blocking call.
     pub(crate) fn is_nonblocking(self) -> bool {
         self.nonblocking
     }
 }
 
-/// The receive buffer of a socket.
+/// Receive buffer settings of a socket.
 pub(crate) struct RecvBuffer {
-    /// `sk_rcvbuf`: twice what the program asked for, in bytes.
+    /// `sk_rcvbuf` in bytes: twice the size that the program requested.
     pub(crate) bytes: usize,
-    /// Whether the program wants to know when messages arrived.
+    /// The program wants receive timestamps.
     pub(crate) stamps: bool,
 }
 
-/// A socket of protocol `T`: the C structure, then what we have, in one allocation.
+/// A socket of protocol `T`: the C structure and the protocol's data in one allocation.
 ///
 /// # Invariants
 ///
@@ -77,7 +80,7 @@ pub(crate) struct Sock<T: Protocol> {
     ours: RdsSock<T>,
 }
 
-/// The part of a socket that C knows nothing about.
+/// The part of a socket that only this module uses.
 #[pin_data]
 pub(super) struct RdsSock<T: Protocol> {
     place: BindNode<T>,
@@ -94,13 +97,13 @@ impl<T: Protocol> RdsSock<T> {
     }
 }
 
-// SAFETY: `struct sock` may be used from any thread; a protocol's data may by itself, and so may its
-// place, which only the list that it is on changes.
+// SAFETY: `struct sock` may be used from any thread, and so may the protocol's data. The list that
+// contains the socket is the only one to change its place.
 unsafe impl<T: Protocol> Send for Sock<T> {}
 // SAFETY: As above.
 unsafe impl<T: Protocol> Sync for Sock<T> {}
 
-// SAFETY: The count is that of `struct sock`; the object lives until it drops to zero.
+// SAFETY: The count is that of `struct sock`; the object lives until the count drops to zero.
 unsafe impl<T: Protocol> AlwaysRefCounted for Sock<T> {
     fn inc_ref(&self) {
         // SAFETY: `self` is alive, so its count is not zero.
@@ -108,7 +111,7 @@ unsafe impl<T: Protocol> AlwaysRefCounted for Sock<T> {
     }
 
     unsafe fn dec_ref(this: NonNull<Self>) {
-        // SAFETY: The caller gives up one reference that it holds; `sk` is the first field.
+        // SAFETY: The caller passes a reference that it holds; `sk` is the first field.
         unsafe { bindings::rds_sock_put(this.as_ptr().cast()) }
     }
 }
@@ -123,23 +126,23 @@ impl<T: Protocol> Deref for Sock<T> {
 }
 
 impl<T: Protocol> Sock<T> {
-    /// The socket behind a C pointer.
+    /// Returns the socket behind a C pointer.
     ///
     /// # Safety
     ///
     /// `sk` must be a socket of this protocol, fully created, and alive for `'a`.
     pub(super) unsafe fn from_raw<'a>(sk: *mut bindings::sock) -> &'a Self {
-        // SAFETY: The caller says what `sk` is: the first field of a live `Sock<T>`.
+        // SAFETY: By the caller's guarantee `sk` is the first field of a live `Sock<T>`.
         unsafe { &*sk.cast::<Self>() }
     }
 
-    /// Where our part of a socket is.
+    /// Returns a pointer to the protocol's part of a socket.
     ///
     /// # Safety
     ///
     /// `sk` must point to an object of `size_of::<Self>()` bytes.
     pub(super) unsafe fn ours_of(sk: *mut bindings::sock) -> *mut RdsSock<T> {
-        // SAFETY: The caller says that the object is that large, so the field is inside it.
+        // SAFETY: By the caller's guarantee the object is large enough to contain the field.
         unsafe { &raw mut (*sk.cast::<Self>()).ours }
     }
 
@@ -148,7 +151,11 @@ impl<T: Protocol> Sock<T> {
         &self.ours.place
     }
 
-    /// Where the socket is bound, once it is. Any context.
+    /// Returns the bound address, or `None` if the socket is not bound.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn bound(&self) -> Option<&T::Bound> {
         self.place().bound()
@@ -158,12 +165,12 @@ impl<T: Protocol> Sock<T> {
         self.sk.get()
     }
 
-    /// Another reference to this socket.
+    /// Takes a reference to this socket.
     pub(crate) fn hold(&self) -> ARef<Self> {
         self.into()
     }
 
-    /// `sk_sndbuf`: twice what the program asked for, in bytes.
+    /// Returns `sk_sndbuf` in bytes: twice the size that the program requested.
     #[inline]
     pub(crate) fn sndbuf(&self) -> usize {
         // SAFETY: `self` is alive by the type invariants.
@@ -171,7 +178,7 @@ impl<T: Protocol> Sock<T> {
         usize::try_from(bytes).unwrap_or(0)
     }
 
-    /// `sk_rcvbuf`: twice what the program asked for, in bytes.
+    /// Returns `sk_rcvbuf` in bytes: twice the size that the program requested.
     #[inline]
     pub(crate) fn rcvbuf(&self) -> usize {
         // SAFETY: `self` is alive by the type invariants.
@@ -179,19 +186,19 @@ impl<T: Protocol> Sock<T> {
         usize::try_from(bytes).unwrap_or(0)
     }
 
-    /// The number of the socket's inode; 0 once the program has closed it.
+    /// Returns the socket's inode number, or 0 after the program has closed the socket.
     pub(crate) fn inode(&self) -> u64 {
         // SAFETY: `self` is alive by the type invariants.
         unsafe { bindings::rds_sk_inode(self.as_raw()) }
     }
 
-    /// Whether the caller administers the socket's network namespace.
+    /// Returns `true` if the caller has `CAP_NET_ADMIN` in the socket's network namespace.
     pub(crate) fn is_net_admin(&self) -> bool {
         // SAFETY: `self` is alive by the type invariants.
         unsafe { bindings::rds_sk_net_admin(self.as_raw()) }
     }
 
-    /// What a message that is being delivered has to know.
+    /// Returns the settings that apply to the delivery of a message.
     #[inline]
     pub(crate) fn recv_buffer(&self) -> RecvBuffer {
         const STAMPS: u32 = 1 << 31;
@@ -203,7 +210,7 @@ impl<T: Protocol> Sock<T> {
         }
     }
 
-    /// `SO_SNDTIMEO`, or no time at all for a non-blocking call.
+    /// Returns `SO_SNDTIMEO`, or zero for a non-blocking call.
     pub(crate) fn send_timeout(&self, nonblock: bool) -> Timeout {
         // SAFETY: `self` is alive by the type invariants.
         let left = unsafe { bindings::rds_sk_sndtimeo(self.as_raw(), nonblock) };
@@ -213,7 +220,7 @@ impl<T: Protocol> Sock<T> {
         }
     }
 
-    /// `SO_RCVTIMEO`, or no time at all for a non-blocking call.
+    /// Returns `SO_RCVTIMEO`, or zero for a non-blocking call.
     pub(crate) fn recv_timeout(&self, nonblock: bool) -> Timeout {
         // SAFETY: `self` is alive by the type invariants.
         let left = unsafe { bindings::rds_sk_rcvtimeo(self.as_raw(), nonblock) };
@@ -223,31 +230,49 @@ impl<T: Protocol> Sock<T> {
         }
     }
 
-    /// Whether an error or an entry of the error queue waits to be read.
+    /// Returns `true` if `sk_err` is set or the error queue has an entry.
     pub(crate) fn has_error(&self) -> bool {
         // SAFETY: `self` is alive by the type invariants.
         unsafe { bindings::rds_sk_has_error(self.as_raw()) }
     }
 
-    /// Sets the error that the program has not read yet. The caller wakes readers. Any context.
+    /// Sets `sk_err`, which the program reads once. The caller wakes readers.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn set_error(&self, error: Errno) {
         // CAST: the discriminants are the positive error numbers.
         // SAFETY: `self` is alive by the type invariants.
         unsafe { bindings::rds_sk_set_error(self.as_raw(), error as c_int) }
     }
 
-    /// Fails with the error that the program has not read yet, which is read then. Any context.
+    /// Clears `sk_err` and returns it as an error.
+    ///
+    /// # Errors
+    ///
+    /// The pending error, if there is one.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn take_error(&self) -> Result {
         // SAFETY: `self` is alive by the type invariants.
         kernel::error::to_result(unsafe { bindings::rds_sk_take_error(self.as_raw()) })
     }
 
-    /// Sleeps until `ready` holds or `timeout` is over, which it updates to what remains.
+    /// Sleeps until `ready` returns `true` or `timeout` ends. Updates `timeout` to the time left.
     ///
-    /// Returns whether `ready` held. Fails with ERESTARTSYS after a signal. Process context.
+    /// Returns `true` if `ready` did. [`Self::wake_readers`] wakes one waiter. A waiter that leaves
+    /// something to read must call it for the next one.
     ///
-    /// [`Self::wake_readers`] wakes one of those who wait here. Whoever has waited and leaves something to read has to
-    /// call it.
+    /// # Errors
+    ///
+    /// `ERESTARTSYS` after a signal.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     pub(crate) fn wait_to_read(
         &self,
         timeout: &mut Timeout,
@@ -256,7 +281,7 @@ impl<T: Protocol> Sock<T> {
         self.wait(poll::IN, true, timeout, ready)
     }
 
-    /// As [`Self::wait_to_read`], but [`Self::wake_writers`] wakes all who wait here.
+    /// As [`Self::wait_to_read`], except that [`Self::wake_writers`] wakes all waiters.
     pub(crate) fn wait_to_write(
         &self,
         timeout: &mut Timeout,
@@ -265,19 +290,28 @@ impl<T: Protocol> Sock<T> {
         self.wait(poll::OUT, false, timeout, ready)
     }
 
-    /// Sleeps for a while, or until `timeout` is over, which it updates to what remains.
+    /// Sleeps for about `ns` nanoseconds or until `timeout` ends. Updates `timeout` to the time
+    /// left.
     ///
-    /// Returns whether some of that remains. Fails with ERESTARTSYS after a signal. Process context.
+    /// Returns `true` if there is time left.
+    ///
+    /// # Errors
+    ///
+    /// `ERESTARTSYS` after a signal.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     pub(crate) fn pause(&self, timeout: &mut Timeout, ns: u64) -> Result<bool> {
         let ms = u32::try_from(ns.div_ceil(1_000_000)).unwrap_or(u32::MAX);
-        // CAST: at most half of what a `long` has.
+        // CAST: `msecs_to_jiffies()` returns at most half the range of a `long`.
         let wanted = kernel::time::msecs_to_jiffies(ms).max(1) as c_long;
         let mut pause = Timeout {
             left: wanted.min(timeout.left),
             ..*timeout
         };
         let passed = pause.left;
-        // A waker finds nothing that is ready.
+        // A wake-up does not end the pause, because the condition is never true.
         self.wait_to_write(&mut pause, || false)?;
         if timeout.left != c_long::MAX {
             timeout.left = timeout.left.saturating_sub(passed);
@@ -285,7 +319,8 @@ impl<T: Protocol> Sock<T> {
         Ok(timeout.left > 0)
     }
 
-    /// Waits for what the events tell of; `alone`: one of those who wait is woken at a time.
+    /// Waits for wake-ups with one of `events`. With `alone`, a wake-up reaches one waiter at a
+    /// time.
     fn wait<F: FnMut() -> bool>(
         &self,
         events: PollMask,
@@ -297,14 +332,15 @@ impl<T: Protocol> Sock<T> {
         ///
         /// `arg` must point to an `F` that nothing else uses meanwhile.
         unsafe extern "C" fn condition<F: FnMut() -> bool>(arg: *mut c_void) -> bool {
-            // SAFETY: `arg` is the closure that `wait` passes below, and nothing else uses it.
+            // SAFETY: `arg` is the closure that `wait` passes below; nothing else uses it
+            // meanwhile.
             let ready = unsafe { &mut *arg.cast::<F>() };
             ready()
         }
 
         let arg: *mut F = &mut ready;
-        // SAFETY: `self` is alive by the type invariants; the condition gets the closure it is for,
-        // which outlives the call.
+        // SAFETY: `self` is alive by the type invariants. The condition gets the closure for which
+        // it was instantiated, and the closure outlives the call.
         let left = unsafe {
             bindings::rds_sk_wait(
                 self.as_raw(),
@@ -322,8 +358,12 @@ impl<T: Protocol> Sock<T> {
         Ok(left > 0)
     }
 
-    /// Wakes who waits for something to read. Any context; the caller holds no lock that a waker
-    /// might take.
+    /// Wakes one reader and all `poll(2)` callers, or all readers if `events` has [`poll::WRBAND`].
+    /// Sends `SIGIO` if the program wants signals.
+    ///
+    /// # Context
+    ///
+    /// Any context. The caller holds no lock that a wake-up callback might take.
     #[inline]
     pub(crate) fn wake_readers(&self, events: PollMask) {
         const SOCK_WAKE_WAITD: c_int = 1;
@@ -332,15 +372,24 @@ impl<T: Protocol> Sock<T> {
         unsafe { bindings::rds_sk_wake(self.as_raw(), events.0, SOCK_WAKE_WAITD, POLL_IN) }
     }
 
-    /// A call that must not wait finds no room to write: if the program wants signals, the next [`Self::wake_writers`] sends
-    /// one. The caller looks again then. Any context.
+    /// Notes that a non-blocking call has found no room to write. The next [`Self::wake_writers`]
+    /// then sends `SIGIO`, if the program wants signals. The caller checks for room again
+    /// afterwards.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[cold]
     pub(crate) fn note_no_room(&self) {
         // SAFETY: `self` is alive by the type invariants.
         unsafe { bindings::rds_sk_note_no_room(self.as_raw()) }
     }
 
-    /// Wakes who waits for room to write. Any context, as [`Self::wake_readers`].
+    /// Wakes all waiters for room to write.
+    ///
+    /// # Context
+    ///
+    /// As for [`Self::wake_readers`].
     #[inline]
     pub(crate) fn wake_writers(&self, events: PollMask) {
         const SOCK_WAKE_SPACE: c_int = 2;
@@ -350,7 +399,7 @@ impl<T: Protocol> Sock<T> {
     }
 }
 
-/// The value of a `setsockopt(2)` call.
+/// The value that a program passes to `setsockopt(2)`.
 pub(crate) struct SockOptIn<'a> {
     ptr: bindings::sockptr_t,
     len: usize,
@@ -370,36 +419,45 @@ impl SockOptIn<'_> {
         }
     }
 
-    /// Its length in bytes.
+    /// Returns the length of the value in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The first `N` bytes. Fails with EINVAL if there are fewer, EFAULT if they can't be read.
+    /// Reads the first `N` bytes.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL` if the value is shorter.
+    /// - `EFAULT` if the program's memory cannot be read.
     pub(crate) fn read<const N: usize>(&self) -> Result<[u8; N]> {
         if self.len < N {
             return Err(EINVAL);
         }
         let mut out = [0; N];
-        // SAFETY: `out` has room for `N` bytes; by `new` the source is one the kernel vouches for,
-        // and user memory is checked by the copy.
+        // SAFETY: `out` has room for `N` bytes. By `new` the source comes from the kernel, and the
+        // copy checks user memory.
         let ret = unsafe { bindings::rds_sockptr_read(out.as_mut_ptr().cast(), self.ptr, N) };
         kernel::error::to_result(ret)?;
         Ok(out)
     }
 
-    /// The first `N` bytes, or all if there are fewer, and how many those are. Fails with EFAULT.
+    /// Reads the first `N` bytes, or all of a shorter value. Returns them and their number.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if the program's memory cannot be read.
     pub(crate) fn read_up_to<const N: usize>(&self) -> Result<([u8; N], usize)> {
         let mut out = [0; N];
         let len = self.len.min(N);
-        // SAFETY: `out` has room for `len` bytes; by `new` the source is one the kernel vouches for,
-        // and user memory is checked by the copy.
+        // SAFETY: `out` has room for `len` bytes. By `new` the source comes from the kernel, and
+        // the copy checks user memory.
         let ret = unsafe { bindings::rds_sockptr_read(out.as_mut_ptr().cast(), self.ptr, len) };
         kernel::error::to_result(ret)?;
         Ok((out, len))
     }
 
-    /// An `int` option.
+    /// Reads the value of an `int` option. Errors are those of [`Self::read`].
     pub(crate) fn read_int(&self) -> Result<i32> {
         self.read().map(i32::from_ne_bytes)
     }
@@ -415,19 +473,24 @@ impl<'a> SockOptOut<'a> {
         Self { opt }
     }
 
-    /// Room in the caller's buffer, in bytes; negative if the caller said so.
+    /// Returns the size of the program's buffer in bytes. The program may have passed a negative
+    /// number.
     pub(crate) fn len(&self) -> i32 {
         self.opt.optlen
     }
 
-    /// Tells the caller how many bytes there are, or would have been.
+    /// Sets the length that the program gets back. It may be more than the buffer's size.
     pub(crate) fn set_len(&mut self, len: usize) {
         self.opt.optlen = i32::try_from(len).unwrap_or(i32::MAX);
     }
 
-    /// Appends bytes to the caller's buffer. Fails with EFAULT.
+    /// Appends bytes to the program's buffer.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if the program's memory cannot be written, or if its buffer is full.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result {
-        // SAFETY: The source is a slice; the iterator is the one of this call.
+        // SAFETY: The source is a slice; the iterator is that of this call.
         let copied = unsafe {
             bindings::_copy_to_iter(bytes.as_ptr().cast(), bytes.len(), &mut self.opt.iter_out)
         };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `SO_TIMESTAMP` and its kin: when a message arrived, in a control message.
+//! Receive timestamps in control messages: `SO_TIMESTAMP` and its variants.
 //!
 //! C header: [`include/uapi/asm-generic/socket.h`](srctree/include/uapi/asm-generic/socket.h)
 
@@ -10,21 +10,34 @@ use kernel::prelude::*;
 
 const SOL_SOCKET: c_int = 1;
 
-/// The options' numbers, which are those of the control messages, too.
+/// Option numbers. The control messages have the same numbers.
 pub(crate) const SO_TIMESTAMP_OLD: c_int = 29;
 pub(crate) const SO_TIMESTAMP_NEW: c_int = 63;
 const SO_TIMESTAMPNS_OLD: c_int = 35;
 const SO_TIMESTAMPNS_NEW: c_int = 64;
 
 impl<T: Protocol> Sock<T> {
-    /// Switches `SO_TIMESTAMP` on or off, by the newer of its two numbers or not. May sleep.
+    /// Enables or disables `SO_TIMESTAMP`. `new` selects `SO_TIMESTAMP_NEW` (64-bit time for all
+    /// programs).
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn set_timestamps(&self, on: bool, new: bool) {
         // SAFETY: `self` is alive by the type invariants.
         unsafe { bindings::rds_sk_set_timestamps(self.as_raw(), on, new) }
     }
 
-    /// Tells the reader when a message arrived, in nanoseconds since 1970, the way that it asked for, if it
-    /// did. Fails with EFAULT. May sleep.
+    /// Passes the receive time, in nanoseconds since 1970, to the program in the format that it
+    /// selected. Does nothing if the program did not ask for timestamps.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if the program's memory cannot be written.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn put_timestamp(&self, msg: &mut RecvMsg<'_>, ns: u64) -> Result {
         const ON: u32 = 1;
         const NANOS: u32 = 2;
@@ -46,7 +59,8 @@ impl<T: Protocol> Sock<T> {
         };
         let part = ns % NS_PER_S;
         let part = if nanos { part } else { part / NS_PER_US };
-        // All four have two numbers of 64 bits on a 64-bit kernel; the kernel cuts them for a 32-bit program.
+        // On a 64-bit kernel all four formats are two 64-bit numbers. The kernel converts them for
+        // 32-bit programs.
         let mut data = [0; 16];
         let (seconds, rest) = data.split_at_mut(8);
         seconds.copy_from_slice(&(ns / NS_PER_S).to_ne_bytes());

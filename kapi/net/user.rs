@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a program points to: in arguments of ioctls, and in what options and control messages say.
+//! Copies to and from addresses that a program passes in ioctl arguments, options and control
+//! messages.
 
 use kernel::{
     prelude::*,
@@ -8,25 +9,54 @@ use kernel::{
     uaccess::{UserPtr, UserSlice},
 };
 
-/// The address as the kernel counts. Fails with EFAULT if there is none such.
+/// Converts an address to a user slice.
+///
+/// # Errors
+///
+/// `EFAULT` if the address does not fit into a pointer.
 fn slice(addr: u64, len: usize) -> Result<UserSlice> {
     let addr = usize::try_from(addr).map_err(|_| EFAULT)?;
     Ok(UserSlice::new(UserPtr::from_addr(addr), len))
 }
 
-/// Reads a value at a program's address. Fails with EFAULT. May sleep.
+/// Reads a value from a program's memory.
+///
+/// # Errors
+///
+/// `EFAULT` if the memory cannot be read.
+///
+/// # Context
+///
+/// May sleep.
 pub(crate) fn read<T: FromBytes>(addr: u64) -> Result<T> {
     slice(addr, size_of::<T>())?.reader().read()
 }
 
-/// Reads `len` bytes from a program's address, once. Fails with EFAULT or ENOMEM. May sleep.
+/// Reads `len` bytes from a program's memory. Each byte is read once.
+///
+/// # Errors
+///
+/// - `EFAULT` if the memory cannot be read.
+/// - `ENOMEM` if there is no memory for the copy.
+///
+/// # Context
+///
+/// May sleep.
 pub(crate) fn read_bytes(addr: u64, len: usize) -> Result<KVec<u8>> {
     let mut bytes = KVec::new();
     slice(addr, len)?.read_all(&mut bytes, GFP_KERNEL_ACCOUNT)?;
     Ok(bytes)
 }
 
-/// Writes a value, in the machine's order, to a program's address. Fails with EFAULT. May sleep.
+/// Writes a value, in native byte order, to a program's memory.
+///
+/// # Errors
+///
+/// `EFAULT` if the memory cannot be written.
+///
+/// # Context
+///
+/// May sleep.
 pub(crate) fn write<T: AsBytes>(addr: u64, value: T) -> Result {
     slice(addr, size_of::<T>())?.writer().write(&value)
 }
