@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory for what is made and freed with each message.
+//! Allocator for objects that are allocated and freed with each message.
 //!
-//! The `kernel` crate's `Kmalloc` goes through `krealloc()` both ways, which takes twice as many
-//! instructions as `kmalloc()` and `kfree()` do. What never changes its size does without.
+//! The `kernel` crate's `Kmalloc` calls `krealloc()` to allocate and to free. That takes twice as
+//! many instructions as `kmalloc()` and `kfree()`. Objects of fixed size do not need it.
 
 use crate::bindings;
 use core::{alloc::Layout, ptr::NonNull};
@@ -12,10 +12,12 @@ use kernel::{
     prelude::*,
 };
 
-/// What `kmalloc()` takes for so many bytes, in bytes: it has pieces of 96, of 192, and of powers of two from 8 on.
-/// `kvmalloc()` takes the same, or less if it does not find that much at one place.
+/// Returns the number of bytes that `kmalloc()` takes for a request of `bytes`.
 ///
-/// C function: `kmalloc_size_roundup()`, which does not know it before it is called.
+/// It allocates from slabs of 96 and 192 bytes and of powers of two from 8 on. `kvmalloc()` takes
+/// the same, or less if it has to fall back to `vmalloc()`.
+///
+/// C function: `kmalloc_size_roundup()`, which cannot be evaluated at compile time.
 #[inline]
 pub(crate) const fn kmalloc_size(bytes: usize) -> usize {
     match bytes {
@@ -30,32 +32,33 @@ pub(crate) const fn kmalloc_size(bytes: usize) -> usize {
     }
 }
 
-/// The same, as the kernel has it.
+/// Returns the same number, from the kernel.
 #[cfg(rds_kunit)]
 pub(crate) fn kmalloc_size_roundup(bytes: usize) -> usize {
-    // SAFETY: Any size will do.
+    // SAFETY: The function accepts any size.
     unsafe { bindings::kmalloc_size_roundup(bytes) }
 }
 
-/// `kmalloc()` and `kfree()`, as they are. What is made with `GFP_KERNEL` is charged to the memory control
-/// group of the program that makes it.
+/// Allocator that calls `kmalloc()` and `kfree()` directly.
+///
+/// Allocations with `GFP_KERNEL` are charged to the memory control group of the calling program.
 pub(crate) struct Direct;
 
-// SAFETY: Memory of `kmalloc()` is valid until `kfree()`. Its alignment is `MIN_ALIGN`, and `alloc` leaves
-// all that needs more to `Kmalloc`, whose memory is `kmalloc()`'s, too, so that each may resize and
-// free what the other one gave.
+// SAFETY: Memory of `kmalloc()` is valid until `kfree()`, and has an alignment of `MIN_ALIGN`.
+// `alloc` passes requests with larger alignment to `Kmalloc`. That also uses `kmalloc()`, so either
+// allocator may resize and free the memory of the other.
 unsafe impl Allocator for Direct {
     const MIN_ALIGN: usize = Kmalloc::MIN_ALIGN;
 
     #[inline]
     fn alloc(layout: Layout, flags: Flags, nid: NumaNode) -> Result<NonNull<[u8]>, AllocError> {
-        // The crate keeps the numbers of flags to itself.
+        // `Flags` does not expose its value, so only known flags are compared.
         let atomic = flags == GFP_ATOMIC;
         let usual = (atomic || flags == GFP_KERNEL) && nid == NumaNode::NO_NODE;
         if !usual || layout.size() == 0 || layout.align() > Self::MIN_ALIGN {
             return Kmalloc::alloc(layout, flags, nid);
         }
-        // SAFETY: Any size will do; whether it may sleep is as the caller says.
+        // SAFETY: The function accepts any size. The caller's flags say whether it may sleep.
         let memory = unsafe { bindings::rds_kmalloc(layout.size(), atomic) };
         let memory = NonNull::new(memory.cast()).ok_or(AllocError)?;
         Ok(NonNull::slice_from_raw_parts(memory, layout.size()))
@@ -69,14 +72,14 @@ unsafe impl Allocator for Direct {
         flags: Flags,
         nid: NumaNode,
     ) -> Result<NonNull<[u8]>, AllocError> {
-        // SAFETY: `ptr` is memory of `kmalloc()`; the rest is as the caller guarantees.
+        // SAFETY: `ptr` comes from `kmalloc()`; the caller guarantees the rest.
         unsafe { Kmalloc::realloc(ptr, layout, old_layout, flags, nid) }
     }
 
     #[inline]
     unsafe fn free(ptr: NonNull<u8>, layout: Layout) {
         if layout.size() != 0 {
-            // SAFETY: It is memory of `kmalloc()`, which the caller gives up.
+            // SAFETY: The memory comes from `kmalloc()`, and the caller does not use it any more.
             unsafe { bindings::kfree(ptr.as_ptr().cast()) };
         }
     }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Interfaces of the `kernel` crate that differ between the kernels this module builds for.
+//! Interfaces of the `kernel` crate that differ between the supported kernels.
 //!
-//! `rds_linux_7_2` is set for Linux 7.2. A function goes from here when all supported kernels
-//! agree.
+//! `rds_linux_7_2` is set for Linux 7.2. A function is removed when all supported kernels agree.
 
 use pin_init::PinInit;
 
@@ -16,11 +15,11 @@ use pin_init::PinInit;
 pub(crate) unsafe fn init_at<T>(slot: *mut T, init: impl PinInit<T>) {
     #[cfg(rds_linux_7_2)]
     {
-        // SAFETY: As the caller says.
+        // SAFETY: By the caller's guarantee.
         let Ok(()) = unsafe { init.__pinned_init(slot) };
     }
     #[cfg(not(rds_linux_7_2))]
-    // SAFETY: As the caller says.
+    // SAFETY: By the caller's guarantee.
     unsafe {
         pin_init::raw_init(slot, init)
     };

@@ -1,31 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Files below `/sys/kernel/debug`, for people to read.
+//! Human-readable files below `/sys/kernel/debug`.
 //!
 //! C headers: [`include/linux/debugfs.h`](srctree/include/linux/debugfs.h),
 //! [`include/linux/seq_file.h`](srctree/include/linux/seq_file.h)
 //!
-//! The `kernel` crate's files belong to no module, so closing one after its module has gone calls
-//! operations that are not there any more. While one of these is open the module cannot be unloaded.
+//! Files of the `kernel` crate have no owner module. Closing such a file after its module is
+//! unloaded would call freed code. An open file of this type prevents unloading.
 
 use crate::{bindings, kapi::task};
 use kernel::{fmt, prelude::*, seq_file::SeqFile};
 
-/// There is no use in writing more: what is written has no room, and is asked for again with more of it,
-/// or the reader is to die.
+/// Further writing is useless.
+///
+/// Either the text exceeds the buffer, and `seq_file` repeats the read with a larger one, or the
+/// reader has a fatal signal.
 pub(crate) struct Stop;
 
-/// What is being read.
+/// Output of a file that is being read.
 pub(crate) struct Page<'a> {
     file: &'a SeqFile,
 }
 
 impl Page<'_> {
-    /// Adds text. Process context.
+    /// Appends text.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub(crate) fn write(&mut self, text: fmt::Arguments<'_>) -> Result<(), Stop> {
         self.file.call_printf(text);
         let raw = core::ptr::from_ref(self.file).cast_mut().cast();
-        // SAFETY: A `SeqFile` is a `struct seq_file`, alive as long as the reference.
+        // SAFETY: A `SeqFile` is a `struct seq_file` that is alive as long as the reference.
         let full = unsafe { bindings::rds_seq_is_full(raw) };
         if full || task::check_killed().is_err() {
             return Err(Stop);
@@ -34,38 +40,45 @@ impl Page<'_> {
     }
 }
 
-/// Writes what a file shows of `T`: all of it each time. Process context; may sleep.
+/// Writes the whole content of a file that shows a `T`. Process context; may sleep.
 type Show<T> = fn(&T, &mut Page<'_>) -> Result<(), Stop>;
 
-/// What a file shows.
+/// The data of a file and the function that writes it.
 struct DebugView<T> {
     data: T,
     show: Show<T>,
 }
 
-/// A directory. Dropping it removes it with its files, and waits for those who read.
+/// A debugfs directory.
+///
+/// Dropping it removes the directory and its files, and waits for readers.
 ///
 /// # Invariants
 ///
 /// `dentry` is a directory that `self` owns, or an error pointer.
 pub(crate) struct Dir<T: Send + Sync + 'static> {
     dentry: *mut bindings::dentry,
-    /// What the files point to.
+    /// Private data of the files.
     views: KVec<KBox<bindings::rds_view>>,
     shown: KVec<KBox<DebugView<T>>>,
 }
 
-// SAFETY: A directory may be used and removed on any thread, and so may what its files show.
+// SAFETY: A directory may be used and removed on any thread, and `T` may be used from all of them.
 unsafe impl<T: Send + Sync + 'static> Send for Dir<T> {}
-// SAFETY: There is nothing to do with a shared reference.
+// SAFETY: A shared reference offers no operation.
 unsafe impl<T: Send + Sync + 'static> Sync for Dir<T> {}
 
 impl<T: Send + Sync + 'static> Dir<T> {
-    /// Without debugfs, or with a directory of that name, there is none, and nobody minds. May sleep.
+    /// Creates a directory below the root of debugfs. Without debugfs, or if the name is in use,
+    /// there is no directory, and files are not created. That is not an error.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(name: &'static CStr) -> Self {
         // SAFETY: The name is a NUL-terminated string.
         let dentry = unsafe { bindings::rds_debugfs_dir(name.as_char_ptr()) };
-        // INVARIANT: It is new.
+        // INVARIANT: The directory is new.
         Self {
             dentry,
             views: KVec::new(),
@@ -73,7 +86,15 @@ impl<T: Send + Sync + 'static> Dir<T> {
         }
     }
 
-    /// Adds a file that shows `data` to root. Fails with ENOMEM. May sleep.
+    /// Adds a file that shows `data`. Only root may read it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no memory.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn add(mut self, name: &'static CStr, data: T, show: Show<T>) -> Result<Self> {
         let shown = KBox::new(DebugView { data, show }, GFP_KERNEL)?;
         let view = bindings::rds_view {
@@ -84,8 +105,8 @@ impl<T: Send + Sync + 'static> Dir<T> {
         let raw: *mut bindings::rds_view = &mut *view;
         self.shown.push(shown, GFP_KERNEL)?;
         self.views.push(view, GFP_KERNEL)?;
-        // SAFETY: The directory is ours or an error pointer by the type invariants, which the function
-        // minds. The view and what it points to stay where they are until `drop` has removed the file.
+        // SAFETY: By the type invariants `dentry` is a directory or an error pointer; the function
+        // accepts both. The view and its data do not move until `drop` has removed the file.
         unsafe { bindings::rds_debugfs_file(name.as_char_ptr(), self.dentry, raw) };
         Ok(self)
     }
@@ -93,21 +114,23 @@ impl<T: Send + Sync + 'static> Dir<T> {
 
 impl<T: Send + Sync + 'static> Drop for Dir<T> {
     fn drop(&mut self) {
-        // SAFETY: The directory is ours or an error pointer by the type invariants, which the function
-        // minds. It waits for those who read.
+        // SAFETY: By the type invariants `dentry` is a directory or an error pointer; the function
+        // accepts both. It waits for readers.
         unsafe { bindings::rds_debugfs_remove(self.dentry) };
     }
 }
 
+/// Shows a file: the `show` function of its view.
+///
 /// # Safety
 ///
-/// `m` must be the file that is being read, and `data` a `DebugView<T>` that lives through the call.
+/// `m` must be the file that is being read, and `data` a `DebugView<T>` that outlives the call.
 unsafe extern "C" fn show_callback<T>(m: *mut bindings::seq_file, data: *mut c_void) -> c_int {
-    // SAFETY: The caller says what `data` is; nobody changes it.
+    // SAFETY: By the caller's guarantee `data` is a live `DebugView<T>`. Nothing changes it.
     let shown = unsafe { &*data.cast_const().cast::<DebugView<T>>() };
-    // SAFETY: The caller says what `m` is, and only this call uses it.
+    // SAFETY: By the caller's guarantee `m` is a live `seq_file`. Only this call uses it.
     let file = unsafe { SeqFile::from_raw(m.cast()) };
-    // Whoever stopped it knows.
+    // `Stop` needs no handling: `seq_file` repeats the read, or the reader dies.
     let _ = (shown.show)(&shown.data, &mut Page { file });
     0
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The socket error numbers, which `kernel::error::code` lacks.
+//! Socket error numbers that `kernel::error::code` lacks.
 //!
 //! C header: `include/uapi/asm-generic/errno.h`
 
 use kernel::prelude::*;
 
-/// An error number of the socket interface; becomes a [`kernel::error::Error`] with `?`.
+/// An error number of the socket interface. The `?` operator converts it to
+/// [`kernel::error::Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Errno {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Safe wrappers over the kernel's C interfaces that the `kernel` crate does not have.
+//! Safe wrappers for C interfaces of the kernel that the `kernel` crate does not cover.
 //!
-//! Together with `bindings/` this is the only place with `unsafe` code. Nothing here knows about
-//! RDS beyond the prefix of the helper functions, but for the tracepoints: each file is written so that it
-//! could move into the `kernel` crate.
+//! Only this folder and `bindings/` contain `unsafe` code. Nothing here depends on RDS, except the
+//! tracepoints and the prefix of the helper functions. Each file is written so that it could move
+//! into the `kernel` crate.
 
 #![warn(clippy::multiple_unsafe_ops_per_block)]
 

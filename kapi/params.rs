@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The parameters of the module. They do not change once it is loaded.
+//! Module parameters. They do not change after the module is loaded.
 //!
 //! C header: [`include/linux/moduleparam.h`](srctree/include/linux/moduleparam.h)
 
@@ -17,16 +17,16 @@ macro_rules! parameters {
 }
 
 parameters! {
-    /// Most payload of a frame, in bytes.
+    /// Maximum payload of a frame in bytes.
     max_frag = rds_param_max_frag,
-    /// Most memory of one pool of buffers, in MiB; 0 if nothing was said.
+    /// Maximum memory of one buffer pool in MiB; 0 if the parameter is not set.
     pool_limit_mib = rds_param_pool_limit_mib,
-    /// Most connections.
+    /// Maximum number of connections.
     max_conns = rds_param_max_conns,
-    /// Most connections with one peer address.
+    /// Maximum number of connections to one peer address.
     max_conns_per_peer = rds_param_max_conns_per_peer,
-    /// After so many seconds without a message a connection is closed; 0: never.
+    /// Seconds without a message after which a connection is closed; 0 for never.
     idle_secs = rds_param_idle_secs,
-    /// How often a device sends again what its peer does not acknowledge.
+    /// Number of retransmissions of a device when its peer does not acknowledge.
     rds_ib_retry_count = rds_param_rds_ib_retry_count,
 }

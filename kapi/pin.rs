@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of programs that devices use for long.
+//! Long-term pinned memory of programs, for access by devices.
 //!
 //! C header: [`include/linux/mm.h`](srctree/include/linux/mm.h); see
 //! `Documentation/core-api/pin_user_pages.rst`.
@@ -8,16 +8,17 @@
 use crate::bindings;
 use kernel::{page::PAGE_SIZE, prelude::*};
 
-/// What pinned pages are charged to: the process, which RLIMIT_MEMLOCK binds unless it has CAP_IPC_LOCK.
+/// Pages charged to the `pinned_vm` of a process. `RLIMIT_MEMLOCK` limits them unless the process
+/// has `CAP_IPC_LOCK`.
 ///
 /// # Invariants
 ///
 /// `0` was filled by `rds_pin_charge()`.
 struct Charge(bindings::rds_pin_charge);
 
-// SAFETY: It has counted references, which any thread may give back.
+// SAFETY: A charge holds a counted reference to the `mm`, which any thread may drop.
 unsafe impl Send for Charge {}
-// SAFETY: There is nothing to do with a shared reference.
+// SAFETY: A shared reference offers no operation.
 unsafe impl Sync for Charge {}
 
 impl Charge {
@@ -25,26 +26,26 @@ impl Charge {
         let mut charge = bindings::rds_pin_charge::default();
         // CAST: a `long` has as many bits as a `usize`.
         let pages = pages as c_ulong;
-        // SAFETY: There is room for what it fills in.
+        // SAFETY: `charge` has room for the result.
         kernel::error::to_result(unsafe { bindings::rds_pin_charge(&mut charge, pages) })?;
-        // INVARIANT: Just filled.
+        // INVARIANT: `charge` was filled just now.
         Ok(Self(charge))
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants, and once.
+        // SAFETY: By the type invariants this is a valid charge; it is returned only here.
         unsafe { bindings::rds_pin_uncharge(&mut self.0) };
     }
 }
 
-/// Memory of a program that stays where it is, whatever becomes of the program. Dropping it sleeps.
+/// Pinned memory of a program. It stays valid after the program exits. Dropping it sleeps.
 ///
 /// # Invariants
 ///
-/// `pages` were pinned by `rds_pin_pages()`; the memory begins `offset` bytes, less than a page, within the first
-/// of them, and ends in the last one.
+/// `pages` were pinned by `rds_pin_pages()`. The memory begins `offset` bytes, less than a page,
+/// into the first page, and ends in the last page.
 pub(crate) struct PinnedMemory {
     pages: KVVec<*mut bindings::page>,
     offset: u32,
@@ -54,12 +55,13 @@ pub(crate) struct PinnedMemory {
     _charge: Charge,
 }
 
-// SAFETY: A pin may be given back by any thread.
+// SAFETY: Any thread may unpin pages.
 unsafe impl Send for PinnedMemory {}
-// SAFETY: Nothing here changes it.
+// SAFETY: Nothing changes through a shared reference.
 unsafe impl Sync for PinnedMemory {}
 
-/// How many pages so much memory has a part of. `None` if there is no such memory.
+/// Returns the number of pages that the memory touches. `None` if `len` is 0 or the memory wraps
+/// around.
 fn pages_of(address: u64, len: u64) -> Option<u64> {
     let page = PAGE_SIZE as u64;
     let last = address.checked_add(len.checked_sub(1)?)?;
@@ -67,11 +69,19 @@ fn pages_of(address: u64, len: u64) -> Option<u64> {
 }
 
 impl PinnedMemory {
-    /// Pins memory of the calling process. `writable`: a device will write it.
+    /// Pins memory of the calling process. `writable` means that a device writes to it.
     ///
-    /// Fails with EINVAL if it has no bytes or wraps around, EFAULT if it is not there, or not to be written,
-    /// EPERM if the process may lock nothing, ENOMEM if that would be more than RLIMIT_MEMLOCK, EOPNOTSUPP
-    /// if it cannot stay where it is. Process context of a program; sleeps.
+    /// # Errors
+    ///
+    /// - `EINVAL` if the memory is empty or wraps around.
+    /// - `EFAULT` if the memory is not mapped, or is read-only but must be writable.
+    /// - `EPERM` if the process may not lock memory at all.
+    /// - `ENOMEM` if `RLIMIT_MEMLOCK` would be exceeded or there is no memory.
+    /// - `EOPNOTSUPP` if the memory cannot be pinned for long.
+    ///
+    /// # Context
+    ///
+    /// Process context of a program; sleeps.
     pub(crate) fn pin(address: u64, len: u32, writable: bool) -> Result<Self> {
         let count = pages_of(address, len.into()).ok_or(EINVAL)?;
         let count = usize::try_from(count)?;
@@ -81,9 +91,9 @@ impl PinnedMemory {
         let mut at = usize::try_from(address)? & !(PAGE_SIZE - 1);
         let mut result = Ok(());
         while let Some(rest) = pages.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            // CAST: less than 2^32 bytes have less than 2^21 pages.
+            // CAST: less than 2^32 bytes touch less than 2^21 pages.
             let want = rest.len() as c_uint;
-            // SAFETY: There is room for so many.
+            // SAFETY: `rest` has room for `want` pages.
             let got = unsafe { bindings::rds_pin_pages(at, want, writable, rest.as_mut_ptr()) };
             match usize::try_from(got) {
                 Ok(got) if got > 0 => {
@@ -93,7 +103,7 @@ impl PinnedMemory {
                 Ok(_) => result = Err(EFAULT),
                 // CAST: an error number.
                 Err(_) => match Error::from_errno(got as c_int) {
-                    // The end of all addresses, where no program has memory.
+                    // The range ends at the end of the address space, where no program has memory.
                     EOVERFLOW => result = Err(EFAULT),
                     other => result = Err(other),
                 },
@@ -103,7 +113,7 @@ impl PinnedMemory {
             }
         }
         pages.truncate(done);
-        // INVARIANT: What could not be pinned is not among `pages`.
+        // INVARIANT: Pages that were not pinned have been truncated from `pages`.
         let this = Self {
             pages,
             // CAST: less than a page.
@@ -112,7 +122,7 @@ impl PinnedMemory {
             writable,
             _charge: charge,
         };
-        // If not all is pinned, this gives back what is.
+        // After an error the drop of `this` unpins the pages pinned so far.
         result.map(|()| this)
     }
 
@@ -120,7 +130,7 @@ impl PinnedMemory {
         self.len
     }
 
-    /// Where it begins within its first page, in bytes.
+    /// Returns the offset of the memory in its first page, in bytes.
     pub(crate) fn offset(&self) -> u32 {
         self.offset
     }
@@ -142,7 +152,7 @@ impl Drop for PinnedMemory {
     fn drop(&mut self) {
         // CAST: as above.
         let count = self.pages.len() as c_ulong;
-        // SAFETY: By the type invariants they are pinned, and this gives them back once.
+        // SAFETY: By the type invariants the pages are pinned. They are unpinned only here.
         unsafe { bindings::rds_unpin_pages(self.pages.as_mut_ptr(), count, self.writable) };
     }
 }

@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Rate-limited messages, for what a peer or a user can make happen again and again.
+//! Rate-limited log messages, for events that peers or users can cause repeatedly.
 
-/// What messages are about. Each kind has a limit of its own, so that who makes many of one kind hides none of
-/// another.
+/// Kinds of log messages. Each kind has its own rate limit, so a flood of one kind does not
+/// suppress others.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub(crate) enum About {
-    /// What goes wrong.
+    /// Errors.
     Trouble = 0,
-    /// Connections that come and go.
+    /// Establishment and loss of connections.
     Change = 1,
-    /// What programs of this node ask for in vain.
+    /// Failed requests of local programs.
     Program = 2,
-    /// Connections and operations of programs of this node that peers do not have, or refuse.
+    /// Connections and operations of local programs that a peer rejects or cannot serve.
     Attempt = 3,
 }
 
-/// Whether a rate-limited message may be printed now. Any context.
+/// Returns `true` if the rate limit permits a message of this kind now. The message counts.
+///
+/// # Context
+///
+/// Any context.
 pub(crate) fn may_print(about: About) -> bool {
-    // SAFETY: The function takes any number below 4.
+    // SAFETY: The function accepts any number below 4.
     unsafe { crate::bindings::rds_printk_ratelimit(about as u32) }
 }
 
-/// `pr_warn!`, at most ten times in five seconds for the whole module.
+/// `pr_warn!` of kind [`About::Trouble`], at most ten messages in five seconds for the whole
+/// module.
 macro_rules! pr_warn_ratelimited {
     ($($arg:tt)*) => {
         if $crate::kapi::print::may_print($crate::kapi::print::About::Trouble) {
@@ -32,7 +37,7 @@ macro_rules! pr_warn_ratelimited {
     };
 }
 
-/// `pr_info!`, at most ten times in five seconds for the whole module.
+/// `pr_info!` of kind [`About::Trouble`]. It shares the limit of `pr_warn_ratelimited!`.
 macro_rules! pr_info_ratelimited {
     ($($arg:tt)*) => {
         if $crate::kapi::print::may_print($crate::kapi::print::About::Trouble) {
@@ -41,7 +46,7 @@ macro_rules! pr_info_ratelimited {
     };
 }
 
-/// `pr_info!` of a connection that comes or goes, at most ten times in five seconds for the whole module.
+/// `pr_info!` of kind [`About::Change`], at most ten messages in five seconds for the whole module.
 macro_rules! pr_change_ratelimited {
     ($($arg:tt)*) => {
         if $crate::kapi::print::may_print($crate::kapi::print::About::Change) {
@@ -50,7 +55,8 @@ macro_rules! pr_change_ratelimited {
     };
 }
 
-/// `pr_info!` of what a program asked for in vain, at most ten times in five seconds for the whole module.
+/// `pr_info!` of kind [`About::Program`], at most ten messages in five seconds for the whole
+/// module.
 macro_rules! pr_program_ratelimited {
     ($($arg:tt)*) => {
         if $crate::kapi::print::may_print($crate::kapi::print::About::Program) {
@@ -59,7 +65,8 @@ macro_rules! pr_program_ratelimited {
     };
 }
 
-/// `pr_info!` of what a program tries in vain with a peer, at most ten times in five seconds for the whole module.
+/// `pr_info!` of kind [`About::Attempt`], at most ten messages in five seconds for the whole
+/// module.
 macro_rules! pr_attempt_ratelimited {
     ($($arg:tt)*) => {
         if $crate::kapi::print::may_print($crate::kapi::print::About::Attempt) {

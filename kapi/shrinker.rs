@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Giving memory back when the kernel needs it.
+//! Shrinkers: release of cached memory when the kernel needs it.
 //!
 //! C header: [`include/linux/shrinker.h`](srctree/include/linux/shrinker.h)
 
@@ -8,13 +8,17 @@ use crate::bindings;
 use core::ptr::NonNull;
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
-/// What the callbacks return if nothing can be freed, and if nothing could be freed.
+/// Return values of the callbacks: nothing can be freed (`count`), and nothing was freed (`scan`).
 ///
 /// Source: `SHRINK_EMPTY` and `SHRINK_STOP` in the C header.
 const EMPTY: c_ulong = c_ulong::MAX - 1;
 const STOP: c_ulong = c_ulong::MAX;
 
-/// Memory of the machine that the kernel manages, in bytes. Any context.
+/// Returns the size in bytes of the memory that the kernel manages.
+///
+/// # Context
+///
+/// Any context.
 pub(crate) fn total_memory() -> usize {
     // SAFETY: The function has no preconditions.
     let pages = unsafe { bindings::rds_totalram_pages() };
@@ -22,30 +26,33 @@ pub(crate) fn total_memory() -> usize {
     (pages as usize).saturating_mul(PAGE_SIZE)
 }
 
-/// A cache that can give memory back.
+/// A cache that can release memory.
 ///
-/// Both methods are called by whoever looks for memory: in process context, with any locks held
-/// under which memory may be allocated with `GFP_NOIO`. They take no lock under which someone
-/// allocates memory and waits for it.
+/// # Context
+///
+/// Both methods run in process context, called by a thread that allocates memory. That thread may
+/// hold any lock under which `GFP_NOIO` allocations are allowed. So the methods must not take a
+/// lock under which another thread allocates memory that it waits for.
 pub(crate) trait Cache: Send + Sync + 'static {
     /// Name in the kernel's list of shrinkers.
     const NAME: &'static CStr;
 
-    /// How many pages it makes sense to free at a time.
+    /// Preferred number of pages to free at a time.
     const BATCH: usize;
 
-    /// Pages that could be freed now.
+    /// Returns the number of pages that could be freed now.
     fn count(&self) -> usize;
 
-    /// Frees `pages` pages or a few more, if there are so many, and returns how many it freed.
+    /// Frees `pages` pages or slightly more, or all if there are fewer. Returns the number of freed
+    /// pages.
     fn shrink(&self, pages: usize) -> usize;
 }
 
-/// A registered [`Cache`]. Dropping it sleeps; then its methods are not called any more.
+/// A registered [`Cache`]. Dropping it sleeps; its methods are not called after that.
 ///
 /// # Invariants
 ///
-/// `raw` is a registered shrinker that `self` owns. Its data is the pointer of `_cache`.
+/// `raw` is a registered shrinker that `self` owns. Its private data is the pointer of `_cache`.
 pub(crate) struct Shrinker<C: Cache> {
     raw: NonNull<bindings::shrinker>,
     _cache: Arc<C>,
@@ -53,15 +60,23 @@ pub(crate) struct Shrinker<C: Cache> {
 
 // SAFETY: A shrinker may be freed from any thread.
 unsafe impl<C: Cache> Send for Shrinker<C> {}
-// SAFETY: There is nothing to do with a shared reference.
+// SAFETY: A shared reference offers no operation.
 unsafe impl<C: Cache> Sync for Shrinker<C> {}
 
 impl<C: Cache> Shrinker<C> {
+    /// Registers a cache.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no memory.
+    ///
+    /// # Context
+    ///
     /// May sleep.
     pub(crate) fn new(cache: Arc<C>) -> Result<Self> {
         let data = Arc::as_ptr(&cache).cast_mut().cast();
-        // SAFETY: The name lives for ever. The data lives until after the shrinker is freed, and is
-        // what both callbacks expect.
+        // SAFETY: The name is static. The data outlives the shrinker, and has the type that both
+        // callbacks expect.
         let raw = unsafe {
             bindings::rds_shrinker_register(
                 C::NAME.as_char_ptr(),
@@ -72,20 +87,23 @@ impl<C: Cache> Shrinker<C> {
                 data,
             )
         };
-        // INVARIANT: New, with this data.
+        // INVARIANT: The shrinker is new and has this data.
         Ok(Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
             _cache: cache,
         })
     }
 
+    /// Returns the cache of a callback.
+    ///
     /// # Safety
     ///
     /// Only for the kernel, as a callback of the shrinker of a `Self`.
     unsafe fn cache<'a>(shrinker: *mut bindings::shrinker) -> &'a C {
-        // SAFETY: The kernel gives the shrinker that it calls.
+        // SAFETY: The kernel passes the shrinker that it calls.
         let data = unsafe { bindings::rds_shrinker_data(shrinker) };
-        // SAFETY: By the type invariants; freeing the shrinker waits for its callbacks.
+        // SAFETY: By the type invariants the data is a `C`. It outlives the callback, because
+        // freeing the shrinker waits for callbacks.
         unsafe { &*data.cast::<C>() }
     }
 
@@ -114,7 +132,7 @@ impl<C: Cache> Shrinker<C> {
     ) -> c_ulong {
         // SAFETY: This is a callback of the shrinker of a `Self`.
         let cache = unsafe { Self::cache(shrinker) };
-        // SAFETY: The kernel gives a valid structure.
+        // SAFETY: The kernel passes a valid structure.
         let want = unsafe { bindings::rds_shrink_want(control) };
         // CAST: `long` has as many bits as `usize`, here and below.
         match cache.shrink(want as usize) {
@@ -126,7 +144,8 @@ impl<C: Cache> Shrinker<C> {
 
 impl<C: Cache> Drop for Shrinker<C> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants it is ours; this waits for its callbacks.
+        // SAFETY: By the type invariants `self` owns the shrinker; the call waits for its
+        // callbacks.
         unsafe { bindings::shrinker_free(self.raw.as_ptr()) };
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Settings below `/proc/sys`.
+//! Settings below `/proc/sys`, in the initial network namespace.
 //!
 //! C headers: [`include/linux/sysctl.h`](srctree/include/linux/sysctl.h),
 //! [`include/net/net_namespace.h`](srctree/include/net/net_namespace.h)
@@ -12,7 +12,7 @@ use kernel::{
     sync::{atomic::Atomic, Arc},
 };
 
-/// A number that root may set at any time.
+/// A number that root may change at any time.
 pub(crate) struct Setting {
     value: Atomic<c_int>,
     least: c_int,
@@ -20,7 +20,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// It is `value` until it is set to another number of `range`; others are refused with EINVAL.
+    /// Creates a setting with initial value `value`. Writes outside of `range` fail with `EINVAL`.
     pub(crate) const fn new(value: c_int, range: RangeInclusive<c_int>) -> Self {
         Self {
             value: Atomic::new(value),
@@ -29,19 +29,27 @@ impl Setting {
         }
     }
 
-    /// What it is now. Any context.
+    /// Returns the current value.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn get(&self) -> c_int {
         self.value.peek()
     }
 
-    /// What it is now, if it is never negative. Any context.
+    /// Returns the current value of a setting that is never negative.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn count(&self) -> u32 {
         u32::try_from(self.get()).unwrap_or(0)
     }
 }
 
-/// A file of a setting.
+/// The file of a setting, with limits on what may be written.
 pub(crate) struct Entry<'a> {
     name: &'static CStr,
     setting: &'a Setting,
@@ -59,13 +67,13 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// What is less than another setting is at the moment is refused, too.
+    /// Replaces the lower limit by the current value of another setting.
     pub(crate) const fn at_least(mut self, other: &'a Setting) -> Self {
         self.least = other.value.as_ptr();
         self
     }
 
-    /// What is more than another setting is at the moment is refused, too.
+    /// Replaces the upper limit by the current value of another setting.
     pub(crate) const fn at_most(mut self, other: &'a Setting) -> Self {
         self.most = other.value.as_ptr();
         self
@@ -74,46 +82,54 @@ impl<'a> Entry<'a> {
 
 /// The settings of one directory.
 pub(crate) trait Settings: Send + Sync + 'static {
-    /// The directory below `/proc/sys`.
+    /// Path of the directory below `/proc/sys`.
     const PATH: &'static CStr;
 
-    /// The files.
+    /// Iterates over the files.
     fn each(&self) -> impl Iterator<Item = Entry<'_>>;
 }
 
-/// A directory of settings of the initial network namespace.
+/// A directory of settings in the initial network namespace.
 ///
-/// Dropping it sleeps until nobody reads or writes them; then the files are gone.
+/// Dropping it removes the files, and sleeps until no program is reading or writing them.
 ///
 /// # Invariants
 ///
-/// `header` is the registration of `_table`, whose entries point into `_settings`, or what that keeps.
+/// `header` is the registration of `_table`. The entries of that table point into `_settings` or
+/// into objects that `_settings` keeps alive.
 pub(crate) struct Directory<S: Settings> {
     header: NonNull<bindings::ctl_table_header>,
     _table: KVec<bindings::ctl_table>,
     _settings: Arc<S>,
 }
 
-// SAFETY: It may be unregistered on any thread, and `S` may be used from all of them.
+// SAFETY: A table may be unregistered on any thread, and `S` may be used from all of them.
 unsafe impl<S: Settings> Send for Directory<S> {}
-// SAFETY: There is nothing to do with a shared reference.
+// SAFETY: A shared reference offers no operation.
 unsafe impl<S: Settings> Sync for Directory<S> {}
 
 impl<S: Settings> Directory<S> {
-    /// Makes the files. May sleep.
+    /// Creates the files.
     ///
     /// # Errors
     ///
-    /// ENOMEM; EEXIST if there is a file of that name, which the kernel log says, or for want of memory.
+    /// - `ENOMEM` if there is no memory for the table.
+    /// - `EEXIST` if the registration fails: a file of that name exists (the kernel logs it), or
+    ///   there is no memory.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(settings: Arc<S>) -> Result<Self> {
-        // SAFETY: It lives as long as the reference in `Self`, and all there ever is are shared ones.
+        // SAFETY: The object lives as long as the reference in `Self`, and only shared references
+        // to it exist.
         let shared: &S = unsafe { &*Arc::as_ptr(&settings) };
         let mut table = KVec::new();
         for file in shared.each() {
             let entry = bindings::ctl_table {
                 procname: file.name.as_char_ptr(),
                 data: file.setting.value.as_ptr().cast(),
-                // CAST: four.
+                // CAST: the size is 4.
                 maxlen: size_of::<c_int>() as c_int,
                 mode: 0o644,
                 proc_handler: Some(bindings::proc_dointvec_minmax),
@@ -125,9 +141,9 @@ impl<S: Settings> Directory<S> {
         }
         // SAFETY: The function has no preconditions.
         let net = unsafe { bindings::rds_init_net() };
-        // SAFETY: The namespace, the path and the names live for ever. The table and what it points to live
-        // until `drop` has unregistered it, and stay where they are. The handler reads and writes the
-        // value as one word, and only reads its limits.
+        // SAFETY: The namespace, the path and the names are never freed. The table and all that it
+        // points to stay in place until `drop` has unregistered it. The handler accesses the value
+        // as one word, and only reads the limits.
         let header = unsafe {
             bindings::register_net_sysctl_sz(
                 net,
@@ -147,7 +163,8 @@ impl<S: Settings> Directory<S> {
 
 impl<S: Settings> Drop for Directory<S> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants it is registered; this waits for who uses an entry.
+        // SAFETY: By the type invariants the table is registered. The call waits for users of its
+        // entries.
         unsafe { bindings::unregister_net_sysctl_table(self.header.as_ptr()) };
     }
 }

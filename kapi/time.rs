@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Clock and randomness.
+//! Clocks and random numbers. All functions may be called in any context.
 
 use crate::bindings;
 
-/// Nanoseconds of the monotonic clock. Any context.
+/// Returns the monotonic clock in nanoseconds.
 pub(crate) fn monotonic_ns() -> u64 {
     // SAFETY: The function has no preconditions.
     unsafe { bindings::rds_ktime_get_ns() }
 }
 
-/// Nanoseconds since 1970. Any context.
+/// Returns the wall-clock time in nanoseconds since 1970.
 pub(crate) fn real_ns() -> u64 {
     // SAFETY: The function has no preconditions.
     unsafe { bindings::rds_ktime_get_real_ns() }
 }
 
-/// 32 random bits. Any context.
+/// Returns 32 random bits.
 pub(crate) fn random_u32() -> u32 {
     // SAFETY: The function has no preconditions.
     unsafe { bindings::rds_random_u32() }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The tracepoints `rds:*`. Any context.
+//! The tracepoints `rds:*`. All functions may be called in any context.
 //!
 //! C header: `bindings/rds_trace.h`
 
 use crate::bindings;
 use core::net::Ipv6Addr;
 
-/// What names a connection in a trace.
+/// Identity of a connection in a trace event.
 pub(crate) struct Conn(bindings::rds_trace_conn);
 
 impl Conn {
-    /// The connection of `laddr` to `faddr`.
+    /// Names the connection from `laddr` to `faddr`.
     pub(crate) fn new(laddr: Ipv6Addr, faddr: Ipv6Addr, tos: u8) -> Self {
         Self(bindings::rds_trace_conn {
             laddr: laddr.octets(),
@@ -20,13 +20,13 @@ impl Conn {
         })
     }
 
-    /// An address of this node, where there is no peer to name.
+    /// Names a local address, for events without a peer.
     pub(crate) fn local(laddr: Ipv6Addr) -> Self {
         Self::new(laddr, Ipv6Addr::UNSPECIFIED, 0)
     }
 }
 
-/// A name that is as long as the call.
+/// Converts a string to the C structure, which is valid as long as `text`.
 fn name(text: &str) -> bindings::rds_trace_name {
     bindings::rds_trace_name {
         at: text.as_ptr().cast(),
@@ -34,28 +34,29 @@ fn name(text: &str) -> bindings::rds_trace_name {
     }
 }
 
-/// `rds:rds_conn_state`: an event has changed the state of a connection.
+/// Traces `rds:rds_conn_state`: an event has changed the state of a connection.
 pub(crate) fn conn_state(conn: &Conn, event: &str, from: &str, to: &str) {
     let (event, from, to) = (name(event), name(from), name(to));
-    // SAFETY: All of it lives longer than the call, which reads as many bytes of a name as it has.
+    // SAFETY: All arguments outlive the call. It reads `len` bytes of each name.
     unsafe { bindings::rds_trace_state(&conn.0, &event, &from, &to) };
 }
 
-/// `rds:rds_drop`: some messages or frames of a connection are dropped.
+/// Traces `rds:rds_drop`: `count` messages or frames of a connection are dropped.
 pub(crate) fn dropped(conn: &Conn, reason: &str, count: usize) {
     let reason = name(reason);
     // SAFETY: As above.
     unsafe { bindings::rds_trace_dropped(&conn.0, &reason, count as u64) };
 }
 
-/// `rds:rds_error`: something of a connection has failed; what the number means depends on that.
+/// Traces `rds:rds_error`: an operation of a connection has failed. `what` defines the meaning of
+/// `code`.
 pub(crate) fn error(conn: &Conn, what: &str, code: i32) {
     let what = name(what);
     // SAFETY: As above.
     unsafe { bindings::rds_trace_failed(&conn.0, &what, code) };
 }
 
-/// `rds:rds_congestion`: a port of this node has become full, or has room again.
+/// Traces `rds:rds_congestion`: a local port has become congested or uncongested.
 pub(crate) fn congestion(addr: Ipv6Addr, port: u16, full: bool) {
     // SAFETY: The call reads the 16 bytes of the address.
     unsafe { bindings::rds_trace_port(addr.octets().as_ptr(), port, full) };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A value that is read all the time and replaced hardly ever.
+//! Cell for a value that is read often and replaced rarely.
 
 use super::{new_spinlock_bh, SpinLockBh};
 use kernel::{
@@ -11,12 +11,14 @@ use kernel::{
     },
 };
 
-/// The latest of some values, read without a lock. All earlier ones are kept as long as this is, so
-/// it is for what changes a few times in a life.
+/// A cell whose value is read without a lock.
+///
+/// All earlier values are kept until the cell is dropped. So it is suitable only for values that
+/// change a few times.
 ///
 /// # Invariants
 ///
-/// `current` points to a value of which `all` has a reference. What is in `all` stays there.
+/// `current` points to a value of which `all` holds a reference. Nothing is removed from `all`.
 #[pin_data]
 pub(crate) struct AppendOnlyCell<T: Send + Sync + 'static> {
     current: Atomic<*mut T>,
@@ -25,6 +27,14 @@ pub(crate) struct AppendOnlyCell<T: Send + Sync + 'static> {
 }
 
 impl<T: Send + Sync + 'static> AppendOnlyCell<T> {
+    /// Creates a cell with a first value.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no memory.
+    ///
+    /// # Context
+    ///
     /// May sleep.
     pub(crate) fn new(first: Arc<T>) -> impl PinInit<Self, Error> {
         let current = Arc::as_ptr(&first).cast_mut();
@@ -42,7 +52,11 @@ impl<T: Send + Sync + 'static> AppendOnlyCell<T> {
         })
     }
 
-    /// The latest value. Any context.
+    /// Returns the current value.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn get(&self) -> &T {
         let current = self.current.load(ordering::Acquire);
@@ -50,14 +64,21 @@ impl<T: Send + Sync + 'static> AppendOnlyCell<T> {
         unsafe { &*current }
     }
 
-    /// Makes `value` the latest. Fails with ENOMEM, and changes nothing. Any context but a hard
-    /// interrupt.
+    /// Replaces the current value.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no memory; the value is unchanged then.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupts.
     pub(crate) fn set(&self, value: &Arc<T>) -> Result {
         let mut all = self.all.lock();
         if !all.iter().any(|known| Arc::ptr_eq(known, value)) {
             all.push(value.clone(), GFP_ATOMIC)?;
         }
-        // INVARIANT: `all` has it.
+        // INVARIANT: `all` holds a reference to `value`.
         self.current
             .store(Arc::as_ptr(value).cast_mut(), ordering::Release);
         Ok(())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters that each CPU adds to on its own.
+//! Per-CPU counters.
 
 use crate::bindings;
 use core::ptr::NonNull;
@@ -21,22 +21,34 @@ unsafe impl<const N: usize> Send for PerCpuCounters<N> {}
 unsafe impl<const N: usize> Sync for PerCpuCounters<N> {}
 
 impl<const N: usize> PerCpuCounters<N> {
-    /// Allocates the counters, all zero. May sleep.
+    /// Allocates the counters with value 0.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no memory.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: The function has no preconditions.
         let counters = unsafe { bindings::rds_alloc_percpu_u64(N) };
-        // INVARIANT: Just allocated for `N` counters.
+        // INVARIANT: The allocation has room for `N` counters.
         Ok(Self {
             counters: NonNull::new(counters).ok_or(ENOMEM)?,
         })
     }
 
-    /// The counter number `index`, where there is one.
+    /// Returns the per-CPU pointer of a counter, or `None` if `index` is out of range.
     fn counter(&self, index: usize) -> Option<*mut u64> {
         (index < N).then(|| self.counters.as_ptr().wrapping_add(index))
     }
 
-    /// Adds to a counter of this CPU; an index out of range is ignored. Any context.
+    /// Adds to a counter of this CPU. An index out of range is ignored.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn add(&self, index: usize, value: u64) {
         if let Some(counter) = self.counter(index) {
@@ -45,7 +57,12 @@ impl<const N: usize> PerCpuCounters<N> {
         }
     }
 
-    /// Adds one to the counter `events` and `value` to the counter `amount`, in one call. Any context.
+    /// Adds 1 to the counter `events` and `value` to the counter `amount`, in one C call. Does
+    /// nothing if an index is out of range.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn count(&self, events: usize, amount: usize, value: u64) {
         if let (Some(events), Some(amount)) = (self.counter(events), self.counter(amount)) {
@@ -54,7 +71,11 @@ impl<const N: usize> PerCpuCounters<N> {
         }
     }
 
-    /// The sum over all CPUs. Any context.
+    /// Returns the sum of a counter over all CPUs, or 0 if the index is out of range.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn sum(&self, index: usize) -> u64 {
         self.counter(index).map_or(0, |counter| {
             // SAFETY: By the type invariants this is one of the allocated per-CPU counters.
@@ -65,7 +86,7 @@ impl<const N: usize> PerCpuCounters<N> {
 
 impl<const N: usize> Drop for PerCpuCounters<N> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants `self` owns the counters, and it ends here.
+        // SAFETY: By the type invariants `self` owns the counters, and its lifetime ends here.
         unsafe { bindings::rds_free_percpu_u64(self.counters.as_ptr()) }
     }
 }
