@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Addresses as the connection manager takes and gives them.
+//! Socket addresses in the format of the CM.
 
 use crate::{bindings, kapi::net::SockAddr};
 use core::net::{SocketAddr, SocketAddrV6};
 
-/// A socket address with room for every family.
+/// A `sockaddr_storage`, which has room for any address family.
 #[repr(C, align(8))]
 pub(super) struct Storage([u8; Self::LEN]);
 
@@ -36,13 +36,13 @@ impl Storage {
     }
 }
 
-/// The address at `raw`, if it has one of the internet families.
+/// Reads the address at `raw`. Returns `None` if it is not an IPv4 or IPv6 address.
 ///
 /// # Safety
 ///
-/// `raw` must point to an address that does not change meanwhile.
+/// `raw` must point to an address that does not change during the call.
 pub(super) unsafe fn read(raw: *const bindings::__kernel_sockaddr_storage) -> Option<SocketAddr> {
-    // SAFETY: The caller says that there is a whole `sockaddr_storage`.
+    // SAFETY: By the caller's guarantee there is a whole `sockaddr_storage`.
     let bytes = unsafe { &*raw.cast::<[u8; Storage::LEN]>() };
     match SockAddr::parse(bytes).ok()? {
         SockAddr::V4 { addr, port } => Some(SocketAddr::new(addr.into(), port)),

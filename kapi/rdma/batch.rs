@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Buffers that are handed over together.
+//! Batches of buffers that move together.
 
 use super::shard::BufMut;
 
-/// A few buffers on the way from the pool to a queue pair.
+/// Up to [`Self::MAX`] buffers on the way from the pool to a queue pair.
 pub(crate) struct Batch {
     bufs: [Option<BufMut>; Self::MAX],
     len: usize,
 }
 
 impl Batch {
-    /// Most buffers in a batch.
+    /// Maximum number of buffers in a batch.
     pub(crate) const MAX: usize = 16;
 
     pub(crate) const fn new() -> Self {
@@ -25,12 +25,13 @@ impl Batch {
         self.len
     }
 
-    /// How many buffers more there is room for.
+    /// Returns the number of buffers that can still be added.
     pub(crate) fn room(&self) -> usize {
         Self::MAX.saturating_sub(self.len)
     }
 
-    /// Adds what `f` gives; `f` is not called when there is no room. False if nothing was added.
+    /// Adds the buffer that `f` returns. Returns `false` if none was added. `f` is not called if
+    /// the batch is full.
     pub(super) fn push_with(&mut self, f: impl FnOnce() -> Option<BufMut>) -> bool {
         let Some(place) = self.bufs.get_mut(self.len) else {
             return false;

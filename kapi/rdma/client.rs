@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Being told about RDMA devices that come and go.
+//! Notification of RDMA devices that are added and removed (`struct ib_client`).
 
 use super::device::Device;
 use crate::bindings;
@@ -15,8 +15,8 @@ use kernel::{
     types::Opaque,
 };
 
-/// Where the C callbacks find a [`Client`]: they get a device and nothing else. One registration at
-/// a time.
+/// Static cell through which the C callbacks find a [`Client`], because they are passed only a
+/// device. It serves one registration at a time.
 pub(crate) struct ClientCell(Atomic<usize>);
 
 impl ClientCell {
@@ -25,28 +25,33 @@ impl ClientCell {
     }
 }
 
-/// What to do when a device comes or goes. Both are called in process context and may sleep.
+/// Handler for devices that are added or removed.
+///
+/// # Context
+///
+/// Both callbacks run in process context and may sleep.
 pub(crate) trait Client: Send + Sync + 'static {
     /// Name in the kernel's list of RDMA clients.
     const NAME: &'static CStr;
 
-    /// What is kept for a device from [`Self::added`] to [`Self::removed`].
+    /// Data kept for a device from [`Self::added`] until [`Self::removed`].
     type Data: Send + Sync + 'static;
 
-    /// The cell of this client: a `static` of its own.
+    /// Returns the cell of this client: a `static` that no other client uses.
     fn cell() -> &'static ClientCell;
 
-    /// A device appeared, or was there when the client registered. `Ok(None)` and errors mean that
-    /// it is not of interest; [`Self::removed`] is not called then.
+    /// Handles a device that was added, or that existed when the client registered.
+    ///
+    /// `Ok(None)` and errors mean that the device is not used. [`Self::removed`] is not called for
+    /// it then.
     fn added(&self, device: &Device) -> Result<Option<Arc<Self::Data>>>;
 
-    /// The device goes. When this returns no object of the device may be left: see the module's
-    /// documentation.
+    /// Handles the removal of a device. All objects of the device must be dropped when this
+    /// returns: see the documentation of the [parent module](super).
     fn removed(&self, device: &Device, data: Arc<Self::Data>);
 }
 
-/// A registered [`Client`]. Dropping it sleeps, and calls [`Client::removed`] for every device
-/// first.
+/// A registered [`Client`]. Dropping it calls [`Client::removed`] for each device, and sleeps.
 ///
 /// # Invariants
 ///
@@ -63,12 +68,20 @@ pub(crate) struct ClientRegistration<C: Client> {
 
 // SAFETY: The registration may be dropped on any thread, and `C` may be used from all of them.
 unsafe impl<C: Client> Send for ClientRegistration<C> {}
-// SAFETY: There is nothing to do with a shared reference.
+// SAFETY: A shared reference offers no operation.
 unsafe impl<C: Client> Sync for ClientRegistration<C> {}
 
 impl<C: Client> ClientRegistration<C> {
-    /// Registers `client`; [`Client::added`] is called for the devices that are there. `EBUSY` if
-    /// the cell of `C` is in use. May sleep.
+    /// Registers `client`, and calls [`Client::added`] for each existing device.
+    ///
+    /// # Errors
+    ///
+    /// - `EBUSY` if the cell of `C` is in use.
+    /// - `ENOMEM` if there is no memory, or another error of the RDMA core.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(client: Arc<C>) -> Result<Pin<KBox<Self>>> {
         let this = KBox::pin_init(
             pin_init!(Self {
@@ -80,7 +93,7 @@ impl<C: Client> ClientRegistration<C> {
                         remove: Some(Self::remove),
                         ..Default::default()
                     };
-                    // SAFETY: The slot is ours to fill.
+                    // SAFETY: The slot is uninitialised and may be written.
                     unsafe { slot.write(raw) };
                 }),
                 _pin: PhantomPinned,
@@ -91,18 +104,18 @@ impl<C: Client> ClientRegistration<C> {
         if C::cell().0.cmpxchg(0, address, ordering::Full).is_err() {
             return Err(EBUSY);
         }
-        // SAFETY: `raw` is pinned, filled in, and unregistered by `drop` before it goes away; the
-        // callbacks find `this` in the cell.
+        // SAFETY: `raw` is initialised and pinned, and `drop` unregisters it before its memory is
+        // freed. The callbacks find `this` in the cell.
         let ret = unsafe { bindings::ib_register_client(this.raw.get()) };
         if ret != 0 {
-            // A failed registration has unregistered itself.
+            // The RDMA core has already undone a failed registration.
             C::cell().0.store(0, ordering::Relaxed);
         }
         to_result(ret)?;
         Ok(this)
     }
 
-    /// The registration that the callbacks belong to.
+    /// Returns the registration to which the callbacks belong.
     ///
     /// # Safety
     ///
@@ -132,7 +145,7 @@ impl<C: Client> ClientRegistration<C> {
         let this = unsafe { Self::current() };
         // SAFETY: The device stays registered during the callback.
         let device = unsafe { Device::from_raw(device) };
-        // SAFETY: The data of this client is what `added` stored; this is its last use.
+        // SAFETY: `data` is what `added` stored for this client. It is not used after this call.
         unsafe { this.removed(device, data.cast()) };
     }
 
@@ -141,16 +154,19 @@ impl<C: Client> ClientRegistration<C> {
             return Err(ENODEV);
         };
         let data = Arc::into_raw(data).cast_mut().cast();
-        // SAFETY: Device and client are registered. `removed` takes the reference back.
+        // SAFETY: The device and the client are registered. `removed` takes the reference back.
         unsafe { bindings::ib_set_client_data(device.as_raw(), self.raw.get(), data) };
         Ok(0)
     }
 
+    /// Passes a removal to the client.
+    ///
     /// # Safety
     ///
-    /// `data` must come from [`Self::added`] and not have been here before.
+    /// `data` must come from [`Self::added`], and must not have been passed to this function
+    /// before.
     unsafe fn removed(&self, device: &Device, data: *mut C::Data) {
-        // SAFETY: `added` made the pointer with `Arc::into_raw`; the caller gives up that
+        // SAFETY: `added` created the pointer with `Arc::into_raw`. The caller passes on that
         // reference.
         self.client.removed(device, unsafe { Arc::from_raw(data) });
     }
@@ -160,10 +176,10 @@ impl<C: Client> ClientRegistration<C> {
 impl<C: Client> PinnedDrop for ClientRegistration<C> {
     fn drop(self: Pin<&mut Self>) {
         let address = ptr::from_ref(&*self) as usize;
-        // A registration that never got so far does not own the cell.
+        // If `new` failed, the cell does not hold this address.
         if C::cell().0.load(ordering::Relaxed) == address {
-            // SAFETY: By the type invariants `raw` is registered. When this returns no callback
-            // runs or will run.
+            // SAFETY: By the type invariants `raw` is registered. After this call no callback is
+            // running or will run.
             unsafe { bindings::ib_unregister_client(self.raw.get()) };
             C::cell().0.store(0, ordering::Relaxed);
         }

@@ -1,58 +1,57 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the connection manager tells, and what it is told to connect.
+//! Events of the RDMA connection manager (CM), and connection parameters.
 
 use crate::bindings;
 use crate::kapi::errno::Errno;
 use core::{ptr::NonNull, slice};
 use kernel::{fmt, prelude::*};
 
-/// The consumer's own reason in an IB `REJ`.
+/// Reason code in an IB `REJ` that the peer's consumer chose.
 // CAST: a reason is a 16-bit number.
 const CONSUMER_DEFINED: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as i32;
-/// The reason of a rejection on InfiniBand and RoCE: the peer still knows a queue pair of the same
+/// Reject reason on InfiniBand and RoCE: the peer still has a connection for this queue pair
 /// number.
 pub(crate) const STALE_CONNECTION: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN as i32;
 
-/// An event of a connection identifier.
+/// An event of a CM id.
 #[derive(Clone, Copy)]
 pub(crate) enum CmEvent<'a> {
-    /// The address is resolved and the identifier bound to a device.
+    /// The address is resolved and the id is bound to a device.
     AddrResolved,
     RouteResolved,
-    /// The connection is up. The data is the peer's reply on the active side, empty on the passive
-    /// side, and may be padded with zeros. On iWARP the passive side may not send yet.
+    /// The connection is established. On iWARP the passive side may not send yet.
     Established {
         private_data: &'a [u8],
-        /// On the active side, but on iWARP, whose drivers mean different things by it: RDMA reads and atomics that
-        /// may be outstanding from here, as agreed on.
+        /// RDMA READs and atomics that this node may have outstanding, as negotiated. Valid only on
+        /// the active side, and not on iWARP, whose drivers define it differently.
         initiator_depth: u8,
     },
-    /// The peer refused, with a reason of the transport's own (an IB `REJ` reason, or a negative
-    /// error number on iWARP).
+    /// The peer rejected the connection.
     Rejected {
         reason: i32,
-        /// It was not the manager on the other side, but who listens there. On iWARP it may have
-        /// been that nobody listens, and with soft-iWARP that the TCP connection was reset.
+        /// The peer's listener rejected it, not the peer's CM. On iWARP this may also mean that
+        /// nothing listens there; on soft-iWARP, that the TCP connection was reset.
         by_consumer: bool,
-        /// What that one says, which may be padded with zeros.
+        /// Private data from the peer's listener, possibly padded with zeros.
         private_data: &'a [u8],
     },
-    /// No answer. A negative error number.
+    /// The peer did not answer. `status` is a negative error number.
     Unreachable {
         status: i32,
     },
     Disconnected,
-    /// The device goes: close the queue pair and drop the identifier soon, the removal waits for
-    /// it.
+    /// The device is being removed. The receiver closes the queue pair and drops the id soon,
+    /// because the removal waits for that.
     DeviceRemoval,
-    /// The network address moved to another device or port.
+    /// The local IP address moved to another device or port.
     AddrChange,
-    /// The queue pair's number can be used again.
+    /// The TIMEWAIT state has ended; the queue pair number can be reused.
     TimewaitExit,
-    /// The address was not resolved within the time that was given.
+    /// Address resolution has timed out.
     AddrUnknown,
-    /// Resolving or connecting failed. A negative error number.
+    /// Address resolution, route resolution or connecting failed. `status` is a negative error
+    /// number.
     Error {
         event: u32,
         status: i32,
@@ -60,24 +59,25 @@ pub(crate) enum CmEvent<'a> {
 }
 
 impl<'a> CmEvent<'a> {
-    /// `refuses_by_reset`: a peer's refusal comes as a reset of the connection.
+    /// Converts an event of the CM. `refuses_by_reset`: a peer rejects by a reset of the
+    /// connection.
     pub(super) fn new(event: &'a bindings::rdma_cm_event, refuses_by_reset: bool) -> Self {
         match event.event {
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddrResolved,
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => Self::RouteResolved,
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
-                // SAFETY: Of the union's members this event has `conn`.
+                // SAFETY: This event sets `conn` in the union.
                 let conn = unsafe { &event.param.conn };
                 Self::Established {
-                    // SAFETY: The manager's event is valid.
+                    // SAFETY: `conn` belongs to a valid event of the CM.
                     private_data: unsafe { event_data(conn) },
                     initiator_depth: conn.initiator_depth,
                 }
             }
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => {
-                // SAFETY: Of the union's members this event has `conn`.
+                // SAFETY: This event sets `conn` in the union.
                 let conn = unsafe { &event.param.conn };
-                // SAFETY: The manager's event is valid.
+                // SAFETY: `conn` belongs to a valid event of the CM.
                 let private_data = unsafe { event_data(conn) };
                 Self::rejected(event.status, private_data, refuses_by_reset)
             }
@@ -100,7 +100,7 @@ impl<'a> CmEvent<'a> {
         }
     }
 
-    /// The event of a rejection, from what the manager gives as its status.
+    /// Creates the event of a rejection from the status that the CM reports.
     pub(crate) fn rejected(status: i32, private_data: &'a [u8], refuses_by_reset: bool) -> Self {
         Self::Rejected {
             reason: status,
@@ -113,7 +113,8 @@ impl<'a> CmEvent<'a> {
 }
 
 impl CmEvent<'_> {
-    /// What has failed, if something has, and the number that says why: see the variants.
+    /// Returns the text and the number of a failure, or `None` for other events. The variants
+    /// define the number.
     pub(crate) fn failure(&self) -> Option<(&'static str, i32)> {
         match self {
             Self::Rejected { reason, .. } => Some(("rejected", *reason)),
@@ -128,15 +129,15 @@ impl CmEvent<'_> {
     }
 }
 
-/// The kernel's name of an event number.
+/// Returns the kernel's name of an event number.
 fn name(event: u32) -> &'static CStr {
-    // SAFETY: The function takes any number.
+    // SAFETY: The function accepts any number.
     let name = unsafe { bindings::rdma_event_msg(event) };
-    // SAFETY: The kernel has a constant string for each.
+    // SAFETY: The function returns a static string for each number.
     unsafe { CStr::from_char_ptr(name) }
 }
 
-/// For the log.
+/// Text for the log.
 impl fmt::Display for CmEvent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -155,30 +156,31 @@ impl fmt::Display for CmEvent<'_> {
     }
 }
 
-/// The private data of an event.
+/// Returns the private data of an event.
 ///
 /// # Safety
 ///
 /// `conn` must come from an event that is being handled, for `'a`.
 pub(super) unsafe fn event_data<'a>(conn: &'a bindings::rdma_conn_param) -> &'a [u8] {
     match NonNull::new(conn.private_data.cast_mut().cast::<u8>()) {
-        // SAFETY: The caller says that the event is valid; then there is as much data as it says.
+        // SAFETY: By the caller's guarantee the event is valid, and has `private_data_len` bytes of
+        // data.
         Some(data) => unsafe { slice::from_raw_parts(data.as_ptr(), conn.private_data_len.into()) },
         None => &[],
     }
 }
 
-/// What both sides say when they connect.
+/// Parameters of a connection that each side passes to its CM.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnParams<'a> {
-    /// At most 56 bytes to connect and 196 to accept on InfiniBand and RoCE.
+    /// At most 56 bytes to connect and 196 bytes to accept on InfiniBand and RoCE.
     pub(crate) private_data: &'a [u8],
-    /// RDMA reads and atomics that the peer may have outstanding.
+    /// RDMA READs and atomics that the peer may have outstanding.
     pub(crate) responder_resources: u8,
-    /// RDMA reads and atomics that may be outstanding from here.
+    /// RDMA READs and atomics that this node may have outstanding.
     pub(crate) initiator_depth: u8,
     pub(crate) flow_control: bool,
-    /// 0 to 7. Ignored by the side that accepts.
+    /// 0 to 7. Ignored on the accepting side.
     pub(crate) retry_count: u8,
     /// 0 to 6, or 7 for no limit.
     pub(crate) rnr_retry_count: u8,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who may use memory that is mapped for a protection domain.
+//! State that a protection domain shares with its queue pairs and their memory.
 
 use kernel::{
     prelude::*,
@@ -10,19 +10,19 @@ use kernel::{
     },
 };
 
-/// Set in [`Domain::users`] when no queue pair may be made any more.
+/// Flag in [`Domain::users`]: no queue pair may be created any more.
 const CLOSED: u32 = 1 << 31;
 
-/// What queue pairs and the memory that they use have in common.
+/// Identity and shared state of a protection domain.
 ///
-/// It outlives the [`Pd`](super::Pd) for as long as someone compares with it, so that its address
-/// names one protection domain for ever.
+/// It may outlive the [`Pd`](super::Pd), because objects hold it for comparison. So its address
+/// identifies one protection domain and is not reused meanwhile.
 pub(super) struct Domain {
-    /// Number of queue pairs, and [`CLOSED`].
+    /// Number of queue pairs, and the flag [`CLOSED`].
     users: Atomic<u32>,
-    /// The device has refused a plain atomic operation, and one with masks, although it has them by its own word.
+    /// The device has refused an atomic operation (plain, masked), although it claims support.
     no_atomics: [Atomic<bool>; 2],
-    /// It has refused a region for atomic operations of peers.
+    /// The device has refused an MR that permits atomic operations of peers.
     no_atomic_regions: Atomic<bool>,
 }
 
@@ -44,7 +44,8 @@ impl Domain {
         }
     }
 
-    /// Whether the device is known to refuse atomic operations. Some log each that they refuse.
+    /// Returns `true` if the device is known to refuse atomic operations. Some devices log each
+    /// refusal, so they are not asked again.
     pub(super) fn refuses_atomics(&self, masked: bool) -> bool {
         self.no_atomics(masked).load(ordering::Relaxed)
     }
@@ -53,7 +54,7 @@ impl Domain {
         self.no_atomics(masked).store(true, ordering::Relaxed);
     }
 
-    /// Whether it is known to refuse regions for them.
+    /// Returns `true` if the device is known to refuse MRs that permit atomic operations.
     pub(super) fn refuses_atomic_regions(&self) -> bool {
         self.no_atomic_regions.load(ordering::Relaxed)
     }
@@ -62,7 +63,11 @@ impl Domain {
         self.no_atomic_regions.store(true, ordering::Relaxed);
     }
 
-    /// Counts a queue pair in, unless the domain is closed.
+    /// Counts a new queue pair.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the domain is closed.
     pub(super) fn enter(this: &Arc<Self>) -> Result<DomainUse> {
         let users = &this.users;
         let mut old = users.load(ordering::Relaxed);
@@ -77,7 +82,11 @@ impl Domain {
         }
     }
 
-    /// From now on no queue pair can be made. `EBUSY`, and nothing changed, if there is one.
+    /// Prevents creation of queue pairs from now on.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is a queue pair; nothing is changed then.
     pub(super) fn close(&self) -> Result {
         match self.users.cmpxchg(0, CLOSED, ordering::Full) {
             Ok(_) | Err(CLOSED) => Ok(()),
@@ -86,7 +95,9 @@ impl Domain {
     }
 }
 
-/// The share of a queue pair in its [`Domain`]: while there is one, no memory of it is unmapped.
+/// The count of one queue pair in its [`Domain`].
+///
+/// While it exists [`Domain::close`] fails, so memory that the queue pair may use stays mapped.
 pub(super) struct DomainUse(Arc<Domain>);
 
 impl Drop for DomainUse {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Being told when the ports of an RDMA device change: their addresses, their state.
+//! Notification of changes to the ports of an RDMA device: addresses and state.
 
 use super::device::Device;
 use crate::{bindings, kapi::net::Watch};
 use core::marker::PhantomPinned;
 use kernel::{prelude::*, sync::aref::ARef, sync::Arc, types::Opaque};
 
-/// A registered [`Watch`] for the ports of a device, GID table included. Dropping it sleeps; nothing
-/// is called afterwards. It keeps the device, so it has to go when the device is removed.
+/// A registered [`Watch`] for the ports of a device, including the GID table.
+///
+/// Dropping it sleeps; the watcher is not called after that. It holds a reference to the device, so
+/// it must be dropped when the device is removed.
 ///
 /// # Invariants
 ///
@@ -16,7 +18,7 @@ use kernel::{prelude::*, sync::aref::ARef, sync::Arc, types::Opaque};
 #[repr(C)]
 #[pin_data(PinnedDrop)]
 pub(crate) struct PortWatch<W: Watch> {
-    /// First, so that callbacks find the rest.
+    /// The first field, so that the callback can cast it to `Self`.
     #[pin]
     raw: Opaque<bindings::ib_event_handler>,
     watcher: Arc<W>,
@@ -27,11 +29,19 @@ pub(crate) struct PortWatch<W: Watch> {
 
 // SAFETY: The handler may be unregistered on any thread, and `W` may be used from all of them.
 unsafe impl<W: Watch> Send for PortWatch<W> {}
-// SAFETY: There is nothing to do with a shared reference.
+// SAFETY: A shared reference offers no operation.
 unsafe impl<W: Watch> Sync for PortWatch<W> {}
 
 impl<W: Watch> PortWatch<W> {
-    /// Registers `watcher`. May sleep.
+    /// Registers `watcher`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no memory.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(device: &Device, watcher: &Arc<W>) -> Result<Pin<KBox<Self>>> {
         let this = KBox::pin_init(
             pin_init!(Self {
@@ -39,10 +49,10 @@ impl<W: Watch> PortWatch<W> {
                     let raw = bindings::ib_event_handler {
                         device: device.as_raw(),
                         handler: Some(Self::called),
-                        // The list node is initialised when it is added to the list.
+                        // Registration initialises the list node.
                         ..Default::default()
                     };
-                    // SAFETY: The slot is ours to fill.
+                    // SAFETY: The slot is uninitialised and may be written.
                     unsafe { slot.write(raw) };
                 }),
                 watcher: watcher.clone(),
@@ -52,8 +62,8 @@ impl<W: Watch> PortWatch<W> {
             GFP_KERNEL,
         )?;
         // INVARIANT: Registered here.
-        // SAFETY: `raw` is initialised, and pinned until `drop` has unregistered it; `device` keeps
-        // the device as long.
+        // SAFETY: `raw` is initialised, and is pinned until `drop` has unregistered it. The
+        // reference in `device` keeps the device registered as long.
         unsafe { bindings::ib_register_event_handler(this.raw.get()) };
         Ok(this)
     }
@@ -67,7 +77,8 @@ impl<W: Watch> PortWatch<W> {
     ) {
         // SAFETY: `raw` is the first field of a watch that lives while it is registered.
         let this = unsafe { &*handler.cast::<Self>() };
-        // All of them: they are few, and each may change what addresses a port has.
+        // No event type is filtered out: events are rare, and each may change the addresses of a
+        // port.
         this.watcher.changed();
     }
 }

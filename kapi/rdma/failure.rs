@@ -4,7 +4,7 @@
 
 use super::wc_status::WcStatus;
 
-/// The queue that a completion is from.
+/// The queue to which a completion belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
     Send,
@@ -12,7 +12,7 @@ pub(crate) enum Queue {
 }
 
 impl Queue {
-    /// The name for traces.
+    /// Returns the name for traces.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Send => "send",
@@ -21,13 +21,13 @@ impl Queue {
     }
 }
 
-/// A work request that failed. The queue pair can do nothing any more.
+/// A work request that failed. The queue pair is unusable after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
     pub(crate) queue: Queue,
     pub(crate) status: WcStatus,
-    /// The owner of the operation that the peer's device has refused, if that is what failed.
+    /// Owner of the operation, if the peer's device refused that operation.
     pub(crate) refused: Option<u64>,
-    /// The error code of the vendor, for logs.
+    /// Vendor-specific error code, for logs.
     pub(crate) vendor_err: u32,
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which device has a local address.
+//! Lookup of the RDMA device that has a local address.
 
 use super::{addr::Storage, device::Device};
 use crate::bindings;
@@ -11,12 +11,19 @@ use kernel::{
     sync::aref::ARef,
 };
 
-/// The device that a local address belongs to, as the connection manager sees it. Makes an
-/// identifier, binds and destroys it. May sleep; takes the manager's locks, so not for use in a
-/// handler of it.
+/// Returns the device that has a local address, as the CM sees it. Creates, binds and destroys a CM
+/// id.
 ///
-/// Fails with ENODEV if no device has the address. All other errors say nothing about that: EAGAIN
-/// if the device is going, ENOMEM, EADDRNOTAVAIL if there is no port or the address has just gone.
+/// # Errors
+///
+/// - `ENODEV` if no device has the address. All other errors leave that open.
+/// - `EAGAIN` if the device is being removed.
+/// - `EADDRNOTAVAIL` if no port is free or the address has just been removed.
+/// - `ENOMEM` if there is no memory.
+///
+/// # Context
+///
+/// May sleep. Takes locks of the CM, so it must not be called from a CM event handler.
 pub(crate) fn local_device(addr: &SocketAddr) -> Result<ARef<Device>> {
     extern "C" fn no_event(
         _id: *mut bindings::rdma_cm_id,
@@ -29,17 +36,17 @@ pub(crate) fn local_device(addr: &SocketAddr) -> Result<ARef<Device>> {
     let id = unsafe { bindings::rds_rdma_create_id(Some(no_event), ptr::null_mut()) };
     let id = from_err_ptr(id)?;
     let mut storage = Storage::new(addr);
-    // SAFETY: The identifier is alive; the manager copies the address.
+    // SAFETY: The id is alive; the CM copies the address.
     let bound = to_result(unsafe { bindings::rdma_bind_addr(id, storage.as_mut_ptr()) });
-    // SAFETY: The identifier is alive; it has a device if it is bound to a device's address.
+    // SAFETY: The id is alive; it has a device if it is bound to an address of a device.
     let device = unsafe { bindings::rds_rdma_device(id) };
     let device = match bound {
         Ok(()) if device.is_null() => Err(ENODEV),
-        // SAFETY: The identifier keeps its device's memory.
+        // SAFETY: The id keeps the memory of its device.
         Ok(()) => unsafe { Device::try_get(device) }.ok_or(EAGAIN),
         Err(error) => Err(error),
     };
-    // SAFETY: The identifier is ours, and this is not its handler.
+    // SAFETY: The id belongs to this function, which is not its event handler.
     unsafe { bindings::rdma_destroy_id(id) };
     device
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waiting for one work request.
+//! Synchronous wait for the completion of one work request.
 
 use super::wc_status::WcStatus;
 use crate::{bindings, kapi::sync::Completion};
@@ -10,9 +10,9 @@ use kernel::{
     sync::atomic::{ordering, Atomic},
 };
 
-/// What the completion of a work request names, so that someone can wait for it.
+/// A completion entry (`ib_cqe`) for a work request, with a wait for its completion.
 ///
-/// `cqe` comes first, as the completion has its address.
+/// `cqe` is the first field, because the completion carries its address.
 #[pin_data]
 #[repr(C)]
 pub(super) struct Mark {
@@ -33,29 +33,40 @@ impl Mark {
         })
     }
 
+    /// Completion handler: stores the status and wakes the waiter.
+    ///
     /// # Safety
     ///
     /// Only as `done` of the `cqe` of a live `Self`, with a valid completion of it.
     unsafe extern "C" fn done(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
-        // SAFETY: The caller gives a valid completion.
+        // SAFETY: The caller passes a valid completion.
         let wc = unsafe { &*wc };
-        // SAFETY: The work request named a completion entry.
+        // SAFETY: The work request has a completion entry.
         let cqe = unsafe { wc.__bindgen_anon_1.wr_cqe };
-        // SAFETY: It is that of a live `Self`, whose first field it is.
+        // SAFETY: The entry is the first field of a live `Self`.
         let this = unsafe { &*cqe.cast::<Self>() };
         this.status.store(wc.status, ordering::Relaxed);
         this.done.signal();
     }
 
-    /// Waits for the completion, which may come once for each time that this is called, and gives its status. Fails
-    /// with ETIMEDOUT if it does not come in time. Sleeps.
+    /// Waits for the completion and returns its status. Each call consumes one completion.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if there is no completion within `timeout_ms`.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(super) fn wait(&self, timeout_ms: u32) -> Result<WcStatus> {
         self.done.wait(timeout_ms)?;
         Ok(WcStatus(self.status.load(ordering::Relaxed)))
     }
 
-    /// For a work request, whose completion must come before `self` goes, or never. It is the address of the first
-    /// field, from which `done` comes back.
+    /// Returns the completion entry for a work request.
+    ///
+    /// It is the address of `self`, which `done` recovers. The completion must arrive before `self`
+    /// is dropped, or never.
     pub(super) fn cqe(&self) -> *mut bindings::ib_cqe {
         ptr::from_ref(self).cast_mut().cast()
     }

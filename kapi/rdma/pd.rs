@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Protection domains, and what devices keep of their regions.
+//! Protection domains, and the MRs that a device has refused to deregister.
 
 use super::{device::Device, domain::Domain, mr::RawMr};
 use crate::{
@@ -18,31 +18,40 @@ use kernel::{
     },
 };
 
-/// A protection domain: which memory which queue pairs may use. Dropping it sleeps.
+/// A protection domain. Memory of it can be used by its queue pairs only. Dropping it sleeps.
 ///
 /// # Invariants
 ///
-/// `raw` is a protection domain of `device` that `self` owns. The regions in `kept` are its.
+/// `raw` is a protection domain of `device` that `self` owns. The MRs in `kept` belong to it.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Pd {
     raw: NonNull<bindings::ib_pd>,
     domain: Arc<Domain>,
-    /// Regions that the device has refused to end. Their memory holds `self`: [`Self::release_kept`] cuts the cycle,
-    /// and from then on none is kept.
+    /// MRs that the device has refused to deregister. `None` after [`Self::release_kept`].
+    ///
+    /// Their memory holds a reference to `self`. [`Self::release_kept`] breaks this cycle.
     #[pin]
     kept: SpinLockBh<Option<Fifo<RawMr>>>,
-    /// The device has refused for good.
+    /// The device has refused the final attempt to deregister an MR.
     stuck: Atomic<bool>,
     device: ARef<Device>,
 }
 
 // SAFETY: A protection domain may be used and destroyed from any thread.
 unsafe impl Send for Pd {}
-// SAFETY: The kernel's protection domain may be used from several threads at a time; what changes besides is a lock and an
-// atomic.
+// SAFETY: The kernel's protection domain may be used from several threads at once. All else that
+// changes is behind a lock or atomic.
 unsafe impl Sync for Pd {}
 
 impl Pd {
+    /// Allocates a protection domain.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no memory, or the error of the device.
+    ///
+    /// # Context
+    ///
     /// May sleep.
     pub(crate) fn new(device: &Device) -> Result<Arc<Self>> {
         let domain = Arc::new(Domain::new(), GFP_KERNEL)?;
@@ -51,7 +60,8 @@ impl Pd {
             let raw = from_err_ptr(unsafe { bindings::rds_ib_alloc_pd(device.as_raw()) })?;
             NonNull::new(raw).ok_or(ENOMEM)
         };
-        // INVARIANT: New, and nobody else's. It is made when there is memory for `self`, and nothing fails after it.
+        // INVARIANT: The protection domain is new and has no other owner. It is allocated after the
+        // memory for `self`, and no step after it can fail.
         Arc::pin_init(
             try_pin_init!(Self {
                 raw: alloc()?,
@@ -68,7 +78,11 @@ impl Pd {
         &self.device
     }
 
-    /// Whether the device has refused an atomic operation, plain or with masks. Any context.
+    /// Returns `true` if the device has refused an atomic operation, plain or masked.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn refuses_atomics(&self, masked: bool) -> bool {
         self.domain.refuses_atomics(masked)
     }
@@ -81,7 +95,7 @@ impl Pd {
         self.raw.as_ptr()
     }
 
-    /// The key for local access to all memory that is mapped for the device.
+    /// Returns the lkey for all memory that is mapped for the device.
     pub(super) fn local_dma_lkey(&self) -> u32 {
         // SAFETY: The protection domain is alive by the type invariants.
         unsafe { bindings::rds_ib_pd_lkey(self.as_raw()) }
@@ -89,8 +103,14 @@ impl Pd {
 }
 
 impl Pd {
-    /// Keeps a region that the device has refused to end, and its memory; not if all were given back, as there are no queue
-    /// pairs then. Sleeps.
+    /// Keeps an MR that the device has refused to deregister, together with its memory.
+    ///
+    /// After [`Self::release_kept`] there are no queue pairs any more, so the memory is released
+    /// instead.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(super) fn keep(&self, region: Item<RawMr>) {
         let mut kept = self.kept.lock();
         if let Some(kept) = &mut *kept {
@@ -101,20 +121,39 @@ impl Pd {
         self.give_back(region);
     }
 
-    /// Ends a region if the device lets it, and gives its memory back. There is no queue pair. Sleeps.
+    /// Deregisters an MR if the device permits it, and releases the memory in any case. There must
+    /// be no queue pair.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     fn give_back(&self, mut region: Item<RawMr>) {
         if region.end().is_err() {
             self.stuck.store(true, ordering::Relaxed);
         }
     }
 
-    /// How many are kept. Any context but a hard interrupt.
+    /// Returns the number of MRs that are kept.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupts.
     pub(crate) fn kept(&self) -> usize {
         self.kept.lock().as_ref().map_or(0, Fifo::len)
     }
 
-    /// Gives back the memory of regions that are kept: whatever the device thinks of them, peers and operations get at them
-    /// through queue pairs only, and there are none any more. Fails with EBUSY, and does nothing, if there is one. Sleeps.
+    /// Releases the memory of MRs that are kept.
+    ///
+    /// Peers and operations access an MR only through queue pairs. So the memory is safe to release
+    /// when there are none, even if the device still holds the MR.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is a queue pair; nothing is released then.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn release_kept(&self) -> Result {
         self.domain.close()?;
         let mut kept = self.kept.lock().take().unwrap_or_else(Fifo::new);
@@ -128,14 +167,15 @@ impl Pd {
 #[pinned_drop]
 impl PinnedDrop for Pd {
     fn drop(self: Pin<&mut Self>) {
-        // Its queue pairs hold a reference to `self`, so there are none, and this does not fail.
+        // Queue pairs hold a reference to `self`, so there are none, and this cannot fail.
         let _ = self.release_kept();
         if self.stuck.load(ordering::Relaxed) {
-            // The kernel would warn that it has regions.
+            // The protection domain is leaked: the kernel would warn that it still has MRs.
             let name = |name: &CStr| pr_err!("{}: a protection domain is left\n", name);
             return self.device.with_name(name);
         }
-        // SAFETY: By the type invariants it is ours. As above, it has no queue pairs; its regions hold a reference, too.
+        // SAFETY: By the type invariants `self` owns the protection domain. Its queue pairs and MRs
+        // hold references to `self`, so there are none.
         unsafe { bindings::rds_ib_dealloc_pd(self.as_raw()) };
     }
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sends that are posted together, filled in right where the device reads them.
+//! Chains of sends that are posted together.
+//!
+//! Each send is written directly into the work request that the device reads. A chain holds the
+//! lock of the send ring, so chains of one queue pair are posted one after another.
 
 use super::{
     operation::{OperationItem, RejectedOp},
@@ -12,18 +15,23 @@ use super::{
 use crate::kapi::sync::{Item, SpinLockBhGuard};
 use kernel::prelude::*;
 
-/// Of so many sends in flight, one will report its completion at least.
+/// Maximum distance of signaled sends: of this many sends in flight at least one reports its
+/// completion.
 pub(crate) const MAX_UNREPORTED: u32 = SIGNAL_EVERY;
 
-/// Sends that are given to the device together, in order, when this is dropped or posted. Nobody
-/// else can send meanwhile.
+/// A chain of sends. [`Self::post`] or the drop gives them to the device together, in order. Other
+/// contexts cannot post sends meanwhile.
 pub(crate) struct SendChain<'a, H: QpHandler> {
     ring: SpinLockBhGuard<'a, SendRing>,
     qp: &'a Qp<H>,
 }
 
 impl<H: QpHandler> Qp<H> {
-    /// Begins a chain of sends. Any context but a hard interrupt.
+    /// Begins a chain of sends.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupts.
     pub(crate) fn chain(&self) -> SendChain<'_, H> {
         SendChain {
             ring: self.send.lock(),
@@ -31,56 +39,73 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// How far the device is with what was posted to be sent. Any context but a hard interrupt.
+    /// Returns the progress of the device with the send queue.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupts.
     pub(crate) fn send_progress(&self) -> SendProgress {
         self.send.lock().progress()
     }
 
-    /// What is sent next reports its completion, and that of all before it. Any context but a hard interrupt.
+    /// Requests a completion for the next send. It also reports all sends before it.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupts.
     pub(crate) fn report_next(&self) {
         self.send.lock().report_next();
     }
 }
 
 impl<'a, H: QpHandler> SendChain<'a, H> {
-    /// The queue pair.
     pub(crate) fn qp(&self) -> &'a Qp<H> {
         self.qp
     }
 
-    /// Number of sends that can still be added.
+    /// Returns the number of sends that can still be added.
     pub(crate) fn room(&self) -> u32 {
         self.ring.space()
     }
 
-    /// Whether nothing but reads may be added. The handler will hear of their end ([`QpHandler::sent`]).
+    /// Returns `true` if only reads may be added. Their completion calls [`QpHandler::sent`].
     pub(crate) fn awaits_reads(&self) -> bool {
         self.ring.awaits_reads()
     }
 
-    /// Number of sends that are not known to be done. The handler will hear of room
-    /// ([`QpHandler::sent`]) if there are [`MAX_UNREPORTED`] or more.
+    /// Returns the number of sends that are not known to be completed. If there are
+    /// [`MAX_UNREPORTED`] or more, [`QpHandler::sent`] will be called.
     pub(crate) fn in_flight(&self) -> u32 {
         self.ring.in_flight()
     }
 
     /// Adds a send.
     ///
-    /// Fails with ENOTCONN if the queue pair is closed, EAGAIN if there is no room, EINVAL if the
-    /// send is empty, or its buffer too short or not mapped for the queue pair's protection domain.
+    /// # Errors
+    ///
+    /// - `ENOTCONN` if the queue pair is closed.
+    /// - `EAGAIN` if there is no room.
+    /// - `EINVAL` if the send is empty, or its buffer is too short or is not mapped for the queue
+    ///   pair's protection domain.
+    /// - Errors of the device, if the chain was full and part of it had to be posted.
     pub(crate) fn push(&mut self, item: SendItem) -> Result {
         let qp = self.qp;
         self.ring
             .stage(item, |address, len| qp.sync_for_device(address, len))
     }
 
-    /// Posts what was added, and a work request of an operation behind it, or gives that back.
+    /// Posts the chain and then a work request of an operation. Returns the request if it was not
+    /// posted.
     pub(crate) fn operate(&mut self, item: Item<OperationItem>) -> Result<(), RejectedOp> {
         self.ring.operate(item)
     }
 
-    /// Posts the chain. The error is the device's own; a part of the chain may be posted, and
-    /// completes in the usual way, and the rest is dropped.
+    /// Posts the chain.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device. A part of the chain may be posted then, and completes normally. The
+    /// rest is dropped.
     pub(crate) fn post(mut self) -> Result {
         self.ring.submit()
     }
@@ -88,7 +113,8 @@ impl<'a, H: QpHandler> SendChain<'a, H> {
 
 impl<H: QpHandler> Drop for SendChain<'_, H> {
     fn drop(&mut self) {
-        // An error was reported by `post`; without it, by the completions that are flushed.
+        // Errors are reported by `post`. Without a call of `post` they show up as flushed
+        // completions.
         let _ = self.ring.submit();
     }
 }
