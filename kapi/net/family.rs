@@ -177,12 +177,12 @@ struct Callbacks<T>(PhantomData<T>);
 ///
 /// # Safety
 ///
-/// `sock` must be what the socket core passed to a callback of protocol `T` other than `create`, so
-/// that its `sk` was made by [`Callbacks::create`], and is alive for the duration of the callback.
+/// `sock` must be what the socket core passed to a callback of protocol `T` other than `create`.
+/// Then its `sk` was made by [`Callbacks::create`], and is alive for the duration of the callback.
 unsafe fn sock_of<'a, T: Protocol>(sock: *mut bindings::socket) -> &'a Sock<T> {
-    // SAFETY: The caller says that `sock` is alive.
+    // SAFETY: By the caller's guarantee `sock` is alive.
     let sk = unsafe { (*sock).sk };
-    // SAFETY: The caller says where `sk` comes from.
+    // SAFETY: By the caller's guarantee `sk` was made by [`Callbacks::create`].
     unsafe { Sock::from_raw(sk) }
 }
 
@@ -194,7 +194,7 @@ unsafe fn sock_of<'a, T: Protocol>(sock: *mut bindings::socket) -> &'a Sock<T> {
 /// has copied to its own memory, alive for the duration of the callback.
 unsafe fn addr_of<'a>(addr: *mut bindings::sockaddr_unsized, len: c_int) -> &'a [u8] {
     let len = usize::try_from(len).unwrap_or(0);
-    // SAFETY: The caller says that there are `len` bytes.
+    // SAFETY: By the caller's guarantee there are `len` bytes.
     unsafe { slice::from_raw_parts(addr.cast::<u8>(), len) }
 }
 
@@ -254,12 +254,12 @@ impl<T: Protocol> Callbacks<T> {
         // SAFETY: The socket core holds a reference to the module during this call. Nothing can
         // fail after the registration, so a failed load does not free the tables either.
         let tables = unsafe { &*tables.cast::<Tables<T>>() };
-        // SAFETY: The caller says that `sock` is alive.
+        // SAFETY: By the caller's guarantee `sock` is alive.
         let kind = unsafe { bindings::rds_socket_type(sock) };
-        // SAFETY: The caller says that `net` is alive.
+        // SAFETY: By the caller's guarantee `net` is alive.
         let ns = unsafe { Net::from_raw(net) };
         let init = T::create(&tables.context, ns, kind, protocol)?;
-        // SAFETY: The caller says that `net` and `sock` are alive; the proto is registered.
+        // SAFETY: By the caller's guarantee `net` and `sock` are alive; the proto is registered.
         let sk = unsafe { bindings::rds_sock_alloc(net, sock, tables.proto.get(), kern) };
         if sk.is_null() {
             return Err(ENOMEM);

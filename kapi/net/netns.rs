@@ -23,7 +23,7 @@ impl Net {
     pub(super) unsafe fn from_raw(net: *mut bindings::net) -> Self {
         Self {
             key: net as usize,
-            // SAFETY: The caller says that the namespace is alive.
+            // SAFETY: By the caller's guarantee the namespace is alive.
             init: unsafe { bindings::rds_net_is_init(net) },
         }
     }

@@ -194,7 +194,7 @@ impl<W: Watch> AddressWatch<W> {
 ///
 /// The subject must be an `in_ifaddr` of a network device.
 unsafe fn inet_is_init(_event: c_ulong, subject: *mut c_void) -> bool {
-    // SAFETY: The caller says what the subject is.
+    // SAFETY: By the caller's guarantee the subject is an address of this type.
     unsafe { bindings::rds_ifa_is_init(subject) }
 }
 
@@ -204,7 +204,7 @@ unsafe fn inet_is_init(_event: c_ulong, subject: *mut c_void) -> bool {
 ///
 /// The subject must be an `inet6_ifaddr` of a network device.
 unsafe fn inet6_is_init(_event: c_ulong, subject: *mut c_void) -> bool {
-    // SAFETY: The caller says what the subject is.
+    // SAFETY: By the caller's guarantee the subject is an address of this type.
     unsafe { bindings::rds_ifa6_is_init(subject) }
 }
 

@@ -123,7 +123,7 @@ impl<C: Client> ClientRegistration<C> {
     unsafe fn current<'a>() -> &'a Self {
         let address = C::cell().0.load(ordering::Relaxed);
         // SAFETY: By the type invariants the cell holds the address of the registration while its
-        // callbacks can run, and no other registration can use the cell meanwhile.
+        // callbacks can run. No other registration can use the cell meanwhile.
         unsafe { &*(address as *const Self) }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RDMA devices.
+//! RDMA devices: identity, capabilities and properties.
 
 use crate::bindings;
 use core::ptr::NonNull;
@@ -12,83 +12,82 @@ use kernel::{
 
 /// A registered RDMA device (`struct ib_device`).
 ///
-/// A reference keeps the device registered: its driver waits for the last one before it lets the
-/// device go.
+/// A reference keeps the device registered: removal of the device waits for the last reference.
 ///
 /// # Invariants
 ///
-/// Instances are always devices with a reference count above zero.
+/// Each instance is a device with a reference count above zero.
 #[repr(transparent)]
 pub(crate) struct Device(Opaque<bindings::ib_device>);
 
 // SAFETY: Verbs may be called from any thread, and the count is atomic.
 unsafe impl Send for Device {}
-// SAFETY: As above; nothing here changes the device without the kernel's own locks.
+// SAFETY: As above. All changes to the device are made under the kernel's own locks.
 unsafe impl Sync for Device {}
 
-// SAFETY: The count of an `ib_device` keeps it registered and thereby in memory.
+// SAFETY: The reference count of an `ib_device` keeps it registered and therefore in memory.
 unsafe impl AlwaysRefCounted for Device {
     fn inc_ref(&self) {
-        // SAFETY: `self` is a device by the type invariants. The count is above zero, so this
+        // SAFETY: `self` is a device by the type invariants. The count is above zero, so the call
         // cannot fail.
         unsafe { bindings::rds_ib_device_try_get(self.as_raw()) };
     }
 
     unsafe fn dec_ref(obj: NonNull<Self>) {
-        // SAFETY: The caller owns a reference and gives it up.
+        // SAFETY: The caller passes a reference that it owns.
         unsafe { bindings::ib_device_put(obj.as_ptr().cast()) };
     }
 }
 
-/// Which device it is: a number that no other device has at the same time, nor for long after it.
+/// Identifier of a device. It is unique among the present devices, and is not reused soon.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct DeviceId(pub(crate) u32);
 
 impl DeviceId {
-    /// In order no device is before this one.
+    /// The lowest identifier in the order.
     pub(crate) const LEAST: Self = Self(0);
 }
 
-/// What a device can do, decided once when it appears.
+/// Capabilities of a device, determined once when the device is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceCaps {
-    /// Most work requests in one queue.
+    /// Maximum number of work requests in one queue.
     pub(crate) max_qp_wr: u32,
-    /// Most entries in a completion queue.
+    /// Maximum number of entries in a completion queue.
     pub(crate) max_cqe: u32,
-    /// RDMA reads and atomics that a peer may have outstanding here.
+    /// Maximum number of RDMA READs and atomics that a peer may have outstanding at this node.
     pub(crate) max_responder_resources: u8,
-    /// RDMA reads and atomics that may be outstanding from here.
+    /// Maximum number of RDMA READs and atomics that this node may have outstanding.
     pub(crate) max_initiator_depth: u8,
-    /// Most pages in one fast registration; 0 without [`Self::fast_registration`].
+    /// Maximum number of pages in one fast registration; 0 without [`Self::fast_registration`].
     pub(crate) max_fast_reg_pages: u32,
-    /// Memory can be registered by work requests.
+    /// MRs can be registered by work requests.
     pub(crate) fast_registration: bool,
-    /// Peers may change memory of this node in one go, and the other way round.
+    /// Atomic operations are supported, as initiator and as target.
     pub(crate) atomics: bool,
-    /// Also if they look at some of the bits only.
+    /// Masked atomic operations are supported as well.
     pub(crate) masked_atomics: bool,
-    /// The sink of an RDMA read needs a registration that allows remote writes (iWARP).
+    /// The sink buffer of an RDMA READ must be registered for remote writes (iWARP).
     pub(crate) read_sink_is_remote: bool,
-    /// A read is reported when what it brings has come, and what was posted after it when it is sent, which may
-    /// be before that (iWARP).
+    /// Completions may be out of order behind a READ (iWARP). A READ completes when its data has
+    /// arrived. Later requests complete when they are sent, which may be earlier.
     pub(crate) reads_end_late: bool,
-    /// The key of the region that a read brings to is looked at when the answer begins, and not for the rest of it, which
-    /// goes to whatever the region stands for by then (soft-iWARP).
+    /// The key of a READ's sink is checked only at the start of the READ response (soft-iWARP). The
+    /// rest of the response goes to whatever memory the MR has by then.
     pub(crate) reads_run_on: bool,
-    /// A write is done when it is sent: that it has arrived is known when something that was sent after it is
-    /// answered (iWARP).
+    /// A WRITE completion only means that the data was sent (iWARP). Its arrival is known when the
+    /// peer answers something that was sent after it.
     pub(crate) writes_unheard: bool,
-    /// A message that finds no receive is sent again later. Otherwise it ends the connection (iWARP).
+    /// A message that finds no posted receive is retried later. On iWARP it terminates the
+    /// connection instead.
     pub(crate) receiver_not_ready: bool,
-    /// The side that asked for the connection has to send first: what comes from the other side
-    /// before that is taken for a part of the handshake, and ends it (iWARP).
+    /// The active side of a connection must send first (iWARP). Data from the passive side before
+    /// that is taken for a part of the handshake, and terminates the connection.
     pub(crate) active_side_first: bool,
-    /// A send's buffer may be in use until the peer has got it, unless the send reports its own
-    /// completion (iWARP: soft-iWARP leaves pages of unreported sends to TCP).
+    /// The buffer of an unsignaled send may be in use until the peer has received it. So every send
+    /// must be signaled (iWARP: soft-iWARP passes pages of unsignaled sends to TCP).
     pub(crate) report_all_sends: bool,
-    /// The device reads and writes memory through the CPU, so that buffers need no cache
-    /// maintenance.
+    /// The device accesses memory through the CPU, so buffers need no cache maintenance.
     pub(crate) virtual_dma: bool,
 }
 
@@ -97,7 +96,8 @@ impl Device {
     ///
     /// `device` must stay registered for `'a`.
     pub(super) unsafe fn from_raw<'a>(device: *mut bindings::ib_device) -> &'a Self {
-        // SAFETY: The caller says that the device is alive, and `Device` is transparent over it.
+        // SAFETY: By the caller's guarantee the device is registered. `Device` is transparent over
+        // it.
         unsafe { &*device.cast() }
     }
 
@@ -105,22 +105,22 @@ impl Device {
         self.0.get()
     }
 
-    /// A reference of its own, or `None` if the device is going.
+    /// Takes a reference to a device. Returns `None` if the device is being removed.
     ///
     /// # Safety
     ///
     /// `device` must point to an `ib_device` whose memory is not freed during the call.
     pub(super) unsafe fn try_get(device: *mut bindings::ib_device) -> Option<ARef<Self>> {
         let ptr = NonNull::new(device)?;
-        // SAFETY: The caller says that this is a device in memory.
+        // SAFETY: By the caller's guarantee `device` is in memory.
         if !unsafe { bindings::rds_ib_device_try_get(device) } {
             return None;
         }
-        // SAFETY: The reference just taken belongs to the result; `Device` is transparent.
+        // SAFETY: The reference taken above is passed to the result. `Device` is transparent.
         Some(unsafe { ARef::from_raw(ptr.cast()) })
     }
 
-    /// Its number.
+    /// Returns the device's identifier.
     pub(crate) fn id(&self) -> DeviceId {
         // SAFETY: `self` is a device by the type invariants.
         DeviceId(unsafe { bindings::rds_ib_device_index(self.as_raw()) })
@@ -134,7 +134,7 @@ impl Device {
         f(CStr::from_bytes_until_nul(&name).unwrap_or_default())
     }
 
-    /// Whether the device speaks InfiniBand, RoCE or iWARP, as opposed to usNIC and the like.
+    /// Returns `true` for InfiniBand, RoCE and iWARP devices, and `false` for usNIC and others.
     pub(crate) fn has_reliable_connections(&self) -> bool {
         // SAFETY: `self` is a device by the type invariants.
         let node_type = unsafe { bindings::rds_ib_node_type(self.as_raw()) };
@@ -143,23 +143,27 @@ impl Device {
             || node_type == bindings::RDMA_NODE_RNIC as i32
     }
 
-    /// The NUMA node next to the device, or a negative number.
+    /// Returns the NUMA node of the device, or a negative number if unknown.
     pub(crate) fn numa_node(&self) -> i32 {
         // SAFETY: `self` is a device by the type invariants.
         unsafe { bindings::rds_ib_numa_node(self.as_raw()) }
     }
 
-    /// What the slowest port that is active takes in a second, in megabits; 0 if nobody knows.
+    /// Returns the rate of the slowest active port in Mbit/s. Returns 0 if no rate is known, or if
+    /// the device moves data with the CPU.
+    ///
+    /// # Context
+    ///
     /// Sleeps.
     pub(crate) fn port_mbits(&self) -> u32 {
         // SAFETY: `self` is a device by the type invariants.
         unsafe { bindings::rds_ib_port_mbits(self.as_raw()) }
     }
 
-    /// Asks the device what it can do.
+    /// Reads the device's capabilities.
     pub(crate) fn caps(&self) -> DeviceCaps {
         let mut limits = bindings::rds_ib_limits::default();
-        // SAFETY: `self` is a device by the type invariants; `limits` is ours.
+        // SAFETY: `self` is a device by the type invariants; `limits` is a local variable.
         unsafe { bindings::rds_ib_limits(self.as_raw(), &mut limits) };
         let depth = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
         DeviceCaps {

@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fault injection by `/sys/kernel/debug/rds_faults`: devices fail as often as that says, or lack what they have. See
-//! `bindings/helpers_fault.h`.
+//! Fault injection through `/sys/kernel/debug/rds_faults`.
 //!
-//! Only kernels with `CONFIG_FAULT_INJECTION_DEBUG_FS` have it.
+//! It makes calls to devices fail with a given probability, or hides capabilities of devices: see
+//! `bindings/helpers_fault.h`. It exists only in kernels with `CONFIG_FAULT_INJECTION_DEBUG_FS`.
 //!
 //! C header: [`include/linux/fault-inject.h`](srctree/include/linux/fault-inject.h)
 
 use crate::bindings;
 
-/// Whoever has this can inject faults. There is one in a module. Dropping it sleeps.
+/// The debugfs files for fault injection. A module has one instance. Dropping it sleeps.
 pub(crate) struct Faults(());
 
 impl Faults {
-    /// Without debugfs nothing can be injected, and nobody minds. May sleep.
+    /// Creates the files. Without debugfs there are none, which is not an error.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new() -> Self {
-        // SAFETY: The module makes one of these, so there is no directory yet.
+        // SAFETY: The module creates one instance, so there is no directory yet.
         unsafe { bindings::rds_faults_begin() };
         Self(())
     }
@@ -23,7 +27,7 @@ impl Faults {
 
 impl Drop for Faults {
     fn drop(&mut self) {
-        // SAFETY: `new` has made what there is.
+        // SAFETY: `new` has created the directory.
         unsafe { bindings::rds_faults_end() };
     }
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queue pairs that carry no messages, but only what a device does to itself: registering memory.
+//! Queue pairs for local work requests: registration and invalidation of MRs.
 //!
-//! A device takes such work requests on a connected queue pair alone. One of the device's own lets memory
-//! be registered before there is a connection to a peer, and outlive it.
+//! A device accepts such work requests only on a connected queue pair. A separate queue pair,
+//! connected to the device itself, permits registration before there is a connection to a peer. MRs
+//! can also outlive such a connection.
 //!
-//! One call at a time uses the queue pair, and waits until the device is done. A device that fails, or that takes
-//! too long, gets no second chance: the queue pair is closed, and another one has to be made.
+//! One call at a time uses the queue pair, and waits for the device. If the device fails or times
+//! out, the queue pair is closed, and the caller has to create another one.
 
 use super::{
     cm::{Anchor, CmHandler, CmId},
@@ -24,18 +25,20 @@ use kernel::{
     sync::{Arc, Mutex},
 };
 
-/// Most work requests that may be outstanding, beside that which drains the queue.
+/// Maximum number of outstanding work requests, without the one that drains the queue.
 const DEPTH: u32 = 64;
-/// How long a device may take for what should take microseconds, in milliseconds.
+/// Timeout for the device. Completion normally takes microseconds.
 const PATIENCE_MS: u32 = 5_000;
 
-/// What exists in C.
+/// The verbs objects of a [`LocalQp`].
 ///
 /// # Invariants
 ///
-/// `cq` is null or a completion queue that this owns; `qp` is null or the queue pair of the connection id
-/// `cm`, which uses `cq`. Of what is posted to `qp` at most [`DEPTH`] are outstanding: a call waits for all that it posts,
-/// or drops this, with up to so many that nobody has waited for. Their marks go after that.
+/// - `cq` is null or a completion queue that `self` owns.
+/// - `qp` is null or the queue pair of the CM id `cm`, which uses `cq`.
+/// - At most [`DEPTH`] work requests are outstanding. A call either waits for all of its requests,
+///   or drops `self` with up to [`DEPTH`] of them outstanding.
+/// - The marks of outstanding requests are dropped after `self`.
 pub(super) struct LocalVerbs {
     cq: *mut bindings::ib_cq,
     qp: *mut bindings::ib_qp,
@@ -44,12 +47,21 @@ pub(super) struct LocalVerbs {
     pd: Arc<Pd>,
 }
 
-// SAFETY: The pointers are to things that any thread may use.
+// SAFETY: The pointers point to objects that any thread may use.
 unsafe impl Send for LocalVerbs {}
 
 impl LocalVerbs {
-    /// Makes the only queue pair of `cm`, to which nothing happens meanwhile. Process context; may
-    /// sleep.
+    /// Creates the only queue pair of `cm`. The caller ensures that the state of `cm` does not
+    /// change meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV` if the protection domain is closed.
+    /// - Errors of the device.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(super) fn new(cm: Arc<dyn Anchor>, pd: &Arc<Pd>) -> Result<Self> {
         let mut verbs = Self {
             cq: ptr::null_mut(),
@@ -59,18 +71,18 @@ impl LocalVerbs {
             pd: pd.clone(),
         };
         let cap = bindings::ib_qp_cap {
-            // One more of each to drain the queue.
+            // One more entry in each queue, to drain it.
             max_send_wr: DEPTH.saturating_add(1),
             max_recv_wr: 1,
             max_send_sge: 1,
             max_recv_sge: 1,
             ..Default::default()
         };
-        // CAST: small.
+        // CAST: the number is small.
         let entries = DEPTH.saturating_add(2) as c_int;
         // SAFETY: `pd` keeps the device registered.
         let cq = unsafe { bindings::rds_ib_alloc_cq(pd.device().as_raw(), entries) };
-        // INVARIANT: New, and nobody else's.
+        // INVARIANT: The completion queue is new and has no other owner.
         verbs.cq = from_err_ptr(cq)?;
         let mut attr = bindings::ib_qp_init_attr {
             send_cq: verbs.cq,
@@ -80,7 +92,7 @@ impl LocalVerbs {
             qp_type: bindings::ib_qp_type_IB_QPT_RC,
             ..Default::default()
         };
-        // INVARIANT: The connection id owns the queue pair, and `verbs` is its only user.
+        // INVARIANT: The CM id owns the queue pair, and only `verbs` uses it.
         verbs.qp = verbs.cm.create_qp(pd.as_raw(), &mut attr)?;
         Ok(verbs)
     }
@@ -90,8 +102,9 @@ impl Drop for LocalVerbs {
     fn drop(&mut self) {
         pin_init::stack_pin_init!(let drain = Drain::new());
         if !self.qp.is_null() {
-            // SAFETY: By the type invariants the queue pair is alive, and `&mut self` says that nobody else
-            // posts. There is room for one more than are outstanding. `drain` goes after the completion queue.
+            // SAFETY: By the type invariants the queue pair is alive. `&mut self` excludes other
+            // posts. There is room for one more request than may be outstanding. `drain` is dropped
+            // after the completion queue is destroyed.
             let flushed = unsafe { drain.as_ref().wait(self.qp) };
             if let Err(error) = flushed {
                 pr_warn!(
@@ -102,14 +115,15 @@ impl Drop for LocalVerbs {
             self.cm.destroy_qp();
         }
         if !self.cq.is_null() {
-            // SAFETY: By the type invariants it is ours, and its queue pair is gone. This waits for its polling,
-            // as that is a work item: see `rds_ib_alloc_cq()`.
+            // SAFETY: By the type invariants `self` owns the completion queue, and its queue pair
+            // is destroyed. The call waits for polling, which is a work item: see
+            // `rds_ib_alloc_cq()`.
             unsafe { bindings::rds_ib_free_cq(self.cq) };
         }
     }
 }
 
-/// A queue pair for local work. Dropping it sleeps.
+/// A queue pair for local work requests. Dropping it sleeps.
 #[pin_data]
 pub(crate) struct LocalQp {
     #[pin]
@@ -117,15 +131,33 @@ pub(crate) struct LocalQp {
 }
 
 impl LocalQp {
-    /// Makes the queue pair of `cm`, as [`Qp::create`](super::Qp::create) does. Process context; may sleep.
+    /// Creates the queue pair of `cm`, as [`Qp::create`](super::Qp::create) does.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV` if the protection domain is closed.
+    /// - `ENOMEM` if there is no memory.
+    /// - Errors of the device.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn create<E: CmHandler>(cm: &CmId<E>, pd: &Arc<Pd>) -> Result<Arc<Self>> {
-        // The manager must not bind the identifier meanwhile.
+        // The lock prevents the CM from binding the id meanwhile.
         let locked = cm.lock();
         let verbs = LocalVerbs::new(cm.anchor(), pd)?;
         drop(locked);
         Self::of(verbs)
     }
 
+    /// Wraps the verbs objects.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no memory.
+    ///
+    /// # Context
+    ///
     /// May sleep.
     pub(super) fn of(verbs: LocalVerbs) -> Result<Arc<Self>> {
         Arc::pin_init(
@@ -136,39 +168,53 @@ impl LocalQp {
         )
     }
 
-    /// Destroys the queue pair. Does nothing a second time. Process context; sleeps.
+    /// Destroys the queue pair. Does nothing if it is closed already.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     pub(crate) fn close(&self) {
         let verbs = self.verbs.lock().take();
         drop(verbs);
     }
 
-    /// Whether it can be used no more.
+    /// Returns `true` if the queue pair is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.verbs.lock().is_none()
     }
 
-    /// Gives the memory to `mr`, for use as `access` says.
+    /// Registers `mapping` with `mr` for `access`. After an error the memory and the MR are
+    /// released.
     ///
-    /// Fails with ENOTCONN if the queue pair is closed or not connected, EMSGSIZE if the region has not so many
-    /// pages, EIO or ETIMEDOUT if the device fails; the memory and the region are given up then. Sleeps.
+    /// # Errors
+    ///
+    /// - `ENOTCONN` if the queue pair is closed.
+    /// - `EINVAL` if the MR has too few pages.
+    /// - `EIO`, `ETIMEDOUT` or another error of the device if it fails. The queue pair is closed
+    ///   then.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn register(
         &self,
         mut mr: Mr,
         mapping: Arc<Mapping>,
         access: Access,
     ) -> Result<Region> {
-        // From here on the memory does not go before the region.
+        // The MR holds the mapping from here on, so the memory is not released before the MR.
         mr.set_pages(&mapping)?;
         let region = Region::new(mr, mapping);
         let mut guard = self.verbs.lock();
         let verbs = (*guard).as_mut().ok_or(Errno::NotConnected)?;
         let cqe = region.mr().mark().cqe();
-        // SAFETY: The queue pair is alive, and so is the region until its completion, or until there is no completion
-        // queue any more: see below.
+        // SAFETY: The queue pair is alive. The region lives until its completion arrives, or until
+        // the completion queue is destroyed: see below.
         let post = |flags| unsafe {
             bindings::rds_ib_post_reg_mr(verbs.qp, region.mr().as_raw(), flags, cqe)
         };
-        // Some devices have atomic operations, but refuse such regions, and log that each time.
+        // Some devices support atomic operations, but refuse MRs that permit them, and log each
+        // refusal.
         let domain = verbs.pd.domain();
         let known = domain.refuses_atomic_regions();
         let first = access.without_atomics().filter(|_| known).unwrap_or(access);
@@ -181,10 +227,11 @@ impl LocalQp {
                 }
                 _ => Err(error),
             });
-        // The program has said nothing wrong.
+        // `EINVAL` would blame the program, whose arguments are valid.
         let posted = posted.map_err(|error| if error == EINVAL { EIO } else { error });
         if let Err(error) = posted.and_then(|()| region.mr().finish(PATIENCE_MS)) {
-            // Only without the queues may the region, with its mark, go. One that refuses is of no use either.
+            // The region, with its mark, may be dropped only after the queues. A queue pair that
+            // refuses requests is useless anyway.
             drop(guard.take());
             return Err(error);
         }
@@ -192,8 +239,18 @@ impl LocalQp {
         Ok(region)
     }
 
-    /// Ends what peers may do with the regions; [`Region::release`] tells whether that went well. Fails with
-    /// ENOTCONN if the queue pair is closed, EIO or ETIMEDOUT if the device fails. Sleeps.
+    /// Invalidates the keys of the regions. [`Region::release`] depends on whether that succeeded
+    /// for its region.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOTCONN` if the queue pair is closed.
+    /// - `EIO`, `ETIMEDOUT` or another error of the device if it fails. The queue pair is closed
+    ///   then.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn invalidate(&self, regions: &[Region]) -> Result {
         regions
             .chunks(DEPTH as usize)
@@ -207,7 +264,7 @@ impl LocalQp {
         let mut posted = 0usize;
         for region in regions {
             let cqe = region.mr().mark().cqe();
-            // SAFETY: As in `register`; there is room for so many.
+            // SAFETY: As in `register`; there is room for [`DEPTH`] requests.
             result =
                 to_result(unsafe { bindings::rds_ib_post_local_inv(verbs.qp, region.rkey(), cqe) });
             if result.is_err() {
@@ -219,14 +276,14 @@ impl LocalQp {
             match region.mr().finish(PATIENCE_MS) {
                 Ok(()) => region.set_invalid(),
                 Err(error) => {
-                    // Only without the queues may the others go.
+                    // The remaining regions may be dropped only after the queues.
                     drop(guard.take());
                     return Err(error);
                 }
             }
         }
         if result.is_err() {
-            // It may refuse for good.
+            // The queue pair may refuse requests permanently.
             drop(guard.take());
         }
         result

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Operations on memory of a peer: reads, writes and atomics.
+//! RDMA operations on memory of a peer: reads, writes and atomics.
+//!
+//! A program's operation consists of one or more work requests ([`OperationItem`]). Each names one
+//! piece of local memory, and holds what keeps that memory alive until the device is done.
+//! Completions and errors go to the [`Operation`].
 
 use super::{
     domain::Domain,
@@ -14,18 +18,19 @@ use crate::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-/// What an operation does. All numbers are in the byte order of the machine.
+/// The kind of an operation and its operands, in native byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Write,
     Read,
-    /// Adds to eight bytes, and brings what they were. Each bit of `boundary` is the last that a carry goes to.
+    /// Adds to eight bytes and returns the old value. A set bit in `boundary` is the highest bit of
+    /// a field: no carry leaves it.
     FetchAdd {
         add: u64,
         boundary: u64,
     },
-    /// Changes the bits of `swap_mask` in eight bytes if those of `compare_mask` are as expected, and brings what
-    /// they were.
+    /// Replaces the bits of `swap_mask` in eight bytes if the bits of `compare_mask` equal
+    /// `compare`. Returns the old value.
     CompareSwap {
         compare: u64,
         swap: u64,
@@ -34,32 +39,31 @@ pub(crate) enum Verb {
     },
 }
 
-/// Whose memory a piece is.
+/// Owner of the memory of a piece.
 #[derive(Clone)]
 pub(super) enum PieceOwner {
-    /// A region of the domain, whose key is good only while it has memory.
+    /// An MR of the domain. Its key is valid only while it has memory.
     Region(Arc<Domain>),
     Mapping(Arc<LocalDmaMapping>),
 }
 
-/// Some of the local memory of an operation, in one piece.
+/// A contiguous piece of the local memory of an operation.
 #[derive(Clone)]
 pub(crate) struct LocalPiece {
     pub(super) lkey: u32,
-    /// Where it begins, as the key counts, in bytes.
+    /// Start address for `lkey`, in bytes.
     pub(super) address: u64,
-    /// In bytes.
     pub(super) len: u32,
     pub(super) of: PieceOwner,
 }
 
 impl LocalPiece {
-    /// In bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
 
-    /// Where the key is good.
+    /// Returns the domain in which the key is valid.
     pub(super) fn domain(&self) -> &Domain {
         match &self.of {
             PieceOwner::Region(domain) => domain,
@@ -67,7 +71,11 @@ impl LocalPiece {
         }
     }
 
-    /// What is to be kept while it is posted. Fails if the memory was released.
+    /// Returns the mapping to hold while the piece is posted.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::Never`] if the memory has been released.
     pub(super) fn keep(&self) -> Result<Option<Arc<Mapping>>, PostError> {
         match &self.of {
             PieceOwner::Region(_) => Ok(None),
@@ -76,37 +84,51 @@ impl LocalPiece {
     }
 }
 
-/// Who hears of the end of work requests.
+/// Receiver of completions of an operation's work requests.
 pub(crate) trait Operation: Send + Sync {
-    /// Whose it is: a number that comes back with [`Failure::refused`](super::Failure::refused). Softirq context.
+    /// Returns a number that identifies the owner. [`Failure::refused`](super::Failure::refused)
+    /// contains it.
+    ///
+    /// # Context
+    ///
+    /// Softirq.
     fn owner(&self) -> u64;
 
-    /// One of its work requests is done, the last of them or another one, or has failed. Softirq context.
+    /// Handles the completion of a work request, successful or not. `last` tells whether it is the
+    /// last one of the operation.
     ///
-    /// It is not called for what the device had when the queue pair was closed and did not flush.
+    /// It is not called for work requests that the device did not flush when the queue pair was
+    /// closed.
+    ///
+    /// # Context
+    ///
+    /// Softirq.
     fn done(&self, last: bool, status: WcStatus);
 }
 
 /// One work request of an operation.
 pub(crate) struct OperationItem {
-    /// What the device uses while it is posted. Goes before `who`, so that it is not the last to have it.
+    /// Mapping that the device uses while the request is posted. Dropped before `who`, so that
+    /// `who` holds the last reference.
     pub(super) kept: Option<Arc<Mapping>>,
     pub(super) local: LocalPiece,
     verb: Verb,
     rkey: u32,
     remote_address: u64,
     pub(super) last: bool,
-    /// The device is to report it. Set when it is posted.
+    /// Set on posting if the device is to report the completion.
     pub(super) reports: bool,
-    /// Set when it is done.
+    /// Set on completion.
     pub(super) status: WcStatus,
-    /// Who holds the memory, and hears of the end.
+    /// Holds the memory and is notified of the completion.
     pub(super) who: Arc<dyn Operation>,
 }
 
 impl OperationItem {
-    /// A work request on the peer's region with the key `rkey`, from `remote_address` on, as that region counts, in
-    /// bytes. `last`: its operation has none after it. `who` keeps what the local memory came with.
+    /// Creates a work request on the peer's MR with the key `rkey`.
+    ///
+    /// `remote_address` is in bytes and relative to the address space of that MR. `last` marks the
+    /// last request of an operation. `who` keeps the resources behind the local memory alive.
     pub(crate) fn new(
         verb: Verb,
         local: LocalPiece,
@@ -128,12 +150,12 @@ impl OperationItem {
         }
     }
 
-    /// Whether it brings what is there before it is done.
+    /// Returns `true` for an RDMA READ.
     pub(crate) fn is_read(&self) -> bool {
         self.verb == Verb::Read
     }
 
-    /// Of an atomic operation, whether it has masks.
+    /// Returns whether an atomic operation needs masks; `None` for reads and writes.
     pub(super) fn atomic_with_masks(&self) -> Option<bool> {
         match self.verb {
             Verb::Write | Verb::Read => None,
@@ -146,12 +168,13 @@ impl OperationItem {
         }
     }
 
-    /// Whether the peer has to answer with bytes: it serves only so many of these at a time.
+    /// Returns `true` if the peer's device has to respond with data. It serves a limited number of
+    /// such requests at a time.
     pub(crate) fn is_served_by_peer(&self) -> bool {
         self.verb != Verb::Write
     }
 
-    /// As C wants it.
+    /// Converts the request to the C structure.
     pub(super) fn raw(&self) -> bindings::rds_ib_operation {
         let mut raw = bindings::rds_ib_operation {
             signaled: self.reports,
@@ -190,20 +213,23 @@ impl OperationItem {
     }
 }
 
-/// Why a work request was not posted.
+/// Reasons why a work request was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PostError {
-    /// The queue pair takes nothing more, or nothing now: on the next connection it may be posted.
+    /// The queue pair accepts nothing now, or is closed. The request may be posted on the next
+    /// connection.
     NotNow,
-    /// Its memory is not there for the queue pair, or the device takes no such work request.
+    /// The memory is not available to the queue pair, or the device does not support the request.
     Never,
 }
 
 impl PostError {
-    /// What the error means that a device gives. What devices cannot do they refuse with several numbers: EINVAL, or
-    /// EOPNOTSUPP (mlx5, of atomics). So all but a few are for good.
+    /// Classifies an error that the device returned.
+    ///
+    /// Devices refuse unsupported requests with different errors: `EINVAL`, or `EOPNOTSUPP` (mlx5,
+    /// for atomics). So all errors except a few are permanent.
     pub(super) fn of_device(error: Error) -> Self {
-        // EIO: the device has failed.
+        // `EIO` means that the device has failed.
         if [ENOMEM, EAGAIN, EIO, Errno::NotConnected.into()].contains(&error) {
             Self::NotNow
         } else {
@@ -212,12 +238,12 @@ impl PostError {
     }
 }
 
-/// A work request that was not posted, and why.
+/// A work request that was not posted, and the reason.
 pub(crate) type RejectedOp = (Item<OperationItem>, PostError);
 
-/// What a send slot keeps until the device is done with it.
+/// Content of a send slot until the device is done with it.
 pub(super) enum Posted {
-    /// What is sent is kept, and read by nobody.
+    /// Only held until the device has sent it, never read.
     Frame(#[expect(dead_code, reason = "kept for the device")] Buf),
     Operation(Item<OperationItem>),
 }

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is posted to a queue pair.
+//! Rings of a queue pair: what the send and the receive ring have in common, and the receive ring.
 //!
-//! Each ring has one slot per work request that may be outstanding. A slot holds the buffer and
-//! nothing else. The C requests that name a chain's buffers to the device are read while it is posted
-//! and not after that, so a ring has one chain of them, each with its one scatter/gather entry. It is
-//! linked once; posting writes a few words into each, and cuts the chain where it ends.
+//! # Operation
 //!
-//! The completion names the slot: `wr_id` is its number, with [`SEND`] for a send. A slot is taken
-//! while it holds a buffer, and free otherwise. Work requests of a reliable connection start and complete in the
-//! order in which they were posted (InfiniBand Architecture Specification, volume 1, chapter 10.8),
-//! so the slots can be used in turn. If a device broke this rule, posting would find no free slot;
-//! no buffer would be given back early.
+//! Each ring has one slot for each work request that may be outstanding. A slot contains the buffer
+//! and nothing else. The device reads the C work requests only during the post. So a ring has a
+//! single chain of them, each with one scatter/gather entry (SGE). The chain is linked once. A post
+//! writes a few words into each request, and cuts the chain after the last one.
 //!
-//! Successful sends report themselves only if they were posted `signaled`; such a completion stands
-//! for all sends before it.
+//! A completion names its slot: `wr_id` is the slot number, with [`SEND`] for a send. Successful
+//! sends report their completion only if they were posted signaled. Such a completion covers all
+//! sends before it.
+//!
+//! # Ownership
+//!
+//! A slot is occupied while it contains a buffer. Work requests of a reliable connection start and
+//! complete in the order of posting (InfiniBand Architecture Specification, volume 1, chapter
+//! 10.8). So slots are used in turn. If a device violates this rule, a post finds no free slot, but
+//! no buffer is released early.
 
 use super::{
     batch::Batch,
@@ -28,25 +32,25 @@ use core::{
 };
 use kernel::{error::to_result, prelude::*};
 
-/// Every so many sends one reports its completion, and that of all before it. In a small ring it is one
-/// for each half of the ring, or no one would hear that there is room again.
+/// Every `SIGNAL_EVERY`th send reports its completion, and thereby that of all before it. A small
+/// ring has one signaled send for each half. Otherwise free slots would never be reported.
 pub(super) const SIGNAL_EVERY: u32 = 16;
 
-/// One send: the first `len` bytes, at least one, of `buf`.
+/// A send of the first `len` bytes of `buf`; `len` is at least 1.
 pub(crate) struct SendItem {
     pub(crate) buf: Buf,
-    /// In bytes.
     pub(crate) len: u32,
-    /// Ask the receiver to treat the message as an event.
+    /// Sets `IB_SEND_SOLICITED`: the receiver's device raises a solicited event.
     pub(crate) solicited: bool,
-    /// Reads and atomics before it are done when it begins.
+    /// Sets `IB_SEND_FENCE`: earlier reads and atomics are complete before this send begins.
     pub(crate) fence: bool,
 }
 
 impl SendItem {
-    /// Where a device of `domain` finds the bytes, if there are any and all within the buffer.
+    /// Returns the address of the bytes for a device of `domain`. `None` if `len` is 0 or too
+    /// large, or if the buffer is not mapped for the domain.
     pub(super) fn address(&self, domain: *const Domain) -> Option<u64> {
-        // To some devices a length of zero means 2 GiB.
+        // Some devices take a length of zero as 2 GiB.
         if self.len as usize > self.buf.capacity() || self.len == 0 {
             return None;
         }
@@ -54,23 +58,23 @@ impl SendItem {
     }
 }
 
-/// Set in the `wr_id` of sends, to tell them from receives. Both are far below any address, so that
-/// they cannot be taken for the completion entries of others.
+/// Flag in the `wr_id` of sends. All slot numbers are far below any kernel address, so they cannot
+/// be confused with addresses of completion entries.
 pub(super) const SEND: u64 = 1 << 31;
 
-/// Which slot a `wr_id` names.
+/// The slot that a `wr_id` names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Slot {
     Recv(usize),
     Send(usize),
-    /// None of ours: the address of a completion entry.
+    /// Not a slot: the address of a completion entry.
     Foreign,
 }
 
 impl Slot {
     #[inline]
     pub(super) fn of(wr_id: u64) -> Self {
-        // CAST: both numbers have 31 bits at most.
+        // CAST: both numbers have at most 31 bits.
         match wr_id {
             id if id < SEND => Self::Recv(id as usize),
             id if id < 2 * SEND => Self::Send((id - SEND) as usize),
@@ -86,7 +90,7 @@ pub(super) fn after(index: usize, slots: usize) -> usize {
     }
 }
 
-/// The slot `count`, at most `slots`, before `index`.
+/// Returns the slot that is `count` slots before `index`. `count` is at most `slots`.
 pub(super) fn before(index: usize, count: usize, slots: usize) -> usize {
     match index.checked_sub(count) {
         Some(index) => index,
@@ -94,16 +98,16 @@ pub(super) fn before(index: usize, count: usize, slots: usize) -> usize {
     }
 }
 
-/// Work requests that the device is about to be given.
+/// A chain of work requests for the next post.
 ///
-/// The device follows pointers into this memory, so nobody borrows more of it than one request and
-/// its entry: a reference to the whole would end the right of these pointers to be used.
+/// The device follows pointers into this memory. So at most one request and its SGE are borrowed at
+/// a time: a reference to the whole memory would invalidate these pointers.
 ///
 /// # Invariants
 ///
 /// - `links` is a box that `self` owns.
-/// - Each request's `next` points to the one after it, or is null in the last one, and its `sg_list`
-///   to the entry of the same number.
+/// - The `next` of each request points to the following request, or is null in the last one. Its
+///   `sg_list` points to the SGE with the same index.
 pub(super) struct Chain<Wr> {
     links: NonNull<Links<Wr>>,
 }
@@ -113,10 +117,10 @@ struct Links<Wr> {
     sges: [bindings::ib_sge; CHAIN],
 }
 
-/// Most work requests that are posted at once: a message of 64 KiB and some.
+/// Maximum number of work requests in one post: enough for a message of 64 KiB and a few more.
 pub(super) const CHAIN: usize = 24;
 
-/// What [`Chain`] needs of `struct ib_recv_wr` and `struct ib_send_wr`.
+/// Common interface of `struct ib_recv_wr` and `struct ib_send_wr` for [`Chain`].
 pub(super) trait WorkRequest: Copy + Default {
     fn link(&mut self, next: *mut Self, sge: *mut bindings::ib_sge);
     fn next(&mut self) -> &mut *mut Self;
@@ -159,6 +163,14 @@ impl WorkRequest for bindings::ib_send_wr {
 }
 
 impl<Wr: WorkRequest> Chain<Wr> {
+    /// Allocates and links the requests. `lkey` is the key of all buffers.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no memory.
+    ///
+    /// # Context
+    ///
     /// May sleep.
     pub(super) fn new(lkey: u32) -> Result<Self> {
         let sge = bindings::ib_sge {
@@ -173,7 +185,7 @@ impl<Wr: WorkRequest> Chain<Wr> {
             GFP_KERNEL,
         )?;
         let links = NonNull::new(KBox::into_raw(links)).ok_or(ENOMEM)?;
-        // INVARIANT: The box is owned. The requests are linked below, from the last one on.
+        // INVARIANT: `this` owns the box. The loop links the requests, beginning with the last one.
         let mut this = Self { links };
         let mut next = ptr::null_mut();
         for index in (0..CHAIN).rev() {
@@ -186,11 +198,11 @@ impl<Wr: WorkRequest> Chain<Wr> {
         Ok(this)
     }
 
-    /// Where the request of this number and its entry are.
+    /// Returns the addresses of a request and its SGE.
     #[inline]
     fn pointers(&self, index: usize) -> (*mut Wr, *mut bindings::ib_sge) {
         let links = self.links.as_ptr();
-        // SAFETY: By the type invariants it is a place in memory that `self` owns.
+        // SAFETY: By the type invariants `links` points to memory that `self` owns.
         let wrs = unsafe { &raw mut (*links).wrs };
         // SAFETY: As above.
         let sges = unsafe { &raw mut (*links).sges };
@@ -198,21 +210,26 @@ impl<Wr: WorkRequest> Chain<Wr> {
         (wrs.wrapping_add(index), sges.wrapping_add(index))
     }
 
-    /// The request of this number and its entry.
+    /// Returns a request and its SGE.
     #[inline]
     pub(super) fn at(&mut self, index: usize) -> Option<(&mut Wr, &mut bindings::ib_sge)> {
         if index >= CHAIN {
             return None;
         }
         let (wr, sge) = self.pointers(index);
-        // SAFETY: There are as many; by the type invariants `self` owns them, and is borrowed.
+        // SAFETY: `index` is in range. By the type invariants `self` owns the request, and is
+        // borrowed.
         let wr = unsafe { &mut *wr };
         // SAFETY: As above.
         let sge = unsafe { &mut *sge };
         Some((wr, sge))
     }
 
-    /// Calls `post` with the first `count` requests. Fails with the number of those that were posted.
+    /// Calls `post` with the first `count` requests.
+    ///
+    /// # Errors
+    ///
+    /// The number of requests that were posted, and the error of `post`.
     pub(super) fn post(
         &mut self,
         count: usize,
@@ -225,7 +242,8 @@ impl<Wr: WorkRequest> Chain<Wr> {
         let result = to_result(post(first, &mut bad));
         self.set_next(cut, next);
         result.map_err(|error| {
-            // Everything from `bad` on was not posted. If the device does not say, all might have been.
+            // The request `bad` and those after it were not posted. If the device does not set
+            // `bad`, any number may have been posted.
             let offset = (bad as usize).wrapping_sub(first as usize);
             ((offset / size_of::<Wr>()).min(count), error)
         })
@@ -241,7 +259,7 @@ impl<Wr: WorkRequest> Chain<Wr> {
 
 impl<Wr> Drop for Chain<Wr> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants `self` owns the box, and it ends here.
+        // SAFETY: By the type invariants `self` owns the box, and its lifetime ends here.
         drop(unsafe { KBox::from_raw(self.links.as_ptr()) });
     }
 }
@@ -250,8 +268,8 @@ impl<Wr> Drop for Chain<Wr> {
 ///
 /// # Invariants
 ///
-/// - `qp` is null, or a queue pair of the protection domain `domain` which is not destroyed before
-///   `qp` is made null.
+/// - `qp` is null, or a queue pair of the protection domain `domain`. It is not destroyed before
+///   `qp` is set to null.
 /// - While a work request may still complete, its buffer is in its slot.
 pub(super) struct RecvRing {
     qp: *mut bindings::ib_qp,
@@ -262,10 +280,18 @@ pub(super) struct RecvRing {
     head: usize,
 }
 
-// SAFETY: The pointers are to the ring's own memory or to things that any thread may use.
+// SAFETY: The pointers point to the ring's own memory or to objects that any thread may use.
 unsafe impl Send for RecvRing {}
 
-/// Slots without a buffer. May sleep.
+/// Allocates empty slots.
+///
+/// # Errors
+///
+/// `ENOMEM` if there is no memory.
+///
+/// # Context
+///
+/// May sleep.
 pub(super) fn empty_slots<T>(count: u32) -> Result<KVVec<Option<T>>> {
     let mut slots = KVVec::with_capacity(count as usize, GFP_KERNEL)?;
     for _ in 0..count {
@@ -275,6 +301,14 @@ pub(super) fn empty_slots<T>(count: u32) -> Result<KVVec<Option<T>>> {
 }
 
 impl RecvRing {
+    /// Creates a closed ring.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no memory.
+    ///
+    /// # Context
+    ///
     /// May sleep.
     pub(super) fn new(slots: u32, domain: *const Domain, lkey: u32) -> Result<Self> {
         Ok(Self {
@@ -286,15 +320,25 @@ impl RecvRing {
         })
     }
 
+    /// Opens the ring for posts to `qp`.
+    ///
     /// # Safety
     ///
-    /// As the type invariants say of `qp`. Its receives must name the slots of this ring.
+    /// `qp` must satisfy the type invariants. Its receives must name the slots of this ring.
     pub(super) unsafe fn open(&mut self, qp: *mut bindings::ib_qp) {
         self.qp = qp;
     }
 
-    /// Posts the buffers of `batch`, as many as there are free slots, with one call to the device.
-    /// What was not posted is left in `batch`, but for a buffer that the device cannot reach.
+    /// Posts buffers of `batch` with one call to the device. Returns the number of posted buffers.
+    ///
+    /// Buffers stay in `batch` if there are no free slots or the device refuses them. A buffer that
+    /// is not mapped for the device is dropped.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOTCONN` if the queue pair is closed.
+    /// - `EINVAL` if the first buffer is not mapped for the device.
+    /// - Errors of the device, if it refuses all buffers or does not say which.
     pub(super) fn post(&mut self, batch: &mut Batch, prepare: impl Fn(u64, usize)) -> Result<u32> {
         if self.qp.is_null() {
             return Err(Errno::NotConnected.into());
@@ -338,7 +382,7 @@ impl RecvRing {
         self.head = before(self.head, left, slots);
         let mut at = self.head;
         for _ in 0..left {
-            // There is room: it came from there.
+            // There is room, because the buffer comes from this batch.
             if let Some(buf) = self.complete(at) {
                 drop(batch.push(buf));
             }
@@ -348,23 +392,23 @@ impl RecvRing {
         match posted as u32 {
             0 => Err(error),
             posted if left > 0 => Ok(posted),
-            // The device did not say what it refused.
+            // The device did not say which requests it refused.
             _ => Err(error),
         }
     }
 
-    /// The buffer of a receive that the device is done with.
+    /// Returns the buffer of a receive that the device has completed.
     #[inline]
     pub(super) fn complete(&mut self, slot: usize) -> Option<BufMut> {
         self.slots.get_mut(slot)?.take()
     }
 
-    /// Ends the use of the queue pair: nothing is posted any more.
+    /// Closes the ring: nothing is posted any more.
     pub(super) fn close(&mut self) {
         self.qp = ptr::null_mut();
     }
 
-    /// Takes the ring apart; to be dropped when no lock is held.
+    /// Takes the slots out of the ring. The caller drops them without locks held.
     ///
     /// # Safety
     ///

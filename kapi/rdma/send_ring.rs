@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is posted to the send queue of a queue pair: messages, and operations on memory of the peer. See
-//! [`qp_ring`](super::qp_ring) for what rings have in common.
+//! Send ring of a queue pair: frames, and work requests of operations on memory of the peer.
+//!
+//! Frames are staged in a chain and given to the device together. Each posted request keeps its
+//! buffer or its operation in a slot until its completion, or that of a later request, arrives. If
+//! the device refuses a frame or a request fails, the ring closes. See [`qp_ring`](super::qp_ring)
+//! for what both rings have in common.
 
 use super::{
     domain::Domain,
@@ -23,8 +27,9 @@ use kernel::{error::to_result, prelude::*};
 ///
 /// # Invariants
 ///
-/// As those of [`RecvRing`]. The `used` slots from `tail` on have buffers, and `head` follows them;
-/// the last `staged` of them were not given to the device yet, but are in `chain`.
+/// - Those of [`RecvRing`](super::qp_ring::RecvRing).
+/// - The `used` slots from `tail` on are occupied, and `head` follows them.
+/// - The last `staged` of these are in `chain` and were not given to the device yet.
 pub(super) struct SendRing {
     qp: *mut bindings::ib_qp,
     domain: *const Domain,
@@ -34,40 +39,40 @@ pub(super) struct SendRing {
     tail: usize,
     used: u32,
     staged: usize,
-    /// Every so many sends one reports its completion.
+    /// Every `signal_every`th send reports its completion.
     signal_every: u32,
-    /// Sends since the last that does.
+    /// Number of sends since the last one that reports its completion.
     unsignaled: u32,
-    /// Whether callers have to wait for reads before they post anything else. A fence will not do: a device of
-    /// which both ends wait so is stuck (soft-iWARP).
+    /// Callers must post nothing but reads while reads are outstanding. A fence is no alternative:
+    /// a soft-iWARP connection hangs if both ends wait through a fence.
     wait_for_reads: bool,
-    /// Work requests of operations that were posted, and are not known to be done.
+    /// Number of work requests of operations that are not known to be completed.
     operations: u32,
-    /// Those of them that are reads.
+    /// Number of these that are reads.
     reads: u32,
-    /// How many sends are known to be done; so many and `used` were posted or staged.
+    /// Number of sends known to be completed. `done + used` sends were posted or staged.
     done: u64,
-    /// The last of these that reports its completion, counted from 1.
+    /// Number (counted from 1) of the last send that reports its completion.
     last_report: u64,
 }
 
-/// How far a device is with what was posted to a send queue.
+/// Progress of a device with a send queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendProgress {
-    /// Work requests that the device was given, or will be in a moment.
+    /// Number of work requests posted or staged.
     pub(crate) posted: u64,
-    /// Work requests that are known to be done.
+    /// Number of work requests known to be completed.
     pub(crate) done: u64,
-    /// The device is to report one that it has.
+    /// The device owes a completion.
     pub(crate) due: bool,
-    /// Work requests of operations are not known to be done.
+    /// Work requests of operations are outstanding.
     pub(crate) operates: bool,
 }
 
 // SAFETY: As for `RecvRing`.
 unsafe impl Send for SendRing {}
 
-/// Counts a send, and says whether it reports its completion.
+/// Counts a send. Returns `true` if it has to report its completion.
 #[inline]
 fn reports(unsignaled: &mut u32, signal_every: u32) -> bool {
     *unsignaled = unsignaled.wrapping_add(1);
@@ -79,8 +84,16 @@ fn reports(unsignaled: &mut u32, signal_every: u32) -> bool {
 }
 
 impl SendRing {
-    /// Every `signal_every`th send reports its completion, or more do if there are few slots. May
-    /// sleep.
+    /// Creates a closed ring. Every `signal_every`th send reports its completion, or more of them
+    /// if there are few slots.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no memory.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn new(
         slots: u32,
         domain: *const Domain,
@@ -107,7 +120,7 @@ impl SendRing {
         })
     }
 
-    /// How far the device is. Nothing is due when the queue pair is closed.
+    /// Returns the progress of the device. Nothing is due if the queue pair is closed.
     pub(super) fn progress(&self) -> SendProgress {
         SendProgress {
             posted: self.posted(),
@@ -117,45 +130,50 @@ impl SendRing {
         }
     }
 
-    /// The next send reports its completion.
+    /// Requests a completion for the next send.
     pub(super) fn report_next(&mut self) {
         self.unsignaled = self.signal_every;
     }
 
-    /// How many were posted or staged.
+    /// Returns the number of sends posted or staged.
     fn posted(&self) -> u64 {
         self.done.wrapping_add(self.used.into())
     }
 
-    /// Whether nothing but reads may be posted.
+    /// Returns `true` if only reads may be posted.
     pub(super) fn awaits_reads(&self) -> bool {
         self.wait_for_reads && self.reads > 0
     }
 
+    /// Opens the ring for posts to `qp`.
+    ///
     /// # Safety
     ///
-    /// As the type invariants say of `qp`. Its sends must name the slots of this ring.
+    /// `qp` must satisfy the type invariants. Its sends must name the slots of this ring.
     pub(super) unsafe fn open(&mut self, qp: *mut bindings::ib_qp) {
         self.qp = qp;
     }
 
-    /// Number of sends that could be posted now.
+    /// Returns the number of sends that could be posted now.
     pub(super) fn space(&self) -> u32 {
-        // CAST: `new` got the number as a `u32`.
+        // CAST: `new` got the number of slots as a `u32`.
         (self.slots.len() as u32).saturating_sub(self.used)
     }
 
-    /// Number of sends that were posted or staged, and are not known to be done.
+    /// Returns the number of sends that were posted or staged and are not known to be completed.
     pub(super) fn in_flight(&self) -> u32 {
         self.used
     }
 
-    /// Puts a send behind those that are staged, after those were given to the device if there are
-    /// many.
+    /// Stages a send. If the chain is full, posts it first.
     ///
-    /// Fails with ENOTCONN if the queue pair is closed, EAGAIN if there is no room, EINVAL if the
-    /// send is empty, or its buffer too short or not mapped for the queue pair's protection domain,
-    /// and as [`Self::submit`] does.
+    /// # Errors
+    ///
+    /// - `ENOTCONN` if the queue pair is closed.
+    /// - `EAGAIN` if there is no room.
+    /// - `EINVAL` if the send is empty, or its buffer is too short or is not mapped for the queue
+    ///   pair's protection domain.
+    /// - Those of [`Self::submit`].
     pub(super) fn stage(&mut self, item: SendItem, prepare: impl Fn(u64, usize)) -> Result {
         if self.qp.is_null() {
             return Err(Errno::NotConnected.into());
@@ -198,8 +216,12 @@ impl SendRing {
         Ok(())
     }
 
-    /// Gives what is staged to the device, in order, with one call. If the device refuses, a part
-    /// may be posted, and completes in the usual way; the rest is dropped, and the ring closed.
+    /// Gives the staged sends to the device, in order, with one call.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device. A part of the sends may be posted then, and completes normally. The
+    /// rest is dropped, and the ring closes.
     pub(super) fn submit(&mut self) -> Result {
         let count = mem::take(&mut self.staged);
         if count == 0 {
@@ -221,12 +243,13 @@ impl SendRing {
             at = after(at, slots);
         }
         self.last_report = self.last_report.min(self.posted());
-        // What comes after this would arrive without what was dropped.
+        // Later sends would arrive without the dropped ones.
         self.close();
         Err(error)
     }
 
-    /// Posts a work request of an operation behind all that is staged, or gives it back.
+    /// Posts a work request of an operation after all staged sends. Returns the request if it was
+    /// not posted.
     pub(super) fn operate(&mut self, mut item: Item<OperationItem>) -> Result<(), RejectedOp> {
         match self.try_operate(&mut item) {
             Ok(head) => {
@@ -248,7 +271,7 @@ impl SendRing {
         }
     }
 
-    /// Posts a work request, which the caller puts into the slot that this returns.
+    /// Posts a work request. Returns the slot into which the caller must put it.
     fn try_operate(&mut self, item: &mut OperationItem) -> Result<usize, PostError> {
         if self.qp.is_null() {
             return Err(PostError::NotNow);
@@ -261,21 +284,22 @@ impl SendRing {
             return Err(PostError::Never);
         }
         item.kept = item.local.keep()?;
-        // What the device says of the frames is nothing about the operation.
+        // An error for the frames says nothing about the operation.
         self.submit().map_err(|_| PostError::NotNow)?;
         let (head, qp) = (self.head, self.qp);
         if self.slots.get(head).is_none_or(|slot| slot.is_some()) {
             return Err(PostError::NotNow);
         }
-        // Counted when it is posted.
+        // The counter is stored only after a successful post.
         let mut unsignaled = self.unsignaled;
         item.reports = reports(&mut unsignaled, self.signal_every) || item.last;
         let raw = item.raw();
-        // SAFETY: By the type invariants the queue pair is alive. The item keeps the memory until the completion.
+        // SAFETY: By the type invariants the queue pair is alive. The item keeps the memory mapped
+        // until the completion.
         let posted =
             to_result(unsafe { bindings::rds_ib_post_operation(qp, &raw, SEND | head as u64) });
         posted.map_err(|error| {
-            // No other error: a program may have caused that.
+            // Only this error is remembered: arguments of the program can cause the others.
             if let (Some(masked), true) = (atomic, error == Errno::NotSupported.into()) {
                 item.local.domain().note_no_atomics(masked);
             }
@@ -287,15 +311,17 @@ impl SendRing {
         Ok(head)
     }
 
-    /// Takes what is in a slot.
+    /// Empties a slot and returns its content.
     fn free(&mut self, slot: usize) -> Option<Posted> {
         let taken = self.slots.get_mut(slot).and_then(|slot| slot.take());
         self.used = self.used.wrapping_sub(u32::from(taken.is_some()));
         taken
     }
 
-    /// The device is done with `slot`, and with all before it. Those went well, but for one whose own report got lost,
-    /// if `status` is no success: nobody knows. Who has to be told is added to `told`.
+    /// Completes `slot` and all slots before it. Adds their work requests of operations to `told`.
+    ///
+    /// The requests before `slot` have succeeded. The exception is a request whose own completion
+    /// was lost, if `status` is an error: its result is unknown, so it is reported as flushed.
     pub(super) fn complete(
         &mut self,
         slot: usize,
@@ -304,7 +330,7 @@ impl SendRing {
     ) {
         // CAST: a `u32` fits.
         if before(slot, self.tail, self.slots.len()) >= self.used as usize {
-            // It is not outstanding: nobody is to believe it.
+            // The slot is not outstanding, so the device is wrong. The completion is ignored.
             return;
         }
         let mut at = self.tail;
@@ -328,17 +354,18 @@ impl SendRing {
         }
         self.tail = at;
         if status != WcStatus::SUCCESS {
-            // It does nothing more. Who is told may want the next one at once, and that is for another queue pair.
+            // The queue pair is unusable now. A notified owner may post the next request at once,
+            // which has to go to another queue pair.
             self.close();
         }
     }
 
-    /// Ends the use of the queue pair: nothing is posted any more.
+    /// Closes the ring: nothing is posted any more.
     pub(super) fn close(&mut self) {
         self.qp = ptr::null_mut();
     }
 
-    /// Takes the ring apart; to be dropped when no lock is held.
+    /// Takes the slots out of the ring. The caller drops them without locks held.
     ///
     /// # Safety
     ///

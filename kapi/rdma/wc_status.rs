@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How work requests end.
+//! Status of work completions.
 
 use crate::bindings;
 use kernel::prelude::*;
 
-/// Status of a completion: `enum ib_wc_status`.
+/// Status of a work completion: `enum ib_wc_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WcStatus(pub(crate) u32);
 
@@ -14,12 +14,13 @@ impl WcStatus {
     /// See [`Self::is_flush`].
     pub(super) const FLUSHED: Self = Self(bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR);
 
-    /// The work request did not fail: the queue pair was in error already.
+    /// Returns `true` if the work request did not fail itself, but was flushed: the queue pair was
+    /// in the error state already.
     pub(crate) fn is_flush(self) -> bool {
         self == Self::FLUSHED
     }
 
-    /// The peer's device did not do what was asked of its memory.
+    /// Returns `true` if the peer's device refused the access to its memory.
     pub(crate) fn is_refused_by_peer(self) -> bool {
         matches!(
             self.0,
@@ -29,17 +30,17 @@ impl WcStatus {
         )
     }
 
-    /// `enum ib_wc_status`.
+    /// Returns the number from `enum ib_wc_status`.
     pub(crate) fn number(self) -> i32 {
-        // CAST: small.
+        // CAST: the numbers are small.
         self.0 as i32
     }
 
-    /// The kernel's words for it.
+    /// Returns the kernel's description.
     pub(crate) fn message(self) -> &'static CStr {
-        // SAFETY: The function takes any number.
+        // SAFETY: The function accepts any number.
         let message = unsafe { bindings::ib_wc_status_msg(self.0) };
-        // SAFETY: The kernel has a constant string for each.
+        // SAFETY: The function returns a static string for each number.
         unsafe { CStr::from_char_ptr(message) }
     }
 }
