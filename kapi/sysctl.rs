@@ -67,13 +67,13 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Replaces the lower limit by the current value of another setting.
+    /// Replaces the lower limit by the value that another setting has at the time of a write.
     pub(crate) const fn at_least(mut self, other: &'a Setting) -> Self {
         self.least = other.value.as_ptr();
         self
     }
 
-    /// Replaces the upper limit by the current value of another setting.
+    /// Replaces the upper limit by the value that another setting has at the time of a write.
     pub(crate) const fn at_most(mut self, other: &'a Setting) -> Self {
         self.most = other.value.as_ptr();
         self

@@ -72,8 +72,8 @@ pub(crate) struct DeviceCaps {
     /// Completions may be out of order behind a READ (iWARP). A READ completes when its data has
     /// arrived. Later requests complete when they are sent, which may be earlier.
     pub(crate) reads_end_late: bool,
-    /// The key of a READ's sink is checked only at the start of the READ response (soft-iWARP). The
-    /// rest of the response goes to whatever memory the MR has by then.
+    /// Both ends of a READ check the key of their MR only at the start of the READ response
+    /// (soft-iWARP). The rest is read from, or written to, the memory that the MR has by then.
     pub(crate) reads_run_on: bool,
     /// A WRITE completion only means that the data was sent (iWARP). Its arrival is known when the
     /// peer answers something that was sent after it.
