@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of messages that the peer has acknowledged: in the run of frames that tells, or by the
-//! sweep of `cancel.rs` if they are many.
+//! Removes acknowledged messages from the send queues.
+//!
+//! Few messages are dropped while the frames that acknowledge them are processed. Many are left to
+//! the sweep work of `cancel.rs`.
 
 use super::{
     connection::{Tx, TxQueue},
@@ -15,15 +17,16 @@ use kernel::{
     sync::{atomic::Relaxed, Arc},
 };
 
-/// Acknowledged messages that are taken out with the lock held.
+/// Maximum number of acknowledged messages that are removed while the lock is held.
 const ACKED_BATCH: usize = 256;
-/// Those that a run of frames ends with softirqs off: a peer that acknowledges when it likes may
-/// have let millions come together. More than a ring of packed frames carries as a rule.
+/// Maximum number of acknowledged messages that one run of frames drops with softirqs off. A peer
+/// chooses when it acknowledges, so millions may be due at once. The limit is normally more than a
+/// ring of packed frames carries.
 const ACKED_AT_ONCE: usize = 16 * ACKED_BATCH;
 
 impl TxQueue {
-    /// Takes up to `most` messages out that the peer has acknowledged, up to `ack`. Returns whether
-    /// there may be more.
+    /// Moves up to `most` messages with sequences up to `ack` to `done`. Returns `true` if there
+    /// may be more.
     fn take_acked(&mut self, ack: u64, most: usize, done: &mut Fifo<Message>) -> bool {
         for _ in 0..most {
             let Some(message) = self.sent.pop_front_if(|it| it.sequence <= ack) else {
@@ -37,11 +40,15 @@ impl TxQueue {
 }
 
 impl Connection {
-    /// Takes the acknowledgement of a received header. Any context but a hard interrupt.
+    /// Processes the acknowledgement of a received header.
     ///
     /// # Errors
     ///
-    /// [`AckError`] if the peer never got what it acknowledges.
+    /// - [`AckError`] if the peer acknowledges a message that was never sent.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(super) fn handle_ack(self: &Arc<Self>, ack: u64) -> Result<(), AckError> {
         let mut tx = self.tx.lock();
         let Some(ack) = tx.queue.state.handle_ack(ack)? else {
@@ -68,14 +75,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Drops some of the messages that the peer has acknowledged, and returns whether there may be
-    /// more. Any context but a hard interrupt.
+    /// Drops a batch of acknowledged messages. Returns `true` if there may be more.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(super) fn drop_acked(&self) -> bool {
         let (_, more) = self.drop_acked_and_unlock(self.tx.lock());
         more
     }
 
-    /// Drops some, and returns how many, and whether there may be more.
+    /// Drops a batch of acknowledged messages. Returns their number, and `true` if there may be
+    /// more.
     #[inline]
     fn drop_acked_and_unlock(&self, mut tx: SpinLockBhGuard<'_, Tx>) -> (usize, bool) {
         let mut done = Fifo::new();
@@ -84,7 +95,7 @@ impl Connection {
         drop(tx);
         let count = done.len();
         self.node.stats.add(Counter::SendDropAcked, count);
-        // The senders get their room back here, without the lock.
+        // This releases the senders' charges, so it happens without the lock.
         drop(done);
         (count, more)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages that are taken out of a connection's queues before the peer has got them.
+//! Removes messages from a connection's queues before the peer has acknowledged them.
 
 use super::{
     info::{QueueKind, BATCH},
@@ -29,17 +29,24 @@ impl WorkItem<2> for Connection {
     }
 }
 
-/// So many messages of others are looked at as a socket is closed, and one more: what is behind them is left to
-/// [`Connection::sweep`]. Few, so that a close costs little more than that of a socket that has sent nothing.
+/// Number of other sockets' messages that closing a socket may pass before it gives up. The rest is
+/// left to [`Connection::sweep`]. It is small, so closing costs little more than for a socket that
+/// has sent nothing.
 const AT_CLOSE: usize = 2;
-/// When that comes, in milliseconds, so that it is for all sockets of a process that ends.
+/// Delay of the sweep, in milliseconds. It lets one sweep serve all sockets of a process that
+/// exits.
 const SWEEP_MS: u32 = 10;
 
 impl Connection {
-    /// Forgets the messages of a socket that is being closed and was bound to port `sport`. Process context.
+    /// Cancels the messages of a socket that is being closed and was bound to port `sport`.
     ///
-    /// What that takes does not depend on what others have in the queues: there may be millions, and as many sockets
-    /// that are closed. So somebody else goes through them, once for all that were closed until then.
+    /// The cost does not depend on the messages of other sockets. There may be millions of those,
+    /// and as many sockets that are closed. If the walk is too long, one later sweep handles all
+    /// sockets closed by then.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub(crate) fn cancel_closed(self: &Arc<Self>, sk: &Sock<Socket>, sport: u16) {
         let Some(_taking) = self.cancel_lock.try_lock() else {
             return self.sweep_later();
@@ -49,18 +56,27 @@ impl Connection {
         }
     }
 
-    /// Has the messages of closed sockets forgotten. Process context.
+    /// Schedules a sweep that cancels the messages of closed sockets.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     fn sweep_later(self: &Arc<Self>) {
         self.sweep_in(SWEEP_MS);
     }
 
-    /// Has what is acknowledged dropped. Any context but a hard interrupt.
+    /// Schedules an immediate sweep that drops acknowledged messages.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(super) fn sweep_at_once(self: &Arc<Self>) {
         self.sweep_in(0);
     }
 
     fn sweep_in(self: &Arc<Self>, delay_ms: u32) {
-        // Whoever ends the connection stops the timer after that, and there is nothing in the queues then.
+        // The code that ends the connection sets the flag first and then stops the timer. The
+        // queues are empty then.
         let tx = self.tx.lock();
         if !self.has_ended() {
             let queue = &self.node.queue;
@@ -69,19 +85,26 @@ impl Connection {
         drop(tx);
     }
 
-    /// Forgets what a socket that is bound to port `sport` has sent to a port. Process context.
+    /// Cancels all messages that a socket bound to port `sport` has sent to port `port`.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub(crate) fn cancel(&self, sk: &Sock<Socket>, sport: u16, port: u16) {
-        // What has arrived is not cancelled.
+        // Acknowledged messages have arrived, so they are not cancelled.
         while self.drop_acked() {}
         let _taking = self.cancel_lock.lock();
         self.cancel_of(sk, sport, Some(port), usize::MAX);
     }
 
-    /// Forgets the messages of a socket that is bound to port `sport`: all if it is being closed, or only those to
-    /// a port. Returns false if it has come across more than `most` messages of others, and given up.
+    /// Cancels messages of a socket that is bound to port `sport`. Cancels all if `port` is `None`
+    /// (the socket is being closed), otherwise only those to `port`.
     ///
-    /// If it has none here that is known at once, unless a port that shares its place has some (`TxQueue::last_of`).
-    /// If it has, no message is looked at behind the last one of this place, nor after all were found.
+    /// Returns `false` if the walk gave up after more than `most` messages of other sockets.
+    ///
+    /// `TxQueue::last_of` shows at once if the socket has no message here, unless a port in the
+    /// same bucket has some. Otherwise the walk ends behind the last message of the bucket, or when
+    /// all messages were found.
     fn cancel_of(&self, sk: &Sock<Socket>, sport: u16, port: Option<u16>, most: usize) -> bool {
         let Some(last) = self.tx.lock().queue.last_of(sport) else {
             return true;
@@ -90,8 +113,8 @@ impl Connection {
             Some(_) => Counter::SendDropCancelled,
             None => Counter::SendDropClosed,
         };
-        // What the socket pays for the messages that are out of the queues. If it pays for nothing else there is none
-        // left anywhere.
+        // Bytes charged to the socket for the removed messages. If nothing else is charged, no
+        // message of the socket is left in any queue.
         let paid = Cell::new(0usize);
         let is_all = || paid.get() == sk.unacknowledged();
         let others = Cell::new(0usize);
@@ -121,13 +144,16 @@ impl Connection {
             || !is_all() && !gives_up(),
         );
         let all = is_all() || !gives_up();
-        // Until here the socket pays for them.
+        // The socket is charged for them until here.
         drop(done);
         all
     }
 
-    /// Drops what is acknowledged, and forgets the messages of all sockets that are closed. Process
-    /// context.
+    /// Drops acknowledged messages, and cancels the messages of all closed sockets.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     fn sweep(&self) {
         while self.drop_acked() {}
         let _taking = self.cancel_lock.lock();
@@ -141,8 +167,8 @@ impl Connection {
         );
     }
 
-    /// Takes messages out that their senders do not want any more, counts them, and returns them. See [`give_up`] for
-    /// what `pick` gets, and [`Self::take_out`] for all else.
+    /// Removes, counts and returns messages that their senders no longer want. [`give_up`] has the
+    /// arguments of `pick`; [`Self::take_out`] has the rest.
     fn drop_unwanted(
         &self,
         counter: Counter,
@@ -162,10 +188,16 @@ impl Connection {
         done
     }
 
-    /// Takes the messages that `pick` wants out of the queues. There may be millions, of many sockets, so it looks
-    /// at some at a time, and calls `between` without the lock after that, which returns false if that was all.
-    /// What `pick` ends is the walk over one queue. Process context, with `cancel_lock` locked: who takes elements has all
-    /// others begin again.
+    /// Removes the messages that `pick` selects from the queues. `Pick::End` ends the walk over one
+    /// queue.
+    ///
+    /// There may be millions of messages from many sockets, so the walk takes a batch at a time.
+    /// After each batch it drops the lock and calls `between`; it stops when that returns `false`.
+    ///
+    /// # Context
+    ///
+    /// Process context, with `cancel_lock` held. Removing elements makes all other walks begin
+    /// again.
     fn take_out(
         &self,
         pick: impl Fn(QueueKind, &mut Message) -> Pick,
@@ -174,7 +206,7 @@ impl Connection {
         let mut done = Fifo::new();
         let mut times_up = self.tx.lock().times_up;
         loop {
-            // Messages go this way meanwhile, and the other way when the connection comes up.
+            // Messages move from unsent to sent meanwhile, and back when the connection comes up.
             for queue_kind in [QueueKind::Unsent, QueueKind::Sent] {
                 let mut walk = Walk::new();
                 let mut more = true;
@@ -196,9 +228,13 @@ impl Connection {
         }
     }
 
-    /// Drops what is lost with a queue pair: the messages that were for it alone, and those whose
-    /// operations it may have done or not. The latter must not arrive without what the operations
-    /// were to bring, and who sent them is told. Process context.
+    /// Drops the messages that are lost with a queue pair: those that were meant for that link
+    /// only, and those with an operation of unknown outcome. The latter must not arrive without the
+    /// result of their operation, and their senders are notified.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub(super) fn drop_lost(&self) {
         let mut tx = self.tx.lock();
         let times_up = tx.times_up;
@@ -207,7 +243,7 @@ impl Connection {
         if nothing_new {
             return;
         }
-        // What has arrived is not lost.
+        // Acknowledged messages have arrived, so they are not lost.
         while self.drop_acked() {}
         let _taking = self.cancel_lock.lock();
         let pick = |queue_kind, message: &mut Message| {
@@ -223,9 +259,11 @@ impl Connection {
     }
 }
 
-/// What becomes of a message that its sender does not want any more. It goes, but if it is half out: then it has to be
-/// completed, as the peer waits for the rest, and `charge` gets what it has of its sender, to be dropped without the
-/// lock. There is one such message at a time.
+/// Decides what happens to a message that its sender no longer wants. It is removed, unless it is
+/// partially sent: the peer waits for the rest, so it must be completed.
+///
+/// In that case `charge` receives the sender's charge, which the caller drops without the lock. At
+/// most one message is partially sent at a time.
 fn give_up(
     queue_kind: QueueKind,
     message: &mut Message,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connection between two addresses, which all their sockets share.
+//! The connection between two addresses. All their sockets share it.
 //!
-//! It outlives what happens to its endpoints: messages stay queued here until the peer has
-//! acknowledged them, and what they are numbered goes on over reconnects.
+//! A connection outlives its endpoints. Messages stay queued here until the peer has acknowledged
+//! them, and sequence numbers continue after a reconnect.
 
 use super::{
     flag::Flag,
@@ -42,41 +42,45 @@ use kernel::{
     workqueue::{DelayedWork, Work},
 };
 
-/// What waits to be sent, and what was sent and is not acknowledged.
+/// The queues of unsent and unacknowledged messages, and the state that decides what is sent next.
 pub(crate) struct TxQueue {
     pub(crate) state: SendState,
     pub(crate) unsent: Fifo<Message>,
     pub(crate) sent: Fifo<Message>,
-    /// Messages that were there for an operation that is posted, or that was refused; to be dropped without the lock.
+    /// Messages whose only purpose was an operation that is posted or was refused. They are dropped
+    /// without the lock.
     pub(crate) finished: Fifo<Message>,
-    /// The operation that was posted last.
+    /// The status of the operation that was posted last.
     pub(crate) last_operation: Option<Arc<OpStatus>>,
-    /// What the unsent messages take of a frame that they share, in bytes; more if they may not, or if
-    /// some were sent since the queue was empty.
+    /// Upper bound of the bytes that the unsent messages take in a packed frame. `u32::MAX` if one
+    /// of them may not be packed.
     pub(super) backlog: u32,
-    /// Bytes of the congestion map that are still to go out.
+    /// Bytes of the congestion map that still have to be sent.
     pub(crate) cong_left: u32,
-    /// The map has changed since the part of it that is out went: it has to go again after that.
+    /// The map has changed since its transmission began, so it must be sent once more after that.
     pub(crate) cong_again: bool,
-    /// The peer waits for an acknowledgement, and no message has carried it yet.
+    /// The peer waits for an acknowledgement that no message has carried yet.
     pub(crate) ack_due: bool,
-    /// What the peer has receives for.
+    /// Flow control state: the receives of the peer that may be used.
     pub(crate) credits: Credits,
 }
 
 impl TxQueue {
-    /// Whether there is nothing to post.
+    /// Returns `true` if there is nothing to post.
     pub(crate) fn is_idle(&self) -> bool {
         self.unsent.is_empty() && self.cong_left == 0 && !self.is_header_due()
     }
 
-    /// Whether a header has to go out though there is nothing to send.
+    /// Returns `true` if a header must be sent even without a message.
     pub(crate) fn is_header_due(&self) -> bool {
         self.ack_due || self.credits.is_due()
     }
 
-    /// The last message that a port of ours may have in the queues; `None` if it has none there. It may be that of
-    /// another port, see `SendState::last_of`. The queues are in order, and what is in them may be acknowledged already.
+    /// Returns the sequence of the last queued message of local port `sport`, or `None` if the port
+    /// has none.
+    ///
+    /// It may be that of another port in the same bucket, see `SendState::last_of`. The queues are
+    /// ordered by sequence, and their messages may be acknowledged already.
     pub(super) fn last_of(&self, sport: u16) -> Option<u64> {
         let last = self.state.last_of(sport);
         let begins_before =
@@ -91,16 +95,16 @@ impl TxQueue {
         }
     }
 
-    /// Moves the first unsent message, which the device has now, to those that are sent.
+    /// Moves the first unsent message, which was handed to the device, to the sent queue.
     pub(crate) fn note_sent(&mut self) {
         if let Some(mut message) = self.unsent.pop_front() {
-            // Should it have to go again.
+            // A retransmission starts with the first fragment.
             message.fragment = 0;
             self.sent.push_back(message);
         }
     }
 
-    /// Adds a message to those to be sent.
+    /// Appends a message to the unsent queue.
     fn push(&mut self, message: Item<Message>) {
         if self.unsent.is_empty() {
             self.backlog = 0;
@@ -114,7 +118,7 @@ impl TxQueue {
         self.unsent.push_back(message);
     }
 
-    /// Whether what is posted next is a read.
+    /// Returns `true` if the next thing to post is an RDMA read.
     pub(crate) fn reads_next(&self) -> bool {
         let reads = |first: &Message| {
             first.reads_next() && (self.cong_left == 0 || first.is_partially_sent())
@@ -122,33 +126,33 @@ impl TxQueue {
         self.unsent.front().is_some_and(reads)
     }
 
-    /// Whether all that waits are messages that may share a frame, and they do not fill it.
+    /// Returns `true` if only packable messages wait, and they do not fill a frame.
     pub(crate) fn can_delay(&self) -> bool {
         self.cong_left == 0 && !self.unsent.is_empty() && self.backlog < packed::LONGEST_FRAME
     }
 
-    /// Whether the first two unsent messages may share a frame.
+    /// Returns `true` if the first two unsent messages may share a frame.
     pub(crate) fn can_pack(&self) -> bool {
         self.unsent.len() > 1 && self.unsent.iter().take(2).all(Message::is_packable)
     }
 }
 
-/// The queue, and what takes from it while the connection is up.
+/// The send queue, and the link that empties it while the connection is up.
 pub(super) struct Tx {
     pub(super) queue: TxQueue,
     pub(super) link: Option<Arc<dyn Link>>,
-    /// The path of the last link, if nothing waited to be sent or acknowledged when that went.
-    /// Until the next attempt.
+    /// The path of the last link, if nothing waited to be sent or acknowledged when it went down.
+    /// Cleared by the next connection attempt.
     pub(super) rest: Option<RdmaPath>,
-    /// How often there was a link.
+    /// Number of links that the connection has had.
     pub(super) times_up: u64,
-    /// `times_up` when operations were looked for that a queue pair has taken with it.
+    /// Value of `times_up` at the last search for operations lost with a queue pair.
     pub(super) times_searched: u64,
-    /// What the looks at the connection have found.
+    /// State kept between idle checks.
     pub(super) idle_tracker: IdleTracker,
-    /// Likewise, those that listen for the peer.
+    /// State kept between keepalive checks.
     pub(super) silence: Silence,
-    /// The number of a question of theirs that is in the queues.
+    /// Sequence number of a keepalive that is in the queues.
     pub(super) asking: Option<u64>,
 }
 
@@ -159,7 +163,8 @@ impl Tx {
         }
     }
 
-    /// Whether messages wait to be sent or acknowledged. A question that is not out does not, for its own sake.
+    /// Returns `true` if messages wait to be sent or acknowledged. An unsent keepalive alone does
+    /// not count.
     pub(super) fn is_pending(&self) -> bool {
         let TxQueue { unsent, sent, .. } = &self.queue;
         let asks = unsent.front().is_some_and(|first| first.asks);
@@ -167,79 +172,83 @@ impl Tx {
     }
 }
 
-/// A connection. See the module's description.
+/// A connection, see the module documentation.
+///
+/// # Context
+///
+/// Methods without this section may be called in any context except hard interrupt. Those that only
+/// trace, or load or store an atomic, may be called in any context.
 #[pin_data]
 pub(crate) struct Connection {
     pub(crate) key: ConnKey,
     pub(crate) node: Arc<Node>,
-    /// Whose program was the first to need it, if it was not the peer.
+    /// User whose program first needed the connection. `None` if the peer did.
     pub(super) creator: Option<UserId>,
-    /// Tells the peer that our numbers have started again, when the node has, or has forgotten the
-    /// connection that there was before.
+    /// Generation number that notifies the peer of a restart of the local sequence numbers. They
+    /// restart when the node does, or after an earlier connection was forgotten.
     pub(crate) generation: u32,
-    /// Where the memory of messages comes from: the pools of the device that the last endpoint had.
+    /// Source of memory for messages: the pools of the last endpoint's device.
     #[pin]
     pools: AppendOnlyCell<Pools>,
-    /// What was agreed on with the peer the last time, or will be most likely: payload bytes of a
-    /// fragment.
+    /// Payload bytes of a fragment: the size agreed on last, or the most likely one.
     pub(super) fragment: Atomic<u32>,
     /// The last endpoint found no memory in large pieces.
     pub(super) lacks_large_pieces: Atomic<bool>,
-    /// The peer's full ports.
+    /// The peer's congested ports.
     #[pin]
     pub(super) remote: Remote,
-    /// Senders that wait for one of them.
+    /// Senders that wait for a congested port.
     #[pin]
     pub(crate) waiters: Waiters,
     #[pin]
     pub(super) tx: SpinLockBh<Tx>,
     #[pin]
     pub(super) rx: SpinLockBh<RecvSide>,
-    /// The peer broke a rule, so that nothing more is taken from this endpoint.
+    /// The peer broke a protocol rule, so no more frames are accepted from this endpoint.
     pub(super) rx_failed: Atomic<bool>,
-    /// The peer has told that it takes several messages in a frame.
+    /// The peer has announced that it accepts packed frames.
     pub(super) peer_accepts_packed: Atomic<bool>,
-    /// What the peer tells of its receives may count, or shows whether it wants to hear of ours.
+    /// Credits in the peer's headers count: the endpoint uses flow control.
     pub(super) peer_uses_credits: Atomic<bool>,
     /// The peer has asked for an acknowledgement.
     pub(super) ack_wanted: Atomic<bool>,
-    /// The last acknowledgement of the peer that was news.
+    /// The highest acknowledgement of the peer so far.
     pub(super) acked: Atomic<u64>,
-    /// Messages that were acknowledged and dropped since a run of frames began.
+    /// Messages that were acknowledged and dropped since the current run of frames began.
     pub(super) acked_in_run: Atomic<usize>,
-    /// The sequence of the last message that was delivered: what headers acknowledge.
+    /// Sequence of the last delivered message. Headers carry it as the acknowledgement.
     pub(super) ack: Atomic<u64>,
-    /// The state of the machine, for those who only look.
+    /// Copy of the state machine's state, for readers without the worker lock.
     pub(super) state: Atomic<u32>,
     #[pin]
     pub(super) worker: Mutex<Worker>,
-    /// The latest request of the peer that the worker has not seen.
+    /// The latest connection request of the peer that the worker has not handled.
     #[pin]
     pub(super) request: SpinLockBh<Option<KBox<dyn Request>>>,
-    /// How many of our requests the peer has refused since the connection was up.
+    /// Number of local requests that the peer has refused since the connection was up.
     pub(super) refusals: Atomic<u32>,
-    /// The users whose operations the peer has refused.
+    /// Users whose operations the peer has refused.
     #[pin]
     pub(crate) offenders: Offenders,
-    /// There is something to send.
+    /// Set when there is something to send.
     pub(super) wanted: Flag,
-    /// No message goes either way.
+    /// Set when the connection is idle: no message goes either way.
     pub(super) idle: Flag,
-    /// A program wants the connection to be made anew.
+    /// Set when a program asks for the connection to be made anew.
     pub(super) reset: Flag,
-    /// The connection ends for good: the module goes away, or nobody needs it. In the latter case set with
-    /// `tx` and `request` locked, and down.
+    /// The connection ends for good: the module is unloaded, or the connection is forgotten. In the
+    /// latter case it is down, and `tx` and `request` are locked when this is set.
     pub(super) stop: Atomic<bool>,
-    /// When the timer that runs is due, in nanoseconds; 0 if none runs.
+    /// Expiry of the running timer, in nanoseconds of the monotonic clock. 0 if none runs.
     pub(super) deadline: Atomic<u64>,
     #[pin]
     pub(super) work: Work<Connection, 0>,
     #[pin]
     pub(super) timer: DelayedWork<Connection, 1>,
-    /// Takes the messages of closed sockets out of the queues.
+    /// Removes acknowledged messages and those of closed sockets from the queues.
     #[pin]
     pub(super) sweep: DelayedWork<Connection, 2>,
-    /// Of who goes through the queues and takes messages out of their midst.
+    /// Serialises walks that remove messages from the middle of the queues.
     #[pin]
     pub(super) cancel_lock: Mutex<()>,
 }
@@ -318,58 +327,66 @@ impl Connection {
         )
     }
 
-    /// Whether our address is the lower of the two: it settles who connects.
+    /// Returns `true` if the local address is the lower one. This settles which side connects.
     pub(crate) fn is_lower(&self) -> bool {
         self.key.laddr < self.key.faddr
     }
 
-    /// The peer itself, not its CM, has refused a request of ours. Any context.
+    /// Counts a refusal of a local request by the peer itself, not by its CM.
     pub(crate) fn note_refusal(&self) {
         self.refusals.fetch_add(1, Relaxed);
     }
 
-    /// How many of our requests the peer has refused since the connection was up. Any context.
+    /// Returns the number of local requests that the peer has refused since the connection was up.
     pub(crate) fn refusals(&self) -> u32 {
         self.refusals.load(Relaxed)
     }
 
-    /// Whether a port of the peer takes nothing for now. Any context.
+    /// Returns `true` if a port of the peer is congested.
     #[inline]
     pub(crate) fn is_congested(&self, port: u16) -> bool {
         self.remote.is_congested(port)
     }
 
-    /// Whether the peer takes several messages in a frame. Any context.
+    /// Returns `true` if the peer accepts packed frames.
     #[inline]
     pub(crate) fn peer_accepts_packed(&self) -> bool {
         self.peer_accepts_packed.peek()
     }
 
-    /// The acknowledgement for the header of whatever is sent next.
+    /// Returns the acknowledgement for the header of the next frame.
     #[inline]
     pub(crate) fn ack(&self) -> u64 {
         self.ack.peek()
     }
 
-    /// Where the memory of messages comes from. Any context.
+    /// Returns the pools that provide memory for messages.
     #[inline]
     pub(super) fn pools(&self) -> &Pools {
         self.pools.get()
     }
 
-    /// From now on messages go through a device with these pools. Fails with ENOMEM. Process context.
+    /// Sets the pools for messages: those of the device that the connection now uses.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub(crate) fn set_pools(&self, pools: &Arc<Pools>) -> Result {
         self.pools.set(pools)
     }
 
-    /// Has the next endpoint take the smallest fragments, as there is no memory in larger pieces. Any
-    /// context.
+    /// Makes the next endpoint use the smallest fragments, because there is no memory in larger
+    /// pieces.
     pub(crate) fn note_lack_of_large_pieces(&self) {
         self.lacks_large_pieces.store(true, Relaxed);
     }
 
-    /// The largest fragments that an endpoint proposes or agrees to, if `wanted` are those of its
-    /// device or peer. Any context.
+    /// Returns the largest fragments that an endpoint may propose or agree to. `wanted` is the
+    /// choice of its device or peer.
     pub(crate) fn largest_fragments(&self, wanted: FragmentSize) -> FragmentSize {
         if self.lacks_large_pieces.load(Relaxed) {
             FragmentSize::K4
@@ -378,12 +395,21 @@ impl Connection {
         }
     }
 
-    /// What a message of `len` bytes takes of memory, in bytes.
+    /// Returns the memory that a message of `len` bytes takes, in bytes.
     pub(crate) fn cost_of_message(&self, len: u32) -> usize {
         Message::cost(len, FragmentSize::at_most(self.fragment.peek()))
     }
 
-    /// A message of a system call, for [`Self::send`]. Fails with EFAULT or ENOMEM. May sleep.
+    /// Creates a message for [`Self::send`] from the data of a system call.
+    ///
+    /// # Errors
+    ///
+    /// - `EFAULT` if the program's memory cannot be read.
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn message_from_user(
         &self,
         (sport, dport): (u16, u16),
@@ -399,8 +425,12 @@ impl Connection {
         Ok(message)
     }
 
-    /// Queues a message, and posts what it can. Gives the message back if the connection has ended: there
-    /// is another one for the same addresses, or may be. Any context but a hard interrupt.
+    /// Queues a message and posts as much as possible.
+    ///
+    /// # Errors
+    ///
+    /// Returns the message if the connection has ended. Another connection for the same addresses
+    /// may exist then.
     pub(crate) fn send(self: &Arc<Self>, message: Item<Message>) -> Result<(), Item<Message>> {
         let tx = self.tx.lock();
         if self.has_ended() {
@@ -414,7 +444,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Queues a message, and posts what it can.
+    /// Queues a message and posts as much as possible.
     #[inline]
     pub(super) fn queue_and_unlock(
         &self,
@@ -428,10 +458,10 @@ impl Connection {
         self.node.stats.inc(Counter::SendQueued);
     }
 
-    /// Sends `count` pings whose answers nobody reads, if the connection is up and idle. Any context but
-    /// a hard interrupt.
+    /// Sends `count` pings without a reader for the answers, if the connection is up and idle.
     ///
-    /// Not to C RDS: it takes a ping from this port for the question of RDS over TCP, and warns.
+    /// C RDS gets none: it takes a ping from this port for the handshake of RDS over TCP, and
+    /// warns.
     pub(crate) fn probe(self: &Arc<Self>, count: u32) {
         if !self.rx.lock().peer_is_like_us() {
             return;
@@ -453,18 +483,18 @@ impl Connection {
         }
     }
 
-    /// There is room to post again, or something new to post. Any context but a hard interrupt.
+    /// Posts after the link has room again or there is something new to post.
     pub(crate) fn resume(&self) {
         self.transmit_and_unlock(self.tx.lock());
     }
 
-    /// Posts what it can, and drops without the lock what that has finished. Any context but a hard interrupt.
+    /// Posts as much as possible, and drops finished messages without the lock.
     pub(super) fn transmit_and_unlock(&self, mut tx: SpinLockBhGuard<'_, Tx>) {
         tx.transmit(self);
         Self::unlock(tx);
     }
 
-    /// Drops what is finished when the lock is released.
+    /// Releases the lock, then drops finished messages.
     fn unlock(mut tx: SpinLockBhGuard<'_, Tx>) {
         if tx.queue.finished.is_empty() {
             return;
@@ -475,8 +505,8 @@ impl Connection {
         drop(finished);
     }
 
-    /// Sends the acknowledgement that the peer asked for, if it did since the last call. The transport
-    /// calls it after a run of frames. Any context but a hard interrupt.
+    /// Sends an acknowledgement if the peer has asked for one since the last call. The transport
+    /// calls it after a run of frames.
     pub(crate) fn flush_ack(&self) {
         if self.acked_in_run.peek() != 0 {
             self.acked_in_run.store(0, Relaxed);
@@ -494,7 +524,7 @@ impl Connection {
         }
     }
 
-    /// Sends a header without a message if the connection is up. Any context but a hard interrupt.
+    /// Sends a header without a message if the connection is up.
     pub(crate) fn send_header(&self) {
         let mut tx = self.tx.lock();
         if tx.link.is_some() {
@@ -503,8 +533,9 @@ impl Connection {
         }
     }
 
-    /// Sends this node's congestion map. False if none is queued for that: one waits already that will say the same, or
-    /// the connection is not up, and begins with one. Any context but a hard interrupt.
+    /// Queues this node's congestion map for sending. Returns `false` if nothing was queued: an
+    /// unsent map will carry the same content, or the connection is down and sends a map when it
+    /// comes up.
     pub(crate) fn send_congestion_map(&self) -> bool {
         let mut tx = self.tx.lock();
         if tx.link.is_none() {
@@ -517,27 +548,27 @@ impl Connection {
                 true
             }
             CONG_MAP_BYTES => false,
-            // It is half out.
+            // The map is partially sent.
             _ => !core::mem::replace(&mut queue.cong_again, true),
         };
         self.transmit_and_unlock(tx);
         queued
     }
 
-    /// Traces that `what` has failed by which this ends or does not come up; `code` says why: abi.md has what it means.
-    /// Any context.
+    /// Traces the failure of step `what`, which ends the connection or an attempt. abi.md lists the
+    /// meaning of `code`.
     #[cold]
     pub(crate) fn note_error(&self, what: &str, code: i32) {
         trace::error(&self.key.traced(), what, code);
     }
 
-    /// The same, where an error says why. Any context.
+    /// Traces a failure as [`Self::note_error`] does, with an error as the code.
     #[cold]
     pub(crate) fn note_failure(&self, what: &str, why: impl Into<Error>) {
         self.note_error(what, why.into().to_errno());
     }
 
-    /// Counts and traces messages or frames that are dropped, if there are any. Any context.
+    /// Counts and traces `count` dropped messages or frames. Does nothing for 0.
     #[cold]
     pub(crate) fn note_drop(&self, reason: Counter, count: usize) {
         if count > 0 {

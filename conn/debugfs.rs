@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What people see in `/sys/kernel/debug/rds`: connections and pools, a line each.
+//! Files in `/sys/kernel/debug/rds` for people: connections and pools, one line each.
 //!
-//! It may change at any time. Programs read the tables of `RDS_INFO_*`.
+//! The format may change at any time. Programs read the `RDS_INFO_*` tables.
 
 use super::{Connection, Node};
 use crate::kapi::debugfs::{Dir, Page, Stop};
@@ -13,11 +13,20 @@ use kernel::{
     sync::{atomic::Relaxed, Arc},
 };
 
-/// The files, as long as it lives. Without debugfs there are none. Dropping it waits for readers.
+/// The debugfs files. Dropping it removes them and waits for readers. Without debugfs there are
+/// none.
 pub(crate) struct Views(#[expect(dead_code, reason = "it is there to be dropped")] Dir<Arc<Node>>);
 
 impl Views {
-    /// May sleep. Fails with ENOMEM.
+    /// Creates the files.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(node: &Arc<Node>) -> Result<Self> {
         let dir = Dir::new(c"rds")
             .add(c"connections", node.clone(), connections)?
@@ -26,12 +35,12 @@ impl Views {
     }
 }
 
-/// The connections of all network namespaces.
+/// Writes the connections of all network namespaces.
 fn connections(node: &Arc<Node>, page: &mut Page<'_>) -> Result<(), Stop> {
     node.try_for_each(|connection| page.write(fmt!("{}\n", Line(connection))))
 }
 
-/// The pools of all devices, and those of none.
+/// Writes the pools of all devices, and those that belong to no device.
 fn pools(node: &Arc<Node>, page: &mut Page<'_>) -> Result<(), Stop> {
     let mut result = Ok(());
     if let Some(ib) = &node.ib {
@@ -46,7 +55,7 @@ fn pools(node: &Arc<Node>, page: &mut Page<'_>) -> Result<(), Stop> {
     result
 }
 
-/// What is shown of a connection. Formatted in process context.
+/// One line about a connection. Formatted in process context.
 struct Line<'a>(&'a Connection);
 
 impl fmt::Display for Line<'_> {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Flags by which others tell a connection's worker what has happened.
+//! Flags that report events to a connection's worker.
 //!
-//! `tests/loom` compiles the file, too.
+//! `tests/loom` also compiles this file.
 
 use kernel::sync::atomic::{Atomic, Full, Relaxed, Release};
 
-/// An event that is set from any context, also a hard interrupt, and that the worker takes. Whoever
-/// sets it then wakes the worker.
+/// An event flag. Any context, also hard interrupt, sets it and then wakes the worker, which takes
+/// it.
 pub(super) struct Flag(Atomic<bool>);
 
 impl Flag {
@@ -15,12 +15,16 @@ impl Flag {
         Self(Atomic::new(false))
     }
 
-    /// Sets it. Whoever takes it sees what was done before. Any context.
+    /// Sets the flag. The worker that takes it sees everything done before.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn raise(&self) {
         self.0.store(true, Release);
     }
 
-    /// Whether it was set since the last time. Only for the worker.
+    /// Clears the flag. Returns `true` if it was set since the last call. Only for the worker.
     pub(super) fn take(&self) -> bool {
         self.0.load(Relaxed) && self.0.xchg(false, Full)
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Looks at all connections every now and then: those that are idle are closed, and those that nobody
-//! needs are forgotten. `proto::idle` says which.
+//! Periodic check of all connections: idle ones are closed, unneeded ones are forgotten.
+//! `proto::idle` decides.
 //!
-//! Whoever holds a connection may still have it when it is forgotten. Such a one has ended: it takes no
-//! message and no request any more, so there are never two that count messages between the same
-//! addresses. The sender looks for the connection again, and makes a new one.
+//! References to a connection may remain after it is forgotten. It has ended then and takes no
+//! messages or requests. So two connections never number messages between the same addresses at
+//! once. A sender looks the connection up again and makes a new one.
 
 use super::{connection::Tx, receive::RecvSide, table::PositionPlace, Connection, Counter, Node};
 use crate::kapi::{
@@ -32,11 +32,12 @@ kernel::impl_has_delayed_work! {
     impl HasDelayedWork<Self, 0> for Node { self.looks }
 }
 
-/// How many connections are closed for room at the most from one look at all of them to the next.
+/// Maximum number of connections that one check of all closes to make room.
 const MOST_CLOSED: u32 = 64;
 
-/// How long that may take, in nanoseconds, but for the last one: a device that does not flush takes seconds for each,
-/// and the others wait for it, and so does who unloads the module.
+/// Time limit for these closings in one check, in nanoseconds; the last one may exceed it. A device
+/// that does not flush takes seconds for each. The other connections and module unload wait
+/// meanwhile.
 const LONGEST_CLOSING: u64 = 5_000_000_000;
 
 impl WorkItem<0> for Node {
@@ -59,11 +60,14 @@ impl WorkItem<0> for Node {
 }
 
 impl Node {
-    /// Sees to it that somebody looks at the connections, as long as there are any. Any context but a
-    /// hard interrupt.
+    /// Schedules the next check, as long as there are connections.
     ///
-    /// Only for who adds a connection, and for the work itself: [`Node::stop`] stops one timer after the other,
-    /// and no other work may set again what is stopped already.
+    /// Only for code that adds a connection, and for the work itself. [`Node::stop`] stops the
+    /// timers one after the other, and no other work may arm a stopped one.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(super) fn look_later(self: &Arc<Self>) {
         if self.has_connections() {
             let period_ms = self.idle_timeouts.period_ms();
@@ -71,13 +75,22 @@ impl Node {
         }
     }
 
-    /// Whether there is anything to look at later. Any context but a hard interrupt.
+    /// Returns `true` if there are connections, and the table is not closed.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(super) fn has_connections(&self) -> bool {
         let connections = self.connections.lock();
         !connections.closed && connections.tree.len() > 0
     }
 
-    /// `may_close`: it may be closed for room. Returns whether it was. Sleeps.
+    /// Checks one connection, and closes it to make room only if `may_close`. Returns `true` if
+    /// that was done.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     fn check(&self, connection: &Arc<Connection>, may_close: bool) -> bool {
         match connection.check() {
             IdleDecision::Keep => {}
@@ -103,9 +116,14 @@ impl Node {
         self.connections.lock().tree.is_crowded(&connection.key)
     }
 
-    /// Forgets a connection, unless something has happened to it. Returns whether it was closed for that. Sleeps.
+    /// Forgets a connection, unless something has happened to it. Returns `true` if it was closed
+    /// for that.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     fn forget(&self, connection: &Arc<Connection>, when: When) -> bool {
-        // Whoever has it is about to do something with the connection.
+        // The current owner of the worker is about to change the connection.
         let Some(mut worker) = connection.worker.try_lock() else {
             return false;
         };
@@ -120,8 +138,8 @@ impl Node {
         };
         let mut connections = self.connections.lock();
         let now = &mut *connections;
-        // With the table locked, so that nobody finds one that has ended. The peer's request may be the answer to that
-        // the connection was closed here.
+        // The table is locked, so no lookup finds a connection that has ended. A pending request
+        // may be the peer's reaction to the closing above, so it does not count then.
         let may = worker.is_down()
             && (when == When::Always || now.tree.is_crowded(&connection.key))
             && (closed || connection.request.lock().is_none());
@@ -141,16 +159,16 @@ impl Node {
         drop(worker);
         if gone.is_none() {
             if closed {
-                // What came meanwhile has woken nobody.
+                // Events that came meanwhile have not woken the worker.
                 connection.wake_worker();
             }
             return closed;
         }
-        // The peer has to make it again. C RDS asks again as soon as a connection is closed.
+        // The peer has to send the request again. C RDS does so as soon as a connection is closed.
         connection.reject_request();
-        // Who waits looks for the connection that there is now.
+        // The waiters look up the connection that exists now.
         connection.waiters.wake_all();
-        // No endpoint is left to set it going again.
+        // No endpoint is left that could arm them again.
         cancel_delayed::<_, 1>(connection);
         cancel_delayed::<_, 2>(connection);
         cancel::<_, 0>(connection);
@@ -161,23 +179,23 @@ impl Node {
     }
 }
 
-/// When a connection may be forgotten.
+/// Conditions for forgetting a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// It is down.
+    /// The connection is down.
     Always,
-    /// It is down, and room is scarce.
+    /// The connection is down, and room is scarce.
     Crowded,
-    /// Room is scarce: it is closed, if it is up, and not taken up again.
+    /// Room is scarce. The connection is closed first if it is up.
     Closed,
 }
 
-/// What is left of a connection that is forgotten.
+/// State that outlives a forgotten connection.
 struct Last {
-    /// The sequence of its next message.
+    /// Sequence of the next message to send.
     next_tx: u64,
     position: Option<Position>,
-    /// It has never been up.
+    /// The connection has never been up.
     unmet: bool,
 }
 
@@ -189,7 +207,7 @@ fn marks(tx: &Tx, rx: &RecvSide) -> IdleProgress {
     }
 }
 
-/// Whether the connection's place in the peer's numbers must not be forgotten.
+/// Returns `true` if the connection's position in the peer's sequence must be kept.
 fn leaves_position(tx: &Tx, rx: &RecvSide) -> bool {
     !tx.idle_tracker.is_settled() && !rx.is_unused()
 }
@@ -216,14 +234,19 @@ impl Connection {
             .check(&snapshot, now, self.node.idle_timeouts)
     }
 
-    /// Whether the connection has been forgotten, or the module is being unloaded: it takes no messages.
+    /// Returns `true` if the connection takes no more messages: it was forgotten, or the module is
+    /// being unloaded.
+    ///
+    /// # Context
+    ///
     /// Any context.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.stop.peek()
     }
 
-    /// A new connection goes on where the one before it was, as far as that is needed. With the table locked.
+    /// Continues the sequence numbers of an earlier connection as far as necessary. Called with the
+    /// table locked.
     pub(super) fn begin(&self, begin_at: u64, position: Option<Position>) {
         let mut tx = self.tx.lock();
         tx.queue.state.begin_at(begin_at);
@@ -233,14 +256,20 @@ impl Connection {
         }
     }
 
-    /// See the function of that name. Any context but a hard interrupt.
+    /// Locks the connection and calls [`leaves_position`].
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     fn leaves_position(&self) -> bool {
         let tx = self.tx.lock();
         leaves_position(&tx, &self.rx.lock())
     }
 
-    /// Ends the connection, if nothing has happened since the last look, and if what must not be forgotten can be kept.
-    /// It is down, and its worker is kept away.
+    /// Ends the connection if nothing has happened since the last check. Returns `None` if
+    /// something has, or if a position must be kept and `can_keep` is `false`.
+    ///
+    /// The connection is down, and the caller holds the worker lock.
     fn end(&self, can_keep: bool) -> Option<Last> {
         let tx = self.tx.lock();
         let rx = self.rx.lock();
@@ -251,7 +280,7 @@ impl Connection {
         {
             return None;
         }
-        // Whoever queues a message or a request sees the flag with one of the locks held.
+        // Code that queues a message or a request checks the flag under one of these locks.
         let request = self.request.lock();
         self.stop.store(true, Release);
         drop(request);

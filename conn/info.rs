@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What others are shown of a connection.
+//! Snapshots of a connection for the `RDS_INFO_*` tables.
 
 use super::Connection;
 use crate::kapi::{sync::Walk, task};
 use crate::proto::{connect::State, info::RdmaPath};
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
-/// Messages that are looked at from one time to the next that their queue is locked.
+/// Maximum number of messages that are visited each time their queue is locked.
 pub(super) const BATCH: usize = 64;
 
-/// A queue of messages to the peer.
+/// The two queues of messages to the peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QueueKind {
-    /// Those that wait to be sent.
+    /// Messages that wait to be sent.
     Unsent,
-    /// Those that the peer has not acknowledged.
+    /// Messages that the peer has not acknowledged.
     Sent,
 }
 
-/// What is shown of a message to the peer.
+/// Snapshot of a queued message.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct MessageInfo {
     pub(crate) sequence: u64,
@@ -28,7 +28,7 @@ pub(crate) struct MessageInfo {
     pub(crate) dport: u16,
 }
 
-/// What is shown of a connection.
+/// Snapshot of a connection.
 pub(crate) struct ConnInfo {
     pub(crate) next_tx: u64,
     pub(crate) next_rx: u64,
@@ -37,10 +37,14 @@ pub(crate) struct ConnInfo {
 }
 
 impl Connection {
-    /// How the connection is now. Process context.
+    /// Returns a snapshot of the connection.
     ///
-    /// One that rests is shown as C RDS would show it, which keeps its queue pair: connected. A
-    /// flag of our own tells it apart.
+    /// A resting connection is shown as connected, like in C RDS, which keeps its queue pair. A
+    /// flag of this module distinguishes it.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub(crate) fn info(&self) -> ConnInfo {
         /// Source: `RDS_INFO_CONNECTION_FLAG_*` in `include/uapi/linux/rds.h`.
         const CONNECTING: u8 = 2;
@@ -52,7 +56,7 @@ impl Connection {
         let rests = tx.rest.is_some();
         drop(tx);
         let rx = self.rx.lock();
-        // As C RDS has it.
+        // C RDS shows 0 before the first message.
         let next_rx = if rx.is_unused() {
             0
         } else {
@@ -76,7 +80,11 @@ impl Connection {
         }
     }
 
-    /// The path of the connection while it is up, or its last one while it rests. Process context.
+    /// Returns the path of the connection while it is up, or its last one while it rests.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub(crate) fn path(&self) -> Option<RdmaPath> {
         let tx = self.tx.lock();
         match &tx.link {
@@ -86,12 +94,20 @@ impl Connection {
         }
     }
 
-    /// Calls `each`, without a lock, for the messages of a queue, oldest first, until it fails. What comes
-    /// or goes meanwhile may be missed, and no message is seen twice. May sleep. Fails with EINTR if the
-    /// process is to die.
+    /// Calls `each`, without a lock, for the messages of a queue, oldest first, until it fails.
     ///
-    /// There may be millions, of many sockets. The walk begins again when a socket cancels its messages,
-    /// but ends where the queue did at first.
+    /// Messages that are added or removed meanwhile may be missed, and none is visited twice. There
+    /// may be millions, of many sockets. The walk begins again when a socket cancels its messages,
+    /// but ends where the queue ended at the start.
+    ///
+    /// # Errors
+    ///
+    /// - `EINTR` if the process is being killed.
+    /// - Any error of `each`.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn try_for_each_message(
         &self,
         queue_kind: QueueKind,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Listens, every now and then, for the peers of all connections on which something waits: who is silent for long
-//! is asked for an answer, and given up if there is none. `proto::silence` says when.
+//! Periodic keepalive check of all connections that wait for their peer. A peer that is silent for
+//! long gets a keepalive, and the link is given up if no answer comes. `proto::keepalive` decides
+//! when.
 
 use super::{Connection, Counter, Node};
 use crate::kapi::{errno::Errno, print::pr_info_ratelimited, task::without_io, time};
@@ -35,8 +36,8 @@ impl WorkItem<1> for Node {
 }
 
 impl Node {
-    /// Sees to it that somebody listens for the peers, as long as there are connections. As
-    /// [`look_later`](Self::look_later).
+    /// Schedules the next keepalive check, as long as there are connections. The restrictions of
+    /// [`look_later`](Self::look_later) apply.
     pub(super) fn listen_later(self: &Arc<Self>) {
         if self.has_connections() {
             let period_ms = self.tunables.silence().period_ms();
@@ -46,13 +47,21 @@ impl Node {
 }
 
 impl Connection {
-    /// What the link tells of the peer, if there is one. Process context, without a lock.
+    /// Returns the signs of activity that the link reports. `None` if there is no link.
+    ///
+    /// # Context
+    ///
+    /// Process context, without a lock.
     pub(super) fn activity(&self) -> Option<LinkActivity> {
         let link = self.tx.lock().link.clone();
         Some(link?.activity())
     }
 
-    /// Sees whether the peer is heard, if something waits for it. Sleeps.
+    /// Checks for signs of life of the peer, if something waits for it.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     fn listen(&self, limit: KeepaliveLimit) {
         let mut tx = self.tx.lock();
         let rx = self.rx.lock();
@@ -64,7 +73,8 @@ impl Connection {
             return;
         };
         let times_up = tx.times_up;
-        // What is sent after this look counts as given to the device, so a question among it is not too early.
+        // Messages sent after this point count as handed to the device. So a keepalive among them
+        // is not too early.
         let unsent = tx.queue.unsent.front().map(|first| first.sequence);
         drop(tx);
         let activity = link.activity();
@@ -85,7 +95,7 @@ impl Connection {
         let decision = tx.silence.check(&snapshot, time::monotonic_ns(), limit);
         match (decision, tx.asking) {
             (KeepaliveDecision::Keep, _) => {}
-            // Another one would not be answered sooner.
+            // Another keepalive would not be answered sooner.
             (KeepaliveDecision::Ask, Some(sequence)) => tx.silence.asked(sequence),
             (KeepaliveDecision::Ask, None) => {
                 drop(tx);
@@ -101,8 +111,10 @@ impl Connection {
         }
     }
 
-    /// Sends the peer something that it must answer, behind all else, if the link is the one that was looked at.
-    /// Without memory it counts as asked all the same: that there is none may be for what waits for this peer.
+    /// Queues a keepalive behind all messages, if the link is still the one that was checked.
+    ///
+    /// If there is no memory it still counts as sent. The memory may be used by messages that wait
+    /// for this very peer.
     fn ask(&self, times_up: u64) {
         let question = Message::question(self.pools());
         let mut tx = self.tx.lock();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What identifies a connection, and how people are shown that.
+//! The key of a connection, and the text forms of its addresses.
 
 use crate::kapi::{net::Net, trace};
 use core::net::Ipv6Addr;
 use kernel::{fmt, prelude::*};
 
-/// What identifies a connection. In this order, those of one local address are next to each other.
+/// Key of a connection. The field order sorts the keys of one local address next to each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnKey {
     pub(crate) net: Net,
@@ -17,8 +17,7 @@ pub(crate) struct ConnKey {
 }
 
 impl ConnKey {
-    /// No key of the local address, or of this and the peer address if one is given, is less than this
-    /// one.
+    /// Returns the least key of a local address, or of the pair if a peer address is given.
     pub(super) fn least_of(net: Net, laddr: Ipv6Addr, faddr: Option<Ipv6Addr>) -> Self {
         Self {
             net,
@@ -29,13 +28,13 @@ impl ConnKey {
         }
     }
 
-    /// Whether it is the key of a connection of the local address, to the peer address if one is given.
+    /// Returns `true` if the key has this local address, and this peer address if one is given.
     pub(super) fn is_of(&self, net: Net, laddr: Ipv6Addr, faddr: Option<Ipv6Addr>) -> bool {
         self.net == net && self.laddr == laddr && faddr.is_none_or(|faddr| self.faddr == faddr)
     }
 
-    /// The link that the local address is valid on, 0 if it is on all. The peer address may be
-    /// valid on one only where the local one is not.
+    /// Returns the interface to which the local address is restricted. 0 if it is valid on all. The
+    /// scope may belong to the peer address only.
     pub(crate) fn local_scope(&self) -> u32 {
         match self.laddr.is_unicast_link_local() {
             true => self.scope,
@@ -43,7 +42,7 @@ impl ConnKey {
         }
     }
 
-    /// For tracepoints.
+    /// Returns the form that tracepoints use.
     #[cold]
     pub(super) fn traced(&self) -> trace::Conn {
         trace::Conn::new(self.laddr, self.faddr, self.tos)
@@ -64,7 +63,7 @@ impl fmt::Display for ConnKey {
     }
 }
 
-/// An address as people write it: IPv4 where it is a mapped one.
+/// An address in the usual text form. IPv4-mapped addresses are shown as IPv4.
 pub(crate) struct ShownAddr(pub(crate) Ipv6Addr);
 
 impl fmt::Display for ShownAddr {
@@ -76,7 +75,7 @@ impl fmt::Display for ShownAddr {
     }
 }
 
-/// An address as C RDS writes it: a mapped one stays what it is.
+/// An address as C RDS writes it. IPv4-mapped addresses stay IPv6.
 pub(crate) struct AsIs(pub(crate) Ipv6Addr);
 
 impl fmt::Display for AsIs {
