@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Users whose operations the peer of a connection refuses.
-//!
-//! Each such operation ends the link for all.
+//! Tracks users whose operations the peer of a connection refuses. Each refusal ends the link for
+//! all users.
 
 use crate::kapi::{
     sync::{new_spinlock_bh, Peek, SpinLockBh},
@@ -15,10 +14,10 @@ use kernel::{
     sync::atomic::{Atomic, Relaxed},
 };
 
-/// These users.
+/// The users whose operations the peer has refused.
 #[pin_data]
 pub(crate) struct Offenders {
-    /// There are some.
+    /// Set while `faults` has entries. Read without the lock.
     any: Atomic<bool>,
     #[pin]
     faults: SpinLockBh<Option<KBox<Faults>>>,
@@ -32,13 +31,16 @@ impl Offenders {
         })
     }
 
-    /// Notes that the peer has refused an operation of a user's socket, of which this was the
-    /// standing. Any context but a hard interrupt.
+    /// Notes that the peer has refused an operation of a user's socket, which had this standing.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     #[cold]
     pub(crate) fn note(&self, user: UserId, standing: Standing) {
         let mut faults = self.faults.lock();
         if faults.is_none() {
-            // Without memory it is as if nothing had been.
+            // If there is no memory the refusal is not remembered.
             *faults = KBox::new(Faults::new(), GFP_ATOMIC).ok();
             self.any.store(faults.is_some(), Relaxed);
         }
@@ -47,7 +49,11 @@ impl Offenders {
         }
     }
 
-    /// There is a link again. Any context but a hard interrupt.
+    /// Notes that a link is up again.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(super) fn recover(&self) {
         if !self.any.peek() {
             return;
@@ -57,8 +63,15 @@ impl Offenders {
         }
     }
 
-    /// Lets an operation of a user's socket go now, or returns after how many nanoseconds the
-    /// caller may ask again. Any context but a hard interrupt.
+    /// Admits an operation of a user's socket.
+    ///
+    /// # Errors
+    ///
+    /// If the operation must wait, returns the nanoseconds after which the caller may ask again.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     #[inline]
     pub(crate) fn turn(&self, user: UserId, standing: Standing) -> Result<(), u64> {
         if !self.any.peek() {
@@ -72,7 +85,7 @@ impl Offenders {
         };
         let forgotten = faults.take_if(|faults| faults.is_forgotten(now));
         if forgotten.is_some() {
-            // Nobody needs the lock until there is another one.
+            // Callers skip the lock until the next refusal.
             self.any.store(false, Relaxed);
         }
         drop(faults);

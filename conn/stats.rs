@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The counters of `RDS_INFO_COUNTERS`.
+//! Counters of `RDS_INFO_COUNTERS`.
 //!
-//! Source: names, meaning and order of the core's and the IB transport's counters are those that
-//! `rds-info -c` shows on C RDS; what is ours alone comes after them.
+//! Source: names, meaning and order of the counters of the RDS core and the IB transport are those
+//! of `rds-info -c` on C RDS. Counters of this module only come after them.
 
 use crate::kapi::sync::PerCpuCounters;
 use kernel::prelude::*;
 
-/// Bytes of a fragment, as monitoring tools take it to be: that of Oracle's kernels.
+/// Fragment size that monitoring tools assume, in bytes: that of Oracle's kernels.
 const FRAG_BYTES: u64 = 16 << 10;
 
 macro_rules! counters {
@@ -21,11 +21,11 @@ macro_rules! counters {
             $($(#[$doc])* $variant,)*
         }
 
-        /// The counters' names, in order.
+        /// Names of the counters, in order.
         const NAMES: &[&str] = &[$($name,)*];
 
         impl Counter {
-            /// As `rds-info -c` shows it.
+            /// Returns the name that `rds-info -c` shows.
             pub(crate) const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -36,7 +36,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// A connection was lost.
+    /// Lost connections.
     ConnReset => "conn_reset",
     RecvDropBadChecksum => "recv_drop_bad_checksum",
     RecvDropOldSeq => "recv_drop_old_seq",
@@ -75,28 +75,28 @@ counters! {
     SendStuck => "send_stuck_rm",
     MprdsCatchup => "mprds_catchup_tx0_retries",
     IbConnectRaced => "ib_connect_raced",
-    /// A request was not looked at because its peer had withdrawn it.
+    /// Connection requests that were dropped unread because the peer had withdrawn them.
     IbListenClosedStale => "ib_listen_closed_stale",
     IbEvtHandlerCall => "ib_evt_handler_call",
     IbTaskletCall => "ib_tasklet_call",
     IbTxCqEvent => "ib_tx_cq_event",
     IbTxRingFull => "ib_tx_ring_full",
-    /// A frame waits, as the peer has no receive for it.
+    /// Frames that had to wait because the peer had no receive for them.
     IbTxThrottle => "ib_tx_throttle",
     IbTxSgMappingFailure => "ib_tx_sg_mapping_failure",
     IbTxStalled => "ib_tx_stalled",
-    /// A frame told the peer of receives.
+    /// Frames that advertised local receives to the peer.
     IbTxCreditUpdates => "ib_tx_credit_updates",
     IbRxCqEvent => "ib_rx_cq_event",
     IbRxRingEmpty => "ib_rx_ring_empty",
     IbRxRefillFromCq => "ib_rx_refill_from_cq",
     IbRxRefillFromThread => "ib_rx_refill_from_thread",
     IbRxAllocLimit => "ib_rx_alloc_limit",
-    /// The memory of the pools of all devices, in units of [`FRAG_BYTES`]. Not counted.
+    /// Memory of the pools of all devices, in units of [`FRAG_BYTES`]. Computed on read.
     IbRxTotalFrags => "ib_rx_total_frags",
-    /// The messages that wait to be read. Not counted.
+    /// Messages that wait to be read. Computed on read.
     IbRxTotalIncs => "ib_rx_total_incs",
-    /// A frame told us of receives.
+    /// Frames that advertised receives of the peer.
     IbRxCreditUpdates => "ib_rx_credit_updates",
     IbAckSent => "ib_ack_sent",
     IbAckSendFailure => "ib_ack_send_failure",
@@ -119,83 +119,85 @@ counters! {
     IbMr1MReused => "ib_rdma_mr_1m_reused",
     IbAtomicCswp => "ib_atomic_cswp",
     IbAtomicFadd => "ib_atomic_fadd",
-    /// A peer was faster than a receive ring was refilled: the ring is deeper now.
+    /// Receive rings made deeper because a peer was faster than the refill.
     IbRxRingGrown => "ib_rx_ring_grown",
-    /// A receive ring was not used much: it is less deep now.
+    /// Receive rings made shallower because they were little used.
     IbRxRingShrunk => "ib_rx_ring_shrunk",
-    /// A frame with several messages was sent.
+    /// Packed frames sent.
     IbTxPacked => "ib_tx_packed",
-    /// A frame with several messages has arrived.
+    /// Packed frames received.
     IbRxPacked => "ib_rx_packed",
-    /// A connection was given up for the memory that it kept or needed.
+    /// Connections given up because of the memory that they held or needed.
     IbRxStarvedDrop => "ib_rx_starved_drop",
-    /// A ping that only makes the receive ring of an idle connection smaller.
+    /// Pings whose only purpose is to shrink the receive ring of an idle connection.
     SendProbe => "send_probe",
-    /// A header broke a rule other than its checksum; the connection was dropped.
+    /// Headers that broke a rule other than the checksum. The connection was dropped.
     RecvDropBadHeader => "recv_drop_bad_header",
-    /// A frame did not fit its message; the connection was dropped.
+    /// Frames that did not fit their message. The connection was dropped.
     RecvDropBadFragment => "recv_drop_bad_fragment",
-    /// A peer acknowledged what was never sent; the connection was dropped.
+    /// Acknowledgements of messages that were never sent. The connection was dropped.
     RecvDropBadAck => "recv_drop_bad_ack",
-    /// A message was lost for want of memory at a place where its sender cannot be told.
+    /// Messages lost because there was no memory, at a place that cannot notify the sender.
     RecvDropNoMemory => "recv_drop_no_memory",
-    /// A frame came after one that ended the connection.
+    /// Frames that came after one that ended the connection.
     RecvDropBroken => "recv_drop_broken",
-    /// A message was dropped because its socket had far more to read than its receive buffer takes.
+    /// Messages dropped because the unread data of their socket was far above its receive buffer.
     RecvDropOverrun => "recv_drop_overrun",
-    /// A connection request was refused for what it said.
+    /// Connection requests refused because of their content.
     ConnRejectBadRequest => "conn_reject_bad_request",
-    /// A connection request waits for its answer until that can be sent.
+    /// Connection requests whose answer waits until it can be sent.
     ConnRequestParked => "conn_request_parked",
-    /// An attempt to connect failed.
+    /// Failed attempts to connect.
     ConnAttemptFailed => "conn_attempt_failed",
-    /// A pong could not be queued.
+    /// Pongs that could not be queued.
     SendPongDropped => "send_pong_dropped",
-    /// A message was cancelled because its socket was closed.
+    /// Messages cancelled because their socket was closed.
     SendDropClosed => "send_drop_closed",
-    /// A message was cancelled because its socket asked for that.
+    /// Messages cancelled on request of their socket.
     SendDropCancelled => "send_drop_cancelled",
-    /// A message was dropped because the connection ended before its operation was known to be done.
+    /// Messages dropped because the connection ended before the outcome of their operation was
+    /// known.
     SendDropOperation => "send_drop_operation",
-    /// A congestion map could not be kept for want of memory.
+    /// Congestion maps that could not be stored because there was no memory.
     CongUpdateFailed => "cong_update_failed",
-    /// A local address could not be looked up for want of memory.
+    /// Local addresses that could not be looked up because there was no memory.
     IbLaddrFailed => "ib_laddr_failed",
-    /// A connection, or an attempt, was given up because its local address has left its device.
+    /// Connections and attempts given up because their local address has left its device.
     IbAddrMoved => "ib_addr_moved",
-    /// A device that had not reported what was posted for a while was given something more to report.
+    /// Work requests posted to make a device report overdue completions.
     IbTxWatchdogKick => "ib_tx_watchdog_kick",
-    /// A connection was given up because its device did not report what was posted.
+    /// Connections given up because their device did not report completions.
     IbTxWatchdogTimeout => "ib_tx_watchdog_timeout",
-    /// A device did not flush a queue pair, or not in time.
+    /// Queue pairs that the device did not flush, or not in time.
     IbNotFlushed => "ib_not_flushed",
-    /// A peer has used up a receive by something else than a message.
+    /// Receives that a peer used up by something other than a message.
     IbRxMisused => "ib_rx_misused",
-    /// A connection was refused because there were too many.
+    /// Connections refused because of the limits on their number.
     ConnRefusedLimit => "conn_refused_limit",
-    /// A connection was closed because no message went either way for long.
+    /// Connections closed because no message went either way for long.
     ConnIdleClosed => "conn_idle_closed",
-    /// A peer was asked for an answer, as nothing came from it for long and something waits for it.
+    /// Keepalives sent to peers that were silent while something waited for them.
     ConnKeepaliveSent => "conn_keepalive_sent",
-    /// A connection was given up because its peer did not answer.
+    /// Connections given up because the peer did not answer a keepalive.
     ConnKeepaliveTimeout => "conn_keepalive_timeout",
-    /// A connection was forgotten because nobody needed it.
+    /// Connections forgotten because they were not needed.
     ConnGc => "conn_gc",
-    /// A request for a connection was refused because it names GIDs of other addresses than its own.
+    /// Connection requests refused because their GIDs belong to other addresses than their own.
     ConnRejectForged => "conn_reject_forged",
-    /// A message was dropped because its socket was closed before it was read.
+    /// Messages dropped because their socket was closed before they were read.
     RecvDropClosed => "recv_drop_closed",
-    /// A connection was made anew because the peer refused an operation of a program here.
+    /// Connections made anew because the peer refused an operation of a local program.
     ConnOpRefused => "conn_op_refused",
-    /// A call waited, or was told to come again, as peers refused other operations of its user.
+    /// Calls that waited, or failed with a retry error, because peers refused other operations of
+    /// the user.
     SendOpHeld => "send_op_held",
-    /// A message was dropped because unread ones of the same user take far more than a share of the
-    /// memory to receive with.
+    /// Messages dropped because unread ones of the same user take far more than their share of the
+    /// receive memory.
     RecvDropShare => "recv_drop_share",
-    /// A message was copied out of its buffers because unread ones of the same user take more than
-    /// a share of them.
+    /// Messages copied out of their buffers because unread ones of the same user hold more than
+    /// their share of the buffers.
     RecvCopiedOut => "recv_copied_out",
-    /// A send found the share of its user full.
+    /// Sends that found the share of their user full.
     SendShareFull => "send_share_full",
 }
 
@@ -205,33 +207,57 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    /// Counters that are all zero. May sleep.
+    /// Creates counters that are all zero.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             counters: PerCpuCounters::new()?,
         })
     }
 
-    /// Adds one. Any context.
+    /// Adds 1 to a counter.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn inc(&self, counter: Counter) {
         self.counters.add(counter as usize, 1);
     }
 
-    /// Adds `value`. Any context.
+    /// Adds `value` to a counter.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn add(&self, counter: Counter, value: usize) {
         self.counters.add(counter as usize, value as u64);
     }
 
-    /// Counts an event, and the `bytes` that came of it. Any context.
+    /// Adds 1 to `event`, and `bytes` to `amount`.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn count(&self, event: Counter, amount: Counter, bytes: usize) {
         self.counters
             .count(event as usize, amount as usize, bytes as u64);
     }
 
-    /// Names and values in order, while pools hold `pool_bytes`. Any context.
+    /// Returns names and values in order. `pool_bytes` is the memory that the pools hold.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn iter(&self, pool_bytes: u64) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         const FRAGS: usize = Counter::IbRxTotalFrags as usize;
         const INCS: usize = Counter::IbRxTotalIncs as usize;
@@ -245,8 +271,8 @@ impl Stats {
         })
     }
 
-    /// The messages that were queued to be read, and neither read nor dropped. Inexact while that
-    /// goes on.
+    /// Returns the number of messages that were queued but neither read nor dropped. Inexact while
+    /// messages are queued or read.
     fn unread(&self) -> u64 {
         let sum = |counter: Counter| self.counters.sum(counter as usize);
         sum(Counter::RecvQueued)

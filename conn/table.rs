@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connections of a node by their keys, and how many there may be.
+//! Table of a node's connections by key, and the limits on their number.
 
 use super::key::{ConnKey, ShownAddr};
 use crate::kapi::{net::Net, task::UserId};
@@ -12,17 +12,17 @@ use kernel::{
     rbtree::{CursorMut, RBTree, RBTreeNodeReservation},
 };
 
-/// How many connections a node may have.
+/// Limits on the number of connections of a node.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
-    /// In all.
+    /// Total number.
     pub(crate) all: usize,
-    /// With one peer address: from any address of ours, with any type of service.
+    /// Number with one peer address, over all local addresses and types of service.
     pub(crate) per_peer: usize,
 }
 
 impl Bounds {
-    /// There may be one at least.
+    /// Returns the limits, each raised to 1 if it is less.
     fn at_least_one(self) -> Self {
         Self {
             all: self.all.max(1),
@@ -31,20 +31,21 @@ impl Bounds {
     }
 }
 
-/// How many connections a user may have in any case, while there is room, whose peers have never answered.
+/// Number of connections to peers that have never answered which a user may always have, within the
+/// total limit.
 const FEW: usize = 16;
 
-/// Whether a bound is so near that what is not needed should make room: an eighth is left.
+/// Returns `true` if at most an eighth of `bound` is left, so unneeded entries should make room.
 fn is_near(count: usize, bound: usize) -> bool {
     count >= bound.saturating_sub(bound / 8)
 }
 
-/// Which bound does not allow another connection.
+/// The limit that does not allow another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
     All(usize),
     Peer(Ipv6Addr, usize),
-    /// So many connections of one user's programs have never been up.
+    /// Number of connections of one user's programs that have never been up.
     Unmet(usize),
 }
 
@@ -86,7 +87,7 @@ impl PeerKey {
     }
 }
 
-/// The memory that an entry takes.
+/// Preallocated memory for one entry.
 pub(crate) struct TableSlot<V> {
     entry: RBTreeNodeReservation<ConnKey, V>,
     peer: RBTreeNodeReservation<PeerKey, usize>,
@@ -94,6 +95,14 @@ pub(crate) struct TableSlot<V> {
 }
 
 impl<V> TableSlot<V> {
+    /// Allocates the memory.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
     /// May sleep.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
@@ -104,7 +113,7 @@ impl<V> TableSlot<V> {
     }
 }
 
-/// Counts one more.
+/// Adds 1 to the count of `key`.
 fn add<K: Ord>(counts: &mut RBTree<K, usize>, key: K, place: RBTreeNodeReservation<K, usize>) {
     match counts.get_mut(&key) {
         Some(count) => *count = count.saturating_add(1),
@@ -112,7 +121,7 @@ fn add<K: Ord>(counts: &mut RBTree<K, usize>, key: K, place: RBTreeNodeReservati
     }
 }
 
-/// Counts one less.
+/// Subtracts 1 from the count of `key`, and removes a count of 0.
 fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
     match counts.get_mut(key) {
         Some(count) if *count > 1 => *count = count.saturating_sub(1),
@@ -120,12 +129,13 @@ fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
     }
 }
 
-/// The connections.
+/// The connections of a node.
 ///
 /// # Invariants
 ///
-/// `len` is how many entries `tree` has, and `peers` has how many of them each peer address has, if any. `unmet` has
-/// how many entries were added for each user, if any, and were neither removed nor met.
+/// - `len` is the number of entries of `tree`.
+/// - `peers` has the number of entries for each peer address that has any.
+/// - `unmet` has the number of entries added for each user and neither removed nor met, if not 0.
 pub(crate) struct Table<V> {
     tree: RBTree<ConnKey, V>,
     peers: RBTree<PeerKey, usize>,
@@ -135,7 +145,7 @@ pub(crate) struct Table<V> {
 }
 
 impl<V> Table<V> {
-    /// An empty table. There may be one connection at least.
+    /// Creates an empty table. Limits below 1 count as 1.
     pub(crate) fn new(bounds: Bounds) -> Self {
         // INVARIANT: Empty.
         Self {
@@ -159,10 +169,12 @@ impl<V> Table<V> {
         self.peers.get(&PeerKey::of(key)).copied().unwrap_or(0)
     }
 
-    /// Whether there may be another connection, which would have this key, for a program of `user` if there is one.
+    /// Checks that another connection with this key may be added, for a program of `user` if there
+    /// is one.
     ///
-    /// A user may have as many with peers that have never answered as there is room left, and a few in any case. So one
-    /// alone gets half of it, the next one half of the rest, and there is some for another.
+    /// A user may have as many connections to peers that have never answered as there is room left,
+    /// and [`FEW`] in any case. So one user alone gets half of the room, and the next one half of
+    /// the rest.
     pub(crate) fn has_room(&self, key: &ConnKey, user: Option<UserId>) -> Result<(), Full> {
         if self.len >= self.bounds.all {
             return Err(Full::All(self.bounds.all));
@@ -178,12 +190,12 @@ impl<V> Table<V> {
         }
     }
 
-    /// Whether a bound that counts the connection of this key is near.
+    /// Returns `true` if a limit that counts the connection of this key is nearly reached.
     pub(crate) fn is_crowded(&self, key: &ConnKey) -> bool {
         is_near(self.len, self.bounds.all) || is_near(self.with_peer(key), self.bounds.per_peer)
     }
 
-    /// Adds an entry, unless there is no room. There is none with this key.
+    /// Adds an entry, unless a limit is reached. The key must not be in the table.
     pub(crate) fn insert(
         &mut self,
         key: ConnKey,
@@ -192,7 +204,7 @@ impl<V> Table<V> {
         place: TableSlot<V>,
     ) -> Result<(), Full> {
         self.has_room(&key, user)?;
-        // INVARIANT: One more in all; the key was not there, so nothing is replaced.
+        // INVARIANT: One more in all. The key was not there, so nothing is replaced.
         add(&mut self.peers, PeerKey::of(&key), place.peer);
         if let Some(user) = user {
             add(&mut self.unmet, user, place.user);
@@ -202,7 +214,8 @@ impl<V> Table<V> {
         Ok(())
     }
 
-    /// Takes an entry out. [`Self::meet`] is called for it if it was added for a user and has never been up.
+    /// Removes an entry. The caller also calls [`Self::meet`] if the entry was added for a user and
+    /// has never been up.
     pub(crate) fn remove(&mut self, key: &ConnKey) -> Option<V> {
         let value = self.tree.remove(key)?;
         // INVARIANT: One less in both.
@@ -211,12 +224,12 @@ impl<V> Table<V> {
         Some(value)
     }
 
-    /// An entry that was added for this user is up for the first time, or was removed before that.
+    /// Notes that an entry added for `user` is up for the first time, or was removed before that.
     pub(crate) fn meet(&mut self, user: UserId) {
         subtract(&mut self.unmet, &user);
     }
 
-    /// Takes all out. The caller drops both without a lock.
+    /// Removes all entries. The caller drops both results without a lock.
     pub(crate) fn take(&mut self) -> (RBTree<ConnKey, V>, impl Sized) {
         // INVARIANT: Empty.
         self.len = 0;
@@ -226,7 +239,7 @@ impl<V> Table<V> {
         (tree, (peers, unmet))
     }
 
-    /// The entry with a key, or the one behind it.
+    /// Returns the entry with the given key, or the next one.
     pub(crate) fn cursor_lower_bound_mut(
         &mut self,
         key: &ConnKey,
@@ -234,8 +247,8 @@ impl<V> Table<V> {
         self.tree.cursor_lower_bound_mut(key)
     }
 
-    /// Has `each` see up to `most` entries in the order of their keys, from `start` on. Returns the key
-    /// of the next one.
+    /// Calls `each` for up to `most` entries in key order, from `start` on. Returns the key of the
+    /// next entry.
     pub(crate) fn walk(
         &mut self,
         start: Option<ConnKey>,
@@ -254,7 +267,7 @@ impl<V> Table<V> {
     }
 }
 
-/// A connection, with all of a peer next to each other.
+/// Key of a position, ordered so that all of a peer are adjacent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ByPeer {
     peer: PeerKey,
@@ -272,23 +285,25 @@ impl ByPeer {
     }
 }
 
-/// A position, and how many were kept before it.
+/// A position, and its insertion number.
 struct Aged {
     position: Position,
     number: u64,
 }
 
-/// The age of a position: which peer it is of, and how many were kept before it.
+/// Insertion order of the positions of a peer.
 type Age = (PeerKey, u64);
 
-/// Where the numbers of peers are that may send messages again which an earlier connection has brought.
+/// Receive positions of forgotten connections, whose peers may send messages again that already
+/// arrived.
 ///
-/// A peer may have many, and there are softirqs that wait for the lock: nothing walks over them.
+/// A peer may have many positions, and softirqs wait for the lock, so no function walks over them.
 ///
 /// # Invariants
 ///
-/// `len` is how many entries `tree` has. `ages` has the key of each, and `peers` has how many of them each peer has, if
-/// any.
+/// - `len` is the number of entries of `tree`.
+/// - `ages` has the key of each entry.
+/// - `peers` has the number of entries for each peer that has any.
 pub(crate) struct Positions {
     tree: RBTree<ByPeer, Aged>,
     ages: RBTree<Age, ByPeer>,
@@ -298,7 +313,7 @@ pub(crate) struct Positions {
     bounds: Bounds,
 }
 
-/// The memory that a position takes.
+/// Preallocated memory for one position.
 pub(crate) struct PositionPlace {
     entry: RBTreeNodeReservation<ByPeer, Aged>,
     age: RBTreeNodeReservation<Age, ByPeer>,
@@ -306,6 +321,14 @@ pub(crate) struct PositionPlace {
 }
 
 impl PositionPlace {
+    /// Allocates the memory.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
     /// May sleep.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
@@ -317,7 +340,7 @@ impl PositionPlace {
 }
 
 impl Positions {
-    /// None yet, and as many as there may be connections, in all and of a peer.
+    /// Creates an empty set. The limits on connections also apply to positions.
     pub(crate) fn new(bounds: Bounds) -> Self {
         // INVARIANT: Empty.
         Self {
@@ -330,25 +353,25 @@ impl Positions {
         }
     }
 
-    /// How many there are of a peer.
+    /// Returns the number of positions of a peer.
     fn of_peer(&self, peer: &PeerKey) -> usize {
         self.peers.get(peer).copied().unwrap_or(0)
     }
 
-    /// The oldest one of a peer, if it has any.
+    /// Returns the oldest position of a peer, if it has any.
     fn oldest_of(&self, peer: PeerKey) -> Option<ByPeer> {
         let cursor = self.ages.cursor_lower_bound(&(peer, 0))?;
         let ((of, _), key) = cursor.current();
         (*of == peer).then_some(*key)
     }
 
-    /// Whether there may be another one, maybe instead of another one of the peer.
+    /// Returns `true` if a position can be added, perhaps in place of another one of the peer.
     pub(crate) fn has_room(&self, key: &ConnKey) -> bool {
         self.len < self.bounds.all || self.of_peer(&PeerKey::of(key)) >= self.bounds.per_peer
     }
 
-    /// Adds one, of which there is none with this key. If there are as many of the peer as there may be the oldest of
-    /// them goes.
+    /// Adds a position whose key must not be in the set. At the limit of the peer its oldest
+    /// position is removed.
     pub(crate) fn insert(&mut self, key: &ConnKey, position: Position, place: PositionPlace) {
         let key = ByPeer::of(key);
         if self.of_peer(&key.peer) >= self.bounds.per_peer {
@@ -359,7 +382,7 @@ impl Positions {
         let number = self.next;
         self.next = number.wrapping_add(1);
         let aged = Aged { position, number };
-        // INVARIANT: One more in all; the key was not there, and the number is new, so nothing is
+        // INVARIANT: One more in all. The key was not there and the number is new, so nothing is
         // replaced.
         drop(self.tree.insert(place.entry.into_node(key, aged)));
         drop(
@@ -370,7 +393,7 @@ impl Positions {
         self.len = self.len.saturating_add(1);
     }
 
-    /// Takes one out.
+    /// Removes and returns a position.
     pub(crate) fn remove(&mut self, key: &ConnKey) -> Option<Position> {
         self.take(&ByPeer::of(key))
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a connection needs of a transport.
+//! Interface between a connection and its transport.
 //!
-//! A [`Transport`] makes [`Endpoint`]s: one for each attempt to connect, whether it begins here or
-//! at the peer. An endpoint reports what becomes of it through its [`EndpointProgress`], and once it is
-//! established its [`Link`] carries messages.
+//! A [`Transport`] makes one [`Endpoint`] for each attempt to connect, started locally or by the
+//! peer. An endpoint reports its events through its [`EndpointProgress`]. Once it is established
+//! its [`Link`] carries messages.
 
 use super::{flag::Flag, Connection, TxQueue};
 use crate::kapi::{
@@ -24,8 +24,8 @@ use kernel::{
     },
 };
 
-/// What became of an endpoint. Set from any context, also a hard interrupt, and read by the
-/// connection's worker. Each but the first is set once at the most.
+/// Events of an endpoint. Any context sets them, also hard interrupt; the connection's worker reads
+/// them. Each one except the first is set at most once.
 pub(crate) struct EndpointProgress {
     addr_unknown: Flag,
     addr_resolved: Flag,
@@ -38,15 +38,15 @@ pub(crate) struct EndpointProgress {
     ended: Atomic<bool>,
 }
 
-/// A step of an endpoint.
+/// An event of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reached {
-    /// The address is not known yet: see [`Endpoint::resolve_again`].
+    /// The peer's address is not known yet, see [`Endpoint::resolve_again`].
     AddrUnknown,
     AddrResolved,
     RouteResolved,
     Established,
-    /// The peer has refused an operation of a program here.
+    /// The peer has refused an operation of a local program.
     Fault,
     Rejected,
     /// The local address has left the endpoint's device.
@@ -82,7 +82,11 @@ impl EndpointProgress {
         }
     }
 
-    /// Notes a step. The caller then wakes the connection's worker. Any context.
+    /// Records an event. The caller then wakes the connection's worker.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn set(&self, step: Reached) {
         if matches!(step, Reached::Fault | Reached::Moved | Reached::Lost) {
             self.end();
@@ -90,17 +94,25 @@ impl EndpointProgress {
         self.flag(step).raise();
     }
 
-    /// The endpoint is closed from now on, as it is after a step that ends it. Any context.
+    /// Marks the endpoint as closed, like an event that ends it.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn end(&self) {
         self.ended.store(true, Relaxed);
     }
 
-    /// Returns true if the endpoint has ended: what fails now is no news. Any context.
+    /// Returns `true` if the endpoint has ended. Later failures are expected then.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Relaxed)
     }
 
-    /// The next step that was not taken yet, in the order in which they can happen.
+    /// Takes the next recorded event, in the order in which events can happen.
     pub(crate) fn take(&self) -> Option<Reached> {
         const ORDER: [Reached; 8] = [
             Reached::AddrUnknown,
@@ -116,134 +128,244 @@ impl EndpointProgress {
     }
 }
 
-/// One attempt to connect, and then the connection. Dropping it tears it down: when that is done,
-/// nothing more arrives through it. Dropping sleeps; only who has `Connection::worker` does it.
+/// One attempt to connect, and the connection that it becomes.
+///
+/// Dropping an endpoint tears it down. When that is done nothing more arrives through it. Dropping
+/// sleeps, and only the owner of `Connection::worker` does it.
 pub(crate) trait Endpoint: Send + Sync {
     fn progress(&self) -> &EndpointProgress;
 
-    /// Asks for the peer's address once more. Fails with ETIMEDOUT if its time is over. May sleep.
+    /// Tries again to resolve the peer's address.
+    ///
+    /// # Errors
+    ///
+    /// - `ETIMEDOUT` if the time limit is over.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn resolve_again(&mut self) -> Result;
 
-    /// Starts to resolve the route. The address has been resolved. May sleep.
+    /// Starts to resolve the route. The address has been resolved.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn resolve_route(&self) -> Result;
 
-    /// Gets ready to receive and sends the request. The route has been resolved. May sleep.
+    /// Prepares receives and sends the connection request. The route has been resolved.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn connect(&mut self) -> Result;
 
-    /// What carries messages. The endpoint is established.
+    /// Returns the link of an established endpoint.
     fn link(&self) -> Option<Arc<dyn Link>>;
 }
 
-/// A peer's wish to connect. Dropping it rejects it, without a reason and whether the answer finds a way or not.
+/// A connection request of the peer. Dropping it rejects it without a reason, and without a
+/// guarantee that the answer can be sent.
 pub(crate) trait Request: Send + Sync {
-    /// Whether nobody waits for an answer any more. Any context.
+    /// Returns `true` if the peer no longer waits for an answer.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     fn has_ended(&self) -> bool;
 
-    /// Gets ready to receive and accepts. May sleep.
+    /// Prepares receives and accepts the request.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;
 
-    /// Rejects, because our own request has the right of way or the connection ends: at once, or when the answer finds
-    /// a way. May sleep.
+    /// Rejects the request because the local request has priority or the connection ends. The
+    /// answer is sent at once, or as soon as that is possible.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn reject(&mut self, connection: &Connection);
 }
 
-/// What carries messages to a peer.
+/// An established carrier of messages to a peer.
 pub(crate) trait Link: Send + Sync {
-    /// How messages are cut. Any context.
+    /// Returns the fragment size.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     fn fragment(&self) -> FragmentSize;
 
-    /// What messages go through, for people to look at. Any context.
+    /// Returns the path for the information tables.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     fn path(&self) -> RdmaPath;
 
-    /// Writes for people what messages go through, as words with a value each. Process context.
+    /// Writes the state of the link as `name=value` words, for people.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
-    /// Says in the log that the connection is up. Process context.
+    /// Logs that the connection is up.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     fn announce(&self, connection: &Connection);
 
-    /// What tells whether the peer lives. Process context, without a lock.
+    /// Returns signs of activity of the peer.
+    ///
+    /// # Context
+    ///
+    /// Process context, without a lock.
     fn activity(&self) -> LinkActivity;
 
-    /// The connection is lost. Any context.
+    /// Ends the link; the connection counts as lost.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     fn give_up(&self);
 
-    /// Posts what waits in the queue, as far as there is room. Called with the queue locked, in any
-    /// context but a hard interrupt.
+    /// Posts what waits in the queue, as far as there is room.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt, with the queue locked.
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue);
 }
 
-/// Memory of a program that peers may use. Dropping it ends that, in a moment; any context but a hard interrupt, without
-/// a lock.
+/// Memory of a program that peers may access. Dropping it revokes the access soon after.
+///
+/// # Context
+///
+/// Dropped in any context except hard interrupt, without a lock.
 pub(crate) trait RemoteMemory: Send + Sync {
     fn cookie(&self) -> Cookie;
 
-    /// Where it is registered. Any context.
+    /// Returns the device on which the memory is registered.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     fn home(&self) -> Arc<dyn MrDevice>;
 }
 
-/// A device on which memory of programs is registered. What is waited for there hangs on no other device.
+/// A device on which memory of programs is registered. Waiting for it does not depend on other
+/// devices.
 pub(crate) trait MrDevice: Send + Sync {
-    /// Which device it is. Any context.
+    /// Returns the identity of the device.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     fn id(&self) -> DeviceId;
 
-    /// Waits until no peer can use memory whose registration there was dropped before. Sleeps.
+    /// Waits until no peer can access memory whose registration on the device was dropped before.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     fn settle(&self);
 
-    /// Whether the device has gone, and all that was registered there. Any context but a hard interrupt.
+    /// Returns `true` if the device was removed, with all its registrations.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     fn is_gone(&self) -> bool;
 }
 
-/// Memory of a program that an operation of its own uses. Dropping it ends that, in a moment; any context but a hard
-/// interrupt.
+/// Memory of a program that a local operation uses. Dropping it releases the memory soon after.
+///
+/// # Context
+///
+/// Dropped in any context except hard interrupt.
 pub(crate) trait LocalMemory: Send + Sync {
-    /// The operation is not known to have ended well: the device may not be through with it. Any context.
+    /// Notes that the operation is not known to have succeeded, so the device may still use the
+    /// memory.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     fn poison(&self);
 }
 
-/// Who waits for the release of memory: it hears of it by being dropped, in process context.
+/// Observer of a memory release. It is dropped, in process context, when the memory is released.
 pub(crate) trait OnRelease: Send + Sync {}
 
-/// Memory that an operation is to use.
+/// Memory that is mapped for an operation.
 pub(crate) struct Mapped {
     pub(crate) memory: KBox<dyn LocalMemory>,
     pub(crate) pieces: Pieces,
-    /// That a write is done does not mean that it went well: what is sent after it, and acknowledged, does.
+    /// A completion of a write does not mean success (iWARP: only that TCP has the data). Success
+    /// is known when the peer acknowledges a later message.
     pub(crate) completion_is_local_only: bool,
 }
 
-/// What an operation needs of a device.
+/// The kind of an operation, which decides what the device must support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpKind {
-    /// To write to a peer.
+    /// RDMA write.
     Write,
-    /// To read from a peer.
+    /// RDMA read.
     Read,
-    /// To change a peer's memory in one go.
+    /// Atomic operation.
     Atomic,
-    /// The same, with masks.
+    /// Atomic operation with masks.
     MaskedAtomic,
 }
 
-/// A way to reach other nodes.
+/// A transport: a kind of network that reaches other nodes.
 pub(crate) trait Transport: Send + Sync {
-    /// The fragments that peers are asked for. Any context.
+    /// Returns the fragment size to propose to peers.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     fn fragment(&self) -> FragmentSize;
 
-    /// Whether this transport serves a local address. May sleep, unless that is known.
+    /// Returns `true` if this transport serves a local address.
     ///
-    /// Fails with ENOMEM.
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep, unless the answer is cached.
     fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool>;
 
-    /// The pools of the device that has a local address; if none has it, pools for what waits until
-    /// one has. May sleep.
+    /// Returns the pools of the device that has a local address. If no device has it, returns pools
+    /// for messages that wait until one does.
     ///
-    /// Fails with ENOMEM.
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>>;
 
-    /// Lets peers of a local address use memory of a program. Sleeps.
+    /// Registers memory of a program for access by peers of a local address.
     ///
-    /// Fails with ENODEV if no device has the address, or it goes, EMSGSIZE if the memory is too large, and as the device
-    /// does.
+    /// # Errors
+    ///
+    /// - `ENODEV` if no device has the address, or the device is being removed.
+    /// - `EMSGSIZE` if the memory is too large.
+    /// - Any error of the device.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     fn register(
         &self,
         addr: Ipv6Addr,
@@ -252,15 +374,30 @@ pub(crate) trait Transport: Send + Sync {
         access: Access,
     ) -> Result<KBox<dyn RemoteMemory>>;
 
-    /// Up to an address that is a multiple of so many bytes, a power of two, the device of a local address takes memory of
-    /// a program in one piece, for operations of its own. Fails with ENODEV if there is no device, ENOMEM. May
-    /// sleep.
+    /// Returns the boundary (power of two, in bytes) that one local buffer must not cross. Larger
+    /// buffers must be split there.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV` if no device has the address.
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn max_contiguous_map(&self, addr: Ipv6Addr, scope: u32) -> Result<u64>;
 
-    /// Has the device of a local address see memory of a program, for operations of its own. `then` is dropped when the
-    /// memory is released. Sleeps.
+    /// Maps memory of a program on the device of a local address, for a local operation. `then` is
+    /// dropped when the memory is released.
     ///
-    /// Fails as [`Self::register`] does, and with EOPNOTSUPP if the device cannot do what is needed.
+    /// # Errors
+    ///
+    /// - Those of [`Self::register`].
+    /// - `EOPNOTSUPP` if the device does not support the operation.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     fn map(
         &self,
         addr: Ipv6Addr,
@@ -270,22 +407,49 @@ pub(crate) trait Transport: Send + Sync {
         then: Arc<dyn OnRelease>,
     ) -> Result<Mapped>;
 
-    /// Waits until the device of a local address has given back the memory that was dropped before. Fails with ENOMEM.
+    /// Waits until the device of a local address has released all memory that was dropped before.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
     /// Sleeps.
     fn settle_memory(&self, addr: Ipv6Addr, scope: u32) -> Result;
 
-    /// Bytes that the pools of all devices take, and those of none. May sleep.
+    /// Returns the bytes that all pools hold, including those without a device.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn pool_bytes(&self) -> u64;
 
-    /// The most bytes that each pool may take. Any context.
+    /// Returns the maximum size of each pool, in bytes.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     fn pool_limit(&self) -> usize;
 
-    /// Gives names and values of counters of the transport's own. May sleep.
+    /// Calls `each` with the name and value of each counter of the transport.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64));
 
-    /// Calls `each` for the pools of all devices, and of none, with whose they are. Process context.
+    /// Calls `each` with the owner's name and the pools, for each device and for those without one.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     fn for_each_pools(&self, each: &mut dyn FnMut(&dyn fmt::Display, &Pools));
 
-    /// Creates an endpoint and starts to resolve the peer's address. May sleep.
+    /// Creates an endpoint and starts to resolve the peer's address.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;
 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What root may set of connections while the module is loaded.
+//! Settings of connections in `/proc/sys/net/rds`, which root may change at any time.
 
 use crate::kapi::sysctl::{Entry, Setting, Settings};
 use crate::proto::{connect::Timing, keepalive::KeepaliveLimit, tx::AckPolicy};
 use kernel::prelude::*;
 
-/// The longest delay between two attempts to connect, in milliseconds.
+/// Maximum delay between two attempts to connect.
 const LONGEST_DELAY_MS: c_int = 3_600_000;
 
-/// The most messages that go out between two requests for an acknowledgement.
+/// Maximum number of messages between two requests for an acknowledgement.
 const MOST_PACKETS: c_int = 4096;
 
-/// How long a peer may be silent while something waits for it, in seconds, at first and at the most.
+/// Default and maximum time that a peer may be silent while something waits for it.
 const SILENCE_SECS: c_int = 30;
 const LONGEST_SILENCE_SECS: c_int = 3600;
 
@@ -26,13 +26,13 @@ pub(crate) struct Tunables {
     keepalive_secs: Setting,
 }
 
-/// A setting that begins with the protocol's own choice.
+/// Creates a setting whose default is chosen by the protocol code.
 fn chosen(value: u32, range: core::ops::RangeInclusive<c_int>) -> Setting {
     Setting::new(c_int::try_from(value).unwrap_or(c_int::MAX), range)
 }
 
 impl Tunables {
-    /// As they are when the module is loaded.
+    /// Creates the settings with their defaults.
     pub(crate) fn new() -> Self {
         let (timing, policy) = (Timing::default(), AckPolicy::default());
         let delays = 1..=LONGEST_DELAY_MS;
@@ -46,7 +46,11 @@ impl Tunables {
         }
     }
 
-    /// The delays for the next attempt to connect. Any context.
+    /// Returns the delays before the next attempt to connect.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn timing(&self) -> Timing {
         Timing {
             backoff_min_ms: self.reconnect_min_delay_ms.count(),
@@ -55,7 +59,11 @@ impl Tunables {
         }
     }
 
-    /// When the peer is asked to acknowledge. Any context.
+    /// Returns the limits after which the peer is asked for an acknowledgement.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn ack_policy(&self) -> AckPolicy {
         AckPolicy {
             max_unacked_packets: self.max_unacked_packets.count(),
@@ -63,12 +71,20 @@ impl Tunables {
         }
     }
 
-    /// How long a peer may be silent while something waits for it. Any context.
+    /// Returns the time that a peer may be silent while something waits for it.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn silence(&self) -> KeepaliveLimit {
         KeepaliveLimit::new(self.keepalive_secs.count())
     }
 
-    /// Whether pings are answered. Any context.
+    /// Returns `true` if pings are answered.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn answers_pings(&self) -> bool {
         self.ping_enable.get() != 0
     }

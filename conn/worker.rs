@@ -2,9 +2,9 @@
 
 //! The worker that brings a connection up and down.
 //!
-//! One work item for each connection feeds events to the state machine of `proto::connect` and
-//! carries out its actions, one by one, in process context. Whoever has an event sets a flag and
-//! wakes the worker, so handlers of the CM and of completions never wait for it.
+//! Each connection has one work item. It feeds events to the state machine of `proto::connect` and
+//! carries out its actions, one by one, in process context. An event source sets a flag and wakes
+//! the worker, so CM and completion handlers never wait for it.
 
 use super::{
     info::BATCH,
@@ -32,13 +32,13 @@ use kernel::{
     workqueue::WorkItem,
 };
 
-/// What only the worker uses.
+/// State that only the worker uses.
 pub(super) struct Worker {
     machine: Machine,
     endpoint: Option<KBox<dyn Endpoint>>,
-    /// An action failed: the machine has to know.
+    /// An action failed, which the state machine has not been notified of.
     failed: bool,
-    /// The log has a failure since the last time that the connection was up.
+    /// A failure was logged since the connection was last up.
     told: bool,
 }
 
@@ -56,7 +56,7 @@ impl Worker {
         self.machine.state() == State::Up
     }
 
-    /// Whether there is no connection and none is wanted.
+    /// Returns `true` if there is no connection and none is wanted.
     pub(super) fn is_down(&self) -> bool {
         self.machine.state() == State::Down
     }
@@ -85,11 +85,12 @@ impl WorkItem<1> for Connection {
     fn run(this: Arc<Self>) {
         without_io(|| {
             this.work();
-            // The worker may have set the timer meanwhile, which runs and so was not to be cancelled: not without it.
+            // The timer may have fired early, or the worker may have set a new deadline meanwhile.
+            // The worker lock keeps the deadline stable while the timer is armed again.
             let _worker = this.worker.lock();
             let deadline = this.deadline.load(Relaxed);
             if deadline != 0 && !this.stop.load(Relaxed) {
-                // The kernel counts in jiffies and may have been early by our clock.
+                // The kernel counts in jiffies, so the timer may fire early by the monotonic clock.
                 let left = deadline.saturating_sub(time::monotonic_ns());
                 // CAST: a delay that was given in 32 bits of milliseconds.
                 let left_ms = left.div_ceil(1_000_000) as u32;
@@ -100,25 +101,44 @@ impl WorkItem<1> for Connection {
 }
 
 impl Connection {
-    /// Has the worker look for events. Any context.
+    /// Wakes the worker to look for events.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn wake_worker(self: &Arc<Self>) {
         self.node.workers.enqueue::<_, 0>(self.clone());
     }
 
-    /// There is something to send, so the connection is wanted. Any context.
+    /// Requests a connection because there is something to send.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn want(self: &Arc<Self>) {
         self.wanted.raise();
         self.wake_worker();
     }
 
-    /// Has the connection made anew, if it is up. Any context.
+    /// Requests that the connection is made anew, if it is up.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn begin_reset(self: &Arc<Self>) {
         self.reset.raise();
         self.wake_worker();
     }
 
-    /// The peer wants to connect. Gives the request back if another one waits, or if the connection
-    /// ends for good. Any context.
+    /// Hands a connection request of the peer to the worker.
+    ///
+    /// # Errors
+    ///
+    /// Returns the request if another one waits, or if the connection ends for good.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn request(
         self: &Arc<Self>,
         request: KBox<dyn Request>,
@@ -133,7 +153,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins to shut the connection down, for good. Any context.
+    /// Starts to shut the connection down for good.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn begin_stop(self: &Arc<Self>) {
         self.stop.store(true, Release);
         self.wake_worker();
@@ -146,22 +170,26 @@ impl Connection {
             self.handle(&mut worker, event);
         }
         if self.stop.load(Relaxed) {
-            // Nobody takes it any more, and no other one can come.
+            // The worker no longer takes requests, and no other one can come.
             self.reject_request();
         }
     }
 
-    /// Rejects the request that waits. False if none does. Sleeps.
+    /// Rejects the request that waits. Returns `false` if there is none.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(super) fn reject_request(&self) -> bool {
         let request = self.request.lock().take();
-        // Not by dropping it: that answers whether there is a way for the answer or not.
+        // Dropping the request would not ensure that the answer is sent.
         request.is_some_and(|mut request| {
             request.reject(self);
             true
         })
     }
 
-    /// Feeds the machine an event, and does what comes of it.
+    /// Feeds an event to the state machine and carries out the resulting actions.
     pub(super) fn handle(self: &Arc<Self>, worker: &mut Worker, event: Event) {
         let inputs = Inputs {
             lower: self.is_lower(),
@@ -206,7 +234,7 @@ impl Connection {
         if self.reset.take() && worker.is_up() {
             pr_change_ratelimited!("{}: reset by a program\n", self.key);
             self.note_failure("reset", Errno::ConnectionReset);
-            // Also if nothing waits to be sent.
+            // The connection comes up again even if nothing waits to be sent.
             self.wanted.raise();
             return Some(Event::Lost);
         }
@@ -231,12 +259,12 @@ impl Connection {
         self.idle.take().then_some(Event::Idle)
     }
 
-    /// What an endpoint tells, if that is for the machine.
+    /// Takes the next event of the endpoint that concerns the state machine.
     fn endpoint_event(&self, endpoint: &mut dyn Endpoint) -> Option<Event> {
         loop {
             return Some(match endpoint.progress().take()? {
                 Reached::AddrUnknown => match endpoint.resolve_again() {
-                    // Something else may have been noted meanwhile.
+                    // Another event may have been recorded meanwhile.
                     Ok(()) => continue,
                     Err(error) => {
                         self.note_failure("address error", error);
@@ -254,7 +282,7 @@ impl Connection {
         }
     }
 
-    /// Whether the peer waits for an answer to a request.
+    /// Returns `true` if the peer waits for an answer to a request.
     fn has_request(&self) -> bool {
         let ended = {
             let mut waiting = self.request.lock();
@@ -264,18 +292,18 @@ impl Connection {
                 Some(_) => waiting.take(),
             }
         };
-        // Without the lock: it sleeps.
+        // Dropping sleeps, so it happens without the lock.
         drop(ended);
         self.note_drop(Counter::IbListenClosedStale, 1);
         false
     }
 
-    /// Whether the device is at an operation that a message began, or none.
+    /// Returns `true` if the device is executing an RDMA operation.
     fn operates(&self) -> bool {
         self.activity().is_some_and(|activity| activity.operates)
     }
 
-    /// Whether messages wait to be sent or acknowledged.
+    /// Returns `true` if messages wait to be sent or acknowledged.
     fn is_pending(&self) -> bool {
         self.tx.lock().is_pending()
     }
@@ -308,7 +336,7 @@ impl Connection {
                 let delay_ns = u64::from(delay_ms).saturating_mul(1_000_000);
                 let deadline = time::monotonic_ns().saturating_add(delay_ns);
                 self.deadline.store(deadline.max(1), Relaxed);
-                // The kernel's timer may not be early, so it comes a little late.
+                // The kernel's timer may fire early by the monotonic clock, so it is set 1 ms late.
                 let delay_ms = delay_ms.saturating_add(1);
                 self.node.workers.arm::<_, 1>(self.clone(), delay_ms);
                 Ok(())
@@ -329,7 +357,8 @@ impl Connection {
         if let Err(error) = result {
             worker.failed = true;
             self.note_failure("connect", error);
-            // The attempts that follow fail for the same reason, most likely.
+            // The following attempts fail most likely for the same reason, so only the first is
+            // logged.
             if !worker.told && may_print(About::Attempt) {
                 worker.told = true;
                 pr_info!(
@@ -355,7 +384,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Messages can be sent: first those that the last connection may have lost.
+    /// Starts to send on the new link: first the messages that the last link may have lost.
     fn go_up(&self, worker: &mut Worker) {
         let Some(link) = worker.endpoint.as_ref().and_then(|e| e.link()) else {
             worker.failed = true;
@@ -365,7 +394,7 @@ impl Connection {
         self.refusals.store(0, Relaxed);
         self.offenders.recover();
         self.fragment.store(link.fragment().bytes(), Relaxed);
-        // What has ended already may have found no memory.
+        // An endpoint that has ended already may have ended because of a lack of memory.
         if worker
             .endpoint
             .as_ref()
@@ -393,18 +422,18 @@ impl Connection {
         link.announce(self);
     }
 
-    /// Nothing can be sent any more.
+    /// Stops sending. Unacknowledged messages stay in the queues.
     fn go_down(&self) {
-        // What has arrived waits for nothing.
+        // Acknowledged messages do not count as pending.
         while self.drop_acked() {}
         let mut guard = self.tx.lock();
         let tx = &mut *guard;
         let link = tx.link.take();
         let queue = &mut tx.queue;
         queue.cong_left = 0;
-        // What was cancelled while it was half out was only to be completed, and a question that is
-        // out was for this link. One that is not can ask on the next. What is behind other messages
-        // goes with the queue pair: see `drop_lost`.
+        // A message cancelled while partially sent was only to be completed. A keepalive that was
+        // sent was meant for this link. An unsent keepalive can be sent on the next link. Such
+        // messages behind others are removed by `drop_lost`.
         let mut cancelled = Fifo::new();
         for _ in 0..BATCH {
             let Some(first) = queue.sent.pop_front_if(Message::is_for_one_link) else {
@@ -415,15 +444,16 @@ impl Connection {
         if let Some(first) = queue.unsent.pop_front_if(Message::is_for_one_link) {
             cancelled.push_back(first);
         }
-        // The queues are in order.
+        // The queues are ordered by sequence.
         let unsent = queue.unsent.front().map_or(u64::MAX, |it| it.sequence);
         tx.asking = tx.asking.filter(|question| *question >= unsent);
-        // The first of the unsent may be half out: it starts again, and the peer forgets the half.
+        // The first unsent message may be partially sent. It starts again, and the peer forgets the
+        // first part.
         if let Some(first) = queue.unsent.front_mut() {
             first.fragment = 0;
         }
         if tx.is_pending() {
-            // Something may have been queued since the machine looked.
+            // A message may have been queued since the state machine checked.
             self.wanted.raise();
         }
         let path = link.as_ref().map(|link| link.path());
