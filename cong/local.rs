@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The maps of this node's addresses: which of their ports are full.
+//! Congestion maps of this node's addresses: one bit for each full port.
 
 use crate::kapi::{
     net::Net,
@@ -12,13 +12,13 @@ use kernel::prelude::*;
 
 type Bits = [u64; cong_bits::WORDS];
 
-/// The map of one address. It exists from the first congestion on.
+/// The map of one address, allocated when one of its ports is congested for the first time.
 struct Map {
     place: Place,
     bits: KBox<Bits>,
 }
 
-/// A local address: one that is valid on one link only may be another one on each.
+/// A local address. Link-local addresses differ by their scope.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) net: Net,
@@ -26,22 +26,36 @@ pub(crate) struct Place {
     pub(crate) scope: u32,
 }
 
-/// The maps of all addresses.
+/// The maps of all local addresses.
 pub(crate) struct Registry {
     maps: Pin<KBox<SpinLockBh<KVec<Map>>>>,
 }
 
 impl Registry {
-    /// No map yet. May sleep.
+    /// Creates a registry without maps.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             maps: KBox::pin_init(new_spinlock_bh!(KVec::new(), "Registry::maps"), GFP_KERNEL)?,
         })
     }
 
-    /// Marks a port as full, or not. Returns whether that was news. Any context.
+    /// Marks a port as full or not full. Returns `true` if that changes its state.
     ///
-    /// Fails with ENOMEM if the first mark of an address finds no memory for its map.
+    /// # Errors
+    ///
+    /// - `ENOMEM` if there is no memory for the map of an address.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn mark(&self, place: Place, port: u16, full: bool) -> Result<bool> {
         let flip = |map: &mut Map| {
             if full {
@@ -70,8 +84,12 @@ impl Registry {
         Ok(news)
     }
 
-    /// Copies a part of an address's map, whole words from byte `offset` on, as it goes on the wire. Any
-    /// context.
+    /// Copies a part of an address's map in wire format (little-endian words), from byte `offset`
+    /// on. Whole words only.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn copy_fragment(&self, place: Place, offset: u32, out: &mut [u8]) {
         let mut maps = self.maps.lock();
         match find(&mut maps, place) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Congestion: the ports of this node that are full, those of the peers, and who waits for one.
+//! Congestion control: full local ports, full ports of peers, and senders that wait for one.
 //!
-//! A socket whose reader is slow marks its port in the map of its address; the map goes to every
-//! peer that has a connection to the address, and their senders hold back. The map is advisory:
-//! what is under way is delivered all the same.
+//! A socket with a slow reader marks its port in the map of its address. The map is sent to every
+//! peer with a connection to the address, and senders there hold back. The map is advisory:
+//! messages in flight are delivered all the same.
 
 #![deny(unsafe_code)]
 

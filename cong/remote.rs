@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The map that a peer sent: which of its ports are full.
+//! Congestion map that a peer has sent: one bit for each full port.
 
 use crate::kapi::sync::{new_spinlock_bh, Peek, SpinLockBh};
 use crate::proto::cong_bits;
@@ -11,11 +11,11 @@ use kernel::{
 
 type Bits = [u64; cong_bits::WORDS];
 
-/// A peer's map. It takes no memory until the peer has a full port for the first time, nor after the
+/// A peer's congestion map. It is allocated when the peer first has a full port, and freed when the
 /// connection is lost.
 #[pin_data]
 pub(crate) struct Remote {
-    /// Whether any port is full: what senders look at first.
+    /// Set while any port is full. Senders check it first, without the lock.
     any: Atomic<bool>,
     #[pin]
     bits: SpinLockBh<Option<KBox<Bits>>>,
@@ -29,7 +29,11 @@ impl Remote {
         })
     }
 
-    /// Whether a port takes nothing for now. Any context.
+    /// Returns `true` if a port is full.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn is_congested(&self, port: u16) -> bool {
         self.any.peek()
@@ -40,7 +44,11 @@ impl Remote {
                 .is_some_and(|bits| cong_bits::test(bits, port))
     }
 
-    /// Forgets the map: no port counts as full. Any context.
+    /// Forgets the map. No port counts as full then.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn clear(&self) {
         let mut bits = self.bits.lock();
         self.any.store(false, Relaxed);
@@ -49,10 +57,17 @@ impl Remote {
         drop(map);
     }
 
-    /// Takes one piece of the peer's map, from byte `offset` on. Any context.
+    /// Stores a piece of the peer's map that begins at byte `offset`. Returns a mask of the ports,
+    /// modulo 64, that are no longer full.
     ///
-    /// Returns which ports that were full are not any more, modulo 64. Fails with ENOMEM if the first map
-    /// with a full port finds no memory: then nothing is held back.
+    /// # Errors
+    ///
+    /// - `ENOMEM` if there is no memory for the first map with a full port. No port counts as full
+    ///   then.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn update(&self, offset: u32, piece: &[u8]) -> Result<u64> {
         let full = cong_bits::words(piece).any(|word| word != 0);
         let mut bits = self.bits.lock();
@@ -63,7 +78,8 @@ impl Remote {
             drop(bits);
             let fresh = KBox::new([0; cong_bits::WORDS], GFP_ATOMIC)?;
             bits = self.bits.lock();
-            // Only the receive side of one connection gets here, so no one else has put one.
+            // Only the receive side of one connection gets here, so the map cannot have been stored
+            // meanwhile.
             *bits = Some(fresh);
         }
         let Some(map) = &mut *bits else {

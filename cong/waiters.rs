@@ -2,8 +2,8 @@
 
 //! Senders that wait until a congested port has room again.
 //!
-//! Any number of sockets may wait. To come, to go and to be woken costs each of them little, whoever else waits
-//! and for which ports.
+//! Any number of sockets may wait. The cost of adding, removing and waking a socket does not depend
+//! on the number of other waiters or their ports.
 
 use crate::kapi::{
     net::{poll, Sock},
@@ -17,7 +17,7 @@ use kernel::{
     sync::aref::ARef,
 };
 
-/// Ports that are the same modulo this number, the bits of a mask, are not told apart.
+/// Number of buckets, the bits of a mask. Ports that are equal modulo this number share a bucket.
 const PLACES: usize = u64::BITS as usize;
 
 #[inline]
@@ -28,14 +28,14 @@ fn place_of(port: u16) -> usize {
 /// A socket that waits for a port.
 struct Waiter {
     sk: ARef<Sock<Socket>>,
-    /// A send was refused. If not, the call waits itself.
+    /// A nonblocking send was refused. Otherwise the call itself waits.
     refused: bool,
 }
 
-/// Who waits for one place, by the address of the socket.
+/// Waiters of one bucket, by the address of the socket.
 type Queue = RBTree<usize, Waiter>;
 
-/// Who waits, by place. There since a socket had to wait, until all are woken.
+/// Waiters by bucket. Allocated when a socket has to wait, freed when all are woken.
 type Queues = Option<KBox<[Queue; PLACES]>>;
 
 fn queue_at(queues: &mut Queues, place: usize) -> Option<&mut Queue> {
@@ -46,7 +46,7 @@ fn key(sk: &Sock<Socket>) -> usize {
     ptr::from_ref(sk).addr()
 }
 
-/// The sockets to wake when a port has room again. A socket that is closed has to be removed.
+/// The sockets to wake when a port has room again. A socket must be removed when it is closed.
 #[pin_data]
 pub(crate) struct Waiters {
     #[pin]
@@ -60,8 +60,17 @@ impl Waiters {
         })
     }
 
-    /// Has a socket wait for a port; `refused` says that its call does not wait. The caller then looks at the
-    /// congestion again: it may have ended before. Fails with ENOMEM. Process context; may sleep.
+    /// Adds a socket that waits for a port. `refused` means that its call does not wait.
+    ///
+    /// The congestion may have ended before, so the caller checks it again afterwards.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn add(&self, sk: &Sock<Socket>, port: u16, refused: bool) -> Result {
         let waiter = Waiter {
             sk: sk.hold(),
@@ -73,7 +82,7 @@ impl Waiters {
             drop(queues);
             let fresh = KBox::new(array::from_fn(|_| Queue::new()), GFP_KERNEL_ACCOUNT)?;
             queues = self.by_place.lock();
-            // Another sender may have been faster.
+            // Another sender may have stored one meanwhile.
             queues.get_or_insert(fresh);
         }
         let queue = queue_at(&mut queues, place_of(port)).ok_or(ENOMEM)?;
@@ -88,14 +97,22 @@ impl Waiters {
         Ok(())
     }
 
-    /// Whether a socket waits for a port: it has not been woken since it was added. Any context.
+    /// Returns `true` if a socket waits for a port, so it was not woken since it was added.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn has(&self, sk: &Sock<Socket>, port: u16) -> bool {
         let queues = self.by_place.lock();
         let queue = queues.as_ref().and_then(|all| all.get(place_of(port)));
         queue.is_some_and(|queue| queue.get(&key(sk)).is_some())
     }
 
-    /// Has a socket wait for nothing. Any context.
+    /// Removes a socket from all buckets.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn remove(&self, sk: &Sock<Socket>) {
         let mut gone = [const { None }; PLACES];
         let mut queues = self.by_place.lock();
@@ -105,11 +122,15 @@ impl Waiters {
             }
         }
         drop(queues);
-        // A last reference goes here, after the lock.
+        // This may drop the last reference, so it happens without the lock.
         drop(gone);
     }
 
-    /// Wakes who waits for one of some ports, given modulo 64, and forgets that. Any context, no lock held.
+    /// Wakes and removes the waiters of some ports, which are given as a mask modulo 64.
+    ///
+    /// # Context
+    ///
+    /// Any context, no lock held.
     pub(crate) fn wake(&self, ports: u64) {
         for place in (0..PLACES).filter(|place| ports & bit(*place) != 0) {
             let mut queues = self.by_place.lock();
@@ -122,8 +143,11 @@ impl Waiters {
         }
     }
 
-    /// Wakes all that wait to write, whichever port they gave, and forgets them. Any context, no
-    /// lock held.
+    /// Wakes and removes all waiters, and reports only that they can write.
+    ///
+    /// # Context
+    ///
+    /// Any context, no lock held.
     pub(crate) fn wake_writers(&self) {
         let woken = self.by_place.lock().take();
         let queues = woken.iter().flat_map(|it| it.iter());
@@ -132,7 +156,11 @@ impl Waiters {
         }
     }
 
-    /// Wakes all that wait, and forgets them. Any context, no lock held.
+    /// Wakes and removes all waiters, and reports that their ports have room.
+    ///
+    /// # Context
+    ///
+    /// Any context, no lock held.
     pub(crate) fn wake_all(&self) {
         let woken = self.by_place.lock().take();
         if let Some(woken) = woken {
@@ -143,7 +171,7 @@ impl Waiters {
     }
 }
 
-/// The mask of a place.
+/// Returns the mask of a bucket.
 fn bit(place: usize) -> u64 {
     1 << (place % PLACES)
 }

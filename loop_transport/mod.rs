@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages between sockets of this node: the loopback addresses, and an address to itself.
+//! Delivers messages between sockets of this node: loopback addresses, and an address to itself.
 //!
-//! A message goes straight to the queue of the socket that it is for. The sender pays for it until
-//! it is read, and a receiver that is over its limit holds senders back, so that the memory in use
-//! is bounded by the buffers of the sockets involved.
+//! A message goes straight to the queue of the destination socket. It stays charged to the sender
+//! until it is read, and a congested receiver stops its senders. So the buffers of the sockets
+//! involved bound the memory in use.
 
 #![deny(unsafe_code)]
 
@@ -21,13 +21,13 @@ use crate::proto::{
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::aref::ARef};
 
-/// Where a message goes to on this node.
+/// Destination of a message on this node.
 pub(crate) enum Destination {
     /// A bound socket.
     Socket(ARef<Sock<Socket>>),
-    /// The node itself, which answers from the address that was asked.
+    /// The node itself. It answers a ping from the address that was pinged.
     Ping(Ipv6Addr),
-    /// No one has this address: the message is dropped, as RDS has no way to tell a sender.
+    /// A port that no socket has. The message is dropped, because RDS cannot notify its sender.
     Nobody(Ipv6Addr),
 }
 
@@ -51,7 +51,7 @@ impl Destination {
             .map_or(Self::Nobody(peer.addr), Self::Socket)
     }
 
-    /// Whether the destination takes nothing for now.
+    /// Returns `true` if the destination is congested.
     pub(crate) fn is_congested(&self) -> bool {
         match self {
             Self::Socket(target) => target.is_congested() && !target.is_closed(),
@@ -59,7 +59,7 @@ impl Destination {
         }
     }
 
-    /// Whose room a sender has to wait for.
+    /// Returns the socket in whose receive buffer a sender needs room.
     pub(crate) fn waiting_on(&self) -> Option<WaitingOn> {
         match self {
             Self::Socket(target) => Some(WaitingOn::Socket(target.clone())),
@@ -67,7 +67,16 @@ impl Destination {
         }
     }
 
-    /// Sends a message of `len` bytes. Fails with EFAULT or ENOMEM. May sleep.
+    /// Sends a message of `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// - `EFAULT` if the program's memory cannot be read.
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn send(
         self,
         sk: &Sock<Socket>,
@@ -99,7 +108,7 @@ impl Destination {
             Self::Ping(asked) => {
                 stats.inc(Counter::RecvPing);
                 stats.inc(Counter::SendPong);
-                // The pong is the same message, from port 0 and empty.
+                // The pong is the same message with port 0 and no payload.
                 incoming.saddr = asked;
                 incoming.sport = PING_PORT;
                 incoming.len = 0;
@@ -114,8 +123,8 @@ impl Destination {
     }
 }
 
-/// Counts and traces a message for a port of `addr` that nobody has. As on a connection, the near end is that of
-/// the receiver.
+/// Counts and traces a message for a port of `addr` that no socket has. The trace shows the
+/// receiver as the near end, as for a connection.
 #[cold]
 fn drop_for_want_of_socket(sk: &Sock<Socket>, bound: &Bound, addr: Ipv6Addr) {
     let reason = Counter::RecvDropNoSock;
@@ -124,7 +133,16 @@ fn drop_for_want_of_socket(sk: &Sock<Socket>, bound: &Bound, addr: Ipv6Addr) {
     trace::dropped(&ends, reason.name(), 1);
 }
 
-/// Copies the payload of a sender. Fails with EFAULT or ENOMEM. May sleep.
+/// Copies the payload from the sending program.
+///
+/// # Errors
+///
+/// - `EFAULT` if the program's memory cannot be read.
+/// - `ENOMEM`
+///
+/// # Context
+///
+/// May sleep.
 fn copy_payload(msg: &mut SendMsg<'_>, len: usize, incoming: &mut Incoming) -> Result {
     if len <= INLINE {
         return msg.copy_to_inline(&mut incoming.inline, len);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What happened to pools, counted.
+//! Counters of buffer pools.
 
 use super::Pool;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
-/// Counters of rare events, which all pools of a node share.
+/// Counters of rare events, shared by all pools of a node.
 pub(crate) struct Counters {
-    /// Allocations that got less than they wanted because of the limit.
+    /// Allocations that got less than requested because of the limit.
     pub(super) refused: Atomic<u64>,
-    /// Allocations that got less because there was no memory.
+    /// Allocations that got less than requested because there was no memory.
     pub(super) failed: Atomic<u64>,
-    /// Shards smaller than wanted, because there was no memory of the wanted size or because of the
-    /// limit.
+    /// Shards smaller than the preferred size, because of the limit or because there was no memory
+    /// of that size.
     pub(super) fallbacks: Atomic<u64>,
-    /// Bytes that went back to the kernel because it asked.
+    /// Bytes returned to the kernel at its request.
     pub(super) shrunk: Atomic<u64>,
 }
 
@@ -28,7 +28,7 @@ impl Counters {
         }
     }
 
-    /// Names for `RDS_INFO_COUNTERS`, and values.
+    /// Returns names for `RDS_INFO_COUNTERS`, and values.
     fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("ib_pool_refused_limit", &self.refused),
@@ -41,7 +41,7 @@ impl Counters {
     }
 }
 
-/// The sum of what some pools hold.
+/// Total memory that a set of pools holds.
 #[derive(Default)]
 pub(crate) struct Holdings {
     bytes: u64,
@@ -61,7 +61,7 @@ impl Holdings {
         self.bytes
     }
 
-    /// Names for `RDS_INFO_COUNTERS`, and values: what is held, then what was counted.
+    /// Reports names for `RDS_INFO_COUNTERS` and values: memory held, then the event counters.
     pub(crate) fn report(&self, counters: &Counters, each: &mut dyn FnMut(&'static str, u64)) {
         each("ib_pool_bytes", self.bytes);
         each("ib_pool_bufs_in_use", self.bufs);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Buffers for messages: see [`Pool`].
+//! DMA buffer pools for received and sent messages: see [`Pool`].
 
 #![deny(unsafe_code)]
 

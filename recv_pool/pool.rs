@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pools of equal buffers, one DMA mapping for many of them.
+//! Pools of equal buffers. Many buffers share one DMA mapping.
 //!
 //! # Operation
 //!
-//! A pool cuts its buffers from shards of 64 KiB. Large contiguous memory is an optimisation, never
-//! a need: when there is none at hand the pool takes the next smaller order, down to the smallest
-//! that it was given, and only that one is worth an effort of the page allocator. What a pool may
-//! hold is limited; an allocation beyond that is refused and counted. Memory that is not needed goes
-//! back to the kernel after a while, and at once when the kernel asks for it.
+//! A pool cuts its buffers from shards of 64 KiB. Large contiguous memory is an optimisation and
+//! never required. If there is none the pool tries the next smaller order, down to the smallest of
+//! its configuration. Only for that one the page allocator may try hard.
 //!
-//! The mechanics of slots, shards and mappings are in [`Arena`]; this is the policy.
+//! The size of a pool is limited; an allocation beyond the limit is refused and counted. Unused
+//! memory returns to the kernel after a while, or at once when the kernel asks for it.
+//!
+//! [`Arena`] implements slots, shards and mappings. This file is the policy.
 //!
 //! # Ownership
 //!
-//! Buffers outlive the pool. What they hold is freed with the last buffer of a shard.
+//! Buffers outlive the pool. A shard is freed with its last buffer.
 
 use super::{Counters, Limit};
 use crate::kapi::{
@@ -28,28 +29,28 @@ use kernel::{
     sync::{atomic::Relaxed, Arc},
 };
 
-/// Whether an allocation may sleep.
+/// Allocation context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Context {
     /// Process context, no spinlock held.
     MaySleep,
-    /// Any but a hard interrupt.
+    /// Any context except hard interrupt.
     Atomic,
 }
 
-/// The page orders of shards, in the order in which they are tried: 64 KiB to 8 KiB.
+/// Page orders of shards in the order of preference: 64 KiB to 8 KiB.
 pub(crate) const SHARD_ORDERS: &[u32] = &[4, 3, 2, 1];
 
-/// What a [`Pool`] is like.
+/// Configuration of a [`Pool`].
 #[derive(Clone, Copy)]
 pub(crate) struct PoolConfig {
     /// Bytes of a buffer.
     pub(crate) buf_size: u32,
-    /// Page orders of shards, most wanted first; [`SHARD_ORDERS`] unless there is a reason.
+    /// Page orders of shards, preferred ones first; normally [`SHARD_ORDERS`].
     pub(crate) orders: &'static [u32],
 }
 
-/// Numbers about a [`Pool`] and its counters.
+/// Statistics of a [`Pool`].
 #[cfg(rds_kunit)]
 pub(crate) struct PoolStats {
     pub(crate) arena: ArenaStats,
@@ -85,9 +86,19 @@ impl fmt::Display for Pool {
 }
 
 impl Pool {
-    /// A pool for queue pairs of `pd`; without one its buffers cannot be posted. Without a queue
-    /// memory that is not needed waits until the kernel asks for it. All shards together take no more than
-    /// `limit`, whatever that is when there is to be another one. May sleep.
+    /// Creates an empty pool for queue pairs of `pd`. Without `pd` the buffers cannot be posted.
+    ///
+    /// Without `queue`, unused memory is only returned when the kernel asks for it. `limit` bounds
+    /// all shards together and is read whenever a shard is added.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL` if the smallest shard cannot hold a buffer.
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(
         pd: Option<&Pd>,
         queue: Option<Arc<OwnedQueue>>,
@@ -110,7 +121,8 @@ impl Pool {
         Ok(Arc::new(this, GFP_KERNEL)?)
     }
 
-    /// One buffer, with old contents, or `None` if the limit is reached or memory is short.
+    /// Returns a buffer with undefined contents, or `None` if the limit is reached or memory is
+    /// short.
     pub(crate) fn alloc(&self, context: Context) -> Option<BufMut> {
         loop {
             let buf = Arena::take_one(&self.arena);
@@ -120,8 +132,12 @@ impl Pool {
         }
     }
 
-    /// Adds up to `want` buffers to `out`, as far as it has room, and returns how many. If there is
-    /// none to be had, it says why. The pool's lock is taken once unless a shard is missing.
+    /// Adds up to `want` buffers to `out`, as far as it has room, and returns their number. The
+    /// pool's lock is taken once unless a shard is missing.
+    ///
+    /// # Errors
+    ///
+    /// [`GrowError`] if no buffer was available.
     pub(crate) fn alloc_many(
         &self,
         want: usize,
@@ -141,7 +157,7 @@ impl Pool {
         Ok(got)
     }
 
-    /// Adds a shard of the first order that is to be had.
+    /// Adds a shard of the first available order.
     fn grow(&self, context: Context) -> Result<(), GrowError> {
         let may_sleep = context == Context::MaySleep;
         let limit = self.limit.bytes();
@@ -154,7 +170,7 @@ impl Pool {
                     return Ok(());
                 }
                 Err(GrowError::Revoked) => return Err(GrowError::Revoked),
-                // A smaller shard may be had, or fit in the limit.
+                // A smaller shard may be available, or fit into the limit.
                 Err(error) => why = error,
             }
         }
@@ -170,24 +186,31 @@ impl Pool {
         self.arena.stats()
     }
 
-    /// Whether what can reach the buffers of this pool can reach `buf`.
+    /// Returns `true` if the queue pairs of this pool's device can use `buf`.
     #[inline]
     pub(crate) fn reaches(&self, buf: &BufMut) -> bool {
         buf.is_for(&self.arena)
     }
 
-    /// Bytes that [`Self::trim`] could give back.
+    /// Returns the bytes that [`Self::trim`] could free.
     pub(super) fn trimmable(&self) -> usize {
         self.arena.trimmable()
     }
 
-    /// Gives empty shards back to the kernel, until `want` bytes are reached, and returns how many
-    /// bytes that were. Any context but a hard interrupt.
+    /// Frees empty shards until at least `want` bytes are freed. Returns the freed bytes.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(crate) fn trim(&self, want: usize) -> usize {
         self.arena.trim(want)
     }
 
-    /// Gives back what was not needed since the last call. Any context but a hard interrupt.
+    /// Frees memory that was unused since the last call.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     #[cfg(rds_kunit)]
     pub(crate) fn reap(&self) {
         self.arena.reap();
@@ -203,14 +226,25 @@ impl Pool {
         }
     }
 
-    /// Whether the pool was revoked. Any context but a hard interrupt.
+    /// Returns `true` if the pool was revoked.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(super) fn is_revoked(&self) -> bool {
         self.arena.is_revoked()
     }
 
-    /// Ends the pool's use before its device goes: nothing is mapped any more when this returns,
-    /// and no buffer can be had. Buffers that are in use stay readable. `EBUSY`, and nothing
-    /// happened, while the protection domain has a queue pair. Process context.
+    /// Revokes the pool before its device is removed. Afterwards nothing is mapped, and allocations
+    /// fail. Buffers in use stay readable.
+    ///
+    /// # Errors
+    ///
+    /// - `EBUSY`, without any change, while the protection domain has a queue pair.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub(crate) fn revoke(&self) -> Result {
         self.arena.revoke()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The pools of one device.
+//! The buffer pools of one device.
 
 use super::{BufMut, Context, Counters, Holdings, Limit, Pool, PoolConfig, SHARD_ORDERS};
 use crate::kapi::{rdma::Pd, shrinker::Cache, sync::OwnedQueue};
@@ -11,23 +11,24 @@ use kernel::{
     sync::{atomic::Relaxed, Arc},
 };
 
-/// Buffers for a header and a payload that is shorter than any fragment, in bytes: 256, 60 and 30 of them
-/// are in a shard of 64 KiB.
+/// Buffer sizes, in bytes, for a header and a payload shorter than any fragment. A shard of 64 KiB
+/// holds 256, 60 and 30 of them.
 const SHORT: [u32; 3] = [256, 1088, 2176];
 
-/// A buffer for a whole fragment: as large as lets so many of them into a shard of 64 KiB.
+/// Returns the size of a buffer for a whole fragment, in bytes. The numbers below are the buffers
+/// in a shard of 64 KiB.
 const fn buf_size(size: FragmentSize) -> u32 {
     match size {
-        // 15
+        // 15 buffers
         FragmentSize::K4 => 4352,
-        // 7
+        // 7 buffers
         FragmentSize::K8 => 9344,
-        // 3
+        // 3 buffers
         FragmentSize::K16 => 21824,
     }
 }
 
-/// Which of these is for a header and `len` bytes of payload that are sent.
+/// Selects the entry for sending a header and `len` bytes of payload.
 #[inline(always)]
 fn for_sending<T>(len: u32, short: [T; SHORT.len()], large: impl FnOnce(FragmentSize) -> T) -> T {
     const fn room(size: u32) -> u32 {
@@ -45,7 +46,7 @@ fn for_sending<T>(len: u32, short: [T; SHORT.len()], large: impl FnOnce(Fragment
     }
 }
 
-/// The page orders of shards for such buffers.
+/// Returns the page orders of shards for such buffers.
 const fn orders(size: FragmentSize) -> &'static [u32] {
     match size {
         FragmentSize::K4 => SHARD_ORDERS,
@@ -54,7 +55,7 @@ const fn orders(size: FragmentSize) -> &'static [u32] {
     }
 }
 
-/// For each size of fragments.
+/// One value for each fragment size.
 struct BySize<T> {
     k4: T,
     k8: T,
@@ -79,22 +80,22 @@ impl<T> BySize<T> {
     }
 }
 
-/// What all pools of a node have in common.
+/// State shared by all pools of a node.
 #[derive(Clone)]
 pub(crate) struct Limits {
-    /// The most that one pool may take.
+    /// Maximum size of one pool.
     pub(crate) most: Arc<Limit>,
     pub(crate) counters: Arc<Counters>,
-    /// Where memory that is not needed is looked for.
+    /// Work queue of the periodic search for unused memory.
     pub(crate) queue: Arc<OwnedQueue>,
 }
 
-/// The pools of one device, for what arrives and for what is sent.
+/// The pools of one device, for received and for sent messages.
 pub(crate) struct Pools {
     recv: BySize<Arc<Pool>>,
     short: [Arc<Pool>; SHORT.len()],
     large: BySize<Arc<Pool>>,
-    /// Where messages to be sent go when the device has gone.
+    /// Source of buffers for sending after the device was removed.
     unmapped: Option<Arc<Pools>>,
     counters: Arc<Counters>,
 }
@@ -120,8 +121,16 @@ impl Pools {
         )?)
     }
 
-    /// Empty pools for the queue pairs of `pd`. When they are revoked, buffers for what is to be sent
-    /// come from `unmapped`. May sleep.
+    /// Creates empty pools for the queue pairs of `pd`. After they are revoked, buffers for sending
+    /// come from `unmapped`.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(pd: &Pd, unmapped: Arc<Pools>, limits: &Limits) -> Result<Arc<Self>> {
         Self::make(Some(pd), Some(unmapped), limits)
     }
@@ -134,7 +143,7 @@ impl Pools {
         ]
     }
 
-    /// The pool that receives for fragments of `size` are posted from.
+    /// Returns the pool for receives of fragments of `size`.
     pub(crate) fn recv(&self, size: FragmentSize) -> &Pool {
         self.recv.get(size)
     }
@@ -145,13 +154,16 @@ impl Pools {
         })
     }
 
-    /// The memory that [`Self::alloc_send`] takes for so much payload, in bytes.
+    /// Returns the bytes that [`Self::alloc_send`] takes for `len` bytes of payload.
     pub(crate) fn send_size(len: u32) -> u32 {
         for_sending(len, SHORT, buf_size)
     }
 
-    /// A buffer for a header and `len` bytes of payload behind it. Fails with ENOMEM, also if the
-    /// pool is at its limit.
+    /// Allocates a buffer for a header followed by `len` bytes of payload.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM` if there is no memory, or the pool is at its limit.
     pub(crate) fn alloc_send(&self, len: u32, context: Context) -> Result<BufMut> {
         let pool = self.send(len);
         pool.alloc(context)
@@ -162,14 +174,18 @@ impl Pools {
             .ok_or(ENOMEM)
     }
 
-    /// Whether a buffer can be posted to queue pairs of the device.
+    /// Returns `true` if a buffer can be posted to queue pairs of the device.
     #[inline]
     pub(crate) fn can_send(&self, buf: &BufMut) -> bool {
         self.large.k4.reaches(buf)
     }
 
-    /// A buffer that can be posted to queue pairs of the device, with what another one has: a header
-    /// and `len` bytes of payload. `None` if there is no memory. Any context but a hard interrupt.
+    /// Copies a header and `len` bytes of payload to a buffer that can be posted to the device.
+    /// Returns `None` if there is no memory.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     #[cold]
     pub(crate) fn copy(&self, other: &BufMut, len: u32) -> Option<BufMut> {
         let mut copy = self.alloc_send(len, Context::Atomic).ok()?;
@@ -179,12 +195,16 @@ impl Pools {
         Some(copy)
     }
 
-    /// Adds what the pools hold. Any context but a hard interrupt.
+    /// Adds the memory of the pools to `holdings`.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(crate) fn add_to(&self, holdings: &mut Holdings) {
         self.all().iter().for_each(|pool| holdings.add(pool));
     }
 
-    /// The pools, with names for people.
+    /// Returns the pools with names for people.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &Pool)> {
         const NAMES: [&str; 9] = [
             "recv-4096",
@@ -200,18 +220,34 @@ impl Pools {
         NAMES.into_iter().zip(self.all().map(|pool| &**pool))
     }
 
-    /// Ends the pools' use before their device goes, or the module. No queue pair of the device is
-    /// left. Sleeps.
+    /// Revokes the pools before their device is removed or the module unloaded. No queue pair of
+    /// the device may be left.
+    ///
+    /// # Errors
+    ///
+    /// - `EBUSY` if a queue pair is left.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn revoke(&self) -> Result {
         self.all().map(|pool| pool.revoke()).into_iter().collect()
     }
 }
 
-/// Pools of no device: for messages that have none to go through for now. Dropping it sleeps.
+/// Pools without a device, for messages that no device can carry at present. Dropping it sleeps.
 pub(crate) struct Unmapped(Arc<Pools>);
 
 impl Unmapped {
-    /// Empty pools. May sleep.
+    /// Creates empty pools.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(limits: &Limits) -> Result<Self> {
         Ok(Self(Pools::make(None, None, limits)?))
     }
@@ -223,7 +259,7 @@ impl Unmapped {
 
 impl Drop for Unmapped {
     fn drop(&mut self) {
-        // Only queue pairs could be in the way, and there are none of no device.
+        // Only queue pairs of a device could make this fail, and there is no device.
         let _ = self.0.revoke();
     }
 }

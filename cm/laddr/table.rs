@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is known of addresses, to be read without a lock.
+//! Cache of the devices of addresses, read without a lock.
 //!
 //! # Operation
 //!
-//! A table of fixed size, in sets of a few slots: an address has one set, and takes any slot there.
-//! Every answer is marked with the epoch in which its question was asked. An event begins a new
-//! epoch, which is one atomic addition, and all that was known before counts no more: also what is
-//! being found out at that time, as it was asked in the old epoch.
+//! The table has a fixed size and consists of sets of a few slots. An address maps to one set and
+//! may use any slot of it.
 //!
-//! A reader sees a slot as a whole, or not at all: the slot's sequence number is odd while it is
-//! written, and another one afterwards. Who does not see it asks again, which is slow and right.
+//! Each answer is marked with the epoch in which its lookup began. An event begins a new epoch with
+//! one atomic addition, which invalidates all answers. This includes lookups in progress, because
+//! they began in the old epoch.
+//!
+//! A reader sees a slot completely or not at all. The slot's sequence number is odd while it is
+//! written, and different afterwards. A reader that misses a slot repeats the lookup, which is slow
+//! but correct.
 //!
 //! # Context
 //!
-//! Any. Readers need nothing; writers have the [`Writer`], which the caller keeps under a lock.
+//! Any context. Readers need no lock; writers need the [`Writer`], which the caller keeps under a
+//! lock.
 //!
-//! The file needs `core` alone, so that `tests/host` compiles it, too, and `tests/loom` with other atomics.
-//! The module's are those of `core` because the kernel's call a function for each load, unless the kernel
-//! inlines helpers; nothing else touches these words.
+//! # Build
+//!
+//! The file needs only `core`. So `tests/host` compiles it as well, and `tests/loom` with other
+//! atomics. The module uses the atomics of `core` because those of the kernel call a function for
+//! each load, unless helpers are inlined. No other code accesses these words.
 
 #![deny(
     clippy::arithmetic_side_effects,
@@ -34,7 +40,7 @@ use super::atomic::{
 };
 use core::{net::Ipv6Addr, ops::Deref};
 
-/// Slots that an address can be in.
+/// Number of slots in a set.
 pub(crate) const WAYS: usize = 4;
 
 /// An address.
@@ -46,7 +52,8 @@ pub(crate) struct AddrKey {
 }
 
 impl AddrKey {
-    /// The halves of an IPv6 or a mapped IPv4 address; `scope` is that of a link-local one, or zero.
+    /// Creates a key from the halves of an IPv6 or IPv4-mapped address. `scope` is that of a
+    /// link-local address, otherwise 0.
     #[inline]
     pub(crate) fn new((high, low): (u64, u64), scope: u32) -> Self {
         Self { high, low, scope }
@@ -60,8 +67,8 @@ impl AddrKey {
         self.scope
     }
 
-    /// The number of the set, of `N`. Only addresses that this machine has come into the table, so
-    /// nobody else has a say in what collides.
+    /// Returns the index of the set, less than `N`. Only addresses of this node are in the table,
+    /// so peers cannot provoke collisions.
     #[inline]
     fn set<const N: usize>(&self) -> usize {
         const { assert!(N.is_power_of_two() && N <= 1 << 16) };
@@ -72,26 +79,26 @@ impl AddrKey {
     }
 }
 
-/// The time between two events, in which nothing changes.
+/// The time between two events, in which the addresses do not change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Epoch(u64);
 
-/// What is known of an address: the number of the device that has it, or that none has it.
+/// The number of the device that has an address, or `None` if no device has it.
 pub(crate) type Answer = Option<u32>;
 
-/// Place for one answer.
+/// Storage for one answer.
 pub(crate) struct Slot {
-    /// Odd while the rest is being written.
+    /// Odd while the other fields are being written.
     sequence: AtomicU64,
     high: AtomicU64,
     low: AtomicU64,
-    /// The scope in the upper half; below it whether there is a device, and its number.
+    /// Scope in the upper half. The lower half has [`HAS_DEVICE`] and the device number.
     rest: AtomicU64,
-    /// 0 where nothing was ever written: epochs begin with 1.
+    /// 0 if the slot was never written; epochs begin with 1.
     epoch: AtomicU64,
 }
 
-/// Devices have numbers of 31 bits, so there is room for one bit more.
+/// Flag for an answer with a device. Device numbers have 31 bits, so this bit is free.
 const HAS_DEVICE: u64 = 1 << 31;
 
 impl Slot {
@@ -116,12 +123,12 @@ impl Slot {
         if before & 1 != 0 || self.sequence.load(Relaxed) != before {
             return None;
         }
-        // CAST: the lower half, of which the number has all bits but one.
+        // CAST: the lower half without its top bit, which the number never uses.
         Some((rest & HAS_DEVICE != 0).then_some((rest & (HAS_DEVICE - 1)) as u32))
     }
 
     #[inline]
-    /// Whether this was the address's slot in any epoch; for writers.
+    /// Returns `true` if the slot has held the address in any epoch. For writers.
     fn has(&self, key: &AddrKey) -> bool {
         self.low.load(Relaxed) == key.low
             && self.high.load(Relaxed) == key.high
@@ -142,7 +149,7 @@ impl Slot {
     }
 }
 
-/// Place for the answers of addresses that are alike.
+/// A set of slots, shared by the addresses with the same hash.
 pub(crate) struct Set([Slot; WAYS]);
 
 impl Set {
@@ -151,7 +158,7 @@ impl Set {
     }
 }
 
-/// The right to write, and which slot of a full set goes next.
+/// The permission to write. Also selects the slot to replace in a full set.
 pub(crate) struct Writer {
     victim: usize,
 }
@@ -162,7 +169,7 @@ impl Writer {
     }
 }
 
-/// A table of `N` sets, which is a power of two.
+/// A table of `N` sets, where `N` is a power of two.
 pub(crate) struct Table<S, const N: usize> {
     epoch: AtomicU64,
     sets: S,
@@ -176,14 +183,14 @@ impl<S: Deref<Target = [Set; N]>, const N: usize> Table<S, N> {
         }
     }
 
-    /// The epoch of a question: to be read before anything is looked at that the answer depends on.
+    /// Returns the current epoch. A lookup reads it before anything on which the answer depends.
     #[inline]
     pub(crate) fn epoch(&self) -> Epoch {
-        // Pairs with `flush`: who sees its epoch sees the change that came before it.
+        // Pairs with `flush`: a reader of its epoch also sees the change that came before it.
         Epoch(self.epoch.load(Acquire))
     }
 
-    /// Something has changed: nothing is known any more.
+    /// Invalidates all answers after a change.
     pub(crate) fn flush(&self) {
         self.epoch.fetch_add(1, SeqCst);
     }
@@ -193,15 +200,15 @@ impl<S: Deref<Target = [Set; N]>, const N: usize> Table<S, N> {
         self.sets.get(key.set::<N>()).map_or(&[], |set| &set.0)
     }
 
-    /// The answer, if it is known.
+    /// Returns the answer if it is cached.
     #[inline(always)]
     pub(crate) fn get(&self, key: &AddrKey) -> Option<Answer> {
         let Epoch(epoch) = self.epoch();
         self.set(key).iter().find_map(|slot| slot.read(key, epoch))
     }
 
-    /// Remembers the answer to a question of an epoch, unless that is over. One in the table has to go
-    /// if there is no room.
+    /// Stores the answer of a lookup that began in the given epoch, unless that is over. Replaces
+    /// another answer if the set is full.
     pub(crate) fn insert(
         &self,
         writer: &mut Writer,
