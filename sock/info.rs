@@ -2,12 +2,12 @@
 
 //! `RDS_INFO_*`: tables that `rds-info` reads.
 //!
-//! Each is an array of packed records. The call returns the size of one; a buffer that is too small
-//! gets ENOSPC and the length that would do. All but the counters are about the caller's network
-//! namespace.
+//! Each table is an array of packed records. `getsockopt(2)` returns the size of one record. A
+//! buffer that is too small gets `ENOSPC` and the required length. All tables except the counters
+//! cover the caller's network namespace only.
 //!
-//! Records go to the program as they are found, a page of them at a time, so a table takes no memory that
-//! grows with it, and what is told of a table that changes meanwhile is what was found.
+//! Records are copied to the program page by page as they are found. So the memory for a table does
+//! not grow with it, and a table that changes meanwhile is not an atomic snapshot.
 //!
 //! Source: `include/uapi/linux/rds.h`.
 
@@ -22,13 +22,13 @@ use crate::proto::info::{self, Emitted, Family};
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 
-/// The name of the transport to other nodes. The loop transport has no connections.
+/// Name of the transport to other nodes. The loop transport has no connections.
 const TRANSPORT: &str = "infiniband";
 
-/// C refuses buffers that are longer by a page.
+/// Maximum buffer length. C RDS refuses buffers within a page of `INT_MAX`.
 const MAX_LEN: c_int = c_int::MAX - 4095;
 
-/// What a table is about.
+/// Contents of a table.
 #[derive(Clone, Copy)]
 enum Topic {
     Counters,
@@ -39,7 +39,7 @@ enum Topic {
     Rdma,
 }
 
-/// The table of an option's number.
+/// Returns the table for an option number, and the address family of its records.
 fn table(name: c_int) -> Option<(Topic, Family)> {
     let (topic, family) = match name {
         10000 => (Topic::Counters, Family::V4),
@@ -60,28 +60,36 @@ fn table(name: c_int) -> Option<(Topic, Family)> {
     Some((topic, family))
 }
 
-/// A table on its way to the program.
+/// Output state of a table.
 struct Writer<'a, 'b> {
     family: Family,
     out: &'a mut SockOptOut<'b>,
-    /// Records that are still to be written.
+    /// Records that are not yet copied to the program.
     page: KVec<u8>,
-    /// Bytes of all records, whether or not there is room for them.
+    /// Bytes of all records, including those that do not fit.
     total: usize,
-    /// Bytes that the program has room for.
+    /// Bytes of the program's buffer.
     room: usize,
 }
 
-/// Bytes that are kept before they are written.
+/// Bytes that are collected before they are copied.
 const PAGE: usize = 4096;
 
 impl Writer<'_, '_> {
-    /// Whether there are records of this local address.
+    /// Returns `true` if the table shows records of this local address.
     fn shows(&self, local: Ipv6Addr) -> bool {
         self.family == Family::V6 || local.to_ipv4_mapped().is_some()
     }
 
-    /// Adds a record, if there is one for the family. Fails with EFAULT. May sleep.
+    /// Adds a record, unless the table's family cannot represent it.
+    ///
+    /// # Errors
+    ///
+    /// - `EFAULT` if the program's buffer cannot be written.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn add(&mut self, value: &impl Emitted) -> Result {
         let Some(record) = value.emit(self.family) else {
             return Ok(());
@@ -104,7 +112,16 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Ends the table. Fails with ENOSPC if there was too little room, with EFAULT. May sleep.
+    /// Copies the rest of the table and sets its length.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOSPC` if the buffer is too small.
+    /// - `EFAULT` if the program's buffer cannot be written.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn finish(mut self) -> Result {
         self.flush()?;
         self.out.set_len(self.total);
@@ -115,7 +132,18 @@ impl Writer<'_, '_> {
     }
 }
 
-/// Answers a request for a table. May sleep.
+/// Writes a table to the program. Returns the size of a record.
+///
+/// # Errors
+///
+/// - `EINVAL` if the length is invalid.
+/// - `ENOPROTOOPT` if there is no such table.
+/// - `ENOMEM`
+/// - Those of [`Writer::finish`].
+///
+/// # Context
+///
+/// May sleep.
 pub(super) fn get(sk: &Sock<Socket>, name: c_int, mut out: SockOptOut<'_>) -> Result<c_int> {
     if !(0..=MAX_LEN).contains(&out.len()) {
         return Err(EINVAL);
@@ -142,7 +170,7 @@ pub(super) fn get(sk: &Sock<Socket>, name: c_int, mut out: SockOptOut<'_>) -> Re
 }
 
 fn counters(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
-    // What the machine does is not for those who only have a namespace of their own.
+    // The counters describe the whole node, so other namespaces see zeros.
     let open = sk.net.is_init();
     let mut result = Ok(());
     sk.node.for_each_counter(&mut |name, value| {
@@ -155,8 +183,16 @@ fn counters(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
     Ok(info::Counter::size(writer.family))
 }
 
-/// Calls `each` for the connections of the caller's namespace, until it fails. May sleep. Fails with EINTR
-/// if the process is to die.
+/// Calls `each` for the connections of the caller's namespace, until it fails.
+///
+/// # Errors
+///
+/// - `EINTR` if the process is being killed.
+/// - Any error of `each`.
+///
+/// # Context
+///
+/// May sleep.
 fn for_each_connection(
     sk: &Sock<Socket>,
     mut each: impl FnMut(&Arc<Connection>) -> Result,
@@ -212,7 +248,11 @@ fn outgoing(
     Ok(info::Message::size(writer.family))
 }
 
-/// Calls `each` for the bound sockets of the caller's namespace, until it fails. May sleep.
+/// Calls `each` for the bound sockets of the caller's namespace, until it fails.
+///
+/// # Context
+///
+/// May sleep.
 fn for_each_socket(
     sk: &Sock<Socket>,
     mut each: impl FnMut(&Sock<Socket>, (Ipv6Addr, u16)) -> Result,

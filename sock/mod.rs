@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! AF_RDS as programs see it: system calls on one side, messages and bindings on the other.
+//! AF_RDS system calls: the layer between programs and messages, bindings and connections.
 //!
-//! The interface and its error numbers are those of C RDS (`include/uapi/linux/rds.h`); where ours
-//! differ on purpose, `Documentation/abi.md` says so.
+//! The interface and its error numbers are those of C RDS (`include/uapi/linux/rds.h`).
+//! `Documentation/abi.md` lists the intended differences.
 
 #![deny(unsafe_code)]
 
@@ -18,5 +18,5 @@ mod sendmsg;
 
 use kernel::prelude::*;
 
-/// The level of the options and control messages of RDS.
+/// Level of the socket options and control messages of RDS.
 const SOL_RDS: c_int = 276;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Operations on memory of a peer, as programs ask for them with a message.
+//! RDMA and atomic operations that programs attach to messages.
 //!
 //! Source: `include/uapi/linux/rds.h`, rds-rdma(7).
 
@@ -25,7 +25,7 @@ impl From<ArgError> for Error {
     }
 }
 
-/// What a message is to do beside arriving.
+/// An operation that a control message requests.
 pub(super) enum OpRequest {
     Transfer(Transfer),
     Atomic(AtomicArgs),
@@ -46,17 +46,30 @@ impl OpRequest {
         }
     }
 
-    /// Whether the message is there for the operation only, if it has so many bytes: it has no frame then.
+    /// Returns `true` if a message of `len` bytes exists only for its operation, and so has no
+    /// frame.
     pub(super) fn is_silent(&self, len: u32) -> bool {
         len == 0 && self.flags().contains(Flags::SILENT)
     }
 
-    /// Pins the local memory, has the device see it, and says what is to be posted, and what to count when that is handed
-    /// over. `charge`: what pays for a silent message.
+    /// Pins the local memory and maps it on the device. Returns the operation to post, and the
+    /// statistics to count once it is handed over.
     ///
-    /// Fails with ENOBUFS if the program does not read how operations end, EINVAL and EMSGSIZE if it cannot be, EFAULT
-    /// if the memory is not there, or for an atomic operation is not at a multiple of 8, EOPNOTSUPP if the device cannot
-    /// do it, and as [`rdma::pin`] and the device do. Sleeps.
+    /// `charge` is the send buffer charge of a silent message.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOBUFS` if the program does not read its notifications.
+    /// - `EINVAL` if the arguments are invalid.
+    /// - `EMSGSIZE` if the operation is too large.
+    /// - `EFAULT` if the memory is not accessible, or an atomic operation is not aligned to 8
+    ///   bytes.
+    /// - `EOPNOTSUPP` if the device does not support the operation.
+    /// - Those of [`rdma::pin`] and of the device.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(super) fn prepare(
         &self,
         sk: &Sock<Socket>,
@@ -91,7 +104,7 @@ impl OpRequest {
         let tally = OpStats::new(verb, &local.pieces);
         let behind = match charge {
             None => FollowUp::Message,
-            // The program is to hear how it went, and only an acknowledgement tells.
+            // The program wants the result, which only an acknowledgement of the peer provides.
             Some(_) if local.completion_is_local_only && asks => FollowUp::Question,
             Some(_) => FollowUp::Nothing,
         };
@@ -114,7 +127,7 @@ impl OpRequest {
     }
 }
 
-/// What counters say of an operation.
+/// Statistics of an operation.
 pub(super) struct OpStats {
     verb: Verb,
     bytes: usize,
@@ -128,7 +141,7 @@ impl OpStats {
         Self { verb, bytes }
     }
 
-    /// Counts it, as it is accepted.
+    /// Counts the operation when it is accepted.
     pub(super) fn count(self, stats: &Stats) {
         let Self { verb, bytes } = self;
         match verb {
@@ -140,7 +153,7 @@ impl OpStats {
     }
 }
 
-/// Local memory of an operation that is being prepared.
+/// Local memory of an operation in preparation.
 struct Local<'a> {
     sk: &'a Sock<Socket>,
     bound: &'a Bound,
@@ -155,7 +168,7 @@ impl Local<'_> {
     fn add_areas(&mut self, args: &Transfer) -> Result<Verb> {
         // At most 16 KiB.
         let len = (args.local_count as usize).saturating_mul(Area::LEN);
-        // They are read once: the program may change them at any time.
+        // The areas are read once, because the program may change them at any time.
         let bytes = user::read_bytes(args.local_address, len)?;
         let areas = || {
             bytes
@@ -180,7 +193,7 @@ impl Local<'_> {
         Ok(verb)
     }
 
-    /// Adds the place for what an atomic operation brings.
+    /// Adds the buffer for the result of an atomic operation.
     fn add_word(&mut self, args: &AtomicArgs) -> Result<Verb> {
         if args.local_address % u64::from(AtomicArgs::BYTES) != 0 {
             return Err(EFAULT);

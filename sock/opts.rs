@@ -20,7 +20,8 @@ const RDS_RECVERR: c_int = 5;
 const RDS_CONG_MONITOR: c_int = 6;
 const RDS_GET_MR_FOR_DEST: c_int = 7;
 const SO_RDS_TRANSPORT: c_int = 8;
-/// What Oracle's UEK kernels have for the number before, told apart by its length, and for transports.
+/// Options of Oracle's UEK kernels. The connection reset has the number of `SO_RDS_TRANSPORT` and
+/// is distinguished by its length; UEK has another number for the transport.
 const UEK_CONN_RESET: c_int = 8;
 const UEK_TRANSPORT: c_int = 9;
 const UEK_CONN_RESET6: c_int = 11;
@@ -33,7 +34,7 @@ const NO_TRANSPORT: c_int = -1;
 const SIOCRDSSETTOS: c_uint = 0x89e0;
 const SIOCRDSGETTOS: c_uint = 0x89e1;
 
-/// The transport of a socket: that of its address, or else the one it asked for.
+/// Returns the transport of a socket: that of its address, or else the one it selected.
 fn transport(sk: &Sock<Socket>) -> Option<TransportId> {
     match sk.bound() {
         Some(bound) => Some(bound.transport),
@@ -54,7 +55,7 @@ pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptI
         }
         (SOL_RDS, RDS_CONG_MONITOR) => {
             sk.cong_notify.set_monitor(value.read_int()? != 0);
-            // What nobody has read is for others now.
+            // Unread congestion may now be visible to waiting readers.
             sk.wake_readers(poll::IN | poll::WRBAND);
             Ok(())
         }
@@ -63,7 +64,7 @@ pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptI
         (SOL_RDS, UEK_CONN_RESET6) => reset6(sk, value),
         (SOL_RDS, SO_RDS_MSG_RXPATH_LATENCY) => {
             let traces = Traces::parse(exactly(value)?);
-            // As in C, a span that is not there ends what was asked before, and too many of them do not.
+            // As in C RDS, an invalid span clears the earlier selection, but too many spans do not.
             if traces != Err(BadTraces::TooMany) {
                 sk.set_traces(traces.unwrap_or(Traces::NONE));
             }
@@ -78,7 +79,11 @@ pub(super) fn set(sk: &Sock<Socket>, level: c_int, name: c_int, value: &SockOptI
     }
 }
 
-/// An option of four bytes. Fails with EFAULT, as on C RDS, if there are more or fewer.
+/// Reads an option of exactly four bytes.
+///
+/// # Errors
+///
+/// - `EFAULT`, as on C RDS, if the length differs or the memory cannot be read.
 fn exactly(value: &SockOptIn<'_>) -> Result<[u8; 4]> {
     if value.len() != size_of::<[u8; 4]>() {
         return Err(EFAULT);
@@ -86,7 +91,7 @@ fn exactly(value: &SockOptIn<'_>) -> Result<[u8; 4]> {
     value.read()
 }
 
-/// `RDS_CANCEL_SENT_TO`: forgets what was sent to an address and port and is not acknowledged.
+/// `RDS_CANCEL_SENT_TO`: cancels unacknowledged messages to an address and port.
 fn cancel_sent_to(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     let bound = sk.bound().ok_or(Errno::NotConnected)?;
     if value.len() < SockAddr::MIN_LEN {
@@ -102,7 +107,7 @@ fn cancel_sent_to(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
         SockAddr::V6 { addr, port, scope } => Peer {
             addr,
             port,
-            // It means nothing elsewhere.
+            // Other addresses have no scope.
             scope: if addr.is_unicast_link_local() {
                 scope
             } else {
@@ -114,10 +119,10 @@ fn cancel_sent_to(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     Ok(())
 }
 
-/// `SO_RDS_TRANSPORT`. A `bind(2)` at the same time may not see it; the socket then has the transport
-/// of its address.
+/// `SO_RDS_TRANSPORT`: selects the transport. A concurrent `bind(2)` may miss it; the socket then
+/// has the transport of its address.
 fn choose_transport(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
-    /// `RDS_TRANS_COUNT`: the numbers below are known.
+    /// `RDS_TRANS_COUNT`: all numbers below it are known.
     const COUNT: c_int = 3;
 
     if transport(sk).is_some() {
@@ -144,12 +149,13 @@ fn choose_transport(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     Ok(())
 }
 
-/// Bytes of UEK's `struct rds_reset`: type of service, three bytes of padding, local address, peer.
+/// Bytes of UEK's `struct rds_reset`: type of service, 3 bytes of padding, local address, peer
+/// address.
 const RESET_LEN: usize = 12;
-/// Bytes of `struct rds6_reset`, the same for IPv6.
+/// Bytes of UEK's `struct rds6_reset`, the IPv6 form.
 const RESET6_LEN: usize = 36;
 
-/// `RDS_CONN_RESET` of UEK.
+/// `RDS_CONN_RESET` of UEK: makes connections anew.
 fn reset(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     if !sk.is_net_admin() {
         return Err(EACCES);
@@ -162,7 +168,7 @@ fn reset(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     Ok(())
 }
 
-/// `RDS6_CONN_RESET` of UEK.
+/// `RDS6_CONN_RESET` of UEK: the IPv6 form.
 fn reset6(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     if !sk.is_net_admin() {
         return Err(EACCES);
@@ -180,7 +186,7 @@ fn reset6(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     Ok(())
 }
 
-/// Returns what `getsockopt(2)` returns: 0, or the size of a record for `RDS_INFO_*`.
+/// Handles `getsockopt(2)` and returns its result: 0, or the size of a record for `RDS_INFO_*`.
 pub(super) fn get(
     sk: &Sock<Socket>,
     level: c_int,
@@ -208,17 +214,17 @@ pub(super) fn get(
 }
 
 pub(super) fn ioctl(sk: &Sock<Socket>, cmd: c_uint, arg: usize) -> Result<c_int> {
-    /// The socket core goes on to its own ioctls with this; user space never sees it.
+    /// The socket core continues with its own ioctls on this error; it never reaches user space.
     const ENOIOCTLCMD: c_int = 515;
 
     match cmd {
         SIOCRDSSETTOS => {
             let tos: u8 = user::read(arg as u64)?;
-            // As C: a socket has to have a transport first, and one that knows ToS.
+            // As in C RDS, the socket must have a transport that supports types of service.
             if transport(sk) != Some(TransportId::Ib) {
                 return Err(ENOTTY);
             }
-            // Once it is set it stays.
+            // The type of service can be set only once.
             if sk.tos.cmpxchg(0, tos.into(), Relaxed).is_err() {
                 return Err(EINVAL);
             }

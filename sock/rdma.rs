@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of programs that peers may use.
+//! Registration of program memory for access by peers.
 //!
 //! Source: `include/uapi/linux/rds.h`, rds-rdma(7).
 
@@ -14,10 +14,10 @@ use crate::msg::{Bound, Ending, RegionKey, Socket, TransportId};
 use crate::proto::rdma::{Cookie, Flags, FreeMr, GetMr, MAX_BYTES};
 use kernel::{page::PAGE_SIZE, prelude::*};
 
-/// The most pages that a region has a part of.
+/// Maximum number of pages that a region touches.
 const MAX_PAGES: u64 = MAX_BYTES / PAGE_SIZE as u64 + 1;
 
-/// `RDS_GET_MR`.
+/// `RDS_GET_MR`: registers memory.
 pub(super) fn get_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     if value.len() != GetMr::LEN {
         return Err(EINVAL);
@@ -26,7 +26,8 @@ pub(super) fn get_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     register(sk, &GetMr::parse(&bytes).ok_or(EINVAL)?).map(|_| ())
 }
 
-/// `RDS_GET_MR_FOR_DEST`. Devices let in whoever knows the key, so the destination is of no use.
+/// `RDS_GET_MR_FOR_DEST`: as `RDS_GET_MR`. The destination is ignored, because devices grant access
+/// to any holder of the key.
 pub(super) fn get_mr_for_dest(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     if value.len() != GetMr::LEN_FOR_DEST {
         return Err(EINVAL);
@@ -36,13 +37,20 @@ pub(super) fn get_mr_for_dest(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Resul
     register(sk, &GetMr::parse(args).ok_or(EINVAL)?).map(|_| ())
 }
 
-/// Registers memory and tells the program its cookie. Returns that, and the key to undo it.
+/// Registers memory and writes its cookie to the program. Returns the cookie, and the key that
+/// undoes the registration.
 ///
-/// Peers may write to it whatever the flags say, as with C: programs that go by rds-rdma(7) do not set `READWRITE` here. Only
-/// what cannot be written is for reading, unless that flag says otherwise.
+/// Peers may write whatever the flags say, as in C RDS: programs that follow rds-rdma(7) do not set
+/// `READWRITE` here. Memory that is not writable is registered read-only, unless that flag is set.
 ///
-/// Fails with ENOTCONN if the socket is not bound, EOPNOTSUPP if its transport has no RDMA, EINVAL if this is not
-/// memory, EMSGSIZE if it is too much, EFAULT if it is not there, and as [`PinnedMemory::pin`] and the device do.
+/// # Errors
+///
+/// - `ENOTCONN` if the socket is not bound.
+/// - `EOPNOTSUPP` if its transport has no RDMA.
+/// - `EINVAL` if the area is invalid.
+/// - `EMSGSIZE` if the area is too large.
+/// - `EFAULT` if the memory is not accessible.
+/// - Those of [`PinnedMemory::pin`] and of the device.
 pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<(Cookie, RegionKey)> {
     let bound = sk.bound().ok_or(Errno::NotConnected)?;
     if bound.transport != TransportId::Ib {
@@ -78,8 +86,10 @@ pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<(Cookie, Regio
     Ok((cookie, key))
 }
 
-/// Pins memory of the program. If it has as much as it may, what the device of the local address is to give back may count
-/// still. Others are not waited for.
+/// Pins memory of the program.
+///
+/// At the limit on pinned memory, this waits until the device of the local address has released its
+/// memory, and tries again. Other devices are not waited for.
 pub(super) fn pin(
     sk: &Sock<Socket>,
     bound: &Bound,
@@ -96,10 +106,15 @@ pub(super) fn pin(
     }
 }
 
-/// `RDS_FREE_MR`. Without a cookie it waits until no peer can use what was freed before, by whatever socket, on the device
-/// of the local address and on those that this socket had regions on.
+/// `RDS_FREE_MR`: releases a region.
 ///
-/// Fails with EINVAL if there is no such region, ENOMEM.
+/// Without a cookie it waits until no peer can access any region released before, by any socket.
+/// The wait covers the device of the local address, and those on which this socket had regions.
+///
+/// # Errors
+///
+/// - `EINVAL` if there is no such region.
+/// - `ENOMEM`
 pub(super) fn free_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     if value.len() != FreeMr::LEN {
         return Err(EINVAL);
@@ -115,7 +130,8 @@ pub(super) fn free_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
         }
         None => {
             let Some(bound) = sk.bound() else {
-                // As with C, who is to have the transport may ask. It had no regions yet.
+                // As in C RDS, a socket with a selected transport may ask. It cannot have regions
+                // yet.
                 let chosen = sk.control.lock().chosen;
                 return chosen.map(|_| ()).ok_or(EINVAL);
             };

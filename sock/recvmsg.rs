@@ -17,18 +17,23 @@ const CMSG_RDMA_STATUS: c_int = 4;
 const CMSG_CONG_UPDATE: c_int = 5;
 const CMSG_RXPATH_LATENCY: c_int = 11;
 
-/// Reads one message, the oldest. May sleep.
+/// Reads the oldest message, or pending notifications.
+///
+/// # Context
+///
+/// May sleep.
 pub(super) fn recvmsg(sk: &Sock<Socket>, msg: RecvMsg<'_>) -> Result<usize> {
     let mut waited = false;
     let result = receive(sk, msg, &mut waited);
-    // It was the only reader that was woken.
+    // Only this reader was woken, so it wakes the next one.
     if waited && is_due(sk, true) {
         sk.wake_readers(poll::IN);
     }
     result
 }
 
-/// Whether there is something that a reader can be told now, who has room for how an operation has ended, or not.
+/// Returns `true` if something can be reported to a reader. `has_room` means that it has room for a
+/// notification.
 fn is_due(sk: &Sock<Socket>, has_room: bool) -> bool {
     sk.may_read()
         || sk.cong_notify.is_due()
@@ -36,7 +41,7 @@ fn is_due(sk: &Sock<Socket>, has_room: bool) -> bool {
         || sk.may_have_lost()
 }
 
-/// As [`recvmsg`]; notes that it has `waited`.
+/// Implements [`recvmsg`]. Sets `waited` if it waited.
 #[inline(always)]
 fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result<usize> {
     let flags = msg.flags();
@@ -44,7 +49,7 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
         return Ok(0);
     }
     if flags & msg_flags::ERRQUEUE != 0 {
-        // Nothing of ours is ever put there.
+        // RDS never queues errors there.
         return Err(EAGAIN);
     }
     let keep = if flags & msg_flags::PEEK != 0 {
@@ -67,9 +72,10 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
         if let Some(returned) = read {
             return Ok(returned);
         }
-        // That there is nothing to read is what the program has asked to know.
+        // The program now knows that there is nothing to read, which clears reported congestion.
         sk.cong_notify.heed();
-        // The ports wait for a call that has room: this one shall know, once.
+        // The ports wait for a call with room for them. This call is notified of their existence,
+        // once.
         if sk.cong_notify.is_due()
             && !msg.has_control_room(size_of::<u64>())
             && sk.cong_notify.tell_short()
@@ -80,10 +86,10 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
         let has_room_for_end = msg.has_control_room(NOTIFICATION);
         if sk.notify_queue.any_for(has_room_for_end) {
             if has_room_for_end {
-                // It has just come.
+                // The notification has just arrived.
                 continue;
             }
-            // Or a program that never has room, though it has asked, would never wait.
+            // Otherwise a program that requested notifications but never has room would never wait.
             if keep == Keep::Yes || sk.notify_queue.miss() {
                 msg.add_flags(msg_flags::CTRUNC);
                 return Ok(0);
@@ -102,8 +108,8 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
     }
 }
 
-/// Tells how operations have ended, as many as there is room for, in control messages without a message. Returns
-/// whether there was room for one.
+/// Reports as many notifications of operations as there is room for, in control messages without a
+/// message. Returns `true` if there was room for one.
 #[cold]
 fn tell_ends(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<bool> {
     let mut told = false;
@@ -115,7 +121,7 @@ fn tell_ends(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<boo
         let result = msg.put_control(SOL_RDS, CMSG_RDMA_STATUS, &data);
         if result.is_err() || keep == Keep::Yes {
             sk.notify_queue.put_back(notice);
-            // Someone may have looked while it was away.
+            // Another reader may have found the queue empty meanwhile.
             sk.wake_readers(poll::IN);
             return result
                 .map(|()| true)
@@ -126,8 +132,8 @@ fn tell_ends(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<boo
     Ok(told)
 }
 
-/// Tells which ports may have room again, in a control message without a message. Returns whether there
-/// was room for it; if not they wait for a call that has some.
+/// Reports the ports that may have room again, in a control message without a message. Returns
+/// `false` if there is no room; the ports then wait for another call.
 #[cold]
 fn tell_news(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<bool> {
     if !msg.has_control_room(size_of::<u64>()) {
@@ -151,13 +157,13 @@ fn tell_news(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<boo
     let told = tell(ports, msg);
     if told.is_err() {
         sk.cong_notify.add(ports);
-        // Someone may have looked while they were away.
+        // Another reader may have found no ports meanwhile.
         sk.wake_readers(poll::IN | poll::WRBAND);
     }
     told.map(|()| true)
 }
 
-/// Copies a message to the reader. Returns what the call returns.
+/// Copies a message to the reader. Returns the result of `recvmsg(2)`.
 fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<usize> {
     let flags = msg.flags();
     let copied = message.copy_to(msg)?;
@@ -181,7 +187,11 @@ fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep
     })
 }
 
-/// Tells of memory that a message speaks of, and of its times if the program has asked for them. Fails with EFAULT.
+/// Writes the control messages of a message: its RDMA cookie, and its timestamps if requested.
+///
+/// # Errors
+///
+/// - `EFAULT` if the control buffer cannot be written.
 #[cold]
 fn tell_beside(sk: &Sock<Socket>, meta: &MsgMeta, msg: &mut RecvMsg<'_>) -> Result {
     if let Some(cookie) = meta.extras.memory {
