@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of a program that peers may use.
+//! Memory regions that a socket has registered for access by peers.
 //!
-//! Two devices may give the same key, and the address of a socket may move from one to the other. So a region is known by
-//! both: what a peer says counts for regions of the device that it is connected with. A program names one by the cookie
-//! alone, and means the last that got it.
+//! Two devices may assign the same key, and a socket's address may move between them. So a region
+//! is identified by device and key. Keys in messages of a peer refer to the device that is
+//! connected with the peer. A program passes only a cookie, which refers to the last region with
+//! that key.
 
 use crate::conn::{MrDevice, RemoteMemory};
 use crate::kapi::{
@@ -19,12 +20,12 @@ use kernel::{
     sync::{Arc, Mutex},
 };
 
-/// How a region ends.
+/// Rules for the end of a region.
 #[derive(Clone, Copy)]
 pub(crate) struct Ending {
-    /// It goes when a peer has used it.
+    /// The region ends when a peer has used it.
     pub(crate) once: bool,
-    /// Who frees it waits until no peer can use it.
+    /// Freeing the region waits until no peer can access it.
     pub(crate) at_once: bool,
 }
 
@@ -32,25 +33,25 @@ pub(crate) struct Ending {
 struct Registered {
     memory: KBox<dyn RemoteMemory>,
     ending: Ending,
-    /// Higher than those of regions that were there before.
+    /// Registration number, in ascending order.
     number: u64,
 }
 
-/// Which region it is.
+/// Identity of a region.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RegionKey {
     rkey: u32,
     device: DeviceId,
 }
 
-/// The regions that there are.
+/// The registered regions.
 struct MemoryTable {
     by_key: RBTree<RegionKey, Registered>,
     next: u64,
 }
 
 impl MemoryTable {
-    /// Goes through the regions with the key, of whatever devices.
+    /// Calls `f` for the regions with the key on all devices.
     fn for_each(&mut self, rkey: u32, mut f: impl FnMut(RegionKey, &Registered)) {
         let first = RegionKey {
             rkey,
@@ -67,7 +68,7 @@ impl MemoryTable {
         }
     }
 
-    /// The last region with the key, of those at the cookie's place if there is any there.
+    /// Returns the last region with the key, preferring regions with the whole cookie.
     fn find(&mut self, cookie: Cookie) -> Option<RegionKey> {
         let mut best: Option<(RegionKey, (bool, u64))> = None;
         self.for_each(cookie.rkey, |key, region| {
@@ -79,7 +80,7 @@ impl MemoryTable {
         best.map(|(key, _)| key)
     }
 
-    /// The region with the key, if there is one only.
+    /// Returns the region with the key if there is exactly one.
     fn only(&mut self, rkey: u32) -> Option<RegionKey> {
         let (mut found, mut count) = (None, 0u32);
         self.for_each(rkey, |key, _| {
@@ -90,12 +91,12 @@ impl MemoryTable {
     }
 }
 
-/// What a socket has registered. Nothing once it is closed.
+/// The regions of a socket. Empty once the socket is closed.
 #[pin_data]
 pub(crate) struct Memory {
     #[pin]
     table: SpinLockBh<Option<MemoryTable>>,
-    /// The devices that there were regions on: one, unless the socket's address has moved.
+    /// Devices that have or had regions of the socket: one, unless the socket's address has moved.
     #[pin]
     homes: Mutex<KVec<Arc<dyn MrDevice>>>,
 }
@@ -112,7 +113,16 @@ impl Memory {
         })
     }
 
-    /// Adds a region. Fails with ENOMEM, or with EBADF if the socket is closed. Sleeps.
+    /// Adds a region.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    /// - `EBADF` if the socket is closed.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn add(&self, memory: KBox<dyn RemoteMemory>, ending: Ending) -> Result<RegionKey> {
         let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let home = memory.home();
@@ -132,7 +142,7 @@ impl Memory {
             number: there.next,
         };
         there.next = there.next.wrapping_add(1);
-        // None: a device has given each of its keys once, and another device has another number.
+        // There is none: a device assigns each of its keys once, and device numbers are unique.
         let before = there.by_key.insert(place.into_node(key, registered));
         drop(table);
         drop(before);
@@ -148,7 +158,15 @@ impl Memory {
         Ok(())
     }
 
-    /// The devices that there were regions on. Fails with ENOMEM. Sleeps.
+    /// Returns the devices that have or had regions of the socket.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn homes(&self) -> Result<KVec<Arc<dyn MrDevice>>> {
         let homes = self.homes.lock();
         let mut found = KVec::with_capacity(homes.len(), GFP_KERNEL)?;
@@ -158,7 +176,11 @@ impl Memory {
         Ok(found)
     }
 
-    /// Whether there is a region with the cookie's key. Any context but a hard interrupt.
+    /// Returns `true` if there is a region with the cookie's key.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(crate) fn has(&self, cookie: Cookie) -> bool {
         let mut table = self.table.lock();
         (*table)
@@ -166,19 +188,34 @@ impl Memory {
             .is_some_and(|it| it.find(cookie).is_some())
     }
 
-    /// Takes the region away that a program means by the cookie, and tells where it was, and how it was to end; `None` if
-    /// there is none with the key. Any context but a hard interrupt.
+    /// Removes the region that the cookie refers to. Returns its device and its rules, or `None` if
+    /// no region has the key.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(crate) fn remove(&self, cookie: Cookie) -> Option<(Arc<dyn MrDevice>, Ending)> {
         self.take(|table| table.find(cookie))
     }
 
-    /// Takes a region away that was added. Any context but a hard interrupt.
+    /// Removes a region that was just added.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(crate) fn undo(&self, key: RegionKey) {
         self.take(|_| Some(key));
     }
 
-    /// A peer that is connected with a device has used a region: one of that device, or, if the address has moved since it
-    /// was used, the only one that has the key. Any context but a hard interrupt.
+    /// Handles the use of a region by a peer that is connected with `device`. Removes the region if
+    /// it is for one use.
+    ///
+    /// If the address has moved, the region may be on another device. Then the only region with the
+    /// key is meant.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(crate) fn used(&self, device: DeviceId, rkey: u32) {
         self.take(|table| {
             let key = RegionKey { rkey, device };
@@ -203,7 +240,11 @@ impl Memory {
         gone.map(|it| (it.memory.home(), it.ending))
     }
 
-    /// Takes all away, for ever. Process context; sleeps.
+    /// Removes all regions and accepts no more.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     pub(crate) fn close(&self) {
         let all = self.table.lock().take();
         drop(all);

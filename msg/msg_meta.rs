@@ -1,26 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What few messages bring beside their payload.
+//! Optional message metadata: RDMA extension headers and receive timestamps.
 
 use super::Stamps;
 use crate::kapi::alloc::kmalloc_size;
 use crate::proto::rdma::RdmaExthdrs;
 use kernel::prelude::*;
 
-/// In memory of its own.
+/// Metadata of a message. Allocated separately because few messages have any.
 #[derive(Default)]
 pub(crate) struct MsgMeta {
-    /// What the sender says.
+    /// Extension headers of the sender.
     pub(crate) extras: RdmaExthdrs,
-    /// Only while somebody asks.
+    /// Timestamps, present only while a socket requests them.
     pub(crate) stamps: Option<Stamps>,
 }
 
 impl MsgMeta {
-    /// What it takes of memory, in bytes.
+    /// Allocated size, in bytes.
     pub(crate) const SIZE: usize = kmalloc_size(size_of::<Self>());
 
-    /// For a message that is coming in, whose times are asked for. `None` if there is no memory. Any context.
+    /// Creates the metadata of an incoming message whose timestamps are requested. Returns `None`
+    /// if there is no memory.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[cold]
     pub(crate) fn with_stamps() -> Option<KBox<Self>> {
         let stamps = Stamps::arrive();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a program is told of its operations on memory of peers.
+//! Notifications of RDMA operations that a program has yet to read.
 
 use crate::kapi::sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh};
 use crate::proto::rdma::Status;
@@ -9,26 +9,27 @@ use kernel::{
     sync::atomic::{Atomic, Relaxed},
 };
 
-/// How an operation has ended.
+/// Result of an operation.
 pub(crate) struct Notification {
-    /// What the program calls the operation by.
+    /// Token that the program has assigned to the operation.
     pub(crate) token: u64,
     pub(crate) status: Status,
-    /// The program has asked to be told. Otherwise it is only for calls that have room for it.
+    /// The program has requested the notification. Otherwise it is only for calls that have room
+    /// for it.
     pub(crate) asked: bool,
 }
 
-/// The most notices that a program may leave unread.
+/// Maximum number of unread notifications of a socket.
 pub(crate) const MAX_UNREAD: u32 = 16 << 10;
 
-/// Notices that nobody has read yet, in the order in which the program is to read them.
+/// Unread notifications, in the order in which the program is to read them.
 #[pin_data]
 pub(crate) struct NotifyQueue {
     #[pin]
     list: SpinLockBh<Fifo<Notification>>,
-    /// Whether there is any: changed with the lock, and read without it.
+    /// Set while there is a notification. Written with the list locked, read without.
     any: Atomic<bool>,
-    /// How many the program has asked for, likewise.
+    /// Number of requested notifications, with the same locking.
     asked: Atomic<u32>,
 }
 
@@ -41,25 +42,42 @@ impl NotifyQueue {
         })
     }
 
-    /// Whether there is one. Any context.
+    /// Returns `true` if there is a notification.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.any.peek()
     }
 
-    /// Whether there is one for a call: for those without room only what the program has asked for. Any context.
+    /// Returns `true` if there is a notification for a call. A call without room only counts
+    /// requested ones.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn any_for(&self, has_room: bool) -> bool {
         self.any() && (has_room || self.asked.peek() != 0)
     }
 
-    /// Whether the program has left so many unread that it gets no more. Any context.
+    /// Returns `true` if the program has too many unread notifications to start operations.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn is_full(&self) -> bool {
         self.asked.peek() >= MAX_UNREAD
     }
 
-    /// Adds one. Without effect if the program has not asked for it, and reads none. The caller wakes readers. Any context
-    /// but a hard interrupt.
+    /// Adds a notification and leaves waking readers to the caller. Drops it if it was not
+    /// requested and the queue is full.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(crate) fn add(&self, notice: Item<Notification>) {
         let mut list = self.list.lock();
         if !notice.asked && list.len() >= MAX_UNREAD as usize {
@@ -72,7 +90,11 @@ impl NotifyQueue {
         self.any.store(true, Relaxed);
     }
 
-    /// Takes the oldest one. Any context but a hard interrupt.
+    /// Takes the oldest notification.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(crate) fn take(&self) -> Option<Item<Notification>> {
         let mut list = self.list.lock();
         let notice = list.pop_front()?;
@@ -81,8 +103,12 @@ impl NotifyQueue {
         Some(notice)
     }
 
-    /// Drops the oldest one that the program has asked for, and those before it. False if there is none. Any context but a
-    /// hard interrupt.
+    /// Drops the oldest requested notification, and those before it. Returns `false` if there is
+    /// none.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(crate) fn miss(&self) -> bool {
         while let Some(notice) = self.take() {
             if notice.asked {
@@ -92,7 +118,11 @@ impl NotifyQueue {
         false
     }
 
-    /// Puts back what was taken last, and not told. Any context but a hard interrupt.
+    /// Puts the notification back that was taken last and not reported.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(crate) fn put_back(&self, notice: Item<Notification>) {
         let mut list = self.list.lock();
         self.note(&notice, 1);
@@ -100,7 +130,8 @@ impl NotifyQueue {
         self.any.store(true, Relaxed);
     }
 
-    /// One comes, or goes. Called with the list locked.
+    /// Updates the count for a notification that is added (1) or removed (-1). Called with the list
+    /// locked.
     fn note(&self, notice: &Notification, change: i32) {
         if notice.asked {
             let asked = self.asked.peek().wrapping_add_signed(change);

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Operations on memory of peers that go with messages.
+//! RDMA and atomic operations that are attached to messages.
 //!
-//! An operation goes through these hands: its work requests wait in the [`RdmaOp`] of a message, then in the send
-//! queue of a queue pair. All of them hold the [`Op`], which holds the local memory. When the last one is done, the
-//! memory goes to be released, and the [`CompletionNotifier`] that comes with it tells the program, once, whatever has happened.
+//! # Operation
 //!
-//! Memory takes more or less time to be released, and some operations are done only when the peer has acknowledged what
-//! came after them. So that programs are told in the order in which operations were posted, each one's [`CompletionNotifier`] keeps
-//! that of the next on its connection.
+//! Work requests wait in the [`RdmaOp`] of a message, and then in the send queue of a queue pair.
+//! Each holds the [`Op`], which holds the local memory. When the last one is done the memory is
+//! released, and its [`CompletionNotifier`] notifies the program once, in any case.
+//!
+//! # Order
+//!
+//! Releasing memory takes a variable time, and some operations complete only when the peer
+//! acknowledges a later frame. Programs are notified in the order of posting. So each
+//! [`CompletionNotifier`] holds that of the next operation on its connection.
 
 use super::{notify_queue::Notification, SndbufCharge, Socket};
 use crate::conn::{LocalMemory, OnRelease};
@@ -29,16 +33,16 @@ use kernel::{
     },
 };
 
-/// What was posted on a connection after an operation.
+/// State of the operation that was posted next on the connection.
 enum Next {
     None,
-    /// Its program is told later.
+    /// Its notification has to wait.
     Notifier(Arc<CompletionNotifier>),
-    /// It does not wait, as this operation is over.
+    /// Its notification need not wait, because this operation has finished.
     Over,
 }
 
-/// How an operation has ended, as far as it is known: "dropped" until more is.
+/// Result of an operation as far as known. `Dropped` until more is known.
 #[pin_data]
 pub(crate) struct OpStatus {
     status: Atomic<i32>,
@@ -47,10 +51,18 @@ pub(crate) struct OpStatus {
 }
 
 impl OpStatus {
-    /// Its message is not queued: the system call tells.
+    /// The message is not queued: the system call reports errors.
     const UNQUEUED: i32 = -1;
 
-    /// Of an operation whose message is not queued yet. Fails with ENOMEM. May sleep.
+    /// Creates the status of an operation whose message is not queued yet.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -65,13 +77,17 @@ impl OpStatus {
         self.status.store(status as i32, Relaxed);
     }
 
-    /// `None` as long as the message is not queued.
+    /// Returns the status, or `None` as long as the message is not queued.
     pub(crate) fn get(&self) -> Option<Status> {
         Status::from_number(self.status.peek())
     }
 
-    /// Has a program wait to be told until the one of this operation was. Any context but a hard interrupt; what is told
-    /// must not be about to go.
+    /// Delays the notifier `told` until that of this operation has finished. The caller must not
+    /// hold the last reference to `told`.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     fn precede(&self, told: Arc<CompletionNotifier>) {
         let mut next = self.next.lock();
         if !matches!(*next, Next::Over) {
@@ -79,7 +95,11 @@ impl OpStatus {
         }
     }
 
-    /// The program was told, if it is to be. Returns who has waited for that. Any context but a hard interrupt.
+    /// Notes that the program was notified, if required. Returns the notifier that waited for that.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     fn end(&self) -> Option<Arc<CompletionNotifier>> {
         match mem::replace(&mut *self.next.lock(), Next::Over) {
             Next::Notifier(told) => Some(told),
@@ -87,13 +107,13 @@ impl OpStatus {
         }
     }
 
-    /// The message is queued: from now on the program is told.
+    /// Notes that the message is queued. From now on the result is reported by notification.
     pub(crate) fn queue(&self) {
         self.set(Status::Dropped);
     }
 
-    /// A work request is done, the last one or another one. `completion_is_local_only`: that it is done does not mean that it went
-    /// well, which the peer's acknowledgement does.
+    /// Notes the completion of a work request; `last` if it is the last one. With
+    /// `completion_is_local_only` success is known only from the peer's acknowledgement.
     pub(crate) fn done(&self, last: bool, completion_is_local_only: bool, status: WcStatus) {
         if status == WcStatus::SUCCESS {
             if last && !completion_is_local_only {
@@ -106,32 +126,32 @@ impl OpStatus {
         }
     }
 
-    /// The peer has got what came after the last work request.
+    /// Notes that the peer has received a frame behind the last work request.
     pub(crate) fn acknowledge(&self) {
         self.set(Status::Success);
     }
 
-    /// The program does not want it any more, and nothing was posted.
+    /// Notes that the program cancelled the operation before anything was posted.
     pub(crate) fn cancel(&self) {
         self.set(Status::Canceled);
     }
 
-    /// Nothing of it can be posted to this peer.
+    /// Notes that the operation cannot be posted to this peer.
     pub(crate) fn refuse(&self) {
         self.set(Status::OtherError);
     }
 }
 
-/// What a program wants to be told of an operation.
+/// Notifications that a program wants for an operation.
 pub(crate) struct Wanted {
-    /// How it ends.
+    /// Any result.
     pub(crate) all: bool,
-    /// That it fails. `None` if the program has not said.
+    /// Errors. `None` if the program has not set `RDS_RECVERR`.
     pub(crate) errors: Option<bool>,
 }
 
 impl Wanted {
-    /// Whether the program has asked for this, if it is to be told of it at all.
+    /// Returns `None` if the result is not reported, otherwise `true` if the program requested it.
     fn asked(&self, status: Status) -> Option<bool> {
         match (self.all, status, self.errors) {
             (true, ..) => Some(true),
@@ -141,18 +161,28 @@ impl Wanted {
     }
 }
 
-/// Who tells the program how its operation has ended, by being dropped: as it wants it; and if it went wrong and the
-/// program has not said what it wants, those of its calls that have room for it.
+/// Queues the notification of an operation when dropped, if the program wants it.
+///
+/// If an operation fails and the program has not set `RDS_RECVERR`, the notification is only for
+/// calls that have room for it.
 pub(crate) struct CompletionNotifier {
     sk: ARef<Sock<Socket>>,
     outcome: Arc<OpStatus>,
     wanted: Wanted,
-    /// Made in time, so that there is memory.
+    /// Allocated in advance, so reporting cannot fail.
     notice: Option<Item<Notification>>,
 }
 
 impl CompletionNotifier {
-    /// The program calls the operation by `token`. Fails with ENOMEM. May sleep.
+    /// Creates a notifier. `token` is the program's name for the operation.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(sk: &Sock<Socket>, token: u64, wanted: Wanted) -> Result<Arc<Self>> {
         let notice = Notification {
             token,
@@ -168,7 +198,7 @@ impl CompletionNotifier {
         Ok(Arc::new(this, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Tells the program, once.
+    /// Queues the notification, at most once.
     fn tell(&mut self) {
         let (Some(mut notice), Some(status)) = (self.notice.take(), self.outcome.get()) else {
             return;
@@ -184,7 +214,7 @@ impl CompletionNotifier {
         }
     }
 
-    /// Tells the program, and returns who has waited for that.
+    /// Queues the notification and returns the notifier that waited for it.
     fn end(&mut self) -> Option<Arc<Self>> {
         self.tell();
         self.outcome.end()
@@ -196,28 +226,36 @@ impl OnRelease for CompletionNotifier {}
 impl Drop for CompletionNotifier {
     fn drop(&mut self) {
         let mut next = self.end();
-        // One after the other, and not each amid the one before: there may be thousands.
+        // A loop instead of recursion: there may be thousands.
         while let Some(told) = next {
             next = Arc::into_unique_or_drop(told).and_then(|mut told| told.end());
         }
     }
 }
 
-/// An operation, and what it holds until it is done.
+/// An operation, and the resources that it holds until it is done.
 pub(crate) struct Op {
-    /// Also if the memory goes earlier, with its device.
+    /// Held here because the memory may be released earlier, with its device.
     told: Arc<CompletionNotifier>,
     memory: KVVec<KBox<dyn LocalMemory>>,
-    /// What a message without a frame of its own takes of the send buffer.
+    /// Send buffer charge of a message without a frame.
     _ticket: Option<SndbufCharge>,
-    /// That its work requests are done does not mean that they went well: the peer's acknowledgement does.
+    /// Success is known only from the peer's acknowledgement, not from the completions.
     completion_is_local_only: bool,
-    /// Whose program began it.
+    /// User whose program started the operation.
     user: UserId,
 }
 
 impl Op {
-    /// Holds the memory. It is the calling program's. Fails with ENOMEM. May sleep.
+    /// Creates an operation that holds `memory` of the calling program.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(
         told: Arc<CompletionNotifier>,
         memory: KVVec<KBox<dyn LocalMemory>>,
@@ -246,12 +284,12 @@ impl Drop for Op {
 /// The owner of an operation that a peer has refused.
 pub(crate) struct Owner {
     pub(crate) user: UserId,
-    /// That of the socket, before it was refused.
+    /// The socket's standing before the refusal.
     pub(crate) standing: Standing,
 }
 
 impl Owner {
-    /// The owner as a number, by which [`Self::from_number`] gives it back.
+    /// Encodes the owner as a number for [`Self::from_number`].
     fn number(self) -> u64 {
         u64::from(self.user.number()) << 32 | u64::from(self.standing == Standing::New)
     }
@@ -281,7 +319,7 @@ impl Operation for Op {
     }
 
     fn done(&self, last: bool, status: WcStatus) {
-        // What was flushed says nothing of this program.
+        // A flush does not depend on this program's operation.
         let well = status == WcStatus::SUCCESS;
         if (well && last) || status.is_refused_by_peer() {
             self.told.sk.note_operation(well);
@@ -292,47 +330,56 @@ impl Operation for Op {
     }
 }
 
-/// What became of a work request.
+/// Result of posting a work request.
 pub(crate) enum Posted {
     Yes,
-    /// Nor will it be on the next connection: see [`PostError::Never`]; or the peer does not serve it.
+    /// The request cannot be posted on a later connection either, see [`PostError::Never`], or the
+    /// peer does not serve it.
     Never,
-    /// The queue pair is of no use.
+    /// The queue pair is unusable.
     Failed,
 }
 
-/// What goes behind the work requests of an operation.
+/// Content that follows the work requests of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FollowUp {
-    /// Its message.
+    /// The message of the operation.
     Message,
-    /// A frame that the peer acknowledges and no program gets.
+    /// A frame that the peer acknowledges and does not deliver.
     Question,
-    /// Nothing: the message is there for the operation only.
+    /// Nothing: the message exists only for the operation.
     Nothing,
 }
 
-/// What a message has of its operation.
+/// The part of an operation that belongs to its message.
 pub(crate) struct RdmaOp {
-    /// Who is told.
+    /// Socket that is notified.
     sk: ARef<Sock<Socket>>,
-    /// By whom, until it has its turn.
+    /// Notifier of the operation, until [`Self::take_turn`].
     told: Option<Arc<CompletionNotifier>>,
-    /// Work requests that wait to be posted, in order. The last one is in front when the others are gone.
+    /// Work requests that wait to be posted, in order.
     to_post: Fifo<OperationItem>,
     begun: bool,
     outcome: Arc<OpStatus>,
-    /// Kept for the acknowledgement.
+    /// Kept until the acknowledgement, if that decides about success.
     completion_is_local_only: Option<Arc<Op>>,
-    /// The message goes when a read is done, not before.
+    /// The message must not be sent before a read is done.
     pub(crate) fence: bool,
     pub(crate) behind: FollowUp,
-    /// The peer's key, if the peer is to hear that it was used.
+    /// The peer's key, if the peer is to be notified of its use.
     pub(crate) rkey: Option<u32>,
 }
 
 impl RdmaOp {
-    /// Fails with ENOMEM. May sleep.
+    /// Creates the message's part of `op`.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(
         op: &Arc<Op>,
         to_post: Fifo<OperationItem>,
@@ -353,34 +400,35 @@ impl RdmaOp {
         Ok(KBox::new(this, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Whether this socket sent it.
+    /// Returns `true` if `sk` sent the operation.
     pub(super) fn is_from(&self, sk: &Sock<Socket>) -> bool {
         core::ptr::eq(&*self.sk, sk)
     }
 
-    /// Whether the socket that sent it is closed.
+    /// Returns `true` if the socket that sent the operation is closed.
     pub(super) fn is_from_closed(&self) -> bool {
         self.sk.is_closed()
     }
 
-    /// The message is queued: from now on the program is told.
+    /// Notes that the message is queued. From now on the result is reported by notification.
     pub(super) fn queue(&self) {
         self.outcome.queue();
     }
 
-    /// The first of it is to be posted now: its program is told after that of the `last` operation that was. Called with the
-    /// queue locked.
+    /// Orders the notification behind that of `last`, the previously posted operation. Called with
+    /// the queue locked, before the first work request is posted.
     pub(crate) fn take_turn(&mut self, last: &mut Option<Arc<OpStatus>>) {
         let Some(told) = self.told.take() else {
             return;
         };
-        // What waits to be posted has `told`, too, so it does not go here.
+        // The requests to post hold `told` as well, so this does not drop the last reference.
         if let Some(last) = last.replace(self.outcome.clone()) {
             last.precede(told);
         }
     }
 
-    /// Ends an operation that this peer does not serve, so that nothing of it can be posted. Returns whether that is so.
+    /// Fails an operation that needs a responder, because this peer has none. Returns `true` if the
+    /// operation needs one.
     pub(crate) fn refuse_unserved(&mut self) -> bool {
         let peer_has_no_responder = self
             .to_post
@@ -392,7 +440,7 @@ impl RdmaOp {
         peer_has_no_responder
     }
 
-    /// Takes the next work request and has it posted by `post`, which may give it back.
+    /// Posts the next work request with `post`, which may return it.
     pub(crate) fn post_next(
         &mut self,
         post: impl FnOnce(Item<OperationItem>) -> Result<(), RejectedOp>,
@@ -404,48 +452,49 @@ impl RdmaOp {
             self.begun = true;
             return Posted::Yes;
         };
-        // It is not dropped here, with what it holds.
+        // Dropping the request, and all that it holds, is not allowed here.
         self.to_post.push_front(item);
         match why {
             PostError::Never if !self.begun => Posted::Never,
-            // What has begun is dropped with the connection.
+            // A partially posted operation is dropped with the connection.
             PostError::Never | PostError::NotNow => Posted::Failed,
         }
     }
 
-    /// Whether there is one.
+    /// Returns `true` if work requests wait to be posted.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.to_post.is_empty()
     }
 
-    /// Whether the next work request is a read.
+    /// Returns `true` if the next work request is a read.
     pub(super) fn reads_next(&self) -> bool {
         self.to_post.front().is_some_and(OperationItem::is_read)
     }
 
-    /// Whether some was posted, and others were not.
+    /// Returns `true` if some work requests were posted and others were not.
     pub(super) fn is_partially_sent(&self) -> bool {
         self.begun && self.is_waiting()
     }
 
-    /// Whether only the peer's acknowledgement tells that it went well.
+    /// Returns `true` if success is known only from the peer's acknowledgement.
     pub(super) fn is_awaiting_first_frame(&self) -> bool {
         self.completion_is_local_only.is_some()
     }
 
-    /// The peer has got the message.
+    /// Notes that the peer has received the message.
     pub(super) fn acknowledge(&self) {
         if self.completion_is_local_only.is_some() && !self.is_waiting() {
             self.outcome.acknowledge();
         }
     }
 
-    /// Whether the queue pair that had some of it is gone, and it is not known to have gone well.
+    /// Returns `true` if the operation was started on a queue pair that is gone, and is not known
+    /// to have succeeded.
     pub(super) fn is_lost(&self) -> bool {
         self.begun && self.outcome.get() != Some(Status::Success)
     }
 
-    /// The program does not want it any more.
+    /// Cancels the operation, unless it was started.
     pub(super) fn cancel(&self) {
         if !self.begun {
             self.outcome.cancel();

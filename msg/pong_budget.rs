@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Answers to pings, of which no socket pays for any.
+//! Limit on unsent answers to pings. They are not charged to any socket.
 
 use kernel::{
     prelude::*,
@@ -10,13 +10,13 @@ use kernel::{
     },
 };
 
-/// How many may wait, on all connections together: some 7 MiB.
+/// Maximum number of waiting pongs on all connections together, about 7 MiB.
 const MOST: usize = 16384;
 
-/// Those of a node that wait to be sent or acknowledged.
+/// Pongs of a node that wait to be sent or acknowledged.
 pub(crate) struct PongBudget(Arc<Atomic<usize>>);
 
-/// One of them. Dropping it makes room for another.
+/// Slot of one pong. Dropping it frees the slot.
 pub(crate) struct PongSlot(Arc<Atomic<usize>>);
 
 impl PongBudget {
@@ -24,7 +24,7 @@ impl PongBudget {
         Ok(Self(Arc::new(Atomic::new(0), GFP_KERNEL)?))
     }
 
-    /// One more, or `None` if there is no room. `in_any_case`: there is.
+    /// Takes a slot, or returns `None` if there is none. `in_any_case` ignores the limit.
     pub(crate) fn take(&self, in_any_case: bool) -> Option<PongSlot> {
         let before = self.0.fetch_add(1, Relaxed);
         let pong = PongSlot(self.0.clone());

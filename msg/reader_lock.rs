@@ -1,29 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whose turn it is to read from a socket.
+//! Lock that serialises the readers of a socket.
 //!
-//! `tests/loom` compiles the file, too.
+//! `tests/loom` also compiles this file.
 
 use crate::kapi::sync::Peek;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 
-/// The turns of a socket's readers, and whether there is something to read.
+/// Serialises readers of a socket, and notes whether there is something to read.
 ///
-/// There is one reader at a time, so that order is kept when a message has to be put back.
-///
-/// A turn lasts as long as the program's memory takes to be there, which may be for ever. So nobody
-/// waits for it but in a way that signals and time limits end: whoever finds it taken is woken when
-/// it is over.
+/// One reader at a time keeps the order when a message is put back after a copy fault. The lock is
+/// held across page faults, which may block indefinitely. So waiters must sleep interruptibly and
+/// with a timeout. A reader that finds the lock taken is woken when it is released.
 pub(super) struct ReaderLock {
     /// One of the values below.
     state: Atomic<u32>,
-    /// Whether the queue has messages: read without its lock by those who wait for one.
+    /// The queue has messages. Waiters read it without the queue's lock.
     readable: Atomic<bool>,
 }
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Taken, and someone has found it so.
+/// Taken, and another reader waits for it.
 const AWAITED: u32 = 2;
 
 impl ReaderLock {
@@ -34,10 +32,15 @@ impl ReaderLock {
         }
     }
 
-    /// Takes the turn. False if it is another one's, who then tells of its end. Any context.
+    /// Takes the lock. Returns `false` if another reader has it, who then reports its release.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(super) fn take(&self) -> bool {
-        // Who finds the turn taken is told of its end, unless that has come already.
+        // A reader that finds the lock taken is notified of its release, unless that has happened
+        // already.
         while self.state.cmpxchg(FREE, TAKEN, Full).is_err() {
             if !self.is_free() {
                 return false;
@@ -46,7 +49,7 @@ impl ReaderLock {
         true
     }
 
-    /// Whether the turn is free; if not, [`Self::give_back`] tells.
+    /// Returns `true` if the lock is free. Otherwise [`Self::give_back`] reports its release.
     #[inline]
     fn is_free(&self) -> bool {
         self.state.peek() == FREE || self.await_end()
@@ -59,14 +62,18 @@ impl ReaderLock {
         }
     }
 
-    /// Ends the turn. Returns whether someone is to be woken: one that has found it taken, and
-    /// there is something to read. Only for who has it; any context.
+    /// Releases the lock. Returns `true` if a waiter must be woken: one found the lock taken, and
+    /// there is something to read.
+    ///
+    /// # Context
+    ///
+    /// Any context, by the owner of the lock.
     #[inline]
     pub(super) fn give_back(&self) -> bool {
         self.state.xchg(FREE, Full) == AWAITED && self.is_readable()
     }
 
-    /// Remembers whether there is something to read. Called with the queue locked.
+    /// Notes whether there is something to read. Called with the queue locked.
     #[inline]
     pub(super) fn note_readable(&self, readable: bool) {
         self.readable.store(readable, Relaxed);
@@ -77,8 +84,12 @@ impl ReaderLock {
         self.readable.peek()
     }
 
-    /// Whether there is something to read, and nobody else is reading. If only somebody is, whoever
-    /// waits is woken when that is over. Any context.
+    /// Returns `true` if there is something to read and no other reader is active. If only another
+    /// reader prevents it, waiters are woken when that one is done.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(super) fn may_read(&self) -> bool {
         self.is_readable() && self.is_free()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is taken of a socket's send buffer.
+//! Use of a socket's send buffer.
 //!
-//! `tests/loom` compiles the file, too.
+//! `tests/loom` also compiles this file.
 
 use crate::kapi::sync::Peek;
 use kernel::sync::atomic::{Atomic, Full};
@@ -15,13 +15,21 @@ impl SendRoom {
         Self(Atomic::new(0))
     }
 
-    /// How much is taken, in bytes. Any context.
+    /// Returns the bytes in use.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(super) fn taken(&self) -> usize {
         self.0.peek()
     }
 
-    /// Takes so many bytes if fewer than `limit` are taken. Any context.
+    /// Charges `bytes` if less than `limit` bytes are in use. Returns `true` if so.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn charge(&self, bytes: usize, limit: usize) -> bool {
         let mut old = self.0.peek();
         while old < limit {
@@ -33,14 +41,17 @@ impl SendRoom {
         false
     }
 
-    /// Gives so many bytes back. Returns whether those who wait for room are to be woken. Any
-    /// context.
+    /// Releases `bytes`. Returns `true` if waiters for room must be woken.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn credit(&self, bytes: usize, limit: impl FnOnce() -> usize) -> bool {
-        // Full order: who waits either sees the room or is seen waiting, also if the limit was just
+        // Full order: a waiter either sees the room or is seen waiting, also if the limit was just
         // lowered.
         let old = self.0.fetch_sub(bytes, Full);
         let limit = limit();
-        // While there is room nobody waits. For a limit that is raised the kernel wakes them.
+        // Nothing waits while there is room. When a limit is raised the kernel wakes the waiters.
         old >= limit && old.wrapping_sub(bytes) < limit
     }
 }

@@ -1,29 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When a message passed the points of the receive path, for sockets that ask.
+//! Times at which a message passed the points of the receive path, for sockets that request them.
 //!
 //! Source: `struct rds_cmsg_rx_trace` and its points in `include/uapi/linux/rds.h`.
 
 use crate::kapi::time;
 use kernel::prelude::*;
 
-/// Spans between two points that can be asked for.
+/// Number of spans between two points that can be requested.
 const SPANS: usize = 3;
 
-/// When a message passed the points, in nanoseconds of the monotonic clock but for `at`.
+/// Times of a message, in nanoseconds of the monotonic clock except `at`.
 pub(crate) struct Stamps {
-    /// Its first frame had come, or the sender on this node called.
+    /// The first frame arrived, or the local sender made its call.
     arrived: u64,
-    /// There was memory to note that.
+    /// Memory for the times was allocated.
     started: u64,
-    /// It was complete, and queued at its socket.
+    /// The message was complete and queued at its socket.
     delivered: u64,
-    /// When that was, in nanoseconds since 1970.
+    /// Time of delivery in nanoseconds since 1970.
     pub(crate) at: u64,
 }
 
 impl Stamps {
-    /// A message is coming in. Any context.
+    /// Notes the arrival of a message.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn arrive() -> Self {
         let arrived = time::monotonic_ns();
         Self {
@@ -34,7 +38,11 @@ impl Stamps {
         }
     }
 
-    /// There is memory to note that. Any context.
+    /// Notes that memory for the times was allocated.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn start(self) -> Self {
         Self {
             started: time::monotonic_ns(),
@@ -42,23 +50,27 @@ impl Stamps {
         }
     }
 
-    /// The message is being queued at its socket. Any context.
+    /// Notes that the message is queued at its socket.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn deliver(&mut self) {
         self.delivered = time::monotonic_ns();
         self.at = time::real_ns();
     }
 }
 
-/// Why there are no such [`Traces`].
+/// Reasons for invalid [`Traces`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BadTraces {
-    /// More spans than there are.
+    /// More spans than exist.
     TooMany,
-    /// One that there is not.
+    /// A span that does not exist.
     NoSpan,
 }
 
-/// The spans that `SO_RDS_MSG_RXPATH_LATENCY` asked for.
+/// The spans that `SO_RDS_MSG_RXPATH_LATENCY` selected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Traces {
     count: u8,
@@ -71,7 +83,8 @@ impl Traces {
         spans: [0; SPANS],
     };
 
-    /// Reads `struct rds_rx_trace_so`: a number, and which spans. What is behind those does not count.
+    /// Parses `struct rds_rx_trace_so`: a count and the spans. Entries behind the count are
+    /// ignored.
     pub(crate) fn parse([count, a, b, c]: [u8; 4]) -> Result<Self, BadTraces> {
         let mut spans = [a, b, c];
         let asked = spans.split_at_mut_checked(count.into());
@@ -87,8 +100,8 @@ impl Traces {
         self.count == 0
     }
 
-    /// The `struct rds_cmsg_rx_trace` of a message that is being read: which spans, and their lengths in
-    /// nanoseconds.
+    /// Returns the `struct rds_cmsg_rx_trace` of a message that is being read: the spans, and their
+    /// lengths in nanoseconds.
     pub(crate) fn answer(&self, stamps: &Stamps) -> [u8; 32] {
         let points = [
             stamps.arrived,

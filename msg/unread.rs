@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What others are shown of the messages that wait to be read.
+//! Snapshots of unread messages for the `RDS_INFO_*` tables.
 
 use super::{Incoming, Socket};
 use crate::kapi::{net::Sock, sync::Walk, task};
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
 
-/// Messages that are looked at from one time to the next that their queue is locked.
+/// Maximum number of messages that are visited each time their queue is locked.
 const BATCH: usize = 32;
 
-/// What is shown of a message that waits to be read.
+/// Snapshot of an unread message.
 #[derive(Clone, Copy)]
 pub(crate) struct UnreadInfo {
     pub(crate) sequence: u64,
@@ -33,10 +33,19 @@ impl UnreadInfo {
 }
 
 impl Sock<Socket> {
-    /// Calls `each`, without a lock, for the messages that wait to be read, oldest first, until it fails.
-    /// What comes or goes meanwhile may be missed, and no message is seen twice. One that a reader only
-    /// looks at is there all the time, however long that takes. May sleep. Fails with EINTR if the process
-    /// is to die.
+    /// Calls `each`, without a lock, for the unread messages, oldest first, until it fails.
+    ///
+    /// Messages that are added or removed meanwhile may be missed, and none is visited twice. A
+    /// message that a reader peeks at is included for as long as that takes.
+    ///
+    /// # Errors
+    ///
+    /// - `EINTR` if the process is being killed.
+    /// - Any error of `each`.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn try_for_each_unread(
         &self,
         mut each: impl FnMut(&UnreadInfo) -> Result,
@@ -47,13 +56,13 @@ impl Sock<Socket> {
             let mut batch = [const { None }; BATCH];
             let mut slots = batch.iter_mut();
             let mut recv = self.recv.lock();
-            // In front of all that the walk will come by.
+            // The peeked message comes before all that the walk visits.
             let looked_at = recv.looked_at.filter(|_| !begun);
             begun = true;
             let more = recv.messages.walk(
                 &mut walk,
                 BATCH,
-                // Nothing is taken out of the midst of this queue, so none comes twice.
+                // No message is removed from the middle of this queue, so none is visited twice.
                 |message| {
                     if let Some(slot) = slots.next() {
                         *slot = Some(UnreadInfo::of(message));
