@@ -55,7 +55,7 @@ impl Registry {
     ///
     /// # Context
     ///
-    /// Any context.
+    /// Any context except hard interrupt.
     pub(crate) fn mark(&self, place: Place, port: u16, full: bool) -> Result<bool> {
         let flip = |map: &mut Map| {
             if full {
@@ -89,7 +89,7 @@ impl Registry {
     ///
     /// # Context
     ///
-    /// Any context.
+    /// Any context except hard interrupt.
     pub(crate) fn copy_fragment(&self, place: Place, offset: u32, out: &mut [u8]) {
         let mut maps = self.maps.lock();
         match find(&mut maps, place) {

@@ -33,7 +33,7 @@ impl Remote {
     ///
     /// # Context
     ///
-    /// Any context.
+    /// Any context except hard interrupt.
     #[inline]
     pub(crate) fn is_congested(&self, port: u16) -> bool {
         self.any.peek()
@@ -48,7 +48,7 @@ impl Remote {
     ///
     /// # Context
     ///
-    /// Any context.
+    /// Any context except hard interrupt.
     pub(crate) fn clear(&self) {
         let mut bits = self.bits.lock();
         self.any.store(false, Relaxed);
@@ -67,7 +67,7 @@ impl Remote {
     ///
     /// # Context
     ///
-    /// Any context.
+    /// Any context except hard interrupt.
     pub(crate) fn update(&self, offset: u32, piece: &[u8]) -> Result<u64> {
         let full = cong_bits::words(piece).any(|word| word != 0);
         let mut bits = self.bits.lock();

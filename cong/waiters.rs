@@ -101,7 +101,7 @@ impl Waiters {
     ///
     /// # Context
     ///
-    /// Any context.
+    /// Any context except hard interrupt.
     pub(crate) fn has(&self, sk: &Sock<Socket>, port: u16) -> bool {
         let queues = self.by_place.lock();
         let queue = queues.as_ref().and_then(|all| all.get(place_of(port)));
@@ -112,7 +112,7 @@ impl Waiters {
     ///
     /// # Context
     ///
-    /// Any context.
+    /// Any context except hard interrupt.
     pub(crate) fn remove(&self, sk: &Sock<Socket>) {
         let mut gone = [const { None }; PLACES];
         let mut queues = self.by_place.lock();
@@ -130,7 +130,7 @@ impl Waiters {
     ///
     /// # Context
     ///
-    /// Any context, no lock held.
+    /// Any context except hard interrupt, no lock held.
     pub(crate) fn wake(&self, ports: u64) {
         for place in (0..PLACES).filter(|place| ports & bit(*place) != 0) {
             let mut queues = self.by_place.lock();
@@ -147,7 +147,7 @@ impl Waiters {
     ///
     /// # Context
     ///
-    /// Any context, no lock held.
+    /// Any context except hard interrupt, no lock held.
     pub(crate) fn wake_writers(&self) {
         let woken = self.by_place.lock().take();
         let queues = woken.iter().flat_map(|it| it.iter());
@@ -160,7 +160,7 @@ impl Waiters {
     ///
     /// # Context
     ///
-    /// Any context, no lock held.
+    /// Any context except hard interrupt, no lock held.
     pub(crate) fn wake_all(&self) {
         let woken = self.by_place.lock().take();
         if let Some(woken) = woken {

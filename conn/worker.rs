@@ -138,7 +138,7 @@ impl Connection {
     ///
     /// # Context
     ///
-    /// Any context.
+    /// Any context except hard interrupt.
     pub(crate) fn request(
         self: &Arc<Self>,
         request: KBox<dyn Request>,
