@@ -55,7 +55,7 @@ impl Connection {
             return Ok(());
         };
         self.acked.store(ack, Relaxed);
-        tx.asking = tx.asking.filter(|question| *question > ack);
+        tx.probe_seq = tx.probe_seq.filter(|probe| *probe > ack);
         let mut dropped = self.acked_in_run.peek();
         if dropped >= ACKED_AT_ONCE {
             drop(tx);

@@ -271,7 +271,7 @@ fn give_up(
 ) -> Pick {
     if queue_kind == QueueKind::Unsent && message.is_partially_sent() {
         message.cancelled = true;
-        charge.set(message.take_ticket());
+        charge.set(message.take_charge());
         return Pick::Leave;
     }
     Pick::Take

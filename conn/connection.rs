@@ -27,7 +27,7 @@ use crate::proto::{
     credits::Credits,
     idle::IdleTracker,
     info::RdmaPath,
-    keepalive::Silence,
+    keepalive::Keepalive,
     packed,
     tx::SendState,
     wire::{FragmentSize, CONG_MAP_BYTES, PING_PORT, PROBE_PORT},
@@ -151,9 +151,9 @@ pub(super) struct Tx {
     /// State kept between idle checks.
     pub(super) idle_tracker: IdleTracker,
     /// State kept between keepalive checks.
-    pub(super) silence: Silence,
+    pub(super) keepalive: Keepalive,
     /// Sequence number of a keepalive that is in the queues.
-    pub(super) asking: Option<u64>,
+    pub(super) probe_seq: Option<u64>,
 }
 
 impl Tx {
@@ -295,8 +295,8 @@ impl Connection {
                         times_up: 0,
                         times_searched: 0,
                         idle_tracker: IdleTracker::new(),
-                        silence: Silence::new(),
-                        asking: None,
+                        keepalive: Keepalive::new(),
+                        probe_seq: None,
                     },
                     "Connection::tx"
                 ),

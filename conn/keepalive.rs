@@ -25,7 +25,7 @@ impl WorkItem<1> for Node {
 
     fn run(this: Arc<Self>) {
         without_io(|| {
-            let limit = this.tunables.silence();
+            let limit = this.tunables.keepalive();
             let Ok(()) = this.try_for_each::<Infallible>(|connection| {
                 connection.listen(limit);
                 Ok(())
@@ -40,7 +40,7 @@ impl Node {
     /// [`look_later`](Self::look_later) apply.
     pub(super) fn listen_later(self: &Arc<Self>) {
         if self.has_connections() {
-            let period_ms = self.tunables.silence().period_ms();
+            let period_ms = self.tunables.keepalive().period_ms();
             self.queue.arm_unless_set::<_, 1>(self.clone(), period_ms);
         }
     }
@@ -69,7 +69,7 @@ impl Connection {
         drop(rx);
         let waits = tx.is_pending() || partial;
         let Some(link) = tx.link.clone().filter(|_| waits) else {
-            tx.silence.pause();
+            tx.keepalive.pause();
             return;
         };
         let times_up = tx.times_up;
@@ -92,11 +92,11 @@ impl Connection {
             unsent,
             activity,
         };
-        let decision = tx.silence.check(&snapshot, time::monotonic_ns(), limit);
-        match (decision, tx.asking) {
+        let decision = tx.keepalive.check(&snapshot, time::monotonic_ns(), limit);
+        match (decision, tx.probe_seq) {
             (KeepaliveDecision::Keep, _) => {}
             // Another keepalive would not be answered sooner.
-            (KeepaliveDecision::Ask, Some(sequence)) => tx.silence.asked(sequence),
+            (KeepaliveDecision::Ask, Some(sequence)) => tx.keepalive.asked(sequence),
             (KeepaliveDecision::Ask, None) => {
                 drop(tx);
                 self.ask(times_up);
@@ -116,16 +116,16 @@ impl Connection {
     /// If there is no memory it still counts as sent. The memory may be used by messages that wait
     /// for this very peer.
     fn ask(&self, times_up: u64) {
-        let question = Message::question(self.pools());
+        let probe = Message::probe(self.pools());
         let mut tx = self.tx.lock();
         if tx.link.is_none() || tx.times_up != times_up {
             return;
         }
         let sequence = tx.queue.state.next_sequence();
-        tx.silence.asked(sequence);
-        if let Ok(question) = question {
-            tx.asking = Some(sequence);
-            self.queue_and_unlock(tx, question);
+        tx.keepalive.asked(sequence);
+        if let Ok(probe) = probe {
+            tx.probe_seq = Some(sequence);
+            self.queue_and_unlock(tx, probe);
             self.node.stats.inc(Counter::ConnKeepaliveSent);
         }
     }

@@ -280,7 +280,7 @@ pub(crate) trait MrDevice: Send + Sync {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    fn is_gone(&self) -> bool;
+    fn is_removed(&self) -> bool;
 }
 
 /// Memory of a program that a local operation uses. Dropping it releases the memory soon after.

@@ -13,8 +13,8 @@ const LONGEST_DELAY_MS: c_int = 3_600_000;
 const MOST_PACKETS: c_int = 4096;
 
 /// Default and maximum time that a peer may be silent while something waits for it.
-const SILENCE_SECS: c_int = 30;
-const LONGEST_SILENCE_SECS: c_int = 3600;
+const KEEPALIVE_SECS: c_int = 30;
+const LONGEST_KEEPALIVE_SECS: c_int = 3600;
 
 /// The settings in `/proc/sys/net/rds`.
 pub(crate) struct Tunables {
@@ -42,7 +42,7 @@ impl Tunables {
             max_unacked_packets: chosen(policy.max_unacked_packets, 0..=MOST_PACKETS),
             max_unacked_bytes: chosen(policy.max_unacked_bytes, 0..=c_int::MAX),
             ping_enable: Setting::new(1, 0..=1),
-            keepalive_secs: Setting::new(SILENCE_SECS, 0..=LONGEST_SILENCE_SECS),
+            keepalive_secs: Setting::new(KEEPALIVE_SECS, 0..=LONGEST_KEEPALIVE_SECS),
         }
     }
 
@@ -76,7 +76,7 @@ impl Tunables {
     /// # Context
     ///
     /// Any context.
-    pub(super) fn silence(&self) -> KeepaliveLimit {
+    pub(super) fn keepalive(&self) -> KeepaliveLimit {
         KeepaliveLimit::new(self.keepalive_secs.count())
     }
 

@@ -553,7 +553,7 @@ impl MrDevice for MrPool {
         }
     }
 
-    fn is_gone(&self) -> bool {
+    fn is_removed(&self) -> bool {
         self.state.lock().pd.is_none()
     }
 }

@@ -16,7 +16,7 @@ use crate::kapi::{
 };
 use crate::msg::Owner;
 use crate::proto::{
-    completion_watchdog::{CqSnapshot, Unreported, WatchdogDecision, WatchdogTimeout},
+    completion_watchdog::{CompletionWatchdog, CqSnapshot, WatchdogDecision, WatchdogTimeout},
     info::RdmaPath,
     recv_depth::RecvDepth,
     wire::FragmentSize,
@@ -137,7 +137,7 @@ pub(super) struct QpContext {
     asks: Atomic<bool>,
     /// What is known of completions that do not come.
     #[pin]
-    watchdog: SpinLockBh<Unreported>,
+    watchdog: SpinLockBh<CompletionWatchdog>,
 }
 
 impl RecvRingPolicy {
@@ -207,7 +207,7 @@ impl QpContext {
             blocked: Atomic::new(false),
             receiving: Atomic::new(false),
             asks: Atomic::new(false),
-            watchdog <- new_spinlock_bh!(Unreported::new(), "QpContext::watchdog"),
+            watchdog <- new_spinlock_bh!(CompletionWatchdog::new(), "QpContext::watchdog"),
         })
     }
 

@@ -111,7 +111,7 @@ struct Expected {
     #[pin]
     request: SpinLockBh<Option<IncomingRequest>>,
     /// The end that asks: whoever waits for the request hears there, too, that it was refused.
-    asking: Arc<RegQpEnd>,
+    active_end: Arc<RegQpEnd>,
 }
 
 impl RequestHandler for Expected {
@@ -124,7 +124,7 @@ impl RequestHandler for Expected {
         }
         let before = self.request.lock().replace(request);
         drop(before);
-        self.asking.signal.signal();
+        self.active_end.signal.signal();
     }
 }
 
@@ -209,12 +209,12 @@ impl RegQp {
         let [a, b] = [time::random_u32(), time::random_u32()];
         let word = (u64::from(a) << 32 | u64::from(b)).to_ne_bytes();
         let (active, passive) = (RegQpEnd::new()?, RegQpEnd::new()?);
-        let asking = active.clone();
+        let active_end = active.clone();
         let expected = Arc::pin_init(
             pin_init!(Expected {
                 word,
                 request <- new_spinlock_bh!(None, "reg_qp::Expected"),
-                asking,
+                active_end,
             }),
             GFP_KERNEL,
         )?;

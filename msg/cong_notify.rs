@@ -10,9 +10,9 @@ use kernel::sync::atomic::{Atomic, Full, Relaxed, Release};
 /// There is no notification for `poll(2)`.
 const NONE: u32 = 0;
 /// There is a notification that was not reported yet.
-const FRESH: u32 = 1;
+const PENDING: u32 = 1;
 /// There is a notification that was reported.
-const TOLD: u32 = 2;
+const REPORTED: u32 = 2;
 
 /// Notification about ports that a send was held back for and that may have room again.
 ///
@@ -48,7 +48,7 @@ impl CongNotify {
     pub(crate) fn set_monitor(&self, on: bool) {
         self.monitor.store(on, Relaxed);
         if !on && self.ports.peek() != 0 {
-            self.any.store(FRESH, Relaxed);
+            self.any.store(PENDING, Relaxed);
         }
     }
 
@@ -71,30 +71,30 @@ impl CongNotify {
         // Both states are set, because the program may switch the option. The code that reports one
         // of them clears the other; `forget` relies on this order.
         if refused != 0 || !self.is_monitor() {
-            self.any.store(FRESH, Release);
+            self.any.store(PENDING, Release);
         }
         if refused != 0 {
             self.put_back(refused);
             // A monitor may have cleared `any` before the ports were stored, and the option may be
             // off by now.
             if self.ports.peek() != 0 {
-                let _ = self.any.cmpxchg(NONE, FRESH, Full);
+                let _ = self.any.cmpxchg(NONE, PENDING, Full);
             }
         }
     }
 
     /// Returns `true` if there is a notification for `poll(2)`. It is reported until
-    /// [`Self::heed`], because epoll polls when it starts to watch a socket and again before it
+    /// [`Self::ack_reported`], because epoll polls when it starts to watch a socket and again before it
     /// reports.
     ///
     /// # Context
     ///
     /// Any context.
-    pub(crate) fn tell_any(&self) -> bool {
+    pub(crate) fn report_any(&self) -> bool {
         let any = self.any.peek();
-        if any == FRESH {
+        if any == PENDING {
             // On failure, another call has reported it, or it is cleared already.
-            let _ = self.any.cmpxchg(FRESH, TOLD, Full);
+            let _ = self.any.cmpxchg(PENDING, REPORTED, Full);
         }
         any != NONE
     }
@@ -108,8 +108,8 @@ impl CongNotify {
     ///
     /// Any context.
     #[inline]
-    pub(crate) fn heed(&self) {
-        if self.any.peek() == TOLD && !self.is_monitor() {
+    pub(crate) fn ack_reported(&self) {
+        if self.any.peek() == REPORTED && !self.is_monitor() {
             self.forget();
         }
     }
@@ -117,9 +117,9 @@ impl CongNotify {
     #[cold]
     fn forget(&self) {
         // `add` first sets `any` and then stores the ports. If ports taken here were stored
-        // meanwhile, `any` is `FRESH` by now, and they are put back.
+        // meanwhile, `any` is `PENDING` by now, and they are put back.
         let ports = self.ports.xchg(0, Full);
-        if self.any.cmpxchg(TOLD, NONE, Full).is_err() && ports != 0 {
+        if self.any.cmpxchg(REPORTED, NONE, Full).is_err() && ports != 0 {
             self.put_back(ports);
         }
     }
@@ -147,7 +147,7 @@ impl CongNotify {
 
     /// Notes that a call has no room for the ports, which stay. Returns `true` for the first such
     /// call.
-    pub(crate) fn tell_short(&self) -> bool {
+    pub(crate) fn report_short(&self) -> bool {
         self.is_due() && !self.told_short.xchg(true, Full)
     }
 

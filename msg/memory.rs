@@ -152,7 +152,7 @@ impl Memory {
     fn note_home(&self, home: Arc<dyn MrDevice>) -> Result {
         let mut homes = self.homes.lock();
         if !homes.iter().any(|known| known.id() == home.id()) {
-            homes.retain(|known| !known.is_gone());
+            homes.retain(|known| !known.is_removed());
             homes.push(home, GFP_KERNEL_ACCOUNT)?;
         }
         Ok(())

@@ -249,7 +249,7 @@ impl Message {
 
     /// A message that only has the peer answer: from nobody to nobody, so that it is dropped and acknowledged. A byte
     /// in it tells it from an acknowledgement. Fails with ENOMEM. Any context.
-    pub(crate) fn question(pools: &Pools) -> Result<Item<Self>> {
+    pub(crate) fn probe(pools: &Pools) -> Result<Item<Self>> {
         let mut buf = pools.alloc_send(1, Context::Atomic)?;
         *buf.bytes_mut().get_mut(Header::LEN).ok_or(EINVAL)? = 0;
         let fragments = Fragments::One(Piece::Ready(buf));
@@ -365,7 +365,7 @@ impl Message {
     #[inline]
     pub(crate) fn is_question(&self) -> bool {
         self.operation()
-            .is_some_and(|it| it.behind == FollowUp::Question)
+            .is_some_and(|it| it.behind == FollowUp::Probe)
     }
 
     #[inline]
@@ -403,10 +403,7 @@ impl Message {
     /// Whether it is to be acknowledged at once: its operation is done then, or it is there for that.
     #[inline]
     pub(crate) fn wants_ack(&self) -> bool {
-        self.asks
-            || self
-                .operation()
-                .is_some_and(RdmaOp::is_awaiting_first_frame)
+        self.asks || self.operation().is_some_and(RdmaOp::is_awaiting_ack)
     }
 
     /// Whether it has an operation that cannot be known to have gone well, as the queue pair is gone.
@@ -469,7 +466,7 @@ impl Message {
 
     /// Separates the message from its sender, who no longer pays for it. What is returned must be
     /// dropped without a lock.
-    pub(crate) fn take_ticket(&mut self) -> Option<SndbufCharge> {
+    pub(crate) fn take_charge(&mut self) -> Option<SndbufCharge> {
         match core::mem::replace(&mut self.payer, Charge::Node { _pong: None }) {
             Charge::Socket(charge) => Some(charge),
             node => {

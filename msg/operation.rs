@@ -82,16 +82,16 @@ impl OpStatus {
         Status::from_number(self.status.peek())
     }
 
-    /// Delays the notifier `told` until that of this operation has finished. The caller must not
-    /// hold the last reference to `told`.
+    /// Delays the notifier `notifier` until that of this operation has finished. The caller must not
+    /// hold the last reference to `notifier`.
     ///
     /// # Context
     ///
     /// Any context except hard interrupt.
-    fn precede(&self, told: Arc<CompletionNotifier>) {
+    fn precede(&self, notifier: Arc<CompletionNotifier>) {
         let mut next = self.next.lock();
         if !matches!(*next, Next::Over) {
-            *next = Next::Notifier(told);
+            *next = Next::Notifier(notifier);
         }
     }
 
@@ -102,7 +102,7 @@ impl OpStatus {
     /// Any context except hard interrupt.
     fn end(&self) -> Option<Arc<CompletionNotifier>> {
         match mem::replace(&mut *self.next.lock(), Next::Over) {
-            Next::Notifier(told) => Some(told),
+            Next::Notifier(notifier) => Some(notifier),
             Next::None | Next::Over => None,
         }
     }
@@ -227,8 +227,8 @@ impl Drop for CompletionNotifier {
     fn drop(&mut self) {
         let mut next = self.end();
         // A loop instead of recursion: there may be thousands.
-        while let Some(told) = next {
-            next = Arc::into_unique_or_drop(told).and_then(|mut told| told.end());
+        while let Some(notifier) = next {
+            next = Arc::into_unique_or_drop(notifier).and_then(|mut notifier| notifier.end());
         }
     }
 }
@@ -236,10 +236,10 @@ impl Drop for CompletionNotifier {
 /// An operation, and the resources that it holds until it is done.
 pub(crate) struct Op {
     /// Held here because the memory may be released earlier, with its device.
-    told: Arc<CompletionNotifier>,
+    notifier: Arc<CompletionNotifier>,
     memory: KVVec<KBox<dyn LocalMemory>>,
     /// Send buffer charge of a message without a frame.
-    _ticket: Option<SndbufCharge>,
+    _charge: Option<SndbufCharge>,
     /// Success is known only from the peer's acknowledgement, not from the completions.
     completion_is_local_only: bool,
     /// User whose program started the operation.
@@ -257,15 +257,15 @@ impl Op {
     ///
     /// May sleep.
     pub(crate) fn new(
-        told: Arc<CompletionNotifier>,
+        notifier: Arc<CompletionNotifier>,
         memory: KVVec<KBox<dyn LocalMemory>>,
         charge: Option<SndbufCharge>,
         completion_is_local_only: bool,
     ) -> Result<Arc<Self>> {
         let this = Self {
-            told,
+            notifier,
             memory,
-            _ticket: charge,
+            _charge: charge,
             completion_is_local_only,
             user: UserId::current(),
         };
@@ -275,7 +275,7 @@ impl Op {
 
 impl Drop for Op {
     fn drop(&mut self) {
-        if self.told.outcome.get() != Some(Status::Success) {
+        if self.notifier.outcome.get() != Some(Status::Success) {
             self.memory.iter().for_each(|it| it.poison());
         }
     }
@@ -310,7 +310,7 @@ impl Owner {
 
 impl Operation for Op {
     fn owner(&self) -> u64 {
-        let standing = self.told.sk.standing();
+        let standing = self.notifier.sk.standing();
         Owner {
             user: self.user,
             standing,
@@ -322,9 +322,9 @@ impl Operation for Op {
         // A flush does not depend on this program's operation.
         let well = status == WcStatus::SUCCESS;
         if (well && last) || status.is_refused_by_peer() {
-            self.told.sk.note_operation(well);
+            self.notifier.sk.note_operation(well);
         }
-        self.told
+        self.notifier
             .outcome
             .done(last, self.completion_is_local_only, status);
     }
@@ -346,7 +346,7 @@ pub(crate) enum FollowUp {
     /// The message of the operation.
     Message,
     /// A frame that the peer acknowledges and does not deliver.
-    Question,
+    Probe,
     /// Nothing: the message exists only for the operation.
     Nothing,
 }
@@ -356,13 +356,13 @@ pub(crate) struct RdmaOp {
     /// Socket that is notified.
     sk: ARef<Sock<Socket>>,
     /// Notifier of the operation, until [`Self::take_turn`].
-    told: Option<Arc<CompletionNotifier>>,
+    notifier: Option<Arc<CompletionNotifier>>,
     /// Work requests that wait to be posted, in order.
     to_post: Fifo<OperationItem>,
     begun: bool,
     outcome: Arc<OpStatus>,
     /// Kept until the acknowledgement, if that decides about success.
-    completion_is_local_only: Option<Arc<Op>>,
+    awaiting_ack: Option<Arc<Op>>,
     /// The message must not be sent before a read is done.
     pub(crate) fence: bool,
     pub(crate) behind: FollowUp,
@@ -387,12 +387,12 @@ impl RdmaOp {
         rkey: Option<u32>,
     ) -> Result<KBox<Self>> {
         let this = Self {
-            sk: op.told.sk.clone(),
-            told: Some(op.told.clone()),
+            sk: op.notifier.sk.clone(),
+            notifier: Some(op.notifier.clone()),
             to_post,
             begun: false,
-            outcome: op.told.outcome.clone(),
-            completion_is_local_only: op.completion_is_local_only.then(|| op.clone()),
+            outcome: op.notifier.outcome.clone(),
+            awaiting_ack: op.completion_is_local_only.then(|| op.clone()),
             fence,
             behind,
             rkey,
@@ -418,26 +418,26 @@ impl RdmaOp {
     /// Orders the notification behind that of `last`, the previously posted operation. Called with
     /// the queue locked, before the first work request is posted.
     pub(crate) fn take_turn(&mut self, last: &mut Option<Arc<OpStatus>>) {
-        let Some(told) = self.told.take() else {
+        let Some(notifier) = self.notifier.take() else {
             return;
         };
-        // The requests to post hold `told` as well, so this does not drop the last reference.
+        // The requests to post hold `notifier` as well, so this does not drop the last reference.
         if let Some(last) = last.replace(self.outcome.clone()) {
-            last.precede(told);
+            last.precede(notifier);
         }
     }
 
     /// Fails an operation that needs a responder, because this peer has none. Returns `true` if the
     /// operation needs one.
     pub(crate) fn refuse_unserved(&mut self) -> bool {
-        let peer_has_no_responder = self
+        let needs_responder = self
             .to_post
             .front()
             .is_some_and(OperationItem::is_served_by_peer);
-        if peer_has_no_responder {
+        if needs_responder {
             self.outcome.refuse();
         }
-        peer_has_no_responder
+        needs_responder
     }
 
     /// Posts the next work request with `post`, which may return it.
@@ -477,13 +477,13 @@ impl RdmaOp {
     }
 
     /// Returns `true` if success is known only from the peer's acknowledgement.
-    pub(super) fn is_awaiting_first_frame(&self) -> bool {
-        self.completion_is_local_only.is_some()
+    pub(super) fn is_awaiting_ack(&self) -> bool {
+        self.awaiting_ack.is_some()
     }
 
     /// Notes that the peer has received the message.
     pub(super) fn acknowledge(&self) {
-        if self.completion_is_local_only.is_some() && !self.is_waiting() {
+        if self.awaiting_ack.is_some() && !self.is_waiting() {
             self.outcome.acknowledge();
         }
     }

@@ -71,7 +71,7 @@ pub(crate) enum WatchdogDecision {
 
 /// State that is kept between the checks of a queue pair.
 #[derive(Clone, Debug)]
-pub(crate) struct Unreported {
+pub(crate) struct CompletionWatchdog {
     done: u64,
     /// Monotonic time in nanoseconds of the first check that saw this `done` with a completion due.
     /// `None` if none was due.
@@ -79,7 +79,7 @@ pub(crate) struct Unreported {
     asked: bool,
 }
 
-impl Unreported {
+impl CompletionWatchdog {
     /// Creates the state of a queue pair that was never checked.
     pub(crate) const fn new() -> Self {
         Self {

@@ -143,7 +143,7 @@ pub(crate) struct Through {
 pub(crate) enum KeepaliveDecision {
     /// Nothing.
     Keep,
-    /// Ask the peer for an answer, and note that with [`Silence::asked`].
+    /// Ask the peer for an answer, and note that with [`Keepalive::asked`].
     Ask,
     /// Give it up.
     GiveUp,
@@ -178,7 +178,7 @@ impl Stage {
 
 /// What the looks at a connection have in common.
 #[derive(Clone, Debug)]
-pub(crate) struct Silence {
+pub(crate) struct Keepalive {
     /// What had got through at the last look.
     through: Through,
     /// How often the peer was given up since that changed.
@@ -201,7 +201,7 @@ struct QuietPeriod {
     stage: Stage,
 }
 
-impl Silence {
+impl Keepalive {
     /// A connection at which nobody has looked.
     pub(crate) fn new() -> Self {
         Self {

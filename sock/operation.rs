@@ -82,11 +82,11 @@ impl OpRequest {
         let flags = self.flags();
         let asks = flags.contains(Flags::NOTIFY_ME);
         let errors = sk.control.lock().recverr;
-        let told = CompletionNotifier::new(sk, self.token(), Wanted { all: asks, errors })?;
+        let notifier = CompletionNotifier::new(sk, self.token(), Wanted { all: asks, errors })?;
         let mut local = Local {
             sk,
             bound,
-            told: told.clone(),
+            notifier: notifier.clone(),
             memory: KVVec::new(),
             pieces: KVVec::new(),
             completion_is_local_only: false,
@@ -101,16 +101,16 @@ impl OpRequest {
                 (verb, args.cookie.rkey, args.remote_address()?)
             }
         };
-        let tally = OpStats::new(verb, &local.pieces);
+        let op_stats = OpStats::new(verb, &local.pieces);
         let behind = match charge {
             None => FollowUp::Message,
             // The program wants the result, which only an acknowledgement of the peer provides.
-            Some(_) if local.completion_is_local_only && asks => FollowUp::Question,
+            Some(_) if local.completion_is_local_only && asks => FollowUp::Probe,
             Some(_) => FollowUp::Nothing,
         };
         let completion_is_local_only =
             local.completion_is_local_only && behind != FollowUp::Nothing;
-        let op = Op::new(told, local.memory, charge, completion_is_local_only)?;
+        let op = Op::new(notifier, local.memory, charge, completion_is_local_only)?;
         let mut to_post = Fifo::new();
         let mut pieces = local.pieces.into_iter().peekable();
         while let Some(piece) = pieces.next() {
@@ -123,7 +123,7 @@ impl OpRequest {
         let told_to_peer = matches!(self, Self::Transfer(_)) && behind == FollowUp::Message;
         let used = told_to_peer.then_some(rkey);
         let op = RdmaOp::new(&op, to_post, (fence, behind), used)?;
-        Ok((op, tally))
+        Ok((op, op_stats))
     }
 }
 
@@ -157,7 +157,7 @@ impl OpStats {
 struct Local<'a> {
     sk: &'a Sock<Socket>,
     bound: &'a Bound,
-    told: Arc<CompletionNotifier>,
+    notifier: Arc<CompletionNotifier>,
     memory: KVVec<KBox<dyn LocalMemory>>,
     pieces: KVVec<LocalPiece>,
     completion_is_local_only: bool,
@@ -224,7 +224,7 @@ impl Local<'_> {
     fn add(&mut self, address: u64, len: u32, needs: OpKind) -> Result {
         let writable = needs != OpKind::Write;
         let memory = rdma::pin(self.sk, self.bound, address, len, writable)?;
-        let then: Arc<dyn OnRelease> = self.told.clone();
+        let then: Arc<dyn OnRelease> = self.notifier.clone();
         let Mapped {
             memory,
             pieces,

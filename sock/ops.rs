@@ -104,7 +104,7 @@ impl Protocol for Socket {
             if sk.cong_notify.is_due() {
                 mask |= poll::IN;
             }
-        } else if sk.cong_notify.tell_any() {
+        } else if sk.cong_notify.report_any() {
             mask |= poll::IN | poll::WRBAND;
         }
         if sk.is_writable() && !Turns::has(sk) && sk.may_use_share() {

@@ -62,10 +62,10 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
         if sk.may_have_lost() {
             sk.take_loss()?;
         }
-        if sk.notify_queue.any() && tell_ends(sk, &mut msg, keep)? {
+        if sk.notify_queue.any() && put_notifications(sk, &mut msg, keep)? {
             return Ok(0);
         }
-        if sk.cong_notify.ports() != 0 && tell_news(sk, &mut msg, keep)? {
+        if sk.cong_notify.ports() != 0 && put_cong_notification(sk, &mut msg, keep)? {
             return Ok(0);
         }
         let read = sk.read_message(keep, |message| read(sk, message, &mut msg, keep))?;
@@ -73,12 +73,12 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
             return Ok(returned);
         }
         // The program now knows that there is nothing to read, which clears reported congestion.
-        sk.cong_notify.heed();
+        sk.cong_notify.ack_reported();
         // The ports wait for a call with room for them. This call is notified of their existence,
         // once.
         if sk.cong_notify.is_due()
             && !msg.has_control_room(size_of::<u64>())
-            && sk.cong_notify.tell_short()
+            && sk.cong_notify.report_short()
         {
             msg.add_flags(msg_flags::CTRUNC);
             return Ok(0);
@@ -111,7 +111,7 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
 /// Reports as many notifications of operations as there is room for, in control messages without a
 /// message. Returns `true` if there was room for one.
 #[cold]
-fn tell_ends(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<bool> {
+fn put_notifications(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<bool> {
     let mut told = false;
     while msg.has_control_room(NOTIFICATION) {
         let Some(notice) = sk.notify_queue.take() else {
@@ -135,7 +135,7 @@ fn tell_ends(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<boo
 /// Reports the ports that may have room again, in a control message without a message. Returns
 /// `false` if there is no room; the ports then wait for another call.
 #[cold]
-fn tell_news(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<bool> {
+fn put_cong_notification(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<bool> {
     if !msg.has_control_room(size_of::<u64>()) {
         return Ok(false);
     }
@@ -168,7 +168,7 @@ fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep
     let flags = msg.flags();
     let copied = message.copy_to(msg)?;
     if let Some(meta) = &message.meta {
-        tell_beside(sk, meta, msg)?;
+        put_meta(sk, meta, msg)?;
     }
     let len = message.len as usize;
     msg.set_name(&sockaddr(message.saddr, message.sport, message.scope));
@@ -193,7 +193,7 @@ fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep
 ///
 /// - `EFAULT` if the control buffer cannot be written.
 #[cold]
-fn tell_beside(sk: &Sock<Socket>, meta: &MsgMeta, msg: &mut RecvMsg<'_>) -> Result {
+fn put_meta(sk: &Sock<Socket>, meta: &MsgMeta, msg: &mut RecvMsg<'_>) -> Result {
     if let Some(cookie) = meta.extras.memory {
         let data = Aligned(cookie.to_bits().to_ne_bytes());
         msg.put_control(SOL_RDS, CMSG_RDMA_DEST, &data)?;

@@ -56,7 +56,7 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     if msg.flags() & !FLAGS != 0 {
         return Err(Errno::NotSupported.into());
     }
-    sk.cong_notify.heed();
+    sk.cong_notify.ack_reported();
     let named = match msg.name() {
         Some(name) => Some(parse_peer(sk, name, Call::Send)?),
         None => None,
@@ -204,10 +204,10 @@ impl Sending<'_> {
         };
         let operation = control.operation.map(prepare).transpose();
         let sent = operation.and_then(|operation| {
-            let (operation, tally) = operation.unzip();
+            let (operation, op_stats) = operation.unzip();
             self.hand_over(route, msg, MsgOps { memory, operation }, charge)?;
-            if let Some(tally) = tally {
-                tally.count(&sk.node.stats);
+            if let Some(op_stats) = op_stats {
+                op_stats.count(&sk.node.stats);
             }
             Ok(())
         });

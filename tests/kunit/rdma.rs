@@ -96,7 +96,7 @@ mod suite {
 
         fn settle(&self) {}
 
-        fn is_gone(&self) -> bool {
+        fn is_removed(&self) -> bool {
             self.0 == GONE
         }
     }

@@ -18,9 +18,9 @@ fn idle(done: u64) -> CqSnapshot {
 
 /// What comes of looks at a queue pair, after so many seconds each. It is given up after 80 s.
 fn looks<const N: usize>(looks: [(u64, CqSnapshot); N]) -> [WatchdogDecision; N] {
-    let mut unreported = Unreported::new();
+    let mut watchdog = CompletionWatchdog::new();
     looks.map(|(time, snapshot)| {
-        unreported.check(snapshot, (1000 + time) * SECOND, WatchdogTimeout::new(80))
+        watchdog.check(snapshot, (1000 + time) * SECOND, WatchdogTimeout::new(80))
     })
 }
 
@@ -32,16 +32,16 @@ fn a_device_is_asked_once_and_then_given_up() {
 
 #[test]
 fn no_limit_is_never_over() {
-    let mut unreported = Unreported::new();
+    let mut watchdog = CompletionWatchdog::new();
     let never = WatchdogTimeout::new(0);
     for hour in 0..=100 {
         let now = hour * 3600 * SECOND;
-        assert_eq!(unreported.check(due(3), now, never), Wait);
+        assert_eq!(watchdog.check(due(3), now, never), Wait);
     }
     // With a limit it begins anew.
     let mut later = |seconds: u64| {
         let now = (100 * 3600 + seconds) * SECOND;
-        unreported.check(due(3), now, WatchdogTimeout::new(80))
+        watchdog.check(due(3), now, WatchdogTimeout::new(80))
     };
     assert_eq!([5, 79, 80].map(&mut later), [Wait, Ask, GiveUp]);
     assert_eq!(never.period_ms(), 5000);

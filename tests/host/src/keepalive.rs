@@ -27,7 +27,7 @@ fn waiting() -> LinkSnapshot {
 
 /// A connection at which somebody looks each second, for as long as a test takes.
 struct Looks {
-    silence: Silence,
+    keepalive: Keepalive,
     limit: KeepaliveLimit,
     seconds: u64,
 }
@@ -35,7 +35,7 @@ struct Looks {
 impl Looks {
     fn new(secs: u32) -> Self {
         Looks {
-            silence: Silence::new(),
+            keepalive: Keepalive::new(),
             limit: KeepaliveLimit::new(secs),
             seconds: 1000,
         }
@@ -44,7 +44,7 @@ impl Looks {
     fn check(&mut self, snapshot: &LinkSnapshot) -> KeepaliveDecision {
         self.seconds += 1;
         let now = self.seconds * SECOND;
-        self.silence.check(snapshot, now, self.limit)
+        self.keepalive.check(snapshot, now, self.limit)
     }
 
     /// Looks until something is to be done, and at the most so often. `change` says what is seen after how many
@@ -68,7 +68,7 @@ impl Looks {
         let mut looks = Self::new(secs);
         let (decision, _) = looks.until(9999, |_| waiting());
         assert_eq!(decision, Ask);
-        looks.silence.asked(50);
+        looks.keepalive.asked(50);
         looks
     }
 }
@@ -80,7 +80,7 @@ fn who_is_silent_is_asked_and_then_given_up() {
     for (secs, half) in [(30, 15), (4, 2), (60, 30), (3600, 1800)] {
         let mut looks = Looks::new(secs);
         assert_eq!(looks.until(9999, |_| waiting()), (Ask, half));
-        looks.silence.asked(50);
+        looks.keepalive.asked(50);
         // The first of these looks is one after the question.
         assert_eq!(looks.until(9999, |_| waiting()), (GiveUp, half - 1));
         // Once, and then from the beginning, with twice the time.
@@ -103,11 +103,11 @@ fn a_peer_that_needs_longer_gets_it() {
                 ..waiting()
             };
             if !snapshot.waits {
-                looks.silence.pause();
+                looks.keepalive.pause();
             }
             match looks.check(&snapshot) {
                 Keep => {}
-                Ask => looks.silence.asked(50),
+                Ask => looks.keepalive.asked(50),
                 GiveUp => (failures, since) = (failures + 1, 0),
             }
             assert!(failures <= 3);
@@ -128,7 +128,7 @@ fn a_message_that_gets_through_either_way_ends_that() {
         };
         // Half of the usual limit has passed already.
         assert_eq!(looks.until(9999, |_| through), (Ask, 0));
-        looks.silence.asked(50);
+        looks.keepalive.asked(50);
         assert_eq!(looks.until(9999, |_| through), (GiveUp, 14));
     }
 }
@@ -140,7 +140,7 @@ fn nobody_gets_more_and_more_time() {
     for failures in 0..9 {
         let half = 15 << failures.min(6);
         assert_eq!(looks.until(9999, |_| waiting()), (Ask, half));
-        looks.silence.asked(50);
+        looks.keepalive.asked(50);
         assert_eq!(looks.until(9999, |_| waiting()), (GiveUp, half - 1));
     }
 }
@@ -427,7 +427,7 @@ fn the_operations_of_peers_take_what_the_port_needs_for_them() {
         let mut looks = Looks::new(30);
         let (decision, asked) = looks.until(9999, |_| offers);
         assert_eq!(decision, Ask);
-        looks.silence.asked(50);
+        looks.keepalive.asked(50);
         let (decision, answered) = looks.until(9999, |_| offers);
         assert_eq!(
             (decision, asked + answered + 1),
@@ -457,7 +457,7 @@ fn a_peer_with_a_slower_port_is_given_up_only_where_little_patience_is_wanted() 
             };
             match looks.check(&snapshot) {
                 Keep => {}
-                Ask => looks.silence.asked(50),
+                Ask => looks.keepalive.asked(50),
                 GiveUp => (failures, since) = (failures + 1, 0),
             }
         }

@@ -33,12 +33,12 @@ fn what_nobody_was_told_stays() {
     check(|| {
         let news = news(|news| {
             news.add(1);
-            assert!(news.tell_any());
+            assert!(news.report_any());
         });
         let other = beside(&news, |news| news.add(2));
-        news.heed();
+        news.ack_reported();
         other.join().unwrap();
-        assert!(news.tell_any());
+        assert!(news.report_any());
         // The program may change its mind.
         news.set_monitor(true);
         assert_ne!(news.take_ports() & 2, 0);
@@ -57,7 +57,7 @@ fn who_polls_is_woken() {
                 wait.wake_all();
             }
         });
-        wait.wait(|| news.tell_any());
+        wait.wait(|| news.report_any());
         other.join().unwrap();
     });
 }
@@ -71,7 +71,7 @@ fn a_monitor_that_ends_loses_nothing() {
         let read = news.take_ports();
         news.set_monitor(false);
         other.join().unwrap();
-        assert!(read & 2 != 0 || news.tell_any());
+        assert!(read & 2 != 0 || news.report_any());
     });
 }
 
@@ -89,7 +89,7 @@ fn a_monitor_that_ends_and_fails_loses_nothing() {
         });
         news.set_monitor(false);
         fails.join().unwrap();
-        assert!(news.tell_any());
+        assert!(news.report_any());
     });
 }
 
@@ -123,7 +123,7 @@ fn who_was_told_in_vain_hears_of_the_next() {
             news.add(1);
         });
         let adds = beside(&news, |news| news.add(2));
-        if news.tell_short() {
+        if news.report_short() {
             // With room this time.
             news.take_ports();
         }

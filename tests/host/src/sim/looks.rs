@@ -10,8 +10,8 @@ use crate::proto::idle::{IdleDecision as OfIdle, IdleTimeouts};
 use crate::proto::keepalive::{KeepaliveDecision as OfSilence, KeepaliveLimit};
 
 /// How long a peer may be silent: what the module begins with.
-const SILENCE_SECS: u32 = 30;
-const SILENCE: KeepaliveLimit = KeepaliveLimit::new(SILENCE_SECS);
+const KEEPALIVE_SECS: u32 = 30;
+const SILENCE: KeepaliveLimit = KeepaliveLimit::new(KEEPALIVE_SECS);
 
 /// How long idle connections stay: what the module begins with.
 const IDLE_SECS: u32 = 600;
@@ -121,7 +121,7 @@ impl World {
         let silence_period = u64::from(SILENCE.period_ms()) * MS;
         let waits = self.waits();
         let limit = match (waits, looked) {
-            (true, _) => u64::from(SILENCE_SECS) * SECOND / 2 + silence_period,
+            (true, _) => u64::from(KEEPALIVE_SECS) * SECOND / 2 + silence_period,
             // It is seen to be idle, and acknowledges.
             (false, false) => 2 * idle_period,
             // It is closed.

@@ -5,7 +5,7 @@
 use super::{Brain, Cm, EndpointId, Happening, Time, World, MS};
 use crate::proto::connect::{Action, Event, Inputs, State, Timing};
 use crate::proto::idle::{IdleDecision, IdleProgress, IdleSnapshot, IdleTimeouts, IdleTracker};
-use crate::proto::keepalive::{self, KeepaliveLimit, LinkActivity, Silence, Through};
+use crate::proto::keepalive::{self, Keepalive, KeepaliveLimit, LinkActivity, Through};
 use crate::proto::rx::{RecvState, Step};
 use crate::proto::tx::{AckPolicy, Pressure, SendState};
 use crate::proto::wire::{fragment, fragments, Flags, FragmentSize, Header};
@@ -58,7 +58,7 @@ pub(super) struct Node {
     pub(super) times_asked: u32,
     pub(super) up_since: Time,
     idle_tracker: IdleTracker,
-    silence: Silence,
+    keepalive: Keepalive,
     /// Since the endpoint was made.
     pub(super) activity: LinkActivity,
     /// The last message that the peer has acknowledged.
@@ -98,7 +98,7 @@ impl Node {
             times_asked: 0,
             up_since: 0,
             idle_tracker: IdleTracker::new(),
-            silence: Silence::new(),
+            keepalive: Keepalive::new(),
             activity: LinkActivity::default(),
             acked: 0,
             has_room: true,
@@ -177,7 +177,7 @@ impl Node {
     ) -> keepalive::KeepaliveDecision {
         let waits = self.pending() || self.partial;
         if self.state() != State::Up || !waits {
-            self.silence.pause();
+            self.keepalive.pause();
             return keepalive::KeepaliveDecision::Keep;
         }
         let snapshot = keepalive::LinkSnapshot {
@@ -190,13 +190,13 @@ impl Node {
             unsent: self.unsent.front().map(|first| first.sequence),
             activity: self.activity,
         };
-        self.silence.check(&snapshot, now * 1000, limit)
+        self.keepalive.check(&snapshot, now * 1000, limit)
     }
 
     /// Has the peer answer, behind all that is queued.
     pub(super) fn ask(&mut self) {
         let sequence = self.tx.assign(0);
-        self.silence.asked(sequence);
+        self.keepalive.asked(sequence);
         self.unsent.push_back(Message {
             sequence,
             id: 0,
@@ -228,7 +228,7 @@ impl Node {
         self.brain = Brain::rust();
         self.generation = generation;
         self.idle_tracker = IdleTracker::new();
-        self.silence = Silence::new();
+        self.keepalive = Keepalive::new();
         self.acked = begin_at - 1;
         self.times_forgotten += 1;
         self.life += 1;
