@@ -27,7 +27,7 @@ MODULE_INFO(release, RDS_RUST_RELEASE);
 
 /* sync */
 
-void rds_spin_lock_init(spinlock_t *lock, const char *name, struct lock_class_key *key)
+void rds_rust_spin_lock_init(spinlock_t *lock, const char *name, struct lock_class_key *key)
 {
 #if defined(CONFIG_DEBUG_SPINLOCK) && defined(CONFIG_PREEMPT_RT)
 	__spin_lock_init(lock, name, key, false);
@@ -38,38 +38,38 @@ void rds_spin_lock_init(spinlock_t *lock, const char *name, struct lock_class_ke
 #endif
 }
 
-void rds_spin_lock_bh(spinlock_t *lock)
+void rds_rust_spin_lock_bh(spinlock_t *lock)
 {
 	spin_lock_bh(lock);
 }
 
-void rds_spin_unlock_bh(spinlock_t *lock)
+void rds_rust_spin_unlock_bh(spinlock_t *lock)
 {
 	spin_unlock_bh(lock);
 }
 
-bool rds_spin_trylock_bh(spinlock_t *lock)
+bool rds_rust_spin_trylock_bh(spinlock_t *lock)
 {
 	return spin_trylock_bh(lock);
 }
 
-void rds_lockdep_assert_held(spinlock_t *lock)
+void rds_rust_lockdep_assert_held(spinlock_t *lock)
 {
 	lockdep_assert_held(lock);
 }
 
-void rds_init_completion(struct completion *done)
+void rds_rust_init_completion(struct completion *done)
 {
 	init_completion(done);
 }
 
 /* False if it has not happened in time. Sleeps. */
-bool rds_wait_for_completion(struct completion *done, unsigned int timeout_ms)
+bool rds_rust_wait_for_completion(struct completion *done, unsigned int timeout_ms)
 {
 	return wait_for_completion_timeout(done, msecs_to_jiffies(timeout_ms)) > 0;
 }
 
-struct workqueue_struct *rds_alloc_workqueue(const char *name, unsigned int flags, int max_active)
+struct workqueue_struct *rds_rust_alloc_workqueue(const char *name, unsigned int flags, int max_active)
 {
 	return alloc_workqueue("%s", flags, max_active, name);
 }
@@ -79,26 +79,26 @@ struct workqueue_struct *rds_alloc_workqueue(const char *name, unsigned int flag
  * over: that of the timer that was set before and is not any more, and the caller's if that stays, or if
  * someone else sets the timer or waits for it to be cancelled.
  */
-unsigned int rds_arm_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
-				  unsigned long delay, bool anew)
+unsigned int rds_rust_arm_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
+				       unsigned long delay, bool anew)
 {
 	unsigned int left = anew && cancel_delayed_work(dwork);
 
 	return left + !queue_delayed_work(wq, dwork, delay);
 }
 
-u64 rds_ktime_get_ns(void)
+u64 rds_rust_ktime_get_ns(void)
 {
 	return ktime_get_ns();
 }
 
-u64 rds_ktime_get_real_ns(void)
+u64 rds_rust_ktime_get_real_ns(void)
 {
 	return ktime_get_real_ns();
 }
 
 /* Whether the caller may exceed limits of users. */
-bool rds_is_resource_admin(void)
+bool rds_rust_is_resource_admin(void)
 {
 	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
 }
@@ -107,7 +107,7 @@ bool rds_is_resource_admin(void)
  * The user that the caller counts for: its effective user, or who has made the outermost user
  * namespace that it is in, apart from those that root has made.
  */
-u32 rds_current_payer(void)
+u32 rds_rust_current_payer(void)
 {
 	const struct cred *cred = current_cred();
 	const struct user_namespace *ns;
@@ -119,49 +119,49 @@ u32 rds_current_payer(void)
 	return __kuid_val(payer);
 }
 
-bool rds_is_killed(void)
+bool rds_rust_is_killed(void)
 {
 	return fatal_signal_pending(current);
 }
 
-unsigned int rds_begin_noio(void)
+unsigned int rds_rust_begin_noio(void)
 {
 	return memalloc_noio_save();
 }
 
-void rds_end_noio(unsigned int before)
+void rds_rust_end_noio(unsigned int before)
 {
 	memalloc_noio_restore(before);
 }
 
-u32 rds_random_u32(void)
+u32 rds_rust_random_u32(void)
 {
 	return get_random_u32();
 }
 
-u64 __percpu *rds_alloc_percpu_u64(size_t count)
+u64 __percpu *rds_rust_alloc_percpu_u64(size_t count)
 {
 	return __alloc_percpu(array_size(count, sizeof(u64)), __alignof__(u64));
 }
 
-void rds_free_percpu_u64(u64 __percpu *counters)
+void rds_rust_free_percpu_u64(u64 __percpu *counters)
 {
 	free_percpu(counters);
 }
 
-void rds_this_cpu_add(u64 __percpu *counter, u64 value)
+void rds_rust_this_cpu_add(u64 __percpu *counter, u64 value)
 {
 	this_cpu_add(*counter, value);
 }
 
 /* One more of @events, with @value of @amount. */
-void rds_this_cpu_count(u64 __percpu *events, u64 __percpu *amount, u64 value)
+void rds_rust_this_cpu_count(u64 __percpu *events, u64 __percpu *amount, u64 value)
 {
 	this_cpu_inc(*events);
 	this_cpu_add(*amount, value);
 }
 
-u64 rds_sum_percpu(u64 __percpu *counter)
+u64 rds_rust_sum_percpu(u64 __percpu *counter)
 {
 	u64 sum = 0;
 	int cpu;
@@ -172,7 +172,7 @@ u64 rds_sum_percpu(u64 __percpu *counter)
 }
 
 /* There are four kinds of messages. */
-bool rds_printk_ratelimit(unsigned int kind)
+bool rds_rust_printk_ratelimit(unsigned int kind)
 {
 	static struct ratelimit_state limits[] = {
 		RATELIMIT_STATE_INIT(limits[0], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
@@ -195,22 +195,22 @@ static int rds_view_show(struct seq_file *m, void *unused)
 /* With this module as their owner. */
 DEFINE_SHOW_ATTRIBUTE(rds_view);
 
-struct dentry *rds_debugfs_dir(const char *name)
+struct dentry *rds_rust_debugfs_dir(const char *name)
 {
 	return debugfs_create_dir(name, NULL);
 }
 
-void rds_debugfs_file(const char *name, struct dentry *dir, struct rds_view *view)
+void rds_rust_debugfs_file(const char *name, struct dentry *dir, struct rds_view *view)
 {
 	debugfs_create_file(name, 0400, dir, view, &rds_view_fops);
 }
 
-void rds_debugfs_remove(struct dentry *dir)
+void rds_rust_debugfs_remove(struct dentry *dir)
 {
 	debugfs_remove(dir);
 }
 
-bool rds_seq_is_full(struct seq_file *m)
+bool rds_rust_seq_is_full(struct seq_file *m)
 {
 	return seq_has_overflowed(m);
 }
@@ -218,7 +218,7 @@ bool rds_seq_is_full(struct seq_file *m)
 /* mm */
 
 /* Who may sleep is a program that makes it, or a kernel thread, which nothing is charged to. */
-void *rds_kmalloc(size_t size, bool atomic)
+void *rds_rust_kmalloc(size_t size, bool atomic)
 {
 	gfp_t gfp = atomic ? GFP_ATOMIC : GFP_KERNEL_ACCOUNT;
 
@@ -234,10 +234,10 @@ void *rds_kmalloc(size_t size, bool atomic)
 static_assert(SHRINK_STOP == ULONG_MAX && SHRINK_EMPTY == ULONG_MAX - 1);
 
 struct shrinker *
-rds_shrinker_register(const char *name, long batch,
-		      unsigned long (*count)(struct shrinker *, struct shrink_control *),
-		      unsigned long (*scan)(struct shrinker *, struct shrink_control *),
-		      void *data)
+rds_rust_shrinker_register(const char *name, long batch,
+			   unsigned long (*count)(struct shrinker *, struct shrink_control *),
+			   unsigned long (*scan)(struct shrinker *, struct shrink_control *),
+			   void *data)
 {
 	struct shrinker *shrinker = shrinker_alloc(0, "%s", name);
 
@@ -251,24 +251,24 @@ rds_shrinker_register(const char *name, long batch,
 	return shrinker;
 }
 
-void *rds_shrinker_data(const struct shrinker *shrinker)
+void *rds_rust_shrinker_data(const struct shrinker *shrinker)
 {
 	return shrinker->private_data;
 }
 
-unsigned long rds_shrink_want(const struct shrink_control *control)
+unsigned long rds_rust_shrink_want(const struct shrink_control *control)
 {
 	return control->nr_to_scan;
 }
 
-unsigned long rds_totalram_pages(void)
+unsigned long rds_rust_totalram_pages(void)
 {
 	return totalram_pages();
 }
 
 /* net */
 
-void *rds_sock_alloc(struct net *net, struct socket *sock, struct proto *proto, int kern)
+void *rds_rust_sock_alloc(struct net *net, struct socket *sock, struct proto *proto, int kern)
 {
 	struct sock *sk = sk_alloc(net, PF_RDS, GFP_KERNEL, proto, kern);
 
@@ -277,8 +277,8 @@ void *rds_sock_alloc(struct net *net, struct socket *sock, struct proto *proto, 
 	return sk;
 }
 
-void rds_sock_start(struct socket *sock, const struct proto_ops *ops,
-		    void (*destruct)(struct sock *sk))
+void rds_rust_sock_start(struct socket *sock, const struct proto_ops *ops,
+			 void (*destruct)(struct sock *sk))
 {
 	sock->ops = ops;
 	sock->sk->sk_protocol = 0;
@@ -286,23 +286,23 @@ void rds_sock_start(struct socket *sock, const struct proto_ops *ops,
 	sock_prot_inuse_add(sock_net(sock->sk), sock->sk->sk_prot, 1);
 }
 
-int rds_socket_type(const struct socket *sock)
+int rds_rust_socket_type(const struct socket *sock)
 {
 	return sock->type;
 }
 
-void rds_sock_hold(struct sock *sk)
+void rds_rust_sock_hold(struct sock *sk)
 {
 	sock_hold(sk);
 }
 
-void rds_sock_put(struct sock *sk)
+void rds_rust_sock_put(struct sock *sk)
 {
 	sock_put(sk);
 }
 
 /* Ends the socket's life for user space; the last reference may be dropped much later. */
-void rds_sock_release(struct socket *sock)
+void rds_rust_sock_release(struct socket *sock)
 {
 	struct sock *sk = sock->sk;
 
@@ -312,45 +312,45 @@ void rds_sock_release(struct socket *sock)
 	sock_put(sk);
 }
 
-struct net *rds_init_net(void)
+struct net *rds_rust_init_net(void)
 {
 	return &init_net;
 }
 
-bool rds_net_is_init(const struct net *net)
+bool rds_rust_net_is_init(const struct net *net)
 {
 	return net_eq(net, &init_net);
 }
 
-int rds_sk_sndbuf(const struct sock *sk)
+int rds_rust_sk_sndbuf(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_sndbuf);
 }
 
-int rds_sk_rcvbuf(const struct sock *sk)
+int rds_rust_sk_rcvbuf(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_rcvbuf);
 }
 
-u64 rds_sk_inode(const struct sock *sk)
+u64 rds_rust_sk_inode(const struct sock *sk)
 {
 	return sock_i_ino(sk);
 }
 
 /* sk_rcvbuf, which is not negative, and in the highest bit whether the time of arrival is wanted. */
-unsigned int rds_sk_recv_buffer(const struct sock *sk)
+unsigned int rds_rust_sk_recv_buffer(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_rcvbuf) | (unsigned int)sock_flag(sk, SOCK_RCVTSTAMP) << 31;
 }
 
 /* Whether the time of arrival is wanted (1), in nanoseconds (2), by the newer of its two numbers (4). */
-unsigned int rds_sk_timestamps(const struct sock *sk)
+unsigned int rds_rust_sk_timestamps(const struct sock *sk)
 {
 	return sock_flag(sk, SOCK_RCVTSTAMP) | sock_flag(sk, SOCK_RCVTSTAMPNS) << 1 |
 	       sock_flag(sk, SOCK_TSTAMP_NEW) << 2;
 }
 
-void rds_sk_set_timestamps(struct sock *sk, bool on, bool new)
+void rds_rust_sk_set_timestamps(struct sock *sk, bool on, bool new)
 {
 	lock_sock(sk);
 	sock_valbool_flag(sk, SOCK_RCVTSTAMP, on);
@@ -360,34 +360,34 @@ void rds_sk_set_timestamps(struct sock *sk, bool on, bool new)
 }
 
 /* Whether the caller administers the socket's network namespace. */
-bool rds_sk_net_admin(const struct sock *sk)
+bool rds_rust_sk_net_admin(const struct sock *sk)
 {
 	return ns_capable(sock_net(sk)->user_ns, CAP_NET_ADMIN);
 }
 
-long rds_sk_sndtimeo(const struct sock *sk, bool noblock)
+long rds_rust_sk_sndtimeo(const struct sock *sk, bool noblock)
 {
 	return sock_sndtimeo(sk, noblock);
 }
 
-long rds_sk_rcvtimeo(const struct sock *sk, bool noblock)
+long rds_rust_sk_rcvtimeo(const struct sock *sk, bool noblock)
 {
 	return sock_rcvtimeo(sk, noblock);
 }
 
-bool rds_sk_has_error(const struct sock *sk)
+bool rds_rust_sk_has_error(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_err) || !skb_queue_empty_lockless(&sk->sk_error_queue);
 }
 
 /* An error that the program reads once: by a call that takes it, or by SO_ERROR. */
-void rds_sk_set_error(struct sock *sk, int error)
+void rds_rust_sk_set_error(struct sock *sk, int error)
 {
 	WRITE_ONCE(sk->sk_err, error);
 }
 
 /* 0 or a negative error. */
-int rds_sk_take_error(struct sock *sk)
+int rds_rust_sk_take_error(struct sock *sk)
 {
 	return sock_error(sk);
 }
@@ -411,8 +411,8 @@ static int rds_sleeper_wake(struct wait_queue_entry *wait, unsigned int mode, in
  * Waits until @condition, for what @events tell of; @alone: one of those who wait is woken at a time.
  * Returns what remains of @timeout (in jiffies), 0 when it is over, -ERESTARTSYS after a signal.
  */
-long rds_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, long timeout,
-		 unsigned int events, bool alone)
+long rds_rust_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, long timeout,
+		      unsigned int events, bool alone)
 {
 	struct rds_sleeper sleeper = { .events = (__force __poll_t)events };
 	wait_queue_head_t *queue = sk_sleep(sk);
@@ -441,14 +441,14 @@ long rds_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, long 
 	return left;
 }
 
-void rds_sk_note_no_room(struct sock *sk)
+void rds_rust_sk_note_no_room(struct sock *sk)
 {
 	sk_set_bit(SOCKWQ_ASYNC_NOSPACE, sk);
 	/* Who gives room back does that first, and looks then. */
 	smp_mb__after_atomic();
 }
 
-void rds_sk_wake(struct sock *sk, unsigned int events, int how, int band)
+void rds_rust_sk_wake(struct sock *sk, unsigned int events, int how, int band)
 {
 	__poll_t mask = (__force __poll_t)events;
 	struct socket_wq *wq;
@@ -466,13 +466,13 @@ void rds_sk_wake(struct sock *sk, unsigned int events, int how, int band)
 	rcu_read_unlock();
 }
 
-void rds_poll_wait(struct file *file, struct socket *sock, struct poll_table_struct *wait)
+void rds_rust_poll_wait(struct file *file, struct socket *sock, struct poll_table_struct *wait)
 {
 	sock_poll_wait(file, sock, wait);
 }
 
 /* -EFAULT, or 0 with all @len bytes copied. */
-int rds_sockptr_read(void *to, sockptr_t from, size_t len)
+int rds_rust_sockptr_read(void *to, sockptr_t from, size_t len)
 {
 	return copy_from_sockptr(to, from, len) ? -EFAULT : 0;
 }

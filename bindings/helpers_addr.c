@@ -11,7 +11,7 @@
 
 #include "helpers_addr.h"
 
-enum rds_locality rds_locality_v4(const u8 addr[4])
+enum rds_locality rds_rust_locality_v4(const u8 addr[4])
 {
 	enum rds_locality locality = RDS_ADDR_ELSEWHERE;
 	const struct in_ifaddr *ifa;
@@ -36,7 +36,7 @@ enum rds_locality rds_locality_v4(const u8 addr[4])
 	return locality;
 }
 
-enum rds_locality rds_locality_v6(const u8 addr[16], u32 scope)
+enum rds_locality rds_rust_locality_v6(const u8 addr[16], u32 scope)
 {
 	enum rds_locality locality = RDS_ADDR_ELSEWHERE;
 #if IS_ENABLED(CONFIG_IPV6)
@@ -110,7 +110,7 @@ static size_t put_addrs_v6(struct rds_local_addr *out, size_t room, struct net_d
 }
 
 /* As many addresses as there is room for, without those of the loopback device. */
-size_t rds_local_addrs(struct rds_local_addr *out, size_t room)
+size_t rds_rust_local_addrs(struct rds_local_addr *out, size_t room)
 {
 	struct net_device *dev;
 	size_t count = 0;
@@ -127,7 +127,7 @@ size_t rds_local_addrs(struct rds_local_addr *out, size_t room)
 }
 
 /* Whether it leads to all hosts of a network, as the routes have it. */
-bool rds_is_broadcast(const u8 addr[4])
+bool rds_rust_is_broadcast(const u8 addr[4])
 {
 	__be32 wanted;
 
@@ -135,35 +135,35 @@ bool rds_is_broadcast(const u8 addr[4])
 	return inet_addr_type(&init_net, wanted) == RTN_BROADCAST;
 }
 
-int rds_register_netdev_notifier(struct notifier_block *block)
+int rds_rust_register_netdev_notifier(struct notifier_block *block)
 {
 	return register_netdevice_notifier_net(&init_net, block);
 }
 
-void rds_unregister_netdev_notifier(struct notifier_block *block)
+void rds_rust_unregister_netdev_notifier(struct notifier_block *block)
 {
 	unregister_netdevice_notifier_net(&init_net, block);
 }
 
-int rds_register_inet6addr_notifier(struct notifier_block *block)
+int rds_rust_register_inet6addr_notifier(struct notifier_block *block)
 {
 	return IS_ENABLED(CONFIG_IPV6) ? register_inet6addr_notifier(block) : 0;
 }
 
-void rds_unregister_inet6addr_notifier(struct notifier_block *block)
+void rds_rust_unregister_inet6addr_notifier(struct notifier_block *block)
 {
 	if (IS_ENABLED(CONFIG_IPV6))
 		unregister_inet6addr_notifier(block);
 }
 
-bool rds_ifa_is_init(const void *ifa)
+bool rds_rust_ifa_is_init(const void *ifa)
 {
 	const struct in_ifaddr *address = ifa;
 
 	return net_eq(dev_net(address->ifa_dev->dev), &init_net);
 }
 
-bool rds_ifa6_is_init(const void *ifa)
+bool rds_rust_ifa6_is_init(const void *ifa)
 {
 	const struct inet6_ifaddr *address = ifa;
 

@@ -23,17 +23,17 @@ enum rds_locality {
 	RDS_ADDR_ROUTED,
 };
 
-enum rds_locality rds_locality_v4(const u8 addr[4]);
-enum rds_locality rds_locality_v6(const u8 addr[16], u32 scope);
-size_t rds_local_addrs(struct rds_local_addr *out, size_t room);
+enum rds_locality rds_rust_locality_v4(const u8 addr[4]);
+enum rds_locality rds_rust_locality_v6(const u8 addr[16], u32 scope);
+size_t rds_rust_local_addrs(struct rds_local_addr *out, size_t room);
 
-bool rds_is_broadcast(const u8 addr[4]);
+bool rds_rust_is_broadcast(const u8 addr[4]);
 
-int rds_register_netdev_notifier(struct notifier_block *block);
-void rds_unregister_netdev_notifier(struct notifier_block *block);
-int rds_register_inet6addr_notifier(struct notifier_block *block);
-void rds_unregister_inet6addr_notifier(struct notifier_block *block);
-bool rds_ifa_is_init(const void *ifa);
-bool rds_ifa6_is_init(const void *ifa);
+int rds_rust_register_netdev_notifier(struct notifier_block *block);
+void rds_rust_unregister_netdev_notifier(struct notifier_block *block);
+int rds_rust_register_inet6addr_notifier(struct notifier_block *block);
+void rds_rust_unregister_inet6addr_notifier(struct notifier_block *block);
+bool rds_rust_ifa_is_init(const void *ifa);
+bool rds_rust_ifa6_is_init(const void *ifa);
 
 #endif

@@ -18,13 +18,13 @@ struct rds_fake_pd {
 
 /* Those below are called with the lock held. */
 
-void rds_fake_note_change(struct rds_fake *fake)
+void rds_rust_fake_note_change(struct rds_fake *fake)
 {
 	fake->changes++;
 	wake_up_all(&fake->changed);
 }
 
-struct rds_fake_qp *rds_fake_find(struct rds_fake *fake, u32 number)
+struct rds_fake_qp *rds_rust_fake_find(struct rds_fake *fake, u32 number)
 {
 	struct rds_fake_qp *qp;
 
@@ -34,7 +34,7 @@ struct rds_fake_qp *rds_fake_find(struct rds_fake *fake, u32 number)
 	return NULL;
 }
 
-void rds_fake_complete(struct ib_cq *cq, const struct ib_wc *wc)
+void rds_rust_fake_complete(struct ib_cq *cq, const struct ib_wc *wc)
 {
 	struct rds_fake_cq *own = to_cq(cq);
 
@@ -47,16 +47,16 @@ void rds_fake_complete(struct ib_cq *cq, const struct ib_wc *wc)
 	}
 }
 
-struct rds_fake_wr *rds_fake_oldest(struct rds_fake_ring *ring)
+struct rds_fake_wr *rds_rust_fake_oldest(struct rds_fake_ring *ring)
 {
 	if (ring->ended == ring->posted)
 		return NULL;
 	return &ring->wrs[ring->ended % ring->size];
 }
 
-bool rds_fake_finish_send(struct rds_fake_qp *qp, int status)
+bool rds_rust_fake_finish_send(struct rds_fake_qp *qp, int status)
 {
-	const struct rds_fake_wr *wr = rds_fake_oldest(&qp->sends);
+	const struct rds_fake_wr *wr = rds_rust_fake_oldest(&qp->sends);
 	struct ib_wc wc = { .status = status };
 
 	if (!wr)
@@ -66,14 +66,14 @@ bool rds_fake_finish_send(struct rds_fake_qp *qp, int status)
 	if (status == RDS_FAKE_LOST)
 		return true;
 	if (status != IB_WC_SUCCESS || wr->flags & IB_SEND_SIGNALED)
-		rds_fake_complete(qp->qp.send_cq, &wc);
+		rds_rust_fake_complete(qp->qp.send_cq, &wc);
 	return true;
 }
 
-bool rds_fake_finish_receive(struct rds_fake_qp *qp, enum ib_wc_status status, u32 length)
+bool rds_rust_fake_finish_receive(struct rds_fake_qp *qp, enum ib_wc_status status, u32 length)
 {
 	const struct rds_fake_script *script = &to_fake(qp->qp.device)->script;
-	const struct rds_fake_wr *wr = rds_fake_oldest(&qp->receives);
+	const struct rds_fake_wr *wr = rds_rust_fake_oldest(&qp->receives);
 	struct ib_wc wc = {
 		.status = status,
 		.byte_len = length,
@@ -85,25 +85,25 @@ bool rds_fake_finish_receive(struct rds_fake_qp *qp, enum ib_wc_status status, u
 		return false;
 	qp->receives.ended++;
 	wc.wr_id = wr->id;
-	rds_fake_complete(qp->qp.recv_cq, &wc);
+	rds_rust_fake_complete(qp->qp.recv_cq, &wc);
 	return true;
 }
 
 /* Ends what a queue pair in error has, unless that is held. */
-void rds_fake_flush(struct rds_fake *fake, struct rds_fake_qp *qp)
+void rds_rust_fake_flush(struct rds_fake *fake, struct rds_fake_qp *qp)
 {
 	if (!qp->in_error || fake->script.holds_flush)
 		return;
-	while (rds_fake_finish_send(qp, IB_WC_WR_FLUSH_ERR))
+	while (rds_rust_fake_finish_send(qp, IB_WC_WR_FLUSH_ERR))
 		;
-	while (rds_fake_finish_receive(qp, IB_WC_WR_FLUSH_ERR, 0))
+	while (rds_rust_fake_finish_receive(qp, IB_WC_WR_FLUSH_ERR, 0))
 		;
 }
 
-void rds_fake_fail(struct rds_fake *fake, struct rds_fake_qp *qp)
+void rds_rust_fake_fail(struct rds_fake *fake, struct rds_fake_qp *qp)
 {
 	qp->in_error = true;
-	rds_fake_flush(fake, qp);
+	rds_rust_fake_flush(fake, qp);
 }
 
 /* True if it is this one of several that fails. */
@@ -121,21 +121,21 @@ static bool is_local(const struct rds_fake_wr *wr)
 }
 
 /* Ends registrations and invalidations, which nobody waits for but who has posted them. */
-void rds_fake_end_local(struct rds_fake *fake, struct rds_fake_qp *qp)
+void rds_rust_fake_end_local(struct rds_fake *fake, struct rds_fake_qp *qp)
 {
 	struct rds_fake_script *script = &fake->script;
 	const struct rds_fake_wr *wr;
 
-	while (!qp->in_error && !script->holds_local && (wr = rds_fake_oldest(&qp->sends)) && is_local(wr)) {
+	while (!qp->in_error && !script->holds_local && (wr = rds_rust_fake_oldest(&qp->sends)) && is_local(wr)) {
 		int status = IB_WC_SUCCESS;
 
 		if (script->local_status && is_due(&script->local_before_status)) {
 			status = script->local_status;
 			script->local_status = 0;
 		}
-		rds_fake_finish_send(qp, status);
+		rds_rust_fake_finish_send(qp, status);
 		if (status != IB_WC_SUCCESS)
-			rds_fake_fail(fake, qp);
+			rds_rust_fake_fail(fake, qp);
 	}
 }
 
@@ -206,7 +206,7 @@ static int rds_fake_req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags how)
 
 	guard(spinlock_irqsave)(&fake->lock);
 	own->armed = !(how & IB_CQ_REPORT_MISSED_EVENTS) || own->polled == own->reported;
-	rds_fake_note_change(fake);
+	rds_rust_fake_note_change(fake);
 	return !own->armed;
 }
 
@@ -234,7 +234,7 @@ static int rds_fake_make_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr, stru
 		fake->made_with_io++;
 	qp->qp_num = ++fake->last_qp;
 	list_add(&own->list, &fake->qps);
-	rds_fake_note_change(fake);
+	rds_rust_fake_note_change(fake);
 	return 0;
 }
 
@@ -245,7 +245,7 @@ static int rds_fake_end_qp(struct ib_qp *qp, struct ib_udata *udata)
 
 	spin_lock_irq(&fake->lock);
 	list_del(&own->list);
-	rds_fake_note_change(fake);
+	rds_rust_fake_note_change(fake);
 	spin_unlock_irq(&fake->lock);
 	free_qp(own);
 	return 0;
@@ -259,8 +259,8 @@ static int rds_fake_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mas
 	if (!(mask & IB_QP_STATE) || attr->qp_state != IB_QPS_ERR)
 		return 0;
 	guard(spinlock_irq)(&fake->lock);
-	rds_fake_fail(fake, to_qp(qp));
-	rds_fake_note_change(fake);
+	rds_rust_fake_fail(fake, to_qp(qp));
+	rds_rust_fake_note_change(fake);
 	return 0;
 }
 
@@ -302,9 +302,9 @@ static int rds_fake_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 		err = push(&own->sends, seen, wr->sg_list, wr->num_sge,
 			   &script->sends_before_error, &script->send_error);
 	}
-	rds_fake_end_local(fake, own);
-	rds_fake_flush(fake, own);
-	rds_fake_note_change(fake);
+	rds_rust_fake_end_local(fake, own);
+	rds_rust_fake_flush(fake, own);
+	rds_rust_fake_note_change(fake);
 	return err;
 }
 
@@ -324,8 +324,8 @@ static int rds_fake_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 		err = push(&own->receives, seen, wr->sg_list, wr->num_sge,
 			   &script->receives_before_error, &script->receive_error);
 	}
-	rds_fake_flush(fake, own);
-	rds_fake_note_change(fake);
+	rds_rust_fake_flush(fake, own);
+	rds_rust_fake_note_change(fake);
 	return err;
 }
 
@@ -352,7 +352,7 @@ static int rds_fake_dereg_mr(struct ib_mr *mr, struct ib_udata *udata)
 	if (err)
 		return err;
 	fake->regions--;
-	rds_fake_note_change(fake);
+	rds_rust_fake_note_change(fake);
 	kfree(mr);
 	return 0;
 }
@@ -377,7 +377,7 @@ static void rds_fake_drain(struct ib_qp *qp)
 }
 
 /* As mlx4, mlx5 and hns. */
-void rds_fake_set_own_drain(struct ib_device *device)
+void rds_rust_fake_set_own_drain(struct ib_device *device)
 {
 	device->ops.drain_sq = rds_fake_drain;
 	device->ops.drain_rq = rds_fake_drain;
@@ -404,14 +404,14 @@ static const struct ib_device_ops rds_fake_ops = {
 };
 
 /* @soft_iwarp: a device that the module takes for soft-iWARP. @direct: it never has bounce buffers. */
-struct ib_device *rds_fake_alloc(bool soft_iwarp, bool direct)
+struct ib_device *rds_rust_fake_alloc(bool soft_iwarp, bool direct)
 {
 	struct rds_fake *fake = ib_alloc_device(rds_fake, device);
 
 	if (!fake)
 		return NULL;
-	if (rds_fake_dma_create(&fake->dma, direct)) {
-		rds_fake_dma_destroy(&fake->dma);
+	if (rds_rust_fake_dma_create(&fake->dma, direct)) {
+		rds_rust_fake_dma_destroy(&fake->dma);
 		ib_dealloc_device(&fake->device);
 		return NULL;
 	}
@@ -445,11 +445,11 @@ struct ib_device *rds_fake_alloc(bool soft_iwarp, bool direct)
 }
 
 /* Waits for the last reference. */
-void rds_fake_free(struct ib_device *device)
+void rds_rust_fake_free(struct ib_device *device)
 {
 	ib_device_put(device);
 	wait_for_completion(&device->unreg_completion);
-	rds_fake_dma_destroy(&to_fake(device)->dma);
+	rds_rust_fake_dma_destroy(&to_fake(device)->dma);
 	device->port_data = NULL;
 	ib_dealloc_device(device);
 }

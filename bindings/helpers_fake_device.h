@@ -90,14 +90,14 @@ static inline struct rds_fake_qp *to_qp(struct ib_qp *qp)
 }
 
 /* Those below are called with the lock held. */
-void rds_fake_note_change(struct rds_fake *fake);
-struct rds_fake_qp *rds_fake_find(struct rds_fake *fake, u32 number);
-void rds_fake_complete(struct ib_cq *cq, const struct ib_wc *wc);
-struct rds_fake_wr *rds_fake_oldest(struct rds_fake_ring *ring);
-bool rds_fake_finish_send(struct rds_fake_qp *qp, int status);
-bool rds_fake_finish_receive(struct rds_fake_qp *qp, enum ib_wc_status status, u32 length);
-void rds_fake_flush(struct rds_fake *fake, struct rds_fake_qp *qp);
-void rds_fake_fail(struct rds_fake *fake, struct rds_fake_qp *qp);
-void rds_fake_end_local(struct rds_fake *fake, struct rds_fake_qp *qp);
+void rds_rust_fake_note_change(struct rds_fake *fake);
+struct rds_fake_qp *rds_rust_fake_find(struct rds_fake *fake, u32 number);
+void rds_rust_fake_complete(struct ib_cq *cq, const struct ib_wc *wc);
+struct rds_fake_wr *rds_rust_fake_oldest(struct rds_fake_ring *ring);
+bool rds_rust_fake_finish_send(struct rds_fake_qp *qp, int status);
+bool rds_rust_fake_finish_receive(struct rds_fake_qp *qp, enum ib_wc_status status, u32 length);
+void rds_rust_fake_flush(struct rds_fake *fake, struct rds_fake_qp *qp);
+void rds_rust_fake_fail(struct rds_fake *fake, struct rds_fake_qp *qp);
+void rds_rust_fake_end_local(struct rds_fake *fake, struct rds_fake_qp *qp);
 
 #endif

@@ -14,7 +14,7 @@
 #include "helpers_fake_dma.h"
 
 /* As a real adapter: all of memory, in pieces of any size. @direct: without bounce buffers on any machine. May sleep. */
-int rds_fake_dma_create(struct rds_fake_dma *dma, bool direct)
+int rds_rust_fake_dma_create(struct rds_fake_dma *dma, bool direct)
 {
 	static atomic_t made;
 	struct device *device;
@@ -36,7 +36,7 @@ int rds_fake_dma_create(struct rds_fake_dma *dma, bool direct)
 }
 
 /* Sleeps. */
-void rds_fake_dma_destroy(struct rds_fake_dma *dma)
+void rds_rust_fake_dma_destroy(struct rds_fake_dma *dma)
 {
 	if (!dma->faux)
 		return;
@@ -65,7 +65,7 @@ static void *find(struct device *device, u64 address)
  * Has the device write memory where it sees it, or read it. EFAULT, and a part may have been done, if an IOMMU knows of
  * no memory there. Any context.
  */
-int rds_fake_dma_access(struct device *device, u64 address, void *bytes, size_t size, bool writes)
+int rds_rust_fake_dma_access(struct device *device, u64 address, void *bytes, size_t size, bool writes)
 {
 	while (size) {
 		size_t some = min_t(size_t, size, PAGE_SIZE - offset_in_page(address));
@@ -85,7 +85,7 @@ int rds_fake_dma_access(struct device *device, u64 address, void *bytes, size_t 
 }
 
 /* All memory for bounce buffers, if the device gets at memory by way of them alone; 0 if it need not. */
-size_t rds_fake_dma_bounce_bytes(struct device *device)
+size_t rds_rust_fake_dma_bounce_bytes(struct device *device)
 {
 #ifdef CONFIG_SWIOTLB
 	if (is_swiotlb_force_bounce(device) && !device_iommu_mapped(device))

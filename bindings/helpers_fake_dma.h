@@ -12,9 +12,9 @@ struct rds_fake_dma {
 	struct device_dma_parameters parms;
 };
 
-int rds_fake_dma_create(struct rds_fake_dma *dma, bool direct);
-void rds_fake_dma_destroy(struct rds_fake_dma *dma);
-int rds_fake_dma_access(struct device *device, u64 address, void *bytes, size_t size, bool writes);
-size_t rds_fake_dma_bounce_bytes(struct device *device);
+int rds_rust_fake_dma_create(struct rds_fake_dma *dma, bool direct);
+void rds_rust_fake_dma_destroy(struct rds_fake_dma *dma);
+int rds_rust_fake_dma_access(struct device *device, u64 address, void *bytes, size_t size, bool writes);
+size_t rds_rust_fake_dma_bounce_bytes(struct device *device);
 
 #endif

@@ -14,7 +14,7 @@
 #define RDS_FAKE_PATIENCE (30 * HZ)
 
 /* Ends the work requests that are no longer held. */
-void rds_fake_set_script(struct ib_device *device, const struct rds_fake_script *script)
+void rds_rust_fake_set_script(struct ib_device *device, const struct rds_fake_script *script)
 {
 	struct rds_fake *fake = to_fake(device);
 	struct rds_fake_qp *qp;
@@ -22,20 +22,20 @@ void rds_fake_set_script(struct ib_device *device, const struct rds_fake_script 
 	guard(spinlock_irq)(&fake->lock);
 	fake->script = *script;
 	list_for_each_entry(qp, &fake->qps, list) {
-		rds_fake_end_local(fake, qp);
-		rds_fake_flush(fake, qp);
+		rds_rust_fake_end_local(fake, qp);
+		rds_rust_fake_flush(fake, qp);
 	}
-	rds_fake_note_change(fake);
+	rds_rust_fake_note_change(fake);
 }
 
 /* Returns the number of changes so far. */
-u32 rds_fake_changes(struct ib_device *device)
+u32 rds_rust_fake_changes(struct ib_device *device)
 {
 	return READ_ONCE(to_fake(device)->changes);
 }
 
 /* Waits until more has changed; false if that takes too long. Sleeps. */
-bool rds_fake_await_change(struct ib_device *device, u32 since)
+bool rds_rust_fake_await_change(struct ib_device *device, u32 since)
 {
 	struct rds_fake *fake = to_fake(device);
 
@@ -44,7 +44,7 @@ bool rds_fake_await_change(struct ib_device *device, u32 since)
 }
 
 /* Returns the number of regions, and stores that of all that were made. */
-u32 rds_fake_regions(struct ib_device *device, u32 *made)
+u32 rds_rust_fake_regions(struct ib_device *device, u32 *made)
 {
 	struct rds_fake *fake = to_fake(device);
 
@@ -53,34 +53,34 @@ u32 rds_fake_regions(struct ib_device *device, u32 *made)
 	return fake->regions;
 }
 
-u32 rds_fake_last_qp(struct ib_device *device)
+u32 rds_rust_fake_last_qp(struct ib_device *device)
 {
 	return READ_ONCE(to_fake(device)->last_qp);
 }
 
 /* Ready to send, without a connection manager. */
-struct ib_qp *rds_fake_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *attr)
+struct ib_qp *rds_rust_fake_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *attr)
 {
 	return ib_create_qp(pd, attr);
 }
 
-void rds_fake_destroy_qp(struct ib_qp *qp)
+void rds_rust_fake_destroy_qp(struct ib_qp *qp)
 {
 	ib_destroy_qp(qp);
 }
 
-bool rds_fake_queues(struct ib_device *device, u32 number, struct rds_fake_queues *queues)
+bool rds_rust_fake_queues(struct ib_device *device, u32 number, struct rds_rust_fake_queues *queues)
 {
 	struct rds_fake *fake = to_fake(device);
 	const struct rds_fake_qp *qp;
 	const struct rds_fake_cq *cq;
 
 	guard(spinlock_irq)(&fake->lock);
-	qp = rds_fake_find(fake, number);
+	qp = rds_rust_fake_find(fake, number);
 	if (!qp)
 		return false;
 	cq = to_cq(qp->qp.send_cq);
-	*queues = (struct rds_fake_queues) {
+	*queues = (struct rds_rust_fake_queues) {
 		.sends_posted = qp->sends.posted,
 		.sends_ended = qp->sends.ended,
 		.receives_posted = qp->receives.posted,
@@ -92,72 +92,72 @@ bool rds_fake_queues(struct ib_device *device, u32 number, struct rds_fake_queue
 }
 
 /* The send that was posted after @index others; false if it has ended or was not posted. */
-bool rds_fake_send(struct ib_device *device, u32 number, u32 index, struct rds_fake_send *send)
+bool rds_rust_fake_send(struct ib_device *device, u32 number, u32 index, struct rds_rust_fake_send *send)
 {
 	struct rds_fake *fake = to_fake(device);
 	const struct rds_fake_qp *qp;
 	const struct rds_fake_wr *wr;
 
 	guard(spinlock_irq)(&fake->lock);
-	qp = rds_fake_find(fake, number);
+	qp = rds_rust_fake_find(fake, number);
 	if (!qp || index < qp->sends.ended || index >= qp->sends.posted)
 		return false;
 	wr = &qp->sends.wrs[index % qp->sends.size];
-	*send = (struct rds_fake_send) { .opcode = wr->opcode, .flags = wr->flags };
+	*send = (struct rds_rust_fake_send) { .opcode = wr->opcode, .flags = wr->flags };
 	if (wr->opcode != IB_WR_SEND)
 		return true;
-	return !rds_fake_dma_access(device->dma_device, wr->address, send->bytes,
-				    min_t(u32, wr->length, sizeof(send->bytes)), false);
+	return !rds_rust_fake_dma_access(device->dma_device, wr->address, send->bytes,
+					 min_t(u32, wr->length, sizeof(send->bytes)), false);
 }
 
 /* Ends the oldest send. If it fails the queue pair is in error. RDS_FAKE_LOST: nobody hears of it. */
-bool rds_fake_end_send(struct ib_device *device, u32 number, int status)
+bool rds_rust_fake_end_send(struct ib_device *device, u32 number, int status)
 {
 	struct rds_fake *fake = to_fake(device);
 	struct rds_fake_qp *qp;
 
 	guard(spinlock_irq)(&fake->lock);
-	qp = rds_fake_find(fake, number);
-	if (!qp || !rds_fake_finish_send(qp, status))
+	qp = rds_rust_fake_find(fake, number);
+	if (!qp || !rds_rust_fake_finish_send(qp, status))
 		return false;
 	if (status > IB_WC_SUCCESS)
-		rds_fake_fail(fake, qp);
+		rds_rust_fake_fail(fake, qp);
 	return true;
 }
 
 /* Ends the oldest receive, in which are @bytes. The device says that there are @told. */
-bool rds_fake_receive(struct ib_device *device, u32 number, const u8 *bytes, u32 size, u32 told,
-		      int status)
+bool rds_rust_fake_receive(struct ib_device *device, u32 number, const u8 *bytes, u32 size, u32 told,
+			   int status)
 {
 	struct rds_fake *fake = to_fake(device);
 	const struct rds_fake_wr *wr;
 	struct rds_fake_qp *qp;
 
 	guard(spinlock_irq)(&fake->lock);
-	qp = rds_fake_find(fake, number);
-	wr = qp ? rds_fake_oldest(&qp->receives) : NULL;
+	qp = rds_rust_fake_find(fake, number);
+	wr = qp ? rds_rust_fake_oldest(&qp->receives) : NULL;
 	if (!wr || size > wr->length)
 		return false;
-	if (rds_fake_dma_access(device->dma_device, wr->address, (void *)bytes, size, true))
+	if (rds_rust_fake_dma_access(device->dma_device, wr->address, (void *)bytes, size, true))
 		return false;
-	rds_fake_finish_receive(qp, status, told);
+	rds_rust_fake_finish_receive(qp, status, told);
 	if (status != IB_WC_SUCCESS)
-		rds_fake_fail(fake, qp);
+		rds_rust_fake_fail(fake, qp);
 	return true;
 }
 
 /* A completion that belongs to nothing that was posted. */
-bool rds_fake_report(struct ib_device *device, u32 number, u64 id, int status)
+bool rds_rust_fake_report(struct ib_device *device, u32 number, u64 id, int status)
 {
 	struct rds_fake *fake = to_fake(device);
 	const struct ib_wc wc = { .wr_id = id, .status = status, .opcode = IB_WC_RECV };
 	const struct rds_fake_qp *qp;
 
 	guard(spinlock_irq)(&fake->lock);
-	qp = rds_fake_find(fake, number);
+	qp = rds_rust_fake_find(fake, number);
 	if (!qp)
 		return false;
-	rds_fake_complete(qp->qp.send_cq, &wc);
+	rds_rust_fake_complete(qp->qp.send_cq, &wc);
 	return true;
 }
 
@@ -167,43 +167,43 @@ static void rds_fake_note_stray(struct ib_cq *cq, struct ib_wc *wc)
 }
 
 /* A completion with an address that was never posted. */
-bool rds_fake_report_stray(struct ib_device *device, u32 number)
+bool rds_rust_fake_report_stray(struct ib_device *device, u32 number)
 {
 	struct rds_fake *fake = to_fake(device);
 
 	fake->stray.done = rds_fake_note_stray;
-	return rds_fake_report(device, number, (uintptr_t)&fake->stray, IB_WC_WR_FLUSH_ERR);
+	return rds_rust_fake_report(device, number, (uintptr_t)&fake->stray, IB_WC_WR_FLUSH_ERR);
 }
 
-u32 rds_fake_strays(struct ib_device *device)
+u32 rds_rust_fake_strays(struct ib_device *device)
 {
 	return READ_ONCE(to_fake(device)->strays);
 }
 
-u32 rds_fake_made_with_io(struct ib_device *device)
+u32 rds_rust_fake_made_with_io(struct ib_device *device)
 {
 	return READ_ONCE(to_fake(device)->made_with_io);
 }
 
-u32 rds_fake_refused(struct ib_device *device)
+u32 rds_rust_fake_refused(struct ib_device *device)
 {
 	return READ_ONCE(to_fake(device)->refused);
 }
 
-u32 rds_fake_drained(struct ib_device *device)
+u32 rds_rust_fake_drained(struct ib_device *device)
 {
 	return READ_ONCE(to_fake(device)->drained);
 }
 
 /* Of the completion queue, if the event is one of those; false if nobody wants to hear of it. */
-bool rds_fake_event(struct ib_device *device, u32 number, int event)
+bool rds_rust_fake_event(struct ib_device *device, u32 number, int event)
 {
 	struct rds_fake *fake = to_fake(device);
 	struct ib_event what = { .device = device, .event = event };
 	struct rds_fake_qp *qp;
 
 	guard(spinlock_irq)(&fake->lock);
-	qp = rds_fake_find(fake, number);
+	qp = rds_rust_fake_find(fake, number);
 	if (!qp)
 		return false;
 	if (event == IB_EVENT_CQ_ERR) {
@@ -224,7 +224,7 @@ bool rds_fake_event(struct ib_device *device, u32 number, int event)
  * Returns the service level of a route on a port with these capabilities, which the network has set to 2, when 5 is
  * asked for; 100 more if the path is up. Without @resolved the identifier has neither a device nor a route.
  */
-int rds_fake_service_level(struct ib_device *device, u32 port, bool resolved)
+int rds_rust_fake_service_level(struct ib_device *device, u32 port, bool resolved)
 {
 	struct rdma_cm_id *id __free(kfree) = kzalloc(sizeof(*id), GFP_KERNEL);
 	struct sa_path_rec path = { .sl = 2 };
@@ -237,15 +237,15 @@ int rds_fake_service_level(struct ib_device *device, u32 port, bool resolved)
 		id->device = device;
 		id->route.path_rec = &path;
 	}
-	rds_rdma_set_service_level(id, 5);
-	return path.sl + (rds_rdma_path_is_up(id) ? 100 : 0);
+	rds_rust_rdma_set_service_level(id, 5);
+	return path.sl + (rds_rust_rdma_path_is_up(id) ? 100 : 0);
 }
 
 /*
  * Memory of a program, which the task of a suite becomes for that; 0 if there is none. The bytes of a page have its number,
  * from 0 on. Pages that follow each other lie elsewhere: those with odd numbers come after all others. Sleeps.
  */
-unsigned long rds_fake_program_memory(unsigned long size)
+unsigned long rds_rust_fake_program_memory(unsigned long size)
 {
 	void *bytes __free(kfree) = kmalloc(PAGE_SIZE, GFP_KERNEL);
 	unsigned long address, first, at;
@@ -267,7 +267,7 @@ unsigned long rds_fake_program_memory(unsigned long size)
 }
 
 /* Whether all of such memory has one value. Sleeps. */
-bool rds_fake_program_has(unsigned long address, unsigned long size, u8 value)
+bool rds_rust_fake_program_has(unsigned long address, unsigned long size, u8 value)
 {
 	u8 *bytes __free(kvfree) = kvmalloc(size, GFP_KERNEL);
 
@@ -275,13 +275,13 @@ bool rds_fake_program_has(unsigned long address, unsigned long size, u8 value)
 	       !memchr_inv(bytes, value, size);
 }
 
-int rds_fake_access(struct ib_device *device, u64 address, void *bytes, size_t size, bool writes)
+int rds_rust_fake_access(struct ib_device *device, u64 address, void *bytes, size_t size, bool writes)
 {
-	return rds_fake_dma_access(device->dma_device, address, bytes, size, writes);
+	return rds_rust_fake_dma_access(device->dma_device, address, bytes, size, writes);
 }
 
 /* Whether it sees copies of memory only. */
-bool rds_fake_bounces(struct ib_device *device)
+bool rds_rust_fake_bounces(struct ib_device *device)
 {
-	return rds_fake_dma_bounce_bytes(device->dma_device);
+	return rds_rust_fake_dma_bounce_bytes(device->dma_device);
 }

@@ -26,28 +26,28 @@ static u32 masked_caps;
 /* U32_MAX is none. */
 static u32 failing_device = U32_MAX;
 
-bool rds_fails(enum rds_fault fault, const struct ib_device *device)
+bool rds_rust_fails(enum rds_fault fault, const struct ib_device *device)
 {
 	u32 only = READ_ONCE(failing_device);
 
 	return (only == U32_MAX || !device || only == device->index) && should_fail(&faults[fault].attr, 1);
 }
 
-bool rds_device_lacks(enum rds_lack lack)
+bool rds_rust_device_lacks(enum rds_lack lack)
 {
 	return READ_ONCE(masked_caps) & lack;
 }
 
-bool rds_lacks_sges_for(const struct ib_send_wr *wr)
+bool rds_rust_lacks_sges_for(const struct ib_send_wr *wr)
 {
 	int most = 0;
 
 	for (; wr; wr = wr->next)
 		most = max(most, wr->num_sge);
-	return most > 1 && rds_device_lacks(RDS_LACKS_SGES);
+	return most > 1 && rds_rust_device_lacks(RDS_LACKS_SGES);
 }
 
-void rds_faults_begin(void)
+void rds_rust_faults_begin(void)
 {
 	int i;
 
@@ -58,7 +58,7 @@ void rds_faults_begin(void)
 		fault_create_debugfs_attr(faults[i].name, dir, &faults[i].attr);
 }
 
-void rds_faults_end(void)
+void rds_rust_faults_end(void)
 {
 	debugfs_remove(dir);
 #ifndef FAULT_ATTR_DNAME_LEN
@@ -72,11 +72,11 @@ void rds_faults_end(void)
 
 #else
 
-void rds_faults_begin(void)
+void rds_rust_faults_begin(void)
 {
 }
 
-void rds_faults_end(void)
+void rds_rust_faults_end(void)
 {
 }
 

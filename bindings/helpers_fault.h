@@ -6,8 +6,8 @@
 #include <rdma/ib_verbs.h>
 
 /* Fault injection comes and goes with the module. */
-void rds_faults_begin(void);
-void rds_faults_end(void);
+void rds_rust_faults_begin(void);
+void rds_rust_faults_end(void);
 
 /* What does not go. */
 enum rds_fault {
@@ -54,21 +54,21 @@ enum rds_lack {
  * Only of the device whose index /sys/kernel/debug/rds_faults/device has, if that is one; what is of no device (NULL) at
  * any rate.
  */
-bool rds_fails(enum rds_fault fault, const struct ib_device *device);
-bool rds_device_lacks(enum rds_lack lack);
-bool rds_lacks_sges_for(const struct ib_send_wr *wr);
+bool rds_rust_fails(enum rds_fault fault, const struct ib_device *device);
+bool rds_rust_device_lacks(enum rds_lack lack);
+bool rds_rust_lacks_sges_for(const struct ib_send_wr *wr);
 #else
-static inline bool rds_fails(enum rds_fault fault, const struct ib_device *device)
+static inline bool rds_rust_fails(enum rds_fault fault, const struct ib_device *device)
 {
 	return false;
 }
 
-static inline bool rds_device_lacks(enum rds_lack lack)
+static inline bool rds_rust_device_lacks(enum rds_lack lack)
 {
 	return false;
 }
 
-static inline bool rds_lacks_sges_for(const struct ib_send_wr *wr)
+static inline bool rds_rust_lacks_sges_for(const struct ib_send_wr *wr)
 {
 	return false;
 }
@@ -77,7 +77,7 @@ static inline bool rds_lacks_sges_for(const struct ib_send_wr *wr)
 static inline int rds_post(struct ib_qp *qp, const struct ib_send_wr *wr,
 			   const struct ib_send_wr **bad_wr)
 {
-	if (rds_lacks_sges_for(wr) || rds_fails(RDS_FAIL_POST, qp->device)) {
+	if (rds_rust_lacks_sges_for(wr) || rds_rust_fails(RDS_FAIL_POST, qp->device)) {
 		if (bad_wr)
 			*bad_wr = wr;
 		return -EINVAL;

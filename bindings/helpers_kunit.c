@@ -19,7 +19,7 @@ static unsigned int pool_dma_connections = 10;
 module_param(pool_dma_connections, uint, 0444);
 MODULE_PARM_DESC(pool_dma_connections, "Most connections in the suite rds_pool_dma");
 
-unsigned int rds_pool_dma_connections(void)
+unsigned int rds_rust_pool_dma_connections(void)
 {
 	return pool_dma_connections;
 }
@@ -86,8 +86,8 @@ static bool find_dma_device(struct rds_stub *stub, int node, bool direct)
 	struct device *device;
 
 	if (direct) {
-		if (rds_fake_dma_create(&stub->dma, false)) {
-			rds_fake_dma_destroy(&stub->dma);
+		if (rds_rust_fake_dma_create(&stub->dma, false)) {
+			rds_rust_fake_dma_destroy(&stub->dma);
 			return false;
 		}
 		device = &stub->dma.faux->dev;
@@ -109,7 +109,7 @@ static bool find_dma_device(struct rds_stub *stub, int node, bool direct)
  * @direct: memory goes to a device of no bus, without an IOMMU, instead of the PCI device. Either counts as one of NUMA
  * node @node meanwhile, unless that is negative.
  */
-struct ib_device *rds_stub_alloc(int node, bool direct)
+struct ib_device *rds_rust_stub_alloc(int node, bool direct)
 {
 	struct rds_stub *stub = ib_alloc_device(rds_stub, device);
 
@@ -127,7 +127,7 @@ struct ib_device *rds_stub_alloc(int node, bool direct)
 }
 
 /* Waits for the last reference. */
-void rds_stub_free(struct ib_device *device)
+void rds_rust_stub_free(struct ib_device *device)
 {
 	struct rds_stub *stub = container_of(device, struct rds_stub, device);
 	struct pci_dev *pci = stub->pci;
@@ -135,13 +135,13 @@ void rds_stub_free(struct ib_device *device)
 	ib_device_put(device);
 	wait_for_completion(&device->unreg_completion);
 	set_dev_node(device->dma_device, stub->node);
-	rds_fake_dma_destroy(&stub->dma);
+	rds_rust_fake_dma_destroy(&stub->dma);
 	ib_dealloc_device(device);
 	pci_dev_put(pci);
 }
 
 /* Whether an IOMMU stands between the device and memory, with a page table. */
-bool rds_stub_translates(struct ib_device *device)
+bool rds_rust_stub_translates(struct ib_device *device)
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(device->dma_device);
 
@@ -152,8 +152,8 @@ bool rds_stub_translates(struct ib_device *device)
  * Maps a part of a page for peers, and unmaps it. Of an untrusted device the kernel keeps the rest of
  * the page away, so that it gets a copy of a part.
  */
-int rds_stub_share(struct ib_device *device, unsigned int offset, unsigned long size,
-		   bool untrusted)
+int rds_rust_stub_share(struct ib_device *device, unsigned int offset, unsigned long size,
+			bool untrusted)
 {
 	struct rds_stub *stub = container_of(device, struct rds_stub, device);
 	struct page *page = alloc_page(GFP_KERNEL);
@@ -163,16 +163,16 @@ int rds_stub_share(struct ib_device *device, unsigned int offset, unsigned long 
 	if (!page)
 		return -ENOMEM;
 	stub->pci->untrusted = untrusted;
-	err = rds_ib_map_pages(device, &page, 1, offset, size, true, true, &mapping);
+	err = rds_rust_ib_map_pages(device, &page, 1, offset, size, true, true, &mapping);
 	if (!err)
-		rds_ib_unmap_pages(device, &mapping);
+		rds_rust_ib_unmap_pages(device, &mapping);
 	stub->pci->untrusted = false;
 	__free_page(page);
 	return err;
 }
 
 /* Maps contiguous memory for an operation of this node's, and unmaps it. Sleeps. */
-int rds_stub_map(struct ib_device *device, unsigned int order)
+int rds_rust_stub_map(struct ib_device *device, unsigned int order)
 {
 	unsigned int i, count = 1u << order;
 	struct rds_ib_mapping mapping;
@@ -184,9 +184,9 @@ int rds_stub_map(struct ib_device *device, unsigned int order)
 	if (page && pages) {
 		for (i = 0; i < count; i++)
 			pages[i] = page + i;
-		err = rds_ib_map_pages(device, pages, count, 0, PAGE_SIZE << order, true, false, &mapping);
+		err = rds_rust_ib_map_pages(device, pages, count, 0, PAGE_SIZE << order, true, false, &mapping);
 		if (!err)
-			rds_ib_unmap_pages(device, &mapping);
+			rds_rust_ib_unmap_pages(device, &mapping);
 	}
 	kfree(pages);
 	if (page)
@@ -194,26 +194,26 @@ int rds_stub_map(struct ib_device *device, unsigned int order)
 	return err;
 }
 
-int rds_stub_access(struct ib_device *device, u64 address, void *bytes, size_t size, bool writes)
+int rds_rust_stub_access(struct ib_device *device, u64 address, void *bytes, size_t size, bool writes)
 {
-	return rds_fake_dma_access(device->dma_device, address, bytes, size, writes);
+	return rds_rust_fake_dma_access(device->dma_device, address, bytes, size, writes);
 }
 
-size_t rds_stub_bounce_bytes(struct ib_device *device)
+size_t rds_rust_stub_bounce_bytes(struct ib_device *device)
 {
-	return rds_fake_dma_bounce_bytes(device->dma_device);
+	return rds_rust_fake_dma_bounce_bytes(device->dma_device);
 }
 
 /* Posts an atomic operation, and says what the device was asked for. */
-int rds_stub_post(struct ib_device *device, const struct rds_ib_operation *operation,
-		  struct rds_ib_operation *asked)
+int rds_rust_stub_post(struct ib_device *device, const struct rds_ib_operation *operation,
+		       struct rds_ib_operation *asked)
 {
 	struct rds_stub_qp own = { .qp.device = device, .asked = asked };
 
-	return rds_ib_post_operation(&own.qp, operation, 0);
+	return rds_rust_ib_post_operation(&own.qp, operation, 0);
 }
 
-int rds_online_nodes(void)
+int rds_rust_online_nodes(void)
 {
 	return num_online_nodes();
 }

@@ -13,7 +13,7 @@
  * Charges the calling process, as far as RLIMIT_MEMLOCK lets it, as user verbs do (ib_umem_get_va()).
  * EPERM if it may lock nothing at all, ENOMEM if it would be too much.
  */
-int rds_pin_charge(struct rds_pin_charge *charge, unsigned long pages)
+int rds_rust_pin_charge(struct rds_rust_pin_charge *charge, unsigned long pages)
 {
 	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
 	struct mm_struct *mm = current->mm;
@@ -29,28 +29,28 @@ int rds_pin_charge(struct rds_pin_charge *charge, unsigned long pages)
 		return -ENOMEM;
 	}
 	mmgrab(mm);
-	*charge = (struct rds_pin_charge){ .mm = mm, .pages = pages };
+	*charge = (struct rds_rust_pin_charge){ .mm = mm, .pages = pages };
 	return 0;
 }
 
 /* May sleep. */
-void rds_pin_uncharge(struct rds_pin_charge *charge)
+void rds_rust_pin_uncharge(struct rds_rust_pin_charge *charge)
 {
 	atomic64_sub((s64)charge->pages, &charge->mm->pinned_vm);
 	mmdrop(charge->mm);
 }
 
 /* How many were pinned, which may be fewer, or an error if none was. Sleeps. */
-long rds_pin_pages(unsigned long address, unsigned int count, bool writable, struct page **pages)
+long rds_rust_pin_pages(unsigned long address, unsigned int count, bool writable, struct page **pages)
 {
-	if (rds_fails(RDS_FAIL_PIN, NULL))
+	if (rds_rust_fails(RDS_FAIL_PIN, NULL))
 		return -EOPNOTSUPP;
 	return pin_user_pages_fast(address, (int)count,
 				   FOLL_LONGTERM | (writable ? FOLL_WRITE : 0), pages);
 }
 
 /* Sleeps. */
-void rds_unpin_pages(struct page **pages, unsigned long count, bool dirty)
+void rds_rust_unpin_pages(struct page **pages, unsigned long count, bool dirty)
 {
 	unpin_user_pages_dirty_lock(pages, count, dirty);
 }
@@ -66,13 +66,13 @@ static size_t max_segment(struct ib_device *device)
 }
 
 /* Maps @size bytes from @offset in the first of the pages on. Sleeps. */
-int rds_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int count,
-		     unsigned int offset, unsigned long size, bool writable, bool shared,
-		     struct rds_ib_mapping *mapping)
+int rds_rust_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int count,
+			  unsigned int offset, unsigned long size, bool writable, bool shared,
+			  struct rds_ib_mapping *mapping)
 {
 	int err;
 
-	if (rds_fails(RDS_FAIL_MAP, device))
+	if (rds_rust_fails(RDS_FAIL_MAP, device))
 		return -ENOMEM;
 	mapping->direction = writable ? DMA_BIDIRECTIONAL : DMA_TO_DEVICE;
 	/*
@@ -111,13 +111,13 @@ static bool has_gaps(const struct rds_ib_mapping *mapping)
 }
 
 /* In how many pieces the device is to be told of the memory: 0 if as a region. @few: so many cost less than that. */
-unsigned int rds_ib_mapping_pieces(const struct rds_ib_mapping *mapping, unsigned int few)
+unsigned int rds_rust_ib_mapping_pieces(const struct rds_ib_mapping *mapping, unsigned int few)
 {
 	return mapping->table.nents <= few || has_gaps(mapping) ? mapping->table.nents : 0;
 }
 
 /* Has room for all pieces. They get no keys. */
-void rds_ib_mapping_list(const struct rds_ib_mapping *mapping, struct ib_sge *sges)
+void rds_rust_ib_mapping_list(const struct rds_ib_mapping *mapping, struct ib_sge *sges)
 {
 	struct scatterlist *sg;
 	unsigned int i;
@@ -128,22 +128,22 @@ void rds_ib_mapping_list(const struct rds_ib_mapping *mapping, struct ib_sge *sg
 	}
 }
 
-void rds_ib_unmap_pages(struct ib_device *device, struct rds_ib_mapping *mapping)
+void rds_rust_ib_unmap_pages(struct ib_device *device, struct rds_ib_mapping *mapping)
 {
 	ib_dma_unmap_sgtable_attrs(device, &mapping->table, mapping->direction, mapping->attrs);
 	sg_free_table(&mapping->table);
 }
 
-struct ib_mr *rds_ib_alloc_mr(struct ib_pd *pd, u32 pages)
+struct ib_mr *rds_rust_ib_alloc_mr(struct ib_pd *pd, u32 pages)
 {
-	if (rds_fails(RDS_FAIL_ALLOC_MR, pd->device))
+	if (rds_rust_fails(RDS_FAIL_ALLOC_MR, pd->device))
 		return ERR_PTR(-ENOMEM);
 	return ib_alloc_mr(pd, IB_MR_TYPE_MEM_REG, pages);
 }
 
-int rds_ib_dereg_mr(struct ib_mr *mr)
+int rds_rust_ib_dereg_mr(struct ib_mr *mr)
 {
-	if (rds_fails(RDS_FAIL_DEREG_MR, mr->device))
+	if (rds_rust_fails(RDS_FAIL_DEREG_MR, mr->device))
 		return -EIO;
 	return ib_dereg_mr(mr);
 }
@@ -153,11 +153,11 @@ int rds_ib_dereg_mr(struct ib_mr *mr)
  * from the start of the first page. Not ib_map_mr_sg_zbva(): with that the bounds would count from there,
  * too, wherever the memory begins.
  */
-int rds_ib_mr_map(struct ib_mr *mr, struct rds_ib_mapping *mapping)
+int rds_rust_ib_mr_map(struct ib_mr *mr, struct rds_ib_mapping *mapping)
 {
 	int mapped;
 
-	if (rds_fails(RDS_FAIL_MAP, mr->device))
+	if (rds_rust_fails(RDS_FAIL_MAP, mr->device))
 		return -ENOMEM;
 	mapped = ib_map_mr_sg(mr, mapping->table.sgl, (int)mapping->table.nents, NULL, PAGE_SIZE);
 	if (mapped < 0)
@@ -169,23 +169,23 @@ int rds_ib_mr_map(struct ib_mr *mr, struct rds_ib_mapping *mapping)
 	return 0;
 }
 
-u32 rds_ib_mr_rkey(const struct ib_mr *mr)
+u32 rds_rust_ib_mr_rkey(const struct ib_mr *mr)
 {
 	return mr->rkey;
 }
 
 /* Where its memory begins, as both keys count. */
-u32 rds_ib_mr_start(const struct ib_mr *mr)
+u32 rds_rust_ib_mr_start(const struct ib_mr *mr)
 {
 	return (u32)mr->iova;
 }
 
-u32 rds_ib_mr_lkey(const struct ib_mr *mr)
+u32 rds_rust_ib_mr_lkey(const struct ib_mr *mr)
 {
 	return mr->lkey;
 }
 
-struct ib_cq *rds_ib_alloc_cq(struct ib_device *device, int entries)
+struct ib_cq *rds_rust_ib_alloc_cq(struct ib_device *device, int entries)
 {
 	/*
 	 * ib_free_cq() waits for a work item, but not for a softirq to its end: ib_poll_handler() asks for
@@ -194,12 +194,12 @@ struct ib_cq *rds_ib_alloc_cq(struct ib_device *device, int entries)
 	return ib_alloc_cq_any(device, NULL, entries, IB_POLL_WORKQUEUE);
 }
 
-void rds_ib_free_cq(struct ib_cq *cq)
+void rds_rust_ib_free_cq(struct ib_cq *cq)
 {
 	ib_free_cq(cq);
 }
 
-int rds_ib_post_reg_mr(struct ib_qp *qp, struct ib_mr *mr, int access, struct ib_cqe *cqe)
+int rds_rust_ib_post_reg_mr(struct ib_qp *qp, struct ib_mr *mr, int access, struct ib_cqe *cqe)
 {
 	struct ib_reg_wr wr = {
 		.wr = {
@@ -212,7 +212,7 @@ int rds_ib_post_reg_mr(struct ib_qp *qp, struct ib_mr *mr, int access, struct ib
 		.access = access,
 	};
 
-	if (rds_fails(RDS_LOSE_REGISTRATION, qp->device))
+	if (rds_rust_fails(RDS_LOSE_REGISTRATION, qp->device))
 		return 0;
 	return rds_post(qp, &wr.wr, NULL);
 }
@@ -226,7 +226,7 @@ static bool is_atomic(enum ib_wr_opcode opcode)
 
 static enum ib_wr_opcode opcode_of(const struct rds_ib_operation *operation)
 {
-	if (!rds_device_lacks(RDS_IGNORES_MASKS))
+	if (!rds_rust_device_lacks(RDS_IGNORES_MASKS))
 		return operation->opcode;
 	switch (operation->opcode) {
 	case IB_WR_MASKED_ATOMIC_CMP_AND_SWP:
@@ -239,7 +239,7 @@ static enum ib_wr_opcode opcode_of(const struct rds_ib_operation *operation)
 }
 
 /* Its completion has @id. */
-int rds_ib_post_operation(struct ib_qp *qp, const struct rds_ib_operation *operation, u64 id)
+int rds_rust_ib_post_operation(struct ib_qp *qp, const struct rds_ib_operation *operation, u64 id)
 {
 	struct ib_sge sge = {
 		.addr = operation->address,
@@ -265,7 +265,7 @@ int rds_ib_post_operation(struct ib_qp *qp, const struct rds_ib_operation *opera
 			.rkey = operation->rkey,
 		};
 
-		if (rds_device_lacks(RDS_REFUSES_ATOMICS))
+		if (rds_rust_device_lacks(RDS_REFUSES_ATOMICS))
 			return -EOPNOTSUPP;
 		return rds_post(qp, &wr.wr, NULL);
 	} else {
@@ -279,7 +279,7 @@ int rds_ib_post_operation(struct ib_qp *qp, const struct rds_ib_operation *opera
 	}
 }
 
-int rds_ib_post_local_inv(struct ib_qp *qp, u32 rkey, struct ib_cqe *cqe)
+int rds_rust_ib_post_local_inv(struct ib_qp *qp, u32 rkey, struct ib_cqe *cqe)
 {
 	struct ib_send_wr wr = {
 		.wr_cqe = cqe,
@@ -288,7 +288,7 @@ int rds_ib_post_local_inv(struct ib_qp *qp, u32 rkey, struct ib_cqe *cqe)
 		.ex.invalidate_rkey = rkey,
 	};
 
-	if (rds_fails(RDS_LOSE_REGISTRATION, qp->device))
+	if (rds_rust_fails(RDS_LOSE_REGISTRATION, qp->device))
 		return 0;
 	return rds_post(qp, &wr, NULL);
 }

@@ -7,15 +7,15 @@
 #include <rdma/ib_verbs.h>
 
 /* Who pays for pinned pages. */
-struct rds_pin_charge {
+struct rds_rust_pin_charge {
 	struct mm_struct *mm;
 	unsigned long pages;
 };
 
-int rds_pin_charge(struct rds_pin_charge *charge, unsigned long pages);
-void rds_pin_uncharge(struct rds_pin_charge *charge);
-long rds_pin_pages(unsigned long address, unsigned int count, bool writable, struct page **pages);
-void rds_unpin_pages(struct page **pages, unsigned long count, bool dirty);
+int rds_rust_pin_charge(struct rds_rust_pin_charge *charge, unsigned long pages);
+void rds_rust_pin_uncharge(struct rds_rust_pin_charge *charge);
+long rds_rust_pin_pages(unsigned long address, unsigned int count, bool writable, struct page **pages);
+void rds_rust_unpin_pages(struct page **pages, unsigned long count, bool dirty);
 
 /* Pages as a device sees them. */
 struct rds_ib_mapping {
@@ -24,23 +24,23 @@ struct rds_ib_mapping {
 	unsigned long attrs;
 };
 
-int rds_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int count,
-		     unsigned int offset, unsigned long size, bool writable, bool shared,
-		     struct rds_ib_mapping *mapping);
-unsigned int rds_ib_mapping_pieces(const struct rds_ib_mapping *mapping, unsigned int few);
-void rds_ib_mapping_list(const struct rds_ib_mapping *mapping, struct ib_sge *sges);
-void rds_ib_unmap_pages(struct ib_device *device, struct rds_ib_mapping *mapping);
+int rds_rust_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int count,
+			  unsigned int offset, unsigned long size, bool writable, bool shared,
+			  struct rds_ib_mapping *mapping);
+unsigned int rds_rust_ib_mapping_pieces(const struct rds_ib_mapping *mapping, unsigned int few);
+void rds_rust_ib_mapping_list(const struct rds_ib_mapping *mapping, struct ib_sge *sges);
+void rds_rust_ib_unmap_pages(struct ib_device *device, struct rds_ib_mapping *mapping);
 
 /* memory regions */
-struct ib_mr *rds_ib_alloc_mr(struct ib_pd *pd, u32 pages);
-int rds_ib_dereg_mr(struct ib_mr *mr);
-int rds_ib_mr_map(struct ib_mr *mr, struct rds_ib_mapping *mapping);
-u32 rds_ib_mr_rkey(const struct ib_mr *mr);
-u32 rds_ib_mr_start(const struct ib_mr *mr);
-u32 rds_ib_mr_lkey(const struct ib_mr *mr);
-struct ib_cq *rds_ib_alloc_cq(struct ib_device *device, int entries);
-void rds_ib_free_cq(struct ib_cq *cq);
-int rds_ib_post_reg_mr(struct ib_qp *qp, struct ib_mr *mr, int access, struct ib_cqe *cqe);
+struct ib_mr *rds_rust_ib_alloc_mr(struct ib_pd *pd, u32 pages);
+int rds_rust_ib_dereg_mr(struct ib_mr *mr);
+int rds_rust_ib_mr_map(struct ib_mr *mr, struct rds_ib_mapping *mapping);
+u32 rds_rust_ib_mr_rkey(const struct ib_mr *mr);
+u32 rds_rust_ib_mr_start(const struct ib_mr *mr);
+u32 rds_rust_ib_mr_lkey(const struct ib_mr *mr);
+struct ib_cq *rds_rust_ib_alloc_cq(struct ib_device *device, int entries);
+void rds_rust_ib_free_cq(struct ib_cq *cq);
+int rds_rust_ib_post_reg_mr(struct ib_qp *qp, struct ib_mr *mr, int access, struct ib_cqe *cqe);
 /* An operation on memory of a peer, with one piece of local memory. */
 struct rds_ib_operation {
 	enum ib_wr_opcode opcode;
@@ -57,7 +57,7 @@ struct rds_ib_operation {
 	u64 swap_mask;
 };
 
-int rds_ib_post_operation(struct ib_qp *qp, const struct rds_ib_operation *operation, u64 id);
-int rds_ib_post_local_inv(struct ib_qp *qp, u32 rkey, struct ib_cqe *cqe);
+int rds_rust_ib_post_operation(struct ib_qp *qp, const struct rds_ib_operation *operation, u64 id);
+int rds_rust_ib_post_local_inv(struct ib_qp *qp, u32 rkey, struct ib_cqe *cqe);
 
 #endif

@@ -9,7 +9,7 @@
 	static unsigned int name = initial;	\
 	module_param(name, uint, 0444);		\
 	MODULE_PARM_DESC(name, text);		\
-	unsigned int rds_param_##name(void)	\
+	unsigned int rds_rust_param_##name(void)	\
 	{					\
 		return name;			\
 	}

@@ -3,11 +3,11 @@
 #ifndef RDS_RUST_HELPERS_PARAMS_H
 #define RDS_RUST_HELPERS_PARAMS_H
 
-unsigned int rds_param_max_frag(void);
-unsigned int rds_param_pool_limit_mib(void);
-unsigned int rds_param_max_conns(void);
-unsigned int rds_param_max_conns_per_peer(void);
-unsigned int rds_param_idle_secs(void);
-unsigned int rds_param_rds_ib_retry_count(void);
+unsigned int rds_rust_param_max_frag(void);
+unsigned int rds_rust_param_pool_limit_mib(void);
+unsigned int rds_rust_param_max_conns(void);
+unsigned int rds_rust_param_max_conns_per_peer(void);
+unsigned int rds_rust_param_idle_secs(void);
+unsigned int rds_rust_param_rds_ib_retry_count(void);
 
 #endif

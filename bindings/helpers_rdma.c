@@ -24,33 +24,33 @@
 
 /* device */
 
-int rds_ib_node_type(const struct ib_device *device)
+int rds_rust_ib_node_type(const struct ib_device *device)
 {
 	return device->node_type;
 }
 
-int rds_ib_numa_node(struct ib_device *device)
+int rds_rust_ib_numa_node(struct ib_device *device)
 {
 	return ibdev_to_node(device);
 }
 
 /* A copy, because an administrator may rename the device meanwhile. */
-void rds_ib_name(const struct ib_device *device, char name[IB_DEVICE_NAME_MAX])
+void rds_rust_ib_name(const struct ib_device *device, char name[IB_DEVICE_NAME_MAX])
 {
 	strscpy(name, device->name, IB_DEVICE_NAME_MAX);
 }
 
-bool rds_ib_device_try_get(struct ib_device *device)
+bool rds_rust_ib_device_try_get(struct ib_device *device)
 {
 	return ib_device_try_get(device);
 }
 
-u32 rds_ib_device_index(const struct ib_device *device)
+u32 rds_rust_ib_device_index(const struct ib_device *device)
 {
 	return device->index;
 }
 
-void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits)
+void rds_rust_ib_limits(const struct ib_device *device, struct rds_rust_ib_limits *limits)
 {
 	const struct ib_device_attr *attrs = &device->attrs;
 
@@ -65,17 +65,17 @@ void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits)
 	limits->masked_atomics = attrs->masked_atomic_cap != IB_ATOMIC_NONE;
 	limits->virt_dma = ib_uses_virt_dma((struct ib_device *)device);
 	limits->reads_run_on = device->ops.driver_id == RDMA_DRIVER_SIW;
-	if (rds_device_lacks(RDS_LACKS_REGISTRATION))
+	if (rds_rust_device_lacks(RDS_LACKS_REGISTRATION))
 		limits->mem_mgt_extensions = false;
-	if (rds_device_lacks(RDS_LACKS_ATOMICS))
+	if (rds_rust_device_lacks(RDS_LACKS_ATOMICS))
 		limits->atomics = limits->masked_atomics = false;
-	if (rds_device_lacks(RDS_LACKS_INITIATOR_DEPTH))
+	if (rds_rust_device_lacks(RDS_LACKS_INITIATOR_DEPTH))
 		limits->max_qp_init_rd_atom = 0;
-	if (rds_device_lacks(RDS_LACKS_RESPONDER_RESOURCES))
+	if (rds_rust_device_lacks(RDS_LACKS_RESPONDER_RESOURCES))
 		limits->max_qp_rd_atom = 0;
-	if (rds_device_lacks(RDS_LACKS_MASKED_ATOMICS | RDS_IGNORES_MASKS))
+	if (rds_rust_device_lacks(RDS_LACKS_MASKED_ATOMICS | RDS_IGNORES_MASKS))
 		limits->masked_atomics = true;
-	if (rds_device_lacks(RDS_LACKS_REGION_PAGES))
+	if (rds_rust_device_lacks(RDS_LACKS_REGION_PAGES))
 		limits->max_fast_reg_page_list_len = 8;
 }
 
@@ -83,7 +83,7 @@ void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits)
  * What the slowest port of a device that is active takes in a second, in megabits; 0 if none is, or none says so. A device
  * that moves data with the CPU says what its network device has been told.
  */
-u32 rds_ib_port_mbits(struct ib_device *device)
+u32 rds_rust_ib_port_mbits(struct ib_device *device)
 {
 	struct ib_port_speed_info speed;
 	struct ib_port_attr attr;
@@ -105,17 +105,17 @@ u32 rds_ib_port_mbits(struct ib_device *device)
 
 /* protection domain */
 
-struct ib_pd *rds_ib_alloc_pd(struct ib_device *device)
+struct ib_pd *rds_rust_ib_alloc_pd(struct ib_device *device)
 {
 	return ib_alloc_pd(device, 0);
 }
 
-void rds_ib_dealloc_pd(struct ib_pd *pd)
+void rds_rust_ib_dealloc_pd(struct ib_pd *pd)
 {
 	ib_dealloc_pd(pd);
 }
 
-u32 rds_ib_pd_lkey(const struct ib_pd *pd)
+u32 rds_rust_ib_pd_lkey(const struct ib_pd *pd)
 {
 	return pd->local_dma_lkey;
 }
@@ -123,9 +123,9 @@ u32 rds_ib_pd_lkey(const struct ib_pd *pd)
 /* completion queue and queue pair */
 
 /* Completion vectors in turn, so that connections spread over the device's interrupts. */
-struct ib_cq *rds_ib_create_cq(struct ib_device *device, ib_comp_handler handler,
-			       void (*event_handler)(struct ib_event *, void *), void *context,
-			       u32 cqe)
+struct ib_cq *rds_rust_ib_create_cq(struct ib_device *device, ib_comp_handler handler,
+				    void (*event_handler)(struct ib_event *, void *), void *context,
+				    u32 cqe)
 {
 	static atomic_t next_vector;
 	struct ib_cq_init_attr attr = { .cqe = cqe };
@@ -136,7 +136,7 @@ struct ib_cq *rds_ib_create_cq(struct ib_device *device, ib_comp_handler handler
 	return ib_create_cq(device, handler, event_handler, context, &attr);
 }
 
-void rds_ib_destroy_cq(struct ib_cq *cq)
+void rds_rust_ib_destroy_cq(struct ib_cq *cq)
 {
 	ib_destroy_cq(cq);
 }
@@ -148,7 +148,7 @@ static int rds_lose_completions(const struct ib_cq *cq, struct ib_wc *wcs, int c
 	int i, kept = 0;
 
 	for (i = 0; i < count; i++) {
-		if (wcs[i].wr_id >> 31 == 1 && rds_fails(RDS_LOSE_COMPLETION, cq->device))
+		if (wcs[i].wr_id >> 31 == 1 && rds_rust_fails(RDS_LOSE_COMPLETION, cq->device))
 			continue;
 		if (kept != i)
 			wcs[kept] = wcs[i];
@@ -163,38 +163,38 @@ static inline int rds_lose_completions(const struct ib_cq *cq, struct ib_wc *wcs
 }
 #endif
 
-int rds_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs)
+int rds_rust_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs)
 {
 	return rds_lose_completions(cq, wcs, ib_poll_cq(cq, count, wcs));
 }
 
 /* Asks for an interrupt at the next completion; true if one may have come before that. */
-bool rds_ib_rearm_cq(struct ib_cq *cq)
+bool rds_rust_ib_rearm_cq(struct ib_cq *cq)
 {
 	return ib_req_notify_cq(cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS) > 0;
 }
 
-int rds_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
-		     const struct ib_send_wr **bad_wr)
+int rds_rust_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+			  const struct ib_send_wr **bad_wr)
 {
 	return rds_post(qp, wr, bad_wr);
 }
 
 /* Of a queue pair that is closed: what is refused here would be lost. No faults are injected. */
-int rds_ib_post_last_send(struct ib_qp *qp, const struct ib_send_wr *wr,
-			  const struct ib_send_wr **bad_wr)
+int rds_rust_ib_post_last_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+			       const struct ib_send_wr **bad_wr)
 {
 	return ib_post_send(qp, wr, bad_wr);
 }
 
-int rds_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
-		     const struct ib_recv_wr **bad_wr)
+int rds_rust_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
+			  const struct ib_recv_wr **bad_wr)
 {
 	return ib_post_recv(qp, wr, bad_wr);
 }
 
 /* Once the queue pair is connected. May sleep. */
-int rds_ib_set_rnr_timer(struct ib_qp *qp, u8 timer)
+int rds_rust_ib_set_rnr_timer(struct ib_qp *qp, u8 timer)
 {
 	struct ib_qp_attr attr = { .min_rnr_timer = timer };
 
@@ -202,7 +202,7 @@ int rds_ib_set_rnr_timer(struct ib_qp *qp, u8 timer)
 }
 
 /* May sleep. */
-int rds_ib_qp_to_error(struct ib_qp *qp)
+int rds_rust_ib_qp_to_error(struct ib_qp *qp)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
 
@@ -214,7 +214,7 @@ static void rds_poll_kick(struct irq_work *work)
 	irq_poll_sched(&container_of(work, struct rds_poll, kick)->iop);
 }
 
-void rds_poll_init(struct rds_poll *poll, int budget, irq_poll_fn *fn)
+void rds_rust_poll_init(struct rds_poll *poll, int budget, irq_poll_fn *fn)
 {
 	irq_poll_init(&poll->iop, budget, fn);
 	init_irq_work(&poll->kick, rds_poll_kick);
@@ -225,7 +225,7 @@ void rds_poll_init(struct rds_poll *poll, int budget, irq_poll_fn *fn)
  * there runs in ksoftirqd, which costs two context switches for each completion; raised in an
  * interrupt, it runs at the end of that.
  */
-void rds_poll_sched(struct rds_poll *poll)
+void rds_rust_poll_sched(struct rds_poll *poll)
 {
 	if (in_interrupt())
 		irq_poll_sched(&poll->iop);
@@ -233,8 +233,8 @@ void rds_poll_sched(struct rds_poll *poll)
 		irq_work_queue(&poll->kick);
 }
 
-/* After this no earlier rds_poll_sched() has an effect any more. May sleep. */
-void rds_poll_sync(struct rds_poll *poll)
+/* After this no earlier rds_rust_poll_sched() has an effect any more. May sleep. */
+void rds_rust_poll_sync(struct rds_poll *poll)
 {
 	irq_work_sync(&poll->kick);
 }
@@ -246,7 +246,7 @@ void rds_poll_sync(struct rds_poll *poll)
  * compaction, no reserves, no other node, because a smaller one does as well. For the smallest no
  * process is killed. The program that made it necessary is charged, if there is one.
  */
-void *rds_alloc_shard(int node, unsigned int order, unsigned int smallest, bool may_sleep)
+void *rds_rust_alloc_shard(int node, unsigned int order, unsigned int smallest, bool may_sleep)
 {
 	gfp_t gfp = __GFP_ZERO | __GFP_COMP | __GFP_NOWARN | (may_sleep ? __GFP_ACCOUNT : 0);
 	struct page *page;
@@ -259,17 +259,17 @@ void *rds_alloc_shard(int node, unsigned int order, unsigned int smallest, bool 
 	return page ? page_address(page) : NULL;
 }
 
-int rds_node_of(const void *memory)
+int rds_rust_node_of(const void *memory)
 {
 	return page_to_nid(virt_to_page(memory));
 }
 
-void rds_free_shard(void *memory, unsigned int order)
+void rds_rust_free_shard(void *memory, unsigned int order)
 {
 	__free_pages(virt_to_page(memory), order);
 }
 
-int rds_ib_dma_map(struct ib_device *device, void *memory, size_t size, u64 *address)
+int rds_rust_ib_dma_map(struct ib_device *device, void *memory, size_t size, u64 *address)
 {
 	*address = ib_dma_map_single(device, memory, size, DMA_BIDIRECTIONAL);
 	return ib_dma_mapping_error(device, *address);
@@ -277,9 +277,9 @@ int rds_ib_dma_map(struct ib_device *device, void *memory, size_t size, u64 *add
 
 /*
  * The memory stays as it is. What the device has written was copied there, if it has bounce buffers, or taken out of
- * caches, by rds_ib_dma_sync_for_cpu(): to do that to all of it now would undo what the CPU has written since.
+ * caches, by rds_rust_ib_dma_sync_for_cpu(): to do that to all of it now would undo what the CPU has written since.
  */
-void rds_ib_dma_unmap(struct ib_device *device, u64 address, size_t size)
+void rds_rust_ib_dma_unmap(struct ib_device *device, u64 address, size_t size)
 {
 	if (!ib_uses_virt_dma(device))
 		dma_unmap_single_attrs(device->dma_device, address, size, DMA_BIDIRECTIONAL,
@@ -290,7 +290,7 @@ void rds_ib_dma_unmap(struct ib_device *device, u64 address, size_t size)
  * All memory for bounce buffers, if what the device finds at @address is one; else 0. A mapping of whole pages behind an
  * IOMMU never is, and devices that are not coherent are told of each write whether it is one or not.
  */
-size_t rds_ib_dma_bounce_bytes(struct ib_device *device, u64 address)
+size_t rds_rust_ib_dma_bounce_bytes(struct ib_device *device, u64 address)
 {
 #ifdef CONFIG_SWIOTLB
 	struct device *dma = device->dma_device;
@@ -302,44 +302,44 @@ size_t rds_ib_dma_bounce_bytes(struct ib_device *device, u64 address)
 	return 0;
 }
 
-void rds_ib_dma_sync_for_cpu(struct ib_device *device, u64 address, size_t size)
+void rds_rust_ib_dma_sync_for_cpu(struct ib_device *device, u64 address, size_t size)
 {
 	ib_dma_sync_single_for_cpu(device, address, size, DMA_BIDIRECTIONAL);
 }
 
-void rds_ib_dma_sync_for_device(struct ib_device *device, u64 address, size_t size)
+void rds_rust_ib_dma_sync_for_device(struct ib_device *device, u64 address, size_t size)
 {
 	ib_dma_sync_single_for_device(device, address, size, DMA_BIDIRECTIONAL);
 }
 
 /* connection manager */
 
-struct rdma_cm_id *rds_rdma_create_id(rdma_cm_event_handler handler, void *context)
+struct rdma_cm_id *rds_rust_rdma_create_id(rdma_cm_event_handler handler, void *context)
 {
 	return rdma_create_id(&init_net, handler, context, RDMA_PS_TCP, IB_QPT_RC);
 }
 
-void *rds_rdma_context(const struct rdma_cm_id *id)
+void *rds_rust_rdma_context(const struct rdma_cm_id *id)
 {
 	return id->context;
 }
 
 /* Whether the driver reports a peer's refusal as a reset of the TCP connection. */
-bool rds_rdma_refuses_by_reset(const struct rdma_cm_id *id)
+bool rds_rust_rdma_refuses_by_reset(const struct rdma_cm_id *id)
 {
 	return id->device && (id->device->ops.driver_id == RDMA_DRIVER_SIW ||
 			      id->device->ops.driver_id == RDMA_DRIVER_ERDMA);
 }
 
 /* Only under the handler lock of @id. */
-void rds_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler handler, void *context)
+void rds_rust_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler handler, void *context)
 {
 	id->context = context;
 	id->event_handler = handler;
 }
 
 /* For the connection that is asked for next; nothing without a route. Only under the handler lock of @id. */
-void rds_rdma_set_service_level(struct rdma_cm_id *id, u8 level)
+void rds_rust_rdma_set_service_level(struct rdma_cm_id *id, u8 level)
 {
 	if (!id->device || !id->route.path_rec)
 		return;
@@ -348,7 +348,7 @@ void rds_rdma_set_service_level(struct rdma_cm_id *id, u8 level)
 		id->route.path_rec->sl = level;
 }
 
-struct ib_device *rds_rdma_device(const struct rdma_cm_id *id)
+struct ib_device *rds_rust_rdma_device(const struct rdma_cm_id *id)
 {
 	return READ_ONCE(id->device);
 }
@@ -373,8 +373,8 @@ static void rds_limit_reached(struct timer_list *timer)
  * rdma_connect_locked() in a worker or another kernel thread. On InfiniBand and RoCE it does not wait.
  * Soft-iWARP waits in it for the peer's TCP, interruptibly but for minutes. -ETIMEDOUT if that took too long.
  */
-int rds_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param,
-			    unsigned int timeout_ms)
+int rds_rust_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param,
+				 unsigned int timeout_ms)
 {
 	struct rds_limit limit = { .task = current };
 	int ret;
@@ -406,11 +406,11 @@ static bool has_source(const struct rdma_cm_id *id)
 	u32 scope = 0;
 
 	if (src->ss_family == AF_INET) {
-		locality = rds_locality_v4((const u8 *)&v4->sin_addr);
+		locality = rds_rust_locality_v4((const u8 *)&v4->sin_addr);
 	} else {
 		if (ipv6_addr_type(&v6->sin6_addr) & IPV6_ADDR_LINKLOCAL)
 			scope = v6->sin6_scope_id;
-		locality = rds_locality_v6(v6->sin6_addr.s6_addr, scope);
+		locality = rds_rust_locality_v6(v6->sin6_addr.s6_addr, scope);
 	}
 	if (locality == RDS_ADDR_ELSEWHERE)
 		return false;
@@ -424,13 +424,13 @@ static bool has_source(const struct rdma_cm_id *id)
 }
 
 /* 0 if it is not known. */
-u32 rds_rdma_interface(const struct rdma_cm_id *id)
+u32 rds_rust_rdma_interface(const struct rdma_cm_id *id)
 {
 	return (u32)id->route.addr.dev_addr.bound_dev_if;
 }
 
 /* Whether the hardware address of the peer is that of a group. */
-bool rds_rdma_leads_to_many(struct rdma_cm_id *id)
+bool rds_rust_rdma_leads_to_many(struct rdma_cm_id *id)
 {
 	struct rdma_dev_addr *addr = &id->route.addr.dev_addr;
 	union ib_gid gid;
@@ -446,14 +446,14 @@ bool rds_rdma_leads_to_many(struct rdma_cm_id *id)
  * Whether a message can be sent on the path: none, if the address is not resolved. Without a network device the
  * question is moot.
  */
-bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
+bool rds_rust_rdma_path_is_up(const struct rdma_cm_id *id)
 {
 	const struct rdma_dev_addr *addr = &id->route.addr.dev_addr;
 	struct ib_device *device = READ_ONCE(id->device);
 	bool up, needs_source;
 	struct net_device *dev;
 
-	if (!device || rds_fails(RDS_CUT_PATH, device))
+	if (!device || rds_rust_fails(RDS_CUT_PATH, device))
 		return false;
 	/* Of other devices the CM's messages take no network device, and it may go without the device. */
 	up = !ib_uses_virt_dma(device);
@@ -478,7 +478,7 @@ bool rds_rdma_path_is_up(const struct rdma_cm_id *id)
 }
 
 /* On iWARP the GIDs are bytes of hardware addresses, and there is no path record. */
-void rds_rdma_path(struct rdma_cm_id *id, struct rds_rdma_path *path)
+void rds_rust_rdma_path(struct rdma_cm_id *id, struct rds_rust_rdma_path *path)
 {
 	const struct sa_path_rec *rec = id->route.path_rec;
 	union ib_gid local = {}, peer = {};
@@ -494,7 +494,7 @@ void rds_rdma_path(struct rdma_cm_id *id, struct rds_rdma_path *path)
  * False if a request has come over something else than RoCE. The peer's CM writes the GIDs, and answers go where they
  * say.
  */
-bool rds_rdma_named(const struct rdma_cm_id *id, struct rds_rdma_named *named)
+bool rds_rust_rdma_named(const struct rdma_cm_id *id, struct rds_rust_rdma_named *named)
 {
 	struct sa_path_rec *rec = id->route.path_rec;
 
@@ -505,17 +505,17 @@ bool rds_rdma_named(const struct rdma_cm_id *id, struct rds_rdma_named *named)
 	return true;
 }
 
-struct ib_qp *rds_rdma_qp(const struct rdma_cm_id *id)
+struct ib_qp *rds_rust_rdma_qp(const struct rdma_cm_id *id)
 {
 	return id->qp;
 }
 
-const struct sockaddr_storage *rds_rdma_local_addr(const struct rdma_cm_id *id)
+const struct sockaddr_storage *rds_rust_rdma_local_addr(const struct rdma_cm_id *id)
 {
 	return &id->route.addr.src_addr;
 }
 
-const struct sockaddr_storage *rds_rdma_remote_addr(const struct rdma_cm_id *id)
+const struct sockaddr_storage *rds_rust_rdma_remote_addr(const struct rdma_cm_id *id)
 {
 	return &id->route.addr.dst_addr;
 }

@@ -9,7 +9,7 @@
 #include <rdma/rdma_cm.h>
 
 /* What kapi/rdma/device.rs asks of a device, out of its attributes and its first port. */
-struct rds_ib_limits {
+struct rds_rust_ib_limits {
 	u32 max_qp_wr;
 	u32 max_cqe;
 	u32 max_qp_rd_atom;
@@ -24,34 +24,34 @@ struct rds_ib_limits {
 };
 
 /* device */
-int rds_ib_node_type(const struct ib_device *device);
-int rds_ib_numa_node(struct ib_device *device);
-void rds_ib_name(const struct ib_device *device, char name[IB_DEVICE_NAME_MAX]);
-bool rds_ib_device_try_get(struct ib_device *device);
-u32 rds_ib_device_index(const struct ib_device *device);
-void rds_ib_limits(const struct ib_device *device, struct rds_ib_limits *limits);
-u32 rds_ib_port_mbits(struct ib_device *device);
+int rds_rust_ib_node_type(const struct ib_device *device);
+int rds_rust_ib_numa_node(struct ib_device *device);
+void rds_rust_ib_name(const struct ib_device *device, char name[IB_DEVICE_NAME_MAX]);
+bool rds_rust_ib_device_try_get(struct ib_device *device);
+u32 rds_rust_ib_device_index(const struct ib_device *device);
+void rds_rust_ib_limits(const struct ib_device *device, struct rds_rust_ib_limits *limits);
+u32 rds_rust_ib_port_mbits(struct ib_device *device);
 
 /* protection domain */
-struct ib_pd *rds_ib_alloc_pd(struct ib_device *device);
-void rds_ib_dealloc_pd(struct ib_pd *pd);
-u32 rds_ib_pd_lkey(const struct ib_pd *pd);
+struct ib_pd *rds_rust_ib_alloc_pd(struct ib_device *device);
+void rds_rust_ib_dealloc_pd(struct ib_pd *pd);
+u32 rds_rust_ib_pd_lkey(const struct ib_pd *pd);
 
 /* completion queue and queue pair */
-struct ib_cq *rds_ib_create_cq(struct ib_device *device, ib_comp_handler handler,
-			       void (*event_handler)(struct ib_event *, void *), void *context,
-			       u32 cqe);
-void rds_ib_destroy_cq(struct ib_cq *cq);
-int rds_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs);
-bool rds_ib_rearm_cq(struct ib_cq *cq);
-int rds_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
-		     const struct ib_send_wr **bad_wr);
-int rds_ib_post_last_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+struct ib_cq *rds_rust_ib_create_cq(struct ib_device *device, ib_comp_handler handler,
+				    void (*event_handler)(struct ib_event *, void *), void *context,
+				    u32 cqe);
+void rds_rust_ib_destroy_cq(struct ib_cq *cq);
+int rds_rust_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs);
+bool rds_rust_ib_rearm_cq(struct ib_cq *cq);
+int rds_rust_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 			  const struct ib_send_wr **bad_wr);
-int rds_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
-		     const struct ib_recv_wr **bad_wr);
-int rds_ib_set_rnr_timer(struct ib_qp *qp, u8 timer);
-int rds_ib_qp_to_error(struct ib_qp *qp);
+int rds_rust_ib_post_last_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+			       const struct ib_send_wr **bad_wr);
+int rds_rust_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
+			  const struct ib_recv_wr **bad_wr);
+int rds_rust_ib_set_rnr_timer(struct ib_qp *qp, u8 timer);
+int rds_rust_ib_qp_to_error(struct ib_qp *qp);
 
 /* Polling of a completion queue in a softirq. @iop comes first. */
 struct rds_poll {
@@ -59,47 +59,47 @@ struct rds_poll {
 	struct irq_work kick;
 };
 
-void rds_poll_init(struct rds_poll *poll, int budget, irq_poll_fn *fn);
-void rds_poll_sched(struct rds_poll *poll);
-void rds_poll_sync(struct rds_poll *poll);
+void rds_rust_poll_init(struct rds_poll *poll, int budget, irq_poll_fn *fn);
+void rds_rust_poll_sched(struct rds_poll *poll);
+void rds_rust_poll_sync(struct rds_poll *poll);
 
 /* memory */
-void *rds_alloc_shard(int node, unsigned int order, unsigned int smallest, bool may_sleep);
-void rds_free_shard(void *memory, unsigned int order);
-int rds_node_of(const void *memory);
-int rds_ib_dma_map(struct ib_device *device, void *memory, size_t size, u64 *address);
-void rds_ib_dma_unmap(struct ib_device *device, u64 address, size_t size);
-size_t rds_ib_dma_bounce_bytes(struct ib_device *device, u64 address);
-void rds_ib_dma_sync_for_cpu(struct ib_device *device, u64 address, size_t size);
-void rds_ib_dma_sync_for_device(struct ib_device *device, u64 address, size_t size);
+void *rds_rust_alloc_shard(int node, unsigned int order, unsigned int smallest, bool may_sleep);
+void rds_rust_free_shard(void *memory, unsigned int order);
+int rds_rust_node_of(const void *memory);
+int rds_rust_ib_dma_map(struct ib_device *device, void *memory, size_t size, u64 *address);
+void rds_rust_ib_dma_unmap(struct ib_device *device, u64 address, size_t size);
+size_t rds_rust_ib_dma_bounce_bytes(struct ib_device *device, u64 address);
+void rds_rust_ib_dma_sync_for_cpu(struct ib_device *device, u64 address, size_t size);
+void rds_rust_ib_dma_sync_for_device(struct ib_device *device, u64 address, size_t size);
 
 /* connection manager */
-struct rdma_cm_id *rds_rdma_create_id(rdma_cm_event_handler handler, void *context);
-void *rds_rdma_context(const struct rdma_cm_id *id);
-bool rds_rdma_refuses_by_reset(const struct rdma_cm_id *id);
-void rds_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler handler, void *context);
-void rds_rdma_set_service_level(struct rdma_cm_id *id, u8 level);
-struct ib_device *rds_rdma_device(const struct rdma_cm_id *id);
-int rds_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param,
-			    unsigned int timeout_ms);
-u32 rds_rdma_interface(const struct rdma_cm_id *id);
-bool rds_rdma_path_is_up(const struct rdma_cm_id *id);
-bool rds_rdma_leads_to_many(struct rdma_cm_id *id);
+struct rdma_cm_id *rds_rust_rdma_create_id(rdma_cm_event_handler handler, void *context);
+void *rds_rust_rdma_context(const struct rdma_cm_id *id);
+bool rds_rust_rdma_refuses_by_reset(const struct rdma_cm_id *id);
+void rds_rust_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler handler, void *context);
+void rds_rust_rdma_set_service_level(struct rdma_cm_id *id, u8 level);
+struct ib_device *rds_rust_rdma_device(const struct rdma_cm_id *id);
+int rds_rust_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param,
+				 unsigned int timeout_ms);
+u32 rds_rust_rdma_interface(const struct rdma_cm_id *id);
+bool rds_rust_rdma_path_is_up(const struct rdma_cm_id *id);
+bool rds_rust_rdma_leads_to_many(struct rdma_cm_id *id);
 /* What an identifier has found out about its path. */
-struct rds_rdma_path {
+struct rds_rust_rdma_path {
 	u8 local_gid[16];
 	u8 peer_gid[16];
 	u8 service_level;
 };
-void rds_rdma_path(struct rdma_cm_id *id, struct rds_rdma_path *path);
+void rds_rust_rdma_path(struct rdma_cm_id *id, struct rds_rust_rdma_path *path);
 /* The GIDs that a request over RoCE names. */
-struct rds_rdma_named {
+struct rds_rust_rdma_named {
 	u8 local_gid[16];
 	u8 peer_gid[16];
 };
-bool rds_rdma_named(const struct rdma_cm_id *id, struct rds_rdma_named *named);
-struct ib_qp *rds_rdma_qp(const struct rdma_cm_id *id);
-const struct sockaddr_storage *rds_rdma_local_addr(const struct rdma_cm_id *id);
-const struct sockaddr_storage *rds_rdma_remote_addr(const struct rdma_cm_id *id);
+bool rds_rust_rdma_named(const struct rdma_cm_id *id, struct rds_rust_rdma_named *named);
+struct ib_qp *rds_rust_rdma_qp(const struct rdma_cm_id *id);
+const struct sockaddr_storage *rds_rust_rdma_local_addr(const struct rdma_cm_id *id);
+const struct sockaddr_storage *rds_rust_rdma_remote_addr(const struct rdma_cm_id *id);
 
 #endif

@@ -21,12 +21,12 @@ struct rds_trace_name {
 	size_t len;
 };
 
-void rds_trace_state(const struct rds_trace_conn *conn, const struct rds_trace_name *event,
-		     const struct rds_trace_name *from, const struct rds_trace_name *to);
-void rds_trace_dropped(const struct rds_trace_conn *conn, const struct rds_trace_name *reason,
-		       u64 count);
-void rds_trace_failed(const struct rds_trace_conn *conn, const struct rds_trace_name *what,
-		      int code);
-void rds_trace_port(const u8 addr[16], u16 port, bool full);
+void rds_rust_trace_state(const struct rds_trace_conn *conn, const struct rds_trace_name *event,
+			  const struct rds_trace_name *from, const struct rds_trace_name *to);
+void rds_rust_trace_dropped(const struct rds_trace_conn *conn, const struct rds_trace_name *reason,
+			    u64 count);
+void rds_rust_trace_failed(const struct rds_trace_conn *conn, const struct rds_trace_name *what,
+			   int code);
+void rds_rust_trace_port(const u8 addr[16], u16 port, bool full);
 
 #endif

@@ -59,7 +59,7 @@ unsafe impl Allocator for Direct {
             return Kmalloc::alloc(layout, flags, nid);
         }
         // SAFETY: The function accepts any size. The caller's flags say whether it may sleep.
-        let memory = unsafe { bindings::rds_kmalloc(layout.size(), atomic) };
+        let memory = unsafe { bindings::rds_rust_kmalloc(layout.size(), atomic) };
         let memory = NonNull::new(memory.cast()).ok_or(AllocError)?;
         Ok(NonNull::slice_from_raw_parts(memory, layout.size()))
     }

@@ -32,7 +32,7 @@ impl Page<'_> {
         self.file.call_printf(text);
         let raw = core::ptr::from_ref(self.file).cast_mut().cast();
         // SAFETY: A `SeqFile` is a `struct seq_file` that is alive as long as the reference.
-        let full = unsafe { bindings::rds_seq_is_full(raw) };
+        let full = unsafe { bindings::rds_rust_seq_is_full(raw) };
         if full || task::check_killed().is_err() {
             return Err(Stop);
         }
@@ -77,7 +77,7 @@ impl<T: Send + Sync + 'static> Dir<T> {
     /// May sleep.
     pub(crate) fn new(name: &'static CStr) -> Self {
         // SAFETY: The name is a NUL-terminated string.
-        let dentry = unsafe { bindings::rds_debugfs_dir(name.as_char_ptr()) };
+        let dentry = unsafe { bindings::rds_rust_debugfs_dir(name.as_char_ptr()) };
         // INVARIANT: The directory is new.
         Self {
             dentry,
@@ -107,7 +107,7 @@ impl<T: Send + Sync + 'static> Dir<T> {
         self.views.push(view, GFP_KERNEL)?;
         // SAFETY: By the type invariants `dentry` is a directory or an error pointer; the function
         // accepts both. The view and its data do not move until `drop` has removed the file.
-        unsafe { bindings::rds_debugfs_file(name.as_char_ptr(), self.dentry, raw) };
+        unsafe { bindings::rds_rust_debugfs_file(name.as_char_ptr(), self.dentry, raw) };
         Ok(self)
     }
 }
@@ -116,7 +116,7 @@ impl<T: Send + Sync + 'static> Drop for Dir<T> {
     fn drop(&mut self) {
         // SAFETY: By the type invariants `dentry` is a directory or an error pointer; the function
         // accepts both. It waits for readers.
-        unsafe { bindings::rds_debugfs_remove(self.dentry) };
+        unsafe { bindings::rds_rust_debugfs_remove(self.dentry) };
     }
 }
 

@@ -18,15 +18,15 @@ macro_rules! parameters {
 
 parameters! {
     /// Maximum payload of a frame in bytes.
-    max_frag = rds_param_max_frag,
+    max_frag = rds_rust_param_max_frag,
     /// Maximum memory of one buffer pool in MiB; 0 if the parameter is not set.
-    pool_limit_mib = rds_param_pool_limit_mib,
+    pool_limit_mib = rds_rust_param_pool_limit_mib,
     /// Maximum number of connections.
-    max_conns = rds_param_max_conns,
+    max_conns = rds_rust_param_max_conns,
     /// Maximum number of connections to one peer address.
-    max_conns_per_peer = rds_param_max_conns_per_peer,
+    max_conns_per_peer = rds_rust_param_max_conns_per_peer,
     /// Seconds without a message after which a connection is closed; 0 for never.
-    idle_secs = rds_param_idle_secs,
+    idle_secs = rds_rust_param_idle_secs,
     /// Number of retransmissions of a device when its peer does not acknowledge.
-    rds_ib_retry_count = rds_param_rds_ib_retry_count,
+    rds_ib_retry_count = rds_rust_param_rds_ib_retry_count,
 }

@@ -13,8 +13,8 @@ use kernel::{page::PAGE_SIZE, prelude::*};
 ///
 /// # Invariants
 ///
-/// `0` was filled by `rds_pin_charge()`.
-struct Charge(bindings::rds_pin_charge);
+/// `0` was filled by `rds_rust_pin_charge()`.
+struct Charge(bindings::rds_rust_pin_charge);
 
 // SAFETY: A charge holds a counted reference to the `mm`, which any thread may drop.
 unsafe impl Send for Charge {}
@@ -23,11 +23,11 @@ unsafe impl Sync for Charge {}
 
 impl Charge {
     fn take(pages: usize) -> Result<Self> {
-        let mut charge = bindings::rds_pin_charge::default();
+        let mut charge = bindings::rds_rust_pin_charge::default();
         // CAST: a `long` has as many bits as a `usize`.
         let pages = pages as c_ulong;
         // SAFETY: `charge` has room for the result.
-        kernel::error::to_result(unsafe { bindings::rds_pin_charge(&mut charge, pages) })?;
+        kernel::error::to_result(unsafe { bindings::rds_rust_pin_charge(&mut charge, pages) })?;
         // INVARIANT: `charge` was filled just now.
         Ok(Self(charge))
     }
@@ -36,7 +36,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         // SAFETY: By the type invariants this is a valid charge; it is returned only here.
-        unsafe { bindings::rds_pin_uncharge(&mut self.0) };
+        unsafe { bindings::rds_rust_pin_uncharge(&mut self.0) };
     }
 }
 
@@ -44,7 +44,7 @@ impl Drop for Charge {
 ///
 /// # Invariants
 ///
-/// `pages` were pinned by `rds_pin_pages()`. The memory begins `offset` bytes, less than a page,
+/// `pages` were pinned by `rds_rust_pin_pages()`. The memory begins `offset` bytes, less than a page,
 /// into the first page, and ends in the last page.
 pub(crate) struct PinnedMemory {
     pages: KVVec<*mut bindings::page>,
@@ -94,7 +94,8 @@ impl PinnedMemory {
             // CAST: less than 2^32 bytes touch less than 2^21 pages.
             let want = rest.len() as c_uint;
             // SAFETY: `rest` has room for `want` pages.
-            let got = unsafe { bindings::rds_pin_pages(at, want, writable, rest.as_mut_ptr()) };
+            let got =
+                unsafe { bindings::rds_rust_pin_pages(at, want, writable, rest.as_mut_ptr()) };
             match usize::try_from(got) {
                 Ok(got) if got > 0 => {
                     done = done.saturating_add(got);
@@ -153,6 +154,6 @@ impl Drop for PinnedMemory {
         // CAST: as above.
         let count = self.pages.len() as c_ulong;
         // SAFETY: By the type invariants the pages are pinned. They are unpinned only here.
-        unsafe { bindings::rds_unpin_pages(self.pages.as_mut_ptr(), count, self.writable) };
+        unsafe { bindings::rds_rust_unpin_pages(self.pages.as_mut_ptr(), count, self.writable) };
     }
 }

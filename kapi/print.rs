@@ -24,7 +24,7 @@ pub(crate) enum About {
 /// Any context.
 pub(crate) fn may_print(about: About) -> bool {
     // SAFETY: The function accepts any number below 4.
-    unsafe { crate::bindings::rds_printk_ratelimit(about as u32) }
+    unsafe { crate::bindings::rds_rust_printk_ratelimit(about as u32) }
 }
 
 /// `pr_warn!` of kind [`About::Trouble`], at most ten messages in five seconds for the whole

@@ -21,7 +21,7 @@ const STOP: c_ulong = c_ulong::MAX;
 /// Any context.
 pub(crate) fn total_memory() -> usize {
     // SAFETY: The function has no preconditions.
-    let pages = unsafe { bindings::rds_totalram_pages() };
+    let pages = unsafe { bindings::rds_rust_totalram_pages() };
     // CAST: `long` has as many bits as `usize`.
     (pages as usize).saturating_mul(PAGE_SIZE)
 }
@@ -78,7 +78,7 @@ impl<C: Cache> Shrinker<C> {
         // SAFETY: The name is static. The data outlives the shrinker, and has the type that both
         // callbacks expect.
         let raw = unsafe {
-            bindings::rds_shrinker_register(
+            bindings::rds_rust_shrinker_register(
                 C::NAME.as_char_ptr(),
                 // CAST: a number of pages; `long` has as many bits as `usize`.
                 C::BATCH as c_long,
@@ -101,7 +101,7 @@ impl<C: Cache> Shrinker<C> {
     /// Only for the kernel, as a callback of the shrinker of a `Self`.
     unsafe fn cache<'a>(shrinker: *mut bindings::shrinker) -> &'a C {
         // SAFETY: The kernel passes the shrinker that it calls.
-        let data = unsafe { bindings::rds_shrinker_data(shrinker) };
+        let data = unsafe { bindings::rds_rust_shrinker_data(shrinker) };
         // SAFETY: By the type invariants the data is a `C`. It outlives the callback, because
         // freeing the shrinker waits for callbacks.
         unsafe { &*data.cast::<C>() }
@@ -133,7 +133,7 @@ impl<C: Cache> Shrinker<C> {
         // SAFETY: This is a callback of the shrinker of a `Self`.
         let cache = unsafe { Self::cache(shrinker) };
         // SAFETY: The kernel passes a valid structure.
-        let want = unsafe { bindings::rds_shrink_want(control) };
+        let want = unsafe { bindings::rds_rust_shrink_want(control) };
         // CAST: `long` has as many bits as `usize`, here and below.
         match cache.shrink(want as usize) {
             0 => STOP,

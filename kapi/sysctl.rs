@@ -140,7 +140,7 @@ impl<S: Settings> Directory<S> {
             table.push(entry, GFP_KERNEL)?;
         }
         // SAFETY: The function has no preconditions.
-        let net = unsafe { bindings::rds_init_net() };
+        let net = unsafe { bindings::rds_rust_init_net() };
         // SAFETY: The namespace, the path and the names are never freed. The table and all that it
         // points to stay in place until `drop` has unregistered it. The handler accesses the value
         // as one word, and only reads the limits.

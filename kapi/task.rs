@@ -9,7 +9,7 @@ use kernel::prelude::*;
 /// Process context.
 pub(crate) fn check_killed() -> Result {
     // SAFETY: It looks at the calling task alone.
-    if unsafe { bindings::rds_is_killed() } {
+    if unsafe { bindings::rds_rust_is_killed() } {
         return Err(EINTR);
     }
     Ok(())
@@ -19,17 +19,17 @@ pub(crate) fn check_killed() -> Result {
 /// initial user namespace. Process context.
 pub(crate) fn is_resource_admin() -> bool {
     // SAFETY: It looks at the calling task alone.
-    unsafe { bindings::rds_is_resource_admin() }
+    unsafe { bindings::rds_rust_is_resource_admin() }
 }
 
 /// Runs `f`, for which no allocation, not even of other parts of the kernel, waits for I/O: that may wait for a message
 /// that `f` is to move. All workers are to run so. Process context.
 pub(crate) fn without_io<R>(f: impl FnOnce() -> R) -> R {
-    // SAFETY: It changes the calling task alone, until `rds_end_noio`.
-    let before = unsafe { bindings::rds_begin_noio() };
+    // SAFETY: It changes the calling task alone, until `rds_rust_end_noio`.
+    let before = unsafe { bindings::rds_rust_begin_noio() };
     let result = f();
     // SAFETY: `before` is what the task was like, which is the same one.
-    unsafe { bindings::rds_end_noio(before) };
+    unsafe { bindings::rds_rust_end_noio(before) };
     result
 }
 
@@ -43,7 +43,7 @@ impl UserId {
     /// Process context.
     pub(crate) fn current() -> Self {
         // SAFETY: It looks at the calling task alone.
-        Self(unsafe { bindings::rds_current_payer() })
+        Self(unsafe { bindings::rds_rust_current_payer() })
     }
 
     /// The user as a number, by which [`Self::from_number`] gives it back.

@@ -7,17 +7,17 @@ use crate::bindings;
 /// Returns the monotonic clock in nanoseconds.
 pub(crate) fn monotonic_ns() -> u64 {
     // SAFETY: The function has no preconditions.
-    unsafe { bindings::rds_ktime_get_ns() }
+    unsafe { bindings::rds_rust_ktime_get_ns() }
 }
 
 /// Returns the wall-clock time in nanoseconds since 1970.
 pub(crate) fn real_ns() -> u64 {
     // SAFETY: The function has no preconditions.
-    unsafe { bindings::rds_ktime_get_real_ns() }
+    unsafe { bindings::rds_rust_ktime_get_real_ns() }
 }
 
 /// Returns 32 random bits.
 pub(crate) fn random_u32() -> u32 {
     // SAFETY: The function has no preconditions.
-    unsafe { bindings::rds_random_u32() }
+    unsafe { bindings::rds_rust_random_u32() }
 }

@@ -38,14 +38,14 @@ fn name(text: &str) -> bindings::rds_trace_name {
 pub(crate) fn conn_state(conn: &Conn, event: &str, from: &str, to: &str) {
     let (event, from, to) = (name(event), name(from), name(to));
     // SAFETY: All arguments outlive the call. It reads `len` bytes of each name.
-    unsafe { bindings::rds_trace_state(&conn.0, &event, &from, &to) };
+    unsafe { bindings::rds_rust_trace_state(&conn.0, &event, &from, &to) };
 }
 
 /// Traces `rds:rds_drop`: `count` messages or frames of a connection are dropped.
 pub(crate) fn dropped(conn: &Conn, reason: &str, count: usize) {
     let reason = name(reason);
     // SAFETY: As above.
-    unsafe { bindings::rds_trace_dropped(&conn.0, &reason, count as u64) };
+    unsafe { bindings::rds_rust_trace_dropped(&conn.0, &reason, count as u64) };
 }
 
 /// Traces `rds:rds_error`: an operation of a connection has failed. `what` defines the meaning of
@@ -53,11 +53,11 @@ pub(crate) fn dropped(conn: &Conn, reason: &str, count: usize) {
 pub(crate) fn error(conn: &Conn, what: &str, code: i32) {
     let what = name(what);
     // SAFETY: As above.
-    unsafe { bindings::rds_trace_failed(&conn.0, &what, code) };
+    unsafe { bindings::rds_rust_trace_failed(&conn.0, &what, code) };
 }
 
 /// Traces `rds:rds_congestion`: a local port has become congested or uncongested.
 pub(crate) fn congestion(addr: Ipv6Addr, port: u16, full: bool) {
     // SAFETY: The call reads the 16 bytes of the address.
-    unsafe { bindings::rds_trace_port(addr.octets().as_ptr(), port, full) };
+    unsafe { bindings::rds_rust_trace_port(addr.octets().as_ptr(), port, full) };
 }

@@ -255,12 +255,12 @@ impl<T: Protocol> Callbacks<T> {
         // fail after the registration, so a failed load does not free the tables either.
         let tables = unsafe { &*tables.cast::<Tables<T>>() };
         // SAFETY: By the caller's guarantee `sock` is alive.
-        let kind = unsafe { bindings::rds_socket_type(sock) };
+        let kind = unsafe { bindings::rds_rust_socket_type(sock) };
         // SAFETY: By the caller's guarantee `net` is alive.
         let ns = unsafe { Net::from_raw(net) };
         let init = T::create(&tables.context, ns, kind, protocol)?;
         // SAFETY: By the caller's guarantee `net` and `sock` are alive; the proto is registered.
-        let sk = unsafe { bindings::rds_sock_alloc(net, sock, tables.proto.get(), kern) };
+        let sk = unsafe { bindings::rds_rust_sock_alloc(net, sock, tables.proto.get(), kern) };
         if sk.is_null() {
             return Err(ENOMEM);
         }
@@ -269,7 +269,7 @@ impl<T: Protocol> Callbacks<T> {
         // SAFETY: `ours` is uninitialised memory of the right size and stays where it is.
         unsafe { init_at(ours, RdsSock::new(init)) };
         // SAFETY: Both parts of the socket are initialised now; the tables outlive every socket.
-        unsafe { bindings::rds_sock_start(sock, &tables.ops, Some(Self::destruct)) };
+        unsafe { bindings::rds_rust_sock_start(sock, &tables.ops, Some(Self::destruct)) };
         Ok(())
     }
 
@@ -299,7 +299,7 @@ impl<T: Protocol> Callbacks<T> {
             // SAFETY: A callback of the socket core.
             T::release(unsafe { sock_of(sock) });
             // SAFETY: `sock` has an `sk`; this call drops the reference that `sock` holds.
-            unsafe { bindings::rds_sock_release(sock) };
+            unsafe { bindings::rds_rust_sock_release(sock) };
         }
         0
     }
@@ -366,7 +366,7 @@ impl<T: Protocol> Callbacks<T> {
         wait: *mut bindings::poll_table_struct,
     ) -> bindings::__poll_t {
         // SAFETY: The socket core passes the arguments of `poll` unchanged.
-        unsafe { bindings::rds_poll_wait(file, sock, wait) };
+        unsafe { bindings::rds_rust_poll_wait(file, sock, wait) };
         // SAFETY: A callback of the socket core.
         T::poll(unsafe { sock_of(sock) }).0
     }

@@ -32,9 +32,9 @@ pub(crate) enum Locality {
 pub(crate) fn locality(addr: Ipv6Addr, scope: u32) -> Locality {
     let locality = match addr.to_ipv4_mapped() {
         // SAFETY: The function reads four bytes.
-        Some(v4) => unsafe { bindings::rds_locality_v4(v4.octets().as_ptr()) },
+        Some(v4) => unsafe { bindings::rds_rust_locality_v4(v4.octets().as_ptr()) },
         // SAFETY: The function reads sixteen bytes.
-        None => unsafe { bindings::rds_locality_v6(addr.octets().as_ptr(), scope) },
+        None => unsafe { bindings::rds_rust_locality_v6(addr.octets().as_ptr(), scope) },
     };
     match locality {
         bindings::rds_locality_RDS_ADDR_ASSIGNED => Locality::Assigned,
@@ -51,7 +51,7 @@ pub(crate) fn locality(addr: Ipv6Addr, scope: u32) -> Locality {
 pub(crate) fn is_broadcast(addr: Ipv6Addr) -> bool {
     addr.to_ipv4_mapped().is_some_and(|v4| {
         // SAFETY: The function reads four bytes.
-        unsafe { bindings::rds_is_broadcast(v4.octets().as_ptr()) }
+        unsafe { bindings::rds_rust_is_broadcast(v4.octets().as_ptr()) }
     })
 }
 
@@ -68,8 +68,9 @@ pub(crate) fn is_broadcast(addr: Ipv6Addr) -> bool {
 pub(crate) fn for_each_assigned(limit: usize, mut f: impl FnMut(Ipv6Addr, u32)) -> Result {
     let mut found = KVVec::<bindings::rds_local_addr>::with_capacity(limit, GFP_KERNEL)?;
     // SAFETY: There is room for `limit` addresses.
-    let count =
-        unsafe { bindings::rds_local_addrs(found.spare_capacity_mut().as_mut_ptr().cast(), limit) };
+    let count = unsafe {
+        bindings::rds_rust_local_addrs(found.spare_capacity_mut().as_mut_ptr().cast(), limit)
+    };
     // SAFETY: The function has initialised `count` addresses, which is at most `limit`.
     unsafe { found.inc_len(count) };
     for local in &found {

@@ -24,14 +24,14 @@ impl Net {
         Self {
             key: net as usize,
             // SAFETY: By the caller's guarantee the namespace is alive.
-            init: unsafe { bindings::rds_net_is_init(net) },
+            init: unsafe { bindings::rds_rust_net_is_init(net) },
         }
     }
 
     /// Returns the initial network namespace, to which RDMA devices belong.
     pub(crate) fn init() -> Self {
         // SAFETY: The function has no preconditions.
-        let net = unsafe { bindings::rds_init_net() };
+        let net = unsafe { bindings::rds_rust_init_net() };
         // SAFETY: The initial namespace is never freed.
         unsafe { Self::from_raw(net) }
     }

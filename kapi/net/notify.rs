@@ -43,19 +43,19 @@ const INET: Chain = Chain {
 
 /// Changes of IPv6 addresses. Callbacks run under RCU.
 const INET6: Chain = Chain {
-    register: bindings::rds_register_inet6addr_notifier,
+    register: bindings::rds_rust_register_inet6addr_notifier,
     unregister: |block| {
         // SAFETY: As `Chain` says.
-        unsafe { bindings::rds_unregister_inet6addr_notifier(block) };
+        unsafe { bindings::rds_rust_unregister_inet6addr_notifier(block) };
     },
 };
 
 /// Events of network devices in the initial namespace. Callbacks run with RTNL held.
 const NETDEV: Chain = Chain {
-    register: bindings::rds_register_netdev_notifier,
+    register: bindings::rds_rust_register_netdev_notifier,
     unregister: |block| {
         // SAFETY: As `Chain` says.
-        unsafe { bindings::rds_unregister_netdev_notifier(block) };
+        unsafe { bindings::rds_rust_unregister_netdev_notifier(block) };
     },
 };
 
@@ -195,7 +195,7 @@ impl<W: Watch> AddressWatch<W> {
 /// The subject must be an `in_ifaddr` of a network device.
 unsafe fn inet_is_init(_event: c_ulong, subject: *mut c_void) -> bool {
     // SAFETY: By the caller's guarantee the subject is an address of this type.
-    unsafe { bindings::rds_ifa_is_init(subject) }
+    unsafe { bindings::rds_rust_ifa_is_init(subject) }
 }
 
 /// Returns `true` if an IPv6 address belongs to the initial namespace.
@@ -205,7 +205,7 @@ unsafe fn inet_is_init(_event: c_ulong, subject: *mut c_void) -> bool {
 /// The subject must be an `inet6_ifaddr` of a network device.
 unsafe fn inet6_is_init(_event: c_ulong, subject: *mut c_void) -> bool {
     // SAFETY: By the caller's guarantee the subject is an address of this type.
-    unsafe { bindings::rds_ifa6_is_init(subject) }
+    unsafe { bindings::rds_rust_ifa6_is_init(subject) }
 }
 
 /// Returns `true` if a network device event may change which RDMA device has an address.

@@ -107,12 +107,12 @@ unsafe impl<T: Protocol> Sync for Sock<T> {}
 unsafe impl<T: Protocol> AlwaysRefCounted for Sock<T> {
     fn inc_ref(&self) {
         // SAFETY: `self` is alive, so its count is not zero.
-        unsafe { bindings::rds_sock_hold(self.sk.get()) }
+        unsafe { bindings::rds_rust_sock_hold(self.sk.get()) }
     }
 
     unsafe fn dec_ref(this: NonNull<Self>) {
         // SAFETY: The caller passes a reference that it holds; `sk` is the first field.
-        unsafe { bindings::rds_sock_put(this.as_ptr().cast()) }
+        unsafe { bindings::rds_rust_sock_put(this.as_ptr().cast()) }
     }
 }
 
@@ -174,7 +174,7 @@ impl<T: Protocol> Sock<T> {
     #[inline]
     pub(crate) fn sndbuf(&self) -> usize {
         // SAFETY: `self` is alive by the type invariants.
-        let bytes = unsafe { bindings::rds_sk_sndbuf(self.as_raw()) };
+        let bytes = unsafe { bindings::rds_rust_sk_sndbuf(self.as_raw()) };
         usize::try_from(bytes).unwrap_or(0)
     }
 
@@ -182,20 +182,20 @@ impl<T: Protocol> Sock<T> {
     #[inline]
     pub(crate) fn rcvbuf(&self) -> usize {
         // SAFETY: `self` is alive by the type invariants.
-        let bytes = unsafe { bindings::rds_sk_rcvbuf(self.as_raw()) };
+        let bytes = unsafe { bindings::rds_rust_sk_rcvbuf(self.as_raw()) };
         usize::try_from(bytes).unwrap_or(0)
     }
 
     /// Returns the socket's inode number, or 0 after the program has closed the socket.
     pub(crate) fn inode(&self) -> u64 {
         // SAFETY: `self` is alive by the type invariants.
-        unsafe { bindings::rds_sk_inode(self.as_raw()) }
+        unsafe { bindings::rds_rust_sk_inode(self.as_raw()) }
     }
 
     /// Returns `true` if the caller has `CAP_NET_ADMIN` in the socket's network namespace.
     pub(crate) fn is_net_admin(&self) -> bool {
         // SAFETY: `self` is alive by the type invariants.
-        unsafe { bindings::rds_sk_net_admin(self.as_raw()) }
+        unsafe { bindings::rds_rust_sk_net_admin(self.as_raw()) }
     }
 
     /// Returns the settings that apply to the delivery of a message.
@@ -203,7 +203,7 @@ impl<T: Protocol> Sock<T> {
     pub(crate) fn recv_buffer(&self) -> RecvBuffer {
         const STAMPS: u32 = 1 << 31;
         // SAFETY: `self` is alive by the type invariants.
-        let both = unsafe { bindings::rds_sk_recv_buffer(self.as_raw()) };
+        let both = unsafe { bindings::rds_rust_sk_recv_buffer(self.as_raw()) };
         RecvBuffer {
             bytes: (both & !STAMPS) as usize,
             stamps: both & STAMPS != 0,
@@ -213,7 +213,7 @@ impl<T: Protocol> Sock<T> {
     /// Returns `SO_SNDTIMEO`, or zero for a non-blocking call.
     pub(crate) fn send_timeout(&self, nonblock: bool) -> Timeout {
         // SAFETY: `self` is alive by the type invariants.
-        let left = unsafe { bindings::rds_sk_sndtimeo(self.as_raw(), nonblock) };
+        let left = unsafe { bindings::rds_rust_sk_sndtimeo(self.as_raw(), nonblock) };
         Timeout {
             left,
             nonblocking: nonblock,
@@ -223,7 +223,7 @@ impl<T: Protocol> Sock<T> {
     /// Returns `SO_RCVTIMEO`, or zero for a non-blocking call.
     pub(crate) fn recv_timeout(&self, nonblock: bool) -> Timeout {
         // SAFETY: `self` is alive by the type invariants.
-        let left = unsafe { bindings::rds_sk_rcvtimeo(self.as_raw(), nonblock) };
+        let left = unsafe { bindings::rds_rust_sk_rcvtimeo(self.as_raw(), nonblock) };
         Timeout {
             left,
             nonblocking: nonblock,
@@ -233,7 +233,7 @@ impl<T: Protocol> Sock<T> {
     /// Returns `true` if `sk_err` is set or the error queue has an entry.
     pub(crate) fn has_error(&self) -> bool {
         // SAFETY: `self` is alive by the type invariants.
-        unsafe { bindings::rds_sk_has_error(self.as_raw()) }
+        unsafe { bindings::rds_rust_sk_has_error(self.as_raw()) }
     }
 
     /// Sets `sk_err`, which the program reads once. The caller wakes readers.
@@ -244,7 +244,7 @@ impl<T: Protocol> Sock<T> {
     pub(crate) fn set_error(&self, error: Errno) {
         // CAST: the discriminants are the positive error numbers.
         // SAFETY: `self` is alive by the type invariants.
-        unsafe { bindings::rds_sk_set_error(self.as_raw(), error as c_int) }
+        unsafe { bindings::rds_rust_sk_set_error(self.as_raw(), error as c_int) }
     }
 
     /// Clears `sk_err` and returns it as an error.
@@ -258,7 +258,7 @@ impl<T: Protocol> Sock<T> {
     /// Any context.
     pub(crate) fn take_error(&self) -> Result {
         // SAFETY: `self` is alive by the type invariants.
-        kernel::error::to_result(unsafe { bindings::rds_sk_take_error(self.as_raw()) })
+        kernel::error::to_result(unsafe { bindings::rds_rust_sk_take_error(self.as_raw()) })
     }
 
     /// Sleeps until `ready` returns `true` or `timeout` ends. Updates `timeout` to the time left.
@@ -342,7 +342,7 @@ impl<T: Protocol> Sock<T> {
         // SAFETY: `self` is alive by the type invariants. The condition gets the closure for which
         // it was instantiated, and the closure outlives the call.
         let left = unsafe {
-            bindings::rds_sk_wait(
+            bindings::rds_rust_sk_wait(
                 self.as_raw(),
                 Some(condition::<F>),
                 arg.cast(),
@@ -369,7 +369,7 @@ impl<T: Protocol> Sock<T> {
         const SOCK_WAKE_WAITD: c_int = 1;
         const POLL_IN: c_int = 1;
         // SAFETY: `self` is alive by the type invariants.
-        unsafe { bindings::rds_sk_wake(self.as_raw(), events.0, SOCK_WAKE_WAITD, POLL_IN) }
+        unsafe { bindings::rds_rust_sk_wake(self.as_raw(), events.0, SOCK_WAKE_WAITD, POLL_IN) }
     }
 
     /// Notes that a non-blocking call has found no room to write. The next [`Self::wake_writers`]
@@ -382,7 +382,7 @@ impl<T: Protocol> Sock<T> {
     #[cold]
     pub(crate) fn note_no_room(&self) {
         // SAFETY: `self` is alive by the type invariants.
-        unsafe { bindings::rds_sk_note_no_room(self.as_raw()) }
+        unsafe { bindings::rds_rust_sk_note_no_room(self.as_raw()) }
     }
 
     /// Wakes all waiters for room to write.
@@ -395,7 +395,7 @@ impl<T: Protocol> Sock<T> {
         const SOCK_WAKE_SPACE: c_int = 2;
         const POLL_OUT: c_int = 2;
         // SAFETY: `self` is alive by the type invariants.
-        unsafe { bindings::rds_sk_wake(self.as_raw(), events.0, SOCK_WAKE_SPACE, POLL_OUT) }
+        unsafe { bindings::rds_rust_sk_wake(self.as_raw(), events.0, SOCK_WAKE_SPACE, POLL_OUT) }
     }
 }
 
@@ -437,7 +437,7 @@ impl SockOptIn<'_> {
         let mut out = [0; N];
         // SAFETY: `out` has room for `N` bytes. By `new` the source comes from the kernel, and the
         // copy checks user memory.
-        let ret = unsafe { bindings::rds_sockptr_read(out.as_mut_ptr().cast(), self.ptr, N) };
+        let ret = unsafe { bindings::rds_rust_sockptr_read(out.as_mut_ptr().cast(), self.ptr, N) };
         kernel::error::to_result(ret)?;
         Ok(out)
     }
@@ -452,7 +452,8 @@ impl SockOptIn<'_> {
         let len = self.len.min(N);
         // SAFETY: `out` has room for `len` bytes. By `new` the source comes from the kernel, and
         // the copy checks user memory.
-        let ret = unsafe { bindings::rds_sockptr_read(out.as_mut_ptr().cast(), self.ptr, len) };
+        let ret =
+            unsafe { bindings::rds_rust_sockptr_read(out.as_mut_ptr().cast(), self.ptr, len) };
         kernel::error::to_result(ret)?;
         Ok((out, len))
     }

@@ -25,7 +25,7 @@ impl<T: Protocol> Sock<T> {
     /// May sleep.
     pub(crate) fn set_timestamps(&self, on: bool, new: bool) {
         // SAFETY: `self` is alive by the type invariants.
-        unsafe { bindings::rds_sk_set_timestamps(self.as_raw(), on, new) }
+        unsafe { bindings::rds_rust_sk_set_timestamps(self.as_raw(), on, new) }
     }
 
     /// Passes the receive time, in nanoseconds since 1970, to the program in the format that it
@@ -46,7 +46,7 @@ impl<T: Protocol> Sock<T> {
         const NS_PER_US: u64 = 1000;
 
         // SAFETY: `self` is alive by the type invariants.
-        let asked = unsafe { bindings::rds_sk_timestamps(self.as_raw()) };
+        let asked = unsafe { bindings::rds_rust_sk_timestamps(self.as_raw()) };
         if asked & ON == 0 {
             return Ok(());
         }

@@ -138,11 +138,11 @@ impl<E: CmHandler> Inner<E> {
         event: *mut bindings::rdma_cm_event,
     ) -> c_int {
         // SAFETY: The manager gives a valid identifier.
-        let context = unsafe { bindings::rds_rdma_context(id) };
+        let context = unsafe { bindings::rds_rust_rdma_context(id) };
         // SAFETY: By the type invariants; destroying the identifier waits for this handler.
         let context: Arc<_> = unsafe { ArcBorrow::<IdContext<E>>::from_raw(context.cast()) }.into();
         // SAFETY: The manager gives a valid identifier.
-        let by_reset = unsafe { bindings::rds_rdma_refuses_by_reset(id) };
+        let by_reset = unsafe { bindings::rds_rust_rdma_refuses_by_reset(id) };
         // SAFETY: The manager gives a valid event.
         let event = CmEvent::new(unsafe { &*event }, by_reset);
         context.state.handle(|| context.handler.event(event))
@@ -196,7 +196,7 @@ impl<E: CmHandler> Anchor for Inner<E> {
         // SAFETY: Identifier and protection domain are alive; the manager compares their devices.
         to_result(unsafe { bindings::rdma_create_qp(raw, pd, attr) })?;
         // SAFETY: The identifier is alive and has a queue pair now.
-        Ok(unsafe { bindings::rds_rdma_qp(raw) })
+        Ok(unsafe { bindings::rds_rust_rdma_qp(raw) })
     }
 
     fn destroy_qp(&self) {
@@ -228,7 +228,7 @@ impl<E: CmHandler> CmId<E> {
         let context = Arc::new(context, GFP_KERNEL)?;
         let pointer = Arc::as_ptr(&context).cast_mut().cast();
         // SAFETY: The context lives until after the identifier is destroyed.
-        let raw = unsafe { bindings::rds_rdma_create_id(Some(Inner::<E>::on_event), pointer) };
+        let raw = unsafe { bindings::rds_rust_rdma_create_id(Some(Inner::<E>::on_event), pointer) };
         let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
         // INVARIANT: New, with this context.
         let inner = Inner {
@@ -273,7 +273,7 @@ impl<E: CmHandler> CmId<E> {
         let locked = HandlerLock::new(raw, &context.state);
         // SAFETY: The handler lock is held; the context lives until the identifier is destroyed.
         unsafe {
-            bindings::rds_rdma_set_context(raw.as_ptr(), Some(Inner::<E>::on_event), pointer)
+            bindings::rds_rust_rdma_set_context(raw.as_ptr(), Some(Inner::<E>::on_event), pointer)
         };
         if let Some(event) = earlier() {
             // That of a request that was accepted: it is not about a refusal.
@@ -355,7 +355,7 @@ impl<E: CmHandler> CmId<E> {
     pub(crate) fn set_service_level(&self, level: u8) {
         let _lock = self.lock();
         // SAFETY: The identifier is alive, and its handler lock held.
-        unsafe { bindings::rds_rdma_set_service_level(self.raw(), level) };
+        unsafe { bindings::rds_rust_rdma_set_service_level(self.raw(), level) };
     }
 
     /// Sets how long the peer waits before it sends again what found no receive posted; without this
@@ -372,7 +372,7 @@ impl<E: CmHandler> CmId<E> {
         let _lock = self.lock();
         // SAFETY: The identifier is alive and its handler lock held; the manager copies the data.
         to_result(unsafe {
-            bindings::rds_rdma_connect_locked(self.raw(), &mut params, timeout_ms)
+            bindings::rds_rust_rdma_connect_locked(self.raw(), &mut params, timeout_ms)
         })?;
         self.state().connecting.store(true, ordering::Release);
         Ok(())
@@ -409,22 +409,22 @@ impl<E: CmHandler> CmId<E> {
     pub(crate) fn leads_to_many(&self) -> bool {
         let _lock = self.lock();
         // SAFETY: The identifier is alive; its handler, which may change the address, does not run.
-        unsafe { bindings::rds_rdma_leads_to_many(self.raw()) }
+        unsafe { bindings::rds_rust_rdma_leads_to_many(self.raw()) }
     }
 
     /// Whether the network device of the path is up, so that messages of the connection manager
     /// have a way out; false before the address is resolved. Any context.
     pub(crate) fn path_is_up(&self) -> bool {
         // SAFETY: The identifier is alive; the path's device does not change once it is resolved.
-        unsafe { bindings::rds_rdma_path_is_up(self.raw()) }
+        unsafe { bindings::rds_rust_rdma_path_is_up(self.raw()) }
     }
 
     /// The local GID, the peer's, and the service level of the path, which is resolved. May sleep.
     pub(crate) fn path(&self) -> ([u8; 16], [u8; 16], u8) {
-        let mut path = bindings::rds_rdma_path::default();
+        let mut path = bindings::rds_rust_rdma_path::default();
         let _lock = self.lock();
         // SAFETY: The identifier is alive; its handler, which may change the path, does not run.
-        unsafe { bindings::rds_rdma_path(self.raw(), &mut path) };
+        unsafe { bindings::rds_rust_rdma_path(self.raw(), &mut path) };
         (path.local_gid, path.peer_gid, path.service_level)
     }
 
@@ -432,7 +432,7 @@ impl<E: CmHandler> CmId<E> {
     pub(crate) fn device(&self) -> Option<ARef<Device>> {
         let _lock = self.lock();
         // SAFETY: The identifier is alive.
-        let device = unsafe { bindings::rds_rdma_device(self.raw()) };
+        let device = unsafe { bindings::rds_rust_rdma_device(self.raw()) };
         // SAFETY: The device stays in memory as long as an identifier is bound to it.
         unsafe { Device::try_get(device) }
     }
@@ -493,7 +493,7 @@ pub(super) unsafe fn reject(raw: NonNull<bindings::rdma_cm_id>, private_data: &[
 /// `raw` must be alive and its address not change meanwhile.
 pub(super) unsafe fn local_addr(raw: NonNull<bindings::rdma_cm_id>) -> Option<SocketAddr> {
     // SAFETY: The caller says that the identifier is alive.
-    let addr = unsafe { bindings::rds_rdma_local_addr(raw.as_ptr()) };
+    let addr = unsafe { bindings::rds_rust_rdma_local_addr(raw.as_ptr()) };
     // SAFETY: It is part of the identifier, and stable as the caller says.
     unsafe { addr::read(addr) }
 }
@@ -503,7 +503,7 @@ pub(super) unsafe fn local_addr(raw: NonNull<bindings::rdma_cm_id>) -> Option<So
 /// `raw` must be alive and its address not change meanwhile.
 pub(super) unsafe fn remote_addr(raw: NonNull<bindings::rdma_cm_id>) -> Option<SocketAddr> {
     // SAFETY: The caller says that the identifier is alive.
-    let addr = unsafe { bindings::rds_rdma_remote_addr(raw.as_ptr()) };
+    let addr = unsafe { bindings::rds_rust_rdma_remote_addr(raw.as_ptr()) };
     // SAFETY: It is part of the identifier, and stable as the caller says.
     unsafe { addr::read(addr) }
 }

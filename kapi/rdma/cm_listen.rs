@@ -56,7 +56,7 @@ impl Unattached {
         event: *mut bindings::rdma_cm_event,
     ) -> c_int {
         // SAFETY: The manager gives a valid identifier.
-        let context = unsafe { bindings::rds_rdma_context(id) };
+        let context = unsafe { bindings::rds_rust_rdma_context(id) };
         // SAFETY: `Request` keeps the context until the identifier is destroyed or has another one.
         let this = unsafe { &*context.cast::<Self>() };
         // SAFETY: The manager gives a valid event.
@@ -158,22 +158,22 @@ impl IncomingRequest {
     /// tell.
     pub(crate) fn interface(&self) -> u32 {
         // SAFETY: The identifier is alive; it belongs to an interface from its beginning.
-        unsafe { bindings::rds_rdma_interface(self.request.raw.as_ptr()) }
+        unsafe { bindings::rds_rust_rdma_interface(self.request.raw.as_ptr()) }
     }
 
     /// The device that the request came through.
     pub(crate) fn device(&self) -> Option<ARef<Device>> {
         // SAFETY: The identifier is alive.
-        let device = unsafe { bindings::rds_rdma_device(self.request.raw.as_ptr()) };
+        let device = unsafe { bindings::rds_rust_rdma_device(self.request.raw.as_ptr()) };
         // SAFETY: The device stays in memory as long as an identifier is bound to it.
         unsafe { Device::try_get(device) }
     }
 
     /// The GIDs that the request names, if it has come over RoCE: ours and the peer's. Our answers go where they say.
     pub(crate) fn named_gids(&self) -> Option<([u8; 16], [u8; 16])> {
-        let mut named = bindings::rds_rdma_named::default();
+        let mut named = bindings::rds_rust_rdma_named::default();
         // SAFETY: The identifier is alive; the path of a request does not change.
-        unsafe { bindings::rds_rdma_named(self.request.raw.as_ptr(), &mut named) }
+        unsafe { bindings::rds_rust_rdma_named(self.request.raw.as_ptr(), &mut named) }
             .then_some((named.local_gid, named.peer_gid))
     }
 
@@ -188,7 +188,7 @@ impl IncomingRequest {
     /// Whether an answer has a way out, as [`CmId::path_is_up`]. Any context.
     pub(crate) fn path_is_up(&self) -> bool {
         // SAFETY: The identifier is alive; it belongs to an interface from its beginning.
-        unsafe { bindings::rds_rdma_path_is_up(self.request.raw.as_ptr()) }
+        unsafe { bindings::rds_rust_rdma_path_is_up(self.request.raw.as_ptr()) }
     }
 
     /// Whether the peer has withdrawn it, or its device goes: nobody waits for an answer any more. Any
@@ -268,7 +268,7 @@ impl<L: RequestHandler> Listener<L> {
         let context = Arc::new(ListenContext { handler }, GFP_KERNEL)?;
         let pointer = Arc::as_ptr(&context).cast_mut().cast();
         // SAFETY: The context lives until after the identifier is destroyed.
-        let raw = unsafe { bindings::rds_rdma_create_id(Some(Self::on_event), pointer) };
+        let raw = unsafe { bindings::rds_rust_rdma_create_id(Some(Self::on_event), pointer) };
         // INVARIANT: New, with this context.
         let this = Self {
             raw: NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?,
@@ -311,7 +311,7 @@ impl<L: RequestHandler> Listener<L> {
         event: *mut bindings::rdma_cm_event,
     ) -> c_int {
         // SAFETY: The manager gives a valid identifier.
-        let context = unsafe { bindings::rds_rdma_context(id) };
+        let context = unsafe { bindings::rds_rust_rdma_context(id) };
         // SAFETY: By the type invariants; destroying the listener waits for this handler.
         let context = unsafe { ArcBorrow::<ListenContext<L>>::from_raw(context.cast()) };
         // SAFETY: The manager gives a valid event.
@@ -353,7 +353,7 @@ impl<L: RequestHandler> ListenContext<L> {
         let pointer = Arc::as_ptr(&context).cast_mut().cast();
         // SAFETY: The manager holds the handler lock of the new identifier. The context lives until
         // after the identifier is destroyed.
-        unsafe { bindings::rds_rdma_set_context(id, Some(Unattached::on_event), pointer) };
+        unsafe { bindings::rds_rust_rdma_set_context(id, Some(Unattached::on_event), pointer) };
         // INVARIANT: The identifier of a request is for its handler to own.
         let request = Request {
             raw,

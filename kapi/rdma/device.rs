@@ -30,7 +30,7 @@ unsafe impl AlwaysRefCounted for Device {
     fn inc_ref(&self) {
         // SAFETY: `self` is a device by the type invariants. The count is above zero, so the call
         // cannot fail.
-        unsafe { bindings::rds_ib_device_try_get(self.as_raw()) };
+        unsafe { bindings::rds_rust_ib_device_try_get(self.as_raw()) };
     }
 
     unsafe fn dec_ref(obj: NonNull<Self>) {
@@ -113,7 +113,7 @@ impl Device {
     pub(super) unsafe fn try_get(device: *mut bindings::ib_device) -> Option<ARef<Self>> {
         let ptr = NonNull::new(device)?;
         // SAFETY: By the caller's guarantee `device` is in memory.
-        if !unsafe { bindings::rds_ib_device_try_get(device) } {
+        if !unsafe { bindings::rds_rust_ib_device_try_get(device) } {
             return None;
         }
         // SAFETY: The reference taken above is passed to the result. `Device` is transparent.
@@ -123,21 +123,21 @@ impl Device {
     /// Returns the device's identifier.
     pub(crate) fn id(&self) -> DeviceId {
         // SAFETY: `self` is a device by the type invariants.
-        DeviceId(unsafe { bindings::rds_ib_device_index(self.as_raw()) })
+        DeviceId(unsafe { bindings::rds_rust_ib_device_index(self.as_raw()) })
     }
 
     /// Calls `f` with the device's name, which an administrator may change at any time.
     pub(crate) fn with_name<R>(&self, f: impl FnOnce(&CStr) -> R) -> R {
         let mut name = [0u8; bindings::IB_DEVICE_NAME_MAX as usize];
         // SAFETY: `self` is a device by the type invariants; there is room for the longest name.
-        unsafe { bindings::rds_ib_name(self.as_raw(), name.as_mut_ptr().cast()) };
+        unsafe { bindings::rds_rust_ib_name(self.as_raw(), name.as_mut_ptr().cast()) };
         f(CStr::from_bytes_until_nul(&name).unwrap_or_default())
     }
 
     /// Returns `true` for InfiniBand, RoCE and iWARP devices, and `false` for usNIC and others.
     pub(crate) fn has_reliable_connections(&self) -> bool {
         // SAFETY: `self` is a device by the type invariants.
-        let node_type = unsafe { bindings::rds_ib_node_type(self.as_raw()) };
+        let node_type = unsafe { bindings::rds_rust_ib_node_type(self.as_raw()) };
         // CAST: node types are small positive numbers.
         node_type == bindings::RDMA_NODE_IB_CA as i32
             || node_type == bindings::RDMA_NODE_RNIC as i32
@@ -146,7 +146,7 @@ impl Device {
     /// Returns the NUMA node of the device, or a negative number if unknown.
     pub(crate) fn numa_node(&self) -> i32 {
         // SAFETY: `self` is a device by the type invariants.
-        unsafe { bindings::rds_ib_numa_node(self.as_raw()) }
+        unsafe { bindings::rds_rust_ib_numa_node(self.as_raw()) }
     }
 
     /// Returns the rate of the slowest active port in Mbit/s. Returns 0 if no rate is known, or if
@@ -157,14 +157,14 @@ impl Device {
     /// Sleeps.
     pub(crate) fn port_mbits(&self) -> u32 {
         // SAFETY: `self` is a device by the type invariants.
-        unsafe { bindings::rds_ib_port_mbits(self.as_raw()) }
+        unsafe { bindings::rds_rust_ib_port_mbits(self.as_raw()) }
     }
 
     /// Reads the device's capabilities.
     pub(crate) fn caps(&self) -> DeviceCaps {
-        let mut limits = bindings::rds_ib_limits::default();
+        let mut limits = bindings::rds_rust_ib_limits::default();
         // SAFETY: `self` is a device by the type invariants; `limits` is a local variable.
-        unsafe { bindings::rds_ib_limits(self.as_raw(), &mut limits) };
+        unsafe { bindings::rds_rust_ib_limits(self.as_raw(), &mut limits) };
         let depth = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
         DeviceCaps {
             max_qp_wr: limits.max_qp_wr,

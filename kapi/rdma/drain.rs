@@ -60,7 +60,7 @@ impl Drain {
     /// must not be polled any more.
     pub(super) unsafe fn wait(self: Pin<&Self>, qp: *mut bindings::ib_qp) -> Result {
         // SAFETY: By the caller's guarantee `qp` is alive.
-        to_result(unsafe { bindings::rds_ib_qp_to_error(qp) })?;
+        to_result(unsafe { bindings::rds_rust_ib_qp_to_error(qp) })?;
         let mut send = bindings::ib_send_wr {
             opcode: bindings::ib_wr_opcode_IB_WR_SEND,
             // CAST: flags are small.
@@ -71,13 +71,13 @@ impl Drain {
         let mut refused = ptr::null();
         // SAFETY: By the caller's guarantee `qp` is alive and has room. The entry outlives the
         // completion.
-        to_result(unsafe { bindings::rds_ib_post_last_send(qp, &send, &mut refused) })?;
+        to_result(unsafe { bindings::rds_rust_ib_post_last_send(qp, &send, &mut refused) })?;
         self.send.wait(PATIENCE_MS)?;
         let mut recv = bindings::ib_recv_wr::default();
         recv.__bindgen_anon_1.wr_cqe = self.recv.cqe();
         let mut refused = ptr::null();
         // SAFETY: As above.
-        to_result(unsafe { bindings::rds_ib_post_recv(qp, &recv, &mut refused) })?;
+        to_result(unsafe { bindings::rds_rust_ib_post_recv(qp, &recv, &mut refused) })?;
         self.recv.wait(PATIENCE_MS)?;
         Ok(())
     }

@@ -27,7 +27,7 @@ use kernel::{
 /// The fate of work requests that are posted from now on.
 pub(crate) type Script = bindings::rds_fake_script;
 /// Progress of a queue pair.
-pub(crate) type Queues = bindings::rds_fake_queues;
+pub(crate) type Queues = bindings::rds_rust_fake_queues;
 
 /// Statuses of work requests, beside [`WcStatus::SUCCESS`].
 pub(crate) const FLUSHED: WcStatus = WcStatus::FLUSHED;
@@ -79,7 +79,7 @@ impl FakeDevice {
     /// machine: with them peers can use no memory. May sleep.
     pub(crate) fn new(soft_iwarp: bool, direct: bool) -> Result<Self> {
         // SAFETY: The function has no preconditions.
-        let raw = unsafe { bindings::rds_fake_alloc(soft_iwarp, direct) };
+        let raw = unsafe { bindings::rds_rust_fake_alloc(soft_iwarp, direct) };
         // INVARIANT: The device is new, and its reference ours.
         NonNull::new(raw).map(Self).ok_or(ENOMEM)
     }
@@ -87,25 +87,25 @@ impl FakeDevice {
     /// The driver has functions of its own to drain queue pairs, which are made after this.
     pub(crate) fn set_own_drain(&self) {
         // SAFETY: The device is there by the type invariants.
-        unsafe { bindings::rds_fake_set_own_drain(self.raw()) };
+        unsafe { bindings::rds_rust_fake_set_own_drain(self.raw()) };
     }
 
     /// Returns how many queue pairs were made by workers whose allocations may wait for I/O.
     pub(crate) fn made_with_io(&self) -> u32 {
         // SAFETY: The device is there by the type invariants.
-        unsafe { bindings::rds_fake_made_with_io(self.raw()) }
+        unsafe { bindings::rds_rust_fake_made_with_io(self.raw()) }
     }
 
     /// Returns how many work requests were refused for [`Script::no_atomics`].
     pub(crate) fn refused(&self) -> u32 {
         // SAFETY: The device is there by the type invariants.
-        unsafe { bindings::rds_fake_refused(self.raw()) }
+        unsafe { bindings::rds_rust_fake_refused(self.raw()) }
     }
 
     /// Returns how often these were called.
     pub(crate) fn drained(&self) -> u32 {
         // SAFETY: The device is there by the type invariants.
-        unsafe { bindings::rds_fake_drained(self.raw()) }
+        unsafe { bindings::rds_rust_fake_drained(self.raw()) }
     }
 
     fn raw(&self) -> *mut bindings::ib_device {
@@ -120,7 +120,7 @@ impl FakeDevice {
     /// Ends what was held and is not any more.
     pub(crate) fn set_script(&self, script: Script) {
         // SAFETY: The device is there by the type invariants; the script is copied.
-        unsafe { bindings::rds_fake_set_script(self.raw(), &script) };
+        unsafe { bindings::rds_rust_fake_set_script(self.raw(), &script) };
     }
 
     /// Waits for a condition that changes with the device. Sleeps.
@@ -131,12 +131,12 @@ impl FakeDevice {
     pub(crate) fn wait_until(&self, is_so: impl Fn() -> bool) -> Result {
         loop {
             // SAFETY: The device is there by the type invariants.
-            let seen = unsafe { bindings::rds_fake_changes(self.raw()) };
+            let seen = unsafe { bindings::rds_rust_fake_changes(self.raw()) };
             if is_so() {
                 return Ok(());
             }
             // SAFETY: As above.
-            if !unsafe { bindings::rds_fake_await_change(self.raw(), seen) } {
+            if !unsafe { bindings::rds_rust_fake_await_change(self.raw(), seen) } {
                 return Err(ETIMEDOUT);
             }
         }
@@ -146,21 +146,21 @@ impl FakeDevice {
     pub(crate) fn regions(&self) -> (u32, u32) {
         let mut made = 0;
         // SAFETY: The device is there by the type invariants.
-        let regions = unsafe { bindings::rds_fake_regions(self.raw(), &mut made) };
+        let regions = unsafe { bindings::rds_rust_fake_regions(self.raw(), &mut made) };
         (regions, made)
     }
 
     /// The number of the queue pair that was made last; 0 if none was.
     pub(crate) fn last_qp(&self) -> u32 {
         // SAFETY: The device is there by the type invariants.
-        unsafe { bindings::rds_fake_last_qp(self.raw()) }
+        unsafe { bindings::rds_rust_fake_last_qp(self.raw()) }
     }
 
     /// Returns the progress of a queue pair, if it exists.
     pub(crate) fn queues(&self, number: u32) -> Option<Queues> {
         let mut queues = Queues::default();
         // SAFETY: The device is there by the type invariants.
-        unsafe { bindings::rds_fake_queues(self.raw(), number, &mut queues) }.then_some(queues)
+        unsafe { bindings::rds_rust_fake_queues(self.raw(), number, &mut queues) }.then_some(queues)
     }
 
     /// Waits until all completions of a queue pair have been handled. Sleeps.
@@ -174,9 +174,9 @@ impl FakeDevice {
 
     /// The send that was posted after `index` others; `None` if it has ended, or was not posted.
     pub(crate) fn sent(&self, number: u32, index: u32) -> Option<Sent> {
-        let mut raw = bindings::rds_fake_send::default();
+        let mut raw = bindings::rds_rust_fake_send::default();
         // SAFETY: The device is there by the type invariants.
-        if !unsafe { bindings::rds_fake_send(self.raw(), number, index, &mut raw) } {
+        if !unsafe { bindings::rds_rust_fake_send(self.raw(), number, index, &mut raw) } {
             return None;
         }
         Some(Sent {
@@ -195,7 +195,8 @@ impl FakeDevice {
     /// into the error state and ends the others. Returns the number of sends.
     pub(crate) fn end_sends(&self, number: u32, count: u32, status: WcStatus) -> u32 {
         // SAFETY: The device is there by the type invariants.
-        let end = || unsafe { bindings::rds_fake_end_send(self.raw(), number, status.number()) };
+        let end =
+            || unsafe { bindings::rds_rust_fake_end_send(self.raw(), number, status.number()) };
         // CAST: no more than `count`.
         (0..count).take_while(|_| end()).count() as u32
     }
@@ -207,25 +208,25 @@ impl FakeDevice {
         // CAST: a frame is short.
         let len = frame.len() as u32;
         // SAFETY: The device is there by the type invariants; the frame is copied.
-        unsafe { bindings::rds_fake_receive(raw, number, frame.as_ptr(), len, told, status) }
+        unsafe { bindings::rds_rust_fake_receive(raw, number, frame.as_ptr(), len, told, status) }
     }
 
     /// Reports the end of what may not have been posted.
     pub(crate) fn report(&self, number: u32, wr_id: u64, status: WcStatus) -> bool {
         // SAFETY: The device is there by the type invariants.
-        unsafe { bindings::rds_fake_report(self.raw(), number, wr_id, status.number()) }
+        unsafe { bindings::rds_rust_fake_report(self.raw(), number, wr_id, status.number()) }
     }
 
     /// Reports the end of what was not posted, at an address in place of a number.
     pub(crate) fn report_stray(&self, number: u32) -> bool {
         // SAFETY: The device is there by the type invariants.
-        unsafe { bindings::rds_fake_report_stray(self.raw(), number) }
+        unsafe { bindings::rds_rust_fake_report_stray(self.raw(), number) }
     }
 
     /// Returns how often that address was believed.
     pub(crate) fn strays(&self) -> u32 {
         // SAFETY: The device is there by the type invariants.
-        unsafe { bindings::rds_fake_strays(self.raw()) }
+        unsafe { bindings::rds_rust_fake_strays(self.raw()) }
     }
 
     /// Reports that a queue pair can do nothing any more.
@@ -246,13 +247,13 @@ impl FakeDevice {
             false => bindings::RDMA_CORE_PORT_IBA_IB,
         };
         // SAFETY: The device is there by the type invariants.
-        unsafe { bindings::rds_fake_service_level(self.raw(), port, resolved) }
+        unsafe { bindings::rds_rust_fake_service_level(self.raw(), port, resolved) }
     }
 
     /// Whether the device gets at memory by way of bounce buffers only.
     pub(crate) fn bounces(&self) -> bool {
         // SAFETY: The device is there by the type invariants.
-        unsafe { bindings::rds_fake_bounces(self.raw()) }
+        unsafe { bindings::rds_rust_fake_bounces(self.raw()) }
     }
 
     /// Reads or writes local memory of an operation, as the device does.
@@ -267,7 +268,7 @@ impl FakeDevice {
         let (start, len) = (bytes.as_mut_ptr().cast(), bytes.len());
         // SAFETY: The device is there by the type invariants, and so many bytes.
         to_result(unsafe {
-            bindings::rds_fake_access(self.raw(), piece.address, start, len, writes)
+            bindings::rds_rust_fake_access(self.raw(), piece.address, start, len, writes)
         })
     }
 
@@ -275,14 +276,14 @@ impl FakeDevice {
         // CAST: small.
         let event = event as c_int;
         // SAFETY: The device is there by the type invariants.
-        unsafe { bindings::rds_fake_event(self.raw(), number, event) }
+        unsafe { bindings::rds_rust_fake_event(self.raw(), number, event) }
     }
 }
 
 impl Drop for FakeDevice {
     fn drop(&mut self) {
         // SAFETY: By the type invariants the device is ours.
-        unsafe { bindings::rds_fake_free(self.raw()) };
+        unsafe { bindings::rds_rust_fake_free(self.raw()) };
     }
 }
 
@@ -319,7 +320,7 @@ impl Anchor for FakeId {
         attr: &mut bindings::ib_qp_init_attr,
     ) -> Result<*mut bindings::ib_qp> {
         // SAFETY: The caller's protection domain is alive.
-        let qp = from_err_ptr(unsafe { bindings::rds_fake_create_qp(pd, attr) })?;
+        let qp = from_err_ptr(unsafe { bindings::rds_rust_fake_create_qp(pd, attr) })?;
         self.qp.lock().0 = qp;
         Ok(qp)
     }
@@ -327,7 +328,7 @@ impl Anchor for FakeId {
     fn destroy_qp(&self) {
         let qp = core::mem::replace(&mut self.qp.lock().0, ptr::null_mut());
         // SAFETY: The caller owns it.
-        unsafe { bindings::rds_fake_destroy_qp(qp) };
+        unsafe { bindings::rds_rust_fake_destroy_qp(qp) };
     }
 }
 
@@ -364,7 +365,7 @@ pub(crate) fn program_memory(bytes: usize) -> Result<u64> {
     // CAST: a `long` has as many bits as a `usize`.
     let bytes = bytes as c_ulong;
     // SAFETY: The function has no preconditions.
-    match unsafe { bindings::rds_fake_program_memory(bytes) } {
+    match unsafe { bindings::rds_rust_fake_program_memory(bytes) } {
         0 => Err(ENOMEM),
         // CAST: as above.
         address => Ok(address as u64),
@@ -376,5 +377,5 @@ pub(crate) fn program_has(address: u64, bytes: usize, value: u8) -> bool {
     // CAST: a `long` has as many bits as both.
     let (address, bytes) = (address as c_ulong, bytes as c_ulong);
     // SAFETY: The function has no preconditions.
-    unsafe { bindings::rds_fake_program_has(address, bytes, value) }
+    unsafe { bindings::rds_rust_fake_program_has(address, bytes, value) }
 }

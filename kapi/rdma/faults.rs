@@ -20,7 +20,7 @@ impl Faults {
     /// May sleep.
     pub(crate) fn new() -> Self {
         // SAFETY: The module creates one instance, so there is no directory yet.
-        unsafe { bindings::rds_faults_begin() };
+        unsafe { bindings::rds_rust_faults_begin() };
         Self(())
     }
 }
@@ -28,6 +28,6 @@ impl Faults {
 impl Drop for Faults {
     fn drop(&mut self) {
         // SAFETY: `new` has created the directory.
-        unsafe { bindings::rds_faults_end() };
+        unsafe { bindings::rds_rust_faults_end() };
     }
 }

@@ -33,13 +33,13 @@ pub(crate) fn local_device(addr: &SocketAddr) -> Result<ARef<Device>> {
     }
 
     // SAFETY: The handler uses no context.
-    let id = unsafe { bindings::rds_rdma_create_id(Some(no_event), ptr::null_mut()) };
+    let id = unsafe { bindings::rds_rust_rdma_create_id(Some(no_event), ptr::null_mut()) };
     let id = from_err_ptr(id)?;
     let mut storage = Storage::new(addr);
     // SAFETY: The id is alive; the CM copies the address.
     let bound = to_result(unsafe { bindings::rdma_bind_addr(id, storage.as_mut_ptr()) });
     // SAFETY: The id is alive; it has a device if it is bound to an address of a device.
-    let device = unsafe { bindings::rds_rdma_device(id) };
+    let device = unsafe { bindings::rds_rust_rdma_device(id) };
     let device = match bound {
         Ok(()) if device.is_null() => Err(ENODEV),
         // SAFETY: The id keeps the memory of its device.

@@ -81,7 +81,7 @@ impl LocalVerbs {
         // CAST: the number is small.
         let entries = DEPTH.saturating_add(2) as c_int;
         // SAFETY: `pd` keeps the device registered.
-        let cq = unsafe { bindings::rds_ib_alloc_cq(pd.device().as_raw(), entries) };
+        let cq = unsafe { bindings::rds_rust_ib_alloc_cq(pd.device().as_raw(), entries) };
         // INVARIANT: The completion queue is new and has no other owner.
         verbs.cq = from_err_ptr(cq)?;
         let mut attr = bindings::ib_qp_init_attr {
@@ -117,8 +117,8 @@ impl Drop for LocalVerbs {
         if !self.cq.is_null() {
             // SAFETY: By the type invariants `self` owns the completion queue, and its queue pair
             // is destroyed. The call waits for polling, which is a work item: see
-            // `rds_ib_alloc_cq()`.
-            unsafe { bindings::rds_ib_free_cq(self.cq) };
+            // `rds_rust_ib_alloc_cq()`.
+            unsafe { bindings::rds_rust_ib_free_cq(self.cq) };
         }
     }
 }
@@ -211,7 +211,7 @@ impl LocalQp {
         // SAFETY: The queue pair is alive. The region lives until its completion arrives, or until
         // the completion queue is destroyed: see below.
         let post = |flags| unsafe {
-            bindings::rds_ib_post_reg_mr(verbs.qp, region.mr().as_raw(), flags, cqe)
+            bindings::rds_rust_ib_post_reg_mr(verbs.qp, region.mr().as_raw(), flags, cqe)
         };
         // Some devices support atomic operations, but refuse MRs that permit them, and log each
         // refusal.
@@ -265,8 +265,9 @@ impl LocalQp {
         for region in regions {
             let cqe = region.mr().mark().cqe();
             // SAFETY: As in `register`; there is room for [`DEPTH`] requests.
-            result =
-                to_result(unsafe { bindings::rds_ib_post_local_inv(verbs.qp, region.rkey(), cqe) });
+            result = to_result(unsafe {
+                bindings::rds_rust_ib_post_local_inv(verbs.qp, region.rkey(), cqe)
+            });
             if result.is_err() {
                 break;
             }

@@ -110,7 +110,7 @@ impl Mapping {
         let pages = memory.pages();
         // SAFETY: `pd` keeps the device registered. The pages are pinned, and have so much memory.
         to_result(unsafe {
-            bindings::rds_ib_map_pages(
+            bindings::rds_rust_ib_map_pages(
                 pd.device().as_raw(),
                 pages.as_ptr().cast_mut(),
                 pages.len().try_into()?,
@@ -141,7 +141,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         let device = self.pd.device().as_raw();
         // SAFETY: By the type invariants; the pages are given back after this.
-        unsafe { bindings::rds_ib_unmap_pages(device, &mut self.raw) };
+        unsafe { bindings::rds_rust_ib_unmap_pages(device, &mut self.raw) };
     }
 }
 
@@ -159,7 +159,8 @@ impl LocalDmaMapping {
         let raw = &mapping.raw;
         // SAFETY: By the type invariants the memory is mapped.
         // CAST: small.
-        let count = unsafe { bindings::rds_ib_mapping_pieces(raw, FEW_PIECES as c_uint) } as usize;
+        let count =
+            unsafe { bindings::rds_rust_ib_mapping_pieces(raw, FEW_PIECES as c_uint) } as usize;
         if count == 0 {
             return Ok(None);
         }
@@ -174,7 +175,7 @@ impl LocalDmaMapping {
             }
         };
         // SAFETY: By the type invariants the memory is mapped; there is room for so many.
-        unsafe { bindings::rds_ib_mapping_list(raw, sges.as_mut_ptr()) };
+        unsafe { bindings::rds_rust_ib_mapping_list(raw, sges.as_mut_ptr()) };
         let domain = mapping.pd.domain();
         let lent = Arc::pin_init(
             pin_init!(Self {
@@ -238,7 +239,7 @@ impl RawMr {
             return Ok(());
         };
         // SAFETY: By the type invariants it is ours.
-        to_result(unsafe { bindings::rds_ib_dereg_mr(raw.as_ptr()) })?;
+        to_result(unsafe { bindings::rds_rust_ib_dereg_mr(raw.as_ptr()) })?;
         // INVARIANT: It is gone.
         self.raw = None;
         Ok(())
@@ -272,7 +273,7 @@ impl Mr {
         let mark = KBox::pin_init(Mark::new(), GFP_KERNEL)?;
         let place = Item::new(RawMr::NONE, GFP_KERNEL)?;
         // SAFETY: The protection domain is alive.
-        let raw = from_err_ptr(unsafe { bindings::rds_ib_alloc_mr(pd.as_raw(), pages) })?;
+        let raw = from_err_ptr(unsafe { bindings::rds_rust_ib_alloc_mr(pd.as_raw(), pages) })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
         // INVARIANT: New, and nobody else's.
         let own = RawMr {
@@ -304,7 +305,7 @@ impl Mr {
         self.own.mapping = Some(mapping.clone());
         let raw = core::ptr::from_ref(&mapping.raw).cast_mut();
         // SAFETY: Both are alive; the mapping is only read.
-        to_result(unsafe { bindings::rds_ib_mr_map(self.as_raw(), raw) })
+        to_result(unsafe { bindings::rds_rust_ib_mr_map(self.as_raw(), raw) })
     }
 
     /// Whether the next key would be one that it has had: a key differs from the one before in a byte.
@@ -363,7 +364,7 @@ impl Region {
     /// The key. It changes with each registration.
     pub(crate) fn rkey(&self) -> u32 {
         // SAFETY: The region is alive.
-        unsafe { bindings::rds_ib_mr_rkey(self.mr.as_raw()) }
+        unsafe { bindings::rds_rust_ib_mr_rkey(self.mr.as_raw()) }
     }
 
     /// For operations of this node's.
@@ -371,7 +372,7 @@ impl Region {
         let mut pieces = Pieces::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
         let piece = LocalPiece {
             // SAFETY: The region is alive.
-            lkey: unsafe { bindings::rds_ib_mr_lkey(self.mr.as_raw()) },
+            lkey: unsafe { bindings::rds_rust_ib_mr_lkey(self.mr.as_raw()) },
             address: self.offset().into(),
             len: self.mapping.memory.len(),
             of: PieceOwner::Region(self.mr.pd.domain().clone()),
@@ -384,7 +385,7 @@ impl Region {
     /// else if that is a bounce buffer.
     pub(crate) fn offset(&self) -> u32 {
         // SAFETY: The region is alive.
-        unsafe { bindings::rds_ib_mr_start(self.mr.as_raw()) }
+        unsafe { bindings::rds_rust_ib_mr_start(self.mr.as_raw()) }
     }
 
     /// How many pages the memory has a part of.

@@ -57,7 +57,7 @@ impl Pd {
         let domain = Arc::new(Domain::new(), GFP_KERNEL)?;
         let alloc = || {
             // SAFETY: A `Device` is registered.
-            let raw = from_err_ptr(unsafe { bindings::rds_ib_alloc_pd(device.as_raw()) })?;
+            let raw = from_err_ptr(unsafe { bindings::rds_rust_ib_alloc_pd(device.as_raw()) })?;
             NonNull::new(raw).ok_or(ENOMEM)
         };
         // INVARIANT: The protection domain is new and has no other owner. It is allocated after the
@@ -98,7 +98,7 @@ impl Pd {
     /// Returns the lkey for all memory that is mapped for the device.
     pub(super) fn local_dma_lkey(&self) -> u32 {
         // SAFETY: The protection domain is alive by the type invariants.
-        unsafe { bindings::rds_ib_pd_lkey(self.as_raw()) }
+        unsafe { bindings::rds_rust_ib_pd_lkey(self.as_raw()) }
     }
 }
 
@@ -176,6 +176,6 @@ impl PinnedDrop for Pd {
         }
         // SAFETY: By the type invariants `self` owns the protection domain. Its queue pairs and MRs
         // hold references to `self`, so there are none.
-        unsafe { bindings::rds_ib_dealloc_pd(self.as_raw()) };
+        unsafe { bindings::rds_rust_ib_dealloc_pd(self.as_raw()) };
     }
 }

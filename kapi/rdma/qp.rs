@@ -219,7 +219,7 @@ impl<H: QpHandler> Qp<H> {
                 poller <- new_spinlock_bh!(poller, "rdma_qp_poll"),
                 softirq <- Opaque::ffi_init(|slot| {
                     // SAFETY: The slot is ours to fill.
-                    unsafe { bindings::rds_poll_init(slot, POLL_BUDGET, Some(Self::poll)) };
+                    unsafe { bindings::rds_rust_poll_init(slot, POLL_BUDGET, Some(Self::poll)) };
                 }),
                 verbs <- new_mutex!(Some(verbs), "rdma_qp_verbs"),
                 _pin: PhantomPinned,
@@ -245,7 +245,7 @@ impl<H: QpHandler> Qp<H> {
         let entries = cap.max_send_wr.saturating_add(cap.max_recv_wr);
         // SAFETY: `pd` keeps the device registered; the context lives until the queue is destroyed.
         let cq = unsafe {
-            bindings::rds_ib_create_cq(
+            bindings::rds_rust_ib_create_cq(
                 self.device,
                 Some(Self::completion),
                 Some(Self::async_event),
@@ -275,7 +275,7 @@ impl<H: QpHandler> Qp<H> {
         // SAFETY: As above, for the receive queue.
         unsafe { self.recv.lock().open(verbs.qp) };
         // SAFETY: The completion queue is alive. Nothing is posted yet, so nothing can be missed.
-        unsafe { bindings::rds_ib_rearm_cq(verbs.cq) };
+        unsafe { bindings::rds_rust_ib_rearm_cq(verbs.cq) };
         Ok(())
     }
 
@@ -312,11 +312,11 @@ impl<H: QpHandler> Qp<H> {
         drop(poller);
         if !verbs.cq.is_null() {
             // SAFETY: By the invariants of `Verbs` it is ours, and its queue pair is gone.
-            unsafe { bindings::rds_ib_destroy_cq(verbs.cq) };
+            unsafe { bindings::rds_rust_ib_destroy_cq(verbs.cq) };
         }
         // SAFETY: `softirq` was initialised, and there is no completion queue any more to schedule
         // it.
-        unsafe { bindings::rds_poll_sync(self.softirq.get()) };
+        unsafe { bindings::rds_rust_poll_sync(self.softirq.get()) };
         // SAFETY: The queue pair is destroyed.
         let sends = unsafe { self.send.lock().take_slots() };
         // SAFETY: As above.
@@ -352,7 +352,7 @@ impl<H: QpHandler> Qp<H> {
         let verbs = self.verbs.lock();
         let verbs = (*verbs).as_ref().ok_or(Errno::NotConnected)?;
         // SAFETY: By the invariants of `Verbs` the queue pair is alive, as `open` has made it.
-        to_result(unsafe { bindings::rds_ib_set_rnr_timer(verbs.qp, timer as u8) })
+        to_result(unsafe { bindings::rds_rust_ib_set_rnr_timer(verbs.qp, timer as u8) })
     }
 
     /// Only with the lock of an open ring.
@@ -360,7 +360,7 @@ impl<H: QpHandler> Qp<H> {
     pub(super) fn sync_for_device(&self, address: u64, len: usize) {
         if self.sync {
             // SAFETY: A ring is open, so the device is valid and its mappings are kept.
-            unsafe { bindings::rds_ib_dma_sync_for_device(self.device, address, len) };
+            unsafe { bindings::rds_rust_ib_dma_sync_for_device(self.device, address, len) };
         }
     }
 
@@ -373,7 +373,7 @@ impl<H: QpHandler> Qp<H> {
         let this = unsafe { &*context.cast::<Self>() };
         this.handler.notified();
         // SAFETY: `softirq` was initialised.
-        unsafe { bindings::rds_poll_sched(this.softirq.get()) };
+        unsafe { bindings::rds_rust_poll_sched(this.softirq.get()) };
     }
 
     /// # Safety
@@ -417,7 +417,7 @@ impl<H: QpHandler> Qp<H> {
             };
             let want = batch.min(budget.wrapping_sub(done));
             // SAFETY: By the invariants of `Poller` the queue is alive; there is room for `want`.
-            let got = unsafe { bindings::rds_ib_poll_cq(cq, want, poller.wcs.as_mut_ptr()) };
+            let got = unsafe { bindings::rds_rust_ib_poll_cq(cq, want, poller.wcs.as_mut_ptr()) };
             let Ok(count) = usize::try_from(got) else {
                 break;
             };
@@ -440,9 +440,9 @@ impl<H: QpHandler> Qp<H> {
             // SAFETY: This is the poll function, which `irq_poll` has taken off its list for now.
             unsafe { bindings::irq_poll_complete(self.iop()) };
             // SAFETY: The completion queue is alive until `close` has had the lock.
-            if !cq.is_null() && unsafe { bindings::rds_ib_rearm_cq(cq) } {
+            if !cq.is_null() && unsafe { bindings::rds_rust_ib_rearm_cq(cq) } {
                 // SAFETY: `softirq` was initialised.
-                unsafe { bindings::rds_poll_sched(self.softirq.get()) };
+                unsafe { bindings::rds_rust_poll_sched(self.softirq.get()) };
             }
         }
         done
@@ -546,7 +546,7 @@ impl<H: QpHandler> Qp<H> {
         if let (true, Some(address)) = (self.sync, buf.posted_address()) {
             // SAFETY: The queue pair still exists, so the device is valid and its mappings are
             // kept.
-            unsafe { bindings::rds_ib_dma_sync_for_cpu(self.device, address, len as usize) };
+            unsafe { bindings::rds_rust_ib_dma_sync_for_cpu(self.device, address, len as usize) };
         }
         Received { buf, len }
     }

@@ -373,7 +373,7 @@ impl RecvRing {
         let qp = self.qp;
         // SAFETY: By the type invariants the queue pair is alive, and by those of `Chain` the chain
         // is well formed; each buffer stays in its slot until its completion.
-        let post = |wr, bad: &mut _| unsafe { bindings::rds_ib_post_recv(qp, wr, bad) };
+        let post = |wr, bad: &mut _| unsafe { bindings::rds_rust_ib_post_recv(qp, wr, bad) };
         let Err((posted, error)) = self.chain.post(count, post) else {
             // CAST: a chain is short.
             return Ok(count as u32);

@@ -230,7 +230,7 @@ impl SendRing {
         let qp = self.qp;
         // SAFETY: By the type invariants the queue pair is alive, and by those of `Chain` the chain
         // is well formed; each buffer stays in its slot until its completion.
-        let post = |wr, bad: &mut _| unsafe { bindings::rds_ib_post_send(qp, wr, bad) };
+        let post = |wr, bad: &mut _| unsafe { bindings::rds_rust_ib_post_send(qp, wr, bad) };
         let Err((posted, error)) = self.chain.post(count, post) else {
             return Ok(());
         };
@@ -296,8 +296,9 @@ impl SendRing {
         let raw = item.raw();
         // SAFETY: By the type invariants the queue pair is alive. The item keeps the memory mapped
         // until the completion.
-        let posted =
-            to_result(unsafe { bindings::rds_ib_post_operation(qp, &raw, SEND | head as u64) });
+        let posted = to_result(unsafe {
+            bindings::rds_rust_ib_post_operation(qp, &raw, SEND | head as u64)
+        });
         posted.map_err(|error| {
             // Only this error is remembered: arguments of the program can cause the others.
             if let (Some(masked), true) = (atomic, error == Errno::NotSupported.into()) {

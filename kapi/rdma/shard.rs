@@ -49,7 +49,7 @@ impl ShardMemory {
     /// Orders above `smallest` are tried without any effort. Sleeps if `may_sleep`.
     fn new(node: i32, order: u32, smallest: u32, may_sleep: bool) -> Option<Self> {
         // SAFETY: The function has no preconditions but that its caller may sleep if it says so.
-        let ptr = unsafe { bindings::rds_alloc_shard(node, order, smallest, may_sleep) };
+        let ptr = unsafe { bindings::rds_rust_alloc_shard(node, order, smallest, may_sleep) };
         // INVARIANT: The allocation is new.
         NonNull::new(ptr.cast()).map(|ptr| Self { ptr, order })
     }
@@ -58,7 +58,7 @@ impl ShardMemory {
 impl Drop for ShardMemory {
     fn drop(&mut self) {
         // SAFETY: By the type invariants the memory is ours and has this order.
-        unsafe { bindings::rds_free_shard(self.ptr.as_ptr().cast(), self.order) };
+        unsafe { bindings::rds_rust_free_shard(self.ptr.as_ptr().cast(), self.order) };
     }
 }
 
@@ -88,7 +88,12 @@ impl ShardMapping {
         let mut address = 0;
         // SAFETY: The device is registered, the caller vouches for the memory.
         to_result(unsafe {
-            bindings::rds_ib_dma_map(device.as_raw(), memory.as_ptr().cast(), len, &mut address)
+            bindings::rds_rust_ib_dma_map(
+                device.as_raw(),
+                memory.as_ptr().cast(),
+                len,
+                &mut address,
+            )
         })?;
         // INVARIANT: The mapping is new.
         let mut this = Self {
@@ -98,7 +103,7 @@ impl ShardMapping {
             bounced: None,
         };
         // SAFETY: The device is registered, and the mapping its own.
-        match unsafe { bindings::rds_ib_dma_bounce_bytes(this.device.as_raw(), address) } {
+        match unsafe { bindings::rds_rust_ib_dma_bounce_bytes(this.device.as_raw(), address) } {
             0 => {}
             all => {
                 let charged = Bounced::charge(len, all);
@@ -128,7 +133,7 @@ impl ShardMapping {
 impl Drop for ShardMapping {
     fn drop(&mut self) {
         // SAFETY: By the type invariants the mapping is ours.
-        unsafe { bindings::rds_ib_dma_unmap(self.device.as_raw(), self.address, self.len) };
+        unsafe { bindings::rds_rust_ib_dma_unmap(self.device.as_raw(), self.address, self.len) };
     }
 }
 
@@ -275,7 +280,7 @@ impl Shard {
     /// The NUMA node that the memory is on.
     pub(super) fn node(&self) -> i32 {
         // SAFETY: By the type invariants of `ShardMemory` these are pages.
-        unsafe { bindings::rds_node_of(self.memory.ptr.as_ptr().cast()) }
+        unsafe { bindings::rds_rust_node_of(self.memory.ptr.as_ptr().cast()) }
     }
 
     /// Number of free slots. Stable under the arena's lock only.

@@ -37,7 +37,7 @@ impl StubDevice {
 
     fn make(node: i32, direct: bool) -> Result<Self> {
         // SAFETY: The function has no preconditions.
-        let raw = unsafe { bindings::rds_stub_alloc(node, direct) };
+        let raw = unsafe { bindings::rds_rust_stub_alloc(node, direct) };
         // INVARIANT: The device is new, and its reference ours.
         NonNull::new(raw).map(Self).ok_or(ENODEV)
     }
@@ -50,27 +50,27 @@ impl StubDevice {
     /// Whether an IOMMU stands between the device and memory.
     pub(crate) fn translates(&self) -> bool {
         // SAFETY: The device is there by the type invariants.
-        unsafe { bindings::rds_stub_translates(self.0.as_ptr()) }
+        unsafe { bindings::rds_rust_stub_translates(self.0.as_ptr()) }
     }
 
     /// The memory that there is for bounce buffers, if the device gets at memory only by way of them, in bytes.
     pub(crate) fn bounce_bytes(&self) -> usize {
         // SAFETY: The device is there by the type invariants.
-        unsafe { bindings::rds_stub_bounce_bytes(self.0.as_ptr()) }
+        unsafe { bindings::rds_rust_stub_bounce_bytes(self.0.as_ptr()) }
     }
 
     /// Maps contiguous memory, a page times two to the power of `order`, as an operation of this node's has it mapped.
     /// Sleeps.
     pub(crate) fn map_contiguous(&self, order: u32) -> Result {
         // SAFETY: The device is there by the type invariants.
-        to_result(unsafe { bindings::rds_stub_map(self.0.as_ptr(), order) })
+        to_result(unsafe { bindings::rds_rust_stub_map(self.0.as_ptr(), order) })
     }
 
     /// Reads what is at an address, as the device does. Fails with EFAULT if there is nothing.
     pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> Result {
         let (raw, start, len) = (self.0.as_ptr(), bytes.as_mut_ptr(), bytes.len());
         // SAFETY: The device is there by the type invariants, and room for so many bytes.
-        to_result(unsafe { bindings::rds_stub_access(raw, address, start.cast(), len, false) })
+        to_result(unsafe { bindings::rds_rust_stub_access(raw, address, start.cast(), len, false) })
     }
 
     /// Writes to an address, as the device does. Fails with EFAULT if nothing is there.
@@ -78,7 +78,7 @@ impl StubDevice {
         let (raw, start, len) = (self.0.as_ptr(), bytes.as_ptr(), bytes.len());
         let start = start.cast_mut();
         // SAFETY: The device is there by the type invariants; the bytes are only read.
-        to_result(unsafe { bindings::rds_stub_access(raw, address, start.cast(), len, true) })
+        to_result(unsafe { bindings::rds_rust_stub_access(raw, address, start.cast(), len, true) })
     }
 
     /// Maps `size` bytes of a page, from `offset` on, as memory that peers may use; whether the kernel trusts the device
@@ -87,7 +87,9 @@ impl StubDevice {
         // CAST: a `u32` fits.
         let size = size as c_ulong;
         // SAFETY: The device is there by the type invariants.
-        to_result(unsafe { bindings::rds_stub_share(self.0.as_ptr(), offset, size, untrusted) })
+        to_result(unsafe {
+            bindings::rds_rust_stub_share(self.0.as_ptr(), offset, size, untrusted)
+        })
     }
 }
 
@@ -144,7 +146,9 @@ pub(crate) fn asked_for(pd: &Arc<Pd>, verb: Verb, reports: bool) -> Result<Asked
     }
     let mut seen = bindings::rds_ib_operation::default();
     // SAFETY: The device is there while its domain is, and both operations while they are borrowed.
-    to_result(unsafe { bindings::rds_stub_post(pd.device().as_raw(), &item.raw(), &mut seen) })?;
+    to_result(unsafe {
+        bindings::rds_rust_stub_post(pd.device().as_raw(), &item.raw(), &mut seen)
+    })?;
     Ok(Asked {
         opcode: match seen.opcode {
             bindings::ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD => Opcode::FetchAdd,
@@ -169,7 +173,7 @@ pub(crate) fn asked_for(pd: &Arc<Pd>, verb: Verb, reports: bool) -> Result<Asked
 impl Drop for StubDevice {
     fn drop(&mut self) {
         // SAFETY: By the type invariants the device is ours.
-        unsafe { bindings::rds_stub_free(self.0.as_ptr()) };
+        unsafe { bindings::rds_rust_stub_free(self.0.as_ptr()) };
     }
 }
 
@@ -197,7 +201,7 @@ impl StubQp {
         if let Some(address) = self.address(buf) {
             let device = self.pd.device().as_raw();
             // SAFETY: The buffer is mapped for the device, and stays so while the domain is in use.
-            unsafe { bindings::rds_ib_dma_sync_for_cpu(device, address, buf.capacity()) };
+            unsafe { bindings::rds_rust_ib_dma_sync_for_cpu(device, address, buf.capacity()) };
         }
     }
 
@@ -206,7 +210,7 @@ impl StubQp {
         if let Some(address) = self.address(buf) {
             let device = self.pd.device().as_raw();
             // SAFETY: As above.
-            unsafe { bindings::rds_ib_dma_sync_for_device(device, address, buf.capacity()) };
+            unsafe { bindings::rds_rust_ib_dma_sync_for_device(device, address, buf.capacity()) };
         }
     }
 }
@@ -236,26 +240,26 @@ impl MappedBuf {
     pub(crate) fn sync(&self) {
         let (device, len) = (self.mapping.device().as_raw(), self.buf.capacity());
         // SAFETY: The mapping is ours.
-        unsafe { bindings::rds_ib_dma_sync_for_cpu(device, self.address(), len) };
+        unsafe { bindings::rds_rust_ib_dma_sync_for_cpu(device, self.address(), len) };
         // SAFETY: As above.
-        unsafe { bindings::rds_ib_dma_sync_for_device(device, self.address(), len) };
+        unsafe { bindings::rds_rust_ib_dma_sync_for_device(device, self.address(), len) };
     }
 }
 
 /// The NUMA node that a buffer is on.
 pub(crate) fn node_of(buf: &BufMut) -> i32 {
     // SAFETY: A buffer lies in pages that the kernel has mapped where it has all memory.
-    unsafe { bindings::rds_node_of(buf.bytes().as_ptr().cast()) }
+    unsafe { bindings::rds_rust_node_of(buf.bytes().as_ptr().cast()) }
 }
 
 /// How many NUMA nodes there are.
 pub(crate) fn online_nodes() -> i32 {
     // SAFETY: The function has no preconditions.
-    unsafe { bindings::rds_online_nodes() }
+    unsafe { bindings::rds_rust_online_nodes() }
 }
 
 /// How many connections the suite `rds_pool_dma` goes up to.
 pub(crate) fn most_connections() -> usize {
     // SAFETY: The function has no preconditions.
-    unsafe { bindings::rds_pool_dma_connections() as usize }
+    unsafe { bindings::rds_rust_pool_dma_connections() as usize }
 }

@@ -22,7 +22,7 @@ impl Completion {
         pin_init!(Self {
             raw <- Opaque::ffi_init(|slot| {
                 // SAFETY: The slot is uninitialised and may be written.
-                unsafe { bindings::rds_init_completion(slot) };
+                unsafe { bindings::rds_rust_init_completion(slot) };
             }),
         })
     }
@@ -48,7 +48,7 @@ impl Completion {
     /// Sleeps.
     pub(crate) fn wait(&self, timeout_ms: u32) -> Result {
         // SAFETY: `raw` was initialised.
-        match unsafe { bindings::rds_wait_for_completion(self.raw.get(), timeout_ms) } {
+        match unsafe { bindings::rds_rust_wait_for_completion(self.raw.get(), timeout_ms) } {
             true => Ok(()),
             false => Err(ETIMEDOUT),
         }

@@ -32,7 +32,7 @@ impl<const N: usize> PerCpuCounters<N> {
     /// May sleep.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: The function has no preconditions.
-        let counters = unsafe { bindings::rds_alloc_percpu_u64(N) };
+        let counters = unsafe { bindings::rds_rust_alloc_percpu_u64(N) };
         // INVARIANT: The allocation has room for `N` counters.
         Ok(Self {
             counters: NonNull::new(counters).ok_or(ENOMEM)?,
@@ -53,7 +53,7 @@ impl<const N: usize> PerCpuCounters<N> {
     pub(crate) fn add(&self, index: usize, value: u64) {
         if let Some(counter) = self.counter(index) {
             // SAFETY: By the type invariants this is one of the allocated per-CPU counters.
-            unsafe { bindings::rds_this_cpu_add(counter, value) }
+            unsafe { bindings::rds_rust_this_cpu_add(counter, value) }
         }
     }
 
@@ -67,7 +67,7 @@ impl<const N: usize> PerCpuCounters<N> {
     pub(crate) fn count(&self, events: usize, amount: usize, value: u64) {
         if let (Some(events), Some(amount)) = (self.counter(events), self.counter(amount)) {
             // SAFETY: By the type invariants these are two of the allocated per-CPU counters.
-            unsafe { bindings::rds_this_cpu_count(events, amount, value) }
+            unsafe { bindings::rds_rust_this_cpu_count(events, amount, value) }
         }
     }
 
@@ -79,7 +79,7 @@ impl<const N: usize> PerCpuCounters<N> {
     pub(crate) fn sum(&self, index: usize) -> u64 {
         self.counter(index).map_or(0, |counter| {
             // SAFETY: By the type invariants this is one of the allocated per-CPU counters.
-            unsafe { bindings::rds_sum_percpu(counter) }
+            unsafe { bindings::rds_rust_sum_percpu(counter) }
         })
     }
 }
@@ -87,6 +87,6 @@ impl<const N: usize> PerCpuCounters<N> {
 impl<const N: usize> Drop for PerCpuCounters<N> {
     fn drop(&mut self) {
         // SAFETY: By the type invariants `self` owns the counters, and its lifetime ends here.
-        unsafe { bindings::rds_free_percpu_u64(self.counters.as_ptr()) }
+        unsafe { bindings::rds_rust_free_percpu_u64(self.counters.as_ptr()) }
     }
 }

@@ -35,32 +35,32 @@ unsafe impl Backend for SpinLockBhBackend {
         key: *mut kernel::bindings::lock_class_key,
     ) {
         // SAFETY: The caller passes a lock to initialise, and a static name and key.
-        unsafe { bindings::rds_spin_lock_init(ptr, name, key.cast()) };
+        unsafe { bindings::rds_rust_spin_lock_init(ptr, name, key.cast()) };
     }
 
     #[inline]
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
         // SAFETY: By the caller's guarantee the lock is initialised.
-        unsafe { bindings::rds_spin_lock_bh(ptr) }
+        unsafe { bindings::rds_rust_spin_lock_bh(ptr) }
     }
 
     #[inline]
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
         // SAFETY: By the caller's guarantee the lock is initialised.
-        unsafe { bindings::rds_spin_trylock_bh(ptr) }.then_some(())
+        unsafe { bindings::rds_rust_spin_trylock_bh(ptr) }.then_some(())
     }
 
     #[inline]
     unsafe fn unlock(ptr: *mut Self::State, _guard_state: &Self::GuardState) {
         // SAFETY: By the caller's guarantee this context holds the lock.
-        unsafe { bindings::rds_spin_unlock_bh(ptr) }
+        unsafe { bindings::rds_rust_spin_unlock_bh(ptr) }
     }
 
     #[inline]
     unsafe fn assert_is_held(ptr: *mut Self::State) {
         if cfg!(CONFIG_PROVE_LOCKING) {
             // SAFETY: By the caller's guarantee the lock is initialised.
-            unsafe { bindings::rds_lockdep_assert_held(ptr) }
+            unsafe { bindings::rds_rust_lockdep_assert_held(ptr) }
         }
     }
 }

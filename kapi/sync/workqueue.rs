@@ -46,7 +46,7 @@ impl OwnedQueue {
     pub(crate) fn new(name: &'static CStr) -> Result<Self> {
         let flags = bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_MEM_RECLAIM;
         // SAFETY: `name` is a static NUL-terminated string.
-        let queue = unsafe { bindings::rds_alloc_workqueue(name.as_char_ptr(), flags, 0) };
+        let queue = unsafe { bindings::rds_rust_alloc_workqueue(name.as_char_ptr(), flags, 0) };
         // INVARIANT: The new queue has no other owner.
         Ok(Self {
             queue: NonNull::new(queue).ok_or(ENOMEM)?,
@@ -117,7 +117,7 @@ impl OwnedQueue {
         let queue = self.queue.as_ptr();
         // SAFETY: The queue is alive by the type invariants. The item is initialised, because it is
         // in an `Arc`. The reference in `raw` keeps it alive until it has run.
-        let left = unsafe { bindings::rds_arm_delayed_work(queue, work, delay, anew) };
+        let left = unsafe { bindings::rds_rust_arm_delayed_work(queue, work, delay, anew) };
         for _ in 0..left {
             // SAFETY: Each set timer holds one reference. The function returns the number of
             // references that no timer holds any more.

@@ -273,7 +273,7 @@ def test_known_defect_of_the_kernel_is_none_of_ours():
     """A device that goes while the CM's next message arrives."""
     of_mad = warning("ib_mad_recv_done", "__ib_process_cq")
     assert not klog.complaints(of_mad)
-    assert len(klog.complaints(warning("rds_ib_post_recv"))) == 1
+    assert len(klog.complaints(warning("rds_rust_ib_post_recv"))) == 1
     # Not if something of the module is on the way, and not what comes after it.
     assert klog.complaints([*of_mad[:4], " f+0x1/0x2 [rds_rust]", *of_mad[4:]])
     assert len(klog.complaints([*of_mad, *warning("f"), "BUG: KASAN: x"])) == 2

@@ -87,7 +87,7 @@ def test_who_is_woken(node, guest, ends):
     wrband, held_back = 0x200, 60
     program = node.start(["python3", guest / "wakeups.py", *ends, ports()])
     program.expect("^ready$")
-    with Probes(node, "rds_sk_wake events=%si:u32") as probes:
+    with Probes(node, "rds_rust_sk_wake events=%si:u32") as probes:
         program.write("go\n")
         program.expect("^all$")
         calls = [int(x.split("=")[1]) for _, x in probes.calls()]

@@ -54,7 +54,7 @@ def test_nothing_is_mapped_for_a_message(node, tools):
     exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=count // 4, **large)
     # How many are enough depends on how far the receivers are behind: they may be further the next time.
     for _ in range(4):
-        with Probes(node, "rds_ib_dma_map", "rds_alloc_shard", "rds_ib_post_recv") as probes:
+        with Probes(node, "rds_rust_ib_dma_map", "rds_rust_alloc_shard", "rds_rust_ib_post_recv") as probes:
             exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=count, **large)
             maps, allocations, posts = probes.hits()
         assert posts > count, "the probes do not see the module"
@@ -68,12 +68,12 @@ def test_nothing_is_mapped_for_a_message(node, tools):
 def test_receives_are_posted_first(node, tools):
     """Before a connection is asked for, and before one is accepted; one piece of memory each."""
     node.forget()
-    functions = ("rds_ib_post_recv", "rds_rdma_connect_locked", "rdma_accept", "rxe_post_recv pieces=+24(%si):s32")
+    functions = ("rds_rust_ib_post_recv", "rds_rust_rdma_connect_locked", "rdma_accept", "rxe_post_recv pieces=+24(%si):s32")
     with Probes(node, *functions) as probes:
         ping(tools, node, PAIR[1], PAIR[0])
         calls = probes.calls()
     steps = [name for name, _ in itertools.groupby(name for name, _ in calls if name != "rxe_post_recv")]
-    assert steps[:4] == ["rds_ib_post_recv", "rds_rdma_connect_locked", "rds_ib_post_recv", "rdma_accept"], calls
+    assert steps[:4] == ["rds_rust_ib_post_recv", "rds_rust_rdma_connect_locked", "rds_rust_ib_post_recv", "rdma_accept"], calls
     assert {told for name, told in calls if name == "rxe_post_recv"} == {"pieces=1"}, calls
 
 
@@ -81,7 +81,7 @@ def test_receives_are_posted_in_chains(node, tools, guest):
     """A ring is refilled when a quarter of it is missing, however soon each frame is dealt with: that is
     three of the smallest ring. Each message is a frame; so is an acknowledgement that none carries."""
     before, count = counters(node, guest), messages(node.flavor, 2000)
-    with Probes(node, "rds_ib_post_recv") as probes:
+    with Probes(node, "rds_rust_ib_post_recv") as probes:
         exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=count, sizes="1..100")
         posts, = probes.hits()
     now = counters(node, guest)
@@ -143,7 +143,7 @@ def test_an_acknowledgement_waits_for_memory(node, guest, small_pools):
     wait_for(node, guest, lambda now: now["ib_ack_send_failure"] > 0)
     send.expect(f"^sent {count}$")
     hz = int(re.search(r"^CONFIG_HZ=(\d+)$", (node.kernel / ".config").read_text(), re.M)[1])
-    with Probes(node, "rds_arm_delayed_work jiffies=%dx:u64") as probes:
+    with Probes(node, "rds_rust_arm_delayed_work jiffies=%dx:u64") as probes:
         before = counters(node, guest)
         due = before["ib_ack_send_failure"] + 20
         wait_for(node, guest, lambda now: now["ib_ack_send_failure"] >= due)

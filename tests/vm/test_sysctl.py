@@ -125,7 +125,7 @@ def test_reconnect_delays(node, guest, sysctl):
         sysctl.set(reconnect_max_delay_ms=HOUR_MS)
         sysctl.set(reconnect_min_delay_ms=milliseconds)
         sysctl.set(reconnect_max_delay_ms=milliseconds)
-        with Probes(node, "rds_arm_delayed_work jiffies=%dx:u64") as probes:
+        with Probes(node, "rds_rust_arm_delayed_work jiffies=%dx:u64") as probes:
             def backoffs():
                 timers = [int(told.partition("=")[2]) * 1000 / hz for _, told in probes.calls()]
                 # A tick may come on top.

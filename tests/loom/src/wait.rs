@@ -35,7 +35,7 @@ impl WaitQueue {
         }
     }
 
-    /// `rds_sk_wait()` without a signal or a time limit.
+    /// `rds_rust_sk_wait()` without a signal or a time limit.
     pub(crate) fn wait(&self, condition: impl Fn() -> bool) {
         loop {
             let this = self.prepare();
@@ -64,12 +64,12 @@ impl WaitQueue {
         this
     }
 
-    /// `rds_sk_wake()` for those who wait alone.
+    /// `rds_rust_sk_wake()` for those who wait alone.
     pub(crate) fn wake_one(&self) {
         self.wake(1);
     }
 
-    /// `rds_sk_wake()` for those who do not.
+    /// `rds_rust_sk_wake()` for those who do not.
     pub(crate) fn wake_all(&self) {
         self.wake(usize::MAX);
     }

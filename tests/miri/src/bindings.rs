@@ -19,13 +19,13 @@ extern "C" {
     fn free(memory: *mut c_void);
 }
 
-pub(crate) unsafe fn rds_kmalloc(size: usize, _atomic: bool) -> *mut c_void {
+pub(crate) unsafe fn rds_rust_kmalloc(size: usize, _atomic: bool) -> *mut c_void {
     // SAFETY: Any size will do.
     unsafe { malloc(size) }
 }
 
 pub(crate) unsafe fn kfree(memory: *mut c_void) {
-    // SAFETY: The caller gives up what `rds_kmalloc` gave.
+    // SAFETY: The caller gives up what `rds_rust_kmalloc` gave.
     unsafe { free(memory) }
 }
 
@@ -37,7 +37,7 @@ fn pages(order: u32) -> Layout {
     Layout::from_size_align(PAGE_SIZE << order, PAGE_SIZE).unwrap()
 }
 
-pub(crate) unsafe fn rds_alloc_shard(
+pub(crate) unsafe fn rds_rust_alloc_shard(
     _node: c_int,
     order: u32,
     _smallest: u32,
@@ -51,12 +51,12 @@ pub(crate) unsafe fn rds_alloc_shard(
     unsafe { alloc_zeroed(pages(order)).cast() }
 }
 
-pub(crate) unsafe fn rds_free_shard(memory: *mut c_void, order: u32) {
-    // SAFETY: The caller gives up what `rds_alloc_shard` gave.
+pub(crate) unsafe fn rds_rust_free_shard(memory: *mut c_void, order: u32) {
+    // SAFETY: The caller gives up what `rds_rust_alloc_shard` gave.
     unsafe { dealloc(memory.cast(), pages(order)) }
 }
 
-pub(crate) unsafe fn rds_node_of(_memory: *const c_void) -> c_int {
+pub(crate) unsafe fn rds_rust_node_of(_memory: *const c_void) -> c_int {
     0
 }
 
@@ -184,7 +184,7 @@ impl Device {
     }
 }
 
-pub(crate) unsafe fn rds_ib_dma_map(
+pub(crate) unsafe fn rds_rust_ib_dma_map(
     _device: *mut ib_device,
     memory: *mut c_void,
     len: usize,
@@ -195,11 +195,11 @@ pub(crate) unsafe fn rds_ib_dma_map(
     0
 }
 
-pub(crate) unsafe fn rds_ib_dma_bounce_bytes(_device: *mut ib_device, _address: u64) -> usize {
+pub(crate) unsafe fn rds_rust_ib_dma_bounce_bytes(_device: *mut ib_device, _address: u64) -> usize {
     0
 }
 
-pub(crate) unsafe fn rds_ib_dma_unmap(_device: *mut ib_device, _address: u64, len: usize) {
+pub(crate) unsafe fn rds_rust_ib_dma_unmap(_device: *mut ib_device, _address: u64, len: usize) {
     device(|device| {
         device.mapped -= len;
         device.unmapped += 1;
@@ -236,12 +236,12 @@ macro_rules! post {
         }
     };
 }
-post!(rds_ib_post_recv, ib_recv_wr, |_: &ib_recv_wr| true);
-post!(rds_ib_post_send, ib_send_wr, |wr: &ib_send_wr| {
+post!(rds_rust_ib_post_recv, ib_recv_wr, |_: &ib_recv_wr| true);
+post!(rds_rust_ib_post_send, ib_send_wr, |wr: &ib_send_wr| {
     wr.send_flags & ib_send_flags_IB_SEND_SIGNALED as c_int != 0
 });
 
-pub(crate) unsafe fn rds_ib_post_operation(
+pub(crate) unsafe fn rds_rust_ib_post_operation(
     _qp: *mut ib_qp,
     operation: &rds_ib_operation,
     wr_id: u64,

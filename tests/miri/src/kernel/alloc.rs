@@ -86,7 +86,7 @@ pub mod allocator {
                 return Ok(NonNull::slice_from_raw_parts(dangling, 0));
             }
             // SAFETY: Any size will do.
-            let memory = unsafe { bindings::rds_kmalloc(layout.size(), false) };
+            let memory = unsafe { bindings::rds_rust_kmalloc(layout.size(), false) };
             let memory = NonNull::new(memory.cast()).ok_or(AllocError)?;
             Ok(NonNull::slice_from_raw_parts(memory, layout.size()))
         }
