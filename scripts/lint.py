@@ -56,15 +56,29 @@ def oldest_rust():
                           text=True).stdout.strip()
 
 
+def symbols(option):
+    """The module's symbols, as nm shows them with this option."""
+    module = subprocess.run(["make", "-s", "print-ko", "WERROR=y", "KUNIT=y", "FLAVOR=release"], cwd=TOP, check=True,
+                            capture_output=True, text=True).stdout.strip()
+    return subprocess.run(["nm", option, module], check=True, capture_output=True, text=True).stdout
+
+
 def hidden_panics():
     """The panics of the compiler's own that the module could run into: objtool does not know that they do not return,
     and one that cannot happen is one more branch."""
-    module = subprocess.run(["make", "-s", "print-ko", "WERROR=y", "KUNIT=y", "FLAVOR=release"], cwd=TOP, check=True,
-                            capture_output=True, text=True).stdout.strip()
-    if not Path(module).exists():
-        return f"there is no {module}"
-    names = subprocess.run(["nm", "-u", module], check=True, capture_output=True, text=True).stdout
-    return "\n".join(panics_among(names.split()))
+    return "\n".join(panics_among(symbols("--undefined-only").split()))
+
+
+def foreign_names():
+    """The helpers whose names another part of the kernel may have, too: built in, all are in one program."""
+    defined = symbols("--extern-only").splitlines()
+    return "\n".join(foreign_among(x.split()[-1] for x in defined if " T " in x))
+
+
+def foreign_among(functions):
+    """Those in C that lack the module's prefix. Names of Rust have the crate in them, and the kernel makes the rest."""
+    ours = re.compile(r"rds_rust_|_R|__|(init|cleanup)_module$")
+    return [x for x in functions if not ours.match(x)]
 
 
 def panics_among(symbols):
@@ -91,6 +105,7 @@ def steps(files):
     yield "the module, without a warning", lambda: command(
         "make", "-s", "modules", "WERROR=y", "KUNIT=y", FLAVOR="release")
     yield "no division that can panic", hidden_panics
+    yield "helpers in C with the module's prefix", foreign_names
     yield "the module, with gcc, Rust 1.85, PREEMPT_RT and Linux 7.2", lambda: command("make", "-s", "modules-other")
     yield "shellcheck", lambda: command(
         "shellcheck", "--external-sources", "--source-path=SCRIPTDIR", *filter(is_shell, files))

@@ -345,3 +345,14 @@ def test_lockup_of_an_idle_processor_is_the_hosts(where, found):
 ])
 def test_division_that_can_panic_is_found(symbol, found):
     assert len(lint.panics_among(["U", symbol])) == found
+
+
+@pytest.mark.parametrize("symbol,found", [
+    ("rds_sock_put", 1),
+    ("rds_rust_sock_put", 0),
+    ("init_module", 0),
+    ("__traceiter_rds_drop", 0),
+    ("_RNvNtCs1_8rds_core4conn4tend", 0),
+])
+def test_names_that_others_may_have_are_found(symbol, found):
+    assert len(lint.foreign_among([symbol])) == found
