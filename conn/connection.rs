@@ -289,7 +289,7 @@ impl Connection {
                 waiters <- Waiters::new(),
                 tx <- new_spinlock_bh!(
                     Tx {
-                        queue: queue,
+                        queue,
                         link: None,
                         rest: None,
                         times_up: 0,

@@ -60,6 +60,8 @@ def symbols(option):
     """The module's symbols, as nm shows them with this option."""
     module = subprocess.run(["make", "-s", "print-ko", "WERROR=y", "KUNIT=y", "FLAVOR=release"], cwd=TOP, check=True,
                             capture_output=True, text=True).stdout.strip()
+    if not Path(module).exists():
+        raise SystemExit(f"there is no {module}: the module does not build")
     return subprocess.run(["nm", option, module], check=True, capture_output=True, text=True).stdout
 
 
