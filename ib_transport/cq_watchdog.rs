@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Looks at all queue pairs of a device every now and then: whether it reports what was posted. `proto::unreported` says
-//! for how long that may take.
+//! Periodic check of all queue pairs of a device for missing completions.
+//! `proto::completion_watchdog` decides how long a completion may take.
 
 use super::{endpoint_list::EndpointList, mr_pool::MrPool, qp_context::QpContext, IbTunables};
 use crate::kapi::{
@@ -14,7 +14,7 @@ use kernel::{
     workqueue::{DelayedWork, WorkItem},
 };
 
-/// Who looks, as long as there are endpoints.
+/// Work item that checks the queue pairs. It runs while the device has endpoints.
 #[pin_data]
 pub(super) struct CqWatchdog {
     users: Arc<EndpointList>,
@@ -40,7 +40,12 @@ impl WorkItem for CqWatchdog {
 }
 
 impl CqWatchdog {
-    /// Looks at nothing before [`Self::begin`]. May sleep.
+    /// Creates the watchdog, which does nothing before [`Self::begin`].
+    ///
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn new(
         users: &Arc<EndpointList>,
         regions: &Arc<MrPool>,
@@ -59,13 +64,23 @@ impl CqWatchdog {
         )
     }
 
-    /// There is a queue pair to look at. Any context.
+    /// Starts the periodic check because there is a queue pair.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn begin(self: &Arc<Self>) {
         let period_ms = self.tunables.timeout().period_ms();
         self.queue.arm_unless_set::<_, 0>(self.clone(), period_ms);
     }
 
-    /// There is none, and there will be none. Sleeps.
+    /// Stops the check for good. There are no queue pairs, and there will be none.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(super) fn end(self: &Arc<Self>) {
         cancel_delayed::<_, 0>(self);
     }

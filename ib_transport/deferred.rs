@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! CM ids that wait until their network device is up.
+//! CM ids whose destruction waits until their network device is up.
 //!
-//! To destroy one sends a message, and a message that finds no way out leaves soft-RoCE without its management queue pair
-//! for good. They wait until their device goes at the longest, and there are not many: where nothing goes out, nothing
-//! comes in a moment later.
+//! Destroying a CM id may send a message to the peer. If that message cannot be routed, soft-RoCE
+//! loses its management queue pair (QP1) permanently. A deferred id is destroyed when its RDMA
+//! device is removed, at the latest. There are only few: a network device that cannot send soon
+//! receives no more requests either.
 
 use super::endpoint::EndpointShared;
 use crate::kapi::{
@@ -13,36 +14,61 @@ use crate::kapi::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-/// How many CM ids may wait. The others are destroyed at once, whatever comes of that.
+/// Maximum number of deferred CM ids. Further ones are destroyed at once in spite of the risk.
 const MOST: usize = 1024;
 
 enum Answer {
-    /// Of a connection that was lost with its network device. The queue pair is closed.
+    /// CM id of a connection that was lost with its network device. The queue pair is closed.
     Connection(CmId<EndpointShared>),
-    /// Of a request that came while nothing could be sent.
+    /// Request that arrived while nothing could be sent.
     Request(KBox<IncomingRequest>),
 }
 
-/// A CM id that would answer its peer, were it destroyed.
+/// A CM id whose destruction would send a message to its peer.
 pub(super) struct DeferredCmId {
     device: DeviceId,
     answer: Answer,
 }
 
 impl DeferredCmId {
-    /// Without memory the CM id is destroyed. May sleep.
+    /// Wraps the CM id of a closed connection. If there is no memory, the id is destroyed.
+    ///
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn connection(device: DeviceId, id: CmId<EndpointShared>) -> Result<Item<Self>> {
         let answer = Answer::Connection(id);
         Ok(Item::new(Self { device, answer }, GFP_KERNEL)?)
     }
 
-    /// Without memory the request is rejected. May sleep.
+    /// Wraps a request. If there is no memory, the request is rejected.
+    ///
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn request(device: DeviceId, request: IncomingRequest) -> Result<Item<Self>> {
         let answer = Answer::Request(KBox::new(request, GFP_KERNEL)?);
         Ok(Item::new(Self { device, answer }, GFP_KERNEL)?)
     }
 
-    /// Whether the peer can be told, or need not be. Any context.
+    /// Returns `true` if the message to the peer can be sent, or is not needed.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Any context.
     fn may_go(&self) -> bool {
         match &self.answer {
             Answer::Connection(id) => id.path_is_up(),
@@ -51,7 +77,7 @@ impl DeferredCmId {
     }
 }
 
-/// What is parked, of all devices.
+/// The deferred CM ids of all devices.
 #[pin_data]
 pub(super) struct DeferredDestroy {
     #[pin]
@@ -59,6 +85,11 @@ pub(super) struct DeferredDestroy {
 }
 
 impl DeferredDestroy {
+    /// Creates an empty list.
+    ///
+    ///
+    /// # Context
+    ///
     /// May sleep.
     pub(super) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
@@ -69,8 +100,13 @@ impl DeferredDestroy {
         )
     }
 
-    /// Keeps a CM id of a device that is not removed meanwhile, and that will be tended. Any context. Gives it back if
-    /// there are too many.
+    /// Defers the destruction of a CM id. Returns the id if there are too many. The caller ensures
+    /// that the device is not removed meanwhile, and arms its worker, which calls [`Self::sweep`].
+    ///
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn park(&self, id: Item<DeferredCmId>) -> Option<Item<DeferredCmId>> {
         let mut parked = self.parked.lock();
         if parked.len() >= MOST {
@@ -80,7 +116,12 @@ impl DeferredDestroy {
         None
     }
 
-    /// Destroys what is of a device and can tell its peer now, or need not, and says whether there is more of it.
+    /// Destroys the CM ids of a device whose message can be sent, or is not needed. Returns `true`
+    /// if others of the device remain.
+    ///
+    ///
+    /// # Context
+    ///
     /// Sleeps.
     pub(super) fn sweep(&self, device: DeviceId) -> bool {
         let mut ready = Fifo::new();
@@ -94,16 +135,21 @@ impl DeferredDestroy {
             },
             &mut ready,
         );
-        // They go here, without the lock.
+        // `ready` is dropped without the lock.
         more
     }
 
-    /// Destroys all that is of a device. Sleeps.
+    /// Destroys all deferred CM ids of a device.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(super) fn clear(&self, device: DeviceId) {
         let mut gone = Fifo::new();
         self.parked
             .lock()
             .extract(|parked| parked.device == device, &mut gone);
-        // They go here, without the lock.
+        // `gone` is dropped without the lock.
     }
 }

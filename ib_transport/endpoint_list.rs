@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The endpoints that use a device.
+//! List of the endpoints that use a device. Removal of the device waits until it is empty and no
+//! [`Hold`] is left.
 
 use super::{endpoint::EndpointShared, qp_context::QpContext};
 use crate::cm::laddr::{AddrUser, LocalAddrs};
@@ -14,48 +15,52 @@ use kernel::{
     sync::{Arc, Completion},
 };
 
-/// Users that are looked at from one time to the next that their list is locked.
+/// Number of entries visited each time the list is locked.
 const BATCH: usize = 32;
 
 /// An endpoint that uses a device.
 pub(super) struct EndpointEntry {
     pub(super) events: Arc<EndpointShared>,
-    /// Its queue pair, once it has one.
+    /// The endpoint's queue pair, once it is created.
     pub(super) qp: Option<Arc<Qp<QpContext>>>,
 }
 
-/// What is known of the endpoints of a device. They have numbers, which are not used again.
+/// The endpoints of a device, by number. Numbers are not reused.
 struct UserList {
     tree: RBTree<u64, EndpointEntry>,
-    /// How many there are.
+    /// Number of endpoints in `tree`.
     len: usize,
-    /// How many others there are that have something of the device.
+    /// Number of [`Hold`]s.
     holds: usize,
     next: u64,
-    /// The device is being removed: no new ones.
+    /// The device is being removed; nothing can be added.
     closed: bool,
 }
 
 impl UserList {
-    /// Whether nobody has anything of the device, nor will have.
+    /// Returns `true` if the device is unused, and stays so.
     fn is_over(&self) -> bool {
         self.closed && self.tree.is_empty() && self.holds == 0
     }
 }
 
-/// The endpoints that use a device. This may outlive the device, and is empty then.
+/// The endpoints that use a device. The list may outlive the device, and is empty then.
 #[pin_data]
 pub(super) struct EndpointList {
     device: DeviceId,
     #[pin]
     users: SpinLockBh<UserList>,
-    /// The device is being removed, and its last user has gone.
+    /// Completed when the device is being removed and has no users left.
     #[pin]
     unused: Completion,
 }
 
-/// Somebody has something of a device without an endpoint of it: it is not removed meanwhile. May be dropped in any
-/// context but a hard interrupt.
+/// A use of a device without an endpoint. The device is not removed before it is dropped.
+///
+///
+/// # Context
+///
+/// Dropped in any context except hard interrupt.
 pub(crate) struct Hold(Arc<EndpointList>);
 
 impl Drop for Hold {
@@ -71,6 +76,11 @@ impl Drop for Hold {
 }
 
 impl EndpointList {
+    /// Creates an empty list.
+    ///
+    ///
+    /// # Context
+    ///
     /// May sleep.
     pub(super) fn new(device: DeviceId) -> Result<Arc<Self>> {
         Arc::pin_init(
@@ -86,8 +96,18 @@ impl EndpointList {
         )
     }
 
-    /// Enters an endpoint, and returns its number. Fails with ENODEV if the device is being removed, with ENOMEM. May
-    /// sleep.
+    /// Adds an endpoint, and returns its number.
+    ///
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV` if the device is being removed.
+    /// - `ENOMEM`
+    ///
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn enter(&self, events: &Arc<EndpointShared>) -> Result<u64> {
         let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let user = EndpointEntry {
@@ -96,7 +116,7 @@ impl EndpointList {
         };
         let mut users = self.users.lock();
         if users.closed {
-            // What was made for it goes after the lock.
+            // The new entry is dropped after the lock.
             drop(users);
             return Err(ENODEV);
         }
@@ -109,20 +129,25 @@ impl EndpointList {
         Ok(number)
     }
 
-    /// An endpoint has a queue pair.
+    /// Sets the queue pair of an endpoint.
     pub(super) fn set_qp(&self, number: u64, qp: &Arc<Qp<QpContext>>) {
         if let Some(user) = self.users.lock().tree.get_mut(&number) {
             user.qp = Some(qp.clone());
         }
     }
 
-    /// The queue pair of an endpoint that there is.
+    /// Returns the queue pair of an endpoint, if the endpoint exists and has one.
     pub(super) fn qp(&self, number: u64) -> Option<Arc<Qp<QpContext>>> {
         self.users.lock().tree.get(&number)?.qp.clone()
     }
 
-    /// Has the removal of the device wait for the caller. None if it is being removed already. Any context but a hard
-    /// interrupt.
+    /// Makes the removal of the device wait until the result is dropped. Returns `None` if the
+    /// device is being removed already.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(super) fn hold(self: &Arc<Self>) -> Option<Hold> {
         let mut users = self.users.lock();
         if users.closed {
@@ -133,7 +158,12 @@ impl EndpointList {
         Some(Hold(self.clone()))
     }
 
-    /// Takes an endpoint off. May sleep.
+    /// Removes an endpoint.
+    ///
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn leave(&self, number: u64) {
         let mut users = self.users.lock();
         let user = users.tree.remove_node(&number);
@@ -146,7 +176,13 @@ impl EndpointList {
         }
     }
 
-    /// The device is being removed: tells all endpoints, and waits until they and all others are done with it. Sleeps.
+    /// Notifies all endpoints that the device is being removed. Waits until there are no endpoints
+    /// and no [`Hold`]s.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(super) fn close(&self) {
         let mut users = self.users.lock();
         users.closed = true;
@@ -164,12 +200,19 @@ impl EndpointList {
         self.len() == 0
     }
 
-    /// How many there are. Any context but a hard interrupt.
+    /// Returns the number of endpoints.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(super) fn len(&self) -> usize {
         self.users.lock().len
     }
 
-    /// Calls `each`, without the lock, with what `pick` finds of each user, and its number, that there is all the time.
+    /// Calls `pick` with the number and the entry of each endpoint, and `each` with its results.
+    /// The list is locked only for `pick`. An endpoint that is added or removed meanwhile may be
+    /// left out.
     pub(super) fn for_each<T>(
         &self,
         pick: impl Fn(u64, &EndpointEntry) -> Option<T>,

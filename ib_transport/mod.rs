@@ -5,21 +5,26 @@
 //! # Operation
 //!
 //! A connection has one endpoint: a CM id, a queue pair and the buffers that are posted to it. A
-//! message goes out as fragments of 4 KiB, each behind a header of its own, each one work request with
-//! one scatter/gather entry: header and payload lie next to each other in a buffer of the device's pool,
-//! which is mapped for as long as the pool has it. They arrive in such buffers too, and a reader copies
-//! from there.
+//! message is sent as fragments of the agreed size, each behind a header of its own. A fragment is
+//! one work request with one scatter/gather entry. Its header and payload are adjacent in a buffer
+//! of the device's pool, which stays DMA-mapped while the pool owns it. Frames arrive in such
+//! buffers, too, and the reader copies from them.
 //!
 //! # Ownership
 //!
-//! The connection's worker owns the endpoint; dropping it there takes everything down in order. What is
-//! posted belongs to the queue pair until it completes. A message belongs to its connection until the
-//! peer has acknowledged it.
+//! The connection's worker owns the endpoint; dropping it there takes everything down in order. A
+//! posted buffer belongs to the queue pair until it completes. A message belongs to its connection
+//! until the peer has acknowledged it.
+//!
+//! # Errors
+//!
+//! A failed completion, a CM event or a device removal marks the endpoint as lost. The worker then
+//! drops it, and unacknowledged messages are sent again by the next endpoint.
 //!
 //! # Context
 //!
-//! Completions run in softirq and take the connection's queue lock; the CM calls its handlers in process
-//! context, where they note what happened and wake the worker.
+//! Completions run in softirq and take the connection's queue lock. The CM calls its handlers in
+//! process context; they record the event and wake the worker.
 
 #![deny(unsafe_code)]
 

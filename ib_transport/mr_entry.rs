@@ -1,41 +1,49 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of programs that is kept for a device until that is done with it.
+//! Memory of a program that is in use by a device or waits for its release.
 
 use crate::conn::OnRelease;
 use crate::kapi::rdma::{LocalDmaMapping, Mapping, Region};
 use kernel::sync::Arc;
 
-/// Memory of a program.
+/// The state of the memory.
 pub(super) enum MrMemory {
     Region(Region),
-    /// It has no key of its own.
+    /// Mapped for local operations, without a key of its own.
     Lent(Arc<LocalDmaMapping>),
-    /// Its region has gone.
+    /// The region is destroyed, and the memory is still mapped.
     Mapped {
         _mapping: Arc<Mapping>,
     },
     Released,
 }
 
-/// Memory, and who waits for its release. Dropping it releases it, and sleeps.
+/// Memory in use by a device, and the observer of its release. Dropping it releases the memory, and
+/// sleeps.
 pub(super) struct MrEntry {
-    /// Goes first.
+    /// Dropped before `then`.
     pub(super) memory: MrMemory,
-    /// The device may still write by what it has of the region: that is not to be used again.
+    /// The device may still write through the MR, so the MR must not be reused.
     pub(super) poisoned: bool,
-    /// A peer may read from it, and goes on when it is invalid.
+    /// READ responses to peers may still use the memory after its key is invalidated.
     pub(super) read_from: bool,
     pub(super) then: Option<Arc<dyn OnRelease>>,
 }
 
 impl MrEntry {
-    /// Whether peers use it: for an operation of this node's somebody waits.
+    /// Returns `true` if the memory is offered to peers. Memory of local operations has an
+    /// observer.
     pub(super) fn is_offered(&self) -> bool {
         self.then.is_none()
     }
 
-    /// Releases the memory, or gives the region that is to be invalidated for it. Sleeps.
+    /// Releases the memory, unless it has a region: that is returned, and has to be invalidated
+    /// first.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(super) fn release(&mut self) -> Option<Region> {
         match core::mem::replace(&mut self.memory, MrMemory::Released) {
             MrMemory::Region(region) => Some(region),

@@ -1,25 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device keeps of regions that are gone, for those to come: to make one anew takes it long.
+//! Free list of MRs. Allocating an MR is slow, so released MRs are reused.
 
 use crate::kapi::errno::Errno;
 use kernel::prelude::*;
 
-/// The most pages that a region may have, unless the device has a lower limit: 1 MiB that does not begin with a page.
+/// Maximum number of pages of an MR, unless the device has a lower limit: 1 MiB that does not begin
+/// at a page boundary.
 const MAX_PAGES: u32 = 257;
-/// Pages of the smaller kind of regions.
+/// Number of pages of a small MR.
 const SMALL_PAGES: u32 = 3;
-/// How many of each kind are kept.
+/// Maximum number of free MRs of each size.
 const MOST: usize = 64;
 
-/// Those of one kind.
+/// Free MRs of one size.
 struct ListKind<T> {
     pages: u32,
     kept: KVec<T>,
 }
 
 impl<T> ListKind<T> {
-    /// Has room for all of them. May sleep.
+    /// Creates an empty list with memory for [`MOST`] entries.
+    ///
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn new(pages: u32) -> Result<Self> {
         Ok(Self {
             pages,
@@ -29,18 +35,29 @@ impl<T> ListKind<T> {
 }
 
 fn is_small(pages: usize) -> bool {
-    // CAST: small.
+    // CAST: The number is small.
     pages <= SMALL_PAGES as usize
 }
 
-/// Two kinds of things that wait to be used again: for a few pages, and for many.
+/// Free lists for small and large MRs.
 pub(crate) struct MrFreeList<T> {
     small: ListKind<T>,
     large: ListKind<T>,
 }
 
 impl<T> MrFreeList<T> {
-    /// Has none. `most`: pages of a region that the device can make; 0 if it can make none. May sleep.
+    /// Creates empty lists. `most` is the maximum number of pages of an MR of the device; 0 if it
+    /// supports none.
+    ///
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(most: u32) -> Result<Self> {
         Ok(Self {
             small: ListKind::new(SMALL_PAGES.min(most))?,
@@ -56,8 +73,13 @@ impl<T> MrFreeList<T> {
         }
     }
 
-    /// How many pages a new one for `pages` has room for. Fails with EOPNOTSUPP if the device makes none, EMSGSIZE if
-    /// none is so large.
+    /// Returns the number of pages to allocate in a new MR that must hold `pages` pages.
+    ///
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP` if the device supports no MRs.
+    /// - `EMSGSIZE` if `pages` exceeds the maximum.
     pub(crate) fn room_for(&self, pages: usize) -> Result<u32> {
         let kind = if is_small(pages) {
             &self.small
@@ -66,24 +88,24 @@ impl<T> MrFreeList<T> {
         };
         match kind.pages {
             0 => Err(Errno::NotSupported.into()),
-            // CAST: a `u32` fits.
+            // CAST: `usize` holds a `u32`.
             room if pages > room as usize => Err(Errno::MessageTooLong.into()),
             room => Ok(room),
         }
     }
 
-    /// One for so many pages, if there is one.
+    /// Takes a free MR for `pages` pages.
     pub(crate) fn take(&mut self, pages: usize) -> Option<T> {
         self.kind(pages).kept.pop()
     }
 
-    /// Keeps one that was for so many pages, or gives it back if there are enough.
+    /// Adds an MR that was used for `pages` pages. Returns it if the list is full.
     pub(crate) fn keep(&mut self, pages: usize, it: T) -> Option<T> {
         let kept = &mut self.kind(pages).kept;
         kept.push_within_capacity(it).err().map(|full| full.0)
     }
 
-    /// Drops all.
+    /// Drops all free MRs.
     pub(crate) fn clear(&mut self) {
         self.small.kept.clear();
         self.large.kept.clear();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Addresses and private data as the connection manager takes them.
+//! Conversion of addresses and private data to the form that the CM expects.
 
 use crate::proto::ib_private::{Private, LEN_V6, PORT_V4, PORT_V6};
 use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
-/// An address of the protocol as a socket address.
+/// Returns the socket address of an address in protocol form. IPv4 addresses are mapped there.
 pub(super) fn socket_addr(addr: Ipv6Addr, port: u16, scope: u32) -> SocketAddr {
     match addr.to_ipv4_mapped() {
         Some(v4) => SocketAddr::new(v4.into(), port),
@@ -13,7 +13,7 @@ pub(super) fn socket_addr(addr: Ipv6Addr, port: u16, scope: u32) -> SocketAddr {
     }
 }
 
-/// The port of RDS's listener for this family of addresses.
+/// Returns the port of the RDS listener for the family of `addr`.
 pub(super) fn cm_port(addr: Ipv6Addr) -> u16 {
     if addr.to_ipv4_mapped().is_some() {
         PORT_V4
@@ -22,7 +22,7 @@ pub(super) fn cm_port(addr: Ipv6Addr) -> u16 {
     }
 }
 
-/// Private data as bytes, as long as its family has it.
+/// Encoded private data. Its length depends on the address family.
 pub(super) struct PrivateBytes {
     bytes: [u8; LEN_V6],
     len: usize,

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a queue pair works with: its receive ring, and where its completions go.
+//! Per-QP context: receive ring and handlers of completions.
+//!
+//! A posted buffer belongs to the queue pair until its completion. A received one passes to the
+//! connection, which returns it if nothing was kept of it. Softirqs refill the ring; the device's
+//! worker does it when they find no memory. A failed completion ends the endpoint.
 
 use super::{
     device::Device,
@@ -30,8 +34,8 @@ use kernel::{
     },
 };
 
-/// Receives posted for a connection that is new or idle, unless more are wanted: what one shard of the pool holds if
-/// fragments are small, and two if they are not.
+/// Number of receives that are posted for a new or idle connection, unless more are configured. One
+/// shard of the pool holds them if fragments are small, otherwise two.
 const fn first_depth(size: FragmentSize) -> u32 {
     match size {
         FragmentSize::K4 => 15,
@@ -40,44 +44,44 @@ const fn first_depth(size: FragmentSize) -> u32 {
     }
 }
 
-/// The most memory that a receive ring may have posted, in bytes of payload.
+/// Maximum payload bytes of the receives of one ring.
 const MAX_RING_BYTES: u32 = 4 << 20;
 
-/// The most pings in a period that make the receive ring of an idle connection smaller.
+/// Maximum number of pings per period that shrink the receive ring of an idle connection.
 const MAX_PROBES: u32 = 64;
 
-/// How long nothing may be posted, in nanoseconds, before a connection is given up for the memory that
-/// its message keeps, and before it is because the next one can do with less: see
-/// [`Device::may_give_up_one`]. That readers read may take a while.
+/// Time in nanoseconds for which a ring may be starved while a partial message keeps memory. Then
+/// the connection is given up, see [`Device::may_give_up_one`]. Readers may take a while.
 const PATIENCE: u64 = 1_000_000_000;
+/// The same if the next endpoint can use smaller fragments.
 const LONG_PATIENCE: u64 = 30 * PATIENCE;
 
-/// How often the peer hears meanwhile that we live, in nanoseconds: it cannot be answered.
+/// Interval in nanoseconds of headers to the peer while the ring is starved. The peer gets no
+/// answers.
 const SIGN_OF_LIFE: u64 = 1_000_000_000;
 
-/// How long a peer waits if there is nothing to post: as long as it takes us to look again. To send
-/// again and again would only cost both of us time.
+/// RNR timer while the ring is starved: the interval of the worker's checks. Earlier retries would
+/// only cost both nodes time.
 const STARVED_TIMER: RnrTimer = RnrTimer::Milliseconds20;
 
-/// How deep the receive ring is.
+/// Depth of the receive ring, and what is needed to keep it.
 pub(super) struct RecvRingPolicy {
     depth: RecvDepth,
     /// Buffers that can be posted again.
     spare: Batch,
-    /// Since when the ring is empty for want of buffers, in nanoseconds; 0 if it is not.
+    /// Monotonic time in nanoseconds since which the ring is starved; 0 if it is not.
     starved_since: u64,
-    /// When the peer last heard of us meanwhile, in nanoseconds.
+    /// Monotonic time in nanoseconds of the last header to the peer while the ring was starved.
     told: u64,
-    /// The peer was told to wait longer when it finds no receive.
+    /// The RNR timer is [`STARVED_TIMER`].
     rnr_timer_raised: bool,
 }
 
-/// Why not even one receive is posted.
+/// Reason why no receive could be posted.
 pub(super) enum FillError {
-    /// The pool is at its limit: there are buffers again when readers have read, or when another ring
-    /// needs fewer.
+    /// The pool is at its limit until readers free buffers or another ring shrinks.
     Limit,
-    /// Memory is short, maybe only in pieces as large as the fragments need.
+    /// Memory is short, maybe only in pieces of the fragment size.
     NoMemory,
     Failed(Error),
 }
@@ -107,42 +111,41 @@ impl From<FillError> for Error {
     }
 }
 
-/// When a connection is to be looked at again.
+/// Time of the next check of a connection by the device's worker.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NextCheck {
-    /// Not unless it asks for it.
+    /// Only when the connection requests it.
     Done,
     AtNextPeriod,
-    /// In a moment: it has nothing posted, and there may be memory then, or its peer may have to be
-    /// sent something.
+    /// After a short delay: nothing is posted, or the peer may have to be sent a header.
     Soon,
 }
 
-/// What an endpoint's queue pair works with.
+/// Context of an endpoint's queue pair.
 #[pin_data]
 pub(super) struct QpContext {
     connection: Arc<Connection>,
     pub(super) events: Arc<EndpointShared>,
     pub(super) device: Arc<Device>,
     pub(super) config: QpConfig,
-    /// What messages go through, once the connection is established.
+    /// Path of the messages, once the connection is established.
     pub(super) path: SetOnce<RdmaPath>,
-    /// The peer was or will be offered receives, and is told of more.
+    /// Flow control: the peer was or will be offered receives, and is granted more.
     pub(super) controlled: bool,
-    /// Something waits for room, or for frames in flight: it goes on when a send is done.
+    /// A transmission waits for room or for frames in flight. A completed send resumes it.
     pub(super) blocked: Atomic<bool>,
     /// A frame has arrived.
     receiving: Atomic<bool>,
-    /// It has to be looked after before the period ends.
+    /// The worker has to check the endpoint before the period ends.
     asks: Atomic<bool>,
-    /// What is known of completions that do not come.
+    /// State of the watchdog for missing completions.
     #[pin]
     watchdog: SpinLockBh<CompletionWatchdog>,
 }
 
 impl RecvRingPolicy {
-    /// A ring for fragments of `size` that has room for `slots` receives, of which `least` are always to be posted, as
-    /// far as it may be as deep.
+    /// Creates the policy of a ring with `slots` entries for fragments of `size`. At least `least`
+    /// receives are kept posted, as far as [`MAX_RING_BYTES`] permits.
     pub(super) fn new(size: FragmentSize, slots: u32, least: u32) -> Self {
         let most = slots.min(MAX_RING_BYTES / size.bytes());
         Self {
@@ -154,7 +157,7 @@ impl RecvRingPolicy {
         }
     }
 
-    /// How many frames have arrived, modulo 2^32, and whether none can.
+    /// Returns the number of arrived frames, modulo 2^32, and `true` if the ring is starved.
     pub(super) fn heard(&self) -> (u32, bool) {
         (self.depth.arrived(), self.starved_since != 0)
     }
@@ -166,8 +169,8 @@ impl RecvRingPolicy {
         }
     }
 
-    /// Posts what is spare, and more from the pool, until the ring is as deep as it should be. In
-    /// the end fewer may be posted: fails with ENOMEM if memory is short, or as the device does.
+    /// Posts spare buffers, and others from the pool, until the ring has its depth. Fewer may be
+    /// posted: returns `ENOMEM` if memory is short, or the error of the device.
     fn refill(&mut self, qp: &Qp<QpContext>) -> Result {
         let context = qp.handler();
         while self.depth.missing() > 0 {
@@ -175,7 +178,7 @@ impl RecvRingPolicy {
                 .min(Batch::MAX)
                 .saturating_sub(self.spare.len());
             let pool = context.device.pools.recv(context.events.fragment());
-            // If there is none, what is spare may do.
+            // Without new buffers the spare ones may suffice.
             let _ = pool.alloc_many(wanted, Context::Atomic, &mut self.spare);
             let posted = qp.post_recv(&mut self.spare)?;
             if posted == 0 {
@@ -211,43 +214,43 @@ impl QpContext {
         })
     }
 
-    /// Whether the peer may not have seen our first frame: a passive side whose device had not taken
-    /// over the socket when it came (soft-iWARP) sees it with the next one.
+    /// Returns `true` if the peer may have missed the first frame. A passive side whose device
+    /// (soft-iWARP) had not taken over the socket yet handles that frame with the next one.
     pub(super) fn is_awaiting_first_frame(&self) -> bool {
         self.device.caps.active_side_first && !self.events.is_passive() && !self.receiving.peek()
     }
 
-    /// Whether it has to be looked after now. Any context.
+    /// Returns `true` if the worker has to check the endpoint now. Any context.
     pub(super) fn asks(&self) -> bool {
         self.asks.peek()
     }
 
-    /// Has the endpoint looked after in a moment. Any context.
+    /// Requests a check of the endpoint after a short delay. Any context.
     pub(super) fn tend_soon(&self) {
         self.asks.store(true, Relaxed);
         self.device.tend_soon();
     }
 
-    /// Has the endpoint looked after at once. Any context.
+    /// Requests a check of the endpoint at once. Any context.
     fn tend_now(&self) {
         self.asks.store(true, Relaxed);
         self.device.tend_now();
     }
 
-    /// The endpoint can do nothing any more. Any context.
+    /// Marks the endpoint as lost. Any context.
     pub(super) fn fail(&self) {
         self.events.note(Reached::Lost);
     }
 
-    /// The same, where nothing else tells of the reason. Any context.
+    /// Marks the endpoint as lost for a reason that is reported nowhere else. Any context.
     #[cold]
     pub(super) fn give_up(&self, what: &str, error: Error) {
         self.connection.note_failure(what, error);
         self.fail();
     }
 
-    /// The same, as a buffer cannot be had. Memory may only be short in large pieces: the next endpoint
-    /// takes small ones. Any context.
+    /// Marks the endpoint as lost because there is no buffer. Only large pieces of memory may be
+    /// short, so the next endpoint uses small ones. Any context.
     #[cold]
     pub(super) fn give_up_for_memory(&self, what: &str, error: Error) {
         if self.events.fragment() != FragmentSize::K4 {
@@ -256,24 +259,28 @@ impl QpContext {
         self.give_up(what, error);
     }
 
-    /// The same, as nothing that is posted comes to its end. Any context.
+    /// Marks the endpoint as lost because posted sends do not complete. Any context.
     #[cold]
     pub(super) fn give_up_sending(&self, what: &str) {
         self.connection.node.stats.inc(Counter::IbTxWatchdogTimeout);
         self.give_up(what, Errno::TimedOut.into());
     }
 
-    /// `count` receives were posted, and now there are `all`. Any context but a hard interrupt.
+    /// Records that `count` receives were posted, so that `all` are. Any context except hard
+    /// interrupt.
     fn tell_posted(&self, count: u32, all: u32) {
         if self.controlled {
             self.connection.posted(count, all);
         }
     }
 
-    /// Posts receives until the ring is as deep as it should be, or memory is short. May sleep.
+    /// Posts receives until the ring has its depth or memory is short. Returns `true` if it has its
+    /// depth. May sleep.
     ///
-    /// Fails if there is not even one: nothing would ever complete then. Returns whether the ring is as
-    /// deep as it should be.
+    ///
+    /// # Errors
+    ///
+    /// - [`FillError`] if not even one is posted, so that nothing would ever complete.
     pub(super) fn fill(qp: &Qp<Self>) -> Result<bool, FillError> {
         let this = qp.handler();
         loop {
@@ -296,18 +303,18 @@ impl QpContext {
             qp.with_poll(|ring| -> Result {
                 let posted = qp.post_recv(&mut batch)?;
                 ring.note_posted(posted);
-                // Not later, when another endpoint may have begun to count.
+                // Not later: another endpoint may have reset the credits by then.
                 this.tell_posted(posted, ring.depth.posted());
                 Ok(())
             })?;
         }
     }
 
-    /// Looks after the ring: refills it if that did not go in a softirq, and at the end of a period
-    /// judges its depth. May sleep.
+    /// Refills the ring if softirqs could not, and adapts its depth at the end of a period. May
+    /// sleep.
     pub(super) fn service_ring(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
         let this = qp.handler();
-        // Before anything is looked at: who asks from here on is looked after again.
+        // Cleared before all checks, so that a later request causes another check.
         this.asks.xchg(false, Full);
         let tended = Self::look_after(qp, period_ends);
         if tended == NextCheck::Soon {
@@ -319,13 +326,14 @@ impl QpContext {
     fn look_after(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
         let this = qp.handler();
         let stats = &this.connection.node.stats;
-        // Something may have found no memory.
+        // A transmission may have found no memory.
         this.connection.resume();
         if period_ends {
             let decision = qp.with_poll(|ring| {
                 let decision = ring.depth.end_period(MAX_PROBES);
                 if decision.shrank {
-                    // Nothing is posted before the rest has gone, so this is not to hang on it.
+                    // Nothing is posted before the surplus is used, so advertising must not wait
+                    // for it.
                     this.tell_posted(0, ring.depth.depth().min(ring.depth.posted()));
                 }
                 decision
@@ -336,7 +344,8 @@ impl QpContext {
         if qp.with_poll(|ring| ring.depth.is_low()) {
             stats.inc(Counter::IbRxRefillFromThread);
             match Self::fill(qp) {
-                // With flow control the peer stops before the ring is empty, and nobody else tries again.
+                // With flow control the peer stops before the ring is empty. No frame of it causes
+                // a refill.
                 Ok(false) if this.controlled => {
                     let posted = qp.with_poll(|ring| ring.depth.posted());
                     this.tell_posted(0, posted);
@@ -352,17 +361,17 @@ impl QpContext {
                     this.give_up_for_memory("no receives", ENOMEM);
                 }
                 Err(FillError::Limit | FillError::NoMemory) => return Self::on_ring_empty(qp),
-                // It is being closed.
+                // The queue pair is being closed.
                 Err(FillError::Failed(error)) if error == Errno::NotConnected.into() => {}
                 Err(FillError::Failed(error)) => this.give_up("no receives", error),
             }
         }
         if qp.with_poll(|ring| core::mem::take(&mut ring.rnr_timer_raised)) {
-            // If it fails the peer only waits longer than it needs to.
+            // After a failure the peer only waits longer than needed.
             let _ = qp.set_rnr_timer(RNR_TIMER);
         }
         if this.is_awaiting_first_frame() {
-            // It may not be up yet.
+            // The connection may not be up yet; the next check sends the header then.
             this.connection.send_header();
             NextCheck::Soon
         } else if qp.with_poll(|ring| ring.depth.is_small()) {
@@ -372,15 +381,15 @@ impl QpContext {
         }
     }
 
-    /// Has the device send something, and report that. If there is no room for it, it goes when there is, or the connection
-    /// is given up. Any context but a hard interrupt.
+    /// Makes the device send a header and report its completion. If there is no room, the header
+    /// waits, or the watchdog gives up the connection. Any context except hard interrupt.
     pub(super) fn send_something(&self, qp: &Qp<Self>) {
         qp.report_next();
         self.connection.send_header();
     }
 
-    /// Sees to it that the end of what was posted is known in bounded time, also if the device loses a completion. Any
-    /// context but a hard interrupt.
+    /// Checks for missing completions. Even if the device loses one, the end of posted sends is
+    /// known in bounded time. Any context except hard interrupt.
     pub(super) fn check_progress(qp: &Qp<Self>, timeout: WatchdogTimeout) {
         let this = qp.handler();
         let progress = qp.send_progress();
@@ -407,13 +416,13 @@ impl QpContext {
         }
     }
 
-    /// Nothing is posted, or the one that flow control keeps, and there is nothing to post: the peer waits.
-    /// Unless something is sent no one else would try again.
+    /// Handles a starved ring: at most the receive that flow control reserves is posted, and there
+    /// are no buffers. The peer waits, so no frame causes a refill; the worker has to try again.
     ///
-    /// A message that has arrived in part keeps its memory until the rest has come. Where all memory is
-    /// kept like this, one of these messages has to go, with its connection, and comes again. And if the
-    /// receives of idle connections have all memory, the next connection takes small ones, which come
-    /// from another pool.
+    /// A partial message keeps its memory until the rest has arrived. If such messages keep all
+    /// memory, one of them has to go with its connection, and is sent again. If the receives of
+    /// idle connections keep it, the next endpoint uses small fragments, which come from another
+    /// pool.
     fn on_ring_empty(qp: &Qp<Self>) -> NextCheck {
         let this = qp.handler();
         let stats = &this.connection.node.stats;
@@ -435,7 +444,8 @@ impl QpContext {
         if this.device.caps.receiver_not_ready
             && !qp.with_poll(|ring| core::mem::replace(&mut ring.rnr_timer_raised, true))
         {
-            // If it fails the peer only tries more often than it needs to, or is not there yet.
+            // After a failure the peer only retries more often than needed, or the queue pair is
+            // not connected yet.
             let _ = qp.set_rnr_timer(STARVED_TIMER);
         }
         let timeout = if this.connection.in_reassembly() {
@@ -467,7 +477,8 @@ impl QpHandler for QpContext {
             self.receiving.store(true, Relaxed);
             self.events.note_first_frame();
             if self.device.caps.active_side_first {
-                // A read may have waited for it. Whoever looks after this has the lock after us.
+                // A READ may wait for this. Transmitters that take the lock after `resume` see the
+                // flag.
                 self.connection.resume();
             }
         }
@@ -481,8 +492,8 @@ impl QpHandler for QpContext {
             return 1;
         };
         match buf {
-            // What there is no room for goes back to the pool.
-            // CAST: a batch is small.
+            // Buffers that the ring does not need go back to the pool.
+            // CAST: A batch is small.
             Some(buf) if ring.depth.wants_back(ring.spare.len() as u32) => {
                 drop(ring.spare.push(buf));
             }
@@ -508,12 +519,12 @@ impl QpHandler for QpContext {
 
     fn failed(&self, _qp: &Qp<Self>, failure: Failure) {
         let flushed = failure.status.is_flush();
-        // Soft-RoCE flushes everything where it has no memory to send, and says nothing else.
+        // Soft-RoCE flushes all requests if it has no memory to send, and reports nothing else.
         if !flushed || !self.events.progress.has_ended() {
             self.connection
                 .note_error(failure.queue.name(), failure.status.number());
         }
-        // What a program has posted hides nothing else.
+        // Errors that programs cause have a rate limit of their own, and hide no others.
         let about = match failure.refused {
             Some(_) => About::Attempt,
             None => About::Trouble,
@@ -539,7 +550,7 @@ impl QpHandler for QpContext {
     fn misused(&self, opcode: u32) {
         let stats = &self.connection.node.stats;
         stats.inc(Counter::IbRxMisused);
-        // CAST: small.
+        // CAST: The number is small.
         self.connection.note_error("receive opcode", opcode as i32);
         pr_info_ratelimited!(
             "{}: the peer has used up a receive with no message (opcode {}): dropping the connection\n",
@@ -573,7 +584,7 @@ impl QpHandler for QpContext {
         }
         self.connection.node.stats.inc(Counter::IbRxRefillFromCq);
         if ring.refill(qp).is_err() {
-            // Someone who can wait for memory finds more.
+            // The device's worker can wait for memory.
             self.tend_now();
         }
     }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waiting until no answer to a read is under way that began before.
+//! Waits until soft-iWARP has sent every READ response that was in progress when an MR was
+//! invalidated.
 //!
-//! Soft-iWARP looks at the key of a region when it begins to answer a peer's read, and then takes the rest from the
-//! memory that the region has by then, though it was invalidated. It sends one thing at a time. So when something is
-//! sent that was posted later, such an answer is with TCP, which has references to pages of its own, or the queue pair is
-//! gone.
+//! Soft-iWARP checks the key of an MR only when it begins a READ response. It takes the rest of the
+//! data from the memory of the MR, even if the MR was invalidated meanwhile. A queue pair sends one
+//! work request or response at a time. So a completed send proves that responses which began before
+//! it was posted are with TCP. TCP holds references to the pages. If the queue pair is gone, no
+//! response is in progress either.
 
 use super::{endpoint_list::EndpointList, mr_entry::MrEntry, qp_context::QpContext};
 use crate::kapi::{
@@ -16,24 +18,24 @@ use crate::kapi::{
 use crate::proto::completion_watchdog::WatchdogTimeout;
 use kernel::{prelude::*, sync::Arc};
 
-/// The queue pairs of a device of which this is not known yet.
+/// A wait for the queue pairs of a device that may still send a READ response from the MRs.
 struct ReadQuiesce {
     ends: KVec<QuiescedEnd>,
-    /// On the monotonic clock, in nanoseconds.
+    /// Start of the wait, on the monotonic clock, in nanoseconds.
     since: u64,
 }
 
 struct QuiescedEnd {
-    /// The number of its endpoint.
+    /// Number of the endpoint in the [`EndpointList`].
     user: u64,
-    /// How many sends it had been given.
+    /// Number of sends that the queue pair had been given when the wait began.
     posted: u64,
-    /// Its connection was given up.
+    /// The connection was given up because of this wait.
     given_up: bool,
 }
 
 impl QuiescedEnd {
-    /// Its queue pair, if that has sent nothing that was posted later.
+    /// Returns the queue pair, unless it is gone or has completed a later send.
     fn holder(&self, users: &EndpointList) -> Option<Arc<Qp<QpContext>>> {
         let qp = users.qp(self.user)?;
         (qp.send_progress().done <= self.posted).then_some(qp)
@@ -41,7 +43,17 @@ impl QuiescedEnd {
 }
 
 impl ReadQuiesce {
-    /// Has each queue pair send something. Fails with ENOMEM. Process context.
+    /// Starts a wait: posts a signaled send to each queue pair.
+    ///
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    ///
+    /// # Context
+    ///
+    /// Process context.
     fn new(users: &EndpointList) -> Result<Self> {
         let mut ends = KVec::new();
         let mut result = Ok(());
@@ -57,7 +69,7 @@ impl ReadQuiesce {
                 if let Err(error) = ends.push(end, GFP_KERNEL) {
                     result = Err(error.into());
                 }
-                // Without memory, too: who hears of it tries again.
+                // Also sent after `ENOMEM`: the completion makes the worker try again.
                 qp.handler().send_something(&qp);
             },
         );
@@ -65,19 +77,29 @@ impl ReadQuiesce {
         result.map(|()| Self { ends, since })
     }
 
-    /// Whether all have. Any context but a hard interrupt.
+    /// Returns `true` if every queue pair has completed a later send, or is gone.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     fn is_over(&mut self, users: &EndpointList) -> bool {
         self.ends.retain(|end| end.holder(users).is_some());
         self.ends.is_empty()
     }
 
-    /// Gives up the connections that hold it up for longer than `timeout`: the peer may have no receives, or not tell of
-    /// any, and nothing else waits for that. Process context.
+    /// Gives up the connections that delay the wait for longer than `timeout`. A peer may have
+    /// posted no receives, or grant no credits, and no other timeout applies to that.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Process context.
     fn check(&mut self, users: &EndpointList, timeout: WatchdogTimeout) {
         if !timeout.is_over(time::monotonic_ns().saturating_sub(self.since)) {
             return;
         }
-        // Once: a queue pair takes its time to go.
+        // Only once per connection, as its queue pair takes time to go.
         for end in self.ends.iter_mut().filter(|end| !end.given_up) {
             if let Some(qp) = end.holder(users) {
                 end.given_up = true;
@@ -87,13 +109,14 @@ impl ReadQuiesce {
     }
 }
 
-/// Regions that are invalid, or gone, from whose memory a read may still be answered.
+/// Memory of invalid or destroyed MRs that READ responses may still use.
 pub(super) struct ReadQuiesceQueue {
     behind: Fifo<MrEntry>,
     quiesce: Option<ReadQuiesce>,
-    /// Those that came after the fence.
+    /// Entries that were added after `quiesce` began.
     next: Fifo<MrEntry>,
-    /// How many fences there were, with this one, and how many are over.
+    /// Number of waits that were started, including the current one, and number of those that are
+    /// over.
     made: u64,
     over: u64,
 }
@@ -113,12 +136,18 @@ impl ReadQuiesceQueue {
         self.behind.is_empty() && self.next.is_empty()
     }
 
-    /// No read from it begins any more.
+    /// Adds an entry. No READ response from its memory begins any more.
     pub(super) fn add(&mut self, entry: Item<MrEntry>) {
         self.next.push_back(entry);
     }
 
-    /// Takes those from which no read is answered any more, and makes a fence for what has come since. Sleeps.
+    /// Takes the entries whose memory no READ response uses any more, and starts a wait for those
+    /// that were added since.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(super) fn pass(&mut self, users: &EndpointList) -> Fifo<MrEntry> {
         let mut passed = Fifo::new();
         loop {
@@ -133,7 +162,7 @@ impl ReadQuiesceQueue {
             if self.next.is_empty() {
                 break;
             }
-            // Without memory for it, those wait for the next time.
+            // If there is no memory, these entries wait for the next call.
             let Ok(quiesce) = ReadQuiesce::new(users) else {
                 break;
             };
@@ -144,17 +173,23 @@ impl ReadQuiesceQueue {
         passed
     }
 
-    /// How many fences have to be over until no read is answered from those that there are now.
+    /// Returns the value that [`Self::over`] reaches when no READ response uses the memory of the
+    /// entries that are queued now.
     pub(super) fn wanted(&self) -> u64 {
         self.made.wrapping_add(u64::from(!self.next.is_empty()))
     }
 
-    /// How many are.
+    /// Returns the number of waits that are over.
     pub(super) fn over(&self) -> u64 {
         self.over
     }
 
-    /// Gives up the connections that hold up the fence for longer than `timeout`. Process context.
+    /// Gives up the connections that delay the current wait for longer than `timeout`.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub(super) fn check(&mut self, users: &EndpointList, timeout: WatchdogTimeout) {
         if let Some(quiesce) = &mut self.quiesce {
             quiesce.check(users, timeout);

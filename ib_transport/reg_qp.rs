@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The queue pair by which a device registers memory: connected to another one of this node, on the same
-//! device, for the sole reason that devices ask for a connection.
+//! The queue pair on which a device registers memory, and its peer.
+//!
+//! Devices accept registrations only on a connected queue pair. So two queue pairs of the same
+//! device are connected to each other through the CM. No data is sent between them.
 
 use super::endpoint_list::{EndpointList, Hold};
 use crate::kapi::{
@@ -21,24 +23,24 @@ use kernel::{
     workqueue::{new_work, Work, WorkItem},
 };
 
-/// How long each step may take, in milliseconds. All of them stay on this node.
+/// Timeout of each step. All steps are local to this node.
 const PATIENCE_MS: u32 = 5_000;
-/// As many numbers of queue pairs are tried.
+/// Maximum number of attempts, each with a new queue pair number.
 const MOST_NUMBERS: usize = 8;
 
-/// What has happened to one end.
+/// Last event of one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RegQpStep {
     AddrResolved,
     RouteResolved,
     Established,
-    /// The manager still knows a queue pair of this number from a connection that has ended:
-    /// another number is needed.
+    /// The CM still knows a queue pair of this number from an earlier connection, so another number
+    /// is needed.
     Stale,
     Failed,
 }
 
-/// Who hears of one end.
+/// Event handler of one end.
 #[pin_data]
 struct RegQpEnd {
     #[pin]
@@ -58,8 +60,14 @@ impl RegQpEnd {
         )
     }
 
-    /// Waits for a step. Fails with ETIMEDOUT, with EAGAIN if another number is needed, or with EIO
-    /// if something else happens.
+    /// Waits for the step `wanted`.
+    ///
+    ///
+    /// # Errors
+    ///
+    /// - `ETIMEDOUT` if no event arrives in time.
+    /// - `EAGAIN` if another queue pair number is needed.
+    /// - `EIO` if another event arrives.
     fn wait_for(&self, wanted: RegQpStep) -> Result {
         self.signal.wait(PATIENCE_MS)?;
         match self.step.lock().take() {
@@ -77,7 +85,7 @@ impl CmHandler for RegQpEnd {
             CmEvent::AddrResolved => RegQpStep::AddrResolved,
             CmEvent::RouteResolved => RegQpStep::RouteResolved,
             CmEvent::Established { .. } => RegQpStep::Established,
-            // The queue pair needs no address once it is connected.
+            // A connected queue pair needs no address. `TimewaitExit` is about one that is gone.
             CmEvent::AddrChange | CmEvent::TimewaitExit => return,
             CmEvent::Rejected { reason, .. } if reason == STALE_CONNECTION => RegQpStep::Stale,
             CmEvent::Rejected { .. }
@@ -103,14 +111,15 @@ impl CmHandler for RegQpEnd {
     }
 }
 
-/// Who waits for the request of our own.
+/// Handler of the connection request that this node sends to itself.
 #[pin_data]
 struct Expected {
-    /// By which it is known.
+    /// Random value that identifies the request by its private data.
     word: [u8; 8],
     #[pin]
     request: SpinLockBh<Option<IncomingRequest>>,
-    /// The end that asks: whoever waits for the request hears there, too, that it was refused.
+    /// The requesting end. Its signal wakes the caller that waits for the request, whether the
+    /// request arrives or is rejected.
     active_end: Arc<RegQpEnd>,
 }
 
@@ -118,7 +127,7 @@ impl RequestHandler for Expected {
     const REFUSAL: &'static [u8] = &[];
 
     fn request(&self, request: IncomingRequest) {
-        // Others are rejected.
+        // Requests of other nodes are rejected.
         if !request.private_data().starts_with(&self.word) {
             return;
         }
@@ -128,14 +137,14 @@ impl RequestHandler for Expected {
     }
 }
 
-/// The two ends. Dropping it takes them down, and sleeps.
+/// The two connected ends. Dropping it closes both, and sleeps.
 pub(super) struct RegQp {
     qp: Arc<LocalQp>,
     other: Arc<LocalQp>,
     ids: [CmId<RegQpEnd>; 2],
 }
 
-/// A registrar that a worker is to make.
+/// A [`RegQp`] that a worker is to create.
 #[pin_data]
 struct Making {
     pd: Arc<Pd>,
@@ -146,7 +155,7 @@ struct Making {
     signal: Completion,
     #[pin]
     work: Work<Making>,
-    /// Of the device, also for a worker that nobody waits for any more. Dropped after what it has made.
+    /// Keeps the device until a worker that timed out has finished, too. Dropped after the result.
     _hold: Hold,
 }
 
@@ -166,7 +175,7 @@ impl WorkItem for Making {
                 }
                 made = RegQp::new(&this.pd, &this.here);
             }
-            // Whoever asks cannot do anything about it.
+            // The caller of `make` cannot choose another queue pair number.
             let made = made.map_err(|error| if error == EAGAIN { EIO } else { error });
             *this.made.lock() = Some(made);
             this.signal.signal();
@@ -175,8 +184,20 @@ impl WorkItem for Making {
 }
 
 impl RegQp {
-    /// As [`Self::new`], but by a worker: soft-iWARP makes its sockets in the network namespace of who calls. Sleeps.
-    /// Fails with ENODEV if the device goes.
+    /// Creates the queue pairs as [`Self::new`] does, but in a worker. Soft-iWARP creates its
+    /// sockets in the network namespace of the calling task.
+    ///
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV` if the device is being removed, or does not have the address `here`.
+    /// - `ETIMEDOUT` or `EIO` if the connection fails.
+    /// - `ENOMEM`
+    ///
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(super) fn make(
         queue: &OwnedQueue,
         pd: &Arc<Pd>,
@@ -196,15 +217,25 @@ impl RegQp {
             GFP_KERNEL,
         )?;
         queue.enqueue::<_, 0>(making.clone());
-        // Each step has a limit of its own.
+        // Each step has its own timeout; this limit is for all attempts.
         making.signal.wait(20 * PATIENCE_MS)?;
         let made = making.made.lock().take();
         made.unwrap_or(Err(EIO))
     }
 
-    /// Connects the device of `pd` with itself, by way of an address that it has, without a port.
-    /// Fails with ENODEV if that is not so, with EAGAIN if another number is needed, and with
-    /// ETIMEDOUT or EIO if connecting does not go well. Sleeps.
+    /// Connects the device of `pd` to itself through its local address `here`, whose port is 0.
+    ///
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV` if the address does not belong to the device.
+    /// - `EAGAIN` if another queue pair number is needed.
+    /// - `ETIMEDOUT` or `EIO` if the connection fails.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     fn new(pd: &Arc<Pd>, here: &SocketAddr) -> Result<Self> {
         let [a, b] = [time::random_u32(), time::random_u32()];
         let word = (u64::from(a) << 32 | u64::from(b)).to_ne_bytes();
@@ -259,21 +290,26 @@ impl RegQp {
             other,
             ids: [id, other_id],
         };
-        // It hears whatever becomes of its answer. The other end hears nothing of an answer that it
-        // rejects because of its number.
+        // The passive end is always notified of the result of its reply. The active end is not
+        // notified of a reply that its CM rejects because of the queue pair number.
         passive.wait_for(RegQpStep::Established)?;
         active.wait_for(RegQpStep::Established)?;
         Ok(this)
     }
 
-    /// One whose queue pairs are connected without a connection manager. May sleep.
+    /// Wraps queue pairs that are connected without a CM.
+    ///
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     #[cfg(rds_kunit)]
     pub(super) fn of(qp: Arc<LocalQp>, other: Arc<LocalQp>) -> Result<Self> {
         let ids = [CmId::new(RegQpEnd::new()?)?, CmId::new(RegQpEnd::new()?)?];
         Ok(Self { qp, other, ids })
     }
 
-    /// Where memory is registered.
+    /// Returns the queue pair on which memory is registered.
     pub(super) fn qp(&self) -> &LocalQp {
         &self.qp
     }
@@ -282,7 +318,7 @@ impl RegQp {
 impl Drop for RegQp {
     fn drop(&mut self) {
         for id in &self.ids {
-            // The other one hears of it, or knows.
+            // An error is harmless: the other end is notified, or has disconnected already.
             let _ = id.disconnect();
         }
         self.qp.close();

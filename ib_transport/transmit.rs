@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Frames out of the connection's queue, to the queue pair.
+//! Transmission: posts frames and operations from the connection's queue to the queue pair.
+//!
+//! The connection calls [`Link::transmit`] with its queue locked. Each frame is one work request,
+//! whose buffer belongs to the queue pair until it completes. The work requests are chained and
+//! posted at once. If there is no room, or the peer has granted no credits, the rest stays queued;
+//! the event that changes this calls `transmit` again. The endpoint is given up if posting fails,
+//! or if there is no buffer for a message or the congestion map.
 
 use super::qp_context::QpContext;
 use crate::cong;
@@ -21,25 +27,26 @@ use crate::proto::{
 use crate::recv_pool::{Buf, Context};
 use kernel::{fmt, prelude::*, sync::atomic::Relaxed};
 
-/// With so many frames in flight short messages wait for others to share a frame with, until that is
-/// full or some of the frames are done: a round trip at the most. The device has enough to do.
+/// Number of frames in flight from which short messages wait until they can share a frame. They
+/// wait until that frame is full or some of the frames are done, at most one round trip. The device
+/// is busy meanwhile.
 const CROWDED: u32 = 2 * MAX_UNREPORTED;
 
-/// Bytes of payload that are copied in one go, while softirqs are off, for messages that are cut for
-/// another fragment size or are in another device's memory; a little more if few frames are in
-/// flight. The rest goes when some of these are done.
+/// Bytes of payload that one call copies while softirqs are off. It is exceeded a little if few
+/// frames are in flight. Payload is copied if it was cut for another fragment size or is in another
+/// device's memory. The rest follows when some of the frames are done.
 const COPIED_AT_ONCE: u32 = 128 << 10;
 
-/// What became of the wish to add a frame.
+/// Result of an attempt to add a frame.
 enum Added {
     Frame,
-    /// A frame whose payload was copied, of so many bytes.
+    /// A frame whose payload was copied, with the number of bytes.
     Copy(u32),
-    /// Something else that takes room in the send queue, but no receive of the peer's.
+    /// A work request that uses the send queue, but no receive of the peer.
     WorkRequest,
-    /// There is none.
+    /// There is nothing to add.
     Nothing,
-    /// The endpoint is of no use any more.
+    /// The endpoint is unusable.
     Failed,
 }
 
@@ -75,7 +82,7 @@ impl Link for Qp<QpContext> {
         let (major, minor) = events
             .version()
             .map_or((0, 0), |version| (version.major(), version.minor()));
-        // Programs look for C's words.
+        // The text is that of C RDS, because programs search for it.
         pr_change_ratelimited!(
             "RDS/IB: {} conn connected <{},{},{}> version {}.{}{}, fragments of {} bytes\n",
             if events.is_passive() {
@@ -127,13 +134,14 @@ impl Link for Qp<QpContext> {
         let failed = loop {
             if chain.room() == 0 {
                 connection.node.stats.inc(Counter::IbTxRingFull);
-                // Whoever makes room takes the lock of `chain` for it, and looks here after that.
+                // The completion handler takes the lock of `chain` to make room, and checks
+                // `blocked` after that.
                 context.blocked.store(true, Relaxed);
                 break false;
             }
             if chain.in_flight() >= CROWDED && connection.peer_accepts_packed() && queue.can_delay()
             {
-                // Some of those frames will report, and that comes here as well.
+                // At least one of those frames reports its completion, which resumes transmission.
                 context.blocked.store(true, Relaxed);
                 break false;
             }
@@ -142,12 +150,13 @@ impl Link for Qp<QpContext> {
                 break false;
             }
             if context.config.wait_for_reads && has_to_wait(context, queue, &chain) {
-                // The peer's first frame comes here as well, and so does the end of reads.
+                // The first frame of the peer, or the completion of the READs, resumes
+                // transmission.
                 context.blocked.store(true, Relaxed);
                 break false;
             }
             if !queue.credits.may_send() {
-                // What the peer tells comes here as well.
+                // A header of the peer that grants credits resumes transmission.
                 connection.node.stats.inc(Counter::IbTxThrottle);
                 break false;
             }
@@ -157,7 +166,7 @@ impl Link for Qp<QpContext> {
             }
             match added {
                 Added::Frame | Added::Copy(_) => {
-                    // Every frame acknowledges.
+                    // Every frame carries an acknowledgement.
                     if core::mem::take(&mut queue.ack_due) {
                         connection.node.stats.inc(Counter::IbAckSendPiggybacked);
                     }
@@ -173,29 +182,31 @@ impl Link for Qp<QpContext> {
             pr_info_ratelimited!("{}: posting a send failed: {:?}\n", connection.key, error);
             context.fail();
         } else if failed {
-            // Most likely for want of a buffer.
+            // The usual reason is that there is no buffer.
             context.give_up_for_memory("next frame", EIO);
         }
     }
 }
 
-/// Whether a header goes before the operation that is next. Not amid one: reads may be under way then of which only the
-/// last is sure to report.
+/// Returns `true` if a header is sent before the next operation. It is never sent within an
+/// operation: READs may be outstanding then, only the last of which is sure to report its
+/// completion.
 fn header_goes_first(queue: &TxQueue) -> bool {
     queue.is_header_due() && !queue.unsent.front().is_some_and(Message::is_partially_sent)
 }
 
-/// Whether what is next must not be posted yet, to a device on which nothing goes behind a read.
+/// Returns `true` if the next frame or operation must not be posted yet, because the device allows
+/// nothing behind a READ.
 fn has_to_wait(context: &QpContext, queue: &TxQueue, chain: &SendChain<'_, QpContext>) -> bool {
     if queue.reads_next() && !header_goes_first(queue) {
-        // Something has to go if the peer has not heard of us.
+        // The peer must receive a frame first if it may have received none.
         context.is_awaiting_first_frame()
     } else {
         chain.awaits_reads()
     }
 }
 
-/// What the header of the next frame tells of our receives.
+/// Takes the credits that the header of the next frame grants.
 #[inline]
 fn tell(connection: &Connection, credits: &mut Credits) -> u8 {
     let credit = credits.tell();
@@ -205,7 +216,7 @@ fn tell(connection: &Connection, credits: &mut Credits) -> u8 {
     credit
 }
 
-/// Adds a frame of `len` bytes. There is room.
+/// Adds a frame of `len` bytes. The caller has checked that there is room.
 fn add(chain: &mut SendChain<'_, QpContext>, buf: Buf, len: u32, solicited: bool) -> Added {
     let item = SendItem {
         buf,
@@ -223,7 +234,7 @@ fn push(chain: &mut SendChain<'_, QpContext>, item: SendItem) -> Added {
     }
 }
 
-/// Adds the next frame that the queue has, if it has one.
+/// Adds the next frame of the queue, or the next work request of an operation.
 fn next_frame(
     connection: &Connection,
     queue: &mut TxQueue,
@@ -249,7 +260,7 @@ fn next_frame(
     Added::Nothing
 }
 
-/// Decides on the flags of a message of which nothing is out, and whose header acknowledges `ack`.
+/// Sets the flags of a message of which nothing was sent yet. Its header acknowledges `ack`.
 fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Message, ack: u64) {
     state.tell(message.sequence, ack);
     message.flags = if state.was_sent(message.sequence) {
@@ -262,7 +273,7 @@ fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Messa
         message.flags = message.flags.with(Flags::ACK_REQUIRED);
     }
     if message.is_question() {
-        // Or it would be a bare acknowledgement.
+        // Without the flag the peer would take the header for an acknowledgement alone.
         message.flags = message.flags.with(Flags::HB_PING);
     }
     if message.flags.contains(Flags::ACK_REQUIRED) {
@@ -289,7 +300,7 @@ fn header_of(message: &Message, ack: u64, credit: u8) -> Header {
     }
 }
 
-/// Adds a frame with as many of the first unsent messages as have room in it.
+/// Adds a packed frame with as many of the first unsent messages as it has room for.
 fn packed_frame(
     connection: &Connection,
     queue: &mut TxQueue,
@@ -298,7 +309,7 @@ fn packed_frame(
 ) -> Added {
     let pools = &chain.qp().handler().device.pools;
     let Ok(mut buf) = pools.alloc_send(packed::ROOM, Context::Atomic) else {
-        // Alone it has its own.
+        // A message that is sent alone has a buffer already.
         return message_frame(connection, queue, ack, chain);
     };
     let mut packer = Packer::new(buf.bytes_mut());
@@ -308,7 +319,7 @@ fn packed_frame(
             break;
         }
         set_flags(connection, &mut queue.state, message, ack);
-        // The first header speaks for the frame.
+        // Only the first header of a packed frame grants credits.
         let header = header_of(message, ack, core::mem::take(&mut credit));
         if message.pack(&header, &mut packer).is_none() {
             return Added::Failed;
@@ -320,8 +331,9 @@ fn packed_frame(
     add(chain, buf.freeze(), len, true)
 }
 
-/// Adds the header that is due, or posts the next work request of the first unsent message's operation. Operations may
-/// follow each other without a frame and without an end, so the header cannot wait for a frame of theirs.
+/// Adds the header that is due, or posts the next work request of the first unsent message's
+/// operation. Operations may follow each other indefinitely without a frame, so the header cannot
+/// wait for one.
 fn header_or_work_request(
     connection: &Connection,
     queue: &mut TxQueue,
@@ -330,13 +342,13 @@ fn header_or_work_request(
 ) -> Added {
     if header_goes_first(queue) {
         match ack_frame(connection, queue, ack, chain) {
-            // A read must not be what the peer hears first.
+            // The peer must not receive a READ before the first frame.
             Added::Nothing
                 if queue.reads_next() && chain.qp().handler().is_awaiting_first_frame() =>
             {
                 return Added::Nothing
             }
-            // Without memory for it the operation goes first.
+            // There is no memory for the header, so the operation goes first.
             Added::Nothing => {}
             added => return added,
         }
@@ -431,7 +443,8 @@ fn congestion_frame(
     let offset = CONG_MAP_BYTES.saturating_sub(queue.cong_left);
     let len = queue.cong_left.min(context.events.fragment().bytes());
     let Ok(mut buf) = context.device.pools.alloc_send(len, Context::Atomic) else {
-        // Without its map the peer would not hold back, or never go on: reconnect and try again.
+        // Without the map the peer would not hold back, or never resume. A new endpoint sends it
+        // again.
         connection.note_drop(Counter::CongUpdateFailed, 1);
         return Added::Failed;
     };
@@ -465,7 +478,7 @@ fn congestion_frame(
     )
 }
 
-/// Adds a header that only acknowledges, and tells of receives.
+/// Adds a header without a message: an acknowledgement that also grants credits.
 fn ack_frame(
     connection: &Connection,
     queue: &mut TxQueue,
@@ -475,8 +488,8 @@ fn ack_frame(
     let stats = &connection.node.stats;
     let pools = &chain.qp().handler().device.pools;
     let Ok(mut buf) = pools.alloc_send(0, Context::Atomic) else {
-        // It stays due: the next frame carries it, or it is tried again when there may be memory. Not at
-        // once, or whoever tends would do nothing else meanwhile.
+        // The acknowledgement stays due. The next frame carries it, or the device's worker tries
+        // again soon. An immediate retry would keep that worker busy until there is memory.
         stats.inc(Counter::IbAckSendFailure);
         chain.qp().handler().tend_soon();
         return Added::Nothing;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What root may set of this transport while the module is loaded. New connections are made as it says
-//! then; those that are there stay as they are.
+//! Settings of this transport that root may change while the module is loaded. Changes apply to new
+//! connections, except that the pool limit and the completion timeout apply at once.
 
 use crate::kapi::{
     rdma::{DeviceCaps, QpConfig, MAX_UNREPORTED},
@@ -11,46 +11,48 @@ use crate::proto::completion_watchdog::WatchdogTimeout;
 use crate::recv_pool::Limit;
 use kernel::{prelude::*, sync::Arc};
 
-/// Sends and receives that a queue pair has room for, before the device's own limits.
+/// Default depths of the send and receive queues, before the limits of the device.
 ///
-/// One of each comes on top, to drain the queues, and devices round up to powers of two: soft-RoCE
-/// after adding one. Both queues together fit in 512 completions. A peer with C RDS can have 256 sends
-/// under way.
+/// Each queue gets one more entry, to drain it, and devices round up to powers of two; soft-RoCE
+/// adds one before that. Both queues together fit into 512 completions. A peer with C RDS can have
+/// 256 sends in flight.
 const MAX_SEND_WR: c_int = 126;
 const MAX_RECV_WR: c_int = 382;
 
-/// What they may be set to. Whole rings are posted, and completed, under a lock.
+/// Permitted queue depths. They are limited because whole rings are posted and completed under a
+/// lock.
 const WRS: core::ops::RangeInclusive<c_int> = 16..=4096;
 
-/// The most retries that a device can be told to make: three bits.
+/// Maximum number of retries that a device supports: a field of three bits.
 const MOST_RETRIES: u8 = 7;
 
-/// The settings in `/proc/sys/net/rds/ib`, and what stays as it was when the module was loaded.
+/// The settings in `/proc/sys/net/rds/ib`, and parameters that are fixed when the module is loaded.
 pub(crate) struct IbTunables {
     max_send_wr: Setting,
     max_recv_wr: Setting,
-    /// Receives that are always posted, if the queue pair has room for them; fewer than at first are taken for that many.
+    /// Minimum number of posted receives, limited by the depth of the receive queue. Values below
+    /// the initial depth have no effect.
     min_recv_wr: Setting,
-    /// Of so many sends one reports its completion.
+    /// At least one of this many sends is signaled.
     max_unsignaled_wr: Setting,
-    /// That of all pools, which counts for those that are there, too.
+    /// Memory limit of all pools. A change applies to existing pools as well.
     pool_limit: Arc<Limit>,
-    /// Whether new connections want their flow controlled where the device does not need it: 0 or 1.
+    /// 1 if new connections request flow control where the device does not need it, otherwise 0.
     flow_control: Setting,
-    /// How long a device may make no progress with what was posted, in seconds.
+    /// Time in seconds for which a send queue may make no progress; 0 for no limit.
     completion_timeout: Setting,
-    /// How often the device tries again when the peer does not answer.
+    /// Number of retries of the device when the peer does not answer.
     retry_count: u8,
 }
 
 impl IbTunables {
-    /// As they are when the module is loaded. More retries than a device can make are taken for that many.
+    /// Creates the default settings. `retries` is limited to what a device supports.
     pub(crate) fn new(pool_limit: Arc<Limit>, retries: u32) -> Self {
         Self {
             max_send_wr: Setting::new(MAX_SEND_WR, WRS),
             max_recv_wr: Setting::new(MAX_RECV_WR, WRS),
             min_recv_wr: Setting::new(0, 0..=*WRS.end()),
-            // CAST: a small number.
+            // CAST: The number is small.
             max_unsignaled_wr: Setting::new(MAX_UNREPORTED as c_int, 1..=64),
             pool_limit,
             flow_control: Setting::new(0, 0..=1),
@@ -59,12 +61,17 @@ impl IbTunables {
         }
     }
 
-    /// How queue pairs of a device are made. Any context.
+    /// Returns the configuration for queue pairs of a device with `caps`.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn qp_config(&self, caps: &DeviceCaps) -> QpConfig {
-        // One of each is asked for on top.
+        // One more entry per queue is requested from the device, to drain it.
         let most = caps.max_qp_wr.saturating_sub(1);
         let completions = caps.max_cqe.saturating_sub(2);
-        // Where a queue has room for few completions, half of them are for receives.
+        // If the completion queue is small, half of it is for receives.
         let max_send_wr = self.max_send_wr.count().min(most).min(completions / 2);
         QpConfig {
             max_send_wr,
@@ -82,22 +89,42 @@ impl IbTunables {
         }
     }
 
-    /// Receives that are always posted. Any context.
+    /// Returns the minimum number of posted receives.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn min_recv_wr(&self) -> u32 {
         self.min_recv_wr.count()
     }
 
-    /// How often the device tries again when the peer does not answer. Any context.
+    /// Returns the number of retries of the device when the peer does not answer.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn retry_count(&self) -> u8 {
         self.retry_count
     }
 
-    /// How long a device may make no progress with what was posted. Any context.
+    /// Returns the timeout for a send queue that makes no progress.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn timeout(&self) -> WatchdogTimeout {
         WatchdogTimeout::new(self.completion_timeout.count())
     }
 
-    /// Whether new connections want their flow controlled. Any context.
+    /// Returns `true` if new connections request flow control where the device does not need it.
+    ///
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn controls_flow(&self) -> bool {
         self.flow_control.get() != 0
     }
