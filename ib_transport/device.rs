@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The RDMA devices of this node.
+//! RDMA devices of this node, and the transport that uses them.
 
 use super::{
     cq_watchdog::CqWatchdog,
@@ -42,11 +42,11 @@ use kernel::{
     workqueue::{DelayedWork, WorkItem},
 };
 
-/// How often the receive rings of a device are looked at, if any is deep, in milliseconds.
+/// Period of the checks of deep receive rings, in milliseconds.
 const PERIOD_MS: u32 = 2000;
-/// How often an endpoint is looked after that cannot wait for that.
+/// Delay of a check that an endpoint needs before the period ends, in milliseconds.
 const SOON_MS: u32 = 20;
-/// At the most so often a connection is given up for the memory that it keeps or needs.
+/// Minimum time between two connections that are given up for memory, in milliseconds.
 const GIVE_UP_MS: u32 = 1000;
 
 /// A device that connections can use.
@@ -62,23 +62,22 @@ pub(crate) struct Device {
     pub(super) regions: Arc<MrPool>,
     queue: Arc<OwnedQueue>,
     parking: Arc<DeferredDestroy>,
-    /// Looks after the receive rings.
+    /// Work item that checks the receive rings.
     #[pin]
     service_ring: DelayedWork<Device, 0>,
-    /// It is going to.
+    /// The work item is scheduled.
     tending: Atomic<bool>,
-    /// It is going to in a moment.
+    /// The work item is scheduled after [`SOON_MS`] or less.
     soon: Atomic<bool>,
-    /// When the current period ends, in nanoseconds.
+    /// Monotonic time in nanoseconds at which the current period ends.
     period_end: Atomic<u64>,
-    /// Until then no connection may be given up, in nanoseconds.
+    /// Monotonic time in nanoseconds before which no connection may be given up for memory.
     spared_until: Atomic<u64>,
-    /// What a port took in a second when the last queue pair was made, in megabits; 0 if nobody
-    /// knows.
+    /// Rate of the port when the last queue pair was created, in Mbit/s; 0 if unknown.
     mbits: Atomic<u32>,
 }
 
-/// `delay_ms` after `now`, which is in nanoseconds.
+/// Returns the time `delay_ms` after `now`, in nanoseconds.
 fn later(now: u64, delay_ms: u32) -> u64 {
     now.saturating_add(u64::from(delay_ms).saturating_mul(1_000_000))
 }
@@ -140,57 +139,57 @@ impl Device {
     fn close(self: &Arc<Self>) {
         self.users.close();
         self.regions.close();
-        // Without users there is no one who would arm these again.
+        // Without endpoints nothing arms these again.
         self.watch.end();
         cancel_delayed::<_, 0>(self);
     }
 
-    /// Whether peers may use memory of programs by way of it. Any context but a hard interrupt.
+    /// Returns `true` if peers may use memory of programs. Any context except hard interrupt.
     pub(super) fn offers_memory(&self) -> bool {
         self.regions.offer_memory()
     }
 
-    /// The time for which a peer may be at operations on that memory, in nanoseconds. Any context
-    /// but a hard interrupt.
+    /// Returns the time in nanoseconds that operations of a peer on that memory may take. Any
+    /// context except hard interrupt.
     pub(super) fn time_for_operations(&self) -> u64 {
         time_for_operations(self.mbits.load(Relaxed), self.users.len())
     }
 
-    /// Something that was posted is sent, or a queue pair has gone. Any context.
+    /// Notes that a posted send completed, or that a queue pair is gone. Any context.
     #[inline]
     pub(super) fn note_progress(&self) {
         self.regions.note_progress();
     }
 
-    /// Has the receive rings looked at when the period ends. Any context.
+    /// Schedules a check of the receive rings at the end of the period. Any context.
     pub(super) fn tend_later(self: &Arc<Self>) {
         if !self.tending.load(Relaxed) && !self.tending.xchg(true, Full) {
-            // Someone may have asked for less meanwhile.
+            // A shorter delay that was set meanwhile must not be replaced.
             self.queue.arm_unless_set::<_, 0>(self.clone(), PERIOD_MS);
         }
     }
 
-    /// Has them looked at after `delay_ms`, even if that is before the end of the period. Any context.
+    /// Schedules a check after `delay_ms`, even before the end of the period. Any context.
     fn tend_in(self: &Arc<Self>, delay_ms: u32) {
         self.tending.store(true, Relaxed);
         self.queue.arm::<_, 0>(self.clone(), delay_ms);
     }
 
-    /// Has them looked at in a moment. Any context.
+    /// Schedules a check after [`SOON_MS`]. Any context.
     pub(super) fn tend_soon(self: &Arc<Self>) {
-        // Who asks again and again does not put it off.
+        // Repeated requests must not postpone the check.
         if !self.soon.xchg(true, Full) {
             self.tend_in(SOON_MS);
         }
     }
 
-    /// Has them looked at at once. Any context.
+    /// Schedules a check at once. Any context.
     pub(super) fn tend_now(self: &Arc<Self>) {
         self.tend_in(0);
     }
 
-    /// Whether a connection may be given up for the memory that it keeps or needs: one at a time, as the others
-    /// can do with what it had. Only from `service_ring`.
+    /// Returns `true` if a connection may be given up for the memory that it keeps or needs. Only
+    /// one at a time: its memory may suffice for the others. Called only by `service_ring`.
     pub(super) fn may_give_up_one(&self) -> bool {
         let now = time::monotonic_ns();
         let may = now >= self.spared_until.load(Relaxed);
@@ -200,8 +199,8 @@ impl Device {
         may
     }
 
-    /// Looks after the receive rings of the endpoints that ask for it, and of all of them when a period ends, and after
-    /// what is parked. Returns how many endpoints that were. Sleeps.
+    /// Checks the receive rings of endpoints that request it, and of all when a period ends. Also
+    /// destroys deferred CM ids. Returns the number of checked endpoints. Sleeps.
     pub(super) fn service_ring(self: &Arc<Self>) -> usize {
         self.tending.store(false, Relaxed);
         self.soon.store(false, Relaxed);
@@ -210,7 +209,7 @@ impl Device {
         if period_ends {
             self.period_end.store(later(now, PERIOD_MS), Relaxed);
         }
-        // Those that are passed over may have something to do then.
+        // Endpoints that are skipped now may need a check then.
         let mut next = match period_ends || self.users.is_empty() {
             true => NextCheck::Done,
             false => NextCheck::AtNextPeriod,
@@ -238,15 +237,15 @@ impl Device {
     }
 }
 
-/// The use of a device by an endpoint.
+/// Use of a device by an endpoint.
 pub(super) struct DeviceUse {
     pub(super) device: Arc<Device>,
-    /// Among its users.
+    /// Number of the endpoint in `users`.
     number: u64,
 }
 
 impl DeviceUse {
-    /// Notes the endpoint's queue pair, and the rate of the port. Sleeps.
+    /// Records the endpoint's queue pair, and the rate of the port. Sleeps.
     pub(super) fn set_qp(&self, qp: &Arc<Qp<QpContext>>) {
         self.device.users.set_qp(self.number, qp);
         let mbits = self.device.pd.device().port_mbits();
@@ -269,17 +268,17 @@ pub(crate) struct Ib {
     #[pin]
     devices: SpinLockBh<KVec<Arc<Device>>>,
     limits: Limits,
-    /// The fragments that peers are asked for.
+    /// Fragment size to propose to peers.
     pub(super) fragment: FragmentSize,
     pub(super) tunables: Arc<IbTunables>,
-    /// The memory of messages that wait while no device has their address.
+    /// Memory of messages that wait while no device has their address.
     unmapped: Unmapped,
     _shrinker: Shrinker<Pools>,
     pub(super) parking: Arc<DeferredDestroy>,
 }
 
 impl Ib {
-    /// Without devices; they come when the client is registered. May sleep.
+    /// Creates a transport without devices. Registering the client adds them. May sleep.
     pub(crate) fn new(
         addrs: Arc<LocalAddrs>,
         limits: Limits,
@@ -307,18 +306,17 @@ impl Ib {
         devices.iter().find(|known| known.is(device)).cloned()
     }
 
-    /// Ends all use of a device at which no socket can be bound any more. Sleeps.
+    /// Ends all use of a device to which no socket can be bound any more. Sleeps.
     fn end(&self, rdma: &RdmaDevice, device: &Arc<Device>) {
         self.forget(device);
-        // A request that waits for its worker goes, too: the CM gives up what an identifier has of the
-        // device a moment after it says that the identifier is gone, and that may be too late for the
-        // device.
+        // This also waits for requests that no worker has taken. The CM would release the device
+        // only some time after it reports that an id is gone, which may be too late.
         device.close();
-        // Nor may an identifier be left that had no device yet when somebody began with it.
+        // Wait for CM ids that had no device yet when their creation began.
         self.addrs.sections().settle();
-        // Nobody else destroys these any more: who does it uses the device, or has looked after it.
+        // Only users of the device and its work item destroy these, and both are gone.
         self.parking.clear(device.id);
-        // `close` has waited for all queue pairs.
+        // `close` has waited for all queue pairs, so an error is a defect.
         if let Err(error) = device.pd.release_kept() {
             rdma.with_name(|name| pr_err!("{}: removed with queue pairs: {:?}\n", name, error));
         }
@@ -334,7 +332,7 @@ impl Ib {
         }
     }
 
-    /// Takes a device off the list.
+    /// Removes a device from the list.
     fn forget(&self, device: &Arc<Device>) {
         let mut devices = self.devices.lock();
         let at = devices.iter().position(|known| Arc::ptr_eq(known, device));
@@ -343,8 +341,8 @@ impl Ib {
         drop(gone);
     }
 
-    /// Keeps a request until its network device is up, and rejects it then. False if it was rejected at once: there is
-    /// no memory, there are too many, or the device goes. May sleep.
+    /// Defers the rejection of a request until its network device is up. Returns `false` if it is
+    /// rejected at once: no memory, too many requests, or no device. May sleep.
     pub(crate) fn park(&self, request: IncomingRequest) -> bool {
         let Some(rdma) = request.device() else {
             return false;
@@ -353,12 +351,12 @@ impl Ib {
             return false;
         };
         let devices = self.devices.lock();
-        // Nobody looks again after a device that goes.
+        // A removed device has no work item to check the request again.
         let device = devices.iter().find(|known| known.is(&rdma));
         let refused = match device {
             Some(device) => {
                 let refused = self.parking.park(request);
-                // Not before that: who tends it now would miss it.
+                // Not earlier: a check that runs before would miss the request.
                 device.tend_later();
                 refused
             }
@@ -368,21 +366,20 @@ impl Ib {
         refused.is_none()
     }
 
-    /// Has the removal of a device wait for the caller. None if it is not one of ours, or is being removed already. Any
-    /// context but a hard interrupt.
+    /// Makes the removal of a device wait. Returns `None` if the transport does not use the device,
+    /// or it is being removed. Any context except hard interrupt.
     pub(crate) fn hold(&self, device: &RdmaDevice) -> Option<Hold> {
         self.find(device)?.users.hold()
     }
 
-    /// Has the removal of any device wait for the caller, who is going to have an identifier of the CM that has none yet.
-    /// Fails with ENOMEM. May sleep.
+    /// Makes the removal of any device wait for the caller, whose new CM id has no device yet.
+    /// Fails only with `ENOMEM`. May sleep.
     pub(super) fn section(&self) -> Result<Section> {
         self.addrs.sections().open()
     }
 
-    /// Enters an endpoint as a user of its device. May sleep.
-    ///
-    /// Fails with ENODEV if the device is not one of ours, or is being removed.
+    /// Registers an endpoint as a user of its device. Returns `ENODEV` if the transport does not
+    /// use the device, or it is being removed. May sleep.
     pub(super) fn use_device(
         &self,
         device: &RdmaDevice,
@@ -390,24 +387,24 @@ impl Ib {
     ) -> Result<DeviceUse> {
         let device = self.find(device).ok_or(ENODEV)?;
         let number = device.users.enter(events)?;
-        // It may have moved before it was on the list.
+        // The address may have moved before the endpoint was on the list.
         events.check_address(&self.addrs, device.id);
         Ok(DeviceUse { device, number })
     }
 
-    /// Which device has the local address of a connection, as far as that is certain. May sleep.
+    /// Returns the device of a connection's local address, as far as certain. May sleep.
     pub(super) fn device_of_addr(&self, key: &ConnKey) -> Option<Option<DeviceId>> {
         self.addrs.settled(IpBits::new(key.laddr), key.scope)
     }
 
-    /// The pools of a device, if it is one of ours. Any context.
+    /// Returns the pools of a device if the transport uses it. Any context.
     pub(crate) fn pools_of(&self, device: &RdmaDevice) -> Option<Arc<Pools>> {
         Some(self.find(device)?.pools.clone())
     }
 }
 
 impl Ib {
-    /// The device that has a local address. Fails with ENOMEM. May sleep.
+    /// Returns the device that has a local address. Fails only with `ENOMEM`. May sleep.
     fn device_of(&self, addr: Ipv6Addr, scope: u32) -> Result<Option<Arc<Device>>> {
         let id = self.addrs.device_of(IpBits::new(addr), scope)?;
         let devices = self.devices.lock();
@@ -522,13 +519,13 @@ impl Transport for Ib {
             kept = kept.saturating_add(device.pd.kept());
         }
         holdings.report(&self.limits.counters, each);
-        // Regions that their devices did not end when they should have: see Documentation/rdma.md.
+        // MRs that their devices failed to destroy: see Documentation/rdma.md.
         each("ib_mr_kept", kept as u64);
     }
 
     fn for_each_pools(&self, each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {
         for at in 0.. {
-            // Shown without the lock.
+            // `each` is called without the lock.
             let device = self.devices.lock().get(at).cloned();
             let Some(device) = device else {
                 break;
@@ -544,13 +541,13 @@ impl Transport for Ib {
     }
 }
 
-/// What is kept of a device while it is there. Fields are dropped in this order.
+/// State of a device for the client callbacks. Fields are dropped in this order.
 pub(crate) struct Member {
     _addrs: DeviceAddrs,
     device: Arc<Device>,
 }
 
-/// The cell by which the device callbacks find us.
+/// Cell in which the callbacks find the registered client.
 static CELL: ClientCell = ClientCell::new();
 
 impl Client for Ib {
@@ -568,7 +565,7 @@ impl Client for Ib {
         let unmapped = self.unmapped.pools();
         let device = Device::new(rdma, unmapped, &self.limits, &self.tunables, &self.parking)?;
         self.devices.lock().push(device.clone(), GFP_ATOMIC)?;
-        // Only now: who finds the device by an address finds it on the list.
+        // Only now: a device that is found by an address must be on the list.
         let addrs = self.addrs.add_device(rdma, device.users.clone());
         let member = addrs.and_then(|addrs| {
             let member = Member {
@@ -581,7 +578,7 @@ impl Client for Ib {
             self.end(rdma, &device);
         }
         rdma.with_name(|name| match &member {
-            // Programs look for C's words.
+            // The text is that of C RDS, because programs search for it.
             Ok(_) => pr_info!("RDS/IB: {}: added\n", name),
             Err(error) => pr_err!("{}: cannot be used: {:?}\n", name, error),
         });
@@ -590,7 +587,7 @@ impl Client for Ib {
 
     fn removed(&self, rdma: &RdmaDevice, member: Arc<Member>) {
         let device = member.device.clone();
-        // No socket can be bound to it from here on.
+        // From here on no socket can be bound to an address of the device.
         drop(member);
         self.end(rdma, &device);
         rdma.with_name(|name| pr_info!("{}: removed\n", name));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One attempt to connect, and what comes of it: a CM id and its queue pair.
+//! One attempt to connect, and the connection that it becomes: a CM id and its queue pair.
 
 use super::{
     deferred::DeferredCmId,
@@ -31,45 +31,46 @@ use kernel::{
     },
 };
 
-/// How long resolving a route may take, in milliseconds, before the CM gives up.
+/// Timeout in milliseconds for resolving a route.
 const ROUTE_TIMEOUT_MS: u32 = 2000;
 
-/// How long an iWARP peer may take to answer at the level of TCP, in milliseconds.
+/// Timeout in milliseconds for the answer of an iWARP peer at the level of TCP.
 const TCP_TIMEOUT_MS: u32 = 2000;
 
-/// How often the device tries again when the peer has no receive posted: 7 means for ever.
+/// Number of retries when the peer has no receive posted; 7 means unlimited.
 const RNR_RETRY_COUNT: u8 = 7;
 
-/// The bits of a type of service that are the service level.
+/// Bits of a type of service that are the service level.
 const SERVICE_LEVELS: u8 = 0xf;
 
-/// How long a peer waits when it was faster than our receive ring could grow.
+/// RNR timer for peers that are faster than the local receive ring grows.
 pub(super) const RNR_TIMER: RnrTimer = RnrTimer::Microseconds40;
 
-/// What is known of an endpoint outside of the worker that owns it.
+/// State of an endpoint that its worker shares with event handlers.
 pub(super) struct EndpointShared {
     connection: Arc<Connection>,
     pub(super) progress: EndpointProgress,
-    /// What we proposed, if we did: the reply is compared with it.
+    /// Private data of the local request, compared with the reply. Empty on the passive side.
     proposed: SetOnce<Private>,
-    /// Payload bytes of a fragment: as agreed on, once the connection is established.
+    /// Payload bytes of a fragment: as agreed, once the connection is established.
     fragment: Atomic<u32>,
-    /// The version that was agreed on.
+    /// The agreed version.
     version: SetOnce<Version>,
-    /// The device wants the active side to send first: see
+    /// The device requires that the active side sends first: see
     /// [`DeviceCaps`](crate::kapi::rdma::DeviceCaps::active_side_first).
     active_side_first: Atomic<bool>,
-    /// The peer serves no reads and atomics: the device would never do them, or end the connection.
+    /// The peer serves no reads and atomics. The device would never complete them, or end the
+    /// connection.
     peer_has_no_responder: Atomic<bool>,
-    /// Which device had the local address at the start, if that was certain. Not always the endpoint's:
-    /// iWARP takes a request that comes over another one.
+    /// The device that had the local address at the start, if that was certain. It may differ from
+    /// the endpoint's: iWARP accepts a request that arrives through another device.
     home: Option<Option<DeviceId>>,
-    /// The local address has left the endpoint's device, and the worker was told.
+    /// The local address has left the endpoint's device, and the worker was notified.
     moved: Atomic<bool>,
 }
 
 impl EndpointShared {
-    /// Before the endpoint has a device. May sleep.
+    /// Creates the state of an endpoint without a device. May sleep.
     pub(super) fn new(
         transport: &Ib,
         connection: &Arc<Connection>,
@@ -92,40 +93,40 @@ impl EndpointShared {
         )?)
     }
 
-    /// How messages are cut. Any context.
+    /// Returns the fragment size. Any context.
     #[inline]
     pub(super) fn fragment(&self) -> FragmentSize {
         FragmentSize::at_most(self.fragment.peek())
     }
 
-    /// The version that was agreed on, once it was. Any context.
+    /// Returns the version once it is agreed. Any context.
     pub(super) fn version(&self) -> Option<Version> {
         self.version.copy()
     }
 
-    /// Whether reads and atomics can be posted, once the connection is established. Any context.
+    /// Returns `true` if an established connection can carry reads and atomics. Any context.
     pub(super) fn serves_reads(&self) -> bool {
         !self.peer_has_no_responder.peek()
     }
 
-    /// How many reads and atomics may be outstanding, as agreed on. Before the connection is established.
+    /// Sets the agreed number of outstanding reads and atomics. Called before establishment.
     fn set_initiator_depth(&self, depth: u8) {
         self.peer_has_no_responder.store(depth == 0, Relaxed);
     }
 
-    /// Fragments are not to be larger than `size`. Before the connection is established.
+    /// Limits the fragment size to `size`, before the connection is established.
     fn limit_fragment(&self, size: FragmentSize) {
         self.fragment
             .store(self.fragment().min(size).bytes(), Relaxed);
     }
 
-    /// Notes a step, and wakes the worker. Any context.
+    /// Records an event, and wakes the worker. Any context.
     pub(super) fn note(&self, step: Reached) {
         self.progress.set(step);
         self.connection.wake_worker();
     }
 
-    /// Gives the endpoint up if its local address has left its device, `device`. May sleep.
+    /// Gives up the endpoint if its local address has left `device`, its device. May sleep.
     pub(super) fn check_address(&self, addrs: &LocalAddrs, device: DeviceId) {
         let key = &self.connection.key;
         let Some(now) = addrs.settled(IpBits::new(key.laddr), key.scope) else {
@@ -145,35 +146,35 @@ impl EndpointShared {
         self.note(Reached::Moved);
     }
 
-    /// The device is being removed. Any context.
+    /// Gives up the endpoint because its device is being removed. Any context.
     pub(super) fn lose_device(&self) {
         self.connection.note_failure("device removal", ENODEV);
         self.note(Reached::Lost);
     }
 
-    /// Whether the peer asked for the connection.
+    /// Returns `true` if the peer requested the connection.
     pub(super) fn is_passive(&self) -> bool {
         self.proposed.as_ref().is_none()
     }
 
-    /// The first frame has arrived. To the passive side it says what the CM's last message says,
-    /// which may be late or lost, and that it may send now. Any context.
+    /// Handles the first frame. For the passive side it replaces the CM's last message, which may
+    /// be late or lost, and permits sending. Any context.
     ///
-    /// The CM is not told (`rdma_notify()`): Linux 7.2 does that in a work item, and who destroys the identifier before that
-    /// may wait for a minute.
+    /// The CM is not notified (`rdma_notify()`): Linux 7.2 handles that in a work item, and
+    /// destroying the CM id before that may block for a minute.
     pub(super) fn note_first_frame(&self) {
         if self.is_passive() {
             self.note(Reached::Established);
         }
     }
 
-    /// Whether the reply to our request is acceptable.
+    /// Returns `true` if the reply to the local request is acceptable.
     fn accepts_reply(&self, data: &[u8], initiator_depth: u8) -> bool {
-        // The passive side has made its choice when it accepted.
+        // The passive side has checked the request before it accepted.
         let Some(proposed) = self.proposed.as_ref() else {
             return true;
         };
-        // What drivers for iWARP say there is something else, or nothing.
+        // iWARP drivers report another value there, or none.
         if !self.active_side_first.load(Relaxed) {
             self.set_initiator_depth(initiator_depth);
         }
@@ -211,7 +212,7 @@ impl CmHandler for EndpointShared {
             CmEvent::AddrResolved => Reached::AddrResolved,
             CmEvent::AddrUnknown => Reached::AddrUnknown,
             CmEvent::RouteResolved => Reached::RouteResolved,
-            // The active side begins with its congestion map, which will come.
+            // The active side's congestion map follows; it establishes the connection.
             CmEvent::Established { .. }
                 if self.is_passive() && self.active_side_first.load(Relaxed) =>
             {
@@ -239,7 +240,7 @@ impl CmHandler for EndpointShared {
                 }
                 Reached::Rejected
             }
-            // The number of a queue pair that is gone already.
+            // The queue pair of this number is gone already.
             CmEvent::TimewaitExit => return,
             CmEvent::Unreachable { .. }
             | CmEvent::Disconnected
@@ -261,23 +262,23 @@ pub(super) struct IbEndpoint {
     events: Arc<EndpointShared>,
     device: Option<DeviceUse>,
     transport: Arc<Ib>,
-    /// How long the CM may look for the address, each time that it is asked.
+    /// Timeouts of the CM for the address, one for each attempt to resolve it.
     timeout: AddressPatience,
-    /// Open while nobody knows which device the identifier will have.
+    /// Open until the device of the CM id is known.
     section: Option<Section>,
 }
 
 impl IbEndpoint {
-    /// Begins to connect: resolves the peer's address. May sleep.
+    /// Starts to connect: resolves the peer's address. May sleep.
     pub(super) fn resolve(
         transport: &Arc<Ib>,
         connection: &Arc<Connection>,
     ) -> Result<KBox<dyn Endpoint>> {
-        // No device has it, though the CM resolves it: soft-RoCE does not get over a message without a route.
+        // The CM resolves it, but no device has it. Unroutable messages break soft-RoCE.
         if IpBits::new(connection.key.faddr).is_loopback() {
             return Err(ENODEV);
         }
-        // It may be one only since there is the connection, or the peer may have said that it is its own.
+        // It may be broadcast only since recently, or the peer may have claimed it as its own.
         if is_broadcast(connection.key.faddr) {
             return Err(EINVAL);
         }
@@ -302,7 +303,7 @@ impl IbEndpoint {
         Ok(endpoint)
     }
 
-    /// Asks the CM for the peer's address. Fails with ETIMEDOUT if its time is over. May sleep.
+    /// Asks the CM for the peer's address. Returns `ETIMEDOUT` after the last timeout. May sleep.
     fn ask_for_address(&mut self) -> Result {
         let key = &self.events.connection.key;
         let timeout = self.timeout.next().ok_or(Errno::TimedOut)?;
@@ -313,16 +314,15 @@ impl IbEndpoint {
         )
     }
 
-    /// Enters the endpoint as a user of its device, which is that of the local address from the start.
-    /// May sleep.
+    /// Registers the endpoint with its device, that of the local address from the start. May sleep.
     fn use_device(&mut self) -> Result {
         let rdma = self.id.device().ok_or(ENODEV)?;
         self.device = Some(self.transport.use_device(&rdma, &self.events)?);
         Ok(())
     }
 
-    /// Makes the queue pair, and posts receives. Returns how many the peer is to be told of: 0 without flow
-    /// control, which there is only if it is `wanted` by the peer, too, as far as that is known. May sleep.
+    /// Creates the queue pair and posts receives. Returns the credits to offer: 0 without flow
+    /// control, which needs that the peer has `wanted` it, as far as known. May sleep.
     fn prepare(&mut self, wanted: bool) -> Result<(Arc<Device>, u32)> {
         let device_use = self.device.as_ref().ok_or(ENODEV)?;
         let device = device_use.device.clone();
@@ -332,7 +332,7 @@ impl IbEndpoint {
             .store(device.caps.active_side_first, Relaxed);
         let config = self.transport.tunables.qp_config(&device.caps);
         if config.max_send_wr == 0 || config.max_recv_wr == 0 {
-            // The device has no room for one of each: nothing would ever complete.
+            // Without one entry in each queue nothing would ever complete.
             return Err(ENOSPC);
         }
         let needed = !device.caps.receiver_not_ready;
@@ -344,10 +344,10 @@ impl IbEndpoint {
             config,
             controlled,
         );
-        // What is sent from now on need not be copied; what waits will be.
+        // New messages are placed in memory of this device; those in the queue will be copied.
         self.events.connection.set_pools(&device.pools)?;
         self.events.connection.begin_credits(controlled);
-        // What the peer may send without asking is not to depend on luck.
+        // Without RNR retries a frame that finds no receive ends the connection.
         let least = match needed {
             true => config.max_recv_wr,
             false => self.transport.tunables.min_recv_wr(),
@@ -361,7 +361,7 @@ impl IbEndpoint {
             self.events.limit_fragment(FragmentSize::K4);
             posted = QpContext::fill(&qp);
         }
-        // From here on it has to be closed.
+        // From here on the queue pair has to be closed.
         self.qp = Some(qp);
         posted?;
         let credit = self.events.connection.offer_credits();
@@ -394,7 +394,7 @@ impl Drop for IbEndpoint {
         };
         self.events.progress.end();
         if self.id.path_is_up() {
-            // Tells the peer, unless it told us; the answer is not needed.
+            // Notifies the peer, unless the peer has disconnected. Errors do not matter.
             let _ = self.id.disconnect();
             qp.close();
         } else {
@@ -402,7 +402,7 @@ impl Drop for IbEndpoint {
             let Some(DeviceUse { device, .. }) = &self.device else {
                 return;
             };
-            // Without memory, or with too many, it goes at once, as it would if there were no need to wait.
+            // If there is no memory, or too many ids wait, the id is destroyed at once.
             if let Ok(parked) = DeferredCmId::connection(device.id, self.id.clone()) {
                 drop(self.transport.parking.park(parked));
                 device.tend_later();
@@ -418,7 +418,7 @@ impl Endpoint for IbEndpoint {
 
     fn resolve_again(&mut self) -> Result {
         self.section = Some(self.transport.section()?);
-        // An identifier resolves once. What it was bound to stays in use by the next one.
+        // A CM id resolves an address only once. The new id must have the device of the old one.
         self.id = CmId::new(self.events.clone())?;
         self.ask_for_address()?;
         let device = self.id.device().ok_or(ENODEV)?;
@@ -435,11 +435,11 @@ impl Endpoint for IbEndpoint {
         if self.id.leads_to_many() {
             return Err(EINVAL);
         }
-        // The address is resolved, so there may be a way to the peer again.
+        // The address is resolved, so messages of deferred CM ids may have a route again.
         if let Some(device) = self.id.device() {
             self.transport.parking.sweep(device.id());
         }
-        // What `connect` sends would fail soft-RoCE's queue pair of the CM for good.
+        // The request of `connect` would put soft-RoCE's QP1 into an error state permanently.
         if !self.id.path_is_up() {
             return Err(Errno::NetDown.into());
         }
@@ -463,7 +463,7 @@ impl Endpoint for IbEndpoint {
         );
         let bytes = PrivateBytes::new(&private);
         let _: bool = self.events.proposed.populate(private);
-        // Without a type of service the fabric decides.
+        // Without a type of service the fabric decides on the service level.
         if key.tos != 0 {
             self.id.set_service_level(key.tos & SERVICE_LEVELS);
         }
@@ -493,15 +493,15 @@ impl Endpoint for IbEndpoint {
     }
 }
 
-/// A peer's valid request, waiting for the connection's worker. Fields are dropped in this order.
+/// A valid request of a peer, waiting for the worker. Fields are dropped in this order.
 pub(crate) struct IncomingConnection {
     request: Option<IncomingRequest>,
-    /// What the reply will say.
+    /// The content of the reply.
     agreed: Agreed,
-    /// The receives that the peer offers.
+    /// Credits that the peer offers.
     credit: u32,
     transport: Arc<Ib>,
-    /// Of the request's device.
+    /// Keeps the request's device.
     _hold: Hold,
 }
 
@@ -522,7 +522,7 @@ impl IncomingConnection {
         }
     }
 
-    /// The request is answered when that can be sent, if so many can wait.
+    /// Defers the answer to the request until it can be sent, unless too many wait already.
     fn park(&self, request: IncomingRequest, connection: &Connection) {
         let counter = if self.transport.park(request) {
             Counter::ConnRequestParked
@@ -575,7 +575,7 @@ impl Request for IncomingConnection {
         );
         let bytes = PrivateBytes::new(&private);
         let mut params = endpoint.params(&device, &bytes);
-        // No more than the peer can use and serve. On iWARP none may mean that it did not say.
+        // No more than the peer can use and serve. On iWARP, zeros may mean that it did not say.
         let unsaid =
             device.caps.active_side_first && (responder_resources, initiator_depth) == (0, 0);
         if !unsaid {

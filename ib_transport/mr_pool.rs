@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of programs that a device uses: regions for peers, and what operations of this node's take from and
-//! bring to.
+//! Memory of programs that a device uses: regions for peers, and memory of local operations.
 //!
-//! What a program or an operation has is an [`MrHandle`]. When that is dropped, in whatever context, its memory becomes
-//! stale: peers may still use a region for a moment, until the device's worker has invalidated it, together with
-//! others. The memory is released then, and the [`Mr`] kept for the next region.
-//!
-//! When the device goes, all goes with it; what is held of it stands for nothing from then on.
+//! Programs and operations hold an [`MrHandle`], which may be dropped in any context. Its memory is
+//! stale then. Peers may use a region until the device's worker has invalidated it, together with
+//! others. Then the memory is released, and the [`Mr`] is kept for reuse. Removal of the device
+//! releases everything; the remaining handles are without effect.
 
 use super::{
     endpoint_list::EndpointList,
@@ -40,25 +38,26 @@ use kernel::{
     workqueue::{new_work, Work, WorkItem},
 };
 
-/// How long a device is left alone that did not answer itself, in nanoseconds: so one of those who wait for it finds that
-/// out, and not one after the other.
+/// Back-off in nanoseconds after a registration timed out. Until it ends, callers fail at once
+/// instead of timing out one after another.
 const REST_NS: u64 = 5_000_000_000;
 
-/// How long who gives a region back waits for answers to reads from it, in nanoseconds.
+/// Maximum wait in nanoseconds for READ responses from a released region.
 const FENCE_NS: u64 = 1_000_000_000;
 
-/// What one caller at a time uses.
+/// State of the pool that only one caller at a time uses.
 struct MrPoolInner {
-    /// Made when it is needed for the first time, and again when it has failed.
+    /// Created on first use, and again after a failure.
     reg_qp: Option<RegQp>,
-    /// When it was given up because it took too long, on the monotonic clock, and by way of which address.
+    /// Monotonic time in nanoseconds of the last timeout, and the address that was used.
     late_at: Option<(u64, SocketAddr)>,
     free_list: MrFreeList<Mr>,
     quiesces: ReadQuiesceQueue,
 }
 
 impl MrPoolInner {
-    /// The registrar, which `addr` leads to if there is none yet. Sleeps.
+    /// Returns the registration queue pair. Creates it through the address `addr` if there is none.
+    /// Sleeps.
     fn reg_qp(
         &mut self,
         queue: &OwnedQueue,
@@ -76,16 +75,16 @@ impl MrPoolInner {
         Ok(self.reg_qp.insert(reg_qp))
     }
 
-    /// Releases memory, and keeps what can be used again. Who waits for it is added to `released`. Sleeps.
+    /// Invalidates regions and releases memory. Appends the released entries to `released`. Sleeps.
     fn invalidate(&mut self, mut pending_invalidate: Fifo<MrEntry>, released: &mut Fifo<MrEntry>) {
         let mut some: KVec<Region> = KVec::new();
-        // Whose they are.
+        // Entries of the regions in `some`.
         let mut whose = Fifo::new();
         loop {
             let next = pending_invalidate.pop_front();
             let last = next.is_none();
             if let Some(mut entry) = next {
-                // Without memory for it, a region goes by itself.
+                // If there is no memory for the batch, the region is destroyed on its own.
                 let batched = !entry.poisoned && some.reserve(1, GFP_KERNEL).is_ok();
                 match entry.release() {
                     Some(region) if batched => {
@@ -100,7 +99,7 @@ impl MrPoolInner {
                 continue;
             }
             if let Some(reg_qp) = &self.reg_qp {
-                // Those that are not invalidated by this are destroyed.
+                // Regions that this does not invalidate are destroyed.
                 let _ = reg_qp.qp().invalidate(&some);
             }
             for region in some.drain_all() {
@@ -123,7 +122,8 @@ impl MrPoolInner {
         }
     }
 
-    /// Ends a region that was not invalidated. Who waits for its memory is added to `released`. Sleeps.
+    /// Destroys a region that was not invalidated. Appends its entry to `released` if its memory is
+    /// released. Sleeps.
     fn end(&mut self, region: Region, mut entry: Item<MrEntry>, released: &mut Fifo<MrEntry>) {
         let mapping = region.end();
         if entry.read_from {
@@ -135,7 +135,7 @@ impl MrPoolInner {
         }
     }
 
-    /// Releases the memory of an invalid region, and keeps the rest if it can be used again. Sleeps.
+    /// Releases the memory of an invalid region, and keeps its MR if that can be reused. Sleeps.
     fn reuse(&mut self, region: Region) {
         let pages = region.pages();
         if let Some(mr) = region.release() {
@@ -143,7 +143,8 @@ impl MrPoolInner {
         }
     }
 
-    /// Releases what no read is answered from any more. Who waits for it is added to `released`. Sleeps.
+    /// Releases memory that no READ response uses any more, and appends the entries to `released`.
+    /// Sleeps.
     fn pass(&mut self, users: &EndpointList, released: &mut Fifo<MrEntry>) {
         let mut passed = self.quiesces.pass(users);
         while let Some(mut entry) = passed.pop_front() {
@@ -155,18 +156,18 @@ impl MrPoolInner {
     }
 }
 
-/// How many are invalidated at once.
+/// Number of regions that are invalidated at once.
 const BATCH: usize = 32;
 
-/// What changes in any context.
+/// State that changes in any context.
 struct MrPoolState {
-    /// What is held, by number.
+    /// Entries in use, by number.
     held: RBTree<u64, Item<MrEntry>>,
-    /// How many of these peers may use.
+    /// Number of these entries that are offered to peers.
     offered: usize,
     next: u64,
     pending_invalidate: Fifo<MrEntry>,
-    /// `None` when the device goes: it waits for all who have this.
+    /// `None` if the device is removed, which waits for all references.
     pd: Option<Arc<Pd>>,
 }
 
@@ -180,12 +181,12 @@ pub(super) struct MrPool {
     users: Arc<EndpointList>,
     tunables: Arc<IbTunables>,
     queue: Arc<OwnedQueue>,
-    /// Regions wait for what the queue pairs send.
+    /// Entries wait for READ responses, so progress has to wake the worker.
     fencing: Atomic<bool>,
-    /// Some have gone.
+    /// Notified when entries were released.
     #[pin]
     passed: CondVar,
-    /// Before `state`.
+    /// Locked before `state`.
     #[pin]
     device: Mutex<MrPoolInner>,
     #[pin]
@@ -209,7 +210,8 @@ impl WorkItem for MrPool {
 }
 
 impl MrPool {
-    /// Has none, and asks the device for none before [`Self::register`]. May sleep.
+    /// Creates an empty pool. The device is not used before [`Self::register`] or [`Self::map`].
+    /// May sleep.
     pub(super) fn new(
         pd: &Arc<Pd>,
         users: &Arc<EndpointList>,
@@ -257,17 +259,23 @@ impl MrPool {
         )
     }
 
-    /// Sets the registrar that registers memory from now on, until it fails. Sleeps.
+    /// Sets the registration queue pair, which is used until it fails. Sleeps.
     #[cfg(rds_kunit)]
     pub(super) fn set_registrar(&self, reg_qp: RegQp) {
         let before = self.device.lock().reg_qp.replace(reg_qp);
         drop(before);
     }
 
-    /// Registers memory of a program for peers, by way of a local address of the device if it was not asked before.
+    /// Registers memory of a program for peers. The first registration connects through `addr`, a
+    /// local address of the device. Process context; sleeps.
     ///
-    /// Fails as [`MrFreeList::room_for`] does, with ENODEV if the device goes or has not the address, EIO or ETIMEDOUT if it
-    /// fails, ENOMEM. Process context; sleeps.
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`MrFreeList::room_for`].
+    /// - `ENODEV` if the device is being removed or does not have the address.
+    /// - `EIO`, `ETIMEDOUT` if the device fails.
+    /// - `ENOMEM`
     pub(super) fn register(
         self: &Arc<Self>,
         addr: &SocketAddr,
@@ -284,13 +292,13 @@ impl MrPool {
         self.keep(MrMemory::Region(region), cookie, None)
     }
 
-    /// Up to an address that is a multiple of so many bytes, a power of two, memory that [`Self::map`] is for fits into a
-    /// region.
+    /// Returns the boundary in bytes, a power of two, that memory for one [`Self::map`] must not
+    /// cross.
     pub(super) fn max_contiguous_map(&self) -> u64 {
         self.max_contiguous_map
     }
 
-    /// Has the device see memory of a program, for an operation of this node's. `then` is dropped when the memory is
+    /// Maps memory of a program for a local operation. `then` is dropped when the memory is
     /// released. Fails as [`Self::register`] does. Process context; sleeps.
     pub(super) fn map(
         self: &Arc<Self>,
@@ -317,14 +325,14 @@ impl MrPool {
         Ok((self.keep(memory, (), Some(then))?, pieces))
     }
 
-    /// Fails with ENODEV if the device goes.
+    /// Returns the protection domain, or `ENODEV` if the device is being removed.
     fn pd(&self) -> Result<Arc<Pd>> {
         self.state.lock().pd.clone().ok_or(ENODEV)
     }
 
-    /// Makes a region. Fails with ETIMEDOUT at once if that has taken too long a moment ago. Sleeps.
+    /// Registers a region. Returns `ETIMEDOUT` at once during the back-off. Sleeps.
     fn region(&self, addr: &SocketAddr, mapping: Arc<Mapping>, access: Access) -> Result<Region> {
-        // Without the lock.
+        // Dropped after the lock.
         let mut released = Fifo::new();
         let mut device = self.device.lock();
         if let Some((since, by)) = &device.late_at {
@@ -339,7 +347,7 @@ impl MrPool {
         made
     }
 
-    /// Makes a region, at the second attempt if need be. Sleeps.
+    /// Registers a region, with a second attempt if the queue pair had failed. Sleeps.
     fn make(
         &self,
         device: &mut MutexGuard<'_, MrPoolInner>,
@@ -363,15 +371,15 @@ impl MrPool {
             };
             let reg_qp = device.reg_qp(&self.queue, &pd, &self.users, addr)?;
             match reg_qp.qp().register(mr, mapping.clone(), access) {
-                // It may have failed long ago; another one is made then.
+                // The queue pair may have failed long ago. The second attempt creates another one.
                 Err(_) if attempts < 2 && reg_qp.qp().is_closed() => {}
                 result => return result,
             }
         }
     }
 
-    /// The device has no room for another one: takes one that is about to go, or gives back all that are kept, which may
-    /// be of the other kind, and makes one. Sleeps.
+    /// Gets an MR although the device has no room for more. Takes one that is about to be released.
+    /// Otherwise destroys all free ones, which may be of the other size, and allocates one. Sleeps.
     fn make_room(
         &self,
         device: &mut MutexGuard<'_, MrPoolInner>,
@@ -387,7 +395,7 @@ impl MrPool {
                 return Ok(mr);
             }
             let goes_on = !device.quiesces.is_empty() && self.await_pass(device, until);
-            // The device may have gone while nobody had the lock.
+            // The device may have been removed while the wait released the lock.
             self.pd()?;
             if !goes_on {
                 break;
@@ -397,7 +405,7 @@ impl MrPool {
         Mr::new(pd, size)
     }
 
-    /// Keeps memory until what this returns is dropped. May sleep.
+    /// Keeps memory until the returned handle is dropped. May sleep.
     fn keep<T>(
         self: &Arc<Self>,
         memory: MrMemory,
@@ -431,7 +439,7 @@ impl MrPool {
         })
     }
 
-    /// Whether peers may use memory of programs. Any context but a hard interrupt.
+    /// Returns `true` if peers may use memory of programs. Any context except hard interrupt.
     pub(super) fn offer_memory(&self) -> bool {
         self.state.lock().offered > 0
     }
@@ -442,7 +450,7 @@ impl MrPool {
         pending_invalidate
     }
 
-    /// Releases stale memory, and tells who waits for that. Sleeps.
+    /// Releases stale memory, and drops the observers of the release. Sleeps.
     fn sweep(&self) {
         let mut released = Fifo::new();
         let mut device = self.device.lock();
@@ -451,14 +459,14 @@ impl MrPool {
         drop(released);
     }
 
-    /// Releases stale memory. Who waits for it is added to `released`. Sleeps.
+    /// Releases stale memory, and appends the entries to `released`. Sleeps.
     fn release_pending_invalidate(&self, device: &mut MrPoolInner, released: &mut Fifo<MrEntry>) {
         let before = released.len();
         device.invalidate(self.take_pending_invalidate(), released);
         if !self.reads_run_on {
             return;
         }
-        // Before anything is sent for it.
+        // Before sends are posted, whose completions need the flag.
         self.fencing.store(!device.quiesces.is_empty(), Relaxed);
         device.pass(&self.users, released);
         self.fencing.store(!device.quiesces.is_empty(), Relaxed);
@@ -468,8 +476,8 @@ impl MrPool {
         }
     }
 
-    /// Waits until something has been released, up to a time on the monotonic clock, in nanoseconds, and not after a signal.
-    /// False if the wait is over. Sleeps without the lock.
+    /// Waits without the lock until entries are released. Returns `false` after a signal or at
+    /// `until`, a monotonic time in nanoseconds. Sleeps.
     fn await_pass(&self, device: &mut MutexGuard<'_, MrPoolInner>, until: u64) -> bool {
         let left = until
             .saturating_sub(time::monotonic_ns())
@@ -479,7 +487,8 @@ impl MrPool {
         matches!(result, CondVarTimeoutResult::Woken { .. })
     }
 
-    /// Something that was posted is sent, or a queue pair has gone, or time has. Any context.
+    /// Wakes the worker if entries wait. Called after a completed send, the end of a queue pair, or
+    /// a period. Any context.
     #[inline]
     pub(super) fn note_progress(self: &Arc<Self>) {
         if self.fencing.load(Relaxed) {
@@ -487,7 +496,7 @@ impl MrPool {
         }
     }
 
-    /// The device goes: nothing of it is left when this returns, and nothing can be registered any more. Sleeps.
+    /// Handles removal of the device: releases everything and rejects new registrations. Sleeps.
     pub(super) fn close(&self) {
         let mut released = Fifo::new();
         let mut device = self.device.lock();
@@ -498,14 +507,14 @@ impl MrPool {
         drop(state);
         let pending_invalidate = self.take_pending_invalidate();
         device.invalidate(pending_invalidate, &mut released);
-        // Nor is a read answered any more.
+        // All queue pairs are gone, so no READ response is in progress.
         device.pass(&self.users, &mut released);
         self.fencing.store(false, Relaxed);
         self.passed.notify_all();
         device.free_list.clear();
         device.reg_qp = None;
         drop(device);
-        // Regions are destroyed.
+        // Regions that are still in use are destroyed.
         for entry in held.values_mut() {
             drop(entry.release());
         }
@@ -515,8 +524,8 @@ impl MrPool {
     }
 }
 
-/// What a program or an operation holds of the memory. May be dropped in any context but a hard interrupt, without locks
-/// of this module.
+/// Handle of a program or an operation to its memory. Dropped in any context except hard interrupt,
+/// without locks of this module.
 pub(super) struct MrHandle<T> {
     home: Arc<MrPool>,
     number: u64,
@@ -545,7 +554,7 @@ impl MrDevice for MrPool {
         loop {
             self.sweep();
             let mut device = self.device.lock();
-            // What comes later is not waited for.
+            // Entries that are added later are not waited for.
             let wanted = *wanted.get_or_insert(device.quiesces.wanted());
             if device.quiesces.over() >= wanted || !self.await_pass(&mut device, until) {
                 return;
@@ -568,7 +577,7 @@ impl<T> Drop for MrHandle<T> {
     fn drop(&mut self) {
         let mut state = self.home.state.lock();
         let Some(mut entry) = state.held.remove(&self.number) else {
-            // It went with its device.
+            // The entry was released with its device.
             return;
         };
         entry.poisoned = self.home.reads_run_on && self.poisoned.load(Relaxed);
