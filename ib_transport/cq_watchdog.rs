@@ -42,7 +42,6 @@ impl WorkItem for CqWatchdog {
 impl CqWatchdog {
     /// Creates the watchdog, which does nothing before [`Self::begin`].
     ///
-    ///
     /// # Context
     ///
     /// May sleep.
@@ -66,7 +65,6 @@ impl CqWatchdog {
 
     /// Starts the periodic check because there is a queue pair.
     ///
-    ///
     /// # Context
     ///
     /// Any context.
@@ -76,7 +74,6 @@ impl CqWatchdog {
     }
 
     /// Stops the check for good. There are no queue pairs, and there will be none.
-    ///
     ///
     /// # Context
     ///

@@ -33,11 +33,9 @@ pub(super) struct DeferredCmId {
 impl DeferredCmId {
     /// Wraps the CM id of a closed connection. If there is no memory, the id is destroyed.
     ///
-    ///
     /// # Errors
     ///
     /// - `ENOMEM`
-    ///
     ///
     /// # Context
     ///
@@ -49,11 +47,9 @@ impl DeferredCmId {
 
     /// Wraps a request. If there is no memory, the request is rejected.
     ///
-    ///
     /// # Errors
     ///
     /// - `ENOMEM`
-    ///
     ///
     /// # Context
     ///
@@ -64,7 +60,6 @@ impl DeferredCmId {
     }
 
     /// Returns `true` if the message to the peer can be sent, or is not needed.
-    ///
     ///
     /// # Context
     ///
@@ -87,7 +82,6 @@ pub(super) struct DeferredDestroy {
 impl DeferredDestroy {
     /// Creates an empty list.
     ///
-    ///
     /// # Context
     ///
     /// May sleep.
@@ -103,7 +97,6 @@ impl DeferredDestroy {
     /// Defers the destruction of a CM id. Returns the id if there are too many. The caller ensures
     /// that the device is not removed meanwhile, and arms its worker, which calls [`Self::sweep`].
     ///
-    ///
     /// # Context
     ///
     /// Any context.
@@ -118,7 +111,6 @@ impl DeferredDestroy {
 
     /// Destroys the CM ids of a device whose message can be sent, or is not needed. Returns `true`
     /// if others of the device remain.
-    ///
     ///
     /// # Context
     ///
@@ -140,7 +132,6 @@ impl DeferredDestroy {
     }
 
     /// Destroys all deferred CM ids of a device.
-    ///
     ///
     /// # Context
     ///

@@ -160,8 +160,8 @@ impl EndpointShared {
     /// Handles the first frame. For the passive side it replaces the CM's last message, which may
     /// be late or lost, and permits sending. Any context.
     ///
-    /// The CM is not notified (`rdma_notify()`): Linux 7.2 handles that in a work item, and
-    /// destroying the CM id before that may block for a minute.
+    /// The CM is not notified (`rdma_notify()`): Linux 7.2 does that in a work item, and destroying
+    /// the CM id earlier may block for a minute.
     pub(super) fn note_first_frame(&self) {
         if self.is_passive() {
             self.note(Reached::Established);

@@ -57,7 +57,6 @@ pub(super) struct EndpointList {
 
 /// A use of a device without an endpoint. The device is not removed before it is dropped.
 ///
-///
 /// # Context
 ///
 /// Dropped in any context except hard interrupt.
@@ -78,7 +77,6 @@ impl Drop for Hold {
 impl EndpointList {
     /// Creates an empty list.
     ///
-    ///
     /// # Context
     ///
     /// May sleep.
@@ -98,12 +96,10 @@ impl EndpointList {
 
     /// Adds an endpoint, and returns its number.
     ///
-    ///
     /// # Errors
     ///
     /// - `ENODEV` if the device is being removed.
     /// - `ENOMEM`
-    ///
     ///
     /// # Context
     ///
@@ -144,7 +140,6 @@ impl EndpointList {
     /// Makes the removal of the device wait until the result is dropped. Returns `None` if the
     /// device is being removed already.
     ///
-    ///
     /// # Context
     ///
     /// Any context except hard interrupt.
@@ -159,7 +154,6 @@ impl EndpointList {
     }
 
     /// Removes an endpoint.
-    ///
     ///
     /// # Context
     ///
@@ -178,7 +172,6 @@ impl EndpointList {
 
     /// Notifies all endpoints that the device is being removed. Waits until there are no endpoints
     /// and no [`Hold`]s.
-    ///
     ///
     /// # Context
     ///
@@ -201,7 +194,6 @@ impl EndpointList {
     }
 
     /// Returns the number of endpoints.
-    ///
     ///
     /// # Context
     ///

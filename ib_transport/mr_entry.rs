@@ -40,7 +40,6 @@ impl MrEntry {
     /// Releases the memory, unless it has a region: that is returned, and has to be invalidated
     /// first.
     ///
-    ///
     /// # Context
     ///
     /// Sleeps.

@@ -22,7 +22,6 @@ struct ListKind<T> {
 impl<T> ListKind<T> {
     /// Creates an empty list with memory for [`MOST`] entries.
     ///
-    ///
     /// # Context
     ///
     /// May sleep.
@@ -49,11 +48,9 @@ impl<T> MrFreeList<T> {
     /// Creates empty lists. `most` is the maximum number of pages of an MR of the device; 0 if it
     /// supports none.
     ///
-    ///
     /// # Errors
     ///
     /// - `ENOMEM`
-    ///
     ///
     /// # Context
     ///
@@ -74,7 +71,6 @@ impl<T> MrFreeList<T> {
     }
 
     /// Returns the number of pages to allocate in a new MR that must hold `pages` pages.
-    ///
     ///
     /// # Errors
     ///

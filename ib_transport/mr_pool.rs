@@ -2,10 +2,10 @@
 
 //! Memory of programs that a device uses: regions for peers, and memory of local operations.
 //!
-//! Programs and operations hold an [`MrHandle`], which may be dropped in any context. Its memory is
-//! stale then. Peers may use a region until the device's worker has invalidated it, together with
-//! others. Then the memory is released, and the [`Mr`] is kept for reuse. Removal of the device
-//! releases everything; the remaining handles are without effect.
+//! Programs and operations hold an [`MrHandle`]. When that is dropped, in any context except hard
+//! interrupt, its memory becomes stale. Peers may use a region until the device's worker has
+//! invalidated it, together with others. Then the memory is released, and the [`Mr`] is kept for
+//! reuse. Removal of the device releases everything; the remaining handles are without effect.
 
 use super::{
     endpoint_list::EndpointList,
@@ -266,9 +266,8 @@ impl MrPool {
         drop(before);
     }
 
-    /// Registers memory of a program for peers. The first registration connects through `addr`, a
-    /// local address of the device. Process context; sleeps.
-    ///
+    /// Registers memory of a program for peers. If there is no registration queue pair, it is
+    /// connected through `addr`, a local address of the device. Process context; sleeps.
     ///
     /// # Errors
     ///

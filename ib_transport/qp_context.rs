@@ -277,7 +277,6 @@ impl QpContext {
     /// Posts receives until the ring has its depth or memory is short. Returns `true` if it has its
     /// depth. May sleep.
     ///
-    ///
     /// # Errors
     ///
     /// - [`FillError`] if not even one is posted, so that nothing would ever complete.

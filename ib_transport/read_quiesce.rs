@@ -45,11 +45,9 @@ impl QuiescedEnd {
 impl ReadQuiesce {
     /// Starts a wait: posts a signaled send to each queue pair.
     ///
-    ///
     /// # Errors
     ///
     /// - `ENOMEM`
-    ///
     ///
     /// # Context
     ///
@@ -79,7 +77,6 @@ impl ReadQuiesce {
 
     /// Returns `true` if every queue pair has completed a later send, or is gone.
     ///
-    ///
     /// # Context
     ///
     /// Any context except hard interrupt.
@@ -90,7 +87,6 @@ impl ReadQuiesce {
 
     /// Gives up the connections that delay the wait for longer than `timeout`. A peer may have
     /// posted no receives, or grant no credits, and no other timeout applies to that.
-    ///
     ///
     /// # Context
     ///
@@ -144,7 +140,6 @@ impl ReadQuiesceQueue {
     /// Takes the entries whose memory no READ response uses any more, and starts a wait for those
     /// that were added since.
     ///
-    ///
     /// # Context
     ///
     /// Sleeps.
@@ -185,7 +180,6 @@ impl ReadQuiesceQueue {
     }
 
     /// Gives up the connections that delay the current wait for longer than `timeout`.
-    ///
     ///
     /// # Context
     ///

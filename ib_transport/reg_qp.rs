@@ -62,7 +62,6 @@ impl RegQpEnd {
 
     /// Waits for the step `wanted`.
     ///
-    ///
     /// # Errors
     ///
     /// - `ETIMEDOUT` if no event arrives in time.
@@ -155,7 +154,7 @@ struct Making {
     signal: Completion,
     #[pin]
     work: Work<Making>,
-    /// Keeps the device until a worker that timed out has finished, too. Dropped after the result.
+    /// Keeps the device, even for a worker that no caller waits for any more. Dropped after `made`.
     _hold: Hold,
 }
 
@@ -187,13 +186,11 @@ impl RegQp {
     /// Creates the queue pairs as [`Self::new`] does, but in a worker. Soft-iWARP creates its
     /// sockets in the network namespace of the calling task.
     ///
-    ///
     /// # Errors
     ///
     /// - `ENODEV` if the device is being removed, or does not have the address `here`.
     /// - `ETIMEDOUT` or `EIO` if the connection fails.
     /// - `ENOMEM`
-    ///
     ///
     /// # Context
     ///
@@ -225,13 +222,11 @@ impl RegQp {
 
     /// Connects the device of `pd` to itself through its local address `here`, whose port is 0.
     ///
-    ///
     /// # Errors
     ///
     /// - `ENODEV` if the address does not belong to the device.
     /// - `EAGAIN` if another queue pair number is needed.
     /// - `ETIMEDOUT` or `EIO` if the connection fails.
-    ///
     ///
     /// # Context
     ///
@@ -298,7 +293,6 @@ impl RegQp {
     }
 
     /// Wraps queue pairs that are connected without a CM.
-    ///
     ///
     /// # Context
     ///

@@ -27,9 +27,8 @@ use crate::proto::{
 use crate::recv_pool::{Buf, Context};
 use kernel::{fmt, prelude::*, sync::atomic::Relaxed};
 
-/// Number of frames in flight from which short messages wait until they can share a frame. They
-/// wait until that frame is full or some of the frames are done, at most one round trip. The device
-/// is busy meanwhile.
+/// With this many frames in flight, short messages wait until they fill a frame together, or some
+/// of the frames are done. That takes at most one round trip. The device is busy meanwhile.
 const CROWDED: u32 = 2 * MAX_UNREPORTED;
 
 /// Bytes of payload that one call copies while softirqs are off. It is exceeded a little if few
@@ -195,11 +194,11 @@ fn header_goes_first(queue: &TxQueue) -> bool {
     queue.is_header_due() && !queue.unsent.front().is_some_and(Message::is_partially_sent)
 }
 
-/// Returns `true` if the next frame or operation must not be posted yet, because the device allows
-/// nothing behind a READ.
+/// Returns `true` if the next frame or operation must not be posted yet, on a device that allows
+/// nothing but READs behind a READ.
 fn has_to_wait(context: &QpContext, queue: &TxQueue, chain: &SendChain<'_, QpContext>) -> bool {
     if queue.reads_next() && !header_goes_first(queue) {
-        // The peer must receive a frame first if it may have received none.
+        // A READ waits until the peer is known to have received a frame.
         context.is_awaiting_first_frame()
     } else {
         chain.awaits_reads()

@@ -63,7 +63,6 @@ impl IbTunables {
 
     /// Returns the configuration for queue pairs of a device with `caps`.
     ///
-    ///
     /// # Context
     ///
     /// Any context.
@@ -91,7 +90,6 @@ impl IbTunables {
 
     /// Returns the minimum number of posted receives.
     ///
-    ///
     /// # Context
     ///
     /// Any context.
@@ -100,7 +98,6 @@ impl IbTunables {
     }
 
     /// Returns the number of retries of the device when the peer does not answer.
-    ///
     ///
     /// # Context
     ///
@@ -111,7 +108,6 @@ impl IbTunables {
 
     /// Returns the timeout for a send queue that makes no progress.
     ///
-    ///
     /// # Context
     ///
     /// Any context.
@@ -120,7 +116,6 @@ impl IbTunables {
     }
 
     /// Returns `true` if new connections request flow control where the device does not need it.
-    ///
     ///
     /// # Context
     ///
