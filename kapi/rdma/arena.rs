@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Arenas: shards with equal buffers, sorted by how full they are.
+//! Arenas: sets of shards with buffers of one size.
 //!
-//! An arena knows which of its shards have free slots; how many shards there may be and how large
-//! they are is for its user to say. Every shard is in one of four lists, by how full it is. Buffers
-//! come from the fullest shards that have any, so that the others get empty: only an empty shard can
-//! go back to the kernel.
+//! # Operation
 //!
-//! Empty shards are kept, because making and mapping one costs as much as many messages. They go
-//! when the kernel asks ([`Arena::trim`]), and one by one spare also when they were not needed for a
-//! while ([`QUIET_MS`]), if the arena has a queue on which to look at them.
+//! An arena tracks which of its shards have free slots. Its user decides on the number and the size
+//! of the shards. Each shard is in one of four lists, according to its fill level. Buffers are
+//! taken from the fullest shards with free slots, so that the others become empty. Only an empty
+//! shard can be returned to the kernel.
+//!
+//! Empty shards are kept, because allocating and mapping one costs as much as many messages. They
+//! are returned when the kernel asks for memory ([`Arena::trim`]). If the arena has a work queue,
+//! all but one are also returned when they were not needed for [`QUIET_MS`].
 //!
 //! # Revocation
 //!
-//! When the device goes, [`Arena::revoke`] unmaps all shards. It can do that because a [`Pd`]
-//! counts its queue pairs: with none left, and none to come, nothing is posted. Buffers that are in
-//! use stay readable; their pages are freed with the last one.
+//! [`Arena::revoke`] unmaps all shards before the device is removed. This is safe because a [`Pd`]
+//! counts its queue pairs: without any, and with creation prevented, nothing is posted. Buffers in
+//! use stay readable; the pages of a shard are freed with its last buffer.
 
 use super::{
     batch::Batch,
@@ -36,43 +38,44 @@ use kernel::{
     workqueue::{DelayedWork, WorkItem},
 };
 
-/// Empty shards that are kept even if they are not needed.
+/// Number of empty shards that are kept even if they are not needed.
 const SPARE_SHARDS: usize = 1;
 
-/// The most shards that are unmapped, or taken out to be, with the lock held, which others wait for with softirqs off.
+/// Maximum number of shards that are unmapped or removed in one critical section. Other CPUs wait
+/// for the lock with softirqs off.
 const AT_ONCE: usize = 16;
 
-/// Empty shards that nobody needed for this long are given back, in milliseconds.
+/// Time after which unneeded empty shards are returned to the kernel.
 const QUIET_MS: u32 = 5000;
 
-/// Numbers about an [`Arena`].
+/// Statistics of an [`Arena`].
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct ArenaStats {
     pub(crate) shards: usize,
     /// Bytes of all shards together.
     pub(crate) bytes: usize,
-    /// Buffers that are not free.
+    /// Number of buffers that are not free.
     pub(crate) in_use: usize,
-    /// The most that [`Self::in_use`] ever was.
+    /// Maximum of [`Self::in_use`] so far.
     pub(crate) high_water: usize,
-    /// Shards without a used buffer.
+    /// Number of shards without a used buffer.
     pub(crate) empty: usize,
-    /// Shards on another NUMA node than the device.
+    /// Number of shards on another NUMA node than the device.
     pub(crate) foreign: usize,
 }
 
-/// Why an arena did not grow.
+/// Reason why an arena did not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GrowError {
-    /// The limit is reached.
+    /// The limit of the arena, or that of all bounce buffers, is reached.
     Limit,
-    /// There is no memory of this size.
+    /// No memory of this size is available.
     NoMemory,
     /// The arena was revoked.
     Revoked,
 }
 
-/// How full a shard is.
+/// Fill level of a shard.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Filling {
     Empty,
@@ -92,48 +95,48 @@ impl Filling {
     }
 }
 
-/// The right to take a slot of a shard, which the holder of the lock gives.
+/// The right to take a slot of a shard. It is granted by the holder of the arena's lock.
 struct TakeSlot<'a>(&'a Shard);
 
 impl TakeSlot<'_> {
     #[inline]
     fn take(self) -> Option<BufMut> {
-        // SAFETY: `Lists::take` made `self`: there is a `&mut` to the lists, so that the lock is held,
-        // and its caller keeps the arena.
+        // SAFETY: Only `Lists::take` creates `self`. It has a `&mut` to the lists, so the lock is
+        // held, and its caller keeps the arena alive.
         unsafe { self.0.take() }
     }
 }
 
-/// The shards by their filling.
+/// The shards of an arena by their fill level.
 ///
 /// # Invariants
 ///
-/// - All shards here belong to the arena that holds this, and no other shard does.
-/// - A shard is in the list of its filling.
-/// - `keep` is there if and only if `stats.in_use` is not zero.
+/// - The lists contain all shards of the arena that holds `self`, and no other shard.
+/// - A shard is in the list of its fill level.
+/// - `keep` is `Some` if and only if `stats.in_use` is not zero.
 struct Lists {
     empty: List<Shard>,
     sparse: List<Shard>,
     dense: List<Shard>,
     full: List<Shard>,
-    /// Keeps the arena while a buffer is in use: buffers do not count references.
+    /// Keeps the arena alive while a buffer is in use. Buffers do not count references.
     keep: Option<Arc<Arena>>,
-    /// What new shards are mapped for.
+    /// Device for which new shards are mapped.
     device: Option<ARef<Device>>,
     revoked: bool,
     /// Bytes of the empty shards.
     empty_bytes: usize,
-    /// Shards that are not empty.
+    /// Number of shards that are not empty.
     occupied: usize,
-    /// Those of them that are still mapped after the arena was revoked.
+    /// Number of occupied shards that are still mapped after the arena was revoked.
     mapped: usize,
-    /// The most bytes of all shards, once one has bounce buffers.
+    /// Maximum total size of the shards, in bytes. `usize::MAX` until a shard uses bounce buffers.
     bound: usize,
-    /// The fewest empty shards there were since someone last looked: so many are not needed.
+    /// Minimum number of empty shards since the last check. These shards are not needed.
     idle: usize,
-    /// Someone will look.
+    /// A check for unneeded empty shards is scheduled.
     watched: bool,
-    /// The node next to the device, or a negative number.
+    /// NUMA node of the device. Negative if there is none.
     node: i32,
     stats: ArenaStats,
 }
@@ -148,7 +151,7 @@ impl Lists {
         }
     }
 
-    /// The fullest shards that have a free slot.
+    /// Returns the list of the fullest shards that have a free slot.
     #[inline]
     fn fullest(&mut self) -> (Filling, &mut List<Shard>) {
         if !self.dense.is_empty() {
@@ -160,12 +163,12 @@ impl Lists {
         }
     }
 
-    /// Hands up to `want` free buffers to `give`, until it has no room and takes none, and returns
-    /// how many.
+    /// Passes up to `want` free buffers to `give`, until `give` returns `false` because it has no
+    /// room. Returns the number of buffers.
     ///
     /// # Safety
     ///
-    /// `keep` must be set before the lock is given up, unless the result is zero.
+    /// Unless the result is zero, the caller must set `keep` before the lock is released.
     #[inline]
     unsafe fn take(&mut self, want: usize, mut give: impl FnMut(TakeSlot<'_>) -> bool) -> usize {
         let mut got = 0;
@@ -181,7 +184,7 @@ impl Lists {
             }
             let after = Filling::of(&shard);
             if after == before {
-                // Enough, or no room for more: otherwise it would be full.
+                // `want` is reached or `give` has no room. Otherwise the shard would be full.
                 break;
             }
             let bytes = shard.bytes();
@@ -203,35 +206,37 @@ impl Lists {
         self.node >= 0 && shard.node() != self.node
     }
 
-    /// Takes a shard out of the account, or one that was reserved and did not come.
+    /// Subtracts a shard, or a reservation for a shard that was not allocated, from the statistics.
     fn forget(&mut self, bytes: usize) {
         self.stats.shards = self.stats.shards.wrapping_sub(1);
         self.stats.bytes = self.stats.bytes.wrapping_sub(bytes);
     }
 
-    /// Takes a shard that leaves the arena out of the account.
+    /// Subtracts a shard that leaves the arena from the statistics.
     fn leave(&mut self, shard: &Shard) {
         let foreign = usize::from(self.is_foreign(shard));
         self.stats.foreign = self.stats.foreign.wrapping_sub(foreign);
         self.forget(shard.bytes());
     }
 
-    /// Puts a slot back. A shard that cannot be kept is returned, to be dropped when the lock is not
-    /// held.
+    /// Frees a slot. Returns the shard if the arena cannot keep it. The caller drops the shard
+    /// after it has released the lock.
     ///
     /// # Safety
     ///
-    /// The last handle of the slot must be on its way out, and the shard belong to this arena.
+    /// The last handle of the slot must be in its destructor, and the shard must belong to this
+    /// arena.
     unsafe fn put(&mut self, shard: &Shard, slot: u32) -> Option<ListArc<Shard>> {
         let before = Filling::of(shard);
-        // SAFETY: `self` is only reached through the lock; the caller vouches for the slot.
+        // SAFETY: `self` is reached through the lock only. The caller guarantees the state of the
+        // slot.
         unsafe { shard.put(slot) };
         self.stats.in_use = self.stats.in_use.wrapping_sub(1);
         let after = Filling::of(shard);
         if before == after {
             return None;
         }
-        // SAFETY: The shard belongs to this arena; by the type invariants it is in this list.
+        // SAFETY: The shard belongs to this arena. By the type invariants it is in this list.
         let mut shard = unsafe { self.list(before).remove(shard) }?;
         if after != Filling::Empty {
             self.list(after).push_back(shard);
@@ -254,8 +259,8 @@ impl Lists {
         self.empty.push_front(shard);
     }
 
-    /// Takes out up to `most` empty shards, or [`AT_ONCE`], until `bytes` are reached, to be dropped when the lock is not
-    /// held.
+    /// Removes up to `most` empty shards, and at most [`AT_ONCE`], until they have `bytes` in
+    /// total. The caller drops them after it has released the lock.
     fn take_empty(&mut self, bytes: usize, most: usize) -> List<Shard> {
         let mut out = List::new();
         let mut freed = 0usize;
@@ -263,7 +268,7 @@ impl Lists {
             if freed >= bytes {
                 break;
             }
-            // The one that was used last comes last.
+            // The most recently used shard is at the front, so it is removed last.
             let Some(shard) = self.empty.pop_back() else {
                 break;
             };
@@ -277,8 +282,10 @@ impl Lists {
         out
     }
 
-    /// Unmaps some of the shards that are in use, and says whether there may be more. They take turns, as who frees a
-    /// buffer may put a shard behind those that are done.
+    /// Unmaps some of the shards in use. Returns `true` if there may be more.
+    ///
+    /// The lists are rotated: a CPU that frees a buffer meanwhile may put a mapped shard behind
+    /// those that are unmapped already.
     fn unmap_some(&mut self) -> bool {
         for filling in [Filling::Sparse, Filling::Dense, Filling::Full] {
             for _ in 0..AT_ONCE / 3 {
@@ -294,21 +301,26 @@ impl Lists {
         self.mapped > 0
     }
 
-    /// Whether more shards are empty than are kept without a reason, and nobody looks at them yet.
+    /// Returns `true` if there are more empty shards than [`SPARE_SHARDS`] and no check is
+    /// scheduled.
     fn needs_watch(&self) -> bool {
         self.stats.empty > SPARE_SHARDS && !self.watched && !self.revoked
     }
 }
 
-/// Shards with equal buffers.
+/// A set of shards with buffers of one size, see the module documentation.
+///
+/// # Context
+///
+/// Methods without this section may be called in any context except hard interrupt.
 #[pin_data]
 pub(crate) struct Arena {
     #[pin]
     lists: SpinLockBh<Lists>,
-    /// Bytes of a buffer.
+    /// Size of a buffer, in bytes.
     buf_size: u32,
     domain: Option<Arc<Domain>>,
-    /// Where unneeded shards are looked for.
+    /// Work queue of the checks for unneeded empty shards.
     queue: Option<Arc<OwnedQueue>>,
     #[pin]
     watch: DelayedWork<Arena, 0>,
@@ -330,8 +342,18 @@ impl WorkItem<0> for Arena {
 }
 
 impl Arena {
-    /// An arena without shards, for buffers of `buf_size` bytes and queue pairs of `pd`. Without one its
-    /// buffers cannot be posted. Without a queue empty shards stay until someone trims the arena. May sleep.
+    /// Creates an arena without shards, for buffers of `buf_size` bytes and queue pairs of `pd`.
+    ///
+    /// Without `pd` its buffers cannot be posted. Without `queue` empty shards stay until
+    /// [`Self::trim`].
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(
         pd: Option<&Pd>,
         queue: Option<Arc<OwnedQueue>>,
@@ -355,7 +377,7 @@ impl Arena {
             node: pd.map_or(NO_NODE, |pd| pd.device().numa_node()),
             stats: ArenaStats::default(),
         };
-        // INVARIANT (of `Lists`): There are no shards.
+        // INVARIANT: There are no shards in `lists`.
         Arc::pin_init(
             pin_init!(Self {
                 lists <- new_spinlock_bh!(lists, "rdma_arena"),
@@ -372,29 +394,29 @@ impl Arena {
         self.lists.lock().stats
     }
 
-    /// Whether the arena was revoked. Any context but a hard interrupt.
+    /// Returns `true` if the arena was revoked.
     pub(crate) fn is_revoked(&self) -> bool {
         self.lists.lock().revoked
     }
 
-    /// Bytes of the empty shards. Any context but a hard interrupt.
+    /// Returns the size of all empty shards, in bytes.
     pub(crate) fn trimmable(&self) -> usize {
         self.lists.lock().empty_bytes
     }
 
-    /// The domain that the buffers are mapped for; null if they are not.
+    /// Returns the domain for which the buffers are mapped. Null if they are not mapped.
     #[inline]
     pub(super) fn domain(&self) -> *const Domain {
         self.domain.as_ref().map_or(ptr::null(), Arc::as_ptr)
     }
 
-    /// Moves up to `want` free buffers to `out`, as far as there is room, and returns how many. Any
-    /// context but a hard interrupt; takes the lock once.
+    /// Moves up to `want` free buffers to `out`, as far as it has room. Returns the number of
+    /// buffers. The lock is taken once.
     pub(crate) fn take(this: &Arc<Self>, want: usize, out: &mut Batch) -> usize {
         Self::take_with(this, want, |slot| out.push_with(|| slot.take()))
     }
 
-    /// A free buffer, if there is one. Any context but a hard interrupt.
+    /// Takes a free buffer. Returns `None` if there is none.
     #[inline]
     pub(crate) fn take_one(this: &Arc<Self>) -> Option<BufMut> {
         let mut one = None;
@@ -411,7 +433,7 @@ impl Arena {
         if lists.revoked {
             return 0;
         }
-        // SAFETY: `keep` is set at once.
+        // SAFETY: `keep` is set below, before the lock is released.
         let got = unsafe { lists.take(want, give) };
         if got > 0 && lists.keep.is_none() {
             lists.keep = Some(this.clone());
@@ -419,8 +441,20 @@ impl Arena {
         got
     }
 
-    /// Adds a shard of `order`, unless all shards take more than `limit` bytes then; only one of order
-    /// `smallest` is worth an effort. Sleeps if `may_sleep`, otherwise any context but a hard interrupt.
+    /// Adds a shard of page order `order`.
+    ///
+    /// The page allocator only tries hard for the order `smallest`.
+    ///
+    /// # Errors
+    ///
+    /// - [`GrowError::Revoked`]
+    /// - [`GrowError::Limit`] if all shards together would exceed `limit` bytes, or bounce buffers
+    ///   their limit.
+    /// - [`GrowError::NoMemory`] if there is no memory, or it cannot be mapped.
+    ///
+    /// # Context
+    ///
+    /// Sleeps if `may_sleep`. Otherwise any context except hard interrupt.
     pub(crate) fn grow(
         &self,
         order: u32,
@@ -474,8 +508,7 @@ impl Arena {
         }
     }
 
-    /// Gives empty shards back to the kernel, until `want` bytes are reached, and returns how many
-    /// bytes that were. Any context but a hard interrupt.
+    /// Frees empty shards until at least `want` bytes are freed. Returns the number of freed bytes.
     pub(crate) fn trim(&self, want: usize) -> usize {
         let mut freed = 0usize;
         while freed < want {
@@ -491,8 +524,7 @@ impl Arena {
         freed
     }
 
-    /// Gives back what was empty since the last call, but for a spare. Any context but a hard
-    /// interrupt.
+    /// Frees the shards that were empty since the last call, except [`SPARE_SHARDS`].
     pub(crate) fn reap(&self) {
         loop {
             let mut lists = self.lists.lock();
@@ -504,7 +536,7 @@ impl Arena {
                 lists.idle = lists.stats.empty;
                 return;
             }
-            // Someone may have needed others meanwhile: those stay.
+            // Other empty shards may have been used meanwhile. They stay.
             let left = idle.saturating_sub(surplus.min(AT_ONCE));
             lists.idle = lists.idle.min(left);
             drop(lists);
@@ -512,8 +544,7 @@ impl Arena {
         }
     }
 
-    /// Has someone look at the empty shards in a while, if there are too many. Any context but a hard
-    /// interrupt.
+    /// Schedules a check for unneeded empty shards, if there are too many.
     fn watch_if_needed(self: &Arc<Self>) {
         let Some(queue) = &self.queue else {
             return;
@@ -521,14 +552,22 @@ impl Arena {
         let mut lists = self.lists.lock();
         if lists.needs_watch() {
             lists.watched = true;
-            // With the lock, so that `revoke` finds the timer running or never to run.
+            // The lock is held, so `revoke` either finds the timer armed or it is never armed.
             queue.arm::<_, 0>(self.clone(), QUIET_MS);
         }
     }
 
-    /// Ends the arena's use: there will be no buffers from it any more, and nothing of it is mapped
-    /// when this returns. `EBUSY`, and nothing happened, while the protection domain has a queue
-    /// pair; afterwards it cannot get one. Process context; sleeps.
+    /// Revokes the arena. Afterwards nothing is mapped, and no buffer can be taken.
+    ///
+    /// The protection domain cannot get a queue pair any more.
+    ///
+    /// # Errors
+    ///
+    /// - `EBUSY`, without any change, while the protection domain has a queue pair.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     pub(crate) fn revoke(self: &Arc<Self>) -> Result {
         if let Some(domain) = &self.domain {
             domain.close()?;
@@ -547,18 +586,19 @@ impl Arena {
         Ok(())
     }
 
-    /// Frees a slot. Any context but a hard interrupt.
+    /// Frees a slot.
     ///
     /// # Safety
     ///
-    /// The slot must not be free, and its last handle be on its way out.
+    /// The slot must not be free, and its last handle must be in its destructor.
     pub(super) unsafe fn release(shard: NonNull<Shard>, slot: u32) {
-        // SAFETY: The slot is not free, so by the invariants of `Shard` it is in its arena's lists.
+        // SAFETY: The slot is not free, so by the invariants of `Shard` its shard is in an arena's
+        // list.
         let shard = unsafe { shard.as_ref() };
-        // SAFETY: As above: an arena lives while one of its slots is taken.
+        // SAFETY: By the same invariants the arena is alive while one of its slots is taken.
         let this = unsafe { shard.arena().as_ref() };
         let mut lists = this.lists.lock();
-        // SAFETY: The caller vouches for the slot, and `this` is the shard's arena.
+        // SAFETY: The caller guarantees the state of the slot, and `this` is the shard's arena.
         let unused = unsafe { lists.put(shard, slot) };
         let watch = lists.needs_watch().then(|| lists.keep.clone()).flatten();
         let keep = match lists.stats.in_use {
@@ -570,7 +610,7 @@ impl Arena {
         if let Some(this) = watch {
             this.watch_if_needed();
         }
-        // This may end the arena.
+        // This may drop the arena.
         drop(keep);
     }
 }

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A bound of bounce buffers that shards hold.
+//! Limit on the bounce buffers that shards hold.
 //!
-//! A device that does not get at all memory by itself is given bounce buffers. A kernel has little memory for them, in
-//! which all devices need some for a moment: the disk's, too. A shard has its own for as long as it is mapped, and how
-//! many shards there are is also for peers to say.
+//! A device that cannot reach all memory uses bounce buffers (swiotlb). The kernel has little
+//! memory for them, and all devices need some for a short time, for example the disk. A shard holds
+//! its bounce buffers as long as it is mapped, and the number of shards also depends on peers.
 
 use kernel::sync::atomic::{Atomic, Relaxed};
 
-/// The part of all bounce buffers that shards of all arenas may hold: the half.
+/// Divisor of all bounce buffers: the shards of all arenas together may hold one half.
 const OF_ALL: usize = 2;
-/// The part that those of one arena may hold, so that a device has some for what it sends whatever it receives.
+/// Divisor of all bounce buffers: the shards of one arena may hold one eighth. So a device has some
+/// left for sending, no matter how much it receives.
 const OF_ARENA: usize = 8;
 
-/// What shards hold, in bytes.
+/// Bounce buffers that all shards hold, in bytes.
 static HELD: Atomic<usize> = Atomic::new(0);
 
 /// Bounce buffers of a shard.
@@ -23,14 +24,15 @@ pub(super) struct Bounced {
 }
 
 impl Bounced {
-    /// Accounts for `bytes`, of `all` that a kernel has. `None` if shards would hold too many.
+    /// Charges `bytes` of the `all` bytes that the kernel has. Returns `None` if shards would hold
+    /// too many.
     pub(super) fn charge(bytes: usize, all: usize) -> Option<Self> {
         let before = HELD.fetch_add(bytes, Relaxed);
         let this = Self { bytes, all };
         (before.saturating_add(bytes) <= all / OF_ALL).then_some(this)
     }
 
-    /// The most that an arena may hold of them.
+    /// Returns the maximum that the shards of one arena may hold, in bytes.
     pub(super) fn share_of_arena(&self) -> usize {
         self.all / OF_ARENA
     }

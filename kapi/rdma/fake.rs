@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An RDMA device that is made up for the KUnit suites, which decide how all posted work ends.
-//! There is no connection manager: queue pairs are connected when they are made.
+//! A simulated RDMA device for the KUnit suites, which decide how each posted work request ends.
+//!
+//! There is no CM: queue pairs are connected from their creation.
 
 use super::{
     cm::Anchor,
@@ -24,22 +25,23 @@ use kernel::{
     sync::{aref::ARef, Arc},
 };
 
-/// The fate of work requests that are posted from now on.
+/// The way in which work requests end that are posted from now on.
 pub(crate) type Script = bindings::rds_fake_script;
 /// Progress of a queue pair.
 pub(crate) type Queues = bindings::rds_rust_fake_queues;
 
-/// Statuses of work requests, beside [`WcStatus::SUCCESS`].
+/// Statuses of work requests, in addition to [`WcStatus::SUCCESS`].
 pub(crate) const FLUSHED: WcStatus = WcStatus::FLUSHED;
 pub(crate) const LOCAL_PROTECTION: WcStatus = WcStatus(bindings::ib_wc_status_IB_WC_LOC_PROT_ERR);
 pub(crate) const REMOTE_ACCESS: WcStatus = WcStatus(bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR);
 pub(crate) const RETRIES_EXCEEDED: WcStatus = WcStatus(bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR);
 pub(crate) const NO_RECEIVE: WcStatus = WcStatus(bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR);
 
-/// Takes the place of a status of sends: no completion tells of their end.
+/// Status for a send that ends without a completion.
 pub(crate) const LOST: WcStatus = WcStatus(u32::MAX);
 
-/// What receives end as, for [`Script::receive_opcode`] and [`Script::receive_flags`].
+/// Opcodes and flags of receive completions, for [`Script::receive_opcode`] and
+/// [`Script::receive_flags`].
 pub(crate) const WRITE_WITH_IMMEDIATE: u32 = bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM;
 pub(crate) const WITH_IMMEDIATE: u32 = bindings::ib_wc_flags_IB_WC_WITH_IMM;
 pub(crate) const WITH_INVALIDATE: u32 = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
@@ -56,55 +58,66 @@ pub(crate) enum Kind {
 /// A send that has not ended.
 pub(crate) struct Sent {
     pub(crate) kind: Kind,
-    /// Reads before it are done when it begins.
+    /// The send begins after the RDMA reads before it are complete (`IB_SEND_FENCE`).
     pub(crate) fence: bool,
-    /// First bytes of a frame.
+    /// First bytes of the frame, if the send is one.
     pub(crate) bytes: [u8; 64],
 }
 
-/// The device. Dropping it waits for the last reference.
+/// A simulated device. Dropping it waits for the last reference.
 ///
 /// # Invariants
 ///
-/// The pointer is to a device with a reference that `self` owns.
+/// The pointer is to a device, and `self` owns a reference to it.
 pub(crate) struct FakeDevice(NonNull<bindings::ib_device>);
 
-// SAFETY: All that changes in it is behind a lock.
+// SAFETY: All mutable state of the device is behind a lock.
 unsafe impl Send for FakeDevice {}
 // SAFETY: As above.
 unsafe impl Sync for FakeDevice {}
 
 impl FakeDevice {
-    /// A device, which the module takes for soft-iWARP if so asked. One that is `direct` has no bounce buffers on any
-    /// machine: with them peers can use no memory. May sleep.
+    /// Creates a device. If `soft_iwarp` is set, the module takes it for soft-iWARP.
+    ///
+    /// A `direct` device never has bounce buffers, on any machine. With bounce buffers peers cannot
+    /// access memory.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(soft_iwarp: bool, direct: bool) -> Result<Self> {
         // SAFETY: The function has no preconditions.
         let raw = unsafe { bindings::rds_rust_fake_alloc(soft_iwarp, direct) };
-        // INVARIANT: The device is new, and its reference ours.
+        // INVARIANT: The device is new, and its initial reference is passed to `self`.
         NonNull::new(raw).map(Self).ok_or(ENOMEM)
     }
 
-    /// The driver has functions of its own to drain queue pairs, which are made after this.
+    /// Adds drain functions to the driver, as mlx4, mlx5 and hns have them. Called before the queue
+    /// pairs are created.
     pub(crate) fn set_own_drain(&self) {
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         unsafe { bindings::rds_rust_fake_set_own_drain(self.raw()) };
     }
 
-    /// Returns how many queue pairs were made by workers whose allocations may wait for I/O.
+    /// Returns the number of queue pairs created by workers whose allocations may wait for I/O.
     pub(crate) fn made_with_io(&self) -> u32 {
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         unsafe { bindings::rds_rust_fake_made_with_io(self.raw()) }
     }
 
-    /// Returns how many work requests were refused for [`Script::no_atomics`].
+    /// Returns the number of work requests that were refused because of [`Script::no_atomics`].
     pub(crate) fn refused(&self) -> u32 {
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         unsafe { bindings::rds_rust_fake_refused(self.raw()) }
     }
 
-    /// Returns how often these were called.
+    /// Returns the number of calls of the driver's drain functions.
     pub(crate) fn drained(&self) -> u32 {
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         unsafe { bindings::rds_rust_fake_drained(self.raw()) }
     }
 
@@ -113,24 +126,28 @@ impl FakeDevice {
     }
 
     pub(crate) fn device(&self) -> &Device {
-        // SAFETY: By the type invariants the device is there, and no one frees it but `drop`.
+        // SAFETY: The device is alive by the type invariants, and only `drop` frees it.
         unsafe { Device::from_raw(self.raw()) }
     }
 
-    /// Ends what was held and is not any more.
+    /// Sets the script. Ends the work requests that the new script does not hold back any more.
     pub(crate) fn set_script(&self, script: Script) {
-        // SAFETY: The device is there by the type invariants; the script is copied.
+        // SAFETY: The device is alive by the type invariants; the script is copied.
         unsafe { bindings::rds_rust_fake_set_script(self.raw(), &script) };
     }
 
-    /// Waits for a condition that changes with the device. Sleeps.
+    /// Waits until `is_so` returns `true`. It is called after each change of the device.
     ///
     /// # Errors
     ///
-    /// ETIMEDOUT if that takes too long.
+    /// - `ETIMEDOUT` if there is no change for 30 s.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn wait_until(&self, is_so: impl Fn() -> bool) -> Result {
         loop {
-            // SAFETY: The device is there by the type invariants.
+            // SAFETY: The device is alive by the type invariants.
             let seen = unsafe { bindings::rds_rust_fake_changes(self.raw()) };
             if is_so() {
                 return Ok(());
@@ -142,40 +159,45 @@ impl FakeDevice {
         }
     }
 
-    /// Returns the number of regions, and of all that were made.
+    /// Returns the number of MRs, and the number of MRs created so far.
     pub(crate) fn regions(&self) -> (u32, u32) {
         let mut made = 0;
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         let regions = unsafe { bindings::rds_rust_fake_regions(self.raw(), &mut made) };
         (regions, made)
     }
 
-    /// The number of the queue pair that was made last; 0 if none was.
+    /// Returns the number of the queue pair that was created last. 0 if there was none.
     pub(crate) fn last_qp(&self) -> u32 {
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         unsafe { bindings::rds_rust_fake_last_qp(self.raw()) }
     }
 
     /// Returns the progress of a queue pair, if it exists.
     pub(crate) fn queues(&self, number: u32) -> Option<Queues> {
         let mut queues = Queues::default();
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         unsafe { bindings::rds_rust_fake_queues(self.raw(), number, &mut queues) }.then_some(queues)
     }
 
-    /// Waits until all completions of a queue pair have been handled. Sleeps.
+    /// Waits until all completions of a queue pair have been handled.
     ///
     /// # Errors
     ///
-    /// ETIMEDOUT if that takes too long.
+    /// - `ETIMEDOUT` if there is no change for 30 s.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn settle(&self, number: u32) -> Result {
         self.wait_until(|| self.queues(number).is_none_or(|queues| queues.settled))
     }
 
-    /// The send that was posted after `index` others; `None` if it has ended, or was not posted.
+    /// Returns the send that was posted after `index` others. `None` if it has ended, or was not
+    /// posted.
     pub(crate) fn sent(&self, number: u32, index: u32) -> Option<Sent> {
         let mut raw = bindings::rds_rust_fake_send::default();
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         if !unsafe { bindings::rds_rust_fake_send(self.raw(), number, index, &mut raw) } {
             return None;
         }
@@ -191,68 +213,74 @@ impl FakeDevice {
         })
     }
 
-    /// Ends the oldest sends, as many as there are up to `count`. A failure puts the queue pair
-    /// into the error state and ends the others. Returns the number of sends.
+    /// Ends up to `count` sends, oldest first. Returns the number of ended sends.
+    ///
+    /// A failure status puts the queue pair into the error state, which ends the remaining sends.
     pub(crate) fn end_sends(&self, number: u32, count: u32, status: WcStatus) -> u32 {
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         let end =
             || unsafe { bindings::rds_rust_fake_end_send(self.raw(), number, status.number()) };
-        // CAST: no more than `count`.
+        // CAST: at most `count`.
         (0..count).take_while(|_| end()).count() as u32
     }
 
-    /// Ends the oldest receive with a frame, of which the device says that it has `told` bytes.
-    /// Returns false if there is no receive, or it has no room.
+    /// Ends the oldest receive with a frame. The completion reports a length of `told` bytes.
+    ///
+    /// Returns `false` if there is no receive, or the frame does not fit.
     pub(crate) fn receive(&self, number: u32, frame: &[u8], told: u32, status: WcStatus) -> bool {
         let (raw, status) = (self.raw(), status.number());
         // CAST: a frame is short.
         let len = frame.len() as u32;
-        // SAFETY: The device is there by the type invariants; the frame is copied.
+        // SAFETY: The device is alive by the type invariants; the frame is copied.
         unsafe { bindings::rds_rust_fake_receive(raw, number, frame.as_ptr(), len, told, status) }
     }
 
-    /// Reports the end of what may not have been posted.
+    /// Reports a completion with `wr_id`, even if no such work request was posted.
     pub(crate) fn report(&self, number: u32, wr_id: u64, status: WcStatus) -> bool {
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         unsafe { bindings::rds_rust_fake_report(self.raw(), number, wr_id, status.number()) }
     }
 
-    /// Reports the end of what was not posted, at an address in place of a number.
+    /// Reports a completion of nothing that was posted. It names a completion entry (`ib_cqe`)
+    /// instead of a slot number.
     pub(crate) fn report_stray(&self, number: u32) -> bool {
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         unsafe { bindings::rds_rust_fake_report_stray(self.raw(), number) }
     }
 
-    /// Returns how often that address was believed.
+    /// Returns the number of calls of the handler in that completion entry.
     pub(crate) fn strays(&self) -> u32 {
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         unsafe { bindings::rds_rust_fake_strays(self.raw()) }
     }
 
-    /// Reports that a queue pair can do nothing any more.
+    /// Reports a fatal event of a queue pair (`IB_EVENT_QP_FATAL`).
     pub(crate) fn report_fatal(&self, number: u32) -> bool {
         self.report_event(number, bindings::ib_event_type_IB_EVENT_QP_FATAL)
     }
 
-    /// Reports that its completion queue has lost completions. Returns false if nobody wants to hear of it.
+    /// Reports that the completion queue has lost completions (`IB_EVENT_CQ_ERR`). Returns `false`
+    /// if it has no event handler.
     pub(crate) fn report_overrun(&self, number: u32) -> bool {
         self.report_event(number, bindings::ib_event_type_IB_EVENT_CQ_ERR)
     }
 
-    /// Sets the service level of a route, which the network has set to 2, to 5. Returns what it is then, and 100 more if
-    /// the path is up. Without `resolved` there is neither a device nor a route.
+    /// Sets the service level of a route to 5. The network has set it to 2.
+    ///
+    /// Returns the resulting service level, plus 100 if the path is up. Without `resolved` there is
+    /// neither a device nor a route.
     pub(crate) fn service_level(&self, is_roce: bool, resolved: bool) -> i32 {
         let port = match is_roce {
             true => bindings::RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP,
             false => bindings::RDMA_CORE_PORT_IBA_IB,
         };
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         unsafe { bindings::rds_rust_fake_service_level(self.raw(), port, resolved) }
     }
 
-    /// Whether the device gets at memory by way of bounce buffers only.
+    /// Returns `true` if the device accesses memory through bounce buffers only.
     pub(crate) fn bounces(&self) -> bool {
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         unsafe { bindings::rds_rust_fake_bounces(self.raw()) }
     }
 
@@ -260,13 +288,13 @@ impl FakeDevice {
     ///
     /// # Errors
     ///
-    /// EINVAL if that is in a region, or it has not so many bytes.
+    /// - `EINVAL` if the memory is in an MR, or its length is not that of `bytes`.
     pub(crate) fn access(&self, piece: &LocalPiece, bytes: &mut [u8], writes: bool) -> Result {
         if matches!(piece.of, PieceOwner::Region(_)) || piece.len as usize != bytes.len() {
             return Err(EINVAL);
         }
         let (start, len) = (bytes.as_mut_ptr().cast(), bytes.len());
-        // SAFETY: The device is there by the type invariants, and so many bytes.
+        // SAFETY: The device is alive by the type invariants. `start` points to `len` bytes.
         to_result(unsafe {
             bindings::rds_rust_fake_access(self.raw(), piece.address, start, len, writes)
         })
@@ -275,22 +303,22 @@ impl FakeDevice {
     fn report_event(&self, number: u32, event: u32) -> bool {
         // CAST: small.
         let event = event as c_int;
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         unsafe { bindings::rds_rust_fake_event(self.raw(), number, event) }
     }
 }
 
 impl Drop for FakeDevice {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants the device is ours.
+        // SAFETY: By the type invariants `self` owns a reference to the device.
         unsafe { bindings::rds_rust_fake_free(self.raw()) };
     }
 }
 
-/// Takes the place of a connection identifier.
+/// Replacement for a connection identifier.
 #[pin_data]
 struct FakeId {
-    /// Null, or the queue pair that was made.
+    /// The queue pair, or null before it is created.
     #[pin]
     qp: SpinLockBh<RawQp>,
     _device: ARef<Device>,
@@ -298,7 +326,7 @@ struct FakeId {
 
 struct RawQp(*mut bindings::ib_qp);
 
-// SAFETY: Any thread may use a queue pair.
+// SAFETY: A queue pair may be used from any thread.
 unsafe impl Send for RawQp {}
 
 impl FakeId {
@@ -327,12 +355,16 @@ impl Anchor for FakeId {
 
     fn destroy_qp(&self) {
         let qp = core::mem::replace(&mut self.qp.lock().0, ptr::null_mut());
-        // SAFETY: The caller owns it.
+        // SAFETY: The caller owns the queue pair.
         unsafe { bindings::rds_rust_fake_destroy_qp(qp) };
     }
 }
 
-/// A queue pair of a [`FakeDevice`], which is that of `pd`. May sleep.
+/// Creates a queue pair on the [`FakeDevice`] of `pd`.
+///
+/// # Context
+///
+/// May sleep.
 pub(crate) fn queue_pair<H: QpHandler>(
     pd: &Arc<Pd>,
     config: QpConfig,
@@ -344,12 +376,17 @@ pub(crate) fn queue_pair<H: QpHandler>(
     Ok(qp)
 }
 
-/// Likewise for local work. May sleep.
+/// Creates a queue pair for local work on the [`FakeDevice`] of `pd`.
+///
+/// # Context
+///
+/// May sleep.
 pub(crate) fn local_queue_pair(pd: &Arc<Pd>) -> Result<Arc<LocalQp>> {
     LocalQp::of(LocalVerbs::new(FakeId::new(pd)?, pd)?)
 }
 
-/// Memory of that many bytes for an operation; the device reads none of it.
+/// Returns local memory of `len` bytes for an operation. It is in an MR, so the device does not
+/// access it.
 pub(crate) fn local_piece(pd: &Pd, len: u32) -> LocalPiece {
     LocalPiece {
         lkey: 1,
@@ -359,8 +396,18 @@ pub(crate) fn local_piece(pd: &Pd, len: u32) -> LocalPiece {
     }
 }
 
-/// Memory of a program, which the task becomes for that: its address. The bytes of a page have its number, and pages that
-/// follow each other lie elsewhere. Sleeps.
+/// Allocates memory of a program and returns its address. The calling task becomes that program.
+///
+/// The bytes of each page have the page's number as value. Consecutive pages are not physically
+/// contiguous.
+///
+/// # Errors
+///
+/// - `ENOMEM`
+///
+/// # Context
+///
+/// Sleeps.
 pub(crate) fn program_memory(bytes: usize) -> Result<u64> {
     // CAST: a `long` has as many bits as a `usize`.
     let bytes = bytes as c_ulong;
@@ -372,7 +419,11 @@ pub(crate) fn program_memory(bytes: usize) -> Result<u64> {
     }
 }
 
-/// Whether all bytes of such memory have one value. Sleeps.
+/// Returns `true` if all bytes of such memory have the value `value`.
+///
+/// # Context
+///
+/// Sleeps.
 pub(crate) fn program_has(address: u64, bytes: usize, value: u8) -> bool {
     // CAST: a `long` has as many bits as both.
     let (address, bytes) = (address as c_ulong, bytes as c_ulong);

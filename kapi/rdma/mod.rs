@@ -7,15 +7,20 @@
 //!
 //! # Ownership
 //!
-//! Children keep their parents: a [`Qp`] holds its [`Pd`] and its [`CmId`], a [`Pd`] its
-//! [`Device`]. What is posted belongs to the queue pair until the device is done with it, so safe
-//! code can neither free nor read a buffer that the device may write.
+//! Children hold references to their parents: a [`Qp`] to its [`Pd`] and its [`CmId`], a [`Pd`] to
+//! its [`Device`]. A posted buffer belongs to the queue pair until the device has completed it. So
+//! safe code can neither free nor read a buffer that the device may write.
 //!
 //! # Removal of a device
 //!
-//! [`Client::removed`] must end with no object of the device left: [`Qp::close`] every queue pair,
-//! drop every [`CmId`], [`Arena::revoke`] every arena (buffers in the hands of readers stay
-//! readable), drop the [`Pd`]. The kernel waits for the last reference to the device.
+//! [`Client::removed`] must destroy all objects of the device:
+//!
+//! - close every queue pair with [`Qp::close`],
+//! - drop every [`CmId`],
+//! - revoke every arena with [`Arena::revoke`]; buffers that readers hold stay readable,
+//! - drop the [`Pd`].
+//!
+//! The kernel waits for the last reference to the device.
 
 mod addr;
 mod arena;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! For the KUnit suites: an RDMA device that can do nothing, except that memory can be mapped for it, and that it notes a
-//! work request. Memory goes to a PCI device, which QEMU has, or to a device of no bus.
+//! A minimal RDMA device for the KUnit suites.
+//!
+//! It only supports DMA mappings, and records one posted work request. Its DMA device is the PCI
+//! device that QEMU emulates, or a device without a bus.
 
 use super::{
     device::Device,
@@ -15,21 +17,36 @@ use crate::bindings;
 use core::ptr::NonNull;
 use kernel::{error::to_result, prelude::*, sync::Arc};
 
-/// The device. Dropping it waits for the last reference.
+/// A minimal device. Dropping it waits for the last reference.
 ///
 /// # Invariants
 ///
-/// The pointer is to a device with a reference that `self` owns.
+/// The pointer is to a device, and `self` owns a reference to it.
 pub(crate) struct StubDevice(NonNull<bindings::ib_device>);
 
 impl StubDevice {
-    /// A device next to the NUMA node `node`; a negative number means wherever the PCI device is. Fails
-    /// with ENODEV if there is no PCI device. May sleep.
+    /// Creates a device on NUMA node `node`. A negative number means the node of the PCI device.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV` if there is no PCI device.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(node: i32) -> Result<Self> {
         Self::make(node, false)
     }
 
-    /// A device of no bus, which no IOMMU is before. Fails with ENODEV if it cannot be made. May sleep.
+    /// Creates a device without a bus, and so without an IOMMU.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV` if the device cannot be created.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn direct() -> Result<Self> {
         const ANY_NODE: i32 = -1;
         Self::make(ANY_NODE, true)
@@ -38,62 +55,79 @@ impl StubDevice {
     fn make(node: i32, direct: bool) -> Result<Self> {
         // SAFETY: The function has no preconditions.
         let raw = unsafe { bindings::rds_rust_stub_alloc(node, direct) };
-        // INVARIANT: The device is new, and its reference ours.
+        // INVARIANT: The device is new, and its initial reference is passed to `self`.
         NonNull::new(raw).map(Self).ok_or(ENODEV)
     }
 
     pub(crate) fn device(&self) -> &Device {
-        // SAFETY: By the type invariants the device is there, and no one frees it but `drop`.
+        // SAFETY: The device is alive by the type invariants, and only `drop` frees it.
         unsafe { Device::from_raw(self.0.as_ptr()) }
     }
 
-    /// Whether an IOMMU stands between the device and memory.
+    /// Returns `true` if an IOMMU translates the addresses of the device.
     pub(crate) fn translates(&self) -> bool {
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         unsafe { bindings::rds_rust_stub_translates(self.0.as_ptr()) }
     }
 
-    /// The memory that there is for bounce buffers, if the device gets at memory only by way of them, in bytes.
+    /// Returns the size of all bounce buffers in bytes, or 0 if the device does not need them.
     pub(crate) fn bounce_bytes(&self) -> usize {
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         unsafe { bindings::rds_rust_stub_bounce_bytes(self.0.as_ptr()) }
     }
 
-    /// Maps contiguous memory, a page times two to the power of `order`, as an operation of this node's has it mapped.
+    /// Maps 2^`order` contiguous pages as for a local operation, and unmaps them.
+    ///
+    /// # Context
+    ///
     /// Sleeps.
     pub(crate) fn map_contiguous(&self, order: u32) -> Result {
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         to_result(unsafe { bindings::rds_rust_stub_map(self.0.as_ptr(), order) })
     }
 
-    /// Reads what is at an address, as the device does. Fails with EFAULT if there is nothing.
+    /// Reads from a DMA address, as the device does.
+    ///
+    /// # Errors
+    ///
+    /// - `EFAULT` if nothing is mapped there.
     pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> Result {
         let (raw, start, len) = (self.0.as_ptr(), bytes.as_mut_ptr(), bytes.len());
-        // SAFETY: The device is there by the type invariants, and room for so many bytes.
+        // SAFETY: The device is alive by the type invariants. `start` points to `len` bytes.
         to_result(unsafe { bindings::rds_rust_stub_access(raw, address, start.cast(), len, false) })
     }
 
-    /// Writes to an address, as the device does. Fails with EFAULT if nothing is there.
+    /// Writes to a DMA address, as the device does.
+    ///
+    /// # Errors
+    ///
+    /// - `EFAULT` if nothing is mapped there.
     pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> Result {
         let (raw, start, len) = (self.0.as_ptr(), bytes.as_ptr(), bytes.len());
         let start = start.cast_mut();
-        // SAFETY: The device is there by the type invariants; the bytes are only read.
+        // SAFETY: The device is alive by the type invariants; the bytes are only read.
         to_result(unsafe { bindings::rds_rust_stub_access(raw, address, start.cast(), len, true) })
     }
 
-    /// Maps `size` bytes of a page, from `offset` on, as memory that peers may use; whether the kernel trusts the device
-    /// with the rest of the page. May sleep.
+    /// Maps `size` bytes of a page, from `offset` on, for access by peers, and unmaps them.
+    ///
+    /// If the device is `untrusted`, the kernel gives it a bounce buffer instead of a part of a
+    /// page.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn share(&self, offset: u32, size: u32, untrusted: bool) -> Result {
         // CAST: a `u32` fits.
         let size = size as c_ulong;
-        // SAFETY: The device is there by the type invariants.
+        // SAFETY: The device is alive by the type invariants.
         to_result(unsafe {
             bindings::rds_rust_stub_share(self.0.as_ptr(), offset, size, untrusted)
         })
     }
 }
 
-/// What the device is asked to do with eight bytes of a peer's memory.
+/// Opcode of an atomic operation on eight bytes of a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opcode {
     FetchAdd,
@@ -102,7 +136,7 @@ pub(crate) enum Opcode {
     MaskedCompareSwap,
 }
 
-/// An atomic work request, as a device sees it.
+/// An atomic work request, as the driver gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) opcode: Opcode,
@@ -118,7 +152,7 @@ pub(crate) struct Asked {
     pub(crate) swap_mask: u64,
 }
 
-/// Who is not interested.
+/// Owner of an operation that ignores its completion.
 struct Nobody;
 
 impl Operation for Nobody {
@@ -129,8 +163,18 @@ impl Operation for Nobody {
     fn done(&self, _last: bool, _status: WcStatus) {}
 }
 
-/// What a device of `pd`, which is that of a [`StubDevice`], is asked for by an atomic operation on 8 bytes at 0x7000,
-/// whose key is 1, and 8 bytes of a peer at 0x9000, whose key is 2. EINVAL if it is another operation. May sleep.
+/// Returns the work request that the driver gets for an atomic operation.
+///
+/// `pd` belongs to a [`StubDevice`]. The local memory is 8 bytes at 0x7000 with lkey 1, the peer's
+/// 8 bytes at 0x9000 with rkey 2.
+///
+/// # Errors
+///
+/// - `EINVAL` if the operation is not atomic.
+///
+/// # Context
+///
+/// May sleep.
 pub(crate) fn asked_for(pd: &Arc<Pd>, verb: Verb, reports: bool) -> Result<Asked> {
     let local = LocalPiece {
         lkey: 1,
@@ -145,7 +189,7 @@ pub(crate) fn asked_for(pd: &Arc<Pd>, verb: Verb, reports: bool) -> Result<Asked
         return Err(EINVAL);
     }
     let mut seen = bindings::rds_ib_operation::default();
-    // SAFETY: The device is there while its domain is, and both operations while they are borrowed.
+    // SAFETY: The device is alive while its domain is, and both operations while they are borrowed.
     to_result(unsafe {
         bindings::rds_rust_stub_post(pd.device().as_raw(), &item.raw(), &mut seen)
     })?;
@@ -172,12 +216,12 @@ pub(crate) fn asked_for(pd: &Arc<Pd>, verb: Verb, reports: bool) -> Result<Asked
 
 impl Drop for StubDevice {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants the device is ours.
+        // SAFETY: By the type invariants `self` owns a reference to the device.
         unsafe { bindings::rds_rust_stub_free(self.0.as_ptr()) };
     }
 }
 
-/// In the place of a queue pair: what is mapped in its protection domain stays mapped.
+/// Replacement for a queue pair. While it exists, the mappings of its protection domain are kept.
 pub(crate) struct StubQp {
     _in_domain: DomainUse,
     pd: Arc<Pd>,
@@ -191,21 +235,22 @@ impl StubQp {
         })
     }
 
-    /// Where the device finds a buffer, if it is mapped in the domain.
+    /// Returns the DMA address of a buffer, if it is mapped in the domain.
     pub(crate) fn address(&self, buf: &BufMut) -> Option<u64> {
         buf.address(Arc::as_ptr(self.pd.domain()))
     }
 
-    /// What a receive ring does with a buffer before the CPU reads it.
+    /// Syncs a buffer as a receive ring does before the CPU reads it.
     pub(crate) fn sync_for_cpu(&self, buf: &BufMut) {
         if let Some(address) = self.address(buf) {
             let device = self.pd.device().as_raw();
-            // SAFETY: The buffer is mapped for the device, and stays so while the domain is in use.
+            // SAFETY: The buffer is mapped for the device, and stays mapped while the domain is in
+            // use.
             unsafe { bindings::rds_rust_ib_dma_sync_for_cpu(device, address, buf.capacity()) };
         }
     }
 
-    /// What it does with a buffer before it posts it.
+    /// Syncs a buffer as a receive ring does before it posts the buffer.
     pub(crate) fn sync_for_device(&self, buf: &BufMut) {
         if let Some(address) = self.address(buf) {
             let device = self.pd.device().as_raw();
@@ -215,7 +260,7 @@ impl StubQp {
     }
 }
 
-/// A buffer with a mapping of its own. Fields are dropped in this order.
+/// A buffer with its own mapping. The fields are dropped in this order.
 pub(crate) struct MappedBuf {
     mapping: ShardMapping,
     buf: BufMut,
@@ -231,34 +276,34 @@ impl MappedBuf {
         Ok(Self { mapping, buf })
     }
 
-    /// Where the device finds the buffer.
+    /// Returns the DMA address of the buffer.
     pub(crate) fn address(&self) -> u64 {
         self.mapping.address()
     }
 
-    /// What a user that keeps its buffers mapped does with each message.
+    /// Syncs the buffer as a user that keeps its buffers mapped does for each message.
     pub(crate) fn sync(&self) {
         let (device, len) = (self.mapping.device().as_raw(), self.buf.capacity());
-        // SAFETY: The mapping is ours.
+        // SAFETY: `self` owns the mapping.
         unsafe { bindings::rds_rust_ib_dma_sync_for_cpu(device, self.address(), len) };
         // SAFETY: As above.
         unsafe { bindings::rds_rust_ib_dma_sync_for_device(device, self.address(), len) };
     }
 }
 
-/// The NUMA node that a buffer is on.
+/// Returns the NUMA node of a buffer.
 pub(crate) fn node_of(buf: &BufMut) -> i32 {
-    // SAFETY: A buffer lies in pages that the kernel has mapped where it has all memory.
+    // SAFETY: A buffer lies in pages of the kernel's linear mapping.
     unsafe { bindings::rds_rust_node_of(buf.bytes().as_ptr().cast()) }
 }
 
-/// How many NUMA nodes there are.
+/// Returns the number of online NUMA nodes.
 pub(crate) fn online_nodes() -> i32 {
     // SAFETY: The function has no preconditions.
     unsafe { bindings::rds_rust_online_nodes() }
 }
 
-/// How many connections the suite `rds_pool_dma` goes up to.
+/// Returns the maximum number of connections in the suite `rds_pool_dma`.
 pub(crate) fn most_connections() -> usize {
     // SAFETY: The function has no preconditions.
     unsafe { bindings::rds_rust_pool_dma_connections() as usize }
