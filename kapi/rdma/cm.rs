@@ -4,17 +4,18 @@
 //!
 //! # Context
 //!
-//! The manager calls [`CmHandler::event`] in process context, one event at a time for one
-//! identifier, holding a mutex of its own. Destroying an identifier waits for that mutex, so it
-//! must not happen in a handler, with one exception that the manager offers: the handler's own
-//! identifier. A [`CmId`] that is dropped in its own handler is destroyed by the manager when the
-//! handler returns. Do not drop other identifiers in a handler, nor hold a lock while dropping one
-//! that its handler takes.
+//! The CM calls [`CmHandler::event`] in process context and holds the identifier's handler mutex.
+//! So there is one event at a time for each identifier.
 //!
-//! # Order
+//! Destruction of an identifier waits for its handler mutex. So a handler must not drop a [`CmId`],
+//! with one exception: its own. The CM destroys that one when the handler returns.
 //!
-//! A queue pair keeps the identifier that it belongs to, so the last [`CmId`] may be dropped before
-//! the queue pair is.
+//! A caller that drops a [`CmId`] must not hold a lock that the handler takes.
+//!
+//! # Ownership
+//!
+//! A queue pair holds a reference to its identifier. So the last [`CmId`] may be dropped before the
+//! queue pair.
 
 use super::{
     addr,
@@ -37,25 +38,29 @@ use kernel::{
     types::NotThreadSafe,
 };
 
-/// What happens to a connection identifier.
+/// Handler of the events of a connection identifier.
 pub(crate) trait CmHandler: Send + Sync + 'static {
-    /// An event. Process context, under the identifier's handler mutex; may sleep. See the module's
-    /// documentation for what not to do here.
+    /// Handles an event. See the module documentation for restrictions.
+    ///
+    /// # Context
+    ///
+    /// Process context, with the identifier's handler mutex held; may sleep.
     fn event(&self, event: CmEvent<'_>);
 }
 
-/// Who is in the handler of an identifier, and what was done with the identifier.
+/// State of an identifier: the task that runs its handler, and the steps that were done.
 pub(super) struct State {
-    /// The task that runs the handler, as an address; 0 if none does.
+    /// Address of the task that runs the handler. 0 if none does.
     running: Atomic<usize>,
     /// The identifier was dropped in its handler.
     dropped: Atomic<bool>,
-    /// Resolution was started. The manager does not bear a second one.
+    /// Address resolution was started. The CM does not support a second one.
     resolving: Atomic<bool>,
-    /// A queue pair was made.
+    /// A queue pair was created.
     has_qp: Atomic<bool>,
-    /// There is a connection, or was: the manager's connection object stays until the end. Before
-    /// that it may go again when connecting fails, so nothing may use it.
+    /// A connection exists or existed. From then on the CM keeps its connection object until the
+    /// identifier is destroyed. Before, a failed connect may free that object, so it must not be
+    /// used.
     connecting: Atomic<bool>,
 }
 
@@ -74,14 +79,14 @@ impl State {
         core::ptr::from_ref::<Task>(&**current!()) as usize
     }
 
-    /// Whether the caller runs within the identifier's handler.
+    /// Returns `true` if the caller runs within the identifier's handler.
     pub(super) fn in_handler(&self) -> bool {
-        // Only this task stores its own address, so an older value does not matter.
+        // Only this task stores its own address, so it does not matter if the value is stale.
         self.running.load(ordering::Relaxed) == Self::this_task()
     }
 
-    /// Runs `f` as the identifier's handler. Returns what the manager must know: not zero if the
-    /// identifier is to be destroyed.
+    /// Runs `f` as the identifier's handler. Returns the result for the CM, which destroys the
+    /// identifier unless it is 0.
     pub(super) fn handle(&self, f: impl FnOnce()) -> c_int {
         self.running.store(Self::this_task(), ordering::Relaxed);
         f();
@@ -89,11 +94,11 @@ impl State {
         self.dropped.load(ordering::Relaxed).into()
     }
 
-    /// Destroys the identifier, or has the manager do it if the caller runs within its handler.
+    /// Destroys the identifier. Within its handler, the CM does so when the handler returns.
     ///
     /// # Safety
     ///
-    /// `id` must be an identifier with this state that the caller owns and gives up.
+    /// The caller must own the identifier `id`, which must have this state, and give it up.
     pub(super) unsafe fn destroy(&self, id: *mut bindings::rdma_cm_id) {
         if self.in_handler() {
             self.dropped.store(true, ordering::Relaxed);
@@ -104,12 +109,13 @@ impl State {
     }
 }
 
-/// What the context of an identifier points to.
+/// The object to which the context of an identifier points.
 struct IdContext<E> {
     state: State,
     handler: Arc<E>,
 }
 
+/// A connection identifier, its context and the answer to its request.
 /// # Invariants
 ///
 /// `raw` is an identifier that `self` owns; its context is `context`, with [`Inner::on_event`] as
@@ -117,33 +123,36 @@ struct IdContext<E> {
 struct Inner<E: CmHandler> {
     raw: NonNull<bindings::rdma_cm_id>,
     context: Arc<IdContext<E>>,
-    /// What the peer is told if its request is not accepted. None if it did not ask.
+    /// Private data of the rejection, if the peer's request is not accepted. `None` without a
+    /// request.
     refusal: Option<&'static [u8]>,
-    /// The request was accepted, or that was tried.
+    /// The request was accepted, or an attempt to accept it was made.
     answered: Atomic<bool>,
 }
 
-// SAFETY: The manager locks; any thread may use and destroy an identifier.
+// SAFETY: The CM has locks. An identifier may be used and destroyed from any thread.
 unsafe impl<E: CmHandler> Send for Inner<E> {}
 // SAFETY: As above.
 unsafe impl<E: CmHandler> Sync for Inner<E> {}
 
 impl<E: CmHandler> Inner<E> {
+    /// Event handler of an identifier, called by the CM.
     /// # Safety
     ///
-    /// Only for the connection manager, as handler of an identifier whose context is an `IdContext<E>`
-    /// in an `Arc` that outlives the identifier.
+    /// Only for the CM, as handler of an identifier whose context is an `IdContext<E>` in an `Arc`
+    /// that outlives the identifier.
     unsafe extern "C" fn on_event(
         id: *mut bindings::rdma_cm_id,
         event: *mut bindings::rdma_cm_event,
     ) -> c_int {
-        // SAFETY: The manager gives a valid identifier.
+        // SAFETY: The CM passes a valid identifier.
         let context = unsafe { bindings::rds_rust_rdma_context(id) };
-        // SAFETY: By the type invariants; destroying the identifier waits for this handler.
+        // SAFETY: The context is an `IdContext<E>` that outlives the identifier. Destruction of the
+        // identifier waits for this handler.
         let context: Arc<_> = unsafe { ArcBorrow::<IdContext<E>>::from_raw(context.cast()) }.into();
-        // SAFETY: The manager gives a valid identifier.
+        // SAFETY: The CM passes a valid identifier.
         let by_reset = unsafe { bindings::rds_rust_rdma_refuses_by_reset(id) };
-        // SAFETY: The manager gives a valid event.
+        // SAFETY: The CM passes a valid event.
         let event = CmEvent::new(unsafe { &*event }, by_reset);
         context.state.handle(|| context.handler.event(event))
     }
@@ -152,17 +161,20 @@ impl<E: CmHandler> Inner<E> {
 impl<E: CmHandler> Drop for Inner<E> {
     fn drop(&mut self) {
         if let (Some(refusal), false) = (self.refusal, self.answered.load(ordering::Relaxed)) {
-            // SAFETY: By the type invariants the identifier is ours.
+            // SAFETY: By the type invariants `self` owns the identifier.
             unsafe { reject(self.raw, refusal) };
         }
-        // SAFETY: By the type invariants the identifier is ours; its queue pair holds a reference.
+        // SAFETY: By the type invariants `self` owns the identifier. A queue pair would hold a
+        // reference to `self`, so there is none.
         unsafe { self.context.state.destroy(self.raw.as_ptr()) };
     }
 }
 
-/// A time that a peer waits for us to post receives.
+/// RNR NAK timer: the time that a peer waits before it retries a send for which no receive was
+/// posted.
 ///
-/// Source: InfiniBand Architecture Specification, volume 1, table "Encoding for RNR NAK Timer Field".
+/// Source: InfiniBand Architecture Specification, volume 1, table "Encoding for RNR NAK Timer
+/// Field".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RnrTimer {
@@ -170,16 +182,16 @@ pub(crate) enum RnrTimer {
     Milliseconds20 = 22,
 }
 
-/// What a queue pair needs of its identifier.
+/// The operations on a connection identifier that its queue pair needs.
 pub(super) trait Anchor: Send + Sync {
-    /// Makes the identifier's only queue pair ever.
+    /// Creates the only queue pair that the identifier ever has.
     fn create_qp(
         &self,
         pd: *mut bindings::ib_pd,
         attr: &mut bindings::ib_qp_init_attr,
     ) -> Result<*mut bindings::ib_qp>;
 
-    /// Destroys what [`Self::create_qp`] made; the caller owns it.
+    /// Destroys the queue pair from [`Self::create_qp`]. The caller owns it.
     fn destroy_qp(&self);
 }
 
@@ -193,9 +205,10 @@ impl<E: CmHandler> Anchor for Inner<E> {
             return Err(EBUSY);
         }
         let raw = self.raw.as_ptr();
-        // SAFETY: Identifier and protection domain are alive; the manager compares their devices.
+        // SAFETY: Identifier and protection domain are alive. The CM checks that their devices
+        // match.
         to_result(unsafe { bindings::rdma_create_qp(raw, pd, attr) })?;
-        // SAFETY: The identifier is alive and has a queue pair now.
+        // SAFETY: The identifier is alive and has a queue pair.
         Ok(unsafe { bindings::rds_rust_rdma_qp(raw) })
     }
 
@@ -205,10 +218,16 @@ impl<E: CmHandler> Anchor for Inner<E> {
     }
 }
 
-/// A connection identifier whose events go to an `E`. Clones name the same identifier, which is
-/// destroyed with the last one and its queue pair. Dropping sleeps; see the module's documentation.
+/// A connection identifier whose events go to an `E`.
 ///
-/// The handler usually keeps a `CmId` of its own: take it out to end the cycle.
+/// Clones refer to the same identifier. It is destroyed when the last clone and its queue pair are
+/// dropped, which sleeps: see the module documentation.
+///
+/// The handler usually holds a `CmId` itself. It must be taken out to break that cycle.
+///
+/// # Context
+///
+/// Methods without this section may sleep.
 pub(crate) struct CmId<E: CmHandler>(Arc<Inner<E>>);
 
 impl<E: CmHandler> Clone for CmId<E> {
@@ -218,8 +237,12 @@ impl<E: CmHandler> Clone for CmId<E> {
 }
 
 impl<E: CmHandler> CmId<E> {
-    /// An identifier for a connection that is made from here. Events come once
-    /// [`Self::resolve_addr`] was called. May sleep.
+    /// Creates an identifier for an outgoing connection. There are no events before
+    /// [`Self::resolve_addr`].
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`, or errors of the CM.
     pub(crate) fn new(handler: Arc<E>) -> Result<Self> {
         let context = IdContext {
             state: State::new(),
@@ -227,10 +250,10 @@ impl<E: CmHandler> CmId<E> {
         };
         let context = Arc::new(context, GFP_KERNEL)?;
         let pointer = Arc::as_ptr(&context).cast_mut().cast();
-        // SAFETY: The context lives until after the identifier is destroyed.
+        // SAFETY: The context outlives the identifier.
         let raw = unsafe { bindings::rds_rust_rdma_create_id(Some(Inner::<E>::on_event), pointer) };
         let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
-        // INVARIANT: New, with this context.
+        // INVARIANT: The identifier is new and has this context.
         let inner = Inner {
             raw,
             context,
@@ -240,13 +263,19 @@ impl<E: CmHandler> CmId<E> {
         Ok(Self(Arc::new(inner, GFP_KERNEL)?))
     }
 
-    /// Makes `raw`, that of a request, an identifier of `handler`. If something happened to it
-    /// before that the old handler remembered, `earlier` gives it, to be handled now. Unless it is
-    /// accepted, the peer is told `refusal` in the end. May sleep.
+    /// Makes `handler` the handler of `raw`, the identifier of a request.
+    ///
+    /// `earlier` returns an event that the previous handler has stored, if any. It is handled
+    /// before this function returns. Unless the request is accepted, it is rejected with `refusal`
+    /// in the end.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`. The request is rejected then.
     ///
     /// # Safety
     ///
-    /// The caller gives up its identifier, whose handler must not be running in this task.
+    /// The caller must own `raw` and give it up. Its handler must not be running in this task.
     pub(super) unsafe fn adopt(
         raw: NonNull<bindings::rdma_cm_id>,
         handler: Arc<E>,
@@ -260,7 +289,7 @@ impl<E: CmHandler> CmId<E> {
         let context = match Arc::new(context, GFP_KERNEL) {
             Ok(context) => context,
             Err(error) => {
-                // SAFETY: The caller gave the identifier to us.
+                // SAFETY: The caller has passed the ownership of the identifier.
                 unsafe { reject(raw, refusal) };
                 // SAFETY: As above.
                 unsafe { bindings::rdma_destroy_id(raw.as_ptr()) };
@@ -268,7 +297,7 @@ impl<E: CmHandler> CmId<E> {
             }
         };
         let pointer = Arc::as_ptr(&context).cast_mut().cast();
-        // A request comes with a connection.
+        // An identifier of a request has a connection object in the CM.
         context.state.connecting.store(true, ordering::Relaxed);
         let locked = HandlerLock::new(raw, &context.state);
         // SAFETY: The handler lock is held; the context lives until the identifier is destroyed.
@@ -276,13 +305,13 @@ impl<E: CmHandler> CmId<E> {
             bindings::rds_rust_rdma_set_context(raw.as_ptr(), Some(Inner::<E>::on_event), pointer)
         };
         if let Some(event) = earlier() {
-            // That of a request that was accepted: it is not about a refusal.
+            // For a request of the peer, a connection reset is not a rejection.
             let event = CmEvent::new(&event, false);
-            // There is no `CmId` yet that the handler could drop.
+            // No `CmId` exists yet that the handler could drop.
             context.state.handle(|| context.handler.event(event));
         }
         drop(locked);
-        // INVARIANT: The context was set just now.
+        // INVARIANT: The context was set above.
         let inner = Inner {
             raw,
             context,
@@ -300,7 +329,7 @@ impl<E: CmHandler> CmId<E> {
         &self.0.context.state
     }
 
-    /// The manager does nothing to the identifier while this is held. May sleep.
+    /// Locks the identifier's handler mutex. Meanwhile the CM does not change the identifier.
     pub(super) fn lock(&self) -> HandlerLock<'_> {
         HandlerLock::new(self.0.raw, self.state())
     }
@@ -309,8 +338,13 @@ impl<E: CmHandler> CmId<E> {
         self.0.clone()
     }
 
-    /// Starts to find out which device leads to `dst`; ends in [`CmEvent::AddrResolved`] or an
-    /// error. Once for an identifier: `EBUSY` the second time. May sleep.
+    /// Starts the search for the device that reaches `dst`. It ends in [`CmEvent::AddrResolved`] or
+    /// an error event.
+    ///
+    /// # Errors
+    ///
+    /// - `EBUSY` if the function was called before for this identifier.
+    /// - Errors of the CM.
     pub(crate) fn resolve_addr(
         &self,
         src: Option<&SocketAddr>,
@@ -326,51 +360,68 @@ impl<E: CmHandler> CmId<E> {
             .as_mut()
             .map_or(core::ptr::null_mut(), Storage::as_mut_ptr);
         let dst = dst.as_mut_ptr();
-        // CAST: a `long` has 32 bits at least.
+        // CAST: a `long` has at least 32 bits.
         let timeout = timeout_ms as c_ulong;
         let _lock = self.lock();
-        // SAFETY: The identifier is alive; the manager copies the addresses.
+        // SAFETY: The identifier is alive. The CM copies the addresses.
         to_result(unsafe { bindings::rdma_resolve_addr(self.raw(), src, dst, timeout) })
     }
 
-    /// Starts to find the way to the resolved address; ends in [`CmEvent::RouteResolved`] or an
-    /// error. May sleep.
+    /// Starts the search for the route to the resolved address. It ends in
+    /// [`CmEvent::RouteResolved`] or an error event.
+    ///
+    /// # Errors
+    ///
+    /// - Errors of the CM.
     pub(crate) fn resolve_route(&self, timeout_ms: u32) -> Result {
-        // CAST: a `long` has 32 bits at least.
+        // CAST: a `long` has at least 32 bits.
         let timeout = timeout_ms as c_ulong;
         let _lock = self.lock();
-        // SAFETY: The identifier is alive; the manager checks its state.
+        // SAFETY: The identifier is alive. The CM checks its state.
         to_result(unsafe { bindings::rdma_resolve_route(self.raw(), timeout) })
     }
 
-    /// Sets the type of service, for what is resolved after this. May sleep.
+    /// Sets the type of service. It has an effect on later resolutions.
     pub(crate) fn set_service_type(&self, tos: u8) {
         let _lock = self.lock();
         // SAFETY: The identifier is alive.
         unsafe { bindings::rdma_set_service_type(self.raw(), tos.into()) };
     }
 
-    /// Sets the service level, in place of that which the route has, where a subnet manager has made that. Before
-    /// [`Self::connect`]. May sleep.
+    /// Sets the service level, if the route comes from a subnet manager. It replaces the one in the
+    /// route. Called before [`Self::connect`].
     pub(crate) fn set_service_level(&self, level: u8) {
         let _lock = self.lock();
-        // SAFETY: The identifier is alive, and its handler lock held.
+        // SAFETY: The identifier is alive, and its handler mutex is held.
         unsafe { bindings::rds_rust_rdma_set_service_level(self.raw(), level) };
     }
 
-    /// Sets how long the peer waits before it sends again what found no receive posted; without this
-    /// it is 655 ms. Before [`Self::connect`] or [`Self::accept`]. May sleep.
+    /// Sets the RNR NAK timer. The default is 655 ms. Called before [`Self::connect`] or
+    /// [`Self::accept`].
+    ///
+    /// # Errors
+    ///
+    /// - Errors of the CM.
     pub(crate) fn set_rnr_timer(&self, timer: RnrTimer) -> Result {
-        // SAFETY: The identifier is alive, and of the kind that has reliable connections.
+        // SAFETY: The identifier is alive. Its type has reliable connections.
         to_result(unsafe { bindings::rdma_set_min_rnr_timer(self.raw(), timer as u8) })
     }
 
-    /// Asks the peer for the connection. The queue pair must exist. On iWARP this waits for the
-    /// peer's TCP, for `timeout_ms` at the most. In a worker; may sleep.
+    /// Sends a connection request to the peer. The queue pair must exist.
+    ///
+    /// # Errors
+    ///
+    /// - `ETIMEDOUT` if the peer's TCP has not answered within `timeout_ms`. Only iWARP waits for
+    ///   it here.
+    /// - Errors of the CM.
+    ///
+    /// # Context
+    ///
+    /// Kernel thread; may sleep.
     pub(crate) fn connect(&self, params: &ConnParams<'_>, timeout_ms: u32) -> Result {
         let mut params = params.raw()?;
         let _lock = self.lock();
-        // SAFETY: The identifier is alive and its handler lock held; the manager copies the data.
+        // SAFETY: The identifier is alive and its handler mutex is held. The CM copies the data.
         to_result(unsafe {
             bindings::rds_rust_rdma_connect_locked(self.raw(), &mut params, timeout_ms)
         })?;
@@ -378,18 +429,27 @@ impl<E: CmHandler> CmId<E> {
         Ok(())
     }
 
-    /// Accepts the peer's request. The queue pair must exist. If this fails the request is
-    /// rejected. May sleep.
+    /// Accepts the peer's request. The queue pair must exist.
+    ///
+    /// # Errors
+    ///
+    /// - Errors of the CM. The request is rejected then.
     pub(crate) fn accept(&self, params: &ConnParams<'_>) -> Result {
         let mut params = params.raw()?;
-        // A rejection after this would leave the manager waiting for what answers its reply.
+        // A rejection after an attempt to accept would leave the CM waiting for the answer to its
+        // reply.
         self.0.answered.store(true, ordering::Relaxed);
         let _lock = self.lock();
-        // SAFETY: The identifier is alive and its handler lock held; the manager copies the data.
+        // SAFETY: The identifier is alive and its handler mutex is held. The CM copies the data.
         to_result(unsafe { bindings::rdma_accept(self.raw(), &mut params) })
     }
 
-    /// `ENOTCONN` unless [`Self::connect`] succeeded or the identifier comes from a request.
+    /// Checks that the CM's connection object is permanent: [`Self::connect`] has succeeded, or the
+    /// identifier comes from a request.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOTCONN` otherwise.
     fn check_connecting(&self) -> Result {
         match self.state().connecting.load(ordering::Acquire) {
             true => Ok(()),
@@ -397,38 +457,50 @@ impl<E: CmHandler> CmId<E> {
         }
     }
 
-    /// Ends the connection; the queue pair goes to the error state. May sleep.
+    /// Ends the connection. The queue pair changes to the error state.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOTCONN` if there is no connection.
+    /// - Errors of the CM.
     pub(crate) fn disconnect(&self) -> Result {
         self.check_connecting()?;
-        // No handler lock: iWARP waits here for its own handler.
+        // The handler mutex is not held: iWARP waits here until its handler has returned.
         // SAFETY: The identifier is alive.
         to_result(unsafe { bindings::rdma_disconnect(self.raw()) })
     }
 
-    /// Whether the resolved address is a group's, so that many may get what is sent. May sleep.
+    /// Returns `true` if the resolved hardware address is a multicast address, so several nodes may
+    /// receive what is sent.
     pub(crate) fn leads_to_many(&self) -> bool {
         let _lock = self.lock();
-        // SAFETY: The identifier is alive; its handler, which may change the address, does not run.
+        // SAFETY: The identifier is alive. Its handler, which may change the address, does not run.
         unsafe { bindings::rds_rust_rdma_leads_to_many(self.raw()) }
     }
 
-    /// Whether the network device of the path is up, so that messages of the connection manager
-    /// have a way out; false before the address is resolved. Any context.
+    /// Returns `true` if the network device of the path is up, so CM messages can be sent. `false`
+    /// before the address is resolved.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn path_is_up(&self) -> bool {
-        // SAFETY: The identifier is alive; the path's device does not change once it is resolved.
+        // SAFETY: The identifier is alive. The path's device does not change once it is resolved.
         unsafe { bindings::rds_rust_rdma_path_is_up(self.raw()) }
     }
 
-    /// The local GID, the peer's, and the service level of the path, which is resolved. May sleep.
+    /// Returns the local GID, the peer's GID, and the service level of the path. The path must be
+    /// resolved.
     pub(crate) fn path(&self) -> ([u8; 16], [u8; 16], u8) {
         let mut path = bindings::rds_rust_rdma_path::default();
         let _lock = self.lock();
-        // SAFETY: The identifier is alive; its handler, which may change the path, does not run.
+        // SAFETY: The identifier is alive. Its handler, which may change the path, does not run.
         unsafe { bindings::rds_rust_rdma_path(self.raw(), &mut path) };
         (path.local_gid, path.peer_gid, path.service_level)
     }
 
-    /// The device that the identifier is bound to, unless that is going. May sleep.
+    /// Returns the device to which the identifier is bound. `None` if there is none, or it is being
+    /// removed.
     pub(crate) fn device(&self) -> Option<ARef<Device>> {
         let _lock = self.lock();
         // SAFETY: The identifier is alive.
@@ -438,7 +510,8 @@ impl<E: CmHandler> CmId<E> {
     }
 }
 
-/// The identifier's handler mutex, taken unless this task holds it because it runs the handler.
+/// Guard of the identifier's handler mutex. Within the handler the task holds the mutex already, so
+/// it is not taken again.
 pub(super) struct HandlerLock<'a> {
     raw: NonNull<bindings::rdma_cm_id>,
     taken: bool,
@@ -447,7 +520,7 @@ pub(super) struct HandlerLock<'a> {
 }
 
 impl<'a> HandlerLock<'a> {
-    /// `raw` is alive as long as `state`, which is the one in its context.
+    /// Locks the handler mutex. `raw` must be alive as long as `state`, the state in its context.
     fn new(raw: NonNull<bindings::rdma_cm_id>, state: &'a State) -> Self {
         let taken = !state.in_handler();
         if taken {
@@ -466,44 +539,51 @@ impl<'a> HandlerLock<'a> {
 impl Drop for HandlerLock<'_> {
     fn drop(&mut self) {
         if self.taken {
-            // SAFETY: `new` took the lock in this task.
+            // SAFETY: `new` has locked the mutex in this task.
             unsafe { bindings::rdma_unlock_handler(self.raw.as_ptr()) };
         }
     }
 }
 
-/// Rejects a request that nobody has answered; of one that was answered, or has ended, nothing
-/// comes. May sleep.
+/// Rejects a request. Nothing is sent if the request was answered or has ended.
+///
+/// # Context
+///
+/// May sleep.
 ///
 /// # Safety
 ///
 /// `raw` must be alive.
 pub(super) unsafe fn reject(raw: NonNull<bindings::rdma_cm_id>, private_data: &[u8]) {
-    // The one reason that is for users of the manager, by the InfiniBand specification.
+    // The only reason code for consumers of the CM (IBTA specification).
     const CONSUMER_DEFINED: u8 = bindings::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as u8;
     let len = private_data.len().try_into().unwrap_or(0);
     let data = private_data.as_ptr().cast();
-    // The peer tries again, whether it hears of it or not.
-    // SAFETY: The caller says that the identifier is alive; the manager copies the data.
+    // An error is ignored: the peer retries with or without the rejection.
+    // SAFETY: By the caller's guarantee the identifier is alive. The CM copies the data.
     let _ = unsafe { bindings::rdma_reject(raw.as_ptr(), data, len, CONSUMER_DEFINED) };
 }
 
+/// Returns the local address of an identifier.
 /// # Safety
 ///
-/// `raw` must be alive and its address not change meanwhile.
+/// `raw` must be alive, and its address must not change meanwhile.
 pub(super) unsafe fn local_addr(raw: NonNull<bindings::rdma_cm_id>) -> Option<SocketAddr> {
-    // SAFETY: The caller says that the identifier is alive.
+    // SAFETY: By the caller's guarantee the identifier is alive.
     let addr = unsafe { bindings::rds_rust_rdma_local_addr(raw.as_ptr()) };
-    // SAFETY: It is part of the identifier, and stable as the caller says.
+    // SAFETY: The address is a part of the identifier, and does not change by the caller's
+    // guarantee.
     unsafe { addr::read(addr) }
 }
 
+/// Returns the peer's address of an identifier.
 /// # Safety
 ///
-/// `raw` must be alive and its address not change meanwhile.
+/// `raw` must be alive, and its address must not change meanwhile.
 pub(super) unsafe fn remote_addr(raw: NonNull<bindings::rdma_cm_id>) -> Option<SocketAddr> {
-    // SAFETY: The caller says that the identifier is alive.
+    // SAFETY: By the caller's guarantee the identifier is alive.
     let addr = unsafe { bindings::rds_rust_rdma_remote_addr(raw.as_ptr()) };
-    // SAFETY: It is part of the identifier, and stable as the caller says.
+    // SAFETY: The address is a part of the identifier, and does not change by the caller's
+    // guarantee.
     unsafe { addr::read(addr) }
 }

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Listening for connections.
+//! Listeners for connection requests of peers.
 //!
-//! The connection manager makes an identifier for each request and calls the listener's handler,
-//! which gets it as an [`IncomingRequest`]. From then on events of the new identifier go to a small
-//! context of its own, which remembers that the peer or the device went away.
-//! [`IncomingRequest::attach`] hands the identifier over to its final handler, and passes on what
-//! was remembered.
+//! # Operation
 //!
-//! A request that is dropped is rejected, with what its listener's handler has for that.
+//! The CM creates an identifier for each request and calls the listener's handler, which gets it as
+//! an [`IncomingRequest`]. Until [`IncomingRequest::attach`], the events of the identifier go to a
+//! small temporary context. It stores that the peer has withdrawn the request or the device is
+//! being removed. [`IncomingRequest::attach`] passes the identifier to its final handler, together
+//! with the stored event.
+//!
+//! # Errors
+//!
+//! A request that is dropped is rejected with [`RequestHandler::REFUSAL`].
 
 use super::{
     addr::Storage,
@@ -28,44 +32,52 @@ use kernel::{
     },
 };
 
-/// Who decides about requests.
+/// Handler of the requests of a listener.
 pub(crate) trait RequestHandler: Send + Sync + 'static {
-    /// What a peer is told whose request is dropped, or finds no memory: up to 148 bytes.
+    /// Private data of the rejection if a request is dropped, or there is no memory for it. At most
+    /// 148 bytes.
     const REFUSAL: &'static [u8];
 
-    /// A peer asks for a connection. Process context, under handler mutexes of the listener and of
-    /// the request, so do not [attach](IncomingRequest::attach) it here: keep it for a worker, or
-    /// refuse it by dropping it or with [`IncomingRequest::reject`].
+    /// Handles a peer's request. It must not [attach](IncomingRequest::attach) the request.
+    ///
+    /// Instead it passes the request to a worker, or rejects it: by dropping it or with
+    /// [`IncomingRequest::reject`].
+    ///
+    /// # Context
+    ///
+    /// Process context, with the handler mutexes of the listener and of the request held.
     fn request(&self, request: IncomingRequest);
 }
 
-/// What the context of an identifier points to that nobody has attached yet.
+/// The object to which the context of an identifier points before its request is attached.
 struct Unattached {
     state: State,
-    /// Number of the first event plus one, 0 before that; then its status.
+    /// Number of the first event plus one. 0 before the first event.
     event: Atomic<u32>,
     status: Atomic<i32>,
 }
 
 impl Unattached {
+    /// Event handler of an identifier whose request is not attached, called by the CM.
     /// # Safety
     ///
-    /// Only for the connection manager, as handler of the identifier of a [`Request`].
+    /// Only for the CM, as handler of the identifier of a [`Request`].
     unsafe extern "C" fn on_event(
         id: *mut bindings::rdma_cm_id,
         event: *mut bindings::rdma_cm_event,
     ) -> c_int {
-        // SAFETY: The manager gives a valid identifier.
+        // SAFETY: The CM passes a valid identifier.
         let context = unsafe { bindings::rds_rust_rdma_context(id) };
-        // SAFETY: `Request` keeps the context until the identifier is destroyed or has another one.
+        // SAFETY: `Request` keeps the context until the identifier is destroyed or has another
+        // context.
         let this = unsafe { &*context.cast::<Self>() };
-        // SAFETY: The manager gives a valid event.
+        // SAFETY: The CM passes a valid event.
         this.remember(unsafe { &*event });
         0
     }
 
     fn remember(&self, event: &bindings::rdma_cm_event) {
-        // The handler mutex orders this with `recall`.
+        // The handler mutex orders the stores before the loads in `recall`.
         if self.event.load(ordering::Relaxed) == 0 {
             self.status.store(event.status, ordering::Relaxed);
             self.event
@@ -91,26 +103,26 @@ impl Unattached {
 struct Request {
     raw: NonNull<bindings::rdma_cm_id>,
     context: Arc<Unattached>,
-    /// What the peer is told if nobody attaches it.
+    /// Private data of the rejection if the request is not attached.
     refusal: &'static [u8],
 }
 
-// SAFETY: The manager locks; any thread may use and destroy an identifier.
+// SAFETY: The CM has locks. An identifier may be used and destroyed from any thread.
 unsafe impl Send for Request {}
 // SAFETY: As above.
 unsafe impl Sync for Request {}
 
 impl Drop for Request {
     fn drop(&mut self) {
-        // The manager would reject it, too, but without a reason.
-        // SAFETY: By the type invariants the identifier is ours.
+        // The CM would also reject the request, but without private data.
+        // SAFETY: By the type invariants `self` owns the identifier.
         unsafe { cm::reject(self.raw, self.refusal) };
         // SAFETY: As above.
         unsafe { self.context.state.destroy(self.raw.as_ptr()) };
     }
 }
 
-/// A peer's request for a connection. Dropping it rejects it, and sleeps.
+/// A peer's connection request. Dropping it rejects the request, and sleeps.
 pub(crate) struct IncomingRequest {
     request: Request,
     local: SocketAddr,
@@ -122,7 +134,7 @@ pub(crate) struct IncomingRequest {
 }
 
 impl IncomingRequest {
-    /// The connection manager counts private data in a byte.
+    /// Maximum length of private data. The CM stores the length in a byte.
     const MAX_DATA: usize = u8::MAX as usize;
 
     fn new(request: Request, conn: &bindings::rdma_conn_param) -> Option<Self> {
@@ -133,7 +145,7 @@ impl IncomingRequest {
             *to = *from;
         }
         Some(Self {
-            // SAFETY: The identifier is alive; the addresses of a request do not change.
+            // SAFETY: The identifier is alive. The addresses of a request do not change.
             local: unsafe { cm::local_addr(raw) }?,
             // SAFETY: As above.
             remote: unsafe { cm::remote_addr(raw) }?,
@@ -145,7 +157,7 @@ impl IncomingRequest {
         })
     }
 
-    /// The address that the peer asked for.
+    /// Returns the local address that the peer has requested.
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.local
     }
@@ -154,14 +166,16 @@ impl IncomingRequest {
         self.remote
     }
 
-    /// The number of the network interface that the request came through, which the addresses do not always
-    /// tell.
+    /// Returns the index of the network interface through which the request arrived. 0 if it is
+    /// unknown.
+    ///
+    /// The addresses do not always determine it.
     pub(crate) fn interface(&self) -> u32 {
-        // SAFETY: The identifier is alive; it belongs to an interface from its beginning.
+        // SAFETY: The identifier is alive. Its interface does not change.
         unsafe { bindings::rds_rust_rdma_interface(self.request.raw.as_ptr()) }
     }
 
-    /// The device that the request came through.
+    /// Returns the device through which the request arrived. `None` if it is being removed.
     pub(crate) fn device(&self) -> Option<ARef<Device>> {
         // SAFETY: The identifier is alive.
         let device = unsafe { bindings::rds_rust_rdma_device(self.request.raw.as_ptr()) };
@@ -169,80 +183,111 @@ impl IncomingRequest {
         unsafe { Device::try_get(device) }
     }
 
-    /// The GIDs that the request names, if it has come over RoCE: ours and the peer's. Our answers go where they say.
+    /// Returns the local GID and the peer's GID in a request over RoCE. `None` if it arrived over
+    /// another transport.
+    ///
+    /// The peer's CM has written them. Answers are sent to the GID that the request names.
     pub(crate) fn named_gids(&self) -> Option<([u8; 16], [u8; 16])> {
         let mut named = bindings::rds_rust_rdma_named::default();
-        // SAFETY: The identifier is alive; the path of a request does not change.
+        // SAFETY: The identifier is alive. The path of a request does not change.
         unsafe { bindings::rds_rust_rdma_named(self.request.raw.as_ptr(), &mut named) }
             .then_some((named.local_gid, named.peer_gid))
     }
 
-    /// What the peer sent along: 56 bytes on InfiniBand and RoCE, padded with zeros; up to 255 on
-    /// iWARP.
+    /// Returns the peer's private data: 56 bytes on InfiniBand and RoCE, padded with zeros; up to
+    /// 255 bytes on iWARP.
     pub(crate) fn private_data(&self) -> &[u8] {
         self.private_data
             .get(..self.private_data_len.into())
             .unwrap_or_default()
     }
 
-    /// Whether an answer has a way out, as [`CmId::path_is_up`]. Any context.
+    /// Returns `true` if an answer can be sent, see [`CmId::path_is_up`].
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn path_is_up(&self) -> bool {
-        // SAFETY: The identifier is alive; it belongs to an interface from its beginning.
+        // SAFETY: The identifier is alive. Its interface does not change.
         unsafe { bindings::rds_rust_rdma_path_is_up(self.request.raw.as_ptr()) }
     }
 
-    /// Whether the peer has withdrawn it, or its device goes: nobody waits for an answer any more. Any
-    /// context.
+    /// Returns `true` if the peer does not wait for an answer any more: it has withdrawn the
+    /// request, or the device is being removed.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn has_ended(&self) -> bool {
         self.request.context.event.load(ordering::Relaxed) != 0
     }
 
-    /// Whether the peer has withdrawn it, before anything else happened to it: to drop it sends nothing. Any context.
+    /// Returns `true` if the first event was the peer's withdrawal of the request. Then nothing is
+    /// sent when the request is dropped.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn is_withdrawn(&self) -> bool {
         let rejected = bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED;
         self.request.context.event.load(ordering::Relaxed) == rejected.wrapping_add(1)
     }
 
-    /// RDMA reads and atomics that the peer wants to have outstanding: a limit for
-    /// [`responder_resources`](super::ConnParams::responder_resources).
+    /// Returns the number of RDMA READs and atomics that the peer wants to have outstanding. It
+    /// limits [`responder_resources`](super::ConnParams::responder_resources).
     pub(crate) fn responder_resources(&self) -> u8 {
         self.responder_resources
     }
 
-    /// RDMA reads and atomics that the peer can serve: a limit for
+    /// Returns the number of RDMA READs and atomics that the peer can serve at a time. It limits
     /// [`initiator_depth`](super::ConnParams::initiator_depth).
     pub(crate) fn initiator_depth(&self) -> u8 {
         self.initiator_depth
     }
 
-    /// Rejects the request, with up to 148 bytes of data. May sleep.
+    /// Rejects the request with up to 148 bytes of private data.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn reject(mut self, private_data: &'static [u8]) {
         self.request.refusal = private_data;
     }
 
-    /// Makes `handler` the one that gets the identifier's events from now on; what happened
-    /// meanwhile it gets before this returns. A request that cannot be attached is rejected.
-    /// `EBUSY` within [`RequestHandler::request`]. Process context; sleeps.
+    /// Makes `handler` the handler of the identifier. It handles a stored event before this
+    /// function returns.
+    ///
+    /// # Errors
+    ///
+    /// The request is rejected if this fails.
+    ///
+    /// - `EBUSY` within [`RequestHandler::request`].
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     pub(crate) fn attach<E: CmHandler>(self, handler: Arc<E>) -> Result<CmId<E>> {
         if self.request.context.state.in_handler() {
             return Err(EBUSY);
         }
         let request = ManuallyDrop::new(self.request);
         let raw = request.raw;
-        // SAFETY: The field is not used again, as it is in a `ManuallyDrop`.
+        // SAFETY: The field is in a `ManuallyDrop` and not used again.
         let context = unsafe { core::ptr::read(&request.context) };
-        // SAFETY: The identifier is ours and now given up. Its handler does not run in this task.
+        // SAFETY: `request` owned the identifier and gives it up. The handler does not run in this
+        // task.
         unsafe { CmId::adopt(raw, handler, request.refusal, || context.recall()) }
     }
 }
 
-/// What the context of a listening identifier points to.
+/// The object to which the context of a listening identifier points.
 struct ListenContext<L> {
     handler: Arc<L>,
 }
 
-/// A listening identifier. Dropping it sleeps, and must not happen in its handler, which is not
-/// called any more afterwards.
+/// A listening identifier. Dropping it sleeps. Afterwards its handler is not called any more, so
+/// the handler must not drop it.
 ///
 /// # Invariants
 ///
@@ -252,24 +297,31 @@ pub(crate) struct Listener<L: RequestHandler> {
     _context: Arc<ListenContext<L>>,
 }
 
-// SAFETY: The manager locks; any thread may destroy an identifier.
+// SAFETY: The CM has locks. An identifier may be destroyed from any thread.
 unsafe impl<L: RequestHandler> Send for Listener<L> {}
-// SAFETY: There is nothing to do with a shared reference.
+// SAFETY: A shared reference only permits reads.
 unsafe impl<L: RequestHandler> Sync for Listener<L> {}
 
 impl<L: RequestHandler> Listener<L> {
-    /// Listens at `addr` on all devices that have it, or on all there are and will be if it is
-    /// unspecified. An IPv6 listener does not take IPv4 requests. May sleep.
+    /// Listens at `addr` on all devices that have the address. An unspecified address stands for
+    /// all present and future devices.
+    ///
+    /// An IPv6 listener does not accept IPv4 requests.
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE` if somebody has the port.
+    /// - `EADDRINUSE` if the port is in use.
+    /// - `ENOMEM`, or errors of the CM.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(addr: &SocketAddr, backlog: u16, handler: Arc<L>) -> Result<Self> {
         let context = Arc::new(ListenContext { handler }, GFP_KERNEL)?;
         let pointer = Arc::as_ptr(&context).cast_mut().cast();
-        // SAFETY: The context lives until after the identifier is destroyed.
+        // SAFETY: The context outlives the identifier.
         let raw = unsafe { bindings::rds_rust_rdma_create_id(Some(Self::on_event), pointer) };
-        // INVARIANT: New, with this context.
+        // INVARIANT: The identifier is new and has this context.
         let this = Self {
             raw: NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?,
             _context: context,
@@ -280,10 +332,11 @@ impl<L: RequestHandler> Listener<L> {
             to_result(unsafe { bindings::rdma_set_afonly(raw, 1) })?;
         }
         let mut storage = Storage::new(addr);
-        // SAFETY: The identifier is alive; the manager copies the address.
+        // SAFETY: The identifier is alive. The CM copies the address.
         let bound = unsafe { bindings::rdma_bind_addr(raw, storage.as_mut_ptr()) };
         to_result(bound).map_err(|error| {
-            // The manager's word for a port that is taken, if either side has all addresses.
+            // The CM reports `EADDRNOTAVAIL` if the port is in use and one of the two addresses is
+            // unspecified.
             if addr.ip().is_unspecified() && error == Errno::AddressNotAvailable.into() {
                 Errno::AddressInUse.into()
             } else {
@@ -295,34 +348,35 @@ impl<L: RequestHandler> Listener<L> {
         Ok(this)
     }
 
-    /// Where it listens, with the port that it was given if it asked for none.
+    /// Returns the address of the listener. It contains the assigned port if none was requested.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
-        // SAFETY: The identifier is alive; its address does not change.
+        // SAFETY: The identifier is alive. Its address does not change.
         unsafe { cm::local_addr(self.raw) }
     }
 
-    /// The listener's own events, and the first one of each new identifier.
+    /// Handler of the listener's own events, and of the first event of each new identifier.
     ///
     /// # Safety
     ///
-    /// Only for the connection manager, as handler of the identifier of a [`Listener`].
+    /// Only for the CM, as handler of the identifier of a [`Listener`].
     unsafe extern "C" fn on_event(
         id: *mut bindings::rdma_cm_id,
         event: *mut bindings::rdma_cm_event,
     ) -> c_int {
-        // SAFETY: The manager gives a valid identifier.
+        // SAFETY: The CM passes a valid identifier.
         let context = unsafe { bindings::rds_rust_rdma_context(id) };
-        // SAFETY: By the type invariants; destroying the listener waits for this handler.
+        // SAFETY: The context is that of a listener. Destruction of the listener waits for this
+        // handler.
         let context = unsafe { ArcBorrow::<ListenContext<L>>::from_raw(context.cast()) };
-        // SAFETY: The manager gives a valid event.
+        // SAFETY: The CM passes a valid event.
         let event = unsafe { &*event };
-        // SAFETY: Identifier and event are those of the call.
+        // SAFETY: Identifier and event are those of this call.
         unsafe { context.on_event(id, event) }
     }
 }
 
 impl<L: RequestHandler> ListenContext<L> {
-    /// Returns what the manager must know: not zero if the identifier is to be destroyed.
+    /// Handles an event. Returns the result for the CM, which destroys `id` unless it is 0.
     ///
     /// # Safety
     ///
@@ -344,23 +398,23 @@ impl<L: RequestHandler> ListenContext<L> {
             return EINVAL.to_errno();
         };
         let Ok(context) = Arc::new(unattached, GFP_KERNEL) else {
-            // SAFETY: The identifier is alive, and that of a request.
+            // SAFETY: The identifier is alive and belongs to a request.
             unsafe { cm::reject(raw, L::REFUSAL) };
-            // With ENOMEM the manager of InfiniBand and RoCE rejects nothing, if that has not, and
-            // the peer asks again more than 4 s later only.
+            // If this rejection has failed, the CM of InfiniBand and RoCE sends one itself, except
+            // after `ENOMEM`. The peer would retry after more than 4 s then.
             return EAGAIN.to_errno();
         };
         let pointer = Arc::as_ptr(&context).cast_mut().cast();
-        // SAFETY: The manager holds the handler lock of the new identifier. The context lives until
-        // after the identifier is destroyed.
+        // SAFETY: The CM holds the handler mutex of the new identifier. The context outlives the
+        // identifier.
         unsafe { bindings::rds_rust_rdma_set_context(id, Some(Unattached::on_event), pointer) };
-        // INVARIANT: The identifier of a request is for its handler to own.
+        // INVARIANT: The CM passes the ownership of the new identifier to its handler.
         let request = Request {
             raw,
             context: context.clone(),
             refusal: L::REFUSAL,
         };
-        // SAFETY: Of the union's members this event has `conn`.
+        // SAFETY: This event sets `conn` in the union.
         let conn = unsafe { &event.param.conn };
         context.state.handle(|| {
             if let Some(request) = IncomingRequest::new(request, conn) {
@@ -372,7 +426,7 @@ impl<L: RequestHandler> ListenContext<L> {
 
 impl<L: RequestHandler> Drop for Listener<L> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants the identifier is ours.
+        // SAFETY: By the type invariants `self` owns the identifier.
         unsafe { bindings::rdma_destroy_id(self.raw.as_ptr()) };
     }
 }

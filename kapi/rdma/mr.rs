@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions: memory of programs that peers may read, write or change.
+//! Memory regions (MRs): program memory that is registered for access by peers.
 //!
-//! An [`Mr`] is what a device keeps of a region, made once and used again and again. With memory it is a
-//! [`Region`], which has a key that peers need: [`LocalQp::register`](super::LocalQp::register) and
-//! [`LocalQp::invalidate`](super::LocalQp::invalidate) go from one to the other.
+//! # Operation
 //!
-//! A region never gives its memory back while its key is good: it is invalidated first, or the `Mr` is destroyed. If the
-//! device refuses that, too, the memory is kept with the protection domain, until nothing can get at it any more: see
-//! [`Pd::release_kept`].
+//! An [`Mr`] is the MR object of a device. It is allocated once and reused. An `Mr` with memory is
+//! a [`Region`], which has the key that peers need. [`LocalQp::register`](super::LocalQp::register)
+//! makes an `Mr` a region; [`LocalQp::invalidate`](super::LocalQp::invalidate) is the way back.
+//!
+//! # Ownership
+//!
+//! A region never releases its memory while its key is valid: either the key is invalidated first,
+//! or the `Mr` is deregistered.
+//!
+//! # Errors
+//!
+//! If the device also refuses to deregister the `Mr`, the protection domain keeps the memory until
+//! nothing can access it: see [`Pd::release_kept`].
 
 use super::{
     domain::Domain,
@@ -35,34 +43,35 @@ use kernel::{
     },
 };
 
-/// What a region is for.
+/// Purpose of an MR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Peers may read it.
+    /// Peers may read the MR.
     Readable,
-    /// Peers may read and write it, and do atomics to it.
+    /// Peers may read and write the MR and, if `atomics` is set, use it for atomic operations.
     Writable { atomics: bool },
-    /// What an operation of this node's takes from.
+    /// A local operation reads from the MR.
     Source,
-    /// What an operation of this node's brings to: in the peer's name, with iWARP.
+    /// A local operation writes to the MR. On iWARP the peer does that, so it needs permission
+    /// (`by_peer`).
     Sink { by_peer: bool },
 }
 
 impl Access {
-    /// The same without atomic operations.
+    /// Returns the same access without atomic operations, or `None` if it has none.
     pub(crate) fn without_atomics(self) -> Option<Self> {
         (self == Self::Writable { atomics: true }).then_some(Self::Writable { atomics: false })
     }
 
-    /// Whether programs of peers use it, and nobody knows when.
+    /// Returns `true` if programs of peers access the MR. They may do so at any time.
     pub(crate) fn is_of_peers(self) -> bool {
         matches!(self, Self::Readable | Self::Writable { .. })
     }
 
-    /// As C wants it.
+    /// Returns the flags of `enum ib_access_flags`.
     pub(crate) fn flags(self) -> c_int {
         const WRITE: c_uint = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE;
-        // Who lets others write has to be let, too.
+        // Remote write access requires local write access, too.
         const BY_PEER: c_uint = WRITE | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
         const READ: c_uint = bindings::ib_access_flags_IB_ACCESS_REMOTE_READ;
         let flags = match self {
@@ -75,7 +84,7 @@ impl Access {
             Self::Sink { by_peer: false } => WRITE,
             Self::Sink { by_peer: true } => BY_PEER,
         };
-        // CAST: small.
+        // CAST: flags are small.
         flags as c_int
     }
 }
@@ -83,10 +92,11 @@ impl Access {
 /// Local memory of an operation, in the order of its bytes.
 pub(crate) type Pieces = KVec<LocalPiece>;
 
-/// Most pieces that are better named one by one: a work request costs less than a region.
+/// Maximum number of pieces that are posted without an MR. One work request for each piece costs
+/// less than registering an MR.
 const FEW_PIECES: usize = 4;
 
-/// Pages as a device sees them. Dropping it sleeps.
+/// Pinned memory that is mapped for a device. Dropping it sleeps.
 ///
 /// # Invariants
 ///
@@ -97,18 +107,27 @@ pub(crate) struct Mapping {
     pd: Arc<Pd>,
 }
 
-// SAFETY: Any thread may unmap.
+// SAFETY: A mapping may be unmapped from any thread.
 unsafe impl Send for Mapping {}
-// SAFETY: There is nothing to do with a shared reference.
+// SAFETY: A shared reference only permits reads.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// For `access`. Fails with EIO if peers are to use memory that the device does not get at itself, but by way of a
-    /// copy. Sleeps.
+    /// Maps the pages of `memory` for `access`.
+    ///
+    /// # Errors
+    ///
+    /// - `EIO` if peers are to access the memory, but the device only reaches it through bounce
+    ///   buffers.
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn new(pd: &Arc<Pd>, memory: PinnedMemory, access: Access) -> Result<Self> {
         let mut raw = bindings::rds_ib_mapping::default();
         let pages = memory.pages();
-        // SAFETY: `pd` keeps the device registered. The pages are pinned, and have so much memory.
+        // SAFETY: `pd` keeps the device registered. The pages are pinned, and contain the memory.
         to_result(unsafe {
             bindings::rds_rust_ib_map_pages(
                 pd.device().as_raw(),
@@ -121,7 +140,7 @@ impl Mapping {
                 &mut raw,
             )
         })?;
-        // INVARIANT: Just mapped.
+        // INVARIANT: The pages were mapped just now.
         Ok(Self {
             raw,
             memory,
@@ -131,7 +150,7 @@ impl Mapping {
 }
 
 impl Mapping {
-    /// How many pages the memory has a part of.
+    /// Returns the number of pages that the memory touches.
     pub(crate) fn page_count(&self) -> usize {
         self.memory.page_count()
     }
@@ -140,12 +159,13 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         let device = self.pd.device().as_raw();
-        // SAFETY: By the type invariants; the pages are given back after this.
+        // SAFETY: By the type invariants `raw` is a mapping for this device. The pages are unpinned
+        // later.
         unsafe { bindings::rds_rust_ib_unmap_pages(device, &mut self.raw) };
     }
 }
 
-/// A mapping that operations use under the key of all memory, until it is released.
+/// A mapping that operations use with the local DMA lkey, until it is released.
 #[pin_data]
 pub(crate) struct LocalDmaMapping {
     #[pin]
@@ -154,11 +174,22 @@ pub(crate) struct LocalDmaMapping {
 }
 
 impl LocalDmaMapping {
-    /// Lends it if the device sees it in few pieces, or in such as fit into no region. Fails with ENOMEM. May sleep.
+    /// Creates the pieces of a mapping that need no MR.
+    ///
+    /// Returns `None` if the memory should be registered as an MR instead. That is so if the device
+    /// sees more than [`FEW_PIECES`] pieces, and an MR can contain them all.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(mapping: &Arc<Mapping>) -> Result<Option<(Arc<Self>, Pieces)>> {
         let raw = &mapping.raw;
         // SAFETY: By the type invariants the memory is mapped.
-        // CAST: small.
+        // CAST: a count of pieces is small.
         let count =
             unsafe { bindings::rds_rust_ib_mapping_pieces(raw, FEW_PIECES as c_uint) } as usize;
         if count == 0 {
@@ -174,7 +205,7 @@ impl LocalDmaMapping {
                 many.as_mut_slice()
             }
         };
-        // SAFETY: By the type invariants the memory is mapped; there is room for so many.
+        // SAFETY: By the type invariants the memory is mapped. `sges` has room for `count` entries.
         unsafe { bindings::rds_rust_ib_mapping_list(raw, sges.as_mut_ptr()) };
         let domain = mapping.pd.domain();
         let lent = Arc::pin_init(
@@ -201,30 +232,35 @@ impl LocalDmaMapping {
         &self.domain
     }
 
-    /// For what is posted: it has to be dropped before [`Self::release`] may be called.
+    /// Returns a reference for a posted work request. The caller drops it before [`Self::release`]
+    /// is called, because dropping the last one sleeps.
     pub(super) fn mapping(&self) -> Option<Arc<Mapping>> {
         self.mapping.lock().clone()
     }
 
-    /// Lends it no more. Sleeps.
+    /// Releases the mapping. Operations cannot use it any more.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn release(&self) {
         let mapping = self.mapping.lock().take();
         drop(mapping);
     }
 }
 
-/// A memory region of a protection domain, and what it stands for.
+/// An MR object of a protection domain, with the memory that it gives access to.
 ///
 /// # Invariants
 ///
-/// It has no region, or one of that domain that this owns.
+/// `raw` is `None`, or an MR of that domain that `self` owns.
 pub(super) struct RawMr {
     raw: Option<NonNull<bindings::ib_mr>>,
-    /// Memory that the device may use by it.
+    /// Memory that the device may access through the MR.
     mapping: Option<Arc<Mapping>>,
 }
 
-// SAFETY: Any thread may destroy a memory region.
+// SAFETY: An MR may be deregistered from any thread.
 unsafe impl Send for RawMr {}
 
 impl RawMr {
@@ -233,49 +269,66 @@ impl RawMr {
         mapping: None,
     };
 
-    /// Ends all use of it, if there is one, or fails as the device does. Sleeps.
+    /// Deregisters the MR, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// - Errors of the device. Nothing changes then.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(super) fn end(&mut self) -> Result {
         let Some(raw) = self.raw else {
             return Ok(());
         };
-        // SAFETY: By the type invariants it is ours.
+        // SAFETY: By the type invariants `self` owns the MR.
         to_result(unsafe { bindings::rds_rust_ib_dereg_mr(raw.as_ptr()) })?;
-        // INVARIANT: It is gone.
+        // INVARIANT: The MR is deregistered.
         self.raw = None;
         Ok(())
     }
 }
 
-/// What a device keeps of a region. Dropping it ends all use of it, and sleeps.
+/// An MR object of a device. Dropping it deregisters it, and sleeps.
 ///
 /// # Invariants
 ///
-/// `raw` is the region of `own`, which is one of `pd`.
+/// `raw` is the MR of `own`, which belongs to `pd`.
 pub(crate) struct Mr {
     raw: NonNull<bindings::ib_mr>,
     own: RawMr,
     mark: Pin<KBox<Mark>>,
     pd: Arc<Pd>,
-    /// How many keys it has had.
+    /// Number of keys that the MR has had.
     keys: u8,
-    /// Where it goes if the device refuses to end it: there may be no memory then.
+    /// Memory to hand the MR to [`Pd::keep`] if the device refuses to deregister it. An allocation
+    /// might fail then.
     place: Option<Item<RawMr>>,
 }
 
-// SAFETY: Any thread may use a memory region.
+// SAFETY: An MR may be used from any thread.
 unsafe impl Send for Mr {}
-// SAFETY: What changes it needs `&mut`.
+// SAFETY: Changes require `&mut`.
 unsafe impl Sync for Mr {}
 
 impl Mr {
-    /// Room for `pages` pages. Fails as the device does. Sleeps.
+    /// Allocates an MR for up to `pages` pages.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`, or errors of the device.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn new(pd: &Arc<Pd>, pages: u32) -> Result<Self> {
         let mark = KBox::pin_init(Mark::new(), GFP_KERNEL)?;
         let place = Item::new(RawMr::NONE, GFP_KERNEL)?;
         // SAFETY: The protection domain is alive.
         let raw = from_err_ptr(unsafe { bindings::rds_rust_ib_alloc_mr(pd.as_raw(), pages) })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-        // INVARIANT: New, and nobody else's.
+        // INVARIANT: The MR is new and has no other owner.
         let own = RawMr {
             raw: Some(raw),
             mapping: None,
@@ -298,22 +351,36 @@ impl Mr {
         &self.mark
     }
 
-    /// Has it stand for other pages when it is registered, with another key. Fails with EINVAL if they are too
-    /// many.
+    /// Sets the memory that the next registration makes accessible, and changes the key.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL` if there are too many pages.
+    /// - Errors of the device.
     pub(super) fn set_pages(&mut self, mapping: &Arc<Mapping>) -> Result {
         self.keys = self.keys.saturating_add(1);
         self.own.mapping = Some(mapping.clone());
         let raw = core::ptr::from_ref(&mapping.raw).cast_mut();
-        // SAFETY: Both are alive; the mapping is only read.
+        // SAFETY: MR and mapping are alive; the mapping is only read.
         to_result(unsafe { bindings::rds_rust_ib_mr_map(self.as_raw(), raw) })
     }
 
-    /// Whether the next key would be one that it has had: a key differs from the one before in a byte.
+    /// Returns `true` if the next key would be an earlier one. Consecutive keys differ in one byte
+    /// only.
     fn rkeys_exhausted(&self) -> bool {
         self.keys == u8::MAX
     }
 
-    /// Waits for the work request that has its mark. Fails with EIO or ETIMEDOUT. Sleeps.
+    /// Waits for the completion of the work request that has the mark of `self`.
+    ///
+    /// # Errors
+    ///
+    /// - `EIO` if the work request failed.
+    /// - `ETIMEDOUT` if there is no completion within `timeout_ms`.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(super) fn finish(&self, timeout_ms: u32) -> Result {
         match self.mark.wait(timeout_ms)? {
             WcStatus(bindings::ib_wc_status_IB_WC_SUCCESS) => Ok(()),
@@ -340,9 +407,9 @@ impl Drop for Mr {
     }
 }
 
-/// Memory that peers may use who know its key. Dropping it ends that, and sleeps.
+/// Memory that peers with the key may access. Dropping it ends the access, and sleeps.
 pub(crate) struct Region {
-    /// Goes first, as memory must not go before it.
+    /// Dropped first: the memory must not be released while the key is valid.
     mr: Mr,
     mapping: Arc<Mapping>,
     invalid: Atomic<bool>,
@@ -361,17 +428,21 @@ impl Region {
         &self.mr
     }
 
-    /// The key. It changes with each registration.
+    /// Returns the rkey. It changes with each registration.
     pub(crate) fn rkey(&self) -> u32 {
-        // SAFETY: The region is alive.
+        // SAFETY: The MR is alive.
         unsafe { bindings::rds_rust_ib_mr_rkey(self.mr.as_raw()) }
     }
 
-    /// For operations of this node's.
+    /// Returns the memory as local memory for operations.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
     pub(crate) fn pieces(&self) -> Result<Pieces> {
         let mut pieces = Pieces::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
         let piece = LocalPiece {
-            // SAFETY: The region is alive.
+            // SAFETY: The MR is alive.
             lkey: unsafe { bindings::rds_rust_ib_mr_lkey(self.mr.as_raw()) },
             address: self.offset().into(),
             len: self.mapping.memory.len(),
@@ -381,24 +452,31 @@ impl Region {
         Ok(pieces)
     }
 
-    /// Where the memory begins, as peers have to name it, in bytes: where in a page the device sees it, which is somewhere
-    /// else if that is a bounce buffer.
+    /// Returns the address of the memory's first byte for peers: its offset in the first page that
+    /// the device sees.
+    ///
+    /// It differs from the offset in the program's page if the device uses a bounce buffer.
     pub(crate) fn offset(&self) -> u32 {
-        // SAFETY: The region is alive.
+        // SAFETY: The MR is alive.
         unsafe { bindings::rds_rust_ib_mr_start(self.mr.as_raw()) }
     }
 
-    /// How many pages the memory has a part of.
+    /// Returns the number of pages that the memory touches.
     pub(crate) fn pages(&self) -> usize {
         self.mapping.memory.page_count()
     }
 
-    /// Whether peers can begin nothing with it any more.
+    /// Returns `true` if the key was invalidated, so that peers cannot start operations on the
+    /// memory any more.
     pub(crate) fn is_invalid(&self) -> bool {
         self.invalid.load(ordering::Acquire)
     }
 
-    /// Ends it for good. Its memory stays as it is as long as what this returns. Sleeps.
+    /// Deregisters the MR and returns the memory, which stays mapped as long as the result exists.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn end(self) -> Arc<Mapping> {
         let Self { mr, mapping, .. } = self;
         drop(mr);
@@ -409,7 +487,11 @@ impl Region {
         self.invalid.store(true, ordering::Release);
     }
 
-    /// Gives the memory back to its program, and what can be used again if the region was invalidated and has keys left.
+    /// Releases the memory. Returns the MR if it can be reused: it was invalidated and has unused
+    /// keys left.
+    ///
+    /// # Context
+    ///
     /// Sleeps.
     pub(crate) fn release(self) -> Option<Mr> {
         let Self {
@@ -421,7 +503,7 @@ impl Region {
         if again {
             mr.own.mapping = None;
         }
-        // What was not invalidated has to go before its memory.
+        // An MR that was not invalidated is deregistered before its memory is released.
         let mr = again.then_some(mr);
         drop(mapping);
         mr

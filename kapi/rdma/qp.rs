@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reliable connected queue pairs that own what is posted to them.
+//! Reliable connected queue pairs that own the work requests posted to them.
 //!
 //! # Operation
 //!
-//! A queue pair has one completion queue for both directions, which it polls itself in the softirq
-//! of `irq_poll`, as the kernel's own polling (`ib_alloc_cq`) does. Polling it here gives two
-//! things that one callback per completion cannot: a ring's lock is taken once for a batch of
-//! completions, and the handler is told when a run of completions has ended
-//! ([`QpHandler::polled`]), which is the time to refill the receive ring and to acknowledge.
+//! A queue pair has one completion queue for both directions. It is polled in the `irq_poll`
+//! softirq, as the kernel does for queues from `ib_alloc_cq()`. Polling it here has two advantages
+//! over one callback per completion. The lock of a ring is taken once for a batch of completions.
+//! And the end of a run of completions is reported to the handler ([`QpHandler::polled`]). That is
+//! the time to refill the receive ring and to acknowledge.
 //!
 //! # Locks
 //!
-//! Each ring has a lock, which is also held while its chain is given to the device, so any number
-//! of contexts may post. Callers that serialise posting anyway pay for one uncontended lock.
-//! Polling holds a lock of its own, the outermost one, while it calls the handler; [`Qp::close`]
-//! waits for it.
+//! Each ring has a lock. It is also held while work requests are posted to the device, so any
+//! number of contexts may post. Callers that serialise posting anyway pay for one uncontended lock.
+//! The poller has another lock, which is the outermost one and is held while the handler is called.
+//! [`Qp::close`] waits for it.
 //!
-//! # The end
+//! # Ownership
 //!
-//! [`Qp::close`] refuses further posts, has the device flush what is posted, destroys the queue
-//! pair and then frees the buffers that are left. Memory is safe even if flushing fails or takes too
-//! long: the device is done with all buffers when the queue pair is destroyed.
+//! Buffers belong to the queue pair from posting to completion. [`Qp::close`] refuses further
+//! posts, waits until the device has flushed what is posted, and destroys the queue pair. Then it
+//! frees the remaining buffers. Memory is safe even if the flush fails or takes too long: the
+//! device does not access any buffer after the queue pair is destroyed.
 
 use super::{
     batch::Batch,
@@ -53,36 +54,39 @@ use kernel::{
     types::Opaque,
 };
 
-/// Most completions that are taken from the device at once.
+/// Maximum number of completions that are polled at once.
 const POLL_BATCH: usize = 16;
-/// The same while each is much work.
+/// Maximum number while the completions have many parts, see [`CROWDED`].
 const SMALL_BATCH: c_int = 4;
-/// More parts of messages than this for each completion are much work.
+/// Average number of message parts per completion above which [`SMALL_BATCH`] applies.
 const CROWDED: u32 = 8;
-/// Most completions in one run of the softirq.
+/// Maximum number of completions in one run of the softirq.
 const POLL_BUDGET: c_int = 64;
-/// So many parts of messages end a run, too: it is the peer who decides how many there are.
+/// Number of message parts that also ends a run. The peer decides on the parts of its messages, so
+/// they need a limit.
 pub(super) const MOST_PARTS: u32 = 512;
 
-/// Sizes of a queue pair.
+/// Sizes and options of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QpConfig {
-    /// Most sends that may be outstanding. One more is asked of the device, to drain the queue.
+    /// Maximum number of outstanding sends. The device gets room for one more, to drain the queue.
     pub(crate) max_send_wr: u32,
-    /// Most receives that may be outstanding. One more is asked of the device.
+    /// Maximum number of outstanding receives. The device gets room for one more, to drain the
+    /// queue.
     pub(crate) max_recv_wr: u32,
-    /// Of so many sends, [`MAX_UNREPORTED`](super::MAX_UNREPORTED) at the most, one reports its completion.
+    /// One of this many sends reports its completion. At most
+    /// [`MAX_UNREPORTED`](super::MAX_UNREPORTED).
     pub(crate) report_every: u32,
-    /// Whether nothing may be posted behind a read but other reads, as completions come in order only then.
+    /// Only reads may be posted behind a read. Otherwise completions would not arrive in order.
     pub(crate) wait_for_reads: bool,
 }
 
-/// What exists in C for a queue pair, and what it needs.
+/// The C objects of a queue pair, and the objects that they need.
 ///
 /// # Invariants
 ///
-/// `cq` is null or a completion queue that this owns; `qp` is null or the queue pair of the
-/// connection id `cm`, which uses `cq`.
+/// `cq` is null or a completion queue that `self` owns. `qp` is null or the queue pair of the
+/// identifier `cm`, which uses `cq`.
 struct Verbs {
     cq: *mut bindings::ib_cq,
     qp: *mut bindings::ib_qp,
@@ -91,49 +95,50 @@ struct Verbs {
     pd: Arc<Pd>,
 }
 
-// SAFETY: The pointers are to things that any thread may use.
+// SAFETY: The pointers are to objects that any thread may use.
 unsafe impl Send for Verbs {}
 
-/// What one poller at a time uses.
+/// State of the poller. Only one poller runs at a time.
 ///
 /// # Invariants
 ///
-/// - `cq` is null or the queue pair's completion queue, which is not destroyed before `cq` is null.
-/// - While `cq` is not null, `drains` are live entries, or none.
+/// - `cq` is null or the queue pair's completion queue. `cq` is set to null before that is
+///   destroyed.
+/// - While `cq` is not null, `drains` are live entries or [`Entry::NONE`].
 struct Poller<T> {
     cq: *mut bindings::ib_cq,
     wcs: KVec<bindings::ib_wc>,
-    /// Messages of `wcs` on their way to the handler; all `None` between two batches.
+    /// Messages of `wcs` on the way to the handler. All `None` between batches.
     messages: KVec<Option<Received>>,
     handler: T,
-    /// What the end waits for: the only completion entries that are posted.
+    /// Completion entries of the drain. No other entries are posted.
     drains: [Entry; 2],
-    /// Queues whose failure was reported.
+    /// A failure of the queue was reported.
     send_failed: bool,
     recv_failed: bool,
-    /// The last completions that were taken were much work.
+    /// The previous batch had many message parts, see [`CROWDED`].
     crowded: bool,
 }
 
-// SAFETY: Any thread may use the completion queue; pointers in old completions are not used.
+// SAFETY: Any thread may use the completion queue. Pointers in old completions are not used.
 unsafe impl<T: Send> Send for Poller<T> {}
 
 /// A reliable connected queue pair with its completion queue and its buffers.
 ///
-/// Dropping it closes it, which sleeps: call [`Self::close`] where the last reference may be
-/// dropped in a softirq.
+/// Dropping it closes it, which sleeps. If a softirq may drop the last reference, [`Self::close`]
+/// must be called before.
 ///
 /// # Invariants
 ///
-/// - The completion queue and the queue pair have the address of `self` as context and are
-///   destroyed before `self` goes.
+/// - The completion queue and the queue pair have the address of `self` as context. They are
+///   destroyed before `self`.
 /// - While a ring is open, `device` is valid.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Qp<H: QpHandler> {
     #[pin]
     handler: H,
     device: *mut bindings::ib_device,
-    /// The device needs cache maintenance.
+    /// The DMA mappings need syncs. Unset for devices that use CPU addresses.
     sync: bool,
     #[pin]
     pub(super) send: SpinLockBh<SendRing>,
@@ -149,14 +154,25 @@ pub(crate) struct Qp<H: QpHandler> {
     _pin: PhantomPinned,
 }
 
-// SAFETY: All that changes is atomic or behind locks; `device` is a shared reference by nature.
+// SAFETY: All mutable state is atomic or behind locks. `device` is used as a shared reference.
 unsafe impl<H: QpHandler> Send for Qp<H> {}
 // SAFETY: As above.
 unsafe impl<H: QpHandler> Sync for Qp<H> {}
 
 impl<H: QpHandler> Qp<H> {
-    /// Makes the queue pair of `cm`, which must have resolved its address or come from a request,
-    /// and have none yet. Receives can be posted at once. Process context; may sleep.
+    /// Creates the queue pair of `cm`, which must not have one yet.
+    ///
+    /// `cm` must have resolved its address, or come from a request. Receives can be posted at once.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV` if the protection domain is closed.
+    /// - `EBUSY` if `cm` has had a queue pair.
+    /// - `ENOMEM`, or errors of the device.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn create<E: CmHandler>(
         cm: &CmId<E>,
         pd: &Arc<Pd>,
@@ -165,15 +181,15 @@ impl<H: QpHandler> Qp<H> {
         poll: H::Poll,
     ) -> Result<Arc<Self>> {
         let this = Self::new(cm.anchor(), pd, config, handler, poll)?;
-        // The manager must not bind the identifier meanwhile. Its handler may close queue pairs, so
-        // this lock comes before that of `verbs`.
+        // The CM must not bind the identifier meanwhile. Its handler may close queue pairs, so the
+        // handler mutex is locked before `verbs`.
         let _lock = cm.lock();
-        // What is there already goes with `this` if the rest fails.
+        // If this fails, the drop of `this` destroys the objects created so far.
         this.open(config)?;
         Ok(this)
     }
 
-    /// Without a queue pair before [`Self::open`].
+    /// Creates an object without a queue pair. [`Self::open`] creates the queue pair.
     pub(super) fn new(
         cm: Arc<dyn Anchor>,
         pd: &Arc<Pd>,
@@ -218,7 +234,7 @@ impl<H: QpHandler> Qp<H> {
                 recv <- new_spinlock_bh!(recv, "rdma_qp_recv"),
                 poller <- new_spinlock_bh!(poller, "rdma_qp_poll"),
                 softirq <- Opaque::ffi_init(|slot| {
-                    // SAFETY: The slot is ours to fill.
+                    // SAFETY: `slot` is valid, uninitialised memory.
                     unsafe { bindings::rds_rust_poll_init(slot, POLL_BUDGET, Some(Self::poll)) };
                 }),
                 verbs <- new_mutex!(Some(verbs), "rdma_qp_verbs"),
@@ -228,7 +244,13 @@ impl<H: QpHandler> Qp<H> {
         )
     }
 
-    /// Makes what exists in C, once.
+    /// Creates the C objects. Called once.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOTCONN` if the queue pair is closed.
+    /// - `EBUSY` if the identifier has had a queue pair.
+    /// - Errors of the device.
     pub(super) fn open(&self, config: QpConfig) -> Result {
         let mut guard = self.verbs.lock();
         let Some(verbs) = (*guard).as_mut() else {
@@ -243,7 +265,7 @@ impl<H: QpHandler> Qp<H> {
         };
         let context: *mut c_void = ptr::from_ref(self).cast_mut().cast();
         let entries = cap.max_send_wr.saturating_add(cap.max_recv_wr);
-        // SAFETY: `pd` keeps the device registered; the context lives until the queue is destroyed.
+        // SAFETY: `pd` keeps the device registered. The context outlives the completion queue.
         let cq = unsafe {
             bindings::rds_rust_ib_create_cq(
                 self.device,
@@ -253,7 +275,7 @@ impl<H: QpHandler> Qp<H> {
                 entries,
             )
         };
-        // INVARIANT: New, and nobody else's.
+        // INVARIANT: The completion queue is new and has no other owner.
         verbs.cq = from_err_ptr(cq)?;
         self.poller.lock().cq = verbs.cq;
 
@@ -267,24 +289,33 @@ impl<H: QpHandler> Qp<H> {
             qp_type: bindings::ib_qp_type_IB_QPT_RC,
             ..Default::default()
         };
-        // INVARIANT: The connection id owns the queue pair, and `verbs` is its only user.
+        // INVARIANT: The identifier owns the queue pair, and `verbs` is its only user.
         verbs.qp = verbs.cm.create_qp(verbs.pd.as_raw(), &mut attr)?;
         // SAFETY: `close` closes the ring before it destroys the queue pair. Only this ring's slots
         // are posted to its send queue.
         unsafe { self.send.lock().open(verbs.qp) };
         // SAFETY: As above, for the receive queue.
         unsafe { self.recv.lock().open(verbs.qp) };
-        // SAFETY: The completion queue is alive. Nothing is posted yet, so nothing can be missed.
+        // SAFETY: The completion queue is alive. Nothing is posted yet, so no completion can be
+        // missed.
         unsafe { bindings::rds_rust_ib_rearm_cq(verbs.cq) };
         Ok(())
     }
 
-    /// Refuses further posts, has everything posted flushed (which ends in [`QpHandler::failed`], or
-    /// after some seconds in [`QpHandler::not_flushed`], unless the driver drains by itself) and
-    /// destroys the queue pair; when it returns the handler is not called any more. Does nothing a
-    /// second time, and does not wait for the first then. Process context; sleeps.
+    /// Closes the queue pair. Afterwards its handler is not called any more.
+    ///
+    /// Refuses further posts, waits until posted work requests are flushed, and destroys the queue
+    /// pair. The flush is reported to [`QpHandler::failed`], or to [`QpHandler::not_flushed`] if it
+    /// takes longer than some seconds.
+    ///
+    /// A second call does nothing, and does not wait for the first.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     pub(crate) fn close(&self) {
-        // Flushing may take seconds: not with the lock, which others take to find out that it is closed.
+        // The flush may take seconds, so the lock is not held: others need it to see that `verbs`
+        // is gone.
         let verbs = self.verbs.lock().take();
         let Some(verbs) = verbs else {
             return;
@@ -293,29 +324,32 @@ impl<H: QpHandler> Qp<H> {
         self.recv.lock().close();
         pin_init::stack_pin_init!(let drain = Drain::new());
         if !verbs.qp.is_null() {
-            // INVARIANT: They live until `cq` is null.
+            // INVARIANT: The entries live until `cq` is null.
             self.poller.lock().drains = drain.entries();
             // SAFETY: By the invariants of `Verbs` the queue pair is alive. The rings are closed,
-            // so nobody posts, and there is room: one more was asked for in each queue. `drain`
-            // goes at the end of this function, when the completion queue is gone.
+            // so nothing else posts. `open` has requested room for one more work request in each
+            // queue. `drain` is dropped at the end of this function, when the completion queue is
+            // destroyed.
             if let Err(error) = unsafe { drain.as_ref().wait(verbs.qp) } {
                 self.handler.not_flushed(error);
             }
             verbs.cm.destroy_qp();
         }
-        // SAFETY: `softirq` was initialised. From here on it does not poll any more.
+        // SAFETY: `softirq` was initialised. It does not poll any more after this.
         unsafe { bindings::irq_poll_disable(self.iop()) };
-        // The poller asks for another interrupt after it has left `irq_poll`: wait for that too.
+        // The poller rearms the completion queue after it has left `irq_poll`. The lock waits for
+        // that.
         let mut poller = self.poller.lock();
         poller.cq = ptr::null_mut();
         poller.drains = [Entry::NONE; 2];
         drop(poller);
         if !verbs.cq.is_null() {
-            // SAFETY: By the invariants of `Verbs` it is ours, and its queue pair is gone.
+            // SAFETY: By the invariants of `Verbs` it owns the completion queue. The queue pair is
+            // gone.
             unsafe { bindings::rds_rust_ib_destroy_cq(verbs.cq) };
         }
-        // SAFETY: `softirq` was initialised, and there is no completion queue any more to schedule
-        // it.
+        // SAFETY: `softirq` was initialised. There is no completion queue any more that could
+        // schedule it.
         unsafe { bindings::rds_rust_poll_sync(self.softirq.get()) };
         // SAFETY: The queue pair is destroyed.
         let sends = unsafe { self.send.lock().take_slots() };
@@ -326,8 +360,11 @@ impl<H: QpHandler> Qp<H> {
         drop(verbs);
     }
 
-    /// Runs `f` with what only polling works with; nothing is polled meanwhile. Any context but a
-    /// hard interrupt, and not from the handler.
+    /// Runs `f` with the poller's part of the handler. Nothing is polled meanwhile.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt. Must not be called by the handler.
     pub(crate) fn with_poll<R>(&self, f: impl FnOnce(&mut H::Poll) -> R) -> R {
         f(&mut self.poller.lock().handler)
     }
@@ -340,22 +377,40 @@ impl<H: QpHandler> Qp<H> {
         &self.handler
     }
 
-    /// Posts the buffers of `batch` to receive into, as many as there is room for, and returns how
-    /// many. Any context but a hard interrupt.
+    /// Posts the buffers of `batch` as receives, as far as there is room. Returns the number of
+    /// receives.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOTCONN` if the queue pair is closed.
+    /// - Errors of the device.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(crate) fn post_recv(&self, batch: &mut Batch) -> Result<u32> {
         let mut ring = self.recv.lock();
         ring.post(batch, |address, len| self.sync_for_device(address, len))
     }
 
-    /// How long the peer of a connected queue pair waits from now on if it finds no receive. Sleeps.
+    /// Sets the RNR NAK timer of a connected queue pair: the time after which the peer retries.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOTCONN` if the queue pair is closed.
+    /// - Errors of the device.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn set_rnr_timer(&self, timer: RnrTimer) -> Result {
         let verbs = self.verbs.lock();
         let verbs = (*verbs).as_ref().ok_or(Errno::NotConnected)?;
-        // SAFETY: By the invariants of `Verbs` the queue pair is alive, as `open` has made it.
+        // SAFETY: By the invariants of `Verbs` the queue pair is alive. `open` has created it.
         to_result(unsafe { bindings::rds_rust_ib_set_rnr_timer(verbs.qp, timer as u8) })
     }
 
-    /// Only with the lock of an open ring.
+    /// Syncs a buffer for the device. The lock of an open ring must be held.
     #[inline]
     pub(super) fn sync_for_device(&self, address: u64, len: usize) {
         if self.sync {
@@ -364,10 +419,10 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
+    /// Completion handler: schedules the softirq.
     /// # Safety
     ///
-    /// Only for the driver, as `comp_handler` of the completion queue of a `Self`, which is its
-    /// context.
+    /// Only for the driver, as `comp_handler` of a completion queue that has a `Self` as context.
     unsafe extern "C" fn completion(_cq: *mut bindings::ib_cq, context: *mut c_void) {
         // SAFETY: By the type invariants the context is a live `Self`.
         let this = unsafe { &*context.cast::<Self>() };
@@ -376,39 +431,43 @@ impl<H: QpHandler> Qp<H> {
         unsafe { bindings::rds_rust_poll_sched(this.softirq.get()) };
     }
 
+    /// Handler of asynchronous events.
     /// # Safety
     ///
-    /// Only for the RDMA core, as `event_handler` of the queue pair and of the completion queue of a `Self`, which is
-    /// their context.
+    /// Only for the RDMA core, as `event_handler` of the queue pair and the completion queue that
+    /// have a `Self` as context.
     unsafe extern "C" fn async_event(event: *mut bindings::ib_event, context: *mut c_void) {
         // SAFETY: By the type invariants the context is a live `Self`.
         let this = unsafe { &*context.cast::<Self>() };
-        // SAFETY: The kernel gives a valid event.
+        // SAFETY: The RDMA core passes a valid event.
         let event = unsafe { (*event).event };
         this.handler.event(this, QpEvent::new(event));
     }
 
+    /// Poll function of the softirq.
     /// # Safety
     ///
     /// Only for `irq_poll`, as poll function of the `softirq` of a `Self`.
     unsafe extern "C" fn poll(iop: *mut bindings::irq_poll, budget: c_int) -> c_int {
-        // `iop` is the first field.
+        // `iop` is the first field of `rds_poll`.
         let softirq: *mut Opaque<bindings::rds_poll> = iop.cast();
         // SAFETY: Only `softirq` fields of this type are initialised with this function.
         let this: *const Self = unsafe { kernel::container_of!(softirq, Self, softirq) };
-        // SAFETY: `close` waits for this function, and `Self` is closed before it goes.
+        // SAFETY: `close` waits for this function, and `Self` is closed before it is dropped.
         let this = unsafe { &*this };
         this.run(budget)
     }
 
-    /// One run of the softirq: handles up to `budget` completions and returns how many, or `budget`
-    /// if it was as much work.
+    /// Runs the softirq once: handles up to `budget` completions.
+    ///
+    /// Returns their number, or `budget` if [`MOST_PARTS`] was reached.
     fn run(&self, budget: c_int) -> c_int {
         let mut poller = self.poller.lock();
         let mut done: c_int = 0;
         let mut parts = 0u32;
         let cq = poller.cq;
-        // A device may call before `open` has heard of the new queue; that asks for another call.
+        // `cq` is null if the device calls before `open` has stored it. `open` then rearms the
+        // queue, which causes another call.
         while !cq.is_null() {
             let batch = match poller.crowded {
                 true => SMALL_BATCH,
@@ -416,13 +475,14 @@ impl<H: QpHandler> Qp<H> {
                 false => poller.wcs.len() as c_int,
             };
             let want = batch.min(budget.wrapping_sub(done));
-            // SAFETY: By the invariants of `Poller` the queue is alive; there is room for `want`.
+            // SAFETY: By the invariants of `Poller` the queue is alive. `wcs` has room for `want`
+            // entries.
             let got = unsafe { bindings::rds_rust_ib_poll_cq(cq, want, poller.wcs.as_mut_ptr()) };
             let Ok(count) = usize::try_from(got) else {
                 break;
             };
             let work = self.complete(&mut poller, count);
-            // CAST: not negative, as it is a count.
+            // CAST: a count is not negative.
             poller.crowded = work > CROWDED.wrapping_mul(got as u32);
             parts = parts.saturating_add(work);
             done = done.wrapping_add(got);
@@ -437,9 +497,9 @@ impl<H: QpHandler> Qp<H> {
             self.handler.polled(self, &mut poller.handler);
         }
         if done < budget {
-            // SAFETY: This is the poll function, which `irq_poll` has taken off its list for now.
+            // SAFETY: This is the poll function, and it returns less than its budget.
             unsafe { bindings::irq_poll_complete(self.iop()) };
-            // SAFETY: The completion queue is alive until `close` has had the lock.
+            // SAFETY: The completion queue is alive until `close` has taken the poller's lock.
             if !cq.is_null() && unsafe { bindings::rds_rust_ib_rearm_cq(cq) } {
                 // SAFETY: `softirq` was initialised.
                 unsafe { bindings::rds_rust_poll_sched(self.softirq.get()) };
@@ -448,8 +508,8 @@ impl<H: QpHandler> Qp<H> {
         done
     }
 
-    /// Handles the first `count` entries of `poller.wcs`. Returns how much work the messages among
-    /// them were.
+    /// Handles the first `count` entries of `poller.wcs`. Returns the number of message parts in
+    /// them.
     fn complete(&self, poller: &mut Poller<H::Poll>, count: usize) -> u32 {
         let Poller {
             cq,
@@ -479,7 +539,7 @@ impl<H: QpHandler> Qp<H> {
                 Slot::Recv(_) => (Queue::Recv, &mut *recv_failed),
                 Slot::Send(_) => (Queue::Send, &mut *send_failed),
                 Slot::Foreign => {
-                    // SAFETY: By the invariants of `Poller` they are live.
+                    // SAFETY: By the invariants of `Poller` the entries are live.
                     unsafe { Entry::forward(drains, *cq, wc) };
                     continue;
                 }
@@ -505,7 +565,7 @@ impl<H: QpHandler> Qp<H> {
         parts
     }
 
-    /// Takes the receives among `wcs` out of their ring, with one lock.
+    /// Removes the buffers of the receives among `wcs` from their ring. The lock is taken once.
     fn take_received(&self, wcs: &[bindings::ib_wc], messages: &mut [Option<Received>]) {
         let mut ring = None;
         for (wc, message) in wcs.iter().zip(messages) {
@@ -518,7 +578,9 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Takes the sends among `wcs` out of their ring, with one lock, and returns how many there were.
+    /// Removes the sends among `wcs` from their ring. The lock is taken once.
+    ///
+    /// Returns their number, and the owner of the last operation that the peer has refused.
     fn take_sent(&self, wcs: &[bindings::ib_wc]) -> (usize, Option<u64>) {
         let (mut ring, mut reports, mut refused) = (None, 0usize, None);
         let mut told: Fifo<OperationItem> = Fifo::new();
@@ -539,7 +601,7 @@ impl<H: QpHandler> Qp<H> {
         (reports, refused)
     }
 
-    /// What arrived in `buf`, ready for the CPU.
+    /// Creates the message that arrived in `buf`, synced for the CPU.
     fn message(&self, buf: BufMut, len: u32) -> Received {
         // CAST: a buffer is smaller than a shard.
         let len = len.min(buf.capacity() as u32);
@@ -552,14 +614,18 @@ impl<H: QpHandler> Qp<H> {
     }
 }
 
-/// Whether fields other than the status and the completion entry mean anything.
+/// Returns `true` if the work request succeeded. Otherwise only the status and the work request's
+/// number are valid.
 #[inline]
 fn succeeded(wc: &bindings::ib_wc) -> bool {
     wc.status == bindings::ib_wc_status_IB_WC_SUCCESS
 }
 
-/// Whether a receive has a message in it, and nothing else has happened. A peer that has a key of ours can use up a
-/// receive by a write, for which the device tells the length of the write. Immediate data does no harm.
+/// Returns `true` if a receive contains a message.
+///
+/// A peer that has a local rkey can also use up a receive by a write with immediate data. The
+/// completion has the length of that write. A message that invalidates an rkey does not count
+/// either. Immediate data with a message is harmless.
 #[inline]
 fn is_message(wc: &bindings::ib_wc) -> bool {
     const INVALIDATES: u32 = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
@@ -568,11 +634,11 @@ fn is_message(wc: &bindings::ib_wc) -> bool {
     succeeded(wc) && wc.opcode == bindings::ib_wc_opcode_IB_WC_RECV && flags & INVALIDATES == 0
 }
 
-/// Which slot a completion is for.
+/// Returns the slot of a completion.
 #[inline]
 fn slot_of(wc: &bindings::ib_wc) -> Slot {
-    // SAFETY: Both members of the union are plain numbers of the same size on all machines with
-    // RDMA.
+    // SAFETY: Both members of the union are plain integers, of the same size on all 64-bit
+    // machines.
     Slot::of(unsafe { wc.__bindgen_anon_1.wr_id })
 }
 

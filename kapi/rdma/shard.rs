@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Shards: pieces of memory with one DMA mapping each, cut into equal buffers.
+//! Shards: pieces of memory with one DMA mapping each, divided into buffers of one size.
 //!
-//! A buffer has a handle of one of two kinds. [`BufMut`] is its only handle: it may be written, and
-//! it is what a receive is posted with. [`Buf`] is one of several that may read. A posted
-//! [`BufMut`] belongs to the queue pair, so nobody reads what the device may be writing.
+//! # Ownership
 //!
-//! A handle is 16 bytes and points to its shard without counting a reference: a shard leaves its
-//! [`Arena`] only when all of its slots are free.
+//! A buffer has handles of one of two types. A [`BufMut`] is the only handle of its buffer. It
+//! permits writes, and receives are posted with it. A [`Buf`] is one of several handles, which only
+//! permit reads. A posted [`BufMut`] belongs to the queue pair, so nothing reads memory that the
+//! device may be writing.
+//!
+//! A handle has 16 bytes and points to its shard without a counted reference. This is safe because
+//! a shard leaves its [`Arena`] only when all its slots are free.
 
 use super::{arena::Arena, bounce::Bounced, device::Device, domain::Domain};
 use crate::bindings;
@@ -30,25 +33,29 @@ use kernel::{
     },
 };
 
-/// Words of the bitmap of free slots, and thereby the limit to the slots of a shard.
+/// Number of words in the bitmap of free slots. It limits the number of slots in a shard.
 const BITMAP_WORDS: usize = 4;
-/// Most slots in one shard.
+/// Maximum number of slots in a shard.
 pub(super) const MAX_SLOTS: u32 = 256;
 
-/// Zeroed pages.
+/// Pages that were zeroed when they were allocated.
 ///
 /// # Invariants
 ///
-/// `ptr` is the start of `len` bytes, a power of two of pages, that `self` owns.
+/// `ptr` points to 2^`order` contiguous pages that `self` owns.
 struct ShardMemory {
     ptr: NonNull<u8>,
     order: u32,
 }
 
 impl ShardMemory {
-    /// Orders above `smallest` are tried without any effort. Sleeps if `may_sleep`.
+    /// Allocates pages. The page allocator only tries hard for the order `smallest`.
+    ///
+    /// # Context
+    ///
+    /// Sleeps if `may_sleep`. Otherwise any context except hard interrupt.
     fn new(node: i32, order: u32, smallest: u32, may_sleep: bool) -> Option<Self> {
-        // SAFETY: The function has no preconditions but that its caller may sleep if it says so.
+        // SAFETY: The caller may sleep if `may_sleep` is set. There are no other preconditions.
         let ptr = unsafe { bindings::rds_rust_alloc_shard(node, order, smallest, may_sleep) };
         // INVARIANT: The allocation is new.
         NonNull::new(ptr.cast()).map(|ptr| Self { ptr, order })
@@ -57,16 +64,16 @@ impl ShardMemory {
 
 impl Drop for ShardMemory {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants the memory is ours and has this order.
+        // SAFETY: By the type invariants `self` owns the memory, which has this order.
         unsafe { bindings::rds_rust_free_shard(self.ptr.as_ptr().cast(), self.order) };
     }
 }
 
-/// A DMA mapping in both directions, unmapped when dropped. Any context.
+/// A bidirectional DMA mapping. It is unmapped when dropped, in any context.
 ///
 /// # Invariants
 ///
-/// `address` is a mapping of `len` bytes for `device` that `self` owns.
+/// `address` is a DMA mapping of `len` bytes for `device` that `self` owns.
 pub(super) struct ShardMapping {
     device: ARef<Device>,
     address: u64,
@@ -75,7 +82,12 @@ pub(super) struct ShardMapping {
 }
 
 impl ShardMapping {
-    /// Fails with ENOSPC if too many bounce buffers are in use already.
+    /// Maps `len` bytes at `memory`.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOSPC` if shards use too many bounce buffers already.
+    /// - `ENOMEM` if the memory cannot be mapped.
     ///
     /// # Safety
     ///
@@ -86,7 +98,7 @@ impl ShardMapping {
         len: usize,
     ) -> Result<Self> {
         let mut address = 0;
-        // SAFETY: The device is registered, the caller vouches for the memory.
+        // SAFETY: The device is registered. The caller guarantees that the memory is valid.
         to_result(unsafe {
             bindings::rds_rust_ib_dma_map(
                 device.as_raw(),
@@ -102,7 +114,7 @@ impl ShardMapping {
             len,
             bounced: None,
         };
-        // SAFETY: The device is registered, and the mapping its own.
+        // SAFETY: The device is registered, and the mapping belongs to it.
         match unsafe { bindings::rds_rust_ib_dma_bounce_bytes(this.device.as_raw(), address) } {
             0 => {}
             all => {
@@ -113,12 +125,13 @@ impl ShardMapping {
         Ok(this)
     }
 
-    /// The most that an arena may have mapped in this way, in bytes; `None` if there is no bound.
+    /// Returns the maximum size of all shards of an arena, in bytes. `None` if the mapping uses no
+    /// bounce buffers, so there is no such limit.
     pub(super) fn bound(&self) -> Option<usize> {
         self.bounced.as_ref().map(Bounced::share_of_arena)
     }
 
-    /// Where the device finds the first byte.
+    /// Returns the DMA address of the first byte.
     #[cfg(rds_kunit_iommu)]
     pub(super) fn address(&self) -> u64 {
         self.address
@@ -132,21 +145,21 @@ impl ShardMapping {
 
 impl Drop for ShardMapping {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants the mapping is ours.
+        // SAFETY: By the type invariants `self` owns the mapping.
         unsafe { bindings::rds_rust_ib_dma_unmap(self.device.as_raw(), self.address, self.len) };
     }
 }
 
-/// One shard.
+/// A shard, see the module documentation.
 ///
 /// # Invariants
 ///
 /// - `memory` holds `slots` buffers of `buf_size` bytes; `refs` has `slots` entries.
-/// - A slot whose bit in `free` is clear belongs to one [`BufMut`] or to one or more [`Buf`]s,
-///   which are the only users of its bytes. Bits and `free_count` change under the lock of `arena`
-///   only.
-/// - The shard is in one of the lists of `arena`, and `arena` alive, while a bit is clear.
-/// - While the domain at `domain` has users, `mapping` is there and `address` is where it starts.
+/// - A slot whose bit in `free` is clear belongs to one [`BufMut`] or to one or more [`Buf`]s. They
+///   are the only users of its bytes.
+/// - Bits and `free_count` change only under the lock of `arena`.
+/// - While a bit is clear, the shard is in one of the lists of `arena`, and `arena` is alive.
+/// - While the domain at `domain` has users, `mapping` is `Some` and starts at `address`.
 #[pin_data]
 pub(super) struct Shard {
     mapping: ListArcField<Option<ShardMapping>>,
@@ -156,7 +169,7 @@ pub(super) struct Shard {
     arena: NonNull<Arena>,
     buf_size: u32,
     slots: u32,
-    /// Memory that a slot stands for, in bytes: more than its size.
+    /// Memory of the shard divided by the number of slots, in bytes. It may exceed the buffer size.
     share: usize,
     free_count: Atomic<u32>,
     free: [Atomic<u64>; BITMAP_WORDS],
@@ -172,13 +185,13 @@ impl_list_item! {
     impl ListItem<0> for Shard { using ListLinks { self.links }; }
 }
 
-// SAFETY: The pointers are to things that any thread may use: see the invariants. All that changes
-// is atomic or belongs to the owner of the `ListArc`.
+// SAFETY: By the invariants the pointers are to objects that any thread may use. All mutable state
+// is atomic, or belongs to the owner of the `ListArc`.
 unsafe impl Send for Shard {}
 // SAFETY: As above.
 unsafe impl Sync for Shard {}
 
-/// A bitmap of `slots` ones.
+/// Returns a bitmap with `slots` bits set.
 fn all_free(slots: u32) -> [Atomic<u64>; BITMAP_WORDS] {
     let mut left = slots;
     [(); BITMAP_WORDS].map(|()| {
@@ -189,12 +202,12 @@ fn all_free(slots: u32) -> [Atomic<u64>; BITMAP_WORDS] {
     })
 }
 
-/// What a new shard is for.
+/// Parameters of a new shard.
 pub(super) struct ShardSpec<'a> {
-    /// Where the shard will belong.
+    /// The arena to which the shard will belong.
     pub(super) arena: NonNull<Arena>,
     pub(super) buf_size: u32,
-    /// Bytes of a shard: a page times two to the power of this.
+    /// Page order of the shard.
     pub(super) order: u32,
     pub(super) smallest: u32,
     pub(super) node: i32,
@@ -203,7 +216,7 @@ pub(super) struct ShardSpec<'a> {
     pub(super) target: Option<(&'a Arc<Domain>, ARef<Device>)>,
 }
 
-/// Bytes of a shard of this order.
+/// Returns the size of a shard of this page order, in bytes.
 pub(super) fn shard_bytes(order: u32) -> usize {
     PAGE_SIZE.checked_shl(order).unwrap_or(usize::MAX)
 }
@@ -233,13 +246,15 @@ impl Shard {
             Some((domain, device)) => (Arc::as_ptr(domain), Some(device)),
         };
         let map = |device| -> Result<ShardMapping> {
-            // SAFETY: The memory is that of the shard, which drops the mapping first, also when it is not made.
+            // SAFETY: The memory belongs to the shard, which drops the mapping before it. This also
+            // holds if the initialisation fails.
             unsafe { ShardMapping::new(device, start, len) }
         };
         // INVARIANT: All slots are free.
         ListArc::pin_init(
             try_pin_init!(Self {
-                // Not before the shard has its place, and after the memory: what is made here goes in reverse order.
+                // Mapped after the allocations of the shard and of `memory`. If the initialisation
+                // fails, fields are dropped in reverse order.
                 memory,
                 mapping: {
                     let mapping = device.map(map).transpose()?;
@@ -277,18 +292,18 @@ impl Shard {
         shard_bytes(self.memory.order)
     }
 
-    /// The NUMA node that the memory is on.
+    /// Returns the NUMA node of the memory.
     pub(super) fn node(&self) -> i32 {
-        // SAFETY: By the type invariants of `ShardMemory` these are pages.
+        // SAFETY: By the type invariants of `ShardMemory` the pointer is to allocated pages.
         unsafe { bindings::rds_rust_node_of(self.memory.ptr.as_ptr().cast()) }
     }
 
-    /// Number of free slots. Stable under the arena's lock only.
+    /// Returns the number of free slots. It is stable under the arena's lock only.
     pub(super) fn free_count(&self) -> u32 {
         self.free_count.load(ordering::Relaxed)
     }
 
-    /// Takes a free slot.
+    /// Takes a free slot. Returns `None` if there is none.
     ///
     /// # Safety
     ///
@@ -310,11 +325,11 @@ impl Shard {
         })
     }
 
-    /// Makes a slot free.
+    /// Frees a slot.
     ///
     /// # Safety
     ///
-    /// The arena's lock must be held, and the slot's last handle be on its way out.
+    /// The arena's lock must be held, and the slot's last handle must be in its destructor.
     pub(super) unsafe fn put(&self, slot: u32) {
         if let Some(word) = self.free.get((slot / u64::BITS) as usize) {
             let bit = 1u64.wrapping_shl(slot % u64::BITS);
@@ -324,14 +339,14 @@ impl Shard {
             .store(self.free_count().wrapping_add(1), ordering::Relaxed);
     }
 
-    /// Where the slot's bytes are: `buf_size` of them.
+    /// Returns the address of the slot's `buf_size` bytes.
     #[inline]
     fn slot_ptr(&self, slot: u32) -> *mut u8 {
         let offset = slot as usize * self.buf_size as usize;
         self.memory.ptr.as_ptr().wrapping_add(offset)
     }
 
-    /// Where a device of `domain` finds the slot's bytes.
+    /// Returns the DMA address of the slot, or `None` if the shard is not mapped in `domain`.
     #[inline]
     fn slot_address(&self, slot: u32, domain: *const Domain) -> Option<u64> {
         let offset = u64::from(slot) * u64::from(self.buf_size);
@@ -339,7 +354,7 @@ impl Shard {
     }
 }
 
-/// The only handle of a buffer. Dropping it frees the buffer, in any context but a hard interrupt.
+/// The only handle of a buffer. Dropping it frees the buffer, in any context except hard interrupt.
 ///
 /// # Invariants
 ///
@@ -349,76 +364,77 @@ pub(crate) struct BufMut {
     slot: u32,
 }
 
-// SAFETY: The buffer is plain bytes and the shard is `Sync`.
+// SAFETY: The buffer consists of plain bytes, and the shard is `Sync`.
 unsafe impl Send for BufMut {}
-// SAFETY: Shared references only read.
+// SAFETY: Shared references only permit reads.
 unsafe impl Sync for BufMut {}
 
 impl BufMut {
     #[inline]
     fn shard(&self) -> &Shard {
-        // SAFETY: By the type invariants the slot is taken, so that the shard is alive.
+        // SAFETY: By the type invariants the slot is taken, so the shard is alive.
         unsafe { self.shard.as_ref() }
     }
 
-    /// Length in bytes.
+    /// Returns the size of the buffer, in bytes.
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
         self.shard().buf_size as usize
     }
 
-    /// Memory that the buffer takes, its share of what is lost at the end of its shard included, in
-    /// bytes.
+    /// Returns the memory that the buffer takes, in bytes. This includes its share of the unused
+    /// end of the shard.
     #[inline]
     pub(crate) fn true_size(&self) -> usize {
         self.shard().share
     }
 
-    /// Whether what can reach the buffers of `arena` can reach this one.
+    /// Returns `true` if queue pairs that can use the buffers of `arena` can use this one.
     #[inline]
     pub(crate) fn is_for(&self, arena: &Arena) -> bool {
         ptr::eq(self.shard().domain, arena.domain())
     }
 
-    /// All bytes. What was not written since the buffer was allocated has old contents.
+    /// Returns all bytes. Bytes not written since the allocation have the contents of an earlier
+    /// use.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         let shard = self.shard();
-        // SAFETY: The slot's bytes are initialised (the pages were zeroed), and by the type
-        // invariants nobody else uses them.
+        // SAFETY: The slot's bytes are initialised (the pages were zeroed). By the type invariants
+        // no other handle uses them.
         unsafe { core::slice::from_raw_parts(shard.slot_ptr(self.slot), shard.buf_size as usize) }
     }
 
-    /// All bytes, for writing.
+    /// Returns all bytes for writing.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let len = self.capacity();
-        // SAFETY: The slot's bytes are initialised (the pages were zeroed), and by the type
-        // invariants nobody else uses them.
+        // SAFETY: The slot's bytes are initialised (the pages were zeroed). By the type invariants
+        // no other handle uses them.
         unsafe { core::slice::from_raw_parts_mut(self.shard().slot_ptr(self.slot), len) }
     }
 
-    /// Ends writing: from now on the buffer may have several handles.
+    /// Ends write access. Afterwards the buffer may have several handles.
     #[inline]
     pub(crate) fn freeze(self) -> Buf {
         let this = ManuallyDrop::new(self);
         if let Some(refs) = this.shard().refs.get(this.slot as usize) {
             refs.set(1);
         }
-        // INVARIANT: The slot had one handle, which the count of one now stands for.
+        // INVARIANT: The slot had one handle. The count of one represents the result.
         Buf {
             shard: this.shard,
             slot: this.slot,
         }
     }
 
-    /// Where a device finds the buffer, if it is mapped in `domain`.
+    /// Returns the buffer's DMA address, or `None` if it is not mapped in `domain`.
     #[inline]
     pub(super) fn address(&self, domain: *const Domain) -> Option<u64> {
         self.shard().slot_address(self.slot, domain)
     }
 
-    /// Where the device finds a buffer that was posted.
+    /// Returns the DMA address of a buffer that was posted.
     #[inline]
     pub(super) fn posted_address(&self) -> Option<u64> {
         self.address(self.shard().domain)
@@ -433,8 +449,12 @@ impl Drop for BufMut {
     }
 }
 
-/// A handle of a buffer that may have others and is only read. Cloning counts one up; dropping the
-/// last handle frees the buffer. Any context but a hard interrupt.
+/// A read-only handle of a buffer. Cloning increments the count of handles. Dropping the last
+/// handle frees the buffer.
+///
+/// # Context
+///
+/// Any context except hard interrupt.
 ///
 /// # Invariants
 ///
@@ -444,7 +464,7 @@ pub(crate) struct Buf {
     slot: u32,
 }
 
-// SAFETY: The buffer is plain bytes that nobody writes, and the shard is `Sync`.
+// SAFETY: The buffer consists of plain bytes that nothing writes, and the shard is `Sync`.
 unsafe impl Send for Buf {}
 // SAFETY: As above.
 unsafe impl Sync for Buf {}
@@ -452,17 +472,17 @@ unsafe impl Sync for Buf {}
 impl Buf {
     #[inline]
     fn shard(&self) -> &Shard {
-        // SAFETY: By the type invariants the slot is taken, so that the shard is alive.
+        // SAFETY: By the type invariants the slot is taken, so the shard is alive.
         unsafe { self.shard.as_ref() }
     }
 
-    /// Length in bytes.
+    /// Returns the size of the buffer, in bytes.
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
         self.shard().buf_size as usize
     }
 
-    /// Begins writing again, if there is no other handle.
+    /// Returns a handle for writing if `self` is the only handle. Otherwise returns `self`.
     #[inline]
     pub(crate) fn thaw(self) -> Result<BufMut, Self> {
         let alone = self
@@ -474,14 +494,14 @@ impl Buf {
             return Err(self);
         }
         let this = ManuallyDrop::new(self);
-        // INVARIANT: The one handle was `self`, and without it nobody can make another.
+        // INVARIANT: `self` was the only handle, so it was the only one that could be cloned.
         Ok(BufMut {
             shard: this.shard,
             slot: this.slot,
         })
     }
 
-    /// Where a device finds the buffer, if it is mapped in `domain`.
+    /// Returns the buffer's DMA address, or `None` if it is not mapped in `domain`.
     #[inline]
     pub(super) fn address(&self, domain: *const Domain) -> Option<u64> {
         self.shard().slot_address(self.slot, domain)
@@ -494,7 +514,7 @@ impl Clone for Buf {
         if let Some(refs) = self.shard().refs.get(self.slot as usize) {
             refs.inc();
         }
-        // INVARIANT: Just counted; a count that saturates never gets back to zero.
+        // INVARIANT: The new handle was counted just now. A saturated count never returns to zero.
         Self {
             shard: self.shard,
             slot: self.slot,
