@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A queue that links its elements through the boxes that they live in.
+//! Intrusive queues: an element is linked through the box that contains it.
 //!
-//! Pushing and popping never allocate and move one pointer, so it is fit for use under a spinlock.
-//! An element is in one queue at most because the queue owns it.
+//! # Operation
 //!
-//! All pointers to a node are those that its box gave: what a reference to a node was made into could
-//! not be used any more after the next one was made.
+//! A push or a pop does not allocate and only changes a few words, so it is suitable under a
+//! spinlock.
+//!
+//! # Ownership
+//!
+//! A queue owns its elements, so an element is in at most one queue. Every pointer to a node is the
+//! raw pointer from its box. A pointer that is derived from a reference would become invalid when
+//! the next reference to the node is created.
 
 use crate::kapi::alloc::{kmalloc_size, Direct};
 use core::{
@@ -19,7 +24,7 @@ use kernel::{
     sync::atomic::{Atomic, Relaxed},
 };
 
-/// The next node, if there is one: a box that whoever has the link owns.
+/// The next node, or `None`. The owner of a link owns its node, as with a box.
 type Link<T> = Option<NonNull<Node<T>>>;
 
 struct Node<T> {
@@ -27,29 +32,29 @@ struct Node<T> {
     value: T,
 }
 
-// SAFETY: A node has its next one as it would a box.
+// SAFETY: A node owns the next node as it would own a box.
 unsafe impl<T: Send> Send for Node<T> {}
 // SAFETY: As above.
 unsafe impl<T: Sync> Sync for Node<T> {}
 
-/// A value in a box that can be queued.
+/// A boxed value that can be put into a queue.
 ///
 /// # Invariants
 ///
-/// The node has no next one.
+/// The `next` of the node is `None`.
 pub(crate) struct Item<T>(Box<Node<T>, Direct>);
 
 impl<T> Item<T> {
-    /// What an element takes of memory, in bytes.
+    /// Memory that an element takes, in bytes.
     pub(crate) const SIZE: usize = kmalloc_size(size_of::<Node<T>>());
 
     pub(crate) fn new(value: T, flags: kernel::alloc::Flags) -> Result<Self, AllocError> {
         let next = None;
-        // INVARIANT: There is no next one.
+        // INVARIANT: `next` is `None`.
         Ok(Self(Box::new(Node { next, value }, flags)?))
     }
 
-    /// As [`Self::new`], but the value is made where it stays.
+    /// As [`Self::new`], but the value is initialised in place.
     pub(crate) fn init(
         value: impl Init<T>,
         flags: kernel::alloc::Flags,
@@ -59,25 +64,27 @@ impl<T> Item<T> {
             value <- value,
         });
         match Box::init::<core::convert::Infallible>(node, flags) {
-            // INVARIANT: There is no next one.
+            // INVARIANT: `next` is `None`.
             Ok(node) => Ok(Self(node)),
             Err(_) => Err(AllocError),
         }
     }
 
-    /// The node, which the caller owns now.
+    /// Returns the node. The caller owns it.
     fn into_node(self) -> NonNull<Node<T>> {
         let node = Box::into_raw(self.0);
-        // SAFETY: A box is not null.
+        // SAFETY: The pointer from a box is not null.
         unsafe { NonNull::new_unchecked(node) }
     }
 
+    /// Creates an item from its node.
     /// # Safety
     ///
-    /// The caller must own the node, which comes from [`Self::into_node`] and has no next one.
+    /// The caller must own the node, which must come from [`Self::into_node`] and have no next
+    /// node.
     unsafe fn from_node(node: NonNull<Node<T>>) -> Self {
-        // SAFETY: The caller says so.
-        // INVARIANT: As above.
+        // SAFETY: By the caller's guarantee the pointer comes from a box, and the caller owns it.
+        // INVARIANT: By the caller's guarantee the node has no next node.
         Self(unsafe { Box::from_raw(node.as_ptr()) })
     }
 }
@@ -96,22 +103,22 @@ impl<T> DerefMut for Item<T> {
     }
 }
 
-/// The number of a queue's first element. What is put in front of it has lower ones.
+/// Number of the first element of a new queue. Elements that are put in front get lower numbers.
 const FIRST: u64 = 1 << 63;
 
-/// The number that a queue gets when it is walked for the first time.
+/// The next unused `id` of a queue. A queue gets it when it is walked for the first time.
 static NEXT_ID: Atomic<u64> = Atomic::new(1);
 
 /// A first-in, first-out queue.
 ///
 /// # Invariants
 ///
-/// The queue owns the nodes that are reached from `head`, which come from [`Item::into_node`].
-/// `tail` is null when `head` is `None`; otherwise it points to the last of them.
-///
-/// The elements have the numbers from `popped` to `pushed - 1`, in this order. A number from `settled` on
-/// was never another element's since `id` was set; 64 bits do not overflow. Not zero, `id` is no other
-/// queue's, ever.
+/// - The queue owns the nodes that are reachable from `head`. They come from [`Item::into_node`].
+/// - `tail` is null if `head` is `None`. Otherwise it points to the last node.
+/// - The elements have the numbers from `popped` to `pushed - 1`, in this order. 64 bits do not
+///   overflow.
+/// - Since `id` was set, no number from `settled` on has been that of two elements.
+/// - An `id` other than 0 is never used for two queues.
 pub(crate) struct Fifo<T> {
     head: Link<T>,
     tail: *mut Node<T>,
@@ -121,20 +128,20 @@ pub(crate) struct Fifo<T> {
     id: u64,
 }
 
-/// What [`Fifo::extract_some`] does about an element.
+/// Decision about an element in [`Fifo::extract_some`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pick {
     Take,
     Leave,
-    /// Leaves it, and ends the walk.
+    /// Leaves the element and ends the walk.
     End,
 }
 
-/// How far a walk over a queue has come. See [`Fifo::walk`].
+/// Position of a walk over a queue, see [`Fifo::walk`].
 ///
 /// # Invariants
 ///
-/// Unless it is null, `last` points to what was the node of element `next - 1` of the queue `id`.
+/// `last` is null, or points to the former node of element `next - 1` of the queue with `id`.
 pub(crate) struct Walk<T> {
     id: u64,
     next: u64,
@@ -143,9 +150,9 @@ pub(crate) struct Walk<T> {
 }
 
 impl<T> Walk<T> {
-    /// At the start of whatever queue it is used for first.
+    /// Creates a walk that begins at the start of the queue for which it is used first.
     pub(crate) const fn new() -> Self {
-        // INVARIANT: Null.
+        // INVARIANT: `last` is null.
         Self {
             id: 0,
             next: 0,
@@ -155,14 +162,14 @@ impl<T> Walk<T> {
     }
 }
 
-// SAFETY: The queue owns its elements; `tail` points to one of them.
+// SAFETY: The queue owns its elements. `tail` points to one of them.
 unsafe impl<T: Send> Send for Fifo<T> {}
-// SAFETY: A shared queue gives out shared references to its elements only.
+// SAFETY: A shared queue only gives access to shared references to its elements.
 unsafe impl<T: Sync> Sync for Fifo<T> {}
 
 impl<T> Fifo<T> {
     pub(crate) const fn new() -> Self {
-        // INVARIANT: Empty.
+        // INVARIANT: The queue is empty.
         Self {
             head: None,
             tail: ptr::null_mut(),
@@ -178,23 +185,23 @@ impl<T> Fifo<T> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        // CAST: no more than fit in memory.
+        // CAST: no more elements than fit into memory.
         self.pushed.wrapping_sub(self.popped) as usize
     }
 
     pub(crate) fn front(&self) -> Option<&T> {
         let node = self.head?.as_ptr();
-        // SAFETY: By the type invariants it is a node that `self` owns, which is borrowed.
+        // SAFETY: By the type invariants `self` owns the node. `self` is borrowed.
         Some(unsafe { &(*node).value })
     }
 
     pub(crate) fn front_mut(&mut self) -> Option<&mut T> {
         let node = self.head?.as_ptr();
-        // SAFETY: As above, and `&mut self` is exclusive.
+        // SAFETY: By the type invariants `self` owns the node, and `&mut self` is exclusive.
         Some(unsafe { &mut (*node).value })
     }
 
-    /// Hangs a chain of nodes, of which `last` is the last, behind the queue, which owns them then.
+    /// Appends a chain of nodes that ends with `last`. The queue owns them afterwards.
     fn hang(&mut self, first: NonNull<Node<T>>, last: *mut Node<T>) {
         if self.tail.is_null() {
             self.head = Some(first);
@@ -203,7 +210,7 @@ impl<T> Fifo<T> {
             // `&mut self` is exclusive.
             unsafe { (*self.tail).next = Some(first) };
         }
-        // INVARIANT: It is the last node of the queue.
+        // INVARIANT: `last` is the last node of the queue.
         self.tail = last;
     }
 
@@ -217,16 +224,16 @@ impl<T> Fifo<T> {
         item.0.next = self.head;
         let node = item.into_node();
         if self.tail.is_null() {
-            // INVARIANT: The queue was empty: the first node is the last.
+            // INVARIANT: The queue was empty, so the first node is the last one.
             self.tail = node.as_ptr();
         }
         self.head = Some(node);
-        // INVARIANT: The number that it gets was another element's, maybe, and so were those below.
+        // INVARIANT: The new number, and lower ones, may have been those of other elements.
         self.settled = self.settled.max(self.popped);
         self.popped = self.popped.wrapping_sub(1);
     }
 
-    /// Takes the first element if `pred` holds for it.
+    /// Removes and returns the first element, if `pred` returns `true` for it.
     #[inline]
     pub(crate) fn pop_front_if(&mut self, pred: impl FnOnce(&T) -> bool) -> Option<Item<T>> {
         if pred(self.front()?) {
@@ -238,33 +245,33 @@ impl<T> Fifo<T> {
 
     pub(crate) fn pop_front(&mut self) -> Option<Item<T>> {
         let node = self.head?;
-        // SAFETY: By the type invariants it is a node that `self` owns, and `&mut self` is
-        // exclusive.
+        // SAFETY: By the type invariants `self` owns the node, and `&mut self` is exclusive.
         self.head = unsafe { (*node.as_ptr()).next.take() };
         if self.head.is_none() {
-            // INVARIANT: Empty again.
+            // INVARIANT: The queue is empty.
             self.tail = ptr::null_mut();
         }
         self.popped = self.popped.wrapping_add(1);
-        // SAFETY: It is not reached from `head` any more, and the next one was taken off it.
+        // SAFETY: The node is not reachable from `head` any more, and its `next` was taken.
         Some(unsafe { Item::from_node(node) })
     }
 
-    /// Puts all of `other` behind what is here; `other` is empty afterwards.
+    /// Moves all elements of `other` to the end of `self`.
     pub(crate) fn append(&mut self, other: &mut Self) {
         let Some(head) = other.head.take() else {
             return;
         };
-        // INVARIANT: `other` is empty from here on.
+        // INVARIANT: `other` is empty.
         let last = core::mem::replace(&mut other.tail, ptr::null_mut());
         self.hang(head, last);
-        // INVARIANT: They get new numbers here, and the ones that they had are not used again there.
+        // INVARIANT: The elements get new numbers in `self`. `other` does not reuse their old
+        // numbers.
         let count = other.pushed.wrapping_sub(other.popped);
         other.popped = other.pushed;
         self.pushed = self.pushed.wrapping_add(count);
     }
 
-    /// Moves the elements for which `pred` holds, in order, to the end of `out`.
+    /// Moves the elements for which `pred` returns `true` to the end of `out`, in order.
     pub(crate) fn extract(&mut self, mut pred: impl FnMut(&T) -> bool, out: &mut Self) {
         let mut kept = Self::new();
         while let Some(item) = self.pop_front() {
@@ -274,15 +281,18 @@ impl<T> Fifo<T> {
                 kept.push_back(item);
             }
         }
-        // INVARIANT: The numbers start again, and so `id` does.
+        // INVARIANT: The numbers restart, and `id` is 0 again.
         core::mem::swap(self, &mut kept);
     }
 
-    /// Has `each` see up to `most` elements, oldest first, from where the walk has come to, as far as the
-    /// queue went when the walk began, or until `each` returns false. Returns whether there may be more.
+    /// Calls `each` for the next elements of a walk, oldest first. Returns `true` if there may be
+    /// more.
     ///
-    /// The queue may be used between two calls. If elements were taken out of its midst the walk begins
-    /// again: `each` sees elements twice, and those that have come since.
+    /// A call handles at most `most` elements. The walk ends when `each` returns `false`, or with
+    /// the element that was the last one when the walk began.
+    ///
+    /// The queue may change between two calls. If elements were removed from its middle, the walk
+    /// restarts. Then `each` sees elements again, and those that were added since.
     pub(crate) fn walk(
         &mut self,
         walk: &mut Walk<T>,
@@ -295,22 +305,25 @@ impl<T> Fifo<T> {
                 return false;
             };
             let node = node.as_ptr();
-            // SAFETY: By the type invariants it is a node that `self` owns, which is borrowed.
+            // SAFETY: By the type invariants `self` owns the node. `self` is borrowed.
             if !each(unsafe { &(*node).value }) {
                 return false;
             }
-            // INVARIANT: The node that was at `next`.
+            // INVARIANT: The node had the number `next`.
             walk.last = node;
             walk.next = walk.next.wrapping_add(1);
         }
         true
     }
 
-    /// Moves those of up to `most` elements that `pick` takes, in order, to the end of `out`: oldest first, from
-    /// where the walk has come to, as far as the queue went when the walk began, or `pick` ends it. Returns whether
-    /// there may be more.
+    /// Calls `pick` for the next elements of a walk, oldest first, and moves those that it takes to
+    /// the end of `out`. Returns `true` if there may be more.
     ///
-    /// As [`Self::walk`]. Other walks begin again if this takes elements.
+    /// A call handles at most `most` elements. The walk ends when `pick` returns [`Pick::End`], or
+    /// with the element that was the last one when the walk began.
+    ///
+    /// As for [`Self::walk`], the queue may change between two calls. Other walks restart if this
+    /// one removes elements.
     pub(crate) fn extract_some(
         &mut self,
         walk: &mut Walk<T>,
@@ -330,12 +343,11 @@ impl<T> Fifo<T> {
                 more = false;
                 break;
             };
-            // SAFETY: By the type invariants it is a node that `self` owns, and `&mut self` is
-            // exclusive.
+            // SAFETY: By the type invariants `self` owns the node, and `&mut self` is exclusive.
             match pick(unsafe { &mut (*node.as_ptr()).value }) {
                 Pick::Take => {}
                 Pick::Leave => {
-                    // INVARIANT: The node that was at `next`.
+                    // INVARIANT: The node had the number `next`.
                     walk.last = node.as_ptr();
                     walk.next = walk.next.wrapping_add(1);
                     continue;
@@ -348,16 +360,18 @@ impl<T> Fifo<T> {
             // SAFETY: As above.
             *place = unsafe { (*node.as_ptr()).next.take() };
             if place.is_none() {
-                // INVARIANT: It was the last one; the one before it is now, if there is one.
+                // INVARIANT: The removed node was the last one. The one before it, if any, is the
+                // last now.
                 self.tail = walk.last;
             }
             self.pushed = self.pushed.wrapping_sub(1);
             walk.end = walk.end.wrapping_sub(1);
-            // SAFETY: It is not reached from `head` any more, and the next one was taken off it.
+            // SAFETY: The node is not reachable from `head` any more, and its `next` was taken.
             out.push_back(unsafe { Item::from_node(node) });
         }
         if self.pushed != before {
-            // INVARIANT: The numbers start again, but this walk knows.
+            // INVARIANT: The numbers restart with a new `id`. The position of this walk is up to
+            // date.
             self.id = NEXT_ID.fetch_add(1, Relaxed);
             self.settled = self.popped;
             walk.id = self.id;
@@ -365,16 +379,16 @@ impl<T> Fifo<T> {
         more
     }
 
-    /// Sets a walk to the start of this queue, unless it is on its way over it.
+    /// Sets a walk to the start of the queue, unless it is a walk over this queue already.
     fn begin(&mut self, walk: &mut Walk<T>) {
         if self.id == 0 {
-            // INVARIANT: The only one that gets this number. Whatever is numbered later is pushed, unless
-            // it comes to the front.
+            // INVARIANT: Each number from `NEXT_ID` is used once. Elements that are added later get
+            // new numbers, except those that are put in front.
             self.id = NEXT_ID.fetch_add(1, Relaxed);
             self.settled = self.popped;
         }
         if walk.id != self.id {
-            // INVARIANT: Null.
+            // INVARIANT: `last` is null.
             *walk = Walk {
                 id: self.id,
                 next: self.popped,
@@ -384,43 +398,45 @@ impl<T> Fifo<T> {
         }
     }
 
-    /// The link to the element at which a walk over this queue is, or to the first one if it is gone: the walk is
-    /// there then. `None` if the walk is over. From here on `walk.last` is the node before it, or null.
+    /// Returns the link to the next element of the walk, or `None` if the walk has ended.
+    ///
+    /// If that element is gone, the walk continues at the first one. Afterwards `walk.last` is the
+    /// node before it, or null.
     fn link_at(&mut self, walk: &mut Walk<T>) -> Option<&mut Link<T>> {
         if walk.next.max(self.popped) >= walk.end {
             return None;
         }
         let last = walk.next.wrapping_sub(1);
         if !walk.last.is_null() && last >= self.popped.max(self.settled) && last < self.pushed {
-            // SAFETY: By the invariants of both types it is the node that has this number now: it is in
-            // the queue, which is borrowed.
+            // SAFETY: By the invariants of both types `walk.last` is the node that has the number
+            // `last` now. So it is in the queue, which is borrowed.
             return Some(unsafe { &mut (*walk.last).next });
         }
         let mut place = &mut self.head;
-        // INVARIANT: Null, or what is passed below.
+        // INVARIANT: `last` is null, or a node that is passed in the loop.
         walk.last = ptr::null_mut();
-        // Few: only what was put in front again can be between.
+        // Few iterations: only elements that were put in front again are before the position.
         for _ in self.popped..walk.next {
             let node = (*place)?.as_ptr();
             walk.last = node;
-            // SAFETY: By the type invariants it is a node that `self` owns, which is borrowed.
+            // SAFETY: By the type invariants `self` owns the node. `self` is borrowed.
             place = unsafe { &mut (*node).next };
         }
         walk.next = walk.next.max(self.popped);
         Some(place)
     }
 
-    /// Drops the elements one by one: dropping the head would recurse through all the links.
+    /// Drops the elements one by one. A drop of the head would recurse through all links.
     #[inline(never)]
     fn clear(&mut self) {
         while self.pop_front().is_some() {}
     }
 
-    /// The elements, oldest first.
+    /// Returns an iterator over the elements, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         let mut next = self.head;
         core::iter::from_fn(move || {
-            // SAFETY: By the type invariants it is a node that `self` owns, which is borrowed.
+            // SAFETY: By the type invariants `self` owns the node. `self` is borrowed.
             let node = unsafe { &*next?.as_ptr() };
             next = node.next;
             Some(&node.value)
@@ -429,7 +445,7 @@ impl<T> Fifo<T> {
 }
 
 impl<T> Drop for Fifo<T> {
-    // Most are empty.
+    // Inlined because most queues are empty when they are dropped.
     #[inline]
     fn drop(&mut self) {
         if !self.is_empty() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waiting for what others have begun.
+//! Sections: a task can wait until all operations that other tasks have begun are finished.
 
 use kernel::{
     new_condvar, new_mutex,
@@ -9,29 +9,38 @@ use kernel::{
     sync::{Arc, CondVar, Mutex},
 };
 
-/// The sections that are open, by number. Numbers are not used again.
+/// The numbers of the open sections. Numbers are not reused.
 struct Open {
     sections: RBTree<u64, ()>,
     next: u64,
 }
 
-/// What tasks do that somebody may have to wait for: each has a section open while it does it.
+/// The set of open sections. A task has a section open during an operation for which others may
+/// wait.
 #[pin_data]
 pub(crate) struct Sections {
     #[pin]
     open: Mutex<Open>,
-    /// One was closed.
+    /// A section was closed.
     #[pin]
     closed: CondVar,
 }
 
-/// A section that is open. Closes when it is dropped, which sleeps.
+/// An open section. It is closed when dropped, which sleeps.
 pub(crate) struct Section {
     sections: Arc<Sections>,
     number: u64,
 }
 
 impl Sections {
+    /// Creates a set without open sections.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
     /// May sleep.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let open = Open {
@@ -47,13 +56,21 @@ impl Sections {
         )
     }
 
-    /// Opens a section. Fails with ENOMEM. May sleep.
+    /// Opens a section.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn open(self: &Arc<Self>) -> Result<Section> {
         let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let mut open = self.open.lock();
         let number = open.next;
         open.next = number.wrapping_add(1);
-        // The number is new.
+        // The number is new, so the insertion replaces nothing.
         open.sections.insert(place.into_node(number, ()));
         drop(open);
         Ok(Section {
@@ -62,7 +79,11 @@ impl Sections {
         })
     }
 
-    /// Waits until all sections that are open now are closed. Sleeps.
+    /// Waits until all sections that are open at the time of the call are closed.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn settle(&self) {
         let mut open = self.open.lock();
         let end = open.next;
