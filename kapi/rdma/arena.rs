@@ -282,10 +282,8 @@ impl Lists {
         out
     }
 
-    /// Unmaps some of the shards in use. Returns `true` if there may be more.
-    ///
-    /// The lists are rotated: a CPU that frees a buffer meanwhile may put a mapped shard behind
-    /// those that are unmapped already.
+    /// Unmaps some of the shards in use. Returns `true` if there may be more. The lists are
+    /// rotated: a CPU that frees a buffer meanwhile may put a mapped shard behind unmapped ones.
     fn unmap_some(&mut self) -> bool {
         for filling in [Filling::Sparse, Filling::Dense, Filling::Full] {
             for _ in 0..AT_ONCE / 3 {
@@ -301,8 +299,7 @@ impl Lists {
         self.mapped > 0
     }
 
-    /// Returns `true` if there are more empty shards than [`SPARE_SHARDS`] and no check is
-    /// scheduled.
+    /// Returns `true` if empty shards have to be checked and no check is scheduled.
     fn needs_watch(&self) -> bool {
         self.stats.empty > SPARE_SHARDS && !self.watched && !self.revoked
     }
@@ -344,12 +341,7 @@ impl WorkItem<0> for Arena {
 impl Arena {
     /// Creates an arena without shards, for buffers of `buf_size` bytes and queue pairs of `pd`.
     ///
-    /// Without `pd` its buffers cannot be posted. Without `queue` empty shards stay until
-    /// [`Self::trim`].
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM`
+    /// Without `pd` its buffers cannot be posted. Without `queue` empty shards stay until a trim.
     ///
     /// # Context
     ///
@@ -410,8 +402,7 @@ impl Arena {
         self.domain.as_ref().map_or(ptr::null(), Arc::as_ptr)
     }
 
-    /// Moves up to `want` free buffers to `out`, as far as it has room. Returns the number of
-    /// buffers. The lock is taken once.
+    /// Moves up to `want` free buffers to `out`, as far as it has room. Returns their number.
     pub(crate) fn take(this: &Arc<Self>, want: usize, out: &mut Batch) -> usize {
         Self::take_with(this, want, |slot| out.push_with(|| slot.take()))
     }
@@ -441,16 +432,8 @@ impl Arena {
         got
     }
 
-    /// Adds a shard of page order `order`.
-    ///
+    /// Adds a shard of page order `order`, unless all shards together would exceed `limit` bytes.
     /// The page allocator only tries hard for the order `smallest`.
-    ///
-    /// # Errors
-    ///
-    /// - [`GrowError::Revoked`]
-    /// - [`GrowError::Limit`] if all shards together would exceed `limit` bytes, or bounce buffers
-    ///   their limit.
-    /// - [`GrowError::NoMemory`] if there is no memory, or it cannot be mapped.
     ///
     /// # Context
     ///
@@ -557,9 +540,7 @@ impl Arena {
         }
     }
 
-    /// Revokes the arena. Afterwards nothing is mapped, and no buffer can be taken.
-    ///
-    /// The protection domain cannot get a queue pair any more.
+    /// Revokes the arena. Afterwards nothing is mapped or taken, and no queue pair can be created.
     ///
     /// # Errors
     ///
@@ -592,8 +573,7 @@ impl Arena {
     ///
     /// The slot must not be free, and its last handle must be in its destructor.
     pub(super) unsafe fn release(shard: NonNull<Shard>, slot: u32) {
-        // SAFETY: The slot is not free, so by the invariants of `Shard` its shard is in an arena's
-        // list.
+        // SAFETY: The slot is not free, so by the invariants of `Shard` it is in its arena's lists.
         let shard = unsafe { shard.as_ref() };
         // SAFETY: By the same invariants the arena is alive while one of its slots is taken.
         let this = unsafe { shard.arena().as_ref() };

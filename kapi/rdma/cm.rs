@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connection identifiers of the RDMA connection manager.
+//! Connection identifiers of the RDMA connection manager (CM).
 //!
 //! # Context
 //!
@@ -116,6 +116,7 @@ struct IdContext<E> {
 }
 
 /// A connection identifier, its context and the answer to its request.
+///
 /// # Invariants
 ///
 /// `raw` is an identifier that `self` owns; its context is `context`, with [`Inner::on_event`] as
@@ -137,6 +138,7 @@ unsafe impl<E: CmHandler> Sync for Inner<E> {}
 
 impl<E: CmHandler> Inner<E> {
     /// Event handler of an identifier, called by the CM.
+    ///
     /// # Safety
     ///
     /// Only for the CM, as handler of an identifier whose context is an `IdContext<E>` in an `Arc`
@@ -565,6 +567,7 @@ pub(super) unsafe fn reject(raw: NonNull<bindings::rdma_cm_id>, private_data: &[
 }
 
 /// Returns the local address of an identifier.
+///
 /// # Safety
 ///
 /// `raw` must be alive, and its address must not change meanwhile.
@@ -577,6 +580,7 @@ pub(super) unsafe fn local_addr(raw: NonNull<bindings::rdma_cm_id>) -> Option<So
 }
 
 /// Returns the peer's address of an identifier.
+///
 /// # Safety
 ///
 /// `raw` must be alive, and its address must not change meanwhile.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Listeners for connection requests of peers.
+//! Listeners for connection requests of peers, by the RDMA connection manager (CM).
 //!
 //! # Operation
 //!
@@ -59,6 +59,7 @@ struct Unattached {
 
 impl Unattached {
     /// Event handler of an identifier whose request is not attached, called by the CM.
+    ///
     /// # Safety
     ///
     /// Only for the CM, as handler of the identifier of a [`Request`].

@@ -362,6 +362,10 @@ impl Anchor for FakeId {
 
 /// Creates a queue pair on the [`FakeDevice`] of `pd`.
 ///
+/// # Errors
+///
+/// - `ENOMEM`, or those of [`Qp::create`].
+///
 /// # Context
 ///
 /// May sleep.
@@ -377,6 +381,10 @@ pub(crate) fn queue_pair<H: QpHandler>(
 }
 
 /// Creates a queue pair for local work on the [`FakeDevice`] of `pd`.
+///
+/// # Errors
+///
+/// - `ENOMEM`, or those of [`Qp::create`].
 ///
 /// # Context
 ///

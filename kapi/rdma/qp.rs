@@ -5,10 +5,9 @@
 //! # Operation
 //!
 //! A queue pair has one completion queue for both directions. It is polled in the `irq_poll`
-//! softirq, as the kernel does for queues from `ib_alloc_cq()`. Polling it here has two advantages
-//! over one callback per completion. The lock of a ring is taken once for a batch of completions.
-//! And the end of a run of completions is reported to the handler ([`QpHandler::polled`]). That is
-//! the time to refill the receive ring and to acknowledge.
+//! softirq, as the kernel does for `ib_alloc_cq()`. Compared to one callback per completion, the
+//! lock of a ring is taken once for a batch. And the handler is notified when a run ends
+//! ([`QpHandler::polled`]): the time to refill the receive ring and to acknowledge.
 //!
 //! # Locks
 //!
@@ -62,8 +61,7 @@ const SMALL_BATCH: c_int = 4;
 const CROWDED: u32 = 8;
 /// Maximum number of completions in one run of the softirq.
 const POLL_BUDGET: c_int = 64;
-/// Number of message parts that also ends a run. The peer decides on the parts of its messages, so
-/// they need a limit.
+/// Number of message parts that ends a run as well, because the peer decides on it.
 pub(super) const MOST_PARTS: u32 = 512;
 
 /// Sizes and options of a queue pair.
@@ -71,11 +69,9 @@ pub(super) const MOST_PARTS: u32 = 512;
 pub(crate) struct QpConfig {
     /// Maximum number of outstanding sends. The device gets room for one more, to drain the queue.
     pub(crate) max_send_wr: u32,
-    /// Maximum number of outstanding receives. The device gets room for one more, to drain the
-    /// queue.
+    /// Maximum number of outstanding receives. The device gets room for one more as well.
     pub(crate) max_recv_wr: u32,
-    /// One of this many sends reports its completion. At most
-    /// [`MAX_UNREPORTED`](super::MAX_UNREPORTED).
+    /// One of this many sends, at most `MAX_UNREPORTED`, reports its completion.
     pub(crate) report_every: u32,
     /// Only reads may be posted behind a read. Otherwise completions would not arrive in order.
     pub(crate) wait_for_reads: bool,
@@ -102,8 +98,7 @@ unsafe impl Send for Verbs {}
 ///
 /// # Invariants
 ///
-/// - `cq` is null or the queue pair's completion queue. `cq` is set to null before that is
-///   destroyed.
+/// - `cq` is null, or the queue pair's completion queue, which is alive until `cq` is null.
 /// - While `cq` is not null, `drains` are live entries or [`Entry::NONE`].
 struct Poller<T> {
     cq: *mut bindings::ib_cq,
@@ -125,13 +120,15 @@ unsafe impl<T: Send> Send for Poller<T> {}
 
 /// A reliable connected queue pair with its completion queue and its buffers.
 ///
-/// Dropping it closes it, which sleeps. If a softirq may drop the last reference, [`Self::close`]
-/// must be called before.
+/// Dropping it closes it, which sleeps. Before a softirq may drop it, [`Self::close`] is called.
+///
+/// # Context
+///
+/// Methods without this section may be called in any context except hard interrupt.
 ///
 /// # Invariants
 ///
-/// - The completion queue and the queue pair have the address of `self` as context. They are
-///   destroyed before `self`.
+/// - The completion queue and the queue pair have `self` as context, and are destroyed before it.
 /// - While a ring is open, `device` is valid.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Qp<H: QpHandler> {
@@ -189,7 +186,7 @@ impl<H: QpHandler> Qp<H> {
         Ok(this)
     }
 
-    /// Creates an object without a queue pair. [`Self::open`] creates the queue pair.
+    /// Creates an object without a queue pair, see [`Self::open`]. May sleep.
     pub(super) fn new(
         cm: Arc<dyn Anchor>,
         pd: &Arc<Pd>,
@@ -244,13 +241,7 @@ impl<H: QpHandler> Qp<H> {
         )
     }
 
-    /// Creates the C objects. Called once.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOTCONN` if the queue pair is closed.
-    /// - `EBUSY` if the identifier has had a queue pair.
-    /// - Errors of the device.
+    /// Creates the C objects. Called once. May sleep.
     pub(super) fn open(&self, config: QpConfig) -> Result {
         let mut guard = self.verbs.lock();
         let Some(verbs) = (*guard).as_mut() else {
@@ -296,26 +287,21 @@ impl<H: QpHandler> Qp<H> {
         unsafe { self.send.lock().open(verbs.qp) };
         // SAFETY: As above, for the receive queue.
         unsafe { self.recv.lock().open(verbs.qp) };
-        // SAFETY: The completion queue is alive. Nothing is posted yet, so no completion can be
-        // missed.
+        // SAFETY: The completion queue is alive. Nothing is posted yet, so nothing can be missed.
         unsafe { bindings::rds_rust_ib_rearm_cq(verbs.cq) };
         Ok(())
     }
 
     /// Closes the queue pair. Afterwards its handler is not called any more.
     ///
-    /// Refuses further posts, waits until posted work requests are flushed, and destroys the queue
-    /// pair. The flush is reported to [`QpHandler::failed`], or to [`QpHandler::not_flushed`] if it
-    /// takes longer than some seconds.
-    ///
-    /// A second call does nothing, and does not wait for the first.
+    /// Posted work requests are flushed, which ends in [`QpHandler::failed`], or after some seconds
+    /// in [`QpHandler::not_flushed`]. A second call does nothing, and does not wait for the first.
     ///
     /// # Context
     ///
     /// Process context; sleeps.
     pub(crate) fn close(&self) {
-        // The flush may take seconds, so the lock is not held: others need it to see that `verbs`
-        // is gone.
+        // The lock is not held during the flush: others need it to see that `verbs` is gone.
         let verbs = self.verbs.lock().take();
         let Some(verbs) = verbs else {
             return;
@@ -327,9 +313,8 @@ impl<H: QpHandler> Qp<H> {
             // INVARIANT: The entries live until `cq` is null.
             self.poller.lock().drains = drain.entries();
             // SAFETY: By the invariants of `Verbs` the queue pair is alive. The rings are closed,
-            // so nothing else posts. `open` has requested room for one more work request in each
-            // queue. `drain` is dropped at the end of this function, when the completion queue is
-            // destroyed.
+            // so nothing else posts. `open` has requested room for one more in each queue. `drain`
+            // is dropped at the end of this function, when the completion queue is gone.
             if let Err(error) = unsafe { drain.as_ref().wait(verbs.qp) } {
                 self.handler.not_flushed(error);
             }
@@ -337,19 +322,16 @@ impl<H: QpHandler> Qp<H> {
         }
         // SAFETY: `softirq` was initialised. It does not poll any more after this.
         unsafe { bindings::irq_poll_disable(self.iop()) };
-        // The poller rearms the completion queue after it has left `irq_poll`. The lock waits for
-        // that.
+        // The poller rearms the queue after it has left `irq_poll`. The lock waits for that, too.
         let mut poller = self.poller.lock();
         poller.cq = ptr::null_mut();
         poller.drains = [Entry::NONE; 2];
         drop(poller);
         if !verbs.cq.is_null() {
-            // SAFETY: By the invariants of `Verbs` it owns the completion queue. The queue pair is
-            // gone.
+            // SAFETY: By the invariants of `Verbs` it owns the queue. The queue pair is gone.
             unsafe { bindings::rds_rust_ib_destroy_cq(verbs.cq) };
         }
-        // SAFETY: `softirq` was initialised. There is no completion queue any more that could
-        // schedule it.
+        // SAFETY: `softirq` was initialised. No completion queue can schedule it any more.
         unsafe { bindings::rds_rust_poll_sync(self.softirq.get()) };
         // SAFETY: The queue pair is destroyed.
         let sends = unsafe { self.send.lock().take_slots() };
@@ -360,11 +342,7 @@ impl<H: QpHandler> Qp<H> {
         drop(verbs);
     }
 
-    /// Runs `f` with the poller's part of the handler. Nothing is polled meanwhile.
-    ///
-    /// # Context
-    ///
-    /// Any context except hard interrupt. Must not be called by the handler.
+    /// Runs `f` with the handler's polling state, without polling. Not to be called by the handler.
     pub(crate) fn with_poll<R>(&self, f: impl FnOnce(&mut H::Poll) -> R) -> R {
         f(&mut self.poller.lock().handler)
     }
@@ -377,28 +355,13 @@ impl<H: QpHandler> Qp<H> {
         &self.handler
     }
 
-    /// Posts the buffers of `batch` as receives, as far as there is room. Returns the number of
-    /// receives.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOTCONN` if the queue pair is closed.
-    /// - Errors of the device.
-    ///
-    /// # Context
-    ///
-    /// Any context except hard interrupt.
+    /// Posts buffers of `batch` as receives, as far as there is room. Returns their number.
     pub(crate) fn post_recv(&self, batch: &mut Batch) -> Result<u32> {
         let mut ring = self.recv.lock();
         ring.post(batch, |address, len| self.sync_for_device(address, len))
     }
 
     /// Sets the RNR NAK timer of a connected queue pair: the time after which the peer retries.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOTCONN` if the queue pair is closed.
-    /// - Errors of the device.
     ///
     /// # Context
     ///
@@ -419,7 +382,6 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Completion handler: schedules the softirq.
     /// # Safety
     ///
     /// Only for the driver, as `comp_handler` of a completion queue that has a `Self` as context.
@@ -431,11 +393,9 @@ impl<H: QpHandler> Qp<H> {
         unsafe { bindings::rds_rust_poll_sched(this.softirq.get()) };
     }
 
-    /// Handler of asynchronous events.
     /// # Safety
     ///
-    /// Only for the RDMA core, as `event_handler` of the queue pair and the completion queue that
-    /// have a `Self` as context.
+    /// Only for the RDMA core, as `event_handler` of objects that have a `Self` as context.
     unsafe extern "C" fn async_event(event: *mut bindings::ib_event, context: *mut c_void) {
         // SAFETY: By the type invariants the context is a live `Self`.
         let this = unsafe { &*context.cast::<Self>() };
@@ -444,7 +404,6 @@ impl<H: QpHandler> Qp<H> {
         this.handler.event(this, QpEvent::new(event));
     }
 
-    /// Poll function of the softirq.
     /// # Safety
     ///
     /// Only for `irq_poll`, as poll function of the `softirq` of a `Self`.
@@ -458,16 +417,13 @@ impl<H: QpHandler> Qp<H> {
         this.run(budget)
     }
 
-    /// Runs the softirq once: handles up to `budget` completions.
-    ///
-    /// Returns their number, or `budget` if [`MOST_PARTS`] was reached.
+    /// Handles up to `budget` completions. Returns their number, or `budget` after [`MOST_PARTS`].
     fn run(&self, budget: c_int) -> c_int {
         let mut poller = self.poller.lock();
         let mut done: c_int = 0;
         let mut parts = 0u32;
         let cq = poller.cq;
-        // `cq` is null if the device calls before `open` has stored it. `open` then rearms the
-        // queue, which causes another call.
+        // `cq` is null if the device calls before `open` has stored it. `open` rearms the queue.
         while !cq.is_null() {
             let batch = match poller.crowded {
                 true => SMALL_BATCH,
@@ -475,8 +431,7 @@ impl<H: QpHandler> Qp<H> {
                 false => poller.wcs.len() as c_int,
             };
             let want = batch.min(budget.wrapping_sub(done));
-            // SAFETY: By the invariants of `Poller` the queue is alive. `wcs` has room for `want`
-            // entries.
+            // SAFETY: By the invariants of `Poller` the queue is alive; there is room for `want`.
             let got = unsafe { bindings::rds_rust_ib_poll_cq(cq, want, poller.wcs.as_mut_ptr()) };
             let Ok(count) = usize::try_from(got) else {
                 break;
@@ -508,8 +463,7 @@ impl<H: QpHandler> Qp<H> {
         done
     }
 
-    /// Handles the first `count` entries of `poller.wcs`. Returns the number of message parts in
-    /// them.
+    /// Handles the first `count` entries of `poller.wcs`. Returns their number of message parts.
     fn complete(&self, poller: &mut Poller<H::Poll>, count: usize) -> u32 {
         let Poller {
             cq,
@@ -578,9 +532,8 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Removes the sends among `wcs` from their ring. The lock is taken once.
-    ///
-    /// Returns their number, and the owner of the last operation that the peer has refused.
+    /// Removes the sends among `wcs` from their ring. The lock is taken once. Returns their number,
+    /// and the owner of the last operation that the peer has refused.
     fn take_sent(&self, wcs: &[bindings::ib_wc]) -> (usize, Option<u64>) {
         let (mut ring, mut reports, mut refused) = (None, 0usize, None);
         let mut told: Fifo<OperationItem> = Fifo::new();
@@ -606,26 +559,21 @@ impl<H: QpHandler> Qp<H> {
         // CAST: a buffer is smaller than a shard.
         let len = len.min(buf.capacity() as u32);
         if let (true, Some(address)) = (self.sync, buf.posted_address()) {
-            // SAFETY: The queue pair still exists, so the device is valid and its mappings are
-            // kept.
+            // SAFETY: The queue pair exists, so the device is valid and its mappings are kept.
             unsafe { bindings::rds_rust_ib_dma_sync_for_cpu(self.device, address, len as usize) };
         }
         Received { buf, len }
     }
 }
 
-/// Returns `true` if the work request succeeded. Otherwise only the status and the work request's
-/// number are valid.
+/// Returns `true` if fields other than the status and the work request's number are valid.
 #[inline]
 fn succeeded(wc: &bindings::ib_wc) -> bool {
     wc.status == bindings::ib_wc_status_IB_WC_SUCCESS
 }
 
-/// Returns `true` if a receive contains a message.
-///
-/// A peer that has a local rkey can also use up a receive by a write with immediate data. The
-/// completion has the length of that write. A message that invalidates an rkey does not count
-/// either. Immediate data with a message is harmless.
+/// Returns `true` if a receive contains a message. A peer with a local rkey can also use it up by a
+/// write, which reports its own length, or by an invalidation. Immediate data is harmless.
 #[inline]
 fn is_message(wc: &bindings::ib_wc) -> bool {
     const INVALIDATES: u32 = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
@@ -637,8 +585,7 @@ fn is_message(wc: &bindings::ib_wc) -> bool {
 /// Returns the slot of a completion.
 #[inline]
 fn slot_of(wc: &bindings::ib_wc) -> Slot {
-    // SAFETY: Both members of the union are plain integers, of the same size on all 64-bit
-    // machines.
+    // SAFETY: Both members of the union are integers of one size on all machines with RDMA.
     Slot::of(unsafe { wc.__bindgen_anon_1.wr_id })
 }
 

@@ -222,6 +222,17 @@ pub(super) fn shard_bytes(order: u32) -> usize {
 }
 
 impl Shard {
+    /// Allocates and maps a shard. All its slots are free.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL` if the size of a buffer is 0.
+    /// - `ENOSPC` if shards use too many bounce buffers already.
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// Sleeps if `spec.may_sleep`. Otherwise any context except hard interrupt.
     pub(super) fn new(spec: ShardSpec<'_>) -> Result<ListArc<Self>> {
         let flags = if spec.may_sleep {
             GFP_KERNEL

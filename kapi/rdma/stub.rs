@@ -78,6 +78,10 @@ impl StubDevice {
 
     /// Maps 2^`order` contiguous pages as for a local operation, and unmaps them.
     ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`, or the error of the mapping.
+    ///
     /// # Context
     ///
     /// Sleeps.
@@ -113,6 +117,11 @@ impl StubDevice {
     ///
     /// If the device is `untrusted`, the kernel gives it a bounce buffer instead of a part of a
     /// page.
+    ///
+    /// # Errors
+    ///
+    /// - `EIO` if the mapping needs a bounce buffer.
+    /// - `ENOMEM`
     ///
     /// # Context
     ///

@@ -48,6 +48,11 @@ impl<T> Item<T> {
     /// Memory that an element takes, in bytes.
     pub(crate) const SIZE: usize = kmalloc_size(size_of::<Node<T>>());
 
+    /// Allocates an item.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError`] if there is no memory.
     pub(crate) fn new(value: T, flags: kernel::alloc::Flags) -> Result<Self, AllocError> {
         let next = None;
         // INVARIANT: `next` is `None`.
@@ -55,6 +60,10 @@ impl<T> Item<T> {
     }
 
     /// As [`Self::new`], but the value is initialised in place.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError`] if there is no memory.
     pub(crate) fn init(
         value: impl Init<T>,
         flags: kernel::alloc::Flags,
@@ -78,6 +87,7 @@ impl<T> Item<T> {
     }
 
     /// Creates an item from its node.
+    ///
     /// # Safety
     ///
     /// The caller must own the node, which must come from [`Self::into_node`] and have no next
