@@ -43,9 +43,9 @@ impl Drop for Charge {
 /// Pinned memory of a program. It stays valid after the program exits. Dropping it sleeps.
 ///
 /// # Invariants
+///
 /// `pages` were pinned by `rds_rust_pin_pages()`. The memory begins `offset` bytes, less than a
 /// page, into the first page. It ends in the last page.
-/// into the first page, and ends in the last page.
 pub(crate) struct PinnedMemory {
     pages: KVVec<*mut bindings::page>,
     offset: u32,
