@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The private data of RDMA CM requests and replies, and the version negotiation in it.
+//! Private data of RDMA CM requests and replies, and the version negotiation in it.
 //!
 //! All fields are big endian. An IPv4 connection uses 32 bytes, an IPv6 connection 56:
 //!
@@ -18,8 +18,8 @@
 //! | 24   | 48   | 4      | initial credits, 0 without flow control               |
 //! | 28   | 52   | 4      | padding, 0                                            |
 //!
-//! The CM pads what it delivers with zeros up to its own maximum. "No private data" therefore
-//! arrives as zeros, and is told apart by the major version.
+//! The CM pads private data with zeros up to its own maximum. "No private data" therefore arrives
+//! as zeros, and is recognised by the major version 0.
 
 use super::wire::FragmentSize;
 
@@ -38,37 +38,37 @@ pub(crate) const LEN_V6: usize = 56;
 /// Bytes from the protocol major on, the same for both families.
 const LEN_COMMON: usize = 24;
 
-/// The minors of major version 4 that are supported, as a mask.
+/// Mask of the supported minors of major version 4.
 pub(crate) const MINOR_MASK: u16 = 0x0003;
 
-/// What a rejection of C RDS carries as its consumer data: incompatible versions, or simultaneous
-/// connects. The two cannot be told apart.
+/// Consumer data of a rejection by C RDS: incompatible versions, or simultaneous connects. The two
+/// cannot be distinguished.
 ///
-/// The value is a C `int` in the byte order of the rejecting host, and negative errnos are seen
-/// there as well: it can be logged, but no decision should hang on it.
+/// The value is a C `int` in the byte order of the rejecting host, and negative errnos also occur.
+/// So it can be logged, but no decision should depend on it.
 pub(crate) const REJECT_INCOMPATIBLE_OR_RACE: u32 = 1;
 
-/// What follows that if the version has nothing to do with it. C RDS reads the first four bytes alone.
+/// Suffix for rejections that are not caused by the version. C RDS reads only the first four bytes.
 const NOT_THE_VERSION: [u8; 4] = *b"busy";
 
-/// The consumer data of [`Rejection::Other`]; its first four bytes are that of [`Rejection::Version`].
+/// Consumer data of [`Rejection::Other`]. Its first four bytes are that of [`Rejection::Version`].
 const REJECTION: [u8; 8] = {
     let [a, b, c, d] = REJECT_INCOMPATIBLE_OR_RACE.to_ne_bytes();
     let [e, f, g, h] = NOT_THE_VERSION;
     [a, b, c, d, e, f, g, h]
 };
 
-/// Why a request is rejected, as its sender hears of it.
+/// Reason for the rejection of a request, as reported to the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rejection {
-    /// For its version; or, from a peer that is not like us, for anything.
+    /// The version, or from a peer that does not run this module any reason.
     Version,
-    /// For something else: another version would be rejected, too.
+    /// Another reason: a request with another version would also be rejected.
     Other,
 }
 
 impl Rejection {
-    /// The consumer data.
+    /// Returns the consumer data.
     pub(crate) const fn data(self) -> &'static [u8] {
         match self {
             Self::Version => REJECTION.split_at(4).0,
@@ -76,7 +76,7 @@ impl Rejection {
         }
     }
 
-    /// Reads the consumer data, which may be padded.
+    /// Parses consumer data, which may be padded.
     pub(crate) fn parse(data: &[u8]) -> Self {
         match data.split_first_chunk::<4>() {
             Some((_, more)) if more.starts_with(&NOT_THE_VERSION) => Self::Other,
@@ -85,22 +85,22 @@ impl Rejection {
     }
 }
 
-/// An IPv6 address, or an IPv4 address in its mapped form `::ffff:a.b.c.d`. Bytes as on the wire.
+/// An IPv6 address, or an IPv4 address in its mapped form `::ffff:a.b.c.d`. Network byte order.
 ///
-/// The order is that of the bytes; it decides which of two nodes that connect to each other at
-/// the same time prevails.
+/// Addresses are ordered by their bytes. The order decides which of two nodes prevails that connect
+/// to each other at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Addr(pub(crate) [u8; 16]);
 
 impl Addr {
-    /// The mapped form of an IPv4 address.
+    /// Returns the mapped form of an IPv4 address.
     #[inline]
     pub(crate) const fn from_v4(addr: [u8; 4]) -> Addr {
         let [a, b, c, d] = addr;
         Addr([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
     }
 
-    /// The IPv4 address, unless this is an IPv6 address.
+    /// Returns the IPv4 address, unless this is an IPv6 address.
     #[inline]
     pub(crate) const fn to_v4(self) -> Option<[u8; 4]> {
         match self.0 {
@@ -110,41 +110,44 @@ impl Addr {
     }
 }
 
-/// The GID that a request over RoCE names for one of its ends: 16 bytes as on the wire.
+/// GID that a request over RoCE names for one of its ends. Network byte order.
 ///
-/// It is the IP address of that end. Before Linux 3.14 one of RoCE v1 was made of the hardware address, but from such a
-/// GID anyone on the same Ethernet could claim any IP address.
+/// The GID is the IP address of that end. Before Linux 3.14 a GID of RoCE v1 contained the hardware
+/// address. Such GIDs are not accepted, because with one any host on the same Ethernet could claim
+/// any IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RoceGid(pub(crate) [u8; 16]);
 
 impl RoceGid {
-    /// Whether the end may say that it has `addr`.
+    /// Returns `true` if the end may claim to have `addr`.
     pub(crate) fn may_have(self, addr: Addr) -> bool {
         Addr(self.0) == addr
     }
 }
 
-/// A protocol version that this implementation speaks. They differ in what the private data can
-/// say, not in what follows.
+/// Protocol version that this implementation supports. Versions differ in the private data, not in
+/// the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Version {
-    /// 3.1, what mainline kernels propose.
+    /// 3.1, proposed by mainline kernels.
     V3_1,
     /// 4.0.
     V4_0,
-    /// 4.1, what UEK kernels propose: the first with a type of service, and with fragments of
-    /// another size than 4096.
+    /// 4.1, proposed by UEK kernels: the first with a type of service and with fragments larger
+    /// than 4096 bytes.
     V4_1,
 }
 
 impl Version {
-    /// The version to propose, when the peer itself has refused the last `refused` requests, and did
-    /// not say that this was for something else.
+    /// Returns the version to propose. `refused` is the number of consecutive refusals by the peer
+    /// itself that did not give another reason than the version.
     ///
-    /// A peer that knows 3.1 only refuses 4.1. C RDS refuses while it connects itself, and
-    /// says the same. So 3.1 comes after two refusals, and for one attempt: where it was not
-    /// needed, it costs the larger fragments. It never comes for a type of service: a peer that
-    /// knows 3.1 only would take the request for one without, and drop that connection for it.
+    /// A peer that only supports 3.1 refuses 4.1. C RDS also refuses while it connects itself, with
+    /// the same consumer data. So 3.1 is proposed after two refusals, for one attempt: if it was
+    /// not necessary, it costs the larger fragments.
+    ///
+    /// It is never proposed with a type of service. A peer that only supports 3.1 would take the
+    /// request for one without, and drop its connection without a type of service.
     pub(crate) const fn proposed(tos: u8, refused: u32) -> Version {
         match (tos, refused % 3) {
             (0, 2) => Version::V3_1,
@@ -152,8 +155,8 @@ impl Version {
         }
     }
 
-    /// The largest fragments that both sides understand each other about. In 3.1 and 4.0 UEK
-    /// kernels announce a size, and may then use 4096 all the same.
+    /// Returns the largest fragments on which both sides can agree. In 3.1 and 4.0 UEK kernels
+    /// announce a size, and may use 4096 bytes all the same.
     pub(crate) const fn max_fragment(self) -> FragmentSize {
         match self {
             Version::V3_1 | Version::V4_0 => FragmentSize::K4,
@@ -161,7 +164,6 @@ impl Version {
         }
     }
 
-    /// The major number.
     pub(crate) const fn major(self) -> u8 {
         match self {
             Version::V3_1 => 3,
@@ -169,7 +171,6 @@ impl Version {
         }
     }
 
-    /// The minor number.
     pub(crate) const fn minor(self) -> u8 {
         match self {
             Version::V3_1 | Version::V4_1 => 1,
@@ -178,16 +179,16 @@ impl Version {
     }
 }
 
-/// Why private data cannot be read.
+/// Reason why private data cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PrivateError {
-    /// There are fewer bytes than the format has; the value is how many there are.
+    /// Fewer bytes than the format has. The value is their number.
     Short(usize),
-    /// The major version is 0: the peer sent no private data, or is older than the versions.
+    /// The major version is 0: the peer sent no private data, or predates protocol versions.
     NoVersion,
 }
 
-/// Why a request is to be rejected, or a reply not to be accepted.
+/// Reason to reject a request, or not to accept a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reject {
     /// There is no common version.
@@ -197,30 +198,30 @@ pub(crate) enum Reject {
         /// The peer's minor.
         minor: u8,
     },
-    /// The reply is for other addresses than the request.
+    /// The reply has other addresses than the request.
     Addresses,
-    /// The reply asks for larger fragments, in bytes, than the request allows.
+    /// The reply asks for larger fragments than the request allows. The value is their size in
+    /// bytes.
     Fragment(u16),
-    /// The reply is for another type of service than the request, as of a peer that has none and
-    /// would put all connections of an address pair into one.
+    /// The reply has another type of service than the request. A peer without types of service
+    /// would merge all connections of an address pair.
     Tos(u8),
 }
 
-/// What two sides have agreed on.
+/// Result of a negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
-    /// The version.
     pub(crate) version: Version,
-    /// The largest fragments that may be sent.
+    /// Largest fragments that may be sent.
     pub(crate) fragment: FragmentSize,
 }
 
 /// Private data, in host byte order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Private {
-    /// The address that the sender claims to have. To be compared with the path of the CM id.
+    /// Address that the sender claims to have. The caller compares it with the path of the CM id.
     pub(crate) saddr: Addr,
-    /// The address that the sender means to reach.
+    /// Address that the sender wants to reach.
     pub(crate) daddr: Addr,
     /// Protocol major.
     pub(crate) major: u8,
@@ -230,16 +231,16 @@ pub(crate) struct Private {
     pub(crate) minor_mask: u16,
     /// Type of service.
     pub(crate) tos: u8,
-    /// Fragment size in bytes that the sender proposes; 0 for 4096.
+    /// Fragment size in bytes that the sender proposes. 0 for 4096.
     pub(crate) frag_size: u16,
-    /// Cumulative acknowledgement, by the rules of [`super::wire::Header::ack`]. C sends 0.
+    /// Cumulative acknowledgement, as in [`super::wire::Header::ack`]. C RDS sends 0.
     pub(crate) ack_seq: u64,
-    /// Initial flow control credits; 0 without flow control.
+    /// Initial flow control credits. 0 without flow control.
     pub(crate) credit: u32,
 }
 
 impl Private {
-    /// What to send in a request or a reply, with `credit` receives offered.
+    /// Creates the private data of a request or a reply, which offers `credit` receives.
     pub(crate) fn new(
         saddr: Addr,
         daddr: Addr,
@@ -265,16 +266,16 @@ impl Private {
         }
     }
 
-    /// The fragments that the sender proposes, or agrees to.
+    /// Returns the fragment size that the sender proposes, or agrees to.
     pub(crate) fn fragment(&self) -> FragmentSize {
         FragmentSize::at_most(self.frag_size.into())
     }
 
-    /// Reads the private data of an IPv4 connection; bytes behind it are ignored.
+    /// Parses the private data of an IPv4 connection. Trailing bytes are ignored.
     ///
     /// # Errors
     ///
-    /// [`PrivateError`].
+    /// - [`PrivateError`]
     pub(crate) fn parse_v4(data: &[u8]) -> Result<Private, PrivateError> {
         let short = PrivateError::Short(data.len());
         let (saddr, rest) = data.split_first_chunk().ok_or(short)?;
@@ -283,11 +284,11 @@ impl Private {
         Private::parse(Addr::from_v4(*saddr), Addr::from_v4(*daddr), common)
     }
 
-    /// Reads the private data of an IPv6 connection; bytes behind it are ignored.
+    /// Parses the private data of an IPv6 connection. Trailing bytes are ignored.
     ///
     /// # Errors
     ///
-    /// [`PrivateError`].
+    /// - [`PrivateError`]
     pub(crate) fn parse_v6(data: &[u8]) -> Result<Private, PrivateError> {
         let short = PrivateError::Short(data.len());
         let (saddr, rest) = data.split_first_chunk().ok_or(short)?;
@@ -319,7 +320,8 @@ impl Private {
         })
     }
 
-    /// The private data for an IPv4 connection. `None` if an address is not an IPv4 address.
+    /// Returns the private data for an IPv4 connection. `None` if an address is not an IPv4
+    /// address.
     pub(crate) fn emit_v4(&self) -> Option<[u8; LEN_V4]> {
         let mut out = [0; LEN_V4];
         out[..4].copy_from_slice(&self.saddr.to_v4()?);
@@ -328,7 +330,7 @@ impl Private {
         Some(out)
     }
 
-    /// The private data for an IPv6 connection.
+    /// Returns the private data for an IPv6 connection.
     pub(crate) fn emit_v6(&self) -> [u8; LEN_V6] {
         let mut out = [0; LEN_V6];
         out[..16].copy_from_slice(&self.saddr.0);
@@ -350,15 +352,16 @@ impl Private {
     }
 }
 
-/// The passive side: what to answer `request` with, and fragments of up to `limit`.
+/// Negotiates on the passive side: returns the version and fragment size for the reply to
+/// `request`. `limit` is the largest acceptable fragment size.
 ///
 /// # Errors
 ///
-/// [`Reject::Version`] if there is no common one.
+/// - [`Reject::Version`] if there is no common version.
 pub(crate) fn negotiate(request: &Private, limit: FragmentSize) -> Result<Agreed, Reject> {
     let common = request.minor_mask & MINOR_MASK;
     let version = match (request.major, request.minor) {
-        // Also for a type of service: mainline kernels ask so.
+        // Also with a type of service: mainline kernels request it so.
         (3, 1) => Version::V3_1,
         (4, _) if common & 0x2 != 0 => Version::V4_1,
         (4, _) if common & 0x1 != 0 => Version::V4_0,
@@ -368,11 +371,11 @@ pub(crate) fn negotiate(request: &Private, limit: FragmentSize) -> Result<Agreed
     Ok(Agreed { version, fragment })
 }
 
-/// The active side: whether the answer `reply` to our `request` is one to go on with.
+/// Checks on the active side that the reply `reply` to the local request `request` is acceptable.
 ///
 /// # Errors
 ///
-/// [`Reject`] says what is wrong with it; the connection has to go.
+/// - [`Reject`]: the caller must drop the connection.
 pub(crate) fn check_reply(request: &Private, reply: &Private) -> Result<Agreed, Reject> {
     if reply.saddr != request.daddr || reply.daddr != request.saddr {
         return Err(Reject::Addresses);

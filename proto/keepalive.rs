@@ -1,57 +1,59 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When a peer that does not answer is given up though the connection to it is up.
+//! Decides when a silent peer is given up although the connection to it is up.
 //!
-//! A queue pair can live while nobody is behind it: the peer's host hangs, has no receive posted, or its TCP
-//! takes nothing. Then what was sent is never acknowledged. A message costs nothing here: every now and then
-//! somebody looks at each connection that waits for its peer, and compares how many frames have arrived with
-//! what the last look saw.
+//! A queue pair can stay up without a responsive peer. The peer's host may hang, have no receive
+//! posted, or its TCP may take nothing. Then sent messages are never acknowledged. Messages pay
+//! nothing for the detection: a periodic check covers each connection that waits for its peer. It
+//! compares the number of arrived frames with that of the previous check.
 //!
-//! That nothing comes is no fault: a peer acknowledges when it is asked to. So it is asked first, by a message
-//! to nobody behind all others, and has as long to answer as it was quiet before. It needs no program for
-//! that. But the message may be behind many others on a way that is slow: as long as the device has not
-//! taken it, each report of sends that are done gives the peer its time again. From then on only an answer counts, as the
-//! device of a host that hangs goes on taking what it has receives for.
+//! Silence is no error by itself, because a peer acknowledges only on request. After half the limit
+//! a keepalive is queued behind all messages. It is a message from port 0 to port 0, so the peer
+//! acknowledges it without a program. The peer has the other half of the limit to answer. The
+//! keepalive may be behind many others on a slow link. So until the device has completed it, each
+//! send completion restarts the time. From then on only an answer counts, because the device of a
+//! hung host still accepts messages while receives are posted.
 //!
-//! Where a device is at an operation on the peer's memory nothing need be done for long. Such an
-//! operation has a limit of its own, so for that much longer nobody is given up. Nor is a peer that
-//! may be at such operations on memory of ours: its answer stands behind those that its device has.
-//! They take as long as the port needs for what all peers may have posted; of a device that is a
-//! program nobody knows that.
+//! While the device processes an operation on the peer's memory, it need not complete anything for
+//! a long time. Operations have a limit of their own, so the peer gets that much more time. The
+//! same applies to a peer that may process operations on this node's memory, because its answer is
+//! queued behind them. They take as long as the port needs for all that peers may have posted. For
+//! a device implemented in software that time is unknown.
 //!
-//! A connection that is given up is made anew, and all that was not acknowledged is sent again. So to be wrong
-//! costs time, and no message. But a way that is too slow for what waits would never bring it: so a peer that was
-//! given up gets twice the time, and so on, until a message gets through, either way. That nothing waits is not enough:
-//! who only receives waits for nothing until the message that is too slow begins anew.
+//! A link that is given up is replaced, and all unacknowledged messages are sent again. So a wrong
+//! decision costs time, but no message. But a link too slow for its messages would never deliver
+//! them. So each time a peer is given up its limit doubles, until a message gets through in either
+//! direction. An empty queue does not end this: a node that only receives has an empty queue until
+//! the slow message begins again.
 
 use super::SECOND;
 
-/// The shortest limit, in seconds: a peer that has no memory to receive says so each second.
+/// Shortest limit. A peer without memory for receives reports that once per second.
 const SHORTEST_SECS: u32 = 4;
 
-/// The longest time from one look to the next, in milliseconds: as soon a change of the limit counts.
+/// Longest time between two checks. A changed limit takes effect within this time.
 const LONGEST_PERIOD_MS: u32 = 4000;
 
-/// How long nothing at all need be done while an operation is under way, in nanoseconds: more than the two
-/// minutes that it may take, unless `net.rds.ib.completion_timeout_secs` says otherwise.
+/// Time in nanoseconds for which a device need not complete anything during an operation. An
+/// operation may take two minutes, unless `net.rds.ib.completion_timeout_secs` says otherwise.
 const OPERATION: u64 = 150 * SECOND;
 
-/// What a peer's device may have to do on memory of ours, in bytes: with the settings there are at
-/// first C RDS posts 256 operations of 1 MiB, and we post 126.
+/// Bytes that a peer's device may have to transfer for operations on this node's memory. With
+/// default settings C RDS posts 256 operations of 1 MiB, and this module posts 126.
 const POSTED: u64 = 256 << 20;
 
-/// The shortest time that operations of peers get, in nanoseconds: a little less than [`POSTED`]
-/// takes on a port of 1 Gbit/s.
+/// Shortest time for operations of peers, in nanoseconds. A port of 1 Gbit/s needs a little more
+/// for [`POSTED`].
 const SHORTEST_OPERATIONS: u64 = 2 * SECOND;
 
-/// The time for which the answers of `peers` may be behind their operations on memory of ours, in
-/// nanoseconds, if they share a port that takes `mbits` in a second. 0: nobody knows how much it
-/// takes.
+/// Returns the time in nanoseconds for which the answers of `peers` may be delayed by their
+/// operations on this node's memory. The peers share a port of `mbits` Mbit/s; 0 if its speed is
+/// unknown.
 ///
-/// The peer's port, which we do not know, may be slower, and busy with operations on the memory of others. Down to
-/// 100 Mbit/s that needs no more than the usual limit, and gets its time by doublings where that is shorter.
+/// The peer's port, whose speed is unknown here, may be slower, or busy with operations on other
+/// nodes. Down to 100 Mbit/s the usual limit covers that. A shorter limit doubles until it does.
 pub(crate) fn time_for_operations(mbits: u32, peers: usize) -> u64 {
-    // A bit at one megabit a second takes a microsecond.
+    // One bit takes one microsecond at 1 Mbit/s.
     let microseconds = POSTED.saturating_mul(8).saturating_mul(peers as u64);
     microseconds
         .saturating_mul(1000)
@@ -59,18 +61,18 @@ pub(crate) fn time_for_operations(mbits: u32, peers: usize) -> u64 {
         .map_or(OPERATION, |time| time.clamp(SHORTEST_OPERATIONS, OPERATION))
 }
 
-/// How often the limit doubles at the most.
+/// Maximum number of doublings of the limit.
 const MOST_DOUBLINGS: u32 = 6;
 
-/// How long a peer may be silent.
+/// Limit on the silence of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeepaliveLimit {
-    /// In seconds; 0: for ever.
+    /// 0: unlimited.
     secs: u32,
 }
 
 impl KeepaliveLimit {
-    /// A peer may be silent for `secs` seconds, and for four if that is less; 0: for ever.
+    /// Creates a limit of `secs`, raised to [`SHORTEST_SECS`] if it is less. 0: unlimited.
     pub(crate) const fn new(secs: u32) -> Self {
         let secs = match secs {
             0 => 0,
@@ -80,7 +82,7 @@ impl KeepaliveLimit {
         Self { secs }
     }
 
-    /// The time from one look to the next, in milliseconds: an eighth of the limit as it is at first.
+    /// Returns the time between two checks: an eighth of the limit before any doubling.
     pub(crate) fn period_ms(self) -> u32 {
         match self.secs {
             0 => LONGEST_PERIOD_MS,
@@ -88,8 +90,8 @@ impl KeepaliveLimit {
         }
     }
 
-    /// How long a peer that was given up `failures` times since a message got through may be quiet before it is asked,
-    /// and then until it answers, in nanoseconds.
+    /// Returns the time in nanoseconds before a keepalive is sent, and again until the peer must
+    /// answer. `failures` counts how often the peer was given up since a message got through.
     fn half(self, failures: u32) -> u64 {
         u64::from(self.secs)
             .saturating_mul(SECOND / 2)
@@ -97,73 +99,74 @@ impl KeepaliveLimit {
     }
 }
 
-/// What tells whether the peer lives, since the connection came up.
+/// Signs of activity since the connection came up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinkActivity {
     /// Frames that have arrived, modulo 2^32.
     pub(crate) arrived: u32,
-    /// Nothing can arrive, as we have no memory to receive.
+    /// No frame can arrive, because this node has no memory for receives.
     pub(crate) rx_stalled: bool,
-    /// Sends that the device was given.
+    /// Sends that were posted to the device.
     pub(crate) given: u64,
-    /// Those that it has done.
+    /// Sends that the device has completed.
     pub(crate) done: u64,
-    /// It is at an operation on the peer's memory.
+    /// The device processes an operation on the peer's memory.
     pub(crate) operates: bool,
-    /// It lets peers use memory of programs of this node, and the peer may be at operations on that.
+    /// The device lets peers use memory of programs of this node, and the peer may be doing so.
     pub(crate) offers: bool,
-    /// The time for which that may keep its answer, in nanoseconds.
+    /// Time in nanoseconds for which such use may delay the peer's answer.
     pub(crate) offers_for: u64,
 }
 
-/// What a look at a connection that is up sees.
+/// State of a connection that is up, as one check sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkSnapshot {
-    /// How often the connection came up.
+    /// Number of times that the connection came up.
     pub(crate) times_up: u64,
     pub(crate) through: Through,
-    /// Messages wait to be sent or to be acknowledged, or one has arrived in part.
+    /// Messages wait to be sent or acknowledged, or one has arrived in part.
     pub(crate) waits: bool,
-    /// The first message that was not given to the device.
+    /// Sequence number of the first message that was not posted to the device.
     pub(crate) unsent: Option<u64>,
     pub(crate) activity: LinkActivity,
 }
 
-/// How many messages have got through, in sequence numbers.
+/// Messages that have got through, in sequence numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Through {
-    /// The last that the peer has acknowledged.
+    /// Last message that the peer has acknowledged.
     pub(crate) acked: u64,
-    /// The one that is expected next.
+    /// Message that is expected next from the peer.
     pub(crate) next_rx: u64,
 }
 
-/// What to do about a connection.
+/// Result of a check of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeepaliveDecision {
-    /// Nothing.
+    /// No action.
     Keep,
-    /// Ask the peer for an answer, and note that with [`Keepalive::asked`].
+    /// Send a keepalive, and note that with [`Keepalive::asked`].
     Ask,
-    /// Give it up.
+    /// Give the peer up.
     GiveUp,
 }
 
-/// How far the question is.
+/// Progress of the keepalive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// There is none.
+    /// None was sent.
     Unasked,
-    /// It is queued, and has this number at the most.
+    /// The keepalive is queued, with this sequence number or a lower one.
     Queued(u64),
-    /// The device has it, and has done it when so many sends are done.
+    /// The keepalive was posted. It is completed when the device has completed this number of
+    /// sends.
     Given(u64),
-    /// The peer's device has it.
+    /// The device has completed the send: the peer's device has the keepalive.
     Taken,
 }
 
 impl Stage {
-    /// The time for which the question or its answer may be behind operations, in nanoseconds.
+    /// Returns the time in nanoseconds for which operations may delay the keepalive or its answer.
     fn may_be_behind_operations(self, snapshot: &LinkSnapshot) -> u64 {
         let asks = matches!(self, Self::Queued(_) | Self::Given(_));
         if asks && snapshot.activity.operates {
@@ -176,33 +179,33 @@ impl Stage {
     }
 }
 
-/// What the looks at a connection have in common.
+/// State that is kept between the checks of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Keepalive {
-    /// What had got through at the last look.
+    /// Messages that had got through at the previous check.
     through: Through,
-    /// How often the peer was given up since that changed.
+    /// Number of times that the peer was given up since `through` changed.
     failures: u32,
     quiet: QuietPeriod,
 }
 
-/// A time for which nothing has come.
+/// Period in which nothing has arrived.
 #[derive(Clone, Debug)]
 struct QuietPeriod {
     times_up: u64,
     arrived: u32,
     done: u64,
-    /// There was something to wait for at the last look.
+    /// The connection waited for the peer at the previous check.
     waited: bool,
-    /// When that was, in nanoseconds.
+    /// Time of the previous check, in nanoseconds.
     last: u64,
-    /// How long nothing has come, or the peer has had to answer, in nanoseconds.
+    /// Time in nanoseconds without an arrival, or since the peer has to answer.
     quiet: u64,
     stage: Stage,
 }
 
 impl Keepalive {
-    /// A connection at which nobody has looked.
+    /// Creates the state of a connection that was not checked yet.
     pub(crate) fn new() -> Self {
         Self {
             through: Through::default(),
@@ -211,18 +214,18 @@ impl Keepalive {
         }
     }
 
-    /// The peer was asked: the question has the number `sequence`, or less.
+    /// Notes that a keepalive was queued, with the sequence number `sequence` or a lower one.
     pub(crate) fn asked(&mut self, sequence: u64) {
         self.quiet.stage = Stage::Queued(sequence);
         self.quiet.quiet = 0;
     }
 
-    /// Nothing waits, or there is no link: what was heard until now does not count.
+    /// Notes that nothing waits or that there is no link, so earlier silence does not count.
     pub(crate) fn pause(&mut self) {
         self.quiet = QuietPeriod::new();
     }
 
-    /// Looks at the connection, `now` by a monotonic clock in nanoseconds.
+    /// Checks the connection. `now` is a monotonic time in nanoseconds.
     pub(crate) fn check(
         &mut self,
         snapshot: &LinkSnapshot,
@@ -261,7 +264,8 @@ impl QuietPeriod {
         limit: KeepaliveLimit,
         failures: u32,
     ) -> KeepaliveDecision {
-        // A machine that was stopped has not listened. So no more counts than for a look that is late.
+        // A host that was suspended could not receive. So at most the time of one late check
+        // counts.
         let most = u64::from(limit.period_ms()).saturating_mul(2_000_000);
         let passed = now.saturating_sub(self.last).min(most);
         let heard = (self.times_up, self.arrived) != (snapshot.times_up, snapshot.activity.arrived);
@@ -294,7 +298,7 @@ impl QuietPeriod {
         KeepaliveDecision::GiveUp
     }
 
-    /// Follows the question on its way.
+    /// Updates the stage of the keepalive.
     fn follow(&mut self, snapshot: &LinkSnapshot, progress: bool) {
         if let Stage::Queued(sequence) = self.stage {
             if snapshot.unsent.is_none_or(|first| first > sequence) {

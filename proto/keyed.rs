@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A hash with a secret key, for tables whose keys programs choose.
+//! Hash with a secret key, for tables whose keys programs choose.
 //!
-//! Who does not know the secret cannot find keys that share a bucket. Each word of a key meets a
-//! part of the secret before it is multiplied, and both halves of the product count: a difference
-//! between two keys becomes one that depends on the secret. Two multiplications are what a lookup
-//! for each message can pay for.
+//! Without the secret, a program cannot find keys that share a bucket. Each word of a key is XORed
+//! with a part of the secret before the multiplication. Both halves of the product count, so the
+//! result of a difference between two keys depends on the secret. A lookup for each message can
+//! afford two multiplications.
 
-/// What the hash depends on besides the key.
+/// Random secret that the hash depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct Secret([u64; 3]);
 
-/// Folds the product of two words.
+/// Multiplies two words and XORs the halves of the product.
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a).wrapping_mul(u128::from(b));
-    // CAST: both halves.
+    // CAST: both halves are used.
     (product >> 64) as u64 ^ product as u64
 }
 
 impl Secret {
-    /// A secret of random words, as `random` gives them.
+    /// Creates a secret from random words, which `random` returns.
     pub(crate) fn new(mut random: impl FnMut() -> u32) -> Self {
         let mut word = || u64::from(random()) << 32 | u64::from(random());
         let [a, b, c] = [word(), word(), word()];
-        // An even factor loses a bit, and 0 all.
+        // An even factor loses a bit, and a factor of 0 loses all.
         Self([a, b, c | 1])
     }
 
-    /// What an address, by its halves, adds to a hash.
+    /// Returns the contribution of an address, given as its halves, to a hash.
     #[inline]
     pub(crate) fn address(&self, (high, low): (u64, u64)) -> u64 {
         let [a, b, _] = self.0;
         fold(low ^ a, high ^ b)
     }
 
-    /// The hash of an address, by what it adds, and of a word that tells what is at one address
-    /// apart. The upper bits are as good as the lower ones.
+    /// Returns the hash of an address, given as its contribution, and of `place`, a word that
+    /// distinguishes the keys of one address. Upper bits are as good as lower ones.
     #[inline]
     pub(crate) fn hash(&self, address: u64, place: u64) -> u64 {
         let [_, _, c] = self.0;

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When a socket that is not read fast enough counts as congested.
+//! Decides when a socket counts as congested because its program reads too slowly, and what a
+//! user's unread messages may take.
 
-/// What changes for the port of a socket.
+/// Change of the congestion state of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transition {
-    /// Nothing.
+    /// No change.
     None,
-    /// Senders are to be held back.
+    /// The port is congested: senders have to wait.
     Congested,
-    /// Senders may go on.
+    /// The port is not congested any more: senders may go on.
     Cleared,
 }
 
-/// Judges a socket with `bytes` of unread messages and a receive limit of `limit` bytes.
+/// Compares `bytes` of unread messages at a socket with its receive limit of `limit` bytes.
 ///
-/// A port gets congested above the limit and stays so until less than half of the limit is used,
-/// so that a slow reader does not cause a map update per message.
+/// A port becomes congested above the limit, and stays so until less than half of the limit is
+/// used. Otherwise a slow reader would cause a map update per message.
 #[inline]
 pub(crate) const fn transition(congested: bool, bytes: u64, limit: u64) -> Transition {
     if !congested && bytes > limit {
@@ -28,7 +29,8 @@ pub(crate) const fn transition(congested: bool, bytes: u64, limit: u64) -> Trans
     }
 }
 
-/// What a socket takes in any case before [`is_overrun`], in bytes, on a node with `memory` bytes.
+/// Returns the bytes that a socket takes in any case before [`is_overrun`], on a node with `memory`
+/// bytes.
 pub(crate) const fn patience(memory: u64) -> u64 {
     const LEAST: u64 = 32 << 20;
     if memory / 32 > LEAST {
@@ -38,36 +40,36 @@ pub(crate) const fn patience(memory: u64) -> u64 {
     }
 }
 
-/// Whether so much waits to be read, more than `patience` bytes, that a peer can hardly be taking notice of
-/// the congestion any more.
+/// Returns `true` if the peer can hardly be respecting the congestion any more: more than
+/// `patience` bytes and four times `limit` are unread.
 ///
-/// What its sockets had sent when they were told may still come, and every one of them may have a send
-/// buffer full of it.
+/// The factor is necessary because messages that the peer's sockets had sent before they were
+/// notified still arrive. Each of those sockets may have a full send buffer.
 #[inline]
 pub(crate) const fn is_overrun(bytes: u64, limit: u64, patience: u64) -> bool {
     bytes > patience && bytes / 4 > limit
 }
 
-/// The part of the receive memory that a user's unread messages take, which decides on the next
-/// long one.
+/// Share of the receive memory that a user's unread messages take. It decides about the next long
+/// message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Usage {
-    /// It keeps the buffers that it came in.
+    /// The message keeps its receive buffers.
     Small,
-    /// The same, but the user's senders are held back earlier.
+    /// The message keeps its receive buffers, but the user's senders are held back earlier.
     Tight,
-    /// It is copied, so that its buffers can be used again.
+    /// The message is copied, so that its buffers can be reused.
     Large,
-    /// It is dropped.
+    /// The message is dropped.
     Full,
 }
 
-/// The memory that unread messages from other nodes take, in bytes.
+/// Memory of unread messages from other nodes, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unread {
-    /// Buffers of a pool, that they came in.
+    /// Pool buffers in which the messages arrived.
     pub(crate) in_buffers: u64,
-    /// Memory that they were copied to, and what else a message takes.
+    /// Memory for copies, and for other parts of messages.
     pub(crate) copied: u64,
 }
 
@@ -77,21 +79,22 @@ impl Unread {
     }
 }
 
-/// What a user is charged with for the messages that wait at one of his sockets.
+/// Charge to a user for the unread messages of one socket.
 ///
-/// Buffers are charged as they are. Copies are charged in steps of a few KiB, of which a socket keeps
-/// one, or two, that it does not need: most come and go one by one, and each user has one account.
+/// Buffers are charged exactly. Copies are charged in steps of a few KiB, and a socket keeps one or
+/// two steps more than it needs. Most messages come and go one by one, and all sockets of a user
+/// share one account.
 #[derive(Debug, Default)]
 pub(crate) struct Charges {
     taken: Unread,
-    /// What is charged for copies: as much as they take, or more.
+    /// Bytes charged for copies: at least as many as they take.
     for_copies: u64,
 }
 
 impl Charges {
     const STEP: u64 = 4 << 10;
 
-    /// Nothing waits.
+    /// Creates the charge of a socket without messages.
     pub(crate) const fn new() -> Self {
         Self {
             taken: Unread {
@@ -102,7 +105,7 @@ impl Charges {
         }
     }
 
-    /// A message waits that takes `more`. Returns what is to be charged for it.
+    /// Adds an unread message that takes `more`. Returns the amount to charge to the user.
     #[inline]
     pub(crate) const fn add(&mut self, more: Unread) -> Unread {
         self.taken.in_buffers = self.taken.in_buffers.saturating_add(more.in_buffers);
@@ -116,8 +119,8 @@ impl Charges {
         }
     }
 
-    /// A message that takes `less` does not wait any more. Returns what is not charged any more:
-    /// everything, if nothing waits and `closely` says that memory is short.
+    /// Removes a message that takes `less`. Returns the amount to uncharge. If no copies are left
+    /// and `closely` says that memory is short, no spare step is kept.
     #[inline]
     pub(crate) const fn subtract(&mut self, less: Unread, closely: bool) -> Unread {
         self.taken.in_buffers = self.taken.in_buffers.saturating_sub(less.in_buffers);
@@ -136,7 +139,7 @@ impl Charges {
         }
     }
 
-    /// Nothing waits any more. Returns what was charged.
+    /// Removes all messages. Returns the amount that was charged.
     pub(crate) const fn take(&mut self) -> Unread {
         let all = Unread {
             in_buffers: self.taken.in_buffers,
@@ -147,17 +150,17 @@ impl Charges {
     }
 }
 
-/// What is left of twice the `limit` of a pool, for copies.
+/// Returns the part of twice the `limit` of a pool that is left for copies.
 const fn left_to_copy(all: Unread, limit: u64) -> u64 {
     limit.saturating_mul(2).saturating_sub(all.total())
 }
 
-/// Judges a user whose unread messages take `own`, and those of all users `all`, while a pool of
+/// Judges a user whose unread messages take `own`. Those of all users take `all`, and a pool of
 /// buffers may take `limit` bytes.
 ///
-/// It goes by what is left: one user alone may keep half of the pool's limit in its buffers, one of
-/// two a third; of N users each may keep one part of N + 1, and one is left. With what is copied it
-/// is twice as much. Copies of one user take no buffers of another.
+/// The free part of the pool decides. A single user may keep half of the limit in buffers, and each
+/// of two users a third. In general, N users may each keep one part of N + 1, and one part stays
+/// free. With copies the total is twice as large. Copies of one user take no buffers from another.
 pub(crate) const fn usage(own: Unread, all: Unread, limit: u64) -> Usage {
     let left = limit.saturating_sub(all.in_buffers);
     let left_to_copy = left_to_copy(all, limit);
@@ -172,12 +175,13 @@ pub(crate) const fn usage(own: Unread, all: Unread, limit: u64) -> Usage {
     }
 }
 
-/// Whether a user, as above, gets a short message, which is copied in any case.
+/// Returns `true` if a user gets a short message, which is copied in any case. Parameters as for
+/// [`usage`].
 pub(crate) const fn takes_short(own: Unread, all: Unread, limit: u64) -> bool {
     own.copied <= left_to_copy(all, limit)
 }
 
-/// The receive limit of a socket of a user whose share is not small any more.
+/// Returns the receive limit of a socket whose user's share is not small any more.
 #[inline]
 pub(crate) const fn tight_limit(limit: usize) -> usize {
     limit / 8
