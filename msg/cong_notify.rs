@@ -84,8 +84,8 @@ impl CongNotify {
     }
 
     /// Returns `true` if there is a notification for `poll(2)`. It is reported until
-    /// [`Self::ack_reported`], because epoll polls when it starts to watch a socket and again before it
-    /// reports.
+    /// [`Self::ack_reported`], because epoll polls when it starts to watch a socket and again
+    /// before it reports.
     ///
     /// # Context
     ///

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A message that has arrived and waits to be read.
+//! Messages that have arrived and wait to be read.
+//!
+//! A message holds its payload inline, in a copy, or in the receive buffers in which it arrived.
+//! Dropping the message returns those buffers to their pool. If there is no memory for a copy, the
+//! message keeps its buffers or is dropped.
 
 use super::{MsgMeta, SndbufCharge, Stamps};
 use crate::kapi::{alloc::kmalloc_size, net::RecvMsg, sync::Item, InlineBytes};
@@ -9,17 +13,17 @@ use crate::recv_pool::BufMut;
 use core::net::Ipv6Addr;
 use kernel::{alloc::AllocError, prelude::*};
 
-/// Payloads up to this many bytes are kept in the message itself. One that arrived is copied out, so
-/// that its buffer can be posted again at once.
+/// Maximum payload that is stored in the message itself. A payload from another node is copied
+/// there, so that its buffer can be posted again at once.
 pub(crate) const INLINE: usize = 152;
 
-/// Bytes of payload in one of [`Payload::Chunks`], but for the last one.
+/// Payload bytes in each of [`Payload::Chunks`], except the last one.
 pub(crate) const CHUNK: usize = 64 << 10;
 
-/// What a message takes beyond its payload, in bytes.
+/// Memory of a message without its payload, in bytes.
 const OVERHEAD: usize = Item::<Incoming>::SIZE;
 
-/// What a copy of `len` bytes of payload takes of memory, in bytes.
+/// Returns the memory that a copy of `len` bytes of payload takes, in bytes.
 fn size_of_copy(len: usize) -> usize {
     if len <= CHUNK {
         return kmalloc_size(len);
@@ -31,25 +35,25 @@ fn size_of_copy(len: usize) -> usize {
         .saturating_add(kmalloc_size(list))
 }
 
-/// The bytes of a message.
+/// Storage of a message's payload.
 pub(crate) enum Payload {
-    /// A short one, in [`Incoming::inline`].
+    /// In [`Incoming::inline`].
     Inline,
-    /// In memory of its own.
+    /// In one allocation.
     Chunk(KVVec<u8>),
-    /// In memory of its own, in pieces.
+    /// In several allocations.
     Chunks(KVec<KVVec<u8>>),
-    /// In the buffer that it arrived in, behind the header.
+    /// In the receive buffer, behind the header.
     One(BufMut),
-    /// In the buffers that it arrived in, behind their headers. All but the last have as much as the
-    /// first, this many bytes.
+    /// In several receive buffers, behind their headers. All but the last have this many bytes of
+    /// payload.
     Many(KVec<BufMut>, u32),
 }
 
 impl Incoming {
-    /// Calls `f` with the payload's pieces in order, until it fails.
+    /// Calls `f` with the pieces of the payload in order, until it fails.
     fn try_for_each(&self, mut f: impl FnMut(&[u8]) -> Result) -> Result {
-        /// The first `len` bytes of payload in a buffer.
+        /// Returns the first `len` bytes of payload in a buffer.
         fn behind_header(buf: &BufMut, len: usize) -> &[u8] {
             let end = Header::LEN.saturating_add(len);
             buf.bytes().get(Header::LEN..end).unwrap_or(&[])
@@ -73,31 +77,31 @@ impl Incoming {
     }
 }
 
-/// A message on its way to a reader. It refers to nothing of the connection that brought it.
+/// A message that waits to be read. It holds no reference to the connection on which it arrived.
 pub(crate) struct Incoming {
-    /// Who sent it.
+    /// Address of the sender.
     pub(crate) saddr: Ipv6Addr,
     pub(crate) sport: u16,
-    /// The type of service of the connection that brought it, or of the sender on the loop transport.
+    /// Type of service of the connection, or of the sender on the loop transport.
     pub(crate) tos: u8,
     /// Payload bytes.
     pub(crate) len: u32,
-    /// Its number on the connection that brought it; 0 on the loop transport.
+    /// Sequence number on the connection. 0 on the loop transport.
     pub(crate) sequence: u64,
-    /// The link of addresses that are link-local, the sender's or the receiver's; else 0.
+    /// Scope of link-local addresses, the sender's or the receiver's. Otherwise 0.
     pub(crate) scope: u32,
     pub(crate) meta: Option<KBox<MsgMeta>>,
     pub(crate) payload: Payload,
     pub(crate) inline: InlineBytes<INLINE>,
-    /// On the loop transport the sender pays until the message is read.
+    /// Charge to the sender until the message is read. Only on the loop transport.
     pub(crate) charge: Option<SndbufCharge>,
 }
 
-/// With the link of its queue this is one piece of memory of 256 bytes.
+/// Together with the link of its queue a message is one allocation of 256 bytes.
 const _: () = assert!(OVERHEAD == 256);
 
 impl Incoming {
-    /// A message of `len` bytes that are still to be added: there are none yet.
+    /// Creates a message for `len` bytes of payload, which the caller adds.
     pub(crate) fn new(
         saddr: Ipv6Addr,
         sport: u16,
@@ -123,7 +127,11 @@ impl Incoming {
         )
     }
 
-    /// Gives the message a copy of `bytes` in memory of its own. False if there is none. Any context.
+    /// Sets the payload to a copy of `bytes`. Returns `false` if there is no memory.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn set_copy(&mut self, bytes: &[u8]) -> bool {
         let mut copy = KVVec::new();
         let copied = copy.extend_from_slice(bytes, GFP_ATOMIC).is_ok();
@@ -133,7 +141,7 @@ impl Incoming {
         copied
     }
 
-    /// Adds what the sender says.
+    /// Adds the RDMA extension headers of the sender.
     pub(crate) fn set_extras(
         &mut self,
         extras: RdmaExthdrs,
@@ -151,13 +159,18 @@ impl Incoming {
         Ok(())
     }
 
-    /// Whether its times are noted.
+    /// Returns `true` if the message has timestamps.
     #[inline]
     pub(super) fn is_timed(&self) -> bool {
         self.meta.as_ref().is_some_and(|it| it.stamps.is_some())
     }
 
-    /// The message is being queued at a socket whose program wants to know times. Without memory it has none. Any context.
+    /// Notes the time at which the message is queued at a socket that requests timestamps. If there
+    /// is no memory, the message has none.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[cold]
     pub(super) fn note_delivery(&mut self) {
         if self.meta.is_none() {
@@ -168,7 +181,8 @@ impl Incoming {
         }
     }
 
-    /// What a message of `len` bytes takes of memory on the loop transport, in bytes, without [`MsgMeta`].
+    /// Returns the memory that a message of `len` bytes takes on the loop transport, in bytes,
+    /// without [`MsgMeta`].
     #[inline]
     pub(crate) fn cost_of_copy(len: usize) -> usize {
         if len <= INLINE {
@@ -177,7 +191,8 @@ impl Incoming {
         OVERHEAD.saturating_add(size_of_copy(len))
     }
 
-    /// What the message takes of the receiver's buffer, in bytes of memory. It does not change once it is queued.
+    /// Returns the bytes that count against the receive buffer. Constant once the message is
+    /// queued.
     #[inline]
     pub(crate) fn cost(&self) -> usize {
         if self.meta.is_none() && matches!(self.payload, Payload::Inline) {
@@ -186,16 +201,17 @@ impl Incoming {
         self.cost_of_more()
     }
 
-    /// Whether the payload is in the buffers that it came in.
+    /// Returns `true` if the payload is in receive buffers.
     #[inline]
     pub(super) fn is_in_buffers(&self) -> bool {
         matches!(self.payload, Payload::One(_) | Payload::Many(..))
     }
 
-    /// What of its `cost` the reader's user is charged with. It does not change once it is queued.
+    /// Returns the part of `cost` that is charged to the reader's user. Constant once the message
+    /// is queued.
     #[inline]
     pub(super) fn charged(&self, cost: usize) -> Unread {
-        // On the loop transport the sender pays.
+        // On the loop transport the sender is charged.
         if self.charge.is_some() {
             return Unread::default();
         }
@@ -209,11 +225,14 @@ impl Incoming {
         }
     }
 
-    /// Moves a payload out of the buffers that it came in to memory of its own. False if there is
-    /// none. Any context.
+    /// Copies a payload out of its receive buffers. Returns `false` if there is no memory.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[cold]
     pub(super) fn copy_out(&mut self) -> bool {
-        /// Of a size that there is also if memory is in pieces.
+        /// Small enough to be available when memory is fragmented.
         const PIECE: usize = 16 << 10;
         let mut chunks: KVec<KVVec<u8>> = KVec::new();
         let mut left = self.len as usize;
@@ -222,7 +241,7 @@ impl Incoming {
             let mut rest = bytes;
             while !rest.is_empty() {
                 if room == 0 {
-                    // Whatever a buffer says, this ends.
+                    // At least 1, so that the loop ends whatever `len` says.
                     room = left.clamp(1, PIECE);
                     chunks.push(KVVec::with_capacity(room, GFP_ATOMIC)?, GFP_ATOMIC)?;
                 }
@@ -241,7 +260,7 @@ impl Incoming {
         copied.is_ok()
     }
 
-    /// What a message takes that is more than a few bytes.
+    /// Returns the cost of a message that has more than an inline payload.
     fn cost_of_more(&self) -> usize {
         let meta = self.meta.as_ref().map_or(0, |_| MsgMeta::SIZE);
         OVERHEAD
@@ -249,7 +268,7 @@ impl Incoming {
             .saturating_add(meta)
     }
 
-    /// What the payload takes of memory of its own, in bytes.
+    /// Returns the memory of a payload that is not inline, in bytes.
     fn payload_size(&self) -> usize {
         match &self.payload {
             Payload::Inline => 0,
@@ -259,9 +278,15 @@ impl Incoming {
         }
     }
 
-    /// Copies the payload to a reader, as much as there is room for, and returns how much that was.
+    /// Copies the payload to a reader, as far as there is room. Returns the number of bytes copied.
     ///
-    /// Fails with EFAULT. May sleep.
+    /// # Errors
+    ///
+    /// - `EFAULT`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn copy_to(&self, msg: &mut RecvMsg<'_>) -> Result<usize> {
         let room = msg.room();
         let mut copied = 0usize;

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A message on its way to another node.
+//! Messages for other nodes.
+//!
+//! A message is filled by the system call, and holds its fragments until the peer has acknowledged
+//! it. A fragment's buffer is shared with each queue pair to which it was posted. While an earlier
+//! queue pair still has the buffer, the fragment cannot be posted again. Dropping the message
+//! releases its charge, see [`SndbufCharge`].
 
 use super::{FollowUp, PongSlot, RdmaOp, SndbufCharge, Socket};
 use crate::kapi::{
@@ -18,18 +23,18 @@ use crate::proto::{
 use crate::recv_pool::{Buf, BufMut, Context, Pools};
 use kernel::prelude::*;
 
-/// The buffer of a fragment: room for the header, then the payload.
+/// Buffer of a fragment: room for the header, then the payload.
 enum Piece {
-    /// Not posted by anyone.
+    /// Not posted.
     Ready(BufMut),
-    /// Posted, perhaps to a queue pair that is gone since.
+    /// Posted, perhaps to a queue pair that no longer exists.
     Posted(Buf),
-    /// Never seen but by the method that changes one into the other.
+    /// Seen only by the methods that change one variant into the other.
     Taken,
 }
 
 impl Piece {
-    /// The buffer, for reading. `None` if an earlier queue pair still has it.
+    /// Returns the buffer for reading. `None` if an earlier queue pair still has it.
     fn read(&mut self) -> Option<&[u8]> {
         if let Self::Posted(_) = self {
             if let Self::Posted(buf) = core::mem::replace(self, Self::Taken) {
@@ -42,9 +47,9 @@ impl Piece {
         }
     }
 
-    /// Writes the header, and gives a handle to post to queue pairs of the device that has `pools`, and
-    /// whether the `len` bytes of payload in the buffer had to be copied for that. `None` if it is
-    /// still posted, or could not be copied.
+    /// Writes the header, and returns a handle to post to queue pairs of the device that has
+    /// `pools`. The flag is `true` if the `len` bytes of payload had to be copied for that. `None`
+    /// if the buffer is still posted, or could not be copied.
     fn post(&mut self, header: &Header, len: u32, pools: &Pools) -> Option<(Buf, bool)> {
         let buf = match core::mem::replace(self, Self::Taken) {
             Self::Ready(buf) => buf,
@@ -72,15 +77,23 @@ impl Piece {
     }
 }
 
-/// The fragments of a message.
+/// Fragments of a message.
 enum Fragments {
     One(Piece),
     Many(KVec<Piece>),
 }
 
 impl Fragments {
-    /// Buffers for `len` bytes of payload, cut for fragments of `most`, or of less if memory is only to
-    /// be had in smaller pieces: returns how they are cut. Fails with ENOMEM. May sleep.
+    /// Allocates buffers for `len` bytes of payload, and returns the fragment size. That is `most`,
+    /// or less if there is memory only in smaller pieces.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn alloc(pools: &Pools, most: FragmentSize, len: u32) -> Result<(FragmentSize, Self)> {
         let mut cut = most;
         loop {
@@ -111,7 +124,15 @@ impl Fragments {
         Ok(Self::Many(pieces))
     }
 
-    /// Copies the payload of a system call to new buffers. Fails with EFAULT. May sleep.
+    /// Copies the payload of a system call to new buffers.
+    ///
+    /// # Errors
+    ///
+    /// - `EFAULT`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn fill(&mut self, len: u32, cut: FragmentSize, msg: &mut SendMsg<'_>) -> Result {
         let pieces = match self {
             Self::One(piece) => core::slice::from_mut(piece),
@@ -130,19 +151,19 @@ impl Fragments {
     }
 }
 
-/// What a message has beside its payload.
+/// Memory that a message announces to its receiver, and the operation that it carries.
 #[derive(Default)]
 pub(crate) struct MsgOps {
-    /// The memory of its sender that it tells the receiver of.
+    /// Registered memory of the sender that the message announces.
     pub(crate) memory: Option<Cookie>,
     pub(crate) operation: Option<KBox<RdmaOp>>,
 }
 
-/// What is given back when a message is done with.
+/// Resources that are released when a message is finished.
 enum Charge {
-    /// Its sender's.
+    /// Charge to the sender's socket.
     Socket(SndbufCharge),
-    /// The node's, if it is an answer to a ping.
+    /// No socket is charged. An answer to a ping has a slot of the node's budget.
     Node { _pong: Option<PongSlot> },
 }
 
@@ -155,32 +176,41 @@ impl Charge {
     }
 }
 
-/// A message that is queued for a peer, from the system call until the peer has acknowledged it.
+/// A message for a peer, from the system call until the peer has acknowledged it.
 pub(crate) struct Message {
-    /// Assigned when the message is queued.
+    /// Sequence number, assigned when the message is queued.
     pub(crate) sequence: u64,
     /// Payload bytes.
     pub(crate) len: u32,
     pub(crate) sport: u16,
     pub(crate) dport: u16,
-    /// The next fragment to post; 0 while none is.
+    /// Index of the next fragment to post. 0 as long as none was posted.
     pub(crate) fragment: u32,
-    /// Its sender has cancelled it while it was half out: it is completed, and not sent again.
+    /// The sender has cancelled the message when it was partially sent. It is completed, and not
+    /// sent again.
     pub(crate) cancelled: bool,
-    /// It only asks whether the peer lives: it is not sent again, and wants an answer at once.
+    /// The message is a keepalive: it is not sent again, and requests an acknowledgement.
     pub(crate) asks: bool,
-    /// The flags of the header, the same in all fragments.
+    /// Flags of the header, the same in all fragments.
     pub(crate) flags: wire::Flags,
     fragments: Fragments,
     pub(crate) ops: MsgOps,
-    /// How `fragments` are cut.
+    /// Size of `fragments`.
     cut: FragmentSize,
     payer: Charge,
 }
 
 impl Message {
-    /// A message with the payload of a system call, cut for fragments of `cut`. Fails with EFAULT or
-    /// ENOMEM. May sleep.
+    /// Creates a message with the payload of a system call, in fragments of `cut`.
+    ///
+    /// # Errors
+    ///
+    /// - `EFAULT`
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn from_user(
         pools: &Pools,
         cut: FragmentSize,
@@ -199,7 +229,7 @@ impl Message {
         Ok(Item::new(message, GFP_KERNEL)?)
     }
 
-    /// What a message of `len` bytes takes of memory if it is cut for fragments of `cut`, in bytes.
+    /// Returns the memory of a message of `len` bytes in fragments of `cut`, in bytes.
     pub(crate) fn cost(len: u32, cut: FragmentSize) -> usize {
         let mut rest = len;
         let (mut whole, mut list) = (0, 0);
@@ -217,17 +247,37 @@ impl Message {
             .saturating_add(buffers as usize)
     }
 
-    /// An empty message that no socket pays for. Fails with ENOMEM. Any context.
+    /// Creates an empty message that is not charged to a socket.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn empty(pools: &Pools, sport: u16, dport: u16) -> Result<Item<Self>> {
         Self::short(pools, sport, dport, Charge::Node { _pong: None })
     }
 
-    /// An answer to a ping from a port. Fails with ENOMEM. Any context.
+    /// Creates the answer to a ping from `dport`.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn pong(pools: &Pools, dport: u16, pong: PongSlot) -> Result<Item<Self>> {
         Self::short(pools, PING_PORT, dport, Charge::Node { _pong: Some(pong) })
     }
 
-    /// A message of `len` bytes that is cut for fragments of `cut`. For tests. May sleep.
+    /// Creates a message of `len` bytes in fragments of `cut`, for tests.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     #[cfg(rds_kunit)]
     pub(crate) fn of_len(
         pools: &Pools,
@@ -247,8 +297,16 @@ impl Message {
         Ok(Item::new(message, GFP_ATOMIC)?)
     }
 
-    /// A message that only has the peer answer: from nobody to nobody, so that it is dropped and acknowledged. A byte
-    /// in it tells it from an acknowledgement. Fails with ENOMEM. Any context.
+    /// Creates a keepalive. Both its ports are 0, so the peer acknowledges it and delivers it to no
+    /// socket. One byte of payload distinguishes it from an acknowledgement.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn probe(pools: &Pools) -> Result<Item<Self>> {
         let mut buf = pools.alloc_send(1, Context::Atomic)?;
         *buf.bytes_mut().get_mut(Header::LEN).ok_or(EINVAL)? = 0;
@@ -289,12 +347,16 @@ impl Message {
         }
     }
 
-    /// Writes the header of the next fragment, which is `part` of the message cut by `size`, and gives
-    /// its buffer to post to queue pairs of the device that has `pools`, and whether the payload was
-    /// copied for that.
+    /// Writes the header of the next fragment, which is `part` of the message in fragments of
+    /// `size`. Returns its buffer, to post to queue pairs of the device that has `pools`. The flag
+    /// is `true` if the payload was copied for that.
     ///
-    /// `None` if there is none, if an earlier queue pair still has it, or if it has to be copied, to
-    /// the memory of another device or because the message is cut otherwise, and there is no memory.
+    /// Returns `None` in these cases:
+    ///
+    /// - There is no such fragment.
+    /// - An earlier queue pair still has the buffer.
+    /// - The fragment must be copied, to the memory of another device or to another size, and there
+    ///   is no memory.
     pub(crate) fn fragment_to_post(
         &mut self,
         header: &Header,
@@ -313,8 +375,8 @@ impl Message {
         Some((copy.freeze(), true))
     }
 
-    /// Whether the message may share a frame with others: it is short, and nothing of it is out. A probe
-    /// is for the sake of its frame.
+    /// Returns `true` if the message may share a frame with others: it is short, and no part of it
+    /// was sent. Messages for or from the probe port need a frame of their own.
     pub(crate) fn is_packable(&self) -> bool {
         self.fragment == 0
             && self.len <= packed::LONGEST
@@ -323,15 +385,15 @@ impl Message {
             && self.dport != PROBE_PORT
     }
 
-    /// Adds the whole message to a frame that has room for it. `None` if an earlier queue pair still
-    /// has it.
+    /// Adds the whole message to a frame that has room for it. `None` if an earlier queue pair
+    /// still has its buffer.
     pub(crate) fn pack(&mut self, header: &Header, packer: &mut Packer<'_>) -> Option<()> {
         let end = Header::LEN.saturating_add(self.len as usize);
         let payload = self.piece(0)?.read()?.get(Header::LEN..end)?;
         packer.push(header, payload).then_some(())
     }
 
-    /// Copies payload from byte `offset` on. `None` if a queue pair still has some of it.
+    /// Copies payload from byte `offset` on. `None` if a queue pair still has one of the buffers.
     fn copy_out(&mut self, offset: u32, mut out: &mut [u8]) -> Option<()> {
         let cut = self.cut.bytes();
         let mut at = offset;
@@ -350,7 +412,7 @@ impl Message {
         Some(())
     }
 
-    /// What its headers tell beside the message.
+    /// Returns the extension headers.
     #[inline]
     pub(crate) fn extensions(&self) -> [u8; exthdr::SPACE] {
         let (memory, operation) = (self.ops.memory, self.operation());
@@ -361,7 +423,7 @@ impl Message {
         RdmaExthdrs { memory, used }.emit()
     }
 
-    /// Whether the peer is to acknowledge it, and no program to get it.
+    /// Returns `true` if the peer acknowledges the message and delivers it to no socket.
     #[inline]
     pub(crate) fn is_question(&self) -> bool {
         self.operation()
@@ -373,45 +435,47 @@ impl Message {
         self.ops.operation.as_deref()
     }
 
-    /// Whether it was for one queue pair only: it is not sent again.
+    /// Returns `true` if the message was for one queue pair only, so it is not sent again.
     pub(crate) fn is_for_one_link(&self) -> bool {
         self.cancelled || self.asks
     }
 
-    /// Whether the peer waits for the rest of it.
+    /// Returns `true` if the peer waits for the rest of the message.
     pub(crate) fn is_partially_sent(&self) -> bool {
         self.fragment > 0 || self.operation().is_some_and(RdmaOp::is_partially_sent)
     }
 
-    /// Whether its operation has work requests that wait to be posted.
+    /// Returns `true` if the message has an operation with work requests that wait to be posted.
     #[inline]
     pub(crate) fn has_to_operate(&self) -> bool {
         self.operation().is_some_and(RdmaOp::is_waiting)
     }
 
-    /// Whether the next work request of its operation is a read.
+    /// Returns `true` if the next work request of the operation is a read.
     pub(crate) fn reads_next(&self) -> bool {
         self.operation().is_some_and(RdmaOp::reads_next)
     }
 
-    /// Whether it is sent when its operation is done.
+    /// Returns `true` if the message is sent only when its operation is done.
     #[inline]
     pub(crate) fn is_fenced(&self) -> bool {
         self.operation().is_some_and(|it| it.fence)
     }
 
-    /// Whether it is to be acknowledged at once: its operation is done then, or it is there for that.
+    /// Returns `true` if the message requests an immediate acknowledgement: it is a keepalive, or
+    /// only the acknowledgement tells that its operation is done.
     #[inline]
     pub(crate) fn wants_ack(&self) -> bool {
         self.asks || self.operation().is_some_and(RdmaOp::is_awaiting_ack)
     }
 
-    /// Whether it has an operation that cannot be known to have gone well, as the queue pair is gone.
+    /// Returns `true` if the message has an operation that was started on a queue pair that is
+    /// gone, and is not known to have succeeded.
     pub(crate) fn has_lost_operation(&self) -> bool {
         self.operation().is_some_and(RdmaOp::is_lost)
     }
 
-    /// It is in the queue of a connection.
+    /// Notes that the message is in the queue of a connection.
     pub(crate) fn queue(&mut self, sequence: u64) {
         self.sequence = sequence;
         if let Some(operation) = self.operation() {
@@ -419,21 +483,21 @@ impl Message {
         }
     }
 
-    /// The peer has got it.
+    /// Notes that the peer has received the message.
     pub(crate) fn acknowledge(&self) {
         if let Some(operation) = self.operation() {
             operation.acknowledge();
         }
     }
 
-    /// The program does not want it any more.
+    /// Notes that the program has cancelled the message.
     pub(crate) fn cancel(&self) {
         if let Some(operation) = self.operation() {
             operation.cancel();
         }
     }
 
-    /// Whether this socket sent it.
+    /// Returns `true` if the socket `sk` sent the message.
     pub(crate) fn is_from(&self, sk: &Sock<Socket>) -> bool {
         match (self.payer.charge(), self.operation()) {
             (Some(charge), _) => core::ptr::eq(charge.socket(), sk),
@@ -442,7 +506,7 @@ impl Message {
         }
     }
 
-    /// Whether the socket that sent it is closed.
+    /// Returns `true` if the socket that sent the message is closed.
     pub(crate) fn is_from_closed(&self) -> bool {
         match (self.payer.charge(), self.operation()) {
             (Some(charge), _) => charge.socket().is_closed(),
@@ -451,12 +515,12 @@ impl Message {
         }
     }
 
-    /// What its sender pays for it, in bytes.
+    /// Returns the bytes that are charged to the sender.
     pub(crate) fn charge(&self) -> usize {
         self.payer.charge().map_or(0, SndbufCharge::bytes)
     }
 
-    /// How much of its send buffer the sender uses.
+    /// Returns the use of the sender's send buffer.
     pub(crate) fn pressure(&self) -> Pressure {
         match self.payer.charge() {
             Some(charge) => charge.socket().pressure(),
@@ -464,8 +528,8 @@ impl Message {
         }
     }
 
-    /// Separates the message from its sender, who no longer pays for it. What is returned must be
-    /// dropped without a lock.
+    /// Separates the message from its sender, which is no longer charged. The caller drops the
+    /// result without a lock.
     pub(crate) fn take_charge(&mut self) -> Option<SndbufCharge> {
         match core::mem::replace(&mut self.payer, Charge::Node { _pong: None }) {
             Charge::Socket(charge) => Some(charge),

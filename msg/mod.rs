@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages and the sockets that they come from and go to.
+//! Messages, and the sockets that send and receive them.
 
 #![deny(unsafe_code)]
 

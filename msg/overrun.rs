@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a socket does not take of what arrives, and how its program hears of that.
+//! Limits on arriving messages at a socket, and reports of dropped messages to its program.
 //!
-//! Who does not read pays: neither the connection does, nor another socket.
+//! If a program does not read, only its socket loses messages. The connection and other sockets are
+//! not affected.
 
 use super::{socket::RecvQueue, Incoming, Socket};
 use crate::conn::{Account, Counter};
@@ -18,21 +19,29 @@ use kernel::{
 };
 
 impl Sock<Socket> {
-    /// Whether a peer sends and sends, though the port is congested. Any context.
+    /// Returns `true` if a peer goes on sending although the port is congested, so more is dropped.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(super) fn is_overrun(&self) -> bool {
         self.overrun.peek()
     }
 
-    /// Has a message from another node ready to be queued, or says why the socket does not take it:
-    /// it has far more than its receive buffer takes, or its user far more than a share of the
-    /// memory to receive with. Any context.
+    /// Prepares a message from another node for the queue, or returns the counter for its drop. It
+    /// is dropped if the socket has far more than its receive buffer allows. It is also dropped if
+    /// the user has far more than a share of the receive memory.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn admit(&self, message: &mut Incoming) -> Result<(), Counter> {
         if self.is_overrun() {
             return Err(Counter::RecvDropOverrun);
         }
-        // Judged with each message that is charged: one may be too many.
+        // `is_tight` is updated with each charged message, so at most one message is too many.
         match &self.maker {
             Some(account) if account.is_tight() => self.admit_tight(account, message),
             _ => Ok(()),
@@ -57,7 +66,8 @@ impl Sock<Socket> {
         }
     }
 
-    /// Charges the user with a message of this `cost` that is to wait. Called with the queue locked.
+    /// Charges the user for a message of this `cost` that is being queued. Called with the queue
+    /// locked.
     #[inline]
     pub(super) fn charge(&self, recv: &mut RecvQueue, message: &Incoming, cost: usize) {
         if let Some(account) = &self.maker {
@@ -74,7 +84,7 @@ impl Sock<Socket> {
         }
     }
 
-    /// Takes the charge for a message of this `cost` back. Called with the queue locked.
+    /// Uncharges a message of this `cost`. Called with the queue locked.
     #[inline]
     pub(super) fn uncharge(&self, recv: &mut RecvQueue, message: &Incoming, cost: usize) {
         if let Some(account) = &self.maker {
@@ -91,15 +101,18 @@ impl Sock<Socket> {
         }
     }
 
-    /// Takes the charge for all messages back. Called with the queue locked.
+    /// Uncharges all messages. Called with the queue locked.
     pub(super) fn uncharge_all(&self, recv: &mut RecvQueue) {
         if let Some(account) = &self.maker {
             account.uncharge_unread(&self.node, recv.charges.take());
         }
     }
 
-    /// Notes that a message for this socket was dropped, which the program is told. Any context, no
-    /// lock held.
+    /// Notes that a message for this socket was dropped, which is reported to the program.
+    ///
+    /// # Context
+    ///
+    /// Any context, no lock held.
     #[cold]
     pub(crate) fn note_lost(&self) {
         self.set_error(Errno::NoBufferSpace);
@@ -107,22 +120,34 @@ impl Sock<Socket> {
         self.wake_readers(poll::IN | poll::ERR);
     }
 
-    /// Whether [`Self::take_loss`] may fail. Any context.
+    /// Returns `true` if [`Self::take_loss`] may fail.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn may_have_lost(&self) -> bool {
         self.lost.peek()
     }
 
-    /// Fails with ENOBUFS if messages were dropped and the program was not told yet. Any context.
+    /// Reports dropped messages to the program, once.
     ///
-    /// After such a failure a message that waits goes first: while more are dropped all the time, a
-    /// reader shall get on.
+    /// After an error the next call does not report another one if a message can be read. So a
+    /// reader makes progress even if messages are dropped all the time.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOBUFS` if messages were dropped and that was not reported yet.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[cold]
     pub(crate) fn take_loss(&self) -> Result {
         if self.loss_told.xchg(false, Full) && self.may_read() {
             return Ok(());
         }
-        // Before the error is taken: another one that comes now is found the next time.
+        // Before the error is taken: a later error is found by the next call.
         self.lost.xchg(false, Full);
         let told = self.take_error();
         self.loss_told.store(told.is_err(), Relaxed);

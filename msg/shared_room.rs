@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is taken of a room that many share.
+//! Use of a limited amount of memory that many share.
 //!
-//! `tests/loom` compiles the file, too.
+//! `tests/loom` also compiles this file.
 
 use crate::kapi::sync::Peek;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 
-/// Bytes that are taken, and whether somebody has found them to be too many.
+/// Bytes in use, and a flag that is set when there was no room.
 ///
-/// Once it is full there is room again when an eighth is free: thousands may wait, and all are
-/// woken for that. Until then nobody gets in, so that who waits does not miss what others find.
+/// Once the room is full, there is room again when an eighth of it is free. Thousands may wait, and
+/// all are woken then. Until then no charge succeeds, so waiters do not miss room that others find.
 pub(crate) struct SharedRoom {
     taken: Atomic<usize>,
     full: Atomic<bool>,
 }
 
-/// As much may be taken when there is room again.
+/// Returns the number of bytes below which a full room has room again.
 const fn low(limit: usize) -> usize {
     limit - limit / 8
 }
@@ -29,7 +29,7 @@ impl SharedRoom {
         }
     }
 
-    /// From how many bytes on there is no room.
+    /// Returns the number of bytes from which on there is no room.
     #[inline]
     fn most(&self, limit: usize) -> usize {
         if self.full.peek() {
@@ -39,9 +39,13 @@ impl SharedRoom {
         }
     }
 
-    /// Takes so many bytes if fewer than `limit` are taken, of which the last ones may go over it.
-    /// If not, [`Self::credit`] says when there is room. Any context.
-    // Not inlined in what is done for messages that need no such room.
+    /// Charges `bytes` if less than the limit is in use. The last charge may exceed the limit.
+    /// Returns `false` if there is no room. Then [`Self::credit`] reports when there is.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    // Not inlined into the path of messages that need no such room.
     #[inline(never)]
     pub(crate) fn charge(&self, bytes: usize, limit: usize) -> bool {
         let mut old = self.taken.peek();
@@ -56,22 +60,29 @@ impl SharedRoom {
         }
     }
 
-    /// Whether there is room. If not, [`Self::credit`] says when there is. Any context.
+    /// Returns `true` if there is room. Otherwise [`Self::credit`] reports when there is.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline(never)]
     pub(crate) fn has_room(&self, limit: usize) -> bool {
         if self.taken.peek() < self.most(limit) {
             return true;
         }
-        // Full order: whoever gives back either sees this, or was before the look below.
+        // Full order: a concurrent `credit` either sees the flag, or its bytes are seen below.
         self.full.xchg(true, Full);
         self.taken.load(Relaxed) < low(limit)
     }
 
-    /// Gives so many bytes back. Returns whether those who wait for room are to be woken. Any
-    /// context.
+    /// Releases `bytes`. Returns `true` if waiters for room must be woken.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn credit(&self, bytes: usize, limit: impl FnOnce() -> usize) -> bool {
         let left = self.taken.fetch_sub(bytes, Full).wrapping_sub(bytes);
-        // One of those who give back at once tells.
+        // If several calls release bytes at once, one of them reports it.
         self.full.peek() && left < low(limit()) && self.full.xchg(false, Full)
     }
 }

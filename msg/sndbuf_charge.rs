@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The room that a message takes in its sender's send buffer, and in the share of its sender's
-//! user.
+//! Charge for a message to its sender's send buffer and to the share of the sender's user.
 
 use super::Socket;
 use crate::conn::Account;
 use crate::kapi::net::Sock;
 use kernel::sync::aref::ARef;
 
-/// Room in a socket's send buffer. Dropping it gives the room back and wakes who waits for it, so a
-/// message pays for itself exactly once, however it ends.
+/// Bytes charged to a socket's send buffer. Dropping the charge releases them and wakes waiters. So
+/// each message is charged exactly once, however it ends.
 pub(crate) struct SndbufCharge {
     sk: ARef<Sock<Socket>>,
     bytes: u32,
-    /// It is room in the user's share, too.
+    /// The bytes are also charged to the user's share.
     shared: bool,
 }
 
-/// What is full.
+/// The limit that was reached.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoTicket {
     Buffer,
@@ -25,10 +24,15 @@ pub(crate) enum NoTicket {
 }
 
 impl SndbufCharge {
-    /// Takes room for a message that takes so many bytes of memory, unless `limit` bytes or more
-    /// are taken. If it is for another node `account` is that of the socket's user, if he has one.
+    /// Charges a message of `bytes` bytes of memory, unless `limit` bytes or more are in use. For a
+    /// message to another node, `account` is that of the socket's user, if there is one.
     ///
-    /// The last message may go over the limit, as on C RDS: what counts is that there was room.
+    /// The last message may exceed the limit, as on C RDS: only the room before it counts.
+    ///
+    /// # Errors
+    ///
+    /// - [`NoTicket::Buffer`] if the send buffer is full.
+    /// - [`NoTicket::Share`] if the user's share is full.
     #[inline(always)]
     pub(crate) fn take(
         sk: &Sock<Socket>,
@@ -36,7 +40,7 @@ impl SndbufCharge {
         bytes: usize,
         limit: usize,
     ) -> Result<Self, NoTicket> {
-        // No message takes so much.
+        // No message takes this much.
         let size = u32::try_from(bytes).map_err(|_| NoTicket::Buffer)?;
         if !sk.charge_send(bytes, limit) {
             return Err(NoTicket::Buffer);
@@ -52,12 +56,12 @@ impl SndbufCharge {
         })
     }
 
-    /// How much it is, in bytes.
+    /// Returns the charged bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes as usize
     }
 
-    /// The socket that pays.
+    /// Returns the charged socket.
     pub(crate) fn socket(&self) -> &Sock<Socket> {
         &self.sk
     }

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The state of a socket: where it is bound, what it sends and what waits to be read.
+//! State of a socket: its addresses, send buffer charge and receive queue.
 //!
-//! System calls work on it from above (`sock/`), transports from below; so it lives with the
-//! messages that they exchange.
+//! System calls (`sock/`) use it from above and transports from below. So it is in the same folder
+//! as messages.
+//!
+//! A delivered message belongs to the receive queue. A reader takes it out without a lock held, and
+//! puts it back if it cannot be copied to the program. Messages that a closed socket still has are
+//! dropped and counted.
 
 use super::{
     cong_notify::CongNotify, memory::Memory, notify_queue::NotifyQueue, reader_lock::ReaderLock,
@@ -31,10 +35,10 @@ use kernel::{
     },
 };
 
-/// The transports by their numbers in `SO_RDS_TRANSPORT`.
+/// Transports, with their numbers in `SO_RDS_TRANSPORT`.
 ///
-/// Source: `RDS_TRANS_*` in `include/uapi/linux/rds.h`; C RDS has the number of the loop transport
-/// internally.
+/// Source: `RDS_TRANS_*` in `include/uapi/linux/rds.h`. C RDS uses the number of the loop transport
+/// only internally.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(i32)]
 pub(crate) enum TransportId {
@@ -43,7 +47,7 @@ pub(crate) enum TransportId {
     Loop = 3,
 }
 
-/// Where a socket is bound. That is for life.
+/// Local address of a bound socket. It never changes.
 pub(crate) struct Bound {
     pub(crate) addr: Ipv6Addr,
     pub(crate) port: u16,
@@ -51,7 +55,7 @@ pub(crate) struct Bound {
     pub(crate) transport: TransportId,
 }
 
-/// Where a socket sends if the call names no one.
+/// Destination of messages for which the call names none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) addr: Ipv6Addr,
@@ -59,20 +63,20 @@ pub(crate) struct Peer {
     pub(crate) scope: u32,
 }
 
-/// What system calls set.
+/// State that system calls set.
 pub(crate) struct SocketControl {
     pub(crate) peer: Option<Peer>,
-    /// The transport that `SO_RDS_TRANSPORT` asked for.
+    /// Transport requested by `SO_RDS_TRANSPORT`.
     pub(crate) chosen: Option<TransportId>,
     /// `RDS_RECVERR`, if the program has set it.
     pub(crate) recverr: Option<bool>,
-    /// What the program wants to know of the receive path.
+    /// Timestamps of the receive path that the program requests.
     pub(crate) traces: Traces,
-    /// Where the last message went: the next one most often goes the same way.
+    /// Route of the last message, which the next message most often takes, too.
     pub(crate) last: Option<CachedRoute>,
 }
 
-/// The way that messages take.
+/// Route of messages.
 #[derive(Clone)]
 pub(crate) enum CachedRoute {
     /// To another node.
@@ -81,74 +85,76 @@ pub(crate) enum CachedRoute {
     Socket(ARef<Sock<Socket>>),
 }
 
-/// What waits to be read.
+/// Messages that wait to be read.
 pub(super) struct RecvQueue {
     pub(super) messages: Fifo<Incoming>,
-    /// The message in front of them that a reader looks at, and will put back.
+    /// First message, while a reader peeks at it and will put it back.
     pub(super) looked_at: Option<UnreadInfo>,
     /// Memory of the messages, in bytes.
     bytes: usize,
-    /// What of that the user is charged with.
+    /// Part of `bytes` that is charged to the user.
     pub(super) charges: Charges,
     congested: bool,
     closed: bool,
 }
 
-/// The state of a socket.
+/// State of a socket.
 #[pin_data]
 pub(crate) struct Socket {
     pub(crate) node: Arc<Node>,
     pub(crate) net: Net,
-    /// Not for softirqs.
+    /// Not taken in softirqs.
     #[pin]
     pub(crate) control: SpinLock<SocketControl>,
-    /// Type of service of what is sent.
+    /// Type of service of sent messages.
     pub(crate) tos: Atomic<u32>,
     #[pin]
     pub(super) recv: SpinLockBh<RecvQueue>,
-    /// Whether `recv` is over its limit: read without the lock by senders on this node.
+    /// `recv` is over its limit. Senders on this node read it without the lock.
     congested: Atomic<bool>,
-    /// Whether `recv` is so far over its limit that peers get no more in.
+    /// `recv` is so far over its limit that messages of peers are dropped.
     pub(super) overrun: Atomic<bool>,
-    /// Messages may have been lost and the error of the socket not been taken.
+    /// Messages may have been dropped, and the error of the socket not been taken.
     pub(super) lost: Atomic<bool>,
-    /// The call before has told that.
+    /// The previous call has reported dropped messages.
     pub(super) loss_told: Atomic<bool>,
-    /// Of a reader while it has a message out of the queue, and whether `recv` has one.
+    /// Held by a reader while it has a message out of the queue. It also knows whether `recv` has
+    /// one.
     turn: ReaderLock,
-    /// The lists of waiters that this socket may be on.
+    /// Lists of waiters that this socket may be on.
     #[pin]
     pub(super) waiting_on: Mutex<KVec<WaitingOn>>,
-    /// Senders on this node that wait for this socket's reader.
+    /// Senders on this node that wait until this socket is read.
     #[pin]
     pub(crate) waiters: Waiters,
     send_room: SendRoom,
-    /// The account of the user whose program has made the socket; `None` if that may exceed limits.
+    /// Account of the user whose program created the socket. `None` if that user may exceed limits.
     pub(super) maker: Option<Holder>,
-    /// Then of whose program has first sent something to another node; `None` if that may, too.
+    /// If `maker` is `None`, the account of the user whose program first sent to another node.
+    /// `None` if that user may exceed limits, too.
     pub(super) sender: SetOnce<Option<Holder>>,
-    /// Whether one of these may be there, which `poll(2)` asks each time.
+    /// `maker` or `sender` may be set. Checked by each `poll(2)`.
     pub(super) is_charged: Atomic<bool>,
     pub(crate) cong_notify: CongNotify,
     #[pin]
     pub(crate) memory: Memory,
     #[pin]
     pub(crate) notify_queue: NotifyQueue,
-    /// How operations on memory of peers have ended: positive if they go well, 0 if none has ended, or by how many it is
-    /// below 0 that have to go well.
+    /// Standing from past operations on memory of peers. Positive if they succeed, and 0 if none
+    /// has finished. A negative number tells how many more have to succeed.
     standing: Atomic<i32>,
-    /// When the next operation may begin, on the clock of [`Turns`](crate::conn::Turns); 0 unless a
-    /// call was told to come again. Changed with its lock held.
+    /// Time at which the next operation may begin, on the clock of [`Turns`](crate::conn::Turns). 0
+    /// unless a call failed with `EAGAIN` because of it. Changed with the lock of `Turns` held.
     pub(crate) turn_at: Atomic<u64>,
     /// The program has closed the socket.
     closed: Atomic<bool>,
 }
 
 impl Socket {
-    /// Operations that have to go well after one that a peer has refused.
+    /// Number of operations that have to succeed after a peer has refused one.
     const AMENDS: i32 = 16;
 
-    /// A socket of a program whose user has the account of `maker`.
+    /// Creates a socket. `maker` holds the account of the creating program's user.
     pub(crate) fn new(node: Arc<Node>, net: Net, maker: Option<Holder>) -> impl PinInit<Self> {
         pin_init!(Self {
             node,
@@ -195,24 +201,40 @@ impl Socket {
         })
     }
 
-    /// Adds to what is being sent if it is below `limit`. Any context.
+    /// Charges `bytes` to the send buffer if less than `limit` is in use. Returns `true` if so.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn charge_send(&self, bytes: usize, limit: usize) -> bool {
         self.send_room.charge(bytes, limit)
     }
 
-    /// Type of service of what is sent. Any context.
+    /// Returns the type of service of sent messages.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn tos(&self) -> u8 {
         // CAST: only bytes are stored.
         self.tos.peek() as u8
     }
 
-    /// Whether the port of this socket takes no more for now. Any context.
+    /// Returns `true` if the port of this socket is congested.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn is_congested(&self) -> bool {
         self.congested.peek()
     }
 
-    /// How operations on memory of peers have ended. Any context.
+    /// Returns the socket's standing from past operations on memory of peers.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn standing(&self) -> Standing {
         match self.standing.peek() {
             1.. => Standing::Good,
@@ -221,12 +243,16 @@ impl Socket {
         }
     }
 
-    /// An operation has gone well, or a peer has refused it. Any context.
+    /// Notes that an operation has succeeded, or that a peer has refused it.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn note_operation(&self, well: bool) {
         let old = self.standing.peek();
         let new = match old.saturating_add(1) {
             _ if !well => -Self::AMENDS,
-            // It has made amends.
+            // Enough operations have succeeded since the refusal.
             0 => 1,
             next => next.min(1),
         };
@@ -235,26 +261,32 @@ impl Socket {
         }
     }
 
-    /// The program has closed the socket: nothing is delivered or sent for it any more.
+    /// Returns `true` if the program has closed the socket, so nothing more is sent or delivered
+    /// for it.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.peek()
     }
 
-    /// Whether a message waits, and nobody else is reading one. If only somebody is, whoever waits is woken when that
-    /// is over. Any context.
+    /// Returns `true` if a message waits and no other reader is active. If only another reader
+    /// prevents it, waiters are woken when that one is done.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn may_read(&self) -> bool {
         self.turn.may_read()
     }
 }
 
 impl Sock<Socket> {
-    /// Bytes that may be under way, half of `sk_sndbuf`, which the kernel doubled.
+    /// Returns the limit of unacknowledged bytes: half of `sk_sndbuf`, because the kernel has
+    /// doubled it.
     #[inline]
     pub(crate) fn send_limit(&self) -> usize {
         self.sndbuf() / 2
     }
 
-    /// How much of the send buffer is in use.
+    /// Returns the use of the send buffer.
     pub(super) fn pressure(&self) -> Pressure {
         let limit = self.send_limit();
         match self.send_room.taken() {
@@ -264,34 +296,46 @@ impl Sock<Socket> {
         }
     }
 
-    /// What the socket pays for all that it has sent and that is not acknowledged yet, in bytes.
+    /// Returns the bytes that are charged for sent messages that are not acknowledged.
     pub(crate) fn unacknowledged(&self) -> usize {
         self.send_room.taken()
     }
 
-    /// Whether anything sent is not acknowledged yet.
+    /// Returns `true` if a sent message is not acknowledged.
     pub(crate) fn has_unacknowledged(&self) -> bool {
         self.unacknowledged() != 0
     }
 
-    /// Whether there is room to send.
+    /// Returns `true` if there is room to send.
     pub(crate) fn is_writable(&self) -> bool {
         self.send_room.taken() < self.send_limit()
     }
 
-    /// Gives room in the send buffer back. Any context.
+    /// Releases bytes of the send buffer.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn credit_send(&self, bytes: usize) {
         if self.send_room.credit(bytes, || self.send_limit()) {
             self.wake_writers(poll::OUT);
         }
     }
 
-    /// From here on nobody finds this socket, and who has found it before looks again. Any context.
+    /// Marks the socket as closed. Code that has found it before checks again.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn begin_close(&self) {
         self.closed.store(true, Relaxed);
     }
 
-    /// Queues a message to be read. Any context, no lock held.
+    /// Queues a message to be read.
+    ///
+    /// # Context
+    ///
+    /// Any context, no lock held.
     pub(crate) fn deliver(&self, mut message: Item<Incoming>) {
         let buffer = self.recv_buffer();
         if buffer.stamps || message.is_timed() {
@@ -321,8 +365,16 @@ impl Sock<Socket> {
         self.announce(cong_notify);
     }
 
-    /// Has `read` read the oldest message, if there is one and nobody else is reading. The message is gone then, unless
-    /// `read` fails or `keep` says that it is only a look. Process context; may sleep.
+    /// Calls `read` for the oldest message, if there is one and no other reader is active. The
+    /// message is then dropped, unless `read` fails or `keep` says that the reader only peeks.
+    ///
+    /// # Errors
+    ///
+    /// - Any error of `read`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn read_message<R>(
         &self,
         keep: Keep,
@@ -343,7 +395,8 @@ impl Sock<Socket> {
             cost = message.cost();
             recv.bytes = recv.bytes.saturating_sub(cost);
             self.uncharge(&mut recv, &message, cost);
-            // What leaves a queue does not fill it. It may be overrun and not marked, for want of memory.
+            // Removing a message does not make a queue congested. The queue may be overrun without
+            // being congested, if there was no memory for the map.
             if recv.congested || self.is_overrun() {
                 cong_notify = self.judge(&mut recv, self.rcvbuf());
             }
@@ -352,7 +405,7 @@ impl Sock<Socket> {
         drop(recv);
         let result = read(&message);
         if result.is_ok() && keep == Keep::No {
-            // Maps may go to a thousand peers.
+            // Announced without the lock of the readers, because maps may go to a thousand peers.
             drop(reading);
             drop(message);
             self.node.stats.add(Counter::RecvBytesFreed, cost);
@@ -363,8 +416,8 @@ impl Sock<Socket> {
         result.map(Some)
     }
 
-    /// Puts a message back that was taken out to be read, with its `cost` where that was taken off;
-    /// `cong_notify` came of it and was not announced.
+    /// Puts back a message that was taken out to be read. `cost` is the amount by which the queue
+    /// was reduced. `cong_notify` is the resulting transition, which was not announced.
     fn put_back(
         &self,
         reading: Reading<'_>,
@@ -390,10 +443,11 @@ impl Sock<Socket> {
         drop(recv);
         drop(reading);
         if keep == Keep::No {
-            // Someone may have looked while the message was away.
+            // A reader may have found the queue empty while the message was out.
             self.wake_readers(poll::IN);
         }
-        // If both are news the port is as before, but a map that was sent meanwhile may say otherwise.
+        // After two transitions the port is as before, but a map that was sent between them may
+        // differ.
         self.announce(if again == Transition::None {
             cong_notify
         } else {
@@ -401,12 +455,16 @@ impl Sock<Socket> {
         });
     }
 
-    /// Remembers whether there is something to read. Called with the queue locked.
+    /// Notes whether there is something to read. Called with the queue locked.
     fn note_readable(&self, recv: &RecvQueue) {
         self.turn.note_readable(!recv.messages.is_empty());
     }
 
-    /// Ends the receive queue; what is in it is dropped. Process context.
+    /// Closes the receive queue and drops its messages.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub(crate) fn close_receive(&self) {
         let mut dropped = Fifo::new();
         let mut recv = self.recv.lock();
@@ -424,7 +482,7 @@ impl Sock<Socket> {
         self.waiters.wake_all();
     }
 
-    /// Counts and traces messages that nobody will read.
+    /// Counts and traces messages that were dropped unread.
     #[inline]
     fn note_unread(&self, count: usize) {
         if count > 0 {
@@ -436,10 +494,12 @@ impl Sock<Socket> {
         }
     }
 
-    /// Compares the queue with its limit, `sk_rcvbuf`, and marks the port in the map of its address. Returns what is
-    /// news to others. Called with the queue locked, so that marks come in the order of what they say.
+    /// Compares the queue with its limit, `sk_rcvbuf`, and marks the port in the map of its
+    /// address. Returns the transition to announce. Called with the queue locked, so that marks are
+    /// made in the right order.
     ///
-    /// The kernel doubles what a program asks for, for what messages take beside their payload. That is counted here.
+    /// The limit is not halved. The kernel doubles the value that the program sets, to allow for
+    /// overhead of messages, and [`Incoming::cost`] includes that overhead.
     fn judge(&self, recv: &mut RecvQueue, limit: usize) -> Transition {
         let overrun = is_overrun(recv.bytes as u64, limit as u64, self.node.unread_patience);
         if overrun != self.is_overrun() {
@@ -456,7 +516,8 @@ impl Sock<Socket> {
         let congested = change == Transition::Congested;
         if let Some(bound) = self.bound() {
             if self.node.mark_port(self.net, bound, congested).is_err() {
-                // Peers could not be told: the next message tries again. The end of a congestion does not fail.
+                // Peers cannot be notified, so the next message tries again. Clearing the mark does
+                // not fail.
                 return Transition::None;
             }
         }
@@ -465,7 +526,7 @@ impl Sock<Socket> {
         change
     }
 
-    /// Tells those who send to this port about a change. No lock held.
+    /// Notifies the senders to this port of a transition. No lock held.
     #[inline]
     fn announce(&self, cong_notify: Transition) {
         if cong_notify != Transition::None {
@@ -483,7 +544,11 @@ impl Sock<Socket> {
         }
     }
 
-    /// Sets what the program wants to know of the receive path. Process context.
+    /// Sets the timestamps of the receive path that the program requests.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub(crate) fn set_traces(&self, traces: Traces) {
         let mut control = self.control.lock();
         let before = core::mem::replace(&mut control.traces, traces);
@@ -491,11 +556,11 @@ impl Sock<Socket> {
     }
 }
 
-/// The turn of a reader.
+/// A reader's hold of the reader lock.
 struct Reading<'a>(&'a Sock<Socket>);
 
 impl<'a> Reading<'a> {
-    /// `None` if it is another one's turn.
+    /// Takes the lock. `None` if another reader has it.
     #[inline]
     fn begin(sk: &'a Sock<Socket>) -> Option<Self> {
         sk.turn.take().then(|| Self(sk))
@@ -512,10 +577,10 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// What becomes of a message that was read.
+/// Treatment of a message after a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
     No,
-    /// It was only looked at.
+    /// The reader only peeks.
     Yes,
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The lists that a socket waits on for room: of a peer, of a socket on this node, and of the share
-//! of its user.
+//! Lists on which a socket waits for room: of a peer, of a socket on this node, and of the share of
+//! its user.
 //!
-//! A socket that is closed takes itself off all of them.
+//! A socket that is closed removes itself from all of them.
 
 use super::Socket;
 use crate::cong::Waiters;
@@ -14,7 +14,7 @@ use kernel::{
     sync::{aref::ARef, atomic::Relaxed, Arc},
 };
 
-/// Whose list of waiters a socket is on.
+/// Owner of a list of waiters that a socket is on.
 #[derive(Clone)]
 pub(crate) enum WaitingOn {
     Peer(Arc<Connection>),
@@ -23,7 +23,7 @@ pub(crate) enum WaitingOn {
 }
 
 impl WaitingOn {
-    /// The list.
+    /// Returns the list.
     pub(crate) fn waiters(&self) -> &Waiters {
         match self {
             Self::Peer(connection) => &connection.waiters,
@@ -36,7 +36,8 @@ impl WaitingOn {
         core::ptr::eq(self.waiters(), other.waiters())
     }
 
-    /// Whether nobody waits for it any more: who did was woken when it ended.
+    /// Returns `true` if nothing waits for the owner any more: all waiters were woken when it
+    /// ended.
     fn has_ended(&self) -> bool {
         match self {
             Self::Peer(connection) => connection.has_ended(),
@@ -47,11 +48,19 @@ impl WaitingOn {
 }
 
 impl Socket {
-    /// The account that pays for messages to other nodes, that of the calling program's user if there
-    /// was none before. Fails with ENOMEM. Process context; may sleep.
+    /// Returns the account that is charged for messages to other nodes. If there is none yet, that
+    /// is the account of the calling program's user.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn payer(&self) -> Result<Option<&Arc<Account>>> {
         if self.maker.is_none() && self.sender.as_ref().is_none() {
-            // Another caller may be faster.
+            // Another caller may have set it meanwhile; then that account stays.
             let sender = self.node.accounts.of_caller()?;
             if sender.is_some() {
                 self.is_charged.store(true, Relaxed);
@@ -61,7 +70,11 @@ impl Socket {
         Ok(self.known_payer())
     }
 
-    /// The account, if there is one yet. Any context.
+    /// Returns the account, if there is one yet.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     fn known_payer(&self) -> Option<&Arc<Account>> {
         match &self.maker {
@@ -70,7 +83,11 @@ impl Socket {
         }
     }
 
-    /// Gives room in the user's share back. Any context.
+    /// Releases bytes of the user's share.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline(never)]
     pub(super) fn credit_share(&self, bytes: usize) {
         if let Some(account) = self.known_payer() {
@@ -80,7 +97,10 @@ impl Socket {
 }
 
 impl Sock<Socket> {
-    /// Whether the share of the user has room. If not, the socket waits for that from now on.
+    /// Returns `true` if the share of the user has room. Otherwise the socket is woken when it has.
+    ///
+    /// # Context
+    ///
     /// Process context; may sleep.
     #[inline]
     pub(crate) fn may_use_share(&self) -> bool {
@@ -92,25 +112,40 @@ impl Sock<Socket> {
         let Some(account) = self.known_payer() else {
             return true;
         };
-        // Without memory to wait the next call tells.
+        // If there is no memory for the waiter, the next call reports the room.
         account.has_room(&self.node)
             || self.await_share(account).is_err()
             || account.has_room(&self.node)
     }
 
-    /// Has the socket be woken when the share of its user has room. The caller then looks again.
-    /// Fails with ENOMEM. Process context; may sleep.
+    /// Lets the socket be woken when the share of its user has room. The caller then checks again.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn await_share(&self, account: &Arc<Account>) -> Result {
         self.note_waiting(&WaitingOn::Share(account.clone()))?;
         account.waiters.add(self, 0, false)
     }
 
-    /// Remembers that this socket may be on a list of waiters. May sleep.
+    /// Remembers that this socket may be on a list of waiters.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn note_waiting(&self, list: &WaitingOn) -> Result {
         let mut lists = self.waiting_on.lock();
         if !lists.iter().any(|other| other.is(list)) {
             if lists.len() == lists.capacity() {
-                // Or a program that opens and closes sockets would fill memory.
+                // Otherwise a program that opens and closes sockets would fill memory.
                 lists.retain(|list| !list.has_ended());
             }
             lists.push(list.clone(), GFP_KERNEL_ACCOUNT)?;
@@ -118,7 +153,11 @@ impl Sock<Socket> {
         Ok(())
     }
 
-    /// Takes this socket, which is being closed, off all lists of waiters. May sleep.
+    /// Removes this socket, which is being closed, from all lists of waiters.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn stop_waiting(&self) {
         let lists = core::mem::replace(&mut *self.waiting_on.lock(), KVec::new());
         for list in lists {
