@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What each user takes of the memory that all share: with what his sockets send to other nodes,
-//! and with messages from other nodes that wait at them.
+//! Accounts of users for shared memory: messages that their sockets send to other nodes, and unread
+//! messages from other nodes.
 //!
-//! Peers that take nothing keep what is sent to them, and programs that do not read what they were
-//! sent, for as long as they like. The pools of buffers are there for all. So no user uses them up
-//! for others, with however many sockets. Programs that may exceed limits have no account.
+//! Peers that accept nothing keep sent messages in memory for as long as they like. So do programs
+//! that do not read. All users share the buffer pools. The limits here prevent one user from
+//! exhausting the pools for others, with any number of sockets. Programs that may exceed limits
+//! have no account.
 
 use super::Node;
 use crate::cong::Waiters;
@@ -25,12 +26,15 @@ use kernel::{
     workqueue::{Work, WorkItem},
 };
 
-/// As many users fill a pool. A port takes a 32nd part of a node's memory at least before messages
-/// for it are dropped, and the share of a user on a like node is a 64th: even if his short messages
-/// take twice that there, he does not have those of others dropped.
+/// Number of users whose shares fill a pool.
+///
+/// A pool may take a quarter of a node's memory by default, so a share is a 64th. At the receiver
+/// short messages may take twice that, a 32nd. A port drops messages only above a 32nd of the
+/// node's memory. So between nodes of equal size one user cannot cause drops of other users'
+/// messages.
 const USERS: usize = 16;
 
-/// Unread messages, added up.
+/// Memory of unread messages, as a sum.
 struct Sum {
     in_buffers: Atomic<u64>,
     copied: Atomic<u64>,
@@ -70,16 +74,16 @@ impl Sum {
     }
 }
 
-/// What a user is charged with.
+/// Charges of a user.
 #[pin_data]
 pub(crate) struct Account {
-    /// Messages that wait at his sockets.
+    /// Unread messages at the user's sockets.
     unread: Sum,
-    /// It is so much that his ports count as congested earlier.
+    /// `unread` is so much that the user's ports count as congested earlier.
     tight: Atomic<bool>,
-    /// His messages to other nodes.
+    /// Messages of the user to other nodes.
     sent: SharedRoom,
-    /// The sockets that wait for room to send.
+    /// Sockets that wait for room to send.
     #[pin]
     pub(crate) waiters: Waiters,
     #[pin]
@@ -98,18 +102,30 @@ impl Account {
         Arc::pin_init(this, GFP_KERNEL)
     }
 
-    /// Takes so many bytes of the user's share to send with if there is room. Any context.
+    /// Charges `bytes` to the user's share for sending. Returns `false` if there is no room.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn charge(&self, node: &Node, bytes: usize) -> bool {
         self.sent.charge(bytes, node.share_limit())
     }
 
-    /// Whether there is room to send; if not, the waiters are told when there is. Any context.
+    /// Returns `true` if there is room to send. Otherwise the waiters are woken when there is.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn has_room(&self, node: &Node) -> bool {
         self.sent.has_room(node.share_limit())
     }
 
-    /// Gives so many bytes back. Any context.
+    /// Releases `bytes`, and schedules the wake-up of waiters if there is room again.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn credit(self: &Arc<Self>, node: &Node, bytes: usize) {
         if self.sent.credit(bytes, || node.share_limit()) {
@@ -117,33 +133,53 @@ impl Account {
         }
     }
 
-    /// A message waits to be read that takes so much. Any context.
+    /// Charges an unread message.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn charge_unread(&self, node: &Node, more: Unread) {
         node.accounts.unread.add(more);
         self.unread.add(more);
         self.judge(node);
     }
 
-    /// Messages that took so much do not wait any more. Any context.
+    /// Uncharges messages that were read or dropped.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn uncharge_unread(&self, node: &Node, less: Unread) {
         self.unread.subtract(less);
         node.accounts.unread.subtract(less);
         self.judge(node);
     }
 
-    /// Whether the ports of the user count as congested earlier. Any context.
+    /// Returns `true` if the ports of the user count as congested earlier.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn is_tight(&self) -> bool {
         self.tight.peek()
     }
 
-    /// What becomes of a message that is in buffers. Any context.
+    /// Returns the user's share of the receive memory, which decides about messages in buffers.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn usage(&self, node: &Node) -> Usage {
         let (own, all) = (self.unread.peek(), node.accounts.unread.peek());
         rcvbuf::usage(own, all, node.pool_limit() as u64)
     }
 
-    /// Whether the user gets a short message. Any context.
+    /// Returns `true` if the user gets a short message.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn takes_short(&self, node: &Node) -> bool {
         let (own, all) = (self.unread.peek(), node.accounts.unread.peek());
         rcvbuf::takes_short(own, all, node.pool_limit() as u64)
@@ -161,7 +197,7 @@ kernel::impl_has_work! {
     impl HasWork<Self> for Account { self.waking }
 }
 
-/// Wakes those who wait for room: any number, so not where it is given back.
+/// Wakes the waiters for room. Runs in a work item, because there may be any number of them.
 impl WorkItem for Account {
     type Pointer = Arc<Self>;
 
@@ -170,23 +206,31 @@ impl WorkItem for Account {
     }
 }
 
-/// The account of a user, and how many sockets have hold of it.
+/// Account of a user, and the number of sockets that hold it.
 struct User {
     account: Arc<Account>,
     sockets: usize,
 }
 
-/// The accounts of all users that have sockets which are charged.
+/// Accounts of all users that have charged sockets.
 #[pin_data]
 pub(crate) struct Accounts {
-    /// What waits to be read, of all of them.
+    /// Unread messages of all users.
     unread: Sum,
     #[pin]
     users: SpinLockBh<RBTree<UserId, User>>,
 }
 
 impl Accounts {
-    /// Nobody yet. May sleep.
+    /// Creates an empty set.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -197,8 +241,16 @@ impl Accounts {
         )
     }
 
-    /// The account of the calling program's user for a socket; `None` if it may exceed limits.
-    /// Fails with ENOMEM. Process context; may sleep.
+    /// Returns the account of the calling program's user, for a socket. `None` if that user may
+    /// exceed limits.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn of_caller(self: &Arc<Self>) -> Result<Option<Holder>> {
         if task::is_resource_admin() {
             return Ok(None);
@@ -218,7 +270,7 @@ impl Accounts {
         }))
     }
 
-    /// The account of a user who has sockets, for another one.
+    /// Returns the account of a user that has sockets, for one more.
     fn find(&self, user: UserId) -> Option<Arc<Account>> {
         let mut users = self.users.lock();
         let known = users.get_mut(&user)?;
@@ -226,7 +278,7 @@ impl Accounts {
         Some(known.account.clone())
     }
 
-    /// The same, of one who had none a moment ago.
+    /// Adds `account` for a user that had none, or returns the one that was added meanwhile.
     fn add(
         &self,
         user: UserId,
@@ -249,7 +301,7 @@ impl Accounts {
     }
 }
 
-/// A socket's hold of the account of its user.
+/// Hold of a socket on the account of its user.
 pub(crate) struct Holder {
     accounts: Arc<Accounts>,
     user: UserId,
@@ -281,7 +333,11 @@ impl Drop for Holder {
 }
 
 impl Node {
-    /// What all messages of a user to other nodes may take, in bytes. Any context.
+    /// Returns the limit on the memory of a user's messages to other nodes, in bytes.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     fn share_limit(&self) -> usize {
         self.pool_limit() / USERS
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which socket is bound to an address and port.
+//! Bind table: finds the socket that is bound to an address and port.
 
 use crate::kapi::{
     net::{BoundList, IpBits, Net, Sock},
@@ -17,21 +17,21 @@ use kernel::{
     },
 };
 
-/// Memory of the machine for each hash bucket, in bytes. The sockets of a full list take more than that, so
-/// lists stay short however many there are.
+/// Memory of the node per hash bucket, in bytes. Sockets in a long list would need more memory than
+/// that, so lists stay short.
 const MEMORY_PER_BUCKET: u64 = 16 << 10;
 
-/// How many buckets there may be. All are powers of two.
+/// Limits on the number of buckets, which is a power of two.
 const FEWEST: u64 = 2048;
 const MOST: u64 = 1 << 18;
 
 /// Buckets that are allocated together.
 const CHUNK: usize = 256;
 
-/// The first port that a socket can get without asking for it; 0 and 1 have meanings of their own.
+/// First port that is assigned automatically. Ports 0 and 1 are special.
 pub(crate) const FIRST_PORT: u16 = 2;
 
-/// What identifies a bound socket in its namespace.
+/// Identity of a bound socket in its namespace.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BindKey {
     pub(crate) addr: IpBits,
@@ -49,27 +49,27 @@ impl BindKey {
         }
     }
 
-    /// The hash, by what the address adds to it.
+    /// Returns the hash. `address` is the contribution of the address.
     #[inline]
     fn hash(&self, net: Net, secret: &Secret, address: u64) -> u64 {
-        // A namespace is at an address of the kernel, whose upper bits are all the same.
+        // A namespace is identified by its kernel address, whose upper bits are always the same.
         let place = u64::from(self.port).rotate_left(48) ^ u64::from(self.scope);
         secret.hash(address, place ^ net.number())
     }
 }
 
-/// What an address adds to a hash, for who looks at many ports of it.
+/// Contribution of an address to a hash, for callers that check many of its ports.
 #[derive(Clone, Copy)]
 pub(crate) struct HashedAddress(u64);
 
-/// The sockets whose keys hash to the same number.
+/// Sockets whose keys hash to the same number.
 #[pin_data]
 struct Bucket {
     #[pin]
     sockets: SpinLockBh<BoundList<Socket>>,
 }
 
-/// Buckets, and whether a socket was ever in one of them.
+/// Buckets, and a flag that is set once one of them has had a socket.
 #[pin_data]
 struct Chunk {
     #[pin]
@@ -77,7 +77,7 @@ struct Chunk {
     used: Atomic<bool>,
 }
 
-/// The socket with this key, if it is on the list.
+/// Returns the socket with this key, if it is on the list.
 #[inline]
 fn find<'a>(sockets: &'a BoundList<Socket>, net: &Net, key: &BindKey) -> Option<&'a Sock<Socket>> {
     sockets
@@ -85,21 +85,31 @@ fn find<'a>(sockets: &'a BoundList<Socket>, net: &Net, key: &BindKey) -> Option<
         .find(|sk| sk.bound().is_some_and(|bound| BindKey::of(bound) == *key) && sk.net == *net)
 }
 
-/// The bind table. Its size is that of the machine: it does not grow, so nobody ever waits for that.
+/// Bind table. Its size depends on the memory of the node. It does not grow, so no caller waits for
+/// that.
 pub(crate) struct BindTable {
     chunks: KVec<Pin<KBox<Chunk>>>,
-    /// Bits of a hash that do not number the bucket.
+    /// Number of bits of a hash that do not select the bucket.
     shift: u32,
-    /// Programs choose addresses and ports, but shall not choose buckets.
+    /// Programs choose addresses and ports. The secret prevents them from choosing buckets.
     secret: Secret,
-    /// The first port that is suggested. Programs can find it out from a few of them.
+    /// Number that determines the first suggested port. A program can derive it from a few
+    /// suggestions.
     seed: u64,
-    /// How many ports were suggested.
+    /// Number of ports that were suggested.
     suggested: Atomic<u64>,
 }
 
 impl BindTable {
-    /// An empty table for a machine with so many bytes of memory. May sleep.
+    /// Creates an empty table for a node with `memory` bytes.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(memory: u64) -> Result<Self> {
         let bucket =
             |_| pin_init!(Bucket { sockets <- new_spinlock_bh!(BoundList::new(), "Binds") });
@@ -123,7 +133,7 @@ impl BindTable {
         })
     }
 
-    /// What an address adds to the hashes of its ports.
+    /// Returns the contribution of an address to hashes.
     #[inline]
     pub(crate) fn address(&self, addr: IpBits) -> HashedAddress {
         HashedAddress(self.secret.address(addr.halves()))
@@ -136,16 +146,17 @@ impl BindTable {
         key: &BindKey,
         address: HashedAddress,
     ) -> Option<(&Chunk, &SpinLockBh<BoundList<Socket>>)> {
-        // CAST: no more bits than number a bucket.
+        // CAST: only the bits that select a bucket are left.
         let number = (key.hash(net, &self.secret, address.0) >> self.shift) as usize;
         let chunk: &Chunk = self.chunks.get(number / CHUNK)?;
         Some((chunk, &chunk.buckets.get(number % CHUNK)?.sockets))
     }
 
-    /// A port that is probably free: not one of the last few thousand, nor next to the one before.
+    /// Returns a port that is probably free: not one of the last few thousand suggestions, and not
+    /// adjacent to the previous one.
     #[inline]
     pub(crate) fn pick_port(&self) -> u16 {
-        // Steps of the golden ratio fall where most room is left.
+        // With steps of the golden ratio, each suggestion falls into one of the largest gaps.
         let step = 0x9e37_79b9_7f4a_7c15u64;
         let place = self
             .seed
@@ -154,9 +165,13 @@ impl BindTable {
         ((place >> 48) as u16).max(FIRST_PORT)
     }
 
-    /// Binds a socket, which is for life, to an address that `transport` serves; `address` is what
-    /// that adds to the hash. Any context.
-    // Not inlined it takes 50 instructions more.
+    /// Binds a socket, for its lifetime, to an address that `transport` serves. `address` is the
+    /// contribution of that address to the hash.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    // Without inlining this takes 50 more instructions.
     #[inline(always)]
     pub(crate) fn bind(
         &self,
@@ -186,18 +201,32 @@ impl BindTable {
         Ok(())
     }
 
-    /// Frees the address and port of a socket that is being closed. Any context.
+    /// Frees the address and port of a socket that is being closed.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(crate) fn unbind(&self, sk: &Sock<Socket>, bound: &Bound) {
         let key = BindKey::of(bound);
         let found = self
             .bucket(sk.net, &key, self.address(key.addr))
             .and_then(|(_, bucket)| bucket.lock().remove(sk));
-        // After the lock: a socket's last reference must not go under it.
+        // Without the lock, because this may drop the last reference to the socket.
         drop(found);
     }
 
-    /// Calls `each`, without a lock, for all sockets of a namespace that are bound all the time, until it
-    /// fails. May sleep. Fails with ENOMEM, too, and with EINTR if the process is to die.
+    /// Calls `each`, without a lock, for the sockets of a namespace, until it fails. Sockets that
+    /// are bound or closed meanwhile may be missed.
+    ///
+    /// # Errors
+    ///
+    /// - `EINTR` if the process is being killed.
+    /// - `ENOMEM`
+    /// - Any error of `each`.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn try_for_each(
         &self,
         net: Net,
@@ -208,12 +237,12 @@ impl BindTable {
         for bucket in used.flat_map(|chunk| chunk.buckets.iter()) {
             loop {
                 let sockets = bucket.sockets.lock();
-                // Like all who look for a socket; there are few.
+                // This walks the whole list with the lock held, as lookups do; lists are short.
                 let ours = || sockets.iter().filter(|sk| sk.net == net);
                 let count = ours().count();
                 if count <= batch.capacity() {
                     for sk in ours() {
-                        // There is room.
+                        // The capacity was checked above.
                         let _ = batch.push_within_capacity(sk.hold());
                     }
                     break;
@@ -227,7 +256,11 @@ impl BindTable {
         Ok(())
     }
 
-    /// The socket that is bound to this address and port. Any context.
+    /// Returns the socket that is bound to an address and port.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(crate) fn lookup(&self, net: Net, key: &BindKey) -> Option<ARef<Sock<Socket>>> {
         let bucket = self.bucket(net, key, self.address(key.addr))?.1;
         let sockets = bucket.lock();
@@ -235,13 +268,13 @@ impl BindTable {
     }
 }
 
-/// Why a socket could not be bound.
+/// Reason why a socket could not be bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BindError {
     /// The address and port belong to another socket.
     InUse,
-    /// The socket is bound already.
+    /// The socket is already bound.
     Bound,
-    /// No socket can have the port.
+    /// No socket can be bound to the port.
     Reserved,
 }

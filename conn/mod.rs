@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the sockets of this node share: who is bound where, the connections to other nodes, and
+//! State that the sockets of this node share: the bind table, the connections to other nodes, and
 //! the counters.
 
 #![deny(unsafe_code)]

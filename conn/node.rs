@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Everything that the sockets of this node share.
+//! State that the sockets of this node share.
 
 use super::{
     accounts::Accounts,
@@ -37,23 +37,24 @@ use kernel::{
     workqueue::DelayedWork,
 };
 
-/// Connections that are looked at from one time to the next that the table is locked.
+/// Maximum number of connections that are visited each time the table is locked.
 const BATCH: usize = 32;
 
-/// The connections of this node.
+/// Connections of this node.
 pub(super) struct NodeConnections {
     pub(super) tree: Table<Arc<Connection>>,
-    /// What is left of some that were forgotten.
+    /// Receive positions of connections that were forgotten.
     pub(super) positions: Positions,
-    /// The least number that a new connection may begin with: forgotten ones had those before it.
+    /// Lowest sequence number with which a new connection may begin. Forgotten ones have used those
+    /// before it.
     pub(super) begin_at: u64,
-    /// The module is being unloaded: no new ones.
+    /// The module is being unloaded, so no connection is created.
     pub(super) closed: bool,
 }
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 pub(crate) enum NoConnection {
-    /// There are too many. Counted, and in the log.
+    /// A limit on the number of connections is reached. Counted and logged.
     Full,
     Failed(Error),
 }
@@ -64,11 +65,12 @@ impl From<Error> for NoConnection {
     }
 }
 
-/// What a system call returns.
+/// Converts to the error of a system call.
 impl From<NoConnection> for Error {
     fn from(why: NoConnection) -> Error {
         match why {
-            // Not ENOBUFS, which says that `poll(2)` will tell when there is room.
+            // Not `ENOBUFS`: after that error programs expect `poll(2)` to report when there is
+            // room.
             NoConnection::Full => ENOMEM,
             NoConnection::Failed(error) => error,
         }
@@ -85,8 +87,8 @@ impl fmt::Display for NoConnection {
 }
 
 impl NodeConnections {
-    /// The first connection of a local address, to the peer address if one is given, in the order of the
-    /// tree, behind the one with the key `after` if there is one given.
+    /// Returns the first connection of a local address, in the order of the tree. Optionally
+    /// restricted to a peer address, and to connections behind the key `after`.
     fn first_of(
         &mut self,
         net: Net,
@@ -109,28 +111,28 @@ impl NodeConnections {
     }
 }
 
-/// This node: made when the module is loaded, gone when nothing uses it any more.
+/// This node. Created when the module is loaded, and dropped when nothing uses it any more.
 #[pin_data]
 pub(crate) struct Node {
     pub(crate) stats: Stats,
     pub(crate) tunables: Arc<Tunables>,
     pub(crate) binds: BindTable,
-    /// The congestion maps of the addresses of this node.
+    /// Congestion maps of the addresses of this node.
     pub(crate) cong: cong::Registry,
     #[pin]
     pub(super) connections: SpinLockBh<NodeConnections>,
-    /// How long connections may be idle.
+    /// Limits on idle times of connections.
     pub(super) idle_timeouts: IdleTimeouts,
-    /// How much may wait to be read at a socket in any case, in bytes.
+    /// Bytes of unread messages that a socket may have in any case.
     pub(crate) unread_patience: u64,
-    /// What users take of the memory that all share.
+    /// Charges of users for shared memory.
     pub(crate) accounts: Arc<Accounts>,
-    /// Sockets that are told when to come again.
+    /// Sockets that have to wait before their next operation.
     #[pin]
     pub(crate) turns: Turns,
-    /// The answers to pings that wait for peers.
+    /// Limit on answers to pings that wait for peers.
     pub(super) pong_budget: PongBudget,
-    /// Sockets that want to know of the receive path.
+    /// Number of sockets that request timestamps of the receive path.
     tracing: Atomic<u32>,
     #[pin]
     pub(super) looks: DelayedWork<Node, 0>,
@@ -138,16 +140,24 @@ pub(crate) struct Node {
     pub(super) listening: DelayedWork<Node, 1>,
     #[pin]
     pub(super) calling: DelayedWork<Node, 2>,
-    /// Runs those who look at all connections. Nothing waits there for a peer.
+    /// Runs the periodic checks of all connections. Its work never waits for a peer.
     pub(super) queue: Arc<OwnedQueue>,
     /// Runs the workers of connections.
     pub(super) workers: Arc<OwnedQueue>,
-    /// The transport to other nodes.
+    /// Transport to other nodes.
     pub(crate) ib: Option<Arc<dyn Transport>>,
 }
 
 impl Node {
-    /// `memory` is what the machine has, in bytes. May sleep.
+    /// Creates the node. `memory` is the size of its memory in bytes.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn new(
         ib: Option<Arc<dyn Transport>>,
         queue: Arc<OwnedQueue>,
@@ -189,19 +199,29 @@ impl Node {
         )
     }
 
-    /// Whether the RDMA transport is there at all.
+    /// Returns `true` if the RDMA transport is available.
     pub(crate) fn has_ib(&self) -> bool {
         self.ib.is_some()
     }
 
-    /// The most bytes that a pool of buffers may take. Any context.
+    /// Returns the maximum size of each pool, in bytes.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn pool_limit(&self) -> usize {
         self.ib.as_ref().map_or(usize::MAX, |ib| ib.pool_limit())
     }
 
-    /// Whether an RDMA device has a local address. May sleep, unless that is known.
+    /// Returns `true` if an RDMA device has a local address.
     ///
-    /// Fails with ENOMEM.
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep, unless the answer is cached.
     #[inline]
     pub(crate) fn has_ib_address(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool> {
         match &self.ib {
@@ -210,7 +230,12 @@ impl Node {
         }
     }
 
-    /// The stamps of a message that is coming in, if any socket may ask for them. Any context.
+    /// Returns timestamps for an arriving message, if a socket may request them. `None` also if
+    /// there is no memory.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn begin_stamps(&self) -> Option<KBox<MsgMeta>> {
         if self.tracing.peek() == 0 {
@@ -219,7 +244,12 @@ impl Node {
         MsgMeta::with_stamps()
     }
 
-    /// A socket did not ask for stamps if `idle`, and does not if `idle_now`. Any context.
+    /// Counts a socket whose request for timestamps changes. `idle` means that it had none,
+    /// `idle_now` that it has none now.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn note_tracing(&self, idle: bool, idle_now: bool) {
         match (idle, idle_now) {
             (true, false) => drop(self.tracing.fetch_add(1, Relaxed)),
@@ -228,11 +258,19 @@ impl Node {
         }
     }
 
-    /// The connection between two addresses, made if there is none yet: then with the memory that
-    /// `pools` finds, for a program of `user` if there is one. May sleep.
+    /// Returns the connection between two addresses, or creates it for a program of `user` if there
+    /// is one. A new connection uses the memory that `pools` returns.
     ///
-    /// Fails if there are too many, with the error of `pools`, with ENETDOWN while the module is being
-    /// unloaded, with ENOMEM.
+    /// # Errors
+    ///
+    /// - [`NoConnection::Full`] if there are too many connections.
+    /// - `ENETDOWN` while the module is being unloaded.
+    /// - `ENOMEM`
+    /// - Any error of `pools`.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn connection(
         self: &Arc<Self>,
         key: ConnKey,
@@ -243,7 +281,7 @@ impl Node {
         if let Some(connection) = connections.tree.get(&key) {
             return Ok(connection.clone());
         }
-        // Whoever is refused is to cost little.
+        // Checked before anything is allocated, so that refusals are cheap.
         let room = connections.tree.has_room(&key, user);
         drop(connections);
         room.map_err(|full| self.refuse(&key, user, full))?;
@@ -256,7 +294,7 @@ impl Node {
             return Err(Error::from(Errno::NetDown).into());
         }
         if let Some(connection) = connections.tree.get(&key) {
-            // Another sender was faster. Ours, never used, goes after the lock.
+            // Another sender was faster. `fresh` was never used, and is dropped without the lock.
             let connection = connection.clone();
             drop(connections);
             return Ok(connection);
@@ -274,8 +312,8 @@ impl Node {
         Ok(fresh)
     }
 
-    /// Counts and logs that there is to be no connection with this key, for a program of `user` if
-    /// there is one.
+    /// Counts and logs that a connection with this key was refused, to a program of `user` if there
+    /// is one.
     fn refuse(&self, key: &ConnKey, user: Option<UserId>, full: Full) -> NoConnection {
         self.stats.inc(Counter::ConnRefusedLimit);
         trace::dropped(&key.traced(), Counter::ConnRefusedLimit.name(), 1);
@@ -286,7 +324,11 @@ impl Node {
         NoConnection::Full
     }
 
-    /// Names and values for `RDS_INFO_COUNTERS`, in order. May sleep.
+    /// Calls `each` with the names and values for `RDS_INFO_COUNTERS`, in order.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
         let pool_bytes = self.ib.as_ref().map_or(0, |ib| ib.pool_bytes());
         self.stats
@@ -297,16 +339,31 @@ impl Node {
         }
     }
 
-    /// The pools for messages that a local address sends. May sleep.
+    /// Returns the pools for messages from a local address.
     ///
-    /// Fails with ENETUNREACH if there is no transport to other nodes, with ENOMEM.
+    /// # Errors
+    ///
+    /// - `ENETUNREACH` if there is no transport to other nodes.
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>> {
         let ib = self.ib.as_ref().ok_or(Errno::NetUnreachable)?;
         ib.pools(addr, scope)
     }
 
-    /// Lets peers of a local address use memory of a program. Sleeps. Fails with EOPNOTSUPP if there is no transport
-    /// that can do that, and as [`Transport::register`] does.
+    /// Registers memory of a program for access by peers of a local address.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP` if there is no transport that can do that.
+    /// - Those of [`Transport::register`].
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn register(
         &self,
         bound: &Bound,
@@ -317,15 +374,32 @@ impl Node {
         ib.register(bound.addr, bound.scope, memory, access)
     }
 
-    /// Up to an address that is a multiple of so many bytes, the device of a local address takes memory of a program in one
-    /// piece, for an operation of its own. Sleeps. Fails as [`Self::register`] does.
+    /// Returns the boundary (power of two, in bytes) that one local buffer must not cross, on the
+    /// device of a local address.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP` if there is no transport that can do that.
+    /// - Those of [`Transport::max_contiguous_map`].
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn max_contiguous_map(&self, bound: &Bound) -> Result<u64> {
         let ib = self.ib.as_ref().ok_or(Errno::NotSupported)?;
         ib.max_contiguous_map(bound.addr, bound.scope)
     }
 
-    /// Has the device of a local address see memory of a program, for an operation of its own. Sleeps. Fails as
-    /// [`Self::register`] does.
+    /// Maps memory of a program on the device of a local address, for a local operation.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP` if there is no transport that can do that.
+    /// - Those of [`Transport::map`].
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn map(
         &self,
         bound: &Bound,
@@ -337,8 +411,15 @@ impl Node {
         ib.map(bound.addr, bound.scope, memory, needs, then)
     }
 
-    /// Waits until the device of a local address has given back the memory that was dropped before. Sleeps. Fails as
-    /// [`Transport::settle_memory`] does.
+    /// Waits until the device of a local address has released all memory that was dropped before.
+    ///
+    /// # Errors
+    ///
+    /// - Those of [`Transport::settle_memory`].
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn settle_memory(&self, bound: &Bound) -> Result {
         match &self.ib {
             Some(ib) => ib.settle_memory(bound.addr, bound.scope),
@@ -346,8 +427,12 @@ impl Node {
         }
     }
 
-    /// Calls `each` for all connections that are there all the time, without a lock, until it fails. May
-    /// sleep.
+    /// Calls `each`, without a lock, for all connections, until it fails. Connections that are
+    /// added or removed meanwhile may be missed.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn try_for_each<E>(
         &self,
         mut each: impl FnMut(&Arc<Connection>) -> Result<(), E>,
@@ -372,9 +457,15 @@ impl Node {
         }
     }
 
-    /// A port of this node is full, or not any more: marks it in the map of its address. Any context.
+    /// Marks a port of this node in the map of its address: full, or not any more.
     ///
-    /// Fails with ENOMEM, and counts that, if the port is full and there is no memory for the map.
+    /// # Errors
+    ///
+    /// - `ENOMEM` if the port is full and there is no memory for the map. This is counted.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(crate) fn mark_port(&self, net: Net, bound: &Bound, full: bool) -> Result {
         if bound.transport != TransportId::Loop {
             self.cong
@@ -385,7 +476,7 @@ impl Node {
         Ok(())
     }
 
-    /// No peer hears that a port is full.
+    /// Counts and traces that no peer is notified of a full port.
     #[cold]
     fn note_lost_mark(&self, bound: &Bound) {
         let reason = Counter::CongUpdateFailed;
@@ -393,9 +484,12 @@ impl Node {
         trace::dropped(&trace::Conn::local(bound.addr), reason.name(), 1);
     }
 
-    /// The map of an address has changed: sends it to all peers. Any context, no lock held.
+    /// Sends the map of an address, which has changed, to all peers. A connection that comes up
+    /// meanwhile sends it by itself.
     ///
-    /// A connection that comes or comes up meanwhile sends it by itself.
+    /// # Context
+    ///
+    /// Any context except hard interrupt, no lock held.
     pub(crate) fn send_congestion_maps(&self, net: Net, bound: &Bound) {
         if bound.transport == TransportId::Loop {
             return;
@@ -409,8 +503,12 @@ impl Node {
         });
     }
 
-    /// A socket is being closed: what it sent and no peer has acknowledged is forgotten. That is most
-    /// likely on one connection, which is looked at first. May sleep.
+    /// Cancels the unacknowledged messages of a socket that is being closed. They are most likely
+    /// on the connection `likely`, which is therefore the first.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn cancel_sends(
         &self,
         sk: &Sock<Socket>,
@@ -434,8 +532,11 @@ impl Node {
         });
     }
 
-    /// Forgets what a socket sent to an address and port and no peer has acknowledged; a scope of 0 means
-    /// any. May sleep.
+    /// Cancels the unacknowledged messages of a socket to an address and port. Scope 0 matches any.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn cancel_sent_to(&self, sk: &Sock<Socket>, bound: &Bound, to: &Peer) {
         if !sk.has_unacknowledged() {
             return;
@@ -448,8 +549,12 @@ impl Node {
         });
     }
 
-    /// Resets the connection between two addresses with a type of service, on any link, or without a peer
-    /// address all connections of the local one. They come back by themselves. May sleep.
+    /// Resets the connections between two addresses with a type of service, of any scope. Without a
+    /// peer address resets all connections of the local address. They reconnect by themselves.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(crate) fn reset_connections(
         &self,
         net: Net,
@@ -465,9 +570,14 @@ impl Node {
         });
     }
 
-    /// Calls `each` for the connections of a local address that are there all the time, to the peer address if one is
-    /// given, one by one without a lock, as long as it returns true. In any context where `each` may be called: who drops
-    /// a connection that was forgotten meanwhile does not sleep, as it has no endpoint.
+    /// Calls `each`, without a lock, for the connections of a local address, until it returns
+    /// `false`. Optionally restricted to a peer address. Connections that are added or removed
+    /// meanwhile may be missed.
+    ///
+    /// # Context
+    ///
+    /// Those of `each`. Dropping a connection that was forgotten meanwhile does not sleep, because
+    /// it has no endpoint.
     fn walk_of(
         &self,
         net: Net,
@@ -502,7 +612,12 @@ impl Node {
         }
     }
 
-    /// Ends all connections, for good. The listeners are gone, and no socket is open. Sleeps.
+    /// Ends all connections for good. The caller has closed the listeners, and there is no open
+    /// socket.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     pub(crate) fn stop(self: &Arc<Self>) {
         let mut connections = self.connections.lock();
         connections.closed = true;
@@ -517,17 +632,17 @@ impl Node {
         }
         self.workers.flush();
         for connection in tree.values() {
-            // The worker has seen the end: the endpoint is gone, and nobody wakes the worker or sets
-            // the timer again. What is still queued goes.
+            // The worker has handled the stop. There is no endpoint, and nothing queues the worker
+            // or starts the timer again. Work that is still queued is cancelled.
             cancel_delayed::<_, 1>(connection);
             cancel_delayed::<_, 2>(connection);
             cancel::<_, 0>(connection);
         }
-        // Here the connections go, and what they have queued.
+        // The connections are dropped here, with their queued messages.
     }
 }
 
-/// The address that has the port of a socket in its map.
+/// Returns the address in whose map the port of a socket is.
 fn place_of(net: Net, bound: &Bound) -> cong::Place {
     cong::Place {
         net,

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What arrives on a connection: from frames to messages in the queues of sockets.
+//! Receive path of a connection, from frames to messages in the queues of sockets.
 //!
-//! Everything in a frame comes from the peer. A frame that breaks a rule ends the connection, with
-//! a counter and a line that says which rule. No message that breaks one is delivered; those before it
-//! in the same frame are.
+//! A frame stays in its receive buffer. The buffer is returned for posting if its payload was
+//! copied, or goes to the reader with the message. A message is acknowledged once it is in the
+//! queue of its socket, or was dropped for good.
+//!
+//! The peer controls all content of a frame. A frame that violates a rule ends the connection, and
+//! is counted and logged with the rule. A message that violates a rule is never delivered; those
+//! before it in the same frame are.
 
 use super::{BindKey, Connection, Counter};
 use crate::kapi::{
@@ -28,18 +32,18 @@ use kernel::{
     sync::{aref::ARef, atomic::Relaxed, Arc},
 };
 
-/// A message of which fragments have arrived.
+/// Message of which some fragments have arrived.
 struct Partial {
     header: Header,
     bufs: KVec<BufMut>,
-    /// Payload of every fragment but the last, in bytes.
+    /// Payload bytes of every fragment except the last.
     size: u32,
-    /// Memory ran out: the rest is received, and nothing is delivered.
+    /// There was no memory. The rest is received, and the message is not delivered.
     failed: bool,
     meta: Option<KBox<MsgMeta>>,
 }
 
-/// The receive side of a connection.
+/// Receive side of a connection.
 pub(super) struct RecvSide {
     state: RecvState,
     partial: Option<Partial>,
@@ -53,7 +57,8 @@ impl RecvSide {
         }
     }
 
-    /// Goes on where an earlier connection to the peer was. Nothing has arrived yet.
+    /// Continues at the position of an earlier connection to the peer. Called before anything
+    /// arrives.
     pub(super) fn resume(&mut self, position: Position) {
         self.state = RecvState::at(position);
     }
@@ -62,7 +67,7 @@ impl RecvSide {
         self.state.position()
     }
 
-    /// Whether the peer runs this implementation.
+    /// Returns `true` if the peer runs this module.
     pub(super) fn peer_is_like_us(&self) -> bool {
         self.state.tells_generation()
     }
@@ -71,30 +76,30 @@ impl RecvSide {
         self.state.next_sequence()
     }
 
-    /// Whether no message has ever arrived.
+    /// Returns `true` if no message has ever arrived.
     pub(super) fn is_unused(&self) -> bool {
         self.state.is_unused()
     }
 
-    /// Whether a message has arrived in part.
+    /// Returns `true` if a message has arrived in part.
     pub(super) fn has_partial(&self) -> bool {
         self.partial.is_some()
     }
 }
 
-/// The rule that a peer broke. The connection has to go.
+/// Reason to end the connection: the rule that the peer violated, or a lack of memory.
 #[derive(Debug)]
 pub(crate) enum Violation {
-    /// Shorter than a header, in bytes.
+    /// The frame is shorter than a header. The value is its length in bytes.
     Short(usize),
     Header(HeaderError),
-    /// Several messages in it, but not to its end.
+    /// The packed frame cannot be split to its end.
     Packed(SplitError),
     Fragment(RxError),
     Ack(AckError),
-    /// Nothing is wrong with the peer, but a message could not be kept: it has to send it again.
+    /// There was no memory for a message, so the peer has to send it again. No rule was violated.
     NoMemory,
-    /// Something came after a violation.
+    /// The frame arrived after a violation.
     Broken,
 }
 
@@ -135,11 +140,11 @@ impl Violation {
     }
 }
 
-/// A message or a fragment of one.
+/// A message, or a fragment of one.
 enum Piece<'a> {
-    /// In a buffer, behind a header: both together have so many bytes.
+    /// In a buffer, behind a header. The number is the length of both in bytes.
     Frame(BufMut, usize),
-    /// A whole message in a frame that has others too. Its payload.
+    /// Payload of a whole message in a packed frame.
     Shared(&'a [u8]),
 }
 
@@ -151,16 +156,17 @@ impl Piece<'_> {
         }
     }
 
-    /// Whether its message is better copied than given the buffer.
+    /// Returns `true` if copying the payload is better than giving the buffer to the reader.
     fn is_to_be_copied(&self) -> bool {
         match self {
-            // A buffer on loan is charged whole: not for less than a quarter of it.
+            // The user is charged for the whole buffer, so it is kept only if a quarter of it is
+            // used.
             Self::Frame(buf, _) => self.payload().len() < buf.capacity() / 4,
             Self::Shared(_) => true,
         }
     }
 
-    /// The buffer, if there is one.
+    /// Returns the buffer, if there is one.
     fn into_buf(self) -> Option<BufMut> {
         match self {
             Self::Frame(buf, _) => Some(buf),
@@ -169,7 +175,7 @@ impl Piece<'_> {
     }
 }
 
-/// What a frame completes.
+/// Result of a frame or a message in it.
 enum Complete {
     Nothing,
     Message(Item<Incoming>),
@@ -179,11 +185,17 @@ enum Complete {
 }
 
 impl Connection {
-    /// Takes a frame of `len` bytes that came in through `device`. Softirq context; frames of one connection come one by
-    /// one.
+    /// Receives a frame of `len` bytes that arrived on `device`.
     ///
-    /// Returns the buffer if it can be posted again, and how many messages were in it; fails if the
-    /// connection has to go.
+    /// Returns the buffer if it can be posted again, and the number of messages in it.
+    ///
+    /// # Errors
+    ///
+    /// - [`Violation`]: the caller must end the connection.
+    ///
+    /// # Context
+    ///
+    /// Softirq; frames of one connection arrive one by one.
     pub(crate) fn receive(
         self: &Arc<Self>,
         buf: BufMut,
@@ -229,18 +241,20 @@ impl Connection {
         Ok((Some(buf), count))
     }
 
-    /// Takes a message or a fragment of one. Returns its buffer if it has one that can be posted again.
+    /// Receives a message or a fragment of one. Returns its buffer, if it has one that can be
+    /// posted again.
     fn take(
         self: &Arc<Self>,
         header: &Header,
         piece: Piece<'_>,
         device: DeviceId,
     ) -> Result<Option<BufMut>, Violation> {
-        // First, because a wrong one must not cost the message that it comes with.
+        // First, because a wrong acknowledgement must not cost the message that carries it.
         self.note_ack(header)?;
         let mut guard = self.rx.lock();
         let rx = &mut *guard;
-        // If there is no memory for the message it has not arrived: the peer sends it again.
+        // If there is no memory for the message, it counts as not arrived and the peer sends it
+        // again.
         let before = rx.state.clone();
         let step = rx
             .state
@@ -265,7 +279,8 @@ impl Connection {
                     (false, _) => Complete::Nothing,
                     (true, true) => Complete::Duplicate,
                     (true, false) if header.dport == PING_PORT => Complete::Ping,
-                    // Its frame has made the receive ring smaller by one: that was all.
+                    // An answer to a probe. Its frame has used a posted receive, and that was its
+                    // only purpose.
                     (true, false) => Complete::Nothing,
                 };
                 (complete, piece.into_buf())
@@ -306,20 +321,22 @@ impl Connection {
                 None => self.note_drop(Counter::RecvDropNoSock, 1),
             },
         }
-        // Only what is in its socket's queue is acknowledged, or lost for good.
+        // Stored last, so that only messages in the queue of their socket, or dropped for good, are
+        // acknowledged.
         self.ack.store(ack, Relaxed);
         Ok(recycle)
     }
 
-    /// Loses a message for a port that takes no more, which its reader is told. The connection is
-    /// for others, too.
+    /// Drops a message for a socket that accepts no more, and reports that to its reader. The
+    /// connection continues, because other sockets share it.
     #[cold]
     fn refuse_to_deliver(&self, sk: &Sock<Socket>, why: Counter) {
         self.note_drop(why, 1);
         sk.note_lost();
     }
 
-    /// Takes the acknowledgement that every header carries; 0 is none. What is no news needs no lock.
+    /// Handles the acknowledgement that each header carries. 0 is none. An acknowledgement that is
+    /// not new takes no lock.
     fn note_ack(self: &Arc<Self>, header: &Header) -> Result<(), Violation> {
         if header.ack <= self.acked.peek() {
             return Ok(());
@@ -348,8 +365,8 @@ impl Connection {
             return Ok((Complete::Message(incoming), None));
         }
         if first {
-            // A frame is short, and not empty, or the message would end with it. The compiler does
-            // not know either, and would divide by zero in a panic of its own.
+            // The payload is short. It is not empty either, because then the message would end with
+            // it. The compiler does not know that, and would add a panic for a division by zero.
             let size = u32::try_from(piece.payload().len())
                 .unwrap_or(u32::MAX)
                 .max(1);
@@ -364,8 +381,8 @@ impl Connection {
                 meta: self.node.begin_stamps(),
             });
         }
-        // The protocol core has seen the first fragment, or this one would have been an error.
-        // What shares a frame is whole.
+        // `proto::rx` has seen the first fragment, otherwise it would have returned an error.
+        // Messages in packed frames are whole.
         let (Some(partial), Some(buf)) = (rx.partial.as_mut(), piece.into_buf()) else {
             return Err(Violation::NoMemory);
         };
@@ -412,7 +429,7 @@ impl Connection {
 
     /// Answers a ping with an empty message from port 0.
     fn answer_ping(self: &Arc<Self>, header: &Header) {
-        // A heartbeat, and an answer to no one.
+        // A keepalive has source port 0, so there is no port to answer.
         if header.sport == PING_PORT {
             return;
         }
@@ -432,10 +449,12 @@ impl Connection {
         }
     }
 
-    /// What a pong to a port takes, unless the port is full, or so much waits that the peer gets no more.
+    /// Returns a slot for a pong to a port. `None` if the port is congested, or too many messages
+    /// wait for the peer.
     fn room_for_pong(&self, port: u16) -> Option<PongSlot> {
         const MOST: usize = 4096;
-        /// With less than this on a connection the pongs of others are not in the way.
+        /// With fewer messages on a connection it gets a slot even if pongs for other peers have
+        /// used all.
         const FEW: usize = 16;
         if self.is_congested(port) {
             return None;
@@ -449,7 +468,7 @@ impl Connection {
         }
     }
 
-    /// The socket that a message is for.
+    /// Returns the socket to which a message is addressed.
     fn target(&self, header: &Header) -> Option<ARef<Sock<Socket>>> {
         let key = BindKey {
             addr: IpBits::new(self.key.laddr),
@@ -459,7 +478,7 @@ impl Connection {
         self.node.binds.lookup(self.key.net, &key)
     }
 
-    /// Whether a message has arrived in part.
+    /// Returns `true` if a message has arrived in part.
     pub(crate) fn in_reassembly(&self) -> bool {
         self.rx.lock().has_partial()
     }
@@ -475,7 +494,12 @@ impl Connection {
         }
     }
 
-    /// The endpoint is gone. What was incomplete comes again, from its start. Process context.
+    /// Resets the receive state after the end of an endpoint. The peer sends an incomplete message
+    /// again, from its start.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub(super) fn forget_partial(&self) {
         let heard = self.tx.lock().queue.state.take_heard();
         let mut rx = self.rx.lock();
@@ -487,18 +511,23 @@ impl Connection {
         self.rx_failed.store(false, Relaxed);
         self.peer_accepts_packed.store(false, Relaxed);
         self.ack.store(0, Relaxed);
-        // A map may have come after the connection went down, or before it was up.
+        // A map may have arrived after the connection went down, or before it was up.
         self.forget_map();
     }
 
-    /// The next connection begins with the peer's map; until then nobody is held back. Any context.
+    /// Drops the peer's congestion map, and wakes all waiters. The next connection begins with a
+    /// new map, and until then no port counts as congested.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(super) fn forget_map(&self) {
         self.remote.clear();
         self.waiters.wake_all();
     }
 }
 
-/// Whether this is an answer to [`Connection::probe`].
+/// Returns `true` for an answer to [`Connection::probe`].
 fn is_probe_answer(header: &Header) -> bool {
     header.dport == PROBE_PORT && header.sport == PING_PORT
 }

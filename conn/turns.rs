@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sockets that were told to come again when an operation of theirs may begin.
+//! Sockets that have to wait before they may begin an operation, see [`super::offenders`].
 //!
-//! A call that must not wait returns then, and its program waits for room to write: see
-//! [`super::offenders`].
+//! A nonblocking call fails at once, and its program waits for room to write. Work of the node
+//! wakes the socket when its time has come.
 
 use super::Node;
 use crate::kapi::{
@@ -21,10 +21,10 @@ use kernel::{
     workqueue::WorkItem,
 };
 
-/// When it is a socket's turn, in nanoseconds, and which one that is.
+/// Time in nanoseconds at which a socket may begin its operation, and the address of the socket.
 type Turn = (u64, usize);
 
-/// They, in the order of their turns. A socket that is closed has to be removed.
+/// Waiting sockets, ordered by time. A socket must be removed when it is closed.
 #[pin_data]
 pub(crate) struct Turns {
     #[pin]
@@ -46,15 +46,23 @@ impl Turns {
         })
     }
 
-    /// Whether it is not the socket's turn yet: there is no room to write until then. Any context.
+    /// Returns `true` if the socket has to wait, so there is no room to write.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn has(sk: &Sock<Socket>) -> bool {
         let at = sk.turn_at.peek();
         at != 0 && time::monotonic_ns() < at
     }
 
-    /// Removes a socket that has had a turn, or is closed, and returns whether it was there.
-    /// Another call of a program may still wait for what it was told. Any context.
+    /// Removes a socket that has begun an operation, or is closed. Returns `true` if it was
+    /// waiting. Another thread of the program may still wait for the removed time.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     #[inline]
     pub(crate) fn remove(&self, sk: &Sock<Socket>) -> bool {
         sk.turn_at.peek() != 0 && self.remove_waiting(sk)
@@ -66,14 +74,14 @@ impl Turns {
         let gone = waiting.remove_node(&turn_of(sk, sk.turn_at.peek()));
         sk.turn_at.store(0, Relaxed);
         drop(waiting);
-        // It is not the last reference, as the caller has one.
+        // The caller has another reference, so this does not drop the last one.
         let was_there = gone.is_some();
         drop(gone);
         was_there
     }
 
-    /// Takes the first one whose turn has come. If there is none, has the node look when the next
-    /// one's has.
+    /// Removes the first socket whose time has come. If there is none, schedules the work for the
+    /// time of the next one.
     fn take_due(&self, node: &Arc<Node>) -> Option<ARef<Sock<Socket>>> {
         let mut waiting = self.waiting.lock();
         let cursor = waiting.cursor_front_mut()?;
@@ -92,8 +100,15 @@ impl Turns {
 }
 
 impl Node {
-    /// Has a socket told in so many nanoseconds that there is room to write, and that there is none
-    /// until then. If it is to be told earlier, for another peer, that stays. Fails with ENOMEM.
+    /// Makes `poll(2)` report no room to write until `wait_ns` have passed, and wakes the socket
+    /// then. If the socket already waits for an earlier time, for another peer, that time stays.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
     /// Process context; may sleep.
     pub(crate) fn call_again(self: &Arc<Self>, sk: &Sock<Socket>, wait_ns: u64) -> Result {
         let place = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
@@ -105,7 +120,7 @@ impl Node {
         let at = before.as_ref().map_or(at, |_| at.min(earlier));
         let same = waiting.insert(place.into_node(turn_of(sk, at), held));
         sk.turn_at.store(at, Relaxed);
-        // With the lock, or an earlier time might be overwritten by a later one.
+        // With the lock held. Otherwise a later time could overwrite an earlier one.
         if waiting
             .iter()
             .next()
@@ -114,7 +129,7 @@ impl Node {
             self.queue.arm::<_, 2>(self.clone(), delay_ms(wait_ns));
         }
         drop(waiting);
-        // Not the last references, as the caller has one.
+        // The caller has another reference, so this does not drop the last one.
         drop((before, same));
         Ok(())
     }
@@ -124,7 +139,7 @@ kernel::impl_has_delayed_work! {
     impl HasDelayedWork<Self, 2> for Node { self.calling }
 }
 
-/// Tells the sockets whose turn has come.
+/// Wakes the sockets whose time has come.
 impl WorkItem<2> for Node {
     type Pointer = Arc<Self>;
 
