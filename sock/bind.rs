@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `bind(2)`, and the addresses that programs give.
+//! `bind(2)`, and the checks of addresses that programs pass.
 
 use crate::conn::{BindError, BindKey, Counter, FIRST_PORT};
 use crate::kapi::{
@@ -17,19 +17,23 @@ use core::{
 };
 use kernel::prelude::*;
 
-/// The call that an address was given to; they differ in their error numbers.
+/// System call that an address was passed to. The calls have different error numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
     Connect,
     Send,
 }
 
-/// Whether an IPv6 address is valid on one link only.
+/// Returns `true` if an IPv6 address is valid on one link only.
 fn is_link_local(addr: &Ipv6Addr) -> bool {
     addr.is_unicast_link_local()
 }
 
-/// Checks a v4 address that is to be one node's.
+/// Checks that an IPv4 address is neither multicast nor broadcast.
+///
+/// # Errors
+///
+/// - `EINVAL` otherwise.
 fn check_v4(addr: Ipv4Addr) -> Result {
     if addr.is_multicast() || addr.is_broadcast() {
         return Err(EINVAL);
@@ -37,13 +41,20 @@ fn check_v4(addr: Ipv4Addr) -> Result {
     Ok(())
 }
 
-/// Whether a `connect(2)` names all hosts of a network, as its routes have it. A `sendmsg(2)` finds out
-/// when it needs a connection.
+/// Returns `true` if the address of a `connect(2)` is the broadcast address of a network, according
+/// to the routes. `sendmsg(2)` checks that when it creates a connection.
 fn is_for_all(sk: &Sock<Socket>, addr: Ipv6Addr, call: Call) -> bool {
     call == Call::Connect && sk.net.is_init() && is_broadcast(addr)
 }
 
-/// Reads and checks the destination of a `connect(2)` or `sendmsg(2)` call.
+/// Parses and checks the destination of a `connect(2)` or `sendmsg(2)` call.
+///
+/// # Errors
+///
+/// - `EAFNOSUPPORT` if `connect(2)` has an address of another family.
+/// - `EDESTADDRREQ` if `connect(2)` has the unspecified IPv4 address.
+/// - `EPROTOTYPE` if `connect(2)` has an IPv6 address that is not unicast.
+/// - `EINVAL` in all other cases.
 pub(super) fn parse_peer(sk: &Sock<Socket>, addr: &[u8], call: Call) -> Result<Peer> {
     let parsed = SockAddr::parse(addr).map_err(|error| match (error, call) {
         (SockAddrError::Family, Call::Connect) => Errno::AddressFamilyNotSupported.into(),
@@ -97,8 +108,18 @@ pub(super) fn parse_peer(sk: &Sock<Socket>, addr: &[u8], call: Call) -> Result<P
     }
 }
 
-/// The transport that serves a local address. May sleep, unless that is known.
-// Not inlined it takes 12 instructions more.
+/// Returns the transport that serves a local address.
+///
+/// # Errors
+///
+/// - `ENOPROTOOPT` if the program has selected a transport that does not serve the address.
+/// - `EADDRNOTAVAIL` if no transport has the address.
+/// - `ENOMEM`
+///
+/// # Context
+///
+/// May sleep, unless the answer is cached.
+// Without inlining this takes 12 more instructions.
 #[inline(always)]
 fn transport_of(
     sk: &Sock<Socket>,
@@ -113,7 +134,7 @@ fn transport_of(
             Some(_) => Err(Errno::NoProtocolOption.into()),
         };
     }
-    // Whoever asked for a transport asked for this one.
+    // A program can select only this transport.
     match sk.node.has_ib_address(sk.net, addr, scope) {
         Ok(true) => Ok(TransportId::Ib),
         Ok(false) => Err(no_transport(sk, addr)),
@@ -124,7 +145,7 @@ fn transport_of(
     }
 }
 
-/// Counts and traces that it could not be found out whether a device has an address.
+/// Counts and traces a failure to find out which device has an address.
 #[cold]
 fn note_failure(sk: &Sock<Socket>, addr: IpBits, error: Error) {
     sk.node.stats.inc(Counter::IbLaddrFailed);
@@ -135,7 +156,7 @@ fn note_failure(sk: &Sock<Socket>, addr: IpBits, error: Error) {
     );
 }
 
-/// Says that no transport has an address.
+/// Returns the error for an address that no transport has, and logs it.
 #[cold]
 fn no_transport(sk: &Sock<Socket>, addr: IpBits) -> Error {
     if sk.control.lock().chosen.is_some() {
@@ -148,7 +169,11 @@ fn no_transport(sk: &Sock<Socket>, addr: IpBits) -> Error {
     Errno::AddressNotAvailable.into()
 }
 
-/// Checks an IPv4 address that a socket is to have. Fails with EINVAL.
+/// Checks an IPv4 address to bind to.
+///
+/// # Errors
+///
+/// - `EINVAL` if it cannot be a local address.
 #[inline]
 fn check_own_v4(addr: Ipv4Addr) -> Result {
     check_v4(addr)?;
@@ -158,8 +183,11 @@ fn check_own_v4(addr: Ipv4Addr) -> Result {
     Ok(())
 }
 
-/// Checks an IPv6 address that a socket is to have, and returns the scope that counts. Fails with
-/// EINVAL.
+/// Checks an IPv6 address to bind to. Returns its scope, or 0 if the address is valid on all links.
+///
+/// # Errors
+///
+/// - `EINVAL` if it cannot be a local address, or has no scope or another scope than the peer.
 fn check_own_v6(sk: &Sock<Socket>, addr: &Ipv6Addr, scope: u32) -> Result<u32> {
     if let Some(v4) = addr.to_ipv4_mapped() {
         return check_own_v4(v4).map(|()| 0);
@@ -177,7 +205,19 @@ fn check_own_v6(sk: &Sock<Socket>, addr: &Ipv6Addr, scope: u32) -> Result<u32> {
     Ok(scope)
 }
 
-/// Binds a socket. May sleep.
+/// Binds a socket.
+///
+/// # Errors
+///
+/// - `EINVAL` if the address or port is invalid, or the socket is already bound.
+/// - `EADDRINUSE` if the port belongs to another socket.
+/// - `EADDRNOTAVAIL` if no transport has the address.
+/// - `ENOPROTOOPT` if the program has selected a transport that does not serve the address.
+/// - `ENOMEM`
+///
+/// # Context
+///
+/// May sleep.
 #[inline]
 pub(super) fn bind(sk: &Sock<Socket>, addr: &[u8]) -> Result {
     let (addr, port, scope, loopback) = match SockAddr::parse(addr).map_err(|_| EINVAL)? {
@@ -201,7 +241,7 @@ pub(super) fn bind(sk: &Sock<Socket>, addr: &[u8]) -> Result {
             Err(BindError::InUse) if any_port => search_port(sk, key, transport),
             result => result,
         },
-        // That it is bound already comes before anything about the new address.
+        // The error of a bound socket has priority over those of the new address.
         Err(_) if sk.bound().is_some() => return Err(EINVAL),
         Err(error) => return Err(error),
     };
@@ -211,8 +251,8 @@ pub(super) fn bind(sk: &Sock<Socket>, addr: &[u8]) -> Result {
     }
 }
 
-/// What the call returns that has not got its port. As with C, a socket that is not bound then may choose its transport
-/// again.
+/// Returns the error of a call that did not get its port. As with C RDS, a socket that is not bound
+/// may then select its transport again.
 #[cold]
 fn refuse(sk: &Sock<Socket>, error: BindError) -> Error {
     if sk.bound().is_some() {
@@ -225,8 +265,8 @@ fn refuse(sk: &Sock<Socket>, error: BindError) -> Error {
     }
 }
 
-/// Binds to a free port if one that was suggested is not. What is taken may be one after the other, so some more
-/// suggestions come first, and then all ports, each once.
+/// Binds to a free port after a suggested one was in use. Ports in use may be consecutive. So some
+/// more suggestions are tried first, and then all ports once.
 #[cold]
 fn search_port(sk: &Sock<Socket>, key: BindKey, transport: TransportId) -> Result<(), BindError> {
     const SUGGESTIONS: usize = 32;

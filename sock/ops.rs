@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The calls of `proto_ops`.
+//! Operations of `struct proto_ops` for RDS sockets.
 
 use super::{bind, opts, recvmsg, sendmsg};
 use crate::conn::{Node, Turns};
@@ -35,9 +35,11 @@ impl Protocol for Socket {
     }
 
     fn release(sk: &Sock<Self>) {
-        // First, or a sender that knows this socket would miss the next one that is bound here.
+        // First. Otherwise a sender that has cached this socket would not find the next one that is
+        // bound here.
         sk.begin_close();
-        // Before the port is free: whether it is congested is for its next owner to say.
+        // Before the port is free, because from then on its next owner decides about its
+        // congestion.
         sk.close_receive();
         if let Some(bound) = sk.bound() {
             sk.node.binds.unbind(sk, bound);
@@ -46,7 +48,7 @@ impl Protocol for Socket {
         sk.stop_waiting();
         sk.node.turns.remove(sk);
         sk.memory.close();
-        // What is there may hold this socket: break the circle.
+        // The cached route may hold this socket, so it is taken out to break the reference cycle.
         let last = sk.control.lock().last.take();
         if let Some(bound) = sk.bound().filter(|_| sk.has_unacknowledged()) {
             let likely = match &last {
@@ -73,7 +75,7 @@ impl Protocol for Socket {
         let connected = sk.control.lock().peer;
         if peer {
             let peer = connected.ok_or(Errno::NotConnected)?;
-            // As with C, also for an address that is valid everywhere.
+            // As with C RDS, also for an address that is valid on all links.
             let scope = match peer.scope {
                 0 => sk.bound().map_or(0, |bound| bound.scope),
                 scope => scope,
@@ -81,7 +83,7 @@ impl Protocol for Socket {
             return Ok(Some(sockaddr(peer.addr, peer.port, scope)));
         }
         let Some(bound) = sk.bound() else {
-            // As C does: the family of the peer, with no address.
+            // As with C RDS: the family of the peer, without an address.
             return Ok(connected.map(|peer| match peer.addr.to_ipv4_mapped() {
                 Some(_) => sockaddr(core::net::Ipv4Addr::UNSPECIFIED.to_ipv6_mapped(), 0, 0),
                 None => sockaddr(Ipv6Addr::UNSPECIFIED, 0, 0),
@@ -96,7 +98,7 @@ impl Protocol for Socket {
 
     fn poll(sk: &Sock<Self>) -> PollMask {
         let mut mask = PollMask::default();
-        // Whoever asks has no room yet.
+        // `poll(2)` knows of no room for control messages, so only requested notifications count.
         if sk.may_read() || sk.notify_queue.any_for(false) {
             mask |= poll::IN;
         }
@@ -142,7 +144,7 @@ impl Protocol for Socket {
     }
 }
 
-/// The address as programs see it: IPv4 where it is a mapped one.
+/// Returns the address in the form that programs see: IPv4 for a mapped address.
 pub(super) fn sockaddr(addr: Ipv6Addr, port: u16, scope: u32) -> SockAddr {
     match addr.to_ipv4_mapped() {
         Some(addr) => SockAddr::V4 { addr, port },

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `sendmsg(2)`: a message is admitted first, copied then, and handed to its transport last.
+//! `sendmsg(2)`: sends one message.
+//!
+//! A call has three steps: [`admit`] charges the message to its sender, then its data is copied,
+//! and then the transport gets it. The message owns its charge, so each failure after `admit`
+//! releases it. If a step fails, memory that was registered for the message is released, and
+//! nothing is sent.
 
 use super::{
     bind::{parse_peer, Call},
@@ -25,7 +30,7 @@ use crate::proto::{
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 
-/// Flags that a sender may set. The last five ask for nothing that RDS would do differently.
+/// Flags that a sender may set. The last five request nothing that RDS would do differently.
 const FLAGS: u32 = msg_flags::DONTWAIT
     | msg_flags::CMSG_COMPAT
     | msg_flags::NOSIGNAL
@@ -34,7 +39,7 @@ const FLAGS: u32 = msg_flags::DONTWAIT
     | msg_flags::MORE
     | msg_flags::BATCH;
 
-/// Control messages of `SOL_RDS`.
+/// Control messages of `SOL_RDS`. Source: `include/uapi/linux/rds.h`.
 const CMSG_RDMA_ARGS: i32 = 1;
 const CMSG_RDMA_DEST: i32 = 2;
 const CMSG_RDMA_MAP: i32 = 3;
@@ -43,7 +48,7 @@ const CMSG_ATOMIC_CSWP: i32 = 7;
 const CMSG_MASKED_ATOMIC_FADD: i32 = 8;
 const CMSG_MASKED_ATOMIC_CSWP: i32 = 9;
 
-/// Where a message goes.
+/// Route of a message.
 enum Route {
     /// To a socket of this node.
     Loop(Destination),
@@ -51,7 +56,21 @@ enum Route {
     Connection(Arc<Connection>),
 }
 
-/// Sends one message. May sleep.
+/// Sends one message, and returns its length.
+///
+/// # Errors
+///
+/// - `EOPNOTSUPP` for an unknown flag, or if the peer has another address family.
+/// - `ENOTCONN` if the socket is not bound, or no destination is known.
+/// - `EMSGSIZE` if the message is too long.
+/// - `EINVAL` if an address or control message is invalid.
+/// - `EFAULT` if the program's memory cannot be read.
+/// - Those of [`await_turn`] and [`admit`].
+/// - Those of `Node::connection()`, for a message to another node.
+///
+/// # Context
+///
+/// May sleep.
 pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> {
     if msg.flags() & !FLAGS != 0 {
         return Err(Errno::NotSupported.into());
@@ -117,7 +136,8 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     Ok(len)
 }
 
-/// What a call returns whose message is too long: as with C that control messages are malformed comes first.
+/// Returns the error for a message that is too long. As with C RDS, errors of control messages have
+/// priority.
 #[cold]
 fn too_long(msg: &SendMsg<'_>) -> Error {
     for cmsg in msg.cmsgs() {
@@ -134,13 +154,13 @@ fn too_long(msg: &SendMsg<'_>) -> Error {
     Errno::MessageTooLong.into()
 }
 
-/// As `to_ipv4_mapped()`, which takes 22 instructions to look at the bytes.
+/// Does the same as `to_ipv4_mapped().is_some()`, which takes 22 instructions to compare the bytes.
 #[inline]
 fn is_v4(addr: Ipv6Addr) -> bool {
     addr.to_bits() >> 32 == 0xffff
 }
 
-/// A message that was admitted.
+/// Parameters of a message that was admitted.
 struct Sending<'a> {
     sk: &'a Sock<Socket>,
     bound: &'a Bound,
@@ -173,14 +193,18 @@ impl Sending<'_> {
         let ports = (bound.port, port);
         let mut message = connection.message_from_user(ports, msg, len, ops, charge)?;
         while let Err(back) = connection.send(message) {
-            // It was idle, and has just been forgotten.
+            // The connection was idle, and was forgotten just now.
             message = back;
             connection = find_connection(sk, bound, connection.key)?;
         }
         Ok(())
     }
 
-    /// The same, with what control messages ask for. Sleeps.
+    /// Does the same as [`Self::hand_over`], with the requests of control messages.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     #[cold]
     #[inline(never)]
     fn hand_over_with(
@@ -192,7 +216,7 @@ impl Sending<'_> {
     ) -> Result {
         let Self { sk, bound, .. } = *self;
         if matches!(route, Route::Loop(_)) && control.operation.is_some() {
-            // There is no peer.
+            // Operations need another node.
             return Err(Errno::NotSupported.into());
         }
         let memory = control.memory.map(|it| it.cookie(sk)).transpose()?;
@@ -212,24 +236,33 @@ impl Sending<'_> {
             Ok(())
         });
         if let (Err(_), Some(key)) = (&sent, fresh) {
-            // Nobody knows of it.
+            // No peer knows the key.
             sk.memory.undo(key);
         }
         sent
     }
 }
 
-/// The memory of the sender that a message tells the receiver of.
+/// Memory of the sender that a message announces to its receiver.
 enum MrArg {
-    /// What the program has registered before.
+    /// Memory that the program has registered before.
     Known(Cookie),
-    /// What it registers with the message.
+    /// Memory to register with the message.
     New(GetMr),
 }
 
 impl MrArg {
-    /// Registers it if that was not done before, and returns the key to undo that. Fails with EINVAL if the socket does not
-    /// have it. Sleeps.
+    /// Registers the memory if necessary. Returns the cookie, and the key with which to undo a
+    /// registration.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL` if the socket has no region with this cookie.
+    /// - Those of [`rdma::register`].
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
     fn cookie(self, sk: &Sock<Socket>) -> Result<(Cookie, Option<RegionKey>)> {
         match self {
             Self::Known(cookie) if !sk.memory.has(cookie) => Err(EINVAL),
@@ -239,7 +272,7 @@ impl MrArg {
     }
 }
 
-/// What the control messages ask for.
+/// Requests of the control messages.
 #[derive(Default)]
 struct Control {
     memory: Option<MrArg>,
@@ -247,12 +280,16 @@ struct Control {
 }
 
 impl Control {
-    /// What it takes with a message on the loop transport, in bytes.
+    /// Returns the memory of the requests in a message on the loop transport, in bytes.
     fn size_beside(&self) -> usize {
         self.memory.as_ref().map_or(0, |_| MsgMeta::SIZE)
     }
 
-    /// Each can be asked for once.
+    /// Sets the memory to announce.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL` if it is already set.
     fn set_memory(&mut self, told: MrArg) -> Result {
         match self.memory.replace(told) {
             None => Ok(()),
@@ -268,7 +305,12 @@ impl Control {
     }
 }
 
-/// Reads the control messages. Refuses what we cannot act on.
+/// Parses the control messages. Returns `None` if there are no requests.
+///
+/// # Errors
+///
+/// - `EINVAL` for a control message of `SOL_RDS` that is invalid, repeated or unknown.
+/// - `ENOMEM`
 #[cold]
 fn control_of(msg: &SendMsg<'_>) -> Result<Option<KBox<Control>>> {
     let mut control = Control::default();
@@ -312,14 +354,14 @@ fn control_of(msg: &SendMsg<'_>) -> Result<Option<KBox<Control>>> {
     Ok(Some(KBox::new(control, GFP_KERNEL)?))
 }
 
-/// Where a message goes: the `last` one went that way.
+/// Returns the route of a message. `last` is the route of the previous one.
 fn route(
     sk: &Sock<Socket>,
     bound: &Bound,
     peer: &Peer,
     last: Option<CachedRoute>,
 ) -> Result<Route> {
-    // What a node sends to the very address that it sends from needs no wire.
+    // A message to the sender's own address stays on this node.
     if bound.transport == TransportId::Loop || bound.addr == peer.addr {
         if let Some(CachedRoute::Socket(target)) = last {
             if leads_to(&target, peer) {
@@ -351,10 +393,10 @@ fn route(
     Ok(Route::Connection(find_connection(sk, bound, key)?))
 }
 
-/// The connection with a key, which the socket remembers as its last one.
+/// Returns the connection with a key, and caches it as the socket's route.
 fn find_connection(sk: &Sock<Socket>, bound: &Bound, key: ConnKey) -> Result<Arc<Connection>> {
     let connection = sk.node.connection(key, Some(UserId::current()), || {
-        // Not for each message: it takes a look at the routes.
+        // Checked only here and not for each message, because it needs a route lookup.
         if is_broadcast(key.faddr) {
             return Err(EINVAL);
         }
@@ -364,7 +406,7 @@ fn find_connection(sk: &Sock<Socket>, bound: &Bound, key: ConnKey) -> Result<Arc
     Ok(connection)
 }
 
-/// Whether a socket of the sender's namespace is still the one that is bound to `peer`.
+/// Returns `true` if a socket of the sender's namespace is still the one that is bound to `peer`.
 fn leads_to(target: &Sock<Socket>, peer: &Peer) -> bool {
     let is_it = |bound: &Bound| {
         bound.port == peer.port && bound.addr == peer.addr && bound.scope == peer.scope
@@ -372,18 +414,22 @@ fn leads_to(target: &Sock<Socket>, peer: &Peer) -> bool {
     target.bound().is_some_and(is_it) && !target.is_closed()
 }
 
-/// The next message most often goes the same way.
+/// Caches the route, because the next message most often has the same.
 fn remember(sk: &Sock<Socket>, way: CachedRoute) {
     let before = sk.control.lock().last.replace(way);
-    // It may hold the last reference, so it goes without the lock.
+    // This may drop the last reference, so it happens without the lock.
     drop(before);
 }
 
-/// Waits until the program may begin an operation: a peer that has refused others of its user is asked
-/// for no more at a time.
+/// Waits until the program may begin an operation. Operations of a user are delayed after the peer
+/// has refused others of that user.
 ///
-/// Fails with EAGAIN if the call must not wait, and `poll(2)` tells when to come again; with
-/// ETIMEDOUT after `SO_SNDTIMEO`, with ERESTARTSYS after a signal.
+/// # Errors
+///
+/// - `EAGAIN` if the call must not wait. Then `poll(2)` reports when to call again.
+/// - `ETIMEDOUT` after `SO_SNDTIMEO`.
+/// - `ERESTARTSYS` after a signal.
+/// - `ENOMEM`
 fn await_turn(sk: &Sock<Socket>, connection: &Connection, timeout: &mut Timeout) -> Result {
     let user = UserId::current();
     let mut held = false;
@@ -401,17 +447,23 @@ fn await_turn(sk: &Sock<Socket>, connection: &Connection, timeout: &mut Timeout)
         }
     }
     if sk.node.turns.remove(sk) {
-        // A program may wait for that with what it wants of another peer.
+        // Another thread may have waited for this turn with an operation for another peer.
         sk.wake_writers(poll::OUT);
     }
     Ok(())
 }
 
-/// Waits until the destination takes messages and the send buffer has room, and for other nodes the
-/// share of the user, and takes `cost` bytes of it. `limit` is what the socket's was a moment ago.
+/// Waits for the destination not to be congested, and for room in the send buffer. For other nodes,
+/// also waits for room in the user's share. Then charges `cost` bytes. `limit` is a recent value of
+/// the send buffer's limit.
 ///
-/// Fails with ENOBUFS (congested) or EAGAIN (no room) if the call must not wait, with ETIMEDOUT
-/// after `SO_SNDTIMEO`, with ERESTARTSYS after a signal, with ENOMEM.
+/// # Errors
+///
+/// - `ENOBUFS` if the destination is congested and the call must not wait.
+/// - `EAGAIN` if there is no room and the call must not wait.
+/// - `ETIMEDOUT` after `SO_SNDTIMEO`.
+/// - `ERESTARTSYS` after a signal.
+/// - `ENOMEM`
 fn admit(
     sk: &Sock<Socket>,
     route: &Route,
@@ -438,21 +490,21 @@ fn admit(
             let Some(waiting_on) = waiting_on else {
                 continue;
             };
-            // The socket remembers the list, so that it can be taken off it when it is closed.
+            // The socket remembers the list, so that closing it removes it from the list.
             sk.note_waiting(&waiting_on)?;
             let waiters = waiting_on.waiters();
             waiters.add(sk, port, timeout.is_nonblocking())?;
             if timeout.is_nonblocking() {
                 sk.note_no_room();
             }
-            // It may have ended before we were on the list.
+            // The congestion may have ended before the socket was on the list.
             if congested() {
                 if timeout.is_nonblocking() {
                     sk.node.stats.inc(Counter::CongSendError);
                     return Err(Errno::NoBufferSpace.into());
                 }
                 sk.node.stats.inc(Counter::CongSendBlocked);
-                // Who is woken is off the list, whichever port it was that got room.
+                // A socket that is woken is off the list, whichever port had room.
                 if !sk.wait_to_write(&mut timeout, || !congested() || !waiters.has(sk, port))? {
                     return Err(Errno::TimedOut.into());
                 }
@@ -463,7 +515,7 @@ fn admit(
             Ok(charge) => return Ok(charge),
             Err(full) => full,
         };
-        // It may have been changed since.
+        // The program may have changed the limit meanwhile.
         limit = sk.send_limit();
         let share = account.filter(|_| full == NoTicket::Share);
         match share {
@@ -475,16 +527,16 @@ fn admit(
         }
         if timeout.is_nonblocking() {
             sk.note_no_room();
-            // There may be room since, and no signal comes then.
+            // If room was released before, no wake-up follows.
             match take(limit) {
-                // It was the buffer before: wait for the share.
+                // The send buffer was full before: wait for the share.
                 Err(NoTicket::Share) if share.is_none() => continue,
                 charge => return charge.map_err(|_| EAGAIN),
             }
         }
         let ready = || match share {
             None => sk.is_writable(),
-            // Who is woken is off the list.
+            // A socket that is woken is off the list.
             Some(share) => share.has_room(&sk.node) || !share.waiters.has(sk, 0),
         };
         if !sk.wait_to_write(&mut timeout, ready)? {
