@@ -82,8 +82,8 @@ impl OpStatus {
         Status::from_number(self.status.peek())
     }
 
-    /// Delays `notifier` until the notifier of this operation has finished. The caller must not hold
-    /// the last reference to `notifier`.
+    /// Delays `notifier` until the notifier of this operation has finished. The caller must not
+    /// hold the last reference to `notifier`.
     ///
     /// # Context
     ///

@@ -335,7 +335,7 @@ impl Sock<Socket> {
     ///
     /// # Context
     ///
-    /// Any context, no lock held.
+    /// Any context except hard interrupt, no lock held.
     pub(crate) fn deliver(&self, mut message: Item<Incoming>) {
         let buffer = self.recv_buffer();
         if buffer.stamps || message.is_timed() {
