@@ -112,6 +112,12 @@ impl NodeConnections {
 }
 
 /// This node. Created when the module is loaded, and dropped when nothing uses it any more.
+///
+/// # Context
+///
+/// Methods without this section are for process context and may sleep, except
+/// [`Self::pool_limit`], [`Self::begin_stamps`] and [`Self::note_tracing`], which have no
+/// restriction.
 #[pin_data]
 pub(crate) struct Node {
     pub(crate) stats: Stats,
@@ -154,10 +160,6 @@ impl Node {
     /// # Errors
     ///
     /// - `ENOMEM`
-    ///
-    /// # Context
-    ///
-    /// May sleep.
     pub(crate) fn new(
         ib: Option<Arc<dyn Transport>>,
         queue: Arc<OwnedQueue>,
@@ -205,10 +207,6 @@ impl Node {
     }
 
     /// Returns the maximum size of each pool, in bytes.
-    ///
-    /// # Context
-    ///
-    /// Any context.
     pub(crate) fn pool_limit(&self) -> usize {
         self.ib.as_ref().map_or(usize::MAX, |ib| ib.pool_limit())
     }
@@ -232,10 +230,6 @@ impl Node {
 
     /// Returns timestamps for an arriving message, if a socket may request them. `None` also if
     /// there is no memory.
-    ///
-    /// # Context
-    ///
-    /// Any context.
     #[inline]
     pub(crate) fn begin_stamps(&self) -> Option<KBox<MsgMeta>> {
         if self.tracing.peek() == 0 {
@@ -246,10 +240,6 @@ impl Node {
 
     /// Counts a socket whose request for timestamps changes. `idle` means that it had none,
     /// `idle_now` that it has none now.
-    ///
-    /// # Context
-    ///
-    /// Any context.
     pub(crate) fn note_tracing(&self, idle: bool, idle_now: bool) {
         match (idle, idle_now) {
             (true, false) => drop(self.tracing.fetch_add(1, Relaxed)),
@@ -267,10 +257,6 @@ impl Node {
     /// - `ENETDOWN` while the module is being unloaded.
     /// - `ENOMEM`
     /// - Any error of `pools`.
-    ///
-    /// # Context
-    ///
-    /// May sleep.
     pub(crate) fn connection(
         self: &Arc<Self>,
         key: ConnKey,
@@ -325,10 +311,6 @@ impl Node {
     }
 
     /// Calls `each` with the names and values for `RDS_INFO_COUNTERS`, in order.
-    ///
-    /// # Context
-    ///
-    /// May sleep.
     pub(crate) fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
         let pool_bytes = self.ib.as_ref().map_or(0, |ib| ib.pool_bytes());
         self.stats
@@ -345,10 +327,6 @@ impl Node {
     ///
     /// - `ENETUNREACH` if there is no transport to other nodes.
     /// - `ENOMEM`
-    ///
-    /// # Context
-    ///
-    /// May sleep.
     pub(crate) fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>> {
         let ib = self.ib.as_ref().ok_or(Errno::NetUnreachable)?;
         ib.pools(addr, scope)
@@ -360,10 +338,6 @@ impl Node {
     ///
     /// - `EOPNOTSUPP` if there is no transport that can do that.
     /// - Those of [`Transport::register`].
-    ///
-    /// # Context
-    ///
-    /// Sleeps.
     pub(crate) fn register(
         &self,
         bound: &Bound,
@@ -381,10 +355,6 @@ impl Node {
     ///
     /// - `EOPNOTSUPP` if there is no transport that can do that.
     /// - Those of [`Transport::max_contiguous_map`].
-    ///
-    /// # Context
-    ///
-    /// Sleeps.
     pub(crate) fn max_contiguous_map(&self, bound: &Bound) -> Result<u64> {
         let ib = self.ib.as_ref().ok_or(Errno::NotSupported)?;
         ib.max_contiguous_map(bound.addr, bound.scope)
@@ -396,10 +366,6 @@ impl Node {
     ///
     /// - `EOPNOTSUPP` if there is no transport that can do that.
     /// - Those of [`Transport::map`].
-    ///
-    /// # Context
-    ///
-    /// Sleeps.
     pub(crate) fn map(
         &self,
         bound: &Bound,
@@ -416,10 +382,6 @@ impl Node {
     /// # Errors
     ///
     /// - Those of [`Transport::settle_memory`].
-    ///
-    /// # Context
-    ///
-    /// Sleeps.
     pub(crate) fn settle_memory(&self, bound: &Bound) -> Result {
         match &self.ib {
             Some(ib) => ib.settle_memory(bound.addr, bound.scope),
@@ -429,10 +391,6 @@ impl Node {
 
     /// Calls `each`, without a lock, for all connections, until it fails. Connections that are
     /// added or removed meanwhile may be missed.
-    ///
-    /// # Context
-    ///
-    /// May sleep.
     pub(crate) fn try_for_each<E>(
         &self,
         mut each: impl FnMut(&Arc<Connection>) -> Result<(), E>,
@@ -505,10 +463,6 @@ impl Node {
 
     /// Cancels the unacknowledged messages of a socket that is being closed. They are most likely
     /// on the connection `likely`, which is therefore the first.
-    ///
-    /// # Context
-    ///
-    /// May sleep.
     pub(crate) fn cancel_sends(
         &self,
         sk: &Sock<Socket>,
@@ -533,10 +487,6 @@ impl Node {
     }
 
     /// Cancels the unacknowledged messages of a socket to an address and port. Scope 0 matches any.
-    ///
-    /// # Context
-    ///
-    /// May sleep.
     pub(crate) fn cancel_sent_to(&self, sk: &Sock<Socket>, bound: &Bound, to: &Peer) {
         if !sk.has_unacknowledged() {
             return;
@@ -551,10 +501,6 @@ impl Node {
 
     /// Resets the connections between two addresses with a type of service, of any scope. Without a
     /// peer address resets all connections of the local address. They reconnect by themselves.
-    ///
-    /// # Context
-    ///
-    /// May sleep.
     pub(crate) fn reset_connections(
         &self,
         net: Net,
@@ -614,10 +560,6 @@ impl Node {
 
     /// Ends all connections for good. The caller has closed the listeners, and there is no open
     /// socket.
-    ///
-    /// # Context
-    ///
-    /// Sleeps.
     pub(crate) fn stop(self: &Arc<Self>) {
         let mut connections = self.connections.lock();
         connections.closed = true;
