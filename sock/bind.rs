@@ -42,7 +42,8 @@ fn check_v4(addr: Ipv4Addr) -> Result {
 }
 
 /// Returns `true` if the address of a `connect(2)` is the broadcast address of a network, according
-/// to the routes. `sendmsg(2)` checks that when it creates a connection.
+/// to the routes of the initial namespace. Other namespaces only have the loop transport.
+/// `sendmsg(2)` checks that when it creates a connection.
 fn is_for_all(sk: &Sock<Socket>, addr: Ipv6Addr, call: Call) -> bool {
     call == Call::Connect && sk.net.is_init() && is_broadcast(addr)
 }
