@@ -45,17 +45,18 @@ module! {
     authors: ["The rds_rust maintainers"],
     description: "Reliable Datagram Sockets",
     license: "GPL v2",
-    // Without net-pf-21, by which any user's socket would load it: an administrator may add that.
+    // No alias net-pf-21: any user's socket would load the module. An administrator may add it.
     alias: ["rds", "rds_rdma"],
 }
 
-/// The version of this module. What `modinfo` calls so is C's, which programs look for.
+/// Version of this module. `modinfo` reports the version of C RDS instead, which programs look for.
 const RELEASE: &str = include_str!("VERSION").trim_ascii_end();
 
-/// What a message of the largest size takes, and the rings of a few connections.
+/// Minimum pool limit: memory for a message of the largest size, and the rings of a few
+/// connections.
 const LEAST_POOL_MIB: u32 = 2;
 
-/// The most that one pool may take, in bytes.
+/// Returns the memory limit of one pool, in bytes.
 fn pool_limit() -> usize {
     match params::pool_limit_mib() {
         0 => total_memory() / 4,
@@ -63,7 +64,7 @@ fn pool_limit() -> usize {
     }
 }
 
-/// The fragments that peers are asked for.
+/// Returns the fragment size that this node asks its peers for.
 fn max_fragment() -> FragmentSize {
     let wanted = params::max_frag();
     let size = FragmentSize::at_most(wanted);
@@ -77,8 +78,7 @@ fn max_fragment() -> FragmentSize {
     size
 }
 
-/// What the module has registered. Fields are dropped in this order, which takes down first what others
-/// call into, and last what others use.
+/// Registrations of the module. Fields are dropped in this order: callers before what they call.
 struct RdsModule {
     _family: Registration<Socket>,
     _tunables: (
@@ -95,12 +95,12 @@ struct RdsModule {
 
 impl Drop for RdsModule {
     fn drop(&mut self) {
-        // C's words as well.
+        // Same text as C RDS: scripts match it.
         pr_info!("Unregistered RDS/infiniband transport\n");
     }
 }
 
-/// Says why the module cannot be loaded, if the reason is that C RDS is.
+/// Logs a hint if C RDS holds AF_RDS.
 fn tell_conflict(error: &Error) {
     if *error == EEXIST {
         pr_err!("AF_RDS is taken: unload C RDS first (rmmod rds_rdma rds_tcp rds)\n");
@@ -119,7 +119,7 @@ impl Drop for Connections {
 impl kernel::Module for RdsModule {
     fn init(module: &'static ThisModule) -> Result<Self> {
         let queue = Arc::new(OwnedQueue::new(c"rds")?, GFP_KERNEL)?;
-        // Of their own: they may take all there is of a queue for seconds, waiting for peers that do not answer.
+        // Separate queue: workers block for seconds on dead peers and would starve other work.
         let workers = Arc::new(OwnedQueue::new(c"rds_conn")?, GFP_KERNEL)?;
         let pool_limit = Arc::new(Limit::new(pool_limit()), GFP_KERNEL)?;
         let limits = Limits {
@@ -152,16 +152,16 @@ impl kernel::Module for RdsModule {
         let connections = Connections(node.clone());
         let listeners = Listeners::new(&node, &ib)?;
         let views = Views::new(&node)?;
-        // The first bind shall find what it asks for.
+        // The first bind should already find its answer cached.
         addrs.start();
         let tunables = (
             Directory::new(tunables).inspect_err(tell_conflict)?,
             Directory::new(ib_tunables).inspect_err(tell_conflict)?,
         );
-        // Last: from here on there may be sockets, so nothing may fail any more.
+        // Registered last: sockets may exist from here on, so no later step may fail.
         let family = Registration::new(module, node).inspect_err(tell_conflict)?;
         pr_info!("version {}\n", RELEASE);
-        // Programs look for C's words.
+        // Same text as C RDS: programs match it.
         pr_info!("Registered RDS/infiniband transport\n");
         Ok(Self {
             _family: family,

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The CM ports of RDS, and the requests that come to them.
+//! CM listeners of RDS, and the connection requests that arrive at them.
 //!
-//! A request says in its private data which addresses it connects, and so does the CM's own header before
-//! that, which the RDMA CM of the peer writes. They have to be the same: a peer speaks for no one else.
+//! A request names the addresses it connects twice: in its private data, and in the CM header
+//! before it, which the peer's RDMA CM writes. Both have to match, so a program cannot request a
+//! connection for another address.
 //!
-//! Over RoCE anyone who can send a UDP packet can write that header. But the request also names GIDs, which
-//! are the addresses that our answers go to. So they have to be the same as well: who speaks for another
-//! address gets no answer. A request that names the other one's GIDs, too, cannot be told from one of its own:
-//! it ends the connection that there is.
+//! Over RoCE any sender of UDP packets can forge the CM header. But the request also names GIDs,
+//! and the answers of this node go to the addresses in them. So the GIDs have to match as well: a
+//! sender that claims another address gets no answer. A request that also forges the GIDs looks
+//! like one of the true owner: it ends the existing connection.
 
 use crate::conn::{ConnKey, Counter, NoConnection, Node, Transport};
 use crate::ib_transport::{Ib, IncomingConnection};
@@ -25,21 +26,22 @@ use crate::proto::ib_private::{
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use kernel::{fmt, prelude::*, sync::Arc};
 
-/// Requests that may wait for their first look.
+/// Backlog of each listener: requests that wait for their handler.
 const BACKLOG: u16 = 128;
 
-/// Why a request is refused.
+/// Reasons to refuse a request.
 enum Refusal {
     Private(PrivateError),
     Version(Reject),
-    /// The addresses in the private data are not those in the CM's header.
+    /// The addresses in the private data differ from those in the CM header.
     Addresses,
-    /// The addresses in the CM's header are not those of the path: these are, ours first.
+    /// The addresses in the CM header differ from those of the path. The fields are the addresses
+    /// of the path, the local one first.
     Forged(Ipv6Addr, Ipv6Addr),
     Connection(NoConnection),
-    /// It waits: nothing can be sent.
+    /// The request is parked: its path cannot send yet.
     Parked,
-    /// Nothing can be sent, and it cannot wait.
+    /// The path cannot send yet, and the request cannot be parked.
     PathDown,
     /// Another request of the same peer waits.
     Busy,
@@ -62,7 +64,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The IP address, IPv4 as a mapped one.
+/// Returns the IP address, IPv4 as an IPv4-mapped one.
 fn mapped(addr: SocketAddr) -> Ipv6Addr {
     match addr.ip() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -70,7 +72,7 @@ fn mapped(addr: SocketAddr) -> Ipv6Addr {
     }
 }
 
-/// What the listeners share.
+/// State that the listeners share.
 pub(crate) struct Acceptor {
     node: Arc<Node>,
     transport: Arc<Ib>,
@@ -103,10 +105,10 @@ impl Acceptor {
         Ok(key)
     }
 
-    /// Hands a request to the connection that it is for.
+    /// Passes a request to its connection, which it creates if needed.
     fn accept(&self, request: IncomingRequest) -> Result<(), Refusal> {
         if !request.path_is_up() {
-            // Packets come in a moment before others go out.
+            // When a link comes up, packets arrive shortly before others can be sent.
             let waits = self.transport.park(request);
             return Err(if waits {
                 Refusal::Parked
@@ -124,8 +126,8 @@ impl Acceptor {
             let agreed =
                 negotiate(&private, self.transport.fragment()).map_err(Refusal::Version)?;
             let key = self.key(&request, &private)?;
-            // Not by a look-up of the address: that makes CM ids, and this is a handler of one. A device
-            // that is going has no pools any more.
+            // The device is taken from the request. A lookup of the address would create CM ids,
+            // and this is a CM handler. A device that is being removed has no pools.
             let (hold, pools) = request
                 .device()
                 .and_then(|device| {
@@ -167,7 +169,7 @@ impl RequestHandler for Acceptor {
     fn request(&self, request: IncomingRequest) {
         let (local, remote) = (request.local_addr(), request.remote_addr());
         match self.accept(request) {
-            // The node has said so.
+            // The node has already logged this.
             Ok(()) | Err(Refusal::Connection(NoConnection::Full)) => {}
             Err(refusal) => {
                 let counter = match refusal {
@@ -184,7 +186,7 @@ impl RequestHandler for Acceptor {
     }
 }
 
-/// Says why there is no listener, and what to do.
+/// Logs why a listener cannot be created, with a remedy.
 fn tell(port: u16, error: Error) {
     if error == Errno::AddressInUse.into() {
         pr_err!("CM port {port} is taken: unload C RDS (rmmod rds_rdma) or end what listens there (rdma resource show cm_id)\n");
@@ -193,14 +195,18 @@ fn tell(port: u16, error: Error) {
     }
 }
 
-/// The listeners, IPv4 and IPv6. Dropping them sleeps; afterwards no request comes.
+/// The IPv4 and IPv6 listeners. Dropping them sleeps. No requests arrive afterwards.
 pub(crate) struct Listeners {
     _v4: Listener<Acceptor>,
     _v6: Option<Listener<Acceptor>>,
 }
 
 impl Listeners {
-    /// Listens on all addresses. May sleep.
+    /// Listens on all addresses.
+    ///
+    /// # Context
+    ///
+    /// Process context. May sleep.
     pub(crate) fn new(node: &Arc<Node>, transport: &Arc<Ib>) -> Result<Self> {
         let acceptor = Arc::new(
             Acceptor {
@@ -215,7 +221,8 @@ impl Listeners {
         };
         Ok(Self {
             _v4: listen(Ipv4Addr::UNSPECIFIED.into(), PORT_V4)?,
-            // There may be no IPv6, or an iWARP device on which RDS over TCP has this port.
+            // IPv6 is optional: it may be disabled, or RDS over TCP may use this port of an iWARP
+            // device.
             _v6: listen(Ipv6Addr::UNSPECIFIED.into(), PORT_V6).ok(),
         })
     }

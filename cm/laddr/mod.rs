@@ -1,32 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which RDMA device has a local address: what `bind(2)` asks.
+//! Local addresses: finds the RDMA device of an address for `bind(2)` and others.
 //!
 //! # Operation
 //!
-//! The connection manager knows, but to ask it takes an identifier and its locks. So its answers are
-//! remembered in a [`Table`] until something happens that may change one: an address, a network
-//! device or a port of an RDMA device changes, or an RDMA device comes or goes. Then all answers are
-//! forgotten, and soon afterwards the manager is asked about all addresses that this machine has. So
-//! a bind finds its answer there, the first one as well. If it does not, it asks by itself; who wants
-//! to know the same meanwhile waits for that answer.
+//! A lookup in the connection manager needs a CM id and takes its locks. So the answers are cached
+//! in a [`Table`] until an event that may change one. Such an event changes an address, a network
+//! device or a port of an RDMA device, or adds or removes an RDMA device. It invalidates all
+//! answers. Shortly afterwards all addresses of this host are looked up again, so even the first
+//! bind hits the cache. A bind that misses does its own lookup. Others that want the same answer
+//! meanwhile wait for that lookup.
 //!
-//! Then those who use the addresses of a device, its [`AddrUser`]s, are told to look whether it still has
-//! them.
+//! Then each device's [`AddrUser`] is notified, so that it can check its addresses.
 //!
-//! Only addresses that network devices have are remembered, whether an RDMA device has them or not.
-//! All others need no memory: the IP layer says that they are elsewhere. Some it takes for ours only
-//! because of a route, of whose end nobody would tell us; about those the manager is asked each time.
+//! Only addresses of network devices are cached, with or without an RDMA device. All others need no
+//! cache, because the IP layer says that they are remote. Some addresses are local only because of
+//! a route. No event reports the end of a route, so these are looked up each time.
 //!
 //! # Context
 //!
-//! Events come with locks held, of RTNL to those of the RDMA core; [`LocalAddrs::changed`] takes none.
-//! Questions are asked in process context without a lock.
+//! Events arrive with locks held, such as RTNL or locks of the RDMA core. [`LocalAddrs::changed`]
+//! takes none. Lookups run in process context without a lock.
 //!
 //! # Errors
 //!
-//! What is not certain is not remembered: the manager had no memory or no port, or named a device
-//! that is going.
+//! Uncertain answers are not cached: the CM had no memory or no port, or it named a device that is
+//! being removed.
 
 mod table;
 
@@ -50,19 +49,22 @@ use kernel::{
 };
 use table::{AddrKey, Answer, Epoch, Set, Table, Writer, WAYS};
 
-/// Sets of the table; a power of two.
+/// Number of sets in the table, a power of two.
 const SETS: usize = 128;
 
-/// Addresses that are asked about without a bind, so that the table has room for more.
+/// Limit for the addresses that are looked up in advance. Leaves half of the table free.
 const REFRESH_MAX: usize = SETS * WAYS / 2;
 
-/// Time from an event to the questions, in milliseconds: events come in groups.
+/// Delay from an event to the lookups, because events come in groups.
 const REFRESH_DELAY_MS: u32 = 20;
 
-/// Who uses the addresses of a device.
+/// User of the addresses of a device.
 pub(crate) trait AddrUser: Send + Sync {
-    /// Something has changed: which device has an address, perhaps. Process context, without a lock;
-    /// may sleep.
+    /// Notifies the user that addresses may have moved to or from its device.
+    ///
+    /// # Context
+    ///
+    /// Process context, no locks held. May sleep.
     fn recheck(&self, addrs: &LocalAddrs);
 }
 
@@ -72,7 +74,7 @@ struct AddrOwner {
     user: Arc<dyn AddrUser>,
 }
 
-/// A question that is being asked.
+/// A lookup in progress.
 #[pin_data]
 struct Question {
     key: AddrKey,
@@ -82,20 +84,20 @@ struct Question {
     answered: Completion,
 }
 
-/// The local addresses.
+/// The local addresses and the devices that have them.
 #[pin_data]
 pub(crate) struct LocalAddrs {
     table: Table<KBox<[Set; SETS]>, SETS>,
     #[pin]
     writer: SpinLockBh<Writer>,
-    /// The devices that connections can use.
+    /// Devices that connections can use.
     #[pin]
     devices: SpinLockBh<KVec<AddrOwner>>,
     #[pin]
     questions: SpinLockBh<KVec<Arc<Question>>>,
-    /// Identifiers of the CM that have no device yet, or nobody knows which one.
+    /// Sections in which a CM id exists whose device is not known.
     sections: Arc<Sections>,
-    /// Somebody will call `start`: the work item, or at first who made this.
+    /// A call of `start` is pending: by the work item, or at first by the creator of this object.
     armed: Atomic<bool>,
     #[pin]
     refresh: DelayedWork<Self>,
@@ -126,7 +128,11 @@ impl Watch for LocalAddrs {
 }
 
 impl LocalAddrs {
-    /// Without devices. May sleep.
+    /// Creates the state without devices.
+    ///
+    /// # Context
+    ///
+    /// Process context. May sleep.
     pub(crate) fn new(queue: Arc<OwnedQueue>) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
@@ -143,8 +149,12 @@ impl LocalAddrs {
         )
     }
 
-    /// A device that connections can use from now on, until the result is dropped, and who is told when
-    /// its addresses may have moved. May sleep.
+    /// Adds a device that connections can use until the result is dropped. `user` is notified when
+    /// addresses of the device may have moved.
+    ///
+    /// # Context
+    ///
+    /// Process context. May sleep.
     pub(crate) fn add_device(
         self: &Arc<Self>,
         device: &Device,
@@ -155,7 +165,7 @@ impl LocalAddrs {
             user,
         };
         self.devices.lock().push(home, GFP_ATOMIC)?;
-        // Whatever fails below, it goes off the list again.
+        // Dropping this removes the device again if a step below fails.
         let mut this = DeviceAddrs {
             ports: None,
             id: device.id(),
@@ -166,29 +176,37 @@ impl LocalAddrs {
         Ok(this)
     }
 
-    /// Whether a device has an address of the initial namespace; `scope` is zero for all but link-local
-    /// ones. Takes no lock if that is known, else it may sleep, but not in a handler of the CM.
+    /// Returns `true` if a local device has the address in the initial namespace. `scope` is that
+    /// of a link-local address, otherwise 0.
     ///
-    /// Fails with ENOMEM.
+    /// # Errors
+    ///
+    /// - ENOMEM: not enough memory for a lookup.
+    ///
+    /// # Context
+    ///
+    /// Takes no lock if the answer is cached. Otherwise it may sleep, and must not be called from a
+    /// CM handler.
     #[inline]
     pub(crate) fn has(&self, addr: IpBits, scope: u32) -> Result<bool> {
         Ok(self.answer(addr, scope)?.is_some())
     }
 
-    /// The device that has an address, otherwise as [`Self::has`].
+    /// Returns the device that has an address. Errors and context as for [`Self::has`].
     pub(crate) fn device_of(&self, addr: IpBits, scope: u32) -> Result<Option<DeviceId>> {
         Ok(self.answer(addr, scope)?.map(DeviceId))
     }
 
-    /// The device that has an address, if it has one, as far as that is certain: otherwise there is no
-    /// answer. That goes also for addresses that are ours by a route only. Context as [`Self::has`].
+    /// Returns the device that has an address, or `Some(None)` if no device has it. Returns `None`
+    /// if the answer is uncertain, also for addresses that are local only by a route. Context as
+    /// for [`Self::has`].
     pub(crate) fn settled(&self, addr: IpBits, scope: u32) -> Option<Option<DeviceId>> {
         let key = AddrKey::new(addr.halves(), scope);
         if locality(key.addr(), scope) == Locality::Elsewhere {
             return Some(None);
         }
         self.answer(addr, scope).ok()?;
-        // Only what is certain is remembered.
+        // Only certain answers are cached.
         Some(self.table.get(&key)?.map(DeviceId))
     }
 
@@ -201,7 +219,7 @@ impl LocalAddrs {
         }
     }
 
-    /// Finds the answer that is not known. May sleep.
+    /// Looks up an answer that is not cached. May sleep.
     #[cold]
     fn ask(&self, key: AddrKey) -> Result<Answer> {
         let epoch = self.table.epoch();
@@ -219,7 +237,7 @@ impl LocalAddrs {
             GFP_KERNEL,
         )?;
         let mut questions = self.questions.lock();
-        // Who has asked before may have its answer by now.
+        // An earlier lookup may have finished by now.
         if let Some(answer) = self.table.get(&key) {
             return Ok(answer);
         }
@@ -247,12 +265,12 @@ impl LocalAddrs {
         answer
     }
 
-    /// The sections in which an identifier of the CM may become a device's.
+    /// Returns the sections in which a CM id may be bound to a device.
     pub(crate) fn sections(&self) -> &Arc<Sections> {
         &self.sections
     }
 
-    /// What the CM says, and whether that can be relied on until something changes. Sleeps.
+    /// Asks the CM. The flag is `true` if the answer is valid until the next event. Sleeps.
     fn ask_cm(&self, key: &AddrKey) -> (Result<Answer>, bool) {
         let addr = match key.addr().to_ipv4_mapped() {
             Some(v4) => SocketAddr::new(IpAddr::V4(v4), 0),
@@ -264,7 +282,7 @@ impl LocalAddrs {
         match local_device(&addr) {
             Ok(device) => {
                 let id = device.id();
-                // The CM loses a device that is removed after us, and nobody tells us then.
+                // The CM drops a device after this module has. No event reports that.
                 let ours = self.devices.lock().iter().any(|home| home.id == id);
                 (Ok(ours.then_some(id.0)), ours)
             }
@@ -274,22 +292,27 @@ impl LocalAddrs {
         }
     }
 
-    /// Finds the answers for the addresses that this machine has, has those who use them look whether
-    /// they still do, and from here on also after each event. Has to be called once, after there are
-    /// devices and [`AddrEvents`]. May sleep.
+    /// Looks up the addresses of this host and notifies the users of the devices. From the first
+    /// call on, each event schedules another. The first call must follow the creation of
+    /// [`AddrEvents`] and of the devices.
+    ///
+    /// # Context
+    ///
+    /// Process context. May sleep.
     pub(crate) fn start(&self) {
-        // Before anything is looked at: what happens from here on has to be looked at again.
+        // Cleared first: an event from here on needs another round.
         self.armed.xchg(false, Full);
         if self.devices.lock().is_empty() {
             return;
         }
         let ask = |addr: Ipv6Addr, scope| {
-            // Who binds to it asks again, and is told.
+            // A failed lookup is repeated by the next bind, which gets the error.
             let _ = self.device_of(IpBits::new(addr), scope);
         };
-        // Without memory the same goes for all of them.
+        // Running out of memory here has the same effect for all addresses.
         let _ = for_each_assigned(REFRESH_MAX, ask);
-        // Downwards: when one goes meanwhile, another is told twice, and none is missed.
+        // Backwards: if a device is removed meanwhile, another is notified twice, but none is
+        // missed.
         let count = self.devices.lock().len();
         for index in (0..count).rev() {
             let devices = self.devices.lock();
@@ -302,7 +325,7 @@ impl LocalAddrs {
     }
 }
 
-/// A device that connections can use. Dropping it sleeps; afterwards no address is the device's.
+/// A device that connections can use. Dropping it sleeps. Afterwards no address has this device.
 pub(crate) struct DeviceAddrs {
     ports: Option<Pin<KBox<PortWatch<LocalAddrs>>>>,
     id: DeviceId,
@@ -313,24 +336,28 @@ impl Drop for DeviceAddrs {
     fn drop(&mut self) {
         let mut devices = self.addrs.devices.lock();
         let at = devices.iter().position(|home| home.id == self.id);
-        // It is there: this is what took it in.
+        // Always found, because `add_device` pushed it.
         let home = at.and_then(|at| devices.remove(at).ok());
         drop(devices);
         drop(home);
-        // Only now, or an answer could be remembered that still has the device.
+        // Only after the removal. Otherwise an answer with this device could be cached afterwards.
         self.addrs.changed();
         drop(self.ports.take());
     }
 }
 
-/// Keeps the table true. When it is dropped, which sleeps, all devices must be gone.
+/// The events that invalidate the table. Dropping this sleeps. All devices must be gone by then.
 pub(crate) struct AddrEvents {
     _watch: Pin<KBox<AddressWatch<LocalAddrs>>>,
     _refresh: Refresh,
 }
 
 impl AddrEvents {
-    /// May sleep; takes RTNL.
+    /// Subscribes to the events.
+    ///
+    /// # Context
+    ///
+    /// Process context. May sleep; takes RTNL.
     pub(crate) fn new(addrs: &Arc<LocalAddrs>) -> Result<Self> {
         let refresh = Refresh(addrs.clone());
         Ok(Self {
@@ -340,7 +367,7 @@ impl AddrEvents {
     }
 }
 
-/// Cancels what an event has set off. None can come any more.
+/// Cancels the pending work when it is dropped. No event can schedule more by then.
 struct Refresh(Arc<LocalAddrs>);
 
 impl Drop for Refresh {

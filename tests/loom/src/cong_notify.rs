@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Models of `msg/cong_notify.rs`: what a sender is told of congestion, while it asks.
+//! Models of `msg/cong_notify.rs`: congestion notifications that arrive while the sender reads
+//! them.
 
 use crate::{check, wait::WaitQueue};
 use cong_notify::CongNotify;
@@ -9,7 +10,7 @@ use loom::{sync::Arc, thread};
 #[path = "../../../msg/cong_notify.rs"]
 mod cong_notify;
 
-/// News that `set` has prepared.
+/// Creates a notification state, prepared by `set`.
 fn news(set: impl FnOnce(&CongNotify)) -> Arc<CongNotify> {
     let news = CongNotify::new();
     news.set_monitor(false);
@@ -27,7 +28,7 @@ fn beside<R: 'static>(
     thread::spawn(move || f(&news))
 }
 
-/// A send takes back what `poll(2)` has told, not what it has not.
+/// A send clears only what `poll(2)` has reported.
 #[test]
 fn what_nobody_was_told_stays() {
     check(|| {
@@ -39,7 +40,7 @@ fn what_nobody_was_told_stays() {
         news.ack_reported();
         other.join().unwrap();
         assert!(news.report_any());
-        // The program may change its mind.
+        // The program may switch to the monitor later.
         news.set_monitor(true);
         assert_ne!(news.take_ports() & 2, 0);
     });
@@ -62,7 +63,7 @@ fn who_polls_is_woken() {
     });
 }
 
-/// A monitor that gives up leaves what it has not read to `poll(2)`.
+/// A program that turns the monitor off finds unread ports through `poll(2)`.
 #[test]
 fn a_monitor_that_ends_loses_nothing() {
     check(|| {
@@ -75,7 +76,7 @@ fn a_monitor_that_ends_loses_nothing() {
     });
 }
 
-/// The same while another reader fails to write what it was to tell.
+/// The same while another reader fails to write its ports and puts them back.
 #[test]
 fn a_monitor_that_ends_and_fails_loses_nothing() {
     check(|| {
@@ -93,7 +94,7 @@ fn a_monitor_that_ends_and_fails_loses_nothing() {
     });
 }
 
-/// Two readers of a monitor, of which one fails to write what it was to tell.
+/// Two readers of a monitor. One fails to write its ports and puts them back.
 #[test]
 fn ports_are_told_once_and_none_is_lost() {
     check(|| {
@@ -114,7 +115,8 @@ fn ports_are_told_once_and_none_is_lost() {
     });
 }
 
-/// A call without room is told once of what there is; what comes then is news again.
+/// A call whose buffer is too short is notified once of the current ports. Later ports notify
+/// again.
 #[test]
 fn who_was_told_in_vain_hears_of_the_next() {
     check(|| {
@@ -124,7 +126,7 @@ fn who_was_told_in_vain_hears_of_the_next() {
         });
         let adds = beside(&news, |news| news.add(2));
         if news.report_short() {
-            // With room this time.
+            // The second attempt has room.
             news.take_ports();
         }
         adds.join().unwrap();

@@ -16,7 +16,7 @@ mod flag;
 struct Connection {
     wanted: Flag,
     reset: Flag,
-    /// What was done before a flag was set, by whom.
+    /// Work that each thread did before it set its flag.
     done: [Atomic<bool>; 2],
     work: Work,
 }
@@ -45,7 +45,7 @@ impl Connection {
     }
 }
 
-/// A work item that is queued already is not queued again: whoever took the flag has to see both.
+/// A pending work item is not queued again, so the worker that took the flag must see both changes.
 #[test]
 fn an_event_that_comes_twice_is_seen_after_both() {
     check(|| {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `kapi`, as far as the protocols need it.
+//! Parts of `kapi` that the protocols need.
 
 pub(crate) mod sync {
     use crate::sync::atomic::{Atomic, AtomicType, Relaxed};
 
-    /// That of the module, which reads past the atomic.
+    /// Trait of the same name as in the module, where it reads without an atomic operation.
     pub(crate) trait Peek<T> {
         fn peek(&self) -> T;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Models of `cm/laddr/table.rs`: a reader beside a writer. `tests/host` has what needs one thread.
+//! Models of `cm/laddr/table.rs`: a reader and a concurrent writer. Single-threaded tests are in
+//! `tests/host`.
 
 use crate::{check, sync::atomic};
 use loom::{sync::Arc, thread};
@@ -10,7 +11,7 @@ use table::*;
 #[path = "../../../cm/laddr/table.rs"]
 mod table;
 
-/// All keys share its set.
+/// Table with one set, which all keys share.
 type Small = Table<Box<[Set; 1]>, 1>;
 
 fn small() -> Arc<Small> {
@@ -23,7 +24,7 @@ fn key(number: u64) -> AddrKey {
     AddrKey::new((0xfd09 << 48, number), 0)
 }
 
-/// A slot that goes to another address in the same epoch.
+/// A slot is reused for another address in the same epoch.
 #[test]
 fn no_address_has_the_answer_of_another() {
     check(|| {
@@ -38,7 +39,7 @@ fn no_address_has_the_answer_of_another() {
         }
         let reader = thread::spawn({
             let table = table.clone();
-            // The first that has to go.
+            // The first key that is evicted.
             move || table.get(&key(1))
         });
         table.insert(&mut writer, &key(100), None, table.epoch());
@@ -71,7 +72,7 @@ fn no_answer_outlives_its_epoch() {
     });
 }
 
-/// What has changed before an event is seen by who asks after it.
+/// A lookup of the new epoch sees the change that preceded the event.
 #[test]
 fn a_question_of_a_new_epoch_sees_the_change() {
     check(|| {

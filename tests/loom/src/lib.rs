@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The lock-free protocols of the module under the model checker loom: all interleavings of a few
-//! threads, with whatever stale values the memory model lets a load see.
+//! The lock-free protocols of the module under the model checker loom. It explores all
+//! interleavings of a few threads, with every stale value that the memory model lets a load see.
 //!
-//! The protocols are the files of the module. What is around them is modelled here: the kernel's
-//! atomics ([`sync::atomic`]), a wait queue ([`wait`]), a work item ([`work`]), and those who call.
+//! The protocols are the files of the module. Their environment is modelled here: the kernel's
+//! atomics ([`sync::atomic`]), a wait queue ([`wait`]), a work item ([`work`]), and the callers.
 //!
 //! `cargo test` in this folder runs the models with at most three preemptions in an execution.
 //! `LOOM_MAX_PREEMPTIONS` sets another number.
 
 #![cfg(test)]
-// A model has the name of the file that it is of.
+// Each model has the name of the file under test.
 #![allow(clippy::module_inception)]
 
 // The files of the module name the crate `kernel`.
@@ -33,7 +33,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     check_few(3, model);
 }
 
-/// Runs a large model with at most so many preemptions.
+/// Runs a large model with at most `preemptions` preemptions.
 fn check_few(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);

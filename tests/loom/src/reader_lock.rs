@@ -13,12 +13,12 @@ use reader_lock::ReaderLock;
 #[path = "../../../msg/reader_lock.rs"]
 mod reader_lock;
 
-/// A socket as `msg/socket.rs` and `sock/recvmsg.rs` use it.
+/// A socket, as `msg/socket.rs` and `sock/recvmsg.rs` use it.
 struct Socket {
     turn: ReaderLock,
-    /// How many messages there are.
+    /// Number of queued messages.
     queue: Mutex<u32>,
-    /// What only the reader uses whose turn it is.
+    /// State that only the current reader accesses.
     reader: UnsafeCell<u32>,
     wait: WaitQueue,
 }
@@ -45,7 +45,7 @@ impl Socket {
         self.wait.wake_one();
     }
 
-    /// Takes a message, if there is one and nobody else is reading.
+    /// Takes a message if one is queued and no other thread is reading.
     fn take(&self) -> bool {
         if !self.turn.take() {
             return false;
@@ -55,7 +55,7 @@ impl Socket {
         *queue -= u32::from(taken);
         self.turn.note_readable(*queue > 0);
         drop(queue);
-        // SAFETY: loom looks whether another thread has it.
+        // SAFETY: loom checks that no other thread accesses it.
         self.reader.with_mut(|count| unsafe { *count += 1 });
         if self.turn.give_back() {
             self.wait.wake_one();
@@ -63,14 +63,14 @@ impl Socket {
         taken
     }
 
-    /// `recvmsg(2)` that waits.
+    /// Models a blocking `recvmsg(2)`.
     fn read(&self) {
         let mut waited = false;
         while !self.take() {
             waited = true;
             self.wait.wait(|| self.turn.may_read());
         }
-        // It was the only reader that was woken.
+        // This may have been the only reader that was woken.
         if waited && self.turn.may_read() {
             self.wait.wake_one();
         }
@@ -94,7 +94,7 @@ fn each_reader_gets_a_message() {
     });
 }
 
-/// The one that does not wait has the turn while the message comes, and takes none.
+/// The non-waiting thread holds the lock while the message arrives, and takes none.
 #[test]
 fn who_finds_the_turn_taken_is_woken() {
     check(|| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Models of `msg/send_room.rs`: senders of one socket, and what gives room back.
+//! Models of `msg/send_room.rs`: senders of one socket, and acknowledgements that return room.
 
 use crate::{
     check,
@@ -14,7 +14,7 @@ use send_room::SendRoom;
 #[path = "../../../msg/send_room.rs"]
 mod send_room;
 
-/// A socket as `msg/socket.rs` and `sock/sendmsg.rs` use it.
+/// A socket, as `msg/socket.rs` and `sock/sendmsg.rs` use it.
 struct Socket {
     room: SendRoom,
     limit: Atomic<usize>,
@@ -22,7 +22,7 @@ struct Socket {
 }
 
 impl Socket {
-    /// With one byte taken.
+    /// Creates a socket with one byte charged.
     fn new(limit: usize) -> Arc<Self> {
         let socket = Self {
             room: SendRoom::new(),
@@ -33,7 +33,7 @@ impl Socket {
         Arc::new(socket)
     }
 
-    /// Takes a byte, and waits for room.
+    /// Charges a byte, and waits for room if needed.
     fn send(&self) {
         while !self.room.charge(1, self.limit.peek()) {
             self.wait.wait(|| self.room.taken() < self.limit.peek());
@@ -66,7 +66,7 @@ fn who_waits_for_room_is_woken() {
     });
 }
 
-/// Nobody wakes for a limit that is lowered.
+/// A lowered limit wakes no sender.
 #[test]
 fn a_limit_that_is_lowered_loses_no_wakeup() {
     check(|| {
@@ -86,7 +86,7 @@ fn a_limit_that_is_lowered_loses_no_wakeup() {
     });
 }
 
-/// A sender that finds room gets it, whoever else takes some.
+/// A sender that finds room gets it, even if another sender charges concurrently.
 #[test]
 fn nobody_is_refused_while_there_is_room() {
     check(|| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Models of `msg/shared_room.rs`: senders that share a room, and what gives it back.
+//! Models of `msg/shared_room.rs`: senders that share a room, and acknowledgements that return it.
 
 use crate::{check, check_few, wait::WaitQueue};
 use loom::{sync::Arc, thread};
@@ -11,14 +11,14 @@ mod shared_room;
 
 const LIMIT: usize = 16;
 
-/// A share as `conn/accounts.rs` and `sock/sendmsg.rs` use it.
+/// A share, as `conn/accounts.rs` and `sock/sendmsg.rs` use it.
 struct Share {
     room: SharedRoom,
     wait: WaitQueue,
 }
 
 impl Share {
-    /// With some bytes taken.
+    /// Creates a share with `taken` bytes charged.
     fn new(taken: usize) -> Arc<Self> {
         let share = Self {
             room: SharedRoom::new(),
@@ -28,7 +28,7 @@ impl Share {
         Arc::new(share)
     }
 
-    /// Takes some bytes, and waits for room.
+    /// Charges some bytes, and waits for room if needed.
     fn send(&self, bytes: usize) {
         while !self.room.charge(bytes, LIMIT) {
             self.wait.wait(|| self.room.has_room(LIMIT));
@@ -61,7 +61,7 @@ fn who_waits_for_room_is_woken() {
     });
 }
 
-/// One that gives back too little wakes nobody, and the one after it does.
+/// The first return frees too little and wakes no sender; the second one does.
 #[test]
 fn two_give_back() {
     check(|| {
@@ -77,17 +77,17 @@ fn two_give_back() {
     });
 }
 
-/// A room that was full has no more until an eighth of it is free.
+/// A room that was full admits nothing until an eighth of it is free.
 #[test]
 fn there_is_room_again_when_an_eighth_is_free() {
     check(|| {
         let share = Share::new(LIMIT - 1);
         assert!(share.room.has_room(LIMIT) && share.room.charge(4, LIMIT));
         assert!(!share.room.charge(1, LIMIT));
-        // 14 are taken.
+        // 14 are charged.
         assert!(!share.room.credit(5, || LIMIT) && !share.room.charge(1, LIMIT));
         assert!(share.room.credit(1, || LIMIT));
-        // Nobody has found it full since.
+        // No charge has found the room full since.
         assert!(share.room.charge(2, LIMIT) && share.room.charge(1, LIMIT));
         assert!(!share.room.charge(1, LIMIT));
     });

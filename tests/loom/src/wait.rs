@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A wait queue, with the barriers of the kernel's.
+//! A wait queue with the barriers of the kernel's.
 //!
-//! If a wakeup is lost a thread waits for ever, and loom reports a deadlock.
+//! If a wakeup is lost, a thread waits forever and loom reports a deadlock.
 
 use loom::sync::{
     atomic::{fence, AtomicUsize, Ordering},
     Condvar, Mutex,
 };
 
-/// `struct wait_queue_head`, of whose sleepers one is woken at a time, or all.
+/// `struct wait_queue_head`, with wakeups of one sleeper or of all.
 pub(crate) struct WaitQueue {
     sleepers: Mutex<Sleepers>,
-    /// How many there are, read without the lock.
+    /// Number of sleepers, read without the lock.
     count: AtomicUsize,
     woken: Condvar,
 }
 
 struct Sleepers {
-    /// Who is woken is off the list.
+    /// Sleeping threads. A wakeup removes them.
     list: Vec<usize>,
     next: usize,
 }
@@ -59,23 +59,23 @@ impl WaitQueue {
         sleepers.next += 1;
         sleepers.list.push(this);
         self.count.store(sleepers.list.len(), Ordering::Relaxed);
-        // That of set_current_state().
+        // Barrier of set_current_state().
         fence(Ordering::SeqCst);
         this
     }
 
-    /// `rds_rust_sk_wake()` for those who wait alone.
+    /// `rds_rust_sk_wake()` for exclusive waiters.
     pub(crate) fn wake_one(&self) {
         self.wake(1);
     }
 
-    /// `rds_rust_sk_wake()` for those who do not.
+    /// `rds_rust_sk_wake()` for non-exclusive waiters.
     pub(crate) fn wake_all(&self) {
         self.wake(usize::MAX);
     }
 
     fn wake(&self, most: usize) {
-        // That of skwq_has_sleeper(), which loom changes threads before.
+        // Barrier of skwq_has_sleeper(). The load lets loom switch threads before it.
         self.count.load(Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self.count.load(Ordering::Relaxed) == 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A work item, with the barriers of the kernel's.
+//! A work item with the barriers of the kernel's.
 
 use crate::sync::atomic::{Atomic, Full, Relaxed};
 use loom::sync::{
@@ -35,7 +35,7 @@ impl Work {
         }
     }
 
-    /// Waits until the item is queued, and takes it off: it may be queued again.
+    /// Waits until the item is queued, and dequeues it, so that it can be queued again.
     /// `set_work_pool_and_clear_pending()`.
     pub(crate) fn next(&self) {
         let mut queued = self.queued.lock().unwrap();

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `kernel::sync::atomic`, and what `core::sync::atomic` has of it, over the atomics of loom.
+//! `kernel::sync::atomic` and its counterpart in `core::sync::atomic`, over the atomics of loom.
 //!
-//! The orderings are those of the kernel's memory model as far as C++'s, which loom has, can say
-//! it. `Full` is a full barrier before and after the operation. A compare-and-exchange that fails
-//! orders nothing.
+//! loom has the memory model of C++. The orderings of the kernel's memory model are mapped to it as
+//! far as possible. `Full` is a full barrier before and after the operation. A failed
+//! compare-and-exchange orders nothing.
 //!
-//! loom's atomics cannot be made in a constant, so each is made when it is used first. A model does
-//! that before it shares one, or loom complains. All threads of a model run on one thread of the
-//! host, and change only in operations of loom.
+//! loom's atomics cannot be created in a constant, so each is created on first use. A model must
+//! use an atomic before it shares it, or loom complains. All threads of a model run on one host
+//! thread, and switch only in operations of loom.
 //!
-//! A store is an exchange, as loom would let it come between the halves of one. So a release is
-//! still seen by who reads a later store, which the kernel does not promise.
+//! A store is an exchange, because loom would let a plain store come between the halves of a
+//! read-modify-write operation. So a reader of a later store still sees the release, which the
+//! kernel does not promise.
 
 use loom::sync::atomic::{self as backend, Ordering::SeqCst};
 pub use loom::sync::atomic::{fence, Ordering};
@@ -21,7 +22,7 @@ use std::cell::OnceCell;
 pub mod ordering {
     use super::Ordering;
 
-    /// What an operation that reads and writes is for C++, and whether full barriers are around it.
+    /// C++ ordering of a read-modify-write operation, and whether full barriers surround it.
     pub trait Any {
         const RMW: Ordering;
         const FULL: bool = false;
@@ -61,9 +62,9 @@ pub mod ordering {
 }
 pub use ordering::{Full, Relaxed, Release};
 
-/// A type that atomics have.
+/// A type that atomics can hold.
 pub trait AtomicType: Copy + PartialEq {
-    /// That of loom.
+    /// The loom atomic for this type.
     type Word;
 
     fn word(self) -> Self::Word;
@@ -77,7 +78,7 @@ pub trait AtomicType: Copy + PartialEq {
     ) -> Result<Self, Self>;
 }
 
-/// A number that atomics have.
+/// A number that atomics can hold.
 pub trait AtomicNumber: AtomicType {
     fn fetch_sub(word: &Self::Word, value: Self, order: Ordering) -> Self;
 }
@@ -133,8 +134,8 @@ pub struct Atomic<T: AtomicType> {
     word: OnceCell<T::Word>,
 }
 
-// SAFETY: The threads of a model take turns on one thread of the host, never in the midst of what
-// is done to `word`.
+// SAFETY: The threads of a model take turns on one thread of the host, and never switch during an
+// access to `word`.
 unsafe impl<T: AtomicType + Send> Sync for Atomic<T> {}
 
 impl<T: AtomicType> Atomic<T> {
@@ -157,10 +158,10 @@ impl<T: AtomicType> Atomic<T> {
         T::swap(self.word(), value, O::STORE);
     }
 
-    /// Calls `operate` between full barriers, if the ordering has any.
+    /// Calls `operate`, between full barriers if the ordering has any.
     fn ordered<O: ordering::Any>(&self, operate: impl FnOnce(&T::Word, Ordering) -> T) -> T {
         if O::FULL {
-            // loom changes threads in a load, not in a barrier.
+            // loom switches threads in a load, not in a barrier.
             self.load(Relaxed);
             fence(SeqCst);
         }
@@ -176,7 +177,7 @@ impl<T: AtomicType> Atomic<T> {
     }
 
     pub fn cmpxchg<O: ordering::Any>(&self, old: T, new: T, _: O) -> Result<T, T> {
-        // Or there would be a barrier before one that fails.
+        // Checked first, because a failed exchange must not have a barrier before it.
         let now = self.load(Relaxed);
         if now != old {
             return Err(now);

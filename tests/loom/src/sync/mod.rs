@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `kernel::sync`, as far as the protocols need it.
+//! Parts of `kernel::sync` that the protocols need.
 
 pub(crate) mod atomic;
