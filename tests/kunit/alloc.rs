@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit test of what memory is taken for.
+//! KUnit test of the sizes of allocations.
 
 use crate::kapi::alloc::{kmalloc_size, kmalloc_size_roundup};
 use kernel::prelude::*;

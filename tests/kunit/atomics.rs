@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of the work requests of atomic operations: what a device is asked for that has masked ones. No soft device
-//! has.
+//! KUnit tests of the work requests of atomic operations, as posted to a device with masked
+//! atomics. No software device has those.
 //!
-//! It needs QEMU's e1000: `scripts/rdsvm/hardware.py`.
+//! Needs QEMU's e1000: `scripts/rdsvm/hardware.py`.
 
 use kernel::prelude::*;
 
@@ -17,7 +17,7 @@ mod suite {
 
     const ANY_NODE: i32 = -1;
 
-    /// What is the same for all: `asked_for` says where.
+    /// Fields that are the same in all requests; the values come from `asked_for`.
     const ASKED: Asked = Asked {
         opcode: Opcode::FetchAdd,
         signaled: false,
@@ -45,7 +45,7 @@ mod suite {
         }
     }
 
-    /// What a device is asked for, reported or not.
+    /// Returns the work request that the device gets, signaled or not.
     fn asked(verb: Verb, reports: bool) -> Result<Asked> {
         let stub = StubDevice::new(ANY_NODE)?;
         let pd = Pd::new(stub.device())?;

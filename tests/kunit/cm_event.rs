@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of what the connection manager tells.
+//! KUnit tests of CM events.
 
 use kernel::prelude::*;
 
@@ -9,7 +9,8 @@ mod suite {
     use crate::kapi::rdma::CmEvent;
     use kernel::prelude::*;
 
-    /// The statuses of rejections that are taken for the peer's own; all others are the manager's.
+    /// Returns the reject statuses that are attributed to the peer's consumer. All others come from
+    /// the CM.
     fn by_consumer(statuses: impl Iterator<Item = i32>, refuses_by_reset: bool) -> KVec<i32> {
         let mut found = KVec::new();
         for status in statuses {
@@ -32,14 +33,14 @@ mod suite {
 
     #[test]
     fn reasons_of_infiniband() {
-        // IB_CM_REJ_CONSUMER_DEFINED
+        // IB_CM_REJ_CONSUMER_DEFINED.
         let found = by_consumer(0..=0xffff, false);
         assert_eq!(found.as_slice(), [28].as_slice());
     }
 
     #[test]
     fn error_numbers_of_iwarp() {
-        // ECONNREFUSED, and ECONNRESET of drivers for which it is the same.
+        // ECONNREFUSED, and ECONNRESET for drivers that report a reject as a reset.
         let found = by_consumer(-4095..=-1, false);
         assert_eq!(found.as_slice(), [-111].as_slice());
         let found = by_consumer(-4095..=-1, true);

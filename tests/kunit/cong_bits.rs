@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of the congestion map and of the hysteresis that decides on its bits.
+//! KUnit tests of the congestion map and of the hysteresis that sets and clears its bits.
 
 use crate::proto::cong_bits::*;
 use crate::proto::rcvbuf::{transition, Transition};

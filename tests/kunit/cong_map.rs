@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of the maps of this node's addresses.
+//! KUnit tests of the congestion maps of this node's addresses.
 
 use kernel::prelude::*;
 
@@ -15,7 +15,7 @@ mod suite {
 
     const PORT: u16 = 4000;
 
-    /// A link-local address, which each link may have.
+    /// A link-local address, which may exist on each link.
     fn on_link(scope: u32) -> Place {
         Place {
             net: Net::init(),
@@ -24,7 +24,7 @@ mod suite {
         }
     }
 
-    /// Returns whether peers on a link are told that the port is full.
+    /// Returns `true` if peers on a link are notified that the port is full.
     fn is_full(maps: &Registry, scope: u32) -> bool {
         let mut word = [0xff; 8];
         maps.copy_fragment(on_link(scope), u32::from(PORT / 64 * 8), &mut word);

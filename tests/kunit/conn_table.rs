@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The table of connections and its bounds.
+//! KUnit tests of the table of connections and its bounds.
 
 use kernel::prelude::*;
 
@@ -102,7 +102,7 @@ mod suite {
             for value in batch {
                 seen.push(value, GFP_KERNEL)?;
             }
-            // What is behind, and the one to go on with.
+            // Removes a connection that the walk has passed, and the one at which it continues.
             table.remove(&key(1, 9, 0));
             table.remove(&key(4, 9, 0));
         }
@@ -118,7 +118,7 @@ mod suite {
     fn a_user_leaves_room_for_others() -> Result {
         let mut table = table(256, 1000);
         let mut local = 0;
-        // Half of what is left each time, and 16 in any case.
+        // Each user may take half of the remaining places, and at least 16.
         for (user, most) in [(1, 128), (2, 64), (3, 32), (4, 16), (5, 16)] {
             for _ in 0..most {
                 local += 1;
@@ -136,7 +136,8 @@ mod suite {
             assert!(table.remove(&key(n, n, 0)).is_some());
             table.meet(UserId::new(5));
         }
-        // Those of peers are not held back, nor is who has had all of his answered, or removed.
+        // Connections of peers are not limited by this. Neither is a user whose connections were
+        // all answered or removed.
         assert_eq!(add(&mut table, key(999, 999, 0))?, Ok(()));
         let (first, fifth) = (Some(UserId::new(1)), Some(UserId::new(5)));
         let full = Err(Full::Unmet(128));
@@ -172,7 +173,7 @@ mod suite {
     #[test]
     fn a_peer_has_so_many_positions_and_loses_the_oldest() -> Result {
         let mut positions = positions(4, 2);
-        // In another order than that of the keys.
+        // The order differs from that of the keys.
         for key in [key(1, 8, 0), key(2, 9, 3), key(1, 9, 7)] {
             keep(&mut positions, key)?;
         }
@@ -181,7 +182,8 @@ mod suite {
         assert!(positions.remove(&key(2, 9, 3)).is_none());
         keep(&mut positions, key(2, 9, 0))?;
         assert!(positions.remove(&key(1, 9, 7)).is_none());
-        // The others keep theirs, and where there is no room one makes room only for its peer.
+        // Other peers keep their positions. Without free room, a position only replaces one of the
+        // same peer.
         keep(&mut positions, key(1, 7, 0))?;
         assert!(positions.has_room(&key(4, 9, 0)));
         assert!(!positions.has_room(&key(1, 6, 0)));
@@ -196,7 +198,7 @@ mod suite {
         const MOST: u16 = 100;
         let mut positions = positions(1000, MOST.into());
         for n in 0..5 * MOST {
-            // Their keys are not in order, and another peer has some too.
+            // The keys are not in order, and another peer has positions, too.
             keep(&mut positions, key(n * 13 % 512, 9, 0))?;
             if n < MOST / 2 {
                 keep(&mut positions, key(n, 8, 0))?;
@@ -236,7 +238,7 @@ mod suite {
         Table::new(Bounds { all, per_peer })
     }
 
-    /// The values are the local addresses.
+    /// Adds a connection. The values are the local addresses.
     fn add(table: &mut Table<u16>, key: ConnKey) -> Result<Result<(), Full>> {
         add_for(table, key, None)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of the connection machine: the usual ways up and down.
+//! KUnit tests of the connection state machine: usual ways to connect and disconnect.
 
 use crate::proto::connect::*;
 use kernel::prelude::*;
@@ -62,7 +62,7 @@ mod suite {
     fn a_request_replaces_a_connection() {
         let mut machine = connecting();
         let _ = machine.handle(Event::Established, &inputs(true, true));
-        // One that is late does not.
+        // The first request arrives late and does not replace the connection.
         let outcome = machine.handle(Event::Request, &inputs(true, true));
         assert_eq!(outcome.state, State::Up);
         assert!(outcome.actions.eq([Action::Reject]));

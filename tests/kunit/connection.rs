@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A connection whose transport does what real devices do at the worst moment only.
+//! KUnit tests of a connection with a fake transport, which forces timings that are rare on real
+//! devices.
 
 use kernel::prelude::*;
 
@@ -74,7 +75,7 @@ mod suite {
         let down = bench.connect()?.send_congestion_map();
         bench.end();
         let bench = Bench::new(true)?;
-        // Its link takes nothing, so the map that it begins with waits.
+        // The link takes nothing, so its initial map stays queued.
         let again = bench.connect()?.send_congestion_map();
         bench.end();
         assert_eq!((down, again), (false, false));
@@ -110,7 +111,7 @@ mod suite {
                 GFP_KERNEL,
             )
         };
-        // It is older than the connection, for all that the worker knows.
+        // The request counts as older than the connection, because the worker cannot tell.
         let late = connection.request(slow(None)?).is_ok();
         bench.queue.flush();
         let rejected = seen.rejected.load(Relaxed);
@@ -124,7 +125,7 @@ mod suite {
         Ok(())
     }
 
-    /// More than are dropped in the softirq that hears of it: the rest goes soon after.
+    /// The messages are more than the softirq drops at once. The rest is dropped soon after.
     #[test]
     fn an_acknowledgement_of_many_messages_ends_them_all() -> Result {
         const COUNT: u64 = 10_000;
@@ -151,7 +152,7 @@ mod suite {
         bench
             .node
             .reset_connections(Net::init(), connection.key.laddr, None, 0);
-        // It may wait a little before it asks for a link.
+        // The connection may delay its next attempt a little.
         while bench.fake.ups.load(Relaxed) < 2 {
             fsleep(Delta::from_millis(1));
         }
@@ -164,7 +165,7 @@ mod suite {
         Ok(())
     }
 
-    /// Receives a header that acknowledges all messages up to one.
+    /// Receives a header that acknowledges all messages up to `ack`.
     fn acknowledge(connection: &Arc<Connection>, ack: u64) -> Result {
         const SIZE: FragmentSize = FragmentSize::K4;
         let pools = connection.node.pools(connection.key.laddr, 0)?;
@@ -180,7 +181,7 @@ mod suite {
         Ok(())
     }
 
-    /// What becomes of requests.
+    /// Counters and events of requests.
     #[pin_data]
     struct Seen {
         #[pin]
@@ -197,7 +198,7 @@ mod suite {
         }
     }
 
-    /// A request that is taken until the connection ends, while the next one comes.
+    /// A request whose acceptance lasts until the connection ends, while the next request arrives.
     struct Slow {
         seen: Arc<Seen>,
         next: Option<KBox<Slow>>,
@@ -224,7 +225,7 @@ mod suite {
         }
     }
 
-    /// A request whose peer waits for no answer any more.
+    /// A request whose peer no longer waits for the answer.
     struct Withdrawn;
 
     impl Request for Withdrawn {
@@ -239,7 +240,7 @@ mod suite {
         fn reject(&mut self, _: &Connection) {}
     }
 
-    /// Receives a map in which all ports are full, and returns whether that holds.
+    /// Receives a map in which all ports are full. Returns `true` if it takes effect.
     fn deliver_map(connection: &Arc<Connection>) -> Result<bool> {
         const SIZE: FragmentSize = FragmentSize::K4;
         let pools = connection.node.pools(connection.key.laddr, 0)?;
@@ -297,20 +298,21 @@ mod suite {
             Ok(Self { queue, fake, node })
         }
 
-        /// Ends it, before a failure does that keeps all there is. How often the connection was up, and how
-        /// many maps came late and held senders back.
+        /// Ends the bench; tests call this before they assert, because a failed assertion would
+        /// leak it. Returns how often the connection was up, and how many late maps held senders
+        /// back.
         fn end(self) -> (u32, u32) {
             let fake = self.fake.clone();
             drop(self);
             (fake.ups.load(Relaxed), fake.late.load(Relaxed))
         }
 
-        /// What a counter of the node has.
+        /// Returns the value of a counter of the node.
         fn counted(&self, name: &str) -> u64 {
             transport::counted(&self.node, name)
         }
 
-        /// A connection that has a message to send, and has tried to connect.
+        /// Returns a connection that has a message to send and has tried to connect.
         fn connect(&self) -> Result<Arc<Connection>> {
             let pools = self.fake.unmapped.pools();
             let connection = self
@@ -322,7 +324,7 @@ mod suite {
             Ok(connection)
         }
 
-        /// Sends so many messages.
+        /// Sends `count` messages.
         fn send(&self, connection: &Arc<Connection>, count: u64) -> Result {
             for _ in 0..count {
                 let message = Message::empty(self.fake.unmapped.pools(), PORT, PORT)?;
@@ -338,21 +340,22 @@ mod suite {
         }
     }
 
-    /// A transport without devices: each step of an attempt succeeds at once, but for the last one if the
-    /// peer does not accept.
+    /// A transport without devices. Each step of an attempt succeeds at once, except the last one
+    /// if the peer does not accept.
     struct Fake {
         unmapped: Unmapped,
         accepts: bool,
-        /// The last endpoint is here: a map arrives while it is closed, and there is no other one.
+        /// The current endpoint is the last one: a map arrives when it is dropped, and no other
+        /// endpoint can be created.
         is_over: Atomic<bool>,
         ups: Atomic<u32>,
-        /// Maps that held senders back when an endpoint was closed.
+        /// Number of maps that held senders back when an endpoint was dropped.
         late: Atomic<u32>,
-        /// Its links take all that there is to send.
+        /// The links take all messages that are queued.
         takes: Atomic<bool>,
-        /// The last message that they took.
+        /// The last message that the links took.
         last: Atomic<u64>,
-        /// Messages that they took, and an earlier one had taken.
+        /// Number of messages that a link took although an earlier one had taken them.
         again: Atomic<u32>,
     }
 
@@ -370,7 +373,7 @@ mod suite {
                 connection: connection.clone(),
                 progress: EndpointProgress::new(),
             };
-            // The answer comes before anybody waits for it.
+            // The result is set before any thread waits for it.
             end.progress.set(Reached::AddrUnknown);
             Ok(KBox::new(end, GFP_KERNEL)?)
         }

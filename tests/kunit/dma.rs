@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory as a device sees it: behind an IOMMU, and by way of bounce buffers, which the kernel copies to and from when it is
-//! told to.
+//! KUnit tests of memory as a device sees it: behind an IOMMU, and through bounce buffers. The
+//! kernel copies to and from bounce buffers only when memory is synchronised.
 //!
-//! It needs what `scripts/rdsvm/hardware.py` gives a machine. A device of no bus has no IOMMU, so that `swiotlb=force` has
-//! the kernel bounce all of its memory. Other suites use such a device, too: `kapi/rdma/fake.rs`.
+//! Needs a machine from `scripts/rdsvm/hardware.py`. A device without a bus has no IOMMU, so with
+//! `swiotlb=force` the kernel bounces all of its memory. Other suites use such a device, too:
+//! `kapi/rdma/fake.rs`.
 
 use kernel::prelude::*;
 
@@ -36,7 +37,7 @@ mod suite {
             Ok(Self { pool, pd, stub })
         }
 
-        /// Behind the IOMMU, and by way of bounce buffers.
+        /// Creates a bench behind the IOMMU and one with bounce buffers.
         fn both() -> Result<[Self; 2]> {
             let both = [StubDevice::new(ANY_NODE)?, StubDevice::direct()?];
             assert_eq!(both.each_ref().map(StubDevice::translates), [true, false]);
@@ -83,7 +84,7 @@ mod suite {
             bench.stub.write(to, &seen)?;
             qp.sync_for_cpu(&received);
             assert!(has_only(received.bytes(), 2));
-            // Neighbours in one mapping.
+            // The buffers are neighbours in one mapping.
             assert!(has_only(sent.bytes(), 1));
         }
         Ok(())
@@ -101,7 +102,7 @@ mod suite {
             bench.stub.write(address, &arrived)?;
             qp.sync_for_cpu(&received);
             drop(qp);
-            // Never posted, and another time than the first.
+            // One buffer was never posted; the other is filled a second time.
             waits.bytes_mut().fill(3);
             sent.bytes_mut().fill(4);
             bench.pool.revoke()?;
@@ -114,7 +115,7 @@ mod suite {
 
     #[test]
     fn large_local_memory_is_mapped() -> Result {
-        // 512 KiB: bounce buffers are of no more than 256.
+        // 512 KiB. The limit of bounce buffers is 256 KiB.
         const ORDER: u32 = 7;
         let [translated, bounced] = Bench::both()?;
         assert_eq!(translated.stub.map_contiguous(ORDER), Ok(()));
@@ -122,7 +123,8 @@ mod suite {
         Ok(())
     }
 
-    /// Takes all buffers that a pool gives, until it holds `most` bytes. Returns how many it holds.
+    /// Takes buffers from a pool until it refuses, or holds `most` bytes. Returns the buffers and
+    /// the bytes that it holds.
     fn take_all(pool: &Pool, most: usize) -> Result<(KVVec<BufMut>, usize)> {
         let mut bufs = KVVec::new();
         let mut batch = Batch::new();
@@ -151,7 +153,7 @@ mod suite {
         assert!(unbound >= 2 * share);
         drop((bufs, free));
         bounced.pool.trim(usize::MAX);
-        // Many.
+        // Many pools.
         let mut pools = KVec::new();
         let mut total = 0;
         for _ in 0..24 {
@@ -161,7 +163,7 @@ mod suite {
             pools.push((bufs, pool), GFP_KERNEL)?;
         }
         assert!(total <= all / 2 && total > all * 3 / 8);
-        // What is given back can be had again.
+        // Returned bounce buffers can be allocated again.
         drop(pools);
         bounced.pool.trim(usize::MAX);
         assert!(bounced.alloc().is_ok());

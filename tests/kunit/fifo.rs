@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of walks over a queue that is used meanwhile.
+//! KUnit tests of walks over a queue that changes meanwhile.
 
 use crate::kapi::sync::{Fifo, Item, Pick, Walk};
 use kernel::prelude::*;
@@ -21,7 +21,7 @@ mod suite {
         fifo
     }
 
-    /// The next elements, at most two, and whether there may be more.
+    /// Returns the next elements, at most two, and whether more may follow.
     fn two(fifo: &mut Fifo<u32>, walk: &mut Walk<u32>) -> (KVec<u32>, bool) {
         let mut found = KVec::new();
         let more = fifo.walk(walk, 2, |x| {
@@ -31,7 +31,7 @@ mod suite {
         (found, more)
     }
 
-    /// The rest, two by two.
+    /// Returns the remaining elements, which it visits two by two.
     fn rest(fifo: &mut Fifo<u32>, walk: &mut Walk<u32>) -> KVec<u32> {
         let mut all = KVec::new();
         loop {
@@ -102,13 +102,14 @@ mod suite {
         fifo.extract(|x| x % 3 == 1, &mut out);
         assert_eq!(rest(&mut out, &mut Walk::new())[..], [1, 4, 7]);
         push(&mut fifo, 9..11);
-        // Again, with those that have come.
+        // The same after more elements were added.
         assert_eq!(two(&mut fifo, &mut walk).0[..], [0, 2]);
         push(&mut fifo, 11..12);
         assert_eq!(rest(&mut fifo, &mut walk)[..], [3, 5, 6, 8, 9, 10]);
     }
 
-    /// Takes the multiples of three, looking at two at a time, with `between` after each time.
+    /// Takes the multiples of three. Visits two elements at a time and calls `between` after each
+    /// step.
     fn take_thirds(fifo: &mut Fifo<u32>, mut between: impl FnMut(&mut Fifo<u32>)) -> Fifo<u32> {
         let (mut out, mut walk) = (Fifo::new(), Walk::new());
         let pick = |x: &mut u32| {
@@ -136,7 +137,7 @@ mod suite {
             assert!(all(&mut out).iter().all(|x| x % 3 == 0));
             assert!(all(&mut fifo).iter().all(|x| x % 3 != 0));
             assert_eq!((fifo.len() + out.len()) as u32, count);
-            // The last one is known.
+            // The queue knows its last element, so pushing works.
             push(&mut fifo, 100..101);
             assert_eq!(all(&mut fifo).last(), Some(&100));
         }
@@ -152,7 +153,7 @@ mod suite {
 
     #[test]
     fn elements_are_taken_while_others_come_and_go() {
-        // What goes is not taken, nor what has come since.
+        // Elements that were popped or pushed meanwhile are not taken.
         let (mut fifo, mut next) = (queue(0..12), 12);
         let mut out = take_thirds(&mut fifo, |fifo| {
             drop(fifo.pop_front());
@@ -163,7 +164,7 @@ mod suite {
         assert!(all(&mut fifo).iter().all(|x| x % 3 != 0 || *x >= 12));
         assert_eq!(all(&mut fifo).last(), Some(&(next - 1)));
 
-        // What is put back is passed over: it was seen.
+        // Elements that were put back are skipped, because the walk has visited them.
         let mut fifo = queue(0..9);
         let mut out = take_thirds(&mut fifo, |fifo| {
             if let Some(first) = fifo.pop_front() {
@@ -191,7 +192,7 @@ mod suite {
             assert_eq!(seen, end + 1);
             assert_eq!(out.len() as u32, end.div_ceil(3));
             assert_eq!(all(&mut fifo).len() as u32, 7 - end.div_ceil(3));
-            // The last one is known.
+            // The queue knows its last element, so pushing works.
             push(&mut fifo, 100..101);
             assert_eq!(all(&mut fifo).last(), Some(&100));
         }

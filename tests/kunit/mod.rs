@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit suites, run when the module is loaded.
+//! KUnit suites, which run when the module is loaded.
 
 mod alloc;
 #[cfg(rds_kunit_iommu)]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pools of a device behind an IOMMU: what is mapped, and where the memory is.
+//! KUnit tests of the pools of a device behind an IOMMU: DMA mappings and the placement of memory.
 //!
-//! It needs QEMU's e1000 and intel-iommu, and two NUMA nodes: `scripts/rdsvm/hardware.py`. The numbers
-//! that it prints are what `make bench-pool` makes its table of (Documentation/recv-pool.md).
+//! Needs QEMU's e1000 and intel-iommu, and two NUMA nodes: `scripts/rdsvm/hardware.py`. `make
+//! bench-pool` makes its table from the numbers that the suite prints (Documentation/recv-pool.md).
 
 use kernel::prelude::*;
 
@@ -30,14 +30,14 @@ mod suite {
     #[derive(Clone, Copy)]
     struct Ring {
         name: &'static str,
-        /// Bytes of a buffer.
+        /// Size of a buffer in bytes.
         size: u32,
         count: usize,
-        /// Without a pool its buffers are mapped for good, not for each message anew.
+        /// Without a pool, the buffers stay mapped instead of being mapped anew for each message.
         kept: bool,
     }
 
-    /// An idle connection of ours, with fragments of 4 KiB. C RDS maps for each message.
+    /// An idle connection of this module, with fragments of 4 KiB. C RDS maps for each message.
     const RDS: Ring = Ring {
         name: "rds",
         size: 4352,
@@ -53,28 +53,29 @@ mod suite {
         kept: true,
     };
 
-    /// What one way of mapping costs. Times are in nanoseconds: instructions, if the machine counts so.
+    /// Cost of one way of mapping. Times are in nanoseconds, or in instructions if the virtual
+    /// machine counts those.
     struct Cost {
         mappings: usize,
         iova: Iova,
-        /// For all connections: memory and mappings, and the mappings alone if it is known.
+        /// Time for all connections: memory and mappings, and the mappings alone if known.
         setup: u64,
         mapping: Option<u64>,
-        /// For one buffer, from the end of one message to the receive for another.
+        /// Time for one buffer, from the end of one message to the receive for another.
         refill: u64,
     }
 
     /// I/O virtual addresses.
     #[derive(Default)]
     struct Iova {
-        /// Runs of pages next to each other.
+        /// Number of runs of adjacent pages.
         ranges: usize,
-        /// Entries of an IOTLB with pages of 4 KiB.
+        /// Number of entries of an IOTLB with pages of 4 KiB.
         pages: usize,
     }
 
     impl Iova {
-        /// Of the buffers of a ring at these addresses, which are below 4 GiB for a PCI device.
+        /// Counts the addresses of the buffers of a ring. They are below 4 GiB for a PCI device.
         fn new(addresses: impl Iterator<Item = u64>, ring: &Ring) -> Result<Self> {
             const WORDS: u64 = (1 << 32) / PAGE / 64;
             let mut used = KVVec::from_elem(0u64, WORDS as usize, GFP_KERNEL)?;
@@ -137,7 +138,8 @@ mod suite {
         Ok(())
     }
 
-    /// Outside of the tests themselves a failed assertion would be a panic.
+    /// Returns EINVAL if `holds` is `false`. Outside of the test functions a failed assertion would
+    /// panic.
     fn check(holds: bool, what: &str) -> Result {
         if holds {
             return Ok(());
@@ -163,7 +165,7 @@ mod suite {
         );
     }
 
-    /// The same memory, each buffer of it mapped by itself.
+    /// Measures the same memory with each buffer mapped separately.
     fn one_by_one(stub: &StubDevice, ring: &Ring, connections: usize) -> Result<Cost> {
         let pool = pool(None, ring)?;
         let total = connections * ring.count;
@@ -198,7 +200,7 @@ mod suite {
         })
     }
 
-    /// As connections do it.
+    /// Measures shards, as connections use them.
     fn by_shard(pd: &Arc<Pd>, ring: &Ring, connections: usize) -> Result<Cost> {
         let pool = pool(Some(pd), ring)?;
         let qp = StubQp::new(pd)?;
@@ -211,7 +213,7 @@ mod suite {
         check(whole, "all shards have 64 KiB")?;
         let addresses = || bufs.iter().filter_map(|buf| qp.address(buf));
         check(addresses().count() == total, "all buffers are mapped")?;
-        // A shard is as aligned as it is large, so that an IOTLB which can have such pages needs one.
+        // Each shard is aligned to its size, so an IOTLB with pages of that size needs one entry.
         let aligned = addresses().filter(|address| address % SHARD as u64 == 0);
         check(aligned.count() == stats.arena.shards, "shards are aligned")?;
         let iova = Iova::new(addresses(), ring)?;
@@ -280,7 +282,7 @@ mod suite {
         pool.alloc(Context::MaySleep).ok_or(ENOMEM)
     }
 
-    /// The rings of some connections, one after the other.
+    /// Fills the rings of some connections, one after the other.
     fn fill(pool: &Pool, ring: &Ring, connections: usize) -> Result<KVVec<BufMut>> {
         let mut bufs = KVVec::with_capacity(connections * ring.count, GFP_KERNEL)?;
         let mut batch = Batch::new();
@@ -305,7 +307,8 @@ mod suite {
         Ok(to)
     }
 
-    /// The median time of an operation on some of the buffers, without that of reading the clock.
+    /// Returns the median time of an operation on some of the buffers, without the time to read the
+    /// clock.
     fn median<T>(bufs: &mut [T], mut operation: impl FnMut(&mut T) -> Result) -> Result<u64> {
         let mut times = [0u64; SAMPLES];
         let mut clock = [0u64; SAMPLES];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of operations on memory of peers: keys, what programs ask for, and what a device keeps of regions.
+//! KUnit tests of RDMA: keys, arguments of programs, and the MRs that a device keeps.
 
 use kernel::prelude::*;
 
@@ -19,7 +19,7 @@ mod suite {
     };
     use kernel::{prelude::*, sync::Arc};
 
-    /// What a program gives: numbers, one after the other.
+    /// Argument bytes of a program: numbers, one after the other.
     fn words<const N: usize>(numbers: &[u64]) -> [u8; N] {
         let mut bytes = [0; N];
         for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
@@ -38,7 +38,7 @@ mod suite {
         assert_eq!((cookie.rkey, cookie.offset), (0x1234_5600, 0xfff));
         assert_eq!(cookie.to_bits(), 0x0000_0fff_1234_5600);
 
-        // 4,095 bytes on, and one more than 64 bits have.
+        // Address 4,095 bytes further, and one byte beyond 64 bits.
         let read = |address| transfer([cookie.to_bits(), address, 1, 0, 1, 0, 0]);
         assert_eq!(read(1).and_then(|it| it.remote_address()), Ok(0x1000));
         let wraps = read(u64::MAX - 0xfff).and_then(|it| it.remote_address());
@@ -103,7 +103,7 @@ mod suite {
 
     const GONE: u32 = 9;
 
-    /// Memory with a key of a device's, at a place in its page.
+    /// Memory with a device's key, at an offset in its page.
     struct Piece(Arc<Device>, Cookie);
 
     impl Piece {
@@ -136,7 +136,8 @@ mod suite {
         }
     }
 
-    /// What a socket has that has registered these on devices: device, offset, whether for one use. All have the same key.
+    /// Returns the memory of a socket with regions: device, offset, `true` for one use. All have
+    /// the same key.
     fn registered(all: &[(u32, u32, bool)]) -> Result<Pin<KBox<Memory>>> {
         let memory = KBox::pin_init(Memory::new(), GFP_KERNEL)?;
         for (device, offset, once) in all {
@@ -145,7 +146,7 @@ mod suite {
         Ok(memory)
     }
 
-    /// Where the regions are that go when a program gives the cookies back.
+    /// Returns the devices of the regions that are released when a program frees the cookies.
     fn freed<const N: usize>(memory: &Memory, cookies: [Cookie; N]) -> [Option<u32>; N] {
         cookies.map(|cookie| memory.remove(cookie).map(|(home, _)| home.id().0))
     }
@@ -154,7 +155,7 @@ mod suite {
     fn a_key_of_two_devices_is_two_regions() -> Result {
         let memory = registered(&[(1, 0, false), (2, 0, false), (3, 7, false)])?;
         assert!(memory.has(at(0)) && memory.has(at(1)));
-        // The last one at the place, and then the last one anywhere.
+        // The latest region at this offset goes first, then the latest at any offset.
         let found = freed(&memory, [at(0), at(0), at(0), at(0)]);
         assert_eq!(found, [Some(2), Some(1), Some(3), None]);
         let other = Cookie {
@@ -208,7 +209,7 @@ mod suite {
     fn devices_that_are_waited_for() -> Result {
         let memory = registered(&[(GONE, 0, false), (1, 0, false), (1, 1, false)])?;
         let homes = |memory: &Memory| -> Result<usize> { Ok(memory.homes()?.len()) };
-        // The one that has gone was forgotten when another one came.
+        // The region of the removed device was forgotten when another one was added.
         assert_eq!(homes(&memory)?, 1);
         memory.add(Piece::boxed(2, at(0))?, ending(false))?;
         assert_eq!(homes(&memory)?, 2);
@@ -229,7 +230,8 @@ mod suite {
         assert_eq!(Access::Readable.flags(), REMOTE_READ);
         assert_eq!(PLAIN.flags(), writable);
         assert_eq!(WHOLE.flags(), writable | REMOTE_ATOMIC);
-        // What an operation takes from or brings to is none of theirs; but with iWARP they bring it themselves.
+        // Peers have no access to local memory of an operation. Only on iWARP does the peer write
+        // the data of a read itself.
         assert_eq!(Access::Source.flags(), 0);
         assert_eq!(Access::Sink { by_peer: false }.flags(), LOCAL_WRITE);
         let brought = Access::Sink { by_peer: true };
@@ -267,7 +269,8 @@ mod suite {
     const REMOTE_ACCESS: WcStatus = WcStatus(10);
     const RETRIES_EXCEEDED: WcStatus = WcStatus(12);
 
-    /// How an operation ends of which the message is queued and work requests are done like that, the last one too.
+    /// Returns the status of an operation whose message is queued and whose work requests, up to
+    /// the last, end as in `done`.
     fn end(unheard: bool, done: &[WcStatus]) -> Result<Option<Status>> {
         let outcome = OpStatus::new()?;
         outcome.queue();
@@ -359,7 +362,7 @@ mod suite {
         let mut spares = MrFreeList::new(1000)?;
         let kept = (0..100).filter(|i| spares.keep(5, *i).is_none()).count();
         assert_eq!(kept, 64);
-        // The other kind has a limit of its own.
+        // Each kind has its own limit.
         assert_eq!(spares.keep(1, 100), None);
         spares.clear();
         assert_eq!((spares.take(5), spares.take(1)), (None, None));

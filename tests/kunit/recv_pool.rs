@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pools without a device: slots, shards, limits, revocation.
+//! KUnit tests of pools without a device: slots, shards, limits, revocation.
 
 use kernel::prelude::*;
 
@@ -12,12 +12,12 @@ mod suite {
     };
     use kernel::{prelude::*, sync::Arc};
 
-    /// Header and fragment: 15 of them in a shard.
+    /// Header and fragment: 15 of them fit into a shard.
     const SIZE: u32 = 4352;
     const SHARD: usize = 65536;
     const SLOTS: usize = 15;
 
-    /// `tests/miri` takes its time.
+    /// Fewer steps under Miri, which is slow.
     const STEPS: u32 = if cfg!(miri) { 200 } else { 4000 };
 
     #[test]
@@ -58,7 +58,7 @@ mod suite {
                 let value = value.to_le_bytes();
                 assert!(buf.bytes().chunks_exact(4).all(|chunk| chunk == value));
             }
-            // Every slot comes back as itself.
+            // Each slot can be allocated again.
             bufs.clear();
             assert_eq!(take_all(&pool)?.len(), slots);
         }
@@ -94,7 +94,7 @@ mod suite {
         let pool = pool(SIZE, 3 * SHARD, &[4])?;
         let mut bufs = take_all(&pool)?;
         assert_eq!(bufs.len(), 3 * SLOTS);
-        // One slot of each shard: the next three allocations need no new shard.
+        // Frees one slot of each shard: the next three allocations need no new shard.
         for index in [2 * SLOTS, SLOTS, 0] {
             drop(bufs.remove(index).map_err(|_| EINVAL)?);
         }
@@ -115,10 +115,10 @@ mod suite {
         assert_eq!(pool.stats().arena.shards, 4);
         bufs.clear();
         assert_eq!(pool.stats().arena.empty, 4);
-        // All were in use since the last look.
+        // All shards were in use since the last reap.
         pool.reap();
         assert_eq!(pool.stats().arena.shards, 4);
-        // Two were needed, if only for a moment, and one is spare: the fourth goes.
+        // Two shards were needed for a short time, and one is spare. The fourth is freed.
         for _ in 0..SLOTS + 1 {
             bufs.push(alloc(&pool)?, GFP_KERNEL)?;
         }
@@ -148,7 +148,7 @@ mod suite {
         bufs.clear();
         assert_eq!(pool.trim(SHARD + 1), SHARD);
         assert_eq!(pool.stats().arena.bytes, 0);
-        // A single buffer per shard goes from full to empty at once.
+        // With a single buffer, a shard goes from full to empty at once.
         let pool = pool_of_large()?;
         let bufs = take_all(&pool)?;
         assert_eq!(bufs.len(), 3);
@@ -162,17 +162,17 @@ mod suite {
     fn the_fullest_shards_are_filled_first() -> Result {
         let pool = pool(SIZE, 3 * SHARD, &[4])?;
         let mut bufs = take_all(&pool)?;
-        // The first shard has a free slot, the second is almost empty, the third is.
+        // The first shard has a free slot, the second is almost empty, the third is empty.
         bufs.truncate(SLOTS + 1);
         drop(bufs.remove(0).map_err(|_| EINVAL)?);
         assert_eq!(pool.stats().arena.empty, 1);
         let first = alloc(&pool)?;
-        // The last buffer of the second shard goes: it has got nothing new.
+        // Frees the last buffer of the second shard, which got no new ones.
         drop(bufs.pop());
         assert_eq!(pool.stats().arena.empty, 2);
         let second = alloc(&pool)?;
         assert_eq!(pool.stats().arena.empty, 1);
-        // One that is in use comes before one that is not.
+        // A shard in use is preferred to an empty one.
         bufs.push(alloc(&pool)?, GFP_KERNEL)?;
         assert_eq!(pool.stats().arena.empty, 1);
         drop((first, second));
@@ -195,7 +195,7 @@ mod suite {
 
     #[test]
     fn every_smaller_order_is_tried() -> Result {
-        // Each pool has to do without one order more.
+        // Each pool lacks one more order.
         let all: [&'static [u32]; 4] = [&[11, 4, 3, 2, 1], &[11, 3, 2, 1], &[11, 2, 1], &[11, 1]];
         for (orders, bytes) in all
             .into_iter()
@@ -266,7 +266,7 @@ mod suite {
     fn a_pool_says_why_it_has_no_buffer() -> Result {
         let few = pool(SIZE, SHARD, &[4])?;
         let mut batch = Batch::new();
-        // What there is comes first.
+        // Free buffers are taken first.
         let got = few.alloc_many(Batch::MAX, Context::Atomic, &mut batch);
         assert_eq!(got, Ok(SLOTS));
         let got = few.alloc_many(1, Context::Atomic, &mut batch);
@@ -339,7 +339,7 @@ mod suite {
             assert_eq!(stats.in_use, bufs.len());
             assert_eq!(stats.bytes, stats.shards * SHARD);
             assert!(stats.shards * SLOTS >= stats.in_use);
-            // What is in use fits: no shard is there without having been needed.
+            // The buffers in use fit into four shards, so no more are ever needed.
             assert!(stats.shards <= 4);
         }
         Ok(())
@@ -349,7 +349,7 @@ mod suite {
     fn sizes_that_cannot_work() -> Result {
         assert!(pool(SIZE, SHARD, &[]).is_err());
         assert!(pool(0, SHARD, &[4]).is_err());
-        // No room for a buffer in the smallest shard.
+        // The smallest shard has no room for a buffer.
         assert!(pool(8193, SHARD, SHARD_ORDERS).is_err());
         Ok(())
     }
@@ -381,7 +381,7 @@ mod suite {
         Ok(bufs)
     }
 
-    /// Whether all bytes are the same, compared in pieces.
+    /// Returns `true` if all bytes are `mark`. Compares pieces of 64 bytes.
     fn all(bytes: &[u8], mark: u8) -> bool {
         bytes
             .chunks(64)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A transport without memory of programs, for connections of suites, and what they ask of its node.
+//! A transport without program memory for the connections of suites, and queries to its node.
 
 use crate::{
     conn::{
@@ -17,7 +17,7 @@ use crate::{
 use core::net::Ipv6Addr;
 use kernel::{fmt, prelude::*, sync::Arc};
 
-/// What a suite's own transport consists of: it serves all addresses, and has no memory of programs.
+/// A suite's own transport. It serves all addresses and has no program memory.
 pub(crate) trait WithoutMemory: Send + Sync {
     /// Returns the pools of its only device.
     fn pools(&self) -> Result<Arc<Pools>>;
@@ -85,7 +85,7 @@ impl<T: WithoutMemory> Transport for T {
     }
 }
 
-/// Returns the key of the connection that a suite has.
+/// Returns the key of the connection of a suite.
 pub(crate) fn key() -> ConnKey {
     ConnKey {
         net: Net::init(),
@@ -96,7 +96,7 @@ pub(crate) fn key() -> ConnKey {
     }
 }
 
-/// Returns the value of a counter of a node, 0 if there is none of this name.
+/// Returns the value of a counter of a node, 0 if no counter has this name.
 pub(crate) fn counted(node: &Node, name: &str) -> u64 {
     let mut counters = node.stats.iter(0);
     counters

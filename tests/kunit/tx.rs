@@ -6,7 +6,7 @@ use crate::proto::tx::*;
 use crate::proto::wire::Flags;
 use kernel::prelude::*;
 
-/// Who sends.
+/// Port of the sender.
 const PORT: u16 = 4000;
 
 #[kunit_tests(rds_tx)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A node with a device that is made up, and a connection over it.
+//! Bench for tests: a node with a fake device, and a connection over it.
 
 use crate::{
     conn::{Bounds, Connection, Counter, Endpoint, EndpointProgress, Link, Node, Reached},
@@ -35,26 +35,26 @@ use kernel::{
     workqueue::{new_work, Work, WorkItem},
 };
 
-/// Frames of the congestion map, which each connection begins with.
+/// Frames of the congestion map, which every connection sends first.
 pub(super) const MAP: u32 = 2;
-/// Sends that a queue pair has room for.
+/// Number of sends that fit into a queue pair.
 pub(super) const ROOM: u32 = 126;
-/// Receives that are posted at first.
+/// Number of receives that are posted at first.
 pub(super) const RECEIVES: u32 = 15;
 const PORT: u16 = 4000;
 
 /// Options of a bench.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Setup {
-    /// The module takes the device for soft-iWARP.
+    /// The module treats the device as soft-iWARP.
     pub(super) soft_iwarp: bool,
-    /// The receives that the peer offers; 0: flow is not controlled.
+    /// Number of receives that the peer offers. 0 disables flow control.
     pub(super) credit: u32,
-    /// Receives that are always posted.
+    /// Number of receives that are always posted.
     pub(super) min_recv_wr: u32,
-    /// The device gets at all memory by itself, on a machine with `swiotlb=force`, too.
+    /// The device accesses all memory directly, even with `swiotlb=force`.
     pub(super) direct: bool,
-    /// The driver drains queue pairs by itself.
+    /// The driver drains queue pairs itself.
     pub(super) own_drain: bool,
 }
 
@@ -123,7 +123,7 @@ impl Bench {
         })
     }
 
-    /// A connection that has not tried to connect.
+    /// Returns a connection that has not tried to connect.
     pub(super) fn connection(&self) -> Result<Arc<Connection>> {
         let pools = self.pools().ok_or(ENODEV)?;
         let made = self.node.connection(transport::key(), None, || Ok(pools));
@@ -163,7 +163,7 @@ impl Bench {
         pools.named().map(used).sum()
     }
 
-    /// Waits until a queue pair was given so many sends.
+    /// Waits until a queue pair has got `count` sends.
     pub(super) fn await_sends(&self, qp: u32, count: u32) -> Result {
         self.fake.wait_until(|| {
             let queues = self.fake.queues(qp);
@@ -171,7 +171,7 @@ impl Bench {
         })
     }
 
-    /// Waits until a queue pair is gone.
+    /// Waits until a queue pair is destroyed.
     pub(super) fn await_end(&self, qp: u32) -> Result {
         self.fake.wait_until(|| {
             let is_made = self.fake.last_qp() >= qp;
@@ -179,20 +179,20 @@ impl Bench {
         })
     }
 
-    /// Ends sends, and waits until that was noticed. Returns how many there were.
+    /// Completes sends, and waits until the module has handled that. Returns their number.
     pub(super) fn end_sends(&self, qp: u32, count: u32, status: WcStatus) -> Result<u32> {
         let ended = self.fake.end_sends(qp, count, status);
         self.fake.settle(qp)?;
         Ok(ended)
     }
 
-    /// Returns the frame that was posted after `index` others, as the peer is to see it.
+    /// Returns the header of the send with this index, as the peer sees it.
     pub(super) fn header(&self, qp: u32, index: u32) -> Option<Header> {
         let Sent { bytes, .. } = self.fake.sent(qp, index)?;
         Header::parse(bytes.first_chunk()?).ok()
     }
 
-    /// The sequences of all messages that a queue pair has, without the map.
+    /// Returns the sequences of all messages that a queue pair has got, without the map.
     pub(super) fn sequences(&self, qp: u32) -> Result<KVec<u64>> {
         let mut sequences = KVec::new();
         let posted = self.fake.queues(qp).map_or(0, |it| it.sends_posted);
@@ -204,7 +204,7 @@ impl Bench {
         Ok(sequences)
     }
 
-    /// The peer sends a header without a message, and waits until that was noticed.
+    /// Receives a header without a message, and waits until the module has handled it.
     pub(super) fn hear(&self, qp: u32, ack: u64, credit: u8) -> Result {
         let header = Header {
             ack,
@@ -226,12 +226,13 @@ impl Bench {
         transport::counted(&self.node, counter.name())
     }
 
-    /// The queue pair of the connection.
+    /// Returns the queue pair of the connection.
     pub(super) fn qp(&self) -> Option<Arc<Qp<QpContext>>> {
         self.wire.up.lock().clone()
     }
 
-    /// Waits for a queue pair, with its receives, whose connection is not up; see [`Wire::waits`].
+    /// Waits until a queue pair has `count` receives, even if its connection is not up; see
+    /// [`Wire::waits`].
     pub(super) fn await_receives(&self, qp: u32, count: u32) -> Result {
         self.fake.wait_until(|| {
             let queues = self.fake.queues(qp);
@@ -239,7 +240,7 @@ impl Bench {
         })
     }
 
-    /// The connection that waits for it comes up, and those after it do at once.
+    /// Establishes the waiting connection. Later connections are established at once.
     pub(super) fn establish(&self) {
         self.wire.waits.store(false, Relaxed);
         if let Some(qp) = self.qp() {
@@ -247,7 +248,7 @@ impl Bench {
         }
     }
 
-    /// Has the connection made anew.
+    /// Resets the connection.
     pub(super) fn reset(&self, connection: &Connection) {
         let key = &connection.key;
         self.node
@@ -261,7 +262,7 @@ impl Bench {
         }
     }
 
-    /// Ends the connection, and what was held. Returns how many buffers of the device's are in use then.
+    /// Ends the connection and the bench. Returns how many buffers of the device are still in use.
     pub(super) fn end(self, connection: Arc<Connection>) -> usize {
         drop(connection);
         self.stop();
@@ -285,7 +286,7 @@ impl Drop for Bench {
     }
 }
 
-/// What a worker does once.
+/// A function that a worker calls once.
 #[pin_data]
 pub(super) struct Job {
     run: KBox<dyn Fn() + Send + Sync>,
@@ -314,22 +315,22 @@ impl Job {
     }
 }
 
-/// Takes the place of the connection manager; each step succeeds at once.
+/// Replacement for the connection manager. Each step succeeds at once.
 #[pin_data]
 pub(super) struct Wire {
     pub(super) ib: Arc<Ib>,
     setup: Setup,
     device: ARef<RdmaDevice>,
-    /// The queue pair that was made last.
+    /// The queue pair that was created last.
     #[pin]
     up: SpinLockBh<Option<Arc<Qp<QpContext>>>>,
-    /// No more connections come up.
+    /// No more connections are established.
     is_cut: Atomic<bool>,
-    /// Connections come up when [`Bench::establish`] says so.
+    /// Connections wait for [`Bench::establish`].
     pub(super) waits: Atomic<bool>,
 }
 
-/// A connection of it. Fields are dropped in this order.
+/// An endpoint of [`Wire`]. Fields are dropped in this order.
 struct BenchEnd {
     qp: Option<Arc<Qp<QpContext>>>,
     events: Arc<EndpointShared>,
@@ -339,7 +340,8 @@ struct BenchEnd {
 }
 
 impl BenchEnd {
-    /// As [`IbEndpoint::prepare`](crate::ib_transport::endpoint::IbEndpoint), without an identifier.
+    /// Works like [`IbEndpoint::prepare`](crate::ib_transport::endpoint::IbEndpoint), without a CM
+    /// id.
     fn prepare(&mut self) -> Result {
         let device = self.device.device.clone();
         let config = self.wire.ib.tunables.qp_config(&device.caps);
@@ -359,7 +361,7 @@ impl BenchEnd {
         let qp = fake::queue_pair(&device.pd, config, context, ring)?;
         self.device.set_qp(&qp);
         self.qp = Some(qp.clone());
-        // Before anything is posted, for which others wait.
+        // Set before the receives are posted, because tests wait for those.
         let before = self.wire.up.lock().replace(qp.clone());
         drop(before);
         let posted = QpContext::fill(&qp);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of the end of queue pairs, of their device, and of what waits for it.
+//! KUnit tests of the end of queue pairs and of their device, and of what waits for them.
 
 use kernel::prelude::*;
 
@@ -40,7 +40,7 @@ mod suite {
             ..Script::default()
         });
         bench.reset(&connection);
-        // The last sends and receives are posted behind all others, and wait, too.
+        // The final send and receive are posted behind all others, and wait, too.
         bench.await_sends(1, MAP + 2)?;
         let during = bench.buffers();
         let queues = bench.fake.queues(1);
@@ -129,9 +129,9 @@ mod suite {
     fn a_type_of_service_is_a_service_level_where_there_is_a_subnet_manager() -> Result {
         let fake = FakeDevice::new(false, false)?;
         assert_eq!(fake.service_level(false, true), 105);
-        // The network's administrator has said what it is there.
+        // The network's administrator has configured the mapping for this network.
         assert_eq!(fake.service_level(true, true), 102);
-        // Neither is looked for where there is nothing.
+        // Neither mapping is looked up without a resolved route.
         assert_eq!(fake.service_level(false, false), 2);
         Ok(())
     }
@@ -221,7 +221,7 @@ mod suite {
                 while !goes() {
                     let _ = nobody.wait(1);
                 }
-                // Removing it would be done by now.
+                // Long enough for the removal to finish, if it did not wait.
                 let _ = nobody.wait(100);
                 ended.fetch_add(1, Relaxed);
                 drop((hold, section));
@@ -235,7 +235,7 @@ mod suite {
         Ok(())
     }
 
-    /// What is shown as no path is for a connection that somebody needs and has not got.
+    /// Only a connection that is needed but missing is shown without a path.
     #[test]
     fn a_connection_that_loses_its_device_while_nothing_waits_rests() -> Result {
         const CONNECTED: u8 = 0x04;

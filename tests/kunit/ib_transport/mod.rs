@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of this transport on a device that is made up: a suite decides how each work request ends. All is the
-//! module's own code but for the connection manager, in whose place connections come up at once.
+//! KUnit tests of the IB transport on a fake device: a suite decides how each work request ends.
+//! Only the connection manager is replaced, and connections are established at once.
 
 mod bench;
 mod ends;

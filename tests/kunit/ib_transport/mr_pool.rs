@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of the memory of programs: regions that a device does not make or end as it should, and those that wait
-//! until no read is answered from them.
+//! KUnit tests of MRs that a device fails to register or invalidate, and of MRs that wait until no
+//! READ response uses them.
 
 use kernel::prelude::*;
 
@@ -34,10 +34,10 @@ mod suite {
         },
     };
 
-    /// No device has it, so that no registrar comes in the place of one that has failed.
+    /// An address that no device has, so a failed registrar is not replaced.
     const HERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 0);
 
-    /// A device that refuses a work request after so many.
+    /// Returns a script by which the device refuses the work request after `after` others.
     fn refuse(after: u32) -> Script {
         Script {
             sends_before_error: after,
@@ -46,7 +46,7 @@ mod suite {
         }
     }
 
-    /// A device on which a work request fails after so many.
+    /// Returns a script by which the work request after `after` others fails.
     fn fail(after: u32) -> Script {
         Script {
             local_before_status: after,
@@ -55,14 +55,14 @@ mod suite {
         }
     }
 
-    /// A page of a program.
+    /// Pins a page of a program.
     fn pinned() -> Result<PinnedMemory> {
         let address = program_memory(PAGE_SIZE)?;
         // CAST: a page is small.
         PinnedMemory::pin(address, PAGE_SIZE as u32, true)
     }
 
-    /// Waits for the release of memory.
+    /// Sets a flag when memory is released.
     struct Then(Arc<Atomic<bool>>);
 
     impl OnRelease for Then {}
@@ -73,7 +73,7 @@ mod suite {
         }
     }
 
-    /// A bench with a connection, and the regions of its device.
+    /// A bench with a connection, and the MRs of its device.
     struct Memory {
         regions: Arc<MrPool>,
         device: Arc<Device>,
@@ -82,7 +82,7 @@ mod suite {
     }
 
     impl Memory {
-        /// Of a device that lets peers use it.
+        /// Creates memory of a device that peers may access directly.
         fn new(setup: Setup) -> Result<Self> {
             Self::of(Setup {
                 direct: true,
@@ -105,7 +105,7 @@ mod suite {
             Ok(this)
         }
 
-        /// Gives the device queue pairs to register memory by.
+        /// Gives the device queue pairs for registrations.
         fn connect(&self) -> Result {
             let pd = &self.device.pd;
             let reg_qp = RegQp::of(local_queue_pair(pd)?, local_queue_pair(pd)?)?;
@@ -119,18 +119,18 @@ mod suite {
             self.regions.register(&HERE, pinned()?, access)
         }
 
-        /// Registers a page that peers may use atomically.
+        /// Registers a page with atomics for peers.
         fn register_atomic(&self) -> Result<MrHandle<Cookie>> {
             let access = Access::Writable { atomics: true };
             self.regions.register(&HERE, pinned()?, access)
         }
 
-        /// Returns the number of the device's regions, and of all that were made.
+        /// Returns the number of the device's MRs, and of all that were ever created.
         fn count(&self) -> (u32, u32) {
             self.bench.fake.regions()
         }
 
-        /// Ends all. Returns how many regions the device is left with.
+        /// Ends all. Returns how many MRs the device still has.
         fn end(self) -> u32 {
             let Self {
                 regions,
@@ -182,7 +182,7 @@ mod suite {
             memory.bench.fake.set_script(script);
             let failed = memory.register().is_err();
             let (regions, _) = memory.count();
-            // Queue pairs that have failed are not used any more.
+            // Failed queue pairs are not used again.
             let queues = memory.bench.fake.queues(2).is_some();
             memory.bench.fake.set_script(Script::default());
             memory.connect()?;
@@ -196,7 +196,7 @@ mod suite {
 
     #[test]
     fn regions_that_are_not_invalidated_are_not_used_again() -> Result {
-        // None of the two is invalidated, or the first one.
+        // Either no MR is invalidated, or only the first one.
         for (script, good) in [(refuse(0), 0), (fail(0), 0), (refuse(1), 1), (fail(1), 1)] {
             let memory = Memory::new(Setup::default())?;
             let two = (memory.register()?, memory.register()?);
@@ -236,13 +236,13 @@ mod suite {
 
     #[test]
     fn memory_of_an_operation_is_released_when_its_region_is_invalid_and_not_before() -> Result {
-        // Or when the region is gone, if it cannot be invalidated.
+        // If the MR cannot be invalidated, the memory is released when the MR is destroyed.
         for (ends, left) in [(Script::default(), 1), (fail(0), 0)] {
             let memory = Memory::new(Setup::default())?;
             let bench = &memory.bench;
             let released = Arc::new(Atomic::new(false), GFP_KERNEL)?;
             let then = Arc::new(Then(released.clone()), GFP_KERNEL)?;
-            // The peer writes there, so it needs a key.
+            // The peer writes there, so the memory needs a key.
             let access = Access::Sink { by_peer: true };
             let map = |pinned| memory.regions.map(&HERE, pinned, access, then);
             let (held, pieces) = map(pinned()?)?;
@@ -251,7 +251,7 @@ mod suite {
                 ..Script::default()
             });
             drop((held, pieces));
-            // It was registered before.
+            // The first of the two was the registration.
             bench.await_sends(2, 2)?;
             let early = released.load(Relaxed);
             bench.fake.set_script(ends);
@@ -265,8 +265,8 @@ mod suite {
         Ok(())
     }
 
-    /// Memory that begins within a page, in so many pieces that a region would have it, but for bounce buffers, which
-    /// begin elsewhere in their page.
+    /// The memory begins within a page and has enough pieces for an MR. With bounce buffers it is
+    /// not registered, because they begin at other offsets in their pages.
     #[test]
     fn an_operation_has_unaligned_memory_in_order() -> Result {
         const START: usize = 16;
@@ -332,7 +332,7 @@ mod suite {
         let memory = given_back_while_read()?;
         let bench = &memory.bench;
         bench.reset(&memory.connection);
-        // Two are those of the device.
+        // Queue pairs 2 and 3 are those of the registrar.
         bench.await_sends(4, MAP + 1)?;
         bench.queue.flush();
         let next = memory.register()?;
@@ -343,8 +343,8 @@ mod suite {
         Ok(())
     }
 
-    /// Returns memory on soft-iWARP with a region that was given back, for which the queue pair of
-    /// the connection is asked to send something.
+    /// Returns memory on soft-iWARP with an MR that was released. The queue pair of the connection
+    /// has been asked to send something.
     fn given_back_while_read() -> Result<Memory> {
         let memory = Memory::new(Setup {
             soft_iwarp: true,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of what arrives: what a device says that cannot be, and what it takes no buffers for.
+//! KUnit tests of receives: impossible completions, and buffers that the device refuses.
 
 use kernel::prelude::*;
 
@@ -26,13 +26,15 @@ mod suite {
     };
     use kernel::{prelude::*, sync::Arc};
 
-    /// Returns the effect of a first frame that the device says has `told` bytes, or fails: how many connections end
-    /// for it, how many frames are dropped for what is in them, and how many buffers are never given back.
+    /// Returns the effect of a first frame that the device reports with length `told` and a status.
+    /// The numbers are: connections that end, frames that are dropped for their contents, and
+    /// leaked buffers.
     fn first_frame(told: u32, status: WcStatus) -> Result<(u64, u64, usize)> {
         first_frame_with(Script::default(), told, status).map(|(effect, _)| effect)
     }
 
-    /// The same with a device that does as `script` says, and how many receives were used up by something else.
+    /// The same with a device that runs `script`. Also returns how many receives were used by
+    /// something other than a send.
     fn first_frame_with(
         script: Script,
         told: u32,
@@ -69,15 +71,15 @@ mod suite {
 
     #[test]
     fn a_receive_that_fails_ends_its_connection() -> Result {
-        // Its length means nothing then.
+        // A failed receive has no valid length.
         for status in [FLUSHED, LOCAL_PROTECTION] {
             assert_eq!(first_frame(u32::MAX, status)?, (1, 0, 0));
         }
         Ok(())
     }
 
-    /// Returns the effect of a first frame that is too short, if the device says that its receive ended so: see
-    /// [`first_frame_with`].
+    /// Returns the effect of a first frame that is too short, reported with this opcode and these
+    /// flags. See [`first_frame_with`].
     fn first_frame_as(receive_opcode: u32, receive_flags: u32) -> Result<((u64, u64, usize), u64)> {
         let script = Script {
             receive_opcode,
@@ -91,7 +93,7 @@ mod suite {
     fn only_what_a_send_has_brought_is_taken_for_a_frame() -> Result {
         let written = first_frame_as(WRITE_WITH_IMMEDIATE, WITH_IMMEDIATE)?;
         let invalidated = first_frame_as(0, WITH_INVALIDATE)?;
-        // It does no harm.
+        // Immediate data do no harm.
         let immediate = first_frame_as(0, WITH_IMMEDIATE)?;
         let ended = ((1, 0, 0), 1);
         assert_eq!((written, invalidated), (ended, ended));
@@ -108,7 +110,7 @@ mod suite {
             receive_error: ENOMEM.to_errno(),
             ..Script::default()
         });
-        // The ring is refilled when a quarter of it is gone.
+        // The ring is refilled when a quarter of it is used.
         for _ in 0..RECEIVES / 4 {
             bench.hear(1, 0, 0)?;
         }
@@ -120,7 +122,7 @@ mod suite {
         Ok(())
     }
 
-    /// The peer sends so many frames, which wait to be polled when the first one is.
+    /// Receives `count` frames, all of which wait to be polled when the first one is.
     fn hear_at_once(bench: &Bench, count: u32, mut next: impl FnMut(&mut [u8]) -> usize) -> Result {
         let softirqs: Arc<SpinLockBh<()>> =
             Arc::pin_init(new_spinlock_bh!((), "hear_at_once"), GFP_KERNEL)?;
@@ -147,7 +149,7 @@ mod suite {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
         bench.await_receives(1, RECEIVES)?;
-        // The ring gets deeper.
+        // The ring grows.
         let mut posted = RECEIVES;
         while posted < FRAMES {
             hear_at_once(&bench, posted, |frame| {
@@ -208,7 +210,7 @@ mod suite {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
         let device = bench.qp().ok_or(ENOENT)?.handler().device.clone();
-        // A period ends with the first one at the latest.
+        // The first call ends the period at the latest.
         device.service_ring();
         let idle = device.service_ring();
         bench.qp().ok_or(ENOENT)?.handler().tend_soon();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of what is sent: what the device refuses, and what it says of the rest.
+//! KUnit tests of sends: work requests that the device refuses, and the completions of the others.
 
 use kernel::prelude::*;
 
@@ -36,7 +36,7 @@ mod suite {
     /// The `wr_id` of the first slot of a send queue.
     const FIRST_SEND: u64 = 1 << 31;
 
-    /// A script by which the device refuses a send after so many more.
+    /// Returns a script by which the device refuses a send after `after` more.
     fn refuse(after: u32) -> Script {
         Script {
             sends_before_error: after,
@@ -185,7 +185,7 @@ mod suite {
             bench.fake.report(1, id, WcStatus::SUCCESS);
         }
         bench.fake.settle(1)?;
-        // More may have been posted: after a while an idle connection has the device report.
+        // More may be posted by now: after a while an idle connection requests a completion.
         let done = bench.qp().map(|qp| qp.send_progress().done);
         let resets = bench.counted(Counter::ConnReset);
         let left = bench.end(connection);
@@ -268,7 +268,7 @@ mod suite {
             let [who, ..] = Heard::new()?;
             let qp = bench.qp().ok_or(ENODEV)?;
             bench.fake.set_script(Script {
-                // A frame is before it.
+                // A frame precedes it.
                 sends_before_error: 1,
                 send_error: error,
                 ..Script::default()
@@ -353,7 +353,7 @@ mod suite {
                 if let Some(qp) = bench.qp() {
                     QpContext::check_progress(&qp, PATIENCE);
                 }
-                // It is time that makes the difference.
+                // The timeout needs time to pass.
                 fsleep(Delta::from_millis(5));
             }
             Err(ETIMEDOUT)
@@ -368,7 +368,7 @@ mod suite {
         bench.end_sends(1, 1, WcStatus::SUCCESS)?;
         let progress = bench.qp().map(|qp| qp.send_progress());
         let given_up = bench.counted(Counter::IbTxWatchdogTimeout);
-        // This time not even that is reported.
+        // This time even the watchdog's request is not completed.
         bench.send(&connection, 20)?;
         look_until(&bench, Counter::IbTxWatchdogTimeout)?;
         bench.await_end(1)?;
@@ -380,7 +380,7 @@ mod suite {
         Ok(())
     }
 
-    /// Reports to an operation: their number, and the last one.
+    /// Completions of an operation: their number, and the last status.
     #[pin_data]
     struct Heard {
         #[pin]
@@ -412,7 +412,7 @@ mod suite {
         }
     }
 
-    /// Adds a frame, or an operation that `who` hears of.
+    /// Adds a frame, or an operation that reports to `who`.
     fn add(
         chain: &mut SendChain<'_, QpContext>,
         kind: Kind,
@@ -442,14 +442,15 @@ mod suite {
         posted.map_err(|_| EIO)
     }
 
-    /// An operation of eight bytes.
+    /// Creates an operation on eight bytes.
     fn operation(qp: &Qp<QpContext>, verb: Verb, who: &Arc<Heard>) -> Result<Item<OperationItem>> {
         let local = local_piece(&qp.handler().device.pd, 8);
         let item = OperationItem::new(verb, local, 2, 0x9000, true, who.clone());
         Ok(Item::new(item, GFP_ATOMIC)?)
     }
 
-    /// Returns the reports to operations that end as `end` says, and whose queue pair is closed then.
+    /// Returns the completions of operations that end as `end` does, before their queue pair is
+    /// closed.
     fn operate(end: impl FnOnce(&Bench)) -> Result<[(u32, WcStatus); 5]> {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;

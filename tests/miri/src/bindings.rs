@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `bindings`: an allocator, and a device that notes what it is given and may refuse it.
+//! `bindings`: an allocator, and a device that records the work requests it gets and may refuse
+//! them.
 
 #![allow(non_camel_case_types, non_upper_case_globals, non_snake_case)]
 
@@ -20,12 +21,12 @@ extern "C" {
 }
 
 pub(crate) unsafe fn rds_rust_kmalloc(size: usize, _atomic: bool) -> *mut c_void {
-    // SAFETY: Any size will do.
+    // SAFETY: `malloc` accepts any size.
     unsafe { malloc(size) }
 }
 
 pub(crate) unsafe fn kfree(memory: *mut c_void) {
-    // SAFETY: The caller gives up what `rds_rust_kmalloc` gave.
+    // SAFETY: The caller passes ownership of memory from `rds_rust_kmalloc`.
     unsafe { free(memory) }
 }
 
@@ -52,7 +53,7 @@ pub(crate) unsafe fn rds_rust_alloc_shard(
 }
 
 pub(crate) unsafe fn rds_rust_free_shard(memory: *mut c_void, order: u32) {
-    // SAFETY: The caller gives up what `rds_rust_alloc_shard` gave.
+    // SAFETY: The caller passes ownership of memory from `rds_rust_alloc_shard`.
     unsafe { dealloc(memory.cast(), pages(order)) }
 }
 
@@ -139,25 +140,25 @@ pub(crate) unsafe fn ib_wc_status_msg(_status: u32) -> *const c_char {
     c"status".as_ptr()
 }
 
-/// What a device has been given and has not done.
+/// A work request that the device has not completed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Given {
     pub(crate) wr_id: u64,
     pub(crate) address: u64,
     pub(crate) length: u32,
     pub(crate) signaled: bool,
-    /// An operation, whose memory is not that of a buffer.
+    /// An RDMA or atomic operation, whose memory is not a buffer.
     pub(crate) operates: bool,
 }
 
 /// The device of a thread.
 pub(crate) struct Device {
     pub(crate) given: Vec<Given>,
-    /// How many more it takes, if that has an end.
+    /// Number of work requests that it still accepts, or `None` for no limit.
     pub(crate) takes: Option<usize>,
-    /// Bytes that are mapped for it.
+    /// Number of bytes that are DMA-mapped.
     pub(crate) mapped: usize,
-    /// Mappings that were ended since a lock was taken, and the most that ever were.
+    /// Number of unmapped mappings since a lock was taken, and its maximum.
     pub(crate) unmapped: usize,
     pub(crate) most_unmapped: usize,
 }
@@ -168,7 +169,7 @@ thread_local! {
     };
 }
 
-/// What `f` returns of the device.
+/// Calls `f` with the device and returns its result.
 pub(crate) fn device<R>(f: impl FnOnce(&mut Device) -> R) -> R {
     DEVICE.with_borrow_mut(f)
 }
@@ -214,7 +215,7 @@ macro_rules! post {
         pub(crate) unsafe fn $name(_qp: *mut ib_qp, wr: *const $wr, bad: &mut *const $wr) -> c_int {
             let mut at = wr;
             while !at.is_null() {
-                // SAFETY: The caller has a chain that is well formed.
+                // SAFETY: The caller passes a well-formed chain.
                 let wr = unsafe { &*at };
                 assert_eq!(wr.num_sge, 1);
                 // SAFETY: As above.

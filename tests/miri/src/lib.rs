@@ -3,16 +3,16 @@
 //! Data structures of the module that need `unsafe`, under Miri: queues, buffers and their shards,
 //! rings of work requests.
 //!
-//! The files are those of the module, and so are the KUnit suites. What is around them is modelled
-//! here: the part of the `kernel` crate that they use (in `kernel/`), `bindings` with an allocator
-//! of pages and a device, and the parts of `kapi` that are about something else.
+//! The files are those of the module, and so are the KUnit suites. Their environment is modelled
+//! here: the part of the `kernel` crate that they use (in `kernel/`), `bindings` with a page
+//! allocator and a device, and the unrelated parts of `kapi`.
 //!
-//! `make test-miri` runs the tests, with a nightly toolchain. Miri needs that, and so do smart
-//! pointers as those of the kernel.
+//! `make test-miri` runs the tests with a nightly toolchain. Miri needs it, and so do smart
+//! pointers like the kernel's.
 
 #![cfg(test)]
 #![feature(arbitrary_self_types, coerce_unsized, unsize)]
-// Not all of a file is used.
+// Parts of the files are unused here.
 #![allow(dead_code, unused_imports, unused_macros)]
 
 // The files of the module name the crate `kernel`.

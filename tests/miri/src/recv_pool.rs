@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `recv_pool`, but for what shares memory out to devices.
+//! `recv_pool`, except the part that divides memory among devices.
 
 #[path = "../../../recv_pool/counters.rs"]
 mod counters;

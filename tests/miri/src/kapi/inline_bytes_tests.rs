@@ -32,7 +32,7 @@ fn they_have_what_was_set_last() {
 fn they_have_as_many_as_were_filled() {
     let mut bytes = bytes();
     for len in [0, 5, ROOM] {
-        // SAFETY: It fills all but the last.
+        // SAFETY: The closure fills all bytes but the last, and returns their number.
         let filled = unsafe {
             bytes.fill(len, |room| {
                 let some = room.len().saturating_sub(1);
@@ -46,7 +46,7 @@ fn they_have_as_many_as_were_filled() {
         assert_eq!(filled, Some(some));
         assert_eq!(bytes.as_slice(), &[7; ROOM][..some]);
     }
-    // SAFETY: It is not called.
+    // SAFETY: The closure is not called.
     assert_eq!(unsafe { bytes.fill(ROOM + 1, |_| unreachable!()) }, None);
 }
 

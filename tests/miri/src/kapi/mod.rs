@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `kapi`: the files that are tested, and what stands in for others.
+//! `kapi`: the files under test, and stand-ins for others.
 
 #[path = "../../../../kapi/alloc.rs"]
 pub(crate) mod alloc;
@@ -21,7 +21,7 @@ pub(crate) mod task {
 pub(crate) mod sysctl {
     use core::{ffi::c_int, ops::RangeInclusive};
 
-    /// One that nobody sets.
+    /// A setting that is never changed.
     pub(crate) struct Setting(c_int);
 
     impl Setting {

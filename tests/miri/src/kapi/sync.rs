@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `kapi::sync`: the queue and `Peek` are those of the module; the lock is that of the host, and
-//! timers run when a test says so.
+//! `kapi::sync`: the queue and `Peek` are those of the module. The lock is that of the host, and
+//! timers run when a test calls [`run_timers`].
 
 use crate::{sync::Arc, workqueue::WorkItem};
 use std::{cell::RefCell, sync};
@@ -34,7 +34,7 @@ macro_rules! new_spinlock_bh {
 }
 pub(crate) use new_spinlock_bh;
 
-/// A timer: whose it is, and what it does.
+/// A timer: the address of its item, and its function.
 type Timer = (*const (), Box<dyn FnOnce()>);
 
 thread_local! {
@@ -61,7 +61,7 @@ pub(crate) fn cancel_delayed<T, const ID: u64>(item: &Arc<T>) {
     drop(gone);
 }
 
-/// Runs the timers that are set, and returns how many those were.
+/// Runs the timers that are set, and returns their number.
 pub(crate) fn run_timers() -> usize {
     let timers = TIMERS.take();
     let count = timers.len();

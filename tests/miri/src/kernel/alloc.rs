@@ -13,7 +13,7 @@ use core::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AllocError;
 
-/// Why there is no room for a `T`.
+/// Error of a push without room. Returns the value.
 pub struct PushError<T>(pub T);
 
 impl<T> core::fmt::Debug for PushError<T> {
@@ -45,7 +45,7 @@ impl NumaNode {
 
 /// # Safety
 ///
-/// As the kernel's.
+/// As for the kernel's trait of this name.
 pub unsafe trait Allocator {
     const MIN_ALIGN: usize;
 
@@ -64,7 +64,7 @@ pub unsafe trait Allocator {
 
     /// # Safety
     ///
-    /// As for [`Self::realloc`]; the memory is given up.
+    /// As for [`Self::realloc`]. The caller passes ownership of the memory.
     unsafe fn free(ptr: NonNull<u8>, layout: Layout);
 }
 
@@ -72,7 +72,8 @@ pub mod allocator {
     use super::*;
     use crate::bindings;
 
-    /// As `bindings` has it, so that each of the two may free what the other one gave.
+    /// Allocator that shares its memory with `bindings`: each may free what the other has
+    /// allocated.
     pub struct Kmalloc;
 
     // SAFETY: Memory is valid until it is freed.
@@ -85,7 +86,7 @@ pub mod allocator {
                 let dangling = NonNull::new(layout.align() as *mut u8).ok_or(AllocError)?;
                 return Ok(NonNull::slice_from_raw_parts(dangling, 0));
             }
-            // SAFETY: Any size will do.
+            // SAFETY: `rds_rust_kmalloc` accepts any size.
             let memory = unsafe { bindings::rds_rust_kmalloc(layout.size(), false) };
             let memory = NonNull::new(memory.cast()).ok_or(AllocError)?;
             Ok(NonNull::slice_from_raw_parts(memory, layout.size()))
@@ -103,7 +104,7 @@ pub mod allocator {
 
         unsafe fn free(ptr: NonNull<u8>, layout: Layout) {
             if layout.size() != 0 {
-                // SAFETY: The caller says so.
+                // SAFETY: The caller passes ownership of the memory.
                 unsafe { bindings::kfree(ptr.as_ptr().cast()) };
             }
         }
@@ -111,14 +112,14 @@ pub mod allocator {
 }
 use allocator::Kmalloc;
 
-/// `kernel::alloc::kbox`. As the kernel's, a box may be moved while there are pointers into it.
+/// `kernel::alloc::kbox`. As with the kernel's, a box may be moved while pointers into it exist.
 pub mod kbox {
     use super::*;
     use crate::{error::Error, pin_init::Init};
 
     pub struct Box<T: ?Sized, A: Allocator>(NonNull<T>, PhantomData<A>);
 
-    // SAFETY: It owns what it points to.
+    // SAFETY: The box owns its value.
     unsafe impl<T: ?Sized + Send, A: Allocator> Send for Box<T, A> {}
     // SAFETY: As above.
     unsafe impl<T: ?Sized + Sync, A: Allocator> Sync for Box<T, A> {}
@@ -141,9 +142,9 @@ pub mod kbox {
             Error: From<E>,
         {
             let mut place = Self::place(flags)?;
-            // SAFETY: It is a place for a `T`.
+            // SAFETY: The memory has the layout of a `T`.
             unsafe { init.make(place.as_mut_ptr()) }?;
-            // SAFETY: Just made.
+            // SAFETY: Just initialised.
             Ok(unsafe { place.assume_init() })
         }
 
@@ -155,13 +156,13 @@ pub mod kbox {
         ///
         /// `raw` must come from [`Self::into_raw`].
         pub unsafe fn from_raw(raw: *mut T) -> Self {
-            // SAFETY: A box is not null.
+            // SAFETY: The pointer of a box is not null.
             Self(unsafe { NonNull::new_unchecked(raw) }, PhantomData)
         }
 
         pub fn into_inner(this: Self) -> T {
             let this = core::mem::ManuallyDrop::new(this);
-            // SAFETY: The value is moved out, and then only the memory is left.
+            // SAFETY: The value is moved out, so only the memory is left.
             let value = unsafe { this.0.read() };
             // SAFETY: As above.
             unsafe { A::free(this.0.cast(), Layout::new::<T>()) };
@@ -180,7 +181,7 @@ pub mod kbox {
         type Target = T;
 
         fn deref(&self) -> &T {
-            // SAFETY: It owns what it points to.
+            // SAFETY: The box owns its value.
             unsafe { self.0.as_ref() }
         }
     }
@@ -195,7 +196,7 @@ pub mod kbox {
     impl<T: ?Sized, A: Allocator> Drop for Box<T, A> {
         fn drop(&mut self) {
             let layout = Layout::for_value::<T>(self);
-            // SAFETY: It owns what it points to, and ends here.
+            // SAFETY: The box owns its value, and ends here.
             unsafe { self.0.drop_in_place() };
             // SAFETY: As above.
             unsafe { A::free(self.0.cast(), layout) };
@@ -204,7 +205,7 @@ pub mod kbox {
 }
 pub type KBox<T> = kbox::Box<T, Kmalloc>;
 
-/// That of the host, with the kernel's names.
+/// Vector of the host, with the kernel's names.
 pub struct KVec<T>(Vec<T>);
 pub type KVVec<T> = KVec<T>;
 

@@ -19,7 +19,7 @@ impl Error {
 
 pub type Result<T = (), E = Error> = core::result::Result<T, E>;
 
-/// What a C function returns.
+/// Converts the result of a C function.
 pub fn to_result(ret: i32) -> Result {
     match ret {
         0.. => Ok(()),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `kernel::list`. The links are not in the elements here: what is tested is who uses it.
+//! `kernel::list`. The links are not in the elements, because only the users of lists are tested.
 
 use crate::{
     alloc::Flags,
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 pub use crate::{define_list_arc_field_getter, impl_list_arc_safe, impl_list_item};
 
-/// The one reference that may be in a list.
+/// The only reference to an element that may be in a list.
 pub struct ListArc<T>(Arc<T>);
 
 impl<T> ListArc<T> {
@@ -33,7 +33,7 @@ impl<T> Deref for ListArc<T> {
     }
 }
 
-/// What the owner of the [`ListArc`] may change.
+/// A field that the owner of the [`ListArc`] may change.
 pub struct ListArcField<T>(UnsafeCell<T>);
 
 impl<T> ListArcField<T> {
@@ -43,15 +43,15 @@ impl<T> ListArcField<T> {
 
     /// # Safety
     ///
-    /// The caller must have the [`ListArc`] for itself.
+    /// The caller must have exclusive access to the [`ListArc`].
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn assert_mut(&self) -> &mut T {
-        // SAFETY: The caller says so.
+        // SAFETY: The caller has exclusive access.
         unsafe { &mut *self.0.get() }
     }
 }
 
-/// Where the kernel has the links.
+/// Placeholder for the links of the kernel.
 pub struct ListLinks;
 
 impl ListLinks {
@@ -64,7 +64,7 @@ impl ListLinks {
 macro_rules! define_list_arc_field_getter {
     ($pub:vis fn $name:ident(&mut self<0>) -> &mut $type:ty { $field:ident }) => {
         $pub fn $name(self: &mut $crate::list::ListArc<Self>) -> &mut $type {
-            // SAFETY: It is borrowed from who has it.
+            // SAFETY: The [`ListArc`] is borrowed exclusively.
             unsafe { $crate::list::ListArcField::assert_mut(&self.$field) }
         }
     };
@@ -128,7 +128,7 @@ impl<T> List<T> {
     }
 }
 
-/// Before the first element.
+/// Cursor before the first element.
 pub struct Cursor<'a, T>(&'a mut List<T>);
 
 impl<T> Cursor<'_, T> {
@@ -137,7 +137,7 @@ impl<T> Cursor<'_, T> {
     }
 }
 
-/// At the first element.
+/// Cursor at the first element.
 pub struct CursorPeek<'a, T>(&'a mut List<T>);
 
 impl<T> CursorPeek<'_, T> {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pin_init`: values that are made where they stay.
+//! `pin_init`: in-place initialisation.
 
 use core::{convert::Infallible, marker::PhantomData, ops::Deref};
 
-/// Makes a `T`.
+/// An initialiser of a `T`.
 ///
 /// # Safety
 ///
-/// If [`Self::make`] does not fail the place has a `T`.
+/// If [`Self::make`] succeeds, it must have written a `T` to the slot.
 pub unsafe trait Init<T, E = Infallible>: Sized {
     /// # Safety
     ///
-    /// `slot` must be a place for a `T`, which has none if this fails.
+    /// `slot` must be memory for a `T`. It stays uninitialised if this fails.
     unsafe fn make(self, slot: *mut T) -> Result<(), E>;
 }
 pub use Init as PinInit;
 
-// SAFETY: It writes one.
+// SAFETY: It writes a `T`.
 unsafe impl<T, E> Init<T, E> for T {
     unsafe fn make(self, slot: *mut T) -> Result<(), E> {
-        // SAFETY: The caller says what `slot` is.
+        // SAFETY: The caller guarantees that `slot` is memory for a `T`.
         unsafe { slot.write(self) };
         Ok(())
     }
@@ -28,7 +28,7 @@ unsafe impl<T, E> Init<T, E> for T {
 
 pub struct Closure<F, T>(F, PhantomData<fn(T)>);
 
-// SAFETY: `init_from_closure` says so.
+// SAFETY: The caller of `init_from_closure` guarantees it.
 unsafe impl<T, E, F: FnOnce(*mut T) -> Result<(), E>> Init<T, E> for Closure<F, T> {
     unsafe fn make(self, slot: *mut T) -> Result<(), E> {
         (self.0)(slot)
@@ -37,20 +37,20 @@ unsafe impl<T, E, F: FnOnce(*mut T) -> Result<(), E>> Init<T, E> for Closure<F, 
 
 /// # Safety
 ///
-/// `f` must put a `T` where it is told to, or fail.
+/// `f` must write a `T` to its argument, or fail.
 pub unsafe fn init_from_closure<T, E>(f: impl FnOnce(*mut T) -> Result<(), E>) -> impl Init<T, E> {
     Closure(f, PhantomData)
 }
 
-/// A field that is made. It is dropped if a later one cannot be.
+/// An initialised field. Dropped if a later field fails.
 pub struct Made<T>(*mut T);
 
 impl<T> Made<T> {
     /// # Safety
     ///
-    /// `place` must be a place for a `T`, and nobody else use it.
+    /// `place` must be memory for a `T` that no other code uses.
     pub unsafe fn new<E>(place: *mut T, init: impl Init<T, E>) -> Result<Self, E> {
-        // SAFETY: The caller says so.
+        // SAFETY: The caller guarantees that `place` is memory for a `T`.
         unsafe { init.make(place) }?;
         Ok(Self(place))
     }
@@ -60,24 +60,24 @@ impl<T> Deref for Made<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: It was made.
+        // SAFETY: `new` has initialised it.
         unsafe { &*self.0 }
     }
 }
 
 impl<T> Drop for Made<T> {
     fn drop(&mut self) {
-        // SAFETY: It was made, and what it is a field of was not.
+        // SAFETY: `new` has initialised it, and the struct around it is not initialised.
         unsafe { self.0.drop_in_place() }
     }
 }
 
-/// Tells the compiler what type a place is for.
+/// Gives the place the type that the closure returns.
 pub fn typed<T>(slot: *mut T, _: impl FnOnce() -> T) -> *mut T {
     slot
 }
 
-/// Anything, for [`typed`].
+/// Stands for a value of any type, for [`typed`].
 pub fn never<T>() -> T {
     unreachable!()
 }
@@ -91,7 +91,7 @@ macro_rules! init_fields {
     (@make $error:ty, $slot:ident [$($made:ident)*]
         $field:ident <- $init:expr $(, $($rest:tt)*)?
     ) => {
-        // SAFETY: It is a field of a place that nobody else uses.
+        // SAFETY: It is a field of memory that no other code uses.
         let $field = unsafe {
             $crate::pin_init::Made::new::<$error>(&raw mut (*$slot).$field, $init)?
         };
@@ -112,7 +112,7 @@ macro_rules! init_fields {
         $crate::init_fields!(@make $error, $slot [$($made)*] $field: $field $(, $($rest)*)?);
     };
 
-    // What has all fields, so that the type is known.
+    // Names all fields, so that the type is known.
     (@all $type:ident [$($field:ident)*]) => {
         || $type { $($field: $crate::pin_init::never(),)* }
     };
@@ -133,7 +133,7 @@ macro_rules! init_fields {
             $crate::init_fields!(@make $error, slot [] $($fields)*);
             Ok(())
         };
-        // SAFETY: It makes all fields.
+        // SAFETY: It initialises all fields.
         unsafe { $crate::pin_init::init_from_closure::<_, $error>(make) }
     }};
 }

@@ -14,17 +14,17 @@ pub use core::{
 };
 pub use kernel_macros::{kunit_tests, pin_data};
 
-/// What the kernel's `CStr` has besides.
+/// Additional methods of the kernel's `CStr`.
 pub trait CStrExt {
     /// # Safety
     ///
-    /// `ptr` must be a string with an end, which lives long enough.
+    /// `ptr` must be a string with a terminating NUL that lives for `'a`.
     unsafe fn from_char_ptr<'a>(ptr: *const c_char) -> &'a CStr;
 }
 
 impl CStrExt for CStr {
     unsafe fn from_char_ptr<'a>(ptr: *const c_char) -> &'a CStr {
-        // SAFETY: The caller says so.
+        // SAFETY: The caller guarantees that it is such a string.
         unsafe { CStr::from_ptr(ptr) }
     }
 }

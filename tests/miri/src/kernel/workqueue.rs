@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `kernel::workqueue`. `kapi::sync` has the timers.
+//! `kernel::workqueue`. Timers are in `kapi::sync`.
 
 use core::marker::PhantomData;
 
@@ -10,7 +10,7 @@ pub trait WorkItem<const ID: u64 = 0> {
     fn run(this: Self::Pointer);
 }
 
-/// Where the kernel has the timer.
+/// Placeholder for the kernel's timer.
 pub struct DelayedWork<T, const ID: u64 = 0>(PhantomData<fn(T)>);
 
 impl<T, const ID: u64> DelayedWork<T, ID> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `kapi/rdma/arena.rs` and `shard.rs` that need a device, timers or threads.
-//! `tests/kunit/recv_pool.rs` has the others.
+//! Tests of `kapi/rdma/arena.rs` and `shard.rs` that need a device, timers or threads. The others
+//! are in `tests/kunit/recv_pool.rs`.
 
 use super::{pd::Pd, Arena, Batch, GrowError};
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 
 const SIZE: u32 = 4352;
 const ORDER: u32 = 1;
-/// Of a shard of two pages.
+/// Slots of a shard of two pages.
 const SLOTS: usize = 1;
 
 fn grow(arena: &Arena) -> Result<(), GrowError> {
@@ -38,7 +38,7 @@ fn what_is_revoked_is_not_mapped() {
     assert!(super::domain::Domain::enter(pd.domain()).is_err());
     assert_eq!(grow(&arena), Err(GrowError::Revoked));
     assert!(Arena::take_one(&arena).is_none());
-    // The last handle ends the arena.
+    // Dropping the last handle ends the arena.
     drop(arena);
     let first = buf.freeze();
     let second = first.clone();
@@ -61,17 +61,17 @@ fn what_nobody_needs_goes_after_a_while() {
     while run_timers() > 0 {
         shards.push(arena.stats().shards);
     }
-    // Nothing but the spare stays, and nobody looks at it.
+    // Only the spare shard stays, and no timer is armed for it.
     assert_eq!(shards, [4, 1]);
 
-    // One that is armed when the arena is revoked does not keep it.
+    // A timer that is armed when the arena is revoked does not keep it alive.
     grow(&arena).unwrap();
     drop(Arena::take_one(&arena));
     arena.revoke().unwrap();
     assert_eq!(run_timers(), 0);
 }
 
-/// Whoever waits for the lock waits for a few shards, however many there are.
+/// A waiter for the lock waits while a few shards are unmapped, never for all of them.
 #[test]
 fn a_lock_is_not_held_for_all_shards() {
     const SHARDS: usize = 100;
@@ -109,7 +109,7 @@ fn a_lock_is_not_held_for_all_shards() {
     }
 }
 
-/// Buffers that are taken, shared between threads and dropped by whoever is last.
+/// Buffers are taken, shared between threads and dropped by the last thread.
 #[test]
 fn handles_end_on_any_thread() {
     const ROUNDS: usize = if cfg!(miri) { 20 } else { 2000 };
@@ -129,7 +129,7 @@ fn handles_end_on_any_thread() {
                     let first = buf.freeze();
                     let second = first.clone();
                     let other = std::thread::spawn(move || drop(second));
-                    // It may be the only one, or not.
+                    // This may be the only handle, or not.
                     match first.thaw() {
                         Ok(mut buf) => buf.bytes_mut()[..8].fill(!mark),
                         Err(first) => drop(first),

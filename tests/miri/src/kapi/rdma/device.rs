@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `kapi::rdma::device`: one that counts its references.
+//! `kapi::rdma::device`: a device that counts its references.
 
 use crate::{bindings, sync::aref::AlwaysRefCounted};
 use core::ptr::{self, NonNull};
@@ -10,7 +10,7 @@ pub(crate) struct Device {
     pub(super) references: AtomicUsize,
 }
 
-// SAFETY: Who made it drops it after all references.
+// SAFETY: The creator of the device drops it after all references.
 unsafe impl AlwaysRefCounted for Device {
     fn inc_ref(&self) {
         self.references.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `kapi::rdma`: buffers and rings are those of the module; devices and what belongs to them stand
-//! in for its.
+//! `kapi::rdma`: buffers and rings are those of the module. Devices and their objects are
+//! stand-ins.
 
 #[path = "../../../../../kapi/rdma/arena.rs"]
 mod arena;

@@ -11,7 +11,7 @@ pub(crate) struct Mapping;
 
 pub(crate) struct LocalDmaMapping {
     pub(super) domain: Arc<Domain>,
-    /// None once it was taken back.
+    /// `None` once the memory was taken back.
     pub(super) mapping: Mutex<Option<Arc<Mapping>>>,
 }
 

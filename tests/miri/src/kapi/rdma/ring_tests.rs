@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `kapi/rdma/qp_ring.rs` and `send_ring.rs`, with a device that reads and writes the
-//! memory which it was given, when it is done with it.
+//! Tests of `kapi/rdma/qp_ring.rs` and `send_ring.rs`. The device accesses the memory of a work
+//! request when it completes it.
 
 use super::{
     domain::Domain,
@@ -26,10 +26,10 @@ const SIZE: u32 = 64;
 const SLOTS: u32 = 8;
 const LKEY: u32 = 0;
 
-/// Miri takes its time.
+/// Fewer steps under Miri, which is slow.
 const STEPS: usize = if cfg!(miri) { 60 } else { 2000 };
 
-/// A queue pair, of which nothing is looked at but that there is one.
+/// A pointer to a queue pair, never dereferenced.
 fn qp() -> *mut bindings::ib_qp {
     ptr::without_provenance_mut(1)
 }
@@ -86,7 +86,7 @@ impl Drop for Fixture {
     }
 }
 
-/// What a device was given, oldest first; it has done that.
+/// Completes the oldest work request of the device and returns it.
 fn next_given() -> Option<Given> {
     device(|device| (!device.given.is_empty()).then(|| device.given.remove(0)))
 }
@@ -96,9 +96,9 @@ impl Given {
         ptr::with_exposed_provenance_mut(self.address as usize)
     }
 
-    /// The first byte, of as many that are the same.
+    /// Returns the first byte, after checking that all bytes are equal.
     fn read(&self) -> u8 {
-        // SAFETY: The device has the memory.
+        // SAFETY: The device owns the memory until the completion is handled.
         let bytes = unsafe { core::slice::from_raw_parts(self.memory(), self.length as usize) };
         assert!(bytes.iter().all(|byte| *byte == bytes[0]));
         bytes[0]
@@ -117,7 +117,7 @@ impl Given {
     }
 }
 
-/// Notes the ends of work requests, and whether each was its operation's last.
+/// Records the completions of work requests, and whether each was the operation's last.
 #[derive(Default)]
 struct Told(Mutex<Vec<(bool, u32)>>);
 
@@ -157,13 +157,13 @@ fn receives_come_back_by_their_slots() {
     Arena::take(&fixture.arena, 4, &mut batch);
     assert!(ring.post(&mut batch, |_, _| ()).is_err(), "closed");
     assert_eq!(batch.len(), 4);
-    // SAFETY: Nothing uses it.
+    // SAFETY: No other code uses the ring.
     unsafe { ring.open(qp()) };
     let mut marks = 0u8;
     for _ in 0..STEPS {
         let want = fixture.below(6);
         Arena::take(&fixture.arena, want, &mut batch);
-        // Now and then the device takes some of a chain, or none.
+        // Sometimes the device accepts only a part of a chain, or none.
         let takes = (fixture.below(4) == 0).then(|| fixture.below(5));
         device(|device| device.takes = takes);
         let before = (batch.len(), device(|device| device.given.len()));
@@ -191,7 +191,7 @@ fn receives_come_back_by_their_slots() {
     }
     ring.close();
     assert!(ring.post(&mut batch, |_, _| ()).is_err(), "closed");
-    // SAFETY: There is none.
+    // SAFETY: There is no queue pair.
     drop(unsafe { ring.take_slots() });
     drop(batch);
 }
@@ -209,7 +209,7 @@ fn sends_keep_their_buffers_until_they_are_done() {
         )
         .unwrap();
         let mut ring = SendRing::new(SLOTS, fixture.domain(), LKEY, 3, wait_for_reads).unwrap();
-        // SAFETY: Nothing uses it.
+        // SAFETY: No other code uses the ring.
         unsafe { ring.open(qp()) };
         let (mut mark, mut sent, mut done) = (0u8, 0u8, 0);
         let mut told = Fifo::new();
@@ -236,7 +236,7 @@ fn sends_keep_their_buffers_until_they_are_done() {
                 }
                 3 => ring.submit().unwrap(),
                 _ => {
-                    // As many as one report stands for.
+                    // One signaled completion covers all requests up to it.
                     let Some(reported) =
                         device(|device| device.given.iter().position(|x| x.signaled))
                     else {
@@ -253,7 +253,7 @@ fn sends_keep_their_buffers_until_they_are_done() {
                         done += 1;
                     }
                     ring.complete(slot, WcStatus::SUCCESS, &mut told);
-                    // Once is enough, whatever a device says.
+                    // A second completion of the same request is ignored.
                     let before = ring.in_flight();
                     ring.complete(slot, WcStatus::SUCCESS, &mut told);
                     assert_eq!(ring.in_flight(), before);
@@ -275,7 +275,7 @@ fn sends_keep_their_buffers_until_they_are_done() {
         }
         assert_eq!((ring.in_flight(), ring.progress().operates), (0, false));
         assert!(ring.stage(fixture.send(0), |_, _| ()).is_err(), "closed");
-        // SAFETY: There is none.
+        // SAFETY: There is no queue pair.
         drop(unsafe { ring.take_slots() });
         drop(told);
         assert_eq!(mark, sent);
@@ -287,7 +287,7 @@ fn what_a_device_refuses_is_dropped_and_ends_the_ring() {
     for takes in 0..5 {
         let fixture = Fixture::new(1);
         let mut ring = SendRing::new(SLOTS, fixture.domain(), LKEY, 16, false).unwrap();
-        // SAFETY: Nothing uses it.
+        // SAFETY: No other code uses the ring.
         unsafe { ring.open(qp()) };
         for mark in 0..5 {
             ring.stage(fixture.send(mark), |_, _| ()).unwrap();
@@ -311,7 +311,7 @@ fn what_a_device_refuses_is_dropped_and_ends_the_ring() {
 fn an_operation_on_memory_that_was_taken_back_is_not_posted() {
     let fixture = Fixture::new(1);
     let mut ring = SendRing::new(SLOTS, fixture.domain(), LKEY, 16, false).unwrap();
-    // SAFETY: Nothing uses it.
+    // SAFETY: No other code uses the ring.
     unsafe { ring.open(qp()) };
     let mapping = Arc::new(Mapping, GFP_KERNEL).unwrap();
     let lent = Arc::new(
@@ -324,7 +324,7 @@ fn an_operation_on_memory_that_was_taken_back_is_not_posted() {
     .unwrap();
     let first = item(operation(&fixture, Verb::Read, Some(&lent)));
     assert!(ring.operate(first).is_ok());
-    // The ring has what it needs.
+    // The ring holds its own reference to the mapping.
     let taken = lent.mapping.lock().unwrap().take();
     drop(taken);
     let second = item(operation(&fixture, Verb::Read, Some(&lent)));

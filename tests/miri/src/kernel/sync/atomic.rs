@@ -39,11 +39,11 @@ pub mod ordering {
 }
 pub use ordering::{Acquire, Full, Relaxed, Release};
 
-/// A type that atomics have.
+/// A type that atomics can hold.
 ///
 /// # Safety
 ///
-/// `Word` must have its layout.
+/// `Word` must have the same layout.
 pub unsafe trait AtomicType: Copy {
     type Word;
 
@@ -58,7 +58,7 @@ pub unsafe trait AtomicType: Copy {
     ) -> Result<Self, Self>;
 }
 
-/// A number that atomics have.
+/// A number that atomics can hold.
 pub trait AtomicNumber: AtomicType {
     fn fetch_add(word: &Self::Word, value: Self, order: Order) -> Self;
     fn fetch_sub(word: &Self::Word, value: Self, order: Order) -> Self;
@@ -66,7 +66,7 @@ pub trait AtomicNumber: AtomicType {
 
 macro_rules! atomic_types {
     ($($type:ty => $word:ty),*) => {$(
-        // SAFETY: The host's atomics have it.
+        // SAFETY: The host's atomics have the layout of their type.
         unsafe impl AtomicType for $type {
             type Word = $word;
 
@@ -133,7 +133,7 @@ impl<T> Atomic<T> {
 
 impl<T: AtomicType> Atomic<T> {
     fn word(&self) -> &T::Word {
-        // SAFETY: It has the layout, and all access is atomic.
+        // SAFETY: `Word` has the same layout, and all access is atomic.
         unsafe { &*self.as_ptr().cast() }
     }
 

@@ -15,7 +15,7 @@ use std::sync;
 
 pub mod atomic;
 
-/// That of the host, with the kernel's names.
+/// `Arc` of the host, with the kernel's names.
 pub struct Arc<T: ?Sized>(sync::Arc<T>);
 
 impl<T: ?Sized + Unsize<U>, U: ?Sized> CoerceUnsized<Arc<U>> for Arc<T> {}
@@ -31,9 +31,9 @@ impl<T> Arc<T> {
     {
         let mut place = sync::Arc::new_uninit();
         let slot = sync::Arc::get_mut(&mut place).unwrap().as_mut_ptr();
-        // SAFETY: It is a place for a `T`, and nobody else has it.
+        // SAFETY: It is memory for a `T`, and no other code has it.
         unsafe { init.make(slot) }?;
-        // SAFETY: Just made.
+        // SAFETY: Just initialised.
         Ok(Self(unsafe { place.assume_init() }))
     }
 }
@@ -68,19 +68,19 @@ pub mod aref {
 
     /// # Safety
     ///
-    /// As the kernel's.
+    /// As for the kernel's trait of this name.
     pub unsafe trait AlwaysRefCounted {
         fn inc_ref(&self);
 
         /// # Safety
         ///
-        /// The caller gives up a reference that it has.
+        /// The caller passes ownership of a reference.
         unsafe fn dec_ref(this: NonNull<Self>);
     }
 
     pub struct ARef<T: AlwaysRefCounted>(NonNull<T>);
 
-    // SAFETY: As a reference.
+    // SAFETY: As for a reference.
     unsafe impl<T: AlwaysRefCounted + Sync + Send> Send for ARef<T> {}
     // SAFETY: As above.
     unsafe impl<T: AlwaysRefCounted + Sync + Send> Sync for ARef<T> {}
@@ -102,14 +102,14 @@ pub mod aref {
         type Target = T;
 
         fn deref(&self) -> &T {
-            // SAFETY: It is counted.
+            // SAFETY: This holds a reference.
             unsafe { self.0.as_ref() }
         }
     }
 
     impl<T: AlwaysRefCounted> Drop for ARef<T> {
         fn drop(&mut self) {
-            // SAFETY: It is counted, and ends here.
+            // SAFETY: This holds a reference, and ends here.
             unsafe { T::dec_ref(self.0) }
         }
     }
@@ -138,7 +138,7 @@ impl Refcount {
     pub fn dec_and_test(&self) -> bool {
         let before = self.0.fetch_sub(1, atomic::Release);
         assert!(before > 0);
-        // What the others did comes before what the last one does.
+        // Orders all earlier accesses through other references before those of the last owner.
         core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
         before == 1
     }
