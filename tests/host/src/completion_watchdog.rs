@@ -6,17 +6,17 @@ use crate::proto::completion_watchdog::{WatchdogDecision::*, *};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// With so many done, a report is due.
+/// Returns a snapshot with `done` completed work requests, in which a completion is due.
 fn due(done: u64) -> CqSnapshot {
     CqSnapshot { done, due: true }
 }
 
-/// Nothing that was posted is to be reported.
+/// Returns a snapshot in which no posted work request is signaled.
 fn idle(done: u64) -> CqSnapshot {
     CqSnapshot { done, due: false }
 }
 
-/// What comes of looks at a queue pair, after so many seconds each. It is given up after 80 s.
+/// Returns the decisions of checks at these times in seconds. The timeout is 80 s.
 fn looks<const N: usize>(looks: [(u64, CqSnapshot); N]) -> [WatchdogDecision; N] {
     let mut watchdog = CompletionWatchdog::new();
     looks.map(|(time, snapshot)| {
@@ -38,7 +38,7 @@ fn no_limit_is_never_over() {
         let now = hour * 3600 * SECOND;
         assert_eq!(watchdog.check(due(3), now, never), Wait);
     }
-    // With a limit it begins anew.
+    // With a limit the time begins anew.
     let mut later = |seconds: u64| {
         let now = (100 * 3600 + seconds) * SECOND;
         watchdog.check(due(3), now, WatchdogTimeout::new(80))
@@ -85,7 +85,7 @@ fn what_is_not_to_be_reported_may_stay() {
     );
 }
 
-/// The first look at which a report is due counts, not one before that with as many done.
+/// The time begins with the first check that finds a completion due, not with an earlier one.
 #[test]
 fn the_time_begins_when_a_report_is_due() {
     let times = [
@@ -111,7 +111,7 @@ fn who_was_given_up_is_so_once() {
     assert_eq!(looks(times), [Wait, GiveUp, Wait, Wait, GiveUp]);
 }
 
-/// Nobody is asked, or given up, without a look in between.
+/// Checks are frequent enough: several come between posting, asking and giving up.
 #[test]
 fn looks_are_often_enough() {
     for secs in [1, 2, 15, 80, 120, 3600, u32::MAX] {

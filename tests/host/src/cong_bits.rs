@@ -90,7 +90,7 @@ fn only_a_peer_that_takes_no_notice_overruns_a_socket() {
     assert_eq!(patience(64 << 30), 2 << 30);
     assert!(!is_overrun(32 * MIB, 100_000, 32 * MIB));
     assert!(is_overrun(32 * MIB + 1, 100_000, 32 * MIB));
-    // A program that asked for much room gets more.
+    // A program with a larger receive buffer may exceed the limit.
     assert!(!is_overrun(64 * MIB + 3, 16 * MIB, 32 * MIB));
     assert!(is_overrun(64 * MIB + 4, 16 * MIB, 32 * MIB));
     assert!(!is_overrun(4 * MIB, u64::MAX, 32 * MIB));
@@ -101,8 +101,8 @@ const fn unread(in_buffers: u64, copied: u64) -> Unread {
     Unread { in_buffers, copied }
 }
 
-/// How much each of some users gets of a limit of 1200 until it is held back, copied and refused,
-/// taking turns.
+/// Lets some users take turns until the usage of one is `Tight` (throttled), `Large` (copied) and
+/// `Full` (refused). Returns each user's share of a limit of 1200 at these points.
 fn shares(users: u64) -> (u64, u64, u64) {
     let (mut own, mut found) = (unread(0, 0), [0; 3]);
     for (place, worst) in [Usage::Tight, Usage::Large, Usage::Full]
@@ -124,16 +124,16 @@ fn shares(users: u64) -> (u64, u64, u64) {
 
 #[test]
 fn users_share_the_memory_to_receive_with() {
-    // A third, a half, and all of it; with more of them each gets less, and something is always
-    // left.
+    // A single user gets a third, a half, and all of the limit. With more users each gets less, and
+    // some memory is always left.
     assert_eq!(shares(1), (401, 601, 1201));
     assert_eq!(shares(2), (301, 401, 801));
     assert_eq!(shares(9), (110, 121, 241));
-    // A user with nothing unread gets a message even if others have taken all.
+    // A user without unread data gets a message even if others have used up the limit.
     assert_eq!(usage(unread(0, 0), unread(1200, 0), 1200), Usage::Small);
     assert_eq!(usage(unread(1, 0), unread(1200, 0), 1200), Usage::Large);
     assert_eq!(usage(unread(1, 0), unread(1200, 1200), 1200), Usage::Full);
-    // What others have had copied takes no buffers of his.
+    // Copied messages of other users do not count against this user's buffers.
     assert_eq!(usage(unread(200, 0), unread(800, 1600), 1200), Usage::Small);
     let most = unread(u64::MAX, u64::MAX);
     assert_eq!(usage(most, most, u64::MAX), Usage::Full);
@@ -156,14 +156,14 @@ fn short_messages_have_a_share() {
     }
     // Two thirds of the limit, and all of it.
     assert_eq!((tight, own.copied), (Some(801), 1201));
-    // A user with nothing copied gets a message even if others have taken all, and his buffers do not
-    // matter.
+    // A user without copied data gets a message even if others have used up the limit. Buffers do
+    // not count.
     assert!(takes_short(unread(600, 0), unread(1200, 1200), 1200));
     assert!(!takes_short(unread(0, 1), unread(1200, 1200), 1200));
 }
 
 proptest! {
-    /// What is charged is never less than what waits, and little more, and all of it is given back.
+    /// The charge is never less than what waits, exceeds it only slightly, and is returned in full.
     #[test]
     fn charges_in_steps(steps in prop::collection::vec((any::<bool>(), 0u64..3, 1u64..9000), 0..300),
                         closely: bool) {

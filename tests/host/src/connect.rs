@@ -29,7 +29,7 @@ fn inputs(lower: bool, pending: bool, random: u32) -> Inputs {
     }
 }
 
-/// A machine that was led to a state.
+/// Returns a machine in this state.
 pub(crate) fn machine(state: State) -> Machine {
     let events: &[Event] = match state {
         State::Down => &[],
@@ -49,7 +49,7 @@ pub(crate) fn machine(state: State) -> Machine {
     machine
 }
 
-/// The delay that an outcome arms the timer with.
+/// Returns the delay with which an outcome arms the timer.
 fn delay(outcome: Outcome) -> Option<u32> {
     outcome.actions.into_iter().find_map(|action| match action {
         Action::Arm(delay) => Some(delay),
@@ -114,7 +114,8 @@ fn the_higher_node_leaves_the_lower_one_time() {
     }
 }
 
-/// Nobody yields to a peer that cannot know, and what failed on the old device does not count.
+/// Neither node yields, because the peer cannot know of the move. Failures on the old device do not
+/// count.
 #[test]
 fn a_connection_whose_address_moved_starts_over_at_once() {
     for lower in [false, true] {
@@ -139,7 +140,7 @@ fn a_connection_whose_address_moved_starts_over_at_once() {
     }
 }
 
-/// What a program does wrong is no reason to wait, for nobody.
+/// A program's fault is no reason to delay either node.
 #[test]
 fn a_connection_that_a_fault_ends_is_made_anew_at_once() {
     for (lower, pending) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -168,7 +169,7 @@ fn a_connection_that_a_fault_ends_is_made_anew_at_once() {
     }
 }
 
-/// It may move as fast as it can: a connection that was not proven backs off.
+/// A connection that was not proven backs off, however fast its address moves.
 #[test]
 fn an_address_that_moves_all_the_time_backs_off() {
     let inputs = inputs(false, true, u32::MAX);
@@ -181,7 +182,7 @@ fn an_address_that_moves_all_the_time_backs_off() {
     assert_eq!(delays, [1, 2, 4, 8, 16, 32]);
 }
 
-/// A request that crosses ours is rejected once for each of ours.
+/// A crossing request is rejected once for each request of this node.
 #[test]
 fn a_peer_that_asks_again_is_accepted() {
     let inputs = inputs(true, true, 0);
@@ -205,7 +206,8 @@ fn a_peer_that_asks_again_is_accepted() {
     }
 }
 
-/// What the peer gave up for our request may come after its reply, also if another one has come in time.
+/// A request that the peer has abandoned may arrive after its reply, even if an earlier one has
+/// arrived in time.
 #[test]
 fn a_late_request_does_not_end_the_connection() {
     for (lower, earlier) in [(false, 0), (true, 0), (true, 1)] {
@@ -221,7 +223,8 @@ fn a_late_request_does_not_end_the_connection() {
     }
 }
 
-/// It asks again, or asks when all that it gave up must have come, or was accepted before.
+/// The peer repeats its request, or sends it after all abandoned ones must have arrived, or was
+/// accepted before.
 #[test]
 fn a_peer_that_starts_over_is_accepted() {
     use Event::{Established, Request, Timer};
@@ -266,7 +269,7 @@ fn odd_timing_is_brought_into_range() {
 }
 
 proptest! {
-    /// Whatever comes in whatever order: the actions fit to what the driver holds.
+    /// For any sequence of events, the actions match the driver's resources.
     #[test]
     fn actions_fit(events in prop::collection::vec(
         (0usize..EVENTS.len(), any::<bool>(), any::<bool>(), any::<u32>()), 0..200)) {
@@ -311,7 +314,7 @@ proptest! {
             prop_assert_eq!(outcome.state, state);
             prop_assert_eq!(up, state == State::Up);
             prop_assert_eq!(endpoint, !matches!(state, State::Down | State::Waiting));
-            // No state that should pass by itself is without a timer.
+            // Each transient state has a timer.
             prop_assert!(timer || matches!(state, State::Down | State::Up));
             prop_assert!(!timer || state != State::Down);
         }

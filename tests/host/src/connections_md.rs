@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The tables in `Documentation/connections.md`, made from what the connection machine does.
-//! `RDS_WRITE_TABLES=1 cargo test connections_md` writes them anew.
+//! The tables in `Documentation/connections.md`, generated from the connection machine.
+//! `RDS_WRITE_TABLES=1 cargo test connections_md` rewrites them.
 
 use crate::connect::{machine, EVENTS};
 use crate::proto::connect::*;
@@ -12,7 +12,7 @@ const FILE: &str = concat!(
     "/../../Documentation/connections.md"
 );
 
-/// What an answer can hang on: how the table says that it is so, and that it is not.
+/// Conditions that an answer may depend on: names in the table for `true` and `false`.
 const CONDITIONS: [(&str, &str); 4] = [
     ("pending", "not pending"),
     ("lower", "higher"),
@@ -20,17 +20,17 @@ const CONDITIONS: [(&str, &str); 4] = [
     ("proven", "not proven"),
 ];
 
-/// Which of the conditions hold.
+/// Value of each condition.
 type Case = [bool; 4];
 
 /// Condition and answer.
 type Lines = Vec<(String, String)>;
 
-/// Delays that cannot be taken for one another.
+/// Delays that differ from all others.
 const WATCHDOG: u32 = 5555;
 const BACKOFF: u32 = 7777;
 
-/// What a state does with an event in one case.
+/// Returns the outcome of an event in a state, in one case.
 fn outcome(state: State, event: Event, case: Case, backoff: u32) -> Outcome {
     let [pending, lower, again, proven] = case;
     let inputs = Inputs {
@@ -48,14 +48,15 @@ fn outcome(state: State, event: Event, case: Case, backoff: u32) -> Outcome {
     if unproven {
         let _ = machine.handle(Event::Established, &inputs);
     }
-    // Only here an earlier request can have left the state as it was. One that was accepted is no less an earlier one.
+    // Only in these cases can an earlier request have left the state unchanged. An accepted request
+    // also counts as earlier.
     if (unproven || state == State::Connecting && lower) && again {
         let _ = machine.handle(Event::Request, &inputs);
     }
     machine.handle(event, &inputs)
 }
 
-/// The action as the table names it; `other` is the same action with the longer backoff.
+/// Returns the name of an action in the table. `other` is the same action with the longer backoff.
 fn name(action: Action, other: Action) -> String {
     match (action, other) {
         (Action::Arm(WATCHDOG), _) => "timer: watchdog".to_string(),
@@ -76,7 +77,7 @@ fn name(action: Action, other: Action) -> String {
     }
 }
 
-/// New state and actions, as two cells.
+/// Returns new state and actions, as two cells.
 fn answer(state: State, event: Event, case: Case) -> String {
     let [short, long] = [1, BACKOFF].map(|backoff| outcome(state, event, case, backoff));
     assert_eq!((short.state, short.ignored), (long.state, long.ignored));
@@ -94,7 +95,7 @@ fn answer(state: State, event: Event, case: Case) -> String {
     format!("{next} | {}", actions.join(", "))
 }
 
-/// Adds the answers in the cases that agree with `fixed`, as few lines as there can be.
+/// Adds the answers of all cases that match `fixed`, in as few lines as possible.
 fn cases(state: State, event: Event, fixed: [Option<bool>; 4], lines: &mut Lines) {
     let answers = |at: usize, value: bool| -> Vec<String> {
         let all = (0..16).map(|bits| [0, 1, 2, 3].map(|i| bits >> i & 1 == 1));
@@ -123,7 +124,7 @@ fn cases(state: State, event: Event, fixed: [Option<bool>; 4], lines: &mut Lines
     lines.push((condition, answer));
 }
 
-/// Every state and event. Events with the same answers share their lines.
+/// Builds the table of all states and events. Events with the same answers share their lines.
 fn machine_table() -> String {
     let mut text =
         "| State | Event | If | New state | Actions |\n|---|---|---|---|---|\n".to_string();
@@ -152,7 +153,7 @@ fn machine_table() -> String {
     text
 }
 
-/// The shortest and the longest delay that the last of some events starts the timer with.
+/// Returns the shortest and the longest delay with which the last of the events arms the timer.
 fn delays(state: State, events: &[Event], lower: bool) -> (u32, u32) {
     let range = [0, u32::MAX].map(|random| {
         let inputs = Inputs {
@@ -176,7 +177,7 @@ fn delays(state: State, events: &[Event], lower: bool) -> (u32, u32) {
     (range[0], range[1])
 }
 
-/// What the timer is started with, in milliseconds.
+/// Builds the table of timer delays, in milliseconds.
 fn timer_table() -> String {
     let mut text = "| Timer | Milliseconds |\n|---|---|\n".to_string();
     let range = |(from, to)| {

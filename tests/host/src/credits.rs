@@ -6,12 +6,12 @@ use crate::proto::credits::*;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
-/// One side: its ring, what it has to send, and what is on the way to it.
+/// One side: its ring, its unsent messages, and the frames on their way to it.
 struct Side {
     credits: Credits,
     depth: u32,
     posted: u32,
-    /// What `depth` is at the least.
+    /// Minimum `depth`.
     first: u32,
     unsent: u32,
     got: u32,
@@ -35,7 +35,7 @@ impl Side {
         side
     }
 
-    /// As `RecvDepth::is_low` has it.
+    /// Works like `RecvDepth::is_low`.
     fn refill(&mut self) {
         if self.posted <= self.depth - self.depth / 4 {
             let missing = self.depth - self.posted;
@@ -44,13 +44,13 @@ impl Side {
         }
     }
 
-    /// As `RecvDepth::arrive` has it.
+    /// Works like `RecvDepth::arrive`.
     fn grow(&mut self) {
         self.depth = (self.depth * 2).min(4096);
         self.refill();
     }
 
-    /// As `RecvDepth::end_period` has it.
+    /// Works like `RecvDepth::end_period`.
     fn shrink(&mut self) {
         let half = (self.depth / 2).max(self.first);
         if half < self.depth {
@@ -72,7 +72,7 @@ impl Side {
         any
     }
 
-    /// Takes up to `count` frames without a chance to refill.
+    /// Receives up to `count` frames without a chance to refill.
     fn receive(&mut self, count: usize) -> bool {
         let count = count.min(self.wire.len());
         for (data, credit) in self.wire.drain(..count) {
@@ -96,7 +96,7 @@ fn connected(depths: (u32, u32)) -> (Side, Side) {
     (a, b)
 }
 
-/// Receives run out while half of them are not told of: the peer hears of those that are left.
+/// Receives run out while half of them are unadvertised. The remaining ones are then advertised.
 #[test]
 fn the_last_are_told() {
     let mut credits = Credits::on();
@@ -118,20 +118,21 @@ fn without_control_everything_may_be_sent() {
     credits.posted(300, 300);
     assert!(credits.may_send() && !credits.is_due());
     assert_eq!((credits.offer(), credits.tell()), (0, 0));
-    // Nor does it without us.
+    // The same without flow control on this node.
     credits.begin(300);
     credits.grant(300);
     assert_eq!(credits, Credits::off());
 }
 
-/// An answer that offers nothing leaves us free, and the peer hears of no receives.
+/// A reply without credits leaves this node free to send, and no receives are advertised to the
+/// peer.
 #[test]
 fn a_peer_may_not_want_it() {
     let mut credits = Credits::on();
     credits.posted(8, 8);
     assert_eq!(credits.offer(), 8);
     assert!(!credits.may_send());
-    // What is due by then, as the ring was not full at first, is not.
+    // A pending advertisement is dropped. It was due because the ring was not full at first.
     credits.posted(8, 16);
     assert!(credits.is_due());
     credits.begin(0);
@@ -143,26 +144,27 @@ fn a_peer_may_not_want_it() {
         assert!(!credits.is_due());
         assert_eq!(credits.tell(), 0);
     }
-    // What is no news is not taken for any.
+    // A grant of 0 changes nothing.
     credits.grant(0);
     assert!(!credits.is_due());
 }
 
-/// C RDS as the passive side with its flow control on: it offers nothing, keeps to what we offered, and
-/// says with the first header that it does.
+/// Models C RDS as the passive side with its flow control on. It offers nothing, obeys this node's
+/// offer, and reveals that with its first header.
 #[test]
 fn a_peer_may_keep_to_our_offer_alone() {
     let mut credits = Credits::on();
     credits.posted(8, 8);
     assert_eq!(credits.offer(), 8);
     credits.begin(0);
-    // It has sent seven frames, the first of which is looked at after all of them were replaced.
+    // The peer has sent seven frames. All of their receives were replaced before the first frame is
+    // handled.
     credits.posted(7, 8);
     assert!(!credits.is_due());
     credits.grant(255);
     assert!(credits.is_due());
     assert_eq!(credits.tell(), 7);
-    // The same if its header comes before its reply does.
+    // The same if its header arrives before its reply.
     let mut early = Credits::on();
     early.posted(8, 8);
     early.offer();
@@ -170,7 +172,8 @@ fn a_peer_may_keep_to_our_offer_alone() {
     early.posted(1, 8);
     early.begin(0);
     assert!(early.may_send() && early.is_due());
-    // It may be free with its own receives, but the device makes us wait for them.
+    // The peer may send while it has receives of this node, but this node is not limited by
+    // credits.
     for _ in 0..1000 {
         assert!(credits.may_send());
         credits.spend();
@@ -180,7 +183,8 @@ fn a_peer_may_keep_to_our_offer_alone() {
     assert_eq!(credits.tell(), 4);
 }
 
-/// The ring gets smaller while not quite half of it is untold: no more is posted until the rest has gone.
+/// The ring shrinks while just under half of it is unadvertised. No receives are posted until the
+/// rest is used.
 #[test]
 fn a_smaller_ring_is_told_at_once() {
     let mut credits = Credits::on();
@@ -219,20 +223,20 @@ fn half_of_the_ring_is_told_without_a_message() {
     assert!(!credits.is_due());
     credits.posted(1, 600);
     assert!(credits.is_due());
-    // More than there is room for in a header is told by the next one.
+    // The next header grants what does not fit into this one.
     assert_eq!(
         (credits.tell(), credits.tell(), credits.tell()),
         (255, 45, 0)
     );
     assert!(!credits.is_due());
-    // And that is sent for it if it is as much again.
+    // A header is sent for the rest only if it is as large again.
     credits.posted(600, 900);
     assert_eq!((credits.tell(), credits.is_due()), (255, true));
     assert_eq!((credits.tell(), credits.is_due()), (255, false));
 }
 
-/// Both have two receives: messages get through, some with each look for memory, and in between nothing
-/// is sent for nothing. With one they wait for memory.
+/// Both sides have two receives. Messages get through, some at each check for memory, and no
+/// headers are sent endlessly between checks.
 #[test]
 fn two_that_are_short_of_memory() {
     let (mut a, mut b) = connected((4, 4));
@@ -257,7 +261,7 @@ fn two_that_are_short_of_memory() {
 }
 
 proptest! {
-    /// No frame finds no receive, all frames arrive, and then nothing more is sent.
+    /// Every frame finds a receive, all frames arrive, and then the exchange stops.
     #[test]
     fn nothing_sticks(
         depths in (Credits::LEAST..400, Credits::LEAST..400),
@@ -292,7 +296,7 @@ proptest! {
         }
         prop_assert_eq!((b.got, a.got), sent);
         prop_assert!(a.wire.is_empty() && b.wire.is_empty());
-        // It takes two frames to be told without a message, so that telling comes to an end.
+        // Each header without a message takes two frames, so the exchange of advertisements ends.
         prop_assert!(2 * a.bare <= a.got + b.bare + 2);
         prop_assert!(2 * b.bare <= b.got + a.bare + 2);
     }

@@ -103,7 +103,7 @@ fn writing_refuses_what_does_not_fit() {
 proptest! {
     #[test]
     fn arbitrary_space(space in any::<[u8; SPACE]>()) {
-        // Types below 10 make it likely to get behind the first one.
+        // Types of at most 10 make it likely that reading gets past the first one.
         let small = space.map(|byte| byte % 11);
         for space in [space, small] {
             let found = read(&space);

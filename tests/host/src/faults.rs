@@ -7,8 +7,8 @@ use Standing::{Bad, Good, New};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A user uses a wrong key for so many seconds, as fast as he may, and each time there is no link for `outage`. Returns
-/// how often, and for how long there was none in all.
+/// Lets a user use a wrong key as fast as permitted, with a link outage of `outage` each time.
+/// Returns the number of uses and the total outage.
 fn misuse(faults: &mut Faults, from: u64, seconds: u64, outage: u64) -> (u32, u64) {
     let (mut now, mut count) = (from, 0);
     while now < from + seconds * SECOND {
@@ -40,8 +40,8 @@ fn who_makes_a_mistake_does_not_wait() {
     }
 }
 
-/// Whatever it costs to make a connection anew, a second as with C RDS, or some milliseconds: there is one for most of the
-/// time.
+/// A link exists most of the time, however long a reconnect takes: a second as with C RDS, or some
+/// milliseconds.
 #[test]
 fn who_goes_on_waits_longer_and_longer() {
     for (outage, at_once) in [(SECOND / 200, 17), (SECOND / 10, 12), (SECOND, 8)] {
@@ -50,27 +50,27 @@ fn who_goes_on_waits_longer_and_longer() {
         assert!((6..=at_once).contains(&first), "{first}");
         let (_, down) = misuse(&mut faults, 20 * SECOND, 100, outage);
         assert!(down <= 30 * SECOND, "{outage}: {down}");
-        // In the end it is forgotten.
+        // Finally the faults are forgotten.
         assert_eq!(faults.turn(1, Bad, 300 * SECOND), Ok(()));
         faults.note(1, Bad, 300 * SECOND);
         assert_eq!(faults.turn(1, Bad, 300 * SECOND), Ok(()));
     }
 }
 
-/// What was queued without a link would break the next one at once.
+/// Operations that were queued without a link would break the next one at once.
 #[test]
 fn who_has_to_wait_waits_for_a_link_first() {
     let mut faults = Faults::new();
     for _ in 0..5 {
         faults.note(1, Bad, 0);
     }
-    // It asks again, as nobody tells that there is one.
+    // The user asks again, because nothing reports that a link exists.
     assert_eq!(faults.turn(1, Bad, SECOND), Err(SECOND / 50));
     let mut found = faults.clone();
     found.recover(SECOND);
     assert_eq!(found.turn(1, Bad, SECOND), Err(SECOND));
     assert_eq!(found.turn(1, Bad, 2 * SECOND), Ok(()));
-    // But not for ever.
+    // The wait for a link is limited.
     assert_eq!(faults.turn(1, Bad, 4 * SECOND), Ok(()));
 }
 
@@ -84,7 +84,7 @@ fn other_users_do_not_wait() {
     assert!(faults.turn(1, Bad, 10 * SECOND).is_err());
 }
 
-/// One program of a user does not stop the others.
+/// One faulty program of a user does not stop the user's other programs.
 #[test]
 fn sockets_that_do_well_do_not_wait() {
     let mut faults = Faults::new();
@@ -94,7 +94,7 @@ fn sockets_that_do_well_do_not_wait() {
     }
 }
 
-/// At a time there goes one, however many sockets there are.
+/// One socket goes at a time, regardless of their number.
 #[test]
 fn sockets_of_a_user_take_turns() {
     let mut faults = Faults::new();
@@ -107,7 +107,7 @@ fn sockets_of_a_user_take_turns() {
     assert!(faults.turn(1, Bad, wait).is_err());
 }
 
-/// Who changes his user all the time waits for what all of them have done.
+/// A program that keeps changing its user waits for the faults of all these users.
 #[test]
 fn many_users_are_counted_together() {
     let mut faults = Faults::new();
@@ -116,7 +116,7 @@ fn many_users_are_counted_together() {
     }
     assert!(faults.turn(99, Bad, 0).is_err());
     assert_eq!(faults.turn(0, Bad, 0), Ok(()));
-    // Those who come later find room.
+    // Later users find free places.
     faults.note(1000, Bad, 400 * SECOND);
     assert_eq!(faults.turn(1000, Bad, 400 * SECOND), Ok(()));
 }
@@ -130,14 +130,15 @@ fn who_has_done_nothing_does_not_wait_for_what_many_have_done() {
         }
     }
     let held = (5..1005).filter(|&user| faults.turn(user, Bad, 0).is_err());
-    // One in 64 has the same bit as the fifth.
+    // One in 64 shares its bit with the fifth user.
     assert!((1..50).contains(&held.count()));
-    // Once that is forgotten, another one's is all that counts.
+    // Once those faults are forgotten, only the new fault of another user counts.
     faults.note(0, Bad, 400 * SECOND);
     assert_eq!(faults.turn(4, Bad, 400 * SECOND), Ok(()));
 }
 
-/// One program that has no good key does not stop those that begin, but one that makes socket after socket is paced.
+/// A program without a good key does not stop new sockets. A program that keeps creating sockets is
+/// paced.
 #[test]
 fn new_sockets_wait_if_many_new_ones_were_refused() {
     let mut faults = Faults::new();
@@ -156,19 +157,19 @@ fn new_sockets_wait_if_many_new_ones_were_refused() {
     assert_eq!(faults.turn(1, Good, 0), Ok(()));
 }
 
-/// Then nobody need ask any more.
+/// After that no state needs to be consulted.
 #[test]
 fn all_is_forgotten_in_the_end() {
     let mut faults = Faults::new();
     assert!(faults.is_forgotten(0));
-    // More users than have places.
+    // More users than there are places.
     for user in 1..10 {
         faults.note(user, Bad, SECOND);
         faults.note(user, New, SECOND);
     }
     faults.recover(2 * SECOND);
     assert!(!faults.is_forgotten(2 * SECOND));
-    // The users with places have two each, which takes 8 seconds, and all others have ten together.
+    // Users with places have two faults each, which takes 8 seconds. All others have ten together.
     assert!(!faults.is_forgotten(40 * SECOND));
     assert!(faults.is_forgotten(41 * SECOND));
     assert_eq!(faults.turn(1, Bad, 41 * SECOND), Ok(()));

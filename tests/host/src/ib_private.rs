@@ -50,7 +50,7 @@ fn gids_of_roce_are_addresses() {
     let all = [v4, v6, link_local, other, compatible];
     for addr in all {
         for gid in all {
-            // Not even a link-local one, which kernels before 3.14 had with any IP address.
+            // This includes link-local GIDs, which kernels before 3.14 used with any IP address.
             assert_eq!(RoceGid(gid.0).may_have(addr), addr == gid);
         }
     }
@@ -110,14 +110,14 @@ fn numbers_that_peers_rely_on() {
     assert_eq!(MINOR_MASK, 3);
 }
 
-/// C RDS reads an `int`, and sends one, or nothing.
+/// C RDS reads an `int`. It sends an `int`, or nothing.
 #[test]
 fn rejections() {
     for why in [Rejection::Version, Rejection::Other] {
         let data = why.data();
         assert_eq!(data[..4], 1u32.to_ne_bytes());
         assert_eq!(Rejection::parse(data), why);
-        // The CM of InfiniBand always has as many.
+        // The CM of InfiniBand always delivers 148 bytes.
         let mut padded = [0; 148];
         padded[..data.len()].copy_from_slice(data);
         assert_eq!(Rejection::parse(&padded), why);

@@ -6,7 +6,7 @@ use crate::proto::idle::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A connection that has carried messages, and is up.
+/// Returns a snapshot of a connection that is up and has carried messages.
 fn up() -> IdleSnapshot {
     IdleSnapshot {
         marks: IdleProgress {
@@ -24,7 +24,7 @@ fn up() -> IdleSnapshot {
     }
 }
 
-/// The same, down.
+/// Returns the same connection, down.
 fn down() -> IdleSnapshot {
     IdleSnapshot {
         up: false,
@@ -34,7 +34,7 @@ fn down() -> IdleSnapshot {
     }
 }
 
-/// One that never was up.
+/// Returns a snapshot of a connection that was never up.
 fn unused() -> IdleSnapshot {
     IdleSnapshot {
         unused: true,
@@ -47,14 +47,14 @@ fn unused() -> IdleSnapshot {
     }
 }
 
-/// What comes of looks at a connection, after so many seconds each.
+/// Returns the decisions of checks at these times in seconds.
 fn looks<const N: usize>(idle_secs: u32, looks: [(u64, IdleSnapshot); N]) -> [IdleDecision; N] {
     let mut idleness = IdleTracker::new();
     let idle_timeouts = IdleTimeouts::new(idle_secs);
     looks.map(|(time, snapshot)| idleness.check(&snapshot, (1000 + time) * SECOND, idle_timeouts))
 }
 
-/// Whether the peer is known to have the acknowledgement after each of them.
+/// Returns after each check whether the peer is known to have the acknowledgement.
 fn settled<const N: usize>(idle_secs: u32, looks: [(u64, IdleSnapshot); N]) -> [bool; N] {
     let mut idleness = IdleTracker::new();
     let idle_timeouts = IdleTimeouts::new(idle_secs);
@@ -72,7 +72,7 @@ fn an_idle_connection_acknowledges_and_is_closed() {
     assert_eq!(found, [Keep, Acknowledge, Keep, Keep, Close, Close]);
 }
 
-/// While the peer may not have the acknowledgement, it may send its last messages once more.
+/// A peer that may lack the acknowledgement may send its last messages once more.
 #[test]
 fn what_waits_to_acknowledge_is_not_settled() {
     let stuck = IdleSnapshot {
@@ -126,7 +126,7 @@ fn what_is_pending_keeps_it() {
     }
 }
 
-/// C RDS would reconnect at once. It is told as well that all has come.
+/// C RDS would reconnect at once. Such a peer also gets the acknowledgement.
 #[test]
 fn other_peers_are_closed_only_for_room() {
     let other = IdleSnapshot {
@@ -143,12 +143,12 @@ fn other_peers_are_closed_only_for_room() {
     ];
     let expected = [Keep, Acknowledge, Keep, Keep, EndForRoom, ForgetForRoom];
     assert_eq!(looks(600, times), expected);
-    // It must be settled.
+    // The connection must be settled.
     let times = [(0, other), (601, other), (602, other)];
     assert_eq!(looks(600, times), [Keep, Acknowledge, EndForRoom]);
 }
 
-/// It may be at work all the time.
+/// The peer may be accessing memory at any time.
 #[test]
 fn who_may_use_our_memory_is_closed_only_for_room() {
     let offers = IdleSnapshot {
@@ -191,7 +191,7 @@ fn what_was_used_is_forgotten_and_the_position_if_the_peer_has_the_acknowledgeme
     let expected = [Keep, Acknowledge, Keep, Keep, ForgetForRoom];
     assert_eq!(looks(600, times), expected);
     assert_eq!(settled(600, times), [false, false, true, true, true]);
-    // It may have broken with the acknowledgement under way.
+    // The link may have failed with the acknowledgement in transit.
     let broken = [
         (0, up()),
         (15, up()),
@@ -202,7 +202,7 @@ fn what_was_used_is_forgotten_and_the_position_if_the_peer_has_the_acknowledgeme
     let expected = [Keep, Acknowledge, Keep, ForgetForRoom, ForgetForRoom];
     assert_eq!(looks(600, broken), expected);
     assert_eq!(settled(600, broken), [false; 5]);
-    // A new link says nothing about the old one.
+    // A new link proves nothing about the old one.
     let mut again = up();
     again.marks.times_up = 2;
     let again = [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `proto/info.rs`: each record is what a C compiler makes of the structure.
+//! Tests of `proto/info.rs`: each record has the layout that a C compiler gives the structure.
 
 use crate::proto::info::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -10,7 +10,7 @@ const F4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const L6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 const F6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 
-/// The bytes of a record, which are as many as it says.
+/// Returns the bytes of a record, after checking their number against its size.
 fn bytes<E: Emitted>(value: &E, family: Family) -> Option<Vec<u8>> {
     let bytes = value.emit(family)?.as_slice().to_vec();
     assert_eq!(bytes.len(), E::size(family));
@@ -21,7 +21,7 @@ fn joined(parts: &[&[u8]]) -> Option<Vec<u8>> {
     Some(parts.concat())
 }
 
-/// Two addresses, and how the records for IPv4 and for IPv6 show them.
+/// Two addresses, and their bytes in the records for IPv4 and for IPv6.
 type Shown = ((Ipv6Addr, Ipv6Addr), Option<Vec<u8>>, Vec<u8>);
 
 fn pairs() -> [Shown; 2] {

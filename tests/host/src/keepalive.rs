@@ -6,7 +6,8 @@ use crate::proto::keepalive::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The device has done all that it was given, and a message waits for its acknowledgement.
+/// Returns a snapshot in which the device has completed all sends and a message waits for its
+/// acknowledgement.
 fn waiting() -> LinkSnapshot {
     LinkSnapshot {
         times_up: 1,
@@ -25,7 +26,7 @@ fn waiting() -> LinkSnapshot {
     }
 }
 
-/// A connection at which somebody looks each second, for as long as a test takes.
+/// A connection that is checked each second, for as long as a test takes.
 struct Looks {
     keepalive: Keepalive,
     limit: KeepaliveLimit,
@@ -47,8 +48,8 @@ impl Looks {
         self.keepalive.check(snapshot, now, self.limit)
     }
 
-    /// Looks until something is to be done, and at the most so often. `change` says what is seen after how many
-    /// looks. Returns what is to be done, and after how many.
+    /// Checks until a decision other than `Keep`, at most `most` times. `change` returns the
+    /// snapshot for a number of checks. Returns the decision and its number.
     fn until(
         &mut self,
         most: u32,
@@ -63,7 +64,7 @@ impl Looks {
         (Keep, most)
     }
 
-    /// A peer that was asked and heard nothing of it: the question has number 50.
+    /// Returns a connection whose peer got a probe, with sequence 50, and has not answered.
     fn asked(secs: u32) -> Self {
         let mut looks = Self::new(secs);
         let (decision, _) = looks.until(9999, |_| waiting());
@@ -81,15 +82,15 @@ fn who_is_silent_is_asked_and_then_given_up() {
         let mut looks = Looks::new(secs);
         assert_eq!(looks.until(9999, |_| waiting()), (Ask, half));
         looks.keepalive.asked(50);
-        // The first of these looks is one after the question.
+        // The first of these checks is one second after the probe.
         assert_eq!(looks.until(9999, |_| waiting()), (GiveUp, half - 1));
-        // Once, and then from the beginning, with twice the time.
+        // The peer is given up once. Then all starts over with twice the time.
         assert_eq!(looks.until(9999, |_| waiting()), (Ask, 2 * half));
     }
 }
 
-/// A way that takes longer than the limit for what waits would never bring it: it begins anew with each connection.
-/// Between two of them the one that only receives sees that nothing waits.
+/// If a path takes longer than the limit, and each connection began with the same limit, no message
+/// would ever arrive. Between two connections, a node that only receives sees that nothing waits.
 #[test]
 fn a_peer_that_needs_longer_gets_it() {
     for sees_nothing_between in [false, true] {
@@ -133,7 +134,7 @@ fn a_message_that_gets_through_either_way_ends_that() {
     }
 }
 
-/// There is an end to that: 32 minutes for the usual limit.
+/// The growth is limited: 32 minutes for the usual limit.
 #[test]
 fn nobody_gets_more_and_more_time() {
     let mut looks = Looks::new(30);
@@ -187,7 +188,7 @@ fn nothing_is_asked_while_nothing_waits() {
     assert_eq!(looks.until(100, |_| waiting()), (Ask, 15));
 }
 
-/// A header without any news is enough, at any time, and so is another link.
+/// Any header is enough, at any time, and so is another link.
 #[test]
 fn whatever_arrives_begins_it_anew() {
     for change in [
@@ -214,7 +215,7 @@ fn whatever_arrives_begins_it_anew() {
     assert_eq!(Looks::new(30).until(9999, often), (Keep, 9999));
 }
 
-/// Without memory to receive it is we who do not listen.
+/// Without receive memory this node is the one that does not listen.
 #[test]
 fn the_deaf_judge_nobody() {
     let rx_stalled = LinkSnapshot {
@@ -230,7 +231,7 @@ fn the_deaf_judge_nobody() {
     assert_eq!(looks.until(999, |_| waiting()), (Ask, 15));
 }
 
-/// A machine that was stopped, or had no time to look, has heard nothing.
+/// A host that was stopped, or had no time to check, cannot have heard the peer.
 #[test]
 fn looks_that_did_not_take_place_do_not_count() {
     let mut looks = Looks::new(30);
@@ -240,15 +241,15 @@ fn looks_that_did_not_take_place_do_not_count() {
     let mut looks = Looks::asked(30);
     looks.seconds += 9999;
     assert_eq!(looks.check(&waiting()), Keep);
-    // What counts is two looks' time, 7.5 seconds.
+    // A check counts for at most two periods, 7.5 seconds.
     assert_eq!(looks.until(99, |_| waiting()), (GiveUp, 7));
-    // A clock that goes back is none of our concern.
+    // A clock that goes backwards does not matter.
     let mut looks = Looks::asked(30);
     looks.seconds -= 500;
     assert_eq!(looks.until(99, |_| waiting()), (GiveUp, 15));
 }
 
-/// Much has to go before the question, on a slow way.
+/// Many frames precede the probe on a slow path.
 #[test]
 fn who_takes_what_is_before_the_question_is_not_given_up() {
     let queued = |count: u32| LinkSnapshot {
@@ -261,7 +262,7 @@ fn who_takes_what_is_before_the_question_is_not_given_up() {
         ..waiting()
     };
     assert_eq!(Looks::asked(30).until(9999, queued), (Keep, 9999));
-    // With the device, which has 100 sends before it.
+    // The probe is with the device, behind 100 other sends.
     let given = |count: u32| LinkSnapshot {
         activity: LinkActivity {
             given: 120 + u64::from(count / 10),
@@ -271,7 +272,7 @@ fn who_takes_what_is_before_the_question_is_not_given_up() {
         ..waiting()
     };
     let mut looks = Looks::asked(30);
-    // It takes the 100th with look 1000, and has 15 seconds from then on.
+    // The device completes the 100th at check 1000, and the peer has 15 seconds from then on.
     assert_eq!(looks.until(9999, given), (GiveUp, 1015));
 }
 
@@ -296,10 +297,10 @@ fn who_takes_nothing_is_given_up() {
     }
 }
 
-/// The device of a host that hangs takes what comes behind the question, as long as it has receives.
+/// The device of a hanging host still accepts what follows the probe, as long as it has receives.
 #[test]
 fn what_is_taken_after_the_question_is_no_answer() {
-    // One send each second, of which each 16th reports.
+    // One send each second; every 16th is signaled.
     let drip = |count: u32| LinkSnapshot {
         activity: LinkActivity {
             given: u64::from(21 + count),
@@ -327,7 +328,7 @@ fn an_operation_may_take_longer_than_its_own_limit() {
     let (decision, count) = Looks::asked(30).until(9999, |_| before);
     assert_eq!(decision, GiveUp);
     assert!((125..=155).contains(&count), "{count}");
-    // Not if the peer's device has taken the question, and then comes an operation.
+    // Not if the peer's device has taken the probe before an operation is posted.
     let mut looks = Looks::asked(30);
     let idle = LinkSnapshot {
         activity: LinkActivity {
@@ -346,14 +347,14 @@ fn an_operation_may_take_longer_than_its_own_limit() {
         ..before
     };
     assert_eq!(looks.until(9999, taken), (GiveUp, 15));
-    // A longer limit counts all the same.
+    // A longer limit still applies.
     assert_eq!(Looks::asked(3600).until(9999, |_| before), (GiveUp, 1799));
 }
 
-/// The answer may be behind operations of the peer, which nobody sees here.
+/// The answer may be queued behind operations of the peer, which this node does not see.
 #[test]
 fn who_may_use_our_memory_gets_the_time_of_an_operation() {
-    // The question waits, the device has it, and the peer's device.
+    // The probe is queued, posted to the device, or received by the peer's device.
     for (unsent, given, done) in [(Some(3), 120, 20), (None, 120, 20), (None, 21, 21)] {
         let offers = LinkSnapshot {
             unsent,
@@ -381,9 +382,9 @@ fn who_may_use_our_memory_gets_the_time_of_an_operation() {
         let (decision, count) = looks.until(9999, |_| offers);
         assert_eq!(decision, GiveUp);
         assert!((125..=155).contains(&count), "{count}");
-        // It is asked as soon as others.
+        // Such a peer gets its probe as soon as others.
         assert_eq!(looks.until(9999, |_| offers), (Ask, 30));
-        // Only as long as it may.
+        // The extra time applies only while the peer may access memory.
         let mut looks = asked();
         assert_eq!(looks.until(60, |_| offers), (Keep, 60));
         let stuck = LinkSnapshot {
@@ -405,7 +406,7 @@ fn who_may_use_our_memory_gets_the_time_of_an_operation() {
     assert_eq!(Looks::asked(3600).until(9999, |_| long), (GiveUp, 1799));
 }
 
-/// A host that hangs is noticed as soon as without memory for peers, if its operations cannot take
+/// A hanging host is detected as soon as without memory for peers, unless its operations may take
 /// longer.
 #[test]
 fn the_operations_of_peers_take_what_the_port_needs_for_them() {
@@ -437,8 +438,8 @@ fn the_operations_of_peers_take_what_the_port_needs_for_them() {
     }
 }
 
-/// The port of a peer may be slower than ours, of 100 Gbit/s: its operations, from the beginning of a connection on, take
-/// so many seconds at 1 Gbit/s, and at 100 Mbit/s.
+/// The peer's port may be slower than the local one of 100 Gbit/s. Its operations, from the
+/// beginning of a connection on, take 3 s at 1 Gbit/s and 22 s at 100 Mbit/s.
 #[test]
 fn a_peer_with_a_slower_port_is_given_up_only_where_little_patience_is_wanted() {
     for (limit, needs, times) in [(30, 3, 0), (30, 22, 0), (4, 3, 0), (4, 22, 3)] {
@@ -471,7 +472,7 @@ fn the_time_for_operations_has_bounds() {
     assert_eq!(time_for_operations(u32::MAX, 1), 2 * SECOND);
     assert_eq!(time_for_operations(1000, 1), 2_147_483_648);
     assert_eq!(time_for_operations(1, usize::MAX), 150 * SECOND);
-    // An operation of ours has a limit of its own, whatever the port takes.
+    // A local operation has its own limit, regardless of the port.
     let operates = LinkSnapshot {
         activity: LinkActivity {
             given: 120,

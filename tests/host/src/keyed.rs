@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `proto/keyed.rs`: keys that share a bucket by the rules of other hashes are spread.
+//! Tests of `proto/keyed.rs`: keys that collide under other hash functions are spread.
 
 use crate::proto::keyed::Secret;
 use crate::sim::Rng;
 use std::collections::HashSet;
 
-/// Buckets of a machine with 2 GiB.
+/// Buckets of a host with 2 GiB, as a power of two.
 const BITS: u32 = 17;
 
 /// An address by its halves, and a port.
 type Key = ((u64, u64), u64);
 
-/// The longest list of a table with these keys.
+/// Returns the length of the longest list of a table with these keys.
 fn longest(keys: &[Key], secret: &Secret) -> u32 {
     let mut lists = vec![0; 1 << BITS];
     for &(addr, port) in keys {
@@ -22,7 +22,7 @@ fn longest(keys: &[Key], secret: &Secret) -> u32 {
     lists.into_iter().max().unwrap_or(0)
 }
 
-/// Asserts that lists are as long as by chance, whatever the secret is.
+/// Asserts that lists are only as long as chance makes them, for any secret.
 fn assert_spread(keys: &[Key]) {
     let distinct: HashSet<_> = keys.iter().collect();
     assert_eq!(distinct.len(), keys.len());
@@ -31,7 +31,7 @@ fn assert_spread(keys: &[Key]) {
         let mut random = Rng(seed);
         let secret = Secret::new(|| (random.next() >> 32) as u32);
         let longest = longest(keys, &secret);
-        // With a key a bucket ten share one in one table of 80.
+        // With one key per bucket, one table in 80 has a list of ten.
         assert!(
             longest <= 12,
             "{longest} of {} with seed {seed}",
@@ -47,7 +47,7 @@ fn v4(host: u64) -> (u64, u64) {
 #[test]
 fn the_ports_of_an_address_are_spread() {
     assert_spread(&(0..1 << 16).map(|port| (v4(1), port)).collect::<Vec<_>>());
-    // And the addresses of a port.
+    // The addresses of a port, too.
     assert_spread(
         &(0..1 << 16)
             .map(|host| (v4(host), 4000))
@@ -55,8 +55,8 @@ fn the_ports_of_an_address_are_spread() {
     );
 }
 
-/// The port makes up for the address, where a key is multiplied by a constant and the upper bits
-/// count.
+/// The port compensates the address in a hash that multiplies by a constant and uses the upper
+/// bits.
 #[test]
 fn ports_that_make_up_for_the_address_are_spread() {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -72,7 +72,7 @@ fn ports_that_make_up_for_the_address_are_spread() {
     assert_spread(&keys.collect::<Vec<_>>());
 }
 
-/// It makes up for a part of an IPv6 address, where both meet in one word.
+/// The port compensates a part of an IPv6 address in a hash that mixes both in one word.
 #[test]
 fn ports_that_cancel_a_part_of_the_address_are_spread() {
     let keys = (0..20_000).map(|port| ((0xfd00 << 48, port << 48 | 1), port));

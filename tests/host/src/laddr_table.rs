@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `cm/laddr/table.rs`: what is remembered of local addresses, and for how long.
+//! Tests of `cm/laddr/table.rs`: cached answers about local addresses, and their lifetime.
 
 use proptest::prelude::*;
 use std::{
@@ -98,7 +98,7 @@ fn an_answer_to_an_old_question_is_not_remembered() {
     table.flush();
     table.insert(&mut writer, &key(1), Some(1), asked);
     assert_eq!(table.get(&key(1)), None);
-    // Nor does it end a newer one.
+    // An old answer does not replace a newer one, either.
     table.insert(&mut writer, &key(1), Some(2), table.epoch());
     table.insert(&mut writer, &key(1), Some(1), asked);
     assert_eq!(table.get(&key(1)), Some(Some(2)));
@@ -115,7 +115,7 @@ fn what_is_over_goes_before_what_counts() {
         table.insert(&mut writer, &key(number), Some(1), table.epoch());
     }
     table.flush();
-    // All slots are taken, and none of them counts.
+    // All slots are used, and none of them is valid.
     for key in &keys {
         table.insert(&mut writer, key, Some(2), table.epoch());
     }
@@ -124,7 +124,7 @@ fn what_is_over_goes_before_what_counts() {
     table.insert(&mut writer, &keys[0], Some(3), table.epoch());
     assert_eq!(table.get(&keys[0]), Some(Some(3)));
     assert!(keys[1..].iter().all(|key| table.get(key) == Some(Some(2))));
-    // A new one takes the place of one, and of another one the next time.
+    // A new address replaces one slot, and the next one another.
     for number in 0..4 * WAYS as u64 {
         table.insert(&mut writer, &key(1000 + number), None, table.epoch());
         assert_eq!(table.get(&key(1000 + number)), Some(None));
@@ -137,14 +137,14 @@ fn what_is_over_goes_before_what_counts() {
     }
 }
 
-/// What the threads below agree on to be the answer in an epoch.
+/// Returns the correct answer in an epoch, which the threads below agree on.
 fn answer_in(number: u64, time: u64) -> Answer {
     (number % 3 != 0).then_some((number * 1000 + time) as u32 & 0x7fff_ffff)
 }
 
-/// The answers change with time, which is the world that the table is about: changed first, then
-/// flushed, and looked at after the epoch was read. A reader that knows the time before and after its
-/// look must get an answer of a time in between, or none.
+/// The answers change with time, which models the real state. The time advances first, then the
+/// table is flushed. A lookup reads the epoch first. A reader that knows the time before and after
+/// its lookup must get an answer of a time in between, or none.
 #[test]
 fn readers_never_see_a_wrong_answer() {
     const READERS: u64 = 2;
@@ -171,7 +171,7 @@ fn readers_never_see_a_wrong_answer() {
             let before = time.load(Ordering::SeqCst);
             let seen = table.get(&key(number));
             let after = time.load(Ordering::SeqCst);
-            // It goes up before the flush, so what was true until then may still be seen.
+            // The time advances before the flush, so the previous answer may still be seen.
             let mut possible = before.saturating_sub(1)..=after;
             if !seen.is_none_or(|seen| possible.any(|time| answer_in(number, time) == seen)) {
                 return Err(format!("{number}: {seen:?} in {before}..={after}"));
@@ -210,7 +210,7 @@ enum Step {
     Flush,
 }
 
-/// Miri takes its time.
+/// Fewer steps under Miri, which is slow.
 const STEPS: usize = if cfg!(miri) { 30 } else { 300 };
 
 fn step() -> impl Strategy<Value = Step> {
@@ -222,7 +222,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// It may forget, but what it says is what was said since the last event.
+    /// The table may forget answers, but each answer was inserted since the last event.
     #[test]
     fn against_a_map(steps in prop::collection::vec(step(), 0..STEPS)) {
         let (table, mut writer) = (small(), Writer::new());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Host tests of the protocol core in `proto/`: unit tests, property tests and a simulation of
-//! two nodes. The table of local addresses, which needs `core` alone too, is tested beside it. `cargo
-//! test` in this folder runs them; `make test-miri` does so under Miri, in a few minutes.
+//! Host tests of the protocol core in `proto/`: unit tests, property tests and a simulation of two
+//! nodes. The table of local addresses is tested here, too, because it also needs only `core`.
+//! `cargo test` in this folder runs them; `make test-miri` does so under Miri, in a few minutes.
 
 #![cfg(test)]
 

@@ -17,7 +17,7 @@ fn message(sequence: u64, payload: &[u8]) -> Header {
     }
 }
 
-/// A frame with as many of the messages as have room in it, and how many those are.
+/// Packs as many of the messages as fit. Returns the frame and their number.
 fn pack(payloads: &[Vec<u8>]) -> (Vec<u8>, usize) {
     let mut frame = vec![0xaa; 5000];
     let mut packer = Packer::new(&mut frame);
@@ -52,7 +52,7 @@ fn unpack(frame: &[u8]) -> Result<Vec<(Header, Vec<u8>)>, SplitError> {
 fn layout() {
     let (frame, count) = pack(&[b"abc".to_vec(), vec![], b"12345678".to_vec()]);
     assert_eq!(count, 3);
-    // 48 + 3, filled up to 56; 48; 48 + 8.
+    // 48 + 3, padded to 56; 48; 48 + 8.
     assert_eq!(frame.len(), 56 + 48 + 56);
     assert_eq!(&frame[48..56], b"abc\0\0\0\0\0");
     assert_eq!(&frame[152..], b"12345678");
@@ -92,7 +92,7 @@ fn short_buffer() {
 fn rules() {
     let (frame, _) = pack(&[b"abc".to_vec(), b"1234".to_vec()]);
     assert_eq!(unpack(&[]), Ok(vec![]));
-    // Cut in the header, in the payload, in what fills up, and behind it.
+    // Cut in the header, in the payload, in the padding, and behind it.
     assert_eq!(unpack(&frame[..47]), Err(SplitError::Short(47)));
     assert_eq!(unpack(&frame[..50]), Err(SplitError::Cut(3, 2)));
     assert_eq!(unpack(&frame[..51]).map(|found| found.len()), Ok(1));
@@ -121,7 +121,7 @@ fn peers_tell_that_they_take_them() {
     assert!(rx.takes_packed() && rx.tells_generation());
     rx.link_lost();
     assert!(!rx.takes_packed());
-    // As C RDS sends it.
+    // The map as C RDS sends it.
     let map = Header {
         exthdr: [0; 16],
         ..map
@@ -148,11 +148,12 @@ proptest! {
         }
     }
 
-    /// Whatever a peer sends: it ends, and what comes out lies in the frame, one behind the other.
+    /// For any frame the parser terminates. The messages lie within the frame, one behind the
+    /// other.
     #[test]
     fn any_frame(frame in prop::collection::vec(any::<u8>(), 0..5000), lens in prop::collection::vec(0u32..700, 0..8)) {
         let mut frame = frame;
-        // Some headers that pass.
+        // Some valid headers.
         let mut at = 0;
         for len in lens {
             let Some(head) = frame.get_mut(at..at + 48) else { break };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What programs say about memory: parsing, and the numbers that they might choose.
+//! Tests of `proto/rdma.rs`: parsing of RDMA arguments, with the numbers that programs might
+//! choose.
 
 use crate::proto::rdma::*;
 use proptest::prelude::*;
@@ -130,7 +131,7 @@ fn transfers() {
         ..REMOTE
     };
     assert_eq!(transfer(too_large, 1), Err(ArgError::TooLarge));
-    // That comes first, as with C.
+    // This check comes first, as in C RDS.
     assert_eq!(transfer(too_large, 0), Err(ArgError::TooLarge));
     let nowhere = Area {
         address: u64::MAX - 50,

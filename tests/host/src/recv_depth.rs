@@ -7,14 +7,14 @@ use proptest::prelude::*;
 
 const MOST: u32 = 64;
 
-/// A full ring.
+/// Returns a full ring.
 fn ring(first: u32, max: u32) -> RecvDepth {
     let mut ring = RecvDepth::new(first, max);
     ring.add(ring.missing());
     ring
 }
 
-/// A burst of frames, as far as receives are posted, and then a refill.
+/// Receives a burst of frames, limited by the posted receives, and then refills.
 fn burst(ring: &mut RecvDepth, frames: u32) {
     for _ in 0..frames.min(ring.posted()) {
         ring.arrive();
@@ -25,7 +25,7 @@ fn burst(ring: &mut RecvDepth, frames: u32) {
     ring.end_run();
 }
 
-/// A ring that a burst has made as deep as it gets.
+/// Returns a ring that bursts have made as deep as possible.
 fn deepest(first: u32, max: u32) -> RecvDepth {
     let mut ring = ring(first, max);
     while ring.depth() < max {
@@ -41,7 +41,7 @@ fn starts_small() {
     let ring = RecvDepth::new(15, 510);
     assert_eq!((ring.depth(), ring.missing(), ring.surplus()), (15, 15, 0));
     assert!(ring.is_small() && ring.is_low());
-    // A device may have less room than we want.
+    // A device may support fewer receives than wanted.
     assert_eq!(RecvDepth::new(15, 4).depth(), 4);
 }
 
@@ -155,7 +155,7 @@ fn a_ring_with_traffic_asks_for_none() {
         }
         assert_eq!(r.end_period(MOST).ask, 0);
     }
-    // It was used so little that it got smaller all the same.
+    // The ring still shrank, because it was used so little.
     assert_eq!(r.depth(), 15);
 }
 
@@ -176,8 +176,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 proptest! {
-    /// Whatever happens: the depth stays in its range, no more is posted than ever was asked for, and a
-    /// device is never given more than it has room for.
+    /// For any sequence of steps: the depth stays in its range, and the posted receives exceed
+    /// neither the depth that was wanted nor the device's limit.
     #[test]
     fn stays_in_range(first in 1..64u32, max in 1..1024u32, ops in ops()) {
         let mut r = RecvDepth::new(first, max);
@@ -203,7 +203,7 @@ proptest! {
         }
     }
 
-    /// A load that does not change makes a ring settle: it does not get deeper and less deep in turn.
+    /// Under a constant load a ring settles. Its depth does not oscillate.
     #[test]
     fn settles(load in 0..2000u32, max in 15..1024u32) {
         let mut r = deepest(15, max);

@@ -4,7 +4,7 @@
 
 use crate::proto::resolve::AddressPatience;
 
-/// An answer that was missed costs little, and a neighbour that is slow has as long as ever.
+/// A lost reply costs little time, and a slow neighbour gets the full time.
 #[test]
 fn limits_begin_short_and_grow() {
     let limits: Vec<u32> = AddressPatience::new().collect();

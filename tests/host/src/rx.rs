@@ -128,7 +128,7 @@ fn wrong_fragment_size() {
     assert!(rx.handle(&data(1, 4099), 3).is_ok());
 }
 
-/// The first fragment says how long those that follow are.
+/// The first fragment determines the length of the following ones.
 #[test]
 fn fragments_of_any_agreed_size() {
     for size in [FragmentSize::K4, FragmentSize::K8, FragmentSize::K16] {
@@ -163,7 +163,7 @@ fn fragments_of_any_agreed_size() {
             }
         }
     }
-    // A whole message in one frame, and sizes that nobody agrees on.
+    // A whole message in one frame, and sizes that are never negotiated.
     let mut rx = RecvState::new();
     assert!(rx.handle(&data(1, 16384), 16384).is_ok());
     for wrong in [1, 4095, 5000, 12288, 32768] {
@@ -196,7 +196,7 @@ fn nothing_but_acks_may_come_between_fragments() {
                 received: header.sequence
             })
         );
-        // The link is lost, and the message comes again as a whole.
+        // The link is lost, and the message is sent again as a whole.
         rx.link_lost();
         assert!(feed(&mut rx, &first).is_ok());
         assert_eq!(rx.ack(), 5);
@@ -291,7 +291,7 @@ fn heartbeat_is_a_message() {
     assert_eq!(rx.ack(), 1);
 }
 
-/// A link on which the map of a peer of this generation comes first.
+/// Starts a link, on which the map of a peer of this generation comes first.
 fn new_link(rx: &mut RecvState, generation: u32) {
     rx.link_lost();
     let map = Header::congestion_update(0, generation);
@@ -314,7 +314,7 @@ fn a_restarted_peer_may_retransmit() {
     new_link(&mut rx, 11);
     assert!(!duplicate(feed(&mut rx, &retransmitted(3))));
     assert!(duplicate(feed(&mut rx, &retransmitted(3))));
-    // A map later on, or one without a generation, changes nothing.
+    // A later map, or one without a generation, changes nothing.
     feed(&mut rx, &Header::congestion_update(0, 11)).unwrap();
     assert_eq!(rx.next_sequence(), 4);
     let map = Header {
@@ -325,9 +325,9 @@ fn a_restarted_peer_may_retransmit() {
     rx.link_lost();
     feed(&mut rx, &map).unwrap();
     assert_eq!(rx.next_sequence(), 4);
-    // C RDS may have taken the place of the peer.
+    // C RDS may have replaced the peer.
     assert!(!rx.tells_generation());
-    // Nor does one that comes after messages.
+    // A map that comes after messages changes nothing, either.
     feed(&mut rx, &data(1, 0)).unwrap();
     feed(&mut rx, &Header::congestion_update(0, 12)).unwrap();
     assert_eq!(rx.next_sequence(), 2);
@@ -335,7 +335,7 @@ fn a_restarted_peer_may_retransmit() {
     assert!(duplicate(feed(&mut rx, &retransmitted(1))));
 }
 
-/// A peer like C RDS has sent messages 1 to 6 on one connection.
+/// Returns the state after messages 1 to 6 of a peer like C RDS, on one connection.
 fn six_arrived() -> RecvState {
     let mut rx = RecvState::new();
     for sequence in 1..=6 {
@@ -344,7 +344,7 @@ fn six_arrived() -> RecvState {
     rx
 }
 
-/// Sends again from `first` to 6 on a new connection. How many of them are dropped.
+/// Receives `first` to 6 again on a new connection. Returns how many are dropped.
 fn dropped_from(rx: &mut RecvState, first: u64) -> usize {
     rx.link_lost();
     (first..=6)
@@ -355,16 +355,16 @@ fn dropped_from(rx: &mut RecvState, first: u64) -> usize {
 #[test]
 fn a_peer_without_a_generation_sends_the_oldest_first() {
     let mut rx = six_arrived();
-    // All of these may come again, or for the first time in a new life: the same frames.
+    // These may be repeated, or be the first messages after a restart. The frames look the same.
     assert_eq!(dropped_from(&mut rx, 1), 6);
     assert_eq!(dropped_from(&mut rx, 4), 3);
     assert_eq!(dropped_from(&mut rx, 4), 3);
-    // It had let go of these.
+    // The peer had already released these messages.
     assert_eq!(dropped_from(&mut rx, 2), 0);
     assert_eq!(rx.next_sequence(), 7);
-    // They were the first of its new life.
+    // They were the first messages after its restart.
     assert_eq!(dropped_from(&mut rx, 2), 5);
-    // Amid a connection nobody starts anew.
+    // A peer cannot restart in the middle of a connection.
     assert!(duplicate(feed(&mut rx, &retransmitted(1))));
 }
 
@@ -377,7 +377,7 @@ fn a_peer_without_a_generation_lets_go_of_what_it_knows_to_be_acknowledged() {
     let mut kept = RecvState::at(rx.position());
     assert_eq!(dropped_from(&mut rx, 5), 2);
     assert_eq!(dropped_from(&mut kept, 4), 0);
-    // Of old it knew more.
+    // The peer knew of more acknowledgements before.
     kept.peer_heard(6);
     kept.peer_heard(5);
     assert_eq!(dropped_from(&mut kept, 6), 0);
@@ -395,8 +395,8 @@ fn a_generation_says_more_than_numbers() {
 }
 
 proptest! {
-    /// Any frames: each accepted piece continues the one before, and no message grows beyond its
-    /// length.
+    /// For any frames, each accepted piece continues the one before, and no message grows beyond
+    /// its length.
     #[test]
     fn arbitrary_frames(frames in prop::collection::vec(
         (0u64..3, prop_oneof![Just(0u32), Just(8192), 0u32..20_000], 0u8..8,
@@ -427,7 +427,7 @@ proptest! {
     }
 }
 
-/// Who has kept the position drops what comes again, and only that. A peer that has started anew is noticed.
+/// With a kept position, exactly the repeated messages are dropped. A restarted peer is detected.
 #[test]
 fn a_position_outlives_the_rest() {
     let mut rx = RecvState::new();
@@ -445,6 +445,6 @@ fn a_position_outlives_the_rest() {
     let mut kept = RecvState::at(rx.position());
     feed(&mut kept, &Header::congestion_update(0, 78)).unwrap();
     assert!(!duplicate(feed(&mut kept, &retransmitted(1))));
-    // Nothing is known of one that never sent anything.
+    // A peer that never sent anything leaves no position.
     assert!(RecvState::at(RecvState::new().position()).is_unused());
 }

@@ -6,7 +6,7 @@ use crate::proto::tx::*;
 use crate::proto::wire::Flags;
 use proptest::prelude::*;
 
-/// Who sends, where that makes no difference.
+/// Port of the sender, where it makes no difference.
 const PORT: u16 = 4000;
 
 fn policy(packets: u32, bytes: u32) -> AckPolicy {
@@ -37,7 +37,7 @@ fn sequences_start_at_one() {
     assert_eq!(tx.next_sequence(), 4);
 }
 
-/// Nothing that was sent by an earlier one is acknowledged, and nothing that was not sent yet.
+/// Neither messages of an earlier life nor unsent ones are acknowledged.
 #[test]
 fn numbers_go_on_where_others_have_ended() {
     for first in [1, 2, 1000, u64::MAX / 2] {
@@ -54,18 +54,19 @@ fn numbers_go_on_where_others_have_ended() {
         assert_eq!(tx.handle_ack(first - 1), Ok(None));
         assert_eq!(tx.handle_ack(first), Ok(Some(first)));
         assert_eq!(tx.next_sequence(), first + 1);
-        // As if the others were acknowledged: a sender that runs short asks at once.
+        // Works as if earlier messages were acknowledged: under pressure the sender asks at once.
         let next = tx.assign(PORT);
         let flags = tx.transmit(next, 0, Pressure::High);
         assert_eq!(flags, Flags::ACK_REQUIRED);
     }
 }
 
-/// A new life begins behind all that the last one can have sent, and its numbers can be read.
+/// A new life begins after all sequence numbers that the last one can have used. Its numbers stay
+/// readable.
 #[test]
 fn a_life_begins_at_its_time() {
     const SECOND: u64 = 1_000_000_000;
-    // The first of January.
+    // 1 January of each year.
     let [in_2026, in_2043, in_2051] = [1_767_225_600, 2_303_683_200, 2_556_144_000];
     let at = |seconds: u64| first_sequence(seconds * SECOND);
     assert_eq!(at(0), 1);
@@ -102,7 +103,7 @@ fn a_sender_that_runs_short_asks_early() {
     assert_eq!(send(Pressure::High), (2, true));
     // The answer to that is on its way.
     assert_eq!(send(Pressure::High), (3, false));
-    // It may not be enough for one that waits: this one always asks.
+    // It may not be enough for a waiting sender, so this pressure always asks.
     assert_eq!(send(Pressure::Full), (4, true));
     assert_eq!(send(Pressure::Full), (5, true));
     assert_eq!(tx.handle_ack(4), Ok(Some(4)));
@@ -114,13 +115,13 @@ fn a_sender_that_runs_short_asks_early() {
         tx.transmit(sequence, 0, Pressure::High),
         Flags::ACK_REQUIRED
     );
-    // Nor is one request enough for ever.
+    // One request does not suffice forever.
     for count in 0..9 {
         let sequence = tx.assign(PORT);
         let asks = tx.transmit(sequence, 0, Pressure::High) == Flags::ACK_REQUIRED;
         assert_eq!(asks, count == 8);
     }
-    // A new connection knows nothing of what was asked on the old one.
+    // Requests on the old connection do not count on a new one.
     tx.reconnected();
     let sequence = tx.assign(PORT);
     assert_eq!(
@@ -134,7 +135,7 @@ fn whoever_acknowledges_a_message_has_read_its_header() {
     let mut tx = SendState::new(AckPolicy::default());
     requests(&mut tx, 4, 0);
     assert_eq!(tx.take_heard(), 0);
-    // Nothing to tell; then 7 and more.
+    // First no acknowledgement to report, then 7, then 9.
     for (sequence, ack) in [(1, 0), (2, 7), (3, 9)] {
         tx.tell(sequence, ack);
     }
@@ -146,7 +147,7 @@ fn whoever_acknowledges_a_message_has_read_its_header() {
     assert_eq!(tx.clone().take_heard(), 7);
     tx.handle_ack(4).unwrap();
     assert_eq!(tx.take_heard(), 9);
-    // It is told once: on the next connection the peer may be in another life.
+    // Reported once: on the next connection the peer may have restarted.
     assert_eq!(tx.take_heard(), 0);
     requests(&mut tx, 1, 0);
     tx.tell(5, 9);
@@ -198,7 +199,7 @@ fn an_ack_may_cover_a_cancelled_message() {
 }
 
 proptest! {
-    /// Against a model that keeps every message in a list.
+    /// Compares with a model that keeps every message in a list.
     #[test]
     fn acks_against_a_model(steps in prop::collection::vec((0u8..4, 0u64..40), 0..200)) {
         let mut tx = SendState::new(AckPolicy::default());
@@ -241,14 +242,14 @@ fn the_last_message_of_a_port_is_known() {
     let last = |tx: &SendState| [7, 8, 9, 7 + 32].map(|port| tx.last_of(port));
     assert_eq!(last(&tx), [0; 4]);
     assert_eq!([7, 8, 7].map(|port| tx.assign(port)), [1, 2, 3]);
-    // The last one is another port's that shares a place.
+    // The last entry belongs to another port in the same bucket.
     assert_eq!(last(&tx), [3, 2, 0, 3]);
     assert_eq!(tx.assign(7 + 32), 4);
     assert_eq!(last(&tx), [4, 2, 0, 4]);
 }
 
 proptest! {
-    /// No message is behind the last one of its port.
+    /// No message follows the last one of its port.
     #[test]
     fn last_messages_against_a_model(ports in prop::collection::vec(any::<u16>(), 0..200)) {
         let mut tx = SendState::new(AckPolicy::default());

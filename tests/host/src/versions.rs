@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who connects to whom: our proposals and answers against those of every kind of peer. In the end
-//! both sides have the same idea of the version, the type of service and the fragments, or no
+//! Negotiation between all kinds of peers: proposals and replies of this module against those of
+//! the others. Finally both sides agree on version, type of service and fragments, or there is no
 //! connection.
 
 use crate::proto::ib_private::*;
@@ -9,14 +9,14 @@ use crate::proto::wire::FragmentSize::{self, K16, K4, K8};
 
 const SIZES: [FragmentSize; 3] = [K4, K8, K16];
 
-/// A peer, and how it behaves.
+/// A peer, and its behaviour.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Peer {
     Ours(FragmentSize),
-    /// Linux 7.2: proposes 3.1, knows 4.0 and 4.1, has no idea of fragment sizes.
+    /// Linux 7.2: proposes 3.1, knows 4.0 and 4.1, and knows no fragment sizes.
     Mainline,
-    /// UEK: proposes 4.1, and 3.1 after a refusal unless there is a type of service. Has 4096
-    /// below 4.1, unless the other side's number is its own.
+    /// UEK: proposes 4.1, and after a refusal 3.1, unless there is a type of service. Uses 4096
+    /// bytes below 4.1, unless the other side announces the same size.
     Uek(FragmentSize),
     /// From before the type of service: 3.1 only, the other fields are 0.
     Old,
@@ -29,11 +29,11 @@ fn peers() -> Vec<Peer> {
     peers
 }
 
-/// What one side believes to be agreed on: version, type of service, fragment bytes.
+/// Parameters that one side considers agreed: version, type of service, fragment bytes.
 type Belief = ((u8, u8), u8, u32);
 
 impl Peer {
-    /// What the fragments of a UEK peer become when it reads `announced`.
+    /// Returns the fragment size of a UEK peer that reads `announced`.
     fn uek_fragment(own: FragmentSize, version: (u8, u8), announced: u16) -> u32 {
         let (own, announced) = (own.bytes(), u32::from(announced));
         match own.min(announced) {
@@ -43,7 +43,7 @@ impl Peer {
         }
     }
 
-    /// What it sends to connect, after so many refusals.
+    /// Returns the request that the peer sends after `refused` refusals.
     fn request(self, tos: u8, refused: u32) -> Private {
         let (here, there) = addrs();
         let fields = |major, minor, minor_mask, tos, frag_size| Private {
@@ -67,7 +67,7 @@ impl Peer {
         }
     }
 
-    /// What it answers, and believes from then on; nothing if it refuses.
+    /// Returns the peer's reply and its belief from then on, or `None` if it refuses.
     fn reply(self, request: &Private) -> Option<(Private, Belief)> {
         let (major, minor) = match (request.major, request.minor, request.minor_mask & 3) {
             (3, 1, _) => (3, 1),
@@ -106,7 +106,7 @@ impl Peer {
         Some((reply, belief))
     }
 
-    /// What it makes of the answer to its request; nothing if it gives up.
+    /// Returns the peer's belief after a reply to its request, or `None` if it gives up.
     fn accept(self, request: &Private, reply: &Private) -> Option<Belief> {
         let version = (reply.major, reply.minor);
         let fragment = match self {
@@ -126,13 +126,13 @@ fn addrs() -> (Addr, Addr) {
     (Addr::from_v4([10, 0, 0, 1]), Addr::from_v4([10, 0, 0, 2]))
 }
 
-/// Bytes as on the wire and back.
+/// Emits and parses the data, as on the wire.
 fn travel(private: &Private) -> Private {
     Private::parse_v4(&private.emit_v4().unwrap()).unwrap()
 }
 
-/// Connects until it works or six requests have come to nothing; the first `races` meet a peer
-/// that connects itself and refuses them. Returns what both believe, and after how many refusals.
+/// Connects until an attempt works or six have failed. In the first `races` attempts the peer
+/// connects itself and refuses. Returns what both believe, and the number of refusals.
 fn connect(active: Peer, passive: Peer, tos: u8, races: u32) -> Option<(Belief, u32)> {
     for refused in 0..6 {
         let request = travel(&active.request(tos, refused));
@@ -163,7 +163,7 @@ fn both_sides_agree_or_there_is_no_connection() {
             for (tos, races) in [(0, 0), (0, 1), (0, 2), (0, 3), (7, 0), (7, 1), (7, 2)] {
                 for (active, passive) in [(Peer::Ours(limit), peer), (peer, Peer::Ours(limit))] {
                     let outcome = connect(active, passive, tos, races);
-                    // 3.1 as it was cannot carry a type of service, so there is none with it.
+                    // The old 3.1 cannot carry a type of service, so no connection is possible.
                     let cannot = passive == Peer::Old && tos != 0;
                     assert_eq!(
                         outcome.is_some(),
@@ -201,7 +201,7 @@ fn the_best_that_the_peer_can_do_comes_out() {
     }
 }
 
-/// A request that a peer of 3.1 would take for one without a type of service is never made.
+/// No request is sent that a peer of 3.1 would take for one without a type of service.
 #[test]
 fn a_type_of_service_is_not_proposed_in_3_1() {
     for refused in 0..10 {

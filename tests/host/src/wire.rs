@@ -5,7 +5,7 @@
 use crate::proto::wire::*;
 use proptest::prelude::*;
 
-/// The checksum of the header by the book: 16-bit words, one after the other.
+/// Reference checksum of the header: 16-bit words, one after the other.
 fn checksum(bytes: &[u8; Header::LEN]) -> u16 {
     let mut sum = 0u32;
     for pair in bytes.chunks(2) {
@@ -23,7 +23,7 @@ fn emit(header: &Header) -> [u8; Header::LEN] {
     bytes
 }
 
-/// A header as it passes the parser.
+/// Returns a header that the parser accepts.
 fn any_header() -> impl Strategy<Value = Header> {
     (
         any::<(u64, u64, u16, u16, u8, u8, [u8; 16])>(),
@@ -103,7 +103,7 @@ fn congestion_update() {
         &bytes[..26],
         b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x09\0\0\x20\0\0\0\0\0\x01\0"
     );
-    // The generation, and that frames with several messages are welcome.
+    // The generation, and the flag that packed frames are accepted.
     assert_eq!(bytes[32..40], [6, 10, 11, 12, 13, 7, 0x80, 0]);
     assert_eq!(bytes[40..48], [0; 8]);
     assert_eq!(Header::parse(&bytes), Ok(header));

@@ -129,9 +129,9 @@ mod suite {
     fn a_type_of_service_is_a_service_level_where_there_is_a_subnet_manager() -> Result {
         let fake = FakeDevice::new(false, false)?;
         assert_eq!(fake.service_level(false, true), 105);
-        // The network's administrator has configured the mapping for this network.
+        // On RoCE the service level stays as the network's administrator has set it.
         assert_eq!(fake.service_level(true, true), 102);
-        // Neither mapping is looked up without a resolved route.
+        // An unresolved id has neither a device nor a route, so neither is accessed.
         assert_eq!(fake.service_level(false, false), 2);
         Ok(())
     }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who decides on a node: the connection machine, or a sketch of the one in the C implementation.
+//! The connection logic of a node: the connection machine, or a sketch of the one in C RDS.
 
 use crate::proto::connect::{Action, Event, Inputs, Machine, State};
 
 /// The connection machine of a node.
 #[derive(Clone)]
 pub(super) enum Brain {
-    /// The one under test.
+    /// The machine under test.
     Rust(Machine),
-    /// What C does: a request that finds it connecting is rejected, whoever sends it; one that
-    /// finds it up is rejected and breaks the connection; it reconnects whether or not it has
-    /// something to send, at once the first time and after a random backoff then.
+    /// Sketch of C RDS. While connecting, it rejects every request. While up, a request is rejected
+    /// and breaks the connection. It always reconnects, even with nothing to send: the first time
+    /// at once, then after a random backoff.
     C {
-        /// The state, of those that C has.
+        /// The state, of those that C RDS has.
         state: State,
         /// The limit of the next backoff in milliseconds, 0 for none.
         backoff: u32,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a node does without being told: every now and then it looks whether its connection is idle, and listens for a
-//! peer that it waits for. So both know in the end what there is.
+//! Periodic checks of a node: it checks whether its connection is idle, and whether a peer that it
+//! waits for is silent. So both nodes finally notice a broken link.
 
 use super::tests::SECOND;
 use super::{Cm, Happening, Time, World, MS};
@@ -9,19 +9,19 @@ use crate::proto::connect::{Event, State, Timing};
 use crate::proto::idle::{IdleDecision as OfIdle, IdleTimeouts};
 use crate::proto::keepalive::{KeepaliveDecision as OfSilence, KeepaliveLimit};
 
-/// How long a peer may be silent: what the module begins with.
+/// Default keepalive limit of the module.
 const KEEPALIVE_SECS: u32 = 30;
 const SILENCE: KeepaliveLimit = KeepaliveLimit::new(KEEPALIVE_SECS);
 
-/// How long idle connections stay: what the module begins with.
+/// Default idle timeout of the module.
 const IDLE_SECS: u32 = 600;
 const PATIENCE: IdleTimeouts = IdleTimeouts::new(IDLE_SECS);
 
-/// How long a message takes at the most when the two agree and the network is calm.
+/// Maximum time of a message when both nodes agree and the network is calm.
 pub(super) const DELIVERY: Time = 500 * MS;
 
 impl World {
-    /// Looks whether the connection of a node is idle, and does what is to be done.
+    /// Checks whether the connection of a node is idle, and carries out the decision.
     pub(super) fn check(&mut self, node: usize) {
         let decision = self.nodes[node].check(self.now, self.idle_timeouts);
         if self.trace {
@@ -36,7 +36,7 @@ impl World {
                 if decision == OfIdle::EndForRoom {
                     self.feed(node, Event::Idle);
                 }
-                // Before the worker comes to what the peer wants.
+                // Before the worker handles the peer's request.
                 if let Some(to) = self.nodes[node].request.take() {
                     self.send_cm(node, Cm::Reject { to });
                 }
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// Listens for the peer of a node, and does what is to be done.
+    /// Checks whether the peer of a node is silent, and carries out the decision.
     pub(super) fn listen(&mut self, node: usize) {
         let decision = self.nodes[node].listen(self.now, SILENCE);
         if self.trace {
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// Whether a node is up, and what it is up on is not there any more.
+    /// Returns `true` if a node is up on a link that no longer exists.
     pub(super) fn is_unaware(&self, node: usize) -> bool {
         let (this, other) = (&self.nodes[node], &self.nodes[1 - node]);
         let broken = this
@@ -80,7 +80,7 @@ impl World {
         this.state() == State::Up && (broken || this.peer_endpoint != other.endpoint)
     }
 
-    /// Whether neither has anything to do until a message comes, or somebody looks.
+    /// Returns `true` if neither node has anything to do until a message or a periodic check.
     pub(super) fn rests(&self) -> bool {
         let [a, b] = &self.nodes;
         match self.states() {
@@ -89,21 +89,22 @@ impl World {
                 linked && a.drained() && b.drained()
             }
             [State::Down, State::Down] => !a.pending() && !b.pending(),
-            // The other one has told, but that was lost.
+            // The other node has sent its disconnect, but that was lost.
             [State::Up, State::Down] => a.drained() && !b.pending(),
             [State::Down, State::Up] => b.drained() && !a.pending(),
             _ => false,
         }
     }
 
-    /// Whether both are up, and what each has to say gets through; or both are down, and have nothing to say. C RDS
-    /// never looks: what it is up on may be gone for as long as nobody says anything.
+    /// Returns `true` if both are up and can send, or both are down with nothing to send. C RDS
+    /// never checks: it may stay up on a lost link as long as neither node sends anything.
     pub(super) fn settled(&self) -> bool {
         let unaware = |node: usize| self.nodes[node].is_ours() && self.is_unaware(node);
         self.rests() && !(0..2).any(unaware)
     }
 
-    /// Whether something waits for the peer of a node that is up on nothing, and looks.
+    /// Returns `true` if a message waits for the peer of a node that is up on a lost link and
+    /// checks.
     pub(super) fn waits(&self) -> bool {
         (0..2).any(|node| {
             let this = &self.nodes[node];
@@ -111,10 +112,11 @@ impl World {
         })
     }
 
-    /// Nobody sends anything from here on, and who is up on nothing finds that out by looking. Where something waits
-    /// for the peer both are up in the end, and otherwise both are down, or up. Returns how long that took; `None` if
-    /// it is not so after the time that it may take. `looked`: the looks at idle connections have begun long ago, and
-    /// what they have sent has arrived.
+    /// Lets the periodic checks find lost links while no messages are queued. If a message waits
+    /// for the peer, both nodes must be up finally. Otherwise both must be down, or up.
+    ///
+    /// Returns the time that took, or `None` if it took longer than allowed. `looked`: checks for
+    /// idle connections began long ago, and what they have sent has arrived.
     pub(super) fn find_out(mut self, looked: bool) -> Option<Time> {
         self.idle_timeouts = PATIENCE;
         let idle_period = u64::from(PATIENCE.period_ms()) * MS;
@@ -122,9 +124,9 @@ impl World {
         let waits = self.waits();
         let limit = match (waits, looked) {
             (true, _) => u64::from(KEEPALIVE_SECS) * SECOND / 2 + silence_period,
-            // It is seen to be idle, and acknowledges.
+            // Found idle, and acknowledged.
             (false, false) => 2 * idle_period,
-            // It is closed.
+            // Closed.
             (false, true) => u64::from(IDLE_SECS) * SECOND + idle_period,
         } + self.allowance();
         self.looks_until = self.now + limit;
@@ -133,7 +135,7 @@ impl World {
                 continue;
             }
             if looked {
-                // Seen for the first time, acknowledged, and still up.
+                // Checked for the first time, acknowledged, and still up.
                 for _ in 0..3 {
                     self.nodes[node].check(self.now, PATIENCE);
                 }
@@ -148,8 +150,8 @@ impl World {
         (up || !waits).then_some(time)
     }
 
-    /// How long a message may take from here on. A node that does not know that its connection broke before
-    /// it was proven backs off when it notices.
+    /// Returns the maximum time of a message from here on. A connection that breaks before it was
+    /// proven makes its node back off on noticing.
     pub(super) fn allowance(&self) -> Time {
         let backs_off =
             |node| self.is_unaware(node) && self.now < self.nodes[node].up_since + SECOND;
@@ -160,7 +162,7 @@ impl World {
         }
     }
 
-    /// Runs until it is so, at the most for a while; returns how long that took.
+    /// Runs until `is_so` holds, at most for `limit`. Returns the time that took.
     pub(super) fn settle(&mut self, limit: Time, is_so: fn(&Self) -> bool) -> Option<Time> {
         let start = self.now;
         while !is_so(self) {
@@ -172,7 +174,7 @@ impl World {
         Some(self.now - start)
     }
 
-    /// One happening, or none until `end`.
+    /// Runs one event, or advances to `end` if none is due before.
     pub(super) fn step(&mut self, end: Time) {
         match self.agenda.peek() {
             Some(std::cmp::Reverse((time, _, _))) if *time <= end => {

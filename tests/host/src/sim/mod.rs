@@ -3,11 +3,15 @@
 //! Two nodes on a virtual clock: connection machines, send and receive states and real headers.
 //!
 //! Frames of one connection arrive in order, as on a reliable connection, until the connection
-//! breaks; what was not acknowledged then is sent again, so messages come twice. CM messages are
-//! delayed, overtake each other and get lost. A CM refuses a request for a queue pair whose number it
-//! knows as that of another connection, which is stale then. It knows none of connections in timewait:
-//! that of Linux forgets the number when timewait begins. The seed decides all of it.
-//! A failure prints its seed; `RDS_SIM_SEED=<seed>` runs that one alone and prints every step.
+//! breaks. Unacknowledged messages are then sent again, so messages may arrive twice. CM messages
+//! are delayed, overtake each other and get lost.
+//!
+//! A CM refuses a request whose queue pair number it knows from another connection, which is stale
+//! then. It does not know connections in timewait: Linux's CM forgets the number when timewait
+//! begins.
+//!
+//! The seed determines all of it. A failure prints its seed; `RDS_SIM_SEED=<seed>` runs that one
+//! alone and prints every step.
 
 mod brain;
 mod looks;
@@ -26,15 +30,15 @@ use std::collections::{BTreeMap, BinaryHeap};
 /// Microseconds since the start.
 type Time = u64;
 
-/// Names an endpoint, over both nodes and for ever.
+/// Number of an endpoint, unique over both nodes and all time.
 type EndpointId = u32;
 
 const MS: Time = 1000;
 
-/// After so long the CM says again what was not answered.
+/// Retry interval of the CM for unanswered messages.
 const CM_RETRY: Time = 300 * MS;
 
-/// How long connections may be idle, where nothing else is said and somebody looks.
+/// Default limit for idle connections in tests with periodic checks.
 const IDLE: IdleTimeouts = IdleTimeouts::new(2);
 
 /// A small generator, so that a seed means the same everywhere.
@@ -59,13 +63,13 @@ impl Rng {
     }
 }
 
-/// What the CM of one node tells that of the other.
+/// Messages from the CM of one node to that of the other.
 #[derive(Clone, Copy, Debug)]
 enum Cm {
     Request {
         from: EndpointId,
     },
-    /// Nobody waits for an answer to this request any more.
+    /// The sender no longer waits for an answer to this request.
     Withdraw {
         from: EndpointId,
     },
@@ -84,10 +88,10 @@ enum Cm {
     },
 }
 
-/// What is going to happen.
+/// Events of the simulation.
 #[derive(Clone, Debug)]
 enum Happening {
-    /// The application of a node queues a message of so many bytes.
+    /// The application of a node queues a message of `len` bytes.
     Queue {
         node: usize,
         len: u32,
@@ -96,7 +100,7 @@ enum Happening {
     Cancel {
         node: usize,
     },
-    /// An endpoint has something to say to its machine.
+    /// An endpoint reports an event to its machine.
     Endpoint {
         id: EndpointId,
         event: Event,
@@ -110,7 +114,7 @@ enum Happening {
         node: usize,
         message: Cm,
     },
-    /// The worker of a node comes to the request that waits for it.
+    /// The worker of a node handles the request that waits for it.
     Request {
         node: usize,
         from: EndpointId,
@@ -125,40 +129,40 @@ enum Happening {
     Break {
         node: usize,
     },
-    /// A node crashes and starts anew.
+    /// A node crashes and restarts.
     Restart {
         node: usize,
     },
-    /// Somebody says that the connection of a node is idle.
+    /// The connection of a node is reported idle.
     Idle {
         node: usize,
     },
-    /// A node looks whether its connection is idle, and does so again and again.
+    /// A node checks periodically whether its connection is idle.
     Look {
         node: usize,
     },
-    /// A node listens whether its peer is silent, and does so again and again.
+    /// A node checks periodically whether its peer is silent.
     Listen {
         node: usize,
     },
 }
 
-/// How unkind the network is.
+/// Faults and delays of the network.
 #[derive(Clone, Copy, Debug)]
 struct Weather {
     /// Percentage of CM messages lost and of local steps that fail.
     loss: u64,
-    /// A CM message takes up to this long.
+    /// Maximum delay of a CM message.
     cm_delay: Time,
-    /// A request waits up to this long for the worker.
+    /// Maximum time that a request waits for the worker.
     worker_delay: Time,
-    /// From here on nothing is lost and nothing breaks.
+    /// Time from which nothing is lost and nothing breaks.
     calm_from: Time,
-    /// The next CM messages, the first one in the lowest bit: whether it is lost.
+    /// Loss of the next CM messages: one bit each, the lowest first.
     fate: u32,
 }
 
-/// The two nodes and what lies between them.
+/// The two nodes and the network between them.
 #[derive(Clone)]
 struct World {
     now: Time,
@@ -168,25 +172,26 @@ struct World {
     rng: Rng,
     weather: Weather,
     nodes: [Node; 2],
-    /// The node of every endpoint that there ever was.
+    /// The node of every endpoint that ever existed.
     owners: Vec<usize>,
-    /// The number of its queue pair.
+    /// The queue pair number of each endpoint.
     queue_pairs: Vec<u32>,
-    /// So many numbers a node has. One comes again soon, or at once, and the first ones come again after a restart.
+    /// Count of queue pair numbers of a node. A number is reused soon or at once, and the first
+    /// ones are reused after a restart.
     numbers: u32,
-    /// How often a request had the queue pair number of a connection that was still there.
+    /// Count of requests with the queue pair number of an existing connection.
     stale: u32,
-    /// When the last frame to an endpoint arrives, and whether its connection is broken.
+    /// Arrival time of the last frame to an endpoint, and whether its connection is broken.
     links: BTreeMap<EndpointId, (Time, bool)>,
-    /// How long connections may be idle.
+    /// Limit for idle connections.
     idle_timeouts: IdleTimeouts,
-    /// When the looks end.
+    /// End of the periodic checks.
     looks_until: Time,
     trace: bool,
 }
 
 impl World {
-    /// Node 0 has the lower address.
+    /// Creates a world in which node 0 has the lower address.
     fn new(seed: u64, weather: Weather, brains: [Brain; 2], trace: bool) -> Self {
         let [a, b] = brains;
         World {
@@ -225,7 +230,7 @@ impl World {
         self.now < self.weather.calm_from && self.rng.percent(chance)
     }
 
-    /// Lets happen what is due until `end`. Returns whether nothing is left to happen.
+    /// Runs all events that are due until `end`. Returns `true` if no events are left.
     fn run_until(&mut self, end: Time) -> bool {
         while let Some(Reverse((time, _, _))) = self.agenda.peek().copied() {
             if time > end {
@@ -236,7 +241,7 @@ impl World {
         true
     }
 
-    /// Lets the next thing happen.
+    /// Runs the next event.
     fn run_one(&mut self) {
         let Some(Reverse((time, _, key))) = self.agenda.pop() else {
             return;
@@ -296,7 +301,7 @@ impl World {
         }
     }
 
-    /// All that the node knew is gone, and nobody is told.
+    /// Restarts a node. Its state is lost, and no other node is notified.
     fn restart(&mut self, node: usize) {
         let generation = self.rng.next() as u32;
         let life = self.nodes[node].life + 1;
@@ -314,7 +319,8 @@ impl World {
         self.nodes[1 - node].due_since_restart = 0;
     }
 
-    /// Nothing arrives from now on. Each side may notice soon; one that sends notices for sure.
+    /// Breaks a link: nothing arrives from now on. Each side may notice soon; a side that sends
+    /// always notices.
     fn break_link(&mut self, a: EndpointId, b: EndpointId) {
         for id in [a, b] {
             self.links.entry(id).or_default().1 = true;
@@ -344,7 +350,7 @@ impl World {
         let here = self.nodes[node].endpoint;
         match message {
             Cm::Request { from } if self.is_stale(node, from) => self.refuse_stale(node, from),
-            // Another one waits for the worker.
+            // Another request waits for the worker.
             Cm::Request { from } if self.nodes[node].request.is_some() => {
                 self.send_cm(node, Cm::Reject { to: from });
             }
@@ -372,15 +378,16 @@ impl World {
         }
     }
 
-    /// Whether the CM of a node knows the queue pair that a request is for as the peer's end of another connection.
+    /// Returns `true` if the CM of a node knows the queue pair of a request as the peer's end of
+    /// another connection.
     fn is_stale(&self, node: usize, from: EndpointId) -> bool {
         let number = |id: EndpointId| self.queue_pairs[id as usize];
         let peer = self.nodes[node].peer_endpoint;
         peer.is_some_and(|id| id != from && number(id) == number(from))
     }
 
-    /// The CM itself refuses the request. It ends the other connection, if that was up, as it would if the program had
-    /// asked for that, and tells when the peer's CM has answered.
+    /// Refuses a request in the CM. The CM disconnects the other connection if that was up, and
+    /// reports the end when the peer's CM has answered.
     fn refuse_stale(&mut self, node: usize, from: EndpointId) {
         self.stale += 1;
         self.send_cm(node, Cm::Reject { to: from });
@@ -435,7 +442,7 @@ impl World {
         }
         self.nodes[node].activity.arrived += 1;
         if self.nodes[node].state() == State::Accepting {
-            // Data says as much as the confirmation does.
+            // Data is as good as the confirmation.
             self.feed(node, Event::Established);
         }
         match self.nodes[node].receive(bytes, payload) {

@@ -11,14 +11,14 @@ use crate::proto::tx::{AckPolicy, Pressure, SendState};
 use crate::proto::wire::{fragment, fragments, Flags, FragmentSize, Header};
 use std::collections::VecDeque;
 
-/// A message on its way.
+/// A message that was queued.
 #[derive(Clone, Copy, Debug)]
 struct Message {
     sequence: u64,
     id: u32,
     len: u32,
     sent_before: bool,
-    /// A question: only for the peer to answer.
+    /// A probe, which only makes the peer answer.
     asks: bool,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Node {
     brain: Brain,
     pub(super) endpoint: Option<EndpointId>,
     pub(super) peer_endpoint: Option<EndpointId>,
-    /// The peer's endpoint in the request that is being decided on.
+    /// The peer's endpoint in the request that waits for a decision.
     pub(super) request: Option<EndpointId>,
     next_queue_pair: u32,
     /// Generation of the timer.
@@ -40,33 +40,33 @@ pub(super) struct Node {
     /// Part of a message has arrived.
     partial: bool,
     ack_due: bool,
-    /// What the peer has to receive: number and length of every message not cancelled.
+    /// Messages that the peer must receive: number and length of every message not cancelled.
     pub(super) sent: Vec<(u32, u32)>,
-    /// What has arrived from the peer.
+    /// Messages that have arrived from the peer.
     pub(super) delivered: Vec<(u32, u32)>,
     pub(super) duplicates: u32,
     generation: u32,
     pub(super) life: u32,
-    /// What the node had queued in its last life.
+    /// Messages that the node had queued in its last life.
     pub(super) sent_before_restart: Vec<(u32, u32)>,
-    /// How many messages were queued since the peer has restarted.
+    /// Number of messages queued since the peer restarted.
     pub(super) due_since_restart: usize,
-    /// The number that C RDS expects next.
+    /// The sequence number that C RDS expects next.
     expected_by_c: u64,
     pub(super) times_up: u32,
-    /// How many requests it has sent.
+    /// Number of requests that the node has sent.
     pub(super) times_asked: u32,
     pub(super) up_since: Time,
     idle_tracker: IdleTracker,
     keepalive: Keepalive,
-    /// Since the endpoint was made.
+    /// Activity since the endpoint was created.
     pub(super) activity: LinkActivity,
     /// The last message that the peer has acknowledged.
     acked: u64,
-    /// Connections that are idle need not be forgotten.
+    /// Idle connections need not be forgotten.
     pub(super) has_room: bool,
     pub(super) times_forgotten: u32,
-    /// How often the position of the peer was not.
+    /// Number of times that a connection was forgotten, but the position of its peer was kept.
     pub(super) positions_kept: u32,
 }
 
@@ -193,7 +193,7 @@ impl Node {
         self.keepalive.check(&snapshot, now * 1000, limit)
     }
 
-    /// Has the peer answer, behind all that is queued.
+    /// Queues a probe behind all messages.
     pub(super) fn ask(&mut self) {
         let sequence = self.tx.assign(0);
         self.keepalive.asked(sequence);
@@ -206,12 +206,12 @@ impl Node {
         });
     }
 
-    /// Whether the peer has told that it is like us.
+    /// Returns `true` if the peer has revealed that it runs this module.
     pub(super) fn knows_its_peer(&self) -> bool {
         self.rx.tells_generation()
     }
 
-    /// The node makes room: it will not know its peer again.
+    /// Forgets the connection to make room. The node will not recognise its peer afterwards.
     pub(super) fn forget(&mut self, generation: u32) {
         assert!(!self.pending() && self.endpoint.is_none());
         assert!(self.idle_tracker.is_about(&self.marks()));
@@ -234,7 +234,7 @@ impl Node {
         self.life += 1;
     }
 
-    /// Whether all that was queued has been sent at least once.
+    /// Returns `true` if all queued messages have been sent at least once.
     pub(super) fn drained(&self) -> bool {
         self.unsent.is_empty()
     }
@@ -242,7 +242,7 @@ impl Node {
     pub(super) fn receive(&mut self, bytes: &[u8; 48], payload: usize) -> Result<(), String> {
         let mut header = Header::parse(bytes).map_err(|error| format!("{error:?}"))?;
         if !self.is_ours() {
-            // C does not mind generations.
+            // C RDS ignores generations.
             header.exthdr = Default::default();
         }
         let acked = self.tx.handle_ack(header.ack);
@@ -274,7 +274,7 @@ impl Node {
                 };
                 self.duplicates += u32::from(last && duplicate);
                 let id = (u32::from(header.sport) << 16) | u32::from(header.dport);
-                // A question is for nobody.
+                // A probe is not delivered.
                 if last && !duplicate && id != 0 {
                     self.delivered.push((id, self.assembled));
                 }
@@ -284,7 +284,8 @@ impl Node {
         Ok(())
     }
 
-    /// Tells whether C RDS drops a message: it knows nothing of restarts, and of no modulo.
+    /// Returns `true` if C RDS drops the message. C RDS knows neither restarts nor wrapping
+    /// numbers.
     fn is_old_to_c(&mut self, header: &Header) -> bool {
         let old =
             header.sequence < self.expected_by_c && header.flags.contains(Flags::RETRANSMITTED);
@@ -294,13 +295,13 @@ impl Node {
         old
     }
 
-    /// Numbers the messages of a new life behind those of the former one, as the clock does.
+    /// Numbers the messages of a new life after those of the former one, as the clock does.
     pub(super) fn begin_behind(&mut self, former: &Self) {
         self.tx.begin_at(former.tx.next_sequence() + 1000);
         self.acked = self.tx.next_sequence() - 1;
     }
 
-    /// What was sent and not acknowledged goes back to the front of the queue, but for a question, which was for
+    /// Moves unacknowledged messages back to the front of the queue, except a probe, which was for
     /// this link.
     fn requeue(&mut self) {
         self.unacked.retain(|message| !message.asks);
@@ -322,7 +323,7 @@ impl Node {
 }
 
 impl World {
-    /// Feeds the machine of a node and carries out what it says.
+    /// Feeds the machine of a node and carries out its actions.
     pub(super) fn feed(&mut self, node: usize, event: Event) {
         let inputs = Inputs {
             lower: node == 0,
@@ -436,7 +437,7 @@ impl World {
         self.send_frame(node, &header, 4096);
     }
 
-    /// Sends what there is to send.
+    /// Sends all queued messages.
     pub(super) fn pump(&mut self, node: usize) {
         if self.nodes[node].state() != State::Up {
             return;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Every state of one node beside every state of the other, and every event on either side. What
-//! follows is disturbed in every simple way; then the network is calm, and the two have to find
-//! together.
+//! Every pair of states of the two nodes, with every event on either side. The following events are
+//! disturbed in every simple way. Then the network is calm, and the two nodes have to converge.
 
 use super::looks::DELIVERY;
 use super::tests::{seeds, SECOND};
@@ -12,13 +11,13 @@ use crate::proto::connect::{Event, State, Timing};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-/// What goes wrong after the event.
+/// Fault after the event.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     Nothing,
-    /// These of the CM messages that follow are lost, the first one in the lowest bit.
+    /// Loss of the next CM messages: one bit each, the lowest first.
     Lost(u32),
-    /// As much loss, in percent, until it is calm.
+    /// Percentage of loss until the network is calm.
     Storm(u64),
 }
 
@@ -35,10 +34,10 @@ const TROUBLES: [Trouble; 10] = [
     Trouble::Storm(60),
 ];
 
-/// How long the trouble may last.
+/// Maximum duration of the trouble.
 const TROUBLE: Time = 500 * MS;
 
-/// How often a pair of states is looked at, for each of what the two have to send.
+/// Number of samples of a pair of states, for each combination of queued messages.
 const SAMPLES: u32 = 2;
 
 impl World {
@@ -46,8 +45,8 @@ impl World {
         [0, 1].map(|node| self.nodes[node].state())
     }
 
-    /// Lets something happen to a node that may not be due. Whatever the event says about the
-    /// peer was true once: the peer has forgotten it since.
+    /// Feeds an event to a node that may not be due. The event's claim about the peer was true
+    /// once, but the peer has forgotten it since.
     fn inject(&mut self, node: usize, event: Event) {
         let state = self.nodes[node].state();
         match event {
@@ -87,27 +86,27 @@ impl World {
     }
 
     fn forgotten_endpoint(&mut self, node: usize) -> u32 {
-        // No endpoint that is there has this number.
+        // No existing endpoint has this number.
         self.name_endpoint(node, self.numbers)
     }
 }
 
-/// How long two nodes may take until they agree: a message was lost just before it became calm, so
-/// one of them waits for an answer until its time is over; the other one may have begun to wait
-/// for it only then.
+/// Returns the maximum time until two nodes agree. A message was lost just before the network
+/// became calm, so one node waits until its timeout. The other one may have begun to wait only
+/// then.
 fn idle_timeouts() -> Time {
     let timing = Timing::default();
     u64::from(2 * timing.watchdog_ms + timing.backoff_max_ms) * MS
 }
 
-/// How long things took at the most.
+/// Maximum times that were seen.
 #[derive(Clone, Copy, Debug, Default)]
 struct Worst {
     /// Until both had nothing to do.
     rested: Time,
-    /// Until a message had arrived that was sent then.
+    /// Until the arrival of a message that was sent after that.
     delivered: Time,
-    /// Until who was up on nothing had found out by looking, where something waited, and where nothing did.
+    /// Until checks had found a lost link: with a waiting message, and without one.
     found_out: [Time; 2],
 }
 
@@ -154,7 +153,7 @@ fn converge(world: &World, node: usize, event: Event, trouble: Trouble) -> Worst
     };
     if !world.settled() {
         let waits = world.waits();
-        // A peer that looks have found there has told what it is.
+        // A peer that earlier checks found up has revealed that it runs this module.
         let known = |node: usize| {
             let this = &world.nodes[node];
             this.state() != State::Up || this.knows_its_peer()
@@ -170,7 +169,7 @@ fn converge(world: &World, node: usize, event: Event, trouble: Trouble) -> Worst
             *found_out = time.max(*found_out);
         }
     }
-    // Then either of them, or both, can send.
+    // Afterwards either node, or both, can send.
     for senders in [0b01, 0b10, 0b11] {
         let mut world = world.clone();
         let before = [0, 1].map(|node| world.nodes[node].delivered.len());
@@ -203,7 +202,8 @@ fn converge(world: &World, node: usize, event: Event, trouble: Trouble) -> Worst
 
 type Seen = BTreeMap<(String, [bool; 2]), u32>;
 
-/// Walks through a stormy story; at each moment that is new, tries what may come.
+/// Runs a random simulation with faults. At each state pair not seen before, tries all events and
+/// troubles.
 fn explore(seed: u64, trace: bool, brains: [Brain; 2], seen: &mut Seen) -> Worst {
     let mut worst = Worst::default();
     let mut rng = Rng(!seed);
@@ -243,7 +243,7 @@ fn explore(seed: u64, trace: bool, brains: [Brain; 2], seen: &mut Seen) -> Worst
             }
         }
         if rng.percent(3) && world.now < 3 * SECOND {
-            // Something that the storm does not bring forth.
+            // An event that the faults do not cause by themselves.
             let (node, event) = (
                 rng.below(2) as usize,
                 EVENTS[rng.below(EVENTS.len() as u64) as usize],

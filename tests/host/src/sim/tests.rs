@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the two nodes have to achieve.
+//! Requirements on two nodes: delivery, order, convergence and times.
 
 use super::{Brain, Happening, Node, Rng, Time, Weather, World, MS};
 use crate::proto::connect::{Event, State};
@@ -9,7 +9,7 @@ use std::cell::Cell;
 
 pub(super) const SECOND: Time = 1000 * MS;
 
-/// Runs `check` with many seeds, or with the one from the environment. Returns how many.
+/// Runs `check` with `count` seeds, or with the one from the environment. Returns how many.
 pub(super) fn seeds(count: u64, check: impl Fn(u64, bool)) -> u64 {
     match std::env::var("RDS_SIM_SEED") {
         Ok(seed) => {
@@ -37,7 +37,7 @@ impl Drop for Report {
     }
 }
 
-/// Whoever sees a failure has what it takes to see it again.
+/// Each failure prints what is needed to reproduce it.
 #[test]
 #[cfg_attr(miri, ignore = "no processes there")]
 fn a_failure_prints_its_seed() {
@@ -58,7 +58,7 @@ fn a_failure_prints_its_seed() {
     assert!(!done.status.success());
 }
 
-/// A length that is likely to lie next to a fragment boundary.
+/// Returns a length that is likely to lie next to a fragment boundary.
 fn length(rng: &mut Rng) -> u32 {
     let near = 4096 * rng.below(4) as u32;
     match rng.below(8) {
@@ -79,8 +79,8 @@ fn assert_delivered(world: &World) {
     }
 }
 
-/// Messages, losses and breaks for ten seconds; then all of it has to arrive. Returns how many
-/// messages arrived a second time.
+/// Runs messages, losses and breaks for ten seconds; then all messages must arrive. Returns how
+/// many messages arrived a second time.
 fn storm(seed: u64, trace: bool, brains: [Brain; 2]) -> u32 {
     let mut rng = Rng(!seed);
     let weather = Weather {
@@ -100,11 +100,11 @@ fn storm(seed: u64, trace: bool, brains: [Brain; 2]) -> u32 {
             world.at(time, Happening::Cancel { node });
         }
         if rng.percent(20) {
-            // In the middle of what is on the wire.
+            // Within the frames on the wire.
             world.at(time + rng.below(500), Happening::Break { node });
         }
         if rng.percent(20) {
-            // Before it, or while it is under way.
+            // Before it, or while it is in transit.
             let node = rng.below(2) as usize;
             world.at(time + rng.below(500), Happening::Idle { node });
         }
@@ -124,7 +124,7 @@ fn storm(seed: u64, trace: bool, brains: [Brain; 2]) -> u32 {
     duplicates
 }
 
-/// Both ask at the same time, on a network that loses nothing.
+/// Both nodes connect at the same time, on a network that loses nothing.
 #[test]
 fn nodes_that_meet_come_up_once() {
     seeds(3000, |seed, trace| {
@@ -137,7 +137,8 @@ fn nodes_that_meet_come_up_once() {
             fate: 0,
         };
         let mut world = World::new(seed, weather, [Brain::rust(), Brain::rust()], trace);
-        // That of what was given up, in the connection: the CM itself would end it.
+        // No number is reused. The CM itself would end a connection that shares its number with an
+        // abandoned attempt.
         world.numbers = u32::MAX;
         for node in 0..2 {
             world.at(0, Happening::Queue { node, len: 64 });
@@ -173,8 +174,8 @@ fn everything_arrives_with_c_on_the_other_side() {
     });
 }
 
-/// The first of two nodes with these brains crashes amid traffic, and starts anew. Returns the world
-/// when it has come to rest, and which node that was.
+/// Crashes and restarts the first of two nodes amid traffic. Returns the world at rest, and the
+/// index of that node.
 fn crash_amid_traffic(seed: u64, trace: bool, [brain, other]: [Brain; 2]) -> (World, usize) {
     let mut rng = Rng(!seed);
     let weather = Weather {
@@ -208,8 +209,8 @@ fn crash_amid_traffic(seed: u64, trace: bool, [brain, other]: [Brain; 2]) -> (Wo
     (world, crashed)
 }
 
-/// One node crashes in the middle. What is queued later has to arrive; of what was queued before,
-/// no message may arrive twice in the life of its receiver, or out of order.
+/// Crashes one node in the middle. Later messages must arrive. Of earlier ones, none may arrive
+/// twice in one life of its receiver, or out of order.
 fn is_not_taken_for_its_old_self(seed: u64, trace: bool, other: Brain) -> u32 {
     let (world, crashed) = crash_amid_traffic(seed, trace, [Brain::rust(), other]);
     let (crashed, other) = (&world.nodes[crashed], &world.nodes[1 - crashed]);
@@ -234,7 +235,7 @@ fn a_restarted_node_is_not_taken_for_its_old_self() {
     assert!(runs == 1 || stale.get() > runs / 10);
 }
 
-/// C RDS remembers the numbers of the last life, and drops all before them that comes again.
+/// C RDS remembers the numbers of the last life, and drops all retransmissions before them.
 #[test]
 fn c_does_not_take_a_restarted_node_for_its_old_self() {
     seeds(300, |seed, trace| {
@@ -242,8 +243,9 @@ fn c_does_not_take_a_restarted_node_for_its_old_self() {
     });
 }
 
-/// C RDS crashes in the middle, and says nothing of it. Nothing that it sends arrives twice or out of order. The first
-/// messages of its new life are lost if they came again only, and nothing shows that they are new.
+/// C RDS crashes in the middle, and does not reveal it. Its messages arrive at most once and in
+/// order. The first messages of its new life are lost if only retransmissions arrive and nothing
+/// shows that they are new.
 #[test]
 fn a_restarted_c_node_is_told_from_its_old_self_by_what_it_sends() {
     let lost = Cell::new(0);
@@ -260,12 +262,12 @@ fn a_restarted_c_node_is_told_from_its_old_self_by_what_it_sends() {
         lost.set(lost.get() + crashed.sent.len() - (arrived.len() - old));
     });
     println!("{} messages were lost in {runs} runs", lost.get());
-    // Four times as many if all that comes again is taken for old.
+    // Four times as many would be lost if all retransmissions were considered old.
     assert!(lost.get() < 7);
 }
 
-/// Messages, with idle times between them in which both nodes close the connection, and one or both forget
-/// it as soon as they may.
+/// Sends messages with idle times between them. Then both nodes close the connection, and one or
+/// both forget it as soon as they may.
 fn idle_times(seed: u64, trace: bool, brains: [Brain; 2]) -> Idle {
     let mut rng = Rng(!seed);
     let weather = Weather {
@@ -292,7 +294,7 @@ fn idle_times(seed: u64, trace: bool, brains: [Brain; 2]) -> Idle {
         let len = length(&mut rng);
         world.at(time, Happening::Queue { node, len });
         if rng.percent(20) {
-            // Also before it was acknowledged for the first time.
+            // Also before the first acknowledgement.
             let within = [10 * MS, 10 * MS, 4 * SECOND][rng.below(3) as usize];
             world.at(time + rng.below(within), Happening::Break { node });
         }
@@ -300,7 +302,7 @@ fn idle_times(seed: u64, trace: bool, brains: [Brain; 2]) -> Idle {
     assert!(world.run_until(200 * SECOND), "it never comes to rest");
     assert_delivered(&world);
     for node in &world.nodes {
-        // C connects again at once.
+        // C RDS reconnects at once.
         assert!(!ours || (node.state(), node.endpoint) == (State::Down, None));
     }
     let sum = |count: fn(&Node) -> u32| world.nodes.iter().map(count).sum();
@@ -311,7 +313,8 @@ fn idle_times(seed: u64, trace: bool, brains: [Brain; 2]) -> Idle {
     }
 }
 
-/// How often the connection came up, was forgotten, and was forgotten but for the position of the peer.
+/// Number of times that the connection came up, was forgotten, and was forgotten except the peer's
+/// position.
 #[derive(Clone, Copy, Debug, Default)]
 struct Idle {
     up: u32,
@@ -346,7 +349,7 @@ fn idle_connections_are_closed_and_forgotten_and_nothing_is_lost() {
     );
 }
 
-/// C RDS knows no generations, and connects again at once.
+/// C RDS knows no generations, and reconnects at once.
 #[test]
 fn idle_connections_of_c_are_forgotten_and_nothing_is_lost() {
     let total = Cell::new(Idle::default());
@@ -362,8 +365,8 @@ fn idle_connections_of_c_are_forgotten_and_nothing_is_lost() {
     );
 }
 
-/// Both sides send at about the same time, on a network that loses nothing. Returns when the last
-/// message has arrived.
+/// Both nodes send at about the same time, on a network that loses nothing. Returns the time when
+/// the last message has arrived.
 fn simultaneous(seed: u64, trace: bool, brains: [Brain; 2]) -> Time {
     let mut rng = Rng(!seed);
     let weather = Weather {
@@ -396,7 +399,7 @@ fn simultaneous(seed: u64, trace: bool, brains: [Brain; 2]) -> Time {
     connected.max(again)
 }
 
-/// Runs until `messages` have arrived in all; returns when that was.
+/// Runs until `messages` have arrived in all. Returns the time of that.
 fn finish(world: &mut World, messages: usize) -> Time {
     let mut time = 0;
     while world
@@ -432,8 +435,8 @@ fn simultaneous_connects_converge_with_c_on_the_other_side() {
     });
 }
 
-/// Where many want to connect, a request waits for its worker until after the peer has taken ours and
-/// withdrawn it. Then it must not replace what has just come up.
+/// With many connections, a request may wait for its worker until the peer has accepted this node's
+/// request and withdrawn its own. Then it must not replace the new connection.
 #[test]
 fn a_request_that_was_withdrawn_is_not_taken() {
     let twice = Cell::new(0);
@@ -455,30 +458,30 @@ fn a_request_that_was_withdrawn_is_not_taken() {
         twice.set(twice.get() + u64::from(world.nodes.iter().any(|node| node.times_up > 1)));
     });
     println!("connected more than once in {} of {runs} runs", twice.get());
-    // The worker may come to it while the news is under way.
+    // The worker may handle it while the withdrawal is in transit.
     assert!(twice.get() <= runs / 20);
 }
 
-/// The queue pair of one of two nodes fails, when everything has long been delivered.
+/// Parameters for a queue pair error after everything was delivered long ago.
 struct QueuePairError {
     brains: [Brain; 2],
-    /// How long the connection has lasted.
+    /// Time that the connection has lasted.
     before: Time,
     cm_delay: Time,
-    /// How many numbers of queue pairs a node has, if not a few.
+    /// Number of queue pair numbers of a node, if not the default.
     numbers: Option<u32>,
 }
 
-/// What came after it, by node.
+/// Results after the error, by node.
 struct Aftermath {
-    /// How long after the failure, or after it was sent if that was later, the last message
-    /// arrived.
+    /// Time until the last message arrived, after the failure or after it was sent, whichever is
+    /// later.
     late: Time,
     times_up: [u32; 2],
     times_asked: [u32; 2],
 }
 
-/// Then one of the nodes, or both, have something to send.
+/// Fails the queue pair. Afterwards one of the nodes, or both, send messages.
 fn queue_pair_error(seed: u64, trace: bool, how: QueuePairError) -> Aftermath {
     let QueuePairError {
         brains,
@@ -496,7 +499,7 @@ fn queue_pair_error(seed: u64, trace: bool, how: QueuePairError) -> Aftermath {
     };
     let mut world = World::new(seed, weather, brains, trace);
     world.numbers = numbers.unwrap_or(world.numbers);
-    // Who has sent last does not know whether that has arrived, and wants the connection.
+    // The last sender does not know whether its message has arrived, and wants the connection.
     let node = rng.below(2) as usize;
     world.happen(Happening::Queue { node, len: 100 });
     let mut first = finish(&mut world, 1);
@@ -569,8 +572,8 @@ fn traffic_goes_on_soon_after_a_queue_pair_error() {
     println!("{:?} ms at the most", worst.get().map(|time| time / MS));
 }
 
-/// A node whose wait is over before the other one's request is there asks, too, and one of the two
-/// attempts fails; but no connection comes up in vain.
+/// A node may stop waiting before the other's request arrives. Then both connect, and one attempt
+/// fails. But no connection is established in vain.
 #[test]
 fn a_proven_connection_comes_back_once() {
     let crossed = Cell::new([0_u32; 2]);
@@ -580,7 +583,8 @@ fn a_proven_connection_comes_back_once() {
             brains: [Brain::rust(), Brain::rust()],
             before: 5 * SECOND,
             cm_delay: if slow { 300 * MS } else { 5 * MS },
-            // That of what was given up, in the connection: the CM itself would end it.
+            // No number is reused. The CM itself would end a connection that shares its number with
+            // an abandoned attempt.
             numbers: Some(u32::MAX),
         };
         let after = queue_pair_error(seed, trace, how);
