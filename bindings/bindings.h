@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the bindgen run of this module reads: the kernel headers that the `kernel` crate has no
- * bindings for, and the functions of helpers.c. Only kapi/ may use the result.
+ * Input of bindgen: the kernel headers for which the `kernel` crate has no bindings, and the
+ * functions of helpers.c. Only kapi/ may use the result.
  */
 #ifndef RDS_RUST_BINDINGS_H
 #define RDS_RUST_BINDINGS_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * C functions for the socket and synchronisation wrappers of kapi/: macros, static inlines and
- * fields of structures that are opaque to our bindings.
+ * fields of structures that are opaque to bindgen.
  */
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
@@ -20,9 +20,11 @@
 
 #include "helpers.h"
 
-/* The module! macro has no version. Programs that look for RDS's find C's. */
+/*
+ * The module! macro has no version. Programs that look for the version of RDS expect that of C RDS.
+ */
 MODULE_VERSION("4.0");
-/* That of this module, from the file VERSION. */
+/* Version of this module, from the file VERSION. */
 MODULE_INFO(release, RDS_RUST_RELEASE);
 
 /* sync */
@@ -63,7 +65,15 @@ void rds_rust_init_completion(struct completion *done)
 	init_completion(done);
 }
 
-/* False if it has not happened in time. Sleeps. */
+/**
+ * rds_rust_wait_for_completion() - wait for a completion for a limited time
+ * @done: the completion
+ * @timeout_ms: limit in milliseconds
+ *
+ * Sleeps.
+ *
+ * Return: false if the time has expired.
+ */
 bool rds_rust_wait_for_completion(struct completion *done, unsigned int timeout_ms)
 {
 	return wait_for_completion_timeout(done, msecs_to_jiffies(timeout_ms)) > 0;
@@ -74,10 +84,18 @@ struct workqueue_struct *rds_rust_alloc_workqueue(const char *name, unsigned int
 	return alloc_workqueue("%s", flags, max_active, name);
 }
 
-/*
- * Sets a timer, one that is set before only if @anew. Returns how many references to the item are left
- * over: that of the timer that was set before and is not any more, and the caller's if that stays, or if
- * someone else sets the timer or waits for it to be cancelled.
+/**
+ * rds_rust_arm_delayed_work() - start the timer of a work item
+ * @wq: queue for the item
+ * @dwork: the item
+ * @delay: time in jiffies
+ * @anew: restart a timer that is running
+ *
+ * The caller passes a reference to the item for the timer. A running timer that is cancelled leaves
+ * its reference over. The caller's is left over if the running timer stays, or if another task
+ * starts the timer or waits for its cancellation.
+ *
+ * Return: the number of references to the item that are left over.
  */
 unsigned int rds_rust_arm_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
 				       unsigned long delay, bool anew)
@@ -97,15 +115,22 @@ u64 rds_rust_ktime_get_real_ns(void)
 	return ktime_get_real_ns();
 }
 
-/* Whether the caller may exceed limits of users. */
+/**
+ * rds_rust_is_resource_admin() - check whether the caller may exceed limits of users
+ *
+ * Return: true if the caller has CAP_SYS_RESOURCE. Denials are not audited.
+ */
 bool rds_rust_is_resource_admin(void)
 {
 	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
 }
 
-/*
- * The user that the caller counts for: its effective user, or who has made the outermost user
- * namespace that it is in, apart from those that root has made.
+/**
+ * rds_rust_current_payer() - find the user to whom resources of the caller are charged
+ *
+ * User namespaces that root has created are ignored.
+ *
+ * Return: the owner of the outermost user namespace of the caller, or else its effective user.
  */
 u32 rds_rust_current_payer(void)
 {
@@ -154,7 +179,12 @@ void rds_rust_this_cpu_add(u64 __percpu *counter, u64 value)
 	this_cpu_add(*counter, value);
 }
 
-/* One more of @events, with @value of @amount. */
+/**
+ * rds_rust_this_cpu_count() - count an event and an amount
+ * @events: counter that is incremented
+ * @amount: counter to which @value is added
+ * @value: amount of this event
+ */
 void rds_rust_this_cpu_count(u64 __percpu *events, u64 __percpu *amount, u64 value)
 {
 	this_cpu_inc(*events);
@@ -171,7 +201,12 @@ u64 rds_rust_sum_percpu(u64 __percpu *counter)
 	return sum;
 }
 
-/* There are four kinds of messages. */
+/**
+ * rds_rust_printk_ratelimit() - check whether a message may be logged
+ * @kind: kind of message, 0 to 3; each kind has its own limit
+ *
+ * Return: true if the message may be logged.
+ */
 bool rds_rust_printk_ratelimit(unsigned int kind)
 {
 	static struct ratelimit_state limits[] = {
@@ -192,7 +227,7 @@ static int rds_view_show(struct seq_file *m, void *unused)
 
 	return view->show(m, view->data);
 }
-/* With this module as their owner. */
+/* This module is the owner of the files. */
 DEFINE_SHOW_ATTRIBUTE(rds_view);
 
 struct dentry *rds_rust_debugfs_dir(const char *name)
@@ -217,12 +252,20 @@ bool rds_rust_seq_is_full(struct seq_file *m)
 
 /* mm */
 
-/* Who may sleep is a program that makes it, or a kernel thread, which nothing is charged to. */
+/**
+ * rds_rust_kmalloc() - allocate memory
+ * @size: size in bytes
+ * @atomic: do not sleep
+ *
+ * Memory is charged to the program unless @atomic. Kernel threads are not charged.
+ *
+ * Return: the memory, or NULL.
+ */
 void *rds_rust_kmalloc(size_t size, bool atomic)
 {
 	gfp_t gfp = atomic ? GFP_ATOMIC : GFP_KERNEL_ACCOUNT;
 
-	/* Which cache it is for a constant size is known when this is compiled. */
+	/* A constant size lets the compiler select the cache. */
 	if (size > 128 && size <= 192)
 		return kmalloc(192, gfp);
 	if (size > 192 && size <= 256)
@@ -230,7 +273,7 @@ void *rds_rust_kmalloc(size_t size, bool atomic)
 	return kmalloc(size, gfp);
 }
 
-/* kapi/shrinker.rs has these numbers, because bindgen cannot read their casts. */
+/* kapi/shrinker.rs repeats these numbers, because bindgen cannot evaluate their casts. */
 static_assert(SHRINK_STOP == ULONG_MAX && SHRINK_EMPTY == ULONG_MAX - 1);
 
 struct shrinker *
@@ -301,7 +344,12 @@ void rds_rust_sock_put(struct sock *sk)
 	sock_put(sk);
 }
 
-/* Ends the socket's life for user space; the last reference may be dropped much later. */
+/**
+ * rds_rust_sock_release() - end the life of a socket for user space
+ * @sock: the socket
+ *
+ * The last reference may be dropped much later.
+ */
 void rds_rust_sock_release(struct socket *sock)
 {
 	struct sock *sk = sock->sk;
@@ -337,19 +385,38 @@ u64 rds_rust_sk_inode(const struct sock *sk)
 	return sock_i_ino(sk);
 }
 
-/* sk_rcvbuf, which is not negative, and in the highest bit whether the time of arrival is wanted. */
+/**
+ * rds_rust_sk_recv_buffer() - read the size of the receive buffer and the timestamp option
+ * @sk: the socket
+ *
+ * Return: sk_rcvbuf, which is not negative. The highest bit is set if receive timestamps are
+ * enabled.
+ */
 unsigned int rds_rust_sk_recv_buffer(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_rcvbuf) | (unsigned int)sock_flag(sk, SOCK_RCVTSTAMP) << 31;
 }
 
-/* Whether the time of arrival is wanted (1), in nanoseconds (2), by the newer of its two numbers (4). */
+/**
+ * rds_rust_sk_timestamps() - read the options for receive timestamps
+ * @sk: the socket
+ *
+ * Return: 1 if timestamps are enabled, plus 2 for nanoseconds, plus 4 for the newer option number.
+ */
 unsigned int rds_rust_sk_timestamps(const struct sock *sk)
 {
 	return sock_flag(sk, SOCK_RCVTSTAMP) | sock_flag(sk, SOCK_RCVTSTAMPNS) << 1 |
 	       sock_flag(sk, SOCK_TSTAMP_NEW) << 2;
 }
 
+/**
+ * rds_rust_sk_set_timestamps() - set SO_TIMESTAMP
+ * @sk: the socket
+ * @on: enable timestamps, in microseconds
+ * @new: the program used the newer of the two option numbers
+ *
+ * Takes the socket lock; may sleep.
+ */
 void rds_rust_sk_set_timestamps(struct sock *sk, bool on, bool new)
 {
 	lock_sock(sk);
@@ -359,7 +426,12 @@ void rds_rust_sk_set_timestamps(struct sock *sk, bool on, bool new)
 	release_sock(sk);
 }
 
-/* Whether the caller administers the socket's network namespace. */
+/**
+ * rds_rust_sk_net_admin() - check whether the caller administers the socket's network namespace
+ * @sk: the socket
+ *
+ * Return: true if the caller has CAP_NET_ADMIN there.
+ */
 bool rds_rust_sk_net_admin(const struct sock *sk)
 {
 	return ns_capable(sock_net(sk)->user_ns, CAP_NET_ADMIN);
@@ -380,13 +452,24 @@ bool rds_rust_sk_has_error(const struct sock *sk)
 	return READ_ONCE(sk->sk_err) || !skb_queue_empty_lockless(&sk->sk_error_queue);
 }
 
-/* An error that the program reads once: by a call that takes it, or by SO_ERROR. */
+/**
+ * rds_rust_sk_set_error() - report an error to the program
+ * @sk: the socket
+ * @error: positive errno
+ *
+ * The program reads the error once: through a call that takes it, or through SO_ERROR.
+ */
 void rds_rust_sk_set_error(struct sock *sk, int error)
 {
 	WRITE_ONCE(sk->sk_err, error);
 }
 
-/* 0 or a negative error. */
+/**
+ * rds_rust_sk_take_error() - take the error that was set for the program
+ * @sk: the socket
+ *
+ * Return: 0 or a negative errno.
+ */
 int rds_rust_sk_take_error(struct sock *sk)
 {
 	return sock_error(sk);
@@ -397,7 +480,7 @@ struct rds_sleeper {
 	__poll_t events;
 };
 
-/* Readers and writers share a queue. */
+/* Wakes only sleepers whose events match, because readers and writers share a queue. */
 static int rds_sleeper_wake(struct wait_queue_entry *wait, unsigned int mode, int sync, void *key)
 {
 	struct rds_sleeper *sleeper = container_of(wait, struct rds_sleeper, wait);
@@ -407,9 +490,19 @@ static int rds_sleeper_wake(struct wait_queue_entry *wait, unsigned int mode, in
 	return autoremove_wake_function(wait, mode, sync, key);
 }
 
-/*
- * Waits until @condition, for what @events tell of; @alone: one of those who wait is woken at a time.
- * Returns what remains of @timeout (in jiffies), 0 when it is over, -ERESTARTSYS after a signal.
+/**
+ * rds_rust_sk_wait() - wait for a condition on the socket's wait queue
+ * @sk: the socket
+ * @condition: function that returns true if the wait is over
+ * @arg: argument of @condition
+ * @timeout: limit in jiffies
+ * @events: poll events that may change the condition
+ * @alone: wait exclusively: one such waiter is woken at a time
+ *
+ * Sleeps.
+ *
+ * Return: the rest of @timeout, at least 1, if @condition is true. 0 after the timeout,
+ * -ERESTARTSYS after a signal.
  */
 long rds_rust_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, long timeout,
 		      unsigned int events, bool alone)
@@ -424,7 +517,7 @@ long rds_rust_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, 
 	for (;;) {
 		long error = prepare_to_wait_event(queue, &sleeper.wait, TASK_INTERRUPTIBLE);
 
-		/* Whoever was woken alone looks, even if it is too late or a signal has come. */
+		/* An exclusive waiter that was woken checks even after the timeout or a signal. */
 		if (condition(arg)) {
 			left = left ?: 1;
 			break;
@@ -441,13 +534,26 @@ long rds_rust_sk_wait(struct sock *sk, bool (*condition)(void *arg), void *arg, 
 	return left;
 }
 
+/**
+ * rds_rust_sk_note_no_room() - request SIGIO when there is room to send
+ * @sk: the socket
+ *
+ * The caller checks for room again afterwards.
+ */
 void rds_rust_sk_note_no_room(struct sock *sk)
 {
 	sk_set_bit(SOCKWQ_ASYNC_NOSPACE, sk);
-	/* Who gives room back does that first, and looks then. */
+	/* Pairs with the returner of room, which returns it first and then checks this bit. */
 	smp_mb__after_atomic();
 }
 
+/**
+ * rds_rust_sk_wake() - wake waiters of a socket and send SIGIO
+ * @sk: the socket
+ * @events: poll events that have occurred
+ * @how: SOCK_WAKE_* for SIGIO
+ * @band: POLL_* for SIGIO
+ */
 void rds_rust_sk_wake(struct sock *sk, unsigned int events, int how, int band)
 {
 	__poll_t mask = (__force __poll_t)events;
@@ -456,7 +562,10 @@ void rds_rust_sk_wake(struct sock *sk, unsigned int events, int how, int band)
 	rcu_read_lock();
 	wq = rcu_dereference(sk->sk_wq);
 	if (skwq_has_sleeper(wq)) {
-		/* One reader can tell its program of room only if that has asked with room for it. */
+		/*
+		 * One reader is not enough: it reports the news only if its buffer has room for
+		 * control messages.
+		 */
 		if (mask & EPOLLWRBAND)
 			__wake_up(&wq->wait, TASK_INTERRUPTIBLE, 0, poll_to_key(mask));
 		else
@@ -471,7 +580,14 @@ void rds_rust_poll_wait(struct file *file, struct socket *sock, struct poll_tabl
 	sock_poll_wait(file, sock, wait);
 }
 
-/* -EFAULT, or 0 with all @len bytes copied. */
+/**
+ * rds_rust_sockptr_read() - copy the value of a socket option
+ * @to: destination
+ * @from: source in user or kernel memory
+ * @len: size in bytes
+ *
+ * Return: 0 with all bytes copied, or -EFAULT.
+ */
 int rds_rust_sockptr_read(void *to, sockptr_t from, size_t len)
 {
 	return copy_from_sockptr(to, from, len) ? -EFAULT : 0;

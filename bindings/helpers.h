@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions for what Rust cannot call: macros, static inlines and fields of structures that are
- * opaque to our bindings. They convert and forward; they decide nothing.
+ * C functions for macros, static inlines and fields of structures that are opaque to bindgen, which
+ * Rust cannot use. They convert and forward; they make no decisions.
  */
 #ifndef RDS_RUST_HELPERS_H
 #define RDS_RUST_HELPERS_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* C functions for the wrappers in kapi/net/ that are about addresses of this machine. */
+/* C functions for the wrappers in kapi/net/ that deal with addresses of this host. */
 #include <linux/inetdevice.h>
 #include <linux/ipv6.h>
 #include <linux/netdevice.h>
@@ -43,7 +43,7 @@ enum rds_locality rds_rust_locality_v6(const u8 addr[16], u32 scope)
 	struct net_device *dev;
 	struct in6_addr wanted;
 
-	/* With ipv6.disable=1 there is no table of addresses to look into. */
+	/* With ipv6.disable=1 the address table does not exist. */
 	if (!ipv6_mod_enabled())
 		return locality;
 	memcpy(&wanted, addr, sizeof(wanted));
@@ -109,7 +109,15 @@ static size_t put_addrs_v6(struct rds_local_addr *out, size_t room, struct net_d
 	return count;
 }
 
-/* As many addresses as there is room for, without those of the loopback device. */
+/**
+ * rds_rust_local_addrs() - list the addresses of network devices
+ * @out: array for the addresses
+ * @room: size of the array
+ *
+ * Addresses of loopback devices are omitted, and so are those that do not fit.
+ *
+ * Return: the number of addresses.
+ */
 size_t rds_rust_local_addrs(struct rds_local_addr *out, size_t room)
 {
 	struct net_device *dev;
@@ -126,7 +134,12 @@ size_t rds_rust_local_addrs(struct rds_local_addr *out, size_t room)
 	return count;
 }
 
-/* Whether it leads to all hosts of a network, as the routes have it. */
+/**
+ * rds_rust_is_broadcast() - check whether the routing table has an address as broadcast
+ * @addr: IPv4 address in network byte order
+ *
+ * Return: true if it is a broadcast address.
+ */
 bool rds_rust_is_broadcast(const u8 addr[4])
 {
 	__be32 wanted;

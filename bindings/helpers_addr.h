@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * C functions for the addresses of this machine, as helpers.h has them for sockets. All are about
- * the initial network namespace.
- */
+/* C functions for the addresses of this host. All use the initial network namespace. */
 #ifndef RDS_RUST_HELPERS_ADDR_H
 #define RDS_RUST_HELPERS_ADDR_H
 
@@ -10,13 +7,16 @@
 #include <linux/notifier.h>
 #include <linux/types.h>
 
-/* An address of a network device; an IPv4 address as a mapped one. */
+/*
+ * An address of a network device, IPv4 as an IPv4-mapped one. The scope is 0 unless it is
+ * link-local.
+ */
 struct rds_local_addr {
 	u8 addr[16];
 	u32 scope;
 };
 
-/* What the IP layer makes of an address. */
+/* Locality of an address, according to the IP layer. */
 enum rds_locality {
 	RDS_ADDR_ELSEWHERE,
 	RDS_ADDR_ASSIGNED,

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C functions for the KUnit suites: an RDMA device that is made up. It has no port and no wire. What is posted to a queue
- * pair stays there until a suite says how it ends, or the queue pair is put into the error state. Memory is mapped for a
- * device of no bus. The device is not registered, so that nobody but the suite knows it.
+ * C functions for the KUnit suites: a fake RDMA device. It has no port and no wire. Work requests
+ * stay in a queue pair until a suite completes them, or until the queue pair enters the error
+ * state. Its memory is mapped for a device without a bus. It is not registered, so only the suite
+ * uses it.
  */
 #include <linux/slab.h>
 #include <rdma/ib_verbs.h>
 
 #include "helpers_fake_device.h"
 
-/* Completions that a suite makes up beside those of what was posted. */
+/* Extra entries in a completion queue for stray completions. */
 #define RDS_FAKE_SPARE 16
 
 struct rds_fake_pd {
 	struct ib_pd pd;
 };
 
-/* Those below are called with the lock held. */
+/* The functions up to the next heading are called with the lock held. */
 
 void rds_rust_fake_note_change(struct rds_fake *fake)
 {
@@ -89,7 +90,7 @@ bool rds_rust_fake_finish_receive(struct rds_fake_qp *qp, enum ib_wc_status stat
 	return true;
 }
 
-/* Ends what a queue pair in error has, unless that is held. */
+/* Flushes the work requests of a queue pair in error, unless the script holds them. */
 void rds_rust_fake_flush(struct rds_fake *fake, struct rds_fake_qp *qp)
 {
 	if (!qp->in_error || fake->script.holds_flush)
@@ -106,7 +107,10 @@ void rds_rust_fake_fail(struct rds_fake *fake, struct rds_fake_qp *qp)
 	rds_rust_fake_flush(fake, qp);
 }
 
-/* True if it is this one of several that fails. */
+/*
+ * Returns true if this call is the one that fails. Otherwise decrements the number of calls before
+ * it.
+ */
 static bool is_due(u32 *before)
 {
 	if (*before == 0)
@@ -120,7 +124,7 @@ static bool is_local(const struct rds_fake_wr *wr)
 	return wr->opcode == IB_WR_REG_MR || wr->opcode == IB_WR_LOCAL_INV;
 }
 
-/* Ends registrations and invalidations, which nobody waits for but who has posted them. */
+/* Completes registrations and invalidations, which no peer takes part in. */
 void rds_rust_fake_end_local(struct rds_fake *fake, struct rds_fake_qp *qp)
 {
 	struct rds_fake_script *script = &fake->script;
@@ -139,7 +143,7 @@ void rds_rust_fake_end_local(struct rds_fake *fake, struct rds_fake_qp *qp)
 	}
 }
 
-/* Takes a work request, or fails as the script says. */
+/* Accepts a work request, or fails as the script says. */
 static int push(struct rds_fake_ring *ring, struct rds_fake_wr wr, const struct ib_sge *sges,
 		int count, u32 *before, int *error)
 {
@@ -264,7 +268,7 @@ static int rds_fake_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mas
 	return 0;
 }
 
-/* With the errors of mlx5, which logs each. */
+/* Returns the errors of mlx5, whose driver logs each of them. */
 static int rds_fake_refuse(struct rds_fake *fake, const struct ib_send_wr *wr)
 {
 	int err = 0;
@@ -376,7 +380,7 @@ static void rds_fake_drain(struct ib_qp *qp)
 	fake->drained++;
 }
 
-/* As mlx4, mlx5 and hns. */
+/* Adds drain functions of the driver, like those of mlx4, mlx5 and hns. */
 void rds_rust_fake_set_own_drain(struct ib_device *device)
 {
 	device->ops.drain_sq = rds_fake_drain;
@@ -403,7 +407,15 @@ static const struct ib_device_ops rds_fake_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_qp, rds_fake_qp, qp),
 };
 
-/* @soft_iwarp: a device that the module takes for soft-iWARP. @direct: it never has bounce buffers. */
+/**
+ * rds_rust_fake_alloc() - create a fake device
+ * @soft_iwarp: make the module treat the device as soft-iWARP
+ * @direct: use no bounce buffers on any machine
+ *
+ * May sleep.
+ *
+ * Return: the device, or NULL.
+ */
 struct ib_device *rds_rust_fake_alloc(bool soft_iwarp, bool direct)
 {
 	struct rds_fake *fake = ib_alloc_device(rds_fake, device);
@@ -426,7 +438,7 @@ struct ib_device *rds_rust_fake_alloc(bool soft_iwarp, bool direct)
 		fake->ports[1].immutable.core_cap_flags = RDMA_CORE_PORT_IWARP;
 	}
 	strscpy(fake->device.name, "rds_fake", sizeof(fake->device.name));
-	/* No device of the kernel's has this one. */
+	/* No device of the kernel has this index. */
 	fake->device.index = U32_MAX - 1;
 	fake->device.node_type = RDMA_NODE_IB_CA;
 	fake->device.attrs = (struct ib_device_attr) {
@@ -439,12 +451,17 @@ struct ib_device *rds_rust_fake_alloc(bool soft_iwarp, bool direct)
 		.max_fast_reg_page_list_len = 512,
 		.atomic_cap = IB_ATOMIC_HCA,
 	};
-	/* As a registered device has it. */
+	/* A registered device has one reference, too. */
 	refcount_set(&fake->device.refcount, 1);
 	return &fake->device;
 }
 
-/* Waits for the last reference. */
+/**
+ * rds_rust_fake_free() - free a fake device
+ * @device: the device
+ *
+ * Sleeps until the last reference is dropped.
+ */
 void rds_rust_fake_free(struct ib_device *device)
 {
 	ib_device_put(device);

@@ -1,30 +1,36 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* An RDMA device that is made up, for the KUnit suites: see helpers_fake.c. */
+/* A fake RDMA device for the KUnit suites; see helpers_fake.c. */
 #ifndef RDS_RUST_HELPERS_FAKE_H
 #define RDS_RUST_HELPERS_FAKE_H
 
 #include <rdma/ib_verbs.h>
 
-/* The fate of posted work requests. */
+/* Results of posted work requests. */
 struct rds_fake_script {
-	/* After so many more sends one is refused, with this error; no error: none is. */
+	/*
+	 * send_error: if not 0, the send after sends_before_error others is refused with this
+	 * errno.
+	 */
 	u32 sends_before_error;
 	int send_error;
-	/* Likewise with receives. */
+	/* The same for receives. */
 	u32 receives_before_error;
 	int receive_error;
-	/* What receives end as: IB_WC_RECV if there is none, and flags. */
+	/* Opcode of receive completions, 0 for IB_WC_RECV, and their flags. */
 	u32 receive_opcode;
 	u32 receive_flags;
-	/* Registrations and invalidations end by themselves, but for those that are held: after so many more, one ends so. */
+	/*
+	 * Registrations and invalidations complete by themselves, unless holds_local. local_status:
+	 * if not 0, the one after local_before_status others completes with it.
+	 */
 	u32 local_before_status;
 	int local_status;
 	bool holds_local;
-	/* A queue pair in error keeps what it has. */
+	/* A queue pair in error keeps its work requests. */
 	bool holds_flush;
 	/* The device refuses atomic operations, and regions for them. */
 	bool no_atomics;
-	/* Regions are not let go, with this error. */
+	/* If not 0, the device refuses to deregister regions, with this errno. */
 	int dereg_error;
 };
 
@@ -35,11 +41,11 @@ struct rds_rust_fake_queues {
 	u32 receives_posted;
 	u32 receives_ended;
 	bool in_error;
-	/* All that has ended was polled, and whoever polls waits for more. */
+	/* All completions were polled, and the completion queue is armed. */
 	bool settled;
 };
 
-/* A send that has not ended. */
+/* A send that has not completed. */
 struct rds_rust_fake_send {
 	u32 opcode;
 	int flags;
@@ -58,7 +64,7 @@ u32 rds_rust_fake_changes(struct ib_device *device);
 bool rds_rust_fake_await_change(struct ib_device *device, u32 since);
 u32 rds_rust_fake_regions(struct ib_device *device, u32 *made);
 
-/* Queue pairs have numbers, from 1 on. */
+/* Queue pairs are numbered from 1. */
 u32 rds_rust_fake_last_qp(struct ib_device *device);
 struct ib_qp *rds_rust_fake_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *attr);
 void rds_rust_fake_destroy_qp(struct ib_qp *qp);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Data of the device of helpers_fake.c, for the functions by which suites use it. */
+/* Data of the device in helpers_fake.c, for the functions that suites use. */
 #ifndef RDS_RUST_HELPERS_FAKE_DEVICE_H
 #define RDS_RUST_HELPERS_FAKE_DEVICE_H
 
@@ -10,16 +10,16 @@
 #include "helpers_fake.h"
 #include "helpers_fake_dma.h"
 
-/* Takes the place of a status: there is no completion. */
+/* Pseudo-status: the work request ends without a completion. */
 #define RDS_FAKE_LOST -1
 
 struct rds_fake {
 	struct ib_device device;
-	/* Memory is mapped for it. */
+	/* Device for which memory is mapped. */
 	struct rds_fake_dma dma;
-	/* Read by the module before it knows how many there are, from number 1 on. */
+	/* Ports from number 1 on. The module reads the first one before it knows their count. */
 	struct ib_port_data ports[2];
-	/* All that follows, and the queues. */
+	/* Protects all fields below, and the queues. */
 	spinlock_t lock;
 	struct rds_fake_script script;
 	struct list_head qps;
@@ -27,13 +27,15 @@ struct rds_fake {
 	u32 regions;
 	u32 regions_made;
 	u32 changes;
-	/* Queue pairs that a worker made which may wait for I/O. */
+	/*
+	 * Number of queue pairs that a worker created while memory allocations could wait for I/O.
+	 */
 	u32 made_with_io;
-	/* Work requests that were refused for being atomic. */
+	/* Number of atomic work requests and registrations that were refused. */
 	u32 refused;
-	/* Calls of the driver's own functions to drain. */
+	/* Number of calls of the driver's drain functions. */
 	u32 drained;
-	/* A completion entry that was never posted, and its completions. */
+	/* A completion entry that was never posted, and the number of its completions. */
 	struct ib_cqe stray;
 	u32 strays;
 	wait_queue_head_t changed;
@@ -43,7 +45,7 @@ struct rds_fake_cq {
 	struct ib_cq cq;
 	struct ib_wc *wcs;
 	u32 size;
-	/* Counts of those reported, and of those polled. */
+	/* Number of completions that were reported, and that were polled. */
 	u32 reported;
 	u32 polled;
 	bool armed;
@@ -89,7 +91,7 @@ static inline struct rds_fake_qp *to_qp(struct ib_qp *qp)
 	return container_of(qp, struct rds_fake_qp, qp);
 }
 
-/* Those below are called with the lock held. */
+/* Functions that are called with the lock held. */
 void rds_rust_fake_note_change(struct rds_fake *fake);
 struct rds_fake_qp *rds_rust_fake_find(struct rds_fake *fake, u32 number);
 void rds_rust_fake_complete(struct ib_cq *cq, const struct ib_wc *wc);

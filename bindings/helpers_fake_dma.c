@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C functions for the KUnit suites: a device of no bus, for which memory is mapped, and what a device finds where that
- * is. No IOMMU is before it, so that its mappings are the kernel's direct ones: through bounce buffers, on a machine with
- * swiotlb=force.
+ * C functions for the KUnit suites: a device without a bus, for which memory is mapped, and the
+ * device's view of that memory. It has no IOMMU, so it uses the kernel's direct mappings. With
+ * swiotlb=force these go through bounce buffers.
  */
 #include <linux/atomic.h>
 #include <linux/dma-direct.h>
@@ -13,7 +13,15 @@
 
 #include "helpers_fake_dma.h"
 
-/* As a real adapter: all of memory, in pieces of any size. @direct: without bounce buffers on any machine. May sleep. */
+/**
+ * rds_rust_fake_dma_create() - create a device without a bus
+ * @dma: data of the device
+ * @direct: use no bounce buffers on any machine
+ *
+ * Like a real adapter, the device can address all memory in pieces of any size. May sleep.
+ *
+ * Return: 0 or a negative errno. After an error the caller calls rds_rust_fake_dma_destroy().
+ */
 int rds_rust_fake_dma_create(struct rds_fake_dma *dma, bool direct)
 {
 	static atomic_t made;
@@ -35,18 +43,23 @@ int rds_rust_fake_dma_create(struct rds_fake_dma *dma, bool direct)
 	return dma_set_mask_and_coherent(device, DMA_BIT_MASK(64));
 }
 
-/* Sleeps. */
+/**
+ * rds_rust_fake_dma_destroy() - destroy a device without a bus
+ * @dma: data of the device
+ *
+ * Sleeps.
+ */
 void rds_rust_fake_dma_destroy(struct rds_fake_dma *dma)
 {
 	if (!dma->faux)
 		return;
-	/* They go before the device may. */
+	/* The fields are part of @dma, which may go before the device. */
 	dma->faux->dev.dma_parms = NULL;
 	dma->faux->dev.dma_mask = NULL;
 	faux_device_destroy(dma->faux);
 }
 
-/* Any context. */
+/* Returns the memory at a DMA address, or NULL if the IOMMU has no mapping there. Any context. */
 static void *find(struct device *device, u64 address)
 {
 #ifdef CONFIG_IOMMU_API
@@ -61,9 +74,17 @@ static void *find(struct device *device, u64 address)
 	return phys_to_virt(dma_to_phys(device, address));
 }
 
-/*
- * Has the device write memory where it sees it, or read it. EFAULT, and a part may have been done, if an IOMMU knows of
- * no memory there. Any context.
+/**
+ * rds_rust_fake_dma_access() - read or write memory as a device
+ * @device: the device
+ * @address: DMA address
+ * @bytes: data
+ * @size: number of bytes
+ * @writes: the device writes @bytes; otherwise it reads them
+ *
+ * Any context.
+ *
+ * Return: 0, or -EFAULT if an IOMMU has no mapping there. A part may have been copied then.
  */
 int rds_rust_fake_dma_access(struct device *device, u64 address, void *bytes, size_t size, bool writes)
 {
@@ -84,7 +105,12 @@ int rds_rust_fake_dma_access(struct device *device, u64 address, void *bytes, si
 	return 0;
 }
 
-/* All memory for bounce buffers, if the device gets at memory by way of them alone; 0 if it need not. */
+/**
+ * rds_rust_fake_dma_bounce_bytes() - return the total size of bounce buffers
+ * @device: the device
+ *
+ * Return: the size in bytes if the device always uses bounce buffers, otherwise 0.
+ */
 size_t rds_rust_fake_dma_bounce_bytes(struct device *device)
 {
 #ifdef CONFIG_SWIOTLB

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What memory is mapped for by the made-up devices of the KUnit suites: see helpers_fake_dma.c. */
+/* DMA devices of the fake RDMA devices in the KUnit suites; see helpers_fake_dma.c. */
 #ifndef RDS_RUST_HELPERS_FAKE_DMA_H
 #define RDS_RUST_HELPERS_FAKE_DMA_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Commands of the KUnit suites for the device of helpers_fake.c. */
+/* Commands of the KUnit suites for the device in helpers_fake.c. */
 #include <kunit/test.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
@@ -13,7 +13,13 @@
 
 #define RDS_FAKE_PATIENCE (30 * HZ)
 
-/* Ends the work requests that are no longer held. */
+/**
+ * rds_rust_fake_set_script() - replace the script of the device
+ * @device: the device
+ * @script: new script
+ *
+ * Completes the work requests that are no longer held.
+ */
 void rds_rust_fake_set_script(struct ib_device *device, const struct rds_fake_script *script)
 {
 	struct rds_fake *fake = to_fake(device);
@@ -28,13 +34,26 @@ void rds_rust_fake_set_script(struct ib_device *device, const struct rds_fake_sc
 	rds_rust_fake_note_change(fake);
 }
 
-/* Returns the number of changes so far. */
+/**
+ * rds_rust_fake_changes() - count the changes so far
+ * @device: the device
+ *
+ * Return: the number of changes, for rds_rust_fake_await_change().
+ */
 u32 rds_rust_fake_changes(struct ib_device *device)
 {
 	return READ_ONCE(to_fake(device)->changes);
 }
 
-/* Waits until more has changed; false if that takes too long. Sleeps. */
+/**
+ * rds_rust_fake_await_change() - wait for a change
+ * @device: the device
+ * @since: number of changes that the caller has seen
+ *
+ * Sleeps.
+ *
+ * Return: false if no change happens within RDS_FAKE_PATIENCE.
+ */
 bool rds_rust_fake_await_change(struct ib_device *device, u32 since)
 {
 	struct rds_fake *fake = to_fake(device);
@@ -43,7 +62,13 @@ bool rds_rust_fake_await_change(struct ib_device *device, u32 since)
 				  RDS_FAKE_PATIENCE);
 }
 
-/* Returns the number of regions, and stores that of all that were made. */
+/**
+ * rds_rust_fake_regions() - count the regions of the device
+ * @device: the device
+ * @made: set to the number of regions that were ever created
+ *
+ * Return: the number of regions.
+ */
 u32 rds_rust_fake_regions(struct ib_device *device, u32 *made)
 {
 	struct rds_fake *fake = to_fake(device);
@@ -58,7 +83,13 @@ u32 rds_rust_fake_last_qp(struct ib_device *device)
 	return READ_ONCE(to_fake(device)->last_qp);
 }
 
-/* Ready to send, without a connection manager. */
+/**
+ * rds_rust_fake_create_qp() - create a queue pair without the connection manager
+ * @pd: protection domain
+ * @attr: attributes
+ *
+ * Return: the queue pair, which is ready to send, or an error pointer.
+ */
 struct ib_qp *rds_rust_fake_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *attr)
 {
 	return ib_create_qp(pd, attr);
@@ -91,7 +122,15 @@ bool rds_rust_fake_queues(struct ib_device *device, u32 number, struct rds_rust_
 	return true;
 }
 
-/* The send that was posted after @index others; false if it has ended or was not posted. */
+/**
+ * rds_rust_fake_send() - read a send that was posted
+ * @device: the device
+ * @number: number of the queue pair
+ * @index: number of sends that were posted before this one
+ * @send: set to the send
+ *
+ * Return: false if the send has completed, or was not posted.
+ */
 bool rds_rust_fake_send(struct ib_device *device, u32 number, u32 index, struct rds_rust_fake_send *send)
 {
 	struct rds_fake *fake = to_fake(device);
@@ -110,7 +149,16 @@ bool rds_rust_fake_send(struct ib_device *device, u32 number, u32 index, struct 
 					 min_t(u32, wr->length, sizeof(send->bytes)), false);
 }
 
-/* Ends the oldest send. If it fails the queue pair is in error. RDS_FAKE_LOST: nobody hears of it. */
+/**
+ * rds_rust_fake_end_send() - complete the oldest send
+ * @device: the device
+ * @number: number of the queue pair
+ * @status: status of the completion, or RDS_FAKE_LOST for none
+ *
+ * An error puts the queue pair into the error state.
+ *
+ * Return: false if there is no send.
+ */
 bool rds_rust_fake_end_send(struct ib_device *device, u32 number, int status)
 {
 	struct rds_fake *fake = to_fake(device);
@@ -125,7 +173,19 @@ bool rds_rust_fake_end_send(struct ib_device *device, u32 number, int status)
 	return true;
 }
 
-/* Ends the oldest receive, in which are @bytes. The device says that there are @told. */
+/**
+ * rds_rust_fake_receive() - complete the oldest receive
+ * @device: the device
+ * @number: number of the queue pair
+ * @bytes: data of the frame
+ * @size: size of the data
+ * @told: size that the device reports
+ * @status: status of the completion
+ *
+ * An error puts the queue pair into the error state.
+ *
+ * Return: false if there is no receive, or the data does not fit.
+ */
 bool rds_rust_fake_receive(struct ib_device *device, u32 number, const u8 *bytes, u32 size, u32 told,
 			   int status)
 {
@@ -146,7 +206,15 @@ bool rds_rust_fake_receive(struct ib_device *device, u32 number, const u8 *bytes
 	return true;
 }
 
-/* A completion that belongs to nothing that was posted. */
+/**
+ * rds_rust_fake_report() - report a completion without a work request
+ * @device: the device
+ * @number: number of the queue pair
+ * @id: the wr_id of the completion
+ * @status: its status
+ *
+ * Return: false if there is no such queue pair.
+ */
 bool rds_rust_fake_report(struct ib_device *device, u32 number, u64 id, int status)
 {
 	struct rds_fake *fake = to_fake(device);
@@ -166,7 +234,13 @@ static void rds_fake_note_stray(struct ib_cq *cq, struct ib_wc *wc)
 	WRITE_ONCE(to_fake(cq->device)->strays, to_fake(cq->device)->strays + 1);
 }
 
-/* A completion with an address that was never posted. */
+/**
+ * rds_rust_fake_report_stray() - report a completion whose entry was never posted
+ * @device: the device
+ * @number: number of the queue pair
+ *
+ * Return: false if there is no such queue pair.
+ */
 bool rds_rust_fake_report_stray(struct ib_device *device, u32 number)
 {
 	struct rds_fake *fake = to_fake(device);
@@ -195,7 +269,14 @@ u32 rds_rust_fake_drained(struct ib_device *device)
 	return READ_ONCE(to_fake(device)->drained);
 }
 
-/* Of the completion queue, if the event is one of those; false if nobody wants to hear of it. */
+/**
+ * rds_rust_fake_event() - report an event of a queue pair or its completion queue
+ * @device: the device
+ * @number: number of the queue pair
+ * @event: IB_EVENT_CQ_ERR for the completion queue, otherwise an event of the queue pair
+ *
+ * Return: false if there is no such queue pair, or no handler.
+ */
 bool rds_rust_fake_event(struct ib_device *device, u32 number, int event)
 {
 	struct rds_fake *fake = to_fake(device);
@@ -220,9 +301,13 @@ bool rds_rust_fake_event(struct ib_device *device, u32 number, int event)
 	return true;
 }
 
-/*
- * Returns the service level of a route on a port with these capabilities, which the network has set to 2, when 5 is
- * asked for; 100 more if the path is up. Without @resolved the identifier has neither a device nor a route.
+/**
+ * rds_rust_fake_service_level() - request service level 5 for a route that has level 2
+ * @device: the device
+ * @port: capabilities of the port
+ * @resolved: the CM id has a device and a route
+ *
+ * Return: the service level afterwards, plus 100 if the path is up, or a negative errno.
  */
 int rds_rust_fake_service_level(struct ib_device *device, u32 port, bool resolved)
 {
@@ -241,9 +326,15 @@ int rds_rust_fake_service_level(struct ib_device *device, u32 port, bool resolve
 	return path.sl + (rds_rust_rdma_path_is_up(id) ? 100 : 0);
 }
 
-/*
- * Memory of a program, which the task of a suite becomes for that; 0 if there is none. The bytes of a page have its number,
- * from 0 on. Pages that follow each other lie elsewhere: those with odd numbers come after all others. Sleeps.
+/**
+ * rds_rust_fake_program_memory() - map memory as a program
+ * @size: size in bytes
+ *
+ * The task of the suite gets an address space for this. Each page is filled with its number, from 0
+ * on. Neighbouring pages are not contiguous: pages with odd numbers are allocated after all others.
+ * Sleeps.
+ *
+ * Return: the address, or 0.
  */
 unsigned long rds_rust_fake_program_memory(unsigned long size)
 {
@@ -266,7 +357,16 @@ unsigned long rds_rust_fake_program_memory(unsigned long size)
 	return address;
 }
 
-/* Whether all of such memory has one value. Sleeps. */
+/**
+ * rds_rust_fake_program_has() - check the contents of program memory
+ * @address: address from rds_rust_fake_program_memory()
+ * @size: size in bytes
+ * @value: expected value
+ *
+ * Sleeps.
+ *
+ * Return: true if all bytes have the value.
+ */
 bool rds_rust_fake_program_has(unsigned long address, unsigned long size, u8 value)
 {
 	u8 *bytes __free(kvfree) = kvmalloc(size, GFP_KERNEL);
@@ -280,7 +380,12 @@ int rds_rust_fake_access(struct ib_device *device, u64 address, void *bytes, siz
 	return rds_rust_fake_dma_access(device->dma_device, address, bytes, size, writes);
 }
 
-/* Whether it sees copies of memory only. */
+/**
+ * rds_rust_fake_bounces() - check whether the device uses bounce buffers
+ * @device: the device
+ *
+ * Return: true if the device sees only copies of memory.
+ */
 bool rds_rust_fake_bounces(struct ib_device *device)
 {
 	return rds_rust_fake_dma_bounce_bytes(device->dma_device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* C functions for fault injection, in kernels that have such: /sys/kernel/debug/rds_faults. */
+/* C functions for fault injection, in kernels that support it: /sys/kernel/debug/rds_faults. */
 #include <linux/dcache.h>
 #include <linux/debugfs.h>
 #include <linux/fault-inject.h>
@@ -23,7 +23,7 @@ static struct {
 };
 static struct dentry *dir;
 static u32 masked_caps;
-/* U32_MAX is none. */
+/* Index of the only device that fails; U32_MAX for all devices. */
 static u32 failing_device = U32_MAX;
 
 bool rds_rust_fails(enum rds_fault fault, const struct ib_device *device)
@@ -62,7 +62,10 @@ void rds_rust_faults_end(void)
 {
 	debugfs_remove(dir);
 #ifndef FAULT_ATTR_DNAME_LEN
-	/* Until Linux 7.3 copied the names, fault_create_debugfs_attr() took these. */
+	/*
+	 * Before Linux 7.3, fault_create_debugfs_attr() took references to these names instead of
+	 * copying.
+	 */
 	for (int i = 0; i < RDS_FAULTS; i++) {
 		dput(faults[i].attr.dname);
 		faults[i].attr.dname = NULL;

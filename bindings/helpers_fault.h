@@ -1,58 +1,69 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Fault injection: devices fail, or lack what they have. */
+/* Fault injection: devices fail, or hide capabilities. */
 #ifndef RDS_RUST_HELPERS_FAULT_H
 #define RDS_RUST_HELPERS_FAULT_H
 
 #include <rdma/ib_verbs.h>
 
-/* Fault injection comes and goes with the module. */
+/* Called when the module is loaded and unloaded. */
 void rds_rust_faults_begin(void);
 void rds_rust_faults_end(void);
 
-/* What does not go. */
+/* Operations that can be made to fail. */
 enum rds_fault {
-	/* Memory cannot be pinned, as that of files whose pages are the storage itself (FS-DAX). */
+	/*
+	 * Memory cannot be pinned, like that of files whose pages are the storage itself (FS-DAX).
+	 */
 	RDS_FAIL_PIN,
-	/* Memory is not mapped for the device. */
+	/* Memory cannot be mapped for the device. */
 	RDS_FAIL_MAP,
-	/* The device has no memory region left. */
+	/* The device cannot allocate a memory region. */
 	RDS_FAIL_ALLOC_MR,
-	/* It keeps one that was to go. */
+	/* The device cannot deregister a memory region. */
 	RDS_FAIL_DEREG_MR,
 	/* A work request for a send queue is refused. */
 	RDS_FAIL_POST,
-	/* One that registers memory, or ends that, never completes. */
+	/* A work request that registers or invalidates a memory region never completes. */
 	RDS_LOSE_REGISTRATION,
 	/* A work request of a connection's send queue never completes. */
 	RDS_LOSE_COMPLETION,
-	/* Messages of the connection manager have no way out. */
+	/* The connection manager's messages have no path. */
 	RDS_CUT_PATH,
 	RDS_FAULTS,
 };
 
-/* What a device lacks: bits of /sys/kernel/debug/rds_faults/mask_caps, most of them when the device appears. */
+/*
+ * Capabilities that devices lack: bits of /sys/kernel/debug/rds_faults/mask_caps. Most are read
+ * only when a device appears.
+ */
 enum rds_lack {
 	RDS_LACKS_REGISTRATION = 1,
 	RDS_LACKS_ATOMICS = 2,
-	/* RDMA reads and atomics from here, and those of peers. */
+	/* RDMA reads and atomics of this node, and those of peers. */
 	RDS_LACKS_INITIATOR_DEPTH = 4,
 	RDS_LACKS_RESPONDER_RESOURCES = 8,
-	/* More than one scatter/gather entry in a work request: at any time. */
+	/* More than one scatter/gather entry in a work request. Read at any time. */
 	RDS_LACKS_SGES = 16,
 	/* More than eight pages in a memory region. */
 	RDS_LACKS_REGION_PAGES = 32,
-	/* Masked atomics, though it says that it has them. */
+	/* Masked atomics, although the device reports them. */
 	RDS_LACKS_MASKED_ATOMICS = 64,
-	/* All atomics, though it says that it has them, and with another error number, as mlx5 does: at any time. */
+	/*
+	 * All atomics, although the device reports them. Refused with another errno, like mlx5.
+	 * Read at any time.
+	 */
 	RDS_REFUSES_ATOMICS = 128,
-	/* Masks, though it says that it has them: it takes masked atomics for plain ones, which do the same to some numbers. */
+	/*
+	 * Masks, although the device reports them: masked atomics run as plain ones. For some
+	 * operands the result is the same.
+	 */
 	RDS_IGNORES_MASKS = 256,
 };
 
 #ifdef CONFIG_FAULT_INJECTION_DEBUG_FS
 /*
- * Only of the device whose index /sys/kernel/debug/rds_faults/device has, if that is one; what is of no device (NULL) at
- * any rate.
+ * Faults are limited to the device with the index in /sys/kernel/debug/rds_faults/device, if that
+ * is set. Faults without a device (NULL) are not limited.
  */
 bool rds_rust_fails(enum rds_fault fault, const struct ib_device *device);
 bool rds_rust_device_lacks(enum rds_lack lack);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C functions for the KUnit suites: an RDMA device that can do nothing, except that memory can be mapped
- * for it, and that it notes a work request. Memory goes to a PCI device, the e1000 that QEMU has, or to one of no bus.
+ * C functions for the KUnit suites: an RDMA device that only has memory mapped for it and records a
+ * work request. Its memory is mapped for a PCI device, QEMU's e1000, or for a device without a bus.
  */
 #include <linux/completion.h>
 #include <linux/iommu.h>
@@ -26,7 +26,7 @@ unsigned int rds_rust_pool_dma_connections(void)
 
 struct rds_stub {
 	struct ib_device device;
-	/* NULL: memory goes to @dma. */
+	/* PCI device for which memory is mapped. NULL if @dma is used. */
 	struct pci_dev *pci;
 	struct rds_fake_dma dma;
 	int node;
@@ -51,7 +51,7 @@ struct rds_stub_qp {
 	struct rds_ib_operation *asked;
 };
 
-/* Of an atomic operation: others have less than what is read here. */
+/* Records an atomic operation. Other operations have fewer fields than are read here. */
 static int rds_stub_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 			      const struct ib_send_wr **bad_wr)
 {
@@ -105,9 +105,12 @@ static bool find_dma_device(struct rds_stub *stub, int node, bool direct)
 	return true;
 }
 
-/*
- * @direct: memory goes to a device of no bus, without an IOMMU, instead of the PCI device. Either counts as one of NUMA
- * node @node meanwhile, unless that is negative.
+/**
+ * rds_rust_stub_alloc() - create a stub device
+ * @node: NUMA node to which the DMA device is assigned meanwhile; ignored if negative
+ * @direct: map memory for a device without a bus and without an IOMMU, instead of the PCI device
+ *
+ * Return: the device, or NULL.
  */
 struct ib_device *rds_rust_stub_alloc(int node, bool direct)
 {
@@ -121,12 +124,17 @@ struct ib_device *rds_rust_stub_alloc(int node, bool direct)
 	}
 	ib_set_device_ops(&stub->device, &rds_stub_ops);
 	stub->device.attrs.kernel_cap_flags = IBK_LOCAL_DMA_LKEY;
-	/* As a registered device has it. */
+	/* A registered device has one reference, too. */
 	refcount_set(&stub->device.refcount, 1);
 	return &stub->device;
 }
 
-/* Waits for the last reference. */
+/**
+ * rds_rust_stub_free() - free a stub device
+ * @device: the device
+ *
+ * Sleeps until the last reference is dropped.
+ */
 void rds_rust_stub_free(struct ib_device *device)
 {
 	struct rds_stub *stub = container_of(device, struct rds_stub, device);
@@ -140,7 +148,12 @@ void rds_rust_stub_free(struct ib_device *device)
 	pci_dev_put(pci);
 }
 
-/* Whether an IOMMU stands between the device and memory, with a page table. */
+/**
+ * rds_rust_stub_translates() - check whether an IOMMU translates the device's addresses
+ * @device: the device
+ *
+ * Return: true if the IOMMU uses a page table.
+ */
 bool rds_rust_stub_translates(struct ib_device *device)
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(device->dma_device);
@@ -148,9 +161,16 @@ bool rds_rust_stub_translates(struct ib_device *device)
 	return domain && domain->type & __IOMMU_DOMAIN_PAGING;
 }
 
-/*
- * Maps a part of a page for peers, and unmaps it. Of an untrusted device the kernel keeps the rest of
- * the page away, so that it gets a copy of a part.
+/**
+ * rds_rust_stub_share() - map a part of a page for peers, and unmap it
+ * @device: the device
+ * @offset: start in the page
+ * @size: size in bytes
+ * @untrusted: treat the device as untrusted meanwhile
+ *
+ * An untrusted device must not see the rest of the page. So the kernel gives it a copy of the part.
+ *
+ * Return: 0 or a negative errno.
  */
 int rds_rust_stub_share(struct ib_device *device, unsigned int offset, unsigned long size,
 			bool untrusted)
@@ -171,7 +191,15 @@ int rds_rust_stub_share(struct ib_device *device, unsigned int offset, unsigned 
 	return err;
 }
 
-/* Maps contiguous memory for an operation of this node's, and unmaps it. Sleeps. */
+/**
+ * rds_rust_stub_map() - map contiguous memory for a local operation, and unmap it
+ * @device: the device
+ * @order: number of pages, as a power of two
+ *
+ * Sleeps.
+ *
+ * Return: 0 or a negative errno.
+ */
 int rds_rust_stub_map(struct ib_device *device, unsigned int order)
 {
 	unsigned int i, count = 1u << order;
@@ -204,7 +232,14 @@ size_t rds_rust_stub_bounce_bytes(struct ib_device *device)
 	return rds_rust_fake_dma_bounce_bytes(device->dma_device);
 }
 
-/* Posts an atomic operation, and says what the device was asked for. */
+/**
+ * rds_rust_stub_post() - post an atomic operation
+ * @device: the device
+ * @operation: the operation
+ * @asked: set to the work request that the device gets
+ *
+ * Return: 0 or a negative errno.
+ */
 int rds_rust_stub_post(struct ib_device *device, const struct rds_ib_operation *operation,
 		       struct rds_ib_operation *asked)
 {

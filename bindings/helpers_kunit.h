@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C functions for the KUnit suites, as helpers.h has them for the module. */
+/* C functions for the KUnit suites. */
 #ifndef RDS_RUST_HELPERS_KUNIT_H
 #define RDS_RUST_HELPERS_KUNIT_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* C functions for memory of programs that peers may use, as helpers.c has them for the others. */
+/* C functions for program memory that peers may access. */
 #include <linux/capability.h>
 #include <linux/dma-mapping.h>
 #include <linux/mm.h>
@@ -9,9 +9,15 @@
 #include "helpers_fault.h"
 #include "helpers_mr.h"
 
-/*
- * Charges the calling process, as far as RLIMIT_MEMLOCK lets it, as user verbs do (ib_umem_get_va()).
- * EPERM if it may lock nothing at all, ENOMEM if it would be too much.
+/**
+ * rds_rust_pin_charge() - charge the calling process for pinned pages
+ * @charge: set to the charge, for rds_rust_pin_uncharge()
+ * @pages: number of pages
+ *
+ * Applies RLIMIT_MEMLOCK like user verbs do (ib_umem_get_va()).
+ *
+ * Return: 0, -EPERM if the process may not lock memory at all, -ENOMEM if the limit is exceeded, or
+ * -EFAULT without an address space.
  */
 int rds_rust_pin_charge(struct rds_rust_pin_charge *charge, unsigned long pages)
 {
@@ -33,14 +39,30 @@ int rds_rust_pin_charge(struct rds_rust_pin_charge *charge, unsigned long pages)
 	return 0;
 }
 
-/* May sleep. */
+/**
+ * rds_rust_pin_uncharge() - return a charge for pinned pages
+ * @charge: the charge
+ *
+ * May sleep.
+ */
 void rds_rust_pin_uncharge(struct rds_rust_pin_charge *charge)
 {
 	atomic64_sub((s64)charge->pages, &charge->mm->pinned_vm);
 	mmdrop(charge->mm);
 }
 
-/* How many were pinned, which may be fewer, or an error if none was. Sleeps. */
+/**
+ * rds_rust_pin_pages() - pin pages of the calling process
+ * @address: start address
+ * @count: number of pages
+ * @writable: pin the pages for writing
+ * @pages: array for the pages
+ *
+ * Sleeps.
+ *
+ * Return: the number of pages pinned, which may be less than @count, or a negative errno if none
+ * was.
+ */
 long rds_rust_pin_pages(unsigned long address, unsigned int count, bool writable, struct page **pages)
 {
 	if (rds_rust_fails(RDS_FAIL_PIN, NULL))
@@ -49,13 +71,22 @@ long rds_rust_pin_pages(unsigned long address, unsigned int count, bool writable
 				   FOLL_LONGTERM | (writable ? FOLL_WRITE : 0), pages);
 }
 
-/* Sleeps. */
+/**
+ * rds_rust_unpin_pages() - unpin pages
+ * @pages: the pages
+ * @count: number of pages
+ * @dirty: mark the pages as dirty
+ *
+ * Sleeps.
+ */
 void rds_rust_unpin_pages(struct page **pages, unsigned long count, bool dirty)
 {
 	unpin_user_pages_dirty_lock(pages, count, dirty);
 }
 
-/* A bounce buffer is shorter than what most devices take in one piece. */
+/*
+ * Returns the maximum size of a DMA segment. Bounce buffers have a lower limit than most devices.
+ */
 static size_t max_segment(struct ib_device *device)
 {
 	size_t most = ib_dma_max_seg_size(device);
@@ -65,7 +96,21 @@ static size_t max_segment(struct ib_device *device)
 	return min(most, dma_max_mapping_size(device->dma_device));
 }
 
-/* Maps @size bytes from @offset in the first of the pages on. Sleeps. */
+/**
+ * rds_rust_ib_map_pages() - map pages for a device
+ * @device: the device
+ * @pages: the pages
+ * @count: number of pages
+ * @offset: start in the first page
+ * @size: size in bytes
+ * @writable: the device may write the memory
+ * @shared: peers access the memory at any time
+ * @mapping: set to the mapping
+ *
+ * Sleeps.
+ *
+ * Return: 0 or a negative errno.
+ */
 int rds_rust_ib_map_pages(struct ib_device *device, struct page **pages, unsigned int count,
 			  unsigned int offset, unsigned long size, bool writable, bool shared,
 			  struct rds_ib_mapping *mapping)
@@ -76,8 +121,8 @@ int rds_rust_ib_map_pages(struct ib_device *device, struct page **pages, unsigne
 		return -ENOMEM;
 	mapping->direction = writable ? DMA_BIDIRECTIONAL : DMA_TO_DEVICE;
 	/*
-	 * Programs may use a cache line for more than one thing at a time. What is not shared goes
-	 * to a bounce buffer and back when it is mapped and unmapped.
+	 * A cache line may belong to several mappings of a program at a time. Memory that is not
+	 * shared may use a bounce buffer, which is copied when it is mapped and unmapped.
 	 */
 	mapping->attrs = shared ? DMA_ATTR_REQUIRE_COHERENT : DMA_ATTR_DEBUGGING_IGNORE_CACHELINES;
 	err = sg_alloc_table_from_pages_segment(&mapping->table, pages, count, offset, size,
@@ -91,8 +136,8 @@ int rds_rust_ib_map_pages(struct ib_device *device, struct page **pages, unsigne
 }
 
 /*
- * Whether the device sees memory in between that is not of the mapping, so that no region has all of it: a bounce buffer
- * does not begin where in a page the memory does.
+ * Returns true if the mapping is not contiguous in whole pages, so no single region can cover it.
+ * The offset of a bounce buffer in its page may differ from that of the memory.
  */
 static bool has_gaps(const struct rds_ib_mapping *mapping)
 {
@@ -110,13 +155,25 @@ static bool has_gaps(const struct rds_ib_mapping *mapping)
 	return false;
 }
 
-/* In how many pieces the device is to be told of the memory: 0 if as a region. @few: so many cost less than that. */
+/**
+ * rds_rust_ib_mapping_pieces() - decide how the device gets the mapping
+ * @mapping: the mapping
+ * @few: number of pieces up to which separate pieces cost less than a region
+ *
+ * Return: the number of pieces, or 0 if the mapping should be registered as a region.
+ */
 unsigned int rds_rust_ib_mapping_pieces(const struct rds_ib_mapping *mapping, unsigned int few)
 {
 	return mapping->table.nents <= few || has_gaps(mapping) ? mapping->table.nents : 0;
 }
 
-/* Has room for all pieces. They get no keys. */
+/**
+ * rds_rust_ib_mapping_list() - list the pieces of a mapping
+ * @mapping: the mapping
+ * @sges: array with room for all pieces
+ *
+ * The pieces get no keys.
+ */
 void rds_rust_ib_mapping_list(const struct rds_ib_mapping *mapping, struct ib_sge *sges)
 {
 	struct scatterlist *sg;
@@ -148,10 +205,16 @@ int rds_rust_ib_dereg_mr(struct ib_mr *mr)
 	return ib_dereg_mr(mr);
 }
 
-/*
- * Gives the region the pages, and another key, so that who knows the old one cannot use it. Peers count
- * from the start of the first page. Not ib_map_mr_sg_zbva(): with that the bounds would count from there,
- * too, wherever the memory begins.
+/**
+ * rds_rust_ib_mr_map() - assign a mapping and a new key to a region
+ * @mr: the region
+ * @mapping: the mapping
+ *
+ * The new key prevents access by peers that know the old one. Addresses that peers use count from
+ * the start of the first page. ib_map_mr_sg_zbva() is not used: with it the bounds would start
+ * there, too, wherever the memory begins.
+ *
+ * Return: 0 or a negative errno.
  */
 int rds_rust_ib_mr_map(struct ib_mr *mr, struct rds_ib_mapping *mapping)
 {
@@ -174,7 +237,14 @@ u32 rds_rust_ib_mr_rkey(const struct ib_mr *mr)
 	return mr->rkey;
 }
 
-/* Where its memory begins, as both keys count. */
+/**
+ * rds_rust_ib_mr_start() - return the offset at which the memory of a region begins
+ * @mr: the region
+ *
+ * Both keys use this offset.
+ *
+ * Return: the offset in the first page.
+ */
 u32 rds_rust_ib_mr_start(const struct ib_mr *mr)
 {
 	return (u32)mr->iova;
@@ -188,8 +258,8 @@ u32 rds_rust_ib_mr_lkey(const struct ib_mr *mr)
 struct ib_cq *rds_rust_ib_alloc_cq(struct ib_device *device, int entries)
 {
 	/*
-	 * ib_free_cq() waits for a work item, but not for a softirq to its end: ib_poll_handler() asks for
-	 * another interrupt after it has left irq_poll.
+	 * IB_POLL_WORKQUEUE, because ib_free_cq() waits for a work item, but not for the end of a
+	 * softirq: ib_poll_handler() rearms the completion queue after it has left irq_poll.
 	 */
 	return ib_alloc_cq_any(device, NULL, entries, IB_POLL_WORKQUEUE);
 }
@@ -238,7 +308,14 @@ static enum ib_wr_opcode opcode_of(const struct rds_ib_operation *operation)
 	}
 }
 
-/* Its completion has @id. */
+/**
+ * rds_rust_ib_post_operation() - post an RDMA or atomic operation
+ * @qp: the queue pair
+ * @operation: the operation
+ * @id: the wr_id of its completion
+ *
+ * Return: 0 or a negative errno.
+ */
 int rds_rust_ib_post_operation(struct ib_qp *qp, const struct rds_ib_operation *operation, u64 id)
 {
 	struct ib_sge sge = {

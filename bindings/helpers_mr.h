@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C functions for memory of programs that peers may use, as helpers.h has them for the others. */
+/* C functions for program memory that peers may access. */
 #ifndef RDS_RUST_HELPERS_MR_H
 #define RDS_RUST_HELPERS_MR_H
 
 #include <linux/scatterlist.h>
 #include <rdma/ib_verbs.h>
 
-/* Who pays for pinned pages. */
+/* Charge for pinned pages. */
 struct rds_rust_pin_charge {
 	struct mm_struct *mm;
 	unsigned long pages;
@@ -17,7 +17,7 @@ void rds_rust_pin_uncharge(struct rds_rust_pin_charge *charge);
 long rds_rust_pin_pages(unsigned long address, unsigned int count, bool writable, struct page **pages);
 void rds_rust_unpin_pages(struct page **pages, unsigned long count, bool dirty);
 
-/* Pages as a device sees them. */
+/* Pages mapped for a device. */
 struct rds_ib_mapping {
 	struct sg_table table;
 	enum dma_data_direction direction;
@@ -50,7 +50,7 @@ struct rds_ib_operation {
 	u64 address;
 	u32 rkey;
 	u64 remote_address;
-	/* Of atomic operations. */
+	/* Operands of atomic operations. */
 	u64 compare_add;
 	u64 swap;
 	u64 compare_add_mask;

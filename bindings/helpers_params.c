@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The parameters of the module. Those of the module! macro are not in sysfs. */
+/* Module parameters. Parameters of the module! macro do not appear in sysfs. */
 #include <linux/module.h>
 
 #include "helpers_params.h"
 
-/* A number that is set when the module is loaded, and can be read from then on. */
+/* A number that is set when the module is loaded, and is readable afterwards. */
 #define RDS_PARAM(name, initial, text)		\
 	static unsigned int name = initial;	\
 	module_param(name, uint, 0444);		\
@@ -20,5 +20,5 @@ RDS_PARAM(max_conns, 65536, "Most connections of this node, at least 1")
 RDS_PARAM(max_conns_per_peer, 1024,
 	  "Most connections with one peer address, over all local addresses and types of service, at least 1")
 RDS_PARAM(idle_secs, 600, "Seconds without a message after which a connection is closed until the next one; 0: never")
-/* C RDS's name and default. */
+/* Name and default are those of C RDS. */
 RDS_PARAM(rds_ib_retry_count, 1, "How often a device sends again what its peer does not acknowledge, 0 to 7")

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The parameters of the module. */
+/* Module parameters. */
 #ifndef RDS_RUST_HELPERS_PARAMS_H
 #define RDS_RUST_HELPERS_PARAMS_H
 

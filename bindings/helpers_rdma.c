@@ -34,7 +34,13 @@ int rds_rust_ib_numa_node(struct ib_device *device)
 	return ibdev_to_node(device);
 }
 
-/* A copy, because an administrator may rename the device meanwhile. */
+/**
+ * rds_rust_ib_name() - copy the name of a device
+ * @device: the device
+ * @name: buffer for the name
+ *
+ * An administrator may rename the device at any time, so the name is copied.
+ */
 void rds_rust_ib_name(const struct ib_device *device, char name[IB_DEVICE_NAME_MAX])
 {
 	strscpy(name, device->name, IB_DEVICE_NAME_MAX);
@@ -79,9 +85,13 @@ void rds_rust_ib_limits(const struct ib_device *device, struct rds_rust_ib_limit
 		limits->max_fast_reg_page_list_len = 8;
 }
 
-/*
- * What the slowest port of a device that is active takes in a second, in megabits; 0 if none is, or none says so. A device
- * that moves data with the CPU says what its network device has been told.
+/**
+ * rds_rust_ib_port_mbits() - return the speed of the slowest active port
+ * @device: the device
+ *
+ * Software devices report the configured speed of their network device, so they are ignored.
+ *
+ * Return: the speed in Mbit/s, or 0 if it is not known.
  */
 u32 rds_rust_ib_port_mbits(struct ib_device *device)
 {
@@ -96,7 +106,7 @@ u32 rds_rust_ib_port_mbits(struct ib_device *device)
 		if (ib_query_port(device, port, &attr) || attr.state != IB_PORT_ACTIVE ||
 		    ib_port_attr_to_speed_info(&attr, &speed) || speed.rate <= 0)
 			continue;
-		/* The unit is 100 Mbit/s. */
+		/* The unit of rate is 100 Mbit/s. */
 		if (!mbits || speed.rate * 100 < mbits)
 			mbits = speed.rate * 100;
 	}
@@ -122,7 +132,18 @@ u32 rds_rust_ib_pd_lkey(const struct ib_pd *pd)
 
 /* completion queue and queue pair */
 
-/* Completion vectors in turn, so that connections spread over the device's interrupts. */
+/**
+ * rds_rust_ib_create_cq() - create a completion queue
+ * @device: the device
+ * @handler: called for completions
+ * @event_handler: called for asynchronous events
+ * @context: argument of the handlers
+ * @cqe: number of entries
+ *
+ * Uses completion vectors in turn, so that connections spread over the device's interrupts.
+ *
+ * Return: the completion queue, or an error pointer.
+ */
 struct ib_cq *rds_rust_ib_create_cq(struct ib_device *device, ib_comp_handler handler,
 				    void (*event_handler)(struct ib_event *, void *), void *context,
 				    u32 cqe)
@@ -142,7 +163,7 @@ void rds_rust_ib_destroy_cq(struct ib_cq *cq)
 }
 
 #ifdef CONFIG_FAULT_INJECTION_DEBUG_FS
-/* Takes out what is to be lost. Sends are numbered as kapi/rdma/qp_ring.rs says. */
+/* Removes completions that fault injection loses. Sends are numbered as in kapi/rdma/qp_ring.rs. */
 static int rds_lose_completions(const struct ib_cq *cq, struct ib_wc *wcs, int count)
 {
 	int i, kept = 0;
@@ -168,7 +189,12 @@ int rds_rust_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs)
 	return rds_lose_completions(cq, wcs, ib_poll_cq(cq, count, wcs));
 }
 
-/* Asks for an interrupt at the next completion; true if one may have come before that. */
+/**
+ * rds_rust_ib_rearm_cq() - request an interrupt for the next completion
+ * @cq: the completion queue
+ *
+ * Return: true if a completion may have arrived before, so that the caller has to poll again.
+ */
 bool rds_rust_ib_rearm_cq(struct ib_cq *cq)
 {
 	return ib_req_notify_cq(cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS) > 0;
@@ -180,7 +206,16 @@ int rds_rust_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 	return rds_post(qp, wr, bad_wr);
 }
 
-/* Of a queue pair that is closed: what is refused here would be lost. No faults are injected. */
+/**
+ * rds_rust_ib_post_last_send() - post the final send of a closed queue pair
+ * @qp: the queue pair
+ * @wr: the work request
+ * @bad_wr: set to the refused work request
+ *
+ * A refused request would be lost here, so no faults are injected.
+ *
+ * Return: 0 or a negative errno.
+ */
 int rds_rust_ib_post_last_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 			       const struct ib_send_wr **bad_wr)
 {
@@ -193,7 +228,15 @@ int rds_rust_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 	return ib_post_recv(qp, wr, bad_wr);
 }
 
-/* Once the queue pair is connected. May sleep. */
+/**
+ * rds_rust_ib_set_rnr_timer() - set the RNR NAK timer of a connected queue pair
+ * @qp: the queue pair
+ * @timer: code of the delay, as in the IBTA specification
+ *
+ * May sleep.
+ *
+ * Return: 0 or a negative errno.
+ */
 int rds_rust_ib_set_rnr_timer(struct ib_qp *qp, u8 timer)
 {
 	struct ib_qp_attr attr = { .min_rnr_timer = timer };
@@ -201,7 +244,14 @@ int rds_rust_ib_set_rnr_timer(struct ib_qp *qp, u8 timer)
 	return ib_modify_qp(qp, &attr, IB_QP_MIN_RNR_TIMER);
 }
 
-/* May sleep. */
+/**
+ * rds_rust_ib_qp_to_error() - put a queue pair into the error state
+ * @qp: the queue pair
+ *
+ * May sleep.
+ *
+ * Return: 0 or a negative errno.
+ */
 int rds_rust_ib_qp_to_error(struct ib_qp *qp)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
@@ -220,10 +270,13 @@ void rds_rust_poll_init(struct rds_poll *poll, int budget, irq_poll_fn *fn)
 	init_irq_work(&poll->kick, rds_poll_kick);
 }
 
-/*
+/**
+ * rds_rust_poll_sched() - schedule polling in a softirq
+ * @poll: the poll context
+ *
  * Software devices complete in process context with interrupts disabled. A softirq that is raised
- * there runs in ksoftirqd, which costs two context switches for each completion; raised in an
- * interrupt, it runs at the end of that.
+ * there runs in ksoftirqd, which costs two context switches for each completion. A softirq that is
+ * raised in an interrupt runs at its end.
  */
 void rds_rust_poll_sched(struct rds_poll *poll)
 {
@@ -233,7 +286,12 @@ void rds_rust_poll_sched(struct rds_poll *poll)
 		irq_work_queue(&poll->kick);
 }
 
-/* After this no earlier rds_rust_poll_sched() has an effect any more. May sleep. */
+/**
+ * rds_rust_poll_sync() - wait for earlier calls of rds_rust_poll_sched()
+ * @poll: the poll context
+ *
+ * Afterwards no earlier call has an effect. May sleep.
+ */
 void rds_rust_poll_sync(struct rds_poll *poll)
 {
 	irq_work_sync(&poll->kick);
@@ -241,10 +299,19 @@ void rds_rust_poll_sync(struct rds_poll *poll)
 
 /* memory */
 
-/*
- * Zeroed memory on @node. Orders above @smallest only where they are at hand: no reclaim, no
- * compaction, no reserves, no other node, because a smaller one does as well. For the smallest no
- * process is killed. The program that made it necessary is charged, if there is one.
+/**
+ * rds_rust_alloc_shard() - allocate zeroed memory for buffers
+ * @node: NUMA node, or NUMA_NO_NODE
+ * @order: number of pages, as a power of two
+ * @smallest: smallest order that the caller would accept
+ * @may_sleep: the allocation may sleep
+ *
+ * Orders above @smallest are only taken if they are available at once. They use no reclaim, no
+ * compaction, no reserves and no other node, because a smaller order will do. For the smallest
+ * order no process is killed. An allocation that may sleep is charged to the calling program, if
+ * there is one.
+ *
+ * Return: the memory, or NULL.
  */
 void *rds_rust_alloc_shard(int node, unsigned int order, unsigned int smallest, bool may_sleep)
 {
@@ -275,9 +342,15 @@ int rds_rust_ib_dma_map(struct ib_device *device, void *memory, size_t size, u64
 	return ib_dma_mapping_error(device, *address);
 }
 
-/*
- * The memory stays as it is. What the device has written was copied there, if it has bounce buffers, or taken out of
- * caches, by rds_rust_ib_dma_sync_for_cpu(): to do that to all of it now would undo what the CPU has written since.
+/**
+ * rds_rust_ib_dma_unmap() - unmap memory without synchronising it
+ * @device: the device
+ * @address: DMA address
+ * @size: size in bytes
+ *
+ * Data from the device was already synchronised by rds_rust_ib_dma_sync_for_cpu(): copied from a
+ * bounce buffer, or made visible in caches. Synchronising all of the memory here would overwrite
+ * later changes by the CPU.
  */
 void rds_rust_ib_dma_unmap(struct ib_device *device, u64 address, size_t size)
 {
@@ -286,9 +359,15 @@ void rds_rust_ib_dma_unmap(struct ib_device *device, u64 address, size_t size)
 				       DMA_ATTR_SKIP_CPU_SYNC);
 }
 
-/*
- * All memory for bounce buffers, if what the device finds at @address is one; else 0. A mapping of whole pages behind an
- * IOMMU never is, and devices that are not coherent are told of each write whether it is one or not.
+/**
+ * rds_rust_ib_dma_bounce_bytes() - return the total size of bounce buffers
+ * @device: the device
+ * @address: DMA address of a mapping
+ *
+ * A mapping of whole pages behind an IOMMU is never a bounce buffer. Mappings of non-coherent
+ * devices are synchronised for each write anyway.
+ *
+ * Return: the size in bytes if the mapping uses a bounce buffer, otherwise 0.
  */
 size_t rds_rust_ib_dma_bounce_bytes(struct ib_device *device, u64 address)
 {
@@ -324,26 +403,46 @@ void *rds_rust_rdma_context(const struct rdma_cm_id *id)
 	return id->context;
 }
 
-/* Whether the driver reports a peer's refusal as a reset of the TCP connection. */
+/**
+ * rds_rust_rdma_refuses_by_reset() - check how the driver reports a rejection by the peer
+ * @id: the CM id
+ *
+ * Return: true if a rejection appears as a reset of the TCP connection.
+ */
 bool rds_rust_rdma_refuses_by_reset(const struct rdma_cm_id *id)
 {
 	return id->device && (id->device->ops.driver_id == RDMA_DRIVER_SIW ||
 			      id->device->ops.driver_id == RDMA_DRIVER_ERDMA);
 }
 
-/* Only under the handler lock of @id. */
+/**
+ * rds_rust_rdma_set_context() - set handler and context of a CM id
+ * @id: the CM id
+ * @handler: new event handler
+ * @context: new context
+ *
+ * Only with the handler lock of @id held.
+ */
 void rds_rust_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler handler, void *context)
 {
 	id->context = context;
 	id->event_handler = handler;
 }
 
-/* For the connection that is asked for next; nothing without a route. Only under the handler lock of @id. */
+/**
+ * rds_rust_rdma_set_service_level() - set the service level for the next connection request
+ * @id: the CM id
+ * @level: the service level
+ *
+ * Does nothing without a route. Only with the handler lock of @id held.
+ */
 void rds_rust_rdma_set_service_level(struct rdma_cm_id *id, u8 level)
 {
 	if (!id->device || !id->route.path_rec)
 		return;
-	/* On RoCE the network's administrator has said what it is, and some devices know no more than eight. */
+	/*
+	 * On RoCE the administrator configures the service level, and some devices have only eight.
+	 */
 	if (rdma_cap_ib_sa(id->device, id->port_num))
 		id->route.path_rec->sl = level;
 }
@@ -353,7 +452,7 @@ struct ib_device *rds_rust_rdma_device(const struct rdma_cm_id *id)
 	return READ_ONCE(id->device);
 }
 
-/* Ends the interruptible waits of a task. */
+/* Time limit for the interruptible waits of a task. */
 struct rds_limit {
 	struct timer_list timer;
 	struct task_struct *task;
@@ -369,9 +468,16 @@ static void rds_limit_reached(struct timer_list *timer)
 	wake_up_process(limit->task);
 }
 
-/*
- * rdma_connect_locked() in a worker or another kernel thread. On InfiniBand and RoCE it does not wait.
- * Soft-iWARP waits in it for the peer's TCP, interruptibly but for minutes. -ETIMEDOUT if that took too long.
+/**
+ * rds_rust_rdma_connect_locked() - call rdma_connect_locked() with a time limit
+ * @id: the CM id
+ * @param: parameters of the connection
+ * @timeout_ms: limit in milliseconds
+ *
+ * Only for kernel threads. On InfiniBand and RoCE the call does not wait. Soft-iWARP waits in it
+ * for the peer's TCP, interruptibly but for minutes.
+ *
+ * Return: 0, -ETIMEDOUT after the limit, or another negative errno.
  */
 int rds_rust_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param,
 				 unsigned int timeout_ms)
@@ -379,7 +485,7 @@ int rds_rust_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *
 	struct rds_limit limit = { .task = current };
 	int ret;
 
-	/* Of a program it would end another notification. */
+	/* In a program, clear_notify_signal() would discard other notifications. */
 	if (WARN_ON_ONCE(!(current->flags & PF_KTHREAD)))
 		return -EINVAL;
 	timer_setup_on_stack(&limit.timer, rds_limit_reached, 0);
@@ -388,13 +494,13 @@ int rds_rust_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *
 	timer_delete_sync(&limit.timer);
 	timer_destroy_on_stack(&limit.timer);
 	clear_notify_signal();
-	/* What it says is that it was interrupted. */
+	/* The call returns that it was interrupted. */
 	return ret && limit.reached ? -ETIMEDOUT : ret;
 }
 
 /*
- * Whether the IP layer still has the path's local address, and the device too: the table of a device
- * follows the IP layer with a delay, and an address that comes back gets another entry.
+ * Returns true if both the IP layer and the device have the path's local address. The GID table of
+ * the device follows the IP layer with a delay. An address that is added again gets another entry.
  */
 static bool has_source(const struct rdma_cm_id *id)
 {
@@ -423,13 +529,23 @@ static bool has_source(const struct rdma_cm_id *id)
 	return attr == bound;
 }
 
-/* 0 if it is not known. */
+/**
+ * rds_rust_rdma_interface() - return the network device of a CM id
+ * @id: the CM id
+ *
+ * Return: the interface index, or 0 if it is not known.
+ */
 u32 rds_rust_rdma_interface(const struct rdma_cm_id *id)
 {
 	return (u32)id->route.addr.dev_addr.bound_dev_if;
 }
 
-/* Whether the hardware address of the peer is that of a group. */
+/**
+ * rds_rust_rdma_leads_to_many() - check whether the peer's hardware address is a multicast address
+ * @id: the CM id
+ *
+ * Return: true if it is.
+ */
 bool rds_rust_rdma_leads_to_many(struct rdma_cm_id *id)
 {
 	struct rdma_dev_addr *addr = &id->route.addr.dev_addr;
@@ -442,9 +558,11 @@ bool rds_rust_rdma_leads_to_many(struct rdma_cm_id *id)
 	return addr->dev_type == ARPHRD_ETHER && is_multicast_ether_addr(addr->dst_dev_addr);
 }
 
-/*
- * Whether a message can be sent on the path: none, if the address is not resolved. Without a network device the
- * question is moot.
+/**
+ * rds_rust_rdma_path_is_up() - check whether messages can be sent on the path of a CM id
+ * @id: the CM id
+ *
+ * Return: false if the address is not resolved, or the path is down. true without a network device.
  */
 bool rds_rust_rdma_path_is_up(const struct rdma_cm_id *id)
 {
@@ -455,19 +573,24 @@ bool rds_rust_rdma_path_is_up(const struct rdma_cm_id *id)
 
 	if (!device || rds_rust_fails(RDS_CUT_PATH, device))
 		return false;
-	/* Of other devices the CM's messages take no network device, and it may go without the device. */
+	/*
+	 * Other devices send CM messages without a network device, which may be removed
+	 * independently.
+	 */
 	up = !ib_uses_virt_dma(device);
-	/* Only soft-RoCE needs the local address for more than what it writes into the packet. */
+	/* Only soft-RoCE needs the local address beyond the contents of its packets. */
 	needs_source = rdma_protocol_roce(device, id->port_num) && ib_uses_virt_dma(device);
 	if (!addr->bound_dev_if)
 		return true;
 	rcu_read_lock();
 	dev = dev_get_by_index_rcu(addr->net, addr->bound_dev_if);
 	if (dev) {
-		/* The queues get going a moment after the carrier is back. */
+		/* The transmit queues start shortly after the carrier is back. */
 		up = (READ_ONCE(dev->flags) & IFF_UP) && netif_carrier_ok(dev) &&
 		     !qdisc_tx_is_noop(dev);
-		/* With another hardware address all entries of its addresses are about to be made anew. */
+		/*
+		 * After a change of the hardware address all GID entries are about to be replaced.
+		 */
 		if (needs_source && memcmp(addr->src_dev_addr, dev->dev_addr, dev->addr_len))
 			up = false;
 	}
@@ -477,22 +600,33 @@ bool rds_rust_rdma_path_is_up(const struct rdma_cm_id *id)
 	return up;
 }
 
-/* On iWARP the GIDs are bytes of hardware addresses, and there is no path record. */
+/**
+ * rds_rust_rdma_path() - read the path of a CM id
+ * @id: the CM id
+ * @path: set to the path
+ *
+ * On iWARP the GIDs are bytes of hardware addresses, and there is no path record.
+ */
 void rds_rust_rdma_path(struct rdma_cm_id *id, struct rds_rust_rdma_path *path)
 {
 	const struct sa_path_rec *rec = id->route.path_rec;
 	union ib_gid local = {}, peer = {};
 
-	/* They are aligned, and those of the structure are not. */
+	/* union ib_gid is aligned; the fields of the structure are not. */
 	rdma_read_gids(id, &local, &peer);
 	memcpy(path->local_gid, local.raw, sizeof(path->local_gid));
 	memcpy(path->peer_gid, peer.raw, sizeof(path->peer_gid));
 	path->service_level = rec ? rec->sl : 0;
 }
 
-/*
- * False if a request has come over something else than RoCE. The peer's CM writes the GIDs, and answers go where they
- * say.
+/**
+ * rds_rust_rdma_named() - read the GIDs of a connection request over RoCE
+ * @id: the CM id of the request
+ * @named: set to the GIDs
+ *
+ * The peer's CM writes the GIDs, and answers are sent to the addresses in them.
+ *
+ * Return: false if the request did not arrive over RoCE.
  */
 bool rds_rust_rdma_named(const struct rdma_cm_id *id, struct rds_rust_rdma_named *named)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C functions for the RDMA wrappers of kapi/, as helpers.h has them for the others. */
+/* C functions for the RDMA wrappers of kapi/. */
 #ifndef RDS_RUST_HELPERS_RDMA_H
 #define RDS_RUST_HELPERS_RDMA_H
 
@@ -8,7 +8,10 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
-/* What kapi/rdma/device.rs asks of a device, out of its attributes and its first port. */
+/*
+ * Limits and capabilities of a device, from its attributes and its first port, for
+ * kapi/rdma/device.rs.
+ */
 struct rds_rust_ib_limits {
 	u32 max_qp_wr;
 	u32 max_cqe;
@@ -53,7 +56,7 @@ int rds_rust_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 int rds_rust_ib_set_rnr_timer(struct ib_qp *qp, u8 timer);
 int rds_rust_ib_qp_to_error(struct ib_qp *qp);
 
-/* Polling of a completion queue in a softirq. @iop comes first. */
+/* Polling of a completion queue in a softirq. @iop is the first member. */
 struct rds_poll {
 	struct irq_poll iop;
 	struct irq_work kick;
@@ -85,7 +88,7 @@ int rds_rust_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *
 u32 rds_rust_rdma_interface(const struct rdma_cm_id *id);
 bool rds_rust_rdma_path_is_up(const struct rdma_cm_id *id);
 bool rds_rust_rdma_leads_to_many(struct rdma_cm_id *id);
-/* What an identifier has found out about its path. */
+/* The path of a CM id. */
 struct rds_rust_rdma_path {
 	u8 local_gid[16];
 	u8 peer_gid[16];

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions that fire the tracepoints of rds_trace.h. They cost a call while nobody traces, so they are
- * not for what each message does.
+ * C functions that fire the tracepoints of rds_trace.h. They cost a call even when tracing is off,
+ * so they are not used for each message.
  */
 #ifndef RDS_RUST_HELPERS_TRACE_H
 #define RDS_RUST_HELPERS_TRACE_H
 
 #include <linux/types.h>
 
-/* A connection. */
+/* Identity of a connection. */
 struct rds_trace_conn {
 	u8 laddr[16];
 	u8 faddr[16];
 	u8 tos;
 };
 
-/* A name, without a NUL at its end. */
+/* A name without a terminating NUL. */
 struct rds_trace_name {
 	const char *at;
 	size_t len;

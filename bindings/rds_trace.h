@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * Tracepoints: rds:*. Addresses are shown as IPv6 ones, and IPv4 addresses as mapped ones.
- */
+/* Tracepoints rds:*. Addresses are shown as IPv6 addresses, IPv4 ones as IPv4-mapped. */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM rds
 
