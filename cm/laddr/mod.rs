@@ -176,7 +176,7 @@ impl LocalAddrs {
         Ok(this)
     }
 
-    /// Returns `true` if a local device has the address in the initial namespace. `scope` is that
+    /// Returns `true` if an RDMA device has the address in the initial namespace. `scope` is that
     /// of a link-local address, otherwise 0.
     ///
     /// # Errors

@@ -49,7 +49,7 @@ impl Looks {
     }
 
     /// Checks until a decision other than `Keep`, at most `most` times. `change` returns the
-    /// snapshot for a number of checks. Returns the decision and its number.
+    /// snapshot after a number of checks. Returns the decision and the number of checks before it.
     fn until(
         &mut self,
         most: u32,
