@@ -562,7 +562,8 @@ bool rds_rust_rdma_leads_to_many(struct rdma_cm_id *id)
  * rds_rust_rdma_path_is_up() - check whether messages can be sent on the path of a CM id
  * @id: the CM id
  *
- * Return: false if the address is not resolved, or the path is down. true without a network device.
+ * Return: false if the address is not resolved, or the path is down. true if the CM id is bound to
+ * no network device.
  */
 bool rds_rust_rdma_path_is_up(const struct rdma_cm_id *id)
 {

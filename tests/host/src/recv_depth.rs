@@ -176,8 +176,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 proptest! {
-    /// For any sequence of steps: the depth stays in its range, and the posted receives exceed
-    /// neither the depth that was wanted nor the device's limit.
+    /// For any sequence of steps, the depth stays in its range. The posted receives exceed neither
+    /// the depth that was wanted nor the device's limit.
     #[test]
     fn stays_in_range(first in 1..64u32, max in 1..1024u32, ops in ops()) {
         let mut r = RecvDepth::new(first, max);
