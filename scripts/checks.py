@@ -178,7 +178,29 @@ def softirq_cqs(path, text):
             yield number, "ib_free_cq() may free this completion queue under ib_poll_handler()"
 
 
-CHECKS = (layers, unsafe_code, module_denies_unsafe, spdx, length, purpose, work_queues, softirq_cqs)
+# First words of a fragment. A comment says first what the thing is, or what it does.
+FRAGMENT = re.compile(r"(What|Who|Whom|Whose|How|Whether|That|So|Of|By|Where|When|Which|Nor|But)\b")
+DOC = re.compile(r"\s*//[/!] ?(.*)")
+COMMENT = re.compile(r"(^|\s)//")
+MAX_COLUMNS = 100
+
+
+def comments(path, text):
+    """Documentation begins with a noun phrase or a verb, and comments fit the width. What rustfmt leaves longer is a
+    text for people, which is not broken up, so that it can be found."""
+    if layer_of(path) is None and not path.startswith("tests/kunit/"):
+        return
+    before = None
+    for number, line in enumerate(text.split("\n"), 1):
+        doc = DOC.match(line)
+        if doc and not before and FRAGMENT.match(doc[1]):
+            yield number, f"a comment that begins with {doc[1].split()[0]} is a fragment"
+        if len(line) > MAX_COLUMNS and COMMENT.search(line):
+            yield number, f"{len(line)} columns; at most {MAX_COLUMNS} are allowed"
+        before = doc
+
+
+CHECKS = (comments, layers, unsafe_code, module_denies_unsafe, spdx, length, purpose, work_queues, softirq_cqs)
 
 
 def check_file(path, text):

@@ -52,6 +52,28 @@ def test_downward_use_is_allowed(path, code):
 
 
 @pytest.mark.parametrize("path, code", [
+    ("conn/a.rs", "/// What a peer has sent.\nstruct A;"),
+    ("conn/a.rs", "/// A thing.\nstruct A;\n\n    /// Whether it is there.\n    b: bool,"),
+    ("kapi/a.rs", "//! How it is done.\n"),
+    ("tests/kunit/a.rs", f"// {'a' * 98}"),
+    ("conn/a.rs", f"let a = 1; // {'a' * 88}"),
+])
+def test_comment_that_breaks_a_rule_is_found(path, code):
+    assert complaints(checks.comments, path, "// SPDX-License-Identifier: GPL-2.0\n\n" + code)
+
+
+@pytest.mark.parametrize("path, code", [
+    ("conn/a.rs", "/// State of a connection.\n/// What follows is for one link.\nstruct A;"),
+    ("conn/a.rs", "// What follows has no documentation."),
+    ("conn/a.rs", f"const S: &str = \"{'a' * 100}\";"),
+    ("tools/a.rs", "/// What follows is for users."),
+    ("conn/a.rs", "/// Whatever comes is dropped."),
+])
+def test_comment_within_the_rules_is_allowed(path, code):
+    assert not complaints(checks.comments, path, "// SPDX-License-Identifier: GPL-2.0\n\n" + code)
+
+
+@pytest.mark.parametrize("path, code", [
     ("conn/a.rs", "// SAFETY: No.\nunsafe { f() };"),
     ("rds_core.rs", "// SAFETY: No.\nunsafe impl Send for A {}"),
     ("conn/a.rs", "unsafe fn f() {}"),
