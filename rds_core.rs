@@ -25,7 +25,7 @@ use ib_transport::Ib;
 use kapi::{
     net::Registration,
     params,
-    rdma::{ClientRegistration, Faults},
+    rdma::{ClientRegistration, FaultInjection},
     shrinker::total_memory,
     sync::OwnedQueue,
     sysctl::Directory,
@@ -90,7 +90,7 @@ struct RdsModule {
     _connections: Connections,
     _client: Pin<KBox<ClientRegistration<Ib>>>,
     _addr_events: AddrEvents,
-    _faults: Faults,
+    _faults: FaultInjection,
 }
 
 impl Drop for RdsModule {
@@ -146,7 +146,7 @@ impl kernel::Module for RdsModule {
             idle_timeouts,
             total_memory() as u64,
         )?;
-        let faults = Faults::new();
+        let faults = FaultInjection::new();
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;
         let connections = Connections(node.clone());

@@ -37,7 +37,7 @@ pub(crate) use node::{NoConnection, Node};
 pub(crate) use stats::{Counter, Stats};
 pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]
-pub(crate) use table::{Full, PositionPlace, Positions, Table, TableSlot};
+pub(crate) use table::{ConnTable, Full, PositionPlace, Positions, TableSlot};
 pub(crate) use transport::{
     Endpoint, EndpointProgress, Link, LocalMemory, Mapped, MrDevice, OnRelease, OpKind, Reached,
     RemoteMemory, Request, Transport,

@@ -6,7 +6,7 @@ use super::{
     accounts::Accounts,
     connection::Connection,
     key::ConnKey,
-    table::{Bounds, Full, Positions, Table, TableSlot},
+    table::{Bounds, ConnTable, Full, Positions, TableSlot},
     transport::{Mapped, OnRelease, OpKind, RemoteMemory, Transport},
     turns::Turns,
     BindTable, Counter, Stats, Tunables,
@@ -42,7 +42,7 @@ const BATCH: usize = 32;
 
 /// Connections of this node.
 pub(super) struct NodeConnections {
-    pub(super) tree: Table<Arc<Connection>>,
+    pub(super) tree: ConnTable<Arc<Connection>>,
     /// Receive positions of connections that were forgotten.
     pub(super) positions: Positions,
     /// Lowest sequence number with which a new connection may begin. Forgotten ones have used those
@@ -177,7 +177,7 @@ impl Node {
                 cong: cong::Registry::new()?,
                 connections <- new_spinlock_bh!(
                     NodeConnections {
-                        tree: Table::new(bounds),
+                        tree: ConnTable::new(bounds),
                         positions: Positions::new(bounds),
                         begin_at: 1,
                         closed: false,

@@ -33,7 +33,7 @@ use kernel::{
 };
 
 /// Message of which some fragments have arrived.
-struct Partial {
+struct Reassembly {
     header: Header,
     bufs: KVec<BufMut>,
     /// Payload bytes of every fragment except the last.
@@ -46,7 +46,7 @@ struct Partial {
 /// Receive side of a connection.
 pub(super) struct RecvSide {
     state: RecvState,
-    partial: Option<Partial>,
+    partial: Option<Reassembly>,
 }
 
 impl RecvSide {
@@ -141,14 +141,14 @@ impl Violation {
 }
 
 /// A message, or a fragment of one.
-enum Piece<'a> {
+enum ReceivedPiece<'a> {
     /// In a buffer, behind a header. The number is the length of both in bytes.
     Frame(BufMut, usize),
     /// Payload of a whole message in a packed frame.
     Shared(&'a [u8]),
 }
 
-impl Piece<'_> {
+impl ReceivedPiece<'_> {
     fn payload(&self) -> &[u8] {
         match self {
             Self::Frame(buf, len) => buf.bytes().get(Header::LEN..*len).unwrap_or(&[]),
@@ -228,14 +228,14 @@ impl Connection {
         let header = Header::parse(header).map_err(Violation::Header)?;
         self.note_credits(header.credit);
         if payload.len() <= header.len as usize {
-            let buf = self.take(&header, Piece::Frame(buf, len), device)?;
+            let buf = self.take(&header, ReceivedPiece::Frame(buf, len), device)?;
             return Ok((buf, 1));
         }
         self.node.stats.inc(Counter::IbRxPacked);
         let mut count = 0u32;
         for message in Unpacker::new(frame) {
             let (header, payload) = message.map_err(Violation::Packed)?;
-            self.take(&header, Piece::Shared(payload), device)?;
+            self.take(&header, ReceivedPiece::Shared(payload), device)?;
             count = count.wrapping_add(1);
         }
         Ok((Some(buf), count))
@@ -246,7 +246,7 @@ impl Connection {
     fn take(
         self: &Arc<Self>,
         header: &Header,
-        piece: Piece<'_>,
+        piece: ReceivedPiece<'_>,
         device: DeviceId,
     ) -> Result<Option<BufMut>, Violation> {
         // First, because a wrong acknowledgement must not cost the message that carries it.
@@ -349,7 +349,7 @@ impl Connection {
         &self,
         rx: &mut RecvSide,
         header: &Header,
-        piece: Piece<'_>,
+        piece: ReceivedPiece<'_>,
         first: bool,
         last: bool,
     ) -> Result<(Complete, Option<BufMut>), Violation> {
@@ -373,7 +373,7 @@ impl Connection {
             let count = header.len.div_ceil(size);
             let bufs =
                 KVec::with_capacity(count as usize, GFP_ATOMIC).map_err(|_| Violation::NoMemory)?;
-            rx.partial = Some(Partial {
+            rx.partial = Some(Reassembly {
                 header: *header,
                 bufs,
                 size,
@@ -393,7 +393,7 @@ impl Connection {
             return Ok((Complete::Nothing, None));
         }
         match rx.partial.take() {
-            Some(Partial {
+            Some(Reassembly {
                 header,
                 bufs,
                 size,

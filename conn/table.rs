@@ -136,7 +136,7 @@ fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
 /// - `len` is the number of entries of `tree`.
 /// - `peers` has the number of entries for each peer address that has any.
 /// - `unmet` has the number of entries added for each user and neither removed nor met, if not 0.
-pub(crate) struct Table<V> {
+pub(crate) struct ConnTable<V> {
     tree: RBTree<ConnKey, V>,
     peers: RBTree<PeerKey, usize>,
     unmet: RBTree<UserId, usize>,
@@ -144,7 +144,7 @@ pub(crate) struct Table<V> {
     bounds: Bounds,
 }
 
-impl<V> Table<V> {
+impl<V> ConnTable<V> {
     /// Creates an empty table. Limits below 1 count as 1.
     pub(crate) fn new(bounds: Bounds) -> Self {
         // INVARIANT: Empty.

@@ -20,10 +20,7 @@ use crate::kapi::{
     errno::Errno,
     net::{IpBits, Net},
     pin::PinnedMemory,
-    rdma::{
-        Access, Client, ClientCell, Device as RdmaDevice, DeviceCaps, DeviceId, IncomingRequest,
-        Pd, Qp,
-    },
+    rdma::{Access, Client, ClientCell, DeviceCaps, DeviceId, IbDevice, IncomingRequest, Pd, Qp},
     shrinker::Shrinker,
     sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, Section, SpinLockBh},
     task::without_io,
@@ -98,7 +95,7 @@ impl WorkItem<0> for Device {
 
 impl Device {
     fn new(
-        device: &RdmaDevice,
+        device: &IbDevice,
         unmapped: &Arc<Pools>,
         limits: &Limits,
         tunables: &Arc<IbTunables>,
@@ -131,7 +128,7 @@ impl Device {
         )
     }
 
-    fn is(&self, device: &RdmaDevice) -> bool {
+    fn is(&self, device: &IbDevice) -> bool {
         core::ptr::eq(self.pd.device(), device)
     }
 
@@ -301,13 +298,13 @@ impl Ib {
         )
     }
 
-    fn find(&self, device: &RdmaDevice) -> Option<Arc<Device>> {
+    fn find(&self, device: &IbDevice) -> Option<Arc<Device>> {
         let devices = self.devices.lock();
         devices.iter().find(|known| known.is(device)).cloned()
     }
 
     /// Ends all use of a device to which no socket can be bound any more. Sleeps.
-    fn end(&self, rdma: &RdmaDevice, device: &Arc<Device>) {
+    fn end(&self, rdma: &IbDevice, device: &Arc<Device>) {
         self.forget(device);
         // This also waits for requests that no worker has taken. The CM would release the device
         // only some time after it reports that an id is gone, which may be too late.
@@ -368,7 +365,7 @@ impl Ib {
 
     /// Makes the removal of a device wait. Returns `None` if the transport does not use the device,
     /// or it is being removed. Any context except hard interrupt.
-    pub(crate) fn hold(&self, device: &RdmaDevice) -> Option<Hold> {
+    pub(crate) fn hold(&self, device: &IbDevice) -> Option<Hold> {
         self.find(device)?.users.hold()
     }
 
@@ -382,7 +379,7 @@ impl Ib {
     /// use the device, or it is being removed. May sleep.
     pub(super) fn use_device(
         &self,
-        device: &RdmaDevice,
+        device: &IbDevice,
         events: &Arc<EndpointShared>,
     ) -> Result<DeviceUse> {
         let device = self.find(device).ok_or(ENODEV)?;
@@ -398,7 +395,7 @@ impl Ib {
     }
 
     /// Returns the pools of a device if the transport uses it. Any context.
-    pub(crate) fn pools_of(&self, device: &RdmaDevice) -> Option<Arc<Pools>> {
+    pub(crate) fn pools_of(&self, device: &IbDevice) -> Option<Arc<Pools>> {
         Some(self.find(device)?.pools.clone())
     }
 }
@@ -558,7 +555,7 @@ impl Client for Ib {
         &CELL
     }
 
-    fn added(&self, rdma: &RdmaDevice) -> Result<Option<Arc<Member>>> {
+    fn added(&self, rdma: &IbDevice) -> Result<Option<Arc<Member>>> {
         if !rdma.has_reliable_connections() {
             return Ok(None);
         }
@@ -585,7 +582,7 @@ impl Client for Ib {
         member.map(Some)
     }
 
-    fn removed(&self, rdma: &RdmaDevice, member: Arc<Member>) {
+    fn removed(&self, rdma: &IbDevice, member: Arc<Member>) {
         let device = member.device.clone();
         // From here on no socket can be bound to an address of the device.
         drop(member);

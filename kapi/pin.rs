@@ -14,14 +14,14 @@ use kernel::{page::PAGE_SIZE, prelude::*};
 /// # Invariants
 ///
 /// `0` was filled by `rds_rust_pin_charge()`.
-struct Charge(bindings::rds_rust_pin_charge);
+struct PinCharge(bindings::rds_rust_pin_charge);
 
 // SAFETY: A charge holds a counted reference to the `mm`, which any thread may drop.
-unsafe impl Send for Charge {}
+unsafe impl Send for PinCharge {}
 // SAFETY: A shared reference offers no operation.
-unsafe impl Sync for Charge {}
+unsafe impl Sync for PinCharge {}
 
-impl Charge {
+impl PinCharge {
     fn take(pages: usize) -> Result<Self> {
         let mut charge = bindings::rds_rust_pin_charge::default();
         // CAST: a `long` has as many bits as a `usize`.
@@ -33,7 +33,7 @@ impl Charge {
     }
 }
 
-impl Drop for Charge {
+impl Drop for PinCharge {
     fn drop(&mut self) {
         // SAFETY: By the type invariants this is a valid charge; it is returned only here.
         unsafe { bindings::rds_rust_pin_uncharge(&mut self.0) };
@@ -52,7 +52,7 @@ pub(crate) struct PinnedMemory {
     /// In bytes.
     len: u32,
     writable: bool,
-    _charge: Charge,
+    _charge: PinCharge,
 }
 
 // SAFETY: Any thread may unpin pages.
@@ -85,7 +85,7 @@ impl PinnedMemory {
     pub(crate) fn pin(address: u64, len: u32, writable: bool) -> Result<Self> {
         let count = pages_of(address, len.into()).ok_or(EINVAL)?;
         let count = usize::try_from(count)?;
-        let charge = Charge::take(count)?;
+        let charge = PinCharge::take(count)?;
         let mut pages = KVVec::from_elem(core::ptr::null_mut(), count, GFP_KERNEL_ACCOUNT)?;
         let mut done = 0usize;
         let mut at = usize::try_from(address)? & !(PAGE_SIZE - 1);

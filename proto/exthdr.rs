@@ -133,16 +133,16 @@ pub(crate) struct NoSpace;
 
 /// Writer that packs extensions into the space of a header.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Writer {
+pub(crate) struct ExthdrWriter {
     space: [u8; SPACE],
     used: usize,
 }
 
-impl Writer {
+impl ExthdrWriter {
     /// Creates a writer with an empty space.
     #[inline]
     pub(crate) fn new() -> Self {
-        Writer::default()
+        ExthdrWriter::default()
     }
 
     /// Appends `extension`.

@@ -51,7 +51,7 @@ pub(crate) enum Standing {
 
 /// Refusals of one user.
 #[derive(Clone, Copy, Debug)]
-struct Record {
+struct RefusalRecord {
     refused: u32,
     /// Number of `refused` that came from new sockets.
     first: u32,
@@ -65,7 +65,7 @@ struct Record {
     next: u64,
 }
 
-impl Record {
+impl RefusalRecord {
     const CLEAN: Self = Self {
         refused: 0,
         first: 0,
@@ -127,8 +127,8 @@ impl Record {
 /// Users whose operations the peer of a connection has refused.
 #[derive(Clone, Debug)]
 pub(crate) struct Faults {
-    users: [Option<(u32, Record)>; PLACES],
-    others: Record,
+    users: [Option<(u32, RefusalRecord)>; PLACES],
+    others: RefusalRecord,
     /// Bits of the users that share `others`; several users may have the same bit.
     among_others: u64,
 }
@@ -143,7 +143,7 @@ impl Faults {
     pub(crate) const fn new() -> Self {
         Self {
             users: [const { None }; PLACES],
-            others: Record::CLEAN,
+            others: RefusalRecord::CLEAN,
             among_others: 0,
         }
     }
@@ -166,7 +166,7 @@ impl Faults {
     }
 
     /// Returns the record in a place, or the shared one.
-    fn record(&mut self, place: Option<usize>) -> &mut Record {
+    fn record(&mut self, place: Option<usize>) -> &mut RefusalRecord {
         match place.and_then(|at| self.users.get_mut(at)) {
             Some(Some((_, record))) => record,
             _ => &mut self.others,
@@ -179,7 +179,7 @@ impl Faults {
         if place.is_none() {
             place = self.free_place(now);
             if let Some(free) = place.and_then(|at| self.users.get_mut(at)) {
-                *free = Some((user, Record::CLEAN));
+                *free = Some((user, RefusalRecord::CLEAN));
             } else {
                 self.others.forget(now);
                 if self.others.refused == 0 {

@@ -97,12 +97,12 @@ pub(crate) trait Emitted {
 }
 
 /// `struct rds_info_counter`.
-pub(crate) struct Counter<'a> {
+pub(crate) struct CounterRecord<'a> {
     pub(crate) name: &'a str,
     pub(crate) value: u64,
 }
 
-impl Emitted for Counter<'_> {
+impl Emitted for CounterRecord<'_> {
     fn size(_: Family) -> usize {
         40
     }
@@ -114,7 +114,7 @@ impl Emitted for Counter<'_> {
 }
 
 /// `struct rds_info_connection`, `struct rds6_info_connection`.
-pub(crate) struct Connection<'a> {
+pub(crate) struct ConnectionRecord<'a> {
     pub(crate) next_tx: u64,
     pub(crate) next_rx: u64,
     pub(crate) laddr: Ipv6Addr,
@@ -124,7 +124,7 @@ pub(crate) struct Connection<'a> {
     pub(crate) tos: u8,
 }
 
-impl Emitted for Connection<'_> {
+impl Emitted for ConnectionRecord<'_> {
     fn size(family: Family) -> usize {
         match family {
             Family::V4 => 42,
@@ -150,7 +150,7 @@ impl Emitted for Connection<'_> {
 
 /// `struct rds_info_message`, `struct rds6_info_message`: a message that waits to be sent,
 /// acknowledged or read.
-pub(crate) struct Message {
+pub(crate) struct MessageRecord {
     pub(crate) sequence: u64,
     /// Payload bytes.
     pub(crate) len: u32,
@@ -161,7 +161,7 @@ pub(crate) struct Message {
     pub(crate) tos: u8,
 }
 
-impl Emitted for Message {
+impl Emitted for MessageRecord {
     fn size(family: Family) -> usize {
         match family {
             Family::V4 => 26,
@@ -188,7 +188,7 @@ impl Emitted for Message {
 
 /// `struct rds_info_socket`, `struct rds6_info_socket`. The peer is `::` with port 0 if there is
 /// none.
-pub(crate) struct Socket {
+pub(crate) struct SocketRecord {
     /// Limits in bytes, for messages not acknowledged and for those that wait to be read.
     pub(crate) sndbuf: u32,
     pub(crate) rcvbuf: u32,
@@ -197,7 +197,7 @@ pub(crate) struct Socket {
     pub(crate) inode: u64,
 }
 
-impl Emitted for Socket {
+impl Emitted for SocketRecord {
     fn size(family: Family) -> usize {
         match family {
             Family::V4 => 28,

@@ -64,7 +64,7 @@ impl RdmaExthdrs {
 
     /// Returns the extensions of the header.
     pub(crate) fn emit(self) -> [u8; exthdr::SPACE] {
-        let mut writer = exthdr::Writer::new();
+        let mut writer = exthdr::ExthdrWriter::new();
         // There is room for both.
         if let Some(rkey) = self.used {
             let _ = writer.push(Extension::Rdma { rkey });
@@ -78,9 +78,9 @@ impl RdmaExthdrs {
 
 /// `RDS_RDMA_*`: flags of a registration or of an operation. Other bits are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Flags(pub(crate) u64);
+pub(crate) struct RdmaFlags(pub(crate) u64);
 
-impl Flags {
+impl RdmaFlags {
     /// Registration: peers may write, too. Operation: a write to the peer's memory.
     pub(crate) const READWRITE: Self = Self(0x01);
     /// Operation: the message is sent only when the operation is done. Otherwise it may arrive
@@ -165,7 +165,7 @@ pub(crate) struct GetMr {
     pub(crate) area: Area,
     /// Address to which the cookie is written; 0 if the program does not want it.
     pub(crate) cookie_address: u64,
-    pub(crate) flags: Flags,
+    pub(crate) flags: RdmaFlags,
 }
 
 impl GetMr {
@@ -178,7 +178,7 @@ impl GetMr {
         Some(Self {
             area: Area::take(&mut words)?,
             cookie_address: words.next()?,
-            flags: Flags(words.next()?),
+            flags: RdmaFlags(words.next()?),
         })
     }
 }
@@ -188,7 +188,7 @@ impl GetMr {
 pub(crate) struct FreeMr {
     /// Region to free. `None` for all regions that were freed before and may still be in use.
     pub(crate) cookie: Option<Cookie>,
-    pub(crate) flags: Flags,
+    pub(crate) flags: RdmaFlags,
 }
 
 impl FreeMr {
@@ -199,7 +199,7 @@ impl FreeMr {
         let cookie = words.next()?;
         Some(Self {
             cookie: (cookie != 0).then_some(Cookie::from_bits(cookie)),
-            flags: Flags(words.next()?),
+            flags: RdmaFlags(words.next()?),
         })
     }
 }
@@ -223,7 +223,7 @@ pub(crate) struct Transfer {
     pub(crate) local_address: u64,
     /// Number of these [`Area`]s: 1 to [`MAX_LOCAL`].
     pub(crate) local_count: u64,
-    pub(crate) flags: Flags,
+    pub(crate) flags: RdmaFlags,
     /// The program's name for the operation in its notification.
     pub(crate) token: u64,
 }
@@ -249,7 +249,7 @@ impl Transfer {
             remote: Area::take(words)?,
             local_address: words.next()?,
             local_count: words.next()?,
-            flags: Flags(words.next()?),
+            flags: RdmaFlags(words.next()?),
             token: words.next()?,
         })
     }
@@ -349,7 +349,7 @@ pub(crate) struct AtomicArgs {
     /// Address in the peer's memory, relative to the offset in the cookie.
     remote_address: u64,
     pub(crate) change: Change,
-    pub(crate) flags: Flags,
+    pub(crate) flags: RdmaFlags,
     pub(crate) token: u64,
 }
 
@@ -374,7 +374,7 @@ impl AtomicArgs {
             local_address: words.next()?,
             remote_address: words.next()?,
             change: change(kind, &mut words)?,
-            flags: Flags(words.next()?),
+            flags: RdmaFlags(words.next()?),
             token: words.next()?,
         })
     }

@@ -61,7 +61,7 @@ fn table(name: c_int) -> Option<(Topic, Family)> {
 }
 
 /// Output state of a table.
-struct Writer<'a, 'b> {
+struct InfoWriter<'a, 'b> {
     family: Family,
     out: &'a mut SockOptOut<'b>,
     /// Records that are not yet copied to the program.
@@ -75,7 +75,7 @@ struct Writer<'a, 'b> {
 /// Bytes that are collected before they are copied.
 const PAGE: usize = 4096;
 
-impl Writer<'_, '_> {
+impl InfoWriter<'_, '_> {
     /// Returns `true` if the table shows records of this local address.
     fn shows(&self, local: Ipv6Addr) -> bool {
         self.family == Family::V6 || local.to_ipv4_mapped().is_some()
@@ -139,7 +139,7 @@ impl Writer<'_, '_> {
 /// - `EINVAL` if the length is invalid.
 /// - `ENOPROTOOPT` if there is no such table.
 /// - `ENOMEM`
-/// - Those of [`Writer::finish`].
+/// - Those of [`InfoWriter::finish`].
 ///
 /// # Context
 ///
@@ -150,7 +150,7 @@ pub(super) fn get(sk: &Sock<Socket>, name: c_int, mut out: SockOptOut<'_>) -> Re
     }
     let (topic, family) = table(name).ok_or(Errno::NoProtocolOption)?;
     let room = usize::try_from(out.len()).unwrap_or(0);
-    let mut writer = Writer {
+    let mut writer = InfoWriter {
         family,
         page: KVec::with_capacity(PAGE, GFP_KERNEL)?,
         total: 0,
@@ -169,18 +169,18 @@ pub(super) fn get(sk: &Sock<Socket>, name: c_int, mut out: SockOptOut<'_>) -> Re
     c_int::try_from(record).map_err(|_| EOVERFLOW)
 }
 
-fn counters(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
+fn counters(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
     // The counters describe the whole node, so other namespaces see zeros.
     let open = sk.net.is_init();
     let mut result = Ok(());
     sk.node.for_each_counter(&mut |name, value| {
         if result.is_ok() {
             let value = if open { value } else { 0 };
-            result = writer.add(&info::Counter { name, value });
+            result = writer.add(&info::CounterRecord { name, value });
         }
     });
     result?;
-    Ok(info::Counter::size(writer.family))
+    Ok(info::CounterRecord::size(writer.family))
 }
 
 /// Calls `each` for the connections of the caller's namespace, until it fails.
@@ -206,11 +206,11 @@ fn for_each_connection(
     })
 }
 
-fn connections(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
+fn connections(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
     for_each_connection(sk, |connection| {
         let key = &connection.key;
         let now = connection.info();
-        writer.add(&info::Connection {
+        writer.add(&info::ConnectionRecord {
             next_tx: now.next_tx,
             next_rx: now.next_rx,
             laddr: key.laddr,
@@ -220,13 +220,13 @@ fn connections(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> 
             tos: key.tos,
         })
     })?;
-    Ok(info::Connection::size(writer.family))
+    Ok(info::ConnectionRecord::size(writer.family))
 }
 
 fn outgoing(
     sk: &Sock<Socket>,
     queue_kind: QueueKind,
-    writer: &mut Writer<'_, '_>,
+    writer: &mut InfoWriter<'_, '_>,
 ) -> Result<usize> {
     for_each_connection(sk, |connection| {
         let key = &connection.key;
@@ -234,7 +234,7 @@ fn outgoing(
             return Ok(());
         }
         connection.try_for_each_message(queue_kind, |message| {
-            writer.add(&info::Message {
+            writer.add(&info::MessageRecord {
                 sequence: message.sequence,
                 len: message.len,
                 laddr: key.laddr,
@@ -245,7 +245,7 @@ fn outgoing(
             })
         })
     })?;
-    Ok(info::Message::size(writer.family))
+    Ok(info::MessageRecord::size(writer.family))
 }
 
 /// Calls `each` for the bound sockets of the caller's namespace, until it fails.
@@ -265,13 +265,13 @@ fn for_each_socket(
         })
 }
 
-fn unread(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
+fn unread(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
     for_each_socket(sk, |other, (addr, port)| {
         if !writer.shows(addr) {
             return Ok(());
         }
         other.try_for_each_unread(|message| {
-            writer.add(&info::Message {
+            writer.add(&info::MessageRecord {
                 sequence: message.sequence,
                 len: message.len,
                 laddr: addr,
@@ -282,14 +282,14 @@ fn unread(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
             })
         })
     })?;
-    Ok(info::Message::size(writer.family))
+    Ok(info::MessageRecord::size(writer.family))
 }
 
-fn sockets(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
+fn sockets(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
     let limit = |bytes: usize| u32::try_from(bytes / 2).unwrap_or(u32::MAX);
     for_each_socket(sk, |other, bound| {
         let peer = other.control.lock().peer;
-        writer.add(&info::Socket {
+        writer.add(&info::SocketRecord {
             sndbuf: limit(other.sndbuf()),
             rcvbuf: limit(other.rcvbuf()),
             bound,
@@ -297,10 +297,10 @@ fn sockets(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
             inode: other.inode(),
         })
     })?;
-    Ok(info::Socket::size(writer.family))
+    Ok(info::SocketRecord::size(writer.family))
 }
 
-fn rdma(sk: &Sock<Socket>, writer: &mut Writer<'_, '_>) -> Result<usize> {
+fn rdma(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
     for_each_connection(sk, |connection| {
         let key = &connection.key;
         writer.add(&info::RdmaConnection {

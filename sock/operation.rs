@@ -13,7 +13,7 @@ use crate::kapi::{
     sync::{Fifo, Item},
 };
 use crate::msg::{Bound, CompletionNotifier, FollowUp, Op, RdmaOp, SndbufCharge, Socket, Wanted};
-use crate::proto::rdma::{Area, ArgError, AtomicArgs, Change, Flags, Transfer};
+use crate::proto::rdma::{Area, ArgError, AtomicArgs, Change, RdmaFlags, Transfer};
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
 impl From<ArgError> for Error {
@@ -32,7 +32,7 @@ pub(super) enum OpRequest {
 }
 
 impl OpRequest {
-    fn flags(&self) -> Flags {
+    fn flags(&self) -> RdmaFlags {
         match self {
             Self::Transfer(args) => args.flags,
             Self::Atomic(args) => args.flags,
@@ -49,7 +49,7 @@ impl OpRequest {
     /// Returns `true` if a message of `len` bytes exists only for its operation, and so has no
     /// frame.
     pub(super) fn is_silent(&self, len: u32) -> bool {
-        len == 0 && self.flags().contains(Flags::SILENT)
+        len == 0 && self.flags().contains(RdmaFlags::SILENT)
     }
 
     /// Pins the local memory and maps it on the device. Returns the operation to post, and the
@@ -80,7 +80,7 @@ impl OpRequest {
             return Err(Errno::NoBufferSpace.into());
         }
         let flags = self.flags();
-        let asks = flags.contains(Flags::NOTIFY_ME);
+        let asks = flags.contains(RdmaFlags::NOTIFY_ME);
         let errors = sk.control.lock().recverr;
         let notifier = CompletionNotifier::new(sk, self.token(), Wanted { all: asks, errors })?;
         let mut local = Local {
@@ -119,7 +119,7 @@ impl OpRequest {
             let item = OperationItem::new(verb, piece, rkey, at, last, op.clone());
             to_post.push_back(Item::new(item, GFP_KERNEL_ACCOUNT)?);
         }
-        let fence = flags.contains(Flags::FENCE);
+        let fence = flags.contains(RdmaFlags::FENCE);
         let told_to_peer = matches!(self, Self::Transfer(_)) && behind == FollowUp::Message;
         let used = told_to_peer.then_some(rkey);
         let op = RdmaOp::new(&op, to_post, (fence, behind), used)?;
@@ -176,7 +176,7 @@ impl Local<'_> {
                 .filter_map(|it| Area::parse(it.first_chunk()?))
         };
         args.local_bytes(areas(), PAGE_SIZE as u64)?;
-        let (verb, needs) = if args.flags.contains(Flags::READWRITE) {
+        let (verb, needs) = if args.flags.contains(RdmaFlags::READWRITE) {
             (Verb::Write, OpKind::Write)
         } else {
             (Verb::Read, OpKind::Read)

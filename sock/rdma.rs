@@ -11,7 +11,7 @@ use crate::kapi::{
     rdma::Access,
 };
 use crate::msg::{Bound, Ending, RegionKey, Socket, TransportId};
-use crate::proto::rdma::{Cookie, Flags, FreeMr, GetMr, MAX_BYTES};
+use crate::proto::rdma::{Cookie, FreeMr, GetMr, RdmaFlags, MAX_BYTES};
 use kernel::{page::PAGE_SIZE, prelude::*};
 
 /// Maximum number of pages that a region touches.
@@ -61,7 +61,7 @@ pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<(Cookie, Regio
     if pages > MAX_PAGES {
         return Err(Errno::MessageTooLong.into());
     }
-    let read_only_will_do = !args.flags.contains(Flags::READWRITE);
+    let read_only_will_do = !args.flags.contains(RdmaFlags::READWRITE);
     let memory = match pin(sk, bound, args.area.address, len, true) {
         Err(error) if error == EFAULT && read_only_will_do => {
             pin(sk, bound, args.area.address, len, false)?
@@ -76,8 +76,8 @@ pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<(Cookie, Regio
     let region = sk.node.register(bound, memory, access)?;
     let cookie = region.cookie();
     let ending = Ending {
-        once: args.flags.contains(Flags::USE_ONCE),
-        at_once: args.flags.contains(Flags::INVALIDATE),
+        once: args.flags.contains(RdmaFlags::USE_ONCE),
+        at_once: args.flags.contains(RdmaFlags::INVALIDATE),
     };
     let key = sk.memory.add(region, ending)?;
     if args.cookie_address != 0 {
@@ -124,7 +124,7 @@ pub(super) fn free_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     match args.cookie {
         Some(cookie) => {
             let (home, ending) = sk.memory.remove(cookie).ok_or(EINVAL)?;
-            if ending.at_once || args.flags.contains(Flags::INVALIDATE) {
+            if ending.at_once || args.flags.contains(RdmaFlags::INVALIDATE) {
                 home.settle();
             }
         }

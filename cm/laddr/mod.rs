@@ -5,7 +5,7 @@
 //! # Operation
 //!
 //! A lookup in the connection manager needs a CM id and takes its locks. So the answers are cached
-//! in a [`Table`] until an event that may change one. Such an event changes an address, a network
+//! in an [`AddrTable`] until an event that may change one. Such an event changes an address, a network
 //! device or a port of an RDMA device, or adds or removes an RDMA device. It invalidates all
 //! answers. Shortly afterwards all addresses of this host are looked up again, so even the first
 //! bind hits the cache. A bind that misses does its own lookup. Others that want the same answer
@@ -31,7 +31,7 @@ mod table;
 
 use crate::kapi::{
     net::{for_each_assigned, locality, AddressWatch, IpBits, Locality, Watch},
-    rdma::{local_device, Device, DeviceId, PortWatch},
+    rdma::{local_device, DeviceId, IbDevice, PortWatch},
     sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, Sections, SpinLockBh},
     task::without_io,
 };
@@ -47,7 +47,7 @@ use kernel::{
     },
     workqueue::{DelayedWork, WorkItem},
 };
-use table::{AddrKey, Answer, Epoch, Set, Table, Writer, WAYS};
+use table::{AddrKey, AddrTable, Answer, Epoch, Set, TableWriter, WAYS};
 
 /// Number of sets in the table, a power of two.
 const SETS: usize = 128;
@@ -87,9 +87,9 @@ struct Question {
 /// The local addresses and the devices that have them.
 #[pin_data]
 pub(crate) struct LocalAddrs {
-    table: Table<KBox<[Set; SETS]>, SETS>,
+    table: AddrTable<KBox<[Set; SETS]>, SETS>,
     #[pin]
-    writer: SpinLockBh<Writer>,
+    writer: SpinLockBh<TableWriter>,
     /// Devices that connections can use.
     #[pin]
     devices: SpinLockBh<KVec<AddrOwner>>,
@@ -136,8 +136,8 @@ impl LocalAddrs {
     pub(crate) fn new(queue: Arc<OwnedQueue>) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
-                table: Table::new(KBox::init(pin_init::init_array_from_fn(|_| Set::new()), GFP_KERNEL)?),
-                writer <- new_spinlock_bh!(Writer::new(), "LocalAddrs::writer"),
+                table: AddrTable::new(KBox::init(pin_init::init_array_from_fn(|_| Set::new()), GFP_KERNEL)?),
+                writer <- new_spinlock_bh!(TableWriter::new(), "LocalAddrs::writer"),
                 devices <- new_spinlock_bh!(KVec::new(), "LocalAddrs::devices"),
                 questions <- new_spinlock_bh!(KVec::new(), "LocalAddrs::questions"),
                 sections: Sections::new()?,
@@ -157,7 +157,7 @@ impl LocalAddrs {
     /// Process context. May sleep.
     pub(crate) fn add_device(
         self: &Arc<Self>,
-        device: &Device,
+        device: &IbDevice,
         user: Arc<dyn AddrUser>,
     ) -> Result<DeviceAddrs> {
         let home = AddrOwner {

@@ -17,7 +17,7 @@
 //!
 //! # Context
 //!
-//! Any context. Readers need no lock; writers need the [`Writer`], which the caller keeps under a
+//! Any context. Readers need no lock; writers need the [`TableWriter`], which the caller keeps under a
 //! lock.
 //!
 //! # Build
@@ -87,7 +87,7 @@ pub(crate) struct Epoch(u64);
 pub(crate) type Answer = Option<u32>;
 
 /// Storage for one answer.
-pub(crate) struct Slot {
+pub(crate) struct AddrSlot {
     /// Odd while the other fields are being written.
     sequence: AtomicU64,
     high: AtomicU64,
@@ -101,7 +101,7 @@ pub(crate) struct Slot {
 /// Flag for an answer with a device. Device numbers have 31 bits, so this bit is free.
 const HAS_DEVICE: u64 = 1 << 31;
 
-impl Slot {
+impl AddrSlot {
     const fn new() -> Self {
         Self {
             sequence: AtomicU64::new(0),
@@ -150,32 +150,32 @@ impl Slot {
 }
 
 /// A set of slots, shared by the addresses with the same hash.
-pub(crate) struct Set([Slot; WAYS]);
+pub(crate) struct Set([AddrSlot; WAYS]);
 
 impl Set {
     pub(crate) const fn new() -> Self {
-        Self([const { Slot::new() }; WAYS])
+        Self([const { AddrSlot::new() }; WAYS])
     }
 }
 
 /// The permission to write. Also selects the slot to replace in a full set.
-pub(crate) struct Writer {
+pub(crate) struct TableWriter {
     victim: usize,
 }
 
-impl Writer {
+impl TableWriter {
     pub(crate) const fn new() -> Self {
         Self { victim: 0 }
     }
 }
 
 /// A table of `N` sets, where `N` is a power of two.
-pub(crate) struct Table<S, const N: usize> {
+pub(crate) struct AddrTable<S, const N: usize> {
     epoch: AtomicU64,
     sets: S,
 }
 
-impl<S: Deref<Target = [Set; N]>, const N: usize> Table<S, N> {
+impl<S: Deref<Target = [Set; N]>, const N: usize> AddrTable<S, N> {
     pub(crate) fn new(sets: S) -> Self {
         Self {
             epoch: AtomicU64::new(1),
@@ -196,7 +196,7 @@ impl<S: Deref<Target = [Set; N]>, const N: usize> Table<S, N> {
     }
 
     #[inline]
-    fn set(&self, key: &AddrKey) -> &[Slot] {
+    fn set(&self, key: &AddrKey) -> &[AddrSlot] {
         self.sets.get(key.set::<N>()).map_or(&[], |set| &set.0)
     }
 
@@ -211,7 +211,7 @@ impl<S: Deref<Target = [Set; N]>, const N: usize> Table<S, N> {
     /// another answer if the set is full.
     pub(crate) fn insert(
         &self,
-        writer: &mut Writer,
+        writer: &mut TableWriter,
         key: &AddrKey,
         answer: Answer,
         Epoch(epoch): Epoch,

@@ -26,35 +26,35 @@ pub(crate) trait Watch: Send + Sync + 'static {
 ///
 /// The block passed to its functions must be initialised and must not move while it is registered.
 /// `unregister` takes a registered block. There are no other requirements.
-struct Chain {
+struct NotifierChain {
     register: unsafe extern "C" fn(*mut bindings::notifier_block) -> c_int,
     /// Removes the block. After it returns, the callback neither runs nor will run.
     unregister: unsafe fn(*mut bindings::notifier_block),
 }
 
 /// Changes of IPv4 addresses. Callbacks run with RTNL held.
-const INET: Chain = Chain {
+const INET: NotifierChain = NotifierChain {
     register: bindings::register_inetaddr_notifier,
     unregister: |block| {
-        // SAFETY: As `Chain` says.
+        // SAFETY: As `NotifierChain` says.
         unsafe { bindings::unregister_inetaddr_notifier(block) };
     },
 };
 
 /// Changes of IPv6 addresses. Callbacks run under RCU.
-const INET6: Chain = Chain {
+const INET6: NotifierChain = NotifierChain {
     register: bindings::rds_rust_register_inet6addr_notifier,
     unregister: |block| {
-        // SAFETY: As `Chain` says.
+        // SAFETY: As `NotifierChain` says.
         unsafe { bindings::rds_rust_unregister_inet6addr_notifier(block) };
     },
 };
 
 /// Events of network devices in the initial namespace. Callbacks run with RTNL held.
-const NETDEV: Chain = Chain {
+const NETDEV: NotifierChain = NotifierChain {
     register: bindings::rds_rust_register_netdev_notifier,
     unregister: |block| {
-        // SAFETY: As `Chain` says.
+        // SAFETY: As `NotifierChain` says.
         unsafe { bindings::rds_rust_unregister_netdev_notifier(block) };
     },
 };
@@ -78,7 +78,7 @@ struct Block<W: Watch> {
     #[pin]
     raw: Opaque<bindings::notifier_block>,
     watcher: Arc<W>,
-    chain: &'static Chain,
+    chain: &'static NotifierChain,
     filter: Filter,
     registered: bool,
     #[pin]
@@ -91,7 +91,7 @@ impl<W: Watch> Block<W> {
     /// `filter` must be for subjects of `chain`.
     unsafe fn new(
         watcher: &Arc<W>,
-        chain: &'static Chain,
+        chain: &'static NotifierChain,
         filter: Filter,
     ) -> impl PinInit<Self, Error> {
         let watcher = watcher.clone();

@@ -21,7 +21,7 @@
 
 use super::{
     batch::Batch,
-    device::Device,
+    device::IbDevice,
     domain::Domain,
     pd::Pd,
     shard::{shard_bytes, BufMut, Shard, ShardMapping, ShardSpec},
@@ -122,7 +122,7 @@ struct Lists {
     /// Keeps the arena alive while a buffer is in use. Buffers do not count references.
     keep: Option<Arc<Arena>>,
     /// Device for which new shards are mapped.
-    device: Option<ARef<Device>>,
+    device: Option<ARef<IbDevice>>,
     revoked: bool,
     /// Bytes of the empty shards.
     empty_bytes: usize,

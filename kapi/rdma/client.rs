@@ -2,7 +2,7 @@
 
 //! Notification of RDMA devices that are added and removed (`struct ib_client`).
 
-use super::device::Device;
+use super::device::IbDevice;
 use crate::bindings;
 use core::{marker::PhantomPinned, ptr};
 use kernel::{
@@ -44,11 +44,11 @@ pub(crate) trait Client: Send + Sync + 'static {
     ///
     /// `Ok(None)` and errors mean that the device is not used. [`Self::removed`] is not called for
     /// it then.
-    fn added(&self, device: &Device) -> Result<Option<Arc<Self::Data>>>;
+    fn added(&self, device: &IbDevice) -> Result<Option<Arc<Self::Data>>>;
 
     /// Handles the removal of a device. All objects of the device must be dropped when this
     /// returns: see the documentation of the [parent module](super).
-    fn removed(&self, device: &Device, data: Arc<Self::Data>);
+    fn removed(&self, device: &IbDevice, data: Arc<Self::Data>);
 }
 
 /// A registered [`Client`]. Dropping it calls [`Client::removed`] for each device, and sleeps.
@@ -134,7 +134,7 @@ impl<C: Client> ClientRegistration<C> {
         // SAFETY: This is a callback of `C`.
         let this = unsafe { Self::current() };
         // SAFETY: The device stays registered during the callback.
-        from_result(|| this.added(unsafe { Device::from_raw(device) }))
+        from_result(|| this.added(unsafe { IbDevice::from_raw(device) }))
     }
 
     /// # Safety
@@ -144,12 +144,12 @@ impl<C: Client> ClientRegistration<C> {
         // SAFETY: This is a callback of `C`.
         let this = unsafe { Self::current() };
         // SAFETY: The device stays registered during the callback.
-        let device = unsafe { Device::from_raw(device) };
+        let device = unsafe { IbDevice::from_raw(device) };
         // SAFETY: `data` is what `added` stored for this client. It is not used after this call.
         unsafe { this.removed(device, data.cast()) };
     }
 
-    fn added(&self, device: &Device) -> Result<c_int> {
+    fn added(&self, device: &IbDevice) -> Result<c_int> {
         let Some(data) = self.client.added(device)? else {
             return Err(ENODEV);
         };
@@ -165,7 +165,7 @@ impl<C: Client> ClientRegistration<C> {
     ///
     /// `data` must come from [`Self::added`], and must not have been passed to this function
     /// before.
-    unsafe fn removed(&self, device: &Device, data: *mut C::Data) {
+    unsafe fn removed(&self, device: &IbDevice, data: *mut C::Data) {
         // SAFETY: `added` created the pointer with `Arc::into_raw`. The caller passes on that
         // reference.
         self.client.removed(device, unsafe { Arc::from_raw(data) });

@@ -21,7 +21,7 @@ use super::{
     addr,
     addr::Storage,
     cm_event::{CmEvent, ConnParams},
-    device::Device,
+    device::IbDevice,
 };
 use crate::{bindings, kapi::errno::Errno};
 use core::{net::SocketAddr, ptr::NonNull};
@@ -49,7 +49,7 @@ pub(crate) trait CmHandler: Send + Sync + 'static {
 }
 
 /// State of an identifier: the task that runs its handler, and the steps that were done.
-pub(super) struct State {
+pub(super) struct CmState {
     /// Address of the task that runs the handler. 0 if none does.
     running: Atomic<usize>,
     /// The identifier was dropped in its handler.
@@ -64,7 +64,7 @@ pub(super) struct State {
     connecting: Atomic<bool>,
 }
 
-impl State {
+impl CmState {
     pub(super) fn new() -> Self {
         Self {
             running: Atomic::new(0),
@@ -111,7 +111,7 @@ impl State {
 
 /// The object to which the context of an identifier points.
 struct IdContext<E> {
-    state: State,
+    state: CmState,
     handler: Arc<E>,
 }
 
@@ -247,7 +247,7 @@ impl<E: CmHandler> CmId<E> {
     /// - `ENOMEM`, or errors of the CM.
     pub(crate) fn new(handler: Arc<E>) -> Result<Self> {
         let context = IdContext {
-            state: State::new(),
+            state: CmState::new(),
             handler,
         };
         let context = Arc::new(context, GFP_KERNEL)?;
@@ -285,7 +285,7 @@ impl<E: CmHandler> CmId<E> {
         earlier: impl FnOnce() -> Option<bindings::rdma_cm_event>,
     ) -> Result<Self> {
         let context = IdContext {
-            state: State::new(),
+            state: CmState::new(),
             handler,
         };
         let context = match Arc::new(context, GFP_KERNEL) {
@@ -327,7 +327,7 @@ impl<E: CmHandler> CmId<E> {
         self.0.raw.as_ptr()
     }
 
-    fn state(&self) -> &State {
+    fn state(&self) -> &CmState {
         &self.0.context.state
     }
 
@@ -503,12 +503,12 @@ impl<E: CmHandler> CmId<E> {
 
     /// Returns the device to which the identifier is bound. `None` if there is none, or it is being
     /// removed.
-    pub(crate) fn device(&self) -> Option<ARef<Device>> {
+    pub(crate) fn device(&self) -> Option<ARef<IbDevice>> {
         let _lock = self.lock();
         // SAFETY: The identifier is alive.
         let device = unsafe { bindings::rds_rust_rdma_device(self.raw()) };
         // SAFETY: The device stays in memory as long as an identifier is bound to it.
-        unsafe { Device::try_get(device) }
+        unsafe { IbDevice::try_get(device) }
     }
 }
 
@@ -517,13 +517,13 @@ impl<E: CmHandler> CmId<E> {
 pub(super) struct HandlerLock<'a> {
     raw: NonNull<bindings::rdma_cm_id>,
     taken: bool,
-    _state: core::marker::PhantomData<&'a State>,
+    _state: core::marker::PhantomData<&'a CmState>,
     _not_send: NotThreadSafe,
 }
 
 impl<'a> HandlerLock<'a> {
     /// Locks the handler mutex. `raw` must be alive as long as `state`, the state in its context.
-    fn new(raw: NonNull<bindings::rdma_cm_id>, state: &'a State) -> Self {
+    fn new(raw: NonNull<bindings::rdma_cm_id>, state: &'a CmState) -> Self {
         let taken = !state.in_handler();
         if taken {
             // SAFETY: The identifier is alive.

@@ -16,9 +16,9 @@
 
 use super::{
     addr::Storage,
-    cm::{self, CmHandler, CmId, State},
+    cm::{self, CmHandler, CmId, CmState},
     cm_event::event_data,
-    device::Device,
+    device::IbDevice,
 };
 use crate::{bindings, kapi::errno::Errno};
 use core::{mem::ManuallyDrop, net::SocketAddr, ptr::NonNull};
@@ -51,7 +51,7 @@ pub(crate) trait RequestHandler: Send + Sync + 'static {
 
 /// The object to which the context of an identifier points before its request is attached.
 struct Unattached {
-    state: State,
+    state: CmState,
     /// Number of the first event plus one. 0 before the first event.
     event: Atomic<u32>,
     status: Atomic<i32>,
@@ -62,14 +62,14 @@ impl Unattached {
     ///
     /// # Safety
     ///
-    /// Only for the CM, as handler of the identifier of a [`Request`].
+    /// Only for the CM, as handler of the identifier of a [`ListenRequest`].
     unsafe extern "C" fn on_event(
         id: *mut bindings::rdma_cm_id,
         event: *mut bindings::rdma_cm_event,
     ) -> c_int {
         // SAFETY: The CM passes a valid identifier.
         let context = unsafe { bindings::rds_rust_rdma_context(id) };
-        // SAFETY: `Request` keeps the context until the identifier is destroyed or has another
+        // SAFETY: `ListenRequest` keeps the context until the identifier is destroyed or has another
         // context.
         let this = unsafe { &*context.cast::<Self>() };
         // SAFETY: The CM passes a valid event.
@@ -101,7 +101,7 @@ impl Unattached {
 ///
 /// `raw` is an identifier that `self` owns; its context is `context`, with
 /// [`Unattached::on_event`] as handler.
-struct Request {
+struct ListenRequest {
     raw: NonNull<bindings::rdma_cm_id>,
     context: Arc<Unattached>,
     /// Private data of the rejection if the request is not attached.
@@ -109,11 +109,11 @@ struct Request {
 }
 
 // SAFETY: The CM has locks. An identifier may be used and destroyed from any thread.
-unsafe impl Send for Request {}
+unsafe impl Send for ListenRequest {}
 // SAFETY: As above.
-unsafe impl Sync for Request {}
+unsafe impl Sync for ListenRequest {}
 
-impl Drop for Request {
+impl Drop for ListenRequest {
     fn drop(&mut self) {
         // The CM would also reject the request, but without private data.
         // SAFETY: By the type invariants `self` owns the identifier.
@@ -125,7 +125,7 @@ impl Drop for Request {
 
 /// A peer's connection request. Dropping it rejects the request, and sleeps.
 pub(crate) struct IncomingRequest {
-    request: Request,
+    request: ListenRequest,
     local: SocketAddr,
     remote: SocketAddr,
     private_data: [u8; Self::MAX_DATA],
@@ -138,7 +138,7 @@ impl IncomingRequest {
     /// Maximum length of private data. The CM stores the length in a byte.
     const MAX_DATA: usize = u8::MAX as usize;
 
-    fn new(request: Request, conn: &bindings::rdma_conn_param) -> Option<Self> {
+    fn new(request: ListenRequest, conn: &bindings::rdma_conn_param) -> Option<Self> {
         let raw = request.raw;
         let mut private_data = [0; Self::MAX_DATA];
         // SAFETY: `conn` belongs to the event that is being handled.
@@ -177,11 +177,11 @@ impl IncomingRequest {
     }
 
     /// Returns the device through which the request arrived. `None` if it is being removed.
-    pub(crate) fn device(&self) -> Option<ARef<Device>> {
+    pub(crate) fn device(&self) -> Option<ARef<IbDevice>> {
         // SAFETY: The identifier is alive.
         let device = unsafe { bindings::rds_rust_rdma_device(self.request.raw.as_ptr()) };
         // SAFETY: The device stays in memory as long as an identifier is bound to it.
-        unsafe { Device::try_get(device) }
+        unsafe { IbDevice::try_get(device) }
     }
 
     /// Returns the local GID and the peer's GID in a request over RoCE. `None` if it arrived over
@@ -391,7 +391,7 @@ impl<L: RequestHandler> ListenContext<L> {
             return 0;
         }
         let unattached = Unattached {
-            state: State::new(),
+            state: CmState::new(),
             event: Atomic::new(0),
             status: Atomic::new(0),
         };
@@ -410,7 +410,7 @@ impl<L: RequestHandler> ListenContext<L> {
         // identifier.
         unsafe { bindings::rds_rust_rdma_set_context(id, Some(Unattached::on_event), pointer) };
         // INVARIANT: The CM passes the ownership of the new identifier to its handler.
-        let request = Request {
+        let request = ListenRequest {
             raw,
             context: context.clone(),
             refusal: L::REFUSAL,

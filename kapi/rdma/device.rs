@@ -18,15 +18,15 @@ use kernel::{
 ///
 /// Each instance is a device with a reference count above zero.
 #[repr(transparent)]
-pub(crate) struct Device(Opaque<bindings::ib_device>);
+pub(crate) struct IbDevice(Opaque<bindings::ib_device>);
 
 // SAFETY: Verbs may be called from any thread, and the count is atomic.
-unsafe impl Send for Device {}
+unsafe impl Send for IbDevice {}
 // SAFETY: As above. All changes to the device are made under the kernel's own locks.
-unsafe impl Sync for Device {}
+unsafe impl Sync for IbDevice {}
 
 // SAFETY: The reference count of an `ib_device` keeps it registered and therefore in memory.
-unsafe impl AlwaysRefCounted for Device {
+unsafe impl AlwaysRefCounted for IbDevice {
     fn inc_ref(&self) {
         // SAFETY: `self` is a device by the type invariants. The count is above zero, so the call
         // cannot fail.
@@ -91,12 +91,12 @@ pub(crate) struct DeviceCaps {
     pub(crate) virtual_dma: bool,
 }
 
-impl Device {
+impl IbDevice {
     /// # Safety
     ///
     /// `device` must stay registered for `'a`.
     pub(super) unsafe fn from_raw<'a>(device: *mut bindings::ib_device) -> &'a Self {
-        // SAFETY: By the caller's guarantee the device is registered. `Device` is transparent over
+        // SAFETY: By the caller's guarantee the device is registered. `IbDevice` is transparent over
         // it.
         unsafe { &*device.cast() }
     }
@@ -116,7 +116,7 @@ impl Device {
         if !unsafe { bindings::rds_rust_ib_device_try_get(device) } {
             return None;
         }
-        // SAFETY: The reference taken above is passed to the result. `Device` is transparent.
+        // SAFETY: The reference taken above is passed to the result. `IbDevice` is transparent.
         Some(unsafe { ARef::from_raw(ptr.cast()) })
     }
 

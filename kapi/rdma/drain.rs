@@ -37,8 +37,8 @@ impl Drain {
     }
 
     /// Returns the entries that the completions will name.
-    pub(super) fn entries(&self) -> [Entry; 2] {
-        [Entry(self.send.cqe()), Entry(self.recv.cqe())]
+    pub(super) fn entries(&self) -> [DrainEntry; 2] {
+        [DrainEntry(self.send.cqe()), DrainEntry(self.recv.cqe())]
     }
 
     /// Moves `qp` to the error state, and waits until all posted work requests are completed and
@@ -85,12 +85,12 @@ impl Drain {
 
 /// A completion entry whose completion may arrive, or none.
 #[derive(Clone, Copy)]
-pub(super) struct Entry(*mut bindings::ib_cqe);
+pub(super) struct DrainEntry(*mut bindings::ib_cqe);
 
 // SAFETY: Only `forward` uses the entries. Its caller guarantees that they are live.
-unsafe impl Send for Entry {}
+unsafe impl Send for DrainEntry {}
 
-impl Entry {
+impl DrainEntry {
     pub(super) const NONE: Self = Self(ptr::null_mut());
 
     /// Calls the handler of a completion that names one of `entries`. Other addresses from the

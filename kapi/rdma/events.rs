@@ -2,7 +2,7 @@
 
 //! Notification of changes to the ports of an RDMA device: addresses and state.
 
-use super::device::Device;
+use super::device::IbDevice;
 use crate::{bindings, kapi::net::Watch};
 use core::marker::PhantomPinned;
 use kernel::{prelude::*, sync::aref::ARef, sync::Arc, types::Opaque};
@@ -22,7 +22,7 @@ pub(crate) struct PortWatch<W: Watch> {
     #[pin]
     raw: Opaque<bindings::ib_event_handler>,
     watcher: Arc<W>,
-    device: ARef<Device>,
+    device: ARef<IbDevice>,
     #[pin]
     _pin: PhantomPinned,
 }
@@ -42,7 +42,7 @@ impl<W: Watch> PortWatch<W> {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(device: &Device, watcher: &Arc<W>) -> Result<Pin<KBox<Self>>> {
+    pub(crate) fn new(device: &IbDevice, watcher: &Arc<W>) -> Result<Pin<KBox<Self>>> {
         let this = KBox::pin_init(
             pin_init!(Self {
                 raw <- Opaque::ffi_init(|slot: *mut bindings::ib_event_handler| {

@@ -6,7 +6,7 @@
 
 use super::{
     cm::Anchor,
-    device::Device,
+    device::IbDevice,
     local_qp::{LocalQp, LocalVerbs},
     operation::{LocalPiece, PieceOwner},
     pd::Pd,
@@ -125,9 +125,9 @@ impl FakeDevice {
         self.0.as_ptr()
     }
 
-    pub(crate) fn device(&self) -> &Device {
+    pub(crate) fn device(&self) -> &IbDevice {
         // SAFETY: The device is alive by the type invariants, and only `drop` frees it.
-        unsafe { Device::from_raw(self.raw()) }
+        unsafe { IbDevice::from_raw(self.raw()) }
     }
 
     /// Sets the script. Ends the work requests that the new script does not hold back any more.
@@ -321,7 +321,7 @@ struct FakeId {
     /// The queue pair, or null before it is created.
     #[pin]
     qp: SpinLockBh<RawQp>,
-    _device: ARef<Device>,
+    _device: ARef<IbDevice>,
 }
 
 struct RawQp(*mut bindings::ib_qp);

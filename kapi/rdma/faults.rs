@@ -10,9 +10,9 @@
 use crate::bindings;
 
 /// The debugfs files for fault injection. A module has one instance. Dropping it sleeps.
-pub(crate) struct Faults(());
+pub(crate) struct FaultInjection(());
 
-impl Faults {
+impl FaultInjection {
     /// Creates the files. Without debugfs there are none, which is not an error.
     ///
     /// # Context
@@ -25,7 +25,7 @@ impl Faults {
     }
 }
 
-impl Drop for Faults {
+impl Drop for FaultInjection {
     fn drop(&mut self) {
         // SAFETY: `new` has created the directory.
         unsafe { bindings::rds_rust_faults_end() };

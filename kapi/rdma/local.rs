@@ -2,7 +2,7 @@
 
 //! Lookup of the RDMA device that has a local address.
 
-use super::{addr::Storage, device::Device};
+use super::{addr::Storage, device::IbDevice};
 use crate::bindings;
 use core::{net::SocketAddr, ptr};
 use kernel::{
@@ -24,7 +24,7 @@ use kernel::{
 /// # Context
 ///
 /// May sleep. Takes locks of the CM, so it must not be called from a CM event handler.
-pub(crate) fn local_device(addr: &SocketAddr) -> Result<ARef<Device>> {
+pub(crate) fn local_device(addr: &SocketAddr) -> Result<ARef<IbDevice>> {
     extern "C" fn no_event(
         _id: *mut bindings::rdma_cm_id,
         _event: *mut bindings::rdma_cm_event,
@@ -43,7 +43,7 @@ pub(crate) fn local_device(addr: &SocketAddr) -> Result<ARef<Device>> {
     let device = match bound {
         Ok(()) if device.is_null() => Err(ENODEV),
         // SAFETY: The id keeps the memory of its device.
-        Ok(()) => unsafe { Device::try_get(device) }.ok_or(EAGAIN),
+        Ok(()) => unsafe { IbDevice::try_get(device) }.ok_or(EAGAIN),
         Err(error) => Err(error),
     };
     // SAFETY: The id belongs to this function, which is not its event handler.

@@ -8,7 +8,7 @@
 //! # Ownership
 //!
 //! Children hold references to their parents: a [`Qp`] to its [`Pd`] and its [`CmId`], a [`Pd`] to
-//! its [`Device`]. A posted buffer belongs to the queue pair until the device has completed it. So
+//! its [`IbDevice`]. A posted buffer belongs to the queue pair until the device has completed it. So
 //! safe code can neither free nor read a buffer that the device may write.
 //!
 //! # Removal of a device
@@ -60,10 +60,10 @@ pub(crate) use client::{Client, ClientCell, ClientRegistration};
 pub(crate) use cm::{CmHandler, CmId, RnrTimer};
 pub(crate) use cm_event::{CmEvent, ConnParams, STALE_CONNECTION};
 pub(crate) use cm_listen::{IncomingRequest, Listener, RequestHandler};
-pub(crate) use device::{Device, DeviceCaps, DeviceId};
+pub(crate) use device::{DeviceCaps, DeviceId, IbDevice};
 pub(crate) use events::PortWatch;
 pub(crate) use failure::Failure;
-pub(crate) use faults::Faults;
+pub(crate) use faults::FaultInjection;
 pub(crate) use local::local_device;
 pub(crate) use local_qp::LocalQp;
 pub(crate) use mr::{Access, LocalDmaMapping, Mapping, Mr, Pieces, Region};

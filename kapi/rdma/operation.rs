@@ -242,7 +242,7 @@ impl PostError {
 pub(crate) type RejectedOp = (Item<OperationItem>, PostError);
 
 /// Content of a send slot until the device is done with it.
-pub(super) enum Posted {
+pub(super) enum PostedOp {
     /// Only held until the device has sent it, never read.
     Frame(#[expect(dead_code, reason = "kept for the device")] Buf),
     Operation(Item<OperationItem>),

@@ -2,7 +2,7 @@
 
 //! Protection domains, and the MRs that a device has refused to deregister.
 
-use super::{device::Device, domain::Domain, mr::RawMr};
+use super::{device::IbDevice, domain::Domain, mr::RawMr};
 use crate::{
     bindings,
     kapi::sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
@@ -34,7 +34,7 @@ pub(crate) struct Pd {
     kept: SpinLockBh<Option<Fifo<RawMr>>>,
     /// The device has refused the final attempt to deregister an MR.
     stuck: Atomic<bool>,
-    device: ARef<Device>,
+    device: ARef<IbDevice>,
 }
 
 // SAFETY: A protection domain may be used and destroyed from any thread.
@@ -53,10 +53,10 @@ impl Pd {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(device: &Device) -> Result<Arc<Self>> {
+    pub(crate) fn new(device: &IbDevice) -> Result<Arc<Self>> {
         let domain = Arc::new(Domain::new(), GFP_KERNEL)?;
         let alloc = || {
-            // SAFETY: A `Device` is registered.
+            // SAFETY: An `IbDevice` is registered.
             let raw = from_err_ptr(unsafe { bindings::rds_rust_ib_alloc_pd(device.as_raw()) })?;
             NonNull::new(raw).ok_or(ENOMEM)
         };
@@ -74,7 +74,7 @@ impl Pd {
         )
     }
 
-    pub(crate) fn device(&self) -> &Device {
+    pub(crate) fn device(&self) -> &IbDevice {
         &self.device
     }
 

@@ -27,12 +27,12 @@ use super::{
     batch::Batch,
     cm::{Anchor, CmHandler, CmId, RnrTimer},
     domain::{Domain, DomainUse},
-    drain::{Drain, Entry},
+    drain::{Drain, DrainEntry},
     failure::{Failure, Queue},
     operation::OperationItem,
     pd::Pd,
     qp_handler::{QpEvent, QpHandler, Received},
-    qp_ring::{RecvRing, Slot, SIGNAL_EVERY},
+    qp_ring::{RecvRing, WorkSlot, SIGNAL_EVERY},
     send_ring::SendRing,
     shard::BufMut,
     wc_status::WcStatus,
@@ -99,7 +99,7 @@ unsafe impl Send for Verbs {}
 /// # Invariants
 ///
 /// - `cq` is null, or the queue pair's completion queue, which is alive until `cq` is null.
-/// - While `cq` is not null, `drains` are live entries or [`Entry::NONE`].
+/// - While `cq` is not null, `drains` are live entries or [`DrainEntry::NONE`].
 struct Poller<T> {
     cq: *mut bindings::ib_cq,
     wcs: KVec<bindings::ib_wc>,
@@ -107,7 +107,7 @@ struct Poller<T> {
     messages: KVec<Option<Received>>,
     handler: T,
     /// Completion entries of the drain. No other entries are posted.
-    drains: [Entry; 2],
+    drains: [DrainEntry; 2],
     /// A failure of the queue was reported.
     send_failed: bool,
     recv_failed: bool,
@@ -210,7 +210,7 @@ impl<H: QpHandler> Qp<H> {
             wcs: KVec::from_elem(bindings::ib_wc::default(), POLL_BATCH, GFP_KERNEL)?,
             messages,
             handler: poll,
-            drains: [Entry::NONE; 2],
+            drains: [DrainEntry::NONE; 2],
             send_failed: false,
             recv_failed: false,
             crowded: false,
@@ -325,7 +325,7 @@ impl<H: QpHandler> Qp<H> {
         // The poller rearms the queue after it has left `irq_poll`. The lock waits for that, too.
         let mut poller = self.poller.lock();
         poller.cq = ptr::null_mut();
-        poller.drains = [Entry::NONE; 2];
+        poller.drains = [DrainEntry::NONE; 2];
         drop(poller);
         if !verbs.cq.is_null() {
             // SAFETY: By the invariants of `Verbs` it owns the queue. The queue pair is gone.
@@ -490,11 +490,11 @@ impl<H: QpHandler> Qp<H> {
                 continue;
             }
             let (queue, reported) = match slot_of(wc) {
-                Slot::Recv(_) => (Queue::Recv, &mut *recv_failed),
-                Slot::Send(_) => (Queue::Send, &mut *send_failed),
-                Slot::Foreign => {
+                WorkSlot::Recv(_) => (Queue::Recv, &mut *recv_failed),
+                WorkSlot::Send(_) => (Queue::Send, &mut *send_failed),
+                WorkSlot::Foreign => {
                     // SAFETY: By the invariants of `Poller` the entries are live.
-                    unsafe { Entry::forward(drains, *cq, wc) };
+                    unsafe { DrainEntry::forward(drains, *cq, wc) };
                     continue;
                 }
             };
@@ -523,7 +523,7 @@ impl<H: QpHandler> Qp<H> {
     fn take_received(&self, wcs: &[bindings::ib_wc], messages: &mut [Option<Received>]) {
         let mut ring = None;
         for (wc, message) in wcs.iter().zip(messages) {
-            let Slot::Recv(slot) = slot_of(wc) else {
+            let WorkSlot::Recv(slot) = slot_of(wc) else {
                 continue;
             };
             let ring = ring.get_or_insert_with(|| self.recv.lock());
@@ -538,7 +538,7 @@ impl<H: QpHandler> Qp<H> {
         let (mut ring, mut reports, mut refused) = (None, 0usize, None);
         let mut told: Fifo<OperationItem> = Fifo::new();
         for wc in wcs {
-            if let Slot::Send(slot) = slot_of(wc) {
+            if let WorkSlot::Send(slot) = slot_of(wc) {
                 let ring = ring.get_or_insert_with(|| self.send.lock());
                 ring.complete(slot, WcStatus(wc.status), &mut told);
                 reports = reports.wrapping_add(1);
@@ -584,9 +584,9 @@ fn is_message(wc: &bindings::ib_wc) -> bool {
 
 /// Returns the slot of a completion.
 #[inline]
-fn slot_of(wc: &bindings::ib_wc) -> Slot {
+fn slot_of(wc: &bindings::ib_wc) -> WorkSlot {
     // SAFETY: Both members of the union are integers of one size on all machines with RDMA.
-    Slot::of(unsafe { wc.__bindgen_anon_1.wr_id })
+    WorkSlot::of(unsafe { wc.__bindgen_anon_1.wr_id })
 }
 
 #[pinned_drop]

@@ -64,14 +64,14 @@ pub(super) const SEND: u64 = 1 << 31;
 
 /// The slot that a `wr_id` names.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(super) enum WorkSlot {
     Recv(usize),
     Send(usize),
     /// Not a slot: the address of a completion entry.
     Foreign,
 }
 
-impl Slot {
+impl WorkSlot {
     #[inline]
     pub(super) fn of(wr_id: u64) -> Self {
         // CAST: both numbers have at most 31 bits.

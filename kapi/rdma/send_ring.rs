@@ -9,7 +9,7 @@
 
 use super::{
     domain::Domain,
-    operation::{OperationItem, PostError, Posted, RejectedOp},
+    operation::{OperationItem, PostError, PostedOp, RejectedOp},
     qp_ring::{after, before, empty_slots, Chain, SendItem, WorkRequest, CHAIN, SEND},
     wc_status::WcStatus,
 };
@@ -33,7 +33,7 @@ use kernel::{error::to_result, prelude::*};
 pub(super) struct SendRing {
     qp: *mut bindings::ib_qp,
     domain: *const Domain,
-    slots: KVVec<Option<Posted>>,
+    slots: KVVec<Option<PostedOp>>,
     chain: Chain<bindings::ib_send_wr>,
     head: usize,
     tail: usize,
@@ -206,7 +206,7 @@ impl SendRing {
         wr.set_id(SEND | self.head as u64);
         // CAST: flags are small.
         wr.send_flags = flags as c_int;
-        *slot = Some(Posted::Frame(item.buf));
+        *slot = Some(PostedOp::Frame(item.buf));
         self.head = after(self.head, self.slots.len());
         self.used = self.used.wrapping_add(1);
         self.staged = self.staged.wrapping_add(1);
@@ -255,7 +255,7 @@ impl SendRing {
             Ok(head) => {
                 let reports = item.reports;
                 if let Some(slot) = self.slots.get_mut(head) {
-                    *slot = Some(Posted::Operation(item));
+                    *slot = Some(PostedOp::Operation(item));
                 }
                 self.head = after(head, self.slots.len());
                 self.used = self.used.wrapping_add(1);
@@ -313,7 +313,7 @@ impl SendRing {
     }
 
     /// Empties a slot and returns its content.
-    fn free(&mut self, slot: usize) -> Option<Posted> {
+    fn free(&mut self, slot: usize) -> Option<PostedOp> {
         let taken = self.slots.get_mut(slot).and_then(|slot| slot.take());
         self.used = self.used.wrapping_sub(u32::from(taken.is_some()));
         taken
@@ -339,7 +339,7 @@ impl SendRing {
             let done = at == slot;
             at = after(at, self.slots.len());
             self.done = self.done.wrapping_add(1);
-            if let Posted::Operation(mut item) = posted {
+            if let PostedOp::Operation(mut item) = posted {
                 self.operations = self.operations.wrapping_sub(1);
                 self.reads = self.reads.wrapping_sub(u32::from(item.is_read()));
                 if done {

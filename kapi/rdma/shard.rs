@@ -12,7 +12,7 @@
 //! A handle has 16 bytes and points to its shard without a counted reference. This is safe because
 //! a shard leaves its [`Arena`] only when all its slots are free.
 
-use super::{arena::Arena, bounce::Bounced, device::Device, domain::Domain};
+use super::{arena::Arena, bounce::Bounced, device::IbDevice, domain::Domain};
 use crate::bindings;
 use core::{
     mem::ManuallyDrop,
@@ -75,7 +75,7 @@ impl Drop for ShardMemory {
 ///
 /// `address` is a DMA mapping of `len` bytes for `device` that `self` owns.
 pub(super) struct ShardMapping {
-    device: ARef<Device>,
+    device: ARef<IbDevice>,
     address: u64,
     len: usize,
     bounced: Option<Bounced>,
@@ -93,7 +93,7 @@ impl ShardMapping {
     ///
     /// The `len` bytes of `memory` must outlive the result.
     pub(super) unsafe fn new(
-        device: ARef<Device>,
+        device: ARef<IbDevice>,
         memory: NonNull<u8>,
         len: usize,
     ) -> Result<Self> {
@@ -138,7 +138,7 @@ impl ShardMapping {
     }
 
     #[cfg(rds_kunit_iommu)]
-    pub(super) fn device(&self) -> &Device {
+    pub(super) fn device(&self) -> &IbDevice {
         &self.device
     }
 }
@@ -213,7 +213,7 @@ pub(super) struct ShardSpec<'a> {
     pub(super) node: i32,
     pub(super) may_sleep: bool,
     /// Domain and device of the mapping.
-    pub(super) target: Option<(&'a Arc<Domain>, ARef<Device>)>,
+    pub(super) target: Option<(&'a Arc<Domain>, ARef<IbDevice>)>,
 }
 
 /// Returns the size of a shard of this page order, in bytes.

@@ -6,7 +6,7 @@
 //! device that QEMU emulates, or a device without a bus.
 
 use super::{
-    device::Device,
+    device::IbDevice,
     domain::{Domain, DomainUse},
     operation::{LocalPiece, Operation, OperationItem, PieceOwner, Verb},
     pd::Pd,
@@ -59,9 +59,9 @@ impl StubDevice {
         NonNull::new(raw).map(Self).ok_or(ENODEV)
     }
 
-    pub(crate) fn device(&self) -> &Device {
+    pub(crate) fn device(&self) -> &IbDevice {
         // SAFETY: The device is alive by the type invariants, and only `drop` frees it.
-        unsafe { Device::from_raw(self.0.as_ptr()) }
+        unsafe { IbDevice::from_raw(self.0.as_ptr()) }
     }
 
     /// Returns `true` if an IOMMU translates the addresses of the device.
@@ -276,7 +276,7 @@ pub(crate) struct MappedBuf {
 }
 
 impl MappedBuf {
-    pub(crate) fn new(device: &Device, mut buf: BufMut) -> Result<Self> {
+    pub(crate) fn new(device: &IbDevice, mut buf: BufMut) -> Result<Self> {
         let bytes = buf.bytes_mut();
         let len = bytes.len();
         let memory = NonNull::from(bytes).cast();

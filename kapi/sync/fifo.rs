@@ -25,28 +25,28 @@ use kernel::{
 };
 
 /// The next node, or `None`. The owner of a link owns its node, as with a box.
-type Link<T> = Option<NonNull<Node<T>>>;
+type Link<T> = Option<NonNull<QueueNode<T>>>;
 
-struct Node<T> {
+struct QueueNode<T> {
     next: Link<T>,
     value: T,
 }
 
 // SAFETY: A node owns the next node as it would own a box.
-unsafe impl<T: Send> Send for Node<T> {}
+unsafe impl<T: Send> Send for QueueNode<T> {}
 // SAFETY: As above.
-unsafe impl<T: Sync> Sync for Node<T> {}
+unsafe impl<T: Sync> Sync for QueueNode<T> {}
 
 /// A boxed value that can be put into a queue.
 ///
 /// # Invariants
 ///
 /// The `next` of the node is `None`.
-pub(crate) struct Item<T>(Box<Node<T>, Direct>);
+pub(crate) struct Item<T>(Box<QueueNode<T>, Direct>);
 
 impl<T> Item<T> {
     /// Memory that an element takes, in bytes.
-    pub(crate) const SIZE: usize = kmalloc_size(size_of::<Node<T>>());
+    pub(crate) const SIZE: usize = kmalloc_size(size_of::<QueueNode<T>>());
 
     /// Allocates an item.
     ///
@@ -56,7 +56,7 @@ impl<T> Item<T> {
     pub(crate) fn new(value: T, flags: kernel::alloc::Flags) -> Result<Self, AllocError> {
         let next = None;
         // INVARIANT: `next` is `None`.
-        Ok(Self(Box::new(Node { next, value }, flags)?))
+        Ok(Self(Box::new(QueueNode { next, value }, flags)?))
     }
 
     /// As [`Self::new`], but the value is initialised in place.
@@ -68,7 +68,7 @@ impl<T> Item<T> {
         value: impl Init<T>,
         flags: kernel::alloc::Flags,
     ) -> Result<Self, AllocError> {
-        let node = init!(Node {
+        let node = init!(QueueNode {
             next: None,
             value <- value,
         });
@@ -80,7 +80,7 @@ impl<T> Item<T> {
     }
 
     /// Returns the node. The caller owns it.
-    fn into_node(self) -> NonNull<Node<T>> {
+    fn into_node(self) -> NonNull<QueueNode<T>> {
         let node = Box::into_raw(self.0);
         // SAFETY: The pointer from a box is not null.
         unsafe { NonNull::new_unchecked(node) }
@@ -92,7 +92,7 @@ impl<T> Item<T> {
     ///
     /// The caller must own the node, which must come from [`Self::into_node`] and have no next
     /// node.
-    unsafe fn from_node(node: NonNull<Node<T>>) -> Self {
+    unsafe fn from_node(node: NonNull<QueueNode<T>>) -> Self {
         // SAFETY: By the caller's guarantee the pointer comes from a box, and the caller owns it.
         // INVARIANT: By the caller's guarantee the node has no next node.
         Self(unsafe { Box::from_raw(node.as_ptr()) })
@@ -131,7 +131,7 @@ static NEXT_ID: Atomic<u64> = Atomic::new(1);
 /// - An `id` other than 0 is never used for two queues.
 pub(crate) struct Fifo<T> {
     head: Link<T>,
-    tail: *mut Node<T>,
+    tail: *mut QueueNode<T>,
     popped: u64,
     pushed: u64,
     settled: u64,
@@ -156,7 +156,7 @@ pub(crate) struct Walk<T> {
     id: u64,
     next: u64,
     end: u64,
-    last: *mut Node<T>,
+    last: *mut QueueNode<T>,
 }
 
 impl<T> Walk<T> {
@@ -212,7 +212,7 @@ impl<T> Fifo<T> {
     }
 
     /// Appends a chain of nodes that ends with `last`. The queue owns them afterwards.
-    fn hang(&mut self, first: NonNull<Node<T>>, last: *mut Node<T>) {
+    fn hang(&mut self, first: NonNull<QueueNode<T>>, last: *mut QueueNode<T>) {
         if self.tail.is_null() {
             self.head = Some(first);
         } else {

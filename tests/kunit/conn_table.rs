@@ -7,7 +7,7 @@ use kernel::prelude::*;
 #[kunit_tests(rds_conn_table)]
 mod suite {
     use crate::{
-        conn::{Bounds, ConnKey, Full, PositionPlace, Positions, Table, TableSlot},
+        conn::{Bounds, ConnKey, ConnTable, Full, PositionPlace, Positions, TableSlot},
         kapi::{net::Net, task::UserId},
         proto::rx::RecvState,
     };
@@ -234,17 +234,17 @@ mod suite {
         Ok(())
     }
 
-    fn table(all: usize, per_peer: usize) -> Table<u16> {
-        Table::new(Bounds { all, per_peer })
+    fn table(all: usize, per_peer: usize) -> ConnTable<u16> {
+        ConnTable::new(Bounds { all, per_peer })
     }
 
     /// Adds a connection. The values are the local addresses.
-    fn add(table: &mut Table<u16>, key: ConnKey) -> Result<Result<(), Full>> {
+    fn add(table: &mut ConnTable<u16>, key: ConnKey) -> Result<Result<(), Full>> {
         add_for(table, key, None)
     }
 
     fn add_for(
-        table: &mut Table<u16>,
+        table: &mut ConnTable<u16>,
         key: ConnKey,
         user: Option<UserId>,
     ) -> Result<Result<(), Full>> {

@@ -11,7 +11,7 @@ mod suite {
 
     #[test]
     fn probe() {
-        let mut writer = Writer::new();
+        let mut writer = ExthdrWriter::new();
         assert_eq!(writer.push(Extension::NPaths(8)), Ok(()));
         assert_eq!(writer.push(Extension::GenNum(0x0a0b_0c0d)), Ok(()));
         assert_eq!(writer.push(Extension::SportIdx(0)), Ok(()));
@@ -27,7 +27,7 @@ mod suite {
 
     #[test]
     fn a_full_space_refuses_more() {
-        let mut writer = Writer::new();
+        let mut writer = ExthdrWriter::new();
         let dest = Extension::RdmaDest { rkey: 1, offset: 2 };
         assert_eq!(writer.push(dest), Ok(()));
         assert_eq!(writer.push(dest), Err(NoSpace));

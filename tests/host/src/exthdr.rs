@@ -10,7 +10,7 @@ fn read(space: &[u8; SPACE]) -> Vec<Extension> {
 }
 
 fn write(extensions: &[Extension]) -> [u8; SPACE] {
-    let mut writer = Writer::new();
+    let mut writer = ExthdrWriter::new();
     for extension in extensions {
         writer.push(*extension).unwrap();
     }
@@ -85,7 +85,7 @@ fn reading_stops_at_the_end() {
 
 #[test]
 fn writing_refuses_what_does_not_fit() {
-    let mut writer = Writer::new();
+    let mut writer = ExthdrWriter::new();
     writer
         .push(Extension::RdmaDest { rkey: 1, offset: 2 })
         .unwrap();
@@ -114,7 +114,7 @@ proptest! {
 
     #[test]
     fn round_trip(extensions in prop::collection::vec(any_extension(), 0..10)) {
-        let mut writer = Writer::new();
+        let mut writer = ExthdrWriter::new();
         let fit: Vec<_> = extensions.into_iter().filter(|e| writer.push(*e).is_ok()).collect();
         prop_assert_eq!(read(&writer.finish()), fit);
     }

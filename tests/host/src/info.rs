@@ -40,7 +40,7 @@ fn counter() {
     for (name, shown) in [("conn_reset", "conn_reset"), (long, &long[..31])] {
         let mut field = shown.as_bytes().to_vec();
         field.resize(32, 0);
-        let record = Counter { name, value: 7 };
+        let record = CounterRecord { name, value: 7 };
         assert_eq!(
             bytes(&record, Family::V4),
             joined(&[&field, &7u64.to_ne_bytes()])
@@ -51,7 +51,7 @@ fn counter() {
 #[test]
 fn connection() {
     for ((laddr, faddr), four, six) in pairs() {
-        let record = Connection {
+        let record = ConnectionRecord {
             next_tx: 0x0102,
             next_rx: 0x0304,
             laddr,
@@ -76,7 +76,7 @@ fn connection() {
 #[test]
 fn message() {
     for ((laddr, faddr), four, six) in pairs() {
-        let record = Message {
+        let record = MessageRecord {
             sequence: 5,
             len: 6,
             laddr,
@@ -98,7 +98,7 @@ fn message() {
 #[test]
 fn socket() {
     for ((laddr, faddr), four, six) in pairs() {
-        let record = Socket {
+        let record = SocketRecord {
             sndbuf: 1,
             rcvbuf: 2,
             bound: (laddr, 0x1234),
@@ -122,7 +122,7 @@ fn socket() {
 
 #[test]
 fn socket_without_a_peer() {
-    let record = Socket {
+    let record = SocketRecord {
         sndbuf: 0,
         rcvbuf: 0,
         bound: (L4.to_ipv6_mapped(), 1),

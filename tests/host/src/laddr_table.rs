@@ -19,10 +19,10 @@ mod table;
 
 const SETS: usize = 8;
 
-type Small = Table<Box<[Set; SETS]>, SETS>;
+type Small = AddrTable<Box<[Set; SETS]>, SETS>;
 
 fn small() -> Small {
-    Table::new(Box::new([const { Set::new() }; SETS]))
+    AddrTable::new(Box::new([const { Set::new() }; SETS]))
 }
 
 fn key(number: u64) -> AddrKey {
@@ -39,7 +39,7 @@ fn a_key_is_an_address_and_a_scope() {
 
 #[test]
 fn both_answers_are_remembered() {
-    let (table, mut writer) = (small(), Writer::new());
+    let (table, mut writer) = (small(), TableWriter::new());
     assert_eq!(table.get(&key(1)), None);
     for answer in [Some(0), Some(i32::MAX as u32), None, Some(5)] {
         table.insert(&mut writer, &key(1), answer, table.epoch());
@@ -50,7 +50,7 @@ fn both_answers_are_remembered() {
 
 #[test]
 fn addresses_count_as_a_whole() {
-    let (table, mut writer) = (small(), Writer::new());
+    let (table, mut writer) = (small(), TableWriter::new());
     let parts = [
         ((1, 2), 3),
         ((0, 2), 3),
@@ -81,7 +81,7 @@ fn a_slot_that_was_never_written_answers_nothing() {
 
 #[test]
 fn an_event_ends_all_answers() {
-    let (table, mut writer) = (small(), Writer::new());
+    let (table, mut writer) = (small(), TableWriter::new());
     table.insert(&mut writer, &key(1), Some(1), table.epoch());
     table.insert(&mut writer, &key(2), None, table.epoch());
     table.flush();
@@ -93,7 +93,7 @@ fn an_event_ends_all_answers() {
 
 #[test]
 fn an_answer_to_an_old_question_is_not_remembered() {
-    let (table, mut writer) = (small(), Writer::new());
+    let (table, mut writer) = (small(), TableWriter::new());
     let asked = table.epoch();
     table.flush();
     table.insert(&mut writer, &key(1), Some(1), asked);
@@ -107,8 +107,8 @@ fn an_answer_to_an_old_question_is_not_remembered() {
 #[test]
 fn what_is_over_goes_before_what_counts() {
     let (table, mut writer) = (
-        Table::new(Box::new([const { Set::new() }; 1])),
-        Writer::new(),
+        AddrTable::new(Box::new([const { Set::new() }; 1])),
+        TableWriter::new(),
     );
     let keys: Vec<_> = (1..=WAYS as u64).map(key).collect();
     for number in 100..200 {
@@ -150,7 +150,7 @@ fn readers_never_see_a_wrong_answer() {
     const READERS: u64 = 2;
     let looks = if cfg!(miri) { 300 } else { 200_000 };
     let table = small();
-    let writer = Mutex::new(Writer::new());
+    let writer = Mutex::new(TableWriter::new());
     let (time, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let over = || done.load(Ordering::Relaxed) == READERS;
     let keys = 3 * (SETS * WAYS) as u64;
@@ -225,7 +225,7 @@ proptest! {
     /// The table may forget answers, but each answer was inserted since the last event.
     #[test]
     fn against_a_map(steps in prop::collection::vec(step(), 0..STEPS)) {
-        let (table, mut writer) = (small(), Writer::new());
+        let (table, mut writer) = (small(), TableWriter::new());
         let mut known = HashMap::new();
         let mut asked = Vec::new();
         for step in steps {

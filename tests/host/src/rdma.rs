@@ -35,12 +35,12 @@ fn regions() {
         }
     );
     assert_eq!(args.cookie_address, 0x3000);
-    assert!(args.flags.contains(Flags::READWRITE) && args.flags.contains(Flags::USE_ONCE));
-    assert!(!args.flags.contains(Flags::INVALIDATE));
+    assert!(args.flags.contains(RdmaFlags::READWRITE) && args.flags.contains(RdmaFlags::USE_ONCE));
+    assert!(!args.flags.contains(RdmaFlags::INVALIDATE));
 
     let all = FreeMr::parse(&bytes(&[0, 4])).unwrap();
     assert_eq!(all.cookie, None);
-    assert!(all.flags.contains(Flags::INVALIDATE));
+    assert!(all.flags.contains(RdmaFlags::INVALIDATE));
     let one = FreeMr::parse(&bytes(&[0x7_0000_0003, 0])).unwrap();
     assert_eq!(one.cookie, Some(Cookie { rkey: 3, offset: 7 }));
 }
@@ -117,8 +117,8 @@ fn transfers() {
         (good.local_address, good.local_count, good.token),
         (0x5000, 2, 77)
     );
-    assert!(good.flags.contains(Flags::READWRITE) && good.flags.contains(Flags::NOTIFY_ME));
-    assert!(!good.flags.contains(Flags::FENCE) && !good.flags.contains(Flags::SILENT));
+    assert!(good.flags.contains(RdmaFlags::READWRITE) && good.flags.contains(RdmaFlags::NOTIFY_ME));
+    assert!(!good.flags.contains(RdmaFlags::FENCE) && !good.flags.contains(RdmaFlags::SILENT));
     assert_eq!(transfer(REMOTE, 0), Err(ArgError::Invalid));
     assert_eq!(
         transfer(REMOTE, MAX_LOCAL).map(|it| it.local_count),
@@ -189,7 +189,7 @@ fn atomics() {
         (add.local_address, add.remote_address(), add.token),
         (0x5000, Ok(120), 77)
     );
-    assert!(add.flags.contains(Flags::NOTIFY_ME));
+    assert!(add.flags.contains(RdmaFlags::NOTIFY_ME));
     let swap = parse(AtomicKind::CompareSwap, words);
     assert_eq!(
         swap.change,
@@ -241,7 +241,7 @@ fn atomics_of_uek() {
     assert_eq!(add.change, wanted);
     assert_eq!((add.cookie.rkey, add.local_address), (5, 0x5000));
     assert_eq!((add.remote_address(), add.token), (Ok(24), 77));
-    assert!(add.flags.contains(Flags::NOTIFY_ME));
+    assert!(add.flags.contains(RdmaFlags::NOTIFY_ME));
     assert_eq!(parse(FetchAdd, 3, 1), None);
     let wanted = Change::CompareSwap {
         compare: 1,

@@ -13,7 +13,7 @@ use crate::{
     kapi::{
         rdma::{
             fake::{self, FakeDevice, Sent},
-            Client, Device as RdmaDevice, Qp, WcStatus,
+            Client, IbDevice, Qp, WcStatus,
         },
         sync::{new_spinlock_bh, OwnedQueue, SpinLockBh},
     },
@@ -320,7 +320,7 @@ impl Job {
 pub(super) struct Wire {
     pub(super) ib: Arc<Ib>,
     setup: Setup,
-    device: ARef<RdmaDevice>,
+    device: ARef<IbDevice>,
     /// The queue pair that was created last.
     #[pin]
     up: SpinLockBh<Option<Arc<Qp<QpContext>>>>,

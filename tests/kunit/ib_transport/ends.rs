@@ -16,7 +16,7 @@ mod suite {
         kapi::{
             rdma::{
                 fake::{FakeDevice, Script},
-                CmId, Device, DeviceId,
+                CmId, DeviceId, IbDevice,
             },
             sync::Completion,
         },
@@ -208,7 +208,7 @@ mod suite {
         for known in [true, false] {
             let (heard, begun, ended) = (begun.clone(), begun.clone(), ended.clone());
             let ib = bench.wire.ib.clone();
-            let device: ARef<Device> = bench.fake.device().into();
+            let device: ARef<IbDevice> = bench.fake.device().into();
             let nobody = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
             Job::start(&bench.workers, move || {
                 let hold = known.then(|| ib.hold(&device));

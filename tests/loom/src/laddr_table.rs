@@ -12,10 +12,10 @@ use table::*;
 mod table;
 
 /// Table with one set, which all keys share.
-type Small = Table<Box<[Set; 1]>, 1>;
+type Small = AddrTable<Box<[Set; 1]>, 1>;
 
 fn small() -> Arc<Small> {
-    let table = Table::new(Box::new([const { Set::new() }; 1]));
+    let table = AddrTable::new(Box::new([const { Set::new() }; 1]));
     assert_eq!(table.get(&key(1)), None);
     Arc::new(table)
 }
@@ -28,7 +28,7 @@ fn key(number: u64) -> AddrKey {
 #[test]
 fn no_address_has_the_answer_of_another() {
     check(|| {
-        let (table, mut writer) = (small(), Writer::new());
+        let (table, mut writer) = (small(), TableWriter::new());
         for number in 0..WAYS as u64 {
             table.insert(
                 &mut writer,
@@ -53,7 +53,7 @@ fn no_address_has_the_answer_of_another() {
 #[test]
 fn no_answer_outlives_its_epoch() {
     check(|| {
-        let (table, mut writer) = (small(), Writer::new());
+        let (table, mut writer) = (small(), TableWriter::new());
         table.insert(&mut writer, &key(1), Some(1), table.epoch());
         let first = table.epoch();
         let reader = thread::spawn({
@@ -86,7 +86,7 @@ fn a_question_of_a_new_epoch_sees_the_change() {
                 table.flush();
             }
         });
-        let mut writer = Writer::new();
+        let mut writer = TableWriter::new();
         let asked = table.epoch();
         let answer = world.load(atomic::Relaxed);
         table.insert(&mut writer, &key(1), Some(answer), asked);

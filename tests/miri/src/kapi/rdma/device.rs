@@ -6,12 +6,12 @@ use crate::{bindings, sync::aref::AlwaysRefCounted};
 use core::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub(crate) struct Device {
+pub(crate) struct IbDevice {
     pub(super) references: AtomicUsize,
 }
 
 // SAFETY: The creator of the device drops it after all references.
-unsafe impl AlwaysRefCounted for Device {
+unsafe impl AlwaysRefCounted for IbDevice {
     fn inc_ref(&self) {
         self.references.fetch_add(1, Ordering::Relaxed);
     }
@@ -24,7 +24,7 @@ unsafe impl AlwaysRefCounted for Device {
     }
 }
 
-impl Device {
+impl IbDevice {
     pub(super) fn as_raw(&self) -> *mut bindings::ib_device {
         ptr::from_ref(self).cast_mut().cast()
     }

@@ -2,18 +2,18 @@
 
 //! `kapi::rdma::pd`: a device and a domain.
 
-use super::{device::Device, domain::Domain};
+use super::{device::IbDevice, domain::Domain};
 use crate::{prelude::*, sync::Arc};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) struct Pd {
-    device: Arc<Device>,
+    device: Arc<IbDevice>,
     domain: Arc<Domain>,
 }
 
 impl Pd {
     pub(super) fn new() -> Self {
-        let device = Device {
+        let device = IbDevice {
             references: AtomicUsize::new(0),
         };
         Self {
@@ -22,7 +22,7 @@ impl Pd {
         }
     }
 
-    pub(super) fn device(&self) -> &Device {
+    pub(super) fn device(&self) -> &IbDevice {
         &self.device
     }
 

@@ -8,7 +8,7 @@ use super::{
     mr::{LocalDmaMapping, Mapping},
     operation::{LocalPiece, Operation, OperationItem, PieceOwner, PostError, Verb},
     pd::Pd,
-    qp_ring::{RecvRing, SendItem, Slot},
+    qp_ring::{RecvRing, SendItem, WorkSlot},
     send_ring::SendRing,
     wc_status::WcStatus,
     Arena, Batch,
@@ -110,8 +110,8 @@ impl Given {
     }
 
     fn send_slot(&self) -> usize {
-        match Slot::of(self.wr_id) {
-            Slot::Send(slot) => slot,
+        match WorkSlot::of(self.wr_id) {
+            WorkSlot::Send(slot) => slot,
             _ => panic!("{:#x}", self.wr_id),
         }
     }
@@ -177,7 +177,7 @@ fn receives_come_back_by_their_slots() {
             };
             marks = marks.wrapping_add(1);
             given.write(marks);
-            let Slot::Recv(slot) = Slot::of(given.wr_id) else {
+            let WorkSlot::Recv(slot) = WorkSlot::of(given.wr_id) else {
                 panic!("{:#x}", given.wr_id);
             };
             let buf = ring.complete(slot).unwrap();
