@@ -112,7 +112,7 @@ impl BindTable {
     /// May sleep.
     pub(crate) fn new(memory: u64) -> Result<Self> {
         let bucket =
-            |_| pin_init!(Bucket { sockets <- new_spinlock_bh!(BoundList::new(), "Binds") });
+            |_| pin_init!(Bucket { sockets <- new_spinlock_bh!(BoundList::new(), "BindTable") });
         let count = (memory / MEMORY_PER_BUCKET)
             .clamp(FEWEST, MOST)
             .next_power_of_two();

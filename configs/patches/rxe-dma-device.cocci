@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //
-// Lets soft-RoCE have a device of the DMA API, as an adapter has, if the parameter dma of its module
+// Gives soft-RoCE a device of the DMA API, as an adapter has, if the parameter dma of its module
 // says so: 1 is a device of no bus, whose memory bounces with swiotlb=force; the name of a PCI
 // device is that one, which an IOMMU may be before. Without the parameter memory is used where it
 // is, as by the kernel's own.

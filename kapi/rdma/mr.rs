@@ -210,7 +210,7 @@ impl LocalDmaMapping {
         let domain = mapping.pd.domain();
         let lent = Arc::pin_init(
             pin_init!(Self {
-                mapping <- new_spinlock_bh!(Some(mapping.clone()), "LentMapping"),
+                mapping <- new_spinlock_bh!(Some(mapping.clone()), "LocalDmaMapping"),
                 domain: domain.clone(),
             }),
             GFP_KERNEL_ACCOUNT,
