@@ -100,9 +100,15 @@ struct workqueue_struct *rds_rust_alloc_workqueue(const char *name, unsigned int
 unsigned int rds_rust_arm_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
 				       unsigned long delay, bool anew)
 {
-	unsigned int left = anew && cancel_delayed_work(dwork);
+	unsigned int left = 0;
 
-	return left + !queue_delayed_work(wq, dwork, delay);
+	/* Another task may start the timer between both calls. */
+	while (!queue_delayed_work(wq, dwork, delay)) {
+		if (!anew || !cancel_delayed_work(dwork))
+			return left + 1;
+		left++;
+	}
+	return left;
 }
 
 u64 rds_rust_ktime_get_ns(void)

@@ -425,7 +425,7 @@ impl<H: QpHandler> Qp<H> {
         let cq = poller.cq;
         // `cq` is null if the device calls before `open` has stored it. `open` rearms the queue.
         while !cq.is_null() {
-            let batch = match poller.crowded {
+            let batch = match poller.crowded || parts >= MOST_PARTS / 2 {
                 true => SMALL_BATCH,
                 // CAST: the number of entries is small.
                 false => poller.wcs.len() as c_int,
@@ -437,8 +437,10 @@ impl<H: QpHandler> Qp<H> {
                 break;
             };
             let work = self.complete(&mut poller, count);
-            // CAST: a count is not negative.
-            poller.crowded = work > CROWDED.wrapping_mul(got as u32);
+            if got > 0 {
+                // CAST: a count is not negative.
+                poller.crowded = work > CROWDED.wrapping_mul(got as u32);
+            }
             parts = parts.saturating_add(work);
             done = done.wrapping_add(got);
             if got == want && parts >= MOST_PARTS {
