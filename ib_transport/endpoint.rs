@@ -7,7 +7,8 @@ use super::{
     device::{Device, DeviceUse, Ib},
     endpoint_list::Hold,
     private::{cm_port, socket_addr, PrivateBytes},
-    qp_context::{QpContext, RecvRingPolicy},
+    qp_context::QpContext,
+    recv_ring::{Least, RecvRingPolicy},
 };
 use crate::cm::laddr::LocalAddrs;
 use crate::conn::{Connection, Counter, Endpoint, EndpointProgress, Link, Reached, Request};
@@ -349,8 +350,8 @@ impl IbEndpoint {
         self.events.connection.begin_credits(controlled);
         // Without RNR retries a frame that finds no receive ends the connection.
         let least = match needed {
-            true => config.max_recv_wr,
-            false => self.transport.tunables.min_recv_wr(),
+            true => Least::Needed(config.max_recv_wr),
+            false => Least::Wanted(self.transport.tunables.min_recv_wr()),
         };
         let ring = RecvRingPolicy::new(self.events.fragment(), config.max_recv_wr, least);
         let qp = Qp::create(&self.id, &device.pd, config, context, ring)?;

@@ -42,6 +42,7 @@ mod mr_pool;
 mod private;
 mod qp_context;
 mod read_quiesce;
+mod recv_ring;
 mod reg_qp;
 mod transmit;
 mod tunables;

@@ -9,6 +9,7 @@
 use super::{
     device::Device,
     endpoint::{EndpointShared, RNR_TIMER},
+    recv_ring::RecvRingPolicy,
 };
 use crate::conn::{Connection, Counter, Reached};
 use crate::kapi::{
@@ -22,7 +23,6 @@ use crate::msg::Owner;
 use crate::proto::{
     completion_watchdog::{CompletionWatchdog, CqSnapshot, WatchdogDecision, WatchdogTimeout},
     info::RdmaPath,
-    recv_depth::RecvDepth,
     wire::FragmentSize,
 };
 use crate::recv_pool::{Batch, Context, GrowError};
@@ -33,19 +33,6 @@ use kernel::{
         Arc, SetOnce,
     },
 };
-
-/// Number of receives that are posted for a new or idle connection, unless more are configured. One
-/// shard of the pool holds them if fragments are small, otherwise two.
-const fn first_depth(size: FragmentSize) -> u32 {
-    match size {
-        FragmentSize::K4 => 15,
-        FragmentSize::K8 => 14,
-        FragmentSize::K16 => 6,
-    }
-}
-
-/// Maximum payload bytes of the receives of one ring.
-const MAX_RING_BYTES: u32 = 4 << 20;
 
 /// Maximum number of pings per period that shrink the receive ring of an idle connection.
 const MAX_PROBES: u32 = 64;
@@ -63,19 +50,6 @@ const SIGN_OF_LIFE: u64 = 1_000_000_000;
 /// RNR timer while the ring is starved: the interval of the worker's checks. Earlier retries would
 /// only cost both nodes time.
 const STARVED_TIMER: RnrTimer = RnrTimer::Milliseconds20;
-
-/// Depth of the receive ring, and what is needed to keep it.
-pub(super) struct RecvRingPolicy {
-    depth: RecvDepth,
-    /// Buffers that can be posted again.
-    spare: Batch,
-    /// Monotonic time in nanoseconds since which the ring is starved; 0 if it is not.
-    starved_since: u64,
-    /// Monotonic time in nanoseconds of the last header to the peer while the ring was starved.
-    told: u64,
-    /// The RNR timer is [`STARVED_TIMER`].
-    rnr_timer_raised: bool,
-}
 
 /// Reason why no receive could be posted.
 pub(super) enum FillError {
@@ -124,7 +98,7 @@ pub(super) enum NextCheck {
 /// Context of an endpoint's queue pair.
 #[pin_data]
 pub(super) struct QpContext {
-    connection: Arc<Connection>,
+    pub(super) connection: Arc<Connection>,
     pub(super) events: Arc<EndpointShared>,
     pub(super) device: Arc<Device>,
     pub(super) config: QpConfig,
@@ -141,55 +115,6 @@ pub(super) struct QpContext {
     /// State of the watchdog for missing completions.
     #[pin]
     watchdog: SpinLockBh<CompletionWatchdog>,
-}
-
-impl RecvRingPolicy {
-    /// Creates the policy of a ring with `slots` entries for fragments of `size`. At least `least`
-    /// receives are kept posted, as far as [`MAX_RING_BYTES`] permits.
-    pub(super) fn new(size: FragmentSize, slots: u32, least: u32) -> Self {
-        let most = slots.min(MAX_RING_BYTES / size.bytes());
-        Self {
-            depth: RecvDepth::new(first_depth(size).max(least), most),
-            spare: Batch::new(),
-            starved_since: 0,
-            told: 0,
-            rnr_timer_raised: false,
-        }
-    }
-
-    /// Returns the number of arrived frames, modulo 2^32, and `true` if the ring is starved.
-    pub(super) fn heard(&self) -> (u32, bool) {
-        (self.depth.arrived(), self.starved_since != 0)
-    }
-
-    fn note_posted(&mut self, count: u32) {
-        self.depth.add(count);
-        if count > 0 {
-            self.starved_since = 0;
-        }
-    }
-
-    /// Posts spare buffers, and others from the pool, until the ring has its depth. Fewer may be
-    /// posted: returns `ENOMEM` if memory is short, or the error of the device.
-    fn refill(&mut self, qp: &Qp<QpContext>) -> Result {
-        let context = qp.handler();
-        while self.depth.missing() > 0 {
-            let wanted = (self.depth.missing() as usize)
-                .min(Batch::MAX)
-                .saturating_sub(self.spare.len());
-            let pool = context.device.pools.recv(context.events.fragment());
-            // Without new buffers the spare ones may suffice.
-            let _ = pool.alloc_many(wanted, Context::Atomic, &mut self.spare);
-            let posted = qp.post_recv(&mut self.spare)?;
-            if posted == 0 {
-                context.connection.node.stats.inc(Counter::IbRxAllocLimit);
-                return Err(ENOMEM);
-            }
-            self.note_posted(posted);
-            context.tell_posted(posted, self.depth.posted());
-        }
-        Ok(())
-    }
 }
 
 impl QpContext {
@@ -268,7 +193,7 @@ impl QpContext {
 
     /// Records that `count` receives were posted, so that `all` are. Any context except hard
     /// interrupt.
-    fn tell_posted(&self, count: u32, all: u32) {
+    pub(super) fn tell_posted(&self, count: u32, all: u32) {
         if self.controlled {
             self.connection.posted(count, all);
         }
@@ -293,11 +218,13 @@ impl QpContext {
             let found = pool.alloc_many(missing as usize, Context::MaySleep, &mut batch);
             if let Err(why) = found {
                 this.connection.node.stats.inc(Counter::IbRxAllocLimit);
-                return if posted > 0 {
-                    Ok(false)
-                } else {
-                    Err(why.into())
-                };
+                if posted == 0 {
+                    return Err(why.into());
+                }
+                if qp.with_poll(|ring| ring.depth.lower(ring.usual)) {
+                    continue;
+                }
+                return Ok(false);
             }
             qp.with_poll(|ring| -> Result {
                 let posted = qp.post_recv(&mut batch)?;
@@ -313,6 +240,10 @@ impl QpContext {
     /// sleep.
     pub(super) fn service_ring(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
         let this = qp.handler();
+        // The next endpoint of the connection may have begun.
+        if this.events.progress.has_ended() {
+            return NextCheck::Done;
+        }
         // Cleared before all checks, so that a later request causes another check.
         this.asks.xchg(false, Full);
         let tended = Self::look_after(qp, period_ends);

@@ -58,6 +58,19 @@ impl RecvDepth {
         }
     }
 
+    /// Lowers the depth of an idle ring to `first`, because the buffers for more are not there.
+    /// Returns `true` if it was higher.
+    pub(crate) fn lower(&mut self, first: u32) -> bool {
+        let lower = first < self.first;
+        if lower {
+            if self.depth <= self.first {
+                self.depth = first;
+            }
+            self.first = first;
+        }
+        lower
+    }
+
     /// Returns the number of receives that should be posted.
     pub(crate) const fn depth(&self) -> u32 {
         self.depth

@@ -222,3 +222,21 @@ proptest! {
         prop_assert!(turns <= 2, "{turns} turns");
     }
 }
+
+#[test]
+fn idle_depth_is_lowered_once() {
+    let mut ring = RecvDepth::new(40, 64);
+    ring.add(20);
+    assert!(ring.lower(15));
+    assert_eq!((ring.depth(), ring.missing(), ring.surplus()), (15, 0, 5));
+    assert!(!ring.lower(15));
+}
+
+#[test]
+fn depth_of_a_busy_ring_shrinks_to_the_lowered_one() {
+    let mut ring = deepest(20, 64);
+    assert!(ring.lower(15));
+    assert_eq!(ring.depth(), 64);
+    while ring.end_period(MOST).shrank {}
+    assert_eq!(ring.depth(), 15);
+}

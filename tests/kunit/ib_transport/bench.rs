@@ -7,7 +7,8 @@ use crate::{
     ib_transport::{
         device::{DeviceUse, Ib, Member},
         endpoint::EndpointShared,
-        qp_context::{QpContext, RecvRingPolicy},
+        qp_context::QpContext,
+        recv_ring::{Least, RecvRingPolicy},
         IbTunables,
     },
     kapi::{
@@ -357,7 +358,11 @@ impl BenchEnd {
         );
         connection.set_pools(&device.pools)?;
         connection.begin_credits(controlled);
-        let ring = RecvRingPolicy::new(events.fragment(), config.max_recv_wr, setup.min_recv_wr);
+        let ring = RecvRingPolicy::new(
+            events.fragment(),
+            config.max_recv_wr,
+            Least::Wanted(setup.min_recv_wr),
+        );
         let qp = fake::queue_pair(&device.pd, config, context, ring)?;
         self.device.set_qp(&qp);
         self.qp = Some(qp.clone());

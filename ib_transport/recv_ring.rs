@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receive ring of a queue pair: its depth, and how it is refilled.
+//!
+//! The ring is locked with the polling of its completion queue. Buffers of the pool belong to the
+//! queue pair once they are posted; until then to the ring. Without buffers the ring stays as it
+//! is, and the worker of the device refills it.
+
+use super::qp_context::QpContext;
+use crate::conn::Counter;
+use crate::kapi::rdma::Qp;
+use crate::proto::{recv_depth::RecvDepth, wire::FragmentSize};
+use crate::recv_pool::{Batch, Context};
+use kernel::prelude::*;
+
+/// Number of receives that are posted for a new or idle connection, unless more are configured. One
+/// shard of the pool holds them if fragments are small, otherwise two.
+const fn first_depth(size: FragmentSize) -> u32 {
+    match size {
+        FragmentSize::K4 => 15,
+        FragmentSize::K8 => 14,
+        FragmentSize::K16 => 6,
+    }
+}
+
+/// Maximum payload bytes of the receives of one ring.
+const MAX_RING_BYTES: u32 = 4 << 20;
+
+/// Number of receives that are posted on an idle connection, if that is more than usual.
+pub(super) enum Least {
+    /// The device ends a connection whose frame finds no receive.
+    Needed(u32),
+    /// The setting `min_recv_wr`.
+    Wanted(u32),
+}
+
+/// Depth of the receive ring, and what is needed to keep it.
+pub(super) struct RecvRingPolicy {
+    pub(super) depth: RecvDepth,
+    /// Depth of an idle ring if there are no buffers for what `min_recv_wr` asks for.
+    pub(super) usual: u32,
+    /// Buffers that can be posted again.
+    pub(super) spare: Batch,
+    /// Monotonic time in nanoseconds since which the ring is starved; 0 if it is not.
+    pub(super) starved_since: u64,
+    /// Monotonic time in nanoseconds of the last header to the peer while the ring was starved.
+    pub(super) told: u64,
+    /// The RNR timer is the one of a starved ring.
+    pub(super) rnr_timer_raised: bool,
+}
+
+impl RecvRingPolicy {
+    /// Creates the policy of a ring with `slots` entries for fragments of `size`. At least `least`
+    /// receives are kept posted, as far as [`MAX_RING_BYTES`] permits.
+    pub(super) fn new(size: FragmentSize, slots: u32, least: Least) -> Self {
+        let most = slots.min(MAX_RING_BYTES / size.bytes());
+        let usual = first_depth(size);
+        let (first, usual) = match least {
+            Least::Needed(count) => (usual.max(count), u32::MAX),
+            Least::Wanted(count) => (usual.max(count), usual),
+        };
+        Self {
+            depth: RecvDepth::new(first, most),
+            usual,
+            spare: Batch::new(),
+            starved_since: 0,
+            told: 0,
+            rnr_timer_raised: false,
+        }
+    }
+
+    /// Returns the number of arrived frames, modulo 2^32, and `true` if the ring is starved.
+    pub(super) fn heard(&self) -> (u32, bool) {
+        (self.depth.arrived(), self.starved_since != 0)
+    }
+
+    /// Notes that `count` receives were posted.
+    pub(super) fn note_posted(&mut self, count: u32) {
+        self.depth.add(count);
+        if count > 0 {
+            self.starved_since = 0;
+        }
+    }
+
+    /// Posts spare buffers, and others from the pool, until the ring has its depth. Fewer may be
+    /// posted: returns `ENOMEM` if memory is short, or the error of the device.
+    pub(super) fn refill(&mut self, qp: &Qp<QpContext>) -> Result {
+        let context = qp.handler();
+        while self.depth.missing() > 0 {
+            let wanted = (self.depth.missing() as usize)
+                .min(Batch::MAX)
+                .saturating_sub(self.spare.len());
+            let pool = context.device.pools.recv(context.events.fragment());
+            // Without new buffers the spare ones may suffice.
+            let _ = pool.alloc_many(wanted, Context::Atomic, &mut self.spare);
+            let posted = qp.post_recv(&mut self.spare)?;
+            if posted == 0 {
+                context.connection.node.stats.inc(Counter::IbRxAllocLimit);
+                return Err(ENOMEM);
+            }
+            self.note_posted(posted);
+            context.tell_posted(posted, self.depth.posted());
+        }
+        Ok(())
+    }
+}
