@@ -22,7 +22,7 @@ use crate::kapi::{
     pin::PinnedMemory,
     rdma::{Access, Client, ClientCell, DeviceCaps, DeviceId, IbDevice, IncomingRequest, Pd, Qp},
     shrinker::Shrinker,
-    sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, Section, SpinLockBh},
+    sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, Section, SpinLockBh},
     task::without_io,
     time,
 };
@@ -94,17 +94,11 @@ impl WorkItem<0> for Device {
 }
 
 impl Device {
-    fn new(
-        device: &IbDevice,
-        unmapped: &Arc<Pools>,
-        limits: &Limits,
-        tunables: &Arc<IbTunables>,
-        parking: &Arc<DeferredDestroy>,
-    ) -> Result<Arc<Self>> {
+    fn new(device: &IbDevice, unmapped: &Arc<Pools>, ib: &Ib) -> Result<Arc<Self>> {
         let pd = Pd::new(device)?;
-        let users = EndpointList::new(device.id())?;
-        let pools = Pools::new(&pd, unmapped.clone(), limits)?;
-        let regions = MrPool::new(&pd, &users, tunables, &limits.queue)?;
+        let users = EndpointList::new(device.id(), ib.addrs.sections().clone())?;
+        let pools = Pools::new(&pd, unmapped.clone(), &ib.limits)?;
+        let regions = MrPool::new(&pd, &users, &ib.tunables, &ib.limits.queue)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 id: device.id(),
@@ -112,11 +106,11 @@ impl Device {
                 _shrinker: Shrinker::new(pools.clone())?,
                 pools,
                 caps: device.caps(),
-                watch: CqWatchdog::new(&users, &regions, tunables, &limits.queue)?,
+                watch: CqWatchdog::new(&users, &regions, &ib.tunables, &ib.limits.queue)?,
                 regions,
                 users,
-                queue: limits.queue.clone(),
-                parking: parking.clone(),
+                queue: ib.limits.queue.clone(),
+                parking: ib.parking.clone(),
                 service_ring <- kernel::new_delayed_work!("Device::service_ring"),
                 tending: Atomic::new(false),
                 soon: Atomic::new(false),
@@ -139,6 +133,8 @@ impl Device {
         // Without endpoints nothing arms these again.
         self.watch.end();
         cancel_delayed::<_, 0>(self);
+        // The item owns the queue, which must not end within an item of its own.
+        cancel::<_, 0>(&self.regions);
     }
 
     /// Returns `true` if peers may use memory of programs. Any context except hard interrupt.
@@ -200,7 +196,8 @@ impl Device {
     /// destroys deferred CM ids. Returns the number of checked endpoints. Sleeps.
     pub(super) fn service_ring(self: &Arc<Self>) -> usize {
         self.tending.store(false, Relaxed);
-        self.soon.store(false, Relaxed);
+        // Ordered before the check of the endpoints, or a request between both would be lost.
+        self.soon.xchg(false, Full);
         let now = time::monotonic_ns();
         let period_ends = now >= self.period_end.load(Relaxed);
         if period_ends {
@@ -560,7 +557,7 @@ impl Client for Ib {
             return Ok(None);
         }
         let unmapped = self.unmapped.pools();
-        let device = Device::new(rdma, unmapped, &self.limits, &self.tunables, &self.parking)?;
+        let device = Device::new(rdma, unmapped, self)?;
         self.devices.lock().push(device.clone(), GFP_ATOMIC)?;
         // Only now: a device that is found by an address must be on the list.
         let addrs = self.addrs.add_device(rdma, device.users.clone());

@@ -7,7 +7,7 @@ use super::{endpoint::EndpointShared, qp_context::QpContext};
 use crate::cm::laddr::{AddrUser, LocalAddrs};
 use crate::kapi::{
     rdma::{DeviceId, Qp},
-    sync::{new_spinlock_bh, SpinLockBh},
+    sync::{new_spinlock_bh, Sections, SpinLockBh},
 };
 use kernel::{
     prelude::*,
@@ -48,6 +48,8 @@ impl UserList {
 #[pin_data]
 pub(super) struct EndpointList {
     device: DeviceId,
+    /// Sections in which a CM id may be bound to another device.
+    pub(super) sections: Arc<Sections>,
     #[pin]
     users: SpinLockBh<UserList>,
     /// Completed when the device is being removed and has no users left.
@@ -80,10 +82,11 @@ impl EndpointList {
     /// # Context
     ///
     /// May sleep.
-    pub(super) fn new(device: DeviceId) -> Result<Arc<Self>> {
+    pub(super) fn new(device: DeviceId, sections: Arc<Sections>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 device,
+                sections,
                 users <- new_spinlock_bh!(
                     UserList { tree: RBTree::new(), len: 0, holds: 0, next: 0, closed: false },
                     "Device::users"

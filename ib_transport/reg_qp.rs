@@ -12,7 +12,7 @@ use crate::kapi::{
         CmEvent, CmHandler, CmId, ConnParams, IncomingRequest, Listener, LocalQp, Pd,
         RequestHandler, STALE_CONNECTION,
     },
-    sync::{new_spinlock_bh, Completion, OwnedQueue, SpinLockBh},
+    sync::{new_spinlock_bh, Completion, OwnedQueue, Sections, SpinLockBh},
     task::without_io,
     time,
 };
@@ -148,6 +148,7 @@ pub(super) struct RegQp {
 struct Making {
     pd: Arc<Pd>,
     here: SocketAddr,
+    sections: Arc<Sections>,
     #[pin]
     made: SpinLockBh<Option<Result<RegQp>>>,
     #[pin]
@@ -167,12 +168,12 @@ impl WorkItem for Making {
 
     fn run(this: Arc<Self>) {
         without_io(|| {
-            let mut made = RegQp::new(&this.pd, &this.here);
+            let mut made = RegQp::new(&this.pd, &this.here, &this.sections);
             for _ in 1..MOST_NUMBERS {
                 if !matches!(&made, Err(error) if *error == EAGAIN) {
                     break;
                 }
-                made = RegQp::new(&this.pd, &this.here);
+                made = RegQp::new(&this.pd, &this.here, &this.sections);
             }
             // The caller of `make` cannot choose another queue pair number.
             let made = made.map_err(|error| if error == EAGAIN { EIO } else { error });
@@ -206,6 +207,7 @@ impl RegQp {
             pin_init!(Making {
                 pd: pd.clone(),
                 here: *here,
+                sections: users.sections.clone(),
                 made <- new_spinlock_bh!(None, "reg_qp::Making"),
                 signal <- Completion::new(),
                 work <- new_work!("reg_qp::Making"),
@@ -231,7 +233,10 @@ impl RegQp {
     /// # Context
     ///
     /// Sleeps.
-    fn new(pd: &Arc<Pd>, here: &SocketAddr) -> Result<Self> {
+    fn new(pd: &Arc<Pd>, here: &SocketAddr, sections: &Arc<Sections>) -> Result<Self> {
+        // If the address has moved, the CM ids belong to a device on which no hold is taken.
+        // Removal of that device waits for the section instead.
+        let section = sections.open()?;
         let [a, b] = [time::random_u32(), time::random_u32()];
         let word = (u64::from(a) << 32 | u64::from(b)).to_ne_bytes();
         let (active, passive) = (RegQpEnd::new()?, RegQpEnd::new()?);
@@ -256,6 +261,7 @@ impl RegQp {
         {
             return Err(ENODEV);
         }
+        drop(section);
         id.resolve_route(PATIENCE_MS)?;
         active.wait_for(RegQpStep::RouteResolved)?;
         let qp = LocalQp::create(&id, pd)?;
