@@ -164,8 +164,8 @@ pub(crate) trait Endpoint: Send + Sync {
     fn link(&self) -> Option<Arc<dyn Link>>;
 }
 
-/// A connection request of the peer. Dropping it rejects it without a reason, and without a
-/// guarantee that the answer can be sent.
+/// A connection request of the peer. Dropping it rejects it, but not for its version, and without
+/// a guarantee that the answer can be sent.
 pub(crate) trait Request: Send + Sync {
     /// Returns `true` if the peer no longer waits for an answer.
     ///

@@ -5,11 +5,11 @@
 //! # Operation
 //!
 //! A lookup in the connection manager needs a CM id and takes its locks. So the answers are cached
-//! in an [`AddrTable`] until an event that may change one. Such an event changes an address, a network
-//! device or a port of an RDMA device, or adds or removes an RDMA device. It invalidates all
-//! answers. Shortly afterwards all addresses of this host are looked up again, so even the first
-//! bind hits the cache. A bind that misses does its own lookup. Others that want the same answer
-//! meanwhile wait for that lookup.
+//! in an [`AddrTable`] until an event that may change one. Such an event changes an address, a
+//! network device or a port of an RDMA device, or adds or removes an RDMA device. It invalidates
+//! all answers. Shortly afterwards all addresses of this host are looked up again, so even the
+//! first bind hits the cache. A bind that misses does its own lookup. Others that want the same
+//! answer meanwhile wait for that lookup.
 //!
 //! Then each device's [`AddrUser`] is notified, so that it can check its addresses.
 //!

@@ -17,8 +17,8 @@
 //!
 //! # Context
 //!
-//! Any context. Readers need no lock; writers need the [`TableWriter`], which the caller keeps under a
-//! lock.
+//! Any context. Readers need no lock; writers need the [`TableWriter`], which the caller keeps
+//! under a lock.
 //!
 //! # Build
 //!

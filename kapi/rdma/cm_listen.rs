@@ -69,8 +69,8 @@ impl Unattached {
     ) -> c_int {
         // SAFETY: The CM passes a valid identifier.
         let context = unsafe { bindings::rds_rust_rdma_context(id) };
-        // SAFETY: `ListenRequest` keeps the context until the identifier is destroyed or has another
-        // context.
+        // SAFETY: `ListenRequest` keeps the context until the identifier is destroyed or has
+        // another context.
         let this = unsafe { &*context.cast::<Self>() };
         // SAFETY: The CM passes a valid event.
         this.remember(unsafe { &*event });

@@ -96,8 +96,8 @@ impl IbDevice {
     ///
     /// `device` must stay registered for `'a`.
     pub(super) unsafe fn from_raw<'a>(device: *mut bindings::ib_device) -> &'a Self {
-        // SAFETY: By the caller's guarantee the device is registered. `IbDevice` is transparent over
-        // it.
+        // SAFETY: By the caller's guarantee the device is registered. `IbDevice` is transparent
+        // over it.
         unsafe { &*device.cast() }
     }
 

@@ -8,8 +8,8 @@
 //! # Ownership
 //!
 //! Children hold references to their parents: a [`Qp`] to its [`Pd`] and its [`CmId`], a [`Pd`] to
-//! its [`IbDevice`]. A posted buffer belongs to the queue pair until the device has completed it. So
-//! safe code can neither free nor read a buffer that the device may write.
+//! its [`IbDevice`]. A posted buffer belongs to the queue pair until the device has completed it.
+//! So safe code can neither free nor read a buffer that the device may write.
 //!
 //! # Removal of a device
 //!
