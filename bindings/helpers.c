@@ -586,14 +586,7 @@ void rds_rust_poll_wait(struct file *file, struct socket *sock, struct poll_tabl
 	sock_poll_wait(file, sock, wait);
 }
 
-/**
- * rds_rust_sockptr_read() - copy the value of a socket option
- * @to: destination
- * @from: source in user or kernel memory
- * @len: size in bytes
- *
- * Return: 0 with all bytes copied, or -EFAULT.
- */
+/* Copies the value of a socket option. Returns 0 with all bytes copied, or -EFAULT. */
 int rds_rust_sockptr_read(void *to, sockptr_t from, size_t len)
 {
 	return copy_from_sockptr(to, from, len) ? -EFAULT : 0;
