@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * ping LOCAL PEER: asks three times whether a node is there.
+ * ping LOCAL PEER: sends three pings to a node, and prints the round-trip times.
  *
- * The kernel of the peer answers what comes to port 0. To build: cc -o ping ping.c
+ * The peer's kernel answers messages to port 0. To build: cc -o ping ping.c
  */
 #include <err.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
-/* IPv4 or IPv6, port 0: to bind to, one that the kernel chooses. */
+/* Parses an IPv4 or IPv6 address, with port 0. For bind() that is a port of the kernel's choice. */
 static struct addrinfo *address(const char *host)
 {
 	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_DGRAM }, *found;
@@ -46,9 +46,9 @@ int main(int argc, char **argv)
 
 		clock_gettime(CLOCK_MONOTONIC, &start);
 		while (sendto(fd, NULL, 0, 0, peer->ai_addr, peer->ai_addrlen) < 0)
-			if (errno == EAGAIN)		/* this socket's send buffer is full */
+			if (errno == EAGAIN)		/* The send buffer of this socket is full. */
 				wait_for(fd, POLLOUT);
-			else if (errno == ENOBUFS)	/* the peer's port is congested */
+			else if (errno == ENOBUFS)	/* The peer's port is congested. */
 				wait_for(fd, POLLWRBAND);
 			else
 				err(1, "sendto");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * rdma-write LOCAL: a server that writes to memory of who asks, until it is killed.
- * rdma-write LOCAL SERVER: registers memory, and prints what the server has written to it.
- * Both are IPv4 addresses of RDMA devices. To build: cc -o rdma-write rdma-write.c
+ * rdma-write LOCAL: a server that writes to the memory of its clients, until it is killed.
+ * rdma-write LOCAL SERVER: a client that registers memory, and prints what the server has written.
+ * LOCAL and SERVER are IPv4 addresses of RDMA devices. To build: cc -o rdma-write rdma-write.c
  */
 #include <arpa/inet.h>
 #include <err.h>
@@ -21,7 +21,7 @@ static struct {
 } control;
 static struct msghdr message = { &peer, sizeof(peer), .msg_control = &control };
 
-/* Sends an empty message to the peer, with a control message if there is data for it. */
+/* Sends an empty message to the peer, with a control message if size is not 0. */
 static void put(int fd, int type, const void *data, size_t size)
 {
 	control.header = (struct cmsghdr){ CMSG_LEN(size), SOL_RDS, type };
@@ -31,7 +31,7 @@ static void put(int fd, int type, const void *data, size_t size)
 		err(1, "sendmsg");
 }
 
-/* Waits for a message, or the end of an operation. Returns the type of what came with it. */
+/* Waits for a message or a notification. Returns the type of its control message, or 0. */
 static int get(int fd)
 {
 	message.msg_namelen = sizeof(peer);
@@ -68,12 +68,12 @@ int main(int argc, char **argv)
 		err(1, "usage: rdma-write LOCAL [SERVER]; bind");
 	if (argc == 2)
 		serve(fd);
-	/* A ping first: C RDS registers memory only with a connection that is up. */
+	/* The ping makes a connection. C RDS does not register memory without one. */
 	inet_aton(argv[2], &peer.sin_addr);
 	put(fd, 0, "", 0);
 	get(fd);
 	peer.sin_port = local.sin_port;
 	put(fd, RDS_CMSG_RDMA_MAP, &region, sizeof(region));
-	get(fd);	/* This message comes after what was written. */
+	get(fd);	/* The written data is there before this message. */
 	return puts(memory) < 0;
 }

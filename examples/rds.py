@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""RDS sockets in Python, which has AF_RDS and addresses of IPv4, and nothing else of it.
+"""RDS sockets in Python, whose socket module has AF_RDS with IPv4 addresses, and no more of RDS.
 
-rds.py receive LOCAL PORT COUNT            receives so many messages
-rds.py send LOCAL PORT PEER PORT COUNT     sends so many messages
-rds.py serve LOCAL                         writes to memory of who asks, as rdma-write does
-rds.py ask LOCAL SERVER                    registers memory, and prints what the server has written to it
+rds.py receive LOCAL PORT COUNT            receives COUNT messages
+rds.py send LOCAL PORT PEER PORT COUNT     sends COUNT messages
+rds.py serve LOCAL                         writes to the memory of its clients, as rdma-write does
+rds.py ask LOCAL SERVER                    registers memory, and prints what the server has written
 """
 
 import ctypes
@@ -16,7 +16,7 @@ import socket
 import struct
 import sys
 
-# <linux/rds.h>: options, control messages, flags, statuses.
+# Options, control messages, flags and statuses of <linux/rds.h>.
 SOL_RDS = 276
 RDS_CANCEL_SENT_TO, RDS_GET_MR, RDS_FREE_MR, RDS_RECVERR, RDS_CONG_MONITOR, RDS_GET_MR_FOR_DEST = 1, 2, 3, 5, 6, 7
 SO_RDS_TRANSPORT, SO_RDS_MSG_RXPATH_LATENCY = 8, 10
@@ -26,16 +26,16 @@ RDS_RDMA_READWRITE, RDS_RDMA_FENCE, RDS_RDMA_INVALIDATE, RDS_RDMA_USE_ONCE = 1, 
 RDS_RDMA_DONTWAIT, RDS_RDMA_NOTIFY_ME, RDS_RDMA_SILENT = 0x10, 0x20, 0x40
 RDS_RDMA_SUCCESS, RDS_RDMA_REMOTE_ERROR, RDS_RDMA_CANCELED, RDS_RDMA_DROPPED, RDS_RDMA_OTHER_ERROR = range(5)
 
-# The kernel answers what comes to this port with an empty message from it.
+# The kernel answers a message to this port with an empty message from this port.
 PING_PORT = 0
 MAX_MESSAGE = 1 << 20
 
-# Where rdma-write.c serves, and what.
+# Port of the server in rdma-write.c, and the data that it writes.
 SERVER_PORT, TEXT = 4700, b"written by the peer\0"
 
 
 def rds_socket(host, port=0):
-    """A socket that is bound, and does not wait: a timeout of Python's own would not know of congestion."""
+    """Returns a bound, non-blocking socket. Python's own timeouts do not detect congestion."""
     sock = socket.socket(socket.AF_RDS, socket.SOCK_SEQPACKET)
     sock.setblocking(False)
     sock.bind((host, port))
@@ -49,14 +49,17 @@ def wait(sock, events):
 
 
 def send(sock, data, to, controls=()):
-    """Sends a message as soon as the kernel takes it. A congested peer does not make the socket unwritable."""
+    """Sends a message as soon as the kernel accepts it.
+
+    A congested peer does not make the socket unwritable.
+    """
     while True:
         try:
             return sock.sendmsg([data], controls, 0, to)
         except OSError as e:
-            if e.errno == errno.EAGAIN:  # This socket's send buffer is full.
+            if e.errno == errno.EAGAIN:  # The send buffer of this socket is full.
                 wait(sock, select.POLLOUT)
-            elif e.errno == errno.ENOBUFS:  # The peer's port is full.
+            elif e.errno == errno.ENOBUFS:  # The peer's port is congested.
                 print("congested", flush=True)
                 wait(sock, select.POLLWRBAND)
             else:
@@ -64,7 +67,10 @@ def send(sock, data, to, controls=()):
 
 
 def receive(sock, size=MAX_MESSAGE):
-    """(data, sender, {type: data of a control message}). At the end of an operation there is only the latter."""
+    """Returns (data, sender, {type: data of a control message}).
+
+    The notification of an operation only has a control message.
+    """
     while True:
         try:
             data, controls, _, sender = sock.recvmsg(size, 1024)
@@ -75,7 +81,7 @@ def receive(sock, size=MAX_MESSAGE):
 
 
 class Memory:
-    """Pages that peers may use: as they may write at any time, what is there has to be copied."""
+    """Pages that peers may use. They may write at any time, so programs copy the data."""
 
     def __init__(self, size):
         self.pages, self.size = mmap.mmap(-1, size), size
@@ -83,29 +89,42 @@ class Memory:
 
 
 def rds_get_mr_args(memory, flags):
-    """Without the address of a cookie: it goes to the peer, and so does this program's need of it."""
+    """Packs the structure, with 0 as the address for the cookie.
+
+    The kernel sends the cookie to the peer, and this program does not need it.
+    """
     return struct.pack("=QQQQ", memory.address, memory.size, 0, flags)
 
 
 def rds_rdma_args(cookie, memory, flags, token, at=0):
-    """(the structure, what has to be there until it is sent): `memory` and as much of the peer's."""
+    """Returns the structure, and an object that must exist until the message is sent.
+
+    The operation transfers `memory.size` bytes between `memory` and the peer's region.
+    """
     local = ctypes.create_string_buffer(struct.pack("=QQ", memory.address, memory.size), 16)
     return struct.pack("=7Q", cookie, at, memory.size, ctypes.addressof(local), 1, flags, token), local
 
 
 def rds_atomic_args(cookie, memory, numbers, flags, token, at=0):
-    """`numbers`: what is added; compare and swap; add and the mask of carries; compare, swap and their masks."""
+    """Packs the structure.
+
+    `numbers` are, by the type of the control message: the number to add; compare and swap; add and
+    the mask of carries; compare, swap and their masks.
+    """
     numbers = (*numbers, 0, 0, 0, 0)[:4]
     return struct.pack("=9Q", cookie, memory.address, at, *numbers, flags, token)
 
 
 def rds_rdma_notify(raw):
-    """(token, status)"""
+    """Returns (token, status)."""
     return struct.unpack_from("=Qi", raw)
 
 
 def deliver(sock, host):
-    """Waits until a peer has all that was sent to it: messages are delivered in order, and so is a ping."""
+    """Waits until a peer has all messages that were sent to it.
+
+    Messages are delivered in order, and so is the ping.
+    """
     send(sock, b"", (host, PING_PORT))
     while receive(sock)[1] != (host, PING_PORT):
         pass
@@ -127,11 +146,11 @@ def serve(sock):
 
 def ask(sock, host):
     memory = Memory(len(TEXT))
-    # C RDS registers memory only with a connection that is up.
+    # The ping makes a connection. C RDS does not register memory without one.
     deliver(sock, host)
     args = rds_get_mr_args(memory, RDS_RDMA_READWRITE | RDS_RDMA_USE_ONCE)
     send(sock, b"", (host, SERVER_PORT), [(SOL_RDS, RDS_CMSG_RDMA_MAP, args)])
-    # This message comes after what was written.
+    # The written data is there before this message.
     receive(sock)
     print(memory.pages[:].rstrip(b"\0").decode())
 
