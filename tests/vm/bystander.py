@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Honest traffic beside something else, all the time."""
+"""Verified traffic that runs during the whole of another test."""
 
 
 class Bystander:
-    """Two addresses of a node that exchange verified messages, with each of some types of service, until finish() is
-    called."""
+    """Two addresses of a node that exchange verified messages, with each of several types of
+    service, until finish() is called."""
 
     def __init__(self, node, guest, local, peer, *values):
         self.process = node.start(["python3", guest / "bystander.py", local, peer, *values])
@@ -15,7 +15,7 @@ class Bystander:
         return int(self.process.expect(rf"\A(?:\d+\n){{{self.asked}}}(\d+)\n")[1])
 
     def go_on(self):
-        """Waits for the end of another round. Returns how many there were."""
+        """Waits for the end of another round. Returns the number of rounds so far."""
         self.process.write("\n")
         self.asked += 1
         return self._rounds()

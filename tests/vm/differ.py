@@ -12,7 +12,7 @@ class Differ:
 
 
 def single(c, rust, path=()):
-    """Each answer that differs: where it is, C's and ours."""
+    """Yields each answer that differs: its place, the answer of C RDS and that of this module."""
     if isinstance(c, dict) and isinstance(rust, dict) and c.keys() == rust.keys():
         pairs = [(key, c[key], rust[key]) for key in c]
     elif isinstance(c, list | tuple) and isinstance(rust, list | tuple) and len(c) == len(rust):
@@ -26,7 +26,8 @@ def single(c, rust, path=()):
 
 
 def differing(answers, path=()):
-    """Each answer that differs of a case, or of a part of it: where it is, C's and ours, and why."""
+    """Yields each answer of a case, or of a part of it, that differs: place, both answers and
+    reason."""
     if isinstance(answers, Differ):
         for where, its, ours in single(answers.c, answers.rust, path):
             yield where, its, ours, answers.reason
@@ -36,7 +37,8 @@ def differing(answers, path=()):
 
 
 def table(expected):
-    """Rows for Documentation/abi.md: what C answers, what we do, and why."""
+    """Returns rows for Documentation/abi.md: the answers of C RDS and of this module, and the
+    reason."""
     rows = []
     for case, answers in expected.items():
         places = {}

@@ -1,37 +1,44 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a node holds for its peers: objects of its RDMA devices, connections, buffers, memory."""
+"""Resources that a node holds for its peers: RDMA objects, connections, buffers and memory."""
 
 import json
 import re
 import time
 
 DEBUGFS = "/sys/kernel/debug/rds"
-# How long a connection may take to go, in seconds: some attempts end when the CM gives up to send.
+# Maximum time for a connection to go, in seconds. Some attempts end only when the CM stops sending.
 PATIENCE = 180
-# Of a receive buffer for fragments of 8 KiB.
+# Size of a receive buffer for fragments of 8 KiB.
 RECEIVE_BYTES = 9344
 
 
 def allowed(node):
-    """What may be more than before, and by how much. All else may not."""
-    # What each end of the honest connection keeps posted at the least. iWARP has the whole ring.
+    """Returns by how much some values may exceed those before the attack. No other value may grow.
+    """
+    # Minimum number of receives that each end of the honest connection keeps posted. On iWARP the
+    # whole receive ring is posted.
     ring = 382 if node.kind == "siw" else 14
-    # A ring is filled when a quarter is gone. A connection that is not let go would keep more.
+    # A receive ring is refilled when a quarter is missing. A connection that was not released would
+    # hold more.
     receives = 2 * (ring // 4)
     return {
         "receive buffers": receives,
-        # Every 16th frame tells that those before it are out.
+        # One send in 16 is signalled, and its completion covers those before it.
         "send buffers": 2 * 15,
-        # With those; and a pool keeps what it needed once, for the next one.
+        # The buffers above. In addition, a pool keeps memory that it needed once.
         "pool bytes": receives * RECEIVE_BYTES + (1 << 20),
-        # What each processor keeps of each kind of object: 1.4 MiB with the first attack, and up to 0.6 MiB with another.
+        # Objects that each processor caches of each kind. The first attack adds 1.4 MiB, a later
+        # one up to 0.6 MiB.
         "unreclaimable slab": 3 << 20,
     }
 
 
 def held(node, devices, rogues):
-    """How much there is of each, by name. Whatever the node remembers of the peers `rogues`, one connection for each
-    address and type of service, is no matter when it is down."""
+    """Returns the amount of each resource by name.
+
+    The node may remember one connection of each address and type of service of the peers `rogues`.
+    These do not count when they are down.
+    """
     found = {}
     for each in json.loads(node.run(["rdma", "-j", "resource"]).out):
         if each["ifname"] in devices:
@@ -45,14 +52,15 @@ def held(node, devices, rogues):
     rows = re.findall(r"^\S+ -> (\S+?)(?: tos \d+)?: .*state=(\w+)", node.read_file(f"{DEBUGFS}/connections"), re.M)
     found["connections"] = sum(peer not in rogues or state != "down" for peer, state in rows)
     if not node.debug:
-        # The debug kernel keeps what was freed, and finds what was not: kmemleak.
+        # The debug kernel quarantines freed memory, and kmemleak finds memory that was not freed.
         [size] = re.findall(r"^SUnreclaim: +(\d+) kB", node.read_file("/proc/meminfo"), re.M)
         found["unreclaimable slab"] = int(size) << 10
     return found
 
 
 def wait_until_back(node, before, *what):
-    """Waits until a node holds no more than it did; there is no event to wait for."""
+    """Waits until a node holds no more than before. It polls, because there is no event to wait
+    for."""
     deadline, margin = time.monotonic() + PATIENCE, allowed(node)
     while True:
         now = held(node, *what)

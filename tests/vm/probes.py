@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What functions of the kernel are called, and how often."""
+"""Calls of kernel functions, recorded by kprobes."""
 
 import re
 
@@ -7,7 +7,7 @@ TRACING = "/sys/kernel/tracing"
 
 
 class Probes:
-    """Sees the calls of functions, each its name and what of its arguments is to be told."""
+    """Records the calls of functions. Each is given by its name and the arguments to record."""
 
     def __init__(self, node, *functions):
         self.node, self.functions = node, {x.split()[0]: x for x in functions}
@@ -25,11 +25,11 @@ class Probes:
                       f"{'; '.join(f'echo -:rds_calls/{x} >>kprobe_events' for x in self.functions)}")
 
     def hits(self):
-        """How often each was called."""
+        """Returns the number of calls of each function."""
         lines = self.node.run(f"cat {TRACING}/kprobe_profile").out.splitlines()
         found = {x.split()[0]: int(x.split()[1]) for x in lines}
         return [found[name] for name in self.functions]
 
     def calls(self):
-        """The calls in their order: (name, what is told)."""
+        """Returns the calls in their order, as (name, recorded arguments)."""
         return re.findall(r": (\w+): \([^)]*\) ?(.*)$", self.node.run(f"cat {TRACING}/trace").out, re.M)

@@ -5,7 +5,8 @@ from traffic import ports
 
 
 def run_slow_reader(guest, sender, receiver, count=150, monitor=False):
-    """A receiver that does not read: its sender is held back, goes on after it, loses nothing."""
+    """Runs a receiver that does not read at first. Its sender is held back, continues after the
+    read, and loses nothing."""
     (from_node, source), (to_node, target) = sender, receiver
     program, port = guest / "slow_reader.py", ports()
     recv = to_node.start(["python3", program, "recv", target, port, count])

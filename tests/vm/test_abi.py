@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The socket interface: what each call answers, the same on C RDS and on rds_rust.
+"""The answers of each socket call, which are the same on C RDS and on rds_rust.
 
-guest/abi.py tries the cases, on the loopback address and between two RDMA devices, for each implementation; the answers
-that count are here. Where the two differ on purpose, the case holds a Differ with both answers and the reason.
+guest/abi.py runs the cases for each implementation, on the loopback address and between two RDMA
+devices. This file has the expected answers. For a deliberate difference, the case holds a Differ
+with both answers and the reason.
 """
 
 import json
@@ -13,7 +14,8 @@ from rdsvm.cluster import PAIR, PAIR6
 from traffic import ports
 
 
-# What a receive of a ring has: bytes, whether they come from whom they should, the size of that name, flags, a time.
+# Result of a receive by io_uring: number of bytes, payload, whether the source address is right,
+# length of that address, flags, and control messages (here a timestamp).
 FROM_THE_RING = [3, "abc", True, 16, 0, [[1, 29, 16]]]
 # Mapped forms of IPv4 addresses that no socket can have.
 BAD_MAPPED = ("mapped any", "mapped broadcast", "mapped multicast")
@@ -63,7 +65,7 @@ def compat_answers(tos):
 
 LOOP, LOOP6 = "127.0.0.1", "::1"
 HINTS = ("MSG_NOSIGNAL", "MSG_EOR", "MSG_MORE", "MSG_CONFIRM")
-# The same wherever the two ends are.
+# Answers that do not depend on the addresses of the two ends.
 ANYWHERE = {
     "socket_kinds": {"seqpacket": "ok", "dgram": "ESOCKTNOSUPPORT", "stream": "ESOCKTNOSUPPORT",
                      "protocol": "ESOCKTNOSUPPORT"},
@@ -144,7 +146,8 @@ ANYWHERE = {
         "loopback": "EINVAL", "infiniband": "infiniband", "gap": "ENOPROTOOPT",
         "bound": "EOPNOTSUPP", "pinned twice": "EOPNOTSUPP", "pinned elsewhere": "ENOPROTOOPT",
         "pinned there": "ok",
-        # What was chosen is forgotten if the port is not to be had, and kept if the address is not.
+        # bind() forgets the transport that it has chosen if the port is not available, and keeps it
+        # if the address is not available.
         "port taken": ["EADDRINUSE", "none", "ok", "infiniband", "ok"],
         "port taken, elsewhere": ["EADDRINUSE", "none", "ok", "infiniband", "ENOPROTOOPT"],
         "port 1": ["EINVAL", "none", "ok", "infiniband", "ok"],
@@ -223,7 +226,7 @@ ANYWHERE = {
 
 
 def names_of(near, far, near6, far6):
-    """Answers with addresses: the sender's and the receiver's."""
+    """Returns the answers that contain addresses: that of the sender and that of the receiver."""
     return {
         "bind_in_use": ["EADDRINUSE", "ok", [near, 4002]],
         "names": ["unspec", 16, "ENOTCONN", [near, 4001], 16, [far, 4002]],
@@ -242,13 +245,14 @@ EXPECTED = {
     "loopback": {**ANYWHERE, **names_of(LOOP, LOOP, LOOP6, LOOP6)},
     "device": {**ANYWHERE, **names_of(*PAIR, *PAIR6)},
 }
-# Between devices, on one kernel: it takes time.
+# Only the release kernel runs the cases between devices, because they take long.
 WHERE = ("loopback", pytest.param("device", marks=pytest.mark.flavors("release")))
 
 
 @pytest.fixture(scope="session")
 def answers():
-    """What each implementation answered where, by its name: filled by the first test that asks."""
+    """Answers of each implementation at each place, by case. The first test that asks fills them.
+    """
     return {}
 
 
@@ -270,6 +274,7 @@ def test_abi(node, answers, guest, case, where):
 
 @pytest.mark.impls("rust")
 def test_news_for_32_bits(node, guest):
-    """What comes without a message, and cookies: C has no news of congestion within a node."""
+    """Messages that carry only control data, and cookies. C RDS has no congestion notifications
+    within a node."""
     result = node.run(["python3", guest / "compat_told.py", *PAIR, ports()], timeout=300)
     assert result.out == "all\n"

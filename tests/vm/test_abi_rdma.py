@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Operations on memory of peers, by how it was registered: what becomes of each, the same on C RDS and on rds_rust.
+"""The outcome of operations on memory of peers, by the way it was registered, for C RDS and
+rds_rust.
 
-guest/abi_rdma.py tries the cases between two RDMA devices, for each implementation and each call that registers
-memory; the answers that count are here. Where the two differ there is a Differ with both answers and the reason.
+guest/abi_rdma.py runs the cases between two RDMA devices, for each implementation and each call
+that registers memory. This file has the expected answers. For a difference, a Differ holds both
+answers and the reason.
 """
 
 import json
@@ -16,8 +18,8 @@ from traffic import setting
 DONE, SILENT, UNTOLD = "moved, SUCCESS, arrived", "moved, SUCCESS, silent", "moved, untold, arrived"
 REFUSED, LOST = "unmoved, REMOTE_ERROR, lost, reset", "unmoved, untold, lost, reset"
 STUCK = "unmoved, untold, lost, stuck"
-# Life of a key: it is used, used again, freed, freed again, and what was freed goes. One for a single use needs
-# no freeing. Some are used again after that.
+# Life of a key: used, used again, freed, freed again, and the release of its memory. A key for a
+# single use needs no call to free it. Some keys are used once more after that.
 READ, READ_ONCE = [DONE, DONE, "ok", "EINVAL", "ok"], [DONE, "EINVAL", "ok"]
 WRITTEN, WRITTEN_ONCE = [*READ, REFUSED], [*READ_ONCE, REFUSED]
 
@@ -115,14 +117,16 @@ EXPECTED = {
             c="EINVAL", rust=3, reason="an answer can say where the next operation is to go"),
         "an operation and an atomic": Differ(c=3, rust="EINVAL", reason="nobody is known to use both")},
 }
-# The effect of an operation is up to the device, whichever call has registered the memory.
+# The device decides the effect of an operation, whichever call has registered the memory.
 BY_OPTION = {"lives": {name: x for name, x in EXPECTED["lives"].items() if "INVALIDATE" not in name},
              **{x: EXPECTED[x] for x in ("freed_with_invalidate", "registrations")}}
 OF_CALLS = {"map": EXPECTED, "get": BY_OPTION, "dest": BY_OPTION}
-# C registers memory with the queue pair of a connection, and knows none in setsockopt(): with these calls it registers
-# nothing, and can be asked only what it refuses before. Ours has to be as C's memory is that a message has registered.
+# C RDS registers memory with the queue pair of a connection, and setsockopt() gives it none. These
+# calls therefore register nothing there, and only the errors that C RDS reports earlier can be
+# compared. This module has to behave as C RDS does with memory that a message has registered.
 NONE, NO_QUEUE_PAIR = "EOPNOTSUPP", ("registered", "EAGAIN")
-# The networks of add_peers(): C's connections do not survive these tests, and others have the first ones.
+# The networks of add_peers(). The connections of C RDS do not survive these tests, and other tests
+# use the first networks.
 NETWORKS = {"map": 201, "get": 202, "dest": 203}
 
 
@@ -137,17 +141,18 @@ def expected(call, case, impl):
 
 @pytest.fixture(scope="session")
 def answers():
-    """Answers of each implementation by the name of the call: filled by the first test that asks."""
+    """Answers of each implementation by the name of the call. The first test that asks fills them.
+    """
     return {}
 
 
 def ask(node, call, guest):
-    """Each case's answers."""
+    """Returns the answers of all cases of a call."""
     network = NETWORKS[call]
     node.add_peers(1, network)
     ends = [peer_address(network, i) for i in (0, 1)]
     for host in ends:
-        # The RDMA core is a moment behind.
+        # The RDMA core notices the address after a short delay.
         node.run(["python3", guest / "laddr.py", "bound", host])
     result = node.run(["python3", guest / "abi_rdma.py", call, *ends, *OF_CALLS[call]], check=False, timeout=600)
     lines = [json.loads(line) for line in result.out.splitlines()]
@@ -163,7 +168,7 @@ def test_abi_rdma(node, answers, guest, call, case):
     key = node.impl, call
     if key not in answers:
         if node.impl == "c":
-            # Its many connections would use up all the memory that there is for receives.
+            # The many connections of C RDS would use all memory for receives.
             with setting("ib/max_recv_wr", 32, node):
                 answers[key] = ask(node, call, guest)
         else:

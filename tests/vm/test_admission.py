@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A message is admitted before it is copied: a send that is refused does not touch the program's memory, whatever the
-reason. guest/admission.py tries."""
+"""Admission before copying: a send that is refused never touches the program's memory.
+
+guest/admission.py makes the calls.
+"""
 
 import json
 
@@ -12,14 +14,15 @@ SIZE = 1 << 20
 
 
 def refused(*errors):
-    """What the call says, whether it touched the memory, bytes that were copied."""
+    """Returns, for each error: the error, whether the call touched the memory, and the bytes
+    copied."""
     return [[x, False, 0] for x in errors]
 
 
 WRONG = {"not bound": "ENOTCONN", "no destination": "ENOTCONN", "no address": "EINVAL",
          "another family": "EOPNOTSUPP", "flag": "EOPNOTSUPP", "too long": "EMSGSIZE"}
 EXPECTED = {
-    # Otherwise the rest would say nothing.
+    # A control: without it, the other cases prove nothing.
     "admitted": [[SIZE, True, SIZE]] * 2,
     "wrong": {what: [error, False, 0] for what, error in WRONG.items()},
     "no_room": refused("EAGAIN", "ETIMEDOUT"),

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The first messages to a peer while the local address is away, or its device."""
+"""The first messages to a peer while the local address, or its device, is missing."""
 
 import pytest
 from rdsvm.cluster import PAIR, peer_address
 from traffic import ping
 
-# The networks of add_peers() that nobody else has.
+# Networks of add_peers() that no other test uses.
 NETWORKS = {"address": 211, "device": 212, "lines": 213}
 
 
@@ -20,11 +20,11 @@ def come_back(what, node, guest):
 
 @pytest.mark.on_c
 def test_address(node, guest):
-    """They wait for it, as with a connection that there was before."""
+    """The messages wait for the address, as they do on a connection that was up before."""
     come_back("address", node, guest)
 
 
-# Soft-RoCE warns of what C leaves of its connections when a device goes.
+# Soft-RoCE warns of objects that C RDS leaves behind when a device goes.
 @pytest.mark.impls("rust")
 def test_device(node, guest):
     come_back("device", node, guest)
@@ -33,7 +33,8 @@ def test_device(node, guest):
 @pytest.mark.impls("rust")
 @pytest.mark.kinds("rxe")
 def test_lines(node, tools, guest):
-    """What an ordinary user tries in vain with peers hides no line about a connection that has lost its address."""
+    """Failed attempts of an ordinary user do not suppress the log line about a connection that has
+    lost its address."""
     near, far = (peer_address(NETWORKS["lines"], i) for i in (0, 1))
     node.add_peers(1, NETWORKS["lines"])
     ping(tools, node, far, near)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Operations between two nodes that the peer's device refuses, and what others notice of it: that they have to wait."""
+"""Operations between two nodes that the peer's device refuses. Other programs only have to wait."""
 
 import time
 
@@ -16,11 +16,12 @@ A, B = wire_address(0, 1), wire_address(0, 2)
 @pytest.mark.on_siw
 @pytest.mark.pairs("rust-rust")
 def test_bad_operations(patient, tools, guest, flavor):
-    """Keys, lengths and accesses that are not good end their own operations, with an error. Messages of others arrive,
-    once and in order, and their operations are dropped at worst, and can be done again."""
+    """Wrong keys, lengths and accesses end their own operations with an error. Messages of other
+    programs arrive, once and in order. Their operations are at worst dropped and can be repeated.
+    """
     a, b = patient
     before, rounds = counters(b, guest), 1
-    # Of a write without a message, iWARP does not tell whether it was done.
+    # iWARP does not report whether a write without a message was done.
     how, programs = ["insist", *["unheard"] * (b.kind == "siw")], []
     for role, node, here, there in (("owner", a, A, B), ("user", b, B, A)):
         others = node.start(["python3", guest / "rdma_end.py", role, here, there, 8, *how])
@@ -36,7 +37,7 @@ def test_bad_operations(patient, tools, guest, flavor):
     results = [program.wait(300) for program in reversed(programs)]
     assert all(x.status == 0 for x in results), "\n".join(map(str, results))
     now = counters(b, guest)
-    # Each may end a connection that another one has ended already.
+    # An operation may end a connection that another operation has ended already.
     assert now["conn_reset"] - before["conn_reset"] >= rounds, now
     unchanged(before, now, "conn_keepalive_timeout", "ib_mr_kept", "recv_drop_bad_checksum")
 
@@ -45,7 +46,8 @@ def test_bad_operations(patient, tools, guest, flavor):
 @pytest.mark.pairs("rust-c")
 @pytest.mark.parametrize("user", ("rust", "c"))
 def test_bad_keys_with_c(user, pair, tools, guest, flavor):
-    """Keys that nobody has given end their own operations on a node, and messages of others arrive there and here."""
+    """Keys that no node has issued end their own operations. Messages of other programs arrive on
+    both nodes."""
     ends = [(pair[0], A), (pair[1], B)]
     (node, here), (_, there) = ends if user == "rust" else ends[::-1]
     bad = node.start(["python3", guest / "bad_key.py", here, there, 1])
@@ -57,8 +59,9 @@ def test_bad_keys_with_c(user, pair, tools, guest, flavor):
 @pytest.mark.pairs("rust-c")
 @pytest.mark.parametrize("owner", ("rust", "c"))
 def test_memory_held_with_c(owner, pair, guest):
-    """A program has registered memory on a connection that somebody else's key ends. That of C RDS does not come back as long
-    as it keeps that: Documentation/rdma.md says why."""
+    """A program holds registered memory on a connection that another program's wrong key ends. The
+    connection of C RDS does not come back while that program holds the memory.
+    Documentation/rdma.md gives the reason."""
     ends = [(pair[0], A), (pair[1], B)]
     (m, here), (n, there) = ends if owner == "rust" else ends[::-1]
     holder, user = [node.start(["python3", guest / "with_c.py", *rest, 0, "map", "read"])

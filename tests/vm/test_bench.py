@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""make bench, make bench-pool and make bench-scaling work: every row has a number. Not: which number."""
+"""make bench, make bench-pool and make bench-scaling print a number in each row.
+
+The numbers themselves are not checked.
+"""
 
 import json
 import re
@@ -58,13 +61,13 @@ def test_connections_have_numbers(tmp_path, capsys):
         for impl in ("rust",) if row["row"] in ("pools", "storm-failed") else ("c", "rust"):
             numbers = row[impl]["connections"]
             assert list(numbers) == [str(x) for x in bench_scaling.QUICK], row
-            # The last shard may have had room for what is new.
+            # The latest shard may have had room for the new buffers.
             assert row["unit"] in ("KiB", "attempts") or min(numbers.values()) > 0, row
 
 
 def check(row, impl, module, profile):
-    """The profile has as many instructions as the clock of the machine counted, or so: the loop of
-    the measuring program is in it, too."""
+    """Checks that the profile has about as many instructions as the machine's clock counted. The
+    profile includes the loop of the measuring program."""
     parts = {name: float(n) for n, name in
              re.findall(r"^ *([\d.]+) +[\d.]+%  (.*)$", profile.split("\n\n")[0], re.M)}
     total = next(n for name, n in parts.items() if name.startswith("all, "))

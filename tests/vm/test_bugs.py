@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Defects that C RDS has or had: guest/bugs.py tries them, one case each."""
+"""Defects that C RDS has or had. guest/bugs.py has one case for each."""
 
 import json
 import re
@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rdsvm import cluster
 
-# Each guards against the defect that it is named for.
+# Each case guards against the defect in its name.
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kept]
 
 GUEST = Path(__file__).with_name("guest")
-# Rows of defects that tests of other files stand for.
+# Rows of defects that tests in other files cover.
 ELSEWHERE = {
     "h09": "test_sysctl.py::test_ranges",
     "h22": "test_links.py::test_a_device_comes_and_goes",
@@ -61,7 +61,7 @@ ELSEWHERE = {
     "l53": "test_rogue.py::test_frames",
     "l54": "test_module.py::test_unload_leaves_nothing",
 }
-# Rows that a case for another row stands for, too.
+# Rows that the case of another row also covers.
 WITHIN = {
     "h02": "h55_sizes_of_rdma",
     "h03": "h55_sizes_of_rdma",
@@ -90,19 +90,20 @@ WITHIN = {
     "l48": "h90_socket_that_goes_before_its_regions",
     "l49": "h77_nothing_of_others",
 }
-# All rows that are about the socket layer, congestion, tables or network namespaces, but for those of the TCP transport.
+# All rows about the socket layer, congestion, tables or network namespaces, except those of the TCP
+# transport.
 SOCKETS = """h01 h04 h05 h06 h07 h08 h09 h10 h11 h12 h16 h17 h18 h19 h21 h23 h33 h34 h38 h39 h42 h43 h46 h49 h50 h51 h52 h53
              h57 h59 h60 h63 h64 h69 h70 h72 h73 h77 h78 h81 h94
              l02 l03 l04 l05 l11 l13 l14 l24 l25 l27 l28 l29 l30 l31 l44 l46 l49 l50""".split()
-# All rows that are about memory regions, RDMA and atomic operations.
+# All rows about memory regions, RDMA and atomic operations.
 REGIONS = """h02 h03 h13 h14 h15 h25 h26 h30 h35 h36 h45 h54 h55 h56 h62 h65 h67 h79 h83 h84 h86 h89 h90 h92
              l12 l21 l22 l23 l40 l41 l45 l47 l48""".split()
-# All others that are about connections: the machine, the CM and what peers say on them, the InfiniBand transport, failover, and
-# the end of the module. Congestion is with the sockets.
+# All other rows about connections: the state machine, the CM and what peers send, the InfiniBand
+# transport, failover, and the unloading of the module. Congestion is among the socket rows.
 CONNECTIONS = """h22 h31 h32 h40 h66 h71 h76 h80 h85 h88 h91 h93 h95 h98
                  l08 l09 l15 l20 l26 l32 l33 l34 l35 l36 l37 l38 l39 l42 l43 l53 l54""".split()
-# What is left is about the TCP transport alone, which this module does not have: its sockets, its listener and those of
-# namespaces that end, its several paths to a peer.
+# The remaining rows are about the TCP transport alone, which this module does not have: its
+# sockets, its listeners (also those of namespaces that end), and its several paths to a peer.
 TCP = """h20 h24 h27 h28 h29 h37 h41 h44 h47 h48 h58 h61 h68 h74 h75 h82 h87 h96 h97
          l01 l06 l07 l10 l16 l17 l18 l19 l51 l52""".split()
 # Rows that run on the release kernel only, with the reason.
@@ -120,13 +121,13 @@ CASES = [*cases_of("bugs.py"), *cases_of("bug_races.py"), *cases_of("bug_rdma.py
 @pytest.mark.parametrize("case", [
     pytest.param(x, marks=pytest.mark.race if x in RACES else ()) for x in CASES])
 def test_bug(node, guest, case):
-    # The debug kernel beside other machines takes minutes for some.
+    # Some cases take minutes on the debug kernel when other machines run.
     result = node.run(["python3", guest / "bugs.py", case], check=False, timeout=600)
     assert [json.loads(x) for x in result.out.splitlines()] == [{"case": case, "value": None}], str(result)
 
 
 def test_h42_no_ipv6(tmp_path, flavor, guest):
-    """CVE-2026-68322: a kernel that has IPv6 and was told to do without."""
+    """CVE-2026-68322: a kernel that has IPv6 but was booted with IPv6 disabled."""
     node = cluster.one_node(tmp_path, "rust", flavor, cmdline=["ipv6.disable=1"])
     try:
         cluster.must(node.load())

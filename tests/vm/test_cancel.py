@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Messages that are taken back: RDS_CANCEL_SENT_TO, and close."""
+"""Messages that are cancelled by RDS_CANCEL_SENT_TO or by close()."""
 
 import json
 
@@ -12,7 +12,7 @@ from traffic import ports
 @pytest.mark.impls("rust")
 @pytest.mark.on_siw
 def test_long_messages(node, guest, flavor):
-    """Also those that are half out: the peer gets them whole, and other messages come all the same."""
+    """The peer gets partially sent messages whole, and other messages arrive as well."""
     count = 50 if flavor == "release" else 10
     result = node.run(["python3", guest / "cancel_sent_to.py", *PAIR, ports(), count], timeout=300)
     cancelled, *broken = map(int, result.out.split())
@@ -23,15 +23,15 @@ def test_long_messages(node, guest, flavor):
 @pytest.mark.impls("rust")
 @pytest.mark.on_siw
 def test_half_out_and_disconnected(slow_node, guest):
-    """What was only to be completed is not begun anew on the next connection."""
+    """A cancelled message of which only a part was sent is not started again on the next link."""
     result = slow_node.run(["python3", guest / "cancel_half_out.py", *PAIR, ports()], timeout=300)
     assert result.out == "0\n"
 
 
-# The queue is the same, whatever is below it.
+# The send queue does not depend on the device below it.
 @pytest.mark.impls("rust")
 @pytest.mark.kinds("rxe")
 def test_among_others(node, guest):
-    """Who closes a socket takes out its messages, wherever they are, and no others."""
+    """close() removes the messages of its socket from the queue, at any position, and no others."""
     seen, dropped = json.loads(node.run(["python3", guest / "close_midst.py", PAIR[0]], timeout=300).out)
     assert seen == dropped and min(dropped) > 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""make demo, make shell and make modules, as people run them."""
+"""make demo, make shell and make modules, run as users run them."""
 
 import os
 import pty
@@ -28,16 +28,16 @@ def test_demo():
     assert done.returncode == 0, str(done)
     assert "all 10 pings were answered" in done.stdout
     assert len(re.findall(r"^ +\d+: \d+ usec$", done.stdout, re.M)) == 10, done.stdout
-    # The kernel is there: the second time takes under a minute.
+    # The kernel exists already: the second run takes less than a minute.
     assert "building Linux" not in done.stdout + done.stderr, str(done)
-    # Both nodes' tables have the connection.
+    # The tables of both nodes list the connection.
     assert len(re.findall(r"^  .*10\.10\.0\.[12]\b.*10\.10\.0\.[12]\b", done.stdout, re.M)) >= 2, done.stdout
 
 
 @pytest.mark.long("release")
 @pytest.mark.parametrize("unanswered", (1, 2), ids=("on-one-node", "on-both"))
 def test_demo_without_an_answer(tmp_path, unanswered):
-    """It says so, and fails, when the pings do."""
+    """make demo prints a message and fails when pings fail."""
     program = tmp_path / "program.py"
     program.write_text(f"import sys\nsys.path.insert(0, {str(TOP / 'scripts')!r})\nimport demo\n"
                        "right = demo.ping\n"
@@ -54,7 +54,7 @@ def test_demo_without_an_answer(tmp_path, unanswered):
 
 @pytest.mark.long("release")
 def test_shell():
-    """A prompt, programs in the path, and an end."""
+    """make shell gives a prompt, has the programs in its path, and ends."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execvp("make", ["make", "-s", "-C", str(TOP), "shell"])
@@ -89,7 +89,8 @@ def make(*arguments):
 
 @pytest.mark.long("release")
 def test_modules_for_a_tree(tmp_path):
-    """Any tree that is prepared will do, and where the module is can be asked for."""
+    """make modules accepts any prepared kernel tree, and make print-ko prints the path of the
+    module."""
     tree = cluster.make_print("kdir", "release")
     done = make("modules", f"KDIR={tree}")
     assert done.returncode == 0, str(done)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Counters that other tests do not make count: guest/count.py has the causes, and what is right is here.
-tests/lint/test_every_counter.py sees to it that no counter is forgotten."""
+"""Counters that other tests do not cover. guest/count.py causes them; this file has the expected
+values.
+
+tests/lint/test_every_counter.py checks that every counter has a test.
+"""
 
 import errno
 import json
@@ -11,12 +14,12 @@ from rdsvm.cluster import PAIR
 from tracing import traced
 from traffic import counters, ping, ports
 
-# The causes are those of one kind of device.
+# The causes belong to one kind of device.
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
 
 LOOP = "127.0.0.1"
 A, B = PAIR
-# A message of 1000 bytes, looked at with 300 bytes of room before it is read.
+# A message of 1000 bytes. The receiver peeks at it with room for 300 bytes before it reads it.
 COPIED = {"copy_from_user": 1000, "copy_to_user": 1300, "recv_delivered": 1, "recv_queued": 1}
 EXPECTED = {
     "copies": {LOOP: COPIED, A: COPIED},
@@ -31,7 +34,7 @@ EXPECTED = {
                    ["EFAULT"] * 3,
                    {"send_rdma": 0, "send_rdma_bytes": 0, "recv_rdma_bytes": 0, "ib_atomic_fadd": 0}],
 }
-# Each of these is to go up, and how often that happens hangs on the machine.
+# Each of these must increase. The amount depends on the machine.
 SLOW = {
     "full_ring": {"ib_tx_ring_full", "ib_ack_send_delayed", "ib_ack_send_piggybacked", "send_ack_required",
                   "recv_ack_required"},
@@ -57,10 +60,11 @@ def test_on_a_slow_wire(slow_node, guest, case):
 
 @pytest.mark.flavors("debug")
 def test_a_message_finds_no_memory(node, tools, guest):
-    """The softirq that receives it finds none. The connection is dropped; the message comes on another one, once."""
+    """An allocation fails in the softirq that receives a message. The connection is dropped, and
+    the message arrives once, on another link."""
     ping(tools, node, B, A)
     before = counters(node, guest)
-    # Where completions are handled.
+    # The functions that handle completions.
     softirq = place_of_rust(node, r"2qp.*2Qp.*10qp_context.*(3run|4poll)")
     with faults_within(node, softirq, "failslab", probability=100, times=2):
         node.run(["python3", guest / "to_nobody.py", A, B, ports()])
@@ -72,7 +76,8 @@ def test_a_message_finds_no_memory(node, tools, guest):
 
 @pytest.mark.flavors("debug")
 def test_a_bind_finds_no_memory(node, guest):
-    """An address that is the machine's by a route only is looked up for each bind, which takes some."""
+    """A bind allocates to look up an address that is local only through a route. That allocation
+    fails."""
     address = "10.78.0.1"
     node.run(f"ip route add local {address} dev lo")
     try:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Flow control by credits where the device does not need it: off by default, on by a sysctl.
+"""Flow control by credits on devices that do not need it. It is off by default and enabled by a
+sysctl.
 
-That it is in force shows in senders that wait (ib_tx_throttle), and in receivers that never have to tell
-a sender that it was too fast (the device's counter send_rnr_err)."""
+When it is active, senders wait (ib_tx_throttle). Receivers never report that a sender was too fast
+(the device's counter send_rnr_err).
+"""
 
 from contextlib import ExitStack
 
@@ -12,7 +14,7 @@ from slow_reader import run_slow_reader
 from traffic import (counters, exchange, late_reader, messages, new_addresses, ping, read_late,
                      setting, unchanged, wait_for)
 
-# iWARP has it always: test_iwarp.py.
+# On iWARP it is always active: see test_iwarp.py.
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
 
 A, B = wire_address(0, 1), wire_address(0, 2)
@@ -24,13 +26,13 @@ def turn_on(node):
 
 
 def refusals(node):
-    """How often this node's devices had no receive for a frame."""
+    """Returns the number of frames for which the devices of this node had no receive."""
     return int(node.run("cat /sys/class/infiniband/*/ports/1/hw_counters/send_rnr_err | "
                         "awk '{n += $1} END {print n}'").out)
 
 
 class Watch:
-    """What has changed on a node since."""
+    """Changes of counters on a node since a point in time."""
 
     def __init__(self, node, guest):
         self.node, self.guest = node, guest
@@ -43,14 +45,14 @@ class Watch:
         return refusals(self.node) - self.refusals
 
     def check(self):
-        """Nothing was wrong with what came."""
+        """Checks that no received frame was wrong."""
         unchanged(self.counters, counters(self.node, self.guest), "recv_drop_bad_header",
                   "recv_drop_bad_fragment", "recv_drop_bad_ack", "ib_rx_starved_drop")
 
 
 def traffic(ends, tools, guest, flavor, slow):
-    """Short and long messages both ways, and with `slow` a receiver on each side that does not read at
-    first."""
+    """Runs short and long messages both ways. With `slow`, each side also has a receiver that does
+    not read at first."""
     exchange(tools, *ends, count=messages(flavor, 400), sockets=8, sizes="1..700")
     exchange(tools, *ends, count=messages(flavor, 80), sizes="1..100000")
     if slow:
@@ -60,9 +62,9 @@ def traffic(ends, tools, guest, flavor, slow):
 
 @pytest.mark.long
 def test_values(node):
-    """0 and 1, and nothing else; it begins with 0 and goes with the module."""
+    """The setting accepts only 0 and 1, starts as 0, and goes with the module."""
     def tried(value):
-        # Not the one of the shell, which keeps the error to itself.
+        # The shell's own echo does not report the error.
         return node.run(f"/bin/echo {value} >{FLOW_CONTROL}", check=False)
 
     def value():
@@ -84,7 +86,7 @@ def test_values(node):
 
 
 def test_unload_while_it_is_read(node):
-    """Who reads and writes does not meet a module that has gone."""
+    """Programs that read and write the setting do not access an unloaded module."""
     readers = [node.start(f"while :; do cat {FLOW_CONTROL}; echo {i} >{FLOW_CONTROL}; done 2>/dev/null")
                for i in (0, 1)]
     for reader in readers:
@@ -93,7 +95,7 @@ def test_unload_while_it_is_read(node):
         node.forget()
     for reader in readers:
         reader.stop()
-    # What was written last is not for other tests.
+    # Other tests must not see the last value.
     node.forget()
 
 
@@ -102,7 +104,8 @@ def test_unload_while_it_is_read(node):
 @pytest.mark.parametrize("on", [
     *(pytest.param(x, marks=[pytest.mark.flavors("release"), pytest.mark.long("release")]) for x in "ab"), "both"])
 def test_it_takes_two(pair, tools, guest, flavor, on):
-    """With both no sender is too fast; with one there is none."""
+    """Flow control needs both nodes. With both, no sender is too fast; with one, there is no flow
+    control."""
     for name, m in zip("ab", pair):
         m.forget()
         if on in (name, "both"):
@@ -123,7 +126,7 @@ def test_it_takes_two(pair, tools, guest, flavor, on):
 @pytest.mark.long
 @pytest.mark.pairs("rust-rust")
 def test_idle_in_between(pair, tools, guest, flavor):
-    """Rings that have become deep get small again, and no receive is forgotten about."""
+    """Receive rings that have grown shrink again, and no receive is lost."""
     for m in pair:
         m.forget()
         turn_on(m)
@@ -147,8 +150,9 @@ def test_idle_in_between(pair, tools, guest, flavor):
     (1, 1, "rust"), *(pytest.param(*x, marks=pytest.mark.long("release", "debug"))
                       for x in ((1, 0, "rust"), (0, 1, "c")))])
 def test_c(pair, tools, guest, flavor, rust, c, first):
-    """C RDS offers nothing, whoever connects. If it accepts, and its own flow control is on, it keeps to
-    what we offer all the same, and would wait for ever if it heard of no more."""
+    """C RDS offers no credits, whichever side connects. If C RDS accepts with its own flow control
+    on, it still obeys the credits that this module offers. It would wait forever if this module
+    sent no more."""
     a, b = pair
     ends = list(zip(pair, new_addresses(guest, pair)))
     (_, here), (_, there) = ends
@@ -161,18 +165,19 @@ def test_c(pair, tools, guest, flavor, rust, c, first):
         traffic(ends, tools, guest, flavor, slow=rust and c)
     watch.check()
     assert watch.throttled() == 0
-    # A busy machine may have connected again, with who had to send.
+    # On a busy machine the connection may have come up again, from the side that had to send.
     connected = [x for x in b.log(mark) if "conn connected" in x and here in x]
     assert ("flow control" in connected[0]) == bool(rust and c and first == "rust"), connected
 
 
 @pytest.mark.long
 def test_without_memory(node, tools, guest, load):
-    """Messages that nobody reads take all memory. Senders wait because they have no credits, nobody is
-    refused, and all goes on when someone reads."""
+    """Unread messages take all memory. Senders wait because they have no credits, no frame is
+    refused, and all continues when the receiver reads."""
     load("pool_limit_mib=2")
     turn_on(node)
-    # A connection may begin when there is memory, and its first message is not delivered to late readers.
+    # A connection may come up only when there is memory. Its first message is not delivered to
+    # receivers that start late.
     ping(tools, node, PAIR[1], source=PAIR[0])
     watch, count = Watch(node, guest), 300
     send, recv = late_reader(guest, node, count, 8000, PAIR)

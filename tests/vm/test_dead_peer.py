@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A peer that has died without a word while messages wait for it: neither the end of a device nor that of the module
-waits for the peer."""
+"""A peer that has died silently while messages wait for it. Neither the removal of a device nor the
+unloading of the module waits for the peer."""
 
 import signal
 from contextlib import contextmanager
@@ -18,8 +18,8 @@ COUNT, SIZE = 10, 8000
 
 @contextmanager
 def without_peer(pair, tools, guest, state):
-    """No packet passes, and a has sent messages to b: on a connection that is up, or on one that it asks for. Lends
-    the sender and a reader on b."""
+    """Blocks all packets after node a has sent messages to node b. The connection is up, or a is
+    still connecting. Yields the sender, and a reader on b."""
     a, b = pair
     program, port = guest / "late_reader.py", ports()
     if state == "connecting":
@@ -31,7 +31,7 @@ def without_peer(pair, tools, guest, state):
     with losing(pair, 100):
         send = a.start(["python3", program, "send", A, port, B, port, COUNT, SIZE])
         send.expect(f"^sent {COUNT}$")
-        # One that is up may be given up any moment.
+        # A connection that is up may be given up at any time.
         if state == "connecting":
             wait_for_state(a, A, B, state)
         yield send, recv
@@ -39,7 +39,7 @@ def without_peer(pair, tools, guest, state):
 
 @pytest.mark.parametrize("state", ("up", pytest.param("connecting", marks=pytest.mark.long)))
 def test_device_goes(pair, tools, guest, state):
-    """And what waits arrives when both are back."""
+    """Messages that wait arrive when the device and the packets are back."""
     a, _ = pair
     device = f"{a.kind}0"
     with without_peer(pair, tools, guest, state) as (send, recv):
@@ -53,7 +53,8 @@ def test_device_goes(pair, tools, guest, state):
 def test_module_is_unloaded(pair, tools, guest, state):
     a, b = pair
     with without_peer(pair, tools, guest, state) as (send, recv):
-        # A socket would keep the module. What the device has been given of its messages is still there.
+        # A socket would keep the module loaded. The messages that were posted to the device are
+        # still there.
         send.stop(signal.SIGKILL)
         must(a.unload())
         must(a.load())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What people see in debugfs."""
+"""The files in debugfs."""
 
 import re
 
@@ -13,7 +13,7 @@ DIR = "/sys/kernel/debug/rds"
 
 
 def view(node, name):
-    """{what a line is about: {word: value}}."""
+    """Returns {subject of a line: {word: value}}."""
     lines = node.run(["cat", f"{DIR}/{name}"]).out.splitlines()
     split = [line.split(": ", 1) for line in lines]
     return {what: dict(x.split("=") for x in words.split()) for what, words in split}
@@ -26,7 +26,7 @@ def test_connections(node, tools):
     up = view(node, "connections")[f"{local} -> {peer} tos {tos}"]
     assert up["state"] == "up" and up["ups"] == "1" and up["refusals"] == "0", up
     assert int(up["next_tx"]) >= 4 and int(up["next_rx"]) >= 4, up
-    # What was cancelled is in neither queue.
+    # Cancelled messages are in neither queue.
     assert int(up["next_tx"]) - int(up["acked"]) - 1 >= int(up["unsent"]) + int(up["unacked"]), up
     assert up["device"] in node.run("ls /sys/class/infiniband").out.split(), up
     assert up["flow_control"] == str(int(node.kind == "siw")), up
@@ -59,7 +59,8 @@ def test_pools(node, tools):
 
 @pytest.mark.parametrize("name", ["connections", "pools"])
 def test_an_open_file_keeps_the_module(node, name):
-    """Or closing it would call what is not there any more."""
+    """An open file prevents the unloading. Otherwise its close would call code that has been
+    unloaded."""
     result = node.run(f"exec 3<{DIR}/{name}; rmmod rds_rust", check=False)
     assert result.status != 0 and "in use" in result.err, str(result)
     must(node.unload())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Destinations that are not one host's."""
+"""Destinations that are not the address of one host."""
 
 import itertools
 import json
@@ -12,14 +12,14 @@ from traffic import ports, wait_for
 pytestmark = pytest.mark.impls("rust")
 
 _networks = itertools.count(10)
-# What connect() and sendto() say.
+# Answers of connect() and sendto().
 REFUSED = ["EINVAL", "EINVAL"]
 WRONG_TYPE = ["EPROTOTYPE", "EINVAL"]
 
 
 @contextmanager
 def with_network(node):
-    """The address of a device in a network that there was not before."""
+    """Gives a device an address in a new network."""
     network = f"10.78.{next(_networks)}"
     node.run(f"ip addr add {network}.1/24 dev rdsv0")
     try:
@@ -29,7 +29,7 @@ def with_network(node):
 
 
 def broadcasts(node):
-    """How many packets this node has sent to all hosts of a network."""
+    """Returns the number of broadcast packets that this node has sent."""
     names, values = [x.split()[1:] for x in node.read_file("/proc/net/netstat").splitlines()
                      if x.startswith("IpExt:")]
     return int(dict(zip(names, values))["OutBcastPkts"])
@@ -37,7 +37,7 @@ def broadcasts(node):
 
 @pytest.mark.on_siw
 def test_not_one_host(node, guest):
-    """They are refused, and no connection is made for them."""
+    """Such destinations are refused, and no connection is created for them."""
     with with_network(node) as network:
         node.run(["python3", guest / "laddr.py", "bound", f"{network}.1"])
 
@@ -51,10 +51,10 @@ def test_not_one_host(node, guest):
         assert now == before
 
 
-# Soft-iWARP sends by TCP, which refuses such a destination.
+# Soft-iWARP sends over TCP, which refuses such a destination.
 @pytest.mark.kinds("rxe")
 def test_becomes_a_broadcast_address(node, guest):
-    """A message waits for a host whose address is one of all hosts later on."""
+    """A message waits for a host whose address later becomes a broadcast address."""
     network = f"10.78.{next(_networks)}"
     holder = node.start(["python3", guest / "to_one.py", PAIR[0], f"{network}.255", ports()])
     holder.expect("^sent$")

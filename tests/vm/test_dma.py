@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Soft-RoCE that gets at memory by the DMA API, as adapters do (configs/patches/rxe-dma-device.cocci): whatever it is given
-has to be mapped, and the kernel copies to and from bounce buffers only when it is told of it."""
+"""Soft-RoCE that accesses memory through the DMA API, as adapters do
+(configs/patches/rxe-dma-device.cocci).
+
+All memory that the device gets has to be mapped. The kernel copies to and from bounce buffers only
+on calls of the DMA API.
+"""
 
 import pytest
 from rdsvm import cluster
@@ -11,14 +15,14 @@ pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
 
 WAYS = {
     "bounced": {"cmdline": ["swiotlb=force", "rdma_rxe.dma=1"]},
-    # No driver has this device.
+    # No driver binds to this device.
     "translated": {"qemu": ["-device", "intel-iommu", "-device", "pci-testdev,addr=1e"],
                    "cmdline": ["intel_iommu=on", "iommu.passthrough=0", "rdma_rxe.dma=0000:00:1e.0"]},
 }
 
 
 def bounced_slots(node):
-    """How many slots of bounce buffers are in use. Only RDMA devices have any here."""
+    """Returns the number of bounce-buffer slots in use. Only RDMA devices use any here."""
     return int(node.run("cat /sys/kernel/debug/swiotlb/io_tlb_used").out)
 
 
@@ -26,8 +30,8 @@ def bounced_slots(node):
 @pytest.mark.flavors("release")
 @pytest.mark.parametrize("way", ("bounced", pytest.param("translated", marks=pytest.mark.long)))
 def test_traffic(way, tmp_path, flavor, tools, guest):
-    """Verified traffic, also while devices go and come back, and operations, for which peers' memory cannot bounce. In the end
-    no bounce buffer is left."""
+    """Verified traffic runs, also while devices go and come back. Operations run only in the
+    translated case, because memory of peers cannot bounce. At the end no bounce buffer is left."""
     node = cluster.one_node(tmp_path, "rust", flavor, **WAYS[way])
     try:
         before = bounced_slots(node) if way == "bounced" else 0
@@ -43,7 +47,7 @@ def test_traffic(way, tmp_path, flavor, tools, guest):
         exchange(tools, *ends, count=32, sizes="boundary")
         if way == "translated":
             node.run(["python3", guest / "operate.py", 1, "transfers"], timeout=600)
-        # Messages that wait go to other buffers.
+        # Messages that wait move to other buffers.
         streams = under_load(tools, guest, *ends, node, "rdsv1", count=400)
         new_devices(node, guest)
         streams.finish()

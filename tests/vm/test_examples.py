@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The programs of examples/, and the examples of tools/rds-socket, as people run them: with this module and with C RDS."""
+"""The programs of examples/, and the examples of tools/rds-socket, run as users run them, with this
+module and with C RDS."""
 
 import re
 import signal
@@ -32,9 +33,10 @@ def client(language, tools, local, peer):
 
 
 def write(tools, languages, ours, theirs):
-    """The client at one end, (node, address), asks the server at the other one, twice: it goes on."""
+    """Makes a client ask a server twice, since the server continues after a request. Each end is
+    (node, address)."""
     serves = theirs[0].start(server(languages[1], tools, theirs[1]))
-    # It is there when it can be asked; until then a request would be lost.
+    # A server must be bound before it is asked; an earlier request would be lost.
     theirs[0].run(f"until {tools}/rds-info -k | grep -q '{theirs[1].replace('.', '[.]')} *4700 '; do sleep 0.1; done")
     for i in (1, 2):
         result = ours[0].run(client(languages[0], tools, ours[1], theirs[1]))
@@ -52,7 +54,8 @@ def test_ping(language, ends, node, tools):
 
 @pytest.mark.impls("rust")
 def test_tour(node, tools):
-    """C RDS registers no memory by a call on soft-RoCE, and none for atomic operations."""
+    """The tour example runs twice. C RDS cannot run it: on soft-RoCE it registers no memory by a
+    call, and none for atomic operations."""
     for _ in range(2):
         assert node.run([tools / "examples/tour", *PAIR]).out.endswith("all is well\n")
 
@@ -60,7 +63,8 @@ def test_tour(node, tools):
 @pytest.mark.on_c
 @pytest.mark.parametrize("ends", (LOOP, PAIR), ids=("loop", "rxe"))
 def test_messages(ends, node):
-    """More than the receiver has room for: the sender waits, and goes on. On the loop no port is congested."""
+    """A sender exceeds the receiver's buffer, waits and continues. On loopback no port becomes
+    congested."""
     port, count = ports(), 200
     receiver = node.start(["python3", PYTHON, "receive", ends[1], port, count])
     receiver.expect("^ready$")
@@ -83,7 +87,7 @@ def test_rdma_write(languages, node, tools):
 @pytest.mark.on_c
 @pytest.mark.parametrize("languages", [(x, x) for x in LANGUAGES], ids="-".join)
 def test_rdma_write_between_nodes(languages, pair, tools):
-    """Also with C RDS as either end."""
+    """C RDS also works as either end."""
     a, b = zip(pair, WIRE)
     write(tools, languages, a, b)
     write(tools, languages, b, a)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Each allocation of a call of the socket interface, of a load and of an unload fails once."""
+"""One failure of each allocation in socket calls, in a load and in an unload."""
 
 import pytest
 from faults import faults, faults_within, place
@@ -13,7 +13,8 @@ MEMORY = ("failslab", "fail_page_alloc", "fail_usercopy")
 
 @pytest.mark.on_siw
 def test_calls(node, tools, guest):
-    """It is refused, and changes nothing, or is done. What was taken is given back, which the unload looks at, too."""
+    """Each call is refused without an effect, or is done. All that it took is released, which the
+    unload also checks."""
     node.forget()
     with faults(node, *MEMORY, probability=0, min_order=0):
         print(node.run(["python3", guest / "fail_nth.py", int(node.kind == "rxe")], timeout=900).out)
@@ -25,13 +26,14 @@ def test_calls(node, tools, guest):
 @pytest.mark.on_siw
 @pytest.mark.parametrize("every", (1, 15), ids=("each", "some"))
 def test_loads(every, node, tools, guest):
-    """On the devices whose kernel counts memory: it says after each what is left, C's call site by call site."""
+    """Runs on siw, with a kernel that counts memory. After each load the kernel reports what is
+    left, for C by call site."""
     must(node.unload())
     before = node.allocated_by_rust()
     with faults_within(node, (1, 2), *MEMORY, probability=0, min_order=0, spared=place(node, "siw")):
         print(node.run(["python3", guest / "fail_load.py", node.module, every], timeout=1500).out)
     must(node.load())
-    # What Rust code has kept of all of them is found at this unload.
+    # This unload finds all memory that the Rust code has kept during the loads.
     node.allocated = before
     must(node.unload())
     must(node.load())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Addresses that move, wires that die, hardware addresses that change: connections move, and nothing
-is lost, doubled or out of order."""
+"""Addresses that move, wires that fail, hardware addresses that change. Connections follow, and no
+message is lost, doubled or reordered."""
 
 import itertools
 import json
@@ -13,12 +13,12 @@ from traffic import Streams, counters, links_of, messages, ping, queue_pairs, wa
 
 pytestmark = [pytest.mark.pairs("rust-rust"), pytest.mark.long]
 
-# Each test has networks of its own, so that its connections are new.
+# Each test has its own networks, so its connections are new.
 _networks = itertools.count(30)
 
 
 class Address:
-    """An address that a test gives to one port and another of a machine."""
+    """An address that a test moves between the ports of a machine."""
 
     def __init__(self, machine, guest, network, version):
         self.machine, self.guest, self.port = machine, guest, None
@@ -30,7 +30,7 @@ class Address:
         flags = "nodad" if ":" in self.host else ""
         self.machine.run(f"ip addr add {self.prefix} dev {port} {flags}")
         self.port = port
-        # The RDMA core is a moment behind.
+        # The RDMA core notices the address after a short delay.
         self.machine.run(["python3", self.guest / "laddr.py", "bound", self.host])
         self.announce()
 
@@ -47,7 +47,8 @@ class Address:
 
 
 class Wires:
-    """The wires of two nodes: 0 is that of all tests; 1 has the ports 1 and 2 of a and 1 of b."""
+    """The wires between two nodes. Wire 0 is the one that all tests use. Wire 1 joins ports 1 and 2
+    of node a and port 1 of node b."""
 
     def __init__(self, pair, guest):
         self.a, self.b = self.pair = pair
@@ -55,11 +56,11 @@ class Wires:
         self.given = []
 
     def port(self, machine, which):
-        """The name of a port, which may be given by number."""
+        """Returns the name of a port, which may be given by number."""
         return machine.netdevs[which] if isinstance(which, int) else which
 
     def addresses(self, a_port, b_port, version=4):
-        """Gives an address of a new network to a port of a and one to a port of b."""
+        """Gives one address of a new network to a port of a, and another to a port of b."""
         network = next(_networks)
         found = [Address(m, self.guest, network, version) for m in self.pair]
         for address, number in zip(found, (a_port, b_port)):
@@ -69,7 +70,8 @@ class Wires:
 
     def set_up(self):
         for m in self.pair:
-            # A port answers for its own addresses only, or two on one wire are in each other's way.
+            # A port answers ARP only for its own addresses. Otherwise two ports on one wire would
+            # conflict.
             m.run("sysctl -q net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2")
             for number, port in enumerate(m.netdevs[1:], 1):
                 m.run(f"ip link set {port} up && "
@@ -77,13 +79,13 @@ class Wires:
 
     def take_down(self):
         for address in self.given:
-            # One of bond0 has gone with it.
+            # An address of bond0 has gone together with bond0.
             if address.port in address.machine.netdevs:
                 address.take()
         for m in self.pair:
             for number, port in enumerate(m.netdevs[1:], 1):
                 m.run(f"rdma link del spare{number} && ip link set {port} down")
-            # Soft-RoCE may have lost the queue pair of its CM with the wire.
+            # Soft-RoCE may have failed the CM's queue pair when the wire failed.
             m.run(f"rdma link del {m.kind}0 && "
                   f"rdma link add {m.kind}0 type {m.kind} netdev {m.netdevs[0]}")
             m.run("sysctl -q net.ipv4.conf.all.arp_ignore=0 net.ipv4.conf.all.arp_announce=0")
@@ -98,13 +100,13 @@ def wires(pair, guest):
 
 
 def of_rdma(machine, number):
-    """The RDMA device of a port."""
+    """Returns the name of the RDMA device of a port."""
     return f"spare{number}" if number else f"{machine.kind}0"
 
 
 def start_streams(tools, guest, mine, theirs, flavor, watched, more=100):
-    """Starts streams in both directions, and returns once `more` messages have arrived at a node
-    and others are to come. If all have come by then, it starts twice as many."""
+    """Starts streams in both directions. Returns when `more` messages have arrived at a node while
+    others are still to come. If all messages have arrived by then, it starts twice as many."""
     count = messages(flavor, 1500)
     while True:
         due = counters(watched, guest)["recv_delivered"] + more
@@ -119,7 +121,7 @@ def start_streams(tools, guest, mine, theirs, flavor, watched, more=100):
 
 
 def move_under_load(wires, tools, guest, flavor, version):
-    """a's address moves to another port and back. Only a can know."""
+    """Moves a's address to another port and back. Only node a can notice the move."""
     a, b = wires.pair
     mine, theirs = wires.addresses(1, 1, version)
     moved = counters(b, guest)["ib_addr_moved"]
@@ -136,15 +138,16 @@ def test_address_moves_to_another_port(wires, tools, guest, flavor):
     move_under_load(wires, tools, guest, flavor, 4)
 
 
-# Soft-RoCE crashes on an IPv6 packet for an address that its device has lost: rxe_rcv() of Linux 7.2 puts a
-# queue pair that it has not looked up yet.
+# Soft-RoCE crashes on an IPv6 packet for an address that its device has lost: rxe_rcv() of Linux
+# 7.2 puts a queue pair that it has not looked up yet.
 @pytest.mark.kinds("siw")
 def test_address_moves_to_another_port_v6(wires, tools, guest, flavor):
     move_under_load(wires, tools, guest, flavor, 6)
 
 
 def move_while_idle(wires, tools, guest, active, version):
-    """a's address moves to another port and back, whoever made the connection, and whoever sends next."""
+    """Moves a's address to another port and back, whichever node made the connection and whichever
+    sends next."""
     a, b = wires.pair
     mine, theirs = wires.addresses(1, 1, version)
     first, second = (mine, theirs) if active == "a" else (theirs, mine)
@@ -170,7 +173,7 @@ def test_address_of_an_idle_connection_moves_v6(wires, tools, guest):
 
 
 def test_address_goes_and_comes_back(wires, tools, guest):
-    """What is sent meanwhile waits for it."""
+    """Messages that are sent while the address is missing wait for it."""
     a, b = wires.pair
     mine, theirs = wires.addresses(1, 1)
     ping(tools, a, theirs.host, mine.host)
@@ -180,7 +183,7 @@ def test_address_goes_and_comes_back(wires, tools, guest):
     wait_for(a, guest, lambda seen: seen["ib_addr_moved"] > moved)
     waiting = b.start([tools / "rds-ping", "-I", theirs.host, "-c", 1, "-W", 120, mine.host])
     failed = counters(b, guest)["conn_reset"]
-    # b's queue pair gives up; on iWARP nobody tells it.
+    # The queue pair of b fails. On iWARP, nothing reports the failure to b.
     if b.kind == "rxe":
         wait_for(b, guest, lambda seen: seen["conn_reset"] > failed)
     assert waiting.running(), str(waiting.result)
@@ -190,7 +193,7 @@ def test_address_goes_and_comes_back(wires, tools, guest):
 
 
 def events_elsewhere(wires):
-    """Addresses that no connection has come and go, on the ports that are in use and on others."""
+    """Adds and removes addresses that no connection uses, on ports in use and on others."""
     for m in wires.pair:
         for port in m.netdevs:
             m.run(f"ip addr add 198.18.0.1/32 dev {port} && ip addr add 2001:db8::1/128 dev {port} "
@@ -200,8 +203,8 @@ def events_elsewhere(wires):
 
 @pytest.mark.long("release", "debug")
 def test_events_elsewhere_cost_no_connection(wires, guest, tools, flavor):
-    """Neither an idle one nor one under load. The queue pair may give up for another reason, as it tries twice
-    only and the machine may be slow."""
+    """Events for other addresses end no connection, idle or under load. A queue pair may fail for
+    another reason on a slow machine, as it tries only twice."""
     a, _ = wires.pair
     mine, theirs = wires.addresses(1, 1)
     ping(tools, a, theirs.host, mine.host)
@@ -221,7 +224,7 @@ def test_events_elsewhere_cost_no_connection(wires, guest, tools, flavor):
 
 
 def fail_over(wires, tools, guest, flavor, pulled, given_up):
-    """Both addresses move from wire 0, which dies under load, to wire 1."""
+    """Moves both addresses from wire 0, which fails under load, to wire 1."""
     a, _ = wires.pair
     mine, theirs = wires.addresses(0, 0)
     streams = start_streams(tools, guest, mine, theirs, flavor, a)
@@ -247,16 +250,17 @@ def fail_over(wires, tools, guest, flavor, pulled, given_up):
 
 @pytest.mark.parametrize("pulled", (True, pytest.param(False, marks=pytest.mark.long("release"))), ids=("pulled", "cut"))
 def test_wire_dies_and_addresses_move(wires, tools, guest, flavor, pulled):
-    """a sees its carrier go, or it does not; the addresses move while the connection is up."""
+    """Node a loses its carrier, or packets only get lost. The addresses move while the connection
+    is up."""
     fail_over(wires, tools, guest, flavor, pulled, given_up=False)
 
 
-# On iWARP no connection is given up: TCP goes on trying for a quarter of an hour.
+# On iWARP no connection is given up: TCP retries for a quarter of an hour.
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("pulled", (True, pytest.param(False, marks=pytest.mark.long("release", "debug"))),
                          ids=("pulled", "cut"))
 def test_addresses_move_during_an_attempt(wires, tools, guest, flavor, pulled):
-    """The connection is given up, and one attempt after the other is made on the dead wire."""
+    """The connection is given up, and repeated attempts are made on the failed wire."""
     fail_over(wires, tools, guest, flavor, pulled, given_up=True)
 
 
@@ -274,11 +278,11 @@ def test_neighbour_gets_a_new_hardware_address(wires, tools, guest, flavor):
         b.run(f"ip link set {theirs.port} address {old}")
 
 
-# iWARP is TCP: the next packet goes where the neighbour is.
+# iWARP uses TCP, whose next packet goes to the current neighbour.
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("version", (4, pytest.param(6, marks=pytest.mark.long("release", "debug"))))
 def test_next_hop_is_elsewhere(wires, tools, guest, version):
-    """The RDMA CM tells who made the connection, even if it is idle."""
+    """The RDMA CM notifies the node that made the connection, even if the connection is idle."""
     a, b = wires.pair
     mine, theirs = wires.addresses(1, 1, version)
     ping(tools, a, theirs.host, mine.host)
@@ -292,7 +296,8 @@ def test_next_hop_is_elsewhere(wires, tools, guest, version):
 
 @pytest.fixture
 def bond(wires):
-    """a's ports 1 and 2 as one, `bond0`, of which one is in use. It has the hardware address of that one."""
+    """Joins ports 1 and 2 of node a into `bond0`, where one port is active. The bond has the
+    hardware address of the active port."""
     a, _ = wires.pair
     ports = a.netdevs[1:3]
     for number in (1, 2):
@@ -301,7 +306,7 @@ def bond(wires):
     for port in ports:
         a.run(f"ip link set {port} down && ip link set {port} master bond0")
     a.run("ip link set bond0 up")
-    # They have no carrier at first.
+    # The ports have no carrier at first.
     a.run("until grep -c 'MII Status: up' /proc/net/bonding/bond0 | grep -qx 3; do sleep 0.1; done")
     a.run(f"ip link set bond0 type bond active_slave {ports[0]} && rdma link add bonded type {a.kind} netdev bond0")
     yield ports
@@ -312,7 +317,8 @@ def bond(wires):
 
 @pytest.mark.parametrize("rounds", (1, pytest.param(50, marks=pytest.mark.long("release", "debug"))))
 def test_bond_fails_over(wires, bond, tools, guest, flavor, rounds):
-    """The RDMA CM says then that the address has changed: another hardware address has it."""
+    """The RDMA CM reports an address change, because the IP address has another hardware address.
+    """
     a, b = wires.pair
     mine, theirs = wires.addresses("bond0", 1)
     ping(tools, a, theirs.host, mine.host)
@@ -323,7 +329,8 @@ def test_bond_fails_over(wires, bond, tools, guest, flavor, rounds):
         wait_for(a, guest, lambda seen, x=resets: seen["conn_reset"] > x)
         ping(tools, a, theirs.host, mine.host)
         ping(tools, b, mine.host, theirs.host)
-        # Soft-RoCE loses the queue pair of its CM for good by a message from an address that the device no longer has.
+        # Soft-RoCE permanently loses the CM's queue pair when it sends a message from an address
+        # that the device no longer has.
         assert "GSI state ERR" not in a.run("rdma res show qp").out
     streams = start_streams(tools, guest, mine, theirs, flavor, b)
     a.run(f"ip link set bond0 type bond active_slave {bond[1]}")
@@ -332,7 +339,7 @@ def test_bond_fails_over(wires, bond, tools, guest, flavor, rounds):
 
 
 def weak_point(victim, own, peer):
-    """Where the queue pair of the victim can be hit, as qp_error.py takes it."""
+    """Returns how qp_error.py can hit the queue pair of the victim."""
     (end,) = queue_pairs(victim, own, peer)
     if victim.kind == "rxe":
         return "rxe", end["lqpn"], end["rq-psn"]
@@ -343,19 +350,23 @@ def weak_point(victim, own, peer):
 
 
 class Reconnects:
-    """Judges that a proven connection comes back on both nodes, by the events that they trace.
+    """Checks from trace events that a proven connection comes back on both nodes.
 
-    How many requests that takes says nothing: the higher node asks, too, if it has something to send once it knows of
-    the failure, or has waited long enough, and the lower one's request is not there yet. That none comes up in vain is
-    for the simulation (`a_proven_connection_comes_back_once`), as a queue pair may give up if the machine is slow."""
+    The number of requests is not fixed. The higher node also connects if it has something to send
+    when it notices the failure, or if it has waited long enough. In both cases the request of the
+    lower node may not have arrived yet. The simulation checks that no link comes up needlessly
+    (`a_proven_connection_comes_back_once`). Here, a queue pair may fail because the machine is
+    slow.
+    """
 
     def __init__(self, pair, guest, *ends):
-        """ends: the addresses, that of the lower node first, as its machine is in `pair`."""
+        """ends: the addresses, that of the lower node first. The machines in `pair` have the same
+        order."""
         self.pair, self.guest, self.ends = pair, guest, ends
 
     @contextmanager
     def judged(self, breaks):
-        """Judges the connection, which breaks so often meanwhile."""
+        """Checks the connection, which breaks `breaks` times during the block."""
         before = [counters(m, self.guest) for m in self.pair]
         with traced(self.pair[0]) as low, traced(self.pair[1]) as high:
             yield
@@ -376,14 +387,14 @@ class Reconnects:
     *(pytest.param(x, marks=pytest.mark.long("release")) for x in ("victim", "spoiler")), "both"))
 @pytest.mark.parametrize("victim", ("a", "b"), ids=("lower", "higher"))
 def test_queue_pair_error_between_idle_nodes(pair, tools, guest, victim, sender):
-    """What matters is who is the lower node, and who sends next."""
+    """The cases differ in which node is the lower one and which sends next."""
     victim = pair["ab".index(victim)]
     spoiler = pair[1 - pair.index(victim)]
     own, peer = (wire_address(0, "ab".index(m.name) + 1) for m in (victim, spoiler))
     reconnects = Reconnects(pair, guest, wire_address(0, 1), wire_address(0, 2))
     for _ in range(2):
         ping(tools, victim, peer, own)
-        # That the connection is proven, and idle, is the scenario: nothing tells of it.
+        # The scenario needs a proven, idle connection. No event reports that state.
         victim.run(["sleep", "1.5"])
         target = weak_point(victim, own, peer)
         silent = {m: "" if sender in (name, "both") else "-silent"
@@ -401,7 +412,7 @@ def test_queue_pair_error_between_idle_nodes(pair, tools, guest, victim, sender)
 @pytest.mark.flavors("release")
 @pytest.mark.parametrize("user", ("a", "b"), ids=("lower", "higher"))
 def test_remote_access_error_between_idle_nodes(pair, guest, user):
-    """A key that is not good ends the connection, and messages are answered again."""
+    """A wrong key ends the connection, and messages are answered again afterwards."""
     user = pair["ab".index(user)]
     own, peer = (wire_address(0, "ab".index(m.name) + 1) for m in (user, pair[1 - pair.index(user)]))
     rounds = 3

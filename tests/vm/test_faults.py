@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Devices that do not do what they were asked for, and memory that runs out at one place."""
+"""Devices that fail, and allocations that fail at one place."""
 
 import json
 
@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.impls("rust"), pytest.mark.flavors("debug")]
 
 @pytest.mark.kinds("rxe")
 def test_queue_pair_that_is_never_flushed(node, tools, guest):
-    """Soft-RoCE that finds no memory when a queue pair is made ready never flushes what is posted to it. It goes all
-    the same, and the connection comes up when there is memory."""
+    """A queue pair for which soft-RoCE finds no memory when it is made ready never flushes what is
+    posted to it. It is destroyed all the same, and the connection comes up when there is memory."""
     node.forget()
     before = counters(node, guest)["ib_not_flushed"]
     with faults_within(node, place_of(node, "rxe_modify_qp", "rdma_rxe"), "failslab", probability=100):
@@ -28,8 +28,9 @@ def test_queue_pair_that_is_never_flushed(node, tools, guest):
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("place", (1, 2), ids=("listener", "worker"))
 def test_a_request_that_cannot_be_answered_is_parked(node, tools, guest, place):
-    """There is no way out when a request comes, or when the worker comes to it. Soft-RoCE could not get over an answer.
-    The peer gets it when there is a way, and asks again."""
+    """The route is missing when a request arrives, or when the worker handles it. Soft-RoCE cannot
+    survive an answer without a route. The peer gets its answer when there is a route, and asks
+    again."""
     node.forget()
     before = counters(node, guest)
     index, = [x["ifindex"] for x in json.loads(node.run("rdma -j dev").out) if x["ifname"] == "rdsx1"]
@@ -41,7 +42,7 @@ def test_a_request_that_cannot_be_answered_is_parked(node, tools, guest, place):
         parked = [x for x in trace() if "conn_request_parked" in x]
         assert parked == [f"drop: <::ffff:{PAIR[1]},::ffff:{PAIR[0]},0> conn_request_parked 1"]
     assert counters(node, guest)["conn_request_parked"] == before["conn_request_parked"] + 1
-    # What is in `device` goes with the module.
+    # The value of `device` is kept until the module is unloaded.
     node.forget()
 
 
@@ -52,14 +53,14 @@ def test_a_request_that_cannot_be_answered_is_parked(node, tools, guest, place):
     (r"18IncomingConnection.*7Request6accept$", "fail_page_alloc"),
 ), ids=("listener", "worker", "queues"))
 def test_no_memory_is_no_refusal_of_the_version(node, tools, guest, function, folder):
-    """Whoever asks a node without memory is told that another version would not help."""
+    """A node without memory rejects a request such that the peer does not try another version."""
     node.forget()
     before, mark = counters(node, guest)["conn_attempt_failed"], node.mark("requests that find no memory")
-    # The rejection itself finds memory.
+    # The allocation for the rejection itself succeeds.
     with faults_within(node, place_of_rust(node, function), folder, probability=100, min_order=0,
                        spared=place_in_kernel(node, "cm_send_rej_locked")):
         waiting = node.start([tools / "rds-ping", "-c", "1", "-W", "120", "-I", PAIR[0], PAIR[1]])
-        # Half of them may be those of the side that is asked.
+        # Half of the failures may be attempts of the side that was asked.
         wait_for(node, guest, lambda now: now["conn_attempt_failed"] >= before + 8)
         assert connection(node, PAIR[0], PAIR[1])["refusals"] == "0"
     waiting.wait(150, check=True)
@@ -82,8 +83,8 @@ def test_each_step_of_a_new_device(node, tools, guest):
 
 @pytest.mark.kinds("rxe")
 def test_no_memory_to_say_that_a_port_is_full(node, guest):
-    """Senders elsewhere hear of it with the next message."""
-    # Or there is a map already.
+    """Senders on other nodes learn of the full port from the next message."""
+    # Otherwise a map may exist already.
     node.forget()
     with traced(node) as trace, faults(node, "failslab", probability=100, ignore_gfp_wait="Y", task_filter="Y"):
         result = node.run(["python3", guest / "lost_mark.py", *PAIR, ports()], timeout=120)
@@ -106,12 +107,13 @@ def steps_of_a_connection(node, tools, guest, folder, every):
 @pytest.mark.long
 @FOLDERS
 def test_each_step_of_a_connection(node, tools, guest, folder):
-    """CVE-2026-53355: each fails once that either side takes to resolve, to connect and to accept, and on the way to the
-    first messages."""
+    """CVE-2026-53355: each allocation, or each post, that either side makes to resolve, connect,
+    accept and send the first messages fails once."""
     steps_of_a_connection(node, tools, guest, folder, 1)
 
 
 @pytest.mark.parametrize("folder", ("failslab", "fail_page_alloc"))
 def test_some_steps_of_a_connection(node, tools, guest, folder):
-    """The same with a tenth of those that take memory, others each time."""
+    """A tenth of the failing allocations of test_each_step_of_a_connection, other ones each time.
+    """
     steps_of_a_connection(node, tools, guest, folder, 10)
