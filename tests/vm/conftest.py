@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Fixtures of the tests that need virtual machines.
 
-Machines are booted once for each combination of implementations and used by all tests of it. Each
-test ends with a look at the kernel logs, each combination with a search for leaks. After a failure the
-machines are booted anew: what is left of it, in the module or in the devices, is no concern of other tests.
+Machines are booted once for each combination of implementations, and all tests of it use them. Each
+test ends with a check of the kernel logs, each combination with a search for leaks. After a failure
+the machines are booted again, so that leftovers in the module or the devices do not affect other
+tests.
 """
 
 import json
@@ -25,9 +26,10 @@ from traffic import slow_down  # noqa: E402
 FAILED = pytest.StashKey[bool]()
 MACHINES = pytest.StashKey[tuple]()
 ETHERNET_MTU = 1500
-# Tests that reach no block of the module, or few, that others do not, and take long: see Documentation/testing.md.
+# Tests that take long and reach no or few blocks of the module that others do not reach: see
+# Documentation/testing.md.
 REDUNDANT = Path(__file__).with_name("redundant.txt")
-# Lines at the end of a kernel log that a failure shows beside the reports of defects.
+# Number of lines at the end of a kernel log that a failure shows beside the reports of defects.
 LOG_LINES = 30
 
 
@@ -54,7 +56,7 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session):
-    """Builds the module that is tested, or refuses to test an old one."""
+    """Builds the module to be tested, or refuses to test an old one."""
     config = session.config
     if not (config.getoption("collectonly") or os.environ.get("RDS_BUILT")):
         build(config.getoption("flavor"))
@@ -73,15 +75,18 @@ def build(flavor):
 
 
 def on_kinds(metafunc, labs):
-    """Parameters of a lab: each of its combinations with each kind of devices. C RDS is for RoCE only.
+    """Returns the parameters of a lab: each of its combinations with each kind of devices. C RDS is
+    tested on RoCE only.
 
-    A test on siw is one of those that make test runs if it is marked so, maybe for one flavour only, and so is one with
-    C RDS, unless b runs it; on the debug kernel two nodes do not run it."""
+    make test runs a test on siw only if it is marked on_siw, maybe for one flavor only. It runs a
+    test with C RDS only if it is marked on_c, or if only node b runs C RDS. On the debug kernel
+    tests of two nodes run in neither case.
+    """
     config = metafunc.config
     kinds = config.getoption("kinds").split(",")
     for marker in metafunc.definition.iter_markers("kinds"):
         kinds = [x for x in kinds if x in marker.args]
-    # Two nodes take too long on the debug kernel for that.
+    # These take too long with two nodes on the debug kernel.
     one = "node_lab" in metafunc.fixturenames
     flavor = config.getoption("flavor")
     slow = flavor == "debug" and not one
@@ -115,15 +120,15 @@ def pytest_generate_tests(metafunc):
 
 
 def machines_of(item):
-    """What a test says of the machines that it needs; None if it boots its own."""
+    """Returns the implementations and the kind of devices of a test's machines, or None if the test
+    boots its own machines."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
     return params.get("node_lab") or params.get("pair_lab")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    # A test that is for none of the implementations or devices asked for, or for another kernel, does
-    # not apply.
+    # Deselects tests that do not apply to the chosen implementations, devices or kernel.
     asked = {"impls": set(config.getoption("impls").split(",")),
              "kinds": set(config.getoption("kinds").split(",")),
              "flavors": {config.getoption("flavor")}}
@@ -135,13 +140,13 @@ def pytest_collection_modifyitems(config, items):
     redundant = set(REDUNDANT.read_text().splitlines()) if flavor == "debug" else set()
     for item in items:
         long = any(flavor in (x.args or ["debug"]) for x in item.iter_markers("long"))
-        # A test of a race is for other interleavings of the same blocks.
+        # A test of a race covers other interleavings of the same blocks.
         kept = any(map(item.get_closest_marker, ("short", "race", "kept")))
         if long and not item.get_closest_marker("short") or item.nodeid in redundant and not kept:
             item.add_marker("more")
     yield
-    # So that no machines are booted twice. pytest's own order goes by the place of a parameter in the list
-    # of its test.
+    # Sorts the tests so that no machines are booted twice. pytest's own order follows the position
+    # of a parameter in the list of its test.
     order = list(dict.fromkeys(map(machines_of, items)))
     items.sort(key=lambda item: order.index(machines_of(item)))
 
@@ -157,7 +162,8 @@ def pytest_configure(config):
 
 
 def lab_name(item):
-    """The machines that a test shares with others, as a word; those of a test that boots its own are its own."""
+    """Returns a word for the machines that a test shares with others. A test that boots its own
+    machines shares them with no other."""
     machines = machines_of(item)
     if not machines:
         return f"own {item.nodeid}"
@@ -166,7 +172,7 @@ def lab_name(item):
 
 
 class Lab:
-    """Machines that tests share: boots them on demand, and anew after a failure."""
+    """Machines that tests share. Boots them on demand, and again after a failure."""
 
     def __init__(self, make):
         self.make, self.machines, self.usable = make, [], False
@@ -178,7 +184,7 @@ class Lab:
             for m in self.machines:
                 if not m.loaded():
                     cluster.must(m.load())
-            # A lockdep that has given up would judge none of the tests.
+            # After a lockdep report lockdep is off and checks none of the tests.
             found = [x for m in self.machines if m.impl != "c" for x in m.complaints()]
             if found:
                 raise Defect("the log is not clean before the first test:\n" + found[0])
@@ -189,15 +195,15 @@ class Lab:
         return self.machines
 
     def leaks(self):
-        # A machine that a test has failed on may do nothing any more.
+        # After a failed test a machine may not respond.
         return [m.scan_leaks(600 if self.usable else 120) for m in self.machines if m.alive()]
 
     def close(self):
-        """Looks for leaks once more: what a failed test has left, or one before it."""
+        """Searches for leaks once more: of a failed test, or of an earlier test."""
         try:
             leaks = [x for x in self.leaks() if x]
         except NodeError as e:
-            # It has gone with a test that failed.
+            # The machine died in a test that failed.
             leaks = [str(e)] if self.usable else []
         for m in self.machines:
             m.kill()
@@ -239,14 +245,14 @@ def node_lab(request, flavor, tmp_path_factory):
 @pytest.fixture(scope="session")
 def pair_lab(request, flavor, tmp_path_factory):
     impls, kind = request.param
-    # With C RDS the wire is as Ethernet is by default, and a message is many packets.
+    # With C RDS the wire has the default MTU of Ethernet, and a message takes many packets.
     mtu = ETHERNET_MTU if "c" in impls else cluster.MTU
     yield from lab((impls, kind), lambda: cluster.two_nodes(tmp_path_factory.mktemp("pair"), impls, flavor, spare=True,
                                                             kind=kind, mtu=mtu, cmdline=cluster.NO_KMEMLEAK))
 
 
 def use(request, made):
-    """Lends the machines of a lab to one test and judges their logs after it."""
+    """Yields the machines of a lab to one test and checks their logs after it."""
     machines = made.get()
     name = request.node.name
     marks = [m.mark(f"start of {name}") for m in machines]
@@ -261,7 +267,7 @@ def use(request, made):
             m.mark(f"end of {name}")
             found = m.complaints(start)
             assert not found, f"the log of node {m.name} ({m.impl}) is not clean:\n" + found[0]
-            # A warning that the kernel gives once would not be seen in the next test.
+            # The next test would not see a warning that the kernel prints only once.
             m.write_file("/sys/kernel/debug/clear_warn_once", "1")
             if m.spent:
                 made.usable = False
@@ -274,14 +280,15 @@ def use(request, made):
 
 @pytest.fixture
 def node(request, node_lab):
-    """One machine with RDS loaded and an RDMA pair within (cluster.PAIR, cluster.PAIR6)."""
+    """One machine with RDS loaded and a pair of RDMA devices in it (cluster.PAIR, cluster.PAIR6).
+    """
     for machines in use(request, node_lab):
         yield machines[0]
 
 
 @pytest.fixture
 def slow_node(node):
-    """The same, and packets between its two devices take a while."""
+    """The machine of `node`, with a delay of packets between its two devices."""
     netdevs = ("rdsv0", "rdsv1")
     slow_down(*((node, x) for x in netdevs), delay="50ms")
     yield node
@@ -291,7 +298,7 @@ def slow_node(node):
 
 @pytest.fixture
 def load(node):
-    """Loads the module with parameters, and as it was in the end."""
+    """Loads the module with parameters. At the end it loads the module with the defaults."""
     yield node.forget
     node.stop_all()
     node.forget()
@@ -299,25 +306,26 @@ def load(node):
 
 @pytest.fixture
 def pair(request, pair_lab):
-    """Two machines, a and b, joined by a wire, with RDS loaded. There is a second wire, which is down."""
+    """Two machines, a and b, joined by a wire, with RDS loaded. A second wire is down."""
     yield from use(request, pair_lab)
 
 
 @pytest.fixture
 def patient(pair):
-    """Nodes whose devices try more often than once: wires that are this busy lose some packets."""
+    """Nodes whose devices retry more than once, because wires as busy as these lose some packets.
+    """
     for m in pair:
         m.forget("rds_ib_retry_count=7")
     yield pair
     for m in pair:
-        # Operations keep the sockets of a program that has gone until they are done.
+        # Operations keep the sockets of a program that has exited until they are done.
         m.run("until grep -qx 0 /sys/module/rds_rust/refcnt; do sleep 0.1; done")
         m.forget()
 
 
 @pytest.fixture(scope="session")
 def guest():
-    """Where the programs are that run in guests."""
+    """Folder of the programs that run in guests."""
     return Path(__file__).with_name("guest")
 
 
@@ -335,14 +343,14 @@ def pytest_runtest_setup():
 def pytest_runtest_makereport(item, call):
     report = yield
     if report.failed:
-        # What it could not take down is no news then.
+        # A failed teardown after a failed test is expected.
         at_first = not item.stash.get(FAILED, False)
         item.stash[FAILED] = True
         machines, marks = item.stash.get(MACHINES, ([], []))
         for m, start in zip(machines, marks):
             report.sections.append((f"kernel log of node {m.name} ({m.impl})", shown(m, start)))
-        # A report of a kernel, and its death, are defects even if they do not come again. A test ends its own
-        # machines itself.
+        # A report of a kernel and the death of a machine are defects even if a repetition passes.
+        # Machines that a test boots itself may be dead, because the test ends them.
         own = [m for m in cluster.Machine.booted if m not in machines]
         report.final = (bool(item.get_closest_marker("race")) or at_first and call.when == "teardown"
                         or call.excinfo.errisinstance(Defect)
@@ -351,21 +359,21 @@ def pytest_runtest_makereport(item, call):
         if not report.final:
             report.signature = signature(call.excinfo, machines)
     elif report.skipped and hasattr(report, "wasxfail"):
-        # It has failed as it is known to, and what is left of that is no concern of other tests either.
+        # The test has failed as expected. Its leftovers must not affect other tests.
         for m in item.stash.get(MACHINES, ([], []))[0]:
             m.spent = True
     return report
 
 
 def shown(machine, start):
-    """All reports in the log of a machine, with symbols, and the log's end."""
+    """Returns all reports in the log of a machine, with symbols, and the end of the log."""
     lines = machine.log(start)
     found = [machine.with_symbols(x) for x in klog.reports(lines)]
     return "\n\n".join([*found, "\n".join(lines[-LOG_LINES:])])
 
 
 def signature(excinfo, machines):
-    """The name of the failure of the environment that the harness sees, if any."""
+    """Returns the name of the environment failure that the harness detects, if any."""
     if excinfo.errisinstance(Environment):
         return excinfo.typename
     return "GsiFailed" if any(m.cm_failed() for m in machines) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How messages are cut: what two nodes agree on, and what becomes of messages cut otherwise."""
+"""Fragmentation: the size that two nodes agree on, and messages that were cut to another size."""
 
 import pytest
 from rdsvm.cluster import must, wire_address
@@ -12,7 +12,8 @@ pytestmark = pytest.mark.pairs("rust-rust")
 
 @pytest.fixture
 def loads(pair):
-    """Loads the modules anew with these largest fragments, and as they were in the end."""
+    """Loads the modules with these sizes as max_frag. At the end it loads them with the defaults.
+    """
     def load(*sizes):
         for m, size in zip(pair, sizes):
             m.forget(f"max_frag={size}")
@@ -39,7 +40,7 @@ def test_smaller_size_is_agreed_on(pair, tools, flavor, loads, ours, theirs):
 
 @pytest.mark.parametrize("before, after", [(4096, 16384), pytest.param(16384, 4096, marks=pytest.mark.long)])
 def test_queued_messages_are_cut_anew(pair, tools, guest, loads, before, after):
-    """Messages wait for a peer that comes back with another size."""
+    """Messages wait for a peer that comes back with another fragment size."""
     a, b = pair
     loads(16384, before)
     exchange(tools, (a, A), (b, B), count=16, sizes="boundary")
@@ -47,7 +48,7 @@ def test_queued_messages_are_cut_anew(pair, tools, guest, loads, before, after):
     port = ports()
     sender = a.start(["python3", guest / "queued.py", "send", A, port, B, port])
     sender.expect("queued")
-    # The receiver is to be there before the connection is.
+    # The receiver has to be bound before the connection is up.
     a.set_loss(100)
     must(b.load(options=[f"max_frag={after}"]))
     receiver = b.start(["python3", guest / "queued.py", "recv", B, port])
@@ -60,7 +61,7 @@ def test_queued_messages_are_cut_anew(pair, tools, guest, loads, before, after):
 
 
 def test_bad_size(pair):
-    """What is no size is rounded down, and said."""
+    """An invalid fragment size is rounded down, and the log reports it."""
     a, _ = pair
     must(a.unload())
     mark = a.mark("bad size")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Random calls on sockets, while the kernel watches. make fuzz does the same for longer."""
+"""Random calls on sockets, with all checks of the kernel. make fuzz does the same for longer."""
 
 import json
 import random
@@ -14,10 +14,10 @@ from traffic import ping
 pytestmark = pytest.mark.impls("rust")
 
 SECONDS = {"release": 10, "debug": 15}
-# Both ends of the pair and loopback, most often; who is not there, and who cannot be.
+# Mostly the addresses of the pair and loopback. The others have no host, or are invalid.
 HOSTS = (*(*PAIR, *PAIR6, "127.0.0.1", "::1") * 3, "10.9.0.77", "0.0.0.0", "224.0.0.1", "fe80::1")
 FAULTS = ("failslab", "fail_page_alloc", "fail_usercopy")
-# It is not only refused.
+# Each of these calls has to succeed at least once.
 CALLS = ("socket", "bind", "connect", "sendmsg", "recvmsg", "setsockopt", "getsockopt", "ioctl", "getname")
 
 
@@ -30,7 +30,7 @@ def test_fuzz(node, tools, flavor, request):
     print(f"seed {seed}")
     kcov = option("fuzz_coverage")
     command = [tools / "rds-fuzz", *["--coverage"] * kcov, "--seed", seed, "--seconds", seconds, *HOSTS]
-    # Memory runs out for some of the calls, and for the connections that they need.
+    # Allocations fail in some of the calls, and on the connections that these need.
     with faults(node, *FAULTS, probability=2) if node.debug else nullcontext():
         result = node.run(command, timeout=seconds + 300)
     told = json.loads(result.out)

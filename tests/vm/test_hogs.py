@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""One user cannot stop others: an ordinary user who does one bad thing again and again (guest/hogs.py), beside another's
-messages between the same addresses. All of these arrive, and each ping is answered; how soon is not judged."""
+"""Isolation between users: a misbehaving program of an ordinary user (guest/hogs.py) runs beside
+another user's messages between the same addresses.
+
+All of these messages arrive, and each ping is answered. The time that they take is not checked.
+"""
 
 import pytest
 from bystander import Bystander
@@ -9,20 +12,22 @@ from traffic import counters, ping, setting, unchanged
 
 pytestmark = [pytest.mark.impls("rust")]
 
-# Rounds of the verified messages, and pings, for each look at the hog.
+# Rounds of verified messages, pings for each check of the hog, and the number of checks: normal and
+# maximum.
 ROUNDS, PINGS, LOOKS, MOST_LOOKS = 20, 5, 2, 20
-# The network of add_peers() that nobody else has.
+# The network of add_peers() that no other test uses.
 NETWORK = 214
-# In units of 4 KiB.
+# A limit in units of 4 KiB.
 SMALL_LIMIT = 4096
 KINDS = ("unread_port", "unread_memory", "unread_short", "dead_peers", "send_buffers", "wrong_keys", "tiny_buffers", "pins", "ports",
          "broadcast", "tables", "large_messages", "taken_back", "types")
-# Take a few seconds on the release kernel.
+# Kinds that take only a few seconds on the release kernel.
 SHORT = ("ports", "broadcast", "types")
 
 
 class Hog:
-    """It has done it so often when a call returns, and more often each time."""
+    """A program that repeats one misuse. look() waits for its next count, which is larger each
+    time."""
 
     def __init__(self, node, guest, kind):
         self.process = node.start(["python3", guest / "hogs.py", kind, *PAIR])
@@ -52,17 +57,17 @@ def test_bystander(kind, node, tools, guest):
             beside.go_on()
         ping(tools, node, PAIR[1], PAIR[0], count=PINGS)
         hog.go_on()
-    # It is over before it ends: nothing of this is the end's doing.
+    # These pings run while the hog still runs, so its exit does not help them.
     ping(tools, node, PAIR[1], PAIR[0], count=PINGS)
     beside.finish()
     hog.finish()
-    # Connections to nobody, and others.
+    # Removes the connections of the hog, some of which have no peer.
     node.forget()
 
 
 def test_unread_port(node, guest):
-    """The port that takes no more pays for it, and never the connection: what there is no room for is dropped, and its
-    reader is told."""
+    """A full port pays for its overrun, never the connection: messages without room are dropped,
+    and the reader is notified."""
     node.add_peers(1, NETWORK)
     near, far = (peer_address(NETWORK, i) for i in (0, 1))
     for host in (near, far):
@@ -73,15 +78,18 @@ def test_unread_port(node, guest):
 
 @pytest.fixture
 def small_pools(node):
-    """Pools of 16 MiB at the most: enough for the rings of a few connections, and not for what the hog sends."""
+    """Pools of at most 16 MiB: enough for the rings of a few connections, but not for what the hog
+    sends."""
     with setting("ib/max_recv_allocation", SMALL_LIMIT, node):
         yield
 
 
-# On the debug kernel senders are so slow that maps hold them back before anything has to be dropped.
+# On the debug kernel senders are slow. Congestion maps hold them back before any message has to be
+# dropped.
 @pytest.mark.flavors("release")
 def test_unread_memory(node, tools, guest, small_pools):
-    """What one user does not read takes a share of the memory to receive with, and the rest is there for others."""
+    """Unread messages of one user take at most a share of the receive memory. The rest stays
+    available to other users."""
     beside = Bystander(node, guest, *PAIR, 0)
     before = counters(node, guest)
     hog = Hog(node, guest, "unread_memory")
@@ -98,7 +106,7 @@ def test_unread_memory(node, tools, guest, small_pools):
     beside.go_on()
     hog.finish()
     before = counters(node, guest)
-    # Nothing is charged any more: who reads is as free as before.
+    # Nothing is charged any more, so a program that reads has no limits, as before.
     reads = Hog(node, guest, "taken_back")
     beside.go_on()
     reads.finish()
@@ -108,7 +116,7 @@ def test_unread_memory(node, tools, guest, small_pools):
 
 @pytest.mark.flavors("release")
 def test_unread_short(node, guest, small_pools):
-    """The same of short messages, which are in no buffers."""
+    """Short unread messages, which are in no buffers, have the same limit."""
     beside = Bystander(node, guest, *PAIR, 0)
     before = counters(node, guest)
     hog = Hog(node, guest, "unread_short")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The tables of RDS_INFO_*: what they show, the same on C RDS and on rds_rust.
+"""The tables of RDS_INFO_*, which are the same on C RDS and on rds_rust.
 
-guest/info.py reads them; what they should have is here. A Differ says where the two differ on purpose.
+guest/info.py reads them; this file has the expected contents. A Differ marks a deliberate
+difference.
 """
 
 import json
@@ -25,14 +26,14 @@ def mapped(host):
 
 
 def both(rows, at=2):
-    """Rows with two addresses, as the tables for IPv4 and for IPv6 have them."""
+    """Returns rows with two addresses as the tables for IPv4 and for IPv6 show them."""
     four = [row for row in rows if ":" not in row[at]]
     return [four, [[*row[:at], *(mapped(x) if x else "::" for x in row[at:at + 2]), *row[at + 2:]]
                    for row in rows]]
 
 
 def none_of_c(tables):
-    """What C has for IPv4 addresses."""
+    """Returns the tables as C RDS shows them, without the IPv4 addresses."""
     return [[[*row[:2], "0.0.0.0", "0.0.0.0", *row[4:]] for row in tables[0]], tables[1]]
 
 
@@ -45,14 +46,14 @@ def gid(host):
 
 
 def rdma_connections(names, service_level):
-    """With what each end calls the two addresses."""
+    """Returns the rows with the names (GIDs) that each end has for the two addresses."""
     rows = [[*ends, *its, True, True, True, 8, service_level, "0000"] for ends, its in zip((PAIR, PAIR[::-1]), names)]
     return both(rows, at=0)
 
 
 def rdma_connections_of_iwarp(node):
-    """It names addresses by those of the hardware, which whoever accepts does not know of its peer, and has no service
-    levels."""
+    """Returns the rows of iWARP, whose addresses are hardware addresses. The accepting end does not
+    know that of its peer. There are no service levels."""
     links = json.loads(node.run("ip -j addr").out)
     hardware = {x["local"]: link["address"] for link in links for x in link["addr_info"]}
     x, y = (hardware[host].replace(":", "").ljust(len(NO_GID), "0") for host in PAIR)
@@ -69,7 +70,7 @@ def unsent(local, nowhere):
     return Differ(c=[*none_of_c(sent), *rest], rust=[*sent, *rest], reason=NO_ADDRESS)
 
 
-# The core's and the IB transport's.
+# Counters of the core and of the IB transport.
 COUNTERS = """
     conn_reset recv_drop_bad_checksum recv_drop_old_seq recv_drop_no_sock
     recv_drop_dead_sock recv_deliver_raced recv_delivered recv_queued
@@ -138,7 +139,8 @@ EXPECTED = {
 
 @pytest.fixture(scope="session")
 def shown():
-    """What each implementation showed on each kind of devices: filled by the first test that asks."""
+    """The tables of each implementation on each kind of devices. The first test that asks fills
+    them."""
     return {}
 
 
@@ -148,7 +150,7 @@ def test_info(node, shown, guest, case):
     who = node.impl, node.kind
     if who not in shown:
         if node.impl == "rust":
-            # A connection that was forgotten goes on with higher numbers.
+            # A connection that was forgotten would continue with higher numbers.
             node.forget()
         result = node.run(["python3", guest / "info.py"], check=False, timeout=1200)
         lines = [json.loads(line) for line in result.out.splitlines()]
@@ -164,19 +166,21 @@ def test_info(node, shown, guest, case):
 
 @pytest.mark.impls("rust")
 def test_counters(node, tools, guest):
-    """Each counts what Documentation/abi.md says: here whether it happens at all, or how often."""
-    # There are no other connections then, and all counters begin with 0.
+    """Each counter follows Documentation/abi.md. Some are checked for their number, others only for
+    being counted at all."""
+    # After this there are no connections, and all counters are 0.
     node.forget()
-    # Counters of the one end, and of the other one.
+    # Pairs of counters: one of one end, and the corresponding one of the other end.
     same = (("ib_ack_sent", "ib_ack_received"), ("recv_ping", "send_pong"),
             ("recv_bytes_added_to_sock", "recv_bytes_freed_fromsock"),
             ("ib_tx_credit_updates", "ib_rx_credit_updates"))
     with flow_control(node):
         ping(tools, node, B, A, count=3)
         exchange(tools, (node, A), (node, B), count=400, sizes="0..9000")
-        # What is under way when the streams end is counted in a moment at the other end.
+        # Messages in flight at the end of the streams are counted at the other end soon after.
         seen = wait_for(node, guest, lambda now: all(now[x] == now[y] for x, y in same))
-    # Others ping, too: rds-verify when it begins, and the module to make receive rings smaller.
+    # There are other pings too: rds-verify sends some at its start, and the module sends probes to
+    # make receive rings smaller.
     assert seen["recv_ping"] >= 3 + seen["send_probe"], seen
     assert seen["recv_delivered"] >= 803, seen
     assert seen["send_queued"] >= seen["send_drop_acked"] > 700, seen
@@ -188,8 +192,8 @@ def test_counters(node, tools, guest):
 @pytest.mark.race
 @pytest.mark.impls("rust")
 def test_tables_that_change(node, guest):
-    """20,000 messages and 5,000 sockets are told of while others come and go, and whatever stays is told of
-    each time, once."""
+    """Up to 20,000 messages and 5,000 sockets are listed while others come and go. Each of them
+    appears exactly once in each listing."""
     scale = 5 if node.debug else 1
     result = node.run(["python3", guest / "info_load.py", 5000 // scale, 20000 // scale], check=False,
                       timeout=900)

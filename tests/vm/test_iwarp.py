@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What is different on iWARP: nothing there holds a fast sender back, nor says when a buffer is free."""
+"""Behaviour that is specific to iWARP: no mechanism holds a fast sender back, and no event reports
+that a buffer is free."""
 
 import pytest
 from rdsvm.cluster import PAIR, must, wire_address
@@ -13,7 +14,7 @@ A, B = wire_address(0, 1), wire_address(0, 2)
 
 @pytest.mark.long
 def test_no_frame_finds_no_receive(slow_node, tools, guest, flavor):
-    """A receive ring is shorter than what TCP takes: the sender waits for the receiver."""
+    """A receive ring holds less than TCP takes, so the sender waits for the receiver."""
     before = counters(slow_node, guest)
     exchange(tools, (slow_node, PAIR[0]), (slow_node, PAIR[1]), count=400 if flavor == "debug" else 2000,
              sockets=8, sizes="513..700")
@@ -23,7 +24,7 @@ def test_no_frame_finds_no_receive(slow_node, tools, guest, flavor):
 
 
 def test_cancelled_messages_go_out_as_they_were(slow_node, tools, guest, flavor):
-    """They are on the way in TCP, and others take their buffers."""
+    """The cancelled messages are still in TCP while other messages take their buffers."""
     before = counters(slow_node, guest)
     port = ports()
     streams = Streams(tools, (slow_node, PAIR[0]), (slow_node, PAIR[1]),
@@ -37,8 +38,8 @@ def test_cancelled_messages_go_out_as_they_were(slow_node, tools, guest, flavor)
 
 
 def test_silent_peer(pair, tools, guest):
-    """Nobody answers, though there is a way to the peer: one attempt after the other fails, and the
-    first one after the peer is back succeeds."""
+    """A peer with a known hardware address does not answer. Attempts fail one after another, and
+    the first one after the peer is back succeeds."""
     a, b = pair
     a.forget()
     ping(tools, a, B)
@@ -61,8 +62,8 @@ def test_silent_peer(pair, tools, guest):
 
 @pytest.mark.flavors("debug")
 def test_device_goes_amid_tcp_connections(node, tools, guest):
-    """Soft-iWARP has not taken all of them when its listener is closed, with a lock that also those take that carry
-    data."""
+    """Soft-iWARP has not accepted all connections when its listener closes. The lock that it takes
+    for that is also taken by connections that carry data."""
     exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=30, sizes="1..30000")
     knocks = node.start(["python3", guest / "knock.py", PAIR[0], PAIR[1], 18634])
     knocks.expect("^ready$")

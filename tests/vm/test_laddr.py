@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Local addresses: what bind() answers, when that changes, and what it costs the RDMA CM."""
+"""Local addresses: the answers of bind(), their changes, and the calls of the RDMA CM that they
+cost."""
 
 import errno
 import json
@@ -10,14 +11,14 @@ from traffic import links_of, ping
 
 pytestmark = pytest.mark.impls("rust")
 
-# As many sockets as a rack's monitoring opens in an interval.
+# The number of sockets that the monitoring of a rack opens in one interval.
 BURST = 4224
 NONE = errno.EADDRNOTAVAIL
 
 
 @pytest.fixture
 def laddr(node, guest):
-    """Runs a command of guest/laddr.py and returns what it prints."""
+    """Runs a command of guest/laddr.py and returns its output."""
     def run(*arguments, netns=None):
         command = ["python3", guest / "laddr.py", *arguments]
         if netns:
@@ -52,7 +53,7 @@ def test_burst_asks_the_cm_once(node, laddr):
     for host in hosts:
         assert calls.get(host, 0) == 1, calls
     assert max(calls[x] for x in calls if x not in ("ids", "0.0.0.0", "::")) == 1, calls
-    # Each id was made to be bound.
+    # Each id was created for a bind.
     assert calls.pop("ids") == sum(calls.values())
 
 
@@ -81,7 +82,7 @@ def test_link_local_addresses_have_a_scope(laddr, node, bare):
 
 @pytest.mark.long
 def test_moved_address_is_served_by_its_new_device(node, laddr, tools):
-    """Each time with the end of the pair as its peer that does not have it."""
+    """Each time the peer is the end of the pair that does not have the address."""
     moved = "10.9.0.79"
     for i, peer in ((0, PAIR[1]), (1, PAIR[0])):
         node.run(f"ip addr add {moved}/32 dev rdsv{i} && "
@@ -108,7 +109,7 @@ def test_more_addresses_than_can_be_kept(laddr, bare):
     seen = laddr("bare", 1200, bare, PAIR[0])
     assert seen["results"] == [NONE]
     assert seen["known"] == [0] * 10
-    # That an address is not an RDMA device's is remembered, too.
+    # A negative answer is remembered, too.
     assert all(count == 1 for host, count in seen["few"].items() if host != "ids"), seen["few"]
 
 
@@ -116,7 +117,7 @@ def test_more_addresses_than_can_be_kept(laddr, bare):
 @pytest.mark.long("release", "debug")
 def test_binds_after_an_event_share_one_question(laddr, bare, node):
     seen = laddr("shared", 5 if node.debug else 20, bare, PAIR[0])
-    # Two events, so that the question may be asked after the first and after the second one.
+    # There are two events, so the CM may be asked after the first one and after the second one.
     assert 1 <= seen["worst"] <= 2, seen
     assert codes(seen["seen"]) == {"0"}, seen
 
@@ -137,7 +138,8 @@ def test_other_namespace(node, laddr):
     node.run("ip netns add other && ip -n other link set lo up")
     try:
         assert laddr("one", PAIR[0], netns="other") == NONE
-        # An event there changes nothing here, nor has the address there a device.
+        # An event in that namespace changes nothing in this one, and the address has no RDMA device
+        # there.
         seen = laddr("quiet_calls", PAIR[0], "ip", "-n", "other", "addr", "add", f"{PAIR[0]}/32",
                      "dev", "lo")
         assert seen == {"result": 0, "calls": {"ids": 0}}
@@ -150,7 +152,7 @@ def test_other_namespace(node, laddr):
 
 
 def test_events_after_which_the_cm_is_asked(node, laddr, bare):
-    """An event has to be noticed: a control for the tests that count no calls."""
+    """An event has to be noticed: a control for the tests that expect no calls."""
     seen = laddr("quiet_calls", PAIR[0], "ip", "addr", "add", "198.18.0.1/32", "dev", bare)
     assert seen["result"] == 0
     assert seen["calls"].get(PAIR[0]) == 1, seen
@@ -163,7 +165,8 @@ def test_events_after_which_the_cm_is_asked(node, laddr, bare):
 
 @pytest.mark.long("release", "debug")
 def test_siw(node, laddr):
-    """iWARP has no table of addresses: what the network device has is the RDMA device's."""
+    """iWARP has no address table: an address of the network device is an address of the RDMA
+    device."""
     node.run("ip link add rdsw0 type veth peer name rdsw1 && ip link set rdsw0 up && "
              "ip link set rdsw1 up && ip addr add 10.19.0.1/32 dev rdsw0 && "
              "rdma link add rdsw type siw netdev rdsw0")
@@ -172,7 +175,8 @@ def test_siw(node, laddr):
         prefixes = ("10.19.0.77/32", "fd19::77/128", "fe80::7777/64")
         seen = laddr("cycles", 3 if node.debug else 10, "rdsw0", *prefixes)
         assert codes(seen) == {"0", "EADDRNOTAVAIL"}, seen
-        # So is what a route makes ours, which is why that must not be remembered.
+        # The same holds for an address that a route makes local, so such an address must not be
+        # remembered.
         seen = laddr("routed", "10.78.0.0/16", "rdsw0", "10.78.0.1,10.78.3.4", "10.19.0.1")
         assert seen == {"results": [0], "after": [NONE], "known": 0}
         node.run("rdma link del rdsw")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How many connections there may be, and what becomes of those that nobody needs."""
+"""Limits of the number of connections, and the removal of connections that are not needed."""
 
 import json
 
@@ -12,32 +12,32 @@ from traffic import counters, ping, wait_for
 
 pytestmark = pytest.mark.impls("rust")
 
-# Another address on each end of the pair, see add_peers().
+# Another address on each end of the pair: see add_peers().
 MORE = [peer_address(1, end) for end in (0, 1)]
 A, B = PAIR
 
 
 @pytest.fixture
 def peers(node):
-    """MORE, for good."""
+    """Adds the addresses in MORE. They stay."""
     if MORE[0] not in node.run("ip addr").out:
         node.add_peers(1)
 
 
 def known(node, guest):
-    """The states of the connections that the node has, by local address, peer and type of service."""
+    """Returns the states of the node's connections by local address, peer and type of service."""
     lines = node.run(["python3", guest / "connections.py", "n"]).out.splitlines()
     rows = [x.split() for x in lines[1:]]
     return {(row[1], row[2], int(row[4])): row[-1] for row in rows}
 
 
 def strangers(node, guest):
-    """Those with addresses where nobody is."""
+    """Returns the peers of the connections to addresses without a host."""
     return [peer for _, peer, _ in known(node, guest) if peer.startswith("10.77.")]
 
 
 def send(node, guest, local, peer, *tos):
-    """What becomes of a message with each of these types of service."""
+    """Returns the result of a message with each of these types of service."""
     return json.loads(node.run(["python3", guest / "limits.py", "tos", local, peer, *tos]).out)
 
 
@@ -47,7 +47,7 @@ def ping_tos(node, tools, source, target, *values):
 
 
 class Talk:
-    """Two sockets that stay open, and send to each other when they are asked to."""
+    """Two sockets that stay open and send to each other on request."""
 
     def __init__(self, node, guest, local, peer, tos=0):
         self.process = node.start(["python3", guest / "limits.py", "talk", local, peer, tos])
@@ -66,11 +66,11 @@ class Talk:
 
 @pytest.mark.long
 def test_connections_of_a_peer(node, tools, guest, load, peers):
-    """A peer address has the connections that it may have. The next one is refused, to a program here and
-    to the peer itself, whatever its own address or type of service."""
+    """One peer address has as many connections as allowed. The next one is refused, to a local
+    program and to the peer itself. Local address and type of service do not matter."""
     load("max_conns_per_peer=4", "idle_secs=0")
     mark = node.mark("bound")
-    # From one of the addresses of an end, so that the other end has as many peers as it may.
+    # All of these connections have the same two addresses, so the limit for the peer A is reached.
     ping_tos(node, tools, MORE[1], A, 0, 1, 2, 3)
     assert counters(node, guest)["conn_refused_limit"] == 0
     assert send(node, guest, MORE[1], A, 4, 5, 3) == ["ENOMEM", "ENOMEM", "ok"]
@@ -85,7 +85,7 @@ def test_connections_of_a_peer(node, tools, guest, load, peers):
     assert seen["conn_reject_bad_request"] == 0
     reason = f"there are 4 connections with {A}, raise max_conns_per_peer to allow more"
     assert any(reason in line for line in node.log(mark)), node.log(mark)
-    # Others go on, those of this peer that are there already, too.
+    # Other connections keep working, also the existing ones of this peer.
     sender.go(3)
     sender.finish()
     ping(tools, node, MORE[0], B)
@@ -93,11 +93,11 @@ def test_connections_of_a_peer(node, tools, guest, load, peers):
 
 
 def test_connections_in_all(node, tools, guest, load, peers):
-    """A node has the connections that it may have. The next one is refused to a program, whatever its address, type of
-    service or peer; those that are there go on."""
+    """A node has as many connections as allowed. A program gets no other one, whatever its address,
+    peer or type of service. The existing connections keep working."""
     load("max_conns=8", "idle_secs=0")
     mark = node.mark("bound")
-    # Each has its two ends here.
+    # Each connection has both ends on this node.
     busy = Bystander(node, guest, A, B, 0, 1, 2, 3)
     there = known(node, guest)
     assert len(there) == 8 and counters(node, guest)["conn_refused_limit"] == 0
@@ -121,12 +121,12 @@ def test_connections_in_all(node, tools, guest, load, peers):
 
 @pytest.mark.long
 def test_requests_in_all(node, tools, guest, load):
-    """A peer asks for one more connection than there may be. It is refused, goes on asking, and gets it when the node has
-    forgotten those that are idle."""
+    """A peer asks for one more connection than allowed. It is refused, keeps asking, and succeeds
+    when the node has forgotten idle connections."""
     load("max_conns=9", "idle_secs=4")
     mark = node.mark("bound")
     busy = Bystander(node, guest, A, B, 0, 1, 2, 3)
-    # The ninth. Its other end would be one more.
+    # The ninth connection. Its other end would be the tenth.
     pinger = node.start([tools / "rds-ping", "-I", A, "-Q", 9, "-c", 1, "-W", 200, B])
     wait_for(node, guest, lambda now: now["conn_refused_limit"] >= 2)
     assert any(f"{B} -> {A} tos 9: refused, this node has 9 connections, raise max_conns" in x
@@ -139,14 +139,14 @@ def test_requests_in_all(node, tools, guest, load):
     busy.finish()
     result = pinger.wait(300)
     assert result.status == 0, str(result)
-    # There is room for programs, too.
+    # Programs get connections again, too.
     wait_for(node, guest, lambda now: now["conn_gc"] >= 2 and len(known(node, guest)) <= 7)
     ping_tos(node, tools, B, A, 10)
 
 
 def test_strangers_are_collected(node, tools, guest, load):
-    """A program sends to addresses where nobody is, more than a node may have connections. It leaves others some, and
-    those go with its messages."""
+    """A program sends to more addresses without a host than a node may have connections. It leaves
+    some to others, and its connections go when its messages go."""
     load("max_conns=100", "idle_secs=2")
     mark = node.mark("bound")
     program = node.start(["python3", guest / "limits.py", "strangers", A, 120])
@@ -155,10 +155,10 @@ def test_strangers_are_collected(node, tools, guest, load):
     assert counters(node, guest)["conn_refused_limit"] == 70
     reason = "programs of its user wait for 50 peers that have never answered"
     assert any(reason in line for line in node.log(mark)), node.log(mark)
-    # What waits to be sent keeps its connection.
+    # A message that waits to be sent keeps its connection.
     program.write("\n")
     program.expect('^{"ENOMEM": 1}$')
-    # Another user, in the same way, and one whose peers answer.
+    # Another user does the same, and has peers that do answer.
     other = node.start(["python3", guest / "limits.py", "strangers", B, 60, 65533])
     other.expect('^{"ok": 25, "ENOMEM": 35}$')
     ping_tos(node, tools, A, B, *range(10))
@@ -168,7 +168,7 @@ def test_strangers_are_collected(node, tools, guest, load):
         each.write("", close=True)
         each.wait(check=True)
     seen = wait_for(node, guest, lambda now: now["conn_gc"] >= 75 and not strangers(node, guest))
-    # The next ones are collected, too.
+    # The next such connections are collected, too.
     program = node.start(["python3", guest / "limits.py", "strangers", A, 5])
     program.expect('^{"ok": 5}$')
     program.write("", close=True)
@@ -179,7 +179,7 @@ def test_strangers_are_collected(node, tools, guest, load):
 
 @pytest.mark.on_siw("release")
 def test_idle_connections_close_and_come_back(node, guest, load):
-    """Their memory goes, their numbers stay."""
+    """Idle connections release their memory and keep their sequence numbers."""
     load("idle_secs=0")
     talk = Talk(node, guest, A, B, 1)
     talk.go(20)
@@ -191,7 +191,7 @@ def test_idle_connections_close_and_come_back(node, guest, load):
     talk = Talk(node, guest, A, B, 1)
     for rounds in (1, 2):
         talk.go(20)
-        # One end or both, whichever is first.
+        # One end closes, or both do.
         seen = wait_for(node, guest, lambda now, ends=2 * rounds: now["conn_reset"] >= ends
                         and now["ib_pool_bufs_in_use"] == 0)
         assert seen["conn_idle_closed"] >= rounds
@@ -202,14 +202,14 @@ def test_idle_connections_close_and_come_back(node, guest, load):
 
 
 def test_idle_connections_make_room(node, guest, load):
-    """A node that has as many connections as it may forgets one that is closed. The sockets that used it go
-    on, and get each message once, though only one end starts to count anew."""
+    """A node with as many connections as allowed forgets a closed one. The sockets that used it
+    continue and get each message once, although only one end restarts its numbers."""
     load("max_conns=2", "idle_secs=2")
     talk = Talk(node, guest, A, B, 1)
     with traced(node) as trace:
         for rounds in (1, 2, 3):
             talk.go(10)
-            # Another may have been forgotten already for the first to come back.
+            # The other end may have been forgotten already, to make room for the first end.
             wait_for(node, guest, lambda now, rounds=rounds: now["conn_gc"] >= rounds
                      and list(known(node, guest).values()) == ["down"])
         assert len([x for x in trace() if x.endswith(" unused: down -> forgotten")]) >= 3
@@ -219,7 +219,8 @@ def test_idle_connections_make_room(node, guest, load):
 
 @pytest.mark.long("release", "debug")
 def test_what_may_come_again_is_not_forgotten(node, tools, guest, load):
-    """A connection broke before its peer had the acknowledgement. It makes room for others all the same."""
+    """A connection breaks before its peer has the acknowledgement. It is still forgotten to make
+    room for others, and retransmissions are not delivered twice."""
     add_rogue(node, guest)
     load("max_conns=1", "idle_secs=8")
     node.run(["python3", guest / "rogue_connect.py", tools.parent / "verbs.so", "forgotten"], timeout=600)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Devices and wires that come and go, many times, while connections are made over them or messages wait."""
+"""Devices and wires that come and go many times while connections are being made or messages wait.
+"""
 
 import pytest
 from rdsvm.cluster import PAIR, wire_address
@@ -12,7 +13,8 @@ A, B = wire_address(0, 1), wire_address(0, 2)
 @pytest.mark.parametrize("times", (4, pytest.param(24, marks=pytest.mark.long("release", "debug"))))
 @pytest.mark.parametrize("index", (pytest.param(0, id="active"), pytest.param(1, id="passive", marks=pytest.mark.long)))
 def test_a_device_comes_and_goes(slow_node, tools, guest, index, times):
-    """CVE-2023-52573: amid connections of many types of service, of the side that asks and of the one that is asked."""
+    """CVE-2023-52573: a device comes and goes during connects of many types of service, on the
+    active and on the passive side."""
     node = slow_node
     node.forget()
     node.run(["python3", guest / "come_and_go.py", f"rdsx{index}", node.kind, f"rdsv{index}", *PAIR, ports(), times],
@@ -23,7 +25,7 @@ def test_a_device_comes_and_goes(slow_node, tools, guest, index, times):
 
 @pytest.fixture
 def kept(pair):
-    """IPv6 addresses outlive it that their device goes down."""
+    """Keeps IPv6 addresses when their device goes down."""
     setting = "/proc/sys/net/ipv6/conf/{}/keep_addr_on_down"
     for m in pair:
         m.write_file(setting.format(m.netdevs[0]), "1")
@@ -37,9 +39,12 @@ def kept(pair):
 @pytest.mark.parametrize("rounds", (
     1, pytest.param(12, marks=pytest.mark.long("release", "debug"))))
 def test_a_link_flaps(pair, kept, tools, guest, rounds):
-    """CVE-2026-43230: the link of one node and then of the other goes down and up while messages wait, for a moment, and
-    until the connection is given up. On iWARP, where TCP does not give up so soon, several times in a row: soft-RoCE must
-    not be about to send a request then, or it fails the queue pair of its CM for good."""
+    """CVE-2026-43230: the link of each node goes down and up while messages wait.
+
+    It is down briefly, and on soft-RoCE also until the connection is given up. On iWARP, where TCP
+    does not give up so soon, it goes down several times in a row. Soft-RoCE must not be about to
+    send a CM request then, or it permanently fails the CM's queue pair.
+    """
     a, b = pair
     program, port = guest / "flow.py", ports()
     resets = [counters(m, guest)["conn_reset"] for m in pair]
@@ -48,8 +53,8 @@ def test_a_link_flaps(pair, kept, tools, guest, rounds):
     send = a.start(["python3", program, "send", A, port + 1, B, port])
 
     def ask():
-        """Has the reader take more messages than may wait at both ends, so the connection has to carry some. The value is
-        for answered()."""
+        """Makes the reader take more messages than can wait at both ends, so the connection has to
+        carry some. Returns the argument for answered()."""
         seen = recv.out.count("more")
         recv.write("more\n")
         return seen + 1
@@ -66,7 +71,8 @@ def test_a_link_flaps(pair, kept, tools, guest, rounds):
     asked = []
 
     def given_up(marks):
-        # All may have arrived that there is room for. Then the reader's node has to tell that there is room again.
+        # All messages for which there was room may have arrived. Then the reader's node has to
+        # report that there is room again.
         asked.append(ask())
         first_log(pair, ": disconnected", marks, timeout=60)
 
@@ -76,7 +82,7 @@ def test_a_link_flaps(pair, kept, tools, guest, rounds):
             for _ in range(1 if a.kind == "rxe" else 4):
                 flap(victim)
             answered(ask())
-            # Takes 5 to 10 seconds.
+            # This takes 5 to 10 seconds.
             if a.kind == "rxe" and rounds > 1:
                 flap(victim, given_up)
                 answered(asked.pop())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Devices that never report the end of what was posted to them: of sends, and of operations on memory of peers."""
+"""Devices that never report the completion of sends, or of operations on memory of peers."""
 
 import errno
 import re
@@ -16,7 +16,8 @@ TIMEOUT = "/proc/sys/net/rds/ib/completion_timeout_secs"
 
 @contextmanager
 def given_up_after(node, seconds):
-    """How long a device may report nothing. It is asked after an eighth of that."""
+    """Sets the time after which a device without completions is given up. The watchdog asks the
+    device after an eighth of that."""
     before = node.read_file(TIMEOUT)
     node.write_file(TIMEOUT, f"{seconds}\n")
     try:
@@ -26,9 +27,9 @@ def given_up_after(node, seconds):
 
 
 def play(case, node, guest, seconds):
-    # Rings that have grown are made smaller with messages of their own.
+    # Grown rings would send probes to shrink.
     node.forget()
-    # Whatever soft-RoCE was doing when it was interrupted.
+    # The faults also occur when soft-RoCE runs in an interrupt.
     with given_up_after(node, seconds), faults_within(node, EVERYWHERE, "rds_faults/lose_completion", probability=0):
         with traced(node) as trace:
             node.run(["python3", guest / "lost.py", case, node.kind], timeout=300)
@@ -36,7 +37,7 @@ def play(case, node, guest, seconds):
 
 
 def test_one_completion(node, guest):
-    """The next one stands for it, and the device is asked for that."""
+    """The next completion covers the lost one, and the watchdog makes the device report it."""
     play("asked", node, guest, 40)
 
 
@@ -49,6 +50,6 @@ def test_a_read_of_iwarp(node, guest):
 @pytest.mark.on_siw
 @pytest.mark.parametrize("case", ("given_up", "full"))
 def test_all_completions(case, node, guest):
-    """The connection is given up, and the next one goes on."""
+    """The connection is given up, and the next one continues."""
     told = play(case, node, guest, 2)
     assert any(re.fullmatch(rf"error: <.*> no report: {-errno.ETIMEDOUT}", x) for x in told), told

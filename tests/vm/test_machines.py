@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The machines that the other tests run on."""
+"""Tests of the virtual machines that the other tests use."""
 
 import pytest
 from rdsvm import cluster, node
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.flavors("release")
 
 
 class Stopped(Node):
-    """A guest whose processors do not run, the first times."""
+    """A guest whose processors do not run at its first boots."""
 
     def __init__(self, *args, monkeypatch, times):
         super().__init__(*args)

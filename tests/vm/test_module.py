@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Loading and unloading rds_rust.ko."""
+"""Loading and unloading of rds_rust.ko."""
 
 import re
 from pathlib import Path
@@ -72,14 +72,14 @@ def test_c_rds_beside_it_is_refused(node, tools):
 @pytest.mark.flavors("release")
 @pytest.mark.kinds("rxe")
 def test_memory_that_stays_is_noticed(node):
-    """The harness compares what Rust code has with that before the load, byte for byte."""
+    """The harness compares the memory of the Rust code with that before the load, byte for byte."""
     node.allocated = {x: size - 1 for x, size in node.allocated.items()}
     with pytest.raises(Defect, match="rust_helper_krealloc_node_align.: 1"):
         node.unload()
     must(node.load())
 
 
-# The kernel that finds leaks: here, or with those of all other tests.
+# Only the debug kernel finds leaks: in this test, or later with those of all other tests.
 @pytest.mark.flavors("debug")
 @pytest.mark.parametrize("times", (2, pytest.param(50, marks=pytest.mark.long)))
 def test_cycles(node, tools, guest, times):
@@ -88,7 +88,7 @@ def test_cycles(node, tools, guest, times):
         if i % 10 == 0:
             ping(tools, node, "127.0.0.1")
             ping(tools, node, PAIR[1], PAIR[0])
-            # There are regions, and some are kept for later.
+            # This leaves some regions for later use.
             node.run(["python3", guest / "operate.py", int(node.kind == "rxe"), "cookies"])
         must(node.unload())
         must(node.load())
@@ -97,7 +97,7 @@ def test_cycles(node, tools, guest, times):
 
 
 def test_words_of_c_rds(node, tools):
-    """What programs that look for RDS find."""
+    """Programs that look for RDS find the texts of C RDS."""
     mark = node.mark("unloading")
     must(node.unload())
     node.wait_log("rds_rust: Unregistered RDS/infiniband transport", mark)
@@ -123,7 +123,7 @@ PARAMETERS = {"max_frag": 8192, "pool_limit_mib": 0, "max_conns": 65536, "max_co
 
 
 def parameters(node):
-    """What sysfs shows: {name: (mode, value)}."""
+    """Returns the parameters in sysfs: {name: (mode, value)}."""
     lines = node.run("cd /sys/module/rds_rust/parameters && for x in *; do "
                      "echo $x $(stat -c %a $x) $(cat $x); done").out.splitlines()
     return {name: (mode, int(value)) for name, mode, value in map(str.split, lines)}
@@ -131,7 +131,7 @@ def parameters(node):
 
 @pytest.mark.long
 def test_parameters(node, load):
-    """They can be read, and are what was said when the module was loaded."""
+    """The parameters are readable and have the values given at load time."""
     assert parameters(node) == {name: ("444", value) for name, value in PARAMETERS.items()}
     told = node.run(["modinfo", "-F", "parm", node.module]).out.splitlines()
     assert {x.partition(":")[0] for x in told} == set(PARAMETERS)
@@ -142,7 +142,7 @@ def test_parameters(node, load):
 
 
 def test_parameters_that_are_not_taken(node):
-    """A number that is none is refused. Parameters that only C RDS has are told of, and do no harm."""
+    """An invalid number is refused. Parameters that only C RDS has are reported and ignored."""
     must(node.unload())
     mark = node.mark("loading with parameters that are wrong, or C's")
     assert node.load(options=["max_conns=many"]).status != 0
@@ -155,9 +155,9 @@ def test_parameters_that_are_not_taken(node):
 @pytest.mark.long
 @pytest.mark.parametrize("said, meant", ((5, 5), (9, 7)))
 def test_retries(said, meant, node, tools, load):
-    """What the CM is asked for: for both ends, by the one that connects."""
+    """The connecting side chooses the CM's retry count, for both ends."""
     load(f"rds_ib_retry_count={said}")
-    # In struct rdma_conn_param.
+    # An offset in struct rdma_conn_param.
     with Probes(node, "rdma_connect_locked retries=+12(%si):u8") as probes:
         ping(tools, node, PAIR[1], PAIR[0])
         calls = probes.calls()
@@ -165,7 +165,7 @@ def test_retries(said, meant, node, tools, load):
 
 
 def test_version(node, tools):
-    """One for all that is made of the sources: modinfo has it, the kernel log, and the tools."""
+    """modinfo, the kernel log and the tools show the same version."""
     release = (TOP / "VERSION").read_text().strip()
     assert node.run(["modinfo", "-F", "release", node.module]).out.strip() == release
     versions = [tools / "rds-info", "--version"]
@@ -178,7 +178,7 @@ def test_version(node, tools):
 
 
 def test_notes(node):
-    """The ELF notes of the file are what sysfs shows of the module that is loaded."""
+    """The ELF notes of the file appear in sysfs for the loaded module."""
     found = re.findall(r"^Displaying notes found in: \.note\.(rds\S*)\n.*\n +(\S+) ", node.run(
         ["readelf", "-nW", node.module]).out, re.M)
     assert "rds.release" in [name for name, _ in found] and [x for x in found if x[0].startswith("rds.feature-")]
@@ -193,6 +193,7 @@ def test_notes(node):
 
 
 def test_aliases(node):
-    """The names of C RDS; without net-pf-21, as no user shall load it by opening a socket."""
+    """The aliases are the names of C RDS, without net-pf-21. A user must not load the module by
+    opening a socket."""
     aliases = node.run(["modinfo", "-F", "alias", node.module]).out.split()
     assert sorted(aliases) == ["rds", "rds_rdma"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Congestion: which ports are full, who is told, and which ones have room again."""
+"""Congestion: ports that are full, programs that are notified, and ports that have room again."""
 
 import pytest
 from probes import Probes
@@ -15,13 +15,14 @@ A, B = wire_address(0, 1), wire_address(0, 2)
 @pytest.mark.parametrize("ends", [PAIR, pytest.param(PAIR6, marks=pytest.mark.long), ("127.0.0.1", "127.0.0.1")],
                          ids="-".join)
 def test_what_is_told(node, guest, ends):
-    """C's two ends in one kernel do not tell each other that a congestion is over."""
+    """C RDS is not tested: its two ends in one kernel do not notify each other of the end of a
+    congestion."""
     result = node.run(["python3", guest / "cong_monitor.py", *ends, ports()], timeout=300)
     assert result.out == "all\n"
 
 
 def test_slow_reader(pair, guest):
-    """The sender is told of the right port, whoever the receiver is."""
+    """The sender is notified of the right port, for each implementation of the receiver."""
     a, b = pair
     run_slow_reader(guest, (a, A), (b, B), monitor=True)
 
@@ -29,7 +30,8 @@ def test_slow_reader(pair, guest):
 @pytest.mark.impls("rust")
 @pytest.mark.parametrize("ends", [PAIR, ("127.0.0.1", "127.0.0.1")], ids="-".join)
 def test_limits(node, guest, ends):
-    """A port is full with one message above its limit, and has room when less than half of that is left."""
+    """A port is full when one message exceeds its limit. It has room again when less than half of
+    the limit is in use."""
     result = node.run(["python3", guest / "hysteresis.py", *ends, ports()], timeout=120)
     assert result.out == "all\n"
 
@@ -37,7 +39,7 @@ def test_limits(node, guest, ends):
 @pytest.mark.parametrize("first", ("hello", "hear"))
 @pytest.mark.parametrize("full", ("a", "b"))
 def test_port_that_was_full_before(pair, guest, full, first):
-    """A connection begins with what is full, whichever end asked for it."""
+    """A new connection begins with the congestion map, whichever end asked for it."""
     (to_node, target), (from_node, source) = sorted(zip(pair, (A, B)), key=lambda end: end[0].name != full)
     program, port, tos = guest / "full_port.py", ports(), new_type()
     ask = from_node.start(["python3", program, "ask", source, port, tos, target, port, first,
@@ -56,7 +58,7 @@ def test_port_that_was_full_before(pair, guest, full, first):
 
 @pytest.mark.impls("rust")
 def test_failed_read(node, guest):
-    """Peers hear that a port is still full."""
+    """Peers still regard the port as full after a failed read."""
     result = node.run(["python3", guest / "failed_read.py", *PAIR, ports()], timeout=300)
     assert result.out == "all\n"
 
@@ -64,7 +66,8 @@ def test_failed_read(node, guest):
 @pytest.mark.race
 @pytest.mark.impls("rust")
 def test_one_at_a_time(node, guest):
-    """Who asks for a buffer as programs of C RDS do, for twice the payload, is not congested by one message."""
+    """One message does not congest a program that asks for twice the payload as its buffer, as
+    programs of C RDS do."""
     before = counters(node, guest)["cong_update_queued"]
     result = node.run(["python3", guest / "one_at_a_time.py", *PAIR, ports()], timeout=120)
     assert result.out == "all\n"
@@ -74,7 +77,8 @@ def test_one_at_a_time(node, guest):
 @pytest.mark.impls("rust")
 @pytest.mark.parametrize("ends", [PAIR, ("127.0.0.1", "127.0.0.1")], ids="-".join)
 def test_sends_of_a_ring(node, guest, ends):
-    """io_uring tries without waiting, whoever of it does. It takes ENOBUFS for an answer, EAGAIN for a reason to poll."""
+    """io_uring always tries without waiting first. It returns ENOBUFS to the program, and polls
+    after EAGAIN."""
     result = node.run(["python3", guest / "uring_full.py", *ends, ports()], timeout=300)
     assert result.out == "all\n"
 
@@ -83,7 +87,7 @@ def test_sends_of_a_ring(node, guest, ends):
 @pytest.mark.impls("rust")
 @pytest.mark.parametrize("ends", [PAIR, ("127.0.0.1", "127.0.0.1")], ids="-".join)
 def test_who_is_woken(node, guest, ends):
-    """Those that a port has held back, once each, and none of the other sockets."""
+    """The sockets that a port has held back are woken once each. No other sockets are woken."""
     wrband, held_back = 0x200, 60
     program = node.start(["python3", guest / "wakeups.py", *ends, ports()])
     program.expect("^ready$")

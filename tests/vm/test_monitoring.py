@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What scripts of administrators find: the lines of shell that are around for RDS, and rds-info's answers to who
-keeps the module, and to what a report should have."""
+"""Compatibility with scripts of administrators: known shell lines for RDS, the users of the module
+(rds-info --holders), and the contents of a report."""
 
 import json
 import re
@@ -13,13 +13,13 @@ pytestmark = pytest.mark.impls("rust")
 
 A, B = PAIR
 NOBODY = "10.9.0.212"
-# A message that waits for a peer which is not there, as long as the program runs.
+# A program with a message to a missing peer. The message waits until the program ends.
 SENDER = ("import sys; from socket import *; s = socket(AF_RDS, SOCK_SEQPACKET); s.bind((sys.argv[1], 0)); "
           "s.sendto(b'', MSG_DONTWAIT, (sys.argv[2], 4000)); print('sent', flush=True); sys.stdin.read()")
 
 
 def shell(node, tools, line):
-    """What a line of shell prints, without the spaces around it."""
+    """Returns the output of a shell line, without surrounding spaces."""
     return node.run(["sh", "-c", f"PATH={tools}:$PATH; {line}"]).out.strip()
 
 
@@ -28,7 +28,7 @@ def info(node, tools, *options):
 
 
 class Scripts:
-    """Lines of scripts that are around, about connections of one type of service."""
+    """Lines of existing scripts, about connections of one type of service."""
 
     def __init__(self, node, tools, tos):
         self.node, self.tools, self.tos = node, tools, tos
@@ -37,15 +37,17 @@ class Scripts:
         return shell(self.node, self.tools, line)
 
     def stuck(self):
-        """A script that cycles the power of nodes counts them so."""
+        """Returns the number of stuck connections, as a script that power-cycles nodes counts them.
+        """
         return int(self('rds-info -I | grep "::" | grep -v ffff | wc -l'))
 
     def connected(self):
-        """The same one, all that there are."""
+        """Returns the number of connected ones, as the same script counts them."""
         return int(self("rds-info -I | grep ffff | wc -l"))
 
     def next_numbers(self):
-        """A test counts messages by NextTX and NextRX of the first connection with a type of service."""
+        """Returns NextTX and NextRX of the first connection with the type of service, by which a
+        test counts messages."""
         return [int(self("rds-info -n | awk '{ if ($3 ~ /%d/) { print $%d; exit } }'" % (self.tos, column)))
                 for column in (4, 5)]
 
@@ -56,33 +58,36 @@ class Scripts:
         return self("rds-info -n | awk '$3==%d {print $NF}'" % self.tos).split()
 
     def rows(self):
-        """Those of -I."""
+        """Returns the rows of rds-info -I."""
         return self("rds-info -I | awk '$3==%d'" % self.tos).splitlines()
 
 
 @pytest.mark.kinds("rxe")
 @pytest.mark.long
 def test_scripts(node, tools, guest, load):
-    """Golden: connections that are up, that rest, and that are stuck. (On soft-iWARP GIDs are addresses of Ethernet, which
-    these scripts do not know.)"""
+    """Golden output for connections that are up, at rest or stuck.
+
+    On soft-iWARP the GIDs are Ethernet addresses, which these scripts do not know.
+    """
     load("idle_secs=2")
     tos = new_type()
     scripts = Scripts(node, tools, tos)
     ping(tools, node, B, A, count=3, tos=tos)
     up = scripts.rows()
-    # The column between is the service level.
+    # The column between these is the service level.
     assert sorted((*x.split()[:3], *x.split()[4:]) for x in up) == sorted(
         (*ends, str(tos), *(f"::ffff:{x}" for x in ends)) for ends in (PAIR, PAIR[::-1])), up
     numbers = scripts.next_numbers()
     assert min(numbers) >= 3
-    # They rest, and look as they did. C RDS never closes one.
+    # The connections are closed because they are idle, and look as before. C RDS never closes an
+    # idle connection.
     wait_for(node, guest, lambda now: now["conn_reset"] >= 2)
     state = "cat /sys/kernel/debug/rds/connections | grep -c ' state=down '"
     assert scripts(state) == "2"
     assert (scripts.stuck(), scripts.connected()) == (0, 2)
     assert scripts.rows() == up and scripts.next_numbers() == numbers and scripts.flags() == ["--C-"] * 2
     assert [x["flags"] for x in info(node, tools, "-n")["connections"]] == [["connected", "resting"]] * 2
-    # One that waits for a peer.
+    # This connection waits for a peer.
     waiting = node.start(["python3", "-c", SENDER, A, NOBODY])
     waiting.expect("^sent$")
     wait_for(node, guest, lambda now: now["conn_attempt_failed"] >= 1)
@@ -90,18 +95,18 @@ def test_scripts(node, tools, guest, load):
     assert scripts("rds-info -n | awk '$2==\"%s\" {print $NF}'" % NOBODY) == "-c--"
     waiting.write("", close=True)
     waiting.wait(check=True)
-    # The next message.
+    # The next message brings the connection up again.
     ping(tools, node, B, A, count=1, tos=tos)
     assert scripts.rows() == up and scripts.flags() == ["--C-"] * 2
     assert scripts.counter("recv_rdma_bytes") == counters(node, guest)["recv_rdma_bytes"] == 0
-    # What OSWatcher collects.
+    # These are the commands that OSWatcher runs.
     for command in ("rds-info -I", "rds-info -n", "rds-info -k", "rds-info -c", f"rds-ping -c 1 -I {A} {B}"):
         assert scripts(command), command
 
 
 @pytest.mark.kinds("rxe")
 def test_an_attempt_ends_the_rest(node, tools, guest, load):
-    """What rests looks well only until somebody has needed it in vain."""
+    """A connection at rest looks connected only until an attempt to use it fails."""
     load("idle_secs=2")
     tos = new_type()
     scripts = Scripts(node, tools, tos)
@@ -123,7 +128,7 @@ def test_an_attempt_ends_the_rest(node, tools, guest, load):
 
 
 def test_gauges(node, tools, guest):
-    """As memory monitors take them: fragments of 16 KiB, and messages."""
+    """The gauges have the units that memory monitors expect: fragments of 16 KiB, and messages."""
     def calm(now):
         return now["ib_rx_total_frags"] == -(-now["ib_pool_bytes"] // 16384)
 
@@ -133,13 +138,13 @@ def test_gauges(node, tools, guest):
     send, recv = late_reader(guest, node, 400, 8000, PAIR)
     send.expect("^sent 400$")
     seen = wait_for(node, guest, lambda now: now["ib_rx_total_incs"] == before["ib_rx_total_incs"] + 400)
-    # 400 buffers at least, in fragments.
+    # At least the 400 buffers count, in units of fragments.
     assert seen["ib_rx_total_frags"] * 16384 >= 400 * 8000
     kib = "rds-info -c | awk '$1 ~ /^ib_rx_total_frags/ {print $2 * 16}'"
     assert int(shell(node, tools, kib)) * 1024 >= 400 * 8000
     read_late(send, recv, 400)
     wait_for(node, guest, lambda now: now["ib_rx_total_incs"] == before["ib_rx_total_incs"] and calm(now))
-    # What nobody reads is gone with its socket.
+    # Unread messages go with their socket.
     send, recv = late_reader(guest, node, 5, 8000, PAIR)
     send.expect("^sent 5$")
     wait_for(node, guest, lambda now: now["ib_rx_total_incs"] == before["ib_rx_total_incs"] + 5)
@@ -149,7 +154,7 @@ def test_gauges(node, tools, guest):
 
 
 def test_holders(node, tools, guest):
-    """Bound or not, also in another network namespace."""
+    """Holders are listed if they are bound or not, and also in another network namespace."""
     assert info(node, tools, "--holders") == {"holders": []}
     node.run("ip netns add other && ip -n other link set lo up")
     try:
@@ -166,7 +171,7 @@ def test_holders(node, tools, guest):
         rows = node.run([tools / "rds-info", "--holders"]).out.splitlines()
         assert rows[1:2] == ["RDS Socket Holders:"] and len(rows) == 3 + 4
         assert node.unload().status != 0
-        # Not root, which may not look at others' processes.
+        # Users other than root may not inspect processes of others.
         other = node.run(["setpriv", "--reuid", "65534", "--clear-groups", tools / "rds-info", "--holders"], check=False)
         assert other.status == 1 and "run as root" in other.err, str(other)
         for process in held:
@@ -179,7 +184,7 @@ def test_holders(node, tools, guest):
 
 @pytest.mark.long
 def test_report(node, tools, guest):
-    """One archive has it all, and no key of memory."""
+    """One archive has all parts of a report, and none of them has a memory key."""
     ping(tools, node, B, A)
     held = node.start(["python3", guest / "hold.py", A])
     held.expect("^open$")
@@ -205,7 +210,7 @@ def test_report(node, tools, guest):
         for name in names:
             if "/rdma/" in name:
                 assert not re.search("[rl]key", read(name.removeprefix("rds-report/"))), name
-        # What is not there is told of in both places.
+        # Missing parts are reported in both places.
         told = [x.removeprefix("rds-info: not in the report: ") for x in result.err.splitlines()]
         assert told == read("missing.txt").splitlines(), str(result)
         again = node.run([tools / "rds-info", "--report", path], check=False)

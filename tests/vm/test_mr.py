@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Memory regions, registered, used by peers, and gone; and peers that serve no operations on theirs."""
+"""Memory regions that are registered, used by peers and freed, and peers that serve no operations
+on theirs."""
 
 from contextlib import contextmanager
 
@@ -24,7 +25,7 @@ def test_regions(node, tools, guest):
 
 @pytest.mark.parametrize("case", (
     "processes", "stress", "forked", "flushed", "at_once",
-    # So many operations take a minute on the debug kernel.
+    # These make many operations, which take a minute on the debug kernel.
     *(pytest.param(x, marks=pytest.mark.flavors("release")) for x in ("unread", "unasked"))))
 def test_pinning(case, node, guest):
     node.run(["python3", guest / "pinning.py", case], timeout=300)
@@ -38,7 +39,8 @@ def test_memory_that_cannot_be_pinned(node, guest):
 
 
 def test_pins_are_long_term(node, guest):
-    """The kernel moves memory away first that it may have to move later."""
+    """Pins are long-term, so that the kernel first moves the memory that it may have to move later.
+    """
     foll_longterm = 1 << 8
     with Probes(node, "pin_user_pages_fast flags=%dx:u32") as probes:
         node.run(["python3", guest / "pinning.py", "flushed"])
@@ -48,7 +50,7 @@ def test_pins_are_long_term(node, guest):
 
 @contextmanager
 def file_system(node):
-    """A folder on a file system that has to know of each page that is written."""
+    """Mounts a file system that has to be notified of each written page. Yields its folder."""
     folder = "/run/files"
     node.run(f"mkdir -p {folder} && mount -t 9p -o trans=virtio,version=9p2000.L,cache=mmap files {folder}")
     try:
@@ -59,14 +61,15 @@ def file_system(node):
 
 @pytest.mark.parametrize("case", (pytest.param("writable", marks=pytest.mark.long), "read_only", "refused", "truncated"))
 def test_kinds(case, node, guest):
-    """What programs may have as memory: what is written is there, and nowhere else; what cannot be used is refused."""
+    """Programs may use several kinds of memory. Written data goes there and nowhere else, and
+    memory that cannot be used is refused."""
     with file_system(node) as folder:
         node.run(["python3", guest / "kinds.py", int(node.kind == "rxe"), folder, case], timeout=300)
 
 
 @contextmanager
 def huge_pages(node):
-    """Some of them are set aside, and the kernel makes more where it is asked to."""
+    """Reserves some huge pages, and lets the kernel make others on request."""
     aside, made = "/proc/sys/vm/nr_hugepages", "/sys/kernel/mm/transparent_hugepage/enabled"
     node.run(f"echo 8 >{aside} && echo madvise >{made} && [ $(cat {aside}) = 8 ]")
     try:
@@ -75,15 +78,15 @@ def huge_pages(node):
         node.run(f"echo 0 >{aside}; echo never >{made}")
 
 
-# The release kernel has none, see configs/debug.config.
+# The release kernel has no huge pages: see configs/debug.config.
 @pytest.mark.flavors("debug")
 def test_huge_pages(node, guest):
-    """As Oracle's buffers have them."""
+    """Huge pages work, as in Oracle's buffers."""
     with huge_pages(node):
         node.run(["python3", guest / "kinds.py", int(node.kind == "rxe"), "/", "huge"], timeout=300)
 
 
-# On iWARP nobody can tell: drivers say different things of what was agreed on.
+# On iWARP this cannot be detected, as drivers report different values for what was negotiated.
 @pytest.mark.kinds("rxe")
 @pytest.mark.long
 def test_peer_that_serves_nothing(node, tools, guest):

@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Messages over each MTU that RoCE fabrics use, over two that differ, and while it changes."""
+"""Messages over each MTU of RoCE fabrics, over two different MTUs, and during changes of the MTU.
+"""
 
 import pytest
 from rdsvm.cluster import PAIR
 from traffic import Streams, counters, exchange, let_packets_pass
 
 NETDEVS = ("rdsv0", "rdsv1")
-# Bytes of payload in a packet, by the MTU of the network device: the device leaves room for headers and takes the next
-# smaller of the MTUs that InfiniBand knows.
+# Bytes of payload in a packet, by the MTU of the network device. The RDMA device leaves room for
+# headers and uses the next smaller MTU of InfiniBand.
 PAYLOAD = {1500: 1024, 2200: 2048, 4200: 4096}
-# Of Ethernet, IPv4, UDP and InfiniBand, and the checksum at the end.
+# Headers of Ethernet, IPv4, UDP and InfiniBand, and the checksum at the end.
 HEADERS = 14 + 20 + 8 + 12 + 4
 COUNT, SIZE = 100, 8192
 
 
 @pytest.fixture
 def mtu(node):
-    """Sets the MTUs of both ends; they are as before in the end."""
+    """Sets the MTUs of both ends, and restores them at the end."""
     before = [node.read_file(f"/sys/class/net/{x}/mtu").strip() for x in NETDEVS]
 
     def change(*values):
@@ -26,7 +27,7 @@ def mtu(node):
     yield change
     change(*before)
     node.stop_all()
-    # Connections keep the MTU that they were made with.
+    # Connections keep the MTU with which they were made.
     node.forget()
 
 
@@ -40,7 +41,7 @@ def mtu(node):
 def test_packets_are_as_large_as_both_ends_take(node, tools, guest, mtu, ends):
     mtu(*ends)
     node.forget()
-    # Each of the messages has many packets that are full.
+    # Each message takes many full packets.
     seen = node.start(["python3", guest / "packets.py", NETDEVS[1], COUNT])
     seen.expect("^ready$")
     exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=COUNT, sizes=SIZE)
@@ -53,7 +54,7 @@ def test_packets_are_as_large_as_both_ends_take(node, tools, guest, mtu, ends):
     "change", [(4200, 1500), (1500, 4200)], ids=lambda x: "-to-".join(map(str, x))
 )
 def test_mtu_changes_under_load(node, tools, guest, mtu, change):
-    """No message gets lost. A connection whose packets do not fit any more is made anew."""
+    """No message is lost. A connection whose packets no longer fit is made again."""
     before, after = change
     mtu(before, before)
     node.forget()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """First messages between addresses whose neighbours the kernel does not know yet.
 
-All other labs have permanent entries in their neighbour tables."""
+All other labs have permanent entries in their neighbour tables.
+"""
 
 import json
 from contextlib import contextmanager
@@ -10,10 +11,10 @@ import pytest
 
 pytestmark = pytest.mark.impls("rust")
 
-# Of each the neighbours are unknown once.
+# The number of wires. The neighbours of each are unknown once.
 WIRES = 3
-# The connection manager waits for twice that when it has missed the answer. Only the quickest of
-# all wires has to be within it, so a machine that is busy does no harm.
+# The connection manager waits twice this time when it has missed the answer. Only the fastest wire
+# has to meet the limit, so a busy machine does not matter.
 LIMIT = 1
 
 
@@ -23,7 +24,8 @@ def ends(wire):
 
 @contextmanager
 def new_wires(node, guest):
-    """Wires with an RDMA device and one address on each end, and no entry in a neighbour table."""
+    """Creates wires with an RDMA device and one address on each end, without entries in neighbour
+    tables."""
     names = [(f"rdsn{wire}a", f"rdsn{wire}b") for wire in range(WIRES)]
     for wire, both in enumerate(names):
         node.run("ip link add {} type veth peer name {}".format(*both))
@@ -44,7 +46,7 @@ def new_wires(node, guest):
 
 @pytest.mark.on_siw("release")
 def test_first_message(node, guest):
-    """A neighbour may answer before the connection manager waits for that."""
+    """A neighbour may answer before the connection manager waits for the answer."""
     with new_wires(node, guest) as names:
         for netdev in (netdev for both in names for netdev in both):
             known = json.loads(node.run(f"ip -4 -j neigh show dev {netdev}").out)

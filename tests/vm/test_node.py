@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""One node: loopback, and two soft RDMA devices on the ends of a veth pair."""
+"""Tests on one node: loopback, and two soft RDMA devices on the ends of a veth pair."""
 
 import re
 import time
@@ -22,14 +22,15 @@ def test_ping(node, tools, ends):
 
 
 def test_user_of_pings_has_no_privilege(node):
-    """And nor has that of one end of the streams."""
+    """The user of pings has no privileges. One end of the streams has the same user."""
     told = node.run(["/bin/cat", "/proc/self/status"], user=USER).out
     assert re.search(rf"^Uid:(\t{USER}){{4}}$", told, re.M) and re.search(r"^Groups:\s*$", told, re.M), told
     assert re.findall(r"^Cap(?:Inh|Prm|Eff|Amb):\t(\w+)$", told, re.M) == 4 * ["0" * 16], told
 
 
 def test_second_of_a_guest(node):
-    """It is one of the host's, or a longer one: no time limit in the guest ends early."""
+    """A second in the guest is at least a second of the host, so no time limit in the guest ends
+    early."""
     start = time.monotonic()
     node.run(["sleep", "1"])
     assert time.monotonic() - start >= 0.99
@@ -63,14 +64,15 @@ def test_many_sockets(node, tools, ends):
 
 @pytest.mark.impls("rust")
 def test_slow_reader(node, guest):
-    """C's two ends in one kernel do not tell each other that a congestion is over."""
+    """C RDS is not tested: its two ends in one kernel do not notify each other of the end of a
+    congestion."""
     run_slow_reader(guest, (node, PAIR[0]), (node, PAIR[1]))
 
 
 @pytest.mark.impls("rust")
 @pytest.mark.parametrize("host", ("127.0.0.1", pytest.param("::1", marks=pytest.mark.long)))
 def test_slow_reader_on_loopback(node, guest, host):
-    """C has no back-pressure here."""
+    """C RDS has no back-pressure on loopback."""
     run_slow_reader(guest, (node, host), (node, host))
 
 
@@ -78,7 +80,7 @@ def test_slow_reader_on_loopback(node, guest, host):
 @pytest.mark.impls("rust")
 @pytest.mark.kinds("rxe")
 def test_stuck_reader(node, guest):
-    """On the loopback address: the kind of devices does not matter."""
+    """This runs on loopback, so the kind of devices does not matter."""
     assert node.run(["python3", guest / "stuck_reader.py"], timeout=120).out == "all\n"
 
 
@@ -86,7 +88,7 @@ def test_stuck_reader(node, guest):
 @pytest.mark.impls("rust")
 @pytest.mark.kinds("rxe")
 def test_readers(node, guest):
-    """C wakes all who wait at a socket, whatever they wait for."""
+    """C RDS is not tested: it wakes all waiters of a socket, whatever they wait for."""
     assert node.run(["python3", guest / "readers.py", "127.0.0.1"], timeout=120).out == "all\n"
 
 
@@ -98,7 +100,7 @@ def test_link_local(node, guest):
         there_and_back(guest, *ends)
 
 
-# KASAN keeps what was freed for a while.
+# KASAN keeps freed memory for a while.
 @pytest.mark.flavors("release")
 @pytest.mark.impls("rust")
 def test_receivers_that_are_gone(node, guest):
@@ -107,20 +109,21 @@ def test_receivers_that_are_gone(node, guest):
     assert int(result.out) < 500, "1,000 were closed"
 
 
-# As many sockets take minutes there. C's table is full before.
+# On the debug kernel this number of sockets takes minutes. The table of C RDS is full earlier.
 @pytest.mark.flavors("release")
 @pytest.mark.impls("rust")
 @pytest.mark.kinds("rxe")
 def test_no_port_left(node, guest):
-    """More sockets than C's table takes for the whole machine. The next one gets none, and others get theirs."""
+    """There are more sockets than the table of C RDS takes for the whole machine. The next socket
+    gets no port on this address; other addresses have ports."""
     assert int(node.run(["python3", guest / "ports.py"], timeout=300).out) > 60000
 
 
-# Nothing gets to a device.
+# No message reaches a device.
 @pytest.mark.impls("rust")
 @pytest.mark.kinds("rxe")
 def test_noise(node, tools):
-    """A program that asks for what cannot be hides no message of a connection."""
+    """Failed requests of one program do not suppress log lines about a connection."""
     mark = node.mark("noise")
     node.run(["python3", "-c", "import socket\n"
               "s = socket.socket(socket.AF_RDS, socket.SOCK_SEQPACKET, 0)\n"

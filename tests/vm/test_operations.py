@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Operations on memory of peers: RDMA reads and writes, and atomics."""
+"""RDMA reads, RDMA writes and atomic operations on memory of peers."""
 
 import pytest
 from faults import EVERYWHERE, KNOBS, faults, faults_within, place, place_of_rust
@@ -9,7 +9,7 @@ from traffic import (counters, let_packets_pass, losing, messages, new_devices, 
                      silence_limit, unchanged, wait_for)
 
 pytestmark = pytest.mark.impls("rust")
-# The debug kernel takes too long for so many connections with so few CPUs.
+# The debug kernel takes too long for this number of connections on few CPUs.
 CASES = (pytest.param("first_of_all", marks=pytest.mark.flavors("release")), "transfers", "silent", "cookies", "for_dest",
          "over_ipv6", "read_only", "atomics", "closed", "killed",
          pytest.param("unfenced", marks=pytest.mark.long), "unread",
@@ -17,7 +17,7 @@ CASES = (pytest.param("first_of_all", marks=pytest.mark.flavors("release")), "tr
 
 
 def operate(node, guest, case, **kwargs):
-    """A case of operate.py."""
+    """Runs a case of operate.py."""
     node.run(["python3", guest / "operate.py", int(node.kind == "rxe"), case], **kwargs)
 
 
@@ -46,8 +46,8 @@ def test_statuses_in_turn(node, guest):
     node.run(["python3", guest / "statuses.py", "in_turn"], timeout=300)
 
 
-# Soft-iWARP does not tell of a write that it was refused, TCP gives nothing up before its connection, what comes behind a
-# read waits for its end, and there are no atomic operations.
+# Soft-iWARP does not report that a write was refused. TCP gives up nothing before its connection.
+# Messages behind a read wait for its end. There are no atomic operations.
 @pytest.mark.race
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("case", (pytest.param("refused", marks=pytest.mark.long), "dropped", "unanswered", "fenced_atomics"))
@@ -55,9 +55,9 @@ def test_statuses_of_roce(case, node, guest):
     node.run(["python3", guest / "statuses.py", case], timeout=300)
 
 
-# As the CM says it.
+# The CM's reason for a rejection.
 STALE_CONNECTION = 10
-# What does not go, and of how many percent.
+# Faults by name, with their probability in percent.
 FAULTS = {"memory": (("failslab", "fail_page_alloc"), 1), "device": (
     ("rds_faults/fail_map", "rds_faults/fail_alloc_mr", "rds_faults/fail_post"), 5)}
 
@@ -65,7 +65,8 @@ FAULTS = {"memory": (("failslab", "fail_page_alloc"), 1), "device": (
 @pytest.mark.flavors("debug")
 @pytest.mark.parametrize("what", FAULTS)
 def test_faults(what, node, guest):
-    """Each step of a registration and of an operation fails now and then: pages, mappings, regions, work requests."""
+    """Steps of a registration and of an operation fail at random: pages, mappings, regions, work
+    requests."""
     names, probability = FAULTS[what]
     with faults(node, *names, probability=probability, min_order=0):
         operate(node, guest, "short_of_memory", timeout=600)
@@ -75,7 +76,8 @@ def test_faults(what, node, guest):
 @pytest.mark.flavors("debug")
 @pytest.mark.parametrize("whose", ("own", "device"))
 def test_each_step(whose, node, guest):
-    """Each of them fails once, and then all is well: nothing is pinned or charged, and the next one goes."""
+    """Each step fails once without a lasting effect: nothing stays pinned or charged, and the next
+    operation succeeds."""
     node.forget()
     with faults_within(node, (1, 2), "rds_faults/lose_registration", probability=0), \
             faults(node, "failslab", "fail_page_alloc", "fail_usercopy", *FAULTS["device"][0], probability=0, min_order=0):
@@ -83,8 +85,8 @@ def test_each_step(whose, node, guest):
     operate(node, guest, "cookies")
 
 
-# By whom a device's own queue pair is made: who registers memory, the worker that connects the two ends, and who hears at one end
-# what the other asks for.
+# Functions that create a device's own queue pair: in the caller that registers memory, in the
+# worker that connects the two ends, and in the listener that gets the request at one end.
 MAKERS = {"caller": r"7mr_pool.*6MrPool6region$", "worker": r"6reg_qp.*6Making.*8WorkItem3run$",
           "listener": r"8Listener.*6reg_qp8ExpectedE8on_event"}
 
@@ -94,7 +96,7 @@ MAKERS = {"caller": r"7mr_pool.*6MrPool6region$", "worker": r"6reg_qp.*6Making.*
 @pytest.mark.parametrize("maker", (
     pytest.param(x, marks=pytest.mark.long) if x == "worker" else x for x in MAKERS))
 def test_each_step_of_the_first_registration(maker, node, guest):
-    """It is refused, or done all the same, and the next one is done."""
+    """The first registration is refused or succeeds, and the next one succeeds."""
     node.forget()
     with faults_within(node, EVERYWHERE, "rds_faults/fail_post", probability=0), \
             faults_within(node, place_of_rust(node, MAKERS[maker]), "failslab", "fail_page_alloc", "fail_usercopy",
@@ -106,7 +108,7 @@ def test_each_step_of_the_first_registration(maker, node, guest):
 
 @pytest.mark.flavors("debug")
 def test_no_region_left(node, guest):
-    # Those that are kept for later go.
+    # This frees the regions that are kept for later use.
     node.forget()
     with faults(node, "rds_faults/fail_alloc_mr", probability=100):
         operate(node, guest, "exhausted")
@@ -115,29 +117,30 @@ def test_no_region_left(node, guest):
 
 @pytest.mark.flavors("debug")
 @pytest.mark.parametrize("case,times,space", (
-    # A new queue pair does it.
+    # A new queue pair registers the memory.
     ("registered", 1, 0),
     pytest.param("unregistered", 2, 0, marks=pytest.mark.long),
-    # The second work request.
+    # The second work request is lost.
     ("not_ended", 1, 2)))
 def test_lost_registration(case, times, space, node, guest):
-    """A device that never says that it has registered memory, or ended that, is not waited for without end, and
-    does so again with a queue pair that is made for it."""
+    """A device never reports that it has registered memory, or invalidated it. The wait has a
+    limit, and a new queue pair then works."""
     operate(node, guest, "cookies")
     with faults(node, "rds_faults/lose_registration", probability=100, times=times, space=space):
         operate(node, guest, case)
         assert node.run(f"cat {KNOBS}/lose_registration/times").out.strip() == "0"
-    # It may have been given up for a while.
+    # The device may be in a back-off period.
     node.run(["python3", guest / "unanswered.py", "later"], timeout=300)
     operate(node, guest, "cookies")
 
 
-# Soft-iWARP speaks to itself over the network.
+# Soft-iWARP connects to itself over the network.
 @pytest.mark.on_siw
 @pytest.mark.kinds("siw")
 def test_device_that_does_not_answer_itself(node, guest):
-    """One of those who want to register memory waits for it, and the others do not wait after that."""
-    # There is a queue pair for it as soon as there was one registration.
+    """One of the programs that register memory waits for the device. After that the others fail
+    without a wait."""
+    # The first registration would leave a queue pair for this.
     node.forget()
     with Probes(node, "siw_connect") as probes:
         node.run("for d in lo rdsv0 rdsv1; do tc qdisc add dev $d root netem loss 100%; done")
@@ -153,8 +156,8 @@ def test_device_that_does_not_answer_itself(node, guest):
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("whose", ("asking", "answering"))
 def test_number_that_is_still_known(whose, node, guest):
-    """A device that has gone and comes again numbers its queue pairs as before, and the CM takes one of them for that of an
-    earlier connection: another number is taken."""
+    """A device that was removed and added again numbers its queue pairs from the start. The CM
+    takes one of them for that of an earlier connection, so another number is used."""
     node.forget()
     new_devices(node, guest)
     mark = node.mark("a number is known")
@@ -168,7 +171,7 @@ MASKS = {"registration": 1, "atomics": 2, "initiator-depth": 4, "responder-resou
 
 
 def less_able(node, guest, lacking, bit):
-    """A case of less_able.py, with a bit of the mask."""
+    """Runs a case of less_able.py with a bit of the mask set."""
     mask = f"{KNOBS}/mask_caps"
     node.run(f"echo {bit} >{mask}")
     try:
@@ -184,34 +187,35 @@ def less_able(node, guest, lacking, bit):
 @pytest.mark.parametrize("lacking", (
     x if x in ("registration", "sges", "region-pages") else pytest.param(x, marks=pytest.mark.long) for x in MASKS))
 def test_less_able_device(lacking, node, guest):
-    """What a device cannot do is refused, and all else works."""
+    """Operations that the device does not support are refused, and all others work."""
     less_able(node, guest, lacking, MASKS[lacking])
 
 
-# Soft-iWARP has no atomic operations, and is not asked.
+# Soft-iWARP has no atomic operations, and is not asked for any.
 @pytest.mark.flavors("debug")
 @pytest.mark.kinds("rxe")
 def test_device_that_refuses_masks(node, guest):
-    """It says that it has masked atomic operations, and takes none."""
+    """The device claims masked atomic operations, and refuses them."""
     less_able(node, guest, "masked-atomics", 64)
 
 
 @pytest.mark.flavors("debug")
 @pytest.mark.kinds("rxe")
 def test_device_with_masks(node, guest):
-    """It takes masked atomic operations, as plain ones."""
+    """The device accepts masked atomic operations, which serve as plain ones."""
     less_able(node, guest, "masks", 256)
 
 
 @pytest.mark.flavors("debug")
 @pytest.mark.kinds("rxe")
 def test_device_that_refuses_atomics(node, guest):
-    """As some of mlx5 do: with EOPNOTSUPP, when they are posted."""
+    """Some mlx5 devices refuse atomic operations when they are posted, with EOPNOTSUPP."""
     less_able(node, guest, "refused-atomics", 128)
 
 
 def between(owner, user, guest, rounds, *how):
-    """Operations of a program on one node, on memory of one on the other. rdma_end.py says how."""
+    """Runs operations of a program on one node on memory of a program on the other. rdma_end.py
+    describes the modes."""
     (n, here), (m, there) = owner, user
     first = n.start(["python3", guest / "rdma_end.py", "owner", here, there, rounds, *how])
     first.expect("ready")
@@ -229,7 +233,7 @@ def test_two_nodes(pair, guest):
     ends = [(pair[0], A), (pair[1], B)]
     for way in (ends, ends[::-1]):
         between(*way, guest, 2)
-    # The most bytes and pieces that there may be: as many packets on each kind of devices.
+    # The maximum of bytes and pieces takes as many packets on each kind of device.
     if pair[0].kind == "rxe":
         between(*ends, guest, 1, "most")
 
@@ -238,7 +242,7 @@ def test_two_nodes(pair, guest):
 @pytest.mark.kinds("rxe")
 @pytest.mark.pairs("rust-rust")
 def test_atomics_of_two_nodes(pair, guest):
-    """Programs on one node change numbers of one on the other at the same time."""
+    """Programs on one node change numbers of a program on the other at the same time."""
     program, count, users = guest / "atomics_end.py", 50, 2
     owner = pair[0].start(["python3", program, "owner", A, count, users])
     owner.expect("ready")
@@ -247,17 +251,19 @@ def test_atomics_of_two_nodes(pair, guest):
     owner.wait(60, check=True)
 
 
-# Answers go before operations that wait to be posted, and behind those that the device has: 126 MiB of the long ones.
+# Answers go before operations that wait to be posted. They go behind those that the device already
+# has: 126 MiB of the long ones.
 @pytest.mark.pairs("rust-rust")
 @pytest.mark.parametrize("what, size", (
     pytest.param("write", 64 << 10, id="write-short"),
     pytest.param("read", 64 << 10, id="read-short", marks=pytest.mark.long("release", "debug")),
-    # So much takes minutes on the debug kernel.
+    # This amount takes minutes on the debug kernel.
     pytest.param("read", 1 << 20, id="read-long", marks=pytest.mark.flavors("release")),
     pytest.param("write", 1 << 20, id="write-long",
                  marks=[pytest.mark.flavors("release"), pytest.mark.long("release")])))
 def test_operations_without_end(patient, guest, what, size):
-    """A node that does nothing but operate on memory of its peer answers the peer, and is not given up."""
+    """A node that only operates on memory of its peer still answers the peer, and is not given up.
+    """
     pair = a, b = patient
     program = ["python3", guest / "one_sided.py"]
     with silence_limit(4, *pair):
@@ -265,7 +271,7 @@ def test_operations_without_end(patient, guest, what, size):
         user.expect("^ready$")
         before = counters(b, guest)
         target = b.start([*program, "target", B, A])
-        # It asks for the second time when it was answered.
+        # The second keepalive is sent after an answer to the first.
         seen = wait_for(b, guest, lambda now: now["conn_keepalive_sent"] > before["conn_keepalive_sent"] + 1)
         for process in (user, target):
             process.write("", close=True)
@@ -274,7 +280,8 @@ def test_operations_without_end(patient, guest, what, size):
 
 
 def under_way(pair, guest, rounds):
-    """Operations of a program on b that does again what ends with a connection, on memory of one on a."""
+    """Starts operations of a program on b on memory of a program on a. It repeats those that end
+    with a connection."""
     first = pair[0].start(["python3", guest / "rdma_end.py", "owner", A, B, rounds])
     first.expect("ready")
     return first, pair[1].start(["python3", guest / "rdma_end.py", "user", B, A, rounds, "insist"])
@@ -287,7 +294,8 @@ def done(first, second):
 
 @pytest.mark.pairs("rust-rust")
 def test_packets_lost(pair, guest):
-    """One packet of a hundred is lost: what soft-RoCE does not send again in time ends, and can be done again."""
+    """One packet of a hundred is lost. Operations that soft-RoCE does not repair in time end, and
+    can be repeated."""
     with losing(pair, 1):
         done(*under_way(pair, guest, 20))
 
@@ -295,7 +303,8 @@ def test_packets_lost(pair, guest):
 @pytest.mark.long
 @pytest.mark.pairs("rust-rust")
 def test_packets_lost_of_operations_with_messages(pair, guest):
-    """Each is told of once, and its message comes once, or not at all if the operation ended with a connection."""
+    """Each operation is reported once. Its message arrives once, or never if the operation ended
+    with a connection."""
     program, (a, b) = ["python3", guest / "together.py"], pair
     with losing(pair, 3):
         owner = a.start([*program, "owner", A, B, 300])
@@ -304,11 +313,12 @@ def test_packets_lost_of_operations_with_messages(pair, guest):
         done(owner, user)
 
 
-# A cut wire ends no connection of iWARP.
+# On iWARP a cut wire ends no connection.
 @pytest.mark.kinds("rxe")
 @pytest.mark.pairs("rust-rust")
 def test_wire_cut(pair, guest, flavor):
-    """Operations that are under way when a connection is lost end, and the memory can be used on the next."""
+    """Operations in progress end with the connection, and the memory can be used on the next one.
+    """
     _, b = pair
     ends = under_way(pair, guest, messages(flavor, 80))
     let_packets_pass(guest, b, b.netdevs[0], 100)
@@ -326,26 +336,28 @@ def test_with_c(owner, pair, guest):
     if owner == "c":
         ends.reverse()
     between(*ends, guest, 5)
-    # test_two_nodes has the most that this module uses.
+    # test_two_nodes covers the maximum that this module uses.
     if owner == "rust":
         between(*ends, guest, 1, "most")
 
 
-# How memory is registered, with a connection and as what comes first, and what C says of it: ENODEV if the local address has
-# had no connection at all.
+# Ways to register memory, on a connection or as the first call of all, and the answers of C RDS.
+# ENODEV means that the local address has never had a connection.
 REGISTRATIONS = {"get": ["EOPNOTSUPP"], "dest": ["EOPNOTSUPP"], "map": ["registered"], "unflagged": ["registered"],
                  **dict.fromkeys(("get-first", "dest-first"), ["EOPNOTSUPP", "ENODEV"]), "map-first": ["EAGAIN"]}
-# What becomes of an operation of the peer's on it, and the two numbers, that of the owner, 5, and that of the user, 9.
+# Outcome of a peer's operation on the memory, and the final numbers of the owner (5 at first) and
+# of the user (9).
 OPERATIONS = {"read": ("SUCCESS", 5, 5), "write": ("SUCCESS", 9, 9), "add": ("REMOTE_ERROR", 5, 9),
               "swap": ("REMOTE_ERROR", 5, 9)}
-# C asks soft-RoCE for masked operations only, and forgets the message if that has none.
+# C RDS asks soft-RoCE for masked operations only, and forgets the message if the device has none.
 REFUSED = "RDS/IB: atomic ib_post_send to .* returned -22"
-# It knows no connection in setsockopt().
+# C RDS knows no connection in setsockopt().
 NO_CONNECTION = r"RDS/IB: rds_ib_get_mr failed \(errno=-95\)"
 
 
 def start_with_c(ends, guest, registration, operation):
-    """An owner and a user of memory, see with_c.py, on a connection that was not there before."""
+    """Starts an owner and a user of memory (see with_c.py) on a connection that was not used
+    before."""
     (m, here), (n, there) = ends
     tos = new_type()
     programs = [node.start(["python3", guest / "with_c.py", *rest, tos, registration, operation])
@@ -361,7 +373,7 @@ def start_with_c(ends, guest, registration, operation):
 @pytest.mark.parametrize("operation", ("read", "write"))
 @pytest.mark.parametrize("owner", ("rust", "c"))
 def test_used_once_with_c(owner, operation, pair, guest):
-    """Memory for one use is gone when the message of its use is there."""
+    """Memory for a single use is released when the message with its use arrives."""
     ends = [(pair[0], A), (pair[1], B)]
     if owner == "c":
         ends.reverse()
@@ -377,7 +389,7 @@ def test_used_once_with_c(owner, operation, pair, guest):
 @pytest.mark.parametrize("registration", REGISTRATIONS)
 @pytest.mark.parametrize("owner", ("rust", "c"))
 def test_each_with_c(owner, registration, pair, guest):
-    """Documentation/rdma.md has the table."""
+    """The table is in Documentation/rdma.md."""
     ends = [(pair[0], A), (pair[1], B)]
     if owner == "c":
         ends.reverse()
@@ -406,6 +418,7 @@ def test_each_with_c(owner, registration, pair, guest):
         first.write("end\n")
         number = first.wait(60, check=True).out.split()[-1]
         assert int(number) == wanted[1], (operation, number)
-        # A peer whose device has refused a key disconnects: that may be seen before the refusal.
+        # A peer whose device has refused a key disconnects. The disconnect may be noticed before
+        # the refusal.
         told = [wanted[0], "DROPPED"] if wanted[0] == "REMOTE_ERROR" else [wanted[0]]
         assert second_told in ("", *(f"{x} {wanted[2]}" for x in told)), operation

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Short messages that share frames when much is in flight: none is lost, and only peers that know of
-it get such frames."""
+"""Packed frames, which short messages share when much is in flight. No message is lost, and only
+peers that support such frames get them."""
 
 import pytest
 from rdsvm.cluster import PAIR, wire_address
@@ -10,13 +10,14 @@ from traffic import (counters, exchange, late_reader, ping, read_late, slow_down
 A, B = wire_address(0, 1), wire_address(0, 2)
 
 
-# On the debug kernel the sender may be slower than the wire; on iWARP a send is done when TCP has it.
+# On the debug kernel the sender may be slower than the wire. On iWARP a send is complete when TCP
+# has it.
 @pytest.mark.flavors("release")
 @pytest.mark.kinds("rxe")
 @pytest.mark.impls("rust")
 def test_short_messages_wait_when_much_is_in_flight(slow_node, tools, guest):
-    """Of 100 messages the first go alone, the send ring has room for all, and the others share frames:
-    37 of them have room in one."""
+    """The first of 100 messages go alone, while the send ring has room for all. The others share
+    frames: 37 of them fit into one."""
     ping(tools, slow_node, PAIR[1], PAIR[0])
     before, count = counters(slow_node, guest), 100
     read_late(*late_reader(guest, slow_node, count, 64, PAIR), count)
@@ -27,8 +28,8 @@ def test_short_messages_wait_when_much_is_in_flight(slow_node, tools, guest):
 @pytest.mark.on_siw
 @pytest.mark.impls("rust")
 def test_streams_of_short_messages(slow_node, tools, guest, load):
-    """Each frame with several messages arrives as one. The device tries often, as frames would be
-    lost with the connection."""
+    """Each packed frame arrives once. The device retries often, because frames would be lost with
+    the connection."""
     load("rds_ib_retry_count=7")
     before = counters(slow_node, guest)
     exchange(tools, (slow_node, PAIR[0]), (slow_node, PAIR[1]), count=2000, sizes="0..600")
@@ -51,12 +52,12 @@ def test_c_gets_no_such_frames(pair, tools, guest, flavor):
             assert counters(m, guest)["ib_tx_packed"] == 0
 
 
-# On iWARP a cut wire ends no connection: TCP goes on trying for a quarter of an hour.
+# On iWARP a cut wire ends no connection: TCP retries for a quarter of an hour.
 @pytest.mark.kinds("rxe")
 @pytest.mark.flavors("release")
 @pytest.mark.pairs("rust-rust")
 def test_lost_frames_are_sent_again(pair, tools, guest):
-    """The connection ends under load, and the messages are packed anew on the next one."""
+    """The connection ends under load, and its messages are packed again on the next one."""
     slow_down(*((m, m.netdevs[0]) for m in pair))
     a, b = pair
     before = counters(a, guest)

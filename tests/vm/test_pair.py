@@ -20,8 +20,9 @@ A6, B6 = wire_address6(0, 1), wire_address6(0, 2)
 
 
 def lost_by_either(pair, marks):
-    """Waits until the connection is lost. Who has nothing on its way does not notice that."""
-    # The words of both implementations.
+    """Waits until either node has lost the connection. A node with nothing in flight does not
+    notice the loss."""
+    # The texts of both implementations.
     first_log(pair, r": disconnected|disconnecting and reconnecting", marks, timeout=120)
 
 
@@ -36,7 +37,7 @@ def test_ping_both_ways(pair, tools, version):
 @pytest.mark.on_siw
 @pytest.mark.pairs("rust-rust")
 def test_link_local(pair, guest):
-    """From and to link-local addresses, and between those and others."""
+    """Messages between link-local addresses, and between these and other addresses."""
     netdevs = [m.netdevs[0] for m in pair]
     addresses = ("fe80::771", "fe80::772")
     with with_addresses(*zip(pair, netdevs, addresses)):
@@ -46,7 +47,7 @@ def test_link_local(pair, guest):
 
 @pytest.mark.parametrize("first", (*(pytest.param(x, marks=pytest.mark.long) for x in "ab"), "both"))
 def test_first_to_connect(pair, tools, guest, first):
-    """A connection that there was not yet: whoever asks for it, all pings are answered."""
+    """A connection is new. All pings are answered, whichever node connects first."""
     ends = list(zip(pair, new_addresses(guest, pair)))
     ways = [way for name, way in (("a", ends), ("b", ends[::-1])) if first in (name, "both")]
     pings = [m.start([tools / "rds-ping", "-c", 3, "-i", "10ms", "-W", "60", "-I", own, peer])
@@ -58,13 +59,15 @@ def test_first_to_connect(pair, tools, guest, first):
         ping(tools, m, peer, own)
 
 
-# Two of C's that cross reject each other, and try again. The debug kernel may not ask within a second.
+# Crossing requests of two C nodes reject each other and are repeated. The debug kernel may take
+# more than a second for a request.
 @pytest.mark.race
 @pytest.mark.on_siw
 @pytest.mark.flavors("release")
 @pytest.mark.pairs("rust-rust")
 def test_requests_cross(pair, tools, guest):
-    """Both ask for a connection before either has heard of the other: one of the two comes up, and stays."""
+    """Both nodes connect before either has the request of the other. One of the two connections
+    comes up, and stays."""
     a, b = pair
     forget_each_other(tools, pair, B)
     ends = (a, A, B), (b, B, A)
@@ -73,15 +76,15 @@ def test_requests_cross(pair, tools, guest):
         pings = [m.start([tools / "rds-ping", "-c", "1", "-W", "60", "-I", own, peer]) for m, own, peer in ends]
         states = [wait_for_state(*end, "connecting", "accepting", "up") for end in ends]
     finally:
-        # What is on its way still takes its time, and what follows does not.
+        # Packets in flight are still slow, later ones are not.
         for m in pair:
             m.set_loss(0)
     assert states == ["connecting"] * 2, "the requests were to cross"
     for p in pings:
         p.wait(check=True)
-    # What the counters say of it depends on whose message is first: `crossings` of test_rogue.py has each order.
-    # A request that comes a second behind its withdrawal, which is not slow any more, is taken for that of a peer that
-    # has restarted: the connection comes up twice then.
+    # The counters depend on whose message is first: `crossings` of test_rogue.py has each order.
+    # The withdrawal of a request is not slow any more, so the request may arrive a second after it.
+    # The request is then taken for that of a restarted peer, and the connection comes up twice.
     deadline = time.monotonic() + 60
     while True:
         seen = [connection(*end) for end in ends]
@@ -93,8 +96,10 @@ def test_requests_cross(pair, tools, guest):
 
 @contextmanager
 def losing_confirmations(node, netdev):
-    """RTUs that go out over RoCE v2 and IPv4 get lost for a while. Gives a function that says how many were."""
-    # Offsets from the IP header: the BTH has a UD SEND, the MAD's class is that of the CM, its attribute is RTU.
+    """Loses RTUs that go out over RoCE v2 and IPv4. Yields a function that returns the number of
+    lost RTUs."""
+    # Offsets from the IP header: the BTH has a UD SEND, the class of the MAD is that of the CM, and
+    # its attribute is RTU.
     rtu = "match u8 0x64 0xff at 28 match u8 0x07 0xff at 49 match u16 0x0014 0xffff at 64"
     node.run(f"tc qdisc replace dev {netdev} root handle 1: prio bands 3 priomap {'0 ' * 16}"
              f"&& tc qdisc add dev {netdev} parent 1:3 handle 3: netem loss 100%"
@@ -110,11 +115,12 @@ def losing_confirmations(node, netdev):
         node.run(f"tc qdisc del dev {netdev} root")
 
 
-# iWARP has no confirmation but the first frame.
+# The only confirmation of iWARP is the first frame.
 @pytest.mark.kinds("rxe")
 @pytest.mark.pairs("rust-rust")
 def test_unconfirmed(pair, tools):
-    """The side that accepts takes the first frame for the confirmation that is lost. It stays up when that comes."""
+    """The accepting side takes the first frame as the confirmation, which is lost. It stays up when
+    the confirmation arrives."""
     a, b = pair
 
     def until(condition):
@@ -124,7 +130,7 @@ def test_unconfirmed(pair, tools):
             time.sleep(0.1)
 
     def confirmations():
-        """How many came in."""
+        """Returns the number of received confirmations."""
         return sum(map(int, b.run("cat /sys/class/infiniband/*/ports/1/cm_rx_msgs/rtu").out.split()))
 
     forget_each_other(tools, pair, B)
@@ -133,7 +139,7 @@ def test_unconfirmed(pair, tools):
         ping(tools, a, B)
         ping(tools, b, A)
         assert connection(b, B, A)["state"] == "up" and confirmations() == before
-        # The CM has asked again.
+        # The CM has repeated its reply.
         until(lambda: lost() >= 2)
     until(lambda: confirmations() > before)
     ping(tools, b, A)
@@ -150,7 +156,7 @@ def test_traffic(pair, tools, flavor):
 
 @pytest.mark.pairs("rust-c")
 def test_traffic_when_c_is_lower(pair, tools, guest):
-    """Who is the lower node may ask for a connection at once."""
+    """The lower node may connect at once."""
     a, b = pair
     for first, second in ((0, 1), (1, 0)):
         hosts = new_addresses(guest, pair, lower=1)
@@ -185,7 +191,8 @@ def test_slow_reader(pair, guest, congested):
 
 
 def test_loss(pair, tools, flavor):
-    """One packet of a hundred is lost on each way, of some messages of 1 MiB and of thousands of small ones."""
+    """One packet of a hundred is lost in each direction, from some messages of 1 MiB and from
+    thousands of small ones."""
     a, b = pair
     before = [m.lost() for m in pair]
     with losing(pair, 1):
@@ -196,15 +203,15 @@ def test_loss(pair, tools, flavor):
 
 
 @pytest.mark.kept
-# On iWARP a cut wire ends no connection: TCP goes on trying for a quarter of an hour.
+# On iWARP a cut wire ends no connection: TCP retries for a quarter of an hour.
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("long", (False, pytest.param(True, marks=pytest.mark.long)), ids=("short", "long"))
 def test_wire_cut(pair, tools, guest, flavor, long):
-    """All packets get lost under load and neither node sees its carrier go: for a moment, and until
-    a connection is given up."""
+    """All packets are lost under load while both nodes keep their carriers. The loss is brief, or
+    continues until a connection is given up."""
     a, b = pair
     before, count = sum(m.lost() for m in pair), messages(flavor, 1500)
-    # All may have arrived before the wire is cut, and then the scenario is still to come.
+    # All messages may have arrived before the wire is cut. Then the scenario has to be repeated.
     while sum(m.lost() for m in pair) == before:
         streams = under_load(tools, guest, (a, A), (b, B), a, count=count, sizes="1..8192")
         marks = [m.mark("the wire is cut") for m in pair]
@@ -212,16 +219,16 @@ def test_wire_cut(pair, tools, guest, flavor, long):
             if long:
                 lost_by_either(pair, marks)
             else:
-                # That it is short is the scenario: nothing is waited for.
+                # The scenario is a short cut, so the test sleeps instead of waiting for an event.
                 a.run(["sleep", 0.3])
         streams.finish()
         count *= 2
 
 
-# Soft-RoCE fails the queue pair of the CM for good when it has to send without a way out. C RDS sends while
-# there is no carrier; this module tries not to, but on the debug kernel, which takes its time to notice, it
-# was seen to happen, too. test_wire_cut is for all of them. The longer one ends before the CM repeats a request
-# that it has sent before the driver noticed, which takes 4.8 s after the queue pairs gave up.
+# Soft-RoCE permanently fails the CM's queue pair when it has to send without a route. C RDS sends
+# while there is no carrier. This module avoids that, but it has happened on the debug kernel, which
+# notices the carrier late. test_wire_cut covers all of them. The CM repeats a request from before
+# the driver's notice 4.8 s after the queue pairs gave up. The longer outage ends before that.
 @pytest.mark.flavors("release")
 @pytest.mark.pairs("rust-rust")
 @pytest.mark.parametrize("side, seconds", (
@@ -236,7 +243,7 @@ def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
                          sizes="1..8192", timeout=100)
     marks = [m.mark("the cable is pulled") for m in pair]
     victim.set_link(False)
-    # How long the cable is out is the scenario: nothing is waited for.
+    # The scenario is the duration, so the test sleeps instead of waiting for an event.
     victim.run(["sleep", seconds])
     victim.set_link(True)
     streams.finish()
@@ -245,24 +252,25 @@ def test_link_down_and_up(pair, tools, guest, flavor, side, seconds):
     assert given_up or seconds < 1 or a.kind == "siw", "the queue pairs were to give up"
 
 
-# C RDS takes a new boot for that: test_peer_crashes.
+# C RDS needs a new boot for this: test_peer_crashes.
 @pytest.mark.on_c
 @pytest.mark.pairs("rust-rust", "c-rust")
 def test_peer_reloads_module(pair, tools, guest, flavor):
-    """b starts anew under load: a's old connection to it gives way, and all goes well again."""
+    """Node b reloads the module under load. The old connection of a gives way, and traffic works
+    again."""
     a, b = pair
     streams = under_load(tools, guest, (a, A), (b, B), a, count=100000, sizes="1..8192")
     streams.ends[1].stop()
     b.forget()
     streams.ends[0].stop()
-    with losing(pair, 1):  # so that b, whose sequence numbers are new, has to retransmit
+    with losing(pair, 1):  # makes b retransmit with its new sequence numbers
         exchange(tools, (a, A), (b, B), count=messages(flavor, 300), sizes="1..8192")
 
 
 @pytest.mark.on_c
 def test_messages_go_on_when_a_peer_reloads(pair, guest, flavor):
-    """a does not stop sending while b starts anew: whoever then has b's port gets all from the first
-    message that comes, in order."""
+    """Node a keeps sending while b reloads. The next program at the port of b gets all messages
+    after the first that arrives, in order."""
     a, b = pair
     program, port, endless = guest / "late_reader.py", ports(), 1 << 30
     former = b.start(["python3", program, "some", B, port, endless])
@@ -279,13 +287,15 @@ def test_messages_go_on_when_a_peer_reloads(pair, guest, flavor):
 
 
 def test_a_question_needs_no_reader(pair, tools, guest):
-    """What nobody reads is acknowledged when the sender asks for that, by C RDS as well, and nobody is given up."""
+    """Unread messages are acknowledged when the sender requests it, by C RDS as well. No connection
+    is given up."""
     a, b = pair
     if a.impl == "c":
         (a, there), (b, here) = (b, A), (a, B)
     else:
         here, there = A, B
-    # What comes with a new connection would acknowledge them, and more would ask for that by themselves.
+    # Messages on a new connection would carry an acknowledgement, and more messages would request
+    # one themselves.
     ping(tools, a, there)
     count, size = 3, 100
     before, ups = counters(a, guest), connection(a, here, there)["ups"]
@@ -296,19 +306,20 @@ def test_a_question_needs_no_reader(pair, tools, guest):
         send = a.start(["python3", program, "send", here, port, there, port, count, size])
         send.expect(f"^sent {count}$")
         wait_for(a, guest, lambda now: now["conn_keepalive_sent"] > before["conn_keepalive_sent"])
-        # Its answer covers the question.
+        # The peer's answer covers the keepalive.
         wait_for(a, guest, lambda _: connection(a, here, there)["unacked"] == "0")
         unchanged(before, counters(a, guest), "conn_keepalive_timeout")
-        # Those of other tests may end meanwhile.
+        # Connections of other tests may end meanwhile.
         assert connection(a, here, there)["ups"] == ups
     read_late(send, recv, count)
 
 
-# On soft-RoCE the device gives up a peer that is not there.
+# On soft-RoCE the device gives up a missing peer.
 @pytest.mark.kinds("siw")
 @pytest.mark.on_siw("release")
 def test_a_host_that_is_gone_is_given_up(pair, tools, guest):
-    """TCP goes on trying for a quarter of an hour. What was sent arrives once when the host is back."""
+    """A keepalive timeout ends a connection to a missing host, as TCP retries for a quarter of an
+    hour. The messages arrive once when the host is back."""
     a, b = pair
     ping(tools, a, B)
     before, (count, size) = counters(a, guest), (10, 8000)
@@ -326,11 +337,11 @@ def test_a_host_that_is_gone_is_given_up(pair, tools, guest):
     assert (seen["conn_keepalive_sent"], seen["conn_keepalive_timeout"]) == (before["conn_keepalive_sent"] + 1, before["conn_keepalive_timeout"] + 1)
 
 
-# C drops and acknowledges what comes for a socket that is not there yet, and takes a new boot.
+# C RDS drops and acknowledges messages for a socket that does not exist yet, and needs a new boot.
 @pytest.mark.on_siw
 @pytest.mark.pairs("rust-rust")
 def test_what_is_queued_survives_a_reload(pair, tools, guest):
-    """What a sends while b has no RDS, and while no packet passes, arrives once and in order."""
+    """Messages that a sends while b has no RDS and no packet passes arrive once and in order."""
     a, b = pair
     ping(tools, a, B)
     must(b.unload())
@@ -347,7 +358,7 @@ def test_what_is_queued_survives_a_reload(pair, tools, guest):
 
 
 def test_peer_crashes(pair, tools, guest, flavor):
-    """b loses its power under load and comes back."""
+    """Node b loses power under load and comes back."""
     a, b = pair
     streams = under_load(tools, guest, (a, A), (b, B), a, count=100000, sizes="1..8192")
     b.restart()
@@ -356,13 +367,14 @@ def test_peer_crashes(pair, tools, guest, flavor):
     exchange(tools, (a, A), (b, B), count=messages(flavor, 300), sizes="1..8192")
 
 
-# The node that goes on is ours, as C drops and acknowledges what a rebooted peer retransmits. A cut wire
-# ends no connection of iWARP.
+# The surviving node runs this module, because C RDS drops and acknowledges retransmissions of a
+# rebooted peer. On iWARP a cut wire ends no connection.
 @pytest.mark.kinds("rxe")
 @pytest.mark.long
 def test_crashed_peer_retransmits(pair, tools, guest, flavor):
-    """A node loses its power under load and comes back, and its first connection after that breaks, too: nothing is
-    lost or doubled. Messages that it has to send twice before one has arrived: test_restarts of test_rogue.py."""
+    """A node loses power under load and comes back, and its first connection after that also
+    breaks. No message is lost or doubled. test_restarts of test_rogue.py covers messages that are
+    sent twice before one has arrived."""
     ends = [(pair[0], A), (pair[1], B)]
     if pair[0].impl == "rust":
         ends.reverse()
@@ -380,7 +392,8 @@ def test_crashed_peer_retransmits(pair, tools, guest, flavor):
 
 
 def conversation(a, b, guest):
-    """Two programs that stay and send to each other when they are asked to, each with a port of this test."""
+    """Starts two programs that stay and send to each other on request. Each has a port of this
+    test."""
     port = ports()
     ends = [(a, A, port, B, port + 1), (b, B, port + 1, A, port)]
     both = [m.start(["python3", guest / "limits.py", "end", *rest, 0]) for m, *rest in ends]
@@ -389,14 +402,15 @@ def conversation(a, b, guest):
     return both
 
 
-# Both start anew now and then. In test_limits the peer is this module.
+# Both ends start their numbers again now and then. In test_limits the peer is this module.
 @pytest.mark.pairs("rust-c")
 @pytest.mark.parametrize("broken", (pytest.param(False, marks=pytest.mark.long("release")), True), ids=("calm", "broken"))
 def test_idle_connections_of_c(pair, guest, broken):
-    """A node that has as many connections as it may closes and forgets what it has with C RDS, which connects again at
-    once. The sockets go on, and get each message once, also what a broken connection brings for the second time."""
+    """A node with as many connections as allowed closes and forgets one to C RDS, which reconnects
+    at once. The sockets continue and get each message once. This includes messages that arrive
+    twice because a connection broke."""
     a, b = pair
-    # Its other connections would take the room.
+    # The other connections of b would take the room.
     b.forget()
     a.forget("max_conns=1", "idle_secs=2")
     a.write_file("/proc/sys/net/rds/keepalive_secs", "4")

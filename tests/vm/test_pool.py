@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Buffer pools and receive rings: what they cost, and what they do when memory is short."""
+"""Buffer pools and receive rings: their cost, and their behaviour when memory is short."""
 
 import errno
 import itertools
@@ -17,11 +17,12 @@ from traffic import (counters, exchange, late_reader, messages, ping, ports, rea
 
 pytestmark = pytest.mark.impls("rust")
 
-# Bytes that a fragment of 8 KiB takes of a shard.
+# Bytes of a shard that a fragment of 8 KiB takes.
 BUFFER = 9344
-# What a fresh connection has posted, and the most sends of which it has not heard, on both ends.
+# Maximum number of buffers of a new connection: posted receives, and sends without a reported
+# completion, on both ends.
 IDLE_BUFS = 2 * (14 + 16)
-# Pools of 2 MiB: the fewest that there may be. 7 buffers for fragments of 8 KiB in a shard of 64.
+# Pools of 2 MiB, the smallest possible. A shard of 64 KiB has 7 buffers for fragments of 8 KiB.
 SMALL_POOL, SMALL_POOL_BUFS = "pool_limit_mib=2", 32 * 7
 FRAMES_OF_1MB = 123
 
@@ -32,13 +33,13 @@ def change(node, guest, before, name):
 
 @pytest.fixture
 def small_pools(load):
-    """Pools that are soon at their limit."""
+    """Pools that soon reach their limit."""
     load(SMALL_POOL)
 
 
 def starve(node, guest):
-    """Messages that nobody reads take all buffers that a pool may have: (sender, receiver, how many
-    there are to be read)."""
+    """Lets unread messages take all buffers of a pool. Returns (sender, receiver, number of
+    messages to read)."""
     # The send buffer of a socket has room for 26.
     before, count = counters(node, guest), SMALL_POOL_BUFS + 60
     send, recv = late_reader(guest, node, count, 8000, PAIR)
@@ -48,11 +49,12 @@ def starve(node, guest):
 
 @pytest.mark.long
 def test_nothing_is_mapped_for_a_message(node, tools):
-    """Buffers are mapped with their shard. Once there are enough shards, no message makes one, however
-    large it is."""
+    """Buffers are mapped with their shard. Once there are enough shards, no message creates one,
+    whatever its size."""
     large, count = {"sizes": "1000000..1000000"}, messages(node.flavor, 40)
     exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=count // 4, **large)
-    # How many are enough depends on how far the receivers are behind: they may be further the next time.
+    # The necessary number depends on how far the receivers are behind, which may be more the next
+    # time.
     for _ in range(4):
         with Probes(node, "rds_rust_ib_dma_map", "rds_rust_alloc_shard", "rds_rust_ib_post_recv") as probes:
             exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=count, **large)
@@ -63,10 +65,11 @@ def test_nothing_is_mapped_for_a_message(node, tools):
     raise AssertionError(f"{maps} mappings and {allocations} allocations for {count} messages each way")
 
 
-# With a device of which the work requests can be looked at.
+# Only this device exposes its work requests to a probe.
 @pytest.mark.kinds("rxe")
 def test_receives_are_posted_first(node, tools):
-    """Before a connection is asked for, and before one is accepted; one piece of memory each."""
+    """Receives are posted before a connection is requested and before one is accepted. Each has one
+    piece of memory."""
     node.forget()
     functions = ("rds_rust_ib_post_recv", "rds_rust_rdma_connect_locked", "rdma_accept", "rxe_post_recv pieces=+24(%si):s32")
     with Probes(node, *functions) as probes:
@@ -78,8 +81,9 @@ def test_receives_are_posted_first(node, tools):
 
 
 def test_receives_are_posted_in_chains(node, tools, guest):
-    """A ring is refilled when a quarter of it is missing, however soon each frame is dealt with: that is
-    three of the smallest ring. Each message is a frame; so is an acknowledgement that none carries."""
+    """A receive ring is refilled when a quarter is missing, however fast each frame is handled. For
+    the smallest ring that is three receives. Each message is a frame, and so is each bare
+    acknowledgement."""
     before, count = counters(node, guest), messages(node.flavor, 2000)
     with Probes(node, "rds_rust_ib_post_recv") as probes:
         exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=count, sizes="1..100")
@@ -88,26 +92,27 @@ def test_receives_are_posted_in_chains(node, tools, guest):
     delivered, acks, grown = (now[x] - before[x] for x in
                               ("recv_queued", "ib_ack_sent", "ib_rx_ring_grown"))
     assert delivered >= 2 * count, "there are counters for the frames"
-    # What a ring gets deeper by is more than a frame; a new connection fills its ring and sends a map.
+    # A growing ring posts more receives than it gets frames. A new connection fills its ring and
+    # sends a map.
     slack = 382 * min(grown, 2) + 2 * (14 + 2)
     assert posts > 0, "the probes do not see the module"
     assert posts * 3 <= delivered + acks + slack, (posts, delivered, acks, grown)
 
 
-# On iWARP a ring is as deep as it can be from the start, and takes more than such a pool has.
+# On iWARP a ring has its full depth from the start, and needs more than such a pool has.
 shallow = pytest.mark.kinds("rxe")
 
 
 @pytest.mark.long
 @shallow
 def test_at_its_limit_a_pool_makes_peers_wait(node, tools, guest, small_pools):
-    """Messages that nobody reads have taken all buffers. The connection stays up without a receive, and
-    goes on when someone reads; nothing is lost."""
+    """Unread messages have taken all buffers. The connection stays up without a receive and
+    continues when the receiver reads. No message is lost."""
     before = counters(node, guest)
     send, recv, count = starve(node, guest)
     assert "sent" not in send.out, "the sender was to wait"
     now = counters(node, guest)
-    # Softirqs found no buffer, and the work item neither.
+    # The softirqs found no buffer, and neither did the work item.
     for name in ("ib_pool_refused_limit", "ib_rx_alloc_limit", "ib_rx_refill_from_cq", "ib_rx_refill_from_thread"):
         assert now[name] > before[name], name
     assert 0 < now["recv_queued"] - before["recv_queued"] <= SMALL_POOL_BUFS
@@ -120,8 +125,8 @@ def test_at_its_limit_a_pool_makes_peers_wait(node, tools, guest, small_pools):
 @pytest.mark.long
 @shallow
 def test_who_has_no_memory_to_receive_says_that_it_lives(node, guest, small_pools):
-    """Nothing is acknowledged until somebody reads, and the sender does not take the reader for silent: it hears of it
-    each second."""
+    """No message is acknowledged until the receiver reads. The sender does not take the peer as
+    silent, because it gets a frame from it each second."""
     send, recv, count = starve(node, guest)
     with silence_limit(4, node):
         before = counters(node, guest)
@@ -134,8 +139,8 @@ def test_who_has_no_memory_to_receive_says_that_it_lives(node, guest, small_pool
 @pytest.mark.long
 @shallow
 def test_an_acknowledgement_waits_for_memory(node, guest, small_pools):
-    """Messages for a peer that is not there take all buffers for short ones. What waits to be acknowledged
-    is tried again now and then, each 20 ms, and not as often as the machine can."""
+    """Messages for a missing peer take all buffers for short ones. A pending acknowledgement is
+    retried at intervals of 20 ms, not continuously."""
     filler = node.start(["python3", guest / "fill_pool.py", PAIR[0], "10.9.0.77"])
     filler.expect("^full")
     count, size = 40, 100
@@ -150,7 +155,7 @@ def test_an_acknowledgement_waits_for_memory(node, guest, small_pools):
         after = counters(node, guest)
         waits = [int(told.partition("=")[2]) * 1000 / hz for _, told in probes.calls()]
     tries = after["ib_ack_send_failure"] - before["ib_ack_send_failure"]
-    # A timer for each, but for one that was set before.
+    # Each retry has a timer, except one whose timer was set before.
     assert tries <= len([x for x in waits if x >= 20]) + 1, (tries, waits)
     filler.write("enough\n")
     filler.wait(check=True)
@@ -161,8 +166,8 @@ def test_an_acknowledgement_waits_for_memory(node, guest, small_pools):
 
 @shallow
 def test_a_map_waits_for_memory(node, tools, guest, small_pools):
-    """Messages for a peer that is not there take all buffers for long ones. A connection begins with a map of that
-    length: it cannot come up before there is memory."""
+    """Messages for a missing peer take all buffers for long ones. A connection begins with a map of
+    that length, so it cannot come up before there is memory."""
     filler = node.start(["python3", guest / "fill_pool.py", PAIR[0], "10.9.0.77", 8000])
     filler.expect("^full")
     pinger = node.start([tools / "rds-ping", "-c", "1", "-W", "300", "-I", PAIR[0], PAIR[1]])
@@ -176,25 +181,26 @@ def test_a_map_waits_for_memory(node, tools, guest, small_pools):
 @pytest.mark.long
 @shallow
 def test_rings_grow_and_get_small_again(node, guest, small_pools):
-    """A ring that runs low, here because nobody reads, gets deeper. When it is not needed any more, what
-    was posted comes back, though no program sends anything: the ends ask each other for frames."""
+    """A ring that runs low, here because of unread messages, grows. An unused ring shrinks again
+    without traffic of programs: the ends send each other probes."""
     before = counters(node, guest)
     send, recv, count = starve(node, guest)
     assert change(node, guest, before, "ib_rx_ring_grown") > 0
     read_late(send, recv, count)
-    # Little is in use as well when a ring that is still deep has just run empty.
+    # Few buffers are also in use when a deep ring has just become empty.
     wait_for(node, guest, lambda now: now["ib_pool_bufs_in_use"] <= IDLE_BUFS
              and now["ib_rx_ring_shrunk"] > before["ib_rx_ring_shrunk"]
              and now["send_probe"] > before["send_probe"])
 
 
-# Two nodes, because the messages to be sent must not be limited. See test_pair for the kernel.
+# This needs two nodes, because the memory for sends must not be limited. test_pair gives the reason
+# for the kernel.
 @pytest.mark.kinds("rxe")
 @pytest.mark.pairs("rust-rust")
 @pytest.mark.flavors("release")
 def test_messages_in_part_do_not_wait_for_each_other(pair, tools, guest):
-    """More messages arrive at once than there is memory for, so that none of them gets whole unless
-    another one gives way."""
+    """More messages arrive at once than there is memory for. None of them completes unless another
+    one gives way."""
     (a, b), sizes, each = pair, "1000000..1048576", 4
     must(b.unload())
     must(b.load(options=[SMALL_POOL]))
@@ -221,8 +227,10 @@ def test_messages_in_part_do_not_wait_for_each_other(pair, tools, guest):
 @pytest.mark.flavors("release")
 @pytest.mark.parametrize("order", (1, pytest.param(2, marks=pytest.mark.long("release", "debug"))))
 def test_fragmented_memory(flavor, guest, tools, tmp_path, order):
-    """There is hardly any free memory in pieces larger than 8 or 16 KiB: connections come up, and traffic runs."""
-    # With checks of the allocator soft-RoCE's packets need larger pieces, and it ends a queue pair that has none.
+    """Almost no free memory is in pieces larger than 8 or 16 KiB. Connections come up, and traffic
+    runs."""
+    # With allocator checks, packets of soft-RoCE need larger pieces. It ends a queue pair that gets
+    # none.
     node = cluster.one_node(tmp_path, "rust", flavor, memory="256M", detectors=False)
     try:
         node.add_pair()
@@ -243,7 +251,7 @@ def test_fragmented_memory(flavor, guest, tools, tmp_path, order):
 
 @pytest.mark.flavors("debug")
 def test_no_large_pages(node, guest, tools):
-    """The page allocator refuses the module all that is larger than 8 KiB."""
+    """The page allocator refuses the module all pieces larger than 8 KiB."""
     node.forget()
     with faults(node, "fail_page_alloc", min_order=2, probability=100):
         exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=30, sizes="0..70000")
@@ -254,8 +262,8 @@ def test_no_large_pages(node, guest, tools):
 
 @pytest.mark.flavors("debug")
 def test_large_pages_run_out(node, guest, tools):
-    """The same, when two nodes are connected, with fragments of 8 KiB: what is sent then is cut smaller, and the
-    next connection has fragments of 4 KiB."""
+    """Large pages run out while two nodes are connected with fragments of 8 KiB. Later messages are
+    cut smaller, and the next connection has fragments of 4 KiB."""
     node.forget()
     exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=10)
     mark = node.mark("large pages run out")
@@ -268,7 +276,8 @@ def test_large_pages_run_out(node, guest, tools):
 
 
 def test_a_sender_pays_for_all(node, guest):
-    """What a socket sends takes no more memory than its send buffer, of 1 MiB, and one message."""
+    """Messages of a socket take at most the memory of its send buffer of 1 MiB, and of one message.
+    """
     node.forget()
     found = json.loads(node.run(["python3", guest / "send_memory.py"]).out)
     for size, (count, taken) in found.items():
@@ -278,8 +287,8 @@ def test_a_sender_pays_for_all(node, guest):
 
 
 def grow_pools(node, tools, guest):
-    """Has messages make pools grow. Returns the counters then; on a slow machine what has grown may have
-    gone by itself."""
+    """Makes pools grow by traffic. Returns the counters then, as on a slow machine the pools may
+    shrink on their own."""
     for _ in range(5):
         exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=20, sizes="1000000..1000000")
         seen = counters(node, guest)
@@ -290,7 +299,7 @@ def grow_pools(node, tools, guest):
 
 @pytest.mark.long
 def test_shrinker(node, tools, guest):
-    """What is empty goes back when the kernel asks."""
+    """Empty shards are freed on request of the kernel."""
     before = grow_pools(node, tools, guest)
     node.run("echo 2 >/proc/sys/vm/drop_caches")
     after = counters(node, guest)
@@ -304,20 +313,21 @@ def test_shrinker(node, tools, guest):
 def test_unneeded_memory_goes_after_a_while(node, tools, guest):
     before = grow_pools(node, tools, guest)
     assert before["ib_pool_bytes"] > 2 << 20
-    # Without "receiver not ready" (iWARP) the receive rings stay deep.
+    # On iWARP, which has no "receiver not ready", the receive rings stay deep.
     after = wait_for(node, guest, lambda now: now["ib_pool_bytes"] - now["ib_pool_bufs_in_use"] * BUFFER < 3 << 19)
     assert after["ib_pool_shrunk_bytes"] == before["ib_pool_shrunk_bytes"]
 
 
 @pytest.mark.parametrize("index", (pytest.param(0, marks=pytest.mark.long), 1), ids=("sender", "receiver"))
 def test_device_goes_and_comes_back(node, tools, guest, index):
-    """Under load: what was under way waits in memory of no device, and all of it comes through the new
-    one."""
+    """A device goes and comes back under load. Messages in progress wait in memory of no device,
+    and all of them use the new device."""
     streams = under_load(tools, guest, (node, PAIR[0]), (node, PAIR[1]), node, "rdsv0",
                          count=messages(node.flavor, 1000), sizes="1..30000")
     node.run(["rdma", "link", "del", f"rdsx{index}"])
     try:
-        # It had queued messages, and now gets some that no device has seen.
+        # The connection had queued messages, which have moved. New messages are not mapped for any
+        # device.
         let = node.run(["python3", guest / "counters.py"])
         assert json.loads(let.out)["ib_pool_bytes"] > 0
     finally:
@@ -330,7 +340,7 @@ def test_device_goes_and_comes_back(node, tools, guest, index):
 @pytest.mark.flavors("release")
 @pytest.mark.parametrize("index", (0, 1), ids=("sender", "receiver"))
 def test_traffic_when_a_device_is_back(node, tools, guest, index):
-    """A message that waits goes with the first attempts that can succeed."""
+    """A waiting message goes with the first attempt that can succeed."""
     ping(tools, node, PAIR[1], PAIR[0])
     device = f"rdsx{index}"
     asks = node.start(["python3", guest / "ask_later.py", *PAIR])
@@ -339,18 +349,19 @@ def test_traffic_when_a_device_is_back(node, tools, guest, index):
     try:
         failed = counters(node, guest)["conn_attempt_failed"]
         asks.write("now\n")
-        # Until the backoff is at its longest; but that nobody answers is known after a while only.
+        # These attempts reach the longest backoff. A missing answer of the peer is only noticed
+        # after a while, so there is one attempt.
         enough = 12 if index == 0 else 1
         wait_for(node, guest, lambda now: now["conn_attempt_failed"] >= failed + enough)
     finally:
         node.run(["rdma", "link", "add", device, "type", node.kind, "netdev", f"rdsv{index}"])
     with traced(node) as trace:
-        # The RDMA core is a moment behind.
+        # The RDMA core notices the address after a short delay.
         node.run(["python3", guest / "laddr.py", "bound", PAIR[index]])
         node.write_file("/sys/kernel/tracing/trace_marker", f" rds_{device} is known")
         asks.wait(180, check=True)
         _, *told = itertools.dropwhile(lambda x: x != f"{device} is known", trace())
-    # The one that was under way may fail, and what begins then does not.
+    # The attempt in progress may fail, later ones do not.
     start = f"conn_state: <::ffff:{PAIR[0]},::ffff:{PAIR[1]},0> "
     steps = [x.rpartition(" -> ")[2] for x in told if x.startswith(start)]
     assert "waiting" not in itertools.dropwhile(lambda x: x != "resolving-addr", steps), told
@@ -358,8 +369,8 @@ def test_traffic_when_a_device_is_back(node, tools, guest, index):
 
 @pytest.mark.flavors("release")
 def test_memory_of_an_idle_connection(flavor, guest, tmp_path):
-    """Both ends together, with the queues of the device's driver."""
-    # What the checks of the allocator take is not the module's.
+    """The memory of both ends counts, including the queues of the device's driver."""
+    # Allocator checks would take memory that is not the module's.
     node = cluster.one_node(tmp_path, "rust", flavor, cpus=1, detectors=False)
     try:
         node.add_pair()

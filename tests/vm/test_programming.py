@@ -13,7 +13,7 @@ MOST_LINES = 20
 
 
 def test_the_first_program(node, guest):
-    """Is short, compiles without a warning, and does what it should."""
+    """The first program is short, compiles without a warning, and works."""
     blocks = [textwrap.dedent(x).strip() + "\n"
               for x in PROGRAM.findall((TOP / "Documentation/programming.md").read_text())]
     (text,) = [x for x in blocks if x.startswith("#include")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Regions of devices that do not answer, or do not let them go, and of two devices at once."""
+"""Regions of devices that do not answer or do not release them, and of two devices at once."""
 
 import pytest
 from faults import EVERYWHERE, faults_within
@@ -20,7 +20,8 @@ def device_faults(node, *names):
 @pytest.mark.flavors("debug")
 @pytest.mark.parametrize("case", ("apart", "closed"))
 def test_silent_device(case, node, guest):
-    """A device that does not end a region keeps nobody waiting but who has one there."""
+    """A device that does not invalidate a region delays only programs with a region on that device.
+    """
     with device_faults(node):
         play(case, node, guest)
 
@@ -41,7 +42,8 @@ def test_frames_refused_before_an_operation(node, guest):
 @pytest.mark.on_siw
 @pytest.mark.flavors("debug")
 def test_device_that_keeps_a_region(node, guest):
-    """The pages stay pinned until nothing can get at them: when the module goes, or the device."""
+    """The pages stay pinned until no device can access them: when the module is unloaded, or the
+    device is removed."""
     for until in (node.forget, lambda: new_devices(node, guest)):
         mark = node.mark("regions are kept")
         with device_faults(node):

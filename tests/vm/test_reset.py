@@ -12,7 +12,8 @@ pytestmark = pytest.mark.impls("rust")
 @pytest.mark.on_siw("release")
 @pytest.mark.parametrize("ends", [PAIR, PAIR6], ids="-".join)
 def test_one_connection(node, guest, ends):
-    """The others do not notice, and it is back without a message that needs it."""
+    """The other connections are not affected. The reset connection comes back without a message
+    that needs it."""
     node.forget()
     node.run(["python3", guest / "reset.py", "one", *ends, ports()], timeout=300)
 
@@ -24,5 +25,5 @@ def test_all_connections_of_an_address(node, guest):
 
 @pytest.mark.race
 def test_under_traffic(node, guest):
-    """Several threads reset a connection again and again: messages are late, and that is all."""
+    """Several threads reset a connection repeatedly. Messages are only delayed."""
     node.run(["python3", guest / "reset.py", "traffic", *PAIR, ports()], timeout=500)

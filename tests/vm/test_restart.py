@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Restarts of a node beside a peer that stays up and remembers it.
 
-The programs send each message once and greet nobody, so that nothing repairs a loss.
+The programs send each message once and exchange no greeting, so nothing repairs a loss.
 """
 
 import json
@@ -19,8 +19,8 @@ BEFORE, FIRST = 40, 10
 BTH, UD_SEND = 28, 0x64
 
 NEVER_IN_CI = pytest.mark.long("release", "debug")
-# The kind of the restart. With "cut" the first connection after it breaks before the peer has got
-# anything from it.
+# The kind of restart. With "cut" the first connection after it breaks before the peer has received
+# any message from it.
 HOW = pytest.mark.parametrize("how, cut", (
     pytest.param("reload", False, id="reload"), pytest.param("reload", True, id="reload-cut"),
     pytest.param("crash", False, id="crash", marks=NEVER_IN_CI),
@@ -28,7 +28,7 @@ HOW = pytest.mark.parametrize("how, cut", (
 
 
 class Talk:
-    """Two programs that send to each other what they are told to."""
+    """Two programs that send to each other on command."""
 
     def __init__(self, guest, *ends):
         port = ports()
@@ -40,7 +40,8 @@ class Talk:
             program.expect("^ready$")
 
     def tell(self, command, *nodes):
-        """Has the programs on these nodes, or on both, do that at the same time. Waits for them."""
+        """Gives a command to the programs on these nodes, or on both, at the same time. Waits for
+        them."""
         programs = [self.programs[x] for x in nodes] or list(self.programs.values())
         answer = f"done: {command}\n"
         seen = [x.out.count(answer) for x in programs]
@@ -57,9 +58,11 @@ class Talk:
 
 @contextmanager
 def losing_data(node):
-    """Loses all that the queue pairs of connections send from this node over RoCE v2 and IPv4.
+    """Loses all packets that the queue pairs of connections send from this node over RoCE v2 and
+    IPv4.
 
-    The CM's packets pass. Gives a function that says how many packets were lost."""
+    The CM's packets pass. Yields a function that returns the number of lost packets.
+    """
     netdev = node.netdevs[0]
     roce, cm = "u32 match ip dport 4791 0xffff", f"match u8 {UD_SEND} 0xff at {BTH}"
     add = f"&& tc filter add dev {netdev} parent 1: protocol ip"
@@ -74,7 +77,7 @@ def losing_data(node):
     try:
         yield lost
     finally:
-        # The queue stays for now: a packet may be refused while another one takes its place.
+        # The queueing discipline stays for now: a packet may be refused while it is being replaced.
         node.run(f"tc qdisc change dev {netdev} parent 1:3 handle 3: netem loss 0%")
 
 
@@ -87,14 +90,16 @@ def begin_anew(node, how):
 
 
 def speak_first(pair, guest, anew, how, cut):
-    """Both nodes send as soon as node `anew` is back.
+    """Makes both nodes send as soon as node `anew` is back.
 
-    Whatever the link does, each gets all messages of the other, once and in order."""
+    Whatever the link does, each node gets all messages of the other, once and in order.
+    """
     ends = list(zip(pair, (A, B)))
     stays = next(m for m in pair if m is not anew)
     former = Talk(guest, *ends)
-    # At the end each knows that the other has heard of all acknowledgements but the last: without that, first
-    # messages that C sends again cannot be told from old ones. See Documentation/protocol.md.
+    # At the end each node knows that the other has all acknowledgements except the last. Otherwise
+    # retransmitted first messages of C RDS could not be told from old ones: see
+    # Documentation/protocol.md.
     for count in (BEFORE, 1, 1):
         former.tell(f"send {count}")
         former.tell(f"read {count}")
@@ -102,7 +107,7 @@ def speak_first(pair, guest, anew, how, cut):
     begin_anew(anew, how)
     now = Talk(guest, *ends)
     if cut:
-        # C has no way to reset a connection.
+        # C RDS cannot reset a connection.
         ours = anew if anew.impl == "rust" else stays
         with losing_data(anew) as lost:
             now.tell(f"send {FIRST}")
@@ -116,18 +121,18 @@ def speak_first(pair, guest, anew, how, cut):
         now.tell(f"send {FIRST}")
     now.tell(f"read {FIRST}")
     now.end(*pair)
-    # Nothing of the new life came to the former program.
+    # The former program got no message of the new life.
     former.end(stays)
     if cut:
         anew.set_loss(0)
 
 
-# With iWARP the CM's packets are in the same TCP connection as all others.
+# On iWARP the CM's packets share the TCP connection with all others.
 @pytest.mark.kinds("rxe")
 @pytest.mark.on_c
 @HOW
 def test_we_begin_anew(pair, guest, how, cut):
-    """This module begins anew, and the peer, be it this module or C RDS, stays."""
+    """A node with this module restarts. The peer, which runs this module or C RDS, stays."""
     a, b = pair
     speak_first(pair, guest, b if b.impl == "rust" else a, how, cut)
 
@@ -137,6 +142,6 @@ def test_we_begin_anew(pair, guest, how, cut):
 @pytest.mark.parametrize("cut", (pytest.param(False, id="whole", marks=NEVER_IN_CI),
                                  pytest.param(True, id="cut")))
 def test_c_begins_anew(pair, guest, cut):
-    """C RDS begins anew beside this module, which knows that by what the peer sends."""
+    """C RDS restarts beside this module, which detects that from the peer's messages."""
     a, b = pair
     speak_first(pair, guest, b if b.impl == "c" else a, "crash", cut)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A peer that keeps to no rule: a program that plays the other end with RDMA verbs, from a network
-namespace of its own on the same machine.
+"""A misbehaving peer: a program that plays the other end with RDMA verbs, in its own network
+namespace on the same machine.
 
-Whatever it sends, it is refused or dropped as Documentation/protocol.md has it, counted, and named in the
-log. Meanwhile two other addresses of the node exchange verified streams, and so do the address that is attacked and an
-honest peer. They do not notice."""
+All that it sends is refused or dropped as Documentation/protocol.md says, counted, and named in the
+log. Meanwhile two other addresses of the node exchange verified streams, and so do the attacked
+address and an honest peer. The streams are not affected.
+"""
 
 import random
 import re
@@ -19,7 +20,8 @@ from traffic import connection, counters, exchange, flow_control, ping, silence_
 
 pytestmark = pytest.mark.impls("rust")
 
-# The rogue's addresses are below the node's, so it prevails when both connect at the same time; but for the last.
+# The rogue's addresses. All except the last are below the node's, so the rogue prevails when both
+# connect at the same time.
 ROGUE, ROGUE6 = (1, 2, 3, 4, 5, 6, 7, 8, 200), (1, 2)
 NETWORK = """set -e
 ip netns add rogue
@@ -35,8 +37,8 @@ rdma link add rogx0 type {kind} netdev rog0
 ip netns exec rogue rdma link add rogx1 type {kind} netdev rog1
 """
 
-# An honest peer of the device that is attacked, with an address of the rogue's network: an end of the same kernel, as
-# with the pair. The way to it is through the rogue's namespace.
+# An honest peer of the attacked device, with an address of the rogue's network. It is on the same
+# kernel, as the ends of the pair are. The route to it leads through the rogue's namespace.
 HONEST = """set -e
 ip link add hon0 mtu {mtu} type veth peer name hon1 mtu {mtu} netns rogue
 ip netns exec rogue sysctl -q net.ipv4.ip_forward=1
@@ -56,41 +58,43 @@ rdma link add honx0 type {kind} netdev hon0
 ATTACKED = ("10.8.0.100", "10.8.0.50")
 ROGUES = [*(f"10.8.0.{i}" for i in ROGUE), *(f"fd08::{i}" for i in ROGUE6)]
 DEVICES = ("rogx0", "honx0")
-# Reasons of rejections that end an attempt. To a timeout (4) belongs what the rogue does not know of the node.
+# Reasons of rejections that end an attempt. A rejection for a timeout (4) must have data about the
+# node that the rogue does not know.
 EACH_REASON = {"every": {*range(65)} - {4}, "late": set()}
 
 
 def bystanders(node):
-    """How often the connections of those that must not notice came up. Those of another type of service, which other
-    tests have left, may go meanwhile."""
+    """Returns the number of times that each connection of the bystanders has come up. Connections
+    of other types of service, from other tests, may go meanwhile and are not included."""
     return [connection(node, *x)["ups"] for pair in (PAIR, ATTACKED) for x in (pair, pair[::-1])]
 
 
 def add_rogue(node, guest):
-    """The rogue's network, if the node has none yet."""
+    """Creates the rogue's network, if the node has none yet."""
     if "rogue" in node.run("ip netns list").out:
         return
     four, six = (" ".join(map(str, x)) for x in (ROGUE, ROGUE6))
     node.run(NETWORK.format(kind=node.kind, four=four, six=six, mtu=MTU))
     node.run(HONEST.format(kind=node.kind, mtu=MTU, node=ATTACKED[0], peer=ATTACKED[1]))
     if node.kind == "siw":
-        # A listener's sockets for a new device are made where that was added, and would be in the rogue's way.
+        # The listener's sockets for a new device are created in the namespace where the device was
+        # added, and would conflict with the rogue.
         node.forget()
-    # The RDMA core is a moment behind. A connection that is made before it knows which device has the
-    # address may have to move.
+    # The RDMA core notices an address after a short delay. A connection from before that may have
+    # to move.
     for address in (*ATTACKED, "fd08::100"):
         node.run(["python3", guest / "laddr.py", "bound", address])
 
 
 @pytest.fixture
 def rogue(node, tools, guest):
-    """Runs one attack beside streams that must not notice, on the device that is attacked, too. In the end the node
-    holds no more than before."""
+    """Runs one attack beside streams that must not be affected, some of them on the attacked
+    device. At the end the node holds no more than before."""
     add_rogue(node, guest)
     ends = [(node, x) for x in PAIR]
     exchange(tools, *ends, count=20)
     ping(tools, node, ATTACKED[1], ATTACKED[0])
-    # One of the attacks needs a region, and the device a queue pair for it.
+    # One attack needs a region. The device then has a queue pair for it.
     node.run(["python3", guest / "region.py", ATTACKED[0]])
     assert [connection(node, *x)["device"] for x in (ATTACKED, ATTACKED[::-1])] == list(DEVICES)
 
@@ -114,7 +118,7 @@ def rogue(node, tools, guest):
 
 @contextmanager
 def told_of(node, guest, counter):
-    """Whatever counts there is traced, too, each by itself and with the address that was attacked."""
+    """Checks that each event of a counter is traced once, with the attacked address."""
     before = counters(node, guest)[counter]
     with traced(node) as trace:
         yield
@@ -132,7 +136,7 @@ def test_frames(rogue, attack):
 
 @pytest.mark.flavors("release")
 def test_lines(rogue):
-    """The limit is the kernel's, and one for each kind of line."""
+    """The rate limit is that of the kernel, with one limit for each kind of line."""
     rogue("lines", 40)
 
 
@@ -141,24 +145,26 @@ def test_cancelled(rogue, flavor):
     rogue("cancelled", 20 if flavor == "debug" else 100)
 
 
-# Soft-iWARP has another way to the module's handler.
+# Soft-iWARP calls the module's handler in another way.
 @pytest.mark.on_siw("debug")
 @pytest.mark.parametrize("attack", [
     "few-requests",
     pytest.param("requests", marks=pytest.mark.long("release", "debug")),
     pytest.param("requests6", marks=pytest.mark.long("release", "debug"))])
 def test_requests(rogue, node, guest, attack):
-    """No version, no private data, no address of one's own: a peer speaks for itself alone."""
+    """Requests without a version, without private data, or with a foreign address are refused: a
+    peer can only use its own address."""
     with told_of(node, guest, "conn_reject_bad_request"):
         rogue(attack)
 
 
-# On iWARP TCP says who asks.
+# On iWARP, TCP identifies the sender.
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("attack", ["claims", pytest.param("timewait", marks=pytest.mark.long),
                                     pytest.param("claims6", marks=pytest.mark.long("release", "debug"))])
 def test_forged(rogue, node, guest, attack):
-    """A program with a UDP socket can write what the RDMA CM of a kernel would: what contradicts itself is refused."""
+    """A program with a UDP socket can send what a kernel's RDMA CM would send. Contradictory
+    requests are refused."""
     forged = told_of(node, guest, "conn_reject_forged") if attack.startswith("claims") else nullcontext()
     with forged:
         rogue(attack, program="forge.py")
@@ -167,7 +173,8 @@ def test_forged(rogue, node, guest, attack):
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("attack", ["every", pytest.param("late", marks=pytest.mark.long("release", "debug"))])
 def test_rejections(rogue, node, attack):
-    """With any reason, of what it was asked or has answered, and of what it was not: messages wait, and arrive."""
+    """Rejections with any reason, of a request, of a reply, and of nothing. Messages wait, and
+    arrive."""
     with traced(node) as trace:
         rogue(attack, program="rejects.py")
         told = {int(x.rpartition(" ")[2]) for x in trace() if x.startswith("error: ") and " rejected: " in x}
@@ -182,26 +189,26 @@ def test_many_requests(rogue, count):
 
 @pytest.mark.long
 def test_replies(rogue):
-    """The node asks for the connection."""
+    """The node is the side that connects."""
     rogue("replies")
 
 
 def test_restarts(rogue):
-    """What a peer sends again after it has started anew arrives, and nothing arrives twice."""
+    """Retransmissions of a restarted peer arrive, and no message arrives twice."""
     rogue("restarts", program="rogue_connect.py")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("attack", ["hangs", "amid-a-message", pytest.param("lives", marks=pytest.mark.long("release", "debug"))])
 def test_silence(rogue, node, flavor, attack):
-    """The peer's queue pair lives, and nobody is behind it."""
-    # The debug kernel takes its time to answer.
+    """The peer's queue pair is alive, but no program serves it."""
+    # Answers take longer on the debug kernel.
     seconds = 16 if flavor == "debug" else 4
     with silence_limit(seconds, node):
         rogue(attack, seconds, program="silent.py")
 
 
-# Soft-iWARP does not let go of a request that nobody answers, and its CM knows no queue pairs.
+# Soft-iWARP keeps requests that are not answered, and its CM knows no queue pairs.
 @pytest.mark.race
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("attack", [pytest.param("crossings", marks=pytest.mark.long), "forgets", "timewait"])
@@ -222,19 +229,20 @@ def test_flood(rogue, attack, count):
 @pytest.mark.parametrize("attack, count", (
     ("one", 4200), pytest.param("flood", 10000, marks=pytest.mark.long("release", "debug"))))
 def test_pings(rogue, attack, count):
-    """More than a peer gets answers to, if it acknowledges none."""
+    """A peer that acknowledges nothing sends more pings than it gets answers to."""
     rogue(attack, count, program="pings.py")
 
 
 @pytest.mark.long
 def test_deaf(rogue):
-    """A peer that takes nothing: its senders wait."""
+    """A peer takes no messages, so senders to it wait."""
     rogue("deaf")
 
 
 @pytest.mark.on_siw("release")
 def test_credits(rogue, node):
-    """Receives that the peer has not, or does not tell of. On iWARP they count in any case."""
+    """The peer advertises receives that it does not have, or has receives that it does not
+    advertise. On iWARP credits always count."""
     with flow_control(node):
         rogue("credits", program="rogue_credits.py")
 
@@ -249,5 +257,5 @@ def test_random(rogue):
 
 @pytest.mark.long
 def test_nothing_grows(rogue, flavor):
-    """Each connection of the rogue's is gone in the end, and the next one does with its memory."""
+    """Each connection of the rogue goes in the end, and the next one needs no additional memory."""
     rogue("resources", 10 if flavor == "debug" else 20)

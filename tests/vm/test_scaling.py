@@ -13,9 +13,10 @@ from traffic import counters, wait_for
 pytestmark = pytest.mark.flavors("release")
 
 NETWORKS, TYPES, MESSAGES = 40, 10, 20
-# What more sockets may add to an operation on one: lists of a table have two instead of one.
+# Maximum growth of the cost of an operation on one socket when there are many: lists of a table
+# have two entries instead of one.
 MOST_GROWTH = 1.2
-# An idle one takes more than this, both ends.
+# Minimum memory of an idle connection, both ends.
 LEAST_KIB = 400
 
 
@@ -25,7 +26,7 @@ def memory(node, guest):
 
 @pytest.fixture(scope="module")
 def crowd(flavor, tmp_path_factory):
-    """A node with many addresses, without the module."""
+    """A node with many addresses, on which the module is not loaded."""
     node = cluster.one_node(tmp_path_factory.mktemp("crowd"), "rust", flavor)
     try:
         node.add_pair()
@@ -37,9 +38,12 @@ def crowd(flavor, tmp_path_factory):
 
 @pytest.mark.long("release")
 def test_hundreds_at_once(crowd, guest):
-    """All come up though all are asked for at once, by both ends; nothing is lost, and without the module
-    their memory is back. The second time counts for that: the first time the kernel makes threads for the
-    workers of all connections, and keeps them for minutes."""
+    """Hundreds of connections come up when both ends request all of them at once. No message is
+    lost, and all memory is back after the unload.
+
+    The second round is the one that is checked. In the first one the kernel creates threads for the
+    workers of all connections, and keeps them for minutes.
+    """
     count = NETWORKS * TYPES
     for _ in range(2):
         before = memory(crowd, guest)
@@ -58,9 +62,10 @@ def test_hundreds_at_once(crowd, guest):
 
 
 def test_only_connections_of_the_address(crowd, guest):
-    """A close takes back what its socket has sent on all connections of its address, and the map of a
-    congested port goes out on all of them. Those of other addresses have nothing to do with it."""
-    # More than the table is locked for at a time.
+    """A close cancels messages of its socket on all connections of its address. The map of a
+    congested port goes out on all of these connections. Connections of other addresses are not
+    involved."""
+    # More peers than the table handles under one hold of its lock.
     peers = NETWORKS
     must(crowd.load())
 
@@ -77,7 +82,7 @@ def test_only_connections_of_the_address(crowd, guest):
 
 
 def costs(out, capsys, rows):
-    """Instructions for an operation, by row of `make bench`."""
+    """Returns the instructions of an operation, by row of `make bench`."""
     status = bench.main(["--impls=rust", f"--rows={rows}", f"--out={out}"])
     shown = capsys.readouterr()
     assert status == 0, shown.err + shown.out
@@ -86,7 +91,8 @@ def costs(out, capsys, rows):
 
 @pytest.mark.long("release")
 def test_many_bound_sockets(tmp_path, capsys):
-    """With 200,000 sockets bound a bind and a close cost what they cost before: by count of instructions."""
+    """A bind and a close cost about the same with 200,000 bound sockets, measured in instructions.
+    """
     cost = costs(tmp_path / "out.json", capsys, "bind-fresh,close,bind-many,close-many")
     assert 0 < cost["bind-many"] < MOST_GROWTH * cost["bind-fresh"], cost
     assert 0 < cost["close-many"] < MOST_GROWTH * cost["close"], cost
@@ -94,8 +100,9 @@ def test_many_bound_sockets(tmp_path, capsys):
 
 @pytest.mark.long("release")
 def test_few_ports_left(tmp_path, capsys):
-    """It costs a bind a few more looks when 50,000 ports of the address are taken, one after the other; and each port one
-    at the most, before the last one is found: by count of instructions."""
+    """A bind needs only a few more steps when 50,000 consecutive ports of the address are taken. It
+    needs at most one step for each port to find the last one. The cost is measured in instructions.
+    """
     ports, look, looks = 65534, 200, 32
     cost = costs(tmp_path / "out.json", capsys, "bind-crowded,bind-last")
     assert 0 < cost["bind-crowded"] < 4000 + looks * look, cost
@@ -103,8 +110,9 @@ def test_few_ports_left(tmp_path, capsys):
 
 
 def test_close_behind_many_messages(tmp_path, capsys):
-    """What others have queued for a peer that is not there does not make a close dearer, and little dearer than that of
-    a socket that has sent nothing: by count of instructions."""
+    """Messages that other sockets have queued for a missing peer do not increase the cost of a
+    close. It costs little more than that of a socket which has sent nothing. The cost is measured
+    in instructions."""
     cost = costs(tmp_path / "out.json", capsys, "close,close-queued,close-queued-many")
     assert 0 < cost["close-queued-many"] < MOST_GROWTH * cost["close-queued"], cost
     assert 0 < cost["close-queued"] < 2 * cost["close"], cost
@@ -112,8 +120,8 @@ def test_close_behind_many_messages(tmp_path, capsys):
 
 @pytest.mark.long("release")
 def test_cost_does_not_grow(tmp_path, capsys):
-    """A message, a bind and a close cost the same, however many connections there are: by count of
-    instructions."""
+    """The cost of a message, a bind and a close does not depend on the number of connections. It is
+    measured in instructions."""
     out = tmp_path / "out.json"
     status = bench_scaling.main(["--impls=rust", "--connections=10,150", "--strict", f"--out={out}"])
     shown = capsys.readouterr()

@@ -10,13 +10,13 @@ from rdsvm.cluster import TOP, must
 
 @pytest.fixture(scope="session")
 def selftests():
-    """Where the kernel has its tests of the network."""
+    """Returns the folder of the kernel's network tests."""
     source = subprocess.run([TOP / "scripts/fetch-kernel.sh"], check=True, capture_output=True,
                             text=True).stdout.strip()
     return f"{source}/tools/testing/selftests/net"
 
 
-# It makes its devices itself: soft-RoCE.
+# The test creates its own devices, which are soft-RoCE.
 @pytest.mark.long
 @pytest.mark.kinds("rxe")
 def test_kernel_selftest_over_rdma(node, selftests):
@@ -26,7 +26,7 @@ def test_kernel_selftest_over_rdma(node, selftests):
     assert "ok 1 rds selftest rdma" in result.out, result.out[-3000:]
 
 
-# Nothing gets to a device.
+# No message reaches a device.
 @pytest.mark.kinds("rxe")
 def test_kernel_selftest_of_getsockopt(node, selftests):
     program = node.rundir / "getsockopt"

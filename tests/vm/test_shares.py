@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The memory that messages to other nodes are in, and the share that a user has of it."""
+"""The memory of messages to other nodes, and the share of it that one user may take."""
 
 import json
 
@@ -10,7 +10,7 @@ from traffic import setting
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
 
-# In units of 4 KiB; a user may have a 16th of it.
+# Pool limit in units of 4 KiB. A user may have a 16th of it.
 POOL = 1024
 MESSAGES, SIZE = 50, 4096
 
@@ -24,7 +24,7 @@ def small_pools(node):
 
 @pytest.mark.usefixtures("small_pools")
 def test_another_user_sends(node, guest):
-    """One whose peer takes nothing has hundreds of sockets that are full, or would be."""
+    """Another user, whose peer takes nothing, has hundreds of sockets that are full or would be."""
     hog = Hog(node, guest, "send_buffers")
     told = json.loads(node.run(["python3", guest / "shares.py", "other", *PAIR]).out)
     hog.finish()
@@ -38,6 +38,7 @@ def test_who_waits_for_room(node, guest):
 
 @pytest.mark.usefixtures("small_pools")
 def test_user_namespaces(node, guest):
-    """Who has made a user namespace answers for all users in it, unless that was root."""
+    """The creator of a user namespace is charged for all users in it, unless the creator is root.
+    """
     told = json.loads(node.run(["python3", guest / "shares.py", "namespaces", *PAIR]).out)
     assert told == {"user of his": "EAGAIN", "root of his": "EAGAIN", "user of another's": 1, "user of root's": 1}

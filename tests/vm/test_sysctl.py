@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The settings in /proc/sys/net/rds: what they may be, and what they do."""
+"""The settings in /proc/sys/net/rds: their ranges and their effects."""
 
 import json
 import re
@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
 A, B = PAIR
 LOOP = "127.0.0.1"
 HOUR_MS = 3_600_000
-# Name: what it is at first, the least and the most that it may be. None: it depends on the machine's memory.
+# Each setting's default, minimum and maximum. None: the default depends on the memory of the
+# machine.
 SETTINGS = {
     "reconnect_min_delay_ms": (1, 1, 1000), "reconnect_max_delay_ms": (1000, 1, HOUR_MS),
     "max_unacked_packets": (32, 0, 4096), "max_unacked_bytes": (16 << 20, 0, 0x7fffffff),
@@ -31,7 +32,7 @@ class Sysctl:
         self.node, self.guest, self.before = node, guest, {}
 
     def ask(self, *what):
-        """What guest/settings.py answers."""
+        """Returns the answers of guest/settings.py."""
         result = self.node.run(["python3", self.guest / "settings.py", *what], check=True)
         return json.loads(result.out)
 
@@ -47,7 +48,7 @@ class Sysctl:
 def sysctl(node, guest):
     settings = Sysctl(node, guest)
     yield settings
-    # What limits another one comes back before that.
+    # The order is reversed, because a setting may limit an earlier one.
     settings.ask(*(f"{name}={value}" for name, value in reversed(settings.before.items())))
 
 
@@ -61,7 +62,7 @@ def test_ranges(node, sysctl):
     first = sysctl.ask(*SETTINGS)
     taken = [sysctl.ask(*(f"{name}={x}" for x in (*tries[name], usual)), name)
              for name, usual in zip(SETTINGS, first)]
-    # A quarter, in pieces of 4 KiB.
+    # A quarter of the memory, in units of 4 KiB.
     quarter = int(node.run("awk '/^MemTotal:/ {print int($2 / 16)}' /proc/meminfo").out)
     usual = {name: quarter if x is None else x for name, (x, _, _) in SETTINGS.items()}
     assert dict(zip(SETTINGS, first)) == usual
@@ -99,14 +100,14 @@ def test_ping_enable(node, tools, guest, sysctl):
 
 
 def test_unacked(node, guest, sysctl):
-    """A setting counts from the next message on that asks for an acknowledgement."""
+    """A setting takes effect after the next message that requests an acknowledgement."""
     node.forget()
 
     def asked(count, size=100):
-        """How many of so many messages have asked."""
+        """Returns how many of `count` messages requested an acknowledgement."""
         return int(node.run(["python3", guest / "one_by_one.py", A, B, count, size]).out)
 
-    # After 32 messages the next one.
+    # The 33rd message requests one, after 32 without.
     assert asked(33) == 1
     sysctl.set(max_unacked_packets=0)
     assert (asked(33), asked(10)) == (1, 10)
@@ -117,7 +118,7 @@ def test_unacked(node, guest, sysctl):
 
 
 def test_reconnect_delays(node, guest, sysctl):
-    """Nobody has the address of the peer. After each attempt the timer is set to at least half of
+    """The peer's address does not exist. After each attempt the timer is set to at least half of
     the delay, and at most all of it."""
     hz = int(re.search(r"^CONFIG_HZ=(\d+)$", (node.kernel / ".config").read_text(), re.M)[1])
 
@@ -128,7 +129,7 @@ def test_reconnect_delays(node, guest, sysctl):
         with Probes(node, "rds_rust_arm_delayed_work jiffies=%dx:u64") as probes:
             def backoffs():
                 timers = [int(told.partition("=")[2]) * 1000 / hz for _, told in probes.calls()]
-                # A tick may come on top.
+                # A tick may be added.
                 return [x for x in timers if milliseconds / 2 <= x <= milliseconds + 1000 / hz]
 
             before = counters(node, guest)["conn_attempt_failed"]
@@ -144,7 +145,7 @@ def test_reconnect_delays(node, guest, sysctl):
 
 
 def depths(node, guest, tos):
-    """(sends, receives) that the connections with a type of service have room for."""
+    """Returns (sends, receives) for which the connections with a type of service have room."""
     program = ("import info; print(__import__('json').dumps([row[4:6] for row in "
                f"info.rows(info.RDMA, False) if row[9] == {tos}]))")
     found = json.loads(node.run(["env", f"PYTHONPATH={guest}", "python3", "-c", program]).out)
@@ -153,14 +154,15 @@ def depths(node, guest, tos):
 
 
 def test_limit_of_pools(node, tools, guest, sysctl):
-    """It counts for the pools that are there, at once, when it is lowered and when it is raised."""
+    """A change of the limit applies at once to existing pools, when it is lowered and when it is
+    raised."""
     sysctl.set(ib_max_recv_allocation=512)
     filler = node.start(["python3", guest / "fill_pool.py", A, "10.9.0.77"])
     filler.expect("^full")
     pools = view(node, "pools")
     assert {x["limit"] for x in pools.values()} == {str(2 << 20)}
     assert (2 << 20) - (64 << 10) < int(pools["rdsx0 send-208"]["bytes"]) <= 2 << 20, pools
-    # It takes some of these buffers.
+    # The ping below needs some of these buffers.
     sysctl.set(ib_max_recv_allocation=1024)
     ping(tools, node, B, A)
     filler.write("enough\n")
@@ -169,7 +171,7 @@ def test_limit_of_pools(node, tools, guest, sysctl):
 
 @pytest.mark.short
 def test_work_requests(node, tools, guest, sysctl):
-    """New connections have as many as was said last, as far as the device goes."""
+    """New connections use the latest value, within the limits of the device."""
     usual, small, large = new_type(), new_type(), new_type()
     ping(tools, node, B, A, tos=usual)
     sysctl.set(ib_max_send_wr=40, ib_max_recv_wr=100)
@@ -190,8 +192,8 @@ def test_unsignaled(node, tools, guest, sysctl):
         seen = since(node, guest, before)
         return seen["ib_tx_cq_event"] / seen["ib_rx_cq_event"]
 
-    # There may be frames of other connections among them. On iWARP all sends report, as TCP may have
-    # the pages of one that does not.
+    # Frames of other connections may be included. On iWARP every send is signalled, because TCP may
+    # still use the pages of an unsignalled one.
     seen = reports()
     assert seen > 0.6 if node.kind == "siw" else seen < 0.3
     sysctl.set(ib_max_unsignaled_wr=1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""rds-info and rds-stress: what they show against the traffic that was made, and that they notice what is
-wrong."""
+"""rds-info and rds-stress: their output compared with the traffic, and their detection of errors.
+"""
 
 import ipaddress
 import json
@@ -10,19 +10,21 @@ import pytest
 from rdsvm.cluster import PAIR, PAIR6, wire_address
 from traffic import counters, exchange, late_reader, ping, ports, read_late
 
-# Of user tools the release kernel tells as much; the short ones say something of the module.
+# The release kernel tests user tools as well as the debug kernel does. The short tests also check
+# the module.
 pytestmark = pytest.mark.long
 
 A, B = wire_address(0, 1), wire_address(0, 2)
 LOOP = ("127.0.0.1", "127.0.0.1")
 
-# Every table, with its letter and title.
+# All tables, with their letters and titles.
 LETTERS = {
     "ib": ("-I", "RDS IB Connections"), "tcp": ("-T", "TCP Connections"), "counters": ("-c", "Counters"),
     "sockets": ("-k", "RDS Sockets"), "connections": ("-n", "RDS Connections"),
     "recv": ("-r", "Receive Message Queue"), "send": ("-s", "Send Message Queue"),
     "retrans": ("-t", "Retransmit Message Queue"), "paths": ("-p", "RDS Paths")}
-# That of TCP is its transport's, which is not there. That of paths is Oracle's.
+# Two tables do not exist: that of TCP belongs to a missing transport, and that of paths is
+# Oracle's.
 TABLES = set(LETTERS) - {"tcp", "paths"}
 
 CONNECTIONS = "      LocalAddr      RemoteAddr  Tos           NextTX           NextRX Flgs"
@@ -30,7 +32,7 @@ STRESS = "tsks   tx/s   rx/s  tx+rx K/s    mbi K/s    mbo K/s tx us/c   rtt us c
 
 
 def info(node, tools, *options, check=True):
-    """The tables as JSON."""
+    """Returns the tables as JSON."""
     return json.loads(node.run([tools / "rds-info", "--json", *options], check=check).out)
 
 
@@ -43,7 +45,7 @@ def connection(node, tools, local, peer, tos=0, options=("-n",)):
 
 @pytest.mark.short
 def test_info_shows_every_table(node, tools):
-    """Without letters all tables are shown, and one that is not there is no failure."""
+    """rds-info shows all tables when no letter is given. A missing table is not an error."""
     result = node.run([tools / "rds-info"])
     titles = {x.removesuffix(":") for x in result.out.splitlines() if re.fullmatch(r"\w[\w ]*:", x)}
     assert titles == {LETTERS[x][1] for x in TABLES}
@@ -55,7 +57,7 @@ def test_info_shows_every_table(node, tools):
 
 @pytest.mark.parametrize("table", LETTERS)
 def test_info_shows_one_table(node, tools, table):
-    """One that is not there is no failure, as with Oracle's tool."""
+    """A missing table is not an error, as in Oracle's tool."""
     letter, title = LETTERS[table]
     result = node.run([tools / "rds-info", letter])
     if table in TABLES:
@@ -80,7 +82,7 @@ def test_info_counts_pings(node, tools, guest):
     after, pings_after = look()
     assert [[y - x for x, y in zip(*ends)] for ends in zip(before, after)] == [[5, 5]] * 2
     assert [y - x for x, y in zip(pings_before, pings_after)] == [5, 5]
-    # Connections of other tests may count, too.
+    # Connections of other tests may change the counters, too.
     first = counters(node, guest)
     shown = {x["name"]: x["value"] for x in info(node, tools, "-c")["counters"]}
     last = counters(node, guest)
@@ -103,19 +105,20 @@ def test_info_has_the_columns_of_oracle(node, tools):
 
 
 def test_info_shows_ipv6(node, tools):
-    """-a shows the connections of both families. There C RDS does not tell the type of service."""
+    """-a shows the connections of both families. For these C RDS does not report the type of
+    service."""
     for ends in (PAIR, PAIR6):
         ping(tools, node, ends[1], source=ends[0])
     for ends in (PAIR, PAIR6):
         found = [x for x in info(node, tools, "-an")["connections"] if (x["local"], x["peer"]) == ends]
-        # There may be others, of another type of service.
+        # Connections of other types of service may be listed, too.
         assert ["connected"] in [x["flags"] for x in found]
     assert not any(":" in x["local"] for x in info(node, tools, "-n")["connections"])
     assert PAIR6[0] in node.run([tools / "rds-info", "-an"]).out
 
 
 def test_info_shows_sockets_and_messages(node, tools, guest):
-    """Messages that wait to be read are in the table with their sizes and ports."""
+    """Unread messages are in the table with their sizes and ports."""
     send, recv = late_reader(guest, node, 5, 3000, PAIR)
     send.expect("^sent 5$")
     waiting = [x for x in info(node, tools, "-r")["recv"] if x["bytes"] == 3000]
@@ -131,7 +134,7 @@ def test_info_shows_sockets_and_messages(node, tools, guest):
 
 @pytest.mark.short
 def test_info_reads_large_tables(node, tools, guest):
-    """More than the first buffer of rds-info holds."""
+    """rds-info reads tables that are larger than its first buffer."""
     held = node.start(["python3", guest / "hold.py", PAIR[0], 700])
     held.expect("^open$")
     bound = [x for x in info(node, tools, "-k")["sockets"] if x["bound"] == PAIR[0]]
@@ -141,7 +144,7 @@ def test_info_reads_large_tables(node, tools, guest):
 
 
 def gid_of(node, index):
-    """That of an end of the pair: of its address, or on iWARP of its Ethernet address."""
+    """Returns the GID of an end of the pair: its address, or on iWARP its Ethernet address."""
     if node.kind == "rxe":
         return f"::ffff:{PAIR[index]}"
     ethernet = node.run(f"cat /sys/class/net/rdsv{index}/address").out.strip()
@@ -160,13 +163,14 @@ def test_info_shows_queue_pairs(node, tools):
     assert f"send_wr={found[0]['send_wr']}, recv_wr={found[0]['recv_wr']}" in lines
     lines = node.run([tools / "rds-info", "-Io", "Cache_Allocs,rx_poll_cnt,what"]).out.splitlines()
     assert lines[2].split()[-5:] == ["SrcQPNo", "DstQPNo", "Cache", "Allocs", "Rx_poll_cnt"]
-    # What only Oracle's kernel tells is 0.
+    # Columns that only Oracle's kernel fills are 0.
     assert {(*x.split()[-4:-2], x.split()[-1]) for x in lines[3:]} == {("0", "0", "0")}
 
 
 @pytest.mark.impls("rust")
 def test_info_shows_all_namespaces(node, tools, guest):
-    """-N: what is in each, the own one first. C's table of sockets has those of all of them."""
+    """-N shows the tables of each namespace, beginning with the caller's. C RDS is not tested: its
+    table of sockets has those of all namespaces."""
     node.run("ip netns add other && ip -n other link set lo up")
     try:
         number = int(node.run("ip netns exec other stat -Lc %i /proc/self/ns/net").out)
@@ -188,7 +192,7 @@ def test_info_shows_all_namespaces(node, tools, guest):
 
 
 class Stress:
-    """rds-stress between two ends, (node, address) each: the first is active."""
+    """rds-stress between two ends, each (node, address). The first is active."""
 
     def __init__(self, tools, active, passive, *options, seconds=3, under=()):
         (node, own), (other, peer) = active, passive
@@ -196,7 +200,7 @@ class Stress:
         base = [*under, tools / "rds-stress", "-p", self.port]
         self.passive = other.start([*base, "-r", peer])
         self.passive.expect("^waiting for incoming connection")
-        # A CM request that was lost keeps C RDS from accepting another for about a minute.
+        # After a lost CM request, C RDS accepts no other one for about a minute.
         self.active = node.start([*base, "-r", own, "-s", peer, "-T", seconds, "--timeout", 200, *options])
 
     def averages(self):
@@ -214,11 +218,11 @@ class Stress:
 
 
 def check_both_ways(averages, tasks, size):
-    """Both ends sent and received, and what one sent the other received, but for the edges of the time."""
+    """Checks that both ends sent and received, at a rate that their numbers of requests explain."""
     for number, tx, rx, rate, mbi, mbo, _, rtt, cpu in averages:
         assert number == tasks and tx > 0 and rx > 0 and rtt > 0
         assert (mbi, mbo, cpu) == (0, 0, -1)
-        # A request and an ack each way for each request.
+        # Each request has a request and an ack in each direction.
         assert rate * 1024 >= (tx + rx) * size
 
 
@@ -234,11 +238,12 @@ RUST_ONLY = pytest.mark.impls("rust")
 
 
 def check_operations(averages, size, ways=2):
-    """Both ends moved bytes, `ways` of in and out. That these agree, the two ends have seen to."""
+    """Checks that both ends moved bytes, in `ways` of the two directions. The ends themselves
+    compare their numbers."""
     for _, tx, rx, _, mbi, mbo, *_ in averages:
         assert tx + rx > 0
         assert (mbi > 0) + (mbo > 0) == ways, averages
-        # An operation for each request, in or out, but for those that had not ended.
+        # Each request has an operation, in or out, except those whose operation had not ended.
         assert (mbi + mbo) * 1024 >= (tx + rx) * size * 0.5, averages
 
 
@@ -247,10 +252,10 @@ def check_operations(averages, size, ways=2):
     "-q 256 -D 16K -I 4 -t 2 -d 3", "-D 1001 -I 3 --rdma-alignment 5 --rdma-use-once 0 -d 2",
     *(pytest.param(x, marks=pytest.mark.long("release", "debug")) for x in (
         "-q 256 -D 64K", "-D 32K --rdma-cache-mrs 1 -d 4", "-D 8K -M 1 -d 2", "-D 8K -M 2 -d 2")),
-    # In the time that a test takes, nothing of that size ends on the debug kernel.
+    # On the debug kernel no operation of that size ends within the time of the test.
     pytest.param("-D 1M --rdma-use-get-mr 1", marks=pytest.mark.flavors("release"))))
 def test_stress_with_rdma(node, tools, options):
-    """Writes and reads of whatever shape, and in whatever region, bring what they should."""
+    """Writes and reads of any shape, in any region, transfer the right data."""
     words = options.split()
     averages = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), *words).averages()
     buffers = int(words[words.index("-I") + 1]) if "-I" in words else 1
@@ -265,14 +270,14 @@ def test_stress_with_rdma(node, tools, options):
     "--atomics -D 4K -d 3", *(pytest.param(x, marks=pytest.mark.long("release", "debug")) for x in (
         "--atomics -t 2 -d 3", "--atomics --rdma-cache-mrs 1"))))
 def test_stress_with_atomics(node, tools, options):
-    """Additions bring what was there and leave the sum, alone and between transfers."""
+    """Additions return the old value and leave the sum, alone and between transfers."""
     stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), *options.split())
     check_operations(stress.averages(), 8)
 
 
 @RUST_ONLY
 def test_stress_with_rdma_one_way(node, tools):
-    """Reads of what only the active end offers: bytes go out of it."""
+    """Reads of memory that only the active end offers transfer bytes out of it."""
     stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), "-o", "-D", "8K", "-M", 1)
     active, passive = stress.averages()
     assert active[4] == 0 < active[5] and passive[5] == 0 < passive[4]
@@ -282,7 +287,7 @@ def test_stress_with_rdma_one_way(node, tools):
 @pytest.mark.short
 @pytest.mark.on_siw
 def test_stress_refuses_operations(node, tools):
-    """Both ends say what cannot be done, and what to do."""
+    """Both ends report which operations are not possible, and what to do instead."""
     cases = [(LOOP, "-D 4K", "RDMA is between addresses of RDMA devices"), (PAIR, "-D 2M", "up to 1048576 bytes")]
     if node.kind == "siw":
         cases.append((PAIR, "--atomics", "iWARP devices have no atomic operations"))
@@ -299,7 +304,7 @@ def test_stress_refuses_operations(node, tools):
 
 @pytest.mark.long
 def test_stress_with_options(node, tools, flavor):
-    """Large messages one way, on another connection, without the rows of each second."""
+    """Large messages go one way, on another connection, without the rows of each second."""
     # On the debug kernel a message of 1 MiB may take longer than the test.
     size = 1 << (16 if flavor == "debug" else 20)
     stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), "-o", "-z", "-c", "-R", "-v", "--show-params",
@@ -316,7 +321,8 @@ def test_stress_with_options(node, tools, flavor):
 
 @pytest.mark.parametrize("ends", [LOOP, pytest.param(PAIR, marks=pytest.mark.long("release", "debug"))], ids="-".join)
 def test_stress_for_scripts(node, tools, ends):
-    """The rows of --show-perfdata, and each round trip: as an outlier and in the histogram."""
+    """--show-perfdata prints its rows. Each round trip is reported as an outlier and in the
+    histogram."""
     options = "--show-perf --show-histogram --show-outliers 0 --use-cong 0 --disable-inq"
     stress = Stress(tools, (node, ends[0]), (node, ends[1]), *options.split())
     results = [x.wait(timeout=400) for x in (stress.active, stress.passive)]
@@ -346,9 +352,9 @@ def test_stress_for_scripts(node, tools, ends):
 @pytest.mark.parametrize("ends", [LOOP, pytest.param(PAIR, marks=pytest.mark.long("release", "debug"))], ids="-".join)
 @pytest.mark.parametrize("monitor", (1, 0))
 def test_stress_waits_for_room(node, tools, guest, ends, monitor):
-    """Ports that are full again and again: all requests are answered, whatever tells that there is room. C's two ends
-    in one kernel do not tell each other."""
-    # Without it, a buffer gets no more than what is set here.
+    """Ports become full repeatedly, and all requests are answered, for each way to report that
+    there is room. C RDS is not tested: its two ends in one kernel do not notify each other."""
+    # Without this capability, a buffer gets at most the limit that is set here.
     under = ("setpriv", "--bounding-set", "-net_admin")
     options = ("-t", 2, "-d", 8, "-q", "32K", "--use-cong-monitor", monitor)
     before = counters(node, guest)["cong_send_error"]
@@ -365,13 +371,14 @@ def test_stress_waits_for_room(node, tools, guest, ends, monitor):
 @RUST_ONLY
 @pytest.mark.parametrize("how", ("--abort-after", "SIGINT"))
 def test_stress_ends_in_its_midst(node, tools, how):
-    """Each task cancels what it has sent to each other, and says so. The other end ends well."""
+    """Each task cancels its messages to each other task, and reports that. The other end ends
+    normally."""
     options = ["--cancel-sent-to", "-t", 2, "-d", 4, "--show-histogram"]
     if how == "--abort-after":
         options += [how, 4]
     stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), *options, seconds=300)
     if how == "SIGINT":
-        # An end has nothing to tell an average of before it has begun to count: each for itself.
+        # An end has no average before it has begun to count, which each end does for itself.
         for end in (stress.active, stress.passive):
             end.expect("cpu %")
         stress.active.send_signal(2)
@@ -384,13 +391,14 @@ def test_stress_ends_in_its_midst(node, tools, how):
     assert active.out.count("RTT histogram") == 1
     assert passive.status == 0 and passive.out.endswith("  (average)\n"), str(passive)
     assert "RDS_CANCEL" not in passive.out
-    # What was cancelled and what was not leaves nothing behind.
+    # Cancelled and other messages leave nothing behind.
     exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=10)
 
 
 @pytest.mark.short
 def test_stress_resets_a_connection(node, tools, guest):
-    """As an administrator of Oracle's kernels does. Linux has no such thing, and that is said."""
+    """rds-stress resets a connection as administrators of Oracle's kernels do. C RDS in Linux
+    cannot do that, and the tool reports it."""
     ping(tools, node, PAIR[1], source=PAIR[0])
     before = counters(node, guest)["conn_reset"]
     command = [tools / "rds-stress", "-r", PAIR[0], "-s", PAIR[1], "--reset"]
@@ -405,7 +413,7 @@ def test_stress_resets_a_connection(node, tools, guest):
 
 @pytest.mark.long
 def test_stress_counts_what_the_kernel_counts(node, tools, guest):
-    """The kernel delivers a message for each that the two ends count, and no other is there."""
+    """The kernel delivers one message for each that the two ends count, and no other."""
     before = counters(node, guest)
     stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), "-V")
     stress.averages()
@@ -416,7 +424,7 @@ def test_stress_counts_what_the_kernel_counts(node, tools, guest):
 
 @pytest.mark.long
 def test_stress_until_interrupted(node, tools):
-    """SIGINT to the active end ends both well."""
+    """SIGINT to the active end makes both ends finish normally."""
     stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), seconds=0)
     for end in (stress.active, stress.passive):
         end.expect("(?s)cpu %.*-1.00$")
@@ -426,7 +434,7 @@ def test_stress_until_interrupted(node, tools):
 
 @pytest.mark.long
 def test_stress_notices_a_foreign_message(node, tools, guest):
-    """Both ends fail, and say why."""
+    """Both ends fail and report the reason."""
     stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), seconds=300)
     stress.active.expect("cpu %")
     program = (f"from rds import Sock\nwith Sock(('{PAIR[0]}', 0)) as s:\n"
@@ -451,14 +459,14 @@ def test_stress_notices_that_the_other_end_is_gone(node, tools):
 
 @pytest.mark.long
 def test_stress_refuses(node, tools):
-    """What it cannot do, in words."""
+    """rds-stress explains in words why it refuses something."""
     for options, words in ((("-s", PAIR[1], "--async"), "RDS_CMSG_ASYNC_SEND"),
                            (("-s", PAIR[1], "-D", "64K", "--rdma-use-fence", 0), "cannot be verified"),
                            (("-s", PAIR[1], "-p", ports()), "is a passive rds-stress waiting there?"),
                            (("-r", "10.99.0.1"), "cannot listen")):
         result = node.run([tools / "rds-stress", *options], check=False)
         assert result.status == 1 and words in result.err, str(result)
-    # The passive end cannot bind: the active one is told.
+    # The passive end cannot bind, and notifies the active one.
     port = ports()
     held = node.start(["python3", "-c", "import socket\ns = socket.socket(socket.AF_RDS, socket.SOCK_SEQPACKET)\n"
                        f"s.bind(('{PAIR[1]}', {port + 1}))\nprint('open', flush=True)\ninput()"])

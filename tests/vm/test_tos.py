@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The type of service of a socket: a connection of its own, and packets that carry it."""
+"""The type of service of a socket: its own connection, and packets that carry it."""
 
 import json
 
@@ -12,7 +12,8 @@ TOS = 0x28
 
 
 def connections(node, guest, peer):
-    """{type of service: (next sent, next received)} of the connections to a peer, which are up."""
+    """Returns {type of service: (next sent, next received)} of the connections to a peer. All of
+    these must be up."""
     lines = node.run(["python3", guest / "connections.py", node.name]).out.splitlines()[1:]
     rows = [x.split() for x in lines if x.split()[2] == peer]
     assert all(x[-1] == "connected" for x in rows), lines
@@ -21,8 +22,8 @@ def connections(node, guest, peer):
 
 @pytest.mark.long
 def test_connection_of_its_own(pair, tools, guest):
-    """Each type of service has its own connection and numbers, with either side as the one that asks; the
-    service level is left to the network, which has none here."""
+    """Each type of service has its own connection and numbers, whichever side connects. The network
+    determines the service level, which is always 0 here."""
     a, b = pair
     here, there = new_addresses(guest, pair)
     ping(tools, a, there, here)
@@ -39,18 +40,18 @@ def test_connection_of_its_own(pair, tools, guest):
     after = [connections(m, guest, peer) for m, peer in ways]
     for old, new in zip(before, after):
         assert new[0] == old[0] and new[TOS + 4] == old[TOS + 4]
-        # A ping each way, and no message on another connection.
+        # Five pings each way, and no message on another connection.
         assert all(y - x == 5 for x, y in zip(old[TOS], new[TOS])), (old, new)
 
 
-# On iWARP the type of service selects the connection and is not on the wire.
+# On iWARP the type of service selects the connection, but packets do not carry it.
 @pytest.mark.kinds("rxe")
 @pytest.mark.flavors("release")
 @pytest.mark.pairs("rust-rust", "rust-c")
 @pytest.mark.parametrize("version, first", (
     (4, "a"), (6, "b"), *(pytest.param(*x, marks=pytest.mark.long("release")) for x in ((4, "b"), (6, "a")))))
 def test_packets_carry_it(pair, tools, guest, first, version):
-    """Also those of the side that was asked for the connection."""
+    """The packets of both sides carry the type of service, also those of the accepting side."""
     a, b = pair
     for tos in (TOS, 0):
         hosts = new_addresses(guest, pair, version)
@@ -64,7 +65,7 @@ def test_packets_carry_it(pair, tools, guest, first, version):
 
 
 def test_connections_within_a_node(node, tools, guest):
-    """A queue pair each, on both ends."""
+    """Each connection has its own queue pair, on both ends."""
     def queue_pairs():
         return node.run("rdma res show qp | grep -c 'type RC'").out.strip()
 

@@ -12,7 +12,8 @@ from slow_reader import run_slow_reader
 from tracing import EVENTS, traced
 from traffic import counters, new_devices, new_type, ping, ports
 
-# Tracepoints are the same on both kernels, but for what is freed when they look at it.
+# The tracepoints are the same on both kernels. Only the debug kernel detects that they access freed
+# memory; tests for that are short.
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
 
 ENDS = f"<::ffff:{PAIR[0]},::ffff:{PAIR[1]},0>"
@@ -25,7 +26,7 @@ def trace(node):
 
 
 def told(trace, line):
-    """Waits until a line comes."""
+    """Waits until a line is in the trace."""
     deadline = time.monotonic() + 60
     while line not in trace():
         assert time.monotonic() < deadline, f"{line!r} is not in {trace()}"
@@ -43,11 +44,11 @@ def test_connections(node, tools, trace):
                     "route resolved: resolving-route -> connecting", "established: connecting -> up"]
 
 
-# A refused key has another number on iWARP.
+# The error number of a refused key is another one on iWARP.
 @pytest.mark.short
 @pytest.mark.kinds("rxe")
 def test_errors(node, tools, guest, trace):
-    """A peer that is not there, and then a peer whose device refuses a key: both ends tell of that."""
+    """A peer is missing, and then a peer's device refuses a key. Both ends trace the refusal."""
     nowhere = "203.0.113.7"
     node.run([tools / "rds-ping", "-c", "1", "-W", "1", "-I", PAIR[0], nowhere], check=False)
     node.run(f"until grep 'rds_error.*{nowhere}' /sys/kernel/tracing/trace; do sleep 0.1; done", timeout=60)
@@ -62,7 +63,8 @@ def test_errors(node, tools, guest, trace):
 
 
 def test_ends(node, tools, guest):
-    """Why a connection goes where the CM and the device say nothing."""
+    """The trace has the reason why a connection ends when neither the CM nor the device reports
+    one."""
     extra = "10.9.0.78"
     node.forget()
     with traced(node) as trace:
@@ -81,7 +83,8 @@ def test_ends(node, tools, guest):
 @pytest.mark.kinds("rxe")
 @pytest.mark.flavors("debug")
 def test_a_device_that_only_flushes(node, tools):
-    """Soft-RoCE has no memory for a packet: it ends the queue pair, and flushes all of it."""
+    """Soft-RoCE has no memory for a packet. It then ends the queue pair and flushes all its work
+    requests."""
     node.forget()
     ping(tools, node, PAIR[1], PAIR[0])
     with traced(node) as trace:
@@ -99,7 +102,7 @@ def test_tools_list_them(node, tool):
 
 
 def test_trace_cmd_reads_them(node, tools):
-    """It has a parser of its own for what an event prints."""
+    """trace-cmd has its own parser for the format of an event."""
     recording, tos = "/run/rds.dat", new_type()
     node.run(["trace-cmd", "record", "-q", "-e", "rds", "-o", recording,
               tools / "rds-ping", "-c", 1, "-Q", tos, "-I", *PAIR])
@@ -128,13 +131,13 @@ def test_requests_that_cross(slow_node, guest):
 
 @pytest.mark.parametrize("ends", [("127.0.0.1", "127.0.0.2"), (PAIR[0], PAIR[0])], ids="-".join)
 def test_drops_on_this_node(node, guest, trace, ends):
-    """What needs no connection: the loopback addresses, and an address to itself."""
+    """Drops are traced without a connection, on loopback and from an address to itself."""
     near, far = ends
     node.run(["python3", guest / "to_nobody.py", near, far, ports()])
     assert f"drop: <::ffff:{far},::ffff:{near},0> recv_drop_no_sock 1" in trace()
 
 
-# As of tests/vm/test_counters.py.
+# The cases are those of tests/vm/test_counters.py.
 @pytest.mark.short
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("case,peer,drop", (("closed_amid_a_send", "::ffff:127.0.0.1", "recv_drop_dead_sock 1"),
@@ -145,7 +148,7 @@ def test_drops_of_a_closed_socket(node, guest, trace, case, peer, drop):
 
 
 def test_congestion(node, guest, trace):
-    """The port of a reader that does not read is full, and has room again when it has read."""
+    """The port of a slow reader becomes full, and has room again after a read."""
     run_slow_reader(guest, *((node, x) for x in PAIR))
     told = [x for x in trace() if x.startswith(f"congestion: ::ffff:{PAIR[1]} ")]
     states = [x.split(maxsplit=4)[4] for x in told]

@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A program that uses wrong keys again and again, and what others notice of it."""
+"""A program that repeatedly uses wrong keys, and its effect on others."""
 
 import pytest
 from rdsvm.cluster import wire_address
 from traffic import counters
 
-# Soft-iWARP does not say that a key was refused.
-# On the debug kernel a connection is made anew in as long as a few pings take.
+# Soft-iWARP does not report that a key was refused. On the debug kernel a new connection takes as
+# long as a few pings.
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe"), pytest.mark.flavors("release")]
 
 A, B = wire_address(0, 1), wire_address(0, 2)
-# How often the key is used, and how many pings of each of the others are answered for each time at
-# the least. Without a pace it was one, or three with C RDS.
+# Number of uses of the key, and minimum number of answered pings of each other program per use.
+# Without pacing it was one answer, or three with C RDS.
 ROUNDS, ANSWERS = 12, 6
 
 
 def go_on(guest, user, other):
-    """Messages of others between the two nodes, (node, address) each, go on in both directions."""
+    """Checks that messages of others between the two nodes continue in both directions. Each
+    argument is (node, address)."""
     (node, here), (_, there) = user, other
     before = counters(node, guest)
     pings = [m.start(["python3", guest / "ping_on.py", mine, theirs])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the tracepoints rds:* tell."""
+"""Output of the tracepoints rds:*."""
 
 from contextlib import contextmanager
 
@@ -9,7 +9,8 @@ EVENTS = f"{TRACING}/events/rds"
 
 @contextmanager
 def traced(node):
-    """Gives a function that returns what they have told since, line by line, without what ftrace adds."""
+    """Enables the tracepoints. Yields a function that returns their lines so far, without the
+    fields of ftrace."""
     node.run(f"echo > {TRACING}/trace; echo 1 > {EVENTS}/enable")
 
     def read():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Traffic between nodes: pings and verified streams, started and judged from the host, and what the
-counters say of it."""
+"""Traffic between nodes: pings and verified streams, started and checked from the host, and checks
+of their counters."""
 
 import fnmatch
 import itertools
@@ -14,35 +14,40 @@ from rdsvm.cluster import PAIR, must
 from rdsvm.node import Defect, NodeError
 
 ABI_PAGE = Path(__file__).resolve().parents[2] / "Documentation/abi.md"
-# Streams of one test after another must not meet the leftovers of the one before. Those of long ago are gone.
+# Streams of a test must not meet leftovers of the test before. Leftovers of much earlier tests are
+# gone.
 _ports = itertools.cycle(range(4000, 65536 - 63, 64))
-# Types of service: the programs in guest/ name some of those below.
+# Types of service. The programs in guest/ name some of the lower ones.
 _types = itertools.cycle(range(140, 256))
-# Networks of two nodes: test_failover.py has those below.
+# Networks of two nodes. test_failover.py has the lower ones.
 _networks = itertools.cycle(range(150, 250))
-# What needs no privilege runs without one: pings, and one end of the verified streams, beside root's.
+# The user for all that needs no privilege: pings, and one end of the verified streams. The other
+# end runs as root.
 USER = 1000
 
 
 def messages(flavor, count):
-    """The debug kernel takes about six times as long for each message."""
+    """Returns the number of messages for a kernel. The debug kernel takes about six times as long
+    for each."""
     return count // 4 if flavor == "debug" else count
 
 
 def ports():
-    """The first of 64 ports that no test has used for long."""
+    """Returns the first of 64 ports that no test has used recently."""
     return next(_ports)
 
 
 def new_type():
-    """A type of service that no test has used for long: its connections are new."""
+    """Returns a type of service that no test has used recently, so its connections are new."""
     return next(_types)
 
 
 def new_addresses(guest, pair, version=4, lower=0):
-    """Gives two nodes addresses on their first wire, for good, and returns them. All connections
-    between them are new, which C RDS would need a boot for. lower: the index of the node with the
-    lower one."""
+    """Gives two nodes new addresses on their first wire and returns them. The addresses stay.
+
+    All connections between them are new. C RDS would need a boot for new connections between old
+    addresses. lower: the index of the node with the lower address.
+    """
     network = next(_networks)
     found = []
     for index, m in enumerate(pair):
@@ -50,7 +55,7 @@ def new_addresses(guest, pair, version=4, lower=0):
         host = f"10.{network}.0.{number}" if version == 4 else f"fd{network:02x}::{number}"
         prefix = f"{host}/24" if version == 4 else f"{host}/64 nodad"
         m.run(f"ip addr add dev {m.netdevs[0]} {prefix}")
-        # The RDMA core is a moment behind.
+        # The RDMA core notices the address after a short delay.
         m.run(["python3", guest / "laddr.py", "bound", host])
         found.append(host)
     return found
@@ -61,7 +66,7 @@ def endpoint(host, port):
 
 
 def ping(tools, node, target, source=None, count=3, tos=None, interval="10ms"):
-    """Pings and expects every answer."""
+    """Sends pings and expects all answers."""
     command = [tools / "rds-ping", "-c", count, "-i", interval, "-W", "60", target]
     if source:
         command[1:1] = ["-I", source]
@@ -73,13 +78,13 @@ def ping(tools, node, target, source=None, count=3, tos=None, interval="10ms"):
 
 
 class Streams:
-    """Verified streams in both directions between two ends, (node, address) each."""
+    """Verified streams in both directions between two ends, each (node, address)."""
 
     def __init__(self, tools, left, right, **options):
         self.ends = []
         self.nodes = {node.name: node for node, _ in (left, right)}
         port = ports()
-        # A CM request that was lost keeps C RDS from accepting another for about a minute.
+        # After a lost CM request, C RDS accepts no other one for about a minute.
         options.setdefault("timeout", 300)
         arguments = list(itertools.chain.from_iterable(
             (f"--{name.replace('_', '-')}", value) for name, value in options.items()))
@@ -94,12 +99,12 @@ class Streams:
         return all(p.running() for p in self.ends)
 
     def finish(self, timeout=900):
-        """Waits for both ends; each must have got every byte of the other in order."""
+        """Waits for both ends. Each must have received every byte of the other in order."""
         results = [p.wait(timeout) for p in self.ends]
         shown = "\n".join(map(str, results))
         reports = [json.loads(r.out or "{}") for r in results]
         errors = [x["error"] for x in reports if x.get("error")]
-        # What arrives is not in question then.
+        # These errors do not concern the received data.
         if any(not x.startswith(("no progress", "cannot send")) for x in errors):
             raise Defect(shown)
         assert all(r.status == 0 for r in results), f"{self.cm_queue_pairs()}\n{shown}"
@@ -107,7 +112,8 @@ class Streams:
         return reports
 
     def cm_queue_pairs(self):
-        """The states of the queue pairs of the CM. One that soft-RoCE has failed makes connections no more."""
+        """Returns the states of the CM's queue pairs. A queue pair that soft-RoCE has failed makes
+        no more connections."""
         found = ((name, json.loads(node.run("rdma -j resource show qp").out or "[]"))
                  for name, node in self.nodes.items())
         states = [f"{name}: {', '.join(x['state'] for x in pairs if x['type'] == 'GSI') or 'none'}"
@@ -116,9 +122,12 @@ class Streams:
 
 
 def under_load(tools, guest, left, right, node, netdev=None, packets=200, **options):
-    """Starts streams, and returns once some packets have come in at a node and others are to come.
-    If all messages have come by then, it starts twice as many. netdev: where they come in, if not
-    its first wire."""
+    """Starts streams. Returns when some packets have arrived at a node while messages are still to
+    come.
+
+    If all messages have arrived by then, it starts twice as many. netdev: the device where they
+    arrive, if not that of the node's first wire.
+    """
     while True:
         passed = node.start(["python3", guest / "packets.py", netdev or node.netdevs[0], packets])
         passed.expect("^ready$")
@@ -135,13 +144,14 @@ def exchange(tools, left, right, **options):
 
 
 def let_packets_pass(guest, node, netdev, count):
-    """Returns once `count` more packets have come in from a wire."""
+    """Returns when `count` more packets have arrived from a wire."""
     node.run(["python3", guest / "packets.py", netdev, count], timeout=300)
 
 
 @contextmanager
 def losing(machines, percent):
-    """So many of the packets between these get lost for a while. With all of them the wire is cut."""
+    """Makes the wires between these machines lose a percentage of the packets. At 100 the wire is
+    cut."""
     for m in machines:
         m.set_loss(percent)
     try:
@@ -152,7 +162,7 @@ def losing(machines, percent):
 
 
 def first_log(machines, pattern, marks, timeout):
-    """Waits until the kernel log of any of these machines matches since its mark."""
+    """Waits until the kernel log of any of these machines matches after its mark."""
     deadline = time.monotonic() + timeout
     while True:
         for m, mark in zip(machines, marks):
@@ -164,15 +174,15 @@ def first_log(machines, pattern, marks, timeout):
 
 
 def slow_down(*ends, delay="20ms"):
-    """Packets out of these network devices, (node, name) each, take a while. So senders are ahead of what is
-    acknowledged, however fast the machine is."""
+    """Delays packets out of these network devices, each (node, name). Senders are then ahead of the
+    acknowledgements, however fast the machine is."""
     for node, netdev in ends:
         node.run(f"tc qdisc replace dev {netdev} root netem delay {delay} limit 10000")
 
 
 def queue_pairs(node, own, peer=""):
-    """The queue pairs of the connections from an address, as "rdma res show qp" has them. A CM id may be
-    there for longer than its queue pair."""
+    """Returns the queue pairs of the connections from an address, as "rdma res show qp" lists them.
+    A CM id may exist longer than its queue pair."""
     def is_on(end, host):
         return not host or end.startswith((f"{host}:", f"[{host}]:"))
 
@@ -185,12 +195,12 @@ def queue_pairs(node, own, peer=""):
 
 
 def links_of(node, address):
-    """The RDMA devices of the connections from an address."""
+    """Returns the RDMA devices of the connections from an address."""
     return {x["ifname"] for x in queue_pairs(node, address)}
 
 
 def connection(node, local, peer, tos=0):
-    """What debugfs shows of a connection, word by word; nothing if there is none."""
+    """Returns the fields of a connection in debugfs, or nothing if there is no connection."""
     start = f"{local} -> {peer}{f' tos {tos}' if tos else ''}: "
     lines = node.read_file("/sys/kernel/debug/rds/connections").splitlines()
     found = [x.removeprefix(start) for x in lines if x.startswith(start)]
@@ -198,7 +208,8 @@ def connection(node, local, peer, tos=0):
 
 
 def forget_each_other(tools, pair, target):
-    """Loads RDS anew on both nodes: neither has anything to send to the other, and each knows where it is."""
+    """Reloads RDS on both nodes. Neither has anything to send to the other, and each knows the
+    other's hardware address."""
     ping(tools, pair[0], target)
     for m in pair:
         must(m.unload())
@@ -207,8 +218,8 @@ def forget_each_other(tools, pair, target):
 
 
 def new_devices(node, guest):
-    """Makes those of the pair anew: what they number begins anew, and a soft-RoCE device whose address has moved works
-    again."""
+    """Removes the devices of the pair and adds them again. Their numbering restarts, and a
+    soft-RoCE device whose address has moved works again."""
     for i in (0, 1):
         node.run(f"rdma link del rdsx{i} && rdma link add rdsx{i} type {node.kind} netdev rdsv{i}")
     for address in PAIR:
@@ -216,7 +227,8 @@ def new_devices(node, guest):
 
 
 def wait_for_state(node, local, peer, *states):
-    """Waits until a connection is in one of these states; there is no event to wait for. Returns which."""
+    """Waits until a connection is in one of these states, and returns which. It polls, because
+    there is no event to wait for."""
     deadline = time.monotonic() + 60
     while (seen := connection(node, local, peer).get("state")) not in states:
         assert time.monotonic() < deadline, f"the connection of {local} to {peer} is {seen}, not {states}"
@@ -225,17 +237,17 @@ def wait_for_state(node, local, peer, *states):
 
 
 def counters(node, guest):
-    """The counters of RDS_INFO_COUNTERS by their names."""
+    """Returns the counters of RDS_INFO_COUNTERS by name."""
     return json.loads(node.run(["python3", guest / "counters.py"]).out)
 
 
 def unchanged(before, now, *names):
-    """None of these counters has counted since."""
+    """Checks that none of these counters has changed."""
     assert not (rose := {x: now[x] - before[x] for x in names if now[x] != before[x]}), rose
 
 
 def stay_zero(names):
-    """Those of the counters that Documentation/abi.md says never count."""
+    """Returns those of the counters that always stay 0 according to Documentation/abi.md."""
     table = ABI_PAGE.read_text().partition("\nThese stay 0:\n")[2].partition("\n## ")[0]
     patterns = re.findall(r"`([a-z0-9_*]+)`", "".join(x.split("|")[1] for x in table.splitlines() if x.count("|") > 2))
     assert all(fnmatch.filter(names, x) for x in patterns), patterns
@@ -243,9 +255,11 @@ def stay_zero(names):
 
 
 def wait_for(node, guest, condition):
-    """Waits until the counters are as they should be. One program looks at them: a process for each
-    look would be a load that keeps others from going on. The condition is asked twice a second at
-    least, as it may look at other things, too."""
+    """Waits until the counters satisfy a condition, and returns them.
+
+    A single program reads them, because a process for each check would be a load that slows others.
+    The condition is evaluated at least twice a second, as it may depend on other things, too.
+    """
     watch = node.start(["python3", guest / "watch.py"])
     seen, deadline = {}, time.monotonic() + 240
     for line in watch.lines():
@@ -260,12 +274,12 @@ def wait_for(node, guest, condition):
 
 
 def silence_limit(seconds, *nodes):
-    """The peers of these nodes may be silent for so long."""
+    """Sets the time for which peers of these nodes may be silent."""
     return setting("keepalive_secs", seconds, *nodes)
 
 
 def flow_control(*nodes):
-    """New connections of these nodes have flow control if the peer has it, too."""
+    """Enables flow control on new connections of these nodes whose peers also have it."""
     return setting("ib/flow_control", 1, *nodes)
 
 
@@ -284,7 +298,8 @@ def setting(name, value, *nodes):
 
 @contextmanager
 def with_addresses(*ends):
-    """Each a node with a network device and an address that it has for a while."""
+    """Adds an address to the network device of each node for a while. Each end is (node, device,
+    address)."""
     for m, netdev, address in ends:
         m.run(f"ip addr add {address}/64 dev {netdev} nodad")
     yield
@@ -293,7 +308,7 @@ def with_addresses(*ends):
 
 
 def there_and_back(guest, left, right):
-    """A message from left to right, each a node with a network device and an address of it, and back."""
+    """Sends a message from left to right and back. Each is (node, network device, address)."""
     (a, near, source), (b, far, target) = left, right
     port = ports()
     program = ["python3", guest / "link_local.py"]
@@ -304,7 +319,7 @@ def there_and_back(guest, left, right):
 
 
 def late_reader(guest, node, count, size, ends):
-    """A sender and a receiver on one node that does not read yet: (sender, receiver)."""
+    """Starts a sender and a receiver that does not read yet, on one node. Returns both."""
     program, port = guest / "late_reader.py", ports()
     recv = node.start(["python3", program, "recv", ends[1], port, count, size])
     recv.expect("ready")
@@ -313,7 +328,7 @@ def late_reader(guest, node, count, size, ends):
 
 
 def read_late(send, recv, count):
-    """Has the receiver of late_reader() read, and waits for both ends."""
+    """Makes the receiver of late_reader() read, and waits for both ends."""
     recv.write("read\n")
     recv.expect(f"^all {count}$", timeout=600)
     send.expect(f"^sent {count}$")
