@@ -280,8 +280,8 @@ def use(request, made):
 
 @pytest.fixture
 def node(request, node_lab):
-    """One machine with RDS loaded and a pair of RDMA devices in it (cluster.PAIR, cluster.PAIR6).
-    """
+    """One machine with RDS loaded and a pair of RDMA devices in it (cluster.PAIR,
+    cluster.PAIR6)."""
     for machines in use(request, node_lab):
         yield machines[0]
 
@@ -312,8 +312,8 @@ def pair(request, pair_lab):
 
 @pytest.fixture
 def patient(pair):
-    """Nodes whose devices retry more than once, because wires as busy as these lose some packets.
-    """
+    """Nodes whose devices retry more than once, because wires as busy as these lose some
+    packets."""
     for m in pair:
         m.forget("rds_ib_retry_count=7")
     yield pair

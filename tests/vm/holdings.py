@@ -13,8 +13,8 @@ RECEIVE_BYTES = 9344
 
 
 def allowed(node):
-    """Returns by how much some values may exceed those before the attack. No other value may grow.
-    """
+    """Returns by how much some values may exceed those before the attack. No other value may
+    grow."""
     # Minimum number of receives that each end of the honest connection keeps posted. On iWARP the
     # whole receive ring is posted.
     ring = 382 if node.kind == "siw" else 14

@@ -15,7 +15,7 @@ from traffic import ports
 
 
 # Result of a receive by io_uring: number of bytes, payload, whether the source address is right,
-# length of that address, flags, and control messages (here a timestamp).
+# and length of that address. Flags and control messages (here a timestamp) follow.
 FROM_THE_RING = [3, "abc", True, 16, 0, [[1, 29, 16]]]
 # Mapped forms of IPv4 addresses that no socket can have.
 BAD_MAPPED = ("mapped any", "mapped broadcast", "mapped multicast")
@@ -251,8 +251,8 @@ WHERE = ("loopback", pytest.param("device", marks=pytest.mark.flavors("release")
 
 @pytest.fixture(scope="session")
 def answers():
-    """Answers of each implementation at each place, by case. The first test that asks fills them.
-    """
+    """Answers of each implementation at each place, by case. The first test that asks fills
+    them."""
     return {}
 
 

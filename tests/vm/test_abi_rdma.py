@@ -141,8 +141,8 @@ def expected(call, case, impl):
 
 @pytest.fixture(scope="session")
 def answers():
-    """Answers of each implementation by the name of the call. The first test that asks fills them.
-    """
+    """Answers of each implementation by the name of the call. The first test that asks fills
+    them."""
     return {}
 
 

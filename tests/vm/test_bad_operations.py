@@ -17,8 +17,8 @@ A, B = wire_address(0, 1), wire_address(0, 2)
 @pytest.mark.pairs("rust-rust")
 def test_bad_operations(patient, tools, guest, flavor):
     """Wrong keys, lengths and accesses end their own operations with an error. Messages of other
-    programs arrive, once and in order. Their operations are at worst dropped and can be repeated.
-    """
+    programs arrive, once and in order. Their operations are at worst dropped and can be
+    repeated."""
     a, b = patient
     before, rounds = counters(b, guest), 1
     # iWARP does not report whether a write without a message was done.

@@ -102,8 +102,9 @@ REGIONS = """h02 h03 h13 h14 h15 h25 h26 h30 h35 h36 h45 h54 h55 h56 h62 h65 h67
 # transport, failover, and the unloading of the module. Congestion is among the socket rows.
 CONNECTIONS = """h22 h31 h32 h40 h66 h71 h76 h80 h85 h88 h91 h93 h95 h98
                  l08 l09 l15 l20 l26 l32 l33 l34 l35 l36 l37 l38 l39 l42 l43 l53 l54""".split()
-# The remaining rows are about the TCP transport alone, which this module does not have: its
-# sockets, its listeners (also those of namespaces that end), and its several paths to a peer.
+# The remaining rows are about the TCP transport alone, which this module does not have. They
+# concern its sockets, its listeners (also those of namespaces that end), and its several paths to a
+# peer.
 TCP = """h20 h24 h27 h28 h29 h37 h41 h44 h47 h48 h58 h61 h68 h74 h75 h82 h87 h96 h97
          l01 l06 l07 l10 l16 l17 l18 l19 l51 l52""".split()
 # Rows that run on the release kernel only, with the reason.

@@ -138,7 +138,7 @@ def test_address_moves_to_another_port(wires, tools, guest, flavor):
     move_under_load(wires, tools, guest, flavor, 4)
 
 
-# Soft-RoCE crashes on an IPv6 packet for an address that its device has lost: rxe_rcv() of Linux
+# Soft-RoCE crashes on an IPv6 packet for an address that its device has lost. rxe_rcv() of Linux
 # 7.2 puts a queue pair that it has not looked up yet.
 @pytest.mark.kinds("siw")
 def test_address_moves_to_another_port_v6(wires, tools, guest, flavor):
@@ -317,8 +317,8 @@ def bond(wires):
 
 @pytest.mark.parametrize("rounds", (1, pytest.param(50, marks=pytest.mark.long("release", "debug"))))
 def test_bond_fails_over(wires, bond, tools, guest, flavor, rounds):
-    """The RDMA CM reports an address change, because the IP address has another hardware address.
-    """
+    """The RDMA CM reports an address change, because the IP address has another hardware
+    address."""
     a, b = wires.pair
     mine, theirs = wires.addresses("bond0", 1)
     ping(tools, a, theirs.host, mine.host)

@@ -114,6 +114,6 @@ def test_each_step_of_a_connection(node, tools, guest, folder):
 
 @pytest.mark.parametrize("folder", ("failslab", "fail_page_alloc"))
 def test_some_steps_of_a_connection(node, tools, guest, folder):
-    """A tenth of the failing allocations of test_each_step_of_a_connection, other ones each time.
-    """
+    """A tenth of the failing allocations of test_each_step_of_a_connection, other ones each
+    time."""
     steps_of_a_connection(node, tools, guest, folder, 10)

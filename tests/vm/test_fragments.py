@@ -12,8 +12,8 @@ pytestmark = pytest.mark.pairs("rust-rust")
 
 @pytest.fixture
 def loads(pair):
-    """Loads the modules with these sizes as max_frag. At the end it loads them with the defaults.
-    """
+    """Loads the modules with these sizes as max_frag. At the end it loads them with the
+    defaults."""
     def load(*sizes):
         for m, size in zip(pair, sizes):
             m.forget(f"max_frag={size}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Devices and wires that come and go many times while connections are being made or messages wait.
-"""
+"""Devices and wires that come and go many times while connections are being made or messages
+wait."""
 
 import pytest
 from rdsvm.cluster import PAIR, wire_address

@@ -37,8 +37,8 @@ class Scripts:
         return shell(self.node, self.tools, line)
 
     def stuck(self):
-        """Returns the number of stuck connections, as a script that power-cycles nodes counts them.
-        """
+        """Returns the number of stuck connections, as a script that power-cycles nodes counts
+        them."""
         return int(self('rds-info -I | grep "::" | grep -v ffff | wc -l'))
 
     def connected(self):

@@ -39,8 +39,8 @@ def test_memory_that_cannot_be_pinned(node, guest):
 
 
 def test_pins_are_long_term(node, guest):
-    """Pins are long-term, so that the kernel first moves the memory that it may have to move later.
-    """
+    """Pins are long-term, so that the kernel first moves the memory that it may have to move
+    later."""
     foll_longterm = 1 << 8
     with Probes(node, "pin_user_pages_fast flags=%dx:u32") as probes:
         node.run(["python3", guest / "pinning.py", "flushed"])

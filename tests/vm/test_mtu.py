@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Messages over each MTU of RoCE fabrics, over two different MTUs, and during changes of the MTU.
-"""
+"""Messages over each MTU of RoCE fabrics, over two different MTUs, and during changes of the
+MTU."""
 
 import pytest
 from rdsvm.cluster import PAIR

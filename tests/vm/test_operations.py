@@ -85,8 +85,8 @@ def test_each_step(whose, node, guest):
     operate(node, guest, "cookies")
 
 
-# Functions that create a device's own queue pair: in the caller that registers memory, in the
-# worker that connects the two ends, and in the listener that gets the request at one end.
+# Functions that create a device's own queue pair. They run in the caller that registers memory, in
+# the worker that connects the two ends, and in the listener that gets the request.
 MAKERS = {"caller": r"7mr_pool.*6MrPool6region$", "worker": r"6reg_qp.*6Making.*8WorkItem3run$",
           "listener": r"8Listener.*6reg_qp8ExpectedE8on_event"}
 
@@ -140,7 +140,7 @@ def test_lost_registration(case, times, space, node, guest):
 def test_device_that_does_not_answer_itself(node, guest):
     """One of the programs that register memory waits for the device. After that the others fail
     without a wait."""
-    # The first registration would leave a queue pair for this.
+    # An earlier registration would have left a queue pair for the test.
     node.forget()
     with Probes(node, "siw_connect") as probes:
         node.run("for d in lo rdsv0 rdsv1; do tc qdisc add dev $d root netem loss 100%; done")
@@ -262,8 +262,8 @@ def test_atomics_of_two_nodes(pair, guest):
     pytest.param("write", 1 << 20, id="write-long",
                  marks=[pytest.mark.flavors("release"), pytest.mark.long("release")])))
 def test_operations_without_end(patient, guest, what, size):
-    """A node that only operates on memory of its peer still answers the peer, and is not given up.
-    """
+    """A node that only operates on memory of its peer still answers the peer, and is not given
+    up."""
     pair = a, b = patient
     program = ["python3", guest / "one_sided.py"]
     with silence_limit(4, *pair):
@@ -317,8 +317,8 @@ def test_packets_lost_of_operations_with_messages(pair, guest):
 @pytest.mark.kinds("rxe")
 @pytest.mark.pairs("rust-rust")
 def test_wire_cut(pair, guest, flavor):
-    """Operations in progress end with the connection, and the memory can be used on the next one.
-    """
+    """Operations in progress end with the connection, and the memory can be used on the next
+    one."""
     _, b = pair
     ends = under_way(pair, guest, messages(flavor, 80))
     let_packets_pass(guest, b, b.netdevs[0], 100)

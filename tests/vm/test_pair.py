@@ -98,7 +98,7 @@ def test_requests_cross(pair, tools, guest):
 def losing_confirmations(node, netdev):
     """Loses RTUs that go out over RoCE v2 and IPv4. Yields a function that returns the number of
     lost RTUs."""
-    # Offsets from the IP header: the BTH has a UD SEND, the class of the MAD is that of the CM, and
+    # Offsets from the IP header. The BTH has a UD SEND, the class of the MAD is that of the CM, and
     # its attribute is RTU.
     rtu = "match u8 0x64 0xff at 28 match u8 0x07 0xff at 49 match u16 0x0014 0xffff at 64"
     node.run(f"tc qdisc replace dev {netdev} root handle 1: prio bands 3 priomap {'0 ' * 16}"

@@ -126,7 +126,7 @@ def test_at_its_limit_a_pool_makes_peers_wait(node, tools, guest, small_pools):
 @shallow
 def test_who_has_no_memory_to_receive_says_that_it_lives(node, guest, small_pools):
     """No message is acknowledged until the receiver reads. The sender does not take the peer as
-    silent, because it gets a frame from it each second."""
+    silent, because the peer sends a frame each second."""
     send, recv, count = starve(node, guest)
     with silence_limit(4, node):
         before = counters(node, guest)
@@ -276,8 +276,8 @@ def test_large_pages_run_out(node, guest, tools):
 
 
 def test_a_sender_pays_for_all(node, guest):
-    """Messages of a socket take at most the memory of its send buffer of 1 MiB, and of one message.
-    """
+    """Messages of a socket take at most the memory of its send buffer of 1 MiB, and of one
+    message."""
     node.forget()
     found = json.loads(node.run(["python3", guest / "send_memory.py"]).out)
     for size, (count, taken) in found.items():

@@ -20,8 +20,8 @@ def device_faults(node, *names):
 @pytest.mark.flavors("debug")
 @pytest.mark.parametrize("case", ("apart", "closed"))
 def test_silent_device(case, node, guest):
-    """A device that does not invalidate a region delays only programs with a region on that device.
-    """
+    """A device that does not invalidate a region delays only programs with a region on that
+    device."""
     with device_faults(node):
         play(case, node, guest)
 

@@ -91,8 +91,8 @@ def costs(out, capsys, rows):
 
 @pytest.mark.long("release")
 def test_many_bound_sockets(tmp_path, capsys):
-    """A bind and a close cost about the same with 200,000 bound sockets, measured in instructions.
-    """
+    """A bind and a close cost about the same with 200,000 bound sockets, measured in
+    instructions."""
     cost = costs(tmp_path / "out.json", capsys, "bind-fresh,close,bind-many,close-many")
     assert 0 < cost["bind-many"] < MOST_GROWTH * cost["bind-fresh"], cost
     assert 0 < cost["close-many"] < MOST_GROWTH * cost["close"], cost
@@ -100,9 +100,9 @@ def test_many_bound_sockets(tmp_path, capsys):
 
 @pytest.mark.long("release")
 def test_few_ports_left(tmp_path, capsys):
-    """A bind needs only a few more steps when 50,000 consecutive ports of the address are taken. It
-    needs at most one step for each port to find the last one. The cost is measured in instructions.
-    """
+    """A bind needs only a few more steps when 50,000 consecutive ports of the address are taken.
+    It needs at most one step for each port to find the last one. The cost is measured in
+    instructions."""
     ports, look, looks = 65534, 200, 32
     cost = costs(tmp_path / "out.json", capsys, "bind-crowded,bind-last")
     assert 0 < cost["bind-crowded"] < 4000 + looks * look, cost

@@ -38,7 +38,7 @@ def test_who_waits_for_room(node, guest):
 
 @pytest.mark.usefixtures("small_pools")
 def test_user_namespaces(node, guest):
-    """The creator of a user namespace is charged for all users in it, unless the creator is root.
-    """
+    """The creator of a user namespace is charged for all users in it, unless the creator is
+    root."""
     told = json.loads(node.run(["python3", guest / "shares.py", "namespaces", *PAIR]).out)
     assert told == {"user of his": "EAGAIN", "root of his": "EAGAIN", "user of another's": 1, "user of root's": 1}

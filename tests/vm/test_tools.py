@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""rds-info and rds-stress: their output compared with the traffic, and their detection of errors.
-"""
+"""rds-info and rds-stress: their output compared with the traffic, and their detection of
+errors."""
 
 import ipaddress
 import json
