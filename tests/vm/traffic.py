@@ -104,7 +104,7 @@ class Streams:
         shown = "\n".join(map(str, results))
         reports = [json.loads(r.out or "{}") for r in results]
         errors = [x["error"] for x in reports if x.get("error")]
-        # These errors do not concern the received data.
+        # Errors of these two kinds do not concern the received data.
         if any(not x.startswith(("no progress", "cannot send")) for x in errors):
             raise Defect(shown)
         assert all(r.status == 0 for r in results), f"{self.cm_queue_pairs()}\n{shown}"
