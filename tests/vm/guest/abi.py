@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tries the socket interface case by case and prints what each answered, one JSON line a case.
+"""Runs cases of the socket interface and prints the answer of each as one JSON line.
 
-Knows nothing of what is right: tests/vm/test_abi.py does. Addresses 10.9.0.1 and .2, fd09::1 and
-::2 are RDMA devices of this node.
+The expected answers are in tests/vm/test_abi.py. The addresses 10.9.0.1 and 10.9.0.2, fd09::1 and
+fd09::2 belong to RDMA devices of this node.
 """
 
 import ctypes
@@ -216,7 +216,10 @@ def send_errors():
 
 @case
 def send_errors_v6():
-    """From an address of either family: the destination alone decides, and then that they differ."""
+    """Sends from an address of either family.
+
+    The destination is checked first, alone; then the families are compared.
+    """
     def send(near, raw):
         with Sock((near, 0)) as s:
             return call("sendto", s.fileno(), b"x", 1, 0, raw, len(raw))
@@ -292,7 +295,8 @@ def send_control():
 
 @case
 def zero_copy():
-    """With and without a cookie, on a socket that has asked for it, and on one that has not."""
+    """Sends with MSG_ZEROCOPY, with and without a cookie, on a socket with SO_ZEROCOPY and on one
+    without it."""
     def send(option, *controls):
         with Sock((NEAR, 0)) as s:
             s.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, option)
@@ -452,7 +456,7 @@ def poll_states():
 
     states = []
     with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
-        poll(r)  # takes the one report of congestion news that a new socket may have
+        poll(r)  # takes the one congestion event that a new socket may have
         states.append(poll(r))
         s.send(b"x", (FAR, 4001))
         select.select([r], [], [], 10)

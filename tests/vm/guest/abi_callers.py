@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Cases for abi.py: the calls of a 32-bit program, and those that go through an io_uring."""
+"""Cases for abi.py: calls of a 32-bit program, and calls through an io_uring."""
 
 import ctypes
 import select
@@ -21,7 +21,7 @@ CMSG_RDMA_DEST = 2
 
 @case
 def program_of_32_bits():
-    """The same calls from a 32-bit program."""
+    """Calls of a 32-bit program."""
     with Sock((IB[1], 4001), 20) as r, Sock((IB[0], 4002), 20) as s:
         tos = compat.memory(4)
         out = {"get tos": outcome(compat.ioctl, r.fileno(), SIOCRDSGETTOS, tos),
@@ -38,7 +38,10 @@ def program_of_32_bits():
 
 @case
 def messages_of_32_bits():
-    """A message of two pieces, to a name of each family, and who it is from. Too little room for it is told."""
+    """Sends a message of two pieces to a name of each family, and checks the name of the sender.
+
+    A message that does not fit into the buffer sets MSG_TRUNC.
+    """
     out = {}
     for near, far in ((NEAR, FAR), (NEAR6, FAR6)):
         with Sock((far, 4001), 20) as r, Sock((near, 4002), 20) as s:
@@ -53,7 +56,7 @@ def messages_of_32_bits():
 
 @case
 def control_of_32_bits():
-    """Control messages have other headers there."""
+    """Sends control messages with the headers of 32-bit programs, which differ."""
     def control(level, kind, data, length=None):
         return struct.pack("=Iii", 12 + len(data) if length is None else length, level, kind) + data
 
@@ -76,7 +79,10 @@ def control_of_32_bits():
 
 @case
 def told_to_32_bits():
-    """What comes with a message: times have a form of their own there, and the others that of 64 bits."""
+    """Receives control messages in a 32-bit program.
+
+    Times have another form there; the others are as with 64 bits.
+    """
     out = {}
     with Sock((FAR, 4001), 20) as r, Sock((NEAR, 4002)) as s:
         def told(room):
@@ -101,7 +107,8 @@ def told_to_32_bits():
 
 @case
 def options_of_32_bits():
-    """Options that have the same shape there, records, and a timeout, which has not."""
+    """Options and records that have the same layout for 32 bits, and a timeout, which has another
+    one."""
     number, length = compat.memory(4, struct.pack("=i", 1)), compat.memory(4, struct.pack("=I", 4))
     name, timeout = compat.memory(16, sockaddr(LOOP, 4000)), compat.memory(8, struct.pack("=ii", 0, 10000))
     with Sock((LOOP, 4001)) as s:
@@ -124,7 +131,7 @@ def options_of_32_bits():
 
 @case
 def io_uring():
-    """Sends and receives through the ring, the receive before there is a message."""
+    """Sends and receives through the ring. The receive is queued before there is a message."""
     with uring.Ring() as ring, Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
         s.connect(FAR, 4001)
         received = ctypes.create_string_buffer(10)
@@ -148,7 +155,11 @@ def answer(result):
 
 @case
 def io_uring_messages():
-    """With names and control messages, the receive before there is a message. C's comes by sendto()."""
+    """Sends and receives names and control messages through the ring. The receive is queued before
+    there is a message.
+
+    If the module rejects the message that the ring sends, as C RDS does, sendto() sends it.
+    """
     def send(kind):
         control = ctypes.create_string_buffer(struct.pack("=QiiI4x", 20, *kind, 0), 24)
         header, _iov = msghdr(target, 16, text, 3, ctypes.addressof(control), 24)
@@ -181,8 +192,10 @@ def io_uring_messages():
 
 @case
 def io_uring_cancelled():
-    """A receive that is taken back takes no message with it. A ring holds its sockets a moment longer than its program:
-    so each case has ports of its own."""
+    """Cancels a receive of the ring, which must not consume a message.
+
+    A ring holds its sockets slightly longer than its program, so each case has its own ports.
+    """
     with uring.Ring() as ring, Sock((FAR, 4011), 20) as r, Sock((NEAR, 4012)) as s:
         received = ctypes.create_string_buffer(10)
         ring.queue(uring.RECV, r.fileno(), received, 10, 1)
@@ -196,7 +209,7 @@ def io_uring_cancelled():
 
 @case
 def io_uring_without_copies():
-    """What a socket does not do that has no such sends."""
+    """Asks for a zero-copy send of the ring from a socket that does not support it."""
     with uring.Ring() as ring, Sock((FAR, 4013), 10), Sock((NEAR, 4014)) as s:
         s.connect(FAR, 4013)
         data = ctypes.create_string_buffer(b"abc", 3)

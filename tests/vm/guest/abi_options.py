@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Cases for abi.py: the options that change what becomes of messages and what is told beside them, flags."""
+"""Cases for abi.py: options that change the handling of messages or add control messages, and
+flags."""
 
 import ctypes
 import fcntl
@@ -45,7 +46,7 @@ def cancel_errors():
 
 
 def fill(s, to):
-    """Sends to where nobody is until there is no room."""
+    """Sends to an address that no host has, until the send buffer is full."""
     while True:
         try:
             s.send(bytes(20000), to, socket.MSG_DONTWAIT)
@@ -54,7 +55,7 @@ def fill(s, to):
 
 
 def interrupted(seconds, function, *args):
-    """What a call does that a signal interrupts after a while."""
+    """Returns the outcome of a call that a signal interrupts after some seconds."""
     before = signal.signal(signal.SIGUSR1, lambda *_: None)
     ringer = threading.Timer(seconds, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1))
     ringer.start()
@@ -73,7 +74,8 @@ def send_at_most(s, seconds, to):
 
 @case
 def send_waits():
-    """A sender without room waits as long as it said, or until it is interrupted."""
+    """Sends without room in the send buffer: the call waits until its timeout, or until a signal.
+    """
     nobody = ("10.9.0.77", 4000)
 
     def waits(seconds):
@@ -86,15 +88,17 @@ def send_waits():
 
 @case
 def signals():
-    """Whether a program that wants signals (O_ASYNC) gets one for a message, for room in the send buffer, and for room at a port
-    that was full."""
+    """Checks whether a program with O_ASYNC gets a signal in three cases.
+
+    The cases are a message, room in the send buffer, and room at a port that was full.
+    """
     nobody, to, wanted = ("10.9.0.77", 4000), (IB[1], 4001), {signal.SIGIO}
 
     def told(happen):
         while signal.sigtimedwait(wanted, 0):
             pass
         happen()
-        # There is nothing else to wait for where none comes.
+        # If no signal comes there is nothing else to wait for.
         return bool(signal.sigtimedwait(wanted, 2))
 
     def read():
@@ -116,7 +120,7 @@ def signals():
             if full == "EAGAIN":
                 select.select([], [s], [])
         found.append(told(read))
-        # None is left for what comes.
+        # No signal may be pending when the mask is restored.
         fcntl.fcntl(s, fcntl.F_SETFL, fcntl.fcntl(s, fcntl.F_GETFL) & ~os.O_ASYNC)
         while signal.sigtimedwait(wanted, 0):
             pass
@@ -126,7 +130,7 @@ def signals():
 
 @case
 def time_limits_below_zero():
-    """They are over at once, and are not as if a call must not wait."""
+    """Negative timeouts expire at once. They differ from calls that must not wait."""
     over = struct.pack("@qq", -1, 0)
     with Sock((IB[0], 0), 20) as s:
         fill(s, ("10.9.0.77", 4000))
@@ -138,7 +142,8 @@ def time_limits_below_zero():
 
 @case
 def send_to_a_full_receiver():
-    """The sender has room, the receiver has not. (On the loopback interface C's takes everything.)"""
+    """Sends while the sender has room and the receiver has none. (On the loopback interface C RDS
+    accepts every message.)"""
     to = (IB[1], 4001)
     with Sock() as r, Sock((IB[0], 0)) as s:
         r.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
@@ -148,7 +153,7 @@ def send_to_a_full_receiver():
             if full == 20000:
                 sent += 1
             else:
-                # Not all of it is delivered yet.
+                # Some messages are not delivered yet.
                 select.select([], [s], [])
         s.sock.setblocking(False)
         nonblocking = outcome(s.send, bytes(20000), to)
@@ -174,7 +179,7 @@ def recverr():
 
 
 def has_room(s):
-    # Not select(), which takes news of congestion for room.
+    # select() would take congestion events for room.
     p = select.poll()
     p.register(s, select.POLLOUT)
     return bool(p.poll(0))
@@ -199,7 +204,8 @@ def cancel_frees_the_send_buffer():
 
 @case
 def full_for_all_peers():
-    """What a peer does not take keeps its sender from all other peers until it is taken back. Another socket may send."""
+    """Messages that a peer does not take keep their sender from sending to all other peers until it
+    cancels them. Another socket may send."""
     nobody, to = ("10.9.0.77", 4000), (IB[1], 4001)
     with Sock(to, 10), Sock((IB[0], 0), 10) as s, Sock((IB[0], 0), 10) as other:
         fill(s, nobody)
@@ -233,7 +239,7 @@ def cancel_wakes_a_writer():
 
 @case
 def cancel_with_a_longer_address():
-    """A sockaddr_storage with an IPv4 address."""
+    """Cancels with a sockaddr_storage that contains an IPv4 address."""
     with Sock((IB[0], 0)) as s:
         fill(s, ("10.9.0.77", 4000))
         s.set_raw(RDS_CANCEL_SENT_TO, sockaddr("10.9.0.77", 4000).ljust(128, b"\0"))
@@ -268,7 +274,8 @@ def timestamp_errors():
 
 
 def stamps(r, s, nanos=False):
-    """The control messages of the next message: level, type, length, and whether the time is right."""
+    """Returns the control messages of the next message: level, type, and whether the time is right.
+    """
     s.send(b"abc", r.name())
     data, control, _ = recvmsg(r, 100, 1000)
     unit = 1e9 if nanos else 1e6
@@ -321,7 +328,8 @@ def latency_errors():
 
 
 def traces(r, s, size=3):
-    """What is told of the receive path: number, positions, and whether the spans are sane."""
+    """Returns what is reported about the receive path: number, positions, and whether the spans are
+    sane."""
     s.send(bytes(size), r.name())
     _, control, _ = recvmsg(r, 20000, 1000)
     found = []
@@ -350,7 +358,10 @@ def latency():
 
 @case
 def control_without_room():
-    """What has no room is left out or cut; the message comes all the same."""
+    """Receives with too little room for control messages.
+
+    They are omitted or cut, and the message is delivered nevertheless.
+    """
     out = []
     with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
         r.set_raw(SO_TIMESTAMP_OLD, struct.pack("=i", 1))
@@ -363,7 +374,11 @@ def control_without_room():
 
 @case
 def control_to_bad_memory():
-    """What the call says, and what the next one gets. With both, the first of them has a place."""
+    """Receives control messages into bad memory.
+
+    Returns the outcome of this call, and of the next one. In "both" there is memory for the first
+    control message.
+    """
     out = {}
     stamps, latency = (SO_TIMESTAMP_OLD, struct.pack("=i", 1)), (SO_RDS_MSG_RXPATH_LATENCY, b"\1\2\0\0")
     _memory, end = page_before_nothing()
@@ -396,7 +411,8 @@ def recv_flags():
 
 @case
 def write_and_read():
-    """write(2) marks the end of a record, as the type of the socket says."""
+    """Uses write(2), which marks the end of a record, because the socket is of type SOCK_SEQPACKET.
+    """
     with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
         s.connect(FAR, 4001)
         written = outcome(os.write, s.fileno(), b"abc")
@@ -405,7 +421,7 @@ def write_and_read():
 
 @case
 def send_several():
-    """sendmmsg(2) says that more calls follow."""
+    """Uses sendmmsg(2), which passes a flag that more calls follow."""
     with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
         s.connect(FAR, 4001)
         data = ctypes.create_string_buffer(b"abc", 3)
@@ -414,7 +430,7 @@ def send_several():
         header = struct.pack("=QI4xQQQQi4xI4x", 0, 0, ctypes.addressof(iovs), 1, 0, 0, 0, 0)
         headers = ctypes.create_string_buffer(header * 3)
         sent = outcome(call, "sendmmsg", s.fileno(), headers, 3, 0)
-        # They may be on the way.
+        # Messages that were sent may still be in flight.
         flags = 0 if sent == 3 else socket.MSG_DONTWAIT
         return [sent, [outcome(lambda: r.recv(10, flags)[0].decode()) for _ in range(3)]]
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""abi_rdma.py get|dest|map NEAR FAR [CASE...]: registers memory with this call, tries operations on it case by case,
-and prints what each answered, one JSON line a case. Both ends are here, at two addresses of this node that have no
-connections yet.
+"""abi_rdma.py get|dest|map NEAR FAR [CASE...]: registers memory with this call, runs cases of
+operations on it, and prints the answer of each as one JSON line.
 
-Knows nothing of what is right: tests/vm/test_abi_rdma.py does. What became of an operation is told in words: whether
-the data moved; how the sender was told that it ended, or "untold"; whether its message "arrived", is "silent" or
-"lost"; "reset" if the connection was; "stuck" if C forgets the message. If the call fails it is the error's name.
+Both ends are in this program, at two addresses of this node that have no connections yet. The
+expected answers are in tests/vm/test_abi_rdma.py.
+
+The answer of an operation is a list of words. The first is whether the data moved. The next is the
+status that the sender was notified of, or "untold". Then its message has "arrived", is "silent" or
+"lost". "reset" follows if the connection was reset, and "stuck" if C RDS forgets the message. If
+the call fails, the answer is the name of the error.
 """
 
 import ctypes
@@ -30,12 +33,13 @@ del sys.argv[1:4]
 PAGE, ALL = 4096, (1 << 64) - 1
 REMOTE_COMPLETE, UNKNOWN = 0x80, 1 << 40
 RECVERR = 5
-# Types of service, each with connections of its own: one on which C has forgotten a message is of no more use.
+# Types of service, each with its own connections: a connection on which C RDS has forgotten a
+# message cannot be used again.
 types = itertools.count(1)
 STATES = ("SUCCESS", "REMOTE_ERROR", "CANCELED", "DROPPED", "OTHER_ERROR")
-# C forgets a message whose operation its device does not take.
+# C RDS forgets a message if the device rejects its operation.
 REFUSED = re.compile(r"RDS/IB: atomic ib_post_send to .* returned")
-# C's transport, a module of its own.
+# The transport of C RDS, a separate module.
 OF_C = os.path.exists("/sys/module/rds_rdma")
 NO_CONNECTION = "the connection"
 kernel_log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
@@ -43,7 +47,7 @@ os.lseek(kernel_log, 0, os.SEEK_END)
 
 
 def refused_by_device():
-    """Returns true if the kernel has said so since the last call."""
+    """Returns true if the kernel has logged a rejected operation since the last call."""
     found = False
     while True:
         try:
@@ -53,14 +57,14 @@ def refused_by_device():
 
 
 def named(**flags):
-    """All combinations of flags: their names, and the number."""
+    """Yields all combinations of flags: their names, and the number."""
     for count in range(len(flags) + 1):
         for some in itertools.combinations(flags, count):
             yield " ".join(some) or "none", sum(flags[x] for x in some)
 
 
 def come(sock):
-    """Messages that have come to a socket: [(data, control messages)]."""
+    """Returns the messages that a socket has received: [(data, control messages)]."""
     found = []
     while True:
         try:
@@ -71,7 +75,8 @@ def come(sock):
 
 
 class Ends:
-    """Sockets of a program that operates and of one that owns memory, on connections that are new, and up."""
+    """Sockets of a program that operates and of one that owns memory, on new connections that are
+    up."""
 
     def __init__(self, back=False, pages=4):
         near, far = ADDRESSES[::-1] if back else ADDRESSES
@@ -95,19 +100,20 @@ class Ends:
         self.owner.sock.close()
 
     def release(self):
-        """Ends all regions: C's connections do not come back before."""
+        """Frees all regions: the connections of C RDS do not come back before that."""
         for cookie in self.cookies:
             outcome(self.theirs.free, cookie, INVALIDATE)
         self.cookies = []
 
     def register(self, at=0, length=2 * PAGE, flags=READWRITE):
-        """The cookie of some of the owner's memory."""
+        """Registers some of the owner's memory and returns the cookie."""
         if HOW == "map":
             told = self.theirs.base + len(self.theirs.pages) - 8
             rdma.send(self.owner, b"", (SOL_RDS, MAP, struct.pack("=QQQQ", self.theirs.base + at, length, told, flags)))
             _, ((kind, raw),) = rdma.receive(self.user)
             cookie, = struct.unpack("=Q", raw)
-            # Until that is acknowledged C has the region in use, and would not make the connection anew.
+            # Until the message is acknowledged C RDS has the region in use, and would not connect
+            # again.
             rdma.send(self.user, b"")
             rdma.receive(self.owner)
             rdma.settle(self.owner)
@@ -120,7 +126,8 @@ class Ends:
 
     def transfer(self, write, cookie, *, start=0, at=0, pieces=((0, 64),), bytes_=None, flags=NOTIFY_ME,
                  payload=b"done"):
-        """A write, or a read, at an offset in the region that begins at `start` of the owner's memory."""
+        """Writes or reads at an offset in the region that begins at `start` of the owner's memory.
+        """
         size = sum(n for _, n in pieces)
         for memory in (self.ours, self.theirs):
             memory.fill(0, random.randbytes(len(memory.pages)))
@@ -138,7 +145,7 @@ class Ends:
         return self.operate(control, payload, flags, self.theirs if write else self.ours, bytes(wanted))
 
     def operate(self, control, payload, flags, changed, wanted):
-        """Sends a message with an operation, and says what became of it."""
+        """Sends a message with an operation, and returns the answer in words."""
         before, image, silent = counters()["conn_reset"], changed.pages[:], not payload and flags & SILENT
 
         def is_reset():
@@ -151,15 +158,15 @@ class Ends:
         ends, arrived, reset, refused, end = [], [], False, False, time.monotonic() + 20
         while time.monotonic() < end:
             select.select([self.user, self.owner], [], [], 0.005)
-            # First of all: what came before them is seen then.
+            # Read these first: events that precede them are then visible below.
             reset, refused = is_reset(), refused_by_device()
             ends += come(self.user)
             arrived += come(self.owner)
-            # C tells how a silent one has ended when it sends something else.
+            # C RDS reports the end of a silent operation when it sends something else.
             told = ends or silent or not flags & NOTIFY_ME
             if refused or told and (reset or arrived or silent and (ends or changed.pages[:] != image)):
                 break
-        # Whatever comes of it has come before what is sent now.
+        # All effects of the operation precede the message that is sent now.
         if reset or silent and not refused:
             self.barrier(arrived, is_reset)
             ends += come(self.user)
@@ -173,7 +180,7 @@ class Ends:
                          + ["stuck"] * refused)
 
     def barrier(self, arrived, is_reset):
-        """Sends another message, and takes those that come until it is there."""
+        """Sends another message, and receives messages until it has arrived."""
         rdma.send(self.user, b"after")
 
         def ready():
@@ -187,8 +194,12 @@ class Ends:
 
 
 def insist(play, *args):
-    """An answer. Of an operation that the device refuses it is also that it was dropped, if the peer disconnects first:
-    that is asked again. So is C whose connection does not come back: it waits for ever for the end of a region."""
+    """Returns an answer, after up to four attempts.
+
+    For an operation that the device rejects, C RDS also reports that it was dropped if the peer
+    disconnects first; the case is then repeated. It is also repeated if a connection of C RDS does
+    not come back: C RDS then waits forever for the end of a region.
+    """
     for _ in range(4):
         try:
             answer = play(*args)
@@ -208,14 +219,16 @@ OPERATIONS = (("write", True), ("read", False))
 
 
 def life(back=False, **flags):
-    """A key is used, used again unless that was for one use, freed, freed again, and used when nothing that was freed
-    can be used any more."""
+    """Uses a key, uses it again unless it was for one use, frees it, and frees it again.
+
+    Then frees all unused regions, and uses the key once more.
+    """
     def play(flags, write):
         with Ends(back) as e:
             cookie = e.register(flags=flags)
             use, free = [lambda: e.transfer(write, cookie)], [lambda: e.theirs.free(cookie)]
             steps = use + (use + free) * (not flags & USE_ONCE) + free + [lambda: e.theirs.free(0)]
-            # Not of all: C takes a second for the next connection.
+            # Not after all: C RDS takes a second for the next connection.
             steps += use * (write and not flags & INVALIDATE)
             told = []
             for step in steps:
@@ -240,7 +253,8 @@ def lives_the_other_way():
 
 @case
 def freed_with_invalidate():
-    """As soon as the call returns the key is of no use, whatever the region's own flags are."""
+    """Frees a region with INVALIDATE: when the call returns the key is invalid, whatever the
+    region's own flags are."""
     def play(flags, how):
         with Ends() as e:
             cookie = e.register(flags=flags)
@@ -259,7 +273,8 @@ def flags_of_operations():
                                 *((x, NOTIFY_ME | y) for x, y in (
                                     ("USE_ONCE", USE_ONCE), ("INVALIDATE", INVALIDATE), ("DONTWAIT", DONTWAIT),
                                     ("REMOTE_COMPLETE", REMOTE_COMPLETE), ("unknown", UNKNOWN)))]:
-                # Without a fence nobody knows how much of a read is there when its message comes.
+                # Without a fence it is undefined how much of a read is complete when its message
+                # arrives.
                 if not write and not flags & (FENCE | NOTIFY_ME):
                     continue
                 out[f"{op} {name}{'' if payload else ', empty'}"] = e.transfer(
@@ -269,7 +284,7 @@ def flags_of_operations():
 
 @case
 def flags_of_refused_operations():
-    """With a key that nobody has given."""
+    """Runs operations with a key that no region has."""
     def play(write, flags, payload, recverr=None):
         with Ends() as e:
             if recverr is not None:
@@ -284,15 +299,18 @@ def flags_of_refused_operations():
     for name, flags in (("NOTIFY_ME", NOTIFY_ME), ("none", 0)):
         out[f"read {name}"] = insist(play, False, flags, b"done")
     out["write none, no RECVERR"] = insist(play, True, 0, b"done", False)
-    # C says that it was dropped.
+    # C RDS reports that it was dropped.
     out["write none, RECVERR"] = play(True, 0, b"done", True).replace("REMOTE_ERROR", "DROPPED")
     return out
 
 
 @case
 def calls_without_room():
-    """What calls without room for control messages return after an operation with a key that nobody has given, until there
-    is nothing to read: the message that comes then, and maybe nothing at all."""
+    """Receives without room for control messages after an operation with a key that no region has.
+
+    Each call receives until the socket is empty: the message that arrives then, and possibly an
+    empty result.
+    """
     calls = {"recv": lambda s: s.recv(100), "recvfrom": lambda s: s.recvfrom(100)[0],
              "read": lambda s: os.read(s.fileno(), 100), "recvmsg": lambda s: s.recvmsg(100, 15)[0]}
 
@@ -306,7 +324,8 @@ def calls_without_room():
             eventually("the end of the connection", lambda: counters()["conn_reset"] != before, 20)
             e.release()
             rdma.send(e.owner, b"after")
-            # C tells how an operation ended when the connection next sends, before or after that message.
+            # C RDS reports the end of an operation when the connection next sends, before or after
+            # that message.
             told, awaited = [], {b"after"} | ({b""} if flags & NOTIFY_ME or recverr else set())
             while awaited - set(told):
                 told.append(receive(e.user.sock))
@@ -324,9 +343,10 @@ def calls_without_room():
 
 @case
 def bounds():
-    """A region of 5,000 bytes that begins at byte 1,000 of a page, or of 1 MiB."""
+    """Operates on a region of 5,000 bytes that begins at byte 1,000 of a page, and on one of 1 MiB.
+    """
     start, length, out = PAGE + 1000, 5000, {}
-    # Where the region begins, how long it is, and the arguments of transfer().
+    # Names of cases, and the arguments of transfer().
     odd = [(i * 100, 3) for i in range(40)]
     places = {
         "whole": {"pieces": ((0, length),)},
@@ -357,7 +377,7 @@ def bounds():
             return e.transfer(write, e.register(start, length), start=start, **how)
 
     for (where, how), (op, write) in itertools.product(places.items(), OPERATIONS):
-        # A read to the same bytes twice: which comes last is up to the device.
+        # A read to the same bytes twice: the device decides which one is last.
         if write or where != "the same piece twice":
             out[f"{op} {where}"] = insist(play, write, how)
     whole = 1 << 20
@@ -371,7 +391,10 @@ def bounds():
 
 @case
 def atomics():
-    """The peer's number is 5; where that is to be told there is 1 before. "fetched": it was told."""
+    """Runs atomics on a number of the peer, which is 5.
+
+    The place for the old value contains 1 before. "fetched": the old value was written there.
+    """
     number = struct.Struct("=Q")
     kinds = {
         "add": (FETCH_ADD, [3], 8),
@@ -409,7 +432,7 @@ def atomics():
 
 @case
 def registrations():
-    """Answers to calls that register memory."""
+    """Returns the answers to calls that register memory."""
     nothing, readable = protected(PROT_NONE), protected(PROT_READ)
     mib, out = 1 << 20, {}
 
@@ -465,7 +488,8 @@ def registrations():
 
 @case
 def arguments():
-    """Answers to calls that ask for what cannot be, and to those that ask for several things."""
+    """Returns the answers to calls with invalid arguments, and to calls that ask for several
+    operations."""
     out, (_nothing, nowhere), (_readable, read_only) = {}, protected(PROT_NONE), protected(PROT_READ)
     with Ends() as e:
         cookie, base = e.register(), e.ours.base
@@ -491,7 +515,7 @@ def arguments():
             out[f"{op} {name}"] = ask((rdma.ARGS, raw(flags=flags, **how)))
         out["read to read-only"] = ask((rdma.ARGS, raw(((read_only, 64),))))
         out["short"] = ask((rdma.ARGS, raw()[:55]))
-        # Two things are wrong.
+        # Two arguments are wrong.
         long = bytes((1 << 20) + 1)
         out["short, long message"] = ask((rdma.ARGS, raw()[:55]), payload=long)
         out["short cookie, long message"] = ask((DEST, bytes(7)), payload=long)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Sends 1 MiB that nobody has touched yet, case by case, and prints for each what the call said, whether it touched
-that memory, and how many bytes were counted as copied, one JSON line a case.
+"""Sends 1 MiB of memory that has not been touched yet, in several cases.
 
-Knows nothing of what is right: tests/vm/test_admission.py does. Addresses are those of cases.py.
+Prints one JSON line for each case: the outcome of the call, whether it touched the memory, and the
+number of bytes counted as copied. The expected answers are in tests/vm/test_admission.py. Addresses
+are those of cases.py.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ def attempt(s, to, flags=0):
         touched.append(True)
         memory.fill()
 
-    # It is there for as long as the program if there is no need for it.
+    # If the memory is not touched, the thread stays until the program ends.
     threading.Thread(target=give, daemon=True).start()
     raw = sockaddr(*to) if to else None
     before = counters()["copy_from_user"]
@@ -39,7 +40,7 @@ def attempt(s, to, flags=0):
 
 @contextlib.contextmanager
 def sender(*address):
-    """With room for more than one of them."""
+    """Yields a sender with room for more than one message of SIZE."""
     with Sock(address or None) as s:
         s.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 2 * SIZE)
         yield s
@@ -57,7 +58,7 @@ def admitted():
 
 @case
 def wrong():
-    """What the arguments or the state of the socket forbid."""
+    """Sends that the arguments or the state of the socket forbid."""
     with sender() as unbound, sender(LOOP, 0) as s, Sock((LOOP, 0)) as small:
         return {"not bound": attempt(unbound, (LOOP, 4000)), "no destination": attempt(s, None),
                 "no address": attempt(s, ("0.0.0.0", 4000)), "another family": attempt(s, (LOOP6, 4000)),
@@ -66,7 +67,7 @@ def wrong():
 
 @case
 def no_room():
-    """The send buffer is full."""
+    """Sends while the send buffer is full."""
     with sender(IB[0], 0) as s:
         while outcome(s.send, bytes(20000), NOBODY, socket.MSG_DONTWAIT) == 20000:
             pass
@@ -76,7 +77,7 @@ def no_room():
 
 
 def full(here, there):
-    """The receiver is full."""
+    """Sends while the receiver is full."""
     to = (there, 4001)
     with Sock() as r, sender(here, 4002) as s:
         r.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)

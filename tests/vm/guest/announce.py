@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""announce.py DEVICE ADDRESS: tells the neighbours that this network device has an address, as a
-failover does: a gratuitous ARP request, or an unsolicited neighbour advertisement."""
+"""announce.py DEVICE ADDRESS: announces to neighbours that this network device has an address, as a
+failover does.
+
+Sends a gratuitous ARP request, or an unsolicited neighbour advertisement.
+"""
 
 import socket
 import struct

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""ask_later.py HOST PEER: binds to HOST, pings PEER when a line comes on its input, and ends with the answer."""
+"""ask_later.py HOST PEER: binds to HOST, pings PEER when a line arrives on standard input, and ends
+with the answer."""
 
 import sys
 

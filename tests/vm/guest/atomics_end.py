@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""atomics_end.py owner HERE COUNT USERS | user HERE THERE PORT COUNT: programs on another node add to a number of the owner's
-and compare and swap another one, all at the same time. No step is lost, and none is seen twice."""
+"""atomics_end.py owner HERE COUNT USERS | user HERE THERE PORT COUNT: atomics on one number from
+several programs.
+
+Programs on another node add to a number of the owner and compare and swap another one, all at the
+same time. No step may be lost, and none may be seen twice.
+"""
 
 import struct
 import sys

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the rogue peer sends, in tables: frames that break a rule and those that break none, requests,
-replies. rogue.py sends them and judges the answers."""
+"""Tables of what the rogue peer sends: frames that break a rule, frames that break none, requests
+and replies.
+
+rogue.py sends them and judges the answers.
+"""
 
 import struct
 
@@ -8,9 +11,9 @@ from frames import (ACK_REQUIRED, CONG, EXTENSION, EXTENSIONS, HB_PING, HB_PONG,
                     RETRANSMITTED, congestion, extension, fixed, fragments, header,
                     introduction, message, packed, private)
 
-# Nobody is bound to this port.
+# No socket is bound to this port.
 NOBODY = 999
-# Somebody is, to whom nothing of a broken message may come.
+# A socket is bound to this port. It must not receive any part of a broken message.
 READER = 998
 TEXT = bytes(range(100))
 
@@ -19,32 +22,32 @@ BAD_HEADER, BAD_FRAGMENT, BAD_CHECKSUM, BAD_ACK = (
 
 
 def spoiled(frame, at=0):
-    """A frame with a bit wrong that the checksum covers."""
+    """Returns the frame with a wrong bit that the checksum covers."""
     return frame[:at] + bytes([frame[at] ^ 0x10]) + frame[at + 1:]
 
 
 def amid(*then, size=3 * 4096):
-    """Frames in the place of the second fragment of a message."""
+    """Returns frames with `then` in the place of the second fragment of a message."""
     return [fragments(1, bytes(size), dport=READER)[0], *then]
 
 
 def second(**wrong):
-    """The second fragment of a message, but for a field."""
+    """Returns two fragments of a message. One field of the second is wrong."""
     right = {"seq": 1, "len": 2 * 4096, "dport": READER}
     return [fragments(1, bytes(2 * 4096), dport=READER)[0],
             message(**{**right, **wrong}, payload=bytes(4096))]
 
 
 def never_sent(peer, ahead):
-    """An acknowledgement of what the node will send some time, after a right one."""
+    """Returns a valid acknowledgement, and one of a message that the node has not sent yet."""
     peer.ping()
     return [header(ack=peer.seen), header(ack=peer.seen + ahead)]
 
 
-# A program would notice that it had come.
+# If the node delivered these, a program would notice.
 BEHIND = [message(1, TEXT, dport=READER)] * 4
 
-# Each with what the node counts, and what it says.
+# Each entry has the counter that the node counts, and the text that it logs.
 BROKEN_FRAMES = [
     ("no bytes", lambda p: [b""], BAD_HEADER, "a frame of 0 bytes"),
     ("1 byte", lambda p: [b"x"], BAD_HEADER, "a frame of 1 bytes"),
@@ -93,7 +96,7 @@ BROKEN_FRAMES = [
 
 GOOD = message(1, TEXT[:8], dport=NOBODY)
 
-# The first of several messages is right each time: it arrives.
+# The first of several messages is valid each time: it arrives.
 BROKEN_PACKED = [
     ("a byte more", lambda p: [GOOD + b"x"], BAD_FRAGMENT, r"several messages: Short\(1\)"),
     ("only what fills up", lambda p: [message(1, TEXT[:5], dport=NOBODY) + bytes(2)], BAD_FRAGMENT,
@@ -142,12 +145,12 @@ BROKEN_MAPS = [
 
 
 def cut(kind):
-    """The extension begins, and its data would reach beyond the space."""
+    """Returns an extension whose data would reach beyond the space."""
     return (extension(8) * 8)[:16 - EXTENSIONS[kind]] + bytes([kind]) + b"\xff" * (EXTENSIONS[kind] - 1)
 
 
 def exts():
-    """All kinds of extensions, right and wrong: (what, bytes)."""
+    """Yields all kinds of extensions, valid and invalid: (name, bytes)."""
     for kind, size in EXTENSIONS.items():
         yield f"extension {kind}", extension(kind, b"\xff" * size)
         yield f"extension {kind} cut off", cut(kind)
@@ -159,7 +162,7 @@ def exts():
 
 
 def several(peer, count, **fields):
-    """Messages in as few frames as they have room in."""
+    """Returns messages in as few frames as can hold them."""
     each = [message(peer.number(), **fields) for _ in range(count)]
     return [packed(*each[i:i + 80]) for i in range(0, count, 80)]
 
@@ -172,7 +175,7 @@ def with_message(ext, flags):
     return lambda p: [message(p.number(), TEXT, dport=NOBODY, ext=ext, flags=flags)]
 
 
-# What changes nothing: the connection stays. Some count.
+# Frames that change nothing: the connection stays. Some of them are counted.
 HARMLESS = [
     ("no checksum", lambda p: [message(p.number(), TEXT, dport=NOBODY, checksum=0)], "recv_drop_no_sock"),
     ("nobody's port", lambda p: [message(p.number(), TEXT, dport=NOBODY)], "recv_drop_no_sock"),
@@ -224,7 +227,7 @@ HARMLESS = [
     for what, ext in exts() for flags in (0, EXTENSION)]
 
 
-# The private data of requests, from source and target; what the node says.
+# The private data of requests, from source and target, and the text that the node logs.
 VERSION = "no common version"
 OTHERS = "it speaks for other addresses than its own"
 BAD_REQUESTS = [
@@ -257,7 +260,7 @@ def neighbour(address):
     return address[:-1] + ("7" if address[-1] != "7" else "8")
 
 
-# What is not said in the best way and accepted: fields, and those of the reply. The node has 8192.
+# Requests that are unusual but accepted: fields, and those of the reply. The node has 8192.
 GOOD_REQUESTS = [
     ({"fragment": 0}, {"fragment": 0}),
     ({"fragment": 1}, {"fragment": 0}),
@@ -274,7 +277,7 @@ GOOD_REQUESTS = [
     ({"minor": 0, "mask": 1, "fragment": 16384}, {"major": 4, "minor": 0, "fragment": 0}),
 ]
 
-# Replies, to a request from target to source, and what the node says.
+# Replies to a request from target to source, and the text that the node logs.
 BAD_REPLIES = [
     ("no private data", lambda a, b: b"", "malformed"),
     ("zeros", lambda a, b: bytes(56), "malformed"),
@@ -291,14 +294,14 @@ BAD_REPLIES = [
     ("another type of service", lambda a, b: private(a, b, tos=9), r"Tos\(9\)"),
 ]
 
-# The data of rejections: what C RDS sends, and what it does not.
+# The data of rejections: some that C RDS sends, and some that it does not.
 # The last two are those of Oracle's kernels.
 REJECTIONS = [b"", struct.pack("=i", 1), struct.pack("=i", -22), b"\xff" * 148, struct.pack(">I", 0x04010020),
               struct.pack("=i", -95)]
 
 
 def mutated(rng, peer):
-    """Some frames, with something wrong in them most of the time."""
+    """Returns some frames, most of the time with something wrong in them."""
     number = peer.number()
     size = rng.choice((0, 1, 100, 4000, 4096, 4097, 9000, 20000))
     some = rng.choice((

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""attempts.py HOST: an ordinary user who sends from an address of this node to 20 peers that cannot be: ten lines are
-printed in a while."""
+"""attempts.py HOST: sends as an ordinary user from an address of this node to 20 peers that cannot
+exist.
+
+The kernel log gets ten lines within its rate limit.
+"""
 
 import os
 import sys

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""away.py address|device NEAR FAR NETDEV DEVICE KIND: sends the first messages to a peer while the local address is away, or its
-device, and receives them when that is back. NEAR and FAR are addresses of this node that have no connection yet, the first one
-of this network device, on which there is an RDMA device of this kind."""
+"""away.py address|device NEAR FAR NETDEV DEVICE KIND: sends the first messages to a peer while the
+local address, or its device, is absent.
+
+Receives them when it is back. NEAR and FAR are addresses of this node that have no connection yet.
+NEAR belongs to this network device, on which there is an RDMA device of this kind.
+"""
 
 import subprocess
 import sys
@@ -10,7 +13,7 @@ from cases import need, outcome
 from rds import Sock
 
 PORT = 4005
-# Also in several fragments.
+# The last one has several fragments.
 SIZES = (0, 100, 100000)
 
 

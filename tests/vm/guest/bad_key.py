@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""bad_key.py HOST PEER ROUNDS: writes with a key that PEER has not given, on a connection that is
-idle, and waits until messages are answered again."""
+"""bad_key.py HOST PEER ROUNDS: writes with a key that PEER has not given, on an idle connection.
+
+Waits after each write until messages are answered again.
+"""
 
 import sys
 import time
@@ -23,7 +25,8 @@ def main():
 
         ping()
         for token in range(rounds):
-            # That it is idle, and has been up for long enough, is the scenario: nothing is waited for.
+            # The scenario is a connection that is idle and has been up for long enough: there is no
+            # event to wait for.
             time.sleep(1.5)
             bad, _place = rdma.transfer(1, (0, 8), [(memory.base, 8)], READWRITE | NOTIFY_ME | SILENT, token)
             rdma.send(s, b"", bad)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""bad_operations.py owner HERE THERE | user HERE THERE ROUNDS TOLD: operations that the peer's device has to refuse, between
-two nodes, and small good ones between them. The owner has memory that a peer may write, memory that nobody may write, and
-some that is a peer's no more. TOLD is 1 if a device tells of each refusal, as those of RoCE do; else an operation may just be
-dropped."""
+"""bad_operations.py owner HERE THERE | user HERE THERE ROUNDS TOLD: operations between two nodes
+that the peer's device has to refuse.
+
+Small valid operations run between them. The owner has memory that peers may write, memory that
+peers may only read, and memory that it has freed. TOLD is 1 if the device reports each refusal, as
+RoCE devices do; otherwise an operation may simply be dropped.
+"""
 
 import sys
 
@@ -11,10 +14,10 @@ from rdma import INVALIDATE, NOTIFY_ME, READWRITE, Memory
 from rdma_end import Inbox
 
 PORT, PAGE, SIZE = 4020, 4096, 10000
-# Where in the owner's memory what begins, in bytes; there are pages between them that nobody may use.
+# Offsets of areas in the owner's memory, in bytes. The pages between them are not registered.
 WRITABLE, READABLE, FREED = PAGE + 100, 10 * PAGE, 20 * PAGE
 FILL = 0x5a
-# What goes with an operation. On iWARP nothing else tells that a write was refused.
+# Payload of the message of an operation. On iWARP nothing else reveals that a write was refused.
 BESIDE = b"beside"
 
 
@@ -44,7 +47,7 @@ class User:
         self.cookies = [int(x) for x in data.split()]
 
     def ends(self, cookie, remote, local, flags):
-        """How an operation ends, of as many bytes as are to be used of the remote memory."""
+        """Returns the status of an operation, which uses `remote` bytes of the remote memory."""
         self.token += 1
         control, _place = rdma.transfer(cookie, remote, [(self.memory.base + local, remote[1])],
                                         flags | NOTIFY_ME, self.token)
@@ -52,14 +55,15 @@ class User:
         return self.inbox.end(self.token)
 
     def adds(self, cookie, at):
-        """How an addition ends."""
+        """Returns the status of an addition."""
         self.token += 1
         control = rdma.atomic(rdma.FETCH_ADD, cookie, self.memory.base, at, [1], NOTIFY_ME, self.token)
         rdma.send(self.sock, BESIDE, control)
         return self.inbox.end(self.token)
 
     def until(self, wanted, operate, *operation):
-        """Does it again if the connection that something else has ended has taken it along."""
+        """Repeats the operation while the end of the connection, which has another cause, drops it.
+        """
         while (how := operate(*operation)) != wanted:
             assert how in (rdma.DROPPED, rdma.OTHER_ERROR), how
             if wanted == rdma.REMOTE_ERROR and not self.told:
@@ -81,7 +85,7 @@ class User:
         self.bad(readable, (0, 100), 0, READWRITE)
         self.bad(freed, (0, 100), 0, 0)
         self.bad(freed, (0, 100), 0, READWRITE)
-        # Those who tell of each refusal are those that have atomic operations.
+        # Devices that report each refusal are those that have atomic operations.
         if self.told:
             self.until(rdma.REMOTE_ERROR, self.adds, readable, 0)
             self.until(rdma.REMOTE_ERROR, self.adds, writable ^ 0xff00, 4)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Cases for bugs.py: calls at the same time, in threads, processes and network namespaces that end."""
+"""Cases for bugs.py: concurrent calls, in threads, processes and network namespaces that end."""
 
 import contextlib
 import mmap
@@ -21,8 +21,10 @@ TRACING, CONN_STATE = "/sys/kernel/tracing", "events/rds/rds_conn_state"
 
 @contextlib.contextmanager
 def queued(data, count=1, **options):
-    """A receiver of 127.0.0.1:4001 with messages from port 4002 in its queue. options: what it wants to be
-    told beside them."""
+    """Yields a receiver at 127.0.0.1:4001 with messages from port 4002 in its queue.
+
+    `options` are the control messages that it asks for.
+    """
     with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
         for name, value in options.items():
             r.set_raw({"stamps": 29, "latency": 10}[name], value)
@@ -33,7 +35,7 @@ def queued(data, count=1, **options):
 
 @contextlib.contextmanager
 def short_of_room(host, port, size=5000):
-    """A receiver that is soon full."""
+    """Yields a receiver that is soon full."""
     with Sock(None, 10) as r:
         r.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size // 2)
         r.bind(host, port)
@@ -41,7 +43,7 @@ def short_of_room(host, port, size=5000):
 
 
 def fill(s, to, size=3000, most=20000):
-    """Sends without waiting until it is refused: (how many went, why there was an end)."""
+    """Sends without waiting until a send is refused. Returns (messages sent, reason of the end)."""
     for count in range(most):
         told = outcome(s.send, bytes(size), to, socket.MSG_DONTWAIT)
         if told != size:
@@ -50,7 +52,7 @@ def fill(s, to, size=3000, most=20000):
 
 
 def drain(r):
-    """Reads all that there is, and returns how many messages that were."""
+    """Reads all messages, and returns their number."""
     count = 0
     while outcome(r.recv, 10, socket.MSG_DONTWAIT) != "EAGAIN":
         count += 1
@@ -58,7 +60,7 @@ def drain(r):
 
 
 def at_once(*functions, seconds=50):
-    """Runs them at the same time. An error of one is the case's."""
+    """Runs the functions at the same time. An error of one of them is the error of the case."""
     failures = []
 
     def run(function):
@@ -91,7 +93,7 @@ def h11_bind_while_it_sends():
 
 @case
 def h16_namespaces_that_end():
-    """CVE-2019-11815, H-59, H-60, H-63: a namespace goes with all that is under way in it."""
+    """CVE-2019-11815, H-59, H-60, H-63: a namespace ends with messages and sockets in it."""
     def child():
         with Sock((LOOP, 4001)), Sock((LOOP, 4002)) as s:
             for _ in range(5):
@@ -102,15 +104,17 @@ def h16_namespaces_that_end():
         with Sock() as s:
             return [outcome(s.bind, *IB[:1], 0)]
 
-    # Each takes the debug kernel 10 s, and more on a busy machine.
+    # Each round takes the debug kernel 10 s, and more on a busy machine.
     for _ in range(3):
         need(elsewhere(child) == ["EADDRNOTAVAIL"], "an address of another namespace")
 
 
 @case
 def h18_one_connection():
-    """CVE-2021-45480: many who are the first to send to a peer make one connection, which resolves
-    the address once. (A table has one row for two connections with the same ends.)"""
+    """CVE-2021-45480: many sockets that are the first to send to a peer create one connection.
+
+    It resolves the address once. (A table has one row for two connections with the same ends.)
+    """
     peers = [f"10.9.0.{x}" for x in range(80, 90)]
 
     def write(name, text):
@@ -137,8 +141,10 @@ def h18_one_connection():
 
 @case
 def h39_infiniband_elsewhere():
-    """CVE-2026-53077: connections over InfiniBand are the first namespace's. A transport that there is nowhere is told as
-    such everywhere."""
+    """CVE-2026-53077: connections over InfiniBand belong to the first namespace.
+
+    A transport that does not exist on the node is reported as such in every namespace.
+    """
     def pins():
         told = []
         for option in (SO_RDS_TRANSPORT, UEK_TRANSPORT):
@@ -165,7 +171,7 @@ def h43_same_address_elsewhere():
         with Sock((LOOP, 4001), 5) as r, Sock((LOOP, 4002)) as s:
             s.send(b"theirs", (LOOP, 4001))
             mine = r.recv()[0].decode()
-            # Full there is not full here.
+            # A full port in that namespace is not full in this one.
             fill(s, (LOOP, 4001), 20000)
             return [mine, elsewhere(grandchild)]
 
@@ -183,7 +189,7 @@ def h43_same_address_elsewhere():
 
 
 def send_many(source, *targets):
-    """Sends to each in turn without waiting, whether there is somebody or room."""
+    """Sends to each target in turn without waiting, even if there is no socket or no room."""
     with Sock((source, 0)) as s:
         for i in range(300):
             told = outcome(s.send, b"x", targets[i % len(targets)], socket.MSG_DONTWAIT)
@@ -192,7 +198,7 @@ def send_many(source, *targets):
 
 @case
 def h49_binds_and_senders():
-    """syzbot, 2018 and 2019: sockets come and go while others send to them."""
+    """syzbot, 2018 and 2019: sockets are opened and closed while others send to them."""
     def storm():
         for _ in range(60):
             with Sock((LOOP, 4100)), Sock((LOOP, 4101)):
@@ -206,7 +212,8 @@ def h49_binds_and_senders():
 
 @case
 def h51_messages_for_who_binds():
-    """NULL, 2019: a peer's messages are there before a socket is that has just been bound."""
+    """NULL, 2019: messages of a peer arrive before the socket that has just been bound is complete.
+    """
     a, b = IB
 
     def bind():
@@ -224,14 +231,15 @@ def h51_messages_for_who_binds():
 
 
 def unread():
-    """Memory of all messages that wait to be read, in bytes."""
+    """Returns the memory of all messages that wait to be read, in bytes."""
     now = counters()
     return now["recv_bytes_added_to_sock"] - now["recv_bytes_freed_fromsock"]
 
 
 @case
 def h70_reads_and_closes():
-    """syzbot, 2024: a socket is closed while others fill its queue, read it and look at it."""
+    """syzbot, 2024: a socket is closed while other threads fill its queue, read it and peek at it.
+    """
     before = unread()
     for near, far in ((LOOP, LOOP), IB):
         with Sock((near, 4002), 10) as s:
@@ -275,8 +283,10 @@ def h72_senders_on_one_socket():
 
 @case
 def h73_polls_and_senders():
-    """KCSAN, 2026: a thread asks for events all the time while another one sends, is refused, and waits to be told that
-    there is room."""
+    """KCSAN, 2026: a thread polls continuously while another one sends.
+
+    The sender is refused and waits until it is notified that there is room.
+    """
     count, news = 25, select.POLLIN | select.POLLWRBAND
     for near, far, monitor in ((LOOP, LOOP, 0), (LOOP, LOOP, 1), (*IB, 0), (*IB, 1)):
         with short_of_room(far, 4001) as r, Sock((near, 4002), 10) as s:
@@ -319,7 +329,7 @@ def h73_polls_and_senders():
 
 @case
 def h81_waiting_senders():
-    """Lost wake-ups: nobody who waits for room is forgotten."""
+    """Lost wake-ups: every sender that waits for room is woken."""
     count, size = 40, 3000
     for host in (LOOP, IB[0]):
         with short_of_room(host, 4001) as r:
@@ -337,7 +347,10 @@ def h81_waiting_senders():
 
 @case
 def l11_one_winner():
-    """Two processes want the same port at the same moment: one of them has it. (Threads of one Python take turns.)"""
+    """Two processes bind to the same port at the same moment: one of them gets it.
+
+    (Threads of one Python process take turns.)
+    """
     rounds, first = 1000, 4200
     with mmap.mmap(-1, 16 + 2 * rounds) as shared:
         steps, won = memoryview(shared)[:16].cast("Q"), memoryview(shared)[16:]
@@ -353,7 +366,7 @@ def l11_one_winner():
                     raw = sockaddr(LOOP, first + i)
                     meet(me)
                     won[2 * i + me] = libc.bind(s.fileno(), raw, len(raw)) == 0
-                    # Both have tried before the first one lets go of it.
+                    # Both have tried before the first one releases the port.
                     meet(me)
 
         pid = os.fork()
@@ -372,7 +385,7 @@ def l11_one_winner():
 
 @case
 def l43_whole_addresses():
-    """The CM gets no byte that nobody has set: padding, flow labels."""
+    """The CM gets no uninitialized byte: padding, flow labels."""
     for near, far in (IB, IB6):
         with Sock((near, 4002), 20) as s, Sock((far, 4001), 20) as r:
             s.send(b"x", r.name())
@@ -388,7 +401,7 @@ def l43_whole_addresses():
 
 @case
 def l44_tables_while_connections_go():
-    """Rows are read while what they show is made anew."""
+    """Reads rows while the connections that they show are made again."""
     with Sock((IB[0], 4002), 20) as s, Sock((IB[1], 4001), 20) as r:
         done = threading.Event()
 
@@ -411,7 +424,7 @@ def l44_tables_while_connections_go():
 
 @case
 def l50_whole_names():
-    """A name that changes is the one or the other."""
+    """A name that changes is either the old one or the new one."""
     names = (IB6[1], 4001), ("fd88::ffff:ffff", 4999)
     with Sock() as s:
         done = threading.Event()

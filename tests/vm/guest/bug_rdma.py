@@ -20,12 +20,12 @@ SOL_PACKET, PACKET_RX_RING = 263, 5
 
 
 def works(p):
-    """An operation and a message go well."""
+    """Requires that an operation and a message succeed."""
     works_after(p)
 
 
 def works_after(p, *stray):
-    """The same, after messages that may have come."""
+    """Requires that an operation and a message succeed, after messages that may have arrived."""
     cookie = p.theirs.register(0, PAGE)
     p.write(b"x", cookie, [(0, 100)], 4711)
     while (data := rdma.receive(p.b)[0]) != b"x":
@@ -36,7 +36,7 @@ def works_after(p, *stray):
 
 @case
 def h13_no_memory_to_transfer():
-    """CVE-2018-5332: operations on none of the program's memory, where nothing else is wrong."""
+    """CVE-2018-5332: operations on none of the program's memory that are valid otherwise."""
     with Pair(4) as p:
         cookie = p.theirs.register(0, 4096)
 
@@ -50,7 +50,7 @@ def h13_no_memory_to_transfer():
                                "several of no bytes": (0, [(0, 0), (100, 0)])})
         need(set(told.values()) == {"EINVAL"}, f"told: {told}")
         need(outcome(p.b.recv, 10, socket.MSG_DONTWAIT) == "EAGAIN", "a message of a refused operation came")
-        # The socket has got over it.
+        # The socket still works.
         p.write(b"y", cookie, [(0, 100)], 2)
         need(rdma.status(p.a) == (2, rdma.SUCCESS), "the next operation")
         need(rdma.receive(p.b)[0] == b"y", "the next message")
@@ -58,7 +58,8 @@ def h13_no_memory_to_transfer():
 
 @case
 def h14_atomics_without_memory():
-    """CVE-2018-5333: memory for what an atomic brings that is not there, not the program's, or not aligned."""
+    """CVE-2018-5333: the memory for the result of an atomic is missing, protected, or not aligned.
+    """
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)
         _none, none = protected(PROT_NONE)
@@ -73,7 +74,7 @@ def h14_atomics_without_memory():
 
 @case
 def h35_cookie_to_where_nobody_writes():
-    """CVE-2026-46053: the kernel cannot say which cookie a region has."""
+    """CVE-2026-46053: the kernel cannot write the cookie of a region to the program's memory."""
     with Pair(4) as p:
         for protection in (PROT_NONE, PROT_READ):
             _memory, at = protected(protection)
@@ -81,7 +82,7 @@ def h35_cookie_to_where_nobody_writes():
             for _ in range(200):
                 told = outcome(p.a.set_raw, rdma.GET_MR, args)
                 need(told == "EFAULT", f"registered: {told}")
-                # The peer is told the cookie, which does.
+                # The peer gets the cookie in a message, which works.
                 told = outcome(rdma.send, p.a, b"x", (rdma.SOL_RDS, rdma.MAP, args))
                 need(told in (1, "EFAULT"), f"sent: {told}")
                 if told == 1:
@@ -121,7 +122,8 @@ def h45_list_that_changes():
 
 @case
 def h62_region_that_ends_three_times():
-    """Freed by its program, used by the peer, and its socket closed, all at once."""
+    """Ends a region in three ways at once: its program frees it, the peer uses it, and its socket
+    is closed."""
     for _ in range(20):
         with Pair(4) as p:
             cookie = p.theirs.register(0, PAGE, READWRITE | USE_ONCE)
@@ -135,7 +137,7 @@ def h62_region_that_ends_three_times():
 
 
 def one_piece(size):
-    """Memory that is not in single pages: a ring of packets, of blocks of 64 KiB."""
+    """Returns memory that does not consist of single pages: a packet ring with blocks of 64 KiB."""
     ring = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     block = 1 << 16
     ring.setsockopt(SOL_PACKET, PACKET_RX_RING, struct.pack("=IIII", block, size // block, 2048, size // 2048))
@@ -145,7 +147,10 @@ def one_piece(size):
 
 @case
 def h67_pages_that_are_merged():
-    """Memory of fewer pieces than pages, as behind an IOMMU, is all there, for peers and for the program itself."""
+    """Uses memory that has fewer pieces than pages, as behind an IOMMU.
+
+    All of it must be usable, for peers and for the program itself.
+    """
     size = 1 << 20
     with Pair(size // PAGE + 1) as p:
         _ring, memory, at = one_piece(size)
@@ -158,7 +163,7 @@ def h67_pages_that_are_merged():
             need(rdma.status(p.a) == (1, rdma.SUCCESS), "the end of the write")
             need(memory[start:start + length] == data, f"{length} bytes at {start}: what was written")
             p.theirs.free(cookie, INVALIDATE)
-            # And the other way, out of it.
+            # The other direction: the source is the packet ring.
             cookie = p.theirs.register(0, length)
             control, _place = rdma.transfer(cookie, (0, length), [(at + start, length)], READWRITE | NOTIFY_ME, 2)
             rdma.send(p.a, b"y", control)
@@ -170,8 +175,10 @@ def h67_pages_that_are_merged():
 
 @case
 def h86_reset_amid_operations():
-    """A connection is reset with operations under way and regions held: that waits for neither, and sleeps where it
-    may."""
+    """A connection is reset while operations are in flight and regions are held.
+
+    The reset waits for neither, and sleeps only where it may.
+    """
     for number in range(5):
         with Pair() as p:
             p.ours.register(0, PAGE)
@@ -183,9 +190,9 @@ def h86_reset_amid_operations():
             while len(found) < 4:
                 found += rdma.ends(p.a)
             need(sorted(token for token, _ in found) == list(range(4)), f"{number}: {found}")
-            # One that soft-iWARP gave up half done has an error of its own.
+            # An operation that soft-iWARP abandoned halfway has an error of its own.
             need({how for _, how in found} <= {rdma.SUCCESS, rdma.DROPPED, rdma.OTHER_ERROR}, f"{number}: {found}")
-            # The region is good on the next connection.
+            # The region is valid on the next connection.
             for token in range(10, 20):
                 p.write(b"last", cookie, [(0, 100)], token)
                 found, how = rdma.status(p.a)
@@ -198,7 +205,8 @@ def h86_reset_amid_operations():
 
 @case
 def h90_socket_that_goes_before_its_regions():
-    """A socket is closed while messages with its regions are under way, and the connection is reset."""
+    """A socket is closed while messages with its regions are in flight, and the connection is
+    reset."""
     for _ in range(20):
         with Pair(4) as p:
             args = struct.pack("=QQQQ", p.ours.base, PAGE, 0, READWRITE)
@@ -215,7 +223,7 @@ def h90_socket_that_goes_before_its_regions():
 
 @case
 def h92_pages_are_given_back():
-    """As many pages are pinned in the end as were in the beginning."""
+    """Pins as many pages at the end as at the beginning."""
     with Pair(4) as p:
         for number in range(1000):
             p.ours.free(p.ours.register(number % PAGE, 2 * PAGE), INVALIDATE if number % 2 else 0)
@@ -226,7 +234,7 @@ def h92_pages_are_given_back():
 
 @case
 def l12_registration_by_who_is_not_bound_yet():
-    """One thread binds, to ports that are taken, and another one registers memory."""
+    """One thread binds to ports that are in use, and another one registers memory."""
     memory = mmap.mmap(-1, PAGE)
     args = struct.pack("=QQQQ", ctypes.addressof(ctypes.c_char.from_buffer(memory)), PAGE, 0, READWRITE)
     with Sock(A):
@@ -246,8 +254,12 @@ def l12_registration_by_who_is_not_bound_yet():
 
 @case
 def l47_key_of_another_program():
-    """Who knows the key of another program's memory can do what that was registered for, and no more
-    (Documentation/rdma.md, "Who can use a region"): it can neither end the region nor send its cookie."""
+    """A program that knows the key of another program's memory can do what that was registered for,
+    and no more.
+
+    It can neither end the region nor send its cookie (Documentation/rdma.md, "Who can use a
+    region").
+    """
     with Pair(4) as p, rdma.connected((IB[1], 4003), A) as other:
         p.ours.fill(0, b"forged" * 100)
         cookie = p.theirs.register(0, PAGE, READWRITE | USE_ONCE)
@@ -269,5 +281,5 @@ def l47_key_of_another_program():
         token, how = rdma.status(p.a)
         need(token == 2 and how in (rdma.REMOTE_ERROR, rdma.DROPPED), f"{token}: {how}")
         need(p.theirs.pages[PAGE:PAGE + 100] == bytes(100), "what is only to be read was written")
-        # What was dropped may be there.
+        # A message of an operation that was dropped may have arrived.
         works_after(p, b"never")

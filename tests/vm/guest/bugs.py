@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What has gone wrong in RDS before, case by case: one for each defect of the C implementation that a program
-can reach through its sockets. Prints one JSON line a case: null, or what was wrong.
+"""Past defects of RDS: one case for each defect of the C implementation that a program can reach
+through its sockets.
 
-h.. are defects that C had, l.. those that it has. Addresses are those of cases.py.
+Prints one JSON line for each case: null, or the error. Cases h.. are defects that C RDS had, l..
+those that it has. Addresses are those of cases.py.
 """
 
 import ctypes
@@ -26,26 +27,26 @@ from reset import reset
 
 KERNEL = 0xFFFF888000100000
 ZEROCOPY_COOKIE, CONG_MONITOR = 12, 6
-# The tables, and those that may be empty while a message waits to be sent and one to be read.
+# The tables, and those that may be empty while one message waits to be sent and one to be read.
 TABLES = (10000, 10001, 10003, 10004, 10005, 10006, 10008, 10011, 10012, 10013, 10014, 10015, 10017)
 RETRANS = (10004, 10013)
 FAMILIES = (socket.AF_UNSPEC, socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_RDS, 0xFFFF)
 
 
 def errors(results, *allowed):
-    """All of these calls were refused, for one of these reasons."""
+    """Requires that all these calls failed with one of these errors."""
     wrong = {str(k): v for k, v in results.items() if v not in allowed}
     need(not wrong, f"answered {wrong}, not {' or '.join(allowed)}")
 
 
 def send_control(s, kind, data, flags=0):
-    """To where the socket is connected."""
+    """Sends to the peer to which the socket is connected."""
     return s.sock.sendmsg([b"abc"], [(SOL_RDS, kind, data)], flags)
 
 
 @case
 def h01_addresses_of_the_kernel():
-    """CVE-2010-3904: memory is the program's own, or there is none."""
+    """CVE-2010-3904: memory must belong to the program; otherwise the call fails."""
     lengths = {"kernel": (KERNEL, 64), "wraps": (2**64 - 32, 64), "ends beyond": (2**47 - 4096 - 16, 8192)}
     raw = sockaddr(LOOP, 4001)
     with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002), 10) as s:
@@ -59,7 +60,7 @@ def h01_addresses_of_the_kernel():
 
 @case
 def h04_congestion_of_oneself():
-    """CVE-2011-1023, CVE-2012-2372: a map of ports that goes to the address that it is about."""
+    """CVE-2011-1023, CVE-2012-2372: a congestion map goes to the address that it describes."""
     for host in (LOOP, IB[0], LOOP6, IB6[0]):
         with short_of_room(host, 4001) as r, Sock((host, 4002), 10) as s:
             sent, _ = fill(s, (host, 4001))
@@ -71,7 +72,7 @@ def h04_congestion_of_oneself():
 
 @case
 def h06_name_of_nobody():
-    """CVE-2012-3430: what is no message has no sender."""
+    """CVE-2012-3430: a receive that returns no message returns no sender."""
     def name(s, flags, room=0):
         memory, control = ctypes.create_string_buffer(b"\xaa" * 128, 128), ctypes.create_string_buffer(room or 1)
         header, _iov = msghdr(memory, 128, memory, 0, ctypes.addressof(control) if room else 0, room)
@@ -85,7 +86,7 @@ def h06_name_of_nobody():
         for flags in (0, socket.MSG_PEEK, socket.MSG_OOB):
             told = name(s, flags | socket.MSG_DONTWAIT)
             need(untouched(told), f"flags {flags:#x}: {told[:2]}")
-        # The first news of congestion that a monitor may have.
+        # The first congestion event that a monitor may get.
         s.set_raw(CONG_MONITOR, struct.pack("=i", 1))
         told = name(s, socket.MSG_DONTWAIT, 100)
         need(untouched(told), f"news: {told[:2]}")
@@ -97,7 +98,8 @@ def h06_name_of_nobody():
 
 @case
 def h07_address_without_rdma():
-    """CVE-2013-7339, CVE-2014-2678, CVE-2026-74563: an address of a device that is none for RDMA."""
+    """CVE-2013-7339, CVE-2014-2678, CVE-2026-74563: the address belongs to a device without RDMA.
+    """
     subprocess.run("ip link add bugs0 type dummy && ip addr add 10.77.0.1/24 dev bugs0 && "
                    "ip addr add fd77::1/64 dev bugs0 nodad && ip link set bugs0 up", shell=True, check=True)
     try:
@@ -134,7 +136,7 @@ def h07_address_without_rdma():
 
 @case
 def h10_no_address():
-    """CVE-2015-6937: a socket that is not bound sends nothing."""
+    """CVE-2015-6937: a socket that is not bound cannot send."""
     with Sock() as s:
         told = {"to": outcome(s.send, b"x", (LOOP, 4001)), "to v6": outcome(s.send, b"x", (LOOP6, 4001))}
         s.connect(IB[1], 4001)
@@ -144,8 +146,11 @@ def h10_no_address():
 
 @case
 def h12_padding():
-    """CVE-2016-5244, CVE-2019-16714, CVE-2026-52995: tables hold what is meant for the reader, and nothing
-    else. Connections that are not up have a row, too."""
+    """CVE-2016-5244, CVE-2019-16714, CVE-2026-52995: tables contain only what is meant for the
+    reader.
+
+    Connections that are not up have a row, too.
+    """
     ends = socket.inet_aton(IB[0]) + socket.inet_aton("10.9.0.77")
     with Sock((IB[0], 4001)) as s, queued(b"abc"):
         s.send(b"x", ("10.9.0.77", 4001))
@@ -162,7 +167,7 @@ def h12_padding():
                 if seen[0] == seen[1]:
                     break
             else:
-                # Numbers may change in between, but not each time.
+                # Numbers may change between the reads, but not each time.
                 need(False, f"{option}: two reads differ each time")
         found = [raw for raw in info(10008) if raw[:8] == ends]
         need(len(found) == 1, f"{found} of a connection that is not up")
@@ -172,7 +177,7 @@ def h12_padding():
 
 @case
 def h19_nowhere_for_control():
-    """CVE-2021-47249: what is told beside a message has no room, or a place that is not there."""
+    """CVE-2021-47249: control messages have no room, or bad memory."""
     with queued(b"abcdef", 3, stamps=struct.pack("=i", 1), latency=b"\3\0\1\2") as r:
         for address in (8, KERNEL):
             told = outcome(recvmsg, r, 10, 1000, 0, address)
@@ -185,8 +190,10 @@ def h19_nowhere_for_control():
 
 @case
 def h21_zero_copy():
-    """CVE-2023-1078, CVE-2026-43494, CVE-2026-43502 and their kind: what has no zero copy says so, and
-    keeps no page, whatever the memory is."""
+    """CVE-2023-1078, CVE-2026-43494, CVE-2026-43502 and similar: zero-copy sends are refused.
+
+    They keep no page, whatever the memory is.
+    """
     _memory, end = page_before_nothing()
     iov = ctypes.create_string_buffer(struct.pack("=QQQQ", end - 4096, 4096, end, 4096))
     name = ctypes.create_string_buffer(sockaddr(LOOP, 4001))
@@ -206,7 +213,7 @@ def h21_zero_copy():
 
 @case
 def h23_positions_of_traces():
-    """CVE-2024-23849: a position that there is not."""
+    """CVE-2024-23849: the position of a trace does not exist."""
     with Sock() as s:
         for position in range(256):
             told = outcome(s.set_raw, 10, bytes((1, position, 0, 0)))
@@ -215,8 +222,11 @@ def h23_positions_of_traces():
 
 @case
 def h25_memory_regions_of_no_transport():
-    """CVE-2018-7492, CVE-2018-5333, CVE-2024-27024, CVE-2024-35902, CVE-2026-31425: registration where
-    there is nobody to do it, or no connection yet."""
+    """CVE-2018-7492, CVE-2018-5333, CVE-2024-27024, CVE-2024-35902, CVE-2026-31425: memory
+    registration without a transport or a connection.
+
+    The socket is not bound, or its transport cannot register memory, or it has no connection yet.
+    """
     area = ctypes.create_string_buffer(4096)
     args = struct.pack("=QQQQ", ctypes.addressof(area), 4096, ctypes.addressof(area), 0)
     for host in (None, LOOP, IB[0], IB6[0]):
@@ -236,7 +246,7 @@ def h25_memory_regions_of_no_transport():
 
 @case
 def h57_family_of_the_address():
-    """KMSAN, 2019: no byte beyond an address is read, and none that lacks is made up."""
+    """KMSAN, 2019: no byte beyond an address is read, and no missing byte is assumed."""
     _memory, end = page_before_nothing()
     for family in FAMILIES:
         raw = struct.pack("=HH", family, socket.htons(4001)).ljust(28, b"\0")
@@ -248,14 +258,14 @@ def h57_family_of_the_address():
                         "connect": outcome(call, "connect", s.fileno(), at, length),
                         "send": outcome(call, "sendto", bound.fileno(), b"x", 1, 0, at, length),
                         "cancel": outcome(call, "setsockopt", bound.fileno(), SOL_RDS, RDS_CANCEL_SENT_TO, at, length)}
-                # There is nothing to cancel.
+                # There are no messages to cancel.
                 wrong = {k: v for k, v in told.items() if v not in ERRORS.values() and (k, v) != ("cancel", 0)}
                 need(not wrong, f"family {family}, {length} bytes: {wrong}")
 
 
 @case
 def h46_resets_at_once():
-    """CVE-2023-22024: an administrator who resets a connection from many threads."""
+    """CVE-2023-22024: an administrator resets a connection from many threads."""
     with Sock((IB[0], 4002), 20) as s, Sock((IB[1], 4001), 20) as r:
         s.send(b"x", (IB[1], 4001))
         r.recv()
@@ -271,7 +281,7 @@ def h46_resets_at_once():
 
 @case
 def h53_any_flag():
-    """syzbot, 2018: no flag and no control message gives more than an error."""
+    """syzbot, 2018: every flag and every control message gives at most an error."""
     with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002), 10) as s:
         s.connect(LOOP, 4001)
         for bit in range(32):
@@ -288,8 +298,11 @@ def h53_any_flag():
 
 @case
 def h55_sizes_of_rdma():
-    """CVE-2010-3865, CVE-2010-4175, CVE-2018-5332, L-21, L-22 and H-79: lists of memory whose
-    sizes overflow, or that are cut short. The kernel warns of none."""
+    """CVE-2010-3865, CVE-2010-4175, CVE-2018-5332, L-21, L-22 and H-79: lists of memory whose sizes
+    overflow, or that are cut short.
+
+    The kernel warns about none of them.
+    """
     vectors = ctypes.create_string_buffer(16 * 1024)
     for length in (0, 1, 4096, 2**31, 2**32 - 1, 2**47, 2**63, 2**64 - 1):
         for i in range(1024):
@@ -311,7 +324,7 @@ def h55_sizes_of_rdma():
 
 @case
 def h77_nothing_of_others():
-    """H-77, L-49: who comes into a new network namespace sees nothing of the others."""
+    """H-77, L-49: a program in a new network namespace sees nothing of the other namespaces."""
     with queued(b"abc"), Sock((IB[0], 4001)) as s:
         s.send(b"x", ("10.9.0.77", 4001))
 
@@ -324,7 +337,7 @@ def h77_nothing_of_others():
 
 
 def page_of(address):
-    """The number of the page at an address."""
+    """Returns the number of the page at an address."""
     with open("/proc/self/pagemap", "rb") as f:
         f.seek(8 * (address // mmap.PAGESIZE))
         entry, = struct.unpack("=Q", f.read(8))
@@ -340,8 +353,11 @@ def is_dirty(page):
 
 @case
 def h78_table_into_a_file():
-    """A table in a mapped file is in the file, and makes its pages dirty, or they would not get to a disk. Only those that
-    the program has looked at: to write to one makes it dirty anyway."""
+    """A table that is read into a mapped file is in the file, and makes its pages dirty.
+
+    Otherwise they would not be written to a disk. The program has only read these pages: its own
+    writes make a page dirty anyway.
+    """
     size, start = 2 * mmap.PAGESIZE, mmap.PAGESIZE - 1000
     with tempfile.TemporaryFile(dir="/dev/shm") as file, Sock((LOOP, 4001)) as s:
         file.truncate(size)
@@ -362,8 +378,10 @@ def h78_table_into_a_file():
 
 @case
 def l02_messages_of_no_bytes():
-    """An empty message takes room, too. So a queue stays so short that a walk over it takes no
-    time: L-27."""
+    """An empty message takes room, too.
+
+    So a queue stays short, and a walk over it takes little time: L-27.
+    """
     ends = socket.inet_aton(IB[0]) + socket.inet_aton("10.9.0.77") + struct.pack("!HH", 4002, 4001)
     with Sock((IB[0], 4002)) as s:
         count, told = fill(s, ("10.9.0.77", 4001), 0)
@@ -381,7 +399,7 @@ def l02_messages_of_no_bytes():
 
 @case
 def l03_loopback_is_bounded():
-    """A sender to a socket of 127.0.0.1 that does not read waits."""
+    """A sender to a socket of 127.0.0.1 that does not read has to wait."""
     with short_of_room(LOOP, 4001, 200000) as r, Sock((LOOP, 4002)) as s:
         sent, _ = fill(s, (LOOP, 4001), 50000, 50)
         need(sent < 50, "there is no end")
@@ -391,7 +409,8 @@ def l03_loopback_is_bounded():
 
 @case
 def l14_refused_binds():
-    """A bind that fails keeps nothing: the module can be unloaded when its sockets have gone."""
+    """A bind that fails keeps no reference: the module can be unloaded after its sockets have been
+    closed."""
     with open("/sys/module/rds_rust/refcnt", encoding="ascii") as f:
         before = int(f.read())
     with Sock((LOOP, 4001)), Sock() as s:
@@ -406,7 +425,7 @@ def l14_refused_binds():
 
 @case
 def l24_ports_of_another_address():
-    """A full socket on one local address has nothing to do with the same port of another one."""
+    """A full socket on one local address does not affect the same port of another one."""
     with short_of_room(IB[1], 4001) as full, Sock((IB[0], 4001), 10) as free, \
             Sock((IB[0], 4002)) as s, Sock((IB[1], 4003), 10) as other:
         fill(s, (IB[1], 4001))
@@ -417,7 +436,7 @@ def l24_ports_of_another_address():
 
 @case
 def l25_monitor_of_a_full_socket():
-    """Who asks for news of congestion, or does not any more, does not make room."""
+    """Enabling or disabling congestion events does not make room."""
     with short_of_room(LOOP, 4001, 20000) as r, Sock((LOOP, 4002)) as s:
         sent = 0
         for value in (0, 1, 0, 1, 0):
@@ -430,10 +449,10 @@ def l25_monitor_of_a_full_socket():
 
 @case
 def l28_time_limit_of_a_sender():
-    """A sender that waits for room does not wait longer than it wants to."""
+    """A sender that waits for room does not wait longer than its timeout."""
     for host, to in ((LOOP, (LOOP, 4001)), (IB[0], (IB[0], 4001))):
         with short_of_room(host, 4001), Sock((host, 4002), 0.2) as s:
-            # It is told so when the time is over.
+            # The call fails when the timeout expires.
             while (told := outcome(s.send, bytes(3000), to)) == 3000:
                 pass
             need(told in ("EAGAIN", "ETIMEDOUT"), f"{host}: {told}")
@@ -441,7 +460,7 @@ def l28_time_limit_of_a_sender():
 
 @case
 def l29_news_are_not_lost():
-    """What is told beside a message and has no room does not take the message along."""
+    """A control message that has no room does not cause the loss of its message."""
     with queued(b"abcdef", stamps=struct.pack("=i", 1)) as r:
         data, control, flags = recvmsg(r, 10, 1)
         need(data == b"abcdef" and not control and flags & socket.MSG_CTRUNC, f"{data}, {control}, {flags:#x}")
@@ -449,8 +468,12 @@ def l29_news_are_not_lost():
 
 @case
 def loopback_is_no_peer():
-    """A message of soft-RoCE's connection manager that finds no route is its last one: whoever sent to ::1 from an
-    address of the device ended all connections of all others for good."""
+    """Sends from an address of the device to the loopback address, which must not affect other
+    connections.
+
+    A message of soft-RoCE's connection manager that finds no route is the last one that it sends. A
+    program that sent to ::1 from an address of the device thus ended all connections for good.
+    """
     for here, there in ((IB6[0], LOOP6), (IB[0], LOOP)):
         before = counters()["conn_attempt_failed"]
         with Sock((here, 0)) as s:
@@ -458,7 +481,7 @@ def loopback_is_no_peer():
             failed = eventually(lambda before=before: counters()["conn_attempt_failed"] > before)
             need(failed, f"{here} waits for {there}")
     for ends in (IB, IB6):
-        # A connection that there was not yet.
+        # A connection that did not exist before.
         with Sock((ends[0], 4002), 20) as s, Sock((ends[1], 4001), 20) as r:
             s.set_tos(132)
             s.send(b"abc", (ends[1], 4001))
@@ -467,7 +490,7 @@ def loopback_is_no_peer():
 
 @case
 def l46_foreign_addresses():
-    """No peer makes an address one of ours."""
+    """The address of a peer never becomes a local address."""
     told = {}
     for address in ("8.8.8.8", "10.9.0.77", "fd09::77"):
         with Sock() as s:
@@ -476,7 +499,7 @@ def l46_foreign_addresses():
 
 
 def unsent(to):
-    """(scope, messages that wait to be sent) of each connection to an address."""
+    """Returns (scope, messages that wait to be sent) of each connection to an address."""
     with open("/sys/kernel/debug/rds/connections", encoding="ascii") as f:
         found = re.findall(rf"-> {to}: scope=(\d+) .*unsent=(\d+)", f.read())
     return sorted((int(scope), int(count)) for scope, count in found)
@@ -484,7 +507,7 @@ def unsent(to):
 
 @case
 def l30_link_of_the_destination():
-    """A message to the same address of another link does not go where the last one went."""
+    """A message to the same address of another link does not take the route of the last message."""
     to = "fe80::7730"
     scopes = [socket.if_nametoindex(x) for x in ("rdsv0", "rdsv1")]
     with Sock((IB6[0], 0)) as s:
@@ -496,7 +519,10 @@ def l30_link_of_the_destination():
 
 @case
 def cancelled_on_a_link():
-    """What was sent to the same address of another link is not taken back; without a scope all of it is."""
+    """Cancels messages to an address on one link.
+
+    Messages to the same address of another link stay. Without a scope all are cancelled.
+    """
     to, other = "fe80::7731", socket.if_nametoindex("lo")
     scopes = sorted(socket.if_nametoindex(x) for x in ("rdsv0", "rdsv1"))
     with Sock((IB6[0], 0)) as s:

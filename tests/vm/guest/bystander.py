@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""bystander.py LOCAL PEER TOS...: an honest program. For each of these types of service it has two sockets that send to
-each other, message after message, until its input ends; every byte has to arrive, once and in order.
+"""bystander.py LOCAL PEER TOS...: a correct program that must not be disturbed.
 
-Prints how many rounds there were: after the first one, for each line that comes, and in the end."""
+For each of these types of service it has two sockets. They send to each other, message after
+message, until standard input ends. Every byte has to arrive, once and in order.
+
+Prints the number of rounds: after the first one, for each line of input, and at the end.
+"""
 
 import itertools
 import select
@@ -14,7 +17,7 @@ from rds import Sock
 PORT = 3800
 # In one frame and in several.
 SIZES = (4, 300, 5000, 40000)
-# Others are to get their turn, too.
+# Leaves time for other programs.
 PAUSE = 0.02
 PATIENCE = 120
 
@@ -48,7 +51,7 @@ def main(local, peer, *values):
         names = [(local, PORT + 2 * i), (peer, PORT + 2 * i + 1)]
         for ends, name, other in zip((near, far), names, names[::-1]):
             ends.append((open_sock(name, tos), name, other))
-    # Not both at once, or both would ask for the connection.
+    # In turn: otherwise both ends would request the connection.
     for first, second in ((near, far), (far, near)):
         send(first, 0)
         receive(second, 0)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""cancel.py HOST PORT PEER PEERPORT COUNT: sends long messages and closes the socket at once, COUNT times,
-which takes back what the peer has not acknowledged."""
+"""cancel.py HOST PORT PEER PEERPORT COUNT: sends long messages and closes the socket at once, COUNT
+times.
+
+The close cancels what the peer has not acknowledged.
+"""
 
 import socket
 import sys

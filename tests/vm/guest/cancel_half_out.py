@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""cancel_half_out.py HOST PEER PORT: cancels long messages to PORT of PEER, an address of this node too, while
-the first one is half out on a slow wire, and has the connection made anew before it is complete. Prints how
-many of them have come before the next message."""
+"""cancel_half_out.py HOST PEER PORT: cancels long messages to PORT of PEER while the first one is
+partly sent on a slow link.
+
+PEER is an address of this node, too. The connection is reset before the message is complete. Prints
+how many of the messages have arrived before the next message.
+"""
 
 import socket
 import sys

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""cancel_sent_to.py HOST PEER PORT COUNT: sends long messages to PORT of PEER, an address of this node too, and
-cancels them at once, COUNT times. Messages to the next port, sent between them, all have to come. Prints what
-the counters say."""
+"""cancel_sent_to.py HOST PEER PORT COUNT: sends long messages to PORT of PEER and cancels them at
+once, COUNT times.
+
+PEER is an address of this node, too. Messages to the next port, sent in between, all have to
+arrive. Prints how much the counters have risen.
+"""
 
 import socket
 import sys

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the programs share that try the socket interface case by case. Arguments are the names of cases; with --device
-before them, those that are not about an address play between two RDMA devices instead of on the loopback address."""
+"""Common code of the programs that run cases of the socket interface.
+
+Arguments are the names of cases. After --device, cases that do not depend on an address run between
+two RDMA devices instead of on the loopback address.
+"""
 
 import ctypes
 import errno
@@ -18,11 +21,11 @@ LOOP6 = "::1"
 IB = ("10.9.0.1", "10.9.0.2")
 IB6 = ("fd09::1", "fd09::2")
 DEVICE = "--device" in sys.argv
-# Who sends, and who receives.
+# Addresses of the sender and of the receiver.
 (NEAR, FAR), (NEAR6, FAR6) = (IB, IB6) if DEVICE else ((LOOP, LOOP), (LOOP6, LOOP6))
 CASES = {}
 ERRORS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
-# How long a case may take, in seconds: a new network namespace alone may take 20 on the debug kernel.
+# Timeout of a case, in seconds: a new network namespace alone may take 20 on the debug kernel.
 PATIENCE = 300
 PROT_NONE, PROT_READ = 0, 1
 
@@ -33,7 +36,7 @@ def case(function):
 
 
 def outcome(function, *args):
-    """What a call does: its value, or the name of its error."""
+    """Calls a function and returns its value, or the name of its error."""
     try:
         value = function(*args)
     except OSError as e:
@@ -51,7 +54,7 @@ def need(condition, text):
 
 
 def eventually(what, ready, seconds=60):
-    """Waits for what comes by itself."""
+    """Waits for a condition that becomes true without further action."""
     end = time.monotonic() + seconds
     while not ready():
         need(time.monotonic() < end, f"{what}: not within {seconds} s")
@@ -68,8 +71,10 @@ def play(functions, names):
 
 
 def protected(protection, before=0):
-    """A page, and where it is: nobody may write to it, or nobody may touch it. So many good ones are before it, in the same
-    memory."""
+    """Returns a page with this protection, and its address.
+
+    `before` pages that can be read and written precede it in the same memory.
+    """
     memory = mmap.mmap(-1, (before + 1) * mmap.PAGESIZE)
     at = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + before * mmap.PAGESIZE
     call("mprotect", ctypes.c_void_p(at), mmap.PAGESIZE, protection)
@@ -77,17 +82,17 @@ def protected(protection, before=0):
 
 
 def page_before_nothing():
-    """A page of memory that another one follows, of which nothing can be touched: (what keeps both, the end of
+    """Returns an accessible page that precedes an inaccessible one: (the memory of both, the end of
     the first)."""
     return protected(PROT_NONE, 1)
 
 
 def exchange(data):
-    """A receiver with one message in its queue, from port 4002."""
+    """Returns a receiver with one message in its queue, from port 4002."""
     receiver = Sock((FAR, 4001), 20)
     with Sock((NEAR, 4002)) as sender:
         sender.send(data, (FAR, 4001))
-        # It is there before the sender is closed, which takes back what was not delivered.
+        # Closing the sender cancels messages that are not delivered, so delivery comes first.
         receiver.recv(1, socket.MSG_PEEK)
     return receiver
 

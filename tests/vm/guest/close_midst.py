@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""close_midst.py HOST: many sockets at HOST have messages for a peer that is not there, which take turns in one queue.
-Whoever is closed, or takes back what it has sent to a port, has its messages taken out of their midst, and the others
-stay as they are. One of the sockets has messages to itself, too, which nobody reads.
+"""close_midst.py HOST: cancels messages in the midst of a send queue.
 
-Prints as JSON how many messages the two counters say were dropped, and how many were."""
+Many sockets at HOST have messages for a peer that does not exist, mixed in one queue. A socket that
+is closed, or cancels what it has sent to a port, loses its messages. Those of other sockets stay.
+One of the sockets also has an unread message to itself.
+
+Prints as JSON the numbers of messages that two counters have counted as dropped, and the right
+numbers.
+"""
 
 import json
 import random
@@ -14,17 +18,17 @@ import sys
 from cases import eventually
 from rds import Sock, counters, info
 
-# Nobody has this address.
+# No host has this address.
 NOWHERE = "10.9.0.200"
 PORTS = (4000, 4001)
-# More sockets than connections tell apart, and more messages than are looked at at a time.
+# More sockets than a connection distinguishes, and more messages than one walk looks at.
 SOCKETS, ROUNDS = 100, 3
 RDS_INFO_SEND_MESSAGES = 10003
 COUNTERS = ("send_drop_closed", "send_drop_cancelled")
 
 
 def queued(host):
-    """(port, peer's port, length) of the messages that wait to be sent."""
+    """Returns (port, peer's port, length) of the messages that wait to be sent."""
     found = []
     for raw in info(RDS_INFO_SEND_MESSAGES):
         _, size, near, far, port, to, _, _ = struct.unpack("=QI4s4s2s2sBB", raw)
@@ -51,7 +55,7 @@ def main():
         nonlocal wanted
         dropped[counter] += len(wanted) - len(left)
         wanted = left
-        # What is far back in the queue goes a moment after its socket is closed.
+        # Messages far back in the queue are removed slightly after their socket is closed.
         eventually(f"{len(left)} messages left, and the right ones", lambda: queued(host) == left)
 
     expect(wanted, 0)

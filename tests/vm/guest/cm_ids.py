@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The CM ids of this kernel, as its RDMA netlink tells of them: with all bytes of their addresses."""
+"""The CM ids of this kernel, as its RDMA netlink reports them: with all bytes of their addresses.
+"""
 
 import json
 import socket
@@ -14,7 +15,7 @@ DEVICE, KERNEL_NAME, CM_IDS, SOURCE, TARGET = 1, 29, 30, 33, 34
 
 
 def attributes(raw):
-    """(kind, value) each."""
+    """Yields (kind, value) of each attribute."""
     while len(raw) >= 4:
         length, kind = struct.unpack_from("=HH", raw)
         yield kind & 0x3FFF, raw[4:length]
@@ -22,7 +23,7 @@ def attributes(raw):
 
 
 def dump(device):
-    """The messages about one device, without their headers."""
+    """Yields the messages about one device, without their headers."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA) as s:
         body = struct.pack("=HHI", 8, DEVICE, device)
         s.send(struct.pack("=IHHII", 16 + len(body), NLDEV << 10 | CM_ID_GET, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + body)
@@ -37,7 +38,8 @@ def dump(device):
 
 
 def cm_ids(name):
-    """(source, target) of those of a kernel module, each a `struct sockaddr_storage`."""
+    """Yields (source, target) of the CM ids of a kernel module, each as a `struct
+    sockaddr_storage`."""
     devices = json.loads(subprocess.run(["rdma", "-j", "dev"], check=True, capture_output=True).stdout)
     for device in devices:
         for message in dump(device["ifindex"]):

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""come_and_go.py DEVICE TYPE NETDEV HOST PEER PORT TIMES: the device of one side is deleted and made anew again and again while
-connections with many types of service are made over it. Each message arrives once, and in order.
+"""come_and_go.py DEVICE TYPE NETDEV HOST PEER PORT TIMES: replaces a device while connections over
+it are made.
 
-Packets have to take a while, or nobody sees a connection that is being made."""
+The device of one side is deleted and added again TIMES times. The connections have many types of
+service. Each message arrives once, and in order.
+
+Packets must be delayed; otherwise no connection is seen while it is being made.
+"""
 
 import itertools
 import select
@@ -17,12 +21,13 @@ from rds import Sock
 
 CONNECTIONS = "/sys/kernel/debug/rds/connections"
 TOS = range(0, 64, 4)
-# What some connection is to be at when the device goes; None: it goes at once, and most of them resolve.
+# States that some connection must have when the device is deleted. None: it is deleted at once, and
+# most connections resolve.
 PHASES = (None, "connecting", "accepting", "up")
 
 
 def states(*ends):
-    """How many of the connections between these two are in which state."""
+    """Returns the number of connections between these two addresses in each state."""
     with open(CONNECTIONS, encoding="ascii") as f:
         lines = [x for x in f if x.startswith((f"{ends[0]} -> {ends[1]}", f"{ends[1]} -> {ends[0]}"))]
     return Counter(word.partition("=")[2] for x in lines for word in x.split() if word.startswith("state="))

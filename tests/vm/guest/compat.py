@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""System calls as a 32-bit program makes them, from this 64-bit one: by the interrupt, with memory below 4 GiB."""
+"""System calls of a 32-bit program from this 64-bit one: by the interrupt, with memory below 4 GiB.
+"""
 
 import ctypes
 import mmap
@@ -18,7 +19,7 @@ libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_i
 
 
 def memory(size, data=b"", protection=mmap.PROT_READ | mmap.PROT_WRITE):
-    """The address of memory that a 32-bit program could have."""
+    """Returns the address of memory that a 32-bit program could have."""
     address = libc.mmap(None, size, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_32BIT, -1, 0)
     if address is None or address >= 1 << 32:
         raise MemoryError
@@ -44,7 +45,7 @@ def setsockopt(fd, level, option, address, size):
 
 
 def getsockopt(fd, level, option, address, size):
-    """size: the address of the length."""
+    """Calls getsockopt(2). `size` is the address of the length."""
     return syscall(GETSOCKOPT, fd, level, option, address, size)
 
 
@@ -57,7 +58,7 @@ def sendmsg(fd, pieces, name, control=b""):
 
 
 def recvmsg(fd, size, room, flags=0):
-    """(data, [(level, type, data of a control message)], flags, name)"""
+    """Returns (data, [(level, type, data of a control message)], flags, name)."""
     buffer, control, name = memory(size), memory(room or 1), memory(128)
     iov = memory(8, struct.pack("=II", buffer, size))
     header = memory(28, struct.pack("=7I", name, 128, iov, 1, control, room, 0))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""compat_told.py HOST PEER PORT: control messages that a 32-bit program gets of operations and of congestion."""
+"""compat_told.py HOST PEER PORT: control messages of operations and of congestion in a 32-bit
+program."""
 
 import socket
 import struct
@@ -16,7 +17,7 @@ DEST, STATUS, CONG_UPDATE = 2, 4, 5
 
 
 def told(s, room, flags=socket.MSG_DONTWAIT):
-    """(data, control messages, whether one was cut)"""
+    """Returns (data, control messages, whether one was cut)."""
     data, control, flags, _ = compat.recvmsg(s.fileno(), 100, room, flags)
     return data, control, bool(flags & socket.MSG_CTRUNC)
 
@@ -34,7 +35,7 @@ def operations():
         need(told(p.a, one, socket.MSG_PEEK) == (b"", [ended(1)], False), "a look at the first end")
         need(told(p.a, one, 0) == (b"", [ended(1)], False), "the first end")
         need(told(p.a, one - 1, 0) == (b"", [], True), "no room for the second")
-        # Who never has room would never wait, so that one is gone.
+        # The second is lost: otherwise a receiver that never has room would never block.
         need(told(p.a, one, 0) == (b"", [ended(3)], False), "the third end")
 
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""concerned.py connect|close|congest COUNT: what happens to one local address, of three that have a connection
-each to COUNT peers. The addresses are those of Machine.add_peers().
+"""concerned.py connect|close|congest COUNT: makes an event at one of three local addresses with
+connections to COUNT peers.
 
-connect makes the connections. close closes a socket with a message to each peer on the way. congest lets a
-message wait that is too long for its socket, then reads it.
+Each local address has a connection to each peer. The addresses are those of Machine.add_peers().
+
+connect makes the connections. close closes a socket with messages in flight to each peer. congest
+keeps a message unread that is too long for its socket, then reads it.
 """
 
 import socket
@@ -37,7 +39,7 @@ def main():
 
 
 def send_to_all(sock, peers):
-    """Returns when all have arrived. Nobody has acknowledged so few."""
+    """Returns when all messages have arrived. So few are not acknowledged yet."""
     for peer in peers:
         sock.send(b"x", peer.name())
         peer.recv()

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""cong_monitor.py HOST PEER PORT: what a socket at HOST is told about two ports of PEER, an address of this node
-too, that were congested and have room again. PORT and the next one must be free."""
+"""cong_monitor.py HOST PEER PORT: checks what is reported to a socket at HOST about two congested
+ports of PEER.
+
+PEER is an address of this node, too. The ports get room again. PORT and the next one must be free.
+"""
 
 import errno
 import select
@@ -30,7 +33,7 @@ def events(s, wait_ms=0):
 
 
 def send(s, to):
-    """The name of the error that a message met, or None."""
+    """Sends a message. Returns the name of the error, or None."""
     try:
         s.send(bytes(SIZE), to, socket.MSG_DONTWAIT)
     except OSError as e:
@@ -43,7 +46,7 @@ def fill(s, to):
     sent = 0
     while (why := send(s, to)) != "ENOBUFS":
         if why == "EAGAIN":
-            # The news that it is full is still on the way.
+            # The congestion map of the full port is still in flight.
             select.select([], [s], [])
         elif why:
             sys.exit(f"{why} before the port was congested")
@@ -53,8 +56,11 @@ def fill(s, to):
 
 
 def drain(r, sent, until):
-    """Reads all that was sent, as what is still on the way could fill the port again, and what comes until the sender
-    knows that there is room."""
+    """Reads all `sent` messages, and then more until `until` returns true.
+
+    Messages in flight could otherwise fill the port again. The end is that the sender knows that
+    there is room.
+    """
     while sent > 0 or not until():
         try:
             r.recv(SIZE, socket.MSG_DONTWAIT)
@@ -64,7 +70,7 @@ def drain(r, sent, until):
 
 
 def told(s, flags=socket.MSG_DONTWAIT):
-    """The ports that the next receive tells of, modulo 64."""
+    """Returns the ports, modulo 64, that the next receive reports."""
     data, control, _ = recvmsg(s, SIZE, 100, flags)
     check("what came with it", (data, [x[:2] for x in control]), (b"", [(SOL_RDS, CMSG_CONG_UPDATE)]))
     mask = struct.unpack("=Q", control[0][2])[0]
@@ -88,7 +94,7 @@ def socket_at(address, option, size):
 def main():
     host, peer, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
     first, second = (peer, port), (peer, port + 1)
-    # SO_SNDBUFFORCE: on loopback a sender pays until its messages are read.
+    # SO_SNDBUFFORCE: on loopback a sender is charged until its messages are read.
     with socket_at((host, 0), socket.SO_SNDBUF + 25, 16 << 20) as s, \
             socket_at(first, socket.SO_RCVBUF, 16384) as r1, \
             socket_at(second, socket.SO_RCVBUF, 16384) as r2:
@@ -108,7 +114,7 @@ def main():
             sys.exit("bad memory is good enough")
         except OSError as e:
             check("to bad memory", errno.errorcode[e.errno], "EFAULT")
-        # The second one is still full.
+        # The second port is still full.
         check("a look", told(s, socket.MSG_PEEK), [port % 64])
         check("the ports", told(s), [port % 64])
         check("after it was read", (nothing(s), events(s)), (True, 0))
@@ -132,7 +138,7 @@ def main():
             check("events for epoll", epoll.poll(0), [(s.fileno(), select.EPOLLWRBAND)])
             epoll.modify(s, select.EPOLLIN)
             check("events for epoll that looks anew", epoll.poll(0), [(s.fileno(), select.EPOLLIN)])
-            # What was still on the way may have filled the port once more.
+            # Messages in flight may have filled the port once more.
             while (why := send(s, first)) == "ENOBUFS":
                 events(s, WAIT_MS)
             check("a send after it", why, None)

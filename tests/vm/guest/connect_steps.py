@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """connect_steps.py FOLDER HOST PEER EVERY: makes steps of a connection fail, one at a time.
 
-A step is what this folder of fault injection counts while a connection is made between two
-addresses of this node, on the side that asks or the one that is asked. Every EVERYth step fails
-once, from a random one on. Whatever fails, a message arrives, and one on the way back.
+A step is an event that this folder of fault injection counts while a connection is made between two
+addresses of this node, at the active or the passive side. Every EVERYth step fails once, from a
+random one on. After each failure a message must arrive, and one in the other direction.
 
-The kernel's fault injection has to be for this module only."""
+The fault injection of the kernel has to be limited to this module.
+"""
 
 import random
 import socket
@@ -31,13 +32,14 @@ class Faults:
             return int(f.read())
 
     def arm(self, number, spare):
-        """Has the NUMBERth step from here on fail. `spare` is a socket for any."""
+        """Makes the NUMBERth step from here on fail. `spare` is a socket for any sends."""
         self.write(times=1, probability=100)
         if self.name != "failslab":
-            # How much is spared, one more than that as the kernel counts.
+            # The kernel spares one step less than `space`.
             self.write(space=number)
             return
-        # There it is bytes that are spared. Every NUMBERth is counted in steps, but from the last one that failed.
+        # `space` of failslab counts bytes. `interval` counts steps, but from the last one that
+        # failed: so one fails first.
         self.write(interval=number)
         while self.left():
             outcome(spare.send, b"x", spare.name())
@@ -46,7 +48,10 @@ class Faults:
 
 
 def there_and_back(s, r, text):
-    """A program is told if it is its own call that fails, and tries again."""
+    """Sends in both directions.
+
+    If a call of a program itself fails, the program sees the error and tries again.
+    """
     for one, other in ((s, r), (r, s)):
         eventually("a message to go", lambda x=one, y=other.name(): outcome(x.send, text, y) == len(text))
         data, _ = other.recv(100)
@@ -56,7 +61,8 @@ def there_and_back(s, r, text):
 def main(folder, host, peer, every):
     faults, first = Faults(folder), random.randint(1, int(every))
     with Sock(("127.0.0.1", 0)) as spare:
-        # Without a fault: what each type of service finds. Each has a connection of its own.
+        # The first round has no fault: it makes what each type of service finds. Each has its own
+        # connection.
         for tos, number in enumerate((0, *range(first, 250 * int(every), int(every)))):
             with Sock((host, 0), 60) as s, Sock((peer, 0), 60) as r:
                 for x in (s, r):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Makes counters count, case by case, and prints by how much those that the case is about went up, one JSON line a
-case.
+"""Cases that raise counters.
 
-Knows nothing of what is right: tests/vm/test_counters.py does. Addresses are those of cases.py.
+Prints for each case how much its counters have risen, as one JSON line. The expected answers are in
+tests/vm/test_counters.py. Addresses are those of cases.py.
 """
 
 import ctypes
@@ -18,18 +18,18 @@ from rds import Sock, call, counters, sockaddr
 from uffd import Uffd
 
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
-# Nobody has this address.
+# No host has this address.
 NOBODY = ("10.9.0.77", 4000)
 
 
 def rises(before, *names):
-    """By how much counters went up."""
+    """Returns how much counters have risen."""
     now = counters()
     return {x: now[x] - before[x] for x in names}
 
 
 def until_risen(before, *names):
-    """The same, once all of them have: what a softirq counts is counted in a moment."""
+    """Returns the same, but waits until all have risen: a softirq counts slightly later."""
     for _ in range(600):
         seen = rises(before, *names)
         if all(seen.values()):
@@ -39,14 +39,14 @@ def until_risen(before, *names):
 
 
 def send_for(s, seconds, to):
-    """What a call says that may wait so long."""
+    """Sends with this timeout, and returns the outcome."""
     s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("=qq", 0, int(seconds * 1e6)))
     return outcome(s.send, b"x", to)
 
 
 @case
 def copies():
-    """A message is looked at in part, and then read."""
+    """Peeks at a part of a message, and then reads it."""
     out = {}
     for here, there in ((LOOP, LOOP), IB):
         with Sock((there, 4001), 60) as r, Sock((here, 4002)) as s:
@@ -70,7 +70,7 @@ def full_send_buffer():
 
 @case
 def full_receiver():
-    """What its peer meets, and what becomes of an answer to it."""
+    """Sends to a full receiver, and has it send a ping whose pong is dropped."""
     to = (IB[1], 4001)
     with Sock() as r, Sock((IB[0], 4002)) as s:
         r.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
@@ -90,7 +90,7 @@ def full_receiver():
 
 @case
 def closed_amid_a_send():
-    """The receiver closes while the message for it is being copied."""
+    """Closes the receiver while the message for it is being copied."""
     memory, sent = Uffd(), []
     with Sock((LOOP, 4002)) as s:
         r = Sock((LOOP, 4001))
@@ -107,7 +107,7 @@ def closed_amid_a_send():
 
 @case
 def closed_unread():
-    """What nobody has read when its socket is closed."""
+    """Closes a socket that has unread messages."""
     with Sock((LOOP, 4002)) as s, Sock((LOOP, 4001)) as r:
         for _ in range(3):
             s.send(b"text", (LOOP, 4001))
@@ -118,7 +118,8 @@ def closed_unread():
 
 @case
 def operations():
-    """A write, a read into two pieces, each kind of atomic operation, and some whose messages cannot be copied."""
+    """A write, a read into two pieces, each kind of atomic operation, and some whose messages
+    cannot be copied."""
     every_bit = (1 << 64) - 1
     with rdma.Pair(4) as p:
         cookie = p.theirs.register(0, 8192)
@@ -146,14 +147,17 @@ def operations():
 
 @case
 def full_ring():
-    """More frames than a send queue takes, on a slow wire. Messages come the other way meanwhile: to acknowledge them
-    takes room in that queue, too."""
+    """Sends more frames than a send queue takes, on a slow link.
+
+    Messages go in the other direction meanwhile: their acknowledgements need room in that queue,
+    too.
+    """
     (left, right), count, few = IB, 400, 40
     with Sock((left, 4001), 120) as a, Sock((right, 4002), 120) as b:
         for s in (a, b):
             s.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 16 << 20)
             s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
-        # The connection is up then.
+        # The connection is up after this message.
         a.send(b"first", (right, 4002))
         b.recv(10)
         before = counters()
@@ -171,8 +175,10 @@ def full_ring():
 
 @case
 def both_connect():
-    """Both ends ask for a connection before the other's request is there, on a slow wire. Returns how often one of them
-    had to yield."""
+    """Both ends request a connection before the other's request has arrived, on a slow link.
+
+    Returns how often one of them had to yield.
+    """
     with Sock((IB[0], 4001), 60) as warm, Sock((IB[1], 4002), 60) as up:
         warm.send(b"x", (IB[1], 4002))
         up.recv(10)
@@ -186,7 +192,7 @@ def both_connect():
             a.recv(10)
             b.recv(10)
             seen = rises(before, "ib_connect_raced")
-        # They are not quite at the same time.
+        # They do not always request it at the same time.
         if any(seen.values()):
             break
     return seen

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""destinations.py HOST ADDRESS...: what connect() and sendto() from HOST say of each address as a
-destination, and the connections that there are to them, as JSON."""
+"""destinations.py HOST ADDRESS...: tries each address as a destination of connect() and sendto()
+from HOST.
+
+Prints as JSON the outcomes, and the number of connections.
+"""
 
 import json
 import sys
