@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
-"""each_step.py own|device|first|first_refused|first_own ATOMICS: each step of a registration and of an operation fails
-once: those that the calls of the program itself take, or those of the device, whoever takes them, or those that the
-kernel's workers take in the first registration, where one that fails may have to refuse it, or the program. Whatever
-fails, all else works, and nothing is left. ATOMICS is 1 if the devices have them.
+"""each_step.py own|device|first|first_refused|first_own ATOMICS: each step of a registration and of
+an operation fails once.
 
-The kernel's fault injection has to be for this module only, or for one function of it."""
+The steps are those of the calls of this thread (own), or those of the device in any thread
+(device). With first they are steps of the kernel's workers in the first registration, with
+first_own those of this thread. With first_refused a worker's failed step must refuse the
+registration.
+
+After each failure everything else works, and nothing is left. ATOMICS is 1 if the devices have
+them.
+
+The fault injection of the kernel has to be limited to this module, or to one function of it.
+"""
 
 import contextlib
 import glob
@@ -20,7 +27,7 @@ from rdma import MAP, NOTIFY_ME, READWRITE, Pair, unpinned
 from rds import SOL_RDS
 
 PAGE = 4096
-# The last is of memory that cannot be pinned.
+# The last error is that of memory that cannot be pinned.
 ERRORS = ("ENOMEM", "ENOBUFS", "EIO", "EFAULT", "EAGAIN", "EOPNOTSUPP")
 
 
@@ -62,8 +69,11 @@ OPERATIONS = (write, write_pieces, write_scattered, read, *[add] * int(sys.argv[
 
 
 def judge(p, call, cookie, token, end=lambda: None):
-    """One call, with whatever fails of it until end(): refused with an error, or done, or told to have failed, once. If it
-    failed on its way, the next ones are not to."""
+    """Runs one call, of which steps may fail until end().
+
+    The call is refused with an error, or succeeds, or its failure is reported once. If it failed in
+    flight, the next operations must succeed.
+    """
     told = outcome(call, p, cookie, token)
     end()
     if isinstance(told, int):
@@ -78,7 +88,10 @@ def judge(p, call, cookie, token, end=lambda: None):
 
 
 def works(p, cookie, token):
-    """Until the connection is there again, if it was that which failed. Takes all messages that have come."""
+    """Writes until the connection is up again, in case it failed.
+
+    Receives all messages that have arrived.
+    """
     while True:
         p.write(b"works", cookie, [(0, 100)], token)
         found, how = rdma.status(p.a)
@@ -95,17 +108,19 @@ def clean(p, before, what):
 
 
 def renew(p):
-    """The device fails, and so does the queue pair by which it registers memory, and the one that is made then. The next one
-    is made when it is needed."""
+    """Makes the registration queue pair of the device fail, and the one that replaces it.
+
+    The next one is created when it is needed.
+    """
     told = None
     while told != "EIO":
         knob("fail_post/times", 4)
         knob("fail_post/space", 0)
         knob("fail_post/probability", 100)
-        # Two work requests each, with atomic operations and without.
+        # Each takes two work requests, with atomic operations and without.
         told = outcome(p.ours.register, 0, PAGE, 0)
         knob("fail_post/probability", 0)
-        # What the connection has just posted may have failed instead.
+        # A post of the connection may have failed instead.
         if isinstance(told, int):
             p.ours.free(told, rdma.INVALIDATE)
         else:
@@ -113,7 +128,7 @@ def renew(p):
 
 
 def own(p, cookie):
-    """Those of the calls of this thread."""
+    """Makes the steps of calls of this thread fail."""
     nth = Nth("thread-self")
     left = 0
 
@@ -140,7 +155,7 @@ def own(p, cookie):
 
 
 def workers():
-    """Those that there are now."""
+    """Yields the kernel's workers that exist now."""
     for path in glob.glob("/proc/[0-9]*/comm"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             with open(path, encoding="ascii") as f:
@@ -149,16 +164,16 @@ def workers():
 
 
 def first(p, cookie, threads=workers):
-    """Those by which the device's own queue pair is made."""
+    """Makes the steps fail that create the device's own queue pair."""
     before = rdma.pins(), rdma.charged()
     told, number, left = [], 1, []
     while not any(0 < x < number for x in left):
-        # A worker that has just come has no number.
+        # If no step has failed the number stays: a new worker has no fault set.
         number += 0 in left
         renew(p)
         with contextlib.ExitStack() as stack:
             some = [stack.enter_context(contextlib.closing(x)) for x in threads()]
-            # Workers that have nothing to do end.
+            # Idle workers may end.
             for thread in some:
                 with contextlib.suppress(ProcessLookupError):
                     thread.begin(number)
@@ -172,8 +187,9 @@ def first(p, cookie, threads=workers):
         if isinstance(told[-1], int):
             p.ours.free(told.pop(), rdma.INVALIDATE)
             told.append("ok")
-        # A worker may have ended since the step failed, which takes a while to be noticed: nothing tells of it then, and
-        # the step comes again.
+        # The worker may have ended after its step failed, as the failure takes a while to be
+        # noticed.
+        # Then nothing shows that the step failed, and it is repeated.
         need(told[-1] == "ok" or (0 in left or ended) and told[-1] in ERRORS, f"step {number}: {told[-1]}")
         works(p, cookie, 1000)
         p.ours.free(p.ours.register(0, PAGE), rdma.INVALIDATE)
@@ -184,7 +200,7 @@ def first(p, cookie, threads=workers):
 
 
 def first_refused(p, cookie):
-    """Who asks hears that a step has failed, and does not wait until the CM asks again."""
+    """The caller gets the error of a failed step, and does not wait until the CM asks again."""
     told = first(p, cookie)
     need("EIO" in told, f"{told}, though a step has failed")
 
@@ -194,13 +210,13 @@ def first_own(p, cookie):
 
 
 def device(p, cookie):
-    """The same of what the device is asked for, also by the kernel's own threads."""
+    """Makes the steps of the device fail, also those in threads of the kernel."""
     before = rdma.pins(), rdma.charged()
     steps = {}
     for fault in ("fail_map", "fail_alloc_mr", "fail_post"):
         for number in range(1, 100):
             knob(f"{fault}/times", 1)
-            # So many are spared, one more than that as the kernel counts.
+            # The kernel spares one step less than `space`.
             knob(f"{fault}/space", number)
             knob(f"{fault}/probability", 100)
             for call in (get, sent_along, *OPERATIONS):

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""fail_load.py MODULE EVERY: each allocation of the module's init, and of its exit, fails once, or every EVERYth from a random
-one on. The load is refused and leaves nothing, or the module works; the next load goes; an unload always does.
+"""fail_load.py MODULE EVERY: allocations of the module's init, and of its exit, fail once each.
 
-MODULE is not loaded when it begins, nor in the end."""
+Every EVERYth fails, from a random one on. Either the load is refused and leaves nothing, or the
+module works. The next load succeeds, and an unload always does. MODULE is not loaded at the
+beginning, nor at the end.
+"""
 
 import glob
 import os
@@ -16,12 +18,12 @@ from rds import Sock, call
 FINIT_MODULE, DELETE_MODULE = 313, 176
 NAME = "rds_rust"
 FOLDERS = ("failslab", "fail_page_alloc", "fail_usercopy")
-# Of a load.
+# Errors of a load.
 ERRORS = ("ENOMEM",)
 
 
 def within(start, end):
-    """Only what has code of this range among its callers fails."""
+    """Limits faults to calls that have code of this range among their callers."""
     for folder in FOLDERS:
         for knob, value in ("start", start), ("end", end):
             with open(f"/sys/kernel/debug/{folder}/require-{knob}", "w", encoding="ascii") as f:
@@ -29,7 +31,10 @@ def within(start, end):
 
 
 def within_init():
-    """What calls a module's init, as the place of the module is not known before."""
+    """Returns the range of the function that calls a module's init.
+
+    The address of the module is not known before the load.
+    """
     with open("/proc/kallsyms", encoding="ascii") as f:
         found = [(int(address, 16), name) for address, kind, name, *module in map(str.split, f)
                  if kind in "tT" and not module]
@@ -45,7 +50,7 @@ def within_module():
 
 
 def traces():
-    """What there is of it outside of its own memory."""
+    """Returns the traces of the module outside its own memory."""
     with open("/proc/slabinfo", encoding="ascii") as f:
         found = {x.split()[0] for x in f if x.startswith("rds")}
     with open("/proc/net/protocols", encoding="ascii") as f:
@@ -82,7 +87,7 @@ def main(path, every):
     while None in steps.values():
 
         def attempt(what, call, *args):
-            """Its NUMBERth step fails, if it has so many."""
+            """Makes the NUMBERth step of the call fail, if there are so many."""
             nth.begin(number)
             told = outcome(call, *args)
             left = nth.end()

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""fail_nth.py ATOMICS [NAME...]: each allocation and each copy from or to the program that a call makes fails once, in calls of
-the socket interface (default: all). The call says so, or does all that it should; the same call goes then; in the end there
-are as many sockets as before, no more pinned or charged memory, and nothing is left in a send buffer.
+"""fail_nth.py ATOMICS [NAME...]: each allocation and each copy from or to the program fails once,
+in calls of the socket interface.
 
-ATOMICS is 1 if the devices have them. The kernel's fault injection has to be for this module only."""
+The default is all calls. A call reports the failure, or succeeds completely. Then the same call
+succeeds. At the end there are as many sockets as before, no more pinned or charged memory, and all
+send buffers are empty.
+
+ATOMICS is 1 if the devices have them. The fault injection of the kernel has to be limited to this
+module.
+"""
 
 import ctypes
 import select
@@ -21,18 +26,21 @@ PAGE = 4096
 RECVERR, CONG_MONITOR, LATENCY = 5, 6, 10
 SO_TIMESTAMP = 29
 INFO = range(10000, 10018)
-# What is unsent, and what is not acknowledged.
+# Tables of unsent and of unacknowledged messages.
 SENT = 10012, 10013
 LONG = 40000
-# The last two are of memory that cannot be mapped, and of memory that cannot be pinned.
+# The last two are errors of memory that cannot be mapped, and of memory that cannot be pinned.
 ERRORS = ("ENOMEM", "EFAULT", "ENOBUFS", "EAGAIN", "EIO", "EOPNOTSUPP")
-# A call that makes more steps than that has no end.
+# A call with more steps than this does not end.
 MOST = 400
 
 
 class Call:
-    """A call that is tried again and again: `make` has what it is for, `do` is the call, `right` says whether it did what it
-    should, and `undo` ends what came of it."""
+    """A call that is repeated.
+
+    `make` returns what the call needs, `do` is the call, `right` says if it did what it should, and
+    `undo` removes its result.
+    """
 
     def make(self):
         return None
@@ -45,7 +53,7 @@ class Call:
             it.sock.close()
 
     def refused(self, it):
-        """After a call that was refused, before the next one."""
+        """Runs after a call that was refused, before the next one."""
 
 
 class Open(Call):
@@ -88,7 +96,7 @@ class Connect(Call):
 
 
 class Option(Call):
-    """A call on a socket, bound if there is an address, whose answer is known."""
+    """A call on a socket with a known answer. The socket is bound if there is an address."""
 
     def __init__(self, do, answer="ok", host=IB[0]):
         self.do, self.answer, self.host = do, answer, host
@@ -128,7 +136,10 @@ class Talk:
             other.recv()
 
     def close(self):
-        """With as much room as ever: what was refused takes none of the send buffer."""
+        """Closes the sockets.
+
+        Before that the send buffer must have all of its room: refused sends take none.
+        """
         self.near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
         for _ in range(3):
             acknowledged()
@@ -140,12 +151,12 @@ class Talk:
 
 
 def acknowledged():
-    """Waits until nothing is in any send buffer."""
+    """Waits until all send buffers are empty."""
     eventually("all is acknowledged", lambda: not any(info(x) for x in SENT), 120)
 
 
 class Message(Call):
-    """One that arrives, or is refused and does not."""
+    """A message that arrives, or is refused and does not arrive."""
 
     def __init__(self, talk, size):
         self.talk, self.data = talk, bytes(i % 251 for i in range(size))
@@ -164,7 +175,7 @@ class Message(Call):
 
 
 class Receive(Call):
-    """A message that is read, or stays."""
+    """A message that is read, or stays in the queue."""
 
     def __init__(self, talk, size, flags=0):
         self.talk, self.data, self.flags = talk, bytes(i % 241 for i in range(size)), flags
@@ -196,7 +207,7 @@ class Poll(Call):
 
 
 class Close(Call):
-    """Of a socket with a message that nobody has read, and memory that is registered. It always goes."""
+    """Closes a socket that has an unread message and registered memory. This always succeeds."""
 
     def make(self):
         sock = Sock((IB[0], 0), 60)
@@ -234,7 +245,7 @@ class Register(Call):
 
 
 class Free(Call):
-    """What cannot be read is not freed; what was read is, and then the cookie is nobody's."""
+    """Frees a region. If the arguments cannot be read it stays; otherwise the cookie is invalid."""
 
     def __init__(self, memory, flags):
         self.memory, self.flags = memory, flags
@@ -250,7 +261,7 @@ class Free(Call):
 
 
 class Operation(Call):
-    """A message with an operation. It is done, or is told to have failed."""
+    """A message with an operation, which succeeds or is reported to have failed."""
 
     def __init__(self, pair, cookie, ask):
         self.pair, self.cookie, self.ask, self.token = pair, cookie, ask, 0
@@ -265,11 +276,11 @@ class Operation(Call):
         found = rdma.status(self.pair.a)
         need(found[0] == self.token, f"{found} instead of operation {self.token}")
         if found[1] == rdma.SUCCESS:
-            # Of one that has failed, the message may have come all the same.
+            # A message may have arrived although its operation failed.
             while self.pair.b.recv()[0] != b"%d" % self.token:
                 pass
             return True
-        # It may have been amid others when it failed: those are to be asked for again.
+        # Other operations may have been in flight with it when it failed: those must be repeated.
         need(found[1] in (rdma.DROPPED, rdma.OTHER_ERROR), f"{found}")
         need(self.right(outcome(self.do, None), None), "the next one fails, too")
         return True
@@ -280,7 +291,7 @@ class Operation(Call):
 
 
 class Map(Call):
-    """A message that registers memory: its cookie comes with it."""
+    """A message that registers memory. It carries the cookie."""
 
     def __init__(self, pair):
         self.pair = pair
@@ -299,7 +310,7 @@ class Map(Call):
 
 
 def on_a_socket(talks, loop):
-    """What is asked of one socket, or of a pair that talks."""
+    """Returns calls on one socket, or on a pair of sockets that are connected."""
     number = struct.pack("=i", 1)
     calls = {"socket": Open(), "close": Close(), "poll": Poll(talks[0])}
     for host in (IB[0], IB6[0], LOOP, LOOP6):
@@ -328,7 +339,7 @@ def on_a_socket(talks, loop):
 
 
 def of_memory(pair, atomics):
-    """What is asked of memory."""
+    """Returns calls on memory."""
     cookie = pair.theirs.register(0, 40 * PAGE)
     areas = [(100, 30 * PAGE)]
     operations = {
@@ -349,8 +360,10 @@ def of_memory(pair, atomics):
 
 
 def step(name, what, nth, number):
-    """One call whose NUMBERth step fails, and one that none does. How many more steps it would have taken to get there, and
-    whether it was refused."""
+    """Makes one call whose NUMBERth step fails, and one without a fault.
+
+    Returns how many more steps were needed to reach the NUMBERth, and whether the call was refused.
+    """
     it = what.make()
     nth.begin(number)
     told = outcome(what.do, it)

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""failed_read.py HOST PEER PORT: a reader at PORT of PEER fails amid a message, and the port is as full as before. The
-map that goes out meanwhile, as the next port becomes full, is not the last word."""
+"""failed_read.py HOST PEER PORT: a reader at PORT of PEER fails in the middle of a message, and the
+port is as full as before.
+
+The congestion map that is sent meanwhile, because the next port becomes full, must be followed by
+another one.
+"""
 
 import ctypes
 import errno
@@ -13,12 +17,12 @@ from cases import outcome
 from rds import Sock, libc
 from uffd import Uffd
 
-# More than the receiver may have unread, and it takes thousands of empty messages to make half of that.
+# SIZE is more than the receiver may have unread. Half of that is thousands of empty messages.
 SIZE, LIMIT = 1 << 20, 300000
 
 
 def has_room(s, to):
-    """Whether a port has room, as far as the sender knows."""
+    """Returns true if a port has room, as far as the sender knows."""
     while (told := outcome(s.send, b"", to, socket.MSG_DONTWAIT)) == "EAGAIN":
         select.select([], [s], [])
     if told not in (0, "ENOBUFS"):

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""fill_pool.py HOST PEER [SIZE]: queues messages, short ones if nothing is said, for a peer that is not there until no
-memory is left for another one, and keeps them until a line comes on its input."""
+"""fill_pool.py HOST PEER [SIZE]: queues messages for a peer that does not exist until there is no
+memory for another one.
+
+Messages are short by default. They stay queued until a line arrives on standard input.
+"""
 
 import errno
 import socket

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""first_message.py FROM TO [FROM TO]...: pings the second address from the first one, a pair of
-addresses after the other. Prints how long each answer took, in seconds, as JSON."""
+"""first_message.py FROM TO [FROM TO]...: pings the second address from the first one, one pair of
+addresses after the other.
+
+Prints how long each answer took, in seconds, as JSON.
+"""
 
 import json
 import sys

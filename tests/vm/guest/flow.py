@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""flow.py send HOST PORT PEER PEERPORT, flow.py recv HOST PORT: messages without end, until a line comes on the sender's
-input. It says how many it has sent, and the receiver is told that on its input; or "more", and it says how
-many have come once these are MORE. Each has its number; all must come, in order."""
+"""flow.py send HOST PORT PEER PEERPORT, flow.py recv HOST PORT: messages until a line arrives on
+the sender's standard input.
+
+The sender then prints how many it has sent, and the receiver gets this number on its input. If the
+receiver gets "more" instead, it prints the number of messages that have arrived, once there are
+MORE of them. Each message has its number. All must arrive, in order.
+"""
 
 import os
 import select
@@ -11,7 +15,7 @@ import sys
 from rds import Sock
 
 SIZE = 3000
-# More than two sockets hold: some were sent since.
+# More than two sockets hold: some of them were sent later.
 MORE = 200
 
 
@@ -23,7 +27,7 @@ def send(host, port, peer, peer_port):
             count += 1
         print("sent", count, flush=True)
         sys.stdin.readline()
-        # Closing would take back what is not yet delivered.
+        # Closing the socket would cancel messages that are not delivered yet.
         sys.stdin.readline()
 
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""forge.py LIBRARY ATTACK: as rogue.py, but the peer writes the requests of the RDMA CM itself (roce.py): so it
-can claim any address before the RDMA CM of the node."""
+"""forge.py LIBRARY ATTACK: the rogue peer with RDMA CM requests of its own.
+
+It works as rogue.py does, but writes the requests of the RDMA CM itself (roce.py). So it can claim
+any address to the RDMA CM of the node.
+"""
 
 import random
 import sys
@@ -13,24 +16,26 @@ from rogue import FAILED, MINE, MINE6, NODE, NODE6, REFUSED, connected, main, ne
 
 TRACING = "/sys/kernel/tracing"
 FORGED = "conn_reject_forged"
-# Of the rogue, beside the one that is its victim's.
+# An address of the rogue, in addition to that of its victim.
 OTHER6 = "fd08::2"
 
 
 def received(kind):
-    """Messages of the CM that have come back to the rogue's device."""
+    """Returns how many CM messages of this kind the rogue's device has received."""
     with open(f"/sys/class/infiniband/rogx1/ports/1/cm_rx_msgs/{kind}", encoding="ascii") as f:
         return int(f.read())
 
 
 def some_number():
-    """For a queue pair that does not exist, or a request."""
+    """Returns a number for a queue pair that does not exist, or for a request."""
     return random.randrange(1 << 23, 1 << 24)
 
 
 def ask(sender, target, claimed, path, **more):
-    """Asks for a connection from `sender`, in the name of `claimed`, two addresses. `path` has those of the GIDs. Returns
-    the number of the request."""
+    """Requests a connection from `sender` in the name of `claimed`, two addresses.
+
+    `path` has the addresses of the GIDs. Returns the number of the request.
+    """
     number = some_number()
     message = roce.request(claimed, frames.private(*claimed), [roce.gid(x) for x in path], random.getrandbits(64),
                            some_number(), number, **more)
@@ -39,12 +44,15 @@ def ask(sender, target, claimed, path, **more):
 
 
 def claims(home, sender, victim, node):
-    """`sender` and `victim` are addresses of peers, of which the latter has a connection."""
+    """Yields attacks. `sender` and `victim` are addresses of peers; the victim has a connection."""
     def honest():
-        """The same with no other address than its own: the node answers, and what is refused is what is said."""
+        """Sends the same with its own address only.
+
+        The node must answer, so a refusal is due to the address.
+        """
         before, answers = home.counters(), received("rep")
         ask(sender, node, (sender, node), (sender, node))
-        # Nothing confirms the answer.
+        # The rogue does not confirm the answer.
         home.wait_for("the end of an attempt", lambda now: now[FAILED] > before[FAILED])
         need(received("rep") > answers, "the node did not answer")
         rose = rise(before, home.counters(), (FORGED, REFUSED))
@@ -74,8 +82,11 @@ def claims(home, sender, victim, node):
 
 
 def timewait(home, sender, node):
-    """A peer whose connections are in timewait for a millisecond. So the CM says that it is over as long as the node has
-    the end of such a connection: while it waits for its queue pair to be flushed."""
+    """Yields attacks of a peer whose connections are in timewait for a millisecond.
+
+    The CM thus reports the end of timewait while the node still has its end of the connection:
+    while it waits for its queue pair to be flushed.
+    """
     def heard():
         with open(f"{TRACING}/trace", encoding="utf-8") as f:
             return any(sender in x and "TIMEWAIT_EXIT" in x for x in f)

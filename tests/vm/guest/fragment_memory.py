@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""fragment_memory.py ORDER: leaves free memory in pieces of 2^ORDER pages and smaller ones only.
+"""fragment_memory.py ORDER: leaves free memory only in pieces of 2^ORDER pages and smaller ones.
 
-Takes almost all memory, in pages that nobody may move, and gives back those whose places are apart by as
-much as they are long. What is left over in larger pieces is taken by packet sockets, piece by piece.
-Prints "fragmented" and keeps things so until its input ends.
+Takes almost all memory in unmovable pages, and frees every other group of 2^ORDER pages. Packet
+sockets take the larger pieces that remain, one by one. Prints "fragmented" and keeps this state
+until standard input ends.
 """
 
 import array
@@ -17,7 +17,7 @@ from collections import Counter
 PAGE = mmap.PAGESIZE
 MADV_DONTNEED_LOCKED = 24
 STEP = 4 << 20
-# Below this the kernel would begin to kill, in KiB.
+# Below this amount the kernel would begin to kill processes, in KiB.
 RESERVE = 24 << 10
 PFN_MASK = (1 << 55) - 1
 SOL_PACKET, PACKET_RX_RING = 263, 5
@@ -34,19 +34,19 @@ def write(path, text):
 
 
 def free():
-    """KiB of free memory."""
+    """Returns the KiB of free memory."""
     fields = dict(line.split(":") for line in open("/proc/meminfo"))
     return int(fields["MemFree"].split()[0])
 
 
 def pieces():
-    """How many free pieces of each order there are, in all zones."""
+    """Returns the number of free pieces of each order, in all zones."""
     rows = [list(map(int, line.split()[4:])) for line in open("/proc/buddyinfo")]
     return [sum(column) for column in zip(*rows)]
 
 
 def take():
-    """Areas of locked memory, until there is hardly any more: [(area, address)]."""
+    """Returns areas of locked memory, which leave only RESERVE free: [(area, address)]."""
     taken = []
     while free() > RESERVE:
         area = mmap.mmap(-1, STEP, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -58,7 +58,7 @@ def take():
 
 
 def punch(base, order, pagemap):
-    """Gives back every other group of 2^order pages of an area, as they lie in physical memory."""
+    """Frees every other group of 2^order pages of an area, in the order of physical memory."""
     pagemap.seek(base // PAGE * 8)
     frames = array.array("Q", pagemap.read(STEP // PAGE * 8))
     start = None
@@ -72,8 +72,10 @@ def punch(base, order, pagemap):
 
 
 def eat(order):
-    """Takes the free pieces that are larger, the largest first, and returns the sockets that hold them.
-    What the kernel reserves, nobody else gets either."""
+    """Takes all larger free pieces, the largest first, and returns the sockets that hold them.
+
+    Pieces that the kernel reserves are not available to others either.
+    """
     held, in_vain = [], Counter()
     while True:
         before = pieces()
@@ -91,7 +93,7 @@ def eat(order):
 
 def main():
     order = int(sys.argv[1])
-    # Compaction would undo it.
+    # Compaction would undo the fragmentation.
     write("/proc/sys/vm/compact_unevictable_allowed", "0")
     taken = take()
     with open("/proc/self/pagemap", "rb") as pagemap:

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""full_port.py full HOST PORT TOS [PEER PEERPORT], and full_port.py ask HOST PORT TOS PEER PEERPORT hello|hear [reset].
+"""full_port.py full HOST PORT TOS [PEER PEERPORT], and full_port.py ask HOST PORT TOS PEER PEERPORT
+hello|hear [reset].
 
-The one fills its port by messages of its own node, and answers what comes to the next one; given a peer it says hello to
-it. The other waits for a line on its input, and says hello to that next port, or hears one. That makes a connection of a
-type of service of its own, and a send to the port that was full before has to be held back; with "reset" also on the
-connection that comes after it. A line on the input of the first makes room.
+full: fills its port with messages of its own node, and answers messages to the next port. If there
+is a peer, it sends hello to it. A line on its input makes room.
+
+ask: waits for a line on its input. Then it sends hello to that next port, or receives one. That
+makes a connection with its own type of service. A send to the full port must be held back, and with
+"reset" also on the connection that follows.
 """
 
 import socket
@@ -70,7 +73,7 @@ def ask(host, port, tos, peer, peer_port, first, again=None):
         print("held back", flush=True)
         s.send(b"the last", to)
         print("sent", flush=True)
-        # Closing would take back what is not delivered yet.
+        # Closing the socket would cancel messages that are not delivered yet.
         sys.stdin.readline()
 
 

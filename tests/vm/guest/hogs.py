@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""hogs.py KIND LOCAL PEER: an ordinary user who does one bad thing again and again, between two addresses of this node, until
-its input ends. Prints how often it has, first when it has begun, then for each line that comes, after it has gone on."""
+"""hogs.py KIND LOCAL PEER: an ordinary user who repeats one abuse between two addresses of this
+node until standard input ends.
+
+Prints the number of repetitions, first when it has begun, then for each line of input, after some
+more repetitions.
+"""
 
 import collections
 import contextlib
@@ -18,21 +22,21 @@ from rds import FRAGMENT, MAX_MESSAGE, Sock, info
 USER = 1001
 NOW = socket.MSG_DONTWAIT
 RCVBUF = socket.SO_RCVBUF
-# What a system gives a user.
+# Usual limits of a user.
 FILES, LOCKED = 1024, 8 << 20
-# How often it has done it before it counts as one that does, and how much more often each time.
+# Repetitions until the program reports that it has begun, and those before each further report.
 BEGUN, MORE = 20, 5
 KINDS = {}
 
 
 def kind(function):
-    """A function that yields whenever it has done it once more."""
+    """Registers a function that yields after each repetition."""
     KINDS[function.__name__] = function
     return function
 
 
 def read_all(s):
-    """Takes all messages that a socket has. Returns how many there were."""
+    """Receives all messages of a socket. Returns how many there were."""
     for count in itertools.count():
         if outcome(s.recv, 1, NOW) == "EAGAIN":
             return count
@@ -48,7 +52,7 @@ def become_ordinary():
 
 @kind
 def unread_port(local, peer):
-    """Hundreds of sockets send to one that nobody reads, as much as they may."""
+    """Hundreds of sockets send as much as they may to one that is not read."""
     full = Sock((peer, 0))
     senders = [Sock((local, 0)) for _ in range(400)]
     while True:
@@ -59,7 +63,7 @@ def unread_port(local, peer):
 
 @kind
 def unread_memory(local, peer):
-    """The same, to as many sockets: it is memory that this takes."""
+    """The same with many receivers, which takes memory."""
     full = [Sock((peer, 0)) for _ in range(400)]
     senders = [Sock((local, 0)) for _ in range(40)]
     for s in itertools.cycle(senders):
@@ -70,7 +74,10 @@ def unread_memory(local, peer):
 
 @kind
 def unread_short(local, peer):
-    """The same with short messages, that keep no buffer: other memory. Each socket has little of it, so no port is full."""
+    """The same with short messages, which keep no buffer but other memory.
+
+    Each socket has little of it, so no port is full.
+    """
     full = [Sock((peer, 0)) for _ in range(800)]
     senders = [Sock((local, 0)) for _ in range(10)]
     for s in itertools.cycle(senders):
@@ -81,7 +88,7 @@ def unread_short(local, peer):
 
 @kind
 def dead_peers(local, _):
-    """Messages to addresses that nobody has, each a connection that is asked for."""
+    """Messages to addresses that no host has. Each requests a connection."""
     s = Sock((local, 0))
     for number in itertools.count():
         outcome(s.send, b"x", (f"10.77.{number // 250 % 250}.{1 + number % 250}", 1), NOW)
@@ -91,7 +98,7 @@ def dead_peers(local, _):
 
 @kind
 def send_buffers(local, _):
-    """Sockets whose send buffers are full for good, as their peer is dead."""
+    """Sockets whose send buffers are full permanently, because their peer is dead."""
     senders = [Sock((local, 0)) for _ in range(249)]
     while True:
         for s in senders:
@@ -101,7 +108,7 @@ def send_buffers(local, _):
 
 @kind
 def wrong_keys(local, peer):
-    """Operations with a key that nobody has given."""
+    """Operations with a key that no region has."""
     with rdma.connected((local, 0), (peer, 1)) as s:
         memory = rdma.Memory(s, 1)
         for token in itertools.count():
@@ -113,7 +120,10 @@ def wrong_keys(local, peer):
 
 @kind
 def tiny_buffers(local, peer):
-    """Ports that are full after each message, and empty after each read: the peer is told each time."""
+    """Ports that are full after each message, and empty after each read.
+
+    The peer is notified each time.
+    """
     readers = [Sock((peer, 0)) for _ in range(50)]
     for r in readers:
         r.setsockopt(socket.SOL_SOCKET, RCVBUF, 1)
@@ -128,7 +138,7 @@ def tiny_buffers(local, peer):
 
 @kind
 def pins(local, peer):
-    """Memory that it registers as far as it may, and gives back."""
+    """Registers as much memory as it may, and frees it."""
     with rdma.connected((local, 0), (peer, 1)) as s:
         memory = rdma.Memory(s, 4096)
         while True:
@@ -143,7 +153,7 @@ def pins(local, peer):
 
 @kind
 def ports(local, peer):
-    """As many bound sockets as it may have, at both addresses, that come and go."""
+    """As many bound sockets as it may have, at both addresses. They are opened and closed."""
     held = collections.deque()
     while True:
         for host in (local, peer) * 50:
@@ -155,7 +165,7 @@ def ports(local, peer):
 
 @kind
 def broadcast(local, _):
-    """Messages to addresses that mean many nodes, or none."""
+    """Messages to addresses of many nodes, or of none."""
     with Sock((local, 0)) as s:
         for number in itertools.count():
             for host in ("255.255.255.255", "10.9.0.255", "224.0.0.1", f"239.1.{number % 250}.1"):
@@ -165,7 +175,7 @@ def broadcast(local, _):
 
 @kind
 def tables(local, peer):
-    """Readers of all tables, amid sockets that come and go."""
+    """Readers of all tables, while sockets are opened and closed."""
     while True:
         for option in range(10000, 10018):
             with Sock((local, 0)), Sock((peer, 0)), contextlib.suppress(OSError):
@@ -177,13 +187,14 @@ def tables(local, peer):
 def large_messages(local, peer):
     """The largest messages that it may send, which it reads."""
     s, r = Sock((local, 0)), Sock((peer, 0))
-    # The kernel gives it as much as it may have.
+    # The kernel reduces this to the limit.
     s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_MESSAGE)
     size = MAX_MESSAGE
     while outcome(s.send, bytes(size), r.name(), NOW) == "EMSGSIZE":
         size //= 2
     while True:
-        # It may have been refused because the port was full, and was not told yet that it is empty.
+        # The last send may have been refused because the port was full, and the sender does not
+        # know yet that it is empty.
         select.select([r], [s], [])
         if read_all(r):
             yield
@@ -193,7 +204,7 @@ def large_messages(local, peer):
 
 @kind
 def taken_back(local, peer):
-    """Messages that it takes back at once, and sockets that it closes with messages on their way."""
+    """Messages that it cancels at once, and sockets that it closes with messages in flight."""
     r = Sock((peer, 0))
     while True:
         with Sock((local, 0)) as s:
@@ -207,7 +218,7 @@ def taken_back(local, peer):
 
 @kind
 def types(local, peer):
-    """A connection for each type of service, again and again with other messages."""
+    """A connection for each type of service, repeatedly with other messages."""
     r = Sock((peer, 0))
     for tos in itertools.cycle(range(40)):
         with Sock((local, 0), 1) as s:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""hold.py [ADDRESS [COUNT]]: holds a socket open, or COUNT of them, bound if there is an address, until its
-input ends."""
+"""hold.py [ADDRESS [COUNT]]: holds one socket or COUNT sockets open, bound if there is an address,
+until standard input ends."""
 
 import sys
 

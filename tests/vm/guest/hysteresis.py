@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""hysteresis.py HOST PEER PORT: which of the empty messages from HOST makes PORT of PEER, another address of this node,
-too full, and which one that is read then gives it room again, as the sender and its counters see it."""
+"""hysteresis.py HOST PEER PORT: finds which empty message from HOST makes PORT of PEER full, and
+which read gives it room again.
+
+PEER is another address of this node. The sender and its counters must agree.
+"""
 
 import socket
 import sys
@@ -8,12 +11,15 @@ import sys
 from cases import eventually, need, outcome
 from rds import Sock, counters
 
-# What an empty message takes of a receive buffer, and how many of them go into this one.
+# Size of an empty message in a receive buffer, and how many of them this buffer holds.
 COST, ROOM = 256, 64
 
 
 class Maps:
-    """What peers are told of the ports of an address; on the loopback address they see for themselves."""
+    """Congestion maps that peers get of the ports of an address.
+
+    On the loopback address there are none.
+    """
 
     def __init__(self, host):
         self.used = not host.startswith("127.")
@@ -40,11 +46,11 @@ def main():
     host, peer, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
     to = (peer, port)
     with Sock((host, 0), 60) as s, Sock(to, 60) as r:
-        # Each end of a connection begins with a map.
+        # Each end of a new connection sends a map.
         s.send(b"", to)
         r.send(b"", r.recv()[1])
         s.recv()
-        # The kernel doubles it.
+        # The kernel doubles the size.
         r.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, COST * ROOM // 2)
         need(r.sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == COST * ROOM, "another buffer than was asked for")
 
@@ -64,7 +70,7 @@ def main():
             need(send() == 0, "no room in a buffer that is just full")
             maps.told("there is one more")
             need(send() == "ENOBUFS", "room above the limit")
-            # Half of the buffer is left then.
+            # Half of the buffer is in use after this.
             read(ROOM // 2 + 1)
             maps.silent("half is left")
             need(send() == "ENOBUFS", "room when half is left")

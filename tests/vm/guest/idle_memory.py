@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""idle_memory.py WARM COUNT: what idle connections cost, both ends together.
+"""idle_memory.py WARM COUNT: memory of idle connections, both ends together.
 
-The two ends of the machine's RDMA pair get many addresses. WARM connections come first, so that what
-is made once for all is there; then memory is measured, COUNT more are made, and it is measured again.
-Prints the difference for each connection as JSON, in KiB.
+The two ends of the machine's RDMA pair get many addresses. WARM connections come first, so that
+one-time allocations exist. Then memory is measured, COUNT more connections are made, and memory is
+measured again. Prints the difference for each connection as JSON, in KiB.
 """
 
 import json
@@ -38,7 +38,7 @@ def setup(count):
 
 
 def connect(pairs):
-    """A message each way over each of the connections."""
+    """Sends a message in each direction over each of the connections."""
     for i, j in pairs:
         with Sock((address(0, i), PORT), timeout=60) as a, Sock((address(1, j), PORT),
                                                                 timeout=60) as b:

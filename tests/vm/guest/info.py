@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Reads the RDS_INFO_* tables case by case and prints what they showed, one JSON line a case.
+"""Cases that read the RDS_INFO_* tables.
 
-Knows nothing of what is right: tests/vm/test_info.py does. Addresses are those of cases.py.
+Prints the content of the tables, one JSON line for each case. The expected answers are in
+tests/vm/test_info.py. Addresses are those of cases.py.
 """
 
 import ctypes
@@ -20,7 +21,7 @@ from uffd import Uffd
 CONNECTIONS, SEND, RETRANS, RECV, SOCKETS, RDMA = 10001, 10003, 10004, 10005, 10006, 10008
 # The IPv6 form of each table has another number.
 SIX = {CONNECTIONS: 10011, SEND: 10012, RETRANS: 10013, RECV: 10014, SOCKETS: 10015, RDMA: 10017}
-# Nobody has these addresses.
+# No host has these addresses.
 NOWHERE, NOWHERE6 = "10.9.0.200", "fd09::200"
 # RDS_INFO_CONNECTION_FLAG_*.
 SENDING, CONNECTING = 1, 2
@@ -28,12 +29,12 @@ CLONE_NEWNET = 0x40000000
 
 
 def addr(raw):
-    """An address as text; a mapped one stays what it is."""
+    """Returns an address as text. A mapped one keeps its form."""
     return socket.inet_ntop(socket.AF_INET6 if len(raw) == 16 else socket.AF_INET, raw)
 
 
 def rows(option, six, wanted=None):
-    """The records of a table as tuples, those with a local address of `wanted`."""
+    """Returns the records of a table as tuples, those with a local address in `wanted`."""
     layouts = {CONNECTIONS: "=QQ{0}{0}16sB" + ("" if six else "B"), SEND: "=QI{0}{0}2s2sBB",
                SOCKETS: "=I{0}{0}2s2sIQ", RDMA: "={0}{0}16s16sIIIIIBB2sI"}
     layouts[RETRANS] = layouts[RECV] = layouts[SEND]
@@ -53,12 +54,12 @@ def rows(option, six, wanted=None):
 
 
 def both(function, *args):
-    """What a function finds in the table for IPv4 and in that for IPv6."""
+    """Returns the results of a function for the table of IPv4 and for that of IPv6."""
     return [function(*args, six=six) for six in (False, True)]
 
 
 def eventually(condition):
-    """Waits for what comes by itself, and returns it; the last that there was if it does not come."""
+    """Waits until a condition returns a true value, and returns its last value."""
     for _ in range(200):
         seen = condition()
         if seen:
@@ -68,7 +69,10 @@ def eventually(condition):
 
 
 def ask(option, length, room=None, poison=0xA5):
-    """getsockopt() with a buffer of its own: (result, length afterwards, bytes beyond it as they were)."""
+    """Calls getsockopt() with a buffer of its own.
+
+    Returns (result, length afterwards, whether bytes beyond it are unchanged).
+    """
     with Sock() as s:
         room = length if room is None else room
         buffer = ctypes.create_string_buffer(bytes([poison]) * (max(room, 0) + 64), max(room, 0) + 64)
@@ -80,7 +84,10 @@ def ask(option, length, room=None, poison=0xA5):
 
 
 def ask_into(address, option, length):
-    """The same with memory at an address: what comes of it, or the name of an error."""
+    """Calls getsockopt() with memory at an address.
+
+    Returns its results, or the name of an error.
+    """
     size = ctypes.c_int(length)
     with Sock() as s:
         each = libc.getsockopt(s.fileno(), SOL_RDS, option, ctypes.c_void_p(address), ctypes.byref(size))
@@ -102,7 +109,7 @@ def counter_names():
 
 @case
 def lengths():
-    """Three sockets of this namespace's own, so that nobody else counts."""
+    """Three sockets of a new namespace, which has no others."""
     def child():
         held = [Sock((LOOP, 5000 + i)) for i in range(3)]
         each = 28
@@ -124,7 +131,7 @@ def lengths():
 
 
 def elsewhere(function):
-    """What a function returns in a network namespace of its own."""
+    """Returns the result of a function in a new network namespace."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -167,7 +174,10 @@ def unbound_and_closed_sockets():
 
 
 def messages(option, port, six, numbers=True):
-    """The messages with a local port; numbers relative to the first, as far as there are numbers."""
+    """Returns the messages with a local port.
+
+    If they have numbers, these are relative to the first.
+    """
     found = [x for x in rows(option, six) if x[4] == port]
     first = found[0][0] if found else 0
     for row in found:
@@ -186,7 +196,7 @@ def unread_on_loopback():
 
 @case
 def unread_and_looked_at():
-    """A reader with MSG_PEEK is in the midst of it."""
+    """Reads the table while a reader with MSG_PEEK copies a message."""
     with Sock((LOOP, 4001)) as r, Sock((LOOP, 4002)) as s:
         for size in (10, 5000, 0):
             s.send(bytes(size), (LOOP, 4001))
@@ -206,7 +216,7 @@ def unread_and_looked_at():
 
 @case
 def unread_from_itself():
-    """An address that has types of service."""
+    """Messages between ports of an address that has types of service."""
     with Sock((IB[0], 4001)), Sock((IB[0], 4002)) as s:
         s.set_tos(4)
         s.send(bytes(10), (IB[0], 4001))
@@ -236,7 +246,7 @@ def unread_from_a_peer_v6():
 
 
 def attempts(six, local, nowhere):
-    """The flags of connections that are being made, but for that they may be sending."""
+    """Returns the flags of connections that are being made, without SENDING."""
     found = [x for x in rows(CONNECTIONS, six, (local,)) if x[3].removeprefix("::ffff:") == nowhere]
     return [x[5] & ~SENDING for x in found if x[5] & CONNECTING]
 
@@ -252,10 +262,11 @@ def unsent(local, nowhere):
         first = min((x[0] for x in rows(SEND, True) if x[4] == 4001), default=0)
         seen.append([[x[0] - first, x[1], x[3]] for x in kind])
         if ":" not in local:
-            # C says so while it makes an attempt; to an IPv6 address none lasts.
+            # C RDS sets the flag during an attempt. Attempts to an IPv6 address do not last.
             seen.append(both(lambda six: eventually(lambda: attempts(six, local, nowhere))))
         seen.append(both(lambda six: messages(RETRANS, 4001, six)))
-        # Never a byte of what was there before: all but the addresses and the type of service is zero.
+        # Uninitialized memory must not appear: all but the addresses and the type of service is
+        # zero.
         seen.append([[x for x in rows(RDMA, six) if x[1].endswith(nowhere)] for six in (False, True)])
     return seen + [len(messages(SEND, 4001, True))]
 
@@ -270,20 +281,24 @@ def unsent_to_nobody_v6():
     return unsent(IB6[0], NOWHERE6)
 
 
-# The numbers of both ends of the connection of unacknowledged(), after its first message each way.
+# The numbers of both ends of the connection of unacknowledged(), after the first message in each
+# direction.
 AT_FIRST = {}
 
 
 def ends(six):
-    """Both ends of the connections with type of service 8: next_tx, next_rx, local, peer, flags."""
+    """Returns both ends of the connections with type of service 8: next_tx, next_rx, local, peer,
+    flags."""
     found = [x for x in rows(CONNECTIONS, six, IB) if x[4] == b"infiniband".ljust(16, b"\0").hex()]
     return [(*x[:4], x[5]) for x in found if six or x[6] == 8]
 
 
 @case
 def unacknowledged():
-    """On a connection of their own, too few to be acknowledged at once. The first one may be, by what the
-    peer sends when it is up."""
+    """Messages on a new connection, too few to be acknowledged at once.
+
+    The first one may be acknowledged by what the peer sends when the connection is up.
+    """
     with Sock((IB[1], 4001)) as r, Sock((IB[0], 4002)) as s:
         for end in (r, s):
             end.set_tos(8)
@@ -299,7 +314,8 @@ def unacknowledged():
 
 @case
 def connections_that_are_up():
-    """Those of unacknowledged(), which may be sending, and how far their numbers have come."""
+    """Returns the connections of unacknowledged(), without SENDING, and the progress of their
+    numbers."""
     four = [(*x[:4], x[4] & ~SENDING) for x in ends(False)]
     # The other table has no type of service.
     mapped = [(*x[:2], f"::ffff:{x[2]}", f"::ffff:{x[3]}", x[4]) for x in four]
@@ -316,7 +332,7 @@ def connections_that_are_up():
 def rdma_connections():
     def shown(six):
         found = [x for x in rows(RDMA, six, IB) if x[9] == 8]
-        # How much there is room for is a matter of taste.
+        # Implementations may choose the sizes of queues.
         return sorted([*x[:4], x[4] > 0, x[5] > 0, x[6] > 0, *x[9:12]] for x in found)
 
     return both(shown)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""info_load.py SOCKETS MESSAGES: reads the RDS_INFO_* tables while so many sockets and messages are there, and
-others come and go.
+"""info_load.py SOCKETS MESSAGES: reads the RDS_INFO_* tables under load.
 
-Half of the messages wait to be read, half to be sent to an address where nobody is. Prints as JSON how often
-each table was read and what was wrong with it: something that was there all the time and was not told of, or
+There are as many sockets and messages as the arguments say, and others come and go. Half of the
+messages wait to be read, half to be sent to an address that no host has. Prints as JSON how often
+each table was read, and its errors: entries that existed all the time but were missing, or appeared
 twice.
 """
 
@@ -22,7 +22,7 @@ from abi import IB, LOOP
 from rds import SOL_RDS, Sock, libc
 
 NOWHERE = "10.9.0.200"
-# Where the ports of each kind begin.
+# First ports of each kind.
 PLAIN, READER, SENDER, OTHERS = 10000, 20000, 30000, 40000
 ENDS = 50
 SECONDS = 10
@@ -49,7 +49,8 @@ def sockets_wrong(asker, option, six, count):
 
 
 def messages_wrong(asker, option, six, first, count):
-    """The ends whose messages are not there as they were queued: each is as long as its number."""
+    """Returns the ports whose messages are not those that were queued: each is as long as its
+    number."""
     found = collections.defaultdict(list)
     for row in table(asker, option, MESSAGE[six]):
         found[port(row[4])].append(row[1])
@@ -57,7 +58,7 @@ def messages_wrong(asker, option, six, first, count):
 
 
 def child(step):
-    """Takes steps until the end in a process of its own."""
+    """Repeats steps until the end in a separate process."""
     pid = os.fork()
     if pid == 0:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
@@ -76,7 +77,7 @@ def local_traffic():
 
 
 def remote_traffic():
-    """What is cancelled leaves the midst of the queue."""
+    """Sends messages and closes the socket, which cancels them in the midst of the queue."""
     with Sock((IB[0], OTHERS + 2)) as sender:
         for _ in range(20):
             sender.send(b"abc", (NOWHERE, 1000), socket.MSG_DONTWAIT)
@@ -98,7 +99,7 @@ def main():
             sender.send(bytes(size), (NOWHERE, 1000), socket.MSG_DONTWAIT)
 
     def peek():
-        """Takes the first message out and puts it back."""
+        """Removes the first message from the queue and puts it back."""
         for reader in readers:
             reader.recv(flags=socket.MSG_PEEK)
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""kinds.py ATOMICS FOLDER CASE...: kinds of memory, offered to a peer and used by operations. ATOMICS is 1 if the devices have
-them; FOLDER is on a file system that has to know of each page that is written, as those on disks have."""
+"""kinds.py ATOMICS FOLDER CASE...: kinds of memory, registered for a peer and used by operations.
+
+ATOMICS is 1 if the devices have them. FOLDER is on a file system that must be notified of each page
+that is written, as file systems on disks must.
+"""
 
 import contextlib
 import ctypes
@@ -43,7 +46,7 @@ class Area:
         if self.base == ctypes.c_void_p(-1).value:
             number = ctypes.get_errno()
             raise OSError(number, f"mmap: {os.strerror(number)}")
-        # Not from a page on, nor up to the end of one.
+        # Neither the start nor the end is at a page boundary.
         self.length = min(size, 1 << 20) - PAGE - 200
         self.start = (size - self.length) // 2 // 8 * 8
         self.fresh = bytes(self.length)
@@ -74,7 +77,10 @@ def anonymous():
 
 @contextlib.contextmanager
 def mapped(fd, flags, prot=WRITE):
-    """A file, which is closed at the end; what is in it then is also what is in the memory, if that is shared."""
+    """Yields a mapped file, which is closed at the end.
+
+    If the mapping is shared, the file must then have the bytes of the memory.
+    """
     try:
         before = os.pread(fd, SIZE, 0)
         with Area(flags, fd, prot) as area:
@@ -120,7 +126,7 @@ def private_of_disk():
 
 @contextlib.contextmanager
 def packet_ring():
-    """Memory of the kernel's, page by page."""
+    """Yields memory of the kernel, allocated page by page."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as ring:
         ring.setsockopt(SOL_PACKET, PACKET_RX_RING, struct.pack("=IIII", SIZE, 1, PAGE, SIZE // PAGE))
         with Area(SHARED, ring.fileno()) as area:
@@ -134,21 +140,21 @@ def end(p, token):
 
 
 def transfer(p, cookie, area, flags, token):
-    """An operation of p.a's by way of this memory."""
+    """Starts an operation of p.a that uses this memory."""
     control, _place = rdma.transfer(cookie, (0, area.length), [(area.address, area.length)],
                                     flags | NOTIFY_ME | SILENT, token)
     rdma.send(p.a, b"", control)
 
 
 def brought(p, cookie, length):
-    """What a peer finds in memory that p.b has offered."""
+    """Returns the bytes that a peer reads from memory that p.b has registered."""
     p.read(b"", cookie, [(0, length)], 1, SILENT)
     end(p, 1)
     return p.ours.pages[:length]
 
 
 def written(p, cookie, area, seed):
-    """A peer writes to memory that p.b has offered."""
+    """Writes as a peer to memory that p.b has registered."""
     data = pattern(area.length, seed)
     p.ours.fill(0, data)
     p.write(b"", cookie, [(0, area.length)], 2, SILENT)
@@ -157,7 +163,7 @@ def written(p, cookie, area, seed):
 
 
 def offered(p, area):
-    """A peer reads and writes it, and so does the program."""
+    """Reads and writes the memory as a peer, and as the program."""
     cookie = rdma.register(p.b, area.address, area.length)
     need(brought(p, cookie, area.length) == area.fresh, "what was there first")
     written(p, cookie, area, 1)
@@ -178,7 +184,7 @@ def add(p, cookie, address, at):
 
 
 def only_read(p, area):
-    """A peer may read it. It finds what the program writes later."""
+    """Registers memory that a peer may only read. It reads what the program writes later."""
     cookie = rdma.register(p.b, area.address, area.length, 0)
     need(brought(p, cookie, area.length) == area.fresh, "what was there first")
     data = pattern(area.length, 3)
@@ -212,7 +218,8 @@ def sink(p, area):
 
 
 def used(*kinds):
-    """Whatever is done first with memory that nobody has touched so far, or looked at only."""
+    """Runs each use first on memory that was not touched before, and on memory that was only read.
+    """
     for kind in kinds:
         for use in (offered, only_read, source, sink):
             for looked in (False, True):
@@ -233,7 +240,10 @@ def huge_shared():
 
 
 def advised():
-    """Pages that become huge when they are touched, and what is used ends in the middle of one."""
+    """Returns memory whose pages become huge when they are touched.
+
+    The used part ends in the middle of one.
+    """
     area = Area(PRIVATE | ANONYMOUS, size=2 * HUGE)
     call("madvise", ctypes.c_void_p(area.base), ctypes.c_size_t(area.size), MADV_HUGEPAGE)
     area.start = -area.base % HUGE
@@ -248,7 +258,7 @@ def transparent():
 
 
 def huge_kilobytes(area):
-    """How much of it is in huge pages that the kernel chose."""
+    """Returns how many KiB of it are in transparent huge pages."""
     with open("/proc/self/smaps", encoding="ascii") as f:
         inside = False
         for line in f:
@@ -262,7 +272,7 @@ def huge_kilobytes(area):
 
 
 def split(p, area):
-    """The mapping of a huge page falls apart while a peer may use it."""
+    """Splits the mapping of a huge page while a peer may use it."""
     cookie = rdma.register(p.b, area.address, area.length)
     page = ctypes.c_void_p((area.address + area.length // 2) // PAGE * PAGE)
     for prot in (READ, WRITE):
@@ -278,7 +288,7 @@ def free_huge_pages():
 
 
 def huge():
-    """Those that were set aside, and those that the kernel makes of what is there."""
+    """Uses huge pages that were reserved, and transparent huge pages."""
     before, free = (rdma.pins(), rdma.charged()), free_huge_pages()
     used(huge_private, huge_shared, transparent)
     with Pair(257) as p, advised() as area:
@@ -294,7 +304,11 @@ def writable():
 
 
 def tried(p, area):
-    """What comes of each way to use it: read by a peer, written by one, taken from, brought to, and maybe of an addition."""
+    """Returns the outcome of each use of memory.
+
+    The uses are: registered to be read, registered to be written, source of a write, target of a
+    read, and maybe target of an atomic.
+    """
     theirs = p.theirs.register(0, area.length)
     found = []
     for flags in (0, READWRITE):
@@ -317,7 +331,10 @@ def tried(p, area):
 
 
 def expect(kind, *wanted):
-    """Those of tried(); the last one twice, with atomic operations."""
+    """Requires the outcomes of tried().
+
+    The last one counts twice if there are atomic operations.
+    """
     before = rdma.pins(), rdma.charged()
     with Pair(257) as p, kind() as area:
         found = tried(p, area)
@@ -347,7 +364,7 @@ def shared_of_disk():
 
 
 def read_only():
-    """What may not be written, or of which the file system has to know each time."""
+    """Uses memory that is read-only, or whose file system must be notified of each write."""
     for kind in (protected, shared_to_read, private_to_read, shared_of_disk):
         expect(kind, "ok", "EFAULT", "ok", "EFAULT")
 
@@ -358,7 +375,7 @@ def no_access():
 
 @contextlib.contextmanager
 def beyond_the_end():
-    """All but its first page."""
+    """Yields memory of a file that ends after the first page."""
     fd = memfd()
     with Area(SHARED, fd) as area:
         os.ftruncate(fd, PAGE)
@@ -368,7 +385,7 @@ def beyond_the_end():
 
 @contextlib.contextmanager
 def device_memory():
-    """Registers of the device that has most of them."""
+    """Yields registers of the PCI device that has most of them."""
     path = max(glob.glob("/sys/bus/pci/devices/*/resource[0-9]"), key=os.path.getsize)
     with open(path, "rb+", buffering=0) as f, Area(SHARED, f.fileno(), size=os.path.getsize(path)) as area:
         yield area
@@ -390,7 +407,10 @@ def refused():
 
 
 def truncated():
-    """A file loses its pages while peers use them. Nobody else gets them, and the file gets new ones."""
+    """Truncates a file while peers use its pages.
+
+    The pages are not reused, and the file gets new ones.
+    """
     with Pair(16) as p:
         fd = memfd()
         with Area(SHARED, fd) as area:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Fault injection of this module's own, from within: see rds_faults in Documentation/testing.md."""
+"""Fault injection of this module, from within: see rds_faults in Documentation/testing.md."""
 
 FAULTS = "/sys/kernel/debug/rds_faults"
 
 
 def knob(name, value=None):
-    """Writes one, or reads its number."""
+    """Writes a knob, or reads its number."""
     path = f"{FAULTS}/{name}"
     if value is None:
         with open(path, encoding="ascii") as f:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""knock.py OWN PEER PORT: TCP connections to a port, as many as there is time for, of which none says a word, until
-one is refused."""
+"""knock.py OWN PEER PORT: opens as many silent TCP connections to a port as there is time for,
+until one is refused."""
 
 import errno
 import select
@@ -11,7 +11,7 @@ AT_ONCE = 64
 
 
 def knock(own, peer, port):
-    """How connecting a number of them ends."""
+    """Yields the results of AT_ONCE simultaneous connects."""
     socks = []
     for _ in range(AT_ONCE):
         s = socket.socket()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""known_numbers.py WHOSE: a soft-RoCE device goes without its peer hearing of it, and comes again. It numbers its queue pairs
-from the beginning, and the CM of this node knows a number from the peer's end. WHOSE is `asking` if the queue pair that asks
-for the device's connection with itself gets that number, and `answering` if it is the other one.
+"""known_numbers.py WHOSE: a soft-RoCE device disappears without notice to its peer, and comes back.
 
-The devices have to be new."""
+It numbers its queue pairs from the beginning again, and the CM of this node knows a number from the
+peer's end. WHOSE is `asking` if the active queue pair of the device's connection with itself gets
+that number, and `answering` if the passive one does. The devices have to be new.
+"""
 
 import subprocess
 import sys
@@ -20,7 +21,7 @@ NETDEVS = ("rdsv0", "rdsv1")
 
 
 def numbers(device, kind):
-    """Of its queue pairs that are connected."""
+    """Returns the numbers of the connected queue pairs of a device."""
     return [x[kind] for x in devices("res", "show", "qp") if (x["ifname"], x["type"]) == (device, "RC")]
 
 
