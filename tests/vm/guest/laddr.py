@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""laddr.py COMMAND [ARGUMENT]...: binds sockets to local addresses, and judges what comes of it.
+"""laddr.py COMMAND [ARGUMENT]...: binds sockets to local addresses, and checks the results.
 
-Each command prints one line of JSON at the end. Its calls are those of test_laddr.py.
+Each command prints one line of JSON at the end. test_laddr.py calls the commands.
 """
 
 import errno
@@ -32,7 +32,7 @@ def write(name, text, flags=os.O_TRUNC):
 
 
 class Probes:
-    """What the RDMA CM is asked, by address: calls of rdma_bind_addr, and CM ids that were made."""
+    """Probes of the RDMA CM: calls of rdma_bind_addr by address, and CM ids that were created."""
 
     EVENTS = (("bind", "rdma_bind_addr family=+0($arg2):u16 four=+4($arg2):x32 "
                        "high=+8($arg2):x64 low=+16($arg2):x64"),
@@ -51,7 +51,7 @@ class Probes:
             write("kprobe_events", f"-:laddr/{name}\n", os.O_APPEND)
 
     def count(self):
-        """Calls by address since the last count; ids under "ids"."""
+        """Returns the calls by address since the last count. Ids are under "ids"."""
         with open(f"{TRACING}/trace", encoding="ascii") as f:
             lines = [x for x in f if not x.startswith("#")]
         write("trace", "\n")
@@ -79,7 +79,7 @@ class Probes:
 
 
 def outcome(host, port=0, scope=0):
-    """The error number of a bind, or 0."""
+    """Returns the error number of a bind, or 0."""
     with Sock() as s:
         try:
             s.bind(host, port, scope)
@@ -89,8 +89,11 @@ def outcome(host, port=0, scope=0):
 
 
 def until(wanted, *where):
-    """Binds until the outcome is the wanted one: with `ip addr add`, or a new device, the device's
-    table of addresses is filled later, by the kernel's own worker, and nobody is told."""
+    """Binds until the outcome is the wanted one.
+
+    After `ip addr add`, or for a new device, the kernel's own worker fills the device's table of
+    addresses later, without a notification.
+    """
     deadline = time.monotonic() + PATIENCE
     while (seen := outcome(*where)) != wanted:
         assert seen in (0, errno.EADDRNOTAVAIL), (where, errno.errorcode[seen])
@@ -98,9 +101,10 @@ def until(wanted, *where):
 
 
 def quiet():
-    """Waits until what has been set off by events is over: the CM is asked nothing any more.
+    """Waits until the reactions to events are over and the CM is not called any more.
 
-    To be called with probes on. What is set off runs after some milliseconds."""
+    The probes must be on. A reaction runs some milliseconds after its event.
+    """
     probes = Probes()
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -113,8 +117,8 @@ def quiet():
 
 
 def burst(host, count, scope=0):
-    """Binds many sockets that are open at a time."""
-    # As the socket module would, but without its overhead.
+    """Binds many sockets that are open at the same time."""
+    # The same calls as those of the socket module, without its overhead.
     socks = [Sock() for _ in range(count)]
     for number, s in enumerate(socks):
         s.bind_raw(sockaddr(host, 2000 + number, scope))
@@ -123,7 +127,7 @@ def burst(host, count, scope=0):
 
 
 class Binders:
-    """Threads that bind to addresses, over and over."""
+    """Threads that bind to addresses repeatedly."""
 
     def __init__(self, count, hosts):
         self.over, self.seen, self.turns = False, {}, [0] * count
@@ -141,7 +145,7 @@ class Binders:
             self.seen[result] = self.seen.get(result, 0) + count
 
     def wait(self):
-        """Returns when each thread has bound from beginning to end."""
+        """Returns when each thread has completed a whole bind."""
         before = list(self.turns)
         while not all(now > then + 1 for now, then in zip(self.turns, before)):
             time.sleep(0)
@@ -169,14 +173,17 @@ def probes_off():
 
 
 def bursts(count, *hosts):
-    """Two bursts to each address, the first ever and another one. Probes are on already."""
+    """Makes two bursts of binds to each address, the first ever and another one.
+
+    The probes are on already.
+    """
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(count) + 100,) * 2)
     for host in hosts * 2:
         burst(host, int(count))
 
 
 def cycles(rounds, dev, *prefixes):
-    """Takes addresses away and gives them back under concurrent binds."""
+    """Removes addresses and adds them again during concurrent binds."""
     index = socket.if_nametoindex(dev)
     hosts = []
     for prefix in prefixes:
@@ -199,7 +206,7 @@ def cycles(rounds, dev, *prefixes):
 
 
 def removals(rounds, kind, link, netdev, *hosts):
-    """Removes an RDMA device and makes it anew under concurrent binds."""
+    """Removes an RDMA device and adds it again during concurrent binds."""
     with Binders(3, [(host, 0) for host in hosts]) as binders:
         for _ in range(int(rounds)):
             subprocess.run(["rdma", "link", "del", link], check=True)
@@ -213,7 +220,8 @@ def removals(rounds, kind, link, netdev, *hosts):
 
 
 def scopes(dev, other, bare, prefix):
-    """A link-local address of one device, tried with the indices of three devices and with none."""
+    """Binds to a link-local address of one device with the indices of three devices and without
+    one."""
     host = prefix.partition("/")[0]
     ip("addr", "add", prefix, "dev", dev, "nodad")
     until(0, host, 0, socket.if_nametoindex(dev))
@@ -239,7 +247,7 @@ def unknown(count, known):
 
 
 def bare(count, dev, known):
-    """Binds to addresses of a device that is no RDMA device; there are more than can be kept."""
+    """Binds to addresses of a device without RDMA. There are more of them than can be cached."""
     hosts = [f"198.18.{i // 200}.{i % 200 + 1}" for i in range(int(count))]
     batch = "\n".join(f"addr add {host}/32 dev {dev}" for host in hosts)
     subprocess.run(["ip", "-batch", "-"], input=batch, text=True, check=True)
@@ -255,12 +263,15 @@ def bare(count, dev, known):
 
 
 def shared(rounds, dev, host):
-    """After an event many bind at once: together they ask the CM once, or an event came again."""
+    """Binds in several threads after an event.
+
+    Together they call the CM once, unless an event is repeated.
+    """
     worst = 0
     with Probes() as probes, Binders(4, [(host, 0)]) as binders:
         for _ in range(int(rounds)):
             quiet()
-            # Two events, which need no answer about an RDMA device.
+            # Two events that need no answer about an RDMA device.
             ip("addr", "add", "198.18.0.1/32", "dev", dev)
             ip("addr", "del", "198.18.0.1/32", "dev", dev)
             binders.wait()
@@ -269,7 +280,8 @@ def shared(rounds, dev, host):
 
 
 def routed(prefix, dev, hosts, known):
-    """Addresses that are ours by a route alone, which can be withdrawn without an event."""
+    """Binds to addresses that are local only through a route, which can be deleted without an
+    event."""
     ip("route", "add", "local", prefix, "dev", dev)
     results = {outcome(host) for host in hosts.split(",") for _ in range(3)}
     ip("route", "del", "local", prefix, "dev", dev)
@@ -278,7 +290,10 @@ def routed(prefix, dev, hosts, known):
 
 
 def tentative(prefix, dev):
-    """An address that other nodes might have is ours only after a while; no event says when."""
+    """Binds to an address that other nodes might have.
+
+    It becomes local only after a while, without an event.
+    """
     host = prefix.partition("/")[0]
     with open(f"/proc/sys/net/ipv6/neigh/{dev}/retrans_time_ms", "r+", encoding="ascii") as f:
         usual = f.read()
@@ -287,7 +302,7 @@ def tentative(prefix, dev):
         while True:
             ip("addr", "add", prefix, "dev", dev)
             first = outcome(host)
-            # Else the address may have become ours before the bind, or after it.
+            # Otherwise the address may have become local before the bind, or after it.
             shown = ["ip", "addr", "show", "dev", dev, "to", host]
             if b"tentative" in subprocess.run(shown, check=True, capture_output=True).stdout:
                 break
@@ -308,7 +323,7 @@ def bound(host):
 
 
 def quiet_calls(host, *command):
-    """What the CM is asked when a command runs and a socket is bound afterwards."""
+    """Returns the calls of the CM while a command runs and a socket is bound afterwards."""
     with Probes() as probes:
         quiet()
         subprocess.run(command, check=True)

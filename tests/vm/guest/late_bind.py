@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""late_bind.py ADDRESS: has a socket, binds it when a line comes, says what came of that, and stays until another line
-comes."""
+"""late_bind.py ADDRESS: opens a socket and binds it when a line arrives on standard input.
+
+Prints the outcome, and stays until another line arrives.
+"""
 
 import sys
 

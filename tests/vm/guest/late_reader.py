@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""late_reader.py recv HOST PORT COUNT SIZE, late_reader.py send HOST PORT PEER PEERPORT COUNT SIZE, and
-late_reader.py some HOST PORT COUNT.
+"""late_reader.py recv HOST PORT COUNT SIZE, late_reader.py send HOST PORT PEER PEERPORT COUNT SIZE,
+and late_reader.py some HOST PORT COUNT: a receiver that reads late.
 
-The receiver has room for everything, so that its port is never congested, and reads nothing until a
-line comes on its input. The sender blocks whenever it must. Every message has its number; all must
-come, in order. With "some" it reads so many at once, whichever is the first.
+The receiver has room for everything, so that its port is never congested. It reads nothing until a
+line arrives on its standard input. The sender blocks whenever it must. Every message has its
+number. All must arrive, in order. With "some" the receiver reads COUNT messages at once; the first
+may have any number.
 """
 
 import socket
@@ -41,7 +42,7 @@ def send(host, port, peer, peer_port, count, size):
         for i in range(count):
             s.send(struct.pack("=I", i).ljust(size, b"x"), (peer, peer_port))
         print("sent", count, flush=True)
-        # Closing would take back what is not yet delivered.
+        # Closing the socket would cancel messages that are not delivered yet.
         sys.stdin.readline()
 
 

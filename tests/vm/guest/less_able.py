@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""less_able.py ATOMICS LACKING: what works, and what is refused, on devices that lack something. ATOMICS is 1 if they have
-atomic operations else."""
+"""less_able.py ATOMICS LACKING: checks which operations succeed, and which are refused, on devices
+that lack a feature.
+
+ATOMICS is 1 if the devices have atomic operations otherwise.
+"""
 
 import struct
 import sys
@@ -12,12 +15,12 @@ from rds import counters
 
 ATOMICS, LACKING = int(sys.argv[1]), sys.argv[2]
 PAGE = 4096
-# The pages of a region.
+# The number of pages of a region.
 MOST = 8 if LACKING == "region-pages" else 12
 
 
 def tried(p, *control):
-    """What becomes of an operation: how it ends, or why it is refused."""
+    """Returns the status of an operation, or the error with which it is refused."""
     told = outcome(rdma.send, p.a, b"", *control)
     if told != 0:
         return told
@@ -28,7 +31,7 @@ def tried(p, *control):
 
 
 def refused(p, cookie, *kinds):
-    """What the device refuses ends, with its message, and nothing else does."""
+    """An operation that the device refuses ends, with its message, and nothing else does."""
     p.theirs.fill(0, bytes(8))
     before = counters()
     for number in range(20):
@@ -44,7 +47,7 @@ def refused(p, cookie, *kinds):
 
 
 def refused_at_once(p, cookie, *kinds):
-    """A device that has refused one is not asked again, and nothing else ends."""
+    """A device that has refused an atomic is not asked again, and nothing else ends."""
     before = counters()
     for kind in kinds:
         control = rdma.atomic(kind, cookie, p.ours.base, 0, [1, 2, 0, 0], NOTIFY_ME, 7)
@@ -57,14 +60,16 @@ def refused_at_once(p, cookie, *kinds):
 
 
 def masked(p, cookie):
-    """Masked operations end as plain ones do, beside messages. The device does not heed the masks, so they are such that it
-    makes no difference."""
+    """Masked operations succeed as plain ones do, between messages.
+
+    The device ignores the masks, so they are chosen such that this makes no difference.
+    """
     add, swap = rdma.MASKED_FETCH_ADD, rdma.MASKED_COMPARE_SWAP
     now, full = 0x1122334455667788, (1 << 64) - 1
     cases = (
-        # Nothing is carried at this bit.
+        # No carry passes this bit.
         (add, [0x10, 1 << 31], now + 0x10),
-        # One bit is changed, and the byte that it is in is as expected; or is not.
+        # One bit is changed. The byte that contains it is as expected, or it is not.
         (swap, [now, now + 1, 0xff, 1], now + 1),
         (swap, [5, now + 1, 0xff, 1], now),
         # A plain one.
@@ -103,7 +108,7 @@ def main():
                       "masks": [yes, yes, yes],
                       "refused-atomics": [yes, yes, lost],
                       "region-pages": [yes, yes, yes if ATOMICS else no],
-                      # Soft-iWARP serves as many as the peer asks for, whatever it is told.
+                      # Soft-iWARP serves as many as the peer requests, whatever its limit is.
                       "responder-resources": [yes, late, late] if ATOMICS else [yes, yes, no]}[LACKING]
             need(found == wanted, f"{found}, not {wanted}")
             if LACKING in ("sges", "region-pages"):

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Programs that make connections come and go.
+"""Programs that open and close many connections.
 
-limits.py tos LOCAL PEER TOS...: sends a message with each of these types of service, each from a socket of
-its own. Prints "ok" or the name of the error for each, as JSON.
+limits.py tos LOCAL PEER TOS...: sends a message with each of these types of service, each from its
+own socket. Prints "ok" or the name of the error for each, as JSON.
 
-limits.py strangers LOCAL COUNT [USER]: an unprivileged program that sends a message to each of COUNT addresses where
-nobody is. Prints what came of it: {"ok": 100, ...}; goes on when a line comes, and sends to one more each
-time until its input ends.
+limits.py strangers LOCAL COUNT [USER]: an unprivileged program that sends a message to each of
+COUNT addresses that no host has. Prints the outcomes: {"ok": 100, ...}. For each line of input it
+sends to one more address, until its input ends.
 
-limits.py talk LOCAL PEER TOS: two sockets which stay open. For each number that comes as a line, each of them
-sends so many messages to the other, and has to get as many, in the order in which they were sent. Prints
-"all" and the number of the last one.
+limits.py talk LOCAL PEER TOS: two sockets that stay open. For each number that arrives as a line,
+each of them sends this many messages to the other. Each must receive as many, in the order in which
+they were sent. Prints "all" and the total number.
 
-limits.py end LOCAL PORT PEER PEERPORT TOS: one of two such sockets, where the other is on another node.
+limits.py end LOCAL PORT PEER PEERPORT TOS: one of two such sockets, where the other is on another
+node.
 """
 
 import collections

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""link_local.py NETDEV echo ADDRESS PORT: sends a message that comes back to where it came from.
-link_local.py NETDEV ask ADDRESS PORT PEER: sends one to PORT of PEER and waits until it comes back.
+"""link_local.py NETDEV echo ADDRESS PORT: returns a message to its sender.
 
-Addresses that are link-local are those of the link of NETDEV; there is no way from one link to another."""
+link_local.py NETDEV ask ADDRESS PORT PEER: sends a message to PORT of PEER and waits until it is
+returned.
+
+Link-local addresses belong to the link of NETDEV. There is no route from one link to another.
+"""
 
 import socket
 import sys
@@ -24,9 +27,9 @@ def main():
             print("bound", flush=True)
             data, sender = s.recv_raw()
             host, port = parse(sender)
-            # As it is, it can be answered.
+            # The address of the sender can be used for the answer as it is.
             s.send(data, (host, port, scope(sender)))
-            # Not closed before it is there: that would take it back.
+            # Closing the socket earlier would cancel the message before its delivery.
             s.recv()
         return
     to = name(netdev, *peer, int(port))

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""loop_memory.py LIMIT SIZE...: how many unread messages of each size a send buffer of LIMIT bytes has room for, on
-loopback, and how many empty ones that tell of memory. Prints them as JSON."""
+"""loop_memory.py LIMIT SIZE...: prints how many unread messages of each size fit into a send buffer
+of LIMIT bytes, on loopback.
+
+The last number is for empty messages with the cookie of a region. The output is JSON.
+"""
 
 import json
 import socket
@@ -15,7 +18,7 @@ SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 
 
 def fill(limit, send, host=LOOP):
-    """As many as send(sender, name of the reader) can."""
+    """Returns how many times send(sender, name of the reader) succeeds."""
     count = 0
     with Sock((host, 0)) as reader, Sock((host, 0)) as sender:
         reader.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 4 * limit)

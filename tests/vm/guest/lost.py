@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""lost.py CASE: completions of sends and operations that a device loses, on one machine.
+"""lost.py CASE: a device loses completions of sends and operations, on one machine.
 
-The kernel's fault injection has to be for this module only, and net.rds.ib.completion_timeout_secs short."""
+The fault injection of the kernel has to be limited to this module, and
+net.rds.ib.completion_timeout_secs short.
+"""
 
 import contextlib
 import select
@@ -19,13 +21,13 @@ PAGE = 4096
 
 
 def left():
-    """How many are still to be lost."""
+    """Returns how many completions are still to be lost."""
     return knob("lose_completion/times")
 
 
 @contextlib.contextmanager
 def losing(times):
-    """So many completions get lost; all for a while with -1."""
+    """Makes the device lose this many completions, or all with -1."""
     knob("lose_completion/times", times)
     knob("lose_completion/probability", 100)
     try:
@@ -35,7 +37,8 @@ def losing(times):
 
 
 def lost(p, operate, cookie, token):
-    """How an operation ends whose completion gets lost, and which of the counters that matter have counted."""
+    """Returns the status of an operation whose completion is lost, and which of the relevant
+    counters have risen."""
     before = counters()
     with losing(1):
         operate(b"", cookie, [(0, 100)], token, SILENT)
@@ -46,12 +49,12 @@ def lost(p, operate, cookie, token):
 
 
 def asked():
-    """One completion gets lost. What the device is asked for stands for it."""
+    """Loses one completion. The completion of what is posted behind it takes its place."""
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)
         connect(p)
         operations = [p.write, p.write]
-        # With iWARP nothing goes behind a read.
+        # On iWARP nothing is posted behind a read.
         if sys.argv[2] == "rxe":
             operations += [p.read, p.write]
         for token, operate in enumerate(operations):
@@ -62,7 +65,11 @@ def asked():
 
 
 def read():
-    """Nothing goes behind a read on iWARP: the device cannot be asked, and nobody knows how the read ended."""
+    """Loses the completion of a read on iWARP.
+
+    Nothing is posted behind a read there. So the module cannot ask the device, and the outcome of
+    the read is unknown.
+    """
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)
         connect(p)
@@ -72,7 +79,10 @@ def read():
 
 
 def given_up():
-    """The device reports nothing. Operations are told of once, and messages come once and in order."""
+    """The device reports nothing.
+
+    Each operation is reported once, and messages arrive once and in order.
+    """
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)
         connect(p)
@@ -85,7 +95,8 @@ def given_up():
             p.read(b"op 3", cookie, [(0, 100)], 6, flags=0)
             eventually("it is given up", lambda: counters()["ib_tx_watchdog_timeout"] > before)
         found = all_ends(p, 7)
-        # With iWARP the peer's acknowledgement tells of a write: of its message, or of what is sent for want of one.
+        # On iWARP the acknowledgement of the peer reports a write: that of its message, or of what
+        # is sent if it has none.
         heard = set() if sys.argv[2] == "rxe" else set(range(6))
         need({token for token, how in found.items() if how != rdma.DROPPED} <= heard, f"{found}")
         need({found[token] for token in heard} <= {rdma.DROPPED, rdma.SUCCESS}, f"{found}")
@@ -100,7 +111,7 @@ def given_up():
 
 
 def full():
-    """The device reports nothing until its queue is full: there is no room to ask it."""
+    """The device reports nothing until its queue is full. There is no room to ask it."""
     count, size = 300, 5000
     with Pair(4) as p:
         p.a.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF + 25, 64 << 20)  # SO_SNDBUFFORCE

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""lost_mark.py HOST PEER PORT: a port of HOST gets full when there is no memory to say so. PEER, another address of
-this node, is held back all the same, once there is. HOST had no full port before, and memory that may not sleep
-runs out for processes that ask for that."""
+"""lost_mark.py HOST PEER PORT: a port of HOST becomes full when there is no memory to notify peers.
+
+PEER, another address of this node, is held back nevertheless, once there is memory. HOST had no
+full port before. Memory that may not sleep is short for processes that ask for this.
+"""
 
 import errno
 import select
@@ -11,7 +13,7 @@ import sys
 from rds import Sock, counters
 
 SIZE = 100
-# Far more than the receiver has room for.
+# Far more than fit into the receive buffer.
 MOST = 2000
 
 
@@ -21,7 +23,7 @@ def run_out(yes):
 
 
 def send(s, to):
-    """The name of the error that a message met, or None."""
+    """Sends a message. Returns the name of the error, or None."""
     try:
         s.send(bytes(SIZE), to, socket.MSG_DONTWAIT)
     except OSError as e:
@@ -38,7 +40,8 @@ def main():
     with Sock((host, port)) as r, Sock((host, 0)) as near, Sock((peer, 0)) as far:
         r.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
         before = failed()
-        # What an address sends to itself is delivered by the call, so that it is this call's memory that runs out.
+        # The call delivers a message from an address to itself, so the memory of this call is
+        # short.
         while failed() == before:
             run_out(True)
             why = send(near, r.name())

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""many.py NETWORKS TYPES COUNT: COUNT messages each way on NETWORKS times TYPES connections at once.
+"""many.py NETWORKS TYPES COUNT: COUNT messages in each direction on NETWORKS times TYPES
+connections at once.
 
-The addresses are those of Machine.add_peers(). Both ends of each connection ask for it at the same time,
-and every message has to come once, in order, and as it was sent. Prints how many ends are still up as JSON.
+The addresses are those of Machine.add_peers(). Both ends of each connection request it at the same
+time. Every message must arrive once, in order, and unchanged. Prints as JSON how many ends are
+still up.
 """
 
 import errno
@@ -29,19 +31,19 @@ class End:
         self.sock.set_tos(tos)
 
     def send(self):
-        """Sends what there is room for; returns whether that was all."""
+        """Sends what there is room for. Returns true if everything is sent."""
         try:
             while self.sent < self.count:
                 self.sock.send(message(self.mine, self.sent), self.peer, socket.MSG_DONTWAIT)
                 self.sent += 1
         except OSError as e:
-            # Its own send buffer is full, or the peer's socket.
+            # The local send buffer is full, or the peer's socket.
             if e.errno not in (errno.EAGAIN, errno.ENOBUFS):
                 raise
         return self.sent == self.count
 
     def receive(self):
-        """Takes what has come; returns whether that was the last."""
+        """Receives what has arrived. Returns true if everything has arrived."""
         try:
             while self.received < self.count:
                 data, source = self.sock.recv(LONGEST + 1, socket.MSG_DONTWAIT)
@@ -56,7 +58,7 @@ class End:
 
 
 def message(source, number):
-    """What a socket sends: known by its address and the number, and by nothing else."""
+    """Returns a message of a socket, which depends only on its address and the number."""
     name = f"{source} {number}".encode()
     size = int.from_bytes(hashlib.sha256(name).digest()[:2], "big") % LONGEST
     return hashlib.shake_128(name).digest(16 + size)[:LONGEST]
@@ -88,7 +90,8 @@ def main():
             elif wanted != events[number][1]:
                 events[number][1] = wanted
                 poll.modify(number, wanted)
-    # One may have been lost since, on a busy machine. Nothing waits to be sent, so it does not come back.
+    # On a busy machine a connection may have been lost since. It has nothing to send, so it does
+    # not come back.
     print(json.dumps({"up": len([c for c in connections() if c.state == "connected"])}))
 
 

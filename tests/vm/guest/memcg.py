@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""memcg.py: what messages take is charged to the memory control group of the program that sends them.
+"""memcg.py: checks that messages are charged to the memory control group of the program that sends
+them.
 
-Prints as JSON, for each kind of messages: bytes of payload, and bytes that the group is charged with more while
-they wait, and after they are gone. With "refused" there were many more that did not fit in the send buffer.
+Prints as JSON, for each kind of messages: bytes of payload, and bytes charged in addition while
+they wait, and after they are freed. With "refused" there were many more that did not fit in the
+send buffer.
 """
 
 import json
@@ -29,7 +31,10 @@ def charged():
 
 
 def settled(least, most):
-    """What is charged, once it is between the two, or after a while: the kernel charges and frees in batches."""
+    """Returns the charge when it is between the two limits, or after a minute.
+
+    The kernel charges and frees in batches.
+    """
     for _ in range(600):
         now = charged()
         if least <= now <= most:
@@ -58,7 +63,7 @@ def unsent():
 
 
 def send_all(sender, to):
-    """Tries to send far more than there is room for. Returns how many bytes were taken."""
+    """Tries to send far more than there is room for. Returns how many bytes were accepted."""
     sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, LIMIT)
     told = [outcome(sender.send, bytes(SIZE), to, socket.MSG_DONTWAIT) for _ in range(TRIES)]
     taken = told.count(SIZE)
@@ -91,7 +96,7 @@ def main():
         with open(f"{GROUP}/cgroup.procs", "w", encoding="ascii") as f:
             f.write(str(os.getpid()))
         seen = {}
-        # Not what is left of the kind before: it can go meanwhile.
+        # Measured only once: remains of one kind can be freed during the next.
         before = charged()
         for kind in (unread, unsent, unread_refused, unsent_refused):
             steps = kind()

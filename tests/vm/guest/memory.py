@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""memory.py: prints the memory that is in use, by its kind, as JSON, in KiB. Only differences mean something:
-what is free counts downwards."""
+"""memory.py: prints the memory that is in use, by its kind, as JSON, in KiB.
+
+Only differences are meaningful: the numbers of free memory are negative.
+"""
 
 import json
 
 
 def memory():
-    """KiB by kind, after what can be freed was freed."""
+    """Returns KiB by kind, after caches were dropped."""
     with open("/proc/sys/vm/drop_caches", "w") as f:
         f.write("3\n")
     fields = dict(line.split(":") for line in open("/proc/meminfo"))

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""mr.py LIBRARY ATOMICS: memory that a program has registered, as peers see it that use verbs. LIBRARY is verbs.c,
-compiled; ATOMICS is 1 if the devices have them. The network is that of rogue.py."""
+"""mr.py LIBRARY ATOMICS: registered memory of a program, as peers that use verbs see it.
+
+LIBRARY is verbs.c, compiled. ATOMICS is 1 if the devices have them. The network is that of
+rogue.py.
+"""
 
 import mmap
 import select
@@ -21,7 +24,7 @@ RDMA = 2
 
 
 class Memory(rdma.Memory):
-    """Memory of a program with a socket of its own."""
+    """Memory of a program with its own socket."""
 
     def __init__(self, home, pages=3):
         with home.at_home():
@@ -35,13 +38,14 @@ class Memory(rdma.Memory):
 
 
 def tried(home, opcode, cookie, at, data):
-    """What a peer of its own gets, or None."""
+    """Returns the result of an operation of a new peer, or None."""
     with Peer(MINE[0], NODE) as p:
         p.open()
-        # The passive side of soft-iWARP may not see the first frame before the second, and nothing is behind a read.
+        # The passive side of soft-iWARP may not see the first frame before the second, and nothing
+        # follows a read.
         need(p.ping(), "there is no connection")
         brought = p.operate(opcode, cookie, at, data)
-        # On iWARP a write is done before it is refused.
+        # On iWARP a write completes before it is refused.
         if brought is not None and not p.ping():
             brought = None
         if brought is None:
@@ -66,7 +70,10 @@ def uses(home):
 
 
 def largest(home):
-    """1 MiB that has a part of 257 pages, of the last a byte; of 256 where the device has no more."""
+    """Registers 1 MiB that takes a part of 257 pages, of the last one a byte.
+
+    The device of soft-iWARP has room for 256 only.
+    """
     size, at = 1 << 20, 1
     with Memory(home, 257) as m:
         if is_iwarp():
@@ -90,7 +97,7 @@ def adds(home):
 
 
 def limits(home):
-    """Outside of what was registered, or not for what it was registered for."""
+    """Accesses outside the registered memory, or against the flags of the registration."""
     with Memory(home) as m:
         cookie = m.register(100, 5000)
         for what, opcode, at in (("before", WRITE, -1), ("behind", WRITE, 4991), ("far", READ, 1 << 40)):
@@ -104,7 +111,7 @@ def limits(home):
 
 
 def ends(home):
-    """Freed at once, freed with others, freed with its socket."""
+    """Frees regions: at once, with others, and with the socket."""
     with Memory(home) as m:
         cookie = m.register(0, 100)
         m.free(cookie, INVALIDATE)
@@ -124,14 +131,17 @@ def ends(home):
         need(tried(home, READ, some[50], 0, bytes(10)) is None, "it outlives the end of all")
         kept = m.register(0, 100)
     with Memory(home) as m:
-        # Frees what the socket had.
+        # Frees the regions that the closed socket had.
         m.free(0)
         need(tried(home, READ, kept, 0, bytes(10)) is None, "it outlives its socket")
 
 
 def ended(home):
-    """A peer ends a region itself, with the frame of a message: verbs let it, if it knows the key. That is no message of
-    RDS, and ends the connection."""
+    """A peer invalidates a region itself, with the frame of a message.
+
+    Verbs permit this if the peer knows the key. It is no valid frame of RDS, and ends the
+    connection.
+    """
     with Memory(home) as m:
         cookie, other, port = m.register(0, 100), m.register(0, 100), m.sock.name()[1]
         with connected(home) as p:
@@ -152,8 +162,11 @@ def ended(home):
 
 
 def told(home):
-    """A peer writes to memory that it has the key of, and has that use up a receive, for which the device tells how much was
-    written: what is in the receive is an earlier frame, or nothing."""
+    """A peer writes with immediate data to memory of which it has the key.
+
+    This uses up a receive, for which the device reports the number of written bytes. The receive
+    contains an earlier frame, or nothing.
+    """
     with Memory(home) as m:
         cookie, port = m.register(0, 100), m.sock.name()[1]
         for size in (64, 0):
@@ -170,8 +183,12 @@ def told(home):
 
 
 def foreign(home):
-    """A peer ends what nobody has given it: another key, that of all memory, and that of an operation of the node's, which a
-    device lets it if it guesses it. Its connection ends, and all else goes on."""
+    """A peer invalidates keys that nobody has given to it.
+
+    These are another key, that of all memory, and that of an operation of the node. A device
+    permits this if the peer guesses the key. The peer's connection ends, and everything else
+    continues.
+    """
     with Memory(home, 300) as m, Memory(home) as other:
         cookie, port = other.register(0, 100), other.sock.name()[1]
         m.scatter()
@@ -180,7 +197,7 @@ def foreign(home):
         m.sock.connect(MINE[7], 4000)
         rdma.send(m.sock, b"", control)
         guessed, = keys("mr", "rkey") - before
-        # Soft-iWARP would end that of all memory, and could not send any more.
+        # Soft-iWARP would invalidate that of all memory, and could not send any more.
         whole = set() if is_iwarp() else keys("pd", "local_dma_lkey")
         for what, key in (("another key", cookie ^ 1), ("the operation's", guessed),
                           *(("that of all memory", key) for key in whole)):
@@ -196,15 +213,16 @@ def foreign(home):
 
 
 def keys(what, kind):
-    """Those of the node's device."""
+    """Returns the keys of the node's device."""
     return {int(x[kind], 16) for x in devices("res", "show", what) if x["ifname"] == DEVICE and kind in x}
 
 
 def everything(home):
-    """The key of all memory, with which the node names what is not registered."""
+    """A peer uses the key of all memory, with which the node addresses memory that is not
+    registered."""
     with open("/proc/kallsyms", encoding="ascii") as f:
         at = next(int(line.split()[0], 16) for line in f if line.split()[2] == "linux_banner")
-    # The CM's is among them. Soft-RoCE looks at the rights.
+    # The key of the CM is one of them. Soft-RoCE checks the access rights.
     found = {tried(home, READ, key, at, bytes(13)) for key in keys("pd", "local_dma_lkey")}
     wanted = {b"Linux version"} if is_iwarp() else {None}
     need(wanted <= found <= wanted | {None}, f"it brought {found}")
@@ -213,11 +231,14 @@ def everything(home):
 
 
 def own(home):
-    """Memory of an operation of the node's, which waits for a peer that nobody is: what others get there who have a
-    connection, and guess the key of its region."""
+    """A peer accesses memory of an operation of the node, which waits for a peer that does not
+    exist.
+
+    The attacker has a connection, and guesses the key of the operation's region.
+    """
     for what, flags in (("source", READWRITE), ("sink", 0)):
         with Memory(home, 300) as m:
-            # In few pieces, it would need no region. Within a MiB, it needs one.
+            # Few pieces would not need a region. A range within a MiB needs one.
             m.scatter()
             at, size = -m.base % (1 << 20), 30 * mmap.PAGESIZE
             m.fill(at, b"secret" * 10)
@@ -227,7 +248,7 @@ def own(home):
             rdma.send(m.sock, b"", control)
             key, = keys("mr", "rkey") - before
             brought = tried(home, READ, key, 0, bytes(10))
-            # Soft-iWARP looks at no rights, and what a read brings is written by the peer there.
+            # Soft-iWARP does not check rights. The result of a read is written there by the peer.
             need(brought == (m.pages[at:at + 10] if is_iwarp() else None), f"the {what}: a read brought {brought}")
             written = tried(home, WRITE, key, 0, b"overwritten")
             need((written is not None) == (is_iwarp() and what == "sink"), f"the {what}: a write brought {written}")
@@ -236,7 +257,7 @@ def own(home):
 
 
 def once(home):
-    """A peer says that it has used memory."""
+    """A peer reports that it has used memory."""
     with Memory(home) as m, connected(home) as p:
         port = m.sock.name()[1]
         twice, single = m.register(0, 100), m.register(0, 100, READWRITE | USE_ONCE)
@@ -249,7 +270,7 @@ def once(home):
 
 
 def wrong(home):
-    """What cannot be registered."""
+    """Registrations that must fail."""
     with Memory(home) as m:
         cases = {
             "EINVAL": [(0, 0), (0, 1 << 63), (-m.base + (1 << 64) - 10, 100)],

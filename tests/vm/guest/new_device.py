@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""new_device.py DEVICE TYPE NETDEV ADDRESS: each step of this module's fails once when a device appears. The device works, or it
-does not and nothing of it is left.
+"""new_device.py DEVICE TYPE NETDEV ADDRESS: each step of this module fails once when a device is
+added.
 
-The kernel's fault injection has to be for this module only."""
+Then either the device works, or it does not and nothing of it is left.
+
+The fault injection of the kernel has to be limited to this module.
+"""
 
 import os
 import subprocess
@@ -13,8 +16,10 @@ from rds import Sock
 
 
 def add(number, device, kind, netdev):
-    """Has `rdma` make the device, and the NUMBERth step fail in that. Returns how many more steps it would have taken to
-    get there."""
+    """Makes `rdma` add the device, and the NUMBERth step of this fail.
+
+    Returns how many more steps were needed to reach it.
+    """
     child = os.fork()
     if not child:
         try:

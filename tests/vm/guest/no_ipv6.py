@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""no_ipv6.py: who may be bound to on a kernel that was told to do without IPv6, and a message. Prints JSON."""
+"""no_ipv6.py: binds to addresses and sends a message on a kernel without IPv6.
+
+IPv6 is disabled on the kernel's command line. Prints JSON.
+"""
 
 import json
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The kernel's own way to have one step of a thread fail, by its number."""
+"""The fault injection of the kernel for one step of a thread, by its number."""
 
 import os
 
 
 class Nth:
-    """The NUMBERth step of a thread fails, in the kernel's own way."""
+    """A fault in the NUMBERth step of a thread."""
 
     def __init__(self, thread):
         self.file = os.open(f"/proc/{thread}/fail-nth", os.O_RDWR)
@@ -14,7 +14,7 @@ class Nth:
         os.pwrite(self.file, b"%d" % number, 0)
 
     def end(self):
-        """How many more steps it would have taken to get there."""
+        """Removes the fault. Returns how many more steps were needed to reach it."""
         left = int(os.pread(self.file, 20, 0))
         self.begin(0)
         return left

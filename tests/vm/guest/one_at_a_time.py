@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""one_at_a_time.py HOST PEER PORT: requests of several sizes and their answers, one after the other, with receive buffers
-for twice their payload."""
+"""one_at_a_time.py HOST PEER PORT: requests of several sizes and their answers, one after the
+other.
+
+Receive buffers have twice the size of the payload.
+"""
 
 import socket
 import sys

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""one_by_one.py HOST PEER COUNT SIZE: sends messages one at a time, and waits for each. Prints how
-many messages of this node have asked for an acknowledgement meanwhile."""
+"""one_by_one.py HOST PEER COUNT SIZE: sends messages one at a time, and waits for each.
+
+Prints how many messages of this node have asked for an acknowledgement meanwhile.
+"""
 
 import sys
 

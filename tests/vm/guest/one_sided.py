@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""one_sided.py target HERE THERE: offers memory to the program at THERE, and sends it a message now and then.
+"""one_sided.py target|user HERE THERE [write|read BYTES]: operations in one direction, without
+messages.
 
-one_sided.py user HERE THERE write|read BYTES: operates on that memory, so many bytes at once and as fast as it can,
-without a message. It reads what comes.
+target: registers memory for the program at THERE, and sends it a message now and then.
 
-Both go on until their input ends."""
+user: operates on that memory, BYTES at once and as fast as it can, without a message. It reads what
+arrives.
+
+Both run until standard input ends.
+"""
 
 import contextlib
 import os
@@ -18,7 +22,8 @@ from rdma import DEST, READWRITE, SILENT, Memory
 
 PORT = 4015
 SIZE = 1 << 20
-# While these come the other end has no cause to ask for an answer, which would bring what it owes.
+# While these messages arrive the other end does not ask for an answer, which would carry the
+# acknowledgement.
 SECONDS = 0.25
 
 
@@ -48,7 +53,7 @@ def user(sock, what, size):
         with contextlib.suppress(BlockingIOError):
             while True:
                 data, controls, *_ = sock.sock.recvmsg(100, 1024, socket.MSG_DONTWAIT)
-                # An operation that went wrong would say so.
+                # An operation that failed would be reported.
                 assert (data, controls) == (b"again", []), f"{data!r} {controls}"
     print("done", flush=True)
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""operate.py ATOMICS CASE...: operations on memory of a peer, on one machine. ATOMICS is 1 if the devices have them."""
+"""operate.py ATOMICS CASE...: operations on memory of a peer, on one machine.
+
+ATOMICS is 1 if the devices have them.
+"""
 
 import ctypes
 import errno
@@ -20,7 +23,7 @@ from rds import recvmsg
 
 ATOMICS = sys.argv[1] == "1"
 PAGE = 4096
-# What a program may be told when memory is short.
+# Errors that a program may get when memory is short.
 SHORT = (errno.ENOMEM, errno.ENOBUFS, errno.EIO)
 
 
@@ -29,7 +32,7 @@ def pattern(size, seed):
 
 
 def areas():
-    """Kinds of local memory: pieces of it."""
+    """Yields kinds of local memory: pieces of it."""
     yield "a byte", [(5, 1)]
     yield "a page", [(PAGE, PAGE)]
     yield "over a boundary", [(100, 5000)]
@@ -45,7 +48,7 @@ def gather(memory, pieces):
 
 
 def transfers():
-    """What is written or read is there when the message comes, and the sender is told once."""
+    """Data is complete when the message arrives, and the sender is notified once."""
     with Pair() as p:
         cookie = p.theirs.register(0, 1 << 20)
         for number, (what, pieces) in enumerate(areas()):
@@ -70,7 +73,7 @@ def transfers():
 
 
 def silent():
-    """Without a message, and without a notice."""
+    """Operations without a message, and without a notification."""
     with Pair(4) as p:
         cookie = p.theirs.register(0, 4 * PAGE)
         p.ours.fill(0, pattern(PAGE, 3))
@@ -89,8 +92,10 @@ def silent():
 
 
 def cookies():
-    """A program sends its memory's cookie; the answer comes with what was written there, once. It may say where the next one
-    is to go."""
+    """Sends a cookie.
+
+    The answer comes with the data, once, and may carry a cookie for the next operation.
+    """
     with Pair(4) as p:
         cookie = p.theirs.register(10, 5000, READWRITE | rdma.USE_ONCE)
         rdma.send(p.b, b"mine", (rdma.SOL_RDS, rdma.DEST, struct.pack("=Q", cookie)))
@@ -116,7 +121,7 @@ def cookies():
 
 
 def for_dest():
-    """Memory that is registered for a destination, and flags that mean nothing."""
+    """Memory that is registered for a destination, and flags without a meaning."""
     with Pair(4) as p:
         cookie = rdma.register(p.b, p.theirs.base + 10, 5000, READWRITE | rdma.DONTWAIT, dest=A)
         p.ours.fill(0, pattern(5000, 4))
@@ -128,7 +133,7 @@ def for_dest():
 
 
 def over_ipv6():
-    """The same between IPv6 addresses."""
+    """Transfers, cookies and atomics between IPv6 addresses."""
     before = rdma.A, rdma.B
     rdma.A, rdma.B = (IB6[0], 4001), (IB6[1], 4002)
     try:
@@ -140,7 +145,7 @@ def over_ipv6():
 
 
 def read_only():
-    """Memory that a program may only read is good for what only reads it."""
+    """Memory that a program may only read can be used where it is only read."""
     libc = ctypes.CDLL(None, use_errno=True)
     with Pair(4) as p:
         for memory in (p.ours, p.theirs):
@@ -163,7 +168,7 @@ def bits(memory, at):
 
 
 def atomics():
-    """All four, and what they bring."""
+    """All four atomics, and the numbers that they fetch."""
     with Pair(2) as p:
         cookie = p.theirs.register(16, 4096)
         top = 1 << 64
@@ -180,7 +185,7 @@ def atomics():
         def change_as_uek(kind, value, compare, token, at=8):
             return done(token, at, rdma.uek_atomic(kind, cookie, p.ours.base + 64, at, value, compare, NOTIFY_ME, token))
 
-        # Whether the device can or not.
+        # Independent of the device's abilities.
         cases = ((rdma.FETCH_ADD, 1), (rdma.MASKED_FETCH_ADD, 0), (rdma.MASKED_COMPARE_SWAP, 0))
         for kind, compare in cases:
             need(outcome(change_as_uek, kind, 1, compare, 1) == "EINVAL", f"UEK's, kind {kind}")
@@ -213,7 +218,7 @@ def atomics():
 
 
 def closed():
-    """Who goes in the middle of operations leaves nothing."""
+    """A program that closes its sockets in the middle of operations leaves nothing."""
     for _ in range(20):
         with Pair() as p:
             cookie = p.theirs.register(0, 1 << 20)
@@ -222,7 +227,7 @@ def closed():
 
 
 def killed():
-    """As is who is killed."""
+    """A program that is killed leaves nothing."""
     with Pair(4):
         for _ in range(5):
             child = os.fork()
@@ -236,7 +241,8 @@ def killed():
 
 
 def unfenced():
-    """Reads without a fence, and messages behind them: what is read is there when the program knows of the end."""
+    """Reads without a fence, and messages behind them: data is complete when the program is
+    notified."""
     with Pair() as p, rdma.connected((IB[0], 4003), B) as other:
         cookie = p.theirs.register(0, 1 << 20)
         for number in range(20):
@@ -252,8 +258,10 @@ def unfenced():
 
 
 def first_of_all():
-    """A read is what a connection begins with: each type of service has one of its own. With others that use the CPUs,
-    the passive side of soft-iWARP may be late."""
+    """A connection begins with a read, once for each type of service.
+
+    Other processes use the CPUs, so the passive side of soft-iWARP may be late.
+    """
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6)]
     try:
         reads_first()
@@ -276,7 +284,7 @@ def reads_first():
 
 
 def unread():
-    """A program that has no room for what it is told of misses it, and does not hang or spin."""
+    """A program without room for notifications misses them, and does not hang or spin."""
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)
         for token in range(2):
@@ -293,7 +301,8 @@ def unread():
 
 
 def looked():
-    """`MSG_PEEK` tells how one operation has ended, the first, and leaves it; also if it cannot be told."""
+    """`MSG_PEEK` reports the status of the first operation, and leaves it; also if the report
+    fails."""
     told = [(rdma.SOL_RDS, rdma.STATUS, struct.pack("=Qii", 0, rdma.SUCCESS, 0))]
     with Pair(4) as p:
         def look(room, **kwargs):
@@ -307,7 +316,7 @@ def looked():
             need((seen := look(100)) == (b"", told, 0), f"a look: {seen}")
         need((seen := look(20)) == (b"", [], socket.MSG_CTRUNC), f"without room: {seen}")
         need((seen := outcome(lambda: look(100, control=8))) == "EFAULT", f"to bad memory: {seen}")
-        # Without room for it, messages come first.
+        # Without room for the notification, messages come first.
         rdma.send(p.b, b"behind")
         eventually("the message", lambda: look(20)[0] == b"behind")
         need((seen := look(100)) == (b"", told, 0), f"before the message: {seen}")
@@ -319,14 +328,14 @@ def looked():
 
 
 def told_nowhere():
-    """What cannot be told, how an operation has ended or where memory is, is told to the next call."""
+    """Notifications and cookies that cannot be written are reported to the next call."""
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)
         for token in range(3):
             p.write(b"", cookie, [(0, 10)], token, SILENT)
         _memory, end = page_before_nothing()
         found = []
-        # As soon as there are two, the second one has no place.
+        # If there are two, the second one has no place.
         while len(found) < 3:
             need(select.select([p.a], [], [], 60)[0], "it is not told")
             need((seen := outcome(recvmsg, p.a, 10, 100, 0, 8)) == "EFAULT", f"to bad memory: {seen}")
@@ -343,7 +352,10 @@ def told_nowhere():
 
 
 def forgotten():
-    """Memory that is registered with a message goes if the message does; a place for the cookie is not needed."""
+    """Memory that is registered with a message is freed if the send fails.
+
+    A place for the cookie is optional.
+    """
     with Pair(4) as p:
         nowhere = rdma.transfer(1, (0, 10), [(8, 10)], READWRITE)[0]
         for address in (0, p.ours.base + 8):
@@ -363,8 +375,10 @@ def link(what, *args):
 
 
 def removed():
-    """The device goes in the middle of operations, and with some that wait: all of them end, nothing is left pinned, and
-    it goes on with the device that comes."""
+    """Removes the device in the middle of operations, and with some that wait.
+
+    All of them end, and nothing stays pinned. Operations work again with the new device.
+    """
     kind = "rxe" if ATOMICS else "siw"
     for there in (B, (IB[1], 4999), ("10.9.0.200", 4001)):
         pins = rdma.pins()
@@ -386,7 +400,7 @@ def removed():
                     ends += rdma.ends(p.a)
                 need(sorted(token for token, _ in ends) == tokens, f"{ends}")
                 need({how for _, how in ends} <= {rdma.SUCCESS, rdma.DROPPED, rdma.OTHER_ERROR, rdma.CANCELED}, f"{ends}")
-                # What the other device has.
+                # Memory on the other device.
                 p.b.sock.close()
                 unpinned(pins)
                 need(outcome(p.write, b"x", cookie, [(0, 10)], 1) == "ENODEV", "without a device")
@@ -400,7 +414,8 @@ def removed():
 
 
 def waiting():
-    """An operation for a peer that is not there ends when its program cancels it, or goes."""
+    """An operation for a peer that does not exist ends when its program cancels it, or closes the
+    socket."""
     nowhere = ("10.9.0.200", 4001)
     pins = rdma.pins()
     with rdma.connected(A, nowhere) as a:
@@ -421,10 +436,10 @@ def waiting():
 
 
 def limits():
-    """What is pinned counts, and counts no more when the program knows of the end."""
+    """Pinned memory counts against the limit until the program is notified of the end."""
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)
-        # With the one of root, which is not limited, three.
+        # Three, with the one of root, which is not limited.
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (3 * PAGE, 3 * PAGE))
         os.seteuid(1000)
         try:
@@ -446,7 +461,7 @@ def limits():
 
 
 def made(make):
-    """Something that there may be no memory for at first."""
+    """Repeats a call that may fail at first because there is no memory."""
     while True:
         told = outcome(make)
         if told not in ("ENOMEM", "ENOBUFS"):
@@ -455,8 +470,11 @@ def made(make):
 
 
 def short_of_memory():
-    """Some of what is asked for does not go for want of memory. It is refused, or ends with another status, once; what
-    went well has happened, and in order."""
+    """Operations fail because memory is short.
+
+    Each one is refused, or ends with an error, once. Those that succeed have happened, and in
+    order.
+    """
     ok, bad = [], 0
     with made(lambda: Pair(300)) as p:
         for token in range(200):
@@ -494,7 +512,7 @@ def short_of_memory():
 
 
 def copied():
-    """A program that forks keeps its memory, and so do its peers; the other one has a copy."""
+    """A program that forks keeps its memory, and so do its peers. The child has a copy."""
     with Pair(8) as p:
         cookie = p.theirs.register(0, 4 * PAGE)
         p.theirs.fill(0, pattern(4 * PAGE, 1))
@@ -503,7 +521,7 @@ def copied():
         if child == 0:
             os.close(w)
             os.read(r, 1)
-            # Of before the fork, whatever came after it.
+            # The child has the bytes from before the fork, whatever was written after it.
             os._exit(p.theirs.pages[:4 * PAGE] != pattern(4 * PAGE, 1))
         os.close(r)
         p.theirs.fill(0, pattern(4 * PAGE, 2))
@@ -519,7 +537,7 @@ def copied():
 
 
 def moved():
-    """Memory that a program moves, or gives back, while peers may use it."""
+    """Memory that a program moves, or unmaps, while peers may use it."""
     libc = ctypes.CDLL(None, use_errno=True)
     for name in ("mmap", "mremap"):
         getattr(libc, name).restype = ctypes.c_void_p
@@ -560,20 +578,20 @@ def exhausted():
 
 
 def registered():
-    """Memory is registered, whatever that takes."""
+    """Registers memory, with whatever steps are needed."""
     with Pair(4) as p:
         p.theirs.register(0, PAGE)
 
 
 def unregistered():
-    """The device does not say that it has registered memory."""
+    """The device does not report that it has registered memory."""
     with Pair(4) as p:
         told = outcome(p.theirs.register, 0, PAGE)
         need(told == "ETIMEDOUT", f"{told}")
 
 
 def not_ended():
-    """The device does not say that it has ended a region: it has in the end, all the same."""
+    """The device does not report that it has invalidated a region, which ends nevertheless."""
     with Pair(4) as p:
         before = rdma.pins()
         cookie = p.theirs.register(0, PAGE)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""packets.py DEVICE COUNT: says "ready", ends when that many packets have come in, and prints the length of the
-longest, with its Ethernet header."""
+"""packets.py DEVICE COUNT: prints "ready", and after COUNT received packets the length of the
+longest.
+
+The length includes the Ethernet header.
+"""
 
 import socket
 import sys
