@@ -92,10 +92,7 @@ def silent():
 
 
 def cookies():
-    """Sends a cookie.
-
-    The answer comes with the data, once, and may carry a cookie for the next operation.
-    """
+    """Sends a cookie. The answer comes with the data, once, and may carry the next cookie."""
     with Pair(4) as p:
         cookie = p.theirs.register(10, 5000, READWRITE | rdma.USE_ONCE)
         rdma.send(p.b, b"mine", (rdma.SOL_RDS, rdma.DEST, struct.pack("=Q", cookie)))
@@ -241,8 +238,7 @@ def killed():
 
 
 def unfenced():
-    """Reads without a fence, and messages behind them: data is complete when the program is
-    notified."""
+    """Reads without a fence: data is complete when the program is notified."""
     with Pair() as p, rdma.connected((IB[0], 4003), B) as other:
         cookie = p.theirs.register(0, 1 << 20)
         for number in range(20):
@@ -258,10 +254,8 @@ def unfenced():
 
 
 def first_of_all():
-    """A connection begins with a read, once for each type of service.
-
-    Other processes use the CPUs, so the passive side of soft-iWARP may be late.
-    """
+    """A connection begins with a read, once for each type of service. Other processes use the CPUs,
+    so the passive side of soft-iWARP may be late."""
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6)]
     try:
         reads_first()
@@ -301,8 +295,7 @@ def unread():
 
 
 def looked():
-    """`MSG_PEEK` reports the status of the first operation, and leaves it; also if the report
-    fails."""
+    """`MSG_PEEK` reports the first operation and leaves it; also if the report fails."""
     told = [(rdma.SOL_RDS, rdma.STATUS, struct.pack("=Qii", 0, rdma.SUCCESS, 0))]
     with Pair(4) as p:
         def look(room, **kwargs):
@@ -328,7 +321,7 @@ def looked():
 
 
 def told_nowhere():
-    """Notifications and cookies that cannot be written are reported to the next call."""
+    """Notifications and cookies that cannot be written go to the next call."""
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)
         for token in range(3):
@@ -352,10 +345,7 @@ def told_nowhere():
 
 
 def forgotten():
-    """Memory that is registered with a message is freed if the send fails.
-
-    A place for the cookie is optional.
-    """
+    """Memory registered with a message is freed if the send fails. Its cookie needs no place."""
     with Pair(4) as p:
         nowhere = rdma.transfer(1, (0, 10), [(8, 10)], READWRITE)[0]
         for address in (0, p.ours.base + 8):
@@ -375,10 +365,8 @@ def link(what, *args):
 
 
 def removed():
-    """Removes the device in the middle of operations, and with some that wait.
-
-    All of them end, and nothing stays pinned. Operations work again with the new device.
-    """
+    """Removes the device in the middle of operations, and with some that wait. All of them end, and
+    nothing stays pinned. Operations work again with the new device."""
     kind = "rxe" if ATOMICS else "siw"
     for there in (B, (IB[1], 4999), ("10.9.0.200", 4001)):
         pins = rdma.pins()
@@ -414,8 +402,7 @@ def removed():
 
 
 def waiting():
-    """An operation for a peer that does not exist ends when its program cancels it, or closes the
-    socket."""
+    """An operation for a missing peer ends when its program cancels it or closes the socket."""
     nowhere = ("10.9.0.200", 4001)
     pins = rdma.pins()
     with rdma.connected(A, nowhere) as a:
@@ -470,11 +457,8 @@ def made(make):
 
 
 def short_of_memory():
-    """Operations fail because memory is short.
-
-    Each one is refused, or ends with an error, once. Those that succeed have happened, and in
-    order.
-    """
+    """Operations fail because memory is short. Each one is refused, or ends with an error, once.
+    Those that succeed have happened, and in order."""
     ok, bad = [], 0
     with made(lambda: Pair(300)) as p:
         for token in range(200):
@@ -591,7 +575,7 @@ def unregistered():
 
 
 def not_ended():
-    """The device does not report that it has invalidated a region, which ends nevertheless."""
+    """The device does not report an invalidation. The region ends nevertheless."""
     with Pair(4) as p:
         before = rdma.pins()
         cookie = p.theirs.register(0, PAGE)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The other end of an RDS connection, played with RDMA verbs by a program that keeps to no rule.
 
-It lives in a network namespace of its own, with a device and addresses that the node has no RDS for,
-and looks at the counters and the log of the node from there."""
+It runs in a network namespace of its own, with a device and addresses for which the node has no
+RDS. From there it reads the counters and the log of the node.
+"""
 
 import contextlib
 import ctypes
@@ -23,17 +24,17 @@ PORTS = {False: 18634, True: 16385}
 # Operations of verbs.
 (WRITE, WRITE_WITH_IMM, SEND, SEND_WITH_IMM, READ, COMPARE_AND_SWAP, FETCH_AND_ADD) = range(7)
 SEND_WITH_INVALIDATE = 9
-# How long anything may take, in seconds: only what hangs takes longer.
+# Timeout of every wait, in seconds: only what hangs takes longer.
 PATIENCE = 60
 PING_FROM = 77
-# The receives of a peer: the same in its private data, where those count.
+# Receives of a peer. Its private data has the same number, for versions in which credits count.
 RECEIVES = 64
 
 verbs = None
 
 
 class PeerError(Exception):
-    """The node did not do what it should, or the verbs did not."""
+    """The node, or the verbs, did not do what they should."""
 
 
 def load(path):
@@ -85,7 +86,7 @@ class Home:
             return rds.connections()
 
     def wait_for(self, what, condition):
-        """Reads the counters until they are as they should be; there is no event to wait for."""
+        """Reads the counters until the condition is true. There is no event to wait for."""
         deadline = time.monotonic() + PATIENCE
         while not condition(seen := self.counters()):
             if time.monotonic() > deadline:
@@ -94,7 +95,7 @@ class Home:
         return seen
 
     def records(self):
-        """What the kernel has said since the last call: (seconds of its clock, line)."""
+        """Returns what the kernel has logged since the last call: (seconds of its clock, line)."""
         found = []
         while True:
             try:
@@ -102,7 +103,7 @@ class Home:
             except BlockingIOError:
                 return found
             except BrokenPipeError:
-                continue  # what was overwritten is lost
+                continue  # overwritten records are lost
             found.append((int(about.split(",")[2]) / 1e6, line))
 
     def log(self):
@@ -148,18 +149,18 @@ class End:
         self.has_qp = True
 
     def adopt(self, other):
-        """Instead of qp(): takes the queue pair of an end that has disconnected."""
+        """Takes the queue pair of an end that has disconnected, instead of qp()."""
         self.call("adopt", other.handle)
         self.has_qp, other.has_qp = True, False
 
     def last_event(self):
-        """(event, status, private data)"""
+        """Returns (event, status, private data) of the last event."""
         status, data = ctypes.c_int(), ctypes.create_string_buffer(256)
         event = verbs.end_last_event(self.handle, ctypes.byref(status), data)
         return event, status.value, data.raw[:verbs.end_data_len(self.handle)]
 
     def event(self, seconds=PATIENCE):
-        """The next event of the CM as last_event() has it, or None."""
+        """Returns the next event of the CM in the form of last_event(), or None."""
         if not self.call("event", int(seconds * 1000)):
             return None
         found = self.last_event()
@@ -167,7 +168,7 @@ class End:
         return found
 
     def connect(self, data):
-        """Asks for a connection and returns the answer: an event."""
+        """Requests a connection and returns the answer: an event."""
         self.ask(data)
         answer = self.event()
         if answer is None:
@@ -184,7 +185,7 @@ class End:
     # Frames
 
     def pump(self, seconds):
-        """Takes what there is, or waits for something. False if nothing came in that time."""
+        """Handles what has arrived, or waits. Returns False if nothing arrived in that time."""
         value = ctypes.c_int()
         kind = self.call("poll", self.buffer, ctypes.byref(value)) if self.has_qp else 0
         if kind == 1:
@@ -202,7 +203,7 @@ class End:
         return bool(poll.poll(int(seconds * 1000)))
 
     def send(self, *all_frames, opcode=SEND):
-        """Sends frames, as far as the node still wants them. False if it does not."""
+        """Sends frames until the node refuses more. Returns False if it does."""
         for frame in all_frames:
             deadline = time.monotonic() + PATIENCE
             while not self.gone:
@@ -219,12 +220,15 @@ class End:
         return not self.gone
 
     def frame(self, seconds=PATIENCE):
-        """The next frame from the node; None if the connection ends first or none comes."""
+        """Returns the next frame from the node.
+
+        None: the connection has ended, or no frame arrived.
+        """
         deadline = time.monotonic() + seconds
         while not self.inbox:
             if self.gone or self.failure:
                 return None
-            # Also if there is no time: what is there already comes at once.
+            # Also without time: what has arrived is returned at once.
             if not self.pump(min(0.5, max(0, deadline - time.monotonic()))):
                 self.idle()
             if not self.inbox and time.monotonic() > deadline:
@@ -232,12 +236,16 @@ class End:
         return self.inbox.pop(0)
 
     def aim(self, cookie, at=0):
-        """What follows is for memory that a cookie names, `at` bytes from its beginning."""
+        """Selects the memory for the next operation: that of a cookie, `at` bytes from its
+        beginning."""
         self.call("aim", ctypes.c_ulonglong((cookie >> 32) + at), ctypes.c_uint(cookie & 0xffffffff))
 
     def operate(self, opcode, cookie, at, data):
-        """Writes `data` to memory that a cookie names, `at` bytes from its beginning, reads as much from there, or
-        changes eight bytes. Returns what it brought; None if it was refused."""
+        """Makes an operation on the memory of a cookie, `at` bytes from its beginning.
+
+        Writes `data` there, reads as much, or changes eight bytes. Returns the fetched data, or
+        None if the operation was refused.
+        """
         self.aim(cookie, at)
         self.call("post", opcode, data, len(data))
         while verbs.end_busy(self.handle) and not self.failure and not self.gone:
@@ -249,7 +257,7 @@ class End:
         return brought.raw
 
     def idle(self):
-        """Nothing has come for a while."""
+        """Runs when nothing has arrived for a while."""
 
     def await_failure(self):
         """Waits until the node or its device has refused what was sent."""
@@ -261,7 +269,7 @@ class End:
                 self.idle()
 
     def await_end(self):
-        """Waits until the node has ended the connection, and answers it as the CM wants."""
+        """Waits until the node has ended the connection, and disconnects as the CM requires."""
         deadline = time.monotonic() + PATIENCE
         while not self.gone:
             if time.monotonic() > deadline:
@@ -272,8 +280,11 @@ class End:
 
 
 def next_request(listener, source, target, kind=None):
-    """The node's next request for a connection to source, where an end listens: a peer that can answer it, a Peer or
-    another `kind`, and its private data."""
+    """Waits for the node's next request for a connection to `source`, where an end listens.
+
+    Returns a peer that can answer it, a Peer or another `kind`, and the private data of the
+    request.
+    """
     found = ctypes.c_void_p()
     while not found.value:
         if verbs.end_request(listener.handle, PATIENCE * 1000, ctypes.byref(found)) != 1:
@@ -286,7 +297,7 @@ def next_request(listener, source, target, kind=None):
 
 
 class Peer(End):
-    """An end that can also behave, so that one can see what the node makes of it."""
+    """An end that can also behave well, to show the state of the node."""
 
     def __init__(self, source, target, tos=0, handle=None):
         super().__init__(handle)
@@ -298,7 +309,7 @@ class Peer(End):
         return frames.private(self.source, self.target, **{"tos": self.tos, "credit": RECEIVES, **fields})
 
     def open(self, receives=RECEIVES, data=None, **fields):
-        """Connects, and expects to be accepted. Returns the private data of the reply."""
+        """Connects and requires that the node accepts. Returns the private data of the reply."""
         self.resolve(self.source, self.target, tos=self.tos)
         self.qp(receives)
         event, status, reply = self.connect(data or self.private(**fields))
@@ -307,8 +318,10 @@ class Peer(End):
         return frames.decode_private(reply, ":" in self.source)
 
     def accept(self, asked, **fields):
-        """Answers the request that has brought this private data, and waits until the node has the answer: what is sent
-        before is lost, and the device sends it again once only."""
+        """Accepts the request that had this private data, and waits until the node has the answer.
+
+        Frames that are sent before are lost, and the device repeats them only once.
+        """
         data = self.private(major=asked.major, minor=asked.minor, fragment=0, **fields)
         self.call("accept", data, len(data))
         if (event := self.event()) is None or event[0] != ESTABLISHED:
@@ -319,13 +332,16 @@ class Peer(End):
         return self.seq
 
     def note(self, frame):
-        """The messages of a frame; keeps the number of the last."""
+        """Returns the messages of a frame, and keeps the number of the last one."""
         found = list(frames.split(frame))
         self.seen = max([self.seen, *(header.seq for header, _ in found)])
         return found
 
     def message(self, port, payload):
-        """The header of what the node has for a port, which has to come, with that payload, in a frame without more for it."""
+        """Returns the header of the node's message for a port.
+
+        The message must arrive with this payload, in a frame without another message for the port.
+        """
         while (frame := self.frame()) is not None:
             if found := [x for x in self.note(frame) if x[0].dport == port]:
                 if [x for _, x in found] != [payload]:
@@ -334,21 +350,29 @@ class Peer(End):
         raise PeerError("the message did not come")
 
     def told(self):
-        """What a header says of the receives that were posted again: where it counts, the node sends no
-        more otherwise."""
+        """Returns the credit for a header: receives that were posted again.
+
+        In versions in which credits count, the node sends no more without them.
+        """
         credit = min(self.untold, 255)
         self.untold -= credit
         return credit
 
     def idle(self):
-        """A soft-iWARP that accepts does not notice what comes before it looks after the socket, until more
-        comes."""
+        """Sends a frame if none has arrived yet.
+
+        A passive soft-iWARP does not notice frames that arrive before it watches the socket, until
+        more arrive.
+        """
         if not self.heard and self.has_qp:
             verbs.end_post(self.handle, SEND, header := frames.header(ack=self.seen), len(header))
 
     def ping(self):
-        """Whether the node answers a ping, which acknowledges all that came before; it does not if it
-        ends the connection."""
+        """Sends a ping that acknowledges all that was received. Returns true if the node answers
+        it.
+
+        The node does not answer if it ends the connection.
+        """
         marker = 1000 + self.number() % 60000
         self.send(frames.message(self.seq, sport=marker, ack=self.seen, credit=self.told()))
         return self.await_pong(marker)
@@ -362,7 +386,7 @@ class Peer(End):
         return False
 
     def read_up_to(self, number):
-        """Reads frames until a message with this number has come."""
+        """Reads frames until a message with this number has arrived."""
         while self.seen < number:
             frame = self.frame()
             if frame is None:
@@ -370,18 +394,19 @@ class Peer(End):
             self.note(frame)
 
     def acknowledge(self):
-        """Acknowledges all that the node has sent, alone."""
+        """Acknowledges all that the node has sent, with a frame that only does this."""
         return self.send(frames.header(ack=self.seen, credit=self.told()))
 
     def settle(self):
-        """Leaves nothing behind that the node would have to send again, and disconnects."""
+        """Disconnects after everything is acknowledged, so that the node has nothing to send again.
+        """
         if not self.gone and self.ping():
             self.acknowledge()
             self.drain()
         self.disconnect()
 
     def drain(self):
-        """Waits until all that was sent is done."""
+        """Waits until all posted frames are complete."""
         deadline = time.monotonic() + PATIENCE
         while not self.gone and verbs.end_busy(self.handle) and time.monotonic() < deadline:
             self.pump(1)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""ping_on.py HOST PEER: pings PEER, one ping after the other, until its input ends. Says "ready" after
-the first answer, and in the end how many more there were."""
+"""ping_on.py HOST PEER: pings PEER, one ping after the other, until standard input ends.
+
+Prints "ready" after the first answer, and at the end how many more there were.
+"""
 
 import select
 import sys

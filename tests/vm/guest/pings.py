@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""pings.py LIBRARY one|flood NUMBER: as rogue.py, but the peer pings more than it gets answers to,
-on one connection or on several."""
+"""pings.py LIBRARY one|flood NUMBER: the rogue peer of rogue.py sends more pings than it gets
+answers to.
+
+It does this on one connection or on several.
+"""
 
 import contextlib
 import sys
@@ -12,8 +15,9 @@ from rogue import MINE, MINE6, NODE, NODE6, connected, main, need
 
 
 def flood(home, number, types=range(64, 70)):
-    """On connections of one address, which reads the answers and acknowledges none."""
-    # What may wait on a connection, on all, and on a connection in any case.
+    """Pings on connections of one address, which reads the answers and acknowledges none."""
+    # Limits of answers that wait: on one connection, on all, and the number that each may have in
+    # any case.
     most, most_in_all, few = 4097, 16384, 16
     all_pings = [frames.message(x, sport=2000) for x in range(1, number + 1)]
     size = RECEIVES // 2
@@ -33,7 +37,8 @@ def flood(home, number, types=range(64, 70)):
 
         p.open()
         first = last = at_node().next_tx
-        # As many at once as it has receives for the answers, as long as there are answers.
+        # Each time as many pings as there are receives for the answers, as long as there are
+        # answers.
         for i, frame in enumerate(packed):
             p.send(frame)
             end = await_taken(min(number, size * (i + 1)))
@@ -43,7 +48,7 @@ def flood(home, number, types=range(64, 70)):
                 need((answer := p.frame()) is not None, f"answer {p.seen} was the last of {first} to {end}")
                 p.note(answer)
             for each in (p, *others):
-                # Nobody is to be taken for dead.
+                # No connection may be taken for dead.
                 each.send(frames.header(credit=each.told()))
             last = end
         p.send(*packed[i + 1:])

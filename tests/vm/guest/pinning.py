@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""pinning.py CASE...: who pays for memory that a device uses, when it is given back, and how many ends of operations may be
-left unread. On one machine."""
+"""pinning.py CASE...: accounting of memory that a device uses, its release, and the limit of unread
+notifications.
+
+On one machine.
+"""
 
 import os
 import resource
@@ -20,7 +23,7 @@ MAX_UNREAD = 16384
 
 
 class Program:
-    """A process of a user, with memory of its own and a limit of LIMIT locked pages."""
+    """A process of a user, with its own memory and a limit of LIMIT locked pages."""
 
     def __init__(self, uid):
         asks, self.ask = os.pipe()
@@ -40,7 +43,7 @@ class Program:
         os.close(answers)
 
     def register(self, pages):
-        """The name of the error, or None."""
+        """Returns the name of the error, or None."""
         os.write(self.ask, bytes([pages]))
         told = os.read(self.answer, 100).decode()
         need(told, "the program has ended")
@@ -52,7 +55,8 @@ class Program:
 
 
 def processes():
-    """Each process has a limit of its own, as for mlock(2) and for user verbs, whosever it is."""
+    """Each process has its own limit, as with mlock(2) and with user verbs, even of the same user.
+    """
     first, second, other = programs = [Program(uid) for uid in (1000, 1000, 1001)]
     need(first.register(LIMIT - 1) is None, "the first has room")
     need(first.register(2) == "ENOMEM", "it has room for more")
@@ -66,12 +70,16 @@ def processes():
 
 
 def stress():
-    """As Oracle's rds-stress with `-t 4 -d 8 -D 64K` has memory, for a user who may lock as much as systemd says:
-    each of its processes registers 64 KiB for each request of its four peers, and as much is its own in operations."""
+    """Uses memory as Oracle's rds-stress does with `-t 4 -d 8 -D 64K`, as a user with systemd's
+    limit of locked memory.
+
+    Each of its processes registers 64 KiB for each request of its four peers, and uses as much of
+    its own memory in operations.
+    """
     size, count, limit = 1 << 16, 32, 8 << 20
 
     def task(cookie):
-        """What one of them does. Keeps its memory."""
+        """Does the work of one process, and keeps its memory."""
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (limit, limit))
         os.setresuid(1000, 1000, 1000)
         memory = Memory(rdma.connected((IB[0], 0), rdma.B), 2 * count * size // PAGE)
@@ -97,7 +105,7 @@ def stress():
                 os.close(gone)
                 seen = outcome(task, cookie)
                 os.write(told, seen.encode() + b"\n")
-                # They have it all at a time.
+                # All of them hold their memory at the same time.
                 os.read(go, 1)
                 os._exit(0)
             children.append(pid)
@@ -112,7 +120,7 @@ def stress():
 
 
 def forked():
-    """A child pays for nothing that its parent has registered, and may free it."""
+    """A child is not charged for what its parent has registered, and may free it."""
     with Pair(4) as p:
         before = rdma.charged()
         cookie = p.theirs.register(0, 3 * PAGE)
@@ -128,7 +136,10 @@ def forked():
 
 
 def flushed():
-    """Who frees nothing waits until all that was freed before is given back, by itself or, on the same device, by others."""
+    """A call that frees no region waits until all regions freed before are released.
+
+    They were freed by the same program or, on the same device, by others.
+    """
     with Pair(300) as p, Sock((IB[1], 0)) as other:
         without = Memory(other, 1)
         before = rdma.pins()
@@ -142,7 +153,8 @@ def flushed():
 
 
 def at_once():
-    """What was registered to be invalidated is given back when it is freed, whatever is said then."""
+    """Memory registered with INVALIDATE is released when it is freed, whatever the flags of the
+    free are."""
     flags = rdma.READWRITE | rdma.INVALIDATE
     with Pair(300) as p:
         before = rdma.pins()
@@ -157,14 +169,17 @@ def at_once():
 
 
 def unread():
-    """So many ends may be left unread. Each is told once, in order, and then there is room for more."""
+    """Exactly this many notifications may be unread.
+
+    Each is reported once, in order, and then there is room for more.
+    """
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)
         count = 0
         while (told := outcome(p.write, b"", cookie, [(0, 1)], count, SILENT)) == 0:
             count += 1
         need(told == "ENOBUFS", told)
-        # Those that were under way had not ended yet.
+        # Those in flight had not ended yet.
         need(count >= MAX_UNREAD, f"{count} may be left unread")
         found = []
         while len(found) < count:
@@ -175,7 +190,10 @@ def unread():
 
 
 def unasked():
-    """Who has not asked for the ends of operations need not read them: as many are kept, and the others are forgotten."""
+    """A program that has not asked for notifications need not read them.
+
+    MAX_UNREAD are kept, and the others are dropped.
+    """
     nowhere, before, some = ("10.9.0.200", 4001), rdma.pins(), 128
     with rdma.connected(rdma.A, nowhere) as a:
         ours = Memory(a, 1)
@@ -184,7 +202,7 @@ def unasked():
             for _ in range(some):
                 rdma.send(a, b"", write)
             a.cancel(*nowhere)
-        # They are told then.
+        # After this all operations have been reported.
         rdma.unpinned(before)
         a.sock.setblocking(False)
         found = 0
@@ -195,8 +213,10 @@ def unasked():
 
 
 def refused():
-    """Memory that cannot be pinned, as of files on persistent memory, is refused, and not charged. Fault injection of the
-    module's own says so of all memory."""
+    """Memory that cannot be pinned, as of files on persistent memory, is refused, and not charged.
+
+    The fault injection of the module makes all memory such.
+    """
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)
         before = rdma.charged()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Takes all ports of an address, and sees what happens to the next who wants one, here and in another network namespace.
-Prints how many there were."""
+"""Takes all ports of an address, and checks the next bind, here and in another network namespace.
+
+Prints how many ports there were.
+"""
 
 import errno
 import os
@@ -31,7 +33,7 @@ def main():
             break
         taken[s.name()[1]] = s
     need(outcome(s.bind, HERE, 4000) == "EADDRINUSE", "a port that is taken can be had")
-    # What was refused has left nothing: it has no name, and sends nothing.
+    # The refused bind has left nothing: the socket has no name, and cannot send.
     need(s.name() == "unspec", f"a socket that no port was found for is {s.name()}")
     need(outcome(s.send, b"x", (HERE, 4000)) == "ENOTCONN", "it can send")
     s.bind(THERE, 4000)
@@ -46,7 +48,7 @@ def main():
         late.bind(HERE, 0)
         need(late.name()[1] == free, f"port {free} is free, and {late.name()[1]} was given")
     print(len(taken) + 1, flush=True)
-    # Nobody needs to wait for their end one by one.
+    # Closing the sockets one by one would take long.
     os._exit(0)
 
 

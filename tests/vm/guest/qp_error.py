@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""qp_error.py ROLE OWN PEER [rxe QPN PSN | siw PORT PEERPORT]: breaks an idle connection from outside, and
-waits until RDS messages are answered again.
+"""qp_error.py ROLE OWN PEER [rxe QPN PSN | siw PORT PEERPORT]: breaks an idle connection from
+outside.
 
-"spoiler" breaks the queue pair of its peer. On soft-RoCE it sends to queue pair QPN the end of a message
-that never began. Such a packet ends a queue pair by the InfiniBand specification, if it comes from the right
-address and has the number that is due, PSN. On soft-iWARP it resets the peer's end of the TCP connection
-between two ports. "victim" waits to be told that this was done. ROLE may end in "-silent": then nothing is
-sent from here.
+Waits until RDS messages are answered again. "spoiler" breaks the queue pair of its peer. "victim"
+waits for a message that this was done. ROLE may end in "-silent": then nothing is sent from here.
+
+On soft-RoCE it sends to queue pair QPN the end of a message that never began. By the InfiniBand
+specification such a packet ends a queue pair, if it comes from the right address and has the
+expected number, PSN. On soft-iWARP it resets the peer's end of the TCP connection between two
+ports.
 """
 
 import socket
@@ -22,13 +24,16 @@ SYN, RST, ACK = 0x02, 0x04, 0x10
 
 
 def ip_header(own, peer, protocol, size, tos=0, ttl=64, check=0):
-    """The kernel fills in the checksum."""
+    """Returns an IPv4 header. The kernel fills in the checksum."""
     return struct.pack("!BBHHHBBH4s4s", 0x45, tos, 20 + size, 1, 0x4000, ttl, protocol, check,
                        socket.inet_aton(own), socket.inet_aton(peer))
 
 
 def lone_end(own, peer, qpn, psn):
-    """The last packet of a message. The ICRC covers all of it but for what a router may change."""
+    """Returns the last packet of a message.
+
+    The ICRC covers all of it except what a router may change.
+    """
     def packet(udp_check, reserved, **ip):
         payload = bytes(4)
         size = 8 + 12 + len(payload) + 4
@@ -42,7 +47,7 @@ def lone_end(own, peer, qpn, psn):
 
 
 def segment(own, peer, ports, number, flag):
-    """A TCP segment without data. Its checksum covers the addresses, too."""
+    """Returns a TCP segment without data. Its checksum covers the addresses, too."""
     def with_check(check):
         return struct.pack("!HHIIBBHHH", *ports, number, 0, 5 << 4, flag, 0, check, 0)
 
@@ -58,8 +63,10 @@ def break_roce(own, peer, qpn, psn):
 
 
 def break_iwarp(own, peer, *ports):
-    """A reset counts if it has the number that is due. The peer tells it to whoever seems to connect from
-    the same port once more (RFC 5961)."""
+    """Sends a TCP reset, which must have the expected sequence number.
+
+    The peer reports this number in its answer to a new SYN from the same port (RFC 5961).
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP) as raw:
         raw.bind((own, 0))
         raw.connect((peer, 0))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""queued.py send HOST PORT PEER PEERPORT and queued.py recv HOST PORT.
+"""queued.py send HOST PORT PEER PEERPORT and queued.py recv HOST PORT: three long messages that are
+queued without waiting.
 
-The sender queues three long messages without waiting for anything and stays until a line comes on
-its input; the receiver expects them.
+The sender stays until a line arrives on its standard input. The receiver checks the messages.
 """
 
 import socket

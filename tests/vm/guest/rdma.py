@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What programs say that use memory of peers, or let peers use theirs: see rds.h and rds-rdma(7)."""
+"""Calls of programs that use memory of peers, or let peers use theirs: see rds.h and rds-rdma(7).
+"""
 
 import ctypes
 import mmap
@@ -20,7 +21,7 @@ SUCCESS, REMOTE_ERROR, CANCELED, DROPPED, OTHER_ERROR = range(5)
 
 
 def register(sock, address, length, flags=READWRITE, dest=None):
-    """The cookie of memory at an address, maybe for a destination."""
+    """Returns the cookie of memory at an address, maybe for a destination."""
     cookie = ctypes.c_ulonglong()
     raw = struct.pack("=QQQQ", address, length, ctypes.addressof(cookie), flags)
     if dest:
@@ -39,18 +40,18 @@ class Memory:
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.pages))
 
     def register(self, at, length, flags=READWRITE):
-        """The cookie of some of it."""
+        """Registers a part of the pages and returns the cookie."""
         return register(self.sock, self.base + at, length, flags)
 
     def free(self, cookie, flags=0):
         self.sock.set_raw(FREE_MR, struct.pack("=QQ", cookie, flags))
 
     def make_read_only(self, at, length):
-        """Nobody may write to these pages any more."""
+        """Makes these pages read-only."""
         call("mprotect", ctypes.c_void_p(self.base + at), ctypes.c_size_t(length), PROT_READ)
 
     def scatter(self):
-        """Touches all of it for the first time, so that it is not in few pieces."""
+        """Touches all pages for the first time, in an order that scatters them over many pieces."""
         count = len(self.pages) // mmap.PAGESIZE
         for page in sorted(range(count), key=lambda page: (page % 7, page)):
             self.pages[page * mmap.PAGESIZE] = 1
@@ -60,15 +61,18 @@ class Memory:
 
 
 def connected(here, there, timeout=60):
-    """A socket at an address, connected to another one."""
+    """Returns a socket at an address, connected to another one."""
     s = Sock(here, timeout)
     s.connect(*there)
     return s
 
 
 def transfer(cookie, remote, areas, flags, token=0):
-    """A control message that asks for a write (flag READWRITE) or a read. `remote` and each of `areas`: address and
-    bytes. The result must live until it is sent."""
+    """Returns a control message for a write (flag READWRITE) or a read, and the list that it points
+    to.
+
+    `remote` and each of `areas` are address and bytes. The result must live until it is sent.
+    """
     local = b"".join(struct.pack("=QQ", *area) for area in areas)
     place = ctypes.create_string_buffer(local, len(local))
     raw = struct.pack("=QQQQQQQ", cookie, *remote, ctypes.addressof(place), len(areas), flags, token)
@@ -76,13 +80,14 @@ def transfer(cookie, remote, areas, flags, token=0):
 
 
 def atomic(kind, cookie, local, remote, numbers, flags, token=0):
-    """A control message that asks for an atomic operation."""
+    """Returns a control message for an atomic operation."""
     numbers = list(numbers) + [0] * (4 - len(numbers))
     return SOL_RDS, kind, struct.pack("=QQQQQQQQQ", cookie, local, remote, *numbers, flags, token)
 
 
 def uek_atomic(kind, cookie, local, remote, value, compare, flags, token=0):
-    """The same, as programs for Oracle's kernel have it."""
+    """Returns a control message for an atomic operation, as programs for Oracle's kernel have it.
+    """
     return SOL_RDS, kind, struct.pack("=QQQQQQQ", cookie, local, remote, value, compare, flags, token)
 
 
@@ -91,14 +96,14 @@ def send(sock, payload, *controls, flags=0):
 
 
 def receive(sock, size=1 << 20):
-    """A message and its control messages by kind; ETIMEDOUT if none comes."""
+    """Returns a message and its control messages by kind. Fails with ETIMEDOUT if none arrives."""
     data, controls, flags, _ = sock.sock.recvmsg(size, 1024)
     assert not flags & socket.MSG_CTRUNC, "there are more control messages"
     return data, [(kind, raw) for level, kind, raw in controls if level == SOL_RDS]
 
 
 def settle(sock):
-    """Waits until all that was sent is acknowledged: a socket that is closed before takes it along."""
+    """Waits until all that was sent is acknowledged: closing the socket earlier would cancel it."""
     host, port = sock.name()[:2]
     mine = socket.inet_aton(host), struct.pack("!H", port)
     # RDS_INFO_SEND_MESSAGES and RDS_INFO_RETRANS_MESSAGES.
@@ -107,7 +112,7 @@ def settle(sock):
 
 
 def ends(sock):
-    """(token, status) of operations that have ended, one or more."""
+    """Returns (token, status) of operations that have ended, one or more."""
     data, controls = receive(sock)
     assert data == b"" and controls, f"{data!r} {controls}"
     found = []
@@ -119,13 +124,13 @@ def ends(sock):
 
 
 def status(sock):
-    """(token, status) of the operation that has ended."""
+    """Returns (token, status) of the operation that has ended."""
     found, = ends(sock)
     return found
 
 
 def pins():
-    """Pages that are pinned for now."""
+    """Returns the number of pages that are pinned now."""
     with open("/proc/sys/vm/stat_refresh", "w", encoding="ascii") as f:
         f.write("1")
     with open("/proc/vmstat", encoding="ascii") as f:
@@ -134,7 +139,8 @@ def pins():
 
 
 def unpinned(count, own=None):
-    """Waits until so many pages are pinned, and so much of this program's memory is charged, if that is given."""
+    """Waits until `count` pages are pinned, and `own` KiB of this program's memory are charged, if
+    given."""
     end = time.monotonic() + 60
     while pins() != count or own not in (None, charged()):
         if time.monotonic() > end:
@@ -143,13 +149,17 @@ def unpinned(count, own=None):
 
 
 def charged():
-    """What of this program's memory is pinned, as the limit of locked memory counts, in KiB."""
+    """Returns how many KiB of this program's memory are pinned, as the limit of locked memory
+    counts."""
     with open("/proc/self/status", encoding="ascii") as f:
         return next(int(line.split()[1]) for line in f if line.startswith("VmPin:"))
 
 
 class Pair:
-    """A socket that operates, one that is operated on, memory of both, and nothing pinned or charged in the end."""
+    """A socket that operates, its peer, and memory of both.
+
+    At the end nothing may be pinned or charged.
+    """
 
     def __init__(self, pages=300):
         self.pins, self.charged = pins(), charged()

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""rdma_end.py owner|user HERE THERE ROUNDS [insist [unheard]] [most]: operations between two nodes. The owner sends cookies
-of its memory; the user writes there and reads what it finds, and says when it has. If it insists, it does again what ended
-with a connection; that is not told of a write if it is unheard, so it looks. Operations are on as many bytes and pieces of
-local memory as there may be, or on one piece of SIZE bytes."""
+"""rdma_end.py owner|user HERE THERE ROUNDS [insist [unheard]] [most]: operations between two nodes.
+
+The owner sends cookies of its memory. The user writes there and reads what it finds, and sends a
+message after each. With "insist" the user repeats operations that ended with a connection. With
+"unheard" the end of a connection is not reported for writes, so the user reads the memory to check.
+
+With "most", operations are on the largest number of bytes and pieces of local memory, otherwise on
+one piece of SIZE bytes.
+"""
 
 import errno
 import itertools
@@ -25,18 +30,21 @@ def pattern(seed, size):
 
 
 def memory_for(sock, size):
-    """For what is used, what is looked at, and a cookie."""
+    """Returns memory for the data, for a check, and for a cookie."""
     return Memory(sock, 4 * size // mmap.PAGESIZE + 11)
 
 
 def cut(address, size, pieces):
-    """Pieces of memory, one behind the other."""
+    """Returns pieces of memory, one behind the other."""
     each = size // pieces
     return [(address + i * each, each) for i in range(pieces)]
 
 
 def offer(sock, memory, at, size):
-    """Sends a cookie of memory that is registered for that. C asks to try again while there is no connection."""
+    """Sends a cookie of memory that the message registers.
+
+    C RDS fails with EAGAIN while there is no connection.
+    """
     while True:
         args = (rdma.SOL_RDS, MAP, struct.pack("=QQQQ", memory.base + at, size, memory.base + 4 * size, READWRITE))
         try:
@@ -67,7 +75,8 @@ def own(sock, rounds, size):
 
 
 class Inbox:
-    """What a socket has received: messages in order, and ends of operations, which may be late."""
+    """Contents of a socket: messages in order, and notifications of operations, which may be late.
+    """
 
     def __init__(self, sock):
         self.sock, self.messages, self.ends = sock, [], {}
@@ -104,14 +113,14 @@ def use(sock, rounds, size, pieces, insist, unheard):
         cookie, = struct.unpack("=Q", raw)
 
         def operate(flags, message, at=7):
-            """The message goes with the operation, or behind it, when that has ended well."""
+            """Makes an operation. The message goes with it, or follows when it has succeeded."""
             while True:
                 token = next(tokens)
                 control, _place = rdma.transfer(cookie, (0, size), cut(memory.base + at, size, pieces),
                                                 flags | NOTIFY_ME, token)
                 rdma.send(sock, b"" if insist else message, control)
                 how = inbox.end(token)
-                # The one that the device gave up has an error of its own.
+                # An operation that the device abandoned has an error of its own.
                 if not (insist and how in (rdma.DROPPED, rdma.OTHER_ERROR)):
                     break
             assert how == rdma.SUCCESS, f"{number}: {inbox.ends}"
@@ -142,7 +151,7 @@ if __name__ == "__main__":
     size, pieces = (MOST, PIECES) if "most" in how else (SIZE, 1)
     end = rdma.connected((here, PORT), (there, PORT), 120)
     if role == "user":
-        # C registers nothing without a connection.
+        # C RDS registers nothing without a connection.
         rdma.send(end, b"")
         use(end, int(rounds), size, pieces, "insist" in how, "unheard" in how)
     else:

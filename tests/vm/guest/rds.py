@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What Python's socket module lacks for AF_RDS: IPv6, raw addresses, information records."""
+"""Additions to Python's socket module for AF_RDS: IPv6, raw addresses, information records."""
 
 import ctypes
 import errno
@@ -26,7 +26,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def call(name, *args):
-    """A libc function with C's return value; -1 raises OSError."""
+    """Calls a libc function and returns C's return value. -1 raises OSError."""
     result = getattr(libc, name)(*args)
     if result < 0:
         number = ctypes.get_errno()
@@ -35,7 +35,7 @@ def call(name, *args):
 
 
 def sockaddr(host, port, scope=0):
-    """struct sockaddr_in or sockaddr_in6 as bytes."""
+    """Returns struct sockaddr_in or sockaddr_in6 as bytes."""
     if ":" in host:
         return struct.pack("=HHI16sI", socket.AF_INET6, socket.htons(port), 0,
                            socket.inet_pton(socket.AF_INET6, host), scope)
@@ -43,7 +43,7 @@ def sockaddr(host, port, scope=0):
 
 
 def parse(raw):
-    """(host, port) of a struct sockaddr, or "unspec"."""
+    """Returns (host, port) of a struct sockaddr, or "unspec"."""
     family = struct.unpack_from("=H", raw)[0]
     port = struct.unpack_from("!H", raw, 2)[0]
     if family == socket.AF_INET:
@@ -54,7 +54,7 @@ def parse(raw):
 
 
 def scope(raw):
-    """The scope id of a struct sockaddr_in6."""
+    """Returns the scope id of a struct sockaddr_in6."""
     return struct.unpack_from("=I", raw, 24)[0]
 
 
@@ -63,7 +63,7 @@ class Sock:
 
     def __init__(self, address=None, timeout=None):
         self.sock = socket.socket(socket.AF_RDS, socket.SOCK_SEQPACKET, 0)
-        # A timeout of Python's own would make the descriptor nonblocking.
+        # A timeout of Python itself would make the descriptor nonblocking.
         if timeout is not None:
             for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                 whole = int(timeout)
@@ -103,7 +103,7 @@ class Sock:
         return parse(self._name("getsockname")[0])
 
     def scopes(self):
-        """Those of its own name and of its peer's."""
+        """Returns the scopes of the socket's name and of its peer's."""
         return [scope(self._name(x)[0]) for x in ("getsockname", "getpeername")]
 
     def name_size(self):
@@ -118,12 +118,12 @@ class Sock:
                     len(raw) if raw else 0)
 
     def recv(self, size=MAX_MESSAGE, flags=0):
-        """(data, sender)"""
+        """Returns (data, sender)."""
         data, raw = self.recv_raw(size, flags)
         return data, parse(raw)
 
     def recv_raw(self, size=MAX_MESSAGE, flags=0):
-        """(data, struct sockaddr)"""
+        """Returns (data, struct sockaddr)."""
         data = ctypes.create_string_buffer(max(size, 1))
         raw = ctypes.create_string_buffer(128)
         length = ctypes.c_uint32(128)
@@ -155,7 +155,7 @@ class Sock:
 
 
 class BadMemory:
-    """A buffer that is not there."""
+    """A buffer at an invalid address."""
 
     def __init__(self, size):
         self.size, self._as_parameter_ = size, ctypes.c_void_p(8)
@@ -165,14 +165,17 @@ class BadMemory:
 
 
 def msghdr(name, name_size, data, size, control, room):
-    """(struct msghdr, what must live as long). `name` and `data` are buffers, `control` is an address."""
+    """Returns (struct msghdr, buffer that must live as long).
+
+    `name` and `data` are buffers, `control` is an address.
+    """
     iov = ctypes.create_string_buffer(struct.pack("=QQ", ctypes.addressof(data), size))
     return ctypes.create_string_buffer(struct.pack(
         "=QI4xQQQQi4x", ctypes.addressof(name) if name else 0, name_size, ctypes.addressof(iov), 1, control, room, 0)), iov
 
 
 def controls(raw):
-    """[(level, type, data of a control message)]"""
+    """Returns [(level, type, data of a control message)]."""
     found = []
     while len(raw) >= 16:
         length, level, kind = struct.unpack_from("=Qii", raw)
@@ -182,8 +185,10 @@ def controls(raw):
 
 
 def recvmsg(sock, size, room, flags=0, control=None):
-    """(data, [(level, type, data of a control message)], flags), with room for control messages at any
-    address."""
+    """Returns (data, [(level, type, data of a control message)], flags).
+
+    The room for control messages may be at any address.
+    """
     data, memory = ctypes.create_string_buffer(max(size, 1)), ctypes.create_string_buffer(max(room, 1))
     header, _iov = msghdr(None, 0, data, size, control or ctypes.addressof(memory), room)
     count = call("recvmsg", sock.fileno(), header, flags)
@@ -200,7 +205,7 @@ def sendmsg(sock, data, to, control):
 
 
 def read_numbered(sock, count, size):
-    """Reads messages of `size` bytes that begin with their numbers; all have to come, in order."""
+    """Reads messages of `size` bytes that begin with their numbers. All must arrive, in order."""
     for i in range(count):
         data, _ = sock.recv()
         number = struct.unpack_from("=I", data)[0]
@@ -209,7 +214,10 @@ def read_numbered(sock, count, size):
 
 
 def info(option):
-    """The records of one RDS_INFO_* option, each as bytes; None if there is no such option."""
+    """Returns the records of one RDS_INFO_* option, each as bytes.
+
+    None if there is no such option.
+    """
     with Sock() as s:
         size = ctypes.c_uint32(0)
         buffer = None
@@ -227,7 +235,7 @@ def info(option):
 
 
 def counters():
-    """The counters of this node by their names."""
+    """Returns the counters of this node by their names."""
     pairs = (struct.unpack("=32sQ", raw) for raw in info(RDS_INFO_COUNTERS))
     return {name.rstrip(b"\0").decode(): value for name, value in pairs}
 
@@ -238,7 +246,7 @@ RESTING = 0x80
 
 
 def connections():
-    """The connections of this node, or None if the kernel does not tell."""
+    """Returns the connections of this node, or None if the kernel does not report them."""
     found = []
     four, six = info(RDS_INFO_CONNECTIONS), info(RDS6_INFO_CONNECTIONS)
     if four is None and six is None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""readers.py HOST: processes that wait for messages at one socket, and who of them is woken."""
+"""readers.py HOST: processes that wait for messages at one socket, and the order in which they are
+woken."""
 
 import contextlib
 import ctypes
@@ -16,7 +17,7 @@ COUNT = 16
 
 
 class Waiting:
-    """A process that makes one call and says what came of it."""
+    """A process that makes one call and reports the result."""
 
     def __init__(self, call):
         self.told, mine = os.pipe()
@@ -30,7 +31,7 @@ class Waiting:
         self.switches = -1
 
         def is_still():
-            # It counts a moment after it has begun to wait.
+            # The switch is counted slightly after the process begins to wait.
             before, self.switches = self.switches, self.seen()
             return before == self.switches
 
@@ -47,12 +48,15 @@ class Waiting:
         return int(self._look("status").split("voluntary_ctxt_switches:")[1].split()[0])
 
     def woken(self):
-        """How often since it began to wait. Only while it waits."""
+        """Returns how often the process was woken since it began to wait.
+
+        Valid only while it waits.
+        """
         need(self.waits(), "it does not wait any more")
         return self.seen() - self.switches
 
     def end(self):
-        """What it says."""
+        """Returns the result of the call."""
         with open(self.told, "rb") as f:
             text = f.read()
         need((status := self._wait()) == 0, f"it ended with {status}")
@@ -70,7 +74,7 @@ class Waiting:
 
 @contextlib.contextmanager
 def readers(*calls):
-    """In the order in which they came to wait."""
+    """Yields processes in the order in which they began to wait."""
     found = []
     try:
         for what in calls:
@@ -100,7 +104,7 @@ def all_at_once(host):
 
 
 def left(host):
-    """Whoever was woken and has left the message wakes the next one."""
+    """A reader that was woken and has left the message wakes the next one."""
     with Sock((host, 0)) as r, Sock((host, 0)) as s:
         def look():
             return r.recv(100, socket.MSG_PEEK)[0]
@@ -115,7 +119,7 @@ def left(host):
 
 
 def gone(host):
-    """Who was stopped or killed waits no more."""
+    """A reader that was killed does not wait any more."""
     with Sock((host, 0)) as r, Sock((host, 0)) as s, readers(*[lambda: r.recv()[0]] * 3) as found:
         found[0].kill()
         s.send(b"text", r.name())
@@ -124,7 +128,7 @@ def gone(host):
 
 
 def sender(host):
-    """Who waits for room is not woken by messages, nor who waits for messages by room."""
+    """Messages do not wake a sender that waits for room, and room does not wake readers."""
     with Sock((host, 0)) as full, Sock((host, 0)) as s, Sock((host, 0)) as both:
         full.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         count = 0
@@ -138,7 +142,7 @@ def sender(host):
             for _ in range(count):
                 full.recv()
             need((got := writer.end()) == b"4", f"{got} bytes were sent")
-            # Room is news, for those who asked to know.
+            # Room is an event for readers that asked for it.
             eventually("the reader waits again", reading[1].waits)
 
 

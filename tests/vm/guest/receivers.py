@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""receivers.py: a sender outlives receivers whose congestion it has met. Prints how many sockets more the kernel has
-then than before."""
+"""receivers.py: a sender outlives receivers that were congested.
+
+Prints how many more sockets the kernel has at the end.
+"""
 
 import socket
 import sys
@@ -17,7 +19,7 @@ def sockets():
 
 
 def meet(s):
-    """A receiver that is full."""
+    """Sends to a receiver until it is full."""
     with Sock((LOOP, 0)) as r:
         r.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         while (told := outcome(s.send, b"", r.name(), socket.MSG_DONTWAIT)) == 0:

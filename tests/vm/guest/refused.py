@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""refused.py ATOMICS CASE...: operations that cannot be, as this node or the peer says, on one machine. ATOMICS is 1 if the
-devices have atomic operations."""
+"""refused.py ATOMICS CASE...: operations that this node or the peer refuses, on one machine.
+
+ATOMICS is 1 if the devices have atomic operations.
+"""
 
 import select
 import socket
@@ -16,7 +18,7 @@ PAGE, RECVERR = 4096, 5
 
 
 def bad_arguments():
-    """What cannot be is refused, and leaves nothing."""
+    """Invalid operations are refused, and leave nothing."""
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)
         base = p.ours.base
@@ -45,7 +47,7 @@ def bad_arguments():
         add = rdma.atomic(rdma.FETCH_ADD, cookie, base, 0, [1], 0)
         dest = rdma.SOL_RDS, rdma.DEST, struct.pack("=Q", p.ours.register(0, PAGE))
         fresh = rdma.SOL_RDS, rdma.MAP, struct.pack("=QQQQ", base, PAGE, 0, READWRITE)
-        # What was pinned for those that were refused goes in a moment.
+        # Memory that was pinned for refused operations is released soon.
         p.ours.free(0)
         pins = rdma.pins()
         for pair in ((control, control), (control, add), (add, control), (add, add), (dest, dest), (dest, fresh),
@@ -69,7 +71,7 @@ def bad_arguments():
 
 
 def shorter():
-    """Less local memory than the program says that there is of the peer is no mistake: so much is written, or read."""
+    """Less local memory than remote bytes is no error: only this much is written, or read."""
     ours, theirs = b"o" * 200, b"t" * 200
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)
@@ -84,7 +86,7 @@ def shorter():
 
 
 def bad_keys():
-    """Who has a bad key is told; all else arrives, in order and once."""
+    """Operations with a bad key are reported, and all else arrives, in order and once."""
     with Pair(4) as p, rdma.connected((IB[0], 4003), B) as other:
         cookie = p.theirs.register(0, PAGE)
         sent = 0
@@ -93,7 +95,8 @@ def bad_keys():
             for _ in range(20):
                 rdma.send(other, b"%d" % sent)
                 sent += 1
-            # It is dropped if the connection that the one before has ended is not what it will be.
+            # An operation is dropped if it is lost with the connection that the one before has
+            # ended.
             for _ in range(10):
                 operate(b"never", key, [(0, length)], number)
                 rdma.send(other, b"%d" % sent)
@@ -113,7 +116,11 @@ def bad_keys():
 
 
 def silent_bad_keys():
-    """Who has a bad key is told so without a message, too, if the program has asked; and the next one is sent anew."""
+    """An operation with a bad key and without a message is reported, too, if the program asks for
+    it.
+
+    The next one is sent again.
+    """
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)
         for number in range(0, 12, 2):
@@ -134,7 +141,8 @@ def silent_bad_keys():
 
 
 def untold():
-    """That an operation fails is told to programs that did not ask only by calls that have room for it."""
+    """Failures are reported to programs that did not ask for them only by calls that have room for
+    it."""
     with Pair(4) as p:
         def fail(token):
             p.transfer(b"never", 0x12345600, (0, 10), [(0, 10)], READWRITE, token)
@@ -149,11 +157,11 @@ def untold():
         eventually("the end", looked)
         need(not poll(), "poll tells of it")
         need(outcome(p.a.sock.recv, 10, socket.MSG_DONTWAIT) == "EAGAIN", "a call without room tells of it")
-        # One that waits does so until there is a message.
+        # A call that waits without room does so until there is a message.
         rdma.send(p.b, b"heard")
         need(p.a.sock.recv(10) == b"heard", "the message")
         need(rdma.status(p.a)[0] == 77, "the end")
-        # One that waits with room is told of it when it comes.
+        # A call that waits with room returns when the notification arrives.
         fail(78)
         need(rdma.status(p.a)[0] == 78, "the end")
         p.a.set_raw(RECVERR, struct.pack("=i", 1))

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""region.py ADDRESS: registers a page by way of an address, and gives it back. The first region makes a queue pair."""
+"""region.py ADDRESS: registers a page on the device of an address, and frees it.
+
+The first region of a device creates a queue pair.
+"""
 
 import sys
 

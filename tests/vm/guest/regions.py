@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""regions.py CASE: regions of two devices, of devices that fail, and of operations that do not end well, on one machine.
+"""regions.py CASE: regions of two devices, of devices that fail, and of operations that fail, on
+one machine.
 
-For faults the kernel's fault injection has to be for this module only."""
+For faults the fault injection of the kernel has to be limited to this module.
+"""
 
 import contextlib
 import ctypes
@@ -24,7 +26,7 @@ from statuses import connect, wire
 PAGE = 4096
 DEVICES = ("rdsx0", "rdsx1")
 SETRESUID = 117
-# With no address left, a network device loses its routes.
+# A network device that has no address loses its routes.
 OTHER = "10.9.0.101/32"
 
 
@@ -34,7 +36,7 @@ def devices(*what):
 
 @contextlib.contextmanager
 def failing(device, **faults):
-    """A device fails in these ways, so many times each."""
+    """Makes a device fail in these ways, each a number of times."""
     knob("device", next(x["ifindex"] for x in devices("dev") if x["ifname"] == device))
     for name, times in faults.items():
         knob(f"{name}/times", times)
@@ -49,8 +51,11 @@ def failing(device, **faults):
 
 @contextlib.contextmanager
 def silent_device(p, made=READWRITE, freed=INVALIDATE):
-    """The device of p.a does not say that it has ended a region, and a program waits for that: it was made, or is freed, with
-    INVALIDATE. Yields what has happened so far, the end of that last."""
+    """Makes the device of p.a not report the end of a region, for which a program waits.
+
+    The region was registered with INVALIDATE, or is freed with it. Yields the list of events, of
+    which "ended" must be the last.
+    """
     order = []
     cookie = p.ours.register(0, PAGE, made)
 
@@ -64,7 +69,7 @@ def silent_device(p, made=READWRITE, freed=INVALIDATE):
         try:
             eventually("the device is asked", lambda: knob("lose_registration/times") < 100)
             yield order
-            # Two that have waited for the same thing go on at the same time.
+            # Two threads that have waited for the same event continue at the same time.
             waiting.join(0.5)
         finally:
             still = waiting.is_alive()
@@ -73,12 +78,12 @@ def silent_device(p, made=READWRITE, freed=INVALIDATE):
 
 
 def own_euid(uid):
-    """Of this thread: the C library's function waits for all threads."""
+    """Sets the user of this thread. The function of the C library waits for all threads."""
     call("syscall", SETRESUID, ctypes.c_long(-1), ctypes.c_long(uid), ctypes.c_long(-1))
 
 
 def apart():
-    """Who uses another device does not wait for it."""
+    """A program that uses another device does not wait."""
     with Pair(8) as p:
         before = p.theirs.register(0, PAGE)
         # One by one: the device is silent for a few seconds only, and the machine may be slow.
@@ -100,7 +105,10 @@ def apart():
 
 
 def closed():
-    """A socket with regions there is closed, and its pages are given back when the device cannot use them any more."""
+    """A socket with regions of the silent device is closed.
+
+    Its pages are released when the device cannot use them any more.
+    """
     with Pair(8) as p:
         other = rdma.connected((IB[0], 4003), B)
         theirs = rdma.Memory(other, 4)
@@ -109,14 +117,14 @@ def closed():
         with silent_device(p) as order:
             other.sock.close()
             order.append("closed")
-            # The page that is being waited for, too.
+            # The page of the pending region is pinned, too.
             held = rdma.pins() - pins
             need(held == 4 or "ended" in order, f"{held} pages are pinned")
         unpinned(pins)
 
 
 def kept():
-    """The device does not end a region: the pages stay pinned, and all else goes on."""
+    """The device does not end a region: its pages stay pinned, and all else continues."""
     p = Pair()
     p.ours.scatter()
     # Within a MiB, so that it is one region.
@@ -129,9 +137,9 @@ def kept():
         p.ours.free(mine, INVALIDATE)
     need(counters()["ib_mr_kept"] == 1, "it is not counted")
     need(rdma.pins() == pins, "the page is not pinned any more")
-    # What an operation of this node's takes from: its program is told all the same.
+    # Source memory of an operation of this node: its program is notified nevertheless.
     with failing(DEVICES[0], fail_dereg_mr=1):
-        # It is registered, and then its end gets lost.
+        # The registration is complete; the completion of its end is lost.
         knob("lose_registration/times", 1)
         knob("lose_registration/space", 2)
         knob("lose_registration/probability", 100)
@@ -151,15 +159,18 @@ def kept():
 
 
 def refused():
-    """The device refuses frames that are posted together with an operation behind them, or the operation. In the first
-    case all is done on the next connection; in the second all but the operation, on this one."""
+    """The device refuses one of several work requests that are posted together.
+
+    If it refuses a frame, all are done on the next connection. If it refuses the operation behind
+    the frames, the others are done on this connection.
+    """
     with Pair(8) as p:
         cookie = p.theirs.register(0, PAGE)
         for number in range(1, 7):
             reset(*IB)
             knob("fail_post/space", number)
             with failing(DEVICES[0], fail_post=1):
-                # They wait for a connection, all of them.
+                # All of them wait for a connection.
                 for data in (b"first", b"second"):
                     rdma.send(p.a, data)
                 p.write(b"third", cookie, [(0, 100)], number)
@@ -172,10 +183,12 @@ def refused():
 
 
 def full():
-    """A device that can have no more regions gives up those that are kept for later, whatever their size, and uses those
-    that have just been freed."""
+    """A device that cannot have more regions frees those in the free list, whatever their size.
+
+    It also reuses those that have just been freed.
+    """
     sizes = [PAGE, 30 * PAGE]
-    # One more than are kept of a size.
+    # One more than the free list keeps of a size.
     count = 65
     with Pair(30) as p:
         for wanted, other in (sizes, sizes[::-1]):
@@ -200,7 +213,7 @@ def ip(*what):
 
 @contextlib.contextmanager
 def address_moved():
-    """The first address is with the other device for a while."""
+    """Moves the first address to the other device for a while."""
     ip("addr", "add", OTHER, "dev", "rdsv0")
     ip("addr", "del", f"{IB[0]}/32", "dev", "rdsv0")
     ip("addr", "add", f"{IB[0]}/32", "dev", "rdsv1")
@@ -213,7 +226,7 @@ def address_moved():
 
 
 def soon(function, *args):
-    """What a call returns that fails until the address is there."""
+    """Returns the result of a call that fails until the address exists."""
     end = time.monotonic() + 60
     while isinstance(told := outcome(function, *args), str) and told in ("ENODEV", "EADDRNOTAVAIL"):
         need(time.monotonic() < end, told)
@@ -222,10 +235,12 @@ def soon(function, *args):
 
 
 def same_key():
-    """A key that two devices have given: each region goes by itself. Soft-RoCE numbers its regions; eight bits of a key
-    change each time."""
+    """Two devices have given the same key: each region is freed by itself.
+
+    Soft-RoCE numbers its regions, and eight bits of a key change each time.
+    """
     with Pair(8) as p:
-        # The second one if the first region of the other device does not get the key of the first.
+        # Two, as the first region of the other device may not get the key of the first one.
         first = [p.ours.register(0, PAGE, READWRITE | USE_ONCE) for _ in range(2)]
         with address_moved():
             for _ in range(600):
@@ -236,9 +251,9 @@ def same_key():
                 p.ours.free(cookie, INVALIDATE)
             else:
                 raise AssertionError(f"there was none of {first}")
-            # An operation would be lost with the connection that there was before.
+            # An operation would be lost with the previous connection.
             connect(p)
-            # A peer has used the one that it could.
+            # A peer reports the use of the region that it could use.
             control, _place = rdma.transfer(cookie, (0, 10), [(p.theirs.base, 10)], READWRITE)
             rdma.send(p.b, b"used", control)
             need(rdma.receive(p.a)[0] == b"used", "the message")
@@ -249,18 +264,18 @@ def same_key():
 
 
 def regions(device):
-    """The numbers of a device's regions."""
+    """Returns the numbers of a device's regions."""
     return {x["mrn"] for x in devices("res", "show", "mr") if x["ifname"] == device}
 
 
 def interrupted():
-    """A read that does not end well on iWARP: its region is not used again."""
+    """The region of a read that fails on iWARP is not used again."""
     size = 1 << 20
     with Pair(300) as p:
         p.theirs.register(0, PAGE)
         theirs = p.theirs.register(0, size)
         connect(p)
-        # A good one leaves its region to be used again.
+        # A read that succeeds leaves its region for reuse.
         p.read(b"", theirs, [(0, size)], 1, SILENT)
         need(rdma.status(p.a) == (1, rdma.SUCCESS), "the first read")
         spare = regions(DEVICES[0])
@@ -274,7 +289,7 @@ def interrupted():
 
 
 def unsent(address):
-    """The most bytes that a TCP socket at an address has to send."""
+    """Returns the largest number of bytes that a TCP socket at an address has to send."""
     local = f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}:"
     with open("/proc/net/tcp", encoding="ascii") as f:
         rows = [line.split() for line in f.readlines()[1:]]
@@ -282,15 +297,17 @@ def unsent(address):
 
 
 def answered():
-    """A read from a region that is given back while iWARP answers: it brings nothing of the next region, and the memory is
-    kept until then."""
+    """A region is freed while iWARP answers a read from it.
+
+    The answer has no bytes of the next region, and the memory is kept until then.
+    """
     size = 1 << 20
     with Pair(600) as p:
         p.theirs.pages[:size] = b"x" * size
         p.theirs.pages[size:2 * size] = b"m" * size
         cookie = p.theirs.register(0, size)
         connect(p)
-        # Without the wire there is no way to register the first memory.
+        # The first registration needs the link, which loses all packets later.
         p.read(b"", cookie, [(0, PAGE)], 1, SILENT)
         need(rdma.status(p.a) == (1, rdma.SUCCESS), "the first read")
         unpinned(pins := p.pins + size // PAGE)
@@ -299,9 +316,9 @@ def answered():
             eventually("an answer waits", lambda: unsent(IB[1]) > 4 * PAGE)
             p.theirs.free(cookie, INVALIDATE)
             marked = p.theirs.register(size, size)
-            # The memory that the read brings to, and the next region.
+            # In addition to the freed region: the target of the read, and the next region.
             need(rdma.pins() == pins + 2 * size // PAGE, "what is answered from is not pinned any more")
-        # It may take several answers, and the next one is refused.
+        # The read may take several answers, and the next one is refused.
         found = rdma.status(p.a)
         need(found in ((2, rdma.SUCCESS), (2, rdma.DROPPED), (2, rdma.REMOTE_ERROR)), f"the read: {found}")
         got = set(p.ours.pages[:size])

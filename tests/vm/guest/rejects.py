@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
-"""rejects.py LIBRARY ATTACK: as rogue.py, but the peer writes the rejections of the InfiniBand CM itself (roce.py): with
-any reason, at any time, and with rubbish beside it. In between it is an ordinary peer, over verbs.
+"""rejects.py LIBRARY ATTACK: the rogue peer of rogue.py writes the rejections of the InfiniBand CM
+itself (roce.py).
 
-The CM of Linux 7.2 finds what a rejection is for by the numbers of both ends. If it says that it is of a REQ, it is for
-what has not been answered. With reason 4, a timeout, the number of the sender and the GUID in the additional information
-count, so it is for what has been answered. Of that it ends all, also a connection that is up."""
+They have any reason, come at any time, and contain rubbish. In between it is an ordinary peer, over
+verbs.
+
+The CM of Linux 7.2 finds the request of a rejection by the numbers of both ends. A rejection of a
+REQ matches only if the REQ has not been answered. With reason 4, a timeout, the number of the
+sender and the GUID in the additional information are used instead, so it matches what has been
+answered. The CM ends all such attempts, and also a connection that is up.
+"""
 
 import contextlib
 import random
@@ -39,12 +44,15 @@ def ip(lines):
 
 
 def some_number():
-    """For a queue pair that does not exist, or a connection."""
+    """Returns a number for a queue pair that does not exist, or for a connection."""
     return rng.randrange(1 << 23, 1 << 24)
 
 
 def reject(source, local, remote, rejected, reason, guid=None):
-    """Tells the node, with rubbish where there is room for it. `guid` is what a timeout names."""
+    """Sends a rejection to the node, with rubbish where there is room for it.
+
+    `guid` is what a timeout names.
+    """
     ari = rng.randbytes(72) if guid is None else guid + rng.randbytes(64)
     roce.send_cm(source, NODE, roce.rejection(local, remote, rejected, reason, rng.randrange(128), ari,
                                               rng.randbytes(148)))
@@ -52,10 +60,12 @@ def reject(source, local, remote, rejected, reason, guid=None):
 
 @contextlib.contextmanager
 def unserved(home, sources, hardware):
-    """Nobody answers what the node sends to these addresses: they are the rogue's, but there is no way to them. `hardware`
-    is their hardware address."""
+    """Yields while nothing answers packets of the node to these addresses.
+
+    They are the rogue's, but have no route. `hardware` is their hardware address.
+    """
     def neighbours(state):
-        # Nor to a question for the hardware address.
+        # Queries for the hardware address get no answer either.
         with home.at_home():
             ip(f"neigh replace {x} lladdr {hardware} nud {state} dev rog0" for x in sources)
 
@@ -67,26 +77,29 @@ def unserved(home, sources, hardware):
     try:
         yield
     finally:
-        # The first address of the network is what the kernel had there, too.
+        # The kernel, too, had the first address of the network here.
         routes("add", f"src {MINE[0]}")
         neighbours("reachable")
 
 
 class Refused:
-    """The node's requests for a connection with one address, each with the reason for which it was rejected: the next of
-    a list, and none when that is at its end."""
+    """The node's requests for a connection with one address, and the reasons of their rejections.
+
+    The reasons are those of a list. When it is at its end the request is not rejected.
+    """
 
     def __init__(self, source, reasons):
         self.source, self.reasons = source, list(reasons)
         self.answers = {}
 
     def proposed(self):
-        """What the node has to propose next: only the peer's own rejections count (protocol.md)."""
+        """Returns what the node has to propose next: only the peer's own rejections count
+        (protocol.md)."""
         refusals = list(self.answers.values()).count(BY_PEER)
         return (3, 1) if refusals % 3 == 2 else (4, 1)
 
     def answer(self, request):
-        """Also if it comes again, as the answer may have been lost."""
+        """Rejects the request, also if it is repeated, because the rejection may have been lost."""
         number = request.local
         if number not in self.answers:
             private = request.fields[roce.REQ_HEAD:]
@@ -98,17 +111,17 @@ class Refused:
             return
         reject(self.source, some_number(), number, OF_REQ, reason)
         if reason != TIMEOUT:
-            # One for a request that is over.
+            # A rejection of a request that has ended.
             reject(self.source, some_number(), number, OF_REQ, BY_PEER)
 
 
 def every(home, _number):
-    """Each request of the node is rejected, until each reason was used. Then its messages arrive."""
+    """Rejects each request of the node until each reason was used. Then its messages arrive."""
     sources = MINE[:5]
     wanted = [struct.pack("=I", i) + attacks.TEXT for i in range(3)]
 
     def take(all_refused, wire, seconds):
-        """Answers the next request, and tells whether there was any message."""
+        """Answers the next request. Returns true if any message has arrived."""
         found = wire.next(seconds)
         if found is not None and found.kind == roce.REQ:
             for refused in all_refused:
@@ -123,7 +136,7 @@ def every(home, _number):
         def counted(now):
             while take(all_refused, wire, 0):
                 pass
-            # The last of each is not answered.
+            # The last request of each is not answered.
             return now[FAILED] - before[FAILED] == sum(len(x.answers) - 1 for x in all_refused)
 
         home.wait_for("a failed attempt for each request", counted)
@@ -140,7 +153,7 @@ def every(home, _number):
                 need(p.found == [(x, 0) for x in wanted], f"{p.found} came")
 
     def play():
-        # Two rejections of the peer's own, so that one that does not count as it should shows in the next proposal.
+        # Two rejections of the peer itself, so that a wrong count shows in the next proposal.
         all_refused = [Refused(x, [BY_PEER, BY_PEER, *REASONS[i::len(sources)]]) for i, x in enumerate(sources)]
         with home.at_home():
             sock = Sock((NODE, 0))
@@ -153,8 +166,8 @@ def every(home, _number):
                             for text in wanted:
                                 sock.send(text, (source, PORT))
                     reject_all(all_refused, wire, before)
-                # All that was asked so far, to some of which the kernel may have been faster to say so: who listens from
-                # now on gets requests that the node waits for.
+                # All requests so far. The kernel may have rejected some of them earlier. Later
+                # listeners get only requests for which the node waits.
                 left = [(x.source, list(x.answers)[-1]) for x in all_refused]
                 while (found := wire.next(0)) is not None:
                     if found.kind == roce.REQ and found.target in sources:
@@ -170,19 +183,20 @@ def every(home, _number):
 
 
 def late(home, _number):
-    """Rejections of what was answered already, or was never asked."""
+    """Rejects requests that were answered already, or were never made."""
     source = MINE[5]
     with open("/sys/class/infiniband/rogx1/node_guid", encoding="ascii") as f:
         own_guid = bytes.fromhex(f.read().strip().replace(":", ""))
 
     def accepted(p, wire):
-        """The numbers of both ends, as the answer of `p`, or to it, has them: (the rogue's, the node's)."""
+        """Connects, and returns the numbers of both ends from the REP: (the rogue's, the node's).
+        """
         p.open(fragment=0)
         answer = wire.await_message(roce.REP, NODE, source)
         return answer.remote, answer.local
 
     def strangers():
-        """Nothing happens: they are for no connection of the node's."""
+        """Rejections that belong to no connection of the node change nothing."""
         with Wire(WIRE) as wire, Peer(source, NODE) as p:
             ours, theirs = accepted(p, wire)
             need(p.ping(), "no traffic")
@@ -200,7 +214,7 @@ def late(home, _number):
             p.settle()
 
     def up(reason):
-        """The node connects anew, and sends again what was not acknowledged."""
+        """The node connects again, and repeats what was not acknowledged."""
         with contextlib.ExitStack() as stack:
             wire, listener = stack.enter_context(Wire(WIRE)), stack.enter_context(End())
             listener.call("listen", raw_address(source, PORTS[False]))
@@ -211,7 +225,7 @@ def late(home, _number):
             with home.at_home():
                 sock.send(attacks.TEXT, (source, PORT))
             need(not message_of_node(p).flags & RETRANSMITTED, "it was not sent before")
-            # First we have asked, then the node.
+            # The first connection was requested by the rogue, the second one by the node.
             for _ in range(2):
                 before = home.counters()
                 reject(source, ours, theirs, OF_REP, reason, own_guid)
@@ -227,7 +241,7 @@ def late(home, _number):
             p.settle()
 
     def our_reply():
-        """The attempt has failed, once, and the next one succeeds."""
+        """The attempt fails, once, and the next one succeeds."""
         with Wire(WIRE) as wire:
             for reason in SOME_REASONS:
                 before = home.counters()

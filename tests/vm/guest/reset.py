@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""reset.py one|all|traffic HOST PEER PORT: resets connections between two addresses of this node."""
+"""reset.py one|all|traffic HOST PEER PORT: resets connections between two addresses of this node.
+"""
 
 import json
 import socket
@@ -19,7 +20,7 @@ ROUNDS = 10
 
 
 def reset(host, peer, tos=0):
-    """As the owner of the local address."""
+    """Resets a connection as the owner of the local address."""
     def packed(address):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.inet_pton(family, address) if address else bytes(16 if ":" in host else 4)
@@ -50,7 +51,7 @@ def main():
     for tos in (0, TOS):
         exchange(host, peer, port, tos)
     before = resets()
-    # Two ends each.
+    # Each connection has two ends.
     count = 2 if what == "one" else 4
     reset(host, peer if what == "one" else None, 0)
     eventually("the reset of both ends", lambda: resets() - before == count)
