@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""roce_tos.py DEVICE HOST: prints, when a line comes on its input, the types of service that RoCE packets
-of queue pairs from and to an address carry, in and out, as JSON. Packets of the CM, which has queue pair
-1, do not count."""
+"""roce_tos.py DEVICE HOST: prints the types of service of RoCE packets from and to an address, in
+and out, as JSON.
+
+It prints them when a line arrives on standard input. Packets of the CM, which has queue pair 1, do
+not count.
+"""
 
 import json
 import select
@@ -13,8 +16,11 @@ ROCE_PORT = 4791
 
 
 def tos_of(frame, host):
-    """The TOS of IPv4 or the traffic class of IPv6 of a packet of a queue pair from or to an
-    address, else None."""
+    """Returns the TOS of IPv4 or the traffic class of IPv6 of a packet of a queue pair from or to
+    an address.
+
+    Returns None for other packets.
+    """
     kind, ip = frame[12:14], frame[14:]
     if kind == b"\x08\x00" and ip[9] == socket.IPPROTO_UDP:
         tos, ends, udp = ip[1], (ip[12:16], ip[16:20]), ip[(ip[0] & 15) * 4:]
@@ -38,7 +44,7 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) a
     seen = {"in": set(), "out": set()}
     ended = False
     while not ended:
-        # What came before the line counts.
+        # Packets that arrived before the line count.
         ended = sys.stdin in select.select([s, sys.stdin], [], [])[0]
         try:
             while True:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """rogue.py LIBRARY ATTACK [NUMBER]: a peer that keeps to no rule, against the RDS of this kernel.
 
-It plays the other end of RDS connections from the network namespace "rogue", see test_rogue.py, and
-ends with status 1 and a line for each thing that the node did not answer as it should. LIBRARY is
-verbs.c, compiled. NUMBER is how often, for attacks that go on and on, or the seed of "random"."""
+It plays the other end of RDS connections from the network namespace "rogue", see test_rogue.py. It
+ends with status 1 and a line for each wrong answer of the node. LIBRARY is verbs.c, compiled.
+NUMBER is the number of repetitions of repeated attacks, or the seed of "random".
+"""
 
 import contextlib
 import errno
@@ -23,7 +24,7 @@ from peer import PATIENCE, REJECTED, End, Home, Peer, PeerError, raw_address
 from rds import Sock
 
 NODE, NODE6 = "10.8.0.100", "fd08::100"
-# Of the node, for those addresses.
+# The device of the node for those addresses.
 DEVICE = "rogx0"
 MINE, MINE6 = [f"10.8.0.{i}" for i in range(1, 9)], "fd08::1"
 VIOLATIONS = ("recv_drop_bad_header", "recv_drop_bad_fragment", "recv_drop_bad_checksum",
@@ -37,7 +38,7 @@ def need(condition, text):
 
 
 def rise(before, after, names=VIOLATIONS):
-    """What has gone up by how much."""
+    """Returns the counters that have risen, and by how much."""
     return {x: after[x] - before[x] for x in names if after[x] != before[x]}
 
 
@@ -47,7 +48,7 @@ def is_iwarp():
 
 
 def until_said(home, pattern, attack):
-    """Attacks until the node says so: its lines are limited to some in a while."""
+    """Attacks until the node logs the pattern: the rate of its lines is limited."""
     deadline = time.monotonic() + PATIENCE
     while True:
         home.log()
@@ -60,7 +61,7 @@ def until_said(home, pattern, attack):
 
 @contextlib.contextmanager
 def connected(home, source=MINE[0], target=NODE, **fields):
-    """A peer with a connection, which leaves nothing behind."""
+    """Yields a peer with a connection, which leaves nothing behind."""
     with Peer(source, target) as p:
         p.open(**fields)
         yield p
@@ -68,18 +69,19 @@ def connected(home, source=MINE[0], target=NODE, **fields):
 
 
 def few_lines(home, pattern):
-    """Returns the number of such lines in the log, of which there may be ten in five seconds of the
-    kernel's clock: the last of some five seconds, and the first of the next."""
+    """Returns the number of such lines in the log. There may be ten in five seconds of the kernel's
+    clock: the last ones of five seconds, and the first ones of the next."""
     at = [seconds for seconds, line in home.records() if re.search(pattern, line)]
     for first, last in zip(at, at[20:]):
         need(last - first > 5, f"21 lines in {last - first:.1f} s say {pattern!r}")
     return len(at)
 
 
-# Rows of a table: each is a generator of (what, function).
+# Rows of a table: each is a generator of (name, function).
 
 def broken(home, table):
-    """Each ends the connection, is counted once, and the node says why. What comes behind it is dropped, too."""
+    """Each ends the connection, is counted once, and the node logs the reason. Frames behind it are
+    dropped, too."""
     def attack(make, counter):
         with Peer(MINE[0], NODE) as p:
             p.open()
@@ -101,7 +103,7 @@ def broken(home, table):
 
 
 def lines(home, number):
-    """A peer makes the node say no more than it says in any case."""
+    """A peer cannot make the node log more lines than its limit."""
     def attack():
         with Peer(MINE[0], NODE) as p:
             p.open()
@@ -109,7 +111,7 @@ def lines(home, number):
             p.await_end()
 
     def attacks_in_a_row():
-        # Earlier ones may have used up what the node says in these five seconds.
+        # Earlier attacks may have used up the limit of these five seconds.
         until_said(home, "dropping the connection", attack)
         home.log()
         for _ in range(number):
@@ -120,7 +122,7 @@ def lines(home, number):
 
 
 def harmless(home, _number):
-    """None ends the connection: one is enough for all."""
+    """Attacks that do not end the connection: one connection is enough for all."""
     p = Peer(MINE[0], NODE)
     p.open()
 
@@ -139,18 +141,18 @@ def harmless(home, _number):
 
     for what, make, counter in attacks.HARMLESS:
         yield what, lambda: attack(make, counter)
-    if not is_iwarp():  # Which has flow control.
+    if not is_iwarp():  # iWARP has flow control.
         yield "credits of a connection without flow control", no_credits
     yield "the end", p.settle
     p.free()
 
 
 def operations(home, _number):
-    """What RDS does not use of verbs, and memory that nobody has given away."""
+    """Operations of verbs that RDS does not use, on memory that was not registered for the peer."""
     def ends(opcode, frame):
         with Peer(MINE[0], NODE) as p:
             p.open()
-            if p.send(frame, opcode=opcode) or not is_iwarp():  # Which cannot do all of it.
+            if p.send(frame, opcode=opcode) or not is_iwarp():  # iWARP cannot do all of it.
                 p.await_failure()
             p.disconnect()
         with connected(home) as p:
@@ -184,10 +186,10 @@ def requests(home, source, target, bad=attacks.BAD_REQUESTS, good=attacks.GOOD_R
             before = home.counters()
             event, _, data = e.connect(make(source, target))
             need(event == REJECTED, f"not refused: event {event}")
-            # Soft-iWARP hangs up behind its answer, which may be faster.
+            # Soft-iWARP disconnects after its answer, and the disconnect may be faster.
             lost = is_iwarp() and not data
             need(lost or data[:4] == struct.pack("=i", 1), f"refused with {data.hex()}")
-            # The answer goes first.
+            # The answer precedes the count.
             after = home.wait_for("a refusal", lambda x: x[REFUSED] > before[REFUSED])
             need(after[REFUSED] == before[REFUSED] + 1, "it was refused more than once")
 
@@ -211,7 +213,7 @@ def requests(home, source, target, bad=attacks.BAD_REQUESTS, good=attacks.GOOD_R
 
 
 def impersonate(home):
-    """One address has a connection; requests from another one that speak for it change nothing."""
+    """One address has a connection. Requests from another address in its name change nothing."""
     with connected(home, MINE[0]) as victim:
         for i in range(20):
             with End() as e:
@@ -223,7 +225,7 @@ def impersonate(home):
 
 
 def replies(home, _number):
-    """The node asks for a connection, and each of its attempts gets another answer."""
+    """The node requests a connection, and each of its attempts gets another answer."""
     source, port = MINE[2], 7000
     listener = End()
     listener.call("listen", raw_address(source, peer.PORTS[False]))
@@ -262,7 +264,7 @@ def replies(home, _number):
         p.free()
 
     def goes_silent():
-        """Accepts, and answers nothing from then on, not even the end."""
+        """Accepts, and answers nothing after that, not even the disconnect."""
         p, asked = request()
         p.qp(0)
         data = p.private(fragment=0)
@@ -284,7 +286,7 @@ def replies(home, _number):
         yield what, lambda: until_said(home, f"the peer's reply .*{line}", lambda: answer(make))
     yield "rejections", rejected
     yield "no answer", silence
-    # TCP answers for a program that does not, and goes on trying for a quarter of an hour.
+    # TCP answers for a program that does not, and continues to try for a quarter of an hour.
     if not is_iwarp():
         yield "silent after the answer", goes_silent
     yield "a good reply at last", at_last
@@ -294,7 +296,7 @@ def replies(home, _number):
 
 
 def many_requests(home, number):
-    """From one address at once, and hung up in all phases."""
+    """Requests from one address at once, and with disconnects in all phases."""
     def at_once():
         ends = []
         for _ in range(max(4, number // 8)):
@@ -329,7 +331,7 @@ def many_requests(home, number):
             p.resolve(MINE[3], NODE)
             p.qp(1)
             p.ask(p.private())
-            # The answer is not taken, so nothing confirms it.
+            # The answer is not read, so nothing confirms it.
             home.wait_for("the end of an attempt", lambda x: x[FAILED] > before[FAILED])
 
     yield "at once", at_once
@@ -340,7 +342,7 @@ def many_requests(home, number):
 
 
 def resources(home, number):
-    """Connections that come and go, in all the ways there are, leave nothing."""
+    """Connections that are made and ended in all ways leave nothing."""
     def some(count):
         for i in range(count):
             with Peer(MINE[4 + i % 2], NODE) as p:
@@ -351,7 +353,7 @@ def resources(home, number):
     rng = random.Random(1)
 
     def pools():
-        """Bytes of those of the device to which the rogue connects."""
+        """Returns the bytes of the pools of the device to which the rogue connects."""
         with open("/sys/kernel/debug/rds/pools", encoding="ascii") as f:
             return sum(int(size) for size in re.findall(rf"^{DEVICE} .* bytes=(\d+)", f.read(), re.M))
 
@@ -366,9 +368,9 @@ def resources(home, number):
 
 
 def in_part(home, number):
-    """Messages that begin, and do not go on."""
+    """Messages that begin, and do not continue."""
     def amid_a_message():
-        """One of 1 MiB each: others go on."""
+        """One message of 1 MiB on each connection: other connections are served."""
         peers = []
         for source in MINE[:number]:
             p = Peer(source, NODE)
@@ -389,13 +391,14 @@ def in_part(home, number):
 
 
 def unread(home, _number):
-    """A peer that takes no notice of a port that is full."""
+    """A peer that ignores a full port."""
     def full_port():
-        """What was taken can be read, the rest is dropped, and the reader is told. Others do not notice."""
+        """Accepted messages can be read, the rest is dropped, and the reader is notified. Other
+        sockets are not affected."""
         with home.at_home():
             sock = Sock((NODE, 7002))
-        # More than a quarter of a buffer stays in it. A socket takes 32 MiB, or the 32nd part of the
-        # memory.
+        # A message of more than a quarter of a buffer keeps the buffer. A socket takes 32 MiB, or
+        # the 32nd part of the memory if that is more.
         size = 2500
         with open("/proc/meminfo", encoding="ascii") as f:
             memory = int(re.search(r"MemTotal: +(\d+)", f.read())[1]) << 10
@@ -408,12 +411,12 @@ def unread(home, _number):
                 p.send(frames.message(p.number(), bytes(size), dport=7002))
             need(p.ping(), "the connection is lost")
             need(outcome(sock.recv, size, socket.MSG_DONTWAIT) == "ENOBUFS", "the reader is not told")
-            # However many are dropped, it can read.
+            # The number of dropped messages does not matter: the reader can read.
             p.send(frames.message(p.number(), bytes(size), dport=7002))
             need(p.ping(), "the connection is lost")
             need(len(sock.recv(size, socket.MSG_DONTWAIT)[0]) == size, "it is told twice before it can read")
             need(outcome(sock.recv, size, socket.MSG_DONTWAIT) == "ENOBUFS", "the reader is told once only")
-            # Counted by reading: others receive messages meanwhile.
+            # Counted by reading: other sockets receive messages meanwhile.
             taken = 1
             with contextlib.suppress(BlockingIOError):
                 while True:
@@ -431,7 +434,7 @@ def unread(home, _number):
 
 
 def flood(home, number):
-    """More than there is room for."""
+    """More frames than there is room for."""
     def one_by_one():
         """Many small frames: more than the node has receives for."""
         with connected(home, MINE[3]) as p:
@@ -446,7 +449,7 @@ def flood(home, number):
 
 
 def full_socket(sock, target):
-    """Sends until there is no room. Returns how many bytes that took."""
+    """Sends until there is no room. Returns how many bytes fit."""
     total = 0
     while True:
         try:
@@ -458,7 +461,7 @@ def full_socket(sock, target):
 
 
 def deaf(home, _number):
-    """A peer to which a program of the node sends, and which does not take part in that."""
+    """A peer to which a program of the node sends, and which does not cooperate."""
     def play(receives, rest):
         source = MINE[6]
         with connected(home, source):
@@ -470,7 +473,7 @@ def deaf(home, _number):
             with home.at_home():
                 sent = full_socket(sock, source)
             rest(p, sock, sent)
-        # Nothing is left to send: the node stops to try.
+        # Nothing is left to send: the node stops its attempts.
         home.wait_for("the end of the connection", lambda _: all(
             x.state == "down" for x in home.connections() if x.peer == source))
 
@@ -494,7 +497,7 @@ def deaf(home, _number):
         need(p.ping(), "the connection is lost")
         with home.at_home():
             need(full_socket(sock, MINE[6]) > 0, "there is no room after all was acknowledged")
-        # The pong would be sent again for ever.
+        # The pong would be sent again forever.
         p.acknowledge()
         p.drain()
 
@@ -503,7 +506,7 @@ def deaf(home, _number):
 
 
 def cancelled(home, number):
-    """A program takes back what it sends, and the peer says again and again that it has started anew."""
+    """A program cancels what it sends, and the peer announces new generations repeatedly."""
     def race():
         source = MINE[1]
         with home.at_home():

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""rogue_connect.py LIBRARY ATTACK: as rogue.py, but the peer keeps to the rules: it starts anew, asks for a
-connection while the node does, or has forgotten the one that it has."""
+"""rogue_connect.py LIBRARY ATTACK: the rogue peer of rogue.py, but it keeps to the rules.
+
+It restarts, requests a connection while the node does, or has forgotten the connection that it has.
+"""
 
 import contextlib
 import random
@@ -15,7 +17,7 @@ from peer import ESTABLISHED, PORTS, REJECTED, End, Peer, PeerError, next_reques
 from rds import Sock
 from rogue import FAILED, MINE, NODE, main, need, rise
 
-# Above the node's.
+# Higher than the node's address.
 HIGHER = "10.8.0.200"
 PORT = 7000
 OLD, RACED = "recv_drop_old_seq", "ib_connect_raced"
@@ -38,7 +40,7 @@ class Witness(Peer):
 
 
 class Missed(PeerError):
-    """This machine was too slow for what was to happen."""
+    """Error: this machine was too slow for the scenario."""
 
 
 class Recorder(Peer):
@@ -55,7 +57,7 @@ class Recorder(Peer):
 
 
 def text(life, number):
-    """The message of a number, in one frame or several."""
+    """Returns the message of a number, in one frame or several."""
     return f"{life} {number} ".encode().ljust((20, 5000, 20000)[number % 3], b"x")
 
 
@@ -68,9 +70,12 @@ def arrived(reader):
 
 
 def session(home, reader, life, generation, numbers, again, known, unheard=0):
-    """A connection of a peer in one of its lives, with messages of which it has sent `again` before, and of
-    which the node has the first `known`. Two pings come after them, and count, and `unheard` more messages, of which
-    the peer does not learn that they have arrived. Returns the number of the node's last message."""
+    """Makes a connection of a peer in one of its lives, and sends messages.
+
+    The peer has sent `again` before, and the node has the first `known` of them. Two pings follow,
+    which count as messages. Then come `unheard` more messages; the peer does not learn that they
+    have arrived. Returns the number of the node's last message.
+    """
     with Witness(MINE[2], NODE) as p:
         p.open()
         before = home.counters()
@@ -85,7 +90,7 @@ def session(home, reader, life, generation, numbers, again, known, unheard=0):
              f"{[x.split()[:2] for x in found]} arrived of {numbers}, and {known} of them are known")
         rose = rise(before, home.counters(), (OLD,))
         need(rose.get(OLD, 0) == known, f"counted {rose}")
-        # What it has of another life is not for this one.
+        # Numbers of another life do not apply to this one.
         need(numbers[-1] <= max(p.acks) <= p.seq, f"acknowledged {p.acks} of {numbers}")
         need(p.ping() and p.acknowledge(), "the connection is lost")
         for _ in range(unheard):
@@ -102,9 +107,13 @@ def numbers(first, last):
 
 
 def unnoticed(home, reader):
-    """A peer like C RDS starts anew, and the first messages of its new life look as those would that come again: it has
-    sent all of them on one connection, and was sent nothing that shows which acknowledgements it has read. They are
-    dropped, and Documentation/protocol.md says so. What is behind them arrives."""
+    """A peer like C RDS restarts, and the first messages of its new life look like messages that
+    are sent again.
+
+    It has sent all of them on one connection. The node has sent it nothing that shows which
+    acknowledgements it has read. They are dropped, as Documentation/protocol.md states. The
+    messages after them arrive.
+    """
     for life, count, flags, wanted in ((6, 3, ACK_REQUIRED, numbers(1, 3)), (7, 5, AGAIN, numbers(4, 5))):
         with Witness(MINE[2], NODE) as p:
             p.open()
@@ -121,8 +130,11 @@ def unnoticed(home, reader):
 
 
 def forgotten(home, _number):
-    """The node forgets a connection as soon as it is idle for some seconds. It does not know whether the peer has its
-    last acknowledgement, and does not take twice what comes again. Its own numbers go on, as C RDS wants them to."""
+    """The node forgets a connection that has been idle for some seconds.
+
+    It does not know whether the peer has its last acknowledgement, and does not accept again what
+    is sent again. Its own numbers continue, as C RDS requires.
+    """
     with home.at_home():
         reader = Sock((NODE, attacks.READER))
 
@@ -144,8 +156,10 @@ def forgotten(home, _number):
 
 
 def restarts(home, _number):
-    """A peer counts from 1 again after it has started anew, and goes on when only the connection is new. Either
-    way it may have to send again what it has sent before."""
+    """A peer counts from 1 again after a restart, and continues when only the connection is new.
+
+    In both cases it may have to send messages again.
+    """
     with home.at_home():
         reader = Sock((NODE, attacks.READER))
 
@@ -156,7 +170,7 @@ def restarts(home, _number):
             ("connected anew after that", 2, 2, numbers(7, 13), numbers(7, 13), 5),
             ("started anew, some of it sent before", 3, 3, numbers(1, 6), numbers(1, 4), 0),
             ("connected anew, nothing new", 3, 3, numbers(2, 8), numbers(2, 8), 7),
-            # Like C RDS, which does not say that it has started anew.
+            # Like C RDS, which does not announce its restart.
             ("started anew without a word", 4, None, numbers(1, 4), (), 0, 3),
             ("connected anew without a word", 4, None, numbers(7, 12), numbers(7, 12), 3, 1),
             # It would not send again what it knows to have arrived.
@@ -168,7 +182,7 @@ def restarts(home, _number):
 
 
 def message_of_node(p):
-    """The header of the message that the node has for us, which has to come."""
+    """Returns the header of the message that the node has for the peer. The message must arrive."""
     return p.message(PORT, attacks.TEXT)
 
 
@@ -178,7 +192,10 @@ def accepted(p):
 
 
 def rejected(p, late=False):
-    """late: our request comes after our answer, and is accepted once the connection is proven."""
+    """Requires that a request is rejected.
+
+    late: the request comes after the peer's answer, and is accepted once the connection is proven.
+    """
     event, _, data = p.connect(p.private(fragment=0))
     if event == ESTABLISHED and late:
         p.disconnect()
@@ -188,8 +205,11 @@ def rejected(p, late=False):
 
 
 def crossing(home, source, wanted, play, count):
-    """The node asks for a connection, as it has a message for us. Nobody has answered when play() is called with
-    its request and `count` peers that are ready to ask. `wanted` is what the node counts."""
+    """The node requests a connection, as it has a message for the peer.
+
+    Nothing has been answered when play() is called with its request and `count` peers that are
+    ready to send requests. `wanted` are the counters that must rise.
+    """
     for _ in range(5):
         with contextlib.ExitStack() as stack:
             listener = stack.enter_context(End())
@@ -214,19 +234,19 @@ def crossing(home, source, wanted, play, count):
                 if failure:
                     raise failure
                 return need(rose == wanted, f"counted {rose}")
-        # The node has ended its attempt before the two have met, or it was too late for it to matter.
+        # The node ended its attempt before the requests met, or the scenario came too late.
     raise failure or PeerError("no requests have crossed")
 
 
 def crossings(home, _number):
     def higher(theirs, asked, p):
-        """The node gives up its own request."""
+        """The node abandons its own request."""
         accepted(p)
         message_of_node(p)
         p.settle()
 
     def lower(theirs, asked, p):
-        """It rejects ours."""
+        """The node rejects the peer's request."""
         rejected(p)
         theirs.qp()
         theirs.accept(asked)
@@ -234,14 +254,18 @@ def crossings(home, _number):
         theirs.settle()
 
     def lower_unheard(theirs, asked, p, again):
-        """It rejects ours, but not twice: its own may have been lost."""
+        """The node rejects the peer's request, but not twice: its own may have been lost."""
         rejected(p)
         accepted(again)
         message_of_node(again)
         again.settle()
 
     def late(theirs, asked, p, again):
-        """Its CM handles our answer before our request, which is no reason to end the connection. Another one is."""
+        """The node's CM handles the peer's answer before its request, which is no reason to end the
+        connection.
+
+        Another request is.
+        """
         theirs.qp()
         theirs.accept(asked)
         rejected(p, late=True)
@@ -257,11 +281,15 @@ def crossings(home, _number):
 
 
 def forgets(home, _number):
-    """A peer that has forgotten its connection takes the number of its queue pair for another one."""
+    """A peer that has forgotten its connection uses the number of its queue pair for another one.
+    """
     source = MINE[6]
 
     def stale():
-        """The CM of the node rejects that, and ends the first. What was not acknowledged comes again."""
+        """The CM of the node rejects that, and ends the first connection.
+
+        What was not acknowledged is sent again.
+        """
         with home.at_home():
             sock = Sock((NODE, 0))
         with sock:
@@ -278,7 +306,7 @@ def forgets(home, _number):
                     need(answer[:2] == (REJECTED, STALE), f"answered with {answer}")
                 p.await_end()
                 home.wait_for("a lost connection", lambda now: now["conn_reset"] > before["conn_reset"])
-            # Nobody listens: the CM rejects what the node asks for.
+            # There is no listener: the CM rejects the node's requests.
             home.wait_for("an attempt of the node", lambda now: now[FAILED] > before[FAILED])
             with Peer(source, NODE) as p:
                 p.open(fragment=0)
@@ -289,14 +317,17 @@ def forgets(home, _number):
 
 
 def timewait(home, _number):
-    """A peer disconnects, and uses the queue pair for the next connection, whoever asks for that: its number is the one
-    that it had. The CM of Linux 7.2 rejects such a request as stale as long as it has not answered the disconnect. With
-    the answer the timewait begins, and all that it keeps is a number of the node's CM: the peer's queue pair is free at
-    once, and the node has a new one each time."""
+    """A peer disconnects, and uses the queue pair for the next connection, with the same number.
+
+    Either side requests that connection. The CM of Linux 7.2 rejects such a request as stale until
+    it has answered the disconnect. Timewait begins with the answer, and all that it keeps is a
+    number of the node's CM. So the peer's queue pair is free at once, and the node has a new one
+    each time.
+    """
     source, texts = MINE[3], [text(0, x) for x in range(1, 10)]
 
     def first(p, reader, sock, generation):
-        """Leaves a message of either side without acknowledgement, as far as that side knows."""
+        """Leaves a message in each direction that its sender does not know to be acknowledged."""
         p.open(fragment=0)
         p.send(*frames.congestion(ext=frames.introduction(generation)))
         for number in numbers(1, 5):
@@ -322,7 +353,7 @@ def timewait(home, _number):
         need(p.found == [(attacks.TEXT, RETRANSMITTED)], f"{p.found} came")
 
     def over(p):
-        """The node's CM has answered the disconnect."""
+        """Waits until the node's CM has answered the disconnect."""
         while not p.gone:
             need(p.event() is not None, "the disconnect is not answered")
 

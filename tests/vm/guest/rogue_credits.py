@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""rogue_credits.py LIBRARY credits: as rogue.py, but the peer tells of receives as it likes, where that counts: on iWARP,
-and elsewhere if net.rds.ib.flow_control is 1."""
+"""rogue_credits.py LIBRARY credits: the rogue peer of rogue.py sends arbitrary credits.
+
+They count on iWARP, and elsewhere if net.rds.ib.flow_control is 1.
+"""
 
 import contextlib
 import sys
@@ -12,7 +14,7 @@ from peer import PATIENCE, PORTS, RECEIVES, End, Peer, next_request, raw_address
 from rds import Sock, counters
 from rogue import MINE, NODE, full_socket, is_iwarp, main, need, rise
 
-# What a header can tell at the most.
+# The largest credit of a header.
 MOST = frames.header(credit=255)
 FEW = 8
 PORT = 7000
@@ -21,7 +23,7 @@ UPDATES, THROTTLED = "ib_rx_credit_updates", "ib_tx_throttle"
 
 
 def opened(p, credit, receives=RECEIVES, **fields):
-    """Connects. The node offers some receives if the peer does."""
+    """Connects. The node offers some credit if the peer does."""
     reply = p.open(receives, credit=credit, **fields)
     need((reply.credit > 0) == (credit > 0), f"asked with {credit}, answered {reply}")
 
@@ -35,17 +37,20 @@ def stays(credit, *said):
 
 
 def ignored(home):
-    """A connection without flow control."""
+    """Credits on a connection without flow control have no effect."""
     before = home.counters()
     stays(0, *[MOST] * 20)
     rose = rise(before, home.counters(), (UPDATES, THROTTLED))
-    # On iWARP the connections of others have it, and count.
+    # On iWARP other connections have flow control, and count.
     need(is_iwarp() or not rose, f"counted {rose}")
 
 
 @contextlib.contextmanager
 def sender(home):
-    """A socket of the node and a peer to which it sends. In the end nothing is left to send."""
+    """Yields a socket of the node and a peer to which it sends.
+
+    At the end nothing is left to send.
+    """
     with home.at_home():
         sock = Sock((NODE, 0))
     with sock, Peer(MINE[6], NODE) as p:
@@ -56,9 +61,12 @@ def sender(home):
 
 
 def fill(home, sock, p):
-    """Sends as much as there is room for. The node has to wait. Returns how many bytes that is."""
+    """Sends as much as there is room for, until the node has to wait.
+
+    Returns how many bytes that is.
+    """
     before = home.counters()
-    # On iWARP the side that asked begins.
+    # On iWARP the active side has to send first.
     p.send(*frames.congestion())
     with home.at_home():
         sent = full_socket(sock, p.source)
@@ -79,12 +87,15 @@ def stingy(home):
 
 
 def holds_memory_up(home):
-    """On soft-iWARP memory that is given back waits until the connections of its device have sent something, and the node
-    cannot. It is not waited for without end."""
+    """On soft-iWARP the release of memory waits until the connections of its device have sent
+    something.
+
+    The node cannot send. The wait must end nevertheless.
+    """
     with sender(home) as (sock, p):
         opened(p, 1, fragment=0)
         fill(home, sock, p)
-        # Nothing comes from the peer for long, which is not to end it.
+        # Nothing arrives from the peer for long. This must not end the connection.
         with home.at_home(), setting("keepalive_secs", 0), setting("ib/completion_timeout_secs", 8):
             before, given_up = rdma.pins(), counters()[GIVEN_UP]
             with Sock((NODE, 0)) as s:
@@ -98,7 +109,10 @@ def holds_memory_up(home):
 
 @contextlib.contextmanager
 def setting(name, value):
-    """Another value of a setting. Each is read and written with a call of its own, from the beginning."""
+    """Changes a setting for a while.
+
+    Each read and write is a separate call, from the beginning of the file.
+    """
     path = f"/proc/sys/net/rds/{name}"
 
     def read():
@@ -119,8 +133,11 @@ def setting(name, value):
 
 
 def no_more(home):
-    """The peer takes and acknowledges all, and tells of no receives but the first: the node sends no more. When it is
-    told of more than there are, all arrives."""
+    """The peer receives and acknowledges everything, and gives no credit except the first: the node
+    stops to send.
+
+    After a credit for more receives than there are, everything arrives.
+    """
     with sender(home) as (sock, p):
         opened(p, FEW, fragment=0)
         sent = fill(home, sock, p)
@@ -147,14 +164,14 @@ def no_more(home):
 
 
 def still_taken(home, p, **fields):
-    """The node takes frames while it can send none."""
+    """The node accepts frames while it can send none."""
     before = home.counters()["recv_drop_no_sock"]
     p.send(*[frames.message(p.number(), dport=attacks.NOBODY, **fields) for _ in range(20)])
     home.wait_for("frames taken while nothing can be sent", lambda now: now["recv_drop_no_sock"] >= before + 20)
 
 
 def not_meant(home):
-    """The peer has none of the receives that it tells of."""
+    """The peer has none of the receives of its credit."""
     if is_iwarp():
         with Peer(MINE[0], NODE) as p:
             opened(p, 1000, 0)
@@ -171,8 +188,10 @@ def not_meant(home):
 
 
 def greedy():
-    """More frames than the node has told of. On iWARP it need not keep the connection, elsewhere the device makes the peer
-    wait."""
+    """Sends more frames than the node gave credit for.
+
+    On iWARP the node need not keep the connection. Elsewhere the device makes the peer wait.
+    """
     with Peer(MINE[0], NODE) as p:
         opened(p, RECEIVES)
         served = p.send(*[frames.message(p.number(), attacks.TEXT, dport=attacks.NOBODY)] * 2000) and p.ping()
@@ -183,8 +202,10 @@ def greedy():
 
 
 def told(p):
-    """How many receives the node tells of with what it answers to two pings: the first may be answered before it has
-    posted any."""
+    """Returns the credit in the node's answers to two pings.
+
+    The first may be answered before the node has posted any receive.
+    """
     count = 0
     for marker in (2000, 2001):
         p.send(frames.message(p.number(), sport=marker, ack=p.seen))
@@ -198,8 +219,10 @@ def told(p):
 
 
 def replied(home, credit, *said):
-    """The node asks for the connection, and the reply offers `credit`. The node's headers tell of receives if anything of
-    the peer's does."""
+    """The node requests the connection, and the reply offers `credit`.
+
+    The node's headers carry credit if the reply or a header of the peer does.
+    """
     source = MINE[2]
     with End() as listener:
         listener.call("listen", raw_address(source, PORTS[False]))
@@ -212,9 +235,9 @@ def replied(home, credit, *said):
             p.qp()
             p.accept(asked, credit=credit)
             p.message(PORT, attacks.TEXT)
-            # On iWARP the side that asked begins.
+            # On iWARP the active side has to send first.
             p.send(*said)
-            # It posts receives again when a quarter is gone.
+            # The node posts receives again when a quarter is used.
             p.send(*[frames.message(p.number(), dport=attacks.NOBODY) for _ in range(asked.credit // 3)])
             count = told(p)
             need((count > 0) == (credit > 0 or bool(said)), f"told of {count}")

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """say_once.py HOST PORT PEER PEERPORT: one of two programs that send numbers to each other.
 
-Each message is sent once, and no other one comes before or behind it: what is lost stays lost. It
-reads lines, and answers each with a line:
+Each message is sent once, without other messages before or behind it, so a lost message stays lost.
+The program reads lines, and answers each with a line:
 
 send N  sends the next N messages
 posted  waits until RDS has handed all of them to the device
 reset   resets the connection
 read N  reads the next N messages
 
-At the end of the input there must be no message left.
+At the end of the input no message may be unread.
 """
 
 import socket
@@ -27,7 +27,7 @@ PATIENCE = 60
 
 
 def unsent(port):
-    """How many messages from this port RDS has not handed to the device yet."""
+    """Returns how many messages from this port RDS has not handed to the device yet."""
     rows = (struct.unpack("=QI4s4s2s2sBB", raw) for raw in info(SEND_MESSAGES))
     return sum(row[4] == struct.pack("!H", port) for row in rows)
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""send_memory.py: what messages to a peer that is not there take of buffers, in bytes, until the send buffer is full.
-Prints as JSON {payload of each: [messages, bytes]}."""
+"""send_memory.py: prints how many bytes of buffers messages to a missing peer take, until the send
+buffer is full.
+
+The output is JSON: {payload of each: [messages, bytes]}.
+"""
 
 import json
 import re
@@ -21,7 +24,7 @@ def in_use():
 
 
 def fill(size):
-    """How many messages there is room for, and what they take."""
+    """Returns how many messages there is room for, and how many bytes they take."""
     before, count = in_use(), 0
     with Sock((IB[0], 0)) as s:
         s.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF + 25, LIMIT)  # SO_SNDBUFFORCE

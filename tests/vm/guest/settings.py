@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""settings.py NAME[=VALUE]...: reads settings in /proc/sys/net/rds and sets them, in this order. Prints a list
-with the number read, or whether it was taken: only what is out of range may be refused."""
+"""settings.py NAME[=VALUE]...: reads and sets settings in /proc/sys/net/rds, in this order.
+
+Prints a list with the numbers that were read, and for each write if it was accepted. Only values
+out of range may be refused.
+"""
 
 import errno
 import json

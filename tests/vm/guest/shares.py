@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""shares.py other LOCAL PEER: messages of an ordinary user, each of which is read. Prints what came of them, as JSON.
-shares.py full LOCAL PEER: an ordinary user whose share of the pools is full, and those who wait for room in it.
-shares.py namespaces LOCAL PEER: the same user as others, in user namespaces. Prints what comes of a message of each, as JSON."""
+"""shares.py other LOCAL PEER: messages of an ordinary user, each of which is read. Prints the
+outcomes, as JSON.
+
+shares.py full LOCAL PEER: an ordinary user whose share of the pools is full, and calls that wait
+for room in it.
+
+shares.py namespaces LOCAL PEER: the same user and others, in user namespaces. Prints the outcome of
+a message of each, as JSON.
+"""
 
 import collections
 import json
@@ -16,11 +22,11 @@ from rds import FRAGMENT, Sock, call, counters
 
 NOW = socket.MSG_DONTWAIT
 CLONE_NEWUSER = 0x10000000
-# Nobody has this address.
+# No host has this address.
 NOBODY = ("10.77.255.1", 1)
 MESSAGE = 16 * FRAGMENT
 PATIENCE = 60
-# Users of namespaces, as the first one has them.
+# Users of namespaces, by their numbers in the first namespace.
 OTHERS, MANY = 200000, 10
 
 
@@ -43,7 +49,7 @@ def other(local, peer):
 
 
 def fill(local):
-    """Sockets of which none is full, but for the share of their user."""
+    """Returns sockets that fill the share of their user. None of their own buffers is full."""
     senders = []
     while True:
         s = Sock((local, 0))
@@ -60,7 +66,7 @@ def may_write(s):
 
 
 def waiting_child(s, others):
-    """Another program of the user, with a call that waits."""
+    """Starts another program of the user, with a call that waits."""
     before = counters()["send_share_full"]
     pid = os.fork()
     if pid == 0:
@@ -77,7 +83,8 @@ def full(local, peer):
     users = Sock((local, 0))
     os.seteuid(0)
     with users, Sock((local, 0)) as root, Sock((local, 0)) as sent_before:
-        # Of root's sockets it counts who has sent first, of others who has made them.
+        # A socket of root counts for the user that sends first; another one for the user that
+        # created it.
         sent_before.send(b"x", NOBODY)
         users.send(b"x", NOBODY)
         become_ordinary()
@@ -86,19 +93,19 @@ def full(local, peer):
         need(outcome(root.send, b"x", NOBODY, NOW) == "EAGAIN", "the socket's maker may send")
         need(outcome(users.send, b"x", NOBODY, NOW) == "EAGAIN", "root has sent with it, and it has no share")
         need(sent_before.send(b"x", NOBODY, NOW) == 1, "root has no share")
-        # Within the node there is no pool.
+        # Messages within the node take no pool.
         need(sent_before.send(b"x", (local, 1), NOW) == 1, "it may not send within the node")
 
         with Sock((local, 0), PATIENCE) as waits, Sock((local, 0)) as edge, Sock((local, 0)) as level:
             child = waiting_child(waits, senders)
             need(outcome(edge.send, b"x", NOBODY, NOW) == "EAGAIN", "one socket more may send")
-            # One that has sent nothing yet has to try.
+            # A socket that has sent nothing yet has to try.
             need(outcome(level.send, b"x", NOBODY, NOW) == "EAGAIN", "one socket more may send")
             poller = select.epoll()
             poller.register(edge, select.EPOLLOUT | select.EPOLLET)
             poller.register(level, select.EPOLLOUT)
             need(poller.poll(0) == [], "epoll tells of room of which there is none")
-            # A socket that is closed while it waits is in nobody's way.
+            # A socket that is closed while it waits does not block others.
             for s in senders[len(senders) // 2:]:
                 s.sock.close()
             events = {}
@@ -114,7 +121,10 @@ def full(local, peer):
 
 
 def in_namespace(maker, user, function):
-    """Calls a function as a user of a namespace that `maker` has made and root has given users to, as newuidmap does."""
+    """Calls a function as a user of a new namespace.
+
+    `maker` has created the namespace, and root has given users to it, as newuidmap does.
+    """
     made, tell = os.pipe()
     given, give = os.pipe()
     pid = os.fork()

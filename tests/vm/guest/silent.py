@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""silent.py LIBRARY ATTACK SECONDS: as rogue.py, but the peer does nothing wrong: there comes a time when it does
-nothing at all, and its queue pair lives. SECONDS is what the node has for net.rds.keepalive_secs."""
+"""silent.py LIBRARY ATTACK SECONDS: the rogue peer of rogue.py does nothing wrong, but becomes
+silent.
+
+Its queue pair lives. SECONDS is the value of net.rds.keepalive_secs on the node.
+"""
 
 import contextlib
 import errno
@@ -17,7 +20,7 @@ from rogue import MINE, NODE, is_iwarp, main, need, rise
 
 PORT = 7000
 ASKED, SILENT = "conn_keepalive_sent", "conn_keepalive_timeout"
-# Of so many frames one at least tells the node that the peer's device has taken them.
+# Among this many frames at least one send completion reports that the peer's device has taken them.
 REPORTED = 20
 
 
@@ -26,7 +29,7 @@ def is_question(header):
 
 
 def read_question(p):
-    """Reads until the node asks. Returns the messages that came before, and the question."""
+    """Reads until the node sends a keepalive. Returns the earlier messages, and the keepalive."""
     found = []
     while (frame := p.frame()) is not None:
         for header, payload in p.note(frame):
@@ -39,7 +42,7 @@ def read_question(p):
 
 @contextlib.contextmanager
 def sender(home):
-    """A socket of the node's."""
+    """Yields a function that sends with a socket of the node."""
     with home.at_home():
         sock = Sock((NODE, 0))
     with sock:
@@ -47,7 +50,7 @@ def sender(home):
 
 
 def send(home, sock):
-    """One more message, if there is room."""
+    """Sends one more message, if there is room."""
     with home.at_home():
         try:
             sock.send(attacks.TEXT, (MINE[0], PORT), socket.MSG_DONTWAIT)
@@ -56,8 +59,10 @@ def send(home, sock):
 
 
 def opened(home, p, receives=RECEIVES, **fields):
-    """Connects, and waits until the node is up, too. On iWARP the side that asked begins, and a node that is slow
-    notices that only when more comes."""
+    """Connects, and waits until the node is up, too.
+
+    On iWARP the active side has to send first, and a slow node notices this only when more arrives.
+    """
     p.open(receives, **{"fragment": 0, **fields})
     p.send(frames.header())
     deadline = time.monotonic() + PATIENCE
@@ -68,7 +73,7 @@ def opened(home, p, receives=RECEIVES, **fields):
 
 
 def answered(home):
-    """It acknowledges when it is asked to, and only then."""
+    """The peer acknowledges keepalives, and only these."""
     with sender(home) as send_one, Peer(MINE[0], NODE) as p:
         opened(home, p)
         before = home.counters()
@@ -78,7 +83,7 @@ def answered(home):
             need(len(messages) == 1, f"{messages} came before the question")
             need((header.flags, payload) == (ACK_REQUIRED, b"\0"), f"asked {header}, {payload}")
             p.acknowledge()
-        # All the node waits for has come.
+        # The node waits for nothing more.
         need(p.ping(), "the connection is lost")
         p.acknowledge()
         p.drain()
@@ -88,8 +93,11 @@ def answered(home):
 
 
 def given_up(home, more=0, was_sent=True, **fields):
-    """The node sends a message, some when it has asked and one more each so many seconds, and gives the peer up. What
-    was not acknowledged comes on the next connection, once and in order."""
+    """The node sends a message and declares the peer dead.
+
+    With `more`, it sends some messages after its keepalive, and then one more each `more` seconds.
+    Unacknowledged messages arrive on the next connection, once and in order.
+    """
     with sender(home) as send_one, End() as listener:
         listener.call("listen", raw_address(MINE[0], PORTS[False]))
         with Peer(MINE[0], NODE) as p:
@@ -112,7 +120,7 @@ def given_up(home, more=0, was_sent=True, **fields):
                 return now[SILENT] > before[SILENT]
 
             rose = rise(before, home.wait_for("the end", over), (ASKED, SILENT))
-            # Where the machine is slow, others are asked, too, and answer.
+            # On a slow machine other peers get keepalives, too, and answer.
             need(rose.get(ASKED, 0) >= 1 and rose[SILENT] == 1, f"counted {rose}")
             need(not more or taken >= REPORTED, f"its device has taken {taken} after the question")
             p.await_end()
@@ -120,7 +128,7 @@ def given_up(home, more=0, was_sent=True, **fields):
 
 
 def again(listener, send_one, was_sent):
-    """The next connection."""
+    """Accepts the next connection and checks its messages."""
     p, asked = next_request(listener, MINE[0], NODE)
     with p:
         p.qp()
@@ -128,7 +136,7 @@ def again(listener, send_one, was_sent):
         found = [message_of_node(p)]
         need(bool(found[0].flags & RETRANSMITTED) == was_sent, f"{found[0]}, and it was sent: {was_sent}")
         send_one()
-        # The first that was never sent is the last.
+        # The first message that was never sent before is the last.
         while was_sent and found[-1].flags & RETRANSMITTED:
             found.append(message_of_node(p))
         numbers = [x.seq for x in found]
@@ -148,15 +156,16 @@ def message_of_node(p):
 def hangs(home, seconds):
     yield "answers when it is asked", lambda: answered(home)
     yield "takes a message and says nothing", lambda: given_up(home)
-    # That its device takes them is no sign of life. One in 16 says so, or on iWARP each.
+    # Send completions are no sign of life. One send in 16 has one, or on iWARP each.
     yield "takes more and more", lambda: given_up(home, more=seconds / (16 if is_iwarp() else 40))
-    # On iWARP a frame that finds no receive ends the connection; who is told of none sends nothing.
+    # On iWARP a frame that finds no receive ends the connection, and a node without credit sends
+    # nothing.
     none = {"credit": 1, "was_sent": False} if is_iwarp() else {"receives": 0}
     yield "has no receives", lambda: given_up(home, **none)
 
 
 def amid_a_message(home, _seconds):
-    """A message that never gets whole keeps memory."""
+    """A message that never becomes complete keeps memory."""
     def part():
         with Peer(MINE[0], NODE) as p:
             opened(home, p)
@@ -170,7 +179,10 @@ def amid_a_message(home, _seconds):
 
 
 def lives(home, _seconds):
-    """A header now and then is enough, though it acknowledges nothing. A silent one tells when it is time."""
+    """A header now and then is enough, though it acknowledges nothing.
+
+    A silent peer shows when its time is over.
+    """
     def beside():
         with contextlib.ExitStack() as stack:
             live, silent = ours = [stack.enter_context(Peer(source, NODE)) for source in MINE[:2]]

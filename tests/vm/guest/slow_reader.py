@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""slow_reader.py recv HOST PORT COUNT, and slow_reader.py send HOST PORT PEER PEERPORT COUNT [monitor].
+"""slow_reader.py recv HOST PORT COUNT, and slow_reader.py send HOST PORT PEER PEERPORT COUNT
+[monitor]: a receiver with little room.
 
-The receiver has little room and does not read until a line comes on its input. The sender is
-nonblocking until it is refused for want of room at the receiver, then blocking for one message,
-then nonblocking with poll() for the rest. Every message has its number; all must come, in order. With
-"monitor" it has to be told which port has room again.
+It does not read until a line arrives on its standard input. The sender is nonblocking until it is
+refused because the receiver has no room. It then blocks for one message, and is nonblocking with
+poll() for the rest. Every message has its number. All must arrive, in order. With "monitor" the
+sender must be notified which port has room again.
 """
 
 import errno
@@ -35,7 +36,7 @@ def receive(host, port, count):
 
 
 def wait_for_news(s, poll, port):
-    """With RDS_CONG_MONITOR."""
+    """Waits for the event of RDS_CONG_MONITOR."""
     poll.modify(s, select.POLLIN)
     poll.poll()
     data, control, _ = recvmsg(s, 10, 100, socket.MSG_DONTWAIT)
@@ -49,7 +50,7 @@ def send(host, port, peer, peer_port, count, monitor):
         return struct.pack("=I", i).ljust(SIZE, b"x")
 
     def refused(i, flags):
-        """The name of the error that message i met, or None if it went."""
+        """Sends message i. Returns the name of the error, or None."""
         try:
             s.send(message(i), (peer, peer_port), flags)
         except OSError as e:
@@ -70,7 +71,7 @@ def send(host, port, peer, peer_port, count, monitor):
                 if sent == count:
                     sys.exit("the receiver was never congested")
             else:
-                # Full of what is not acknowledged yet.
+                # The send buffer is full of unacknowledged messages.
                 poll.modify(s, select.POLLOUT)
                 poll.poll()
         print(f"ENOBUFS after {sent}", flush=True)
@@ -85,10 +86,11 @@ def send(host, port, peer, peer_port, count, monitor):
             if monitor and why == "ENOBUFS":
                 wait_for_news(s, poll, peer_port)
                 continue
-            # EAGAIN: wait for room here. ENOBUFS: wait for news of congestion, told as POLLIN.
+            # EAGAIN: wait for room here. ENOBUFS: wait for a congestion event, reported as POLLIN.
             poll.modify(s, select.POLLOUT if why == "EAGAIN" else select.POLLIN)
             poll.poll()
-        # Closing would take back what is not yet delivered, so wait until the receiver is done.
+        # Closing the socket would cancel messages that are not delivered yet, so wait until the
+        # receiver is done.
         print("sent", sent, flush=True)
         sys.stdin.readline()
 

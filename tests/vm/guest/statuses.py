@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""statuses.py CASE...: when operations end, and how, on one machine whose wire is slow or cut for a while."""
+"""statuses.py CASE...: end and status of operations, on one machine whose link is slow or cut for a
+while."""
 
 import contextlib
 import select
@@ -20,7 +21,7 @@ WIRES = ("rdsv0", "rdsv1")
 
 @contextlib.contextmanager
 def wire(*how, ends=WIRES):
-    """All that goes out of one end or the other, or of some, meets with netem."""
+    """Makes all packets that leave both devices, or those in `ends`, pass netem."""
     for name in ends:
         subprocess.run(["tc", "qdisc", "replace", "dev", name, "root", "netem", *how], check=True)
     try:
@@ -31,7 +32,7 @@ def wire(*how, ends=WIRES):
 
 
 def connect(p):
-    """The connection is up, and nothing is under way."""
+    """Brings the connection up, with nothing in flight."""
     rdma.send(p.a, b"first")
     need(rdma.receive(p.b)[0] == b"first", "the first message")
     rdma.send(p.b, b"answer")
@@ -40,12 +41,12 @@ def connect(p):
 
 
 def sent():
-    """How many messages from here are sent, and not acknowledged."""
+    """Returns how many messages from here are sent, and not acknowledged."""
     return sum(raw[12:16] == socket.inet_aton(IB[0]) for raw in info(SENT))
 
 
 def all_ends(p, count):
-    """How so many operations have ended, by their tokens. Each is told once."""
+    """Returns the statuses of `count` operations, by their tokens. Each is reported once."""
     found = []
     while len(found) < count:
         found += rdma.ends(p.a)
@@ -54,7 +55,10 @@ def all_ends(p, count):
 
 
 def goes_on(p, cookie, token):
-    """Does an operation again until the connection that was lost is there again, and tells which messages came before."""
+    """Repeats an operation until the lost connection is up again.
+
+    Returns the messages that came before.
+    """
     for token in range(token, token + 20):
         p.write(b"last", cookie, [(0, 100)], token)
         found, how = rdma.status(p.a)
@@ -71,12 +75,13 @@ def goes_on(p, cookie, token):
 
 
 def in_turn():
-    """Programs are told of the ends in the order in which they have sent, whatever each operation's memory takes to be
-    released."""
+    """Programs are notified in the order of their sends, whatever the release of each operation's
+    memory takes."""
     with Pair() as p:
         cookie = p.theirs.register(0, 1 << 20)
         p.ours.scatter()
-        # A region, a few pieces, many pieces, and what is done only when the peer has acknowledged it.
+        # A region, a few pieces, many pieces, and an operation that ends only with the peer's
+        # acknowledgement.
         kinds = (lambda token: p.write(b"", cookie, [(0, 1 << 17)], token, SILENT),
                  lambda token: p.write(b"", cookie, [(0, 64)], token, SILENT),
                  lambda token: p.read(b"", cookie, [(i * 5000, 100) for i in range(40)], token, SILENT),
@@ -95,14 +100,18 @@ def in_turn():
 
 
 def refused():
-    """Who is told that the peer has refused an operation may go on at once: the next one is not lost with the connection."""
+    """A program that is notified of a refused operation may continue at once.
+
+    The next operation is not lost with the connection.
+    """
     with Pair(20) as p:
         cookie = p.theirs.register(0, 4096)
-        # Who does that more often has to wait.
+        # A program that does this more often has to wait.
         for token in range(0, 10, 2):
             p.write(b"never", cookie ^ 0xff, [(0, 100)], token)
             found, how = rdma.status(p.a)
-            # It is dropped if the peer has not noticed before that the last connection has gone.
+            # The first one is dropped if the peer has not noticed before that the last connection
+            # has ended.
             need(found == token and how in (rdma.REMOTE_ERROR, rdma.DROPPED), f"{token}: {found}, {how}")
             p.write(b"good", cookie, [(0, 100)], token + 1)
             need(rdma.status(p.a) == (token + 1, rdma.SUCCESS), "the end of the next one")
@@ -110,7 +119,7 @@ def refused():
 
 
 def fenced():
-    """A message with a fence comes when all is read, though the wire is slow."""
+    """A message with a fence arrives when all is read, though the link is slow."""
     size = 1 << 16
     with Pair(20) as p:
         cookie = p.theirs.register(0, size)
@@ -121,13 +130,13 @@ def fenced():
                 p.theirs.fill(0, data)
                 p.read(b"read", cookie, [(0, size)], number)
                 need(rdma.receive(p.b)[0] == b"read", "another message came")
-                # The program is not told yet.
+                # The program has no notification yet.
                 need(p.ours.pages[:size] == data, f"{number}: the message comes before all is read")
                 need(rdma.status(p.a) == (number, rdma.SUCCESS), "the end of the read")
 
 
 def fenced_atomics():
-    """A message with a fence comes when the old number is there, though the wire is slow."""
+    """A message with a fence arrives when the old number is written, though the link is slow."""
     with Pair(2) as p:
         cookie = p.theirs.register(0, 8)
         connect(p)
@@ -138,14 +147,17 @@ def fenced_atomics():
                 p.theirs.fill(0, struct.pack("=Q", number + 40))
                 rdma.send(p.a, b"added", add)
                 need(rdma.receive(p.b)[0] == b"added", "another message came")
-                # The program is not told yet.
+                # The program has no notification yet.
                 old, = struct.unpack_from("=Q", p.ours.pages)
                 need(old == number + 40, f"{number}: the message comes before the old number: {old:#x}")
                 need(rdma.status(p.a) == (number, rdma.SUCCESS), "the end of it")
 
 
 def dropped():
-    """What was sent on a connection that is lost is told of, once, and not sent again; messages without an operation are."""
+    """Operations sent on a connection that is lost are reported, once, and not sent again.
+
+    Messages without an operation are sent again.
+    """
     with Pair(20) as p:
         cookie = p.theirs.register(0, 4096)
         connect(p)
@@ -157,16 +169,19 @@ def dropped():
             eventually("all is sent", lambda: sent() == 7)
             reset(*IB)
             found = all_ends(p, 4)
-        # What the device itself gives up, on a slow machine, has an error of its own.
+        # An operation that the device itself abandons, on a slow machine, has an error of its own.
         need(found.pop(0) in (rdma.DROPPED, rdma.OTHER_ERROR) and set(found.values()) == {rdma.DROPPED}, f"{found}")
         came = goes_on(p, cookie, 4)
         need(came[:3] == [b"kept 0", b"kept 1", b"kept 2"], f"{came}")
-        # Of one that was done again, and was dropped.
+        # The message of an operation that was repeated, and was dropped.
         need(not came[3:] or set(came[3:]) == {b"last"}, f"{came}")
 
 
 def unanswered():
-    """The device itself gives up, as the peer does not answer: it says so of the first operation, and drops the others."""
+    """The device itself gives up, as the peer does not answer.
+
+    It reports an error for the first operation, and drops the others.
+    """
     with Pair(20) as p:
         cookie = p.theirs.register(0, 4096)
         connect(p)
@@ -180,8 +195,10 @@ def unanswered():
 
 
 def canceled():
-    """Of operations that are taken back those that have begun go on, also with a message that is half out; the others
-    are told to be canceled."""
+    """Cancelled operations that have begun continue, also with a message that is partly sent.
+
+    The others are reported as canceled.
+    """
     size, count = 1 << 20, 8
     with Pair(20) as p:
         p.a.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF + 25, 64 << 20)  # SO_SNDBUFFORCE

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A reader whose memory is not there yet holds up others only as long as they want, and nothing is lost."""
+"""A reader that waits for its memory blocks other readers only up to their timeouts, and nothing is
+lost."""
 
 import ctypes
 import select

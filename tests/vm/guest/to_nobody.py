@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""to_nobody.py HOST PEER PORT: sends a message to a port of PEER that nobody has, and waits until it has arrived
-there: the ping behind it is answered."""
+"""to_nobody.py HOST PEER PORT: sends a message to a port of PEER that has no socket.
+
+Waits until it has arrived there: the ping behind it is answered.
+"""
 
 import sys
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""to_one.py HOST PEER PORT: sends a message to a port of PEER, and keeps it waiting until its input
-ends."""
+"""to_one.py HOST PEER PORT: sends a message to a port of PEER, and stays until standard input ends.
+"""
 
 import sys
 

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""together.py owner|user HERE THERE COUNT: writes to memory on the other node, each with a message in the same call, some of
-them under way at a time. Each is told of once, in their order; the messages come in their order, once if the write is done and
-at most once if it ended with a connection; what was written is there when its message comes."""
+"""together.py owner|user HERE THERE COUNT: writes to memory on the other node, each with a message
+in the same call.
+
+Some of them are in flight at the same time. Each is reported once, in order. The messages arrive in
+order: once if the write succeeds, and at most once if it ended with a connection. The written data
+is there when its message arrives.
+"""
 
 import random
 import struct

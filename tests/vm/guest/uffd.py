@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Stops system calls in the midst of a copy."""
+"""Pauses system calls in the middle of a copy."""
 
 import ctypes
 import fcntl
@@ -11,7 +11,10 @@ from rds import call, libc
 
 
 class Uffd:
-    """Pages that are missing until fill() or remove(), one if nothing is said: who touches them waits."""
+    """Pages, one by default, that are missing until fill() or remove().
+
+    A thread that touches them waits.
+    """
 
     SYSCALL, API, REGISTER, ZEROPAGE = 323, 0xc018aa3f, 0xc020aa00, 0xc020aa04
     MISSING = 1
@@ -25,13 +28,13 @@ class Uffd:
         fcntl.ioctl(self.fd, self.REGISTER, bytearray(struct.pack("=QQQQ", self.at, size, self.MISSING, 0)))
 
     def wait(self):
-        """Until someone touches them."""
+        """Waits until a thread touches them."""
         self.fd.read(32)
 
     def fill(self):
         fcntl.ioctl(self.fd, self.ZEROPAGE, bytearray(struct.pack("=QQQq", self.at, self.size, 0, 0)))
 
     def remove(self):
-        """There are no such pages: who waits meets EFAULT."""
+        """Unmaps the pages: a call that waits fails with EFAULT."""
         call("munmap", ctypes.c_void_p(self.at), self.size)
         self.fd.close()

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""unanswered.py now: four threads register memory with a device that does not answer itself, and all are told.
-unanswered.py later: it answers again, and is asked, too, after a while."""
+"""unanswered.py now: four threads register memory on a device that does not respond, and all get an
+error.
+
+unanswered.py later: the device responds again, and is asked again, after a while.
+"""
 
 import sys
 import time

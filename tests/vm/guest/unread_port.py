@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""unread_port.py NEAR FAR NETDEV: hundreds of sockets fill their send buffers for a port that nobody reads, while the
-local address is away: no map can hold them back. When it is back all of that comes, far more than the port takes.
+"""unread_port.py NEAR FAR NETDEV: hundreds of sockets fill their send buffers for a port that is
+not read.
 
-NEAR and FAR are addresses of this node that have no connection yet, the first one of this network device."""
+The local address is absent meanwhile, so no congestion map can hold them back. When it is back all
+of these messages arrive, far more than the port takes.
+
+NEAR and FAR are addresses of this node that have no connection yet. NEAR belongs to this network
+device.
+"""
 
 import re
 import select
@@ -19,13 +24,13 @@ DROPPED = "recv_drop_overrun"
 
 
 def most_unread():
-    """What a port takes in any case, in bytes: see Documentation/architecture.md."""
+    """Returns what a port takes in any case, in bytes: see Documentation/architecture.md."""
     with open("/proc/meminfo", encoding="ascii") as f:
         return max(32 << 20, (int(re.search(r"MemTotal: +(\d+)", f.read())[1]) << 10) // 32)
 
 
 def fill(senders, port):
-    """Sends as much as there is room for, and returns how many messages that are."""
+    """Sends as much as there is room for. Returns the number of messages."""
     count = 0
     for s in senders:
         while outcome(s.send, bytes(SIZE), port, NOW) == SIZE:
@@ -38,7 +43,7 @@ def error_of(r):
 
 
 def read(r):
-    """Reads all that is there. Returns what each of the calls said."""
+    """Reads all that is there. Returns the outcome of each call."""
     said = []
     while (told := outcome(lambda: len(r.recv(SIZE, NOW)[0]))) != "EAGAIN":
         said.append(told)
@@ -53,7 +58,7 @@ def main():
         return counters()[name] - before[name]
 
     with Sock((far, 0)) as full, Sock((far, 0), PATIENCE) as r, Sock((near, 0), PATIENCE) as s:
-        # Two messages each.
+        # Each sender has room for two messages.
         senders = [Sock((near, 0)) for _ in range(most_unread() * 3 // 4 // SIZE)]
         for x in senders:
             x.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 150000)
@@ -66,7 +71,7 @@ def main():
             subprocess.run(("ip", "address", "add", *address), check=True)
         need(sent * SIZE > 1.2 * most_unread(), f"{sent} messages are too few")
 
-        # The port pays, and nobody else.
+        # Only the port is affected.
         need(r.recv(10)[0] == b"behind", "another message")
         s.send(b"later", r.name())
         need(r.recv(10)[0] == b"later", "another later message")
@@ -75,7 +80,7 @@ def main():
         need(0 < lost < sent, f"{lost} messages of {sent} were dropped")
         need(rise("conn_reset") == 0, "the connection was lost")
 
-        # Its reader is told, once, before anything else.
+        # Its reader is notified, once, before anything else.
         need(full in select.select([full], [], [], 0)[0], "it cannot be read")
         poll = select.poll()
         poll.register(full, 0)
@@ -85,7 +90,7 @@ def main():
              f"{said[:3]}... of {len(said)}, with {sent} sent and {lost} dropped")
         need((poll.poll(0), error_of(full)) == ([], "ok"), "the error is still there")
 
-        # With room it is a port as any other.
+        # With room the port works as any other.
         eventually("room for more", lambda: outcome(s.send, b"again", full.name(), NOW) == 5)
         select.select([full], [], [], PATIENCE)
         need(full.recv(10)[0] == b"again", "a message after that")

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""unserved.py LIBRARY: a peer that serves no reads and no atomics, whoever asked for the connection. LIBRARY is verbs.c,
-compiled. The network is that of rogue.py, of soft-RoCE."""
+"""unserved.py LIBRARY: a peer that serves no reads and no atomics, on connections that either side
+requests.
+
+LIBRARY is verbs.c, compiled. The network is that of rogue.py, of soft-RoCE.
+"""
 
 import contextlib
 import sys
@@ -40,7 +43,7 @@ def node_asks(home, source, sock):
 
 
 def arrived(p, payload):
-    """Takes frames until the message has come."""
+    """Reads frames until the message has arrived."""
     while True:
         frame = p.frame()
         need(frame is not None, f"{payload} did not come")
@@ -49,13 +52,16 @@ def arrived(p, payload):
 
 
 def refused(home, source, connecting):
-    """Operations that it would have to serve fail at once; the connection stays, and so do messages."""
+    """Operations that the peer would have to serve fail at once.
+
+    The connection stays, and messages arrive.
+    """
     with home.at_home():
         sock = rdma.connected((NODE, 0), (source, PORT))
         memory = rdma.Memory(sock, 1)
     with connecting(home, source, sock) as p:
         need(p.ping(), "there is no connection")
-        # With those of the peer, which has verbs.
+        # Includes the pages of the peer, which uses verbs.
         pins = rdma.pins()
         before = home.counters()["send_drop_operation"]
         read, _place = rdma.transfer(1, (0, 8), [(memory.base, 8)], NOTIFY_ME, 1)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""As much of io_uring as a test of sockets needs. One thread, and it never fills the ring."""
+"""The part of io_uring that a test of sockets needs.
+
+It has one thread, and never fills the ring.
+"""
 
 import ctypes
 import mmap
@@ -10,7 +13,7 @@ POLL_ADD, SENDMSG, RECVMSG, ASYNC_CANCEL, SEND, RECV, SEND_ZC = 6, 9, 10, 14, 26
 SETUP, ENTER = 425, 426
 OFF_SQ_RING, OFF_SQES = 0, 0x10000000
 GETEVENTS = 1
-# The next one begins when this one is done. To be done by a thread of the ring.
+# LINK: the next request begins when this one is complete. ASYNC: a thread of the ring does it.
 LINK, ASYNC = 1 << 2, 1 << 4
 ENTRIES = 8
 
@@ -53,7 +56,7 @@ class Ring:
         self._queue(POLL_ADD, fd, 0, 0, events, tag, how)
 
     def cancel(self, which, tag):
-        """Takes back what was queued with another tag."""
+        """Cancels what was queued with another tag."""
         self._queue(ASYNC_CANCEL, -1, which, 0, 0, tag)
 
     def _queue(self, opcode, fd, address, size, flags, tag, how=0):
@@ -66,12 +69,12 @@ class Ring:
         self.queued += 1
 
     def enter(self, wanted):
-        """Submits what is queued, and waits until so many results are there."""
+        """Submits what is queued, and waits until there are `wanted` results."""
         syscall(ENTER, self.fd, self.queued, wanted, GETEVENTS, 0, 0)
         self.queued = 0
 
     def results(self):
-        """{tag: first result} of what is done."""
+        """Returns {tag: first result} of completed requests."""
         head, found = self.word(self.cq[0]), {}
         while head != self.word(self.cq[1]):
             at = self.cq[5] + 16 * (head & self.word(self.cq[2]))

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""uring_full.py HOST PEER PORT: what a blocking socket at HOST sends through an io_uring to a port of PEER, an address of
-this node, that is full, and to one that is not when its own send buffer is."""
+"""uring_full.py HOST PEER PORT: sends of a blocking socket at HOST through an io_uring, to a full
+port of PEER.
+
+PEER is an address of this node. The socket also sends to a port that has room, while its own send
+buffer is full.
+"""
 
 import ctypes
 import errno
@@ -50,7 +54,7 @@ def full_port(ring, host, to):
 
 
 def full_buffer(ring, to):
-    """On loopback a sender pays until a message is read."""
+    """On loopback a sender is charged until a message is read."""
     with Sock((LOOP, 0)) as s, Sock(to, 60) as r:
         r.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF + 25, 1 << 20)
         s.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16384)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""wakeups.py HOST PEER PORT: 60 sockets at HOST are held back by one port of PEER, 40 by the next one, and 300 by none.
-When a line comes in the first port is read until all that it held back may send again."""
+"""wakeups.py HOST PEER PORT: 60 sockets at HOST are held back by one port of PEER, 40 by the next
+one, and 300 by none.
+
+When a line arrives, the first port is read until all sockets that it held back may send again.
+"""
 
 import select
 import socket
@@ -15,7 +18,7 @@ SIZE = 1000
 
 
 def held_back(host, to, count):
-    """As many sockets that a port is too full for. Returns how many messages filled it, too."""
+    """Returns sockets that a full port holds back, and how many messages filled it."""
     sockets = [Sock((host, 0), 60) for _ in range(count)]
     sent = fill(sockets[0], to)
     for s in sockets[1:]:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""watch.py: prints the counters of RDS_INFO_COUNTERS as a line of JSON, and then those that have
-changed, line by line, until its input ends. If none changes, an empty object comes twice a
-second."""
+"""watch.py: prints the counters of RDS_INFO_COUNTERS as a line of JSON, and then the changed ones,
+line by line.
+
+It runs until standard input ends. If no counter changes, it prints an empty object twice a second.
+"""
 
 import json
 import select

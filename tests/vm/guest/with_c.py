@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""with_c.py owner|user HERE THERE TOS REGISTRATION OPERATION: one operation on memory of a program on the other node, over
-a connection of its own, that of a type of service. REGISTRATION is get, dest or map, or once, a map for one use, or
-unflagged, one that does not say that peers are to write; and first if there is no connection yet when the memory is
-registered. They go on when they are told to. Says what became of it."""
+"""with_c.py owner|user HERE THERE TOS REGISTRATION OPERATION: one operation on memory of a program
+on the other node.
+
+It has its own connection, that of a type of service. REGISTRATION is get, dest or map, or once, a
+map for one use, or unflagged, a map without READWRITE. A suffix "-first" means that there is no
+connection yet when the memory is registered. Each program continues when a line arrives on its
+input, and prints the outcome.
+"""
 
 import struct
 import sys
@@ -33,7 +37,7 @@ def own(sock, memory, peer, how, first):
         rdma.receive(sock)
     memory.fill(0, struct.pack("=Q", 5))
     print(outcome(register, sock, memory, how, peer), flush=True)
-    # Until it is not needed any more.
+    # The memory stays until it is not needed any more.
     sys.stdin.readline()
     if how == "once":
         assert rdma.receive(sock)[0] == b"done"

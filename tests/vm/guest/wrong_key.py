@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""wrong_key.py HOST PEER COUNT: an ordinary user's program that writes to PEER with a key that nobody
-has given, COUNT times, as fast as it is told how it went. In the end a call that must not wait has to
-be refused, and the program is told when to come again."""
+"""wrong_key.py HOST PEER COUNT: a program of an ordinary user writes to PEER with a key that no
+region has.
+
+It does this COUNT times, each as soon as it has the status of the one before. At the end a call
+that must not wait has to be refused, and the program is notified when it may try again.
+"""
 
 import os
 import select
@@ -38,7 +41,7 @@ def main(host, peer, count):
         poller = select.epoll()
         poller.register(s, select.EPOLLOUT | select.EPOLLET)
         held = 0
-        # On a machine that stands still meanwhile its time may have come.
+        # On a machine that pauses meanwhile the wait may already be over.
         for _ in range(10):
             need(poller.poll(PATIENCE), "there is no room, though it has sent something")
             while outcome(write, socket.MSG_DONTWAIT) == "EAGAIN":
