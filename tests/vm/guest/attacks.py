@@ -260,7 +260,8 @@ def neighbour(address):
     return address[:-1] + ("7" if address[-1] != "7" else "8")
 
 
-# Requests that are unusual but accepted: fields, and those of the reply. The node has 8192.
+# Requests that are unusual but accepted: fields, and those of the reply. The fragment size of the
+# node is 8192.
 GOOD_REQUESTS = [
     ({"fragment": 0}, {"fragment": 0}),
     ({"fragment": 1}, {"fragment": 0}),

@@ -2,7 +2,7 @@
 """attempts.py HOST: sends as an ordinary user from an address of this node to 20 peers that cannot
 exist.
 
-The kernel log gets ten lines within its rate limit.
+They cause more lines than the rate limit of the log permits, which is ten in some seconds.
 """
 
 import os

@@ -9,8 +9,8 @@ import struct
 
 MAP_32BIT = 0x40
 IOCTL, GETSOCKOPT, SETSOCKOPT, SENDMSG, RECVMSG = 54, 365, 366, 370, 372
-# push %rbx; mov %edi, %eax; mov %esi, %ebx; xchg %ecx, %edx; mov %r8d, %esi; mov %r9d, %edi; int $0x80;
-# pop %rbx; ret
+# push %rbx; mov %edi, %eax; mov %esi, %ebx; xchg %ecx, %edx; mov %r8d, %esi;
+# mov %r9d, %edi; int $0x80; pop %rbx; ret
 CODE = bytes.fromhex("53 89f8 89f3 87ca 4489c6 4489cf cd80 5b c3")
 
 libc = ctypes.CDLL(None, use_errno=True)

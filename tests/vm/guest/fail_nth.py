@@ -360,7 +360,7 @@ def of_memory(pair, atomics):
 
 
 def step(name, what, nth, number):
-    """Makes one call whose NUMBERth step fails, and one without a fault.
+    """Makes one call whose NUMBERth step fails, and repeats it without a fault if it is refused.
 
     Returns how many more steps were needed to reach the NUMBERth, and whether the call was refused.
     """

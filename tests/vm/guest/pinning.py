@@ -169,7 +169,7 @@ def at_once():
 
 
 def unread():
-    """Exactly this many notifications may be unread.
+    """MAX_UNREAD notifications may be unread.
 
     Each is reported once, in order, and then there is room for more.
     """

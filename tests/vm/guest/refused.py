@@ -119,7 +119,7 @@ def silent_bad_keys():
     """An operation with a bad key and without a message is reported, too, if the program asks for
     it.
 
-    The next one is sent again.
+    The next operation succeeds, after a repetition if it is dropped.
     """
     with Pair(4) as p:
         cookie = p.theirs.register(0, PAGE)

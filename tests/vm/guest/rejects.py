@@ -77,7 +77,7 @@ def unserved(home, sources, hardware):
     try:
         yield
     finally:
-        # The kernel, too, had the first address of the network here.
+        # As in the kernel's own routes, the source is the first address of the network.
         routes("add", f"src {MINE[0]}")
         neighbours("reachable")
 
