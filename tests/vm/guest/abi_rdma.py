@@ -221,7 +221,7 @@ OPERATIONS = (("write", True), ("read", False))
 def life(back=False, **flags):
     """Uses a key, uses it again unless it was for one use, frees it, and frees it again.
 
-    Then frees all unused regions, and uses the key once more.
+    Then waits until freed regions are invalid, and uses the key once more.
     """
     def play(flags, write):
         with Ends(back) as e:

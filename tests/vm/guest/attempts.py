@@ -2,7 +2,7 @@
 """attempts.py HOST: sends as an ordinary user from an address of this node to 20 peers that cannot
 exist.
 
-They cause more lines than the rate limit of the log permits, which is ten in some seconds.
+The kernel logs only ten of the failed attempts, because their rate is limited.
 """
 
 import os

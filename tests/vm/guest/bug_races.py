@@ -212,8 +212,7 @@ def h49_binds_and_senders():
 
 @case
 def h51_messages_for_who_binds():
-    """NULL, 2019: messages of a peer arrive before the socket that has just been bound is complete.
-    """
+    """NULL, 2019: messages of a peer arrive while a socket is being bound to their port."""
     a, b = IB
 
     def bind():

@@ -223,7 +223,7 @@ def h90_socket_that_goes_before_its_regions():
 
 @case
 def h92_pages_are_given_back():
-    """Pins as many pages at the end as at the beginning."""
+    """As many pages are pinned at the end as at the beginning."""
     with Pair(4) as p:
         for number in range(1000):
             p.ours.free(p.ours.register(number % PAGE, 2 * PAGE), INVALIDATE if number % 2 else 0)

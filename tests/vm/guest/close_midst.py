@@ -55,7 +55,7 @@ def main():
         nonlocal wanted
         dropped[counter] += len(wanted) - len(left)
         wanted = left
-        # Messages far back in the queue are removed slightly after their socket is closed.
+        # Messages far back in the queue are removed soon after their socket is closed.
         eventually(f"{len(left)} messages left, and the right ones", lambda: queued(host) == left)
 
     expect(wanted, 0)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """connect_steps.py FOLDER HOST PEER EVERY: makes steps of a connection fail, one at a time.
 
-A step is an event that this folder of fault injection counts while a connection is made between two
-addresses of this node, at the active or the passive side. Every EVERYth step fails once, from a
-random one on. After each failure a message must arrive, and one in the other direction.
+A step is an event that this folder of fault injection counts while a connection between two
+addresses of this node is made. It may be at the active or the passive side. Every EVERYth step
+fails once, from a random one on. After each failure a message must arrive, and one in the other
+direction.
 
 The fault injection of the kernel has to be limited to this module.
 """
@@ -32,7 +33,10 @@ class Faults:
             return int(f.read())
 
     def arm(self, number, spare):
-        """Makes the NUMBERth step from here on fail. `spare` is a socket for any sends."""
+        """Makes the NUMBERth step from here on fail.
+
+        `spare` is a socket whose calls use up steps.
+        """
         self.write(times=1, probability=100)
         if self.name != "failslab":
             # The kernel spares one step less than `space`.

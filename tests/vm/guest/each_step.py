@@ -188,8 +188,7 @@ def first(p, cookie, threads=workers):
             p.ours.free(told.pop(), rdma.INVALIDATE)
             told.append("ok")
         # The worker may have ended after its step failed, as the failure takes a while to be
-        # noticed.
-        # Then nothing shows that the step failed, and it is repeated.
+        # noticed. Then nothing shows that the step failed, and it is repeated.
         need(told[-1] == "ok" or (0 in left or ended) and told[-1] in ERRORS, f"step {number}: {told[-1]}")
         works(p, cookie, 1000)
         p.ours.free(p.ours.register(0, PAGE), rdma.INVALIDATE)

@@ -183,7 +183,7 @@ def told(home):
 
 
 def foreign(home):
-    """A peer invalidates keys that nobody has given to it.
+    """A peer invalidates keys that it was not given.
 
     These are another key, that of all memory, and that of an operation of the node. A device
     permits this if the peer guesses the key. The peer's connection ends, and everything else

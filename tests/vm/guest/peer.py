@@ -34,7 +34,7 @@ verbs = None
 
 
 class PeerError(Exception):
-    """The node, or the verbs, did not do what they should."""
+    """Error: the node, or the verbs, did not do what they should."""
 
 
 def load(path):

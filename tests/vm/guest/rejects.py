@@ -6,9 +6,9 @@ They have any reason, come at any time, and contain rubbish. In between it is an
 verbs.
 
 The CM of Linux 7.2 finds the request of a rejection by the numbers of both ends. A rejection of a
-REQ matches only if the REQ has not been answered. With reason 4, a timeout, the number of the
-sender and the GUID in the additional information are used instead, so it matches what has been
-answered. The CM ends all such attempts, and also a connection that is up.
+REQ matches only if the REQ has not been answered. Reason 4, a timeout, is matched by the number of
+the sender and the GUID in the additional information. So it matches what has been answered. The CM
+ends all such attempts, and also a connection that is up.
 """
 
 import contextlib

@@ -49,8 +49,8 @@ def cm_message(kind, number, fields):
 
 
 def request(header, private, gids, guid, qpn, number, timeout=22):
-    """Returns a request for a connection with a queue pair. Its first packet has the number of the
-    queue pair, too.
+    """Returns a request for a connection with a queue pair. The PSN of its first packet is the
+    number of the queue pair.
 
     `number` is that of the request. `gids` are the sender's and the receiver's, `header` the
     addresses that it claims for them. The peer has 4 us * 2^timeout to acknowledge packets, and the

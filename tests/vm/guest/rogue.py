@@ -69,8 +69,9 @@ def connected(home, source=MINE[0], target=NODE, **fields):
 
 
 def few_lines(home, pattern):
-    """Returns the number of such lines in the log. There may be ten in five seconds of the kernel's
-    clock: the last ones of five seconds, and the first ones of the next."""
+    """Returns the number of such lines in the log. Ten may be logged in five seconds of the
+    kernel's clock. Any five seconds can contain 20: the last ones of one interval, and the first
+    ones of the next."""
     at = [seconds for seconds, line in home.records() if re.search(pattern, line)]
     for first, last in zip(at, at[20:]):
         need(last - first > 5, f"21 lines in {last - first:.1f} s say {pattern!r}")

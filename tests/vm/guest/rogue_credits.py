@@ -134,7 +134,7 @@ def setting(name, value):
 
 def no_more(home):
     """The peer receives and acknowledges everything, and gives no credit except the first: the node
-    stops to send.
+    stops sending.
 
     After a credit for more receives than there are, everything arrives.
     """

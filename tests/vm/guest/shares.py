@@ -123,7 +123,7 @@ def full(local, peer):
 def in_namespace(maker, user, function):
     """Calls a function as a user of a new namespace.
 
-    `maker` has created the namespace, and root has given users to it, as newuidmap does.
+    `maker` has created the namespace, and root has mapped user ids to it, as newuidmap does.
     """
     made, tell = os.pipe()
     given, give = os.pipe()

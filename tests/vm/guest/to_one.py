@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""to_one.py HOST PEER PORT: sends a message to a port of PEER, and stays until standard input ends.
-"""
+"""to_one.py HOST PEER PORT: sends a message to a port of PEER, and keeps the socket open until
+standard input ends."""
 
 import sys
 
