@@ -42,7 +42,7 @@ class Waiting:
             return f.read()
 
     def waits(self):
-        return self._look("wchan") == "rds_sk_wait"
+        return self._look("wchan") == "rds_rust_sk_wait"
 
     def seen(self):
         return int(self._look("status").split("voluntary_ctxt_switches:")[1].split()[0])
