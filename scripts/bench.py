@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""make bench: what operations on RDS sockets cost with C RDS and with this module.
+"""make bench: measures the cost of operations on RDS sockets with C RDS and with this module.
 
-One machine after the other, with one CPU whose clock counts instructions, so the numbers repeat
-whatever else this computer does. Documentation/performance.md has what each row means.
+The machines run one after the other, with one CPU whose clock counts instructions. So the numbers
+repeat, whatever else this computer does. Documentation/performance.md explains each row.
 """
 
 import argparse
@@ -25,19 +25,24 @@ TOOL = TOP / "build/tools/release/rds-bench"
 PLUGIN = TOP / "build/tools/insntrace.so"
 NAMES = {"c": "C", "rust": "Rust"}
 PEERS = 16
-# Wall-clock seconds: a row takes a few, and some dozens with a profile.
+# Wall-clock seconds. A row takes a few seconds, and some rows take dozens with a profile.
 ROW_SECONDS = 300
 PROFILE_SAMPLES = 30
-# What a row may take more than the committed counts have. Two runs agree within about 1 %.
+# Largest accepted growth over the committed counts. Two runs agree within about 1 %.
 MOST_GROWTH = 0.05
 START = time.monotonic()
 
 
 @dataclass
 class Row:
-    """A row of the table; floor: the row with what the kernel needs for the same without RDS; within: the goal is
-    that row's number with so much on top; impls: those that can do it; verbs: what does it, if not TOOL; mean: samples
-    differ by what a sample happens to find, so the median hangs on chance, and the mean counts."""
+    """A row of the table.
+
+    floor: the row with the cost of the same in the kernel without RDS.
+    within: the goal is the number of the row `floor` plus this.
+    impls: the implementations that can do it.
+    verbs: the perftest operation that measures it, if TOOL does not.
+    mean: samples differ by the state that each finds, so their median is random; the mean counts.
+    """
 
     name: str
     what: str
@@ -50,7 +55,9 @@ class Row:
 
 
 def operation(name, what, *verbs, within=None):
-    """A row of an operation on memory of a peer, and one of the same with verbs. C RDS ends few of them well."""
+    """Returns two rows: an operation on memory of the peer, and the same one with verbs.
+
+    C RDS ends few of these operations well."""
     floor = f"verbs-{name}"
     return [Row(name, f"RDMA, {what}", floor=floor, within=within, impls=("rust",)),
             Row(floor, f"verbs, {what}", impls=("rust",), verbs=perftest.Operation(*verbs))]
@@ -79,7 +86,7 @@ ROWS = [
     Row("memory", "memory of an idle connection, KiB", 768),
     Row("setup", "first message to a new peer, ns", 15_000_000),
     Row("close", "close() of a bound socket"),
-    # C's table takes 32,768.
+    # The table of C RDS takes 32,768 sockets.
     Row("bind-many", "bind(), 200,000 sockets bound", 700, "udp-bind", impls=("rust",)),
     Row("close-many", "close(), 200,000 sockets bound", impls=("rust",)),
     Row("close-queued", "close(), behind 1,000 messages of others"),
@@ -99,12 +106,12 @@ def number(value):
 
 
 def figure(report):
-    """What a row took: the median of its samples, or their mean."""
+    """Returns the cost of a row: the median of its samples, or their mean."""
     return report["mean" if report["row"] in MEANS else "p50"]
 
 
 class Run:
-    """One machine with one implementation, and what was measured there, on which kernel."""
+    """One machine with one implementation, its measurements, and its kernel's version."""
 
     kernel = None
 
@@ -161,7 +168,7 @@ class Run:
         say(f"{NAMES[self.impl]}: {what}: {number(figure(report))}")
 
     def profile(self, m):
-        """Writes a file for each row that has a profile, and prints the top of it."""
+        """Writes a file for each row that has a profile, and prints the first lines of it."""
         symbols = trace.Symbols(m.run("cat /proc/kallsyms").out)
         marked = [x for x in self.reports.values() if x["marked"]]
         self.args.profile.mkdir(parents=True, exist_ok=True)
@@ -179,7 +186,7 @@ class Run:
 
 
 def results(runs, base):
-    """One dictionary for each row that was measured."""
+    """Returns one dictionary for each measured row."""
     found, figures = [], {name: figure(x) for run in runs.values() for name, x in run.reports.items()}
     for row in ROWS:
         c, rust = (runs[x].reports.get(row.name) if x in runs else None for x in NAMES)
@@ -198,7 +205,7 @@ def results(runs, base):
 
 
 def read_base(path):
-    """({row: what it took with this module}, the kernel), of a file that --out or --counts wrote."""
+    """Returns ({row: cost with this module}, kernel) from a file of --out or --counts."""
     read = json.loads(path.read_text(encoding="utf-8"))
     if "counts" in read:
         return read["counts"], read["kernel"]
@@ -206,14 +213,15 @@ def read_base(path):
 
 
 def counts(found):
-    """{row: what it took with this module}, as tests/vm/counts.json has it: without the rows that
-    have nothing to do with RDS."""
+    """Returns {row: cost with this module}, in the form of tests/vm/counts.json.
+
+    Rows that have nothing to do with RDS are left out."""
     floors = {x.floor for x in ROWS} | {"empty-call"}
     return {x["row"]: figure(x["rust"]) for x in found if x["rust"] and x["row"] not in floors}
 
 
 def grown(measured, base):
-    """Lines about rows that took more than they may, or that the counts do not have."""
+    """Yields a line for each row that exceeds its limit or has no committed count."""
     for row, count in measured.items():
         if row not in base:
             yield f"{row}: no count is committed"
@@ -222,7 +230,7 @@ def grown(measured, base):
 
 
 def print_columns(lines, left):
-    """Lines of cells, one below the other; `left`: the columns that begin at the left."""
+    """Prints rows of cells in aligned columns; `left`: the columns that are aligned left."""
     widths = [max(len(x) for x in column) for column in zip(*lines)]
     print()
     for line in lines:
@@ -251,14 +259,14 @@ def print_table(found, base):
 
 
 def add_arguments(parser):
-    """Those of all benchmarks with machines of both implementations."""
+    """Adds the arguments of all benchmarks that run machines of both implementations."""
     parser.add_argument("--impls", default="c,rust", help="c, rust or both [default: both]")
     parser.add_argument("--out", type=Path, help="write the results to this file, as JSON")
     parser.add_argument("--ko", type=Path, help="measure this rds_rust.ko")
 
 
 def check(parser, args):
-    """Checks what add_arguments() has added, and that what is measured with is there."""
+    """Checks the arguments of add_arguments(), and that the tools of the measurement exist."""
     for path in (TOOL, PLUGIN):
         if not path.exists():
             parser.error(f"{path} is not there: make tools")
@@ -293,7 +301,7 @@ def parse(argv):
 
 
 def measure(make_run, args):
-    """Measures each implementation: ({implementation: run}, whether one failed)."""
+    """Measures each implementation: returns ({implementation: run}, True if one failed)."""
     runs, failed = {}, False
     with tempfile.TemporaryDirectory(prefix="rds-bench-") as rundir:
         for impl in args.impls:
@@ -307,7 +315,7 @@ def measure(make_run, args):
 
 
 def write(args, found, **beside):
-    """Writes the rows where they were asked for, with what is to be said of all of them."""
+    """Writes the rows to the file of --out, with `beside`: facts that concern all rows."""
     if args.out:
         args.out.write_text(json.dumps({**beside, "rows": found}, indent=1) + "\n", encoding="utf-8")
 

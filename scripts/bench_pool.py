@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""make bench-pool: what it costs to map receive buffers for a device, one by one and by shard.
+"""make bench-pool: measures the cost to map receive buffers for a device, singly and by shard.
 
-A machine with a PCI device behind an IOMMU, and with a clock that counts instructions, loads the module
-with its KUnit suites. One of them (tests/kunit/pool_dma.rs) measures. Documentation/recv-pool.md has what
-the columns mean.
+A machine with a PCI device behind an IOMMU, and with a clock that counts instructions, loads the
+module with its KUnit suites. One of them (tests/kunit/pool_dma.rs) measures.
+Documentation/recv-pool.md explains the columns.
 """
 
 import argparse
@@ -33,7 +33,7 @@ WAYS = {"each": "one by one", "shard": "by shard"}
 
 
 def measure(most, strict, rundir):
-    """The rows that the suite has printed, each as a dictionary."""
+    """Returns the rows that the suite has printed, each as a dictionary."""
     machine = cluster.Machine("bench-pool", "rust", "release", rundir, cpus=1, cpu=hardware.COUNTED_CPU, detectors=False,
                               **add_clock(hardware.with_iommu(MEMORY_MIB, strict)))
     try:
@@ -67,8 +67,10 @@ def parse_row(text):
 
 
 def mapping(row, rows):
-    """Instructions for the mappings of a connection. Shards are mapped when they are made, so there it is
-    what set-up takes more than the same memory unmapped, which is part of the other way."""
+    """Returns the instructions for the mappings of one connection.
+
+    Set-up maps the shards, so their cost is the difference to the set-up of the way "each". That
+    one allocates the same memory, and its own mappings are subtracted."""
     if row["way"] == "each":
         return row["mapping"] / row["connections"]
     other = next(x for x in rows if x["way"] == "each" and

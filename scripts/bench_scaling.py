@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""make bench-scaling: what set-up, messages and the rest cost when there are many connections.
+"""make bench-scaling: measures set-up, messages and other costs with many connections.
 
-One machine for each implementation, with one CPU whose clock counts instructions. Both ends of all
-connections are on it. Documentation/scaling.md has what the rows mean.
+There is one machine for each implementation, with one CPU whose clock counts instructions. It has
+both ends of all connections. Documentation/scaling.md explains the rows.
 """
 
 import argparse
@@ -19,23 +19,26 @@ from rdsvm import cluster, hardware
 from rdsvm.node import NodeError
 
 TOP = cluster.TOP
-# As many has a local address: see tools/rds-bench/src/scaling.rs.
+# Connections of one local address: see tools/rds-bench/src/scaling.rs.
 GROUP = 10
 COUNTS = (1, 10, 100, 300, 1000)
 QUICK = (1, 10)
-# A connection of C RDS takes 12 MiB, both ends.
+# A connection of C RDS takes 12 MiB for both ends.
 MOST_OF_C = 100
 MEMORY = "3072M"
-# Wall-clock seconds for what one run of the tool does.
+# Wall-clock seconds for one run of the tool.
 STEP_SECONDS = 900
-# What a row may cost with all connections, where more of them should make no difference.
+# Largest accepted growth of a row that should not depend on the number of connections.
 GROWTH = 1.1
 
 
 @dataclass
 class Row:
-    """A row of the table. counted: its value is the instructions that the plugin has counted, for each of
-    the operations, and not the clock's. steady: it is not to grow with the number of connections."""
+    """A row of the table.
+
+    counted: the name of the report from whose marks the plugin counted the instructions. The value
+    is those of one operation, and not the clock's.
+    steady: the value must not grow with the number of connections."""
 
     name: str
     what: str
@@ -64,9 +67,9 @@ ROWS = [
     Row("idle", "a second in which nothing is sent", counted="idle"),
 ]
 BY_NAME = {x.name: x for x in ROWS}
-# What the tool reports with the clock, and what the same is called here.
+# {name of a row in the tool's reports, measured with the clock: name of the row here}.
 CLOCKED = {"setup": "setup-time", "storm": "storm-time", "idle": None}
-# What the clock counts only a part of, or with the time that it waits.
+# Rows of which the clock counts only a part, or also the time that the operation waits.
 PARTLY = ("setup", "storm", "close-unacked", "congestion", "idle")
 
 
@@ -77,7 +80,7 @@ class Run:
         self.impl, self.args, self.rundir = impl, args, Path(rundir) / impl
         self.counts_file = Path(rundir) / f"{impl}.counts"
         self.levels = [x for x in args.connections if impl == "rust" or x <= MOST_OF_C]
-        # Of each row, the values by number of connections.
+        # {row: {number of connections: value}}.
         self.values = {x.name: {} for x in ROWS}
         self.sections = 0
 
@@ -90,7 +93,7 @@ class Run:
         try:
             m.boot()
             m.add_pair(mtu=hardware.COUNTED_MTU)
-            # The last local address has connections to one more remote one.
+            # The last local address has connections to one more remote address.
             m.add_peers(-(-max(self.levels) // GROUP) + 1)
             self.load(m)
             known, pools = 0, self.counter(m, "ib_pool_bytes")
@@ -111,22 +114,24 @@ class Run:
             m.kill()
 
     def load(self, m):
-        """What a device needs once is there afterwards: it is not part of a connection."""
+        """Loads RDS and runs one row, so that the one-time state of a device exists already.
+
+        That state is not part of a connection."""
         cluster.must(m.load())
         self.step(m, 0, [], ["--quick", "--rows", "rxe-64-rtt"])
 
     def reset(self, m):
-        """Afterwards there are no connections."""
+        """Removes all connections."""
         if self.impl == "rust":
             cluster.must(m.unload())
         else:
-            # With connections C RDS crashes when it is unloaded.
+            # C RDS crashes when it is unloaded while it has connections.
             m.restart()
             self.sections = 0
         self.load(m)
 
     def step(self, m, count, arguments, what=None):
-        """Has the tool measure with so many connections, or something else that is not reported."""
+        """Has the tool measure with `count` connections, or run `what` without a report."""
         argv = [TOOL, *(what or ["--connections", count, *arguments])]
         process = m.start(argv, name="rds-bench")
         for line in process.lines(STEP_SECONDS):
@@ -140,9 +145,9 @@ class Run:
                             "plugin for QEMU are not of the same version")
 
     def counted(self, report):
-        """Instructions of one operation, as the plugin has counted them."""
+        """Returns the instructions of one operation, as counted by the plugin."""
         self.sections += 1
-        # There may be more: the tool does not wait for us.
+        # The file may have more counts already: the tool does not wait for this script.
         return self.all_counted()[self.sections - 1] / report["marked"]
 
     def all_counted(self):
@@ -157,21 +162,22 @@ class Run:
         rows = [x for x in ROWS if x.counted == name]
         for row in rows:
             self.values[row.name][count] = each
-        # They have to agree, but for the loop around the operations.
+        # Plugin and clock must agree, except for the loop around the operations.
         if each and name not in PARTLY and not 0 <= each - report["mean"] <= each / 50 + 500:
             raise NodeError(f"{name}: {each:.0f} instructions by the plugin, "
                             f"{report['mean']:.0f} by the clock")
 
     def counter(self, m, name):
-        """A counter that this module has, and C RDS has not."""
+        """Returns a counter of this module; None for C RDS, which does not have it."""
         if self.impl != "rust":
             return None
         return json.loads(m.run(["python3", TOP / "tests/vm/guest/counters.py"]).out)[name]
 
 
 def growth(row, values):
-    """What the row costs with the most connections, compared with as many as concern one address; None if
-    nothing can be said."""
+    """Returns the ratio of the cost with most connections to that with one address's connections.
+
+    None if there are too few values."""
     few = [x for x in values if x <= GROUP]
     if not row.steady or not few or max(values) == max(few):
         return None
@@ -179,7 +185,7 @@ def growth(row, values):
 
 
 def results(runs):
-    """One dictionary for each row."""
+    """Returns one dictionary for each row."""
     found = []
     for row in ROWS:
         entry = {"row": row.name, "what": row.what.strip(), "unit": row.unit}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The rules of this project that no compiler knows.
+"""The rules of this project that no compiler checks.
 
 Each check takes the path of a file below the root of the project and its text, and yields
 (line number, complaint).
@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 MAX_LINES = 600
 
-# From the bottom to the top; a layer may use itself, its neighbours in the row, and what is below.
+# Layers from bottom to top. A layer may use itself, its neighbours in the row, and lower rows.
 LAYERS = (
     ("bindings",),
     ("kapi",),
@@ -23,11 +23,11 @@ LAYERS = (
 LEVEL = {name: i for i, row in enumerate(LAYERS) for name in row}
 UNSAFE_LAYERS = ("bindings", "kapi")
 SOURCES = (".rs", ".c", ".h", ".py", ".sh", ".mk", ".toml", ".yml", ".yaml")
-# What other programs may link, whatever their licence.
+# Licences of files that other programs may link, whatever their own licence.
 LICENCES = {"tools/rds-socket/": "GPL-2.0-only OR BSD-2-Clause"}
 NAMED_SOURCES = ("Makefile", "Kbuild", "Kconfig", "run")
 
-# Comments and literals of Rust, so that words in them are not taken for code.
+# Comments and literals of Rust, which are not searched as code.
 RUST_NOISE = re.compile(
     r"""//[^\n]* | /\*.*?\*/ | b?r(\#*)".*?"\1 | b?"(?:\\.|[^"\\])*"
         | b?'(?:\\(?:x[0-9a-fA-F]{2}|u\{[^}]*\}|.)|[^'\\\n])'""",
@@ -36,12 +36,12 @@ RUST_NOISE = re.compile(
 
 
 def code_of(text):
-    """Rust source with comments and literals blanked out, line for line."""
+    """Returns Rust source with blanked comments and literals, line for line."""
     return RUST_NOISE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
 
 def layer_of(path):
-    """The layer that a Rust file of the module belongs to, or None."""
+    """Returns the layer of a Rust file of the module, or None."""
     if not path.endswith(".rs"):
         return None
     top = PurePosixPath(path).parts[0].removesuffix(".rs")
@@ -54,7 +54,7 @@ def numbered(pattern, text):
 
 
 def layers(path, text):
-    """Imports point only downwards, and proto/ stands on its own."""
+    """Imports point only to lower layers, and proto/ imports no other layer."""
     own = layer_of(path)
     if own is None:
         return
@@ -78,14 +78,14 @@ def layers(path, text):
 
 
 def flat(group):
-    """A use group without the groups inside it."""
+    """Returns a use group without the groups inside it."""
     while (shorter := re.sub(r"\{[^{}]*\}", "", group)) != group:
         group = shorter
     return group
 
 
 def unsafe_code(path, text):
-    """unsafe stays in bindings/ and kapi/, and each use says why it is sound."""
+    """`unsafe` occurs only in bindings/ and kapi/, and each use has a comment with its reason."""
     if not path.endswith(".rs"):
         return
     own = layer_of(path)
@@ -105,7 +105,7 @@ def unsafe_code(path, text):
 def has_safety_comment(lines, index):
     if "SAFETY:" in lines[index].split("unsafe")[0]:
         return True
-    # The comment stands above the statement, which may have begun some lines before.
+    # The comment is above the statement, which may have begun some lines before.
     for i in range(index - 1, max(-1, index - 12), -1):
         line = lines[i].strip()
         if line.startswith("//"):
@@ -120,7 +120,7 @@ def has_safety_comment(lines, index):
 
 
 def module_denies_unsafe(path, text):
-    """The root of every layer without unsafe says so to the compiler."""
+    """The root of every layer without `unsafe` code denies it by an attribute."""
     own = layer_of(path)
     if own in (None, "rds_core", *UNSAFE_LAYERS) or path != f"{own}/mod.rs":
         return
@@ -135,7 +135,7 @@ def licence_of(path):
 
 
 def spdx(path, text):
-    """The first line, or the second of a script, names the licence of the folder, all of it."""
+    """The first line, or the second line of a script, names the licence of the folder exactly."""
     name = PurePosixPath(path)
     if name.suffix not in SOURCES and name.name not in NAMED_SOURCES:
         return
@@ -149,7 +149,7 @@ def spdx(path, text):
 
 
 def length(path, text):
-    """Files stay small enough to read."""
+    """Files are short enough to read."""
     if path.endswith((".rs", ".c", ".h", ".py", ".sh")):
         lines = text.count("\n")
         if lines >= MAX_LINES:
@@ -157,13 +157,13 @@ def length(path, text):
 
 
 def purpose(path, text):
-    """A Rust file opens with what it is for."""
+    """A Rust file begins with a comment on its purpose."""
     if path.endswith(".rs") and not re.match(r"(//[^!\n]*\n|\s*\n)*//!", text):
         yield 1, "no //! comment that says what the file is for"
 
 
 def work_queues(path, text):
-    """Nothing is queued on the system's work queues, as no unload waits for their items."""
+    """Nothing uses the system's work queues, because no unload waits for their items."""
     if layer_of(path) is None and not path.startswith("bindings/"):
         return
     code = code_of(text) if path.endswith(".rs") else text
@@ -172,13 +172,13 @@ def work_queues(path, text):
 
 
 def softirq_cqs(path, text):
-    """Nothing waits for the polling of such a completion queue when it is freed."""
+    """No completion queue is polled in a way for whose end its release does not wait."""
     if path.startswith("bindings/"):
         for number, _ in numbered(r"\bIB_POLL_SOFTIRQ\b", text):
             yield number, "ib_free_cq() may free this completion queue under ib_poll_handler()"
 
 
-# First words of a fragment. A comment says first what the thing is, or what it does.
+# First words of a fragment. A comment first names the thing, or the action of the thing.
 FRAGMENT = re.compile(r"(What|Who|Whom|Whose|How|Whether|That|So|Of|By|Where|When|Which|Nor|But)\b")
 DOC = re.compile(r"\s*//[/!] ?(.*)")
 COMMENT = re.compile(r"(^|\s)//")
@@ -186,8 +186,9 @@ MAX_COLUMNS = 100
 
 
 def comments(path, text):
-    """Documentation begins with a noun phrase or a verb, and comments fit the width. What rustfmt leaves longer is a
-    text for people, which is not broken up, so that it can be found."""
+    """Documentation begins with a noun phrase or a verb, and comments fit the width.
+
+    Lines that rustfmt leaves longer are messages, which stay whole so that grep finds them."""
     if layer_of(path) is None and not path.startswith("tests/kunit/"):
         return
     before = None
@@ -204,6 +205,6 @@ CHECKS = (comments, layers, unsafe_code, module_denies_unsafe, spdx, length, pur
 
 
 def check_file(path, text):
-    """All complaints about one file, as lines for people."""
+    """Returns all complaints about one file, as readable lines."""
     return [f"{path}:{number}: {complaint} [{check.__name__}]"
             for check in CHECKS for number, complaint in check(path, text)]

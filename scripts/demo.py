@@ -23,13 +23,13 @@ def say(text):
 
 
 def prepare(flavor):
-    """Builds what the demonstration needs; make says how far it is."""
+    """Builds the requirements of the demonstration; make reports its progress."""
     for target in ("modules", "tools"):
         subprocess.run(["make", "-s", "-C", TOP, target, f"FLAVOR={flavor}"], check=True)
 
 
 def ping(node, name, source, target):
-    """Shows the pings as they come; returns how many were not answered."""
+    """Shows the pings as they arrive; returns the number of unanswered ones."""
     print(f"\n  {name}: rds-ping {target}")
     process = node.start([TOP / "build/tools/release/rds-ping", "-c", PINGS, "-i", "0.2",
                           "-I", source, target])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The ledger of known flakes, tests/flakes.toml: failures that come now and then and whose cause is
-known.
+"""The ledger of known flakes, tests/flakes.toml: intermittent failures with a known cause.
 
-Each entry has a name, a cause, and how the failure is known: a signature, which is the name of an
-exception that the harness raises when it sees the environment fail, or a test and an expression for
-the text of its failure. A failure that is not in the ledger is red, even if it does not come again.
+Each entry has a name, a cause, and a way to recognize the failure. That is a signature: the name of
+an exception that the harness raises when the environment fails. Or it is a test and a regular
+expression for the text of its failure. A failure that is not in the ledger is red, even if it does
+not come again.
 
 # Errors
 
@@ -31,7 +31,7 @@ class Flake:
 
 
 def read(text):
-    """The entries of a ledger."""
+    """Returns the entries of a ledger."""
     flakes = []
     for entry in tomllib.loads(text).get("flake", []):
         try:
@@ -51,7 +51,7 @@ def read(text):
 
 
 def known(flakes, test, text, failure):
-    """The entry that a failure matches, if there is one and the failure may be excused.
+    """Returns the entry that a failure matches, if there is one and it may be excused.
 
     failure: "signature" and "final", as tests/conftest.py records them."""
     if failure.get("final"):

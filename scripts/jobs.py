@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A queue of jobs for as many workers as the machine takes: what takes longest goes first.
+"""A queue of jobs for the workers of the machine: the longest jobs go first.
 
-A job is a part of the tests that boots its own machines. One that would take longer than its
-share is split, so that the last worker does not work alone for long. How long a test takes is
-known from tests/vm/costs.json, a copy of what a whole run leaves in build/test-artifacts; a test
-that is not there is taken for an average one.
+A job is a part of the tests that boots its own machines. A job that would take longer than its
+share is split, so that the last worker does not work alone for long. tests/vm/costs.json has the
+duration of each test. It is a copy of a file that a whole run leaves in build/test-artifacts. A
+test that is not there is assumed to take an average time.
 """
 
 import json
@@ -15,27 +15,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 COSTS = Path(__file__).resolve().parents[1] / "tests/vm/costs.json"
-# Seconds of processors: a boot and a leak scan at the end, by kernel.
+# Processor seconds of a boot, and of a leak scan at the end, by kernel.
 BOOT = {"release": 15, "debug": 60}
-# A job of more seconds than this is split, by kernel. On the debug one each part looks for leaks.
+# Jobs of more processor seconds are split, by kernel. On the debug one each part scans for leaks.
 LONGEST = {"release": 400, "debug": 800}
 UNKNOWN = 3.0
 
 
 @dataclass
 class Job:
-    """suite: the line of the summary that its cases are added to; name: for people; tests: node
+    """A part of the tests.
+
+    suite: the line of the summary that its cases are added to; name: shown to people; tests: node
     ids, in order."""
 
     suite: str
     name: str
     flavor: str
     tests: list = field(default_factory=list)
-    # An estimate, of processors.
+    # An estimate, in processor seconds.
     seconds: float = 0
-    # More of the environment of its tests.
+    # Additional environment of its tests.
     env: dict = field(default_factory=dict)
-    # Called instead of the tests, for what is not a part of tests/vm.
+    # Called instead of the tests, for a job that is not a part of tests/vm.
     call: Callable | None = None
 
 
@@ -44,7 +46,7 @@ def function_of(nodeid):
 
 
 class Costs:
-    """Seconds of processors that a case of each function takes, by kernel."""
+    """Processor seconds of a case of each function, by kernel."""
 
     def __init__(self, known=None):
         self.known = (
@@ -56,11 +58,12 @@ class Costs:
 
 
 def plan(suite, flavor, tests, costs, longest=None):
-    """The jobs of a suite. tests: (node id, name of the machines) in order; those of one name
-    share machines."""
+    """Returns the jobs of a suite.
+
+    tests: (node id, name of the machines) in order; tests with the same name share machines."""
     labs = defaultdict(list)
     for nodeid, lab in tests:
-        # Those that boot their own machines need no common place.
+        # Tests that boot their own machines need no common job.
         labs["own machines" if lab.startswith("own ") else lab].append(nodeid)
     return [
         job
@@ -70,8 +73,9 @@ def plan(suite, flavor, tests, costs, longest=None):
 
 
 def split(suite, flavor, lab, nodeids, costs, longest):
-    """Jobs of about the same length. The order of tests stays, and no function is torn apart if
-    it need not be."""
+    """Returns jobs of about the same length.
+
+    The order of tests stays, and the cases of a function stay together if possible."""
     total = sum(costs.of(flavor, x) for x in nodeids)
     parts = max(1, round(total / longest))
     jobs = [Job(suite, f"{flavor} {lab}", flavor, seconds=BOOT[flavor])]
@@ -91,8 +95,9 @@ def split(suite, flavor, lab, nodeids, costs, longest):
 
 
 class Queue:
-    """Runs jobs with several workers, the longest of those that are there first. Jobs may come
-    while others run."""
+    """Runs jobs with several workers: the longest job in the queue first.
+
+    Jobs may be added while others run."""
 
     def __init__(self, run):
         """run: called with each job, by the worker that takes it."""
@@ -106,18 +111,18 @@ class Queue:
             self.changed.notify_all()
 
     def close(self):
-        """No job will be added any more."""
+        """Closes the queue: no job will be added any more."""
         with self.changed:
             self.closed = True
             self.changed.notify_all()
 
     def others_run(self):
-        """Whether another worker than the caller has a job."""
+        """Returns True if another worker than the caller has a job."""
         with self.changed:
             return self.running > 1
 
     def work(self):
-        """Takes jobs until there are none any more: the loop of a worker."""
+        """Runs jobs until there are no more: the loop of a worker."""
         while True:
             with self.changed:
                 self.changed.wait_for(lambda: self.waiting or self.closed)

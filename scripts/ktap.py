@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Reads the results of KUnit out of a kernel log."""
+"""Reads the results of KUnit from a kernel log."""
 
 import re
 
@@ -9,15 +9,15 @@ RESULT = re.compile(r"^(\s*)(not ok|ok) \d+ (\S+)(.*)$")
 
 
 def cases(lines):
-    """{"suite.case": "passed", "failed" or "skipped"}.
+    """Returns {"suite.case": "passed", "failed" or "skipped"}.
 
-    The line of a suite itself counts only when it tells of a failure that none of its cases does.
-    What was announced and is not there counts as failed: suites and cases."""
+    The line of a suite itself counts only when it reports a failure that none of its cases reports.
+    Suites and cases that were announced and have no result count as failed."""
     found, suite, started = {}, None, set()
     planned, ended, cases_planned = None, 0, {}
     for line in lines:
         if m := SUITE.search(line):
-            # A parameterised case announces itself as a subtest, too; it is the outer name that counts.
+            # A parameterised case announces itself as a subtest, too; the outer name counts.
             if not line.startswith(" " * 8):
                 suite = m[1]
                 started.add(suite)
@@ -43,7 +43,7 @@ def cases(lines):
                 found[name] = "failed"
             elif len(told) != cases_planned.get(name):
                 found[f"{name}, all cases"] = "failed"
-    # A suite without a verdict was cut short.
+    # A suite without a result was cut short.
     found.update({name: "failed" for name in started})
     if not planned or ended != planned:
         found[f"all suites ({ended} of {planned or 'an unknown number'} ended)"] = "failed"

@@ -15,14 +15,14 @@ HOST_CRATES = ("tests/host", "tests/loom", "tools")
 
 
 def tracked():
-    """Files that are committed or would be."""
+    """Returns the files that are committed, or would be."""
     out = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
                          cwd=TOP, check=True, capture_output=True, text=True).stdout
     return sorted(x for x in out.split("\0") if x and (TOP / x).is_file())
 
 
 def command(*argv, **env):
-    """Runs a linter; its output when it complains, else nothing."""
+    """Runs a linter; returns its output if it complains, else nothing."""
     done = subprocess.run([str(x) for x in argv], cwd=TOP, text=True, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           env={**os.environ, **env})
@@ -30,7 +30,7 @@ def command(*argv, **env):
 
 
 def unique(text):
-    """Each line once: rustfmt names a file again for every file that has it as a module."""
+    """Keeps each line once: rustfmt repeats a file for every file that has it as a module."""
     return "\n".join(dict.fromkeys(text.splitlines()))
 
 
@@ -57,7 +57,7 @@ def oldest_rust():
 
 
 def symbols(option):
-    """The module's symbols, as nm shows them with this option."""
+    """Returns the module's symbols, as nm prints them with this option."""
     module = subprocess.run(["make", "-s", "print-ko", "WERROR=y", "KUNIT=y", "FLAVOR=release"], cwd=TOP, check=True,
                             capture_output=True, text=True).stdout.strip()
     if not Path(module).exists():
@@ -66,30 +66,36 @@ def symbols(option):
 
 
 def hidden_panics():
-    """The panics of the compiler's own that the module could run into: objtool does not know that they do not return,
-    and one that cannot happen is one more branch."""
+    """Returns the compiler's own panics that the module could reach.
+
+    objtool does not know that they do not return, and a panic that cannot happen is a needless
+    branch."""
     return "\n".join(panics_among(symbols("--undefined-only").split()))
 
 
 def foreign_names():
-    """The helpers whose names another part of the kernel may have, too: built in, all are in one program."""
+    """Returns the helpers whose names may collide with names of other parts of the kernel.
+
+    When the module is built in, all are in one program."""
     defined = symbols("--extern-only").splitlines()
     return "\n".join(foreign_among(x.split()[-1] for x in defined if " T " in x))
 
 
 def foreign_among(functions):
-    """Those in C that lack the module's prefix. Names of Rust have the crate in them, and the kernel makes the rest."""
+    """Returns C functions without the module's prefix.
+
+    Names of Rust functions contain the crate, and the kernel generates the other names."""
     ours = re.compile(r"rds_rust_|_R|__|(init|cleanup)_module$")
     return [x for x in functions if not ours.match(x)]
 
 
 def panics_among(symbols):
-    """Those that stand for a division whose divisor may be zero."""
+    """Returns the symbols of panics for a division whose divisor may be zero."""
     return [x for x in symbols if re.search(r"panic_const_(div|rem)_by_zero$", x)]
 
 
 def steps(files):
-    """(what, function) of each linter."""
+    """Yields (name, function) of each linter."""
     rust = [x for x in files if x.endswith(".rs")]
     yield "the project's rules", lambda: rules(files)
     yield "rustfmt", lambda: unique(command("rustfmt", "--check", "-l", "--edition", "2021", *rust))
@@ -103,7 +109,7 @@ def steps(files):
     yield "documentation of rds-socket", lambda: command(
         "cargo", "doc", "--quiet", "--locked", "--no-deps", "--all-features", "--package", "rds-socket",
         "--manifest-path", "tools/Cargo.toml", "--target-dir", "build/clippy", RUSTDOCFLAGS="-D warnings")
-    # Objects of its own: flags differ, and a warning must not hide in an object that is up to date.
+    # A separate build: its flags differ, and an object that is up to date would hide its warnings.
     yield "the module, without a warning", lambda: command(
         "make", "-s", "modules", "WERROR=y", "KUNIT=y", FLAVOR="release")
     yield "no division that can panic", hidden_panics

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What user verbs take for an operation: perftest's programs, between the two devices of a machine."""
+"""The cost of operations with user verbs: perftest's programs between a machine's two devices."""
 
 from dataclasses import dataclass
 
 from rdsvm import cluster
 from rdsvm.node import NodeError
 
-# The more urgent work of the devices always goes first, so looking for completions costs only what time is left.
+# Work of the devices is more urgent and goes first, so polling for completions uses only idle time.
 IDLE = ["chrt", "--idle", "0"]
 SECONDS = 300
 MIB = 1 << 20
-# The programs do no fewer.
+# The programs refuse a smaller number of iterations.
 LEAST = 5
 
 
 @dataclass
 class Operation:
-    """What a program does `count` times, one at a time. size: bytes of each."""
+    """The work of a program: `count` operations, one at a time. size: bytes of each."""
 
     program: str
     size: int
@@ -24,7 +24,7 @@ class Operation:
 
 
 def gid_index(machine, device, address):
-    """Which GID of a device is RoCE v2's for an IPv4 address."""
+    """Returns the index of the device's RoCE v2 GID for an IPv4 address."""
     a, b, c, d = map(int, address.split("."))
     gid = f"0000:0000:0000:0000:0000:ffff:{a:02x}{b:02x}:{c:02x}{d:02x}"
     port = f"/sys/class/infiniband/{device}/ports/1"
@@ -36,10 +36,10 @@ def gid_index(machine, device, address):
 
 
 def measure(machine, row, operation, quick):
-    """One line of output, like those of rds-bench: the mean of all operations."""
+    """Returns one line of output, like those of rds-bench: the mean of all operations."""
     count = LEAST if quick else operation.count
     options = [operation.program, "--tx-depth=1", f"--size={operation.size}", f"--iters={count}", "--noPeak"]
-    # Reads and atomics that may be under way.
+    # Reads and atomics in flight.
     if operation.program != "ib_write_bw":
         options.append("--outs=1")
     sides = [(f"--ib-dev=rdsx{i}", f"--gid-index={gid_index(machine, f'rdsx{i}', cluster.PAIR[i])}") for i in (0, 1)]

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """make test, make test-fast and make test-long: runs tests and adds up their cases.
 
-The last line is "N passed, N failed". A case that was skipped, a suite that did not build and a
-run that ended early count as failed. A failure that tests/flakes.toml knows counts as passed if
-it does not come again most of the time; it is shown as flaky. Every other failure is red, and
-shown with how often it came again.
+The last line is "N passed, N failed". A skipped case, a suite that did not build and a run that
+ended early count as failed. A failure that tests/flakes.toml knows counts as passed if at most half
+of its repetitions fail; it is shown as flaky. Every other failure is red, and shown with the number
+of repetitions that failed.
 """
 
 import argparse
@@ -35,23 +35,23 @@ from rdsvm.node import Defect, KERNEL_LINE, NodeError
 
 TOP = Path(__file__).resolve().parent.parent
 START = time.monotonic()
-# As many as keep two processors busy: a machine often waits.
+# Number of jobs that keeps two processors busy, as a machine often waits.
 WORKERS = 2
 # Consoles, run directories and costs of the last run.
 ARTIFACTS = TOP / "build/test-artifacts"
 PYTEST = (sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider")
 # Tests that the defects of the soft devices can break.
 UNPATCHED = [f"tests/vm/test_{x}.py" for x in ("pair", "failover", "links", "dead_peer")]
-# What make bench is called with: the counts that this leaves can be committed.
+# Arguments of make bench: the counts that it writes can be committed.
 COUNTED = (
     "IMPLS=rust",
     "BASE=tests/vm/counts.json",
     "STRICT=1",
     "COUNTS=build/test-artifacts/counts.json",
 )
-# What a boot costs may be uncertain by this part.
+# The cost of a boot may be uncertain by this part.
 MOST_DOUBT = 0.1
-# Seconds in which a test that failed is begun anew, and those that each time may take.
+# Seconds in which repetitions of a failed test begin, and the time limit of each.
 REPEAT_SECONDS, REPEAT_TIMEOUT = 240, 300
 
 
@@ -61,7 +61,7 @@ def clock():
 
 
 def say(text):
-    # With its end in one piece, as several threads print.
+    # One string with its newline, as several threads print.
     print(f"== {clock()} {text}\n", end="", flush=True)
 
 
@@ -73,14 +73,14 @@ class Tally:
         self.lock = threading.Lock()
 
     def add(self, suite, passed, failed, told=(), notes=()):
-        """failed: how many; told: what is known of each, from its name on; notes: what else
-        people are to know."""
+        """failed: their number; told: facts about each, beginning with its name; notes: further
+        information."""
         with self.lock:
             self.suites.append((suite, passed, failed, list(told), list(notes)))
         say(f"{suite}: {passed} passed, {failed} failed")
 
     def add_outcomes(self, suite, outcomes, whole=True, notes=()):
-        """outcomes: {name: "passed" or what happened}; whole: whether the suite ran to its end;
+        """outcomes: {name: "passed" or the failure}; whole: True if the suite ran to its end;
         notes: see add()."""
         bad = [name for name, outcome in outcomes.items() if outcome != "passed"]
         passed = len(outcomes) - len(bad)
@@ -122,7 +122,7 @@ CARGO_LINE = re.compile(
 
 
 def cargo_outcomes(text):
-    """{"crate name": outcome} of the output of cargo test; "ok" is the only way to pass."""
+    """Returns {"crate name": outcome} of the output of cargo test; only "ok" is a pass."""
     found, crate = {}, ""
     for binary, documented, name, word in CARGO_LINE.findall(text):
         if word:
@@ -164,8 +164,8 @@ class Pytest:
     """A run of pytest over some tests."""
 
     def __init__(self, suite, prefix, *arguments, env=None):
-        """prefix: the beginning of each line, as several may run at a time; arguments: of
-        pytest; env: more of its environment."""
+        """prefix: the beginning of each line, as several runs may print; arguments: of pytest;
+        env: additional environment."""
         self.suite, self.prefix, self.arguments, self.env = suite, prefix, arguments, env or {}
         self.outcomes, self.failures, self.status, self.records = {}, {}, None, {}
 
@@ -194,42 +194,42 @@ class Pytest:
         return self
 
     def whole(self):
-        """Whether it ended as it should, with or without failures of tests."""
+        """Returns True if pytest ran to its end, with or without failures of tests."""
         return self.status in (0, 1)
 
     def ended(self):
-        """Whether it ended by itself, at its end or before it."""
+        """Returns True if pytest ended by itself, at its end or before it."""
         return self.status in (0, 1, pytest.ExitCode.INTERRUPTED)
 
 
 def arguments_file(scratch, arguments):
-    """What names many tests is too long for a command line."""
+    """Writes arguments into a file, as many tests are too long for a command line."""
     path = Path(scratch) / "arguments"
     path.write_text("\n".join(map(str, arguments)))
     return [f"@{path}"]
 
 
 class Machines:
-    """The tests of tests/vm: runs jobs, repeats what fails, and adds all up."""
+    """The tests of tests/vm: runs jobs, repeats failures, and adds up the results."""
 
-    # More failures than this are no accident, and not worth the time that repeating them takes.
+    # More failures than this are no accident, and not worth the time of repetitions.
     REPEATED = 3
     TIMES = 10
-    # A known flake is excused if so many repetitions ended, half of them well.
+    # A known flake is excused if this many repetitions ended, and at least half of them passed.
     ENOUGH = 4
 
     def __init__(self, ledger, seed=None):
-        """seed: of a random order; without it, that of the files."""
+        """seed: of a random order; None: the order of the files."""
         self.ledger, self.seed, self.lock = ledger, seed, threading.Lock()
         self.outcomes, self.notes = defaultdict(dict), defaultdict(list)
         self.cut_short = defaultdict(list)
-        # {flavor: {test: [seconds, seconds of processors]}}, and what the boots took of them.
+        # {flavor: {test: [seconds, processor seconds]}}, and {flavor: processor seconds of boots}.
         self.seconds, self.boots = defaultdict(dict), defaultdict(list)
         self.repeated = 0
         self.queue = None
 
     def plan(self, flavor, *which, tests=("tests/vm",)):
-        """Jobs for the tests of a kernel that pytest's options choose."""
+        """Returns jobs for the tests of a kernel that pytest's options select."""
         with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch) / "plan"
             shown = ["-q", "--collect-only", f"--plan={path}"]
@@ -249,9 +249,9 @@ class Machines:
         return jobs.plan(suite_of(flavor), flavor, planned, jobs.Costs())
 
     def options(self, job, name):
-        """A job's machines leave their consoles below build/test-artifacts, where name says."""
+        """Returns pytest's options. The machines' consoles go to build/test-artifacts/`name`."""
         base = ARTIFACTS / re.sub(r"\W+", "-", name)
-        # C RDS and both kinds of devices: which tests there are is said by their names.
+        # No option for C RDS or the kind of devices: the names of the tests have them.
         return [
             f"--flavor={job.flavor}",
             f"--basetemp={base}",
@@ -276,14 +276,13 @@ class Machines:
                 self.settle(job, name, text, ran.failures.get(name, {}))
 
     def settle(self, job, name, text, failure):
-        """Says how often a failure comes again under the same load, and excuses it if it is a
-        known flake."""
+        """Counts how often a failure comes again under the same load, and excuses known flakes."""
         with self.lock:
             self.repeated += 1
             if self.repeated > self.REPEATED:
                 return
         say(f"{job.name}: {name} failed, and is repeated {self.TIMES} times")
-        # Once the queue is empty nothing else is a load.
+        # Once the queue is empty there is no other load.
         with nullcontext() if self.queue and self.queue.others_run() else load():
             again = Pytest(
                 job.suite,
@@ -314,7 +313,7 @@ class Machines:
                 tally.add(f"{suite}, whole", 0, len(self.cut_short[suite]), self.cut_short[suite])
 
     def failed(self):
-        """Whether a test failed, be it a known flake, or a job did not run to its end."""
+        """Returns True if a test failed, even as a known flake, or a job did not run to its end."""
         bad = (y != "passed" for x in self.outcomes.values() for y in x.values())
         return any(bad) or any(self.cut_short.values()) or self.flaky() > 0
 
@@ -324,7 +323,7 @@ class Machines:
 
 @contextmanager
 def load():
-    """A process that keeps one processor busy."""
+    """Starts a process that keeps one processor busy."""
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         try:
             yield
@@ -337,13 +336,14 @@ def suite_of(flavor):
 
 
 def costs(machines):
-    """What a whole run says of its costs, as tests/vm/costs.json has it: seconds of processors
-    of a case of each function, and those of all cases in boots, which is a measure that another
-    machine gives, too. They are boots of the release kernel: there are dozens of those, all
-    alike, and their median differs little from run to run."""
+    """Returns the costs of a whole run, in the form of tests/vm/costs.json.
+
+    They are the processor seconds of a case of each function, and the sum of all cases in boots.
+    Boots are a unit that another machine measures as well. They are boots of the release kernel:
+    there are dozens, all alike, and their median differs little from run to run."""
     told, boots = {}, machines.boots["release"]
     if len(boots) > 1:
-        # Twice the standard error of the median: by so much the unit may be wrong.
+        # Twice the standard error of the median, which is the uncertainty of the unit.
         error = 2.5 * statistics.stdev(boots) / len(boots) ** 0.5
         told["doubt"] = round(error / statistics.median(boots), 3)
     for flavor, seconds in machines.seconds.items():
@@ -358,10 +358,11 @@ def costs(machines):
 
 
 def check_costs(tally, measured, committed, failed=False):
-    """Fails if the tests of a kernel cost more than 5 % more than they did when the costs were
-    committed, and by what single boots differ on this machine. A kernel without a committed
-    figure has no verdict yet. Nor has a run in which tests failed: one that waits in vain costs
-    whatever its time limit is. Boots that differ too much are no measure."""
+    """Fails if the tests of a kernel cost over 5 % more than when the costs were committed.
+
+    The limit is raised by the uncertainty of a boot on this machine. There is no verdict for a
+    kernel without a committed figure. Nor is there one if tests failed, as a test that waits in
+    vain costs its whole time limit, or if boots differ too much."""
     outcomes, doubt = {}, max(x.get("doubt", 0) for x in (measured, committed))
     for flavor, boots in measured.get("boots", {}).items():
         known = committed.get("boots", {}).get(flavor)
@@ -416,12 +417,12 @@ def kunit(tally, flavor):
 
 
 def kunit_in_tree(tally):
-    """The suites in the kernel's own tree, run by its kunit.py, whose verdict counts, too."""
+    """Runs the suites in the kernel's own tree by its kunit.py, whose verdict counts, too."""
     suite = "KUnit, in the kernel tree"
     say(f"{suite}: building the kernel, as far as it is not in the cache, and running kunit.py")
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "log"
-        # It builds in the time that the other machines leave.
+        # The build uses the time that the other machines leave idle.
         done = subprocess.run(
             ["nice", "scripts/kunit-intree.sh", path],
             cwd=TOP,
@@ -440,7 +441,7 @@ def kunit_in_tree(tally):
 
 
 def build(tally, flavor):
-    """A kernel, the module for it, and the module with its KUnit suites."""
+    """Builds a kernel, the module for it, and the module with its KUnit suites."""
     say(f"{flavor} kernel: building it, as far as it is not in the cache, and the module")
     built = all(make("modules", f"FLAVOR={flavor}", *more) for more in ((), ("KUNIT=y",)))
     if not built:
@@ -449,11 +450,11 @@ def build(tally, flavor):
 
 
 def choose(args):
-    """Options of pytest that choose the tests in machines, by kernel."""
+    """Returns options of pytest that select the tests in machines, by kernel."""
     if args.fast:
         return {"release": ["--impls=rust", "--kinds=rxe", "-m", "smoke"]}
     which = "more" if args.long else "not more"
-    # C RDS by itself answers the same on both kernels, and the debug one has defects to tell of it.
+    # C RDS alone behaves the same on both kernels, and the debug kernel reports defects of it.
     return {
         "release": [f"--impls={'rust' if args.long else 'rust,c'}", "-m", which],
         "debug": ["--impls=rust", "-m", which],
@@ -461,7 +462,7 @@ def choose(args):
 
 
 def shard(text):
-    """K/N: the Kth of N parts, as (K, N)."""
+    """Parses K/N, the Kth of N parts, and returns (K, N)."""
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise argparse.ArgumentTypeError(f"{text} is not K/N with K from 1 to N")
@@ -469,7 +470,7 @@ def shard(text):
 
 
 def part(all_jobs, k, n):
-    """The jobs of the Kth of N shards: of about the same length, and the same ones each time."""
+    """Returns the jobs of the Kth of N shards: of about equal length, and always the same."""
     shards = [[] for _ in range(n)]
     for job in sorted(all_jobs, key=lambda x: (-x.seconds, x.name)):
         min(shards, key=lambda x: sum(y.seconds for y in x)).append(job)
@@ -489,7 +490,7 @@ def main():
     parser.add_argument("--seed", type=int, help="of the random order of --long")
     args = parser.parse_args()
     os.chdir(TOP)
-    # What FLAVOR says is for other targets: both kernels are tested.
+    # FLAVOR is a variable of other targets: both kernels are tested.
     os.environ.pop("FLAVOR", None)
     shutil.rmtree(ARTIFACTS, ignore_errors=True)
     ARTIFACTS.mkdir(parents=True)
@@ -520,7 +521,7 @@ def main():
 
 
 def add_jobs(args, tally, machines):
-    """Builds, and adds the jobs of each kernel once there is something to test."""
+    """Builds, and adds the jobs of each kernel once its module is built."""
 
     def call(name, function, *arguments, seconds=30):
         return jobs.Job(
@@ -553,7 +554,7 @@ def add_jobs(args, tally, machines):
 
 
 def unpatched(machines, flavor):
-    """Jobs for what connections do on the soft devices as the kernel's source has them."""
+    """Returns jobs that test connections on soft devices without patches."""
     planned = machines.plan(flavor, "--impls=rust", "-m", "not more", tests=UNPATCHED)
     for job in planned:
         job.suite, job.name = f"{job.suite}, unpatched devices", f"{job.name}, unpatched"
@@ -562,12 +563,12 @@ def unpatched(machines, flavor):
 
 
 def made(tally, name, *arguments):
-    """A target of make that has tests of its own counts as one case."""
+    """Runs a target of make with tests of its own, which counts as one case."""
     tally.add_outcomes(name, {name: "passed" if make(*arguments) else "failed"})
 
 
 def host(tally):
-    """All that needs no machine."""
+    """Runs all tests that need no machine."""
     for crate in ("tests/host", "tests/loom", "tools"):
         cargo(tally, crate)
     checks = Pytest("checks of the checks", "checks", "tests/lint").run()

@@ -13,7 +13,7 @@ from rdsvm.node import NodeError
 
 
 class Interactive(cluster.Machine):
-    """Its first virtio console is this terminal."""
+    """A machine whose first virtio console is this terminal."""
 
     stdin = stdout = None
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""make vm: runs chosen tests of tests/vm, with the module built from the files as they are now.
+"""make vm: runs chosen tests of tests/vm, with the module built from the present files.
 
-With --keep the guests stay between runs, so the next one needs no boot. A server in the
-background has them, one for each kernel; it ends, and they with it, when nobody has asked for
-IDLE_SECONDS or by --stop. It loads the module anew if that was built since. What is below
-scripts/rdsvm it read when it began.
+With --keep the guests stay between runs, so the next run needs no boot. A background server owns
+them, one for each kernel. It ends with its guests after IDLE_SECONDS without a request, or by
+--stop. It reloads the module if that was built again. The files below scripts/rdsvm are read only
+when the server starts.
 """
 
 import argparse
@@ -27,7 +27,7 @@ IDLE_SECONDS = 1800
 
 
 def arguments(args):
-    """Of pytest."""
+    """Returns the arguments of pytest."""
     chosen = [str(TESTS / x.removeprefix("tests/vm/")) for x in args.tests] or [str(TESTS)]
     return [
         "-p",
@@ -44,8 +44,9 @@ def arguments(args):
 
 
 def address(flavor):
-    """Of the server: a name in the abstract space, which goes with it and has no limit by a
-    path's length."""
+    """Returns the server's socket address: a name in the abstract space.
+
+    Such a name is gone with the server, and has no limit by the length of a path."""
     return f"\0rds-vm-{flavor}-{TOP}"[:100]
 
 
@@ -66,7 +67,7 @@ def serve(flavor):
                     if request is None:
                         break
                     status = run(request, conn)
-                    # A line of its own; pytest's output has no NUL.
+                    # A line of its own for the status. pytest's output has no NUL.
                     with contextlib.suppress(OSError):
                         stream.write(f"\0{int(status)}\n")
         except TimeoutError:
@@ -77,8 +78,7 @@ def serve(flavor):
 
 
 def run(request, conn):
-    """Runs pytest in this process, which has the guests, with its output sent to the one who
-    asked."""
+    """Runs pytest in this process, which owns the guests, and sends its output to the client."""
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None) or "").startswith(str(TOP / "tests")):
             del sys.modules[name]

@@ -2,11 +2,11 @@
 """The files of a run with coverage.
 
 "blocks" has a line for each block of the module, see image.py. "cases.jsonl" has a line of JSON for
-each test, and for each time that machines which tests share were made ready:
-  case     the name of the test, or that of a set-up in brackets
-  setup    of a test, the name of its set-up, or null if it boots its own machines
-  seconds  how long it took, with the plugin; for a test, without the set-up
-  passed   whether it passed
+each test, and for each set-up of machines that tests share:
+  case     the name of the test, or the name of a set-up in brackets
+  setup    of a test, the name of its set-up, or null if the test boots its own machines
+  seconds  its duration with the plugin; for a test, without the set-up
+  passed   true if it passed
   blocks   numbers of lines of "blocks", from 0 on, as in "0-3,7"
 """
 
@@ -17,7 +17,7 @@ from .image import Block
 
 
 class Mismatch(Exception):
-    """Files that are not of the same build of the module."""
+    """The files are of different builds of the module."""
 
 
 def to_ranges(numbers):
@@ -39,7 +39,7 @@ def from_ranges(text):
 
 
 def write_blocks(path, blocks):
-    """Writes the file, or sees that it is there and says the same."""
+    """Writes the file; if it exists, checks that its content is the same."""
     text = "".join(f"{x.line()}\n" for x in blocks)
     if path.exists() and path.read_text(encoding="utf-8") != text:
         raise Mismatch(f"{path} is of another build of the module; name another folder")
@@ -58,8 +58,9 @@ class Case:
 
 
 class Run:
-    """All cases of some folders. One that ran several times has reached all that its runs have, and
-    has the time of the longest."""
+    """All cases of some folders.
+
+    A case that ran several times has the union of the blocks of its runs, and the longest time."""
 
     def __init__(self, folders):
         self.blocks, self.cases, self.setups = [], {}, {}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The basic blocks of a module, from its disassembly.
 
-A block begins at a function's symbol, behind a jump or a return, and where a jump, a jump table, a
-static branch or an exception leads to. It goes on behind a call. It counts as reached if its last
-instruction is within a translation block of QEMU's that ran.
+A block begins at the symbol of a function, behind a jump or a return, and at each target of a jump,
+a jump table, a static branch or an exception. It continues behind a call. A block counts as reached
+if its last instruction is within a translation block of QEMU that ran.
 """
 
 import bisect
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from insntrace import trace
 
-# They hold no functions: padding for who patches an entry.
+# Sections without functions: padding that allows to patch the entry of a function.
 NO_FUNCTIONS = ("__pfx_", "__cfi_")
 HEADER = re.compile(r"^[0-9a-f]+ <(.*)>:$")
 INSN = re.compile(r"^ *([0-9a-f]+):\t([^\t]*)")
@@ -24,9 +24,9 @@ TARGET = re.compile(r"^\S+ +([0-9a-f]+) <")
 JUMP = re.compile(r"^(?:(?:bnd|notrack|data16|cs|ds|repz?) +)*"
                   r"(?:j\w+|loop\w*|ret\w*|iret\w*|ud[12]\w*|hlt|int3)\b")
 PADDING = re.compile(r"^(?:nop\w*\b|(?:(?:data16|cs|ds) +)+nop\w*\b|xchg +%ax,%ax$|int3)")
-# Functions of the Rust core and the kernel from which nothing returns.
+# Functions of the Rust core and the kernel that never return.
 PANIC = re.compile(r"panick|rust_begin_unwind|^panic$|rust_helper_BUG|(?:option|result)\w*_failed")
-# Relocations that name places where code goes on: of jump tables, static branches and exceptions.
+# Relocations of addresses where code continues: jump tables, static branches and exceptions.
 LEADERS = {"R_X86_64_64": re.compile(r"\.rela\.(?:rodata|data)"),
            "R_X86_64_PC32": re.compile(r"\.rela(?:__jump_table|__ex_table)$")}
 
@@ -38,8 +38,11 @@ def run(*command, text=None):
 
 @dataclass(frozen=True)
 class Block:
-    """Where a block is. last: the offset of its last instruction; start: that of its function;
-    kind: "panic" if it ends in one, or "-"; source: file:line where it begins, or ends, or "-"."""
+    """The location of a block.
+
+    last: the offset of its last instruction; start: the offset of its function;
+    kind: "panic" if the block ends in one, or "-"; source: file:line of its start, or of its end,
+    or "-"."""
 
     section: str
     offset: int
@@ -52,7 +55,7 @@ class Block:
 
     @property
     def place(self):
-        """Function and offset: the same for each load and each build with that function."""
+        """Function and offset: the same for each load, and for each build with that function."""
         return f"{self.function}+{self.offset - self.start:#x}"
 
     def line(self):
@@ -66,7 +69,7 @@ class Block:
 
 
 def leaders(relocations):
-    """{section: offsets where code goes on}, of what readelf says of relocations."""
+    """Returns {section: offsets where code continues}, from relocations printed by readelf."""
     found, table = defaultdict(set), ""
     for line in relocations.splitlines():
         if begin := re.match(r"Relocation section '(\S+)'", line):
@@ -78,7 +81,7 @@ def leaders(relocations):
 
 
 def blocks(disassembly, more):
-    """Blocks in the order of the disassembly by objdump -dr; more: see leaders()."""
+    """Returns blocks in the order of the disassembly by objdump -dr; more: see leaders()."""
     found = []
     for part in disassembly.split("Disassembly of section ")[1:]:
         name, _, text = part.partition(":\n")
@@ -109,7 +112,7 @@ def section_blocks(section, text, more):
 
 
 def cut(section, insns, heads, starts):
-    """Blocks of a section's instructions, without those that are nothing but padding."""
+    """Returns the blocks of a section's instructions, without blocks that are only padding."""
     begin = 0
     for i in range(1, len(insns) + 1):
         if i < len(insns) and insns[i][0] not in starts:
@@ -129,7 +132,7 @@ def cut(section, insns, heads, starts):
 
 
 class Image:
-    """The blocks of a module by where they are."""
+    """The blocks of a module, by location."""
 
     def __init__(self, found):
         self.blocks = list(found)
@@ -142,13 +145,13 @@ class Image:
 
     @classmethod
     def of(cls, module, top):
-        """The image of a .ko whose sources are below top."""
+        """Returns the image of a .ko whose sources are below top."""
         found = blocks(run("objdump", "-d", "-r", "-w", "--no-show-raw-insn", module),
                        leaders(run("readelf", "-rW", module)))
         return cls(with_sources(module, found, top))
 
     def reached(self, section, offset, size):
-        """Numbers of the blocks that end within so many bytes that ran."""
+        """Returns the numbers of the blocks that end within the `size` bytes at `offset`."""
         key = section, offset, size
         if key not in self._cache:
             lasts = self._lasts.get(section, [])
@@ -158,13 +161,15 @@ class Image:
 
 
 def with_sources(module, found, top):
-    """The blocks with their places in the source. Where lines are inlined in each other, that is
-    the innermost below top: code of the kernel's crates counts for the line that uses it."""
+    """Returns the blocks with their locations in the source.
+
+    For inlined code that is the innermost line below top: code of the kernel's crates counts for
+    the line that uses it."""
     by_section = defaultdict(list)
     for block in found:
         by_section[block.section].append(block)
     for section, some in by_section.items():
-        # The first instruction may be one of the compiler's own, without a line.
+        # The first instruction may be generated by the compiler, and then has no line.
         told = run("addr2line", "-a", "-i", "-e", module, "-j", section,
                    text="".join(f"{x.offset:#x}\n{x.last:#x}\n" for x in some))
         answers = iter(re.split(r"^0x[0-9a-f]+\n", told, flags=re.M)[1:])
@@ -173,7 +178,7 @@ def with_sources(module, found, top):
 
 
 def own(answers, top):
-    """The first of the places that is a line below top."""
+    """Returns the first of the locations that is a line below top."""
     for place in answers.splitlines():
         path, _, line = place.split(" (")[0].rpartition(":")
         if path.startswith(top) and line.isdigit():
@@ -182,6 +187,6 @@ def own(answers, top):
 
 
 def plain(names):
-    """{name: as people write it}."""
+    """Returns {mangled name: readable name}."""
     names = list(dict.fromkeys(names))
     return dict(zip(names, trace.demangle(names)))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Records which blocks of the module each test reaches, from the counters that cover.c shares.
 
-Machine (rdsvm/cluster.py) tells a Session of each boot, load and unload, and pytest tells it of
-each test. The files that it writes are for cases.py.
+Machine (rdsvm/cluster.py) reports each boot, load and unload to a Session, and pytest reports each
+test to it. The files that a Session writes are described in cases.py.
 """
 
 import json
@@ -22,17 +22,17 @@ from .image import Image
 
 TOP = Path(__file__).resolve().parents[2]
 PLUGIN = TOP / "build/tools/blockcov.so"
-# See cover.c.
+# The constants of cover.c.
 MAGIC = b"rdsbcov1"
 ROOM = 1 << 18
 FIRST_WORD = 8
 SECTIONS = "/sys/module/rds_rust/sections"
-# Fixtures that lend the machines of a lab to a test.
+# Fixtures that give a test the machines of a lab.
 LENDING = ("node", "pair")
 
 
 class Counters:
-    """The counters of one machine, in memory that its QEMU has mapped, too."""
+    """The counters of one machine, in memory that its QEMU has mapped as well."""
 
     def __init__(self, room=ROOM):
         size = (FIRST_WORD + 2 * room) * 8 + room * 4
@@ -50,14 +50,14 @@ class Counters:
 
     @property
     def path(self):
-        """The file, for a process that this one has started."""
+        """Returns the path of the file, for a child of this process."""
         return f"/proc/{os.getpid()}/fd/{self.fd}"
 
     def close(self):
         os.close(self.fd)
 
     def ran(self):
-        """[(address, size)] of the blocks that ran since the last call."""
+        """Returns [(address, size)] of the blocks that ran since the last call."""
         count, lost = self.words[2], self.words[3]
         if lost:
             raise OverflowError(f"the plugin had no room for {lost} blocks")
@@ -72,44 +72,44 @@ class Recorder:
 
     def __init__(self, image):
         self.image, self.counters = image, Counters()
-        # {name: address} of the module that is loaded.
+        # {section: address} of the loaded module.
         self.sections = {}
         self.reached = set()
 
     def sync(self):
-        """Adds what ran since the last time, by the sections that there are now."""
+        """Adds the blocks that ran since the last call, located by the present sections."""
         for address, size in self.counters.ran():
-            # None of a section's blocks is before its start or beyond its end.
+            # A section's blocks are all between its start and its end.
             for name, start in self.sections.items():
                 self.reached.update(self.image.reached(name, address - start, size))
 
     def take(self):
-        """Numbers of the blocks that were reached since the last call."""
+        """Returns the numbers of the blocks that were reached since the last call."""
         self.sync()
         taken, self.reached = self.reached, set()
         return taken
 
     def load(self, sections):
-        """Adds what ran since unload(): the initialization, too."""
+        """Adds the blocks that ran since unload(), including those of the initialization."""
         self.sections = sections
         self.sync()
-        # The memory of its initialization is free by now.
+        # The memory of the module's initialization has been freed.
         self.sections = {k: v for k, v in sections.items() if not k.startswith(".init")}
 
     def unload(self):
-        """The module is not there, or will not be: its last blocks are added."""
+        """Adds the last blocks of a module that is unloaded, or is about to be."""
         self.sync()
         self.sections = {}
 
 
 def parse_sections(text):
-    """{name: address}, of what grep tells of /sys/module/NAME/sections."""
+    """Returns {name: address} from the output of grep on /sys/module/NAME/sections."""
     found = re.findall(r"^(\S+):(0x[0-9a-f]+)$", text, re.M)
     return {name: int(address, 16) for name, address in found}
 
 
 class Session:
-    """A plugin of pytest that writes into a folder which blocks of a module each test reaches."""
+    """A pytest plugin: writes into a folder which blocks of a module each test reaches."""
 
     def __init__(self, folder, module):
         if not PLUGIN.exists():
@@ -118,9 +118,9 @@ class Session:
         folder.mkdir(parents=True, exist_ok=True)
         write_blocks(folder / "blocks", self.image.blocks)
         self.cases = folder / "cases.jsonl"
-        # (machine, Recorder) of all that were booted since the last test, or live still.
+        # (machine, Recorder) of all machines that were booted since the last test, or still run.
         self.recorders = []
-        # The other arguments of each machine's QEMU.
+        # The remaining QEMU arguments of each machine.
         self.arguments = WeakKeyDictionary()
         self.setup, self.start, self.passed = None, 0, True
 
@@ -138,13 +138,13 @@ class Session:
         return [r for m, r in self.recorders if m is machine][-1:]
 
     def loading(self, machine):
-        # Other modules may have been where this one will be.
+        # Other modules may have been at the addresses where this one will be.
         self.unloaded(machine)
 
     def loaded(self, machine):
         for recorder in self._current(machine):
             told = machine.run(f"cd {SECTIONS} && grep -H . .*text*", check=False)
-            # A module that refused to be loaded has none: then nothing tells which blocks ran.
+            # A module that refused to load has no sections, so its blocks are not known.
             recorder.load(parse_sections(told.out))
 
     def unloaded(self, machine):
@@ -183,7 +183,7 @@ class Session:
         self.passed = self.passed and report.passed
 
     def write(self, case, **more):
-        """Writes what was reached since the last case."""
+        """Writes the blocks that were reached since the last case."""
         now = time.monotonic()
         line = {"case": case, **more, "seconds": round(now - self.start, 2), "passed": self.passed,
                 "blocks": to_ranges(self.take())}

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Tables of what tests with --coverage have reached.
+"""Tables of the coverage of tests that ran with --coverage.
 
 missed: the blocks of the module that no test reaches, by file, function and line.
-cover: tests in the order in which they add most for their time to what those before them reach.
+cover: tests, each of which adds most blocks per second to those reached by the tests before it.
 """
 
 import argparse
@@ -17,14 +17,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from blockcov.cases import Mismatch, Run, to_ranges  # noqa: E402
 from blockcov.image import plain  # noqa: E402
 
-# No test is so short that its time does not matter.
+# Lower limit for the time of a test, as very short times are not exact.
 LEAST_SECONDS = 0.05
-# A redundant test takes at least so long, and those before it in a cover reach so much without it.
+# A redundant test takes at least this long, and the tests before it reach this part without it.
 REDUNDANT_SECONDS, ENOUGH = 2, 0.99
 
 
 def split(source):
-    """File and line of a block's source; -1 for none."""
+    """Returns file and line of a block's source; line -1 if there is none."""
     path, _, line = source.rpartition(":")
     return (path, int(line)) if path else ("(no line of the module)", -1)
 
@@ -35,7 +35,7 @@ def share(some, every):
 
 
 def missed(run):
-    """Lines of text. A block that ends in a panic or a trap is none that a test has to reach."""
+    """Yields lines of text. Blocks that end in a panic or a trap are not expected to run."""
     names = plain(x.function for x in run.blocks)
     reached = run.reached()
     files, functions, panics = defaultdict(set), defaultdict(set), 0
@@ -56,7 +56,7 @@ def missed(run):
 
 
 def missed_lines(run, files, functions, names, reached):
-    """For each file the functions with blocks in it that were not reached, and their lines."""
+    """Yields each file's functions with blocks that were not reached, and the blocks' lines."""
     def line_of(number):
         return split(run.blocks[number].source)[1]
 
@@ -68,7 +68,7 @@ def missed_lines(run, files, functions, names, reached):
             yield f"\n{path}"
         for name, mine in sorted(by_function.items(), key=lambda x: min(map(line_of, x[1]))):
             lines = to_ranges({x for x in map(line_of, mine) if x >= 0})
-            # The function may have blocks of other files, too, by what was inlined.
+            # The function may also have blocks of other files, which were inlined.
             whole = " (nothing of the function)" if not functions[name] & reached else ""
             yield f"  {len(mine):4} in {name}{whole}{': ' if lines else ''}{lines}"
 
@@ -78,9 +78,10 @@ def bits(numbers):
 
 
 def cover(run, seconds, within=None):
-    """A greedy cover: {"order": tests with what each adds, ...}. seconds: {name: time} to count
-    in place of the run's own; within: a limit for all. The first test on shared machines also takes
-    the time of their set-up."""
+    """Returns a greedy cover: {"order": tests with what each adds, ...}.
+
+    seconds: {name: time}, used instead of the run's own times; within: a limit for all tests. The
+    first test on shared machines also takes the time of their set-up."""
     chosen, have, total, made = [], 0, 0.0, set()
     left = {x.name: (x, bits(x.blocks)) for x in run.cases.values() if x.passed}
     setups = {x.name: bits(x.blocks) for x in run.setups.values()}
@@ -112,7 +113,7 @@ def cover(run, seconds, within=None):
 
 
 def redundant(run, found):
-    """The tests that could be left out: they take long, and a cover reaches enough before them."""
+    """Returns the tests that may be left out: slow ones without which a cover reaches enough."""
     enough = ENOUGH * found["reached"]
     needed = {x["case"] for x in found["order"] if x["blocks"] - x["new"] < enough}
     return sorted(x.name for x in run.cases.values()

@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Who called whom, concluded from the order in which blocks of code ran.
+"""Reconstructs the calls of functions from the order in which blocks of code ran.
 
-The trace has no stack pointer: which thread goes on after a switch shows by where it returns to.
+The trace has no stack pointer. The thread that continues after a switch is recognized by the
+addresses to which it returns.
 """
 
 USER = "[user space]"
-# Where a switch ends, until it shows who goes on.
+# The function in which a switch ends, until the thread that continues is known.
 SWITCHING = "[switch of threads]"
 SWITCH = "__switch_to_asm"
-# What an interrupt, an exception or a system call begins with; nobody calls these.
+# First functions of an interrupt, an exception or a system call; no function calls these.
 ENTRIES = ("asm_", "entry_")
-# What only happens to run on top of somebody's stack: a tree of its own.
+# Functions that only happen to run on the stack of another thread. Each has a tree of its own.
 ROOTS = ("handle_softirqs",)
-# Threads that sleep and are remembered.
+# Number of sleeping threads that are remembered.
 SLEEPERS = 64
 
 
 class Node:
-    """A function as called by its callers: the chain of parents is the way here."""
+    """A function as called by its callers: the chain of parents is the path of calls."""
 
     __slots__ = ("function", "parent", "children", "own", "calls")
 
@@ -41,20 +42,23 @@ class Node:
 
 
 class Replay:
-    """frames: the calls of the running thread that have not returned, as (node of the caller, address
-    to return to); the address is None if the caller was interrupted."""
+    """Follows the threads of a trace.
+
+    frames: the calls of the running thread that have not returned, as (node of the caller, return
+    address); the address is None if the caller was interrupted."""
 
     def __init__(self):
         self.root = Node("")
         self.node, self.frames = self.root.child(USER), []
         self.asleep = []
-        # After a switch: the frames of those who may be awake, the one who is as soon as there is no
-        # other, the returns since the switch, and the number of frames that are from before it.
+        # After a switch: the frames of the threads that may be awake; the frames of the thread that
+        # is awake, once only one is left; the number of returns since the switch; the number of
+        # frames that are older than the switch.
         self.maybe, self.awake, self.returned, self.known = [], None, 0, 0
         self.previous = None
 
     def step(self, block, times):
-        """`block` ran, so many times in a row."""
+        """Accounts for `block`, which ran `times` times in a row."""
         previous, self.previous = self.previous, block
         if block.function == USER:
             # User space is one function, and its system calls have all returned.
@@ -72,7 +76,7 @@ class Replay:
         elif previous.kind == "i":
             self.interrupt_ends(block)
         if self.node.function != block.function:
-            # A jump to another function, which returns to where this one would have.
+            # A jump to another function, which returns in place of this one.
             self.node = (self.node.parent or self.root).child(block.function)
             self.node.calls += 1
         self.node.own += block.insns * times
@@ -80,12 +84,12 @@ class Replay:
             self.switch()
 
     def resume(self, node, frames):
-        """The running thread is known to be here."""
+        """Sets the position of the running thread, which is known."""
         self.node, self.frames = node, frames
         self.settle()
 
     def settle(self):
-        """The running thread does not sleep any more."""
+        """Removes the running thread from the sleeping ones."""
         self.asleep = [x for x in self.asleep if x is not self.awake]
         self.maybe, self.awake, self.known, self.returned = [], None, 0, 0
 
@@ -96,7 +100,7 @@ class Replay:
         self.node.calls += 1
 
     def ret(self, block):
-        """A return to `block`: to who called, or it shows that another thread goes on."""
+        """Handles a return to `block`: to the caller, or in another thread than assumed."""
         top = len(self.frames) - 1
         if top >= 0 and self.frames[top][1] == block.start:
             self.node = self.frames.pop()[0]
@@ -107,13 +111,14 @@ class Replay:
             self.guess()
         else:
             if top < self.known:
-                # It was none of those who slept.
+                # The running thread is none of the sleeping ones.
                 self.awake = None
             self.resume(*self.deeper(block))
 
     def rule_out(self, address):
-        """Of the threads that may be awake, keeps those that would have returned to `address`. Returns
-        whether there are any."""
+        """Keeps the threads that may be awake and would have returned to `address`.
+
+        Returns False if there are none."""
         self.returned += 1
         self.maybe = [x for x in self.maybe
                       if len(x) >= self.returned and x[-self.returned][1] == address]
@@ -129,7 +134,7 @@ class Replay:
         self.known = len(self.frames)
 
     def deeper(self, block):
-        """Node and frames for a return that nobody in between has made."""
+        """Returns node and frames for a return that skips callers in between."""
         for i in range(len(self.frames) - 1, -1, -1):
             if self.frames[i][1] == block.start:
                 return self.frames[i][0], self.frames[:i]
@@ -145,7 +150,7 @@ class Replay:
             return
         if self.node.function == block.function:
             return
-        # It came between a call or a return and the next instruction.
+        # The interrupt came between a call or a return and the next instruction.
         if self.frames and self.frames[-1][1] == block.start:
             self.node = self.frames.pop()[0]
         elif self.frames and self.frames[-1][0] is self.node:
@@ -153,7 +158,7 @@ class Replay:
             self.node.calls += 1
 
     def switch(self):
-        """The running thread goes to sleep, and one of the others, the newest first, wakes."""
+        """The running thread goes to sleep, and another one wakes; the newest is tried first."""
         self.settle()
         self.maybe = self.asleep[::-1]
         self.asleep = [*self.asleep[1 - SLEEPERS :], self.frames]

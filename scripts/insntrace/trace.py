@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Makes tables of what trace.c wrote: instructions by function, by source line, as a tree of calls."""
+"""Makes tables from the files of trace.c: instructions by function, by source line, by call."""
 
 import array
 import bisect
@@ -26,12 +26,12 @@ class Symbols:
         self.addresses = sorted(known)
         names = demangle([known[x][0] for x in self.addresses])
         self.functions = dict(zip(self.addresses, names))
-        # The module of each function; none for the kernel's own.
+        # The module of each function; none for functions of the kernel image.
         self.modules = {self.functions[x]: rest[0].strip("[]")
                         for x, (_, *rest) in known.items() if rest}
 
     def find(self, address):
-        """Name and start of the function at an address."""
+        """Returns name and start of the function at an address."""
         if address < USER_END:
             return USER, address
         index = bisect.bisect_right(self.addresses, address) - 1
@@ -50,22 +50,23 @@ def demangle(names):
 
 
 def plain(name):
-    """A name of Rust without the hash of the crate, and without the crate if it is this module."""
+    """Returns a Rust name without the hash of the crate, and without the crate of this module."""
     return re.sub(r"\brds_core(\[\w+\])?::|\[[0-9a-f]{8,}\]", "", name)
 
 
 class Source:
     """The source lines of a module.
 
-    path: its .ko with debugging information; text: where its .text is in the guest."""
+    path: its .ko with debugging information; text: the address of its .text in the guest."""
 
     def __init__(self, path, text):
         self.path, self.text = path, text
         self.top = str(Path(path).resolve().parents[2]) + "/"
 
     def lines(self, addresses):
-        """{address: "file:line function"}: the innermost of the module's own lines, so that what
-        the compiler inlines from the kernel's crates counts for the line that uses it."""
+        """Returns {address: "file:line function"}, with the innermost line of the module itself.
+
+        So inlined code of the kernel's crates counts for the line that uses it."""
         addresses = sorted(addresses)
         out = subprocess.run(
             [shutil.which("llvm-symbolizer") or "llvm-symbolizer-19", f"--obj={self.path}",
@@ -83,7 +84,7 @@ class Source:
 
 
 class Block:
-    """Code that runs from its start to its end. kind: how it ends, see trace.c."""
+    """Code that runs from its start to its end. kind: the kind of its end, see trace.c."""
 
     def __init__(self, line, symbols):
         number, start, self.kind, sizes = line.split()
@@ -98,7 +99,9 @@ class Block:
 
 
 class Profile:
-    """What ran between two marks: files PREFIX.blocks and PREFIX.trace, for so many operations."""
+    """The code that ran between two marks, for a number of operations.
+
+    It is read from the files PREFIX.blocks and PREFIX.trace."""
 
     def __init__(self, prefix, symbols, operations):
         self.operations, self.modules = operations, symbols.modules
@@ -124,7 +127,7 @@ class Profile:
         return f"{self.each(count):12.1f} {100 * count / self.total:5.1f}%{cells}  {columns[-1]}"
 
     def by_module(self):
-        """Instructions of each module's own functions."""
+        """Returns the instructions of each module's own functions."""
         sums = Counter()
         for node in self.root.walk():
             name = node.function
@@ -134,7 +137,7 @@ class Profile:
                           self.row(self.total, f"all, mean of {self.operations} operations")])
 
     def functions(self):
-        """[(function, own instructions, calls, {caller: own instructions})], largest first."""
+        """Returns [(function, own instructions, calls, {caller: own instructions})], sorted."""
         own, calls, callers = Counter(), Counter(), defaultdict(Counter)
         for node in self.root.walk():
             own[node.function] += node.own
@@ -144,7 +147,7 @@ class Profile:
         return [(f, n, calls[f], callers[f]) for f, n in own.most_common() if n]
 
     def table(self, rows=100):
-        """Functions by their own instructions, and the callers with the largest parts of them."""
+        """Lists functions by own instructions, with the callers that have the largest parts."""
         lines = [f"{'instructions':>12}  share     calls  function   (called by)"]
         for function, own, calls, callers in self.functions()[:rows]:
             ways = ", ".join(f"{short(c, 50)} {self.each(n):.0f}"
@@ -153,7 +156,7 @@ class Profile:
         return "\n".join(lines)
 
     def by_line(self, module, source, rows=100):
-        """Source lines of a module by their own instructions."""
+        """Lists source lines of a module by their own instructions."""
         places = Counter()
         for number, times in self.times.items():
             if self.modules.get(self.blocks[number].function) == module:
@@ -166,7 +169,7 @@ class Profile:
                           *(self.row(n, x) for x, n in lines.most_common(rows))])
 
     def tree(self, least=0.003):
-        """The tree of calls, without what takes less than `least` of all."""
+        """Lists the tree of calls, without parts smaller than `least` of the total."""
         lines = [f"{'with callees':>12}  share       own     calls  function"]
 
         def show(node, depth):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The guest's half of a node: starts commands for the host and reports what they do.
+"""The guest's half of a node: starts commands for the host and reports their output and end.
 
 Speaks JSON lines over a virtio-serial port; see node.py for the other half. Requests carry an
-"id" chosen by the host: start, stdin, signal, read, write. Reports carry it back: out, err, exit, failed.
-The host going away ends the guest, so that no test run leaves a machine behind.
+"id" chosen by the host: start, stdin, signal, read, write. Reports return it: out, err, exit,
+failed. The guest ends when the host closes the port, so that no test run leaves a machine behind.
 """
 
 import errno
@@ -23,7 +23,7 @@ PORT_NAME = "rds.agent"
 ENV = {
     "PATH": "/run/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
-    # Most programs open a dozen files for another one. Python's own setting is the next line.
+    # Most programs open a dozen files for another locale. Python's own setting is the next line.
     "LANG": "C",
     "PYTHONUTF8": "1",
     "TERM": "dumb",
@@ -41,8 +41,10 @@ def open_port():
 
 
 class Script(Exception):
-    """Raised in a new process, to get rid of the agent in it and run a script instead. A machine without
-    hardware support takes a second to start an interpreter, and scripts are what most tests run."""
+    """Raised in a new process, to leave the agent's code and run a script instead.
+
+    A machine without hardware support takes a second to start an interpreter, and most tests run
+    scripts."""
 
     def __init__(self, argv):
         self.argv = argv
@@ -58,7 +60,7 @@ class Script(Exception):
         )
         sys.argv = self.argv
         sys.path[0] = os.path.dirname(self.argv[0])
-        # Compiled once, as what it imports is; runpy would compile it each time.
+        # Compiled once and cached, as imported modules are; runpy would compile it each time.
         code = importlib.machinery.SourceFileLoader("__main__", self.argv[0]).get_code("__main__")
         script = sys.modules["__main__"] = types.ModuleType("__main__")
         script.__file__ = self.argv[0]
@@ -66,14 +68,14 @@ class Script(Exception):
 
 
 def become(user):
-    """An ordinary user, without capabilities."""
+    """Makes this process one of an ordinary user, without capabilities."""
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
 
 
 class Job:
-    """One command: its pid, the ends of its pipes and what is still to be written to it."""
+    """One command: its pid, the ends of its pipes and the input that is not written yet."""
 
     def __init__(self, agent, ident, argv, env, cwd, user):
         self.agent, self.ident = agent, ident
@@ -90,12 +92,12 @@ class Job:
                     os.dup2(fd, target)
                 os.chdir(cwd)
                 if user:
-                    # Such a user may not get to where it is.
+                    # The user may have no access to the folder of the program.
                     program = os.open(argv[0], os.O_RDONLY | os.O_CLOEXEC)
                     become(user)
                     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
                     os.execve(program, argv, {**ENV, **env})
-                # With variables of its own it may need an interpreter of its own.
+                # With additional environment variables a script may need a new interpreter.
                 if argv[0] == "python3" and argv[1].endswith(".py") and not env:
                     raise Script(argv[1:])
                 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -114,7 +116,7 @@ class Job:
         agent.watch(self.err, selectors.EVENT_READ, lambda: self.forward("err"))
 
     def forward(self, which):
-        """Passes on one piece of output; returns whether there may be more."""
+        """Passes on one piece of output; returns True if there may be more."""
         fd = getattr(self, which)
         if fd < 0:
             return False
@@ -157,8 +159,8 @@ class Job:
 
     def exited(self):
         _, status = os.waitpid(self.pid, 0)
-        # What the command itself wrote is in the pipes by now; a daemon that it left behind may
-        # keep them open for ever, so do not wait for their end.
+        # All output of the command itself is in the pipes by now. A daemon that it left behind may
+        # keep them open forever, so do not wait for their end.
         for which in ("out", "err"):
             while self.forward(which):
                 pass
@@ -239,13 +241,13 @@ class Agent:
         self.send({"id": 0, "ev": "ready"})
         while True:
             for key, _ in self.selector.select():
-                # An earlier event of the same round may have ended the job that this is about.
+                # An earlier event of the same round may have ended the job of this event.
                 if key.fd in self.selector.get_map():
                     key.data()
 
 
 def main():
-    # What most scripts need is there already when they begin, and what is not is compiled only once.
+    # Modules that most scripts need are imported in advance, and others are compiled only once.
     for name in ("contextlib", "ctypes", "fcntl", "random", "socket", "struct", "subprocess", "threading", "time"):
         importlib.import_module(name)
     sys.dont_write_bytecode, sys.pycache_prefix = False, "/run/pycache"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Which lines of a module were reached, from the addresses that KCOV tells of.
+"""Lists the lines of a module that were reached, from the addresses that KCOV reports.
 
-The compiler calls a function at each place where code branches; KCOV tells the address behind the call. A line
-counts if it has such a place, and as reached if one of its places was.
+The compiler inserts a call into each basic block; KCOV reports the address behind the call. A line
+counts if it has such a call, and as reached if one of its calls ran.
 """
 
 import collections
@@ -10,7 +10,7 @@ import re
 import subprocess
 
 CALLEE = "__sanitizer_cov_trace_pc"
-# Where the kernel's image would be if its place were not random, which KCOV takes into account for modules, too.
+# Kernel address without randomization. KCOV subtracts the offset from addresses of modules, too.
 TEXT = 0xffffffff81000000
 
 
@@ -19,28 +19,28 @@ def run(*command, text=None):
 
 
 def places(module):
-    """{section: offsets behind the calls} of an object file."""
+    """Returns {section: offsets behind the calls} of an object file."""
     found, section = {}, None
     for line in run("readelf", "-rW", module).splitlines():
         if begin := re.match(r"Relocation section '\.rela(\S+)'", line):
             section = begin[1]
         elif re.search(rf"R_X86_64_P(LT|C)32 .* {CALLEE} ", line):
-            # The address is in the last four bytes of the call.
+            # The relocation is for the last four bytes of the call.
             found.setdefault(section, []).append(int(line.split()[0], 16) + 4)
     return found
 
 
 def lines_of(module, section, offsets):
-    """The file and line of each offset: of the innermost function that is inlined there."""
+    """Returns file and line of each offset: those of the innermost inlined function."""
     told = run("addr2line", "-e", module, "-j", section, text="".join(f"{x - 1:#x}\n" for x in offsets))
     return [tuple(x.split(" (")[0].rsplit(":", 1)) for x in told.splitlines()]
 
 
 def lines(module, starts, reached):
-    """{file: {line: whether it was reached}}. starts: where each section is."""
+    """Returns {file: {line: True if it was reached}}. starts: the address of each section."""
     found = collections.defaultdict(dict)
     for section, offsets in places(module).items():
-        # What ran when the module was loaded is there no more.
+        # Sections of the module's initialization have been freed.
         if section not in starts:
             continue
         for offset, (path, line) in zip(offsets, lines_of(module, section, offsets), strict=True):
@@ -51,14 +51,14 @@ def lines(module, starts, reached):
 
 
 def starts(node, name):
-    """Where the sections of a loaded module are, in KCOV's terms."""
+    """Returns the addresses of a loaded module's sections, in KCOV's terms."""
     text = int(node.run("grep ' _text$' /proc/kallsyms").out.split()[0], 16)
     at = node.run(f"cd /sys/module/{name}/sections && grep -H . .text*").out.splitlines()
     return {section: int(address, 16) - (text - TEXT) for section, address in (x.split(":") for x in at)}
 
 
 def table(found, top):
-    """Rows of text for the files in a folder, with the lines that were not reached."""
+    """Returns rows of text for the files in a folder, with the lines that were not reached."""
     rows = []
     total = [0, 0]
     for path in sorted(found):

@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0
 """Machines with more hardware than a Node has, or with another clock."""
 
-# With one CPU, the clock advances a nanosecond for each instruction, and jumps to the next timer when there
-# is nothing to do.
+# With one CPU, the clock advances a nanosecond for each instruction, and jumps to the next timer
+# when the CPU is idle.
 COUNTING_CLOCK = ("-icount", "shift=0,sleep=off")
-# What all numbers in Documentation/ were counted on: it copies byte by byte.
+# The CPU model of all numbers in Documentation/: on it the kernel copies byte by byte.
 COUNTED_CPU = "max"
-# All numbers in Documentation/ were counted with the MTU that Ethernet has by default.
+# The MTU of all numbers in Documentation/, which is Ethernet's default.
 COUNTED_MTU = 1500
-# Kernel parameters that turn the detectors of base.config off: their timers would be counted with what is measured.
+# Kernel parameters that disable the detectors of base.config: their timers would be counted, too.
 NO_DETECTORS = ("nowatchdog", "workqueue.watchdog_thresh=0", "sysctl.kernel.hung_task_timeout_secs=0",
                 "sysctl.vm.mem_profiling=never")
 
 
 def with_iommu(memory_mib=2048, strict=False):
-    """Arguments of a Machine that has two NUMA nodes and a PCI device behind an IOMMU. strict: a mapping
-    that ends is taken out of the IOTLB at once, not with others a little later. Who is not behind the IOMMU, as
-    devices that KUnit suites make, has bounce buffers for all memory."""
+    """Returns arguments of a Machine with two NUMA nodes and a PCI device behind an IOMMU.
+
+    strict: a mapping that ends is removed from the IOTLB at once, and not later with others.
+    Devices that are not behind the IOMMU, such as those of KUnit suites, use bounce buffers for all
+    memory."""
     half = memory_mib // 2
     qemu = ["-device", "intel-iommu", "-device", "e1000,romfile="]
     for node in (0, 1):

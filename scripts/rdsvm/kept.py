@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Labs that outlive a run of pytest, for scripts/vm.py: by name, or None where each run has its
-own."""
+"""Labs that outlive a run of pytest, for scripts/vm.py.
+
+They are stored by name. None: each run has its own labs."""
 
 LABS = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What in a kernel log is a report of a defect."""
+"""Recognizes reports of defects in a kernel log."""
 
 import os
 import re
@@ -33,58 +33,60 @@ COMPLAINT = re.compile(
     """,
     re.X,
 )
-# Lines of a healthy boot that look like one.
+# Lines of a healthy boot that look like a report.
 HARMLESS = re.compile(
     r"Kmemleak testing|kmemleak: (Kernel memory leak detector initialized|Automatic memory scanning)"
     r"|KASAN: enabled|kasan: Kernel|BUG_ON_DATA|DEBUG_LOCKS"
-    # Of a tracker whose allocation the fault injection refused.
+    # Of a tracker whose allocation failed by fault injection.
     r"|ref_tracker: memory allocation failure"
-    # Of a test of the kernel crate that 7.3 runs at each boot.
+    # Of a test of the kernel crate that Linux 7.3 runs at each boot.
     r"|work func \S*6kernel\S*8spinlock5tests\S* enqueued on deprecated workqueue"
 )
 
-# Defects of the kernel's own that no user of RDMA can help: how the report begins, and who is in its trace.
+# Defects of the kernel that no user of RDMA can avoid: start of the report, function in its trace.
 ELSEWHERE = (
-    # ib_mad_port_close() destroys the queue pairs of a device that goes before their completions are handled
-    # no more. Who is amid one, with a message that has arrived, posts the next receive to what is gone.
+    # ib_mad_port_close() destroys the queue pairs of a device that is removed while their
+    # completions may still be handled. A handler that has received a message then posts the next
+    # receive to a destroyed queue pair.
     (re.compile(r"WARNING: .* at rxe_post_recv\+"), re.compile(r"\bib_mad_recv_done\+")),
-    # A processor that idles takes interrupts: it is the host that has not run it.
+    # An idle processor takes interrupts, so the lockup is one of the host, which did not run it.
     (re.compile(r"hard LOCKUP"), re.compile(r"\bdefault_idle\+")),
 )
-# Those of the soft devices, which configs/patches mends.
+# Defects of the soft devices, which configs/patches fixes.
 UNPATCHED = (
-    # Soft-RoCE looks a queue pair up under RCU when a packet arrives, and frees it without a grace period.
+    # Soft-RoCE finds a packet's queue pair under RCU, and frees queue pairs without a grace period.
     (re.compile(r"KASAN: slab-use-after-free in rxe_pool_get_index\+"), re.compile(r"\brxe_rcv\+")),
-    # It schedules the task of a queue pair whose last reference may have gone with the packet.
+    # It schedules the task of a queue pair whose last reference may be gone with the packet.
     (re.compile(r"WARNING: .* at rxe_sched_task\+"), re.compile(r"\brxe_rcv\+")),
     # Soft-iWARP takes a socket's sk_callback_lock with softirqs enabled.
     (re.compile(r"WARNING: inconsistent lock state"),
      re.compile(r"\bsiw_(rtr|cm_llp|qp_llp)_(data_ready|write_space|state_change)\+")),
 )
-# The last line of a report, and a line that is not part of one any more.
+# The last line of a report, and a line that does not belong to the report any more.
 LAST = re.compile(r"---\[ end trace")
 BEHIND = re.compile(r"={60}|mark: ")
 # Lines of the longest report: lockdep's, with the traces of all locks of a chain.
 LONGEST = 200
-# What follows a trace: of a warning, and of KASAN.
+# The line after a trace: of a warning, and of KASAN.
 END = re.compile(r"---\[ end trace|^Allocated by task", re.M)
 
 
 def is_elsewhere(report):
-    """Whether a report is of one of those, and nothing of ours is in the trace."""
+    """Returns True if a report is of a known defect, and its trace does not have this module."""
     trace = END.split(report)[0]
     known = ELSEWHERE + (UNPATCHED if is_unpatched() else ())
     return "[rds_rust]" not in trace and any(what.search(trace) and who.search(trace) for what, who in known)
 
 
 def is_unpatched():
-    """Whether the soft devices are those of the kernel's source: scripts/build-kernel.sh decides it in the same way."""
+    """Returns True if the soft devices have no patches: see scripts/build-kernel.sh."""
     return bool(os.environ.get("UNPATCHED") or os.environ.get("KSRC"))
 
 
 def end_of_report(lines, start):
-    """The index of the first line behind a report: it ends with its trace, with KASAN's double line, or at a mark of
-    a test."""
+    """Returns the index of the first line behind a report.
+
+    A report ends with its trace, with KASAN's double line, or at a mark of a test."""
     for i in range(start + 1, min(start + LONGEST, len(lines))):
         if BEHIND.match(lines[i]):
             return i
@@ -94,11 +96,11 @@ def end_of_report(lines, start):
 
 
 def reports(lines):
-    """The reports of a defect, each from the line that looks like one. One in the midst of another counts, too."""
+    """Returns the reports of defects, each from its first line on, also those within others."""
     return ["\n".join(lines[i:end_of_report(lines, i)]) for i, line in enumerate(lines)
             if COMPLAINT.search(line) and not HARMLESS.search(line)]
 
 
 def complaints(lines):
-    """The reports that somebody has to see."""
+    """Returns the reports that are not of known defects."""
     return [x for x in reports(lines) if not is_elsewhere(x)]

@@ -26,36 +26,36 @@ from . import tsc
 
 HERE = Path(__file__).resolve().parent
 BOOT_SECONDS = 180
-# Keys of /proc/sysrq-trigger: blocked tasks, locks that are held, and a trace of each processor.
+# Keys of /proc/sysrq-trigger: blocked tasks, held locks, and a trace of each processor.
 SYSRQ_TASKS = "wdl"
 SYSRQ_SECONDS = 30
-# Of asm-generic/socket.h; Python has no name for it.
+# The constant of asm-generic/socket.h; Python has no name for it.
 SO_RCVBUFFORCE = 33
-# Five levels of page tables are a quarter of the time of the emulation, and no node has the memory for them.
-# Byte by byte, as the kernel copies where it is told that this is fast, it is slow.
+# Five levels of page tables take a quarter of the emulation's time, and no node has enough memory
+# to need them. With ERMS or FSRM the kernel copies byte by byte, which is slow here.
 CPU = "max,la57=off,erms=off,fsrm=off"
 KERNEL_LINE = re.compile(r"^(?:<\d+>)?\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? ?")
 
 
 class NodeError(Exception):
-    """The node did not do what was asked: the message has all that is known."""
+    """The node did not fulfil a request: the message has all known details."""
 
 
 class Defect(AssertionError):
-    """What was seen is wrong, however busy the machine was."""
+    """A wrong result, which a busy machine does not excuse."""
 
 
 class Environment(NodeError):
-    """The machine failed that a test runs on, and not what it tests. Each kind has an entry in tests/flakes.toml."""
+    """A failure of the machine that runs a test. Each kind has an entry in tests/flakes.toml."""
 
 
 class Hung(Environment):
-    """The guest stopped before its first program: nothing that is tested had begun."""
+    """The guest stopped before its first program, so no test had begun."""
 
 
 @dataclass
 class Result:
-    """How a command ended: a negative status is the signal that killed it."""
+    """The end of a command: a negative status is the signal that killed it."""
 
     command: str
     status: int
@@ -123,7 +123,7 @@ class Process:
         return found[0]
 
     def lines(self, timeout=120):
-        """The whole lines of the standard output, each as it comes, until the command ends."""
+        """Yields the whole lines of the standard output, each as it comes, until the end."""
         seen = 0
         while True:
             what = f"{self.command} to print a line"
@@ -142,7 +142,7 @@ class Process:
         self.node._request(op="stdin", id=self.ident, data=data, ends=close)
 
     def send_signal(self, number=signal.SIGTERM):
-        """Signals the command and what it started."""
+        """Signals the command and its child processes."""
         self.node._request(op="signal", id=self.ident, signal=int(number))
 
     def stop(self, number=signal.SIGTERM, timeout=60):
@@ -152,8 +152,10 @@ class Process:
 
 
 def wire(local, remote):
-    """One end of a wire: a UDP socket for QEMU, with room for what a burst has in flight while the host is busy. The
-    usual one holds some ninety packets, and what is lost is lost to transports that hardly repeat."""
+    """Returns one end of a wire: a UDP socket for QEMU, with a large receive buffer.
+
+    The buffer holds the packets in flight of a burst while the host is busy. The default one holds
+    some ninety packets, and some transports hardly repeat lost packets."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.bind(("127.0.0.1", local))
     sock.connect(("127.0.0.1", remote))
@@ -163,14 +165,18 @@ def wire(local, remote):
 
 
 class Node:
-    """A guest. modules: the directory with its kernel's modules. wires: list of (macs, local UDP port, remote UDP port) on 127.0.0.1, one NIC for each
-    mac, which QEMU calls nic. Several on one wire are on a hub. cpu: its model and features. qemu and
-    cmdline: more arguments of QEMU and of the kernel."""
+    """A guest.
+
+    modules: the directory with its kernel's modules.
+    wires: list of (macs, local UDP port, remote UDP port) on 127.0.0.1, one NIC for each mac. QEMU
+    names the NICs `nic`. Several on one wire are on a hub.
+    cpu: its model and features.
+    qemu, cmdline: additional arguments of QEMU and of the kernel."""
 
     stdin = stdout = subprocess.DEVNULL
-    # What the guest has as its root, and where these files are in there.
+    # The folder of the host that is the root of the guest, and the path of these files in it.
     root, here = "/", HERE
-    # Of a kernel that has to load what it mounts its root with.
+    # The initrd of a kernel that has to load modules before it can mount its root.
     initrd = None
 
     def __init__(self, name, kernel, modules, rundir, wires=(), nic="virtio-net-pci", cpus=2, memory="2G",
@@ -192,15 +198,16 @@ class Node:
         try:
             return self._boot()
         except Hung as e:
-            # Seen on the debug kernel, where processors are slow: one waits in watchdog_check_skew() for the
-            # other, which is in stop_machine() and waits for the first.
+            # Seen on the debug kernel, where processors are slow: one waits in
+            # watchdog_check_skew() for the other, which is in stop_machine() and waits for the
+            # first.
             warnings.warn(f"booted a second time: {e}")
             return self._boot()
 
     def _boot(self):
         self.rundir.mkdir(parents=True, exist_ok=True)
         self._processes, self._ready, self._gone = {}, False, False
-        # What an earlier kernel has said is kept: whoever has marked a place judges that, too.
+        # Log lines of an earlier kernel are kept: a test with an earlier mark checks them, too.
         self._partial, start = "", len(self._lines)
         # The path of a socket must be short; the run directory's may be long.
         with tempfile.TemporaryDirectory(prefix="rds-") as short, socket.socket(
@@ -236,12 +243,12 @@ class Node:
         return self
 
     def image(self):
-        """The kernel that QEMU starts."""
+        """Returns the path of the kernel that QEMU starts."""
         return self.kernel / "arch/x86/boot/bzImage"
 
     def _spawn(self, sock_path, console_in, monitor_in, wires):
-        # The watchdog of clock sources and stop_machine() can wait for each other at boot, without end; a TSC
-        # that is reliable has no such watchdog.
+        # The watchdog of clock sources and stop_machine() can wait for each other at boot forever;
+        # a reliable TSC has no such watchdog.
         params = ["console=ttyS0", "ignore_loglevel", "panic=-1", "tsc=reliable", "ro", "root=/dev/root",
                   "rootfstype=9p",
                   "rootflags=trans=virtio,version=9p2000.L,cache=loose,msize=512000",
@@ -260,7 +267,7 @@ class Node:
                 "-chardev", f"file,id=console,path=/dev/fd/{console_in}",
                 "-serial", "chardev:console", "-chardev", f"socket,id=monitor,fd={monitor_in}",
                 "-mon", "chardev=monitor,mode=control"]
-        # Each export can be mounted once: "files" is for who wants the run directory with other options.
+        # Each export can be mounted once: "files" is the run directory, for other mount options.
         for tag, path, mode in (("/dev/root", self.root, "on"), ("rundir", self.rundir, "off"), ("files", self.rundir, "off")):
             ident = tag.strip("/").replace("/", "")
             argv += ["-fsdev", f"local,id={ident},path={path},security_model=none,"
@@ -284,7 +291,7 @@ class Node:
                                 start_new_session=self.stdin is subprocess.DEVNULL)
 
     def cpu_seconds(self):
-        """Seconds of processors that the guest has used since it was started."""
+        """Returns the processor seconds that the guest has used since it was started."""
         fields = Path(f"/proc/{self._qemu.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -310,7 +317,7 @@ class Node:
         return self.boot()
 
     def monitor(self, command, **arguments):
-        """One command of QEMU's own protocol (QMP); returns its answer."""
+        """Sends one command of QEMU's own protocol (QMP); returns its answer."""
         stream = self._monitor.makefile("rw")
         for request in ({"execute": "qmp_capabilities"},
                         {"execute": command, "arguments": arguments}):
@@ -323,15 +330,16 @@ class Node:
         return answer["return"]
 
     def processors(self):
-        """Where each of the guest's processors is, for people."""
+        """Returns a text with the instruction pointer of each processor of the guest."""
         text = self.monitor("human-monitor-command", **{"command-line": "info registers -a"})
         return "\n".join(re.findall(r"^(?:CPU#|[ER]IP=).*$", text.replace("\r", ""), re.M))
 
     # Commands
 
     def start(self, command, env=None, cwd=None, name=None, user=None):
-        """Starts a command, a list or a line for the shell, and returns its Process. user: the number of an ordinary
-        user, for a program that is named by its path."""
+        """Starts a command, a list or a line for the shell, and returns its Process.
+
+        user: the number of an ordinary user, for a program that is named by its path."""
         argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(map(str, command))
         process = self._process(name or (command if isinstance(command, str) else shlex.join(argv)))
         self._request(op="start", id=process.ident, argv=argv, env=env or {},
@@ -350,7 +358,7 @@ class Node:
         process.write("", close=True)
         return process.wait(timeout, check)
 
-    # Files of the kernel that are there as long as it is. It takes a process that starts ten times as long.
+    # Access to kernel files that always exist. To start a process takes ten times as long.
 
     def read_file(self, path):
         process = self._process(f"to read {path}")
@@ -358,11 +366,11 @@ class Node:
         return process.wait().out
 
     def write_file(self, path, text):
-        """Whoever then asks for anything else gets it after this."""
+        """Writes a file. Later requests are executed after this one."""
         self._request(op="write", id=0, path=path, text=text)
 
     def stop_all(self):
-        """Kills what is still running, for want of anyone who waits for it."""
+        """Kills all processes that still run, as nothing waits for them any more."""
         with self._changed:
             left = [p for p in self._processes.values() if p.running()]
         for process in left:
@@ -371,21 +379,21 @@ class Node:
     # The kernel log
 
     def log(self, since=0):
-        """The kernel's lines since a mark, without their time stamps."""
+        """Returns the kernel's lines since a mark, without their time stamps."""
         with self._changed:
             lines = self._lines[since:]
         return [KERNEL_LINE.sub("", x) for x in lines if KERNEL_LINE.match(x)]
 
     def log_tail(self, lines=60):
-        """The end of the console as it came, for people."""
+        """Returns the raw end of the console."""
         with self._changed:
             return "\n".join(self._lines[-lines:] + [self._partial])
 
     def mark(self, text, timeout=60):
-        """Writes a line into the kernel log and returns the index of what follows it.
+        """Writes a line into the kernel log and returns the index of the line after it.
 
-        The console is in order, so all that was logged before this call comes before the mark."""
-        # There may be an older one that says the same, also from an earlier boot.
+        The console is in order: all lines that were logged before this call are before the mark."""
+        # The log may have an older mark with the same text, also from an earlier boot.
         since = len(self._lines)
         self.write_file("/dev/kmsg", f"mark: {text}\n")
         return self.wait_log(re.escape(f"mark: {text}"), since, timeout)
@@ -405,8 +413,9 @@ class Node:
         return hit[0]
 
     def log_tasks(self):
-        """Has the kernel log which tasks are blocked, which locks are held and where each processor is. Whoever judges
-        the log after a wait that was in vain finds there what a detector would have reported later."""
+        """Has the kernel log blocked tasks, held locks and the position of each processor.
+
+        After a wait that timed out, the log then has facts that a detector reports only later."""
         if not self._ready or self._gone or self._logging_tasks:
             return
         self._logging_tasks = True
@@ -439,7 +448,7 @@ class Node:
                 self._changed.wait(left)
             else:
                 return
-        # Without the lock, which whoever reads the console needs.
+        # Without the lock, which the reader of the console needs.
         self.log_tasks()
         shown = f"\n{process.result}" if process else ""
         raise NodeError(f"{self.name}: waited {timeout} s in vain for {what}{shown}\n"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Nodes that run a distribution's own kernel on its own root, with what is installed there.
+"""Nodes that run a distribution's own kernel on its own root, with its installed packages.
 
-The root is read-only for the guest, which has a file system in memory over it: what a test writes to /etc is gone
-with the machine."""
+The root is read-only for the guest, which has a file system in memory over it. Files that a test
+writes to /etc are gone with the machine."""
 
 import lzma
 import shutil
@@ -12,10 +12,10 @@ from pathlib import Path
 from .cluster import Machine
 from .node import HERE, Node
 
-# Where the guest's half of this package is copied to.
+# The folder of the root that gets a copy of the guest's half of this package.
 PLACE = "opt/rds_rust/scripts/rdsvm"
-# What is loaded before there is a root, in this order and with what each needs: the root's file system, what is written
-# over it, the port of the agent, and the nodes' network.
+# Modules that are loaded before the root is mounted, in this order and with their dependencies:
+# for the root's file system, the overlay over it, the port of the agent, and the nodes' network.
 EARLY = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_console", "e1000")
 INIT = """\
 #!/bin/busybox sh
@@ -35,7 +35,7 @@ exec /bin/busybox switch_root /root "${rds_agent%/*}/init.sh"
 
 
 def install_agent(root):
-    """Makes a root one that a node can boot."""
+    """Installs the agent in a root, so that a node can boot it."""
     place = Path(root) / PLACE
     place.mkdir(parents=True, exist_ok=True)
     for name in ("init.sh", "agent.py"):
@@ -43,7 +43,7 @@ def install_agent(root):
 
 
 def make_initrd(root, release, path):
-    """What a kernel of this root starts with: it mounts the root, and has no other use."""
+    """Creates the initrd of a kernel of this root, which only mounts the root."""
     tree = path.with_suffix(".tree")
     for name in ("bin", "dev", "lib", "lower", "proc", "root", "upper"):
         (tree / name).mkdir(parents=True)
@@ -77,7 +77,7 @@ class StockMachine(Machine):
     soft_devices = ("rdma_rxe",)
 
     def __init__(self, name, root, release, initrd, rundir, **kwargs):
-        # The kernel and its modules are what the root has, and not one of this project's.
+        # The root has the kernel and its modules; this project builds none for it.
         self.impl, self.flavor, self.kind = "rust", "release", "rxe"
         self.root, self.release, self.initrd = root, release, initrd
         self.netdevs, self.networks, self.allocated, self.built = [], [], None, None
@@ -87,7 +87,7 @@ class StockMachine(Machine):
         return self.kernel / "vmlinuz"
 
     def load(self, impl=None, options=()):
-        """As an administrator does: by the name of RDS."""
+        """Loads RDS by its name, as an administrator does."""
         return self.run(["modprobe", "rds", *options], check=False)
 
     def unload(self):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How fast the TSC of this machine counts, which is that of guests, too: QEMU's TCG hands it on. A guest that measures it
-itself while the machine is busy is off by up to nine times now and then, and all of its time limits with that."""
+"""The frequency of the host's TSC, which QEMU's TCG passes on to guests.
+
+A guest that measures it on a busy host gets a result that is wrong by a factor of up to nine now
+and then, and with it all of its time limits."""
 
 import ctypes
 import mmap
@@ -10,12 +12,12 @@ from functools import cache
 # rdtsc; shl rdx, 32; or rax, rdx; ret
 READ = bytes.fromhex("0f31 48c1e220 4809d0 c3")
 SECONDS = 0.05
-# Of so many looks at both clocks the one counts that took the least time.
+# Number of reads of both clocks; the fastest one counts.
 LOOKS = 100
 
 
 def look(read):
-    """(nanoseconds of the monotonic clock, TSC) of one moment."""
+    """Returns (nanoseconds of the monotonic clock, TSC) of one moment."""
     found = []
     for _ in range(LOOKS):
         before, ticks, after = time.monotonic_ns(), read(), time.monotonic_ns()
@@ -26,7 +28,7 @@ def look(read):
 
 @cache
 def khz():
-    """Thousands of ticks in a second."""
+    """Returns the frequency in kHz."""
     with mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC) as code:
         code.write(READ)
         place = ctypes.c_char.from_buffer(code)
