@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Strings that a test checks something of.
+"""Finds the strings that a test checks.
 
 These are the strings in the asserts of a test, in the checks of the programs that it runs in
-guests, and in whatever such a check takes its names from. The search is one over syntax trees: it
-may find a string too many, but none that no check has to do with.
+guests, and in the expressions that define the names in such a check. The search walks syntax trees:
+it may find a string too many, but none that has nothing to do with a check.
 """
 
 import ast
@@ -21,7 +21,7 @@ DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 
 @dataclass
 class Module:
-    """A file: its top-level names, those that it imports, and the statements that run it."""
+    """A file: its top-level names, its imported names, and the statements that run it."""
 
     path: Path
     names: dict = field(default_factory=dict)
@@ -48,7 +48,7 @@ def module(path):
 
 @cache
 def beside(path, name):
-    """The module of that name in the same folder; None for one of Python's."""
+    """Returns the module of that name in the same folder; None for one of Python's."""
     found = path.with_name(f"{name}.py")
     return module(found) if found.exists() else None
 
@@ -60,7 +60,7 @@ def children(node):
 
 @cache
 def walked(tree):
-    """All nodes of a piece of code but decorators, which have the parameters of all cases."""
+    """Returns all nodes of a piece of code except decorators, which have all cases' parameters."""
     found, left = [], [tree]
     while left:
         node = left.pop()
@@ -81,14 +81,14 @@ def strings(tree):
 
 @cache
 def used(tree):
-    """The names in a piece of code, each with "", and those of modules with an attribute."""
+    """Returns (name, "") for the names in a piece of code, and (module, attribute) pairs."""
     attributes = of_kind(ast.Attribute, tree)
     found = {(x.value.id, x.attr) for x in attributes if isinstance(x.value, ast.Name)}
     return sorted(found | {(x.id, "") for x in of_kind(ast.Name, tree)})
 
 
 def is_table(node):
-    """True for a table of functions: the argument of a program says which of them is called."""
+    """True for a table of functions, of which the argument of a program selects one."""
     return (
         isinstance(node, ast.Dict)
         and bool(node.keys)
@@ -104,9 +104,9 @@ def is_case(node):
 
 
 class Reach:
-    """Pieces of code that are reached from some, each with its module.
+    """Pieces of code that can be reached from given ones, each with its module.
 
-    keys: strings that choose functions of tables, cases, and functions by name. params: the
+    keys: strings that select functions of tables, cases, and functions by name. params: the
     parameters of the test."""
 
     def __init__(self, keys=(), params=()):
@@ -139,7 +139,7 @@ class Reach:
             self.add(where, node)
 
     def program(self, path):
-        """Adds all that a program does."""
+        """Adds all code that a program runs."""
         where = module(path)
         for node in where.main:
             self.add(where, node)
@@ -168,13 +168,13 @@ def calls(piece):
 
 @cache
 def checks(piece):
-    """The expressions that are checked in a piece of code."""
+    """Returns the expressions that are checked in a piece of code."""
     found = [x.test for x in of_kind(ast.Assert, piece)]
     for call in of_kind(ast.Call, piece):
         if called(call) in CHECKS:
             found += [*call.args, *(x.value for x in call.keywords)]
     if is_case(piece):
-        # Its test checks that.
+        # The test of the program checks the returned value.
         found += [x.value for x in of_kind(ast.Return, piece) if x.value]
     return found
 
@@ -185,7 +185,7 @@ def bound(target):
 
 @cache
 def bindings(piece):
-    """The expressions that each name of a piece of code is assigned, or goes through."""
+    """Returns {name: expressions that a piece of code assigns to it, or iterates with it}."""
     found = {}
     for x in walked(piece):
         targets, value = (), None
@@ -204,7 +204,7 @@ def bindings(piece):
 
 @cache
 def signatures(piece):
-    """The functions of a piece of code that have a parameter of each name, and its place."""
+    """Returns {parameter: (function, position) of each function in a piece of code with it}."""
     found = {}
     for x in of_kind(ast.FunctionDef, piece):
         names = [a.arg for a in (*x.args.posonlyargs, *x.args.args)]
@@ -231,7 +231,7 @@ def is_zero(node):
 
 
 def key_of(piece, node):
-    """The counter that an expression stands for, if it is nothing more."""
+    """Returns the counter that an expression reads, if it does nothing else; or None."""
     if isinstance(node, ast.Name):
         values = bindings(piece).get(node.id, ())
         if len(values) != 1 or isinstance(values[0], ast.Name):
@@ -252,7 +252,7 @@ def is_unchanged(piece, node):
 
 
 class Checked:
-    """The strings of all checks in the pieces of code that were reached."""
+    """The strings of all checks in the reached pieces of code."""
 
     def __init__(self, reach):
         self.reach, self.strings, self.seen, self.calls = reach, set(), set(), {}
@@ -265,7 +265,7 @@ class Checked:
                 self.take(where, piece, x)
 
     def take(self, where, piece, node):
-        """Adds the strings of an expression in a piece of code, and those that its names have."""
+        """Adds the strings of an expression, and those in the definitions of its names."""
         if id(node) in self.seen:
             return
         self.seen.add(id(node))
@@ -285,7 +285,7 @@ class Checked:
                 self.take(where, piece, x)
 
     def parts(self, where, node):
-        """The expressions in one; not the counters of a table that are to be 0."""
+        """Returns the parts of an expression, without counters of a table that must be 0."""
         if isinstance(node, ast.Subscript) and (picked := self.picked(where, node)):
             return picked
         if isinstance(node, ast.Dict):
@@ -294,7 +294,7 @@ class Checked:
         return children(node)
 
     def picked(self, where, node):
-        """The entry of a table that a parameter of the test chooses, in a list."""
+        """Returns a list with the entry of a table that a parameter of the test selects."""
         if not (isinstance(node.value, ast.Name) and isinstance(node.slice, ast.Name)):
             return []
         table = where.names.get(node.value.id)
@@ -325,7 +325,7 @@ class Checked:
 
 
 def fixture(where, name):
-    """The fixture of that name, with its module; None if pytest has it."""
+    """Returns the fixture of that name, with its module; None if it is one of pytest."""
     for place in (where, module(VM / "conftest.py")):
         if isinstance(place.names.get(name), ast.FunctionDef):
             return place, place.names[name]
@@ -334,7 +334,7 @@ def fixture(where, name):
 
 @cache
 def keys_of_programs():
-    """All strings that may choose something that a program does."""
+    """Returns all strings that may select a function of a program."""
     found = set()
     for path in (VM / "guest").glob("*.py"):
         for name, node in module(path).names.items():
@@ -354,7 +354,7 @@ def of_programs(names, keys):
 
 
 def of_item(item):
-    """The strings that a test checks something of; item: one of collect.py."""
+    """Returns the strings that a test checks; item: one of collect.py."""
     where = module(VM / item.file)
     reach = Reach(params=item.params).add(where, where.names[item.function])
     for place, node in filter(None, (fixture(where, x) for x in item.fixtures)):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The tests that `make test` runs in virtual machines, by pytest's own collection.
 
-This is a plugin of pytest, too: it writes down the tests that were collected."""
+This file is also a plugin of pytest, which writes a list of the collected tests."""
 
 import argparse
 import importlib.util
@@ -15,13 +15,13 @@ from functools import cache
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
-# Also the tests that `make test` leaves out.
+# Options that also collect the tests that `make test` leaves out.
 ALL = ("--flavor=debug",)
 
 
 @cache
 def suites():
-    """The options of pytest with which `make test` chooses, by kernel."""
+    """Returns the options of pytest with which `make test` selects tests, by kernel."""
     sys.path.insert(0, str(TOP / "scripts"))
     spec = importlib.util.spec_from_file_location("run_tests", TOP / "scripts/run-tests.py")
     runner = importlib.util.module_from_spec(spec)
@@ -32,7 +32,7 @@ def suites():
 
 @dataclass(frozen=True)
 class Item:
-    """A test: file, function, parameters that are text by name, and names of fixtures."""
+    """A test: file, function, parameters that are strings, and names of fixtures."""
 
     file: str
     function: str
@@ -58,7 +58,7 @@ def pytest_collection_finish(session):
 
 @cache
 def items(*arguments):
-    """The tests that pytest runs with these arguments."""
+    """Returns the tests that pytest runs with these arguments."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "collect", "-q"]
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "items"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Documentation/abi.md lists each answer that differs from C's. RDS_WRITE_TABLES=1 writes the list anew."""
+"""Documentation/abi.md lists each answer that differs from that of C RDS.
+
+RDS_WRITE_TABLES=1 writes the list again."""
 
 import os
 import sys
@@ -19,7 +21,7 @@ HEAD = ["| Case | Answer | C RDS | Here | Why |", "|---|---|---|---|---|"]
 
 
 def test_each_answer_that_differs_is_listed():
-    # Most answers do not depend on where the two ends are.
+    # Most answers do not depend on the location of the two ends.
     answers = dict.fromkeys(x for where in test_abi.EXPECTED.values() for x in differ.table(where))
     rows = [*HEAD, *answers, *differ.table(test_abi_rdma.EXPECTED), *differ.table(test_info.EXPECTED)]
     before, _, rest = PAGE.read_text().partition(BEGIN)

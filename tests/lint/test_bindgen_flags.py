@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The flags that Kbuild hands to bindgen, of those that a kernel's compiler gets."""
+"""The flags of a kernel's compiler that Kbuild passes to bindgen."""
 
 import subprocess
 from pathlib import Path
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
-# The project's scripts know which one there is.
+# The clang that the project's scripts select.
 CLANG = ["bash", "-c", f'. {TOP}/scripts/lib.sh; exec clang "$@"', "clang"]
-# Of Debian's kernel 7.2.12+deb13, which gcc 14 built: those that clang does not know are among them.
+# Flags of Debian's kernel 7.2.12+deb13, built with gcc 14; clang does not know all of them.
 GCC = """
 -nostdinc -I/src/include -I./include -include /src/include/linux/kconfig.h -D__KERNEL__ -DCC_USING_FENTRY -UNDEBUG
 -O2 -falign-jumps=1 -falign-loops=1 -fcf-protection=branch -fconserve-stack -fmacro-prefix-map=/root/= -fmin-function-alignment=16
@@ -23,7 +23,7 @@ GCC = """
 -mstack-protector-guard-reg=gs -mstack-protector-guard-symbol=__ref_stack_chk_guard -mtune=generic -pg -std=gnu11
 --param=asan-stack=1
 """.split()
-# Decide what a header declares, or how large it is.
+# Flags that decide on the declarations of a header, or on their size.
 NEEDED = ("-nostdinc -I/src/include -I./include -include /src/include/linux/kconfig.h -D__KERNEL__ -DCC_USING_FENTRY -UNDEBUG "
           "-O2 -fms-extensions -fno-PIE -fshort-wchar -funsigned-char -m64 -std=gnu11").split()
 
@@ -32,14 +32,14 @@ def handed(tmp_path, flags):
     makefile = tmp_path / "Makefile"
     makefile.write_text(f"src := {TOP}\nobj := {tmp_path}\nc_flags := {' '.join(flags)}\ninclude {TOP}/Kbuild\n"
                         "print:\n\t@echo $(rds-bindgen-cflags)\n"
-                        # Of the kernel's build.
+                        # Definitions of the kernel's build.
                         "if_changed = @:\nFORCE:\n")
     done = subprocess.run(["make", "-s", "-f", makefile, "print"], check=True, capture_output=True, text=True)
     return done.stdout.split()
 
 
 def understood(flags):
-    """What clang says of flags, but for files that are not here."""
+    """Returns the messages of clang about flags, except those that name files."""
     flags = [x for x in flags if x != "-include" and not x.endswith(".h")]
     done = subprocess.run([*CLANG, *flags, "-fsyntax-only", "-x", "c", "/dev/null"], capture_output=True, text=True)
     return done.stderr

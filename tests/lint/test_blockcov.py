@@ -109,10 +109,10 @@ def test_blocks(module):
 
 def test_block_is_reached_if_its_end_is(module):
     assert places(module, module.reached(".text", 0x10, 5)) == {"once+0x0"}
-    # The first of its instructions ran, and the function that it calls did not return.
+    # The first instruction of the block ran, and the function that it calls did not return.
     assert not module.reached(".text", 0x15, 5)
     assert places(module, module.reached(".text", 0x1a, 4)) == {"once+0x5"}
-    # QEMU ends no block where another jump leads to.
+    # QEMU does not end its block at the target of another jump.
     assert places(module, module.reached(".text", 0x60, 13)) == {"lab+0x0", "lab+0x1", "lab+0xb"}
     # Nothing returns to the padding behind the call.
     assert places(module, module.reached(".text", 0x6d, 5)) == {"lab+0xd"}
@@ -138,7 +138,7 @@ def test_sources_of_an_object(tmp_path):
 
 
 class Guest:
-    """A recorder, and what QEMU's side of it does."""
+    """A recorder, with a substitute for QEMU's side of it."""
 
     def __init__(self, module):
         self.recorder, self.known = record.Recorder(module), {}
@@ -154,14 +154,14 @@ class Guest:
 def test_loads_are_told_apart(module):
     guest = Guest(module)
     guest.run(BASE + 0x10, 5)
-    # Nothing is loaded.
+    # No module is loaded.
     assert not guest.recorder.take()
     guest.run(INIT, 3)
     guest.run(BASE + 0x2c, 2)
     guest.recorder.load({".text": BASE, ".init.text": INIT})
     assert places(module, guest.recorder.take()) == {"init_module+0x0", "once+0x1c"}
     assert not guest.recorder.take()
-    # Another module's initialization is there by now.
+    # Another module's initialization is at that address by now.
     guest.run(INIT, 3)
     guest.run(BASE + 0x40, 9)
     guest.recorder.unload()
@@ -170,7 +170,7 @@ def test_loads_are_told_apart(module):
     # There was another module between the two loads.
     guest.run(BASE + 0x40, 9)
     guest.recorder.unload()
-    # The same address is of another function after the next load.
+    # After the next load the same address belongs to another function.
     guest.recorder.load({".text": BASE - 0x50})
     guest.run(BASE + 0x10, 13)
     assert places(module, guest.recorder.take()) == {"lab+0x0", "lab+0x1", "lab+0xb"}
@@ -192,7 +192,7 @@ def test_sections():
     assert record.parse_sections(text) == {".text": BASE, ".init.text": INIT}
 
 
-# QEMU, as far as the plugin asks it. run() translates and runs a block of four-byte instructions.
+# A substitute for QEMU's functions. run() translates and runs a block of four-byte instructions.
 QEMU = """
 #include <stdint.h>
 #include <stddef.h>
@@ -251,7 +251,7 @@ def test_plugin(plugin):
     assert run(BASE, 2) and run(BASE + 8, 1) and run(BASE, 2)
     assert sorted(counters.ran()) == [(BASE, 8), (BASE + 8, 4)]
     assert not counters.ran()
-    # The same start and another size are another block. The kernel and programs have no counters.
+    # A block of another size at the same start is another block. Kernel and programs have no counters.
     assert run(BASE, 1)
     for outside in (0xffffffff81000000, 0x400000, 0xffffffffff000000):
         assert not run(outside, 2)
@@ -269,7 +269,7 @@ def test_plugin_wants_a_map(plugin, tmp_path):
     assert plugin(f"map={tmp_path}/other", "more")[0] == -1
 
 
-# The clock counts how often it is looked at.
+# The clock counts its reads.
 CONFTEST = """
 import itertools
 import sys
@@ -375,7 +375,7 @@ def test_session(tmp_path):
     setup, = run.setups.values()
     assert setup.name == "[node rust rxe]" and places_of(setup) == {"init_module+0x0"}
     assert places_of(first) == {"once+0x0", "once+0x1c"}
-    # It was up no more at its end, and what it had run counts.
+    # The machine had ended before the test did, and the blocks that it ran count.
     assert places_of(second) == {"sw+0x0", "once+0x1c"}
     assert places_of(third) == {"once+0x1c"}
     assert places_of(own) == {"init_module+0x0", "once+0x0"}
@@ -427,7 +427,7 @@ def order(found):
 
 def test_cover(folder):
     found = report.cover(cases.Run([folder(TOLD)]), {})
-    # The first one takes the time of the set-up, too, and reaches its blocks.
+    # The first test takes the time of the set-up, too, and reaches its blocks.
     assert order(found) == [("slow", 8, 30.0), ("other", 1, 32.0), ("own", 1, 41.0)]
     assert found["nothing new"] == ["fast", "none"]
     assert found["failed"] == ["bad"] and not found["no room"]
@@ -445,7 +445,7 @@ def test_cover_with_other_times_and_a_limit(folder):
 
 
 def test_redundant(folder):
-    """What takes long and adds nothing, or little at the end."""
+    """A redundant test takes long and adds nothing, or little at the end."""
     run = cases.Run([folder({"all": (None, 5, True, "0-11"), "none": (None, 3, True, "0-3"), "short": (None, 1, True, "4"),
                              "bad": (None, 9, False, "1"), "last": (None, 90, True, "12")})])
     found = report.cover(run, {})

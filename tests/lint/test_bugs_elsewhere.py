@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The tests that stand for a defect by tests/vm/test_bugs.py run each time, and a defect has one
-place."""
+"""The tests that stand for a defect by tests/vm/test_bugs.py are run, and no defect has two."""
 
 import re
 import sys
@@ -18,14 +17,13 @@ PLACES = {**test_bugs.ELSEWHERE, **{x: f"test_bugs.py::test_bug[{x}]" for x in t
 
 
 def not_run(places, suite):
-    """The rows of which no test runs."""
+    """Returns the rows without a test that is run."""
     found = collect.of_suite(suite)
     return {row for row, where in places.items() if not any(x.matches(where) for x in found)}
 
 
 def test_each_runs_on_the_debug_kernel():
-    """That kernel has the detectors: most defects are in the use of memory or of locks, or
-    leaks."""
+    """The debug kernel has detectors: most defects are leaks, or wrong use of memory or locks."""
     assert not_run(PLACES, "debug") == set(test_bugs.RELEASE_ONLY)
 
 
@@ -46,7 +44,7 @@ def test_what_does_not_run_is_noticed():
 
 
 def rows():
-    """Those that something stands for."""
+    """Returns the rows with a test."""
     found = [re.match(r"[hl]\d\d", name)[0] for name in test_bugs.CASES if re.match(r"[hl]\d\d", name)]
     return found + [*test_bugs.ELSEWHERE, *test_bugs.WITHIN]
 
@@ -65,17 +63,17 @@ def test_regions_are_complete():
 
 
 def test_sockets_are_complete():
-    """Nor is one about sockets, congestion, tables or network namespaces."""
+    """No row about sockets, congestion, tables or network namespaces is without a test."""
     assert not set(test_bugs.SOCKETS) - set(rows())
 
 
 def test_connections_are_complete():
-    """Nor is one about connections, and what carries them."""
+    """No row about connections and their transports is without a test."""
     assert not set(test_bugs.CONNECTIONS) - set(rows())
 
 
 def test_each_row_has_its_list():
-    """Those of 98 defects that C RDS had and of 54 that it has, once but for what concerns two."""
+    """The lists have the 98 defects that C RDS had and the 54 that it has, except those of TCP."""
     others = test_bugs.SOCKETS, test_bugs.REGIONS, test_bugs.CONNECTIONS
     every = {f"h{i:02}" for i in range(1, 99)} | {f"l{i:02}" for i in range(1, 55)}
     assert set().union(*others) == every - set(test_bugs.TCP)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Each of the project's own rules finds what it is there to find, and nothing else."""
+"""Each of the project's own rules finds the mistakes that it is for, and nothing else."""
 
 import os
 import subprocess
@@ -129,7 +129,7 @@ def test_other_work_queues_are_allowed(path, code):
 
 
 def test_softirq_cqs_are_found():
-    """Freed under the handler that polled it: seen on soft-RoCE, with a device that lost what it was asked for."""
+    """The queue may be freed under its handler: seen on soft-RoCE, with a device that lost a WR."""
     assert complaints(checks.softirq_cqs, "bindings/helpers_mr.c", HEAD + "ib_alloc_cq(a, b, 1, 0, IB_POLL_SOFTIRQ);")
     assert not complaints(checks.softirq_cqs, "bindings/helpers_mr.c", HEAD + "ib_alloc_cq(a, b, 1, 0, IB_POLL_WORKQUEUE);")
 
@@ -182,7 +182,7 @@ def bad_tree(tmp_path, files):
     ("python", {"a.py": "# SPDX-License-Identifier: GPL-2.0\ndef f(:\n"}),
 ])
 def test_linters_are_run(monkeypatch, tmp_path, step, files):
-    """Through lint.py itself: a step that was not wired up would say nothing."""
+    """The linters run through lint.py itself, because a step that it omits would report nothing."""
     names = bad_tree(tmp_path, files)
     monkeypatch.setattr(lint, "TOP", tmp_path)
     steps = dict(lint.steps(names))
@@ -215,7 +215,7 @@ version = "0.0.0"
 
 
 def test_old_rust_is_run(monkeypatch, tmp_path):
-    """The compiler knows this function, and the oldest that is supported does not."""
+    """The compiler knows this function, and the oldest supported one does not."""
     names = bad_tree(tmp_path, {
         "tools/Cargo.toml": CRATE,
         "tools/Cargo.lock": LOCK % "sample",
@@ -226,7 +226,7 @@ def test_old_rust_is_run(monkeypatch, tmp_path):
 
 
 def test_documentation_is_made(monkeypatch, tmp_path):
-    """A link that leads nowhere."""
+    """A broken link in the documentation is found."""
     names = bad_tree(tmp_path, {
         "tools/Cargo.toml": CRATE.replace("sample", "rds-socket"),
         "tools/Cargo.lock": LOCK % "rds-socket",
@@ -292,11 +292,11 @@ def warning(*trace):
 
 
 def test_known_defect_of_the_kernel_is_none_of_ours():
-    """A device that goes while the CM's next message arrives."""
+    """A device is removed while the CM's next message arrives."""
     of_mad = warning("ib_mad_recv_done", "__ib_process_cq")
     assert not klog.complaints(of_mad)
     assert len(klog.complaints(warning("rds_rust_ib_post_recv"))) == 1
-    # Not if something of the module is on the way, and not what comes after it.
+    # Not if the trace has a function of the module. Reports that follow count as well.
     assert klog.complaints([*of_mad[:4], " f+0x1/0x2 [rds_rust]", *of_mad[4:]])
     assert len(klog.complaints([*of_mad, *warning("f"), "BUG: KASAN: x"])) == 2
     assert klog.complaints([*warning("f"), *of_mad])
@@ -308,8 +308,9 @@ def freed(*trace):
 
 
 def test_known_defect_of_soft_roce_is_none_of_ours(monkeypatch):
-    """A packet arrives for a queue pair that is being destroyed. Who has made it does not matter. The devices that tests
-    use do not have the defect."""
+    """A packet arrives for a queue pair that is being destroyed; its creator does not matter.
+
+    The devices that tests use do not have the defect."""
     monkeypatch.delenv("KSRC", raising=False)
     monkeypatch.delenv("UNPATCHED", raising=False)
     assert klog.complaints(freed(" rxe_rcv+0x1/0x2 [rdma_rxe]"))
@@ -320,7 +321,7 @@ def test_known_defect_of_soft_roce_is_none_of_ours(monkeypatch):
 
 
 def test_known_defect_of_soft_iwarp_is_none_of_ours(monkeypatch):
-    """A process that handles what has arrived is the first that takes the lock with softirqs enabled."""
+    """A process that handles received data is the first to take the lock with softirqs enabled."""
     report = ["WARNING: inconsistent lock state", "inconsistent {IN-SOFTIRQ-W} -> {SOFTIRQ-ON-R} usage.",
               "ffff8880130076a8 (clock-AF_INET){++-?}-{3:3}, at: siw_qp_llp_data_ready+0x91/0x210 [siw]", "mark: end"]
     monkeypatch.delenv("KSRC", raising=False)

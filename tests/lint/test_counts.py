@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""make bench STRICT=1 fails if a row takes more than the committed counts have, and only then."""
+"""make bench STRICT=1 fails only if a row takes more than the committed counts have."""
 
 import json
 import sys
@@ -14,8 +14,9 @@ import bench  # noqa: E402
 
 
 class Run:
-    """In the place of a machine: each row takes what `took` has, with samples of which each fourth takes twice as
-    much."""
+    """A substitute for a machine: each row takes the value in `took`.
+
+    Each fourth sample takes twice as much."""
 
     took, kernel = {}, "7.3.4"
 
@@ -40,7 +41,7 @@ def run(monkeypatch, took, *options):
 def test_growth(took, status, said, tmp_path, monkeypatch, capsys):
     counts, then = tmp_path / "counts.json", {"bind-fresh": 100, "udp-bind": 100}
     assert run(monkeypatch, then, f"--counts={counts}") == 0
-    # What the kernel takes without RDS is no concern of this project.
+    # Costs of the kernel without RDS are no concern of this project.
     assert json.loads(counts.read_text()) == {"kernel": "7.3.4", "counts": {"bind-fresh": 100}}
     capsys.readouterr()
     assert run(monkeypatch, took, f"--base={counts}", "--strict") == status
@@ -50,7 +51,7 @@ def test_growth(took, status, said, tmp_path, monkeypatch, capsys):
 
 
 def test_means(tmp_path, monkeypatch):
-    """Where the median hangs on chance the mean counts, in both files."""
+    """Where the median is random the mean counts, in both files."""
     took, out, counts = {"region-64k": 100, "close": 100}, tmp_path / "out.json", tmp_path / "counts.json"
     assert run(monkeypatch, took, f"--out={out}", f"--counts={counts}") == 0
     assert bench.read_base(out) == bench.read_base(counts) == ({"region-64k": 125, "close": 100}, "7.3.4")
@@ -73,7 +74,7 @@ def test_strict_needs_counts(capsys):
 
 
 def test_committed_counts():
-    """Each row has one, so that a row that is new is not forgotten."""
+    """Each row has a committed count, so that a new row is not forgotten."""
     committed, kernel = bench.read_base(TOP / "tests/vm/counts.json")
     assert kernel
     floors = {x.floor for x in bench.ROWS} | {"empty-call"}

@@ -31,12 +31,12 @@ def test_lines_of_an_object(tmp_path):
     source.write_text(SOURCE)
     subprocess.run(["gcc", "-g", "-O0", "-c", "-fsanitize-coverage=trace-pc", "-o", built, source], check=True)
     offsets = coverage.places(built)[".text"]
-    # The first is where once() begins, and a place in another section is none.
+    # The first offset is the start of once(). Addresses in other sections do not count.
     found = coverage.lines(built, {".text": BASE}, {BASE + offsets[0], BASE + 0x100000})
     assert found == {str(source): {3: True, 4: False, 5: False, 9: False}}
     every = {BASE + x for x in offsets}
     assert set(coverage.lines(built, {".text": BASE}, every)[str(source)].values()) == {True}
-    # A section that is not there any more does not count.
+    # A section that has been freed does not count.
     assert not coverage.lines(built, {}, {BASE + offsets[0]})
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""dkms with a tree of a test's own: it builds the module by make modules, and passes over other kernels."""
+"""dkms with a test's own tree builds the module by make modules, and skips other kernels."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 VERSION = (TOP / "VERSION").read_text().strip()
 CONFIGURED = ("CONFIG_RUST=y", "CONFIG_INFINIBAND_ADDR_TRANS=y", "CONFIG_RUSTC_VERSION_TEXT=rustc 1.90.0 (a)")
-# Keeps what it is called with, and makes a module, as far as dkms looks at one.
+# A kernel's Makefile that checks its arguments, and makes a file that dkms takes for a module.
 KERNEL = """
 modules:
 	test '$(M)' && test -e '$(M)/Kbuild' && test -e '$(M)/rds_core.rs'
@@ -23,7 +23,7 @@ class Dkms:
     def __init__(self, top):
         self.top, self.tree, self.sources, self.kdir = top, top / "dkms", top / "src", top / "kdir"
         self.tree.mkdir()
-        # As the package and "make install-source" do it.
+        # The commands of the package and of "make install-source".
         subprocess.run(["scripts/install.sh", "source"], cwd=TOP, env={**os.environ, "DESTDIR": str(top / "root")},
                        check=True)
         (top / "root/usr/src").rename(self.sources)
@@ -46,7 +46,7 @@ class Dkms:
             path.write_text("".join(f"{x}\n" for x in lines))
 
     def run(self, action, kernel="7.2.99-test", arch="x86_64"):
-        """As an installation of the system does: without HOME, and without the options of another make."""
+        """Runs dkms as an installation does: without HOME, and without options of another make."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k not in ("HOME", "BINDGEN")}
         env |= {"PATH": f"{self.top}/bin:{env['PATH']}:/usr/sbin:/sbin", "RDS_CACHE": str(self.top / "cache")}
         return subprocess.run(
@@ -93,7 +93,7 @@ def test_kernels_that_are_built_for(kernel, dkms):
 
 @pytest.mark.parametrize("kernel", ("7.20.1", "6.7.2"))
 def test_other_kernels(kernel, dkms):
-    """Are passed over, which has a status of its own."""
+    """Other kernels are skipped, which has a status of its own."""
     assert dkms.build(kernel=kernel).returncode == 77
 
 
@@ -104,21 +104,21 @@ def test_kernels_without_what_is_used(missing, dkms):
 
 
 def test_headers_without_rust(dkms):
-    """That are of no package, so there is no source of them."""
+    """The headers belong to no package, so there is no source of them."""
     (dkms.kdir / "rust/libkernel.rmeta").unlink()
     done = dkms.build()
     assert done.returncode == 77 and "lacks the metadata of the kernel's Rust crates" in done.stderr
 
 
 def test_compiler_that_is_not_here(dkms):
-    """As rustup's is not, where packages are installed."""
+    """A compiler of rustup is not in PATH while packages are installed."""
     dkms.program("rustc", "echo 'rustc 1.85.1 (b)'")
     done = dkms.build()
     assert done.returncode == 77 and "was built with rustc 1.90.0 (a), which is not in PATH" in done.stderr
 
 
 def test_nothing_is_installed(dkms):
-    """What is missing is in the log of the build, for root as well."""
+    """The log of the build names missing packages, for root as well."""
     for name in ("apt-get", "cargo"):
         dkms.program(name, f": >{dkms.top}/called")
     dkms.program("apt-cache", "exit 1")

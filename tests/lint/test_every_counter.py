@@ -15,12 +15,12 @@ sys.path[:0] = [str(TOP / "scripts"), str(TOP / "tests/vm")]
 
 import traffic  # noqa: E402
 
-# What the machines of the tests cannot do.
+# Counters that the machines of the tests cannot raise, with the reason.
 BEYOND = {"ib_pool_foreign_shards": "soft RDMA devices are next to no NUMA node"}
 FOLDERS = ("cm", "cong", "conn", "ib_transport", "loop_transport", "msg", "recv_pool", "sock")
 
 STATS = (TOP / "conn/stats.rs").read_text()
-# Name of each: that of its variant.
+# {name: variant of Counter}.
 COUNTERS = {name: variant for variant, name in re.findall(r"^    (\w+) => \"(\w+)\",$", STATS, re.M)}
 POOLS = set(re.findall(r'"(ib_pool_\w+)"', (TOP / "recv_pool/counters.rs").read_text()))
 DEVICES = set(re.findall(r'each\("(\w+)"', (TOP / "ib_transport/device.rs").read_text()))
@@ -28,7 +28,7 @@ DEVICES = set(re.findall(r'each\("(\w+)"', (TOP / "ib_transport/device.rs").read
 
 @cache
 def counting():
-    """The strings that tests of `make test` in machines check something of, and KUnit suites."""
+    """Returns the strings that tests of `make test` in machines and KUnit suites check."""
     items = {x for suite in collect.suites() for x in collect.of_suite(suite)}
     kunit = "".join(x.read_text() for x in (TOP / "tests/kunit").rglob("*.rs"))
     variants = set(re.findall(r"\bcounted\(Counter::(\w+)\)", kunit))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The profiler concludes from a trace of blocks who called whom."""
+"""The profiler reconstructs calls from a trace of blocks."""
 
 import array
 import sys
@@ -28,7 +28,7 @@ def address(place):
 
 @pytest.fixture
 def profile(tmp_path):
-    """Makes a profile of blocks (place, instructions of 4 bytes each, how it ends[, times])."""
+    """Makes a profile of blocks (place, instructions of 4 bytes each, kind of end[, times])."""
     symbols = trace.Symbols("".join(
         f"{address(x):x} t {x}{chr(9) + '[rds]' if x in ('send', 'wait') else ''}\n"
         for x in NAMES))
@@ -47,7 +47,7 @@ def profile(tmp_path):
 
 
 def paths(profile):
-    """{"caller/function": (own instructions, calls)} of what ran."""
+    """Returns {"caller/function": (own instructions, calls)} of the code that ran."""
     found = {}
 
     def visit(node, path):
@@ -102,7 +102,7 @@ def test_softirqs_are_a_tree_of_their_own(profile):
 
 
 def sleep(caller, at):
-    """The blocks with which `caller`, at an offset, goes to sleep."""
+    """Returns the blocks with which `caller`, at an offset, goes to sleep."""
     return [(f"{caller}+{at}", 1, "c"), ("schedule", 2, "c"), (SWITCH, 1, "r")]
 
 

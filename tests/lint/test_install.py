@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""make install and uninstall below a root of a test's own, and what modprobe then takes a name for."""
+"""make install and uninstall below a test's own root, and names for modprobe afterwards."""
 
 import os
 import re
@@ -14,7 +14,7 @@ RELEASE = "7.2.99-test"
 CONFIGURED = ("modprobe.d/zz-rds_rust.conf", "modules-load.d/rds_rust.conf", "sysctl.d/rds_rust.conf")
 PROGRAMS = ("rds-info", "rds-ping", "rds-stress")
 PAGE = "usr/local/share/man/man7/rds_rust.7"
-# Does what the kernel's does with a module that is not its own.
+# A Makefile with the actions of the kernel's for a module outside its tree.
 KERNEL = """
 modules_install:
 	install -D -m 644 $(MO)/rds_rust.ko $(INSTALL_MOD_PATH)/lib/modules/%s/$(INSTALL_MOD_DIR)/rds_rust.ko
@@ -22,14 +22,14 @@ modules_install:
 	$(DEPMOD) nothing
 """ % (RELEASE, RELEASE)
 ALIASES = re.findall(r'"([^"]*)"', re.search(r"^    alias: \[(.*)\],$", (TOP / "rds_core.rs").read_text(), re.M)[1])
-# What the file has modprobe do: one thing if the kernel has this module, and another if not. Options are passed on.
+# The command of the file: one if the kernel has this module, and another if not; it passes options.
 CHOICE = re.compile(r"install if /sbin/modprobe -qn rds_rust; then exec /sbin/modprobe (.*) \$CMDLINE_OPTS; "
                     r"else exec /sbin/modprobe (.*) \$CMDLINE_OPTS; fi")
 OURS, THEIRS = "/updates/rds_rust.ko", "/kernel/net/rds/rds.ko"
 
 
 def environment():
-    """Without the options of the make that may run this."""
+    """Returns the environment without the options of a make that runs this test."""
     return {**{k: v for k, v in os.environ.items() if not k.startswith("MAKE")},
             "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
 
@@ -47,18 +47,18 @@ class Machine:
         for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
             (self.modules / name).touch()
         self.module(self.built / "rds_rust.ko", *(f"alias={x}" for x in ALIASES), f"vermagic={RELEASE} SMP")
-        # Of somebody else's.
+        # A module of another project.
         self.module(self.modules / "updates/other.ko")
 
     def module(self, path, *info):
-        """An object file that says this of itself."""
+        """Makes an object file with this information about itself."""
         path.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(f'"{x}\\0" ' for x in ("license=GPL", *info))
         source = f'__attribute__((section(".modinfo"), used)) static const char m[] = {text};'
         subprocess.run(["gcc", "-g", "-c", "-x", "c", "-", "-o", path], input=source, text=True, check=True)
 
     def c_rds(self):
-        """As the kernel's own tree has it."""
+        """Adds the modules of C RDS as the kernel's own tree has them."""
         self.module(self.modules / "kernel/net/rds/rds.ko", "name=rds", "alias=net-pf-21")
         self.module(self.modules / "kernel/net/rds/rds_rdma.ko", "name=rds_rdma", "depends=rds")
 
@@ -66,7 +66,7 @@ class Machine:
         subprocess.run(["depmod", "-b", self.root, RELEASE], env=environment(), check=True)
 
     def make(self, target, root=None, **variables):
-        """What people see of a target that succeeds."""
+        """Runs a target that succeeds; returns its messages."""
         done = self.tried(target, root, **variables)
         assert done.returncode == 0, str(done)
         return done.stderr
@@ -77,7 +77,7 @@ class Machine:
                               env=environment() | {"PROGRAMS": str(self.programs)}, capture_output=True, text=True)
 
     def make_programs(self):
-        """As "make programs" does, with fewer files."""
+        """Makes the files of "make programs", but fewer of them."""
         (self.programs / "tools/release").mkdir(parents=True)
         for name in PROGRAMS:
             shutil.copy2("/bin/true", self.programs / "tools/release" / name)
@@ -86,7 +86,7 @@ class Machine:
                 (self.programs / "share" / path).write_text(name)
 
     def alone(self):
-        """The module is installed without the files, as DKMS does it."""
+        """Installs the module without the files of dist/, as DKMS does."""
         self.make("install")
         (self.root / "usr/lib" / CONFIGURED[0]).unlink()
 
@@ -96,7 +96,7 @@ class Machine:
         path.write_text(text)
 
     def load(self, *names):
-        """The lines of what modprobe would do for a name; options may be before it."""
+        """Returns modprobe's actions for a name, as lines; options may be before it."""
         configured = [x for x in (self.root / "etc/modprobe.d", self.root / "usr/lib/modprobe.d") if x.is_dir()]
         done = subprocess.run(
             ["modprobe", "-d", self.root, "-S", RELEASE, *(f"--config={x}" for x in configured),
@@ -104,7 +104,7 @@ class Machine:
         return [x.strip() for x in done.stdout.splitlines()]
 
     def final(self, name):
-        """The same, with the commands for other names followed: what would be loaded or run at the end."""
+        """Returns the last action for a name, with the commands for other names followed."""
         options = []
         for _ in range(5):
             line, = self.load(*options, name)
@@ -121,7 +121,7 @@ def machine(tmp_path):
 
 
 def files(root):
-    """Those that an installation may change."""
+    """Returns the files that an installation may change."""
     return {str(x.relative_to(root)) for x in root.rglob("*") if x.is_file() and x.name.split(".")[0] != "modules"}
 
 
@@ -140,7 +140,7 @@ def test_install_and_uninstall(machine):
 
 @pytest.mark.parametrize("prefix", ("/usr/local", "/usr"))
 def test_tools_that_were_built(prefix, machine):
-    """Are installed and removed with the module, with their pages."""
+    """Tools are installed and removed with the module, with their pages."""
     machine.make_programs()
     before = files(machine.root)
     machine.make("install", PREFIX=prefix)
@@ -154,7 +154,7 @@ def test_tools_that_were_built(prefix, machine):
 
 
 def test_source_for_dkms(machine):
-    """All that a build reads, and no tests."""
+    """The source has all files that a build reads, and no tests."""
     machine.make("install-source")
     source = machine.root / "usr/src" / f"rds-rust-{(TOP / 'VERSION').read_text().strip()}"
     there = {str(x.relative_to(source)) for x in source.rglob("*") if x.is_file()}
@@ -178,7 +178,7 @@ def test_debugging_information_is_left_out(machine):
 
 
 def test_a_package_gets_no_index(machine, tmp_path):
-    """Of its own: it would take the place of the machine's."""
+    """A package must not have an index, as it would replace that of the machine."""
     machine.make("install", tmp_path / "package")
     assert files(tmp_path / "package") == {f"lib/modules/{RELEASE}{OURS}", PAGE, *(f"usr/lib/{x}" for x in CONFIGURED)}
     assert not list((tmp_path / "package").rglob("modules.*"))
@@ -186,7 +186,7 @@ def test_a_package_gets_no_index(machine, tmp_path):
 
 @pytest.mark.parametrize("folder", ("updates", "updates/dkms", "extra"))
 def test_uninstall_from_one_of_two_kernels(folder, machine):
-    """The other still needs the files of both."""
+    """The other kernel still needs the files that both use."""
     machine.make("install")
     other = machine.root / "lib/modules/7.3.99" / folder / "rds_rust.ko"
     machine.module(other)
@@ -196,7 +196,7 @@ def test_uninstall_from_one_of_two_kernels(folder, machine):
 
 
 def test_uninstall_without_headers(machine):
-    """A path of a kernel's headers tells which kernel it is, when they have gone."""
+    """The path of a kernel's headers identifies the kernel, even if they have been removed."""
     machine.make("install")
     machine.make("uninstall", KDIR=f"/lib/modules/{RELEASE}/build")
     assert files(machine.root) == {f"lib/modules/{RELEASE}/updates/other.ko"}
@@ -246,7 +246,7 @@ class TestNames:
         machine.administrator(name, f"install rds {command}\nblacklist rds\n")
         assert machine.final("rds") == machine.final("rds_rdma") == f"install {command}"
         assert machine.load("net-pf-21") == []
-        # Who names this module means it.
+        # The name of this module itself still loads it.
         assert machine.final("rds_rust") == OURS
 
 
@@ -257,7 +257,7 @@ def test_c_rds_for_once(machine):
 
 
 def test_kernel_without_the_module(machine):
-    """It has C RDS by its names, as if nothing were installed."""
+    """Such a kernel has C RDS by its names, as if nothing were installed."""
     machine.c_rds()
     machine.make("install")
     (machine.modules / OURS[1:]).unlink()
@@ -276,7 +276,7 @@ def test_names_are_good_for_removal(name, machine):
 
 
 def test_without_the_names(machine):
-    """What the files are for: C RDS is loaded for its names, and for a socket."""
+    """Without the files C RDS is loaded for its names, and for a socket."""
     machine.c_rds()
     machine.alone()
     assert machine.final("rds") == machine.final("net-pf-21") == THEIRS
@@ -300,7 +300,7 @@ def test_examples_change_nothing(name):
 
 
 def test_examples_of_settings_are_documented():
-    """With the defaults that the documentation has."""
+    """The examples have the defaults of the documentation."""
     documented = (TOP / "Documentation/abi.md").read_text()
     settings = [x for x in (TOP / "dist/sysctl.d/rds_rust.conf").read_text().splitlines() if x.startswith("#net.rds.")]
     assert settings

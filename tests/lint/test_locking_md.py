@@ -8,7 +8,7 @@ TOP = Path(__file__).resolve().parents[2]
 FOLDERS = ("cm", "cong", "conn", "ib_transport", "kapi", "loop_transport", "msg", "recv_pool", "sock")
 # Devices of the KUnit suites are no part of the module.
 SUITES = ("fake.rs",)
-# Its name is the last argument.
+# The name of a lock is the last argument.
 LOCK = re.compile(r'\bnew_(?:spinlock(?:_bh)?|mutex)!\([^"]*"([^"]+)"\s*\)')
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the documents for users name is there: README.md, and in Documentation operations.md, programming.md and
-security.md."""
+"""Names in the documents for users exist.
+
+These are README.md, and in Documentation operations.md, programming.md and security.md."""
 
 import re
 from pathlib import Path
@@ -18,14 +19,14 @@ NAME = r"`((?:conn|recv|send|cong|copy|ib)_[a-z0-9_]+)`"
 
 
 def test_counters():
-    """Each name of one is a string of the module."""
+    """Each name of a counter is a string of the module."""
     named = [x for page in PAGES.values() for x in re.findall(NAME, page)]
     assert len(named) > 30
     assert [x for x in named if f'"{x}"' not in SOURCES and x not in HOGS] == []
 
 
 def test_settings():
-    """Each is a row of abi.md."""
+    """Each setting has a row of abi.md."""
     named = {x for page in PAGES.values() for x in re.findall(r"net\.rds\.([a-z_.]*[a-z])", page)}
     assert named
     assert [x for x in named if f"`{x}`" not in ABI and f", `{x}`" not in ABI] == []
@@ -51,7 +52,7 @@ def test_options_of_rds_info():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links(page):
-    """Each is to a file that is there, and to a heading of it."""
+    """Each link leads to an existing file, and to a heading of it."""
     links = [x for x in re.findall(r"\]\(([^)\s]+)\)", PAGES[page]) if "://" not in x]
     assert links
     for link in links:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The manual pages: those that are made of the tools' options, and the one that is written by hand. No formatter
-complains of them, and each option is there."""
+"""The manual pages: those generated from the tools' options, and the hand-written one.
+
+No formatter complains of them, and each option is there."""
 
 import re
 import subprocess
@@ -11,13 +12,13 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 BY_HAND = TOP / "Documentation/rds_rust.7"
 TOOLS = ("rds-info", "rds-ping", "rds-stress")
-# A page that is made has no date: one that a build makes up says nothing.
+# A generated page has no date, as the date of a build means nothing.
 KNOWN = re.compile(r'missing date, using "": TH')
 
 
 @pytest.fixture(scope="module")
 def share(tmp_path_factory):
-    """As make pages fills build/share."""
+    """Returns a folder with the same files as build/share after make pages."""
     out = tmp_path_factory.mktemp("share")
     subprocess.run(["cargo", "run", "--quiet", "--locked", "--manifest-path", TOP / "tools/Cargo.toml", "--target-dir",
                     TOP / "build/cargo-test", "-p", "rds-pages", out], check=True, cwd=TOP)
@@ -25,7 +26,7 @@ def share(tmp_path_factory):
 
 
 def complaints(page):
-    """Of two formatters."""
+    """Returns the complaints of two formatters."""
     lint = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", page], capture_output=True, text=True)
     man = subprocess.run(["man", "--warnings", "-l", "-E", "UTF-8", page], capture_output=True, text=True)
     assert "NAME" in man.stdout
@@ -47,7 +48,7 @@ def test_page_that_is_made(tool, share):
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_options(tool, share):
-    """Each that the source names is in the page and known to each shell."""
+    """Each option in the source is in the page and known to each shell."""
     source = (TOP / f"tools/{tool}/src/args.rs").read_text().split("#[cfg(test)]")[0]
     fields = re.findall(r"#\[arg\((?=[^]]*\blong\b(?! =))(?![^]]*\bhide\b)[^]]*\)\]\s+(?:pub\(crate\) )?(\w+):", source)
     assert len(fields) > 4
@@ -59,7 +60,7 @@ def test_options(tool, share):
 
 
 def constants(text):
-    """Names of the interface for programs."""
+    """Returns names of the interface for programs."""
     return set(re.findall(r"\b(?:RDS_(?:CMSG|GET|FREE|CANCEL|CONG|RECVERR)\w*|SO_RDS_\w+|SIOCRDS\w+)\b", text))
 
 
@@ -71,7 +72,7 @@ def test_page_by_hand_has_what_abi_md_has():
 
 
 def test_parameters():
-    """All that the module has."""
+    """The page has all parameters of the module."""
     text = (TOP / "Documentation/abi.md").read_text().split("## Parameters")[1].split("C's others")[0]
     for row in re.findall(r"^\| (`\w.*?) \|", text, re.M):
         for name in re.findall(r"`(\w+)`", row):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The script that patches the kernel's source: what it makes, and what it says of a patch that does not fit."""
+"""The script that patches the kernel's source: its results, and its errors for other patches."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import pytest
 
 TOP = Path(__file__).resolve().parents[2]
 CODE = "int f(int x)\n{\n\tg(x);\n\treturn h(x);\n}\n"
-# Calls something else, and says so.
+# Calls another function, and names the file that it changes.
 PATCH = "// Changes: lib/f.c +1 -1\n@@\nexpression x;\n@@\n-g(x);\n+k(x);\n"
 
 
@@ -34,7 +34,7 @@ class Source:
                               stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
     def made(self, patch=None, **kwargs):
-        """The path of the tree that is printed."""
+        """Returns the path of the tree that is printed."""
         done = self.run(patch, **kwargs)
         assert done.returncode == 0, str(done)
         path = Path(done.stdout.removesuffix("\n"))
@@ -42,7 +42,7 @@ class Source:
         return path
 
     def refused(self, patch, **kwargs):
-        """What people see. Another attempt gets no further, and no tree is left that looks complete."""
+        """Returns the error. A second attempt fails alike, and no tree is left as complete."""
         said = {self.run(patch, **kwargs).stderr for _ in range(2)}
         assert len(said) == 1 and self.run(**kwargs).stdout == "", said
         assert [x.parent for x in self.top.glob("*/.complete")] == [self.tree]
@@ -58,7 +58,7 @@ def test_patched_copy(source):
     path = source.made(PATCH)
     assert (path / "lib/f.c").read_text() == CODE.replace("g(x)", "k(x)")
     assert path.parent == source.tree.parent
-    # The copy has links to what it did not change, and has written through none.
+    # The copy has links to unchanged files, and the script has written through none of them.
     assert (source.tree / "lib/f.c").read_text() == CODE
     assert (path / "lib/other.c").samefile(source.tree / "lib/other.c")
     assert not (path / ".complete").samefile(source.tree / ".complete")
@@ -139,7 +139,7 @@ def test_no_spatch(source):
 
 @pytest.mark.parametrize("patch", sorted((TOP / "configs/patches").glob("*.cocci")), ids=lambda x: x.stem)
 def test_patches_of_this_project(patch):
-    """Each has its licence, a comment that says why, and the files that it changes."""
+    """Each patch has its licence, a comment with its reason, and the files that it changes."""
     text = patch.read_text()
     assert text.startswith("// SPDX-License-Identifier: GPL-2.0\n//\n// ")
     comment = text.partition("\n@")[0]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What packagers and contributors rely on: licence texts, locked dependencies, who looks after which file, and
-that the documents name what is there."""
+"""The facts that packagers and contributors rely on.
+
+These are licence texts, locked dependencies, the maintainers of each file, and names in documents
+that have to exist."""
 
 import fnmatch
 import re
@@ -24,7 +26,7 @@ CARGO = re.compile(r"\bcargo (?:\S+ ){0,2}(?:build|check|clippy|doc|run|test) [^
 
 
 def workspaces():
-    """The folders from which cargo is run: those that are no member of another."""
+    """Returns the folders in which cargo is run: those that are no member of another."""
     folders = [str(Path(x).parent) for x in TRACKED if Path(x).name == "Cargo.toml"]
     return sorted(x for x in folders if not any(x.startswith(f"{other}/") for other in folders))
 
@@ -45,7 +47,7 @@ def test_builds_take_what_is_locked():
 
 
 def test_licences():
-    """Each that a file names has its text."""
+    """Each licence that a file names has its text."""
     named = set()
     for path in TRACKED:
         lines = (TOP / path).read_text(errors="replace").split("\n")[:2]
@@ -59,7 +61,7 @@ def test_licences():
 
 @pytest.mark.parametrize("path", [x for x in TRACKED if Path(x).name == "Cargo.toml"])
 def test_crates_have_the_licence_of_their_folder(path):
-    """In the crate's own words and in those of SPDX, which says "only" where the kernel says nothing."""
+    """The licence is that of SPDX, which appends "only" to the kernel's name."""
     package = tomllib.loads((TOP / path).read_text()).get("package")
     if package is None:
         return
@@ -72,13 +74,13 @@ def test_crates_have_the_licence_of_their_folder(path):
 
 
 def entries():
-    """{title: [(letter, value)]} of MAINTAINERS."""
+    """Returns {title: [(letter, value)]} of MAINTAINERS."""
     blocks = (TOP / "MAINTAINERS").read_text().strip("\n").split("\n\n")[1:]
     return {block.split("\n")[0]: [tuple(x.split(":\t")) for x in block.split("\n")[1:]] for block in blocks}
 
 
 def covers(pattern, path):
-    """As scripts/get_maintainer.pl of the kernel has it: a folder means all below it, a file no folder."""
+    """Matches as the kernel's scripts/get_maintainer.pl: only a folder stands for all below it."""
     if pattern.endswith("/"):
         return path.startswith(pattern)
     return path.count("/") == pattern.count("/") and fnmatch.fnmatch(path, pattern)
@@ -92,7 +94,7 @@ def test_each_file_has_maintainers():
 
 @pytest.mark.parametrize("title, lines", entries().items(), ids=lambda x: x if isinstance(x, str) else "")
 def test_maintainers_in_the_form_of_the_kernel(title, lines):
-    """Titles in capitals, and letters in its order."""
+    """Titles are in capitals, and letters in the kernel's order."""
     letters = [x[0] for x in lines]
     assert title == title.upper() and {"S", "F"} <= set(letters)
     assert letters == sorted(letters, key="MRLSWQBCPTFXNK".index), letters
@@ -100,7 +102,7 @@ def test_maintainers_in_the_form_of_the_kernel(title, lines):
 
 @pytest.mark.parametrize("document", [x for x in TRACKED if x.endswith(".md")])
 def test_links(document):
-    """Lead to files that are there."""
+    """Links lead to existing files."""
     targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", (TOP / document).read_text())
     local = [x for x in targets if "://" not in x]
     assert [x for x in local if not (TOP / document).parent.joinpath(x).exists()] == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The test runner counts what it is there to count: no failure gets lost on the way."""
+"""The test runner counts all failures: none gets lost on the way."""
 
 import contextlib
 import importlib.util
@@ -131,7 +131,7 @@ LOGS = {
 
 @pytest.mark.parametrize("log, status, counts", LOGS.values(), ids=LOGS)
 def test_kunit_in_tree(log, status, counts, tmp_path, monkeypatch):
-    """What kunit.py leaves behind, and how it ends, become counts."""
+    """The log of kunit.py and its exit status become counts."""
     script = tmp_path / "scripts/kunit-intree.sh"
     script.parent.mkdir()
     (tmp_path / "log").write_text(log or "")
@@ -144,7 +144,7 @@ def test_kunit_in_tree(log, status, counts, tmp_path, monkeypatch):
 
 
 def test_qemu_is_run_without_kvm(tmp_path):
-    """The wrapper for kunit.py takes accelerators away and hands on all else."""
+    """The wrapper for kunit.py removes accelerators and passes on all other arguments."""
     real = tmp_path / "qemu-system-x86_64"
     real.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     real.chmod(0o755)
@@ -182,7 +182,7 @@ def test_outcomes_of_pytest(tmp_path):
         "def test_bad(): assert not list(range(99)), 'it is\\n' + 20 * 'bad\\n'\n"
         "def test_skipped(): pytest.skip()\n"
         "def test_late(late): pass\n")
-    # Whatever options whoever runs the tests has asked for.
+    # Without options that the user has set for pytest.
     env = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
     done = subprocess.run([sys.executable, "-m", "pytest", "--no-summary", "--at-once", "--outcomes=out", "."],
                           cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
@@ -196,8 +196,10 @@ def test_outcomes_of_pytest(tmp_path):
 
 
 def test_known_failures_of_pytest(tmp_path):
-    """A test that is marked to fail passes as long as it does, and is named. One that passes has failed, and so has one whose
-    teardown fails, or that only says so."""
+    """A test that is marked to fail passes as long as it fails, and is named.
+
+    A marked test that passes has failed. So has one whose teardown fails, and one that fails by a
+    call of pytest.xfail() alone."""
     (tmp_path / "conftest.py").write_text((TOP / "tests/conftest.py").read_text())
     (tmp_path / "pytest.ini").write_text((TOP / "tests/pytest.ini").read_text())
     (tmp_path / "test_sample.py").write_text(
@@ -249,7 +251,9 @@ cause = "The guest never came up at all."
 
 
 def run_sample(more, ledger, tmp_path, monkeypatch):
-    """Runs a sample of tests as those in machines are. Returns the tally, and how often each of two tests ran."""
+    """Runs a sample of tests like those in machines.
+
+    Returns the tally, the machines, and the number of runs of each of two tests."""
     vm = tmp_path / "tests/vm"
     vm.mkdir(parents=True)
     (tmp_path / "tests/pytest.ini").write_text("[pytest]\n")
@@ -284,11 +288,11 @@ def run_sample(more, ledger, tmp_path, monkeypatch):
     # A failure that is final is not excused, known or not.
     ("def test_hung_defect(): assert runs('hung') != 1\n", (2, 1), 1),
     ("def test_skipped(): pytest.skip()\n", (2, 1), 1),
-    # The run that ends early has one failure more, and no test is repeated that did not fail.
+    # The run that ends early has one failure more, and only failed tests are repeated.
     ("def test_end(): pytest.exit('end', 3)\n", (2, 1), 1),
 ], ids=("known", "bad", "signature", "often", "final", "skipped", "end"))
 def test_failures_are_repeated(more, counts, flaky, tmp_path, monkeypatch, capsys):
-    """A known flake is excused if it passes most of the time; whatever else failed is red, whatever comes of it."""
+    """A known flake is excused if it passes most of the time; other failures stay red."""
     tally, machines, good, busy = run_sample(more, LEDGER, tmp_path, monkeypatch)
     assert tuple(sum(x[i] for x in tally.suites) for i in (1, 2)) == counts
     assert good == 1 and busy == 1 + run_tests.Machines.TIMES and machines.flaky() == flaky
@@ -308,7 +312,7 @@ def test_unknown_flake_is_red(tmp_path, monkeypatch, capsys):
 
 
 def test_repetitions_end_when_their_time_is_over(tmp_path, monkeypatch, capsys):
-    """One that takes long is repeated until then, which tells enough for a verdict, or too little."""
+    """A slow test is repeated until the time is over; the repetitions may be too few."""
     monkeypatch.setattr(run_tests, "REPEAT_SECONDS", 0)
     tally, machines, _, busy = run_sample("", LEDGER, tmp_path, monkeypatch)
     assert busy == 2 and machines.flaky() == 0 and tally.suites[0][1:3] == (1, 1)
@@ -321,7 +325,7 @@ def test_many_failures_are_not_repeated(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(run_tests.Machines, "REPEATED", 2)
     vm = tmp_path / "tests/vm"
     tally, _, _, busy = run_sample(more, LEDGER, tmp_path, monkeypatch)
-    # test_many has no id of that name, so it was not run as asked.
+    # test_many has no id of that name, so it was not run under it.
     assert sum(x[2] for x in tally.suites) >= 1 and busy in (1, 11)
     assert vm.exists() and "passed" not in capsys.readouterr().err
 
@@ -339,7 +343,7 @@ def test_ledger_without_sense(entry):
 
 
 def test_ledger():
-    """Each signature that it knows is one that the harness sees."""
+    """Each signature in the ledger is one that the harness can recognize."""
     known = flakes.read((TOP / "tests/flakes.toml").read_text())
     assert len({x.name for x in known}) == len(known)
     source = "".join(x.read_text() for x in [TOP / "tests/vm/conftest.py", TOP / "scripts/rdsvm/node.py"])
@@ -352,7 +356,7 @@ def test_ledger():
 
 
 def test_plan_of_jobs():
-    """A job of too many seconds is split between functions; what boots its own machines is together."""
+    """A job of too many seconds is split between functions; own machines share a job."""
     costs = jobs.Costs({"debug": {"test_a.py::a": 100.0, "test_b.py::b": 1.0}})
     tests = [(f"vm/test_a.py::a[{i}]", "rust") for i in range(4)]
     tests += [(f"vm/test_b.py::{x}", lab) for x, lab in (("b[1]", "rust"), ("b[2]", "rust"), ("c", "own b"), ("d", "own d"))]
@@ -361,7 +365,7 @@ def test_plan_of_jobs():
         ("debug rust 1/2", 4, 460), ("debug rust 2/2", 2, 62), ("debug own machines", 2, 66.0)]
     assert [y for x in planned for y in x.tests] == [x for x, _ in tests]
     assert len(jobs.plan("suite", "debug", tests, costs, longest=9999)) == 2
-    # By itself a job of the debug kernel is longer, as each looks for leaks.
+    # The default is longer for the debug kernel, where each job looks for leaks.
     costs = jobs.Costs({x: {"test_a.py::a": 150.0, "test_b.py::b": 100.0} for x in jobs.LONGEST})
     assert [len(jobs.plan("suite", x, tests[:6], costs)) for x in ("release", "debug")] == [2, 1]
 
@@ -419,7 +423,7 @@ def test_boots_that_differ_are_no_measure(capsys):
 
 
 def test_what_failed_has_no_cost():
-    """A known flake passes, and has cost more all the same."""
+    """A run with a known flake, which passes, has no valid cost."""
     machines = run_tests.Machines([])
     machines.outcomes["suite"] = {"a": "passed"}
     assert not machines.failed()

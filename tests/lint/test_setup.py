@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What people are told where something is missing that the set-up needs, and what the print targets print."""
+"""Messages about missing requirements of the set-up, and the output of the print targets."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
-# What the scripts need of any machine.
+# Programs that the scripts need on any machine.
 BASICS = ("bash", "cat", "cut", "dirname", "env", "grep", "head", "mkdir", "realpath", "sed", "sha256sum", "tail")
 INSTALLED = "#!/bin/sh\necho ii\n"
 WORKS = "#!/bin/sh\n"
@@ -20,7 +20,7 @@ ROOT = "#!/bin/sh\necho 0\n"
 
 @pytest.fixture
 def tried(tmp_path):
-    """Runs a script where there is nothing but the basics and these programs."""
+    """Runs a script on a machine that has only the basics and these programs."""
     def run(script, *arguments, system="debian", env=(), **programs):
         tools = tmp_path / "bin"
         tools.mkdir()
@@ -31,7 +31,7 @@ def tried(tmp_path):
             path.write_text(text)
             path.chmod(0o755)
         (tmp_path / "os-release").write_text(f'NAME="Some system"\nID={system}\nVERSION_ID="1"\n')
-        # The scripts put places of their own in front, such as that of the compiler.
+        # The scripts prepend folders of their own to PATH, such as that of the compiler.
         return subprocess.run([tools / "bash", "-c", f'. {TOP}/scripts/lib.sh; PATH={tools}; . "$0"',
                                TOP / "scripts" / script, *arguments],
                               env={"PATH": str(tools), "HOME": str(tmp_path), "LLVM_ROOT": str(tmp_path / "llvm"),
@@ -43,7 +43,7 @@ def tried(tmp_path):
 
 @pytest.fixture
 def machine(tried):
-    """Does the same with a script that fails; returns what people see."""
+    """Runs a script in the same way; it has to fail. Returns its messages."""
     def run(*arguments, **programs):
         done = tried(*arguments, **programs)
         assert done.returncode != 0 and done.stdout == "", str(done)
@@ -54,7 +54,7 @@ def machine(tried):
 
 @pytest.fixture
 def kernel(tmp_path):
-    """The path of a kernel's tree with these lines in its configuration, and those that all have."""
+    """Returns the path of a kernel tree with common configuration lines, and these ones."""
     def make(*lines):
         path = tmp_path / "kdir/include/config/auto.conf"
         path.parent.mkdir(parents=True)
@@ -104,7 +104,7 @@ def test_all_is_told_at_once(machine):
 
 @pytest.mark.parametrize("system", ("ubuntu", '"fedora"'))
 def test_another_system_gets_a_list(system, machine, tmp_path):
-    """Before anything is installed."""
+    """The list comes before anything is installed."""
     told = machine("setup.sh", system=system, dpkg_query=FAILS, id=ROOT, apt_get=f"#!/bin/sh\n: >{tmp_path}/called\n")
     assert "this system is not Debian: clang-19 lld-19 " in told and "; and rustc and cargo" in told, told
     assert not (tmp_path / "called").exists()
@@ -119,7 +119,7 @@ def test_a_suite_may_lack_the_version_of_clang(known, chosen, machine):
 
 
 def test_the_index_of_packages_may_be_empty(machine, tmp_path):
-    """Which version of clang there is shows when it is fetched."""
+    """The versions of clang are known once the index has been fetched."""
     updated, installed = tmp_path / "updated", tmp_path / "installed"
     machine("setup.sh", dpkg_query=FAILS, id=ROOT, cargo=WORKS, rustc="#!/bin/sh\necho rustc 1.90.0\n", rustfmt=WORKS,
             clippy_driver=WORKS, apt_cache=f"#!/bin/sh\n[ ! -e {updated} ] || echo clang-21\n",
@@ -144,7 +144,7 @@ BUILDER = {"make": WORKS, "gcc": WORKS, "rustc": "#!/bin/sh\necho 'rustc 1.90.0 
 
 
 class TestBuild:
-    """setup.sh --build: what make modules KDIR= needs, and nothing that tests need."""
+    """setup.sh --build: the requirements of make modules KDIR=, and no others."""
 
     def test_all_is_there(self, tried, kernel):
         done = tried("setup.sh", "--build", kernel(), **BUILDER)
@@ -189,7 +189,7 @@ class TestBuild:
         assert told.endswith("apt-get install bindgen\n"), told
 
     def test_bindgen_that_is_built(self, machine, kernel):
-        """As the suite's is too old. It needs a library when it runs."""
+        """Another bindgen is built if the suite's is too old. It needs a library when it runs."""
         told = machine("setup.sh", "--build", kernel(), cargo=WORKS, **self.old_bindgen(),
                        apt_cache="#!/bin/sh\n[ $1 != policy ] || echo '  Candidate: 0.60.1-1'\n")
         assert told.endswith("apt-get install libclang-19-dev\n"), told
@@ -224,20 +224,20 @@ def test_no_mirror(machine):
 
 
 class TestSeries:
-    """Which source of Linux is taken, with a mirror that has none, or these."""
+    """The source of Linux that is selected, with a mirror that has none, or these."""
 
     APT_GET = "#!/bin/sh\ncase $1 in indextargets) echo http://mirror ;; esac\n"
     FOUND = "#!/bin/sh\nfor last; do :; done\necho \"$last\" >>\"$HOME/asked\"\ncase $last in *%s*) echo found ;; esac\n"
 
     @pytest.fixture
     def asked(self, machine, tmp_path):
-        """What fetch-kernel.sh tells, and for which packages it has looked."""
+        """Returns the messages of fetch-kernel.sh, and the packages that it looked for."""
         def run(has, *cached, **env):
             for series in cached:
                 path = tmp_path / ".cache/rds_rust" / f"linux-{series}"
                 path.mkdir(parents=True)
                 (path / ".complete").touch()
-            # With nothing to unpack it fails at last.
+            # It fails at the end, as there is nothing to unpack.
             told = machine("fetch-kernel.sh", env=env, apt_get=self.APT_GET, apt_cache=self.FOUND % has, dpkg_deb=FAILS,
                            kill=WORKS, sleep=WORKS, tar=FAILS, tr=WORKS)
             path = tmp_path / "asked"
@@ -293,7 +293,7 @@ def test_long_steps_say_how_far_they_are(tmp_path, status):
 @pytest.mark.parametrize("flavor", ("release", "debug"))
 @pytest.mark.parametrize("what, end", (("kdir", ""), ("ko", "/rds_rust.ko")))
 def test_print(flavor, what, end):
-    """One line, and nothing else."""
+    """The output is one line, and nothing else."""
     done = subprocess.run(["make", "-s", "-C", TOP, f"print-{what}", f"FLAVOR={flavor}"],
                           env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")},
                           check=True, capture_output=True, text=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What people are told where a packaged kernel's headers cannot be built against, before anything is built."""
+"""Messages before a build against a packaged kernel's headers that is not possible."""
 
 import io
 import os
@@ -55,7 +55,7 @@ class Machine:
             path.chmod(0o755)
 
     def run(self, kdir=None, *options):
-        # The scripts put a place of their own in front of the path, so the programs are named there.
+        # The scripts prepend a folder of their own to PATH, so variables name the programs.
         env = {**os.environ, "PATH": f"{self.path}/bin:/usr/bin:/bin", "RDS_CACHE": str(self.path / "cache"),
                "RUSTC": f"{self.path}/bin/rustc", "BINDGEN": f"{self.path}/bin/bindgen"}
         return subprocess.run(["bash", TOP / "scripts/stock-kernel.sh", *options, kdir or self.kdir], env=env,
@@ -98,7 +98,7 @@ def test_headers_of_another_distribution(machine):
     ("bindgen", "bindgen 0.72.1", BINDGEN, "bindgen"),
 ])
 def test_another_tool(machine, program, text, wanted, package):
-    """The same number is not enough: symbols depend on how the compiler was built, too."""
+    """The same number is not enough: symbols depend on the build of the compiler, too."""
     machine.programs(**{program: says(text)})
     told = machine.refusal()
     assert f"was built with {wanted}, and here is {text}" in told
@@ -120,7 +120,7 @@ def test_no_source_of_that_version(machine):
 
 
 def archive(names, mode):
-    """A tar archive with files of these names that have their name in them, or this text."""
+    """Returns a tar archive with these files: {name: content}."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode=mode) as tar:
         for name, data in names.items():
@@ -135,7 +135,7 @@ SYMBOLS = {"core": "_RNvA", "helpers": "rust_helper_b", "bindings": "_RNvC", "ke
 
 @pytest.fixture
 def packaged(machine):
-    """A machine with a source package, and a make that builds what it should."""
+    """A machine with a source package, and with a make that builds what it should."""
     source = archive({f"linux-source-7.2/{x}/file": b"" for x in ("rust", "scripts", "drivers/base", "drivers/android", "net")},
                      "w:xz")
     (machine.path / "source.tar").write_bytes(archive({"./usr/src/linux-source-7.2.tar.xz": source}, "w"))
@@ -165,7 +165,7 @@ def test_crates_are_built_once_and_elsewhere(packaged):
 
 @pytest.mark.parametrize("line", ("", "0x0\t_RNvE\tvmlinux\tEXPORT_SYMBOL_GPL\t\n"), ids=("one-more", "one-less"))
 def test_other_symbols(packaged, line):
-    """Nothing is printed if the kernel exports other ones, this time or the next."""
+    """Nothing is printed if the kernel exports other symbols, this time or the next."""
     rest = "".join(f"0x0\t{x}\tvmlinux\tEXPORT_SYMBOL_GPL\t\n" for x in list(SYMBOLS.values())[not line:])
     packaged.write("headers/Module.symvers", rest + line)
     for _ in range(2):
@@ -184,7 +184,7 @@ def test_source_that_cannot_be_fetched(packaged):
 
 
 class TestCheck:
-    """What there would be to say, and nothing is made."""
+    """--check prints the errors of a build, and makes nothing."""
 
     def test_all_is_there(self, packaged):
         done = packaged.run(None, "--check")

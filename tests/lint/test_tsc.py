@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Guests are told how fast the TSC counts, and a busy machine tells the same."""
+"""The frequency of the TSC that guests get is the same on a busy machine."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def test_busy_machine(monkeypatch):
     quiet = measured()
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(8)]
     try:
-        # The kernel refines what it is told, if that is right to a hundredth.
+        # The kernel refines a given frequency if it is right to a hundredth.
         assert all(abs(measured() - quiet) < quiet / 200 for _ in range(10))
     finally:
         for process in busy:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The version: the file VERSION has it, and what cannot read that file says the same. tests/vm/test_module.py
-looks at what the built module and the built tools say."""
+"""The version: the file VERSION has it, and files that cannot read it have the same one.
+
+tests/vm/test_module.py checks the version of the built module and of the built tools."""
 
 import re
 import tomllib
@@ -27,17 +28,17 @@ def test_tools():
 
 @pytest.mark.parametrize("tool", TOOLS["members"])
 def test_tool(tool):
-    """Has no version of its own."""
+    """A tool has no version of its own."""
     package = tomllib.loads((TOP / "tools" / tool / "Cargo.toml").read_text())["package"]
     assert package["version"] == {"workspace": True}
 
 
 def test_module():
-    """Both of its languages read the file."""
+    """The Rust and the C part of the module read the file."""
     assert 'include_str!("VERSION")' in (TOP / "rds_core.rs").read_text()
     assert "cat $(src)/VERSION" in (TOP / "Kbuild").read_text()
 
 
 def test_changelog():
-    """Begins with this version."""
+    """The change log begins with this version."""
     assert re.search(r"^## (\S+)", (TOP / "CHANGELOG.md").read_text(), re.M)[1] == VERSION
