@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# The targets for people: "make help". The kernel's build reads Kbuild instead.
+# The targets for users: "make help". The kernel's build reads Kbuild instead.
 
 FLAVOR ?= release
 export FLAVOR KSRC KERNEL_SERIES BINDGEN LLVM SETUP UNPATCHED
@@ -16,16 +16,15 @@ ifeq ($(filter $(FLAVOR),release debug),)
 $(error FLAVOR is release or debug, not '$(FLAVOR)')
 endif
 
-# The objects of each kernel are kept apart, and so are those with the KUnit suites (KUNIT=y), those
-# that tell what of them runs (KCOV=y, for the debug kernel), and those where a warning is an error
-# (WERROR=y).
+# The objects of each kernel have a folder of their own. So have those with the KUnit suites
+# (KUNIT=y), with coverage (KCOV=y, for the debug kernel), and with warnings as errors (WERROR=y).
 BUILD = $(CURDIR)/build/$(if $(given-kdir),kdir-$(shell echo '$(KDIR)' | cksum | cut -d' ' -f1),$(FLAVOR))$(if $(KUNIT),-kunit)$(if $(KCOV),-kcov)$(if $(WERROR),-werror)
-# The module is installed for the kernel that runs, if none is named.
+# Without KDIR, the module is installed for the running kernel.
 ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
 KDIR ?= /lib/modules/$(shell uname -r)/build
 endif
 given-kdir := $(KDIR)
-# What is given to make itself does not reach a shell function.
+# Variables on make's command line do not reach a shell function.
 KDIR ?= $(shell KSRC='$(KSRC)' KERNEL_SERIES='$(KERNEL_SERIES)' scripts/build-kernel.sh $(FLAVOR) --print)
 PYTHON = $(shell scripts/tool-path.sh python)
 
@@ -80,8 +79,8 @@ setup-build:
 kernel: setup
 	@scripts/build-kernel.sh $(FLAVOR)
 
-# A kernel tree of one's own needs nothing from the cache but bindgen, unless the system has a new one or
-# BINDGEN says where one is.
+# A build for KDIR needs nothing from the cache but bindgen, unless the system has a new one or
+# BINDGEN names one.
 ifeq ($(given-kdir),)
 modules: kernel
 else
@@ -92,7 +91,7 @@ endif
 		$(if $(WERROR),CLIPPY=1 KRUSTFLAGS='-D warnings' KCFLAGS=-Werror) modules
 	@echo 'built $(BUILD)/rds_rust.ko'
 
-# With the compilers and the kernel that the test kernels do not have. It cannot be loaded anywhere.
+# Uses the compilers and the kernel that the test kernels do not use. The module cannot be loaded.
 modules-other: export KBUILD_MODPOST_WARN := 1
 modules-other: setup
 	@mkdir -p build/other
@@ -100,15 +99,16 @@ modules-other: setup
 	scripts/kmake.sh "$$kdir" M='$(CURDIR)' MO='$(CURDIR)/build/other' rds-kunit=y \
 		KRUSTFLAGS='-D warnings' KCFLAGS=-Werror modules
 
-# Not after "modules": root need not have what builds them.
+# Does not depend on "modules": root may not have the tools that build them.
 install uninstall: | $(filter modules,$(MAKECMDGOALS))
 	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install.sh $@ '$(KDIR)' '$(abspath $(BUILD))'
 
-# For DKMS.
+# The source of the DKMS package.
 install-source:
 	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install.sh source files
 
-# The tools for users of RDS, with what is made of the definitions of their options. They need cargo alone.
+# The tools for users of RDS, with the pages and completions made from their options. They need only
+# cargo.
 programs:
 	@cargo build --quiet --locked --release --manifest-path tools/Cargo.toml --target-dir build/tools \
 		-p rds-info -p rds-ping -p rds-stress
@@ -131,7 +131,7 @@ shell: modules tools
 tools: setup build/tools/insntrace.so build/tools/verbs.so build/examples/ping build/examples/rdma-write
 	@cargo build --quiet --locked --release --manifest-path tools/Cargo.toml --target-dir build/tools --bins --examples
 
-# Always on the release kernel: what a debugging kernel does tells nothing.
+# Always on the release kernel: costs on a debugging kernel mean nothing.
 bench: override FLAVOR := release
 bench: modules tools
 	@$(PYTHON) scripts/bench.py $(if $(ROWS),--rows='$(ROWS)') $(if $(IMPLS),--impls='$(IMPLS)') \
@@ -149,22 +149,22 @@ bench-scaling: modules tools
 	@$(PYTHON) scripts/bench_scaling.py $(if $(STRICT),--strict) $(if $(OUT),--out='$(OUT)') \
 		$(if $(IMPLS),--impls='$(IMPLS)') $(if $(CONNECTIONS),--connections='$(CONNECTIONS)')
 
-# A plugin for QEMU.
+# A plugin for QEMU, which records the executed instructions.
 build/tools/insntrace.so: scripts/insntrace/trace.c | setup
 	@mkdir -p $(@D)
 	@gcc -O2 -Wall -Wextra -Wno-unused-parameter -Werror -shared -fPIC -fvisibility=hidden -o $@ $<
 
-# Another plugin.
+# A plugin for QEMU, which counts blocks for the coverage.
 build/tools/blockcov.so: scripts/blockcov/cover.c | setup
 	@mkdir -p $(@D)
 	@gcc -O2 -Wall -Wextra -Wno-unused-parameter -Werror -shared -fPIC -fvisibility=hidden -o $@ $< -pthread
 
-# For a peer in Python that keeps to no rule.
+# For a peer in Python that breaks the rules of the protocol.
 build/tools/verbs.so: tests/vm/guest/verbs.c | setup
 	@mkdir -p $(@D)
 	@gcc -O2 -Wall -Wextra -Werror -shared -fPIC -o $@ $< -lrdmacm -libverbs
 
-# As people build them.
+# The examples, built with a plain compiler call.
 build/examples/%: examples/%.c | setup
 	@mkdir -p $(@D)
 	@gcc -O2 -Wall -Wextra -Werror -o $@ $<
@@ -179,7 +179,7 @@ test-fast: setup
 test-long: setup
 	@$(PYTHON) scripts/run-tests.py --long $(if $(SHARD),--shard='$(SHARD)') $(if $(SEED),--seed='$(SEED)')
 
-# In a mount namespace, which takes the overlay of the root with it when it ends.
+# Runs in a mount namespace, whose end removes the overlay of the root.
 test-stock: deb
 	@RDS_STOCK_NAMESPACE=y unshare --mount --propagation private $(PYTHON) -m pytest -v -p no:cacheprovider --tb=short \
 		--at-once $(if $(K),-k '$(K)') tests/stock
@@ -190,7 +190,7 @@ vm: setup
 vm-stop: setup
 	@$(PYTHON) scripts/vm.py --flavor=$(FLAVOR) --stop
 
-# TESTS: other arguments of pytest. A test that fails is no reason to keep the tables back.
+# TESTS: other arguments of pytest. The tables are written even if a test fails.
 test-coverage: private dir = $(or $(OUT),build/coverage/$(FLAVOR))
 test-coverage: modules tools build/tools/blockcov.so
 	@rm -f '$(dir)'/{blocks,cases.jsonl}
@@ -203,7 +203,7 @@ test-coverage: modules tools build/tools/blockcov.so
 	sed '/^$$/,$$d' '$(dir)/missed.txt' && \
 	echo 'written: $(dir)/missed.txt, $(dir)/cover.txt, $(dir)/cover.json, $(dir)/redundant.txt' && exit $$status
 
-# Who has no Miri gets it for the nightly toolchain that there is.
+# Miri is added to the installed nightly toolchain if it is missing.
 test-miri: export MIRIFLAGS += -Zmiri-disable-isolation -Zmiri-permissive-provenance
 test-miri: export PROPTEST_CASES ?= 4
 test-miri:
@@ -212,7 +212,7 @@ test-miri:
 		cargo +nightly miri test --locked --manifest-path $$crate/Cargo.toml --target-dir build/miri || exit; \
 	done
 
-# Of the debug kernel, which notices more.
+# Runs on the debug kernel, which detects more defects.
 fuzz: override FLAVOR := debug
 fuzz: override KCOV := y
 fuzz: modules tools
@@ -222,7 +222,7 @@ fuzz: modules tools
 kunit: setup
 	@scripts/kunit-intree.sh
 
-# What the linters need of the kernel takes long the first time, and they keep what is printed to themselves.
+# The kernel that the linters need takes long to build the first time, and they show no progress.
 lint: override FLAVOR := release
 lint: kernel
 	@scripts/other-kernel.sh >/dev/null

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # Builds the test kernel of one flavour (release or debug), unless the cache has it, and prints
-# its build directory. The key is all that decides the outcome: source version, configuration, tools.
-# The soft RDMA devices are built twice: as the source has them, and with configs/patches, which is what
-# tests use unless UNPATCHED=1 is in the environment. --print-mods says where the modules are.
+# its build directory. The key covers all inputs: source version, configuration, tools.
+# The soft RDMA devices are built twice: from the unchanged source, and with configs/patches. Tests
+# use the latter unless UNPATCHED=1 is in the environment. --print-mods prints the modules' folder.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
-# Of the make that calls this, such as -s, which would leave the log empty.
+# Options of the calling make, such as -s, which would leave the log empty.
 unset MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL
 
 flavor=${1:?usage: build-kernel.sh release|debug [--print|--print-mods]}
@@ -28,7 +28,7 @@ key=$({
 out=$CACHE/kernel-$version-$flavor-$key
 mods=$out/mods
 patches=$(cat "$TOP"/configs/patches/*.cocci | sha256sum | cut -c1-12)
-# The patches may not fit a source tree of one's own.
+# The patches may not fit the source tree of KSRC.
 if [ -z "${UNPATCHED:-}${KSRC:-}" ]; then
 	mods+=-$patches
 fi
@@ -47,7 +47,7 @@ build_kernel() {
 		"$out/.config" "${fragments[@]}"
 	run_logged "oldconfig-$flavor" "${kmake[@]}" olddefconfig
 
-	# merge_config.sh only warns when an option could not be had, and a kernel that lacks one fails much later.
+	# merge_config.sh only warns about options that the kernel did not take; failures come much later.
 	lost=$(cat "${fragments[@]}" | grep '^CONFIG_' | while IFS='=' read -r name value; do
 		last=$(cat "${fragments[@]}" | grep "^$name=" | tail -n 1)
 		[ "$name=$value" = "$last" ] || continue
@@ -62,7 +62,7 @@ build_kernel() {
 	touch "$out/.complete"
 }
 
-# Copies of two drivers, built against the kernel as any module of somebody else's is.
+# Builds copies of two drivers against the kernel, as out-of-tree modules.
 build_soft_devices() {
 	local patched device
 	say "building soft-RoCE and soft-iWARP with configs/patches for the $flavor kernel"
@@ -80,7 +80,7 @@ build_soft_devices() {
 }
 
 mkdir -p "$out"
-# Whoever builds it already is waited for.
+# Waits if another process builds this kernel already.
 exec {lock}>"$out/.lock"
 flock "$lock"
 [ -f "$out/.complete" ] || build_kernel

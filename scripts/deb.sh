@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# deb.sh: builds the Debian packages in build/deb, from a copy of the files that are committed or would be. Says what
-# lintian finds, if that is installed, and fails if it is an error or a warning.
+# deb.sh: builds the Debian packages in build/deb, from a copy of the files that are committed or
+# would be. Prints lintian's output, if lintian is installed, and fails on errors and warnings.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -9,7 +9,7 @@ version=$(<"$TOP/VERSION")
 out=$TOP/build/deb
 tree=$out/rds-rust-$version
 
-# files: those of a checkout, whoever owns it, or all of an archive.
+# files: lists the files of a checkout, whoever owns it, or all files of an unpacked archive.
 files() {
 	if [ -e "$TOP/.git" ]; then
 		git -C "$TOP" -c "safe.directory=$TOP" ls-files -z --cached --others --exclude-standard
@@ -18,7 +18,8 @@ files() {
 	fi
 }
 
-# The version is in VERSION alone, and what has changed in CHANGELOG.md. The date: that of the last change.
+# changelog: prints a Debian change log. VERSION alone has the version, and CHANGELOG.md has the
+# changes. The date is that of the last commit.
 changelog() {
 	local when=${SOURCE_DATE_EPOCH:-}
 	[ -n "$when" ] || when=$(git -C "$TOP" -c "safe.directory=$TOP" log -1 --format=%ct 2>/dev/null) ||
@@ -29,12 +30,12 @@ changelog() {
 
 rm -rf "$out"
 mkdir -p "$tree"
-# A file may be gone that is still known to git.
+# Git may still list a file that has been removed.
 (cd "$TOP" && files | while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done |
 	tar -c --null -T -) | tar -x -C "$tree"
 changelog >"$tree/debian/changelog"
 say "building the packages (about two minutes)"
-# What cargo and rustc are here may not be of a package, as with rustup.
+# cargo and rustc may come from rustup and not from packages, so -d skips the check of dependencies.
 unset MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL
 (cd "$tree" && run_logged deb dpkg-buildpackage -b -d -us -uc)
 if command -v lintian >/dev/null; then

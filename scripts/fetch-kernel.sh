@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# Gets the Linux source as Debian packages it and prints the path of the unpacked tree.
-# KERNEL_SERIES=7.3 in the environment asks for that series; else the first one of those that are supported is
-# taken that the cache has, or the mirror. KSRC=DIR uses a tree that is already there.
+# Fetches the Linux source as Debian packages it and prints the path of the unpacked tree.
+# KERNEL_SERIES=7.3 in the environment selects a series. The default is the first supported series
+# that the cache or the mirror has. KSRC=DIR uses an existing tree.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -18,8 +18,8 @@ if [ -n "${KERNEL_SERIES:-}" ]; then
 		die "KERNEL_SERIES=$KERNEL_SERIES is not one that this module is for: ${wanted[*]}"
 	wanted=("$KERNEL_SERIES")
 fi
-# The package lives in other suites of the mirror that apt is already set up for, so ask apt
-# where that is and keep the look-up away from the system's own lists.
+# The package is in other suites of the mirror that apt is already set up for. So ask apt for the
+# mirror's address, and keep the look-up away from the system's own lists.
 apt=$CACHE/apt
 opts=(-o "Dir::Etc::sourcelist=$apt/kernel.sources" -o Dir::Etc::sourceparts=/dev/null
 	-o "Dir::State::lists=$apt/lists" -o "Dir::Cache=$apt/cache" -o APT::Sandbox::User=root)
@@ -42,7 +42,7 @@ read_lists() {
 	run_logged apt-update apt-get "${opts[@]}" update
 }
 
-# Whether the mirror has the source of a series.
+# offered SERIES: succeeds if the mirror has the source of a series.
 offered() { [ -n "$(apt-cache "${opts[@]}" --names-only search "^linux-source-$1\$")" ]; }
 
 known=
@@ -54,7 +54,7 @@ for series in "${wanted[@]}" ''; do
 		echo "$src"
 		exit 0
 	fi
-	# Not in a list of commands, where none of them would end this.
+	# Not within an || list, where set -e does not apply to the commands of read_lists.
 	if [ -z "$known" ]; then
 		read_lists
 		known=y

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# install.sh install|uninstall KDIR BUILD: puts the module that is in BUILD, the files of dist/ and the manual page
-# where the kernel of KDIR and people look for them, below DESTDIR if that is set; or takes them away.
-# install.sh WHAT...: parts for packages. files: those of dist/ and the page; programs: the tools, with their pages
-# and completions; source: what DKMS builds the module from. Below PREFIX is what is for people. Builds nothing.
+# install.sh install|uninstall KDIR BUILD: installs the module in BUILD for the kernel of KDIR, with
+# the files of dist/ and the manual page, below DESTDIR if that is set; or removes them.
+# install.sh WHAT...: installs parts for packages. files: those of dist/, and the page; programs:
+# the tools, with their pages and completions; source: the files from which DKMS builds the module.
+# Programs and pages go below PREFIX. Nothing is built.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
-# Where Debian has it, for people who became root without a new environment.
+# The folder of depmod in Debian, for a user who became root without a new environment.
 PATH=$PATH:/usr/sbin:/sbin
 
 usage='usage: install.sh install|uninstall KDIR BUILD, or install.sh files|programs|source...'
@@ -19,15 +20,15 @@ root=${root%/}
 prefix=${PREFIX:-/usr/local}
 programs=(rds-info rds-ping rds-stress)
 page=share/man/man7/rds_rust.7
-# What "make programs" has made.
+# The output of "make programs".
 made=${PROGRAMS:-$TOP/build}
 binaries=$made/tools/release
 share=$made/share
 
-# dist_files: as they are named below dist/, and below /usr/lib.
+# dist_files: lists the paths below dist/, which are also those below /usr/lib.
 dist_files() { (cd "$TOP/dist" && find . -name '*.conf' -printf '%P\n'); }
 
-# share_files: as they are named below build/share and below the prefix's share/.
+# share_files: lists the paths below build/share, which are also those below the prefix's share/.
 share_files() { [ ! -d "$share" ] || (cd "$share" && find . -type f -printf '%P\n'); }
 
 install_files() {
@@ -48,7 +49,7 @@ install_programs() {
 	done
 }
 
-# What a build of the module takes, and no tests, tools or documents.
+# install_source: installs the files that a build of the module reads, and no tests or tools.
 install_source() {
 	local to path
 	to=$root/usr/src/rds-rust-$(<"$TOP/VERSION")
@@ -77,7 +78,7 @@ esac
 what=$1 kdir=${2:?$usage} build=${3:?$usage}
 if [ -f "$kdir/include/config/kernel.release" ]; then
 	release=$(<"$kdir/include/config/kernel.release")
-# The headers may go before the module does.
+# The headers may be removed before the module is.
 elif [ "$what" = uninstall ] && [[ $kdir =~ ^/lib/modules/([^/]+)/build/?$ ]]; then
 	release=${BASH_REMATCH[1]}
 else
@@ -85,7 +86,7 @@ else
 fi
 modules=$root/lib/modules/$release
 
-# The directory of a package has no kernel: what installs the package calls depmod there.
+# index: runs depmod. A package's folder has no kernel: installing the package runs depmod later.
 index() {
 	[ -z "$root" ] || [ -e "$modules/modules.builtin" ] || return 0
 	depmod ${root:+-b "$root"} "$release"
@@ -97,7 +98,7 @@ install)
 	made=$(modinfo -F vermagic "$build/rds_rust.ko")
 	[ "${made%% *}" = "$release" ] ||
 		die "$build/rds_rust.ko is for Linux ${made%% *}: make modules KDIR=$kdir"
-	# The kernel's own way, which also compresses and signs modules if the kernel was built to.
+	# The kernel's own target, which also compresses and signs modules if the kernel is configured so.
 	"$TOP/scripts/kmake.sh" "$kdir" M="$TOP" MO="$build" INSTALL_MOD_PATH="$root" INSTALL_MOD_DIR=updates \
 		INSTALL_MOD_STRIP=1 DEPMOD=true modules_install
 	install_files
@@ -116,7 +117,7 @@ uninstall)
 			rm -f "$root/usr/lib/$file"
 		done
 		rm -f "$root$prefix/$page"
-		# Others may have programs of these names there.
+		# Other packages may have programs of these names there.
 		[ ! -d "$share" ] || rm -f "${programs[@]/#/$root$prefix/bin/}"
 		share_files | while read -r file; do
 			rm -f "$root$prefix/share/$file"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# kmake.sh KDIR ARGS...: the kernel's make in a configured tree, with the compilers that made it.
+# kmake.sh KDIR ARGS...: the kernel's make in a configured tree, with the compilers that built it.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 kdir=$1
 shift
-# Variables for the outer make, KDIR and the like, mean nothing to the kernel's build.
+# Variables of the outer make, such as KDIR, mean nothing to the kernel's build.
 unset MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL
 args=(--no-print-directory -j"$(nproc)" "BINDGEN=$(bindgen_path)")
 if rustc=$(rustc_of "$kdir"); then

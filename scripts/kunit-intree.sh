@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# kunit-intree.sh [LOG]: runs the KUnit suites as a kernel tree with this project in it does, by the
+# kunit-intree.sh [LOG]: runs the KUnit suites in a kernel tree that contains this project, by the
 # tree's own kunit.py. LOG gets the log of the kernel, if it was built.
 #
-# The source tree is shared and stays as it is: in a mount namespace of its own, its net/ is a copy that
-# has net/rds_rust, and names it in net/Kconfig and net/Makefile. The kernel is a copy of the release
-# flavour's with the suites in it, so that little has to be built. Both copies are kept.
+# The shared source tree stays unchanged: in a separate mount namespace, its net/ is a copy that has
+# net/rds_rust, and names it in net/Kconfig and net/Makefile. The kernel is a copy of the release
+# flavour with the suites added, so that little has to be built. Both copies are kept.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -20,20 +20,20 @@ dir=$CACHE/kunit-$(basename "$release")-$key
 build=$dir/build net=$dir/net
 
 mkdir -p "$dir"
-# One checkout at a time: net/rds_rust and the build are this one's until the end.
+# One checkout at a time: this process owns net/rds_rust and the build until it ends.
 exec 9>"$dir/lock"
 flock 9
 
 if [ ! -f "$dir/.copied" ]; then
 	say "building the release kernel with the KUnit suites in it, once for this machine: 2 minutes on 2 cores"
 	rm -rf "$build" "$net"
-	# With the times of the files, or all would be built again.
+	# With time stamps, as otherwise all would be built again.
 	cp -a "$src/net" "$net"
 	echo 'source "net/rds_rust/Kconfig"' >>"$net/Kconfig"
 	# shellcheck disable=SC2016
 	echo 'obj-$(CONFIG_RDS_RUST) += rds_rust/' >>"$net/Makefile"
 	cp -a "$release" "$build"
-	# kunit.py makes it of the two that it is given.
+	# kunit.py creates .config from the two files of --kunitconfig.
 	mv "$build/.config" "$dir/kernel.config"
 	touch "$dir/.copied"
 fi
@@ -44,7 +44,7 @@ rm -f "$build/test.log"
 
 status=0
 options=("LLVM=1" "BINDGEN=$CACHE/cargo/bin/bindgen" KBUILD_BUILD_USER=rds KBUILD_BUILD_HOST=rds)
-# Variables for the outer make mean nothing to the kernel's build.
+# Variables of the outer make mean nothing to the kernel's build.
 unset MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL KDIR
 namespace=(--mount)
 if [ "$(id -u)" != 0 ]; then

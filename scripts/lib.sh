@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash disable=SC2034 # the scripts that source this use what it sets
-# Shared by the set-up scripts: where the cache is, and how to talk to people.
+# Functions and variables of the set-up scripts: the paths of the cache and of tools, and messages.
 
-# A build that the system starts itself may have no HOME.
+# A build that the system starts may have no HOME.
 CACHE=${RDS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rds_rust}
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# The newest clang that is installed where there is none of this version, with which the tests are run.
+# The clang of the tests. If it is not installed, the newest installed one takes its place.
 LLVM_VERSION=19
 for dir in "${LLVM_ROOT:=/usr/lib}"/llvm-*; do
 	[ ! -x "$LLVM_ROOT/llvm-19/bin/clang" ] || break
@@ -15,27 +15,28 @@ for dir in "${LLVM_ROOT:=/usr/lib}"/llvm-*; do
 done
 LLVM_BIN=$LLVM_ROOT/llvm-$LLVM_VERSION/bin
 BINDGEN_VERSION=0.72.1
-# The oldest one that makes the module's bindings.
+# The oldest bindgen that can generate the module's bindings.
 BINDGEN_LEAST=0.71.1
-# The series of Linux that the module is for, newest first: test kernels are of the first one that is to be had.
+# Supported series of Linux, newest first: test kernels are of the first one that is available.
 SUPPORTED_SERIES=(7.3 7.2)
 export PATH="$LLVM_BIN:$CACHE/cargo/bin:$PATH"
-# Who installs or packages may have no home; who writes there says what is wrong.
+# A package manager may have no usable HOME. A script that writes into the cache reports the error.
 mkdir -p "$CACHE" 2>/dev/null || true
 
-# Everything that people read goes to stderr: stdout is for answers.
+# Messages go to stderr: stdout is for results.
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-# progress LOG: how far a command is that run_logged runs.
+# progress LOG: prints the progress of a command that run_logged runs.
 progress() { tail -n 1 "$1" | cut -c1-100; }
 
-# run_logged NAME COMMAND...: runs quietly but for a line a minute, shows the end of the log on failure.
+# run_logged NAME COMMAND...: runs a command with a message a minute. On failure it prints the end
+# of the log.
 run_logged() {
 	local name=$1 log=$CACHE/log/$1.log ticker status=0
 	shift
 	mkdir -p "$CACHE/log"
-	# Its sleep ends with it: it would keep the lock of a caller, and the next one waiting.
+	# The ticker kills its sleep when it ends. A sleep left behind would still hold the caller's lock.
 	(
 		trap 'kill "$!" 2>/dev/null; exit' TERM
 		while sleep "${RDS_TICK:-60}" >/dev/null 2>&1 & wait "$!" && kill -0 $$; do
@@ -52,8 +53,8 @@ run_logged() {
 	return 1
 }
 
-# mirror_of_debian HINT: prints the address of the mirror of Debian that apt is set up for, or says that there is none,
-# and what else to do.
+# mirror_of_debian HINT: prints the address of the Debian mirror that apt is set up for. If there is
+# none, it fails, and prints HINT as an alternative.
 mirror_of_debian() {
 	local uri
 	# shellcheck disable=SC2016 # it is for apt
@@ -62,7 +63,7 @@ mirror_of_debian() {
 	echo "$uri"
 }
 
-# new_enough VERSION: whether a bindgen of this version makes the module's bindings.
+# new_enough VERSION: succeeds if a bindgen of this version can generate the module's bindings.
 new_enough() {
 	[[ ${1:-} =~ ^([0-9]+)\.([0-9]+)\.([0-9]+) ]] || return 1
 	local least
@@ -71,13 +72,14 @@ new_enough() {
 		least[0] * 1000000 + least[1] * 1000 + least[2]))
 }
 
-# can_bind PROGRAM: whether it is such a bindgen.
+# can_bind PROGRAM: succeeds if the program is such a bindgen.
 can_bind() { local told; told=$("$1" --version 2>/dev/null) && new_enough "${told#bindgen }"; }
 
-# bindgen_path: that of BINDGEN, or the one of the cache, which comes first in PATH, or that of the system.
+# bindgen_path: prints $BINDGEN, or the bindgen of the cache, which is first in PATH, or the
+# system's.
 bindgen_path() { echo "${BINDGEN:-$(command -v bindgen || echo "$CACHE/cargo/bin/bindgen")}"; }
 
-# tool_of_version WANTED PROGRAM...: the path of the first of these programs that says that it is this version.
+# tool_of_version WANTED PROGRAM...: prints the path of the first program that reports this version.
 tool_of_version() {
 	local wanted=$1 program
 	shift
@@ -91,16 +93,16 @@ tool_of_version() {
 	return 1
 }
 
-# setting_of KDIR NAME: a value of a kernel's configuration, without quotes.
+# setting_of KDIR NAME: prints a value of a kernel's configuration, without quotes.
 setting_of() { sed -n "s/\"//g; s/^$2=//p" "$1/include/config/auto.conf" 2>/dev/null; }
 
-# rustc_of KDIR: the compiler that built a kernel, or nothing. rustup's comes before the system's in PATH.
+# rustc_of KDIR: prints the compiler that built a kernel, or nothing. In PATH, rustup's is first.
 rustc_of() { tool_of_version "$(setting_of "$1" CONFIG_RUSTC_VERSION_TEXT)" "${RUSTC:-}" rustc /usr/bin/rustc; }
 
-# venv_dir: where the Python tools of this checkout are.
+# venv_dir: prints the folder of this checkout's Python tools.
 venv_dir() { echo "$CACHE/venv-$(sha256sum "$TOP/scripts/requirements.txt" | cut -c1-12)"; }
 
-# cache_key: a name for what these compilers make of what is read.
+# cache_key: prints a key for the results of these compilers with the input on stdin.
 cache_key() {
 	{
 		cat

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# other-kernel.sh: prints a prepared tree of a kernel that differs from the test kernels in all that decides whether
-# the module compiles: the older series, gcc, the oldest Rust, PREEMPT_RT with checks of spinlocks.
-# There is no vmlinux in it, so modpost knows no symbols: KBUILD_MODPOST_WARN=1 has it go on.
+# other-kernel.sh: prints a prepared tree of a kernel that differs from the test kernels in the
+# options that matter for compiling the module: the older series, gcc, the oldest Rust, and
+# PREEMPT_RT with checks of spinlocks. It has no vmlinux, so modpost knows no symbols:
+# KBUILD_MODPOST_WARN=1 lets it continue.
 # --rustc prints the compiler instead.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -11,7 +12,7 @@ unset MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL
 series=7.2
 rust=1.85.1
 
-# The system's compiler, if it is that version, or rustup's.
+# find_rustc: prints the system's compiler, if it is that version, or rustup's.
 find_rustc() {
 	local version="rustc $rust "
 	if [[ "$(rustc --version 2>/dev/null || true)" == "$version"* ]]; then

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# patch-kernel.sh SOURCE [PATCHES]: prints the path of a copy of a kernel source tree with the semantic
-# patches of configs/patches (or PATCHES) applied. Makes it unless it is there. SOURCE stays as it is.
+# patch-kernel.sh SOURCE [PATCHES]: prints the path of a copy of a kernel source tree with the
+# semantic patches of configs/patches (or PATCHES) applied. Creates it if it does not exist. SOURCE
+# stays unchanged.
 #
 # Each patch names the files that it changes, with the number of lines that it adds and removes:
 #   // Changes: drivers/infiniband/sw/rxe/rxe_pool.c +3 -0
-# A patch that does anything else no longer fits the source, and nothing is built with half of it.
+# A patch with another result no longer fits the source, and nothing is built with a part of it.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -27,7 +28,7 @@ fi
 command -v spatch >/dev/null ||
 	die "no spatch here to patch the kernel source with: install coccinelle, or set UNPATCHED=1 to do without"
 
-# Waits for another one that patches it already.
+# Waits if another process patches it already.
 exec {lock}>"$out.lock"
 flock "$lock"
 if [ -f "$out/.complete" ]; then
@@ -37,11 +38,11 @@ fi
 say "patching the kernel source"
 rm -rf "$out" "$out.new"
 cp -al "$src" "$out.new"
-# The links share what they lead to with SOURCE, so each file that changes is made anew.
+# The hard links share their content with SOURCE, so each changed file is created again.
 rm -f "$out.new/.complete"
 
-# lines SIDE OLD NEW: the number of lines that only one of two files has. Lines without a word in them do not
-# count, as versions of spatch differ in where they put braces.
+# lines SIDE OLD NEW: prints the number of lines that only one of two files has. Lines without a
+# word do not count, as versions of spatch place braces differently.
 lines() { diff "$2" "$3" | grep -c "^$1.*[[:alnum:]]" || true; }
 
 mkdir -p "$CACHE/log"
@@ -71,7 +72,7 @@ apply() {
 for patch in "${files[@]}"; do
 	apply "$patch"
 done
-# Is for people to read.
+# The file is only for readers.
 (cd "$(dirname "$src")" && diff -urN "$(basename "$src")" "$(basename "$out").new" -x '.*') \
 	>"$out.new/.patches.diff" || true
 touch "$out.new/.complete"

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# Installs what the build and the tests need, and says exactly what is missing where it cannot, or shall not
-# as SETUP=check is in the environment. Does nothing, in well under a second, when all is there.
-# setup.sh --build KDIR: only what a build of the module for this kernel needs.
+# Installs the requirements of the build and the tests. If it cannot, or if SETUP=check is in the
+# environment, it prints exactly what is missing. If nothing is missing, it ends in well under a
+# second.
+# setup.sh --build KDIR: only the requirements of a build of the module for this kernel.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-# choose_llvm: of a suite that lacks the version of the tests, the newest; one that is installed already suffices.
+# choose_llvm: selects the newest clang of a suite without the version of the tests. An installed
+# clang suffices.
 choose_llvm() {
 	local package newest=0 wanted=''
 	[ ! -x "$LLVM_BIN/clang" ] && command -v apt-cache >/dev/null || return 0
@@ -18,10 +20,10 @@ choose_llvm() {
 	if [ -z "$wanted" ] && [ "$newest" -gt 0 ]; then LLVM_VERSION=$newest; fi
 }
 
-# packages: of Debian, those that are missing.
+# packages: lists the missing Debian packages.
 packages() {
 	local python names p
-	# That of Debian's own python3, which guests run, and which may be yet to come.
+	# The version of Debian's own python3, which guests run, and which may not be installed yet.
 	python=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo 3.11)
 	names=("clang-$LLVM_VERSION" "lld-$LLVM_VERSION" "llvm-$LLVM_VERSION" "libclang-$LLVM_VERSION-dev"
 		coccinelle flex bison libelf-dev libssl-dev bc kmod cpio
@@ -35,7 +37,7 @@ packages() {
 	done
 }
 
-# build_packages: the same for a build of the module. What is there by another name will do as well.
+# build_packages: the same for a build of the module. Tools from other packages suffice.
 build_packages() {
 	local candidate
 	missing=() other=''
@@ -55,13 +57,13 @@ build_packages() {
 		other="bindgen $BINDGEN_LEAST or newer is missing: put it into PATH, or cargo, to build it"
 	elif [ -n "$check" ]; then
 		other="bindgen $BINDGEN_LEAST or newer is missing: cargo install --locked bindgen-cli"
-	# What bindgen loads when it runs.
+	# The library that bindgen loads when it runs.
 	elif ! [ -e "$LLVM_BIN/../lib/libclang.so.1" ]; then
 		missing+=("libclang-$LLVM_VERSION-dev")
 	fi
 }
 
-# rust_complaint: what is wrong with the compiler, for people. Debian 12 has too old a one.
+# rust_complaint: prints an error about the compiler, if any. That of Debian 12 is too old.
 rust_complaint() {
 	local version tool needed
 	version=$(rustc -V 2>/dev/null || true)
@@ -89,7 +91,7 @@ rust_complaint() {
 	fi
 }
 
-# install_packages COMPLAINT: all that is missing is told of before anything is installed.
+# install_packages COMPLAINT: reports all that is missing before anything is installed.
 install_packages() {
 	local complaint=$1 id
 	if [ ${#missing[@]} = 0 ]; then
@@ -110,7 +112,7 @@ install_packages() {
 	[ -z "$complaint" ] || die "$complaint"
 	say "installing ${#missing[@]} Debian packages: ${missing[*]}"
 	run_logged apt-index apt-get update -q
-	# A machine whose index was empty knows only now which there are.
+	# If the index of packages was empty, the available versions are known only now.
 	choose_llvm
 	"$list"
 	run_logged apt-install env DEBIAN_FRONTEND=noninteractive \
@@ -161,7 +163,7 @@ if [ "$("$CACHE/cargo/bin/bindgen" --version 2>/dev/null)" != "bindgen $BINDGEN_
 	install_bindgen
 fi
 
-# One for each list of requirements, as checkouts that share the cache may differ in them.
+# A venv for each list of requirements, as checkouts that share the cache may have different lists.
 venv=$(venv_dir)
 if [ ! -f "$venv/.complete" ]; then
 	[ -z "$check" ] || die "the Python packages of the tests are missing in $venv: run without SETUP=check"

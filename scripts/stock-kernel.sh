@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# stock-kernel.sh [--check] KDIR: prints a build tree for the kernel whose headers are in KDIR. With --check it
-# prints nothing and makes nothing: it says why there can be no such tree, if there cannot.
-# KDIR itself is printed if it has the metadata of the kernel's Rust crates. The header packages of Debian lack
-# them, so rust/ alone is built here, once, from the source package of exactly that version and with the compiler
-# of that kernel. Nothing is printed unless the outcome has the symbols that the kernel exports. The files of the
-# system are only read.
+# stock-kernel.sh [--check] KDIR: prints a build tree for the kernel whose headers are in KDIR. With
+# --check it prints no tree and creates nothing: it only prints the reason if there can be no tree.
+# KDIR itself is printed if it has the metadata of the kernel's Rust crates. Debian's header
+# packages lack them. So this script builds rust/ once, from the source package of exactly that
+# version and with the compiler of that kernel. Nothing is printed unless the result has the symbols
+# that the kernel exports. The files of the system are only read.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -20,7 +20,7 @@ conf=$kdir/include/config/auto.conf
 [ -f "$conf" ] || die "$kdir is not a configured kernel tree: install the headers of the kernel that runs"
 setting() { setting_of "$kdir" "$1"; }
 
-# answer TREE: the end.
+# answer TREE: prints the tree and ends the script.
 answer() {
 	[ -n "$only_check" ] || echo "$1"
 	exit 0
@@ -41,7 +41,8 @@ version=$(dpkg-query -W -f '${Version}' "$package" 2>/dev/null || true)
 	"(rust/libkernel.rmeta). Of a tree of your own, build the kernel first. It is not of Debian's package $package;" \
 	"another distribution may have a package with them, such as linux-lib-rust-$release"
 
-# other_version PACKAGE SETTING PROGRAM: refuses a tool of another version, which would give other symbols or layouts.
+# other_version PACKAGE SETTING PROGRAM: fails for a tool of another version, whose symbols or
+# layouts would differ.
 other_version() {
 	local here
 	here=$("$3" --version 2>/dev/null | head -n 1) || true
@@ -64,7 +65,7 @@ out=$CACHE/stock-$release-$key
 source=linux-source-$series
 installed=/usr/src/$source.tar.xz
 
-# Whether the machine has this source itself, so that nothing need be fetched.
+# is_installed: succeeds if the source is installed on this machine and need not be fetched.
 is_installed() { [ -f "$installed" ] && [ "$(dpkg-query -W -f '${Version}' "$source" 2>/dev/null)" = "$version" ]; }
 
 if [ -f "$out/.complete" ]; then
@@ -82,7 +83,7 @@ if [ -f "$out/.complete" ]; then
 	answer "$out/obj"
 fi
 
-# The archive with the source, for tar.
+# source_archive: writes the archive with the source to stdout.
 source_archive() {
 	if is_installed; then
 		cat "$installed"
@@ -106,7 +107,8 @@ get_source() {
 	rm -rf "$out/download"
 }
 
-# A tree of its own: the headers, and what they lack. Links would lead to the system's files.
+# make_tree: creates a separate tree: the headers, with the missing parts. Links would lead to the
+# system's files.
 make_tree() {
 	local part
 	for part in Makefile arch include; do
@@ -120,13 +122,14 @@ make_tree() {
 	done
 	printf 'KBUILD_OUTPUT=%s\ninclude %s/Makefile\n' "$out/obj" "$out/src" >"$out/obj/Makefile"
 	sed -i "s|$kdir|$out/obj|" "$out/obj/.kernelvariables" 2>/dev/null || true
-	# With a goal of that name the kernel's build takes its configuration as it is.
+	# A goal with this name makes the kernel's build use the configuration without changes.
 	# shellcheck disable=SC2016 # they are variables of make
 	printf 'include %s/Makefile\nrust-install:\n\t%s scripts scripts/target.json\n\t%s rust\n' "$out/src" \
 		'$(Q)$(MAKE) $(build)'= '$(Q)$(MAKE) $(build)'= | sed 's/= /=/' >"$out/rust.mk"
 }
 
-# The names of all that Rust code of the kernel exports, as this tree would have it and as the kernel has it.
+# compare_symbols: compares the exported symbols of the kernel's Rust code: those of this tree, and
+# those of the kernel.
 compare_symbols() {
 	cat "$out"/obj/rust/exports_{core,helpers,bindings,kernel}_generated.h |
 		grep -oE '\((_R|rust_helper_)\w*' | tr -d '(' | sort -u >"$out/symbols.built"

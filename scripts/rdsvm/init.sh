@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=dash disable=SC2154 # the kernel makes rds_*=... of its command line variables
-# The first process of a guest: makes the host's read-only files a usable system, then runs the
+# The first process of a guest: turns the host's read-only files into a usable system, then runs the
 # agent. rds_rundir comes from the kernel's command line: the directory shared for writing.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 bb() { /bin/busybox "$@"; }
@@ -19,7 +19,7 @@ bb ln -sf /proc/self/fd/2 /dev/stderr
 bb mount -t debugfs debugfs /sys/kernel/debug
 bb mount -t tracefs tracefs /sys/kernel/tracing
 bb mount -t cgroup2 cgroup2 /sys/fs/cgroup
-# The checkout and the modules may be below a directory that gets a file system of its own here.
+# The checkout and the modules may be below a directory that gets its own file system here.
 top=${rds_agent%/scripts/rdsvm/*}
 bb mkdir /dev/shm/top /dev/shm/modules
 bb mount --bind "$top" /dev/shm/top
@@ -35,7 +35,7 @@ restore /dev/shm/top "$top"
 restore /dev/shm/modules "$rds_modules"
 bb mkdir -p "$rds_rundir" || exit 1
 bb mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 rundir "$rds_rundir" || exit 1
-# The kernel's modules are not below the host's /lib/modules, but below that of a root of its own.
+# The kernel's modules are not below the host's /lib/modules, but below a separate root.
 if [ "$rds_modules" != / ]; then
 	bb mkdir /run/bin
 	printf '#!/bin/sh\nexec /sbin/modprobe -d %s "$@"\n' "$rds_modules" >/run/bin/modprobe

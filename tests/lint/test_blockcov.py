@@ -251,7 +251,7 @@ def test_plugin(plugin):
     assert run(BASE, 2) and run(BASE + 8, 1) and run(BASE, 2)
     assert sorted(counters.ran()) == [(BASE, 8), (BASE + 8, 4)]
     assert not counters.ran()
-    # A block of another size at the same start is another block. Kernel and programs have no counters.
+    # Another size at the same start is another block. The kernel and programs have no counters.
     assert run(BASE, 1)
     for outside in (0xffffffff81000000, 0x400000, 0xffffffffff000000):
         assert not run(outside, 2)
