@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The cost of `bind()`, and of `close()` of a socket that is bound.
+//! The cost of `bind()`, and of `close()` of a bound socket.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,7 +11,7 @@ use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
 use crate::measure::{once_each, Effort, Samples};
 
-/// Binds sockets, made before, to ports of `addr`'s address that the kernel chooses.
+/// Binds sockets, created before, to `addr`'s address; the kernel chooses the ports.
 pub(crate) fn binds(addr: SocketAddr, effort: Effort) -> Result<Samples> {
     once_each(
         effort,
@@ -25,7 +25,7 @@ pub(crate) fn closes(addr: SocketAddr, effort: Effort) -> Result<Samples> {
     closes_after(addr, effort, |_| Ok(()))
 }
 
-/// The same, after `then`.
+/// Closes such sockets after each has done `then`.
 fn closes_after(
     addr: SocketAddr,
     effort: Effort,
@@ -46,20 +46,21 @@ fn closes_after(
     )
 }
 
-/// An address that nobody has, in the network of this one.
+/// Returns an address of this network that no host has.
 pub(crate) fn nobody(addr: Ipv4Addr) -> SocketAddr {
     let [a, b, c, _] = addr.octets();
     (Ipv4Addr::new(a, b, c, 200), 1000).into()
 }
 
-/// Closes sockets that have sent an empty message to a peer that is not there, behind `count` messages of another socket.
+/// Closes sockets that have sent an empty message to an absent peer. The message is queued behind
+/// `count` messages of another socket.
 pub(crate) fn closes_behind(
     addr: SocketAddr,
     peer: SocketAddr,
     count: u32,
     effort: Effort,
 ) -> Result<Samples> {
-    /// What an empty message takes, at the most.
+    /// Upper limit for the size of an empty message.
     const EACH: usize = 1024;
 
     let other = RdsSocket::new()?;
@@ -74,8 +75,8 @@ pub(crate) fn closes_behind(
     })
 }
 
-/// Binds a socket to a port that the kernel chooses of the `free` ones of an address, and closes it. The other ports are
-/// taken.
+/// Binds a socket to a port and closes it. The kernel chooses from the `free` ports of an address;
+/// the other ports are taken.
 pub(crate) fn binds_of_few(free: RangeInclusive<u16>, effort: Effort) -> Result<Samples> {
     const FIRST_PORT: u16 = 2;
 
@@ -105,7 +106,7 @@ fn allow_files(count: u32) -> Result<()> {
     setrlimit(Resource::Nofile, limit).context("cannot have more open files")
 }
 
-/// As many sockets that are bound to addresses of the loopback network.
+/// Returns `count` sockets that are bound to addresses of the loopback network.
 pub(crate) fn many(count: u32) -> Result<Vec<RdsSocket>> {
     /// Sockets on one address.
     const EACH: u32 = 50_000;

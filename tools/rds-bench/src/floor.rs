@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the kernel does without RDS: the least that any socket could cost.
+//! The cost of the same in the kernel without RDS: a lower limit for any socket.
 
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddrV4};

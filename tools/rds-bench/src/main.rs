@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rds-bench`: what operations on RDS sockets cost.
+//! `rds-bench`: measures the cost of operations on RDS sockets.
 //!
-//! Both ends of each connection are sockets of this process, so that nothing but the kernel is
-//! between a send and the wake-up of its receiver. Run by `scripts/bench.py` in a machine whose clock
+//! Both ends of each connection are sockets of this process. So only the kernel is between a send
+//! and the wake-up of its receiver. `scripts/bench.py` runs the program in a machine whose clock
 //! counts instructions.
 #![deny(unsafe_code)]
 
@@ -45,7 +45,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     allow_many_files()?;
     let mut print = |report: Report| -> anyhow::Result<()> {
         writeln!(out, "{}", serde_json::to_string(&report)?)?;
-        // Whoever reads the line does so now, and not during the next measurement.
+        // The reader of the line processes it now, and not during the next measurement.
         std::thread::sleep(measure::PAUSE);
         Ok(())
     };
@@ -59,7 +59,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rows with an operation that a socket can do once have a socket for each sample.
+/// Raises the limit of open files: a row with a one-time operation has a socket for each sample.
 fn allow_many_files() -> anyhow::Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

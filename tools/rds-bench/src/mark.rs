@@ -14,12 +14,12 @@ macro_rules! mark {
     };
 }
 
-/// The operations to count begin.
+/// Marks the begin of the operations to count.
 pub(crate) fn start() {
     mark!("nop dword ptr [rax + rax + 0x52445301]");
 }
 
-/// They are over.
+/// Marks the end of the operations to count.
 pub(crate) fn stop() {
     mark!("nop dword ptr [rax + rax + 0x52445302]");
 }

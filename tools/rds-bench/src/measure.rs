@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Samples and what they amount to.
+//! Samples and the numbers computed from them.
 
 use std::time::{Duration, Instant};
 
@@ -8,16 +8,16 @@ use serde::Serialize;
 
 use crate::mark;
 
-/// Long enough for other processes to finish what they do.
+/// A pause that is long enough for other processes to finish their work.
 pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a row's numbers count.
+/// The unit of a row's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Unit {
     /// Nanoseconds of a clock that counts instructions.
     Instructions,
-    /// Nanoseconds: mostly waiting.
+    /// Nanoseconds, most of which are waiting time.
     Nanoseconds,
     #[serde(rename = "KiB")]
     Kibibytes,
@@ -44,7 +44,7 @@ pub(crate) struct Report {
 }
 
 impl Samples {
-    /// `None` if there are no samples.
+    /// Returns the line of a row, or `None` if there are no samples.
     pub(crate) fn report(mut self, row: &'static str, unit: Unit) -> Option<Report> {
         self.values.sort_by(f64::total_cmp);
         let count = self.values.len();
@@ -62,15 +62,15 @@ impl Samples {
     }
 }
 
-/// How often to do an operation.
+/// The number of repetitions of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// Without looking at the clock, to fill caches and pools.
+    /// Operations without readings of the clock, which fill caches and pools.
     pub(crate) warm_up: usize,
     pub(crate) samples: usize,
 }
 
-/// Measures an operation, of which one call does `times`. The clock's own cost is taken off.
+/// Measures an operation, of which one call does `times`. The cost of the clock is subtracted.
 pub(crate) fn repeat(
     effort: Effort,
     times: usize,
@@ -93,7 +93,8 @@ pub(crate) fn repeat(
     Ok(Samples { values, marked })
 }
 
-/// Measures an operation that each thing can do once. All are made before the first is used.
+/// Measures an operation that each object can do once. All objects are made before the first is
+/// used.
 pub(crate) fn once_each<T>(
     effort: Effort,
     make: impl Fn() -> Result<T>,
@@ -110,7 +111,7 @@ pub(crate) fn nanoseconds(time: Duration) -> f64 {
     time.as_nanos() as f64
 }
 
-/// What two readings of the clock cost, of which one is within the time measured.
+/// Returns the cost of two readings of the clock, of which one is within the measured time.
 pub(crate) fn clock_cost() -> f64 {
     let shortest = (0..100)
         .map(|_| Instant::now().elapsed())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How much memory the machine has left, to the page.
+//! The amount of free memory of the machine, exact to a page.
 
 use std::fs;
 
@@ -10,14 +10,14 @@ const PAGE_KIB: u64 = 4;
 /// Memory in use, by its kind, in KiB.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Memory {
-    /// All of it: what more would take away from the free pages.
+    /// Total, as the negative of the free memory.
     pub(crate) all: f64,
-    /// What of it is in slabs.
+    /// Memory in slabs.
     pub(crate) slab: f64,
 }
 
 impl Memory {
-    /// What is free, counted downwards, and what is in slabs: only differences mean something.
+    /// Measures the present use. Only differences between two of these values have a meaning.
     pub(crate) fn now() -> Result<Self> {
         let text = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
         let slab = meminfo(&text, "Slab:").context("/proc/meminfo does not tell of slabs")?;
@@ -27,7 +27,7 @@ impl Memory {
         })
     }
 
-    /// For each of `count` things, what there is more than there was before.
+    /// Returns the growth since `before`, for each of `count` objects.
     pub(crate) fn each_since(self, before: Self, count: usize) -> Self {
         Self {
             all: (self.all - before.all) / count as f64,
@@ -42,8 +42,8 @@ fn meminfo(text: &str, name: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// Free memory in KiB: the pages of all zones that are free, and those that a CPU keeps for its next
-/// allocations, which the kernel's own sum leaves out.
+/// Returns free memory in KiB: the free pages of all zones, and those that a CPU keeps for its next
+/// allocations. The kernel's own sum omits the latter.
 fn free_kib() -> Result<u64> {
     let text = fs::read_to_string("/proc/zoneinfo").context("cannot read /proc/zoneinfo")?;
     let pages = free_pages(&text).context("/proc/zoneinfo is not as it should be")?;

@@ -67,7 +67,8 @@ fn operations(
         user.send_with(&[], to, control(region, local))
             .context("cannot send")?;
         wait_for_end(user)?;
-        // Each has a message, empty here, which the peer gets behind what it did.
+        // Each operation has an empty message, which the peer receives after the operation's
+        // effect.
         receive(pair, 1, 0, &mut [])
     })?;
     owner.free(region)?;
@@ -78,7 +79,7 @@ fn all_of(memory: &Memory, size: usize) -> Result<Area<'_>> {
     memory.area(0, size).context("memory that is not all there")
 }
 
-/// Waits until the kernel tells that the operation has ended, which has to be well.
+/// Waits until the kernel reports the end of the operation, which must be successful.
 fn wait_for_end(socket: &RdsSocket) -> Result<()> {
     loop {
         poll(&mut [PollFd::new(socket, PollFd::READABLE)], None)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connections to peers that there was no connection to before.
+//! Connections to new peers.
 
 use std::net::Ipv4Addr;
 use std::thread::sleep;
@@ -12,17 +12,17 @@ use crate::measure::{nanoseconds, Samples};
 use crate::memory::Memory;
 use crate::traffic::RdsPair;
 
-/// After this time without traffic a connection is idle, and what was freed is free.
+/// A connection is idle after this time without traffic, and freed memory is available.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// What the new connections took.
+/// The costs of the new connections.
 pub(crate) struct Peers {
     setup: Vec<f64>,
     memory: Memory,
 }
 
 impl Peers {
-    /// Nanoseconds from the first send to the arrival of the message.
+    /// Returns the nanoseconds from the first send to the arrival of the message.
     pub(crate) fn setup(&self) -> Samples {
         Samples {
             values: self.setup.clone(),
@@ -30,7 +30,7 @@ impl Peers {
         }
     }
 
-    /// KiB for both ends of an idle connection; one number, the mean.
+    /// Returns KiB for both ends of an idle connection; one number, the mean.
     pub(crate) fn memory(&self) -> Samples {
         Samples {
             values: vec![self.memory.all],
@@ -38,7 +38,7 @@ impl Peers {
         }
     }
 
-    /// What of that is in slabs.
+    /// Returns the part of that memory that is in slabs.
     pub(crate) fn slab(&self) -> Samples {
         Samples {
             values: vec![self.memory.slab],
@@ -47,7 +47,8 @@ impl Peers {
     }
 }
 
-/// The `index`-th address in the same place of another network: 10.9.0.1, 10.9.1.1, 10.9.2.1.
+/// Returns the address with the same host number in the `index`-th network: 10.9.0.1, 10.9.1.1,
+/// 10.9.2.1.
 pub(crate) fn beside(addr: Ipv4Addr, index: u8) -> Ipv4Addr {
     let [a, b, c, d] = addr.octets();
     Ipv4Addr::new(a, b, c.wrapping_add(index), d)

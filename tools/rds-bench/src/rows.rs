@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The rows of the table: which there are, and with what effort each is measured.
+//! The rows of the table, and the effort for the measurement of each.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -50,8 +50,8 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    /// In the order in which they are measured: what needs an address without a connection comes
-    /// first, what takes much memory last.
+    /// All rows in the order of measurement. Rows that need an address without a connection come
+    /// first, and rows that use much memory come last.
     pub(crate) const ALL: [Row; 28] = [
         Row::EmptyCall,
         Row::UdpBind,
@@ -146,11 +146,11 @@ impl Row {
     }
 }
 
-/// What rows share.
+/// State that rows share.
 pub(crate) struct Bench<'a> {
     args: &'a Args,
     peers: Option<Peers>,
-    /// Sockets that are bound, for the rows that want many.
+    /// Bound sockets, for the rows that need many.
     bound: Vec<RdsSocket>,
 }
 
@@ -233,7 +233,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// As the function of that name, without the many.
+    /// Runs [`bind::binds_of_few`] after closing the many bound sockets.
     fn binds_of_few(&mut self, free: RangeInclusive<u16>, effort: Effort) -> Result<Samples> {
         self.bound.clear();
         bind::binds_of_few(free, effort)
@@ -251,10 +251,10 @@ impl<'a> Bench<'a> {
         RdsPair::new(self.local(), (self.args.remote, 0).into())
     }
 
-    /// Connections to new peers, made when they are first asked for.
+    /// Returns connections to new peers, which the first call makes.
     fn peers(&mut self) -> Result<&Peers> {
         if self.peers.is_none() {
-            // What a device needs once is not part of a connection.
+            // One-time costs of a device are not part of a connection.
             self.pair()?.connect()?;
             let count = if self.args.quick { 2 } else { self.args.peers };
             let (local, remote) = (self.args.local, self.args.remote);

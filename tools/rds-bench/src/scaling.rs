@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What operations cost when there are many connections.
+//! The cost of operations with many connections.
 //!
-//! A local address has ten connections: to two remote ones, next to each other, with five types of
-//! service each, which are others at the next address. So from ten connections on, as many of them
-//! concern one address, however many there are.
+//! A local address has ten connections: to two adjacent remote addresses, with five types of
+//! service each. The next local address uses other types of service. So from ten connections on,
+//! the number of connections that concern one address is constant.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -22,18 +22,18 @@ use crate::traffic::{burst, receive, round_trips, round_trips_on, Pair, RdsPair}
 
 /// Connections of an address.
 const GROUP: u16 = 10;
-/// How many remote addresses they go to.
+/// Number of remote addresses to which they go.
 const PEERS: u16 = 2;
 /// Bytes of a message.
 const SIZE: usize = 64;
-/// A receive limit, and a message that is longer.
+/// A receive limit, and the size of a message that exceeds it.
 const LIMIT: usize = 4096;
 const TOO_LONG: usize = 8000;
-/// Long enough for a congestion map to arrive, and for what else goes on without us.
+/// Long enough for a congestion map to arrive, and for other work of the kernel.
 const SETTLE: Duration = Duration::from_millis(50);
-/// How long nothing is sent: each connection is looked at several times.
+/// Seconds in which nothing is sent: each connection is checked several times.
 const IDLE_SECONDS: u64 = 60;
-/// How long nothing is sent before that: receive rings are small again, and idle connections have acknowledged.
+/// Quiet time before that: receive rings become small again, and idle connections acknowledge.
 const CALM: Duration = Duration::from_secs(60);
 
 type Print<'a> = &'a mut dyn FnMut(Report) -> Result<()>;
@@ -113,8 +113,8 @@ fn storm(pairs: &[RdsPair]) -> Result<Samples> {
     })
 }
 
-/// Round trips of one socket with several others in turn, so that it has to look for the connection
-/// each time.
+/// Measures round trips of one socket with several others in turn, each of which needs a look-up of
+/// the connection.
 fn round_trips_in_turn(
     addr: SocketAddr,
     remotes: &[&RdsSocket],
@@ -135,8 +135,8 @@ fn round_trips_in_turn(
     })
 }
 
-/// Waits for a message as long as the buffer. RDS says that a socket is readable when a peer's
-/// congestion has changed, too.
+/// Waits for a message that fills the buffer. RDS also reports a socket as readable when the
+/// congestion map of a peer has changed.
 fn take(socket: &RdsSocket, buffer: &mut [u8]) -> Result<()> {
     loop {
         poll(&mut [PollFd::new(socket, PollFd::READABLE)], None)?;
@@ -181,8 +181,8 @@ fn closes_with_unacknowledged(
     })
 }
 
-/// Reads a message that was more than the socket's limit: the peers of its address are told that the
-/// port takes messages again.
+/// Reads a message that exceeded the socket's limit. The kernel then notifies the peers of its
+/// address that the port accepts messages again.
 fn congestion_changes(addr: SocketAddr, sender: &RdsSocket, effort: Effort) -> Result<Samples> {
     let socket = RdsSocket::bound(addr)?;
     socket.set_receive_limit(LIMIT)?;
@@ -201,8 +201,8 @@ fn congestion_changes(addr: SocketAddr, sender: &RdsSocket, effort: Effort) -> R
     })
 }
 
-/// Nothing is sent any more, a while after bursts that have made a receive ring deeper. One sample, the time, of
-/// which only a profiler can tell how much was work.
+/// Measures a time without traffic, a while after bursts that have enlarged a receive ring. It
+/// returns one sample, the elapsed time; only a profiler can measure the work in it.
 fn idle(pair: &RdsPair) -> Result<Samples> {
     for _ in 0..4 {
         burst(pair, &[0; TOO_LONG], 64, &mut [0; TOO_LONG])?;
@@ -219,7 +219,7 @@ fn idle(pair: &RdsPair) -> Result<Samples> {
     })
 }
 
-/// Samples that measure themselves. The marks are around all that they do.
+/// Returns samples whose measurement is part of `sample`. The marks include all of its work.
 fn each_time(effort: Effort, mut sample: impl FnMut() -> Result<f64>) -> Result<Samples> {
     for _ in 0..effort.warm_up {
         sample()?;

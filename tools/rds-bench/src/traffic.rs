@@ -16,7 +16,7 @@ use crate::measure::{repeat, Effort, Samples};
 /// Room for all messages in flight, at either end.
 const BUFFER: usize = 1 << 20;
 
-/// What makes a connection.
+/// The message that creates a connection.
 const FIRST: &[u8; 5] = b"first";
 
 /// Two non-blocking sockets that are each other's peers.
@@ -34,7 +34,7 @@ impl RdsPair {
         Self::with_tos([first, second], 0)
     }
 
-    /// With a type of service, that is, on a connection of its own.
+    /// Creates a pair with a type of service, that is, on a connection of its own.
     pub(crate) fn with_tos([first, second]: [SocketAddr; 2], tos: u8) -> Result<Self> {
         let sockets = [RdsSocket::bound(first)?, RdsSocket::bound(second)?];
         if tos != 0 {
@@ -49,7 +49,7 @@ impl RdsPair {
         Ok(RdsPair(sockets))
     }
 
-    /// Sends a message from end 0 to end 1, which makes the connection if there is none.
+    /// Sends a message from end 0 to end 1, which creates the connection if there is none.
     pub(crate) fn connect(&self) -> Result<()> {
         self.ask()?;
         self.take_first()
@@ -60,7 +60,7 @@ impl RdsPair {
         send_all(self, 0, FIRST)
     }
 
-    /// Waits for that message.
+    /// Waits for the message of [`Self::ask`].
     pub(crate) fn take_first(&self) -> Result<()> {
         receive(self, 1, FIRST.len(), &mut [0; FIRST.len()])
     }
@@ -97,12 +97,12 @@ impl Pair for UnixPair {
     }
 }
 
-/// A message of `size` bytes there and one back; each end waits with `poll()`.
+/// Sends a message of `size` bytes there and one back; each end waits with `poll()`.
 pub(crate) fn round_trips(pair: &impl Pair, size: usize, effort: Effort) -> Result<Samples> {
     round_trips_on(std::slice::from_ref(pair), size, effort)
 }
 
-/// The same on one pair after the other, round and round.
+/// Does the same on one pair after the other, over and over.
 pub(crate) fn round_trips_on(pairs: &[impl Pair], size: usize, effort: Effort) -> Result<Samples> {
     let payload = vec![0x55; size];
     let mut buffer = vec![0; size];
@@ -114,7 +114,7 @@ pub(crate) fn round_trips_on(pairs: &[impl Pair], size: usize, effort: Effort) -
     })
 }
 
-/// Messages of `size` bytes one way, `flight` at a time: all are sent, then all are received.
+/// Sends messages of `size` bytes one way, `flight` at a time: all are sent, then all are received.
 pub(crate) fn one_way(
     pair: &impl Pair,
     size: usize,
@@ -128,7 +128,7 @@ pub(crate) fn one_way(
     })
 }
 
-/// Sends so many messages, then receives them.
+/// Sends `count` messages, then receives them.
 pub(crate) fn burst(
     pair: &impl Pair,
     payload: &[u8],
@@ -162,7 +162,7 @@ fn send_all(pair: &impl Pair, from: usize, payload: &[u8]) -> Result<()> {
     }
 }
 
-/// Takes a message, which must have `size` bytes; returns false if there is none.
+/// Receives a message, which must have `size` bytes; returns false if there is none.
 fn receive_now(pair: &impl Pair, at: usize, size: usize, buffer: &mut [u8]) -> Result<bool> {
     match recv(&pair.ends()[at], &mut *buffer, RecvFlags::empty()) {
         Ok((len, _)) if len == size => Ok(true),
@@ -172,18 +172,18 @@ fn receive_now(pair: &impl Pair, at: usize, size: usize, buffer: &mut [u8]) -> R
     }
 }
 
-/// Waits for a message, then takes it.
+/// Waits for a message, then receives it.
 pub(crate) fn receive(pair: &impl Pair, at: usize, size: usize, buffer: &mut [u8]) -> Result<()> {
     loop {
         wait(&pair.ends()[at], PollFd::READABLE)?;
-        // RDS says that a socket is readable when a peer's congestion changed, too.
+        // RDS also reports a socket as readable when the congestion map of a peer changed.
         if receive_now(pair, at, size, buffer)? {
             return Ok(());
         }
     }
 }
 
-/// Without a time limit, which would cost instructions; who runs this program has one.
+/// Waits without a time limit, which would cost instructions. `scripts/bench.py` has one.
 fn wait(socket: &impl AsFd, events: Events) -> Result<()> {
     poll(&mut [PollFd::new(socket, events)], None)?;
     Ok(())

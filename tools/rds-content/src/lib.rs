@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is in the messages: a function of the stream and the message's number, checked and hashed
-//! eight bytes at a time, since the CPU may be an emulated one.
+//! The content of messages: a function of the stream and the message's number.
 //!
-//! The generator is wyrand (an addition, a widening multiplication, an exclusive or for each
-//! word). The hash is FxHash over the words; it tells whether both ends saw the same bytes in the
-//! same order, and resists nobody.
+//! It is verified and hashed eight bytes at a time, because the CPU may be an emulated one. The
+//! generator is wyrand (an addition, a widening multiplication, an exclusive or for each word). The
+//! hash is FxHash over the words. It shows if both ends saw the same bytes in the same order, and
+//! it does not resist attacks.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ const WYRAND_ADD: u64 = 0xa076_1d64_78bd_642f;
 const WYRAND_XOR: u64 = 0xe703_7ed1_a0b4_28db;
 const FX: u64 = 0x517c_c1b7_2722_0a95;
 
-/// Folds `b` into `a`; every bit of the result depends on all of both.
+/// Folds `b` into `a`; every bit of the result depends on all bits of both.
 pub fn mix(a: u64, b: u64) -> u64 {
     fold(a ^ WYRAND_ADD, b ^ fold(a ^ b, WYRAND_XOR))
 }
@@ -24,7 +24,7 @@ fn fold(a: u64, b: u64) -> u64 {
     (wide as u64) ^ ((wide >> 64) as u64)
 }
 
-/// Endless words for one message.
+/// An endless sequence of words for one message.
 struct Words(u64);
 
 impl Words {
@@ -34,15 +34,16 @@ impl Words {
     }
 }
 
-/// What the content of a stream of messages derives from.
+/// The key from which the content of a stream of messages derives.
 ///
-/// The addresses of both ends are part of it: a message that the kernel gives to the wrong socket,
-/// or under the wrong name, does not verify.
+/// It contains the addresses of both ends. So verification fails for a message that the kernel
+/// delivers to the wrong socket, or with the wrong source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(u64);
 
 impl Key {
-    /// Of the stream between these ends. A mapped IPv4 address is that IPv4 address.
+    /// Returns the key of the stream between these ends. A mapped IPv4 address counts as that IPv4
+    /// address.
     pub fn new(seed: u64, from: SocketAddr, to: SocketAddr) -> Self {
         let end = |key, addr: SocketAddr| {
             let ip = match addr.ip().to_canonical() {
@@ -55,7 +56,7 @@ impl Key {
         Key(end(end(seed, from), to))
     }
 
-    /// A number for message `seq` that has nothing to do with its content.
+    /// Returns a number for message `seq` that is independent of its content.
     pub fn draw(self, seq: u64) -> u64 {
         const NOT_CONTENT: u64 = 1 << 63;
         mix(self.0, seq ^ NOT_CONTENT)
@@ -77,7 +78,7 @@ impl Key {
         tail.copy_from_slice(&last[..tail.len()]);
     }
 
-    /// How many bytes at the start of `message` are those of message `seq`.
+    /// Returns the number of bytes at the start of `message` that match message `seq`.
     pub fn matching_prefix(self, seq: u64, message: &[u8]) -> usize {
         let mut words = self.words(seq);
         for (i, chunk) in message.chunks(WORD).enumerate() {
@@ -93,7 +94,7 @@ impl Key {
         message.len()
     }
 
-    /// How many bytes of `message` are those of message `seq`.
+    /// Returns the number of bytes of `message` that match message `seq`.
     pub fn matching_bytes(self, seq: u64, message: &[u8]) -> usize {
         let mut words = self.words(seq);
         let chunks = message.chunks(WORD);
@@ -108,7 +109,7 @@ impl Key {
         matching.sum()
     }
 
-    /// Whether `message` is message `seq`. If so, adds it to `hash`.
+    /// Returns `true` if `message` is message `seq`, and then adds it to `hash`.
     pub fn verify(self, seq: u64, message: &[u8], hash: &mut Hash) -> bool {
         let mut words = self.words(seq);
         let mut state = hash.0;
@@ -132,7 +133,7 @@ impl Key {
     }
 }
 
-/// Up to eight bytes as a little-endian number.
+/// Converts up to eight bytes to a little-endian number.
 fn word(bytes: &[u8]) -> u64 {
     let mut word = [0; WORD];
     word[..bytes.len()].copy_from_slice(bytes);
@@ -143,7 +144,8 @@ fn step(state: u64, word: u64) -> u64 {
     (state.rotate_left(5) ^ word).wrapping_mul(FX)
 }
 
-/// Ends a message. The length's complement, since zeros would not change a state of zero.
+/// Ends a message. It mixes in the complement of the length, as zeros would not change a zero
+/// state.
 fn end(state: u64, len: usize) -> u64 {
     step(state, !(len as u64))
 }
@@ -153,7 +155,7 @@ fn end(state: u64, len: usize) -> u64 {
 pub struct Hash(u64);
 
 impl Hash {
-    /// The hash as a number.
+    /// Returns the hash as a number.
     pub fn value(self) -> u64 {
         self.0
     }

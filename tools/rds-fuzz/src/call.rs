@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a fuzzer may call, and how it chooses: pure, so that a seed always gives the same calls.
+//! The calls of a fuzzer and their random choice: pure, so that a seed always gives the same calls.
 
 use std::net::IpAddr;
 
@@ -7,25 +7,25 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
 use rds_socket::SOL_RDS;
 
-/// Sockets that a process has at the most.
+/// Largest number of sockets of a process.
 pub(crate) const SLOTS: usize = 8;
 
-/// Where a buffer is.
+/// The location of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Memory of the program.
     Good,
-    /// It ends with the last byte that there is.
+    /// The buffer ends with the last mapped byte.
     End,
-    /// The last bytes of it are not there.
+    /// The last bytes of the buffer are not mapped.
     Across,
-    /// It can be read only.
+    /// Read-only memory.
     ReadOnly,
-    /// There is nothing.
+    /// Unmapped memory.
     Unmapped,
-    /// The kernel's.
+    /// An address of the kernel.
     Kernel,
-    /// At the end of all addresses.
+    /// The end of the address space.
     Top,
     /// A null pointer.
     Null,
@@ -35,11 +35,11 @@ pub(crate) enum Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Area {
     pub(crate) place: Place,
-    /// What it begins with.
+    /// The first bytes of the buffer.
     pub(crate) content: Vec<u8>,
-    /// How much memory there is, in bytes.
+    /// Bytes of memory.
     pub(crate) size: usize,
-    /// What the kernel is told of its length, in bytes.
+    /// The length in bytes that the call passes to the kernel.
     pub(crate) length: u64,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Message {
     pub(crate) flags: i32,
 }
 
-/// A call; `slot` says which socket.
+/// A call; `slot` selects the socket.
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
     /// Opens a socket, and binds it if there is a name.
@@ -113,11 +113,11 @@ pub(crate) enum Call {
     Shutdown {
         slot: usize,
     },
-    /// Another process goes on with the same sockets.
+    /// Another process continues with the same sockets.
     Fork {
         seed: u64,
     },
-    /// The thread goes on in a new network namespace.
+    /// The thread continues in a new network namespace.
     Unshare,
 }
 
@@ -141,7 +141,7 @@ pub(crate) const NAMES: [&str; 15] = [
 ];
 
 impl Call {
-    /// The place of its name in [`NAMES`].
+    /// Returns the index of the call's name in [`NAMES`].
     pub(crate) fn number(&self) -> usize {
         match self {
             Self::Socket { .. } => 0,
@@ -164,7 +164,7 @@ impl Call {
 }
 
 const SOL_SOCKET: i32 = 1;
-/// Around what means something to somebody.
+/// Numbers at or next to a value with a meaning for the kernel.
 const EDGES: [u64; 24] = [
     0,
     1,
@@ -191,7 +191,7 @@ const EDGES: [u64; 24] = [
     u32::MAX as u64,
     u64::MAX,
 ];
-/// No buffer has more memory, in bytes.
+/// Largest size of a buffer's memory, in bytes.
 const MOST: u64 = 1 << 21;
 const PORTS: [u16; 8] = [0, 1, 4001, 4002, 4003, 4004, 4005, 65535];
 const FLAGS: [i32; 14] = [
@@ -212,7 +212,7 @@ const FLAGS: [i32; 14] = [
 ];
 const DONTWAIT: i32 = 0x40;
 
-/// A `struct sockaddr_in` or `sockaddr_in6`.
+/// Encodes a `struct sockaddr_in` or `sockaddr_in6`.
 fn raw_name(host: IpAddr, port: u16, scope: u32) -> Vec<u8> {
     let mut raw = Vec::new();
     match host {
@@ -248,7 +248,7 @@ impl<R: Rng> Chooser<'_, R> {
         self.rng.random_range(0..SLOTS)
     }
 
-    /// Once in `times`.
+    /// Returns `true` once in `times`.
     fn rarely(&mut self, times: u32) -> bool {
         self.rng.random_ratio(1, times)
     }
@@ -271,13 +271,13 @@ impl<R: Rng> Chooser<'_, R> {
         }
     }
 
-    /// A buffer for what is meant to be `content`, now and then with another length.
+    /// Returns a buffer for `content`, now and then with another length.
     fn area(&mut self, content: Vec<u8>) -> Area {
         let size = content.len();
         self.buffer(content, size)
     }
 
-    /// The same with `size` bytes of memory, of which `content` are the first.
+    /// Returns a buffer with `size` bytes of memory, of which `content` are the first.
     fn buffer(&mut self, mut content: Vec<u8>, size: usize) -> Area {
         let mut length = size as u64;
         if self.rarely(8) {
@@ -289,7 +289,7 @@ impl<R: Rng> Chooser<'_, R> {
             let at = self.rng.random_range(0..content.len());
             content[at] = self.rng.random();
         }
-        // So that a buffer at the end ends where the kernel is told.
+        // A buffer at the end of mapped memory then ends where the length says.
         let size = if length < MOST { length as usize } else { size };
         content.truncate(size);
         Area {
@@ -309,7 +309,7 @@ impl<R: Rng> Chooser<'_, R> {
         value.to_ne_bytes().to_vec()
     }
 
-    /// A `struct sockaddr_in` or `sockaddr_in6`.
+    /// Returns a `struct sockaddr_in` or `sockaddr_in6`.
     fn name(&mut self) -> Area {
         let host = self.of(self.hosts);
         let port = self.of(&PORTS);
@@ -393,10 +393,10 @@ impl<R: Rng> Chooser<'_, R> {
         }
     }
 
-    /// Level, number and value of an option.
+    /// Returns level, number and value of an option.
     fn option(&mut self) -> (i32, i32, Area) {
         if self.rarely(5) {
-            // Of all sockets. No limits of time: nothing is to wait for long.
+            // Options of all sockets. Time limits are left out, as no call may wait for long.
             let option = self.of(&[7, 8, 29, 35, 60, 63, 64]);
             let value = self.number();
             return (SOL_SOCKET, option, self.area(value));
@@ -426,7 +426,8 @@ impl<R: Rng> Chooser<'_, R> {
         (SOL_RDS, option, self.area(value))
     }
 
-    /// A new socket. Most are bound to a host of the list, or little else would be done with them.
+    /// Returns a call that opens a socket. Most sockets are bound to a host of the list, as little
+    /// else can be done with unbound ones.
     pub(crate) fn socket(&mut self, slot: usize) -> Call {
         let name = (!self.rarely(4)).then(|| {
             let host = self.of(self.hosts);
@@ -443,7 +444,7 @@ impl<R: Rng> Chooser<'_, R> {
         Call::Socket { slot, name }
     }
 
-    /// The next call.
+    /// Returns the next call.
     pub(crate) fn next(&mut self) -> Call {
         let slot = self.slot();
         match self.rng.random_range(0..1000) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What of the kernel's code is reached, if the kernel has KCOV, for code that was built with it.
+//! The reached kernel code, if the kernel has KCOV, for code that was built with it.
 //!
 //! Source: Documentation/dev-tools/kcov.rst of the kernel.
 
@@ -14,19 +14,19 @@ use anyhow::{Context, Result};
 use crate::memory::shared;
 
 const DEVICE: &str = "/sys/kernel/debug/kcov";
-/// Words that the kernel writes for one call at the most.
+/// Largest number of words that the kernel writes for one call.
 const WORDS: usize = 1 << 16;
 const KCOV_INIT_TRACE: u64 = 0x8008_6301;
 const KCOV_ENABLE: u64 = 0x6364;
 const KCOV_TRACE_PC: u64 = 0;
 
-/// The addresses that all processes reached: a hash table in memory that they share. 0 is nothing.
+/// The addresses that all processes reached: a hash table in shared memory. 0 is a free slot.
 pub(crate) struct Reached {
     slots: &'static [AtomicU64],
 }
 
 impl Reached {
-    /// Several times as many as the module has.
+    /// A multiple of the module's number of addresses.
     const SLOTS: usize = 1 << 16;
 
     pub(crate) fn new() -> Result<Self> {
@@ -46,7 +46,7 @@ impl Reached {
         }
     }
 
-    /// All of them, in order.
+    /// Returns all addresses, sorted.
     pub(crate) fn sorted(&self) -> Vec<u64> {
         let all = self.slots.iter().map(|x| x.load(Ordering::Relaxed));
         let mut all: Vec<_> = all.filter(|x| *x != 0).collect();
@@ -55,7 +55,7 @@ impl Reached {
     }
 }
 
-/// What a thread reaches, call by call.
+/// The coverage of a thread, call by call.
 pub(crate) struct Coverage<'a> {
     _device: File,
     /// The number of addresses, and the addresses.
@@ -64,7 +64,7 @@ pub(crate) struct Coverage<'a> {
 }
 
 impl<'a> Coverage<'a> {
-    /// Begins to watch the thread that calls it.
+    /// Starts to record the calling thread.
     pub(crate) fn start(reached: &'a Reached) -> Result<Self> {
         let device = OpenOptions::new()
             .read(true)
@@ -103,12 +103,12 @@ impl<'a> Coverage<'a> {
         })
     }
 
-    /// A call begins.
+    /// Begins a call.
     pub(crate) fn begin(&self) {
         self.words[0].store(0, Ordering::Relaxed);
     }
 
-    /// It has ended.
+    /// Ends a call, and adds its addresses.
     pub(crate) fn end(&self) {
         let count = self.words[0].load(Ordering::Relaxed) as usize;
         for address in self.words[1..].iter().take(count) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Calls RDS sockets in any order, with any arguments, from several processes and threads at the same time.
-//! Whether the kernel minds is for its log to say; what this program notices is a call that does not come back.
+//! Calls RDS sockets in any order, with any arguments, from several processes and threads at the
+//! same time.
 //!
-//! What `run`, `memory` and `coverage` are for is what safe code cannot do.
+//! Defects of the kernel show in its log; this program only detects a call that does not return.
+//! The modules `run`, `memory` and `coverage` contain the code that safe Rust cannot express.
 
 mod call;
 mod coverage;
@@ -25,7 +26,7 @@ use call::NAMES;
 use coverage::Reached;
 use run::{Common, Counts, Runner, Sockets, ERRORS};
 
-/// How long the processes may take to end, after they should.
+/// Time limit for the processes to end after their time is over.
 const GRACE: Duration = Duration::from_secs(120);
 
 /// Makes random calls on RDS sockets, good and bad ones
@@ -70,7 +71,7 @@ impl Args {
             Some(seed) => seed,
             None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64,
         };
-        // Before anything can go wrong.
+        // The seed is printed first, before anything can fail.
         complain(format_args!("seed {seed}"));
         let common = Common {
             hosts: &self.hosts,
@@ -78,8 +79,8 @@ impl Args {
             reached: self.coverage.then(Reached::new).transpose()?,
             end: Instant::now() + Duration::from_secs(self.seconds),
         };
-        // So that it is told of the processes that the calls make, too.
-        // SAFETY: The call changes nothing but who is told.
+        // This process adopts the processes that the calls create, so that it can wait for them.
+        // SAFETY: The call only changes the parent of orphaned processes.
         unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
         let mut left = Vec::new();
         for number in 0..self.processes {
@@ -112,7 +113,7 @@ impl Args {
     }
 
     fn process(&self, seed: u64, common: &Common<'_>) -> Result<()> {
-        // SAFETY: Nobody waits for the children that the calls make.
+        // SAFETY: No code waits for the children that the calls create.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
         let sockets: Sockets = [const { AtomicI32::new(-1) }; call::SLOTS];
         thread::scope(|scope| {
@@ -133,8 +134,9 @@ impl Args {
     }
 }
 
-/// Waits until all processes have ended, those that calls made, too, but not for ever. Those that have are taken
-/// from the list. Returns how many of the list failed; `None` if one is left.
+/// Waits with a time limit until all processes have ended, including those that calls created.
+/// Ended processes are removed from the list. Returns the number of processes of the list that
+/// failed; `None` if one still runs.
 fn wait(left: &mut Vec<i32>, until: Instant) -> Result<Option<u32>> {
     let mut failed = 0;
     while Instant::now() < until {

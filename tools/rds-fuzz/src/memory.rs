@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory for the buffers of calls: good, bad, and good up to a point.
+//! Memory for the buffers of calls: valid, invalid, and valid up to a point.
 
 use std::io;
 use std::mem::size_of;
@@ -11,9 +11,9 @@ use libc::c_void;
 
 use crate::call::{Area, Place};
 
-/// Room for the good buffers of one call, in bytes.
+/// Room for the valid buffers of one call, in bytes.
 const POOL: usize = 24 << 20;
-/// What can only be read, in bytes.
+/// Bytes of read-only memory.
 const READ_ONLY: usize = 4 << 20;
 const PAGE: usize = 4096;
 
@@ -42,7 +42,7 @@ fn map(size: usize, protection: i32, flags: i32) -> Result<*mut u8> {
     Ok(at.cast())
 }
 
-/// Words that processes share: zeros.
+/// Returns words that processes share, with the value 0.
 pub(crate) fn shared(words: usize) -> Result<&'static [AtomicU64]> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let at = map(words * size_of::<AtomicU64>(), protection, libc::MAP_SHARED)?;
@@ -70,15 +70,15 @@ impl Memory {
         })
     }
 
-    /// The next call may use all of it.
+    /// Allows the next call to use all of the memory.
     pub(crate) fn reset(&mut self) {
         self.used = 0;
     }
 
-    /// Puts a buffer where it is to be; returns the address that the kernel is told.
+    /// Places a buffer; returns the address for the kernel.
     pub(crate) fn put(&mut self, area: &Area) -> *mut c_void {
         match area.place {
-            // What has no room any more is at the end.
+            // Buffers beyond the limit go to the end.
             Place::Good if self.used + area.size <= POOL / 2 => {
                 let offset = self.used;
                 self.used += area.size.next_multiple_of(64);

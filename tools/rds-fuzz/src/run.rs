@@ -18,15 +18,16 @@ use crate::call::{Area, Call, Chooser, Message, Place, NAMES, SLOTS};
 use crate::coverage::{Coverage, Reached};
 use crate::memory::{shared, Memory};
 
-/// Error numbers that are told apart.
+/// Number of error numbers that are counted separately.
 pub(crate) const ERRORS: usize = 200;
-/// Processes that `Call::Fork` makes at a time, at the most, and what each of them calls.
+/// Largest number of processes that `Call::Fork` creates at a time, and the number of calls of
+/// each.
 const FORKS: u64 = 8;
 const CALLS_OF_A_FORK: usize = 200;
-/// How long a call may wait, in microseconds.
+/// Time limit of a waiting call, in microseconds.
 const PATIENCE: i64 = 20_000;
 
-/// What all processes count together.
+/// The counts of all processes.
 pub(crate) struct Counts {
     words: &'static [AtomicU64],
 }
@@ -39,7 +40,7 @@ impl Counts {
         Ok(Self { words })
     }
 
-    /// How often a call ended with an error; 0 is success.
+    /// Returns the number of calls that ended with an error; 0 is success.
     pub(crate) fn of(&self, call: usize, error: usize) -> u64 {
         self.words[call * ERRORS + error].load(Ordering::Relaxed)
     }
@@ -53,19 +54,19 @@ impl Counts {
     }
 }
 
-/// What all threads of all processes have in common.
+/// State that all threads of all processes share.
 pub(crate) struct Common<'a> {
     /// The addresses that are bound and sent to.
     pub(crate) hosts: &'a [IpAddr],
     pub(crate) counts: Counts,
-    /// What they reach, if that is asked for.
+    /// The reached addresses, if they are recorded.
     pub(crate) reached: Option<Reached>,
-    /// When it is over.
+    /// The end of the run.
     pub(crate) end: Instant,
 }
 
 impl Common<'_> {
-    /// The coverage of the thread that calls it.
+    /// Returns the coverage of the calling thread.
     fn coverage(&self) -> Result<Option<Coverage<'_>>> {
         self.reached.as_ref().map(Coverage::start).transpose()
     }
@@ -105,7 +106,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Calls until the end.
+    /// Makes calls until the end.
     pub(crate) fn run(&mut self) {
         for slot in 0..SLOTS {
             let call = self.chooser.socket(slot);
@@ -133,7 +134,7 @@ impl<'a> Runner<'a> {
         self.sockets[slot].load(Ordering::Relaxed)
     }
 
-    /// Puts a descriptor, or -1, into a slot; the one that was there is closed.
+    /// Puts a descriptor, or -1, into a slot; closes the descriptor that was there.
     fn put(&self, slot: usize, fd: c_int) -> usize {
         let old = self.sockets[slot].swap(fd, Ordering::Relaxed);
         // SAFETY: What is in a slot is nobody else's but the sockets' of this process.
@@ -275,7 +276,7 @@ impl<'a> Runner<'a> {
         0
     }
 
-    /// The place of a length that is read and written.
+    /// Returns the location of a length that is read and written.
     fn length(&mut self, value: &Area, place: Place) -> *mut socklen_t {
         let content = (value.length as u32).to_ne_bytes().to_vec();
         self.memory
@@ -327,7 +328,8 @@ impl<'a> Runner<'a> {
             return result(pid.into());
         }
         self.chooser.rng = SmallRng::seed_from_u64(seed);
-        // A child is not watched with its parent. If it cannot be by itself, that is no reason to stop.
+        // A child is not recorded together with its parent. It goes on even if it cannot record
+        // itself.
         self.coverage = self.common.coverage().ok().flatten();
         for _ in 0..CALLS_OF_A_FORK {
             if Instant::now() >= self.common.end {
@@ -341,7 +343,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Takes the thread into a new network namespace, in which there is loopback.
+/// Moves the thread into a new network namespace, and brings up loopback there.
 fn unshare() -> usize {
     // SAFETY: The call has no preconditions.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
