@@ -3,16 +3,16 @@
 
 use std::io::{self, Write};
 
-/// What an archive is made of.
+/// Size of the blocks of an archive.
 const BLOCK: usize = 512;
 
-/// The longest name.
+/// The length of the longest name.
 const LONGEST_NAME: usize = 99;
 
 /// An archive that is being written.
 pub(crate) struct Archive<W> {
     out: W,
-    /// When its files were made, in seconds since 1970.
+    /// Time stamp of its files, in seconds since 1970.
     time: u64,
 }
 
@@ -55,7 +55,7 @@ fn header(name: &str, len: usize, time: u64) -> io::Result<[u8; BLOCK]> {
     put(116, "0000000");
     put(124, &format!("{len:011o}"));
     put(136, &format!("{time:011o}"));
-    // The sum is over the header with spaces in its place.
+    // The checksum is that of the header with spaces in its place.
     put(148, "        ");
     put(156, "0");
     put(257, "ustar");
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// What `tar` says of the archive.
+    /// Runs `tar` on the archive and returns its output.
     fn tar(archive: &[u8], arguments: &[&str]) -> Vec<u8> {
         let mut tar = Command::new("tar")
             .args(arguments)

@@ -114,7 +114,7 @@ pub(crate) struct Args {
     pub(crate) version: bool,
 }
 
-/// What shows tables.
+/// The options that show tables.
 const TABLES: [&str; 13] = [
     "counters",
     "sockets",
@@ -132,7 +132,7 @@ const TABLES: [&str; 13] = [
 ];
 
 impl Args {
-    /// The tables that were named; none: all.
+    /// Returns the tables that were named; none: all.
     pub(crate) fn named(&self) -> Vec<Kind> {
         let named = |kind: &Kind| match kind {
             Kind::Ib => self.ib,
@@ -191,7 +191,7 @@ mod tests {
         let args = parse("rds-info -NIo send_bytes -o cache_allocs -vv").unwrap();
         assert_eq!(args.named(), [Kind::Ib]);
         assert!(args.all_namespaces);
-        // The last one counts.
+        // The last option counts.
         assert_eq!(args.columns, "cache_allocs".parse().ok());
         let args = parse("rds-info -n -n").unwrap();
         assert!(!args.all_namespaces && args.columns.is_none());

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The columns that people ask for of what Oracle's kernels tell of a queue pair beyond what others
-//! do.
+//! The optional columns for the fields of a queue pair that only Oracle's kernels report.
 
 use std::convert::Infallible;
 use std::fmt::{self, Write};
@@ -8,7 +7,7 @@ use std::str::FromStr;
 
 use crate::record::{Details, IbConnection};
 
-/// A column: its name, what is above it, how wide it is, and what is in it.
+/// A column: its name, its title, its width, and its content.
 struct Column(
     &'static str,
     &'static str,
@@ -20,7 +19,8 @@ fn kib(bytes: u64) -> String {
     format!("{:.2}", bytes as f64 / 1024.0)
 }
 
-/// In the order in which they are shown. What the kernel does not tell is 0, as in Oracle's tool.
+/// All columns in the order of the output. A field that the kernel does not report is 0, as in
+/// Oracle's tool.
 const ALL: [Column; 15] = [
     Column("cache_allocs", "Cache Allocs", 15, |x, _| {
         x.cache_allocs.to_string()
@@ -65,11 +65,11 @@ const ALL: [Column; 15] = [
     }),
 ];
 
-/// The columns that were asked for.
+/// The selected columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Columns([bool; ALL.len()]);
 
-/// Whatever is between the names, and whatever else is in the text, as Oracle's tool takes it.
+/// Parsing accepts any text between the names, and ignores any other text, as Oracle's tool does.
 impl FromStr for Columns {
     type Err = Infallible;
 
@@ -85,15 +85,15 @@ impl Columns {
         all.filter_map(|(column, asked_for)| asked_for.then_some(column))
     }
 
-    /// The end of the line above the rows. Numbers of queue pairs are before the columns that were
-    /// asked for.
+    /// Writes the end of the line above the rows. The numbers of queue pairs come before the
+    /// selected columns.
     pub(crate) fn header(self, out: &mut String) -> fmt::Result {
         write!(out, " {:>10} {:>10}", "SrcQPNo", "DstQPNo")?;
         let mut all = self.asked_for();
         all.try_for_each(|Column(_, title, width, _)| write!(out, "{title:>width$}"))
     }
 
-    /// The end of a row.
+    /// Writes the end of a row.
     pub(crate) fn row(self, connection: &IbConnection, out: &mut String) -> fmt::Result {
         let more = connection.details.unwrap_or_default();
         write!(out, " {:>10} {:>10}", more.qp_num, more.dst_qp_num)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is no table of the kernel: who has sockets open, an archive for a report, versions.
+//! Actions other than the kernel's tables: holders of sockets, an archive for a report, versions.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,7 +15,8 @@ use crate::record::{decode, Family, Socket};
 use crate::tables::Kind;
 use crate::{complain, print, release, report};
 
-/// Does what was asked for, and returns whether all went well; `None` if tables are.
+/// Executes the requested action, and returns `true` if all went well; `None` if tables are
+/// requested.
 pub(crate) fn run(args: &Args) -> Result<Option<bool>> {
     if args.version {
         print(&versions())?;
@@ -30,17 +31,17 @@ pub(crate) fn run(args: &Args) -> Result<Option<bool>> {
     Ok(None)
 }
 
-/// The version of this program, and that of the module.
+/// Returns the version of this program, and that of the module.
 fn versions() -> String {
     let loaded = release::loaded(Path::new("/sys"));
     format!("rds-info {}\n{loaded}\n", env!("CARGO_PKG_VERSION"))
 }
 
-/// Who has RDS sockets open, but for this program.
+/// Finds the processes with open RDS sockets, except this program.
 fn find_holders() -> Result<Holders> {
     let proc = Path::new("/proc");
     let mut holders = Holders::find(proc, std::process::id(), is_rds)?;
-    // Who has none, or is not told, is not in need of addresses.
+    // Without processes, or without permission to find them, addresses are not needed.
     if !holders.found.is_empty() {
         let sockets = RdsSocket::new().map_err(anyhow::Error::from);
         let table = sockets.and_then(|socket| Kind::Sockets.read(&socket, Family::V6));
@@ -51,7 +52,7 @@ fn find_holders() -> Result<Holders> {
     Ok(holders)
 }
 
-/// Returns whether all processes could be looked at.
+/// Returns `true` if all processes could be examined.
 fn show_holders(json: bool) -> Result<bool> {
     let holders = find_holders()?;
     if json {
@@ -72,7 +73,8 @@ fn show_holders(json: bool) -> Result<bool> {
     Ok(holders.denied == 0)
 }
 
-/// Makes the archive, which must not be there yet. Whatever cannot be read is named; the rest is of use.
+/// Creates the archive, which must not exist yet. Unreadable parts are named; the rest is still
+/// useful.
 fn write_report(path: &Path) -> Result<bool> {
     let place = || path.display().to_string();
     let file = File::create_new(path).with_context(place)?;

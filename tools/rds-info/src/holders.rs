@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which processes have RDS sockets open: those keep the module from being unloaded.
+//! The processes with open RDS sockets, which keep the module from being unloaded.
 //!
-//! The kernel's tables have the sockets that are bound, of one network namespace. So all sockets of all processes
-//! are asked for their protocol, which an extended attribute of `/proc/PID/fd/N` tells.
+//! The kernel's tables have only the bound sockets, of one network namespace. So all sockets of all
+//! processes are checked for their protocol, which an extended attribute of `/proc/PID/fd/N`
+//! contains.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -20,24 +21,25 @@ use crate::record::Socket;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Holder {
     pub(crate) pid: u32,
-    /// The first 15 bytes of its name, as `ps` shows them. Arguments may be secret, and are not looked at.
+    /// The first 15 bytes of its name, as `ps` shows them. Arguments may be secret, and are not
+    /// read.
     pub(crate) command: String,
     pub(crate) fd: u32,
     pub(crate) inode: u64,
-    /// `None`: not bound, or in another network namespace.
+    /// The bound address. `None`: not bound, or in another network namespace.
     pub(crate) bound: Option<IpAddr>,
     pub(crate) bound_port: Option<u16>,
 }
 
-/// All that are found.
+/// All RDS sockets that were found.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
     pub(crate) found: Vec<Holder>,
-    /// Processes of others that could not be looked at.
+    /// Number of other users' processes that could not be examined.
     pub(crate) denied: usize,
 }
 
-/// Whether the socket that `path` stands for is one of RDS.
+/// Returns `true` if `path` is a link to an RDS socket.
 pub(crate) fn is_rds(path: &Path) -> bool {
     let mut name = [0; 64];
     let len = rustix::fs::getxattr(path, "system.sockprotoname", &mut name[..]).unwrap_or(0);
@@ -45,7 +47,8 @@ pub(crate) fn is_rds(path: &Path) -> bool {
 }
 
 impl Holders {
-    /// Those of all processes but `except`, in the order of their numbers. `is_rds` tells which sockets are looked for.
+    /// Finds the sockets of all processes except `except`, ordered by process number. `is_rds`
+    /// selects the sockets.
     pub(crate) fn find(
         proc: &Path,
         except: u32,
@@ -91,7 +94,7 @@ impl Holders {
         Ok(holders)
     }
 
-    /// Adds the addresses that the kernel's table has.
+    /// Adds the addresses from the kernel's table.
     pub(crate) fn add_addresses(&mut self, sockets: &[Socket]) {
         let by_inode: BTreeMap<u64, &Socket> = sockets.iter().map(|x| (x.inode, x)).collect();
         for holder in &mut self.found {
@@ -102,7 +105,7 @@ impl Holders {
         }
     }
 
-    /// A table, laid out as the kernel's are.
+    /// Returns a table with the layout of the kernel's tables.
     pub(crate) fn text(&self) -> Result<String, fmt::Error> {
         let mut out = String::from("\nRDS Socket Holders:\n");
         let (pid, command, address) = ("Pid", "Comm", "BoundAddr");
@@ -130,7 +133,7 @@ impl Holders {
     }
 }
 
-/// The inode of a link such as `socket:[123]`; `None` if it is none of a socket.
+/// Returns the inode of a link such as `socket:[123]`; `None` if it is not a socket.
 fn socket_inode(link: &Path) -> Option<u64> {
     let target = fs::read_link(link).ok()?;
     let inode = target.to_str()?.strip_prefix("socket:[")?;
@@ -165,9 +168,9 @@ mod tests {
             }
         }
         proc.write("uptime", "");
-        // One that has just ended.
+        // A process that has just ended.
         proc.write("77/comm", "gone\n");
-        // The sixth is of another protocol.
+        // The sixth socket is of another protocol.
         let is_rds = |path: &Path| socket_inode(path) != Some(6);
         let mut holders = Holders::find(proc.path(), 4, is_rds).unwrap();
         let found: Vec<_> = holders

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rds-info`: shows what the kernel tells of its RDS sockets, connections, messages and counters.
+//! `rds-info`: shows the kernel's tables of RDS sockets, connections, messages and counters.
 //!
 //! Takes the options and prints the tables of the tool of the same name in Oracle's rds-tools.
 #![forbid(unsafe_code)]
@@ -34,12 +34,12 @@ use record::Family;
 use show::Layout;
 use tables::Kind;
 
-/// The definition of the command line, for what is made of it.
+/// Returns the definition of the command line, from which pages and completions are generated.
 pub fn command() -> clap::Command {
     Args::command()
 }
 
-/// The program.
+/// Runs the program.
 pub fn main() -> ExitCode {
     rds_tools_common::exit_code("rds-info", run(&Args::parse()))
 }
@@ -48,7 +48,7 @@ fn complain(what: impl Display) {
     rds_tools_common::complain("rds-info", what);
 }
 
-/// Returns whether all went well.
+/// Returns `true` if all went well.
 fn run(args: &Args) -> Result<bool> {
     if let Some(good) = commands::run(args)? {
         return Ok(good);
@@ -64,7 +64,8 @@ fn run(args: &Args) -> Result<bool> {
     Ok(good)
 }
 
-/// The tables of each namespace, which are printed, or returned for JSON; and whether all went well.
+/// Prints the tables of each namespace, or returns them for JSON; also returns `true` if all went
+/// well.
 fn show_namespaces(args: &Args) -> Result<(Map<String, Value>, bool)> {
     let (mut all, mut good) = (Vec::new(), true);
     for namespace in namespaces::all(Path::new("/proc"))? {
@@ -84,7 +85,7 @@ fn show_namespaces(args: &Args) -> Result<(Map<String, Value>, bool)> {
     Ok((object, good))
 }
 
-/// The same of the namespace that this program is in.
+/// Does the same for the namespace of this program.
 fn show_tables(args: &Args) -> Result<(Map<String, Value>, bool)> {
     let named = args.named();
     let kinds = if named.is_empty() {
@@ -111,7 +112,7 @@ fn show_tables(args: &Args) -> Result<(Map<String, Value>, bool)> {
                     "this kernel has no table of {what}, or its transport is not loaded"
                 ));
             }
-            // The other tables may tell why.
+            // The other tables may explain the error.
             Err(error) => {
                 complain(format_args!("{error:#}"));
                 good = false;
@@ -138,7 +139,7 @@ fn show(kind: Kind, socket: &RdsSocket, family: Family, args: &Args) -> Result<O
     Ok(Some(Value::Null))
 }
 
-/// A reader that has seen enough (`head`) is no error.
+/// Prints text. A closed pipe (`head`) is no error.
 fn print(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),

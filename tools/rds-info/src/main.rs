@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rds-info`: shows what the kernel tells of RDS.
+//! `rds-info`: shows the kernel's tables of RDS.
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {

@@ -11,18 +11,18 @@ use anyhow::{Context, Result};
 use rustix::io::Errno;
 use rustix::thread::{move_into_link_name_space, LinkNameSpaceType};
 
-/// A network namespace. It stays there while this is.
+/// A network namespace. It exists at least as long as this object.
 #[derive(Debug)]
 pub(crate) struct Namespace {
-    /// By which people know it.
+    /// The number that identifies it for users.
     pub(crate) inode: u64,
-    /// The one that this program was started in.
+    /// True for the namespace in which this program was started.
     pub(crate) home: bool,
     file: File,
 }
 
 impl Namespace {
-    /// Has the calling thread's sockets opened there from now on.
+    /// Moves the calling thread into the namespace: it opens its later sockets there.
     pub(crate) fn enter(&self) -> Result<()> {
         let kind = Some(LinkNameSpaceType::Network);
         let entered = move_into_link_name_space(self.file.as_fd(), kind);
@@ -31,7 +31,7 @@ impl Namespace {
         })
     }
 
-    /// What is printed above its tables.
+    /// Returns the lines above the tables of the namespace.
     pub(crate) fn title(&self) -> String {
         let home = if self.home { " (home namespace)" } else { "" };
         let (line, inode) = ("#".repeat(50), self.inode);
@@ -39,7 +39,7 @@ impl Namespace {
     }
 }
 
-/// All of them, the one of this program first.
+/// Returns all namespaces, that of this program first.
 pub(crate) fn all(proc: &Path) -> Result<Vec<Namespace>> {
     let own = fs::metadata(proc.join("self/ns/net"));
     let home = explain(own, || "cannot find out this network namespace".to_owned())?.ino();
@@ -68,7 +68,7 @@ pub(crate) fn all(proc: &Path) -> Result<Vec<Namespace>> {
     Ok(found)
 }
 
-/// The process has ended.
+/// Returns `true` if the error means that the process has ended.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder like `/proc`, which goes when this does.
+    /// A folder like `/proc`, which is removed when this is dropped.
     struct Proc(PathBuf);
 
     impl Proc {
@@ -101,7 +101,7 @@ mod tests {
             Proc(path)
         }
 
-        /// A process in the namespace of another, or in one of its own.
+        /// Adds a process in the namespace of another, or in a new one.
         fn process(&self, name: &str, like: Option<&str>) -> u64 {
             let folder = self.0.join(name).join("ns");
             fs::create_dir_all(&folder).unwrap();
@@ -130,7 +130,7 @@ mod tests {
             proc.process(name, Some(like));
         }
         proc.process("irq", None);
-        // One that has just ended.
+        // A process that has just ended.
         fs::create_dir(proc.0.join("99")).unwrap();
         let found = all(&proc.0).unwrap();
         let inodes: Vec<_> = found.iter().map(|x| (x.home, x.inode)).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The paths of connections as people read them.
+//! The paths of connections as readable text.
 
 use std::fmt::{self, Write};
 
@@ -9,7 +9,7 @@ use crate::show::{Layout, Row};
 impl Row for Paths {
     const BETWEEN: &'static str = "\n";
 
-    /// Each connection has its own.
+    /// Writes nothing: each connection has its own header.
     fn header(_: &mut String, _: Layout) -> fmt::Result {
         Ok(())
     }
@@ -44,7 +44,7 @@ impl Row for Paths {
     }
 }
 
-/// Month, day, year, and time of day. That of Oracle's tool is the local time.
+/// Formats month, day, year, and time of day. Oracle's tool prints the local time.
 fn time(seconds: Time) -> String {
     if seconds == 0 {
         return "---".to_owned();
@@ -56,9 +56,10 @@ fn time(seconds: Time) -> String {
     format!("{month:02}/{day:02}/{year:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// Year, month and day, so many days after the first of 1970. Years are counted from March, so the leap day is the last.
+/// Returns year, month and day of a number of days after 1 January 1970. Years are counted from
+/// March, so the leap day is the last.
 fn date(days: i64) -> (i64, i64, i64) {
-    // Days after the first of March of the year 0, and of 400 years.
+    // Days after 1 March of the year 0, and after the last multiple of 400 years.
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -79,7 +80,7 @@ mod tests {
     use crate::record::{ConnectionFlags, Family, Path};
     use crate::show;
 
-    /// A connection with one path.
+    /// Returns a connection with one path.
     fn paths(reset: Time, reason: u32, flags: u8) -> Paths {
         let path = Path {
             index: 0,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which RDS is loaded, and which version of it.
+//! The loaded RDS module, and its version.
 
 use std::fs;
 use std::path::Path;
 
-/// What `/sys` tells of the module that is loaded, in words.
+/// Returns a text on the loaded module, from `/sys`.
 pub(crate) fn loaded(sys: &Path) -> String {
     let module = |name: &str| sys.join("module").join(name);
     let ours = module("rds_rust");
@@ -21,7 +21,8 @@ pub(crate) fn loaded(sys: &Path) -> String {
     "no RDS module is loaded".to_owned()
 }
 
-/// The text that an ELF note has: three numbers, its name, and what it says, each a multiple of four bytes.
+/// Returns the text of an ELF note: three numbers, its name, and the text, each padded to a
+/// multiple of four bytes.
 fn description(note: &[u8]) -> Option<String> {
     let number = |at: usize| -> Option<usize> {
         let bytes = note.get(at..at + 4)?.try_into().ok()?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One archive with what a report of a defect should have.
+//! One archive with the facts that a report of a defect should have.
 //!
-//! It has addresses, names of devices and commands, and what the module says in the kernel log. It does not have
-//! what opens anything: keys of memory (`rdma resource show mr`), arguments of commands, or payload.
+//! It has addresses, names of devices and commands, and the module's lines of the kernel log. It
+//! has no secrets: no keys of memory (`rdma resource show mr`), arguments of commands, or payload.
 
 use std::fs;
 use std::io::{self, Write};
@@ -22,13 +22,14 @@ use crate::tables::Kind;
 /// The folder in the archive.
 const FOLDER: &str = "rds-report";
 
-/// No file is longer in an archive.
+/// Largest size of a file in an archive.
 const LONGEST: usize = 64 << 20;
 
-/// Modules of RDS, this one and C's.
+/// Modules of RDS: this one, and those of C RDS.
 const MODULES: [&str; 4] = ["rds_rust", "rds", "rds_rdma", "rds_tcp"];
 
-/// What `rdma` is asked. Without `mr`: it tells keys by which peers get at memory.
+/// Arguments of the calls of `rdma`. `mr` is left out, as it shows keys with which peers access
+/// memory.
 const RDMA: [&[&str]; 5] = [
     &["link"],
     &["resource", "show"],
@@ -37,7 +38,7 @@ const RDMA: [&[&str]; 5] = [
     &["resource", "show", "cq"],
 ];
 
-/// An archive, and what is missing in it.
+/// An archive, and the list of its missing parts.
 struct Report<W> {
     archive: Archive<W>,
     missing: Vec<String>,
@@ -51,12 +52,12 @@ impl<W: Write> Report<W> {
         }
     }
 
-    /// Notes what is missing, and why, in one line.
+    /// Notes a missing part and the reason, in one line.
     fn miss(&mut self, what: String) {
         self.missing.push(what.replace('\n', ";"));
     }
 
-    /// Adds a file, or says why it is missing. Fails if the archive cannot be written.
+    /// Adds a file, or the reason why it is missing. Fails if the archive cannot be written.
     fn add(&mut self, name: &str, content: Result<Vec<u8>>) -> Result<()> {
         match content {
             Ok(mut content) => {
@@ -75,7 +76,7 @@ impl<W: Write> Report<W> {
         }
     }
 
-    /// Adds the files of a folder and of those below it, but not what links point to.
+    /// Adds the files of a folder and of those below it, but not the targets of links.
     fn add_tree(&mut self, name: &str, path: &Path) -> Result<()> {
         let mut files = Vec::new();
         let listed = list(path, &mut files);
@@ -91,12 +92,12 @@ impl<W: Write> Report<W> {
         Ok(())
     }
 
-    /// Adds what a command prints.
+    /// Adds the output of a command.
     fn add_command(&mut self, name: &str, program: &str, arguments: &[&str]) -> Result<()> {
         self.add(name, output(program, arguments))
     }
 
-    /// Adds the list of what is missing, and ends the archive. Returns the list.
+    /// Adds the list of missing parts, and ends the archive. Returns the list.
     fn finish(mut self) -> Result<Vec<String>> {
         let missing = std::mem::take(&mut self.missing);
         let lines: String = missing.iter().map(|x| format!("{x}\n")).collect();
@@ -106,7 +107,7 @@ impl<W: Write> Report<W> {
     }
 }
 
-/// The files below a folder.
+/// Lists the files below a folder.
 fn list(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
@@ -135,14 +136,14 @@ fn output(program: &str, arguments: &[&str]) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// The lines of the kernel log that are about RDS.
+/// Returns the lines of the kernel log that are about RDS.
 fn log_of_rds(log: &[u8]) -> Vec<u8> {
     let lines = log.split_inclusive(|&byte| byte == b'\n');
     let about = |line: &&[u8]| line.windows(3).any(|x| x.eq_ignore_ascii_case(b"rds"));
     lines.filter(about).collect::<Vec<_>>().concat()
 }
 
-/// All tables, as text and as JSON.
+/// Returns all tables, as text and as JSON.
 fn tables() -> Result<(String, Value)> {
     let socket = RdsSocket::new()?;
     let (mut text, mut object) = (String::new(), Map::new());
@@ -166,13 +167,14 @@ fn tables() -> Result<(String, Value)> {
     Ok((text, Value::Object(object)))
 }
 
-/// Where the kernel tells of itself.
+/// Paths of `/proc` and `/sys`.
 pub(crate) struct Places<'a> {
     pub(crate) proc: &'a Path,
     pub(crate) sys: &'a Path,
 }
 
-/// Writes the archive. `first` is what its first file says; `holders` are those of sockets. Returns what is missing.
+/// Writes the archive. `first` is the content of its first file; `holders` are those of sockets.
+/// Returns the list of missing parts.
 pub(crate) fn write(
     out: impl Write,
     time: u64,
@@ -237,7 +239,7 @@ mod tests {
     use super::*;
     use crate::scratch::Scratch;
 
-    /// The names in an archive, and what the files have.
+    /// Returns the names and contents of the files in an archive.
     fn unpack(archive: &[u8]) -> Vec<(String, Vec<u8>)> {
         let (mut files, mut rest) = (Vec::new(), archive);
         while rest[0] != 0 {
@@ -291,7 +293,7 @@ mod tests {
             find("module/rds_rust/parameters/max_frag"),
             Some(&b"8192\n"[..])
         );
-        // Addresses of the kernel are nobody's business, nor is what links point to.
+        // Addresses of the kernel are secret, and targets of links are left out.
         assert_eq!(find("module/rds_rust/sections/.text"), None);
         assert_eq!(find("module/rds_rust/parameters/away"), None);
         for name in [

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Folders that stand for `/proc` and `/sys` in tests.
+//! Folders that replace `/proc` and `/sys` in tests.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// A folder, which goes when this does.
+/// A folder, which is removed when this is dropped.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -20,12 +20,12 @@ impl Scratch {
         &self.0
     }
 
-    /// Writes a file, and makes the folders above it.
+    /// Writes a file, and creates the folders above it.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         fs::write(self.place(name), content).unwrap();
     }
 
-    /// Makes a symbolic link to whatever, and the folders above it.
+    /// Creates a symbolic link, and the folders above it. The target need not exist.
     pub(crate) fn link(&self, name: &str, target: &str) {
         symlink(target, self.place(name)).unwrap();
     }

@@ -6,14 +6,14 @@ use std::fmt::{self, Write};
 use crate::columns::Columns;
 use crate::record::{Connection, Counter, Family, IbConnection, Message, Socket, TcpConnection};
 
-/// How a table is laid out.
+/// The layout of a table.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Layout {
     /// Columns of addresses are wider for IPv6.
     pub(crate) family: Family,
-    /// Adds what the device of an IB connection allows.
+    /// Adds the limits of the device of an IB connection.
     pub(crate) verbose: bool,
-    /// More columns of an IB connection; `None`: not even those before them.
+    /// Optional columns of an IB connection; `None`: also without the columns that precede them.
     pub(crate) columns: Option<Columns>,
 }
 
@@ -28,16 +28,16 @@ impl Layout {
 
 /// A record that is a row of a table.
 pub(crate) trait Row {
-    /// What is between two of them.
+    /// The text between two rows.
     const BETWEEN: &'static str = "";
 
-    /// The line above the rows.
+    /// Writes the line above the rows.
     fn header(out: &mut String, layout: Layout) -> fmt::Result;
-    /// The record's line, without its end.
+    /// Writes the record's line, without its end.
     fn row(&self, out: &mut String, layout: Layout) -> fmt::Result;
 }
 
-/// A table with its title.
+/// Returns a table with its title.
 pub(crate) fn table<R: Row>(title: &str, rows: &[R], layout: Layout) -> Result<String, fmt::Error> {
     let mut out = format!("\n{title}:\n");
     let title = out.len();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The tables: numbers, names, and what becomes of their bytes.
+//! The tables: their numbers, names, and conversion to text and JSON.
 
 use anyhow::{Context, Result};
 use rds_socket::info::{self, Table};
@@ -40,7 +40,7 @@ impl Kind {
         Kind::Retrans,
     ];
 
-    /// The name in JSON.
+    /// Returns the name in JSON.
     pub(crate) fn key(self) -> &'static str {
         match self {
             Kind::Ib => "ib",
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// What it is, in words.
+    /// Returns a description in words.
     pub(crate) fn description(self) -> &'static str {
         match self {
             Kind::Ib => "IB transport connections",
@@ -84,7 +84,7 @@ impl Kind {
         }
     }
 
-    /// The socket option (`RDS_INFO_*`, `RDS6_INFO_*`).
+    /// Returns the socket option (`RDS_INFO_*`, `RDS6_INFO_*`).
     fn number(self, family: Family) -> i32 {
         match self {
             Kind::Counters => info::COUNTERS.number(family),
@@ -99,7 +99,8 @@ impl Kind {
         }
     }
 
-    /// The table of this family, or that of IPv4 if the kernel has no other; `None` if it has neither.
+    /// Reads the table of this family, or that of IPv4 if the kernel has no other; `None` if it has
+    /// neither.
     pub(crate) fn read(
         self,
         socket: &RdsSocket,
@@ -113,7 +114,7 @@ impl Kind {
         Ok(None)
     }
 
-    /// The table as text.
+    /// Returns the table as text.
     pub(crate) fn text(self, table: &Table, layout: Layout) -> Result<String> {
         match self {
             Kind::Ib => self.text_of::<IbConnection>(table, layout),
@@ -126,7 +127,7 @@ impl Kind {
         }
     }
 
-    /// The table as a list.
+    /// Returns the table as a list.
     pub(crate) fn json(self, table: &Table, family: Family) -> Result<Value> {
         match self {
             Kind::Ib => self.json_of::<IbConnection>(table, family),
@@ -194,7 +195,7 @@ mod tests {
         };
         for kind in Kind::ALL {
             let text = kind.text(&Table::default(), layout).unwrap();
-            // Where there are no paths, there is nothing to say what they are.
+            // A table without paths has no line with their columns.
             let lines = if kind == Kind::Paths { 2 } else { 3 };
             assert_eq!(text.lines().count(), lines, "{text}");
             let json = kind.json(&Table::default(), Family::V4).unwrap();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rds-pages`: writes the manual pages of the tools, and what shells need to complete their options.
+//! `rds-pages`: writes the manual pages of the tools, and the completions of their options for
+//! shells.
 //!
-//! All of it comes from the definitions that the tools parse their command lines with.
+//! All of it is generated from the definitions with which the tools parse their command lines.
 #![forbid(unsafe_code)]
 
 mod page;
@@ -15,7 +16,7 @@ use anyhow::{ensure, Context, Result};
 use clap::Command;
 use clap_complete::{generate_to, Shell};
 
-/// Where each shell looks below `share/`.
+/// The folder below `share/` that each shell searches.
 const SHELLS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions"),
     (Shell::Fish, "fish/vendor_completions.d"),
@@ -43,7 +44,7 @@ fn run(args: Vec<OsString>) -> Result<()> {
     Ok(())
 }
 
-/// Of the tools that are for users of RDS.
+/// Returns the commands of the tools for users of RDS.
 fn commands() -> [Command; 3] {
     [
         rds_info::command(),

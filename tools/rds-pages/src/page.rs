@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A manual page of a command.
 //!
-//! What follows the options in the help is for people who read it in a terminal: examples and notes
-//! in paragraphs, with indented lines that stay as they are. It becomes sections of its own.
+//! The text after the options in the help is written for a terminal: examples and notes in
+//! paragraphs, with indented lines that stay unchanged. It becomes sections of its own.
 
 use anyhow::Result;
 use clap::Command;
@@ -19,7 +19,7 @@ pub(crate) fn of(command: Command) -> Result<Vec<u8>> {
         .unwrap_or_default();
     let name = command.get_name().to_owned();
     let version = command.get_version().unwrap_or_default();
-    // Without a date: one that a build makes up says nothing.
+    // The page has no date, as the date of a build means nothing.
     let mut page = format!(
         ".\\\" SPDX-License-Identifier: GPL-2.0\n\
          .TH {name} 1 \"\" \"{name} {version}\" \"Reliable Datagram Sockets\"\n"

@@ -23,7 +23,7 @@ sysctl net.rds.ping_enable is 0, or that it runs no RDS.
 
 The exit status is 0 if every ping was answered, 1 if not, 2 for a wrong command line.";
 
-/// Far beyond use, and far from where sums of points in time overflow.
+/// Largest accepted time: longer than any useful one, and too short for sums of times to overflow.
 const LONGEST: Duration = Duration::from_secs(1_000_000);
 
 /// Measures the round trip to an RDS node.
@@ -57,7 +57,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The destination's ping port, and the source address if one was given.
+    /// Returns the destination's ping port, and the source address if one was given.
     pub(crate) fn addresses(&self) -> anyhow::Result<(SocketAddr, Option<SocketAddr>)> {
         let source = match &self.source {
             None => None,
@@ -79,7 +79,7 @@ impl Args {
     }
 }
 
-/// The first address of `name` that is `wanted`, or else its first.
+/// Returns the first address of `name` that is `wanted`, or else its first.
 fn resolve(name: &str, wanted: impl Fn(&SocketAddr) -> bool) -> anyhow::Result<SocketAddr> {
     let name = name.trim_start_matches('[').trim_end_matches(']');
     let all: Vec<SocketAddr> = (name, PING_PORT).to_socket_addrs()?.collect();
@@ -87,7 +87,7 @@ fn resolve(name: &str, wanted: impl Fn(&SocketAddr) -> bool) -> anyhow::Result<S
     best.copied().context("the name has no address")
 }
 
-/// Seconds, or a number with the suffix `s`, `ms`, `msec`, `us` or `usec`.
+/// Parses seconds, or a number with the suffix `s`, `ms`, `msec`, `us` or `usec`.
 fn duration(text: &str) -> Result<Duration, String> {
     let split = text
         .find(|c: char| c.is_ascii_alphabetic())

@@ -20,17 +20,17 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use args::Args;
 use pinger::Pinger;
 
-/// The definition of the command line, for what is made of it.
+/// Returns the definition of the command line, from which pages and completions are generated.
 pub fn command() -> clap::Command {
     Args::command()
 }
 
-/// The program.
+/// Runs the program.
 pub fn main() -> ExitCode {
     exit_code("rds-ping", run(&Args::parse()))
 }
 
-/// Returns whether every ping was answered.
+/// Returns `true` if every ping was answered.
 fn run(args: &Args) -> anyhow::Result<bool> {
     let (destination, source) = args.addresses()?;
     let source = match source {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Sends the pings and waits for the answers.
 //!
-//! A pong carries nothing that names its ping, so each of a few sockets, each with a port of its
-//! own, has at most one ping under way.
+//! A pong carries nothing that identifies its ping. So there are a few sockets, each with its own
+//! port, and each has at most one ping in flight.
 
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
@@ -17,10 +17,11 @@ use crate::stats::{answer, failure, Stats};
 
 const SOCKETS: usize = 8;
 
-/// Where the ping of a socket is. `number` counts from 1, `since` is when it was first tried.
+/// The state of the ping of a socket. `number` counts from 1, `since` is the time of the first
+/// attempt.
 enum State {
     Unused,
-    /// The kernel did not take it; try again when one of these poll events comes.
+    /// The kernel refused the ping; try again when one of these poll events comes.
     Blocked {
         number: u64,
         since: Instant,
@@ -46,7 +47,7 @@ impl Slot {
         matches!(self.state, State::Unused | State::Answered { .. })
     }
 
-    /// The number of the ping that waits for an answer, and since when.
+    /// Returns the number of the ping that waits for an answer, and the time of its first attempt.
     fn waiting(&self) -> Option<(u64, Instant)> {
         match self.state {
             State::Blocked { number, since, .. } | State::Sent { number, since } => {
@@ -75,7 +76,7 @@ pub(crate) struct Pinger<'a, W> {
 }
 
 impl<'a, W: Write> Pinger<'a, W> {
-    /// Binds the sockets to `source`, a port of the kernel's choice each.
+    /// Binds each socket to `source`, with a port that the kernel chooses.
     pub(crate) fn new(
         args: &'a Args,
         source: SocketAddr,
@@ -100,7 +101,7 @@ impl<'a, W: Write> Pinger<'a, W> {
         })
     }
 
-    /// Pings until all are answered or timed out, or until `stop` becomes readable.
+    /// Sends pings until all are answered or timed out, or until `stop` becomes readable.
     pub(crate) fn run(&mut self, stop: &UnixStream) -> anyhow::Result<()> {
         let mut next_ping = Instant::now();
         let mut next_slot = 0;
@@ -115,7 +116,7 @@ impl<'a, W: Write> Pinger<'a, W> {
             if all_sent && self.slots.iter().all(Slot::is_free) {
                 return Ok(());
             }
-            // Round robin, so that a second answer to a ping finds its socket unused for a while.
+            // Round robin: a late second answer to a ping then finds its socket unused for a while.
             let free = (0..SOCKETS).map(|i| (next_slot + i) % SOCKETS);
             let free = free
                 .clone()
@@ -124,8 +125,8 @@ impl<'a, W: Write> Pinger<'a, W> {
             let now = Instant::now();
             if let Some(slot) = free.filter(|_| now >= next_ping) {
                 next_slot = (slot + 1) % SOCKETS;
-                // From the plan, not from now: the rate is kept. No burst to make up for pings
-                // that had to wait for a free socket.
+                // Counted from the plan, not from now, which keeps the rate. There is no burst to
+                // replace pings that had to wait for a free socket.
                 next_ping = (next_ping + self.args.interval).max(now);
                 self.stats.sent += 1;
                 self.send(slot, self.stats.sent, now)?;
@@ -143,12 +144,13 @@ impl<'a, W: Write> Pinger<'a, W> {
         }
     }
 
-    /// The counts, and the output.
+    /// Returns the counts, and the output.
     pub(crate) fn finish(self) -> (Stats, W) {
         (self.stats, self.out)
     }
 
-    /// Waits for the sockets and takes what came. Returns whether `stop` became readable.
+    /// Waits for the sockets and handles received messages. Returns `true` if `stop` became
+    /// readable.
     fn wait(&mut self, stop: &UnixStream, timeout: Option<Duration>) -> anyhow::Result<bool> {
         let mut fds: Vec<PollFd<'_>> = self
             .slots
@@ -189,7 +191,7 @@ impl<'a, W: Write> Pinger<'a, W> {
                 since,
                 events: PollFd::WRITABLE,
             },
-            // Congestion. The socket stays writable; what wakes is an update of the peer's map.
+            // Congestion. The socket stays writable; an update of the peer's map wakes the poll.
             Err(e) if is_congested(&e) => State::Blocked {
                 number,
                 since,
@@ -203,7 +205,7 @@ impl<'a, W: Write> Pinger<'a, W> {
         Ok(())
     }
 
-    /// Offers the kernel again what it did not take.
+    /// Sends again the pings that the kernel refused.
     fn retry(&mut self) -> anyhow::Result<()> {
         for slot in 0..SOCKETS {
             if let State::Blocked { number, since, .. } = self.slots[slot].state {
@@ -213,7 +215,7 @@ impl<'a, W: Write> Pinger<'a, W> {
         Ok(())
     }
 
-    /// Gives up what was not answered in time.
+    /// Gives up pings that were not answered in time.
     fn expire(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         for slot in 0..SOCKETS {
@@ -229,8 +231,8 @@ impl<'a, W: Write> Pinger<'a, W> {
                 _ => format!("no answer within {seconds} s"),
             };
             self.print(&failure(number, &why))?;
-            // RDS goes on trying until the socket is closed, and a late answer must not count
-            // for a later ping: go on with another port.
+            // RDS repeats the ping until the socket is closed, and a late answer must not count for
+            // a later ping. So continue with another port.
             self.slots[slot] = Slot {
                 socket: open(self.args, self.source)?,
                 state: State::Unused,
@@ -239,7 +241,7 @@ impl<'a, W: Write> Pinger<'a, W> {
         Ok(())
     }
 
-    /// Takes all messages of one socket.
+    /// Receives all messages of one socket.
     fn receive(&mut self, slot: usize) -> anyhow::Result<()> {
         loop {
             let received = match self.slots[slot].socket.recv_from(&mut []) {
@@ -249,7 +251,8 @@ impl<'a, W: Write> Pinger<'a, W> {
                 Err(e) => return Err(e).context("cannot receive from an RDS socket"),
             };
             let now = Instant::now();
-            // Only the ping port answers pings; anything else is a stray message to our port.
+            // Only the ping port answers pings; any other message has arrived at this port by
+            // mistake.
             let Some(from) = received.from.filter(|from| from.port() == PING_PORT) else {
                 continue;
             };

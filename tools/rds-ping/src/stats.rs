@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is printed: the line of each ping and the summary.
+//! The output: the line of each ping and the summary.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -37,8 +37,8 @@ impl Stats {
         self.sent > 0 && self.received == self.sent
     }
 
-    /// The last lines of the output. The unit is spelled unlike that of the answers' lines, so
-    /// that scripts which count those by their "usec" do not count these.
+    /// Returns the last lines of the output. Their unit is spelled differently from that of the
+    /// answers' lines, so that scripts which count those by their "usec" do not count these.
     pub(crate) fn summary(&self, destination: IpAddr) -> String {
         let lost = self.sent - self.received;
         let percent = (lost * 100).div_ceil(self.sent.max(1));
@@ -63,7 +63,7 @@ impl Stats {
     }
 }
 
-/// The line of an answer; `from` is the answering address if that is not the destination.
+/// Returns the line of an answer; `from` is the answering address if it is not the destination.
 pub(crate) fn answer(number: u64, rtt: Duration, from: Option<IpAddr>, duplicate: bool) -> String {
     let mut line = format!(" {number:3}: {} usec", rtt.as_micros());
     if let Some(from) = from {
@@ -75,7 +75,7 @@ pub(crate) fn answer(number: u64, rtt: Duration, from: Option<IpAddr>, duplicate
     line
 }
 
-/// The line of a ping that was not sent or not answered.
+/// Returns the line of a ping that was not sent or not answered.
 pub(crate) fn failure(number: u64, why: &str) -> String {
     format!(" {number:3}: ERROR: {why}")
 }

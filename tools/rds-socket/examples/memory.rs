@@ -14,7 +14,7 @@ const TEXT: &[u8] = b"written by the peer\0";
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// The next message, or what there is to know of operations that have ended.
+/// Receives the next message, or notifications of ended operations.
 fn receive(socket: &RdsSocket) -> Result<(Received, Notices)> {
     loop {
         poll(&mut [PollFd::new(socket, PollFd::READABLE)], None)?;
@@ -25,7 +25,7 @@ fn receive(socket: &RdsSocket) -> Result<(Received, Notices)> {
     }
 }
 
-/// Writes to the memory of who asks, until it is killed.
+/// Writes to the memory of each client, until it is killed.
 fn serve(socket: &RdsSocket) -> Result<()> {
     let memory = Memory::new(TEXT.len())?;
     memory.all().write(TEXT);
@@ -47,15 +47,16 @@ fn serve(socket: &RdsSocket) -> Result<()> {
     }
 }
 
-/// Registers memory, and prints what the server has written to it.
+/// Registers memory, and prints the bytes that the server has written to it.
 fn ask(socket: &RdsSocket, server: SocketAddr) -> Result<()> {
     let memory = Memory::new(TEXT.len())?;
-    // C RDS registers memory only with a connection that is up, as it is when a ping was answered.
+    // C RDS registers memory only with an established connection; the answer to a ping shows that
+    // it is.
     socket.send_to(b"", SocketAddr::new(server.ip(), PING_PORT))?;
     receive(socket)?;
     let region = Control::Register(memory.all(), Lifetime::Once);
     socket.send_with(b"", server, region)?;
-    // This message comes after what was written.
+    // This message comes after the written bytes.
     receive(socket)?;
     let mut text = [0; TEXT.len()];
     memory.all().read(&mut text);

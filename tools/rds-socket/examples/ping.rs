@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rds_socket::{is_congested, poll, PollFd, RdsSocket, Received, PING_PORT};
 
-/// Sends a message, whatever it takes.
+/// Sends a message, and waits as long as necessary.
 fn send(socket: &RdsSocket, to: SocketAddr) -> std::io::Result<()> {
     while let Err(error) = socket.send_to(b"", to) {
         let room = match error.kind() {
@@ -21,7 +21,8 @@ fn send(socket: &RdsSocket, to: SocketAddr) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes the next message. `READABLE` may also be news of congestion, with nothing to receive.
+/// Receives the next message. `READABLE` may also mean a change of congestion, with nothing to
+/// receive.
 fn receive(socket: &RdsSocket) -> Result<Received, Box<dyn Error>> {
     loop {
         match socket.recv_from(&mut []) {

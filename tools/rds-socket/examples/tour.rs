@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! What else a socket can do, between two addresses of this machine's RDMA devices: `tour ADDRESS
-//! ADDRESS`.
+//! Further functions of a socket, between two addresses of this machine's RDMA devices: `tour
+//! ADDRESS ADDRESS`.
 //!
-//! Each step checks what comes out of it, as atomic operations and regions without a message need a
-//! kernel and devices that have them.
+//! Each step checks its result, as atomic operations and regions without a message need support by
+//! the kernel and by devices.
 
 use std::error::Error;
 use std::fs::OpenOptions;
@@ -17,7 +17,7 @@ use rds_socket::{
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Two sockets that wait, each connected to the other.
+/// Two blocking sockets, each connected to the other.
 fn connected(addresses: [IpAddr; 2]) -> Result<[RdsSocket; 2]> {
     let [a, b] = addresses.map(|ip| RdsSocket::bound(SocketAddr::new(ip, 0)));
     let (a, b) = (a?, b?);
@@ -32,7 +32,7 @@ fn connected(addresses: [IpAddr; 2]) -> Result<[RdsSocket; 2]> {
     Ok([a, b])
 }
 
-/// A message, with when it came and how long it took.
+/// Sends a message, and shows its arrival time and latency.
 fn times(a: &RdsSocket, b: &RdsSocket) -> Result<()> {
     b.set_receive_timeout(Some(Duration::from_millis(1)))?;
     let error = b.recv_from(&mut []).unwrap_err();
@@ -62,7 +62,7 @@ fn times(a: &RdsSocket, b: &RdsSocket) -> Result<()> {
     Ok(())
 }
 
-/// Does an operation, and waits for its end and for the message that came with it.
+/// Does an operation, and waits for its end and for the message that carried it.
 fn operate(from: &RdsSocket, to: &RdsSocket, control: Control<'_>) -> Result<()> {
     from.send_with(b"!", to.local_addr()?, control)?;
     let (_, notices) = from.recv_with(&mut [])?;
@@ -88,9 +88,9 @@ fn transfer(direction: Direction, region: Cookie, at: u64, local: Area<'_>) -> C
     }
 }
 
-/// Bytes of a file are written behind the first eight of memory that was given away, and read back.
+/// Writes bytes of a file behind the first eight of leaked memory, and reads them back.
 fn transfers(a: &RdsSocket, b: &RdsSocket) -> Result<()> {
-    // Of a file system in memory: of one on a disk not all may be registered.
+    // The file system is one in memory: on a disk, registration may fail for some pages.
     let path = format!("/dev/shm/rds-tour-{}", std::process::id());
     let mut options = OpenOptions::new();
     let file = options
@@ -129,7 +129,7 @@ fn transfers(a: &RdsSocket, b: &RdsSocket) -> Result<()> {
     Ok(())
 }
 
-/// A number behind another one is changed.
+/// Changes a number behind another one.
 fn atomics(a: &RdsSocket, b: &RdsSocket) -> Result<()> {
     let (ours, theirs) = (Memory::new(8)?, Memory::new(16)?);
     let number = theirs.area(8, 8).ok_or("too short")?;
@@ -150,7 +150,7 @@ fn atomics(a: &RdsSocket, b: &RdsSocket) -> Result<()> {
     let compare = 42;
     assert_eq!(change(Atomic::CompareSwap { compare, swap: 7 })?, (42, 7));
     assert_eq!(change(Atomic::CompareSwap { compare, swap: 9 })?, (7, 7));
-    // With masks that say the same, which any device can do.
+    // The masks have the same meaning as no masks, which any device supports.
     let (add, no_carry) = (3, 0);
     assert_eq!(change(Atomic::MaskedFetchAdd { add, no_carry })?, (7, 10));
     let swap_low = |mask| Atomic::MaskedCompareSwap {

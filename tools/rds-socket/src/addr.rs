@@ -29,7 +29,7 @@ impl RawAddr {
 }
 
 impl RawAddr {
-    /// As many as [`Self::len`].
+    /// Returns the [`Self::len`] bytes of the address.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the address is valid for its length, and has no padding.
         unsafe { slice::from_raw_parts(self.as_ptr().cast(), self.len() as usize) }
@@ -77,7 +77,8 @@ impl AddrBuf {
         mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t
     }
 
-    /// The address, of which the kernel wrote `len` bytes; `None` if it wrote no IP address.
+    /// Returns the address, of which the kernel wrote `len` bytes; `None` if it wrote no IP
+    /// address.
     pub(crate) fn get(&self, len: libc::socklen_t) -> Option<SocketAddr> {
         let base: *const libc::sockaddr_storage = &self.0;
         match i32::from(self.0.ss_family) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! Control messages as bytes: each a length, a level, a kind, and data, aligned to the machine's
-//! word.
+//! Control messages as bytes: each has a length, a level, a kind, and data, aligned to the
+//! machine's word.
 
 use std::mem;
 
@@ -9,7 +9,7 @@ use crate::SOL_RDS;
 const ALIGN: usize = mem::size_of::<usize>();
 const HEADER: usize = mem::size_of::<libc::cmsghdr>();
 
-/// A control message of RDS that has these numbers as its data.
+/// Encodes a control message of RDS with these numbers as its data.
 pub(crate) fn encode(kind: i32, data: &[u64]) -> Vec<u8> {
     let len = HEADER + mem::size_of_val(data);
     let mut bytes = Vec::with_capacity(len);
@@ -20,8 +20,8 @@ pub(crate) fn encode(kind: i32, data: &[u64]) -> Vec<u8> {
     bytes
 }
 
-/// The control messages in what the kernel wrote, each with its level and kind. Ends at the first
-/// that is cut.
+/// Iterates over the control messages that the kernel wrote, each with its level and kind. Ends at
+/// the first truncated one.
 pub(crate) fn decode(mut bytes: &[u8]) -> impl Iterator<Item = (i32, i32, &[u8])> {
     std::iter::from_fn(move || {
         let (len, rest) = bytes.split_first_chunk()?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! Errors that say what was tried, what the kernel answered, and what to do about it.
+//! Errors with the attempted action, the answer of the kernel, and a hint for the user.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,8 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of the kernel, `source`, in an attempt to do `what` (a verb phrase).
+    /// Creates an error for `source`, an error of the kernel in an attempt to do `what` (a verb
+    /// phrase).
     pub fn new(what: impl Into<String>, source: io::Error) -> Self {
         Error {
             what: what.into(),
@@ -22,14 +23,14 @@ impl Error {
         }
     }
 
-    /// The same for a message that came with an operation, or registered memory. Says what to do,
-    /// if that is known.
+    /// Does the same for registered memory, or for a message with an operation. Adds a hint for the
+    /// user, if one is known.
     pub fn of_operation(what: impl Into<String>, source: io::Error) -> Self {
         let hint = operation_hint(&source);
         Error::new(what, source).with_hint(hint)
     }
 
-    /// Adds what the user can do, if that is known.
+    /// Adds a hint for the user, if one is known.
     pub fn with_hint(mut self, hint: Option<&'static str>) -> Self {
         self.hint = hint;
         self
@@ -37,19 +38,19 @@ impl Error {
 }
 
 impl Error {
-    /// What the kernel answered.
+    /// Returns the answer of the kernel.
     pub fn io_error(&self) -> &io::Error {
         &self.source
     }
 
-    /// What the user can do, if that is known.
+    /// Returns the hint for the user, if one is known.
     pub fn hint(&self) -> Option<&'static str> {
         self.hint
     }
 }
 
 impl From<Error> for io::Error {
-    /// Of the same kind, with all that [`Error`] says as its text.
+    /// Returns an error of the same kind, with the full text of [`Error`].
     fn from(error: Error) -> Self {
         io::Error::new(error.source.kind(), error)
     }
@@ -67,8 +68,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Whether a send failed because the destination is congested. The socket stays writable: wait for
-/// [`crate::PollFd::UNCONGESTED`] and try again.
+/// Returns `true` if a send failed because the destination is congested. The socket stays writable:
+/// wait for [`crate::PollFd::UNCONGESTED`] and try again.
 pub fn is_congested(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOBUFS)
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! What the kernel tells of its counters, connections, sockets and messages: the `RDS_INFO_*`
-//! options.
+//! The kernel's tables of counters, connections, sockets and messages: the `RDS_INFO_*` options.
 //!
-//! A record may be longer than the one known here, as newer kernels append to them, or shorter, as
-//! older ones had less: what is missing reads as zero, or as `None` where zero would say something.
-//! With the feature `serde` records can be serialized.
+//! A record may be longer than the one known here, as newer kernels append fields. It may be
+//! shorter, as older kernels had fewer fields. A missing field reads as zero, or as `None` where
+//! zero would have a meaning. With the feature `serde` records can be serialized.
 
 mod oracle;
 mod record;
@@ -23,17 +22,17 @@ pub(crate) use table::{read_table, Answer};
 
 use crate::{Error, RdsSocket};
 
-/// How long addresses are in a table.
+/// The length of addresses in a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
     /// 4 bytes
     #[default]
     V4,
-    /// 16 bytes. An IPv4 address is a mapped one, and decoded as what it stands for.
+    /// 16 bytes. An IPv4 address is a mapped one, and is decoded as IPv4.
     V6,
 }
 
-/// A table of the kernel's, of records `R`.
+/// A table of the kernel, with records `R`.
 #[derive(Debug)]
 pub struct Kind<R> {
     v4: i32,
@@ -47,7 +46,7 @@ impl<R> Kind<R> {
         Kind { v4, v6, record }
     }
 
-    /// The number of the socket option, for [`RdsSocket::table`].
+    /// Returns the number of the socket option, for [`RdsSocket::table`].
     pub const fn number(&self, family: Family) -> i32 {
         match family {
             Family::V4 => self.v4,
@@ -57,7 +56,7 @@ impl<R> Kind<R> {
 }
 
 impl<R: Record> Kind<R> {
-    /// The records as they are now; `None` if the kernel has no such table. The socket need not be
+    /// Reads the present records; `None` if the kernel has no such table. The socket need not be
     /// bound.
     pub fn read(&self, socket: &RdsSocket, family: Family) -> Result<Option<Vec<R>>, Error> {
         let number = self.number(family);
@@ -72,13 +71,13 @@ impl<R: Record> Kind<R> {
     }
 }
 
-/// The counters of the whole machine. One table for both families.
+/// The counters of the whole machine. There is one table for both families.
 pub const COUNTERS: Kind<Counter> = Kind::new(10000, 10000);
 
 /// Connections to peers, of any transport.
 pub const CONNECTIONS: Kind<Connection> = Kind::new(10001, 10011);
 
-/// Messages that are to be sent.
+/// Messages that wait to be sent.
 pub const SEND_MESSAGES: Kind<Message> = Kind::new(10003, 10012);
 
 /// Messages that were sent and are not acknowledged.
@@ -87,7 +86,7 @@ pub const RETRANS_MESSAGES: Kind<Message> = Kind::new(10004, 10013);
 /// Messages that wait to be read.
 pub const RECV_MESSAGES: Kind<Message> = Kind::new(10005, 10014);
 
-/// Sockets that are bound.
+/// Bound sockets.
 pub const SOCKETS: Kind<Socket> = Kind::new(10006, 10015);
 
 /// Connections of the TCP transport.

@@ -32,8 +32,8 @@ pub const SOL_RDS: i32 = 276;
 /// Largest payload of one message, in bytes.
 pub const MAX_MESSAGE: usize = 1 << 20;
 
-/// The most that one RDMA operation moves, in bytes.
+/// Largest number of bytes that one RDMA operation moves.
 pub const MAX_TRANSFER: usize = 1 << 20;
 
-/// The kernel answers a message to this port with an empty message from this port.
+/// Port of pings: the kernel answers a message to it with an empty message from it.
 pub const PING_PORT: u16 = 0;

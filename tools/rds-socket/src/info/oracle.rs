@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! What only Oracle's kernels tell: more of each queue pair, and the paths of connections.
+//! Records that only Oracle's kernels have: more of each queue pair, and the paths of connections.
 
 use std::net::IpAddr;
 
 use super::record::{ConnectionFlags, Decode, Fields};
 
-/// What `struct rds_info_rdma_connection` has on Oracle's kernels beyond that of Linux.
+/// The fields of `struct rds_info_rdma_connection` on Oracle's kernels that Linux does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Details {
     /// Bytes of a fragment.
     pub frag: u32,
-    /// Receives that are posted and the peer is not told of.
+    /// Posted receives that are not yet advertised to the peer.
     pub flow_ctl_post_credit: u16,
-    /// Receives of the peer's that may be used.
+    /// Receives of the peer that may be used.
     pub flow_ctl_send_credit: u16,
     /// The number of the queue pair.
     pub qp_num: i32,
-    /// Buffers for receives that were taken.
+    /// Allocated buffers for receives.
     pub recv_alloc_ctr: u32,
-    /// Buffers for receives that were given back.
+    /// Freed buffers for receives.
     pub recv_free_ctr: u32,
     /// The number of the peer's queue pair.
     pub dst_qp_num: i32,
-    /// Buffers for sends that were taken.
+    /// Allocated buffers for sends.
     pub send_alloc_ctr: u32,
-    /// Buffers for sends that were given back.
+    /// Freed buffers for sends.
     pub send_free_ctr: u32,
     /// Bytes that were sent.
     pub send_bytes: u64,
@@ -35,13 +35,13 @@ pub struct Details {
     pub r_read_bytes: u64,
     /// Bytes that were written to memory of the peer.
     pub r_write_bytes: u64,
-    /// When the send queue was last looked at, in milliseconds.
+    /// Time of the last poll of the send queue, in milliseconds.
     pub tx_poll_ts: u64,
-    /// When the receive queue was last looked at, in milliseconds.
+    /// Time of the last poll of the receive queue, in milliseconds.
     pub rx_poll_ts: u64,
-    /// How often the send queue was looked at.
+    /// Number of polls of the send queue.
     pub tx_poll_cnt: u64,
-    /// How often the receive queue was looked at.
+    /// Number of polls of the receive queue.
     pub rx_poll_cnt: u64,
     /// The completion vector of the send queue.
     pub scq_vector: i32,
@@ -50,7 +50,7 @@ pub struct Details {
 }
 
 impl Details {
-    /// `None`: the record ends before.
+    /// Returns `None` if the record ends before these fields.
     pub(super) fn decode(fields: &mut Fields<'_>) -> Option<Self> {
         if fields.left() == 0 {
             return None;
@@ -98,17 +98,17 @@ pub type Time = i64;
 pub struct Path {
     /// Its number.
     pub index: u32,
-    /// When it was last connected.
+    /// Time of the last successful connect.
     pub connected: Time,
-    /// When that was last tried.
+    /// Time of the last attempt to connect.
     pub attempted: Time,
-    /// When it was last lost.
+    /// Time at which the path was last lost.
     pub reset: Time,
-    /// How often it was tried since.
+    /// Number of attempts since then.
     pub attempts: u32,
     /// Its state.
     pub flags: ConnectionFlags,
-    /// Why it was reset, as the kernel numbers it.
+    /// The reason of the reset, as a number of the kernel.
     pub reason: u32,
 }
 
@@ -127,7 +127,7 @@ impl Path {
         }
     }
 
-    /// For how many seconds it was down before it was made again.
+    /// Returns the seconds for which the path was down before it was connected again.
     pub fn down(&self) -> Option<Time> {
         let up = self.flags.is_connected() && self.reset != 0;
         up.then(|| self.connected.saturating_sub(self.reset))
@@ -141,13 +141,13 @@ impl Path {
 pub struct Paths {
     /// The address of this machine.
     pub local: IpAddr,
-    /// The address of the other one.
+    /// The address of the peer.
     pub peer: IpAddr,
     /// `infiniband` or `tcp`.
     pub transport: String,
     /// The type of service.
     pub tos: u8,
-    /// One, or several of a transport that has them.
+    /// One path, or several for a transport that has them.
     pub paths: Vec<Path>,
 }
 
@@ -155,7 +155,7 @@ impl Decode for Paths {
     fn decode(fields: &mut Fields<'_>) -> Self {
         let (local, peer) = (fields.long_address(), fields.long_address());
         let (transport, tos) = (fields.text::<16>(), fields.u8());
-        // Where the connection has but one, none is counted.
+        // A connection with a single path has a count of 0.
         let count = usize::from(fields.u8().max(1)).min(fields.left() / PATH);
         Paths {
             local,
@@ -194,7 +194,7 @@ mod tests {
         bytes.extend(b"infiniband\0\0\0\0\0\0");
         bytes.extend([4, count]);
         bytes.extend(paths.concat());
-        // Room for eight.
+        // Room for eight paths.
         bytes.resize(50 + 8 * PATH, 0);
         bytes
     }
@@ -224,7 +224,7 @@ mod tests {
         );
         let down: Vec<_> = found[1].paths.iter().map(Path::down).collect();
         assert_eq!(down, [Some(10), None]);
-        // The kernel has counted more than there are.
+        // The kernel's count is larger than the number of paths.
         let short = record(255, &[])[..50 + 3 * PATH].to_vec();
         assert_eq!(read(&[short])[0].paths.len(), 3);
     }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::oracle::Details;
 use super::{Family, Table};
 
-/// How a record is made of its fields.
+/// Decodes a record from its fields.
 pub trait Decode: Sized {
     /// Takes the fields in the order in which the kernel has them.
     fn decode(fields: &mut Fields<'_>) -> Self;
@@ -19,7 +19,7 @@ pub trait Record: Decode {}
 
 impl<T: Decode> Record for T {}
 
-/// The records of a table; `None` if it is not made of whole records.
+/// Decodes the records of a table; `None` if it does not consist of whole records.
 pub fn decode<R: Record>(table: &Table, family: Family) -> Option<Vec<R>> {
     if table.data.is_empty() {
         return Some(Vec::new());
@@ -39,7 +39,7 @@ pub fn decode<R: Record>(table: &Table, family: Family) -> Option<Vec<R>> {
     Some(decoded.collect())
 }
 
-/// What is not yet taken of a record.
+/// The rest of a record that is not yet decoded.
 pub struct Fields<'a> {
     record: &'a [u8],
     offset: usize,
@@ -47,8 +47,8 @@ pub struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// The next `N` bytes; `None` beyond the end of the record. Of a field that is cut, what is
-    /// there.
+    /// Takes the next `N` bytes; `None` beyond the end of the record. For a truncated field it
+    /// returns the existing bytes.
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let rest = self.record.get(self.offset..).unwrap_or_default();
         let there = rest.get(..N).unwrap_or(rest);
@@ -58,7 +58,7 @@ impl Fields<'_> {
         (!there.is_empty()).then_some(bytes)
     }
 
-    /// How many bytes are left.
+    /// Returns the number of bytes left.
     pub(super) fn left(&self) -> usize {
         self.record.len().saturating_sub(self.offset)
     }
@@ -99,7 +99,7 @@ impl Fields<'_> {
         u16::from_be_bytes(self.bytes())
     }
 
-    /// An address of the table's family. A mapped one is what it stands for.
+    /// Takes an address of the table's family. A mapped one becomes an IPv4 address.
     fn address(&mut self) -> IpAddr {
         match self.family {
             Family::V4 => Ipv4Addr::from(self.bytes::<4>()).into(),
@@ -107,7 +107,7 @@ impl Fields<'_> {
         }
     }
 
-    /// An address that is as long as those of IPv6 in any table.
+    /// Takes an address that has the length of IPv6 in any table.
     pub(super) fn long_address(&mut self) -> IpAddr {
         Ipv6Addr::from(self.bytes::<16>()).to_canonical()
     }
@@ -116,14 +116,14 @@ impl Fields<'_> {
         self.bytes::<16>().into()
     }
 
-    /// Text up to the first zero.
+    /// Takes text up to the first zero.
     pub(super) fn text<const N: usize>(&mut self) -> String {
         let bytes = self.bytes::<N>();
         let text = bytes.split(|&b| b == 0).next().unwrap_or_default();
         String::from_utf8_lossy(text).into_owned()
     }
 
-    /// To a multiple of `n` bytes, where the compiler has left a gap.
+    /// Skips to a multiple of `n` bytes, where the compiler has left a gap.
     pub(super) fn align(&mut self, n: usize) {
         self.offset = self.offset.next_multiple_of(n);
     }
@@ -133,9 +133,9 @@ impl Fields<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Counter {
-    /// As the kernel names it.
+    /// The kernel's name of the counter.
     pub name: String,
-    /// What it has counted.
+    /// Its value.
     pub value: u64,
 }
 
@@ -153,11 +153,12 @@ impl Decode for Counter {
 pub struct ConnectionFlags(pub(super) u8);
 
 impl ConnectionFlags {
-    /// The connection has given up its queue pair, as there was nothing to send: a bit of `rds_rust` alone.
+    /// Bit of a connection that has released its queue pair, because there was nothing to send.
+    /// Only `rds_rust` sets it.
     #[cfg(feature = "serde")]
     const RESTING: u8 = 0x80;
 
-    /// Bit, letter in a table, word in JSON. No kernel of Linux sets the last; Oracle's does.
+    /// Bit, letter in a table, word in JSON. Only Oracle's kernels set the last one.
     const ALL: [(u8, char, &'static str); 4] = [
         (1, 's', "sending"),
         (2, 'c', "connecting"),
@@ -165,22 +166,22 @@ impl ConnectionFlags {
         (8, 'E', "error"),
     ];
 
-    /// With the bits that the kernel has set (`RDS_INFO_CONNECTION_FLAG_*`).
+    /// Creates a state from the bits that the kernel has set (`RDS_INFO_CONNECTION_FLAG_*`).
     pub const fn from_bits(bits: u8) -> Self {
         ConnectionFlags(bits)
     }
 
-    /// The bits.
+    /// Returns the bits.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether messages can go.
+    /// Returns `true` if the connection is established.
     pub fn is_connected(self) -> bool {
         self.0 & 4 != 0
     }
 
-    /// A letter for each that is set.
+    /// Returns a letter for each bit that is set.
     pub fn letters(self) -> String {
         let letter = |(bit, letter, _)| if self.0 & bit != 0 { letter } else { '-' };
         Self::ALL.into_iter().map(letter).collect()
@@ -202,15 +203,16 @@ impl serde::Serialize for ConnectionFlags {
 pub struct Connection {
     /// The address of this machine.
     pub local: IpAddr,
-    /// The address of the other one.
+    /// The address of the peer.
     pub peer: IpAddr,
     /// `infiniband`, `tcp` or `loop`.
     pub transport: String,
-    /// `None`: the kernel does not tell. Linux does not in the table of IPv6.
+    /// The type of service. `None`: the kernel does not report it. Linux does not in the table of
+    /// IPv6.
     pub tos: Option<u8>,
-    /// The number that the next message sent gets.
+    /// The sequence number of the next message to send.
     pub next_tx: u64,
-    /// The number that the next message received should have.
+    /// The expected sequence number of the next received message.
     pub next_rx: u64,
     /// Its state.
     pub flags: ConnectionFlags,
@@ -237,19 +239,19 @@ impl Decode for Connection {
 pub struct Message {
     /// The address of this machine.
     pub local: IpAddr,
-    /// The port here.
+    /// The port of this machine.
     pub local_port: u16,
-    /// The address of the other one.
+    /// The address of the peer.
     pub peer: IpAddr,
-    /// The port there.
+    /// The port of the peer.
     pub peer_port: u16,
     /// The type of service.
     pub tos: u8,
-    /// Its number among those of its connection.
+    /// Its sequence number.
     pub seq: u64,
     /// Bytes of the payload.
     pub bytes: u32,
-    /// 1: the peer shall confirm it. 2: at once.
+    /// 1: the peer shall acknowledge it. 2: at once.
     pub flags: u8,
 }
 
@@ -277,15 +279,15 @@ pub struct Socket {
     pub bound: IpAddr,
     /// Its own port.
     pub bound_port: u16,
-    /// The peer that it is connected to; unspecified if it is not.
+    /// The address that it is connected to; unspecified if it is not connected.
     pub connected: IpAddr,
-    /// The port there.
+    /// The port that it is connected to.
     pub connected_port: u16,
     /// The limit of bytes that are sent and not acknowledged.
     pub sndbuf: u32,
     /// The limit of bytes that wait to be read.
     pub rcvbuf: u32,
-    /// That of the link in `/proc/PID/fd`.
+    /// The inode of the link in `/proc/PID/fd`.
     pub inode: u64,
 }
 
@@ -310,23 +312,23 @@ impl Decode for Socket {
 pub struct TcpConnection {
     /// The address of this machine.
     pub local: IpAddr,
-    /// The port here.
+    /// The port of this machine.
     pub local_port: u16,
-    /// The address of the other one.
+    /// The address of the peer.
     pub peer: IpAddr,
-    /// The port there.
+    /// The port of the peer.
     pub peer_port: u16,
     /// Bytes of a header that are still to come.
     pub header_remaining: u64,
     /// Bytes of data that are still to come.
     pub data_remaining: u64,
-    /// The number of TCP that is sent next.
+    /// The next TCP sequence number to send.
     pub sent_next: u32,
-    /// That up to which an acknowledgement is expected.
+    /// The TCP sequence number up to which an acknowledgement is expected.
     pub expected_una: u32,
-    /// That up to which there was one.
+    /// The TCP sequence number up to which one was received.
     pub seen_una: u32,
-    /// `None`: the kernel does not tell.
+    /// The type of service. `None`: the kernel does not report it.
     pub tos: Option<u8>,
 }
 
@@ -347,17 +349,17 @@ impl Decode for TcpConnection {
     }
 }
 
-/// A queue pair, with what its device allows.
+/// A queue pair, with the limits of its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct IbConnection {
     /// The address of this machine.
     pub local: IpAddr,
-    /// The address of the other one.
+    /// The address of the peer.
     pub peer: IpAddr,
-    /// That of the port here; zeros while it is down.
+    /// The GID of the local port; zeros while the connection is down.
     pub local_gid: Ipv6Addr,
-    /// That of the port there; zeros while it is down.
+    /// The GID of the peer's port; zeros while the connection is down.
     pub peer_gid: Ipv6Addr,
     /// The type of service.
     pub tos: u8,
@@ -367,15 +369,15 @@ pub struct IbConnection {
     pub send_wr: u32,
     /// Work requests that the receive queue has room for.
     pub recv_wr: u32,
-    /// Pieces of memory that one of them may have.
+    /// Largest number of scatter/gather entries of a send work request.
     pub send_sge: u32,
-    /// The most memory regions that there may be.
+    /// Largest number of memory regions.
     pub rdma_mr_max: u32,
-    /// The most pages that one may have.
+    /// Largest number of pages of a memory region.
     pub rdma_mr_size: u32,
     /// KiB in the caches of its buffers.
     pub cache_allocs: u32,
-    /// `None`: the kernel does not tell, as Linux does not.
+    /// Further fields. `None`: the kernel does not report them, as Linux does not.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub details: Option<Details>,
 }
@@ -397,7 +399,7 @@ impl Decode for IbConnection {
             cache_allocs: 0,
             details: None,
         };
-        // The one record that is not packed.
+        // This is the only record that is not packed.
         fields.align(4);
         IbConnection {
             cache_allocs: fields.u32(),

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //! A table as the kernel writes it.
 //!
-//! The kernel takes a snapshot in one call, or says how much room it needs. A table may have grown
-//! when the room is there, so each try has some to spare, and there are not endlessly many.
+//! The kernel takes a snapshot in one call, or returns the necessary size. The table may have grown
+//! by the next call. So each try has some spare room, and the number of tries is limited.
 
 use std::io;
 
-/// Room to spare beyond what the kernel asked for: a quarter, and at least this.
+/// Spare room beyond the size that the kernel returned: a quarter, and at least this.
 const SPARE: usize = 4096;
 
-/// No table of a kernel is as large; a kernel that asks for more is not believed.
+/// Upper limit for the size of a table. A larger size of the kernel is an error.
 const LARGEST: usize = 256 << 20;
 
-/// A table that grows faster than it can be read that often is given up.
+/// Number of tries, after which a fast growing table is given up.
 const TRIES: usize = 32;
 
-/// A snapshot of a table: equal records, one after the other, without padding.
+/// A snapshot of a table: records of equal size, one after the other, without padding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// The records. A kernel that is newer than this program may have longer ones.
@@ -24,10 +24,10 @@ pub struct Table {
     pub each: usize,
 }
 
-/// What one call of the kernel says.
+/// The answer of the kernel to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It has written `len` bytes of records of `each` bytes.
+    /// The kernel has written `len` bytes of records of `each` bytes.
     Written { len: usize, each: usize },
     /// The table has `needed` bytes.
     TooShort { needed: usize },
@@ -37,8 +37,8 @@ pub(crate) enum Answer {
 ///
 /// # Errors
 ///
-/// Those of `ask`. `EAGAIN`: the table grew all the time. `EFBIG`: it is absurdly large. `EBADMSG`:
-/// the answer makes no sense.
+/// Those of `ask`. `EAGAIN`: the table kept growing. `EFBIG`: it is too large. `EBADMSG`: the
+/// answer makes no sense.
 pub(crate) fn read_table(
     mut ask: impl FnMut(&mut [u8]) -> io::Result<Answer>,
 ) -> io::Result<Table> {
@@ -58,7 +58,7 @@ pub(crate) fn read_table(
                     return Err(errno(libc::EFBIG));
                 }
                 let size = needed.saturating_add((needed / 4).max(SPARE));
-                // Nothing of the last try is of use.
+                // The content of the last try is useless.
                 data = vec![0; size.max(data.len())];
             }
         }
@@ -70,7 +70,7 @@ pub(crate) fn read_table(
 mod tests {
     use super::*;
 
-    /// A table of `len` bytes before the first call, which grows by `growth` with each.
+    /// Reads a table of `len` bytes before the first call, which grows by `growth` with each.
     fn read_growing(mut len: usize, growth: usize) -> (io::Result<Table>, usize) {
         let mut calls = 0;
         let table = read_table(|room| {

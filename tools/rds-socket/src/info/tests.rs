@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! Records as a kernel writes them, and as no kernel should.
+//! Records as a kernel writes them, and malformed records.
 
 use proptest::prelude::*;
 
@@ -63,7 +63,7 @@ fn connections() {
         serde_json::to_value(wanted.flags).unwrap(),
         serde_json::json!(["sending", "connected"])
     );
-    // One that rests looks like any that is up, but in JSON.
+    // A connection that has released its queue pair looks like an established one, except in JSON.
     let resting = ConnectionFlags(0x84);
     assert_eq!(resting.letters(), "--C-");
     assert_eq!(
@@ -84,7 +84,7 @@ fn connections_of_both_families() {
     assert_eq!(found.local, "10.0.0.1".parse::<IpAddr>().unwrap());
     assert_eq!(found.peer, "fd00::2".parse::<IpAddr>().unwrap());
     assert_eq!((found.tos, found.flags), (None, ConnectionFlags(2)));
-    // Oracle's kernel has it.
+    // Oracle's kernel has this field.
     record.push(9);
     assert_eq!(one::<Connection>(&record, Family::V6).tos, Some(9));
 }
@@ -200,7 +200,7 @@ fn ib_connections_of_oracle() {
 
     let wide = [&[0; 24], &long[..], &[0; 4], &rest, &vectors].concat();
     assert_eq!(one::<IbConnection>(&wide, Family::V6).details, Some(more));
-    // An older one.
+    // A record of an older kernel.
     let old = one::<IbConnection>(&short[..80], Family::V4)
         .details
         .unwrap();
@@ -235,7 +235,7 @@ fn a_cut_table_is_none() {
     );
 }
 
-/// Any bytes as each kind of record.
+/// Decodes any bytes as each kind of record.
 fn decode_all(table: &Table, family: Family) -> [Option<usize>; 7] {
     fn count<R: Record + serde::Serialize>(table: &Table, family: Family) -> Option<usize> {
         let records = decode::<R>(table, family)?;
