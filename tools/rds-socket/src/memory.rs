@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! Memory that devices and peers may use while the program has it.
+//! Memory that devices and peers may access while the program has it.
 
 use std::io;
 use std::marker::PhantomData;
@@ -10,9 +10,9 @@ use crate::Error;
 
 /// Pages of this program.
 ///
-/// There is never a reference to them, since a device may write to what is registered: bytes are
-/// copied in and out. Nor are they ever another object's: if this ends while a device still uses
-/// them, the kernel keeps them until it does not.
+/// There is never a reference to them, because a device may write to registered memory: bytes are
+/// copied in and out. No other object gets the pages too early: if this is dropped while a device
+/// still uses them, the kernel keeps them until the device has finished.
 #[derive(Debug)]
 pub struct Memory {
     start: NonNull<u8>,
@@ -23,17 +23,17 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// `len` bytes from the first of a page on, zero at first.
+    /// Allocates `len` bytes from the start of a page on, initially zero.
     pub fn new(len: usize) -> Result<Self, Error> {
         Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
             .map_err(|e| Error::new(format!("get {len} bytes of memory"), e))
     }
 
-    /// `len` bytes of a file from `offset` on, which is a multiple of the page size: memory that is
-    /// shared with other processes, or huge pages (`memfd_create()`, tmpfs, hugetlbfs). What a peer
-    /// writes is in the file.
+    /// Maps `len` bytes of a file from `offset` on, a multiple of the page size. The file may be
+    /// memory that is shared with other processes, or huge pages (`memfd_create()`, tmpfs,
+    /// hugetlbfs). Bytes that a peer writes are in the file.
     ///
-    /// A program that gets at bytes behind the end of the file, as it may be cut later, ends with
+    /// The file may be truncated later. A program that accesses bytes behind its end is killed by
     /// SIGBUS.
     pub fn of_file(file: &impl AsFd, offset: u64, len: usize) -> Result<Self, Error> {
         let fd = file.as_fd().as_raw_fd();
@@ -56,17 +56,17 @@ impl Memory {
         Ok(Memory { start, len })
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none, which the kernel does not allow.
+    /// Returns `true` if there are no bytes, which the kernel does not allow.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All of it.
+    /// Returns an area of all bytes.
     pub fn all(&self) -> Area<'_> {
         Area {
             start: self.start,
@@ -75,7 +75,7 @@ impl Memory {
         }
     }
 
-    /// `len` bytes from `at` on; `None` if they are not all there.
+    /// Returns `len` bytes from `at` on; `None` if they exceed the memory.
     pub fn area(&self, at: usize, len: usize) -> Option<Area<'_>> {
         self.all().part(at, len)
     }
@@ -88,8 +88,8 @@ impl Drop for Memory {
     }
 }
 
-/// Some bytes that devices and peers may use: of [`Memory`], or of what a program has given away
-/// for that.
+/// Some bytes that devices and peers may access: a part of [`Memory`], or memory that a program has
+/// leaked for that purpose.
 // INVARIANT: for `'a` `len` bytes from `start` on are valid for reads and writes, and nothing has a
 // reference to them.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +100,8 @@ pub struct Area<'a> {
 }
 
 impl Area<'static> {
-    /// Memory that the program never gets back: a peer may write to it as long as the program runs.
+    /// Creates an area of memory that the program never frees: a peer may write to it as long as
+    /// the program runs.
     ///
     /// ```
     /// let buffer = Box::leak(vec![0u8; 4096].into_boxed_slice());
@@ -117,31 +118,32 @@ impl Area<'static> {
 }
 
 impl<'a> Area<'a> {
-    /// Memory of the program's own, such as of an allocator for huge pages, or of another library.
+    /// Creates an area of the program's own memory, such as that of an allocator for huge pages, or
+    /// of another library.
     ///
     /// # Safety
     ///
-    /// All of `'a` the `len` bytes from `start` on are valid for reads and writes, and nothing else
-    /// reads or writes them or has a reference to them. So are they, even after `'a`, until no
-    /// device uses them: a region of them is freed with
-    /// [`RdsSocket::invalidate`](crate::RdsSocket::invalidate), or has ended otherwise, and the end
-    /// of each operation that they are the local memory of is known.
+    /// For all of `'a` the `len` bytes from `start` on are valid for reads and writes, and nothing
+    /// else reads or writes them or has a reference to them. This also holds after `'a`, until no
+    /// device uses them. That is the case when a region of them is freed with
+    /// [`RdsSocket::invalidate`](crate::RdsSocket::invalidate), or has ended otherwise. The end of
+    /// each operation with them as its local memory must also be known.
     pub unsafe fn from_raw_parts(start: NonNull<u8>, len: usize) -> Self {
         let memory = PhantomData;
         Area { start, len, memory }
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// `len` bytes from `at` on; `None` if they are not all there.
+    /// Returns `len` bytes from `at` on; `None` if they exceed the area.
     pub fn part(&self, at: usize, len: usize) -> Option<Area<'a>> {
         if at.checked_add(len)? > self.len {
             return None;
@@ -155,7 +157,7 @@ impl<'a> Area<'a> {
         })
     }
 
-    /// Copies as much as both have into `out`.
+    /// Copies bytes to `out`, as many as the shorter one has.
     pub fn read(&self, out: &mut [u8]) {
         let len = self.len.min(out.len());
         // SAFETY: by the invariant all bytes are there, and they are not part of any Rust object.
@@ -163,21 +165,21 @@ impl<'a> Area<'a> {
         unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), out.as_mut_ptr(), len) };
     }
 
-    /// Copies as much as both have from `bytes`.
+    /// Copies bytes from `bytes`, as many as the shorter one has.
     pub fn write(&self, bytes: &[u8]) {
         let len = self.len.min(bytes.len());
         // SAFETY: as above; nothing has a reference to the pages, so they may change.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr(), len) };
     }
 
-    /// The number in the first eight bytes.
+    /// Returns the number in the first eight bytes.
     pub fn number(&self) -> u64 {
         let mut bytes = [0; 8];
         self.read(&mut bytes);
         u64::from_ne_bytes(bytes)
     }
 
-    /// As the kernel wants it told.
+    /// Returns the address in the kernel's form.
     pub(crate) fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }

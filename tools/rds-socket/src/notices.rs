@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! What the kernel tells a program beside a message, or without one.
+//! Information that a receive call returns with a message, or without one.
 
 use std::fmt;
 use std::io;
@@ -20,19 +20,19 @@ const MICROSECONDS: [i32; 2] = [29, 63];
 /// Time stamps of seconds and nanoseconds, `SO_TIMESTAMPNS` and `SO_TIMESTAMPNS_NEW`.
 const NANOSECONDS: [i32; 2] = [35, 64];
 
-/// The most spans that the kernel tells of one message.
+/// Largest number of spans that the kernel reports for one message.
 const SPANS: usize = 3;
 
-/// How an operation ended.
+/// The status of an ended operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It is done.
+    /// It was successful.
     Success,
     /// The peer's device refused it.
     RemoteError,
-    /// The program took it back.
+    /// The program canceled it.
     Canceled,
-    /// The connection ended before it was known to be done.
+    /// The connection was lost before the operation was known to be complete.
     Dropped,
     /// It failed for another reason.
     OtherError,
@@ -73,47 +73,47 @@ impl fmt::Display for Status {
 /// The end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// What the operation was given.
+    /// The token that the program gave to the operation.
     pub token: u64,
-    /// How it ended.
+    /// Its status.
     pub status: Status,
 }
 
-/// A part of the way of a message to its reader.
+/// A part of the latency of a message, until it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
-    /// From the first frame until there is memory for the message.
+    /// From the first frame until memory for the message is allocated.
     Start,
-    /// From there until the message is at its socket.
+    /// From then until the message is at its socket.
     Reassembly,
-    /// From there until it is read.
+    /// From then until it is read.
     Delivery,
 }
 
 impl Span {
     pub(crate) const ALL: [Self; SPANS] = [Span::Start, Span::Reassembly, Span::Delivery];
 
-    /// As the kernel numbers it.
+    /// Returns the kernel's number of the span.
     pub(crate) fn number(self) -> u8 {
         self as u8
     }
 }
 
-/// What came beyond a message, or without one.
+/// Information beside a message, or without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Notices {
     /// The sender's region.
     pub region: Option<Cookie>,
-    /// When the message was queued at the socket, with
+    /// The time at which the message was queued at the socket, with
     /// [`RdsSocket::set_timestamps`](crate::RdsSocket::set_timestamps).
     pub queued_at: Option<SystemTime>,
-    /// How long the message took, with
+    /// The latency of the message, with
     /// [`RdsSocket::set_latency_trace`](crate::RdsSocket::set_latency_trace).
     pub latency: Vec<(Span, Duration)>,
     /// Operations that have ended. They come without a message.
     pub ended: Vec<Ended>,
-    /// Ports that may have room again. It comes without a message.
+    /// Ports that may have room again. They come without a message.
     pub uncongested: Ports,
 }
 
@@ -122,18 +122,18 @@ pub struct Notices {
 pub struct Ports(u64);
 
 impl Ports {
-    /// Whether `port` is one of them.
+    /// Returns `true` if `port` is one of them.
     pub fn contain(self, port: u16) -> bool {
         self.0 & 1 << (port % 64) != 0
     }
 }
 
 impl Notices {
-    /// From what the kernel wrote.
+    /// Parses the control messages that the kernel wrote.
     ///
     /// # Errors
     ///
-    /// `EBADMSG`: what it wrote is too short.
+    /// `EBADMSG`: a control message is too short.
     pub(crate) fn parse(bytes: &[u8]) -> io::Result<Self> {
         let short = || io::Error::from_raw_os_error(libc::EBADMSG);
         let mut notices = Notices::default();
@@ -173,8 +173,8 @@ impl Notices {
     }
 }
 
-/// Seconds since 1970, and a part of a second in units of so many nanoseconds, as long as each
-/// other.
+/// Converts seconds since 1970, and a part of a second in units of `unit` nanoseconds. Both numbers
+/// have the same size.
 fn time(data: &[u8], unit: u32) -> Option<SystemTime> {
     let number = |bytes: &[u8]| match bytes.len() {
         4 => Some(i64::from(i32::from_ne_bytes(bytes.try_into().ok()?))),
@@ -187,7 +187,7 @@ fn time(data: &[u8], unit: u32) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(since)
 }
 
-/// `struct rds_cmsg_rx_trace`: how many, which, and nanoseconds.
+/// Parses `struct rds_cmsg_rx_trace`: the number of spans, their kinds, and nanoseconds.
 fn spans(data: &[u8]) -> Option<Vec<(Span, Duration)>> {
     let (&count, rest) = data.split_first()?;
     let (which, rest) = rest.split_at_checked(SPANS)?;
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use crate::control::encode;
 
-    /// A control message of another level.
+    /// Encodes a control message of another level.
     fn of_level(level: i32, kind: i32, data: &[u64]) -> Vec<u8> {
         let mut bytes = encode(kind, data);
         let at = size_of::<usize>();
@@ -230,7 +230,7 @@ mod tests {
         for data in [&[][..], &[u64::MAX, 0], &[0, u64::MAX], &[1, 2, 3]] {
             assert!(read(29, data).is_err(), "{data:?}");
         }
-        // Other levels have other meanings of a number.
+        // On other levels the number has another meaning.
         let other = of_level(libc::SOL_SOCKET, RDS_CMSG_RDMA_DEST, &[8]);
         assert_eq!(Notices::parse(&other).unwrap(), Notices::default());
     }
@@ -244,7 +244,7 @@ mod tests {
         let found = read(&[head, 10, 20, 30]).unwrap();
         let [ten, twenty] = [10, 20].map(Duration::from_nanos);
         assert_eq!(found, [(Span::Reassembly, ten), (Span::Delivery, twenty)]);
-        // A span that is not known, and more of them than there is room for.
+        // An unknown span, and a count that is larger than the room.
         let head = u64::from_ne_bytes([9, 7, 0, 1, 0, 0, 0, 0]);
         assert_eq!(read(&[head, 10, 20, 30]).unwrap().len(), 2);
         assert!(read(&[]).is_err());

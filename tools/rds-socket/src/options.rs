@@ -25,7 +25,7 @@ const RDS_TRANS_NONE: i32 = -1;
 // SIOCPROTOPRIVATE
 const SIOCRDSSETTOS: libc::c_ulong = 0x89e0;
 
-/// What carries the messages of a bound socket.
+/// The transport that carries the messages of a bound socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// RDMA: InfiniBand, RoCE or iWARP.
@@ -61,8 +61,8 @@ impl From<Transport> for i32 {
 }
 
 impl RdsSocket {
-    /// Sets the type of service, which selects a connection of its own to each peer. Once only,
-    /// after bind and before the first message.
+    /// Sets the type of service, which selects a separate connection to each peer. It can be set
+    /// only once, after bind and before the first message.
     pub fn set_tos(&self, tos: u8) -> Result<(), Error> {
         self.ioctl_tos(tos).map_err(|e| {
             let hint = tos_hint(e.raw_os_error());
@@ -71,8 +71,8 @@ impl RdsSocket {
     }
 
     fn ioctl_tos(&self, tos: u8) -> io::Result<()> {
-        // The number means other things to other sockets, some of which write to where they are
-        // pointed to.
+        // Sockets of other families give the number another meaning, and some of them write to the
+        // pointer.
         if self.option(libc::SOL_SOCKET, libc::SO_DOMAIN)? != AF_RDS {
             return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
         }
@@ -81,8 +81,8 @@ impl RdsSocket {
         check(ret).map(drop)
     }
 
-    /// Whether calls that cannot do their work at once fail with `EAGAIN`, or a send with
-    /// `ENOBUFS`, as they do at first, or wait.
+    /// Selects non-blocking calls, which is the default, or blocking ones. A non-blocking call that
+    /// would have to wait fails with `EAGAIN`, or a send with `ENOBUFS`.
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<(), Error> {
         let mut value = i32::from(nonblocking);
         // SAFETY: the kernel reads an `int`.
@@ -92,28 +92,28 @@ impl RdsSocket {
             .map_err(|e| Error::new("choose whether an RDS socket waits", e))
     }
 
-    /// How long a send of a socket that waits may wait, before it fails with `ETIMEDOUT`. `None`:
-    /// for ever.
+    /// Sets the time limit of a send on a blocking socket, after which it fails with `ETIMEDOUT`.
+    /// `None`: there is no limit.
     pub fn set_send_timeout(&self, timeout: Option<Duration>) -> Result<(), Error> {
         self.set_timeout(libc::SO_SNDTIMEO, timeout)
             .map_err(|e| Error::new("set SO_SNDTIMEO", e))
     }
 
-    /// How long a receive of a socket that waits may wait, before it fails with `ETIMEDOUT`.
-    /// `None`: for ever.
+    /// Sets the time limit of a receive on a blocking socket, after which it fails with
+    /// `ETIMEDOUT`. `None`: there is no limit.
     pub fn set_receive_timeout(&self, timeout: Option<Duration>) -> Result<(), Error> {
         self.set_timeout(libc::SO_RCVTIMEO, timeout)
             .map_err(|e| Error::new("set SO_RCVTIMEO", e))
     }
 
-    /// Whether [`Self::recv_with`] tells when each message was queued at this socket.
+    /// Selects whether [`Self::recv_with`] reports the time at which each message was queued here.
     pub fn set_timestamps(&self, on: bool) -> Result<(), Error> {
         self.set_option(libc::SOL_SOCKET, libc::SO_TIMESTAMP, on.into())
             .map_err(|e| Error::new("set SO_TIMESTAMP", e))
     }
 
-    /// [`Self::recv_with`] tells how long each message took for these parts of its way: each once
-    /// at most, or none.
+    /// Selects the spans for which [`Self::recv_with`] reports the latency of each message: each at
+    /// most once, or none.
     pub fn set_latency_trace(&self, spans: &[Span]) -> Result<(), Error> {
         let mut value = [0u8; 1 + Span::ALL.len()];
         let what = "set SO_RDS_MSG_RXPATH_LATENCY";
@@ -128,9 +128,9 @@ impl RdsSocket {
             .map_err(|e| Error::new(what, e))
     }
 
-    /// Whether the failure of an operation is told of if it was not asked to (`RDS_RECVERR`). Those
-    /// of this crate are always asked to; with `rds_rust` it has no effect, as a failure is always
-    /// told of.
+    /// Selects whether failures of operations are reported that did not ask for it (`RDS_RECVERR`).
+    /// Operations of this crate always ask for it. With `rds_rust` the option has no effect, as a
+    /// failure is always reported.
     pub fn set_recverr(&self, on: bool) -> Result<(), Error> {
         self.set_option(SOL_RDS, RDS_RECVERR, on.into())
             .map_err(|e| Error::new("set RDS_RECVERR", e))
@@ -145,7 +145,7 @@ impl RdsSocket {
             })
     }
 
-    /// The transport; `None` before bind.
+    /// Returns the transport; `None` before bind.
     pub fn transport(&self) -> Result<Option<Transport>, Error> {
         let number = self
             .option(SOL_RDS, SO_RDS_TRANSPORT)
@@ -154,7 +154,7 @@ impl RdsSocket {
     }
 
     /// Sets the limit of payload bytes that are sent and not yet acknowledged, which also limits
-    /// one message. Returns the limit as the kernel has it: an unprivileged caller gets no more
+    /// one message. Returns the limit that the kernel has set: an unprivileged caller gets no more
     /// than `net.core.wmem_max`.
     pub fn set_send_limit(&self, bytes: usize) -> Result<usize, Error> {
         self.set_buffer(bytes, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)
@@ -162,30 +162,30 @@ impl RdsSocket {
     }
 
     /// Sets the limit of payload bytes that wait to be received, beyond which the port is
-    /// congested. Returns the limit as the kernel has it: an unprivileged caller gets no more
+    /// congested. Returns the limit that the kernel has set: an unprivileged caller gets no more
     /// than `net.core.rmem_max`.
     pub fn set_receive_limit(&self, bytes: usize) -> Result<usize, Error> {
         self.set_buffer(bytes, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)
             .map_err(|e| Error::new(format!("set SO_RCVBUF to {bytes}"), e))
     }
 
-    /// From now on the kernel tells which congested destinations may have room again:
-    /// [`Self::recv_with`] brings it, and [`crate::PollFd::READABLE`] announces it, not
+    /// Makes the kernel report congested destinations that may have room again, from now on.
+    /// [`Self::recv_with`] returns them. [`crate::PollFd::READABLE`] announces them, and not
     /// [`crate::PollFd::UNCONGESTED`].
     pub fn monitor_congestion(&self) -> Result<(), Error> {
         self.set_option(SOL_RDS, RDS_CONG_MONITOR, 1)
             .map_err(|e| Error::new("have congestion monitored (RDS_CONG_MONITOR)", e))
     }
 
-    /// Forgets what was sent to `to` and is not acknowledged.
+    /// Drops the messages to `to` that are sent and not acknowledged.
     pub fn cancel_sent_to(&self, to: SocketAddr) -> Result<(), Error> {
         let raw = RawAddr::from(to);
         self.set_bytes(SOL_RDS, RDS_CANCEL_SENT_TO, raw.bytes())
             .map_err(|e| Error::new(format!("cancel what was sent to {to}"), e))
     }
 
-    /// Has the connection from `local` to `peer` with this type of service made anew. Nothing is
-    /// lost. The socket has to be bound.
+    /// Resets the connection from `local` to `peer` with this type of service, which connects
+    /// again. No message is lost. The socket has to be bound.
     pub fn reset_connection(&self, local: IpAddr, peer: IpAddr, tos: u8) -> Result<(), Error> {
         let what = || format!("reset the connection from {local} to {peer}");
         let errno = io::Error::from_raw_os_error;
@@ -197,8 +197,8 @@ impl RdsSocket {
         })
     }
 
-    /// A snapshot of the table of the option `number` (`RDS_INFO_*`); `None` if the kernel does not
-    /// have it, or the transport that it is of is not loaded. The socket need not be bound.
+    /// Returns a snapshot of the table of the option `number` (`RDS_INFO_*`); `None` if the kernel
+    /// does not have it, or if its transport is not loaded. The socket need not be bound.
     pub fn table(&self, number: i32) -> Result<Option<Table>, Error> {
         match read_table(|room| self.ask_for_table(number, room)) {
             Ok(table) => Ok(Some(table)),
@@ -225,7 +225,8 @@ impl RdsSocket {
         }
     }
 
-    /// The kernel doubles what it is given, and RDS halves it: the net effect is the value itself.
+    /// Sets a buffer size. The kernel doubles the value and RDS halves it: the net effect is the
+    /// value itself.
     fn set_buffer(&self, bytes: usize, force: i32, normal: i32) -> io::Result<usize> {
         let value = i32::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
         match self.set_option(libc::SOL_SOCKET, force, value) {
@@ -238,7 +239,7 @@ impl RdsSocket {
         Ok(usize::try_from(doubled / 2).unwrap_or(0))
     }
 
-    /// A time that is not over at once, as 0 would be for ever.
+    /// Sets a time limit of at least 1 microsecond, as 0 would mean no limit.
     fn set_timeout(&self, name: i32, timeout: Option<Duration>) -> io::Result<()> {
         let micros = match timeout {
             Some(timeout) => timeout.as_nanos().div_ceil(1000).max(1),
@@ -261,7 +262,7 @@ impl RdsSocket {
         self.set_bytes(level, name, &value.to_ne_bytes())
     }
 
-    /// Sets an option in which there are no addresses.
+    /// Sets an option without addresses in it.
     fn set_bytes(&self, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
         let (start, len) = (value.as_ptr().cast(), value.len() as libc::socklen_t);
         // SAFETY: the value is valid for its length.
@@ -273,12 +274,12 @@ impl RdsSocket {
     ///
     /// # Safety
     ///
-    /// The addresses among them have to be valid for what the kernel does with them.
+    /// Addresses among the numbers have to be valid for the kernel's accesses.
     pub(crate) unsafe fn set_numbers(&self, name: i32, numbers: &[u64]) -> io::Result<()> {
         let len = mem::size_of_val(numbers) as libc::socklen_t;
         let value = numbers.as_ptr().cast();
-        // SAFETY: the numbers are valid for `len` bytes, and what they point to by the promise of
-        // the caller.
+        // SAFETY: the numbers are valid for `len` bytes. By the caller's promise, so is the memory
+        // that they point to.
         let ret = unsafe { libc::setsockopt(self.raw(), SOL_RDS, name, value, len) };
         check(ret).map(drop)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! Waiting for sockets.
+//! Polls sockets for events.
 
 use std::io;
 use std::marker::PhantomData;
@@ -7,12 +7,12 @@ use std::ops::{BitOr, BitOrAssign};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// What a file descriptor may be ready for, one or more of the constants of [`PollFd`].
+/// Events of a file descriptor, one or more of the constants of [`PollFd`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events(i16);
 
 impl Events {
-    /// As poll(2) has them; epoll(7) has the same numbers.
+    /// Returns the bits of poll(2); epoll(7) has the same numbers.
     pub const fn bits(self) -> i16 {
         self.0
     }
@@ -32,7 +32,7 @@ impl BitOrAssign for Events {
     }
 }
 
-/// A file descriptor to wait for, and what it was ready for after [`poll`].
+/// A file descriptor to wait for, with its reported events after [`poll`].
 #[repr(transparent)]
 pub struct PollFd<'a> {
     raw: libc::pollfd,
@@ -40,17 +40,17 @@ pub struct PollFd<'a> {
 }
 
 impl<'a> PollFd<'a> {
-    /// A message, or something else that a receive call reports. RDS also sets it once whenever
-    /// the congestion map of any peer changed, with nothing to receive.
+    /// A message, or something else that a receive call reports. RDS also sets it once whenever the
+    /// congestion map of any peer changed, with nothing to receive.
     pub const READABLE: Events = Events(libc::POLLIN);
     /// The socket's send buffer has room.
     pub const WRITABLE: Events = Events(libc::POLLOUT);
     /// The congestion map of some peer changed.
     pub const UNCONGESTED: Events = Events(libc::POLLWRBAND);
-    /// Reported without having been asked for: an error is pending, or this is no open file.
+    /// Always reported: an error is pending, or this is no open file.
     pub const ERROR: Events = Events(libc::POLLERR | libc::POLLNVAL);
 
-    /// Waits for any of `events` on `fd`.
+    /// Creates an entry that waits for any of `events` on `fd`.
     pub fn new<T: AsFd>(fd: &'a T, events: Events) -> Self {
         let fd = fd.as_fd().as_raw_fd();
         PollFd {
@@ -63,17 +63,17 @@ impl<'a> PollFd<'a> {
         }
     }
 
-    /// Whether any of `events` was reported.
+    /// Returns `true` if any of `events` was reported.
     pub fn is(&self, events: Events) -> bool {
         self.raw.revents & events.0 != 0
     }
 }
 
-/// Waits until one of `fds` is ready or `timeout` is over (`None`: for ever). Returns how many are
-/// ready.
+/// Waits until one of `fds` is ready, or until `timeout` is over (`None`: without a limit). Returns
+/// the number of ready entries.
 ///
-/// The timeout is rounded up to milliseconds, so that a caller with a deadline does not wake
-/// before it. A signal handler that runs ends the wait with [`io::ErrorKind::Interrupted`].
+/// The timeout is rounded up to milliseconds, so that a caller with a deadline does not wake before
+/// it. A signal handler that runs ends the wait with [`io::ErrorKind::Interrupted`].
 pub fn poll(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<usize> {
     let timeout = match timeout {
         None => -1,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! What programs tell the kernel of memory that peers use: the structures of `linux/rds.h`.
+//! The structures of `linux/rds.h` for memory that peers access.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,17 +22,17 @@ pub(crate) const RDS_RDMA_INVALIDATE: u64 = 4;
 const RDS_RDMA_USE_ONCE: u64 = 8;
 const RDS_RDMA_NOTIFY_ME: u64 = 0x20;
 
-/// Names a region: memory that is registered.
+/// The cookie of a region: registered memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Cookie(u64);
 
 impl Cookie {
-    /// With the number that the kernel gave or is given.
+    /// Creates a cookie from a number that the kernel returned or is given.
     pub const fn new(number: u64) -> Self {
         Cookie(number)
     }
 
-    /// The number, which a program may also send to its peer in a message.
+    /// Returns the number, which a program may also send to its peer in a message.
     pub const fn number(self) -> u64 {
         self.0
     }
@@ -44,17 +44,17 @@ impl fmt::Debug for Cookie {
     }
 }
 
-/// How long a region is there.
+/// The lifetime of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// Until a peer's message says that it has used it.
+    /// The region ends when a message of a peer reports its use.
     Once,
-    /// Until it is freed, or the socket is closed.
+    /// The region ends when it is freed, or when the socket is closed.
     UntilFreed,
 }
 
 impl Lifetime {
-    /// The flags of such a region, which peers may write to.
+    /// Returns the flags of such a region, to which peers may write.
     fn flags(self) -> u64 {
         match self {
             Lifetime::Once => RDS_RDMA_READWRITE | RDS_RDMA_USE_ONCE,
@@ -63,13 +63,13 @@ impl Lifetime {
     }
 }
 
-/// `struct rds_get_mr_args`; `cookie` is written to by the call that it is for.
+/// Encodes `struct rds_get_mr_args`; the call that uses it writes to `cookie`.
 pub(crate) fn region(area: Area<'_>, lifetime: Lifetime, cookie: *mut u64) -> [u64; 4] {
     let len = area.len() as u64;
     [area.address(), len, cookie as u64, lifetime.flags()]
 }
 
-/// `struct rds_get_mr_for_dest_args`: room for any address, and what [`region`] has.
+/// Encodes `struct rds_get_mr_for_dest_args`: room for any address, and the numbers of [`region`].
 pub(crate) fn region_for(destination: SocketAddr, region: [u64; 4]) -> [u64; 20] {
     let mut args = [0; 20];
     let address = RawAddr::from(destination);
@@ -85,52 +85,52 @@ pub(crate) fn region_for(destination: SocketAddr, region: [u64; 4]) -> [u64; 20]
     args
 }
 
-/// Which way bytes go in a transfer.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// To the peer's memory.
     Write,
-    /// From the peer's memory. The message that comes with it is sent when all is read.
+    /// From the peer's memory. The message that carries it is sent when all bytes are read.
     Read,
 }
 
-/// What is done with a number of 64 bits, at once for all that do so through the same device.
+/// An operation on a number of 64 bits. It is atomic among all operations through the same device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomic {
-    /// Adds to it.
+    /// Adds to the number.
     FetchAdd {
-        /// What is added.
+        /// The addend.
         add: u64,
     },
-    /// Takes another one for it, if it is the one that is expected.
+    /// Replaces the number, if it has the expected value.
     CompareSwap {
-        /// What it has to be.
+        /// The expected value.
         compare: u64,
-        /// What it becomes.
+        /// The new value.
         swap: u64,
     },
-    /// Adds to each of the fields that it consists of.
+    /// Adds to each of the fields of the number.
     MaskedFetchAdd {
-        /// What is added.
+        /// The addend.
         add: u64,
-        /// Bits that nothing is carried over from: the highest of each field.
+        /// Bits without a carry to the next one: the highest of each field.
         no_carry: u64,
     },
-    /// Takes other bits for some of it, if some of it is as expected.
+    /// Replaces some bits of the number, if some of its bits have the expected value.
     MaskedCompareSwap {
-        /// What it has to be.
+        /// The expected value.
         compare: u64,
-        /// What it becomes.
+        /// The new value.
         swap: u64,
-        /// Which bits are compared.
+        /// The bits that are compared.
         compare_mask: u64,
-        /// Which bits are changed.
+        /// The bits that are replaced.
         swap_mask: u64,
     },
 }
 
 impl Atomic {
-    /// The kind of control message, and the numbers in it.
+    /// Returns the kind of control message, and the numbers in it.
     fn numbers(self) -> (i32, [u64; 4]) {
         match self {
             Atomic::FetchAdd { add } => (RDS_CMSG_ATOMIC_FADD, [add, 0, 0, 0]),
@@ -151,53 +151,52 @@ impl Atomic {
     }
 }
 
-/// What a message has beyond its payload.
+/// The control message that a message carries.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Control<'a> {
-    /// The cookie of a region of this socket's.
+    /// The cookie of a region of this socket.
     Region(Cookie),
-    /// Registers memory, and tells the peer its cookie.
+    /// Registers memory, and sends its cookie to the peer.
     Register(Area<'a>, Lifetime),
-    /// Moves bytes between local memory and a region of the peer's.
+    /// Moves bytes between local memory and a region of the peer.
     Transfer {
-        /// Which way.
+        /// The direction.
         direction: Direction,
-        /// The peer's.
+        /// The peer's region.
         region: Cookie,
-        /// How many bytes of the region come before those that are meant.
+        /// Offset of the bytes in the region.
         at: u64,
-        /// Each of them has a byte at least.
+        /// Local memory. Each area has at least one byte.
         local: Vec<Area<'a>>,
-        /// What the kernel tells the end of it with.
+        /// The token in the kernel's report of the end.
         token: u64,
     },
-    /// Changes a number in a region of the peer's.
+    /// Changes a number in a region of the peer.
     Atomic {
-        /// How.
+        /// The operation.
         operation: Atomic,
-        /// The peer's.
+        /// The peer's region.
         region: Cookie,
-        /// How many bytes of the region come before the number, which is at a multiple of eight in
-        /// its memory.
+        /// Offset of the number in the region. In the peer's memory it is at a multiple of eight.
         at: u64,
-        /// Gets the number that was there, at a multiple of eight as well.
+        /// Receives the previous value of the number; also at a multiple of eight.
         local: Area<'a>,
-        /// What the kernel tells the end of it with.
+        /// The token in the kernel's report of the end.
         token: u64,
     },
 }
 
-/// A control message, with what it has the addresses of.
+/// A control message, with the memory to which it points.
 pub(crate) struct RawControl<'a> {
     pub(crate) bytes: Vec<u8>,
-    /// Of `struct rds_iovec`.
+    /// Array of `struct rds_iovec`.
     _areas: Vec<[u64; 2]>,
     _memory: Control<'a>,
 }
 
 impl<'a> RawControl<'a> {
-    /// `cookie` is where the kernel writes that of what it registers.
+    /// Encodes a control message. The kernel writes the cookie of registered memory to `cookie`.
     pub(crate) fn new(control: Control<'a>, cookie: *mut u64) -> Self {
         let mut areas = Vec::new();
         let bytes = match &control {
@@ -250,7 +249,7 @@ mod tests {
     use crate::memory::Memory;
     use crate::SOL_RDS;
 
-    /// The data of the only control message.
+    /// Returns the data of the only control message.
     fn numbers(control: &RawControl<'_>, kind: i32) -> Vec<u64> {
         let all: Vec<_> = decode(&control.bytes).collect();
         assert_eq!((all.len(), all[0].0, all[0].1), (1, SOL_RDS, kind));

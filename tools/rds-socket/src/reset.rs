@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! What asks for a connection to be made anew, which Oracle's kernels have: `struct rds_reset` and
+//! Requests to reset a connection, which Oracle's kernels support: `struct rds_reset` and
 //! `rds6_reset`.
 
 use std::net::IpAddr;
@@ -7,8 +7,8 @@ use std::net::IpAddr;
 const RDS_CONN_RESET: i32 = 8;
 const RDS6_CONN_RESET: i32 = 11;
 
-/// The option and its value: the type of service, a gap, and the two addresses. `None`: they are of
-/// two families.
+/// Returns the option and its value: the type of service, a gap, and the two addresses. `None`: the
+/// addresses are of different families.
 pub(crate) fn request(local: IpAddr, peer: IpAddr, tos: u8) -> Option<(i32, Vec<u8>)> {
     let head = [tos, 0, 0, 0];
     match (local, peer) {

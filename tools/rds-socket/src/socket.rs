@@ -18,16 +18,16 @@ const RDS_GET_MR: i32 = 2;
 const RDS_FREE_MR: i32 = 3;
 const RDS_GET_MR_FOR_DEST: i32 = 7;
 
-/// Room for control messages: those of about a hundred operations that have ended. The kernel keeps
-/// the others.
+/// Room for control messages: those of about a hundred ended operations. The kernel keeps the
+/// others.
 const CONTROL_ROOM: usize = 4096;
 
-/// A message that the kernel has taken.
+/// A message that the kernel has accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// Bytes of the payload.
     pub len: usize,
-    /// The cookie of what [`Control::Register`] has registered.
+    /// The cookie of the memory that [`Control::Register`] has registered.
     pub region: Option<Cookie>,
 }
 
@@ -36,14 +36,14 @@ pub struct Sent {
 pub struct Received {
     /// Bytes written to the caller's buffer.
     pub len: usize,
-    /// The sender. `None` for what is no message: a notification of a finished RDMA operation or
-    /// of a congestion update, which come only to sockets that asked for them.
+    /// The sender. `None` if there is no message: a notification of a finished RDMA operation, or
+    /// of a congestion update. Both come only to sockets that asked for them.
     pub from: Option<SocketAddr>,
-    /// The message was longer than the buffer; the rest is gone.
+    /// The message was longer than the buffer; the rest is lost.
     pub truncated: bool,
 }
 
-/// An AF_RDS socket. It does not wait until [`RdsSocket::set_nonblocking`] says otherwise.
+/// An AF_RDS socket. It is non-blocking until [`RdsSocket::set_nonblocking`] changes that.
 ///
 /// ```no_run
 /// use rds_socket::RdsSocket;
@@ -87,7 +87,8 @@ impl FromRawFd for RdsSocket {
     }
 }
 
-/// A socket that came from elsewhere. If it is none of RDS, the calls that only RDS has fail.
+/// A socket that another part of the program opened. If it is not one of RDS, the calls specific to
+/// RDS fail.
 impl From<OwnedFd> for RdsSocket {
     fn from(fd: OwnedFd) -> Self {
         RdsSocket { fd }
@@ -133,8 +134,8 @@ impl RdsSocket {
         })
     }
 
-    /// Sets the destination of [`Self::send`], or another one. Nothing is sent, and messages of all
-    /// others are received as before.
+    /// Sets the destination of [`Self::send`], or changes it. Nothing is sent, and messages of all
+    /// other peers are received as before.
     pub fn connect(&self, addr: SocketAddr) -> Result<(), Error> {
         let raw = RawAddr::from(addr);
         // SAFETY: the address is valid for its length.
@@ -144,7 +145,7 @@ impl RdsSocket {
             .map_err(|e| Error::new(format!("connect an RDS socket to {addr}"), e))
     }
 
-    /// The address that the socket is bound to.
+    /// Returns the address that the socket is bound to.
     pub fn local_addr(&self) -> Result<SocketAddr, Error> {
         let mut buf = AddrBuf::new();
         let mut len = AddrBuf::capacity();
@@ -155,7 +156,7 @@ impl RdsSocket {
             .map_err(|e| Error::new("read the address of an RDS socket", e))
     }
 
-    /// The address that the socket is connected to.
+    /// Returns the address that the socket is connected to.
     pub fn peer_addr(&self) -> Result<SocketAddr, Error> {
         let mut buf = AddrBuf::new();
         let mut len = AddrBuf::capacity();
@@ -181,9 +182,9 @@ impl RdsSocket {
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: the send buffer is full. `ENOBUFS`: the destination is congested. A socket that
-    /// waits has neither, but `ETIMEDOUT` after [`Self::set_send_timeout`]. `EMSGSIZE`: more than
-    /// the send buffer limit or [`crate::MAX_MESSAGE`].
+    /// `EAGAIN`: the send buffer is full. `ENOBUFS`: the destination is congested. A blocking
+    /// socket has neither error, but `ETIMEDOUT` after [`Self::set_send_timeout`]. `EMSGSIZE`: the
+    /// message exceeds the send buffer limit or [`crate::MAX_MESSAGE`].
     pub fn send_to(&self, payload: &[u8], to: SocketAddr) -> io::Result<usize> {
         let raw = RawAddr::from(to);
         // SAFETY: payload and address are valid for their lengths.
@@ -200,8 +201,8 @@ impl RdsSocket {
         check_len(ret)
     }
 
-    /// Queues one message for `to`, with an operation or a region. What it names has to be there
-    /// only for the call: the kernel keeps the pages until it has done with them.
+    /// Queues one message for `to`, with an operation or a region. The memory that it names has to
+    /// exist only during the call: the kernel keeps the pages until it no longer needs them.
     ///
     /// # Errors
     ///
@@ -214,7 +215,8 @@ impl RdsSocket {
         to: SocketAddr,
         control: Control<'_>,
     ) -> io::Result<Sent> {
-        // An atomic operation brings eight bytes, and what is behind the area may be another's.
+        // An atomic operation writes eight bytes, and memory behind the area may have another
+        // owner.
         if matches!(&control, Control::Atomic { local, .. } if local.len() < mem::size_of::<u64>())
         {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -236,9 +238,9 @@ impl RdsSocket {
         msg.msg_control = control.bytes.as_mut_ptr().cast();
         msg.msg_controllen = control.bytes.len();
         // SAFETY: address, payload and control message outlive the call and are valid for the
-        // lengths in `msg`, as is what the control message has the addresses of. The kernel writes
-        // to none of them but the cookie, which is there for it, and devices write to `Memory`
-        // alone, which nothing has a reference to.
+        // lengths in `msg`. So is the memory to which the control message points. Of these the
+        // kernel only writes to the cookie, which exists for that purpose. Devices only write to
+        // `Memory`, to which nothing has a reference.
         let ret = unsafe { libc::sendmsg(self.raw(), &msg, 0) };
         Ok(Sent {
             len: check_len(ret)?,
@@ -246,21 +248,20 @@ impl RdsSocket {
         })
     }
 
-    /// Takes the next message from the receive queue, but not what came with it.
+    /// Receives the next message from the receive queue, without its control messages.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: there is none.
+    /// `EAGAIN`: there is no message.
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<Received> {
         self.receive(buf, &mut []).map(|(received, _)| received)
     }
 
-    /// Takes the next message from the receive queue, or what there is to know of operations that
-    /// have ended.
+    /// Receives the next message from the receive queue, or notifications of ended operations.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: there is none. `EBADMSG`: what came with it makes no sense.
+    /// `EAGAIN`: there is nothing to receive. `EBADMSG`: a control message makes no sense.
     pub fn recv_with(&self, buf: &mut [u8]) -> io::Result<(Received, Notices)> {
         let mut control = [0; CONTROL_ROOM];
         let (received, len) = self.receive(buf, &mut control)?;
@@ -268,7 +269,7 @@ impl RdsSocket {
         Ok((received, notices))
     }
 
-    /// Returns also how many bytes of control messages there are.
+    /// Receives a message; also returns the number of bytes of control messages.
     fn receive(&self, buf: &mut [u8], control: &mut [u8]) -> io::Result<(Received, usize)> {
         let mut name = AddrBuf::new();
         let mut iov = libc::iovec {
@@ -298,15 +299,15 @@ impl RdsSocket {
     pub fn register(&self, area: Area<'_>, lifetime: Lifetime) -> Result<Cookie, Error> {
         let mut cookie = 0;
         let args = region(area, lifetime, &mut cookie);
-        // SAFETY: the memory is there, and so is the cookie, which the kernel writes.
+        // SAFETY: the memory is valid, and so is the cookie, which the kernel writes.
         unsafe { self.set_numbers(RDS_GET_MR, &args) }.map_err(|e| {
             Error::of_operation(format!("register {} bytes of memory", area.len()), e)
         })?;
         Ok(written(&cookie))
     }
 
-    /// The same with `RDS_GET_MR_FOR_DEST`, which tells the transport whom the cookie is for. No
-    /// kernel keeps others out for that.
+    /// Does the same with `RDS_GET_MR_FOR_DEST`, which names the peer that shall get the cookie. No
+    /// kernel denies access to other peers because of that.
     pub fn register_for(
         &self,
         destination: SocketAddr,
@@ -315,7 +316,7 @@ impl RdsSocket {
     ) -> Result<Cookie, Error> {
         let mut cookie = 0;
         let args = region_for(destination, region(area, lifetime, &mut cookie));
-        // SAFETY: the memory is there, and so is the cookie, which the kernel writes.
+        // SAFETY: the memory is valid, and so is the cookie, which the kernel writes.
         unsafe { self.set_numbers(RDS_GET_MR_FOR_DEST, &args) }.map_err(|e| {
             let what = format!("register {} bytes of memory for {destination}", area.len());
             Error::of_operation(what, e)
@@ -323,8 +324,8 @@ impl RdsSocket {
         Ok(written(&cookie))
     }
 
-    /// Ends a region that [`Self::register`] or [`Control::Register`] has made. For a moment peers
-    /// may still use it.
+    /// Ends a region that [`Self::register`] or [`Control::Register`] has created. Peers may still
+    /// use it for a short time.
     pub fn free(&self, region: Cookie) -> Result<(), Error> {
         self.end_region(region, 0)
     }
@@ -336,7 +337,7 @@ impl RdsSocket {
 
     fn end_region(&self, region: Cookie, flags: u64) -> Result<(), Error> {
         let args = [region.number(), flags];
-        // SAFETY: neither is an address.
+        // SAFETY: none of the numbers is an address.
         unsafe { self.set_numbers(RDS_FREE_MR, &args) }
             .map_err(|e| Error::new(format!("free the region {region:?}"), e))
     }
@@ -356,7 +357,7 @@ fn not_connected() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOTCONN)
 }
 
-/// A cookie that the kernel has written, of which the compiler does not know.
+/// Returns a cookie that the kernel has written, which the compiler cannot see.
 fn written(cookie: &u64) -> Cookie {
     // SAFETY: a reference is valid for reads.
     Cookie::new(unsafe { ptr::from_ref(cookie).read_volatile() })
@@ -414,7 +415,7 @@ mod tests {
         );
         assert!(socket.local_addr().is_err());
         assert!(socket.peer_addr().is_err());
-        // What all sockets have, it has.
+        // The socket has the calls that all sockets have.
         assert_eq!(socket.send(b"hello").unwrap(), 5);
         theirs.recv(&mut [0; 5]).unwrap();
         socket.set_timestamps(true).unwrap();

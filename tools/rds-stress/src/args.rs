@@ -55,8 +55,9 @@ has the same options and columns, and a protocol of its own.
 The exit status is 0 if every message came as it should, 1 if not or if the test could not be
 run, 2 for a wrong command line.";
 
-/// Long options may be cut as far as it is clear which is meant. What is clear to Oracle's tool has to be so here, where
-/// there are --timeout and --version, too.
+/// Abbreviations of long options. An option may be abbreviated as far as it is unambiguous.
+/// Abbreviations that Oracle's tool accepts have to work here, where --timeout and --version exist,
+/// too.
 const TIME: [&str; 2] = ["ti", "tim"];
 const VERIFY: [&str; 3] = ["v", "ve", "ver"];
 
@@ -276,7 +277,7 @@ impl RdmaArgs {
 }
 
 impl Args {
-    /// What only this end has to know.
+    /// Returns the options that only concern this end.
     pub(crate) fn own(&self) -> Own {
         let own = &self.own;
         Own {
@@ -288,7 +289,7 @@ impl Args {
         }
     }
 
-    /// What both ends have to know.
+    /// Returns the options that both ends need.
     pub(crate) fn options(&self) -> Result<Options> {
         if self.both.r#async {
             bail!("--async: no kernel of Linux but Oracle's tells how a send has ended (RDS_CMSG_ASYNC_SEND)");
@@ -313,7 +314,7 @@ impl Args {
         Ok(options)
     }
 
-    /// Seconds to send; `None`: until a signal.
+    /// Returns the seconds to send; `None`: until a signal.
     pub(crate) fn seconds(&self) -> Option<u32> {
         (self.both.time > 0).then_some(self.both.time)
     }
@@ -322,7 +323,7 @@ impl Args {
         self.both.show_params
     }
 
-    /// The local address, with port 0, if one was given.
+    /// Returns the local address, with port 0, if one was given.
     pub(crate) fn local(&self) -> Result<Option<SocketAddr>> {
         let local = self
             .recv_addr
@@ -331,7 +332,7 @@ impl Args {
         local.transpose()
     }
 
-    /// Where the passive end listens; `None` for that end itself.
+    /// Returns the address at which the passive end listens; `None` at that end itself.
     pub(crate) fn passive(&self) -> Result<Option<SocketAddr>> {
         let local = self.local()?;
         let fits = |addr: &SocketAddr| local.is_none_or(|l| l.is_ipv4() == addr.is_ipv4());
@@ -350,7 +351,7 @@ impl Args {
     }
 }
 
-/// The first address of `name` that is `wanted`, or else its first.
+/// Returns the first address of `name` that is `wanted`, or else its first.
 fn resolve(name: &str, port: u16, wanted: impl Fn(&SocketAddr) -> bool) -> Result<SocketAddr> {
     let bare = name.trim_start_matches('[').trim_end_matches(']');
     let all = (bare, port).to_socket_addrs();
@@ -362,7 +363,7 @@ fn resolve(name: &str, port: u16, wanted: impl Fn(&SocketAddr) -> bool) -> Resul
         .with_context(|| format!("the name {name:?} has no address"))
 }
 
-/// Bytes, or a number with the suffix K, M or G.
+/// Parses bytes, or a number with the suffix K, M or G.
 fn size(text: &str) -> Result<u32, String> {
     let split = text
         .trim_end_matches(|c: char| c.is_ascii_alphabetic())
@@ -383,7 +384,7 @@ fn size(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "too large".to_owned())
 }
 
-/// 0 or 1, as Oracle's tool has it.
+/// Parses 0 or 1, as Oracle's tool does.
 fn switch(text: &str) -> Result<bool, String> {
     match text {
         "0" => Ok(false),

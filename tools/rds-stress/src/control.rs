@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the two ends tell each other, over TCP: lines of JSON.
+//! The messages between the two ends, over TCP: lines of JSON.
 //!
-//! Oracle's rds-stress writes a C structure that differs from version to version and does not say which it
-//! is, so the two do not work with each other, and say so.
+//! Oracle's rds-stress writes a C structure that differs between versions and does not contain its
+//! version. So the two do not work with each other, and report that.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -16,46 +16,47 @@ use serde::{Deserialize, Serialize};
 use crate::options::Options;
 use crate::stats::Counts;
 
-/// Changes with the protocol, also that of the RDS messages.
+/// Version of the protocol, including that of the RDS messages.
 const VERSION: u32 = 3;
 
-/// No line is as long.
+/// Limit for the length of a line.
 const LONGEST: u64 = 1 << 16;
 
-/// What an end says.
+/// A message of an end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// Active end: what to do.
+    /// Active end: the parameters of the test.
     Hello(Hello),
     /// Passive end: all tasks have their sockets.
     Ready,
-    /// Active end: so do mine; go on.
+    /// Active end: my tasks have their sockets; continue.
     Go,
     /// Active end: no more requests.
     Stop,
     /// Passive end: all my requests are answered.
     Drained,
-    /// Active end: mine, too. Both: what I counted.
+    /// Active end: all my requests are answered, too. Both ends: my counts.
     Finish(Counts),
-    /// Either end: I stop in the midst of it, as I was told.
+    /// Either end: I end the test early, as I was ordered.
     Abort,
-    /// Either end: it did not work, and this is why.
+    /// Either end: the test failed, with the reason.
     Failed(String),
 }
 
-/// What the active end begins with.
+/// The first message of the active end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hello {
     version: u32,
     pub(crate) options: Options,
-    /// The active end's first RDS socket.
+    /// The address of the active end's first RDS socket.
     pub(crate) active: SocketAddr,
-    /// The passive end's.
+    /// The address of the passive end's first RDS socket.
     pub(crate) passive: SocketAddr,
 }
 
 impl Hello {
-    /// For ends with these addresses; `port` is that of TCP, and the RDS ports follow it.
+    /// Creates it for ends with these addresses; `port` is that of TCP, and the RDS ports follow
+    /// it.
     pub(crate) fn new(
         options: Options,
         active: IpAddr,
@@ -79,7 +80,7 @@ impl Hello {
         })
     }
 
-    /// Whether this end can do what another program asks for.
+    /// Fails if this end cannot do what the other program requests.
     pub(crate) fn check(&self) -> Result<()> {
         let version = self.version;
         ensure!(
@@ -126,7 +127,7 @@ impl Control {
         Ok(Control(stream))
     }
 
-    /// The addresses of this end and the other.
+    /// Returns the addresses of this end and the other.
     pub(crate) fn addresses(&self) -> Result<(SocketAddr, SocketAddr)> {
         let canonical = |addr: SocketAddr| SocketAddr::new(addr.ip().to_canonical(), addr.port());
         let local = self
@@ -144,7 +145,7 @@ impl Control {
         sent.context("cannot write to the other end")
     }
 
-    /// The other direction.
+    /// Returns a reader for the other direction.
     pub(crate) fn reader(&self) -> Result<Reader<TcpStream>> {
         let stream = self.0.try_clone().context("cannot duplicate a socket")?;
         Ok(Reader(BufReader::new(stream)))
@@ -164,7 +165,7 @@ fn try_connect(local: Option<SocketAddr>, to: SocketAddr) -> rustix::io::Result<
     Ok(socket.into())
 }
 
-/// Reads what the other end says.
+/// Reads the messages of the other end.
 #[derive(Debug)]
 pub(crate) struct Reader<R>(BufReader<R>);
 

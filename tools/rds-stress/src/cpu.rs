@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How busy the CPUs of this node are, and with what, as `/proc/stat` has it.
+//! The load of this node's CPUs by kind, from `/proc/stat`.
 
 use std::fs;
 
@@ -11,12 +11,13 @@ fn read() -> Result<String> {
     fs::read_to_string("/proc/stat").context("cannot read /proc/stat")
 }
 
-/// Ticks of all CPUs: user, nice, system, idle, iowait, irq, softirq, steal. The times of guests are in the first two.
+/// Returns ticks of all CPUs: user, nice, system, idle, iowait, irq, softirq, steal. The first two
+/// include the times of guests.
 fn all_cpus(stat: &str) -> Option<[u64; 8]> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let numbers = line.split_whitespace().take(8).map(str::parse);
     let mut ticks: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
-    // Old kernels do not have the last.
+    // Old kernels do not have the last field.
     (ticks.len() >= 5).then(|| ticks.resize(8, 0))?;
     ticks.try_into().ok()
 }
@@ -44,14 +45,14 @@ impl Ticks {
         })
     }
 
-    /// Percent of the time since `before`.
+    /// Returns the percentage of busy time since `before`.
     pub(crate) fn percent_since(self, before: Ticks) -> f64 {
         let all = self.all.saturating_sub(before.all).max(1);
         self.busy.saturating_sub(before.busy) as f64 * 100.0 / all as f64
     }
 }
 
-/// What the CPUs did, and interrupts, since the boot.
+/// The use of the CPUs and the number of interrupts, since the boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Usage {
     ticks: [u64; 8],
@@ -72,7 +73,8 @@ impl Usage {
         })
     }
 
-    /// Percent of the time since `before` in programs, the kernel, idle, and for interrupts; and how many of these.
+    /// Returns percentages of the time since `before` in programs, the kernel, idle, and for
+    /// interrupts; and the number of these.
     pub(crate) fn since(self, before: Usage) -> ([f64; 4], u64) {
         let mut ticks = self.ticks;
         for (now, then) in ticks.iter_mut().zip(before.ticks) {

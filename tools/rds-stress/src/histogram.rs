@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How many round trips took how long, as Oracle's rds-stress shows it.
+//! The distribution of round trip times, in the form of Oracle's rds-stress.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Each has the times from a power of two of microseconds to the next, the last one also all that took longer.
+/// Number of buckets. Each has the times from a power of two of microseconds to the next; the last
+/// one also has all longer times.
 const BUCKETS: usize = 16;
 
 /// The round trips of one task, which another thread reads.
@@ -13,7 +14,7 @@ const BUCKETS: usize = 16;
 pub(crate) struct Histogram([AtomicU64; BUCKETS]);
 
 impl Histogram {
-    /// A round trip took that long.
+    /// Adds a round trip with this time.
     pub(crate) fn add(&self, rtt: Duration) {
         let bucket = rtt.as_micros().checked_ilog2().unwrap_or(0) as usize;
         if let Some(count) = self.0.get(bucket.min(BUCKETS - 1)) {

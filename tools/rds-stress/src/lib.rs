@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rds-stress`: verified RDS messages between many tasks of two nodes, and how fast they are.
+//! `rds-stress`: verified RDS messages between many tasks of two nodes, with their rates.
 //!
-//! Takes the options for messages and prints the columns of the tool of the same name in Oracle's rds-tools.
+//! Takes the options for messages and prints the columns of the tool of the same name in Oracle's
+//! rds-tools.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -31,12 +32,12 @@ use control::{Control, Hello};
 use options::Options;
 use session::{say, Session};
 
-/// The definition of the command line, for what is made of it.
+/// Returns the definition of the command line, from which pages and completions are generated.
 pub fn command() -> clap::Command {
     Args::command()
 }
 
-/// The program.
+/// Runs the program.
 pub fn main() -> ExitCode {
     exit_code("rds-stress", run(&Args::parse()).map(|()| true))
 }
@@ -50,7 +51,7 @@ fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The passive end.
+/// Runs the passive end.
 fn wait_for_active(args: &Args) -> Result<()> {
     let listener = listen(args)?;
     let at = listener
@@ -58,14 +59,15 @@ fn wait_for_active(args: &Args) -> Result<()> {
         .context("the TCP socket has no address")?;
     say(&format!("waiting for incoming connection on {at}\n"))?;
     let control = Control::accept(&listener)?;
-    // One test, and then the end.
+    // There is one test only.
     drop(listener);
     let (local, peer) = control.addresses()?;
     say(&format!("accepted connection from {peer} on {local}\n"))?;
     Session::new(control, args.own())?.run_passive(local)
 }
 
-/// Listens where `-r` says, or else on all addresses, of both families if the machine has both.
+/// Listens at the address of `-r`, or else on all addresses, of both families if the machine has
+/// both.
 fn listen(args: &Args) -> Result<TcpListener> {
     let port = args.port;
     let at = |addr: SocketAddr| {
@@ -78,7 +80,7 @@ fn listen(args: &Args) -> Result<TcpListener> {
     }
 }
 
-/// The active end.
+/// Runs the active end.
 fn go(args: &Args, options: Options, passive: SocketAddr) -> Result<()> {
     if args.show_params() {
         say(&show(&options))?;
@@ -90,7 +92,7 @@ fn go(args: &Args, options: Options, passive: SocketAddr) -> Result<()> {
     Session::new(control, args.own())?.run_active(hello, args.seconds())
 }
 
-/// Has a connection made anew.
+/// Resets a connection, which connects again.
 fn reset(args: &Args, options: Options, peer: SocketAddr) -> Result<()> {
     let local = match args.local()? {
         Some(local) => local,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rds-stress`: verified RDS messages between two nodes, and how fast they are.
+//! `rds-stress`: verified RDS messages between two nodes, with their rates.
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {

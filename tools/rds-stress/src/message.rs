@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Requests and acks: a header, and content that derives from the stream and the message's number in it.
+//! Requests and acks: a header, and content that derives from the stream and the message's number.
 //!
-//! A stream is all that one task sends to another. Its messages are counted, requests and acks alike, so the
-//! number tells what was lost or came twice. The header has, in little-endian order:
+//! A stream consists of all messages that one task sends to another. They are counted, requests and
+//! acks alike, so the number reveals lost and duplicate messages. The header has, in little-endian
+//! order:
 //!
 //! | Bytes | What |
 //! |---|---|
@@ -24,7 +25,7 @@ pub(crate) const HEADER: usize = 32;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"RDSt");
 
-/// What a message is.
+/// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Request,
@@ -32,7 +33,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// Bytes of such a message.
+    /// Returns the bytes of such a message.
     pub(crate) fn size(self, options: &Options) -> usize {
         let bytes = match self {
             Op::Request => options.req_bytes,
@@ -51,7 +52,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// What a header says.
+/// The content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) op: Op,
@@ -72,7 +73,7 @@ impl Header {
         [first, self.seq, self.request, check]
     }
 
-    /// The header of `message`, if it has one that belongs to the stream of `key`.
+    /// Decodes the header of `message`, if it has one that belongs to the stream of `key`.
     fn decode(key: Key, message: &[u8]) -> Option<Self> {
         let mut words = [0; 4];
         for (word, bytes) in words.iter_mut().zip(message.get(..HEADER)?.chunks_exact(8)) {
@@ -102,8 +103,8 @@ impl Header {
         }
     }
 
-    /// Verifies a message of which `expected` is the number, and returns its header. `cut` tells that the
-    /// kernel had more of it.
+    /// Verifies a message that should have the number `expected`, and returns its header. `cut`:
+    /// the kernel has truncated it.
     pub(crate) fn read(
         key: Key,
         expected: u64,
@@ -138,7 +139,7 @@ impl Header {
     }
 }
 
-/// What is wrong with a message, in numbers that count from 0.
+/// The defect of a message, with numbers that count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Defect {
     /// `seq` came where `expected` was due.
@@ -162,11 +163,11 @@ pub(crate) enum Defect {
         offset: usize,
         wrong: usize,
     },
-    /// An ack for a request that was not sent, or was answered, or not in order.
+    /// An ack for a request that was not sent, or was answered, or is out of order.
     WrongAck { request: u64, due: Option<u64> },
     /// A request with a wrong number, or one too many.
     WrongRequest { request: u64, due: u64 },
-    /// It came when both ends had said that they had everything.
+    /// It came after both ends had reported that they had all messages.
     Surplus { len: usize },
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Command lines, good and bad.
+//! Command lines, valid and invalid.
 
 use clap::parser::ValueSource;
 use clap::CommandFactory;
@@ -86,7 +86,7 @@ fn what_each_end_is_told_of_the_test() {
         abort_after: Some(3),
     };
     assert_eq!(parse(line).unwrap().own(), wanted);
-    // As without it.
+    // These options are without effect.
     let line = "rds-stress --abort-after 0 --disable-inq";
     assert_eq!(parse(line).unwrap().own(), Own::default());
     for line in [
@@ -165,7 +165,7 @@ const ESTABLISHED: [(&str, &str); 36] = [
     ("disable-inq", ""),
 ];
 
-/// getopt_long() takes what begins but one of them, and so scripts may have it.
+/// getopt_long() accepts unambiguous abbreviations, and so scripts may contain them.
 #[test]
 fn long_options_may_be_cut() {
     for (name, value) in ESTABLISHED {
