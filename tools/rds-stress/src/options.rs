@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the active end decides for both.
+//! The parameters that the active end sets for both.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,25 +10,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::HEADER;
 
-/// Beyond this the threads are in each other's way.
+/// Largest number of tasks: with more, the threads impede each other.
 const MAX_TASKS: u16 = 4096;
 
-/// Beyond this a task needs too much memory for what it waits for.
+/// Largest depth: with more, a task needs too much memory for its outstanding requests.
 const MAX_DEPTH: u32 = 1 << 16;
 
-/// What a message may count in a buffer beyond its payload, as kernels may count the memory that it takes.
+/// Bytes that a message may count in a buffer beyond its payload, as kernels may count all of its
+/// memory.
 const OVERHEAD: u64 = 5120;
 
-/// The kernel doubles what it is given, in an `int`.
+/// Largest buffer size, as the kernel doubles the given value in an `int`.
 const MAX_BUFFER: u64 = i32::MAX as u64 / 2;
 
-/// As Oracle's tool has it.
+/// Largest number of buffers, as in Oracle's tool.
 const MAX_BUFFERS: u32 = 512;
 
-/// Memory that does not begin with a page begins in the first one.
+/// Size of a page: memory that does not begin with a page begins in the first one.
 const MAX_ALIGNMENT: u32 = 4096;
 
-/// What a task that answers a request does with memory of the one that asked.
+/// The operation of a task that answers a request, on memory of the task that asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// RDMA write to it.
@@ -49,10 +50,10 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Which transfers there are.
+/// The kinds of transfers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mode {
-    /// Both by turns.
+    /// Both, alternating.
     #[default]
     ReadWrite,
     ReadOnly,
@@ -69,34 +70,34 @@ pub(crate) struct Rdma {
     pub(crate) mode: Mode,
     /// Atomic additions.
     pub(crate) atomics: bool,
-    /// Regions go with their first use.
+    /// Regions end with their first use.
     pub(crate) use_once: bool,
-    /// Register with RDS_GET_MR, not with the message that tells the cookie.
+    /// Registers with RDS_GET_MR, and not with the message that carries the cookie.
     pub(crate) use_get_mr: bool,
-    /// Register once for all requests.
+    /// Registers once for all requests.
     pub(crate) cache_mrs: bool,
     /// Bytes of the first page that are not used.
     pub(crate) alignment: u32,
 }
 
 impl Rdma {
-    /// Whether each request has an operation.
+    /// Returns `true` if each request has an operation.
     pub(crate) fn is_on(&self) -> bool {
         self.bytes > 0 || self.atomics
     }
 
-    /// Bytes of a transfer.
+    /// Returns the bytes of a transfer.
     pub(crate) fn transfer(&self) -> usize {
         self.bytes as usize * self.buffers as usize
     }
 
-    /// Bytes of the largest operation.
+    /// Returns the bytes of the largest operation.
     pub(crate) fn largest(&self) -> usize {
         let number = if self.atomics { size_of::<u64>() } else { 0 };
         self.transfer().max(number)
     }
 
-    /// The operation whose turn it is; they take turns.
+    /// Returns the operation for the number `turn`; they alternate.
     pub(crate) fn operation(&self, turn: u64) -> Operation {
         let transfers: &[Operation] = match self.mode {
             _ if self.bytes == 0 => &[],
@@ -109,7 +110,7 @@ impl Rdma {
         transfers.get(turn).copied().unwrap_or(Operation::FetchAdd)
     }
 
-    /// Whether they make sense.
+    /// Fails if the parameters do not make sense.
     fn check(&self) -> Result<()> {
         let (bytes, buffers, alignment) = (self.bytes, self.buffers, self.alignment);
         ensure!(
@@ -140,7 +141,7 @@ impl Rdma {
     }
 }
 
-/// The row of `--show-params`.
+/// Formats the row of `--show-params`.
 impl fmt::Display for Rdma {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "  {:<10}", "RDMA opts")?;
@@ -162,30 +163,30 @@ impl fmt::Display for Rdma {
     }
 }
 
-/// What an end decides for itself.
+/// The options that only concern one end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Own {
-    /// Show how busy the CPUs are.
+    /// Shows the load of the CPUs.
     pub(crate) report_cpu: bool,
-    /// Show how many round trips took how long.
+    /// Shows the distribution of round trip times.
     pub(crate) histogram: bool,
-    /// Tell of round trips that take more microseconds.
+    /// Reports round trips that take more microseconds.
     pub(crate) outliers: Option<u32>,
-    /// If the test ends in its midst, have the kernel forget what was sent.
+    /// If the test ends early, drops the sent messages in the kernel.
     pub(crate) cancel_sent_to: bool,
-    /// After how many seconds of rows to end it so.
+    /// Seconds of rows after which the test ends early.
     pub(crate) abort_after: Option<u32>,
 }
 
 impl Own {
-    /// Whether to tell of a round trip that took so long.
+    /// Returns `true` if a round trip of this duration has to be reported.
     pub(crate) fn is_outlier(&self, rtt: Duration) -> bool {
         let most = self.outliers.map(u128::from);
         most.is_some_and(|most| rtt.as_micros() > most)
     }
 }
 
-/// A test, as the command line of the active end has it.
+/// The parameters of a test, from the command line of the active end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Options {
     /// Bytes of a request.
@@ -200,17 +201,17 @@ pub(crate) struct Options {
     pub(crate) tasks: u16,
     /// Type of service.
     pub(crate) tos: Option<u8>,
-    /// Fill and verify what is behind the headers.
+    /// Fills and verifies the content behind the headers.
     pub(crate) verify: bool,
-    /// Print the summary alone.
+    /// Prints only the summary.
     pub(crate) summary_only: bool,
-    /// Print rows with real-time priority.
+    /// Prints rows with real-time priority.
     pub(crate) rtprio: bool,
-    /// Print each message.
+    /// Prints each message.
     pub(crate) trace: bool,
-    /// Print rows for scripts.
+    /// Prints rows for scripts.
     pub(crate) perfdata: bool,
-    /// Wait to be told which congested ports have room again.
+    /// Waits for notifications of congested ports that may have room again.
     pub(crate) monitor: bool,
     /// Seconds without progress that are a failure.
     pub(crate) timeout: u32,
@@ -218,7 +219,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Whether they make sense. They may have come from another program.
+    /// Fails if the parameters do not make sense. They may have come from another program.
     pub(crate) fn check(&self) -> Result<()> {
         for (bytes, what, option) in [
             (self.req_bytes, "request", "-q"),
@@ -242,16 +243,16 @@ impl Options {
         self.rdma.check()
     }
 
-    /// Bytes of the largest message.
+    /// Returns the bytes of the largest message.
     pub(crate) fn largest(&self) -> usize {
         self.req_bytes.max(self.ack_bytes) as usize
     }
 
-    /// What the buffers of a socket have to hold: all messages to or from all tasks of the other end at once,
-    /// and as much again.
+    /// Returns the necessary size of a socket's buffers: twice the size of all messages to or from
+    /// all tasks of the other end.
     pub(crate) fn buffer(&self) -> usize {
         let pair = u64::from(self.req_bytes) + u64::from(self.ack_bytes) + 2 * OVERHEAD;
-        // Each factor has a limit that keeps this far from an overflow.
+        // The limits of the factors keep this far from an overflow.
         let bytes = u64::from(self.tasks) * u64::from(self.depth) * pair * 2;
         bytes.min(MAX_BUFFER) as usize
     }

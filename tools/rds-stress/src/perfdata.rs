@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Rows for scripts, as Oracle's rds-stress has them: CSV behind "::", with what each RDS counter of the kernel counted
-//! in a second, and what the CPUs did.
+//! Rows for scripts, in the form of Oracle's rds-stress: CSV behind "::". They contain the increase
+//! of each RDS counter of the kernel in a second, and the load of the CPUs.
 
 use std::time::Instant;
 
@@ -12,17 +12,17 @@ use crate::cpu::Usage;
 use crate::options::Options;
 use crate::stats::Counts;
 
-/// The columns before those of the counters. Oracle's header has one name for the bytes that RDMA moved, and its rows
-/// have two numbers.
+/// The columns before those of the counters. Oracle's header has one name for the bytes that RDMA
+/// moved, and its rows have two numbers.
 const FIRST: &str =
     "::nr_tasks:count,req_size:bytes,ack_size:bytes,rdma_size:bytes,req_sent:count,\
                      thruput:kB/s,thruput_mbi:kB/s,thruput_mbo:kB/s,tx_delay:microseconds,\
                      rtt:microseconds,cpu:percent";
 
-/// Those behind them.
+/// The columns behind those of the counters.
 const LAST: &str = "user:percent,system:percent,idle:percent,irq:percent,intr:count";
 
-/// What the kernel counts.
+/// A snapshot of the kernel's counters.
 #[derive(Debug)]
 pub(crate) struct PerfData {
     socket: RdsSocket,
@@ -59,12 +59,12 @@ impl Snapshot {
         format!("{line},{LAST}\n")
     }
 
-    /// The columns that this module knows of, for the time since `before`.
+    /// Returns the columns whose values this module computes, for the time since `before`.
     fn columns(&self, before: &Snapshot) -> String {
         let seconds = (self.at - before.at).as_secs_f64().max(1e-6);
         let mut line = String::new();
         for (now, then) in self.counters.iter().zip(&before.counters) {
-            // Some are no counters, and may become less.
+            // Some values are no counters, and may decrease.
             let rate = (now.value as f64 - then.value as f64) / seconds;
             line += &format!(",{rate:.6}");
         }
@@ -83,12 +83,12 @@ impl PerfData {
         Ok(PerfData { socket, last })
     }
 
-    /// The line above the rows.
+    /// Returns the line above the rows.
     pub(crate) fn header(&self) -> String {
         self.last.header()
     }
 
-    /// The row for the `seconds` since the last one, in which there was so much traffic.
+    /// Returns the row for the `seconds` since the last one, with the traffic in that time.
     pub(crate) fn row(
         &mut self,
         counts: &Counts,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Operations: what the task that answers a request does with memory of the task that asked.
+//! The operations of the task that answers a request, on memory of the task that asked.
 //!
-//! The one that asks registers memory for each request that it has under way, and tells its cookie with the request. The
-//! other one's ack comes with the operation, and so after what it did: a write of bytes to that memory, a read of bytes
-//! from it, or an addition to a number in it. All of that derives from the two ends, the operation and the number of the
-//! request, so whoever gets bytes knows which they have to be.
+//! The asking task registers memory for each of its outstanding requests, and sends the cookie with
+//! the request. The ack of the other task carries the operation, and so arrives after its effect.
+//! The operation writes bytes to that memory, reads bytes from it, or adds to a number in it. All
+//! of that derives from the two ends, the operation and the number of the request. So the receiver
+//! of bytes knows their expected values.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -26,7 +27,7 @@ pub(crate) struct Moved {
 }
 
 impl Moved {
-    /// To and from the memory of the end that asked for it. An addition reads and writes.
+    /// Returns the bytes to and from the memory of the asking end. An addition reads and writes.
     fn by(operation: Operation, len: usize) -> Self {
         let len = len as u64;
         let (bytes_in, bytes_out) = match operation {
@@ -48,7 +49,7 @@ impl Moved {
     }
 }
 
-/// What is in the memory that operations of one end on that of the other are about.
+/// The content of memory for operations of one end on memory of the other.
 #[derive(Clone, Copy, Debug)]
 struct Pattern {
     asker: SocketAddr,
@@ -57,7 +58,7 @@ struct Pattern {
 
 impl Pattern {
     fn key(self, operation: Operation) -> Key {
-        // 0 is that of the messages.
+        // 0 is the seed of the messages.
         let seed = match operation {
             Operation::Write => 1,
             Operation::Read => 2,
@@ -66,14 +67,14 @@ impl Pattern {
         Key::new(seed, self.asker, self.answerer)
     }
 
-    /// Puts in the bytes that are moved for a request.
+    /// Writes the bytes that are moved for a request.
     fn fill(self, operation: Operation, request: u64, area: Area<'_>, scratch: &mut Vec<u8>) {
         scratch.resize(area.len(), 0);
         self.key(operation).fill(request, scratch);
         area.write(scratch);
     }
 
-    /// Looks for them.
+    /// Verifies these bytes.
     fn verify(
         self,
         operation: Operation,
@@ -95,7 +96,7 @@ impl Pattern {
         )
     }
 
-    /// The number before an addition, and what is added.
+    /// Returns the number before an addition, and the addend.
     fn numbers(self, request: u64) -> (u64, u64) {
         let key = self.key(Operation::FetchAdd);
         let mut add = [0; NUMBER];
@@ -107,7 +108,8 @@ impl Pattern {
 /// The operations between two tasks, both ways.
 #[derive(Debug)]
 pub(crate) struct Operations {
-    /// What the peer uses, a slot for each request under way; and then as much that is used for the peer's requests.
+    /// Memory for the peer, with a slot for each outstanding request. The same number of slots
+    /// follows, which are used for the peer's requests.
     memory: Memory,
     options: Options,
     local: SocketAddr,
@@ -116,15 +118,17 @@ pub(crate) struct Operations {
     regions: Vec<Option<Cookie>>,
     /// The peer's requests that have no ack yet, oldest first, each with a region.
     owed: VecDeque<(u64, Cookie)>,
-    /// Requests of the peer's whose operation the kernel has, by slots, until it says that it has ended.
+    /// The peer's requests, by slot, whose operation the kernel has accepted and not yet reported
+    /// as ended.
     under_way: Vec<Option<u64>>,
-    /// The first of the tokens that are given to the kernel.
+    /// The first of the tokens for the kernel.
     first_token: u64,
     scratch: Vec<u8>,
 }
 
 impl Operations {
-    /// Of the `index`th peer of the task at `local`; `None` if the test has no operations.
+    /// Creates those of the `index`th peer of the task at `local`; `None` if the test has no
+    /// operations.
     pub(crate) fn new(
         index: usize,
         local: SocketAddr,
@@ -135,7 +139,7 @@ impl Operations {
             return Ok(None);
         }
         let depth = options.depth as usize;
-        // Each factor has a limit that keeps this far from an overflow.
+        // The limits of the factors keep this far from an overflow.
         let len = slot_size(options) * 2 * depth + options.rdma.alignment as usize;
         Ok(Some(Operations {
             memory: Memory::new(len)?,
@@ -150,12 +154,13 @@ impl Operations {
         }))
     }
 
-    /// Operations that the kernel has not said the end of.
+    /// Returns the number of operations whose end the kernel has not reported.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way.iter().flatten().count()
     }
 
-    /// What has to go with a request, which it makes ready. `register` makes a region, if need be.
+    /// Prepares memory for a request, and returns its control message. `register` creates a region,
+    /// if one is needed.
     pub(crate) fn ask(
         &mut self,
         request: u64,
@@ -178,7 +183,7 @@ impl Operations {
         } else {
             Lifetime::UntilFreed
         };
-        // All of the slot, as the region may be there for the next operation, too.
+        // The region has all of the slot, as it may also be used by the next operation.
         let area = whole(&self.memory, &self.options, slot)?;
         if !rdma.use_get_mr {
             return Ok(Control::Register(area, lifetime));
@@ -199,8 +204,8 @@ impl Operations {
         }
     }
 
-    /// Takes the ack of a request: what was done to this end's memory is verified. Returns also a region that has to be
-    /// freed.
+    /// Handles the ack of a request: verifies the effect on this end's memory. Also returns a
+    /// region that has to be freed.
     pub(crate) fn answered(&mut self, request: u64) -> Result<(Moved, Option<Cookie>)> {
         let slot = self.slot(request);
         let operation = self.operation(request);
@@ -230,7 +235,7 @@ impl Operations {
         Ok((moved, region.filter(|_| !rdma.use_once)))
     }
 
-    /// Takes a request of the peer's.
+    /// Handles a request of the peer.
     pub(crate) fn requested(&mut self, request: u64, region: Option<Cookie>) -> Result<()> {
         let region = region.with_context(|| {
             format!("loss: request {request} came without the cookie of a region")
@@ -239,14 +244,14 @@ impl Operations {
         Ok(())
     }
 
-    /// Whether the memory for the operation that goes with an ack is used for an earlier one. That may end after the
-    /// ack that it went with was received, and another request was sent.
+    /// Returns `true` if an earlier operation still uses the memory for an ack's operation. Its end
+    /// may come after the peer has received its ack and has sent another request.
     pub(crate) fn is_busy(&self, request: u64) -> bool {
         let slot = self.under_way.get(self.slot(request));
         slot.is_some_and(Option::is_some)
     }
 
-    /// The operation that has to go with an ack.
+    /// Returns the operation that an ack has to carry.
     pub(crate) fn answer(&mut self, request: u64) -> Result<Control<'_>> {
         let slot = self.slot(request);
         let token = self.first_token + slot as u64;
@@ -293,7 +298,7 @@ impl Operations {
         })
     }
 
-    /// Notes that the kernel has taken an ack and its operation.
+    /// Notes that the kernel has accepted an ack and its operation.
     pub(crate) fn answer_sent(&mut self, request: u64) {
         self.owed.pop_front();
         let slot = self.slot(request);
@@ -302,7 +307,8 @@ impl Operations {
         }
     }
 
-    /// Takes the end of an operation, of which the token is one of these: what came from the peer's memory is verified.
+    /// Handles the end of an operation with one of these tokens: verifies bytes from the peer's
+    /// memory.
     pub(crate) fn ended(&mut self, ended: &Ended) -> Result<Moved> {
         let slot = self.slot(ended.token.wrapping_sub(self.first_token));
         let request = self
@@ -342,7 +348,7 @@ impl Operations {
         Ok(Moved::by(operation, area.len()).seen_from_the_other_end())
     }
 
-    /// What this end asks the peer for, and the other way round.
+    /// Returns the pattern of this end's requests to the peer.
     fn asked(&self) -> Pattern {
         Pattern {
             asker: self.local,
@@ -357,28 +363,28 @@ impl Operations {
         }
     }
 
-    /// What is done for a request. The first is another one for the next port, so that tasks which begin together do not
-    /// all do the same.
+    /// Returns the operation for a request. The first one depends on the port, so that tasks which
+    /// begin together do not all do the same.
     fn operation(&self, request: u64) -> Operation {
         let first = u64::from(self.local.port()) + u64::from(self.peer.port());
         self.options.rdma.operation(request.wrapping_add(first))
     }
 
-    /// A request's slot. The one that had it before was answered.
+    /// Returns a request's slot. The request that used it before was answered.
     fn slot(&self, request: u64) -> usize {
-        // No more than there are of them, which a number has room for.
+        // The result is less than the depth, so the conversion is exact.
         (request % u64::from(self.options.depth)) as usize
     }
 }
 
-/// All bytes of a slot.
+/// Returns all bytes of a slot.
 fn whole<'a>(memory: &'a Memory, options: &Options, slot: usize) -> Result<Area<'a>> {
     let at = slot * slot_size(options) + options.rdma.alignment as usize;
     let area = memory.area(at, options.rdma.largest());
     area.context("a slot that is not there")
 }
 
-/// Those that an operation is about.
+/// Returns the bytes of a slot that an operation uses.
 fn area<'a>(
     memory: &'a Memory,
     options: &Options,
@@ -393,7 +399,8 @@ fn area<'a>(
     area.context("an operation beyond its slot")
 }
 
-/// Bytes from a slot to the next, so that each is as good for numbers as the first.
+/// Returns the bytes from a slot to the next, so that numbers are aligned in each slot as in the
+/// first.
 fn slot_size(options: &Options) -> usize {
     options.rdma.largest().next_multiple_of(NUMBER)
 }

@@ -13,7 +13,7 @@ use crate::stats::{header, Counts};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// What is known at a time.
+/// The measured values at one time.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     at: Instant,
@@ -30,7 +30,7 @@ impl Sample {
         })
     }
 
-    /// What was counted since `before`, in how many seconds, and how busy the CPUs were.
+    /// Returns the counts since `before`, the seconds, and the load of the CPUs.
     fn since(&self, before: &Sample) -> (Counts, f64, Option<f64>) {
         let ticks = self.ticks.zip(before.ticks);
         let cpu = ticks.map(|(now, then)| now.percent_since(then));
@@ -39,7 +39,7 @@ impl Sample {
     }
 }
 
-/// Prints them.
+/// Prints the rows.
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
     options: &'a Options,
@@ -49,7 +49,7 @@ pub(crate) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// Prints the line above the rows. What is counted from now on counts.
+    /// Prints the line above the rows. The rows count from now on.
     pub(crate) fn start(options: &'a Options, report_cpu: bool, counts: Counts) -> Result<Self> {
         let perfdata = options.perfdata.then(PerfData::new).transpose()?;
         say(&match &perfdata {
@@ -65,17 +65,17 @@ impl<'a> Report<'a> {
         })
     }
 
-    /// When it began.
+    /// Returns the time at which the rows began.
     pub(crate) fn began(&self) -> Instant {
         self.first.at
     }
 
-    /// When the next row is due.
+    /// Returns the time at which the next row is due.
     pub(crate) fn due(&self) -> Instant {
         self.last.at + SECOND
     }
 
-    /// Prints the row for the time since the last one; `over` tells that it was the last.
+    /// Prints the row for the time since the last one; `over`: it is the last row.
     pub(crate) fn row(&mut self, counts: Counts, over: bool) -> Result<()> {
         let now = Sample::take(counts, self.first.ticks.is_some())?;
         // The last second may be cut short.
@@ -91,7 +91,7 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    /// Prints the average over all.
+    /// Prints the average over all rows.
     pub(crate) fn average(&self) -> Result<()> {
         if !self.options.summary_only {
             say(&format!("{}\n", "-".repeat(45)))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One end of a test: its tasks, and what it agrees upon with the other end.
+//! One end of a test: its tasks, and its agreement with the other end.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -23,13 +23,13 @@ use crate::task::{Phase, Shared, Task};
 /// Seconds before the rates are counted.
 const BURN_IN: u32 = 2;
 
-/// How much longer to wait for the other end than it waits for us.
+/// Additional time to wait for the other end, compared with the time that the other end waits.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What wakes an end.
+/// An event that wakes an end.
 enum Event {
     Control(Message),
-    /// The control connection ended, and why.
+    /// The control connection ended, with the reason.
     Gone(anyhow::Error),
     /// A task has all its answers.
     Drained,
@@ -42,7 +42,7 @@ pub(crate) struct Session {
     control: Control,
     events: Receiver<Event>,
     sender: Sender<Event>,
-    /// What counts once the two have agreed.
+    /// The tasks, which exist once the two ends have agreed.
     tasks: Vec<JoinHandle<()>>,
     counters: Vec<Arc<Counters>>,
     shared: Arc<Shared>,
@@ -50,28 +50,28 @@ pub(crate) struct Session {
     own: Own,
 }
 
-/// How long to send.
+/// The end of sending.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
-    /// The active end, for so many seconds, or until a signal.
+    /// The active end: this number of seconds, or until a signal.
     Seconds(Option<u32>),
-    /// The passive end.
+    /// The passive end: until the active end reports it.
     Told,
 }
 
-/// What ended a test.
+/// The cause of the end of a test.
 #[derive(Clone, Copy, Debug)]
 enum End {
     /// Its time is over.
     Over,
-    /// This end was told to end it in its midst, and by what.
+    /// This end had to end it early, with the cause.
     Aborted(&'static str),
-    /// The other end was.
+    /// The other end had to end it early.
     Left,
 }
 
 impl Session {
-    /// Takes the connection to the other end, and the signals.
+    /// Takes over the connection to the other end, and the signals.
     pub(crate) fn new(control: Control, own: Own) -> Result<Self> {
         let (sender, events) = channel();
         let mut reader = control.reader()?;
@@ -102,22 +102,22 @@ impl Session {
         })
     }
 
-    /// The active end. Returns when all went well.
+    /// Runs the active end. Returns when all went well.
     pub(crate) fn run_active(&mut self, hello: Hello, seconds: Option<u32>) -> Result<()> {
         let result = self.active(hello, Until::Seconds(seconds));
         self.tell_failure(result)
     }
 
-    /// The passive end. Returns when all went well.
+    /// Runs the passive end. Returns when all went well.
     pub(crate) fn run_passive(&mut self, local: SocketAddr) -> Result<()> {
         let result = self.passive(local);
         self.tell_failure(result)
     }
 
-    /// The other end need not wait until it notices.
+    /// Reports a failure to the other end, which then need not wait until it notices.
     fn tell_failure(&mut self, result: Result<()>) -> Result<()> {
         if let Err(error) = &result {
-            // It may be gone, and then its own error is the better one.
+            // The other end may be gone, and then its own error is the better one.
             let _ = self.control.send(&Message::Failed(format!("{error:#}")));
         }
         result
@@ -221,7 +221,7 @@ impl Session {
             self.counters.push(task.counters());
             let (shared, to) = (Arc::clone(&self.shared), self.sender.clone());
             let run = move || {
-                // Nobody listens when the program is about to end.
+                // There is no receiver when the program is about to end.
                 let drained = || drop(to.send(Event::Drained));
                 if let Err(error) = task.run(&shared, drained) {
                     drop(to.send(Event::TaskFailed(error)));
@@ -240,7 +240,7 @@ impl Session {
         sum
     }
 
-    /// Lets the tasks run and prints their rates, until the end. Returns which end it was.
+    /// Lets the tasks run and prints their rates, until the end. Returns the cause of the end.
     fn measure(&mut self, options: &Options, until: Until) -> Result<End> {
         if options.rtprio {
             run_before_others()?;
@@ -282,7 +282,7 @@ impl Session {
         }
     }
 
-    /// Waits until `wake`. Returns what ended the test before.
+    /// Waits until `wake`. Returns the cause if the test ended before.
     fn end_before(&mut self, wake: Instant, until: Until) -> Result<Option<End>> {
         loop {
             match (self.next_event(Some(wake))?, until) {
@@ -304,14 +304,14 @@ impl Session {
         }
     }
 
-    /// Ends the test in its midst, if `end` says so, and returns whether it did. That the other end did so is no
-    /// failure, as it was told to.
+    /// Ends the test early, if `end` says so, and then returns `true`. An early end by the other
+    /// end is no failure, as it had an order to do so.
     fn ends_early(&mut self, end: End) -> Result<bool> {
         if let End::Over = end {
             return Ok(false);
         }
         if let End::Aborted(_) = end {
-            // It may be gone, and then need not know.
+            // The other end may be gone, and then needs no message.
             let _ = self.control.send(&Message::Abort);
         }
         self.shared.set(Phase::Aborted);
@@ -323,7 +323,7 @@ impl Session {
         }
     }
 
-    /// Prints how long round trips took, if that is wanted.
+    /// Prints the distribution of round trip times, if requested.
     fn show_round_trips(&self) -> Result<()> {
         if !self.own.histogram {
             return Ok(());
@@ -341,7 +341,7 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the tasks, which have nothing left to do. Returns what they counted.
+    /// Ends the tasks, which have nothing left to do. Returns their counts.
     fn finish(&mut self) -> Result<Counts> {
         self.shared.set(Phase::Finished);
         self.join()?;
@@ -355,7 +355,7 @@ impl Session {
         Ok(self.counts())
     }
 
-    /// The next thing that the other end says.
+    /// Returns the next message of the other end.
     fn await_message(&mut self, options: &Options) -> Result<Message> {
         loop {
             if let Event::Control(message) = self.await_event(options)? {
@@ -364,7 +364,7 @@ impl Session {
         }
     }
 
-    /// The next event that is no failure. A task that is done is counted.
+    /// Returns the next event that is no failure. Drained tasks are counted.
     fn await_event(&mut self, options: &Options) -> Result<Event> {
         let deadline = Instant::now() + options.timeout() + GRACE;
         match self.next_event(Some(deadline))? {
@@ -381,7 +381,7 @@ impl Session {
         }
     }
 
-    /// The next event until `deadline`; failures are errors.
+    /// Returns the next event until `deadline`; failures are errors.
     fn next_event(&mut self, deadline: Option<Instant>) -> Result<Option<Event>> {
         let event = match deadline {
             None => self
@@ -411,7 +411,7 @@ fn agree(mine: &Counts, theirs: &Counts) -> Result<()> {
     }
 }
 
-/// Prints at once.
+/// Prints text, and flushes it.
 pub(crate) fn say(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());

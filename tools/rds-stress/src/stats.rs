@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the tasks count, and the rows made of it, in the columns of Oracle's rds-stress.
+//! The counters of the tasks, and the rows made from them, in the columns of Oracle's rds-stress.
 
 use std::ops::Sub;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,7 +23,7 @@ pub(crate) struct Counters {
     rtt_nanos: AtomicU64,
     rdma_in: AtomicU64,
     rdma_out: AtomicU64,
-    /// All that there were.
+    /// All round trips.
     pub(crate) round_trips: Histogram,
 }
 
@@ -32,7 +32,7 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl Counters {
-    /// A message was sent, in a call that took that long.
+    /// Counts a sent message, and the time of the call.
     pub(crate) fn sent(&self, op: Op, took: Duration) {
         match op {
             Op::Ack => self.ack_tx.fetch_add(1, Relaxed),
@@ -47,14 +47,14 @@ impl Counters {
         self.req_rx.fetch_add(1, Relaxed);
     }
 
-    /// An ack was received, that long after its request.
+    /// Counts a received ack, and the time since its request.
     pub(crate) fn received_ack(&self, rtt: Duration) {
         self.rtt_nanos.fetch_add(nanos(rtt), Relaxed);
         self.round_trips.add(rtt);
         self.ack_rx.fetch_add(1, Relaxed);
     }
 
-    /// Operations moved so much.
+    /// Counts bytes that operations moved.
     pub(crate) fn moved(&self, moved: Moved) {
         self.rdma_in.fetch_add(moved.bytes_in, Relaxed);
         self.rdma_out.fetch_add(moved.bytes_out, Relaxed);
@@ -80,9 +80,9 @@ pub(crate) struct Counts {
     pub(crate) req_rx: u64,
     pub(crate) ack_tx: u64,
     pub(crate) ack_rx: u64,
-    /// In calls to send requests.
+    /// Time in calls that send requests.
     pub(crate) send_nanos: u64,
-    /// From requests to their acks.
+    /// Time from requests to their acks.
     pub(crate) rtt_nanos: u64,
     /// Bytes that operations moved to the memory of this end, and out of it.
     pub(crate) rdma_in: u64,
@@ -107,7 +107,8 @@ impl Sub for Counts {
 }
 
 impl Counts {
-    /// What the other end should have received and has not, or the other way round.
+    /// Describes messages that only one end has counted, if any: sent and not received, or the
+    /// reverse.
     pub(crate) fn disagreement(&self, other: &Counts) -> Option<String> {
         let ways = [
             ("requests sent", self.req_tx, other.req_rx),
@@ -123,8 +124,8 @@ impl Counts {
         })
     }
 
-    /// KiB in a second of messages, into the memory of this end and out of it; microseconds of a call and of a
-    /// round trip.
+    /// Returns KiB per second of messages, into the memory of this end and out of it; microseconds
+    /// of a call and of a round trip.
     pub(crate) fn averages(&self, options: &Options, seconds: f64) -> [f64; 5] {
         let micros = |sum: u64, count: u64| sum as f64 / 1000.0 / count.max(1) as f64;
         let bytes = (self.req_tx + self.req_rx) as f64 * f64::from(options.req_bytes)
@@ -138,7 +139,7 @@ impl Counts {
         ]
     }
 
-    /// The row for `seconds`.
+    /// Returns the row for `seconds`.
     pub(crate) fn row(&self, options: &Options, seconds: f64, cpu: Option<f64>) -> String {
         let rate = |count: u64| (count as f64 / seconds) as u64;
         let [messages, rdma_in, rdma_out, call, rtt] = self.averages(options, seconds);
@@ -157,7 +158,7 @@ impl Counts {
     }
 }
 
-/// The line above the rows.
+/// Returns the line above the rows.
 pub(crate) fn header() -> String {
     format!(
         "{:>4} {:>6} {:>6} {:>10} {:>10} {:>10} {:>7} {:>8} {:>5}",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a task and one task of the other end have to do with each other: requests without an ack, and acks
+//! The messages between a task and one task of the other end: requests without an ack, and acks
 //! that are owed.
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use crate::rdma::{Moved, Operations};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Incoming {
     Request,
-    /// With the time since the request.
+    /// An ack, with the time since the request.
     Ack(Duration),
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum Incoming {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) to: SocketAddr,
-    /// The kernel refused a message to it, and has not told that there may be room again.
+    /// The kernel refused a message to the peer, and has not reported that there may be room again.
     pub(crate) congested: bool,
     out_key: Key,
     in_key: Key,
@@ -36,11 +36,11 @@ pub(crate) struct Stream {
     /// Number of the next request to send, and of the next to receive.
     next_request: u64,
     next_incoming: u64,
-    /// When the requests that wait for an ack were sent, the last of them `next_request - 1`.
+    /// Send times of the requests that wait for an ack, the last of them `next_request - 1`.
     waiting: VecDeque<Instant>,
-    /// Requests that were received, the last of them `next_incoming - 1`, and not answered.
+    /// Number of received requests that are not answered, the last of them `next_incoming - 1`.
     owed: u64,
-    /// What goes with requests and acks, if anything.
+    /// The operations of requests and acks, if any.
     pub(crate) operations: Option<Operations>,
 }
 
@@ -62,28 +62,28 @@ impl Stream {
         }
     }
 
-    /// Whether neither end waits for anything.
+    /// Returns `true` if neither end waits for anything.
     pub(crate) fn is_quiet(&self) -> bool {
         self.waiting() == 0 && self.owed == 0 && self.under_way() == 0
     }
 
-    /// Operations that have not ended.
+    /// Returns the number of operations that have not ended.
     pub(crate) fn under_way(&self) -> usize {
         self.operations.as_ref().map_or(0, Operations::under_way)
     }
 
-    /// Requests that wait for an ack.
+    /// Returns the number of requests that wait for an ack.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Acks that are owed.
+    /// Returns the number of owed acks.
     pub(crate) fn owed(&self) -> u64 {
         self.owed
     }
 
-    /// What to send next: what is owed, and then a request if there `may` be one. Nothing until the memory is free for
-    /// the operation that goes with what is owed.
+    /// Returns the next message to send: an owed ack, or else a request if there `may` be one.
+    /// There is none while the memory for the operation of the owed ack is in use.
     pub(crate) fn next(&self, may: bool, options: &Options) -> Option<Header> {
         let seq = self.next_out;
         if self.owed > 0 {
@@ -105,7 +105,7 @@ impl Stream {
         header.write(self.out_key, message, options.verify);
     }
 
-    /// What goes with the message to send.
+    /// Returns the control message of the message to send.
     pub(crate) fn control(
         &mut self,
         socket: &RdsSocket,
@@ -123,7 +123,8 @@ impl Stream {
         .map(Some)
     }
 
-    /// Notes that the kernel has taken what [`Self::next`] said, `now`, and may have registered a region with it.
+    /// Notes at the time `now` that the kernel has accepted the message of [`Self::next`]. The call
+    /// may have registered a region.
     pub(crate) fn sent(&mut self, header: Header, region: Option<Cookie>, now: Instant) {
         self.next_out += 1;
         if let Some(operations) = &mut self.operations {
@@ -141,7 +142,7 @@ impl Stream {
         }
     }
 
-    /// Takes a message that came at `now`; `cut` tells that the kernel had more of it.
+    /// Handles a message that came at `now`; `cut`: the kernel has truncated it.
     pub(crate) fn accept(
         &mut self,
         message: &[u8],
@@ -176,7 +177,7 @@ impl Stream {
         Ok((header, incoming))
     }
 
-    /// Takes what came with a message, after [`Self::accept`]. Returns what was moved for it.
+    /// Handles the control messages of a message, after [`Self::accept`]. Returns the moved bytes.
     pub(crate) fn accept_control(
         &mut self,
         socket: &RdsSocket,
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
     use crate::options::example;
 
-    /// Both ends of a stream.
+    /// Returns both ends of a stream.
     fn pair() -> [Stream; 2] {
         let (a, b) = (([10, 0, 0, 1], 4001).into(), ([10, 0, 0, 2], 4001).into());
         [Stream::new(a, b), Stream::new(b, a)]
@@ -282,7 +283,7 @@ mod tests {
         ));
     }
 
-    /// A message that the other end should not have sent, with a good header.
+    /// Returns a message that the other end should not have sent, with a valid header.
     fn forged(op: Op, seq: u64, request: u64, stream: &Stream) -> Vec<u8> {
         let mut message = vec![0; op.size(&example())];
         Header { op, seq, request }.write(stream.in_key, &mut message, true);

@@ -20,28 +20,28 @@ use crate::session::say;
 use crate::stats::Counters;
 use crate::stream::{Incoming, Stream};
 
-/// How often a task looks whether the phase has changed.
+/// Interval at which a task checks if the phase has changed.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Messages to receive before it is the turn of those to send.
+/// Messages to receive before the task sends again.
 const BURST: usize = 64;
 
-/// What all tasks of an end do. It only moves on.
+/// The phase of all tasks of an end. It only advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// Nothing: not all tasks have their socket.
+    /// No work: not all tasks have their socket.
     Waiting,
-    /// Send requests.
+    /// Sends requests.
     Running,
-    /// Send no more of them.
+    /// Sends no more requests.
     Draining,
-    /// Nothing is to come any more. End.
+    /// No more messages are expected; the tasks end.
     Finished,
-    /// End at once.
+    /// The tasks end at once.
     Aborted,
 }
 
-/// The phase, which the tasks look up.
+/// The phase, which the tasks read.
 #[derive(Debug, Default)]
 pub(crate) struct Shared(AtomicU8);
 
@@ -66,15 +66,16 @@ impl Shared {
 pub(crate) struct Task {
     socket: RdsSocket,
     local: SocketAddr,
-    /// By the order of their ports.
+    /// Ordered by the ports of the peers.
     streams: Vec<Stream>,
     first_port: u16,
     options: Options,
     own: Own,
-    /// It sends requests, not just acks.
+    /// The task sends requests, and not only acks.
     asks: bool,
     counters: Arc<Counters>,
-    /// The kernel refused a message because the send buffer is full, or because the destination is congested.
+    /// The kernel refused a message because the send buffer is full, or because the destination is
+    /// congested.
     full: bool,
     congested: bool,
     last_progress: Instant,
@@ -82,7 +83,8 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Opens the socket of `local`, with a stream to each task of the end whose first socket is `peer`.
+    /// Opens the socket of `local`, with a stream to each task of the end whose first socket is
+    /// `peer`.
     pub(crate) fn open(
         local: SocketAddr,
         peer: SocketAddr,
@@ -132,8 +134,8 @@ impl Task {
         Arc::clone(&self.counters)
     }
 
-    /// Works until the phase is the last. Calls `drained` once, when there are no more requests to send and
-    /// all are answered.
+    /// Works until the last phase. Calls `drained` once, when there are no more requests to send
+    /// and all are answered.
     pub(crate) fn run(&mut self, shared: &Shared, drained: impl FnOnce()) -> Result<()> {
         let mut drained = Some(drained);
         while shared.get() == Phase::Waiting {
@@ -145,7 +147,7 @@ impl Task {
             if phase == Phase::Aborted {
                 return self.abort();
             }
-            // The end of an operation may come after the ack that it went with.
+            // The end of an operation may come after the ack that carried it.
             if phase == Phase::Finished && self.streams.iter().all(|s| s.under_way() == 0) {
                 return self.end();
             }
@@ -165,9 +167,10 @@ impl Task {
         self.streams.iter().all(Stream::is_quiet)
     }
 
-    /// Offers what there is, until the send buffer is full. A congested destination is offered a message each
-    /// time, as the kernel tells of the end of a congestion only who was refused since; or, if the kernel tells of
-    /// which it is, when it has.
+    /// Offers messages to the kernel until the send buffer is full. With RDS_CONG_MONITOR a
+    /// congested destination waits for the kernel's notification. Otherwise a message is offered to
+    /// it each time, as the kernel reports the end of a congestion only to sockets that were
+    /// refused since.
     fn send_all(&mut self, may_ask: bool) -> Result<()> {
         (self.full, self.congested) = (false, false);
         for stream in &mut self.streams {
@@ -265,7 +268,7 @@ impl Task {
                 self.end_operation(ended)?;
                 self.last_progress = now;
             }
-            // Not a message.
+            // This is not a message.
             let Some(from) = received.from else { continue };
             let message = self.buffer.get(..received.len).unwrap_or_default();
             let index = from.port().checked_sub(self.first_port).map(usize::from);
@@ -302,7 +305,7 @@ impl Task {
     }
 
     fn receive_one(&mut self) -> io::Result<(Received, Notices)> {
-        // Who was not refused is not told of the end of a congestion.
+        // Only a socket that was refused gets a notification of the end of a congestion.
         if self.options.rdma.is_on() || self.congested {
             return self.socket.recv_with(&mut self.buffer);
         }
@@ -349,7 +352,7 @@ impl Task {
         )
     }
 
-    /// The test ends in its midst.
+    /// Ends the test early.
     fn abort(&self) -> Result<()> {
         if !self.own.cancel_sent_to {
             return Ok(());
@@ -367,7 +370,7 @@ impl Task {
         Ok(())
     }
 
-    /// Both ends have all that was sent, so whatever there is is one too many.
+    /// Both ends have all sent messages, so any further message is one too many.
     fn end(&mut self) -> Result<()> {
         match self.socket.recv_from(&mut self.buffer) {
             Ok(received) if received.from.is_some() => {

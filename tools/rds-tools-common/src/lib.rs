@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the RDS tools share, and no other program needs.
+//! Functions that the RDS tools share, and no other program needs.
 
 mod priority;
 mod route;
@@ -10,14 +10,14 @@ use std::process::ExitCode;
 pub use priority::run_before_others;
 pub use route::source_address_for;
 
-/// Tells people what went wrong, in one write, so that the lines of two programs do not mix.
+/// Prints an error in one write, so that the lines of two programs do not mix.
 pub fn complain(program: &str, what: impl fmt::Display) {
     let message = format!("{program}: {what}\n");
     eprint!("{message}");
 }
 
-/// The exit status of a program whose work ended so: badly also with `Ok(false)`. Tells people of
-/// an error, with its causes.
+/// Returns the exit status of a program with this result; `Ok(false)` is a failure, too. Prints an
+/// error with its causes.
 pub fn exit_code(program: &str, result: Result<bool, impl fmt::Display>) -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Real-time priority, for a program that watches others of its own threads.
+//! Real-time priority, for a program with a thread that monitors the other ones.
 
 use std::io;
 
 use rds_socket::Error;
 
-/// Gives the calling thread the lowest real-time priority (`SCHED_RR`): it runs before all that
-/// have none.
+/// Gives the calling thread the lowest real-time priority (`SCHED_RR`): it runs before all threads
+/// without one.
 pub fn run_before_others() -> Result<(), Error> {
     let param = libc::sched_param { sched_priority: 1 };
     // SAFETY: `param` is valid for reads; process 0 is the calling thread.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The local address that a peer is reached from.
+//! The local address from which a peer is reached.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use rds_socket::Error;
 
-/// The local address, with port 0, that the routing table prefers as source towards `destination`.
+/// Returns the local address, with port 0, that the routing table prefers as source towards
+/// `destination`.
 ///
-/// Sends nothing: the kernel's route lookup is all that a `connect()` of a UDP socket does.
+/// Sends nothing: the `connect()` of a UDP socket only looks up the kernel's route.
 pub fn source_address_for(destination: SocketAddr) -> Result<SocketAddr, Error> {
     // The discard port: the route does not depend on it, but it may not be 0.
     const ANY_PORT: u16 = 9;

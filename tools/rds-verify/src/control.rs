@@ -9,12 +9,12 @@
 //! receiver   Done    when all of it came
 //! ```
 //!
-//! Test data that looks like one of these by chance is as likely as a collision of 64 bits.
+//! The probability that test data looks like one of these is that of a collision of 64 bits.
 
 const LEN: usize = 32;
 const MAGIC: [u8; 7] = *b"rdsvrfy";
 
-/// What both ends have to agree on.
+/// The parameters on which both ends have to agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Plan {
     pub(crate) sizes: u64,
 }
 
-/// What was sent, or received, on a stream.
+/// The sent or received messages of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) messages: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// Adds another stream's. The hashes are added too: no order among streams.
+    /// Adds another stream's totals. The hashes are added too, as there is no order among streams.
     pub(crate) fn add(&mut self, other: Totals) {
         self.messages += other.messages;
         self.bytes += other.bytes;
@@ -66,7 +66,7 @@ impl Control {
         message
     }
 
-    /// `None` if `message` is no control message.
+    /// Decodes a message; `None` if `message` is no control message.
     pub(crate) fn decode(message: &[u8]) -> Option<Self> {
         let message: &[u8; LEN] = message.try_into().ok()?;
         let (&[kind], fields) = message.strip_prefix(&MAGIC)?.split_first_chunk()?;

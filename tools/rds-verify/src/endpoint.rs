@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One socket and the streams over it.
+//! One socket and its streams.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -18,12 +18,12 @@ use rds_content::Key;
 /// Messages to send, or to receive, before the other sockets have their turn.
 const BURST: usize = 64;
 
-/// How far the receiving end of a stream is.
+/// The phase of the receiving end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Receiving,
-    /// All came, and the confirmation is followed by a ping. RDS delivers in order, so the pong
-    /// tells that the confirmation was delivered, and the socket can be closed without loss.
+    /// All messages came, and the confirmation is followed by a ping. RDS delivers in order. So the
+    /// pong proves that the confirmation was delivered, and the socket can be closed without loss.
     Closing,
     Finished,
 }
@@ -41,7 +41,7 @@ impl Incoming {
         self.phase == Phase::Finished
     }
 
-    /// What it waits for.
+    /// Describes the event that it waits for.
     pub(crate) fn status(&self, count: u64) -> String {
         let doing = match self.phase {
             Phase::Receiving => "waiting for more",
@@ -56,7 +56,7 @@ impl Incoming {
     }
 }
 
-/// Who may send.
+/// The senders that are admitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Admit {
     Anyone,
@@ -83,7 +83,7 @@ pub(crate) struct Endpoint {
     admit: Admit,
     plan: Plan,
     options: Common,
-    /// Sent before any data, in order. Empty messages are pings.
+    /// Messages to send before any data, in order. Empty messages are pings.
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
     /// The kernel refused the last message because the send buffer is full.
     full: bool,
@@ -91,7 +91,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Binds a socket to `local` and sets it up as `options` say.
+    /// Binds a socket to `local` and configures it by `options`.
     pub(crate) fn open(options: &Common, local: SocketAddr, admit: Admit) -> Result<Self> {
         let socket = RdsSocket::new()?;
         if let Some(transport) = options.transport {
@@ -141,8 +141,8 @@ impl Endpoint {
             .push(Outgoing::new(key, self.plan, self.options.sizes, to));
     }
 
-    /// What to poll for after [`Self::send`]. Only a full send buffer makes a socket unwritable, so
-    /// what is congested must not ask for that.
+    /// Returns the events to poll for after [`Self::send`]. Only a full send buffer makes a socket
+    /// unwritable, so congested streams must not ask for that event.
     pub(crate) fn events(&self) -> Events {
         if self.full {
             return PollFd::READABLE | PollFd::WRITABLE;
@@ -164,15 +164,15 @@ impl Endpoint {
         events
     }
 
-    /// Forgets that the send buffer was full.
+    /// Notes that the send buffer has room again.
     pub(crate) fn writable(&mut self) {
         self.full = false;
     }
 
-    /// Sends what can be sent. Returns whether the other end moved on.
+    /// Sends all messages that can be sent. Returns `true` if the other end made progress.
     ///
-    /// Tries congested destinations each time: the kernel wakes a poller when congestion ends only
-    /// if a send was refused since the poll before.
+    /// Tries congested destinations each time: the kernel wakes a poller at the end of congestion
+    /// only if a send was refused since the last poll.
     pub(crate) fn send(&mut self) -> Result<bool> {
         self.greet();
         while let Some((to, message)) = self.replies.pop_front() {
@@ -232,14 +232,14 @@ impl Endpoint {
         Ok(false)
     }
 
-    /// Offers a control message; returns whether the kernel took it.
+    /// Offers a control message; returns `true` if the kernel accepted it.
     fn offer(&mut self, message: &[u8], to: SocketAddr) -> Result<bool> {
         let outcome = sent(self.socket.send_to(message, to), &mut self.refused, to)?;
         self.full = outcome == Outcome::Full;
         Ok(outcome == Outcome::Sent)
     }
 
-    /// Receives what is there. Returns whether the other end moved on.
+    /// Receives all available messages. Returns `true` if the other end made progress.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<bool> {
         let mut progress = false;
         for _ in 0..BURST {
@@ -289,7 +289,7 @@ impl Endpoint {
     fn hello(&mut self, from: SocketAddr, theirs: Plan) -> Result<bool> {
         let welcome = Control::Welcome(self.plan).encode();
         if let Err(error) = check_plans(self.plan, theirs) {
-            // So that the sender can say why, too. It is not worth waiting for.
+            // The sender can then report the reason, too. It is not worth a wait.
             let _ = self.socket.send_to(&welcome, from);
             return Err(error);
         }
@@ -355,7 +355,7 @@ impl Endpoint {
         Ok(true)
     }
 
-    /// Adds up what was sent, and what was received.
+    /// Adds up the sent and the received messages.
     pub(crate) fn totals(&self) -> (Totals, Totals) {
         let (mut sent, mut received) = (Totals::default(), Totals::default());
         self.outgoing.iter().for_each(|out| sent.add(out.totals()));
@@ -375,9 +375,9 @@ pub(crate) const RECEIVE_BUFFER: usize = MAX_MESSAGE + 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Sent,
-    /// Send buffer full.
+    /// The send buffer is full.
     Full,
-    /// Destination congested.
+    /// The destination is congested.
     Congested,
 }
 
@@ -396,7 +396,7 @@ fn sent(result: io::Result<usize>, refused: &mut Refused, to: SocketAddr) -> Res
     }
 }
 
-/// Whether two addresses are one, however the kernel and the user spell it.
+/// Returns `true` if two addresses are the same, with an IPv4 address in either form.
 fn same(a: SocketAddr, b: SocketAddr) -> bool {
     (a.ip().to_canonical(), a.port()) == (b.ip().to_canonical(), b.port())
 }

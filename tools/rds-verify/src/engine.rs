@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Moves all streams until they are finished, one has a defect, or nothing moves any more.
+//! Runs all streams until they are finished, one has a defect, or nothing moves any more.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -12,18 +12,18 @@ use crate::args::{Common, Role};
 use crate::control::Totals;
 use crate::endpoint::{Admit, Endpoint, Refused, RECEIVE_BUFFER};
 
-/// How long a message that was passed over may yet come before it is lost.
+/// Time in which a skipped message may still arrive, before it counts as lost.
 const LATE: Duration = Duration::from_secs(5);
 
 /// All sockets of this end.
 pub(crate) struct Engine {
     endpoints: Vec<Endpoint>,
     count: u64,
-    /// Streams that are to come.
+    /// Number of expected streams.
     expected: usize,
     timeout: Duration,
     last_progress: Instant,
-    /// When the first stream began.
+    /// Time at which the first stream began.
     start: Option<Instant>,
     buffer: Vec<u8>,
 }
@@ -66,7 +66,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What was sent, what was received, and how often the kernel refused.
+    /// Returns the totals of sent and received messages, and the counts of refused sends.
     pub(crate) fn totals(&self) -> (Totals, Totals, Refused) {
         let mut all = (Totals::default(), Totals::default(), Refused::default());
         for endpoint in &self.endpoints {
@@ -79,13 +79,13 @@ impl Engine {
         all
     }
 
-    /// Streams that were sent and received.
+    /// Returns the numbers of streams that were sent and received.
     pub(crate) fn streams(&self) -> (usize, usize) {
         let outgoing = self.endpoints.iter().map(|e| e.outgoing.len()).sum();
         (outgoing, self.incoming_streams())
     }
 
-    /// Time since the ends found each other.
+    /// Returns the time since the ends found each other.
     pub(crate) fn elapsed(&self) -> Duration {
         self.start.map_or(Duration::ZERO, |start| start.elapsed())
     }
@@ -162,7 +162,7 @@ impl Engine {
                 progress |= endpoint.receive(&mut self.buffer)?;
             }
         }
-        // The count of streams is the receiver's to know, not the socket's.
+        // The engine checks the number of streams, as a socket does not know the total.
         if self.incoming_streams() > self.expected {
             bail!(
                 "foreign data: more senders than the {} expected",
@@ -172,7 +172,7 @@ impl Engine {
         Ok(progress)
     }
 
-    /// Fails if a message was passed over: it is not late any more, but lost.
+    /// Fails if a message was skipped: it is not late any more, but lost.
     fn check_loss(&self) -> Result<()> {
         for endpoint in &self.endpoints {
             for incoming in &endpoint.incoming {
@@ -188,7 +188,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Fails, and says what it was that did not move.
+    /// Fails, and describes the streams that did not move.
     fn explain_stall(&mut self) -> Result<()> {
         let seconds = self.timeout.as_secs();
         self.endpoints.iter_mut().for_each(Endpoint::writable);
@@ -242,7 +242,7 @@ fn open(role: &Role, common: &Common, index: u16) -> Result<Endpoint> {
     }
 }
 
-/// The address `index` ports after `first`.
+/// Returns the address `index` ports after `first`.
 fn nth(first: SocketAddr, index: u16) -> Result<SocketAddr> {
     let mut addr = first;
     let port = first.port().checked_add(index);

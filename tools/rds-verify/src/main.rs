@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rds-verify`: RDS traffic of which every byte, and the order, is verified.
+//! `rds-verify`: RDS traffic with verification of every byte and of the order.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -30,9 +30,9 @@ struct Report {
     sizes: String,
     sent: Direction,
     received: Direction,
-    /// Sends that the kernel refused with `EAGAIN`, the send buffer being full.
+    /// Sends that the kernel refused with `EAGAIN` because the send buffer was full.
     refused_full: u64,
-    /// Sends that the kernel refused with `ENOBUFS`, the destination being congested.
+    /// Sends that the kernel refused with `ENOBUFS` because the destination was congested.
     refused_congested: u64,
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]

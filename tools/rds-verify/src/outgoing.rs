@@ -10,16 +10,16 @@ use crate::control::{Control, Plan, Totals};
 use crate::sizes::Sizes;
 use rds_content::{Hash, Key};
 
-/// How long to wait for an answer before greeting again: a greeting that came before the receiver
+/// Time to wait for an answer before the next greeting: a greeting that came before the receiver
 /// bound its port is lost.
 const GREETING_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// No answer yet; greet (again) then.
+    /// There is no answer yet; the next greeting is due at this time.
     Greeting(Instant),
     Data,
-    /// All sent, not yet confirmed.
+    /// All messages are sent, and not yet confirmed.
     Unconfirmed,
     Confirmed,
 }
@@ -59,7 +59,7 @@ impl Outgoing {
         }
     }
 
-    /// When to greet again.
+    /// Returns the time of the next greeting.
     pub(crate) fn greeting_due(&self) -> Option<Instant> {
         match self.state {
             State::Greeting(due) => Some(due),
@@ -67,7 +67,7 @@ impl Outgoing {
         }
     }
 
-    /// The greeting, if it is time. The next is due a while later.
+    /// Returns the greeting, if it is due. The next one is due [`GREETING_INTERVAL`] later.
     pub(crate) fn greeting(&mut self, now: Instant) -> Option<Control> {
         match self.state {
             State::Greeting(due) if now >= due => {
@@ -78,12 +78,12 @@ impl Outgoing {
         }
     }
 
-    /// Whether there is data that may be sent.
+    /// Returns `true` if there is data that may be sent.
     pub(crate) fn has_data(&self) -> bool {
         self.state == State::Data
     }
 
-    /// The message to send.
+    /// Returns the message to send.
     pub(crate) fn message(&mut self) -> &[u8] {
         if !self.prepared {
             self.message.resize(self.sizes.size(self.key, self.sent), 0);
@@ -93,7 +93,7 @@ impl Outgoing {
         &self.message
     }
 
-    /// The kernel took the message.
+    /// Notes that the kernel accepted the message.
     pub(crate) fn message_sent(&mut self) {
         self.hash.update(&self.message);
         self.bytes += self.message.len() as u64;
@@ -104,7 +104,7 @@ impl Outgoing {
         }
     }
 
-    /// The receiver answered a greeting. Returns whether it is the first answer.
+    /// Handles the receiver's answer to a greeting. Returns `true` if it is the first answer.
     pub(crate) fn welcomed(&mut self, theirs: Plan) -> Result<bool> {
         check_plans(self.plan, theirs)?;
         let first = matches!(self.state, State::Greeting(_));
@@ -114,7 +114,7 @@ impl Outgoing {
         Ok(first)
     }
 
-    /// The receiver says that all came.
+    /// Handles the receiver's report that all messages came.
     pub(crate) fn confirmed(&mut self, received: Totals) -> Result<()> {
         let sent = self.totals();
         if self.state != State::Unconfirmed || received != sent {
@@ -136,7 +136,7 @@ impl Outgoing {
         }
     }
 
-    /// What it waits for.
+    /// Describes the event that it waits for.
     pub(crate) fn status(&self) -> String {
         let doing = match self.state {
             State::Greeting(_) => "no receiver has answered",

@@ -11,19 +11,19 @@ use rds_content::{mix, Key};
 /// Payload of one fragment on the wire.
 const FRAGMENT: usize = 4096;
 
-/// How the size of a message derives from its number.
+/// The rule by which the size of a message derives from its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sizes {
     /// Mostly small, some around the boundaries of fragments, a few up to the largest.
     Mixed,
-    /// All that is within two bytes of 0 to 3 fragments, and the two largest, over and over.
+    /// All sizes within two bytes of 0 to 3 fragments, and the two largest, over and over.
     Boundary,
     /// Random, from the first to the second, both included.
     Range(usize, usize),
 }
 
 impl Sizes {
-    /// The size of message `seq` of a stream.
+    /// Returns the size of message `seq` of a stream.
     pub(crate) fn size(self, key: Key, seq: u64) -> usize {
         match self {
             Sizes::Mixed => mixed(key.draw(seq)),
@@ -33,7 +33,7 @@ impl Sizes {
         }
     }
 
-    /// The largest size that can come.
+    /// Returns the largest possible size.
     pub(crate) fn max(self) -> usize {
         match self {
             Sizes::Mixed | Sizes::Boundary => MAX_MESSAGE,
@@ -41,7 +41,7 @@ impl Sizes {
         }
     }
 
-    /// Equal for both ends if they agree.
+    /// Returns a number that is equal for both ends if they agree.
     pub(crate) fn digest(self) -> u64 {
         match self {
             Sizes::Mixed => 1,
@@ -51,7 +51,7 @@ impl Sizes {
     }
 }
 
-/// An even choice from `0..limit` by the upper half of `random`.
+/// Chooses uniformly from `0..limit` by the upper half of `random`.
 fn below(random: u64, limit: usize) -> usize {
     (((random >> 32) * limit as u64) >> 32) as usize
 }
@@ -68,7 +68,7 @@ fn mixed(random: u64) -> usize {
     }
 }
 
-/// `mixed` tries boundaries up to this many fragments: 64 KiB.
+/// Largest number of fragments around which `mixed` chooses sizes: 64 KiB.
 const MIXED_FRAGMENTS: usize = 16;
 
 fn boundary(seq: u64) -> usize {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Verifies the messages of one stream, and finds out what is wrong with one that is not expected.
+//! Verifies the messages of one stream, and identifies the defect of an unexpected one.
 //!
-//! A message carries no number: which one it is follows from the order, and, when that fails, from
-//! comparing it with all others of the stream. Messages too short to be told apart may then be
-//! taken for one another; that something is wrong is never missed.
+//! A message carries no number: its number follows from the order. If that fails, the message is
+//! compared with all others of the stream. Very short messages may then be confused with each
+//! other, but a defect is never missed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,14 +12,14 @@ use crate::control::Totals;
 use crate::sizes::Sizes;
 use rds_content::{Hash, Key};
 
-/// What is wrong, in message numbers that count from 0.
+/// The defect, in message numbers that count from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Defect {
     /// `count` messages never came, `first` of them the first; `got` came in its place.
     Lost { first: u64, count: u64, got: u64 },
-    /// `late` came, but only when `after` had come.
+    /// `late` came, but only after `after` had come.
     Reordered { late: u64, after: u64 },
-    /// `seq` came again where `expected` should have.
+    /// `seq` came again where `expected` should have come.
     Duplicate { seq: u64, expected: u64 },
     /// `seq` ends after `got` bytes of `size`.
     Truncated { seq: u64, size: usize, got: usize },
@@ -107,7 +107,7 @@ impl fmt::Display for Defect {
     }
 }
 
-/// Messages that were passed over, and may yet come late.
+/// Messages that were skipped, and may still arrive late.
 #[derive(Debug)]
 struct Gap {
     first: u64,
@@ -128,7 +128,7 @@ pub(crate) struct Verifier {
 }
 
 impl Verifier {
-    /// Expects `count` messages.
+    /// Creates a verifier that expects `count` messages.
     pub(crate) fn new(key: Key, sizes: Sizes, count: u64) -> Self {
         Verifier {
             key,
@@ -141,17 +141,17 @@ impl Verifier {
         }
     }
 
-    /// Whether all messages came.
+    /// Returns `true` if all messages came.
     pub(crate) fn is_complete(&self) -> bool {
         self.next == self.count && self.gap.is_none()
     }
 
-    /// Whether a message was passed over: lost or late, which only time can tell.
+    /// Returns `true` if a message was skipped: lost or late, which only time can show.
     pub(crate) fn has_gap(&self) -> bool {
         self.gap.is_some()
     }
 
-    /// The defect, if nothing more comes.
+    /// Returns the defect, if nothing more comes.
     pub(crate) fn loss(&self) -> Option<Defect> {
         self.gap.as_ref().map(|gap| Defect::Lost {
             first: gap.first,
@@ -160,7 +160,7 @@ impl Verifier {
         })
     }
 
-    /// What has come so far.
+    /// Returns the totals of the messages so far.
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             messages: self.next,
@@ -169,7 +169,7 @@ impl Verifier {
         }
     }
 
-    /// Takes the next message; `cut` tells that the kernel had more of it.
+    /// Checks the next message; `cut`: the kernel has truncated it.
     pub(crate) fn accept(&mut self, message: &[u8], cut: bool) -> Result<(), Defect> {
         let expected = self.next < self.count && self.size(self.next) == message.len() && !cut;
         if expected && self.key.verify(self.next, message, &mut self.hash) {
@@ -184,8 +184,8 @@ impl Verifier {
         self.sizes.size(self.key, seq)
     }
 
-    /// Finds out what an unexpected message is. An open gap was the first defect, so any other
-    /// defect only ends the wait for the late message.
+    /// Identifies an unexpected message. An open gap was the first defect, so any other defect only
+    /// ends the wait for the late message.
     fn examine(&mut self, message: &[u8], cut: bool) -> Result<(), Defect> {
         let found = if cut { None } else { self.identify(message) };
         let defect = match found {
@@ -217,7 +217,7 @@ impl Verifier {
         Err(self.loss().unwrap_or(defect))
     }
 
-    /// The number of the message with this content that is nearest to the expected one.
+    /// Returns the number of the message with this content that is nearest to the expected one.
     fn identify(&self, message: &[u8]) -> Option<u64> {
         let mut ignored = Hash::default();
         let mut is = |seq: &u64| {
@@ -241,7 +241,7 @@ impl Verifier {
         let (seq, size, got) = (self.next, self.size(self.next), message.len());
         let prefix = self.key.matching_prefix(seq, &message[..got.min(size)]);
         let matching = self.key.matching_bytes(seq, &message[..got.min(size)]);
-        // Of unrelated bytes one in 256 matches.
+        // One in 256 unrelated bytes matches.
         const RELATED: usize = 16;
         match got {
             _ if got < size && prefix == got => Defect::Truncated { seq, size, got },

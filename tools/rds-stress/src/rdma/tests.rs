@@ -4,7 +4,7 @@
 use super::*;
 use crate::options::example;
 
-/// Both ends of a test with all operations.
+/// Returns both ends of a test with all operations.
 fn pair(change: impl FnOnce(&mut Options)) -> [Operations; 2] {
     let mut options = example();
     options.rdma.bytes = 100;
@@ -30,7 +30,7 @@ fn ask(asker: &mut Operations, request: u64) {
     asker.asked_for(request, Some(REGION));
 }
 
-/// Does what a device would do with the control message of an ack. Returns its token.
+/// Does the work of a device for the control message of an ack. Returns its token.
 fn operate(asker: &Operations, answerer: &mut Operations, request: u64) -> u64 {
     let slot = asker.slot(request);
     let remote = whole(&asker.memory, &asker.options, slot).unwrap();
@@ -196,7 +196,7 @@ fn regions_are_freed_or_kept() {
         });
         let mut count = 0;
         for request in 0..3 {
-            // The kernel has no room for it at first.
+            // At first the kernel has no room for it.
             for _ in 0..2 {
                 let register = |area: Area<'_>, lifetime| {
                     count += 1;

@@ -22,7 +22,7 @@ fn stream(sizes: Sizes) -> Vec<Vec<u8>> {
     (0..COUNT).map(message).collect()
 }
 
-/// Feeds `messages`; returns the defect, or what remains to say when nothing more comes.
+/// Verifies `messages`; returns the defect, or the loss that remains when nothing more comes.
 fn verify(sizes: Sizes, messages: &[Vec<u8>]) -> Option<Defect> {
     let mut verifier = Verifier::new(key(), sizes, COUNT);
     for message in messages {
