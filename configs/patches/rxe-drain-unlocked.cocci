@@ -8,7 +8,7 @@
 // the same queue pair, the processor waits for the lock that it holds.
 //
 // The lists of packets have a lock of their own. The queue pair's task drains them, or a function
-// that runs while the tasks are stopped, so nothing else handles a packet at the same time.
+// that runs while the tasks are stopped. So nothing else handles a packet at the same time.
 //
 // Changes: drivers/infiniband/sw/rxe/rxe_comp.c +1 -1
 // Changes: drivers/infiniband/sw/rxe/rxe_resp.c +1 -1

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The basic blocks of a module, from its disassembly.
 
-A block begins at the symbol of a function, behind a jump or a return, and at each target of a jump,
-a jump table, a static branch or an exception. It continues behind a call. A block counts as reached
-if its last instruction is within a translation block of QEMU that ran.
+A block begins at the symbol of a function, and behind a jump or a return. It also begins at each
+target of a jump, a jump table, a static branch or an exception. It continues behind a call. A block
+counts as reached if its last instruction is within a translation block of QEMU that ran.
 """
 
 import bisect

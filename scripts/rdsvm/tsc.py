@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The frequency of the host's TSC, which QEMU's TCG passes on to guests.
 
-A guest that measures it on a busy host gets a result that is wrong by a factor of up to nine now
-and then, and with it all of its time limits."""
+A guest that measures it on a busy host may get a wrong result, by a factor of up to nine. All of
+its time limits are then wrong, too."""
 
 import ctypes
 import mmap

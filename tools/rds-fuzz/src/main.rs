@@ -141,7 +141,7 @@ fn wait(left: &mut Vec<i32>, until: Instant) -> Result<Option<u32>> {
     let mut failed = 0;
     while Instant::now() < until {
         let mut status = 0;
-        // SAFETY: The status is this function's own.
+        // SAFETY: The status is a variable of this function.
         match unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) } {
             -1 if io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD) => {
                 return Ok(Some(failed))

@@ -101,7 +101,7 @@ impl Memory {
         assert!(offset + content.len() <= POOL);
         // SAFETY: The offset is within the mapping, or at its end.
         let at = unsafe { self.pool.add(offset) };
-        // SAFETY: There is room up to the end of the pool, which no reference points into.
+        // SAFETY: There is room up to the end of the pool, into which no reference points.
         unsafe { ptr::copy_nonoverlapping(content.as_ptr(), at, content.len()) };
         at.cast()
     }

@@ -137,7 +137,7 @@ impl<'a> Runner<'a> {
     /// Puts a descriptor, or -1, into a slot; closes the descriptor that was there.
     fn put(&self, slot: usize, fd: c_int) -> usize {
         let old = self.sockets[slot].swap(fd, Ordering::Relaxed);
-        // SAFETY: What is in a slot is nobody else's but the sockets' of this process.
+        // SAFETY: Only the sockets of this process own the descriptors in slots.
         result(unsafe { libc::close(old) }.into())
     }
 
@@ -146,7 +146,7 @@ impl<'a> Runner<'a> {
             Call::Socket { slot, name } => self.socket(*slot, name.as_ref()),
             Call::Close { slot } => self.put(*slot, -1),
             Call::Dup { slot, to } => {
-                // SAFETY: Any number may be given.
+                // SAFETY: Any number is allowed.
                 let fd = unsafe { libc::dup(self.fd(*slot)) };
                 if fd >= 0 {
                     self.put(*to, fd);
@@ -164,12 +164,12 @@ impl<'a> Runner<'a> {
             }
             Call::Send { slot, message } => {
                 let (header, _pieces) = self.header(message);
-                // SAFETY: The header is good; the kernel checks what it points to.
+                // SAFETY: The header is valid; the kernel checks the pointers in it.
                 result(unsafe { libc::sendmsg(self.fd(*slot), &header, message.flags) } as i64)
             }
             Call::Recv { slot, message } => {
                 let (mut header, _pieces) = self.header(message);
-                // SAFETY: The header is good; where it points to is nothing of this program's own.
+                // SAFETY: The header is valid; it does not point to an object of this program.
                 result(unsafe { libc::recvmsg(self.fd(*slot), &mut header, message.flags) } as i64)
             }
             Call::Set {
@@ -194,7 +194,7 @@ impl<'a> Runner<'a> {
             } => {
                 let at = self.memory.put(value);
                 let length = self.length(value, *length);
-                // SAFETY: Where it points to is nothing of this program's own.
+                // SAFETY: The address is not that of an object of this program.
                 result(
                     unsafe { libc::getsockopt(self.fd(*slot), *level, *option, at, length) }.into(),
                 )
@@ -205,7 +205,7 @@ impl<'a> Runner<'a> {
                 value,
             } => {
                 let at = self.memory.put(value);
-                // SAFETY: Where it points to is nothing of this program's own.
+                // SAFETY: The address is not that of an object of this program.
                 result(unsafe { libc::ioctl(self.fd(*slot), *number, at) }.into())
             }
             Call::Name {
@@ -221,7 +221,7 @@ impl<'a> Runner<'a> {
                 } else {
                     libc::getsockname
                 };
-                // SAFETY: Where it points to is nothing of this program's own.
+                // SAFETY: The address is not that of an object of this program.
                 result(unsafe { call(self.fd(*slot), at.cast(), length) }.into())
             }
             Call::Poll { slot } => {
@@ -230,10 +230,10 @@ impl<'a> Runner<'a> {
                     events: -1,
                     revents: 0,
                 };
-                // SAFETY: There is one.
+                // SAFETY: The array has one entry.
                 result(unsafe { libc::poll(&mut fd, 1, 0) }.into())
             }
-            // SAFETY: Any number may be given.
+            // SAFETY: Any number is allowed.
             Call::Shutdown { slot } => result(unsafe { libc::shutdown(self.fd(*slot), 2) }.into()),
             Call::Fork { seed } => self.fork(*seed),
             Call::Unshare => unshare(),
@@ -258,7 +258,7 @@ impl<'a> Runner<'a> {
         };
         for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
             let size = mem::size_of_val(&time) as socklen_t;
-            // SAFETY: The value is good, and as long as is said.
+            // SAFETY: The value is valid for its length.
             unsafe {
                 libc::setsockopt(
                     fd,
@@ -322,7 +322,7 @@ impl<'a> Runner<'a> {
             forks.fetch_sub(1, Ordering::Relaxed);
             return libc::EAGAIN as usize;
         }
-        // SAFETY: The child goes on with this thread alone, whose memory is its own.
+        // SAFETY: The child continues with this thread alone, which owns its memory.
         let pid = unsafe { libc::fork() };
         if pid != 0 {
             return result(pid.into());
@@ -338,7 +338,7 @@ impl<'a> Runner<'a> {
             self.step();
         }
         forks.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: Nothing of what exit() does is for a copy of the process.
+        // SAFETY: A copy of the process needs none of the actions of exit().
         unsafe { libc::_exit(0) }
     }
 }
@@ -351,16 +351,16 @@ fn unshare() -> usize {
     }
     // SAFETY: The call has no preconditions.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    // SAFETY: All of it may be zeros.
+    // SAFETY: Zeros are valid for all of its fields.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
         *to = *from as libc::c_char;
     }
     request.ifr_ifru.ifru_flags = libc::IFF_UP as i16;
-    // SAFETY: The request is good.
+    // SAFETY: The request is valid.
     let up = unsafe { libc::ioctl(fd, libc::SIOCSIFFLAGS, &request) };
     let error = result(up.into());
-    // SAFETY: It is this function's own.
+    // SAFETY: This function owns the descriptor.
     unsafe { libc::close(fd) };
     error
 }

@@ -160,8 +160,8 @@ impl<'a> Area<'a> {
     /// Copies bytes to `out`, as many as the shorter one has.
     pub fn read(&self, out: &mut [u8]) {
         let len = self.len.min(out.len());
-        // SAFETY: by the invariant all bytes are there, and they are not part of any Rust object.
-        // What a device writes meanwhile makes them other bytes, of which each is a value.
+        // SAFETY: by the invariant all bytes are valid, and they are not part of any Rust object.
+        // A device may write to them meanwhile, and any value of a byte is valid.
         unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), out.as_mut_ptr(), len) };
     }
 
