@@ -15,7 +15,7 @@ from pathlib import Path
 
 from insntrace import trace
 
-# Sections without functions: padding that allows to patch the entry of a function.
+# Prefixes of symbols without code: padding that allows to patch the entry of a function.
 NO_FUNCTIONS = ("__pfx_", "__cfi_")
 HEADER = re.compile(r"^[0-9a-f]+ <(.*)>:$")
 INSN = re.compile(r"^ *([0-9a-f]+):\t([^\t]*)")

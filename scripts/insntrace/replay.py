@@ -6,7 +6,7 @@ addresses to which it returns.
 """
 
 USER = "[user space]"
-# The function in which a switch ends, until the thread that continues is known.
+# Pseudo-function for the end of a switch, until the thread that continues is known.
 SWITCHING = "[switch of threads]"
 SWITCH = "__switch_to_asm"
 # First functions of an interrupt, an exception or a system call; no function calls these.

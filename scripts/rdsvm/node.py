@@ -168,8 +168,9 @@ class Node:
     """A guest.
 
     modules: the directory with its kernel's modules.
-    wires: list of (macs, local UDP port, remote UDP port) on 127.0.0.1, one NIC for each mac. QEMU
-    names the NICs `nic`. Several on one wire are on a hub.
+    wires: list of (macs, local UDP port, remote UDP port) on 127.0.0.1, one NIC for each mac.
+    Several NICs on one wire are on a hub.
+    nic: QEMU's name of the NICs' model.
     cpu: its model and features.
     qemu, cmdline: additional arguments of QEMU and of the kernel."""
 
