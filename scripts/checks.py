@@ -130,7 +130,7 @@ def module_denies_unsafe(path, text):
 
 
 def licence_of(path):
-    """What a file of the project is under, as an SPDX expression."""
+    """Returns the licence of a file of the project, as an SPDX expression."""
     return next((licence for folder, licence in LICENCES.items() if path.startswith(folder)), "GPL-2.0")
 
 

@@ -51,7 +51,7 @@ def test_growth(took, status, said, tmp_path, monkeypatch, capsys):
 
 
 def test_means(tmp_path, monkeypatch):
-    """Where the median is random the mean counts, in both files."""
+    """The mean counts in both files if the median is random."""
     took, out, counts = {"region-64k": 100, "close": 100}, tmp_path / "out.json", tmp_path / "counts.json"
     assert run(monkeypatch, took, f"--out={out}", f"--counts={counts}") == 0
     assert bench.read_base(out) == bench.read_base(counts) == ({"region-64k": 125, "close": 100}, "7.3.4")
