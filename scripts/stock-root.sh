@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# stock-root.sh: prints the path of a root of Debian 13 with Debian's own kernels of each series,
-# their headers, and the dependencies of this project's packages. It is created once, in the cache.
-# "make test-stock" puts an overlay with its changes over it.
+# stock-root.sh: prints the path of a root of Debian 13 with Debian's own kernels of each series, their headers, and
+# what the packages of this project depend on. It is made once, in the cache; "make test-stock" lays its changes over it.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 SUITE=trixie
 SERIES=(7.2 7.3)
-# Packages that this project's packages, and the programs of the tests, depend on.
+# What the packages of this project need, and what the programs of the tests do.
 PACKAGES=(dkms gcc-14 make rustc rust-src bindgen xz-utils kmod python3 busybox-static iproute2 procps man-db)
 
 key=$(sha256sum "$0" | cut -c1-12)
@@ -22,7 +21,7 @@ fi
 [ "$(id -u)" = 0 ] || die "only root can make a root of another Debian: run this as root"
 uri=$(mirror_of_debian "")
 
-# inside COMMAND...: runs a command in the root, where no service may start.
+# inside COMMAND...: in the root, where no service may start.
 inside() { env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive chroot "$root" "$@"; }
 
 say "making a root of Debian's $SUITE with its own kernels (600 MB to fetch)"
@@ -35,7 +34,7 @@ printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
 chmod 755 "$root/usr/sbin/policy-rc.d"
 run_logged stock-root-index env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$root" apt-get update -q
 
-# linux-image would also create an initramfs, which no test boots.
+# The image itself would have an initramfs made, which no test boots.
 wanted=()
 for series in "${SERIES[@]}"; do
 	release=$(inside apt-cache pkgnames "linux-headers-$series." | sed -n 's/^linux-headers-\(.*-amd64\)$/\1/p' |

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //
-// Drops a datagram that soft-RoCE cannot send, instead of failing the queue pair.
+// Loses a datagram that soft-RoCE has no way to send, instead of the queue pair.
 //
-// rxe_requester() puts the queue pair into the error state if a send has no source address, no
-// memory or no route, or if the network layer refuses it. For a datagram that is wrong, as the next
-// one may have another destination. Queue pair 1, which the connection manager uses for all
-// messages, never leaves that state. No connection can be made over the device until it is deleted
-// and created again.
+// rxe_requester() puts the queue pair into the error state when a send has no source address, no
+// memory, no route, or is refused by the network below. For a datagram that is wrong: the next one
+// goes to somebody else. Queue pair 1, which all messages of the connection manager use, stays in
+// that state for good. No connection can be made over the device until it is deleted and made anew.
 //
-// An unreliable datagram may get lost anywhere, and hardware does not know the network behind the
-// first hop. So the send is completed in the same way as one that is too long, in the same
-// function. The CM repeats its message. Faults of the request itself (its memory, its opcode) are
-// still errors.
+// An unreliable datagram may get lost anywhere, and hardware does not know what is behind the first
+// hop. So the send is completed as one that is too long already is in the same function, and the CM
+// repeats its message. What is wrong with the request itself (its memory, its opcode) is still an
+// error.
 //
 // Changes: drivers/infiniband/sw/rxe/rxe_req.c +23 -0
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //
-// Gives soft-RoCE a device of the DMA API, as an adapter has, if its module parameter dma is set.
+// Gives soft-RoCE a device of the DMA API, as an adapter has, if the parameter dma of its module
+// says so: 1 is a device of no bus, whose memory bounces with swiotlb=force; the name of a PCI
+// device is that one, which an IOMMU may be before. Without the parameter memory is used where it
+// is, as by the kernel's own.
 //
-// dma=1 creates a device without a bus, whose memory bounces with swiotlb=force. The name of a PCI
-// device selects that device, which may be behind an IOMMU. Without the parameter, memory is
-// accessed directly, as by the unpatched driver.
-//
-// With such a device, work requests of kernel users contain addresses of the DMA API, and soft-RoCE
-// translates each access. It translates the pages of regions when they are set, and all other
-// addresses when they are used. A WARNING reports an address without a mapping, or without a bounce
-// buffer if all memory has to bounce. User verbs use their pages directly, as before.
+// Then what users in the kernel post has addresses of the DMA API, and each access is translated:
+// pages of regions when they are set, all else when it is used. A WARNING tells of an address
+// that nothing is mapped at, or no bounce buffer if all memory has to bounce. User verbs use
+// their pages, as before.
 //
 // Changes: drivers/infiniband/sw/rxe/rxe_mr.c +34 -4
 // Changes: drivers/infiniband/sw/rxe/rxe_verbs.c +39 -2

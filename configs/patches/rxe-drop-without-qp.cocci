@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //
-// Marks a packet as one without a queue pair before soft-RoCE may drop it for the first time.
+// Says that a packet has no queue pair before soft-RoCE first drops one.
 //
-// rxe_rcv() drops a packet together with the queue pair in pkt->qp. It clears that field only after
-// two checks that can fail: those of the length and of the destination. The field is in the control
-// block of the packet, where IP had its own data. With IPv6 that data is not zero. So a packet for
-// an address that its device has lost makes the kernel drop a reference to a random address, and
-// crash.
+// rxe_rcv() drops a packet together with the queue pair that it is for, and forgets what pkt->qp
+// was only after two checks that can fail: those of the length and of the destination. The field is
+// in the control block of the packet, where IP had data of its own. With IPv6 that is not zero, so
+// a packet for an address that its device has lost makes the kernel drop a reference to a random
+// address, and crash.
 //
-// No earlier check reads the field.
+// No check before looks at the field.
 //
 // Changes: drivers/infiniband/sw/rxe/rxe_recv.c +1 -1
 

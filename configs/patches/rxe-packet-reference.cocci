@@ -2,13 +2,13 @@
 //
 // Keeps a queue pair of soft-RoCE until its task has been scheduled for a packet.
 //
-// rxe_rcv() passes on the packet with its reference to the queue pair, and then schedules the task.
-// The task may already run: it takes the packet and drops that reference, and if it was the last
-// one the queue pair is destroyed. rxe_sched_task() then finds no reference ("WARNING: ... at
-// rxe_sched_task", called by rxe_resp_queue_pkt() or rxe_comp_queue_pkt()). It schedules the task
-// of freed memory, and that task drops a reference that does not exist.
+// rxe_rcv() hands the packet over together with the reference that it has to the queue pair, and
+// then schedules the task. The task may be running: it takes the packet, drops that reference, and
+// if it was the last one the queue pair goes. rxe_sched_task() then finds no reference ("WARNING:
+// ... at rxe_sched_task", called by rxe_resp_queue_pkt() or rxe_comp_queue_pkt()), schedules the
+// task of what is freed, and the task drops a reference that nobody took.
 //
-// The caller holds its reference until the packet is queued, so another one can be taken before
+// The caller's reference is there until the packet is queued, so another one can be taken before
 // that.
 //
 // Changes: drivers/infiniband/sw/rxe/rxe_recv.c +4 -0

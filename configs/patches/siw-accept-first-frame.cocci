@@ -2,15 +2,15 @@
 //
 // Takes over the socket of a soft-iWARP connection before the reply is sent, and not after.
 //
-// siw_accept() sends the reply, and installs the callbacks for received data after that. The peer
-// sends its first frame when it has the reply. If the frame arrives before siw_accept() continues,
-// siw_cm_llp_data_ready() ignores it, and it stays unread until the next one arrives. If the active
+// siw_accept() sends the reply, and installs the callbacks for what arrives after that. The peer
+// sends its first frame when it has the reply. If that is here before siw_accept() goes on,
+// siw_cm_llp_data_ready() ignores it, and it lies unread until the next one comes. Where the active
 // side waits for an answer before it sends more, the connection is never established.
 //
-// The comment above the function requires this order. The queue pair is in RTS and its state_lock
-// is free by then, so siw_rtr_data_ready() can handle the frame. A peer may send nothing before it
-// has the reply, so the callbacks do not run too early. The event of a connection that waits for no
-// frame still follows the reply.
+// The comment on top of the function asks for this order. The queue pair is in RTS and its
+// state_lock is free by then, so siw_rtr_data_ready() can handle the frame. A peer may send nothing
+// before it has the reply, so the callbacks do not run too early. The event of a connection that
+// waits for no frame still follows the reply.
 //
 // Changes: drivers/infiniband/sw/siw/siw_cm.c +6 -4
 
