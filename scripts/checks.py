@@ -201,6 +201,20 @@ def comments(path, text):
         before = doc
 
 
+TYPE = re.compile(r"^ *(?:pub(?:\([\w: ]+\))? )?(?:struct|enum|trait|union) (\w+)", re.M)
+
+
+def types_defined_twice(sources):
+    """Complaints about type names that the module has twice. `sources` maps paths to texts."""
+    places = {}
+    for path, text in sources.items():
+        if layer_of(path):
+            for number, m in numbered(TYPE, code_of(text)):
+                places.setdefault(m[1], []).append(f"{path}:{number}")
+    return [f"{second}: {name} is defined in {first}, too [types_defined_twice]"
+            for name, (first, *others) in places.items() for second in others]
+
+
 CHECKS = (comments, layers, unsafe_code, module_denies_unsafe, spdx, length, purpose, work_queues, softirq_cqs)
 
 

@@ -35,13 +35,15 @@ def unique(text):
 
 
 def rules(files):
-    found = []
+    found, sources = [], {}
     for path in files:
         try:
-            found += checks.check_file(path, (TOP / path).read_text(encoding="utf-8"))
+            sources[path] = (TOP / path).read_text(encoding="utf-8")
         except UnicodeDecodeError:
             found.append(f"{path}: not UTF-8")
-    return "\n".join(found)
+    for path, text in sources.items():
+        found += checks.check_file(path, text)
+    return "\n".join(found + checks.types_defined_twice(sources))
 
 
 def is_shell(path):

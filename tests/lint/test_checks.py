@@ -73,6 +73,13 @@ def test_comment_within_the_rules_is_allowed(path, code):
     assert not complaints(checks.comments, path, "// SPDX-License-Identifier: GPL-2.0\n\n" + code)
 
 
+def test_type_name_that_the_module_has_twice_is_found():
+    sources = {"conn/a.rs": "pub(crate) struct Table<T>(T);", "msg/b.rs": "\nenum Table {}", "tools/c.rs": "struct Table;",
+               "sock/d.rs": "// struct Table;\nstruct Tables;"}
+    told, = checks.types_defined_twice(sources)
+    assert told.startswith("msg/b.rs:2: Table is defined in conn/a.rs:1, too")
+
+
 @pytest.mark.parametrize("path, code", [
     ("conn/a.rs", "// SAFETY: No.\nunsafe { f() };"),
     ("rds_core.rs", "// SAFETY: No.\nunsafe impl Send for A {}"),
