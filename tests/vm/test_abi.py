@@ -99,7 +99,7 @@ ANYWHERE = {
                        "from v4": destination_answers(mapped=1, good="EOPNOTSUPP")},
     "send_hints": Differ(
         c={x: "EOPNOTSUPP" for x in HINTS}, rust={x: 1 for x in HINTS},
-        reason="hints that have no effect on a datagram; programs written for UDP pass them"),
+        reason="the flags are hints without effect on datagrams, and programs for UDP pass them"),
     "send_unbound": "ENOTCONN",
     "send_to_v4_from_v6": "EOPNOTSUPP",
     "send_short_name": "EINVAL",
@@ -139,7 +139,7 @@ ANYWHERE = {
     "time_limits_below_zero": ["ETIMEDOUT", "ETIMEDOUT", "EAGAIN", "EAGAIN"],
     "send_to_a_full_receiver": Differ(
         c=["ENOBUFS", "ENOBUFS", "EINTR", "EINTR", 20000], rust=["ENOBUFS", "ENOBUFS", "ETIMEDOUT", "EINTR", 20000],
-        reason="C does not heed SO_SNDTIMEO while the receiver is full"),
+        reason="C ignores SO_SNDTIMEO while the receiver is full"),
     "recverr": [[0, 1, 1, 0], "EINVAL", "EINVAL", "EFAULT"],
     "transport_errors": {
         "short": "EINVAL", "long": "EINVAL", "negative": "EINVAL", "beyond": "EINVAL",
@@ -161,13 +161,13 @@ ANYWHERE = {
                 "get unknown": "ENOPROTOOPT", "get foreign level": "ENOPROTOOPT"},
     "cancel_errors": Differ(
         c=cancel_answers("ok"), rust=cancel_answers("EINVAL"),
-        reason="C does not look at the family, and would cancel nothing and say so to nobody"),
+        reason="C ignores the family: it would cancel nothing, and return success"),
     "cancel_frees_the_send_buffer": {x: [False, False, True] for x in ("10.9.0.1", "fd09::1")},
     "full_for_all_peers": ["EAGAIN", False, 1, True, 1],
     "cancel_leaves_other_sockets_alone": [True, False],
     "cancel_wakes_a_writer": [True, [3]],
     "cancel_with_a_longer_address": Differ(
-        c=False, rust=True, reason="C takes whatever is 28 bytes or longer for IPv6"),
+        c=False, rust=True, reason="C takes each address of 28 bytes or more for IPv6"),
     "fork_shares_the_socket": "child",
     "monitor_errors": {"no bytes": "EINVAL", "short": "EINVAL", "bad memory": "EFAULT", "on": "ok", "off": "ok",
                        "long": "ok", "get": "ENOPROTOOPT"},
@@ -176,7 +176,7 @@ ANYWHERE = {
     "timestamps": Differ(
         c=stamp_answers(old_after_new=63, nanoseconds=[1, 29, True], new_nanoseconds=[1, 63, True]),
         rust=stamp_answers(old_after_new=29, nanoseconds=[1, 35, True], new_nanoseconds=[1, 64, True]),
-        reason="C does not go back to the older one of its numbers, and knows no nanoseconds"),
+        reason="C does not return to the older option number, and has no nanoseconds"),
     "latency_errors": {"short": "EFAULT", "long": "EFAULT", "bad memory": "EFAULT", "four": "EFAULT",
                        "beyond": "EFAULT", "off": "ok", "one": "ok", "all": "ok", "get": "ENOPROTOOPT",
                        "numbers": [0, 1, 2, 3], "positions": [0, 1, 2]},
@@ -207,7 +207,7 @@ ANYWHERE = {
         c=["EINVAL", "ENOPROTOOPT"], rust=["EACCES", "EACCES"], reason="C has no such options"),
     "program_of_32_bits": Differ(
         c=compat_answers("ENOTTY"), rust=compat_answers(0),
-        reason="C does not offer its ioctls to 32-bit programs, though they mean the same"),
+        reason="C has no compat handler for its ioctls, though their arguments are the same"),
     "control_of_32_bits": {"foreign level": "abc", "unknown type": "EINVAL", "no such memory": "EINVAL",
                            "short": "EINVAL", "longer than the buffer": "EINVAL"},
     "told_to_32_bits": {"old": ["abc", False, 1, 29, True], "new": ["abc", False, 1, 63, True],

@@ -37,7 +37,7 @@ def untold(c, rust=REFUSED):
 
 
 def to_the_page(c, rust=REFUSED):
-    return Differ(c=c, rust=rust, reason="C registers whole pages, so peers get at what is beside the memory, too")
+    return Differ(c=c, rust=rust, reason="C registers whole pages, so peers can access neighbouring memory")
 
 
 def atomic(rust):
@@ -102,8 +102,8 @@ EXPECTED = {
                 "nowhere to tell"),
         "257 pages and a byte": "EMSGSIZE", "unbound": "ENOTCONN", "loopback": "EOPNOTSUPP", "free all": "ok",
         "free all, transport chosen": "ok",
-        "read-only": Differ(c="EFAULT", rust="registered", reason="peers may read what nobody may write"),
-        "without a connection": Differ(c="EAGAIN", rust="registered", reason="memory is registered without one")},
+        "read-only": Differ(c="EFAULT", rust="registered", reason="a peer may read memory that programs cannot write"),
+        "without a connection": Differ(c="EAGAIN", rust="registered", reason="registration does not need a connection")},
     "arguments": {
         **alike("EFAULT", *both("nowhere", "no access", "in the kernel", "second nowhere", "pieces nowhere"),
                 "read to read-only"),
@@ -112,10 +112,10 @@ EXPECTED = {
         **alike("EMSGSIZE", *both("2^60 pieces"), "short cookie, long message", "unknown, long message",
                 "no pieces, 1 MiB and one", "1025 pieces, 1 MiB and one"),
         "unbound": "ENOTCONN", "loopback": "EOPNOTSUPP",
-        "loopback, pieces nowhere": Differ(c="EFAULT", rust="EOPNOTSUPP", reason="what cannot be is not looked at"),
+        "loopback, pieces nowhere": Differ(c="EFAULT", rust="EOPNOTSUPP", reason="an operation on the loopback address is refused before its arguments are read"),
         "an operation and a cookie": Differ(
-            c="EINVAL", rust=3, reason="an answer can say where the next operation is to go"),
-        "an operation and an atomic": Differ(c=3, rust="EINVAL", reason="nobody is known to use both")},
+            c="EINVAL", rust=3, reason="an answer can carry the cookie for the next operation"),
+        "an operation and an atomic": Differ(c=3, rust="EINVAL", reason="no known program combines both")},
 }
 # The device decides the effect of an operation, whichever call has registered the memory.
 BY_OPTION = {"lives": {name: x for name, x in EXPECTED["lives"].items() if "INVALIDATE" not in name},

@@ -110,7 +110,7 @@ EXPECTED = {
     "record_sizes": {str(x): SIZES.get(x, "ENOPROTOOPT") for x in range(9999, 10019)},
     "counter_names": COUNTERS,
     "lengths": Differ(c=lengths("EFAULT", "EAGAIN"), rust=lengths([26, 0], [28, 84]),
-                      reason="C looks for all of the buffer first, whether it is needed or not"),
+                      reason="C checks the whole buffer first, even if the message is shorter"),
     "sockets": [
         [[*LOOP_SOCKET, 4004, 106496, 0], [30000, A, "0.0.0.0", 4003, 0, 40000, 2]],
         [[106496, mapped(LOOP), mapped(LOOP), 4001, 4004, 106496, 0],
