@@ -103,7 +103,8 @@ EXPECTED = {
         "257 pages and a byte": "EMSGSIZE", "unbound": "ENOTCONN", "loopback": "EOPNOTSUPP", "free all": "ok",
         "free all, transport chosen": "ok",
         "read-only": Differ(c="EFAULT", rust="registered", reason="a peer may read memory that programs cannot write"),
-        "without a connection": Differ(c="EAGAIN", rust="registered", reason="registration does not need a connection")},
+        "without a connection": Differ(
+            c="EAGAIN", rust="registered", reason="registration does not need a connection")},
     "arguments": {
         **alike("EFAULT", *both("nowhere", "no access", "in the kernel", "second nowhere", "pieces nowhere"),
                 "read to read-only"),
@@ -112,7 +113,9 @@ EXPECTED = {
         **alike("EMSGSIZE", *both("2^60 pieces"), "short cookie, long message", "unknown, long message",
                 "no pieces, 1 MiB and one", "1025 pieces, 1 MiB and one"),
         "unbound": "ENOTCONN", "loopback": "EOPNOTSUPP",
-        "loopback, pieces nowhere": Differ(c="EFAULT", rust="EOPNOTSUPP", reason="an operation on the loopback address is refused before its arguments are read"),
+        "loopback, pieces nowhere": Differ(
+            c="EFAULT", rust="EOPNOTSUPP",
+            reason="an operation on the loopback address is refused before its arguments are read"),
         "an operation and a cookie": Differ(
             c="EINVAL", rust=3, reason="an answer can carry the cookie for the next operation"),
         "an operation and an atomic": Differ(c=3, rust="EINVAL", reason="no known program combines both")},
