@@ -15,11 +15,11 @@
 //! request must not end the connection. So a node whose request was accepted, lower or higher,
 //! rejects one request as long as the connection is not proven.
 //!
-//! When an established connection breaks, the lower node reconnects at once. The higher one leaves
+//! The lower node reconnects at once after an established connection breaks. The higher one leaves
 //! it time to do so, but not forever: the lower node may have nothing to send, or may not have
 //! noticed. A random backoff resolves the remaining collisions.
 //!
-//! When the local address has moved to another device, this node reconnects at once, lower or
+//! A local address that has moved to another device makes this node reconnect at once, lower or
 //! higher: the peer cannot know.
 //!
 //! The backoff starts over once a connection has lasted [`PROVEN_MS`]. One that breaks earlier

@@ -15,9 +15,9 @@
 //! position jumps forward over cancelled messages, and back when the peer has restarted. Sequence
 //! numbers are compared modulo 2^64.
 //!
-//! That rule alone would drop messages that a restarted peer had to send twice. So this module puts
-//! a generation number on its congestion updates, the first frame on every connection: a new number
-//! resets the position to 1. C RDS neither sends nor evaluates it.
+//! The replay rule alone would drop messages that a restarted peer had to send twice. Therefore
+//! this module puts a generation number on its congestion updates, the first frame on every
+//! connection: a new number resets the position to 1. C RDS neither sends nor evaluates it.
 //!
 //! A peer without that number sends in order, on each connection the oldest message first. So it
 //! has discarded all messages before the first one of an earlier connection, and those that it

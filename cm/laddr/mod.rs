@@ -134,9 +134,10 @@ impl LocalAddrs {
     ///
     /// Process context. May sleep.
     pub(crate) fn new(queue: Arc<OwnedQueue>) -> Result<Arc<Self>> {
+        let sets = KBox::init(pin_init::init_array_from_fn(|_| Set::new()), GFP_KERNEL)?;
         Arc::pin_init(
             try_pin_init!(Self {
-                table: AddrTable::new(KBox::init(pin_init::init_array_from_fn(|_| Set::new()), GFP_KERNEL)?),
+                table: AddrTable::new(sets),
                 writer <- new_spinlock_bh!(TableWriter::new(), "LocalAddrs::writer"),
                 devices <- new_spinlock_bh!(KVec::new(), "LocalAddrs::devices"),
                 questions <- new_spinlock_bh!(KVec::new(), "LocalAddrs::questions"),

@@ -59,7 +59,7 @@ impl<T> Item<T> {
         Ok(Self(Box::new(QueueNode { next, value }, flags)?))
     }
 
-    /// As [`Self::new`], but the value is initialised in place.
+    /// Creates an item like [`Self::new`], and initialises its value in place.
     ///
     /// # Errors
     ///

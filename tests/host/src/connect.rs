@@ -269,7 +269,7 @@ fn odd_timing_is_brought_into_range() {
 }
 
 proptest! {
-    /// For any sequence of events, the actions match the driver's resources.
+    /// The actions match the driver's resources for any sequence of events.
     #[test]
     fn actions_fit(events in prop::collection::vec(
         (0usize..EVENTS.len(), any::<bool>(), any::<bool>(), any::<u32>()), 0..200)) {

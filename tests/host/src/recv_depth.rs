@@ -176,7 +176,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 proptest! {
-    /// For any sequence of steps, the depth stays in its range. The posted receives exceed neither
+    /// The depth stays in its range for any sequence of steps. The posted receives exceed neither
     /// the depth that was wanted nor the device's limit.
     #[test]
     fn stays_in_range(first in 1..64u32, max in 1..1024u32, ops in ops()) {

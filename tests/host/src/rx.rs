@@ -395,8 +395,8 @@ fn a_generation_says_more_than_numbers() {
 }
 
 proptest! {
-    /// For any frames, each accepted piece continues the one before, and no message grows beyond
-    /// its length.
+    /// Each accepted piece continues the one before, and no message grows beyond its length,
+    /// whatever the frames are.
     #[test]
     fn arbitrary_frames(frames in prop::collection::vec(
         (0u64..3, prop_oneof![Just(0u32), Just(8192), 0u32..20_000], 0u8..8,

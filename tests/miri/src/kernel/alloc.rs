@@ -45,7 +45,7 @@ impl NumaNode {
 
 /// # Safety
 ///
-/// As for the kernel's trait of this name.
+/// The requirements of the kernel's trait of this name apply.
 pub unsafe trait Allocator {
     const MIN_ALIGN: usize;
 
