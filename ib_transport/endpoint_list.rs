@@ -7,11 +7,11 @@ use super::{endpoint::EndpointShared, qp_context::QpContext};
 use crate::cm::laddr::{AddrUser, LocalAddrs};
 use crate::kapi::{
     rdma::{DeviceId, Qp},
-    sync::{new_spinlock_bh, Sections, SpinLockBh},
+    sync::{new_spinlock_bh, Sections, SpinLockBh, SpinLockBhGuard},
 };
 use kernel::{
     prelude::*,
-    rbtree::{RBTree, RBTreeNodeReservation},
+    rbtree::{RBTree, RBTreeNode, RBTreeNodeReservation},
     sync::{Arc, Completion},
 };
 
@@ -68,11 +68,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let mut users = self.0.users.lock();
         users.holds = users.holds.saturating_sub(1);
-        let over = users.is_over();
-        drop(users);
-        if over {
-            self.0.unused.complete_all();
-        }
+        self.0.unlock(users, None);
     }
 }
 
@@ -165,9 +161,19 @@ impl EndpointList {
         let mut users = self.users.lock();
         let user = users.tree.remove_node(&number);
         users.len = users.len.saturating_sub(usize::from(user.is_some()));
+        self.unlock(users, user);
+    }
+
+    /// Unlocks the list and drops an entry that was removed from it. After that removal of the
+    /// device goes on, if it waits and this was the last use.
+    fn unlock(
+        &self,
+        users: SpinLockBhGuard<'_, UserList>,
+        removed: Option<RBTreeNode<u64, EndpointEntry>>,
+    ) {
         let over = users.is_over();
         drop(users);
-        drop(user);
+        drop(removed);
         if over {
             self.unused.complete_all();
         }
@@ -185,11 +191,8 @@ impl EndpointList {
         for user in users.tree.values() {
             user.events.lose_device();
         }
-        let over = users.is_over();
-        drop(users);
-        if !over {
-            self.unused.wait_for_completion();
-        }
+        self.unlock(users, None);
+        self.unused.wait_for_completion();
     }
 
     pub(super) fn is_empty(&self) -> bool {
