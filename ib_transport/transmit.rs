@@ -38,9 +38,10 @@ const COPIED_AT_ONCE: u32 = 128 << 10;
 
 /// Result of an attempt to add a frame.
 enum Added {
-    Frame,
-    /// A frame whose payload was copied, with the number of bytes.
-    Copy(u32),
+    Frame {
+        /// Bytes of payload that were copied.
+        copied: u32,
+    },
     /// A work request that uses the send queue, but no receive of the peer.
     WorkRequest,
     /// There is nothing to add.
@@ -159,12 +160,9 @@ impl Link for Qp<QpContext> {
                 connection.node.stats.inc(Counter::IbTxThrottle);
                 break false;
             }
-            let added = next_frame(connection, queue, ack, &mut chain);
-            if let Added::Copy(bytes) = added {
-                copied = copied.saturating_add(bytes);
-            }
-            match added {
-                Added::Frame | Added::Copy(_) => {
+            match next_frame(connection, queue, ack, &mut chain) {
+                Added::Frame { copied: bytes } => {
+                    copied = copied.saturating_add(bytes);
                     // Every frame carries an acknowledgement.
                     if core::mem::take(&mut queue.ack_due) {
                         connection.node.stats.inc(Counter::IbAckSendPiggybacked);
@@ -228,7 +226,7 @@ fn add(chain: &mut SendChain<'_, QpContext>, buf: Buf, len: u32, solicited: bool
 
 fn push(chain: &mut SendChain<'_, QpContext>, item: SendItem) -> Added {
     match chain.push(item) {
-        Ok(()) => Added::Frame,
+        Ok(()) => Added::Frame { copied: 0 },
         Err(_) => Added::Failed,
     }
 }
@@ -426,7 +424,7 @@ fn message_frame(
         queue.note_sent();
     }
     match added {
-        Added::Frame if copied => Added::Copy(part.len),
+        Added::Frame { .. } if copied => Added::Frame { copied: part.len },
         added => added,
     }
 }
