@@ -272,7 +272,10 @@ impl Accounts {
 
     /// Returns the account of a user that has sockets, for one more.
     fn find(&self, user: UserId) -> Option<Arc<Account>> {
-        let mut users = self.users.lock();
+        Self::join(&mut self.users.lock(), user)
+    }
+
+    fn join(users: &mut RBTree<UserId, User>, user: UserId) -> Option<Arc<Account>> {
         let known = users.get_mut(&user)?;
         known.sockets = known.sockets.saturating_add(1);
         Some(known.account.clone())
@@ -290,9 +293,8 @@ impl Accounts {
             sockets: 1,
         };
         let mut users = self.users.lock();
-        if let Some(known) = users.get_mut(&user) {
-            known.sockets = known.sockets.saturating_add(1);
-            return known.account.clone();
+        if let Some(known) = Self::join(&mut users, user) {
+            return known;
         }
         let replaced = users.insert(place.into_node(user, new));
         drop(users);

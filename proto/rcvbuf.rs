@@ -84,7 +84,7 @@ impl Unread {
 /// Buffers are charged exactly. Copies are charged in steps of a few KiB, and a socket keeps one or
 /// two steps more than it needs. Most messages come and go one by one, and all sockets of a user
 /// share one account.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Charges {
     taken: Unread,
     /// Bytes charged for copies: at least as many as they take.
