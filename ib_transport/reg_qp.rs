@@ -168,15 +168,17 @@ impl WorkItem for Making {
 
     fn run(this: Arc<Self>) {
         without_io(|| {
-            let mut made = RegQp::new(&this.pd, &this.here, &this.sections);
-            for _ in 1..MOST_NUMBERS {
-                if !matches!(&made, Err(error) if *error == EAGAIN) {
-                    break;
+            // The error if all numbers are known: the caller of `make` cannot choose another one.
+            let mut made = Err(EIO);
+            for _ in 0..MOST_NUMBERS {
+                match RegQp::new(&this.pd, &this.here, &this.sections) {
+                    Err(EAGAIN) => {}
+                    result => {
+                        made = result;
+                        break;
+                    }
                 }
-                made = RegQp::new(&this.pd, &this.here, &this.sections);
             }
-            // The caller of `make` cannot choose another queue pair number.
-            let made = made.map_err(|error| if error == EAGAIN { EIO } else { error });
             *this.made.lock() = Some(made);
             this.signal.signal();
         });
