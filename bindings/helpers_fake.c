@@ -423,7 +423,6 @@ struct ib_device *rds_rust_fake_alloc(bool soft_iwarp, bool direct)
 	if (!fake)
 		return NULL;
 	if (rds_rust_fake_dma_create(&fake->dma, direct)) {
-		rds_rust_fake_dma_destroy(&fake->dma);
 		ib_dealloc_device(&fake->device);
 		return NULL;
 	}

@@ -83,6 +83,6 @@ int rds_rust_fake_service_level(struct ib_device *device, u32 port, bool resolve
 unsigned long rds_rust_fake_program_memory(unsigned long size);
 bool rds_rust_fake_program_has(unsigned long address, unsigned long size, u8 value);
 int rds_rust_fake_access(struct ib_device *device, u64 address, void *bytes, size_t size, bool writes);
-bool rds_rust_fake_bounces(struct ib_device *device);
+size_t rds_rust_fake_bounce_bytes(struct ib_device *device);
 
 #endif

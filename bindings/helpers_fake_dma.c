@@ -20,13 +20,14 @@
  *
  * Like a real adapter, the device can address all memory in pieces of any size. May sleep.
  *
- * Return: 0 or a negative errno. After an error the caller calls rds_rust_fake_dma_destroy().
+ * Return: 0, or a negative errno if there is no device.
  */
 int rds_rust_fake_dma_create(struct rds_fake_dma *dma, bool direct)
 {
 	static atomic_t made;
 	struct device *device;
 	char name[32];
+	int err;
 
 	snprintf(name, sizeof(name), "rds_fake_dma.%d", atomic_inc_return(&made));
 	dma->faux = faux_device_create(name, NULL, NULL);
@@ -40,7 +41,10 @@ int rds_rust_fake_dma_create(struct rds_fake_dma *dma, bool direct)
 		device->dma_io_tlb_mem = NULL;
 #endif
 	dma_set_max_seg_size(device, UINT_MAX);
-	return dma_set_mask_and_coherent(device, DMA_BIT_MASK(64));
+	err = dma_set_mask_and_coherent(device, DMA_BIT_MASK(64));
+	if (err)
+		rds_rust_fake_dma_destroy(dma);
+	return err;
 }
 
 /**

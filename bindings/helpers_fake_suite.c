@@ -380,13 +380,7 @@ int rds_rust_fake_access(struct ib_device *device, u64 address, void *bytes, siz
 	return rds_rust_fake_dma_access(device->dma_device, address, bytes, size, writes);
 }
 
-/**
- * rds_rust_fake_bounces() - check whether the device uses bounce buffers
- * @device: the device
- *
- * Return: true if the device sees only copies of memory.
- */
-bool rds_rust_fake_bounces(struct ib_device *device)
+size_t rds_rust_fake_bounce_bytes(struct ib_device *device)
 {
 	return rds_rust_fake_dma_bounce_bytes(device->dma_device);
 }

@@ -86,10 +86,8 @@ static bool find_dma_device(struct rds_stub *stub, int node, bool direct)
 	struct device *device;
 
 	if (direct) {
-		if (rds_rust_fake_dma_create(&stub->dma, false)) {
-			rds_rust_fake_dma_destroy(&stub->dma);
+		if (rds_rust_fake_dma_create(&stub->dma, false))
 			return false;
-		}
 		device = &stub->dma.faux->dev;
 	} else {
 		stub->pci = pci_get_device(PCI_VENDOR_ID_INTEL, RDS_STUB_PCI_DEVICE, NULL);
@@ -220,16 +218,6 @@ int rds_rust_stub_map(struct ib_device *device, unsigned int order)
 	if (page)
 		__free_pages(page, order);
 	return err;
-}
-
-int rds_rust_stub_access(struct ib_device *device, u64 address, void *bytes, size_t size, bool writes)
-{
-	return rds_rust_fake_dma_access(device->dma_device, address, bytes, size, writes);
-}
-
-size_t rds_rust_stub_bounce_bytes(struct ib_device *device)
-{
-	return rds_rust_fake_dma_bounce_bytes(device->dma_device);
 }
 
 /**

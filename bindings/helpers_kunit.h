@@ -13,8 +13,6 @@ bool rds_rust_stub_translates(struct ib_device *device);
 int rds_rust_stub_share(struct ib_device *device, unsigned int offset, unsigned long size,
 			bool untrusted);
 int rds_rust_stub_map(struct ib_device *device, unsigned int order);
-int rds_rust_stub_access(struct ib_device *device, u64 address, void *bytes, size_t size, bool writes);
-size_t rds_rust_stub_bounce_bytes(struct ib_device *device);
 int rds_rust_stub_post(struct ib_device *device, const struct rds_ib_operation *operation,
 		       struct rds_ib_operation *asked);
 int rds_rust_online_nodes(void);

@@ -281,7 +281,7 @@ impl FakeDevice {
     /// Returns `true` if the device accesses memory through bounce buffers only.
     pub(crate) fn bounces(&self) -> bool {
         // SAFETY: The device is alive by the type invariants.
-        unsafe { bindings::rds_rust_fake_bounces(self.raw()) }
+        unsafe { bindings::rds_rust_fake_bounce_bytes(self.raw()) > 0 }
     }
 
     /// Reads or writes local memory of an operation, as the device does.

@@ -17,6 +17,9 @@ use crate::bindings;
 use core::ptr::NonNull;
 use kernel::{error::to_result, prelude::*, sync::Arc};
 
+/// Argument of [`StubDevice::new`]: the NUMA node of the PCI device stays as it is.
+pub(crate) const ANY_NODE: i32 = -1;
+
 /// A minimal device. Dropping it waits for the last reference.
 ///
 /// # Invariants
@@ -48,7 +51,6 @@ impl StubDevice {
     ///
     /// May sleep.
     pub(crate) fn direct() -> Result<Self> {
-        const ANY_NODE: i32 = -1;
         Self::make(ANY_NODE, true)
     }
 
@@ -73,7 +75,7 @@ impl StubDevice {
     /// Returns the size of all bounce buffers in bytes, or 0 if the device does not need them.
     pub(crate) fn bounce_bytes(&self) -> usize {
         // SAFETY: The device is alive by the type invariants.
-        unsafe { bindings::rds_rust_stub_bounce_bytes(self.0.as_ptr()) }
+        unsafe { bindings::rds_rust_fake_bounce_bytes(self.0.as_ptr()) }
     }
 
     /// Maps 2^`order` contiguous pages as for a local operation, and unmaps them.
@@ -98,7 +100,7 @@ impl StubDevice {
     pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> Result {
         let (raw, start, len) = (self.0.as_ptr(), bytes.as_mut_ptr(), bytes.len());
         // SAFETY: The device is alive by the type invariants. `start` points to `len` bytes.
-        to_result(unsafe { bindings::rds_rust_stub_access(raw, address, start.cast(), len, false) })
+        to_result(unsafe { bindings::rds_rust_fake_access(raw, address, start.cast(), len, false) })
     }
 
     /// Writes to a DMA address, as the device does.
@@ -110,7 +112,7 @@ impl StubDevice {
         let (raw, start, len) = (self.0.as_ptr(), bytes.as_ptr(), bytes.len());
         let start = start.cast_mut();
         // SAFETY: The device is alive by the type invariants; the bytes are only read.
-        to_result(unsafe { bindings::rds_rust_stub_access(raw, address, start.cast(), len, true) })
+        to_result(unsafe { bindings::rds_rust_fake_access(raw, address, start.cast(), len, true) })
     }
 
     /// Maps `size` bytes of a page, from `offset` on, for access by peers, and unmaps them.

@@ -10,12 +10,10 @@ use kernel::prelude::*;
 #[kunit_tests(rds_atomics)]
 mod suite {
     use crate::kapi::rdma::{
-        stub::{asked_for, Asked, Opcode, StubDevice},
+        stub::{asked_for, Asked, Opcode, StubDevice, ANY_NODE},
         Pd, Verb,
     };
     use kernel::prelude::*;
-
-    const ANY_NODE: i32 = -1;
 
     /// Fields that are the same in all requests; the values come from `asked_for`.
     const ASKED: Asked = Asked {

@@ -13,7 +13,7 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         kapi::rdma::{
-            stub::{StubDevice, StubQp},
+            stub::{StubDevice, StubQp, ANY_NODE},
             BufMut, GrowError, Pd,
         },
         recv_pool::{Batch, Context, Counters, Limit, Pool, PoolConfig, SHARD_ORDERS},
@@ -21,7 +21,6 @@ mod suite {
     use kernel::{prelude::*, sync::Arc};
 
     const SIZE: u32 = 4352;
-    const ANY_NODE: i32 = -1;
 
     /// A device with a pool.
     struct Bench {

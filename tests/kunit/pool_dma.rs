@@ -12,7 +12,10 @@ mod suite {
     use crate::{
         kapi::{
             rdma::{
-                stub::{most_connections, node_of, online_nodes, MappedBuf, StubDevice, StubQp},
+                stub::{
+                    most_connections, node_of, online_nodes, MappedBuf, StubDevice, StubQp,
+                    ANY_NODE,
+                },
                 Batch, BufMut, Pd,
             },
             time::monotonic_ns,
@@ -24,7 +27,6 @@ mod suite {
     const SHARD: usize = 65536;
     const PAGE: u64 = 4096;
     const SAMPLES: usize = 101;
-    const ANY_NODE: i32 = -1;
 
     /// The receive buffers of one connection.
     #[derive(Clone, Copy)]
