@@ -28,6 +28,8 @@ ERRORS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
 # Timeout of a case, in seconds: a new network namespace alone may take 20 on the debug kernel.
 PATIENCE = 300
 PROT_NONE, PROT_READ = 0, 1
+# Function in which a call of this module's sockets waits, as /proc/PID/wchan names it.
+WAITS_IN = "rds_rust_sk_wait"
 
 
 def case(function):

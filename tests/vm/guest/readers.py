@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 
-from cases import eventually, need, outcome
+from cases import WAITS_IN, eventually, need, outcome
 from rds import Sock, libc
 
 COUNT = 16
@@ -42,7 +42,7 @@ class Waiting:
             return f.read()
 
     def waits(self):
-        return self._look("wchan") == "rds_rust_sk_wait"
+        return self._look("wchan") == WAITS_IN
 
     def seen(self):
         return int(self._look("status").split("voluntary_ctxt_switches:")[1].split()[0])

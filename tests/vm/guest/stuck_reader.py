@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 
-from cases import LOOP, eventually, need, outcome
+from cases import LOOP, WAITS_IN, eventually, need, outcome
 from rds import Sock, libc
 from uffd import Uffd
 
@@ -51,7 +51,7 @@ def main():
         waits = threading.Thread(daemon=True, target=lambda: found.append(r.recv()[0]))
         waits.start()
         state = f"/proc/self/task/{waits.native_id}/wchan"
-        eventually("a reader that waits", lambda: open(state, encoding="ascii").read() == "rds_rust_sk_wait")
+        eventually("a reader that waits", lambda: open(state, encoding="ascii").read() == WAITS_IN)
         memory.fill()
         for thread in (stuck, waits):
             thread.join(60)
