@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import checks
@@ -58,13 +59,19 @@ def oldest_rust():
                           text=True).stdout.strip()
 
 
-def symbols(option):
-    """Returns the module's symbols, as nm prints them with this option."""
+@cache
+def built_module():
+    """Returns the path of the module that the steps before have built."""
     module = subprocess.run(["make", "-s", "print-ko", "WERROR=y", "KUNIT=y", "FLAVOR=release"], cwd=TOP, check=True,
                             capture_output=True, text=True).stdout.strip()
     if not Path(module).exists():
         raise SystemExit(f"there is no {module}: the module does not build")
-    return subprocess.run(["nm", option, module], check=True, capture_output=True, text=True).stdout
+    return module
+
+
+def symbols(option):
+    """Returns the module's symbols, as nm prints them with this option."""
+    return subprocess.run(["nm", option, built_module()], check=True, capture_output=True, text=True).stdout
 
 
 def hidden_panics():
