@@ -281,8 +281,8 @@ impl<T: Protocol> Sock<T> {
         self.wait(poll::IN, true, timeout, ready)
     }
 
-    /// Waits until `ready` returns `true`, like [`Self::wait_to_read`]. [`Self::wake_writers`] wakes
-    /// all waiters.
+    /// Waits until `ready` returns `true`, like [`Self::wait_to_read`]. All waiters are woken by
+    /// [`Self::wake_writers`].
     pub(crate) fn wait_to_write(
         &self,
         timeout: &mut Timeout,
