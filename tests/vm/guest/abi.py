@@ -17,7 +17,7 @@ import termios
 
 import abi_callers  # noqa: F401  (more cases)
 import abi_options  # noqa: F401
-from cases import FAR, FAR6, IB, IB6, LOOP, LOOP6, NEAR, NEAR6, case, each, exchange, main, outcome
+from cases import CALL_TIMEOUT, FAR, FAR6, IB, IB6, LOOP, LOOP6, NEAR, NEAR6, case, each, exchange, main, outcome
 from rds import (MAX_MESSAGE, MSG_ZEROCOPY, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SO_ZEROCOPY, SOL_RDS, Sock,
                  call, sendmsg, sockaddr)
 
@@ -188,7 +188,7 @@ def connect_again():
 
 @case
 def connect_then_send():
-    with Sock((NEAR, 4001)) as a, Sock((FAR, 4002), 20) as b:
+    with Sock((NEAR, 4001)) as a, Sock((FAR, 4002), CALL_TIMEOUT) as b:
         a.connect(FAR, 4002)
         return [a.send(b"abc"), b.recv()[0].decode()]
 
@@ -355,8 +355,9 @@ def recv_interrupted():
 
     with Sock((NEAR, 0)) as s:
         old = signal.signal(signal.SIGALRM, ring)
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
         try:
+            # The signal may come before the call waits.
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
             return outcome(s.sock.recv, 10)
         except Alarm:
             return "interrupted"
@@ -416,7 +417,7 @@ def recv_empty_message():
 def recv_sender():
     out = {}
     for here, there in ((LOOP, LOOP), (LOOP6, LOOP6), IB, IB6):
-        with Sock((here, 4001), 10) as r, Sock((there, 4002)) as s:
+        with Sock((here, 4001), CALL_TIMEOUT) as r, Sock((there, 4002)) as s:
             s.send(b"x", (here, 4001))
             out[here] = r.recv()[1]
     return out
@@ -424,7 +425,7 @@ def recv_sender():
 
 @case
 def order_is_kept():
-    with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002), 10) as s:
+    with Sock((FAR, 4001), CALL_TIMEOUT) as r, Sock((NEAR, 4002), CALL_TIMEOUT) as s:
         for i in range(100):
             s.send(struct.pack("=I", i), (FAR, 4001))
         return [struct.unpack("=I", r.recv()[0])[0] for _ in range(100)] == list(range(100))
@@ -433,7 +434,7 @@ def order_is_kept():
 @case
 def sizes():
     out = {}
-    with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002), 10) as s:
+    with Sock((FAR, 4001), CALL_TIMEOUT) as r, Sock((NEAR, 4002), CALL_TIMEOUT) as s:
         for sock, option in ((s, socket.SO_SNDBUF), (r, socket.SO_RCVBUF)):
             sock.setsockopt(socket.SOL_SOCKET, option + 25, 4 << 20)  # SO_SNDBUFFORCE and so on
         for size in (0, 1, 4095, 4096, 4097, 8192, 65536, MAX_MESSAGE - 1, MAX_MESSAGE):
@@ -455,11 +456,11 @@ def poll_states():
         return " ".join(names)
 
     states = []
-    with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
+    with Sock((FAR, 4001), CALL_TIMEOUT) as r, Sock((NEAR, 4002)) as s:
         poll(r)  # takes the one congestion event that a new socket may have
         states.append(poll(r))
         s.send(b"x", (FAR, 4001))
-        select.select([r], [], [], 10)
+        select.select([r], [], [], CALL_TIMEOUT)
         states.append(poll(r))
         r.recv()
         states.append(poll(r))
@@ -476,7 +477,7 @@ def epoll_wakes():
         e.poll(0)
         before = e.poll(0)
         s.send(b"x", (FAR, 4001))
-        return [len(before), len(e.poll(10))]
+        return [len(before), len(e.poll(CALL_TIMEOUT))]
 
 
 @case
@@ -546,7 +547,7 @@ def type_of_service():
     with Sock((IB[0], 0)) as s:
         s.connect(IB[1], 4001)
         out["connected"] = [outcome(s.set_tos, 4), s.tos()]
-    with Sock((IB[0], 0)) as s, Sock((IB[1], 4001), 10) as r:
+    with Sock((IB[0], 0)) as s, Sock((IB[1], 4001), CALL_TIMEOUT) as r:
         s.send(b"abc", (IB[1], 4001))
         r.recv()
         out["after a message"] = [outcome(s.set_tos, 4), s.tos()]
@@ -566,7 +567,7 @@ def options():
 
 @case
 def fork_shares_the_socket():
-    with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
+    with Sock((FAR, 4001), CALL_TIMEOUT) as r, Sock((NEAR, 4002)) as s:
         pid = os.fork()
         if pid == 0:
             s.send(b"child", (FAR, 4001))

@@ -9,7 +9,7 @@ import time
 
 import compat
 import uring
-from cases import ERRORS, FAR, FAR6, IB, LOOP, NEAR, NEAR6, case, each, outcome
+from cases import CALL_TIMEOUT, ERRORS, FAR, FAR6, IB, LOOP, NEAR, NEAR6, case, each, outcome
 from rds import (RDS_CANCEL_SENT_TO, RDS_INFO_COUNTERS, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SOL_RDS, Sock,
                  controls, info, msghdr, parse, sockaddr)
 
@@ -22,14 +22,14 @@ CMSG_RDMA_DEST = 2
 @case
 def program_of_32_bits():
     """Calls of a 32-bit program."""
-    with Sock((IB[1], 4001), 20) as r, Sock((IB[0], 4002), 20) as s:
+    with Sock((IB[1], 4001), CALL_TIMEOUT) as r, Sock((IB[0], 4002), CALL_TIMEOUT) as s:
         tos = compat.memory(4)
         out = {"get tos": outcome(compat.ioctl, r.fileno(), SIOCRDSGETTOS, tos),
                "set tos": outcome(compat.ioctl, s.fileno(), SIOCRDSSETTOS, tos)}
         on = compat.memory(4, struct.pack("=i", 1))
         out["timestamp"] = outcome(compat.setsockopt, r.fileno(), SOL_RDS, SO_TIMESTAMP_OLD, on, 4)
         s.send(b"abc", (IB[1], 4001))
-        select.select([r], [], [], 20)
+        select.select([r], [], [], CALL_TIMEOUT)
         data, control, flags, _ = compat.recvmsg(r.fileno(), 100, 12 + 8)
         out["message"] = [data.decode(), flags]
         out["control"] = [[level, kind, len(raw)] for level, kind, raw in control]
@@ -44,7 +44,7 @@ def messages_of_32_bits():
     """
     out = {}
     for near, far in ((NEAR, FAR), (NEAR6, FAR6)):
-        with Sock((far, 4001), 20) as r, Sock((near, 4002), 20) as s:
+        with Sock((far, 4001), CALL_TIMEOUT) as r, Sock((near, 4002), CALL_TIMEOUT) as s:
             sent = outcome(compat.sendmsg, s.fileno(), (b"abc", b"def"), sockaddr(far, 4001))
             data, _, flags, name = compat.recvmsg(r.fileno(), 100, 0)
             out[near] = [sent, data.decode(), flags, list(parse(name))]
@@ -60,7 +60,7 @@ def control_of_32_bits():
     def control(level, kind, data, length=None):
         return struct.pack("=Iii", 12 + len(data) if length is None else length, level, kind) + data
 
-    with Sock((FAR, 4001), 20) as r, Sock((NEAR, 4002), 20) as s:
+    with Sock((FAR, 4001), CALL_TIMEOUT) as r, Sock((NEAR, 4002), CALL_TIMEOUT) as s:
         name = sockaddr(FAR, 4001)
 
         def send(raw):
@@ -84,7 +84,7 @@ def told_to_32_bits():
     Times have another form there; the others are as with 64 bits.
     """
     out = {}
-    with Sock((FAR, 4001), 20) as r, Sock((NEAR, 4002)) as s:
+    with Sock((FAR, 4001), CALL_TIMEOUT) as r, Sock((NEAR, 4002)) as s:
         def told(room):
             s.send(b"abc", (FAR, 4001))
             data, control, flags, _ = compat.recvmsg(r.fileno(), 10, room)
@@ -132,7 +132,7 @@ def options_of_32_bits():
 @case
 def io_uring():
     """Sends and receives through the ring. The receive is queued before there is a message."""
-    with uring.Ring() as ring, Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
+    with uring.Ring() as ring, Sock((FAR, 4001), CALL_TIMEOUT) as r, Sock((NEAR, 4002)) as s:
         s.connect(FAR, 4001)
         received = ctypes.create_string_buffer(10)
         ring.queue(uring.RECV, r.fileno(), received, 10, 1)
@@ -174,7 +174,7 @@ def io_uring_messages():
 
     done = {}
     text, target = ctypes.create_string_buffer(b"abc"), ctypes.create_string_buffer(sockaddr(FAR, 4015))
-    with uring.Ring() as ring, Sock((FAR, 4015), 10) as r, Sock((NEAR, 4016)) as s:
+    with uring.Ring() as ring, Sock((FAR, 4015), CALL_TIMEOUT) as r, Sock((NEAR, 4016)) as s:
         r.set_raw(SO_TIMESTAMP_OLD, struct.pack("=i", 1))
         data, name, room = (ctypes.create_string_buffer(size) for size in (10, 128, 100))
         received, _iov = msghdr(name, 128, data, 10, ctypes.addressof(room), 100)
@@ -196,7 +196,7 @@ def io_uring_cancelled():
 
     A ring holds its sockets slightly longer than its program, so each case has its own ports.
     """
-    with uring.Ring() as ring, Sock((FAR, 4011), 20) as r, Sock((NEAR, 4012)) as s:
+    with uring.Ring() as ring, Sock((FAR, 4011), CALL_TIMEOUT) as r, Sock((NEAR, 4012)) as s:
         received = ctypes.create_string_buffer(10)
         ring.queue(uring.RECV, r.fileno(), received, 10, 1)
         ring.enter(0)
@@ -210,7 +210,7 @@ def io_uring_cancelled():
 @case
 def io_uring_without_copies():
     """Asks for a zero-copy send of the ring from a socket that does not support it."""
-    with uring.Ring() as ring, Sock((FAR, 4013), 10), Sock((NEAR, 4014)) as s:
+    with uring.Ring() as ring, Sock((FAR, 4013), CALL_TIMEOUT), Sock((NEAR, 4014)) as s:
         s.connect(FAR, 4013)
         data = ctypes.create_string_buffer(b"abc", 3)
         ring.queue(uring.SEND_ZC, s.fileno(), data, 3, 1)

@@ -12,7 +12,8 @@ import struct
 import threading
 import time
 
-from cases import ERRORS, FAR, FAR6, IB, IB6, LOOP, NEAR, case, each, exchange, outcome, page_before_nothing
+from cases import (CALL_TIMEOUT, ERRORS, FAR, FAR6, IB, IB6, LOOP, NEAR, OF_C, case, each, exchange, outcome,
+                   page_before_nothing)
 from rds import (RDS_CANCEL_SENT_TO, SO_RDS_TRANSPORT, SOL_RDS, BadMemory, Sock, call, recvmsg, sockaddr)
 
 RDS_RECVERR, RDS_CONG_MONITOR = 5, 6
@@ -55,14 +56,23 @@ def fill(s, to):
 
 
 def interrupted(seconds, function, *args):
-    """Returns the outcome of a call that a signal interrupts after some seconds."""
+    """Returns the outcome of a call that a signal interrupts after some seconds.
+
+    The signal comes again until the call ends, because the first one may precede the wait.
+    """
+    ended = threading.Event()
+
+    def ring():
+        while not ended.wait(seconds):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
     before = signal.signal(signal.SIGUSR1, lambda *_: None)
-    ringer = threading.Timer(seconds, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1))
+    ringer = threading.Thread(target=ring)
     ringer.start()
     try:
         return outcome(function, *args)
     finally:
-        ringer.cancel()
+        ended.set()
         ringer.join()
         signal.signal(signal.SIGUSR1, before)
 
@@ -98,15 +108,15 @@ def signals():
         while signal.sigtimedwait(wanted, 0):
             pass
         happen()
-        # If no signal comes there is nothing else to wait for.
-        return bool(signal.sigtimedwait(wanted, 2))
+        # C RDS sends none, so there is nothing else to wait for.
+        return bool(signal.sigtimedwait(wanted, 2 if OF_C else CALL_TIMEOUT))
 
     def read():
         while outcome(r.recv, 1, socket.MSG_DONTWAIT) != "EAGAIN":
             pass
 
     before = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
-    with Sock() as r, Sock((IB[0], 4002), 20) as s:
+    with Sock() as r, Sock((IB[0], 4002), CALL_TIMEOUT) as s:
         r.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
         r.bind(*to)
         s.send(b"first", to)
@@ -132,7 +142,7 @@ def signals():
 def time_limits_below_zero():
     """Negative timeouts expire at once. They differ from calls that must not wait."""
     over = struct.pack("@qq", -1, 0)
-    with Sock((IB[0], 0), 20) as s:
+    with Sock((IB[0], 0), CALL_TIMEOUT) as s:
         fill(s, ("10.9.0.77", 4000))
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             s.setsockopt(socket.SOL_SOCKET, option, over)
@@ -158,7 +168,8 @@ def send_to_a_full_receiver():
         s.sock.setblocking(False)
         nonblocking = outcome(s.send, bytes(20000), to)
         s.sock.setblocking(True)
-        waited = [interrupted(1, send_at_most, s, 0.1, to), interrupted(0.3, send_at_most, s, 0, to)]
+        # The signal is for C RDS. On a busy machine it must not come before the timeout expires.
+        waited = [interrupted(5, send_at_most, s, 0.1, to), interrupted(0.3, send_at_most, s, 0, to)]
         for _ in range(sent):
             r.recv()
         return [full, nonblocking, *waited, outcome(send_at_most, s, 0, to)]
@@ -207,7 +218,7 @@ def full_for_all_peers():
     """Messages that a peer does not take keep their sender from sending to all other peers until it
     cancels them. Another socket may send."""
     nobody, to = ("10.9.0.77", 4000), (IB[1], 4001)
-    with Sock(to, 10), Sock((IB[0], 0), 10) as s, Sock((IB[0], 0), 10) as other:
+    with Sock(to, CALL_TIMEOUT), Sock((IB[0], 0), CALL_TIMEOUT) as s, Sock((IB[0], 0), CALL_TIMEOUT) as other:
         fill(s, nobody)
         told = [outcome(s.send, b"x", to, socket.MSG_DONTWAIT), has_room(s), other.send(b"x", to)]
         s.cancel(*nobody)
@@ -290,7 +301,7 @@ def stamps(r, s, nanos=False):
 def timestamps():
     on, off = struct.pack("=i", 1), bytes(4)
     out = {}
-    with Sock((IB[1], 4001), 20) as r, Sock((IB[0], 4002), 20) as s:
+    with Sock((IB[1], 4001), CALL_TIMEOUT) as r, Sock((IB[0], 4002), CALL_TIMEOUT) as s:
         out["not asked"] = stamps(r, s)
         for name, level in (("rds", SOL_RDS), ("socket", socket.SOL_SOCKET)):
             r.set_raw(SO_TIMESTAMP_OLD, on, level)
@@ -305,7 +316,7 @@ def timestamps():
         out["nanoseconds"] = stamps(r, s, True)
         r.set_raw(SO_TIMESTAMPNS_NEW, on, socket.SOL_SOCKET)
         out["new nanoseconds"] = stamps(r, s, True)
-    with Sock((LOOP, 4001), 20) as r, Sock((LOOP, 4002)) as s:
+    with Sock((LOOP, 4001), CALL_TIMEOUT) as r, Sock((LOOP, 4002)) as s:
         r.set_raw(SO_TIMESTAMP_OLD, on)
         out["loopback"] = stamps(r, s)
     return out
@@ -342,7 +353,7 @@ def traces(r, s, size=3):
 
 @case
 def latency():
-    with Sock((IB[1], 4001), 20) as r, Sock((IB[0], 4002), 20) as s:
+    with Sock((IB[1], 4001), CALL_TIMEOUT) as r, Sock((IB[0], 4002), CALL_TIMEOUT) as s:
         out = {}
         r.set_raw(SO_RDS_MSG_RXPATH_LATENCY, b"\3\2\1\0")
         out["three"] = traces(r, s)
@@ -363,7 +374,7 @@ def control_without_room():
     They are omitted or cut, and the message is delivered nevertheless.
     """
     out = []
-    with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
+    with Sock((FAR, 4001), CALL_TIMEOUT) as r, Sock((NEAR, 4002)) as s:
         r.set_raw(SO_TIMESTAMP_OLD, struct.pack("=i", 1))
         for room in (0, 1, 15, 16 + 16):
             s.send(b"abc", (FAR, 4001))
@@ -383,7 +394,7 @@ def control_to_bad_memory():
     stamps, latency = (SO_TIMESTAMP_OLD, struct.pack("=i", 1)), (SO_RDS_MSG_RXPATH_LATENCY, b"\1\2\0\0")
     _memory, end = page_before_nothing()
     for name, options, at in (("stamps", [stamps], 8), ("latency", [latency], 8), ("both", [stamps, latency], end - 32)):
-        with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
+        with Sock((FAR, 4001), CALL_TIMEOUT) as r, Sock((NEAR, 4002)) as s:
             for option in options:
                 r.set_raw(*option)
             s.send(b"abc", (FAR, 4001))
@@ -413,7 +424,7 @@ def recv_flags():
 def write_and_read():
     """Uses write(2), which marks the end of a record, because the socket is of type SOCK_SEQPACKET.
     """
-    with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
+    with Sock((FAR, 4001), CALL_TIMEOUT) as r, Sock((NEAR, 4002)) as s:
         s.connect(FAR, 4001)
         written = outcome(os.write, s.fileno(), b"abc")
         return [written, os.read(r.fileno(), 10).decode() if written == 3 else ""]
@@ -422,7 +433,7 @@ def write_and_read():
 @case
 def send_several():
     """Uses sendmmsg(2), which passes a flag that more calls follow."""
-    with Sock((FAR, 4001), 10) as r, Sock((NEAR, 4002)) as s:
+    with Sock((FAR, 4001), CALL_TIMEOUT) as r, Sock((NEAR, 4002)) as s:
         s.connect(FAR, 4001)
         data = ctypes.create_string_buffer(b"abc", 3)
         iov = struct.pack("=QQ", ctypes.addressof(data), 3)

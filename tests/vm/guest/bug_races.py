@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 
-from cases import IB, IB6, LOOP, PATIENCE, case, need, outcome
+from cases import CALL_TIMEOUT, IB, IB6, LOOP, PATIENCE, case, need, outcome
 from cm_ids import cm_ids
 from info import elsewhere, eventually
 from rds import SO_RDS_TRANSPORT, SOL_RDS, Sock, counters, info, libc, parse, recvmsg, sockaddr
@@ -25,7 +25,7 @@ def queued(data, count=1, **options):
 
     `options` are the control messages that it asks for.
     """
-    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002)) as s:
+    with Sock((LOOP, 4001), CALL_TIMEOUT) as r, Sock((LOOP, 4002)) as s:
         for name, value in options.items():
             r.set_raw({"stamps": 29, "latency": 10}[name], value)
         for _ in range(count):
@@ -36,7 +36,7 @@ def queued(data, count=1, **options):
 @contextlib.contextmanager
 def short_of_room(host, port, size=5000):
     """Yields a receiver that is soon full."""
-    with Sock(None, 10) as r:
+    with Sock(None, CALL_TIMEOUT) as r:
         r.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size // 2)
         r.bind(host, port)
         yield r
@@ -59,8 +59,11 @@ def drain(r):
     return count
 
 
-def at_once(*functions, seconds=50):
-    """Runs the functions at the same time. An error of one of them is the error of the case."""
+def at_once(*functions):
+    """Runs the functions at the same time. An error of one of them is the error of the case.
+
+    The timeout of the case ends those that are stuck.
+    """
     failures = []
 
     def run(function):
@@ -73,8 +76,7 @@ def at_once(*functions, seconds=50):
     for t in threads:
         t.start()
     for t in threads:
-        t.join(seconds)
-        need(not t.is_alive(), "one is stuck")
+        t.join()
     if failures:
         raise failures[0]
 
@@ -168,7 +170,7 @@ def h39_infiniband_elsewhere():
 def h43_same_address_elsewhere():
     """CVE-2026-68335, L-04, L-05: an address of another namespace is another address."""
     def child():
-        with Sock((LOOP, 4001), 5) as r, Sock((LOOP, 4002)) as s:
+        with Sock((LOOP, 4001), CALL_TIMEOUT) as r, Sock((LOOP, 4002)) as s:
             s.send(b"theirs", (LOOP, 4001))
             mine = r.recv()[0].decode()
             # A full port in that namespace is not full in this one.
@@ -176,11 +178,11 @@ def h43_same_address_elsewhere():
             return [mine, elsewhere(grandchild)]
 
     def grandchild():
-        with Sock((LOOP, 4001), 5) as r, Sock((LOOP, 4002)) as s:
+        with Sock((LOOP, 4001), CALL_TIMEOUT) as r, Sock((LOOP, 4002)) as s:
             s.send(b"below", (LOOP, 4001))
             return r.recv()[0].decode()
 
-    with Sock((LOOP, 4001), 5) as r, Sock((LOOP, 4002)) as s:
+    with Sock((LOOP, 4001), CALL_TIMEOUT) as r, Sock((LOOP, 4002)) as s:
         told = elsewhere(child)
         need(told == ["theirs", "below"], f"there: {told}")
         need(outcome(r.recv, 10, socket.MSG_DONTWAIT) == "EAGAIN", "a message of another namespace came")
@@ -217,14 +219,14 @@ def h51_messages_for_who_binds():
 
     def bind():
         for _ in range(100):
-            with Sock((b, 4100), 10) as r:
+            with Sock((b, 4100), CALL_TIMEOUT) as r:
                 drain(r)
 
     def send():
         send_many(a, (b, 4100))
 
     at_once(bind, send, send)
-    with Sock((a, 4101), 10) as s, Sock((b, 4102), 10) as r:
+    with Sock((a, 4101), CALL_TIMEOUT) as s, Sock((b, 4102), CALL_TIMEOUT) as r:
         s.send(b"y", (b, 4102))
         need(r.recv()[0] == b"y", "another message came")
 
@@ -241,7 +243,7 @@ def h70_reads_and_closes():
     """
     before = unread()
     for near, far in ((LOOP, LOOP), IB):
-        with Sock((near, 4002), 10) as s:
+        with Sock((near, 4002), CALL_TIMEOUT) as s:
             done = threading.Event()
 
             def send(s=s, far=far, done=done):
@@ -255,20 +257,21 @@ def h70_reads_and_closes():
             def receive(far=far, done=done):
                 try:
                     for _ in range(4):
-                        with Sock((far, 4001), 20) as r:
+                        with Sock((far, 4001), CALL_TIMEOUT) as r:
                             need(r.recv()[0] == bytes(200), "a message came")
                             at_once(lambda r=r: take(r, 0), lambda r=r: take(r, socket.MSG_PEEK), lambda: info(10005))
                 finally:
                     done.set()
 
-            at_once(send, receive, seconds=120)
+            at_once(send, receive)
     need(eventually(lambda: unread() == before), f"{unread() - before} bytes wait at no socket")
 
 
 @case
 def h72_senders_on_one_socket():
     """KCSAN, 2023: two threads send to two peers with one socket."""
-    with Sock((LOOP, 4001), 10) as a, Sock((LOOP, 4003), 10) as b, Sock((LOOP, 4002), 10) as s:
+    with Sock((LOOP, 4001), CALL_TIMEOUT) as a, Sock((LOOP, 4003), CALL_TIMEOUT) as b, \
+            Sock((LOOP, 4002), CALL_TIMEOUT) as s:
         def send(port):
             for i in range(100):
                 s.send(bytes([i]), (LOOP, port))
@@ -288,7 +291,7 @@ def h73_polls_and_senders():
     """
     count, news = 25, select.POLLIN | select.POLLWRBAND
     for near, far, monitor in ((LOOP, LOOP, 0), (LOOP, LOOP, 1), (*IB, 0), (*IB, 1)):
-        with short_of_room(far, 4001) as r, Sock((near, 4002), 10) as s:
+        with short_of_room(far, 4001) as r, Sock((near, 4002), CALL_TIMEOUT) as s:
             s.setsockopt(SOL_RDS, CONG_MONITOR, monitor)
             full, done = threading.Event(), threading.Event()
 
@@ -310,7 +313,7 @@ def h73_polls_and_senders():
                             need(told in ("ENOBUFS", "EAGAIN"), f"a send to {far}: {told}")
                             if told == "ENOBUFS":
                                 full.set()
-                            need(events(news if told == "ENOBUFS" else select.POLLOUT, 30000),
+                            need(events(news if told == "ENOBUFS" else select.POLLOUT, 1000 * CALL_TIMEOUT),
                                  f"{told} from {far}, monitor {monitor}: nobody told that there is room")
                             if monitor:
                                 outcome(recvmsg, s, 0, 100, socket.MSG_DONTWAIT)
@@ -323,7 +326,7 @@ def h73_polls_and_senders():
                 while r.recv()[0] != b"end":
                     pass
 
-            at_once(send, read, look, seconds=120)
+            at_once(send, read, look)
 
 
 @case
@@ -333,7 +336,7 @@ def h81_waiting_senders():
     for host in (LOOP, IB[0]):
         with short_of_room(host, 4001) as r:
             def send(host=host):
-                with Sock((host, 0), 40) as s:
+                with Sock((host, 0), CALL_TIMEOUT) as s:
                     for _ in range(count):
                         s.send(bytes(size), (host, 4001))
 
@@ -386,7 +389,7 @@ def l11_one_winner():
 def l43_whole_addresses():
     """The CM gets no uninitialized byte: padding, flow labels."""
     for near, far in (IB, IB6):
-        with Sock((near, 4002), 20) as s, Sock((far, 4001), 20) as r:
+        with Sock((near, 4002), CALL_TIMEOUT) as s, Sock((far, 4001), CALL_TIMEOUT) as r:
             s.send(b"x", r.name())
             r.recv(1)
     seen = set()
@@ -401,7 +404,7 @@ def l43_whole_addresses():
 @case
 def l44_tables_while_connections_go():
     """Reads rows while the connections that they show are made again."""
-    with Sock((IB[0], 4002), 20) as s, Sock((IB[1], 4001), 20) as r:
+    with Sock((IB[0], 4002), CALL_TIMEOUT) as s, Sock((IB[1], 4001), CALL_TIMEOUT) as r:
         done = threading.Event()
 
         def read():

@@ -19,7 +19,7 @@ import bug_races  # noqa: F401  (more cases)
 import bug_rdma  # noqa: F401  (and more)
 import rdma
 from bug_races import at_once, drain, fill, queued, short_of_room
-from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, main, need, outcome, page_before_nothing
+from cases import CALL_TIMEOUT, ERRORS, IB, IB6, LOOP, LOOP6, case, main, need, outcome, page_before_nothing
 from info import elsewhere, eventually
 from rds import (MSG_ZEROCOPY, RDS_CANCEL_SENT_TO, SO_ZEROCOPY, SOL_RDS, Sock, call, counters, info, libc, msghdr, recvmsg,
                  sockaddr)
@@ -49,7 +49,7 @@ def h01_addresses_of_the_kernel():
     """CVE-2010-3904: memory must belong to the program; otherwise the call fails."""
     lengths = {"kernel": (KERNEL, 64), "wraps": (2**64 - 32, 64), "ends beyond": (2**47 - 4096 - 16, 8192)}
     raw = sockaddr(LOOP, 4001)
-    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002), 10) as s:
+    with Sock((LOOP, 4001), CALL_TIMEOUT) as r, Sock((LOOP, 4002), CALL_TIMEOUT) as s:
         errors({name: outcome(call, "sendto", s.fileno(), ctypes.c_void_p(at), size, 0, raw, 16)
                 for name, (at, size) in lengths.items()}, "EFAULT")
         for name, (at, size) in lengths.items():
@@ -62,7 +62,7 @@ def h01_addresses_of_the_kernel():
 def h04_congestion_of_oneself():
     """CVE-2011-1023, CVE-2012-2372: a congestion map goes to the address that it describes."""
     for host in (LOOP, IB[0], LOOP6, IB6[0]):
-        with short_of_room(host, 4001) as r, Sock((host, 4002), 10) as s:
+        with short_of_room(host, 4001) as r, Sock((host, 4002), CALL_TIMEOUT) as s:
             sent, _ = fill(s, (host, 4001))
             need(sent, f"{host} takes nothing")
             for _ in range(sent):
@@ -266,7 +266,7 @@ def h57_family_of_the_address():
 @case
 def h46_resets_at_once():
     """CVE-2023-22024: an administrator resets a connection from many threads."""
-    with Sock((IB[0], 4002), 20) as s, Sock((IB[1], 4001), 20) as r:
+    with Sock((IB[0], 4002), CALL_TIMEOUT) as s, Sock((IB[1], 4001), CALL_TIMEOUT) as r:
         s.send(b"x", (IB[1], 4001))
         r.recv()
 
@@ -282,7 +282,7 @@ def h46_resets_at_once():
 @case
 def h53_any_flag():
     """syzbot, 2018: every flag and every control message gives at most an error."""
-    with Sock((LOOP, 4001), 10) as r, Sock((LOOP, 4002), 10) as s:
+    with Sock((LOOP, 4001), CALL_TIMEOUT) as r, Sock((LOOP, 4002), CALL_TIMEOUT) as s:
         s.connect(LOOP, 4001)
         for bit in range(32):
             flag = ctypes.c_int(1 << bit).value
@@ -426,8 +426,8 @@ def l14_refused_binds():
 @case
 def l24_ports_of_another_address():
     """A full socket on one local address does not affect the same port of another one."""
-    with short_of_room(IB[1], 4001) as full, Sock((IB[0], 4001), 10) as free, \
-            Sock((IB[0], 4002)) as s, Sock((IB[1], 4003), 10) as other:
+    with short_of_room(IB[1], 4001) as full, Sock((IB[0], 4001), CALL_TIMEOUT) as free, \
+            Sock((IB[0], 4002)) as s, Sock((IB[1], 4003), CALL_TIMEOUT) as other:
         fill(s, (IB[1], 4001))
         other.send(b"abc", (IB[0], 4001))
         need(free.recv()[0] == b"abc", "a message to the other address")
@@ -482,7 +482,7 @@ def loopback_is_no_peer():
             need(failed, f"{here} waits for {there}")
     for ends in (IB, IB6):
         # A connection that did not exist before.
-        with Sock((ends[0], 4002), 20) as s, Sock((ends[1], 4001), 20) as r:
+        with Sock((ends[0], 4002), CALL_TIMEOUT) as s, Sock((ends[1], 4001), CALL_TIMEOUT) as r:
             s.set_tos(132)
             s.send(b"abc", (ends[1], 4001))
             need(r.recv()[0] == b"abc", f"another message from {ends[0]}")

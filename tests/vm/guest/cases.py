@@ -9,6 +9,7 @@ import ctypes
 import errno
 import json
 import mmap
+import os
 import signal
 import socket
 import sys
@@ -27,7 +28,12 @@ CASES = {}
 ERRORS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
 # Timeout of a case, in seconds: a new network namespace alone may take 20 on the debug kernel.
 PATIENCE = 300
+# Timeout of a call that waits for an event, in seconds. Only a lost event should reach it: a loaded
+# machine may need many seconds for a message, and C RDS for a connection.
+CALL_TIMEOUT = 60
 PROT_NONE, PROT_READ = 0, 1
+# The transport of C RDS is a separate module.
+OF_C = os.path.exists("/sys/module/rds_rdma")
 # Function in which a call of this module's sockets waits, as /proc/PID/wchan names it.
 WAITS_IN = "rds_rust_sk_wait"
 
@@ -91,7 +97,7 @@ def page_before_nothing():
 
 def exchange(data):
     """Returns a receiver with one message in its queue, from port 4002."""
-    receiver = Sock((FAR, 4001), 20)
+    receiver = Sock((FAR, 4001), CALL_TIMEOUT)
     with Sock((NEAR, 4002)) as sender:
         sender.send(data, (FAR, 4001))
         # Closing the sender cancels messages that are not delivered, so delivery comes first.

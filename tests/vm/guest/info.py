@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 
-from cases import ERRORS, IB, IB6, LOOP, LOOP6, case, main, outcome, page_before_nothing
+from cases import CALL_TIMEOUT, ERRORS, IB, IB6, LOOP, LOOP6, case, main, outcome, page_before_nothing
 from rds import SOL_RDS, Sock, info, libc
 from uffd import Uffd
 
@@ -60,10 +60,8 @@ def both(function, *args):
 
 def eventually(condition):
     """Waits until a condition returns a true value, and returns its last value."""
-    for _ in range(200):
-        seen = condition()
-        if seen:
-            break
+    end = time.monotonic() + CALL_TIMEOUT
+    while not (seen := condition()) and time.monotonic() < end:
         time.sleep(0.05)
     return seen
 

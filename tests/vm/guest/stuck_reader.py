@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 
-from cases import LOOP, WAITS_IN, eventually, need, outcome
+from cases import CALL_TIMEOUT, LOOP, WAITS_IN, eventually, need, outcome
 from rds import Sock, libc
 from uffd import Uffd
 
@@ -25,7 +25,7 @@ def interrupted(*_):
 
 
 def main():
-    with Sock(READER) as r, Sock(SENDER, 20) as s:
+    with Sock(READER) as r, Sock(SENDER, CALL_TIMEOUT) as s:
         for data in (b"first", b"second"):
             s.send(data, READER)
         memory, count = Uffd(), []
@@ -41,8 +41,9 @@ def main():
         need((seen := outcome(r.recv)) == "ETIMEDOUT", f"after a time: {seen}")
         limit(r, 0)
         signal.signal(signal.SIGALRM, interrupted)
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
         try:
+            # The signal may come before the call waits.
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
             need(False, f"amid a signal: {r.recv()}")
         except InterruptedError:
             pass
