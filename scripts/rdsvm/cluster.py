@@ -168,7 +168,7 @@ class Machine(Node):
 
     def _wait_until_freed(self):
         # A grace period may have to end first.
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             now = self.allocated_by_rust()
             left = {x: now[x] - self.allocated.get(x, 0) for x in now if now[x] > self.allocated.get(x, 0)}
@@ -195,8 +195,18 @@ class Machine(Node):
         if self.impl == "c":
             self.restart()
         else:
-            must(self.unload())
+            must(self._unload_when_unused())
         must(self.load(options=options))
+
+    def _unload_when_unused(self):
+        """Unloads RDS. Operations and rings of io_uring may keep the sockets of a program that has
+        exited for a while."""
+        deadline = time.monotonic() + 60
+        while True:
+            result = self.unload()
+            if result.status == 0 or "in use" not in result.err or time.monotonic() > deadline:
+                return result
+            time.sleep(0.1)
 
     # Networks
 
