@@ -8,7 +8,7 @@ from bystander import Bystander
 from rdsvm.cluster import PAIR, peer_address
 from test_rogue import add_rogue
 from tracing import traced
-from traffic import counters, ping, wait_for
+from traffic import PATIENT, counters, ping, wait_for
 
 pytestmark = pytest.mark.impls("rust")
 
@@ -68,7 +68,7 @@ class Talk:
 def test_connections_of_a_peer(node, tools, guest, load, peers):
     """One peer address has as many connections as allowed. The next one is refused, to a local
     program and to the peer itself. Local address and type of service do not matter."""
-    load("max_conns_per_peer=4", "idle_secs=0")
+    load("max_conns_per_peer=4", "idle_secs=0", PATIENT)
     mark = node.mark("bound")
     # All of these connections have the same two addresses, so the limit for the peer A is reached.
     ping_tos(node, tools, MORE[1], A, 0, 1, 2, 3)
@@ -95,7 +95,7 @@ def test_connections_of_a_peer(node, tools, guest, load, peers):
 def test_connections_in_all(node, tools, guest, load, peers):
     """A node has as many connections as allowed. A program gets no other one, whatever its address,
     peer or type of service. The existing connections keep working."""
-    load("max_conns=8", "idle_secs=0")
+    load("max_conns=8", "idle_secs=0", PATIENT)
     mark = node.mark("bound")
     # Each connection has both ends on this node.
     busy = Bystander(node, guest, A, B, 0, 1, 2, 3)
@@ -123,7 +123,7 @@ def test_connections_in_all(node, tools, guest, load, peers):
 def test_requests_in_all(node, tools, guest, load):
     """A peer asks for one more connection than allowed. It is refused, keeps asking, and succeeds
     when the node has forgotten idle connections."""
-    load("max_conns=9", "idle_secs=4")
+    load("max_conns=9", "idle_secs=4", PATIENT)
     mark = node.mark("bound")
     busy = Bystander(node, guest, A, B, 0, 1, 2, 3)
     # The ninth connection. Its other end would be the tenth.
@@ -180,14 +180,14 @@ def test_strangers_are_collected(node, tools, guest, load):
 @pytest.mark.on_siw("release")
 def test_idle_connections_close_and_come_back(node, guest, load):
     """Idle connections release their memory and keep their sequence numbers."""
-    load("idle_secs=0")
+    load("idle_secs=0", PATIENT)
     talk = Talk(node, guest, A, B, 1)
     talk.go(20)
     talk.finish()
     seen = counters(node, guest)
     assert seen["ib_pool_bufs_in_use"] > 0 and seen["conn_reset"] == 0
 
-    load("idle_secs=2")
+    load("idle_secs=2", PATIENT)
     talk = Talk(node, guest, A, B, 1)
     for rounds in (1, 2):
         talk.go(20)

@@ -3,7 +3,7 @@
 
 import pytest
 from rdsvm.cluster import PAIR, PAIR6
-from traffic import ports
+from traffic import PATIENT, ports
 
 pytestmark = pytest.mark.impls("rust")
 
@@ -11,15 +11,15 @@ pytestmark = pytest.mark.impls("rust")
 @pytest.mark.smoke
 @pytest.mark.on_siw("release")
 @pytest.mark.parametrize("ends", [PAIR, PAIR6], ids="-".join)
-def test_one_connection(node, guest, ends):
+def test_one_connection(node, guest, load, ends):
     """The other connections are not affected. The reset connection comes back without a message
     that needs it."""
-    node.forget()
+    load(PATIENT)
     node.run(["python3", guest / "reset.py", "one", *ends, ports()], timeout=300)
 
 
-def test_all_connections_of_an_address(node, guest):
-    node.forget()
+def test_all_connections_of_an_address(node, guest, load):
+    load(PATIENT)
     node.run(["python3", guest / "reset.py", "all", *PAIR, ports()], timeout=300)
 
 

@@ -21,6 +21,9 @@ _ports = itertools.cycle(range(4000, 65536 - 63, 64))
 _types = itertools.cycle(range(140, 256))
 # Networks of two nodes. test_failover.py has the lower ones.
 _networks = itertools.cycle(range(150, 250))
+# Parameter of the module with which devices do not end connections on a loaded machine. By default
+# they send each packet only twice.
+PATIENT = "rds_ib_retry_count=7"
 # The user for all that needs no privilege: pings, and one end of the verified streams. The other
 # end runs as root.
 USER = 1000
