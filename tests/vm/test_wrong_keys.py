@@ -11,8 +11,9 @@ pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe"), pytest.mark.f
 
 A, B = wire_address(0, 1), wire_address(0, 2)
 # Number of uses of the key, and minimum number of answered pings of each other program per use.
-# Without pacing it was one answer, or three with C RDS.
-ROUNDS, ANSWERS = 12, 6
+# Without pacing it was one answer, or three with C RDS; with it 30, or 10, on a machine that does
+# nothing else.
+ROUNDS, ANSWERS, ANSWERS_OF_C = 12, 3, 4
 
 
 def go_on(guest, user, other):
@@ -31,7 +32,8 @@ def go_on(guest, user, other):
     now = counters(node, guest)
     rose = {x: now[x] - before[x] for x in ("conn_op_refused", "send_op_held", "conn_reset")}
     assert all(rose.values()), rose
-    assert min(answers) >= ANSWERS * ROUNDS, f"{answers} answers to pings: {rose}"
+    enough = ROUNDS * (ANSWERS_OF_C if "c" in (user[0].impl, other[0].impl) else ANSWERS)
+    assert min(answers) >= enough, f"{answers} answers to pings: {rose}"
 
 
 @pytest.mark.pairs("rust-rust")
