@@ -186,7 +186,7 @@ mod suite {
         for queue in [&bench.queue, &bench.workers] {
             let (gate, late) = (gate.clone(), late.clone());
             Job::start(queue, move || {
-                late.fetch_add(gate.wait(5000).is_err().into(), Relaxed);
+                late.fetch_add(gate.wait(60_000).is_err().into(), Relaxed);
             })?;
         }
         bench.remove_device();
@@ -226,7 +226,7 @@ mod suite {
                 ended.fetch_add(1, Relaxed);
                 drop((hold, section));
             })?;
-            heard.wait(5000)?;
+            heard.wait(60_000)?;
         }
         bench.remove_device();
         let ended = ended.load(Relaxed);
