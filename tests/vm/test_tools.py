@@ -8,7 +8,7 @@ import re
 
 import pytest
 from rdsvm.cluster import PAIR, PAIR6, wire_address
-from traffic import counters, exchange, late_reader, ping, ports, read_late
+from traffic import counters, exchange, late_reader, new_type, ping, ports, read_late
 
 # The release kernel tests user tools as well as the debug kernel does. The short tests also check
 # the module.
@@ -43,6 +43,13 @@ def connection(node, tools, local, peer, tos=0, options=("-n",)):
     return found[0]
 
 
+def without_probes(node):
+    """Ends the connections of earlier tests. Their receive rings may have grown, and would send
+    probes until they are small again."""
+    if node.impl == "rust":
+        node.forget()
+
+
 @pytest.mark.short
 def test_info_shows_every_table(node, tools):
     """rds-info shows all tables when no letter is given. A missing table is not an error."""
@@ -69,6 +76,7 @@ def test_info_shows_one_table(node, tools, table):
 
 
 def test_info_counts_pings(node, tools, guest):
+    without_probes(node)
     ping(tools, node, PAIR[1], source=PAIR[0])
 
     def look():
@@ -91,12 +99,13 @@ def test_info_counts_pings(node, tools, guest):
 
 
 def test_info_has_the_columns_of_oracle(node, tools):
-    ping(tools, node, PAIR[1], source=PAIR[0])
-    there = connection(node, tools, *PAIR)
+    tos = new_type()
+    ping(tools, node, PAIR[1], source=PAIR[0], tos=tos)
+    there = connection(node, tools, *PAIR, tos)
     lines = node.run([tools / "rds-info", "-n"]).out.splitlines()
     assert lines[:3] == ["", "RDS Connections:", CONNECTIONS]
     rows = [x.split() for x in lines[3:]]
-    expected = [*PAIR, "0", str(there["next_tx"]), str(there["next_rx"]), "--C-"]
+    expected = [*PAIR, str(tos), str(there["next_tx"]), str(there["next_rx"]), "--C-"]
     assert expected in rows, rows
     assert all(len(x) == len(CONNECTIONS) for x in lines[2:])
     lines = node.run([tools / "rds-info", "-c"]).out.splitlines()
@@ -119,6 +128,7 @@ def test_info_shows_ipv6(node, tools):
 
 def test_info_shows_sockets_and_messages(node, tools, guest):
     """Unread messages are in the table with their sizes and ports."""
+    without_probes(node)
     send, recv = late_reader(guest, node, 5, 3000, PAIR)
     send.expect("^sent 5$")
     waiting = [x for x in info(node, tools, "-r")["recv"] if x["bytes"] == 3000]
