@@ -109,19 +109,19 @@ def h07_address_without_rdma():
                 errors({address: outcome(s.bind, *address), "pinned": outcome(pinned.bind, *address)},
                        "EADDRNOTAVAIL", "ENOPROTOOPT")
                 need(s.name() == "unspec", f"{address} has stayed: {s.name()}")
-        number, done = socket.if_nametoindex("bugs0"), threading.Event()
+        number, done, binds = socket.if_nametoindex("bugs0"), threading.Event(), []
 
         def bind_link_local():
-            count = 0
             while not done.is_set():
                 with Sock() as s:
-                    errors({"link-local": outcome(s.bind, "fe80::77", 0, number)}, "EADDRNOTAVAIL")
-                count += 1
-            need(count > 10, f"{count} binds")
+                    told = outcome(s.bind, "fe80::77", 0, number)
+                binds.append(told)
 
         def come_and_go():
             try:
-                for _ in range(3):
+                rounds = 0
+                while rounds < 3 or len(binds) <= 10:
+                    rounds += 1
                     for what in ("add", "del"):
                         more = ["nodad"] * (what == "add")
                         command = ["ip", "addr", what, "fe80::77/64", "dev", "bugs0", *more]
@@ -130,6 +130,7 @@ def h07_address_without_rdma():
                 done.set()
 
         at_once(bind_link_local, come_and_go)
+        errors(dict(enumerate(binds)), "EADDRNOTAVAIL")
     finally:
         subprocess.run("ip link del bugs0", shell=True, check=True)
 

@@ -69,8 +69,14 @@ def main():
             expect([x for x in wanted if x[:2] != (mine, port)], 1)
         s.sock.close()
         expect([x for x in wanted if x[0] != mine], 0)
-    after = counters()
-    print(json.dumps([[after[x] - before[x] for x in COUNTERS], dropped]))
+
+    def risen():
+        after = counters()
+        return [after[x] - before[x] for x in COUNTERS]
+
+    # A sweep counts messages after it has removed them.
+    eventually(f"{dropped} dropped messages to be counted, {risen()} are", lambda: risen() == dropped)
+    print(json.dumps([risen(), dropped]))
 
 
 main()
