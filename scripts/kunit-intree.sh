@@ -58,7 +58,7 @@ PATH="$TOP/scripts/tcg:$PATH" PYTHONDONTWRITEBYTECODE=1 unshare "${namespace[@]}
 	mount --bind "$net" "$src/net"
 	cd "$src"
 	exec "$@"
-' - "$net" "$src" tools/testing/kunit/kunit.py run --arch=x86_64 --build_dir="$build" \
+' - "$net" "$src" tools/testing/kunit/kunit.py run --arch=x86_64 --build_dir="$build" --timeout=900 \
 	--kunitconfig=net/rds_rust/tests/kunit --kunitconfig="$dir/kernel.config" \
 	"${options[@]/#/--make_options=}" 'rds_*' </dev/null || status=$?
 if [ -n "${1:-}" ] && [ -f "$build/test.log" ]; then
