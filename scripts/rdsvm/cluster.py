@@ -312,11 +312,11 @@ class Machine(Node):
                               capture_output=True, check=False)
         return done.stdout if done.returncode == 0 and done.stdout else report
 
-    def pins(self):
-        """Returns a message if pages are still pinned 10 s after the last program ended.
+    def pins(self, seconds=60):
+        """Returns a message if pages are still pinned this long after the last program ended.
 
         The message has the kernel's counts of pins; it is empty if no page is pinned."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + seconds
         while True:
             self.write_file("/proc/sys/vm/stat_refresh", "1\n")
             pins = dict(re.findall(r"^(nr_foll_pin_\w+) (\d+)$", self.read_file("/proc/vmstat"), re.M))

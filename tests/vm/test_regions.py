@@ -49,7 +49,7 @@ def test_device_that_keeps_a_region(node, guest):
         with device_faults(node):
             play("kept", node, guest)
         node.wait_log("the device does not end a memory region", mark)
-        assert node.pins(), "nothing is pinned"
+        assert node.pins(10), "nothing is pinned"
         until()
         assert not node.pins()
 
