@@ -8,7 +8,7 @@ All of these messages arrive, and each ping is answered. The time that they take
 import pytest
 from bystander import Bystander
 from rdsvm.cluster import PAIR, peer_address
-from traffic import connection, counters, ping, setting, unchanged
+from traffic import counters, ping, setting, times_up, unchanged
 
 pytestmark = [pytest.mark.impls("rust")]
 
@@ -23,12 +23,6 @@ KINDS = ("unread_port", "unread_memory", "unread_short", "dead_peers", "send_buf
          "broadcast", "tables", "large_messages", "taken_back", "types")
 # Kinds that take only a few seconds on the release kernel.
 SHORT = ("ports", "broadcast", "types")
-
-
-def times_up(node):
-    """Returns how often each end of the connection of the pair came up. The counter of resets
-    includes idle connections of other tests that are closed."""
-    return [connection(node, *x)["ups"] for x in (PAIR, PAIR[::-1])]
 
 
 class Hog:
@@ -97,7 +91,7 @@ def test_unread_memory(node, tools, guest, small_pools):
     """Unread messages of one user take at most a share of the receive memory. The rest stays
     available to other users."""
     beside = Bystander(node, guest, *PAIR, 0)
-    before, ups = counters(node, guest), times_up(node)
+    before, ups = counters(node, guest), times_up(node, *PAIR)
     hog = Hog(node, guest, "unread_memory")
     for _ in range(MOST_LOOKS):
         beside.go_on()
@@ -109,7 +103,7 @@ def test_unread_memory(node, tools, guest, small_pools):
     assert now["recv_copied_out"] > before["recv_copied_out"]
     assert now["recv_drop_share"] > before["recv_drop_share"]
     unchanged(before, now, "recv_drop_overrun")
-    assert times_up(node) == ups
+    assert times_up(node, *PAIR) == ups
     beside.go_on()
     hog.finish()
     before = counters(node, guest)
@@ -118,7 +112,7 @@ def test_unread_memory(node, tools, guest, small_pools):
     beside.go_on()
     reads.finish()
     unchanged(before, counters(node, guest), "recv_copied_out", "recv_drop_share")
-    assert times_up(node) == ups
+    assert times_up(node, *PAIR) == ups
     beside.finish()
 
 
@@ -126,7 +120,7 @@ def test_unread_memory(node, tools, guest, small_pools):
 def test_unread_short(node, guest, small_pools):
     """Short unread messages, which are in no buffers, have the same limit."""
     beside = Bystander(node, guest, *PAIR, 0)
-    before, ups = counters(node, guest), times_up(node)
+    before, ups = counters(node, guest), times_up(node, *PAIR)
     hog = Hog(node, guest, "unread_short")
     for _ in range(MOST_LOOKS):
         beside.go_on()
@@ -136,12 +130,12 @@ def test_unread_short(node, guest, small_pools):
         hog.go_on()
     assert now["recv_drop_share"] > before["recv_drop_share"]
     unchanged(before, now, "recv_drop_overrun", "recv_copied_out")
-    assert times_up(node) == ups
+    assert times_up(node, *PAIR) == ups
     hog.finish()
     before = counters(node, guest)
     reads = Hog(node, guest, "taken_back")
     beside.go_on()
     reads.finish()
     unchanged(before, counters(node, guest), "recv_drop_share")
-    assert times_up(node) == ups
+    assert times_up(node, *PAIR) == ups
     beside.finish()

@@ -210,6 +210,12 @@ def connection(node, local, peer, tos=0):
     return dict(x.split("=") for x in found[0].split()) if found else {}
 
 
+def times_up(node, local, peer):
+    """Returns how often each end of a connection within a node came up. The counter of resets
+    includes idle connections of other tests that are closed."""
+    return [connection(node, *x)["ups"] for x in ((local, peer), (peer, local))]
+
+
 def forget_each_other(tools, pair, target):
     """Reloads RDS on both nodes. Neither has anything to send to the other, and each knows the
     other's hardware address."""

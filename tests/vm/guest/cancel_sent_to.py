@@ -6,11 +6,10 @@ PEER is an address of this node, too. Messages to the next port, sent in between
 arrive. Prints how much the counters have risen, and how often the connection came up again.
 """
 
-import re
 import socket
 import sys
 
-from rds import MAX_MESSAGE, Sock, counters
+from rds import MAX_MESSAGE, Sock, counters, times_up
 
 COUNTERS = ("send_drop_cancelled", "recv_drop_bad_fragment", "recv_drop_bad_header")
 
@@ -31,14 +30,6 @@ def drain(s, flags):
         pass
 
 
-def times_up(host, peer):
-    """Returns how often both ends of the connection came up. The counter of resets includes
-    connections of other tests."""
-    with open("/sys/kernel/debug/rds/connections", encoding="ascii") as f:
-        found = re.findall(rf"^(?:{host} -> {peer}|{peer} -> {host}): .*\bups=(\d+)", f.read(), re.M)
-    return sum(map(int, found))
-
-
 def main():
     host, peer, port, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     with roomy((host, 0)) as s, roomy((peer, port)) as cancelled, roomy((peer, port + 1)) as kept:
@@ -56,7 +47,7 @@ def main():
         s.send(b"last", (peer, port))
         drain(cancelled, 0)
         after = counters()
-        print(*(after[x] - before[x] for x in COUNTERS), times_up(host, peer) - ups)
+        print(*(after[x] - before[x] for x in COUNTERS), sum(times_up(host, peer)) - sum(ups))
 
 
 main()

@@ -5,6 +5,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import socket
 import struct
 import sys
@@ -238,6 +239,16 @@ def counters():
     """Returns the counters of this node by their names."""
     pairs = (struct.unpack("=32sQ", raw) for raw in info(RDS_INFO_COUNTERS))
     return {name.rstrip(b"\0").decode(): value for name, value in pairs}
+
+
+def times_up(host, peer):
+    """Returns how often each end of a connection within this node came up.
+
+    The counter of resets includes idle connections of other tests that are closed.
+    """
+    with open("/sys/kernel/debug/rds/connections", encoding="ascii") as f:
+        found = re.findall(rf"^(?:{host} -> {peer}|{peer} -> {host}): .*\bups=(\d+)", f.read(), re.M)
+    return [int(x) for x in found]
 
 
 Connection = namedtuple("Connection", "local peer transport tos next_tx next_rx state")
