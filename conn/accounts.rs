@@ -81,6 +81,8 @@ pub(crate) struct Account {
     unread: Sum,
     /// `unread` is so much that the user's ports count as congested earlier.
     tight: Atomic<bool>,
+    /// `unread` is so much that sockets without messages keep no charge.
+    close: Atomic<bool>,
     /// Messages of the user to other nodes.
     sent: SharedRoom,
     /// Sockets that wait for room to send.
@@ -95,6 +97,7 @@ impl Account {
         let this = pin_init!(Self {
             unread: Sum::new(),
             tight: Atomic::new(false),
+            close: Atomic::new(false),
             sent: SharedRoom::new(),
             waiters <- Waiters::new(),
             waking <- kernel::new_work!("Account::waking"),
@@ -165,6 +168,16 @@ impl Account {
         self.tight.peek()
     }
 
+    /// Returns `true` if sockets without messages keep no charge.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    #[inline]
+    pub(crate) fn is_charged_closely(&self) -> bool {
+        self.close.peek()
+    }
+
     /// Returns the user's share of the receive memory, which decides about messages in buffers.
     ///
     /// # Context
@@ -186,9 +199,15 @@ impl Account {
     }
 
     fn judge(&self, node: &Node) {
-        let tight = self.usage(node) != Usage::Small;
+        let (own, all) = (self.unread.peek(), node.accounts.unread.peek());
+        let limit = node.pool_limit() as u64;
+        let tight = rcvbuf::usage(own, all, limit) != Usage::Small;
         if tight != self.is_tight() {
             self.tight.store(tight, Relaxed);
+        }
+        let close = rcvbuf::closely(own, all, limit);
+        if close != self.is_charged_closely() {
+            self.close.store(close, Relaxed);
         }
     }
 }

@@ -95,7 +95,7 @@ impl Sock<Socket> {
 
     #[inline(never)]
     fn uncharge_from(&self, account: &Account, recv: &mut RecvQueue, less: Unread) {
-        let less = recv.charges.subtract(less, account.is_tight());
+        let less = recv.charges.subtract(less, account.is_charged_closely());
         if less.total() != 0 {
             account.uncharge_unread(&self.node, less);
         }

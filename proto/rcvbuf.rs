@@ -83,7 +83,8 @@ impl Unread {
 ///
 /// Buffers are charged exactly. Copies are charged in steps of a few KiB, and a socket keeps one or
 /// two steps more than it needs. Most messages come and go one by one, and all sockets of a user
-/// share one account.
+/// share one account. A socket without messages keeps a step, too, unless its user is charged
+/// [`closely`].
 #[derive(Debug)]
 pub(crate) struct Charges {
     taken: Unread,
@@ -119,8 +120,8 @@ impl Charges {
         }
     }
 
-    /// Removes a message that takes `less`. Returns the amount to uncharge. If no copies are left
-    /// and `closely` says that memory is short, no spare step is kept.
+    /// Removes a message that takes `less`. Returns the amount to uncharge. If no copies are left,
+    /// `closely` means that no spare step is kept.
     #[inline]
     pub(crate) const fn subtract(&mut self, less: Unread, closely: bool) -> Unread {
         self.taken.in_buffers = self.taken.in_buffers.saturating_sub(less.in_buffers);
@@ -173,6 +174,16 @@ pub(crate) const fn usage(own: Unread, all: Unread, limit: u64) -> Usage {
     } else {
         Usage::Full
     }
+}
+
+/// Returns `true` if the user's sockets without messages may keep no more steps of a [`Charges`].
+/// Parameters as for [`usage`].
+///
+/// A user may have hundreds of thousands of sockets. With what they keep the usage would not be
+/// [`Usage::Small`] any more, although all messages were read, so ports would become congested
+/// early. So all of them together keep at most a sixteenth of what has that effect.
+pub(crate) const fn closely(own: Unread, all: Unread, limit: u64) -> bool {
+    own.copied > left_to_copy(all, limit) / 32
 }
 
 /// Returns `true` if a user gets a short message, which is copied in any case. Parameters as for

@@ -4,8 +4,8 @@
 
 use crate::proto::cong_bits::*;
 use crate::proto::rcvbuf::{
-    is_overrun, patience, takes_short, tight_limit, transition, usage, Charges, Transition, Unread,
-    Usage,
+    closely, is_overrun, patience, takes_short, tight_limit, transition, usage, Charges,
+    Transition, Unread, Usage,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeSet, VecDeque};
@@ -196,6 +196,27 @@ proptest! {
         prop_assert_eq!(charges.take(), charged);
         prop_assert_eq!(charges.take(), unread(0, 0));
     }
+}
+
+/// Sockets whose messages were all read do not make their user's share smaller, however many there
+/// are.
+#[test]
+fn what_idle_sockets_keep_has_no_effect() {
+    const LIMIT: u64 = 64 << 20;
+    let (mut own, others) = (unread(0, 0), unread(LIMIT / 4, LIMIT / 4));
+    let all = |own: Unread| unread(others.in_buffers, others.copied + own.copied);
+    let mut sockets: Vec<_> = (0..200_000).map(|_| Charges::new()).collect();
+    for charges in &mut sockets {
+        let message = unread(0, 256);
+        own.copied += charges.add(message).copied;
+        let close = closely(own, all(own), LIMIT);
+        own.copied -= charges.subtract(message, close).copied;
+    }
+    assert_eq!(usage(own, all(own), LIMIT), Usage::Small);
+    assert!(own.copied <= 2 * LIMIT / 32 + 4096, "{}", own.copied);
+    // It is far from having one.
+    let more = unread(0, own.copied + LIMIT / 3);
+    assert_eq!(usage(more, all(more), LIMIT), Usage::Small);
 }
 
 #[test]
