@@ -350,6 +350,13 @@ void rds_rust_ib_dma_unmap(struct ib_device *device, u64 address, size_t size)
 				       DMA_ATTR_SKIP_CPU_SYNC);
 }
 
+#ifdef CONFIG_SWIOTLB
+static size_t swiotlb_bytes(struct device *dma)
+{
+	return READ_ONCE(dma->dma_io_tlb_mem->nslabs) << IO_TLB_SHIFT;
+}
+#endif
+
 /**
  * rds_rust_ib_dma_bounce_bytes() - return the total size of bounce buffers
  * @device: the device
@@ -367,7 +374,26 @@ size_t rds_rust_ib_dma_bounce_bytes(struct ib_device *device, u64 address)
 
 	if (!ib_uses_virt_dma(device) && dma->dma_io_tlb_mem && !use_dma_iommu(dma) &&
 	    dev_is_dma_coherent(dma) && dma_need_sync(dma, address))
-		return READ_ONCE(dma->dma_io_tlb_mem->nslabs) << IO_TLB_SHIFT;
+		return swiotlb_bytes(dma);
+#endif
+	return 0;
+}
+
+/**
+ * rds_rust_ib_bounce_bytes() - return the total size of bounce buffers
+ * @device: the device
+ *
+ * Any context.
+ *
+ * Return: the size in bytes if the device accesses all memory through them, otherwise 0.
+ */
+size_t rds_rust_ib_bounce_bytes(struct ib_device *device)
+{
+#ifdef CONFIG_SWIOTLB
+	struct device *dma = device->dma_device;
+
+	if (!ib_uses_virt_dma(device) && is_swiotlb_force_bounce(dma) && !use_dma_iommu(dma))
+		return swiotlb_bytes(dma);
 #endif
 	return 0;
 }

@@ -19,7 +19,7 @@
 
 use super::{Counters, Limit};
 use crate::kapi::{
-    rdma::{Arena, ArenaStats, Batch, BufMut, GrowError, Pd},
+    rdma::{Arena, ArenaStats, Batch, BounceBounds, BufMut, GrowError, Pd},
     sync::OwnedQueue,
 };
 use kernel::{
@@ -65,6 +65,9 @@ pub(crate) struct Pool {
     config: PoolConfig,
     smallest: u32,
     limit: Arc<Limit>,
+    /// Maximum size because of bounce buffers, in bytes. `usize::MAX` if the device does not
+    /// always use them.
+    bounced_limit: usize,
     counters: Arc<Counters>,
 }
 
@@ -77,7 +80,7 @@ impl fmt::Display for Pool {
             arena.in_use,
             arena.high_water,
             arena.bytes,
-            self.limit.bytes(),
+            self.limit.bytes().min(self.bounced_limit),
             arena.shards,
             arena.empty,
             arena.foreign
@@ -116,6 +119,9 @@ impl Pool {
             config,
             smallest,
             limit,
+            bounced_limit: pd
+                .and_then(|pd| pd.device().bounce_bounds())
+                .map_or(usize::MAX, BounceBounds::arena),
             counters,
         };
         Ok(Arc::new(this, GFP_KERNEL)?)

@@ -21,10 +21,11 @@
 
 use super::{
     batch::Batch,
+    bounce::ArenaBounced,
     device::IbDevice,
     domain::Domain,
     pd::Pd,
-    shard::{shard_bytes, BufMut, Shard, ShardMapping, ShardSpec},
+    shard::{shard_bytes, BufMut, Shard, ShardSpec},
 };
 use crate::kapi::{
     sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
@@ -67,7 +68,7 @@ pub(crate) struct ArenaStats {
 /// Reason why an arena did not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GrowError {
-    /// The limit of the arena, or that of all bounce buffers, is reached.
+    /// The limit of the arena, or one of bounce buffers, is reached.
     Limit,
     /// No memory of this size is available.
     NoMemory,
@@ -130,8 +131,6 @@ struct Lists {
     occupied: usize,
     /// Number of occupied shards that are still mapped after the arena was revoked.
     mapped: usize,
-    /// Maximum total size of the shards, in bytes. `usize::MAX` until a shard uses bounce buffers.
-    bound: usize,
     /// Minimum number of empty shards since the last check. These shards are not needed.
     idle: usize,
     /// A check for unneeded empty shards is scheduled.
@@ -317,6 +316,7 @@ pub(crate) struct Arena {
     /// Size of a buffer, in bytes.
     buf_size: u32,
     domain: Option<Arc<Domain>>,
+    bounced: Arc<ArenaBounced>,
     /// Work queue of the checks for unneeded empty shards.
     queue: Option<Arc<OwnedQueue>>,
     #[pin]
@@ -363,18 +363,19 @@ impl Arena {
             empty_bytes: 0,
             occupied: 0,
             mapped: 0,
-            bound: usize::MAX,
             idle: 0,
             watched: false,
             node: pd.map_or(NO_NODE, |pd| pd.device().numa_node()),
             stats: ArenaStats::default(),
         };
+        let bounced = ArenaBounced::new()?;
         // INVARIANT: There are no shards in `lists`.
         Arc::pin_init(
             pin_init!(Self {
                 lists <- new_spinlock_bh!(lists, "rdma_arena"),
                 buf_size,
                 domain: pd.map(|pd| pd.domain().clone()),
+                bounced,
                 queue,
                 watch <- kernel::new_delayed_work!("rdma_arena"),
             }),
@@ -452,7 +453,7 @@ impl Arena {
             if lists.revoked {
                 return Err(GrowError::Revoked);
             }
-            if total > limit.min(lists.bound) {
+            if total > limit {
                 return Err(GrowError::Limit);
             }
             lists.stats.bytes = total;
@@ -467,13 +468,11 @@ impl Arena {
             node,
             may_sleep,
             target: self.domain.as_ref().zip(device),
+            bounced: &self.bounced,
         });
         let mut lists = self.lists.lock();
         match shard {
-            Ok(mut shard) if !lists.revoked => {
-                if let Some(bound) = shard.mapping_mut().as_ref().and_then(ShardMapping::bound) {
-                    lists.bound = bound;
-                }
+            Ok(shard) if !lists.revoked => {
                 let foreign = usize::from(lists.is_foreign(&shard));
                 lists.stats.foreign = lists.stats.foreign.wrapping_add(foreign);
                 lists.add_empty(shard);

@@ -1,45 +1,71 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limit on the bounce buffers that shards hold.
+//! Charges for the bounce buffers of shards.
 //!
-//! A device that cannot reach all memory uses bounce buffers (swiotlb). The kernel has little
-//! memory for them, and all devices need some for a short time, for example the disk. A shard holds
-//! its bounce buffers as long as it is mapped, and the number of shards also depends on peers.
+//! A shard holds its bounce buffers as long as it is mapped, and the number of shards also depends
+//! on peers. [`BounceBounds`] has the limits.
 
-use kernel::sync::atomic::{Atomic, Relaxed};
+use super::bounce_bounds::BounceBounds;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+};
 
-/// Divisor of all bounce buffers: the shards of all arenas together may hold one half.
-const OF_ALL: usize = 2;
-/// Divisor of all bounce buffers: the shards of one arena may hold one eighth. So a device has some
-/// left for sending, no matter how much it receives.
-const OF_ARENA: usize = 8;
-
-/// Bounce buffers that all shards hold, in bytes.
+/// Bounce buffers of the shards of all arenas, in bytes.
 static HELD: Atomic<usize> = Atomic::new(0);
 
-/// Bounce buffers of a shard.
+/// Bounce buffers of the shards of one arena, in bytes.
+pub(super) struct ArenaBounced(Atomic<usize>);
+
+impl ArenaBounced {
+    /// Creates the account of an arena without shards.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(super) fn new() -> Result<Arc<Self>> {
+        Ok(Arc::new(Self(Atomic::new(0)), GFP_KERNEL)?)
+    }
+}
+
+/// Charge for the bounce buffers of a shard.
 pub(super) struct Bounced {
     bytes: usize,
-    all: usize,
+    arena: Arc<ArenaBounced>,
 }
 
 impl Bounced {
-    /// Charges `bytes` of the `all` bytes that the kernel has. Returns `None` if shards would hold
-    /// too many.
-    pub(super) fn charge(bytes: usize, all: usize) -> Option<Self> {
-        let before = HELD.fetch_add(bytes, Relaxed);
-        let this = Self { bytes, all };
-        (before.saturating_add(bytes) <= all / OF_ALL).then_some(this)
-    }
-
-    /// Returns the maximum that the shards of one arena may hold, in bytes.
-    pub(super) fn share_of_arena(&self) -> usize {
-        self.all / OF_ARENA
+    /// Charges `bytes` to an arena. Returns `None` if shards would hold too many.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn charge(
+        arena: &Arc<ArenaBounced>,
+        bytes: usize,
+        bounds: BounceBounds,
+    ) -> Option<Self> {
+        // Added before the check, so that concurrent charges cannot exceed a bound together.
+        let held = HELD.fetch_add(bytes, Relaxed);
+        let own = arena.0.fetch_add(bytes, Relaxed);
+        let this = Self {
+            bytes,
+            arena: arena.clone(),
+        };
+        bounds.has_room(own, held, bytes).then_some(this)
     }
 }
 
 impl Drop for Bounced {
     fn drop(&mut self) {
+        self.arena.0.fetch_sub(self.bytes, Relaxed);
         HELD.fetch_sub(self.bytes, Relaxed);
     }
 }

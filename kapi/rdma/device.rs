@@ -2,6 +2,7 @@
 
 //! RDMA devices: identity, capabilities and properties.
 
+use super::bounce_bounds::BounceBounds;
 use crate::bindings;
 use core::ptr::NonNull;
 use kernel::{
@@ -132,6 +133,12 @@ impl IbDevice {
         // SAFETY: `self` is a device by the type invariants; there is room for the longest name.
         unsafe { bindings::rds_rust_ib_name(self.as_raw(), name.as_mut_ptr().cast()) };
         f(CStr::from_bytes_until_nul(&name).unwrap_or_default())
+    }
+
+    /// Returns the bounds on bounce buffers if the device accesses all memory through them.
+    pub(crate) fn bounce_bounds(&self) -> Option<BounceBounds> {
+        // SAFETY: `self` is a device by the type invariants.
+        BounceBounds::new(unsafe { bindings::rds_rust_ib_bounce_bytes(self.as_raw()) })
     }
 
     /// Returns `true` for InfiniBand, RoCE and iWARP devices, and `false` for usNIC and others.

@@ -26,6 +26,7 @@ mod addr;
 mod arena;
 mod batch;
 mod bounce;
+mod bounce_bounds;
 mod client;
 mod cm;
 mod cm_event;
@@ -56,6 +57,7 @@ mod wc_status;
 
 pub(crate) use arena::{Arena, ArenaStats, GrowError};
 pub(crate) use batch::Batch;
+pub(crate) use bounce_bounds::BounceBounds;
 pub(crate) use client::{Client, ClientCell, ClientRegistration};
 pub(crate) use cm::{CmHandler, CmId, RnrTimer};
 pub(crate) use cm_event::{CmEvent, ConnParams, STALE_CONNECTION};

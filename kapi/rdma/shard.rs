@@ -12,7 +12,13 @@
 //! A handle has 16 bytes and points to its shard without a counted reference. This is safe because
 //! a shard leaves its [`Arena`] only when all its slots are free.
 
-use super::{arena::Arena, bounce::Bounced, device::IbDevice, domain::Domain};
+use super::{
+    arena::Arena,
+    bounce::{ArenaBounced, Bounced},
+    bounce_bounds::BounceBounds,
+    device::IbDevice,
+    domain::Domain,
+};
 use crate::bindings;
 use core::{
     mem::ManuallyDrop,
@@ -78,11 +84,15 @@ pub(super) struct ShardMapping {
     device: ARef<IbDevice>,
     address: u64,
     len: usize,
+    /// Charge for the bounce buffer, if there is one.
     bounced: Option<Bounced>,
 }
 
 impl ShardMapping {
     /// Maps `len` bytes at `memory`.
+    ///
+    /// If that takes a bounce buffer, it is charged to `arena`, unless `charged` already has the
+    /// charge. Without `arena` it is not counted.
     ///
     /// # Errors
     ///
@@ -96,6 +106,8 @@ impl ShardMapping {
         device: ARef<IbDevice>,
         memory: NonNull<u8>,
         len: usize,
+        arena: Option<&Arc<ArenaBounced>>,
+        charged: Option<Bounced>,
     ) -> Result<Self> {
         let mut address = 0;
         // SAFETY: The device is registered. The caller guarantees that the memory is valid.
@@ -112,23 +124,20 @@ impl ShardMapping {
             device,
             address,
             len,
-            bounced: None,
+            bounced: charged,
         };
         // SAFETY: The device is registered, and the mapping belongs to it.
-        match unsafe { bindings::rds_rust_ib_dma_bounce_bytes(this.device.as_raw(), address) } {
-            0 => {}
-            all => {
-                let charged = Bounced::charge(len, all);
+        let total =
+            unsafe { bindings::rds_rust_ib_dma_bounce_bytes(this.device.as_raw(), address) };
+        match (BounceBounds::new(total), arena) {
+            (None, _) => this.bounced = None,
+            (Some(bounds), Some(arena)) if this.bounced.is_none() => {
+                let charged = Bounced::charge(arena, len, bounds);
                 this.bounced = Some(charged.ok_or(ENOSPC)?);
             }
+            (Some(_), _) => {}
         }
         Ok(this)
-    }
-
-    /// Returns the maximum size of all shards of an arena, in bytes. `None` if the mapping uses no
-    /// bounce buffers, so there is no such limit.
-    pub(super) fn bound(&self) -> Option<usize> {
-        self.bounced.as_ref().map(Bounced::share_of_arena)
     }
 
     /// Returns the DMA address of the first byte.
@@ -214,6 +223,8 @@ pub(super) struct ShardSpec<'a> {
     pub(super) may_sleep: bool,
     /// Domain and device of the mapping.
     pub(super) target: Option<(&'a Arc<Domain>, ARef<IbDevice>)>,
+    /// Account for the bounce buffer, if the mapping needs one.
+    pub(super) bounced: &'a Arc<ArenaBounced>,
 }
 
 /// Returns the size of a shard of this page order, in bytes.
@@ -244,6 +255,15 @@ impl Shard {
             .checked_div(spec.buf_size)
             .ok_or(EINVAL)?
             .min(MAX_SLOTS);
+        let bounds = spec
+            .target
+            .as_ref()
+            .and_then(|(_, device)| device.bounce_bounds());
+        // Without room, nothing is allocated and copied only to find that out.
+        let charged = match bounds {
+            Some(bounds) => Some(Bounced::charge(spec.bounced, len, bounds).ok_or(ENOSPC)?),
+            None => None,
+        };
         let mut refs = KVec::with_capacity(slots as usize, flags)?;
         for _ in 0..slots {
             refs.push_within_capacity(Refcount::new(0))
@@ -259,7 +279,7 @@ impl Shard {
         let map = |device| -> Result<ShardMapping> {
             // SAFETY: The memory belongs to the shard, which drops the mapping before it. This also
             // holds if the initialisation fails.
-            unsafe { ShardMapping::new(device, start, len) }
+            unsafe { ShardMapping::new(device, start, len, Some(spec.bounced), charged) }
         };
         // INVARIANT: All slots are free.
         ListArc::pin_init(

@@ -283,7 +283,7 @@ impl MappedBuf {
         let len = bytes.len();
         let memory = NonNull::from(bytes).cast();
         // SAFETY: The buffer is dropped after its mapping.
-        let mapping = unsafe { ShardMapping::new(device.into(), memory, len) }?;
+        let mapping = unsafe { ShardMapping::new(device.into(), memory, len, None, None) }?;
         Ok(Self { mapping, buf })
     }
 

@@ -2,6 +2,7 @@
 
 //! `kapi::rdma::device`: a device that counts its references.
 
+use super::bounce_bounds::BounceBounds;
 use crate::{bindings, sync::aref::AlwaysRefCounted};
 use core::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,5 +32,9 @@ impl IbDevice {
 
     pub(crate) fn numa_node(&self) -> i32 {
         -1
+    }
+
+    pub(crate) fn bounce_bounds(&self) -> Option<BounceBounds> {
+        None
     }
 }

@@ -10,6 +10,8 @@ mod arena_tests;
 mod batch;
 #[path = "../../../../../kapi/rdma/bounce.rs"]
 mod bounce;
+#[path = "../../../../../kapi/rdma/bounce_bounds.rs"]
+mod bounce_bounds;
 mod device;
 #[path = "../../../../../kapi/rdma/domain.rs"]
 mod domain;
@@ -29,5 +31,6 @@ mod wc_status;
 
 pub(crate) use arena::{Arena, ArenaStats, GrowError};
 pub(crate) use batch::Batch;
+pub(crate) use bounce_bounds::BounceBounds;
 pub(crate) use pd::Pd;
 pub(crate) use shard::{Buf, BufMut};

@@ -22,7 +22,7 @@ impl Pd {
         }
     }
 
-    pub(super) fn device(&self) -> &IbDevice {
+    pub(crate) fn device(&self) -> &IbDevice {
         &self.device
     }
 
