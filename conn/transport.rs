@@ -425,7 +425,7 @@ pub(crate) trait Transport: Send + Sync {
     /// May sleep.
     fn pool_bytes(&self) -> u64;
 
-    /// Returns the maximum size of each pool, in bytes.
+    /// Returns the maximum size of each pool, from which shares of users follow, in bytes.
     ///
     /// # Context
     ///

@@ -27,7 +27,7 @@ use crate::kapi::{
     time,
 };
 use crate::proto::{keepalive::time_for_operations, wire::FragmentSize};
-use crate::recv_pool::{Holdings, Limits, Pools, Unmapped};
+use crate::recv_pool::{Holdings, Limits, LoweredLimit, Pools, Unmapped};
 use core::net::Ipv6Addr;
 use kernel::{
     fmt,
@@ -59,6 +59,7 @@ pub(crate) struct Device {
     pub(super) regions: Arc<MrPool>,
     queue: Arc<OwnedQueue>,
     parking: Arc<DeferredDestroy>,
+    _lowered: Option<LoweredLimit>,
     /// Work item that checks the receive rings.
     #[pin]
     service_ring: DelayedWork<Device, 0>,
@@ -99,6 +100,7 @@ impl Device {
         let users = EndpointList::new(device.id(), ib.addrs.sections().clone())?;
         let pools = Pools::new(&pd, unmapped.clone(), &ib.limits)?;
         let regions = MrPool::new(&pd, &users, &ib.tunables, &ib.limits.queue)?;
+        let bounds = device.bounce_bounds();
         Arc::pin_init(
             try_pin_init!(Self {
                 id: device.id(),
@@ -111,6 +113,7 @@ impl Device {
                 users,
                 queue: ib.limits.queue.clone(),
                 parking: ib.parking.clone(),
+                _lowered: bounds.map(|bounds| ib.limits.most.lower(bounds.arena())),
                 service_ring <- kernel::new_delayed_work!("Device::service_ring"),
                 tending: Atomic::new(false),
                 soon: Atomic::new(false),
@@ -492,7 +495,7 @@ impl Transport for Ib {
     }
 
     fn pool_limit(&self) -> usize {
-        self.limits.most.bytes()
+        self.limits.most.shared_bytes()
     }
 
     fn pool_bytes(&self) -> u64 {

@@ -11,6 +11,6 @@ mod pools;
 
 pub(crate) use crate::kapi::rdma::{Batch, Buf, BufMut, GrowError};
 pub(crate) use counters::{Counters, Holdings};
-pub(crate) use limit::Limit;
+pub(crate) use limit::{Limit, LoweredLimit};
 pub(crate) use pool::{Context, Pool, PoolConfig, SHARD_ORDERS};
 pub(crate) use pools::{Limits, Pools, Unmapped};

@@ -42,6 +42,8 @@ pub(super) const MAP: u32 = 2;
 pub(super) const ROOM: u32 = 126;
 /// Number of receives that are posted at first.
 pub(super) const RECEIVES: u32 = 15;
+/// Configured limit of each pool, in bytes.
+pub(super) const POOL_LIMIT: usize = 64 << 20;
 const PORT: u16 = 4000;
 
 /// Options of a bench.
@@ -77,7 +79,7 @@ impl Bench {
         }
         let queue = Arc::new(OwnedQueue::new(c"rds_kunit")?, GFP_KERNEL)?;
         let workers = Arc::new(OwnedQueue::new(c"rds_kunit_conn")?, GFP_KERNEL)?;
-        let most = Arc::new(Limit::new(64 << 20), GFP_KERNEL)?;
+        let most = Arc::new(Limit::new(POOL_LIMIT), GFP_KERNEL)?;
         let limits = Limits {
             most: most.clone(),
             counters: Arc::new(Counters::new(), GFP_KERNEL)?,

@@ -8,7 +8,7 @@ use kernel::prelude::*;
 mod suite {
     use super::super::bench::*;
     use crate::{
-        conn::Counter,
+        conn::{Counter, Transport},
         ib_transport::{
             deferred::{DeferredCmId, DeferredDestroy},
             endpoint::EndpointShared,
@@ -146,6 +146,27 @@ mod suite {
         let resets = bench.counted(Counter::ConnReset);
         bench.end(connection);
         assert_eq!((queues, last, resets), (false, 1, 1));
+        Ok(())
+    }
+
+    /// Otherwise the shares of several users together exceed the real size of a pool, and sends
+    /// fail where they should wait.
+    #[test]
+    fn shares_follow_from_the_bounce_buffers_of_a_device() -> Result {
+        for direct in [false, true] {
+            let mut bench = Bench::new(Setup {
+                direct,
+                ..Setup::default()
+            })?;
+            let ib = bench.wire.ib.clone();
+            let with_device = ib.pool_limit();
+            let bounds = bench.fake.device().bounce_bounds();
+            let bounces = bench.fake.bounces();
+            bench.remove_device();
+            assert_eq!(bounds.is_some(), bounces);
+            let expected = bounds.map_or(POOL_LIMIT, |it| it.arena().min(POOL_LIMIT));
+            assert_eq!((with_device, ib.pool_limit()), (expected, POOL_LIMIT));
+        }
         Ok(())
     }
 
