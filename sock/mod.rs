@@ -9,6 +9,7 @@
 
 mod bind;
 mod info;
+mod op_waits;
 mod operation;
 mod ops;
 mod opts;

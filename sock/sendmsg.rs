@@ -9,13 +9,14 @@
 
 use super::{
     bind::{parse_peer, Call},
+    op_waits::await_turn,
     operation::OpRequest,
     rdma, SOL_RDS,
 };
 use crate::conn::{ConnKey, Connection, Counter};
 use crate::kapi::{
     errno::Errno,
-    net::{is_broadcast, msg_flags, poll, SendMsg, Sock, Timeout},
+    net::{is_broadcast, msg_flags, SendMsg, Sock, Timeout},
     task::UserId,
 };
 use crate::loop_transport::Destination;
@@ -419,38 +420,6 @@ fn remember(sk: &Sock<Socket>, way: CachedRoute) {
     let before = sk.control.lock().last.replace(way);
     // This may drop the last reference, so it happens without the lock.
     drop(before);
-}
-
-/// Waits until the program may begin an operation. Operations of a user are delayed after the peer
-/// has refused others of that user.
-///
-/// # Errors
-///
-/// - `EAGAIN` if the call must not wait. Then `poll(2)` reports when to call again.
-/// - `ETIMEDOUT` after `SO_SNDTIMEO`.
-/// - `ERESTARTSYS` after a signal.
-/// - `ENOMEM`
-fn await_turn(sk: &Sock<Socket>, connection: &Connection, timeout: &mut Timeout) -> Result {
-    let user = UserId::current();
-    let mut held = false;
-    while let Err(wait_ns) = connection.offenders.turn(user, sk.standing()) {
-        if !core::mem::replace(&mut held, true) {
-            sk.node.stats.inc(Counter::SendOpHeld);
-        }
-        if timeout.is_nonblocking() {
-            sk.note_no_room();
-            sk.node.call_again(sk, wait_ns)?;
-            return Err(EAGAIN);
-        }
-        if !sk.pause(timeout, wait_ns)? {
-            return Err(Errno::TimedOut.into());
-        }
-    }
-    if sk.node.turns.remove(sk) {
-        // Another thread may have waited for this turn with an operation for another peer.
-        sk.wake_writers(poll::OUT);
-    }
-    Ok(())
 }
 
 /// Waits for the destination not to be congested, and for room in the send buffer. For other nodes,
