@@ -5,6 +5,7 @@
 #include <linux/gfp.h>
 #include <linux/iommu-dma.h>
 #include <linux/mm.h>
+#include <linux/pci.h>
 #include <linux/string.h>
 #include <linux/swiotlb.h>
 #include <rdma/ib_cache.h>
@@ -393,6 +394,33 @@ size_t rds_rust_ib_bounce_bytes(struct ib_device *device)
 	struct device *dma = device->dma_device;
 
 	if (!ib_uses_virt_dma(device) && is_swiotlb_force_bounce(dma) && !use_dma_iommu(dma))
+		return swiotlb_bytes(dma);
+#endif
+	return 0;
+}
+
+/**
+ * rds_rust_ib_operation_bounce_bytes() - return the total size of bounce buffers
+ * @device: the device
+ *
+ * Behind an IOMMU the kernel uses bounce buffers for parts of pages that an untrusted device is to
+ * access. Any context.
+ *
+ * Return: the size in bytes if the device may access memory of programs through them, otherwise 0.
+ */
+size_t rds_rust_ib_operation_bounce_bytes(struct ib_device *device)
+{
+#ifdef CONFIG_SWIOTLB
+	struct device *dma = device->dma_device;
+	bool bounces;
+
+	if (ib_uses_virt_dma(device) || !dma->dma_io_tlb_mem)
+		return 0;
+	if (use_dma_iommu(dma))
+		bounces = dev_is_pci(dma) && to_pci_dev(dma)->untrusted;
+	else
+		bounces = is_swiotlb_force_bounce(dma) || dma_addressing_limited(dma);
+	if (bounces)
 		return swiotlb_bytes(dma);
 #endif
 	return 0;

@@ -74,6 +74,7 @@ int rds_rust_ib_dma_map(struct ib_device *device, void *memory, size_t size, u64
 void rds_rust_ib_dma_unmap(struct ib_device *device, u64 address, size_t size);
 size_t rds_rust_ib_dma_bounce_bytes(struct ib_device *device, u64 address);
 size_t rds_rust_ib_bounce_bytes(struct ib_device *device);
+size_t rds_rust_ib_operation_bounce_bytes(struct ib_device *device);
 void rds_rust_ib_dma_sync_for_cpu(struct ib_device *device, u64 address, size_t size);
 void rds_rust_ib_dma_sync_for_device(struct ib_device *device, u64 address, size_t size);
 

@@ -85,6 +85,8 @@ pub(crate) struct Account {
     close: Atomic<bool>,
     /// Messages of the user to other nodes.
     sent: SharedRoom,
+    /// Bounce buffers of the user's operations, in bytes.
+    pub(super) bounced: Atomic<usize>,
     /// Sockets that wait for room to send.
     #[pin]
     pub(crate) waiters: Waiters,
@@ -99,6 +101,7 @@ impl Account {
             tight: Atomic::new(false),
             close: Atomic::new(false),
             sent: SharedRoom::new(),
+            bounced: Atomic::new(0),
             waiters <- Waiters::new(),
             waking <- kernel::new_work!("Account::waking"),
         });

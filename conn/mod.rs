@@ -8,6 +8,7 @@
 mod accounts;
 mod acked;
 mod binds;
+mod bounce_room;
 mod cancel;
 mod connection;
 mod credits;
@@ -29,6 +30,7 @@ mod worker;
 
 pub(crate) use accounts::{Account, Holder};
 pub(crate) use binds::{BindError, BindKey, BindTable, FIRST_PORT};
+pub(crate) use bounce_room::{BounceCharge, BounceRoom};
 pub(crate) use connection::{Connection, TxQueue};
 pub(crate) use debugfs::Views;
 pub(crate) use info::QueueKind;

@@ -4,6 +4,7 @@
 
 use super::{
     accounts::Accounts,
+    bounce_room::BounceRoom,
     connection::Connection,
     key::ConnKey,
     table::{Bounds, ConnTable, Full, Positions, TableSlot},
@@ -133,6 +134,7 @@ pub(crate) struct Node {
     pub(crate) unread_patience: u64,
     /// Charges of users for shared memory.
     pub(crate) accounts: Arc<Accounts>,
+    pub(crate) bounce_room: Arc<BounceRoom>,
     /// Sockets that have to wait before their next operation.
     #[pin]
     pub(crate) turns: Turns,
@@ -189,6 +191,7 @@ impl Node {
                 idle_timeouts,
                 unread_patience: rcvbuf::patience(memory),
                 accounts: Accounts::new()?,
+                bounce_room: BounceRoom::new()?,
                 turns <- Turns::new(),
                 pong_budget: PongBudget::new()?,
                 tracing: Atomic::new(0),

@@ -189,7 +189,7 @@ counters! {
     /// Connections made anew because the peer refused an operation of a local program.
     ConnOpRefused => "conn_op_refused",
     /// Calls that waited, or failed with a retry error, because peers refused other operations of
-    /// the user.
+    /// the user, or because other operations held the bounce buffers.
     SendOpHeld => "send_op_held",
     /// Messages dropped because unread ones of the same user take far more than their share of the
     /// receive memory.

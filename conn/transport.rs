@@ -387,6 +387,18 @@ pub(crate) trait Transport: Send + Sync {
     /// May sleep.
     fn max_contiguous_map(&self, addr: Ipv6Addr, scope: u32) -> Result<u64>;
 
+    /// Returns the bytes of bounce buffers that local memory of operations may take, if the device
+    /// of a local address needs them.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    fn bounce_limit(&self, addr: Ipv6Addr, scope: u32) -> Result<Option<usize>>;
+
     /// Maps memory of a program on the device of a local address, for a local operation. `then` is
     /// dropped when the memory is released.
     ///

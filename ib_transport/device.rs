@@ -452,6 +452,11 @@ impl Transport for Ib {
         Ok(device.regions.max_contiguous_map())
     }
 
+    fn bounce_limit(&self, addr: Ipv6Addr, scope: u32) -> Result<Option<usize>> {
+        let device = self.device_of(addr, scope)?;
+        Ok(device.and_then(|device| device.caps.bounce_limit))
+    }
+
     fn map(
         &self,
         addr: Ipv6Addr,

@@ -15,7 +15,7 @@
 //! [`CompletionNotifier`] holds that of the next operation on its connection.
 
 use super::{notify_queue::Notification, SndbufCharge, Socket};
-use crate::conn::{LocalMemory, OnRelease};
+use crate::conn::{BounceCharge, LocalMemory, OnRelease};
 use crate::kapi::{
     net::{poll, Sock},
     rdma::{Operation, OperationItem, PostError, RejectedOp, WcStatus},
@@ -166,6 +166,9 @@ impl Wanted {
 /// If an operation fails and the program has not set `RDS_RECVERR`, the notification is only for
 /// calls that have room for it.
 pub(crate) struct CompletionNotifier {
+    /// Charge for bounce buffers of the memory, which was released before. Dropped before `sk`,
+    /// which keeps the module loaded.
+    _bounce: Option<BounceCharge>,
     sk: ARef<Sock<Socket>>,
     outcome: Arc<OpStatus>,
     wanted: Wanted,
@@ -174,7 +177,8 @@ pub(crate) struct CompletionNotifier {
 }
 
 impl CompletionNotifier {
-    /// Creates a notifier. `token` is the program's name for the operation.
+    /// Creates a notifier. `token` is the program's name for the operation. `bounce` is released
+    /// with the notifier.
     ///
     /// # Errors
     ///
@@ -183,13 +187,19 @@ impl CompletionNotifier {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(sk: &Sock<Socket>, token: u64, wanted: Wanted) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        sk: &Sock<Socket>,
+        token: u64,
+        wanted: Wanted,
+        bounce: Option<BounceCharge>,
+    ) -> Result<Arc<Self>> {
         let notice = Notification {
             token,
             status: Status::Dropped,
             asked: false,
         };
         let this = Self {
+            _bounce: bounce,
             sk: sk.hold(),
             outcome: OpStatus::new()?,
             wanted,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Lists on which a socket waits for room: of a peer, of a socket on this node, and of the share of
-//! its user.
+//! Lists on which a socket waits for room: of a peer, of a socket on this node, of the share of its
+//! user, and of bounce buffers.
 //!
 //! A socket that is closed removes itself from all of them.
 
 use super::Socket;
 use crate::cong::Waiters;
-use crate::conn::{Account, Connection};
+use crate::conn::{Account, BounceRoom, Connection};
 use crate::kapi::{net::Sock, sync::Peek};
 use kernel::{
     prelude::*,
@@ -20,6 +20,7 @@ pub(crate) enum WaitingOn {
     Peer(Arc<Connection>),
     Socket(ARef<Sock<Socket>>),
     Share(Arc<Account>),
+    Bounce(Arc<BounceRoom>),
 }
 
 impl WaitingOn {
@@ -29,6 +30,7 @@ impl WaitingOn {
             Self::Peer(connection) => &connection.waiters,
             Self::Socket(sk) => &sk.waiters,
             Self::Share(account) => &account.waiters,
+            Self::Bounce(room) => &room.waiters,
         }
     }
 
@@ -42,7 +44,7 @@ impl WaitingOn {
         match self {
             Self::Peer(connection) => connection.has_ended(),
             Self::Socket(sk) => sk.is_closed(),
-            Self::Share(_) => false,
+            Self::Share(_) | Self::Bounce(_) => false,
         }
     }
 }

@@ -267,6 +267,15 @@ impl Transfer {
         Ok(from)
     }
 
+    /// Returns the maximum size of bounce buffers for the local memory, in bytes.
+    ///
+    /// They consist of half pages. An area takes whole pages, and at most one page more for its
+    /// ends.
+    pub(crate) const fn bounce_bytes(&self, page_size: u64) -> u64 {
+        let ends = self.local_count.saturating_mul(page_size);
+        self.remote.bytes.saturating_add(ends)
+    }
+
     /// Returns the number of bytes of the local memory.
     ///
     /// # Errors
@@ -289,6 +298,17 @@ impl Transfer {
         }
         u32::try_from(bytes).map_err(|_| ArgError::TooLarge)
     }
+}
+
+/// Returns `true` if a user whose operations hold `own` bytes of bounce buffers may begin another
+/// one. Operations of all users hold `all` bytes, and have room until they hold `limit`.
+///
+/// A user gets more only while he has less than he leaves to others. So one user alone cannot keep
+/// others waiting. The size of the operation does not count. Otherwise small operations could keep
+/// a large one waiting forever. So one operation may exceed the limit.
+pub(crate) const fn may_bounce(own: usize, all: usize, limit: usize) -> bool {
+    let left = limit.saturating_sub(all);
+    left > 0 && (own == 0 || own < left)
 }
 
 /// Modification that an atomic operation makes. All numbers are in host byte order.

@@ -2,14 +2,18 @@
 
 //! Waits of `sendmsg(2)` before an operation begins.
 
-use crate::conn::{Connection, Counter};
+use super::operation::OpRequest;
+use crate::conn::{BounceCharge, Connection, Counter};
 use crate::kapi::{
     errno::Errno,
     net::{poll, Sock, Timeout},
     task::UserId,
 };
-use crate::msg::Socket;
+use crate::msg::{Bound, Socket, WaitingOn};
 use kernel::prelude::*;
+
+/// Time in nanoseconds after which a nonblocking call looks for bounce buffers again.
+const BOUNCE_RETRY_NS: u64 = 20_000_000;
 
 /// Waits until the program may begin an operation. Operations of a user are delayed after the peer
 /// has refused others of that user.
@@ -45,4 +49,56 @@ pub(super) fn await_turn(
         sk.wake_writers(poll::OUT);
     }
     Ok(())
+}
+
+/// Waits for bounce buffers for an operation, if the device needs them.
+///
+/// # Errors
+///
+/// - `EAGAIN` if the call must not wait. Then `poll(2)` reports when to call again.
+/// - `ETIMEDOUT` after `SO_SNDTIMEO`.
+/// - `ERESTARTSYS` after a signal.
+/// - `ENOMEM`
+pub(super) fn await_bounce(
+    sk: &Sock<Socket>,
+    bound: &Bound,
+    wish: &OpRequest,
+    timeout: &mut Timeout,
+) -> Result<Option<BounceCharge>> {
+    let Some(limit) = sk.node.bounce_limit(bound)? else {
+        return Ok(None);
+    };
+    let account = sk.payer()?;
+    let take = || {
+        let bytes = wish.bounce_bytes();
+        sk.node.charge_bounce(account, bytes, limit)
+    };
+    let room = &sk.node.bounce_room;
+    let mut held = false;
+    loop {
+        let charge = take();
+        if charge.is_some() {
+            return Ok(charge);
+        }
+        if !core::mem::replace(&mut held, true) {
+            sk.node.stats.inc(Counter::SendOpHeld);
+        }
+        if timeout.is_nonblocking() {
+            sk.note_no_room();
+            sk.node.call_again(sk, BOUNCE_RETRY_NS)?;
+            return Err(EAGAIN);
+        }
+        sk.note_waiting(&WaitingOn::Bounce(room.clone()))?;
+        room.waiters.add(sk, 0, false)?;
+        room.await_release();
+        // Room that was released before wakes nobody.
+        let charge = take();
+        if charge.is_some() {
+            return Ok(charge);
+        }
+        // A socket that is woken is off the list.
+        if !sk.wait_to_write(timeout, || !room.waiters.has(sk, 0))? {
+            return Err(Errno::TimedOut.into());
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! Source: `include/uapi/linux/rds.h`, rds-rdma(7).
 
 use super::rdma;
-use crate::conn::{Counter, LocalMemory, Mapped, OnRelease, OpKind, Stats};
+use crate::conn::{BounceCharge, Counter, LocalMemory, Mapped, OnRelease, OpKind, Stats};
 use crate::kapi::{
     errno::Errno,
     net::{user, Sock},
@@ -52,10 +52,19 @@ impl OpRequest {
         len == 0 && self.flags().contains(RdmaFlags::SILENT)
     }
 
+    /// Returns the maximum size of bounce buffers for the local memory, in bytes.
+    pub(super) fn bounce_bytes(&self) -> usize {
+        match self {
+            // CAST: at most a few MiB.
+            Self::Transfer(args) => args.bounce_bytes(PAGE_SIZE as u64) as usize,
+            Self::Atomic(_) => PAGE_SIZE,
+        }
+    }
+
     /// Pins the local memory and maps it on the device. Returns the operation to post, and the
     /// statistics to count once it is handed over.
     ///
-    /// `charge` is the send buffer charge of a silent message.
+    /// `charge` is the send buffer charge of a silent message, `bounce` that for bounce buffers.
     ///
     /// # Errors
     ///
@@ -75,6 +84,7 @@ impl OpRequest {
         sk: &Sock<Socket>,
         bound: &Bound,
         charge: Option<SndbufCharge>,
+        bounce: Option<BounceCharge>,
     ) -> Result<(KBox<RdmaOp>, OpStats)> {
         if sk.notify_queue.is_full() {
             return Err(Errno::NoBufferSpace.into());
@@ -82,7 +92,8 @@ impl OpRequest {
         let flags = self.flags();
         let asks = flags.contains(RdmaFlags::NOTIFY_ME);
         let errors = sk.control.lock().recverr;
-        let notifier = CompletionNotifier::new(sk, self.token(), Wanted { all: asks, errors })?;
+        let wanted = Wanted { all: asks, errors };
+        let notifier = CompletionNotifier::new(sk, self.token(), wanted, bounce)?;
         let mut local = Local {
             sk,
             bound,

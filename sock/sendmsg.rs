@@ -9,11 +9,11 @@
 
 use super::{
     bind::{parse_peer, Call},
-    op_waits::await_turn,
+    op_waits::{await_bounce, await_turn},
     operation::OpRequest,
     rdma, SOL_RDS,
 };
-use crate::conn::{ConnKey, Connection, Counter};
+use crate::conn::{BounceCharge, ConnKey, Connection, Counter};
 use crate::kapi::{
     errno::Errno,
     net::{is_broadcast, msg_flags, SendMsg, Sock, Timeout},
@@ -101,7 +101,7 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
         .ok()
         .filter(|wire_len| *wire_len <= MAX_MESSAGE && len <= limit)
         .ok_or_else(|| too_long(&msg))?;
-    let control = if msg.has_control() {
+    let mut control = if msg.has_control() {
         control_of(&msg)?
     } else {
         None
@@ -109,9 +109,10 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
 
     let route = route(sk, bound, &peer, last)?;
     let mut timeout = sk.send_timeout(msg.flags() & msg_flags::DONTWAIT != 0);
-    if let (Route::Connection(connection), Some(control)) = (&route, &control) {
-        if control.operation.is_some() {
+    if let (Route::Connection(connection), Some(control)) = (&route, &mut control) {
+        if let Some(operation) = &control.operation {
             await_turn(sk, connection, &mut timeout)?;
+            control.bounce = await_bounce(sk, bound, operation, &mut timeout)?;
         }
     }
     let cost = match &route {
@@ -223,9 +224,10 @@ impl Sending<'_> {
         let memory = control.memory.map(|it| it.cookie(sk)).transpose()?;
         let (memory, fresh) = memory.map_or((None, None), |(it, fresh)| (Some(it), fresh));
         let mut charge = Some(charge);
+        let bounce = control.bounce;
         let prepare = |wish: OpRequest| {
             let is_silent = memory.is_none() && wish.is_silent(self.len);
-            wish.prepare(sk, bound, charge.take_if(|_| is_silent))
+            wish.prepare(sk, bound, charge.take_if(|_| is_silent), bounce)
         };
         let operation = control.operation.map(prepare).transpose();
         let sent = operation.and_then(|operation| {
@@ -278,6 +280,8 @@ impl MrArg {
 struct Control {
     memory: Option<MrArg>,
     operation: Option<OpRequest>,
+    /// Charge for bounce buffers of the operation, if it needs them.
+    bounce: Option<BounceCharge>,
 }
 
 impl Control {

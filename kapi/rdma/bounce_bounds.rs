@@ -3,8 +3,8 @@
 //! Bounds on the bounce buffers (swiotlb) that this module holds.
 //!
 //! A device that cannot reach all memory uses bounce buffers. The kernel has little memory for
-//! them, and all devices need some, for example the disk. The shards of this module may hold three
-//! eighths.
+//! them, and all devices need some, for example the disk. This module may hold one half: shards
+//! three eighths, and local memory of operations one eighth.
 //!
 //! `tests/host` also compiles this file.
 
@@ -28,6 +28,11 @@ impl BounceBounds {
 
     /// Returns the maximum for the shards of one arena, in bytes.
     pub(crate) const fn arena(self) -> usize {
+        self.total / 8
+    }
+
+    /// Returns the maximum for local memory of operations, in bytes.
+    pub(crate) const fn operations(self) -> usize {
         self.total / 8
     }
 

@@ -90,6 +90,9 @@ pub(crate) struct DeviceCaps {
     pub(crate) report_all_sends: bool,
     /// The device accesses memory through the CPU, so buffers need no cache maintenance.
     pub(crate) virtual_dma: bool,
+    /// Bytes of bounce buffers that local memory of operations may take. `None` if the device
+    /// needs none.
+    pub(crate) bounce_limit: Option<usize>,
 }
 
 impl IbDevice {
@@ -141,6 +144,13 @@ impl IbDevice {
         BounceBounds::new(unsafe { bindings::rds_rust_ib_bounce_bytes(self.as_raw()) })
     }
 
+    /// Returns the bounds on bounce buffers if the device may access memory of programs through
+    /// them.
+    fn operation_bounce_bounds(&self) -> Option<BounceBounds> {
+        // SAFETY: `self` is a device by the type invariants.
+        BounceBounds::new(unsafe { bindings::rds_rust_ib_operation_bounce_bytes(self.as_raw()) })
+    }
+
     /// Returns `true` for InfiniBand, RoCE and iWARP devices, and `false` for usNIC and others.
     pub(crate) fn has_reliable_connections(&self) -> bool {
         // SAFETY: `self` is a device by the type invariants.
@@ -190,6 +200,7 @@ impl IbDevice {
             active_side_first: limits.iwarp,
             report_all_sends: limits.iwarp,
             virtual_dma: limits.virt_dma,
+            bounce_limit: self.operation_bounce_bounds().map(BounceBounds::operations),
         }
     }
 }

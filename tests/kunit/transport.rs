@@ -64,6 +64,10 @@ impl<T: WithoutMemory> Transport for T {
         Err(ENODEV)
     }
 
+    fn bounce_limit(&self, _: Ipv6Addr, _: u32) -> Result<Option<usize>> {
+        Ok(None)
+    }
+
     fn settle_memory(&self, _: Ipv6Addr, _: u32) -> Result {
         Ok(())
     }

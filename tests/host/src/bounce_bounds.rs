@@ -80,12 +80,13 @@ fn room_returns_with_the_shards_of_others() {
 }
 
 #[test]
-fn all_shards_have_three_eighths() {
+fn shards_and_operations_have_half() {
     let bounds = BounceBounds::new(64 << 20).unwrap();
     assert_eq!(bounds.arena(), 8 << 20);
+    assert_eq!(bounds.operations(), 8 << 20);
     let mut held = (0..64usize << 20).step_by(SHARD).rev();
     let last = held.find(|held| bounds.has_room(0, *held, SHARD)).unwrap();
-    assert!(last + SHARD <= 24 << 20);
+    assert!(last + SHARD + bounds.operations() <= 32 << 20);
 }
 
 proptest! {

@@ -109,6 +109,55 @@ const REMOTE: Area = Area {
     bytes: 4096,
 };
 
+/// Returns the bounce buffers of an area, in bytes: half pages for its part of each page.
+fn bounced(area: Area) -> u64 {
+    let mut rest = Some(area);
+    let mut sum = 0;
+    while let Some(area) = rest {
+        let (first, after) = area.split(4096);
+        sum += first.bytes.next_multiple_of(2048);
+        rest = after;
+    }
+    sum
+}
+
+proptest! {
+    #[test]
+    fn bounce_buffers_are_charged_in_full(
+        areas in prop::collection::vec((0u64..1 << 20, 1u64..9000), 1..40)
+    ) {
+        let areas: Vec<_> = areas.into_iter().map(|(address, bytes)| Area { address, bytes }).collect();
+        let all = Area { address: 0, bytes: areas.iter().map(|area| area.bytes).sum() };
+        let charged = transfer(all, areas.len() as u64).unwrap().bounce_bytes(4096);
+        prop_assert!(areas.into_iter().map(bounced).sum::<u64>() <= charged);
+    }
+}
+
+#[test]
+fn others_find_bounce_buffers() {
+    const LIMIT: usize = 8 << 20;
+    const OPERATION: usize = 1 << 20;
+    // Begins operations of a user until there is no room. Returns how much the user has.
+    let begin = |all: &mut usize| {
+        let mut own = 0;
+        while may_bounce(own, *all, LIMIT) {
+            own += OPERATION;
+            *all += OPERATION;
+        }
+        own
+    };
+    let mut all = 0;
+    let users: Vec<_> = (0..4).map(|_| begin(&mut all) / OPERATION).collect();
+    assert_eq!(users, [4, 2, 1, 1]);
+    assert_eq!(all, LIMIT);
+    assert!(!may_bounce(0, all, LIMIT));
+    assert!(may_bounce(0, all - 1, LIMIT));
+    // An operation that is larger than the limit waits until it is alone.
+    assert!(may_bounce(0, 0, 1));
+    assert!(!may_bounce(0, 1, 1));
+    assert!(!may_bounce(0, 2, 1));
+}
+
 #[test]
 fn transfers() {
     let good = transfer(REMOTE, 2).unwrap();
