@@ -8,6 +8,7 @@
 
 #include "helpers_fault.h"
 #include "helpers_mr.h"
+#include "helpers_rdma.h"
 
 /**
  * rds_rust_pin_charge() - charge the calling process for pinned pages
@@ -96,6 +97,25 @@ static size_t max_segment(struct ib_device *device)
 	return min(most, dma_max_mapping_size(device->dma_device));
 }
 
+/* Maps pages in segments of this size at most. Returns 0 or a negative errno. */
+static int map_segments(struct ib_device *device, struct page **pages, unsigned int count,
+			unsigned int offset, unsigned long size, size_t segment,
+			struct rds_ib_mapping *mapping)
+{
+	/* The caller reports the error, or tries again. */
+	unsigned long attrs = mapping->attrs | DMA_ATTR_NO_WARN;
+	int err;
+
+	err = sg_alloc_table_from_pages_segment(&mapping->table, pages, count, offset, size,
+						(unsigned int)segment, GFP_KERNEL);
+	if (err)
+		return err;
+	err = ib_dma_map_sgtable_attrs(device, &mapping->table, mapping->direction, attrs);
+	if (err)
+		sg_free_table(&mapping->table);
+	return err;
+}
+
 /**
  * rds_rust_ib_map_pages() - map pages for a device
  * @device: the device
@@ -115,6 +135,7 @@ int rds_rust_ib_map_pages(struct ib_device *device, struct page **pages, unsigne
 			  unsigned int offset, unsigned long size, bool writable, bool shared,
 			  struct rds_ib_mapping *mapping)
 {
+	size_t segment = max_segment(device);
 	int err;
 
 	if (rds_rust_fails(RDS_FAIL_MAP, device))
@@ -125,13 +146,10 @@ int rds_rust_ib_map_pages(struct ib_device *device, struct page **pages, unsigne
 	 * shared may use a bounce buffer, which is copied when it is mapped and unmapped.
 	 */
 	mapping->attrs = shared ? DMA_ATTR_REQUIRE_COHERENT : DMA_ATTR_DEBUGGING_IGNORE_CACHELINES;
-	err = sg_alloc_table_from_pages_segment(&mapping->table, pages, count, offset, size,
-						(unsigned int)max_segment(device), GFP_KERNEL);
-	if (err)
-		return err;
-	err = ib_dma_map_sgtable_attrs(device, &mapping->table, mapping->direction, mapping->attrs);
-	if (err)
-		sg_free_table(&mapping->table);
+	err = map_segments(device, pages, count, offset, size, segment, mapping);
+	/* There may be enough bounce buffers, but none as large as a segment. */
+	if (err && !shared && segment > PAGE_SIZE && rds_rust_ib_operation_bounce_bytes(device))
+		err = map_segments(device, pages, count, offset, size, PAGE_SIZE, mapping);
 	return err;
 }
 

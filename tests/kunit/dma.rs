@@ -13,7 +13,7 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         kapi::rdma::{
-            stub::{StubDevice, StubQp, ANY_NODE},
+            stub::{MappedBuf, StubDevice, StubQp, ANY_NODE},
             BufMut, GrowError, Pd,
         },
         recv_pool::{Batch, Context, Counters, Limit, Pool, PoolConfig, SHARD_ORDERS},
@@ -52,13 +52,17 @@ mod suite {
     }
 
     fn pool(pd: &Arc<Pd>) -> Result<Arc<Pool>> {
+        pool_for(Some(&**pd))
+    }
+
+    fn pool_for(pd: Option<&Pd>) -> Result<Arc<Pool>> {
         let config = PoolConfig {
             buf_size: SIZE,
             orders: SHARD_ORDERS,
         };
         let limit = Arc::new(Limit::new(usize::MAX), GFP_KERNEL)?;
         let counters = Arc::new(Counters::new(), GFP_KERNEL)?;
-        Pool::new(Some(&**pd), None, limit, counters, config)
+        Pool::new(pd, None, limit, counters, config)
     }
 
     fn has_only(bytes: &[u8], value: u8) -> bool {
@@ -119,6 +123,31 @@ mod suite {
         let [translated, bounced] = Bench::both()?;
         assert_eq!(translated.stub.map_contiguous(ORDER), Ok(()));
         assert_eq!(bounced.stub.map_contiguous(ORDER), Ok(()));
+        Ok(())
+    }
+
+    /// A buffer of two pages is free at most beside each buffer that is in use.
+    #[test]
+    fn large_local_memory_is_mapped_with_small_bounce_buffers() -> Result {
+        const ORDER: u32 = 7;
+        let [_, bounced] = Bench::both()?;
+        let unmapped = pool_for(None)?;
+        let mut mapped = KVVec::new();
+        loop {
+            let buf = unmapped.alloc(Context::MaySleep).ok_or(ENOMEM)?;
+            match MappedBuf::new(bounced.stub.device(), buf) {
+                Ok(buf) => mapped.push(Some(buf), GFP_KERNEL)?,
+                Err(_) => break,
+            }
+        }
+        let full = bounced.stub.map_contiguous(ORDER);
+        for buf in mapped.iter_mut().step_by(2) {
+            *buf = None;
+        }
+        let in_part = bounced.stub.map_contiguous(ORDER);
+        drop(mapped);
+        assert!(full.is_err());
+        assert_eq!(in_part, Ok(()));
         Ok(())
     }
 
