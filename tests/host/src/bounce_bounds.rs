@@ -40,7 +40,7 @@ impl Arenas {
     }
 
     fn fill(&mut self, which: usize) {
-        while self.grow(which, SHARD) {}
+        while self.held() <= self.total && self.grow(which, SHARD) {}
     }
 }
 

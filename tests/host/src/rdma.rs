@@ -140,7 +140,7 @@ fn others_find_bounce_buffers() {
     // Begins operations of a user until there is no room. Returns how much the user has.
     let begin = |all: &mut usize| {
         let mut own = 0;
-        while may_bounce(own, *all, LIMIT) {
+        while *all <= LIMIT && may_bounce(own, *all, LIMIT) {
             own += OPERATION;
             *all += OPERATION;
         }
