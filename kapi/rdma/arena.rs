@@ -20,6 +20,7 @@
 //! use stay readable; the pages of a shard are freed with its last buffer.
 
 use super::{
+    arena_stats::ArenaStats,
     batch::Batch,
     bounce::ArenaBounced,
     device::IbDevice,
@@ -48,22 +49,6 @@ const AT_ONCE: usize = 16;
 
 /// Time after which unneeded empty shards are returned to the kernel.
 const QUIET_MS: u32 = 5000;
-
-/// Statistics of an [`Arena`].
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub(crate) struct ArenaStats {
-    pub(crate) shards: usize,
-    /// Bytes of all shards together.
-    pub(crate) bytes: usize,
-    /// Number of buffers that are not free.
-    pub(crate) in_use: usize,
-    /// Maximum of [`Self::in_use`] so far.
-    pub(crate) high_water: usize,
-    /// Number of shards without a used buffer.
-    pub(crate) empty: usize,
-    /// Number of shards on another NUMA node than the device.
-    pub(crate) foreign: usize,
-}
 
 /// Reason why an arena did not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,6 +24,7 @@
 
 mod addr;
 mod arena;
+mod arena_stats;
 mod batch;
 mod bounce;
 mod bounce_bounds;
@@ -55,7 +56,8 @@ mod shard;
 pub(crate) mod stub;
 mod wc_status;
 
-pub(crate) use arena::{Arena, ArenaStats, GrowError};
+pub(crate) use arena::{Arena, GrowError};
+pub(crate) use arena_stats::ArenaStats;
 pub(crate) use batch::Batch;
 pub(crate) use bounce_bounds::BounceBounds;
 pub(crate) use client::{Client, ClientCell, ClientRegistration};
