@@ -123,6 +123,8 @@ counters! {
     IbRxRingGrown => "ib_rx_ring_grown",
     /// Receive rings made shallower because they were little used.
     IbRxRingShrunk => "ib_rx_ring_shrunk",
+    /// Attempts to send the congestion map or a copied fragment that found no buffer.
+    IbTxAllocWait => "ib_tx_alloc_wait",
     /// Packed frames sent.
     IbTxPacked => "ib_tx_packed",
     /// Packed frames received.

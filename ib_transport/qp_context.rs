@@ -112,6 +112,8 @@ pub(super) struct QpContext {
     receiving: Atomic<bool>,
     /// The worker has to check the endpoint before the period ends.
     asks: Atomic<bool>,
+    /// Payload bytes, and at least 1, of the buffer that transmission waits for. 0 without one.
+    wanted: Atomic<u32>,
     /// State of the watchdog for missing completions.
     #[pin]
     watchdog: SpinLockBh<CompletionWatchdog>,
@@ -135,6 +137,7 @@ impl QpContext {
             blocked: Atomic::new(false),
             receiving: Atomic::new(false),
             asks: Atomic::new(false),
+            wanted: Atomic::new(0),
             watchdog <- new_spinlock_bh!(CompletionWatchdog::new(), "QpContext::watchdog"),
         })
     }
@@ -154,6 +157,25 @@ impl QpContext {
     pub(super) fn tend_soon(&self) {
         self.asks.store(true, Relaxed);
         self.device.tend_soon();
+    }
+
+    /// Requests a buffer for `len` bytes of payload. The worker makes room for it, and resumes
+    /// transmission. Any context.
+    pub(super) fn await_buffer(&self, len: u32) {
+        self.wanted.store(len.max(1), Relaxed);
+        self.tend_soon();
+    }
+
+    /// Makes room for the buffer that transmission waits for. May sleep.
+    fn make_room(&self) {
+        let len = self.wanted.xchg(0, Full);
+        if len == 0 {
+            return;
+        }
+        let room = self.device.pools.make_room(len);
+        if room == Err(GrowError::NoMemory) && len > FragmentSize::K4.bytes() {
+            self.give_up_for_memory("no buffer to send", ENOMEM);
+        }
     }
 
     /// Requests a check of the endpoint at once. Any context.
@@ -256,7 +278,7 @@ impl QpContext {
     fn look_after(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
         let this = qp.handler();
         let stats = &this.connection.node.stats;
-        // A transmission may have found no memory.
+        this.make_room();
         this.connection.resume();
         if period_ends {
             let decision = qp.with_poll(|ring| {

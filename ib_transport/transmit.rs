@@ -5,8 +5,11 @@
 //! The connection calls [`Link::transmit`] with its queue locked. Each frame is one work request,
 //! whose buffer belongs to the queue pair until it completes. The work requests are chained and
 //! posted at once. If there is no room, or the peer has granted no credits, the rest stays queued;
-//! the event that changes this calls `transmit` again. The endpoint is given up if posting fails,
-//! or if there is no buffer for a message or the congestion map.
+//! the event that changes this calls `transmit` again. The endpoint is given up if posting fails.
+//!
+//! Messages bring their buffers. A header alone, the congestion map, and a fragment that has to be
+//! copied need another one. Without a buffer they wait: the device's worker, which may sleep, makes
+//! room and calls `transmit` again. Messages overtake a map that waits.
 
 use super::qp_context::QpContext;
 use crate::cong;
@@ -15,7 +18,7 @@ use crate::kapi::{
     print::{pr_change_ratelimited, pr_info_ratelimited},
     rdma::{Qp, SendChain, SendItem, MAX_UNREPORTED},
 };
-use crate::msg::{FollowUp, Message, Posted};
+use crate::msg::{FollowUp, FrameError, Message, Posted};
 use crate::proto::{
     credits::Credits,
     info::RdmaPath,
@@ -44,6 +47,10 @@ enum Added {
     },
     /// A work request that uses the send queue, but no receive of the peer.
     WorkRequest,
+    /// There is no buffer for the map, of which nothing was sent yet.
+    MapWaits,
+    /// There is no buffer for the frame that goes next.
+    NoBuffer,
     /// There is nothing to add.
     Nothing,
     /// The endpoint is unusable.
@@ -131,6 +138,7 @@ impl Link for Qp<QpContext> {
         let ack = connection.ack();
         let mut chain = self.chain();
         let mut copied = 0u32;
+        let mut map_waits = false;
         let failed = loop {
             if chain.room() == 0 {
                 connection.node.stats.inc(Counter::IbTxRingFull);
@@ -160,7 +168,7 @@ impl Link for Qp<QpContext> {
                 connection.node.stats.inc(Counter::IbTxThrottle);
                 break false;
             }
-            match next_frame(connection, queue, ack, &mut chain) {
+            match next_frame(connection, queue, ack, &mut chain, map_waits) {
                 Added::Frame { copied: bytes } => {
                     copied = copied.saturating_add(bytes);
                     // Every frame carries an acknowledgement.
@@ -170,7 +178,8 @@ impl Link for Qp<QpContext> {
                     queue.credits.spend();
                 }
                 Added::WorkRequest => {}
-                Added::Nothing => break false,
+                Added::MapWaits => map_waits = true,
+                Added::NoBuffer | Added::Nothing => break false,
                 Added::Failed => break true,
             }
         };
@@ -179,8 +188,7 @@ impl Link for Qp<QpContext> {
             pr_info_ratelimited!("{}: posting a send failed: {:?}\n", connection.key, error);
             context.fail();
         } else if failed {
-            // The usual reason is that there is no buffer.
-            context.give_up_for_memory("next frame", EIO);
+            context.give_up("next frame", EIO);
         }
     }
 }
@@ -237,9 +245,10 @@ fn next_frame(
     queue: &mut TxQueue,
     ack: u64,
     chain: &mut SendChain<'_, QpContext>,
+    map_waits: bool,
 ) -> Added {
     let half_out = queue.unsent.front().is_some_and(Message::is_partially_sent);
-    if queue.cong_left > 0 && !half_out {
+    if queue.cong_left > 0 && !half_out && !map_waits {
         return congestion_frame(connection, queue, ack, chain);
     }
     if connection.peer_accepts_packed() && queue.can_pack() {
@@ -399,26 +408,36 @@ fn message_frame(
     let Some(message) = queue.unsent.front_mut() else {
         return Added::Nothing;
     };
-    if message.fragment == 0 {
-        set_flags(connection, &mut queue.state, message, ack);
-    }
     let context = chain.qp().handler();
     let size = context.events.fragment();
+    let first = message.fragment == 0;
     let Some(part) = wire::fragment(message.len, message.fragment, size) else {
         return Added::Failed;
     };
+    let frame = match message.next_frame(part, size, &context.device.pools) {
+        Ok(frame) => frame,
+        Err(FrameError::NoBuffer) => {
+            connection.node.stats.inc(Counter::IbTxAllocWait);
+            context.await_buffer(part.len);
+            return Added::NoBuffer;
+        }
+        Err(FrameError::InUse) => return Added::Failed,
+    };
+    let copied = frame.copied;
+    // What follows is done once for each frame, so there is a buffer for it already.
+    if first {
+        set_flags(connection, &mut queue.state, message, ack);
+    }
     let header = header_of(message, ack, tell(connection, &mut queue.credits));
-    let pools = &context.device.pools;
-    let Some((buf, copied)) = message.fragment_to_post(&header, part, size, pools) else {
+    let Some(buf) = message.finish_frame(frame, &header) else {
         return Added::Failed;
     };
     let item = SendItem {
         buf,
         len: part.len.saturating_add(Header::LEN as u32),
         solicited: part.last,
-        fence: message.fragment == 0 && message.is_fenced(),
+        fence: first && message.is_fenced(),
     };
-    message.fragment = message.fragment.saturating_add(1);
     let added = push(chain, item);
     if part.last {
         queue.note_sent();
@@ -440,10 +459,13 @@ fn congestion_frame(
     let offset = CONG_MAP_BYTES.saturating_sub(queue.cong_left);
     let len = queue.cong_left.min(context.events.fragment().bytes());
     let Ok(mut buf) = context.device.pools.alloc_send(len, Context::Atomic) else {
-        // Without the map the peer would not hold back, or never resume. A new endpoint sends it
-        // again.
-        connection.note_drop(Counter::CongUpdateFailed, 1);
-        return Added::Failed;
+        connection.node.stats.inc(Counter::IbTxAllocWait);
+        context.await_buffer(len);
+        return match offset {
+            0 => Added::MapWaits,
+            // The peer takes the parts of a map only one after the other.
+            _ => Added::NoBuffer,
+        };
     };
     let mut header = Header::congestion_update(ack, connection.generation);
     header.credit = tell(connection, &mut queue.credits);
@@ -488,7 +510,7 @@ fn ack_frame(
         // The acknowledgement stays due. The next frame carries it, or the device's worker tries
         // again soon. An immediate retry would keep that worker busy until there is memory.
         stats.inc(Counter::IbAckSendFailure);
-        chain.qp().handler().tend_soon();
+        chain.qp().handler().await_buffer(0);
         return Added::Nothing;
     };
     let header = Header {

@@ -29,7 +29,7 @@ enum Piece {
     Ready(BufMut),
     /// Posted, perhaps to a queue pair that no longer exists.
     Posted(Buf),
-    /// Seen only by the methods that change one variant into the other.
+    /// In a [`Frame`], or on its way from one variant to the other.
     Taken,
 }
 
@@ -47,34 +47,57 @@ impl Piece {
         }
     }
 
-    /// Writes the header, and returns a handle to post to queue pairs of the device that has
-    /// `pools`. The flag is `true` if the `len` bytes of payload had to be copied for that. `None`
-    /// if the buffer is still posted, or could not be copied.
-    fn post(&mut self, header: &Header, len: u32, pools: &Pools) -> Option<(Buf, bool)> {
+    /// Takes the buffer out, to post it to queue pairs of the device that has `pools`. It is
+    /// replaced by a copy, with `len` bytes of payload, if that device cannot access it.
+    ///
+    /// # Errors
+    ///
+    /// - [`FrameError`], without any change.
+    fn take(&mut self, len: u32, pools: &Pools) -> Result<Frame, FrameError> {
         let buf = match core::mem::replace(self, Self::Taken) {
             Self::Ready(buf) => buf,
             Self::Posted(buf) => match buf.thaw() {
                 Ok(buf) => buf,
                 Err(buf) => {
                     *self = Self::Posted(buf);
-                    return None;
+                    return Err(FrameError::InUse);
                 }
             },
-            Self::Taken => return None,
+            Self::Taken => return Err(FrameError::InUse),
         };
-        let (mut buf, copied) = if pools.can_send(&buf) {
+        let (buf, copied) = if pools.can_send(&buf) {
             (buf, false)
         } else if let Some(copy) = pools.copy(&buf, len) {
             (copy, true)
         } else {
             *self = Self::Ready(buf);
-            return None;
+            return Err(FrameError::NoBuffer);
         };
-        header.emit(buf.bytes_mut().first_chunk_mut()?);
-        let buf = buf.freeze();
-        *self = Self::Posted(buf.clone());
-        Some((buf, copied))
+        Ok(Frame {
+            buf,
+            is_piece: true,
+            copied,
+        })
     }
+}
+
+/// Reason why a message has no frame to post now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameError {
+    /// The fragment must be copied, to the memory of another device or to another size, and there
+    /// is no buffer.
+    NoBuffer,
+    /// An earlier queue pair still has the buffer, or there is no such fragment.
+    InUse,
+}
+
+/// Buffer of the next fragment, without a header. It is passed to [`Message::finish_frame`].
+pub(crate) struct Frame {
+    buf: BufMut,
+    /// The buffer belongs to the message. Otherwise it is only for this frame.
+    is_piece: bool,
+    /// The payload was copied to the buffer.
+    pub(crate) copied: bool,
 }
 
 /// Fragments of a message.
@@ -347,32 +370,50 @@ impl Message {
         }
     }
 
-    /// Writes the header of the next fragment, which is `part` of the message in fragments of
-    /// `size`. Returns its buffer, to post to queue pairs of the device that has `pools`. The flag
-    /// is `true` if the payload was copied for that.
+    /// Returns a buffer with the payload of the next fragment, which is `part` of the message in
+    /// fragments of `size`. It can be posted to queue pairs of the device that has `pools`.
     ///
-    /// Returns `None` in these cases:
+    /// # Errors
     ///
-    /// - There is no such fragment.
-    /// - An earlier queue pair still has the buffer.
-    /// - The fragment must be copied, to the memory of another device or to another size, and there
-    ///   is no memory.
-    pub(crate) fn fragment_to_post(
+    /// - [`FrameError`], without any change.
+    pub(crate) fn next_frame(
         &mut self,
-        header: &Header,
         part: wire::Fragment,
         size: FragmentSize,
         pools: &Pools,
-    ) -> Option<(Buf, bool)> {
+    ) -> Result<Frame, FrameError> {
         let same = size == self.cut || self.len <= size.min(self.cut).bytes();
         if same {
-            return self.piece(self.fragment)?.post(header, part.len, pools);
+            let piece = self.piece(self.fragment).ok_or(FrameError::InUse)?;
+            return piece.take(part.len, pools);
         }
-        let mut copy = pools.alloc_send(part.len, Context::Atomic).ok()?;
-        let (head, payload) = copy.bytes_mut().split_first_chunk_mut()?;
-        header.emit(head);
-        self.copy_out(part.offset, payload.get_mut(..part.len as usize)?)?;
-        Some((copy.freeze(), true))
+        let mut buf = pools
+            .alloc_send(part.len, Context::Atomic)
+            .map_err(|_| FrameError::NoBuffer)?;
+        let end = Header::LEN.saturating_add(part.len as usize);
+        buf.bytes_mut()
+            .get_mut(Header::LEN..end)
+            .and_then(|payload| self.copy_out(part.offset, payload))
+            .ok_or(FrameError::InUse)?;
+        Ok(Frame {
+            buf,
+            is_piece: false,
+            copied: true,
+        })
+    }
+
+    /// Completes the frame of [`Self::next_frame`] with its header. Returns the buffer to post. The
+    /// fragment after it is the next one. `None` if the buffer has no room for a header, which no
+    /// pool provides.
+    pub(crate) fn finish_frame(&mut self, frame: Frame, header: &Header) -> Option<Buf> {
+        let mut buf = frame.buf;
+        header.emit(buf.bytes_mut().first_chunk_mut()?);
+        let buf = buf.freeze();
+        if frame.is_piece {
+            *self.piece(self.fragment)? = Piece::Posted(buf.clone());
+        }
+        self.fragment = self.fragment.saturating_add(1);
+        Some(buf)
     }
 
     /// Returns `true` if the message may share a frame with others: it is short, and no part of it

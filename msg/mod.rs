@@ -26,7 +26,7 @@ pub(crate) use incoming::{Incoming, Payload, CHUNK, INLINE};
 #[cfg(rds_kunit)]
 pub(crate) use memory::Memory;
 pub(crate) use memory::{Ending, RegionKey};
-pub(crate) use message::{Message, MsgOps};
+pub(crate) use message::{FrameError, Message, MsgOps};
 pub(crate) use msg_meta::MsgMeta;
 pub(crate) use operation::{
     CompletionNotifier, FollowUp, Op, OpStatus, Owner, Posted, RdmaOp, Wanted,

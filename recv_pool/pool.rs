@@ -138,6 +138,32 @@ impl Pool {
         }
     }
 
+    /// Returns a buffer like [`Self::alloc`], but leaves `spare` free ones to other callers.
+    pub(crate) fn alloc_leaving(&self, spare: usize, context: Context) -> Option<BufMut> {
+        loop {
+            let buf = Arena::take_one_leaving(&self.arena, spare);
+            if buf.is_some() || self.grow(context).is_err() {
+                return buf;
+            }
+        }
+    }
+
+    /// Adds a shard unless a buffer is free.
+    ///
+    /// # Errors
+    ///
+    /// - [`GrowError`]
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn make_room(&self) -> Result<(), GrowError> {
+        match self.arena.stats().free() {
+            0 => self.grow(Context::MaySleep),
+            _ => Ok(()),
+        }
+    }
+
     /// Adds up to `want` buffers to `out`, as far as it has room, and returns their number. The
     /// pool's lock is taken once unless a shard is missing.
     ///

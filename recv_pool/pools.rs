@@ -2,7 +2,7 @@
 
 //! The buffer pools of one device.
 
-use super::{BufMut, Context, Counters, Holdings, Limit, Pool, PoolConfig, SHARD_ORDERS};
+use super::{BufMut, Context, Counters, GrowError, Holdings, Limit, Pool, PoolConfig, SHARD_ORDERS};
 use crate::kapi::{rdma::Pd, shrinker::Cache, sync::OwnedQueue};
 use crate::proto::wire::{FragmentSize, Header};
 use kernel::{
@@ -14,6 +14,10 @@ use kernel::{
 /// Buffer sizes, in bytes, for a header and a payload shorter than any fragment. A shard of 64 KiB
 /// holds 256, 60 and 30 of them.
 const SHORT: [u32; 3] = [256, 1088, 2176];
+
+/// Buffers of each pool for sending that are left when messages have taken all others. The
+/// transport needs them for the congestion map and for copies, one after the other.
+const SPARE: usize = 2;
 
 /// Returns the size of a buffer for a whole fragment, in bytes. The numbers below are the buffers
 /// in a shard of 64 KiB.
@@ -161,17 +165,37 @@ impl Pools {
 
     /// Allocates a buffer for a header followed by `len` bytes of payload.
     ///
+    /// A caller that may sleep queues a message. It leaves [`SPARE`] buffers to the transport,
+    /// whose frames make the queue shorter.
+    ///
     /// # Errors
     ///
     /// - `ENOMEM` if there is no memory, or the pool is at its limit.
     pub(crate) fn alloc_send(&self, len: u32, context: Context) -> Result<BufMut> {
         let pool = self.send(len);
-        pool.alloc(context)
+        let spare = match context {
+            Context::MaySleep => SPARE,
+            Context::Atomic => 0,
+        };
+        pool.alloc_leaving(spare, context)
             .or_else(|| {
                 let unmapped = self.unmapped.as_ref().filter(|_| pool.is_revoked())?;
                 unmapped.send(len).alloc(context)
             })
             .ok_or(ENOMEM)
+    }
+
+    /// Makes sure that there is a buffer for sending `len` bytes of payload, if there is memory.
+    ///
+    /// # Errors
+    ///
+    /// - [`GrowError`]
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn make_room(&self, len: u32) -> Result<(), GrowError> {
+        self.send(len).make_room()
     }
 
     /// Returns `true` if a buffer can be posted to queue pairs of the device.

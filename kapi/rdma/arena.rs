@@ -200,6 +200,7 @@ impl Lists {
     fn leave(&mut self, shard: &Shard) {
         let foreign = usize::from(self.is_foreign(shard));
         self.stats.foreign = self.stats.foreign.wrapping_sub(foreign);
+        self.stats.slots = self.stats.slots.wrapping_sub(shard.slots() as usize);
         self.forget(shard.bytes());
     }
 
@@ -390,14 +391,20 @@ impl Arena {
 
     /// Moves up to `want` free buffers to `out`, as far as it has room. Returns their number.
     pub(crate) fn take(this: &Arc<Self>, want: usize, out: &mut Batch) -> usize {
-        Self::take_with(this, want, |slot| out.push_with(|| slot.take()))
+        Self::take_with(this, want, 0, |slot| out.push_with(|| slot.take()))
     }
 
     /// Takes a free buffer. Returns `None` if there is none.
     #[inline]
     pub(crate) fn take_one(this: &Arc<Self>) -> Option<BufMut> {
+        Self::take_one_leaving(this, 0)
+    }
+
+    /// Takes a free buffer if more than `spare` are free.
+    #[inline]
+    pub(crate) fn take_one_leaving(this: &Arc<Self>, spare: usize) -> Option<BufMut> {
         let mut one = None;
-        Self::take_with(this, 1, |slot| {
+        Self::take_with(this, 1, spare, |slot| {
             one = slot.take();
             one.is_some()
         });
@@ -405,9 +412,14 @@ impl Arena {
     }
 
     #[inline]
-    fn take_with(this: &Arc<Self>, want: usize, give: impl FnMut(TakeSlot<'_>) -> bool) -> usize {
+    fn take_with(
+        this: &Arc<Self>,
+        want: usize,
+        spare: usize,
+        give: impl FnMut(TakeSlot<'_>) -> bool,
+    ) -> usize {
         let mut lists = this.lists.lock();
-        if lists.revoked {
+        if lists.revoked || lists.stats.free() <= spare {
             return 0;
         }
         // SAFETY: `keep` is set below, before the lock is released.
@@ -460,6 +472,7 @@ impl Arena {
             Ok(shard) if !lists.revoked => {
                 let foreign = usize::from(lists.is_foreign(&shard));
                 lists.stats.foreign = lists.stats.foreign.wrapping_add(foreign);
+                lists.stats.slots = lists.stats.slots.wrapping_add(shard.slots() as usize);
                 lists.add_empty(shard);
                 Ok(())
             }

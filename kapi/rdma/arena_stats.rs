@@ -8,6 +8,8 @@ pub(crate) struct ArenaStats {
     pub(crate) shards: usize,
     /// Bytes of all shards together.
     pub(crate) bytes: usize,
+    /// Number of buffers of all shards together.
+    pub(crate) slots: usize,
     /// Number of buffers that are not free.
     pub(crate) in_use: usize,
     /// Maximum of [`Self::in_use`] so far.
@@ -16,4 +18,12 @@ pub(crate) struct ArenaStats {
     pub(crate) empty: usize,
     /// Number of shards on another NUMA node than the device.
     pub(crate) foreign: usize,
+}
+
+impl ArenaStats {
+    /// Returns the number of free buffers.
+    #[inline]
+    pub(crate) fn free(&self) -> usize {
+        self.slots.wrapping_sub(self.in_use)
+    }
 }

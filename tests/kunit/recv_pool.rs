@@ -109,6 +109,28 @@ mod suite {
     }
 
     #[test]
+    fn spare_buffers_are_left_to_others() -> Result {
+        const SPARE: usize = 2;
+        let pool = pool(SIZE, 3 * SHARD, &[4])?;
+        let mut bufs = KVec::new();
+        while let Some(buf) = pool.alloc_leaving(SPARE, Context::MaySleep) {
+            bufs.push(buf, GFP_KERNEL)?;
+        }
+        assert_eq!(bufs.len(), 3 * SLOTS - SPARE);
+        assert_eq!(pool.stats().arena.free(), SPARE);
+        assert_eq!(take_all(&pool)?.len(), SPARE);
+        // Its buffers are free again. One more has to be free for a caller that leaves two.
+        assert!(pool.alloc_leaving(SPARE, Context::MaySleep).is_none());
+        drop(bufs.pop());
+        assert!(pool.alloc_leaving(SPARE, Context::MaySleep).is_some());
+        assert_eq!(pool.make_room(), Ok(()));
+        let _rest = take_all(&pool)?;
+        assert_eq!(pool.make_room(), Err(GrowError::Limit));
+        bufs.clear();
+        Ok(())
+    }
+
+    #[test]
     fn empty_shards_are_kept_while_they_are_needed() -> Result {
         let pool = pool(SIZE, 4 * SHARD, &[4])?;
         let mut bufs = take_all(&pool)?;

@@ -138,44 +138,33 @@ def test_who_has_no_memory_to_receive_says_that_it_lives(node, guest, small_pool
 
 @pytest.mark.long
 @shallow
-def test_an_acknowledgement_waits_for_memory(node, guest, small_pools):
-    """Messages for a missing peer take all buffers for short ones. A pending acknowledgement is
-    retried at intervals of 20 ms, not continuously."""
+def test_acknowledgements_need_no_memory_of_messages(node, guest, small_pools):
+    """Messages for a missing peer take all buffers for short ones that they can get. Messages of
+    another peer are acknowledged nevertheless."""
     filler = node.start(["python3", guest / "fill_pool.py", PAIR[0], "10.9.0.77"])
     filler.expect("^full")
+    before = counters(node, guest)
     count, size = 40, 100
     send, recv = late_reader(guest, node, count, size, PAIR[::-1])
-    wait_for(node, guest, lambda now: now["ib_ack_send_failure"] > 0)
     send.expect(f"^sent {count}$")
-    hz = int(re.search(r"^CONFIG_HZ=(\d+)$", (node.kernel / ".config").read_text(), re.M)[1])
-    with Probes(node, "rds_rust_arm_delayed_work jiffies=%dx:u64") as probes:
-        before = counters(node, guest)
-        due = before["ib_ack_send_failure"] + 20
-        wait_for(node, guest, lambda now: now["ib_ack_send_failure"] >= due)
-        after = counters(node, guest)
-        waits = [int(told.partition("=")[2]) * 1000 / hz for _, told in probes.calls()]
-    tries = after["ib_ack_send_failure"] - before["ib_ack_send_failure"]
-    # Each retry has a timer, except one whose timer was set before.
-    assert tries <= len([x for x in waits if x >= 20]) + 1, (tries, waits)
+    wait_for(node, guest, lambda now: now["ib_ack_received"] > before["ib_ack_received"])
+    unchanged(before, counters(node, guest), "ib_ack_send_failure", "conn_reset")
     filler.write("enough\n")
     filler.wait(check=True)
-    wait_for(node, guest, lambda now: now["ib_ack_sent"] > after["ib_ack_sent"])
     read_late(send, recv, count)
-    assert counters(node, guest)["conn_reset"] == before["conn_reset"]
 
 
 @shallow
-def test_a_map_waits_for_memory(node, tools, guest, small_pools):
-    """Messages for a missing peer take all buffers for long ones. A connection begins with a map of
-    that length, so it cannot come up before there is memory."""
+def test_a_map_needs_no_memory_of_messages(node, tools, guest, small_pools):
+    """Messages for a missing peer take all buffers for long ones that they can get. A connection
+    begins with a map of that length, and comes up nevertheless."""
     filler = node.start(["python3", guest / "fill_pool.py", PAIR[0], "10.9.0.77", 8000])
     filler.expect("^full")
-    pinger = node.start([tools / "rds-ping", "-c", "1", "-W", "300", "-I", PAIR[0], PAIR[1]])
-    wait_for(node, guest, lambda now: now["cong_update_failed"] > 0)
+    before = counters(node, guest)
+    ping(tools, node, PAIR[1], PAIR[0])
+    unchanged(before, counters(node, guest), "conn_reset", "ib_tx_alloc_wait")
     filler.write("enough\n")
     filler.wait(check=True)
-    result = pinger.wait(400)
-    assert result.status == 0, str(result)
 
 
 @pytest.mark.long

@@ -17,6 +17,7 @@ use crate::{
             Client, IbDevice, Qp, WcStatus,
         },
         sync::{new_spinlock_bh, OwnedQueue, SpinLockBh},
+        time,
     },
     kunit::transport::{self, WithoutMemory},
     msg::Message,
@@ -24,7 +25,7 @@ use crate::{
         idle::IdleTimeouts,
         wire::{Flags, FragmentSize, Header},
     },
-    recv_pool::{Counters, Limit, Limits, Pools},
+    recv_pool::{BufMut, Context, Counters, Limit, Limits, Pools},
 };
 use kernel::{
     prelude::*,
@@ -33,6 +34,7 @@ use kernel::{
         atomic::{Atomic, Relaxed},
         Arc,
     },
+    time::{delay::fsleep, Delta},
     workqueue::{new_work, Work, WorkItem},
 };
 
@@ -59,6 +61,8 @@ pub(super) struct Setup {
     pub(super) direct: bool,
     /// The driver drains queue pairs itself.
     pub(super) own_drain: bool,
+    /// Maximum size of each pool of buffers, in bytes. 0: as much as the tests need.
+    pub(super) pool_limit: usize,
 }
 
 /// A node with the device. Fields are dropped in this order.
@@ -79,7 +83,11 @@ impl Bench {
         }
         let queue = Arc::new(OwnedQueue::new(c"rds_kunit")?, GFP_KERNEL)?;
         let workers = Arc::new(OwnedQueue::new(c"rds_kunit_conn")?, GFP_KERNEL)?;
-        let most = Arc::new(Limit::new(POOL_LIMIT), GFP_KERNEL)?;
+        let most = match setup.pool_limit {
+            0 => POOL_LIMIT,
+            bytes => bytes,
+        };
+        let most = Arc::new(Limit::new(most), GFP_KERNEL)?;
         let limits = Limits {
             most: most.clone(),
             counters: Arc::new(Counters::new(), GFP_KERNEL)?,
@@ -157,6 +165,16 @@ impl Bench {
         self.wire.ib.pools_of(self.fake.device())
     }
 
+    /// Takes all buffers for `len` bytes of payload that transmission could get.
+    pub(super) fn take_buffers(&self, len: u32) -> Result<KVec<BufMut>> {
+        let pools = self.pools().ok_or(ENODEV)?;
+        let mut all = KVec::new();
+        while let Ok(buf) = pools.alloc_send(len, Context::Atomic) {
+            all.push(buf, GFP_KERNEL)?;
+        }
+        Ok(all)
+    }
+
     /// Returns the number of the device's buffers that are in use.
     pub(super) fn buffers(&self) -> usize {
         let Some(pools) = self.pools() else {
@@ -227,6 +245,24 @@ impl Bench {
     /// Returns the value of a counter of the node.
     pub(super) fn counted(&self, counter: Counter) -> u64 {
         transport::counted(&self.node, counter.name())
+    }
+
+    /// Waits until a counter of the node has at least a value. There is no event to wait for: what
+    /// has failed is tried again by a timer.
+    ///
+    /// # Errors
+    ///
+    /// - `ETIMEDOUT` after 30 s.
+    pub(super) fn await_counted(&self, counter: Counter, least: u64) -> Result {
+        const LIMIT: u64 = 30_000_000_000;
+        let end = time::monotonic_ns().saturating_add(LIMIT);
+        while self.counted(counter) < least {
+            if time::monotonic_ns() > end {
+                return Err(ETIMEDOUT);
+            }
+            fsleep(Delta::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Returns the queue pair of the connection.

@@ -18,6 +18,7 @@ mod suite {
                 WcStatus,
             },
             sync::{new_spinlock_bh, SpinLockBh},
+            time,
         },
         proto::{
             packed::{Packer, LONGEST_FRAME},
@@ -60,6 +61,46 @@ mod suite {
     #[test]
     fn a_frame_without_room_for_a_header_ends_its_connection() -> Result {
         assert_eq!(first_frame(10, WcStatus::SUCCESS)?, (1, 1, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn an_acknowledgement_without_a_buffer_is_tried_again_now_and_then() -> Result {
+        /// Time between two attempts, in nanoseconds.
+        const PAUSE: u64 = 20_000_000;
+        let bench = Bench::new(Setup {
+            pool_limit: 2 << 20,
+            ..Setup::default()
+        })?;
+        let connection = bench.connect()?;
+        let taken = bench.take_buffers(0)?;
+        let mut frame = [0; Header::LEN];
+        let header = Header {
+            sequence: 1,
+            sport: 4000,
+            dport: 4000,
+            flags: Flags::ACK_REQUIRED,
+            ..Header::default()
+        };
+        header.emit(&mut frame);
+        let begin = time::monotonic_ns();
+        // CAST: small.
+        let len = Header::LEN as u32;
+        let arrived = bench.fake.receive(1, &frame, len, WcStatus::SUCCESS);
+        bench.await_counted(Counter::IbAckSendFailure, 4)?;
+        let tries = bench.counted(Counter::IbAckSendFailure);
+        let elapsed = time::monotonic_ns() - begin;
+        let before = bench.fake.queues(1).map(|it| it.sends_posted);
+        drop(taken);
+        bench.await_sends(1, MAP + 2)?;
+        let ack = bench.header(1, MAP + 1).map(|it| (it.ack, it.sequence));
+        let resets = bench.counted(Counter::ConnReset);
+        let left = bench.end(connection);
+        assert!(arrived);
+        // The first attempt follows the message at once.
+        assert!(tries <= elapsed / PAUSE + 2);
+        assert_eq!((before, ack), (Some(MAP + 1), Some((1, 0))));
+        assert_eq!((resets, left), (0, 0));
         Ok(())
     }
 

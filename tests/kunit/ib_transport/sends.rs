@@ -159,6 +159,91 @@ mod suite {
         Ok(())
     }
 
+    /// Returns `true` if a frame is a part of the map.
+    fn is_map(bench: &Bench, index: u32) -> Option<bool> {
+        let header = bench.header(1, index)?;
+        Some(header.flags.contains(Flags::CONG_BITMAP))
+    }
+
+    fn posted(bench: &Bench) -> Option<u32> {
+        bench.fake.queues(1).map(|it| it.sends_posted)
+    }
+
+    #[test]
+    fn messages_overtake_a_map_that_has_no_buffer() -> Result {
+        let bench = Bench::new(Setup {
+            pool_limit: 2 << 20,
+            ..Setup::default()
+        })?;
+        let taken = bench.take_buffers(4096)?;
+        let connection = bench.connection()?;
+        bench.send(&connection, 1)?;
+        bench.await_sends(1, 1)?;
+        bench.await_counted(Counter::IbTxAllocWait, 2)?;
+        let before = (is_map(&bench, 0), posted(&bench));
+        drop(taken);
+        bench.await_sends(1, 1 + MAP)?;
+        let after = (is_map(&bench, 1), is_map(&bench, MAP));
+        let resets = bench.counted(Counter::ConnReset);
+        let left = bench.end(connection);
+        assert_eq!(before, (Some(false), Some(1)));
+        assert_eq!(after, (Some(true), Some(true)));
+        assert_eq!((resets, left), (0, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_goes_between_the_parts_of_a_map() -> Result {
+        let bench = Bench::new(Setup {
+            pool_limit: 2 << 20,
+            ..Setup::default()
+        })?;
+        let mut taken = bench.take_buffers(4096)?;
+        drop(taken.pop());
+        let connection = bench.connection()?;
+        bench.send(&connection, 1)?;
+        bench.await_sends(1, 1)?;
+        bench.await_counted(Counter::IbTxAllocWait, 2)?;
+        let before = (is_map(&bench, 0), posted(&bench));
+        drop(taken);
+        bench.await_sends(1, MAP + 1)?;
+        let after = (is_map(&bench, 1), is_map(&bench, MAP));
+        let resets = bench.counted(Counter::ConnReset);
+        let left = bench.end(connection);
+        assert_eq!(before, (Some(true), Some(1)));
+        assert_eq!(after, (Some(true), Some(false)));
+        assert_eq!((resets, left), (0, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn what_has_to_be_cut_anew_waits_for_a_buffer() -> Result {
+        const CREDIT: u32 = 20;
+        let bench = Bench::new(Setup {
+            pool_limit: 2 << 20,
+            credit: CREDIT,
+            ..Setup::default()
+        })?;
+        let connection = bench.connect()?;
+        let pools = bench.pools().ok_or(ENODEV)?;
+        let taken = bench.take_buffers(4096)?;
+        let message = Message::of_len(&pools, FragmentSize::K16, 4000, 64 << 10)?;
+        connection.send(message).map_err(|_| EINVAL)?;
+        bench.await_counted(Counter::IbTxAllocWait, 2)?;
+        let before = posted(&bench);
+        drop(taken);
+        // One of the credits is for a header that grants some.
+        bench.await_sends(1, CREDIT - 1)?;
+        let first = bench.header(1, MAP + 1);
+        let resets = bench.counted(Counter::ConnReset);
+        drop(pools);
+        let left = bench.end(connection);
+        assert_eq!(before, Some(MAP + 1));
+        assert!(first.is_some_and(|it| it.len == 64 << 10));
+        assert_eq!((resets, left), (0, 0));
+        Ok(())
+    }
+
     #[test]
     fn what_the_peer_has_no_receives_for_goes_when_it_has_some() -> Result {
         let bench = Bench::new(Setup {
