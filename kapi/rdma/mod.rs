@@ -32,6 +32,7 @@ mod client;
 mod cm;
 mod cm_event;
 mod cm_listen;
+mod completion;
 mod device;
 mod domain;
 mod drain;

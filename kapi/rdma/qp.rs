@@ -26,6 +26,7 @@
 use super::{
     batch::Batch,
     cm::{Anchor, CmHandler, CmId, RnrTimer},
+    completion::{is_message, slot_of, succeeded},
     domain::{Domain, DomainUse},
     drain::{Drain, DrainEntry},
     failure::{Failure, Queue},
@@ -566,29 +567,6 @@ impl<H: QpHandler> Qp<H> {
         }
         Received { buf, len }
     }
-}
-
-/// Returns `true` if fields other than the status and the work request's number are valid.
-#[inline]
-fn succeeded(wc: &bindings::ib_wc) -> bool {
-    wc.status == bindings::ib_wc_status_IB_WC_SUCCESS
-}
-
-/// Returns `true` if a receive contains a message. A peer with a local rkey can also use it up by a
-/// write, which reports its own length, or by an invalidation. Immediate data is harmless.
-#[inline]
-fn is_message(wc: &bindings::ib_wc) -> bool {
-    const INVALIDATES: u32 = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
-    // CAST: flags are small.
-    let flags = wc.wc_flags as u32;
-    succeeded(wc) && wc.opcode == bindings::ib_wc_opcode_IB_WC_RECV && flags & INVALIDATES == 0
-}
-
-/// Returns the slot of a completion.
-#[inline]
-fn slot_of(wc: &bindings::ib_wc) -> WorkSlot {
-    // SAFETY: Both members of the union are integers of one size on all machines with RDMA.
-    WorkSlot::of(unsafe { wc.__bindgen_anon_1.wr_id })
 }
 
 #[pinned_drop]
