@@ -26,6 +26,7 @@ mod table;
 mod transport;
 mod tunables;
 mod turns;
+mod violation;
 mod worker;
 
 pub(crate) use accounts::{Account, Holder};
