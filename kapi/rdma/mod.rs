@@ -47,6 +47,7 @@ mod mark;
 mod mr;
 mod operation;
 mod pd;
+mod poller;
 mod qp;
 mod qp_handler;
 mod qp_ring;

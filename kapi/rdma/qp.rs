@@ -32,6 +32,7 @@ use super::{
     failure::{Failure, Queue},
     operation::OperationItem,
     pd::Pd,
+    poller::{Poller, CROWDED, MOST_PARTS, POLL_BUDGET, SMALL_BATCH},
     qp_handler::{QpEvent, QpHandler, Received},
     qp_ring::{RecvRing, WorkSlot, SIGNAL_EVERY},
     send_ring::SendRing,
@@ -53,17 +54,6 @@ use kernel::{
     sync::{Arc, Mutex},
     types::Opaque,
 };
-
-/// Maximum number of completions that are polled at once.
-const POLL_BATCH: usize = 16;
-/// Maximum number while the completions have many parts, see [`CROWDED`].
-const SMALL_BATCH: c_int = 4;
-/// Average number of message parts per completion above which [`SMALL_BATCH`] applies.
-const CROWDED: u32 = 8;
-/// Maximum number of completions in one run of the softirq.
-const POLL_BUDGET: c_int = 64;
-/// Number of message parts that ends a run as well, because the peer decides on it.
-pub(super) const MOST_PARTS: u32 = 512;
 
 /// Sizes and options of a queue pair.
 #[derive(Clone, Copy, Debug)]
@@ -94,30 +84,6 @@ struct Verbs {
 
 // SAFETY: The pointers are to objects that any thread may use.
 unsafe impl Send for Verbs {}
-
-/// State of the poller. Only one poller runs at a time.
-///
-/// # Invariants
-///
-/// - `cq` is null, or the queue pair's completion queue, which is alive until `cq` is null.
-/// - While `cq` is not null, `drains` are live entries or [`DrainEntry::NONE`].
-struct Poller<T> {
-    cq: *mut bindings::ib_cq,
-    wcs: KVec<bindings::ib_wc>,
-    /// Messages of `wcs` on the way to the handler. All `None` between batches.
-    messages: KVec<Option<Received>>,
-    handler: T,
-    /// Completion entries of the drain. No other entries are posted.
-    drains: [DrainEntry; 2],
-    /// A failure of the queue was reported.
-    send_failed: bool,
-    recv_failed: bool,
-    /// The previous batch had many message parts, see [`CROWDED`].
-    crowded: bool,
-}
-
-// SAFETY: Any thread may use the completion queue. Pointers in old completions are not used.
-unsafe impl<T: Send> Send for Poller<T> {}
 
 /// A reliable connected queue pair with its completion queue and its buffers.
 ///
@@ -202,20 +168,7 @@ impl<H: QpHandler> Qp<H> {
         let wait = config.wait_for_reads;
         let send = SendRing::new(config.max_send_wr, domain, lkey, signal_every, wait)?;
         let recv = RecvRing::new(config.max_recv_wr, domain, lkey)?;
-        let mut messages = KVec::with_capacity(POLL_BATCH, GFP_KERNEL)?;
-        for _ in 0..POLL_BATCH {
-            messages.push_within_capacity(None).map_err(|_| ENOMEM)?;
-        }
-        let poller = Poller {
-            cq: ptr::null_mut(),
-            wcs: KVec::from_elem(bindings::ib_wc::default(), POLL_BATCH, GFP_KERNEL)?,
-            messages,
-            handler: poll,
-            drains: [DrainEntry::NONE; 2],
-            send_failed: false,
-            recv_failed: false,
-            crowded: false,
-        };
+        let poller = Poller::new(poll)?;
         let verbs = Verbs {
             cq: ptr::null_mut(),
             qp: ptr::null_mut(),

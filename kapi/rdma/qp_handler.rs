@@ -47,7 +47,7 @@ pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
 
     /// Handles a received message. Returns the number of its parts, on which the peer decides.
     ///
-    /// A run of completions ends after [`MOST_PARTS`](super::qp::MOST_PARTS) parts, or a few more.
+    /// A run of completions ends after [`MOST_PARTS`](super::poller::MOST_PARTS) parts, or a few more.
     fn received(&self, qp: &Qp<Self>, poll: &mut Self::Poll, message: Received) -> u32;
 
     /// Handles completed sends. Their slots are free, and `reports` of them have reported their
