@@ -9,8 +9,11 @@
 //! The peer controls all content of a frame. A frame that violates a rule ends the connection, and
 //! is counted and logged with the rule. A message that violates a rule is never delivered; those
 //! before it in the same frame are.
+//!
+//! A frame for whose message there is no memory stays with the caller, which passes it again. The
+//! device's worker allocates the memory meanwhile.
 
-use super::{violation::Violation, BindKey, Connection, Counter};
+use super::{recv_reserve::RecvReserve, violation::Violation, BindKey, Connection, Counter};
 use crate::kapi::{
     net::{IpBits, Sock},
     print::pr_warn_ratelimited,
@@ -36,8 +39,6 @@ struct Reassembly {
     bufs: KVec<BufMut>,
     /// Payload bytes of every fragment except the last.
     size: u32,
-    /// There was no memory. The rest is received, and the message is not delivered.
-    failed: bool,
     meta: Option<KBox<MsgMeta>>,
 }
 
@@ -45,6 +46,7 @@ struct Reassembly {
 pub(super) struct RecvSide {
     state: RecvState,
     partial: Option<Reassembly>,
+    reserve: RecvReserve,
 }
 
 impl RecvSide {
@@ -52,6 +54,7 @@ impl RecvSide {
         Self {
             state: RecvState::new(),
             partial: None,
+            reserve: RecvReserve::new(),
         }
     }
 
@@ -85,10 +88,25 @@ impl RecvSide {
     }
 }
 
+/// Reason why a frame was not received.
+pub(crate) enum Refusal {
+    /// There is no memory for a message. The buffer was not taken.
+    NoMemory,
+    /// The caller must end the connection.
+    Violation(Violation),
+}
+
+impl From<Violation> for Refusal {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
 /// A message, or a fragment of one.
 enum ReceivedPiece<'a> {
-    /// In a buffer, behind a header. The number is the length of both in bytes.
-    Frame(BufMut, usize),
+    /// In a buffer, behind a header. The number is the length of both in bytes. The buffer stays
+    /// where it is unless the message needs it.
+    Frame(&'a mut Option<BufMut>, usize),
     /// Payload of a whole message in a packed frame.
     Shared(&'a [u8]),
 }
@@ -96,7 +114,10 @@ enum ReceivedPiece<'a> {
 impl ReceivedPiece<'_> {
     fn payload(&self) -> &[u8] {
         match self {
-            Self::Frame(buf, len) => buf.bytes().get(Header::LEN..*len).unwrap_or(&[]),
+            Self::Frame(buf, len) => buf
+                .as_ref()
+                .and_then(|buf| buf.bytes().get(Header::LEN..*len))
+                .unwrap_or(&[]),
             Self::Shared(payload) => payload,
         }
     }
@@ -106,15 +127,18 @@ impl ReceivedPiece<'_> {
         match self {
             // The user is charged for the whole buffer, so it is kept only if a quarter of it is
             // used.
-            Self::Frame(buf, _) => self.payload().len() < buf.capacity() / 4,
+            Self::Frame(buf, _) => {
+                let capacity = buf.as_ref().map_or(0, BufMut::capacity);
+                self.payload().len() < capacity / 4
+            }
             Self::Shared(_) => true,
         }
     }
 
-    /// Returns the buffer, if there is one.
+    /// Takes the buffer, if there is one.
     fn into_buf(self) -> Option<BufMut> {
         match self {
-            Self::Frame(buf, _) => Some(buf),
+            Self::Frame(buf, _) => buf.take(),
             Self::Shared(_) => None,
         }
     }
@@ -130,111 +154,120 @@ enum Complete {
 }
 
 impl Connection {
-    /// Receives a frame of `len` bytes that arrived on `device`.
+    /// Receives a frame of `len` bytes that arrived on `device`. A buffer that is left in `buf` can
+    /// be posted again.
     ///
-    /// Returns the buffer if it can be posted again, and the number of messages in it.
+    /// `taken` is the number of messages in the frame that earlier attempts have received. Those of
+    /// this attempt are added.
     ///
     /// # Errors
     ///
-    /// - [`Violation`]: the caller must end the connection.
+    /// - [`Refusal`]
     ///
     /// # Context
     ///
     /// Softirq; frames of one connection arrive one by one.
     pub(crate) fn receive(
         self: &Arc<Self>,
-        buf: BufMut,
+        buf: &mut Option<BufMut>,
         len: u32,
         device: DeviceId,
-    ) -> Result<(Option<BufMut>, u32), Violation> {
-        self.try_receive(buf, len as usize, device)
-            .inspect_err(|violation| {
-                self.note_drop(violation.counter(), 1);
-                if !matches!(violation, Violation::Broken) {
-                    self.rx_failed.store(true, Relaxed);
-                    pr_warn_ratelimited!("{}: dropping the connection: {}\n", self.key, violation);
-                }
+        taken: &mut u32,
+    ) -> Result<(), Refusal> {
+        self.try_receive(buf, len as usize, device, taken)
+            .inspect_err(|refusal| match refusal {
+                Refusal::NoMemory => self.node.stats.inc(Counter::IbRxAllocWait),
+                Refusal::Violation(violation) => self.note_violation(violation),
             })
+    }
+
+    #[cold]
+    fn note_violation(&self, violation: &Violation) {
+        self.note_drop(violation.counter(), 1);
+        if !matches!(violation, Violation::Broken) {
+            self.rx_failed.store(true, Relaxed);
+            pr_warn_ratelimited!("{}: dropping the connection: {}\n", self.key, violation);
+        }
     }
 
     fn try_receive(
         self: &Arc<Self>,
-        buf: BufMut,
+        buf: &mut Option<BufMut>,
         len: usize,
         device: DeviceId,
-    ) -> Result<(Option<BufMut>, u32), Violation> {
+        taken: &mut u32,
+    ) -> Result<(), Refusal> {
         if self.rx_failed.peek() {
-            return Err(Violation::Broken);
+            return Err(Violation::Broken.into());
         }
-        let frame = buf.bytes().get(..len).ok_or(Violation::Short(0))?;
+        let bytes = buf.as_ref().map_or(&[][..], |buf| buf.bytes());
+        let frame = bytes.get(..len).ok_or(Violation::Short(0))?;
         let (header, payload) = frame
             .split_first_chunk::<{ Header::LEN }>()
             .ok_or(Violation::Short(len))?;
         let header = Header::parse(header).map_err(Violation::Header)?;
-        self.note_credits(header.credit);
         if payload.len() <= header.len as usize {
-            let buf = self.take(&header, ReceivedPiece::Frame(buf, len), device)?;
-            return Ok((buf, 1));
+            self.take(&header, ReceivedPiece::Frame(buf, len), device)?;
+            *taken = 1;
+        } else {
+            for message in Unpacker::new(frame).skip(*taken as usize) {
+                let (header, payload) = message.map_err(Violation::Packed)?;
+                self.take(&header, ReceivedPiece::Shared(payload), device)?;
+                *taken = taken.wrapping_add(1);
+            }
+            self.node.stats.inc(Counter::IbRxPacked);
         }
-        self.node.stats.inc(Counter::IbRxPacked);
-        let mut count = 0u32;
-        for message in Unpacker::new(frame) {
-            let (header, payload) = message.map_err(Violation::Packed)?;
-            self.take(&header, ReceivedPiece::Shared(payload), device)?;
-            count = count.wrapping_add(1);
-        }
-        Ok((Some(buf), count))
+        // Last, so that it is done once for each frame.
+        self.note_credits(header.credit);
+        Ok(())
     }
 
-    /// Receives a message or a fragment of one. Returns its buffer, if it has one that can be
-    /// posted again.
+    /// Receives a message or a fragment of one.
     fn take(
         self: &Arc<Self>,
         header: &Header,
         piece: ReceivedPiece<'_>,
         device: DeviceId,
-    ) -> Result<Option<BufMut>, Violation> {
+    ) -> Result<(), Refusal> {
         // First, because a wrong acknowledgement must not cost the message that carries it.
         self.note_ack(header)?;
         let mut guard = self.rx.lock();
         let rx = &mut *guard;
-        // If there is no memory for the message, it counts as not arrived and the peer sends it
-        // again.
+        // If there is no memory for the message, it counts as not arrived, and comes again.
         let before = rx.state.clone();
         let step = rx
             .state
             .handle(header, piece.payload().len())
             .map_err(Violation::Fragment)?;
-        let (complete, recycle) = match step {
+        let complete = match step {
             Step::PureAck => {
                 self.node.stats.inc(Counter::IbAckReceived);
-                (Complete::Nothing, piece.into_buf())
+                Complete::Nothing
             }
             Step::Congestion { offset, last } => {
                 self.peer_accepts_packed
                     .store(rx.state.takes_packed(), Relaxed);
                 drop(guard);
                 self.update_remote(offset, piece.payload(), last);
-                return Ok(piece.into_buf());
+                return Ok(());
             }
             Step::Data {
                 last, duplicate, ..
             } if duplicate || header.dport == PING_PORT || is_probe_answer(header) => {
-                let complete = match (last, duplicate) {
+                match (last, duplicate) {
                     (false, _) => Complete::Nothing,
                     (true, true) => Complete::Duplicate,
                     (true, false) if header.dport == PING_PORT => Complete::Ping,
                     // An answer to a probe. Its frame has used a posted receive, and that was its
                     // only purpose.
                     (true, false) => Complete::Nothing,
-                };
-                (complete, piece.into_buf())
+                }
             }
             Step::Data { first, last, .. } => match self.assemble(rx, header, piece, first, last) {
-                Ok(done) => done,
-                Err(violation) => {
+                Some(done) => done,
+                None => {
                     rx.state = before;
-                    return Err(violation);
+                    return Err(Refusal::NoMemory);
                 }
             },
         };
@@ -269,7 +302,7 @@ impl Connection {
         // Stored last, so that only messages in the queue of their socket, or dropped for good, are
         // acknowledged.
         self.ack.store(ack, Relaxed);
-        Ok(recycle)
+        Ok(())
     }
 
     /// Drops a message for a socket that accepts no more, and reports that to its reader. The
@@ -289,7 +322,8 @@ impl Connection {
         self.handle_ack(header.ack).map_err(Violation::Ack)
     }
 
-    /// Adds a fragment to its message. Called with the receive side locked.
+    /// Adds a fragment to its message. Called with the receive side locked. Returns `None`, and
+    /// takes nothing, if there is no memory.
     fn assemble(
         &self,
         rx: &mut RecvSide,
@@ -297,17 +331,17 @@ impl Connection {
         piece: ReceivedPiece<'_>,
         first: bool,
         last: bool,
-    ) -> Result<(Complete, Option<BufMut>), Violation> {
+    ) -> Option<Complete> {
         if first && last {
-            let mut incoming = self.incoming(header, self.node.begin_stamps())?;
+            let stamps = self.node.begin_stamps();
+            let mut incoming = self.incoming(&mut rx.reserve, header, stamps)?;
             let bytes = piece.payload();
             let copied =
                 incoming.inline.set(bytes) || piece.is_to_be_copied() && incoming.set_copy(bytes);
-            if copied {
-                return Ok((Complete::Message(incoming), piece.into_buf()));
+            if !copied {
+                incoming.payload = Payload::One(piece.into_buf()?);
             }
-            incoming.payload = Payload::One(piece.into_buf().ok_or(Violation::NoMemory)?);
-            return Ok((Complete::Message(incoming), None));
+            return Some(Complete::Message(incoming));
         }
         if first {
             // The payload is short. It is not empty either, because then the message would end with
@@ -315,61 +349,78 @@ impl Connection {
             let size = u32::try_from(piece.payload().len())
                 .unwrap_or(u32::MAX)
                 .max(1);
-            let count = header.len.div_ceil(size);
-            let bufs =
-                KVec::with_capacity(count as usize, GFP_ATOMIC).map_err(|_| Violation::NoMemory)?;
+            let count = header.len.div_ceil(size) as usize;
+            let bufs = KVec::with_capacity(count, GFP_ATOMIC)
+                .ok()
+                .or_else(|| rx.reserve.take_list(count))?;
             rx.partial = Some(Reassembly {
                 header: *header,
                 bufs,
                 size,
-                failed: false,
                 meta: self.node.begin_stamps(),
             });
         }
         // `proto::rx` has seen the first fragment, otherwise it would have returned an error.
-        // Messages in packed frames are whole.
-        let (Some(partial), Some(buf)) = (rx.partial.as_mut(), piece.into_buf()) else {
-            return Err(Violation::NoMemory);
-        };
-        if partial.bufs.push(buf, GFP_ATOMIC).is_err() {
-            partial.failed = true;
-        }
+        let partial = rx.partial.as_mut()?;
         if !last {
-            return Ok((Complete::Nothing, None));
+            // Its list has room for all fragments. Messages in packed frames are whole.
+            let added = partial.bufs.push_within_capacity(piece.into_buf()?);
+            return added.is_ok().then_some(Complete::Nothing);
         }
-        match rx.partial.take() {
-            Some(Reassembly {
-                header,
-                bufs,
-                size,
-                failed: false,
-                meta,
-            }) => {
-                let mut incoming = self.incoming(&header, meta)?;
-                incoming.payload = Payload::Many(bufs, size);
-                Ok((Complete::Message(incoming), None))
-            }
-            _ => Err(Violation::NoMemory),
-        }
+        let meta = partial.meta.take();
+        let mut incoming = self.incoming(&mut rx.reserve, &partial.header, meta)?;
+        let mut partial = rx.partial.take()?;
+        let added = partial.bufs.push_within_capacity(piece.into_buf()?);
+        incoming.payload = Payload::Many(partial.bufs, partial.size);
+        added.is_ok().then_some(Complete::Message(incoming))
     }
 
+    /// Creates a message without payload. Returns `None` if there is no memory, not even in the
+    /// reserve.
     fn incoming(
         &self,
+        reserve: &mut RecvReserve,
         header: &Header,
         meta: Option<KBox<MsgMeta>>,
-    ) -> Result<Item<Incoming>, Violation> {
-        let (saddr, sport) = (self.key.faddr, header.sport);
-        let scope = self.key.scope;
-        let mut incoming = Incoming::new(saddr, sport, header.len, scope, meta, GFP_ATOMIC)
-            .map_err(|_| Violation::NoMemory)?;
-        incoming.tos = self.key.tos;
-        incoming.sequence = header.sequence;
-        if let Some(extras) = RdmaExthdrs::read(&header.exthdr) {
-            incoming
-                .set_extras(extras, GFP_ATOMIC)
-                .map_err(|_| Violation::NoMemory)?;
-        }
-        Ok(incoming)
+    ) -> Option<Item<Incoming>> {
+        let extras = RdmaExthdrs::read(&header.exthdr);
+        let made = Incoming::new(
+            self.key.faddr,
+            header.sport,
+            header.len,
+            self.key.scope,
+            meta,
+            GFP_ATOMIC,
+        );
+        let complete = |mut incoming: Item<Incoming>| {
+            incoming.tos = self.key.tos;
+            incoming.sequence = header.sequence;
+            match extras {
+                Some(extras) => incoming.set_extras(extras, GFP_ATOMIC).map(|()| incoming),
+                None => Ok(incoming),
+            }
+        };
+        let found = made.and_then(complete).or_else(|error| {
+            let mut spare = reserve.take_incoming().ok_or(error)?;
+            spare.saddr = self.key.faddr;
+            spare.sport = header.sport;
+            spare.len = header.len;
+            spare.scope = self.key.scope;
+            complete(spare)
+        });
+        found.ok()
+    }
+
+    /// Allocates memory for a message for which the softirq found none.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn fill_recv_reserve(&self) {
+        let missing = self.rx.lock().reserve.missing();
+        let reserve = RecvReserve::allocate(missing);
+        let old = core::mem::replace(&mut self.rx.lock().reserve, reserve);
+        drop(old);
     }
 
     /// Answers a ping with an empty message from port 0.
@@ -451,8 +502,9 @@ impl Connection {
         rx.state.peer_heard(heard);
         rx.state.link_lost();
         let partial = rx.partial.take();
+        let reserve = core::mem::replace(&mut rx.reserve, RecvReserve::new());
         drop(rx);
-        drop(partial);
+        drop((partial, reserve));
         self.rx_failed.store(false, Relaxed);
         self.peer_accepts_packed.store(false, Relaxed);
         self.ack.store(0, Relaxed);

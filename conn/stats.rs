@@ -125,6 +125,8 @@ counters! {
     IbRxRingShrunk => "ib_rx_ring_shrunk",
     /// Attempts to send the congestion map or a copied fragment that found no buffer.
     IbTxAllocWait => "ib_tx_alloc_wait",
+    /// Attempts to receive a frame that found no memory for its message.
+    IbRxAllocWait => "ib_rx_alloc_wait",
     /// Packed frames sent.
     IbTxPacked => "ib_tx_packed",
     /// Packed frames received.
@@ -140,7 +142,6 @@ counters! {
     /// Acknowledgements of messages that were never sent. The connection was dropped.
     RecvDropBadAck => "recv_drop_bad_ack",
     /// Messages lost because there was no memory, at a place that cannot notify the sender.
-    RecvDropNoMemory => "recv_drop_no_memory",
     /// Frames that came after one that ended the connection.
     RecvDropBroken => "recv_drop_broken",
     /// Messages dropped because the unread data of their socket was far above its receive buffer.

@@ -6,7 +6,7 @@ use super::Counter;
 use crate::proto::{packed::SplitError, rx::RxError, tx::AckError, wire::HeaderError};
 use kernel::{fmt, prelude::*};
 
-/// Reason to end the connection: the rule that the peer violated, or a lack of memory.
+/// Reason to end the connection: the rule that the peer violated.
 #[derive(Debug)]
 pub(crate) enum Violation {
     /// The frame is shorter than a header. The value is its length in bytes.
@@ -16,8 +16,6 @@ pub(crate) enum Violation {
     Packed(SplitError),
     Fragment(RxError),
     Ack(AckError),
-    /// There was no memory for a message, so the peer has to send it again. No rule was violated.
-    NoMemory,
     /// The frame arrived after a violation.
     Broken,
 }
@@ -36,7 +34,6 @@ impl fmt::Display for Violation {
                 error.ack,
                 error.sent
             )),
-            Self::NoMemory => f.write_fmt(fmt!("no memory to receive")),
             Self::Broken => f.write_fmt(fmt!("it is broken already")),
         }
     }
@@ -53,7 +50,6 @@ impl Violation {
             Self::Short(_) | Self::Header(_) | Self::Packed(_) => Counter::RecvDropBadHeader,
             Self::Fragment(_) => Counter::RecvDropBadFragment,
             Self::Ack(_) => Counter::RecvDropBadAck,
-            Self::NoMemory => Counter::RecvDropNoMemory,
             Self::Broken => Counter::RecvDropBroken,
         }
     }

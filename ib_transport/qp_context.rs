@@ -11,7 +11,7 @@ use super::{
     endpoint::{EndpointShared, RNR_TIMER},
     recv_ring::RecvRingPolicy,
 };
-use crate::conn::{Connection, Counter, Reached};
+use crate::conn::{Connection, Counter, Reached, Refusal};
 use crate::kapi::{
     errno::Errno,
     print::{may_print, pr_info_ratelimited, pr_warn_ratelimited, About},
@@ -280,6 +280,11 @@ impl QpContext {
         let stats = &this.connection.node.stats;
         this.make_room();
         this.connection.resume();
+        if qp.with_poll(|ring| ring.delayed.is_some()) {
+            this.connection.fill_recv_reserve();
+            Self::show_life(qp);
+            qp.resume();
+        }
         if period_ends {
             let decision = qp.with_poll(|ring| {
                 let decision = ring.depth.end_period(MAX_PROBES);
@@ -368,6 +373,22 @@ impl QpContext {
         }
     }
 
+    /// Sends a header now and then to a peer from which nothing is received, so that it knows that
+    /// this node lives.
+    fn show_life(qp: &Qp<Self>) {
+        let now = time::monotonic_ns();
+        let is_due = qp.with_poll(|ring| {
+            let is_due = now.saturating_sub(ring.told) >= SIGN_OF_LIFE;
+            if is_due {
+                ring.told = now;
+            }
+            is_due
+        });
+        if is_due {
+            qp.handler().connection.send_header();
+        }
+    }
+
     /// Handles a starved ring: at most the receive that flow control reserves is posted, and there
     /// are no buffers. The peer waits, so no frame causes a refill; the worker has to try again.
     ///
@@ -380,19 +401,13 @@ impl QpContext {
         let stats = &this.connection.node.stats;
         stats.inc(Counter::IbRxRingEmpty);
         let now = time::monotonic_ns();
-        let (since, tells) = qp.with_poll(|ring| {
+        let since = qp.with_poll(|ring| {
             if ring.starved_since == 0 {
                 ring.starved_since = now.max(1);
             }
-            let tells = now.saturating_sub(ring.told) >= SIGN_OF_LIFE;
-            if tells {
-                ring.told = now;
-            }
-            (ring.starved_since, tells)
+            ring.starved_since
         });
-        if tells {
-            this.connection.send_header();
-        }
+        Self::show_life(qp);
         if this.device.caps.receiver_not_ready
             && !qp.with_poll(|ring| core::mem::replace(&mut ring.rnr_timer_raised, true))
         {
@@ -424,7 +439,12 @@ impl QpContext {
 impl QpHandler for QpContext {
     type Poll = RecvRingPolicy;
 
-    fn received(&self, _qp: &Qp<Self>, ring: &mut RecvRingPolicy, message: Received) -> u32 {
+    fn received(
+        &self,
+        _qp: &Qp<Self>,
+        ring: &mut RecvRingPolicy,
+        message: Received,
+    ) -> Result<u32, Received> {
         if !self.receiving.peek() {
             self.receiving.store(true, Relaxed);
             self.events.note_first_frame();
@@ -434,15 +454,27 @@ impl QpHandler for QpContext {
                 self.connection.resume();
             }
         }
-        if ring.depth.arrive() {
+        let delayed = ring.delayed.take();
+        if delayed.is_none() && ring.depth.arrive() {
             self.connection.node.stats.inc(Counter::IbRxRingGrown);
             self.device.tend_later();
         }
         let device = self.device.id;
-        let Ok((buf, messages)) = self.connection.receive(message.buf, message.len, device) else {
-            self.fail();
-            return 1;
-        };
+        let Received { buf, len } = message;
+        let (mut buf, mut parts) = (Some(buf), delayed.unwrap_or(0));
+        let received = self.connection.receive(&mut buf, len, device, &mut parts);
+        match (received, buf.take()) {
+            (Ok(()), back) => buf = back,
+            (Err(Refusal::NoMemory), Some(buf)) => {
+                ring.delayed = Some(parts);
+                self.tend_soon();
+                return Err(Received { buf, len });
+            }
+            (Err(_), _) => {
+                self.fail();
+                return Ok(1);
+            }
+        }
         match buf {
             // Buffers that the ring does not need go back to the pool.
             // CAST: A batch is small.
@@ -451,7 +483,7 @@ impl QpHandler for QpContext {
             }
             buf => drop(buf),
         }
-        messages
+        Ok(parts)
     }
 
     fn notified(&self) {

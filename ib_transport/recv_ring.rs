@@ -43,8 +43,11 @@ pub(super) struct RecvRingPolicy {
     pub(super) spare: Batch,
     /// Monotonic time in nanoseconds since which the ring is starved; 0 if it is not.
     pub(super) starved_since: u64,
-    /// Monotonic time in nanoseconds of the last header to the peer while the ring was starved.
+    /// Monotonic time in nanoseconds of the last header to the peer while the ring was starved, or
+    /// a frame waited.
     pub(super) told: u64,
+    /// A frame waits for memory. The value is the number of its messages that were received.
+    pub(super) delayed: Option<u32>,
     /// The RNR timer is the one of a starved ring.
     pub(super) rnr_timer_raised: bool,
 }
@@ -65,13 +68,16 @@ impl RecvRingPolicy {
             spare: Batch::new(),
             starved_since: 0,
             told: 0,
+            delayed: None,
             rnr_timer_raised: false,
         }
     }
 
-    /// Returns the number of arrived frames, modulo 2^32, and `true` if the ring is starved.
+    /// Returns the number of arrived frames, modulo 2^32, and `true` if no frame is taken for want
+    /// of memory.
     pub(super) fn heard(&self) -> (u32, bool) {
-        (self.depth.arrived(), self.starved_since != 0)
+        let is_starved = self.starved_since != 0 || self.delayed.is_some();
+        (self.depth.arrived(), is_starved)
     }
 
     /// Notes that `count` receives were posted.

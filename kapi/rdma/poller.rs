@@ -27,7 +27,7 @@ pub(super) const MOST_PARTS: u32 = 512;
 pub(super) struct Poller<T> {
     pub(super) cq: *mut bindings::ib_cq,
     pub(super) wcs: KVec<bindings::ib_wc>,
-    /// Messages of `wcs` on the way to the handler. All `None` between batches.
+    /// Messages of `wcs` on the way to the handler. All `None` between batches, unless `paused`.
     pub(super) messages: KVec<Option<Received>>,
     pub(super) handler: T,
     /// Completion entries of the drain. No other entries are posted.
@@ -37,6 +37,10 @@ pub(super) struct Poller<T> {
     pub(super) recv_failed: bool,
     /// The previous batch had many message parts, see [`CROWDED`].
     pub(super) crowded: bool,
+    /// The handler could not handle the first of `messages`. Nothing is polled.
+    pub(super) paused: bool,
+    /// The queue pair is being closed. Messages that cannot be handled are dropped.
+    pub(super) closing: bool,
 }
 
 // SAFETY: Any thread may use the completion queue. Pointers in old completions are not used.
@@ -67,6 +71,8 @@ impl<T> Poller<T> {
             send_failed: false,
             recv_failed: false,
             crowded: false,
+            paused: false,
+            closing: false,
         })
     }
 }

@@ -264,8 +264,13 @@ impl<H: QpHandler> Qp<H> {
         self.recv.lock().close();
         pin_init::stack_pin_init!(let drain = Drain::new());
         if !verbs.qp.is_null() {
+            let mut poller = self.poller.lock();
             // INVARIANT: The entries live until `cq` is null.
-            self.poller.lock().drains = drain.entries();
+            poller.drains = drain.entries();
+            poller.closing = true;
+            drop(poller);
+            // A paused poller would not see the entries.
+            self.resume();
             // SAFETY: By the invariants of `Verbs` the queue pair is alive. The rings are closed,
             // so nothing else posts. `open` has requested room for one more in each queue. `drain`
             // is dropped at the end of this function, when the completion queue is gone.
@@ -280,7 +285,9 @@ impl<H: QpHandler> Qp<H> {
         let mut poller = self.poller.lock();
         poller.cq = ptr::null_mut();
         poller.drains = [DrainEntry::NONE; 2];
+        let kept = core::mem::take(&mut poller.messages);
         drop(poller);
+        drop(kept);
         if !verbs.cq.is_null() {
             // SAFETY: By the invariants of `Verbs` it owns the queue. The queue pair is gone.
             unsafe { bindings::rds_rust_ib_destroy_cq(verbs.cq) };
@@ -299,6 +306,12 @@ impl<H: QpHandler> Qp<H> {
     /// Runs `f` with the handler's polling state, without polling. Not to be called by the handler.
     pub(crate) fn with_poll<R>(&self, f: impl FnOnce(&mut H::Poll) -> R) -> R {
         f(&mut self.poller.lock().handler)
+    }
+
+    /// Polls again, after the handler could not handle a message.
+    pub(crate) fn resume(&self) {
+        // SAFETY: `softirq` was initialised. After `close` it does not poll.
+        unsafe { bindings::rds_rust_poll_sched(self.softirq.get()) };
     }
 
     fn iop(&self) -> *mut bindings::irq_poll {
@@ -375,10 +388,14 @@ impl<H: QpHandler> Qp<H> {
     fn run(&self, budget: c_int) -> c_int {
         let mut poller = self.poller.lock();
         let mut done: c_int = 0;
-        let mut parts = 0u32;
+        let was_paused = core::mem::take(&mut poller.paused);
+        let mut parts = match was_paused {
+            true => self.deliver_kept(&mut poller),
+            false => 0,
+        };
         let cq = poller.cq;
         // `cq` is null if the device calls before `open` has stored it. `open` rearms the queue.
-        while !cq.is_null() {
+        while !cq.is_null() && !poller.paused {
             let batch = match poller.crowded || parts >= MOST_PARTS / 2 {
                 true => SMALL_BATCH,
                 // CAST: the number of entries is small.
@@ -404,19 +421,62 @@ impl<H: QpHandler> Qp<H> {
                 break;
             }
         }
-        if done > 0 {
+        if done > 0 || was_paused {
             self.handler.polled(self, &mut poller.handler);
         }
         if done < budget {
             // SAFETY: This is the poll function, and it returns less than its budget.
             unsafe { bindings::irq_poll_complete(self.iop()) };
+            let rearms = !cq.is_null() && !poller.paused;
             // SAFETY: The completion queue is alive until `close` has taken the poller's lock.
-            if !cq.is_null() && unsafe { bindings::rds_rust_ib_rearm_cq(cq) } {
+            if rearms && unsafe { bindings::rds_rust_ib_rearm_cq(cq) } {
                 // SAFETY: `softirq` was initialised.
                 unsafe { bindings::rds_rust_poll_sched(self.softirq.get()) };
             }
         }
         done
+    }
+
+    /// Passes the message in `slot` to the handler, unless an earlier one waits. Returns its number
+    /// of parts.
+    #[inline]
+    fn deliver(
+        &self,
+        handler: &mut H::Poll,
+        slot: &mut Option<Received>,
+        paused: &mut bool,
+        closing: bool,
+    ) -> u32 {
+        let Some(message) = slot.take_if(|_| !*paused) else {
+            return 0;
+        };
+        match self.handler.received(self, handler, message) {
+            Ok(parts) => parts,
+            Err(message) => {
+                if !closing {
+                    *slot = Some(message);
+                    *paused = true;
+                }
+                0
+            }
+        }
+    }
+
+    /// Passes the messages that a paused poller has kept to the handler. Returns their number of
+    /// parts.
+    #[cold]
+    fn deliver_kept(&self, poller: &mut Poller<H::Poll>) -> u32 {
+        let Poller {
+            messages,
+            handler,
+            paused,
+            closing,
+            ..
+        } = poller;
+        *paused = false;
+        messages.iter_mut().fold(0u32, |parts, slot| {
+            parts.wrapping_add(self.deliver(handler, slot, paused, *closing))
+        })
     }
 
     /// Handles the first `count` entries of `poller.wcs`. Returns their number of message parts.
@@ -430,6 +490,8 @@ impl<H: QpHandler> Qp<H> {
             send_failed,
             recv_failed,
             crowded: _,
+            paused,
+            closing,
         } = poller;
         let Some(wcs) = wcs.get_mut(..count) else {
             return 0;
@@ -441,8 +503,8 @@ impl<H: QpHandler> Qp<H> {
             self.handler.sent(self, reports);
         }
         for (wc, message) in wcs.iter_mut().zip(messages.iter_mut()) {
-            if let Some(message) = message.take() {
-                parts = parts.wrapping_add(self.handler.received(self, handler, message));
+            if message.is_some() {
+                parts = parts.wrapping_add(self.deliver(handler, message, paused, *closing));
                 continue;
             }
             let (queue, reported) = match slot_of(wc) {

@@ -48,7 +48,17 @@ pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
     /// Handles a received message. Returns the number of its parts, on which the peer decides.
     ///
     /// A run of completions ends after [`MOST_PARTS`](super::poller::MOST_PARTS) parts, or a few more.
-    fn received(&self, qp: &Qp<Self>, poll: &mut Self::Poll, message: Received) -> u32;
+    ///
+    /// # Errors
+    ///
+    /// Returns a message that cannot be handled now. It is passed again after [`Qp::resume`], before
+    /// any other. Nothing is polled meanwhile.
+    fn received(
+        &self,
+        qp: &Qp<Self>,
+        poll: &mut Self::Poll,
+        message: Received,
+    ) -> Result<u32, Received>;
 
     /// Handles completed sends. Their slots are free, and `reports` of them have reported their
     /// completion.

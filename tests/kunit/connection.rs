@@ -176,7 +176,8 @@ mod suite {
         };
         let head = frame.bytes_mut().first_chunk_mut().ok_or(EINVAL)?;
         header.emit(head);
-        let received = connection.receive(frame, Header::LEN as u32, DeviceId(1));
+        let len = Header::LEN as u32;
+        let received = connection.receive(&mut Some(frame), len, DeviceId(1), &mut 0);
         received.map_err(|_| EINVAL)?;
         Ok(())
     }
@@ -251,7 +252,7 @@ mod suite {
             let header = bytes.first_chunk_mut::<{ Header::LEN }>().ok_or(EINVAL)?;
             Header::congestion_update(0, 1).emit(header);
             let len = SIZE.bytes() + Header::LEN as u32;
-            let received = connection.receive(frame, len, DeviceId(1));
+            let received = connection.receive(&mut Some(frame), len, DeviceId(1), &mut 0);
             received.map_err(|_| EINVAL)?;
         }
         Ok(connection.is_congested(PORT))

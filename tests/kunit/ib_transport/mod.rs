@@ -6,5 +6,6 @@
 mod bench;
 mod ends;
 mod mr_pool;
+mod pauses;
 mod receives;
 mod sends;

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory for one message, set aside for a connection whose softirq found none.
+//!
+//! A connection without such trouble has none. The worker of the device allocates it, and may wait
+//! for memory. The message for which it was allocated uses it up.
+
+use crate::kapi::sync::Item;
+use crate::msg::{Incoming, MsgMeta};
+use crate::recv_pool::BufMut;
+use core::net::Ipv6Addr;
+use kernel::prelude::*;
+
+/// Memory for one message.
+pub(super) struct RecvReserve {
+    incoming: Option<Item<Incoming>>,
+    bufs: KVec<BufMut>,
+    /// Number of buffers for which the last message in fragments needed room.
+    fragments: usize,
+}
+
+impl RecvReserve {
+    pub(super) const fn new() -> Self {
+        Self {
+            incoming: None,
+            bufs: KVec::new(),
+            fragments: 0,
+        }
+    }
+
+    /// Takes a message, whose metadata is allocated.
+    pub(super) fn take_incoming(&mut self) -> Option<Item<Incoming>> {
+        self.incoming.take()
+    }
+
+    /// Takes a list with room for `count` buffers. Without one, the next reserve has it.
+    pub(super) fn take_list(&mut self, count: usize) -> Option<KVec<BufMut>> {
+        if self.bufs.capacity() >= count {
+            return Some(core::mem::take(&mut self.bufs));
+        }
+        self.fragments = count;
+        None
+    }
+
+    /// Returns the number of buffers for which a list is missing.
+    pub(super) fn missing(&self) -> usize {
+        self.fragments
+    }
+
+    /// Allocates memory for a message in `fragments` fragments. Without memory for a part of it,
+    /// the reserve lacks that part.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(super) fn allocate(fragments: usize) -> Self {
+        let meta = KBox::new(MsgMeta::default(), GFP_KERNEL).ok();
+        let incoming = match meta {
+            Some(meta) => {
+                let from = Ipv6Addr::UNSPECIFIED;
+                Incoming::new(from, 0, 0, 0, Some(meta), GFP_KERNEL).ok()
+            }
+            None => None,
+        };
+        Self {
+            incoming,
+            bufs: KVec::with_capacity(fragments, GFP_KERNEL).unwrap_or_default(),
+            fragments: 0,
+        }
+    }
+}
