@@ -339,7 +339,17 @@ impl Connection {
             let copied =
                 incoming.inline.set(bytes) || piece.is_to_be_copied() && incoming.set_copy(bytes);
             if !copied {
-                incoming.payload = Payload::One(piece.into_buf()?);
+                match piece {
+                    ReceivedPiece::Frame(..) => {
+                        incoming.payload = Payload::One(piece.into_buf()?);
+                    }
+                    ReceivedPiece::Shared(bytes) => {
+                        let copy = rx.reserve.take_copy(bytes.len())?;
+                        if !incoming.set_copy_in(copy, bytes) {
+                            return None;
+                        }
+                    }
+                }
             }
             return Some(Complete::Message(incoming));
         }
@@ -367,9 +377,9 @@ impl Connection {
             let added = partial.bufs.push_within_capacity(piece.into_buf()?);
             return added.is_ok().then_some(Complete::Nothing);
         }
-        let meta = partial.meta.take();
-        let mut incoming = self.incoming(&mut rx.reserve, &partial.header, meta)?;
+        let mut incoming = self.incoming(&mut rx.reserve, &partial.header, None)?;
         let mut partial = rx.partial.take()?;
+        incoming.set_stamps(partial.meta.take());
         let added = partial.bufs.push_within_capacity(piece.into_buf()?);
         incoming.payload = Payload::Many(partial.bufs, partial.size);
         added.is_ok().then_some(Complete::Message(incoming))

@@ -3,10 +3,11 @@
 //! Memory for one message, set aside for a connection whose softirq found none.
 //!
 //! A connection without such trouble has none. The worker of the device allocates it, and may wait
-//! for memory. The message for which it was allocated uses it up.
+//! for memory. What the message does not need stays until the link ends.
 
 use crate::kapi::sync::Item;
 use crate::msg::{Incoming, MsgMeta};
+use crate::proto::packed;
 use crate::recv_pool::BufMut;
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
@@ -14,6 +15,8 @@ use kernel::prelude::*;
 /// Memory for one message.
 pub(super) struct RecvReserve {
     incoming: Option<Item<Incoming>>,
+    /// Room for the payload of a message in a packed frame.
+    copy: KVVec<u8>,
     bufs: KVec<BufMut>,
     /// Number of buffers for which the last message in fragments needed room.
     fragments: usize,
@@ -23,6 +26,7 @@ impl RecvReserve {
     pub(super) const fn new() -> Self {
         Self {
             incoming: None,
+            copy: KVVec::new(),
             bufs: KVec::new(),
             fragments: 0,
         }
@@ -31,6 +35,11 @@ impl RecvReserve {
     /// Takes a message, whose metadata is allocated.
     pub(super) fn take_incoming(&mut self) -> Option<Item<Incoming>> {
         self.incoming.take()
+    }
+
+    /// Takes room for a copy of `len` bytes.
+    pub(super) fn take_copy(&mut self, len: usize) -> Option<KVVec<u8>> {
+        (self.copy.capacity() >= len).then(|| core::mem::take(&mut self.copy))
     }
 
     /// Takes a list with room for `count` buffers. Without one, the next reserve has it.
@@ -64,6 +73,7 @@ impl RecvReserve {
         };
         Self {
             incoming,
+            copy: KVVec::with_capacity(packed::LONGEST as usize, GFP_KERNEL).unwrap_or_default(),
             bufs: KVec::with_capacity(fragments, GFP_KERNEL).unwrap_or_default(),
             fragments: 0,
         }

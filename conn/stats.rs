@@ -141,7 +141,6 @@ counters! {
     RecvDropBadFragment => "recv_drop_bad_fragment",
     /// Acknowledgements of messages that were never sent. The connection was dropped.
     RecvDropBadAck => "recv_drop_bad_ack",
-    /// Messages lost because there was no memory, at a place that cannot notify the sender.
     /// Frames that came after one that ended the connection.
     RecvDropBroken => "recv_drop_broken",
     /// Messages dropped because the unread data of their socket was far above its receive buffer.

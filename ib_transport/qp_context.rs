@@ -162,7 +162,10 @@ impl QpContext {
     /// Requests a buffer for `len` bytes of payload. The worker makes room for it, and resumes
     /// transmission. Any context.
     pub(super) fn await_buffer(&self, len: u32) {
-        self.wanted.store(len.max(1), Relaxed);
+        // Called with the connection's queue locked, so no other length is stored meanwhile.
+        if len.max(1) > self.wanted.load(Relaxed) {
+            self.wanted.store(len.max(1), Relaxed);
+        }
         self.tend_soon();
     }
 
@@ -173,7 +176,8 @@ impl QpContext {
             return;
         }
         let room = self.device.pools.make_room(len);
-        if room == Err(GrowError::NoMemory) && len > FragmentSize::K4.bytes() {
+        let lacks = room == Err(GrowError::NoMemory) && len > FragmentSize::K4.bytes();
+        if lacks && !self.events.progress.has_ended() {
             self.give_up_for_memory("no buffer to send", ENOMEM);
         }
     }
@@ -281,8 +285,8 @@ impl QpContext {
         this.make_room();
         this.connection.resume();
         if qp.with_poll(|ring| ring.delayed.is_some()) {
-            this.connection.fill_recv_reserve();
             Self::show_life(qp);
+            this.connection.fill_recv_reserve();
             qp.resume();
         }
         if period_ends {
@@ -349,6 +353,10 @@ impl QpContext {
     /// known in bounded time. Any context except hard interrupt.
     pub(super) fn check_progress(qp: &Qp<Self>, timeout: WatchdogTimeout) {
         let this = qp.handler();
+        if qp.with_poll(|ring| ring.delayed.is_some()) {
+            // Nothing is polled at present, so nothing is known of the device.
+            return;
+        }
         let progress = qp.send_progress();
         let snapshot = CqSnapshot {
             done: progress.done,

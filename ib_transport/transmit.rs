@@ -9,7 +9,8 @@
 //!
 //! Messages bring their buffers. A header alone, the congestion map, and a fragment that has to be
 //! copied need another one. Without a buffer they wait: the device's worker, which may sleep, makes
-//! room and calls `transmit` again. Messages overtake a map that waits.
+//! room and calls `transmit` again. Queued messages leave some buffers for this. A frame with one of
+//! those reports its completion, so that the buffer is free for the next frame.
 
 use super::qp_context::QpContext;
 use crate::cong;
@@ -27,7 +28,7 @@ use crate::proto::{
     tx::SendState,
     wire::{self, Flags, FragmentSize, Header, CONG_MAP_BYTES, PING_PORT},
 };
-use crate::recv_pool::{Buf, Context};
+use crate::recv_pool::{Context, FrameBuf};
 use kernel::{fmt, prelude::*, sync::atomic::Relaxed};
 
 /// With this many frames in flight, short messages wait until they fill a frame together, or some
@@ -47,8 +48,6 @@ enum Added {
     },
     /// A work request that uses the send queue, but no receive of the peer.
     WorkRequest,
-    /// There is no buffer for the map, of which nothing was sent yet.
-    MapWaits,
     /// There is no buffer for the frame that goes next.
     NoBuffer,
     /// There is nothing to add.
@@ -138,7 +137,6 @@ impl Link for Qp<QpContext> {
         let ack = connection.ack();
         let mut chain = self.chain();
         let mut copied = 0u32;
-        let mut map_waits = false;
         let failed = loop {
             if chain.room() == 0 {
                 connection.node.stats.inc(Counter::IbTxRingFull);
@@ -168,7 +166,7 @@ impl Link for Qp<QpContext> {
                 connection.node.stats.inc(Counter::IbTxThrottle);
                 break false;
             }
-            match next_frame(connection, queue, ack, &mut chain, map_waits) {
+            match next_frame(connection, queue, ack, &mut chain) {
                 Added::Frame { copied: bytes } => {
                     copied = copied.saturating_add(bytes);
                     // Every frame carries an acknowledgement.
@@ -178,8 +176,12 @@ impl Link for Qp<QpContext> {
                     queue.credits.spend();
                 }
                 Added::WorkRequest => {}
-                Added::MapWaits => map_waits = true,
-                Added::NoBuffer | Added::Nothing => break false,
+                Added::NoBuffer => {
+                    // A completion may return a buffer. The worker tries again in any case.
+                    context.blocked.store(true, Relaxed);
+                    break false;
+                }
+                Added::Nothing => break false,
                 Added::Failed => break true,
             }
         };
@@ -222,9 +224,12 @@ fn tell(connection: &Connection, credits: &mut Credits) -> u8 {
 }
 
 /// Adds a frame of `len` bytes. The caller has checked that there is room.
-fn add(chain: &mut SendChain<'_, QpContext>, buf: Buf, len: u32, solicited: bool) -> Added {
+fn add(chain: &mut SendChain<'_, QpContext>, buf: FrameBuf, len: u32, solicited: bool) -> Added {
+    if buf.is_spare {
+        chain.report_next();
+    }
     let item = SendItem {
-        buf,
+        buf: buf.buf.freeze(),
         len,
         solicited,
         fence: false,
@@ -245,10 +250,9 @@ fn next_frame(
     queue: &mut TxQueue,
     ack: u64,
     chain: &mut SendChain<'_, QpContext>,
-    map_waits: bool,
 ) -> Added {
     let half_out = queue.unsent.front().is_some_and(Message::is_partially_sent);
-    if queue.cong_left > 0 && !half_out && !map_waits {
+    if queue.cong_left > 0 && !half_out {
         return congestion_frame(connection, queue, ack, chain);
     }
     if connection.peer_accepts_packed() && queue.can_pack() {
@@ -314,7 +318,8 @@ fn packed_frame(
     chain: &mut SendChain<'_, QpContext>,
 ) -> Added {
     let pools = &chain.qp().handler().device.pools;
-    let Ok(mut buf) = pools.alloc_send(packed::ROOM, Context::Atomic) else {
+    // The spare buffers are for frames that cannot do without.
+    let Ok(mut buf) = pools.alloc_message(packed::ROOM, Context::Atomic) else {
         // A message that is sent alone has a buffer already.
         return message_frame(connection, queue, ack, chain);
     };
@@ -334,7 +339,13 @@ fn packed_frame(
     }
     let len = packer.len();
     connection.node.stats.inc(Counter::IbTxPacked);
-    add(chain, buf.freeze(), len, true)
+    let item = SendItem {
+        buf: buf.freeze(),
+        len,
+        solicited: true,
+        fence: false,
+    };
+    push(chain, item)
 }
 
 /// Adds the header that is due, or posts the next work request of the first unsent message's
@@ -424,6 +435,9 @@ fn message_frame(
         Err(FrameError::InUse) => return Added::Failed,
     };
     let copied = frame.copied;
+    if frame.is_spare {
+        chain.report_next();
+    }
     // What follows is done once for each frame, so there is a buffer for it already.
     if first {
         set_flags(connection, &mut queue.state, message, ack);
@@ -458,18 +472,14 @@ fn congestion_frame(
     let context = chain.qp().handler();
     let offset = CONG_MAP_BYTES.saturating_sub(queue.cong_left);
     let len = queue.cong_left.min(context.events.fragment().bytes());
-    let Ok(mut buf) = context.device.pools.alloc_send(len, Context::Atomic) else {
+    let Some(mut buf) = context.device.pools.alloc_frame(len) else {
         connection.node.stats.inc(Counter::IbTxAllocWait);
         context.await_buffer(len);
-        return match offset {
-            0 => Added::MapWaits,
-            // The peer takes the parts of a map only one after the other.
-            _ => Added::NoBuffer,
-        };
+        return Added::NoBuffer;
     };
     let mut header = Header::congestion_update(ack, connection.generation);
     header.credit = tell(connection, &mut queue.credits);
-    let (head, rest) = match buf.bytes_mut().split_first_chunk_mut() {
+    let (head, rest) = match buf.buf.bytes_mut().split_first_chunk_mut() {
         Some(parts) => parts,
         None => return Added::Failed,
     };
@@ -489,12 +499,7 @@ fn congestion_frame(
     if last && core::mem::take(&mut queue.cong_again) {
         queue.cong_left = CONG_MAP_BYTES;
     }
-    add(
-        chain,
-        buf.freeze(),
-        len.saturating_add(Header::LEN as u32),
-        last,
-    )
+    add(chain, buf, len.saturating_add(Header::LEN as u32), last)
 }
 
 /// Adds a header without a message: an acknowledgement that also grants credits.
@@ -506,7 +511,7 @@ fn ack_frame(
 ) -> Added {
     let stats = &connection.node.stats;
     let pools = &chain.qp().handler().device.pools;
-    let Ok(mut buf) = pools.alloc_send(0, Context::Atomic) else {
+    let Some(mut buf) = pools.alloc_frame(0) else {
         // The acknowledgement stays due. The next frame carries it, or the device's worker tries
         // again soon. An immediate retry would keep that worker busy until there is memory.
         stats.inc(Counter::IbAckSendFailure);
@@ -518,11 +523,11 @@ fn ack_frame(
         credit: tell(connection, &mut queue.credits),
         ..Header::default()
     };
-    let Some(head) = buf.bytes_mut().first_chunk_mut() else {
+    let Some(head) = buf.buf.bytes_mut().first_chunk_mut() else {
         return Added::Failed;
     };
     header.emit(head);
     queue.ack_due = false;
     stats.inc(Counter::IbAckSent);
-    add(chain, buf.freeze(), Header::LEN as u32, true)
+    add(chain, buf, Header::LEN as u32, true)
 }

@@ -133,7 +133,16 @@ impl Incoming {
     ///
     /// Any context.
     pub(crate) fn set_copy(&mut self, bytes: &[u8]) -> bool {
-        let mut copy = KVVec::new();
+        self.set_copy_in(KVVec::new(), bytes)
+    }
+
+    /// Sets the payload to a copy of `bytes` in `copy`, which grows if it has no room. Returns
+    /// `false` if there is no memory.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn set_copy_in(&mut self, mut copy: KVVec<u8>, bytes: &[u8]) -> bool {
         let copied = copy.extend_from_slice(bytes, GFP_ATOMIC).is_ok();
         if copied {
             self.payload = Payload::Chunk(copy);
@@ -157,6 +166,15 @@ impl Incoming {
         };
         self.meta = Some(KBox::new(meta, flags)?);
         Ok(())
+    }
+
+    /// Adds the timestamps in `meta`, which were taken when the message began to arrive.
+    pub(crate) fn set_stamps(&mut self, meta: Option<KBox<MsgMeta>>) {
+        match (&mut self.meta, meta) {
+            (Some(own), Some(mut meta)) => own.stamps = meta.stamps.take(),
+            (own @ None, meta) => *own = meta,
+            (Some(_), None) => {}
+        }
     }
 
     /// Returns `true` if the message has timestamps.

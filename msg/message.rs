@@ -20,7 +20,7 @@ use crate::proto::{
     tx::Pressure,
     wire::{self, FragmentSize, Header, PING_PORT, PROBE_PORT},
 };
-use crate::recv_pool::{Buf, BufMut, Context, Pools};
+use crate::recv_pool::{Buf, BufMut, Context, FrameBuf, Pools};
 use kernel::prelude::*;
 
 /// Buffer of a fragment: room for the header, then the payload.
@@ -47,8 +47,9 @@ impl Piece {
         }
     }
 
-    /// Takes the buffer out, to post it to queue pairs of the device that has `pools`. It is
-    /// replaced by a copy, with `len` bytes of payload, if that device cannot access it.
+    /// Takes the buffer out, to post it to queue pairs of the device that has `pools`. If that
+    /// device cannot access it, the result is a copy with `len` bytes of payload, and the buffer
+    /// stays.
     ///
     /// # Errors
     ///
@@ -65,19 +66,16 @@ impl Piece {
             },
             Self::Taken => return Err(FrameError::InUse),
         };
-        let (buf, copied) = if pools.can_send(&buf) {
-            (buf, false)
-        } else if let Some(copy) = pools.copy(&buf, len) {
-            (copy, true)
-        } else {
-            *self = Self::Ready(buf);
-            return Err(FrameError::NoBuffer);
-        };
-        Ok(Frame {
-            buf,
-            is_piece: true,
-            copied,
-        })
+        if pools.can_send(&buf) {
+            return Ok(Frame {
+                buf,
+                copied: false,
+                is_spare: false,
+            });
+        }
+        let copy = pools.copy(&buf, len).map(Frame::of_copy);
+        *self = Self::Ready(buf);
+        copy.ok_or(FrameError::NoBuffer)
     }
 }
 
@@ -94,10 +92,21 @@ pub(crate) enum FrameError {
 /// Buffer of the next fragment, without a header. It is passed to [`Message::finish_frame`].
 pub(crate) struct Frame {
     buf: BufMut,
-    /// The buffer belongs to the message. Otherwise it is only for this frame.
-    is_piece: bool,
-    /// The payload was copied to the buffer.
+    /// The payload was copied to the buffer, which is only for this frame. Otherwise the buffer
+    /// belongs to the message.
     pub(crate) copied: bool,
+    /// The frame has to report its completion, see [`FrameBuf`].
+    pub(crate) is_spare: bool,
+}
+
+impl Frame {
+    fn of_copy(copy: FrameBuf) -> Self {
+        Self {
+            buf: copy.buf,
+            copied: true,
+            is_spare: copy.is_spare,
+        }
+    }
 }
 
 /// Fragments of a message.
@@ -131,7 +140,7 @@ impl Fragments {
     fn alloc_cut(pools: &Pools, cut: FragmentSize, len: u32) -> Result<Self> {
         let alloc = |part: wire::Fragment| -> Result<Piece> {
             pools
-                .alloc_send(part.len, Context::MaySleep)
+                .alloc_message(part.len, Context::MaySleep)
                 .map(Piece::Ready)
         };
         let first = wire::fragment(len, 0, cut).ok_or(EINVAL)?;
@@ -315,7 +324,7 @@ impl Message {
     }
 
     fn short(pools: &Pools, sport: u16, dport: u16, payer: Charge) -> Result<Item<Self>> {
-        let buf = pools.alloc_send(0, Context::Atomic)?;
+        let buf = pools.alloc_message(0, Context::Atomic)?;
         let message = Self::new(sport, dport, 0, Fragments::One(Piece::Ready(buf)), payer);
         Ok(Item::new(message, GFP_ATOMIC)?)
     }
@@ -331,7 +340,7 @@ impl Message {
     ///
     /// Any context.
     pub(crate) fn probe(pools: &Pools) -> Result<Item<Self>> {
-        let mut buf = pools.alloc_send(1, Context::Atomic)?;
+        let mut buf = pools.alloc_message(1, Context::Atomic)?;
         *buf.bytes_mut().get_mut(Header::LEN).ok_or(EINVAL)? = 0;
         let fragments = Fragments::One(Piece::Ready(buf));
         let mut message = Self::new(
@@ -387,19 +396,14 @@ impl Message {
             let piece = self.piece(self.fragment).ok_or(FrameError::InUse)?;
             return piece.take(part.len, pools);
         }
-        let mut buf = pools
-            .alloc_send(part.len, Context::Atomic)
-            .map_err(|_| FrameError::NoBuffer)?;
+        let mut copy = pools.alloc_frame(part.len).ok_or(FrameError::NoBuffer)?;
         let end = Header::LEN.saturating_add(part.len as usize);
-        buf.bytes_mut()
+        copy.buf
+            .bytes_mut()
             .get_mut(Header::LEN..end)
             .and_then(|payload| self.copy_out(part.offset, payload))
             .ok_or(FrameError::InUse)?;
-        Ok(Frame {
-            buf,
-            is_piece: false,
-            copied: true,
-        })
+        Ok(Frame::of_copy(copy))
     }
 
     /// Completes the frame of [`Self::next_frame`] with its header. Returns the buffer to post. The
@@ -409,7 +413,7 @@ impl Message {
         let mut buf = frame.buf;
         header.emit(buf.bytes_mut().first_chunk_mut()?);
         let buf = buf.freeze();
-        if frame.is_piece {
+        if !frame.copied {
             *self.piece(self.fragment)? = Piece::Posted(buf.clone());
         }
         self.fragment = self.fragment.saturating_add(1);

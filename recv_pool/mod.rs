@@ -13,4 +13,4 @@ pub(crate) use crate::kapi::rdma::{Batch, Buf, BufMut, GrowError};
 pub(crate) use counters::{Counters, Holdings};
 pub(crate) use limit::{Limit, LoweredLimit};
 pub(crate) use pool::{Context, Pool, PoolConfig, SHARD_ORDERS};
-pub(crate) use pools::{Limits, Pools, Unmapped};
+pub(crate) use pools::{FrameBuf, Limits, Pools, Unmapped};

@@ -148,6 +148,11 @@ impl Pool {
         }
     }
 
+    /// Returns a free buffer. The pool does not grow.
+    pub(super) fn take(&self) -> Option<BufMut> {
+        Arena::take_one(&self.arena)
+    }
+
     /// Adds a shard unless a buffer is free.
     ///
     /// # Errors

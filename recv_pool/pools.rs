@@ -2,7 +2,9 @@
 
 //! The buffer pools of one device.
 
-use super::{BufMut, Context, Counters, GrowError, Holdings, Limit, Pool, PoolConfig, SHARD_ORDERS};
+use super::{
+    BufMut, Context, Counters, GrowError, Holdings, Limit, Pool, PoolConfig, SHARD_ORDERS,
+};
 use crate::kapi::{rdma::Pd, shrinker::Cache, sync::OwnedQueue};
 use crate::proto::wire::{FragmentSize, Header};
 use kernel::{
@@ -15,8 +17,8 @@ use kernel::{
 /// holds 256, 60 and 30 of them.
 const SHORT: [u32; 3] = [256, 1088, 2176];
 
-/// Buffers of each pool for sending that are left when messages have taken all others. The
-/// transport needs them for the congestion map and for copies, one after the other.
+/// Buffers of each pool for sending that are left when messages have taken all others. Frames that
+/// need a buffer use them one after the other, so queued messages always get on.
 const SPARE: usize = 2;
 
 /// Returns the size of a buffer for a whole fragment, in bytes. The numbers below are the buffers
@@ -57,6 +59,14 @@ const fn orders(size: FragmentSize) -> &'static [u32] {
         FragmentSize::K8 => &[4, 3, 2],
         FragmentSize::K16 => &[4, 3],
     }
+}
+
+/// A buffer for a frame that is posted at once.
+pub(crate) struct FrameBuf {
+    pub(crate) buf: BufMut,
+    /// It is one of the last buffers of the pool. Its frame has to report its completion, because
+    /// other frames may wait for the buffer.
+    pub(crate) is_spare: bool,
 }
 
 /// One value for each fragment size.
@@ -158,31 +168,39 @@ impl Pools {
         })
     }
 
-    /// Returns the bytes that [`Self::alloc_send`] takes for `len` bytes of payload.
+    /// Returns the bytes that [`Self::alloc_message`] takes for `len` bytes of payload.
     pub(crate) fn send_size(len: u32) -> u32 {
         for_sending(len, SHORT, buf_size)
     }
 
-    /// Allocates a buffer for a header followed by `len` bytes of payload.
-    ///
-    /// A caller that may sleep queues a message. It leaves [`SPARE`] buffers to the transport,
-    /// whose frames make the queue shorter.
+    /// Allocates a buffer for a message that will be queued: a header and `len` bytes of payload.
+    /// [`SPARE`] buffers are left to [`Self::alloc_frame`].
     ///
     /// # Errors
     ///
     /// - `ENOMEM` if there is no memory, or the pool is at its limit.
-    pub(crate) fn alloc_send(&self, len: u32, context: Context) -> Result<BufMut> {
+    pub(crate) fn alloc_message(&self, len: u32, context: Context) -> Result<BufMut> {
         let pool = self.send(len);
-        let spare = match context {
-            Context::MaySleep => SPARE,
-            Context::Atomic => 0,
-        };
-        pool.alloc_leaving(spare, context)
+        pool.alloc_leaving(SPARE, context)
             .or_else(|| {
                 let unmapped = self.unmapped.as_ref().filter(|_| pool.is_revoked())?;
                 unmapped.send(len).alloc(context)
             })
             .ok_or(ENOMEM)
+    }
+
+    /// Allocates a buffer for a frame that is posted at once: a header and `len` bytes of payload.
+    /// Returns `None` if there is no memory, or the pool is at its limit.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn alloc_frame(&self, len: u32) -> Option<FrameBuf> {
+        let pool = self.send(len);
+        let found = pool.alloc_leaving(SPARE, Context::Atomic);
+        let is_spare = found.is_none();
+        let buf = found.or_else(|| pool.take())?;
+        Some(FrameBuf { buf, is_spare })
     }
 
     /// Makes sure that there is a buffer for sending `len` bytes of payload, if there is memory.
@@ -211,11 +229,11 @@ impl Pools {
     ///
     /// Any context except hard interrupt.
     #[cold]
-    pub(crate) fn copy(&self, other: &BufMut, len: u32) -> Option<BufMut> {
-        let mut copy = self.alloc_send(len, Context::Atomic).ok()?;
+    pub(crate) fn copy(&self, other: &BufMut, len: u32) -> Option<FrameBuf> {
+        let mut copy = self.alloc_frame(len)?;
         let end = Header::LEN.saturating_add(len as usize);
         let from = other.bytes().get(..end)?;
-        copy.bytes_mut().get_mut(..end)?.copy_from_slice(from);
+        copy.buf.bytes_mut().get_mut(..end)?.copy_from_slice(from);
         Some(copy)
     }
 

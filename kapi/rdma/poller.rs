@@ -27,7 +27,8 @@ pub(super) const MOST_PARTS: u32 = 512;
 pub(super) struct Poller<T> {
     pub(super) cq: *mut bindings::ib_cq,
     pub(super) wcs: KVec<bindings::ib_wc>,
-    /// Messages of `wcs` on the way to the handler. All `None` between batches, unless `paused`.
+    /// Messages of `wcs` on the way to the handler. All `None` between batches, except in
+    /// [`Flow::Pause`].
     pub(super) messages: KVec<Option<Received>>,
     pub(super) handler: T,
     /// Completion entries of the drain. No other entries are posted.
@@ -37,10 +38,21 @@ pub(super) struct Poller<T> {
     pub(super) recv_failed: bool,
     /// The previous batch had many message parts, see [`CROWDED`].
     pub(super) crowded: bool,
-    /// The handler could not handle the first of `messages`. Nothing is polled.
-    pub(super) paused: bool,
-    /// The queue pair is being closed. Messages that cannot be handled are dropped.
+    pub(super) flow: Flow,
+    /// The queue pair is being closed, so it must not pause.
     pub(super) closing: bool,
+}
+
+/// Treatment of received messages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// The handler gets them.
+    Deliver,
+    /// The handler could not handle one. They are kept, and nothing is polled.
+    Pause,
+    /// The handler could not handle one, and the queue pair is being closed. They are dropped,
+    /// because no message may overtake that one.
+    Discard,
 }
 
 // SAFETY: Any thread may use the completion queue. Pointers in old completions are not used.
@@ -71,7 +83,7 @@ impl<T> Poller<T> {
             send_failed: false,
             recv_failed: false,
             crowded: false,
-            paused: false,
+            flow: Flow::Deliver,
             closing: false,
         })
     }

@@ -32,7 +32,7 @@ use super::{
     failure::{Failure, Queue},
     operation::OperationItem,
     pd::Pd,
-    poller::{Poller, CROWDED, MOST_PARTS, POLL_BUDGET, SMALL_BATCH},
+    poller::{Flow, Poller, CROWDED, MOST_PARTS, POLL_BUDGET, SMALL_BATCH},
     qp_handler::{QpEvent, QpHandler, Received},
     qp_ring::{RecvRing, WorkSlot, SIGNAL_EVERY},
     send_ring::SendRing,
@@ -310,8 +310,12 @@ impl<H: QpHandler> Qp<H> {
 
     /// Polls again, after the handler could not handle a message.
     pub(crate) fn resume(&self) {
-        // SAFETY: `softirq` was initialised. After `close` it does not poll.
-        unsafe { bindings::rds_rust_poll_sched(self.softirq.get()) };
+        let poller = self.poller.lock();
+        if !poller.cq.is_null() {
+            // SAFETY: `softirq` was initialised. `close` takes the lock and clears `cq` before it
+            // waits for what was scheduled.
+            unsafe { bindings::rds_rust_poll_sched(self.softirq.get()) };
+        }
     }
 
     fn iop(&self) -> *mut bindings::irq_poll {
@@ -388,14 +392,14 @@ impl<H: QpHandler> Qp<H> {
     fn run(&self, budget: c_int) -> c_int {
         let mut poller = self.poller.lock();
         let mut done: c_int = 0;
-        let was_paused = core::mem::take(&mut poller.paused);
+        let was_paused = poller.flow == Flow::Pause;
         let mut parts = match was_paused {
             true => self.deliver_kept(&mut poller),
             false => 0,
         };
         let cq = poller.cq;
         // `cq` is null if the device calls before `open` has stored it. `open` rearms the queue.
-        while !cq.is_null() && !poller.paused {
+        while !cq.is_null() && poller.flow != Flow::Pause {
             let batch = match poller.crowded || parts >= MOST_PARTS / 2 {
                 true => SMALL_BATCH,
                 // CAST: the number of entries is small.
@@ -427,7 +431,7 @@ impl<H: QpHandler> Qp<H> {
         if done < budget {
             // SAFETY: This is the poll function, and it returns less than its budget.
             unsafe { bindings::irq_poll_complete(self.iop()) };
-            let rearms = !cq.is_null() && !poller.paused;
+            let rearms = !cq.is_null() && poller.flow != Flow::Pause;
             // SAFETY: The completion queue is alive until `close` has taken the poller's lock.
             if rearms && unsafe { bindings::rds_rust_ib_rearm_cq(cq) } {
                 // SAFETY: `softirq` was initialised.
@@ -437,29 +441,31 @@ impl<H: QpHandler> Qp<H> {
         done
     }
 
-    /// Passes the message in `slot` to the handler, unless an earlier one waits. Returns its number
-    /// of parts.
+    /// Passes the message in `slot` to the handler, unless an earlier one waits or was dropped.
+    /// Returns its number of parts.
     #[inline]
     fn deliver(
         &self,
         handler: &mut H::Poll,
         slot: &mut Option<Received>,
-        paused: &mut bool,
+        flow: &mut Flow,
         closing: bool,
     ) -> u32 {
-        let Some(message) = slot.take_if(|_| !*paused) else {
+        let Some(message) = slot.take_if(|_| *flow != Flow::Pause) else {
             return 0;
         };
+        if *flow == Flow::Discard {
+            return 0;
+        }
         match self.handler.received(self, handler, message) {
-            Ok(parts) => parts,
+            Ok(parts) => return parts,
+            Err(_) if closing => *flow = Flow::Discard,
             Err(message) => {
-                if !closing {
-                    *slot = Some(message);
-                    *paused = true;
-                }
-                0
+                *slot = Some(message);
+                *flow = Flow::Pause;
             }
         }
+        0
     }
 
     /// Passes the messages that a paused poller has kept to the handler. Returns their number of
@@ -469,13 +475,13 @@ impl<H: QpHandler> Qp<H> {
         let Poller {
             messages,
             handler,
-            paused,
+            flow,
             closing,
             ..
         } = poller;
-        *paused = false;
+        *flow = Flow::Deliver;
         messages.iter_mut().fold(0u32, |parts, slot| {
-            parts.wrapping_add(self.deliver(handler, slot, paused, *closing))
+            parts.wrapping_add(self.deliver(handler, slot, flow, *closing))
         })
     }
 
@@ -490,7 +496,7 @@ impl<H: QpHandler> Qp<H> {
             send_failed,
             recv_failed,
             crowded: _,
-            paused,
+            flow,
             closing,
         } = poller;
         let Some(wcs) = wcs.get_mut(..count) else {
@@ -504,7 +510,7 @@ impl<H: QpHandler> Qp<H> {
         }
         for (wc, message) in wcs.iter_mut().zip(messages.iter_mut()) {
             if message.is_some() {
-                parts = parts.wrapping_add(self.deliver(handler, message, paused, *closing));
+                parts = parts.wrapping_add(self.deliver(handler, message, flow, *closing));
                 continue;
             }
             let (queue, reported) = match slot_of(wc) {

@@ -79,6 +79,11 @@ impl<'a, H: QpHandler> SendChain<'a, H> {
         self.ring.in_flight()
     }
 
+    /// Requests a completion for the next send, see [`Qp::report_next`].
+    pub(crate) fn report_next(&mut self) {
+        self.ring.report_next();
+    }
+
     /// Adds a send.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ use crate::{
         idle::IdleTimeouts,
         wire::{Flags, FragmentSize, Header},
     },
-    recv_pool::{BufMut, Context, Counters, Limit, Limits, Pools},
+    recv_pool::{BufMut, Counters, Limit, Limits, Pools},
 };
 use kernel::{
     prelude::*,
@@ -169,8 +169,8 @@ impl Bench {
     pub(super) fn take_buffers(&self, len: u32) -> Result<KVec<BufMut>> {
         let pools = self.pools().ok_or(ENODEV)?;
         let mut all = KVec::new();
-        while let Ok(buf) = pools.alloc_send(len, Context::Atomic) {
-            all.push(buf, GFP_KERNEL)?;
+        while let Some(frame) = pools.alloc_frame(len) {
+            all.push(frame.buf, GFP_KERNEL)?;
         }
         Ok(all)
     }
@@ -254,15 +254,7 @@ impl Bench {
     ///
     /// - `ETIMEDOUT` after 30 s.
     pub(super) fn await_counted(&self, counter: Counter, least: u64) -> Result {
-        const LIMIT: u64 = 30_000_000_000;
-        let end = time::monotonic_ns().saturating_add(LIMIT);
-        while self.counted(counter) < least {
-            if time::monotonic_ns() > end {
-                return Err(ETIMEDOUT);
-            }
-            fsleep(Delta::from_millis(1));
-        }
-        Ok(())
+        eventually(|| self.counted(counter) >= least)
     }
 
     /// Returns the queue pair of the connection.
@@ -323,6 +315,23 @@ impl Drop for Bench {
         self.stop();
         self.remove_device();
     }
+}
+
+/// Waits until `is_so` returns `true`, where the device shows no change to wait for.
+///
+/// # Errors
+///
+/// - `ETIMEDOUT` after 30 s.
+pub(super) fn eventually(is_so: impl Fn() -> bool) -> Result {
+    const LIMIT: u64 = 30_000_000_000;
+    let end = time::monotonic_ns().saturating_add(LIMIT);
+    while !is_so() {
+        if time::monotonic_ns() > end {
+            return Err(ETIMEDOUT);
+        }
+        fsleep(Delta::from_millis(1));
+    }
+    Ok(())
 }
 
 /// A function that a worker calls once.

@@ -6,6 +6,7 @@ use kernel::prelude::*;
 
 #[kunit_tests(rds_ib_pauses)]
 mod suite {
+    use super::super::bench::eventually;
     use crate::kapi::{
         rdma::{
             fake::{queue_pair, FakeDevice},
@@ -24,11 +25,13 @@ mod suite {
     /// Receives that are posted. More than one batch of completions.
     const RECEIVES: u32 = 40;
 
-    /// A handler that handles as many messages as it may, and refuses the next one.
+    /// A handler that handles as many messages as it may, and refuses others.
     #[pin_data]
     struct Sparing {
         /// Messages that it may handle.
         may: Atomic<u32>,
+        /// First byte of a message that it always refuses.
+        never: Atomic<u32>,
         /// Attempts that it has refused.
         refused: Atomic<u32>,
         failed: Atomic<u32>,
@@ -41,13 +44,13 @@ mod suite {
         type Poll = ();
 
         fn received(&self, _: &Qp<Self>, _: &mut (), message: Received) -> Result<u32, Received> {
+            let first = message.buf.bytes().first().copied().unwrap_or(0);
             let may = self.may.load(Relaxed);
-            if may == 0 {
+            if may == 0 || u32::from(first) == self.never.load(Relaxed) {
                 self.refused.fetch_add(1, Relaxed);
                 return Err(message);
             }
             self.may.store(may - 1, Relaxed);
-            let first = message.buf.bytes().first().copied().unwrap_or(0);
             // The list has room.
             let _ = self.seen.lock().push_within_capacity(first);
             Ok(1)
@@ -94,6 +97,7 @@ mod suite {
             let seen = KVec::with_capacity(RECEIVES as usize, GFP_KERNEL)?;
             let handler = pin_init!(Sparing {
                 may: Atomic::new(may),
+                never: Atomic::new(u32::MAX),
                 refused: Atomic::new(0),
                 failed: Atomic::new(0),
                 seen <- new_spinlock_bh!(seen, "Sparing::seen"),
@@ -132,8 +136,7 @@ mod suite {
         }
 
         fn await_seen(&self, count: usize) -> Result {
-            self.fake
-                .wait_until(|| self.qp.handler().seen.lock().len() >= count)
+            eventually(|| self.qp.handler().seen.lock().len() >= count)
         }
 
         fn is_in_order(&self) -> bool {
@@ -155,13 +158,13 @@ mod suite {
     fn a_message_that_was_refused_comes_again_before_the_others() -> Result {
         let bench = Bench::new(5)?;
         bench.arrive(0, 30);
-        bench.fake.wait_until(|| bench.refused() > 0)?;
+        eventually(|| bench.refused() > 0)?;
         bench.await_seen(5)?;
         // Nothing is polled, so later messages wait, too.
         bench.arrive(30, 10);
         let before = bench.qp.handler().seen.lock().len();
         bench.resume(3);
-        bench.fake.wait_until(|| bench.refused() > 1)?;
+        eventually(|| bench.refused() > 1)?;
         let between = bench.qp.handler().seen.lock().len();
         bench.resume(u32::MAX);
         bench.await_seen(RECEIVES as usize)?;
@@ -175,7 +178,7 @@ mod suite {
     fn a_queue_pair_that_waits_for_its_handler_can_be_closed() -> Result {
         let bench = Bench::new(2)?;
         bench.arrive(0, 20);
-        bench.fake.wait_until(|| bench.refused() > 0)?;
+        eventually(|| bench.refused() > 0)?;
         bench.await_seen(2)?;
         let in_order = bench.is_in_order();
         assert!(in_order);
@@ -185,15 +188,17 @@ mod suite {
     }
 
     #[test]
-    fn messages_that_still_fit_are_handled_while_their_queue_pair_is_closed() -> Result {
+    fn no_message_overtakes_one_that_is_dropped_because_its_queue_pair_is_closed() -> Result {
+        const NEVER: u32 = 4;
         let bench = Bench::new(2)?;
+        bench.qp.handler().never.store(NEVER, Relaxed);
         bench.arrive(0, 20);
-        bench.fake.wait_until(|| bench.refused() > 0)?;
-        bench.qp.handler().may.store(4, Relaxed);
+        eventually(|| bench.refused() > 0)?;
+        bench.qp.handler().may.store(u32::MAX, Relaxed);
         bench.qp.close();
         let seen = bench.qp.handler().seen.lock().len();
         let in_order = bench.is_in_order();
-        assert_eq!((seen, in_order), (6, true));
+        assert_eq!((seen, in_order), (NEVER as usize, true));
         assert_eq!(bench.end(), (0, 1));
         Ok(())
     }

@@ -170,7 +170,7 @@ mod suite {
     }
 
     #[test]
-    fn messages_overtake_a_map_that_has_no_buffer() -> Result {
+    fn a_map_waits_for_a_buffer() -> Result {
         let bench = Bench::new(Setup {
             pool_limit: 2 << 20,
             ..Setup::default()
@@ -178,16 +178,42 @@ mod suite {
         let taken = bench.take_buffers(4096)?;
         let connection = bench.connection()?;
         bench.send(&connection, 1)?;
-        bench.await_sends(1, 1)?;
         bench.await_counted(Counter::IbTxAllocWait, 2)?;
-        let before = (is_map(&bench, 0), posted(&bench));
+        let before = posted(&bench);
         drop(taken);
-        bench.await_sends(1, 1 + MAP)?;
-        let after = (is_map(&bench, 1), is_map(&bench, MAP));
+        bench.await_sends(1, MAP + 1)?;
+        let after = [0, 1, MAP].map(|index| is_map(&bench, index));
         let resets = bench.counted(Counter::ConnReset);
         let left = bench.end(connection);
-        assert_eq!(before, (Some(false), Some(1)));
-        assert_eq!(after, (Some(true), Some(true)));
+        assert_eq!(before, Some(0));
+        assert_eq!(after, [Some(true), Some(true), Some(false)]);
+        assert_eq!((resets, left), (0, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn frames_with_a_spare_buffer_report_when_it_is_free() -> Result {
+        const FRAGMENTS: u32 = 16;
+        let bench = Bench::new(Setup {
+            pool_limit: 2 << 20,
+            ..Setup::default()
+        })?;
+        let connection = bench.connect()?;
+        // The device may report no frame of the map.
+        let pools = bench.pools().ok_or(ENODEV)?;
+        let mut taken = bench.take_buffers(4096)?;
+        drop((taken.pop(), taken.pop()));
+        let message = Message::of_len(&pools, FragmentSize::K16, 4000, 64 << 10)?;
+        connection.send(message).map_err(|_| EINVAL)?;
+        for done in (2..=FRAGMENTS).step_by(2) {
+            bench.await_sends(1, MAP + 1 + done)?;
+            bench.end_sends(1, ROOM, WcStatus::SUCCESS)?;
+        }
+        let all = posted(&bench);
+        let resets = bench.counted(Counter::ConnReset);
+        drop((taken, pools));
+        let left = bench.end(connection);
+        assert_eq!(all, Some(MAP + 1 + FRAGMENTS));
         assert_eq!((resets, left), (0, 0));
         Ok(())
     }
@@ -516,7 +542,7 @@ mod suite {
                     .handler()
                     .device
                     .pools
-                    .alloc_send(0, Context::Atomic)?
+                    .alloc_message(0, Context::Atomic)?
                     .freeze();
                 return chain.push(SendItem {
                     buf,
