@@ -43,7 +43,7 @@ mod suite {
     impl QpHandler for Sparing {
         type Poll = ();
 
-        fn received(&self, _: &Qp<Self>, _: &mut (), message: Received) -> Result<u32, Received> {
+        fn received(&self, _: &Qp<Self>, (): &mut (), message: Received) -> Result<u32, Received> {
             let first = message.buf.bytes().first().copied().unwrap_or(0);
             let may = self.may.load(Relaxed);
             if may == 0 || u32::from(first) == self.never.load(Relaxed) {
@@ -68,7 +68,7 @@ mod suite {
             self.failed.fetch_add(1000, Relaxed);
         }
 
-        fn polled(&self, _: &Qp<Self>, _: &mut ()) {}
+        fn polled(&self, _: &Qp<Self>, (): &mut ()) {}
 
         fn notified(&self) {}
 
