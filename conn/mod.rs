@@ -38,7 +38,7 @@ pub(crate) use debugfs::Views;
 pub(crate) use info::QueueKind;
 pub(crate) use key::{AsIs, ConnKey, ShownAddr};
 pub(crate) use node::{NoConnection, Node};
-pub(crate) use receive::Refusal;
+pub(crate) use receive::ReceiveError;
 pub(crate) use stats::{Counter, Stats};
 pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]

@@ -89,14 +89,14 @@ impl RecvSide {
 }
 
 /// Reason why a frame was not received.
-pub(crate) enum Refusal {
+pub(crate) enum ReceiveError {
     /// There is no memory for a message. The buffer was not taken.
     NoMemory,
     /// The caller must end the connection.
     Violation(Violation),
 }
 
-impl From<Violation> for Refusal {
+impl From<Violation> for ReceiveError {
     fn from(violation: Violation) -> Self {
         Self::Violation(violation)
     }
@@ -162,7 +162,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// - [`Refusal`]
+    /// - [`ReceiveError`]
     ///
     /// # Context
     ///
@@ -173,11 +173,11 @@ impl Connection {
         len: u32,
         device: DeviceId,
         taken: &mut u32,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ReceiveError> {
         self.try_receive(buf, len as usize, device, taken)
-            .inspect_err(|refusal| match refusal {
-                Refusal::NoMemory => self.node.stats.inc(Counter::IbRxAllocWait),
-                Refusal::Violation(violation) => self.note_violation(violation),
+            .inspect_err(|error| match error {
+                ReceiveError::NoMemory => self.node.stats.inc(Counter::IbRxAllocWait),
+                ReceiveError::Violation(violation) => self.note_violation(violation),
             })
     }
 
@@ -196,7 +196,7 @@ impl Connection {
         len: usize,
         device: DeviceId,
         taken: &mut u32,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ReceiveError> {
         if self.rx_failed.peek() {
             return Err(Violation::Broken.into());
         }
@@ -228,7 +228,7 @@ impl Connection {
         header: &Header,
         piece: ReceivedPiece<'_>,
         device: DeviceId,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ReceiveError> {
         // First, because a wrong acknowledgement must not cost the message that carries it.
         self.note_ack(header)?;
         let mut guard = self.rx.lock();
@@ -267,7 +267,7 @@ impl Connection {
                 Some(done) => done,
                 None => {
                     rx.state = before;
-                    return Err(Refusal::NoMemory);
+                    return Err(ReceiveError::NoMemory);
                 }
             },
         };

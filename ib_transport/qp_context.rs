@@ -11,7 +11,7 @@ use super::{
     endpoint::{EndpointShared, RNR_TIMER},
     recv_ring::RecvRingPolicy,
 };
-use crate::conn::{Connection, Counter, Reached, Refusal};
+use crate::conn::{Connection, Counter, Reached, ReceiveError};
 use crate::kapi::{
     errno::Errno,
     print::{may_print, pr_info_ratelimited, pr_warn_ratelimited, About},
@@ -473,7 +473,7 @@ impl QpHandler for QpContext {
         let received = self.connection.receive(&mut buf, len, device, &mut parts);
         match (received, buf.take()) {
             (Ok(()), back) => buf = back,
-            (Err(Refusal::NoMemory), Some(buf)) => {
+            (Err(ReceiveError::NoMemory), Some(buf)) => {
                 ring.delayed = Some(parts);
                 self.tend_soon();
                 return Err(Received { buf, len });
