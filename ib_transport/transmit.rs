@@ -9,8 +9,8 @@
 //!
 //! Messages bring their buffers. A header alone, the congestion map, and a fragment that has to be
 //! copied need another one. Without a buffer they wait: the device's worker, which may sleep, makes
-//! room and calls `transmit` again. Queued messages leave some buffers for this. A frame with one of
-//! those reports its completion, so that the buffer is free for the next frame.
+//! room and calls `transmit` again. Queued messages leave some buffers for this. A frame with one
+//! of those reports its completion, so that the buffer is free for the next frame.
 
 use super::qp_context::QpContext;
 use crate::cong;

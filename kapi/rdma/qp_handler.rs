@@ -47,12 +47,13 @@ pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
 
     /// Handles a received message. Returns the number of its parts, on which the peer decides.
     ///
-    /// A run of completions ends after [`MOST_PARTS`](super::poller::MOST_PARTS) parts, or a few more.
+    /// A run of completions ends after [`MOST_PARTS`](super::poller::MOST_PARTS) parts, or a few
+    /// more.
     ///
     /// # Errors
     ///
-    /// Returns a message that cannot be handled now. It is passed again after [`Qp::resume`], before
-    /// any other. Nothing is polled meanwhile.
+    /// Returns a message that cannot be handled now. It is passed again after [`Qp::resume`],
+    /// before any other. Nothing is polled meanwhile.
     fn received(
         &self,
         qp: &Qp<Self>,

@@ -2,11 +2,11 @@
 
 //! Tests of `kapi/rdma/bounce_bounds.rs`: parts of the bounce buffers that arenas may have.
 
-use bounce_bounds::BounceBounds;
+use bounds::BounceBounds;
 use proptest::prelude::*;
 
 #[path = "../../../kapi/rdma/bounce_bounds.rs"]
-mod bounce_bounds;
+mod bounds;
 
 const SHARD: usize = 64 << 10;
 
