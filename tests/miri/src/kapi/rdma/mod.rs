@@ -5,6 +5,8 @@
 
 #[path = "../../../../../kapi/rdma/arena.rs"]
 mod arena;
+#[path = "../../../../../kapi/rdma/arena_stats.rs"]
+mod arena_stats;
 mod arena_tests;
 #[path = "../../../../../kapi/rdma/batch.rs"]
 mod batch;
@@ -29,7 +31,8 @@ mod shard;
 #[path = "../../../../../kapi/rdma/wc_status.rs"]
 mod wc_status;
 
-pub(crate) use arena::{Arena, ArenaStats, GrowError};
+pub(crate) use arena::{Arena, GrowError};
+pub(crate) use arena_stats::ArenaStats;
 pub(crate) use batch::Batch;
 pub(crate) use bounce_bounds::BounceBounds;
 pub(crate) use pd::Pd;
