@@ -3,7 +3,7 @@
 //! Periodic check of all queue pairs of a device for missing completions.
 //! `proto::completion_watchdog` decides how long a completion may take.
 
-use super::{endpoint_list::EndpointList, mr_pool::MrPool, qp_context::QpContext, IbTunables};
+use super::{endpoint_list::EndpointList, mr::MrPool, qp_context::QpContext, IbTunables};
 use crate::kapi::{
     sync::{cancel_delayed, OwnedQueue},
     task::without_io,

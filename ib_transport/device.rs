@@ -4,12 +4,12 @@
 
 use super::{
     cq_watchdog::CqWatchdog,
-    deferred::{DeferredCmId, DeferredDestroy},
     endpoint::{EndpointShared, IbEndpoint},
     endpoint_list::{EndpointList, Hold},
-    mr_pool::MrPool,
+    mr::MrPool,
     private::socket_addr,
     qp_context::{NextCheck, QpContext},
+    quirks::{DeferredCmId, DeferredDestroy},
     IbTunables,
 };
 use crate::cm::laddr::{DeviceAddrs, LocalAddrs};

@@ -3,11 +3,11 @@
 //! One attempt to connect, and the connection that it becomes: a CM id and its queue pair.
 
 use super::{
-    deferred::DeferredCmId,
     device::{Device, DeviceUse, Ib},
     endpoint_list::Hold,
     private::{cm_port, socket_addr, PrivateBytes},
     qp_context::QpContext,
+    quirks::DeferredCmId,
     recv_ring::{Least, RecvRingPolicy},
 };
 use crate::cm::laddr::LocalAddrs;

@@ -46,7 +46,7 @@ impl UserList {
 
 /// The endpoints that use a device. The list may outlive the device, and is empty then.
 #[pin_data]
-pub(super) struct EndpointList {
+pub(crate) struct EndpointList {
     device: DeviceId,
     /// Sections in which a CM id may be bound to another device.
     pub(super) sections: Arc<Sections>,

@@ -29,21 +29,17 @@
 #![deny(unsafe_code)]
 
 mod cq_watchdog;
-mod deferred;
 mod device;
 mod endpoint;
 mod endpoint_list;
 #[cfg(rds_kunit)]
 #[path = "../tests/kunit/ib_transport/mod.rs"]
 mod kunit;
-mod mr_entry;
-pub(crate) mod mr_free_list;
-mod mr_pool;
+pub(crate) mod mr;
 mod private;
 mod qp_context;
-mod read_quiesce;
+mod quirks;
 mod recv_ring;
-mod reg_qp;
 mod transmit;
 mod tunables;
 

@@ -8,7 +8,7 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         conn::{MrDevice, RemoteMemory},
-        ib_transport::mr_free_list::MrFreeList,
+        ib_transport::mr::free_list::MrFreeList,
         kapi::{
             errno::Errno,
             rdma::{Access, DeviceId, WcStatus},

@@ -10,8 +10,8 @@ mod suite {
     use crate::{
         conn::Counter,
         ib_transport::{
-            deferred::{DeferredCmId, DeferredDestroy},
             endpoint::EndpointShared,
+            quirks::{DeferredCmId, DeferredDestroy},
         },
         kapi::{
             rdma::{

@@ -12,8 +12,10 @@ mod suite {
         conn::{Connection, MrDevice, OnRelease, RemoteMemory},
         ib_transport::{
             device::Device,
-            mr_pool::{MrHandle, MrPool},
-            reg_qp::RegQp,
+            mr::{
+                pool::{MrHandle, MrPool},
+                reg_qp::RegQp,
+            },
         },
         kapi::{
             pin::PinnedMemory,

@@ -7,7 +7,7 @@
 //! device is removed, at the latest. There are only few: a network device that cannot send soon
 //! receives no more requests either.
 
-use super::endpoint::EndpointShared;
+use super::super::endpoint::EndpointShared;
 use crate::kapi::{
     rdma::{CmId, DeviceId, IncomingRequest},
     sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
@@ -25,7 +25,7 @@ enum Answer {
 }
 
 /// A CM id whose destruction would send a message to its peer.
-pub(super) struct DeferredCmId {
+pub(crate) struct DeferredCmId {
     device: DeviceId,
     answer: Answer,
 }
@@ -40,7 +40,7 @@ impl DeferredCmId {
     /// # Context
     ///
     /// May sleep.
-    pub(super) fn connection(device: DeviceId, id: CmId<EndpointShared>) -> Result<Item<Self>> {
+    pub(crate) fn connection(device: DeviceId, id: CmId<EndpointShared>) -> Result<Item<Self>> {
         let answer = Answer::Connection(id);
         Ok(Item::new(Self { device, answer }, GFP_KERNEL)?)
     }
@@ -54,7 +54,7 @@ impl DeferredCmId {
     /// # Context
     ///
     /// May sleep.
-    pub(super) fn request(device: DeviceId, request: IncomingRequest) -> Result<Item<Self>> {
+    pub(crate) fn request(device: DeviceId, request: IncomingRequest) -> Result<Item<Self>> {
         let answer = Answer::Request(KBox::new(request, GFP_KERNEL)?);
         Ok(Item::new(Self { device, answer }, GFP_KERNEL)?)
     }
@@ -74,7 +74,7 @@ impl DeferredCmId {
 
 /// The deferred CM ids of all devices.
 #[pin_data]
-pub(super) struct DeferredDestroy {
+pub(crate) struct DeferredDestroy {
     #[pin]
     parked: SpinLockBh<Fifo<DeferredCmId>>,
 }
@@ -85,7 +85,7 @@ impl DeferredDestroy {
     /// # Context
     ///
     /// May sleep.
-    pub(super) fn new() -> Result<Arc<Self>> {
+    pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 parked <- new_spinlock_bh!(Fifo::new(), "DeferredDestroy::parked"),
@@ -100,7 +100,7 @@ impl DeferredDestroy {
     /// # Context
     ///
     /// Any context.
-    pub(super) fn park(&self, id: Item<DeferredCmId>) -> Option<Item<DeferredCmId>> {
+    pub(crate) fn park(&self, id: Item<DeferredCmId>) -> Option<Item<DeferredCmId>> {
         let mut parked = self.parked.lock();
         if parked.len() >= MOST {
             return Some(id);
@@ -115,7 +115,7 @@ impl DeferredDestroy {
     /// # Context
     ///
     /// Sleeps.
-    pub(super) fn sweep(&self, device: DeviceId) -> bool {
+    pub(crate) fn sweep(&self, device: DeviceId) -> bool {
         let mut ready = Fifo::new();
         let mut more = false;
         self.parked.lock().extract(
@@ -136,7 +136,7 @@ impl DeferredDestroy {
     /// # Context
     ///
     /// Sleeps.
-    pub(super) fn clear(&self, device: DeviceId) {
+    pub(crate) fn clear(&self, device: DeviceId) {
         let mut gone = Fifo::new();
         self.parked
             .lock()

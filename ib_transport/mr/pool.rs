@@ -8,12 +8,10 @@
 //! reuse. Removal of the device releases everything; the remaining handles are without effect.
 
 use super::{
-    endpoint_list::EndpointList,
-    mr_entry::{MrEntry, MrMemory},
-    mr_free_list::MrFreeList,
-    read_quiesce::ReadQuiesceQueue,
+    super::{endpoint_list::EndpointList, quirks::ReadQuiesceQueue, IbTunables},
+    entry::{MrEntry, MrMemory},
+    free_list::MrFreeList,
     reg_qp::RegQp,
-    tunables::IbTunables,
 };
 use crate::conn::{LocalMemory, MrDevice, OnRelease, RemoteMemory};
 use crate::kapi::{
@@ -173,7 +171,7 @@ struct MrPoolState {
 
 /// The regions of a device.
 #[pin_data]
-pub(super) struct MrPool {
+pub(crate) struct MrPool {
     id: DeviceId,
     /// See [`DeviceCaps`](crate::kapi::rdma::DeviceCaps::reads_run_on).
     reads_run_on: bool,
@@ -212,7 +210,7 @@ impl WorkItem for MrPool {
 impl MrPool {
     /// Creates an empty pool. The device is not used before [`Self::register`] or [`Self::map`].
     /// May sleep.
-    pub(super) fn new(
+    pub(crate) fn new(
         pd: &Arc<Pd>,
         users: &Arc<EndpointList>,
         tunables: &Arc<IbTunables>,
@@ -261,7 +259,7 @@ impl MrPool {
 
     /// Sets the registration queue pair, which is used until it fails. Sleeps.
     #[cfg(rds_kunit)]
-    pub(super) fn set_registrar(&self, reg_qp: RegQp) {
+    pub(crate) fn set_registrar(&self, reg_qp: RegQp) {
         let before = self.device.lock().reg_qp.replace(reg_qp);
         drop(before);
     }
@@ -275,7 +273,7 @@ impl MrPool {
     /// - `ENODEV` if the device is being removed or does not have the address.
     /// - `EIO`, `ETIMEDOUT` if the device fails.
     /// - `ENOMEM`
-    pub(super) fn register(
+    pub(crate) fn register(
         self: &Arc<Self>,
         addr: &SocketAddr,
         memory: PinnedMemory,
@@ -293,13 +291,13 @@ impl MrPool {
 
     /// Returns the boundary in bytes, a power of two, that memory for one [`Self::map`] must not
     /// cross.
-    pub(super) fn max_contiguous_map(&self) -> u64 {
+    pub(crate) fn max_contiguous_map(&self) -> u64 {
         self.max_contiguous_map
     }
 
     /// Maps memory of a program for a local operation. `then` is dropped when the memory is
     /// released. Fails as [`Self::register`] does. Process context; sleeps.
-    pub(super) fn map(
+    pub(crate) fn map(
         self: &Arc<Self>,
         addr: &SocketAddr,
         memory: PinnedMemory,
@@ -439,7 +437,7 @@ impl MrPool {
     }
 
     /// Returns `true` if peers may use memory of programs. Any context except hard interrupt.
-    pub(super) fn offer_memory(&self) -> bool {
+    pub(crate) fn offer_memory(&self) -> bool {
         self.state.lock().offered > 0
     }
 
@@ -489,14 +487,14 @@ impl MrPool {
     /// Wakes the worker if entries wait. Called after a completed send, the end of a queue pair, or
     /// a period. Any context.
     #[inline]
-    pub(super) fn note_progress(self: &Arc<Self>) {
+    pub(crate) fn note_progress(self: &Arc<Self>) {
         if self.fencing.load(Relaxed) {
             self.queue.enqueue::<_, 0>(self.clone());
         }
     }
 
     /// Handles removal of the device: releases everything and rejects new registrations. Sleeps.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut released = Fifo::new();
         let mut device = self.device.lock();
         let mut state = self.state.lock();
@@ -525,7 +523,7 @@ impl MrPool {
 
 /// Handle of a program or an operation to its memory. Dropped in any context except hard interrupt,
 /// without locks of this module.
-pub(super) struct MrHandle<T> {
+pub(crate) struct MrHandle<T> {
     home: Arc<MrPool>,
     number: u64,
     poisoned: Atomic<bool>,

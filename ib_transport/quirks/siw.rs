@@ -9,7 +9,7 @@
 //! it was posted are with TCP. TCP holds references to the pages. If the queue pair is gone, no
 //! response is in progress either.
 
-use super::{endpoint_list::EndpointList, mr_entry::MrEntry, qp_context::QpContext};
+use super::super::{endpoint_list::EndpointList, mr::MrEntry, qp_context::QpContext};
 use crate::kapi::{
     rdma::Qp,
     sync::{Fifo, Item},
@@ -106,7 +106,7 @@ impl ReadQuiesce {
 }
 
 /// Memory of invalid or destroyed MRs that READ responses may still use.
-pub(super) struct ReadQuiesceQueue {
+pub(crate) struct ReadQuiesceQueue {
     behind: Fifo<MrEntry>,
     quiesce: Option<ReadQuiesce>,
     /// Entries that were added after `quiesce` began.
@@ -118,7 +118,7 @@ pub(super) struct ReadQuiesceQueue {
 }
 
 impl ReadQuiesceQueue {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             behind: Fifo::new(),
             quiesce: None,
@@ -128,12 +128,12 @@ impl ReadQuiesceQueue {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.behind.is_empty() && self.next.is_empty()
     }
 
     /// Adds an entry. No READ response from its memory begins any more.
-    pub(super) fn add(&mut self, entry: Item<MrEntry>) {
+    pub(crate) fn add(&mut self, entry: Item<MrEntry>) {
         self.next.push_back(entry);
     }
 
@@ -143,7 +143,7 @@ impl ReadQuiesceQueue {
     /// # Context
     ///
     /// Sleeps.
-    pub(super) fn pass(&mut self, users: &EndpointList) -> Fifo<MrEntry> {
+    pub(crate) fn pass(&mut self, users: &EndpointList) -> Fifo<MrEntry> {
         let mut passed = Fifo::new();
         loop {
             if let Some(quiesce) = &mut self.quiesce {
@@ -170,12 +170,12 @@ impl ReadQuiesceQueue {
 
     /// Returns the value that [`Self::over`] reaches when no READ response uses the memory of the
     /// entries that are queued now.
-    pub(super) fn wanted(&self) -> u64 {
+    pub(crate) fn wanted(&self) -> u64 {
         self.made.wrapping_add(u64::from(!self.next.is_empty()))
     }
 
     /// Returns the number of waits that are over.
-    pub(super) fn over(&self) -> u64 {
+    pub(crate) fn over(&self) -> u64 {
         self.over
     }
 
@@ -184,7 +184,7 @@ impl ReadQuiesceQueue {
     /// # Context
     ///
     /// Process context.
-    pub(super) fn check(&mut self, users: &EndpointList, timeout: WatchdogTimeout) {
+    pub(crate) fn check(&mut self, users: &EndpointList, timeout: WatchdogTimeout) {
         if let Some(quiesce) = &mut self.quiesce {
             quiesce.check(users, timeout);
         }

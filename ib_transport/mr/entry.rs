@@ -7,7 +7,7 @@ use crate::kapi::rdma::{LocalDmaMapping, Mapping, Region};
 use kernel::sync::Arc;
 
 /// The state of the memory.
-pub(super) enum MrMemory {
+pub(crate) enum MrMemory {
     Region(Region),
     /// Mapped for local operations, without a key of its own.
     Lent(Arc<LocalDmaMapping>),
@@ -20,20 +20,20 @@ pub(super) enum MrMemory {
 
 /// Memory in use by a device, and the observer of its release. Dropping it releases the memory, and
 /// sleeps.
-pub(super) struct MrEntry {
+pub(crate) struct MrEntry {
     /// Dropped before `then`.
-    pub(super) memory: MrMemory,
+    pub(crate) memory: MrMemory,
     /// The device may still write through the MR, so the MR must not be reused.
-    pub(super) poisoned: bool,
+    pub(crate) poisoned: bool,
     /// READ responses to peers may still use the memory after its key is invalidated.
-    pub(super) read_from: bool,
-    pub(super) then: Option<Arc<dyn OnRelease>>,
+    pub(crate) read_from: bool,
+    pub(crate) then: Option<Arc<dyn OnRelease>>,
 }
 
 impl MrEntry {
     /// Returns `true` if the memory is offered to peers. Memory of local operations has an
     /// observer.
-    pub(super) fn is_offered(&self) -> bool {
+    pub(crate) fn is_offered(&self) -> bool {
         self.then.is_none()
     }
 
@@ -43,7 +43,7 @@ impl MrEntry {
     /// # Context
     ///
     /// Sleeps.
-    pub(super) fn release(&mut self) -> Option<Region> {
+    pub(crate) fn release(&mut self) -> Option<Region> {
         match core::mem::replace(&mut self.memory, MrMemory::Released) {
             MrMemory::Region(region) => Some(region),
             MrMemory::Lent(lent) => {

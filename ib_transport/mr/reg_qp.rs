@@ -5,7 +5,7 @@
 //! Devices accept registrations only on a connected queue pair. So two queue pairs of the same
 //! device are connected to each other through the CM. No data is sent between them.
 
-use super::endpoint_list::{EndpointList, Hold};
+use super::super::endpoint_list::{EndpointList, Hold};
 use crate::kapi::{
     print::pr_info_ratelimited,
     rdma::{
@@ -137,7 +137,7 @@ impl RequestHandler for Expected {
 }
 
 /// The two connected ends. Dropping it closes both, and sleeps.
-pub(super) struct RegQp {
+pub(crate) struct RegQp {
     qp: Arc<LocalQp>,
     other: Arc<LocalQp>,
     ids: [CmId<RegQpEnd>; 2],
@@ -198,7 +198,7 @@ impl RegQp {
     /// # Context
     ///
     /// Sleeps.
-    pub(super) fn make(
+    pub(crate) fn make(
         queue: &OwnedQueue,
         pd: &Arc<Pd>,
         users: &Arc<EndpointList>,
@@ -306,13 +306,13 @@ impl RegQp {
     ///
     /// May sleep.
     #[cfg(rds_kunit)]
-    pub(super) fn of(qp: Arc<LocalQp>, other: Arc<LocalQp>) -> Result<Self> {
+    pub(crate) fn of(qp: Arc<LocalQp>, other: Arc<LocalQp>) -> Result<Self> {
         let ids = [CmId::new(RegQpEnd::new()?)?, CmId::new(RegQpEnd::new()?)?];
         Ok(Self { qp, other, ids })
     }
 
     /// Returns the queue pair on which memory is registered.
-    pub(super) fn qp(&self) -> &LocalQp {
+    pub(crate) fn qp(&self) -> &LocalQp {
         &self.qp
     }
 }
