@@ -3,7 +3,7 @@
 //! List of the endpoints that use a device. Removal of the device waits until it is empty and no
 //! [`Hold`] is left.
 
-use super::{endpoint::EndpointShared, qp_context::QpContext};
+use super::{endpoint_shared::EndpointShared, qp_context::QpContext};
 use crate::cm::laddr::{AddrUser, LocalAddrs};
 use crate::kapi::{
     rdma::{DeviceId, Qp},

@@ -28,10 +28,14 @@
 
 #![deny(unsafe_code)]
 
+mod client;
+mod completions;
 mod cq_watchdog;
 mod device;
 mod endpoint;
 mod endpoint_list;
+mod endpoint_shared;
+mod ib;
 #[cfg(rds_kunit)]
 #[path = "../tests/kunit/ib_transport/mod.rs"]
 mod kunit;
@@ -40,9 +44,11 @@ mod private;
 mod qp_context;
 mod quirks;
 mod recv_ring;
+mod ring_service;
 mod transmit;
+mod transport;
 mod tunables;
 
-pub(crate) use device::Ib;
 pub(crate) use endpoint::IncomingConnection;
+pub(crate) use ib::Ib;
 pub(crate) use tunables::IbTunables;

@@ -7,7 +7,7 @@
 //! device is removed, at the latest. There are only few: a network device that cannot send soon
 //! receives no more requests either.
 
-use super::super::endpoint::EndpointShared;
+use super::super::endpoint_shared::EndpointShared;
 use crate::kapi::{
     rdma::{CmId, DeviceId, IncomingRequest},
     sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},

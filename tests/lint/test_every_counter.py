@@ -23,7 +23,7 @@ STATS = (TOP / "conn/stats.rs").read_text()
 # {name: variant of Counter}.
 COUNTERS = {name: variant for variant, name in re.findall(r"^    (\w+) => \"(\w+)\",$", STATS, re.M)}
 POOLS = set(re.findall(r'"(ib_pool_\w+)"', (TOP / "recv_pool/counters.rs").read_text()))
-DEVICES = set(re.findall(r'each\("(\w+)"', (TOP / "ib_transport/device.rs").read_text()))
+DEVICES = set(re.findall(r'each\("(\w+)"', (TOP / "ib_transport/transport.rs").read_text()))
 
 
 @cache

@@ -5,8 +5,10 @@
 use crate::{
     conn::{Bounds, Connection, Counter, Endpoint, EndpointProgress, Link, Node, Reached},
     ib_transport::{
-        device::{DeviceUse, Ib, Member},
-        endpoint::EndpointShared,
+        client::Member,
+        device::DeviceUse,
+        endpoint_shared::EndpointShared,
+        ib::Ib,
         qp_context::QpContext,
         recv_ring::{Least, RecvRingPolicy},
         IbTunables,
@@ -421,7 +423,8 @@ impl WithoutMemory for Wire {
         if self.is_cut.load(Relaxed) {
             return Err(ENODEV);
         }
-        let events = EndpointShared::new(&self.ib, connection, self.ib.fragment)?;
+        let home = self.ib.device_of_addr(&connection.key);
+        let events = EndpointShared::new(connection, self.ib.fragment, home)?;
         let end = KBox::new(
             BenchEnd {
                 qp: None,

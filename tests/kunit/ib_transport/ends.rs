@@ -10,7 +10,7 @@ mod suite {
     use crate::{
         conn::Counter,
         ib_transport::{
-            endpoint::EndpointShared,
+            endpoint_shared::EndpointShared,
             quirks::{DeferredCmId, DeferredDestroy},
         },
         kapi::{
@@ -156,7 +156,8 @@ mod suite {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connection()?;
         let ib = &bench.wire.ib;
-        let id = CmId::new(EndpointShared::new(ib, &connection, ib.fragment)?)?;
+        let shared = EndpointShared::new(&connection, ib.fragment, None)?;
+        let id = CmId::new(shared)?;
         let parking = DeferredDestroy::new()?;
         let refused = || -> Result<bool> {
             let parked = DeferredCmId::connection(ID, id.clone())?;
