@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Handlers of a queue pair's completions and events.
+//! Handlers of a queue pair's completions and events, and its checks by the device.
 //!
 //! A posted buffer belongs to the queue pair until its completion. A received one passes to the
 //! connection, which returns it if nothing was kept of it. A failed completion ends the endpoint.
 
-use super::{qp_context::QpContext, recv_ring::RecvRingPolicy};
+use super::{
+    endpoint_list::{EndpointQp, NextCheck},
+    qp_context::QpContext,
+    recv_ring::RecvRingPolicy,
+};
 use crate::conn::{Counter, Reached};
 use crate::kapi::{
     print::{may_print, pr_info_ratelimited, pr_warn_ratelimited, About},
-    rdma::{Failure, Qp, QpEvent, QpHandler, Received},
+    rdma::{Failure, Qp, QpEvent, QpHandler, Received, SendProgress},
     sync::Peek,
 };
 use crate::msg::Owner;
+use crate::proto::completion_watchdog::WatchdogTimeout;
 use kernel::{
     prelude::*,
     sync::atomic::{Full, Relaxed},
@@ -143,5 +148,31 @@ impl QpHandler for QpContext {
             self.connection.note_error("queue pair", event);
             self.fail();
         }
+    }
+}
+
+impl EndpointQp for Qp<QpContext> {
+    fn send_progress(&self) -> SendProgress {
+        Qp::send_progress(self)
+    }
+
+    fn send_something(&self) {
+        self.handler().send_something(self);
+    }
+
+    fn check_progress(&self, timeout: WatchdogTimeout) {
+        QpContext::check_progress(self, timeout);
+    }
+
+    fn give_up_sending(&self, what: &str) {
+        self.handler().give_up_sending(what);
+    }
+
+    fn asks(&self) -> bool {
+        self.handler().asks()
+    }
+
+    fn service_ring(&self, period_ends: bool) -> NextCheck {
+        QpContext::service_ring(self, period_ends)
     }
 }

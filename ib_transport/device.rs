@@ -6,11 +6,14 @@
 //! not refill, and a [`CqWatchdog`].
 
 use super::{
-    cq_watchdog::CqWatchdog, endpoint_list::EndpointList, mr::MrPool, qp_context::QpContext,
-    quirks::DeferredDestroy, ring_service::NextCheck, IbTunables,
+    cq_watchdog::CqWatchdog,
+    endpoint_list::{EndpointList, EndpointQp, NextCheck},
+    mr::MrPool,
+    quirks::DeferredDestroy,
+    IbTunables,
 };
 use crate::kapi::{
-    rdma::{DeviceCaps, DeviceId, IbDevice, Pd, Qp},
+    rdma::{DeviceCaps, DeviceId, IbDevice, Pd},
     shrinker::Shrinker,
     sync::{cancel, cancel_delayed, OwnedQueue, Sections},
     task::without_io,
@@ -209,11 +212,11 @@ impl Device {
         self.users.for_each(
             |_, user| {
                 let qp = user.qp.as_ref();
-                qp.filter(|qp| period_ends || qp.handler().asks()).cloned()
+                qp.filter(|qp| period_ends || qp.asks()).cloned()
             },
             |qp| {
                 tended = tended.saturating_add(1);
-                next = next.max(QpContext::service_ring(&qp, period_ends));
+                next = next.max(qp.service_ring(period_ends));
             },
         );
         if self.parking.sweep(self.id) {
@@ -237,7 +240,7 @@ pub(super) struct DeviceUse {
 
 impl DeviceUse {
     /// Records the endpoint's queue pair, and the rate of the port. Sleeps.
-    pub(super) fn set_qp(&self, qp: &Arc<Qp<QpContext>>) {
+    pub(super) fn set_qp(&self, qp: Arc<dyn EndpointQp>) {
         self.device.users.set_qp(self.number, qp);
         let mbits = self.device.pd.device().port_mbits();
         self.device.mbits.store(mbits, Relaxed);

@@ -142,7 +142,7 @@ impl IbEndpoint {
         };
         let ring = RecvRingPolicy::new(self.events.fragment(), config.max_recv_wr, least);
         let qp = Qp::create(&self.id, &device.pd, config, context, ring)?;
-        device_use.set_qp(&qp);
+        device_use.set_qp(qp.clone());
         let mut posted = QpContext::fill(&qp);
         if !matches!(posted, Ok(true)) {
             // Memory may only be short in large pieces.

@@ -7,7 +7,7 @@
 //! that did not need its depth. A ring without buffers is starved: the peer waits, and gets a sign
 //! of life. In the end one connection is given up, so that its memory suffices for the others.
 
-use super::{qp_context::QpContext, recv_ring::RecvRingPolicy};
+use super::{endpoint_list::NextCheck, qp_context::QpContext, recv_ring::RecvRingPolicy};
 use crate::conn::Counter;
 use crate::kapi::{
     errno::Errno,
@@ -74,16 +74,6 @@ impl From<FillError> for Error {
             FillError::Failed(error) => error,
         }
     }
-}
-
-/// Time of the next check of a connection by the device's worker.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum NextCheck {
-    /// Only when the connection requests it.
-    Done,
-    AtNextPeriod,
-    /// After a short delay: nothing is posted, or the peer may have to be sent a header.
-    Soon,
 }
 
 impl QpContext {

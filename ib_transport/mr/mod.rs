@@ -2,12 +2,12 @@
 
 //! Memory of programs that a device uses: its registration, invalidation and reuse.
 //!
-//! [`pool`] comes last: it puts together what the other files have.
+//! [`pool`] comes last: it puts together the entries, the free lists and the queue pair on which
+//! memory is registered.
 
 mod entry;
 pub(crate) mod free_list;
 pub(crate) mod pool;
 pub(crate) mod reg_qp;
 
-pub(crate) use entry::MrEntry;
 pub(crate) use pool::MrPool;

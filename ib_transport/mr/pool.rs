@@ -50,7 +50,7 @@ struct MrPoolInner {
     /// Monotonic time in nanoseconds of the last timeout, and the address that was used.
     late_at: Option<(u64, SocketAddr)>,
     free_list: MrFreeList<Mr>,
-    quiesces: ReadQuiesceQueue,
+    quiesces: ReadQuiesceQueue<MrEntry>,
 }
 
 impl MrPoolInner {

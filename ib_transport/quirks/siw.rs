@@ -9,9 +9,8 @@
 //! it was posted are with TCP. TCP holds references to the pages. If the queue pair is gone, no
 //! response is in progress either.
 
-use super::super::{endpoint_list::EndpointList, mr::MrEntry, qp_context::QpContext};
+use super::super::endpoint_list::{EndpointList, EndpointQp};
 use crate::kapi::{
-    rdma::Qp,
     sync::{Fifo, Item},
     time,
 };
@@ -36,7 +35,7 @@ struct QuiescedEnd {
 
 impl QuiescedEnd {
     /// Returns the queue pair, unless it is gone or has completed a later send.
-    fn holder(&self, users: &EndpointList) -> Option<Arc<Qp<QpContext>>> {
+    fn holder(&self, users: &EndpointList) -> Option<Arc<dyn EndpointQp>> {
         let qp = users.qp(self.user)?;
         (qp.send_progress().done <= self.posted).then_some(qp)
     }
@@ -68,7 +67,7 @@ impl ReadQuiesce {
                     result = Err(error.into());
                 }
                 // Also sent after `ENOMEM`: the completion makes the worker try again.
-                qp.handler().send_something(&qp);
+                qp.send_something();
             },
         );
         let since = time::monotonic_ns();
@@ -99,25 +98,25 @@ impl ReadQuiesce {
         for end in self.ends.iter_mut().filter(|end| !end.given_up) {
             if let Some(qp) = end.holder(users) {
                 end.given_up = true;
-                qp.handler().give_up_sending("reads");
+                qp.give_up_sending("reads");
             }
         }
     }
 }
 
-/// Memory of invalid or destroyed MRs that READ responses may still use.
-pub(crate) struct ReadQuiesceQueue {
-    behind: Fifo<MrEntry>,
+/// Memory of invalid or destroyed MRs that READ responses may still use. `T` owns the memory.
+pub(crate) struct ReadQuiesceQueue<T> {
+    behind: Fifo<T>,
     quiesce: Option<ReadQuiesce>,
     /// Entries that were added after `quiesce` began.
-    next: Fifo<MrEntry>,
+    next: Fifo<T>,
     /// Number of waits that were started, including the current one, and number of those that are
     /// over.
     made: u64,
     over: u64,
 }
 
-impl ReadQuiesceQueue {
+impl<T> ReadQuiesceQueue<T> {
     pub(crate) fn new() -> Self {
         Self {
             behind: Fifo::new(),
@@ -133,7 +132,7 @@ impl ReadQuiesceQueue {
     }
 
     /// Adds an entry. No READ response from its memory begins any more.
-    pub(crate) fn add(&mut self, entry: Item<MrEntry>) {
+    pub(crate) fn add(&mut self, entry: Item<T>) {
         self.next.push_back(entry);
     }
 
@@ -143,7 +142,7 @@ impl ReadQuiesceQueue {
     /// # Context
     ///
     /// Sleeps.
-    pub(crate) fn pass(&mut self, users: &EndpointList) -> Fifo<MrEntry> {
+    pub(crate) fn pass(&mut self, users: &EndpointList) -> Fifo<T> {
         let mut passed = Fifo::new();
         loop {
             if let Some(quiesce) = &mut self.quiesce {

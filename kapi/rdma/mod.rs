@@ -73,5 +73,6 @@ pub(crate) use qp::{Qp, QpConfig};
 pub(crate) use qp_handler::{QpEvent, QpHandler, Received};
 pub(crate) use qp_ring::SendItem;
 pub(crate) use send_chain::{SendChain, MAX_UNREPORTED};
+pub(crate) use send_ring::SendProgress;
 pub(crate) use shard::{Buf, BufMut};
 pub(crate) use wc_status::WcStatus;

@@ -366,7 +366,7 @@ impl BenchEnd {
             Least::Wanted(setup.min_recv_wr),
         );
         let qp = fake::queue_pair(&device.pd, config, context, ring)?;
-        self.device.set_qp(&qp);
+        self.device.set_qp(qp.clone());
         self.qp = Some(qp.clone());
         // Set before the receives are posted, because tests wait for those.
         let before = self.wire.up.lock().replace(qp.clone());
