@@ -86,7 +86,7 @@ struct RdsModule {
         Directory<ib_transport::IbTunables>,
     ),
     _views: Views,
-    _listeners: Listeners,
+    _listeners: Listeners<Ib>,
     _connections: Connections,
     _client: Pin<KBox<ClientRegistration<Ib>>>,
     _addr_events: AddrEvents,

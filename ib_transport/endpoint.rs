@@ -282,7 +282,7 @@ impl Endpoint for IbEndpoint {
 }
 
 /// A valid request of a peer, waiting for the worker. Fields are dropped in this order.
-pub(crate) struct IncomingConnection {
+pub(super) struct IncomingConnection {
     request: Option<IncomingRequest>,
     /// The content of the reply.
     agreed: Agreed,
@@ -294,7 +294,7 @@ pub(crate) struct IncomingConnection {
 }
 
 impl IncomingConnection {
-    pub(crate) fn new(
+    pub(super) fn new(
         transport: Arc<Ib>,
         request: IncomingRequest,
         agreed: Agreed,

@@ -69,7 +69,7 @@ impl Ib {
 
     /// Defers the rejection of a request until its network device is up. Returns `false` if it is
     /// rejected at once: no memory, too many requests, or no device. May sleep.
-    pub(crate) fn park(&self, request: IncomingRequest) -> bool {
+    pub(super) fn park(&self, request: IncomingRequest) -> bool {
         let Some(rdma) = request.device() else {
             return false;
         };
@@ -92,10 +92,11 @@ impl Ib {
         refused.is_none()
     }
 
-    /// Makes the removal of a device wait. Returns `None` if the transport does not use the device,
-    /// or it is being removed. Any context except hard interrupt.
-    pub(crate) fn hold(&self, device: &IbDevice) -> Option<Hold> {
-        self.find(device)?.users.hold()
+    /// Makes the removal of a device wait, and returns its pools. Returns `None` if the transport
+    /// does not use the device, or it is being removed. Any context except hard interrupt.
+    pub(super) fn hold(&self, device: &IbDevice) -> Option<(Hold, Arc<Pools>)> {
+        let device = self.find(device)?;
+        Some((device.users.hold()?, device.pools.clone()))
     }
 
     /// Makes the removal of any device wait for the caller, whose new CM id has no device yet.
@@ -124,7 +125,8 @@ impl Ib {
     }
 
     /// Returns the pools of a device if the transport uses it. Any context.
-    pub(crate) fn pools_of(&self, device: &IbDevice) -> Option<Arc<Pools>> {
+    #[cfg(rds_kunit)]
+    pub(super) fn pools_of(&self, device: &IbDevice) -> Option<Arc<Pools>> {
         Some(self.find(device)?.pools.clone())
     }
 

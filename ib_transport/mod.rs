@@ -73,6 +73,5 @@ mod transmit;
 mod transport;
 mod tunables;
 
-pub(crate) use endpoint::IncomingConnection;
 pub(crate) use ib::Ib;
 pub(crate) use tunables::IbTunables;

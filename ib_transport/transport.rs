@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Interface of the transport to connections and sockets.
+//! Interface of the transport to connections and sockets, and to the listeners.
 
-use super::{endpoint::IbEndpoint, ib::Ib, private::socket_addr};
+use super::{
+    endpoint::{IbEndpoint, IncomingConnection},
+    endpoint_list::Hold,
+    ib::Ib,
+    private::socket_addr,
+};
+use crate::cm::RequestSink;
 use crate::conn::{
-    Connection, Endpoint, Mapped, MrDevice, OnRelease, OpKind, RemoteMemory, Transport,
+    Connection, Endpoint, Mapped, MrDevice, OnRelease, OpKind, RemoteMemory, Request, Transport,
 };
 use crate::kapi::{
     errno::Errno,
     net::{IpBits, Net},
     pin::PinnedMemory,
-    rdma::Access,
+    rdma::{Access, IbDevice, IncomingRequest},
 };
-use crate::proto::wire::FragmentSize;
+use crate::proto::{ib_private::Agreed, wire::FragmentSize};
 use crate::recv_pool::{Holdings, Pools};
 use core::net::Ipv6Addr;
 use kernel::{fmt, prelude::*, sync::Arc};
@@ -142,5 +148,28 @@ impl Transport for Ib {
 
     fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         IbEndpoint::resolve(&self, connection)
+    }
+}
+
+impl RequestSink for Ib {
+    type Hold = Hold;
+
+    fn hold(&self, device: &IbDevice) -> Option<(Hold, Arc<Pools>)> {
+        Ib::hold(self, device)
+    }
+
+    fn park(&self, request: IncomingRequest) -> bool {
+        Ib::park(self, request)
+    }
+
+    fn incoming(
+        this: &Arc<Self>,
+        request: IncomingRequest,
+        agreed: Agreed,
+        credit: u32,
+        hold: Hold,
+    ) -> Result<KBox<dyn Request>> {
+        let incoming = IncomingConnection::new(this.clone(), request, agreed, credit, hold);
+        Ok(KBox::new(incoming, GFP_KERNEL)?)
     }
 }

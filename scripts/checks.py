@@ -16,7 +16,8 @@ LAYERS = (
     ("kapi",),
     ("proto",),
     ("conn", "msg", "cong", "recv_pool"),
-    ("ib_transport", "cm", "loop_transport", "tcp_transport"),
+    ("cm",),
+    ("ib_transport", "loop_transport", "tcp_transport"),
     ("sock",),
     ("rds_core",),
 )

@@ -28,6 +28,7 @@ def complaints(check, path, text):
     ("kapi/net.rs", "use crate::proto::header;"),
     ("conn/mod.rs", "use crate::sock::Socket;"),
     ("msg/a.rs", "fn f() { crate::ib_transport::go() }"),
+    ("cm/a.rs", "use crate::ib_transport::Ib;"),
     ("cm/mod.rs", "use crate::{\n    conn::{self, sock},\n    sock::Family,\n};"),
     ("cm/a.rs", "use super::super::sock::Family;"),
     ("cm/mod.rs", "use super::sock::Family;"),
