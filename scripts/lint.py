@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import checks
+import import_cycles
 
 TOP = Path(__file__).resolve().parent.parent
 HOST_CRATES = ("tests/host", "tests/loom", "tools")
@@ -44,7 +45,7 @@ def rules(files):
             found.append(f"{path}: not UTF-8")
     for path, text in sources.items():
         found += checks.check_file(path, text)
-    return "\n".join(found + checks.types_defined_twice(sources))
+    return "\n".join(found + checks.types_defined_twice(sources) + import_cycles.complaints(sources))
 
 
 def is_shell(path):
