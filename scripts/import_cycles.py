@@ -17,8 +17,6 @@ EXCEPTIONS = {
     "kapi/net": {"bound", "family", "sock"},
     "kapi/rdma": {"arena", "batch", "mr", "operation", "pd", "qp", "qp_handler", "shard"},
     "msg": {"incoming", "sndbuf_charge", "socket", "unread", "waiting"},
-    "recv_pool": {"counters", "pool"},
-    "sock": {"ops", "recvmsg"},
 }
 
 USE = re.compile(r"\b(pub(?:\([^)]*\))?\s+)?use\s+([^;]*);")

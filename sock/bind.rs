@@ -285,3 +285,11 @@ fn search_port(sk: &Sock<Socket>, key: BindKey, transport: TransportId) -> Resul
     }
     Err(BindError::InUse)
 }
+
+/// Returns the address in the form that programs see: IPv4 for a mapped address.
+pub(super) fn sockaddr(addr: Ipv6Addr, port: u16, scope: u32) -> SockAddr {
+    match addr.to_ipv4_mapped() {
+        Some(addr) => SockAddr::V4 { addr, port },
+        None => SockAddr::V6 { addr, port, scope },
+    }
+}

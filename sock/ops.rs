@@ -80,20 +80,20 @@ impl Protocol for Socket {
                 0 => sk.bound().map_or(0, |bound| bound.scope),
                 scope => scope,
             };
-            return Ok(Some(sockaddr(peer.addr, peer.port, scope)));
+            return Ok(Some(bind::sockaddr(peer.addr, peer.port, scope)));
         }
         let Some(bound) = sk.bound() else {
             // As with C RDS: the family of the peer, without an address.
             return Ok(connected.map(|peer| match peer.addr.to_ipv4_mapped() {
-                Some(_) => sockaddr(core::net::Ipv4Addr::UNSPECIFIED.to_ipv6_mapped(), 0, 0),
-                None => sockaddr(Ipv6Addr::UNSPECIFIED, 0, 0),
+                Some(_) => bind::sockaddr(core::net::Ipv4Addr::UNSPECIFIED.to_ipv6_mapped(), 0, 0),
+                None => bind::sockaddr(Ipv6Addr::UNSPECIFIED, 0, 0),
             }));
         };
         let scope = match bound.scope {
             0 => connected.map_or(0, |peer| peer.scope),
             scope => scope,
         };
-        Ok(Some(sockaddr(bound.addr, bound.port, scope)))
+        Ok(Some(bind::sockaddr(bound.addr, bound.port, scope)))
     }
 
     fn poll(sk: &Sock<Self>) -> PollMask {
@@ -141,13 +141,5 @@ impl Protocol for Socket {
 
     fn recvmsg(sk: &Sock<Self>, msg: RecvMsg<'_>) -> Result<usize> {
         recvmsg::recvmsg(sk, msg)
-    }
-}
-
-/// Returns the address in the form that programs see: IPv4 for a mapped address.
-pub(super) fn sockaddr(addr: Ipv6Addr, port: u16, scope: u32) -> SockAddr {
-    match addr.to_ipv4_mapped() {
-        Some(addr) => SockAddr::V4 { addr, port },
-        None => SockAddr::V6 { addr, port, scope },
     }
 }

@@ -2,7 +2,7 @@
 
 //! `recvmsg(2)`.
 
-use super::{ops::sockaddr, SOL_RDS};
+use super::{bind::sockaddr, SOL_RDS};
 use crate::conn::Counter;
 use crate::kapi::{
     errno::Errno,
