@@ -15,7 +15,7 @@ import checks
 EXCEPTIONS = {
     "conn": {"accounts", "connection", "info", "node", "receive", "transport", "turns", "worker"},
     "kapi/net": {"bound", "family", "sock"},
-    "kapi/rdma": {"arena", "batch", "mr", "operation", "pd", "qp", "qp_handler", "shard"},
+    "kapi/rdma": {"arena", "batch", "qp", "qp_handler", "shard"},
     "msg": {"incoming", "sndbuf_charge", "socket", "unread", "waiting"},
 }
 

@@ -8,7 +8,7 @@
 
 use super::{
     domain::Domain,
-    mr::{LocalDmaMapping, Mapping},
+    mapping::{LocalDmaMapping, Mapping},
     shard::Buf,
     wc_status::WcStatus,
 };

@@ -13,7 +13,7 @@ mod bounce;
 mod device;
 #[path = "../../../../../kapi/rdma/domain.rs"]
 mod domain;
-mod mr;
+mod mapping;
 #[path = "../../../../../kapi/rdma/operation.rs"]
 mod operation;
 mod pd;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `kapi::rdma::mr`: memory that is lent for operations.
+//! `kapi::rdma::mapping`: memory that is lent for operations.
 
 use super::domain::Domain;
 use crate::sync::Arc;
