@@ -14,7 +14,6 @@ import checks
 # Folders with files that still import each other.
 EXCEPTIONS = {
     "conn": {"accounts", "connection", "info", "node", "receive", "transport", "turns", "worker"},
-    "kapi/net": {"bound", "family", "sock"},
     "kapi/rdma": {"arena", "batch", "qp", "qp_handler", "shard"},
     "msg": {"incoming", "sndbuf_charge", "socket", "unread", "waiting"},
 }

@@ -7,7 +7,7 @@
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
-use super::{bound::BindNode, Protocol};
+use super::{bind_node::BindNode, Net, RecvMsg, SendMsg, SockAddr};
 use crate::{bindings, kapi::errno::Errno};
 use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
 use kernel::{
@@ -69,6 +69,55 @@ pub(crate) struct RecvBuffer {
     pub(crate) stamps: bool,
 }
 
+/// The operations of a protocol family.
+///
+/// # Context
+///
+/// All methods are called in process context and may sleep.
+pub(crate) trait Protocol: Send + Sync + Sized + 'static {
+    const FAMILY: c_int;
+    /// The protocol's name in `/proc/net/protocols`.
+    const NAME: &'static [u8];
+
+    /// The address to which a socket is bound, as the protocol represents it.
+    type Bound: Send + Sync + 'static;
+
+    /// Shared state from which new sockets are created.
+    type Context: Send + Sync + 'static;
+
+    /// Returns the initialiser of a new socket's data, for a type (`SOCK_*`) and a protocol.
+    fn create(
+        context: &Self::Context,
+        net: Net,
+        kind: c_int,
+        protocol: c_int,
+    ) -> Result<impl PinInit<Self>>;
+
+    /// Handles `close(2)`. The socket stays alive until its last reference is dropped.
+    fn release(sk: &Sock<Self>);
+
+    fn bind(sk: &Sock<Self>, addr: &[u8]) -> Result;
+    fn connect(sk: &Sock<Self>, addr: &[u8]) -> Result;
+
+    /// Returns the address of the socket, or of its peer. `None` stands for `AF_UNSPEC`: not bound
+    /// or not connected.
+    fn name(sk: &Sock<Self>, peer: bool) -> Result<Option<SockAddr>>;
+
+    /// Returns the events that are ready. The caller is already on the socket's wait queue.
+    fn poll(sk: &Sock<Self>) -> PollMask;
+
+    fn ioctl(sk: &Sock<Self>, cmd: c_uint, arg: usize) -> Result<c_int>;
+    fn setsockopt(sk: &Sock<Self>, level: c_int, name: c_int, value: SockOptIn<'_>) -> Result;
+    fn getsockopt(
+        sk: &Sock<Self>,
+        level: c_int,
+        name: c_int,
+        value: SockOptOut<'_>,
+    ) -> Result<c_int>;
+    fn sendmsg(sk: &Sock<Self>, msg: SendMsg<'_>) -> Result<usize>;
+    fn recvmsg(sk: &Sock<Self>, msg: RecvMsg<'_>) -> Result<usize>;
+}
+
 /// A socket of protocol `T`: the C structure and the protocol's data in one allocation.
 ///
 /// # Invariants
@@ -83,7 +132,7 @@ pub(crate) struct Sock<T: Protocol> {
 /// The part of a socket that only this module uses.
 #[pin_data]
 pub(super) struct RdsSock<T: Protocol> {
-    place: BindNode<T>,
+    place: BindNode<T::Bound, Sock<T>>,
     #[pin]
     data: T,
 }
@@ -147,7 +196,7 @@ impl<T: Protocol> Sock<T> {
     }
 
     #[inline]
-    pub(super) fn place(&self) -> &BindNode<T> {
+    pub(super) fn place(&self) -> &BindNode<T::Bound, Sock<T>> {
         &self.ours.place
     }
 
