@@ -14,7 +14,7 @@ import checks
 # Folders with files that still import each other.
 EXCEPTIONS = {
     "conn": {"accounts", "connection", "info", "node", "receive", "transport", "turns", "worker"},
-    "kapi/rdma": {"arena", "batch", "qp", "qp_handler", "shard"},
+    "kapi/rdma": {"qp", "qp_handler"},
     "msg": {"incoming", "sndbuf_charge", "socket", "unread", "waiting"},
 }
 

@@ -7,9 +7,9 @@
 //! Completions and errors go to the [`Operation`].
 
 use super::{
+    buf::Buf,
     domain::Domain,
     mapping::{LocalDmaMapping, Mapping},
-    shard::Buf,
     wc_status::WcStatus,
 };
 use crate::{

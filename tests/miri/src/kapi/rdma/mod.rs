@@ -10,6 +10,8 @@ mod arena_tests;
 mod batch;
 #[path = "../../../../../kapi/rdma/bounce.rs"]
 mod bounce;
+#[path = "../../../../../kapi/rdma/buf.rs"]
+mod buf;
 mod device;
 #[path = "../../../../../kapi/rdma/domain.rs"]
 mod domain;
@@ -29,5 +31,5 @@ mod wc_status;
 
 pub(crate) use arena::{Arena, ArenaStats, GrowError};
 pub(crate) use batch::Batch;
+pub(crate) use buf::{Buf, BufMut};
 pub(crate) use pd::Pd;
-pub(crate) use shard::{Buf, BufMut};
