@@ -8,6 +8,10 @@
 //! - `siw`, soft-iWARP: it checks the key of an MR only at the start of a READ response. So memory
 //!   is released after the responses in progress.
 //!
+//! Three checks for single drivers are too short to be here: `CmEvent::rejected` (a rejection that
+//! is a reset of TCP), `QpContext::is_awaiting_first_frame` (a frame that soft-iWARP may miss), and
+//! `QpContext::failed` (soft-RoCE flushes everything if it has no memory to send).
+//!
 //! Properties that whole families of devices share, such as those of iWARP, are in
 //! [`DeviceCaps`](crate::kapi::rdma::DeviceCaps).
 
