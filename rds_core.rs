@@ -15,6 +15,7 @@ mod msg;
 mod proto;
 mod recv_pool;
 mod sock;
+mod socket;
 
 use cm::{
     laddr::{AddrEvents, LocalAddrs},
@@ -31,9 +32,9 @@ use kapi::{
     sysctl::Directory,
 };
 use kernel::sync::Arc;
-use msg::Socket;
 use proto::{idle::IdleTimeouts, wire::FragmentSize};
 use recv_pool::{Counters, Limit, Limits};
+use socket::Socket;
 
 #[cfg(rds_kunit)]
 #[path = "tests/kunit/mod.rs"]

@@ -11,7 +11,8 @@ use crate::kapi::{
     sync::{Fifo, Pick, Walk},
     task::without_io,
 };
-use crate::msg::{Message, SndbufCharge, Socket};
+use crate::msg::Message;
+use crate::socket::{SndbufCharge, Socket};
 use core::cell::Cell;
 use kernel::{sync::Arc, workqueue::WorkItem};
 

@@ -15,14 +15,14 @@ use super::{
     worker::Worker,
     Counter, Node,
 };
-use crate::cong::{Remote, Waiters};
+use crate::cong::Remote;
 use crate::kapi::{
     net::SendMsg,
     sync::{new_spinlock_bh, AppendOnlyCell, Fifo, Item, Peek, SpinLockBh, SpinLockBhGuard},
     task::UserId,
     time, trace,
 };
-use crate::msg::{Message, MsgOps, OpStatus, SndbufCharge};
+use crate::msg::{Message, MsgOps, OpStatus};
 use crate::proto::{
     credits::Credits,
     idle::IdleTracker,
@@ -33,6 +33,7 @@ use crate::proto::{
     wire::{FragmentSize, CONG_MAP_BYTES, PING_PORT, PROBE_PORT},
 };
 use crate::recv_pool::Pools;
+use crate::socket::{SndbufCharge, Waiters};
 use kernel::{
     prelude::*,
     sync::{

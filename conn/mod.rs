@@ -5,9 +5,7 @@
 
 #![deny(unsafe_code)]
 
-mod accounts;
 mod acked;
-mod binds;
 mod cancel;
 mod connection;
 mod credits;
@@ -27,8 +25,6 @@ mod tunables;
 mod turns;
 mod worker;
 
-pub(crate) use accounts::{Account, Holder};
-pub(crate) use binds::{BindError, BindKey, BindTable, FIRST_PORT};
 pub(crate) use connection::{Connection, TxQueue};
 pub(crate) use debugfs::Views;
 pub(crate) use info::QueueKind;

@@ -3,13 +3,12 @@
 //! State that the sockets of this node share.
 
 use super::{
-    accounts::Accounts,
     connection::Connection,
     key::ConnKey,
     table::{Bounds, ConnTable, Full, Positions, TableSlot},
     transport::{Mapped, OnRelease, OpKind, RemoteMemory, Transport},
     turns::Turns,
-    BindTable, Counter, Stats, Tunables,
+    Counter, Stats, Tunables,
 };
 use crate::cong;
 use crate::kapi::{
@@ -22,9 +21,10 @@ use crate::kapi::{
     task::UserId,
     time, trace,
 };
-use crate::msg::{Bound, MsgMeta, Peer, PongBudget, Socket, TransportId};
+use crate::msg::PongBudget;
 use crate::proto::{idle::IdleTimeouts, rcvbuf, tx::first_sequence};
 use crate::recv_pool::Pools;
+use crate::socket::{Accounts, BindTable, Bound, MsgMeta, Peer, Socket, TransportId};
 use core::net::Ipv6Addr;
 use kernel::{
     fmt,
@@ -147,7 +147,7 @@ pub(crate) struct Node {
     #[pin]
     pub(super) calling: DelayedWork<Node, 2>,
     /// Runs the periodic checks of all connections. Its work never waits for a peer.
-    pub(super) queue: Arc<OwnedQueue>,
+    pub(crate) queue: Arc<OwnedQueue>,
     /// Runs the workers of connections.
     pub(super) workers: Arc<OwnedQueue>,
     /// Transport to other nodes.

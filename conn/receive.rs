@@ -10,14 +10,14 @@
 //! is counted and logged with the rule. A message that violates a rule is never delivered; those
 //! before it in the same frame are.
 
-use super::{BindKey, Connection, Counter};
+use super::{Connection, Counter};
 use crate::kapi::{
     net::{IpBits, Sock},
     print::pr_warn_ratelimited,
     rdma::DeviceId,
     sync::{Item, Peek},
 };
-use crate::msg::{Incoming, Message, MsgMeta, Payload, PongSlot, Socket};
+use crate::msg::{Message, PongSlot};
 use crate::proto::{
     packed::{SplitError, Unpacker},
     rdma::RdmaExthdrs,
@@ -26,6 +26,7 @@ use crate::proto::{
     wire::{Header, HeaderError, PING_PORT, PROBE_PORT},
 };
 use crate::recv_pool::BufMut;
+use crate::socket::{BindKey, Incoming, MsgMeta, Payload, Socket};
 use kernel::{
     fmt,
     prelude::*,

@@ -14,7 +14,6 @@
 //! acknowledges a later frame. Programs are notified in the order of posting. So each
 //! [`CompletionNotifier`] holds that of the next operation on its connection.
 
-use super::{notify_queue::Notification, SndbufCharge, Socket};
 use crate::conn::{LocalMemory, OnRelease};
 use crate::kapi::{
     net::{poll, Sock},
@@ -23,6 +22,7 @@ use crate::kapi::{
     task::UserId,
 };
 use crate::proto::{faults::Standing, rdma::Status};
+use crate::socket::{Notification, SndbufCharge, Socket};
 use core::mem;
 use kernel::{
     prelude::*,

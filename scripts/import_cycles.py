@@ -13,9 +13,9 @@ import checks
 
 # Folders with files that still import each other.
 EXCEPTIONS = {
-    "conn": {"accounts", "connection", "info", "node", "receive", "transport", "turns", "worker"},
+    "conn": {"connection", "info", "node", "receive", "transport", "turns", "worker"},
     "kapi/rdma": {"qp", "qp_handler"},
-    "msg": {"incoming", "sndbuf_charge", "socket", "unread", "waiting"},
+    "socket": {"accounts", "incoming", "sndbuf_charge", "state", "unread", "waiters", "waiting"},
 }
 
 USE = re.compile(r"\b(pub(?:\([^)]*\))?\s+)?use\s+([^;]*);")

@@ -2,15 +2,15 @@
 
 //! `bind(2)`, and the checks of addresses that programs pass.
 
-use crate::conn::{BindError, BindKey, Counter, FIRST_PORT};
+use crate::conn::Counter;
 use crate::kapi::{
     errno::Errno,
     net::{is_broadcast, IpBits, Sock, SockAddr, SockAddrError},
     print::pr_program_ratelimited,
     trace,
 };
-use crate::msg::{Peer, Socket, TransportId};
 use crate::proto::wire::PROBE_PORT;
+use crate::socket::{BindError, BindKey, Peer, Socket, TransportId, FIRST_PORT};
 use core::{
     iter,
     net::{Ipv4Addr, Ipv6Addr},

@@ -17,8 +17,8 @@ use crate::kapi::{
     net::{Sock, SockOptOut},
     task,
 };
-use crate::msg::Socket;
 use crate::proto::info::{self, Emitted, Family};
+use crate::socket::Socket;
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 

@@ -12,8 +12,9 @@ use crate::kapi::{
     rdma::{LocalPiece, OperationItem, Verb},
     sync::{Fifo, Item},
 };
-use crate::msg::{Bound, CompletionNotifier, FollowUp, Op, RdmaOp, SndbufCharge, Socket, Wanted};
+use crate::msg::{CompletionNotifier, FollowUp, Op, RdmaOp, Wanted};
 use crate::proto::rdma::{Area, ArgError, AtomicArgs, Change, RdmaFlags, Transfer};
+use crate::socket::{Bound, SndbufCharge, Socket};
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
 impl From<ArgError> for Error {

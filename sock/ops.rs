@@ -8,7 +8,7 @@ use crate::kapi::{
     errno::Errno,
     net::{poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut},
 };
-use crate::msg::{Bound, CachedRoute, Socket, Traces};
+use crate::socket::{Bound, CachedRoute, Socket, Traces};
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 

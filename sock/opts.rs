@@ -9,7 +9,7 @@ use crate::kapi::{
     errno::Errno,
     net::{poll, timestamp, user, Sock, SockAddr, SockOptIn, SockOptOut},
 };
-use crate::msg::{BadTraces, Peer, Socket, Traces, TransportId};
+use crate::socket::{BadTraces, Peer, Socket, Traces, TransportId};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use kernel::{prelude::*, sync::atomic::Relaxed};
 

@@ -10,8 +10,8 @@ use crate::kapi::{
     pin::PinnedMemory,
     rdma::Access,
 };
-use crate::msg::{Bound, Ending, RegionKey, Socket, TransportId};
 use crate::proto::rdma::{Cookie, FreeMr, GetMr, RdmaFlags, MAX_BYTES};
+use crate::socket::{Bound, Ending, RegionKey, Socket, TransportId};
 use kernel::{page::PAGE_SIZE, prelude::*};
 
 /// Maximum number of pages that a region touches.

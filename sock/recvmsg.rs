@@ -8,8 +8,8 @@ use crate::kapi::{
     errno::Errno,
     net::{msg_flags, poll, Aligned, RecvMsg, Sock},
 };
-use crate::msg::{Incoming, Keep, MsgMeta, Socket};
 use crate::proto::rdma::{notification, NOTIFICATION};
+use crate::socket::{Incoming, Keep, MsgMeta, Socket};
 use kernel::prelude::*;
 
 const CMSG_RDMA_DEST: c_int = 2;

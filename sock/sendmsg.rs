@@ -19,13 +19,14 @@ use crate::kapi::{
     task::UserId,
 };
 use crate::loop_transport::Destination;
-use crate::msg::{
-    Bound, CachedRoute, Incoming, MsgMeta, MsgOps, NoTicket, Peer, RegionKey, SndbufCharge, Socket,
-    TransportId, WaitingOn,
-};
+use crate::msg::MsgOps;
 use crate::proto::{
     rdma::{AtomicArgs, AtomicKind, Cookie, GetMr, Transfer},
     wire::MAX_MESSAGE,
+};
+use crate::socket::{
+    Bound, CachedRoute, Incoming, MsgMeta, NoTicket, Peer, RegionKey, SndbufCharge, Socket,
+    TransportId, WaitingOn,
 };
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};

@@ -13,9 +13,9 @@ mod suite {
             errno::Errno,
             rdma::{Access, DeviceId, WcStatus},
         },
-        msg::{Ending, Memory, OpStatus},
-        proto::exthdr,
-        proto::rdma::*,
+        msg::OpStatus,
+        proto::{exthdr, rdma::*},
+        socket::{Ending, Memory},
     };
     use kernel::{prelude::*, sync::Arc};
 

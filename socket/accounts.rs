@@ -8,13 +8,12 @@
 //! exhausting the pools for others, with any number of sockets. Programs that may exceed limits
 //! have no account.
 
-use super::Node;
-use crate::cong::Waiters;
+use super::{shared_room::SharedRoom, Waiters};
+use crate::conn::Node;
 use crate::kapi::{
     sync::{new_spinlock_bh, Peek, SpinLockBh},
     task::{self, without_io, UserId},
 };
-use crate::msg::SharedRoom;
 use crate::proto::rcvbuf::{self, Unread, Usage};
 use kernel::{
     prelude::*,
@@ -231,7 +230,7 @@ impl Accounts {
     /// # Context
     ///
     /// May sleep.
-    pub(super) fn new() -> Result<Arc<Self>> {
+    pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 unread: Sum::new(),

@@ -5,11 +5,11 @@
 //! Any number of sockets may wait. The cost of adding, removing and waking a socket does not depend
 //! on the number of other waiters or their ports.
 
+use super::Socket;
 use crate::kapi::{
     net::{poll, Sock},
     sync::{new_spinlock_bh, SpinLockBh},
 };
-use crate::msg::Socket;
 use core::{array, mem, ptr};
 use kernel::{
     prelude::*,

@@ -2,8 +2,7 @@
 
 //! Charge for a message to its sender's send buffer and to the share of the sender's user.
 
-use super::Socket;
-use crate::conn::Account;
+use super::{Account, Socket};
 use crate::kapi::net::Sock;
 use kernel::sync::aref::ARef;
 

@@ -5,9 +5,8 @@
 //!
 //! A socket that is closed removes itself from all of them.
 
-use super::Socket;
-use crate::cong::Waiters;
-use crate::conn::{Account, Connection};
+use super::{Account, Socket, Waiters};
+use crate::conn::Connection;
 use crate::kapi::{net::Sock, sync::Peek};
 use kernel::{
     prelude::*,

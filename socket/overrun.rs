@@ -5,8 +5,8 @@
 //! If a program does not read, only its socket loses messages. The connection and other sockets are
 //! not affected.
 
-use super::{socket::RecvQueue, Incoming, Socket};
-use crate::conn::{Account, Counter};
+use super::{state::RecvQueue, Account, Incoming, Socket};
+use crate::conn::Counter;
 use crate::kapi::{
     errno::Errno,
     net::{poll, Sock},

@@ -2,12 +2,12 @@
 
 //! Bind table: finds the socket that is bound to an address and port.
 
+use super::{Bound, Socket, TransportId};
 use crate::kapi::{
     net::{BoundList, IpBits, Net, Sock},
     sync::{new_spinlock_bh, Peek, SpinLockBh},
     task, time,
 };
-use crate::msg::{Bound, Socket, TransportId};
 use crate::proto::keyed::Secret;
 use kernel::{
     prelude::*,

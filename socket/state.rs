@@ -2,8 +2,7 @@
 
 //! State of a socket: its addresses, send buffer charge and receive queue.
 //!
-//! System calls (`sock/`) use it from above and transports from below. So it is in the same folder
-//! as messages.
+//! System calls use it from above (`sock/`), and connections deliver to it.
 //!
 //! A delivered message belongs to the receive queue. A reader takes it out without a lock held, and
 //! puts it back if it cannot be copied to the program. Messages that a closed socket still has are
@@ -11,10 +10,9 @@
 
 use super::{
     cong_notify::CongNotify, memory::Memory, notify_queue::NotifyQueue, reader_lock::ReaderLock,
-    send_room::SendRoom, unread::UnreadInfo, waiting::WaitingOn, Incoming, Traces,
+    send_room::SendRoom, unread::UnreadInfo, waiting::WaitingOn, Holder, Incoming, Traces, Waiters,
 };
-use crate::cong::Waiters;
-use crate::conn::{Connection, Counter, Holder, Node};
+use crate::conn::{Connection, Counter, Node};
 use crate::kapi::{
     net::{poll, Net, Sock},
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
@@ -248,7 +246,7 @@ impl Socket {
     /// # Context
     ///
     /// Any context.
-    pub(super) fn note_operation(&self, well: bool) {
+    pub(crate) fn note_operation(&self, well: bool) {
         let old = self.standing.peek();
         let new = match old.saturating_add(1) {
             _ if !well => -Self::AMENDS,
@@ -287,7 +285,7 @@ impl Sock<Socket> {
     }
 
     /// Returns the use of the send buffer.
-    pub(super) fn pressure(&self) -> Pressure {
+    pub(crate) fn pressure(&self) -> Pressure {
         let limit = self.send_limit();
         match self.send_room.taken() {
             bytes if bytes >= limit => Pressure::Full,
