@@ -13,9 +13,11 @@ mod kapi;
 mod loop_transport;
 mod msg;
 mod proto;
+mod rdma_mem;
 mod recv_pool;
 mod sock;
 mod socket;
+mod stats;
 
 use cm::{
     laddr::{AddrEvents, LocalAddrs},

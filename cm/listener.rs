@@ -11,7 +11,7 @@
 //! sender that claims another address gets no answer. A request that also forges the GIDs looks
 //! like one of the true owner: it ends the existing connection.
 
-use crate::conn::{ConnKey, Counter, NoConnection, Node, Request, Transport};
+use crate::conn::{ConnKey, NoConnection, Node, Request, Transport};
 use crate::kapi::{
     errno::Errno,
     net::Net,
@@ -23,6 +23,7 @@ use crate::proto::ib_private::{
     negotiate, Addr, Agreed, Private, PrivateError, Reject, Rejection, RoceGid, PORT_V4, PORT_V6,
 };
 use crate::recv_pool::Pools;
+use crate::stats::Counter;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use kernel::{fmt, prelude::*, sync::Arc};
 

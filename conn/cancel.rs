@@ -4,7 +4,7 @@
 
 use super::{
     info::{QueueKind, BATCH},
-    Connection, Counter,
+    Connection,
 };
 use crate::kapi::{
     net::Sock,
@@ -13,6 +13,7 @@ use crate::kapi::{
 };
 use crate::msg::Message;
 use crate::socket::{SndbufCharge, Socket};
+use crate::stats::Counter;
 use core::cell::Cell;
 use kernel::{sync::Arc, workqueue::WorkItem};
 

@@ -13,7 +13,7 @@ use super::{
     receive::RecvSide,
     transport::{Link, Request},
     worker::Worker,
-    Counter, Node,
+    Node,
 };
 use crate::cong::Remote;
 use crate::kapi::{
@@ -34,6 +34,7 @@ use crate::proto::{
 };
 use crate::recv_pool::Pools;
 use crate::socket::{SndbufCharge, Waiters};
+use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::{

@@ -7,7 +7,7 @@
 //! messages or requests. So two connections never number messages between the same addresses at
 //! once. A sender looks the connection up again and makes a new one.
 
-use super::{connection::Tx, receive::RecvSide, table::PositionPlace, Connection, Counter, Node};
+use super::{connection::Tx, receive::RecvSide, table::PositionPlace, Connection, Node};
 use crate::kapi::{
     sync::{cancel, cancel_delayed, Peek},
     task::without_io,
@@ -18,6 +18,7 @@ use crate::proto::{
     idle::{IdleDecision, IdleProgress, IdleSnapshot},
     rx::Position,
 };
+use crate::stats::Counter;
 use core::convert::Infallible;
 use kernel::{
     prelude::*,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State that the sockets of this node share: the bind table, the connections to other nodes, and
-//! the counters.
+//! Connections to other nodes, and the state that they share with the sockets of this node.
 
 #![deny(unsafe_code)]
 
@@ -18,7 +17,6 @@ mod key;
 mod node;
 mod offenders;
 mod receive;
-mod stats;
 mod table;
 mod transport;
 mod tunables;
@@ -30,13 +28,9 @@ pub(crate) use debugfs::Views;
 pub(crate) use info::QueueKind;
 pub(crate) use key::{AsIs, ConnKey, ShownAddr};
 pub(crate) use node::{NoConnection, Node};
-pub(crate) use stats::{Counter, Stats};
 pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]
 pub(crate) use table::{ConnTable, Full, PositionPlace, Positions, TableSlot};
-pub(crate) use transport::{
-    Endpoint, EndpointProgress, Link, LocalMemory, Mapped, MrDevice, OnRelease, OpKind, Reached,
-    RemoteMemory, Request, Transport,
-};
+pub(crate) use transport::{Endpoint, EndpointProgress, Link, Reached, Request, Transport};
 pub(crate) use tunables::Tunables;
 pub(crate) use turns::Turns;

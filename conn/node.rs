@@ -6,9 +6,9 @@ use super::{
     connection::Connection,
     key::ConnKey,
     table::{Bounds, ConnTable, Full, Positions, TableSlot},
-    transport::{Mapped, OnRelease, OpKind, RemoteMemory, Transport},
+    transport::Transport,
     turns::Turns,
-    Counter, Stats, Tunables,
+    Tunables,
 };
 use crate::cong;
 use crate::kapi::{
@@ -23,8 +23,10 @@ use crate::kapi::{
 };
 use crate::msg::PongBudget;
 use crate::proto::{idle::IdleTimeouts, rcvbuf, tx::first_sequence};
+use crate::rdma_mem::{Mapped, OnRelease, OpKind, RemoteMemory};
 use crate::recv_pool::Pools;
 use crate::socket::{Accounts, BindTable, Bound, MsgMeta, Peer, Socket, TransportId};
+use crate::stats::{Counter, Stats};
 use core::net::Ipv6Addr;
 use kernel::{
     fmt,

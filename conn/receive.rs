@@ -10,7 +10,7 @@
 //! is counted and logged with the rule. A message that violates a rule is never delivered; those
 //! before it in the same frame are.
 
-use super::{Connection, Counter};
+use super::Connection;
 use crate::kapi::{
     net::{IpBits, Sock},
     print::pr_warn_ratelimited,
@@ -27,6 +27,7 @@ use crate::proto::{
 };
 use crate::recv_pool::BufMut;
 use crate::socket::{BindKey, Incoming, MsgMeta, Payload, Socket};
+use crate::stats::Counter;
 use kernel::{
     fmt,
     prelude::*,

@@ -9,7 +9,7 @@
 use super::{
     info::BATCH,
     transport::{Endpoint, Reached, Request},
-    Connection, Counter,
+    Connection,
 };
 use crate::kapi::{
     errno::Errno,
@@ -23,6 +23,7 @@ use crate::proto::{
     connect::{Action, Event, Inputs, Machine, State},
     wire::CONG_MAP_BYTES,
 };
+use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::{

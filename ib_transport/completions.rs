@@ -10,7 +10,7 @@ use super::{
     qp_context::QpContext,
     recv_ring::RecvRingPolicy,
 };
-use crate::conn::{Counter, Reached};
+use crate::conn::Reached;
 use crate::kapi::{
     print::{may_print, pr_info_ratelimited, pr_warn_ratelimited, About},
     rdma::{Failure, Qp, QpEvent, QpHandler, Received, SendProgress},
@@ -18,6 +18,7 @@ use crate::kapi::{
 };
 use crate::msg::Owner;
 use crate::proto::completion_watchdog::WatchdogTimeout;
+use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::atomic::{Full, Relaxed},

@@ -13,7 +13,7 @@ use super::{
     recv_ring::{Least, RecvRingPolicy},
     ring_service::RNR_TIMER,
 };
-use crate::conn::{Connection, Counter, Endpoint, EndpointProgress, Link, Request};
+use crate::conn::{Connection, Endpoint, EndpointProgress, Link, Request};
 use crate::kapi::{
     errno::Errno,
     net::{is_broadcast, IpBits},
@@ -25,6 +25,7 @@ use crate::proto::ib_private::{Addr, Agreed, Private, Rejection, Version};
 use crate::proto::info::RdmaPath;
 use crate::proto::resolve::AddressPatience;
 use crate::proto::wire::FragmentSize;
+use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::{atomic::Relaxed, Arc},

@@ -6,7 +6,7 @@
 //! worker, which owns everything else of the endpoint.
 
 use crate::cm::laddr::LocalAddrs;
-use crate::conn::{Connection, Counter, EndpointProgress, Reached};
+use crate::conn::{Connection, EndpointProgress, Reached};
 use crate::kapi::{
     errno::Errno,
     net::IpBits,
@@ -16,6 +16,7 @@ use crate::kapi::{
 };
 use crate::proto::ib_private::{check_reply, Private, Rejection, Version};
 use crate::proto::wire::FragmentSize;
+use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::{

@@ -3,7 +3,7 @@
 //! Per-QP context: the state of an endpoint that its completions use.
 
 use super::{device::Device, endpoint_shared::EndpointShared};
-use crate::conn::{Connection, Counter, Reached};
+use crate::conn::{Connection, Reached};
 use crate::kapi::{
     errno::Errno,
     print::pr_warn_ratelimited,
@@ -16,6 +16,7 @@ use crate::proto::{
     info::RdmaPath,
     wire::FragmentSize,
 };
+use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::{

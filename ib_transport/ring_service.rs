@@ -8,7 +8,6 @@
 //! of life. In the end one connection is given up, so that its memory suffices for the others.
 
 use super::{endpoint_list::NextCheck, qp_context::QpContext, recv_ring::RecvRingPolicy};
-use crate::conn::Counter;
 use crate::kapi::{
     errno::Errno,
     print::pr_info_ratelimited,
@@ -17,6 +16,7 @@ use crate::kapi::{
 };
 use crate::proto::wire::FragmentSize;
 use crate::recv_pool::{Batch, Context, GrowError};
+use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::atomic::{Full, Relaxed},

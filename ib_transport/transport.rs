@@ -9,9 +9,7 @@ use super::{
     private::socket_addr,
 };
 use crate::cm::RequestSink;
-use crate::conn::{
-    Connection, Endpoint, Mapped, MrDevice, OnRelease, OpKind, RemoteMemory, Request, Transport,
-};
+use crate::conn::{Connection, Endpoint, Request, Transport};
 use crate::kapi::{
     errno::Errno,
     net::{IpBits, Net},
@@ -19,6 +17,7 @@ use crate::kapi::{
     rdma::{Access, IbDevice, IncomingRequest},
 };
 use crate::proto::{ib_private::Agreed, wire::FragmentSize};
+use crate::rdma_mem::{Mapped, MrDevice, OnRelease, OpKind, RemoteMemory};
 use crate::recv_pool::{Holdings, Pools};
 use core::net::Ipv6Addr;
 use kernel::{fmt, prelude::*, sync::Arc};

@@ -8,7 +8,6 @@
 
 #![deny(unsafe_code)]
 
-use crate::conn::Counter;
 use crate::kapi::{
     net::{IpBits, SendMsg, Sock},
     trace,
@@ -20,6 +19,7 @@ use crate::proto::{
 use crate::socket::{
     BindKey, Bound, Incoming, Payload, Peer, SndbufCharge, Socket, WaitingOn, CHUNK, INLINE,
 };
+use crate::stats::Counter;
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::aref::ARef};
 

@@ -14,7 +14,6 @@
 //! acknowledges a later frame. Programs are notified in the order of posting. So each
 //! [`CompletionNotifier`] holds that of the next operation on its connection.
 
-use crate::conn::{LocalMemory, OnRelease};
 use crate::kapi::{
     net::{poll, Sock},
     rdma::{Operation, OperationItem, PostError, RejectedOp, WcStatus},
@@ -22,6 +21,7 @@ use crate::kapi::{
     task::UserId,
 };
 use crate::proto::{faults::Standing, rdma::Status};
+use crate::rdma_mem::{LocalMemory, OnRelease};
 use crate::socket::{Notification, SndbufCharge, Socket};
 use core::mem;
 use kernel::{

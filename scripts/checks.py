@@ -15,7 +15,7 @@ LAYERS = (
     ("bindings",),
     ("kapi",),
     ("proto",),
-    ("conn", "msg", "socket", "cong", "recv_pool"),
+    ("conn", "msg", "socket", "cong", "recv_pool", "rdma_mem", "stats"),
     ("cm",),
     ("ib_transport", "loop_transport", "tcp_transport"),
     ("sock",),

@@ -2,7 +2,6 @@
 
 //! `bind(2)`, and the checks of addresses that programs pass.
 
-use crate::conn::Counter;
 use crate::kapi::{
     errno::Errno,
     net::{is_broadcast, IpBits, Sock, SockAddr, SockAddrError},
@@ -11,6 +10,7 @@ use crate::kapi::{
 };
 use crate::proto::wire::PROBE_PORT;
 use crate::socket::{BindError, BindKey, Peer, Socket, TransportId, FIRST_PORT};
+use crate::stats::Counter;
 use core::{
     iter,
     net::{Ipv4Addr, Ipv6Addr},

@@ -5,7 +5,6 @@
 //! Source: `include/uapi/linux/rds.h`, rds-rdma(7).
 
 use super::rdma;
-use crate::conn::{Counter, LocalMemory, Mapped, OnRelease, OpKind, Stats};
 use crate::kapi::{
     errno::Errno,
     net::{user, Sock},
@@ -14,7 +13,9 @@ use crate::kapi::{
 };
 use crate::msg::{CompletionNotifier, FollowUp, Op, RdmaOp, Wanted};
 use crate::proto::rdma::{Area, ArgError, AtomicArgs, Change, RdmaFlags, Transfer};
+use crate::rdma_mem::{LocalMemory, Mapped, OnRelease, OpKind};
 use crate::socket::{Bound, SndbufCharge, Socket};
+use crate::stats::{Counter, Stats};
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
 impl From<ArgError> for Error {

@@ -3,13 +3,13 @@
 //! `recvmsg(2)`.
 
 use super::{bind::sockaddr, SOL_RDS};
-use crate::conn::Counter;
 use crate::kapi::{
     errno::Errno,
     net::{msg_flags, poll, Aligned, RecvMsg, Sock},
 };
 use crate::proto::rdma::{notification, NOTIFICATION};
 use crate::socket::{Incoming, Keep, MsgMeta, Socket};
+use crate::stats::Counter;
 use kernel::prelude::*;
 
 const CMSG_RDMA_DEST: c_int = 2;

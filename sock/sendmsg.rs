@@ -12,7 +12,7 @@ use super::{
     operation::OpRequest,
     rdma, SOL_RDS,
 };
-use crate::conn::{ConnKey, Connection, Counter};
+use crate::conn::{ConnKey, Connection};
 use crate::kapi::{
     errno::Errno,
     net::{is_broadcast, msg_flags, poll, SendMsg, Sock, Timeout},
@@ -28,6 +28,7 @@ use crate::socket::{
     Bound, CachedRoute, Incoming, MsgMeta, NoTicket, Peer, RegionKey, SndbufCharge, Socket,
     TransportId, WaitingOn,
 };
+use crate::stats::Counter;
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 

@@ -7,12 +7,12 @@
 //! connected with the peer. A program passes only a cookie, which refers to the last region with
 //! that key.
 
-use crate::conn::{MrDevice, RemoteMemory};
 use crate::kapi::{
     rdma::DeviceId,
     sync::{new_spinlock_bh, SpinLockBh},
 };
 use crate::proto::rdma::Cookie;
+use crate::rdma_mem::{MrDevice, RemoteMemory};
 use kernel::{
     new_mutex,
     prelude::*,

@@ -6,13 +6,13 @@
 //! not affected.
 
 use super::{state::RecvQueue, Account, Incoming, Socket};
-use crate::conn::Counter;
 use crate::kapi::{
     errno::Errno,
     net::{poll, Sock},
     sync::Peek,
 };
 use crate::proto::rcvbuf::{Unread, Usage};
+use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::atomic::{Full, Relaxed, Release},

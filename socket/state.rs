@@ -12,7 +12,7 @@ use super::{
     cong_notify::CongNotify, memory::Memory, notify_queue::NotifyQueue, reader_lock::ReaderLock,
     send_room::SendRoom, unread::UnreadInfo, waiting::WaitingOn, Holder, Incoming, Traces, Waiters,
 };
-use crate::conn::{Connection, Counter, Node};
+use crate::conn::{Connection, Node};
 use crate::kapi::{
     net::{poll, Net, Sock},
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
@@ -23,6 +23,7 @@ use crate::proto::{
     rcvbuf::{is_overrun, tight_limit, transition, Charges, Transition},
     tx::Pressure,
 };
+use crate::stats::Counter;
 use core::net::Ipv6Addr;
 use kernel::{
     prelude::*,

@@ -2,8 +2,8 @@
 
 //! Memory of a program that is in use by a device or waits for its release.
 
-use crate::conn::OnRelease;
 use crate::kapi::rdma::{LocalDmaMapping, Mapping, Region};
+use crate::rdma_mem::OnRelease;
 use kernel::sync::Arc;
 
 /// The state of the memory.

@@ -13,7 +13,6 @@ use super::{
     free_list::MrFreeList,
     reg_qp::RegQp,
 };
-use crate::conn::{LocalMemory, MrDevice, OnRelease, RemoteMemory};
 use crate::kapi::{
     pin::PinnedMemory,
     rdma::{Access, DeviceId, LocalDmaMapping, Mapping, Mr, Pd, Pieces, Region},
@@ -22,6 +21,7 @@ use crate::kapi::{
     time,
 };
 use crate::proto::rdma::{Cookie, MAX_BYTES};
+use crate::rdma_mem::{LocalMemory, MrDevice, OnRelease, RemoteMemory};
 use core::net::SocketAddr;
 use kernel::{
     new_condvar, new_mutex,

@@ -7,7 +7,6 @@ use kernel::prelude::*;
 #[kunit_tests(rds_rdma)]
 mod suite {
     use crate::{
-        conn::{MrDevice, RemoteMemory},
         ib_transport::mr::free_list::MrFreeList,
         kapi::{
             errno::Errno,
@@ -15,6 +14,7 @@ mod suite {
         },
         msg::OpStatus,
         proto::{exthdr, rdma::*},
+        rdma_mem::{MrDevice, RemoteMemory},
         socket::{Ending, Memory},
     };
     use kernel::{prelude::*, sync::Arc};

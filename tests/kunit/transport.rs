@@ -3,15 +3,14 @@
 //! A transport without program memory for the connections of suites, and queries to its node.
 
 use crate::{
-    conn::{
-        ConnKey, Connection, Endpoint, Mapped, Node, OnRelease, OpKind, RemoteMemory, Transport,
-    },
+    conn::{ConnKey, Connection, Endpoint, Node, Transport},
     kapi::{
         net::{IpBits, Net},
         pin::PinnedMemory,
         rdma::Access,
     },
     proto::wire::FragmentSize,
+    rdma_mem::{Mapped, OnRelease, OpKind, RemoteMemory},
     recv_pool::Pools,
 };
 use core::net::Ipv6Addr;

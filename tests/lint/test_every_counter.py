@@ -20,7 +20,7 @@ import traffic  # noqa: E402
 BEYOND = {"ib_pool_foreign_shards": "soft RDMA devices are next to no NUMA node"}
 FOLDERS = [x for x in checks.LEVEL if x not in ("bindings", "kapi", "proto") and (TOP / x).is_dir()]
 
-STATS = (TOP / "conn/stats.rs").read_text()
+STATS = (TOP / "stats/mod.rs").read_text()
 # {name: variant of Counter}.
 COUNTERS = {name: variant for variant, name in re.findall(r"^    (\w+) => \"(\w+)\",$", STATS, re.M)}
 POOLS = set(re.findall(r'"(ib_pool_\w+)"', (TOP / "recv_pool/counters.rs").read_text()))

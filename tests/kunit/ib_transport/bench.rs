@@ -3,7 +3,7 @@
 //! Bench for tests: a node with a fake device, and a connection over it.
 
 use crate::{
-    conn::{Bounds, Connection, Counter, Endpoint, EndpointProgress, Link, Node, Reached},
+    conn::{Bounds, Connection, Endpoint, EndpointProgress, Link, Node, Reached},
     ib_transport::{
         client::Member,
         device::DeviceUse,
@@ -27,6 +27,7 @@ use crate::{
         wire::{Flags, FragmentSize, Header},
     },
     recv_pool::{Counters, Limit, Limits, Pools},
+    stats::Counter,
 };
 use kernel::{
     prelude::*,

@@ -8,7 +8,6 @@ use kernel::prelude::*;
 mod suite {
     use super::super::bench::*;
     use crate::{
-        conn::Counter,
         ib_transport::{
             endpoint_shared::EndpointShared,
             quirks::{DeferredCmId, DeferredDestroy},
@@ -20,6 +19,7 @@ mod suite {
             },
             sync::Completion,
         },
+        stats::Counter,
     };
     use kernel::{
         prelude::*,

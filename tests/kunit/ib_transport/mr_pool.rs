@@ -9,7 +9,7 @@ use kernel::prelude::*;
 mod suite {
     use super::super::bench::*;
     use crate::{
-        conn::{Connection, MrDevice, OnRelease, RemoteMemory},
+        conn::Connection,
         ib_transport::{
             device::Device,
             mr::{
@@ -25,6 +25,7 @@ mod suite {
             },
         },
         proto::rdma::Cookie,
+        rdma_mem::{MrDevice, OnRelease, RemoteMemory},
     };
     use core::net::{IpAddr, Ipv4Addr, SocketAddr};
     use kernel::{

@@ -5,6 +5,8 @@
 //! Source: names, meaning and order of the counters of the RDS core and the IB transport are those
 //! of `rds-info -c` on C RDS. Counters of this module only come after them.
 
+#![deny(unsafe_code)]
+
 use crate::kapi::sync::PerCpuCounters;
 use kernel::prelude::*;
 

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory of programs that RDMA devices access: regions for peers, and local memory of operations.
+//!
+//! Sockets and operations hold such memory. The transport that has the devices implements these
+//! traits.
+
+#![deny(unsafe_code)]
+
+use crate::kapi::rdma::{DeviceId, Pieces};
+use crate::proto::rdma::Cookie;
+use kernel::{prelude::*, sync::Arc};
+
+/// Memory of a program that peers may access. Dropping it revokes the access soon after.
+///
+/// # Context
+///
+/// Dropped in any context except hard interrupt, without a lock.
+pub(crate) trait RemoteMemory: Send + Sync {
+    fn cookie(&self) -> Cookie;
+
+    /// Returns the device on which the memory is registered.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    fn home(&self) -> Arc<dyn MrDevice>;
+}
+
+/// A device on which memory of programs is registered. Waiting for it does not depend on other
+/// devices.
+pub(crate) trait MrDevice: Send + Sync {
+    /// Returns the identity of the device.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    fn id(&self) -> DeviceId;
+
+    /// Waits until no peer can access memory whose registration on the device was dropped before.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
+    fn settle(&self);
+
+    /// Returns `true` if the device was removed, with all its registrations.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    fn is_removed(&self) -> bool;
+}
+
+/// Memory of a program that a local operation uses. Dropping it releases the memory soon after.
+///
+/// # Context
+///
+/// Dropped in any context except hard interrupt.
+pub(crate) trait LocalMemory: Send + Sync {
+    /// Notes that the operation is not known to have succeeded, so the device may still use the
+    /// memory.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    fn poison(&self);
+}
+
+/// Observer of a memory release. It is dropped, in process context, when the memory is released.
+pub(crate) trait OnRelease: Send + Sync {}
+
+/// Memory that is mapped for an operation.
+pub(crate) struct Mapped {
+    pub(crate) memory: KBox<dyn LocalMemory>,
+    pub(crate) pieces: Pieces,
+    /// A completion of a write does not mean success (iWARP: only that TCP has the data). Success
+    /// is known when the peer acknowledges a later message.
+    pub(crate) completion_is_local_only: bool,
+}
+
+/// The kind of an operation, which decides what the device must support.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpKind {
+    /// RDMA write.
+    Write,
+    /// RDMA read.
+    Read,
+    /// Atomic operation.
+    Atomic,
+    /// Atomic operation with masks.
+    MaskedAtomic,
+}
